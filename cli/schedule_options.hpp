@@ -10,6 +10,13 @@
 
 namespace flopcast {
 
+/// What ScheduleOptions and `timeline` read from the command line, absent where it says nothing.
+struct ScheduleNumbers {
+  std::optional<int> pipeline_ranks;
+  std::optional<int> microbatches;
+  std::optional<int> chunks;
+  ScheduleRequest request;  ///< its schedule_numbers() as given; the rest is not read
+};
 /// FILE.csv, or --schedule --pp --microbatches [--vpp --group --accumulation]: the schedule a command works on.
 class ScheduleOptions {
  public:
@@ -22,27 +29,17 @@ class ScheduleOptions {
   /// The request behind `name` (such as "interleaved:2"); pipeline ranks and microbatches must have been given.
   Program generate(const std::string& name) const;
   const std::optional<std::string>& schedule() const { return schedule_; }
-  std::optional<int> accumulation() const { return accumulation_; }
+  std::optional<int> accumulation() const { return numbers_.request.accumulation; }
 
  private:
+  void refuse_numbers_beside_file() const;
+
   std::optional<std::string> file_;
   std::optional<std::string> schedule_;
   std::optional<std::string> chains_;
-  std::optional<int> pipeline_ranks_;
-  std::optional<int> microbatches_;
-  std::optional<int> chunks_;
-  std::optional<int> group_size_;
-  std::optional<int> accumulation_;
+  ScheduleNumbers numbers_;
 };
 
-/// The part of ScheduleOptions that `timeline` shares: generates `name` for numbers already read.
-struct ScheduleNumbers {
-  std::optional<int> pipeline_ranks;
-  std::optional<int> microbatches;
-  std::optional<int> chunks;
-  std::optional<int> group_size;
-  std::optional<int> accumulation;
-};
 /// Throws ConfigError for a number that the schedule would ignore. In a list of schedules each takes what it knows.
 void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbers);
 Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers);

@@ -46,7 +46,8 @@ void refuse_job_flags(const JobOptions& options) {
   for (const FlagValue* value : options.given()) {
     const std::string_view field = value->key->field;
     const bool known = field == "layout.pp" || field == "layout.vpp" || field == "layout.schedule" ||
-                       field == "layout.group_size" || field == "layout.accumulation";
+                       std::any_of(schedule_numbers().begin(), schedule_numbers().end(),
+                                   [field](const ScheduleNumber& number) { return number.field == field; });
     if (!known)
       throw ConfigError({value->flag, "needs a job", "", "give JOB or --model and --cluster, or leave it out"});
   }
@@ -63,8 +64,8 @@ std::vector<Timeline> bare_timelines(const JobOptions& options, std::optional<in
   numbers.pipeline_ranks = number_of(options, "layout.pp", "--pp");
   numbers.microbatches = microbatches;
   numbers.chunks = number_of(options, "layout.vpp", "--vpp");
-  numbers.group_size = number_of(options, "layout.group_size", "--group");
-  numbers.accumulation = number_of(options, "layout.accumulation", "--layout.accumulation");
+  for (const ScheduleNumber& number : schedule_numbers())
+    numbers.request.*number.request = number_of(options, number.field, std::string(number.flag));
   std::vector<Timeline> timelines;
   for (const std::string& name : split_names(*schedules)) {
     constexpr std::string_view kFilePrefix = "file:";

@@ -205,6 +205,8 @@ Layout read_layout(ObjectReader& root, Job& job, const Origins& origins) {
   layout.schedule = reader.text("schedule").value_or("");
   layout.group_size = reader.whole("group_size", 1, kLargestBatch);
   layout.accumulation = reader.whole("accumulation", 1, kLargestBatch);
+  layout.memory_limit = reader.whole("memory_limit", 1, kLargestBatch);
+  layout.slices = reader.whole("slices", 1, kLargestBatch);
   layout.stage_layers = reader.whole_list("stage_layers", 0, kMostRanks).value_or(std::vector<int>());
   if (const auto recompute = reader.choice("recompute", recompute_names()))
     layout.recompute = static_cast<Recompute>(*recompute);

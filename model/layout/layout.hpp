@@ -31,7 +31,9 @@ struct Layout {
   std::string schedule;  ///< as written: name, name:V, file:PATH; empty for the default
   std::optional<int> group_size;
   std::optional<int> accumulation;
-  std::vector<int> stage_layers;  ///< empty: as even as possible
+  std::optional<int> memory_limit;  ///< microbatches' activations that a rank may hold, where a schedule searches
+  std::optional<int> slices;        ///< token slices per microbatch, where a schedule cuts sequences
+  std::vector<int> stage_layers;    ///< empty: as even as possible
   Recompute recompute = Recompute::kNone;
   int zero = 0;  ///< 0 replicated, 1 optimizer state sharded over dp·cp, 2 gradients too, 3 weights too
   DataParallel data_parallel = DataParallel::kDdp;

@@ -62,8 +62,7 @@ void generate_program(PreparedStep& step) {
   const int microbatches = job.layout.microbatches();
   step.request.microbatches = microbatches;
   step.request.chunks = vpp;
-  step.request.group_size = job.layout.group_size;
-  step.request.accumulation = job.layout.accumulation;
+  for (const ScheduleNumber& number : schedule_numbers()) step.request.*number.request = job.layout.*number.layout;
   step.request.variant = name.variant;
   if (name.info->asynchronous) {
     // Updates per step need not be whole, but the stretch that is drawn and held in memory must reach the steady state.
@@ -104,12 +103,12 @@ void read_program(PreparedStep& step, const ReadFile& read_file) {
     fail(job, "layout.vpp", fmt::format("{} stages a rank, but {} has {}", *job.layout.vpp, path, chunks),
          fmt::format("valid: {}", chunks));
   }
-  if (job.layout.group_size)
-    fail(job, "layout.group_size", fmt::format("{} means nothing to a schedule from a file", *job.layout.group_size),
+  for (const ScheduleNumber& number : schedule_numbers()) {
+    const std::optional<int>& value = job.layout.*number.layout;
+    if (!value) continue;
+    fail(job, std::string(number.field), fmt::format("{} means nothing to a schedule from a file", *value),
          "leave it out");
-  if (job.layout.accumulation)
-    fail(job, "layout.accumulation",
-         fmt::format("{} means nothing to a schedule from a file", *job.layout.accumulation), "leave it out");
+  }
   job.layout.vpp = chunks;
 }
 

@@ -20,6 +20,24 @@ const std::vector<ScheduleInfo>& schedule_catalogue() {
   return catalogue;
 }
 
+const std::vector<ScheduleNumber>& schedule_numbers() {
+  static const std::vector<ScheduleNumber> numbers = {
+      {"group size", "--group", "microbatches that take turns on a rank's chunks", &ScheduleRequest::group_size,
+       &Layout::group_size, "layout.group_size"},
+      {"accumulation", "--accumulation", "microbatches per weight update of an asynchronous schedule",
+       &ScheduleRequest::accumulation, &Layout::accumulation, "layout.accumulation"},
+      {"memory limit", "--memory-limit", "activations a rank may hold, in microbatches", &ScheduleRequest::memory_limit,
+       &Layout::memory_limit, "layout.memory_limit"},
+      {"slice count", "--slices", "token slices that a microbatch is cut into", &ScheduleRequest::slices,
+       &Layout::slices, "layout.slices"},
+  };
+  return numbers;
+}
+
+bool ScheduleInfo::reads_number(const ScheduleNumber& number) const {
+  return std::find(reads.begin(), reads.end(), number.request) != reads.end();
+}
+
 const ScheduleInfo* find_schedule(std::string_view name) {
   for (const ScheduleInfo& info : schedule_catalogue()) {
     if (info.name == name) return &info;
@@ -113,20 +131,30 @@ std::optional<ScheduleRefusal> refuse_counts(const ScheduleRequest& request) {
   return std::nullopt;
 }
 
+std::string readers_of(const ScheduleNumber& number) {
+  std::vector<std::string_view> names;
+  for (const ScheduleInfo& info : schedule_catalogue()) {
+    if (info.reads_number(number)) names.push_back(info.name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 std::optional<ScheduleRefusal> refuse_options(const ScheduleInfo& info, const ScheduleRequest& request) {
   if (request.chunks > 1 && !info.uses_chunks) {
     return ScheduleRefusal{.problem = fmt::format("{} has one chunk per rank, not {}", info.name, request.chunks),
                            .help = "chunks 1, or a schedule of several chunks: interleaved, bfs"};
   }
-  if (request.group_size && !info.uses_group_size) {
-    return ScheduleRefusal{
-        .problem = fmt::format("{} does not group microbatches: group size {}", info.name, *request.group_size),
-        .help = "no group size, or schedule interleaved"};
-  }
   if (!info.asynchronous && request.accumulation && *request.accumulation != request.microbatches) {
     return ScheduleRefusal{.problem = fmt::format("{} updates the weights after all {} microbatches, not after {}",
                                                   info.name, request.microbatches, *request.accumulation),
                            .help = "accumulation is for asynchronous schedules: pipedream-2bw"};
+  }
+  for (const ScheduleNumber& number : schedule_numbers()) {
+    const std::optional<int>& value = request.*number.request;
+    if (!value || info.reads_number(number) || number.request == &ScheduleRequest::accumulation) continue;
+    return ScheduleRefusal{
+        .problem = fmt::format("{} has no {}: {}", info.name, number.name, *value),
+        .help = fmt::format("no {}, or a schedule that reads it: {}", number.name, readers_of(number))};
   }
   if (!request.variant.empty() && !contains(info.variants, request.variant)) {
     return ScheduleRefusal{.problem = fmt::format("{} has no variant {}", info.name, quote(request.variant)),

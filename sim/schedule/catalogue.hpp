@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/layout/layout.hpp"
 #include "sim/lower/step_times.hpp"
 #include "sim/schedule/program.hpp"
 #include "sim/schedule/weight_versions.hpp"
@@ -19,8 +20,23 @@ struct ScheduleRequest {
   int chunks = 1;                                  ///< stages per rank (vpp)
   std::optional<int> group_size = std::nullopt;    ///< interleaving group N; absent: the schedule's default
   std::optional<int> accumulation = std::nullopt;  ///< microbatches per weight update; absent: the schedule's default
+  std::optional<int> memory_limit = std::nullopt;  ///< activations a rank may hold, in microbatches; absent: no limit
+  std::optional<int> slices = std::nullopt;        ///< token slices per microbatch; absent: the schedule's default
   std::string variant = {};                        ///< "fifo" or "lifo" where a schedule knows both; empty: its default
+  /// By stage, where the order depends on them (ScheduleInfo::uses_times); absent: F = I = W, and no latency.
+  std::optional<StepTimes> times = std::nullopt;
 };
+
+/// A number of a request that only the schedules which name it in ScheduleInfo::reads make use of.
+struct ScheduleNumber {
+  std::string_view name;  ///< in messages
+  std::string_view flag;
+  std::string_view help;
+  std::optional<int> ScheduleRequest::*request;
+  std::optional<int> Layout::*layout;  ///< where a job says it
+  std::string_view field;              ///< its path in the job file
+};
+const std::vector<ScheduleNumber>& schedule_numbers();
 
 /// Why a request cannot be met: one sentence that holds the offending value, and the nearest valid values.
 struct ScheduleRefusal {
@@ -56,9 +72,10 @@ struct ScheduleInfo {
   std::string_view peak_in_flight;  ///< activations held by rank r, in chunks, in words
   std::string_view makespan;        ///< the closed form in words, with its conditions; F, B, c as in UniformTimes
   bool asynchronous = false;
-  bool uses_chunks = false;                ///< accepts chunks > 1
-  bool uses_group_size = false;            ///< reads ScheduleRequest::group_size
-  int default_chunks = 1;                  ///< what `--schedule NAME` means without --vpp
+  bool uses_chunks = false;                                  ///< accepts chunks > 1
+  bool uses_times = false;                                   ///< the order depends on ScheduleRequest::times
+  std::vector<std::optional<int> ScheduleRequest::*> reads;  ///< of schedule_numbers(); the others are refused
+  int default_chunks = 1;                                    ///< what `--schedule NAME` means without --vpp
   std::vector<std::string_view> variants;  ///< valid values of ScheduleRequest::variant; the first is the default
   /// The schedule's own rules, for a request that meets the common ones (refuse_request asks both); null: no rules.
   std::optional<ScheduleRefusal> (*refuse)(const ScheduleRequest&) = nullptr;
@@ -68,6 +85,8 @@ struct ScheduleInfo {
   /// Not checked for overflow.
   std::optional<Ticks> (*closed_form_makespan)(const ScheduleRequest&, const UniformTimes&) = nullptr;
   WeightRules weights;  ///< of asynchronous schedules
+
+  bool reads_number(const ScheduleNumber& number) const;
 };
 
 /// Larger programs are refused: they would not fit into the memory of a workstation.

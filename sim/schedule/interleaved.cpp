@@ -90,7 +90,7 @@ ScheduleInfo interleaved_schedule() {
   info.peak_in_flight = "min(m v, 2 (p - 1 - r) + (v - 1) N + 1) chunks";
   info.makespan = "(m v + p - 1)(F + B) for m >= p; with N = p and p | m: + 2c (v p - 1) while c <= min(F, B)";
   info.uses_chunks = true;
-  info.uses_group_size = true;
+  info.reads = {&ScheduleRequest::group_size};
   info.default_chunks = 2;
   info.refuse = refuse_interleaving;
   info.generate = generate;

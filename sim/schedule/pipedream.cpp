@@ -50,6 +50,7 @@ ScheduleInfo pipedream_schedule() {
   info.peak_in_flight = "min(m, p - r)";
   info.makespan = "with the drain: that of 1f1b; steady period F + B + 2c (p - 1) / p";
   info.asynchronous = true;
+  info.reads = {&ScheduleRequest::accumulation};
   info.refuse = refuse;
   info.generate = generate;
   info.closed_form_makespan = one_forward_one_backward_makespan;

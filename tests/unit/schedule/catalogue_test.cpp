@@ -144,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"eager-1f1b", shape(4, 8, 2), "eager-1f1b has one chunk", "interleaved, bfs"},
         Refused{"pipedream", shape(4, 8, 2), "pipedream has one chunk", "interleaved, bfs"},
         Refused{"pipedream-2bw", shape(4, 8, 2), "pipedream-2bw has one chunk", "interleaved, bfs"},
-        Refused{"1f1b", grouped(4, 8, 1, 4), "1f1b does not group microbatches: group size 4", "interleaved"},
+        Refused{"1f1b", grouped(4, 8, 1, 4), "1f1b has no group size: 4", "interleaved"},
         Refused{"interleaved", grouped(4, 8, 1, 4), "no use for group size 4", "chunks >= 2"},
         Refused{"interleaved", shape(4, 11, 2), "cannot split 11 microbatches",
                 "nearest valid microbatch counts: 7, 8, 10, 12, 15; or group size 6, 7, 11"},

@@ -89,7 +89,7 @@ void for_each_request(const ScheduleInfo& info, const Visitor& visit) {
     for (int microbatches = 1; microbatches <= 13; ++microbatches) {
       for (int chunks = 1; chunks <= (info.uses_chunks ? 3 : 1); ++chunks) {
         for (const std::string& variant : variants) {
-          for (int group = 0; group <= (info.uses_group_size ? microbatches : 0); ++group) {
+          for (int group = 0; group <= (info.reads_number(schedule_numbers().front()) ? microbatches : 0); ++group) {
             ScheduleRequest request = with_variant(request_of(ranks, microbatches, chunks), variant);
             if (group > 0) request.group_size = group;
             if (!refuse_request(info, request)) visit(request);
