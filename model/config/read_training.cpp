@@ -12,6 +12,7 @@ namespace flopcast {
 namespace {
 
 constexpr int kLongestSequence = 100'000'000;
+constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
 constexpr const char* kDefaultStack = "megatron-core";
 
 const std::vector<std::string>& attention_names() {
@@ -19,19 +20,30 @@ const std::vector<std::string>& attention_names() {
   return names;
 }
 
-Stack read_stack(const std::string& name, const Origins& origins) {
-  const nlohmann::json values = catalogue_values(CatalogueKind::kStacks, name);
-  if (values.is_null()) {
-    throw ConfigError({"training.stack", fmt::format("unknown stack \"{}\"", name), origins.where("training.stack"),
-                       choices_help(name, catalogue_names(CatalogueKind::kStacks))});
-  }
+// "megatron-core", or an entry with some properties replaced: {"name": "megatron-core", "gradient_bytes": 2}.
+nlohmann::json stack_values(const nlohmann::json& given, const Origins& origins) {
+  const std::vector<std::string> names = catalogue_names(CatalogueKind::kStacks);
+  const auto fail = [&](const std::string& problem, const std::string& name) {
+    throw ConfigError({"training.stack", problem, origins.where("training.stack"), choices_help(name, names)});
+  };
+  if (!given.is_string() && !given.is_object())
+    fail(fmt::format("{} is neither a name nor an object", given.dump()), "");
+  const nlohmann::json name = given.is_string() ? given : given.value("name", nlohmann::json(kDefaultStack));
+  if (!name.is_string()) fail(fmt::format("{} is not a stack's name", name.dump()), "");
+  nlohmann::json values = catalogue_values(CatalogueKind::kStacks, name.get<std::string>());
+  if (values.is_null()) fail(fmt::format("unknown stack {}", name.dump()), name.get<std::string>());
+  if (given.is_object()) values.update(given);
+  return values;
+}
+
+Stack read_stack(const nlohmann::json& given, const Origins& origins) {
+  const nlohmann::json values = stack_values(given, origins);
   constexpr int kLargestDivisor = 1'000'000;
   constexpr int kLargestGradient = 8;
   ObjectReader reader(values, "training.stack", origins);
   Stack stack;
-  stack.name = name;
+  stack.name = reader.text("name").value_or(kDefaultStack);
   stack.description = reader.text("description").value_or("");
-  reader.find("name");
   stack.vocab_divisor = reader.whole("vocab_divisor", 1, kLargestDivisor).value_or(1);
   stack.flash_attention = reader.choice("attention", attention_names()).value_or(0) == 0;
   stack.fused_bias_dropout_add = reader.boolean("fused_bias_dropout_add").value_or(false);
@@ -41,6 +53,7 @@ Stack read_stack(const std::string& name, const Origins& origins) {
   stack.scatter_gather_transfers = reader.boolean("scatter_gather_transfers").value_or(false);
   stack.overlap_gradient_reduction = reader.boolean("overlap_gradient_reduction").value_or(false);
   stack.overlap_tp_with_weight_gradient = reader.boolean("overlap_tp_with_weight_gradient").value_or(false);
+  stack.memory_overhead_gib = reader.quantity("memory_overhead", Dimension::kBytes).value_or(0.0) / kBytesPerGib;
   reader.refuse_unknown_keys();
   return stack;
 }
@@ -107,9 +120,9 @@ Training read_training(ObjectReader& root, Job& job, const Origins& origins) {
   if (const auto optimizer = reader.choice("optimizer", optimizer_names())) {
     training.optimizer = static_cast<Optimizer>(*optimizer);
   }
-  const auto stack = reader.text("stack");
-  training.stack = read_stack(stack.value_or(kDefaultStack), origins);
-  if (!stack) job.assumptions.push_back(fmt::format("training.stack is {}", kDefaultStack));
+  const nlohmann::json* stack = reader.find("stack");
+  training.stack = read_stack(stack == nullptr ? nlohmann::json(kDefaultStack) : *stack, origins);
+  if (stack == nullptr) job.assumptions.push_back(fmt::format("training.stack is {}", kDefaultStack));
   const auto attention = reader.choice("attention", attention_names());
   training.flash_attention = attention ? *attention == 0 : training.stack.flash_attention;
   training.transport = static_cast<Transport>(reader.choice("transport", transport_names()).value_or(0));

@@ -19,6 +19,8 @@ struct Stack {
       false;  ///< without sequence parallelism: each TP rank sends 1/tp, an all-gather follows
   bool overlap_gradient_reduction = false;       ///< gradient buckets are reduced during the last backward pass
   bool overlap_tp_with_weight_gradient = false;  ///< backward TP collectives run beside the weight-gradient GEMM
+  /// What tools such as nvidia-smi show beyond the tensors: CUDA context, communication buffers, fragmentation.
+  double memory_overhead_gib = 0.0;
 };
 
 }  // namespace flopcast

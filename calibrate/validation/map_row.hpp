@@ -1,0 +1,29 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "calibrate/validation/published_row.hpp"
+
+namespace flopcast {
+
+/// What of a run was measured, and so what must be forecast.
+enum class MeasuredPart { kStep, kLayer, kCollective };
+
+/// A row as a job file, or why it cannot be one.
+struct MappedRow {
+  nlohmann::json job;
+  MeasuredPart part = MeasuredPart::kStep;
+  bool memory_as_tools_show = false;  ///< measured with nvidia-smi: context, buffers and fragmentation included
+  std::string skip_reason;            ///< empty when there is a job
+};
+
+/// Maps a row's fields to a job, by the fields alone.
+/// Model: MLPs of width 4h are GPT's (LayerNorm, biases, learned positions, tied embeddings), others Llama's (RMSNorm,
+/// gated, rotary, untied). A vocabulary that is not stated is GPT-2's 50,257.
+/// Stages: where embedding and head count as a layer each (they do where the source says so, and where only that makes
+/// the stages even), first and last stage have one layer less.
+/// A single layer is priced as the middle one of three pipeline ranks.
+MappedRow map_row(const PublishedRow& row, const std::string& about);
+
+}  // namespace flopcast
