@@ -94,7 +94,7 @@ bool set_schedule(const std::string& schedule, Json& layout) {
         return true;
       }
       layout["schedule"] = name;
-      if (info->default_chunks > 1) layout["vpp"] = info->default_chunks;
+      if (info->default_chunks > 1 && !layout.contains("vpp")) layout["vpp"] = info->default_chunks;
       const bool searches = std::any_of(schedule_numbers().begin(), schedule_numbers().end(), [&](const auto& number) {
         return number.field == std::string_view("layout.memory_limit") && info->reads_number(number);
       });

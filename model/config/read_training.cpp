@@ -36,6 +36,28 @@ nlohmann::json stack_values(const nlohmann::json& given, const Origins& origins)
   return values;
 }
 
+// {"ampere": [0.57, 0.25]}: forward and backward, by generation.
+void read_flash_efficiency(ObjectReader& reader, Stack& stack) {
+  for (const std::string& generation : generation_names()) {
+    const nlohmann::json* pair = reader.find(generation);
+    if (pair == nullptr) continue;
+    const auto is_share = [](const nlohmann::json& value) {
+      return value.is_number() && value.get<double>() > 0.0 && value.get<double>() <= 1.0;
+    };
+    if (!pair->is_array() || pair->size() != 2 || !is_share(pair->at(0)) || !is_share(pair->at(1))) {
+      reader.fail(generation, fmt::format("{} is no pair of shares", pair->dump()), "expected [forward, backward]");
+    }
+    stack.flash_efficiency[generation] = {pair->at(0).get<double>(), pair->at(1).get<double>()};
+  }
+  reader.refuse_unknown_keys();
+}
+
+void read_loss(ObjectReader& reader, Stack& stack) {
+  constexpr int kMostBytes = 1'000;
+  stack.loss_forward_bytes = reader.whole("loss_forward_bytes", 0, kMostBytes).value_or(0);
+  stack.loss_backward_bytes = reader.whole("loss_backward_bytes", 0, kMostBytes).value_or(0);
+}
+
 Stack read_stack(const nlohmann::json& given, const Origins& origins) {
   const nlohmann::json values = stack_values(given, origins);
   constexpr int kLargestDivisor = 1'000'000;
@@ -49,10 +71,17 @@ Stack read_stack(const nlohmann::json& given, const Origins& origins) {
   stack.fused_bias_dropout_add = reader.boolean("fused_bias_dropout_add").value_or(false);
   stack.fused_gradient_accumulation = reader.boolean("fused_gradient_accumulation").value_or(false);
   stack.gradient_bytes = reader.whole("gradient_bytes", 2, kLargestGradient).value_or(4);
+  stack.optimizer_gradient_bytes = reader.whole("optimizer_gradient_bytes", 0, kLargestGradient).value_or(0);
+  stack.keeps_pass_gradients = reader.boolean("keeps_pass_gradients").value_or(false);
   stack.blocking_sends = reader.boolean("blocking_sends").value_or(true);
   stack.scatter_gather_transfers = reader.boolean("scatter_gather_transfers").value_or(false);
   stack.overlap_gradient_reduction = reader.boolean("overlap_gradient_reduction").value_or(false);
   stack.overlap_tp_with_weight_gradient = reader.boolean("overlap_tp_with_weight_gradient").value_or(false);
+  stack.single_pass_norm = reader.boolean("single_pass_norm").value_or(true);
+  read_loss(reader, stack);
+  stack.host_time_per_kernel = Seconds(reader.quantity("host_time_per_kernel", Dimension::kTime).value_or(0.0));
+  stack.host_time_per_collective = Seconds(reader.quantity("host_time_per_collective", Dimension::kTime).value_or(0.0));
+  if (auto flash = reader.object("flash_efficiency")) read_flash_efficiency(*flash, stack);
   stack.memory_overhead_gib = reader.quantity("memory_overhead", Dimension::kBytes).value_or(0.0) / kBytesPerGib;
   reader.refuse_unknown_keys();
   return stack;

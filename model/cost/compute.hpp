@@ -19,7 +19,8 @@ namespace flopcast {
 /// Left out: L2 reuse between kernels, and the host when it cannot launch as fast as the device runs.
 class ComputeModel {
  public:
-  ComputeModel(const Device& device, Precision precision) : device_(device), precision_(precision) {}
+  /// The stack's own attention kernels replace the device's efficiencies where it names its generation.
+  ComputeModel(const Device& device, Precision precision, const Stack& stack = {});
 
   /// `output_bytes` is what is written per element of C, plus what is read when the product is added to it.
   Seconds gemm(const GemmShape& shape, double output_bytes) const;
@@ -27,8 +28,12 @@ class ComputeModel {
   Seconds fused_attention(Flops flops, bool backward) const;
 
  private:
+  /// Attention is computed in 16 bits where the linears are in 8.
+  Precision attention_precision() const { return precision_ == Precision::kFp8 ? Precision::kBf16 : precision_; }
+
   const Device& device_;
   Precision precision_;
+  FlashEfficiency flash_;
 };
 
 /// The passes of one operator for one microbatch.

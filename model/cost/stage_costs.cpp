@@ -22,6 +22,15 @@ namespace {
 constexpr double kFp32Bytes = 4.0;
 
 // The context-parallel share a rank sends: K and V of its tokens, to each other rank of the ring in turn.
+// Of a collective beside a weight-gradient GEMM, what the GEMM really hides: both are slowed. Fitted to Korthikanti et
+// al. 2205.05198, Tables 4 and 5.
+constexpr double kHiddenShare = 0.76;
+// While a block is recomputed and differentiated, its activations, their gradients and the kernels' temporaries live
+// together: three times the activations, fitted to the memory of the published BLOOM runs.
+constexpr double kRecomputeWorkingSet = 3.0;
+// Computation beside a collective is slowed: the two share SMs and memory bandwidth. Of the hidden time; fitted to
+// published FSDP steps, between the 0.19 and 0.4 of the literature at its upper end.
+constexpr double kOverlapSlowdown = 0.4;
 constexpr double kContextBackwardShare = 2.0;  // K and V come round again, with their gradients
 
 class StepPricer {
@@ -40,6 +49,7 @@ class StepPricer {
   };
 
   Block price_block(BlockKind kind) const;
+  void add_host_floor(Block& block) const;
   void add_blocks(const Block& block, int layers, StageCosts& costs) const;
   StageCosts stage(int first_layer, int layers, bool first, bool last) const;
   std::vector<UnitRun> runs_of(int dense, int experts, bool first, bool last) const;
@@ -101,6 +111,28 @@ void StepPricer::add_context_parallel(Section& block) const {
   block.cp.messages += steps * (1.0 + kContextBackwardShare);
 }
 
+// A pass takes no less than the host needs to launch it. What a pass is short of that counts as computation: the device
+// waits for its next kernel.
+void StepPricer::add_host_floor(Block& block) const {
+  const Stack& stack = job_.training.stack;
+  double forward = 0.0;
+  double backward = 0.0;
+  for (const Operator& op : block.operators) {
+    forward += op.forward_kernels;
+    backward += op.backward_kernels;
+  }
+  const bool split = job_.layout.tp > 1;
+  const double collectives = split ? (job_.layout.sequence_parallel ? 4.0 : 2.0) : 0.0;
+  const Seconds waits = stack.host_time_per_collective * collectives;
+  const auto missing = [](Seconds host, Seconds device) { return std::max(Seconds(0), host - device); };
+  Section& cost = block.cost;
+  cost.forward.compute += missing(stack.host_time_per_kernel * forward + waits, cost.forward.total());
+  const Seconds whole = cost.input_gradient.total() + cost.weight_gradient.total();
+  const Seconds short_of = missing(stack.host_time_per_kernel * backward + waits, whole);
+  cost.input_gradient.compute += short_of * 0.5;
+  cost.weight_gradient.compute += short_of * 0.5;
+}
+
 StepPricer::Block StepPricer::price_block(BlockKind kind) const {
   Block block;
   block.operators = block_operators(job_.model, job_.layout, job_.training, kind);
@@ -112,6 +144,7 @@ StepPricer::Block StepPricer::price_block(BlockKind kind) const {
   }
   add_context_parallel(block.cost);
   if (kind == BlockKind::kExperts) add_expert_exchange(pricing_, block.cost);
+  add_host_floor(block);
   return block;
 }
 
@@ -144,6 +177,19 @@ void add_section(const Section& section, double times, StageCosts& costs) {
 
 }  // namespace
 
+namespace {
+
+// What of the replicas' traffic inside the passes is hidden, a third of it in the forward pass.
+void add_overlap_slowdown(StageCosts& costs) {
+  const Seconds exposed = costs.forward.dp_comm + costs.input_gradient.dp_comm;
+  const Seconds hidden = std::max(Seconds(0), costs.dp.time - exposed);
+  constexpr double kForwardShare = 1.0 / 3.0;
+  costs.forward.compute += hidden * (kOverlapSlowdown * kForwardShare);
+  costs.input_gradient.compute += hidden * (kOverlapSlowdown * (1.0 - kForwardShare));
+}
+
+}  // namespace
+
 void StepPricer::add_blocks(const Block& block, int layers, StageCosts& costs) const {
   if (layers == 0) return;
   const Layout& layout = job_.layout;
@@ -157,7 +203,7 @@ void StepPricer::add_blocks(const Block& block, int layers, StageCosts& costs) c
     costs.cp += scaled(block.cost.cp, layers / (1.0 + kContextBackwardShare));
     costs.recompute_flops += block.cost.flops * (layers / 3.0);
     costs.activation += block_input * layers;
-    buffer = saved_activation(block.operators, Recompute::kNone);
+    buffer = saved_activation(block.operators, Recompute::kNone) * kRecomputeWorkingSet;
   } else {
     costs.activation += saved_activation(block.operators, layout.recompute) * layers;
     if (layout.recompute == Recompute::kSelective) {
@@ -168,7 +214,8 @@ void StepPricer::add_blocks(const Block& block, int layers, StageCosts& costs) c
   }
   costs.recompute_buffer = std::max(costs.recompute_buffer, buffer);
   if (job_.training.stack.overlap_tp_with_weight_gradient) {
-    costs.tp_hidden += std::min(block.cost.overlappable_tp, block.cost.weight_gradient.compute) * layers;
+    const Seconds beside = std::min(block.cost.overlappable_tp, block.cost.weight_gradient.compute);
+    costs.tp_hidden += beside * (kHiddenShare * layers);
   }
 }
 
@@ -210,6 +257,7 @@ StageCosts StepPricer::stage(int first_layer, int layers, bool first, bool last)
     }
   }
   finish_stage(pricing_, runs_of(layers - with_experts, with_experts, first, last), costs);
+  add_overlap_slowdown(costs);
   return costs;
 }
 

@@ -6,6 +6,10 @@ namespace {
 
 constexpr double kCausalShare = 0.5;  // of the score matrix that a causal kernel visits
 
+constexpr std::int64_t kFusedSoftmaxHeads = 4;
+constexpr double kUnfusedSoftmaxBytes = 20.0;  // per score, read and written beyond the fused kernel
+constexpr int kUnfusedSoftmaxKernels = 8;
+
 void append_unfused_core(std::vector<Operator>& operators, const Transformer& model, const Layout& layout,
                          const Training& training, const OperatorShapes& shapes) {
   const double e = shapes.element;
@@ -24,7 +28,12 @@ void append_unfused_core(std::vector<Operator>& operators, const Transformer& mo
   product.attention_core = true;
   operators.push_back(product);
 
-  Operator softmax = memory_bound("softmax", shapes.scores, 2 * e, 3 * e);
+  // Megatron's fused softmax takes rows of scores by fours; otherwise scale, mask, cast and softmax are kernels of their
+  // own.
+  const bool fused = batch % kFusedSoftmaxHeads == 0;
+  const double extra = fused ? 0.0 : kUnfusedSoftmaxBytes;
+  Operator softmax = memory_bound("softmax", shapes.scores, 2 * e + extra, 3 * e + extra);
+  if (!fused) softmax.forward_kernels = softmax.backward_kernels = kUnfusedSoftmaxKernels;
   softmax.saved_core = Bytes(shapes.scores * e);
   softmax.attention_core = true;
   operators.push_back(softmax);

@@ -17,6 +17,7 @@ OperatorShapes::OperatorShapes(const Transformer& model, const Layout& layout, c
       sharded_tokens(layout.sequence_parallel ? tokens / layout.tp : tokens),
       scores(static_cast<double>(layout.micro_batch_size) * model.heads / layout.tp *
              (static_cast<double>(training.sequence_length) / layout.cp) * training.sequence_length),
+      single_pass_norm(training.stack.single_pass_norm),
       unsplit_copies(layout.sequence_parallel ? 1 : layout.tp),
       tensor_ranks(layout.tp) {}
 
@@ -32,8 +33,11 @@ Operator memory_bound(std::string_view name, double elements, double forward, do
 
 Operator latent_norm(const Transformer& model, const OperatorShapes& shapes, std::string_view name, double width) {
   const double elements = shapes.sharded_tokens * width;
-  Operator op = memory_bound(name, elements, 2 * shapes.element, 5 * shapes.element);
-  op.backward_kernels = 2;
+  const double forward_tensors = shapes.single_pass_norm ? 2.0 : 3.0;
+  const double backward_tensors = shapes.single_pass_norm ? 5.0 : 10.0;
+  Operator op =
+      memory_bound(name, elements, forward_tensors * shapes.element, backward_tensors * shapes.element);
+  op.backward_kernels = shapes.single_pass_norm ? 2 : 3;
   op.parameters = (model.norm == Norm::kLayerNorm ? 2.0 : 1.0) * width;
   op.saved = Bytes(elements * shapes.element);
   op.work_copies = shapes.unsplit_copies;

@@ -105,8 +105,12 @@ std::vector<Operator> head_operators(const Transformer& model, const Layout& lay
   operators.push_back(linear_operator("logits", shapes, model.hidden, vocab, shapes.sharded_tokens, training.stack));
   // Vocabulary-parallel cross entropy, kernel by kernel: to fp32, maximum, subtraction, exponential, sum, division;
   // backward scales the stored softmax in place and casts it.
-  const double forward = (e + kFp32Bytes) + kFp32Bytes + 2 * kFp32Bytes + 2 * kFp32Bytes + kFp32Bytes + 2 * kFp32Bytes;
-  const double backward = 2 * kFp32Bytes + (kFp32Bytes + e);
+  const Stack& stack = training.stack;
+  const double kernel_by_kernel =
+      (e + kFp32Bytes) + kFp32Bytes + 2 * kFp32Bytes + 2 * kFp32Bytes + kFp32Bytes + 2 * kFp32Bytes;
+  const double forward = stack.loss_forward_bytes > 0.0 ? stack.loss_forward_bytes : kernel_by_kernel;
+  const double backward =
+      stack.loss_backward_bytes > 0.0 ? stack.loss_backward_bytes : 2 * kFp32Bytes + (kFp32Bytes + e);
   Operator loss = memory_bound("cross entropy", logits, forward, backward);
   loss.forward_kernels = 6;
   loss.backward_kernels = 2;
