@@ -55,7 +55,7 @@ class Validator {
   ScheduleFault fault_at(const Position& position, std::string reason) const {
     ScheduleFault fault = fault_of(std::move(reason), position.rank);
     fault.step = step_of(actions_of(position.rank), position.index);
-    fault.action = action_at(position);
+    fault.cell = to_string(action_at(position));
     return fault;
   }
 
