@@ -16,7 +16,6 @@
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/metrics.hpp"
-#include "sim/schedule/csv.hpp"
 
 namespace flopcast {
 
@@ -46,6 +45,7 @@ void refuse_job_flags(const JobOptions& options) {
   for (const FlagValue* value : options.given()) {
     const std::string_view field = value->key->field;
     const bool known = field == "layout.pp" || field == "layout.vpp" || field == "layout.schedule" ||
+                       field == "layout.chains" ||
                        std::any_of(schedule_numbers().begin(), schedule_numbers().end(),
                                    [field](const ScheduleNumber& number) { return number.field == field; });
     if (!known)
@@ -71,7 +71,8 @@ std::vector<Timeline> bare_timelines(const JobOptions& options, std::optional<in
     constexpr std::string_view kFilePrefix = "file:";
     const bool from_file = name.rfind(kFilePrefix, 0) == 0;
     const std::string path = from_file ? name.substr(kFilePrefix.size()) : "";
-    const Program program = from_file ? parse_csv(read_file(path), path, {}) : generate_named_schedule(name, numbers);
+    const Program program =
+        from_file ? read_schedule_file(path, options.flag("layout.chains")) : generate_named_schedule(name, numbers);
     require_valid(program);
     Timeline timeline = simulate(program, times.times_for_comparison(program));
     const TimelineMetrics metrics = measure(timeline);

@@ -81,6 +81,7 @@ const std::vector<JobKey>& job_keys() {
       {"layout.micro_batch_size", Kind::kWhole, {"--mbs", "--micro-batch-size"}, "N", "sequences per microbatch"},
       {"layout.global_batch_size", Kind::kWhole, {"--gbs", "--global-batch-size"}, "N", "sequences per step"},
       {"layout.schedule", Kind::kText, {"--schedule"}, "NAME[:V]", "pipeline schedule (see: flopcast schedule list)"},
+      {"layout.chains", Kind::kText, {"--chains"}, "A-B,C-D", "stage ranges of a bidirectional schedule in a file"},
       {"layout.group_size", Kind::kWhole, {"--group"}, "N", "interleaving group"},
       {"layout.accumulation", Kind::kWhole, {"--accumulation"}, "N", "microbatches per update of pipedream-2bw"},
       {"layout.memory_limit", Kind::kWhole, {"--memory-limit"}, "N", "activations a rank may hold, in microbatches"},

@@ -203,6 +203,7 @@ Layout read_layout(ObjectReader& root, Job& job, const Origins& origins) {
   layout.sequence_parallel = reader.boolean("sequence_parallel").value_or(false);
   layout.micro_batch_size = reader.whole("micro_batch_size", 1, kLargestBatch).value_or(1);
   layout.schedule = reader.text("schedule").value_or("");
+  layout.chains = reader.text("chains").value_or("");
   layout.group_size = reader.whole("group_size", 1, kLargestBatch);
   layout.accumulation = reader.whole("accumulation", 1, kLargestBatch);
   layout.memory_limit = reader.whole("memory_limit", 1, kLargestBatch);

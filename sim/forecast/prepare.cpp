@@ -10,14 +10,12 @@
 #include <utility>
 
 #include "model/error/error.hpp"
-#include "sim/schedule/csv.hpp"
-#include "sim/schedule/validate.hpp"
+#include "sim/forecast/program_file.hpp"
 
 namespace flopcast {
 
 namespace {
 
-constexpr std::string_view kFilePrefix = "file:";
 constexpr double kSecondsPerTick = 1e-12;
 constexpr int kAsynchronousStretch = 4;  // microbatches per pipeline rank
 
@@ -78,38 +76,6 @@ void generate_program(PreparedStep& step) {
     fail(job, "layout.schedule", fmt::format("{}: {}", name.info->name, refusal->problem), refusal->help);
   }
   step.program = name.info->generate(step.request);
-}
-
-void read_program(PreparedStep& step, const ReadFile& read_file) {
-  Job& job = step.job;
-  const std::string path = job.layout.schedule.substr(kFilePrefix.size());
-  step.program = parse_csv(read_file(path), path, {});
-  if (const auto fault = find_fault(step.program)) {
-    const std::string grid = render_fault_grid(step.program, *fault);
-    fail(job, "layout.schedule", fmt::format("{}: {}\n\n{}", path, render_fault(*fault), grid), "");
-  }
-  const int ranks = step.program.rank_count();
-  if (ranks != job.layout.pp)
-    fail(job, "layout.pp", fmt::format("{} pipeline ranks, but {} has {} lines", job.layout.pp, path, ranks),
-         fmt::format("valid: {}", ranks));
-  const int microbatches = step.program.microbatches_of(step.program.chains.front());
-  if (microbatches != job.layout.microbatches()) {
-    fail(job, "layout.global_batch_size",
-         fmt::format("{} microbatches a pipeline, but {} has {}", job.layout.microbatches(), path, microbatches),
-         fmt::format("valid: {}", microbatches * job.layout.dp * job.layout.micro_batch_size));
-  }
-  const int chunks = step.program.stage_count() / ranks;
-  if (job.layout.vpp.value_or(chunks) != chunks) {
-    fail(job, "layout.vpp", fmt::format("{} stages a rank, but {} has {}", *job.layout.vpp, path, chunks),
-         fmt::format("valid: {}", chunks));
-  }
-  for (const ScheduleNumber& number : schedule_numbers()) {
-    const std::optional<int>& value = job.layout.*number.layout;
-    if (!value) continue;
-    fail(job, std::string(number.field), fmt::format("{} means nothing to a schedule from a file", *value),
-         "leave it out");
-  }
-  job.layout.vpp = chunks;
 }
 
 void spread_layers(PreparedStep& step) {
@@ -229,9 +195,13 @@ StepTimes times_of(const PreparedStep& step) {
 PreparedStep prepare(Job job, const ReadFile& read_file) {
   PreparedStep step;
   step.job = std::move(job);
-  const bool from_file = step.job.layout.schedule.rfind(kFilePrefix, 0) == 0;
+  const bool from_file = has_program_file(step.job);
+  if (!from_file && !step.job.layout.chains.empty()) {
+    fail(step.job, "layout.chains", fmt::format("{} is for a schedule in a file", step.job.layout.chains),
+         "layout.schedule file:PATH, or leave it out");
+  }
   if (from_file) {
-    read_program(step, read_file);
+    step.program = read_program_file(step.job, read_file);
   } else {
     generate_program(step);
   }
