@@ -65,6 +65,10 @@ std::string help_for(std::string_view cell) {
     return "BW is what zero-bubble papers and old PyTorch dumps call the whole backward pass, and B its input-gradient "
            "part: rename B to I, then BW to B";
   }
+  const std::size_t separator = cell.find_first_of("; \t");
+  const bool separated = cell.find('(') == std::string_view::npos && separator != std::string_view::npos &&
+                         parse_action(cell.substr(0, separator)).has_value();
+  if (separated) return "separate cells with commas: one line a rank, cells such as 2F0";
   return "<stage><F|B|I|W><microbatch> such as 2F0, a pair (3F1;0B0)OVERLAP_F_B, or an empty cell; one line a rank, "
          "no header";
 }
