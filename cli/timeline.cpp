@@ -66,13 +66,19 @@ std::vector<Timeline> bare_timelines(const JobOptions& options, std::optional<in
   numbers.chunks = number_of(options, "layout.vpp", "--vpp");
   for (const ScheduleNumber& number : schedule_numbers())
     numbers.request.*number.request = number_of(options, number.field, std::string(number.flag));
+  constexpr std::string_view kFilePrefix = "file:";
+  const std::vector<std::string> names = split_names(*schedules);
+  const auto chains = options.flag("layout.chains");
+  if (chains && std::none_of(names.begin(), names.end(),
+                             [&](const std::string& name) { return name.rfind(kFilePrefix, 0) == 0; })) {
+    throw ConfigError({"--chains", fmt::format("{} is for a schedule in a file", *chains), "",
+                       "give --schedule file:PATH, or leave it out"});
+  }
   std::vector<Timeline> timelines;
-  for (const std::string& name : split_names(*schedules)) {
-    constexpr std::string_view kFilePrefix = "file:";
+  for (const std::string& name : names) {
     const bool from_file = name.rfind(kFilePrefix, 0) == 0;
     const std::string path = from_file ? name.substr(kFilePrefix.size()) : "";
-    const Program program =
-        from_file ? read_schedule_file(path, options.flag("layout.chains")) : generate_named_schedule(name, numbers);
+    const Program program = from_file ? read_schedule_file(path, chains) : generate_named_schedule(name, numbers);
     require_valid(program);
     Timeline timeline = simulate(program, times.times_for_comparison(program));
     const TimelineMetrics metrics = measure(timeline);

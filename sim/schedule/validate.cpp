@@ -201,7 +201,7 @@ std::string Validator::why_out_of_order(const Action& action) {
   if (action.kind == ActionKind::kForward) return {};
   if (!has(ActionKind::kForward)) return explain("before", ActionKind::kForward);
   const ActionKind rival = whole ? ActionKind::kInputGradient : ActionKind::kBackward;
-  if (has(rival)) return explain("in spite of", rival) + ": B is I and W in one";
+  if (has(rival)) return explain("in spite of", rival) + ": B is I and W in one; papers on zero bubble write B for I";
   const bool needs_input_gradient = action.kind == ActionKind::kWeightGradient;
   if (needs_input_gradient && !has(ActionKind::kInputGradient)) return explain("before", ActionKind::kInputGradient);
   return {};

@@ -137,6 +137,8 @@ TEST(BadInput, Schedules) {
   expect_refused({"simulate", "--model", "gpt3-175b", "--cluster", "2xdgx-a100-80g", "--tp", "8", "--pp", "2", "--gbs",
                   "2", "--schedule", "1f1b", "--chains", "0-1"},
                  {"layout.chains", "--chains", "file"});
+  expect_refused({"timeline", "--pp", "2", "--microbatches", "2", "--schedule", "1f1b", "--chains", "0-1"},
+                 {"--chains", "file:PATH"});
   expect_refused({"schedule", "simulate"}, {"--schedule"});
   expect_refused({"schedule", "simulate", "--schedule", "1f1b", "--pp", "4"}, {"--microbatches"});
   const Arguments valid = {"schedule", "simulate", "--schedule", "1f1b", "--pp", "4", "--microbatches", "8"};
