@@ -155,8 +155,9 @@ PartitionAnswer answer_for_graph(const PlannerFlags& flags) {
   PartitionAnswer answer;
   const bool published = options.rules == PlannerRules::kPublishedCode;
   answer.method = published ? "pipedream code" : "pipedream paper";
-  answer.title = fmt::format("{}: {} stages on {} of {} workers, rules of PipeDream's {}", *flags.graph,
-                             plan->stages.size(), plan->workers, *flags.workers, published ? "code" : "paper");
+  answer.title =
+      fmt::format("{}: {} stage{} on {} workers of {}, rules of PipeDream's {}", *flags.graph, plan->stages.size(),
+                  plan->stages.size() == 1 ? "" : "s", plan->workers, *flags.workers, published ? "code" : "paper");
   answer.work = "minibatch";
   answer.bottleneck = plan->time_per_minibatch.value();
   for (const PlannedStage& planned : plan->stages) {
