@@ -18,6 +18,11 @@
 namespace flopcast {
 namespace {
 
+// At full size from the first case on: small cases are the dull ones here.
+int draw(int smallest, int beyond) {
+  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(smallest, beyond));
+}
+
 void for_every_split(int layers, int parts, int least, std::vector<int>& sizes,
                      const std::function<void(const std::vector<int>&)>& visit) {
   if (parts == 1) {
@@ -39,10 +44,10 @@ double dearest(const std::vector<double>& costs) {
 }
 
 RC_GTEST_PROP(MinMaxPartition, IsTheBestOfAllSplits, ()) {
-  const int layers = *rc::gen::inRange(1, 13);
-  const int parts = *rc::gen::inRange(1, std::min(layers, 5) + 1);
+  const int layers = draw(1, 13);
+  const int parts = draw(1, std::min(layers, 5) + 1);
   std::vector<double> costs;
-  for (int layer = 0; layer < layers; ++layer) costs.push_back(*rc::gen::inRange(0, 30));
+  for (int layer = 0; layer < layers; ++layer) costs.push_back(draw(0, 30));
   const std::vector<int> found = min_max_partition(costs, parts);
   double best = std::numeric_limits<double>::infinity();
   std::vector<int> sizes;
@@ -61,13 +66,13 @@ SplitCosts random_costs(int ranks, int chunks, int layers, bool alike) {
   SplitCosts costs;
   costs.model_stages = ranks * chunks;
   std::vector<double> layer;
-  for (int index = 0; index < layers; ++index) layer.push_back(alike ? 4.0 : *rc::gen::inRange(1, 9));
+  for (int index = 0; index < layers; ++index) layer.push_back(alike ? 4.0 : draw(1, 9));
   for (int stage = 0; stage < costs.model_stages; ++stage) {
     costs.rank_of_stage.push_back(stage % ranks);
     const bool edge = stage == 0 || stage + 1 == costs.model_stages;
-    costs.fixed.push_back(edge ? *rc::gen::inRange(0, 20) : 0.0);
+    costs.fixed.push_back(edge ? draw(0, 20) : 0.0);
     costs.layer.push_back(layer);
-    const double slower = alike ? 1.0 : *rc::gen::inRange(1, 4);
+    const double slower = alike ? 1.0 : draw(1, 4);
     for (double& time : costs.layer.back()) time *= slower;
   }
   return costs;
@@ -89,14 +94,14 @@ void expect_best(const SplitCosts& costs, int layers) {
 }
 
 RC_GTEST_PROP(BalancedSplit, IsTheBestWithOneStageARank, ()) {
-  const int layers = *rc::gen::inRange(1, 10);
-  const int ranks = *rc::gen::inRange(1, 5);
+  const int layers = draw(1, 10);
+  const int ranks = draw(1, 5);
   expect_best(random_costs(ranks, 1, layers, *rc::gen::arbitrary<bool>()), layers);
 }
 
 RC_GTEST_PROP(BalancedSplit, IsTheBestOfChunksWhenLayersAreAlike, ()) {
-  const int layers = *rc::gen::inRange(1, 11);
-  const int ranks = *rc::gen::inRange(1, 4);
+  const int layers = draw(1, 11);
+  const int ranks = draw(1, 4);
   expect_best(random_costs(ranks, 2, layers, true), layers);
 }
 
@@ -131,19 +136,18 @@ double brute_force(const CutStates& cuts, int workers, double bandwidth) {
 }
 
 RC_GTEST_PROP(PipeDreamPlanner, IsTheBestOfAllPlans, ()) {
-  const int layers = *rc::gen::inRange(1, 8);
+  const int layers = draw(1, 8);
   std::string text;
   std::string edges;
   for (int layer = 0; layer < layers; ++layer) {
-    text += "node" + std::to_string(layer) +
-            " -- L -- forward_compute_time=" + std::to_string(*rc::gen::inRange(0, 9)) +
-            ", backward_compute_time=1, activation_size=" + std::to_string(*rc::gen::inRange(0, 9)) +
-            ", parameter_size=" + std::to_string(*rc::gen::inRange(0, 20)) + "\n";
+    text += "node" + std::to_string(layer) + " -- L -- forward_compute_time=" + std::to_string(draw(0, 9)) +
+            ", backward_compute_time=1, activation_size=" + std::to_string(draw(0, 9)) +
+            ", parameter_size=" + std::to_string(draw(0, 20)) + "\n";
     if (layer > 0) edges += "\tnode" + std::to_string(layer - 1) + " -- node" + std::to_string(layer) + "\n";
   }
   const CutStates cuts = cut_states(read_layer_graph(text + edges, "drawn.txt"));
-  const int workers = *rc::gen::inRange(1, 6);
-  const double bandwidth = 1000.0 * *rc::gen::inRange(1, 20);
+  const int workers = draw(1, 6);
+  const double bandwidth = 1000.0 * draw(1, 20);
   const auto plan = plan_pipeline(cuts, {{workers, BytesPerSecond(bandwidth)}}, {});
   RC_ASSERT(plan.has_value());
   const double best = brute_force(cuts, workers, bandwidth);
