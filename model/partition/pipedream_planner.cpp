@@ -194,7 +194,7 @@ Choice Level::choice(std::size_t end, int all_units) const {
   found.all_units = all_units;
   found.undivided = undivided_time({begin_, end}, all_units) == wanted;
   const int most = options_.straight ? 1 : all_units - 1;
-  for (int units = 1; units <= most && !found.undivided && found.units == 0; ++units) {
+  for (int units = most; units >= 1 && !found.undivided && found.units == 0; --units) {
     visit_cuts(end, all_units, units, kImpossible, [&](std::size_t cut) {
       if (found.units != 0 || through_cut(cut, end, all_units, units) != wanted) return;
       found.cut = cut;

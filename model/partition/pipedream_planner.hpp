@@ -60,7 +60,7 @@ struct PipelinePlan {
 
 /// Nothing when no plan fits the memory, or without replication no split has as many stages as there are workers.
 /// Throws ConfigError for no levels, fewer than one unit, bandwidths that are not positive, and problems too large.
-/// Ties: an undivided stage first, then fewer replicas of the last stage.
+/// Ties: an undivided stage first, then the most replicas of the last stage, which leaves the fewest stages.
 ///
 /// The recurrence over all cuts takes O(S³M²) for S states. Here states are sorted by time, and the time on both sides
 /// of a cut bounds what the cut can give, so that only cuts near the balanced one are looked at.
