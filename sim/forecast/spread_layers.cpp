@@ -52,7 +52,7 @@ SplitCosts stage_by_stage(SplitCosts costs) {
 std::vector<int> balanced_by_simulation(const PreparedStep& step) {
   const Job& job = step.job;
   const int stages = step.stages.model_stages;
-  const std::vector<int> even = even_stage_layers(job.model.layers, stages);
+  std::vector<int> even = even_stage_layers(job.model.layers, stages);
   if (stages == 1) return even;
   const SplitCosts costs = split_costs(job, step.stages);
   std::vector<Candidate> candidates = {{even}};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -90,6 +91,8 @@ TEST_F(Partition, ReproducesPipeDreamsPlans) {
   int equal = 0;
   int paper_equal = 0;
   int paper_faster = 0;
+  int paper_activations = 0;
+  int paper_gradients = 0;
   int timed_out = 0;
   double slowest = 0.0;
   const Json cases = Json::parse(read_text(goldens_ / "pipedream_partition.json")).at("cases");
@@ -116,18 +119,39 @@ TEST_F(Partition, ReproducesPipeDreamsPlans) {
     EXPECT_NEAR(plan->time_per_minibatch.value() / expected, 1.0, kRelative) << entry.dump().substr(0, 300);
     EXPECT_NEAR(plan->data_parallel.value() / entry.at("data_parallel_time_s").get<double>(), 1.0, kRelative) << name;
     if (std::abs(plan->time_per_minibatch.value() / expected - 1.0) < kRelative) ++equal;
-    const auto paper = plan_pipeline(cuts, levels_of(entry), options_of(entry, PlannerRules::kPaper));
-    if (!paper) continue;
-    const double ratio = paper->time_per_minibatch.value() / expected;
-    if (std::abs(ratio - 1.0) < kRelative) ++paper_equal;
-    if (ratio < 1.0 - kRelative) ++paper_faster;
+    PlannerOptions options = options_of(entry, PlannerRules::kPaper);
+    const auto ratio_of = [&]() {
+      const auto paper = plan_pipeline(cuts, levels_of(entry), options);
+      return paper ? paper->time_per_minibatch.value() / expected : std::numeric_limits<double>::infinity();
+    };
+    const double ratio = ratio_of();
+    if (std::abs(ratio - 1.0) < kRelative) {
+      ++paper_equal;
+    } else if (ratio < 1.0) {
+      ++paper_faster;
+    } else {
+      // Slower only for what the code counts less: activations over cuts, the version at work in the memory test, and
+      // beyond two replicas the gradients, which it divides by their number twice.
+      options.activation_compression = 1e18;
+      options.memory.reset();
+      if (ratio_of() > 1.0 + kRelative) {
+        const auto replicated = [](const PlannedStage& stage) { return stage.replicas > 2; };
+        EXPECT_TRUE(std::any_of(plan->stages.begin(), plan->stages.end(), replicated)) << entry.dump().substr(0, 200);
+        ++paper_gradients;
+      } else {
+        ++paper_activations;
+      }
+    }
   }
-  std::cout << "pipedream: " << equal << " plans as fast under the code's rules; under the paper's rules "
-            << paper_equal << " alike, " << paper_faster
-            << " faster (half the gradient bytes, overlapped), the rest slower "
-            << "(activations count)\npipedream: slowest of " << timed_out << " timed-out cases " << slowest << " s\n";
+  std::cout << "pipedream: " << equal << " plans as fast under the code's rules\n"
+            << "pipedream: under the paper's rules " << paper_equal << " as fast, " << paper_faster
+            << " faster (gradients travel behind compute), " << paper_activations
+            << " slower (activations over cuts, memory), " << paper_gradients
+            << " slower (gradients divided by the replicas once)\n"
+            << "pipedream: slowest of " << timed_out << " cases that timed out there " << slowest << " s\n";
   EXPECT_EQ(equal, 82);
   EXPECT_EQ(timed_out, 9);
+  EXPECT_EQ(paper_equal + paper_faster + paper_activations + paper_gradients, equal);
 }
 
 }  // namespace
