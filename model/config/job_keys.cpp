@@ -86,7 +86,7 @@ const std::vector<JobKey>& job_keys() {
       {"layout.accumulation", Kind::kWhole, {"--accumulation"}, "N", "microbatches per update of pipedream-2bw"},
       {"layout.memory_limit", Kind::kWhole, {"--memory-limit"}, "N", "activations a rank may hold, in microbatches"},
       {"layout.slices", Kind::kWhole, {"--slices"}, "N", "token slices that a microbatch is cut into"},
-      {"layout.stage_layers", Kind::kWholeList, {}, "N,N,…", "layers of each stage"},
+      {"layout.stage_layers", Kind::kWholeList, {}, "N,N,…", "layers of each stage, or uniform or balanced"},
       {"layout.recompute", Kind::kText, {"--recompute", "--recompute-granularity"}, "KIND", "none, selective or full"},
       {"layout.data_parallel", Kind::kText, {}, "FORM", "ddp, fsdp, hsdp, dataparallel, ps or byteps"},
       {"layout.shards", Kind::kWhole, {}, "N", "hsdp: ranks that share one copy of the model"},
@@ -128,7 +128,11 @@ std::optional<long> whole_number(const std::string& text) {
   return number;
 }
 
+// A list, or a word, which the reader of the section judges.
 nlohmann::json list_of(const FlagValue& value) {
+  const bool is_word =
+      !value.text.empty() && value.text.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos;
+  if (is_word) return value.text;
   nlohmann::json numbers = nlohmann::json::array();
   std::size_t begin = 0;
   while (begin <= value.text.size()) {

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "model/error/error.hpp"
 #include "sim/forecast/program_file.hpp"
+#include "sim/forecast/spread_layers.hpp"
 
 namespace flopcast {
 
@@ -76,42 +76,6 @@ void generate_program(PreparedStep& step) {
     fail(job, "layout.schedule", fmt::format("{}: {}", name.info->name, refusal->problem), refusal->help);
   }
   step.program = name.info->generate(step.request);
-}
-
-void spread_layers(PreparedStep& step) {
-  Job& job = step.job;
-  const Program& program = step.program;
-  step.stages.rank_of_stage = program.rank_of_stage;
-  step.stages.model_stages = program.chains.front().last_stage - program.chains.front().first_stage + 1;
-  const int stages = step.stages.model_stages;
-  if (job.layout.stage_layers.empty()) {
-    if (stages > job.model.layers) {
-      fail(job, "layout.pp",
-           fmt::format("pp {} · vpp {} = {} stages for {} layers", job.layout.pp, *job.layout.vpp, stages,
-                       job.model.layers),
-           fmt::format("at most {} stages", job.model.layers));
-    }
-    job.layout.stage_layers =
-        job.profile ? balanced_stage_layers(*job.profile, stages) : even_stage_layers(job.model.layers, stages);
-    if (job.profile) {
-      job.assumptions.push_back(fmt::format("layout.stage_layers balances the profile's times: {}",
-                                            fmt::join(job.layout.stage_layers, ", ")));
-    } else if (job.model.layers % stages != 0) {
-      job.assumptions.push_back(fmt::format("layout.stage_layers is {}", fmt::join(job.layout.stage_layers, ", ")));
-    }
-    return;
-  }
-  const std::vector<int>& layers = job.layout.stage_layers;
-  const std::string given = fmt::format("[{}]", fmt::join(layers, ", "));
-  if (static_cast<int>(layers.size()) != stages) {
-    fail(job, "layout.stage_layers", fmt::format("{} has {} entries for {} stages", given, layers.size(), stages),
-         fmt::format("give {} numbers", stages));
-  }
-  const long sum = std::accumulate(layers.begin(), layers.end(), 0L);
-  if (sum != job.model.layers) {
-    fail(job, "layout.stage_layers",
-         fmt::format("{} sums to {}, the model has {} layers", given, sum, job.model.layers), "");
-  }
 }
 
 Ticks picoseconds(Seconds time) {
@@ -192,6 +156,11 @@ StepTimes times_of(const PreparedStep& step) {
 
 }  // namespace
 
+void price(PreparedStep& step) {
+  step.costs = price_step(step.job, step.stages, step.job.layout.stage_layers);
+  step.times = times_of(step);
+}
+
 PreparedStep prepare(Job job, const ReadFile& read_file) {
   PreparedStep step;
   step.job = std::move(job);
@@ -206,8 +175,7 @@ PreparedStep prepare(Job job, const ReadFile& read_file) {
     generate_program(step);
   }
   spread_layers(step);
-  step.costs = price_step(step.job, step.stages, step.job.layout.stage_layers);
-  step.times = times_of(step);
+  price(step);
   return step;
 }
 
