@@ -6,7 +6,7 @@
 // B = 2F without latency (greedy_order.hpp).
 // Memory: at most 2 W min(m, p) chunks.
 // Bubble: no closed form is exact. The paper gives (2p - 2) / (3p W + p - 1) for m = p and B = 2F; this order stays
-// below it or within a hundredth of it.
+// below it or within two hundredths of it.
 // Constraints: an even number of chunks, 2W.
 
 #include <fmt/format.h>

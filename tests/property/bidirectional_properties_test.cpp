@@ -227,7 +227,7 @@ TEST(Hanayo, IdlesAboutAsPublished) {
       const Program program = generate_schedule(*find_schedule("hanayo"), request);
       const double idle = run(program, StageTimes{1, 2, 0, 0, {}}).idle_fraction();
       const double published = (2.0 * ranks - 2) / (3.0 * ranks * waves + ranks - 1);
-      EXPECT_LE(idle, 1.01 * published) << ranks << " ranks, " << waves << " waves";
+      EXPECT_LE(idle, 1.02 * published) << ranks << " ranks, " << waves << " waves";
       EXPECT_GE(idle, 0.5 * published) << ranks << " ranks, " << waves << " waves";
       ++compared;
     }
