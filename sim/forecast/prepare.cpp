@@ -78,6 +78,12 @@ void generate_program(PreparedStep& step) {
     fail(job, "layout.schedule", fmt::format("{}: {}", name.info->name, refusal->problem), refusal->help);
   }
   step.program = name.info->generate(step.request);
+  const int slices = step.program.slices_per_microbatch;
+  if (slices == 1) return;
+  job.layout.slices = slices;
+  job.assumptions.push_back(fmt::format(
+      "each of {} token slices takes an even share of its microbatch's time, however many tokens it attends to",
+      slices));
 }
 
 void read_program(PreparedStep& step, const ReadFile& read_file) {
@@ -112,11 +118,38 @@ void read_program(PreparedStep& step, const ReadFile& read_file) {
   job.layout.vpp = chunks;
 }
 
+// StageMap::passes_in_a_row: a stage has all its passes of a direction in a row when its rank turns to it once.
+std::vector<int> passes_in_a_row(const Program& program) {
+  const auto stages = static_cast<std::size_t>(program.stage_count());
+  std::vector<int> forward_rows(stages, 0);
+  std::vector<int> backward_rows(stages, 0);
+  for (const std::vector<Action>& actions : program.ranks) {
+    const Action* before = nullptr;
+    for (const Action& action : actions) {
+      const bool forward = action.kind == ActionKind::kForward;
+      const bool continues =
+          before != nullptr && before->stage == action.stage && (before->kind == ActionKind::kForward) == forward;
+      if (!continues) ++(forward ? forward_rows : backward_rows)[action.stage];
+      before = &action;
+    }
+  }
+  std::vector<int> passes(stages, 1);
+  for (const Chain& chain : program.chains) {
+    const int all = program.microbatches_of(chain) / program.slices_per_microbatch;
+    for (auto stage = static_cast<std::size_t>(chain.first_stage); stage <= static_cast<std::size_t>(chain.last_stage);
+         ++stage) {
+      if (forward_rows[stage] == 1 && backward_rows[stage] == 1) passes[stage] = all;
+    }
+  }
+  return passes;
+}
+
 void spread_layers(PreparedStep& step) {
   Job& job = step.job;
   const Program& program = step.program;
   step.stages.rank_of_stage = program.rank_of_stage;
-  step.stages.model_stages = program.chains.front().last_stage - program.chains.front().first_stage + 1;
+  step.stages.model_stages = program.stages_per_chain();
+  step.stages.passes_in_a_row = passes_in_a_row(program);
   const int stages = step.stages.model_stages;
   if (job.layout.stage_layers.empty()) {
     if (stages > job.model.layers) {
@@ -197,13 +230,14 @@ void add_overlapped_reductions(const PreparedStep& step, StepTimes& times) {
 
 StepTimes times_of(const PreparedStep& step) {
   StepTimes times;
+  const double slices = step.program.slices_per_microbatch;
   for (const StageCosts& stage : step.costs.stages) {
     StageTimes passes;
     const Seconds input_gradient = stage.recompute.total() + stage.input_gradient.total();
-    passes.forward = picoseconds(stage.forward.total());
-    passes.input_gradient = picoseconds(input_gradient);
-    passes.weight_gradient = picoseconds(stage.weight_gradient.total());
-    passes.backward = picoseconds(input_gradient + stage.weight_gradient.total() - stage.tp_hidden);
+    passes.forward = picoseconds(stage.forward.total() / slices);
+    passes.input_gradient = picoseconds(input_gradient / slices);
+    passes.weight_gradient = picoseconds(stage.weight_gradient.total() / slices);
+    passes.backward = picoseconds((input_gradient + stage.weight_gradient.total() - stage.tp_hidden) / slices);
     times.stages.push_back(passes);
   }
   for (const BoundaryCosts& boundary : step.costs.boundaries) {
