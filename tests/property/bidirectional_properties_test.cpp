@@ -38,7 +38,8 @@ ScheduleRequest draw_request(std::string_view name) {
     if (info.uses_chunks) request.chunks = between(1, 5);
     if (!info.variants.empty()) request.variant = std::string(*rc::gen::elementOf(info.variants));
     if (name == "gis" && between(0, 2) == 0) request.group_size = between(1, request.pipeline_ranks + 1);
-    if (name == "dapple" && between(0, 3) > 0) request.memory_limit = between(1, 2 * request.pipeline_ranks + 1);
+    if ((name == "dapple" || name == "hanayo") && between(0, 3) > 0)
+      request.memory_limit = between(1, 2 * request.pipeline_ranks + 1);
     if (name == "terapipe" && between(0, 3) > 0) request.slices = between(1, 9);
     if (!refuse_request(info, request)) return request;
   }
@@ -74,7 +75,7 @@ int most_in_flight(const std::string& name, const ScheduleRequest& request, int 
   if (name == "dapple") return std::min({m, limit, request.variant == "pb" ? 2 * (p - rank) - 1 : p - rank});
   if (name == "terapipe") return m * request.slices.value_or(4);
   if (name == "gis") return std::min(m * v, (v - 1) * request.group_size.value_or(p) + p - rank);
-  if (name == "hanayo") return v * std::min(m, p);
+  if (name == "hanayo") return v * std::min(m, request.memory_limit.value_or(p));
   if (name == "dualpipe") return p + 1;
   if (name == "dualpipev") return 2 * p + 1;
   return request.variant == "doubling" ? 2 * p : p / 2 + 1 + std::min(rank, p - 1 - rank);
@@ -233,6 +234,28 @@ TEST(Hanayo, IdlesAboutAsPublished) {
     }
   }
   EXPECT_EQ(compared, 15);
+}
+
+// With as many microbatches under way as two rounds have, waves do not break off between the rounds.
+TEST(Hanayo, FillsTheGapsBetweenRoundsWithTwiceTheMemory) {
+  for (const int ranks : {4, 8, 16}) {
+    for (const int rounds : {2, 4}) {
+      ScheduleRequest request;
+      request.pipeline_ranks = ranks;
+      request.microbatches = rounds * ranks;
+      request.chunks = 2;
+      const auto idle = [&](std::string_view name) {
+        return run(generate_schedule(*find_schedule(name), request), StageTimes{1, 2, 0, 0, {}}).idle_fraction();
+      };
+      const double gaps = idle("hanayo");
+      request.memory_limit = 2 * ranks;
+      const double filled = idle("hanayo");
+      request.memory_limit.reset();
+      request.chunks = 1;
+      EXPECT_LT(filled, idle("1f1b")) << ranks << " ranks, " << rounds << " rounds";
+      EXPECT_LT(filled, 0.75 * gaps) << ranks << " ranks, " << rounds << " rounds";
+    }
+  }
 }
 
 }  // namespace

@@ -175,6 +175,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"chimera", ScheduleRequest{.pipeline_ranks = 4, .microbatches = 6, .variant = "doubling"},
                 "chimera:doubling shares pairs", "4 or 8 microbatches"},
         Refused{"hanayo", shape(4, 8, 3), "3 is no multiple", "such as 4"},
+        Refused{"hanayo", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 2, .chunks = 2, .memory_limit = 0},
+                "memory limit of 0", "at least 1"},
         Refused{"gis", grouped(4, 8, 2, 1), "cannot use group size 1", "group sizes 2 to 4"},
         Refused{"gis", grouped(4, 8, 2, 5), "cannot use group size 5", "group sizes 2 to 4"},
         Refused{"gis", grouped(4, 8, 2, 3), "8 microbatches into groups of 3", "6 or 9 microbatches"},
