@@ -134,9 +134,9 @@ Seconds beyond(Seconds whole, Seconds part) {
   return std::max(Seconds(0), whole - part);
 }
 
-// The mean over `passes` of a rank that follow each other, one of which has no neighbours.
-Seconds mean_exposed(Seconds alone, Seconds among_others, double passes) {
-  return among_others + (alone - among_others) / passes;
+// The mean over `rows` of passes of a rank that follow each other, one of which has no neighbours.
+Seconds mean_exposed(Seconds alone, Seconds among_others, double rows) {
+  return among_others + (alone - among_others) / rows;
 }
 
 // Forward passes of a pipeline rank in a step.
@@ -182,21 +182,28 @@ void add_sharded_passes(const PricingContext& pricing, int stage, const std::vec
     largest = std::max(largest, unit.parameters);
   }
   const std::vector<Seconds> nothing(units.size());
-  const double passes = passes_of_rank(pricing);
-  const Seconds gathered = sum_of(gather) * share;
+  const double rows = std::max(1.0, passes_of_rank(pricing) / row);
+  const auto charge = [&](Seconds& pass, Seconds alone, Seconds among_others) {
+    pass += mean_exposed(alone, among_others, rows) * share;
+  };
+  const Seconds gathered = sum_of(gather);
   const Seconds gathered_again = again ? gathered : Seconds(0);
-  const Seconds scattered = sum_of(scatter) * share;
-  const Seconds computed = sum_of(forward);
-  costs.forward.dp_comm += mean_exposed(exposed_alone(gather, nothing, forward), beyond(gathered, computed), passes);
+  const Seconds scattered = sum_of(scatter);
+  const Seconds computed = sum_of(forward) * static_cast<double>(row);
+  charge(costs.forward.dp_comm, exposed_alone(gather, nothing, forward), beyond(gathered, computed));
   for (std::vector<Seconds>* times : {&gather, &scatter, &backward}) std::reverse(times->begin(), times->end());
   if (gathers || pricing.job.training.stack.overlap_gradient_reduction) {
-    const Seconds computed_back = sum_of(backward);
+    const Seconds computed_back = sum_of(backward) * static_cast<double>(row);
     const Seconds idle_network = beyond(computed, gathered) + beyond(computed_back, gathered_again);
     const Seconds among_others = beyond(gathered_again, computed_back) + beyond(scattered, idle_network);
-    const Seconds alone = exposed_alone(again ? gather : nothing, scatter, backward);
-    costs.input_gradient.dp_comm += mean_exposed(alone, among_others, passes);
+    const std::vector<Seconds>& gathers_back = again ? gather : nothing;
+    // The first backward pass of a row gathers, the last one scatters.
+    const Seconds alone =
+        row == 1 ? exposed_alone(gathers_back, scatter, backward)
+                 : exposed_alone(gathers_back, nothing, backward) + exposed_alone(nothing, scatter, backward);
+    charge(costs.input_gradient.dp_comm, alone, among_others);
   } else {
-    costs.input_gradient.dp_comm += scattered;
+    costs.input_gradient.dp_comm += scattered * share;
   }
   add_gathered_memory(pricing, row > 1, again, largest, costs);
 }

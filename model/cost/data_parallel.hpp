@@ -43,10 +43,10 @@ struct ShardedUnit {
 ///   max(0, gathers - computation) in either pass, and in the backward pass also
 ///   max(0, reduce-scatters - what the gathers leave free of the computation of both passes);
 /// the mean over the k is charged to each.
-/// Where a rank runs all m microbatches of a stage in a row (StageMap::passes_in_a_row: breadth-first, gpipe), it keeps
-/// the stage's weights for the row and adds its gradients up before it scatters them: 3Ψ(N-1)/N a step instead of a
-/// microbatch (Lamy-Poirier 2211.05953 §3). A row's gathers and reduce-scatters then have the m passes to hide behind,
-/// and whole weights and gradients of the stage at work and of one neighbour are in memory.
+/// Where all ranks run all m microbatches of a stage in a row (StageMap::passes_in_a_row: breadth-first, gpipe), a rank
+/// keeps the stage's weights for the row and adds its gradients up before it scatters them: 3Ψ(N-1)/N a step instead of
+/// a microbatch (Lamy-Poirier 2211.05953 §3). The above then holds with rows of m passes for passes, and whole weights
+/// and gradients of the stage at work and of one neighbour are in memory.
 /// Left out: bubbles, which would cover more; waits for one large unit inside a pass, and the memory of gradients that
 /// wait; stages of a rank that differ; the slowdown of computation, and of pipeline transfers, beside communication.
 /// hsdp gathers and scatters inside its shards and all-reduces Ψ/shards across: 2(R-1)/R·Ψ/shards more (2304.11277

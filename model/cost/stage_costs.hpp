@@ -12,8 +12,8 @@ namespace flopcast {
 struct StageMap {
   std::vector<int> rank_of_stage;
   int model_stages = 1;
-  /// By stage; empty: 1. The microbatches that its rank runs in a row in either direction, where these are all it has:
-  /// sharded weights are then gathered once for the row, and gradients reduced once at its end.
+  /// By stage; empty: 1. Its microbatches, in a program whose ranks run all those of a stage in a row, in either
+  /// direction: sharded weights are then gathered once for the row, and gradients reduced once at its end.
   std::vector<int> passes_in_a_row;
 
   int stages() const { return static_cast<int>(rank_of_stage.size()); }

@@ -118,7 +118,8 @@ void read_program(PreparedStep& step, const ReadFile& read_file) {
   job.layout.vpp = chunks;
 }
 
-// StageMap::passes_in_a_row: a stage has all its passes of a direction in a row when its rank turns to it once.
+// StageMap::passes_in_a_row: a stage has all its passes of a direction in a row when its rank turns to it once. Empty
+// unless that holds for all: a program gathers in one way.
 std::vector<int> passes_in_a_row(const Program& program) {
   const auto stages = static_cast<std::size_t>(program.stage_count());
   std::vector<int> forward_rows(stages, 0);
@@ -138,7 +139,8 @@ std::vector<int> passes_in_a_row(const Program& program) {
     const int all = program.microbatches_of(chain) / program.slices_per_microbatch;
     for (auto stage = static_cast<std::size_t>(chain.first_stage); stage <= static_cast<std::size_t>(chain.last_stage);
          ++stage) {
-      if (forward_rows[stage] == 1 && backward_rows[stage] == 1) passes[stage] = all;
+      if (forward_rows[stage] != 1 || backward_rows[stage] != 1) return {};
+      passes[stage] = all;
     }
   }
   return passes;

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 
 #include "sim/schedule/generators.hpp"
 #include "sim/schedule/greedy_order.hpp"
@@ -107,7 +108,7 @@ ScheduleInfo chimera_schedule() {
   info.summary = "two copies of the model in opposite directions, merged slot by slot";
   info.source = "Chimera, arXiv 2107.06925, sections 3.1 and 3.5";
   info.constraints = "p and m even; doubling: 4 divides m";
-  info.peak_in_flight = "p/2 + 1 + min(r, p - 1 - r), doubling 2p, and twice the parameters";
+  info.peak_in_flight = "p/2 + 1 + min(r, p - 1 - r), doubling 2p; two copies";
   info.makespan = "c = 0: m = p, B >= F: p F + (2p - 2) B; p | m, B = F: (2m + p - 2) F";
   info.variants = {"concatenation", kDoubling};
   info.refuse = refuse;

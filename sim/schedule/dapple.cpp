@@ -66,7 +66,7 @@ ScheduleInfo dapple_schedule() {
   info.summary = "1f1b or eager-1f1b with a warm-up that fits into memory";
   info.source = "DAPPLE, arXiv 2007.01045, section 3.2";
   info.constraints = "a memory limit of at least 1 microbatch";
-  info.peak_in_flight = "min(m, D, p - r), pb min(m, D, 2 (p - r) - 1), D the memory limit";
+  info.peak_in_flight = "min(m, D, p - r), pb min(m, D, 2 (p - r) - 1)";
   info.makespan = "D = 1: m (p (F + B) + 2 (p - 1) c); D >= p: 1f1b's; pb, D >= 2p - 1: eager-1f1b's";
   info.reads = {&ScheduleRequest::memory_limit};
   info.variants = {"pa", "pb"};

@@ -68,10 +68,10 @@ std::optional<Ticks> closed_form_makespan(const ScheduleRequest& /*request*/, co
 ScheduleInfo dualpipe_schedule() {
   ScheduleInfo info;
   info.name = "dualpipe";
-  info.summary = "two copies of the model in opposite directions, forwards of one beside backwards of the other";
+  info.summary = "two copies of the model in opposite directions, in overlapped pairs";
   info.source = "DeepSeek-V3, arXiv 2412.19437, section 3.2.1";
   info.constraints = "p and m even, m >= 2p";
-  info.peak_in_flight = "p + 1, and twice the parameters";
+  info.peak_in_flight = "p + 1; two copies";
   info.makespan = "m (F + B) + (p/2 - 1)(F + 2B - 3W) for F = I = W, pairs that take F + B, and c = 0";
   info.refuse = refuse;
   info.generate = generate;

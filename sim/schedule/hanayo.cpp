@@ -58,7 +58,7 @@ ScheduleInfo hanayo_schedule() {
   info.summary = "waves: the model runs to and fro over the ranks, v/2 times";
   info.source = "Hanayo, arXiv 2308.15762, section 3";
   info.constraints = "an even number of chunks, two for each wave; a memory limit of at least 1";
-  info.peak_in_flight = "at most v min(m, D) chunks, D the memory limit, else p";
+  info.peak_in_flight = "at most v min(m, p) chunks, or v D";
   info.makespan = "no exact form; idle share about (2p - 2) / (3p v/2 + p - 1) for m = p, B = 2F, c = 0";
   info.uses_chunks = true;
   info.reads = {&ScheduleRequest::memory_limit};

@@ -51,6 +51,7 @@ TEST(ShardedWeights, AreGatheredOncePerDirectionWhereMicrobatchesRunInARow) {
   // Two gathers and a reduce-scatter for each microbatch, or for each stage.
   EXPECT_NEAR(gathers_and_scatters(sharded("1f1b")), 3.0 * 8, 1e-3);
   EXPECT_NEAR(gathers_and_scatters(sharded("interleaved:2")), 3.0 * 8, 1e-3);
+  EXPECT_NEAR(gathers_and_scatters(sharded("dualpipev")), 3.0 * 8, 1e-3);
   EXPECT_NEAR(gathers_and_scatters(sharded("bfs:2")), 3.0, 1e-3);
   EXPECT_NEAR(gathers_and_scatters(sharded("bfs:4:fifo")), 3.0, 1e-3);
   EXPECT_NEAR(gathers_and_scatters(sharded("gpipe")), 3.0, 1e-3);
@@ -79,6 +80,17 @@ TEST(ShardedWeights, HideBehindARowOfMicrobatches) {
   EXPECT_LT(row.result.iteration.time_s, each.result.iteration.time_s);
 }
 
+TEST(ShardedWeights, OfARowAreExposedLikeOnePass) {
+  // Links so slow that nothing hides: a row exposes as much as it sends, less what its own passes cover.
+  const std::string slow_links = R"(, "intra_bandwidth": "20 MB/s")";
+  for (const char* schedule : {"bfs:2", "bfs:4", "gpipe", "1f1b"}) {
+    const Forecast answer = sharded(schedule, slow_links);
+    const AxisCommunication& sent = answer.result.communication.dp;
+    EXPECT_LE(sent.exposed_s, sent.total_s) << schedule;
+    EXPECT_GE(sent.exposed_s, 0.9 * sent.total_s) << schedule;
+  }
+}
+
 TEST(ShardedWeights, OfOneMicrobatchAreGatheredByLayers) {
   const auto one = [](const std::string& schedule) {
     return forecast_of(R"("data_parallel": "fsdp", "pp": 4, "global_batch_size": 8, "schedule": ")" + schedule + "\"");
@@ -86,6 +98,9 @@ TEST(ShardedWeights, OfOneMicrobatchAreGatheredByLayers) {
   EXPECT_EQ(one("gpipe").step.costs.stages.back().gathered_weights,
             one("1f1b").step.costs.stages.back().gathered_weights);
   EXPECT_DOUBLE_EQ(one("gpipe").result.iteration.time_s, one("1f1b").result.iteration.time_s);
+  // Two of 1f1b's microbatches run in a row on the first ranks, but not on the last.
+  const Forecast few = forecast_of(R"("data_parallel": "fsdp", "pp": 4, "global_batch_size": 16, "schedule": "1f1b")");
+  EXPECT_NEAR(gathers_and_scatters(few), 3.0 * 2, 1e-3);
 }
 
 class TwoCopies : public testing::TestWithParam<std::string> {
