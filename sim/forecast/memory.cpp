@@ -85,7 +85,8 @@ MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timelin
     memory.workspace_gib = gibibytes(workspace);
     memory.total_gib = memory.weights_gib + memory.gradients_gib + memory.optimizer_gib + memory.activations_gib +
                        memory.weight_versions_gib + memory.workspace_gib;
-    memory.peak_in_flight = in_flight[static_cast<std::size_t>(rank)];
+    const int slices = step.program.slices_per_microbatch;
+    memory.peak_in_flight = (in_flight[static_cast<std::size_t>(rank)] + slices - 1) / slices;
     forecast.result.peak_gib = std::max(forecast.result.peak_gib, memory.total_gib);
     memory.capacity_gib = gibibytes(memory_capacity(job, rank));
     forecast.result.capacity_gib = std::min(forecast.result.capacity_gib, memory.capacity_gib);
