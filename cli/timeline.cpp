@@ -84,7 +84,7 @@ std::vector<Timeline> bare_timelines(const JobOptions& options, std::optional<in
     const TimelineMetrics metrics = measure(timeline);
     timeline.title =
         fmt::format("{}: {} ranks, {} microbatches, bubble {:.1f} % of all device time", name, program.rank_count(),
-                    program.microbatches_of(program.chains.front()), 100.0 * metrics.idle_fraction());
+                    program.microbatch_count(), 100.0 * metrics.idle_fraction());
     timeline.units_per_tick = kUnitsPerTick;
     timelines.push_back(std::move(timeline));
   }

@@ -11,6 +11,7 @@
 #include "model/error/error.hpp"
 #include "sim/forecast/program_file.hpp"
 #include "sim/forecast/spread_layers.hpp"
+#include "sim/forecast/stage_map.hpp"
 
 namespace flopcast {
 
@@ -76,6 +77,12 @@ void generate_program(PreparedStep& step) {
     fail(job, "layout.schedule", fmt::format("{}: {}", name.info->name, refusal->problem), refusal->help);
   }
   step.program = name.info->generate(step.request);
+  const int slices = step.program.slices_per_microbatch;
+  if (slices == 1) return;
+  job.layout.slices = slices;
+  job.assumptions.push_back(fmt::format(
+      "each of {} token slices takes an even share of its microbatch's time, however many tokens it attends to",
+      slices));
 }
 
 Ticks picoseconds(Seconds time) {
@@ -127,13 +134,14 @@ void add_overlapped_reductions(const PreparedStep& step, StepTimes& times) {
 
 StepTimes times_of(const PreparedStep& step) {
   StepTimes times;
+  const double slices = step.program.slices_per_microbatch;
   for (const StageCosts& stage : step.costs.stages) {
     StageTimes passes;
     const Seconds input_gradient = stage.recompute.total() + stage.input_gradient.total();
-    passes.forward = picoseconds(stage.forward.total());
-    passes.input_gradient = picoseconds(input_gradient);
-    passes.weight_gradient = picoseconds(stage.weight_gradient.total());
-    passes.backward = picoseconds(input_gradient + stage.weight_gradient.total() - stage.tp_hidden);
+    passes.forward = picoseconds(stage.forward.total() / slices);
+    passes.input_gradient = picoseconds(input_gradient / slices);
+    passes.weight_gradient = picoseconds(stage.weight_gradient.total() / slices);
+    passes.backward = picoseconds((input_gradient + stage.weight_gradient.total() - stage.tp_hidden) / slices);
     times.stages.push_back(passes);
   }
   for (const BoundaryCosts& boundary : step.costs.boundaries) {
@@ -174,6 +182,7 @@ PreparedStep prepare(Job job, const ReadFile& read_file) {
   } else {
     generate_program(step);
   }
+  step.stages = stage_map_of(step.program);
   spread_layers(step);
   price(step);
   return step;

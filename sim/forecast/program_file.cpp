@@ -66,7 +66,7 @@ void require_fitting_counts(const Job& job, const Program& program) {
         fmt::format("{} microbatches a pipeline, but {} has {}", layout.microbatches(), program.schedule, microbatches),
         fmt::format("valid: {}", microbatches * layout.dp * layout.micro_batch_size));
   }
-  const int chunks = program.stage_count() / ranks;
+  const int chunks = program.stages_per_chain() / ranks;
   if (layout.vpp.value_or(chunks) != chunks) {
     fail(job, "layout.vpp", fmt::format("{} stages a rank, but {} has {}", *layout.vpp, program.schedule, chunks),
          fmt::format("valid: {}", chunks));
@@ -100,7 +100,7 @@ Program read_program_file(Job& job, const ReadFile& read_file) {
   require_equal_chains(job, program);
   require_fitting_counts(job, program);
   refuse_schedule_numbers(job);
-  job.layout.vpp = program.stage_count() / program.rank_count();
+  job.layout.vpp = program.stages_per_chain() / program.rank_count();
   return program;
 }
 

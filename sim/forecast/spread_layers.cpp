@@ -111,9 +111,6 @@ void check_listed_layers(const Job& job, int stages) {
 
 void spread_layers(PreparedStep& step) {
   Job& job = step.job;
-  const Program& program = step.program;
-  step.stages.rank_of_stage = program.rank_of_stage;
-  step.stages.model_stages = program.chains.front().last_stage - program.chains.front().first_stage + 1;
   const int stages = step.stages.model_stages;
   if (!job.layout.stage_layers.empty()) {
     check_listed_layers(job, stages);
