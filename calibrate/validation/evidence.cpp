@@ -158,6 +158,7 @@ void set_properties(const std::string& words, Json& stack) {
   if (mentions(words, "fp32 gradient accumulation") || mentions(words, "fp32 main-grad accumulation")) {
     stack["gradient_bytes"] = 4;
   }
+  if (mentions(words, "fused cross-entropy")) stack["loss_saved_bytes"] = 2;
   if (mentions(words, "mode pure")) stack["gradient_bytes"] = 2;
   if (mentions(words, "flashattention") || mentions(words, "flash attention")) stack["attention"] = "flash";
   if (mentions(words, "no communication overlap of any kind")) {

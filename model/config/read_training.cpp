@@ -56,6 +56,8 @@ void read_loss(ObjectReader& reader, Stack& stack) {
   constexpr int kMostBytes = 1'000;
   stack.loss_forward_bytes = reader.whole("loss_forward_bytes", 0, kMostBytes).value_or(0);
   stack.loss_backward_bytes = reader.whole("loss_backward_bytes", 0, kMostBytes).value_or(0);
+  constexpr int kFp32Softmax = 4;
+  stack.loss_saved_bytes = reader.whole("loss_saved_bytes", 0, kMostBytes).value_or(kFp32Softmax);
 }
 
 Stack read_stack(const nlohmann::json& given, const Origins& origins) {
@@ -73,6 +75,7 @@ Stack read_stack(const nlohmann::json& given, const Origins& origins) {
   stack.gradient_bytes = reader.whole("gradient_bytes", 2, kLargestGradient).value_or(4);
   stack.optimizer_gradient_bytes = reader.whole("optimizer_gradient_bytes", 0, kLargestGradient).value_or(0);
   stack.keeps_pass_gradients = reader.boolean("keeps_pass_gradients").value_or(false);
+  stack.placeholder_gradients = reader.boolean("placeholder_gradients").value_or(false);
   stack.blocking_sends = reader.boolean("blocking_sends").value_or(true);
   stack.scatter_gather_transfers = reader.boolean("scatter_gather_transfers").value_or(false);
   stack.overlap_gradient_reduction = reader.boolean("overlap_gradient_reduction").value_or(false);

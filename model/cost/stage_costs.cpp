@@ -19,9 +19,6 @@ namespace flopcast {
 
 namespace {
 
-constexpr double kFp32Bytes = 4.0;
-
-// The context-parallel share a rank sends: K and V of its tokens, to each other rank of the ring in turn.
 // Of a collective beside a weight-gradient GEMM, what the GEMM really hides: both are slowed. Fitted to Korthikanti et
 // al. 2205.05198, Tables 4 and 5.
 constexpr double kHiddenShare = 0.76;
@@ -31,6 +28,7 @@ constexpr double kRecomputeWorkingSet = 3.0;
 // Computation beside a collective is slowed: the two share SMs and memory bandwidth. Of the hidden time; fitted to
 // published FSDP steps, between the 0.19 and 0.4 of the literature at its upper end.
 constexpr double kOverlapSlowdown = 0.4;
+// The context-parallel share a rank sends: K and V of its tokens, to each other rank of the ring in turn.
 constexpr double kContextBackwardShare = 2.0;  // K and V come round again, with their gradients
 
 class StepPricer {
@@ -213,6 +211,10 @@ void StepPricer::add_blocks(const Block& block, int layers, StageCosts& costs) c
     }
   }
   costs.recompute_buffer = std::max(costs.recompute_buffer, buffer);
+  if (layout.recompute != Recompute::kFull) {
+    costs.gradient_buffer = std::max(costs.gradient_buffer, gradient_buffer(block.operators));
+  }
+  costs.placeholders = std::max(costs.placeholders, placeholder_gradients(block.operators, job_.training));
   if (job_.training.stack.overlap_tp_with_weight_gradient) {
     const Seconds beside = std::min(block.cost.overlappable_tp, block.cost.weight_gradient.compute);
     costs.tp_hidden += beside * (kHiddenShare * layers);
@@ -250,8 +252,9 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
   if (last) {
     add_section(head_, 1, costs);
     costs.activation += saved_activation(head_operators_, Recompute::kNone);
-    // The loss works in place on its stored fp32 softmax; what is new is the gradient cast for the GEMMs.
-    costs.logits_buffer = head_operators_.back().saved * (element_size(job_.training.precision).value() / kFp32Bytes);
+    // The loss works in place on what it stored; what is new is the gradient cast for the GEMMs.
+    costs.logits_buffer =
+        gradient_buffer(head_operators_) + placeholder_gradients(head_operators_, job_.training);
     const double table = head_operators_[1].parameters;
     if (job_.model.tied_embeddings) {
       costs.embedding_parameters = table;

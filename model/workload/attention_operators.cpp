@@ -35,6 +35,7 @@ void append_unfused_core(std::vector<Operator>& operators, const Transformer& mo
   Operator softmax = memory_bound("softmax", shapes.scores, 2 * e + extra, 3 * e + extra);
   if (!fused) softmax.forward_kernels = softmax.backward_kernels = kUnfusedSoftmaxKernels;
   softmax.saved_core = Bytes(shapes.scores * e);
+  softmax.gradient_buffer = Bytes(shapes.scores * 2 * e);
   softmax.attention_core = true;
   operators.push_back(softmax);
 

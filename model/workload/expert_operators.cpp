@@ -16,6 +16,7 @@ Operator grouped_linear(std::string_view name, const OperatorShapes& shapes, dou
   op.parameters *= experts;
   op.weight_gradient_bytes *= experts;
   op.saved = Bytes(rows * experts * inputs * shapes.element);
+  op.gradient_buffer = Bytes(rows * experts * (inputs + outputs) * shapes.element);
   op.of_experts = true;
   return op;
 }
@@ -54,6 +55,7 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
   Operator activation = model.gated_mlp ? memory_bound("experts gated activation", routed * columns, 3 * e, 5 * e)
                                         : memory_bound("experts activation", routed * columns, 2 * e, 3 * e);
   activation.saved = Bytes(routed * inputs * e);
+  activation.gradient_buffer = Bytes(routed * (inputs + columns) * e);
   operators.push_back(activation);
   operators.push_back(grouped_linear("experts down", shapes, rows, here, columns, model.hidden, stack));
   if (model.biases) {

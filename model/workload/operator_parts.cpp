@@ -59,6 +59,7 @@ Operator linear_operator(std::string_view name, const OperatorShapes& shapes, do
   op.backward_kernels = 2;
   op.parameters = inputs * outputs;
   op.saved = Bytes(saved_tokens * inputs * shapes.element);
+  op.gradient_buffer = Bytes(shapes.tokens * (inputs + outputs) * shapes.element);
   if (!stack.fused_gradient_accumulation) {
     op.weight_gradient_bytes = Bytes(op.parameters * (shapes.element + 2 * stack.gradient_bytes));
     op.backward_kernels += 1;
@@ -91,6 +92,7 @@ void append_mlp(std::vector<Operator>& operators, const Transformer& model, cons
   Operator activation = model.gated_mlp ? memory_bound("gated activation", shapes.tokens * columns, 3 * e, 5 * e)
                                         : memory_bound("activation", shapes.tokens * columns, 2 * e, 3 * e);
   activation.saved = Bytes(shapes.tokens * inputs * e);
+  activation.gradient_buffer = Bytes(shapes.tokens * (inputs + columns) * e);
   operators.push_back(activation);
   operators.push_back(linear_operator("mlp down", shapes, columns, model.hidden, shapes.tokens, stack));
 }

@@ -46,6 +46,7 @@ struct Operator {
   int parameter_copies = 1;
   Bytes saved;                  ///< kept from forward until backward
   Bytes saved_core;             ///< likewise, but dropped by selective recomputation
+  Bytes gradient_buffer;        ///< gradients of its outputs and inputs, alive together in its backward pass
   bool attention_core = false;  ///< redone by selective recomputation (Korthikanti et al. 2205.05198 §5)
 };
 
@@ -74,5 +75,10 @@ Flops forward_flops(const Operator& op);
 
 /// Bytes kept from forward until backward under a recomputation policy. Full recomputation keeps a block's input only.
 Bytes saved_activation(const std::vector<Operator>& operators, Recompute recompute);
+
+/// The most that gradients of activations take at once in a backward pass.
+Bytes gradient_buffer(const std::vector<Operator>& operators);
+/// Gradients of linears that the stack hands over without filling them in: Stack::placeholder_gradients.
+Bytes placeholder_gradients(const std::vector<Operator>& operators, const Training& training);
 
 }  // namespace flopcast

@@ -34,6 +34,10 @@ struct Stack {
   /// Bytes that the loss moves per logit; the backward pass's include the cast for the GEMMs.
   double loss_forward_bytes = 0.0;
   double loss_backward_bytes = 0.0;
+  double loss_saved_bytes = 4.0;  ///< kept per logit until the backward pass: 4 an fp32 softmax, 2 a fused loss
+  /// Kernels that accumulate fp32 gradients themselves still hand the framework a gradient of each linear, in the
+  /// training format and never read: kept by shape for a block, allocated anew for the logits.
+  bool placeholder_gradients = false;
   /// The host's time to launch a kernel and a collective; a pass takes no less than its launches.
   Seconds host_time_per_kernel;
   Seconds host_time_per_collective;

@@ -15,15 +15,17 @@ Bytes workspace_of(const PreparedStep& step, int rank) {
   Bytes largest;
   Bytes replicas;
   Bytes offload;
+  Bytes placeholders;
   for (int stage = 0; stage < step.stages.stages(); ++stage) {
     if (step.stages.rank_of_stage[static_cast<std::size_t>(stage)] != rank) continue;
     const StageCosts& costs = step.costs.stages[static_cast<std::size_t>(stage)];
-    largest = std::max({largest, costs.recompute_buffer, costs.logits_buffer});
+    largest = std::max({largest, costs.recompute_buffer + costs.gradient_buffer, costs.logits_buffer});
+    placeholders = std::max(placeholders, costs.placeholders);
     replicas = std::max(replicas, costs.gathered_weights + costs.gathered_gradients);
     offload = std::max(offload, costs.offload_buffer);
   }
   const double slices = step.program.slices_per_microbatch;  // what belongs to a pass is that of a slice
-  largest = (largest + offload) / slices + replicas;
+  largest = (largest + offload) / slices + replicas + placeholders;
   const Layout& layout = step.job.layout;
   if (!layout.sequence_parallel || layout.tp == 1) return largest;
   const double tokens =

@@ -129,7 +129,8 @@ TEST(DataParallel, HybridShardsSendExpertsInsideAndAcross) {
   EXPECT_NEAR(whole / (whole_parts.first * share(2, 32) + whole_parts.second * share(1, 16)), 1.0, 1e-9);
 }
 
-// One layer a stage: beside its neighbours the traffic hides, alone all of it is exposed.
+// One layer a stage: beside its neighbours the traffic hides, alone all of it is exposed. What hides slows the
+// computation beside it by two fifths of its time.
 TEST(DataParallel, PassesThatFollowEachOtherHideTheEndsOfTheirTraffic) {
   const auto answer = [](const std::string& layout) {
     return forecast_of(R"({"model": "llama3.1-405b", "cluster": {"name": "dgx-h100", "nodes": 2048}, "layout": {
@@ -138,7 +139,7 @@ TEST(DataParallel, PassesThatFollowEachOtherHideTheEndsOfTheirTraffic) {
   };
   const Forecast once = answer(R"("zero": 1)");
   const Forecast each = answer(R"("zero": 2)");
-  EXPECT_GT(each.result.iteration.mfu, 0.85 * once.result.iteration.mfu);
+  EXPECT_GT(each.result.iteration.mfu, 0.7 * once.result.iteration.mfu);
   EXPECT_LE(each.result.iteration.mfu, 1.01 * once.result.iteration.mfu);
 }
 
