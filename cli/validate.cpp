@@ -8,6 +8,7 @@
 #include "calibrate/validation/shipped.hpp"
 #include "cli/commands.hpp"
 #include "cli/output_options.hpp"
+#include "cli/refit_tables.hpp"
 #include "cli/validation_page.hpp"
 #include "cli/validation_tables.hpp"
 #include "model/config/document.hpp"
@@ -115,9 +116,17 @@ void check_limit(const std::vector<SourceSummary>& sources, double limit) {
   if (!beyond.empty()) throw NegativeAnswer(fmt::format("mean error above {:.1f} %: {}", limit * 100.0, beyond));
 }
 
+std::vector<Table> refit_all(const std::optional<std::string>& folder) {
+  const std::vector<PublishedFile> files = published_files(folder);
+  std::vector<Refit> fits;
+  for (const FitPlan& plan : shipped_fits()) fits.push_back(refit(plan, files, read_file));
+  return refit_tables(fits);
+}
+
 std::vector<Table> tables_of(const std::vector<SourceSummary>& sources) {
   std::vector<Table> tables = {time_error_table(sources)};
-  for (Table table : {memory_error_table(sources), rows_table(sources, kWorstRows), skipped_table(sources)}) {
+  for (Table table :
+       {memory_error_table(sources), open_table(sources), rows_table(sources, kWorstRows), skipped_table(sources)}) {
     if (!table.rows.empty()) tables.push_back(std::move(table));
   }
   return tables;
@@ -131,19 +140,22 @@ int run_validate(const Arguments& arguments) {
       "Forecasts measured training steps and shows how far off it is, row by row. Without --published "
       "or --runs: the published measurements that come with flopcast.",
       {"flopcast validate", "flopcast validate --source zero_bubble --format csv",
-       "flopcast validate --published measurements/ --max-error 0.1", "flopcast validate --runs results/"});
+       "flopcast validate --published measurements/ --max-error 0.1", "flopcast validate --runs results/",
+       "flopcast validate --refit"});
   std::optional<std::string> published;
   std::optional<std::string> runs;
   std::optional<std::string> max_error;
   std::optional<std::string> svg;
   std::vector<std::string> wanted;
   bool page = false;
+  bool refits = false;
   OutputOptions output;
   command_line.add_option("--published", published, "DIR", "published measurements, a JSON file a source");
   command_line.add_option("--runs", runs, "DIR", "saved results of flopcast run");
   command_line.add_option("--source", wanted, "NAME", "only this source; may be repeated");
   command_line.add_option("--max-error", max_error, "F", "exit with 3 when a source's mean error is larger: 0.05");
   command_line.add_option("--svg", svg, "FILE", "forecast against measurement as a chart");
+  command_line.add_flag("--refit", refits, "fit the catalogue's constants again, and without each model");
   command_line.add_flag("--markdown-page", page, "docs/validation.md: every table and every row");
   output.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
@@ -154,6 +166,13 @@ int run_validate(const Arguments& arguments) {
     throw ConfigError({"--runs", "contradicts --published", "", "give one of the two"});
   }
   if (runs && !wanted.empty()) throw ConfigError({"--source", "means nothing with --runs", "", "leave it out"});
+  if (refits) {
+    if (runs || !wanted.empty() || page || svg || limit) {
+      throw ConfigError({"--refit", "goes with --published and the output options only", "", ""});
+    }
+    output.write(refit_all(published));
+    return 0;
+  }
   const std::vector<SourceSummary> sources = runs ? of_runs(*runs) : of_published(published, wanted);
   if (svg) write_file(*svg, validation_chart(sources));
   if (page) {

@@ -33,7 +33,7 @@ std::string section(const Table& table) {
 std::string validation_page(const std::vector<SourceSummary>& sources) {
   std::string page = kIntroduction;
   for (const Table& table : {time_error_table(sources), memory_error_table(sources), rows_table(sources, kWorstRows),
-                             skipped_table(sources), rows_table(sources, 0)}) {
+                             open_table(sources), skipped_table(sources), rows_table(sources, 0)}) {
     if (!table.rows.empty()) page += section(table);
   }
   return page;

@@ -61,7 +61,10 @@ std::vector<double> time_errors(const SourceSummary& summary, bool used_in_fit) 
 }  // namespace
 
 nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources) {
-  Json json = {{"schema", "flopcast.validation/1"}, {"sources", Json::array()}, {"rows", Json::array()}};
+  Json json = {{"schema", "flopcast.validation/1"},
+               {"sources", Json::array()},
+               {"rows", Json::array()},
+               {"open_rows", Json::array()}};
   for (const SourceSummary& summary : sources) {
     Json skipped = Json::array();
     for (const SkippedRow& row : summary.skipped) skipped.push_back({{"id", row.id}, {"reason", row.reason}});
@@ -77,6 +80,15 @@ nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources
                                {"fit_rows", summary.fit_rows},
                                {"time", time},
                                {"memory", memory}});
+    for (const OpenRow& row : summary.open) {
+      json["open_rows"].push_back({{"id", row.id},
+                                   {"source", row.source},
+                                   {"open", row.open},
+                                   {"forecasts", row.forecasts},
+                                   {"fastest_s", row.fastest_s},
+                                   {"slowest_s", row.slowest_s},
+                                   {"measured_s", row.measured_s}});
+    }
     for (const EvaluatedRow& row : summary.evaluated) {
       json["rows"].push_back({{"id", row.id},
                               {"source", row.source},
@@ -149,6 +161,29 @@ Table skipped_table(const std::vector<SourceSummary>& sources) {
     for (const SkippedRow& row : summary.skipped) ++reasons[row.reason];
     for (const auto& [reason, count] : reasons)
       table.rows.push_back({summary.source, fmt::format("{}", count), reason});
+  }
+  return table;
+}
+
+Table open_table(const std::vector<SourceSummary>& sources) {
+  Table table;
+  table.title = "Rows that leave something open: every plausible choice";
+  table.columns = {text_column("source"),
+                   text_column("row", "id"),
+                   text_column("open"),
+                   number_column("forecasts"),
+                   number_column("fastest s", "fastest_s"),
+                   number_column("slowest s", "slowest_s"),
+                   number_column("measured s", "measured_s"),
+                   text_column("fastest error %", "fastest_error_percent"),
+                   text_column("slowest error %", "slowest_error_percent")};
+  for (const SourceSummary& summary : sources) {
+    for (const OpenRow& row : summary.open) {
+      table.rows.push_back({row.source, row.id, row.open, fmt::format("{}", row.forecasts),
+                            fmt::format("{:.4g}", row.fastest_s), fmt::format("{:.4g}", row.slowest_s),
+                            fmt::format("{:.4g}", row.measured_s), signed_percent(row.fastest_s / row.measured_s - 1.0),
+                            signed_percent(row.slowest_s / row.measured_s - 1.0)});
+    }
   }
   return table;
 }

@@ -17,6 +17,8 @@ Table time_error_table(const std::vector<SourceSummary>& sources);
 Table memory_error_table(const std::vector<SourceSummary>& sources);
 /// How many rows were skipped for which reason.
 Table skipped_table(const std::vector<SourceSummary>& sources);
+/// Rows that leave something open: the fastest and the slowest forecast over the plausible choices.
+Table open_table(const std::vector<SourceSummary>& sources);
 /// The `count` rows with the largest errors of the step time; all when it is 0.
 Table rows_table(const std::vector<SourceSummary>& sources, int count);
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "calibrate/validation/completion.hpp"
 #include "calibrate/validation/evidence.hpp"
 #include "calibrate/validation/map_row.hpp"
 #include "model/config/read_job.hpp"
@@ -102,21 +103,29 @@ void evaluate_collective(const PublishedRow& row, const MappedRow& mapped, Evalu
   evaluated.measured_s = row.collective->seconds;
 }
 
-EvaluatedRow evaluate_row(const PublishedRow& row, const MappedRow& mapped, const ReadFile& read_file) {
-  EvaluatedRow evaluated;
-  evaluated.id = row.id;
-  evaluated.used_in_fit = row.used_in_fit;
-  if (mapped.part == MeasuredPart::kCollective) {
-    evaluate_collective(row, mapped, evaluated);
-    return evaluated;
+// Forecasts what a row may have meant; choices that are refused or do not fit into memory are none.
+std::optional<OpenRow> evaluate_open(const PublishedRow& row, const std::string& about, const ReadFile& read_file) {
+  OpenRow open;
+  open.id = row.id;
+  for (const Completion& choice : completions(row)) {
+    const MappedRow mapped = map_row(choice.row, about);
+    if (!mapped.skip_reason.empty()) continue;
+    try {
+      const Forecast answer = forecast(read_job(mapped.job, Origins{}), read_file);
+      const auto measured = measured_step(choice.row, answer);
+      if (!measured || !answer.result.memory.fits) continue;
+      const double predicted = answer.result.iteration.time_s;
+      open.fastest_s = open.forecasts == 0 ? predicted : std::min(open.fastest_s, predicted);
+      open.slowest_s = std::max(open.slowest_s, predicted);
+      open.measured_s = *measured;
+      open.open = choice.open;
+      ++open.forecasts;
+    } catch (const ConfigError&) {
+      continue;
+    }
   }
-  const Forecast answer = forecast(read_job(mapped.job, Origins{}), read_file);
-  if (mapped.part == MeasuredPart::kLayer) {
-    evaluate_layer(row, answer, evaluated);
-  } else {
-    evaluate_step(row, mapped, answer, evaluated);
-  }
-  return evaluated;
+  if (open.forecasts == 0) return std::nullopt;
+  return open;
 }
 
 // The error of a forecast that knows only FLOPs and the ideal pipeline; its one efficiency is the source's median.
@@ -134,6 +143,23 @@ std::optional<double> naive_error(const std::vector<EvaluatedRow>& rows) {
 }
 
 }  // namespace
+
+EvaluatedRow evaluate_row(const PublishedRow& row, const MappedRow& mapped, const ReadFile& read_file) {
+  EvaluatedRow evaluated;
+  evaluated.id = row.id;
+  evaluated.used_in_fit = row.used_in_fit;
+  if (mapped.part == MeasuredPart::kCollective) {
+    evaluate_collective(row, mapped, evaluated);
+    return evaluated;
+  }
+  const Forecast answer = forecast(read_job(mapped.job, Origins{}), read_file);
+  if (mapped.part == MeasuredPart::kLayer) {
+    evaluate_layer(row, answer, evaluated);
+  } else {
+    evaluate_step(row, mapped, answer, evaluated);
+  }
+  return evaluated;
+}
 
 std::optional<double> EvaluatedRow::error() const {
   if (!measured_s || *measured_s <= 0.0) return std::nullopt;
@@ -191,6 +217,10 @@ SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file) {
     const MappedRow mapped = map_row(row, file.about);
     if (!mapped.skip_reason.empty()) {
       summary.skipped.push_back({row.id, mapped.skip_reason});
+      if (auto open = evaluate_open(row, file.about, read_file)) {
+        open->source = file.source;
+        summary.open.push_back(std::move(*open));
+      }
       continue;
     }
     try {

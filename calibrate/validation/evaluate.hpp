@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/validation/map_row.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "sim/forecast/prepare.hpp"
 
@@ -26,6 +27,20 @@ struct EvaluatedRow {
 
   std::optional<double> error() const;
   std::optional<double> memory_error() const;
+};
+
+/// The forecast of one mapped row; throws ConfigError where its job is refused.
+EvaluatedRow evaluate_row(const PublishedRow& row, const MappedRow& mapped, const ReadFile& read_file);
+
+/// A row that leaves something open that a forecast needs: every plausible choice is forecast.
+struct OpenRow {
+  std::string id;
+  std::string source;
+  std::string open;  ///< "micro batch, recompute"
+  int forecasts = 0;
+  double measured_s = 0.0;
+  double fastest_s = 0.0;
+  double slowest_s = 0.0;
 };
 
 struct SkippedRow {
@@ -51,6 +66,7 @@ struct SourceSummary {
   int fit_rows = 0;
   std::vector<SkippedRow> skipped;
   std::vector<EvaluatedRow> evaluated;
+  std::vector<OpenRow> open;  ///< of the skipped ones
   ErrorStatistics time;
   std::optional<double> naive_mape;  ///< constant MFU, the source's median, and an ideal pipeline
   ErrorStatistics memory;            ///< of rows that ran and say what they held

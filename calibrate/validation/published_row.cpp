@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "model/config/document.hpp"
 #include "model/error/error.hpp"
@@ -180,6 +183,43 @@ Json expanded_rows(const Json& json, const std::string& file) {
   return all;
 }
 
+// "notes.md line 917 (Rebalancing, 2022-02-28)": the document, and the place in it; empty without a line.
+struct Place {
+  std::string document;
+  int line = 0;
+};
+
+Place place_of(const PublishedRow& row) {
+  constexpr std::string_view kLine = " line ";
+  const std::size_t at = row.citation.find(kLine);
+  if (at == std::string::npos) return {};
+  return {row.citation.substr(0, at), std::atoi(row.citation.c_str() + at + kLine.size())};
+}
+
+bool says_formats(const PublishedRow& row) {
+  const std::string words = row.note + row.precision;
+  return words.find("fp16") != std::string::npos || words.find("bf16") != std::string::npos ||
+         words.find("fp8") != std::string::npos;
+}
+
+// A log says how it trains where that changes. A row that does not say it was trained like the one above it in the same
+// document.
+void take_formats_over(std::vector<PublishedRow>& rows) {
+  std::vector<std::pair<std::size_t, std::string>> notes;
+  for (std::size_t index = 0; index < rows.size(); ++index) {
+    const Place place = place_of(rows[index]);
+    if (place.line == 0 || says_formats(rows[index])) continue;
+    const PublishedRow* above = nullptr;
+    for (const PublishedRow& row : rows) {
+      const Place other = place_of(row);
+      const bool nearer = above == nullptr || other.line > place_of(*above).line;
+      if (other.document == place.document && other.line < place.line && nearer && says_formats(row)) above = &row;
+    }
+    if (above != nullptr) notes.emplace_back(index, above->note);
+  }
+  for (const auto& [index, note] : notes) rows[index].note += "; as the row above: " + note;
+}
+
 // All texts of the file's "meta", one after the other.
 std::string text_of(const Json& meta) {
   std::string text;
@@ -203,6 +243,7 @@ PublishedFile read_published(const nlohmann::json& json, const std::string& sour
   const Json rows = expanded_rows(json, file);
   for (std::size_t index = 0; index < rows.size(); ++index)
     published.rows.push_back(read_row(rows[index], index, file));
+  take_formats_over(published.rows);
   return published;
 }
 

@@ -56,6 +56,7 @@ struct PublishedFile {
 /// Reads {"meta": {…}, "rows": [{"id", "hardware", "model", "parallel", "measured", …}]}. Types are checked; unknown
 /// fields of a row are left alone. Rows may be written compactly: "common" holds what all rows share, and "columns"
 /// names the dotted fields that the lists in "rows" give.
+/// A row of a log ("… line 917") that does not say its number formats has those of the row above it.
 /// Throws ConfigError with the place in `file`.
 PublishedFile read_published(const nlohmann::json& json, const std::string& source, const std::string& file);
 

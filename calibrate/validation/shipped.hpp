@@ -10,6 +10,9 @@ namespace flopcast {
 /// calibrate/validation/published/*.json, compiled in.
 const std::vector<EmbeddedFile>& embedded_published();
 
+/// calibrate/validation/fits.json: which constants are fitted to which sources.
+const std::vector<EmbeddedFile>& embedded_fits();
+
 /// The published measurements that come with the program.
 std::vector<PublishedFile> shipped_published();
 

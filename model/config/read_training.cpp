@@ -77,6 +77,7 @@ Stack read_stack(const nlohmann::json& given, const Origins& origins) {
   stack.keeps_pass_gradients = reader.boolean("keeps_pass_gradients").value_or(false);
   stack.placeholder_gradients = reader.boolean("placeholder_gradients").value_or(false);
   stack.blocking_sends = reader.boolean("blocking_sends").value_or(true);
+  stack.transfer_synchronization = Seconds(reader.quantity("transfer_synchronization", Dimension::kTime).value_or(0.0));
   stack.scatter_gather_transfers = reader.boolean("scatter_gather_transfers").value_or(false);
   stack.overlap_gradient_reduction = reader.boolean("overlap_gradient_reduction").value_or(false);
   stack.overlap_tp_with_weight_gradient = reader.boolean("overlap_tp_with_weight_gradient").value_or(false);

@@ -15,8 +15,9 @@ namespace flopcast {
 ///       k0 stands for the prologue and epilogue of a tile; e is the device's gemm_efficiency.
 ///       Source of the form: CUTLASS's tile and wave model; constants in compute.cpp.
 /// Fused attention  FLOPs / (peak · flash efficiency); backward has 2.5 times the forward FLOPs (Dao 2307.08691 §4.1).
-/// Memory bound     bytes / (HBM · memory_efficiency) + a launch per kernel.
-/// Left out: L2 reuse between kernels, and the host when it cannot launch as fast as the device runs.
+/// Memory bound     bytes / (HBM · memory_efficiency) + a launch per kernel; 0.7 of the bytes where a kernel reads what
+///                  the one before it wrote, which is then partly in the L2 cache.
+/// Left out: the host when it cannot launch as fast as the device runs; stage_costs adds it pass by pass.
 class ComputeModel {
  public:
   /// The stack's own attention kernels replace the device's efficiencies where it names its generation.

@@ -28,13 +28,14 @@ void append_unfused_core(std::vector<Operator>& operators, const Transformer& mo
   product.attention_core = true;
   operators.push_back(product);
 
-  // Megatron's fused softmax takes rows of scores by fours; otherwise scale, mask, cast and softmax are kernels of their
-  // own.
+  // Megatron's fused softmax takes rows of scores by fours; otherwise scale, mask, cast and softmax are kernels of
+  // their own.
   const bool fused = batch % kFusedSoftmaxHeads == 0;
   const double extra = fused ? 0.0 : kUnfusedSoftmaxBytes;
   Operator softmax = memory_bound("softmax", shapes.scores, 2 * e + extra, 3 * e + extra);
   if (!fused) softmax.forward_kernels = softmax.backward_kernels = kUnfusedSoftmaxKernels;
   softmax.saved_core = Bytes(shapes.scores * e);
+  softmax.reads_fresh = false;
   softmax.gradient_buffer = Bytes(shapes.scores * 2 * e);
   softmax.attention_core = true;
   operators.push_back(softmax);
@@ -44,6 +45,7 @@ void append_unfused_core(std::vector<Operator>& operators, const Transformer& mo
     Operator dropout = memory_bound("softmax dropout", shapes.scores, 2 * e + kMaskBytes, 2 * e + kMaskBytes);
     dropout.saved_core = Bytes(shapes.scores * kMaskBytes);
     dropout.attention_core = true;
+    dropout.reads_fresh = false;
     operators.push_back(dropout);
     kept_probabilities = shapes.scores * e;
   }

@@ -28,6 +28,7 @@ Operator memory_bound(std::string_view name, double elements, double forward, do
   op.input_gradient_bytes = Bytes(elements * input_gradient);
   op.forward_kernels = forward > 0 ? 1 : 0;
   op.backward_kernels = input_gradient > 0 ? 1 : 0;
+  op.reads_fresh = true;
   return op;
 }
 
@@ -35,8 +36,7 @@ Operator latent_norm(const Transformer& model, const OperatorShapes& shapes, std
   const double elements = shapes.sharded_tokens * width;
   const double forward_tensors = shapes.single_pass_norm ? 2.0 : 3.0;
   const double backward_tensors = shapes.single_pass_norm ? 5.0 : 10.0;
-  Operator op =
-      memory_bound(name, elements, forward_tensors * shapes.element, backward_tensors * shapes.element);
+  Operator op = memory_bound(name, elements, forward_tensors * shapes.element, backward_tensors * shapes.element);
   op.backward_kernels = shapes.single_pass_norm ? 2 : 3;
   op.parameters = (model.norm == Norm::kLayerNorm ? 2.0 : 1.0) * width;
   op.saved = Bytes(elements * shapes.element);

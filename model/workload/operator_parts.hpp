@@ -18,7 +18,7 @@ struct OperatorShapes {
   double sharded_tokens;  ///< S where sequence parallelism splits it
   double scores;          ///< elements of this rank's score matrices
   bool single_pass_norm;
-  int unsplit_copies;     ///< tensor-parallel ranks that do the same work on tokens that nothing splits
+  int unsplit_copies;  ///< tensor-parallel ranks that do the same work on tokens that nothing splits
   int tensor_ranks;
 };
 

@@ -114,6 +114,7 @@ std::vector<Operator> head_operators(const Transformer& model, const Layout& lay
   const double backward =
       stack.loss_backward_bytes > 0.0 ? stack.loss_backward_bytes : 2 * kFp32Bytes + (kFp32Bytes + e);
   Operator loss = memory_bound("cross entropy", logits, forward, backward);
+  loss.reads_fresh = false;
   loss.forward_kernels = 6;
   loss.backward_kernels = 2;
   loss.saved = Bytes(logits * stack.loss_saved_bytes);

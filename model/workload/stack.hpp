@@ -26,6 +26,9 @@ struct Stack {
   double optimizer_gradient_bytes = 0.0;     ///< per parameter, of a copy of the gradients that the optimizer keeps
   bool keeps_pass_gradients = false;         ///< the gradients of a pass stay beside the buffer that accumulates them
   bool blocking_sends = true;                ///< pipeline transfers occupy the sender's compute stream
+  /// Device and host wait for each other after a transfer (torch.cuda.synchronize), and the next pass is launched onto
+  /// an idle device: added to every transfer.
+  Seconds transfer_synchronization;
   bool scatter_gather_transfers =
       false;  ///< without sequence parallelism: each TP rank sends 1/tp, an all-gather follows
   bool overlap_gradient_reduction = false;       ///< gradient buckets are reduced during the last backward pass
