@@ -39,7 +39,7 @@ void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbe
   }
 }
 
-Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers) {
+Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers, const TimesOfStages& times) {
   const ScheduleName parsed = parse_schedule_name(name);
   constexpr int kMostMicrobatches = static_cast<int>(kMaxMicrobatches);
   ScheduleRequest request;
@@ -58,7 +58,8 @@ Program generate_named_schedule(const std::string& name, const ScheduleNumbers& 
         optional_number(numbers.request.*number.request, std::string(number.flag), kMostMicrobatches);
   }
   request.variant = parsed.variant;
-  return generate_schedule(*parsed.info, request);
+  if (!times) return generate_schedule(*parsed.info, request);
+  return generate_schedule(*parsed.info, request, times);
 }
 
 void ScheduleOptions::add_to(CommandLine& command_line) {
@@ -74,9 +75,13 @@ void ScheduleOptions::add_to(CommandLine& command_line) {
   command_line.add_option("--chains", chains_, "A-B,C-D", "stage ranges of a bidirectional schedule in FILE");
 }
 
-Program ScheduleOptions::generate(const std::string& name) const {
+Program ScheduleOptions::generate(const std::string& name, const TimesOfStages& times) const {
   refuse_unused_numbers(name, numbers_);
-  return generate_named_schedule(name, numbers_);
+  return generate_named_schedule(name, numbers_, times);
+}
+
+bool ScheduleOptions::uses_times() const {
+  return !file_ && schedule_ && parse_schedule_name(*schedule_).info->uses_times;
 }
 
 void ScheduleOptions::refuse_numbers_beside_file() const {
@@ -93,6 +98,10 @@ void ScheduleOptions::refuse_numbers_beside_file() const {
 }
 
 Program ScheduleOptions::program() const {
+  return program({});
+}
+
+Program ScheduleOptions::program(const TimesOfStages& times) const {
   if (file_ && schedule_)
     throw ConfigError({"--schedule", fmt::format("{} and the file {} are two schedules", *schedule_, *file_), "",
                        "give one of the two"});
@@ -101,7 +110,7 @@ Program ScheduleOptions::program() const {
   if (chains_) throw ConfigError({"--chains", "is for a schedule in a file", "", "give FILE.csv"});
   if (!schedule_)
     throw ConfigError({"", "no schedule given", "", "give FILE.csv, or --schedule NAME --pp P --microbatches M"});
-  return generate(*schedule_);
+  return generate(*schedule_, times);
 }
 
 }  // namespace flopcast

@@ -71,7 +71,9 @@ std::vector<Timeline> bare_timelines(const JobOptions& options, std::optional<in
     constexpr std::string_view kFilePrefix = "file:";
     const bool from_file = name.rfind(kFilePrefix, 0) == 0;
     const std::string path = from_file ? name.substr(kFilePrefix.size()) : "";
-    const Program program = from_file ? parse_csv(read_file(path), path, {}) : generate_named_schedule(name, numbers);
+    const auto times_of = [&times](const Program& stages) { return times.times_for_comparison(stages); };
+    const Program program =
+        from_file ? parse_csv(read_file(path), path, {}) : generate_named_schedule(name, numbers, times_of);
     require_valid(program);
     Timeline timeline = simulate(program, times.times_for_comparison(program));
     const TimelineMetrics metrics = measure(timeline);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,7 +49,9 @@ struct ScheduleRefusal {
 struct UniformTimes {
   Ticks forward = 0;
   Ticks backward = 0;
-  Ticks latency = 0;  ///< one way; nobody's stream is occupied by it
+  Ticks latency = 0;          ///< one way; nobody's stream is occupied by it
+  Ticks weight_gradient = 0;  ///< the part W of the backward pass, where a schedule splits it; the rest of it is I
+  Ticks input_gradient() const { return backward - weight_gradient; }
 };
 
 /// How an asynchronous schedule updates its weights.
@@ -110,5 +113,14 @@ std::optional<ScheduleRefusal> refuse_request(const ScheduleInfo& info, const Sc
 
 /// Throws ConfigError (field "schedule") when the request is refused.
 Program generate_schedule(const ScheduleInfo& info, const ScheduleRequest& request);
+
+/// The stages of a schedule whose order depends on times, before these are known: its program of one microbatch and
+/// equal times. Expects a request that is not refused.
+Program stages_of_schedule(const ScheduleInfo& info, const ScheduleRequest& request);
+
+/// generate_schedule under the times that `times_of` gives for the schedule's stages, which it is only asked for where
+/// the order depends on them.
+Program generate_schedule(const ScheduleInfo& info, ScheduleRequest request,
+                          const std::function<StepTimes(const Program& stages)>& times_of);
 
 }  // namespace flopcast

@@ -15,8 +15,9 @@ namespace {
 TEST(Catalogue, ListsTheSchedulesSimplestFirst) {
   std::vector<std::string> names;
   for (const ScheduleInfo& info : schedule_catalogue()) names.emplace_back(info.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"naive", "gpipe", "1f1b", "eager-1f1b", "interleaved", "bfs", "pipedream",
-                                             "pipedream-2bw"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"naive", "gpipe", "1f1b", "eager-1f1b", "interleaved", "bfs", "zb-h1",
+                                             "zb-h2", "interleaved-zb", "zb-auto", "1f1b-v", "zbv", "v-half", "v-min",
+                                             "v-auto", "pipedream", "pipedream-2bw"}));
 }
 
 TEST(Catalogue, EveryEntrySaysWhatItIs) {
@@ -29,7 +30,8 @@ TEST(Catalogue, EveryEntrySaysWhatItIs) {
     }
     EXPECT_EQ(info.default_chunks, info.uses_chunks ? 2 : 1) << info.name;
     EXPECT_EQ(info.constraints.empty(), info.refuse == nullptr) << info.name;
-    EXPECT_FALSE(refuse_request(info, {.pipeline_ranks = 1, .microbatches = 1, .chunks = 1})) << info.name;
+    EXPECT_FALSE(refuse_request(info, {.pipeline_ranks = 2, .microbatches = 4, .chunks = info.default_chunks}))
+        << info.name;
   }
   EXPECT_EQ(find_schedule("zbv-nonsense"), nullptr);
 }
@@ -160,6 +162,21 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"pipedream-2bw", accumulated(4, 8, 3), "with 4 pipeline ranks cannot update the weights after 3",
                 "accumulation >= 4"},
         Refused{"pipedream-2bw", shape(4, 1, 1), "after 1 microbatch:", "microbatches >= 4"},
+        Refused{"zb-h1", shape(4, 8, 2), "zb-h1 has one chunk per rank, not 2", "interleaved"},
+        Refused{"zb-auto", shape(4, 8, 2), "zb-auto has one chunk per rank, not 2", "interleaved"},
+        Refused{"zbv", shape(4, 8, 3), "zbv has two chunks per rank, not 3", "chunks 2"},
+        Refused{"zbv", shape(4, 8, 1), "zbv has two chunks per rank, not 1", "chunks 2"},
+        Refused{"v-half", shape(4, 8, 1), "v-half has two chunks", "chunks 2"},
+        Refused{"v-min", shape(4, 8, 4), "v-min has two chunks", "chunks 2"},
+        Refused{"1f1b-v", shape(4, 8, 1), "1f1b-v has two chunks", "chunks 2"},
+        Refused{"v-auto", shape(4, 8, 1), "v-auto has two chunks", "chunks 2"},
+        Refused{"interleaved-zb", shape(4, 11, 2), "interleaved-zb cannot split 11 microbatches", "10, 12"},
+        Refused{"zb-auto", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 2, .memory_limit = 0},
+                "memory limit of 0", "at least 1"},
+        Refused{"v-auto", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 2, .chunks = 2, .memory_limit = -4},
+                "memory limit of -4", "at least 1"},
+        Refused{"zb-h2", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 2, .memory_limit = 4},
+                "zb-h2 has no memory limit: 4", "zb-auto"},
         Refused{"gpipe", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 2, .variant = "random"},
                 "gpipe has no variant 'random'", "gpipe:fifo, gpipe:lifo"}));
 

@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <ostream>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/schedule/catalogue.hpp"
@@ -127,13 +130,16 @@ TEST(EveryGenerator, MakesValidProgramsOfTheRequestedShape) {
 TEST(EveryGenerator, MakespanEqualsTheClosedFormWhereThereIsOne) {
   const std::vector<UniformTimes> times = {{1, 1, 0}, {1, 2, 0}, {10, 20, 1},  {10, 20, 10}, {10, 20, 11},
                                            {3, 7, 3}, {7, 3, 2}, {10, 20, 15}, {1, 2, 9},    {0, 5, 1}};
+  // The others have none, or one for certain requests only.
+  const std::set<std::string_view> with_form = {"naive",       "gpipe", "1f1b",      "eager-1f1b",
+                                                "interleaved", "bfs",   "pipedream", "pipedream-2bw"};
   for (const ScheduleInfo& info : schedule_catalogue()) {
     int compared = 0;
     for_each_request(info, [&](const ScheduleRequest& request) {
       const Program program = info.generate(request);
       for (const UniformTimes& time : times) {
         const std::optional<Ticks> closed_form = info.closed_form_makespan(request, time);
-        if (time.latency == 0) {
+        if (time.latency == 0 && with_form.count(info.name) > 0) {
           EXPECT_TRUE(closed_form.has_value()) << describe(info, request);
         }
         if (!closed_form) continue;
@@ -141,11 +147,12 @@ TEST(EveryGenerator, MakespanEqualsTheClosedFormWhereThereIsOne) {
         EXPECT_EQ(replay_makespan(program, time), closed_form) << describe(info, request) << " c=" << time.latency;
       }
     });
-    EXPECT_GE(compared, 400) << info.name;
+    EXPECT_GE(compared, with_form.count(info.name) > 0 ? 400 : 0) << info.name;
   }
 }
 
-int expected_peak(std::string_view schedule, const ScheduleRequest& request, int rank) {
+// Nothing where the catalogue only gives a bound.
+std::optional<int> expected_peak(std::string_view schedule, const ScheduleRequest& request, int rank) {
   const int p = request.pipeline_ranks;
   const int m = request.microbatches;
   const int v = request.chunks;
@@ -156,6 +163,14 @@ int expected_peak(std::string_view schedule, const ScheduleRequest& request, int
     const int group = request.group_size.value_or(m % p == 0 ? p : m / std::max(1, m / p));
     return std::min(m * v, 2 * (p - 1 - rank) + (v - 1) * group + 1);
   }
+  if (schedule == "zb-h1") return std::min(m, p);
+  if (schedule == "zb-h2" && m >= 2 * p - 1) return 2 * p - 1;
+  if (schedule == "zbv" && m >= 2 * p - 1 && request.variant != "greedy") return 2 * p;
+  // Bounds; zero_bubble_test compares peaks, zero_bubble_properties_test the bounds.
+  for (const std::string_view bounded :
+       {"zb-h2", "interleaved-zb", "zb-auto", "1f1b-v", "zbv", "v-half", "v-min", "v-auto"}) {
+    if (schedule == bounded) return std::nullopt;
+  }
   return std::min(m, p - rank);
 }
 
@@ -164,8 +179,9 @@ TEST(EveryGenerator, PeakInFlightEqualsItsFormula) {
     for_each_request(info, [&](const ScheduleRequest& request) {
       const std::vector<int> peaks = peak_in_flight(info.generate(request));
       for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
-        EXPECT_EQ(peaks.at(static_cast<std::size_t>(rank)), expected_peak(info.name, request, rank))
-            << describe(info, request) << " rank " << rank;
+        const std::optional<int> expected = expected_peak(info.name, request, rank);
+        if (!expected) continue;
+        EXPECT_EQ(peaks.at(static_cast<std::size_t>(rank)), expected) << describe(info, request) << " rank " << rank;
       }
     });
   }
