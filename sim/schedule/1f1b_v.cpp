@@ -15,9 +15,6 @@ namespace flopcast {
 
 namespace {
 
-constexpr int kLargestStep = 2;
-constexpr int kLargestGap = 2;
-
 // Activations, each of one chunk.
 int most_in_flight(int ranks) {
   return std::max(4, (3 * ranks + 1) / 2);
@@ -28,7 +25,7 @@ Program generate(const ScheduleRequest& request) {
   search.empty = empty_v("1f1b-v", request);
   search.chunks = 2;
   search.split = false;
-  search.shapes = all_shapes(2, kLargestStep, kLargestGap);
+  search.shapes = v_shapes(request.pipeline_ranks);
   search.rule.limit = 2 * most_in_flight(request.pipeline_ranks);
   return search_blocks(search, request);
 }

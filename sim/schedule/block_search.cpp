@@ -14,27 +14,33 @@ namespace flopcast {
 namespace {
 
 constexpr Ticks kEqualTime = 1200;             // any; divisible by four for SqueezePolicy::patience
-constexpr std::size_t kFinalists = 6;          // blocks that are squeezed in full
-constexpr std::size_t kMostSteps = 3'000'000;  // actions that all full squeezes together may place
+constexpr std::size_t kFinalists = 5;          // blocks that are squeezed in full
+constexpr std::size_t kMostSteps = 1'200'000;  // actions that all full squeezes together may place
 constexpr int kShortRun = 4;                   // microbatches beyond one a rank, of the first round
 
-StepTimes equal_times(const Program& program) {
+StepTimes equal_times(const Program& program, Ticks pass) {
   StepTimes times;
-  times.stages.assign(program.rank_of_stage.size(),
-                      StageTimes{kEqualTime, 2 * kEqualTime, kEqualTime, kEqualTime, std::nullopt});
+  times.stages.assign(program.rank_of_stage.size(), StageTimes{pass, 2 * pass, pass, pass, std::nullopt});
   times.boundaries.resize(program.rank_of_stage.size() - 1);
   return times;
 }
 
-StepTimes without_latency(StepTimes times) {
-  for (BoundaryTimes& boundary : times.boundaries) boundary = {};
-  return times;
+Ticks mean_pass(const StepTimes& times) {
+  Ticks sum = 0;
+  for (const StageTimes& stage : times.stages) sum += stage.forward / 3 + stage.backward / 3;
+  return sum / static_cast<Ticks>(times.stages.size());
 }
 
-// What the decisions are made under: the order that suits slightly wrong times is at times the better one.
+// What the decisions are made under, the real times first: the order that suits slightly wrong times is at times the
+// better one.
 std::vector<StepTimes> assumed_times(const Program& program, const std::optional<StepTimes>& given) {
-  if (!given) return {equal_times(program)};
-  return {*given, without_latency(*given), equal_times(program)};
+  if (!given) return {equal_times(program, kEqualTime)};
+  std::vector<StepTimes> assumed = {*given, *given};
+  assumed[1].boundaries.assign(given->boundaries.size(), BoundaryTimes{});
+  assumed.push_back(equal_times(program, mean_pass(*given)));
+  assumed.push_back(assumed.back());
+  assumed.back().boundaries = given->boundaries;
+  return assumed;
 }
 
 // Halves of activations that a rank holds in the steady state when microbatches come `period` slots apart.
@@ -122,7 +128,7 @@ class Searcher {
  private:
   std::vector<SqueezePolicy> policies() const {
     if (!search_.split) return {{false, 0}, {false, 4}, {false, 2}};
-    return {{false, 0}, {true, 0}, {false, 2}, {true, 2}, {false, 4}, {true, 4}};
+    return {{false, 0}, {true, 0}, {false, 2}, {true, 2}, {false, 4}, {true, 4}, {false, 3}, {false, 1}, {true, 3}};
   }
 
   std::vector<BuildingBlock> finalists() const {
@@ -198,13 +204,18 @@ std::vector<BlockShape> all_shapes(int chunks, int largest_step, int largest_gap
   return shapes;
 }
 
-std::vector<BlockShape> v_shapes(int largest_step, int largest_gap) {
-  std::vector<BlockShape> shapes = all_shapes(2, largest_step, largest_gap);
-  for (const std::array<int, 4>& steps :
-       {std::array<int, 4>{1, 1, 2, 4}, std::array<int, 4>{1, 4, 2, 3}, std::array<int, 4>{1, 4, 2, 4},
-        std::array<int, 4>{2, 2, 4, 4}, std::array<int, 4>{2, 4, 2, 4}, std::array<int, 4>{4, 2, 4, 2}}) {
-    shapes.push_back({steps, {1, 1, 1}});
-  }
+std::vector<BlockShape> v_shapes(int ranks) {
+  constexpr int kLargestStep = 2;
+  // Gaps matter less the longer the legs are; and time is short where there are many ranks.
+  constexpr int kManyRanks = 16;
+  std::vector<BlockShape> shapes = all_shapes(2, kLargestStep, ranks > kManyRanks ? 1 : 2);
+  // Found by trying all steps and gaps up to 4 and 6 on pipelines of 2 to 8 ranks: those that were best somewhere.
+  const std::vector<BlockShape> wider = {
+      {{2, 1, 2, 1}, {1, 4, 2}}, {{1, 2, 1, 2}, {1, 4, 2}}, {{1, 2, 1, 2}, {2, 4, 4}}, {{1, 2, 1, 2}, {2, 4, 1}},
+      {{1, 2, 1, 2}, {4, 1, 5}}, {{1, 2, 1, 2}, {4, 4, 2}}, {{1, 3, 1, 3}, {1, 1, 1}}, {{1, 3, 1, 3}, {1, 3, 1}},
+      {{1, 1, 2, 1}, {3, 5, 2}}, {{1, 1, 2, 4}, {1, 1, 1}}, {{1, 4, 2, 3}, {1, 1, 1}}, {{1, 4, 2, 4}, {1, 1, 1}},
+      {{2, 2, 4, 4}, {1, 1, 1}}, {{2, 4, 2, 4}, {1, 1, 1}}, {{4, 2, 4, 2}, {1, 1, 1}}};
+  shapes.insert(shapes.end(), wider.begin(), wider.end());
   return shapes;
 }
 

@@ -29,8 +29,8 @@ Program search_blocks(const BlockSearch& search, const ScheduleRequest& request)
 /// Every combination of these steps and gaps, for one chunk or for two.
 std::vector<BlockShape> all_shapes(int chunks, int largest_step, int largest_gap);
 
-/// For the V map, with room for many activations: also blocks whose forwards or backwards spread out.
-std::vector<BlockShape> v_shapes(int largest_step, int largest_gap);
+/// What is tried on the V map.
+std::vector<BlockShape> v_shapes(int ranks);
 
 /// An absent limit is none; a limit counts microbatches, each of them `chunks` activations.
 std::optional<int> limit_in_halves(const ScheduleRequest& request, int chunks);

@@ -21,9 +21,11 @@ struct ScheduleRequest {
   int chunks = 1;                                  ///< stages per rank (vpp)
   std::optional<int> group_size = std::nullopt;    ///< interleaving group N; absent: the schedule's default
   std::optional<int> accumulation = std::nullopt;  ///< microbatches per weight update; absent: the schedule's default
-  std::optional<int> memory_limit = std::nullopt;  ///< activations a rank may hold, in microbatches; absent: no limit
-  std::optional<int> slices = std::nullopt;        ///< token slices per microbatch; absent: the schedule's default
-  std::string variant = {};                        ///< "fifo" or "lifo" where a schedule knows both; empty: its default
+  /// Activations a rank may hold, in microbatches (all chunks of a rank are one), from the start of F to the end of B
+  /// or W; a schedule whose variant counts otherwise says so. Absent: no limit.
+  std::optional<int> memory_limit = std::nullopt;
+  std::optional<int> slices = std::nullopt;  ///< token slices per microbatch; absent: the schedule's default
+  std::string variant = {};                  ///< "fifo" or "lifo" where a schedule knows both; empty: its default
   /// By stage, where the order depends on them (ScheduleInfo::uses_times); absent: F = I = W, and no latency.
   std::optional<StepTimes> times = std::nullopt;
 };

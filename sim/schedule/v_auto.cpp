@@ -15,14 +15,11 @@ namespace flopcast {
 
 namespace {
 
-constexpr int kLargestStep = 2;
-constexpr int kLargestGap = 2;
-
 Program generate(const ScheduleRequest& request) {
   BlockSearch search;
   search.empty = empty_v("v-auto", request);
   search.chunks = 2;
-  search.shapes = v_shapes(kLargestStep, kLargestGap);
+  search.shapes = v_shapes(request.pipeline_ranks);
   search.rule = {limit_in_halves(request, 2), request.variant == "half"};
   return search_blocks(search, request);
 }

@@ -15,9 +15,6 @@ namespace flopcast {
 
 namespace {
 
-constexpr int kLargestStep = 2;
-constexpr int kLargestGap = 2;
-
 // Activations, each of one chunk.
 int most_in_flight(int ranks) {
   return 2 * ((ranks + 4) / 3);
@@ -28,7 +25,7 @@ Program generate(const ScheduleRequest& request) {
   search.empty = empty_v("v-min", request);
   search.chunks = 2;
   search.split = true;
-  search.shapes = all_shapes(2, kLargestStep, kLargestGap);
+  search.shapes = v_shapes(request.pipeline_ranks);
   search.rule.limit = 2 * most_in_flight(request.pipeline_ranks);
   return search_blocks(search, request);
 }

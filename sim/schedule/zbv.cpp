@@ -21,9 +21,6 @@ namespace flopcast {
 
 namespace {
 
-constexpr int kLargestStep = 2;
-constexpr int kLargestGap = 2;
-
 // One rank's order, which skips the surplus microbatches.
 class RankOrder {
  public:
@@ -96,7 +93,7 @@ Program generate(const ScheduleRequest& request) {
   BlockSearch search;
   search.empty = empty_v("zbv", request);
   search.chunks = 2;
-  search.shapes = v_shapes(kLargestStep, kLargestGap);
+  search.shapes = v_shapes(request.pipeline_ranks);
   search.rule.limit = 4 * request.pipeline_ranks;
   search.rivals.push_back(fixed_order(request));
   return search_blocks(search, request);

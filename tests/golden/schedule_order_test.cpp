@@ -78,7 +78,12 @@ INSTANTIATE_TEST_SUITE_P(
                     KeptCase{"interleaved-p4-m3-v2-pytorch.csv", "interleaved", shape(4, 3, 2)},
                     KeptCase{"interleaved-p2-m8-v3-group3-megatron.csv", "interleaved", grouped(shape(2, 8, 3), 3)},
                     KeptCase{"bfs-lifo-p2-m3-v2-pytorch.csv", "bfs", shape(2, 3, 2)},
-                    KeptCase{"bfs-fifo-p3-m6-v2.csv", "bfs", variant(shape(3, 6, 2), "fifo")}));
+                    KeptCase{"bfs-fifo-p3-m6-v2.csv", "bfs", variant(shape(3, 6, 2), "fifo")},
+                    KeptCase{"zb-h1-p4-m8.csv", "zb-h1", shape(4, 8)},
+                    KeptCase{"zb-h2-p3-m6.csv", "zb-h2", shape(3, 6)},
+                    KeptCase{"interleaved-zb-p4-m5-v2-pytorch.csv", "interleaved-zb", shape(4, 5, 2)},
+                    KeptCase{"zbv-p4-m8-pytorch.csv", "zbv", shape(4, 8, 2)},
+                    KeptCase{"zbv-p4-m2-pytorch.csv", "zbv", shape(4, 2, 2)}));
 
 // One string a rank, actions separated by blanks.
 std::string to_csv(const json& order) {

@@ -108,10 +108,10 @@ class ZeroBubble : public testing::Test {
 
   void report() const {
     for (const auto& [title, tally] : tallies_) {
-      std::cout << title << ": " << tally.cases << " cases, makespan at most the reference's in " << tally.makespan_at_most
-                << " (below in " << tally.makespan_below << "), span at most in " << tally.span_at_most << " (below in "
-                << tally.span_below << "), worst makespan ratio " << worst_.at(title) << ", worst span ratio "
-                << worst_span_.at(title) << '\n';
+      std::cout << title << ": " << tally.cases << " cases, makespan at most the reference's in "
+                << tally.makespan_at_most << " (below in " << tally.makespan_below << "), span at most in "
+                << tally.span_at_most << " (below in " << tally.span_below << "), worst makespan ratio "
+                << worst_.at(title) << ", worst span ratio " << worst_span_.at(title) << '\n';
     }
   }
 
@@ -121,7 +121,7 @@ class ZeroBubble : public testing::Test {
   Program program_;
 };
 
-TEST_F(ZeroBubble, SearchedOrdersTakeNoLongerThanTheAuthorsOwn) {
+TEST_F(ZeroBubble, SearchedOrdersAgainstTheAuthorsOwn) {
   const std::vector<json> cases = cases_of("zero_bubble.json");
   if (cases.empty()) GTEST_SKIP();
   for (const json& reference : cases) {
@@ -153,6 +153,21 @@ TEST_F(ZeroBubble, SearchedOrdersTakeNoLongerThanTheAuthorsOwn) {
     }
   }
   report();
+  const auto expect = [this](const std::string& title, int count, int makespans, int spans, double worst) {
+    const Tally& tally = tallies_.at(title);
+    EXPECT_EQ(tally.cases, count) << title;
+    EXPECT_GE(tally.makespan_at_most, makespans) << title;
+    EXPECT_GE(tally.span_at_most, spans) << title;
+    EXPECT_LE(worst_.at(title), worst) << title;
+  };
+  expect("zb-auto:half", 125, 123, 120, 1.006);
+  // Activations that are held until W leave less room than the authors' program has under the same limit.
+  expect("zb-auto (activations held until W)", 125, 123, 117, 1.018);
+  expect("zbv:greedy", 62, 62, 30, 1.0);
+  expect("v-half", 53, 48, 48, 1.0035);
+  expect("v-min", 53, 53, 53, 1.0);
+  expect("1f1b-v", 11, 9, 9, 1.04);
+  expect("v-auto:half", 17, 17, 17, 1.0);
 }
 
 TEST_F(ZeroBubble, OrdersEqualThoseOfPyTorch) {
@@ -181,6 +196,19 @@ TEST_F(ZeroBubble, OrdersEqualThoseOfPyTorch) {
   EXPECT_EQ(equal["ZBVZeroBubble"], 20);
   EXPECT_EQ(equal["InterleavedZeroBubble"], 38);
   EXPECT_EQ(refused, 3);
+}
+
+// PyTorch 2.14 pads its interleaved zero-bubble table with idle slots, but waits for full backwards only, which that
+// schedule has none of: its padded table has no idle slot and claims that 6 m unit steps suffice. The order itself is
+// fine, and idle time is a matter of the clock here, so that waits for input gradients count.
+TEST(InterleavedZeroBubble, WaitsForInputGradientsAreIdleTime) {
+  const ScheduleRequest request{.pipeline_ranks = 4, .microbatches = 8, .chunks = 2};
+  const Program program = generate_schedule(*find_schedule("interleaved-zb"), request);
+  StepTimes unit;
+  unit.stages.assign(8, StageTimes{1, 2, 1, 1, std::nullopt});
+  unit.boundaries.resize(7);
+  for (const std::vector<Action>& actions : program.ranks) EXPECT_EQ(actions.size(), 48U);
+  EXPECT_EQ(time_order(program, 8, unit).makespan, 48 + 3);
 }
 
 TEST_F(ZeroBubble, OrdersAndTimesEqualThoseOfIndependentGenerators) {
