@@ -48,8 +48,9 @@ std::string listing(const Program& program, Format format) {
   if (format == Format::kCsv) return write_csv(program);
   const auto rows = cells_of(program);
   if (format == Format::kJson) {
-    const nlohmann::ordered_json json = {
+    nlohmann::ordered_json json = {
         {"schedule", program.schedule}, {"ranks", rows}, {"rank_of_stage", program.rank_of_stage}};
+    if (!program.replicas_of_stage.empty()) json["replicas_of_stage"] = program.replicas_of_stage;
     return json.dump(2);
   }
   Table table;
@@ -71,16 +72,23 @@ int run_show(const Arguments& arguments) {
   OutputOptions output;
   bool versions = false;
   bool vertical_sync = false;
+  std::optional<std::string> policy;
   schedule.add_to(command_line);
-  command_line.add_flag("--versions", versions, "the weight version that every microbatch uses, instead of the order");
-  command_line.add_flag("--vertical-sync", vertical_sync, "of pipedream: the first stage's version on every stage");
+  command_line.add_flag("--versions", versions, "the weight versions of every F and B, instead of the order");
+  command_line.add_option("--policy", policy, "NAME",
+                          "with --versions of a file: stashed, vertical-sync, double-buffered, newest or flushed");
+  command_line.add_flag("--vertical-sync", vertical_sync, "the same as --schedule pipedream:vertical-sync");
   output.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
   const Format format = output.format();
   if (versions) {
-    output.write(versions_listing(schedule.program(), schedule, vertical_sync, format));
+    if (vertical_sync && policy) throw ConfigError({"--policy", "and --vertical-sync are two", "", "give one of them"});
+    if (vertical_sync) policy = name_of(WeightPolicy::kVerticalSync);
+    schedule.accept_accumulation_beside_file();
+    output.write(versions_listing(schedule, policy, format));
     return 0;
   }
+  if (policy) throw ConfigError({"--policy", "changes weight versions only", "", "give --versions too"});
   if (vertical_sync) throw ConfigError({"--vertical-sync", "changes weight versions only", "", "give --versions too"});
   output.write(listing(schedule.program(), format));
   return 0;

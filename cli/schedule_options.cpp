@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/terminal.hpp"
 #include "model/error/error.hpp"
 #include "sim/schedule/csv.hpp"
@@ -25,6 +27,24 @@ std::optional<int> optional_number(const std::optional<int>& number, const std::
   return number ? std::optional<int>(required(number, flag, largest)) : std::nullopt;
 }
 
+std::vector<int> parse_replicas(const std::string& text) {
+  std::vector<int> replicas;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, comma - begin);
+    const bool is_number =
+        !part.empty() && part.size() <= 5 && part.find_first_not_of("0123456789") == std::string::npos;
+    if (!is_number) {
+      throw ConfigError({"--replicas", fmt::format("\"{}\" has \"{}\" among its numbers", text, part), "",
+                         "one whole number a stage, such as 3,1"});
+    }
+    replicas.push_back(std::stoi(part));
+    begin = comma + 1;
+  }
+  return replicas;
+}
+
 }  // namespace
 
 void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbers) {
@@ -33,13 +53,17 @@ void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbe
     throw ConfigError({flag, fmt::format("{} means nothing to schedule {}", value, name), "", "leave it out"});
   };
   if (numbers.chunks.value_or(1) != 1 && !info.uses_chunks) refuse("--vpp", *numbers.chunks);
+  if (numbers.replicas && !info.uses_stage_replicas) {
+    throw ConfigError({"--replicas", fmt::format("{} means nothing to schedule {}", *numbers.replicas, name), "",
+                       "leave it out, or give --schedule pipedream"});
+  }
   for (const ScheduleNumber& number : schedule_numbers()) {
     const std::optional<int>& value = numbers.request.*number.request;
     if (value && !info.reads_number(number)) refuse(std::string(number.flag), *value);
   }
 }
 
-Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers) {
+ScheduleRequest request_for(const std::string& name, const ScheduleNumbers& numbers) {
   const ScheduleName parsed = parse_schedule_name(name);
   constexpr int kMostMicrobatches = static_cast<int>(kMaxMicrobatches);
   ScheduleRequest request;
@@ -58,7 +82,12 @@ Program generate_named_schedule(const std::string& name, const ScheduleNumbers& 
         optional_number(numbers.request.*number.request, std::string(number.flag), kMostMicrobatches);
   }
   request.variant = parsed.variant;
-  return generate_schedule(*parsed.info, request);
+  if (numbers.replicas && parsed.info->uses_stage_replicas) request.stage_replicas = parse_replicas(*numbers.replicas);
+  return request;
+}
+
+Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers) {
+  return generate_schedule(*parse_schedule_name(name).info, request_for(name, numbers));
 }
 
 void ScheduleOptions::add_to(CommandLine& command_line) {
@@ -71,7 +100,13 @@ void ScheduleOptions::add_to(CommandLine& command_line) {
   for (const ScheduleNumber& number : schedule_numbers()) {
     command_line.add_option(std::string(number.flag), numbers_.request.*number.request, "N", std::string(number.help));
   }
+  command_line.add_option("--replicas", numbers_.replicas, "N,N,…",
+                          "of pipedream: ranks that share each stage's microbatches in turn, one number a stage");
   command_line.add_option("--chains", chains_, "A-B,C-D", "stage ranges of a bidirectional schedule in FILE");
+}
+
+ScheduleRequest ScheduleOptions::request() const {
+  return request_for(*schedule_, numbers_);
 }
 
 Program ScheduleOptions::generate(const std::string& name) const {
@@ -89,7 +124,15 @@ void ScheduleOptions::refuse_numbers_beside_file() const {
   refuse("--pp", numbers_.pipeline_ranks);
   refuse("--microbatches", numbers_.microbatches);
   refuse("--vpp", numbers_.chunks);
-  for (const ScheduleNumber& number : schedule_numbers()) refuse(number.flag, numbers_.request.*number.request);
+  for (const ScheduleNumber& number : schedule_numbers()) {
+    if (accepts_accumulation_ && number.request == &ScheduleRequest::accumulation) continue;
+    refuse(number.flag, numbers_.request.*number.request);
+  }
+  if (numbers_.replicas) {
+    throw ConfigError({"--replicas",
+                       fmt::format("{} is for a generated schedule, {} says itself", *numbers_.replicas, *file_), "",
+                       "leave it out"});
+  }
 }
 
 Program ScheduleOptions::program() const {

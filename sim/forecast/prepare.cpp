@@ -88,6 +88,10 @@ void read_program(PreparedStep& step, const ReadFile& read_file) {
     const std::string grid = render_fault_grid(step.program, *fault);
     fail(job, "layout.schedule", fmt::format("{}: {}\n\n{}", path, render_fault(*fault), grid), "");
   }
+  if (!step.program.replicas_of_stage.empty()) {
+    fail(job, "layout.schedule", fmt::format("{} replicates single stages, which a job cannot", path),
+         "one rank a stage and layout.dp, or `flopcast schedule simulate`, which knows replicated stages");
+  }
   const int ranks = step.program.rank_count();
   if (ranks != job.layout.pp)
     fail(job, "layout.pp", fmt::format("{} pipeline ranks, but {} has {} lines", job.layout.pp, path, ranks),

@@ -2,6 +2,7 @@
 
 #include "model/error/error.hpp"
 #include "sim/lower/lower.hpp"
+#include "sim/metrics/critical_cycle.hpp"
 
 namespace flopcast {
 
@@ -31,10 +32,12 @@ Horizon simulate_horizon(const Program& program, const StepTimes& times) {
 
 SteadyState steady_state(const std::function<Program(int microbatches)>& generate, const StepTimes& times) {
   SteadyState steady;
-  const int ranks = generate(1).rank_count();
-  const int window = kWindowPerRank * ranks;
+  const Program shape = generate(1);
+  const int ranks = shape.rank_count();
+  const int turn = microbatches_per_turn(shape);
+  const int window = kWindowPerRank * ranks * turn;
   steady.window_microbatches = window;
-  for (int start = window; start <= kLongestStartPerRank * ranks; start *= 2) {
+  for (int start = window; start <= kLongestStartPerRank * ranks * turn; start *= 2) {
     const Horizon first = simulate_horizon(generate(start), times);
     const Horizon second = simulate_horizon(generate(start + window), times);
     const Horizon third = simulate_horizon(generate(start + 2 * window), times);

@@ -19,9 +19,9 @@ struct SteadyState {
 };
 
 /// Simulates growing numbers of microbatches until two windows in a row take the same time. The rhythm of a pipeline
-/// with exposed latency repeats over several microbatches, at most once per rank in 1F1B, so a window is 4 ranks long;
-/// it starts 4, 8, 16 … up to 256 ranks into the run, because uneven stages settle slowly. Beyond that the last
-/// window's mean is reported with `periodic` unset.
+/// with exposed latency repeats over several microbatches, at most once per rank in 1F1B, so a window is 4 ranks long
+/// (times the turns of replicated stages); it starts 4, 8, 16 … up to 256 ranks into the run, because uneven stages
+/// settle slowly. Beyond that the last window's mean is reported with `periodic` unset.
 SteadyState steady_state(const std::function<Program(int microbatches)>& generate, const StepTimes& times);
 
 }  // namespace flopcast

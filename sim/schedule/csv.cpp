@@ -123,6 +123,29 @@ std::vector<int> infer_ranks_of_stages(const std::vector<std::vector<Action>>& r
   return rank_of_stage;
 }
 
+// Stages whose microbatches neighbouring lines take in turn; empty when there is none. Anything less regular stays one
+// rank's stage, for find_fault to report.
+std::vector<int> infer_replicas(const Program& program) {
+  std::vector<int> last_rank(program.rank_of_stage);
+  for (std::size_t rank = 0; rank < program.ranks.size(); ++rank) {
+    for (const Action& action : program.ranks[rank]) last_rank[action.stage] = static_cast<int>(rank);
+  }
+  if (last_rank == program.rank_of_stage) return {};
+  Program guess;
+  guess.rank_of_stage = program.rank_of_stage;
+  for (std::size_t stage = 0; stage < last_rank.size(); ++stage) {
+    guess.replicas_of_stage.push_back(last_rank[stage] - program.rank_of_stage[stage] + 1);
+  }
+  std::vector<int> replicas(guess.replicas_of_stage);
+  for (std::size_t rank = 0; rank < program.ranks.size(); ++rank) {
+    for (const Action& action : program.ranks[rank]) {
+      if (guess.rank_of(action.stage, action.microbatch) != static_cast<int>(rank)) replicas[action.stage] = 1;
+    }
+  }
+  const bool none = std::all_of(replicas.begin(), replicas.end(), [](int count) { return count == 1; });
+  return none ? std::vector<int>() : replicas;
+}
+
 std::string_view without_byte_order_mark(std::string_view text) {
   constexpr std::string_view kMark = "\xEF\xBB\xBF";
   if (text.substr(0, kMark.size()) == kMark) text.remove_prefix(kMark.size());
@@ -188,6 +211,7 @@ Program parse_csv(std::string_view text, std::string_view file_name, const std::
                                  .where = std::string(file_name),
                                  .help = "one line a rank, cells such as 2F0 separated by commas"});
   }
+  program.replicas_of_stage = infer_replicas(program);
   program.chains = chains;
   if (chains.empty()) program.chains = {Chain{.first_stage = 0, .last_stage = program.stage_count() - 1}};
   return program;

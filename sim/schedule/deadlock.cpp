@@ -96,7 +96,7 @@ void Execution::advance(int rank, std::vector<int>& runnable) {
       const Chain& chain = chain_of_stage_[action.stage];
       const int consumer = action.stage + (action.kind == ActionKind::kForward ? 1 : -1);
       if (consumer < chain.first_stage || consumer > chain.last_stage) continue;
-      const int neighbour = program_.rank_of_stage[static_cast<std::size_t>(consumer)];
+      const int neighbour = program_.rank_of(consumer, action.microbatch);
       if (neighbour == rank || is_runnable_[static_cast<std::size_t>(neighbour)]) continue;
       is_runnable_[static_cast<std::size_t>(neighbour)] = true;
       runnable.push_back(neighbour);
@@ -121,7 +121,7 @@ std::optional<ScheduleFault> Execution::run() {
 
 // Who waits for a gradient waits for B or I, whichever the stage's own order holds.
 Action Execution::as_ordered(const Action& awaited) const {
-  for (const Action& action : actions_of(program_.rank_of_stage[awaited.stage])) {
+  for (const Action& action : actions_of(program_.rank_of(awaited.stage, awaited.microbatch))) {
     const bool same_kind = (action.kind == ActionKind::kForward) == (awaited.kind == ActionKind::kForward);
     const bool produces = same_kind && action.kind != ActionKind::kWeightGradient;
     if (produces && action.stage == awaited.stage && action.microbatch == awaited.microbatch) return action;
@@ -140,7 +140,7 @@ ScheduleFault Execution::describe_deadlock(int rank) {
     const std::optional<Action> awaited = awaited_at(rank);
     FLOPCAST_CHECK(awaited.has_value());
     waits.push_back({rank, step_of(actions, index), actions[index], as_ordered(*awaited)});
-    rank = program_.rank_of_stage[awaited->stage];
+    rank = program_.rank_of(awaited->stage, awaited->microbatch);
   }
   ScheduleFault fault;
   fault.cycle.assign(waits.begin() + static_cast<std::ptrdiff_t>(place[static_cast<std::size_t>(rank)]), waits.end());
@@ -152,9 +152,9 @@ ScheduleFault Execution::describe_deadlock(int rank) {
   constexpr std::size_t kNamed = 8;
   for (std::size_t index = 0; index < std::min(kNamed, fault.cycle.size()); ++index) {
     const BlockedRank& wait = fault.cycle[index];
-    fault.reason +=
-        fmt::format("{} rank {} at step {} ({}) waits for {} of rank {}", index == 0 ? ":" : ",", wait.rank, wait.step,
-                    to_string(wait.action), to_string(wait.awaited), program_.rank_of_stage[wait.awaited.stage]);
+    fault.reason += fmt::format("{} rank {} at step {} ({}) waits for {} of rank {}", index == 0 ? ":" : ",", wait.rank,
+                                wait.step, to_string(wait.action), to_string(wait.awaited),
+                                program_.rank_of(wait.awaited.stage, wait.awaited.microbatch));
   }
   if (fault.cycle.size() > kNamed) fault.reason += fmt::format(", and {} more ranks", fault.cycle.size() - kNamed);
   return fault;

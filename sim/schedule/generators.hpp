@@ -13,5 +13,6 @@ ScheduleInfo interleaved_schedule();
 ScheduleInfo bfs_schedule();
 ScheduleInfo pipedream_schedule();
 ScheduleInfo pipedream_2bw_schedule();
+ScheduleInfo pipemare_schedule();
 
 }  // namespace flopcast

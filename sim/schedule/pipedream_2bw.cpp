@@ -56,7 +56,8 @@ ScheduleInfo pipedream_2bw_schedule() {
   info.refuse = refuse;
   info.generate = generate;
   info.closed_form_makespan = one_forward_one_backward_makespan;
-  info.weights = {accumulation, versions, staleness, WeightPolicy::kDoubleBuffered};
+  info.weights = {accumulation, versions, staleness,
+                  [](const ScheduleRequest& /*request*/) { return WeightPolicy::kDoubleBuffered; }};
   return info;
 }
 

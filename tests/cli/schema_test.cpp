@@ -40,6 +40,8 @@ TEST(Schema, ResultsFollowTheirSchemas) {
   expect_schema("timeline-1", {"timeline", "--schedule", "gpipe,1f1b", "--pp", "2", "--microbatches", "3"});
   expect_schema("schedule-metrics-1", {"schedule", "simulate", "--schedule", "1f1b", "--pp", "3", "--microbatches", "5",
                                        "--forward", "1.5", "--backward", "2"});
+  expect_schema("schedule-metrics-1", {"schedule", "simulate", "--schedule", "pipedream", "--pp", "2", "--replicas",
+                                       "3,1", "--microbatches", "12", "--forward", "3,1", "--backward", "6,2"});
 }
 
 TEST(Schema, TheCheckerFindsViolations) {
