@@ -180,6 +180,7 @@ int run_schedule(const Arguments& arguments) {
       {"show", "the order of every rank's actions", run_show},
       {"check", "whether a schedule in a file can be executed", run_check},
       {"simulate", "its makespan, idle shares and activations for given times", run_schedule_simulate},
+      {"compare", "the same request under several schedules", run_schedule_compare},
       {"export", "write it for another program", run_export},
   };
   return dispatch("flopcast schedule", "Pipeline schedules by themselves, without a model.", entries, arguments);

@@ -11,6 +11,7 @@
 namespace flopcast {
 
 int run_schedule_simulate(const Arguments& arguments);
+int run_schedule_compare(const Arguments& arguments);
 
 /// Which weight version every forward and every backward uses, as `schedule show --versions` prints it. `policy` is
 /// what --policy says: of a schedule from a file, which would flush without it, and vertical-sync of pipedream.

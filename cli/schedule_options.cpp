@@ -47,6 +47,26 @@ std::vector<int> parse_replicas(const std::string& text) {
 
 }  // namespace
 
+std::vector<std::string> split_names(const std::string& text) {
+  std::vector<std::string> names;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    names.push_back(text.substr(begin, comma - begin));
+    begin = comma + 1;
+  }
+  return names;
+}
+
+void add_number_options(CommandLine& command_line, ScheduleNumbers& numbers) {
+  command_line.add_option("--pp", numbers.pipeline_ranks, "N", "pipeline ranks");
+  command_line.add_option("--microbatches,-m", numbers.microbatches, "N", "microbatches");
+  command_line.add_option("--vpp,--chunks", numbers.chunks, "N", "stages per rank");
+  for (const ScheduleNumber& number : schedule_numbers()) {
+    command_line.add_option(std::string(number.flag), numbers.request.*number.request, "N", std::string(number.help));
+  }
+}
+
 void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbers) {
   const ScheduleInfo& info = *parse_schedule_name(name).info;
   const auto refuse = [&name](const std::string& flag, int value) {
@@ -94,12 +114,7 @@ void ScheduleOptions::add_to(CommandLine& command_line) {
   command_line.add_positional("FILE", file_, "schedule as CSV: one line a rank, cells such as 2F0");
   command_line.begin_group("Schedule");
   command_line.add_option("--schedule", schedule_, "NAME[:V]", "generate this one (see: flopcast schedule list)");
-  command_line.add_option("--pp", numbers_.pipeline_ranks, "N", "pipeline ranks");
-  command_line.add_option("--microbatches,-m", numbers_.microbatches, "N", "microbatches");
-  command_line.add_option("--vpp,--chunks", numbers_.chunks, "N", "stages per rank");
-  for (const ScheduleNumber& number : schedule_numbers()) {
-    command_line.add_option(std::string(number.flag), numbers_.request.*number.request, "N", std::string(number.help));
-  }
+  add_number_options(command_line, numbers_);
   command_line.add_option("--replicas", numbers_.replicas, "N,N,…",
                           "of pipedream: ranks that share each stage's microbatches in turn, one number a stage");
   command_line.add_option("--chains", chains_, "A-B,C-D", "stage ranges of a bidirectional schedule in FILE");

@@ -46,6 +46,10 @@ class ScheduleOptions {
   bool accepts_accumulation_ = false;
 };
 
+/// "gpipe,interleaved:2" as a list.
+std::vector<std::string> split_names(const std::string& text);
+/// --pp, --microbatches, --vpp and schedule_numbers().
+void add_number_options(CommandLine& command_line, ScheduleNumbers& numbers);
 /// Throws ConfigError for a number that the schedule would ignore. In a list of schedules each takes what it knows.
 void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbers);
 /// What `name` and the numbers ask for; each schedule takes the numbers it reads. Throws ConfigError for a number out

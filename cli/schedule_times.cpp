@@ -181,7 +181,9 @@ StepTimes TimeOptions::times_for_comparison(const Program& program) const {
     if (!filled.backward_) filled.backward_ = "2";
   }
   StepTimes times = filled.build(program);
-  const Ticks chunks = program.stage_count() / std::max(1, program.rank_count());
+  // Of every chain: those of a bidirectional schedule are whole copies of the model. A replicated stage is one chunk.
+  const auto chains = std::max<int>(1, static_cast<int>(program.chains.size()));
+  const Ticks chunks = std::max(1, program.stage_count() / chains / std::max(1, program.rank_count()));
   const auto is_list = [](const std::optional<std::string>& text) {
     return text && text->find(',') != std::string::npos;
   };

@@ -70,11 +70,12 @@ struct WeightRules {
 /// line in catalogue.cpp.
 struct ScheduleInfo {
   std::string_view name;
-  std::string_view summary;         ///< one line for `flopcast schedule list`
-  std::string_view source;          ///< paper or program and section
-  std::string_view constraints;     ///< in words; empty when any p, m, v is valid
-  std::string_view peak_in_flight;  ///< activations held by rank r, in chunks, in words
-  std::string_view makespan;        ///< the closed form in words, with its conditions; F, B, c as in UniformTimes
+  std::string_view summary;            ///< one line for `flopcast schedule list`
+  std::string_view source;             ///< paper or program and section
+  std::string_view constraints;        ///< in words; empty when any p, m, v is valid
+  std::string_view peak_in_flight;     ///< activations held by rank r, in chunks, in words
+  std::string_view makespan;           ///< the closed form in words, with its conditions; F, B, c as in UniformTimes
+  std::string_view where_to_use = {};  ///< in words, beside other schedules
   bool asynchronous = false;
   bool uses_chunks = false;                                  ///< accepts chunks > 1
   bool uses_stage_replicas = false;                          ///< accepts ScheduleRequest::stage_replicas

@@ -29,6 +29,7 @@ ScheduleInfo eager_1f1b_schedule() {
   info.source = "Alpa's overlap-friendly 1F1B, arXiv 2211.05322";
   info.peak_in_flight = "min(m, 2 (p - 1 - r) + 1)";
   info.makespan = "(m + p - 1)(F + B) + 2 (p - 1) c while 2c <= F + B";
+  info.where_to_use = "1f1b across slow links, with memory for twice the activations";
   info.generate = generate;
   info.closed_form_makespan = eager_1f1b_makespan;
   return info;

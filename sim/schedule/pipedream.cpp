@@ -153,6 +153,8 @@ ScheduleInfo pipedream_schedule() {
   info.constraints = "accumulation is 1; vertical-sync: as many replicas on every stage";
   info.peak_in_flight = "min(m, p - r)";
   info.makespan = "with the drain: that of 1f1b; steady period F + B + 2c (p - 1) / p";
+  info.where_to_use =
+      "links or stages too uneven for a flush, memory for p weight versions, a model that bears staleness";
   info.asynchronous = true;
   info.uses_stage_replicas = true;
   info.variants = {"stashing", kVerticalSync};

@@ -61,6 +61,7 @@ ScheduleInfo pipemare_schedule() {
   info.constraints = "accumulation >= 1 (all microbatches unless given)";
   info.peak_in_flight = "min(m, 2 (p - 1 - r) + 1)";
   info.makespan = "with the drain: that of eager-1f1b; steady period F + B while 2c <= F + B";
+  info.where_to_use = "no memory for a second copy of the weights, and training tuned for differing passes";
   info.asynchronous = true;
   info.reads = {&ScheduleRequest::accumulation};
   info.refuse = refuse;

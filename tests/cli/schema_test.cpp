@@ -38,6 +38,9 @@ TEST(Schema, ResultsFollowTheirSchemas) {
   expect_schema("memory-1", {"memory", job, "--over-time"});
   expect_schema("timeline-1", {"timeline", job});
   expect_schema("timeline-1", {"timeline", "--schedule", "gpipe,1f1b", "--pp", "2", "--microbatches", "3"});
+  expect_schema("schedule-comparison-1", {"schedule", "compare", "--pp", "4", "--microbatches", "10"});
+  expect_schema("schedule-comparison-1",
+                {"schedule", "compare", "--pp", "4", "--microbatches", "1", "--at-memory", "2"});
   expect_schema("schedule-metrics-1", {"schedule", "simulate", "--schedule", "1f1b", "--pp", "3", "--microbatches", "5",
                                        "--forward", "1.5", "--backward", "2"});
   expect_schema("schedule-metrics-1", {"schedule", "simulate", "--schedule", "pipedream", "--pp", "2", "--replicas",
