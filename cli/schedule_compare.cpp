@@ -134,7 +134,7 @@ bool wants_semantics(const CompareOptions& options) {
 std::vector<Table> tables_of(const ScheduleComparison& comparison, bool semantics, Format format) {
   // CSV holds one table, with the refused among its rows.
   if (comparison.memory && format == Format::kCsv) return {memory_table(comparison)};
-  std::vector<Table> tables = {semantics ? semantics_table(comparison) : figures_table(comparison, format)};
+  std::vector<Table> tables = {semantics ? semantics_table(comparison, format) : figures_table(comparison, format)};
   if (format == Format::kCsv) return tables;
   if (comparison.memory) tables.push_back(memory_table(comparison));
   if (const std::optional<Table> refused = refused_table(comparison)) tables.push_back(*refused);

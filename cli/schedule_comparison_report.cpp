@@ -30,6 +30,12 @@ std::string over_ranks(const std::vector<int>& values) {
   return same ? fmt::format("{}", values.front()) : fmt::format("{} … {}", values.front(), values.back());
 }
 
+std::string copies_of(const std::vector<int>& copies) {
+  const bool one = over_ranks(copies) == "1";
+  return fmt::format("{} cop{}{}", over_ranks(copies), one ? "y" : "ies",
+                     copies.front() == copies.back() ? "" : " from the first to the last rank");
+}
+
 int largest(const std::vector<int>& values) {
   return *std::max_element(values.begin(), values.end());
 }
@@ -104,32 +110,50 @@ Table figures_table(const ScheduleComparison& comparison, Format format) {
       table.rows.push_back(std::move(row));
     }
   }
-  table.notes.insert(
-      table.notes.begin(),
-      "bubble fraction: idle share of all ranks; bubble ratio: makespan over the busiest rank's work, less 1; "
-      "activations, in microbatches, weights and staleness: of the rank with most");
+  const std::vector<std::string> legend = {
+      "bubble fraction: idle share of all ranks; bubble ratio: makespan over the busiest rank's work, less 1",
+      "activations, in microbatches, weights and staleness: of the rank with most"};
+  table.notes.insert(table.notes.begin(), legend.begin(), legend.end());
   return table;
 }
 
-Table semantics_table(const ScheduleComparison& comparison) {
+namespace {
+
+Table one_row_a_property(const Table& wide) {
+  Table table;
+  table.title = wide.title;
+  table.columns = {wide.columns.front(), text_column("property"), text_column("value")};
+  for (const std::vector<std::string>& row : wide.rows) {
+    for (std::size_t column = 1; column < row.size(); ++column) {
+      if (row[column].empty()) continue;
+      table.rows.push_back({column == 1 ? row.front() : "", wide.columns[column].name, row[column]});
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+Table semantics_table(const ScheduleComparison& comparison, Format format) {
   Table table;
   table.title = fmt::format("{} pipeline ranks, {} microbatches", comparison.pipeline_ranks, comparison.microbatches);
   table.columns = {text_column("schedule"),
                    text_column("mode"),
-                   text_column("activations, in microbatches", "activations"),
-                   text_column("copies of the weights", "weight_copies"),
+                   text_column("activations"),
+                   text_column("weights", "weight_copies"),
                    text_column("update", "update"),
                    text_column("bubble"),
                    text_column("where to use", "where_to_use")};
   for (const ComparedSchedule& schedule : comparison.schedules) {
     const std::string formula =
-        schedule.info == nullptr ? "" : fmt::format(" ({} chunks)", schedule.info->peak_in_flight);
-    table.rows.push_back({schedule.name, is_asynchronous(schedule) ? "asynchronous" : "synchronous",
-                          number(schedule.figures.largest_peak()) + formula, over_ranks(schedule.figures.weight_copies),
-                          updates_of(schedule), bubble_of(schedule),
+        schedule.info == nullptr ? "" : fmt::format("; chunks on rank r: {}", schedule.info->peak_in_flight);
+    const double peak = schedule.figures.largest_peak();
+    const std::string most = fmt::format("{} microbatch{} at most", number(peak), peak == 1.0 ? "" : "es");
+    table.rows.push_back({schedule.name, is_asynchronous(schedule) ? "asynchronous" : "synchronous", most + formula,
+                          copies_of(schedule.figures.weight_copies), updates_of(schedule), bubble_of(schedule),
                           schedule.info == nullptr ? "" : std::string(schedule.info->where_to_use)});
   }
-  return table;
+  return format == Format::kTable ? one_row_a_property(table) : table;
 }
 
 Table memory_table(const ScheduleComparison& comparison) {
@@ -144,9 +168,9 @@ Table memory_table(const ScheduleComparison& comparison) {
     table.rows.push_back({schedule.name, fmt::format("{}", fit.microbatches), fit.unlimited ? "any number" : "no",
                           fit.microbatches == 0 ? "" : fmt::format("{:.4f}", fit.bubble_fraction)});
   }
-  table.notes.emplace_back(
-      "microbatches that fit: the most between two updates of which no rank holds more activations than that at once; "
-      "1 is what one microbatch leaves on one rank. The bubble is that of a step of so many microbatches");
+  table.notes = {
+      "microbatches that fit: the most between two updates of which no rank holds more activations than that at once;",
+      "1 is what one microbatch leaves on one rank. The bubble is that of a step of so many microbatches"};
   return table;
 }
 

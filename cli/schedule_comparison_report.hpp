@@ -33,8 +33,9 @@ struct ScheduleComparison {
 };
 
 Table figures_table(const ScheduleComparison& comparison, Format format);
-/// Mode, memory, updates and use: what sets schedules apart beside their times.
-Table semantics_table(const ScheduleComparison& comparison);
+/// Mode, memory, updates and use: what sets schedules apart beside their times. One row a schedule; in a terminal,
+/// which has no room for that, one a property.
+Table semantics_table(const ScheduleComparison& comparison, Format format);
 /// Of --at-memory.
 Table memory_table(const ScheduleComparison& comparison);
 /// Nothing to show when nothing was refused.

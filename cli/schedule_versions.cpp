@@ -133,9 +133,9 @@ Table versions_table(const Program& program, const UpdateRule& rule, const std::
                           fmt::format("{}", fmt::join(weights.version, " ")),
                           fmt::format("{}", fmt::join(weights.backward_version, " "))});
   }
-  table.notes.push_back(
-      "a version is the number of updates before it; staleness: the most updates between the version "
-      "a forward used and the one its gradient is applied to");
+  table.notes = {
+      "a version is the number of updates before it",
+      "staleness: the most updates between the version a forward used and the one its gradient is applied to"};
   return table;
 }
 
