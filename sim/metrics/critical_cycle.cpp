@@ -3,36 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/graph/adjacency_list.hpp>
-#include <boost/graph/howard_cycle_ratio.hpp>
 #include <numeric>
 
 #include "model/error/error.hpp"
 #include "sim/lower/stage_links.hpp"
+#include "sim/metrics/cycle_ratio.hpp"
 
 namespace flopcast {
 
 namespace {
 
-// `to` starts at least `time` after `from`; `advance` is by how much its microbatch number is larger.
-struct Constraint {
-  std::size_t from = 0;
-  std::size_t to = 0;
-  Ticks time = 0;
-  int advance = 0;
-
-  friend bool operator==(const Constraint& a, const Constraint& b) {
-    return a.from == b.from && a.to == b.to && a.time == b.time && a.advance == b.advance;
-  }
-};
-
-struct Weights {
-  double time = 0.0;
-  double advance = 0.0;
-  std::size_t constraint = 0;
-};
-using Graph = boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS,
-                                    boost::property<boost::vertex_index_t, int>, Weights>;
+using Constraint = TimedArc;
 
 constexpr std::size_t kKinds = 4;
 
@@ -142,23 +123,6 @@ bool has_pairs(const Program& program) {
   return false;
 }
 
-std::vector<Constraint> howard_cycle(const std::vector<Constraint>& constraints, std::size_t nodes) {
-  Graph graph(nodes);
-  for (std::size_t index = 0; index < constraints.size(); ++index) {
-    const Constraint& constraint = constraints[index];
-    boost::add_edge(constraint.from, constraint.to,
-                    Weights{static_cast<double>(constraint.time), static_cast<double>(constraint.advance), index},
-                    graph);
-  }
-  std::vector<boost::graph_traits<Graph>::edge_descriptor> cycle;
-  boost::maximum_cycle_ratio(graph, get(boost::vertex_index, graph), get(&Weights::time, graph),
-                             get(&Weights::advance, graph), &cycle);
-  std::vector<Constraint> result;
-  result.reserve(cycle.size());
-  for (const auto& edge : cycle) result.push_back(constraints[graph[edge].constraint]);
-  return result;
-}
-
 // The actions of one rank in a turn, in order, when they fill the time of `critical`; empty otherwise.
 std::vector<Constraint> busiest_rank(const SteadyGraph& graph, const std::vector<Constraint>& constraints, int ranks,
                                      const CriticalCycle& critical) {
@@ -247,7 +211,7 @@ std::optional<CriticalCycle> critical_cycle(const std::function<Program(int micr
   const SteadyGraph graph(program, times, turn);
   const std::vector<Constraint> constraints = graph.constraints_from(start);
   if (constraints != graph.constraints_from(start + turn)) return std::nullopt;
-  const std::vector<Constraint> cycle = howard_cycle(constraints, graph.node_count());
+  const std::vector<Constraint> cycle = maximum_ratio_cycle(constraints, graph.node_count());
   if (cycle.empty()) return std::nullopt;
   const CriticalCycle critical = name_cycle(graph, cycle);
   const std::vector<Constraint> alone = busiest_rank(graph, constraints, program.rank_count(), critical);

@@ -29,7 +29,7 @@ constexpr std::string_view kVerticalSync = "vertical-sync";
 
 std::optional<ScheduleRefusal> refuse_replicas(const ScheduleRequest& request) {
   const std::vector<int>& replicas = request.stage_replicas;
-  const auto refusal = [&](std::string problem, std::string help) {
+  const auto refusal = [&](const std::string& problem, const std::string& help) {
     return ScheduleRefusal{.problem = fmt::format("replicas {}: {}", fmt::join(replicas, ","), problem), .help = help};
   };
   if (replicas.empty()) return std::nullopt;

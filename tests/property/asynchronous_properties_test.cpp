@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <set>
 
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/critical_cycle.hpp"
+#include "sim/metrics/cycle_ratio.hpp"
 #include "sim/metrics/steady_state.hpp"
 #include "sim/schedule/catalogue.hpp"
 #include "sim/schedule/csv.hpp"
@@ -81,6 +83,7 @@ RC_GTEST_PROP(AsynchronousPipeline, SettlesToItsMaximumCycleRatio, ()) {
   if (steady.periodic) {
     RC_ASSERT(steady.window_ticks * cycle->microbatches == cycle->time * steady.window_microbatches);
   }
+  RC_ASSERT(std::abs(steady.period_ticks() - cycle->period_ticks()) <= 0.05 * cycle->period_ticks());
   RC_CLASSIFY(steady.periodic, "settled");
   RC_CLASSIFY(cycle->only_rank().has_value(), "one rank is never idle");
   RC_CLASSIFY(!request.stage_replicas.empty(), "replicas");
@@ -125,6 +128,68 @@ RC_GTEST_PROP(ReplicatedStages, AreValidAndReadBackFromCsv, ()) {
   }
   const StepTimes times = random_times(request.pipeline_ranks, 20);
   RC_ASSERT(makespan_of(again, times) == makespan_of(program, times));
+}
+
+// Any graph whose cycles advance: no simple cycle beats the one that is found.
+RC_GTEST_PROP(MaximumRatioCycle, BeatsEveryOther, ()) {
+  const auto nodes = between<std::size_t>(1, 7);
+  std::vector<TimedArc> arcs;
+  std::vector<int> place;  // arcs advance by the difference of places, plus 1 where they do not go up
+  for (std::size_t node = 0; node < nodes; ++node) place.push_back(between(0, 4));
+  for (auto count = between<std::size_t>(0, 20); count > 0; --count) {
+    const auto from = between<std::size_t>(0, nodes);
+    const auto to = between<std::size_t>(0, nodes);
+    arcs.push_back({from, to, between<Ticks>(0, 50), place[to] - place[from] + (to > from ? 0 : between(1, 3))});
+  }
+  double best = -1.0;
+  const std::function<void(std::size_t, std::size_t, Ticks, int, std::set<std::size_t>)> walk =
+      [&](std::size_t start, std::size_t node, Ticks time, int advance, std::set<std::size_t> seen) {
+        for (const TimedArc& arc : arcs) {
+          if (arc.from != node) continue;
+          if (arc.to == start) {
+            best = std::max(best, static_cast<double>(time + arc.time) / (advance + arc.advance));
+          } else if (arc.to > start && seen.count(arc.to) == 0) {
+            std::set<std::size_t> further = seen;
+            further.insert(arc.to);
+            walk(start, arc.to, time + arc.time, advance + arc.advance, further);
+          }
+        }
+      };
+  for (std::size_t start = 0; start < nodes; ++start) walk(start, start, 0, 0, {start});
+  const std::vector<TimedArc> cycle = maximum_ratio_cycle(arcs, nodes);
+  RC_ASSERT(cycle.empty() == (best < 0.0));
+  if (cycle.empty()) return;
+  Ticks time = 0;
+  int advance = 0;
+  for (std::size_t index = 0; index < cycle.size(); ++index) {
+    RC_ASSERT(cycle[index].to == cycle[(index + 1) % cycle.size()].from);
+    time += cycle[index].time;
+    advance += cycle[index].advance;
+  }
+  RC_ASSERT(advance > 0);
+  RC_ASSERT(static_cast<double>(time) / advance == best);
+}
+
+// Three microbatches share the way of the critical cycle, and windows of 20 microbatches take 1338 twice in a row
+// although they take 1346 2/3 on average.
+TEST(SteadyPeriod, IsNotFooledByEqualWindows) {
+  StepTimes times;
+  for (const auto& [forward, backward] :
+       std::vector<std::pair<Ticks, Ticks>>{{8, 21}, {1, 20}, {29, 1}, {1, 1}, {20, 29}}) {
+    times.stages.push_back({forward, backward, 0, 0, {}});
+  }
+  times.boundaries = {{23, 25}, {11, 17}, {25, 23}, {23, 10}};
+  const auto generate = [](int microbatches) {
+    ScheduleRequest request;
+    request.pipeline_ranks = 5;
+    request.microbatches = microbatches;
+    return find_schedule("pipedream")->generate(request);
+  };
+  const auto cycle = critical_cycle(generate, times);
+  ASSERT_TRUE(cycle.has_value());
+  const SteadyState steady = steady_state(generate, times);
+  EXPECT_TRUE(steady.periodic);
+  EXPECT_EQ(steady.window_ticks * cycle->microbatches, cycle->time * steady.window_microbatches);
 }
 
 // Without latency a replicated stage is as fast as its share of the work: 1 / max over stages of (F + B) / R.
