@@ -93,6 +93,8 @@ std::vector<TimedArc> better_cycle(const std::vector<TimedArc>& arcs, std::size_
 
 std::vector<TimedArc> maximum_ratio_cycle(const std::vector<TimedArc>& arcs, std::size_t nodes) {
   std::vector<TimedArc> cycle = howard(arcs, nodes);
+  // It overlooks cycles that take no time at all; any cycle beats a negative ratio.
+  if (cycle.empty()) cycle = better_cycle(arcs, nodes, {-1, 1});
   while (!cycle.empty() && fits_into_64_bits(arcs, sums_of(cycle))) {
     std::vector<TimedArc> better = better_cycle(arcs, nodes, sums_of(cycle));
     if (better.empty()) break;

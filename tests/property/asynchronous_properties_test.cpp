@@ -170,6 +170,12 @@ RC_GTEST_PROP(MaximumRatioCycle, BeatsEveryOther, ()) {
   RC_ASSERT(static_cast<double>(time) / advance == best);
 }
 
+TEST(MaximumRatioCycle, MayTakeNoTime) {
+  EXPECT_EQ(maximum_ratio_cycle({{0, 1, 0, 0}, {1, 0, 0, 1}}, 2).size(), 2U);
+  EXPECT_TRUE(maximum_ratio_cycle({{0, 1, 5, 0}}, 2).empty());
+  EXPECT_TRUE(maximum_ratio_cycle({}, 0).empty());
+}
+
 // Three microbatches share the way of the critical cycle, and windows of 20 microbatches take 1338 twice in a row
 // although they take 1346 2/3 on average.
 TEST(SteadyPeriod, IsNotFooledByEqualWindows) {
