@@ -167,6 +167,10 @@ int run_export(const Arguments& arguments) {
   }
   const Program program = schedule.program();
   require_valid(program);
+  if (program_name == "torch" && !program.replicas_of_stage.empty()) {
+    throw ConfigError({"--for", "torch executes a stage on one rank, but this schedule has replicated stages", "",
+                       "give --for ours, which flopcast reads back"});
+  }
   // Other programs read CSV; the other formats are for people who look at what they would get.
   output.write(listing(program, format));
   return 0;

@@ -66,9 +66,13 @@ TEST(ScheduleShow, VersionsEqualTheReference) {
 TEST(ScheduleShow, AFileSaysItsPolicyOnTheCommandLine) {
   const TemporaryFolder folder;
   const std::string path = (folder.path() / "mine.csv").string();
-  ASSERT_EQ(run_schedule({"export", "--schedule", "pipedream", "--pp", "2", "--replicas", "3,1", "-m", "9", "-o", path})
-                .exit_code,
-            0);
+  std::vector<std::string> write = {"export", "--schedule", "pipedream", "--pp", "2", "--replicas",
+                                    "3,1",    "-m",         "9",         "-o",   path};
+  const CommandResult torch = run_schedule(write);
+  EXPECT_EQ(torch.exit_code, 2);
+  EXPECT_NE(torch.standard_error.find("--for ours"), std::string::npos) << torch.standard_error;
+  write.insert(write.end(), {"--for", "ours"});
+  ASSERT_EQ(run_schedule(write).exit_code, 0);
   EXPECT_EQ(json_of({"show", path, "--versions"}).at("policy"), "flushed");
   const Json stashed = json_of({"show", path, "--versions", "--policy", "stashed"});
   EXPECT_EQ(stashed.at("stages")[0].at("replicas"), 3);
