@@ -123,6 +123,22 @@ bool has_pairs(const Program& program) {
   return false;
 }
 
+// A replica's turn repeats the same few actions: the shortest stretch that does.
+void keep_one_round(const SteadyGraph& graph, std::vector<Constraint>& cycle) {
+  const auto is_alike = [&graph](const Constraint& a, const Constraint& b) {
+    const Action first = graph.action_of(a.from);
+    const Action second = graph.action_of(b.from);
+    return first.stage == second.stage && first.kind == second.kind && a.time == b.time && a.advance == b.advance;
+  };
+  for (std::size_t length = 1; length < cycle.size(); ++length) {
+    if (cycle.size() % length != 0) continue;
+    const auto repeat = cycle.begin() + static_cast<std::ptrdiff_t>(length);
+    if (!std::equal(repeat, cycle.end(), cycle.begin(), is_alike)) continue;
+    cycle.erase(repeat, cycle.end());
+    return;
+  }
+}
+
 // The actions of one rank in a turn, in order, when they fill the time of `critical`; empty otherwise.
 std::vector<Constraint> busiest_rank(const SteadyGraph& graph, const std::vector<Constraint>& constraints, int ranks,
                                      const CriticalCycle& critical) {
@@ -149,6 +165,7 @@ std::vector<Constraint> busiest_rank(const SteadyGraph& graph, const std::vector
       FLOPCAST_CHECK(next != of_rank.end());
       ordered.push_back(*next);
     }
+    keep_one_round(graph, ordered);
     return ordered;
   }
   return {};
@@ -191,8 +208,18 @@ std::optional<int> CriticalCycle::only_rank() const {
 }
 
 std::string describe(const CriticalCycle& cycle) {
+  constexpr std::size_t kMostShown = 12;
+  constexpr std::size_t kShownAtEachEnd = 4;
+  const std::size_t count = cycle.steps.size();
   std::string text;
-  for (const CriticalCycle::Step& step : cycle.steps) text += to_string(step.action) + " ";
+  for (std::size_t index = 0; index < count; ++index) {
+    const bool is_inner = index >= kShownAtEachEnd && index + kShownAtEachEnd < count;
+    if (count <= kMostShown || !is_inner) {
+      text += to_string(cycle.steps[index].action) + " ";
+    } else if (index == kShownAtEachEnd) {
+      text += "… ";
+    }
+  }
   text.back() = ',';
   Action again = cycle.steps.front().action;
   again.microbatch += static_cast<std::uint32_t>(cycle.microbatches);

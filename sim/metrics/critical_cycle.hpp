@@ -24,7 +24,7 @@ struct CriticalCycle {
   /// The rank, when all actions are one rank's: it never waits.
   std::optional<int> only_rank() const;
 };
-/// "0F0 1F0 1B0 0B0, then 0F2".
+/// "0F0 1F0 1B0 0B0, then 0F2"; of more than twelve actions the first and the last four.
 std::string describe(const CriticalCycle& cycle);
 
 /// The maximum cycle ratio of the steady state's constraint graph: nodes are the actions of as many microbatches as the

@@ -214,6 +214,10 @@ TEST(ReplicatedStages, ReachThePublishedThroughputWhenBalanced) {
     const auto cycle = critical_cycle(generate, times);
     ASSERT_TRUE(cycle.has_value());
     EXPECT_EQ(cycle->period_ticks(), 30.0) << replicas.size() << " stages";
+    // One round of one rank, whatever the turns of the others.
+    EXPECT_EQ(cycle->only_rank(), 0);
+    EXPECT_EQ(cycle->steps.size(), 2U);
+    EXPECT_EQ(cycle->microbatches, replicas.front());
     EXPECT_TRUE(steady_state(generate, times).periodic);
     EXPECT_EQ(steady_state(generate, times).period_ticks(), 30.0);
   }
