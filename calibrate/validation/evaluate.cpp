@@ -74,6 +74,7 @@ void evaluate_layer(const PublishedRow& row, const Forecast& answer, EvaluatedRo
 
 void evaluate_step(const PublishedRow& row, const MappedRow& mapped, const Forecast& answer, EvaluatedRow& evaluated) {
   evaluated.predicted_s = answer.result.iteration.time_s;
+  if (mapped.steps_overlap) evaluated.predicted_s = answer.result.bubble.span_s + answer.result.breakdown.optimizer_s;
   evaluated.measured_s = measured_step(row, answer);
   evaluated.ideal_s = ideal_time(answer);
   const bool memory_counts = row.peak_memory_gib || row.out_of_memory;

@@ -187,6 +187,7 @@ MappedRow map_row(const PublishedRow& row, const std::string& about) {
   Json layout = layout_of(row);
   if (!set_schedule(row.schedule, layout)) return skipped(fmt::format("schedule {} is not modelled", row.schedule));
   set_stage_layers(row, words, layout);
+  mapped.steps_overlap = row.schedule.rfind("zb-", 0) == 0;
   mapped.memory_as_tools_show = mentions(words, "nvidia-smi");
   mapped.job = {
       {"model", model_of(row, words)},

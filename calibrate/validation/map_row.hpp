@@ -15,7 +15,11 @@ struct MappedRow {
   nlohmann::json job;
   MeasuredPart part = MeasuredPart::kStep;
   bool memory_as_tools_show = false;  ///< measured with nvidia-smi: context, buffers and fragmentation included
-  std::string skip_reason;            ///< empty when there is a job
+  /// Zero-bubble runs validate a step after it (2401.10241, section 4): a rank begins the next step when it is done
+  /// with its own part, so that a step takes the longest span of a rank, not the time from the first start to the last
+  /// end.
+  bool steps_overlap = false;
+  std::string skip_reason;  ///< empty when there is a job
 };
 
 /// Maps a row's fields to a job, by the fields alone.
