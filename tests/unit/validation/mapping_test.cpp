@@ -29,7 +29,7 @@ PublishedFile file_of(const Json& rows) {
 }
 
 TEST(Mapping, FieldsBecomeAJob) {
-  const MappedRow mapped = map_row(file_of({small_row()}).rows[0], "");
+  const MappedRow mapped = map_row(file_of(Json::array({small_row()})).rows[0], "");
   ASSERT_EQ(mapped.skip_reason, "");
   EXPECT_EQ(mapped.job["layout"]["tp"], 4);
   EXPECT_EQ(mapped.job["layout"]["recompute"], "full");
@@ -43,17 +43,17 @@ TEST(Mapping, WhatIsMissingIsNamed) {
   Json row = small_row();
   row["model"].erase("heads");
   row["complete_for_e2e"] = false;
-  EXPECT_EQ(map_row(file_of({row}).rows[0], "").skip_reason, "not stated: heads");
+  EXPECT_EQ(map_row(file_of(Json::array({row})).rows[0], "").skip_reason, "not stated: heads");
   row = small_row();
   row["hardware"]["gpu"] = "Abacus 9000";
-  EXPECT_EQ(map_row(file_of({row}).rows[0], "").skip_reason, "no device in the catalogue is \"Abacus 9000\"");
+  EXPECT_EQ(map_row(file_of(Json::array({row})).rows[0], "").skip_reason, "no device in the catalogue is \"Abacus 9000\"");
 }
 
 TEST(Mapping, WrongTypesAreRefusedWithTheirPlace) {
   Json row = small_row();
   row["model"]["layers"] = "eight";
   try {
-    file_of({row});
+    file_of(Json::array({row}));
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.diagnostic().field, "rows.0.model.layers");
@@ -69,33 +69,33 @@ TEST(Mapping, ARowOfALogTakesFormatsFromTheRowAbove) {
   far["id"] = "c";
   far["source"] = "another log line 30";
   far["note"] = "nothing said";
-  const PublishedFile file = file_of({below, small_row(), far});
+  const PublishedFile file = file_of(Json::array({below, small_row(), far}));
   EXPECT_NE(file.rows[0].note.find("fp32 main-grad"), std::string::npos);
   EXPECT_EQ(file.rows[2].note, "nothing said");
 }
 
 TEST(Mapping, RulesDependOnWordsNotOnIds) {
   Json row = small_row();
-  const Json job = map_row(file_of({row}).rows[0], "").job;
+  const Json job = map_row(file_of(Json::array({row})).rows[0], "").job;
   row["id"] = "anything else";
-  EXPECT_EQ(map_row(file_of({row}).rows[0], "").job, job);
+  EXPECT_EQ(map_row(file_of(Json::array({row})).rows[0], "").job, job);
 }
 
 TEST(Completions, FillInWhatIsOpen) {
   Json row = small_row();
-  EXPECT_TRUE(completions(file_of({row}).rows[0]).empty());
+  EXPECT_TRUE(completions(file_of(Json::array({row})).rows[0]).empty());
   row["complete_for_e2e"] = false;
   row["parallel"].erase("micro_batch");
   row["parallel"].erase("recompute");
-  const auto choices = completions(file_of({row}).rows[0]);
+  const auto choices = completions(file_of(Json::array({row})).rows[0]);
   EXPECT_EQ(choices.size(), 4u * 3u);  // 16 / dp 2 = 8 samples a replica: 1, 2, 4, 8
   EXPECT_EQ(choices.front().open, "micro batch, recompute");
   row["model"].erase("heads");
-  EXPECT_TRUE(completions(file_of({row}).rows[0]).empty());
+  EXPECT_TRUE(completions(file_of(Json::array({row})).rows[0]).empty());
 }
 
 TEST(CatalogueChange, AppliesToTheEntryOnly) {
-  Json job = map_row(file_of({small_row()}).rows[0], "").job;
+  Json job = map_row(file_of(Json::array({small_row()})).rows[0], "").job;
   EXPECT_FALSE(apply({CatalogueKind::kDevices, "h100", "gemm_efficiency", 0.5}, job));
   EXPECT_TRUE(apply({CatalogueKind::kDevices, "a100-80g", "gemm_efficiency", 0.5}, job));
   EXPECT_EQ(job["cluster"]["device"]["gemm_efficiency"], 0.5);
