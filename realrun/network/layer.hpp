@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "realrun/network/parameters.hpp"
+#include "realrun/network/tensor.hpp"
+
+namespace flopcast::realrun {
+
+/// What a microbatch is made of. Both have one entry a row of the first layer's output.
+struct Microbatch {
+  std::vector<int> tokens;
+  std::vector<int> targets;
+};
+
+/// What a pass over a stage works with, besides the tensor that flows through it.
+template <class T>
+struct Pass {
+  const T* weights = nullptr;  ///< of the stage, the version this microbatch is computed with
+  T* gradients = nullptr;      ///< of the stage; weight gradients are added
+  const Microbatch* data = nullptr;
+  T loss_weight = T(1);             ///< gradients are those of loss_weight · (mean loss over the microbatch's rows)
+  double* loss = nullptr;           ///< receives the mean loss, on the stage that computes it
+  std::function<void()> poke = {};  ///< called between layers: transports without a thread of their own progress then
+};
+
+/// What a layer keeps of a microbatch from its forward to its weight gradient.
+template <class T>
+struct Saved {
+  std::vector<Tensor<T>> tensors;
+  std::vector<Saved> parts;  ///< of the layers inside
+
+  std::size_t bytes() const {
+    std::size_t sum = 0;
+    for (const Tensor<T>& tensor : tensors) sum += tensor.buffer().bytes();
+    for (const Saved& part : parts) sum += part.bytes();
+    return sum;
+  }
+};
+
+/// A layer has no state of its own: weights, and what is kept of a microbatch, are handed in. The two halves of the
+/// backward pass are apart, so that zero-bubble schedules really split it: input_gradient() is all that the previous
+/// layer waits for, weight_gradient() runs any time later.
+template <class T>
+class Layer {
+ public:
+  Layer() = default;
+  Layer(const Layer&) = delete;
+  Layer& operator=(const Layer&) = delete;
+  virtual ~Layer() = default;
+
+  /// Adds its parameters to the stage's, once, before anything else.
+  virtual void declare(ParameterList& /*list*/) {}
+  virtual Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const = 0;
+  /// From the gradient of the output that of the input; keeps what weight_gradient() needs.
+  virtual Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const = 0;
+  virtual void weight_gradient(const Pass<T>& /*pass*/, Saved<T>& /*saved*/) const {}
+};
+
+template <class T>
+using LayerPointer = std::unique_ptr<Layer<T>>;
+
+/// One layer behind the other.
+template <class T>
+class Sequence : public Layer<T> {
+ public:
+  explicit Sequence(std::vector<LayerPointer<T>> layers);
+  void declare(ParameterList& list) override;
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override;
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override;
+  void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override;
+
+ private:
+  std::vector<LayerPointer<T>> layers_;
+};
+
+/// x + inner(x).
+template <class T>
+class Residual : public Layer<T> {
+ public:
+  explicit Residual(LayerPointer<T> inner);
+  void declare(ParameterList& list) override;
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override;
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override;
+  void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override;
+
+ private:
+  LayerPointer<T> inner_;
+};
+
+}  // namespace flopcast::realrun
