@@ -16,11 +16,12 @@ struct Microbatch {
   std::vector<int> targets;
 };
 
-/// What a pass over a stage works with, besides the tensor that flows through it.
+/// What a pass over a unit works with, besides the tensor that flows through it.
 template <class T>
 struct Pass {
-  const T* weights = nullptr;  ///< of the stage, the version this microbatch is computed with
-  T* gradients = nullptr;      ///< of the stage; weight gradients are added
+  const T* weights =
+      nullptr;             ///< of the unit, the version this microbatch is computed with; null for weight_gradient()
+  T* gradients = nullptr;  ///< of the unit, for weight_gradient(), which adds to them
   const Microbatch* data = nullptr;
   T loss_weight = T(1);             ///< gradients are those of loss_weight · (mean loss over the microbatch's rows)
   double* loss = nullptr;           ///< receives the mean loss, on the stage that computes it
@@ -52,7 +53,7 @@ class Layer {
   Layer& operator=(const Layer&) = delete;
   virtual ~Layer() = default;
 
-  /// Adds its parameters to the stage's, once, before anything else.
+  /// Adds its parameters to the unit's, once, before anything else.
   virtual void declare(ParameterList& /*list*/) {}
   virtual Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const = 0;
   /// From the gradient of the output that of the input; keeps what weight_gradient() needs.

@@ -31,7 +31,7 @@ Shard columns_of(std::size_t rows, std::size_t columns, int index, int parts) {
 
 std::size_t ParameterList::add(Parameter parameter) {
   parameter.offset = size_;
-  size_ += parameter.shard.count();
+  size_ += (parameter.shard.count() + alignment_ - 1) / alignment_ * alignment_;
   parameters_.push_back(std::move(parameter));
   return parameters_.back().offset;
 }

@@ -30,21 +30,25 @@ struct Parameter {
   float value = 0;         ///< initial value where `deviation` is 0
   float deviation = 0;     ///< standard deviation of the initial values (uniform)
   bool partial = false;    ///< tensor-parallel ranks hold it whole, but each computes only a part of its gradient
-  std::size_t offset = 0;  ///< of its first element in the stage's flat buffers
+  std::size_t offset = 0;  ///< of its first element in the unit's flat buffers
 };
 
-/// The weights of a stage lie one behind the other in one flat buffer, and so do gradients and optimizer states: any
+/// The weights of a unit lie one behind the other in one flat buffer, and so do gradients and optimizer states: any
 /// strategy that cuts or merges them works on ranges of elements.
 class ParameterList {
  public:
+  /// Every parameter starts at a multiple of `alignment` elements, and so does what follows the last: any run of
+  /// parameters is cut into that many equal parts. What fills the gaps stays zero.
+  explicit ParameterList(std::size_t alignment = 1) : alignment_(alignment) {}
   /// Sets and returns the offset.
   std::size_t add(Parameter parameter);
-  std::size_t size() const { return size_; }  ///< elements
+  std::size_t size() const { return size_; }  ///< elements, gaps included
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
  private:
   std::vector<Parameter> parameters_;
   std::size_t size_ = 0;
+  std::size_t alignment_ = 1;
 };
 
 /// Initial values depend on the seed, the parameter's name and the element's place in the whole parameter, so every

@@ -11,6 +11,7 @@
 #include "model/layout/layout.hpp"
 #include "realrun/buffer.hpp"
 #include "realrun/transport/traffic.hpp"
+#include "sim/lower/step_times.hpp"
 #include "sim/schedule/action.hpp"
 
 namespace flopcast::realrun {
@@ -41,8 +42,8 @@ enum class Reduction { kSum, kMax };
 ///   all-gather      output = the members' inputs, one behind the other; output n times the input
 ///   broadcast       output = the root's output, where input is unused
 ///   barrier         no buffers
-/// Input and output may be the same memory in an all-reduce only. Reductions add up in an order that does not depend on
-/// timing: equal runs give equal bits.
+/// Input and output may be the same memory in an all-reduce, and an all-gather's input its own part of the output.
+/// Reductions add up in an order that does not depend on timing: equal runs give equal bits.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kBarrier;
   Buffer input = {};
@@ -62,6 +63,12 @@ struct Group {
   int size() const { return static_cast<int>(members.size()); }
 };
 
+/// From when to when, by the clock of the device (Device::mark).
+struct Interval {
+  Ticks start = 0;
+  Ticks end = 0;
+};
+
 /// An operation under way. Released without wait(), it goes on, and its buffers stay alive.
 class Pending {
  public:
@@ -69,6 +76,8 @@ class Pending {
   Pending(const Pending&) = delete;
   Pending& operator=(const Pending&) = delete;
   virtual ~Pending() = default;
+  /// When it ran; known after wait(). Of a started collective only.
+  virtual Interval interval() const { return {}; }
 };
 using Request = std::shared_ptr<Pending>;
 

@@ -1,0 +1,89 @@
+#include "realrun/training/training_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "model/error/error.hpp"
+#include "sim/schedule/validate.hpp"
+
+namespace flopcast::realrun {
+
+int TrainingPlan::microbatches() const {
+  int sum = 0;
+  for (const Chain& chain : program.chains) sum += program.microbatches_of(chain);
+  return sum;
+}
+
+int TrainingPlan::microbatches_per_update() const {
+  return dp * (updates.policy == WeightPolicy::kFlushed ? microbatches() : updates.accumulation);
+}
+
+namespace {
+
+[[noreturn]] void refuse(const char* field, std::string problem, std::string help) {
+  throw ConfigError({.field = field, .problem = std::move(problem), .where = {}, .help = std::move(help)});
+}
+
+void check_division(const char* field, int degree, int value, const char* what) {
+  if (degree >= 1 && value % degree == 0) return;
+  refuse(field, fmt::format("{} does not divide {} {}", degree, what, value), {});
+}
+
+void check_program(const TrainingPlan& plan) {
+  if (const std::optional<ScheduleFault> fault = find_fault(plan.program)) {
+    refuse("layout.schedule", render_fault(*fault), {});
+  }
+  for (const Chain& chain : plan.program.chains) {
+    const auto stages = static_cast<std::size_t>(chain.last_stage - chain.first_stage + 1);
+    if (stages == plan.stage_blocks.size()) continue;
+    refuse("layout.stage_layers",
+           fmt::format("{} stages have layers, but the schedule has {}", plan.stage_blocks.size(), stages), {});
+  }
+  const int blocks = std::accumulate(plan.stage_blocks.begin(), plan.stage_blocks.end(), 0);
+  if (blocks != plan.network.blocks) {
+    refuse("layout.stage_layers", fmt::format("the stages have {} layers, the model {}", blocks, plan.network.blocks),
+           {});
+  }
+}
+
+void check_updates(const TrainingPlan& plan) {
+  if (plan.updates.policy == WeightPolicy::kFlushed) return;
+  for (const Chain& chain : plan.program.chains) {
+    check_division("layout.accumulation", plan.updates.accumulation, plan.program.microbatches_of(chain),
+                   "microbatches");
+  }
+  // A table that two stages update at different times has no one value.
+  if (plan.network.tied) {
+    refuse("model.tied_embeddings", fmt::format("true does not go with {}, which never flushes", plan.program.schedule),
+           "false");
+  }
+  if (plan.program.chains.size() > 1) {
+    refuse("layout.schedule", "a bidirectional schedule without a flush cannot keep its two copies equal", {});
+  }
+  if (plan.zero > 1) {
+    refuse("layout.zero",
+           fmt::format("{} does not go with {}, which keeps several versions of the weights", plan.zero,
+                       plan.program.schedule),
+           "valid: 0, 1");
+  }
+}
+
+}  // namespace
+
+void check_plan(const TrainingPlan& plan) {
+  check_program(plan);
+  check_updates(plan);
+  const NetworkSpec& network = plan.network;
+  if (network.kind == NetworkKind::kTransformer) {
+    check_division("model.heads", network.heads, network.hidden, "the hidden size");
+    check_division("layout.tp", plan.tp, network.heads, "attention heads");
+  }
+  check_division("layout.tp", plan.tp, network.ffn, "the MLP width");
+  check_division("layout.tp", plan.tp, network.vocab, "the vocabulary of");
+  if (plan.sequence_parallel) {
+    check_division("layout.tp", plan.tp, plan.micro_batch_size * network.sequence, "the tokens of a microbatch,");
+  }
+}
+
+}  // namespace flopcast::realrun
