@@ -119,8 +119,8 @@ class Transport {
   virtual void send(int to, const MessageKey& key, const Buffer& buffer) = 0;
   virtual Request receive(int from, const MessageKey& key, const Buffer& into) = 0;
 
-  /// Returns when the output is there. Members of a group run its collectives in the same order, those of run() and
-  /// start() together.
+  /// Returns when the output is there. Members of a group call for its collectives in the same order, run() and start()
+  /// taken together, and they are executed in that order.
   virtual void run(const Group& group, const Collective& collective) = 0;
   /// The same beside the computation. Started operations of a rank run in the order of the calls.
   virtual Request start(const Group& group, const Collective& collective) = 0;

@@ -32,7 +32,7 @@ TrainingPlan plan_for(const NetworkSpec& network, const ScheduleInfo& info, cons
   plan.micro_batch_size = 2;
   plan.steps = 3;
   plan.optimizer.kind = OptimizerKind::kSgd;
-  plan.optimizer.rate = 0.1F;
+  plan.optimizer.rate = 0.05F;
   return plan;
 }
 
@@ -107,7 +107,7 @@ void expect_same_training(const std::vector<RankResult>& expected, const std::ve
       largest = std::max(largest, std::abs(reference[index]));
       error = std::max(error, std::abs(values[index] - reference[index]));
     }
-    EXPECT_LE(error, 2e-5F * largest) << what << ", " << name;
+    EXPECT_LE(error, 1e-5F * largest) << what << ", " << name;
   }
 }
 

@@ -21,8 +21,8 @@ TrainingPlan serial_plan(const TrainingPlan& plan);
 /// Whole parameters put together from what the ranks hold. Fails a test when copies differ by a bit.
 std::map<std::string, std::vector<float>> whole_weights(const std::vector<RankResult>& ranks);
 
-/// Losses of every step and all final weights agree: relative 1e-5 in the losses, and 2e-5 of the largest weight of a
-/// parameter. Fails a test otherwise, with `what` in the message.
+/// Losses of every step agree to a relative 1e-5, and all final weights to 1e-5 of the largest in their parameter.
+/// Fails a test otherwise, with `what` in the message.
 void expect_same_training(const std::vector<RankResult>& expected, const std::vector<RankResult>& actual,
                           const std::string& what);
 

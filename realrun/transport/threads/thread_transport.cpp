@@ -82,7 +82,17 @@ void ThreadTransport::wait(const Request& request) {
 }
 
 void ThreadTransport::run(const Group& group, const Collective& collective) {
-  execute(group, collective);
+  if (has_started(group)) {
+    wait(start(group, collective));
+  } else {
+    execute(group, collective);
+  }
+}
+
+bool ThreadTransport::has_started(const Group& group) const {
+  const std::lock_guard lock(mutex_);
+  const auto is_of_group = [&](const std::shared_ptr<Started>& started) { return started->group.id == group.id; };
+  return (under_way_ != nullptr && is_of_group(under_way_)) || std::any_of(queue_.begin(), queue_.end(), is_of_group);
 }
 
 Request ThreadTransport::start(const Group& group, const Collective& collective) {
@@ -100,6 +110,7 @@ void ThreadTransport::work() {
     if (queue_.empty()) return;
     const std::shared_ptr<Started> next = queue_.front();
     queue_.pop_front();
+    under_way_ = next;
     lock.unlock();
     next->ran.start = host_clock();
     try {
@@ -111,6 +122,7 @@ void ThreadTransport::work() {
     next->ran.end = host_clock();
     lock.lock();
     next->done = true;
+    under_way_ = nullptr;
     changed_.notify_all();
   }
 }

@@ -34,6 +34,7 @@ class ThreadTransport : public Transport {
   struct Started;
 
   void execute(const Group& group, const Collective& collective);
+  bool has_started(const Group& group) const;
   void work();
   void count(CollectiveKind kind, Axis axis, std::size_t bytes);
 
@@ -44,6 +45,7 @@ class ThreadTransport : public Transport {
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Started>> queue_;
+  std::shared_ptr<Started> under_way_;
   bool closing_ = false;
   Traffic traffic_;
   std::thread worker_;  // last: it uses the others
