@@ -156,7 +156,7 @@ void expect_equal(const Reference& expected, const std::vector<RankResult>& rank
   for (const auto& [name, values] : weights) {
     const std::vector<float>& reference = expected.weights.at(name);
     ASSERT_EQ(values.size(), reference.size());
-    float largest = 0;
+    float largest = kTypicalWeight;
     float error = 0;
     for (std::size_t index = 0; index < values.size(); ++index) {
       largest = std::max(largest, std::abs(reference[index]));

@@ -101,7 +101,7 @@ void expect_same_training(const std::vector<RankResult>& expected, const std::ve
   for (const auto& [name, values] : weights) {
     const std::vector<float>& reference = expected_weights.at(name);
     ASSERT_EQ(values.size(), reference.size()) << what << ", " << name;
-    float largest = 0;
+    float largest = kTypicalWeight;
     float error = 0;
     for (std::size_t index = 0; index < values.size(); ++index) {
       largest = std::max(largest, std::abs(reference[index]));

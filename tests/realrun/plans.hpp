@@ -21,6 +21,9 @@ TrainingPlan serial_plan(const TrainingPlan& plan);
 /// Whole parameters put together from what the ranks hold. Fails a test when copies differ by a bit.
 std::map<std::string, std::vector<float>> whole_weights(const std::vector<RankResult>& ranks);
 
+/// Biases start at nothing and stay small; errors are measured against weights of this size at least.
+inline constexpr float kTypicalWeight = 0.2F;
+
 /// Losses of every step agree to a relative 1e-5, and all final weights to 1e-5 of the largest in their parameter.
 /// Fails a test otherwise, with `what` in the message.
 void expect_same_training(const std::vector<RankResult>& expected, const std::vector<RankResult>& actual,
