@@ -112,8 +112,7 @@ class RankTraining {
                                            compute_, *state_, transport, device_, recording_);
   }
 
-  RankResult run() {
-    RankResult result;
+  void run(RankResult& result) {
     result.rank = transport_.rank();
     result.pipeline_rank = pipeline_rank_;
     result.data_index = data_index_;
@@ -121,7 +120,6 @@ class RankTraining {
     for (int step = 0; step < plan_.steps; ++step) result.steps.push_back(run_step(step));
     result.weights = trained_weights();
     result.peak_activation_bytes = compute_.peak_activation_bytes();
-    return result;
   }
 
  private:
@@ -206,22 +204,33 @@ class RankTraining {
 
 }  // namespace
 
-RankResult train_rank(const TrainingPlan& plan, Transport& transport) {
+void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result) {
   FLOPCAST_CHECK(transport.rank_count() == plan.ranks());
-  return RankTraining(plan, transport).run();
+  RankTraining(plan, transport).run(result);
 }
 
 std::vector<RankResult> train_on_threads(const TrainingPlan& plan, const ThreadOptions& options) {
-  check_plan(plan);
-  std::vector<RankResult> results(static_cast<std::size_t>(plan.ranks()));
-  run_threads(plan.ranks(), options, [&](Transport& transport) {
-    results[static_cast<std::size_t>(transport.rank())] = train_rank(plan, transport);
-  });
+  std::vector<RankResult> results;
+  train_on_threads(plan, options, results);
   return results;
 }
 
+void train_on_threads(const TrainingPlan& plan, const ThreadOptions& options, std::vector<RankResult>& results) {
+  check_plan(plan);
+  results.assign(static_cast<std::size_t>(plan.ranks()), {});
+  run_threads(plan.ranks(), options, [&](Transport& transport) {
+    train_rank(plan, transport, results[static_cast<std::size_t>(transport.rank())]);
+  });
+}
+
+std::size_t finished_steps(const std::vector<RankResult>& ranks) {
+  std::size_t steps = ranks.front().steps.size();
+  for (const RankResult& rank : ranks) steps = std::min(steps, rank.steps.size());
+  return steps;
+}
+
 std::vector<double> mean_losses(const std::vector<RankResult>& ranks) {
-  std::vector<double> means(ranks.front().steps.size());
+  std::vector<double> means(finished_steps(ranks));
   for (std::size_t step = 0; step < means.size(); ++step) {
     double sum = 0;
     int count = 0;

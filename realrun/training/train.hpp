@@ -35,11 +35,17 @@ struct RankResult {
   std::size_t peak_activation_bytes = 0;
 };
 
-/// Trains as one rank of the plan, on this thread's CPU. Called by all ranks of the transport.
-RankResult train_rank(const TrainingPlan& plan, Transport& transport);
+/// Trains as one rank of the plan, on this thread's CPU. Called by all ranks of the transport. Each step is added to
+/// `result` when it is done, so that a run that fails later leaves what it measured.
+void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result);
 
 /// All ranks of the plan as threads of this process. By rank.
 std::vector<RankResult> train_on_threads(const TrainingPlan& plan, const ThreadOptions& options);
+/// The same into `results`, which keep the finished steps when this throws.
+void train_on_threads(const TrainingPlan& plan, const ThreadOptions& options, std::vector<RankResult>& results);
+
+/// Steps that every rank finished.
+std::size_t finished_steps(const std::vector<RankResult>& ranks);
 
 /// Mean loss of each step over all microbatches of all replicas.
 std::vector<double> mean_losses(const std::vector<RankResult>& ranks);
