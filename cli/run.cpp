@@ -47,6 +47,8 @@ class TemporaryFile {
       : path_((fs::temp_directory_path() / fmt::format("flopcast-{}-{}.json", what, getpid())).string()) {}
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
+  TemporaryFile(TemporaryFile&&) = delete;
+  TemporaryFile& operator=(TemporaryFile&&) = delete;
   ~TemporaryFile() { std::remove(path_.c_str()); }
   const std::string& path() const { return path_; }
 

@@ -6,6 +6,7 @@
 
 #include "realrun/buffer.hpp"
 #include "realrun/compute/optimizer.hpp"
+#include "realrun/interface.hpp"
 #include "sim/lower/step_times.hpp"
 
 namespace flopcast::realrun {
@@ -17,13 +18,8 @@ struct Mark {
 
 /// Memory and elementwise work of one rank's device, as the executor and the parallel strategies need it. All buffers
 /// hold 32-bit floats. A device may work behind the host's back: operations happen in the order of the calls.
-class Device {
+class Device : public Interface {
  public:
-  Device() = default;
-  Device(const Device&) = delete;
-  Device& operator=(const Device&) = delete;
-  virtual ~Device() = default;
-
   /// Filled with zeros.
   virtual Buffer allocate(std::size_t bytes) = 0;
   virtual void zero(const Buffer& buffer) = 0;

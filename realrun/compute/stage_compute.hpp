@@ -5,19 +5,15 @@
 #include <vector>
 
 #include "realrun/buffer.hpp"
+#include "realrun/interface.hpp"
 #include "realrun/network/parameters.hpp"
 
 namespace flopcast::realrun {
 
 /// The weights that one pass over a stage reads and the gradients it adds to, asked for unit by unit and just in time,
 /// so that a strategy may keep them elsewhere (ZeRO) or act when they are complete (overlapped reductions).
-class UnitStore {
+class UnitStore : public Interface {
  public:
-  UnitStore() = default;
-  UnitStore(const UnitStore&) = delete;
-  UnitStore& operator=(const UnitStore&) = delete;
-  virtual ~UnitStore() = default;
-
   virtual Buffer weights(int unit) = 0;
   /// The gradients of the unit, to be added to; the next call is gradients_added() for the same unit.
   virtual Buffer gradients(int unit) = 0;
@@ -32,13 +28,8 @@ struct StageLayout {
 /// Computes the actions of one rank's stages. A microbatch of a stage passes forward() once, then backward() once or
 /// input_gradient() and, any time later, weight_gradient(); what it needs to remember in between is its own matter.
 /// Weights of the backward passes are the same version as those of the forward pass.
-class StageCompute {
+class StageCompute : public Interface {
  public:
-  StageCompute() = default;
-  StageCompute(const StageCompute&) = delete;
-  StageCompute& operator=(const StageCompute&) = delete;
-  virtual ~StageCompute() = default;
-
   /// Of any stage of the program, on this rank or not.
   virtual StageLayout layout(int stage) const = 0;
   /// Writes the initial weights of a unit of any stage.

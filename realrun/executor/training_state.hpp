@@ -1,18 +1,14 @@
 #pragma once
 
 #include "realrun/compute/stage_compute.hpp"
+#include "realrun/interface.hpp"
 
 namespace flopcast::realrun {
 
 /// The weights, gradients and optimizer state of one rank's stages, as the executor drives them. A version of a stage's
 /// weights is the number of updates before it since begin_step().
-class TrainingState {
+class TrainingState : public Interface {
  public:
-  TrainingState() = default;
-  TrainingState(const TrainingState&) = delete;
-  TrainingState& operator=(const TrainingState&) = delete;
-  virtual ~TrainingState() = default;
-
   /// The newest weights become version 0.
   virtual void begin_step() = 0;
   /// For one pass of a microbatch that is computed with weights of `version`. `completes`: no later pass adds to the

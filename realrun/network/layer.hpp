@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "realrun/interface.hpp"
 #include "realrun/network/parameters.hpp"
 #include "realrun/network/tensor.hpp"
 
@@ -46,13 +47,8 @@ struct Saved {
 /// backward pass are apart, so that zero-bubble schedules really split it: input_gradient() is all that the previous
 /// layer waits for, weight_gradient() runs any time later.
 template <class T>
-class Layer {
+class Layer : public Interface {
  public:
-  Layer() = default;
-  Layer(const Layer&) = delete;
-  Layer& operator=(const Layer&) = delete;
-  virtual ~Layer() = default;
-
   /// Adds its parameters to the unit's, once, before anything else.
   virtual void declare(ParameterList& /*list*/) {}
   virtual Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const = 0;

@@ -10,6 +10,7 @@
 
 #include "model/layout/layout.hpp"
 #include "realrun/buffer.hpp"
+#include "realrun/interface.hpp"
 #include "realrun/transport/traffic.hpp"
 #include "sim/lower/step_times.hpp"
 #include "sim/schedule/action.hpp"
@@ -70,12 +71,8 @@ struct Interval {
 };
 
 /// An operation under way. Released without wait(), it goes on, and its buffers stay alive.
-class Pending {
+class Pending : public Interface {
  public:
-  Pending() = default;
-  Pending(const Pending&) = delete;
-  Pending& operator=(const Pending&) = delete;
-  virtual ~Pending() = default;
   /// When it ran; known after wait(). Of a started collective only.
   virtual Interval interval() const { return {}; }
 };
@@ -101,13 +98,8 @@ class Aborted : public std::runtime_error {
 ///
 /// Buffers are those of the device the transport belongs to. On devices that run behind the host's back (CUDA) an
 /// operation waits for what was queued before it, and what is queued later waits for it; host code needs wait().
-class Transport {
+class Transport : public Interface {
  public:
-  Transport() = default;
-  Transport(const Transport&) = delete;
-  Transport& operator=(const Transport&) = delete;
-  virtual ~Transport() = default;
-
   virtual int rank() const = 0;
   virtual int rank_count() const = 0;
   /// Called by all ranks of the run, one after the other for every group in the same order; those that are no members

@@ -26,6 +26,8 @@ class ThreadHub {
   ThreadHub(int ranks, std::chrono::milliseconds patience);
   ThreadHub(const ThreadHub&) = delete;
   ThreadHub& operator=(const ThreadHub&) = delete;
+  ThreadHub(ThreadHub&&) = delete;
+  ThreadHub& operator=(ThreadHub&&) = delete;
   ~ThreadHub();
 
   int ranks() const { return static_cast<int>(mailboxes_.size()); }

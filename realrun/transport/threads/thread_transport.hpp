@@ -16,6 +16,8 @@ class ThreadTransport : public Transport {
   ThreadTransport(ThreadHub& hub, int rank);
   ThreadTransport(const ThreadTransport&) = delete;
   ThreadTransport& operator=(const ThreadTransport&) = delete;
+  ThreadTransport(ThreadTransport&&) = delete;
+  ThreadTransport& operator=(ThreadTransport&&) = delete;
   ~ThreadTransport() override;
 
   int rank() const override { return rank_; }
