@@ -145,7 +145,7 @@ TEST(BalancedSplit, CostsAddUpToThePricedStages) {
     const Job job =
         job_from(std::string(R"({"model": ")") + model +
                  R"(", "cluster": "2xdgx-h100", "layout": {"pp": 4, "recompute": "full", "global_batch_size": 64}})");
-    const StageMap map = {{0, 1, 2, 3}, 4};
+    const StageMap map = {{0, 1, 2, 3}, 4, {}};
     const std::vector<int> layers = even_stage_layers(job.model.layers, 4);
     const StepCosts priced = price_step(job, map, layers);
     double dearest = 0.0;
