@@ -33,6 +33,10 @@ void check_division(const char* field, int degree, int value, const char* what) 
 }
 
 void check_program(const TrainingPlan& plan) {
+  if (!plan.program.replicas_of_stage.empty()) {
+    refuse("layout.schedule",
+           fmt::format("{} replicates single stages, a run whole pipelines only", plan.program.schedule), "layout.dp");
+  }
   if (const std::optional<ScheduleFault> fault = find_fault(plan.program)) {
     refuse("layout.schedule", render_fault(*fault), {});
   }

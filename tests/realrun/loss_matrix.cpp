@@ -177,6 +177,10 @@ void add_shapes(std::vector<MatrixCase>& cases) {
   expect_added(cases, {.schedule = "interleaved", .chunks = 3, .microbatches = 6, .degrees = {2, 2, 1}, .zero = 1});
   expect_added(cases, {.schedule = "pipedream", .microbatches = 11, .degrees = {4, 2, 1}, .zero = 1});
   expect_added(cases, {.schedule = "pipedream-2bw", .degrees = {2, 2, 1}, .accumulation = 5});
+  for (const int accumulation : {1, 3, 8}) {
+    expect_added(cases, {.schedule = "pipemare", .degrees = {4, 1, 1}, .accumulation = accumulation});
+    expect_added(cases, {.schedule = "pipemare", .degrees = {2, 2, 2}, .zero = 1, .accumulation = accumulation});
+  }
 }
 
 }  // namespace
