@@ -1,0 +1,131 @@
+#include "realrun/launch/command_line.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "model/error/error.hpp"
+
+namespace flopcast::realrun {
+
+namespace {
+
+const std::vector<std::string>& own_flags() {
+  static const std::vector<std::string> names = {"--backend",       "--output", "--steps", "--timeout",
+                                                 "--learning-rate", "--seed",   "--help"};
+  return names;
+}
+
+const JobKey* find_key(const std::string& flag) {
+  for (const JobKey& key : job_keys()) {
+    if (flag == fmt::format("--{}", key.field)) return &key;
+    for (const std::string_view alias : key.aliases) {
+      if (flag == alias) return &key;
+    }
+  }
+  return nullptr;
+}
+
+int whole_number(const std::string& flag, const std::string& text) {
+  char* end = nullptr;
+  const long value = std::strtol(text.c_str(), &end, 10);
+  constexpr long kLargest = 1'000'000;
+  if (text.empty() || *end != '\0' || value < 1 || value > kLargest) {
+    throw ConfigError({flag, fmt::format("\"{}\" is no whole number from 1 to {}", text, kLargest), flag, {}});
+  }
+  return static_cast<int>(value);
+}
+
+double positive_number(const std::string& flag, const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(value > 0) || !(value < 1e6)) {
+    throw ConfigError({flag, fmt::format("\"{}\" is no positive number", text), flag, {}});
+  }
+  return value;
+}
+
+void set_backend(LaunchOptions& options, const std::string& text) {
+  const std::vector<std::string> choices = {"threads"};
+  if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
+    throw ConfigError(
+        {"--backend", fmt::format("unknown backend \"{}\"", text), "--backend", choices_help(text, choices)});
+  }
+  options.backend = text;
+}
+
+void set_own(LaunchOptions& options, const std::string& flag, const std::string& text) {
+  if (flag == "--backend") {
+    set_backend(options, text);
+  } else if (flag == "--output") {
+    options.output = text;
+  } else if (flag == "--steps") {
+    options.settings.steps = whole_number(flag, text);
+  } else if (flag == "--timeout") {
+    options.patience_s = whole_number(flag, text);
+  } else if (flag == "--learning-rate") {
+    options.settings.learning_rate = positive_number(flag, text);
+  } else {
+    options.settings.seed = static_cast<std::uint64_t>(whole_number(flag, text));
+  }
+}
+
+[[noreturn]] void refuse_flag(const std::string& flag) {
+  std::vector<std::string> known = own_flags();
+  for (const JobKey& key : job_keys()) known.push_back(fmt::format("--{}", key.field));
+  const std::vector<std::string> near = nearest_choices(flag, known);
+  throw ConfigError({flag, "unknown flag", flag,
+                     near.empty() ? "see: flopcast-run --help" : fmt::format("did you mean {}?", near.front())});
+}
+
+}  // namespace
+
+LaunchOptions parse_launch_options(const std::vector<std::string>& arguments) {
+  LaunchOptions options;
+  for (std::size_t index = 0; index < arguments.size(); ++index) {
+    std::string flag = arguments[index];
+    if (flag == "--help" || flag == "-h") {
+      options.help = true;
+      continue;
+    }
+    if (flag.empty() || flag.front() != '-') {
+      if (options.job_file) throw ConfigError({"JOB", fmt::format("a second job file, {}", flag), {}, "give one"});
+      options.job_file = flag;
+      continue;
+    }
+    const std::size_t equals = flag.find('=');
+    std::optional<std::string> value;
+    if (equals != std::string::npos) value = flag.substr(equals + 1);
+    flag = flag.substr(0, equals);
+    if (flag == "-o") flag = "--output";
+    const bool own = std::find(own_flags().begin(), own_flags().end(), flag) != own_flags().end();
+    const JobKey* key = own ? nullptr : find_key(flag);
+    if (!own && key == nullptr) refuse_flag(flag);
+    if (!value && key != nullptr && key->kind == KeyKind::kBoolean) value = "true";
+    if (!value && index + 1 < arguments.size()) value = arguments[++index];
+    if (!value) throw ConfigError({flag, "a value is missing", flag, {}});
+    if (own) {
+      set_own(options, flag, *value);
+    } else {
+      options.flags.push_back({key, flag, *value});
+    }
+  }
+  return options;
+}
+
+std::string launch_help() {
+  return "usage: flopcast-run [JOB] [options]\n\n"
+         "Trains a small transformer for real under the job's schedule and layout, and writes what it measured.\n"
+         "`flopcast run` starts it, and shows the forecast beside the measurement.\n\n"
+         "  JOB                  job file; its keys are flags too, as for flopcast simulate\n"
+         "  --backend NAME       threads: each rank a thread of this process\n"
+         "  --steps N            training steps (5); the first is a warm-up\n"
+         "  --timeout SECONDS    how long a rank waits for another (60)\n"
+         "  --learning-rate R    of the optimizer (0.001)\n"
+         "  --seed N             of weights and data (1)\n"
+         "  -o, --output FILE    the measurement file; standard output otherwise\n";
+}
+
+}  // namespace flopcast::realrun

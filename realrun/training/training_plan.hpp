@@ -1,0 +1,42 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "realrun/compute/optimizer.hpp"
+#include "realrun/executor/executor.hpp"
+#include "realrun/network/network.hpp"
+#include "sim/schedule/program.hpp"
+
+namespace flopcast::realrun {
+
+/// Everything that determines a run, the same on all ranks. Ranks are numbered as RankGrid numbers those of a layout
+/// with tp innermost, then dp, then pp.
+struct TrainingPlan {
+  NetworkSpec network;
+  Program program;
+  UpdateRules updates;
+  std::vector<int> stage_blocks;  ///< blocks of each stage of a chain
+  int dp = 1;
+  int tp = 1;
+  bool sequence_parallel = false;
+  int zero = 0;
+  int micro_batch_size = 1;
+  int steps = 1;
+  Optimizer optimizer;
+  std::optional<int> bucket_bytes;  ///< absent: 25 MiB, and 1 MiB for the first of a stage, as PyTorch does
+
+  int pipeline_ranks() const { return program.rank_count(); }
+  int ranks() const { return dp * tp * pipeline_ranks(); }
+  int slices() const { return program.slices_per_microbatch; }
+  /// Of one replica in a step, over all chains; whole ones.
+  int microbatches() const { return program.microbatch_count(); }
+  /// That make one update of the weights, over all replicas.
+  int microbatches_per_update() const;
+};
+
+/// Throws ConfigError when the plan cannot be executed: a faulty program, sizes that do not divide, tied embeddings
+/// without a flush, ZeRO 2 and 3 without one.
+void check_plan(const TrainingPlan& plan);
+
+}  // namespace flopcast::realrun
