@@ -90,6 +90,17 @@ std::size_t all_gather(const std::vector<Collective>& members, const Collective&
   return (members.size() - 1) * bytes;
 }
 
+std::size_t all_to_all(const std::vector<Collective>& members, const Group& group, const Collective& collective) {
+  FLOPCAST_CHECK(collective.input.bytes() == collective.output.bytes());
+  FLOPCAST_CHECK(collective.output.bytes() % members.size() == 0);
+  const std::size_t part = collective.output.bytes() / members.size();
+  const std::size_t offset = static_cast<std::size_t>(group.index) * part;
+  for (std::size_t other = 0; other < members.size(); ++other) {
+    std::memcpy(collective.output.address() + other * part, members[other].input.address() + offset, part);
+  }
+  return (members.size() - 1) * part;
+}
+
 std::size_t broadcast(const std::vector<Collective>& members, const Group& group, const Collective& collective) {
   const Collective& root = members.at(static_cast<std::size_t>(collective.root));
   if (group.index == collective.root) return (members.size() - 1) * collective.output.bytes();
@@ -108,6 +119,8 @@ std::size_t exchange(const std::vector<Collective>& members, const Group& group,
       return reduce_scatter(members, group, collective);
     case CollectiveKind::kAllGather:
       return all_gather(members, collective);
+    case CollectiveKind::kAllToAll:
+      return all_to_all(members, group, collective);
     case CollectiveKind::kBroadcast:
       return broadcast(members, group, collective);
     case CollectiveKind::kBarrier:

@@ -97,6 +97,27 @@ TEST_P(Collectives, ReduceScatterAllGatherAndBroadcast) {
   });
 }
 
+TEST_P(Collectives, AllToAll) {
+  const int ranks = GetParam();
+  constexpr int kPart = 2;
+  run_threads(ranks, {}, [&](Transport& transport) {
+    const Group group = transport.form_group(Axis::kTensor, first_ranks(ranks));
+    const Buffer received = allocate_host(static_cast<std::size_t>(kPart * ranks) * sizeof(float));
+    transport.run(group, {.kind = CollectiveKind::kAllToAll,
+                          .input = floats(input_of(transport.rank(), kPart * ranks)),
+                          .output = received});
+    std::vector<float> expected;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::vector<float> theirs = input_of(rank, kPart * ranks);
+      const auto part = theirs.begin() + transport.rank() * kPart;
+      expected.insert(expected.end(), part, part + kPart);
+    }
+    EXPECT_EQ(values_of(received), expected);
+    EXPECT_EQ(transport.traffic().of(CollectiveKind::kAllToAll, Axis::kTensor).bytes,
+              static_cast<std::uint64_t>(ranks - 1) * kPart * sizeof(float));
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(OverRanks, Collectives, testing::Values(1, 2, 3, 5));
 
 TEST(ThreadTransport, StartedCollectivesKeepTheOrderOfTheirGroup) {
