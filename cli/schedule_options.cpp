@@ -39,7 +39,7 @@ void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbe
   }
 }
 
-Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers) {
+Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers, const TimesOfStages& times) {
   const ScheduleName parsed = parse_schedule_name(name);
   constexpr int kMostMicrobatches = static_cast<int>(kMaxMicrobatches);
   ScheduleRequest request;
@@ -58,7 +58,8 @@ Program generate_named_schedule(const std::string& name, const ScheduleNumbers& 
         optional_number(numbers.request.*number.request, std::string(number.flag), kMostMicrobatches);
   }
   request.variant = parsed.variant;
-  return generate_schedule(*parsed.info, request);
+  if (!times) return generate_schedule(*parsed.info, request);
+  return generate_schedule(*parsed.info, request, times);
 }
 
 void ScheduleOptions::add_to(CommandLine& command_line) {
@@ -74,9 +75,13 @@ void ScheduleOptions::add_to(CommandLine& command_line) {
   command_line.add_option("--chains", chains_, "A-B,C-D", "stage ranges of a bidirectional schedule in FILE");
 }
 
-Program ScheduleOptions::generate(const std::string& name) const {
+Program ScheduleOptions::generate(const std::string& name, const TimesOfStages& times) const {
   refuse_unused_numbers(name, numbers_);
-  return generate_named_schedule(name, numbers_);
+  return generate_named_schedule(name, numbers_, times);
+}
+
+bool ScheduleOptions::uses_times() const {
+  return !file_ && schedule_ && parse_schedule_name(*schedule_).info->uses_times;
 }
 
 void ScheduleOptions::refuse_numbers_beside_file() const {
@@ -92,16 +97,46 @@ void ScheduleOptions::refuse_numbers_beside_file() const {
   for (const ScheduleNumber& number : schedule_numbers()) refuse(number.flag, numbers_.request.*number.request);
 }
 
+namespace {
+
+LoweredProgram read_lowered_file(const std::string& path, const std::optional<std::string>& chains) {
+  return parse_lowered_csv(read_file(path), path, chains ? parse_chains(*chains) : std::vector<Chain>());
+}
+
+}  // namespace
+
+Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains) {
+  const LoweredProgram lowered = read_lowered_file(path, chains);
+  if (const std::size_t communications = lowered.communication_count(); communications > 0) {
+    warn(fmt::format("{}: {} communications are left out; transfers follow from the order of the actions", path,
+                     communications));
+  }
+  return compute_of(lowered);
+}
+
+LoweredProgram ScheduleOptions::lowered_program() const {
+  refuse_contradictions();
+  return file_ ? read_lowered_file(*file_, chains_) : as_cells(generate(*schedule_, {}));
+}
+
 Program ScheduleOptions::program() const {
+  return program({});
+}
+
+Program ScheduleOptions::program(const TimesOfStages& times) const {
+  refuse_contradictions();
+  return file_ ? read_schedule_file(*file_, chains_) : generate(*schedule_, times);
+}
+
+void ScheduleOptions::refuse_contradictions() const {
   if (file_ && schedule_)
     throw ConfigError({"--schedule", fmt::format("{} and the file {} are two schedules", *schedule_, *file_), "",
                        "give one of the two"});
   if (file_) refuse_numbers_beside_file();
-  if (file_) return parse_csv(read_file(*file_), *file_, chains_ ? parse_chains(*chains_) : std::vector<Chain>());
+  if (file_) return;
   if (chains_) throw ConfigError({"--chains", "is for a schedule in a file", "", "give FILE.csv"});
   if (!schedule_)
     throw ConfigError({"", "no schedule given", "", "give FILE.csv, or --schedule NAME --pp P --microbatches M"});
-  return generate(*schedule_);
 }
 
 }  // namespace flopcast

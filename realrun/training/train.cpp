@@ -68,7 +68,7 @@ std::uint64_t first_sample(const TrainingPlan& plan, int data_index, int step, i
   before *= static_cast<std::uint64_t>(plan.microbatches());
   for (const Chain& chain : plan.program.chains) {
     if (stage <= chain.last_stage) break;
-    before += static_cast<std::uint64_t>(plan.program.microbatches_of(chain));
+    before += static_cast<std::uint64_t>(plan.program.microbatches_of(chain) / plan.slices());
   }
   return (before + static_cast<std::uint64_t>(microbatch)) * static_cast<std::uint64_t>(plan.micro_batch_size);
 }
@@ -114,14 +114,19 @@ class RankTraining {
                                            compute_, *state_, transport, device_, recording_);
   }
 
-  void run(RankResult& result) {
+  void run(RankResult& result, const BetweenSteps& between_steps) {
     result.rank = transport_.rank();
     result.pipeline_rank = pipeline_rank_;
     result.data_index = data_index_;
     result.tensor_index = grid_.coordinate(transport_.rank(), Axis::kTensor);
-    for (int step = 0; step < plan_.steps; ++step) result.steps.push_back(run_step(step));
+    for (int step = 0; step < plan_.steps; ++step) {
+      result.steps.push_back(run_step(step));
+      result.peak_activation_bytes = compute_.peak_activation_bytes();
+      if (!between_steps || step + 1 == plan_.steps) continue;
+      transport_.run(everybody_, {.kind = CollectiveKind::kBarrier});
+      between_steps(transport_);  // the next step begins with a barrier
+    }
     result.weights = trained_weights();
-    result.peak_activation_bytes = compute_.peak_activation_bytes();
   }
 
  private:
@@ -132,7 +137,8 @@ class RankTraining {
     spec.form = {.group = &tensor_group_, .sequence_parallel = plan_.sequence_parallel};
     spec.alignment = plan_.zero > 0 ? static_cast<std::size_t>(plan_.dp) : 1;
     spec.micro_batch_size = plan_.micro_batch_size;
-    spec.loss_weight = 1.0F / static_cast<float>(plan_.microbatches_per_update());
+    spec.slices = plan_.slices();
+    spec.loss_weight = 1.0F / static_cast<float>(plan_.microbatches_per_update() * plan_.slices());
     spec.first_sample = [this](int step, int stage, int microbatch) {
       return first_sample(plan_, data_index_, step, stage, microbatch);
     };
@@ -177,7 +183,7 @@ class RankTraining {
     std::vector<TrainedParameter> trained;
     state_->begin_step();
     for (const auto& [stage, weights] : state_->stages()) {
-      UnitStore& store = weights->open(0, false);
+      UnitStore& store = weights->open({});
       for (std::size_t unit = 0; unit < weights->layout().units.size(); ++unit) {
         const Buffer values = store.weights(static_cast<int>(unit));
         for (const Parameter& parameter : weights->layout().units[unit].parameters()) {
@@ -207,9 +213,9 @@ class RankTraining {
 
 }  // namespace
 
-void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result) {
+void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result, const BetweenSteps& between_steps) {
   FLOPCAST_CHECK(transport.rank_count() == plan.ranks());
-  RankTraining(plan, transport).run(result);
+  RankTraining(plan, transport).run(result, between_steps);
 }
 
 std::vector<RankResult> train_on_threads(const TrainingPlan& plan, const ThreadOptions& options) {
@@ -218,11 +224,12 @@ std::vector<RankResult> train_on_threads(const TrainingPlan& plan, const ThreadO
   return results;
 }
 
-void train_on_threads(const TrainingPlan& plan, const ThreadOptions& options, std::vector<RankResult>& results) {
+void train_on_threads(const TrainingPlan& plan, const ThreadOptions& options, std::vector<RankResult>& results,
+                      const BetweenSteps& between_steps) {
   check_plan(plan);
   results.assign(static_cast<std::size_t>(plan.ranks()), {});
   run_threads(plan.ranks(), options, [&](Transport& transport) {
-    train_rank(plan, transport, results[static_cast<std::size_t>(transport.rank())]);
+    train_rank(plan, transport, results[static_cast<std::size_t>(transport.rank())], between_steps);
   });
 }
 

@@ -44,8 +44,11 @@ Program random_program(int& microbatches) {
     if (info.uses_chunks) request.chunks = between(1, 4);
     if (!info.variants.empty()) request.variant = std::string(*rc::gen::elementOf(info.variants));
     if (refuse_request(info, request)) continue;
-    microbatches = request.microbatches;
-    return generate_schedule(info, request);
+    Program program = generate_schedule(info, request);
+    // Two chains and pairs need other checks: bidirectional_properties_test.
+    if (info.name == "dualpipev" || program.chains.size() > 1) continue;
+    microbatches = program.microbatches_of(program.chains.front());
+    return program;
   }
 }
 
@@ -349,7 +352,8 @@ RC_GTEST_PROP(ScheduleProperties, SchedulesTakeWhatTheirClosedFormsSay, ()) {
   request.microbatches = between(1, 60);
   if (info.uses_chunks) request.chunks = between(1, 4);
   RC_PRE(!refuse_request(info, request));
-  const UniformTimes uniform{between<Ticks>(1, 100), between<Ticks>(1, 100), between<Ticks>(0, 200)};
+  UniformTimes uniform{between<Ticks>(1, 100), between<Ticks>(1, 100), between<Ticks>(0, 200)};
+  uniform.weight_gradient = between<Ticks>(0, uniform.backward + 1);
   const std::optional<Ticks> expected = info.closed_form_makespan(request, uniform);
   if (!expected) {
     RC_TAG("no closed form");
@@ -357,7 +361,9 @@ RC_GTEST_PROP(ScheduleProperties, SchedulesTakeWhatTheirClosedFormsSay, ()) {
   }
   const Program program = generate_schedule(info, request);
   StepTimes times;
-  times.stages.assign(program.rank_of_stage.size(), StageTimes{uniform.forward, uniform.backward, 0, 0, {}});
+  times.stages.assign(
+      program.rank_of_stage.size(),
+      StageTimes{uniform.forward, uniform.backward, uniform.input_gradient(), uniform.weight_gradient, {}});
   times.boundaries.assign(program.rank_of_stage.size() - 1, BoundaryTimes{uniform.latency, uniform.latency});
   RC_ASSERT(flopcast::run(lower(program, times).graph).makespan == *expected);
   RC_TAG(std::string(info.name));
