@@ -112,12 +112,15 @@ class RankTraining {
                                            compute_, *state_, transport, device_, recording_);
   }
 
-  void run(RankResult& result) {
+  void run(RankResult& result, const StepEnd& finished_step) {
     result.rank = transport_.rank();
     result.pipeline_rank = pipeline_rank_;
     result.data_index = data_index_;
     result.tensor_index = grid_.coordinate(transport_.rank(), Axis::kTensor);
-    for (int step = 0; step < plan_.steps; ++step) result.steps.push_back(run_step(step));
+    for (int step = 0; step < plan_.steps; ++step) {
+      result.steps.push_back(run_step(step));
+      if (finished_step) finished_step(result);
+    }
     result.weights = trained_weights();
     result.peak_activation_bytes = compute_.peak_activation_bytes();
   }
@@ -204,9 +207,9 @@ class RankTraining {
 
 }  // namespace
 
-void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result) {
+void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result, const StepEnd& finished_step) {
   FLOPCAST_CHECK(transport.rank_count() == plan.ranks());
-  RankTraining(plan, transport).run(result);
+  RankTraining(plan, transport).run(result, finished_step);
 }
 
 std::vector<RankResult> train_on_threads(const TrainingPlan& plan, const ThreadOptions& options) {

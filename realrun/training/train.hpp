@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,9 +36,12 @@ struct RankResult {
   std::size_t peak_activation_bytes = 0;
 };
 
+/// Called by a rank when it has added a step to its result.
+using StepEnd = std::function<void(const RankResult&)>;
+
 /// Trains as one rank of the plan, on this thread's CPU. Called by all ranks of the transport. Each step is added to
 /// `result` when it is done, so that a run that fails later leaves what it measured.
-void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result);
+void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result, const StepEnd& finished_step = {});
 
 /// All ranks of the plan as threads of this process. By rank.
 std::vector<RankResult> train_on_threads(const TrainingPlan& plan, const ThreadOptions& options);

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "realrun/training/train.hpp"
+#include "realrun/transport/mpi/run_mpi.hpp"
+
+namespace flopcast::realrun {
+
+/// Called at rank 0 with everybody's results so far, each time that all ranks have finished a step.
+using Progress = std::function<void(const std::vector<RankResult>&)>;
+
+/// Trains as one of the processes, all of which call this; there are as many as the plan has ranks. Rank 0 collects
+/// the results of all ranks between the steps, with times by its own clock, and at the end their weights: `results` by
+/// rank there, and empty elsewhere. They keep the finished steps when this throws.
+void train_on_mpi(Processes& processes, const TrainingPlan& plan, const MpiOptions& options,
+                  std::vector<RankResult>& results, const Progress& progress = {});
+
+}  // namespace flopcast::realrun
