@@ -41,8 +41,9 @@ class StepPricer {
 
   Block price_block(BlockKind kind) const;
   void add_blocks(const Block& block, int layers, StageCosts& costs) const;
-  StageCosts stage(int first_layer, int layers, bool first, bool last) const;
-  std::vector<UnitRun> runs_of(int dense, int experts, bool first, bool last) const;
+  StageCosts stage(int index, int first_layer, int layers) const;
+  std::vector<UnitRun> runs_of(int index, int dense, int experts) const;
+  bool rank_has_table(int index) const;
   void share_tables_within_ranks(StepCosts& costs) const;
   BoundaryCosts boundary(int stage) const;
 
@@ -172,20 +173,32 @@ void StepPricer::add_blocks(const Block& block, int layers, StageCosts& costs) c
   }
 }
 
-std::vector<UnitRun> StepPricer::runs_of(int dense, int experts, bool first, bool last) const {
+std::vector<UnitRun> StepPricer::runs_of(int index, int dense, int experts) const {
   const auto recompute = [this](const Block& block) {
     if (job_.layout.recompute == Recompute::kFull) return block.cost.forward.total();
     return job_.layout.recompute == Recompute::kSelective ? block.cost.core.total() : Seconds(0);
   };
   std::vector<UnitRun> runs;
-  if (first) runs.push_back({&embedding_, 1, Seconds(0)});
+  if (map_.model_stage(index) == 0) runs.push_back({&embedding_, 1, Seconds(0)});
   if (dense > 0) runs.push_back({&dense_.cost, dense, recompute(dense_)});
   if (experts > 0) runs.push_back({&experts_.cost, experts, recompute(experts_)});
-  if (last) runs.push_back({first && job_.model.tied_embeddings ? &tied_head_ : &head_, 1, Seconds(0)});
+  if (map_.model_stage(index) + 1 == map_.model_stages) {
+    runs.push_back({rank_has_table(index) ? &tied_head_ : &head_, 1, Seconds(0)});
+  }
   return runs;
 }
 
-StageCosts StepPricer::stage(int first_layer, int layers, bool first, bool last) const {
+// Of tied embeddings, on a first stage that lies on the rank of this one.
+bool StepPricer::rank_has_table(int index) const {
+  const auto rank_of = [this](int stage) { return map_.rank_of_stage[static_cast<std::size_t>(stage)]; };
+  bool has = false;
+  for (int first = 0; first < map_.stages(); first += map_.model_stages) has = has || rank_of(first) == rank_of(index);
+  return has && job_.model.tied_embeddings;
+}
+
+StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
+  const bool first = map_.model_stage(index) == 0;
+  const bool last = map_.model_stage(index) + 1 == map_.model_stages;
   StageCosts costs;
   costs.layers = layers;
   costs.has_embedding = first;
@@ -209,19 +222,23 @@ StageCosts StepPricer::stage(int first_layer, int layers, bool first, bool last)
       if (first) costs.parameters -= table;
     }
   }
-  finish_stage(pricing_, runs_of(layers - with_experts, with_experts, first, last), costs);
+  finish_stage(pricing_, index, runs_of(index, layers - with_experts, with_experts), costs);
   return costs;
 }
 
-// With the first and the last stage on one rank (V maps, one rank with chunks) there is one tied table, and nothing to
-// add up between ranks.
+// With a first and a last stage on one rank (V maps, one rank with chunks, the two copies of a bidirectional schedule)
+// there is one tied table, and nothing to add up between first and last rank.
 void StepPricer::share_tables_within_ranks(StepCosts& costs) const {
   for (int first = 0; first < map_.stages(); first += map_.model_stages) {
-    const std::size_t bottom = static_cast<std::size_t>(first);
-    const std::size_t top = bottom + static_cast<std::size_t>(map_.model_stages) - 1;
-    if (bottom == top || map_.rank_of_stage[bottom] != map_.rank_of_stage[top]) continue;
-    costs.stages[top].parameters -= costs.stages[top].embedding_parameters;
-    costs.stages[bottom].embedding_parameters = costs.stages[top].embedding_parameters = 0.0;
+    for (int last = map_.model_stages - 1; last < map_.stages(); last += map_.model_stages) {
+      StageCosts& bottom = costs.stages[static_cast<std::size_t>(first)];
+      StageCosts& top = costs.stages[static_cast<std::size_t>(last)];
+      const bool together =
+          map_.rank_of_stage[static_cast<std::size_t>(first)] == map_.rank_of_stage[static_cast<std::size_t>(last)];
+      if (first == last || !together) continue;
+      top.parameters -= top.embedding_parameters;
+      bottom.embedding_parameters = top.embedding_parameters = 0.0;
+    }
   }
 }
 
@@ -234,13 +251,14 @@ BoundaryCosts StepPricer::boundary(int stage) const {
   if (from == to || between_chains) return costs;
   const bool scattered = layout.tp > 1 && !tokens_are_split(layout) && job_.training.stack.scatter_gather_transfers;
   const double share = tokens_are_split(layout) || scattered ? layout.tp : 1.0;
-  costs.bytes = pricing_.hidden_bytes() / share;
+  const double slices = layout.slices.value_or(1);
+  costs.bytes = pricing_.hidden_bytes() / (share * slices);
   const bool crosses = pricing_.grid.pipeline_hop_crosses_nodes(from, to, job_.cluster);
   const int flows = std::min(job_.cluster.devices_per_node, pricing_.grid.stride(Axis::kPipeline));
   costs.forward = pricing_.communication.point_to_point(costs.bytes, crosses, flows);
   if (scattered)
     costs.forward +=
-        pricing_.communication.collective(Collective::kAllGather, pricing_.hidden_bytes(), pricing_.tp_group);
+        pricing_.communication.collective(Collective::kAllGather, pricing_.hidden_bytes() / slices, pricing_.tp_group);
   costs.backward = costs.forward;
   return costs;
 }
@@ -270,7 +288,7 @@ StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
   StepCosts costs;
   for (int index = 0; index < map_.stages(); ++index) {
     const std::size_t part = static_cast<std::size_t>(map_.model_stage(index));
-    costs.stages.push_back(stage(first_layer[part], stage_layers[part], part == 0, part + 1 == stage_layers.size()));
+    costs.stages.push_back(stage(index, first_layer[part], stage_layers[part]));
   }
   share_tables_within_ranks(costs);
   for (int index = 0; index + 1 < map_.stages(); ++index) costs.boundaries.push_back(boundary(index));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/error/error.hpp"
+#include "sim/forecast/stage_map.hpp"
 
 namespace flopcast::realrun {
 
@@ -43,12 +44,14 @@ Executor::Executor(const Program& program, const UpdateRules& rules, RankPlace p
       recording_(recording),
       neighbours_(program) {
   FLOPCAST_CHECK(place_.transport_ranks.size() == program.ranks.size());
+  const bool in_a_row = !stage_map_of(program).passes_in_a_row.empty();
   const std::vector<StageVersions> versions = weight_versions(program, rules.policy, rules.accumulation);
   for (int stage = 0; stage < program.stage_count(); ++stage) {
     const auto index = static_cast<std::size_t>(stage);
     if (program.rank_of_stage[index] != place_.pipeline_rank) continue;
     StageProgress& progress = progress_[stage];
     progress.versions = versions[index];
+    progress.in_a_row = in_a_row;
     const int microbatches = static_cast<int>(progress.versions.version.size());
     progress.per_update = rules.policy == WeightPolicy::kFlushed ? microbatches : rules.accumulation;
   }
@@ -57,8 +60,14 @@ Executor::Executor(const Program& program, const UpdateRules& rules, RankPlace p
 void Executor::begin_step(int step) {
   for (auto& [stage, progress] : progress_) {
     progress.backwards = 0;
+    progress.forwards_left = 0;
+    progress.others_left = 0;
     progress.pending.assign(progress.versions.version.size() + 1, 0);
     for (const int version : progress.versions.version) ++progress.pending.at(static_cast<std::size_t>(version));
+  }
+  for (const Action& action : program_.ranks[static_cast<std::size_t>(place_.pipeline_rank)]) {
+    StageProgress& progress = progress_.at(action.stage);
+    ++(action.kind == ActionKind::kForward ? progress.forwards_left : progress.others_left);
   }
   channels_.clear();
   for (auto& [sender, messages] : incoming_messages(program_, place_.pipeline_rank)) {
@@ -90,12 +99,21 @@ void Executor::execute(const Action& action) {
   if (ends_a_backward(action.kind)) finish_backward(action);
 }
 
+PassPlace Executor::place_of(const Action& action) {
+  StageProgress& progress = progress_.at(action.stage);
+  PassPlace place;
+  place.version = progress.versions.version.at(action.microbatch);
+  place.completes = ends_a_backward(action.kind) && (progress.backwards + 1) % progress.per_update == 0;
+  int& left = action.kind == ActionKind::kForward ? progress.forwards_left : progress.others_left;
+  --left;
+  place.row_goes_on = progress.in_a_row && left > 0;
+  return place;
+}
+
 Buffer Executor::compute(const Action& action, const Buffer& input) {
   const int stage = action.stage;
   const auto microbatch = static_cast<int>(action.microbatch);
-  const StageProgress& progress = progress_.at(stage);
-  const bool completes = ends_a_backward(action.kind) && (progress.backwards + 1) % progress.per_update == 0;
-  UnitStore& store = state_.open(stage, progress.versions.version.at(action.microbatch), completes);
+  UnitStore& store = state_.open(stage, place_of(action));
   switch (action.kind) {
     case ActionKind::kForward:
       return compute_.forward(stage, microbatch, input, store);

@@ -48,6 +48,9 @@ class Executor {
     std::vector<int> pending;  // by version: backward passes that still need it
     int backwards = 0;         // finished in this step
     int per_update = 1;
+    bool in_a_row = false;  // all its passes of a direction
+    int forwards_left = 0;  // in this step, of a stage with rows
+    int others_left = 0;
   };
   struct Channel {
     std::vector<Incoming> messages;
@@ -62,6 +65,7 @@ class Executor {
   void begin_step(int step);
   void execute(const Action& action);
   Buffer compute(const Action& action, const Buffer& input);
+  PassPlace place_of(const Action& action);
   void hand_on(const Action& action, const Buffer& result);
   Buffer input_for(const Action& action);
   void post(int peer, Channel& channel);

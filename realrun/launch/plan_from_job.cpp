@@ -46,7 +46,6 @@ void check_layout(const Job& job) {
           "a run sends gradients as they are", "none");
   require(layout.offload == Offload::kNone, "layout.offload", "a run offloads nothing", "none");
   require(layout.recompute == Recompute::kNone, "layout.recompute", "a run keeps all activations", "none");
-  require(layout.slices.value_or(1) == 1, "layout.slices", "a run does not cut sequences", "1");
 }
 
 // Weights, gradients and two optimizer states of every rank lie in this machine's memory.

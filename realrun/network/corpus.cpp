@@ -23,4 +23,16 @@ Microbatch Corpus::microbatch(std::uint64_t first, int count) const {
   return batch;
 }
 
+Microbatch cut(const Microbatch& whole, std::size_t sequence, const TokenSlice& slice) {
+  if (slice.count == 1) return whole;
+  Microbatch part;
+  for (std::size_t start = slice.first(sequence); start < whole.tokens.size(); start += sequence) {
+    for (std::size_t row = start; row < start + slice.length(sequence); ++row) {
+      part.tokens.push_back(whole.tokens[row]);
+      part.targets.push_back(whole.targets[row]);
+    }
+  }
+  return part;
+}
+
 }  // namespace flopcast::realrun

@@ -18,4 +18,7 @@ struct Corpus {
   Microbatch microbatch(std::uint64_t first, int count) const;
 };
 
+/// The tokens of one slice of each of a microbatch's sequences.
+Microbatch cut(const Microbatch& whole, std::size_t sequence, const TokenSlice& slice);
+
 }  // namespace flopcast::realrun

@@ -63,15 +63,15 @@ void Positions<T>::declare(ParameterList& list) {
 }
 
 template <class T>
-std::size_t Positions<T>::position_of(std::size_t row, std::size_t rows) const {
-  return (static_cast<std::size_t>(index_) * rows + row) % sequence_;
+std::size_t Positions<T>::position_of(std::size_t row, std::size_t rows, const TokenSlice& slice) const {
+  return (static_cast<std::size_t>(index_) * rows + row) % slice.length(sequence_) + slice.first(sequence_);
 }
 
 template <class T>
 Tensor<T> Positions<T>::forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& /*saved*/) const {
   Tensor<T> output(input.rows(), width_);
   for (std::size_t row = 0; row < input.rows(); ++row) {
-    const T* position = pass.weights + offset_ + position_of(row, input.rows()) * width_;
+    const T* position = pass.weights + offset_ + position_of(row, input.rows(), pass.slice) * width_;
     for (std::size_t column = 0; column < width_; ++column) {
       output.row(row)[column] = input.row(row)[column] + position[column];
     }
@@ -90,7 +90,7 @@ template <class T>
 void Positions<T>::weight_gradient(const Pass<T>& pass, Saved<T>& saved) const {
   const Tensor<T>& output_gradient = saved.tensors[0];
   for (std::size_t row = 0; row < output_gradient.rows(); ++row) {
-    T* position = pass.gradients + offset_ + position_of(row, output_gradient.rows()) * width_;
+    T* position = pass.gradients + offset_ + position_of(row, output_gradient.rows(), pass.slice) * width_;
     for (std::size_t column = 0; column < width_; ++column) position[column] += output_gradient.row(row)[column];
   }
 }

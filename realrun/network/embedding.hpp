@@ -27,7 +27,8 @@ class Embedding : public Layer<T> {
   std::size_t offset_ = 0;
 };
 
-/// y = x + p[position]: learned positions. Rows may be one of `parts` equal shares (sequence parallelism).
+/// y = x + p[position]: learned positions. Rows may be one of `parts` equal shares (sequence parallelism), and belong
+/// to a slice of the sequences.
 template <class T>
 class Positions : public Layer<T> {
  public:
@@ -38,7 +39,7 @@ class Positions : public Layer<T> {
   void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override;
 
  private:
-  std::size_t position_of(std::size_t row, std::size_t rows) const;
+  std::size_t position_of(std::size_t row, std::size_t rows, const TokenSlice& slice) const;
 
   std::string name_;
   std::size_t sequence_ = 0;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -17,6 +18,28 @@ struct Microbatch {
   std::vector<int> targets;
 };
 
+/// Which of a microbatch's tokens pass, where sequences are cut into equal slices that follow each other through the
+/// layers: forward in order, backward in the opposite order.
+struct TokenSlice {
+  int index = 0;
+  int count = 1;
+
+  std::size_t length(std::size_t sequence) const { return sequence / static_cast<std::size_t>(count); }
+  /// Position in the sequence of the slice's first token.
+  std::size_t first(std::size_t sequence) const { return static_cast<std::size_t>(index) * length(sequence); }
+};
+
+template <class T>
+class Layer;
+
+/// What the slices of a microbatch leave for each other on a stage: forward, layers' inputs that later slices look back
+/// at; backward, the gradients of these inputs that later slices have found. By layer and slice.
+template <class T>
+struct SliceExchange {
+  std::map<const Layer<T>*, std::map<int, Tensor<T>>> inputs;
+  std::map<const Layer<T>*, std::map<int, Tensor<T>>> gradients;
+};
+
 /// What a pass over a unit works with, besides the tensor that flows through it.
 template <class T>
 struct Pass {
@@ -24,8 +47,10 @@ struct Pass {
       nullptr;             ///< of the unit, the version this microbatch is computed with; null for weight_gradient()
   T* gradients = nullptr;  ///< of the unit, for weight_gradient(), which adds to them
   const Microbatch* data = nullptr;
-  T loss_weight = T(1);             ///< gradients are those of loss_weight · (mean loss over the microbatch's rows)
-  double* loss = nullptr;           ///< receives the mean loss, on the stage that computes it
+  T loss_weight = T(1);    ///< gradients are those of loss_weight · (mean loss over the microbatch's rows)
+  double* loss = nullptr;  ///< receives the mean loss, on the stage that computes it
+  TokenSlice slice = {};
+  SliceExchange<T>* slices = nullptr;  ///< of the microbatch; null where sequences are whole
   std::function<void()> poke = {};  ///< called between layers: transports without a thread of their own progress then
 };
 

@@ -23,8 +23,8 @@ void RankState::begin_step() {
   for (const auto& [stage, weights] : stages_) weights->begin_step();
 }
 
-UnitStore& RankState::open(int stage, int version, bool completes) {
-  return stages_.at(stage)->open(version, completes);
+UnitStore& RankState::open(int stage, const PassPlace& place) {
+  return stages_.at(stage)->open(place);
 }
 
 void RankState::update(int stage, int oldest_needed) {

@@ -20,7 +20,7 @@ class RankState : public TrainingState {
             const BucketRules& rules);
 
   void begin_step() override;
-  UnitStore& open(int stage, int version, bool completes) override;
+  UnitStore& open(int stage, const PassPlace& place) override;
   void update(int stage, int oldest_needed) override;
   void finish_step() override;
 

@@ -71,17 +71,27 @@ void StageWeights::begin_step() {
   versions_[0] = newest;
 }
 
-UnitStore& StageWeights::open(int version, bool completes) {
-  FLOPCAST_CHECK(versions_.count(version) == 1);
-  open_version_ = version;
-  completes_ = completes;
+UnitStore& StageWeights::open(const PassPlace& place) {
+  FLOPCAST_CHECK(versions_.count(place.version) == 1);
+  // A row may end with a weight gradient, which asks for no weights.
+  if (!place_.row_goes_on) gathered_.clear();
+  place_ = place;
   return *this;
 }
 
 Buffer StageWeights::weights(int unit) {
-  if (shards(3)) return gather_unit(unit);
+  if (shards(3)) {
+    const auto kept = gathered_.find(unit);
+    const Buffer whole = kept == gathered_.end() ? gather_unit(unit) : kept->second;
+    if (place_.row_goes_on) {
+      gathered_[unit] = whole;
+    } else {
+      gathered_.erase(unit);
+    }
+    return whole;
+  }
   const auto index = static_cast<std::size_t>(unit);
-  return flat(versions_.at(open_version_), unit_starts_[index], layout_.units[index].size());
+  return flat(versions_.at(place_.version), unit_starts_[index], layout_.units[index].size());
 }
 
 Buffer StageWeights::gather_unit(int unit) {
@@ -92,7 +102,7 @@ Buffer StageWeights::gather_unit(int unit) {
     const Buffer part = flat(whole, buckets_[bucket].offset - unit_starts_[index], buckets_[bucket].count);
     context_.transport.run(
         context_.data,
-        {.kind = CollectiveKind::kAllGather, .input = share_of(versions_.at(open_version_), bucket), .output = part});
+        {.kind = CollectiveKind::kAllGather, .input = share_of(versions_.at(place_.version), bucket), .output = part});
   }
   return whole;
 }
@@ -100,24 +110,26 @@ Buffer StageWeights::gather_unit(int unit) {
 Buffer StageWeights::gradients(int unit) {
   const auto index = static_cast<std::size_t>(unit);
   if (!shards(2)) return flat(gradients_, unit_starts_[index], layout_.units[index].size());
-  unit_gradients_ = context_.device.allocate(layout_.units[index].size() * sizeof(float));
-  return unit_gradients_;
+  Buffer& gradients = unit_gradients_[unit];
+  if (gradients.empty()) gradients = context_.device.allocate(layout_.units[index].size() * sizeof(float));
+  return gradients;
 }
 
 void StageWeights::gradients_added(int unit) {
-  if (!shards(2) && !completes_) return;
+  if (shards(2) ? place_.row_goes_on : !place_.completes) return;
   sum_partial_gradients(unit);
   if (replicas() == 1) return;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     if (buckets_[bucket].first_unit == unit) reduce(bucket);
   }
+  unit_gradients_.erase(unit);
 }
 
 void StageWeights::sum_partial_gradients(int unit) {
   if (context_.tensor.size() <= 1) return;
   const auto index = static_cast<std::size_t>(unit);
   const Buffer unit_gradients =
-      shards(2) ? unit_gradients_ : flat(gradients_, unit_starts_[index], layout_.units[index].size());
+      shards(2) ? unit_gradients_.at(unit) : flat(gradients_, unit_starts_[index], layout_.units[index].size());
   std::vector<Buffer> parts;
   std::size_t bytes = 0;
   for (const Parameter& parameter : layout_.units[index].parameters()) {
@@ -146,10 +158,11 @@ void StageWeights::reduce(std::size_t bucket) {
   reduction.bucket = bucket;
   Collective collective;
   if (shards(2)) {
+    const Buffer& unit_gradients = unit_gradients_.at(range.first_unit);
     const std::size_t start = unit_starts_[static_cast<std::size_t>(range.first_unit)];
     reduction.received = context_.device.allocate(share_of(shares_, bucket).bytes());
     collective = {.kind = CollectiveKind::kReduceScatter,
-                  .input = flat(unit_gradients_, range.offset - start, range.count),
+                  .input = flat(unit_gradients, range.offset - start, range.count),
                   .output = reduction.received};
   } else if (shards(1)) {
     collective = {.kind = CollectiveKind::kReduceScatter,
@@ -175,6 +188,8 @@ void StageWeights::collect(Reduction& reduction) {
 }
 
 void StageWeights::finish_reductions() {
+  FLOPCAST_CHECK(unit_gradients_.empty());
+  gathered_.clear();
   for (Reduction& reduction : std::exchange(pending_, {})) collect(reduction);
 }
 

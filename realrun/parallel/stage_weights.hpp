@@ -8,6 +8,7 @@
 #include "realrun/compute/device.hpp"
 #include "realrun/compute/stage_compute.hpp"
 #include "realrun/executor/recording.hpp"
+#include "realrun/executor/training_state.hpp"
 #include "realrun/parallel/buckets.hpp"
 #include "realrun/transport/transport.hpp"
 
@@ -31,6 +32,7 @@ struct ParallelContext {
 ///   ZeRO 1  the same with reduce-scatter; each replica updates its share, and all-gathers the weights
 ///   ZeRO 2  every unit is reduce-scattered by every backward pass, and added to this replica's share
 ///   ZeRO 3  weights are all-gathered unit by unit, for each forward and each input gradient pass
+/// Where a rank runs all passes of a stage in a row, ZeRO 2 and 3 do that once a row (PassPlace::row_goes_on).
 /// (Rajbhandari et al. 1910.02054 §5, §7; Li et al. 2006.15704 §3.2.)
 /// Parameters whose gradients tensor-parallel ranks hold in parts (Parameter::partial) are added up first.
 /// Left out: prefetch of the next unit's weights.
@@ -40,7 +42,7 @@ class StageWeights : public UnitStore {
   StageWeights(ParallelContext& context, int stage, StageLayout layout, std::vector<Bucket> buckets);
 
   void begin_step();
-  UnitStore& open(int version, bool completes);
+  UnitStore& open(const PassPlace& place);
 
   Buffer weights(int unit) override;
   Buffer gradients(int unit) override;
@@ -85,10 +87,10 @@ class StageWeights : public UnitStore {
   Buffer gradients_;                       // whole; empty when they are cut
   Buffer shares_;                          // reduced gradients; empty when nothing is cut
   std::vector<Buffer> states_;
-  Buffer unit_gradients_;  // of the unit at work when gradients are cut
+  std::map<int, Buffer> unit_gradients_;  // by unit, whole, when gradients are cut; of the row at work
+  std::map<int, Buffer> gathered_;        // by unit, whole weights that the next pass of the row needs too
   std::deque<Reduction> pending_;
-  int open_version_ = 0;
-  bool completes_ = false;
+  PassPlace place_;
   int updates_ = 0;
 };
 

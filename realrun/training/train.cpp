@@ -67,7 +67,7 @@ std::uint64_t first_sample(const TrainingPlan& plan, int data_index, int step, i
   before *= static_cast<std::uint64_t>(plan.microbatches());
   for (const Chain& chain : plan.program.chains) {
     if (stage <= chain.last_stage) break;
-    before += static_cast<std::uint64_t>(plan.program.microbatches_of(chain));
+    before += static_cast<std::uint64_t>(plan.program.microbatches_of(chain) / plan.slices());
   }
   return (before + static_cast<std::uint64_t>(microbatch)) * static_cast<std::uint64_t>(plan.micro_batch_size);
 }
@@ -133,7 +133,8 @@ class RankTraining {
     spec.form = {.group = &tensor_group_, .sequence_parallel = plan_.sequence_parallel};
     spec.alignment = plan_.zero > 0 ? static_cast<std::size_t>(plan_.dp) : 1;
     spec.micro_batch_size = plan_.micro_batch_size;
-    spec.loss_weight = 1.0F / static_cast<float>(plan_.microbatches_per_update());
+    spec.slices = plan_.slices();
+    spec.loss_weight = 1.0F / static_cast<float>(plan_.microbatches_per_update() * plan_.slices());
     spec.first_sample = [this](int step, int stage, int microbatch) {
       return first_sample(plan_, data_index_, step, stage, microbatch);
     };
@@ -178,7 +179,7 @@ class RankTraining {
     std::vector<TrainedParameter> trained;
     state_->begin_step();
     for (const auto& [stage, weights] : state_->stages()) {
-      UnitStore& store = weights->open(0, false);
+      UnitStore& store = weights->open({});
       for (std::size_t unit = 0; unit < weights->layout().units.size(); ++unit) {
         const Buffer values = store.weights(static_cast<int>(unit));
         for (const Parameter& parameter : weights->layout().units[unit].parameters()) {

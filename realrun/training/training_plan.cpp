@@ -2,18 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "model/error/error.hpp"
 #include "sim/schedule/validate.hpp"
 
 namespace flopcast::realrun {
-
-int TrainingPlan::microbatches() const {
-  int sum = 0;
-  for (const Chain& chain : program.chains) sum += program.microbatches_of(chain);
-  return sum;
-}
 
 int TrainingPlan::microbatches_per_update() const {
   return dp * (updates.policy == WeightPolicy::kFlushed ? microbatches() : updates.accumulation);
@@ -47,6 +43,33 @@ void check_program(const TrainingPlan& plan) {
   }
 }
 
+// A slice looks back at those before it, and waits for the gradients that those behind it find.
+void check_slices(const TrainingPlan& plan) {
+  const int slices = plan.slices();
+  if (slices == 1) return;
+  if (plan.network.kind != NetworkKind::kTransformer || plan.updates.policy != WeightPolicy::kFlushed) {
+    refuse("layout.slices", fmt::format("{}: only a transformer with a flush is trained in slices", slices), "1");
+  }
+  check_division("layout.slices", slices, plan.network.sequence, "tokens of a sequence,");
+  for (const std::vector<Action>& actions : plan.program.ranks) {
+    std::map<std::pair<int, std::uint32_t>, int> next;  // by stage and microbatch
+    for (const Action& action : actions) {
+      if (action.kind == ActionKind::kWeightGradient) continue;
+      const auto count = static_cast<std::uint32_t>(slices);
+      const bool forward = action.kind == ActionKind::kForward;
+      int& expected = next.try_emplace({action.stage, action.microbatch / count}, 0).first->second;
+      if (!forward) --expected;
+      if (static_cast<int>(action.microbatch % count) != expected) {
+        refuse("layout.schedule",
+               fmt::format("{} is out of turn: slices run forward in order, and backward in the opposite order",
+                           to_string(action)),
+               {});
+      }
+      if (forward) ++expected;
+    }
+  }
+}
+
 void check_updates(const TrainingPlan& plan) {
   if (plan.updates.policy == WeightPolicy::kFlushed) return;
   for (const Chain& chain : plan.program.chains) {
@@ -74,6 +97,7 @@ void check_updates(const TrainingPlan& plan) {
 void check_plan(const TrainingPlan& plan) {
   check_program(plan);
   check_updates(plan);
+  check_slices(plan);
   const NetworkSpec& network = plan.network;
   if (network.kind == NetworkKind::kTransformer) {
     check_division("model.heads", network.heads, network.hidden, "the hidden size");
@@ -82,7 +106,8 @@ void check_plan(const TrainingPlan& plan) {
   check_division("layout.tp", plan.tp, network.ffn, "the MLP width");
   check_division("layout.tp", plan.tp, network.vocab, "the vocabulary of");
   if (plan.sequence_parallel) {
-    check_division("layout.tp", plan.tp, plan.micro_batch_size * network.sequence, "the tokens of a microbatch,");
+    check_division("layout.tp", plan.tp, plan.micro_batch_size * network.sequence / plan.slices(),
+                   "the tokens of a pass,");
   }
 }
 

@@ -28,8 +28,9 @@ struct TrainingPlan {
 
   int pipeline_ranks() const { return program.rank_count(); }
   int ranks() const { return dp * tp * pipeline_ranks(); }
-  /// Of one replica in a step, over all chains.
-  int microbatches() const;
+  int slices() const { return program.slices_per_microbatch; }
+  /// Of one replica in a step, over all chains; whole ones.
+  int microbatches() const { return program.microbatch_count(); }
   /// That make one update of the weights, over all replicas.
   int microbatches_per_update() const;
 };

@@ -87,19 +87,13 @@ std::map<std::string, std::vector<float>> whole_weights(const std::vector<RankRe
   return weights;
 }
 
-void expect_same_training(const std::vector<RankResult>& expected, const std::vector<RankResult>& actual,
-                          const std::string& what) {
-  const std::vector<double> losses = mean_losses(actual);
-  const std::vector<double> expected_losses = mean_losses(expected);
-  ASSERT_EQ(losses.size(), expected_losses.size());
-  for (std::size_t step = 0; step < losses.size(); ++step) {
-    EXPECT_NEAR(losses[step], expected_losses[step], 1e-5 * expected_losses[step]) << what << ", step " << step;
-  }
-  const auto weights = whole_weights(actual);
-  const auto expected_weights = whole_weights(expected);
-  ASSERT_EQ(weights.size(), expected_weights.size()) << what;
-  for (const auto& [name, values] : weights) {
-    const std::vector<float>& reference = expected_weights.at(name);
+namespace {
+
+void expect_same_weights(const std::map<std::string, std::vector<float>>& expected,
+                         const std::map<std::string, std::vector<float>>& actual, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  for (const auto& [name, values] : actual) {
+    const std::vector<float>& reference = expected.at(name);
     ASSERT_EQ(values.size(), reference.size()) << what << ", " << name;
     float largest = kTypicalWeight;
     float error = 0;
@@ -109,6 +103,25 @@ void expect_same_training(const std::vector<RankResult>& expected, const std::ve
     }
     EXPECT_LE(error, 1e-5F * largest) << what << ", " << name;
   }
+}
+
+}  // namespace
+
+void expect_same_training(const std::vector<RankResult>& expected, const std::vector<RankResult>& actual,
+                          const std::string& what) {
+  const std::vector<double> losses = mean_losses(actual);
+  const std::vector<double> expected_losses = mean_losses(expected);
+  ASSERT_EQ(losses.size(), expected_losses.size());
+  for (std::size_t step = 0; step < losses.size(); ++step) {
+    EXPECT_NEAR(losses[step], expected_losses[step], 1e-5 * expected_losses[step]) << what << ", step " << step;
+  }
+  expect_same_weights(whole_weights(expected), whole_weights(actual), what);
+}
+
+void expect_delayed_training(const DelayedReference& expected, const std::vector<RankResult>& actual,
+                             const std::string& what) {
+  EXPECT_NEAR(mean_losses(actual).front(), expected.mean_loss, 1e-5 * expected.mean_loss) << what;
+  expect_same_weights(expected.weights, whole_weights(actual), what);
 }
 
 }  // namespace flopcast::realrun

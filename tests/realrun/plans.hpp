@@ -6,6 +6,7 @@
 
 #include "realrun/training/train.hpp"
 #include "sim/schedule/catalogue.hpp"
+#include "tests/realrun/delayed_gradients.hpp"
 
 namespace flopcast::realrun {
 
@@ -28,5 +29,9 @@ inline constexpr float kTypicalWeight = 0.2F;
 /// Fails a test otherwise, with `what` in the message.
 void expect_same_training(const std::vector<RankResult>& expected, const std::vector<RankResult>& actual,
                           const std::string& what);
+
+/// The same for a run without a flush, in one step.
+void expect_delayed_training(const DelayedReference& expected, const std::vector<RankResult>& actual,
+                             const std::string& what);
 
 }  // namespace flopcast::realrun

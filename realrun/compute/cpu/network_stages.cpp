@@ -41,7 +41,7 @@ const std::vector<LayerPointer<float>>& NetworkStages::units_of(int stage) {
 }
 
 std::size_t NetworkStages::boundary_rows() const {
-  const int rows = spec_.micro_batch_size * spec_.network.sequence;
+  const int rows = spec_.micro_batch_size * spec_.network.sequence / spec_.slices;
   return static_cast<std::size_t>(spec_.form.sequence_parallel ? rows / spec_.form.group->size() : rows);
 }
 
@@ -57,25 +57,36 @@ Tensor<float> NetworkStages::boundary_tensor(const Buffer& buffer) const {
 void NetworkStages::begin_step(int step) {
   step_ = step;
   losses_.clear();
+  exchanges_.clear();
 }
 
 Pass<float> NetworkStages::pass(const InFlight& microbatch) const {
   Pass<float> pass;
   pass.data = &microbatch.data;
   pass.loss_weight = spec_.loss_weight;
+  pass.slice = microbatch.slice;
+  pass.slices = microbatch.slices;
   pass.poke = spec_.poke;
   return pass;
 }
 
-Buffer NetworkStages::forward(int stage, int microbatch, const Buffer& input, UnitStore& store) {
-  const std::vector<LayerPointer<float>>& units = units_of(stage);
-  const Key key{stage, microbatch};
-  const auto [entry, is_new] = in_flight_.emplace(key, InFlight{});
+NetworkStages::InFlight& NetworkStages::begin(int stage, int microbatch) {
+  const auto [entry, is_new] = in_flight_.emplace(Key{stage, microbatch}, InFlight{});
   FLOPCAST_CHECK(is_new);
   InFlight& state = entry->second;
+  const int whole = microbatch / spec_.slices;
+  state.slice = {microbatch % spec_.slices, spec_.slices};
+  if (spec_.slices > 1) state.slices = &exchanges_[{stage, whole}];
   const Corpus corpus{spec_.network.vocab, spec_.network.sequence, spec_.network.seed};
-  state.data = corpus.microbatch(spec_.first_sample(step_, stage, microbatch), spec_.micro_batch_size);
-  state.units.resize(units.size());
+  state.data = cut(corpus.microbatch(spec_.first_sample(step_, stage, whole), spec_.micro_batch_size),
+                   static_cast<std::size_t>(spec_.network.sequence), state.slice);
+  state.units.resize(units_of(stage).size());
+  return state;
+}
+
+Buffer NetworkStages::forward(int stage, int microbatch, const Buffer& input, UnitStore& store) {
+  const std::vector<LayerPointer<float>>& units = units_of(stage);
+  InFlight& state = begin(stage, microbatch);
   double loss = 0;
   Tensor<float> flow = boundary_tensor(input);
   for (std::size_t unit = 0; unit < units.size(); ++unit) {
@@ -85,7 +96,7 @@ Buffer NetworkStages::forward(int stage, int microbatch, const Buffer& input, Un
     work.loss = &loss;
     flow = units[unit]->forward(flow, work, state.units[unit]);
   }
-  if (flow.empty()) losses_[key] = loss;
+  if (flow.empty()) losses_[{stage, microbatch}] = loss;
   account(state);
   return flow.buffer();
 }

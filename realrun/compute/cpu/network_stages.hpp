@@ -17,7 +17,9 @@ struct NetworkStagesSpec {
   TensorForm form;
   std::size_t alignment = 1;  ///< of parameters, see ParameterList
   int micro_batch_size = 1;
-  float loss_weight = 1;  ///< 1 / microbatches that make one update, over all replicas
+  /// Of each microbatch; actions then number slices, see Program::slices_per_microbatch.
+  int slices = 1;
+  float loss_weight = 1;  ///< 1 / microbatches (or slices) that make one update, over all replicas
   /// First sample of a microbatch in a step.
   std::function<std::uint64_t(int step, int stage, int microbatch)> first_sample;
   std::function<void()> poke;  ///< see Pass
@@ -43,11 +45,14 @@ class NetworkStages : public StageCompute {
   using Key = std::pair<int, int>;  // stage, microbatch
   struct InFlight {
     Microbatch data;
+    TokenSlice slice;
+    SliceExchange<float>* slices = nullptr;
     std::vector<Saved<float>> units;
     std::size_t bytes = 0;
   };
 
   const std::vector<LayerPointer<float>>& units_of(int stage);
+  InFlight& begin(int stage, int microbatch);
   std::size_t boundary_rows() const;
   Tensor<float> boundary_tensor(const Buffer& buffer) const;
   Pass<float> pass(const InFlight& microbatch) const;
@@ -61,6 +66,7 @@ class NetworkStages : public StageCompute {
   int step_ = 0;
   std::map<int, std::vector<LayerPointer<float>>> units_;  // by stage, made when first needed
   std::map<Key, InFlight> in_flight_;
+  std::map<Key, SliceExchange<float>> exchanges_;  // by whole microbatch, where there are slices
   std::map<Key, double> losses_;
   std::size_t bytes_ = 0;
   std::size_t peak_bytes_ = 0;
