@@ -21,8 +21,4 @@ struct RunOrigin {
 nlohmann::ordered_json run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks,
                                 const RunOrigin& origin);
 
-/// Writes beside the target and renames, so that nobody ever reads half a file; devices and pipes are written as they
-/// are. Throws EnvironmentError.
-void write_whole_file(const std::string& path, const std::string& text);
-
 }  // namespace flopcast::realrun

@@ -20,13 +20,9 @@ void shift(RankRecord& record, Ticks offset) {
   }
 }
 
-// The last step of everybody, at rank 0.
-void collect_step(MpiTransport& transport, const RankResult& own, std::vector<RankResult>& results) {
-  RankResult latest;
-  latest.rank = own.rank;
-  latest.pipeline_rank = own.pipeline_rank;
-  latest.data_index = own.data_index;
-  latest.tensor_index = own.tensor_index;
+// Adds everybody's last step at rank 0, and replaces what else is known.
+void collect(MpiTransport& transport, const RankResult& own, std::vector<RankResult>& results) {
+  RankResult latest = own;
   latest.steps = {own.steps.back()};
   const std::vector<Ticks> offsets = transport.clock_offsets(host_clock);
   const std::vector<std::vector<std::byte>> all = transport.gather(to_bytes(latest));
@@ -35,17 +31,7 @@ void collect_step(MpiTransport& transport, const RankResult& own, std::vector<Ra
     shift(theirs.steps.back().record, offsets[rank]);
     std::vector<StepRecord> steps = std::move(results[rank].steps);
     steps.push_back(std::move(theirs.steps.back()));
-    results[rank] = std::move(theirs);
-    results[rank].steps = std::move(steps);
-  }
-}
-
-void collect_rest(MpiTransport& transport, RankResult own, std::vector<RankResult>& results) {
-  own.steps.clear();
-  const std::vector<std::vector<std::byte>> all = transport.gather(to_bytes(own));
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    RankResult theirs = result_from_bytes(all[rank]);
-    theirs.steps = std::move(results[rank].steps);
+    theirs.steps = std::move(steps);
     results[rank] = std::move(theirs);
   }
 }
@@ -53,18 +39,18 @@ void collect_rest(MpiTransport& transport, RankResult own, std::vector<RankResul
 }  // namespace
 
 void train_on_mpi(Processes& processes, const TrainingPlan& plan, const MpiOptions& options,
-                  std::vector<RankResult>& results, const Progress& progress) {
+                  std::vector<RankResult>& results, const std::function<void()>& progress) {
   check_plan(plan);
   FLOPCAST_CHECK(processes.count() == plan.ranks());
-  results.clear();
-  if (processes.rank() == 0) results.resize(static_cast<std::size_t>(plan.ranks()));
+  const bool is_first = processes.rank() == 0;
+  results.assign(is_first ? static_cast<std::size_t>(plan.ranks()) : 0U, {});
   run_mpi(processes, options, [&](MpiTransport& transport) {
     RankResult own;
-    train_rank(plan, transport, own, [&](const RankResult& result) {
-      collect_step(transport, result, results);
-      if (progress && transport.rank() == 0) progress(results);
+    train_rank(plan, transport, own, [&](Transport& /*the same*/) {
+      collect(transport, own, results);
+      if (progress && is_first) progress();
     });
-    collect_rest(transport, std::move(own), results);
+    collect(transport, own, results);
   });
 }
 

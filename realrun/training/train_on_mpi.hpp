@@ -8,13 +8,11 @@
 
 namespace flopcast::realrun {
 
-/// Called at rank 0 with everybody's results so far, each time that all ranks have finished a step.
-using Progress = std::function<void(const std::vector<RankResult>&)>;
-
 /// Trains as one of the processes, all of which call this; there are as many as the plan has ranks. Rank 0 collects
 /// the results of all ranks between the steps, with times by its own clock, and at the end their weights: `results` by
-/// rank there, and empty elsewhere. They keep the finished steps when this throws.
+/// rank there, and empty elsewhere. They keep the finished steps when this throws. `progress` is called at rank 0 when
+/// another step has been added, and others follow.
 void train_on_mpi(Processes& processes, const TrainingPlan& plan, const MpiOptions& options,
-                  std::vector<RankResult>& results, const Progress& progress = {});
+                  std::vector<RankResult>& results, const std::function<void()>& progress = {});
 
 }  // namespace flopcast::realrun
