@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
+#include <functional>
+#include <memory>
 #include <numeric>
+#include <string>
 #include <utility>
 
+#include "model/cost/tensor_grid.hpp"
 #include "realrun/transport/threads/run_threads.hpp"
 
 namespace flopcast::realrun {
@@ -122,7 +125,17 @@ void expect_part(const Matrix& whole, const Shard& shard, const double* actual, 
   EXPECT_LE(error, 1e-12 * largest) << what;
 }
 
-LineVolume run_rank(Transport& transport, const RankLinears& linears, const Serial& serial, const std::string& what) {
+/// A chain of linears as one rank holds it, and which parts of its input and output.
+struct RankLinears {
+  LayerPointer<double> layer;
+  Shard input;
+  Shard output;
+};
+
+LineVolume run_rank(Transport& transport, const RankLinears& linears, const LinearChain& chain,
+                    const std::string& form) {
+  const std::string what = fmt::format("{}, rank {}", form, transport.rank());
+  const Serial serial = solve(chain);
   ParameterList list;
   linears.layer->declare(list);
   EXPECT_EQ(list.parameters().size(), serial.weight_gradients.size()) << what;
@@ -166,63 +179,73 @@ std::vector<int> first_ranks(int count) {
   return ranks;
 }
 
-}  // namespace
-
-std::vector<LineVolume> run_against_serial(int ranks, const LinearChain& chain,
-                                           const std::function<RankLinears(Transport&)>& build,
-                                           const std::string& what) {
-  const Serial serial = solve(chain);
+std::vector<LineVolume> on_threads(int ranks, const std::function<LineVolume(Transport&)>& run) {
   std::vector<LineVolume> volumes(static_cast<std::size_t>(ranks));
-  run_threads(ranks, {}, [&](Transport& transport) {
-    const RankLinears linears = build(transport);
-    volumes[static_cast<std::size_t>(transport.rank())] =
-        run_rank(transport, linears, serial, fmt::format("{}, rank {}", what, transport.rank()));
-  });
+  run_threads(ranks, {},
+              [&](Transport& transport) { volumes[static_cast<std::size_t>(transport.rank())] = run(transport); });
   return volumes;
 }
 
-std::vector<LineVolume> run_line(LineForm form, bool sequence_parallel, int ranks, const LinearChain& chain) {
-  const auto build = [&](Transport& transport) {
-    RankLinears rank;
-    rank.group = std::make_shared<TensorGroup>(transport, transport.form_group(Axis::kTensor, first_ranks(ranks)));
-    const TensorForm shared{.group = rank.group.get(), .sequence_parallel = sequence_parallel};
-    const int parts = sequence_parallel ? ranks : 1;
-    const int part = sequence_parallel ? transport.rank() : 0;
-    const LinearSpec& first = chain.linears.front();
-    rank.input = rows_of(chain.tokens, first.inputs, part, parts);
-    rank.output = rows_of(chain.tokens, chain.linears.back().outputs, part, parts);
-    if (form == LineForm::kColumn) {
-      rank.layer = column_linear<double>(first, shared, CutSide::kWhole);
-    } else if (form == LineForm::kRow) {
-      rank.layer = row_linear<double>(first, shared, CutSide::kWhole);
-    } else {
-      rank.layer = linear_pair<double>(first, chain.linears.back(), shared);
-    }
-    return rank;
-  };
+}  // namespace
+
+LineVolume run_line_on(Transport& transport, LineForm form, bool sequence_parallel, const LinearChain& chain) {
+  const int ranks = transport.rank_count();
+  const TensorGroup group(transport, transport.form_group(Axis::kTensor, first_ranks(ranks)));
+  const TensorForm shared{.group = &group, .sequence_parallel = sequence_parallel};
+  const int parts = sequence_parallel ? ranks : 1;
+  const int part = sequence_parallel ? transport.rank() : 0;
+  const LinearSpec& first = chain.linears.front();
+  RankLinears linears;
+  linears.input = rows_of(chain.tokens, first.inputs, part, parts);
+  linears.output = rows_of(chain.tokens, chain.linears.back().outputs, part, parts);
+  if (form == LineForm::kColumn) {
+    linears.layer = column_linear<double>(first, shared, CutSide::kWhole);
+  } else if (form == LineForm::kRow) {
+    linears.layer = row_linear<double>(first, shared, CutSide::kWhole);
+  } else {
+    linears.layer = linear_pair<double>(first, chain.linears.back(), shared);
+  }
   const char* name = form == LineForm::kColumn ? "column" : form == LineForm::kRow ? "row" : "pair";
-  return run_against_serial(ranks, chain, build,
-                            fmt::format("{}{} on {}", name, sequence_parallel ? " by tokens" : "", ranks));
+  return run_rank(transport, linears, chain,
+                  fmt::format("{}{} on {}", name, sequence_parallel ? " by tokens" : "", ranks));
+}
+
+LineVolume run_grid_on(Transport& transport, TensorParallel form, const TensorGrid& grid, const LinearChain& chain) {
+  GridPlace place = form_grid(transport, form, grid, first_ranks(grid.ranks()));
+  const LinearSpec& first = chain.linears.front();
+  RankLinears linears;
+  linears.input = grid_cut(place, chain.tokens, first.inputs, first.outputs).input;
+  std::vector<LayerPointer<double>> layers;
+  for (const LinearSpec& linear : chain.linears) {
+    layers.push_back(grid_linear<double>(linear, chain.tokens, place));
+    linears.output = grid_cut(place, chain.tokens, linear.inputs, linear.outputs).output;
+    place = place.turned();
+  }
+  linears.layer = std::make_unique<Sequence<double>>(std::move(layers));
+  return run_rank(
+      transport, linears, chain,
+      fmt::format("{} q={} d={}", tensor_parallel_names()[static_cast<std::size_t>(form)], grid.q, grid.depth));
+}
+
+std::vector<LineVolume> run_line(LineForm form, bool sequence_parallel, int ranks, const LinearChain& chain) {
+  return on_threads(ranks,
+                    [&](Transport& transport) { return run_line_on(transport, form, sequence_parallel, chain); });
 }
 
 std::vector<LineVolume> run_grid(TensorParallel form, const TensorGrid& grid, const LinearChain& chain) {
-  const auto build = [&](Transport& transport) {
-    RankLinears rank;
-    GridPlace place = form_grid(transport, form, grid, first_ranks(grid.ranks()));
-    const LinearSpec& first = chain.linears.front();
-    rank.input = grid_cut(place, chain.tokens, first.inputs, first.outputs).input;
-    std::vector<LayerPointer<double>> layers;
-    for (const LinearSpec& linear : chain.linears) {
-      layers.push_back(grid_linear<double>(linear, chain.tokens, place));
-      rank.output = grid_cut(place, chain.tokens, linear.inputs, linear.outputs).output;
-      place = place.turned();
-    }
-    rank.layer = std::make_unique<Sequence<double>>(std::move(layers));
-    return rank;
-  };
-  return run_against_serial(
-      grid.ranks(), chain, build,
-      fmt::format("{} q={} d={}", tensor_parallel_names()[static_cast<std::size_t>(form)], grid.q, grid.depth));
+  return on_threads(grid.ranks(), [&](Transport& transport) { return run_grid_on(transport, form, grid, chain); });
+}
+
+LineVolume predicted_on(TensorParallel form, const TensorGrid& grid, const LinearChain& chain) {
+  LineVolume sum;
+  for (const LinearSpec& linear : chain.linears) {
+    const GridVolume volume = grid_volume(form, grid, static_cast<double>(chain.tokens),
+                                          static_cast<double>(linear.inputs), static_cast<double>(linear.outputs));
+    sum.forward += volume.forward;
+    sum.input_gradient += volume.input_gradient;
+    sum.weight_gradient += volume.weight_gradient + volume.depth_reduction;
+  }
+  return sum;
 }
 
 }  // namespace flopcast::realrun

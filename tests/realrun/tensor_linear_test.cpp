@@ -5,7 +5,6 @@
 #include <iostream>
 #include <vector>
 
-#include "model/cost/tensor_grid.hpp"
 #include "tests/realrun/linear_runs.hpp"
 
 namespace flopcast::realrun {
@@ -36,18 +35,6 @@ TEST(TensorLinear, AloneAndAsAPairOnALine) {
     }
   }
   std::cout << runs << " lines of ranks\n";
-}
-
-LineVolume predicted_on(TensorParallel form, const TensorGrid& grid, const LinearChain& chain) {
-  LineVolume sum;
-  for (const LinearSpec& linear : chain.linears) {
-    const GridVolume volume = grid_volume(form, grid, static_cast<double>(chain.tokens),
-                                          static_cast<double>(linear.inputs), static_cast<double>(linear.outputs));
-    sum.forward += volume.forward;
-    sum.input_gradient += volume.input_gradient;
-    sum.weight_gradient += volume.weight_gradient + volume.depth_reduction;
-  }
-  return sum;
 }
 
 TEST(TensorLinear, OnGrids) {
