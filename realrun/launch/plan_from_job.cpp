@@ -42,8 +42,6 @@ void check_layout(const Job& job) {
   require(layout.tensor_parallel == TensorParallel::k1d, "layout.tensor_parallel", "a run knows 1d only", "1d");
   require(layout.data_parallel == DataParallel::kDdp, "layout.data_parallel", "a run knows ddp, with ZeRO, only",
           "ddp");
-  require(layout.compression.kind == Compression::Kind::kNone, "layout.compression",
-          "a run sends gradients as they are", "none");
   require(layout.offload == Offload::kNone, "layout.offload", "a run offloads nothing", "none");
   require(layout.recompute == Recompute::kNone, "layout.recompute", "a run keeps all activations", "none");
 }
@@ -99,6 +97,7 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   plan.tp = job.layout.tp;
   plan.sequence_parallel = job.layout.sequence_parallel && job.layout.tp > 1;
   plan.zero = job.layout.zero;
+  plan.compression = job.layout.compression;
   plan.micro_batch_size = job.layout.micro_batch_size;
   plan.optimizer.kind =
       job.training.optimizer == flopcast::Optimizer::kAdam ? OptimizerKind::kAdam : OptimizerKind::kSgd;

@@ -130,6 +130,7 @@ Json run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks, co
               {"dp", plan.dp},
               {"tp", plan.tp},
               {"zero", plan.zero},
+              {"compression", plan.compression.text()},
               {"microbatches", plan.microbatches()},
               {"micro_batch_size", plan.micro_batch_size},
               {"peak_activation_bytes_by_rank", peaks},

@@ -9,6 +9,7 @@
 #include "realrun/network/embedding.hpp"
 #include "realrun/network/layer_norm.hpp"
 #include "realrun/network/linear.hpp"
+#include "realrun/network/tensor_linear.hpp"
 #include "realrun/network/tensor_parallel.hpp"
 
 namespace flopcast::realrun {
@@ -84,7 +85,7 @@ class Builder {
   std::size_t vocab() const { return static_cast<std::size_t>(spec_.vocab); }
   int ranks() const { return form_.group->size(); }
   int index() const { return form_.group->index(); }
-  bool sharded() const { return form_.sequence_parallel && ranks() > 1; }
+  bool sharded() const { return form_.shares_rows(); }
 
   static LayerPointer<T> sequence(std::vector<LayerPointer<T>> layers) {
     return std::make_unique<Sequence<T>>(std::move(layers));
@@ -102,17 +103,10 @@ class Builder {
                               std::size_t inputs, std::size_t outputs, LayerPointer<T> between) const {
     std::vector<LayerPointer<T>> layers;
     layers.push_back(norm(norm_name));
-    LayerPointer<T> column = std::make_unique<Linear<T>>(up, rows_of(inputs, hidden(), index(), ranks()));
-    if (sharded()) {
-      layers.push_back(std::make_unique<GatheredLinear<T>>(*form_.group, std::move(column)));
-    } else {
-      layers.push_back(std::make_unique<CopyToGroup<T>>(*form_.group));
-      layers.push_back(std::move(column));
-    }
+    layers.push_back(column_linear<T>({up, hidden(), inputs}, form_, CutSide::kCut));
     layers.push_back(std::make_unique<Bias<T>>(up, columns_of(1, inputs, index(), ranks())));
     layers.push_back(std::move(between));
-    layers.push_back(std::make_unique<Linear<T>>(down, columns_of(hidden(), outputs, index(), ranks())));
-    layers.push_back(sum_over_ranks());
+    layers.push_back(row_linear<T>({down, outputs, hidden()}, form_, CutSide::kCut));
     layers.push_back(std::make_unique<Bias<T>>(down, whole_matrix(1, hidden()), sharded()));
     return std::make_unique<Residual<T>>(sequence(std::move(layers)));
   }

@@ -27,12 +27,6 @@ struct NetworkSpec {
   std::uint64_t seed = 1;
 };
 
-/// How the tensor-parallel ranks share each layer.
-struct TensorForm {
-  const TensorGroup* group = nullptr;  ///< outlives the layers; never null
-  bool sequence_parallel = false;      ///< what lies between linears is shared by rows
-};
-
 /// The part of the network that a stage holds: blocks, with the embedding before the first and the head behind the
 /// last.
 struct StagePart {

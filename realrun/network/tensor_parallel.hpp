@@ -77,6 +77,74 @@ class ScatterRows : public Layer<T> {
   const TensorGroup& group_;
 };
 
+/// Forward: all-gather of columns. Backward: this rank's columns.
+template <class T>
+class GatherColumns : public Layer<T> {
+ public:
+  explicit GatherColumns(const TensorGroup& group) : group_(group) {}
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& /*pass*/, Saved<T>& /*saved*/) const override {
+    return group_.gather_columns(input);
+  }
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/,
+                           Saved<T>& /*saved*/) const override {
+    return group_.own_columns(output_gradient);
+  }
+
+ private:
+  const TensorGroup& group_;
+};
+
+/// Forward: this rank's columns. Backward: all-gather of columns.
+template <class T>
+class OwnColumns : public Layer<T> {
+ public:
+  explicit OwnColumns(const TensorGroup& group) : group_(group) {}
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& /*pass*/, Saved<T>& /*saved*/) const override {
+    return group_.own_columns(input);
+  }
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/,
+                           Saved<T>& /*saved*/) const override {
+    return group_.gather_columns(output_gradient);
+  }
+
+ private:
+  const TensorGroup& group_;
+};
+
+/// Forward: all columns of this rank's rows for its columns of all rows. Backward: the reverse.
+template <class T>
+class ColumnsToRows : public Layer<T> {
+ public:
+  explicit ColumnsToRows(const TensorGroup& group) : group_(group) {}
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& /*pass*/, Saved<T>& /*saved*/) const override {
+    return group_.columns_to_rows(input);
+  }
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/,
+                           Saved<T>& /*saved*/) const override {
+    return group_.rows_to_columns(output_gradient);
+  }
+
+ private:
+  const TensorGroup& group_;
+};
+
+/// Forward: all rows of this rank's columns for its rows of all columns. Backward: the reverse.
+template <class T>
+class RowsToColumns : public Layer<T> {
+ public:
+  explicit RowsToColumns(const TensorGroup& group) : group_(group) {}
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& /*pass*/, Saved<T>& /*saved*/) const override {
+    return group_.rows_to_columns(input);
+  }
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/,
+                           Saved<T>& /*saved*/) const override {
+    return group_.columns_to_rows(output_gradient);
+  }
+
+ private:
+  const TensorGroup& group_;
+};
+
 /// GatherRows and the linear behind it as one: the input is kept as this rank's rows only, and gathered again for the
 /// weight gradient.
 template <class T>

@@ -30,6 +30,11 @@ StageWeights::StageWeights(ParallelContext& context, int stage, StageLayout layo
   }
   if (shards(1)) shares_ = device.allocate(share * sizeof(float));
   if (!shards(2)) gradients_ = device.allocate(bytes);
+  if (context_.codec != nullptr && replicas() > 1) {
+    FLOPCAST_CHECK(context_.zero == 0);
+    compressed_.emplace(CompressionContext{device, context_.transport, *context_.codec, context_.data}, layout_,
+                        buckets_, gradients_, context_.tensor.size());
+  }
   for (int state = 0; state < context_.optimizer.states(); ++state) {
     states_.push_back(device.allocate(share * sizeof(float)));
   }
@@ -153,6 +158,7 @@ void StageWeights::sum_partial_gradients(int unit) {
 }
 
 void StageWeights::reduce(std::size_t bucket) {
+  if (compressed_) return compressed_->begin(bucket);
   const Bucket& range = buckets_[bucket];
   Reduction reduction;
   reduction.bucket = bucket;
@@ -191,6 +197,10 @@ void StageWeights::finish_reductions() {
   FLOPCAST_CHECK(unit_gradients_.empty());
   gathered_.clear();
   for (Reduction& reduction : std::exchange(pending_, {})) collect(reduction);
+  if (!compressed_) return;
+  for (const Interval& ran : compressed_->finish()) {
+    context_.recording.span(SpanKind::kGradientReduction, StreamKind::kGradient, ran);
+  }
 }
 
 Buffer StageWeights::reduced(std::size_t bucket) const {

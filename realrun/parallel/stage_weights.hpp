@@ -3,6 +3,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "realrun/compute/device.hpp"
@@ -10,6 +11,7 @@
 #include "realrun/executor/recording.hpp"
 #include "realrun/executor/training_state.hpp"
 #include "realrun/parallel/buckets.hpp"
+#include "realrun/parallel/compressed_buckets.hpp"
 #include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
@@ -24,11 +26,13 @@ struct ParallelContext {
   Group data;    ///< replicas that share the weights
   Group tensor;  ///< ranks that share each layer
   int zero = 0;  ///< 0 replicated, 1 optimizer state cut over the replicas, 2 gradients too, 3 weights too
+  GradientCodec* codec = nullptr;  ///< with zero 0: gradients are sent compressed; null: as they are
 };
 
 /// Weights, gradients and optimizer state of one stage on one rank, and the data parallelism between its replicas.
 ///
-///   ZeRO 0  every bucket is all-reduced beside the computation once it is complete, in the last backward pass only
+///   ZeRO 0  every bucket is all-reduced beside the computation once it is complete, in the last backward pass only; or
+///           summed up in compressed form (CompressedSum)
 ///   ZeRO 1  the same with reduce-scatter; each replica updates its share, and all-gathers the weights
 ///   ZeRO 2  every unit is reduce-scattered by every backward pass, and added to this replica's share
 ///   ZeRO 3  weights are all-gathered unit by unit, for each forward and each input gradient pass
@@ -87,6 +91,7 @@ class StageWeights : public UnitStore {
   Buffer gradients_;                       // whole; empty when they are cut
   Buffer shares_;                          // reduced gradients; empty when nothing is cut
   std::vector<Buffer> states_;
+  std::optional<CompressedBuckets> compressed_;
   std::map<int, Buffer> unit_gradients_;  // by unit, whole, when gradients are cut; of the row at work
   std::map<int, Buffer> gathered_;        // by unit, whole weights that the next pass of the row needs too
   std::deque<Reduction> pending_;

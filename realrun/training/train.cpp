@@ -7,6 +7,7 @@
 
 #include "model/error/error.hpp"
 #include "model/layout/rank_grid.hpp"
+#include "realrun/compute/cpu/host_codecs.hpp"
 #include "realrun/compute/cpu/host_device.hpp"
 #include "realrun/compute/cpu/network_stages.hpp"
 #include "realrun/parallel/rank_state.hpp"
@@ -97,7 +98,8 @@ class RankTraining {
         recording_(device_),
         tensor_group_(transport, form_groups(transport, grid_, Axis::kTensor)),
         compute_(stages_spec()),
-        context_{device_, transport, recording_, compute_, plan.optimizer, {}, {}, plan.zero} {
+        codec_(make_host_codec(plan.compression)),
+        context_{device_, transport, recording_, compute_, plan.optimizer, {}, {}, plan.zero, codec_.get()} {
     context_.data = form_groups(transport, grid_, Axis::kData);
     context_.tensor = form_groups(transport, grid_, Axis::kTensor);
     std::vector<StageLayout> layouts;
@@ -202,6 +204,7 @@ class RankTraining {
   Recording recording_;
   TensorGroup tensor_group_;
   NetworkStages compute_;
+  std::unique_ptr<GradientCodec> codec_;
   ParallelContext context_;
   std::unique_ptr<RankState> state_;
   Group everybody_;

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "model/layout/parallel_forms.hpp"
 #include "realrun/compute/optimizer.hpp"
 #include "realrun/executor/executor.hpp"
 #include "realrun/network/network.hpp"
@@ -21,6 +22,7 @@ struct TrainingPlan {
   int tp = 1;
   bool sequence_parallel = false;
   int zero = 0;
+  Compression compression;  ///< of gradients between replicas; with zero 0
   int micro_batch_size = 1;
   int steps = 1;
   Optimizer optimizer;
@@ -36,7 +38,7 @@ struct TrainingPlan {
 };
 
 /// Throws ConfigError when the plan cannot be executed: a faulty program, sizes that do not divide, tied embeddings
-/// without a flush, ZeRO 2 and 3 without one.
+/// without a flush, ZeRO 2 and 3 without one, compression that is PowerSGD or meets ZeRO.
 void check_plan(const TrainingPlan& plan);
 
 }  // namespace flopcast::realrun

@@ -11,7 +11,7 @@
 
 namespace flopcast::realrun {
 
-enum class CollectiveKind : std::uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kBarrier };
+enum class CollectiveKind : std::uint8_t { kAllReduce, kReduceScatter, kAllGather, kAllToAll, kBroadcast, kBarrier };
 /// "all-reduce", …
 std::string_view name_of(CollectiveKind kind);
 
@@ -22,7 +22,8 @@ struct TrafficCount {
 };
 
 /// Bytes sent by kind and axis. Collectives of a group of n with S bytes of whole data send, over rings or whatever
-/// else is bandwidth-optimal: all-reduce 2(n-1)/n·S, reduce-scatter and all-gather (n-1)/n·S. A barrier sends nothing.
+/// else is bandwidth-optimal: all-reduce 2(n-1)/n·S, reduce-scatter and all-gather (n-1)/n·S. All-to-all sends (n-1)/n
+/// of the member's own buffer, the root of a broadcast n-1 times its buffer. A barrier sends nothing.
 struct Traffic {
   TrafficCount point_to_point;
   std::map<std::pair<CollectiveKind, Axis>, TrafficCount> collectives;

@@ -7,8 +7,8 @@
 namespace flopcast::realrun {
 
 std::string_view name_of(CollectiveKind kind) {
-  constexpr std::array<std::string_view, 5> kNames = {"all-reduce", "reduce-scatter", "all-gather", "broadcast",
-                                                      "barrier"};
+  constexpr std::array<std::string_view, 6> kNames = {"all-reduce", "reduce-scatter", "all-gather",
+                                                      "all-to-all", "broadcast",      "barrier"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 

@@ -105,6 +105,30 @@ TEST_F(Run, EqualRunsLearnEqually) {
   EXPECT_EQ(first.size(), 3U);
 }
 
+TEST_F(Run, CompressedGradientsTakeFewerBytes) {
+  const auto bytes_of = [&](const std::string& compression) {
+    const fs::path file = folder_ / "compressed.json";
+    const CommandResult result =
+        run_flopcast(run_of({"--pp", "2", "--layout.compression", compression, "-o", file.string()}));
+    EXPECT_EQ(result.exit_code, 0) << result.standard_error;
+    const Json run = Json::parse(read_text(file)).at("run");
+    EXPECT_EQ(run.at("compression"), compression);
+    double bytes = 0;
+    for (const Json& rank : run.at("steps").front().at("traffic_by_rank")) {
+      for (const Json& entry : rank) {
+        if (entry.at("axis") == "dp") bytes += entry.at("bytes_sent").get<double>();
+      }
+    }
+    return bytes;
+  };
+  const double whole = bytes_of("none");
+  EXPECT_GT(whole, 0.0);
+  EXPECT_NEAR(bytes_of("8bit") / whole, 1.0 / 4, 0.02);
+  EXPECT_NEAR(bytes_of("4bit") / whole, 1.0 / 8, 0.02);
+  // Four replicas: three times 8 bytes for 1 % of the values instead of 2 · 3/4 times 4 bytes for each.
+  EXPECT_NEAR(bytes_of("topk:0.01") / whole, 0.04, 0.005);
+}
+
 TEST_F(Run, MistakesAreNamed) {
   const auto complaint = [](const std::vector<std::string>& more, int exit_code) {
     const CommandResult result = run_flopcast(run_of(more));
@@ -113,6 +137,8 @@ TEST_F(Run, MistakesAreNamed) {
   };
   EXPECT_NE(complaint({"--backend", "smoke"}, 2).find("unknown backend \"smoke\""), std::string::npos);
   EXPECT_NE(complaint({"--recompute", "full"}, 2).find("layout.recompute"), std::string::npos);
+  EXPECT_NE(complaint({"--layout.compression", "powersgd:2"}, 2).find("8bit, 4bit, topk:F"), std::string::npos);
+  EXPECT_NE(complaint({"--layout.compression", "8bit", "--zero", "2"}, 2).find("zero 0"), std::string::npos);
   EXPECT_NE(complaint({"--schedule", "pipedream", "--pp", "2"}, 2).find("model.tied_embeddings"), std::string::npos);
   EXPECT_NE(complaint({"--learning-rate", "-1"}, 2).find("positive"), std::string::npos);
   EXPECT_NE(complaint({"-o", "/dev/full"}, 4).find("/dev/full"), std::string::npos);

@@ -24,7 +24,7 @@ std::vector<MatrixCase> schedules_by_layouts();
 /// synchronous ones with tied embeddings too.
 std::vector<MatrixCase> whole_catalogue();
 /// ZeRO 1, 2 and 3, sequence parallelism, uneven stages, microbatches that the pipeline ranks do not divide, chunks,
-/// several mini-batches between updates.
+/// several mini-batches between updates, compressed gradients.
 std::vector<MatrixCase> further_layouts();
 
 /// Trains every case and compares losses and final weights: with one rank where the schedule flushes, and with serial

@@ -1,56 +1,22 @@
 #include "realrun/transport/threads/collectives.hpp"
 
-#include <algorithm>
 #include <cstring>
 
 #include "model/error/error.hpp"
+#include "realrun/transport/reduce.hpp"
 
 namespace flopcast::realrun {
 
 namespace {
 
-// Part `index` of `parts` nearly equal ones of `count` elements.
-struct Part {
-  std::size_t first = 0;
-  std::size_t count = 0;
-};
-
-Part part_of(std::size_t count, int index, int parts) {
-  const auto place = static_cast<std::size_t>(index);
-  const auto total = static_cast<std::size_t>(parts);
-  const std::size_t first = count * place / total;
-  return {first, count * (place + 1) / total - first};
-}
-
-template <class T>
-void reduce_as(const std::vector<Collective>& members, const Part& part, std::byte* output) {
-  T* result = reinterpret_cast<T*>(output);
-  const bool sums = members.front().reduction == Reduction::kSum;
-  const auto input_of = [&](const Collective& member) {
-    return reinterpret_cast<const T*>(member.input.address()) + part.first;
-  };
-  // Element by element, so that the result may overwrite this member's own input.
-  for (std::size_t index = 0; index < part.count; ++index) {
-    T value = input_of(members.front())[index];
-    for (std::size_t member = 1; member < members.size(); ++member) {
-      const T next = input_of(members[member])[index];
-      value = sums ? value + next : std::max(value, next);
-    }
-    result[index] = value;
-  }
-}
-
 // Writes elements `part` of the reduction of all members' inputs to `output`, adding up in the order of the members.
 void reduce_part(const std::vector<Collective>& members, const Part& part, std::byte* output) {
-  switch (members.front().element) {
-    case Element::kFloat32:
-      return reduce_as<float>(members, part, output);
-    case Element::kFloat64:
-      return reduce_as<double>(members, part, output);
-    case Element::kByte:
-      break;
+  const Collective& first = members.front();
+  std::vector<const std::byte*> inputs;
+  for (const Collective& member : members) {
+    inputs.push_back(member.input.address() + part.first * size_of(first.element));
   }
-  FLOPCAST_CHECK(false && "bytes cannot be added up");
+  reduce_in_order(inputs, part.count, first.element, first.reduction, output);
 }
 
 std::size_t all_reduce(const std::vector<Collective>& members, const Group& group, const Collective& collective,
@@ -90,6 +56,17 @@ std::size_t all_gather(const std::vector<Collective>& members, const Collective&
   return (members.size() - 1) * bytes;
 }
 
+std::size_t all_to_all(const std::vector<Collective>& members, const Group& group, const Collective& collective) {
+  FLOPCAST_CHECK(collective.input.bytes() == collective.output.bytes());
+  FLOPCAST_CHECK(collective.output.bytes() % members.size() == 0);
+  const std::size_t part = collective.output.bytes() / members.size();
+  const std::size_t offset = static_cast<std::size_t>(group.index) * part;
+  for (std::size_t other = 0; other < members.size(); ++other) {
+    std::memcpy(collective.output.address() + other * part, members[other].input.address() + offset, part);
+  }
+  return (members.size() - 1) * part;
+}
+
 std::size_t broadcast(const std::vector<Collective>& members, const Group& group, const Collective& collective) {
   const Collective& root = members.at(static_cast<std::size_t>(collective.root));
   if (group.index == collective.root) return (members.size() - 1) * collective.output.bytes();
@@ -108,6 +85,8 @@ std::size_t exchange(const std::vector<Collective>& members, const Group& group,
       return reduce_scatter(members, group, collective);
     case CollectiveKind::kAllGather:
       return all_gather(members, collective);
+    case CollectiveKind::kAllToAll:
+      return all_to_all(members, group, collective);
     case CollectiveKind::kBroadcast:
       return broadcast(members, group, collective);
     case CollectiveKind::kBarrier:
