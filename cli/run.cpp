@@ -15,6 +15,7 @@
 #include "cli/job_files.hpp"
 #include "cli/job_options.hpp"
 #include "cli/measured_run.hpp"
+#include "cli/mpirun.hpp"
 #include "cli/timeline_files.hpp"
 #include "model/error/error.hpp"
 #include "reports/table.hpp"
@@ -70,7 +71,9 @@ int execute(const std::vector<std::string>& words) {
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   constexpr int kEnvironmentFailed = 4;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : kEnvironmentFailed;
+  // mpirun leaves with 128 and the signal of a rank that was killed.
+  constexpr int kSignalled = 128;
+  return WIFEXITED(status) && WEXITSTATUS(status) < kSignalled ? WEXITSTATUS(status) : kEnvironmentFailed;
 }
 
 struct Options {
@@ -87,7 +90,8 @@ struct Options {
   void add_to(CommandLine& command_line) {
     job.add_to(command_line);
     command_line.begin_group("Run");
-    command_line.add_option("--backend", backend, "NAME", "threads (default): each rank a thread of one process");
+    command_line.add_option("--backend", backend, "NAME",
+                            "threads (default): each rank a thread of one process; mpi: each a process, by mpirun");
     command_line.add_option("--steps", steps, "N", "training steps (5); the first is a warm-up");
     command_line.add_option("--timeout", timeout, "SECONDS", "how long a rank waits for another (60)");
     command_line.add_option("--learning-rate", learning_rate, "R", "of the optimizer (0.001)");
@@ -98,8 +102,9 @@ struct Options {
     files.add_to(command_line);
   }
 
-  std::vector<std::string> launcher_words(const std::string& job_file, const std::string& output) const {
-    std::vector<std::string> words = {find_launcher(), job_file, "--output", output};
+  std::vector<std::string> launcher_words(const std::string& job_file, const std::string& output, int ranks) const {
+    std::vector<std::string> words = backend == "mpi" ? mpirun_words(ranks) : std::vector<std::string>();
+    words.insert(words.end(), {find_launcher(), job_file, "--output", output});
     const auto add = [&](const char* flag, const std::string& value) { words.insert(words.end(), {flag, value}); };
     if (backend) add("--backend", *backend);
     if (steps) add("--steps", fmt::format("{}", *steps));
@@ -213,7 +218,8 @@ int run_run(const Arguments& arguments) {
   const TemporaryFile kept("measured");
   const std::string output = options.measured.value_or(kept.path());
   write_file(job.path(), options.job.load().root.dump());
-  const int exit_code = execute(options.launcher_words(job.path(), output));
+  const Layout& layout = answer.step.job.layout;
+  const int exit_code = execute(options.launcher_words(job.path(), output, layout.dp * layout.tp * layout.pp));
   if (exit_code != 0) return exit_code;
 
   const MeasuredRun run = read_measured_run(read_file(output), output);
