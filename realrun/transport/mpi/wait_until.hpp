@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "realrun/transport/mpi/mpi_transport.hpp"
@@ -14,7 +15,8 @@ void MpiTransport::wait_until(Ready ready, Awaited awaited) {
   using Clock = std::chrono::steady_clock;
   // Answers of a neighbour that is at work come within microseconds; a sleep costs some tens.
   constexpr auto kEager = std::chrono::microseconds(20);
-  constexpr auto kNap = std::chrono::microseconds(20);
+  constexpr auto kShortest = std::chrono::microseconds(20);
+  constexpr auto kLongest = std::chrono::microseconds(500);
   // Of several that wait for the same, one tells.
   const auto patience = patience_ + std::chrono::milliseconds(2 * (rank() % 50));
   const Clock::time_point begin = Clock::now();
@@ -29,7 +31,8 @@ void MpiTransport::wait_until(Ready ready, Awaited awaited) {
                                             patience_.count(), awaited()));
       throw Aborted(processes_.failure());
     }
-    if (waited > kEager) std::this_thread::sleep_for(kNap);
+    // A hundredth of the wait: who waits long leaves the cores to others, and is late by little.
+    if (waited > kEager) std::this_thread::sleep_for(std::clamp<Clock::duration>(waited / 100, kShortest, kLongest));
   }
 }
 

@@ -29,8 +29,9 @@ int run(const std::string& fault) {
   request.pipeline_ranks = processes.count();
   request.microbatches = 6;
   const TrainingPlan plan = plan_for(tiny_transformer(4), *find_schedule("1f1b"), request);
+  const std::chrono::milliseconds patience(fault == "is silent" ? 500 : 60'000);
   try {
-    run_mpi(processes, {.patience = std::chrono::milliseconds(500)}, [&](MpiTransport& transport) {
+    run_mpi(processes, {.patience = patience}, [&](MpiTransport& transport) {
       LossyTransport lossy(transport,
                            [&](const MessageKey& key) { return transport.rank() != 1 || may_send(fault, key); });
       RankResult result;
