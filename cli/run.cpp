@@ -1,16 +1,15 @@
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/child_process.hpp"
 #include "cli/commands.hpp"
 #include "cli/job_files.hpp"
 #include "cli/job_options.hpp"
@@ -22,8 +21,6 @@
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/metrics.hpp"
-
-extern char** environ;
 
 namespace flopcast {
 
@@ -57,23 +54,37 @@ class TemporaryFile {
   std::string path_;
 };
 
-// Returns the exit code. The child complains on the shared standard error itself.
-int execute(const std::vector<std::string>& words) {
-  std::vector<char*> arguments;
-  arguments.reserve(words.size() + 1);
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  pid_t child = 0;
-  if (posix_spawn(&child, arguments.front(), nullptr, nullptr, arguments.data(), environ) != 0) {
-    throw EnvironmentError(fmt::format("{} cannot be started", words.front()));
+// What a run that failed has left in the file that the user asked for; empty when there is none.
+std::string left_in(const std::optional<std::string>& file) {
+  if (!file || !fs::is_regular_file(*file)) return {};
+  try {
+    const MeasuredRun run = read_measured_run(read_file(*file), *file);
+    if (run.failure.empty()) return {};  // of an earlier run
+    return fmt::format("{} has the {} step{} before that", *file, run.steps.size(), run.steps.size() == 1 ? "" : "s");
+  } catch (const ConfigError&) {
+    return {};
   }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+}
+
+// The child has told what happened to it on the shared standard error, unless a signal killed it.
+int report_failure(const ChildEnd& end, const std::optional<std::string>& file) {
+  const std::string left = left_in(file);
+  if (end.signal != 0) {
+    throw EnvironmentError(fmt::format("flopcast-run was killed by signal {} ({}){}{}", end.signal,
+                                       strsignal(end.signal), left.empty() ? "" : "; ", left));
   }
   constexpr int kEnvironmentFailed = 4;
   // mpirun leaves with 128 and the signal of a rank that was killed.
   constexpr int kSignalled = 128;
-  return WIFEXITED(status) && WEXITSTATUS(status) < kSignalled ? WEXITSTATUS(status) : kEnvironmentFailed;
+  const int exit_code = end.exit_code < kSignalled ? end.exit_code : kEnvironmentFailed;
+  if (exit_code == kEnvironmentFailed && !left.empty()) std::fputs(fmt::format("  note: {}\n", left).c_str(), stderr);
+  return exit_code;
+}
+
+// What cannot be read back, such as /dev/stdout, is written when all is over.
+bool is_pipe_or_device(const std::string& path) {
+  const fs::file_status status = fs::status(path);
+  return fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status);
 }
 
 struct Options {
@@ -216,12 +227,14 @@ int run_run(const Arguments& arguments) {
 
   const TemporaryFile job("job");
   const TemporaryFile kept("measured");
-  const std::string output = options.measured.value_or(kept.path());
+  const bool copies = options.measured && is_pipe_or_device(*options.measured);
+  const std::string output = copies ? kept.path() : options.measured.value_or(kept.path());
   write_file(job.path(), options.job.load().root.dump());
   const Layout& layout = answer.step.job.layout;
-  const int exit_code = execute(options.launcher_words(job.path(), output, layout.dp * layout.tp * layout.pp));
-  if (exit_code != 0) return exit_code;
+  const ChildEnd end = run_child(options.launcher_words(job.path(), output, layout.dp * layout.tp * layout.pp));
+  if (end.signal != 0 || end.exit_code != 0) return report_failure(end, options.measured);
 
+  if (copies) write_file(*options.measured, read_file(output));
   const MeasuredRun run = read_measured_run(read_file(output), output);
   const std::size_t step = typical_step(run);
   const Timeline& measured = run.steps[step];

@@ -21,17 +21,6 @@ namespace flopcast {
 
 namespace {
 
-std::vector<std::string> split_names(const std::string& text) {
-  std::vector<std::string> names;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t comma = std::min(text.find(',', begin), text.size());
-    names.push_back(text.substr(begin, comma - begin));
-    begin = comma + 1;
-  }
-  return names;
-}
-
 std::optional<int> number_of(const JobOptions& options, std::string_view field, const std::string& flag) {
   const auto text = options.flag(field);
   if (!text) return std::nullopt;

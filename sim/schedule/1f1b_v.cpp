@@ -48,6 +48,7 @@ ScheduleInfo one_f_one_b_v_schedule() {
   info.constraints = "two chunks per rank";
   info.peak_in_flight = "max(4, ceil(3 p / 2)) chunks";
   info.makespan = "no closed form";
+  info.where_to_use = "no first rank that holds more than the others; links fast enough for twice the messages";
   info.uses_chunks = true;
   info.uses_times = true;
   info.default_chunks = 2;

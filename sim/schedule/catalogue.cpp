@@ -21,6 +21,7 @@ const std::vector<ScheduleInfo>& schedule_catalogue() {
       v_half_schedule(),     v_min_schedule(),         v_auto_schedule(),
       hanayo_schedule(),     chimera_schedule(),       dualpipe_schedule(),
       dualpipev_schedule(),  pipedream_schedule(),     pipedream_2bw_schedule(),
+      pipemare_schedule(),
   };
   return catalogue;
 }
@@ -155,6 +156,10 @@ std::optional<ScheduleRefusal> refuse_options(const ScheduleInfo& info, const Sc
     return ScheduleRefusal{.problem = fmt::format("{} updates the weights after all {} microbatches, not after {}",
                                                   info.name, request.microbatches, *request.accumulation),
                            .help = "accumulation is for asynchronous schedules: pipedream-2bw"};
+  }
+  if (!request.stage_replicas.empty() && !info.uses_stage_replicas) {
+    return ScheduleRefusal{.problem = fmt::format("{} has no replicated stages", info.name),
+                           .help = "no replicas, or schedule pipedream"};
   }
   for (const ScheduleNumber& number : schedule_numbers()) {
     const std::optional<int>& value = request.*number.request;

@@ -28,6 +28,9 @@ struct ScheduleRequest {
   std::string variant = {};                  ///< "fifo" or "lifo" where a schedule knows both; empty: its default
   /// By stage, where the order depends on them (ScheduleInfo::uses_times); absent: F = I = W, and no latency.
   std::optional<StepTimes> times = std::nullopt;
+  /// Data-parallel copies of each stage, of which every one is a rank of its own: the program has their sum of ranks,
+  /// and pipeline_ranks is the number of stages. Empty: one each.
+  std::vector<int> stage_replicas = {};
 };
 
 /// A number of a request that only the schedules which name it in ScheduleInfo::reads make use of.
@@ -65,20 +68,23 @@ struct WeightRules {
   int (*versions)(const ScheduleRequest&, int rank) = nullptr;
   /// Updates that happen on a rank between a microbatch's forward and the one its own gradient goes into.
   int (*staleness)(const ScheduleRequest&, int rank) = nullptr;
-  WeightPolicy policy = WeightPolicy::kFlushed;  ///< which weights a microbatch is computed with
+  /// Which weights a microbatch is computed with.
+  WeightPolicy (*policy)(const ScheduleRequest&) = nullptr;
 };
 
 /// One entry of the schedule catalogue. A new schedule is a new file that defines one of these (generators.hpp), plus a
 /// line in catalogue.cpp.
 struct ScheduleInfo {
   std::string_view name;
-  std::string_view summary;         ///< one line for `flopcast schedule list`
-  std::string_view source;          ///< paper or program and section
-  std::string_view constraints;     ///< in words; empty when any p, m, v is valid
-  std::string_view peak_in_flight;  ///< activations held by rank r, in chunks, in words
-  std::string_view makespan;        ///< the closed form in words, with its conditions; F, B, c as in UniformTimes
+  std::string_view summary;            ///< one line for `flopcast schedule list`
+  std::string_view source;             ///< paper or program and section
+  std::string_view constraints;        ///< in words; empty when any p, m, v is valid
+  std::string_view peak_in_flight;     ///< activations held by rank r, in chunks, in words
+  std::string_view makespan;           ///< the closed form in words, with its conditions; F, B, c as in UniformTimes
+  std::string_view where_to_use = {};  ///< in words, beside other schedules
   bool asynchronous = false;
   bool uses_chunks = false;                                  ///< accepts chunks > 1
+  bool uses_stage_replicas = false;                          ///< accepts ScheduleRequest::stage_replicas
   bool uses_times = false;                                   ///< the order depends on ScheduleRequest::times
   std::vector<std::optional<int> ScheduleRequest::*> reads;  ///< of schedule_numbers(); the others are refused
   int default_chunks = 1;                                    ///< what `--schedule NAME` means without --vpp
@@ -93,6 +99,10 @@ struct ScheduleInfo {
   WeightRules weights;  ///< of asynchronous schedules
 
   bool reads_number(const ScheduleNumber& number) const;
+  /// kFlushed when the schedule flushes.
+  WeightPolicy weight_policy(const ScheduleRequest& request) const {
+    return weights.policy == nullptr ? WeightPolicy::kFlushed : weights.policy(request);
+  }
 };
 
 /// Larger programs are refused: they would not fit into the memory of a workstation.

@@ -29,5 +29,6 @@ ScheduleInfo v_min_schedule();
 ScheduleInfo v_auto_schedule();
 ScheduleInfo pipedream_schedule();
 ScheduleInfo pipedream_2bw_schedule();
+ScheduleInfo pipemare_schedule();
 
 }  // namespace flopcast

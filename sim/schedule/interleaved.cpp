@@ -77,6 +77,7 @@ ScheduleInfo interleaved_schedule() {
   info.constraints = "p divides m, or max(1, m / p) rounded down divides m, or p <= N <= m and m mod N is 0 or >= p";
   info.peak_in_flight = "min(m v, 2 (p - 1 - r) + (v - 1) N + 1) chunks";
   info.makespan = "(m v + p - 1)(F + B) for m >= p; with N = p and p | m: + 2c (v p - 1) while c <= min(F, B)";
+  info.where_to_use = "few microbatches per rank, links fast enough for v times the messages";
   info.uses_chunks = true;
   info.reads = {&ScheduleRequest::group_size};
   info.default_chunks = 2;

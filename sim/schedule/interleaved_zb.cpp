@@ -63,6 +63,7 @@ ScheduleInfo interleaved_zb_schedule() {
   info.constraints = "those of interleaved";
   info.peak_in_flight = "min(m v, (v - 1) N + p) chunks";
   info.makespan = "m v (F + B) + (p - 1)(F + I - W) at c = 0 for m >= p, W <= min(F, I)";
+  info.where_to_use = "interleaved where backward passes can be split";
   info.uses_chunks = true;
   info.reads = {&ScheduleRequest::group_size};
   info.default_chunks = 2;

@@ -50,4 +50,7 @@ std::vector<int> shortest_warmup(int pipeline_ranks);
 /// microbatch, because a rank that alternates waits for the round trip to its neighbour.
 std::optional<Ticks> one_forward_one_backward_makespan(const ScheduleRequest& request, const UniformTimes& times);
 
+/// The same with twice the shortest warm-up: (m + p - 1)(F + B) + 2 (p - 1) c; nothing when 2c > F + B.
+std::optional<Ticks> eager_1f1b_makespan(const ScheduleRequest& request, const UniformTimes& times);
+
 }  // namespace flopcast

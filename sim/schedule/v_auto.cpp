@@ -43,6 +43,7 @@ ScheduleInfo v_auto_schedule() {
   info.constraints = "two chunks per rank; a memory limit, if any, of at least 1 microbatch";
   info.peak_in_flight = "the memory limit; with v-auto:half up to twice that";
   info.makespan = "no closed form";
+  info.where_to_use = "a memory limit between those of v-min and zbv";
   info.uses_chunks = true;
   info.uses_times = true;
   info.reads = {&ScheduleRequest::memory_limit};

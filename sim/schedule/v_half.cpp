@@ -48,6 +48,7 @@ ScheduleInfo v_half_schedule() {
   info.constraints = "two chunks per rank";
   info.peak_in_flight = "2 floor((p + 2) / 2) chunks";
   info.makespan = "no closed form";
+  info.where_to_use = "activations that fill the memory: half of them for a bubble like 1f1b's";
   info.uses_chunks = true;
   info.uses_times = true;
   info.default_chunks = 2;

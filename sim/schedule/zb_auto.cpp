@@ -55,6 +55,7 @@ ScheduleInfo zb_auto_schedule() {
   info.constraints = "a memory limit, if any, of at least 1 microbatch";
   info.peak_in_flight = "the memory limit; with zb-auto:half up to twice that";
   info.makespan = "at most zb-h1's, and zb-h2's where it fits";
+  info.where_to_use = "split backward passes whose parts take different times, under a memory limit";
   info.uses_times = true;
   info.reads = {&ScheduleRequest::memory_limit};
   info.variants = {"full", "half"};

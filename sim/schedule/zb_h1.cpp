@@ -42,6 +42,7 @@ ScheduleInfo zb_h1_schedule() {
   info.source = "Zero Bubble, arXiv 2401.10241, section 2.1";
   info.peak_in_flight = "min(m, p)";
   info.makespan = "m (F + B) + (p - 1)(F + I - W) at c = 0 for m >= p, W <= min(F, I)";
+  info.where_to_use = "1f1b's memory with a third of its bubble, where backward passes can be split";
   info.generate = generate;
   info.closed_form_makespan = closed_form_makespan;
   return info;

@@ -41,6 +41,7 @@ ScheduleInfo zb_h2_schedule() {
   info.source = "Zero Bubble, arXiv 2401.10241, section 2.2";
   info.peak_in_flight = "min(m, 2 p - 1)";
   info.makespan = "m (F + B) + (p - 1) F at c = 0 for m >= 2 p - 1, I <= 2 min(F, W)";
+  info.where_to_use = "memory for twice the activations and no synchronisation before the optimizer's step";
   info.generate = generate;
   info.closed_form_makespan = closed_form_makespan;
   return info;

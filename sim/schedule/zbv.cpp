@@ -122,6 +122,7 @@ ScheduleInfo zbv_schedule() {
   info.constraints = "two chunks per rank";
   info.peak_in_flight = "2 p chunks";
   info.makespan = "2 m (F + B) + (p - 1) F at c = 0 for F = I = W, m >= 2 p - 1; F, B of a chunk";
+  info.where_to_use = "1f1b's memory and next to no bubble, links fast enough for twice the messages";
   info.uses_chunks = true;
   info.uses_times = true;
   info.default_chunks = 2;

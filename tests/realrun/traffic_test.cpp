@@ -243,7 +243,7 @@ int compare_schedule(const std::string& schedule, bool asynchronous, const std::
     for (const int zero : {0, 1, 2, 3}) {
       if (asynchronous && zero > 1) continue;
       for (const bool tied : {false, true}) {
-        if (tied && asynchronous) continue;
+        if (tied && (asynchronous || zero == 2)) continue;
         compared += compare(layout_text(schedule, degrees, zero), tied);
       }
     }

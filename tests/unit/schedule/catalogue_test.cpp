@@ -19,7 +19,8 @@ TEST(Catalogue, ListsTheSchedulesSimplestFirst) {
             (std::vector<std::string>{"naive",   "gpipe",   "1f1b",     "eager-1f1b", "dapple",    "interleaved",
                                       "gis",     "bfs",     "terapipe", "zb-h1",      "zb-h2",     "interleaved-zb",
                                       "zb-auto", "1f1b-v",  "zbv",      "v-half",     "v-min",     "v-auto",
-                                      "hanayo",  "chimera", "dualpipe", "dualpipev",  "pipedream", "pipedream-2bw"}));
+                                      "hanayo",  "chimera", "dualpipe", "dualpipev",  "pipedream", "pipedream-2bw",
+                                      "pipemare"}));
 }
 
 TEST(Catalogue, EveryEntrySaysWhatItIs) {
@@ -133,6 +134,14 @@ ScheduleRequest accumulated(int ranks, int microbatches, int accumulation) {
   return request;
 }
 
+ScheduleRequest replicated(int stages, int microbatches, const std::vector<int>& replicas,
+                           const std::string& variant = {}) {
+  ScheduleRequest request = shape(stages, microbatches, 1);
+  request.stage_replicas = replicas;
+  request.variant = variant;
+  return request;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Requests, RefusedRequest,
     testing::Values(
@@ -166,6 +175,12 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"pipedream", accumulated(4, 8, 4), "after every microbatch, not after 4", "accumulation 1"},
         Refused{"pipedream-2bw", accumulated(4, 8, 3), "with 4 pipeline ranks cannot update the weights after 3",
                 "accumulation >= 4"},
+        Refused{"pipedream", replicated(3, 8, {2, 1}), "replicas 2,1: 2 numbers for 3 stages", "one number a stage"},
+        Refused{"pipedream", replicated(2, 8, {2, 0}), "replicas 2,0: 0 replicas", "at least 1"},
+        Refused{"pipedream", replicated(2, 2, {3, 1}), "3 replicas and only 2 microbatches", "at least 3"},
+        Refused{"pipedream", replicated(2, 8, {3, 1}, "vertical-sync"), "vertical sync", "pipedream:stashing"},
+        Refused{"1f1b", replicated(2, 8, {3, 1}), "1f1b has no replicated stages", "pipedream"},
+        Refused{"pipemare", accumulated(4, 8, 0), "after 0 microbatches", "accumulation >= 1"},
         Refused{"pipedream-2bw", shape(4, 1, 1), "after 1 microbatch:", "microbatches >= 4"},
         Refused{"dualpipe", shape(3, 6, 1), "3 cannot be", "such as 4"},
         Refused{"dualpipe", shape(4, 9, 1), "9 cannot be", "such as 10"},

@@ -110,7 +110,13 @@ INSTANTIATE_TEST_SUITE_P(
             "0F0,3F0,0F1,3B0,(3F1;0B0)OVERLAP_F_B,3B1,0I1,0W1\n2F0,1F0,2F1,1B0,(1F1;2B0)OVERLAP_F_B,1B1,2I1,2W1\n"},
         HandWritten{"dualpipev", request_of(1, 2, 2), "0F0,1F0,0F1,1B0,(1F1;0B0)OVERLAP_F_B,1B1,0I1,0W1\n"},
         HandWritten{"pipedream", request_of(2, 3), "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n"},
-        HandWritten{"pipedream-2bw", request_of(2, 3), "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n"}));
+        HandWritten{"pipedream-2bw", request_of(2, 3), "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n"},
+        HandWritten{"pipedream",
+                    {.pipeline_ranks = 2, .microbatches = 7, .stage_replicas = {3, 1}},
+                    "0F0,0F3,0B0,0F6,0B3,0B6\n0F1,0F4,0B1,0B4\n0F2,0F5,0B2,0B5\n"
+                    "1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3,1F4,1B4,1F5,1B5,1F6,1B6\n"},
+        HandWritten{"pipemare", request_of(2, 4),
+                    "0F0,0F1,0F2,0B0,0F3,0B1,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n"}));
 
 // Every request in a grid of shapes that a schedule accepts.
 template <class Visitor>
@@ -191,7 +197,7 @@ std::optional<int> expected_peak(std::string_view schedule, const ScheduleReques
   const int v = request.chunks;
   if (schedule == "naive") return 1;
   if (schedule == "gpipe" || schedule == "bfs") return m * v;
-  if (schedule == "eager-1f1b") return std::min(m, 2 * (p - 1 - rank) + 1);
+  if (schedule == "eager-1f1b" || schedule == "pipemare") return std::min(m, 2 * (p - 1 - rank) + 1);
   if (schedule == "interleaved" && v > 1) {
     const int group = request.group_size.value_or(m % p == 0 ? p : m / std::max(1, m / p));
     return std::min(m * v, 2 * (p - 1 - rank) + (v - 1) * group + 1);
