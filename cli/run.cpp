@@ -14,6 +14,7 @@
 #include "cli/job_files.hpp"
 #include "cli/job_options.hpp"
 #include "cli/measured_run.hpp"
+#include "cli/mpirun.hpp"
 #include "cli/timeline_files.hpp"
 #include "model/error/error.hpp"
 #include "reports/table.hpp"
@@ -73,10 +74,11 @@ int report_failure(const ChildEnd& end, const std::optional<std::string>& file) 
                                        strsignal(end.signal), left.empty() ? "" : "; ", left));
   }
   constexpr int kEnvironmentFailed = 4;
-  if (end.exit_code == kEnvironmentFailed && !left.empty()) {
-    std::fputs(fmt::format("  note: {}\n", left).c_str(), stderr);
-  }
-  return end.exit_code;
+  // mpirun leaves with 128 and the signal of a rank that was killed.
+  constexpr int kSignalled = 128;
+  const int exit_code = end.exit_code < kSignalled ? end.exit_code : kEnvironmentFailed;
+  if (exit_code == kEnvironmentFailed && !left.empty()) std::fputs(fmt::format("  note: {}\n", left).c_str(), stderr);
+  return exit_code;
 }
 
 // What cannot be read back, such as /dev/stdout, is written when all is over.
@@ -99,7 +101,8 @@ struct Options {
   void add_to(CommandLine& command_line) {
     job.add_to(command_line);
     command_line.begin_group("Run");
-    command_line.add_option("--backend", backend, "NAME", "threads (default): each rank a thread of one process");
+    command_line.add_option("--backend", backend, "NAME",
+                            "threads (default): each rank a thread of one process; mpi: each a process, by mpirun");
     command_line.add_option("--steps", steps, "N", "training steps (5); the first is a warm-up");
     command_line.add_option("--timeout", timeout, "SECONDS", "how long a rank waits for another (60)");
     command_line.add_option("--learning-rate", learning_rate, "R", "of the optimizer (0.001)");
@@ -110,8 +113,9 @@ struct Options {
     files.add_to(command_line);
   }
 
-  std::vector<std::string> launcher_words(const std::string& job_file, const std::string& output) const {
-    std::vector<std::string> words = {find_launcher(), job_file, "--output", output};
+  std::vector<std::string> launcher_words(const std::string& job_file, const std::string& output, int ranks) const {
+    std::vector<std::string> words = backend == "mpi" ? mpirun_words(ranks) : std::vector<std::string>();
+    words.insert(words.end(), {find_launcher(), job_file, "--output", output});
     const auto add = [&](const char* flag, const std::string& value) { words.insert(words.end(), {flag, value}); };
     if (backend) add("--backend", *backend);
     if (steps) add("--steps", fmt::format("{}", *steps));
@@ -226,7 +230,8 @@ int run_run(const Arguments& arguments) {
   const bool copies = options.measured && is_pipe_or_device(*options.measured);
   const std::string output = copies ? kept.path() : options.measured.value_or(kept.path());
   write_file(job.path(), options.job.load().root.dump());
-  const ChildEnd end = run_child(options.launcher_words(job.path(), output));
+  const Layout& layout = answer.step.job.layout;
+  const ChildEnd end = run_child(options.launcher_words(job.path(), output, layout.dp * layout.tp * layout.pp));
   if (end.signal != 0 || end.exit_code != 0) return report_failure(end, options.measured);
 
   if (copies) write_file(*options.measured, read_file(output));

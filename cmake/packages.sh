@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2034  # the lists are used by those who source this
 
 build_packages=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libboost-dev libeigen3-dev libyaml-cpp-dev)
-test_packages=("${build_packages[@]}" libgtest-dev librapidcheck-dev libbenchmark-dev)
+test_packages=("${build_packages[@]}" openmpi-bin libopenmpi-dev libgtest-dev librapidcheck-dev libbenchmark-dev)
 review_packages=(git clang-format clang-tidy emscripten)
 
 # Prints those of the named packages that are not installed, one per line.

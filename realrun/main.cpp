@@ -1,30 +1,21 @@
-#include <fmt/format.h>
-
 #include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
-#include <iterator>
-#include <new>
+#include <string>
+#include <vector>
 
-#include "model/config/document.hpp"
-#include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
 #include "realrun/launch/command_line.hpp"
+#include "realrun/launch/complaint.hpp"
+#include "realrun/launch/mpi_launch.hpp"
+#include "realrun/launch/prepared_run.hpp"
 #include "realrun/launch/result_file.hpp"
 #include "realrun/launch/run_file.hpp"
 
 namespace flopcast::realrun {
 namespace {
-
-std::string read_text_file(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (!stream) throw ConfigError({"", fmt::format("{} cannot be read", path), path, {}});
-  return text;
-}
 
 // Set by a signal; the run notices at its next action, writes what it has and ends.
 std::atomic<int> interruption{0};
@@ -46,12 +37,6 @@ void take_signals() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
-void complain(const std::string& text) {
-  std::fputs((text + "\n").c_str(), stderr);
-}
-
-constexpr int kEnvironmentFailed = 4;
-
 // A rank that hangs may still write to its results: what was kept after the last step has to do.
 [[noreturn]] void end_process(const std::string& failure) {
   complain("error: " + failure);
@@ -63,18 +48,10 @@ int launch(const LaunchOptions& options) {
     std::fputs(launch_help().c_str(), stdout);
     return 0;
   }
-  Origins origins;
-  nlohmann::json root = nlohmann::json::object();
-  if (options.job_file) {
-    root = parse_json(read_text_file(*options.job_file), *options.job_file);
-    origins.file = *options.job_file;
-  }
-  apply_flags(options.flags, root, origins);
-  const PreparedStep step = prepare(read_job(root, origins), read_text_file);
-  const TrainingPlan plan = plan_from_job(step, options.settings);
+  const auto [job, plan] = prepare_run(options);
   std::vector<RankResult> results(static_cast<std::size_t>(plan.ranks()));
   ResultFile file(options.output, [&](const std::string& failure) {
-    return run_file(plan, results, {options.backend, root, failure}).dump() + "\n";
+    return run_file(plan, results, {"threads", job, failure}).dump() + "\n";
   });
   file.keep();
   std::string failure;
@@ -97,23 +74,17 @@ int launch(const LaunchOptions& options) {
 }  // namespace flopcast::realrun
 
 int main(int argc, char** argv) {
-  using flopcast::realrun::complain;
-  flopcast::realrun::take_signals();
+  using namespace flopcast::realrun;
+  take_signals();
   try {
-    return flopcast::realrun::launch(
-        flopcast::realrun::parse_launch_options(std::vector<std::string>(argv + 1, argv + argc)));
-  } catch (const flopcast::ConfigError& error) {
-    complain(error.what());
-    return 2;
-  } catch (const flopcast::EnvironmentError& error) {
-    complain(fmt::format("error: {}", error.what()));
-    return flopcast::realrun::kEnvironmentFailed;
-  } catch (const std::bad_alloc&) {
-    complain("error: out of memory");
-    return flopcast::realrun::kEnvironmentFailed;
+    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    // Started together, processes that find a mistake have to agree on who tells.
+    if (launched_processes() > 1) return launch_on_mpi(arguments);
+    const LaunchOptions options = parse_launch_options(arguments);
+    return options.backend == "mpi" && !options.help ? launch_on_mpi(arguments) : launch(options);
   } catch (const std::exception& error) {
-    complain(
-        fmt::format("internal error: {}\nThis is a bug of flopcast; please report it with the command.", error.what()));
-    return 1;
+    const Complaint complaint = complaint_about(error);
+    complain(complaint.text);
+    return complaint.exit_code;
   }
 }

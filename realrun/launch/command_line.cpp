@@ -48,7 +48,7 @@ double positive_number(const std::string& flag, const std::string& text) {
 }
 
 void set_backend(LaunchOptions& options, const std::string& text) {
-  const std::vector<std::string> choices = {"threads"};
+  const std::vector<std::string> choices = {"threads", "mpi"};
   if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
     throw ConfigError(
         {"--backend", fmt::format("unknown backend \"{}\"", text), "--backend", choices_help(text, choices)});
@@ -120,7 +120,8 @@ std::string launch_help() {
          "Trains a small transformer for real under the job's schedule and layout, and writes what it measured.\n"
          "`flopcast run` starts it, and shows the forecast beside the measurement.\n\n"
          "  JOB                  job file; its keys are flags too, as for flopcast simulate\n"
-         "  --backend NAME       threads: each rank a thread of this process\n"
+         "  --backend NAME       threads: each rank a thread of this process; mpi: each a process, all started by\n"
+         "                       mpirun or srun (the default under them)\n"
          "  --steps N            training steps (5); the first is a warm-up\n"
          "  --timeout SECONDS    how long a rank waits for another (60)\n"
          "  --learning-rate R    of the optimizer (0.001)\n"

@@ -13,8 +13,8 @@ namespace flopcast::realrun {
 struct LaunchOptions {
   std::optional<std::string> job_file;
   std::vector<FlagValue> flags;  ///< of the job, as `flopcast simulate` has them
-  std::string backend = "threads";
-  std::string output;  ///< empty: standard output
+  std::string backend;           ///< empty: mpi for processes that a launcher started together, threads otherwise
+  std::string output;            ///< empty: standard output
   RunSettings settings;
   int patience_s = 60;
   bool help = false;

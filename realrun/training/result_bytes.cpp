@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "model/error/error.hpp"
 
@@ -57,63 +58,76 @@ void plain_list(Stream& stream, List& list) {
   for (auto& item : list) stream.value(item);
 }
 
+// The bindings name every member, so that one added later does not compile until it is passed too.
 template <class Stream>
 void pass(Stream& stream, TransferEnd& end) {
-  stream.value(end.key);
-  stream.value(end.produced_by);
-  stream.value(end.peer);
-  stream.value(end.at);
+  auto& [key, produced_by, peer, at] = end;
+  stream.value(key);
+  stream.value(produced_by);
+  stream.value(peer);
+  stream.value(at);
 }
 
 struct CollectiveCount {
-  CollectiveKind kind;
-  Axis axis;
+  CollectiveKind kind = CollectiveKind::kBarrier;
+  Axis axis = Axis::kData;
   TrafficCount count;
 };
 
 template <class Stream>
 void pass(Stream& stream, Traffic& traffic) {
-  stream.value(traffic.point_to_point);
+  auto& [point_to_point, collectives] = traffic;
+  stream.value(point_to_point);
   std::vector<CollectiveCount> counts;
-  for (const auto& [key, count] : traffic.collectives) counts.push_back({key.first, key.second, count});
+  for (const auto& [key, count] : collectives) counts.push_back({key.first, key.second, count});
   plain_list(stream, counts);
-  for (const CollectiveCount& entry : counts) traffic.collectives[{entry.kind, entry.axis}] = entry.count;
+  for (const CollectiveCount& entry : counts) collectives[{entry.kind, entry.axis}] = entry.count;
+}
+
+template <class Stream>
+void pass(Stream& stream, RankRecord& record) {
+  auto& [spans, sent, received] = record;
+  plain_list(stream, spans);
+  for (std::vector<TransferEnd>* ends : {&sent, &received}) {
+    stream.size(*ends);
+    for (TransferEnd& end : *ends) pass(stream, end);
+  }
 }
 
 template <class Stream>
 void pass(Stream& stream, StepRecord& step) {
-  plain_list(stream, step.record.spans);
-  for (std::vector<TransferEnd>* ends : {&step.record.sent, &step.record.received}) {
-    stream.size(*ends);
-    for (TransferEnd& end : *ends) pass(stream, end);
-  }
-  stream.value(step.loss_sum);
-  stream.value(step.losses);
-  pass(stream, step.traffic);
-  stream.value(step.wall_seconds);
-  stream.value(step.cpu_seconds);
+  auto& [record, loss_sum, losses, traffic, wall_seconds, cpu_seconds] = step;
+  pass(stream, record);
+  stream.value(loss_sum);
+  stream.value(losses);
+  pass(stream, traffic);
+  stream.value(wall_seconds);
+  stream.value(cpu_seconds);
 }
 
 template <class Stream>
-void pass(Stream& stream, TrainedParameter& trained) {
-  plain_list(stream, trained.parameter.name);
-  stream.value(trained.parameter.shard);
-  stream.value(trained.parameter.offset);
-  stream.value(trained.parameter.partial);
-  plain_list(stream, trained.values);
+void pass(Stream& stream, Parameter& parameter) {
+  auto& [name, shard, value, deviation, partial, offset] = parameter;
+  plain_list(stream, name);
+  stream.value(shard);
+  stream.value(value);
+  stream.value(deviation);
+  stream.value(partial);
+  stream.value(offset);
 }
 
 template <class Stream>
 void pass(Stream& stream, RankResult& result) {
-  stream.value(result.rank);
-  stream.value(result.pipeline_rank);
-  stream.value(result.data_index);
-  stream.value(result.tensor_index);
-  stream.size(result.steps);
-  for (StepRecord& step : result.steps) pass(stream, step);
-  stream.size(result.weights);
-  for (TrainedParameter& trained : result.weights) pass(stream, trained);
-  stream.value(result.peak_activation_bytes);
+  auto& [rank, pipeline_rank, data_index, tensor_index, steps, weights, peak_activation_bytes] = result;
+  for (int* place : {&rank, &pipeline_rank, &data_index, &tensor_index}) stream.value(*place);
+  stream.size(steps);
+  for (StepRecord& step : steps) pass(stream, step);
+  stream.size(weights);
+  for (auto& [parameter, values] : weights) {
+    pass(stream, parameter);
+    plain_list(stream, values);
+  }
+  stream.value(peak_activation_bytes);
 }
 
 }  // namespace

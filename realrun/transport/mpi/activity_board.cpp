@@ -87,8 +87,9 @@ bool ActivityBoard::is_alive(const Entry& entry) {
 
 std::vector<int> ActivityBoard::dead() const {
   std::vector<int> ranks;
-  for (std::size_t rank = 0; rank < entries_.size(); ++rank) {
-    if (entries_[rank] != nullptr && !is_alive(*entries_[rank])) ranks.push_back(static_cast<int>(rank));
+  for (int rank = 0; rank < static_cast<int>(entries_.size()); ++rank) {
+    const std::optional<Activity> last = activity_of(rank);
+    if (last && last->kind != Activity::Kind::kDone && !is_alive(*entry(rank))) ranks.push_back(rank);
   }
   return ranks;
 }

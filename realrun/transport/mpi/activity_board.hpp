@@ -30,7 +30,7 @@ class ActivityBoard {
   void note(const Activity& activity);
   /// Of a process on this machine.
   std::optional<Activity> activity_of(int rank) const;
-  /// Processes of this machine that have ended.
+  /// Processes of this machine that have ended in the middle of their work.
   std::vector<int> dead() const;
   /// The lowest rank on this machine that lives.
   int first_alive() const;

@@ -31,6 +31,7 @@ void catch_termination() {
   struct sigaction action = {};
   action.sa_handler = note_termination;
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
 }
 
 }  // namespace
@@ -67,42 +68,43 @@ std::string Processes::whereabouts(int rank) const {
 }
 
 void Processes::watch() {
-  if (failure_.empty()) {
-    const Clock::time_point now = Clock::now();
-    if (now - looked_ < std::chrono::milliseconds(1)) return;
-    looked_ = now;
-    find_failure();
+  if (failure_.empty()) listen();
+  if (failure_.empty()) look_for_the_dead();
+  if (failure_.empty() && told_to_stop) {
+    failure_ = fmt::format("rank {} was told to stop by a signal in {}", rank_, to_string(*board_.activity_of(rank_)));
+    tells_ = rank_ == board_.first_alive();
   }
   if (!failure_.empty()) throw Aborted(failure_);
 }
 
-void Processes::find_failure() {
+void Processes::listen() {
+  const Clock::time_point now = Clock::now();
+  if (now - listened_ < std::chrono::milliseconds(1)) return;
+  listened_ = now;
   int heard = 0;
   MPI_Status status;
   check_mpi(MPI_Test(&hearing_, &heard, &status), "listen");
-  if (heard != 0) {
-    int length = 0;
-    check_mpi(MPI_Get_count(&status, MPI_CHAR, &length), "listen");
-    failure_.assign(heard_.data(), static_cast<std::size_t>(length));
-  } else if (told_to_stop) {
-    failure_ = cause_of_termination();
-    tells_ = rank_ == board_.first_alive();
-  }
+  if (heard == 0) return;
+  int length = 0;
+  check_mpi(MPI_Get_count(&status, MPI_CHAR, &length), "listen");
+  failure_.assign(heard_.data(), static_cast<std::size_t>(length));
 }
 
-std::string Processes::cause_of_termination() const {
-  const std::vector<int> dead = board_.dead();
-  if (dead.empty()) {
-    const std::optional<Activity> own = board_.activity_of(rank_);
-    return fmt::format("rank {} was told to stop (SIGTERM) in {}", rank_, to_string(own.value_or(Activity{})));
-  }
+void Processes::look_for_the_dead() {
+  const Clock::time_point now = Clock::now();
+  if (now - looked_ < std::chrono::milliseconds(50) && !told_to_stop) return;
+  looked_ = now;
   std::string text;
-  for (const int rank : dead) {
-    const std::optional<Activity> last = board_.activity_of(rank);
+  for (const int rank : board_.dead()) {
     text +=
-        fmt::format("{}rank {} has died in {}", text.empty() ? "" : ", ", rank, to_string(last.value_or(Activity{})));
+        fmt::format("{}rank {} has died in {}", text.empty() ? "" : ", ", rank, to_string(*board_.activity_of(rank)));
   }
-  return text;
+  if (text.empty()) return;
+  if (rank_ == board_.first_alive()) {
+    report_failure(text);
+  } else {
+    failure_ = text;
+  }
 }
 
 void Processes::report_failure(const std::string& message) {
@@ -128,7 +130,11 @@ void Processes::end(int exit_code) {
     MPI_Testall(static_cast<int>(telling_.size()), telling_.data(), &sent, MPI_STATUSES_IGNORE);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  if (told_to_stop) _exit(exit_code);
+  if (told_to_stop) {
+    // What a process has said on its end gets lost when it leaves before mpirun has read it.
+    if (tells_) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    _exit(exit_code);
+  }
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   _exit(exit_code);
 }

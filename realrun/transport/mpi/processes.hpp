@@ -13,8 +13,8 @@ namespace flopcast::realrun {
 /// The processes that mpirun or srun started together, and how they end when one of them fails. MPI promises nothing
 /// after a failure, so the way out uses little of it:
 ///   - who fails, or gives up waiting, sends its words to all others and throws;
-///   - when a process is killed, mpirun sends SIGTERM to the others (and, a second later, SIGKILL): they look up on the
-///     board who has died, and in which action;
+///   - when a process dies, the first that lives on its machine finds out and does so; mpirun would leave a second, and
+///     then end them all;
 ///   - everybody learns of it in its next watch(); rank 0 writes what was measured, and ends all by MPI_Abort.
 /// One object a process, made before anything else of MPI and destroyed last.
 class Processes {
@@ -33,7 +33,7 @@ class Processes {
   /// "rank 3, which is in 1F0"; without the action where it is not known.
   std::string whereabouts(int rank) const;
 
-  /// Throws Aborted when the run is lost. Cheap: looks once a millisecond.
+  /// Throws Aborted when the run is lost. Cheap: listens once a millisecond, and looks for the dead every 50.
   void watch();
   /// Ends the run with this message, unless it is lost already; the others learn of it.
   void report_failure(const std::string& message);
@@ -45,8 +45,8 @@ class Processes {
   [[noreturn]] void end(int exit_code);
 
  private:
-  void find_failure();
-  std::string cause_of_termination() const;
+  void listen();
+  void look_for_the_dead();
 
   // MPI_Init comes before the board's own calls.
   struct Initialized {
@@ -62,6 +62,7 @@ class Processes {
   int count_ = 1;
   std::string failure_;
   bool tells_ = false;
+  std::chrono::steady_clock::time_point listened_;
   std::chrono::steady_clock::time_point looked_;
 };
 
