@@ -48,12 +48,14 @@ int launch(const LaunchOptions& options) {
   const PreparedStep step = prepare(read_job(root, origins), read_text_file);
   const TrainingPlan plan = plan_from_job(step, options.settings);
   std::vector<RankResult> results;
-  RunOrigin origin{options.backend, root, {}};
+  RunOrigin origin{options.backend, root, options.warmup, {}, {}};
+  const HostLoadMeter meter;
   try {
     train_on_threads(plan, {.patience = std::chrono::seconds(options.patience_s)}, results);
   } catch (const EnvironmentError& error) {
     origin.failure = error.what();
   }
+  origin.load = meter.load();
   write_result(options, run_file(plan, results, origin));
   if (!origin.failure.empty()) throw EnvironmentError(origin.failure);
   return 0;

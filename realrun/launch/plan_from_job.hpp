@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "realrun/launch/emulation.hpp"
 #include "realrun/training/training_plan.hpp"
 #include "sim/forecast/prepare.hpp"
 
@@ -10,6 +11,8 @@ namespace flopcast::realrun {
 /// What a run needs beside the job.
 struct RunSettings {
   int steps = 5;
+  int calibration_steps = 0;  ///< see CalibrationPlan
+  Emulation emulation;
   double learning_rate = 1e-3;
   std::uint64_t seed = 1;
 };

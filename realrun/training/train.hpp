@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "realrun/executor/recording.hpp"
+#include "realrun/training/message_times.hpp"
 #include "realrun/training/training_plan.hpp"
 #include "realrun/transport/threads/run_threads.hpp"
 
@@ -25,18 +26,26 @@ struct StepRecord {
   double cpu_seconds = 0;  ///< of the rank's own thread
 };
 
+/// What a rank found out before the training, with weights of its own.
+struct RankCalibration {
+  /// The rank's actions and updates in their order, all ranks at the same time, none waiting for another's messages.
+  std::vector<StepRecord> steps;
+  std::vector<MessageTimes> messages;  ///< that it received
+};
+
 struct RankResult {
   int rank = 0;
   int pipeline_rank = 0;
   int data_index = 0;
   int tensor_index = 0;
+  RankCalibration calibration;
   std::vector<StepRecord> steps;
   std::vector<TrainedParameter> weights;
   std::size_t peak_activation_bytes = 0;
 };
 
-/// Trains as one rank of the plan, on this thread's CPU. Called by all ranks of the transport. Each step is added to
-/// `result` when it is done, so that a run that fails later leaves what it measured.
+/// Calibrates and trains as one rank of the plan, on this thread's CPU. Called by all ranks of the transport. Each step
+/// is added to `result` when it is done, so that a run that fails later leaves what it measured.
 void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result);
 
 /// All ranks of the plan as threads of this process. By rank.
@@ -52,5 +61,7 @@ std::vector<double> mean_losses(const std::vector<RankResult>& ranks);
 
 /// What the pipeline with these coordinates measured in a step.
 Timeline timeline_of(const std::vector<RankResult>& ranks, std::size_t step, int data_index = 0, int tensor_index = 0);
+/// The same of a step of the calibration, where nothing travels.
+Timeline calibration_of(const std::vector<RankResult>& ranks, std::size_t step);
 
 }  // namespace flopcast::realrun
