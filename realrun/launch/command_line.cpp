@@ -149,6 +149,9 @@ LaunchOptions parse_launch_options(const std::vector<std::string>& arguments) {
       options.flags.push_back({key, flag, *value});
     }
   }
+  const bool warms_up = std::any_of(arguments.begin(), arguments.end(),
+                                    [](const std::string& word) { return word.rfind("--warmup", 0) == 0; });
+  if (!warms_up) options.warmup = std::min(1, options.settings.steps - 1);
   if (options.warmup >= options.settings.steps) {
     throw ConfigError({"--warmup",
                        fmt::format("{} of {} steps warm up: none is left", options.warmup, options.settings.steps),

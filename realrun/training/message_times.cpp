@@ -11,9 +11,8 @@ namespace flopcast::realrun {
 namespace {
 
 constexpr std::uint32_t kMessages = 15;
-constexpr Ticks kPerMicrosecond = 1'000'000;
-// The sender computes before it sends, and the receiver has gone to sleep by then.
-constexpr Ticks kBefore = 300 * kPerMicrosecond;
+// By then the receiver has gone to sleep.
+constexpr auto kBefore = std::chrono::milliseconds(1);
 constexpr auto kLongEnoughToArrive = std::chrono::milliseconds(5);
 
 struct Route {
@@ -34,9 +33,7 @@ void send_stamped(Transport& transport, int to, const MessageKey& key, std::size
 void send_all(const Route& route, int to, Transport& transport) {
   MessageKey key = route.key;
   for (; key.microbatch < kMessages; ++key.microbatch) {
-    const Ticks start = host_clock();
-    while (host_clock() - start < kBefore) {
-    }
+    std::this_thread::sleep_for(kBefore);
     send_stamped(transport, to, key, route.bytes);
     transport.poke();
   }
