@@ -97,6 +97,7 @@ void read_steps(const nlohmann::json& json, MeasuredRun& run) {
   for (const nlohmann::json& step : json.at("steps")) {
     run.steps.push_back(read_timeline(step.at("timeline")));
     run.losses.push_back(step.at("loss").get<double>());
+    run.microbatch_losses.push_back(step.at("microbatch_losses").get<std::vector<double>>());
     double cpu = 0;
     for (std::size_t rank = 0; rank < run.steps.back().ranks.size(); ++rank) {
       cpu += step.at("cpu_s").at(rank * replica).get<double>();

@@ -36,8 +36,9 @@ struct MeasuredLoad {
 struct MeasuredRun {
   std::vector<Timeline> steps;
   std::vector<double> losses;
-  std::vector<double> cpu_s;  ///< by step: of the threads of the first replica's ranks, summed
-  int warmup = 1;             ///< first steps that no figure counts; of an asynchronous run the caller's to cut out
+  std::vector<std::vector<double>> microbatch_losses;  ///< by step
+  std::vector<double> cpu_s;                           ///< by step: of the threads of the first replica's ranks, summed
+  int warmup = 1;  ///< first steps that no figure counts; of an asynchronous run the caller's to cut out
   bool has_tensor_ranks = false;
   std::string backend;
   std::string failure;

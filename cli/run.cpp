@@ -15,6 +15,7 @@
 #include "cli/commands.hpp"
 #include "cli/job_files.hpp"
 #include "cli/job_options.hpp"
+#include "cli/loss_figure.hpp"
 #include "cli/measured_run.hpp"
 #include "cli/run_comparison.hpp"
 #include "cli/run_report.hpp"
@@ -102,6 +103,8 @@ struct Options {
   std::optional<std::string> input_gradient;
   std::optional<std::string> weight_gradient;
   std::optional<std::string> slow_down;
+  std::optional<std::string> loss_svg;
+  std::vector<std::string> beside;
 
   void add_to(CommandLine& command_line) {
     job.add_to(command_line);
@@ -129,6 +132,16 @@ struct Options {
     command_line.add_option("--format", format, "NAME", "table (default), markdown, csv, json");
     command_line.add_option("-o,--output", measured, "FILE", "keep the measurement file, comparison included");
     files.add_to(command_line);
+    command_line.add_option("--loss-svg", loss_svg, "FILE", "write the loss of every step as a figure");
+    command_line.add_option("--beside", beside, "MEASURED", "draw the losses of an earlier run too; may be repeated");
+  }
+
+  // Found out before minutes of training.
+  void check_files() const {
+    if (!beside.empty() && !loss_svg) {
+      throw ConfigError({"--beside", "means nothing without --loss-svg", "--beside", {}});
+    }
+    for (const std::string& path : beside) read_loss_curve(read_file(path), path);
   }
 
   // An asynchronous run drains in its last step, which does not count.
@@ -160,7 +173,7 @@ struct Options {
     const auto add_given = [&](const char* flag, const std::optional<std::string>& value) {
       if (value) add(flag, *value);
     };
-    constexpr int kCalibrationSteps = 6;
+    constexpr int kCalibrationSteps = 8;
     add("--steps", fmt::format("{}", counts.steps));
     add("--warmup", fmt::format("{}", counts.warmup));
     add("--calibration-steps", fmt::format("{}", calibrates ? kCalibrationSteps : 0));
@@ -207,6 +220,7 @@ int run_run(const Arguments& arguments) {
   if (!command_line.parse(arguments)) return 0;
   const Format format = parse_format(options.format.value_or("table"));
   const TimesFrom times_from = parse_times_from(options.times);
+  options.check_files();
   const Forecast answer = forecast(options.job.read(), read_file);
   const StepCounts counts = options.counts(answer.step.program.asynchronous);
 
@@ -223,6 +237,11 @@ int run_run(const Arguments& arguments) {
   if (options.measured) keep_comparison(output, json);
   write_output("", format == Format::kJson ? json.dump(2) : write_table(run_table(comparison), format));
   options.files.write_run(comparison.forecast.drawn, comparison.measured.drawn);
+  if (options.loss_svg) {
+    std::vector<Series> curves = {loss_curve(comparison.schedule, comparison.losses)};
+    for (const std::string& path : options.beside) curves.push_back(read_loss_curve(read_file(path), path));
+    write_file(*options.loss_svg, loss_figure(curves));
+  }
   const std::string disturbance = disturbance_text(comparison);
   if (!disturbance.empty()) warn(disturbance);
   return 0;

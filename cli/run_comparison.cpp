@@ -239,6 +239,19 @@ Disturbance disturbance_of(const MeasuredRun& run, std::size_t counted, bool asy
 
 }  // namespace
 
+std::vector<double> step_losses(const MeasuredRun& run, int microbatches) {
+  if (run.steps.size() > 1) return run.losses;
+  const std::vector<double>& losses = run.microbatch_losses.front();
+  const auto each = static_cast<std::size_t>(microbatches);
+  std::vector<double> steps;
+  for (std::size_t first = 0; first + each <= losses.size(); first += each) {
+    double sum = 0.0;
+    for (std::size_t index = first; index < first + each; ++index) sum += losses[index];
+    steps.push_back(sum / microbatches);
+  }
+  return steps;
+}
+
 int counted_steps(int steps, int warmup, bool asynchronous) {
   return asynchronous ? steps - 1 - std::max(1, warmup) : steps - warmup;
 }
@@ -252,6 +265,7 @@ RunComparison compare_run(Forecast job, const MeasuredRun& run, TimesFrom times_
   comparison.times_from = times_from;
   comparison.slept = !run.sleep.empty();
   comparison.backend = run.backend;
+  comparison.schedule = job.step.job.layout.schedule;
   comparison.measured = comparer.measured(counted);
   comparison.forecast =
       comparer.simulated(calibrated ? calibrated_times(run, job.step.program) : job.step.times, "forecast");
@@ -272,7 +286,7 @@ RunComparison compare_run(Forecast job, const MeasuredRun& run, TimesFrom times_
   }
   comparison.warmup = asynchronous ? std::max(1, run.warmup) : run.warmup;
   comparison.disturbance = disturbance_of(run, counted.size(), asynchronous);
-  comparison.losses = run.losses;
+  comparison.losses = step_losses(run, job.step.job.layout.microbatches() * job.step.program.slices_per_microbatch);
   comparison.job = std::move(job);
   return comparison;
 }

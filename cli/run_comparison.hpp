@@ -43,6 +43,7 @@ struct RunComparison {
   TimesFrom times_from = TimesFrom::kCalibration;
   bool slept = false;
   std::string backend;
+  std::string schedule;
   RunView forecast;
   RunView replay;  ///< this program simulated with the medians of its own run, transfers taking no time
   RunView measured;
@@ -51,6 +52,9 @@ struct RunComparison {
   Disturbance disturbance;
   std::vector<double> losses;
 };
+
+/// Mean loss of every step. An asynchronous run is cut into steps of `microbatches`, or slices of them.
+std::vector<double> step_losses(const MeasuredRun& run, int microbatches);
 
 /// Counted steps of a run that was asked for `steps`, of which some warm up, and of an asynchronous schedule one
 /// drains.

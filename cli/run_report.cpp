@@ -59,7 +59,10 @@ void add_actions(const RunComparison& run, std::vector<Term>& terms) {
     terms.push_back(term_of(run, name, key, "s", [time](const RunView& view) { return mean_time(view, time); }));
   };
   add(ActionKind::kForward, "forward of a stage, median", "forward_s", &StageTimes::forward);
-  add(ActionKind::kBackward, "backward of a stage, median", "backward_s", &StageTimes::backward);
+  const bool asynchronous = run.job.step.program.asynchronous;
+  add(ActionKind::kBackward,
+      asynchronous ? "backward of a stage with its update, median" : "backward of a stage, median", "backward_s",
+      &StageTimes::backward);
   add(ActionKind::kInputGradient, "input gradient of a stage, median", "input_gradient_s", &StageTimes::input_gradient);
   add(ActionKind::kWeightGradient, "weight gradient of a stage, median", "weight_gradient_s",
       &StageTimes::weight_gradient);
@@ -77,9 +80,17 @@ std::vector<Term> terms_of(const RunComparison& run) {
     terms.push_back(term_of(run, name, key, unit, [value_of](const RunView& view) { return value_of(view.result); }));
   };
   add("step time", "time_s", "s", [](const Result& result) { return result.iteration.time_s; });
-  add("compute, mean of ranks", "compute_s", "s", [](const Result& result) { return result.breakdown.compute_s; });
-  add("optimizer, mean of ranks", "optimizer_s", "s",
-      [](const Result& result) { return result.breakdown.optimizer_s; });
+  // Where nothing is flushed, updates come between the actions, and a forecast spreads them over the backward passes.
+  const bool asynchronous = run.job.step.program.asynchronous;
+  if (asynchronous) {
+    add("compute and updates, mean of ranks", "compute_s", "s",
+        [](const Result& result) { return result.breakdown.compute_s + result.breakdown.optimizer_s; });
+  } else {
+    add("compute, mean of ranks", "compute_s", "s", [](const Result& result) { return result.breakdown.compute_s; });
+  }
+  if (!asynchronous)
+    add("optimizer, mean of ranks", "optimizer_s", "s",
+        [](const Result& result) { return result.breakdown.optimizer_s; });
   add("exposed pipeline communication", "pp_comm_s", "s",
       [](const Result& result) { return result.breakdown.pp_comm_s; });
   add("exposed data-parallel communication", "dp_comm_s", "s",
@@ -158,6 +169,7 @@ Json run_json(const RunComparison& run) {
   }
   return {{"schema", "flopcast.run/1"},
           {"backend", run.backend},
+          {"schedule", run.schedule},
           {"compute", run.slept ? "sleep" : "network"},
           {"times", times_name(run.times_from)},
           {"forecast", forecast},

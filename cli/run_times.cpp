@@ -192,9 +192,10 @@ StepTimes median_times(const std::vector<Timeline>& steps, const Program& progra
 }
 
 StepTimes calibrated_times(const MeasuredRun& run, const Program& program) {
-  // The first step warms up, where it is not the only one.
-  std::vector<Timeline> steps = run.calibration;
-  if (steps.size() > 1) steps.erase(steps.begin());
+  // The first steps warm up, where they are not the only ones.
+  constexpr std::size_t kWarmup = 2;
+  const auto skipped = static_cast<std::ptrdiff_t>(std::min(kWarmup, run.calibration.size() - 1));
+  const std::vector<Timeline> steps(run.calibration.begin() + skipped, run.calibration.end());
   StepTimes times = median_times(steps, program, true);
   if (!run.sleep.empty()) {
     const StepTimes slept = median_times(steps, program, false);

@@ -113,6 +113,7 @@ Json steps_json(const std::vector<RankResult>& ranks) {
       traffic.push_back(traffic_json(rank.steps[step].traffic));
     }
     steps.push_back({{"loss", losses[step]},
+                     {"microbatch_losses", microbatch_losses(ranks, step)},
                      {"wall_s", wall},
                      {"cpu_s", cpu},
                      {"traffic_by_rank", traffic},

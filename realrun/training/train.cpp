@@ -188,8 +188,7 @@ class RankTraining {
       for (int microbatch = 0; microbatch < plan_.program.microbatches_of(chain); ++microbatch) {
         const std::optional<double> loss = compute_.loss(chain.last_stage, microbatch);
         FLOPCAST_CHECK(loss.has_value());
-        record.loss_sum += *loss;
-        ++record.losses;
+        record.losses.push_back(*loss);
       }
     }
   }
@@ -265,14 +264,32 @@ std::vector<double> mean_losses(const std::vector<RankResult>& ranks) {
   std::vector<double> means(finished_steps(ranks));
   for (std::size_t step = 0; step < means.size(); ++step) {
     double sum = 0;
-    int count = 0;
+    std::size_t count = 0;
     for (const RankResult& rank : ranks) {
-      sum += rank.steps[step].loss_sum;
-      count += rank.steps[step].losses;
+      for (const double loss : rank.steps[step].losses) sum += loss;
+      count += rank.steps[step].losses.size();
     }
-    means[step] = sum / count;
+    means[step] = sum / static_cast<double>(count);
   }
   return means;
+}
+
+std::vector<double> microbatch_losses(const std::vector<RankResult>& ranks, std::size_t step) {
+  std::vector<double> sums;
+  std::vector<int> counts;
+  for (const RankResult& rank : ranks) {
+    const std::vector<double>& losses = rank.steps[step].losses;
+    if (losses.size() > sums.size()) {
+      sums.resize(losses.size());
+      counts.resize(losses.size());
+    }
+    for (std::size_t index = 0; index < losses.size(); ++index) {
+      sums[index] += losses[index];
+      ++counts[index];
+    }
+  }
+  for (std::size_t index = 0; index < sums.size(); ++index) sums[index] /= counts[index];
+  return sums;
 }
 
 namespace {

@@ -19,8 +19,8 @@ struct TrainedParameter {
 /// What one rank found out in one step.
 struct StepRecord {
   RankRecord record;
-  double loss_sum = 0;  ///< of the microbatches whose loss this rank computes, each a mean over its tokens
-  int losses = 0;
+  /// Of the microbatches (or slices) whose loss this rank computes, each a mean over its tokens: by chain, in order.
+  std::vector<double> losses;
   Traffic traffic;  ///< sent in this step
   double wall_seconds = 0;
   double cpu_seconds = 0;  ///< of the rank's own thread
@@ -58,6 +58,8 @@ std::size_t finished_steps(const std::vector<RankResult>& ranks);
 
 /// Mean loss of each step over all microbatches of all replicas.
 std::vector<double> mean_losses(const std::vector<RankResult>& ranks);
+/// Of one step, mean over replicas and chains of every microbatch (or slice).
+std::vector<double> microbatch_losses(const std::vector<RankResult>& ranks, std::size_t step);
 
 /// What the pipeline with these coordinates measured in a step.
 Timeline timeline_of(const std::vector<RankResult>& ranks, std::size_t step, int data_index = 0, int tensor_index = 0);

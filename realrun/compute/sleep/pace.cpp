@@ -18,6 +18,8 @@ constexpr Ticks kPerMicrosecond = 1'000'000;
 constexpr Ticks kPerSecond = 1'000'000 * kPerMicrosecond;
 constexpr Ticks kSpun = 40 * kPerMicrosecond;     // longer than most timers are late
 constexpr Ticks kAtOnce = 200 * kPerMicrosecond;  // between actions without waiting
+// What is later than any timer was starved: that shows, and counts as a disturbance.
+constexpr Ticks kMostMadeUp = 1000 * kPerMicrosecond;
 constexpr Ticks kPokeEvery = 1000 * kPerMicrosecond;
 
 }  // namespace
@@ -29,7 +31,7 @@ Pace::Pace(std::function<void()> poke) : poke_(std::move(poke)) {
 
 void Pace::begin() {
   const Ticks now = host_clock();
-  const Ticks late = std::max<Ticks>(0, ended_ - deadline_);
+  const Ticks late = std::clamp<Ticks>(ended_ - deadline_, 0, kMostMadeUp);
   // Who waited for a message between the two actions has begun when it came.
   deadline_ = now - ended_ < kAtOnce ? now - late : now;
 }

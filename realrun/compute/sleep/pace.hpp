@@ -9,9 +9,9 @@ namespace flopcast::realrun {
 /// Lets one thread take exactly as long as it should by sleeping towards absolute deadlines of host_clock().
 ///
 /// A deadline counts from when the action should have begun, so that waking up late in one action does not delay the
-/// next: an action that follows at once begins, on paper, where the last one should have ended. The last stretch of an
-/// action is spun, as timers wake a thread some 20 us late. Many more ranks than cores thus keep their time as long as
-/// actions are milliseconds.
+/// next: an action that follows at once begins, on paper, where the last one should have ended (a millisecond before at
+/// most: a thread that is starved for longer shows). The last stretch of an action is spun, as timers wake a thread
+/// some 20 us late. Many more ranks than cores thus keep their time as long as actions are milliseconds.
 class Pace {
  public:
   /// `poke` is called about every millisecond of sleep (see Transport::poke).
