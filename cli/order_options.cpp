@@ -34,8 +34,9 @@ std::string listing_of(const LoweredProgram& program, Format format) {
   if (format == Format::kCsv) return write_csv(program);
   const auto rows = texts_of(program);
   if (format == Format::kJson) {
-    const nlohmann::ordered_json json = {
+    nlohmann::ordered_json json = {
         {"schedule", program.schedule}, {"ranks", rows}, {"rank_of_stage", program.rank_of_stage}};
+    if (!program.replicas_of_stage.empty()) json["replicas_of_stage"] = program.replicas_of_stage;
     return json.dump(2);
   }
   Table table;
@@ -65,6 +66,10 @@ std::string OrderOptions::listing(const Program& program, Format format) const {
   LoweredProgram order = as_cells(program);
   if (merge_backward_) merge_backward(order);
   if (!with_communication_) return listing_of(order, format);
+  if (!program.replicas_of_stage.empty()) {
+    throw ConfigError({"--with-comm", "torch, whose communications these are, has no replicated stages", "",
+                       "leave out --with-comm or the replicas"});
+  }
   const Program compute = compute_of(order);
   require_valid(compute);
   const LoweredProgram lowered =

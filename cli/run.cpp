@@ -1,17 +1,16 @@
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/child_process.hpp"
 #include "cli/commands.hpp"
 #include "cli/job_files.hpp"
 #include "cli/job_options.hpp"
@@ -24,8 +23,6 @@
 #include "model/error/error.hpp"
 #include "reports/table.hpp"
 #include "sim/forecast/forecast.hpp"
-
-extern char** environ;
 
 namespace flopcast {
 
@@ -59,21 +56,36 @@ class TemporaryFile {
   std::string path_;
 };
 
-// Returns the exit code. The child complains on the shared standard error itself.
-int execute(const std::vector<std::string>& words) {
-  std::vector<char*> arguments;
-  arguments.reserve(words.size() + 1);
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  pid_t child = 0;
-  if (posix_spawn(&child, arguments.front(), nullptr, nullptr, arguments.data(), environ) != 0) {
-    throw EnvironmentError(fmt::format("{} cannot be started", words.front()));
+// What a run that failed has left in the file that the user asked for; empty when there is none.
+std::string left_in(const std::optional<std::string>& file) {
+  if (!file || !fs::is_regular_file(*file)) return {};
+  try {
+    const MeasuredRun run = read_measured_run(read_file(*file), *file);
+    if (run.failure.empty()) return {};  // of an earlier run
+    return fmt::format("{} has the {} step{} before that", *file, run.steps.size(), run.steps.size() == 1 ? "" : "s");
+  } catch (const ConfigError&) {
+    return {};
   }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+}
+
+// The child has told what happened to it on the shared standard error, unless a signal killed it.
+int report_failure(const ChildEnd& end, const std::optional<std::string>& file) {
+  const std::string left = left_in(file);
+  if (end.signal != 0) {
+    throw EnvironmentError(fmt::format("flopcast-run was killed by signal {} ({}){}{}", end.signal,
+                                       strsignal(end.signal), left.empty() ? "" : "; ", left));
   }
   constexpr int kEnvironmentFailed = 4;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : kEnvironmentFailed;
+  if (end.exit_code == kEnvironmentFailed && !left.empty()) {
+    std::fputs(fmt::format("  note: {}\n", left).c_str(), stderr);
+  }
+  return end.exit_code;
+}
+
+// What cannot be read back, such as /dev/stdout, is written when all is over.
+bool is_pipe_or_device(const std::string& path) {
+  const fs::file_status status = fs::status(path);
+  return fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status);
 }
 
 // How many steps, and which of them count.
@@ -226,15 +238,17 @@ int run_run(const Arguments& arguments) {
 
   const TemporaryFile job("job");
   const TemporaryFile kept("measured");
-  const std::string output = options.measured.value_or(kept.path());
+  const bool copies = options.measured && is_pipe_or_device(*options.measured);
+  const std::string output = copies ? kept.path() : options.measured.value_or(kept.path());
   write_file(job.path(), options.job.load().root.dump());
-  const int exit_code =
-      execute(options.launcher_words(job.path(), output, counts, times_from == TimesFrom::kCalibration));
-  if (exit_code != 0) return exit_code;
+  const ChildEnd end =
+      run_child(options.launcher_words(job.path(), output, counts, times_from == TimesFrom::kCalibration));
+  if (end.signal != 0 || end.exit_code != 0) return report_failure(end, options.measured);
 
   const RunComparison comparison = compare_run(answer, read_measured_run(read_file(output), output), times_from);
   const nlohmann::ordered_json json = run_json(comparison);
   if (options.measured) keep_comparison(output, json);
+  if (copies) write_file(*options.measured, read_file(output));
   write_output("", format == Format::kJson ? json.dump(2) : write_table(run_table(comparison), format));
   options.files.write_run(comparison.forecast.drawn, comparison.measured.drawn);
   if (options.loss_svg) {

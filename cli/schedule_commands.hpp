@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "cli/commands.hpp"
@@ -11,9 +12,10 @@ namespace flopcast {
 
 int run_schedule_check(const Arguments& arguments);
 int run_schedule_simulate(const Arguments& arguments);
+int run_schedule_compare(const Arguments& arguments);
 
-/// Which weight version every microbatch uses on every stage, as `schedule show --versions` prints it.
-std::string versions_listing(const Program& program, const ScheduleOptions& schedule, bool vertical_sync,
-                             Format format);
+/// Which weight version every forward and every backward uses, as `schedule show --versions` prints it. `policy` is
+/// what --policy says: of a schedule from a file, which would flush without it, and vertical-sync of pipedream.
+std::string versions_listing(const ScheduleOptions& schedule, const std::optional<std::string>& policy, Format format);
 
 }  // namespace flopcast

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/terminal.hpp"
 #include "model/error/error.hpp"
 #include "sim/schedule/csv.hpp"
@@ -25,7 +27,45 @@ std::optional<int> optional_number(const std::optional<int>& number, const std::
   return number ? std::optional<int>(required(number, flag, largest)) : std::nullopt;
 }
 
+std::vector<int> parse_replicas(const std::string& text) {
+  std::vector<int> replicas;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, comma - begin);
+    const bool is_number =
+        !part.empty() && part.size() <= 5 && part.find_first_not_of("0123456789") == std::string::npos;
+    if (!is_number) {
+      throw ConfigError({"--replicas", fmt::format("\"{}\" has \"{}\" among its numbers", text, part), "",
+                         "one whole number a stage, such as 3,1"});
+    }
+    replicas.push_back(std::stoi(part));
+    begin = comma + 1;
+  }
+  return replicas;
+}
+
 }  // namespace
+
+std::vector<std::string> split_names(const std::string& text) {
+  std::vector<std::string> names;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    names.push_back(text.substr(begin, comma - begin));
+    begin = comma + 1;
+  }
+  return names;
+}
+
+void add_number_options(CommandLine& command_line, ScheduleNumbers& numbers) {
+  command_line.add_option("--pp", numbers.pipeline_ranks, "N", "pipeline ranks");
+  command_line.add_option("--microbatches,-m", numbers.microbatches, "N", "microbatches");
+  command_line.add_option("--vpp,--chunks", numbers.chunks, "N", "stages per rank");
+  for (const ScheduleNumber& number : schedule_numbers()) {
+    command_line.add_option(std::string(number.flag), numbers.request.*number.request, "N", std::string(number.help));
+  }
+}
 
 void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbers) {
   const ScheduleInfo& info = *parse_schedule_name(name).info;
@@ -33,13 +73,17 @@ void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbe
     throw ConfigError({flag, fmt::format("{} means nothing to schedule {}", value, name), "", "leave it out"});
   };
   if (numbers.chunks.value_or(1) != 1 && !info.uses_chunks) refuse("--vpp", *numbers.chunks);
+  if (numbers.replicas && !info.uses_stage_replicas) {
+    throw ConfigError({"--replicas", fmt::format("{} means nothing to schedule {}", *numbers.replicas, name), "",
+                       "leave it out, or give --schedule pipedream"});
+  }
   for (const ScheduleNumber& number : schedule_numbers()) {
     const std::optional<int>& value = numbers.request.*number.request;
     if (value && !info.reads_number(number)) refuse(std::string(number.flag), *value);
   }
 }
 
-Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers) {
+ScheduleRequest request_for(const std::string& name, const ScheduleNumbers& numbers) {
   const ScheduleName parsed = parse_schedule_name(name);
   constexpr int kMostMicrobatches = static_cast<int>(kMaxMicrobatches);
   ScheduleRequest request;
@@ -58,25 +102,37 @@ Program generate_named_schedule(const std::string& name, const ScheduleNumbers& 
         optional_number(numbers.request.*number.request, std::string(number.flag), kMostMicrobatches);
   }
   request.variant = parsed.variant;
-  return generate_schedule(*parsed.info, request);
+  if (numbers.replicas && parsed.info->uses_stage_replicas) request.stage_replicas = parse_replicas(*numbers.replicas);
+  return request;
+}
+
+Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers, const TimesOfStages& times) {
+  const ScheduleInfo& info = *parse_schedule_name(name).info;
+  const ScheduleRequest request = request_for(name, numbers);
+  return times ? generate_schedule(info, request, times) : generate_schedule(info, request);
 }
 
 void ScheduleOptions::add_to(CommandLine& command_line) {
   command_line.add_positional("FILE", file_, "schedule as CSV: one line a rank, cells such as 2F0");
   command_line.begin_group("Schedule");
   command_line.add_option("--schedule", schedule_, "NAME[:V]", "generate this one (see: flopcast schedule list)");
-  command_line.add_option("--pp", numbers_.pipeline_ranks, "N", "pipeline ranks");
-  command_line.add_option("--microbatches,-m", numbers_.microbatches, "N", "microbatches");
-  command_line.add_option("--vpp,--chunks", numbers_.chunks, "N", "stages per rank");
-  for (const ScheduleNumber& number : schedule_numbers()) {
-    command_line.add_option(std::string(number.flag), numbers_.request.*number.request, "N", std::string(number.help));
-  }
+  add_number_options(command_line, numbers_);
+  command_line.add_option("--replicas", numbers_.replicas, "N,N,…",
+                          "of pipedream: ranks that share each stage's microbatches in turn, one number a stage");
   command_line.add_option("--chains", chains_, "A-B,C-D", "stage ranges of a bidirectional schedule in FILE");
 }
 
-Program ScheduleOptions::generate(const std::string& name) const {
+ScheduleRequest ScheduleOptions::request() const {
+  return request_for(*schedule_, numbers_);
+}
+
+Program ScheduleOptions::generate(const std::string& name, const TimesOfStages& times) const {
   refuse_unused_numbers(name, numbers_);
-  return generate_named_schedule(name, numbers_);
+  return generate_named_schedule(name, numbers_, times);
+}
+
+bool ScheduleOptions::uses_times() const {
+  return !file_ && schedule_ && parse_schedule_name(*schedule_).info->uses_times;
 }
 
 void ScheduleOptions::refuse_numbers_beside_file() const {
@@ -89,7 +145,15 @@ void ScheduleOptions::refuse_numbers_beside_file() const {
   refuse("--pp", numbers_.pipeline_ranks);
   refuse("--microbatches", numbers_.microbatches);
   refuse("--vpp", numbers_.chunks);
-  for (const ScheduleNumber& number : schedule_numbers()) refuse(number.flag, numbers_.request.*number.request);
+  for (const ScheduleNumber& number : schedule_numbers()) {
+    if (accepts_accumulation_ && number.request == &ScheduleRequest::accumulation) continue;
+    refuse(number.flag, numbers_.request.*number.request);
+  }
+  if (numbers_.replicas) {
+    throw ConfigError({"--replicas",
+                       fmt::format("{} is for a generated schedule, {} says itself", *numbers_.replicas, *file_), "",
+                       "leave it out"});
+  }
 }
 
 namespace {
@@ -111,12 +175,16 @@ Program read_schedule_file(const std::string& path, const std::optional<std::str
 
 LoweredProgram ScheduleOptions::lowered_program() const {
   refuse_contradictions();
-  return file_ ? read_lowered_file(*file_, chains_) : as_cells(generate(*schedule_));
+  return file_ ? read_lowered_file(*file_, chains_) : as_cells(generate(*schedule_, {}));
 }
 
 Program ScheduleOptions::program() const {
+  return program({});
+}
+
+Program ScheduleOptions::program(const TimesOfStages& times) const {
   refuse_contradictions();
-  return file_ ? read_schedule_file(*file_, chains_) : generate(*schedule_);
+  return file_ ? read_schedule_file(*file_, chains_) : generate(*schedule_, times);
 }
 
 void ScheduleOptions::refuse_contradictions() const {

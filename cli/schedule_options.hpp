@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,8 +17,12 @@ struct ScheduleNumbers {
   std::optional<int> pipeline_ranks;
   std::optional<int> microbatches;
   std::optional<int> chunks;
-  ScheduleRequest request;  ///< its schedule_numbers() as given; the rest is not read
+  std::optional<std::string> replicas;  ///< "3,1": one number a stage
+  ScheduleRequest request;              ///< its schedule_numbers() as given; the rest is not read
 };
+/// The times of a program's stages, as a command reads them.
+using TimesOfStages = std::function<StepTimes(const Program& stages)>;
+
 /// FILE.csv, or --schedule --pp --microbatches [--vpp --group --accumulation]: the schedule a command works on.
 class ScheduleOptions {
  public:
@@ -27,11 +32,19 @@ class ScheduleOptions {
   Program program() const;
   /// The same with the communications of the file; a generated schedule has none.
   LoweredProgram lowered_program() const;
+  /// The same; of a schedule whose order depends on times, the one for what `times` gives its stages.
+  Program program(const TimesOfStages& times) const;
+  /// Whether the schedule is generated and its order depends on times.
+  bool uses_times() const;
   /// The file's path; nothing when the schedule is generated.
   const std::optional<std::string>& file() const { return file_; }
   /// The request behind `name` (such as "interleaved:2"); pipeline ranks and microbatches must have been given.
-  Program generate(const std::string& name) const;
+  Program generate(const std::string& name, const TimesOfStages& times) const;
   const std::optional<std::string>& schedule() const { return schedule_; }
+  /// What a generated schedule was asked for. Throws like program().
+  ScheduleRequest request() const;
+  /// Lets --accumulation stand beside FILE, which says nothing about updates.
+  void accept_accumulation_beside_file() { accepts_accumulation_ = true; }
   std::optional<int> accumulation() const { return numbers_.request.accumulation; }
 
  private:
@@ -42,12 +55,22 @@ class ScheduleOptions {
   std::optional<std::string> schedule_;
   std::optional<std::string> chains_;
   ScheduleNumbers numbers_;
+  bool accepts_accumulation_ = false;
 };
 
+/// "gpipe,interleaved:2" as a list.
+std::vector<std::string> split_names(const std::string& text);
+/// --pp, --microbatches, --vpp and schedule_numbers().
+void add_number_options(CommandLine& command_line, ScheduleNumbers& numbers);
 /// Throws ConfigError for a number that the schedule would ignore. In a list of schedules each takes what it knows.
 void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbers);
 /// The compute actions of the file, with a warning that names what is left out. `chains` as --chains gives them.
 Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains);
+/// What `name` and the numbers ask for; each schedule takes the numbers it reads. Throws ConfigError for a number out
+/// of range; whether the schedule accepts the request is refuse_request's to say.
+ScheduleRequest request_for(const std::string& name, const ScheduleNumbers& numbers);
 Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers);
+/// `times` may be empty: equal times for a schedule whose order depends on them.
+Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers, const TimesOfStages& times);
 
 }  // namespace flopcast

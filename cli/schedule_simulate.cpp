@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
@@ -10,7 +12,10 @@
 #include "cli/schedule_times.hpp"
 #include "cli/valid_schedule.hpp"
 #include "sim/lower/lower.hpp"
+#include "sim/metrics/critical_cycle.hpp"
 #include "sim/metrics/metrics.hpp"
+#include "sim/metrics/steady_state.hpp"
+#include "sim/schedule/catalogue.hpp"
 
 namespace flopcast {
 
@@ -62,6 +67,56 @@ Table metrics_table(const Program& program, const TimelineMetrics& metrics) {
   return table;
 }
 
+// The regime of a pipeline that never flushes.
+struct Steady {
+  SteadyState state;
+  CriticalCycle cycle;
+};
+
+// Of a generated asynchronous schedule; a file says nothing about further microbatches.
+std::optional<Steady> steady_of(const ScheduleOptions& schedule, const StepTimes& times) {
+  if (schedule.file()) return std::nullopt;
+  const ScheduleInfo& info = *parse_schedule_name(*schedule.schedule()).info;
+  if (!info.asynchronous) return std::nullopt;
+  const auto generate = [&](int microbatches) {
+    ScheduleRequest request = schedule.request();
+    request.microbatches = microbatches;
+    return info.generate(request);
+  };
+  const std::optional<CriticalCycle> cycle = critical_cycle(generate, times);
+  if (!cycle) return std::nullopt;
+  return Steady{steady_state(generate, times), *cycle};
+}
+
+Json number_in_units(double ticks) {
+  const double units = ticks / static_cast<double>(kTicksPerUnit);
+  return std::floor(units) == units && std::abs(units) < 1e15 ? Json(static_cast<std::int64_t>(units)) : Json(units);
+}
+
+Json steady_json(const Steady& steady) {
+  Json steps = Json::array();
+  for (const CriticalCycle::Step& step : steady.cycle.steps) {
+    steps.push_back({{"rank", step.rank}, {"action", to_string(step.action)}});
+  }
+  return {{"period", number_in_units(steady.cycle.period_ticks())},
+          {"fill", number_in_units(steady.state.fill_ticks)},
+          {"idle_fraction", steady.state.idle_fraction},
+          {"cycle",
+           {{"time", in_units(steady.cycle.time)},
+            {"microbatches", steady.cycle.microbatches},
+            {"actions", std::move(steps)}}}};
+}
+
+std::string steady_note(const Steady& steady) {
+  const std::optional<int> busy = steady.cycle.only_rank();
+  const std::string why = busy ? fmt::format("rank {} never waits", *busy)
+                               : fmt::format("{} every {} microbatch{}", in_units(steady.cycle.time).dump(),
+                                             steady.cycle.microbatches, steady.cycle.microbatches == 1 ? "" : "es");
+  return fmt::format("steady: period {} a microbatch, fill {} once, cycle {} ({})",
+                     number_in_units(steady.cycle.period_ticks()).dump(),
+                     number_in_units(steady.state.fill_ticks).dump(), describe(steady.cycle), why);
+}
+
 }  // namespace
 
 int run_schedule_simulate(const Arguments& arguments) {
@@ -83,13 +138,19 @@ int run_schedule_simulate(const Arguments& arguments) {
   if (!command_line.parse(arguments)) return 0;
 
   const Format format = output.format();
-  const Program program = schedule.program();
+  const Program program = schedule.program([&times](const Program& stages) { return times.times_for(stages); });
   require_valid(program);
-  const TimelineMetrics metrics = measure(simulate(program, times.times_for(program)));
+  const StepTimes step_times = times.times_for(program);
+  const TimelineMetrics metrics = measure(simulate(program, step_times));
+  const std::optional<Steady> steady = steady_of(schedule, step_times);
   if (format == Format::kJson) {
-    output.write(metrics_json(metrics).dump(2));
+    Json json = metrics_json(metrics);
+    if (steady) json["steady"] = steady_json(*steady);
+    output.write(json.dump(2));
   } else {
-    output.write({metrics_table(program, metrics)});
+    Table table = metrics_table(program, metrics);
+    if (steady) table.notes.push_back(steady_note(*steady));
+    output.write({table});
   }
   return 0;
 }

@@ -8,6 +8,7 @@
 
 #include "model/catalog/catalogue.hpp"
 #include "model/config/job_keys.hpp"
+#include "sim/schedule/catalogue.hpp"
 
 namespace flopcast {
 
@@ -55,8 +56,13 @@ std::map<std::string_view, std::string> defaults_of(const Job& job) {
   number("layout.tensor_depth", layout.tensor_depth);
   values["layout.sequence_parallel"] = yes_no(layout.sequence_parallel);
   if (layout.schedule.rfind("interleaved", 0) == 0) number("layout.group_size", layout.pp);
-  if (layout.schedule == "pipedream") number("layout.accumulation", 1);
-  if (layout.schedule == "pipedream-2bw") number("layout.accumulation", layout.microbatches());
+  const ScheduleInfo* schedule = find_schedule(layout.schedule.substr(0, layout.schedule.find(':')));
+  if (schedule != nullptr && schedule->asynchronous) {
+    ScheduleRequest request;
+    request.pipeline_ranks = layout.pp;
+    request.microbatches = layout.microbatches();
+    number("layout.accumulation", schedule->weights.accumulation(request));
+  }
   number("layout.micro_batch_size", layout.micro_batch_size);
   values["layout.schedule"] = layout.schedule;
   values["layout.stage_layers"] = fmt::format("{}", fmt::join(layout.stage_layers, ","));

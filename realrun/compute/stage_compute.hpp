@@ -27,7 +27,7 @@ struct StageLayout {
 
 /// Computes the actions of one rank's stages. A microbatch of a stage passes forward() once, then backward() once or
 /// input_gradient() and, any time later, weight_gradient(); what it needs to remember in between is its own matter.
-/// Weights of the backward passes are the same version as those of the forward pass.
+/// The backward passes have the weights of the forward pass, or newer ones (PipeMare).
 class StageCompute : public Interface {
  public:
   /// Of any stage of the program, on this rank or not.

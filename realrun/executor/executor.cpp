@@ -63,7 +63,8 @@ void Executor::begin_step(int step) {
     progress.forwards_left = 0;
     progress.others_left = 0;
     progress.pending.assign(progress.versions.version.size() + 1, 0);
-    for (const int version : progress.versions.version) ++progress.pending.at(static_cast<std::size_t>(version));
+    for (const int version : progress.versions.backward_version)
+      ++progress.pending.at(static_cast<std::size_t>(version));
   }
   for (const Action& action : program_.ranks[static_cast<std::size_t>(place_.pipeline_rank)]) {
     StageProgress& progress = progress_.at(action.stage);
@@ -99,10 +100,15 @@ void Executor::execute(const Action& action) {
   if (ends_a_backward(action.kind)) finish_backward(action);
 }
 
+int Executor::version_of(const StageProgress& progress, const Action& action) {
+  const bool forward = action.kind == ActionKind::kForward;
+  return (forward ? progress.versions.version : progress.versions.backward_version).at(action.microbatch);
+}
+
 PassPlace Executor::place_of(const Action& action) {
   StageProgress& progress = progress_.at(action.stage);
   PassPlace place;
-  place.version = progress.versions.version.at(action.microbatch);
+  place.version = version_of(progress, action);
   place.completes = ends_a_backward(action.kind) && (progress.backwards + 1) % progress.per_update == 0;
   int& left = action.kind == ActionKind::kForward ? progress.forwards_left : progress.others_left;
   --left;
@@ -172,7 +178,7 @@ void Executor::post(int peer, Channel& channel) {
 
 void Executor::finish_backward(const Action& action) {
   StageProgress& progress = progress_.at(action.stage);
-  --progress.pending.at(static_cast<std::size_t>(progress.versions.version.at(action.microbatch)));
+  --progress.pending.at(static_cast<std::size_t>(version_of(progress, action)));
   ++progress.backwards;
   if (rules_.policy == WeightPolicy::kFlushed || progress.backwards % progress.per_update != 0) return;
   const int newest = progress.backwards / progress.per_update;

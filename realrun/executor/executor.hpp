@@ -65,6 +65,7 @@ class Executor {
   void begin_step(int step);
   void execute(const Action& action);
   Buffer compute(const Action& action, const Buffer& input);
+  static int version_of(const StageProgress& progress, const Action& action);
   PassPlace place_of(const Action& action);
   void hand_on(const Action& action, const Buffer& result);
   Buffer input_for(const Action& action);

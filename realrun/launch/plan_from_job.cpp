@@ -91,7 +91,7 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
     ScheduleRequest request = step.request;
     request.accumulation = step.schedule->weights.accumulation(step.request);
     request.microbatches = job.layout.microbatches() * settings.steps;
-    plan.updates = {step.schedule->weights.policy, *request.accumulation};
+    plan.updates = {step.schedule->weight_policy(request), *request.accumulation};
     plan.program = generate_schedule(*step.schedule, request);
     plan.steps = 1;
     calibration.program = step.program;

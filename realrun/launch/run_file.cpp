@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <ctime>
-#include <filesystem>
 #include <map>
 #include <utility>
 
@@ -190,21 +188,6 @@ Json run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks, co
           {"libraries", {{"gemm", std::string(gemm_library())}}},
           {"samples", samples_of(ranks, origin.warmup)},
           {"run", run}};
-}
-
-void write_whole_file(const std::string& path, const std::string& text) {
-  namespace fs = std::filesystem;
-  std::error_code code;
-  const fs::file_status status = fs::status(path, code);
-  // Pipes and devices (/dev/stdout) cannot be renamed over.
-  const bool in_place = fs::exists(status) && !fs::is_regular_file(status);
-  const std::string target = in_place ? path : fmt::format("{}.{}.partial", path, getpid());
-  std::FILE* file = fs::is_directory(status) ? nullptr : std::fopen(target.c_str(), "wb");
-  const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool closed = file != nullptr && std::fclose(file) == 0;
-  if (written && closed && (in_place || std::rename(target.c_str(), path.c_str()) == 0)) return;
-  if (!in_place) std::remove(target.c_str());
-  throw EnvironmentError(fmt::format("{} cannot be written", path));
 }
 
 }  // namespace flopcast::realrun

@@ -13,9 +13,9 @@ namespace flopcast::realrun {
 struct RunOrigin {
   std::string backend;  ///< "threads"
   nlohmann::json job;   ///< as given
+  std::string failure;  ///< why it ended early; empty when it did not
   int warmup = 1;       ///< first steps that no figure counts
   HostLoad load;        ///< of calibration and training together
-  std::string failure;  ///< why it ended early; empty when it did not
 };
 
 /// A measurement file (schema flopcast.measurement/1): host, date, libraries; `samples` with the seconds of every
@@ -24,9 +24,5 @@ struct RunOrigin {
 /// beside them the same of the calibration's steps, with the seconds of its messages.
 nlohmann::ordered_json run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks,
                                 const RunOrigin& origin);
-
-/// Writes beside the target and renames, so that nobody ever reads half a file; devices and pipes are written as they
-/// are. Throws EnvironmentError.
-void write_whole_file(const std::string& path, const std::string& text);
 
 }  // namespace flopcast::realrun

@@ -137,7 +137,7 @@ Tensor<T> CausalAttention<T>::input_gradient(const Tensor<T>& output_gradient, c
       spread_gradient(place, output_gradient, context, probabilities, scores, gradients);
     }
   }
-  const Tensor<T> gradient = gradients.at(pass.slice.index);
+  Tensor<T> gradient = gradients.at(pass.slice.index);
   context.erase(pass.slice.index);
   gradients.erase(pass.slice.index);
   return gradient;

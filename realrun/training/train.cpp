@@ -115,14 +115,19 @@ class RankTraining {
                                            recording_);
   }
 
-  void run(RankResult& result) {
+  void run(RankResult& result, const BetweenSteps& between_steps) {
     result.rank = transport_.rank();
     result.pipeline_rank = pipeline_rank_;
     result.data_index = data_index_;
     result.tensor_index = grid_.coordinate(transport_.rank(), Axis::kTensor);
-    for (int step = 0; step < plan_.steps; ++step) result.steps.push_back(run_step(step));
+    for (int step = 0; step < plan_.steps; ++step) {
+      result.steps.push_back(run_step(step));
+      result.peak_activation_bytes = compute_.peak_activation_bytes();
+      if (!between_steps || step + 1 == plan_.steps) continue;
+      transport_.run(everybody_, {.kind = CollectiveKind::kBarrier});
+      between_steps(transport_);  // the next step begins with a barrier
+    }
     result.weights = trained_weights();
-    result.peak_activation_bytes = compute_.peak_activation_bytes();
   }
 
   /// Of the steps of this plan, over `transport` even where the steps themselves go without it.
@@ -228,7 +233,7 @@ class RankTraining {
 
 }  // namespace
 
-void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result) {
+void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result, const BetweenSteps& between_steps) {
   FLOPCAST_CHECK(transport.rank_count() == plan.ranks());
   if (plan.calibration) {
     TrainingPlan calibration = plan;
@@ -237,7 +242,7 @@ void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& resu
     LoopbackTransport alone(transport);
     result.calibration = RankTraining(calibration, alone).calibrate(transport);
   }
-  RankTraining(plan, transport).run(result);
+  RankTraining(plan, transport).run(result, between_steps);
 }
 
 std::vector<RankResult> train_on_threads(const TrainingPlan& plan, const ThreadOptions& options) {
@@ -246,11 +251,12 @@ std::vector<RankResult> train_on_threads(const TrainingPlan& plan, const ThreadO
   return results;
 }
 
-void train_on_threads(const TrainingPlan& plan, const ThreadOptions& options, std::vector<RankResult>& results) {
+void train_on_threads(const TrainingPlan& plan, const ThreadOptions& options, std::vector<RankResult>& results,
+                      const BetweenSteps& between_steps) {
   check_plan(plan);
   results.assign(static_cast<std::size_t>(plan.ranks()), {});
   run_threads(plan.ranks(), options, [&](Transport& transport) {
-    train_rank(plan, transport, results[static_cast<std::size_t>(transport.rank())]);
+    train_rank(plan, transport, results[static_cast<std::size_t>(transport.rank())], between_steps);
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -44,14 +45,20 @@ struct RankResult {
   std::size_t peak_activation_bytes = 0;
 };
 
+/// Called on every rank between two steps: all ranks have added the step before to their results, and none begins the
+/// next one until all have returned.
+using BetweenSteps = std::function<void(Transport&)>;
+
 /// Calibrates and trains as one rank of the plan, on this thread's CPU. Called by all ranks of the transport. Each step
 /// is added to `result` when it is done, so that a run that fails later leaves what it measured.
-void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result);
+void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result,
+                const BetweenSteps& between_steps = {});
 
 /// All ranks of the plan as threads of this process. By rank.
 std::vector<RankResult> train_on_threads(const TrainingPlan& plan, const ThreadOptions& options);
 /// The same into `results`, which keep the finished steps when this throws.
-void train_on_threads(const TrainingPlan& plan, const ThreadOptions& options, std::vector<RankResult>& results);
+void train_on_threads(const TrainingPlan& plan, const ThreadOptions& options, std::vector<RankResult>& results,
+                      const BetweenSteps& between_steps = {});
 
 /// Steps that every rank finished.
 std::size_t finished_steps(const std::vector<RankResult>& ranks);

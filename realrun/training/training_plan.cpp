@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "model/error/error.hpp"
 #include "sim/schedule/validate.hpp"
@@ -23,10 +24,19 @@ namespace {
 
 void check_division(const char* field, int degree, int value, const char* what) {
   if (degree >= 1 && value % degree == 0) return;
-  refuse(field, fmt::format("{} does not divide {} {}", degree, what, value), {});
+  std::vector<int> divisors;
+  for (int divisor = 1; divisor <= value; ++divisor) {
+    if (value % divisor == 0) divisors.push_back(divisor);
+  }
+  refuse(field, fmt::format("{} does not divide {}, {}", degree, what, value),
+         fmt::format("valid: {}", fmt::join(divisors, ", ")));
 }
 
 void check_program(const TrainingPlan& plan) {
+  if (!plan.program.replicas_of_stage.empty()) {
+    refuse("layout.schedule",
+           fmt::format("{} replicates single stages, a run whole pipelines only", plan.program.schedule), "layout.dp");
+  }
   if (const std::optional<ScheduleFault> fault = find_fault(plan.program)) {
     refuse("layout.schedule", render_fault(*fault), {});
   }
@@ -50,7 +60,7 @@ void check_slices(const TrainingPlan& plan) {
   if (plan.network.kind != NetworkKind::kTransformer || plan.updates.policy != WeightPolicy::kFlushed) {
     refuse("layout.slices", fmt::format("{}: only a transformer with a flush is trained in slices", slices), "1");
   }
-  check_division("layout.slices", slices, plan.network.sequence, "tokens of a sequence,");
+  check_division("layout.slices", slices, plan.network.sequence, "the sequence length");
   for (const std::vector<Action>& actions : plan.program.ranks) {
     std::map<std::pair<int, std::uint32_t>, int> next;  // by stage and microbatch
     for (const Action& action : actions) {
@@ -74,7 +84,7 @@ void check_updates(const TrainingPlan& plan) {
   if (plan.updates.policy == WeightPolicy::kFlushed) return;
   for (const Chain& chain : plan.program.chains) {
     check_division("layout.accumulation", plan.updates.accumulation, plan.program.microbatches_of(chain),
-                   "microbatches");
+                   "the microbatches of the run");
   }
   // A table that two stages update at different times has no one value.
   if (plan.network.tied) {
@@ -101,13 +111,13 @@ void check_plan(const TrainingPlan& plan) {
   const NetworkSpec& network = plan.network;
   if (network.kind == NetworkKind::kTransformer) {
     check_division("model.heads", network.heads, network.hidden, "the hidden size");
-    check_division("layout.tp", plan.tp, network.heads, "attention heads");
+    check_division("layout.tp", plan.tp, network.heads, "the attention heads");
   }
   check_division("layout.tp", plan.tp, network.ffn, "the MLP width");
-  check_division("layout.tp", plan.tp, network.vocab, "the vocabulary of");
+  check_division("layout.tp", plan.tp, network.vocab, "the vocabulary");
   if (plan.sequence_parallel) {
     check_division("layout.tp", plan.tp, plan.micro_batch_size * network.sequence / plan.slices(),
-                   "the tokens of a pass,");
+                   "the tokens of a pass");
   }
 }
 

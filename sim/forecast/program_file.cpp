@@ -40,6 +40,12 @@ void require_valid(const Job& job, const Program& program) {
        hint ? fmt::format("valid as a bidirectional schedule: layout.chains {}", *hint) : "");
 }
 
+void require_one_rank_a_stage(const Job& job, const Program& program) {
+  if (program.replicas_of_stage.empty()) return;
+  fail(job, "layout.schedule", fmt::format("{} replicates single stages, which a job cannot", program.schedule),
+       "one rank a stage and layout.dp, or `flopcast schedule simulate`, which knows replicated stages");
+}
+
 // Every chain is a copy of the whole model, cut in the same places.
 void require_equal_chains(const Job& job, const Program& program) {
   const auto length = [](const Chain& chain) { return chain.last_stage - chain.first_stage; };
@@ -97,6 +103,7 @@ Program read_program_file(Job& job, const ReadFile& read_file) {
   }
   Program program = compute_of(lowered);
   require_valid(job, program);
+  require_one_rank_a_stage(job, program);
   require_equal_chains(job, program);
   require_fitting_counts(job, program);
   refuse_schedule_numbers(job);

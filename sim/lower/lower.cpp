@@ -96,7 +96,7 @@ Ticks Lowering::duration_of(const Action& action) const {
 
 void Lowering::shape_flush() {
   if (!has_flush_) return;
-  FLOPCAST_CHECK(times_.flush.size() == program_.ranks.size());
+  FLOPCAST_CHECK(times_.flush.size() == program_.ranks.size() && program_.replicas_of_stage.empty());
   flush_.resize(times_.flush.size());
   Ticks norm = 0;
   Ticks embedding = 0;
@@ -190,7 +190,7 @@ void Lowering::add_rank(std::size_t rank) {
   const std::vector<Action>& actions = program_.ranks[rank];
   for (std::size_t index = 0; index < actions.size(); ++index) {
     const Action& action = actions[index];
-    FLOPCAST_CHECK(links_[action.stage].rank == rank);
+    FLOPCAST_CHECK(links_[action.stage].rank_of(action.microbatch) == rank);
     if (!action.overlaps_next || index + 1 == actions.size()) {
       add_action(action, id++);
       if (!times_.blocking_sends) continue;
@@ -211,20 +211,25 @@ void Lowering::add_rank(std::size_t rank) {
 // Into dependencies_: what the action waits for, less what the order of its stream implies.
 void Lowering::collect_dependencies(const Action& action, TaskId id) {
   const StageLinks& links = links_[action.stage];
-  const StreamId stream = stream_of(links.rank);
+  const std::uint32_t own = links.rank_of(action.microbatch);
+  const StreamId stream = stream_of(own);
   const auto wait_for = [&](int stage_step, ActionKind kind, std::uint32_t rank, Ticks lag) {
     const TaskId task = results_.find(action, stage_step, kind);
-    if (rank != links.rank || task >= id) {
+    if (rank != own || task >= id) {
       dependencies_.push_back(Dependency{task, stream_of(rank), times_.blocking_sends ? 0 : lag});
     }
   };
   if (action.kind == ActionKind::kForward) {
-    if (links.has_previous) wait_for(-1, ActionKind::kForward, links.previous_rank, links.from_previous);
+    if (links.has_previous) {
+      wait_for(-1, ActionKind::kForward, links.previous_rank_of(action.microbatch), links.from_previous);
+    }
   } else if (action.kind == ActionKind::kWeightGradient) {
     const TaskId task = results_.find(action, 0, ActionKind::kInputGradient);
     if (task >= id) dependencies_.push_back(Dependency{task, stream, 0});
   } else {
-    if (links.has_next) wait_for(+1, ActionKind::kBackward, links.next_rank, links.from_next);
+    if (links.has_next) {
+      wait_for(+1, ActionKind::kBackward, links.next_rank_of(action.microbatch), links.from_next);
+    }
     const TaskId task = results_.find(action, 0, ActionKind::kForward);
     if (task >= id) dependencies_.push_back(Dependency{task, stream, 0});
   }
@@ -236,12 +241,13 @@ void Lowering::add_action(const Action& action, TaskId id) {
   const CostId cost = CostId{action.stage} * kCostsPerStage + static_cast<CostId>(action.kind);
   TaskId own = 0;
   TaskId producer = kNone;
-  std::uint32_t rank = links.rank;
+  const std::uint32_t own_rank = links.rank_of(action.microbatch);
+  std::uint32_t rank = own_rank;
   if (action.kind == ActionKind::kForward) {
     own = kNone;
     if (links.has_previous) {
       producer = results_.find(action, -1, ActionKind::kForward);
-      rank = links.previous_rank;
+      rank = links.previous_rank_of(action.microbatch);
     }
   } else if (action.kind == ActionKind::kWeightGradient) {
     own = results_.find(action, 0, ActionKind::kInputGradient);
@@ -249,10 +255,10 @@ void Lowering::add_action(const Action& action, TaskId id) {
     own = results_.find(action, 0, ActionKind::kForward);
     if (links.has_next) {
       producer = results_.find(action, +1, ActionKind::kBackward);
-      rank = links.next_rank;
+      rank = links.next_rank_of(action.microbatch);
     }
   }
-  const bool is_local = rank == links.rank;
+  const bool is_local = rank == own_rank;
   const bool comes_too_early = (own != kNone && own >= id) || (is_local && producer != kNone && producer >= id);
   if (comes_too_early) {
     dependencies_.clear();

@@ -85,6 +85,7 @@ void ReplicaLowering::refuse_unsupported() const {
   FLOPCAST_CHECK(tensor_ == 1 || replicas_.collectives.size() == times_.stages.size());
   FLOPCAST_CHECK(times_.flush.empty() || times_.flush.size() == program_.ranks.size());
   FLOPCAST_CHECK(times_.overlapped_reductions.empty());
+  FLOPCAST_CHECK(program_.replicas_of_stage.empty());
   bool pairs = false;
   for (const std::vector<Action>& actions : program_.ranks) {
     for (const Action& action : actions) pairs = pairs || action.overlaps_next;

@@ -72,8 +72,8 @@ void TimelineBuilder::add_transfer(TaskId task, const TaskLabel& label) {
   transfer.end = blocking_ ? result_.end[task] : transfer.start + (forward ? links.to_next : links.to_previous);
   transfer.produced_by = action;
   transfer.to_stage = static_cast<std::uint16_t>(forward ? action.stage + 1 : action.stage - 1);
-  transfer.from_rank = links.rank;
-  transfer.to_rank = forward ? links.next_rank : links.previous_rank;
+  transfer.from_rank = links.rank_of(action.microbatch);
+  transfer.to_rank = forward ? links.next_rank_of(action.microbatch) : links.previous_rank_of(action.microbatch);
   timeline_.transfers.push_back(transfer);
 }
 

@@ -13,6 +13,9 @@ struct StageLinks {
   std::uint32_t rank = 0;
   std::uint32_t previous_rank = 0;
   std::uint32_t next_rank = 0;
+  std::uint32_t replicas = 1;  ///< `rank` is the first of these; likewise for the neighbours
+  std::uint32_t previous_replicas = 1;
+  std::uint32_t next_replicas = 1;
   bool has_previous = false;
   bool has_next = false;
   Ticks from_previous = 0;  ///< latency of the activation that arrives; 0 on one rank
@@ -22,6 +25,13 @@ struct StageLinks {
 
   bool previous_is_remote() const { return has_previous && previous_rank != rank; }
   bool next_is_remote() const { return has_next && next_rank != rank; }
+  std::uint32_t rank_of(std::uint32_t microbatch) const { return replicas == 1 ? rank : rank + microbatch % replicas; }
+  std::uint32_t previous_rank_of(std::uint32_t microbatch) const {
+    return previous_replicas == 1 ? previous_rank : previous_rank + microbatch % previous_replicas;
+  }
+  std::uint32_t next_rank_of(std::uint32_t microbatch) const {
+    return next_replicas == 1 ? next_rank : next_rank + microbatch % next_replicas;
+  }
 };
 
 /// By stage. Throws InternalError when the program's maps and the times do not fit together.

@@ -28,6 +28,7 @@ ScheduleInfo one_forward_one_backward_schedule() {
   info.source = "PipeDream-Flush, arXiv 2006.09503, section 3.2";
   info.peak_in_flight = "min(m, p - r)";
   info.makespan = "(m + p - 1)(F + B) + 2c ((p - 1) + ceil(max(0, m - 2)(p - 1) / p))";
+  info.where_to_use = "the default: many microbatches in bounded memory, links that are fast beside a stage";
   info.generate = generate;
   info.closed_form_makespan = one_forward_one_backward_makespan;
   return info;

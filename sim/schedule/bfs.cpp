@@ -59,6 +59,7 @@ ScheduleInfo bfs_schedule() {
   info.peak_in_flight = "m v";
   info.makespan =
       "m <= p: (v p + m - 1)(F + B) + 2 (v p - 1) c; m >= 2p: (m v + p - 1)(F + B) + 2 (p - 1) c; while c <= min(F, B)";
+  info.where_to_use = "sharded parameters (FSDP) inside the pipeline: each stage is gathered once per direction";
   info.uses_chunks = true;
   info.default_chunks = 2;
   info.variants = {"lifo", "fifo"};

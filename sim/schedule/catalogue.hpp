@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,11 +21,16 @@ struct ScheduleRequest {
   int chunks = 1;                                  ///< stages per rank (vpp)
   std::optional<int> group_size = std::nullopt;    ///< interleaving group N; absent: the schedule's default
   std::optional<int> accumulation = std::nullopt;  ///< microbatches per weight update; absent: the schedule's default
-  std::optional<int> memory_limit = std::nullopt;  ///< activations a rank may hold, in microbatches; absent: no limit
-  std::optional<int> slices = std::nullopt;        ///< token slices per microbatch; absent: the schedule's default
-  std::string variant = {};                        ///< "fifo" or "lifo" where a schedule knows both; empty: its default
+  /// Activations a rank may hold, in microbatches (all chunks of a rank are one), from the start of F to the end of B
+  /// or W; a schedule whose variant counts otherwise says so. Absent: no limit.
+  std::optional<int> memory_limit = std::nullopt;
+  std::optional<int> slices = std::nullopt;  ///< token slices per microbatch; absent: the schedule's default
+  std::string variant = {};                  ///< "fifo" or "lifo" where a schedule knows both; empty: its default
   /// By stage, where the order depends on them (ScheduleInfo::uses_times); absent: F = I = W, and no latency.
   std::optional<StepTimes> times = std::nullopt;
+  /// Data-parallel copies of each stage, of which every one is a rank of its own: the program has their sum of ranks,
+  /// and pipeline_ranks is the number of stages. Empty: one each.
+  std::vector<int> stage_replicas = {};
 };
 
 /// A number of a request that only the schedules which name it in ScheduleInfo::reads make use of.
@@ -49,7 +55,9 @@ struct ScheduleRefusal {
 struct UniformTimes {
   Ticks forward = 0;
   Ticks backward = 0;
-  Ticks latency = 0;  ///< one way; nobody's stream is occupied by it
+  Ticks latency = 0;          ///< one way; nobody's stream is occupied by it
+  Ticks weight_gradient = 0;  ///< the part W of the backward pass, where a schedule splits it; the rest of it is I
+  Ticks input_gradient() const { return backward - weight_gradient; }
 };
 
 /// How an asynchronous schedule updates its weights.
@@ -60,20 +68,23 @@ struct WeightRules {
   int (*versions)(const ScheduleRequest&, int rank) = nullptr;
   /// Updates that happen on a rank between a microbatch's forward and the one its own gradient goes into.
   int (*staleness)(const ScheduleRequest&, int rank) = nullptr;
-  WeightPolicy policy = WeightPolicy::kFlushed;  ///< which weights a microbatch is computed with
+  /// Which weights a microbatch is computed with.
+  WeightPolicy (*policy)(const ScheduleRequest&) = nullptr;
 };
 
 /// One entry of the schedule catalogue. A new schedule is a new file that defines one of these (generators.hpp), plus a
 /// line in catalogue.cpp.
 struct ScheduleInfo {
   std::string_view name;
-  std::string_view summary;         ///< one line for `flopcast schedule list`
-  std::string_view source;          ///< paper or program and section
-  std::string_view constraints;     ///< in words; empty when any p, m, v is valid
-  std::string_view peak_in_flight;  ///< activations held by rank r, in chunks, in words
-  std::string_view makespan;        ///< the closed form in words, with its conditions; F, B, c as in UniformTimes
+  std::string_view summary;            ///< one line for `flopcast schedule list`
+  std::string_view source;             ///< paper or program and section
+  std::string_view constraints;        ///< in words; empty when any p, m, v is valid
+  std::string_view peak_in_flight;     ///< activations held by rank r, in chunks, in words
+  std::string_view makespan;           ///< the closed form in words, with its conditions; F, B, c as in UniformTimes
+  std::string_view where_to_use = {};  ///< in words, beside other schedules
   bool asynchronous = false;
   bool uses_chunks = false;                                  ///< accepts chunks > 1
+  bool uses_stage_replicas = false;                          ///< accepts ScheduleRequest::stage_replicas
   bool uses_times = false;                                   ///< the order depends on ScheduleRequest::times
   std::vector<std::optional<int> ScheduleRequest::*> reads;  ///< of schedule_numbers(); the others are refused
   int default_chunks = 1;                                    ///< what `--schedule NAME` means without --vpp
@@ -88,6 +99,10 @@ struct ScheduleInfo {
   WeightRules weights;  ///< of asynchronous schedules
 
   bool reads_number(const ScheduleNumber& number) const;
+  /// kFlushed when the schedule flushes.
+  WeightPolicy weight_policy(const ScheduleRequest& request) const {
+    return weights.policy == nullptr ? WeightPolicy::kFlushed : weights.policy(request);
+  }
 };
 
 /// Larger programs are refused: they would not fit into the memory of a workstation.
@@ -111,5 +126,14 @@ std::optional<ScheduleRefusal> refuse_request(const ScheduleInfo& info, const Sc
 
 /// Throws ConfigError (field "schedule") when the request is refused.
 Program generate_schedule(const ScheduleInfo& info, const ScheduleRequest& request);
+
+/// The stages of a schedule whose order depends on times, before these are known: its program of one microbatch and
+/// equal times. Expects a request that is not refused.
+Program stages_of_schedule(const ScheduleInfo& info, const ScheduleRequest& request);
+
+/// generate_schedule under the times that `times_of` gives for the schedule's stages, which it is only asked for where
+/// the order depends on them.
+Program generate_schedule(const ScheduleInfo& info, ScheduleRequest request,
+                          const std::function<StepTimes(const Program& stages)>& times_of);
 
 }  // namespace flopcast

@@ -110,6 +110,7 @@ ScheduleInfo chimera_schedule() {
   info.constraints = "p and m even; doubling: 4 divides m";
   info.peak_in_flight = "p/2 + 1 + min(r, p - 1 - r), doubling 2p; two copies";
   info.makespan = "c = 0: m = p, B >= F: p F + (2p - 2) B; p | m, B = F: (2m + p - 2) F";
+  info.where_to_use = "few microbatches and memory for two copies of the weights";
   info.variants = {"concatenation", kDoubling};
   info.refuse = refuse;
   info.generate = generate;

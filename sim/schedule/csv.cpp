@@ -10,6 +10,7 @@
 #include "sim/schedule/catalogue.hpp"
 #include "sim/schedule/communication/cell.hpp"
 #include "sim/schedule/csv_cells.hpp"
+#include "sim/schedule/replicas.hpp"
 #include "sim/schedule/text.hpp"
 
 namespace flopcast {
@@ -116,6 +117,7 @@ Program parse_csv(std::string_view text, std::string_view file_name, const std::
     return cell.kind == CellKind::kPair ? 2 : 1;
   });
   fill_in(program, std::move(reading), file_name, chains);
+  program.replicas_of_stage = infer_replicas(program);
   return program;
 }
 
@@ -126,6 +128,13 @@ LoweredProgram parse_lowered_csv(std::string_view text, std::string_view file_na
     return 1;
   });
   fill_in(program, std::move(reading), file_name, chains);
+  program.replicas_of_stage = infer_replicas(compute_of(program));
+  if (!program.replicas_of_stage.empty() && program.communication_count() > 0) {
+    throw ConfigError(Diagnostic{.field = "schedule",
+                                 .problem = "the file lists communications of replicated stages, which are not known",
+                                 .where = std::string(file_name),
+                                 .help = "leave out SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD"});
+  }
   return program;
 }
 

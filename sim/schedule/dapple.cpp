@@ -68,6 +68,7 @@ ScheduleInfo dapple_schedule() {
   info.constraints = "a memory limit of at least 1 microbatch";
   info.peak_in_flight = "min(m, D, p - r), pb min(m, D, 2 (p - r) - 1)";
   info.makespan = "D = 1: m (p (F + B) + 2 (p - 1) c); D >= p: 1f1b's; pb, D >= 2p - 1: eager-1f1b's";
+  info.where_to_use = "1f1b where the memory for activations is what is left over";
   info.reads = {&ScheduleRequest::memory_limit};
   info.variants = {"pa", "pb"};
   info.refuse = refuse;

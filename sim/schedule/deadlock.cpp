@@ -96,7 +96,7 @@ void Execution::advance(int rank, std::vector<int>& runnable) {
       const Chain& chain = chain_of_stage_[action.stage];
       const int consumer = action.stage + (action.kind == ActionKind::kForward ? 1 : -1);
       if (consumer < chain.first_stage || consumer > chain.last_stage) continue;
-      const int neighbour = program_.rank_of_stage[static_cast<std::size_t>(consumer)];
+      const int neighbour = program_.rank_of(consumer, action.microbatch);
       if (neighbour == rank || is_runnable_[static_cast<std::size_t>(neighbour)]) continue;
       is_runnable_[static_cast<std::size_t>(neighbour)] = true;
       runnable.push_back(neighbour);
@@ -121,7 +121,7 @@ std::optional<ScheduleFault> Execution::run() {
 
 // Who waits for a gradient waits for B or I, whichever the stage's own order holds.
 Action Execution::as_ordered(const Action& awaited) const {
-  for (const Action& action : actions_of(program_.rank_of_stage[awaited.stage])) {
+  for (const Action& action : actions_of(program_.rank_of(awaited.stage, awaited.microbatch))) {
     const bool same_kind = (action.kind == ActionKind::kForward) == (awaited.kind == ActionKind::kForward);
     const bool produces = same_kind && action.kind != ActionKind::kWeightGradient;
     if (produces && action.stage == awaited.stage && action.microbatch == awaited.microbatch) return action;
@@ -139,7 +139,7 @@ ScheduleFault Execution::describe_deadlock(int rank) {
     const std::size_t index = next_[static_cast<std::size_t>(rank)];
     const std::optional<Action> awaited = awaited_at(rank);
     FLOPCAST_CHECK(awaited.has_value());
-    const int awaited_rank = program_.rank_of_stage[awaited->stage];
+    const int awaited_rank = program_.rank_of(awaited->stage, awaited->microbatch);
     waits.push_back({.place = {.rank = rank, .step = step_of(actions, index)},
                      .cell = to_string(actions[index]),
                      .awaited = to_string(as_ordered(*awaited)),

@@ -73,6 +73,8 @@ ScheduleInfo dualpipe_schedule() {
   info.constraints = "p and m even, m >= 2p";
   info.peak_in_flight = "p + 1; two copies";
   info.makespan = "m (F + B) + (p/2 - 1)(F + 2B - 3W) for F = I = W, pairs that take F + B, and c = 0";
+  info.where_to_use =
+      "expert parallelism whose messages hide under a paired pass; memory for two copies of the weights";
   info.refuse = refuse;
   info.generate = generate;
   info.closed_form_makespan = closed_form_makespan;

@@ -59,6 +59,7 @@ ScheduleInfo dualpipev_schedule() {
   info.constraints = "two chunks per rank, m >= 2p";
   info.peak_in_flight = "2p + 1 chunks";
   info.makespan = "2m (F + B) + (p - 1)(F + 2B - 3W) for F = I = W, pairs that take F + B, and c = 0";
+  info.where_to_use = "dualpipe without its second copy of the weights";
   info.uses_chunks = true;
   info.default_chunks = 2;
   info.refuse = refuse;

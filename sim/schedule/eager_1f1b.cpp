@@ -20,13 +20,6 @@ Program generate(const ScheduleRequest& request) {
   return one_forward_one_backward("eager-1f1b", request, warmup);
 }
 
-std::optional<Ticks> closed_form_makespan(const ScheduleRequest& request, const UniformTimes& times) {
-  const Ticks both = times.forward + times.backward;
-  if (2 * times.latency > both) return std::nullopt;
-  const Ticks ranks = request.pipeline_ranks;
-  return (request.microbatches + ranks - 1) * both + 2 * (ranks - 1) * times.latency;
-}
-
 }  // namespace
 
 ScheduleInfo eager_1f1b_schedule() {
@@ -36,8 +29,9 @@ ScheduleInfo eager_1f1b_schedule() {
   info.source = "Alpa's overlap-friendly 1F1B, arXiv 2211.05322";
   info.peak_in_flight = "min(m, 2 (p - 1 - r) + 1)";
   info.makespan = "(m + p - 1)(F + B) + 2 (p - 1) c while 2c <= F + B";
+  info.where_to_use = "1f1b across slow links, with memory for twice the activations";
   info.generate = generate;
-  info.closed_form_makespan = closed_form_makespan;
+  info.closed_form_makespan = eager_1f1b_makespan;
   return info;
 }
 

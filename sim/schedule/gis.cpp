@@ -112,6 +112,7 @@ ScheduleInfo gis_schedule() {
   info.constraints = "the group size g divides m, p/2 <= g <= p";
   info.peak_in_flight = "min(m v, (v - 1) g + p - r) chunks";
   info.makespan = "(3 m v + 2 (p - 1) + (v - 1)(p - g)) F for F = I = W and c = 0";
+  info.where_to_use = "interleaved where its activations just do not fit";
   info.uses_chunks = true;
   info.reads = {&ScheduleRequest::group_size};
   info.default_chunks = 2;

@@ -42,6 +42,7 @@ ScheduleInfo gpipe_schedule() {
   info.source = "GPipe, arXiv 1811.06965, section 2.2";
   info.peak_in_flight = "m";
   info.makespan = "(m + p - 1)(F + B) + 2 (p - 1) c";
+  info.where_to_use = "few microbatches, memory to spare (or recomputation), slow links between ranks";
   info.variants = {"fifo", "lifo"};
   info.generate = generate;
   info.closed_form_makespan = closed_form_makespan;

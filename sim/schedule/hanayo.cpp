@@ -60,6 +60,7 @@ ScheduleInfo hanayo_schedule() {
   info.constraints = "an even number of chunks, two for each wave; a memory limit of at least 1";
   info.peak_in_flight = "at most v min(m, p) chunks, or v D";
   info.makespan = "no exact form; idle share about (2p - 2) / (3p v/2 + p - 1) for m = p, B = 2F, c = 0";
+  info.where_to_use = "few microbatches, links fast enough for v times the messages";
   info.uses_chunks = true;
   info.reads = {&ScheduleRequest::memory_limit};
   info.default_chunks = 2;

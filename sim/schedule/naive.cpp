@@ -32,6 +32,7 @@ ScheduleInfo naive_schedule() {
   info.source = "the baseline of GPipe, arXiv 1811.06965, figure 2b";
   info.peak_in_flight = "1";
   info.makespan = "m (p (F + B) + 2 (p - 1) c)";
+  info.where_to_use = "never for speed: the baseline, and for looking at one microbatch at a time";
   info.generate = generate;
   info.closed_form_makespan = closed_form_makespan;
   return info;

@@ -55,4 +55,11 @@ std::optional<Ticks> one_forward_one_backward_makespan(const ScheduleRequest& re
   return (microbatches + ranks - 1) * (times.forward + times.backward) + 2 * times.latency * (ranks - 1 + waits);
 }
 
+std::optional<Ticks> eager_1f1b_makespan(const ScheduleRequest& request, const UniformTimes& times) {
+  const Ticks both = times.forward + times.backward;
+  if (2 * times.latency > both) return std::nullopt;
+  const Ticks ranks = request.pipeline_ranks;
+  return (request.microbatches + ranks - 1) * both + 2 * (ranks - 1) * times.latency;
+}
+
 }  // namespace flopcast

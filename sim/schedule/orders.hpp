@@ -22,6 +22,18 @@ constexpr Action backward_action(int stage, int microbatch) {
                 .kind = ActionKind::kBackward};
 }
 
+constexpr Action input_gradient_action(int stage, int microbatch) {
+  return Action{.microbatch = static_cast<std::uint32_t>(microbatch),
+                .stage = static_cast<std::uint16_t>(stage),
+                .kind = ActionKind::kInputGradient};
+}
+
+constexpr Action weight_gradient_action(int stage, int microbatch) {
+  return Action{.microbatch = static_cast<std::uint32_t>(microbatch),
+                .stage = static_cast<std::uint16_t>(stage),
+                .kind = ActionKind::kWeightGradient};
+}
+
 /// A program with the loop's stage map, one chain and an empty list of actions, room reserved, for every rank.
 Program empty_loop(std::string_view schedule, const ScheduleRequest& request);
 
@@ -37,5 +49,8 @@ std::vector<int> shortest_warmup(int pipeline_ranks);
 /// (m + p - 1)(F + B) + 2c [(p - 1) + ceil(max(0, m - 2)(p - 1) / p)]. The steady state costs 2c (p - 1) / p a
 /// microbatch, because a rank that alternates waits for the round trip to its neighbour.
 std::optional<Ticks> one_forward_one_backward_makespan(const ScheduleRequest& request, const UniformTimes& times);
+
+/// The same with twice the shortest warm-up: (m + p - 1)(F + B) + 2 (p - 1) c; nothing when 2c > F + B.
+std::optional<Ticks> eager_1f1b_makespan(const ScheduleRequest& request, const UniformTimes& times);
 
 }  // namespace flopcast

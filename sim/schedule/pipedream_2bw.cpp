@@ -51,12 +51,14 @@ ScheduleInfo pipedream_2bw_schedule() {
   info.constraints = "accumulation >= p (all microbatches unless given)";
   info.peak_in_flight = "min(m, p - r)";
   info.makespan = "with the drain: that of 1f1b; steady period F + B + 2c (p - 1) / p";
+  info.where_to_use = "large models without a flush: two weight versions, a staleness of one update";
   info.asynchronous = true;
   info.reads = {&ScheduleRequest::accumulation};
   info.refuse = refuse;
   info.generate = generate;
   info.closed_form_makespan = one_forward_one_backward_makespan;
-  info.weights = {accumulation, versions, staleness, WeightPolicy::kDoubleBuffered};
+  info.weights = {accumulation, versions, staleness,
+                  [](const ScheduleRequest& /*request*/) { return WeightPolicy::kDoubleBuffered; }};
   return info;
 }
 

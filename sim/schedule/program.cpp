@@ -12,9 +12,11 @@ std::size_t Program::action_count() const {
 
 int Program::microbatches_of(const Chain& chain) const {
   std::uint32_t count = 0;
-  for (const Action& action :
-       ranks.at(static_cast<std::size_t>(rank_of_stage.at(static_cast<std::size_t>(chain.first_stage))))) {
-    if (action.stage == chain.first_stage) count = std::max(count, action.microbatch + 1);
+  const int first = rank_of_stage.at(static_cast<std::size_t>(chain.first_stage));
+  for (int rank = first; rank < first + replicas(chain.first_stage); ++rank) {
+    for (const Action& action : ranks.at(static_cast<std::size_t>(rank))) {
+      if (action.stage == chain.first_stage) count = std::max(count, action.microbatch + 1);
+    }
   }
   return static_cast<int>(count);
 }

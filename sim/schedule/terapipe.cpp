@@ -69,6 +69,7 @@ ScheduleInfo terapipe_schedule() {
   info.constraints = "at least one slice; 4 by default";
   info.peak_in_flight = "m K slices";
   info.makespan = "(m K + p - 1)(F + B) + 2 (p - 1) c, F and B of one slice";
+  info.where_to_use = "long sequences of causal models with few microbatches; synchronous";
   info.reads = {&ScheduleRequest::slices};
   info.refuse = refuse;
   info.generate = generate;

@@ -61,6 +61,7 @@ class Validator {
 
   std::optional<ScheduleFault> check_chains();
   std::optional<ScheduleFault> check_ranks_and_stages();
+  std::optional<ScheduleFault> check_stage_map();
   std::optional<ScheduleFault> check_pairs();
   std::optional<ScheduleFault> check_forward_counts();
   std::optional<ScheduleFault> check_orders();
@@ -93,11 +94,34 @@ std::optional<ScheduleFault> Validator::check_chains() {
   return fault_of(fmt::format("the chains cover {} of {} stages", next_stage, program_.stage_count()));
 }
 
-std::optional<ScheduleFault> Validator::check_ranks_and_stages() {
+std::optional<ScheduleFault> Validator::check_stage_map() {
+  if (program_.replicas_of_stage.size() != (program_.replicas_of_stage.empty() ? 0 : program_.rank_of_stage.size())) {
+    return fault_of(
+        fmt::format("{} stages have replicas, of {}", program_.replicas_of_stage.size(), program_.stage_count()));
+  }
+  std::vector<int> replicated_stage(program_.ranks.size(), -1);
   for (int stage = 0; stage < program_.stage_count(); ++stage) {
     const int rank = program_.rank_of_stage[static_cast<std::size_t>(stage)];
-    if (rank < 0 || rank >= program_.rank_count()) return fault_of(fmt::format("no rank executes stage {}", stage));
+    const int replicas = program_.replicas(stage);
+    if (rank < 0 || replicas < 1 || rank > program_.rank_count() - replicas) {
+      return fault_of(fmt::format("no rank executes stage {}", stage));
+    }
+    if (replicas == 1) continue;
+    std::fill_n(replicated_stage.begin() + rank, replicas, stage);
   }
+  for (int stage = 0; stage < program_.stage_count(); ++stage) {
+    const int first = program_.rank_of_stage[static_cast<std::size_t>(stage)];
+    for (int rank = first; rank < first + program_.replicas(stage); ++rank) {
+      const int other = replicated_stage[static_cast<std::size_t>(rank)];
+      if (other == -1 || other == stage) continue;
+      return fault_of(fmt::format("the rank replicates stage {} and executes stage {} too", other, stage), rank);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<ScheduleFault> Validator::check_ranks_and_stages() {
+  if (std::optional<ScheduleFault> fault = check_stage_map()) return fault;
   for (int rank = 0; rank < program_.rank_count(); ++rank) {
     const std::vector<Action>& actions = actions_of(rank);
     if (actions.empty()) return fault_of("the rank has nothing to do", rank);
@@ -106,8 +130,13 @@ std::optional<ScheduleFault> Validator::check_ranks_and_stages() {
       if (stage >= program_.stage_count()) {
         return fault_at({rank, index}, fmt::format("the program has {} stages", program_.stage_count()));
       }
-      const int holder = program_.rank_of_stage[static_cast<std::size_t>(stage)];
-      if (holder != rank) return fault_at({rank, index}, fmt::format("stage {} belongs to rank {}", stage, holder));
+      const int holder = program_.rank_of(stage, actions[index].microbatch);
+      if (holder == rank) continue;
+      const int replicas = program_.replicas(stage);
+      if (replicas == 1) return fault_at({rank, index}, fmt::format("stage {} belongs to rank {}", stage, holder));
+      return fault_at({rank, index},
+                      fmt::format("the {} replicas of stage {} take microbatches in turn, and {} is rank {}'s",
+                                  replicas, stage, actions[index].microbatch, holder));
     }
   }
   return std::nullopt;
@@ -172,21 +201,23 @@ std::optional<ScheduleFault> Validator::check_forward_counts() {
 }
 
 ScheduleFault Validator::explain_forward_count(int stage, std::size_t count) {
-  const int rank = program_.rank_of_stage[static_cast<std::size_t>(stage)];
+  const int first = program_.rank_of_stage[static_cast<std::size_t>(stage)];
   std::vector<bool> seen(count, false);
-  const std::vector<Action>& actions = actions_of(rank);
-  for (std::size_t index = 0; index < actions.size(); ++index) {
-    const Action& action = actions[index];
-    if (action.stage != stage || action.kind != ActionKind::kForward) continue;
-    if (seen[action.microbatch])
-      return fault_at({rank, index}, fmt::format("{} runs a second time", to_string(action)));
-    seen[action.microbatch] = true;
+  for (int rank = first; rank < first + program_.replicas(stage); ++rank) {
+    const std::vector<Action>& actions = actions_of(rank);
+    for (std::size_t index = 0; index < actions.size(); ++index) {
+      const Action& action = actions[index];
+      if (action.stage != stage || action.kind != ActionKind::kForward) continue;
+      if (seen[action.microbatch])
+        return fault_at({rank, index}, fmt::format("{} runs a second time", to_string(action)));
+      seen[action.microbatch] = true;
+    }
   }
   const auto missing = static_cast<std::size_t>(std::find(seen.begin(), seen.end(), false) - seen.begin());
   const Position& last = last_microbatch_[static_cast<std::size_t>(chain_of_stage_[static_cast<std::size_t>(stage)])];
   return fault_of(fmt::format("{}F{} never runs: the chain has microbatches 0 to {} ({} on rank {})", stage, missing,
                               count - 1, to_string(action_at(last)), last.rank),
-                  rank);
+                  program_.rank_of(stage, static_cast<std::uint32_t>(missing)));
 }
 
 std::string Validator::why_out_of_order(const Action& action) {
@@ -232,7 +263,7 @@ std::optional<ScheduleFault> Validator::check_completeness() {
       const bool split = (done & bit(ActionKind::kInputGradient)) != 0;
       if (split ? (done & bit(ActionKind::kWeightGradient)) != 0 : (done & bit(ActionKind::kBackward)) != 0) continue;
       return fault_of(fmt::format("{}{}{} never runs", stage, split ? "W" : "B", microbatch),
-                      program_.rank_of_stage[index]);
+                      program_.rank_of(stage, static_cast<std::uint32_t>(microbatch)));
     }
   }
   return std::nullopt;

@@ -24,10 +24,10 @@ struct ScheduleFault {
 };
 
 /// The first fault of a program, nothing when it can be executed. In this order: chains cover the stages; every rank
-/// has work, every stage belongs to one rank; overlapped pairs are a forward and a B or I; all stages of a chain have
-/// the same microbatches 0 .. m-1; on each stage F comes once, then B once or I and W once in this order; no rank
-/// waits forever, given that F(s) needs F(s-1), B and I of s need F(s) and the B or I of s+1, W(s) needs I(s).
-/// Time and memory are linear in the number of actions.
+/// has work, every stage belongs to one rank, or to replicas that take its microbatches in turn and do nothing else;
+/// overlapped pairs are a forward and a B or I; all stages of a chain have the same microbatches 0 .. m-1; on each
+/// stage F comes once, then B once or I and W once in this order; no rank waits forever, given that F(s) needs F(s-1),
+/// B and I of s need F(s) and the B or I of s+1, W(s) needs I(s). Time and memory are linear in the number of actions.
 std::optional<ScheduleFault> find_fault(const Program& program);
 
 /// "rank 1, step 3 (1B0): …"

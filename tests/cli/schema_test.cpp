@@ -42,8 +42,13 @@ TEST(Schema, ResultsFollowTheirSchemas) {
   expect_schema("partition-1", {"partition", "--costs", "3,1,4", "--stages", "2"});
   const std::string graph = (project_folder() / "examples" / "heavy-head" / "two-branches.graph.txt").string();
   expect_schema("partition-1", {"partition", "--graph", graph, "--workers", "2", "--bandwidth", "1GB/s"});
+  expect_schema("schedule-comparison-1", {"schedule", "compare", "--pp", "4", "--microbatches", "10"});
+  expect_schema("schedule-comparison-1",
+                {"schedule", "compare", "--pp", "4", "--microbatches", "1", "--at-memory", "2"});
   expect_schema("schedule-metrics-1", {"schedule", "simulate", "--schedule", "1f1b", "--pp", "3", "--microbatches", "5",
                                        "--forward", "1.5", "--backward", "2"});
+  expect_schema("schedule-metrics-1", {"schedule", "simulate", "--schedule", "pipedream", "--pp", "2", "--replicas",
+                                       "3,1", "--microbatches", "12", "--forward", "3,1", "--backward", "6,2"});
 }
 
 TEST(Schema, TheCheckerFindsViolations) {

@@ -122,7 +122,8 @@ std::string with_outputs(std::string_view markdown, const std::vector<std::strin
     } else if (inside && is_prompt(line)) {
       dropping = false;
       if (flopcast_arguments(line)) {
-        const bool keeps = commands[next].expected.find(kEllipsis) != std::string::npos;
+        const std::vector<std::string> shown = lines_of(commands[next].expected);
+        const bool keeps = std::find(shown.begin(), shown.end(), kEllipsis) != shown.end();
         text += line + "\n";
         if (!keeps) text += outputs[next];
         dropping = !keeps;

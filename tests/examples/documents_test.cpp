@@ -80,6 +80,8 @@ TEST(ConsoleBlocks, FindCommandsAndTheirOutput) {
   EXPECT_EQ(with_outputs(text, {"unused\n", "new\n"}),
             "text\n```console\n$ ./flopcast a 'b c'\nout 1\n…\nout 9\n$ ls\nx\n$ flopcast d\nnew\n```\n```\n$ flopcast "
             "no\n```\n");
+  // Only a line of its own stands for anything.
+  EXPECT_EQ(with_outputs("```console\n$ flopcast a\n1, …\n```\n", {"2, …\n"}), "```console\n$ flopcast a\n2, …\n```\n");
 }
 
 }  // namespace

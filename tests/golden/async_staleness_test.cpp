@@ -42,6 +42,7 @@ TEST_F(AsyncStaleness, WeightStashing) {
     for (const Json& stage : expected.at("stages")) {
       const StageVersions& ours = weights.at(stage.at("stage").get<std::size_t>());
       EXPECT_EQ(ours.version, stage.at("weights_used").get<std::vector<int>>()) << stage;
+      EXPECT_EQ(ours.backward_version, ours.version) << stage;
       EXPECT_EQ(ours.delay, stage.at("delay").get<std::vector<int>>()) << stage;
       EXPECT_EQ(ours.versions_kept, stage.at("max_live_versions").get<int>()) << stage;
       // What the catalogue promises without replaying.
@@ -67,6 +68,7 @@ TEST_F(AsyncStaleness, VerticalSync) {
     const Program program = program_of("pipedream", ranks, static_cast<int>(delay.size()), std::nullopt);
     for (const StageVersions& stage : weight_versions(program, WeightPolicy::kVerticalSync, 1)) {
       EXPECT_EQ(stage.delay, delay) << "p " << ranks;
+      EXPECT_EQ(stage.backward_version, stage.version);
       EXPECT_EQ(stage.versions_kept, std::min(ranks, static_cast<int>(delay.size())));
     }
     ++cases;
@@ -104,6 +106,73 @@ TEST(WeightVersions, AFlushKeepsOne) {
       EXPECT_EQ(stage.versions_kept, 1) << name;
     }
   }
+}
+
+// PipeMare, section 2: between a forward and the update that its gradient goes into lie (2 (P - i) + 1) / N updates on
+// average (i from 1), and the backward's weights are the newest.
+TEST(WeightVersions, WithoutAStashForwardAndBackwardDiffer) {
+  for (const int ranks : {1, 2, 4, 7}) {
+    for (const int accumulation : {1, 3, 8}) {
+      const int microbatches = 48 * accumulation;
+      const Program program = program_of("pipemare", ranks, microbatches, accumulation);
+      ScheduleRequest request;
+      request.pipeline_ranks = ranks;
+      request.microbatches = microbatches;
+      request.accumulation = accumulation;
+      const WeightRules& promised = find_schedule("pipemare")->weights;
+      const std::vector<StageVersions> stages = weight_versions(program, WeightPolicy::kNewest, accumulation);
+      for (int stage = 0; stage < ranks; ++stage) {
+        const StageVersions& weights = stages[static_cast<std::size_t>(stage)];
+        int delayed = 0;  // over whole updates of the steady state
+        for (int k = 0; k < microbatches; ++k) {
+          const auto index = static_cast<std::size_t>(k);
+          EXPECT_EQ(weights.backward_version[index], k / accumulation);
+          EXPECT_EQ(weights.delay[index], weights.backward_version[index] - weights.version[index]);
+          if (k >= 24 * accumulation && k < 32 * accumulation) delayed += weights.delay[index];
+        }
+        // The paper's delay counts the microbatch itself, so that it is 1 / N where nothing lies in between.
+        const double mean = static_cast<double>(delayed) / (8 * accumulation) + 1.0 / accumulation;
+        EXPECT_DOUBLE_EQ(mean, (2.0 * (ranks - (stage + 1)) + 1) / accumulation) << ranks << " " << stage;
+        EXPECT_EQ(weights.largest_delay(), promised.staleness(request, stage)) << ranks << " " << accumulation;
+        EXPECT_EQ(weights.versions_kept, promised.versions(request, stage));
+      }
+    }
+  }
+}
+
+// Replicas update together, so versions count rounds; NOAM = ceil(4 / 3) = 2 microbatches are admitted to each.
+TEST(WeightVersions, OfReplicatedStagesCountRounds) {
+  ScheduleRequest request;
+  request.pipeline_ranks = 2;
+  request.microbatches = 12;
+  request.stage_replicas = {3, 1};
+  const ScheduleInfo& info = *find_schedule("pipedream");
+  const std::vector<StageVersions> stages =
+      weight_versions(generate_schedule(info, request), WeightPolicy::kStashed, 1);
+  EXPECT_EQ(stages[0].version, (std::vector<int>{0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2}));
+  EXPECT_EQ(stages[0].delay, (std::vector<int>{0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(stages[1].version, (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+  for (int rank = 0; rank < 4; ++rank) {
+    const StageVersions& stage = stages[rank < 3 ? 0 : 1];
+    EXPECT_EQ(stage.versions_kept, info.weights.versions(request, rank));
+    EXPECT_EQ(stage.largest_delay(), info.weights.staleness(request, rank));
+  }
+}
+
+TEST(WeightVersions, VerticalSyncIsAVariant) {
+  const ScheduleName name = parse_schedule_name("pipedream:vertical-sync");
+  ScheduleRequest request;
+  request.pipeline_ranks = 4;
+  request.microbatches = 16;
+  request.variant = name.variant;
+  EXPECT_EQ(name.info->weight_policy(request), WeightPolicy::kVerticalSync);
+  const auto stages = weight_versions(generate_schedule(*name.info, request), WeightPolicy::kVerticalSync, 1);
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(name.info->weights.versions(request, rank), stages[static_cast<std::size_t>(rank)].versions_kept);
+    EXPECT_EQ(name.info->weights.staleness(request, rank), stages[static_cast<std::size_t>(rank)].largest_delay());
+  }
+  request.variant = "stashing";
+  EXPECT_EQ(name.info->weight_policy(request), WeightPolicy::kStashed);
 }
 
 // With fewer microbatches per update than ranks two buffers do not suffice, which is why 2BW asks for a >= p.

@@ -42,8 +42,9 @@ class DelayedGradients {
 
   int stage_count() const { return static_cast<int>(stages_.size()); }
 
-  // Gradients of one microbatch with the given version of each stage; returns its loss.
-  double accumulate(const Microbatch& data, const std::vector<int>& version, float weight) {
+  // Gradients of one microbatch with the given versions of each stage; returns its loss.
+  double accumulate(const Microbatch& data, const std::vector<int>& forward, const std::vector<int>& backward,
+                    float weight) {
     double loss = 0;
     Tensor<float> flow;
     std::vector<std::vector<Saved<float>>> saved(stages_.size());
@@ -52,7 +53,7 @@ class DelayedGradients {
       saved[index].resize(stage.units.size());
       std::size_t offset = 0;
       for (std::size_t unit = 0; unit < stage.units.size(); ++unit) {
-        flow = stage.units[unit]->forward(flow, pass(index, version, offset, data, weight, loss), saved[index][unit]);
+        flow = stage.units[unit]->forward(flow, pass(index, forward, offset, data, weight, loss), saved[index][unit]);
         offset += stage.lists[unit].size();
       }
     }
@@ -61,7 +62,7 @@ class DelayedGradients {
       std::size_t offset = stage.gradients.size();
       for (std::size_t unit = stage.units.size(); unit-- > 0;) {
         offset -= stage.lists[unit].size();
-        const Pass<float> work = pass(index, version, offset, data, weight, loss);
+        const Pass<float> work = pass(index, backward, offset, data, weight, loss);
         flow = stage.units[unit]->input_gradient(flow, work, saved[index][unit]);
         stage.units[unit]->weight_gradient(work, saved[index][unit]);
       }
@@ -124,10 +125,14 @@ DelayedReference train_serially(const TrainingPlan& plan, const VersionOf& versi
   for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
     std::vector<int> versions;
     for (int stage = 0; stage < model.stage_count(); ++stage) versions.push_back(version_of(stage, microbatch));
+    std::vector<int> backward = versions;
+    if (plan.updates.policy == WeightPolicy::kNewest) {
+      std::fill(backward.begin(), backward.end(), microbatch / accumulation);
+    }
     for (int replica = 0; replica < plan.dp; ++replica) {
       const int sample = (replica * microbatches + microbatch) * plan.micro_batch_size;
       result.mean_loss += model.accumulate(corpus.microbatch(static_cast<std::uint64_t>(sample), plan.micro_batch_size),
-                                           versions, 1.0F / static_cast<float>(accumulation * plan.dp));
+                                           versions, backward, 1.0F / static_cast<float>(accumulation * plan.dp));
     }
     if ((microbatch + 1) % accumulation == 0) model.update(plan.optimizer.rate, plan.optimizer.momentum);
   }
@@ -149,6 +154,8 @@ DelayedReference train_with_delays(const TrainingPlan& plan) {
         return std::max(0, microbatch - last);
       case WeightPolicy::kDoubleBuffered:
         return std::max(0, microbatch / accumulation - 1);
+      case WeightPolicy::kNewest:
+        return std::max(0, microbatch - 2 * (last - stage)) / accumulation;
       case WeightPolicy::kFlushed:
         break;
     }

@@ -1,10 +1,12 @@
 // Ranks that fail, fall silent or hang: the others stop within their patience and tell who waited for what.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "model/error/error.hpp"
 #include "tests/realrun/plans.hpp"
@@ -92,6 +94,60 @@ TEST(Faults, WhatWasMeasuredBeforeStays) {
   const Timeline timeline = timeline_of(outcome.results, 1);
   EXPECT_EQ(timeline.rank_count(), 4);
   EXPECT_GT(timeline.makespan(), 0);
+}
+
+TEST(Faults, AnInterruptionIsNamedWithRankAndAction) {
+  const TrainingPlan plan = four_ranks();
+  std::vector<RankResult> results(4);
+  std::atomic<int> interruption{0};
+  std::string failure;
+  try {
+    run_threads(4, {.patience = std::chrono::seconds(30), .interruption = &interruption}, [&](Transport& transport) {
+      LossyTransport watched(transport, [&](const MessageKey& key) {
+        if (key.stage == 3 && key.microbatch == 2) interruption = 15;
+        return true;
+      });
+      train_rank(plan, watched, results[static_cast<std::size_t>(transport.rank())]);
+    });
+  } catch (const EnvironmentError& error) {
+    failure = error.what();
+  }
+  EXPECT_EQ(failure.rfind("stopped by signal 15 while rank ", 0), 0U) << failure;
+  EXPECT_EQ(finished_steps(results), 0U);
+}
+
+TEST(Faults, ARankThatComputesForEverIsLeftBehind) {
+  std::atomic<bool> released{false};
+  std::string told;
+  EXPECT_THROW(
+      run_threads(2,
+                  {.patience = std::chrono::milliseconds(200),
+                   .abandon =
+                       [&](const std::string& failure) {
+                         told = failure;
+                         released = true;  // a program would end the process here
+                       }},
+                  [&](Transport& transport) {
+                    const Group group = transport.form_group(Axis::kData, {0, 1});
+                    if (transport.rank() == 0) transport.run(group, {.kind = CollectiveKind::kBarrier});
+                    transport.note({.kind = Activity::Kind::kAction, .action = {4, 1, ActionKind::kBackward, false}});
+                    while (!released) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                  }),
+      EnvironmentError);
+  EXPECT_NE(told.find("rank 0 is stuck in"), std::string::npos) << told;
+  EXPECT_NE(told.find("rank 1 has not come back from 1B4"), std::string::npos) << told;
+}
+
+TEST(Faults, BetweenStepsAllRanksHaveTheStepBefore) {
+  const TrainingPlan plan = four_ranks();
+  std::vector<RankResult> results;
+  std::vector<std::size_t> seen;
+  train_on_threads(plan, {}, results, [&](Transport& transport) {
+    if (transport.rank() != 2) return;
+    seen.push_back(finished_steps(results));
+    for (const RankResult& rank : results) EXPECT_EQ(rank.steps.size(), seen.back());
+  });
+  EXPECT_EQ(seen, (std::vector<std::size_t>{1, 2}));
 }
 
 TEST(Faults, AMemberThatMissesACollectiveIsNamed) {

@@ -106,7 +106,8 @@ using ReferenceKey = std::tuple<int, int, int, bool>;
 std::vector<MatrixCase> schedules_by_layouts() {
   const Degrees layouts[] = {{2, 1, 1}, {4, 1, 1}, {2, 2, 1}, {2, 1, 2}, {2, 2, 2}};
   std::vector<MatrixCase> cases;
-  for (const char* schedule : {"naive", "gpipe", "1f1b", "interleaved", "dualpipev", "pipedream", "pipedream-2bw"}) {
+  for (const char* schedule :
+       {"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipev", "pipedream", "pipedream-2bw"}) {
     for (const Degrees& degrees : layouts) {
       for (const int zero : {0, 1}) {
         if (zero > 0 && degrees.dp == 1) continue;  // nothing to cut
@@ -145,7 +146,8 @@ std::vector<MatrixCase> whole_catalogue() {
 namespace {
 
 void add_sharded(std::vector<MatrixCase>& cases) {
-  for (const char* schedule : {"gpipe", "1f1b", "interleaved", "bfs", "chimera", "dualpipe", "dualpipev", "terapipe"}) {
+  for (const char* schedule :
+       {"gpipe", "1f1b", "interleaved", "bfs", "zb-h1", "zbv", "chimera", "dualpipe", "dualpipev", "terapipe"}) {
     for (const int zero : {2, 3}) {
       expect_added(cases, {.schedule = schedule, .degrees = {2, 2, 1}, .zero = zero});
       expect_added(cases,
@@ -157,17 +159,17 @@ void add_sharded(std::vector<MatrixCase>& cases) {
 }
 
 void add_shapes(std::vector<MatrixCase>& cases) {
-  for (const char* schedule : {"gpipe", "1f1b", "chimera", "dualpipe"}) {
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "chimera", "dualpipe"}) {
     expect_added(cases, {.schedule = schedule, .degrees = {4, 1, 1}, .tied = true, .stage_blocks = {1, 4, 0, 3}});
   }
-  for (const char* schedule : {"interleaved", "dualpipev"}) {
+  for (const char* schedule : {"interleaved", "zbv", "dualpipev"}) {
     expect_added(cases, {.schedule = schedule, .chunks = 2, .degrees = {2, 1, 1}, .stage_blocks = {0, 3, 1, 4}});
   }
   for (const char* schedule : {"pipedream", "pipedream-2bw"}) {
     expect_added(cases, {.schedule = schedule, .degrees = {4, 1, 1}, .stage_blocks = {1, 4, 0, 3}});
   }
   for (const int microbatches : {1, 2, 3, 5, 7}) {
-    for (const char* schedule : {"naive", "gpipe", "1f1b"}) {
+    for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1"}) {
       expect_added(cases, {.schedule = schedule, .microbatches = microbatches, .degrees = {4, 1, 1}});
     }
   }
@@ -175,6 +177,10 @@ void add_shapes(std::vector<MatrixCase>& cases) {
   expect_added(cases, {.schedule = "interleaved", .chunks = 3, .microbatches = 6, .degrees = {2, 2, 1}, .zero = 1});
   expect_added(cases, {.schedule = "pipedream", .microbatches = 11, .degrees = {4, 2, 1}, .zero = 1});
   expect_added(cases, {.schedule = "pipedream-2bw", .degrees = {2, 2, 1}, .accumulation = 5});
+  for (const int accumulation : {1, 3, 8}) {
+    expect_added(cases, {.schedule = "pipemare", .degrees = {4, 1, 1}, .accumulation = accumulation});
+    expect_added(cases, {.schedule = "pipemare", .degrees = {2, 2, 2}, .zero = 1, .accumulation = accumulation});
+  }
 }
 
 }  // namespace

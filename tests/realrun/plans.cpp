@@ -27,7 +27,7 @@ TrainingPlan plan_for(const NetworkSpec& network, const ScheduleInfo& info, cons
   const Chain& chain = plan.program.chains.front();
   plan.stage_blocks = even_stage_layers(network.blocks, chain.last_stage - chain.first_stage + 1);
   if (info.asynchronous) {
-    plan.updates = {info.weights.policy, info.weights.accumulation(request)};
+    plan.updates = {info.weight_policy(request), info.weights.accumulation(request)};
   }
   plan.micro_batch_size = 2;
   plan.steps = 3;

@@ -16,8 +16,9 @@ class Rendezvous {
   std::uint64_t round = 0;
 };
 
-ThreadHub::ThreadHub(int ranks, std::chrono::milliseconds patience)
+ThreadHub::ThreadHub(int ranks, std::chrono::milliseconds patience, const std::atomic<int>* interruption)
     : patience_(patience),
+      interruption_(interruption),
       mailboxes_(static_cast<std::size_t>(ranks)),
       mail_arrived_(static_cast<std::size_t>(ranks)),
       activities_(static_cast<std::size_t>(ranks)) {}
@@ -32,7 +33,7 @@ void ThreadHub::wait_until(std::unique_lock<std::mutex>& lock, std::condition_va
   constexpr auto kPiece = std::chrono::milliseconds(100);
   const auto deadline = Steady::now() + patience_;
   while (!ready()) {
-    if (aborted_) throw Aborted(failure_);
+    throw_if_lost_locked(rank);
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Steady::now());
     if (left.count() <= 0) {
       abort_locked(fmt::format("rank {} is stuck in {}: it has waited {} ms for {}", rank,
@@ -111,6 +112,16 @@ void ThreadHub::gather(Rendezvous& point, const Group& group, int rank) {
 void ThreadHub::note(int rank, const Activity& activity) {
   const std::lock_guard lock(mutex_);
   activities_.at(static_cast<std::size_t>(rank)) = activity;
+  throw_if_lost_locked(rank);
+}
+
+void ThreadHub::throw_if_lost_locked(int rank) {
+  const int signal = interruption_ == nullptr ? 0 : interruption_->load();
+  if (signal != 0) {
+    abort_locked(fmt::format("stopped by signal {} while rank {} was in {}", signal, rank,
+                             to_string(activities_[static_cast<std::size_t>(rank)])));
+  }
+  if (aborted_) throw Aborted(failure_);
 }
 
 std::string ThreadHub::activity_of(int rank) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -23,7 +24,7 @@ class Rendezvous;
 /// One mutex guards everything but the payloads, which are copied outside of it.
 class ThreadHub {
  public:
-  ThreadHub(int ranks, std::chrono::milliseconds patience);
+  ThreadHub(int ranks, std::chrono::milliseconds patience, const std::atomic<int>* interruption = nullptr);
   ThreadHub(const ThreadHub&) = delete;
   ThreadHub& operator=(const ThreadHub&) = delete;
   ThreadHub(ThreadHub&&) = delete;
@@ -40,6 +41,7 @@ class ThreadHub {
   /// Waits until all members are here.
   void gather(Rendezvous& point, const Group& group, int rank);
 
+  /// Throws Aborted when the run has ended.
   void note(int rank, const Activity& activity);
   std::string activity_of(int rank) const;
   /// Ends the run with this message, unless it has already ended; everybody who waits is thrown out.
@@ -55,10 +57,12 @@ class ThreadHub {
   void wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& wake, int rank,
                   const std::string& awaited, Ready ready);
   void abort_locked(const std::string& message);
+  void throw_if_lost_locked(int rank);
   std::string missing_members(const Group& group, const Rendezvous& point) const;
 
   mutable std::mutex mutex_;
   std::chrono::milliseconds patience_;
+  const std::atomic<int>* interruption_;
   std::vector<Mailbox> mailboxes_;
   std::deque<std::condition_variable> mail_arrived_;
   std::vector<Activity> activities_;

@@ -48,6 +48,8 @@ bool lists_transfers(const LoweredProgram& program) {
 }
 
 std::optional<ScheduleFault> find_fault(const LoweredProgram& program) {
+  // Without communications, all there is to find.
+  if (!program.replicas_of_stage.empty()) return find_fault(compute_of(program));
   for (const auto check : {find_compute_fault, find_transfer_fault, find_stage_fault, find_communication_deadlock}) {
     if (std::optional<ScheduleFault> fault = check(program)) return fault;
   }

@@ -55,6 +55,7 @@ LoweredProgram as_cells(const Program& program) {
   LoweredProgram lowered;
   lowered.schedule = program.schedule;
   lowered.rank_of_stage = program.rank_of_stage;
+  lowered.replicas_of_stage = program.replicas_of_stage;
   lowered.chains = program.chains;
   for (const std::vector<Action>& actions : program.ranks) lowered.ranks.push_back(cells_of(actions));
   return lowered;
@@ -64,6 +65,7 @@ Program compute_of(const LoweredProgram& lowered) {
   Program program;
   program.schedule = lowered.schedule;
   program.rank_of_stage = lowered.rank_of_stage;
+  program.replicas_of_stage = lowered.replicas_of_stage;
   program.chains = lowered.chains;
   for (const std::vector<Cell>& cells : lowered.ranks) program.ranks.push_back(actions_of(cells));
   return program;

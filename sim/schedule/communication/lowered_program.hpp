@@ -15,6 +15,7 @@ struct LoweredProgram {
   std::string schedule;                  ///< the catalogue name, or the file it was read from
   std::vector<std::vector<Cell>> ranks;  ///< ranks[r][step]
   std::vector<int> rank_of_stage;        ///< as in Program
+  std::vector<int> replicas_of_stage;    ///< as in Program; empty where communications are listed
   std::vector<Chain> chains;             ///< as in Program
 
   int rank_count() const { return static_cast<int>(ranks.size()); }

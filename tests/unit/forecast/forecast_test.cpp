@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "model/error/error.hpp"
 #include "sim/schedule/csv.hpp"
 #include "tests/unit/model/jobs.hpp"
 
@@ -155,6 +156,30 @@ TEST(Forecast, AsynchronousSchedulesReportTheSteadyState) {
   const Forecast stashed = forecast_of(R"({"tp": 8, "pp": 4, "schedule": "pipedream", "global_batch_size": 64})");
   EXPECT_EQ(stashed.result.steady->weight_versions, std::vector<int>({4, 3, 2, 1}));
   EXPECT_EQ(stashed.result.steady->staleness, std::vector<int>({3, 2, 1, 0}));
+
+  // Vertical sync keeps the first stage's versions on every stage, which only memory pays for.
+  const Forecast synced =
+      forecast_of(R"({"tp": 8, "pp": 4, "schedule": "pipedream:vertical-sync", "global_batch_size": 64})");
+  EXPECT_EQ(synced.result.steady->weight_versions, std::vector<int>({4, 4, 4, 4}));
+  EXPECT_EQ(synced.result.steady->staleness, std::vector<int>({3, 3, 3, 3}));
+  EXPECT_EQ(synced.result.iteration.time_s, stashed.result.iteration.time_s);
+  EXPECT_EQ(stashed.result.memory.per_pipeline_rank.back().weight_versions_gib, 0.0);
+  const RankMemoryResult& last = synced.result.memory.per_pipeline_rank.back();
+  EXPECT_NEAR(last.weight_versions_gib, 3 * last.weights_gib, 1e-9);
+
+  const Forecast newest = forecast_of(R"({"tp": 8, "pp": 4, "schedule": "pipemare", "global_batch_size": 64})");
+  EXPECT_EQ(newest.result.steady->weight_versions, std::vector<int>({1, 1, 1, 1}));
+}
+
+TEST(Forecast, ReplicatedStagesAreForBareSchedulesOnly) {
+  const std::string csv = "0F0,0F3,0B0,0B3\n0F1,0B1\n0F2,0B2\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n";
+  try {
+    forecast(job_from(gpt3_job(R"({"tp": 8, "pp": 4, "schedule": "file:mine.csv", "global_batch_size": 4})")),
+             [&csv](const std::string&) { return csv; });
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(error.diagnostic().problem.find("replicates single stages"), std::string::npos) << error.what();
+  }
 }
 
 TEST(Forecast, AScheduleFromAFileGivesTheSameAnswerAsItsGenerator) {

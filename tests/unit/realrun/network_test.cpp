@@ -125,6 +125,62 @@ TEST(NetworkGradients, OfAnMlpAgreeWithFiniteDifferences) {
   expect_exact_gradients(small_network(NetworkKind::kMlp, false), {1, 1});
 }
 
+// All gradients of a pipeline, stage by stage, when each sequence passes in `slices` slices.
+std::vector<std::vector<double>> gradients_in_slices(const NetworkSpec& spec, const Microbatch& data, int slices) {
+  Pipeline pipeline(spec, {1, 1});
+  std::vector<Pipeline::Stage>& stages = pipeline.stages();
+  std::vector<SliceExchange<double>> exchanges(stages.size());
+  std::vector<std::vector<Saved<double>>> saved(stages.size(),
+                                                std::vector<Saved<double>>(static_cast<std::size_t>(slices)));
+  std::vector<Microbatch> parts;
+  double loss = 0;
+  const auto pass = [&](std::size_t stage, int slice) {
+    Pass<double> work;
+    work.weights = stages[stage].weights.data();
+    work.gradients = stages[stage].gradients.data();
+    work.data = &parts[static_cast<std::size_t>(slice)];
+    work.loss_weight = 1.0 / slices;
+    work.loss = &loss;
+    work.slice = {slice, slices};
+    if (slices > 1) work.slices = &exchanges[stage];
+    return work;
+  };
+  for (int slice = 0; slice < slices; ++slice) {
+    parts.push_back(cut(data, static_cast<std::size_t>(spec.sequence), {slice, slices}));
+  }
+  for (int slice = 0; slice < slices; ++slice) {
+    Tensor<double> flow;
+    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+      flow = stages[stage].layers->forward(flow, pass(stage, slice), saved[stage][static_cast<std::size_t>(slice)]);
+    }
+  }
+  for (int slice = slices; slice-- > 0;) {
+    Tensor<double> flow;
+    for (std::size_t stage = stages.size(); stage-- > 0;) {
+      Saved<double>& kept = saved[stage][static_cast<std::size_t>(slice)];
+      flow = stages[stage].layers->input_gradient(flow, pass(stage, slice), kept);
+      stages[stage].layers->weight_gradient(pass(stage, slice), kept);
+    }
+  }
+  std::vector<std::vector<double>> gradients;
+  for (const Pipeline::Stage& stage : stages) gradients.push_back(stage.gradients);
+  return gradients;
+}
+
+TEST(NetworkGradients, OfTokenSlicesAddUpToThoseOfWholeSequences) {
+  const NetworkSpec spec = small_network(NetworkKind::kTransformer, true);
+  const Microbatch data = Corpus{spec.vocab, spec.sequence, 3}.microbatch(5, 3);
+  const auto whole = gradients_in_slices(spec, data, 1);
+  for (const int slices : {2, 4}) {
+    const auto sliced = gradients_in_slices(spec, data, slices);
+    for (std::size_t stage = 0; stage < whole.size(); ++stage) {
+      for (std::size_t index = 0; index < whole[stage].size(); ++index) {
+        EXPECT_NEAR(sliced[stage][index], whole[stage][index], 1e-14) << slices << " slices, stage " << stage;
+      }
+    }
+  }
+}
+
 std::map<std::string, std::vector<double>> weights_by_name(const NetworkSpec& spec, const std::vector<int>& blocks) {
   std::map<std::string, std::vector<double>> weights;
   Pipeline pipeline(spec, blocks);

@@ -110,7 +110,13 @@ INSTANTIATE_TEST_SUITE_P(
             "0F0,3F0,0F1,3B0,(3F1;0B0)OVERLAP_F_B,3B1,0I1,0W1\n2F0,1F0,2F1,1B0,(1F1;2B0)OVERLAP_F_B,1B1,2I1,2W1\n"},
         HandWritten{"dualpipev", request_of(1, 2, 2), "0F0,1F0,0F1,1B0,(1F1;0B0)OVERLAP_F_B,1B1,0I1,0W1\n"},
         HandWritten{"pipedream", request_of(2, 3), "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n"},
-        HandWritten{"pipedream-2bw", request_of(2, 3), "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n"}));
+        HandWritten{"pipedream-2bw", request_of(2, 3), "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n"},
+        HandWritten{"pipedream",
+                    {.pipeline_ranks = 2, .microbatches = 7, .stage_replicas = {3, 1}},
+                    "0F0,0F3,0B0,0F6,0B3,0B6\n0F1,0F4,0B1,0B4\n0F2,0F5,0B2,0B5\n"
+                    "1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3,1F4,1B4,1F5,1B5,1F6,1B6\n"},
+        HandWritten{"pipemare", request_of(2, 4),
+                    "0F0,0F1,0F2,0B0,0F3,0B1,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n"}));
 
 // Every request in a grid of shapes that a schedule accepts.
 template <class Visitor>
@@ -191,7 +197,7 @@ std::optional<int> expected_peak(std::string_view schedule, const ScheduleReques
   const int v = request.chunks;
   if (schedule == "naive") return 1;
   if (schedule == "gpipe" || schedule == "bfs") return m * v;
-  if (schedule == "eager-1f1b") return std::min(m, 2 * (p - 1 - rank) + 1);
+  if (schedule == "eager-1f1b" || schedule == "pipemare") return std::min(m, 2 * (p - 1 - rank) + 1);
   if (schedule == "interleaved" && v > 1) {
     const int group = request.group_size.value_or(m % p == 0 ? p : m / std::max(1, m / p));
     return std::min(m * v, 2 * (p - 1 - rank) + (v - 1) * group + 1);
@@ -209,6 +215,14 @@ std::optional<int> expected_peak(std::string_view schedule, const ScheduleReques
     return p / 2 + 1 + std::min(rank, p - 1 - rank);
   }
   if (schedule == "chimera" || schedule == "hanayo") return std::nullopt;
+  if (schedule == "zb-h1") return std::min(m, p);
+  if (schedule == "zb-h2" && m >= 2 * p - 1) return 2 * p - 1;
+  if (schedule == "zbv" && m >= 2 * p - 1 && request.variant != "greedy") return 2 * p;
+  // Bounds; zero_bubble_test compares peaks, zero_bubble_properties_test the bounds.
+  for (const std::string_view bounded :
+       {"zb-h2", "interleaved-zb", "zb-auto", "1f1b-v", "zbv", "v-half", "v-min", "v-auto"}) {
+    if (schedule == bounded) return std::nullopt;
+  }
   return std::min(m, p - rank);
 }
 
@@ -248,6 +262,40 @@ TEST(ClosedForm, IsAbsentWhereNoneIsExact) {
   EXPECT_FALSE(find_schedule("interleaved")->closed_form_makespan(request_of(4, 8, 2), {10, 20, 11}));
   EXPECT_FALSE(find_schedule("interleaved")->closed_form_makespan(request_of(4, 10, 2), {10, 20, 1}));
   EXPECT_FALSE(find_schedule("bfs")->closed_form_makespan(request_of(4, 6, 2), {10, 20, 1}));
+}
+
+TEST(ClosedForm, OfZeroBubbleSchedulesNamesWhatIsLeftOfTheBubble) {
+  const UniformTimes equal{10, 20, 0, 10};
+  const auto makespan = [&](std::string_view name, const ScheduleRequest& request) {
+    return find_schedule(name)->closed_form_makespan(request, equal);
+  };
+  EXPECT_EQ(makespan("1f1b", request_of(4, 8)), 8 * 30 + 3 * 30);
+  EXPECT_EQ(makespan("zb-h1", request_of(4, 8)), 8 * 30 + 3 * 10) << "a third of it";
+  EXPECT_EQ(makespan("zb-h2", request_of(4, 8)), 8 * 30 + 3 * 10) << "the wait for the first activation";
+  EXPECT_EQ(makespan("interleaved-zb", request_of(4, 8, 2)), 16 * 30 + 3 * 10);
+  EXPECT_EQ(makespan("zbv", request_of(4, 8, 2)), 16 * 30 + 3 * 10);
+  EXPECT_EQ(makespan("zb-h1", request_of(4, 3)), std::nullopt);
+  EXPECT_EQ(makespan("zb-h2", request_of(4, 6)), std::nullopt);
+  EXPECT_EQ(makespan("zbv", request_of(4, 6, 2)), std::nullopt);
+}
+
+TEST(SearchedSchedules, DependOnTimesAndMemory) {
+  const ScheduleInfo& schedule = *find_schedule("zb-auto");
+  ScheduleRequest request = request_of(4, 8);
+  const std::string without = write_csv(generate_schedule(schedule, request));
+  request.memory_limit = 1;
+  const Program one_by_one = generate_schedule(schedule, request);
+  EXPECT_EQ(peak_in_flight(one_by_one), (std::vector<int>{1, 1, 1, 1}));
+  request.memory_limit.reset();
+  const Program timed = generate_schedule(schedule, request, [](const Program& stages) {
+    StepTimes times;
+    for (int stage = 0; stage < stages.stage_count(); ++stage)
+      times.stages.push_back({10, 100, 10 + 30 * stage, 90, {}});
+    times.boundaries.assign(static_cast<std::size_t>(stages.stage_count() - 1), BoundaryTimes{50, 5});
+    return times;
+  });
+  EXPECT_NE(write_csv(timed), without);
+  EXPECT_FALSE(find_fault(timed).has_value());
 }
 
 }  // namespace

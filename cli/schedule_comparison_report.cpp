@@ -1,0 +1,233 @@
+#include "cli/schedule_comparison_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/schedule_times.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string number(double value) {
+  return fmt::format("{:.6g}", value);
+}
+// Divided rather than multiplied by kUnitsPerTick, so that 106.2 is 106.2.
+double units(double ticks) {
+  constexpr double kTicksPerUnit = 1.0 / kUnitsPerTick;
+  return ticks / kTicksPerUnit;
+}
+std::string in_units(Ticks ticks) {
+  return fmt::format("{}", units(static_cast<double>(ticks)));
+}
+
+// "4 … 1" when the ranks differ, with the first and the last rank's value.
+std::string over_ranks(const std::vector<int>& values) {
+  const bool same = std::all_of(values.begin(), values.end(), [&](int value) { return value == values.front(); });
+  return same ? fmt::format("{}", values.front()) : fmt::format("{} … {}", values.front(), values.back());
+}
+
+std::string copies_of(const std::vector<int>& copies) {
+  const bool one = over_ranks(copies) == "1";
+  return fmt::format("{} cop{}{}", over_ranks(copies), one ? "y" : "ies",
+                     copies.front() == copies.back() ? "" : " from the first to the last rank");
+}
+
+int largest(const std::vector<int>& values) {
+  return *std::max_element(values.begin(), values.end());
+}
+
+bool is_asynchronous(const ComparedSchedule& schedule) {
+  return schedule.info != nullptr && schedule.info->asynchronous;
+}
+
+std::string updates_of(const ComparedSchedule& schedule) {
+  if (!is_asynchronous(schedule)) return "once a step, after its last microbatch: gradient accumulation, nothing stale";
+  const int every = schedule.info->weights.accumulation(schedule.request);
+  std::string text = every == 1 ? "after every microbatch" : fmt::format("after every {} microbatches", every);
+  switch (schedule.info->weight_policy(schedule.request)) {
+    case WeightPolicy::kStashed:
+      text += "; both passes use the weights that the forward found";
+      break;
+    case WeightPolicy::kVerticalSync:
+      text += "; all stages use the weights that the first stage found";
+      break;
+    case WeightPolicy::kDoubleBuffered:
+      text += "; both passes use the weights of one update before";
+      break;
+    case WeightPolicy::kNewest:
+      text += "; each pass uses the newest weights, so the two differ";
+      break;
+    case WeightPolicy::kFlushed:
+      break;
+  }
+  return text + fmt::format("; staleness {}", over_ranks(schedule.figures.staleness));
+}
+
+std::string bubble_of(const ComparedSchedule& schedule) {
+  const ScheduleFigures& figures = schedule.figures;
+  if (!figures.steady_idle) return fmt::format("{:.3f} of every step", figures.bubble_fraction);
+  return fmt::format("{:.3f} once full; {:.3f} of a run of {} microbatches", *figures.steady_idle,
+                     figures.bubble_fraction, schedule.request.microbatches);
+}
+
+}  // namespace
+
+Table figures_table(const ScheduleComparison& comparison, Format format) {
+  Table table;
+  table.title = fmt::format("{} pipeline ranks, {} microbatches", comparison.pipeline_ranks, comparison.microbatches);
+  table.columns = {text_column("schedule"),
+                   number_column("makespan"),
+                   number_column("span"),
+                   number_column("bubble fraction", "bubble_fraction"),
+                   number_column("bubble ratio", "bubble_ratio"),
+                   number_column("activations", "peak_activations"),
+                   number_column("weights", "weight_copies"),
+                   number_column("staleness"),
+                   number_column("messages"),
+                   number_column("closed form", "closed_form")};
+  const bool with_reasons = format == Format::kCsv;
+  if (with_reasons) table.columns.insert(table.columns.end(), {text_column("note"), text_column("refused")});
+  for (const ComparedSchedule& schedule : comparison.schedules) {
+    const ScheduleFigures& figures = schedule.figures;
+    table.rows.push_back({schedule.name, in_units(figures.makespan), in_units(figures.span),
+                          fmt::format("{:.4f}", figures.bubble_fraction), fmt::format("{:.4f}", figures.bubble_ratio),
+                          number(figures.largest_peak()), fmt::format("{}", largest(figures.weight_copies)),
+                          fmt::format("{}", largest(figures.staleness)), fmt::format("{}", figures.messages),
+                          figures.closed_form ? in_units(*figures.closed_form) : ""});
+    if (with_reasons) table.rows.back().insert(table.rows.back().end(), {figures.closed_form_note, ""});
+    if (figures.closed_form_note.empty()) continue;
+    table.notes.push_back(fmt::format("{}: closed form: {}", schedule.name, figures.closed_form_note));
+  }
+  if (with_reasons) {
+    for (const RefusedSchedule& refused : comparison.refused) {
+      std::vector<std::string> row(table.columns.size());
+      row.front() = refused.name;
+      row.back() = refused.refusal.problem;
+      table.rows.push_back(std::move(row));
+    }
+  }
+  const std::vector<std::string> legend = {
+      "bubble fraction: idle share of all ranks; bubble ratio: makespan over the busiest rank's work, less 1",
+      "activations, in microbatches, weights and staleness: of the rank with most"};
+  table.notes.insert(table.notes.begin(), legend.begin(), legend.end());
+  return table;
+}
+
+namespace {
+
+Table one_row_a_property(const Table& wide) {
+  Table table;
+  table.title = wide.title;
+  table.columns = {wide.columns.front(), text_column("property"), text_column("value")};
+  for (const std::vector<std::string>& row : wide.rows) {
+    for (std::size_t column = 1; column < row.size(); ++column) {
+      if (row[column].empty()) continue;
+      table.rows.push_back({column == 1 ? row.front() : "", wide.columns[column].name, row[column]});
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+Table semantics_table(const ScheduleComparison& comparison, Format format) {
+  Table table;
+  table.title = fmt::format("{} pipeline ranks, {} microbatches", comparison.pipeline_ranks, comparison.microbatches);
+  table.columns = {text_column("schedule"),
+                   text_column("mode"),
+                   text_column("activations"),
+                   text_column("weights", "weight_copies"),
+                   text_column("update", "update"),
+                   text_column("bubble"),
+                   text_column("where to use", "where_to_use")};
+  for (const ComparedSchedule& schedule : comparison.schedules) {
+    const std::string formula =
+        schedule.info == nullptr ? "" : fmt::format("; chunks on rank r: {}", schedule.info->peak_in_flight);
+    const double peak = schedule.figures.largest_peak();
+    const std::string most = fmt::format("{} microbatch{} at most", number(peak), peak == 1.0 ? "" : "es");
+    table.rows.push_back({schedule.name, is_asynchronous(schedule) ? "asynchronous" : "synchronous", most + formula,
+                          copies_of(schedule.figures.weight_copies), updates_of(schedule), bubble_of(schedule),
+                          schedule.info == nullptr ? "" : std::string(schedule.info->where_to_use)});
+  }
+  return format == Format::kTable ? one_row_a_property(table) : table;
+}
+
+Table memory_table(const ScheduleComparison& comparison) {
+  Table table;
+  table.title = fmt::format("with activations of {} microbatch{} on a rank, of {}", *comparison.memory,
+                            *comparison.memory == 1 ? "" : "es", comparison.microbatches);
+  table.columns = {text_column("schedule"), number_column("microbatches that fit", "microbatches"),
+                   text_column("more would fit", "unlimited"), number_column("bubble fraction", "bubble_fraction")};
+  for (const ComparedSchedule& schedule : comparison.schedules) {
+    if (!schedule.fit) continue;
+    const MemoryFit& fit = *schedule.fit;
+    table.rows.push_back({schedule.name, fmt::format("{}", fit.microbatches), fit.unlimited ? "any number" : "no",
+                          fit.microbatches == 0 ? "" : fmt::format("{:.4f}", fit.bubble_fraction)});
+  }
+  table.notes = {
+      "microbatches that fit: the most between two updates of which no rank holds more activations than that at once;",
+      "1 is what one microbatch leaves on one rank. The bubble is that of a step of so many microbatches"};
+  return table;
+}
+
+std::optional<Table> refused_table(const ScheduleComparison& comparison) {
+  if (comparison.refused.empty()) return std::nullopt;
+  Table table;
+  table.title = "not for this request";
+  table.columns = {text_column("schedule"), text_column("because"), text_column("valid")};
+  for (const RefusedSchedule& refused : comparison.refused) {
+    table.rows.push_back({refused.name, refused.refusal.problem, refused.refusal.help});
+  }
+  return table;
+}
+
+namespace {
+
+Json schedule_json(const ComparedSchedule& schedule) {
+  const ScheduleFigures& figures = schedule.figures;
+  Json json = {{"name", schedule.name},
+               {"mode", is_asynchronous(schedule) ? "asynchronous" : "synchronous"},
+               {"makespan", units(static_cast<double>(figures.makespan))},
+               {"span", units(static_cast<double>(figures.span))},
+               {"bubble_fraction", figures.bubble_fraction},
+               {"bubble_ratio", figures.bubble_ratio},
+               {"peak_activations", figures.peak_activations},
+               {"weight_copies", figures.weight_copies},
+               {"staleness", figures.staleness},
+               {"messages", figures.messages}};
+  if (figures.closed_form) json["closed_form"] = units(static_cast<double>(*figures.closed_form));
+  json["closed_form_note"] = figures.closed_form_note;
+  if (figures.steady_period && figures.steady_idle) {
+    json["steady"] = {{"period", units(*figures.steady_period)}, {"idle_fraction", *figures.steady_idle}};
+  }
+  json["update"] = updates_of(schedule);
+  if (schedule.info != nullptr) json["where_to_use"] = schedule.info->where_to_use;
+  if (schedule.fit) {
+    json["memory_fit"] = {{"microbatches", schedule.fit->microbatches}, {"unlimited", schedule.fit->unlimited}};
+    if (schedule.fit->microbatches > 0) json["memory_fit"]["bubble_fraction"] = schedule.fit->bubble_fraction;
+  }
+  return json;
+}
+
+}  // namespace
+
+Json comparison_json(const ScheduleComparison& comparison) {
+  Json json = {{"schema", "flopcast.schedule-comparison/1"},
+               {"pipeline_ranks", comparison.pipeline_ranks},
+               {"microbatches", comparison.microbatches}};
+  if (comparison.memory) json["memory"] = *comparison.memory;
+  json["schedules"] = Json::array();
+  for (const ComparedSchedule& schedule : comparison.schedules) json["schedules"].push_back(schedule_json(schedule));
+  json["refused"] = Json::array();
+  for (const RefusedSchedule& refused : comparison.refused) {
+    json["refused"].push_back(
+        {{"name", refused.name}, {"reason", refused.refusal.problem}, {"help", refused.refusal.help}});
+  }
+  return json;
+}
+
+}  // namespace flopcast

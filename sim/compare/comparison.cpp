@@ -1,0 +1,140 @@
+#include "sim/compare/comparison.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/error/error.hpp"
+#include "sim/compare/closed_form.hpp"
+#include "sim/lower/lower.hpp"
+#include "sim/metrics/critical_cycle.hpp"
+#include "sim/metrics/metrics.hpp"
+#include "sim/metrics/steady_state.hpp"
+#include "sim/schedule/in_flight.hpp"
+
+namespace flopcast {
+
+namespace {
+
+int forwards_of(const std::vector<Action>& actions) {
+  return static_cast<int>(std::count_if(actions.begin(), actions.end(),
+                                        [](const Action& action) { return action.kind == ActionKind::kForward; }));
+}
+
+// A rank runs a forward for each chunk or slice of a microbatch, so the count tells how many make one up.
+std::vector<double> peaks_of(const Program& program, int microbatches) {
+  std::vector<double> peaks;
+  const std::vector<int> in_flight = peak_in_flight(program);
+  for (std::size_t rank = 0; rank < in_flight.size(); ++rank) {
+    const double per_microbatch = static_cast<double>(forwards_of(program.ranks[rank])) / microbatches;
+    peaks.push_back(in_flight[rank] / std::max(per_microbatch, 1.0));
+  }
+  return peaks;
+}
+
+double largest(const std::vector<double>& values) {
+  return values.empty() ? 0.0 : *std::max_element(values.begin(), values.end());
+}
+
+ScheduleFigures measure_program(const Program& program, const StepTimes& times, int microbatches) {
+  const Timeline timeline = simulate(program, times);
+  const TimelineMetrics metrics = measure(timeline);
+  ScheduleFigures figures;
+  figures.makespan = metrics.makespan;
+  figures.span = metrics.longest_span();
+  figures.bubble_fraction = metrics.idle_fraction();
+  figures.bubble_ratio = metrics.bubble_ratio();
+  figures.peak_activations = peaks_of(program, microbatches);
+  figures.weight_copies.assign(program.ranks.size(), static_cast<int>(program.chains.size()));
+  figures.staleness.assign(program.ranks.size(), 0);
+  figures.messages = timeline.transfers.size();
+  return figures;
+}
+
+void add_updates(const ScheduleInfo& info, const ScheduleRequest& request, ScheduleFigures& figures) {
+  for (std::size_t rank = 0; rank < figures.weight_copies.size(); ++rank) {
+    figures.weight_copies[rank] *= info.weights.versions(request, static_cast<int>(rank));
+    figures.staleness[rank] = info.weights.staleness(request, static_cast<int>(rank));
+  }
+}
+
+void add_steady_state(const ScheduleInfo& info, const ScheduleRequest& request, const StepTimes& times,
+                      ScheduleFigures& figures) {
+  const auto generate = [&](int microbatches) {
+    ScheduleRequest longer = request;
+    longer.microbatches = microbatches;
+    return info.generate(longer);
+  };
+  const std::optional<CriticalCycle> cycle = critical_cycle(generate, times);
+  if (!cycle) return;
+  figures.steady_period = cycle->period_ticks();
+  figures.steady_idle = steady_state(generate, times).idle_fraction;
+}
+
+}  // namespace
+
+double ScheduleFigures::largest_peak() const {
+  return largest(peak_activations);
+}
+
+ScheduleFigures figures_of(const ScheduleInfo& info, const ScheduleRequest& request, const TimesOfProgram& times) {
+  const Program program = generate_schedule(info, request, times);
+  const StepTimes step_times = times(program);
+  ScheduleFigures figures = measure_program(program, step_times, request.microbatches);
+  if (info.asynchronous) {
+    add_updates(info, request, figures);
+    add_steady_state(info, request, step_times, figures);
+  }
+  const ClosedFormAnswer answer = closed_form_of(info, request, step_times, figures.makespan);
+  figures.closed_form = answer.makespan;
+  figures.closed_form_note = answer.note;
+  return figures;
+}
+
+ScheduleFigures figures_of(const Program& program, const TimesOfProgram& times) {
+  ScheduleFigures figures = measure_program(program, times(program), program.microbatch_count());
+  figures.closed_form_note = "from a file";
+  return figures;
+}
+
+MemoryFit fit_into_memory(const ScheduleInfo& info, const ScheduleRequest& request, int activations,
+                          const TimesOfProgram& times) {
+  ScheduleRequest limited = request;
+  const bool reads_limit =
+      std::find(info.reads.begin(), info.reads.end(), &ScheduleRequest::memory_limit) != info.reads.end();
+  if (reads_limit && !limited.memory_limit) limited.memory_limit = activations;
+  const auto with = [&limited](int microbatches) {
+    ScheduleRequest asked = limited;
+    asked.microbatches = microbatches;
+    return asked;
+  };
+  const auto fits = [&](int microbatches) {
+    const Program program = generate_schedule(info, with(microbatches), times);
+    return largest(peaks_of(program, microbatches)) <= activations;
+  };
+  std::vector<int> accepted;
+  for (int microbatches = 1; microbatches <= request.microbatches; ++microbatches) {
+    const bool is_asked = microbatches == request.microbatches;
+    if (info.asynchronous && !is_asked) continue;
+    if (!refuse_request(info, with(microbatches))) accepted.push_back(microbatches);
+  }
+  // More microbatches never need less memory.
+  const auto past = std::partition_point(accepted.begin(), accepted.end(), fits);
+  MemoryFit fit;
+  if (past == accepted.begin()) return fit;
+  fit.microbatches = *(past - 1);
+  const Program program = generate_schedule(info, with(fit.microbatches), times);
+  fit.bubble_fraction = measure(simulate(program, times(program))).idle_fraction();
+  if (past != accepted.end() || fit.microbatches != request.microbatches) return fit;
+  // No schedule holds more microbatches than a few a rank unless it holds all of them.
+  constexpr int kManyPerRank = 8;
+  const int many = std::max(2 * request.microbatches, kManyPerRank * request.pipeline_ranks * activations);
+  for (int microbatches = many; microbatches < many + request.pipeline_ranks; ++microbatches) {
+    if (refuse_request(info, with(microbatches))) continue;
+    fit.unlimited = fits(microbatches);
+    break;
+  }
+  return fit;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/schedule/program.hpp"
+
+namespace flopcast {
+
+/// Program::replicas_of_stage of a program that was read without it: stages whose microbatches neighbouring ranks take
+/// in turn; empty when there is none. Anything less regular stays one rank's stage, for find_fault to report. Reads the
+/// ranks' actions and rank_of_stage.
+std::vector<int> infer_replicas(const Program& program);
+
+}  // namespace flopcast

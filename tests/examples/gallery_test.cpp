@@ -1,0 +1,165 @@
+// docs/gallery.md and its pictures show every schedule of the catalogue as it is now. FLOPCAST_BLESS=1 rewrites them.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <string>
+
+#include "reports/timeline/svg.hpp"
+#include "sim/compare/comparison.hpp"
+#include "sim/lower/lower.hpp"
+#include "tests/support/folders.hpp"
+
+namespace flopcast {
+namespace {
+
+constexpr int kRanks = 4;
+constexpr int kMicrobatches = 8;
+constexpr Ticks kUnit = 1'000'000;
+
+// A rank takes 1 for the forward of a microbatch and 2 for its backward, spread over the chunks or slices that it has.
+TimesOfProgram times_for(int microbatches) {
+  return [microbatches](const Program& program) {
+    const std::vector<Action>& actions = program.ranks.front();
+    const auto forwards = std::count_if(actions.begin(), actions.end(),
+                                        [](const Action& action) { return action.kind == ActionKind::kForward; });
+    const Ticks part = kUnit * microbatches / static_cast<Ticks>(forwards);
+    StepTimes times;
+    times.stages.assign(static_cast<std::size_t>(program.stage_count()), {part, 2 * part, part, part, {}});
+    times.boundaries.resize(static_cast<std::size_t>(program.stage_count()) - 1);
+    return times;
+  };
+}
+
+// The page's schedules are asked for the same; one that refuses it, for the next larger number of microbatches.
+ScheduleRequest request_of(const ScheduleInfo& info) {
+  ScheduleRequest request;
+  request.pipeline_ranks = kRanks;
+  request.chunks = info.default_chunks;
+  request.microbatches = kMicrobatches;
+  while (refuse_request(info, request) && request.microbatches < 4 * kMicrobatches) ++request.microbatches;
+  return request;
+}
+
+std::string picture_of(const ScheduleInfo& info, const ScheduleRequest& request) {
+  const TimesOfProgram times = times_for(request.microbatches);
+  const Program program = generate_schedule(info, request, times);
+  Timeline timeline = simulate(program, times(program));
+  timeline.title = std::string(info.name);
+  SvgOptions options;
+  options.width = 720.0;
+  return write_svg(timeline, options);
+}
+
+std::string units(Ticks ticks) {
+  return fmt::format("{:g}", static_cast<double>(ticks) / static_cast<double>(kUnit));
+}
+
+std::string page_header() {
+  return fmt::format(
+      "# Gallery of schedules\n\nEvery schedule of `flopcast schedule list` with {} pipeline ranks and {} "
+      "microbatches; "
+      "a rank takes 1 for its share of a microbatch's forward pass and 2 for the backward pass, transfers take no "
+      "time. "
+      "Time runs to the right, forwards are blue, backwards orange, later chunks of a rank lighter. Any of them for "
+      "other "
+      "numbers: `flopcast timeline --schedule NAME --pp 4 --microbatches 8 --svg NAME.svg`; side by side: "
+      "`flopcast schedule compare --pp 4 --microbatches 8`.\n\n"
+      "Bubble fraction: idle share of all ranks. Activations: of the rank that holds most, in microbatches.\n\n"
+      "Pictures and figures are made by the program: the tests compare them, and `FLOPCAST_BLESS=1` rewrites them.\n",
+      kRanks, kMicrobatches);
+}
+
+std::string summary_table(const std::map<std::string, ScheduleFigures>& figures) {
+  std::string text = "\n| schedule | makespan | bubble fraction | activations | copies of the weights |\n";
+  text += "|---|---:|---:|---:|---:|\n";
+  for (const ScheduleInfo& info : schedule_catalogue()) {
+    const ScheduleFigures& row = figures.at(std::string(info.name));
+    text += fmt::format("| [{}](#{}) | {} | {:.3f} | {:g} | {} |\n", info.name, info.name, units(row.makespan),
+                        row.bubble_fraction, row.largest_peak(),
+                        *std::max_element(row.weight_copies.begin(), row.weight_copies.end()));
+  }
+  return text;
+}
+
+// Symbols as in `flopcast schedule list`; "a < b" must not look like a tag.
+std::string in_code(std::string_view text) {
+  return fmt::format("`{}`", text);
+}
+
+std::string section_of(const ScheduleInfo& info, const ScheduleRequest& request, const ScheduleFigures& figures) {
+  std::string summary(info.summary);
+  summary.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(summary.front())));
+  std::string text = fmt::format("\n## {}\n\n{}.\n\n", info.name, summary);
+  text += fmt::format("![{} on {} ranks](images/gallery/{}.svg)\n\n", info.name, kRanks, info.name);
+  const std::string other =
+      request.microbatches == kMicrobatches
+          ? ""
+          : fmt::format(" ({} microbatches, because it refuses {})", request.microbatches, kMicrobatches);
+  text +=
+      fmt::format("- bubble fraction {:.3f}, makespan {}{}", figures.bubble_fraction, units(figures.makespan), other);
+  if (figures.steady_idle) text += fmt::format("; once the pipeline is full {:.3f}", *figures.steady_idle);
+  text += fmt::format("\n- makespan in general: {}\n", in_code(info.makespan));
+  const double peak = figures.largest_peak();
+  text += fmt::format("- activations: {:g} microbatch{}; chunks on rank r in general: {}\n", peak,
+                      peak == 1.0 ? "" : "es", in_code(info.peak_in_flight));
+  if (!info.constraints.empty()) text += fmt::format("- needs: {}\n", in_code(info.constraints));
+  if (!info.where_to_use.empty()) text += fmt::format("- where to use: {}\n", info.where_to_use);
+  return text + fmt::format("- source: {}\n", info.source);
+}
+
+class Gallery : public testing::Test {
+ protected:
+  // Equal to what is stored, or stored when asked to.
+  static void compare(const std::filesystem::path& file, const std::string& text) {
+    if (std::getenv("FLOPCAST_BLESS") != nullptr) {
+      std::filesystem::create_directories(file.parent_path());
+      write_text(file, text);
+      return;
+    }
+    ASSERT_TRUE(std::filesystem::exists(file)) << file << " is missing; FLOPCAST_BLESS=1 makes it";
+    EXPECT_TRUE(read_text(file) == text) << file << " is not what the program draws now; FLOPCAST_BLESS=1 renews it";
+  }
+  const std::filesystem::path docs_ = project_folder() / "docs";
+  const std::filesystem::path pictures_ = docs_ / "images" / "gallery";
+};
+
+TEST_F(Gallery, ShowsEverySchedule) {
+  constexpr std::size_t kLargest = 48'000;
+  std::string sections;
+  std::map<std::string, ScheduleFigures> figures;
+  for (const ScheduleInfo& info : schedule_catalogue()) {
+    const ScheduleRequest request = request_of(info);
+    const auto refusal = refuse_request(info, request);
+    ASSERT_FALSE(refusal) << info.name << ": " << refusal->problem;
+    const std::string picture = picture_of(info, request);
+    EXPECT_LT(picture.size(), kLargest) << info.name;
+    compare(pictures_ / (std::string(info.name) + ".svg"), picture);
+    const auto row = figures.emplace(info.name, figures_of(info, request, times_for(request.microbatches))).first;
+    sections += section_of(info, request, row->second);
+  }
+  compare(docs_ / "gallery.md", page_header() + summary_table(figures) + sections);
+  std::cout << "compared the pictures of " << figures.size() << " schedules\n";
+}
+
+TEST_F(Gallery, HoldsNoPictureOfAScheduleThatIsGone) {
+  for (const auto& entry : std::filesystem::directory_iterator(pictures_)) {
+    const std::string name = entry.path().stem().string();
+    if (find_schedule(name) != nullptr) continue;
+    if (std::getenv("FLOPCAST_BLESS") != nullptr) {
+      std::filesystem::remove(entry.path());
+    } else {
+      ADD_FAILURE() << entry.path() << " belongs to no schedule";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flopcast
