@@ -1,9 +1,8 @@
 #include "cli/measured_run.hpp"
 
 #include <algorithm>
-#include <map>
+#include <cmath>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <utility>
 
 #include "model/config/document.hpp"
@@ -55,46 +54,63 @@ Timeline read_timeline(const nlohmann::json& json) {
   return timeline;
 }
 
-Ticks median(std::vector<Ticks> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+std::vector<Ticks> ticks_of(const nlohmann::json& seconds) {
+  constexpr double kTicksPerSecond = 1e12;
+  std::vector<Ticks> ticks;
+  for (const nlohmann::json& value : seconds) ticks.push_back(std::llround(value.get<double>() * kTicksPerSecond));
+  return ticks;
 }
 
-std::size_t first_counted(const MeasuredRun& run) {
-  return run.steps.size() > 1 ? 1 : 0;
-}
-
-Ticks& time_of(StageTimes& times, SpanKind kind) {
-  switch (kind) {
-    case SpanKind::kForward:
-      return times.forward;
-    case SpanKind::kInputGradient:
-      return times.input_gradient;
-    case SpanKind::kWeightGradient:
-      return times.weight_gradient;
-    default:
-      return times.backward;
+void read_calibration(const nlohmann::json& json, MeasuredRun& run) {
+  for (const nlohmann::json& timeline : json.at("timelines")) run.calibration.push_back(read_timeline(timeline));
+  for (const nlohmann::json& messages : json.at("messages")) {
+    run.messages.push_back({messages.at("to_stage").get<int>(), messages.at("carries") == "activation",
+                            ticks_of(messages.at("one_way_s")), ticks_of(messages.at("receive_s"))});
   }
 }
 
-// What a rank did after its last action, by kind; of the reductions only what was left of them.
-std::map<SpanKind, Ticks> flush_of(const std::vector<Span>& spans) {
-  Ticks last_action = 0;
-  for (const Span& span : spans) last_action = std::max(last_action, is_action(span.kind) ? span.end : 0);
-  std::map<SpanKind, Ticks> flush;
-  Ticks reduced = last_action;
-  for (const Span& span : spans) {
-    if (is_action(span.kind)) continue;
-    if (span.kind == SpanKind::kGradientReduction) {
-      reduced = std::max(reduced, span.end);
-    } else {
-      flush[span.kind] += span.end - span.start;
+void read_sleep(const nlohmann::json& json, MeasuredRun& run) {
+  for (const nlohmann::json& stage : json) {
+    StageTimes times;
+    times.forward = stage.at("forward_ps").get<Ticks>();
+    times.backward = stage.at("backward_ps").get<Ticks>();
+    times.input_gradient = stage.at("input_gradient_ps").get<Ticks>();
+    times.weight_gradient = stage.at("weight_gradient_ps").get<Ticks>();
+    run.sleep.push_back(times);
+  }
+}
+
+void add_traffic(const nlohmann::json& by_rank, MeasuredRun& run) {
+  const double ranks = static_cast<double>(by_rank.size());
+  for (const nlohmann::json& rank : by_rank) {
+    for (const nlohmann::json& entry : rank) {
+      const auto name = std::find(axis_names().begin(), axis_names().end(), entry.at("axis").get<std::string>());
+      MeasuredTraffic& axis = run.traffic[static_cast<Axis>(name - axis_names().begin())];
+      axis.bytes += entry.at("bytes_sent").get<double>() / ranks;
+      axis.messages += entry.at("messages").get<double>() / ranks;
     }
   }
-  flush[SpanKind::kGradientReduction] = reduced - last_action;
-  return flush;
+}
+
+void read_steps(const nlohmann::json& json, MeasuredRun& run) {
+  const std::size_t replica = json.at("dp").get<std::size_t>() * json.at("tp").get<std::size_t>();
+  for (const nlohmann::json& step : json.at("steps")) {
+    run.steps.push_back(read_timeline(step.at("timeline")));
+    run.losses.push_back(step.at("loss").get<double>());
+    run.microbatch_losses.push_back(step.at("microbatch_losses").get<std::vector<double>>());
+    double cpu = 0;
+    for (std::size_t rank = 0; rank < run.steps.back().ranks.size(); ++rank) {
+      cpu += step.at("cpu_s").at(rank * replica).get<double>();
+    }
+    run.cpu_s.push_back(cpu);
+    add_traffic(step.at("traffic_by_rank"), run);
+  }
+  const nlohmann::json& peaks = json.at("peak_activation_bytes_by_rank");
+  run.peak_activation_bytes.resize(json.at("pipeline_ranks").get<std::size_t>());
+  for (std::size_t rank = 0; rank < peaks.size(); ++rank) {
+    double& peak = run.peak_activation_bytes.at(rank / replica);
+    peak = std::max(peak, peaks[rank].get<double>());
+  }
 }
 
 }  // namespace
@@ -104,75 +120,19 @@ MeasuredRun read_measured_run(std::string_view text, const std::string& file) {
   try {
     const nlohmann::json root = parse_json(text, file);
     const nlohmann::json& json = root.at("run");
+    run.backend = json.at("backend").get<std::string>();
     run.failure = json.at("failure").get<std::string>();
-    const std::size_t replica = json.at("dp").get<std::size_t>() * json.at("tp").get<std::size_t>();
     run.has_tensor_ranks = json.at("tp").get<int>() > 1;
-    for (const nlohmann::json& step : json.at("steps")) {
-      run.steps.push_back(read_timeline(step.at("timeline")));
-      run.losses.push_back(step.at("loss").get<double>());
-      double cpu = 0;
-      for (std::size_t rank = 0; rank < run.steps.back().ranks.size(); ++rank) {
-        cpu += step.at("cpu_s").at(rank * replica).get<double>();
-      }
-      run.cpu_s.push_back(cpu);
-    }
+    run.warmup = json.at("warmup").get<int>();
+    const nlohmann::json& load = json.at("load");
+    run.load = {load.at("wall_s").get<double>(), load.at("others_cpu_s").get<double>(), load.at("cores").get<int>()};
+    read_sleep(json.at("sleep"), run);
+    read_calibration(json.at("calibration"), run);
+    read_steps(json, run);
   } catch (const nlohmann::json::exception& error) {
     throw ConfigError({"", "this is no measurement of a run", file, error.what()});
   }
   return run;
-}
-
-std::size_t typical_step(const MeasuredRun& run) {
-  std::vector<std::size_t> steps(run.steps.size() - first_counted(run));
-  std::iota(steps.begin(), steps.end(), first_counted(run));
-  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
-  std::nth_element(steps.begin(), middle, steps.end(),
-                   [&](std::size_t a, std::size_t b) { return run.steps[a].makespan() < run.steps[b].makespan(); });
-  return *middle;
-}
-
-Program executed_program(const Timeline& timeline, const std::vector<Chain>& chains) {
-  Program program;
-  program.schedule = "as executed";
-  program.chains = chains;
-  program.rank_of_stage.resize(static_cast<std::size_t>(chains.back().last_stage) + 1);
-  for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
-    program.ranks.emplace_back();
-    for (const Span& span : timeline.ranks[rank]) {
-      if (!is_action(span.kind)) continue;
-      program.ranks.back().push_back(span.action);
-      program.rank_of_stage.at(span.action.stage) = static_cast<int>(rank);
-    }
-  }
-  return program;
-}
-
-StepTimes median_times(const MeasuredRun& run, const Program& program) {
-  std::map<std::pair<int, SpanKind>, std::vector<Ticks>> actions;          // by stage
-  std::map<std::pair<std::size_t, SpanKind>, std::vector<Ticks>> flushes;  // by rank
-  for (std::size_t step = first_counted(run); step < run.steps.size(); ++step) {
-    for (std::size_t rank = 0; rank < run.steps[step].ranks.size(); ++rank) {
-      const std::vector<Span>& spans = run.steps[step].ranks[rank];
-      for (const Span& span : spans) {
-        if (is_action(span.kind)) actions[{span.action.stage, span.kind}].push_back(span.end - span.start);
-      }
-      for (const auto& [kind, time] : flush_of(spans)) flushes[{rank, kind}].push_back(time);
-    }
-  }
-  StepTimes times;
-  times.stages.resize(program.rank_of_stage.size());
-  times.boundaries.resize(times.stages.size() - 1);
-  for (const auto& [key, values] : actions) {
-    time_of(times.stages.at(static_cast<std::size_t>(key.first)), key.second) = median(values);
-  }
-  for (std::size_t rank = 0; rank < program.ranks.size(); ++rank) {
-    FlushTimes flush;
-    flush.gradient_reduction = median(flushes[{rank, SpanKind::kGradientReduction}]);
-    flush.optimizer = median(flushes[{rank, SpanKind::kOptimizer}]);
-    flush.parameter_gather = median(flushes[{rank, SpanKind::kParameterGather}]);
-    times.flush.push_back(flush);
-  }
-  return times;
 }
 
 }  // namespace flopcast

@@ -1,10 +1,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,14 +14,16 @@
 #include "cli/commands.hpp"
 #include "cli/job_files.hpp"
 #include "cli/job_options.hpp"
+#include "cli/loss_figure.hpp"
 #include "cli/measured_run.hpp"
 #include "cli/mpirun.hpp"
+#include "cli/run_comparison.hpp"
+#include "cli/run_report.hpp"
+#include "cli/terminal.hpp"
 #include "cli/timeline_files.hpp"
 #include "model/error/error.hpp"
 #include "reports/table.hpp"
 #include "sim/forecast/forecast.hpp"
-#include "sim/lower/lower.hpp"
-#include "sim/metrics/metrics.hpp"
 
 namespace flopcast {
 
@@ -87,129 +90,135 @@ bool is_pipe_or_device(const std::string& path) {
   return fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status);
 }
 
+// How many steps, and which of them count.
+struct StepCounts {
+  static constexpr int kWarmup = 2;
+  static constexpr int kRepetitions = 15;
+  int steps = 0;
+  int warmup = 0;
+};
+
 struct Options {
   JobOptions job;
   TimelineFiles files;
   std::optional<std::string> format;
   std::optional<std::string> measured;
   std::optional<std::string> backend;
+  std::optional<std::string> times;
+  std::optional<int> repetitions;
+  std::optional<int> warmup;
   std::optional<int> steps;
   std::optional<int> timeout;
   std::optional<std::string> learning_rate;
   std::optional<int> seed;
+  std::optional<std::string> compute;
+  std::optional<std::string> forward;
+  std::optional<std::string> backward;
+  std::optional<std::string> input_gradient;
+  std::optional<std::string> weight_gradient;
+  std::optional<std::string> slow_down;
+  std::optional<std::string> loss_svg;
+  std::vector<std::string> beside;
 
   void add_to(CommandLine& command_line) {
     job.add_to(command_line);
     command_line.begin_group("Run");
     command_line.add_option("--backend", backend, "NAME",
                             "threads (default): each rank a thread of one process; mpi: each a process, by mpirun");
-    command_line.add_option("--steps", steps, "N", "training steps (5); the first is a warm-up");
+    command_line.add_option("--repetitions", repetitions, "N", "steps that count (15); the median is shown");
+    command_line.add_option("--warmup", warmup, "N", "steps before them (2)");
+    command_line.add_option("--steps", steps, "N", "all steps, instead of --repetitions");
+    command_line.add_option("--times", times, "FROM",
+                            "of the forecast: calibration (default), measured on these ranks just before; job, priced "
+                            "for the job's cluster or --profile");
     command_line.add_option("--timeout", timeout, "SECONDS", "how long a rank waits for another (60)");
     command_line.add_option("--learning-rate", learning_rate, "R", "of the optimizer (0.001)");
     command_line.add_option("--seed", seed, "N", "of weights and data (1)");
+    command_line.begin_group("Emulation: more ranks than processors");
+    command_line.add_option("--compute", compute, "NAME",
+                            "network (default): train; sleep: take the time of the passes only, communicate for real");
+    command_line.add_option("--forward", forward, "T[,T…]", "slept for a forward pass, one time or one a stage: 5ms");
+    command_line.add_option("--backward", backward, "T[,T…]", "for a backward pass, or for both of its halves");
+    command_line.add_option("--backward-input", input_gradient, "T[,T…]", "for an input gradient");
+    command_line.add_option("--backward-weight", weight_gradient, "T[,T…]", "for a weight gradient");
+    command_line.add_option("--slow-down", slow_down, "F",
+                            "sleep F times what the job's cluster would take, where no time is given (1)");
     command_line.begin_group("Output");
     command_line.add_option("--format", format, "NAME", "table (default), markdown, csv, json");
-    command_line.add_option("-o,--output", measured, "FILE", "keep the measurement file");
+    command_line.add_option("-o,--output", measured, "FILE", "keep the measurement file, comparison included");
     files.add_to(command_line);
+    command_line.add_option("--loss-svg", loss_svg, "FILE", "write the loss of every step as a figure");
+    command_line.add_option("--beside", beside, "MEASURED", "draw the losses of an earlier run too; may be repeated");
   }
 
-  std::vector<std::string> launcher_words(const std::string& job_file, const std::string& output, int ranks) const {
+  // Found out before minutes of training.
+  void check_files() const {
+    if (!beside.empty() && !loss_svg) {
+      throw ConfigError({"--beside", "means nothing without --loss-svg", "--beside", {}});
+    }
+    for (const std::string& path : beside) read_loss_curve(read_file(path), path);
+  }
+
+  // An asynchronous run drains in its last step, which does not count.
+  StepCounts counts(bool asynchronous) const {
+    if (steps && repetitions) throw ConfigError({"--steps", "given beside --repetitions", "--steps", "give one"});
+    if (warmup && *warmup < 0) throw ConfigError({"--warmup", "below 0", "--warmup", {}});
+    if (repetitions && *repetitions < 1) throw ConfigError({"--repetitions", "below 1", "--repetitions", {}});
+    StepCounts counts;
+    const int least = asynchronous ? 1 : 0;
+    if (!steps) {
+      counts.warmup = warmup.value_or(StepCounts::kWarmup);
+      counts.steps = std::max(counts.warmup, least) + repetitions.value_or(StepCounts::kRepetitions) + least;
+      return counts;
+    }
+    counts.steps = *steps;
+    counts.warmup = warmup.value_or(std::clamp(*steps - 1 - least, 0, StepCounts::kWarmup));
+    if (counted_steps(counts.steps, counts.warmup, asynchronous) < 1) {
+      throw ConfigError({"--steps", fmt::format("{} leave none that counts", *steps), "--steps",
+                         asynchronous ? "an asynchronous schedule fills in its first and drains in its last: 3 or more"
+                                      : "1 or more, and more than --warmup"});
+    }
+    return counts;
+  }
+
+  std::vector<std::string> launcher_words(const std::string& job_file, const std::string& output, int ranks,
+                                          const StepCounts& counts, bool calibrates) const {
     std::vector<std::string> words = backend == "mpi" ? mpirun_words(ranks) : std::vector<std::string>();
     words.insert(words.end(), {find_launcher(), job_file, "--output", output});
     const auto add = [&](const char* flag, const std::string& value) { words.insert(words.end(), {flag, value}); };
-    if (backend) add("--backend", *backend);
-    if (steps) add("--steps", fmt::format("{}", *steps));
+    const auto add_given = [&](const char* flag, const std::optional<std::string>& value) {
+      if (value) add(flag, *value);
+    };
+    constexpr int kCalibrationSteps = 8;
+    add("--steps", fmt::format("{}", counts.steps));
+    add("--warmup", fmt::format("{}", counts.warmup));
+    add("--calibration-steps", fmt::format("{}", calibrates ? kCalibrationSteps : 0));
+    add_given("--backend", backend);
     if (timeout) add("--timeout", fmt::format("{}", *timeout));
-    if (learning_rate) add("--learning-rate", *learning_rate);
+    add_given("--learning-rate", learning_rate);
     if (seed) add("--seed", fmt::format("{}", *seed));
+    add_given("--compute", compute);
+    add_given("--forward", forward);
+    add_given("--backward", backward);
+    add_given("--backward-input", input_gradient);
+    add_given("--backward-weight", weight_gradient);
+    add_given("--slow-down", slow_down);
     return words;
   }
 };
 
-using Triple = std::array<double, 3>;  // forecast, replay, measured
-
-double mean_forward_s(const StepTimes& times) {
-  double sum = 0;
-  for (const StageTimes& stage : times.stages) sum += static_cast<double>(stage.forward) * 1e-12;
-  return sum / static_cast<double>(times.stages.size());
+TimesFrom parse_times_from(const std::optional<std::string>& text) {
+  const std::vector<std::string> choices = {"calibration", "job"};
+  if (!text || *text == choices.front()) return TimesFrom::kCalibration;
+  if (*text == choices.back()) return TimesFrom::kJob;
+  throw ConfigError({"--times", fmt::format("unknown value \"{}\"", *text), "--times", choices_help(*text, choices)});
 }
 
-double mean_backward_s(const StepTimes& times, bool split) {
-  double sum = 0;
-  for (const StageTimes& stage : times.stages) {
-    sum += static_cast<double>(split ? stage.input_gradient + stage.weight_gradient : stage.backward) * 1e-12;
-  }
-  return sum / static_cast<double>(times.stages.size());
-}
-
-bool splits_backward(const Program& program) {
-  for (const std::vector<Action>& actions : program.ranks) {
-    for (const Action& action : actions) {
-      if (action.kind == ActionKind::kWeightGradient) return true;
-    }
-  }
-  return false;
-}
-
-void add_row(Table& table, const std::string& term, const std::string& key, const Triple& values) {
-  std::vector<std::string> row = {term, key};
-  for (const double value : values) row.push_back(fmt::format("{:.6g}", value));
-  row.push_back(values[2] > 0 ? fmt::format("{:.2f}", 100.0 * (values[1] - values[2]) / values[2]) : std::string());
-  table.rows.push_back(row);
-}
-
-Table comparison(const Forecast& forecast, const Timeline& replay, const StepTimes& replayed, const MeasuredRun& run,
-                 const Timeline& measured) {
-  Table table;
-  table.title = "Forecast, replay and measurement of one step";
-  table.columns = {text_column("term"),       text_column("unit"),
-                   number_column("forecast"), number_column("replay"),
-                   number_column("measured"), number_column("replay error %", "replay_error_percent")};
-  const std::array<const Timeline*, 3> timelines = {&forecast.timeline, &replay, &measured};
-  std::array<TimelineMetrics, 3> metrics;
-  for (std::size_t index = 0; index < 3; ++index) metrics[index] = measure(*timelines[index]);
-  const auto of_all = [&](auto value_of) {
-    return Triple{value_of(metrics[0]), value_of(metrics[1]), value_of(metrics[2])};
-  };
-  constexpr double kSecond = 1e-12;
-  add_row(table, "step time", "s",
-          of_all([](const TimelineMetrics& m) { return static_cast<double>(m.makespan) * kSecond; }));
-  add_row(table, "busy, mean of ranks", "s", of_all([](const TimelineMetrics& m) { return m.mean_busy() * kSecond; }));
-  add_row(table, "bubble", "share", of_all([](const TimelineMetrics& m) { return m.bubble_fraction(); }));
-  add_row(table, "exposed pipeline communication", "s",
-          of_all([](const TimelineMetrics& m) { return m.mean_exposed_pipeline() * kSecond; }));
-  add_row(table, "exposed data-parallel communication", "s",
-          of_all([](const TimelineMetrics& m) { return m.mean_exposed_data_parallel() * kSecond; }));
-  const bool split = splits_backward(forecast.step.program);
-  const StepTimes& forecast_times = forecast.step.times;
-  const double forward = mean_forward_s(replayed);
-  const double backward = mean_backward_s(replayed, split);
-  add_row(table, "forward of a stage, median", "s", {mean_forward_s(forecast_times), forward, forward});
-  add_row(table, "backward of a stage, median", "s", {mean_backward_s(forecast_times, split), backward, backward});
-  table.notes.push_back(
-      fmt::format("forecast: of the job's cluster, {}; replay: this program simulated with the "
-                  "medians measured here, transfers taking no time",
-                  forecast.step.job.cluster.name));
-  table.notes.push_back(fmt::format("{} steps; loss {:.4f} in the first, {:.4f} in the last", run.losses.size(),
-                                    run.losses.front(), run.losses.back()));
-  return table;
-}
-
-// A rank that computes all the time it says it does uses as much CPU time; less means that others took the core.
-void warn_when_disturbed(const MeasuredRun& run, std::size_t step) {
-  constexpr double kDisturbed = 1.03;
-  if (run.has_tensor_ranks || run.cpu_s[step] <= 0) return;  // tensor-parallel ranks wait inside their actions
-  double busy = 0;
-  for (const std::vector<Span>& spans : run.steps[step].ranks) {
-    for (const Span& span : spans) {
-      if (is_action(span.kind)) busy += static_cast<double>(span.end - span.start) * 1e-12;
-    }
-  }
-  if (busy < kDisturbed * run.cpu_s[step]) return;
-  std::fputs(fmt::format("warning: the run was disturbed: its actions took {:.2f} s for {:.2f} s of CPU time\n", busy,
-                         run.cpu_s[step])
-                 .c_str(),
-             stderr);
+// The measurement file gets the comparison beside the run, so that one file tells it all.
+void keep_comparison(const std::string& path, const nlohmann::ordered_json& comparison) {
+  nlohmann::ordered_json file = nlohmann::ordered_json::parse(read_file(path));
+  file["comparison"] = comparison;
+  write_file(path, file.dump() + "\n");
 }
 
 }  // namespace
@@ -217,13 +226,19 @@ void warn_when_disturbed(const MeasuredRun& run, std::size_t step) {
 int run_run(const Arguments& arguments) {
   CommandLine command_line("run", "flopcast run [JOB] [options]",
                            "Trains for real under the job's schedule and layout, on ranks of this machine, and shows "
-                           "the forecast beside the measurement. The model has to be a small GPT.",
-                           {"flopcast run job.json --steps 10 -o measured.json --svg measured.svg"});
+                           "the forecast beside the "
+                           "measurement. The model has to be a small GPT. See docs/real-runs.md.",
+                           {"flopcast run job.json -o measured.json --svg forecast-above-measured.svg",
+                            "flopcast run job.json --schedule gpipe --repetitions 30 --format json",
+                            "flopcast run job.json --pp 8 --compute sleep --forward 5ms --backward 10ms"});
   Options options;
   options.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
   const Format format = parse_format(options.format.value_or("table"));
+  const TimesFrom times_from = parse_times_from(options.times);
+  options.check_files();
   const Forecast answer = forecast(options.job.read(), read_file);
+  const StepCounts counts = options.counts(answer.step.program.asynchronous);
 
   const TemporaryFile job("job");
   const TemporaryFile kept("measured");
@@ -231,20 +246,23 @@ int run_run(const Arguments& arguments) {
   const std::string output = copies ? kept.path() : options.measured.value_or(kept.path());
   write_file(job.path(), options.job.load().root.dump());
   const Layout& layout = answer.step.job.layout;
-  const ChildEnd end = run_child(options.launcher_words(job.path(), output, layout.dp * layout.tp * layout.pp));
+  const ChildEnd end = run_child(options.launcher_words(job.path(), output, layout.dp * layout.tp * layout.pp, counts,
+                                                        times_from == TimesFrom::kCalibration));
   if (end.signal != 0 || end.exit_code != 0) return report_failure(end, options.measured);
 
+  const RunComparison comparison = compare_run(answer, read_measured_run(read_file(output), output), times_from);
+  const nlohmann::ordered_json json = run_json(comparison);
+  if (options.measured) keep_comparison(output, json);
   if (copies) write_file(*options.measured, read_file(output));
-  const MeasuredRun run = read_measured_run(read_file(output), output);
-  const std::size_t step = typical_step(run);
-  const Timeline& measured = run.steps[step];
-  const Program program = executed_program(measured, answer.step.program.chains);
-  const StepTimes times = median_times(run, program);
-  Timeline replay = simulate(program, times);
-  replay.units_per_tick = measured.units_per_tick;
-  write_output("", write_table(comparison(answer, replay, times, run, measured), format));
-  options.files.write(std::vector<Timeline>{measured});
-  warn_when_disturbed(run, step);
+  write_output("", format == Format::kJson ? json.dump(2) : write_table(run_table(comparison), format));
+  options.files.write_run(comparison.forecast.drawn, comparison.measured.drawn);
+  if (options.loss_svg) {
+    std::vector<Series> curves = {loss_curve(comparison.schedule, comparison.losses)};
+    for (const std::string& path : options.beside) curves.push_back(read_loss_curve(read_file(path), path));
+    write_file(*options.loss_svg, loss_figure(curves));
+  }
+  const std::string disturbance = disturbance_text(comparison);
+  if (!disturbance.empty()) warn(disturbance);
   return 0;
 }
 

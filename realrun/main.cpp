@@ -50,8 +50,9 @@ int launch(const LaunchOptions& options) {
   }
   const auto [job, plan] = prepare_run(options);
   std::vector<RankResult> results(static_cast<std::size_t>(plan.ranks()));
+  const HostLoadMeter meter;
   ResultFile file(options.output, [&](const std::string& failure) {
-    return run_file(plan, results, {"threads", job, failure}).dump() + "\n";
+    return run_file(plan, results, {"threads", job, failure, options.warmup, meter.load()}).dump() + "\n";
   });
   file.keep();
   std::string failure;

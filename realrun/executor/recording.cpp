@@ -1,6 +1,7 @@
 #include "realrun/executor/recording.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <utility>
@@ -70,6 +71,24 @@ void add_transfers(const std::vector<RankRecord>& ranks, Ticks origin, Timeline&
                    [](const Transfer& a, const Transfer& b) { return a.start < b.start; });
 }
 
+// A collective between pipeline ranks begins when its last member has come; until then the others wait.
+void begin_with_the_last(Timeline& timeline) {
+  std::vector<Span> reductions;
+  for (const std::vector<Span>& spans : timeline.ranks) {
+    std::copy_if(spans.begin(), spans.end(), std::back_inserter(reductions),
+                 [](const Span& span) { return span.kind == SpanKind::kEmbeddingReduction; });
+  }
+  for (std::vector<Span>& spans : timeline.ranks) {
+    for (Span& span : spans) {
+      if (span.kind != SpanKind::kEmbeddingReduction) continue;
+      for (const Span& other : reductions) {
+        if (other.start < span.end && other.end > span.start) span.start = std::max(span.start, other.start);
+      }
+    }
+    std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.start < b.start; });
+  }
+}
+
 }  // namespace
 
 Timeline merge_records(const std::vector<RankRecord>& by_pipeline_rank) {
@@ -87,6 +106,7 @@ Timeline merge_records(const std::vector<RankRecord>& by_pipeline_rank) {
       span.end -= origin;
     }
   }
+  begin_with_the_last(timeline);
   add_transfers(by_pipeline_rank, origin, timeline);
   return timeline;
 }

@@ -56,7 +56,8 @@ class Recording {
   std::vector<MarkedEnd> received_;
 };
 
-/// The records of a step as one timeline that begins with its earliest span: by pipeline rank, in order.
+/// The records of a step as one timeline that begins with its earliest span: by pipeline rank, in order. Reductions
+/// between pipeline ranks begin when the last of them is there, as in a forecast.
 Timeline merge_records(const std::vector<RankRecord>& by_pipeline_rank);
 
 }  // namespace flopcast::realrun

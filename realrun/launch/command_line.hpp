@@ -16,6 +16,7 @@ struct LaunchOptions {
   std::string backend;           ///< empty: mpi for processes that a launcher started together, threads otherwise
   std::string output;            ///< empty: standard output
   RunSettings settings;
+  int warmup = 1;  ///< first steps that no figure counts
   int patience_s = 60;
   bool help = false;
 };

@@ -74,8 +74,12 @@ int agree(Processes& processes, const MpiOptions& options, const Complaint& own)
 Complaint train(Processes& processes, const MpiRun& run, const MpiOptions& mpi) {
   const bool keeps_file = processes.rank() == 0;
   std::vector<RankResult> results(static_cast<std::size_t>(processes.count()));
+  // What other programs take is not known: the meter of one process would count the other ranks among them.
+  const HostLoad unknown;
   ResultFile file(run.options.output, [&](const std::string& failure) {
-    return run_file(run.prepared.plan, results, {"mpi", run.prepared.job, failure}).dump() + "\n";
+    return run_file(run.prepared.plan, results, {"mpi", run.prepared.job, failure, run.options.warmup, unknown})
+               .dump() +
+           "\n";
   });
   Complaint complaint;
   std::string failure;

@@ -83,6 +83,7 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   plan.network = network_of(job, settings);
   plan.program = step.program;
   plan.steps = settings.steps;
+  CalibrationPlan calibration{plan.program, settings.calibration_steps};
   if (step.program.asynchronous) {
     FLOPCAST_CHECK(step.schedule != nullptr);
     ScheduleRequest request = step.request;
@@ -91,7 +92,10 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
     plan.updates = {step.schedule->weight_policy(request), *request.accumulation};
     plan.program = generate_schedule(*step.schedule, request);
     plan.steps = 1;
+    calibration.program = step.program;
   }
+  if (settings.calibration_steps > 0) plan.calibration = std::move(calibration);
+  plan.sleep = slept_times(settings.emulation, step, plan.program);
   plan.stage_blocks = job.layout.stage_layers;
   plan.dp = job.layout.dp;
   plan.tp = job.layout.tp;

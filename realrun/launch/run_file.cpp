@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <ctime>
 #include <map>
@@ -35,10 +36,11 @@ double seconds_of(const Span& span) {
   return static_cast<double>(span.end - span.start) * 1e-12;
 }
 
-// The first step warms caches and branch predictors up: it is left out where there are others.
-Json samples_of(const std::vector<RankResult>& ranks) {
+// The first steps warm caches and branch predictors up: they are left out where there are others.
+Json samples_of(const std::vector<RankResult>& ranks, int warmup) {
   std::map<std::pair<SpanKind, int>, std::vector<double>> seconds;  // by kind and stage
-  const std::size_t first = finished_steps(ranks) > 1 ? 1 : 0;
+  const std::size_t first =
+      std::min(static_cast<std::size_t>(warmup), std::max<std::size_t>(1, finished_steps(ranks)) - 1);
   for (const RankResult& rank : ranks) {
     for (std::size_t step = first; step < rank.steps.size(); ++step) {
       for (const Span& span : rank.steps[step].record.spans) {
@@ -109,12 +111,48 @@ Json steps_json(const std::vector<RankResult>& ranks) {
       traffic.push_back(traffic_json(rank.steps[step].traffic));
     }
     steps.push_back({{"loss", losses[step]},
+                     {"microbatch_losses", microbatch_losses(ranks, step)},
                      {"wall_s", wall},
                      {"cpu_s", cpu},
                      {"traffic_by_rank", traffic},
                      {"timeline", timeline_json(timeline_of(ranks, step))}});
   }
   return steps;
+}
+
+Json seconds_json(const std::vector<Ticks>& times) {
+  Json seconds = Json::array();
+  for (const Ticks time : times) seconds.push_back(static_cast<double>(time) * 1e-12);
+  return seconds;
+}
+
+Json calibration_json(const std::vector<RankResult>& ranks) {
+  std::size_t count = ranks.front().calibration.steps.size();
+  Json messages = Json::array();
+  for (const RankResult& rank : ranks) {
+    count = std::min(count, rank.calibration.steps.size());
+    for (const MessageTimes& times : rank.calibration.messages) {
+      messages.push_back({{"to_stage", times.key.stage},
+                          {"carries", times.key.activation ? "activation" : "gradient"},
+                          {"bytes", times.bytes},
+                          {"one_way_s", seconds_json(times.one_way)},
+                          {"receive_s", seconds_json(times.receive)}});
+    }
+  }
+  Json timelines = Json::array();
+  for (std::size_t step = 0; step < count; ++step) timelines.push_back(timeline_json(calibration_of(ranks, step)));
+  return {{"timelines", timelines}, {"messages", messages}};
+}
+
+Json sleep_json(const std::vector<StageTimes>& stages) {
+  Json json = Json::array();
+  for (const StageTimes& stage : stages) {
+    json.push_back({{"forward_ps", stage.forward},
+                    {"backward_ps", stage.backward},
+                    {"input_gradient_ps", stage.input_gradient},
+                    {"weight_gradient_ps", stage.weight_gradient}});
+  }
+  return json;
 }
 
 }  // namespace
@@ -135,13 +173,21 @@ Json run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks, co
               {"micro_batch_size", plan.micro_batch_size},
               {"peak_activation_bytes_by_rank", peaks},
               {"job", origin.job},
+              {"warmup", origin.warmup},
+              {"load",
+               {{"wall_s", origin.load.wall_s},
+                {"own_cpu_s", origin.load.own_cpu_s},
+                {"others_cpu_s", origin.load.others_cpu_s},
+                {"cores", origin.load.cores}}},
+              {"sleep", sleep_json(plan.sleep)},
+              {"calibration", calibration_json(ranks)},
               {"steps", steps_json(ranks)}};
   return {{"schema", "flopcast.measurement/1"},
           {"device", "cpu"},
           {"host", host_name()},
           {"date", utc_now()},
           {"libraries", {{"gemm", std::string(gemm_library())}}},
-          {"samples", samples_of(ranks)},
+          {"samples", samples_of(ranks, origin.warmup)},
           {"run", run}};
 }
 

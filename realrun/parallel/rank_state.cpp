@@ -71,7 +71,7 @@ void RankState::sum_shared(std::size_t set) {
     for (std::size_t copy = 1; copy < copies.size(); ++copy) context_.device.copy(sum, copies[copy][part]);
   }
   if (groups_[set].size() > 1) {
-    context_.recording.span(SpanKind::kEmbeddingReduction, StreamKind::kCompute, {}, start, context_.device.mark());
+    context_.recording.span(SpanKind::kEmbeddingReduction, StreamKind::kGradient, {}, start, context_.device.mark());
   }
 }
 

@@ -233,7 +233,7 @@ void StageWeights::gather_weights(const Buffer& weights) {
     context_.transport.run(context_.data,
                            {.kind = CollectiveKind::kAllGather, .input = own_part(whole, bucket), .output = whole});
   }
-  context_.recording.span(SpanKind::kParameterGather, StreamKind::kCompute, {}, start, context_.device.mark());
+  context_.recording.span(SpanKind::kParameterGather, StreamKind::kGradient, {}, start, context_.device.mark());
 }
 
 void StageWeights::retire_below(int version) {

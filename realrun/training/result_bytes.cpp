@@ -96,13 +96,30 @@ void pass(Stream& stream, RankRecord& record) {
 
 template <class Stream>
 void pass(Stream& stream, StepRecord& step) {
-  auto& [record, loss_sum, losses, traffic, wall_seconds, cpu_seconds] = step;
+  auto& [record, losses, traffic, wall_seconds, cpu_seconds] = step;
   pass(stream, record);
-  stream.value(loss_sum);
-  stream.value(losses);
+  plain_list(stream, losses);
   pass(stream, traffic);
   stream.value(wall_seconds);
   stream.value(cpu_seconds);
+}
+
+template <class Stream>
+void pass(Stream& stream, MessageTimes& messages) {
+  auto& [key, bytes, one_way, receive] = messages;
+  stream.value(key);
+  stream.value(bytes);
+  plain_list(stream, one_way);
+  plain_list(stream, receive);
+}
+
+template <class Stream>
+void pass(Stream& stream, RankCalibration& calibration) {
+  auto& [steps, messages] = calibration;
+  stream.size(steps);
+  for (StepRecord& step : steps) pass(stream, step);
+  stream.size(messages);
+  for (MessageTimes& boundary : messages) pass(stream, boundary);
 }
 
 template <class Stream>
@@ -118,8 +135,9 @@ void pass(Stream& stream, Parameter& parameter) {
 
 template <class Stream>
 void pass(Stream& stream, RankResult& result) {
-  auto& [rank, pipeline_rank, data_index, tensor_index, steps, weights, peak_activation_bytes] = result;
+  auto& [rank, pipeline_rank, data_index, tensor_index, calibration, steps, weights, peak_activation_bytes] = result;
   for (int* place : {&rank, &pipeline_rank, &data_index, &tensor_index}) stream.value(*place);
+  pass(stream, calibration);
   stream.size(steps);
   for (StepRecord& step : steps) pass(stream, step);
   stream.size(weights);

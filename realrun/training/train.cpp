@@ -10,7 +10,9 @@
 #include "realrun/compute/cpu/host_codecs.hpp"
 #include "realrun/compute/cpu/host_device.hpp"
 #include "realrun/compute/cpu/network_stages.hpp"
+#include "realrun/compute/sleep/sleeping_stages.hpp"
 #include "realrun/parallel/rank_state.hpp"
+#include "realrun/transport/loopback.hpp"
 
 namespace flopcast::realrun {
 
@@ -97,7 +99,9 @@ class RankTraining {
         data_index_(grid_.coordinate(transport.rank(), Axis::kData)),
         recording_(device_),
         tensor_group_(transport, form_groups(transport, grid_, Axis::kTensor)),
-        compute_(stages_spec()),
+        network_(stages_spec()),
+        sleeping_(make_sleeping()),
+        compute_(sleeping_ ? static_cast<StageCompute&>(*sleeping_) : network_),
         codec_(make_host_codec(plan.compression)),
         context_{device_, transport, recording_, compute_, plan.optimizer, {}, {}, plan.zero, codec_.get()} {
     context_.data = form_groups(transport, grid_, Axis::kData);
@@ -109,9 +113,8 @@ class RankTraining {
     state_ = std::make_unique<RankState>(context_, plan.program, pipeline_rank_, layouts, std::move(shared),
                                          std::move(groups), bucket_rules(plan));
     everybody_ = transport.form_group(Axis::kPipeline, all_ranks());
-    executor_ = std::make_unique<Executor>(plan.program, plan.updates,
-                                           RankPlace{pipeline_rank_, grid_.group_of(transport.rank(), Axis::kPipeline)},
-                                           compute_, *state_, transport, device_, recording_);
+    executor_ = std::make_unique<Executor>(plan.program, plan.updates, place(), compute_, *state_, transport, device_,
+                                           recording_);
   }
 
   void run(RankResult& result, const BetweenSteps& between_steps) {
@@ -129,7 +132,26 @@ class RankTraining {
     result.weights = trained_weights();
   }
 
+  /// Of the steps of this plan, over `transport` even where the steps themselves go without it.
+  RankCalibration calibrate(Transport& transport) {
+    RankCalibration calibration;
+    for (int step = 0; step < plan_.steps; ++step) calibration.steps.push_back(run_step(step));
+    transport_.run(everybody_, {.kind = CollectiveKind::kBarrier});
+    calibration.messages = measure_messages(plan_.program, place(), compute_, transport);
+    return calibration;
+  }
+
  private:
+  RankPlace place() const { return {pipeline_rank_, grid_.group_of(transport_.rank(), Axis::kPipeline)}; }
+
+  std::unique_ptr<SleepingStages> make_sleeping() {
+    if (plan_.sleep.empty()) return nullptr;
+    const auto neighbours = std::make_shared<StageNeighbours>(plan_.program);
+    return std::make_unique<SleepingStages>(
+        network_, plan_.sleep, [neighbours](int stage) { return neighbours->is_first(stage); },
+        [neighbours](int stage) { return neighbours->is_last(stage); }, [this] { transport_.poke(); });
+  }
+
   NetworkStagesSpec stages_spec() {
     NetworkStagesSpec spec;
     spec.network = plan_.network;
@@ -173,8 +195,7 @@ class RankTraining {
       for (int microbatch = 0; microbatch < plan_.program.microbatches_of(chain); ++microbatch) {
         const std::optional<double> loss = compute_.loss(chain.last_stage, microbatch);
         FLOPCAST_CHECK(loss.has_value());
-        record.loss_sum += *loss;
-        ++record.losses;
+        record.losses.push_back(*loss);
       }
     }
   }
@@ -203,7 +224,9 @@ class RankTraining {
   HostDevice device_;
   Recording recording_;
   TensorGroup tensor_group_;
-  NetworkStages compute_;
+  NetworkStages network_;
+  std::unique_ptr<SleepingStages> sleeping_;
+  StageCompute& compute_;
   std::unique_ptr<GradientCodec> codec_;
   ParallelContext context_;
   std::unique_ptr<RankState> state_;
@@ -215,6 +238,13 @@ class RankTraining {
 
 void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result, const BetweenSteps& between_steps) {
   FLOPCAST_CHECK(transport.rank_count() == plan.ranks());
+  if (plan.calibration) {
+    TrainingPlan calibration = plan;
+    calibration.program = plan.calibration->program;
+    calibration.steps = plan.calibration->steps;
+    LoopbackTransport alone(transport);
+    result.calibration = RankTraining(calibration, alone).calibrate(transport);
+  }
   RankTraining(plan, transport).run(result, between_steps);
 }
 
@@ -243,25 +273,60 @@ std::vector<double> mean_losses(const std::vector<RankResult>& ranks) {
   std::vector<double> means(finished_steps(ranks));
   for (std::size_t step = 0; step < means.size(); ++step) {
     double sum = 0;
-    int count = 0;
+    std::size_t count = 0;
     for (const RankResult& rank : ranks) {
-      sum += rank.steps[step].loss_sum;
-      count += rank.steps[step].losses;
+      for (const double loss : rank.steps[step].losses) sum += loss;
+      count += rank.steps[step].losses.size();
     }
-    means[step] = sum / count;
+    means[step] = sum / static_cast<double>(count);
   }
   return means;
 }
 
-Timeline timeline_of(const std::vector<RankResult>& ranks, std::size_t step, int data_index, int tensor_index) {
+std::vector<double> microbatch_losses(const std::vector<RankResult>& ranks, std::size_t step) {
+  std::vector<double> sums;
+  std::vector<int> counts;
+  for (const RankResult& rank : ranks) {
+    const std::vector<double>& losses = rank.steps[step].losses;
+    if (losses.size() > sums.size()) {
+      sums.resize(losses.size());
+      counts.resize(losses.size());
+    }
+    for (std::size_t index = 0; index < losses.size(); ++index) {
+      sums[index] += losses[index];
+      ++counts[index];
+    }
+  }
+  for (std::size_t index = 0; index < sums.size(); ++index) sums[index] /= counts[index];
+  return sums;
+}
+
+namespace {
+
+template <class StepOf>
+Timeline timeline_of_replica(const std::vector<RankResult>& ranks, int data_index, int tensor_index, StepOf step_of) {
   std::vector<RankRecord> records;
   for (const RankResult& rank : ranks) {
     if (rank.data_index != data_index || rank.tensor_index != tensor_index) continue;
     const auto place = static_cast<std::size_t>(rank.pipeline_rank);
     if (records.size() <= place) records.resize(place + 1);
-    records[place] = rank.steps[step].record;
+    records[place] = step_of(rank).record;
   }
   return merge_records(records);
+}
+
+}  // namespace
+
+Timeline timeline_of(const std::vector<RankResult>& ranks, std::size_t step, int data_index, int tensor_index) {
+  return timeline_of_replica(ranks, data_index, tensor_index,
+                             [step](const RankResult& rank) -> const StepRecord& { return rank.steps[step]; });
+}
+
+Timeline calibration_of(const std::vector<RankResult>& ranks, std::size_t step) {
+  Timeline timeline = timeline_of_replica(
+      ranks, 0, 0, [step](const RankResult& rank) -> const StepRecord& { return rank.calibration.steps[step]; });
+  timeline.transfers.clear();
+  return timeline;
 }
 
 }  // namespace flopcast::realrun

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "realrun/executor/recording.hpp"
+#include "realrun/training/message_times.hpp"
 #include "realrun/training/training_plan.hpp"
 #include "realrun/transport/threads/run_threads.hpp"
 
@@ -19,11 +20,18 @@ struct TrainedParameter {
 /// What one rank found out in one step.
 struct StepRecord {
   RankRecord record;
-  double loss_sum = 0;  ///< of the microbatches whose loss this rank computes, each a mean over its tokens
-  int losses = 0;
+  /// Of the microbatches (or slices) whose loss this rank computes, each a mean over its tokens: by chain, in order.
+  std::vector<double> losses;
   Traffic traffic;  ///< sent in this step
   double wall_seconds = 0;
   double cpu_seconds = 0;  ///< of the rank's own thread
+};
+
+/// What a rank found out before the training, with weights of its own.
+struct RankCalibration {
+  /// The rank's actions and updates in their order, all ranks at the same time, none waiting for another's messages.
+  std::vector<StepRecord> steps;
+  std::vector<MessageTimes> messages;  ///< that it received
 };
 
 struct RankResult {
@@ -31,6 +39,7 @@ struct RankResult {
   int pipeline_rank = 0;
   int data_index = 0;
   int tensor_index = 0;
+  RankCalibration calibration;
   std::vector<StepRecord> steps;
   std::vector<TrainedParameter> weights;
   std::size_t peak_activation_bytes = 0;
@@ -40,8 +49,8 @@ struct RankResult {
 /// next one until all have returned.
 using BetweenSteps = std::function<void(Transport&)>;
 
-/// Trains as one rank of the plan, on this thread's CPU. Called by all ranks of the transport. Each step is added to
-/// `result` when it is done, so that a run that fails later leaves what it measured.
+/// Calibrates and trains as one rank of the plan, on this thread's CPU. Called by all ranks of the transport. Each step
+/// is added to `result` when it is done, so that a run that fails later leaves what it measured.
 void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result,
                 const BetweenSteps& between_steps = {});
 
@@ -56,8 +65,12 @@ std::size_t finished_steps(const std::vector<RankResult>& ranks);
 
 /// Mean loss of each step over all microbatches of all replicas.
 std::vector<double> mean_losses(const std::vector<RankResult>& ranks);
+/// Of one step, mean over replicas and chains of every microbatch (or slice).
+std::vector<double> microbatch_losses(const std::vector<RankResult>& ranks, std::size_t step);
 
 /// What the pipeline with these coordinates measured in a step.
 Timeline timeline_of(const std::vector<RankResult>& ranks, std::size_t step, int data_index = 0, int tensor_index = 0);
+/// The same of a step of the calibration, where nothing travels.
+Timeline calibration_of(const std::vector<RankResult>& ranks, std::size_t step);
 
 }  // namespace flopcast::realrun

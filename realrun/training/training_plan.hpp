@@ -11,6 +11,12 @@
 
 namespace flopcast::realrun {
 
+/// What is run before the training to know what its forecast needs: see RankCalibration.
+struct CalibrationPlan {
+  Program program;  ///< the run's own, or a shorter one of an asynchronous schedule
+  int steps = 1;
+};
+
 /// Everything that determines a run, the same on all ranks. Ranks are numbered as RankGrid numbers those of a layout
 /// with tp innermost, then dp, then pp.
 struct TrainingPlan {
@@ -26,6 +32,8 @@ struct TrainingPlan {
   int micro_batch_size = 1;
   int steps = 1;
   Optimizer optimizer;
+  std::vector<StageTimes> sleep;  ///< by stage: actions sleep as long instead of computing; empty: they compute
+  std::optional<CalibrationPlan> calibration;
   std::optional<int> bucket_bytes;  ///< absent: 25 MiB, and 1 MiB for the first of a stage, as PyTorch does
 
   int pipeline_ranks() const { return program.rank_count(); }

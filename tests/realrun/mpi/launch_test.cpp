@@ -85,7 +85,7 @@ TEST_F(MpiLaunch, TrainsAsThreadsDo) {
   EXPECT_EQ(mpi.at("complete"), true);
   EXPECT_EQ(losses_of(mpi), losses_of(threads));
   EXPECT_EQ(mpi.at("peak_activation_bytes_by_rank"), threads.at("peak_activation_bytes_by_rank"));
-  ASSERT_EQ(mpi.at("steps").size(), 5U);
+  ASSERT_EQ(mpi.at("steps").size(), 17U);
   for (std::size_t step = 0; step < 5; ++step) {
     EXPECT_EQ(mpi.at("steps")[step].at("traffic_by_rank"), threads.at("steps")[step].at("traffic_by_rank"));
   }
