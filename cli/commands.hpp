@@ -26,6 +26,7 @@ int run_simulate(const Arguments& arguments);
 int run_memory(const Arguments& arguments);
 int run_timeline(const Arguments& arguments);
 int run_schedule(const Arguments& arguments);
+int run_calibrate(const Arguments& arguments);
 int run_catalog(const Arguments& arguments);
 int run_convert(const Arguments& arguments);
 int run_explain(const Arguments& arguments);
