@@ -49,16 +49,16 @@ std::vector<double> sizes(double from, double to, double factor) {
 }  // namespace
 
 std::vector<SampleKey> cpu_samples(const CpuSet& set) {
-  const double factor = set.quick ? 4.0 : 2.0;
+  constexpr double kFactor = 2.0;
   std::vector<SampleKey> keys;
   for (int pass = 1; pass <= kPasses; ++pass) {
     for (const SampleShape& shape : shapes(set.quick)) {
       keys.push_back({SampleKind::kGemm, shape, std::nullopt, 1, 1, kDtype, pass});
     }
-    for (const double bytes : sizes(64 * kKib, set.quick ? 128 * kMib : 512 * kMib, factor)) {
+    for (const double bytes : sizes(64 * kKib, set.quick ? 128 * kMib : 512 * kMib, kFactor)) {
       keys.push_back({SampleKind::kMemoryCopy, std::nullopt, bytes, 1, 1, "", pass});
     }
-    const std::vector<double> messages = sizes(kKib, set.quick ? 4 * kMib : 32 * kMib, factor);
+    const std::vector<double> messages = sizes(kKib, set.quick ? 4 * kMib : 32 * kMib, kFactor);
     for (const double bytes : messages) {
       keys.push_back({SampleKind::kPointToPoint, std::nullopt, bytes, 2, 1, "", pass});
     }
@@ -73,7 +73,7 @@ std::vector<SampleKey> cpu_samples(const CpuSet& set) {
 
 void measure_cpu(const CpuSet& set, const RunRanks& run, MeasurementFile& file, const ShowProgress& show) {
   Repetitions repetitions;
-  if (set.quick) repetitions = {5, 100, 0.01};
+  if (set.quick) repetitions = {5, 200, 0.03};
   const std::vector<SampleKey> keys = cpu_samples(set);
   for (std::size_t index = 0; index < keys.size(); ++index) {
     const SampleKey& key = keys[index];

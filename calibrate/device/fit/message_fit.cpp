@@ -122,10 +122,24 @@ class Partition {
   std::map<std::pair<std::size_t, std::size_t>, std::pair<Piece, double>> fitted_;
 };
 
+// Between the last size of one piece and the first of the next: where the lines cross, else where the curve neither
+// overshoots the next piece nor leaves the one before.
+double start_of(const Piece& before, double last, const Piece& next, double first) {
+  const auto gap = [&](double bytes) { return before.alpha + before.beta * bytes - next.alpha - next.beta * bytes; };
+  const double at_last = gap(last);
+  const double at_first = gap(first);
+  if (at_last >= 0.0 && at_first >= 0.0) return last;
+  if (at_last <= 0.0 && at_first <= 0.0) return first;
+  return last + (first - last) * at_last / (at_last - at_first);
+}
+
 MessageCurve curve_of(const std::vector<MessagePoint>& points, const Pieces& pieces) {
   std::vector<MessageSegment> segments;
-  for (const Piece& piece : pieces.pieces) {
-    const double from = piece.first == 0 ? 0.0 : points[piece.first].bytes;
+  for (std::size_t index = 0; index < pieces.pieces.size(); ++index) {
+    const Piece& piece = pieces.pieces[index];
+    const double from = index == 0 ? 0.0
+                                   : start_of(pieces.pieces[index - 1], points[piece.first - 1].bytes, piece,
+                                              points[piece.first].bytes);
     segments.push_back({Bytes(from), Seconds(piece.alpha), piece.beta});
   }
   return MessageCurve(std::move(segments));
