@@ -25,6 +25,7 @@ inline constexpr const char* kListFlags = "--list-flags";
 int run_simulate(const Arguments& arguments);
 int run_memory(const Arguments& arguments);
 int run_timeline(const Arguments& arguments);
+int run_partition(const Arguments& arguments);
 int run_schedule(const Arguments& arguments);
 int run_calibrate(const Arguments& arguments);
 int run_catalog(const Arguments& arguments);

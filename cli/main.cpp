@@ -17,6 +17,7 @@ const std::vector<CommandEntry>& commands() {
       {"timeline", "draw a step, or a schedule without any model", run_timeline},
       {"schedule", "list, show, check, simulate and export pipeline schedules", run_schedule, true},
       {"calibrate", "a device profile out of measurements; measure this machine", run_calibrate},
+      {"partition", "which layers go to which pipeline stage", run_partition},
       {"catalog", "models, devices, clusters, schedules and stacks that have names", run_catalog},
       {"convert", "the job that files of other programs mean, as a job file", run_convert},
       {"explain", "a term, its formula and its source, with your job's numbers", run_explain},

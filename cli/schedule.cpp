@@ -1,16 +1,13 @@
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "cli/commands.hpp"
+#include "cli/order_options.hpp"
 #include "cli/output_options.hpp"
 #include "cli/schedule_commands.hpp"
 #include "cli/schedule_options.hpp"
 #include "cli/schedule_table.hpp"
 #include "cli/valid_schedule.hpp"
 #include "model/error/error.hpp"
-#include "sim/schedule/csv.hpp"
-#include "sim/schedule/validate.hpp"
 
 namespace flopcast {
 
@@ -26,128 +23,50 @@ int run_list(const Arguments& arguments) {
   return 0;
 }
 
-// Cells as CSV writes them, an overlapped pair as one.
-std::vector<std::vector<std::string>> cells_of(const Program& program) {
-  std::vector<std::vector<std::string>> rows;
-  for (const std::vector<Action>& actions : program.ranks) {
-    std::vector<std::string> cells;
-    for (std::size_t index = 0; index < actions.size(); ++index) {
-      if (actions[index].overlaps_next && index + 1 < actions.size()) {
-        cells.push_back(fmt::format("({};{})OVERLAP_F_B", to_string(actions[index]), to_string(actions[index + 1])));
-        ++index;
-      } else {
-        cells.push_back(to_string(actions[index]));
-      }
-    }
-    rows.push_back(std::move(cells));
-  }
-  return rows;
-}
-
-std::string listing(const Program& program, Format format) {
-  if (format == Format::kCsv) return write_csv(program);
-  const auto rows = cells_of(program);
-  if (format == Format::kJson) {
-    const nlohmann::ordered_json json = {
-        {"schedule", program.schedule}, {"ranks", rows}, {"rank_of_stage", program.rank_of_stage}};
-    return json.dump(2);
-  }
-  Table table;
-  table.columns = {number_column("rank"), text_column("actions")};
-  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-    table.rows.push_back({fmt::format("{}", rank), fmt::format("{}", fmt::join(rows[rank], " "))});
-  }
-  return write_table(table, format);
-}
-
 int run_show(const Arguments& arguments) {
   CommandLine command_line(
       "schedule show", "flopcast schedule show (FILE.csv | --schedule NAME --pp P --microbatches M) [options]",
       "The order in which every rank executes its actions.",
       {"flopcast schedule show --schedule 1f1b --pp 4 --microbatches 8",
        "flopcast schedule show --schedule interleaved --pp 4 --microbatches 8 --vpp 2 --format csv",
+       "flopcast schedule show --schedule interleaved --pp 2 --microbatches 4 --vpp 2 --with-comm",
        "flopcast schedule show --schedule pipedream --pp 4 --microbatches 8 --versions"});
   ScheduleOptions schedule;
+  OrderOptions order;
   OutputOptions output;
   bool versions = false;
   bool vertical_sync = false;
   schedule.add_to(command_line);
+  order.add_to(command_line);
   command_line.add_flag("--versions", versions, "the weight version that every microbatch uses, instead of the order");
   command_line.add_flag("--vertical-sync", vertical_sync, "of pipedream: the first stage's version on every stage");
   output.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
   const Format format = output.format();
   if (versions) {
+    if (order.given())
+      throw ConfigError({"--versions", "is instead of the order", "", "leave out --with-comm, --merge-bw"});
     output.write(versions_listing(schedule.program(), schedule, vertical_sync, format));
     return 0;
   }
   if (vertical_sync) throw ConfigError({"--vertical-sync", "changes weight versions only", "", "give --versions too"});
-  output.write(listing(schedule.program(), format));
-  return 0;
-}
-
-nlohmann::ordered_json verdict_json(const Program& program, const std::optional<ScheduleFault>& fault) {
-  nlohmann::ordered_json json = {{"valid", !fault},
-                                 {"ranks", program.rank_count()},
-                                 {"stages", program.stage_count()},
-                                 {"actions", program.action_count()}};
-  if (fault) {
-    json["reason"] = fault->reason;
-    json["rank"] = fault->rank ? nlohmann::ordered_json(*fault->rank) : nlohmann::ordered_json();
-    json["step"] = fault->step ? nlohmann::ordered_json(*fault->step) : nlohmann::ordered_json();
-  }
-  return json;
-}
-
-Table verdict_table(const Program& program, const std::optional<ScheduleFault>& fault) {
-  Table table;
-  table.columns = {text_column("schedule"), text_column("valid"), number_column("ranks"), number_column("stages"),
-                   number_column("actions")};
-  table.rows = {{program.schedule, fault ? "no" : "yes", fmt::format("{}", program.rank_count()),
-                 fmt::format("{}", program.stage_count()), fmt::format("{}", program.action_count())}};
-  if (fault) {
-    table.columns.push_back(text_column("reason"));
-    table.rows.front().push_back(fault->reason);
-  }
-  return table;
-}
-
-int run_check(const Arguments& arguments) {
-  CommandLine command_line(
-      "schedule check", "flopcast schedule check FILE.csv [options]",
-      "Whether a schedule can be executed: exit code 0 when it can, 3 when it cannot, with the place.",
-      {"flopcast schedule check mine.csv", "flopcast schedule check dualpipe.csv --chains 0-3,4-7"});
-  ScheduleOptions schedule;
-  OutputOptions output;
-  schedule.add_to(command_line);
-  output.add_to(command_line);
-  if (!command_line.parse(arguments)) return 0;
-  const Format format = output.format();
-  const Program program = schedule.program();
-  const auto fault = find_fault(program);
-  if (format == Format::kJson) {
-    output.write(verdict_json(program, fault).dump(2));
-  } else if (!fault || format != Format::kTable) {
-    output.write({verdict_table(program, fault)});
-  }
-  // Readable, but it cannot be executed: the answer is no.
-  if (fault) {
-    throw NegativeAnswer(fmt::format("{}: invalid: {}\n\n{}", program.schedule, render_fault(*fault),
-                                     render_fault_grid(program, *fault)));
-  }
+  output.write(order.listing(schedule.program(), format));
   return 0;
 }
 
 int run_export(const Arguments& arguments) {
   CommandLine command_line("schedule export",
                            "flopcast schedule export (FILE.csv | --schedule NAME --pp P --microbatches M) [options]",
-                           "Writes a schedule for another program. torch: the compute-only CSV that "
-                           "torch.distributed.pipelining loads; ours is the same text.",
-                           {"flopcast schedule export --schedule 1f1b --pp 4 --microbatches 8 -o 1f1b.csv"});
+                           "Writes a schedule for another program. torch: the CSV that torch.distributed.pipelining "
+                           "loads, as compute_only, or with --with-comm as compute_comms; ours is the same text.",
+                           {"flopcast schedule export --schedule 1f1b --pp 4 --microbatches 8 -o 1f1b.csv",
+                            "flopcast schedule export mine.csv --with-comm -o lowered.csv"});
   ScheduleOptions schedule;
+  OrderOptions order;
   OutputOptions output;
   std::optional<std::string> target;
   schedule.add_to(command_line);
+  order.add_to(command_line);
   output.add_to(command_line);
   command_line.add_option("--for", target, "PROGRAM", "torch (default) or ours");
   if (!command_line.parse(arguments)) return 0;
@@ -160,7 +79,7 @@ int run_export(const Arguments& arguments) {
   const Program program = schedule.program();
   require_valid(program);
   // Other programs read CSV; the other formats are for people who look at what they would get.
-  output.write(listing(program, format));
+  output.write(order.listing(program, format));
   return 0;
 }
 
@@ -170,7 +89,7 @@ int run_schedule(const Arguments& arguments) {
   static const std::vector<CommandEntry> entries = {
       {"list", "the schedules flopcast can generate", run_list},
       {"show", "the order of every rank's actions", run_show},
-      {"check", "whether a schedule in a file can be executed", run_check},
+      {"check", "whether a schedule in a file can be executed", run_schedule_check},
       {"simulate", "its makespan, idle shares and activations for given times", run_schedule_simulate},
       {"export", "write it for another program", run_export},
   };

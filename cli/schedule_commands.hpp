@@ -9,6 +9,7 @@
 
 namespace flopcast {
 
+int run_schedule_check(const Arguments& arguments);
 int run_schedule_simulate(const Arguments& arguments);
 
 /// Which weight version every microbatch uses on every stage, as `schedule show --versions` prints it.

@@ -92,16 +92,42 @@ void ScheduleOptions::refuse_numbers_beside_file() const {
   for (const ScheduleNumber& number : schedule_numbers()) refuse(number.flag, numbers_.request.*number.request);
 }
 
+namespace {
+
+LoweredProgram read_lowered_file(const std::string& path, const std::optional<std::string>& chains) {
+  return parse_lowered_csv(read_file(path), path, chains ? parse_chains(*chains) : std::vector<Chain>());
+}
+
+}  // namespace
+
+Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains) {
+  const LoweredProgram lowered = read_lowered_file(path, chains);
+  if (const std::size_t communications = lowered.communication_count(); communications > 0) {
+    warn(fmt::format("{}: {} communications are left out; transfers follow from the order of the actions", path,
+                     communications));
+  }
+  return compute_of(lowered);
+}
+
+LoweredProgram ScheduleOptions::lowered_program() const {
+  refuse_contradictions();
+  return file_ ? read_lowered_file(*file_, chains_) : as_cells(generate(*schedule_));
+}
+
 Program ScheduleOptions::program() const {
+  refuse_contradictions();
+  return file_ ? read_schedule_file(*file_, chains_) : generate(*schedule_);
+}
+
+void ScheduleOptions::refuse_contradictions() const {
   if (file_ && schedule_)
     throw ConfigError({"--schedule", fmt::format("{} and the file {} are two schedules", *schedule_, *file_), "",
                        "give one of the two"});
   if (file_) refuse_numbers_beside_file();
-  if (file_) return parse_csv(read_file(*file_), *file_, chains_ ? parse_chains(*chains_) : std::vector<Chain>());
+  if (file_) return;
   if (chains_) throw ConfigError({"--chains", "is for a schedule in a file", "", "give FILE.csv"});
   if (!schedule_)
     throw ConfigError({"", "no schedule given", "", "give FILE.csv, or --schedule NAME --pp P --microbatches M"});
-  return generate(*schedule_);
 }
 
 }  // namespace flopcast

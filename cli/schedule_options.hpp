@@ -6,6 +6,7 @@
 
 #include "cli/command_line.hpp"
 #include "sim/schedule/catalogue.hpp"
+#include "sim/schedule/communication/lowered_program.hpp"
 #include "sim/schedule/program.hpp"
 
 namespace flopcast {
@@ -24,6 +25,8 @@ class ScheduleOptions {
   /// From the file or generated. Throws ConfigError for what cannot be read or is refused; a readable file may still
   /// hold an invalid schedule.
   Program program() const;
+  /// The same with the communications of the file; a generated schedule has none.
+  LoweredProgram lowered_program() const;
   /// The file's path; nothing when the schedule is generated.
   const std::optional<std::string>& file() const { return file_; }
   /// The request behind `name` (such as "interleaved:2"); pipeline ranks and microbatches must have been given.
@@ -32,6 +35,7 @@ class ScheduleOptions {
   std::optional<int> accumulation() const { return numbers_.request.accumulation; }
 
  private:
+  void refuse_contradictions() const;
   void refuse_numbers_beside_file() const;
 
   std::optional<std::string> file_;
@@ -42,6 +46,8 @@ class ScheduleOptions {
 
 /// Throws ConfigError for a number that the schedule would ignore. In a list of schedules each takes what it knows.
 void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbers);
+/// The compute actions of the file, with a warning that names what is left out. `chains` as --chains gives them.
+Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains);
 Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers);
 
 }  // namespace flopcast

@@ -120,6 +120,17 @@ bool TimeOptions::given() const {
   return forward_ || backward_ || input_gradient_ || weight_gradient_ || fused_ || p2p_ || !p2p_links_.empty();
 }
 
+template <class Predicate>
+void TimeOptions::spread(StepTimes& times, Ticks parts, const Predicate& spreads) const {
+  for (StageTimes& stage : times.stages) {
+    if (spreads(forward_)) stage.forward /= parts;
+    if (spreads(backward_)) stage.backward /= parts;
+    if (spreads(input_gradient_)) stage.input_gradient /= parts;
+    if (spreads(weight_gradient_)) stage.weight_gradient /= parts;
+    if (stage.fused && spreads(fused_)) *stage.fused /= parts;
+  }
+}
+
 StepTimes TimeOptions::build(const Program& program) const {
   const std::size_t stages = static_cast<std::size_t>(program.stage_count());
   const auto times_of = [stages](const char* flag, const std::optional<std::string>& text) {
@@ -155,6 +166,7 @@ StepTimes TimeOptions::build(const Program& program) const {
     if (fused_) passes.fused = fused[stage];
     times.stages.push_back(passes);
   }
+  spread(times, program.slices_per_microbatch, [](const std::optional<std::string>&) { return true; });
   const Ticks latency = p2p_ ? parse_time("--p2p", *p2p_) : 0;
   times.boundaries.resize(stages > 0 ? stages - 1 : 0, {latency, latency});
   std::set<std::string_view> given;
@@ -181,17 +193,9 @@ StepTimes TimeOptions::times_for_comparison(const Program& program) const {
     if (!filled.backward_) filled.backward_ = "2";
   }
   StepTimes times = filled.build(program);
-  const Ticks chunks = program.stage_count() / std::max(1, program.rank_count());
-  const auto is_list = [](const std::optional<std::string>& text) {
-    return text && text->find(',') != std::string::npos;
-  };
-  for (StageTimes& stage : times.stages) {
-    if (!is_list(filled.forward_)) stage.forward /= chunks;
-    if (!is_list(filled.backward_)) stage.backward /= chunks;
-    if (!is_list(filled.input_gradient_)) stage.input_gradient /= chunks;
-    if (!is_list(filled.weight_gradient_)) stage.weight_gradient /= chunks;
-    if (stage.fused && !is_list(filled.fused_)) *stage.fused /= chunks;
-  }
+  const Ticks chunks = program.stages_per_chain() / std::max(1, program.rank_count());
+  filled.spread(times, chunks,
+                [](const std::optional<std::string>& text) { return !text || text->find(',') == std::string::npos; });
   return times;
 }
 

@@ -18,8 +18,9 @@ class TimeOptions {
  public:
   void add_to(CommandLine& command_line);
   bool given() const;
-  /// For the stages of `program`. Throws ConfigError when a time that the program needs was not given, when a list does
-  /// not have one number a stage, and when a number is no time.
+  /// For the stages of `program`, times being those of a whole microbatch: a slice takes its share. Throws ConfigError
+  /// when a time that the program needs was not given, when a list does not have one number a stage, and when a number
+  /// is no time.
   StepTimes times_for(const Program& program) const;
   /// For drawing schedules side by side, where every rank does the same work whatever its number of chunks: one number
   /// is the time of a rank's whole share of the model and is spread over its chunks, a list still has one number a
@@ -28,6 +29,9 @@ class TimeOptions {
 
  private:
   StepTimes build(const Program& program) const;
+  /// Divides by `parts` the times whose text `spreads` accepts.
+  template <class Predicate>
+  void spread(StepTimes& times, Ticks parts, const Predicate& spreads) const;
 
   std::optional<std::string> forward_;
   std::optional<std::string> backward_;

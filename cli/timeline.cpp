@@ -16,7 +16,6 @@
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/metrics.hpp"
-#include "sim/schedule/csv.hpp"
 
 namespace flopcast {
 
@@ -46,6 +45,7 @@ void refuse_job_flags(const JobOptions& options) {
   for (const FlagValue* value : options.given()) {
     const std::string_view field = value->key->field;
     const bool known = field == "layout.pp" || field == "layout.vpp" || field == "layout.schedule" ||
+                       field == "layout.chains" ||
                        std::any_of(schedule_numbers().begin(), schedule_numbers().end(),
                                    [field](const ScheduleNumber& number) { return number.field == field; });
     if (!known)
@@ -66,18 +66,25 @@ std::vector<Timeline> bare_timelines(const JobOptions& options, std::optional<in
   numbers.chunks = number_of(options, "layout.vpp", "--vpp");
   for (const ScheduleNumber& number : schedule_numbers())
     numbers.request.*number.request = number_of(options, number.field, std::string(number.flag));
+  constexpr std::string_view kFilePrefix = "file:";
+  const std::vector<std::string> names = split_names(*schedules);
+  const auto chains = options.flag("layout.chains");
+  if (chains && std::none_of(names.begin(), names.end(),
+                             [&](const std::string& name) { return name.rfind(kFilePrefix, 0) == 0; })) {
+    throw ConfigError({"--chains", fmt::format("{} is for a schedule in a file", *chains), "",
+                       "give --schedule file:PATH, or leave it out"});
+  }
   std::vector<Timeline> timelines;
-  for (const std::string& name : split_names(*schedules)) {
-    constexpr std::string_view kFilePrefix = "file:";
+  for (const std::string& name : names) {
     const bool from_file = name.rfind(kFilePrefix, 0) == 0;
     const std::string path = from_file ? name.substr(kFilePrefix.size()) : "";
-    const Program program = from_file ? parse_csv(read_file(path), path, {}) : generate_named_schedule(name, numbers);
+    const Program program = from_file ? read_schedule_file(path, chains) : generate_named_schedule(name, numbers);
     require_valid(program);
     Timeline timeline = simulate(program, times.times_for_comparison(program));
     const TimelineMetrics metrics = measure(timeline);
     timeline.title =
         fmt::format("{}: {} ranks, {} microbatches, bubble {:.1f} % of all device time", name, program.rank_count(),
-                    program.microbatches_of(program.chains.front()), 100.0 * metrics.idle_fraction());
+                    program.microbatch_count(), 100.0 * metrics.idle_fraction());
     timeline.units_per_tick = kUnitsPerTick;
     timelines.push_back(std::move(timeline));
   }

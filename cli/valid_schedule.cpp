@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "model/error/error.hpp"
+#include "sim/schedule/chain_hint.hpp"
 #include "sim/schedule/validate.hpp"
 
 namespace flopcast {
@@ -10,8 +11,10 @@ namespace flopcast {
 void require_valid(const Program& program) {
   const auto fault = find_fault(program);
   if (!fault) return;
+  const auto hint = hint_two_chains(program);
   throw ConfigError({"schedule", fmt::format("{}\n\n{}", render_fault(*fault), render_fault_grid(program, *fault)),
-                     program.schedule, ""});
+                     program.schedule,
+                     hint ? "valid as a bidirectional schedule of two chains: --chains " + *hint : ""});
 }
 
 }  // namespace flopcast

@@ -41,7 +41,7 @@ void require_agreement(const Measurement& measurement, const std::string& file) 
       "%), most on {} ({:.0f} %): no profile is written. Something else used this machine; calibrate again "
       "when it is quiet{}",
       1e2 * agreement.median, agreement.compared, 1e2 * kAgreementTolerance, agreement.worst, 1e2 * agreement.largest,
-      file.empty() ? "" : fmt::format(" (the measurements are in {}; remove it to measure anew)", file)));
+      file.empty() ? "" : fmt::format(" (the measurements are in {})", file)));
 }
 
 std::optional<double> disturbance(const Measurement& measurement) {

@@ -41,15 +41,15 @@ Pooled pool(const Measurement& measurement) {
   Pooled pooled;
   for (const Sample& sample : measurement.samples) {
     const SampleKey& key = sample.key;
-    std::vector<double>* times = nullptr;
+    std::vector<double>* times = nullptr;  // of a training step: it is no device's
     if (key.kind == SampleKind::kGemm) {
       times = &pooled.products[key.dtype][{key.shape->m, key.shape->n, key.shape->k}];
     } else if (key.kind == SampleKind::kMemoryCopy) {
       times = &pooled.copies[*key.bytes];
-    } else {
+    } else if (is_message(key.kind)) {
       times = &pooled.messages[{key.kind, key.ranks, key.nodes}][*key.bytes];
     }
-    times->insert(times->end(), sample.seconds.begin(), sample.seconds.end());
+    if (times != nullptr) times->insert(times->end(), sample.seconds.begin(), sample.seconds.end());
   }
   return pooled;
 }
@@ -70,6 +70,7 @@ std::optional<MessageKind> message_kind(SampleKind kind) {
     case SampleKind::kMemoryCopy:
     case SampleKind::kBroadcast:
     case SampleKind::kReduce:
+    case SampleKind::kTrainingStep:
       break;
   }
   return std::nullopt;

@@ -20,6 +20,7 @@ constexpr const char* kSchema = "flopcast.measurement/1";
 constexpr int kMostRanks = 1'000'000;
 constexpr int kMostMultiprocessors = 100'000;
 constexpr int kLargestDimension = 100'000'000;
+constexpr int kMostSequences = 1'000'000'000;
 constexpr int kMostPasses = 100;
 
 double positive(ObjectReader& reader, std::string_view key, const nlohmann::json& value) {
@@ -46,6 +47,9 @@ SampleKey read_key(ObjectReader& reader) {
   key.kind = static_cast<SampleKind>(*kind);
   if (key.kind == SampleKind::kGemm) {
     key.shape = read_shape(reader);
+  } else if (key.kind == SampleKind::kTrainingStep) {
+    key.batch = reader.whole("batch", 1, kMostSequences);
+    if (!key.batch) reader.fail_missing("batch", "the global batch size of the step");
   } else {
     const nlohmann::json* bytes = reader.find("bytes");
     if (bytes == nullptr) reader.fail_missing("bytes", "the size of the message or copy");
@@ -91,6 +95,7 @@ nlohmann::ordered_json json_of(const Sample& sample) {
   nlohmann::ordered_json json = {{"kind", name_of(key.kind)}};
   if (key.shape) json["shape"] = {key.shape->m, key.shape->n, key.shape->k};
   if (key.bytes) json["bytes"] = *key.bytes;
+  if (key.batch) json["batch"] = *key.batch;
   json["ranks"] = key.ranks;
   json["nodes"] = key.nodes;
   json["dtype"] = key.dtype;
@@ -103,8 +108,9 @@ nlohmann::ordered_json json_of(const Sample& sample) {
 }  // namespace
 
 const std::vector<std::string>& sample_kind_names() {
-  static const std::vector<std::string> names = {
-      "gemm", "memory_copy", "p2p", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"};
+  static const std::vector<std::string> names = {"gemm",       "memory_copy",    "p2p",        "all_reduce",
+                                                 "all_gather", "reduce_scatter", "all_to_all", "broadcast",
+                                                 "reduce",     "training_step"};
   return names;
 }
 
@@ -112,10 +118,15 @@ std::string_view name_of(SampleKind kind) {
   return sample_kind_names()[static_cast<std::size_t>(kind)];
 }
 
+bool is_message(SampleKind kind) {
+  return kind != SampleKind::kGemm && kind != SampleKind::kMemoryCopy && kind != SampleKind::kTrainingStep;
+}
+
 std::string SampleKey::text_without_pass() const {
   std::string words(name_of(kind));
   if (shape) words += fmt::format(" {}x{}x{}", shape->m, shape->n, shape->k);
   if (bytes) words += fmt::format(" {} B", *bytes);
+  if (batch) words += fmt::format(" of {} sequences", *batch);
   if (ranks > 1) words += fmt::format(", {} ranks", ranks);
   if (nodes > 1) words += fmt::format(" on {} nodes", nodes);
   return dtype.empty() ? words : words + " " + dtype;
@@ -130,9 +141,7 @@ double Sample::median() const {
 }
 
 bool Measurement::has(const SampleKey& key) const {
-  const std::string wanted = key.text();
-  return std::any_of(samples.begin(), samples.end(),
-                     [&wanted](const Sample& sample) { return sample.key.text() == wanted; });
+  return std::any_of(samples.begin(), samples.end(), [&key](const Sample& sample) { return sample.key == key; });
 }
 
 Measurement read_measurement(std::string_view text, const std::string& file) {

@@ -20,31 +20,38 @@ enum class SampleKind {
   kReduceScatter,
   kAllToAll,
   kBroadcast,
-  kReduce
+  kReduce,
+  kTrainingStep
 };
 const std::vector<std::string>& sample_kind_names();  ///< in the order of the enumerators
 std::string_view name_of(SampleKind kind);
+/// Whether ranks exchanged a message: point-to-point or collective.
+bool is_message(SampleKind kind);
 
 struct SampleShape {
   int m = 0;
   int n = 0;
   int k = 0;
+
+  bool operator==(const SampleShape&) const = default;
 };
 
 /// What identifies a sample: measuring the same again adds nothing.
 struct SampleKey {
   SampleKind kind = SampleKind::kGemm;
   std::optional<SampleShape> shape;  ///< of a GEMM
-  std::optional<double> bytes;       ///< of everything else
+  std::optional<double> bytes;       ///< of a copy or message
   int ranks = 1;
   int nodes = 1;
   std::string dtype;
-  int pass = 1;  ///< calibrations measure everything twice
+  int pass = 1;                             ///< calibrations measure everything twice
+  std::optional<int> batch = std::nullopt;  ///< of a training step: sequences of all ranks
 
   /// "gemm 256x256x64 fp32", "all_reduce 4096 B, 2 ranks fp32".
   std::string text() const;
   /// As text, but alike for all passes.
   std::string text_without_pass() const;
+  bool operator==(const SampleKey&) const = default;
 };
 
 struct Sample {

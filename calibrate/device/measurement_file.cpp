@@ -47,7 +47,7 @@ void replace_file(const std::string& path, const std::string& text) {
 }
 
 MeasurementFile::MeasurementFile(std::string path, const Measurement& about)
-    : path_(std::move(path)), measurement_(about) {
+    : path_(std::move(path)), about_(about), measurement_(about) {
   if (path_.empty()) return;
   std::error_code code;
   if (!std::filesystem::exists(path_, code)) {

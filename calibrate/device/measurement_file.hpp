@@ -21,10 +21,13 @@ class MeasurementFile {
   bool has(const SampleKey& key) const { return measurement_.has(key); }
   /// Throws InternalError when the sample is known already, EnvironmentError when it cannot be written.
   void append(const Sample& sample);
+  /// Forgets all samples; the file keeps them until the next one is appended.
+  void begin_anew() { measurement_ = about_; }
   const Measurement& measurement() const { return measurement_; }
 
  private:
   std::string path_;
+  Measurement about_;
   Measurement measurement_;
 };
 

@@ -81,11 +81,12 @@ const std::vector<JobKey>& job_keys() {
       {"layout.micro_batch_size", Kind::kWhole, {"--mbs", "--micro-batch-size"}, "N", "sequences per microbatch"},
       {"layout.global_batch_size", Kind::kWhole, {"--gbs", "--global-batch-size"}, "N", "sequences per step"},
       {"layout.schedule", Kind::kText, {"--schedule"}, "NAME[:V]", "pipeline schedule (see: flopcast schedule list)"},
+      {"layout.chains", Kind::kText, {"--chains"}, "A-B,C-D", "stage ranges of a bidirectional schedule in a file"},
       {"layout.group_size", Kind::kWhole, {"--group"}, "N", "interleaving group"},
       {"layout.accumulation", Kind::kWhole, {"--accumulation"}, "N", "microbatches per update of pipedream-2bw"},
       {"layout.memory_limit", Kind::kWhole, {"--memory-limit"}, "N", "activations a rank may hold, in microbatches"},
       {"layout.slices", Kind::kWhole, {"--slices"}, "N", "token slices that a microbatch is cut into"},
-      {"layout.stage_layers", Kind::kWholeList, {}, "N,N,…", "layers of each stage"},
+      {"layout.stage_layers", Kind::kWholeList, {}, "N,N,…", "layers of each stage, or uniform or balanced"},
       {"layout.recompute", Kind::kText, {"--recompute", "--recompute-granularity"}, "KIND", "none, selective or full"},
       {"layout.data_parallel", Kind::kText, {}, "FORM", "ddp, fsdp, hsdp, dataparallel, ps or byteps"},
       {"layout.shards", Kind::kWhole, {}, "N", "hsdp: ranks that share one copy of the model"},
@@ -128,7 +129,11 @@ std::optional<long> whole_number(const std::string& text) {
   return number;
 }
 
+// A list, or a word, which the reader of the section judges.
 nlohmann::json list_of(const FlagValue& value) {
+  const bool is_word =
+      !value.text.empty() && value.text.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos;
+  if (is_word) return value.text;
   nlohmann::json numbers = nlohmann::json::array();
   std::size_t begin = 0;
   while (begin <= value.text.size()) {

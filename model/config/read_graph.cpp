@@ -19,24 +19,6 @@ namespace {
 constexpr std::string_view kSeparator = " -- ";
 constexpr double kSecondsPerMillisecond = 1e-3;
 
-struct GraphLayer {
-  std::string description;
-  double forward_ms = 0.0;
-  double backward_ms = 0.0;
-  double activation_bytes = 0.0;
-  double parameter_bytes = 0.0;
-  bool is_input = false;
-  std::size_t line = 0;
-  std::vector<std::size_t> successors;
-  std::size_t predecessors = 0;
-};
-
-struct LayerGraph {
-  std::vector<GraphLayer> nodes;
-  std::map<std::string, std::size_t> by_name;
-  std::vector<long> numbers;  // of "node17", for the order
-};
-
 class GraphReader {
  public:
   GraphReader(std::string_view text, std::string_view file) : text_(text), file_(file) {}
@@ -57,6 +39,7 @@ class GraphReader {
   std::string file_;
   std::size_t line_ = 0;
   LayerGraph graph_;
+  std::map<std::string, std::size_t> by_name_;
 };
 
 LayerGraph GraphReader::read() {
@@ -75,7 +58,7 @@ LayerGraph GraphReader::read() {
       read_node(line);
     }
   }
-  if (graph_.nodes.empty())
+  if (graph_.layers.empty())
     fail("no layers in it", "expected lines such as node1 -- Conv2d(…) -- forward_compute_time=…");
   for (const auto& [line, edge] : edges) {
     line_ = line;
@@ -97,17 +80,17 @@ void GraphReader::read_node(std::string_view line) {
   GraphLayer node;
   node.description = std::string(line.substr(first + kSeparator.size(), second - first - kSeparator.size()));
   node.is_input = node.description.rfind("Input", 0) == 0;
-  node.forward_ms = metric(metrics, "forward_compute_time");
-  node.backward_ms = metric(metrics, "backward_compute_time");
-  node.activation_bytes = metric(metrics, "activation_size");
-  node.parameter_bytes = metric(metrics, "parameter_size");
+  node.name = name;
+  node.forward = Seconds(metric(metrics, "forward_compute_time") * kSecondsPerMillisecond);
+  node.backward = Seconds(metric(metrics, "backward_compute_time") * kSecondsPerMillisecond);
+  node.activation = Bytes(metric(metrics, "activation_size"));
+  node.parameters = Bytes(metric(metrics, "parameter_size"));
   node.line = line_;
-  if (!graph_.by_name.emplace(name, graph_.nodes.size()).second)
-    fail(fmt::format("layer \"{}\" is listed twice", name), "");
+  if (!by_name_.emplace(name, graph_.layers.size()).second) fail(fmt::format("layer \"{}\" is listed twice", name), "");
   const std::size_t digits = name.find_last_not_of("0123456789") + 1;
-  graph_.numbers.push_back(digits < name.size() ? std::strtol(name.c_str() + digits, nullptr, 10)
-                                                : static_cast<long>(graph_.nodes.size()));
-  graph_.nodes.push_back(std::move(node));
+  node.number =
+      digits < name.size() ? std::strtol(name.c_str() + digits, nullptr, 10) : static_cast<long>(graph_.layers.size());
+  graph_.layers.push_back(std::move(node));
 }
 
 // "key=1.5" or "key=[1.5; 2]", whose sum counts.
@@ -137,8 +120,8 @@ double GraphReader::number(std::string_view text, std::string_view key) const {
 }
 
 std::size_t GraphReader::known(std::string_view name) const {
-  const auto node = graph_.by_name.find(std::string(name));
-  if (node == graph_.by_name.end()) fail(fmt::format("an edge names \"{}\", which is no layer", name), "");
+  const auto node = by_name_.find(std::string(name));
+  if (node == by_name_.end()) fail(fmt::format("an edge names \"{}\", which is no layer", name), "");
   return node->second;
 }
 
@@ -148,48 +131,49 @@ void GraphReader::read_edge(std::string_view line) {
     fail("an edge without its second end", "expected an indented node1 -- node2");
   const std::size_t from = known(line.substr(0, separator));
   const std::size_t to = known(line.substr(separator + kSeparator.size()));
-  graph_.nodes[from].successors.push_back(to);
-  ++graph_.nodes[to].predecessors;
+  graph_.layers[from].successors.push_back(to);
+  ++graph_.layers[to].predecessors;
 }
 
 std::vector<std::size_t> in_a_row(const LayerGraph& graph, std::string_view file) {
   using Entry = std::pair<long, std::size_t>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> ready;
   std::vector<std::size_t> waits_for;
-  for (std::size_t index = 0; index < graph.nodes.size(); ++index) {
-    waits_for.push_back(graph.nodes[index].predecessors);
-    if (waits_for.back() == 0) ready.emplace(graph.numbers[index], index);
+  for (std::size_t index = 0; index < graph.layers.size(); ++index) {
+    waits_for.push_back(graph.layers[index].predecessors);
+    if (waits_for.back() == 0) ready.emplace(graph.layers[index].number, index);
   }
   std::vector<std::size_t> order;
   while (!ready.empty()) {
     const std::size_t index = ready.top().second;
     ready.pop();
     order.push_back(index);
-    for (const std::size_t next : graph.nodes[index].successors) {
-      if (--waits_for[next] == 0) ready.emplace(graph.numbers[next], next);
+    for (const std::size_t next : graph.layers[index].successors) {
+      if (--waits_for[next] == 0) ready.emplace(graph.layers[next].number, next);
     }
   }
-  if (order.size() == graph.nodes.size()) return order;
-  for (std::size_t index = 0; index < graph.nodes.size(); ++index) {
+  if (order.size() == graph.layers.size()) return order;
+  for (std::size_t index = 0; index < graph.layers.size(); ++index) {
     if (waits_for[index] == 0) continue;
-    throw ConfigError({"model", fmt::format("layer {} waits for itself", graph.nodes[index].description),
-                       fmt::format("{}:{}", file, graph.nodes[index].line), "remove the cycle from the edges"});
+    throw ConfigError({"model", fmt::format("layer {} waits for itself", graph.layers[index].description),
+                       fmt::format("{}:{}", file, graph.layers[index].line), "remove the cycle from the edges"});
   }
   return order;
 }
 
 // What crosses a cut behind each position of the row: outputs made before it and needed after it.
-std::vector<double> cut_bytes(const LayerGraph& graph, const std::vector<std::size_t>& row) {
-  std::vector<std::size_t> position(graph.nodes.size());
+std::vector<double> cut_bytes(const LayerGraph& graph) {
+  const std::vector<std::size_t>& row = graph.row;
+  std::vector<std::size_t> position(graph.layers.size());
   for (std::size_t at = 0; at < row.size(); ++at) position[row[at]] = at;
   std::vector<double> change(row.size() + 1, 0.0);
   for (std::size_t at = 0; at < row.size(); ++at) {
-    const GraphLayer& node = graph.nodes[row[at]];
+    const GraphLayer& node = graph.layers[row[at]];
     std::size_t last_use = at;
     for (const std::size_t next : node.successors) last_use = std::max(last_use, position[next]);
     if (node.is_input || last_use == at) continue;
-    change[at] += node.activation_bytes;
-    change[last_use] -= node.activation_bytes;
+    change[at] += node.activation.value();
+    change[last_use] -= node.activation.value();
   }
   double crossing = 0.0;
   std::vector<double> cuts;
@@ -199,20 +183,26 @@ std::vector<double> cut_bytes(const LayerGraph& graph, const std::vector<std::si
 
 }  // namespace
 
+LayerGraph read_layer_graph(std::string_view text, std::string_view file) {
+  LayerGraph graph = GraphReader(text, file).read();
+  graph.row = in_a_row(graph, file);
+  return graph;
+}
+
 nlohmann::json profile_from_graph(std::string_view text, std::string_view file) {
-  const LayerGraph graph = GraphReader(text, file).read();
-  const std::vector<std::size_t> row = in_a_row(graph, file);
-  const std::vector<double> cuts = cut_bytes(graph, row);
+  const LayerGraph graph = read_layer_graph(text, file);
+  const std::vector<std::size_t>& row = graph.row;
+  const std::vector<double> cuts = cut_bytes(graph);
   nlohmann::json layers = nlohmann::json::array();
   for (std::size_t at = 0; at < row.size(); ++at) {
-    const GraphLayer& node = graph.nodes[row[at]];
+    const GraphLayer& node = graph.layers[row[at]];
     if (node.is_input) continue;
     layers.push_back({{"name", node.description},
-                      {"forward_s", node.forward_ms * kSecondsPerMillisecond},
-                      {"backward_s", node.backward_ms * kSecondsPerMillisecond},
-                      {"activation_bytes", node.activation_bytes},
+                      {"forward_s", node.forward.value()},
+                      {"backward_s", node.backward.value()},
+                      {"activation_bytes", node.activation.value()},
                       {"output_bytes", std::max(0.0, cuts[at])},
-                      {"parameter_bytes", node.parameter_bytes}});
+                      {"parameter_bytes", node.parameters.value()}});
   }
   const std::size_t slash = file.find_last_of("/\\");
   const std::string_view base = slash == std::string_view::npos ? file : file.substr(slash + 1);

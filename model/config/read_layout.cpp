@@ -38,6 +38,16 @@ std::array<Axis, kAxisCount> read_placement(ObjectReader& reader) {
   return placement;
 }
 
+// A list, or a word for how to make one.
+void read_stage_layers(ObjectReader& reader, Layout& layout) {
+  const nlohmann::json* value = reader.find("stage_layers");
+  if (value != nullptr && value->is_string()) {
+    layout.stage_split = static_cast<StageSplit>(*reader.choice("stage_layers", stage_split_names()));
+  } else {
+    layout.stage_layers = reader.whole_list("stage_layers", 0, kMostRanks).value_or(std::vector<int>());
+  }
+}
+
 std::string divisors_up_to(int number, int largest) {
   std::vector<int> divisors;
   for (int candidate = 1; candidate <= std::min(number, largest); ++candidate) {
@@ -203,11 +213,12 @@ Layout read_layout(ObjectReader& root, Job& job, const Origins& origins) {
   layout.sequence_parallel = reader.boolean("sequence_parallel").value_or(false);
   layout.micro_batch_size = reader.whole("micro_batch_size", 1, kLargestBatch).value_or(1);
   layout.schedule = reader.text("schedule").value_or("");
+  layout.chains = reader.text("chains").value_or("");
   layout.group_size = reader.whole("group_size", 1, kLargestBatch);
   layout.accumulation = reader.whole("accumulation", 1, kLargestBatch);
   layout.memory_limit = reader.whole("memory_limit", 1, kLargestBatch);
   layout.slices = reader.whole("slices", 1, kLargestBatch);
-  layout.stage_layers = reader.whole_list("stage_layers", 0, kMostRanks).value_or(std::vector<int>());
+  read_stage_layers(reader, layout);
   if (const auto recompute = reader.choice("recompute", recompute_names()))
     layout.recompute = static_cast<Recompute>(*recompute);
   layout.placement = read_placement(reader);

@@ -7,6 +7,7 @@
 
 #include "model/config/object_reader.hpp"
 #include "model/job.hpp"
+#include "model/workload/layer_graph.hpp"
 
 namespace flopcast {
 
@@ -31,13 +32,15 @@ void check_profile_training(const ObjectReader& training_reader, int sequence_le
 Precision profile_precision(const ObjectReader& training_reader, std::optional<std::size_t> given,
                             const LayerProfile& profile);
 
-/// PipeDream's graph.txt as a model section that read_profile reads. A line per layer,
+/// PipeDream's graph.txt. A line per layer,
 ///   node1 -- Conv2d(…) -- forward_compute_time=1.2, backward_compute_time=2.4, activation_size=…, parameter_size=…
 /// (milliseconds, bytes, fp32; a size may be a list [a; b]), then a line per edge, indented: node1 -- node2.
-///
-/// The graph is put in a row: topological order, the smaller node number first where the graph leaves a choice. A
-/// stage then holds consecutive layers, and what a later stage needs passes through every stage between.
-/// Nodes called Input are left out: their time is that of loading data. Throws ConfigError with file:line.
+/// Throws ConfigError with file:line.
+LayerGraph read_layer_graph(std::string_view text, std::string_view file);
+
+/// The same as a model section that read_profile reads. The graph is put in a row: topological order, the smaller node
+/// number first where the graph leaves a choice. A stage then holds consecutive layers, and what a later stage needs
+/// passes through every stage between. Nodes called Input are left out: their time is that of loading data.
 nlohmann::json profile_from_graph(std::string_view text, std::string_view file);
 
 }  // namespace flopcast

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "model/cost/expert_parallel.hpp"
+#include "model/cost/sharded_passes.hpp"
 
 namespace flopcast {
 
@@ -16,17 +17,15 @@ double optimizer_traffic_per_parameter(const Training& training) {
   return state + 3 * training.stack.gradient_bytes + element_size(training.precision).value();
 }
 
-// The first and the last pipeline rank of a replica, which both hold the tied table.
-GroupPlacement pipeline_ends(const PricingContext& pricing) {
-  const Layout& layout = pricing.job.layout;
+GroupPlacement two_pipeline_ranks(const PricingContext& pricing, int one, int other) {
   const Cluster& cluster = pricing.job.cluster;
-  const bool crosses = pricing.grid.pipeline_hop_crosses_nodes(0, layout.pp - 1, cluster);
-  GroupPlacement ends;
-  ends.ranks = 2;
-  ends.nodes = crosses ? 2 : 1;
-  ends.ranks_per_node = crosses ? 1 : 2;
-  ends.groups_sharing_nics = std::min(cluster.devices_per_node, pricing.grid.stride(Axis::kPipeline));
-  return ends;
+  const bool crosses = pricing.grid.pipeline_hop_crosses_nodes(one, other, cluster);
+  GroupPlacement pair;
+  pair.ranks = 2;
+  pair.nodes = crosses ? 2 : 1;
+  pair.ranks_per_node = crosses ? 1 : 2;
+  pair.groups_sharing_nics = std::min(cluster.devices_per_node, pricing.grid.stride(Axis::kPipeline));
+  return pair;
 }
 
 void add_embedding_reduction(const PricingContext& pricing, double table, FlushCosts& flush) {
@@ -34,8 +33,27 @@ void add_embedding_reduction(const PricingContext& pricing, double table, FlushC
   if (!tied) return;
   const double held = table / pricing.job.layout.gradient_shards();
   const Bytes bytes(held * pricing.job.training.stack.gradient_bytes);
-  const Traffic shared = pricing.collective(Collective::kAllReduce, bytes, pipeline_ends(pricing), 1);
+  // The first and the last pipeline rank of a replica both hold the tied table.
+  const GroupPlacement ends = two_pipeline_ranks(pricing, 0, pricing.job.layout.pp - 1);
+  const Traffic shared = pricing.collective(Collective::kAllReduce, bytes, ends, 1);
   flush.embedding_reduction = shared.time;
+  flush.dp += shared;
+}
+
+// Adds up the gradients of the two copies of a bidirectional schedule, as far as the rank still holds them.
+void add_copies_reduction(const PricingContext& pricing, int rank, double gradients, FlushCosts& flush) {
+  if (pricing.map.copies() == 1) return;
+  int other = rank;
+  for (int stage = 0; stage < pricing.map.stages(); ++stage) {
+    if (pricing.map.rank_of_stage[static_cast<std::size_t>(stage)] != rank) continue;
+    const int twin = (stage + pricing.map.model_stages) % pricing.map.stages();
+    other = pricing.map.rank_of_stage[static_cast<std::size_t>(twin)];
+  }
+  if (other == rank) return;
+  const Bytes bytes(gradients * pricing.job.training.stack.gradient_bytes);
+  const GroupPlacement pair = two_pipeline_ranks(pricing, rank, other);
+  const Traffic shared = pricing.collective(Collective::kAllReduce, bytes, pair, 1);
+  flush.gradient_reduction += shared.time;
   flush.dp += shared;
 }
 
@@ -49,126 +67,6 @@ void add_gradient_norm(const PricingContext& pricing, FlushCosts& flush) {
   const Traffic norm = pricing.collective(Collective::kAllReduce, Bytes(kNormBytes), model_ranks, 1);
   flush.gradient_norm = norm.time;
   flush.dp += norm;
-}
-
-// The ranks a gradient is added up over: those that share its weights, in shards and copies of these.
-struct ReplicaGroups {
-  GroupPlacement shards;
-  GroupPlacement copies;
-};
-
-ReplicaGroups sharded_groups(const PricingContext& pricing, bool of_experts) {
-  const Layout& layout = pricing.job.layout;
-  const Cluster& cluster = pricing.job.cluster;
-  if (layout.data_parallel != DataParallel::kHsdp) {
-    return {of_experts ? expert_replicas(pricing) : pricing.replicas, {}};
-  }
-  const int ep = of_experts ? layout.ep : 1;
-  return {pricing.grid.expert_shard_placement(ep, layout.shards, cluster),
-          pricing.grid.expert_replica_placement(std::max(layout.shards, ep), cluster)};
-}
-
-struct UnitTraffic {
-  Traffic gather;
-  Traffic scatter;
-};
-
-UnitTraffic traffic_of(const PricingContext& pricing, const ShardedUnit& unit, bool gathers) {
-  const Training& training = pricing.job.training;
-  UnitTraffic traffic;
-  for (const bool of_experts : {false, true}) {
-    const double parameters = of_experts ? unit.expert_parameters : unit.parameters - unit.expert_parameters;
-    if (parameters <= 0.0) continue;
-    const ReplicaGroups groups = sharded_groups(pricing, of_experts);
-    const Bytes weights = element_size(training.precision) * parameters;
-    const Bytes gradients(parameters * training.stack.gradient_bytes);
-    if (gathers) traffic.gather += pricing.collective(Collective::kAllGather, weights, groups.shards, 1);
-    traffic.scatter += pricing.collective(Collective::kReduceScatter, gradients, groups.shards, 1);
-    if (groups.copies.ranks > 1) {
-      const Bytes shard = gradients / groups.shards.ranks;
-      traffic.scatter += pricing.collective(Collective::kAllReduce, shard, groups.copies, 1);
-    }
-  }
-  return traffic;
-}
-
-// What of the units' traffic their computation does not cover in a pass that nothing surrounds; times in the order the
-// pass runs them.
-Seconds exposed_alone(const std::vector<Seconds>& gathers, const std::vector<Seconds>& scatters,
-                      const std::vector<Seconds>& computation) {
-  const std::size_t units = computation.size();
-  Seconds exposed = gathers.front() + scatters.back();
-  for (std::size_t index = 0; index < units; ++index) {
-    Seconds beside;
-    if (index + 1 < units) beside += gathers[index + 1];
-    if (index > 0) beside += scatters[index - 1];
-    exposed += std::max(Seconds(0), beside - computation[index]);
-  }
-  return exposed;
-}
-
-Seconds sum_of(const std::vector<Seconds>& times) {
-  Seconds sum;
-  for (const Seconds& time : times) sum += time;
-  return sum;
-}
-
-Seconds beyond(Seconds whole, Seconds part) {
-  return std::max(Seconds(0), whole - part);
-}
-
-// The mean over `passes` of a rank that follow each other, one of which has no neighbours.
-Seconds mean_exposed(Seconds alone, Seconds among_others, double passes) {
-  return among_others + (alone - among_others) / passes;
-}
-
-// Forward passes of a pipeline rank in a step.
-double passes_of_rank(const PricingContext& pricing) {
-  const Layout& layout = pricing.job.layout;
-  return std::max(1.0, static_cast<double>(layout.microbatches()) * pricing.map.model_stages / layout.pp);
-}
-
-void add_sharded_passes(const PricingContext& pricing, const std::vector<ShardedUnit>& units, StageCosts& costs) {
-  const Layout& layout = pricing.job.layout;
-  const bool gathers = layout.weight_shards() > 1;
-  const bool again = gathers && layout.reshard_after_forward;
-  std::vector<Seconds> gather;
-  std::vector<Seconds> scatter;
-  std::vector<Seconds> forward;
-  std::vector<Seconds> backward;
-  double largest = 0.0;
-  for (const ShardedUnit& unit : units) {
-    const UnitTraffic traffic = traffic_of(pricing, unit, gathers);
-    gather.push_back(traffic.gather.time);
-    scatter.push_back(traffic.scatter.time);
-    forward.push_back(unit.forward);
-    backward.push_back(unit.backward);
-    costs.dp += scaled(traffic.gather, again ? 2.0 : 1.0);
-    costs.dp += traffic.scatter;
-    largest = std::max(largest, unit.parameters);
-  }
-  const std::vector<Seconds> nothing(units.size());
-  const double passes = passes_of_rank(pricing);
-  const Seconds gathered = sum_of(gather);
-  const Seconds gathered_again = again ? gathered : Seconds(0);
-  const Seconds computed = sum_of(forward);
-  costs.forward.dp_comm += mean_exposed(exposed_alone(gather, nothing, forward), beyond(gathered, computed), passes);
-  for (std::vector<Seconds>* times : {&gather, &scatter, &backward}) std::reverse(times->begin(), times->end());
-  if (gathers || pricing.job.training.stack.overlap_gradient_reduction) {
-    const Seconds computed_back = sum_of(backward);
-    const Seconds idle_network = beyond(computed, gathered) + beyond(computed_back, gathered_again);
-    const Seconds among_others = beyond(gathered_again, computed_back) + beyond(sum_of(scatter), idle_network);
-    const Seconds alone = exposed_alone(again ? gather : nothing, scatter, backward);
-    costs.input_gradient.dp_comm += mean_exposed(alone, among_others, passes);
-  } else {
-    costs.input_gradient.dp_comm += sum_of(scatter);
-  }
-  // The unit at work and the one on its way hold whole weights; the gradient of one unit is whole until it is
-  // scattered.
-  const Bytes weight = element_size(pricing.job.training.precision);
-  const double whole = again ? std::min(2.0 * largest, costs.parameters) : costs.parameters;
-  if (gathers) costs.gathered_weights = weight * whole;
-  costs.gathered_gradients = Bytes(pricing.job.training.stack.gradient_bytes * largest);
 }
 
 // Everything leaves from and arrives at GPU 0.
@@ -207,12 +105,13 @@ ModelStates model_states(const Layout& layout, const Training& training, double 
   return states;
 }
 
-void add_replica_passes(const PricingContext& pricing, const std::vector<ShardedUnit>& units, StageCosts& costs) {
+void add_replica_passes(const PricingContext& pricing, int stage, const std::vector<ShardedUnit>& units,
+                        StageCosts& costs) {
   const Layout& layout = pricing.job.layout;
   if (layout.data_parallel == DataParallel::kDataParallel) {
     add_single_process_passes(pricing, costs);
   } else if (layout.gradient_shards() > 1 && !units.empty()) {
-    add_sharded_passes(pricing, units, costs);
+    add_sharded_passes(pricing, stage, units, costs);
   }
 }
 
@@ -287,13 +186,14 @@ FlushCosts price_flush(const PricingContext& pricing, const StepCosts& costs, in
     flush.parameter_gather = gather.time;
     flush.dp += gather;
   }
+  const double held = held_parameters(layout, layout.optimizer_shards(), flush.parameters, experts);
+  add_copies_reduction(pricing, rank, held, flush);
   add_embedding_reduction(pricing, table, flush);
   add_gradient_norm(pricing, flush);
-  const double updated = held_parameters(layout, layout.optimizer_shards(), flush.parameters, experts);
-  const Bytes touched(updated * optimizer_traffic_per_parameter(training));
+  const Bytes touched(held * optimizer_traffic_per_parameter(training));
   if (layout.offloads_optimizer()) {
     const Cluster& cluster = pricing.job.cluster;
-    const Bytes moved = element_size(training.precision) * updated + Bytes(training.stack.gradient_bytes * updated);
+    const Bytes moved = element_size(training.precision) * held + Bytes(training.stack.gradient_bytes * held);
     flush.optimizer = moved / cluster.host_bandwidth +
                       touched / (cluster.host_memory_bandwidth / static_cast<double>(cluster.devices_per_node));
   } else {

@@ -30,8 +30,8 @@ struct ShardedUnit {
   Seconds backward;
 };
 
-/// Communication inside the passes of a microbatch: sharded weights (ZeRO 3, fsdp, hsdp), gradients reduced by every
-/// microbatch (ZeRO 2), nn.DataParallel. `units` are the stage's, in order of the forward pass.
+/// Communication inside the passes of a microbatch through `stage`: sharded weights (ZeRO 3, fsdp, hsdp), gradients
+/// reduced by every microbatch (ZeRO 2), nn.DataParallel. `units` are the stage's, in order of the forward pass.
 ///
 /// ZeRO 3 and fsdp gather each unit's weights forward and again backward, and reduce-scatter its gradients: 3Ψ(N-1)/N
 /// elements sent per rank and microbatch (1910.02054 §7.2); 2Ψ when weights stay gathered after the forward pass
@@ -43,6 +43,10 @@ struct ShardedUnit {
 ///   max(0, gathers - computation) in either pass, and in the backward pass also
 ///   max(0, reduce-scatters - what the gathers leave free of the computation of both passes);
 /// the mean over the k is charged to each.
+/// Where all ranks run all m microbatches of a stage in a row (StageMap::passes_in_a_row: breadth-first, gpipe), a rank
+/// keeps the stage's weights for the row and adds its gradients up before it scatters them: 3Ψ(N-1)/N a step instead of
+/// a microbatch (Lamy-Poirier 2211.05953 §3). The above then holds with rows of m passes for passes, and whole weights
+/// and gradients of the stage at work and of one neighbour are in memory.
 /// Left out: bubbles, which would cover more; waits for one large unit inside a pass, and the memory of gradients that
 /// wait; stages of a rank that differ; the slowdown of computation, and of pipeline transfers, beside communication.
 /// hsdp gathers and scatters inside its shards and all-reduces Ψ/shards across: 2(R-1)/R·Ψ/shards more (2304.11277
@@ -51,7 +55,8 @@ struct ShardedUnit {
 /// them, and otherwise after it.
 /// nn.DataParallel copies all weights from GPU 0, gathers the logits there and adds the gradients there, over one link.
 /// What the replicas of a layout send is added to costs.dp, `sent_per_rank` for the busiest GPU.
-void add_replica_passes(const PricingContext& pricing, const std::vector<ShardedUnit>& units, StageCosts& costs);
+void add_replica_passes(const PricingContext& pricing, int stage, const std::vector<ShardedUnit>& units,
+                        StageCosts& costs);
 
 /// Fills costs.buckets: gradients put into buckets of `bucket_mb` MiB in the order the last backward pass finishes
 /// them, whole tensors, a bucket closing once it reaches its size; with the default size the first closes at 1 MiB (Li
@@ -62,7 +67,8 @@ void fill_buckets(const PricingContext& pricing, const std::vector<GradientPiece
 bool reduces_in_buckets(const Job& job);
 
 /// What follows the last microbatch of a pipeline rank: reduction of its gradients over the replicas (where no bucket
-/// and no microbatch did it), of the tied table over first and last stage, the gradient norm over the ranks of one
+/// and no microbatch did it), with what is left of them over the two ranks that hold the same stages in the two copies
+/// of a bidirectional schedule, of the tied table over first and last stage, the gradient norm over the ranks of one
 /// replica, the optimizer and, where it is sharded, handing out the new weights.
 /// An offloaded optimizer sends its gradients to the host, updates there at the speed of the node's memory, and takes
 /// the weights back, one after the other (ZeRO-Offload 2101.06840 §4, without its one-step delay).

@@ -47,8 +47,8 @@ BoundaryCosts boundary_of(const PricingContext& pricing, int stage, Bytes bytes)
   if (from == to || between_chains) return costs;
   const bool crosses = pricing.grid.pipeline_hop_crosses_nodes(from, to, cluster);
   const int flows = std::min(cluster.devices_per_node, pricing.grid.stride(Axis::kPipeline));
-  costs.bytes = bytes;
-  costs.forward = pricing.communication.point_to_point(bytes, crosses, flows);
+  costs.bytes = bytes / static_cast<double>(pricing.job.layout.slices.value_or(1));
+  costs.forward = pricing.communication.point_to_point(costs.bytes, crosses, flows);
   costs.backward = costs.forward;
   return costs;
 }

@@ -41,7 +41,7 @@ class StepPricer {
 
   Block price_block(BlockKind kind) const;
   void add_blocks(const Block& block, int layers, StageCosts& costs) const;
-  StageCosts stage(int first_layer, int layers, bool first, bool last) const;
+  StageCosts stage(int index, int first_layer, int layers) const;
   std::vector<UnitRun> runs_of(int dense, int experts, bool first, bool last) const;
   void share_tables_within_ranks(StepCosts& costs) const;
   BoundaryCosts boundary(int stage) const;
@@ -185,7 +185,9 @@ std::vector<UnitRun> StepPricer::runs_of(int dense, int experts, bool first, boo
   return runs;
 }
 
-StageCosts StepPricer::stage(int first_layer, int layers, bool first, bool last) const {
+StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
+  const bool first = map_.model_stage(index) == 0;
+  const bool last = map_.model_stage(index) + 1 == map_.model_stages;
   StageCosts costs;
   costs.layers = layers;
   costs.has_embedding = first;
@@ -209,19 +211,23 @@ StageCosts StepPricer::stage(int first_layer, int layers, bool first, bool last)
       if (first) costs.parameters -= table;
     }
   }
-  finish_stage(pricing_, runs_of(layers - with_experts, with_experts, first, last), costs);
+  finish_stage(pricing_, index, runs_of(layers - with_experts, with_experts, first, last), costs);
   return costs;
 }
 
-// With the first and the last stage on one rank (V maps, one rank with chunks) there is one tied table, and nothing to
-// add up between ranks.
+// With a first and a last stage on one rank (V maps, one rank with chunks, the two copies of a bidirectional schedule)
+// there is one tied table, and nothing to add up between first and last rank.
 void StepPricer::share_tables_within_ranks(StepCosts& costs) const {
   for (int first = 0; first < map_.stages(); first += map_.model_stages) {
-    const std::size_t bottom = static_cast<std::size_t>(first);
-    const std::size_t top = bottom + static_cast<std::size_t>(map_.model_stages) - 1;
-    if (bottom == top || map_.rank_of_stage[bottom] != map_.rank_of_stage[top]) continue;
-    costs.stages[top].parameters -= costs.stages[top].embedding_parameters;
-    costs.stages[bottom].embedding_parameters = costs.stages[top].embedding_parameters = 0.0;
+    for (int last = map_.model_stages - 1; last < map_.stages(); last += map_.model_stages) {
+      StageCosts& bottom = costs.stages[static_cast<std::size_t>(first)];
+      StageCosts& top = costs.stages[static_cast<std::size_t>(last)];
+      const bool together =
+          map_.rank_of_stage[static_cast<std::size_t>(first)] == map_.rank_of_stage[static_cast<std::size_t>(last)];
+      if (first == last || !together) continue;
+      top.parameters -= top.embedding_parameters;
+      bottom.embedding_parameters = top.embedding_parameters = 0.0;
+    }
   }
 }
 
@@ -234,13 +240,14 @@ BoundaryCosts StepPricer::boundary(int stage) const {
   if (from == to || between_chains) return costs;
   const bool scattered = layout.tp > 1 && !tokens_are_split(layout) && job_.training.stack.scatter_gather_transfers;
   const double share = tokens_are_split(layout) || scattered ? layout.tp : 1.0;
-  costs.bytes = pricing_.hidden_bytes() / share;
+  const double slices = layout.slices.value_or(1);
+  costs.bytes = pricing_.hidden_bytes() / (share * slices);
   const bool crosses = pricing_.grid.pipeline_hop_crosses_nodes(from, to, job_.cluster);
   const int flows = std::min(job_.cluster.devices_per_node, pricing_.grid.stride(Axis::kPipeline));
   costs.forward = pricing_.communication.point_to_point(costs.bytes, crosses, flows);
   if (scattered)
     costs.forward +=
-        pricing_.communication.collective(Collective::kAllGather, pricing_.hidden_bytes(), pricing_.tp_group);
+        pricing_.communication.collective(Collective::kAllGather, pricing_.hidden_bytes() / slices, pricing_.tp_group);
   costs.backward = costs.forward;
   return costs;
 }
@@ -270,7 +277,7 @@ StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
   StepCosts costs;
   for (int index = 0; index < map_.stages(); ++index) {
     const std::size_t part = static_cast<std::size_t>(map_.model_stage(index));
-    costs.stages.push_back(stage(first_layer[part], stage_layers[part], part == 0, part + 1 == stage_layers.size()));
+    costs.stages.push_back(stage(index, first_layer[part], stage_layers[part]));
   }
   share_tables_within_ranks(costs);
   for (int index = 0; index + 1 < map_.stages(); ++index) costs.boundaries.push_back(boundary(index));

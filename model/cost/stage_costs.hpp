@@ -12,8 +12,12 @@ namespace flopcast {
 struct StageMap {
   std::vector<int> rank_of_stage;
   int model_stages = 1;
+  /// By stage; empty: 1. Its microbatches, in a program whose ranks run all those of a stage in a row, in either
+  /// direction: sharded weights are then gathered once for the row, and gradients reduced once at its end.
+  std::vector<int> passes_in_a_row;
 
   int stages() const { return static_cast<int>(rank_of_stage.size()); }
+  int copies() const { return stages() / model_stages; }
   int model_stage(int stage) const { return stage % model_stages; }
 };
 
@@ -82,7 +86,7 @@ struct StageCosts {
   double embedding_parameters = 0.0;  ///< the tied table, whose gradients the first and last stage add up
 };
 
-/// The transfer over the boundary between stage s and s + 1, per microbatch and rank.
+/// The transfer over the boundary between stage s and s + 1, per rank and microbatch, or slice of one.
 struct BoundaryCosts {
   Seconds forward;
   Seconds backward;

@@ -54,8 +54,8 @@ void offload_activations(const PricingContext& pricing, StageCosts& costs) {
 
 }  // namespace
 
-void finish_stage(const PricingContext& pricing, const std::vector<UnitRun>& runs, StageCosts& costs) {
-  add_replica_passes(pricing, units_of(runs), costs);
+void finish_stage(const PricingContext& pricing, int stage, const std::vector<UnitRun>& runs, StageCosts& costs) {
+  add_replica_passes(pricing, stage, units_of(runs), costs);
   if (reduces_in_buckets(pricing.job)) fill_buckets(pricing, pieces_of(runs), costs);
   offload_activations(pricing, costs);
 }

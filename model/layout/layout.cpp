@@ -6,6 +6,11 @@
 
 namespace flopcast {
 
+const std::vector<std::string>& stage_split_names() {
+  static const std::vector<std::string> names = {"uniform", "balanced"};
+  return names;
+}
+
 const std::vector<std::string>& recompute_names() {
   static const std::vector<std::string> names = {"none", "selective", "full"};
   return names;

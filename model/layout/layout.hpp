@@ -13,6 +13,10 @@ namespace flopcast {
 enum class Axis { kTensor, kContext, kData, kPipeline };
 inline constexpr int kAxisCount = 4;
 
+/// How layers are spread over stages when nobody lists them.
+enum class StageSplit { kUniform, kBalanced };
+const std::vector<std::string>& stage_split_names();
+
 enum class Recompute { kNone, kSelective, kFull };
 const std::vector<std::string>& recompute_names();
 const std::vector<std::string>& axis_names();  ///< "tp", "cp", "dp", "pp", in the order of the enumerators
@@ -29,11 +33,13 @@ struct Layout {
   int micro_batch_size = 1;
   int global_batch_size = 1;
   std::string schedule;  ///< as written: name, name:V, file:PATH; empty for the default
+  std::string chains;    ///< "0-3,4-7", of a bidirectional schedule in a file; empty: one chain
   std::optional<int> group_size;
   std::optional<int> accumulation;
-  std::optional<int> memory_limit;  ///< microbatches' activations that a rank may hold, where a schedule searches
-  std::optional<int> slices;        ///< token slices per microbatch, where a schedule cuts sequences
-  std::vector<int> stage_layers;    ///< empty: as even as possible
+  std::optional<int> memory_limit;        ///< microbatches' activations that a rank may hold, where a schedule searches
+  std::optional<int> slices;              ///< token slices per microbatch, where a schedule cuts sequences
+  std::vector<int> stage_layers;          ///< empty: as stage_split says
+  std::optional<StageSplit> stage_split;  ///< uniform for transformers, balanced for layer profiles when absent
   Recompute recompute = Recompute::kNone;
   int zero = 0;  ///< 0 replicated, 1 optimizer state sharded over dp·cp, 2 gradients too, 3 weights too
   DataParallel data_parallel = DataParallel::kDdp;

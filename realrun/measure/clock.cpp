@@ -14,12 +14,8 @@ double seconds_of(clockid_t clock) {
 
 }  // namespace
 
-double wall_seconds() {
-  return seconds_of(CLOCK_MONOTONIC);
-}
-
-double processor_seconds() {
-  return seconds_of(CLOCK_THREAD_CPUTIME_ID);
+Clock machine_clock() {
+  return {[] { return seconds_of(CLOCK_MONOTONIC); }, [] { return seconds_of(CLOCK_THREAD_CPUTIME_ID); }};
 }
 
 }  // namespace flopcast

@@ -1,10 +1,15 @@
 #pragma once
 
+#include <functional>
+
 namespace flopcast {
 
-/// Seconds of a clock that only runs forward.
-double wall_seconds();
-/// CPU time of the calling thread.
-double processor_seconds();
+/// What times the samples; tests have one that only moves when they say so. Called from the threads of all ranks.
+struct Clock {
+  std::function<double()> wall;       ///< seconds; only runs forward
+  std::function<double()> processor;  ///< CPU time of the calling thread
+};
+
+Clock machine_clock();
 
 }  // namespace flopcast

@@ -13,7 +13,6 @@
 #include "model/error/error.hpp"
 #include "realrun/measure/host.hpp"
 #include "realrun/measure/measure_cpu.hpp"
-#include "realrun/measure/thread_ranks.hpp"
 
 namespace {
 
@@ -69,7 +68,7 @@ Wishes read(const std::vector<std::string>& arguments) {
 void measure(const Wishes& wishes) {
   flopcast::MeasurementFile file(wishes.file, flopcast::describe_host());
   const bool terminal = isatty(STDERR_FILENO) == 1;
-  flopcast::measure_cpu(wishes.set, flopcast::run_thread_ranks, file,
+  flopcast::measure_cpu(wishes.set, flopcast::this_host(), file,
                         [terminal](std::size_t done, std::size_t all, const flopcast::SampleKey& next) {
                           if (!terminal) return;
                           std::fputs(fmt::format("\r\033[Kmeasuring {}/{}: {}", done + 1, all, next.text()).c_str(),

@@ -6,30 +6,11 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "realrun/measure/clock.hpp"
 #include "realrun/measure/product.hpp"
 
 namespace flopcast {
 
 namespace {
-
-Sample timed(const SampleKey& key, const Repetitions& repetitions, const std::function<void()>& work) {
-  constexpr int kWarmUp = 2;
-  for (int round = 0; round < kWarmUp; ++round) work();
-  Sample sample;
-  sample.key = key;
-  const double processor = processor_seconds();
-  const double begin = wall_seconds();
-  for (int round = 0; round < repetitions.most; ++round) {
-    const double start = wall_seconds();
-    work();
-    const double end = wall_seconds();
-    sample.seconds.push_back(end - start);
-    if (round + 1 >= repetitions.fewest && end - begin >= repetitions.seconds) break;
-  }
-  sample.processor_seconds = processor_seconds() - processor;
-  return sample;
-}
 
 std::vector<float> numbers(std::size_t count) {
   std::vector<float> values(count);
@@ -40,35 +21,49 @@ std::vector<float> numbers(std::size_t count) {
   return values;
 }
 
-Sample measure_product(const SampleKey& key, const Repetitions& repetitions) {
-  const SampleShape shape = *key.shape;
+Work product_work(const SampleShape& shape) {
   const std::size_t m = static_cast<std::size_t>(shape.m);
   const std::size_t n = static_cast<std::size_t>(shape.n);
   const std::size_t k = static_cast<std::size_t>(shape.k);
-  const std::vector<float> a = numbers(m * k);
-  const std::vector<float> b = numbers(k * n);
-  std::vector<float> c(m * n);
-  return timed(key, repetitions, [&] { multiply(a.data(), b.data(), c.data(), shape.m, shape.n, shape.k); });
+  return [shape, a = numbers(m * k), b = numbers(k * n), c = std::vector<float>(m * n)]() mutable {
+    multiply(a.data(), b.data(), c.data(), shape.m, shape.n, shape.k);
+  };
 }
 
 // Half of the bytes are read, half are written.
-Sample measure_copy(const SampleKey& key, const Repetitions& repetitions) {
-  const std::size_t size = static_cast<std::size_t>(*key.bytes / 2.0);
-  std::vector<char> from(size, 1);
-  std::vector<char> to(size, 0);
-  return timed(key, repetitions, [&] {
-    std::memcpy(to.data(), from.data(), size);
+Work copy_work(double bytes) {
+  const std::size_t size = static_cast<std::size_t>(bytes / 2.0);
+  return [from = std::vector<char>(size, 1), to = std::vector<char>(size, 0)]() mutable {
+    std::memcpy(to.data(), from.data(), to.size());
     // The copy must happen although nobody looks at it.
     asm volatile("" : : "r"(to.data()) : "memory");
-  });
+  };
 }
 
 }  // namespace
 
-Sample measure_compute(const SampleKey& key, const Repetitions& repetitions) {
-  if (key.kind == SampleKind::kGemm) return measure_product(key, repetitions);
+Work host_work(const SampleKey& key) {
+  if (key.kind == SampleKind::kGemm) return product_work(*key.shape);
   FLOPCAST_CHECK(key.kind == SampleKind::kMemoryCopy);
-  return measure_copy(key, repetitions);
+  return copy_work(*key.bytes);
+}
+
+Sample measure_compute(const SampleKey& key, const Repetitions& repetitions, const Clock& clock, const Work& work) {
+  constexpr int kWarmUp = 2;
+  for (int round = 0; round < kWarmUp; ++round) work();
+  Sample sample;
+  sample.key = key;
+  const double processor = clock.processor();
+  const double begin = clock.wall();
+  for (int round = 0; round < repetitions.most; ++round) {
+    const double start = clock.wall();
+    work();
+    const double end = clock.wall();
+    sample.seconds.push_back(end - start);
+    if (round + 1 >= repetitions.fewest && end - begin >= repetitions.seconds) break;
+  }
+  sample.processor_seconds = clock.processor() - processor;
+  return sample;
 }
 
 }  // namespace flopcast

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <functional>
+
 #include "calibrate/device/measurement.hpp"
+#include "realrun/measure/clock.hpp"
 
 namespace flopcast {
 
@@ -11,7 +14,11 @@ struct Repetitions {
   double seconds = 0.05;
 };
 
-/// Times the product or copy that the key names, on this thread, warm; every repetition is kept.
-Sample measure_compute(const SampleKey& key, const Repetitions& repetitions);
+/// The product or copy that a key names, ready to be repeated on the calling thread.
+using Work = std::function<void()>;
+Work host_work(const SampleKey& key);
+
+/// Times the work, warm; every repetition is kept.
+Sample measure_compute(const SampleKey& key, const Repetitions& repetitions, const Clock& clock, const Work& work);
 
 }  // namespace flopcast

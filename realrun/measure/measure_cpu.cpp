@@ -1,8 +1,9 @@
 #include "realrun/measure/measure_cpu.hpp"
 
+#include <algorithm>
 #include <cstddef>
 
-#include "realrun/measure/measure_compute.hpp"
+#include "realrun/measure/thread_ranks.hpp"
 
 namespace flopcast {
 
@@ -71,16 +72,22 @@ std::vector<SampleKey> cpu_samples(const CpuSet& set) {
   return keys;
 }
 
-void measure_cpu(const CpuSet& set, const RunRanks& run, MeasurementFile& file, const ShowProgress& show) {
+MeasuredHost this_host() {
+  return {machine_clock(), host_work, run_thread_ranks};
+}
+
+void measure_cpu(const CpuSet& set, const MeasuredHost& host, MeasurementFile& file, const ShowProgress& show) {
   Repetitions repetitions;
   if (set.quick) repetitions = {5, 200, 0.03};
   const std::vector<SampleKey> keys = cpu_samples(set);
+  if (std::all_of(keys.begin(), keys.end(), [&file](const SampleKey& key) { return file.has(key); })) file.begin_anew();
   for (std::size_t index = 0; index < keys.size(); ++index) {
     const SampleKey& key = keys[index];
     if (file.has(key)) continue;
     show(index, keys.size(), key);
     const bool alone = key.kind == SampleKind::kGemm || key.kind == SampleKind::kMemoryCopy;
-    file.append(alone ? measure_compute(key, repetitions) : measure_message(key, run, set.quick));
+    file.append(alone ? measure_compute(key, repetitions, host.clock, host.work(key))
+                      : measure_message(key, host.run, host.clock, set.quick));
   }
 }
 

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "calibrate/device/measurement_file.hpp"
+#include "realrun/measure/clock.hpp"
+#include "realrun/measure/measure_compute.hpp"
 #include "realrun/measure/measure_messages.hpp"
 
 namespace flopcast {
@@ -18,10 +20,19 @@ struct CpuSet {
 /// collectives of each group.
 std::vector<SampleKey> cpu_samples(const CpuSet& set);
 
+/// What is measured; tests put their own in its place.
+struct MeasuredHost {
+  Clock clock;
+  std::function<Work(const SampleKey&)> work;
+  RunRanks run;
+};
+MeasuredHost this_host();
+
 /// Called before each sample with how many are done.
 using ShowProgress = std::function<void(std::size_t done, std::size_t all, const SampleKey& next)>;
 
-/// Measures what the file does not hold yet, each sample appended as soon as it is known.
-void measure_cpu(const CpuSet& set, const RunRanks& run, MeasurementFile& file, const ShowProgress& show);
+/// Measures what the file does not hold yet, each sample appended as soon as it is known. A file that holds all of it
+/// was finished by a run before: everything is measured anew.
+void measure_cpu(const CpuSet& set, const MeasuredHost& host, MeasurementFile& file, const ShowProgress& show);
 
 }  // namespace flopcast

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "realrun/measure/clock.hpp"
-
 namespace flopcast {
 
 namespace {
@@ -15,8 +13,8 @@ int repetitions_of(std::size_t bytes, bool quick) {
   return quick ? std::max(kFewest, usual / 4) : usual;
 }
 
-double ping_pong(MeasuredRank& rank, std::size_t bytes) {
-  const double start = wall_seconds();
+double ping_pong(MeasuredRank& rank, const Clock& clock, std::size_t bytes) {
+  const double start = clock.wall();
   if (rank.rank() == 0) {
     rank.send(1, bytes);
     rank.receive(1, bytes);
@@ -24,19 +22,19 @@ double ping_pong(MeasuredRank& rank, std::size_t bytes) {
     rank.receive(0, bytes);
     rank.send(0, bytes);
   }
-  return 0.5 * (wall_seconds() - start);
+  return 0.5 * (clock.wall() - start);
 }
 
-double from_barrier(MeasuredRank& rank, SampleKind kind, std::size_t bytes) {
+double from_barrier(MeasuredRank& rank, const Clock& clock, SampleKind kind, std::size_t bytes) {
   rank.barrier();
-  const double start = wall_seconds();
+  const double start = clock.wall();
   rank.collective(kind, bytes);
-  return wall_seconds() - start;
+  return clock.wall() - start;
 }
 
 }  // namespace
 
-Sample measure_message(const SampleKey& key, const RunRanks& run, bool quick) {
+Sample measure_message(const SampleKey& key, const RunRanks& run, const Clock& clock, bool quick) {
   const std::size_t bytes = static_cast<std::size_t>(*key.bytes);
   const int repetitions = repetitions_of(bytes, quick);
   constexpr int kWarmUp = 3;
@@ -45,7 +43,7 @@ Sample measure_message(const SampleKey& key, const RunRanks& run, bool quick) {
   run(key.ranks, bytes, [&](MeasuredRank& rank) {
     for (int round = -kWarmUp; round < repetitions; ++round) {
       const bool message = key.kind == SampleKind::kPointToPoint;
-      const double own = message ? ping_pong(rank, bytes) : from_barrier(rank, key.kind, bytes);
+      const double own = message ? ping_pong(rank, clock, bytes) : from_barrier(rank, clock, key.kind, bytes);
       const double time = message ? own : rank.largest(own);
       if (rank.rank() == 0 && round >= 0) sample.seconds.push_back(time);
     }

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "calibrate/device/measurement.hpp"
+#include "realrun/measure/clock.hpp"
 
 namespace flopcast {
 
@@ -32,6 +33,6 @@ using RunRanks = std::function<void(int ranks, std::size_t bytes, const std::fun
 
 /// Point-to-point: half of a ping-pong between ranks 0 and 1. Collectives: from a barrier to the end of the last rank.
 /// The number of repetitions follows from the size, so that all ranks agree on it; `quick` takes a quarter.
-Sample measure_message(const SampleKey& key, const RunRanks& run, bool quick);
+Sample measure_message(const SampleKey& key, const RunRanks& run, const Clock& clock, bool quick);
 
 }  // namespace flopcast

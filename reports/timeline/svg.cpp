@@ -6,6 +6,8 @@
 #include <cmath>
 #include <iterator>
 #include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "model/error/error.hpp"
@@ -207,10 +209,22 @@ double draw_panel(std::string& svg, const Figure& figure, const Timeline& timeli
   return bottom;
 }
 
+/// What a shade stands for: a chunk of the model, or one of its copies.
+std::string_view chunk_word(const Figure& figure) {
+  bool any_chunks = false;
+  bool any_copies = false;
+  for (const Timeline& timeline : figure.timelines) {
+    if (chunk_count(timeline) == 1) continue;
+    (timeline.model_copies > 1 ? any_copies : any_chunks) = true;
+  }
+  if (any_copies) return any_chunks ? "chunk or copy" : "copy";
+  return "chunk";
+}
+
 std::string legend_words(const Figure& figure, SpanKind kind, int chunk) {
   std::string words(name_of(kind));
   if (!is_action(kind)) return fmt::format("{} {}", letter_of(kind), words);
-  if (figure.geometry.chunks > 1) words += fmt::format(", chunk {}", chunk);
+  if (figure.geometry.chunks > 1) words += fmt::format(", {} {}", chunk_word(figure), chunk);
   return words;
 }
 

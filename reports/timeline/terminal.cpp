@@ -282,8 +282,10 @@ std::string legend(const Drawing& drawing) {
   }
   const int chunks = chunk_count(drawing.timeline);
   if (chunks == 1) return line;
-  line += fmt::format("{} chunks a rank", chunks);
-  const std::string_view odd = chunks == 2 ? "chunk 1" : "odd chunks";
+  const bool copies = drawing.timeline.model_copies > 1;
+  line += copies ? fmt::format("{} copies of the model", drawing.timeline.model_copies)
+                 : fmt::format("{} chunks a rank", chunks);
+  const std::string_view odd = copies ? "copy 1" : chunks == 2 ? "chunk 1" : "odd chunks";
   if (drawing.options.color) {
     line += fmt::format("; {} lighter", odd);
   } else if (drawing.grid.digits > 0 && !drawing.options.ascii) {

@@ -85,7 +85,7 @@ void fill_from_costs(const PreparedStep& step, Result& result, double& recompute
       const double messages = boundary.bytes.value() > 0 ? 2.0 : 0.0;
       // Both ends are busy with a transfer, one of them sends it.
       const Seconds at_both_ends = (boundary.forward + boundary.backward) * 2.0;
-      add(sent.pp, {at_both_ends, boundary.bytes * messages, messages}, share);
+      add(sent.pp, {at_both_ends, boundary.bytes * messages, messages}, share * step.program.slices_per_microbatch);
     }
   }
   const double updates = step.program.asynchronous
@@ -226,6 +226,19 @@ Forecast forecast(const Job& job, const ReadFile& read_file) {
   answer.memory = std::move(memory.over_time);
   result.assumptions = step.job.assumptions;
   if (!step.job.profile) result.assumptions.push_back("MFU counts attention in full, not causal-halved");
+  if (step.stages.copies() > 1) {
+    result.assumptions.push_back(fmt::format(
+        "{} copies of the model: twice the weights, gradients and optimizer state, and an all-reduce of the "
+        "gradients between the two ranks that hold a stage",
+        step.stages.copies()));
+  }
+  const bool keeps_weights = step.job.layout.gradient_shards() > 1 &&
+                             std::any_of(step.stages.passes_in_a_row.begin(), step.stages.passes_in_a_row.end(),
+                                         [](int passes) { return passes > 1; });
+  if (keeps_weights) {
+    result.assumptions.push_back(
+        "a stage's weights stay gathered, and its gradients whole, for all the microbatches that run in a row");
+  }
   result.assumptions.push_back("one pipeline stands for all replicas: no stragglers");
   result.assumptions.push_back("memory leaves out the CUDA context, communication buffers and fragmentation");
   if (step.job.cluster.node_devices.size() > 1) {

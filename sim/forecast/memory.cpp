@@ -22,10 +22,12 @@ Bytes workspace_of(const PreparedStep& step, int rank) {
     replicas = std::max(replicas, costs.gathered_weights + costs.gathered_gradients);
     offload = std::max(offload, costs.offload_buffer);
   }
-  largest += replicas + offload;
+  const double slices = step.program.slices_per_microbatch;  // what belongs to a pass is that of a slice
+  largest = (largest + offload) / slices + replicas;
   const Layout& layout = step.job.layout;
   if (!layout.sequence_parallel || layout.tp == 1) return largest;
-  const double tokens = static_cast<double>(layout.micro_batch_size) * step.job.training.sequence_length / layout.cp;
+  const double tokens =
+      static_cast<double>(layout.micro_batch_size) * step.job.training.sequence_length / (layout.cp * slices);
   return largest + element_size(step.job.training.precision) * (tokens * step.job.model.hidden);
 }
 
@@ -58,7 +60,9 @@ MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timelin
                                const std::vector<int>& weight_versions) {
   const Job& job = step.job;
   std::vector<double> held_bytes;
-  for (const StageCosts& stage : step.costs.stages) held_bytes.push_back(stage.activation.value());
+  for (const StageCosts& stage : step.costs.stages) {
+    held_bytes.push_back(stage.activation.value() / step.program.slices_per_microbatch);
+  }
   const std::vector<int> in_flight = peak_in_flight(step.program);
 
   MemoryForecast forecast;
@@ -81,7 +85,8 @@ MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timelin
     memory.workspace_gib = gibibytes(workspace);
     memory.total_gib = memory.weights_gib + memory.gradients_gib + memory.optimizer_gib + memory.activations_gib +
                        memory.weight_versions_gib + memory.workspace_gib;
-    memory.peak_in_flight = in_flight[static_cast<std::size_t>(rank)];
+    const int slices = step.program.slices_per_microbatch;
+    memory.peak_in_flight = (in_flight[static_cast<std::size_t>(rank)] + slices - 1) / slices;
     forecast.result.peak_gib = std::max(forecast.result.peak_gib, memory.total_gib);
     memory.capacity_gib = gibibytes(memory_capacity(job, rank));
     forecast.result.capacity_gib = std::min(forecast.result.capacity_gib, memory.capacity_gib);

@@ -17,7 +17,8 @@ struct MemoryForecast {
 /// Memory per device, by pipeline rank.
 ///
 ///   weights, gradients, optimizer   e·Ψ, g·Ψ, K·Ψ, cut over the replicas as ZeRO, fsdp or hsdp say: model_states()
-///   activations  what the operators keep, for the microbatches that the schedule holds at its fullest moment
+///   activations  what the operators keep, for the microbatches that the schedule holds at its fullest moment; a token
+///                slice's share of a microbatch
 ///   versions     e·Ψ for each weight version beyond the first
 ///   workspace    the largest of: a block's activations while recomputation has them, the gradient of the logits; and
 ///   with

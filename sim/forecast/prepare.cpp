@@ -5,19 +5,18 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "model/error/error.hpp"
-#include "sim/schedule/csv.hpp"
-#include "sim/schedule/validate.hpp"
+#include "sim/forecast/program_file.hpp"
+#include "sim/forecast/spread_layers.hpp"
+#include "sim/forecast/stage_map.hpp"
 
 namespace flopcast {
 
 namespace {
 
-constexpr std::string_view kFilePrefix = "file:";
 constexpr double kSecondsPerTick = 1e-12;
 constexpr int kAsynchronousStretch = 4;  // microbatches per pipeline rank
 
@@ -78,74 +77,12 @@ void generate_program(PreparedStep& step) {
     fail(job, "layout.schedule", fmt::format("{}: {}", name.info->name, refusal->problem), refusal->help);
   }
   step.program = name.info->generate(step.request);
-}
-
-void read_program(PreparedStep& step, const ReadFile& read_file) {
-  Job& job = step.job;
-  const std::string path = job.layout.schedule.substr(kFilePrefix.size());
-  step.program = parse_csv(read_file(path), path, {});
-  if (const auto fault = find_fault(step.program)) {
-    const std::string grid = render_fault_grid(step.program, *fault);
-    fail(job, "layout.schedule", fmt::format("{}: {}\n\n{}", path, render_fault(*fault), grid), "");
-  }
-  const int ranks = step.program.rank_count();
-  if (ranks != job.layout.pp)
-    fail(job, "layout.pp", fmt::format("{} pipeline ranks, but {} has {} lines", job.layout.pp, path, ranks),
-         fmt::format("valid: {}", ranks));
-  const int microbatches = step.program.microbatches_of(step.program.chains.front());
-  if (microbatches != job.layout.microbatches()) {
-    fail(job, "layout.global_batch_size",
-         fmt::format("{} microbatches a pipeline, but {} has {}", job.layout.microbatches(), path, microbatches),
-         fmt::format("valid: {}", microbatches * job.layout.dp * job.layout.micro_batch_size));
-  }
-  const int chunks = step.program.stage_count() / ranks;
-  if (job.layout.vpp.value_or(chunks) != chunks) {
-    fail(job, "layout.vpp", fmt::format("{} stages a rank, but {} has {}", *job.layout.vpp, path, chunks),
-         fmt::format("valid: {}", chunks));
-  }
-  for (const ScheduleNumber& number : schedule_numbers()) {
-    const std::optional<int>& value = job.layout.*number.layout;
-    if (!value) continue;
-    fail(job, std::string(number.field), fmt::format("{} means nothing to a schedule from a file", *value),
-         "leave it out");
-  }
-  job.layout.vpp = chunks;
-}
-
-void spread_layers(PreparedStep& step) {
-  Job& job = step.job;
-  const Program& program = step.program;
-  step.stages.rank_of_stage = program.rank_of_stage;
-  step.stages.model_stages = program.chains.front().last_stage - program.chains.front().first_stage + 1;
-  const int stages = step.stages.model_stages;
-  if (job.layout.stage_layers.empty()) {
-    if (stages > job.model.layers) {
-      fail(job, "layout.pp",
-           fmt::format("pp {} · vpp {} = {} stages for {} layers", job.layout.pp, *job.layout.vpp, stages,
-                       job.model.layers),
-           fmt::format("at most {} stages", job.model.layers));
-    }
-    job.layout.stage_layers =
-        job.profile ? balanced_stage_layers(*job.profile, stages) : even_stage_layers(job.model.layers, stages);
-    if (job.profile) {
-      job.assumptions.push_back(fmt::format("layout.stage_layers balances the profile's times: {}",
-                                            fmt::join(job.layout.stage_layers, ", ")));
-    } else if (job.model.layers % stages != 0) {
-      job.assumptions.push_back(fmt::format("layout.stage_layers is {}", fmt::join(job.layout.stage_layers, ", ")));
-    }
-    return;
-  }
-  const std::vector<int>& layers = job.layout.stage_layers;
-  const std::string given = fmt::format("[{}]", fmt::join(layers, ", "));
-  if (static_cast<int>(layers.size()) != stages) {
-    fail(job, "layout.stage_layers", fmt::format("{} has {} entries for {} stages", given, layers.size(), stages),
-         fmt::format("give {} numbers", stages));
-  }
-  const long sum = std::accumulate(layers.begin(), layers.end(), 0L);
-  if (sum != job.model.layers) {
-    fail(job, "layout.stage_layers",
-         fmt::format("{} sums to {}, the model has {} layers", given, sum, job.model.layers), "");
-  }
+  const int slices = step.program.slices_per_microbatch;
+  if (slices == 1) return;
+  job.layout.slices = slices;
+  job.assumptions.push_back(fmt::format(
+      "each of {} token slices takes an even share of its microbatch's time, however many tokens it attends to",
+      slices));
 }
 
 Ticks picoseconds(Seconds time) {
@@ -197,13 +134,14 @@ void add_overlapped_reductions(const PreparedStep& step, StepTimes& times) {
 
 StepTimes times_of(const PreparedStep& step) {
   StepTimes times;
+  const double slices = step.program.slices_per_microbatch;
   for (const StageCosts& stage : step.costs.stages) {
     StageTimes passes;
     const Seconds input_gradient = stage.recompute.total() + stage.input_gradient.total();
-    passes.forward = picoseconds(stage.forward.total());
-    passes.input_gradient = picoseconds(input_gradient);
-    passes.weight_gradient = picoseconds(stage.weight_gradient.total());
-    passes.backward = picoseconds(input_gradient + stage.weight_gradient.total() - stage.tp_hidden);
+    passes.forward = picoseconds(stage.forward.total() / slices);
+    passes.input_gradient = picoseconds(input_gradient / slices);
+    passes.weight_gradient = picoseconds(stage.weight_gradient.total() / slices);
+    passes.backward = picoseconds((input_gradient + stage.weight_gradient.total() - stage.tp_hidden) / slices);
     times.stages.push_back(passes);
   }
   for (const BoundaryCosts& boundary : step.costs.boundaries) {
@@ -226,18 +164,27 @@ StepTimes times_of(const PreparedStep& step) {
 
 }  // namespace
 
+void price(PreparedStep& step) {
+  step.costs = price_step(step.job, step.stages, step.job.layout.stage_layers);
+  step.times = times_of(step);
+}
+
 PreparedStep prepare(Job job, const ReadFile& read_file) {
   PreparedStep step;
   step.job = std::move(job);
-  const bool from_file = step.job.layout.schedule.rfind(kFilePrefix, 0) == 0;
+  const bool from_file = has_program_file(step.job);
+  if (!from_file && !step.job.layout.chains.empty()) {
+    fail(step.job, "layout.chains", fmt::format("{} is for a schedule in a file", step.job.layout.chains),
+         "layout.schedule file:PATH, or leave it out");
+  }
   if (from_file) {
-    read_program(step, read_file);
+    step.program = read_program_file(step.job, read_file);
   } else {
     generate_program(step);
   }
+  step.stages = stage_map_of(step.program);
   spread_layers(step);
-  step.costs = price_step(step.job, step.stages, step.job.layout.stage_layers);
-  step.times = times_of(step);
+  price(step);
   return step;
 }
 

@@ -31,4 +31,7 @@ struct PreparedStep {
 /// the step x rank grid.
 PreparedStep prepare(Job job, const ReadFile& read_file);
 
+/// Costs and times of a step whose layers are spread.
+void price(PreparedStep& step);
+
 }  // namespace flopcast

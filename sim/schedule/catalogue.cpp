@@ -13,9 +13,11 @@ namespace flopcast {
 
 const std::vector<ScheduleInfo>& schedule_catalogue() {
   static const std::vector<ScheduleInfo> catalogue = {
-      naive_schedule(),      gpipe_schedule(),         one_forward_one_backward_schedule(),
-      eager_1f1b_schedule(), interleaved_schedule(),   bfs_schedule(),
-      pipedream_schedule(),  pipedream_2bw_schedule(),
+      naive_schedule(),      gpipe_schedule(),       one_forward_one_backward_schedule(),
+      eager_1f1b_schedule(), interleaved_schedule(), bfs_schedule(),
+      dapple_schedule(),     terapipe_schedule(),    gis_schedule(),
+      hanayo_schedule(),     chimera_schedule(),     dualpipe_schedule(),
+      dualpipev_schedule(),  pipedream_schedule(),   pipedream_2bw_schedule(),
   };
   return catalogue;
 }
@@ -131,10 +133,11 @@ std::optional<ScheduleRefusal> refuse_counts(const ScheduleRequest& request) {
   return std::nullopt;
 }
 
-std::string readers_of(const ScheduleNumber& number) {
+template <class Predicate>
+std::string names_of(const Predicate& wanted) {
   std::vector<std::string_view> names;
   for (const ScheduleInfo& info : schedule_catalogue()) {
-    if (info.reads_number(number)) names.push_back(info.name);
+    if (wanted(info)) names.push_back(info.name);
   }
   return fmt::format("{}", fmt::join(names, ", "));
 }
@@ -142,7 +145,8 @@ std::string readers_of(const ScheduleNumber& number) {
 std::optional<ScheduleRefusal> refuse_options(const ScheduleInfo& info, const ScheduleRequest& request) {
   if (request.chunks > 1 && !info.uses_chunks) {
     return ScheduleRefusal{.problem = fmt::format("{} has one chunk per rank, not {}", info.name, request.chunks),
-                           .help = "chunks 1, or a schedule of several chunks: interleaved, bfs"};
+                           .help = fmt::format("chunks 1, or a schedule of several chunks: {}",
+                                               names_of([](const ScheduleInfo& one) { return one.uses_chunks; }))};
   }
   if (!info.asynchronous && request.accumulation && *request.accumulation != request.microbatches) {
     return ScheduleRefusal{.problem = fmt::format("{} updates the weights after all {} microbatches, not after {}",
@@ -154,7 +158,8 @@ std::optional<ScheduleRefusal> refuse_options(const ScheduleInfo& info, const Sc
     if (!value || info.reads_number(number) || number.request == &ScheduleRequest::accumulation) continue;
     return ScheduleRefusal{
         .problem = fmt::format("{} has no {}: {}", info.name, number.name, *value),
-        .help = fmt::format("no {}, or a schedule that reads it: {}", number.name, readers_of(number))};
+        .help = fmt::format("no {}, or a schedule that reads it: {}", number.name,
+                            names_of([&](const ScheduleInfo& one) { return one.reads_number(number); }))};
   }
   if (!request.variant.empty() && !contains(info.variants, request.variant)) {
     return ScheduleRefusal{.problem = fmt::format("{} has no variant {}", info.name, quote(request.variant)),

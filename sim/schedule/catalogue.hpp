@@ -44,7 +44,8 @@ struct ScheduleRefusal {
   std::string help;
 };
 
-/// Every stage takes the same time per microbatch, and every transfer between two ranks the same latency.
+/// Every stage takes the same time per microbatch (or slice of one, where the schedule cuts it), and every transfer
+/// between two ranks the same latency.
 struct UniformTimes {
   Ticks forward = 0;
   Ticks backward = 0;

@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <utility>
 
 #include "model/error/error.hpp"
 #include "sim/schedule/catalogue.hpp"
+#include "sim/schedule/communication/cell.hpp"
+#include "sim/schedule/csv_cells.hpp"
 #include "sim/schedule/text.hpp"
 
 namespace flopcast {
@@ -18,136 +19,57 @@ namespace {
 constexpr std::string_view kPairSuffix = ")OVERLAP_F_B";
 constexpr std::string_view kDigits = "0123456789";
 
-struct Place {
-  std::string_view file;
-  std::size_t line;
-  std::size_t cell;
+void include_stage(std::vector<int>& rank_of_stage, std::size_t stage, int rank) {
+  if (stage >= rank_of_stage.size()) rank_of_stage.resize(stage + 1, -1);
+  if (rank_of_stage[stage] == -1) rank_of_stage[stage] = rank;
+}
+
+// What read_cells finds beside the cells; stages belong to the rank that executes them first.
+struct CsvReading {
+  std::size_t lines = 0;
+  std::vector<int> rank_of_stage;
 };
 
-[[noreturn]] void fail_at(const Place& place, std::string problem, std::string help) {
+template <typename Keep>
+CsvReading read_cells(std::string_view text, std::string_view file_name, Keep keep) {
+  CsvReading reading;
+  std::size_t kept = 0;
+  reading.lines = for_each_cell(text, file_name, [&](std::string_view written, const CsvPlace& place) {
+    const std::optional<Cell> cell = parse_cell(written);
+    if (!cell) fail_at_cell(place, written);
+    const std::size_t rank = place.line - 1;
+    for_each_action(*cell, [&reading, rank](const Action& action) {
+      include_stage(reading.rank_of_stage, action.stage, static_cast<int>(rank));
+    });
+    kept += keep(*cell, rank);
+    if (kept > kMaxActions) fail_at(place, "the file has too many actions", fmt::format("at most {}", kMaxActions));
+  });
+  if (!reading.rank_of_stage.empty()) return reading;
   throw ConfigError(Diagnostic{.field = "schedule",
-                               .problem = std::move(problem),
-                               .where = fmt::format("{}:{}:{}", place.file, place.line, place.cell),
-                               .help = std::move(help)});
+                               .problem = reading.lines == 0 ? "the file is empty" : "the file has no action",
+                               .where = std::string(file_name),
+                               .help = "one line a rank, cells such as 2F0 separated by commas"});
 }
 
-[[noreturn]] void fail_at_cell(const Place& place, std::string_view cell) {
-  const std::size_t letter = std::min(cell.find_first_not_of(kDigits), cell.size());
-  const std::size_t rest = std::min(cell.find_first_not_of(kDigits, letter + 1), cell.size());
-  const bool well_formed = letter > 0 && letter + 1 < cell.size() && rest == cell.size() &&
-                           std::string_view("FBIW").find(cell[letter]) != std::string_view::npos;
-  if (well_formed) {
-    fail_at(place, fmt::format("cell {} has too large a number", quote(cell)),
-            fmt::format("stages below {}, microbatches below {}", kMaxStages, kMaxMicrobatches));
-  }
-  fail_at(place, fmt::format("cell {} is no action", quote(cell)),
-          "<stage><F|B|I|W><microbatch> such as 2F0, a pair (3F1;0B0)OVERLAP_F_B, or an empty cell; one line a rank, "
-          "no header");
+template <typename AnyProgram>
+void fill_in(AnyProgram& program, CsvReading reading, std::string_view file_name, const std::vector<Chain>& chains) {
+  program.schedule = std::string(file_name);
+  program.ranks.resize(reading.lines);
+  program.rank_of_stage = std::move(reading.rank_of_stage);
+  program.chains = chains;
+  if (chains.empty()) program.chains = {Chain{.first_stage = 0, .last_stage = program.stage_count() - 1}};
 }
 
-// A transfer or a step of parameter sharding in a lowered dump: stage, word, and a microbatch or nothing.
-bool is_lowered_action(std::string_view cell) {
-  constexpr std::array<std::string_view, 7> kWords = {"SEND_F",  "RECV_F",  "SEND_B",     "RECV_B",
-                                                      "UNSHARD", "RESHARD", "REDUCE_GRAD"};
-  const std::size_t begin = cell.find_first_not_of(kDigits);
-  if (begin == 0 || begin == std::string_view::npos) return false;
-  const std::size_t end = std::min(cell.find_first_of(kDigits, begin), cell.size());
-  if (cell.find_first_not_of(kDigits, end) != std::string_view::npos) return false;
-  return std::find(kWords.begin(), kWords.end(), cell.substr(begin, end - begin)) != kWords.end();
+// The list of `rank`, which is the last one there is or a new one.
+template <typename Element>
+std::vector<Element>& list_of(std::vector<std::vector<Element>>& ranks, std::size_t rank) {
+  if (ranks.size() <= rank) ranks.resize(rank + 1);
+  return ranks[rank];
 }
 
-void append_pair(std::string_view cell, const Place& place, std::vector<Action>& actions) {
-  const std::size_t separator = cell.find(';');
-  const bool closed = cell.size() > kPairSuffix.size() &&
-                      cell.substr(cell.size() - kPairSuffix.size()) == kPairSuffix &&
-                      separator != std::string_view::npos;
-  if (!closed) fail_at_cell(place, cell);
-  const std::string_view second = cell.substr(separator + 1, cell.size() - kPairSuffix.size() - separator - 1);
-  std::optional<Action> first_action = parse_action(trim(cell.substr(1, separator - 1)));
-  const std::optional<Action> second_action = parse_action(trim(second));
-  if (!first_action || !second_action) fail_at_cell(place, cell);
-  first_action->overlaps_next = true;
-  actions.push_back(*first_action);
-  actions.push_back(*second_action);
-}
-
-void append_cell(std::string_view cell, const Place& place, std::vector<Action>& actions) {
-  if (cell.empty()) return;
-  if (cell.front() == '(') {
-    append_pair(cell, place, actions);
-  } else if (const std::optional<Action> action = parse_action(cell)) {
-    actions.push_back(*action);
-  } else if (!is_lowered_action(cell)) {
-    fail_at_cell(place, cell);
-  }
-}
-
-// Takes the next cell off `line`, without blanks and quotes, and the comma after it.
-std::string_view take_cell(std::string_view& line, const Place& place) {
-  const std::size_t begin = std::min(line.find_first_not_of(" \t\r"), line.size());
-  if (begin == line.size() || line[begin] != '"') {
-    const std::size_t comma = std::min(line.find(','), line.size());
-    const std::string_view cell = trim(line.substr(0, comma));
-    line.remove_prefix(std::min(comma + 1, line.size()));
-    return cell;
-  }
-  const std::size_t end = line.find('"', begin + 1);
-  if (end == std::string_view::npos) {
-    fail_at(place, fmt::format("cell {} has no closing quote", quote(trim(line))), "quote whole cells or none");
-  }
-  const std::size_t comma = std::min(line.find(',', end), line.size());
-  if (!trim(line.substr(end + 1, comma - end - 1)).empty()) fail_at_cell(place, trim(line.substr(0, comma)));
-  const std::string_view cell = trim(line.substr(begin + 1, end - begin - 1));
-  line.remove_prefix(std::min(comma + 1, line.size()));
-  return cell;
-}
-
-std::vector<Action> parse_line(std::string_view line, Place place) {
-  std::vector<Action> actions;
-  while (!line.empty()) {
-    append_cell(take_cell(line, place), place, actions);
-    ++place.cell;
-  }
-  return actions;
-}
-
-std::vector<int> infer_ranks_of_stages(const std::vector<std::vector<Action>>& ranks) {
-  std::vector<int> rank_of_stage;
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    for (const Action& action : ranks[rank]) {
-      if (action.stage >= rank_of_stage.size()) rank_of_stage.resize(std::size_t{action.stage} + 1, -1);
-      int& holder = rank_of_stage[action.stage];
-      if (holder == -1) holder = static_cast<int>(rank);
-    }
-  }
-  return rank_of_stage;
-}
-
-std::string_view without_byte_order_mark(std::string_view text) {
-  constexpr std::string_view kMark = "\xEF\xBB\xBF";
-  if (text.substr(0, kMark.size()) == kMark) text.remove_prefix(kMark.size());
-  return text;
-}
-
-std::vector<std::vector<Action>> parse_lines(std::string_view text, std::string_view file_name) {
-  std::vector<std::vector<Action>> ranks;
-  const std::size_t last = text.find_last_not_of(" \t\r\n");
-  text = text.substr(0, last == std::string_view::npos ? 0 : last + 1);
-  std::size_t action_count = 0;
-  while (!text.empty()) {
-    const Place place{.file = file_name, .line = ranks.size() + 1, .cell = 1};
-    if (ranks.size() == kMaxStages) {
-      fail_at(place, "the file has too many lines", fmt::format("one line a rank, at most {}", kMaxStages));
-    }
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    ranks.push_back(parse_line(text.substr(0, end), place));
-    action_count += ranks.back().size();
-    if (action_count > kMaxActions) {
-      fail_at(place, "the file has too many actions", fmt::format("at most {}", kMaxActions));
-    }
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return ranks;
+void append_actions(const Cell& cell, std::vector<Action>& actions) {
+  for_each_action(cell, [&actions](const Action& action) { actions.push_back(action); });
+  if (cell.kind == CellKind::kPair) actions[actions.size() - 2].overlaps_next = true;
 }
 
 }  // namespace
@@ -177,19 +99,33 @@ std::string write_csv(const Program& program) {
   return text;
 }
 
+std::string write_csv(const LoweredProgram& program) {
+  std::string text;
+  for (const std::vector<Cell>& cells : program.ranks) {
+    for (std::size_t step = 0; step < cells.size(); ++step) text += (step == 0 ? "" : ",") + to_string(cells[step]);
+    text += '\n';
+  }
+  return text;
+}
+
 Program parse_csv(std::string_view text, std::string_view file_name, const std::vector<Chain>& chains) {
   Program program;
-  program.schedule = std::string(file_name);
-  program.ranks = parse_lines(without_byte_order_mark(text), file_name);
-  program.rank_of_stage = infer_ranks_of_stages(program.ranks);
-  if (program.rank_of_stage.empty()) {
-    throw ConfigError(Diagnostic{.field = "schedule",
-                                 .problem = program.ranks.empty() ? "the file is empty" : "the file has no action",
-                                 .where = std::string(file_name),
-                                 .help = "one line a rank, cells such as 2F0 separated by commas"});
-  }
-  program.chains = chains;
-  if (chains.empty()) program.chains = {Chain{.first_stage = 0, .last_stage = program.stage_count() - 1}};
+  CsvReading reading = read_cells(text, file_name, [&program](const Cell& cell, std::size_t rank) {
+    if (!is_compute(cell.kind)) return 0;
+    append_actions(cell, list_of(program.ranks, rank));
+    return cell.kind == CellKind::kPair ? 2 : 1;
+  });
+  fill_in(program, std::move(reading), file_name, chains);
+  return program;
+}
+
+LoweredProgram parse_lowered_csv(std::string_view text, std::string_view file_name, const std::vector<Chain>& chains) {
+  LoweredProgram program;
+  CsvReading reading = read_cells(text, file_name, [&program](const Cell& cell, std::size_t rank) {
+    list_of(program.ranks, rank).push_back(cell);
+    return 1;
+  });
+  fill_in(program, std::move(reading), file_name, chains);
   return program;
 }
 

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/schedule/communication/lowered_program.hpp"
 #include "sim/schedule/program.hpp"
 
 namespace flopcast {
@@ -11,6 +12,8 @@ namespace flopcast {
 /// One line a rank, one cell a step, no header: the compute-only CSV of torch.distributed.pipelining. An overlapped
 /// pair is one cell, `(3F1;0B0)OVERLAP_F_B`.
 std::string write_csv(const Program& program);
+/// All cells, as torch.distributed.pipelining dumps a lowered schedule.
+std::string write_csv(const LoweredProgram& program);
 
 /// Reads what write_csv writes and what torch.distributed.pipelining dumps: blank cells are idle steps and dropped;
 /// blanks around cells, quoted cells, CRLF, a byte order mark and blank lines at the end are accepted. Cells of a
@@ -19,6 +22,8 @@ std::string write_csv(const Program& program);
 /// a blank line becomes a rank without actions, both for find_fault to report. `chains` empty: one chain over all
 /// stages. Throws ConfigError (field "schedule", where "file.csv:LINE:CELL", both from 1) on text that is no schedule.
 Program parse_csv(std::string_view text, std::string_view file_name, const std::vector<Chain>& chains);
+/// The same text with its communications and idle cells.
+LoweredProgram parse_lowered_csv(std::string_view text, std::string_view file_name, const std::vector<Chain>& chains);
 
 /// "0-3,4-7": the stage ranges of a bidirectional schedule. Whether they fit a program is find_fault's to say.
 /// Throws ConfigError (field "chains").

@@ -131,7 +131,7 @@ Action Execution::as_ordered(const Action& awaited) const {
 
 // Follows who waits for whom until a rank comes up again: everything is executed once in a valid order but this.
 ScheduleFault Execution::describe_deadlock(int rank) {
-  std::vector<BlockedRank> waits;
+  std::vector<BlockedCell> waits;
   std::vector<std::size_t> place(program_.ranks.size(), program_.ranks.size());
   while (place[static_cast<std::size_t>(rank)] == program_.ranks.size()) {
     place[static_cast<std::size_t>(rank)] = waits.size();
@@ -139,28 +139,36 @@ ScheduleFault Execution::describe_deadlock(int rank) {
     const std::size_t index = next_[static_cast<std::size_t>(rank)];
     const std::optional<Action> awaited = awaited_at(rank);
     FLOPCAST_CHECK(awaited.has_value());
-    waits.push_back({rank, step_of(actions, index), actions[index], as_ordered(*awaited)});
-    rank = program_.rank_of_stage[awaited->stage];
+    const int awaited_rank = program_.rank_of_stage[awaited->stage];
+    waits.push_back({.place = {.rank = rank, .step = step_of(actions, index)},
+                     .cell = to_string(actions[index]),
+                     .awaited = to_string(as_ordered(*awaited)),
+                     .awaited_rank = awaited_rank});
+    rank = awaited_rank;
   }
-  ScheduleFault fault;
-  fault.cycle.assign(waits.begin() + static_cast<std::ptrdiff_t>(place[static_cast<std::size_t>(rank)]), waits.end());
-  const BlockedRank& first = fault.cycle.front();
-  fault.rank = first.rank;
-  fault.step = first.step;
-  fault.action = first.action;
-  fault.reason = "deadlock";
+  return describe_circle(waits, place[static_cast<std::size_t>(rank)]);
+}
+
+}  // namespace
+
+ScheduleFault describe_circle(const std::vector<BlockedCell>& waits, std::size_t begin) {
   constexpr std::size_t kNamed = 8;
-  for (std::size_t index = 0; index < std::min(kNamed, fault.cycle.size()); ++index) {
-    const BlockedRank& wait = fault.cycle[index];
-    fault.reason +=
-        fmt::format("{} rank {} at step {} ({}) waits for {} of rank {}", index == 0 ? ":" : ",", wait.rank, wait.step,
-                    to_string(wait.action), to_string(wait.awaited), program_.rank_of_stage[wait.awaited.stage]);
+  const BlockedCell& first = waits.at(begin);
+  ScheduleFault fault;
+  fault.rank = first.place.rank;
+  fault.step = first.place.step;
+  fault.cell = first.cell;
+  fault.reason = "deadlock:";
+  for (std::size_t index = begin; index < waits.size(); ++index) {
+    const BlockedCell& wait = waits[index];
+    fault.cycle.push_back(wait.place);
+    if (index - begin >= kNamed) continue;
+    fault.reason += fmt::format("{} rank {} at step {} ({}) waits for {} of rank {}", index == begin ? "" : ",",
+                                wait.place.rank, wait.place.step, wait.cell, wait.awaited, wait.awaited_rank);
   }
   if (fault.cycle.size() > kNamed) fault.reason += fmt::format(", and {} more ranks", fault.cycle.size() - kNamed);
   return fault;
 }
-
-}  // namespace
 
 std::optional<ScheduleFault> find_deadlock(const Program& program) {
   return Execution(program).run();

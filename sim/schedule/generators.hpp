@@ -11,6 +11,13 @@ ScheduleInfo one_forward_one_backward_schedule();  // 1f1b.cpp
 ScheduleInfo eager_1f1b_schedule();
 ScheduleInfo interleaved_schedule();
 ScheduleInfo bfs_schedule();
+ScheduleInfo gis_schedule();
+ScheduleInfo hanayo_schedule();
+ScheduleInfo dapple_schedule();
+ScheduleInfo terapipe_schedule();
+ScheduleInfo chimera_schedule();
+ScheduleInfo dualpipe_schedule();
+ScheduleInfo dualpipev_schedule();
 ScheduleInfo pipedream_schedule();
 ScheduleInfo pipedream_2bw_schedule();
 

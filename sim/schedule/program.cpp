@@ -19,6 +19,16 @@ int Program::microbatches_of(const Chain& chain) const {
   return static_cast<int>(count);
 }
 
+int Program::microbatch_count() const {
+  int count = 0;
+  for (const Chain& chain : chains) count += microbatches_of(chain);
+  return count / slices_per_microbatch;
+}
+
+int Program::stages_per_chain() const {
+  return chains.front().last_stage - chains.front().first_stage + 1;
+}
+
 int step_of(const std::vector<Action>& actions, std::size_t index) {
   int step = 0;
   for (std::size_t before = 0; before < index; ++before) step += actions[before].overlaps_next ? 0 : 1;

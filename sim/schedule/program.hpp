@@ -22,13 +22,21 @@ struct Program {
   std::vector<std::vector<Action>> ranks;  ///< ranks[r]: the actions of pipeline rank r in order
   std::vector<int> rank_of_stage;          ///< stage -> pipeline rank
   std::vector<Chain> chains;               ///< in order of stages; together they cover every stage once
-  bool asynchronous = false;               ///< never flushes: weights are updated while the pipeline stays full
+  /// 1, or into how many slices of tokens each microbatch is cut: the actions' "microbatches" are then slices, slice j
+  /// of microbatch k has the number k * slices_per_microbatch + j, and times, activations and messages of an action are
+  /// those of one slice.
+  int slices_per_microbatch = 1;
+  bool asynchronous = false;  ///< never flushes: weights are updated while the pipeline stays full
 
   int rank_count() const { return static_cast<int>(ranks.size()); }
   int stage_count() const { return static_cast<int>(rank_of_stage.size()); }
   std::size_t action_count() const;
-  /// 1 + the largest microbatch index of the chain.
+  /// 1 + the largest microbatch index of the chain; of slices, where microbatches are cut.
   int microbatches_of(const Chain& chain) const;
+  /// Whole microbatches of all chains together.
+  int microbatch_count() const;
+  /// Stages that one microbatch passes: those of a chain, which are all as long.
+  int stages_per_chain() const;
 };
 
 /// Which cell of its rank an action stands in, from 0: an overlapped pair is one cell.

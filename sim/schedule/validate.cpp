@@ -55,7 +55,7 @@ class Validator {
   ScheduleFault fault_at(const Position& position, std::string reason) const {
     ScheduleFault fault = fault_of(std::move(reason), position.rank);
     fault.step = step_of(actions_of(position.rank), position.index);
-    fault.action = action_at(position);
+    fault.cell = to_string(action_at(position));
     return fault;
   }
 
@@ -201,7 +201,7 @@ std::string Validator::why_out_of_order(const Action& action) {
   if (action.kind == ActionKind::kForward) return {};
   if (!has(ActionKind::kForward)) return explain("before", ActionKind::kForward);
   const ActionKind rival = whole ? ActionKind::kInputGradient : ActionKind::kBackward;
-  if (has(rival)) return explain("in spite of", rival) + ": B is I and W in one";
+  if (has(rival)) return explain("in spite of", rival) + ": B is I and W in one; papers on zero bubble write B for I";
   const bool needs_input_gradient = action.kind == ActionKind::kWeightGradient;
   if (needs_input_gradient && !has(ActionKind::kInputGradient)) return explain("before", ActionKind::kInputGradient);
   return {};

@@ -8,21 +8,19 @@
 
 namespace flopcast {
 
-/// A rank that can never start its next action, and the action of another (or the same) rank that it waits for.
-struct BlockedRank {
+/// A cell of a schedule. Steps count the cells of a rank from 0; an overlapped pair is one cell.
+struct SchedulePlace {
   int rank = 0;
   int step = 0;
-  Action action;
-  Action awaited;
 };
 
-/// Why a program cannot be executed. Steps count the cells of a rank from 0; an overlapped pair is one cell.
+/// Why a program cannot be executed.
 struct ScheduleFault {
-  std::optional<int> rank;       ///< absent when no rank in particular is at fault
-  std::optional<int> step;       ///< absent when something is missing rather than wrong
-  std::optional<Action> action;  ///< the action at that step
+  std::optional<int> rank;  ///< absent when no rank in particular is at fault
+  std::optional<int> step;  ///< absent when something is missing rather than wrong
+  std::string cell;         ///< what stands at that step
   std::string reason;
-  std::vector<BlockedRank> cycle;  ///< deadlock: the ranks that wait for each other in a circle
+  std::vector<SchedulePlace> cycle;  ///< deadlock: the cells that wait for each other in a circle
 };
 
 /// The first fault of a program, nothing when it can be executed. In this order: chains cover the stages; every rank

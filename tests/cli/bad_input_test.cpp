@@ -125,7 +125,20 @@ TEST(BadInput, Schedules) {
   expect_refused(simulate(file("half.csv", "0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n")), {"half.csv"});
   expect_refused(simulate(file("empty.csv", "")), {"empty.csv"});
   expect_refused(simulate(file("words.csv", "hello,world\n")), {"words.csv:1:1", "hello"});
+  expect_refused(simulate(file("semicolons.csv", "0F0;0B0\n")), {"semicolons.csv:1:1", "separate cells with commas"});
+  expect_refused(simulate(file("letters.csv", "0F0,0F1,0B0,0BW1\n")), {"letters.csv:1:4", "rename B to I"});
   expect_refused(simulate(scratch.path().string()), {"is a directory"});
+  expect_refused({"schedule", "show", "--schedule", "1f1b", "--pp", "2", "-m", "2", "--defer-recv"},
+                 {"--defer-recv", "--with-comm"});
+  expect_refused({"schedule", "show", "--schedule", "pipedream", "--pp", "2", "-m", "2", "--versions", "--with-comm"},
+                 {"--versions"});
+  expect_refused({"schedule", "show", file("cycle.csv", "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n"), "--with-comm"},
+                 {"<-- here"});
+  expect_refused({"simulate", "--model", "gpt3-175b", "--cluster", "2xdgx-a100-80g", "--tp", "8", "--pp", "2", "--gbs",
+                  "2", "--schedule", "1f1b", "--chains", "0-1"},
+                 {"layout.chains", "--chains", "file"});
+  expect_refused({"timeline", "--pp", "2", "--microbatches", "2", "--schedule", "1f1b", "--chains", "0-1"},
+                 {"--chains", "file:PATH"});
   expect_refused({"schedule", "simulate"}, {"--schedule"});
   expect_refused({"schedule", "simulate", "--schedule", "1f1b", "--pp", "4"}, {"--microbatches"});
   const Arguments valid = {"schedule", "simulate", "--schedule", "1f1b", "--pp", "4", "--microbatches", "8"};

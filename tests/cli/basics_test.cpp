@@ -16,7 +16,7 @@ TEST(Cli, HelpNamesTheCommands) {
   const CommandResult result = run_flopcast({"--help"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.standard_error, "");
-  for (const char* command : {"simulate", "memory", "timeline", "schedule", "catalog"}) {
+  for (const char* command : {"simulate", "memory", "timeline", "schedule", "partition", "catalog"}) {
     EXPECT_NE(result.standard_output.find(command), std::string::npos) << command;
   }
 }

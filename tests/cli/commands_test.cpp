@@ -193,6 +193,79 @@ TEST(Commands, ShowAndExportWriteTheSameCsv) {
   EXPECT_EQ(csv.rfind("0F0,0F1,2F0,", 0), 0u) << csv;
 }
 
+TEST(Commands, SchedulesWithCommunicationsAreWrittenCheckedAndSimulated) {
+  const TemporaryFolder scratch;
+  const std::string plain = (scratch.path() / "plain.csv").string();
+  const std::string lowered = (scratch.path() / "lowered.csv").string();
+  const std::string broken = (scratch.path() / "broken.csv").string();
+  const std::vector<std::string> request = {"--schedule", "interleaved", "--pp", "2", "-m", "4", "--vpp", "2"};
+  const auto run = [&request](std::vector<std::string> arguments, bool named) {
+    if (named) arguments.insert(arguments.end(), request.begin(), request.end());
+    return run_flopcast(arguments);
+  };
+  EXPECT_EQ(run({"schedule", "export", "-o", plain}, true).exit_code, 0);
+  EXPECT_EQ(run({"schedule", "export", "--with-comm", "--for", "torch", "-o", lowered}, true).exit_code, 0);
+  // From the file, from the name and from what was lowered before: the same text.
+  const std::string text = read_text(lowered);
+  EXPECT_EQ(run({"schedule", "show", plain, "--with-comm", "--format", "csv"}, false).standard_output, text);
+  const CommandResult again = run({"schedule", "show", lowered, "--with-comm", "--format", "csv"}, false);
+  EXPECT_EQ(again.standard_output, text);
+  EXPECT_NE(again.standard_error.find("communications are left out"), std::string::npos) << again.standard_error;
+  EXPECT_EQ(run({"schedule", "show", lowered, "--format", "csv"}, false).standard_output, read_text(plain));
+  const Json json =
+      Json::parse(run({"schedule", "show", plain, "--with-comm", "--format", "json"}, false).standard_output);
+  EXPECT_EQ(json.at("ranks").at(0).at(0), "0UNSHARD");
+
+  const CommandResult good = run({"schedule", "check", lowered, "--in-order-transfers", "--format", "json"}, false);
+  EXPECT_EQ(good.exit_code, 0) << good.standard_error;
+  EXPECT_EQ(Json::parse(good.standard_output).at("actions"), 32);
+  EXPECT_GT(Json::parse(good.standard_output).at("communications").get<int>(), 24);
+  std::string damaged = text;
+  damaged.erase(damaged.find("0SEND_F1,"), std::string("0SEND_F1,").size());
+  write_text(broken, damaged);
+  const CommandResult bad = run({"schedule", "check", broken}, false);
+  EXPECT_EQ(bad.exit_code, 3);
+  EXPECT_NE(bad.standard_error.find("(1RECV_F1): 0SEND_F1 of rank 0 is missing"), std::string::npos)
+      << bad.standard_error;
+
+  const std::vector<std::string> times = {"--forward", "1", "--backward", "2", "--format", "json"};
+  const auto simulate = [&times](const std::string& file) {
+    std::vector<std::string> arguments = {"schedule", "simulate", file};
+    arguments.insert(arguments.end(), times.begin(), times.end());
+    return run_flopcast(arguments);
+  };
+  EXPECT_EQ(simulate(lowered).standard_output, simulate(plain).standard_output);
+  EXPECT_NE(simulate(lowered).standard_error.find("communications are left out"), std::string::npos);
+}
+
+TEST(Commands, DeferredReceivesComeWithAWarning) {
+  const TemporaryFolder scratch;
+  const std::string file = (scratch.path() / "deferred.csv").string();
+  const CommandResult shown = run_flopcast({"schedule", "export", "--schedule", "interleaved:2", "--pp", "2", "-m", "4",
+                                            "--with-comm", "--defer-recv", "-o", file});
+  EXPECT_EQ(shown.exit_code, 0);
+  EXPECT_NE(shown.standard_error.find("different orders"), std::string::npos) << shown.standard_error;
+  const CommandResult warned = run_flopcast({"schedule", "check", file});
+  EXPECT_EQ(warned.exit_code, 0);
+  EXPECT_NE(warned.standard_error.find("--in-order-transfers"), std::string::npos) << warned.standard_error;
+  EXPECT_EQ(run_flopcast({"schedule", "check", file, "--in-order-transfers"}).exit_code, 3);
+}
+
+TEST(Commands, ABidirectionalFileAsksForItsChains) {
+  const TemporaryFolder scratch;
+  const std::string file = (scratch.path() / "two.csv").string();
+  write_text(file, "0F0,3F0,3B0,0B0\n2F0,1F0,1B0,2B0\n");
+  const CommandResult asked = run_flopcast({"schedule", "check", file});
+  EXPECT_EQ(asked.exit_code, 3);
+  EXPECT_NE(asked.standard_error.find("--chains 0-1,2-3"), std::string::npos) << asked.standard_error;
+  EXPECT_EQ(run_flopcast({"schedule", "check", file, "--chains", "0-1,2-3"}).exit_code, 0);
+  const std::vector<std::string> job = {"simulate", "--model",    "gpt3-175b",    "--cluster", "2xdgx-a100-80g",
+                                        "--tp",     "8",          "--pp",         "2",         "--gbs",
+                                        "2",        "--schedule", "file:" + file, "--chains",  "0-1,2-3"};
+  EXPECT_EQ(run_flopcast(job).exit_code, 0) << run_flopcast(job).standard_error;
+  EXPECT_EQ(run_flopcast({"timeline", "--schedule", "file:" + file, "--chains", "0-1,2-3"}).exit_code, 0);
+}
+
 TEST(Commands, EveryCommandHelps) {
   const std::vector<std::vector<std::string>> commands = {
       {"simulate"},          {"memory"},           {"timeline"},          {"catalog"},

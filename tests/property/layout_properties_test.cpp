@@ -52,7 +52,8 @@ std::string random_job(Draw& draw) {
   add("offload", quoted(draw.one_of({"none", "none", "optimizer", "activations", "all"})));
   add("recompute", quoted(draw.one_of({"none", "selective", "full"})));
   add("placement", quoted(draw.one_of({"tp-cp-dp-pp", "tp-pp-dp-cp"})));
-  const std::string schedule = draw.one_of({"", "", "", "1f1b", "pipedream", "pipedream-2bw"});
+  const std::string schedule = draw.one_of(
+      {"", "", "1f1b", "pipedream", "pipedream-2bw", "bfs", "terapipe", "hanayo", "chimera", "dualpipe", "dualpipev"});
   if (!schedule.empty()) add("schedule", quoted(schedule));
   const std::string nodes = replicas == "dataparallel" ? "1" : "8";
   return R"({"model": {"layers": 8, "hidden": 1024, "heads": 16, "vocab": 51200, "sequence_length": 1024,)"
@@ -118,7 +119,8 @@ void check_totals(const Forecast& answer, const std::string& text) {
 
   double flops = 0.0;
   for (const StageCosts& stage : answer.step.costs.stages) flops += stage.model_flops.value();
-  const double ranks = static_cast<double>(tp) * job.layout.cp * job.layout.dp;
+  // Each copy of a bidirectional schedule takes its share of the microbatches.
+  const double ranks = static_cast<double>(tp) * job.layout.cp * job.layout.dp / answer.step.stages.copies();
   EXPECT_NEAR(flops * job.layout.microbatches() * ranks / model_flops_per_step(job).value(), 1.0, 1e-9) << text;
 
   for (const FlushCosts& rank : answer.step.costs.ranks) {

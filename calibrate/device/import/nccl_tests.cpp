@@ -107,6 +107,7 @@ double bus_factor(SampleKind kind, int ranks) {
     case SampleKind::kPointToPoint:
     case SampleKind::kBroadcast:
     case SampleKind::kReduce:
+    case SampleKind::kTrainingStep:
       break;
   }
   return 1.0;

@@ -27,7 +27,7 @@ TEST(Measure, TheProductIsOne) {
 
 TEST(Measure, RepetitionsAreKept) {
   const SampleKey key{SampleKind::kGemm, SampleShape{8, 8, 8}, std::nullopt, 1, 1, "fp32", 1};
-  const Sample sample = measure_compute(key, {7, 7, 0.0});
+  const Sample sample = measure_compute(key, {7, 7, 0.0}, machine_clock(), host_work(key));
   EXPECT_EQ(sample.seconds.size(), 7u);
   for (const double second : sample.seconds) EXPECT_GT(second, 0.0);
   EXPECT_GT(*sample.processor_seconds, 0.0);
@@ -49,8 +49,8 @@ TEST(Measure, ThreadsExchangeMessages) {
     });
     EXPECT_EQ(called, ranks);
   }
-  const Sample sample =
-      measure_message({SampleKind::kPointToPoint, std::nullopt, 1024.0, 2, 1, "", 1}, run_thread_ranks, true);
+  const Sample sample = measure_message({SampleKind::kPointToPoint, std::nullopt, 1024.0, 2, 1, "", 1},
+                                        run_thread_ranks, machine_clock(), true);
   EXPECT_EQ(sample.seconds.size(), 50u);
 }
 

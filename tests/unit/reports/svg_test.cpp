@@ -123,6 +123,15 @@ TEST(Svg, PositionsFollowTime) {
   EXPECT_NEAR(second, first + 0.4 * (944.0 - first), 0.011);
 }
 
+TEST(Svg, ShadesAreChunksOrCopiesOfTheModel) {
+  const Timeline chunks = lay_out("", interleaved_orders(2, 2, 2));
+  Timeline copies = chunks;
+  copies.model_copies = 2;
+  EXPECT_TRUE(contains(write_svg(copies, {}), ">forward, copy 1</text>"));
+  EXPECT_TRUE(contains(write_svg({copies, chunks}, {}), ">forward, chunk or copy 1</text>"));
+  EXPECT_TRUE(contains(write_svg({copies, lay_out("", gpipe_orders(2, 2))}, {}), ">forward, copy 1</text>"));
+}
+
 TEST(Svg, LegendHoldsOnlyWhatOccurs) {
   Timeline timeline = lay_out("", interleaved_orders(2, 2, 2));
   std::string svg = write_svg(timeline, {});

@@ -47,6 +47,13 @@ TEST(TerminalDrawing, ChunksAreToldApart) {
   EXPECT_NE(color.find("chunk 1 lighter"), std::string::npos);
 }
 
+TEST(TerminalDrawing, CopiesOfTheModelAreCalledThat) {
+  Timeline timeline = lay_out("", interleaved_orders(2, 2, 2));
+  timeline.model_copies = 2;
+  EXPECT_NE(draw_timeline(timeline, {}).find("2 copies of the model; copy 1 in small digits\n"), std::string::npos);
+  EXPECT_NE(draw_timeline(timeline, {80, true, false, true}).find("copy 1 lighter"), std::string::npos);
+}
+
 TEST(TerminalDrawing, EqualForwardAndBackwardGetRoomToDiffer) {
   const Timeline timeline = lay_out("", one_f_one_b_orders(2, 2), {1, 1, 1, 1, 0});
   EXPECT_EQ(draw_timeline(timeline, {40, false, true, false}),

@@ -15,8 +15,9 @@ namespace {
 TEST(Catalogue, ListsTheSchedulesSimplestFirst) {
   std::vector<std::string> names;
   for (const ScheduleInfo& info : schedule_catalogue()) names.emplace_back(info.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"naive", "gpipe", "1f1b", "eager-1f1b", "interleaved", "bfs", "pipedream",
-                                             "pipedream-2bw"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"naive", "gpipe", "1f1b", "eager-1f1b", "interleaved", "bfs", "dapple",
+                                             "terapipe", "gis", "hanayo", "chimera", "dualpipe", "dualpipev",
+                                             "pipedream", "pipedream-2bw"}));
 }
 
 TEST(Catalogue, EveryEntrySaysWhatItIs) {
@@ -29,7 +30,8 @@ TEST(Catalogue, EveryEntrySaysWhatItIs) {
     }
     EXPECT_EQ(info.default_chunks, info.uses_chunks ? 2 : 1) << info.name;
     EXPECT_EQ(info.constraints.empty(), info.refuse == nullptr) << info.name;
-    EXPECT_FALSE(refuse_request(info, {.pipeline_ranks = 1, .microbatches = 1, .chunks = 1})) << info.name;
+    EXPECT_FALSE(refuse_request(info, {.pipeline_ranks = 2, .microbatches = 4, .chunks = info.default_chunks}))
+        << info.name;
   }
   EXPECT_EQ(find_schedule("zbv-nonsense"), nullptr);
 }
@@ -160,6 +162,36 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"pipedream-2bw", accumulated(4, 8, 3), "with 4 pipeline ranks cannot update the weights after 3",
                 "accumulation >= 4"},
         Refused{"pipedream-2bw", shape(4, 1, 1), "after 1 microbatch:", "microbatches >= 4"},
+        Refused{"dualpipe", shape(3, 6, 1), "3 cannot be", "such as 4"},
+        Refused{"dualpipe", shape(4, 9, 1), "9 cannot be", "such as 10"},
+        Refused{"dualpipe", shape(4, 3, 1), "3 cannot be", "such as 8"},
+        Refused{"dualpipe", shape(4, 6, 1), "needs more than 6 microbatches", "at least 8"},
+        Refused{"dualpipe", shape(4, 8, 2), "dualpipe has one chunk per rank, not 2", "interleaved, bfs"},
+        Refused{"dualpipev", shape(4, 8, 3), "two chunks per rank, not 3", "chunks 2"},
+        Refused{"dualpipev", shape(4, 7, 2), "with 8 stages needs more than 7", "at least 8"},
+        Refused{"chimera", shape(3, 6, 1), "collide on 3 pipeline ranks", "such as 4"},
+        Refused{"chimera", shape(4, 7, 1), "7 microbatches cannot be", "6 or 8 microbatches"},
+        Refused{"chimera", shape(4, 1, 1), "1 microbatches cannot be", "2 microbatches"},
+        Refused{"chimera", ScheduleRequest{.pipeline_ranks = 4, .microbatches = 6, .variant = "doubling"},
+                "chimera:doubling shares pairs", "4 or 8 microbatches"},
+        Refused{"hanayo", shape(4, 8, 3), "3 is no multiple", "such as 4"},
+        Refused{"hanayo", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 2, .chunks = 2, .memory_limit = 0},
+                "memory limit of 0", "at least 1"},
+        Refused{"gis", grouped(4, 8, 2, 1), "cannot use group size 1", "group sizes 2 to 4"},
+        Refused{"gis", grouped(4, 8, 2, 5), "cannot use group size 5", "group sizes 2 to 4"},
+        Refused{"gis", grouped(4, 8, 2, 3), "8 microbatches into groups of 3", "6 or 9 microbatches"},
+        Refused{"gis", shape(4, 5, 2), "5 microbatches into equal groups of 2 to 4", "4 or 6 microbatches"},
+        Refused{"gis", shape(4, 1, 2), "1 microbatches into equal groups", "2 microbatches"},
+        Refused{"dapple", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 2, .memory_limit = 0},
+                "memory limit of 0", "at least 1"},
+        Refused{"1f1b", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 2, .memory_limit = 4},
+                "1f1b has no memory limit: 4", "dapple"},
+        Refused{"terapipe", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 2, .slices = 0}, "into 0 slices",
+                "at least 1"},
+        Refused{"terapipe", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 1000, .slices = 2'000'000},
+                "2000000 slices of 1000 microbatches", "at most 5000 slices"},
+        Refused{"gpipe", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 2, .slices = 4}, "no slice count: 4",
+                "terapipe"},
         Refused{"gpipe", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 2, .variant = "random"},
                 "gpipe has no variant 'random'", "gpipe:fifo, gpipe:lifo"}));
 

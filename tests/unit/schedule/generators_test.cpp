@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <ostream>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/schedule/catalogue.hpp"
@@ -48,6 +51,16 @@ ScheduleRequest with_group(ScheduleRequest request, int group_size) {
   return request;
 }
 
+ScheduleRequest with_memory_limit(ScheduleRequest request, int limit) {
+  request.memory_limit = limit;
+  return request;
+}
+
+ScheduleRequest with_slices(ScheduleRequest request, int slices) {
+  request.slices = slices;
+  return request;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Tables, GeneratedOrder,
     testing::Values(
@@ -77,6 +90,25 @@ INSTANTIATE_TEST_SUITE_P(
         HandWritten{"bfs", request_of(2, 2, 2), "0F0,0F1,2F0,2F1,2B1,2B0,0B1,0B0\n1F0,1F1,3F0,3F1,3B1,3B0,1B1,1B0\n"},
         HandWritten{"bfs", with_variant(request_of(1, 3, 2), "fifo"),
                     "0F0,0F1,0F2,1F0,1F1,1F2,1B0,1B1,1B2,0B0,0B1,0B2\n"},
+        HandWritten{
+            "dapple", with_memory_limit(request_of(3, 4), 2),
+            "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1F1,1B0,1F2,1B1,1F3,1B2,1B3\n2F0,2B0,2F1,2B1,2F2,2B2,2F3,2B3\n"},
+        HandWritten{"dapple", with_variant(request_of(2, 4), "pb"),
+                    "0F0,0F1,0F2,0B0,0F3,0B1,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n"},
+        HandWritten{"terapipe", with_slices(request_of(2, 2), 2),
+                    "0F0,0F1,0F2,0F3,0B3,0B2,0B1,0B0\n1F0,1F1,1F2,1F3,1B3,1B2,1B1,1B0\n"},
+        HandWritten{
+            "gis", with_group(request_of(2, 2, 2), 1),
+            "0F0,2F0,0F1,2I0,2W0,2F1,0I0,0W0,2I1,2W1,0I1,0W1\n1F0,3F0,3I0,3W0,1F1,1I0,1W0,3F1,3I1,3W1,1I1,1W1\n"},
+        HandWritten{"hanayo", request_of(2, 2, 2),
+                    "0F0,0F1,3F0,3B0,3F1,3B1,0B0,0B1\n1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1\n"},
+        HandWritten{"chimera", request_of(2, 4), "0F0,3F0,3B0,0B0,0F1,3F1,3B1,0B1\n2F0,1F0,1B0,2B0,2F1,1F1,1B1,2B1\n"},
+        HandWritten{"chimera", with_variant(request_of(2, 4), "doubling"),
+                    "0F0,0F1,3F0,3F1,3B0,0B0,3B1,0B1\n2F0,2F1,1F0,1F1,1B0,2B0,1B1,2B1\n"},
+        HandWritten{
+            "dualpipe", request_of(2, 4),
+            "0F0,3F0,0F1,3B0,(3F1;0B0)OVERLAP_F_B,3B1,0I1,0W1\n2F0,1F0,2F1,1B0,(1F1;2B0)OVERLAP_F_B,1B1,2I1,2W1\n"},
+        HandWritten{"dualpipev", request_of(1, 2, 2), "0F0,1F0,0F1,1B0,(1F1;0B0)OVERLAP_F_B,1B1,0I1,0W1\n"},
         HandWritten{"pipedream", request_of(2, 3), "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n"},
         HandWritten{"pipedream-2bw", request_of(2, 3), "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n"}));
 
@@ -117,8 +149,8 @@ TEST(EveryGenerator, MakesValidProgramsOfTheRequestedShape) {
       EXPECT_EQ(program.schedule, info.name);
       EXPECT_EQ(program.asynchronous, info.asynchronous);
       EXPECT_EQ(program.rank_count(), request.pipeline_ranks);
-      EXPECT_EQ(program.stage_count(), request.pipeline_ranks * request.chunks);
-      EXPECT_EQ(program.microbatches_of(program.chains.at(0)), request.microbatches);
+      EXPECT_EQ(program.stages_per_chain(), request.pipeline_ranks * request.chunks);
+      EXPECT_EQ(program.microbatch_count(), request.microbatches);
     });
     EXPECT_GE(programs, 5) << info.name;
   }
@@ -127,13 +159,18 @@ TEST(EveryGenerator, MakesValidProgramsOfTheRequestedShape) {
 TEST(EveryGenerator, MakespanEqualsTheClosedFormWhereThereIsOne) {
   const std::vector<UniformTimes> times = {{1, 1, 0}, {1, 2, 0}, {10, 20, 1},  {10, 20, 10}, {10, 20, 11},
                                            {3, 7, 3}, {7, 3, 2}, {10, 20, 15}, {1, 2, 9},    {0, 5, 1}};
+  // The others have none, or one for certain requests only.
+  const std::set<std::string_view> with_form = {"naive", "gpipe",     "1f1b",          "eager-1f1b", "interleaved",
+                                                "bfs",   "pipedream", "pipedream-2bw", "dapple",     "terapipe"};
   for (const ScheduleInfo& info : schedule_catalogue()) {
     int compared = 0;
     for_each_request(info, [&](const ScheduleRequest& request) {
       const Program program = info.generate(request);
+      if (program.chains.size() > 1)
+        return;  // replay_makespan knows one chain; bidirectional_properties_test has these
       for (const UniformTimes& time : times) {
         const std::optional<Ticks> closed_form = info.closed_form_makespan(request, time);
-        if (time.latency == 0) {
+        if (time.latency == 0 && with_form.count(info.name) > 0) {
           EXPECT_TRUE(closed_form.has_value()) << describe(info, request);
         }
         if (!closed_form) continue;
@@ -141,11 +178,14 @@ TEST(EveryGenerator, MakespanEqualsTheClosedFormWhereThereIsOne) {
         EXPECT_EQ(replay_makespan(program, time), closed_form) << describe(info, request) << " c=" << time.latency;
       }
     });
-    EXPECT_GE(compared, 400) << info.name;
+    if (with_form.count(info.name) > 0) {
+      EXPECT_GE(compared, 400) << info.name;
+    }
   }
 }
 
-int expected_peak(std::string_view schedule, const ScheduleRequest& request, int rank) {
+// Nothing where the catalogue only gives a bound.
+std::optional<int> expected_peak(std::string_view schedule, const ScheduleRequest& request, int rank) {
   const int p = request.pipeline_ranks;
   const int m = request.microbatches;
   const int v = request.chunks;
@@ -156,6 +196,19 @@ int expected_peak(std::string_view schedule, const ScheduleRequest& request, int
     const int group = request.group_size.value_or(m % p == 0 ? p : m / std::max(1, m / p));
     return std::min(m * v, 2 * (p - 1 - rank) + (v - 1) * group + 1);
   }
+  if (schedule == "gis") {
+    int group = request.group_size.value_or((p + 1) / 2);
+    while (!request.group_size && m % group != 0) ++group;
+    return std::min(m * v, (v - 1) * group + p - rank);
+  }
+  if (schedule == "terapipe") return m * 4;
+  if (schedule == "dapple" && request.variant == "pb") return std::min(m, 2 * (p - rank) - 1);
+  if (schedule == "dualpipe") return p + 1;
+  if (schedule == "dualpipev") return 2 * p + 1;
+  if (schedule == "chimera" && m >= p && request.variant != "doubling") {
+    return p / 2 + 1 + std::min(rank, p - 1 - rank);
+  }
+  if (schedule == "chimera" || schedule == "hanayo") return std::nullopt;
   return std::min(m, p - rank);
 }
 
@@ -164,8 +217,9 @@ TEST(EveryGenerator, PeakInFlightEqualsItsFormula) {
     for_each_request(info, [&](const ScheduleRequest& request) {
       const std::vector<int> peaks = peak_in_flight(info.generate(request));
       for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
-        EXPECT_EQ(peaks.at(static_cast<std::size_t>(rank)), expected_peak(info.name, request, rank))
-            << describe(info, request) << " rank " << rank;
+        const std::optional<int> expected = expected_peak(info.name, request, rank);
+        if (!expected) continue;
+        EXPECT_EQ(peaks.at(static_cast<std::size_t>(rank)), expected) << describe(info, request) << " rank " << rank;
       }
     });
   }

@@ -54,8 +54,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"0F0,0I0,0W0,0W0\n", "rank 0, step 3 (0W0): 0W0 runs a second time"},
         Case{"0B0,0F0\n", "rank 0, step 0 (0B0): 0B0 runs before 0F0"},
         Case{"0F0,0W0,0I0\n", "rank 0, step 1 (0W0): 0W0 runs before 0I0"},
-        Case{"0F0,0B0,0W0\n", "rank 0, step 2 (0W0): 0W0 runs in spite of 0B0: B is I and W in one"},
-        Case{"0F0,0I0,0B0\n", "rank 0, step 2 (0B0): 0B0 runs in spite of 0I0: B is I and W in one"},
+        Case{
+            "0F0,0B0,0W0\n",
+            "rank 0, step 2 (0W0): 0W0 runs in spite of 0B0: B is I and W in one; papers on zero bubble write B for I"},
+        Case{
+            "0F0,0I0,0B0\n",
+            "rank 0, step 2 (0B0): 0B0 runs in spite of 0I0: B is I and W in one; papers on zero bubble write B for I"},
         Case{"0F0,0I0\n", "rank 0: 0W0 never runs"}, Case{"0F0,0F1,0B1\n", "rank 0: 0B0 never runs"},
         Case{"0F0,0B0,0F2,0B2\n", "rank 0: 0F1 never runs: the chain has microbatches 0 to 2 (0F2 on rank 0)"},
         Case{"0F0,0F1,0B0,0B1\n1F0,1B0\n", "rank 1: 1F1 never runs: the chain has microbatches 0 to 1 (0F1 on rank 0)"},

@@ -1,0 +1,154 @@
+#include "model/cost/sharded_passes.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "model/cost/expert_parallel.hpp"
+
+namespace flopcast {
+
+namespace {
+
+// The ranks a gradient is added up over: those that share its weights, in shards and copies of these.
+struct ReplicaGroups {
+  GroupPlacement shards;
+  GroupPlacement copies;
+};
+
+ReplicaGroups sharded_groups(const PricingContext& pricing, bool of_experts) {
+  const Layout& layout = pricing.job.layout;
+  const Cluster& cluster = pricing.job.cluster;
+  if (layout.data_parallel != DataParallel::kHsdp) {
+    return {of_experts ? expert_replicas(pricing) : pricing.replicas, {}};
+  }
+  const int ep = of_experts ? layout.ep : 1;
+  return {pricing.grid.expert_shard_placement(ep, layout.shards, cluster),
+          pricing.grid.expert_replica_placement(std::max(layout.shards, ep), cluster)};
+}
+
+struct UnitTraffic {
+  Traffic gather;
+  Traffic scatter;
+};
+
+UnitTraffic traffic_of(const PricingContext& pricing, const ShardedUnit& unit, bool gathers) {
+  const Training& training = pricing.job.training;
+  UnitTraffic traffic;
+  for (const bool of_experts : {false, true}) {
+    const double parameters = of_experts ? unit.expert_parameters : unit.parameters - unit.expert_parameters;
+    if (parameters <= 0.0) continue;
+    const ReplicaGroups groups = sharded_groups(pricing, of_experts);
+    const Bytes weights = element_size(training.precision) * parameters;
+    const Bytes gradients(parameters * training.stack.gradient_bytes);
+    if (gathers) traffic.gather += pricing.collective(Collective::kAllGather, weights, groups.shards, 1);
+    traffic.scatter += pricing.collective(Collective::kReduceScatter, gradients, groups.shards, 1);
+    if (groups.copies.ranks > 1) {
+      const Bytes shard = gradients / groups.shards.ranks;
+      traffic.scatter += pricing.collective(Collective::kAllReduce, shard, groups.copies, 1);
+    }
+  }
+  return traffic;
+}
+
+// What of the units' traffic their computation does not cover in a pass that nothing surrounds; times in the order the
+// pass runs them.
+Seconds exposed_alone(const std::vector<Seconds>& gathers, const std::vector<Seconds>& scatters,
+                      const std::vector<Seconds>& computation) {
+  const std::size_t units = computation.size();
+  Seconds exposed = gathers.front() + scatters.back();
+  for (std::size_t index = 0; index < units; ++index) {
+    Seconds beside;
+    if (index + 1 < units) beside += gathers[index + 1];
+    if (index > 0) beside += scatters[index - 1];
+    exposed += std::max(Seconds(0), beside - computation[index]);
+  }
+  return exposed;
+}
+
+Seconds sum_of(const std::vector<Seconds>& times) {
+  Seconds sum;
+  for (const Seconds& time : times) sum += time;
+  return sum;
+}
+
+Seconds beyond(Seconds whole, Seconds part) {
+  return std::max(Seconds(0), whole - part);
+}
+
+// The mean over `rows` of passes of a rank that follow each other, one of which has no neighbours.
+Seconds mean_exposed(Seconds alone, Seconds among_others, double rows) {
+  return among_others + (alone - among_others) / rows;
+}
+
+// Forward passes of a pipeline rank in a step.
+double passes_of_rank(const PricingContext& pricing) {
+  const Layout& layout = pricing.job.layout;
+  return std::max(1.0, static_cast<double>(layout.microbatches()) * pricing.map.model_stages / layout.pp);
+}
+
+// The unit at work and the one on its way hold whole weights; the gradient of one unit is whole until it is scattered.
+// In a row of passes these are whole stages: the one at work and, if the rank has more than one, a neighbour.
+void add_gathered_memory(const PricingContext& pricing, bool in_a_row, bool again, double largest, StageCosts& costs) {
+  const Bytes weight = element_size(pricing.job.training.precision);
+  const Bytes gradient(pricing.job.training.stack.gradient_bytes);
+  const bool gathers = pricing.job.layout.weight_shards() > 1;
+  const double neighbours = pricing.map.stages() > pricing.job.layout.pp ? 2.0 : 1.0;
+  const double by_units = again ? std::min(2.0 * largest, costs.parameters) : costs.parameters;
+  const double whole = in_a_row ? neighbours * costs.parameters : by_units;
+  if (gathers) costs.gathered_weights = weight * whole;
+  costs.gathered_gradients = gradient * (in_a_row ? neighbours * costs.parameters : largest);
+}
+
+}  // namespace
+
+void add_sharded_passes(const PricingContext& pricing, int stage, const std::vector<ShardedUnit>& units,
+                        StageCosts& costs) {
+  const Layout& layout = pricing.job.layout;
+  const bool gathers = layout.weight_shards() > 1;
+  const bool again = gathers && layout.reshard_after_forward;
+  const int row =
+      pricing.map.passes_in_a_row.empty() ? 1 : pricing.map.passes_in_a_row[static_cast<std::size_t>(stage)];
+  const double share = 1.0 / row;  // of a gather that falls to one pass
+  std::vector<Seconds> gather;
+  std::vector<Seconds> scatter;
+  std::vector<Seconds> forward;
+  std::vector<Seconds> backward;
+  double largest = 0.0;
+  for (const ShardedUnit& unit : units) {
+    const UnitTraffic traffic = traffic_of(pricing, unit, gathers);
+    gather.push_back(traffic.gather.time);
+    scatter.push_back(traffic.scatter.time);
+    forward.push_back(unit.forward);
+    backward.push_back(unit.backward);
+    costs.dp += scaled(traffic.gather, (again ? 2.0 : 1.0) * share);
+    costs.dp += scaled(traffic.scatter, share);
+    largest = std::max(largest, unit.parameters);
+  }
+  const std::vector<Seconds> nothing(units.size());
+  const double rows = std::max(1.0, passes_of_rank(pricing) / row);
+  const auto charge = [&](Seconds& pass, Seconds alone, Seconds among_others) {
+    pass += mean_exposed(alone, among_others, rows) * share;
+  };
+  const Seconds gathered = sum_of(gather);
+  const Seconds gathered_again = again ? gathered : Seconds(0);
+  const Seconds scattered = sum_of(scatter);
+  const Seconds computed = sum_of(forward) * static_cast<double>(row);
+  charge(costs.forward.dp_comm, exposed_alone(gather, nothing, forward), beyond(gathered, computed));
+  for (std::vector<Seconds>* times : {&gather, &scatter, &backward}) std::reverse(times->begin(), times->end());
+  if (gathers || pricing.job.training.stack.overlap_gradient_reduction) {
+    const Seconds computed_back = sum_of(backward) * static_cast<double>(row);
+    const Seconds idle_network = beyond(computed, gathered) + beyond(computed_back, gathered_again);
+    const Seconds among_others = beyond(gathered_again, computed_back) + beyond(scattered, idle_network);
+    const std::vector<Seconds>& gathers_back = again ? gather : nothing;
+    // The first backward pass of a row gathers, the last one scatters.
+    const Seconds alone =
+        row == 1 ? exposed_alone(gathers_back, scatter, backward)
+                 : exposed_alone(gathers_back, nothing, backward) + exposed_alone(nothing, scatter, backward);
+    charge(costs.input_gradient.dp_comm, alone, among_others);
+  } else {
+    costs.input_gradient.dp_comm += scattered * share;
+  }
+  add_gathered_memory(pricing, row > 1, again, largest, costs);
+}
+
+}  // namespace flopcast

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <vector>
+
+#include "model/cost/data_parallel.hpp"
+
+namespace flopcast {
+
+/// The part of add_replica_passes (data_parallel.hpp, which has the formulas) that is for ZeRO 2 and 3, fsdp and hsdp.
+/// `units` is not empty.
+void add_sharded_passes(const PricingContext& pricing, int stage, const std::vector<ShardedUnit>& units,
+                        StageCosts& costs);
+
+}  // namespace flopcast

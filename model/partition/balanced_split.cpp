@@ -1,0 +1,197 @@
+#include "model/partition/balanced_split.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <numeric>
+
+#include "model/error/error.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr double kSame = 1e-9;  // sums of doubles in another order
+
+bool less(double a, double b) {
+  return a < b * (1.0 - kSame);
+}
+
+double time_of(const StageCosts& stage) {
+  const Seconds time = stage.forward.total() + stage.recompute.total() + stage.input_gradient.total() +
+                       stage.weight_gradient.total() - stage.tp_hidden;
+  return time.value();
+}
+
+std::vector<double> stage_times(const Job& job, const StageMap& map, int layers_a_stage) {
+  const std::vector<int> layers(static_cast<std::size_t>(map.model_stages), layers_a_stage);
+  std::vector<double> times;
+  for (const StageCosts& stage : price_step(job, map, layers).stages) times.push_back(time_of(stage));
+  return times;
+}
+
+// The job with all layers of one kind.
+Job of_kind(Job job, bool experts) {
+  if (!job.model.experts) return job;
+  job.model.experts->first_dense_layers = experts ? 0 : job.model.layers;
+  job.model.experts->every = 1;
+  return job;
+}
+
+int rank_count(const SplitCosts& costs) {
+  return *std::max_element(costs.rank_of_stage.begin(), costs.rank_of_stage.end()) + 1;
+}
+
+// The exact split where every rank has one stage, stage by stage: `reach[layers]` is what the stages so far cost when
+// they hold that many layers.
+class OneStageARank {
+ public:
+  OneStageARank(const SplitCosts& costs, std::size_t layers) : costs_(costs), layers_(layers) {
+    for (std::size_t stage = 0; stage < costs.layer.size(); ++stage) {
+      prefix_.emplace_back(layers + 1, 0.0);
+      std::partial_sum(costs.layer[stage].begin(), costs.layer[stage].end(), prefix_.back().begin() + 1);
+    }
+  }
+
+  std::vector<int> solve() const {
+    const auto larger = [](double a, double b) { return std::max(a, b); };
+    const auto linear = [](double time) { return time; };
+    const double busiest =
+        recurrence(std::numeric_limits<double>::infinity(), linear, larger).back()[layers_] * (1.0 + kSame);
+    const auto sum = [](double a, double b) { return a + b; };
+    const auto square = [](double time) { return time * time; };
+    const std::vector<std::vector<double>> squares = recurrence(busiest, square, sum);
+    std::vector<int> counts(prefix_.size(), 0);
+    std::size_t end = layers_;
+    for (std::size_t stage = prefix_.size(); stage-- > 0;) {
+      std::size_t chosen = end;
+      double least = std::numeric_limits<double>::infinity();
+      // Late stages take what ties leave: begin from the smallest beginning.
+      for (std::size_t begin = 0; begin <= end; ++begin) {
+        const double time = stage_time(stage, begin, end);
+        if (time > busiest) continue;
+        const double total = squares[stage][begin] + square(time);
+        if (!less(total, least)) continue;
+        least = total;
+        chosen = begin;
+      }
+      counts[stage] = static_cast<int>(end - chosen);
+      end = chosen;
+    }
+    FLOPCAST_CHECK(end == 0);
+    return counts;
+  }
+
+ private:
+  double stage_time(std::size_t stage, std::size_t begin, std::size_t end) const {
+    return costs_.fixed[stage] + prefix_[stage][end] - prefix_[stage][begin];
+  }
+
+  // Row s: the least cost of the first s stages, by the layers they hold, without any stage above `limit`.
+  template <class Cost, class Join>
+  std::vector<std::vector<double>> recurrence(double limit, Cost cost, Join join) const {
+    constexpr double kNever = std::numeric_limits<double>::infinity();
+    std::vector<std::vector<double>> rows(prefix_.size() + 1, std::vector<double>(layers_ + 1, kNever));
+    rows[0][0] = 0.0;
+    for (std::size_t stage = 0; stage < prefix_.size(); ++stage) {
+      for (std::size_t begin = 0; begin <= layers_; ++begin) {
+        if (rows[stage][begin] == kNever) continue;
+        for (std::size_t end = begin; end <= layers_; ++end) {
+          const double time = stage_time(stage, begin, end);
+          if (time > limit) break;
+          rows[stage + 1][end] = std::min(rows[stage + 1][end], join(rows[stage][begin], cost(time)));
+        }
+      }
+    }
+    return rows;
+  }
+
+  const SplitCosts& costs_;
+  std::size_t layers_;
+  std::vector<std::vector<double>> prefix_;
+};
+
+// One layer less in one stage and one more in another, as long as some such move is better; the best move first.
+std::vector<int> improve(const SplitCosts& costs, std::vector<int> counts) {
+  SplitQuality quality = quality_of(costs, counts);
+  while (true) {
+    std::vector<int> best = counts;
+    for (std::size_t from = 0; from < counts.size(); ++from) {
+      if (counts[from] == 0) continue;
+      for (std::size_t to = 0; to < counts.size(); ++to) {
+        if (to == from) continue;
+        std::vector<int> moved = counts;
+        --moved[from];
+        ++moved[to];
+        const SplitQuality found = quality_of(costs, moved);
+        if (!found.better_than(quality)) continue;
+        quality = found;
+        best = std::move(moved);
+      }
+    }
+    if (best == counts) return counts;
+    counts = std::move(best);
+  }
+}
+
+}  // namespace
+
+SplitCosts split_costs(const Job& job, const StageMap& map) {
+  SplitCosts costs;
+  costs.rank_of_stage = map.rank_of_stage;
+  costs.model_stages = map.model_stages;
+  costs.fixed = stage_times(job, map, 0);
+  const std::vector<double> dense = stage_times(of_kind(job, false), map, 1);
+  const std::vector<double> experts = job.model.experts ? stage_times(of_kind(job, true), map, 1) : dense;
+  for (std::size_t stage = 0; stage < costs.fixed.size(); ++stage) {
+    costs.layer.emplace_back();
+    for (int layer = 0; layer < job.model.layers; ++layer) {
+      const bool with_experts = job.model.experts && job.model.expert_layers(layer, 1) > 0;
+      const double time = (with_experts ? experts : dense)[stage] - costs.fixed[stage];
+      costs.layer.back().push_back(std::max(0.0, time));
+    }
+  }
+  return costs;
+}
+
+bool SplitQuality::better_than(const SplitQuality& other) const {
+  for (const auto part : {&SplitQuality::busiest_rank, &SplitQuality::rank_squares, &SplitQuality::dearest_stage,
+                          &SplitQuality::stage_squares}) {
+    if (less(this->*part, other.*part)) return true;
+    if (less(other.*part, this->*part)) return false;
+  }
+  return false;
+}
+
+SplitQuality quality_of(const SplitCosts& costs, const std::vector<int>& stage_layers) {
+  FLOPCAST_CHECK(static_cast<int>(stage_layers.size()) == costs.model_stages);
+  std::vector<double> ranks(static_cast<std::size_t>(rank_count(costs)), 0.0);
+  SplitQuality quality;
+  std::ptrdiff_t first = 0;
+  for (std::size_t stage = 0; stage < costs.rank_of_stage.size(); ++stage) {
+    const std::size_t part = stage % stage_layers.size();
+    if (part == 0) first = 0;
+    const auto begin = costs.layer[stage].begin() + first;
+    const double time = std::accumulate(begin, begin + stage_layers[part], costs.fixed[stage]);
+    first += stage_layers[part];
+    ranks[static_cast<std::size_t>(costs.rank_of_stage[stage])] += time;
+    quality.dearest_stage = std::max(quality.dearest_stage, time);
+    quality.stage_squares += time * time;
+  }
+  for (const double time : ranks) {
+    quality.busiest_rank = std::max(quality.busiest_rank, time);
+    quality.rank_squares += time * time;
+  }
+  return quality;
+}
+
+std::vector<int> balanced_split(const SplitCosts& costs, const std::vector<int>& start) {
+  const std::size_t layers = costs.layer.front().size();
+  const std::size_t stages = costs.rank_of_stage.size();
+  constexpr std::size_t kMostSteps = 100'000'000;
+  const bool one_stage_a_rank = static_cast<std::size_t>(rank_count(costs)) == stages;
+  if (one_stage_a_rank && layers * layers * stages <= kMostSteps) return OneStageARank(costs, layers).solve();
+  return improve(costs, start);
+}
+
+}  // namespace flopcast

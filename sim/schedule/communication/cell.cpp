@@ -1,0 +1,104 @@
+#include "sim/schedule/communication/cell.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "sim/schedule/text.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr std::string_view kPairSuffix = ")OVERLAP_F_B";
+constexpr std::string_view kDigits = "0123456789";
+
+struct Word {
+  CellKind kind;
+  std::string_view text;
+  bool of_microbatch;
+};
+
+constexpr std::array<Word, 7> kWords = {{{CellKind::kSendForward, "SEND_F", true},
+                                         {CellKind::kReceiveForward, "RECV_F", true},
+                                         {CellKind::kSendBackward, "SEND_B", true},
+                                         {CellKind::kReceiveBackward, "RECV_B", true},
+                                         {CellKind::kUnshard, "UNSHARD", false},
+                                         {CellKind::kReshard, "RESHARD", false},
+                                         {CellKind::kReduceGradient, "REDUCE_GRAD", false}}};
+
+std::optional<Cell> parse_pair(std::string_view text) {
+  const std::size_t separator = text.find(';');
+  const bool closed = text.size() > kPairSuffix.size() &&
+                      text.substr(text.size() - kPairSuffix.size()) == kPairSuffix &&
+                      separator < text.size() - kPairSuffix.size();
+  if (!closed) return std::nullopt;
+  const auto first = parse_action(trim(text.substr(1, separator - 1)));
+  const auto second = parse_action(trim(text.substr(separator + 1, text.size() - kPairSuffix.size() - separator - 1)));
+  if (!first || !second) return std::nullopt;
+  return pair_cell(*first, *second);
+}
+
+std::optional<Cell> parse_communication(std::string_view text) {
+  const std::size_t begin = std::min(text.find_first_not_of(kDigits), text.size());
+  const std::size_t end = std::min(text.find_first_of(kDigits, begin), text.size());
+  const std::string_view word = text.substr(begin, end - begin);
+  const auto* found =
+      std::find_if(kWords.begin(), kWords.end(), [word](const Word& known) { return known.text == word; });
+  if (found == kWords.end() || found->of_microbatch != (end < text.size())) return std::nullopt;
+  // The numbers are those of an action: one with the same stage and microbatch shows whether they are.
+  const std::string_view microbatch = found->of_microbatch ? text.substr(end) : "0";
+  const auto numbers = parse_action(fmt::format("{}F{}", text.substr(0, begin), microbatch));
+  if (!numbers) return std::nullopt;
+  return communication_cell(found->kind, numbers->stage, numbers->microbatch);
+}
+
+}  // namespace
+
+Cell compute_cell(const Action& action) {
+  Cell cell;
+  cell.kind = CellKind::kCompute;
+  cell.action = action;
+  cell.action.overlaps_next = false;
+  return cell;
+}
+
+Cell pair_cell(const Action& first, const Action& second) {
+  Cell cell = compute_cell(first);
+  cell.kind = CellKind::kPair;
+  cell.second = second;
+  cell.second.overlaps_next = false;
+  return cell;
+}
+
+Cell communication_cell(CellKind kind, int stage, std::uint32_t microbatch) {
+  Cell cell;
+  cell.kind = kind;
+  cell.action.stage = static_cast<std::uint16_t>(stage);
+  cell.action.microbatch = microbatch;
+  return cell;
+}
+
+std::string to_string(const Cell& cell) {
+  if (cell.kind == CellKind::kIdle) return {};
+  if (cell.kind == CellKind::kCompute) return to_string(cell.action);
+  if (cell.kind == CellKind::kPair) {
+    return fmt::format("({};{}{}", to_string(cell.action), to_string(cell.second), kPairSuffix);
+  }
+  const auto* word =
+      std::find_if(kWords.begin(), kWords.end(), [&cell](const Word& known) { return known.kind == cell.kind; });
+  std::string text = fmt::format("{}{}", cell.action.stage, word->text);
+  if (word->of_microbatch) text += fmt::format("{}", cell.action.microbatch);
+  return text;
+}
+
+std::optional<Cell> parse_cell(std::string_view text) {
+  if (text.empty()) return Cell();
+  if (text.front() == '(') return parse_pair(text);
+  if (const auto action = parse_action(text)) return compute_cell(*action);
+  return parse_communication(text);
+}
+
+}  // namespace flopcast
