@@ -60,10 +60,33 @@ Table worst_table(const DeviceProfile& profile) {
   return table;
 }
 
+void add_figures(const nlohmann::json& values, const std::string& prefix, Table& table) {
+  for (const auto& item : values.items()) {
+    const std::string name = prefix + item.key();
+    if (item.value().is_object()) {
+      add_figures(item.value(), name + ".", table);
+    } else {
+      table.rows.push_back({name, item.value().is_string() ? item.value().get<std::string>() : item.value().dump()});
+    }
+  }
+}
+
+Table figures_table(const DeviceProfile& profile) {
+  Table table;
+  table.title = fmt::format("{} gives the cluster's", profile.name);
+  table.columns = {text_column("figure"), text_column("value")};
+  add_figures(profile.cluster, "", table);
+  return table;
+}
+
 }  // namespace
 
 std::vector<Table> profile_tables(const DeviceProfile& profile) {
-  return {errors_table(profile), worst_table(profile)};
+  std::vector<Table> tables;
+  if (!profile.fits.empty()) tables.push_back(errors_table(profile));
+  if (!profile.cluster.empty()) tables.push_back(figures_table(profile));
+  if (!profile.fits.empty()) tables.push_back(worst_table(profile));
+  return tables;
 }
 
 std::vector<SeriesChart> profile_charts(const DeviceProfile& profile) {

@@ -91,18 +91,22 @@ class Builder {
       : measurement_(measurement), request_(request), pooled_(pool(measurement)) {}
 
   DeviceProfile build() {
-    profile_.name = request_.name.empty() ? measurement_.device : request_.name;
+    const std::string device = measurement_.device.empty() ? request_.device : measurement_.device;
+    profile_.name = request_.name.empty() ? device : request_.name;
+    if (profile_.name.empty()) profile_.name = "unnamed";
+    profile_.cluster = request_.cluster;
     profile_.source = request_.source;
     profile_.date = measurement_.date;
     profile_.confidence = request_.confidence;
     fit_memory();
     fit_products();
     for (const auto& [group, sizes] : pooled_.messages) fit_messages(group, sizes);
-    if (profile_.fits.empty()) {
+    if (profile_.fits.empty() && request_.cluster.empty()) {
       refuse_fit("samples", "hold nothing that a forecast uses", "measure gemm, memory_copy or messages");
     }
     if (request_.host) describe_host();
-    if (!request_.device.empty() && !device_.is_null()) device_["name"] = request_.device;
+    const bool says_something = !device_.is_null() || !request_.cluster.empty();
+    if (!request_.device.empty() && says_something) device_["name"] = request_.device;
     if (!device_.is_null()) profile_.cluster["device"] = device_;
     return std::move(profile_);
   }
@@ -286,7 +290,8 @@ std::string write_profile(const DeviceProfile& profile) {
   for (const GroupCurve& group : profile.curves) json["curves"].push_back(curve_json(group));
   json["fits"] = nlohmann::ordered_json::array();
   for (const ProfileFit& fit : profile.fits) json["fits"].push_back(fit_json(fit));
-  return json.dump(1) + "\n";
+  // File names need not be UTF-8.
+  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace flopcast

@@ -13,7 +13,9 @@ struct ProfileRequest {
   std::string source;      ///< who measured, or where the figures are published
   std::string confidence;  ///< measured, imported or published
   std::string device;      ///< the catalogue's device that was measured; empty: the profile describes it itself
-  bool host = false;       ///< the cores of a host: a device of generation cpu, whose links are its memory
+  /// Keys of the cluster that are known without a measurement, such as how a node is wired.
+  nlohmann::json cluster = nlohmann::json::object();
+  bool host = false;  ///< the cores of a host: a device of generation cpu, whose links are its memory
 };
 
 /// The profile that fits the measurement. What is fitted depends on what was measured:

@@ -192,7 +192,9 @@ std::string write_measurement(const Measurement& measurement) {
   std::string text = "{\n";
   for (const auto& item : json.items()) {
     if (item.key() != "samples") {
-      text += fmt::format("  {}: {},\n", nlohmann::json(item.key()).dump(), item.value().dump());
+      // A log's device name need not be UTF-8.
+      const std::string value = item.value().dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+      text += fmt::format("  {}: {},\n", nlohmann::json(item.key()).dump(), value);
     }
   }
   text += "  \"samples\": [";

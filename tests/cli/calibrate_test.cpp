@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -106,7 +107,7 @@ TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
     EXPECT_EQ(result.exit_code, 2) << result.standard_error;
     return result.standard_error;
   };
-  EXPECT_NE(complaint({"calibrate"}).find("--cpu, --nccl-tests FILE"), std::string::npos);
+  EXPECT_NE(complaint({"calibrate"}).find("--cpu; --nccl-tests"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--cpu", "--from", "x"}).find("given beside --cpu"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--report", "x", "--quick"}).find("valid with: --cpu"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--report", path("missing")}).find("no such file"), std::string::npos);
@@ -121,6 +122,104 @@ TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
                        "confidence": "measured", "cluster": {"intra_latency": "5"}})")})
                 .find("bad.json:/cluster/intra_latency"),
             std::string::npos);
+}
+
+// gzip of blocks that are stored as they are (RFC 1951, 1952).
+std::string gzip(const std::string& text) {
+  const auto number = [](std::size_t value, int bytes) {
+    std::string digits;
+    for (int index = 0; index < bytes; ++index) digits += static_cast<char>((value >> (8 * index)) & 0xFF);
+    return digits;
+  };
+  std::uint32_t crc = 0xFFFFFFFF;
+  for (const char c : text) {
+    crc ^= static_cast<unsigned char>(c);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0xEDB88320 : 0);
+  }
+  std::string packed("\x1f\x8b\x08\0\0\0\0\0\0\xff", 10);
+  constexpr std::size_t kBlock = 0xFFFF;
+  for (std::size_t start = 0; start < text.size(); start += kBlock) {
+    const std::string block = text.substr(start, kBlock);
+    packed += number(start + kBlock >= text.size() ? 1 : 0, 1);
+    packed += number(block.size(), 2) + number(~block.size() & 0xFFFF, 2) + block;
+  }
+  return packed + number(~crc & 0xFFFFFFFF, 4) + number(text.size(), 4);
+}
+
+Json traced(const std::string& category, const std::string& name, int id, double duration) {
+  return {{"ph", "X"}, {"cat", category}, {"name", name}, {"dur", duration}, {"args", {{"External id", id}}}};
+}
+
+std::string trace() {
+  Json root = {{"deviceProperties", {{{"name", "NVIDIA A100"}, {"numSms", 108}}}}, {"traceEvents", Json::array()}};
+  int id = 0;
+  for (const int m : {1024, 2048, 4096}) {
+    for (const int n : {1024, 4096, 12288}) {
+      constexpr int kDepth = 4096;
+      Json call = traced("cpu_op", "aten::mm", ++id, 5);
+      call["args"]["Input Dims"] = {{m, kDepth}, {kDepth, n}};
+      call["args"]["Input type"] = {"c10::BFloat16", "c10::BFloat16"};
+      root["traceEvents"].push_back(call);
+      root["traceEvents"].push_back(traced("kernel", "gemm", id, 5.0 + 2e6 * m * n * kDepth / 200e12));
+    }
+  }
+  Json message = traced("kernel", "ncclDevKernel_AllReduce", 0, 20.0);
+  message["args"] = {{"Collective name", "allreduce"},  {"In msg nelems", 1000},
+                     {"Out msg nelems", 1000},          {"Group size", 2},
+                     {"Process Group Ranks", "[0, 1]"}, {"dtype", "Half"}};
+  root["traceEvents"].push_back(message);
+  return root.dump();
+}
+
+TEST_F(Calibrate, APackedTraceTellsTimesAndFitsADevice) {
+  const std::string packed = file("t.json.gz", gzip(trace()));
+  const CommandResult shown = run_flopcast({"calibrate", "--trace", packed});
+  ASSERT_EQ(shown.exit_code, 0) << shown.standard_error;
+  EXPECT_NE(shown.standard_output.find("9 of 9 kernels beside communication have an operator"), std::string::npos)
+      << shown.standard_output;
+  const CommandResult made = run_flopcast(
+      {"calibrate", "--trace", packed, "--device", "a100-80g", "-o", path("p.json"), "--devices-per-node", "8"});
+  ASSERT_EQ(made.exit_code, 0) << made.standard_error;
+  EXPECT_NE(made.standard_error.find("not fitted: all_reduce, 2 ranks: 1 size, but a fit needs 4"), std::string::npos)
+      << made.standard_error;
+  EXPECT_EQ(schema_violation(schema("profile-1"), Json::parse(read_text(path("p.json")))), "");
+  const CommandResult cut = run_flopcast({"calibrate", "--trace", file("cut.gz", gzip(trace()).substr(0, 700))});
+  EXPECT_EQ(cut.exit_code, 2);
+  EXPECT_NE(cut.standard_error.find("does not unpack to its end"), std::string::npos) << cut.standard_error;
+}
+
+TEST_F(Calibrate, ATopologyIsAProfileAndJoinsOthers) {
+  const std::string topology = file("topo.txt",
+                                    "\tGPU0\tGPU1\tCPU Affinity\n"
+                                    "GPU0\t X \tNV12\t0-7\n"
+                                    "GPU1\tNV12\t X \t0-7\n");
+  const CommandResult made = run_flopcast({"calibrate", "--topology", topology, "--device", "a100-80g", "--nccl-tests",
+                                           file("run.log", kLog), "-o", path("node.json")});
+  ASSERT_EQ(made.exit_code, 0) << made.standard_error;
+  const Json profile = Json::parse(read_text(path("node.json")));
+  EXPECT_EQ(schema_violation(schema("profile-1"), profile), "");
+  EXPECT_EQ(profile["cluster"]["devices_per_node"], 2);
+  EXPECT_EQ(profile["cluster"]["intra_bandwidth"], "300GB/s");
+  EXPECT_EQ(profile["curves"].size(), 1u);
+  const CommandResult alone = run_flopcast({"calibrate", "--topology", topology});
+  EXPECT_EQ(alone.exit_code, 0);
+  EXPECT_NE(alone.standard_error.find("give --device NAME"), std::string::npos);
+  const CommandResult forecast = run_flopcast({"simulate", "--model", "gpt2-124m", "--cluster", "dgx-a100-80g", "--tp",
+                                               "2", "--gbs", "4", "--profile", path("node.json")});
+  EXPECT_EQ(forecast.exit_code, 0) << forecast.standard_error;
+}
+
+TEST_F(Calibrate, ATrainingLogTellsItsSteps) {
+  std::string log = "  world_size ............ 8\n";
+  for (int step = 1; step <= 5; ++step) {
+    log += "iteration " + std::to_string(step) +
+           "/ 10 | elapsed time per iteration (ms): 500.0 | global batch size: 64 |\n";
+  }
+  const CommandResult shown = run_flopcast(
+      {"calibrate", "--training-log", file("run.log", log), "--measurements", path("m.json"), "--format", "json"});
+  ASSERT_EQ(shown.exit_code, 0) << shown.standard_error;
+  EXPECT_EQ(Json::parse(shown.standard_output)[0]["samples_per_s"], 128);
+  EXPECT_EQ(schema_violation(schema("measurement-1"), Json::parse(read_text(path("m.json")))), "");
 }
 
 // The machine may be too busy for two passes to agree: then the answer is 4 and no profile, else a whole one.

@@ -66,9 +66,9 @@ TEST(MessageFits, MeasuredCollectivesFitAsWellAsElsewhere) {
       EXPECT_NEAR(1e2 * one.median, expected.one_median, kRounding) << what;
       EXPECT_NEAR(1e2 * one.largest, expected.one_largest, kRounding) << what;
       EXPECT_LT(1e2 * three.median, expected.three_median + kRounding) << what;
-      // Larger than elsewhere, because ours never falls: a table that does (135 us at 64 KiB, 109 at 128) costs that
-      // much.
-      EXPECT_LT(1e2 * three.largest, expected.three_largest + 25) << what;
+      // Larger than elsewhere, because ours never falls: a size that took longer than the next ones (24 us at 4 KiB, 17
+      // at 8) is passed by.
+      EXPECT_LT(1e2 * three.largest, expected.three_largest + 12) << what;
       EXPECT_LT(chosen.errors.median, 0.5 * one.median + 0.01) << what;
       break;
     }

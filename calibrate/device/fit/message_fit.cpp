@@ -16,7 +16,7 @@ namespace flopcast {
 namespace {
 
 constexpr std::size_t kFewestPerPiece = 3;
-constexpr std::size_t kMostStarts = 64;
+constexpr std::size_t kMostSizes = 64;
 constexpr double kLeastLoss = 1e-12;  // per size, of exact data
 
 struct Piece {
@@ -47,6 +47,51 @@ std::vector<MessagePoint> condensed(const std::string& what, const std::vector<M
   return sorted;
 }
 
+// At most kMostSizes points: neighbours become one, of their median size and time.
+std::vector<MessagePoint> pooled(const std::vector<MessagePoint>& points) {
+  const std::size_t together = (points.size() + kMostSizes - 1) / kMostSizes;
+  if (together <= 1) return points;
+  std::vector<MessagePoint> fewer;
+  for (std::size_t first = 0; first < points.size(); first += together) {
+    std::vector<double> bytes;
+    std::vector<double> seconds;
+    for (std::size_t index = first; index < std::min(first + together, points.size()); ++index) {
+      bytes.push_back(points[index].bytes);
+      seconds.push_back(points[index].seconds);
+    }
+    fewer.push_back({median_of(std::move(bytes)), median_of(std::move(seconds))});
+  }
+  return fewer;
+}
+
+// The lower of the middle two: interference only ever makes a message slower.
+double lower_median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The nearest times that never fall: least absolute differences, by pooling adjacent violators with their median. A
+// curve that followed an outlier upwards would have to stay there.
+std::vector<MessagePoint> rising(const std::vector<MessagePoint>& points) {
+  std::vector<std::vector<double>> blocks;
+  for (const MessagePoint& point : points) {
+    blocks.push_back({point.seconds});
+    while (blocks.size() > 1 && lower_median(blocks[blocks.size() - 2]) > lower_median(blocks.back())) {
+      std::vector<double>& before = blocks[blocks.size() - 2];
+      before.insert(before.end(), blocks.back().begin(), blocks.back().end());
+      blocks.pop_back();
+    }
+  }
+  std::vector<MessagePoint> risen = points;
+  std::size_t index = 0;
+  for (const std::vector<double>& block : blocks) {
+    const double seconds = lower_median(block);
+    for (std::size_t member = 0; member < block.size(); ++member) risen[index++].seconds = seconds;
+  }
+  return risen;
+}
+
 void check_growth(const std::string& what, const std::vector<MessagePoint>& points) {
   constexpr double kFarther = 4.0;
   constexpr double kFaster = 0.7;
@@ -66,15 +111,11 @@ void check_growth(const std::string& what, const std::vector<MessagePoint>& poin
 
 class Partition {
  public:
-  explicit Partition(const std::vector<MessagePoint>& points) : points_(points) {
-    const std::size_t stride = (points.size() + kMostStarts - 1) / kMostStarts;
-    for (std::size_t index = 0; index < points.size(); index += stride) starts_.push_back(index);
-    starts_.push_back(points.size());
-  }
+  explicit Partition(const std::vector<MessagePoint>& points) : points_(points) {}
 
   // The best cut into 1, 2, … `most` pieces; fewer where the sizes do not suffice.
   std::vector<Pieces> best(int most) {
-    const std::size_t ends = starts_.size();
+    const std::size_t ends = points_.size() + 1;
     std::vector<Pieces> before(ends);
     before[0].loss = 0.0;
     std::vector<Pieces> answers;
@@ -94,9 +135,7 @@ class Partition {
   }
 
  private:
-  void extend(const Pieces& head, std::size_t start, std::size_t end, Pieces& best) {
-    const std::size_t first = starts_[start];
-    const std::size_t last = starts_[end];
+  void extend(const Pieces& head, std::size_t first, std::size_t last, Pieces& best) {
     if (last - first < std::min(kFewestPerPiece, points_.size())) return;
     const auto& [piece, loss] = piece_of(first, last);
     if (!(head.loss + loss < best.loss)) return;
@@ -118,7 +157,6 @@ class Partition {
   }
 
   const std::vector<MessagePoint>& points_;
-  std::vector<std::size_t> starts_;
   std::map<std::pair<std::size_t, std::size_t>, std::pair<Piece, double>> fitted_;
 };
 
@@ -145,14 +183,11 @@ MessageCurve curve_of(const std::vector<MessagePoint>& points, const Pieces& pie
   return MessageCurve(std::move(segments));
 }
 
-const Pieces& chosen(const std::vector<Pieces>& cuts, std::size_t sizes) {
-  const double count = static_cast<double>(sizes);
-  const auto score = [count](const Pieces& cut) {
-    return count * std::log(std::max(cut.loss / count, kLeastLoss)) +
-           3.0 * static_cast<double>(cut.pieces.size()) * std::log(count);
-  };
-  return *std::min_element(cuts.begin(), cuts.end(),
-                           [&score](const Pieces& a, const Pieces& b) { return score(a) < score(b); });
+// Of the measured times, not of the rising ones: those look smoother than they are.
+double loss_of(const MessageCurve& curve, const std::vector<MessagePoint>& sizes) {
+  double loss = 0.0;
+  for (const MessagePoint& size : sizes) loss += huber_loss(curve.time(Bytes(size.bytes)).value() / size.seconds - 1.0);
+  return loss;
 }
 
 struct Counts {
@@ -160,17 +195,29 @@ struct Counts {
   bool exactly = false;
 };
 
-MessageCurve best_curve(const std::vector<MessagePoint>& points, Counts counts) {
+MessageCurve best_curve(const std::vector<MessagePoint>& sizes, Counts counts) {
+  // One line does not follow an outlier.
+  const std::vector<MessagePoint> points = counts.most > 1 ? rising(sizes) : sizes;
   const std::vector<Pieces> cuts = Partition(points).best(counts.most);
-  return curve_of(points, counts.exactly ? cuts.back() : chosen(cuts, points.size()));
+  if (counts.exactly) return curve_of(points, cuts.back());
+  const double count = static_cast<double>(sizes.size());
+  MessageCurve best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const Pieces& cut : cuts) {
+    MessageCurve curve = curve_of(points, cut);
+    const double score = count * std::log(std::max(loss_of(curve, sizes) / count, kLeastLoss)) +
+                         3.0 * static_cast<double>(cut.pieces.size()) * std::log(count);
+    if (score >= least) continue;
+    least = score;
+    best = std::move(curve);
+  }
+  return best;
 }
 
 RelativeErrors leave_one_out(const std::vector<MessagePoint>& points, Counts counts) {
   std::vector<double> fitted;
   std::vector<double> measured;
-  // Many sizes lie close together: every one of them left out would only repeat its neighbours' answer.
-  const std::size_t stride = (points.size() + kMostStarts - 1) / kMostStarts;
-  for (std::size_t left = 1; left + 1 < points.size(); left += stride) {
+  for (std::size_t left = 1; left + 1 < points.size(); ++left) {
     std::vector<MessagePoint> others = points;
     others.erase(others.begin() + static_cast<std::ptrdiff_t>(left));
     fitted.push_back(best_curve(others, counts).time(Bytes(points[left].bytes)).value());
@@ -187,13 +234,14 @@ MessageFit fit(const std::string& what, const std::vector<MessagePoint>& given, 
   }
   check_growth(what, points);
   MessageFit fit;
-  fit.curve = best_curve(points, counts);
+  const std::vector<MessagePoint> sizes = pooled(points);
+  fit.curve = best_curve(sizes, counts);
   for (const MessagePoint& point : points) {
     fit.points.push_back(
         {fmt::format("{} B", point.bytes), point.bytes, point.seconds, fit.curve.time(Bytes(point.bytes)).value()});
   }
   fit.errors = relative_errors(fit.points);
-  fit.left_out = leave_one_out(points, counts);
+  fit.left_out = leave_one_out(sizes, counts);
   return fit;
 }
 

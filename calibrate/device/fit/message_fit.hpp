@@ -23,11 +23,13 @@ struct MessageFit {
 inline constexpr int kMostSegments = 4;
 inline constexpr int kFewestSizes = 4;
 
-/// The piecewise-affine curve through measured messages. Where pieces begin is found by dynamic programming over the
-/// sorted sizes: the least sum of Huber's losses of the relative residuals (relative_fit.hpp) for each number of
-/// pieces, each of at least three sizes. Of those numbers the one with the least n·ln(loss/n) + 3·pieces·ln n is taken
-/// (Schwarz 1978: a piece has an alpha, a beta and a start). `most_segments` 1 gives the plain alpha-beta model. Sizes
-/// given several times count by their median. With more than 64 sizes pieces begin at 64 of them.
+/// The piecewise-affine curve through measured messages. Sizes given several times count by their median; more than 64
+/// sizes are pooled into 64, neighbours by their medians. Several pieces go through the nearest times that never fall
+/// (isotonic regression of least absolute differences), because an outlier that a piece follows upwards would stay in
+/// the curve. Where pieces begin is found by dynamic programming over the sorted sizes: the least sum of Huber's losses
+/// of the relative residuals (relative_fit.hpp) for each number of pieces, each of at least three sizes. Of those
+/// numbers the one with the least n·ln(loss/n) + 3·pieces·ln n over the measured times is taken (Schwarz 1978: a piece
+/// has an alpha, a beta and a start). `most_segments` 1 gives the plain alpha-beta model.
 ///
 /// Throws ConfigError, with the reason, when a size or time is not finite and above zero, when there are fewer than
 /// four sizes, or when times fall as sizes grow: a size at least four times as large that takes less than 70 % of the

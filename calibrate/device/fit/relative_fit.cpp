@@ -15,12 +15,12 @@ double residual_of(const FitRow& row, const std::vector<double>& unknowns) {
   return std::inner_product(row.terms.begin(), row.terms.end(), unknowns.begin(), 0.0) / row.measured - 1.0;
 }
 
-double loss_of(double residual, double threshold) {
+}  // namespace
+
+double huber_loss(double residual, double threshold) {
   const double size = std::abs(residual);
   return size <= threshold ? 0.5 * size * size : threshold * (size - 0.5 * threshold);
 }
-
-}  // namespace
 
 RelativeFit fit_relative(const std::vector<FitRow>& rows, double threshold) {
   constexpr int kMostRounds = 100;
@@ -41,7 +41,7 @@ RelativeFit fit_relative(const std::vector<FitRow>& rows, double threshold) {
     fit.unknowns = solve_non_negative(scaled, right);
     for (std::size_t index = 0; index < rows.size(); ++index) {
       const double residual = residual_of(rows[index], fit.unknowns);
-      fit.loss += loss_of(residual, threshold);
+      fit.loss += huber_loss(residual, threshold);
       // Least squares multiplies by the weight twice.
       weights[index] = std::abs(residual) <= threshold ? 1.0 : std::sqrt(threshold / std::abs(residual));
     }

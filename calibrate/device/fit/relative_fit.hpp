@@ -15,10 +15,14 @@ struct RelativeFit {
   double loss = 0.0;             ///< Σ of Huber's loss over the relative residuals
 };
 
+/// r²/2 up to `threshold`, threshold · (|r| - threshold/2) beyond, so that an outlier pulls no harder than a residual
+/// of the threshold (Huber 1964).
+inline constexpr double kHuberThreshold = 0.1;
+double huber_loss(double residual, double threshold = kHuberThreshold);
+
 /// Fits the relative residuals r = fitted / measured - 1, so that a message of 1 KB counts as much as one of 1 GB, with
-/// Huber's loss: r²/2 up to `threshold`, threshold · (|r| - threshold/2) beyond, so that an outlier pulls no harder
-/// than a residual of the threshold (Huber 1964). Iteratively reweighted least squares around solve_non_negative, until
-/// the loss no longer falls. All measured times must be above zero (InternalError).
-RelativeFit fit_relative(const std::vector<FitRow>& rows, double threshold = 0.1);
+/// Huber's loss. Iteratively reweighted least squares around solve_non_negative, until the loss no longer falls. All
+/// measured times must be above zero (InternalError).
+RelativeFit fit_relative(const std::vector<FitRow>& rows, double threshold = kHuberThreshold);
 
 }  // namespace flopcast

@@ -21,17 +21,15 @@ using Tokens = std::vector<std::string>;
   throw ConfigError({"", problem, where, "expected what `nvidia-smi topo -m` prints"});
 }
 
-// Without terminal escapes such as the underlined header's "\033[4m".
-std::string plain(const std::string& line) {
-  std::string text;
-  for (std::size_t index = 0; index < line.size(); ++index) {
-    if (line[index] == '\033') {
-      while (index < line.size() && line[index] != 'm') ++index;
-      continue;
+// Without the escapes that underline the header; pasted into a document they lose their first character.
+std::string plain(std::string line) {
+  for (const std::string& escape :
+       {std::string("\033[4m"), std::string("\033[0m"), std::string("[4m"), std::string("[0m")}) {
+    for (std::size_t place = line.find(escape); place != std::string::npos; place = line.find(escape)) {
+      line.erase(place, escape.size());
     }
-    text += line[index];
   }
-  return text;
+  return line;
 }
 
 Tokens tokens_of(const std::string& line) {
