@@ -6,6 +6,7 @@
 #include "cli/schedule_commands.hpp"
 #include "cli/schedule_options.hpp"
 #include "cli/schedule_table.hpp"
+#include "cli/schedule_times.hpp"
 #include "cli/valid_schedule.hpp"
 #include "model/error/error.hpp"
 
@@ -23,6 +24,16 @@ int run_list(const Arguments& arguments) {
   return 0;
 }
 
+// Times only matter to a schedule whose order depends on them; without any it is the one for equal times.
+Program program_for(const ScheduleOptions& schedule, const TimeOptions& times) {
+  if (!times.given()) return schedule.program();
+  if (!schedule.uses_times()) {
+    throw ConfigError({"--forward and the other times", "change nothing: the order does not depend on them", "",
+                       "leave them out, or use a schedule such as zb-auto"});
+  }
+  return schedule.program([&times](const Program& stages) { return times.times_for(stages); });
+}
+
 int run_show(const Arguments& arguments) {
   CommandLine command_line(
       "schedule show", "flopcast schedule show (FILE.csv | --schedule NAME --pp P --microbatches M) [options]",
@@ -30,9 +41,12 @@ int run_show(const Arguments& arguments) {
       {"flopcast schedule show --schedule 1f1b --pp 4 --microbatches 8",
        "flopcast schedule show --schedule interleaved --pp 4 --microbatches 8 --vpp 2 --format csv",
        "flopcast schedule show --schedule interleaved --pp 2 --microbatches 4 --vpp 2 --with-comm",
+       "flopcast schedule show --schedule zb-auto --pp 4 --microbatches 8 --memory-limit 6 --forward 10 "
+       "--backward-input 12 --backward-weight 9",
        "flopcast schedule show --schedule pipedream --pp 4 --microbatches 8 --versions"});
   ScheduleOptions schedule;
   OrderOptions order;
+  TimeOptions times;
   OutputOptions output;
   bool versions = false;
   bool vertical_sync = false;
@@ -40,17 +54,18 @@ int run_show(const Arguments& arguments) {
   order.add_to(command_line);
   command_line.add_flag("--versions", versions, "the weight version that every microbatch uses, instead of the order");
   command_line.add_flag("--vertical-sync", vertical_sync, "of pipedream: the first stage's version on every stage");
+  times.add_to(command_line);
   output.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
   const Format format = output.format();
   if (versions) {
     if (order.given())
       throw ConfigError({"--versions", "is instead of the order", "", "leave out --with-comm, --merge-bw"});
-    output.write(versions_listing(schedule.program(), schedule, vertical_sync, format));
+    output.write(versions_listing(program_for(schedule, times), schedule, vertical_sync, format));
     return 0;
   }
   if (vertical_sync) throw ConfigError({"--vertical-sync", "changes weight versions only", "", "give --versions too"});
-  output.write(order.listing(schedule.program(), format));
+  output.write(order.listing(program_for(schedule, times), format));
   return 0;
 }
 
@@ -64,9 +79,11 @@ int run_export(const Arguments& arguments) {
   ScheduleOptions schedule;
   OrderOptions order;
   OutputOptions output;
+  TimeOptions times;
   std::optional<std::string> target;
   schedule.add_to(command_line);
   order.add_to(command_line);
+  times.add_to(command_line);
   output.add_to(command_line);
   command_line.add_option("--for", target, "PROGRAM", "torch (default) or ours");
   if (!command_line.parse(arguments)) return 0;
@@ -76,7 +93,7 @@ int run_export(const Arguments& arguments) {
     throw ConfigError({"--for", fmt::format("unknown program \"{}\"", program_name), "",
                        choices_help(program_name, {"torch", "ours"})});
   }
-  const Program program = schedule.program();
+  const Program program = program_for(schedule, times);
   require_valid(program);
   // Other programs read CSV; the other formats are for people who look at what they would get.
   output.write(order.listing(program, format));

@@ -39,7 +39,7 @@ void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbe
   }
 }
 
-Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers) {
+Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers, const TimesOfStages& times) {
   const ScheduleName parsed = parse_schedule_name(name);
   constexpr int kMostMicrobatches = static_cast<int>(kMaxMicrobatches);
   ScheduleRequest request;
@@ -58,7 +58,8 @@ Program generate_named_schedule(const std::string& name, const ScheduleNumbers& 
         optional_number(numbers.request.*number.request, std::string(number.flag), kMostMicrobatches);
   }
   request.variant = parsed.variant;
-  return generate_schedule(*parsed.info, request);
+  if (!times) return generate_schedule(*parsed.info, request);
+  return generate_schedule(*parsed.info, request, times);
 }
 
 void ScheduleOptions::add_to(CommandLine& command_line) {
@@ -74,9 +75,13 @@ void ScheduleOptions::add_to(CommandLine& command_line) {
   command_line.add_option("--chains", chains_, "A-B,C-D", "stage ranges of a bidirectional schedule in FILE");
 }
 
-Program ScheduleOptions::generate(const std::string& name) const {
+Program ScheduleOptions::generate(const std::string& name, const TimesOfStages& times) const {
   refuse_unused_numbers(name, numbers_);
-  return generate_named_schedule(name, numbers_);
+  return generate_named_schedule(name, numbers_, times);
+}
+
+bool ScheduleOptions::uses_times() const {
+  return !file_ && schedule_ && parse_schedule_name(*schedule_).info->uses_times;
 }
 
 void ScheduleOptions::refuse_numbers_beside_file() const {
@@ -111,12 +116,16 @@ Program read_schedule_file(const std::string& path, const std::optional<std::str
 
 LoweredProgram ScheduleOptions::lowered_program() const {
   refuse_contradictions();
-  return file_ ? read_lowered_file(*file_, chains_) : as_cells(generate(*schedule_));
+  return file_ ? read_lowered_file(*file_, chains_) : as_cells(generate(*schedule_, {}));
 }
 
 Program ScheduleOptions::program() const {
+  return program({});
+}
+
+Program ScheduleOptions::program(const TimesOfStages& times) const {
   refuse_contradictions();
-  return file_ ? read_schedule_file(*file_, chains_) : generate(*schedule_);
+  return file_ ? read_schedule_file(*file_, chains_) : generate(*schedule_, times);
 }
 
 void ScheduleOptions::refuse_contradictions() const {

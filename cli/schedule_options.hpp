@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@ struct ScheduleNumbers {
   std::optional<int> chunks;
   ScheduleRequest request;  ///< its schedule_numbers() as given; the rest is not read
 };
+/// The times of a program's stages, as a command reads them.
+using TimesOfStages = std::function<StepTimes(const Program& stages)>;
+
 /// FILE.csv, or --schedule --pp --microbatches [--vpp --group --accumulation]: the schedule a command works on.
 class ScheduleOptions {
  public:
@@ -27,10 +31,14 @@ class ScheduleOptions {
   Program program() const;
   /// The same with the communications of the file; a generated schedule has none.
   LoweredProgram lowered_program() const;
+  /// The same; of a schedule whose order depends on times, the one for what `times` gives its stages.
+  Program program(const TimesOfStages& times) const;
+  /// Whether the schedule is generated and its order depends on times.
+  bool uses_times() const;
   /// The file's path; nothing when the schedule is generated.
   const std::optional<std::string>& file() const { return file_; }
   /// The request behind `name` (such as "interleaved:2"); pipeline ranks and microbatches must have been given.
-  Program generate(const std::string& name) const;
+  Program generate(const std::string& name, const TimesOfStages& times) const;
   const std::optional<std::string>& schedule() const { return schedule_; }
   std::optional<int> accumulation() const { return numbers_.request.accumulation; }
 
@@ -49,5 +57,7 @@ void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbe
 /// The compute actions of the file, with a warning that names what is left out. `chains` as --chains gives them.
 Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains);
 Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers);
+/// `times` may be empty: equal times for a schedule whose order depends on them.
+Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers, const TimesOfStages& times);
 
 }  // namespace flopcast

@@ -83,7 +83,7 @@ int run_schedule_simulate(const Arguments& arguments) {
   if (!command_line.parse(arguments)) return 0;
 
   const Format format = output.format();
-  const Program program = schedule.program();
+  const Program program = schedule.program([&times](const Program& stages) { return times.times_for(stages); });
   require_valid(program);
   const TimelineMetrics metrics = measure(simulate(program, times.times_for(program)));
   if (format == Format::kJson) {

@@ -78,13 +78,14 @@ std::vector<Timeline> bare_timelines(const JobOptions& options, std::optional<in
   for (const std::string& name : names) {
     const bool from_file = name.rfind(kFilePrefix, 0) == 0;
     const std::string path = from_file ? name.substr(kFilePrefix.size()) : "";
-    const Program program = from_file ? read_schedule_file(path, chains) : generate_named_schedule(name, numbers);
+    const auto times_of = [&times](const Program& stages) { return times.times_for_comparison(stages); };
+    const Program program =
+        from_file ? read_schedule_file(path, chains) : generate_named_schedule(name, numbers, times_of);
     require_valid(program);
     Timeline timeline = simulate(program, times.times_for_comparison(program));
     const TimelineMetrics metrics = measure(timeline);
-    timeline.title =
-        fmt::format("{}: {} ranks, {} microbatches, bubble {:.1f} % of all device time", name, program.rank_count(),
-                    program.microbatch_count(), 100.0 * metrics.idle_fraction());
+    timeline.title = fmt::format("{}: {} ranks, {} microbatches, bubble {:.1f} % of all device time", name,
+                                 program.rank_count(), program.microbatch_count(), 100.0 * metrics.idle_fraction());
     timeline.units_per_tick = kUnitsPerTick;
     timelines.push_back(std::move(timeline));
   }

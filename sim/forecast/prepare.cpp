@@ -76,7 +76,9 @@ void generate_program(PreparedStep& step) {
   if (const auto refusal = refuse_request(*name.info, step.request)) {
     fail(job, "layout.schedule", fmt::format("{}: {}", name.info->name, refusal->problem), refusal->help);
   }
-  step.program = name.info->generate(step.request);
+  // Stages can be priced without the order; where that depends on the prices, it follows them.
+  step.program =
+      name.info->uses_times ? stages_of_schedule(*name.info, step.request) : name.info->generate(step.request);
   const int slices = step.program.slices_per_microbatch;
   if (slices == 1) return;
   job.layout.slices = slices;
@@ -162,10 +164,22 @@ StepTimes times_of(const PreparedStep& step) {
   return times;
 }
 
+// What a schedule may know of the step: its passes and transfers.
+StepTimes pass_times(const StepTimes& times) {
+  StepTimes passes;
+  passes.stages = times.stages;
+  passes.boundaries = times.boundaries;
+  return passes;
+}
+
 }  // namespace
 
 void price(PreparedStep& step) {
   step.costs = price_step(step.job, step.stages, step.job.layout.stage_layers);
+  step.times = times_of(step);
+  if (step.schedule == nullptr || !step.schedule->uses_times) return;
+  step.request.times = pass_times(step.times);
+  step.program = step.schedule->generate(step.request);
   step.times = times_of(step);
 }
 

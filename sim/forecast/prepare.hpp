@@ -31,7 +31,7 @@ struct PreparedStep {
 /// the step x rank grid.
 PreparedStep prepare(Job job, const ReadFile& read_file);
 
-/// Costs and times of a step whose layers are spread.
+/// Costs and times of a step whose layers are spread; where the schedule's order depends on the times, the program too.
 void price(PreparedStep& step);
 
 }  // namespace flopcast

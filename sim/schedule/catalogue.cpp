@@ -13,11 +13,14 @@ namespace flopcast {
 
 const std::vector<ScheduleInfo>& schedule_catalogue() {
   static const std::vector<ScheduleInfo> catalogue = {
-      naive_schedule(),      gpipe_schedule(),       one_forward_one_backward_schedule(),
-      eager_1f1b_schedule(), interleaved_schedule(), bfs_schedule(),
-      dapple_schedule(),     terapipe_schedule(),    gis_schedule(),
-      hanayo_schedule(),     chimera_schedule(),     dualpipe_schedule(),
-      dualpipev_schedule(),  pipedream_schedule(),   pipedream_2bw_schedule(),
+      naive_schedule(),      gpipe_schedule(),         one_forward_one_backward_schedule(),
+      eager_1f1b_schedule(), dapple_schedule(),        interleaved_schedule(),
+      gis_schedule(),        bfs_schedule(),           terapipe_schedule(),
+      zb_h1_schedule(),      zb_h2_schedule(),         interleaved_zb_schedule(),
+      zb_auto_schedule(),    one_f_one_b_v_schedule(), zbv_schedule(),
+      v_half_schedule(),     v_min_schedule(),         v_auto_schedule(),
+      hanayo_schedule(),     chimera_schedule(),       dualpipe_schedule(),
+      dualpipev_schedule(),  pipedream_schedule(),     pipedream_2bw_schedule(),
   };
   return catalogue;
 }
@@ -181,6 +184,19 @@ Program generate_schedule(const ScheduleInfo& info, const ScheduleRequest& reque
     fail(std::move(refusal->problem), std::move(refusal->help));
   }
   return info.generate(request);
+}
+
+Program stages_of_schedule(const ScheduleInfo& info, const ScheduleRequest& request) {
+  ScheduleRequest one = request;
+  one.microbatches = 1;
+  one.times.reset();
+  return info.generate(refuse_request(info, one) ? request : one);
+}
+
+Program generate_schedule(const ScheduleInfo& info, ScheduleRequest request,
+                          const std::function<StepTimes(const Program& stages)>& times_of) {
+  if (info.uses_times && !refuse_request(info, request)) request.times = times_of(stages_of_schedule(info, request));
+  return generate_schedule(info, request);
 }
 
 }  // namespace flopcast

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,9 +21,11 @@ struct ScheduleRequest {
   int chunks = 1;                                  ///< stages per rank (vpp)
   std::optional<int> group_size = std::nullopt;    ///< interleaving group N; absent: the schedule's default
   std::optional<int> accumulation = std::nullopt;  ///< microbatches per weight update; absent: the schedule's default
-  std::optional<int> memory_limit = std::nullopt;  ///< activations a rank may hold, in microbatches; absent: no limit
-  std::optional<int> slices = std::nullopt;        ///< token slices per microbatch; absent: the schedule's default
-  std::string variant = {};                        ///< "fifo" or "lifo" where a schedule knows both; empty: its default
+  /// Activations a rank may hold, in microbatches (all chunks of a rank are one), from the start of F to the end of B
+  /// or W; a schedule whose variant counts otherwise says so. Absent: no limit.
+  std::optional<int> memory_limit = std::nullopt;
+  std::optional<int> slices = std::nullopt;  ///< token slices per microbatch; absent: the schedule's default
+  std::string variant = {};                  ///< "fifo" or "lifo" where a schedule knows both; empty: its default
   /// By stage, where the order depends on them (ScheduleInfo::uses_times); absent: F = I = W, and no latency.
   std::optional<StepTimes> times = std::nullopt;
 };
@@ -49,7 +52,9 @@ struct ScheduleRefusal {
 struct UniformTimes {
   Ticks forward = 0;
   Ticks backward = 0;
-  Ticks latency = 0;  ///< one way; nobody's stream is occupied by it
+  Ticks latency = 0;          ///< one way; nobody's stream is occupied by it
+  Ticks weight_gradient = 0;  ///< the part W of the backward pass, where a schedule splits it; the rest of it is I
+  Ticks input_gradient() const { return backward - weight_gradient; }
 };
 
 /// How an asynchronous schedule updates its weights.
@@ -111,5 +116,14 @@ std::optional<ScheduleRefusal> refuse_request(const ScheduleInfo& info, const Sc
 
 /// Throws ConfigError (field "schedule") when the request is refused.
 Program generate_schedule(const ScheduleInfo& info, const ScheduleRequest& request);
+
+/// The stages of a schedule whose order depends on times, before these are known: its program of one microbatch and
+/// equal times. Expects a request that is not refused.
+Program stages_of_schedule(const ScheduleInfo& info, const ScheduleRequest& request);
+
+/// generate_schedule under the times that `times_of` gives for the schedule's stages, which it is only asked for where
+/// the order depends on them.
+Program generate_schedule(const ScheduleInfo& info, ScheduleRequest request,
+                          const std::function<StepTimes(const Program& stages)>& times_of);
 
 }  // namespace flopcast

@@ -18,6 +18,15 @@ ScheduleInfo terapipe_schedule();
 ScheduleInfo chimera_schedule();
 ScheduleInfo dualpipe_schedule();
 ScheduleInfo dualpipev_schedule();
+ScheduleInfo zb_h1_schedule();
+ScheduleInfo zb_h2_schedule();
+ScheduleInfo interleaved_zb_schedule();
+ScheduleInfo zb_auto_schedule();
+ScheduleInfo one_f_one_b_v_schedule();  // 1f1b_v.cpp
+ScheduleInfo zbv_schedule();
+ScheduleInfo v_half_schedule();
+ScheduleInfo v_min_schedule();
+ScheduleInfo v_auto_schedule();
 ScheduleInfo pipedream_schedule();
 ScheduleInfo pipedream_2bw_schedule();
 

@@ -19,22 +19,6 @@ namespace flopcast {
 
 namespace {
 
-struct Slot {
-  int microbatch;
-  int chunk;
-};
-
-std::vector<Slot> forward_table(int microbatches, int chunks, int group_size) {
-  std::vector<Slot> table;
-  for (int begin = 0; begin < microbatches; begin += group_size) {
-    const int end = begin + std::min(group_size, microbatches - begin);
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      for (int microbatch = begin; microbatch < end; ++microbatch) table.push_back({microbatch, chunk});
-    }
-  }
-  return table;
-}
-
 std::size_t warmup_of(const ScheduleRequest& request, int group_size, int rank) {
   return 2 * static_cast<std::size_t>(request.pipeline_ranks - 1 - rank) +
          static_cast<std::size_t>(request.chunks - 1) * static_cast<std::size_t>(group_size);
@@ -46,13 +30,13 @@ Program generate(const ScheduleRequest& request) {
   }
   Program program = empty_loop("interleaved", request);
   const int group_size = *interleaving_group(request);
-  const std::vector<Slot> table = forward_table(request.microbatches, request.chunks, group_size);
+  const std::vector<ChunkTurn> table = interleaving_table(request.microbatches, request.chunks, group_size);
   for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
     std::vector<Action>& actions = program.ranks[static_cast<std::size_t>(rank)];
-    const auto push_forward = [&](const Slot& slot) {
+    const auto push_forward = [&](const ChunkTurn& slot) {
       actions.push_back(forward_action(slot.chunk * request.pipeline_ranks + rank, slot.microbatch));
     };
-    const auto push_backward = [&](const Slot& slot) {
+    const auto push_backward = [&](const ChunkTurn& slot) {
       const int chunk = request.chunks - 1 - slot.chunk;
       actions.push_back(backward_action(chunk * request.pipeline_ranks + rank, slot.microbatch));
     };
@@ -65,6 +49,10 @@ Program generate(const ScheduleRequest& request) {
     for (std::size_t index = table.size() - warmup; index < table.size(); ++index) push_backward(table[index]);
   }
   return program;
+}
+
+std::optional<ScheduleRefusal> refuse(const ScheduleRequest& request) {
+  return refuse_interleaving("interleaved", request);
 }
 
 std::optional<Ticks> closed_form_makespan(const ScheduleRequest& request, const UniformTimes& times) {
@@ -92,7 +80,7 @@ ScheduleInfo interleaved_schedule() {
   info.uses_chunks = true;
   info.reads = {&ScheduleRequest::group_size};
   info.default_chunks = 2;
-  info.refuse = refuse_interleaving;
+  info.refuse = refuse;
   info.generate = generate;
   info.closed_form_makespan = closed_form_makespan;
   return info;

@@ -49,11 +49,22 @@ std::optional<int> interleaving_group(const ScheduleRequest& request) {
   return megatron_accepts(ranks, microbatches, group) || pytorch == group ? request.group_size : std::nullopt;
 }
 
-std::optional<ScheduleRefusal> refuse_interleaving(const ScheduleRequest& request) {
+std::vector<ChunkTurn> interleaving_table(int microbatches, int chunks, int group_size) {
+  std::vector<ChunkTurn> table;
+  for (int begin = 0; begin < microbatches; begin += group_size) {
+    const int end = begin + std::min(group_size, microbatches - begin);
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      for (int microbatch = begin; microbatch < end; ++microbatch) table.push_back({microbatch, chunk});
+    }
+  }
+  return table;
+}
+
+std::optional<ScheduleRefusal> refuse_interleaving(std::string_view name, const ScheduleRequest& request) {
   if (request.chunks == 1) {
     if (!request.group_size) return std::nullopt;
     return ScheduleRefusal{
-        .problem = fmt::format("interleaved with one chunk per rank has no use for group size {}", *request.group_size),
+        .problem = fmt::format("{} with one chunk per rank has no use for group size {}", name, *request.group_size),
         .help = "chunks >= 2, or no group size"};
   }
   if (interleaving_group(request)) return std::nullopt;
@@ -65,7 +76,7 @@ std::optional<ScheduleRefusal> refuse_interleaving(const ScheduleRequest& reques
   });
   if (request.group_size) {
     return ScheduleRefusal{
-        .problem = fmt::format("interleaved cannot use group size {} with {} microbatches and {} pipeline ranks",
+        .problem = fmt::format("{} cannot use group size {} with {} microbatches and {} pipeline ranks", name,
                                *request.group_size, microbatches, ranks),
         .help = fmt::format("nearest valid group sizes: {}", groups)};
   }
@@ -73,7 +84,7 @@ std::optional<ScheduleRefusal> refuse_interleaving(const ScheduleRequest& reques
     return count % ranks == 0 || pytorch_group(ranks, count).has_value();
   });
   return ScheduleRefusal{
-      .problem = fmt::format("interleaved cannot split {} microbatches into equal groups for {} pipeline ranks",
+      .problem = fmt::format("{} cannot split {} microbatches into equal groups for {} pipeline ranks", name,
                              microbatches, ranks),
       .help = fmt::format("nearest valid microbatch counts: {}; or group size {}", counts, groups)};
 }

@@ -22,6 +22,18 @@ constexpr Action backward_action(int stage, int microbatch) {
                 .kind = ActionKind::kBackward};
 }
 
+constexpr Action input_gradient_action(int stage, int microbatch) {
+  return Action{.microbatch = static_cast<std::uint32_t>(microbatch),
+                .stage = static_cast<std::uint16_t>(stage),
+                .kind = ActionKind::kInputGradient};
+}
+
+constexpr Action weight_gradient_action(int stage, int microbatch) {
+  return Action{.microbatch = static_cast<std::uint32_t>(microbatch),
+                .stage = static_cast<std::uint16_t>(stage),
+                .kind = ActionKind::kWeightGradient};
+}
+
 /// A program with the loop's stage map, one chain and an empty list of actions, room reserved, for every rank.
 Program empty_loop(std::string_view schedule, const ScheduleRequest& request);
 

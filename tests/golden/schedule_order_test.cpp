@@ -85,7 +85,12 @@ INSTANTIATE_TEST_SUITE_P(
                     KeptCase{"hanayo-p2-m4-v4.csv", "hanayo", shape(2, 4, 4)},
                     KeptCase{"chimera-p4-m8.csv", "chimera", shape(4, 8)},
                     KeptCase{"dualpipe-p4-m12-deepseek.csv", "dualpipe", shape(4, 12)},
-                    KeptCase{"dualpipev-p4-m10-deepseek.csv", "dualpipev", shape(4, 10, 2)}));
+                    KeptCase{"dualpipev-p4-m10-deepseek.csv", "dualpipev", shape(4, 10, 2)},
+                    KeptCase{"zb-h1-p4-m8.csv", "zb-h1", shape(4, 8)},
+                    KeptCase{"zb-h2-p3-m6.csv", "zb-h2", shape(3, 6)},
+                    KeptCase{"interleaved-zb-p4-m5-v2-pytorch.csv", "interleaved-zb", shape(4, 5, 2)},
+                    KeptCase{"zbv-p4-m8-pytorch.csv", "zbv", shape(4, 8, 2)},
+                    KeptCase{"zbv-p4-m2-pytorch.csv", "zbv", shape(4, 2, 2)}));
 
 // One string a rank, actions separated by blanks.
 std::string to_csv(const json& order) {
@@ -189,7 +194,8 @@ TEST_F(ReferenceOrders, OfTheTimingCases) {
     if (name == names.end()) continue;
     const ScheduleName schedule = parse_schedule_name(name->second);
     ScheduleRequest request = variant(request_of(reference), schedule.variant);
-    // The only case whose group is neither p nor PyTorch's: five microbatches on two ranks in groups of three.
+    // The only case whose group is neither p nor PyTorch's: five microbatches on two ranks in
+    // groups of three.
     const bool odd = schedule.info->name == "interleaved" && request.pipeline_ranks == 2 && request.microbatches == 5;
     if (odd) request.group_size = 3;
     if (schedule.info->name == "hanayo") request.chunks = 2 * reference.at("params").at("W").get<int>();

@@ -352,7 +352,8 @@ RC_GTEST_PROP(ScheduleProperties, SchedulesTakeWhatTheirClosedFormsSay, ()) {
   request.microbatches = between(1, 60);
   if (info.uses_chunks) request.chunks = between(1, 4);
   RC_PRE(!refuse_request(info, request));
-  const UniformTimes uniform{between<Ticks>(1, 100), between<Ticks>(1, 100), between<Ticks>(0, 200)};
+  UniformTimes uniform{between<Ticks>(1, 100), between<Ticks>(1, 100), between<Ticks>(0, 200)};
+  uniform.weight_gradient = between<Ticks>(0, uniform.backward + 1);
   const std::optional<Ticks> expected = info.closed_form_makespan(request, uniform);
   if (!expected) {
     RC_TAG("no closed form");
@@ -360,7 +361,9 @@ RC_GTEST_PROP(ScheduleProperties, SchedulesTakeWhatTheirClosedFormsSay, ()) {
   }
   const Program program = generate_schedule(info, request);
   StepTimes times;
-  times.stages.assign(program.rank_of_stage.size(), StageTimes{uniform.forward, uniform.backward, 0, 0, {}});
+  times.stages.assign(
+      program.rank_of_stage.size(),
+      StageTimes{uniform.forward, uniform.backward, uniform.input_gradient(), uniform.weight_gradient, {}});
   times.boundaries.assign(program.rank_of_stage.size() - 1, BoundaryTimes{uniform.latency, uniform.latency});
   RC_ASSERT(flopcast::run(lower(program, times).graph).makespan == *expected);
   RC_TAG(std::string(info.name));

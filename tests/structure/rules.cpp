@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <regex>
 #include <sstream>
 
 namespace flopcast {
@@ -125,6 +126,27 @@ std::vector<std::string> structure_violations(std::string_view path, std::string
     if (violation) violations.push_back(place + ": " + include->name + " " + *violation);
   }
   return violations;
+}
+
+std::vector<std::string> types_defined(std::string_view text) {
+  static const std::regex name_space(R"(namespace ([\w:]+) \{)");
+  static const std::regex type(R"((?:struct|class|enum class|enum|union) (\w+)(?: final)?(?: : [^;]*)? \{.*)");
+  std::vector<std::string> types;
+  std::vector<std::string> spaces;
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch found;
+    if (std::regex_match(line, found, name_space)) {
+      spaces.push_back(found[1].str() + "::");
+    } else if (line.starts_with("}  // namespace") && !spaces.empty()) {
+      spaces.pop_back();
+    } else if (std::regex_match(line, found, type)) {
+      std::string name;
+      for (const std::string& space : spaces) name += space;
+      types.push_back(name + found[1].str());
+    }
+  }
+  return types;
 }
 
 }  // namespace flopcast

@@ -12,4 +12,9 @@ namespace flopcast {
 /// hold; files that are neither C++, CUDA nor CMake have no rules.
 std::vector<std::string> structure_violations(std::string_view path, std::string_view text);
 
+/// The types that a header defines at the top level of its namespaces, each with those: "flopcast::Timeline". Two
+/// headers must not define the same one: no single source need include both, so only the linker would meet them, and it
+/// says nothing. Relies on the project's format: such definitions start at the first column.
+std::vector<std::string> types_defined(std::string_view text);
+
 }  // namespace flopcast

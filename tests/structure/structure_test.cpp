@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,29 @@ TEST(StructureRules, BoostGraphStaysOutOfHeaders) {
 TEST(StructureRules, SourcesAreListed) {
   EXPECT_EQ(structure_violations("sim/CMakeLists.txt", "FILE( GLOB_RECURSE sources *.cpp)").size(), 1u);
   EXPECT_EQ(structure_violations("cmake/embed.cmake", "file(READ x y)\n"), Sentences{});
+}
+
+TEST(StructureRules, TypesAreFoundWithTheirNamespaces) {
+  EXPECT_EQ(types_defined(
+                "namespace flopcast {\n\nstruct Early;\nstruct Span {\n  struct Inner {\n  };\n};\n"
+                "enum class Kind : std::uint8_t { A, B };\nnamespace realrun {\nclass Run final : public Base {\n};\n"
+                "}  // namespace realrun\nclass After {};\n}  // namespace flopcast\n"),
+            (Sentences{"flopcast::Span", "flopcast::Kind", "flopcast::realrun::Run", "flopcast::After"}));
+}
+
+TEST(ProjectStructure, NoTypeIsDefinedTwice) {
+  std::map<std::string, std::string> header_of;
+  for (const char* folder : {"model", "sim", "planner", "calibrate", "realrun", "reports", "cli", "tests/support"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(project_folder() / folder)) {
+      if (entry.path().extension() != ".hpp") continue;
+      const std::string path = entry.path().lexically_relative(project_folder()).generic_string();
+      for (const std::string& type : types_defined(read_text(entry.path()))) {
+        const auto [known, is_new] = header_of.emplace(type, path);
+        EXPECT_TRUE(is_new) << type << " is defined in " << known->second << " and in " << path;
+      }
+    }
+  }
+  EXPECT_GT(header_of.size(), 100u);
 }
 
 TEST(ProjectStructure, HoldsInEveryFile) {

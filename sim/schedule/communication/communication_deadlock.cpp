@@ -39,11 +39,11 @@ class LoweredExecution {
 
  private:
   const std::vector<Cell>& cells_of(int rank) const { return program_.ranks[static_cast<std::size_t>(rank)]; }
-  bool is_sent(const Transfer& transfer) const { return lists_transfers_ && transfers_.crosses_ranks(transfer); }
+  bool is_sent(const StageTransfer& transfer) const { return lists_transfers_ && transfers_.crosses_ranks(transfer); }
 
   // The first transfer that the rank's next cell still lacks.
-  std::optional<Transfer> awaited_at(int rank) {
-    std::optional<Transfer> awaited;
+  std::optional<StageTransfer> awaited_at(int rank) {
+    std::optional<StageTransfer> awaited;
     const std::size_t step = next_[static_cast<std::size_t>(rank)];
     if (step == cells_of(rank).size()) return awaited;
     for_each_action(cells_of(rank)[step], [this, &awaited](const Action& action) {
@@ -53,7 +53,7 @@ class LoweredExecution {
     return awaited;
   }
 
-  void provide(const Transfer& transfer, std::vector<int>& runnable) {
+  void provide(const StageTransfer& transfer, std::vector<int>& runnable) {
     available_[transfer] = true;
     const int receiver = transfers_.receiver(transfer);
     if (is_runnable_[static_cast<std::size_t>(receiver)]) return;
@@ -73,7 +73,7 @@ class LoweredExecution {
     }
   }
 
-  std::string provider_of(const Transfer& transfer) const;
+  std::string provider_of(const StageTransfer& transfer) const;
   ScheduleFault describe(int rank);
 
   const LoweredProgram& program_;
@@ -85,7 +85,7 @@ class LoweredExecution {
 };
 
 // The cell that would make the transfer available, as its rank writes it.
-std::string LoweredExecution::provider_of(const Transfer& transfer) const {
+std::string LoweredExecution::provider_of(const StageTransfer& transfer) const {
   if (is_sent(transfer)) return to_string(transfer.send());
   std::string text;
   for (const Cell& cell : cells_of(transfers_.sender(transfer))) {
@@ -103,7 +103,7 @@ ScheduleFault LoweredExecution::describe(int rank) {
   while (place[static_cast<std::size_t>(rank)] == program_.ranks.size()) {
     place[static_cast<std::size_t>(rank)] = waits.size();
     const std::size_t step = next_[static_cast<std::size_t>(rank)];
-    const std::optional<Transfer> awaited = awaited_at(rank);
+    const std::optional<StageTransfer> awaited = awaited_at(rank);
     FLOPCAST_CHECK(awaited.has_value());
     const int sender = transfers_.sender(*awaited);
     waits.push_back({.place = {.rank = rank, .step = static_cast<int>(step)},

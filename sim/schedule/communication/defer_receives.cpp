@@ -26,8 +26,8 @@ class DeferPass {
         continue;
       }
       if (transfer && rank_ < transfers_.receiver(*transfer)) {
-        std::vector<Transfer>& due = from_peer_[transfers_.receiver(*transfer)];
-        for (const Transfer& received : due) put_back(received);
+        std::vector<StageTransfer>& due = from_peer_[transfers_.receiver(*transfer)];
+        for (const StageTransfer& received : due) put_back(received);
         due.clear();
       }
       for_each_action(cell, [this](const Action& action) {
@@ -35,12 +35,12 @@ class DeferPass {
       });
       result_.push_back(cell);
     }
-    for (const Transfer& transfer : order_) put_back(transfer);
+    for (const StageTransfer& transfer : order_) put_back(transfer);
     return std::move(result_);
   }
 
  private:
-  void put_back(const Transfer& transfer) {
+  void put_back(const StageTransfer& transfer) {
     if (!waiting_[transfer]) return;
     waiting_[transfer] = false;
     result_.push_back(transfer.receive());
@@ -49,8 +49,8 @@ class DeferPass {
   const TransferMap& transfers_;
   TransferFlags& waiting_;
   int rank_;
-  std::map<int, std::vector<Transfer>> from_peer_;
-  std::vector<Transfer> order_;
+  std::map<int, std::vector<StageTransfer>> from_peer_;
+  std::vector<StageTransfer> order_;
   std::vector<Cell> result_;
 };
 

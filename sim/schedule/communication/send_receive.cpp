@@ -69,7 +69,7 @@ class SendReceivePass {
     });
   }
 
-  void pass_on(const Transfer& transfer, const Turn& turn) {
+  void pass_on(const StageTransfer& transfer, const Turn& turn) {
     arrived_[transfer] = true;
     if (!transfers_.crosses_ranks(transfer)) return;
     const auto receiver = static_cast<std::size_t>(transfers_.receiver(transfer));

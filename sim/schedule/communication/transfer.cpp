@@ -4,11 +4,11 @@
 
 namespace flopcast {
 
-Cell Transfer::send() const {
+Cell StageTransfer::send() const {
   return communication_cell(is_forward() ? CellKind::kSendForward : CellKind::kSendBackward, from_stage, microbatch);
 }
 
-Cell Transfer::receive() const {
+Cell StageTransfer::receive() const {
   return communication_cell(is_forward() ? CellKind::kReceiveForward : CellKind::kReceiveBackward, to_stage,
                             microbatch);
 }
@@ -22,28 +22,28 @@ TransferMap::TransferMap(const std::vector<Chain>& chains, const std::vector<int
   }
 }
 
-std::optional<Transfer> TransferMap::between(int from_stage, int to_stage, std::uint32_t microbatch) const {
+std::optional<StageTransfer> TransferMap::between(int from_stage, int to_stage, std::uint32_t microbatch) const {
   const auto stages = static_cast<int>(chain_of_stage_.size());
   if (from_stage < 0 || to_stage < 0 || from_stage >= stages || to_stage >= stages) return std::nullopt;
   const bool same_chain =
       chain_of_stage_[static_cast<std::size_t>(from_stage)] == chain_of_stage_[static_cast<std::size_t>(to_stage)];
   if (!same_chain) return std::nullopt;
-  return Transfer{.from_stage = from_stage, .to_stage = to_stage, .microbatch = microbatch};
+  return StageTransfer{.from_stage = from_stage, .to_stage = to_stage, .microbatch = microbatch};
 }
 
-std::optional<Transfer> TransferMap::produced_by(const Action& action) const {
+std::optional<StageTransfer> TransferMap::produced_by(const Action& action) const {
   if (action.kind == ActionKind::kWeightGradient) return std::nullopt;
   const int step = action.kind == ActionKind::kForward ? 1 : -1;
   return between(action.stage, action.stage + step, action.microbatch);
 }
 
-std::optional<Transfer> TransferMap::needed_by(const Action& action) const {
+std::optional<StageTransfer> TransferMap::needed_by(const Action& action) const {
   if (action.kind == ActionKind::kWeightGradient) return std::nullopt;
   const int step = action.kind == ActionKind::kForward ? 1 : -1;
   return between(action.stage - step, action.stage, action.microbatch);
 }
 
-std::optional<Transfer> TransferMap::of(const Cell& cell) const {
+std::optional<StageTransfer> TransferMap::of(const Cell& cell) const {
   const int stage = cell.action.stage;
   const bool forward = cell.kind == CellKind::kSendForward || cell.kind == CellKind::kReceiveForward;
   const int step = forward ? 1 : -1;
@@ -52,7 +52,7 @@ std::optional<Transfer> TransferMap::of(const Cell& cell) const {
   return std::nullopt;
 }
 
-bool TransferMap::crosses_ranks(const Transfer& transfer) const {
+bool TransferMap::crosses_ranks(const StageTransfer& transfer) const {
   return sender(transfer) != receiver(transfer);
 }
 
@@ -65,7 +65,7 @@ TransferFlags::TransferFlags(const std::vector<std::size_t>& microbatches) {
   flags_.assign(count, false);
 }
 
-std::vector<bool>::reference TransferFlags::operator[](const Transfer& transfer) {
+std::vector<bool>::reference TransferFlags::operator[](const StageTransfer& transfer) {
   const std::size_t stage = static_cast<std::size_t>(transfer.to_stage);
   return flags_[offset_[stage] + 2 * std::size_t{transfer.microbatch} + (transfer.is_forward() ? 0 : 1)];
 }

@@ -77,7 +77,7 @@ std::string TransferCheck::check_place(const Cell& cell, int rank) {
 }
 
 std::string TransferCheck::check_other_half(const Cell& cell, int /*rank*/) {
-  const auto missing = [this](const Transfer& transfer, bool send) {
+  const auto missing = [this](const StageTransfer& transfer, bool send) {
     return send ? fmt::format("{} of rank {} is missing", to_string(transfer.send()), transfers_.sender(transfer))
                 : fmt::format("{} of rank {} is missing", to_string(transfer.receive()), transfers_.receiver(transfer));
   };

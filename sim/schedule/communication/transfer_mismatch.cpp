@@ -15,7 +15,7 @@ namespace flopcast {
 namespace {
 
 struct ListedTransfer {
-  Transfer transfer;
+  StageTransfer transfer;
   std::size_t step = 0;
 };
 

@@ -15,9 +15,11 @@ namespace {
 TEST(Catalogue, ListsTheSchedulesSimplestFirst) {
   std::vector<std::string> names;
   for (const ScheduleInfo& info : schedule_catalogue()) names.emplace_back(info.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"naive", "gpipe", "1f1b", "eager-1f1b", "interleaved", "bfs", "dapple",
-                                             "terapipe", "gis", "hanayo", "chimera", "dualpipe", "dualpipev",
-                                             "pipedream", "pipedream-2bw"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"naive",   "gpipe",   "1f1b",     "eager-1f1b", "dapple",    "interleaved",
+                                      "gis",     "bfs",     "terapipe", "zb-h1",      "zb-h2",     "interleaved-zb",
+                                      "zb-auto", "1f1b-v",  "zbv",      "v-half",     "v-min",     "v-auto",
+                                      "hanayo",  "chimera", "dualpipe", "dualpipev",  "pipedream", "pipedream-2bw"}));
 }
 
 TEST(Catalogue, EveryEntrySaysWhatItIs) {
@@ -140,12 +142,15 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"1f1b", shape(2'000'000'000, 2, 1), "too many stages", "at most 65535 stages"},
         Refused{"bfs", shape(60'000, 2, 2), "too many stages", "at most 65535 stages"},
         Refused{"1f1b", shape(4, 2'000'000'000, 1), "2000000000 microbatches on 4 stages", "at most 2500000"},
-        Refused{"naive", shape(4, 8, 2), "naive has one chunk per rank, not 2", "interleaved, bfs"},
-        Refused{"gpipe", shape(4, 8, 3), "gpipe has one chunk per rank, not 3", "interleaved, bfs"},
-        Refused{"1f1b", shape(4, 8, 2), "1f1b has one chunk per rank, not 2", "interleaved, bfs"},
-        Refused{"eager-1f1b", shape(4, 8, 2), "eager-1f1b has one chunk", "interleaved, bfs"},
-        Refused{"pipedream", shape(4, 8, 2), "pipedream has one chunk", "interleaved, bfs"},
-        Refused{"pipedream-2bw", shape(4, 8, 2), "pipedream-2bw has one chunk", "interleaved, bfs"},
+        Refused{"naive", shape(4, 8, 2), "naive has one chunk per rank, not 2",
+                "several chunks: interleaved, gis, bfs"},
+        Refused{"gpipe", shape(4, 8, 3), "gpipe has one chunk per rank, not 3",
+                "several chunks: interleaved, gis, bfs"},
+        Refused{"1f1b", shape(4, 8, 2), "1f1b has one chunk per rank, not 2", "several chunks: interleaved, gis, bfs"},
+        Refused{"eager-1f1b", shape(4, 8, 2), "eager-1f1b has one chunk", "several chunks: interleaved, gis, bfs"},
+        Refused{"pipedream", shape(4, 8, 2), "pipedream has one chunk", "several chunks: interleaved, gis, bfs"},
+        Refused{"pipedream-2bw", shape(4, 8, 2), "pipedream-2bw has one chunk",
+                "several chunks: interleaved, gis, bfs"},
         Refused{"1f1b", grouped(4, 8, 1, 4), "1f1b has no group size: 4", "interleaved"},
         Refused{"interleaved", grouped(4, 8, 1, 4), "no use for group size 4", "chunks >= 2"},
         Refused{"interleaved", shape(4, 11, 2), "cannot split 11 microbatches",
@@ -166,7 +171,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"dualpipe", shape(4, 9, 1), "9 cannot be", "such as 10"},
         Refused{"dualpipe", shape(4, 3, 1), "3 cannot be", "such as 8"},
         Refused{"dualpipe", shape(4, 6, 1), "needs more than 6 microbatches", "at least 8"},
-        Refused{"dualpipe", shape(4, 8, 2), "dualpipe has one chunk per rank, not 2", "interleaved, bfs"},
+        Refused{"dualpipe", shape(4, 8, 2), "dualpipe has one chunk per rank, not 2",
+                "several chunks: interleaved, gis, bfs"},
         Refused{"dualpipev", shape(4, 8, 3), "two chunks per rank, not 3", "chunks 2"},
         Refused{"dualpipev", shape(4, 7, 2), "with 8 stages needs more than 7", "at least 8"},
         Refused{"chimera", shape(3, 6, 1), "collide on 3 pipeline ranks", "such as 4"},
@@ -192,6 +198,21 @@ INSTANTIATE_TEST_SUITE_P(
                 "2000000 slices of 1000 microbatches", "at most 5000 slices"},
         Refused{"gpipe", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 2, .slices = 4}, "no slice count: 4",
                 "terapipe"},
+        Refused{"zb-h1", shape(4, 8, 2), "zb-h1 has one chunk per rank, not 2", "interleaved"},
+        Refused{"zb-auto", shape(4, 8, 2), "zb-auto has one chunk per rank, not 2", "interleaved"},
+        Refused{"zbv", shape(4, 8, 3), "zbv has two chunks per rank, not 3", "chunks 2"},
+        Refused{"zbv", shape(4, 8, 1), "zbv has two chunks per rank, not 1", "chunks 2"},
+        Refused{"v-half", shape(4, 8, 1), "v-half has two chunks", "chunks 2"},
+        Refused{"v-min", shape(4, 8, 4), "v-min has two chunks", "chunks 2"},
+        Refused{"1f1b-v", shape(4, 8, 1), "1f1b-v has two chunks", "chunks 2"},
+        Refused{"v-auto", shape(4, 8, 1), "v-auto has two chunks", "chunks 2"},
+        Refused{"interleaved-zb", shape(4, 11, 2), "interleaved-zb cannot split 11 microbatches", "10, 12"},
+        Refused{"zb-auto", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 2, .memory_limit = 0},
+                "memory limit of 0", "at least 1"},
+        Refused{"v-auto", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 2, .chunks = 2, .memory_limit = -4},
+                "memory limit of -4", "at least 1"},
+        Refused{"zb-h2", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 2, .memory_limit = 4},
+                "zb-h2 has no memory limit: 4", "zb-auto"},
         Refused{"gpipe", ScheduleRequest{.pipeline_ranks = 2, .microbatches = 2, .variant = "random"},
                 "gpipe has no variant 'random'", "gpipe:fifo, gpipe:lifo"}));
 

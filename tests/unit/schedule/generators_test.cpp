@@ -209,6 +209,14 @@ std::optional<int> expected_peak(std::string_view schedule, const ScheduleReques
     return p / 2 + 1 + std::min(rank, p - 1 - rank);
   }
   if (schedule == "chimera" || schedule == "hanayo") return std::nullopt;
+  if (schedule == "zb-h1") return std::min(m, p);
+  if (schedule == "zb-h2" && m >= 2 * p - 1) return 2 * p - 1;
+  if (schedule == "zbv" && m >= 2 * p - 1 && request.variant != "greedy") return 2 * p;
+  // Bounds; zero_bubble_test compares peaks, zero_bubble_properties_test the bounds.
+  for (const std::string_view bounded :
+       {"zb-h2", "interleaved-zb", "zb-auto", "1f1b-v", "zbv", "v-half", "v-min", "v-auto"}) {
+    if (schedule == bounded) return std::nullopt;
+  }
   return std::min(m, p - rank);
 }
 
@@ -248,6 +256,40 @@ TEST(ClosedForm, IsAbsentWhereNoneIsExact) {
   EXPECT_FALSE(find_schedule("interleaved")->closed_form_makespan(request_of(4, 8, 2), {10, 20, 11}));
   EXPECT_FALSE(find_schedule("interleaved")->closed_form_makespan(request_of(4, 10, 2), {10, 20, 1}));
   EXPECT_FALSE(find_schedule("bfs")->closed_form_makespan(request_of(4, 6, 2), {10, 20, 1}));
+}
+
+TEST(ClosedForm, OfZeroBubbleSchedulesNamesWhatIsLeftOfTheBubble) {
+  const UniformTimes equal{10, 20, 0, 10};
+  const auto makespan = [&](std::string_view name, const ScheduleRequest& request) {
+    return find_schedule(name)->closed_form_makespan(request, equal);
+  };
+  EXPECT_EQ(makespan("1f1b", request_of(4, 8)), 8 * 30 + 3 * 30);
+  EXPECT_EQ(makespan("zb-h1", request_of(4, 8)), 8 * 30 + 3 * 10) << "a third of it";
+  EXPECT_EQ(makespan("zb-h2", request_of(4, 8)), 8 * 30 + 3 * 10) << "the wait for the first activation";
+  EXPECT_EQ(makespan("interleaved-zb", request_of(4, 8, 2)), 16 * 30 + 3 * 10);
+  EXPECT_EQ(makespan("zbv", request_of(4, 8, 2)), 16 * 30 + 3 * 10);
+  EXPECT_EQ(makespan("zb-h1", request_of(4, 3)), std::nullopt);
+  EXPECT_EQ(makespan("zb-h2", request_of(4, 6)), std::nullopt);
+  EXPECT_EQ(makespan("zbv", request_of(4, 6, 2)), std::nullopt);
+}
+
+TEST(SearchedSchedules, DependOnTimesAndMemory) {
+  const ScheduleInfo& schedule = *find_schedule("zb-auto");
+  ScheduleRequest request = request_of(4, 8);
+  const std::string without = write_csv(generate_schedule(schedule, request));
+  request.memory_limit = 1;
+  const Program one_by_one = generate_schedule(schedule, request);
+  EXPECT_EQ(peak_in_flight(one_by_one), (std::vector<int>{1, 1, 1, 1}));
+  request.memory_limit.reset();
+  const Program timed = generate_schedule(schedule, request, [](const Program& stages) {
+    StepTimes times;
+    for (int stage = 0; stage < stages.stage_count(); ++stage)
+      times.stages.push_back({10, 100, 10 + 30 * stage, 90, {}});
+    times.boundaries.assign(static_cast<std::size_t>(stages.stage_count() - 1), BoundaryTimes{50, 5});
+    return times;
+  });
+  EXPECT_NE(write_csv(timed), without);
+  EXPECT_FALSE(find_fault(timed).has_value());
 }
 
 }  // namespace

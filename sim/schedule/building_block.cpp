@@ -1,0 +1,111 @@
+#include "sim/schedule/building_block.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "sim/schedule/orders.hpp"
+#include "sim/schedule/v_map.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr int kSlotsPerChunk = 3;  // forward, and a backward of two
+
+// Which slots of its period a rank has taken.
+class SlotTable {
+ public:
+  SlotTable(int period, int widest) : taken_(static_cast<std::size_t>(period), false), widest_(widest) {}
+
+  // The first slot from `earliest` on where `width` slots are free and what is left still has room for the widest.
+  int take(int earliest, int width) {
+    int slot = earliest;
+    while (!fits(slot, width)) ++slot;
+    for (int index = 0; index < width; ++index) taken_[place(slot + index)] = true;
+    return slot;
+  }
+
+ private:
+  std::size_t place(int slot) const { return static_cast<std::size_t>(slot) % taken_.size(); }
+
+  bool fits(int slot, int width) const {
+    std::vector<bool> after = taken_;
+    for (int index = 0; index < width; ++index) {
+      if (after[place(slot + index)]) return false;
+      after[place(slot + index)] = true;
+    }
+    return widest_ == 1 || has_no_odd_hole(after);
+  }
+
+  // Holes of odd length could not be filled with full backwards once all forwards are placed. Before that, with two
+  // chunks, one forward leaves an odd hole and the other makes it even again.
+  static bool has_no_odd_hole(const std::vector<bool>& taken) {
+    const std::size_t period = taken.size();
+    const auto free_slots = std::count(taken.begin(), taken.end(), false);
+    if (free_slots % 2 != 0) return true;
+    const auto first = static_cast<std::size_t>(std::find(taken.begin(), taken.end(), true) - taken.begin());
+    int hole = 0;
+    for (std::size_t index = 1; index <= period; ++index) {
+      if (!taken[(first + index) % period]) {
+        ++hole;
+        continue;
+      }
+      if (hole % 2 != 0) return false;
+      hole = 0;
+    }
+    return true;
+  }
+
+  std::vector<bool> taken_;
+  int widest_;
+};
+
+int stage_of(int ranks, int chunks, int rank, int chunk) {
+  return chunks == 1 ? rank : v_stage(ranks, rank, chunk);
+}
+
+}  // namespace
+
+BuildingBlock building_block(int ranks, int chunks, bool split, const BlockShape& shape) {
+  BuildingBlock block;
+  block.period = kSlotsPerChunk * chunks;
+  block.ranks.resize(static_cast<std::size_t>(ranks));
+  const int backward_width = split ? 1 : 2;
+  std::vector<SlotTable> tables(static_cast<std::size_t>(ranks), SlotTable(block.period, backward_width));
+  int earliest = 0;
+  for (int leg = 0; leg < 2 * chunks; ++leg) {
+    const bool forward = leg < chunks;
+    const int chunk = forward ? leg : 2 * chunks - 1 - leg;
+    const bool downward = forward == (chunk == 0);
+    for (int index = 0; index < ranks; ++index) {
+      const int rank = downward ? index : ranks - 1 - index;
+      const int stage = stage_of(ranks, chunks, rank, chunk);
+      BlockEntry entry;
+      entry.action = forward ? forward_action(stage, 0)
+                     : split ? input_gradient_action(stage, 0)
+                             : backward_action(stage, 0);
+      entry.chunk = chunk;
+      entry.offset = tables[static_cast<std::size_t>(rank)].take(earliest, forward ? 1 : backward_width);
+      block.ranks[static_cast<std::size_t>(rank)].push_back(entry);
+      const bool last = index == ranks - 1;
+      const std::size_t place = static_cast<std::size_t>(leg);
+      earliest = entry.offset + (last ? (place < shape.gaps.size() ? shape.gaps[place] : 0) : shape.steps[place]);
+    }
+  }
+  for (std::size_t rank = 0; rank < block.ranks.size(); ++rank) {
+    std::vector<BlockEntry>& entries = block.ranks[rank];
+    const std::size_t passes = entries.size();
+    for (std::size_t index = 0; split && index < passes; ++index) {
+      if (entries[index].action.kind != ActionKind::kInputGradient) continue;
+      BlockEntry entry = entries[index];
+      entry.action.kind = ActionKind::kWeightGradient;
+      entry.offset = tables[rank].take(entry.offset + 1, 1);
+      entries.push_back(entry);
+    }
+    std::sort(entries.begin(), entries.end(),
+              [](const BlockEntry& a, const BlockEntry& b) { return a.offset < b.offset; });
+  }
+  return block;
+}
+
+}  // namespace flopcast

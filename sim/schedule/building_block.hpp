@@ -1,0 +1,36 @@
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "sim/schedule/program.hpp"
+
+namespace flopcast {
+
+/// The repeating pattern of a schedule as Qi 2024, arXiv 2405.15362, section 3 describes it: when each rank works on
+/// one microbatch, in slots of equal length. Microbatch k does the same k periods later.
+///
+/// One microbatch passes the ranks in legs: for each chunk its forwards, then for each chunk in reverse its backwards.
+/// Within leg i the next rank follows at least steps[i] slots later, the next leg at least gaps[i] slots later; an
+/// action takes the first slot from there on that its rank has free in every period, a full backward two in a row.
+/// Weight gradients then take the first free slots after their input gradients.
+struct BlockShape {
+  std::array<int, 4> steps = {1, 1, 1, 1};
+  std::array<int, 3> gaps = {1, 1, 1};
+};
+
+struct BlockEntry {
+  Action action;  ///< of microbatch 0
+  int chunk = 0;
+  int offset = 0;  ///< slots
+};
+
+struct BuildingBlock {
+  int period = 0;                              ///< slots between a microbatch and the next
+  std::vector<std::vector<BlockEntry>> ranks;  ///< by rank, in order of offset
+};
+
+/// One chunk per rank, or two on the V map (v_map.hpp). `split`: input and weight gradients apart.
+BuildingBlock building_block(int ranks, int chunks, bool split, const BlockShape& shape);
+
+}  // namespace flopcast

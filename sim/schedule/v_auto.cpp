@@ -1,0 +1,57 @@
+// Automatic V: zb-auto's search on the V map; the schedules of Qi 2024, arXiv 2405.15362, for any memory limit.
+//
+// Rule: the shortest order found under the memory limit, which counts microbatches, two activations each: full
+// (default) holds an activation until W, as our memory reports do; half gives one half of it back at I, as the authors'
+// program counts.
+// Peak in flight: the limit, with half up to twice as many; without a limit at most 2 m chunks.
+// Makespan: no closed form.
+// Constraints: two chunks per rank.
+
+#include "sim/schedule/block_search.hpp"
+#include "sim/schedule/generators.hpp"
+#include "sim/schedule/v_map.hpp"
+
+namespace flopcast {
+
+namespace {
+
+Program generate(const ScheduleRequest& request) {
+  BlockSearch search;
+  search.empty = empty_v("v-auto", request);
+  search.chunks = 2;
+  search.shapes = v_shapes(request.pipeline_ranks);
+  search.rule = {limit_in_halves(request, 2), request.variant == "half"};
+  return search_blocks(search, request);
+}
+
+std::optional<ScheduleRefusal> refuse(const ScheduleRequest& request) {
+  if (auto refusal = refuse_all_but_two_chunks("v-auto", request)) return refusal;
+  return refuse_memory_limit("v-auto", request);
+}
+
+std::optional<Ticks> no_closed_form(const ScheduleRequest&, const UniformTimes&) {
+  return std::nullopt;
+}
+
+}  // namespace
+
+ScheduleInfo v_auto_schedule() {
+  ScheduleInfo info;
+  info.name = "v-auto";
+  info.summary = "the shortest split order found on the V map for the given times and memory limit";
+  info.source = "arXiv 2405.15362, section 3; own search over its building blocks";
+  info.constraints = "two chunks per rank; a memory limit, if any, of at least 1 microbatch";
+  info.peak_in_flight = "the memory limit; with v-auto:half up to twice that";
+  info.makespan = "no closed form";
+  info.uses_chunks = true;
+  info.uses_times = true;
+  info.reads = {&ScheduleRequest::memory_limit};
+  info.variants = {"full", "half"};
+  info.default_chunks = 2;
+  info.refuse = refuse;
+  info.generate = generate;
+  info.closed_form_makespan = no_closed_form;
+  return info;
+}
+
+}  // namespace flopcast
