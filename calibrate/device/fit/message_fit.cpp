@@ -232,9 +232,9 @@ MessageFit fit(const std::string& what, const std::vector<MessagePoint>& given, 
     refuse_fit(what, fmt::format("only {} sizes were measured", points.size()),
                fmt::format("at least {} are needed for a curve", kFewestSizes));
   }
-  check_growth(what, points);
-  MessageFit fit;
   const std::vector<MessagePoint> sizes = pooled(points);
+  check_growth(what, sizes);
+  MessageFit fit;
   fit.curve = best_curve(sizes, counts);
   for (const MessagePoint& point : points) {
     fit.points.push_back(
