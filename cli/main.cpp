@@ -16,6 +16,7 @@ const std::vector<CommandEntry>& commands() {
       {"memory", "memory of each pipeline rank, at its peak and over time", run_memory},
       {"timeline", "draw a step, or a schedule without any model", run_timeline},
       {"schedule", "list, show, check, simulate and export pipeline schedules", run_schedule, true},
+      {"calibrate", "a device profile out of measurements; measure this machine", run_calibrate},
       {"partition", "which layers go to which pipeline stage", run_partition},
       {"run", "train for real on this machine, forecast beside measurement", run_run},
       {"catalog", "models, devices, clusters, schedules and stacks that have names", run_catalog},

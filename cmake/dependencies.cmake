@@ -75,3 +75,16 @@ if(NOT FLOPCAST_WITH_OPENBLAS STREQUAL OFF)
     message(FATAL_ERROR "FLOPCAST_WITH_OPENBLAS is ON, but OpenBLAS was not found (Debian: libopenblas-dev)")
   endif()
 endif()
+
+# Traces are read as they were packed; without it they must be unpacked first.
+set(FLOPCAST_ZLIB_FOUND no)
+if(NOT FLOPCAST_WITH_ZLIB STREQUAL OFF)
+  find_path(FLOPCAST_ZLIB_INCLUDE_DIR zlib.h)
+  # The archive first, so that the program runs where the library is not installed.
+  find_library(FLOPCAST_ZLIB_LIBRARY NAMES libz.a z)
+  if(FLOPCAST_ZLIB_INCLUDE_DIR AND FLOPCAST_ZLIB_LIBRARY)
+    set(FLOPCAST_ZLIB_FOUND "yes, ${FLOPCAST_ZLIB_LIBRARY}")
+  elseif(FLOPCAST_WITH_ZLIB STREQUAL ON)
+    message(FATAL_ERROR "FLOPCAST_WITH_ZLIB is ON, but zlib was not found (Debian: zlib1g-dev)")
+  endif()
+endif()
