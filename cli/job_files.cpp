@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "cli/device_profile_file.hpp"
 #include "cli/model_file.hpp"
 #include "cli/terminal.hpp"
 #include "cli/yaml.hpp"
@@ -62,6 +63,11 @@ ImportedJob read_job_file(const std::string& text, const std::string& file, cons
   nlohmann::json* name = model_name(imported.job);
   if (name != nullptr && names_a_file(name->get<std::string>())) {
     *name = path_beside(file, name->get<std::string>());
+  }
+  const auto training = imported.job.find("training");
+  if (training != imported.job.end() && training->is_object() && training->contains("profile")) {
+    nlohmann::json& profile = training->at("profile");
+    if (profile.is_string()) profile = path_beside(file, profile.get<std::string>());
   }
   return imported;
 }
@@ -160,6 +166,7 @@ LoadedJob load_job(const std::vector<std::string>& files, const std::vector<Flag
   join_cluster(told_cluster, loaded);
   read_model_path(context, loaded);
   read_profile_file(loaded.root, loaded.origins);
+  read_device_profile_file(loaded.root, loaded.origins);
   for (const ImportedJob& part : parts) {
     for (std::string& refusal : refused_combinations(part, loaded.root)) loaded.warnings.push_back(std::move(refusal));
   }
@@ -169,6 +176,9 @@ LoadedJob load_job(const std::vector<std::string>& files, const std::vector<Flag
 void require_named_cluster(const LoadedJob& loaded) {
   const auto cluster = loaded.root.find("cluster");
   if (cluster == loaded.root.end() || !cluster->is_object()) return;
+  // A device profile may name the devices.
+  const auto training = loaded.root.find("training");
+  if (training != loaded.root.end() && training->is_object() && training->contains("profile")) return;
   for (const auto& item : cluster->items()) {
     if (item.key() != "nodes" && item.key() != "devices_per_node") return;
   }

@@ -41,8 +41,7 @@ int run_show(const Arguments& arguments) {
       {"flopcast schedule show --schedule 1f1b --pp 4 --microbatches 8",
        "flopcast schedule show --schedule interleaved --pp 4 --microbatches 8 --vpp 2 --format csv",
        "flopcast schedule show --schedule interleaved --pp 2 --microbatches 4 --vpp 2 --with-comm",
-       "flopcast schedule show --schedule zb-auto --pp 4 --microbatches 8 --memory-limit 6 --forward 10 "
-       "--backward-input 12 --backward-weight 9",
+       "flopcast schedule show --schedule zb-auto --pp 4 -m 8 --memory-limit 6 --forward 10 --backward 21",
        "flopcast schedule show --schedule pipedream --pp 4 --microbatches 8 --versions"});
   ScheduleOptions schedule;
   OrderOptions order;

@@ -29,7 +29,7 @@ struct CompareOptions {
 void refuse_numbers_nobody_reads(const std::vector<std::string>& names, const ScheduleNumbers& numbers) {
   const auto somebody = [&names](auto reads) {
     return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-      return name.rfind("file:", 0) != 0 && reads(*parse_schedule_name(name).info);
+      return !schedule_file_of(name) && reads(*parse_schedule_name(name).info);
     });
   };
   const auto refuse = [](std::string_view flag, int value) {
@@ -47,50 +47,34 @@ void refuse_numbers_nobody_reads(const std::vector<std::string>& names, const Sc
   }
 }
 
-ComparedSchedule compare_file(const std::string& path, const CompareOptions& options, const TimesOfProgram& times) {
-  const Program program = read_schedule_file(path, std::nullopt);
-  require_valid(program);
-  const int microbatches = program.microbatches_of(program.chains.front());
-  if (program.rank_count() != *options.numbers.pipeline_ranks || microbatches != *options.numbers.microbatches) {
-    throw ConfigError({"--schedule",
-                       fmt::format("{} has {} ranks and {} microbatches, which cannot be compared with {} and {}", path,
-                                   program.rank_count(), microbatches, *options.numbers.pipeline_ranks,
-                                   *options.numbers.microbatches),
-                       "", fmt::format("--pp {} --microbatches {}", program.rank_count(), microbatches)});
-  }
-  ComparedSchedule row;
-  row.name = path;
-  row.request.pipeline_ranks = program.rank_count();
-  row.request.microbatches = microbatches;
-  row.figures = figures_of(program, times);
-  return row;
-}
-
-ComparedSchedule compare_named(const std::string& name, const ScheduleRequest& request, const CompareOptions& options,
-                               const TimesOfProgram& times) {
-  ComparedSchedule row;
-  row.info = parse_schedule_name(name).info;
-  row.request = request;
-  const bool says_chunks = request.chunks == 1 || parse_schedule_name(name).chunks;
-  row.name = says_chunks ? name : fmt::format("{}:{}", name, request.chunks);
-  row.figures = figures_of(*row.info, request, times);
-  if (options.memory) row.fit = fit_into_memory(*row.info, request, *options.memory, times);
-  return row;
+// A file has the ranks and microbatches that it has.
+void require_same_shape(const ComparedSchedule& row, const ScheduleNumbers& numbers) {
+  const bool same =
+      row.request.pipeline_ranks == *numbers.pipeline_ranks && row.request.microbatches == *numbers.microbatches;
+  if (same) return;
+  throw ConfigError({"--schedule",
+                     fmt::format("{} has {} ranks and {} microbatches, which cannot be compared with {} and {}",
+                                 row.name, row.request.pipeline_ranks, row.request.microbatches,
+                                 *numbers.pipeline_ranks, *numbers.microbatches),
+                     "",
+                     fmt::format("--pp {} --microbatches {}", row.request.pipeline_ranks, row.request.microbatches)});
 }
 
 void add_schedule(const std::string& name, const CompareOptions& options, ScheduleComparison& comparison) {
   const TimesOfProgram times = [&options](const Program& program) {
     return options.times.times_for_comparison(program);
   };
-  constexpr std::string_view kFilePrefix = "file:";
-  if (name.rfind(kFilePrefix, 0) == 0) {
-    comparison.schedules.push_back(compare_file(name.substr(kFilePrefix.size()), options, times));
+  if (const auto path = schedule_file_of(name)) {
+    const Program program = read_schedule_file(*path, std::nullopt);
+    require_valid(program);
+    comparison.schedules.push_back(compare_program(*path, program, times));
+    require_same_shape(comparison.schedules.back(), options.numbers);
     return;
   }
   const ScheduleRequest request = request_for(name, options.numbers);
   const std::optional<ScheduleRefusal> refusal = refuse_request(*parse_schedule_name(name).info, request);
   if (!refusal) {
-    comparison.schedules.push_back(compare_named(name, request, options, times));
+    comparison.schedules.push_back(compare_named(name, request, options.memory, times));
   } else if (options.schedules) {
     throw ConfigError({"schedule", refusal->problem, "", refusal->help});
   } else {

@@ -5,19 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "cli/compared_schedule.hpp"
 #include "reports/table.hpp"
-#include "sim/compare/comparison.hpp"
 
 namespace flopcast {
-
-/// A line of `schedule compare`.
-struct ComparedSchedule {
-  std::string name;                    ///< with its chunks where it has several: "interleaved:2"
-  const ScheduleInfo* info = nullptr;  ///< null: from a file
-  ScheduleRequest request;             ///< of a file, what its program shows
-  ScheduleFigures figures;
-  std::optional<MemoryFit> fit;  ///< with --at-memory
-};
 
 struct RefusedSchedule {
   std::string name;

@@ -164,6 +164,12 @@ LoweredProgram read_lowered_file(const std::string& path, const std::optional<st
 
 }  // namespace
 
+std::optional<std::string> schedule_file_of(const std::string& name) {
+  constexpr std::string_view kFilePrefix = "file:";
+  if (name.rfind(kFilePrefix, 0) != 0) return std::nullopt;
+  return name.substr(kFilePrefix.size());
+}
+
 Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains) {
   const LoweredProgram lowered = read_lowered_file(path, chains);
   if (const std::size_t communications = lowered.communication_count(); communications > 0) {

@@ -64,6 +64,8 @@ std::vector<std::string> split_names(const std::string& text);
 void add_number_options(CommandLine& command_line, ScheduleNumbers& numbers);
 /// Throws ConfigError for a number that the schedule would ignore. In a list of schedules each takes what it knows.
 void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbers);
+/// PATH of "file:PATH"; nothing for any other name.
+std::optional<std::string> schedule_file_of(const std::string& name);
 /// The compute actions of the file, with a warning that names what is left out. `chains` as --chains gives them.
 Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains);
 /// What `name` and the numbers ask for; each schedule takes the numbers it reads. Throws ConfigError for a number out

@@ -112,6 +112,9 @@ Table config_table(const Job& job, const nlohmann::json& root) {
   sections["layout"].given = root.value("layout", nlohmann::json::object());
   sections["training"].given = root.value("training", nlohmann::json::object());
 
+  const nlohmann::json profile = sections["training"].given.value("profile", nlohmann::json::object());
+  const nlohmann::json measured =
+      profile.is_object() ? profile.value("cluster", nlohmann::json::object()) : nlohmann::json::object();
   Table table;
   table.columns = {text_column("key"), text_column("value"), text_column("origin")};
   for (const JobKey& key : job_keys()) {
@@ -126,6 +129,8 @@ Table config_table(const Job& job, const nlohmann::json& root) {
     const auto chosen = defaults.find(key.field);
     if (section.given.is_object() && section.given.contains(name)) {
       table.rows.push_back({field, shown(section.given.at(name)), job.origins.where(field)});
+    } else if (field.starts_with("cluster.") && measured.contains(name)) {
+      table.rows.push_back({field, shown(measured.at(name)), "profile " + shown(profile)});
     } else if (section.catalogue.is_object() && section.catalogue.contains(name)) {
       table.rows.push_back({field, shown(section.catalogue.at(name)), "catalogue entry " + section.entry});
     } else if (field == "training.attention") {

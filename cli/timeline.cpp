@@ -7,6 +7,7 @@
 #include "cli/commands.hpp"
 #include "cli/job_options.hpp"
 #include "cli/output_options.hpp"
+#include "cli/schedule_comparison_report.hpp"
 #include "cli/schedule_options.hpp"
 #include "cli/schedule_times.hpp"
 #include "cli/timeline_files.hpp"
@@ -15,7 +16,6 @@
 #include "reports/timeline/terminal.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
-#include "sim/metrics/metrics.hpp"
 
 namespace flopcast {
 
@@ -42,8 +42,12 @@ void refuse_job_flags(const JobOptions& options) {
   }
 }
 
-std::vector<Timeline> bare_timelines(const JobOptions& options, std::optional<int> microbatches,
-                                     const TimeOptions& times) {
+struct BareTimelines {
+  std::vector<Timeline> timelines;
+  ScheduleComparison comparison;  // of the same schedules
+};
+
+BareTimelines bare_timelines(const JobOptions& options, std::optional<int> microbatches, const TimeOptions& times) {
   refuse_job_flags(options);
   const auto schedules = options.flag("layout.schedule");
   if (!schedules)
@@ -55,30 +59,43 @@ std::vector<Timeline> bare_timelines(const JobOptions& options, std::optional<in
   numbers.chunks = number_of(options, "layout.vpp", "--vpp");
   for (const ScheduleNumber& number : schedule_numbers())
     numbers.request.*number.request = number_of(options, number.field, std::string(number.flag));
-  constexpr std::string_view kFilePrefix = "file:";
   const std::vector<std::string> names = split_names(*schedules);
   const auto chains = options.flag("layout.chains");
   if (chains && std::none_of(names.begin(), names.end(),
-                             [&](const std::string& name) { return name.rfind(kFilePrefix, 0) == 0; })) {
+                             [](const std::string& name) { return schedule_file_of(name).has_value(); })) {
     throw ConfigError({"--chains", fmt::format("{} is for a schedule in a file", *chains), "",
                        "give --schedule file:PATH, or leave it out"});
   }
-  std::vector<Timeline> timelines;
+  const auto times_of = [&times](const Program& stages) { return times.times_for_comparison(stages); };
+  BareTimelines bare;
   for (const std::string& name : names) {
-    const bool from_file = name.rfind(kFilePrefix, 0) == 0;
-    const std::string path = from_file ? name.substr(kFilePrefix.size()) : "";
-    const auto times_of = [&times](const Program& stages) { return times.times_for_comparison(stages); };
-    const Program program =
-        from_file ? read_schedule_file(path, chains) : generate_named_schedule(name, numbers, times_of);
+    const auto path = schedule_file_of(name);
+    const Program program = path ? read_schedule_file(*path, chains) : generate_named_schedule(name, numbers, times_of);
     require_valid(program);
-    Timeline timeline = simulate(program, times.times_for_comparison(program));
-    const TimelineMetrics metrics = measure(timeline);
-    timeline.title = fmt::format("{}: {} ranks, {} microbatches, bubble {:.1f} % of all device time", name,
-                                 program.rank_count(), program.microbatch_count(), 100.0 * metrics.idle_fraction());
+    bare.comparison.schedules.push_back(path ? compare_program(*path, program, times_of)
+                                             : compare_named(name, request_for(name, numbers), {}, times_of));
+    Timeline timeline = simulate(program, times_of(program));
+    timeline.title =
+        fmt::format("{}: {} ranks, {} microbatches, bubble {:.1f} % of all device time", name, program.rank_count(),
+                    program.microbatch_count(), 100.0 * bare.comparison.schedules.back().figures.bubble_fraction);
     timeline.units_per_tick = kUnitsPerTick;
-    timelines.push_back(std::move(timeline));
+    bare.timelines.push_back(std::move(timeline));
   }
-  return timelines;
+  return bare;
+}
+
+// Side by side in figures too; schedules from files may be of other shapes.
+std::string compared(ScheduleComparison& comparison) {
+  const auto& schedules = comparison.schedules;
+  const ScheduleRequest& first = schedules.front().request;
+  const bool same = std::all_of(schedules.begin(), schedules.end(), [&first](const ComparedSchedule& schedule) {
+    return schedule.request.pipeline_ranks == first.pipeline_ranks &&
+           schedule.request.microbatches == first.microbatches;
+  });
+  if (schedules.size() < 2 || !same) return "";
+  comparison.pipeline_ranks = first.pipeline_ranks;
+  comparison.microbatches = first.microbatches;
+  return "\n" + write_table(figures_table(comparison, Format::kTable), Format::kTable);
 }
 
 nlohmann::ordered_json timeline_json(const Timeline& timeline) {
@@ -168,9 +185,10 @@ int run_timeline(const Arguments& arguments) {
   if (job.show_config(output)) return 0;
   const Terminal terminal = drawing.terminal();
   if (!job.names_a_job()) {
-    const std::vector<Timeline> timelines = bare_timelines(job, microbatches, times);
-    files.write(timelines);
-    output.write(rendered(timelines, format, terminal));
+    BareTimelines bare = bare_timelines(job, microbatches, times);
+    files.write(bare.timelines);
+    const std::string figures = format == Format::kTable ? compared(bare.comparison) : "";
+    output.write(rendered(bare.timelines, format, terminal) + figures);
     return 0;
   }
   if (microbatches || times.given()) {

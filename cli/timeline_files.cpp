@@ -50,4 +50,12 @@ void TimelineFiles::write(const std::vector<Timeline>& timelines) const {
   if (trace_) write_file(*trace_, write_chrome_trace(timelines.front(), {}));
 }
 
+void TimelineFiles::write_run(const Timeline& forecast, const Timeline& measured) const {
+  if (svg_) write_file(*svg_, write_svg(std::vector<Timeline>{forecast, measured}, {}));
+  if (!trace_) return;
+  TraceOptions options;
+  options.other_data = {{"tool", "flopcast " FLOPCAST_VERSION}};
+  write_file(*trace_, write_chrome_trace(measured, options));
+}
+
 }  // namespace flopcast

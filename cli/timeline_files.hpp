@@ -18,6 +18,8 @@ class TimelineFiles {
   void write(const Forecast& forecast) const;
   /// Without memory. A trace holds one run: more than one timeline with --trace is bad usage.
   void write(const std::vector<Timeline>& timelines) const;
+  /// The figure shows the forecast above the measurement over one axis, the trace the measurement.
+  void write_run(const Timeline& forecast, const Timeline& measured) const;
 
  private:
   std::optional<std::string> svg_;

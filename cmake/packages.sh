@@ -1,8 +1,8 @@
 # Shell functions shared by ./flopcast and ./check: the Debian packages that each task needs. Sourced, not run.
 # shellcheck shell=bash disable=SC2034  # the lists are used by those who source this
 
-build_packages=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libboost-dev libyaml-cpp-dev)
-test_packages=("${build_packages[@]}" libgtest-dev librapidcheck-dev libbenchmark-dev)
+build_packages=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libboost-dev libeigen3-dev libyaml-cpp-dev zlib1g-dev)
+test_packages=("${build_packages[@]}" openmpi-bin libopenmpi-dev libgtest-dev librapidcheck-dev libbenchmark-dev)
 review_packages=(git clang-format clang-tidy emscripten)
 
 # Prints those of the named packages that are not installed, one per line.

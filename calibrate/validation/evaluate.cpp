@@ -91,7 +91,7 @@ void evaluate_collective(const PublishedRow& row, const MappedRow& mapped, Evalu
   const Origins origins;
   ObjectReader reader(mapped.job, "", origins);
   std::vector<std::string> assumptions;
-  const Cluster cluster = read_cluster(reader, assumptions, origins);
+  const Cluster cluster = read_cluster(reader, nullptr, assumptions, origins);
   const std::string& operation = row.collective->operation;
   const Collective kind = operation == "all_gather"       ? Collective::kAllGather
                           : operation == "reduce_scatter" ? Collective::kReduceScatter

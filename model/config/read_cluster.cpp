@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "model/catalog/catalogue.hpp"
 #include "model/config/sections.hpp"
@@ -26,8 +27,8 @@ nlohmann::json from_short_form(const std::string& text) {
   return {{"name", text.substr(digits + 1)}, {"nodes", std::stoi(text.substr(0, digits))}};
 }
 
-nlohmann::json with_catalogue_entry(CatalogueKind kind, const nlohmann::json& object, const std::string& field,
-                                    const Origins& origins) {
+nlohmann::json catalogue_entry(CatalogueKind kind, const nlohmann::json& object, const std::string& field,
+                               const Origins& origins) {
   const nlohmann::json& name = object.at("name");
   const std::string text = name.is_string() ? name.get<std::string>() : name.dump();
   nlohmann::json values = catalogue_values(kind, text);
@@ -36,8 +37,29 @@ nlohmann::json with_catalogue_entry(CatalogueKind kind, const nlohmann::json& ob
     throw ConfigError({field, fmt::format("unknown {} \"{}\"", kind_name.substr(0, kind_name.size() - 1), text),
                        origins.where(field), choices_help(text, catalogue_names(kind))});
   }
-  for (const auto& item : object.items()) values[item.key()] = item.value();
   return values;
+}
+
+nlohmann::json with_catalogue_entry(CatalogueKind kind, const nlohmann::json& object, const std::string& field,
+                                    const Origins& origins) {
+  nlohmann::json values = catalogue_entry(kind, object, field, origins);
+  values.update(object);
+  return values;
+}
+
+GemmKernel read_gemm_kernel(ObjectReader& reader) {
+  GemmKernel kernel;
+  auto values = reader.object("gemm_kernel");
+  if (!values) return kernel;
+  constexpr int kLargestTile = 4'096;
+  constexpr int kDeepest = 1'000'000;
+  constexpr double kLargestShare = 1e6;  // operands that stay in a cache stream faster than memory does
+  kernel.tile = values->whole("tile", 0, kLargestTile).value_or(kernel.tile);
+  if (const auto depth = values->whole("overhead_depth", 0, kDeepest)) kernel.overhead_depth = *depth;
+  kernel.memory_efficiency = values->fraction("memory_efficiency", kLargestShare).value_or(kernel.memory_efficiency);
+  kernel.overlapped = values->boolean("overlapped").value_or(kernel.overlapped);
+  values->refuse_unknown_keys();
+  return kernel;
 }
 
 void read_peaks(ObjectReader& reader, Device& device) {
@@ -149,12 +171,17 @@ Device read_device(const nlohmann::json& value, const std::string& field, std::v
   if (!multiprocessors) reader.fail_missing("multiprocessors", "an inline device needs it");
   device.multiprocessors = *multiprocessors;
   read_efficiencies(reader, device, assumptions);
+  device.gemm_kernel = read_gemm_kernel(reader);
   reader.refuse_unknown_keys();
   return device;
 }
 
-Cluster read_cluster(ObjectReader& root, std::vector<std::string>& assumptions, const Origins& origins) {
+Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vector<std::string>& assumptions,
+                     const Origins& origins) {
+  const nlohmann::json nothing = nlohmann::json::object();
   const nlohmann::json* value = root.find("cluster");
+  // A profile may tell everything there is to a cluster.
+  if (value == nullptr && profile != nullptr && profile->cluster.contains("intra_bandwidth")) value = &nothing;
   const std::vector<std::string> names = catalogue_names(CatalogueKind::kClusters);
   if (value == nullptr)
     root.fail_missing("cluster", fmt::format("give --cluster [Nx]NAME; {}", choices_help("", names)));
@@ -174,9 +201,16 @@ Cluster read_cluster(ObjectReader& root, std::vector<std::string>& assumptions, 
       values.contains("device") && values.contains("intra_bandwidth") && values.contains("nic_bandwidth");
   const bool labelled = complete && values.contains("name") && values.at("name").is_string() &&
                         std::find(names.begin(), names.end(), values.at("name").get<std::string>()) == names.end();
+  nlohmann::json entry = nlohmann::json::object();
   if (values.contains("name") && !labelled) {
     const std::string field = value->is_string() ? "cluster" : "cluster.name";
-    values = with_catalogue_entry(CatalogueKind::kClusters, values, field, origins);
+    entry = catalogue_entry(CatalogueKind::kClusters, values, field, origins);
+  }
+  if (profile != nullptr) {
+    values = overlay_profile(*profile, values, entry, origins);
+  } else {
+    entry.update(values);
+    values = std::move(entry);
   }
 
   ObjectReader reader(values, "cluster", origins);
@@ -217,6 +251,9 @@ Cluster read_cluster(ObjectReader& root, std::vector<std::string>& assumptions, 
   cluster.host_memory_bandwidth =
       BytesPerSecond(reader.quantity("host_memory_bandwidth", Dimension::kBandwidth).value_or(0.0));
   reader.refuse_unknown_keys();
+  if (profile == nullptr) return cluster;
+  cluster.curves = profile->curves;
+  for (std::string& sentence : profile_assumptions(*profile)) assumptions.push_back(std::move(sentence));
   return cluster;
 }
 

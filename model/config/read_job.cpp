@@ -1,11 +1,23 @@
 #include "model/config/read_job.hpp"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "model/config/read_profile.hpp"
 #include "model/config/sections.hpp"
 
 namespace flopcast {
+
+namespace {
+
+// training.profile, whose file the caller has put in place of its path.
+std::optional<DeviceProfile> measured_profile(ObjectReader& root, const Origins& origins) {
+  const nlohmann::json* training = root.find("training");
+  if (training == nullptr || !training->is_object() || !training->contains("profile")) return std::nullopt;
+  return read_device_profile(training->at("profile"), "training.profile", origins);
+}
+
+}  // namespace
 
 Job read_job(const nlohmann::json& root, const Origins& origins) {
   Job job;
@@ -20,7 +32,8 @@ Job read_job(const nlohmann::json& root, const Origins& origins) {
   } else {
     job.model = read_model(reader, job, job.origins);
   }
-  job.cluster = read_cluster(reader, job.assumptions, job.origins);
+  const std::optional<DeviceProfile> measured = measured_profile(reader, job.origins);
+  job.cluster = read_cluster(reader, measured ? &*measured : nullptr, job.assumptions, job.origins);
   job.training = read_training(reader, job, job.origins);
   job.layout = read_layout(reader, job, job.origins);
   return job;

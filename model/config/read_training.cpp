@@ -163,6 +163,7 @@ Training read_training(ObjectReader& root, Job& job, const Origins& origins) {
   training.tokens = reader.quantity("tokens", Dimension::kCount);
   if (training.tokens && *training.tokens <= 0) reader.fail("tokens", "is zero", "expected a count such as \"300B\"");
   training.price_per_gpu_hour = reader.quantity("price_per_gpu_hour", Dimension::kMoney);
+  reader.find("profile");  // read_job reads it before the cluster
   reader.refuse_unknown_keys();
   return training;
 }

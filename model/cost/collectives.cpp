@@ -34,6 +34,7 @@ double largest_ll_bandwidth(GpuGeneration generation, int nodes) {
     case GpuGeneration::kAda:
     case GpuGeneration::kCdna2:
     case GpuGeneration::kCdna3:
+    case GpuGeneration::kCpu:
       return 87.7;
     case GpuGeneration::kHopper:
       return 141.0;
@@ -51,6 +52,7 @@ double ring_ll128_per_channel(GpuGeneration generation) {
     case GpuGeneration::kAda:
     case GpuGeneration::kCdna2:
     case GpuGeneration::kCdna3:
+    case GpuGeneration::kCpu:
       return 20.0;
     case GpuGeneration::kHopper:
       return 36.7;
@@ -167,6 +169,27 @@ BytesPerSecond host_ring_bandwidth(const Cluster& cluster, Transport transport, 
 
 }  // namespace
 
+namespace {
+
+MessageKind message_kind(Collective kind) {
+  switch (kind) {
+    case Collective::kAllReduce:
+      return MessageKind::kAllReduce;
+    case Collective::kAllGather:
+      return MessageKind::kAllGather;
+    case Collective::kReduceScatter:
+      break;
+  }
+  return MessageKind::kReduceScatter;
+}
+
+// As the group of a measured curve had.
+bool has_network_to_itself(const GroupPlacement& placement) {
+  return !placement.crosses_nodes() || placement.groups_sharing_nics <= 1;
+}
+
+}  // namespace
+
 Bytes all_to_all_sent_per_rank(Bytes bytes, int ranks) {
   return bytes * (static_cast<double>(ranks - 1) / ranks);
 }
@@ -177,6 +200,10 @@ int ring_steps(Collective kind, int ranks) {
 
 Seconds CommunicationModel::collective(Collective kind, Bytes bytes, const GroupPlacement& placement) const {
   if (placement.ranks <= 1 || bytes.value() <= 0.0) return Seconds(0);
+  if (const MessageCurve* curve = cluster_.curve(message_kind(kind), placement.ranks, placement.nodes);
+      curve != nullptr && has_network_to_itself(placement)) {
+    return curve->time(bytes);
+  }
   if (transport_ != Transport::kNccl) {
     const BytesPerSecond rate =
         host_ring_bandwidth(cluster_, transport_, placement.crosses_nodes(), placement.groups_sharing_nics);
@@ -216,6 +243,10 @@ Seconds CommunicationModel::collective(Collective kind, Bytes bytes, const Group
 
 Seconds CommunicationModel::all_to_all(Bytes bytes, const GroupPlacement& placement) const {
   if (placement.ranks <= 1 || bytes.value() <= 0.0) return Seconds(0);
+  if (const MessageCurve* curve = cluster_.curve(MessageKind::kAllToAll, placement.ranks, placement.nodes);
+      curve != nullptr && has_network_to_itself(placement)) {
+    return curve->time(bytes);
+  }
   const double part = bytes.value() / placement.ranks;
   const int inside = placement.ranks_per_node - 1;
   const int outside = placement.ranks - placement.ranks_per_node;
@@ -231,6 +262,8 @@ Seconds CommunicationModel::all_to_all(Bytes bytes, const GroupPlacement& placem
 }
 
 Seconds CommunicationModel::point_to_point(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const {
+  const MessageCurve* curve = cluster_.curve(MessageKind::kPointToPoint, 2, crosses_nodes ? 2 : 1);
+  if (curve != nullptr && (!crosses_nodes || flows_sharing_nics <= cluster_.nics_per_node)) return curve->time(bytes);
   if (transport_ != Transport::kNccl) {
     const double step = transport_ == Transport::kGloo ? kGlooStep : kMpiStep;
     return Seconds(step) + bytes / cluster_.host_bandwidth * 2.0 +

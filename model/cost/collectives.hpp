@@ -20,6 +20,8 @@ enum class Collective { kAllReduce, kAllGather, kReduceScatter };
 /// Gloo and MPI: a ring (Patarasuk & Yuan 2009), steps · alpha + bytes sent / beta, from host memory, which is copied
 /// to and from the device. Gloo: beta 1.15 GB/s a connection (measured between two 10 Gbit/s hosts at every size,
 /// discuss.pytorch.org/t/194008), alpha 50 us, chosen. MPI: beta what the links carry, alpha 10 us, chosen.
+/// A curve that the cluster's profile measured on a group of as many ranks and nodes stands in place of all of this,
+/// whatever the transport, unless groups share network cards: the measured one had them to itself.
 /// Left out: CollNet (SHARP), PAT, congestion between nodes; of NCCL's model the per-channel limits of trees, the cost
 /// of posting to the network, and its size tables, for which one curve stands (collectives.cpp).
 class CommunicationModel {

@@ -20,10 +20,6 @@ struct Tile {
 constexpr std::array<Tile, 6> kTiles = {
     {{256, 128, 1.0}, {128, 256, 1.0}, {128, 128, 0.95}, {128, 64, 0.59}, {64, 128, 0.59}, {64, 64, 0.35}}};
 
-// The k-equivalent of filling and draining a tile's pipeline and of writing the tile out; same source.
-constexpr double kTileOverheadDepth = 200.0;
-// Share of the memory bandwidth a GEMM's operand streams reach; same source.
-constexpr double kGemmMemoryEfficiency = 0.85;
 constexpr double kSplitDepth = 2048.0;  // below this depth libraries do not split k
 constexpr double kMostSplits = 4.0;
 constexpr double kSplitReduction = 1.1;  // adding the partial products up
@@ -37,17 +33,18 @@ constexpr double kFreshShare = 0.7;
 constexpr std::int64_t kAlignedElements = 8;
 constexpr double kMisalignedSlowdown = 10.0;
 
-double waves_time(const Tile& tile, const GemmShape& shape, double multiprocessors) {
+// FLOPs of the time that one multiprocessor is busy, had it run at the rate of the best tile.
+double waves_work(const Tile& tile, const GemmShape& shape, double multiprocessors, double overhead_depth) {
   const double m = static_cast<double>(shape.m);
   const double n = static_cast<double>(shape.n);
   const double k = static_cast<double>(shape.k);
   const double tiles = std::ceil(m / tile.rows) * std::ceil(n / tile.columns) * static_cast<double>(shape.batch);
   const double filled = tiles / multiprocessors;
   const double tile_work = 2.0 * tile.rows * tile.columns / tile.efficiency;
-  double work = std::ceil(filled) * tile_work * (k + kTileOverheadDepth);
+  double work = std::ceil(filled) * tile_work * (k + overhead_depth);
   if (filled < 0.5 && k > kSplitDepth) {
     const double splits = std::min(std::floor(1.0 / filled), kMostSplits);
-    work = std::min(work, tile_work * (k / splits + kTileOverheadDepth) * kSplitReduction);
+    work = std::min(work, tile_work * (k / splits + overhead_depth) * kSplitReduction);
   }
   return work;
 }
@@ -62,20 +59,38 @@ ComputeModel::ComputeModel(const Device& device, Precision precision, const Stac
   if (own != stack.flash_efficiency.end()) flash_ = own->second;
 }
 
-Seconds ComputeModel::gemm(const GemmShape& shape, double output_bytes) const {
-  if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0 || shape.batch <= 0) return Seconds(0);
-  const double multiprocessors = device_.multiprocessors;
-  double work = waves_time(kTiles[0], shape, multiprocessors);
-  for (const Tile& tile : kTiles) work = std::min(work, waves_time(tile, shape, multiprocessors));
-  const FlopsPerSecond per_multiprocessor = device_.peak_of(precision_) * (device_.gemm_efficiency / multiprocessors);
-
-  const double element = element_size(precision_).value();
+GemmWork gemm_work(const Device& device, Precision precision, const GemmShape& shape, double output_bytes) {
+  const double multiprocessors = device.multiprocessors;
+  const GemmKernel& kernel = device.gemm_kernel;
+  const auto work_of = [&](const Tile& tile) {
+    return waves_work(tile, shape, multiprocessors, kernel.overhead_depth);
+  };
+  GemmWork work;
+  if (kernel.tile > 0) {
+    const double side = kernel.tile;
+    work.busy = Flops(work_of({side, side, 1.0}));
+  } else {
+    double least = work_of(kTiles[0]);
+    for (const Tile& tile : kTiles) least = std::min(least, work_of(tile));
+    work.busy = Flops(least);
+  }
+  const double element = element_size(precision).value();
   const double m = static_cast<double>(shape.m);
   const double n = static_cast<double>(shape.n);
   const double k = static_cast<double>(shape.k);
-  const Bytes moved(static_cast<double>(shape.batch) * (element * (m * k + k * n) + output_bytes * m * n));
-  const Seconds streaming = moved / (device_.memory_bandwidth * kGemmMemoryEfficiency);
-  return device_.kernel_launch + std::max(Flops(work) / per_multiprocessor, streaming);
+  work.moved = Bytes(static_cast<double>(shape.batch) * (element * (m * k + k * n) + output_bytes * m * n));
+  return work;
+}
+
+Seconds ComputeModel::gemm(const GemmShape& shape, double output_bytes) const {
+  if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0 || shape.batch <= 0) return Seconds(0);
+  const FlopsPerSecond per_multiprocessor =
+      device_.peak_of(precision_) * (device_.gemm_efficiency / device_.multiprocessors);
+  const GemmWork work = gemm_work(device_, precision_, shape, output_bytes);
+  const Seconds multiplying = work.busy / per_multiprocessor;
+  const Seconds streaming = work.moved / (device_.memory_bandwidth * device_.gemm_kernel.memory_efficiency);
+  const Seconds busy = device_.gemm_kernel.overlapped ? std::max(multiplying, streaming) : multiplying + streaming;
+  return device_.kernel_launch + busy;
 }
 
 Seconds ComputeModel::memory_bound(Bytes moved, int kernels) const {

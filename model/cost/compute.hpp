@@ -8,12 +8,12 @@ namespace flopcast {
 
 /// The time of operators on one device.
 ///
-/// GEMM  t = launch + max(waves · 2·bm·bn·(k + k0) / (peak/SM · e · e_tile), bytes / (0.85 · HBM)), the best of six
-/// tile
-///       shapes bm x bn; waves = ceil(tiles / SM): a partly filled last wave costs as much as a full one. Small grids
-///       may split k over up to four tiles.
-///       k0 stands for the prologue and epilogue of a tile; e is the device's gemm_efficiency.
-///       Source of the form: CUTLASS's tile and wave model; constants in compute.cpp.
+/// GEMM  t = launch + max(waves · 2·bm·bn·(k + k0) / (peak/SM · e · e_tile), bytes / (s · HBM)), the best of six
+///       tile shapes bm x bn; waves = ceil(tiles / SM): a partly filled last wave costs as much as a full one. Small
+///       grids may split k over up to four tiles. k0 = 200 stands for the prologue and epilogue of a tile, s = 0.85 for
+///       the share of the bandwidth that operand streams reach, e is the device's gemm_efficiency. A device with a
+///       gemm_kernel of its own (a CPU) has one tile, its own k0 and s, and adds the two times up where it packs
+///       operands before it multiplies. Source of the form: CUTLASS's tile and wave model; constants in compute.cpp.
 /// Fused attention  FLOPs / (peak · flash efficiency); backward has 2.5 times the forward FLOPs (Dao 2307.08691 §4.1).
 /// Memory bound     bytes / (HBM · memory_efficiency) + a launch per kernel; 0.7 of the bytes where a kernel reads what
 ///                  the one before it wrote, which is then partly in the L2 cache.
@@ -36,6 +36,14 @@ class ComputeModel {
   Precision precision_;
   FlashEfficiency flash_;
 };
+
+/// What a GEMM has to do on a device: `busy` is what its longest-busy multiprocessor could have computed meanwhile at
+/// the rate of the best tile, waves · 2·bm·bn·(k + k0) / e_tile; `moved` is what operands and result stream.
+struct GemmWork {
+  Flops busy;
+  Bytes moved;
+};
+GemmWork gemm_work(const Device& device, Precision precision, const GemmShape& shape, double output_bytes);
 
 /// The passes of one operator for one microbatch.
 struct OperatorTimes {

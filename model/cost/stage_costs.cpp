@@ -51,7 +51,8 @@ class StepPricer {
   void add_host_floor(Block& block) const;
   void add_blocks(const Block& block, int layers, StageCosts& costs) const;
   StageCosts stage(int index, int first_layer, int layers) const;
-  std::vector<UnitRun> runs_of(int dense, int experts, bool first, bool last) const;
+  std::vector<UnitRun> runs_of(int index, int dense, int experts) const;
+  bool rank_has_table(int index) const;
   void share_tables_within_ranks(StepCosts& costs) const;
   BoundaryCosts boundary(int stage) const;
 
@@ -229,17 +230,27 @@ void StepPricer::add_blocks(const Block& block, int layers, StageCosts& costs) c
   }
 }
 
-std::vector<UnitRun> StepPricer::runs_of(int dense, int experts, bool first, bool last) const {
+std::vector<UnitRun> StepPricer::runs_of(int index, int dense, int experts) const {
   const auto recompute = [this](const Block& block) {
     if (job_.layout.recompute == Recompute::kFull) return block.cost.forward.total();
     return job_.layout.recompute == Recompute::kSelective ? block.cost.core.total() : Seconds(0);
   };
   std::vector<UnitRun> runs;
-  if (first) runs.push_back({&embedding_, 1, Seconds(0)});
+  if (map_.model_stage(index) == 0) runs.push_back({&embedding_, 1, Seconds(0)});
   if (dense > 0) runs.push_back({&dense_.cost, dense, recompute(dense_)});
   if (experts > 0) runs.push_back({&experts_.cost, experts, recompute(experts_)});
-  if (last) runs.push_back({first && job_.model.tied_embeddings ? &tied_head_ : &head_, 1, Seconds(0)});
+  if (map_.model_stage(index) + 1 == map_.model_stages) {
+    runs.push_back({rank_has_table(index) ? &tied_head_ : &head_, 1, Seconds(0)});
+  }
   return runs;
+}
+
+// Of tied embeddings, on a first stage that lies on the rank of this one.
+bool StepPricer::rank_has_table(int index) const {
+  const auto rank_of = [this](int stage) { return map_.rank_of_stage[static_cast<std::size_t>(stage)]; };
+  bool has = false;
+  for (int first = 0; first < map_.stages(); first += map_.model_stages) has = has || rank_of(first) == rank_of(index);
+  return has && job_.model.tied_embeddings;
 }
 
 StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
@@ -268,7 +279,7 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
       if (first) costs.parameters -= table;
     }
   }
-  finish_stage(pricing_, index, runs_of(layers - with_experts, with_experts, first, last), costs);
+  finish_stage(pricing_, index, runs_of(index, layers - with_experts, with_experts), costs);
   add_overlap_slowdown(costs);
   return costs;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/hardware/device.hpp"
+#include "model/hardware/message_curve.hpp"
 #include "model/units/quantity.hpp"
 
 namespace flopcast {
@@ -36,11 +37,14 @@ struct Cluster {
   Seconds inter_latency;                 ///< of a point-to-point message
   BytesPerSecond host_bandwidth;         ///< of one device to its host (PCIe or C2C), datasheet; zero: unknown
   BytesPerSecond host_memory_bandwidth;  ///< of a node's host memory, reads and writes together; zero: unknown
+  std::vector<GroupCurve> curves;        ///< measured messages, in place of the links' figures for those groups
 
   bool uneven() const { return !uneven_nodes.empty(); }
   int devices() const;
   int node_of(int rank) const { return uneven() ? uneven_node_of(rank) : rank / devices_per_node; }
   const Device& device_of(int rank) const;
+  /// The measured curve of such a group; null when there is none.
+  const MessageCurve* curve(MessageKind kind, int ranks, int over_nodes) const;
   BytesPerSecond node_network_bandwidth() const { return nic_bandwidth * static_cast<double>(nics_per_node); }
 
  private:

@@ -14,8 +14,8 @@ DeviceDefaults defaults(double gemm, double flash_forward, double flash_backward
 }  // namespace
 
 const std::vector<std::string>& generation_names() {
-  static const std::vector<std::string> names = {"volta",  "turing",    "ampere", "ada",
-                                                 "hopper", "blackwell", "cdna2",  "cdna3"};
+  static const std::vector<std::string> names = {"volta",     "turing", "ampere", "ada", "hopper",
+                                                 "blackwell", "cdna2",  "cdna3",  "cpu"};
   return names;
 }
 
@@ -31,6 +31,7 @@ const DeviceDefaults& device_defaults(GpuGeneration generation) {
   static const DeviceDefaults cdna2 = defaults(0.51, 0.3, 0.25, "assumed like MI300X, which is measured");
   static const DeviceDefaults cdna3 =
       defaults(0.51, 0.3, 0.25, "best isolated GEMM of MI300X (mamf-finder); flash attention assumed, unmeasured");
+  static const DeviceDefaults cpu = defaults(0.8, 0.4, 0.4, "chosen for a CPU, unmeasured: calibrate --cpu measures");
   switch (generation) {
     case GpuGeneration::kVolta:
     case GpuGeneration::kTuring:
@@ -46,6 +47,8 @@ const DeviceDefaults& device_defaults(GpuGeneration generation) {
       return cdna2;
     case GpuGeneration::kCdna3:
       return cdna3;
+    case GpuGeneration::kCpu:
+      return cpu;
   }
   return ampere;
 }

@@ -12,7 +12,8 @@ namespace flopcast {
 
 /// NCCL tunes itself by the generation of the GPU. It has no constants of their own for Turing and Ada (Volta's and
 /// Ampere's are taken), and RCCL's for CDNA are not known: Ampere's are taken.
-enum class GpuGeneration { kVolta, kTuring, kAmpere, kAda, kHopper, kBlackwell, kCdna2, kCdna3 };
+/// kCpu: the cores of a host; its messages have measured curves or go through host memory.
+enum class GpuGeneration { kVolta, kTuring, kAmpere, kAda, kHopper, kBlackwell, kCdna2, kCdna3, kCpu };
 const std::vector<std::string>& generation_names();  ///< in the order of the enumerators
 
 /// What a device of a generation is taken to reach where nobody has measured the device itself.
@@ -25,6 +26,14 @@ struct DeviceDefaults {
   std::string source;  ///< for job.assumptions
 };
 const DeviceDefaults& device_defaults(GpuGeneration generation);
+
+/// How the device's matrix library works, where it is not a GPU's (compute.hpp).
+struct GemmKernel {
+  int tile = 0;                     ///< side of its square tile; zero: the best of a GPU library's six
+  double overhead_depth = 200.0;    ///< the k-equivalent of filling and draining a tile's pipeline
+  double memory_efficiency = 0.85;  ///< share of the memory bandwidth operand streams reach; above 1 in a cache
+  bool overlapped = true;           ///< operands stream while it multiplies; a CPU core packs them first
+};
 
 /// One accelerator: what its datasheet says, and how much of that its kernels reach.
 struct Device {
@@ -43,6 +52,7 @@ struct Device {
   double flash_forward_efficiency = 0.0;
   double flash_backward_efficiency = 0.0;
   Seconds kernel_launch;  ///< from one kernel's end to the next one's start on a busy stream
+  GemmKernel gemm_kernel;
 
   FlopsPerSecond peak_of(Precision precision) const { return peak[static_cast<std::size_t>(precision)]; }
 };

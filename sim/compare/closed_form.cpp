@@ -17,6 +17,7 @@ std::optional<UniformTimes> uniform_times(const StepTimes& times) {
   UniformTimes uniform;
   uniform.forward = first.forward;
   uniform.backward = first.backward;
+  uniform.weight_gradient = first.weight_gradient;
   uniform.latency = times.boundaries.empty() ? 0 : times.boundaries.front().forward;
   const bool same_links =
       std::all_of(times.boundaries.begin(), times.boundaries.end(), [&](const BoundaryTimes& boundary) {
@@ -45,6 +46,12 @@ std::string why_none(const ScheduleInfo& info, const ScheduleRequest& request, c
   return fmt::format("does not hold here: {}", info.makespan);
 }
 
+bool depends_on_the_split(const ScheduleInfo& info, const ScheduleRequest& request, const UniformTimes& uniform) {
+  UniformTimes whole = uniform;
+  whole.weight_gradient = 0;
+  return info.closed_form_makespan(request, whole) != info.closed_form_makespan(request, uniform);
+}
+
 }  // namespace
 
 ClosedFormAnswer closed_form_of(const ScheduleInfo& info, const ScheduleRequest& request, const StepTimes& times,
@@ -52,6 +59,10 @@ ClosedFormAnswer closed_form_of(const ScheduleInfo& info, const ScheduleRequest&
   if (info.closed_form_makespan == nullptr) return {std::nullopt, "none is known"};
   const std::optional<UniformTimes> uniform = uniform_times(times);
   if (!uniform) return {std::nullopt, "times not uniform"};
+  if (times.stages.front().input_gradient != uniform->input_gradient() &&
+      depends_on_the_split(info, request, *uniform)) {
+    return {std::nullopt, "the parts of the backward pass do not add up to it"};
+  }
   const std::optional<Ticks> makespan = info.closed_form_makespan(request, *uniform);
   if (!makespan) return {std::nullopt, why_none(info, request, *uniform)};
   if (*makespan == simulated) return {makespan, ""};

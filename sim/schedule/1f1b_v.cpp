@@ -34,10 +34,6 @@ std::optional<ScheduleRefusal> refuse(const ScheduleRequest& request) {
   return refuse_all_but_two_chunks("1f1b-v", request);
 }
 
-std::optional<Ticks> no_closed_form(const ScheduleRequest&, const UniformTimes&) {
-  return std::nullopt;
-}
-
 }  // namespace
 
 ScheduleInfo one_f_one_b_v_schedule() {
@@ -54,7 +50,6 @@ ScheduleInfo one_f_one_b_v_schedule() {
   info.default_chunks = 2;
   info.refuse = refuse;
   info.generate = generate;
-  info.closed_form_makespan = no_closed_form;
   return info;
 }
 

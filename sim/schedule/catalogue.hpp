@@ -94,11 +94,14 @@ struct ScheduleInfo {
   /// Expects a request that is not refused.
   Program (*generate)(const ScheduleRequest&) = nullptr;
   /// The exact makespan under UniformTimes of a request that is not refused; nothing where no closed form is exact.
-  /// Not checked for overflow.
+  /// Null: none is known. Not checked for overflow.
   std::optional<Ticks> (*closed_form_makespan)(const ScheduleRequest&, const UniformTimes&) = nullptr;
   WeightRules weights;  ///< of asynchronous schedules
 
   bool reads_number(const ScheduleNumber& number) const;
+  std::optional<Ticks> exact_makespan(const ScheduleRequest& request, const UniformTimes& times) const {
+    return closed_form_makespan == nullptr ? std::nullopt : closed_form_makespan(request, times);
+  }
   /// kFlushed when the schedule flushes.
   WeightPolicy weight_policy(const ScheduleRequest& request) const {
     return weights.policy == nullptr ? WeightPolicy::kFlushed : weights.policy(request);

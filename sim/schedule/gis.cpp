@@ -97,9 +97,12 @@ Program generate(const ScheduleRequest& request) {
   return program;
 }
 
-// The catalogue's uniform times do not say how B splits.
-std::optional<Ticks> closed_form_makespan(const ScheduleRequest& /*request*/, const UniformTimes& /*times*/) {
-  return std::nullopt;
+std::optional<Ticks> closed_form_makespan(const ScheduleRequest& request, const UniformTimes& times) {
+  const bool equal = times.forward == times.weight_gradient && times.forward == times.input_gradient();
+  if (times.latency > 0 || !equal) return std::nullopt;
+  const Ticks ranks = request.pipeline_ranks;
+  const Ticks passes = Ticks{request.microbatches} * request.chunks;
+  return (3 * passes + 2 * (ranks - 1) + (request.chunks - 1) * (ranks - *group_of(request))) * times.forward;
 }
 
 }  // namespace

@@ -46,10 +46,6 @@ Program generate(const ScheduleRequest& request) {
   return program;
 }
 
-std::optional<Ticks> closed_form_makespan(const ScheduleRequest& /*request*/, const UniformTimes& /*times*/) {
-  return std::nullopt;
-}
-
 }  // namespace
 
 ScheduleInfo hanayo_schedule() {
@@ -66,7 +62,6 @@ ScheduleInfo hanayo_schedule() {
   info.default_chunks = 2;
   info.refuse = refuse;
   info.generate = generate;
-  info.closed_form_makespan = closed_form_makespan;
   return info;
 }
 

@@ -29,10 +29,6 @@ std::optional<ScheduleRefusal> refuse(const ScheduleRequest& request) {
   return refuse_memory_limit("v-auto", request);
 }
 
-std::optional<Ticks> no_closed_form(const ScheduleRequest&, const UniformTimes&) {
-  return std::nullopt;
-}
-
 }  // namespace
 
 ScheduleInfo v_auto_schedule() {
@@ -51,7 +47,6 @@ ScheduleInfo v_auto_schedule() {
   info.default_chunks = 2;
   info.refuse = refuse;
   info.generate = generate;
-  info.closed_form_makespan = no_closed_form;
   return info;
 }
 

@@ -34,10 +34,6 @@ std::optional<ScheduleRefusal> refuse(const ScheduleRequest& request) {
   return refuse_all_but_two_chunks("v-min", request);
 }
 
-std::optional<Ticks> no_closed_form(const ScheduleRequest&, const UniformTimes&) {
-  return std::nullopt;
-}
-
 }  // namespace
 
 ScheduleInfo v_min_schedule() {
@@ -54,7 +50,6 @@ ScheduleInfo v_min_schedule() {
   info.default_chunks = 2;
   info.refuse = refuse;
   info.generate = generate;
-  info.closed_form_makespan = no_closed_form;
   return info;
 }
 

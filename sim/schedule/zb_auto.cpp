@@ -41,10 +41,6 @@ std::optional<ScheduleRefusal> refuse(const ScheduleRequest& request) {
   return refuse_memory_limit("zb-auto", request);
 }
 
-std::optional<Ticks> no_closed_form(const ScheduleRequest&, const UniformTimes&) {
-  return std::nullopt;
-}
-
 }  // namespace
 
 ScheduleInfo zb_auto_schedule() {
@@ -61,7 +57,6 @@ ScheduleInfo zb_auto_schedule() {
   info.variants = {"full", "half"};
   info.refuse = refuse;
   info.generate = generate;
-  info.closed_form_makespan = no_closed_form;
   return info;
 }
 

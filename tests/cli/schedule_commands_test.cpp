@@ -138,6 +138,22 @@ TEST(ScheduleCompare, TakesAFileAmongTheSchedules) {
   EXPECT_NE(other.standard_error.find("--pp 2 --microbatches 2"), std::string::npos) << other.standard_error;
 }
 
+TEST(ScheduleCompare, StandsBelowTheTimelinesOfSeveralSchedules) {
+  const std::vector<std::string> shape = {"--pp", "4", "--microbatches", "8"};
+  const auto output_of = [&shape](std::vector<std::string> arguments, const std::string& schedules) {
+    arguments.insert(arguments.end(), shape.begin(), shape.end());
+    arguments.insert(arguments.end(), {"--schedule", schedules});
+    const CommandResult result = run_flopcast(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.standard_error;
+    return result.standard_output;
+  };
+  const std::string table = output_of({"schedule", "compare"}, "gpipe,zb-h1");
+  const std::string drawn = output_of({"timeline"}, "gpipe,zb-h1");
+  ASSERT_GT(drawn.size(), table.size());
+  EXPECT_EQ(drawn.substr(drawn.size() - table.size()), table);
+  EXPECT_EQ(output_of({"timeline"}, "gpipe").find("closed form"), std::string::npos);
+}
+
 TEST(ScheduleCompare, RefusesWhatItCannotUse) {
   const auto refused = [](std::vector<std::string> arguments, const std::string& words) {
     arguments.insert(arguments.begin(), "compare");

@@ -233,7 +233,7 @@ TEST_F(ZeroBubble, OrdersAndTimesEqualThoseOfIndependentGenerators) {
     const Ticks weight = times.at("W").get<Ticks>();
     const UniformTimes uniform{times.at("F").get<Ticks>(), times.at("I").get<Ticks>() + weight,
                                reference.at("p2p").get<Ticks>(), weight};
-    const auto closed_form = info.closed_form_makespan(request, uniform);
+    const auto closed_form = info.exact_makespan(request, uniform);
     if (!closed_form) continue;
     EXPECT_EQ(*closed_form, reference.at("expect").at("makespan").get<Ticks>());
     ++closed_forms;

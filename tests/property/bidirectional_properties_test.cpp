@@ -145,7 +145,7 @@ RC_GTEST_PROP(BidirectionalProperties, SchedulesTakeWhatTheirClosedFormsSay, ())
   UniformTimes times{between<Ticks>(1, 50), between<Ticks>(1, 50), between<Ticks>(0, 40)};
   if (name == "chimera") times.latency = 0;
   if (name == "chimera" && between(0, 2) == 0) times.backward = times.forward;
-  const auto expected = find_schedule(name)->closed_form_makespan(request, times);
+  const auto expected = find_schedule(name)->exact_makespan(request, times);
   RC_PRE(!refuse_request(*find_schedule(name), request));
   if (!expected) {
     RC_TAG("no closed form");

@@ -354,7 +354,7 @@ RC_GTEST_PROP(ScheduleProperties, SchedulesTakeWhatTheirClosedFormsSay, ()) {
   RC_PRE(!refuse_request(info, request));
   UniformTimes uniform{between<Ticks>(1, 100), between<Ticks>(1, 100), between<Ticks>(0, 200)};
   uniform.weight_gradient = between<Ticks>(0, uniform.backward + 1);
-  const std::optional<Ticks> expected = info.closed_form_makespan(request, uniform);
+  const std::optional<Ticks> expected = info.exact_makespan(request, uniform);
   if (!expected) {
     RC_TAG("no closed form");
     return;

@@ -153,7 +153,7 @@ RC_GTEST_PROP(ZeroBubbleProperties, ClosedFormsAreExact, ()) {
   uniform.forward = between<Ticks>(1, longest + 1);
   uniform.weight_gradient = info.name == "zbv" ? uniform.forward : between<Ticks>(0, longest + 1);
   uniform.backward = uniform.weight_gradient + (info.name == "zbv" ? uniform.forward : between<Ticks>(0, longest + 1));
-  const auto expected = info.closed_form_makespan(request, uniform);
+  const auto expected = info.exact_makespan(request, uniform);
   if (!expected) {
     RC_TAG("no closed form");
     return;

@@ -175,7 +175,7 @@ TEST(EveryGenerator, MakespanEqualsTheClosedFormWhereThereIsOne) {
       if (program.chains.size() > 1)
         return;  // replay_makespan knows one chain; bidirectional_properties_test has these
       for (const UniformTimes& time : times) {
-        const std::optional<Ticks> closed_form = info.closed_form_makespan(request, time);
+        const std::optional<Ticks> closed_form = info.exact_makespan(request, time);
         if (time.latency == 0 && with_form.count(info.name) > 0) {
           EXPECT_TRUE(closed_form.has_value()) << describe(info, request);
         }
@@ -242,7 +242,7 @@ TEST(EveryGenerator, PeakInFlightEqualsItsFormula) {
 // Shares of idle time that the papers quote: 1 - m v (F + B) / makespan.
 TEST(ClosedForm, GivesThePublishedIdleShares) {
   const auto makespan = [](std::string_view name, const ScheduleRequest& request) {
-    return find_schedule(name)->closed_form_makespan(request, {1, 2, 0}).value();
+    return find_schedule(name)->exact_makespan(request, {1, 2, 0}).value();
   };
   EXPECT_EQ(makespan("naive", request_of(2, 4)), 2 * 4 * 3) << "half of the time idle on two ranks";
   EXPECT_EQ(makespan("gpipe", request_of(2, 2)), 9) << "6 of 9 busy: one third idle";
@@ -252,22 +252,22 @@ TEST(ClosedForm, GivesThePublishedIdleShares) {
 
 TEST(ClosedForm, OneFOneBPaysLatencyEveryMicrobatch) {
   const ScheduleInfo& schedule = *find_schedule("1f1b");
-  const Ticks without = schedule.closed_form_makespan(request_of(2, 100), {10, 20, 0}).value();
-  const Ticks with = schedule.closed_form_makespan(request_of(2, 100), {10, 20, 1}).value();
+  const Ticks without = schedule.exact_makespan(request_of(2, 100), {10, 20, 0}).value();
+  const Ticks with = schedule.exact_makespan(request_of(2, 100), {10, 20, 1}).value();
   EXPECT_EQ(with - without, 2 * (1 + 49)) << "the fill alone would cost 2";
 }
 
 TEST(ClosedForm, IsAbsentWhereNoneIsExact) {
-  EXPECT_FALSE(find_schedule("eager-1f1b")->closed_form_makespan(request_of(4, 8), {10, 20, 16}));
-  EXPECT_FALSE(find_schedule("interleaved")->closed_form_makespan(request_of(4, 8, 2), {10, 20, 11}));
-  EXPECT_FALSE(find_schedule("interleaved")->closed_form_makespan(request_of(4, 10, 2), {10, 20, 1}));
-  EXPECT_FALSE(find_schedule("bfs")->closed_form_makespan(request_of(4, 6, 2), {10, 20, 1}));
+  EXPECT_FALSE(find_schedule("eager-1f1b")->exact_makespan(request_of(4, 8), {10, 20, 16}));
+  EXPECT_FALSE(find_schedule("interleaved")->exact_makespan(request_of(4, 8, 2), {10, 20, 11}));
+  EXPECT_FALSE(find_schedule("interleaved")->exact_makespan(request_of(4, 10, 2), {10, 20, 1}));
+  EXPECT_FALSE(find_schedule("bfs")->exact_makespan(request_of(4, 6, 2), {10, 20, 1}));
 }
 
 TEST(ClosedForm, OfZeroBubbleSchedulesNamesWhatIsLeftOfTheBubble) {
   const UniformTimes equal{10, 20, 0, 10};
   const auto makespan = [&](std::string_view name, const ScheduleRequest& request) {
-    return find_schedule(name)->closed_form_makespan(request, equal);
+    return find_schedule(name)->exact_makespan(request, equal);
   };
   EXPECT_EQ(makespan("1f1b", request_of(4, 8)), 8 * 30 + 3 * 30);
   EXPECT_EQ(makespan("zb-h1", request_of(4, 8)), 8 * 30 + 3 * 10) << "a third of it";

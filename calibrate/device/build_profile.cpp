@@ -1,0 +1,297 @@
+#include "calibrate/device/build_profile.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "calibrate/device/fit/gemm_fit.hpp"
+#include "calibrate/device/fit/message_fit.hpp"
+#include "model/catalog/catalogue.hpp"
+#include "model/config/sections.hpp"
+#include "model/error/error.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Json = nlohmann::json;
+using GroupName = std::tuple<SampleKind, int, int>;  // kind, ranks, nodes
+
+ProfileFit profile_fit(std::string what, std::string unit, const std::vector<FittedPoint>& points,
+                       const RelativeErrors& errors, const RelativeErrors& left_out) {
+  ProfileFit fit{std::move(what), std::move(unit), errors.median, errors.p95, errors.largest, left_out.median, {}};
+  for (const FittedPoint& point : points) {
+    fit.points.push_back({point.label, point.x, point.measured_s, point.fitted_s});
+  }
+  return fit;
+}
+
+// Every repetition of every pass, by what was measured.
+struct Pooled {
+  std::map<std::string, std::map<std::tuple<int, int, int>, std::vector<double>>> products;  // by dtype
+  std::map<double, std::vector<double>> copies;
+  std::map<GroupName, std::map<double, std::vector<double>>> messages;
+};
+
+Pooled pool(const Measurement& measurement) {
+  Pooled pooled;
+  for (const Sample& sample : measurement.samples) {
+    const SampleKey& key = sample.key;
+    std::vector<double>* times = nullptr;  // of a training step: it is no device's
+    if (key.kind == SampleKind::kGemm) {
+      times = &pooled.products[key.dtype][{key.shape->m, key.shape->n, key.shape->k}];
+    } else if (key.kind == SampleKind::kMemoryCopy) {
+      times = &pooled.copies[*key.bytes];
+    } else if (is_message(key.kind)) {
+      times = &pooled.messages[{key.kind, key.ranks, key.nodes}][*key.bytes];
+    }
+    if (times != nullptr) times->insert(times->end(), sample.seconds.begin(), sample.seconds.end());
+  }
+  return pooled;
+}
+
+std::optional<MessageKind> message_kind(SampleKind kind) {
+  switch (kind) {
+    case SampleKind::kPointToPoint:
+      return MessageKind::kPointToPoint;
+    case SampleKind::kAllReduce:
+      return MessageKind::kAllReduce;
+    case SampleKind::kAllGather:
+      return MessageKind::kAllGather;
+    case SampleKind::kReduceScatter:
+      return MessageKind::kReduceScatter;
+    case SampleKind::kAllToAll:
+      return MessageKind::kAllToAll;
+    case SampleKind::kGemm:
+    case SampleKind::kMemoryCopy:
+    case SampleKind::kBroadcast:
+    case SampleKind::kReduce:
+    case SampleKind::kTrainingStep:
+      break;
+  }
+  return std::nullopt;
+}
+
+Precision precision_of(const std::string& dtype) {
+  const auto& names = precision_names();
+  const auto match = std::find(names.begin(), names.end(), dtype);
+  if (match == names.end()) {
+    refuse_fit("gemm " + dtype, fmt::format("unknown precision \"{}\"", dtype), choices_help(dtype, names));
+  }
+  return static_cast<Precision>(match - names.begin());
+}
+
+class Builder {
+ public:
+  Builder(const Measurement& measurement, const ProfileRequest& request)
+      : measurement_(measurement), request_(request), pooled_(pool(measurement)) {}
+
+  DeviceProfile build() {
+    const std::string device = measurement_.device.empty() ? request_.device : measurement_.device;
+    profile_.name = request_.name.empty() ? device : request_.name;
+    if (profile_.name.empty()) profile_.name = "unnamed";
+    profile_.cluster = request_.cluster;
+    profile_.source = request_.source;
+    profile_.date = measurement_.date;
+    profile_.confidence = request_.confidence;
+    fit_memory();
+    fit_products();
+    for (const auto& [group, sizes] : pooled_.messages) fit_messages(group, sizes);
+    if (profile_.fits.empty() && request_.cluster.empty()) {
+      refuse_fit("samples", "hold nothing that a forecast uses", "measure gemm, memory_copy or messages");
+    }
+    if (request_.host) describe_host();
+    const bool says_something = !device_.is_null() || !request_.cluster.empty();
+    if (!request_.device.empty() && says_something) device_["name"] = request_.device;
+    if (!device_.is_null()) profile_.cluster["device"] = device_;
+    return std::move(profile_);
+  }
+
+ private:
+  MessageFit fit_curve(const std::string& what, const std::map<double, std::vector<double>>& sizes) {
+    std::vector<MessagePoint> points;
+    for (const auto& [bytes, seconds] : sizes) points.push_back({bytes, median_of(seconds)});
+    MessageFit fit = fit_message_curve(what, points);
+    profile_.fits.push_back(profile_fit(what, "bytes", fit.points, fit.errors, fit.left_out));
+    return fit;
+  }
+
+  void fit_memory() {
+    if (pooled_.copies.empty()) return;
+    const MessageFit fit = fit_curve("memory_copy", pooled_.copies);
+    const double slope = fit.curve.segments().back().beta;
+    if (slope <= 0.0) {
+      refuse_fit("memory_copy", "does not slow down with size", "measure copies larger than the caches");
+    }
+    bandwidth_ = BytesPerSecond(1.0 / slope);
+    device_["memory_bandwidth"] = fmt::format("{:.6g}GB/s", bandwidth_->value() / 1e9);
+    device_["memory_efficiency"] = 1.0;
+  }
+
+  void fit_products() {
+    std::size_t most = 0;
+    for (const auto& [dtype, shapes] : pooled_.products) {
+      const std::string what = "gemm " + dtype;
+      std::vector<GemmPoint> points;
+      for (const auto& [shape, seconds] : shapes) {
+        const auto& [m, n, k] = shape;
+        points.push_back({{m, n, k, 1}, median_of(seconds)});
+      }
+      const Precision precision = precision_of(dtype);
+      const GemmFit fit = fit_gemm(what, points, precision, measurement_.multiprocessors,
+                                   request_.host ? cpu_gemm_search() : gpu_gemm_search());
+      profile_.fits.push_back(profile_fit(what, "FLOP", fit.points, fit.errors, fit.left_out));
+      describe_rate(what, fit, precision, points.size() > most);
+      most = std::max(most, points.size());
+    }
+  }
+
+  void describe_rate(const std::string& what, const GemmFit& fit, Precision precision, bool describes_kernel) {
+    if (request_.host) {
+      // Nobody publishes what a core's vector units reach: the rate of full tiles is the peak.
+      device_["peak"][std::string(name_of(precision))] = fmt::format("{:.6g}GFLOP/s", fit.rate.value() / 1e9);
+      device_["gemm_efficiency"] = 1.0;
+    } else if (describes_kernel) {
+      device_["gemm_efficiency"] = share_of_peak(what, fit, precision);
+    }
+    if (!describes_kernel) return;
+    // A forecast divides by it, and a launch that no sample shows is short, not absent.
+    constexpr double kShortestLaunch = 1e-9;
+    device_["kernel_launch"] = fmt::format("{:.6g}us", std::max(kShortestLaunch, fit.launch.value()) * 1e6);
+    Json kernel = {{"tile", fit.kernel.tile},
+                   {"overhead_depth", static_cast<int>(fit.kernel.overhead_depth)},
+                   {"overlapped", fit.kernel.overlapped}};
+    const BytesPerSecond memory = bandwidth_.value_or(catalogue_device().memory_bandwidth);
+    constexpr double kUnseen = 1e6;  // streams that no shape waited for
+    const double share = fit.stream && memory.value() > 0 ? *fit.stream / memory : kUnseen;
+    kernel["memory_efficiency"] = std::min(share, kUnseen);
+    device_["gemm_kernel"] = std::move(kernel);
+  }
+
+  Device catalogue_device() const {
+    if (request_.device.empty()) return {};
+    std::vector<std::string> ignored;
+    return read_device(request_.device, "device", ignored, {});
+  }
+
+  double share_of_peak(const std::string& what, const GemmFit& fit, Precision precision) const {
+    const double peak = catalogue_device().peak_of(precision).value();
+    if (peak <= 0.0) {
+      refuse_fit(what, "needs the device's peak of that precision", "name the catalogue's device: --device NAME");
+    }
+    const double share = fit.rate.value() / peak;
+    if (share > 1.0) {
+      refuse_fit(what,
+                 fmt::format("ran at {:.0f} TFLOP/s, above the {:.0f} of {}'s datasheet", fit.rate.value() / 1e12,
+                             peak / 1e12, request_.device),
+                 "check precision and device: the products were perhaps not computed");
+    }
+    return share;
+  }
+
+  void fit_messages(const GroupName& name, const std::map<double, std::vector<double>>& sizes) {
+    const auto& [sample_kind, ranks, nodes] = name;
+    const auto kind = message_kind(sample_kind);
+    if (!kind || ranks < 2) return;
+    const std::string what =
+        fmt::format("{}, {} ranks{}", name_of(sample_kind), ranks, nodes > 1 ? fmt::format(" on {} nodes", nodes) : "");
+    const MessageFit fit = fit_curve(what, sizes);
+    profile_.curves.push_back({*kind, ranks, nodes, fit.curve});
+    if (*kind == MessageKind::kPointToPoint && nodes == 1) describe_link(fit.curve);
+  }
+
+  void describe_link(const MessageCurve& curve) {
+    if (!request_.host) return;
+    const MessageSegment& last = curve.segments().back();
+    if (last.beta <= 0.0) return;
+    link_ = fmt::format("{:.6g}GB/s", 1e-9 / last.beta);
+    latency_ = fmt::format("{:.6g}us", curve.time(Bytes(0)).value() * 1e6);
+  }
+
+  // Everything a forecast asks of a cluster, so that none of the catalogue's is needed.
+  void describe_host() {
+    if (!device_.contains("peak") || !bandwidth_ || link_.empty() || !measurement_.memory_bytes) {
+      refuse_fit("samples", "do not describe a host: gemm, memory_copy, p2p and memory_bytes are all needed",
+                 "calibrate again without leaving kinds out");
+    }
+    device_["name"] = measurement_.device;
+    device_["generation"] = "cpu";
+    // Ranks on one host share its memory.
+    device_["memory_capacity"] = fmt::format("{:.6g}GiB", *measurement_.memory_bytes / kGibibyte / ranks_measured());
+    device_["multiprocessors"] = measurement_.multiprocessors;
+    profile_.cluster["name"] = measurement_.host.empty() ? measurement_.device : measurement_.host;
+    profile_.cluster["devices_per_node"] = ranks_measured();
+    profile_.cluster["intra_bandwidth"] = link_;
+    profile_.cluster["intra_latency"] = latency_;
+    profile_.cluster["nic_bandwidth"] = link_;
+    profile_.cluster["inter_latency"] = latency_;
+    profile_.cluster["host_bandwidth"] = link_;
+    profile_.cluster["host_memory_bandwidth"] = device_["memory_bandwidth"];
+  }
+
+  int ranks_measured() const {
+    int most = 1;
+    for (const GroupCurve& group : profile_.curves) most = std::max(most, group.ranks);
+    return most;
+  }
+
+  const Measurement& measurement_;
+  const ProfileRequest& request_;
+  Pooled pooled_;
+  DeviceProfile profile_;
+  Json device_;
+  std::optional<BytesPerSecond> bandwidth_;
+  std::string link_;
+  std::string latency_;
+};
+
+nlohmann::ordered_json curve_json(const GroupCurve& group) {
+  nlohmann::ordered_json json = {{"kind", message_kind_names()[static_cast<std::size_t>(group.kind)]},
+                                 {"ranks", group.ranks},
+                                 {"nodes", group.nodes}};
+  json["segments"] = nlohmann::ordered_json::array();
+  for (const MessageSegment& segment : group.curve.segments()) {
+    json["segments"].push_back(
+        {{"from_bytes", segment.from.value()}, {"alpha_s", segment.alpha.value()}, {"beta_s_per_byte", segment.beta}});
+  }
+  return json;
+}
+
+nlohmann::ordered_json fit_json(const ProfileFit& fit) {
+  nlohmann::ordered_json json = {{"what", fit.what},
+                                 {"unit", fit.unit},
+                                 {"median_error", fit.median_error},
+                                 {"p95_error", fit.p95_error},
+                                 {"largest_error", fit.largest_error},
+                                 {"left_out_median_error", fit.left_out_median_error}};
+  json["points"] = nlohmann::ordered_json::array();
+  for (const ProfilePoint& point : fit.points) {
+    json["points"].push_back(
+        {{"label", point.label}, {"x", point.x}, {"measured_s", point.measured_s}, {"fitted_s", point.fitted_s}});
+  }
+  return json;
+}
+
+}  // namespace
+
+DeviceProfile build_profile(const Measurement& measurement, const ProfileRequest& request) {
+  return Builder(measurement, request).build();
+}
+
+std::string write_profile(const DeviceProfile& profile) {
+  nlohmann::ordered_json json = {{"schema", "flopcast.profile/1"},   {"name", profile.name},
+                                 {"source", profile.source},         {"date", profile.date},
+                                 {"confidence", profile.confidence}, {"cluster", profile.cluster}};
+  json["curves"] = nlohmann::ordered_json::array();
+  for (const GroupCurve& group : profile.curves) json["curves"].push_back(curve_json(group));
+  json["fits"] = nlohmann::ordered_json::array();
+  for (const ProfileFit& fit : profile.fits) json["fits"].push_back(fit_json(fit));
+  // File names need not be UTF-8.
+  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace flopcast

@@ -1,0 +1,179 @@
+#include "calibrate/device/fit/gemm_fit.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "calibrate/device/fit/relative_fit.hpp"
+#include "model/cost/compute.hpp"
+
+namespace flopcast {
+
+namespace {
+
+double flops_of(const GemmShape& shape) {
+  return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k) *
+         static_cast<double>(shape.batch);
+}
+
+std::string label_of(const GemmShape& shape) {
+  return fmt::format("{}x{}x{}", shape.m, shape.n, shape.k);
+}
+
+struct Terms {
+  double busy = 0.0;
+  double moved = 0.0;
+  double measured = 0.0;
+};
+
+struct Unknowns {
+  double launch = 0.0;
+  double per_flop = 0.0;
+  double per_byte = 0.0;
+  double loss = std::numeric_limits<double>::infinity();
+};
+
+double time_of(const Terms& terms, const Unknowns& unknowns, bool overlapped) {
+  const double multiplying = terms.busy * unknowns.per_flop;
+  const double streaming = terms.moved * unknowns.per_byte;
+  return unknowns.launch + (overlapped ? std::max(multiplying, streaming) : multiplying + streaming);
+}
+
+Unknowns from(const RelativeFit& fit) {
+  return {fit.unknowns[0], fit.unknowns[1], fit.unknowns[2], fit.loss};
+}
+
+Unknowns fit_sum(const std::vector<Terms>& all) {
+  std::vector<FitRow> rows;
+  for (const Terms& terms : all) rows.push_back({{1.0, terms.busy, terms.moved}, terms.measured});
+  return from(fit_relative(rows));
+}
+
+Unknowns fit_maximum(const std::vector<Terms>& all) {
+  constexpr int kMostRounds = 20;
+  // Compute-bound at first, all but those with few FLOPs a byte: half of the median.
+  std::vector<double> intensities;
+  for (const Terms& terms : all) intensities.push_back(terms.busy / terms.moved);
+  const double few = 0.5 * median_of(intensities);
+  std::vector<bool> streams;
+  for (const double intensity : intensities) streams.push_back(intensity < few);
+  Unknowns best;
+  for (int round = 0; round < kMostRounds; ++round) {
+    std::vector<FitRow> rows;
+    for (std::size_t index = 0; index < all.size(); ++index) {
+      const double busy = streams[index] ? 0.0 : all[index].busy;
+      rows.push_back({{1.0, busy, streams[index] ? all[index].moved : 0.0}, all[index].measured});
+    }
+    const Unknowns found = from(fit_relative(rows));
+    if (found.loss < best.loss) best = found;
+    std::vector<bool> next;
+    for (const Terms& terms : all) {
+      next.push_back(terms.moved * found.per_byte > terms.busy * found.per_flop);
+    }
+    if (next == streams) return found;
+    streams = std::move(next);
+  }
+  return best;
+}
+
+Unknowns fit_terms(const std::vector<Terms>& all, bool overlapped) {
+  return overlapped ? fit_maximum(all) : fit_sum(all);
+}
+
+std::vector<Terms> terms_of(const std::vector<GemmPoint>& points, Precision precision, int multiprocessors,
+                            const GemmKernel& kernel) {
+  Device device;
+  device.multiprocessors = multiprocessors;
+  device.gemm_kernel = kernel;
+  std::vector<Terms> all;
+  for (const GemmPoint& point : points) {
+    const GemmWork work = gemm_work(device, precision, point.shape, element_size(precision).value());
+    all.push_back({work.busy.value(), work.moved.value(), point.seconds});
+  }
+  return all;
+}
+
+void check(const std::string& what, const std::vector<GemmPoint>& points) {
+  if (points.size() < kFewestShapes) {
+    refuse_fit(what, fmt::format("only {} shapes were measured", points.size()),
+               fmt::format("at least {} are needed", kFewestShapes));
+  }
+  for (const GemmPoint& point : points) {
+    if (std::isfinite(point.seconds) && point.seconds > 0.0) continue;
+    refuse_fit(what, fmt::format("{} in {} s is no measurement", label_of(point.shape), point.seconds),
+               "expected finite times above zero");
+  }
+  const auto [least, most] = std::minmax_element(
+      points.begin(), points.end(), [](const auto& a, const auto& b) { return flops_of(a.shape) < flops_of(b.shape); });
+  constexpr double kFarther = 100.0;
+  if (flops_of(most->shape) > kFarther * flops_of(least->shape) && most->seconds <= least->seconds) {
+    refuse_fit(what,
+               fmt::format("times do not grow with the work: {} took {:.3g} s, {} {:.3g} s", label_of(least->shape),
+                           least->seconds, label_of(most->shape), most->seconds),
+               "the products were probably not computed, or not waited for");
+  }
+}
+
+RelativeErrors leave_one_out(const std::vector<Terms>& all, bool overlapped) {
+  constexpr std::size_t kMostLeftOut = 32;
+  const std::size_t stride = (all.size() + kMostLeftOut - 1) / kMostLeftOut;
+  std::vector<double> fitted;
+  std::vector<double> measured;
+  for (std::size_t left = 0; left < all.size(); left += stride) {
+    std::vector<Terms> others = all;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(left));
+    fitted.push_back(time_of(all[left], fit_terms(others, overlapped), overlapped));
+    measured.push_back(all[left].measured);
+  }
+  return relative_errors(fitted, measured);
+}
+
+}  // namespace
+
+const GemmSearch& gpu_gemm_search() {
+  static const GemmSearch search = {{0}, {0, 50, 100, 150, 200, 250, 300, 400, 600}, true};
+  return search;
+}
+
+const GemmSearch& cpu_gemm_search() {
+  static const GemmSearch search = {{1, 4, 8, 16, 32, 64}, {0, 2, 4, 8, 16, 32, 64, 128}, false};
+  return search;
+}
+
+GemmFit fit_gemm(const std::string& what, const std::vector<GemmPoint>& points, Precision precision,
+                 int multiprocessors, const GemmSearch& search) {
+  check(what, points);
+  GemmFit fit;
+  Unknowns best;
+  for (const int tile : search.tiles) {
+    for (const double depth : search.overhead_depths) {
+      GemmKernel kernel;
+      kernel.tile = tile;
+      kernel.overhead_depth = depth;
+      kernel.overlapped = search.overlapped;
+      const Unknowns found = fit_terms(terms_of(points, precision, multiprocessors, kernel), search.overlapped);
+      if (!(found.loss < best.loss)) continue;
+      best = found;
+      fit.kernel = kernel;
+    }
+  }
+  if (!(best.per_flop > 0.0)) {
+    refuse_fit(what, "no rate fits: the times do not follow the work", "check shapes and times, or measure again");
+  }
+  const std::vector<Terms> all = terms_of(points, precision, multiprocessors, fit.kernel);
+  fit.launch = Seconds(best.launch);
+  fit.rate = FlopsPerSecond(multiprocessors / best.per_flop);
+  if (best.per_byte > 0.0) fit.stream = BytesPerSecond(1.0 / best.per_byte);
+  for (std::size_t index = 0; index < points.size(); ++index) {
+    fit.points.push_back({label_of(points[index].shape), flops_of(points[index].shape), points[index].seconds,
+                          time_of(all[index], best, search.overlapped)});
+  }
+  fit.errors = relative_errors(fit.points);
+  fit.left_out = leave_one_out(all, search.overlapped);
+  return fit;
+}
+
+}  // namespace flopcast

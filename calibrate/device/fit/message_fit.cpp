@@ -1,0 +1,258 @@
+#include "calibrate/device/fit/message_fit.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "calibrate/device/fit/relative_fit.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr std::size_t kFewestPerPiece = 3;
+constexpr std::size_t kMostSizes = 64;
+constexpr double kLeastLoss = 1e-12;  // per size, of exact data
+
+struct Piece {
+  std::size_t first = 0;
+  double alpha = 0.0;
+  double beta = 0.0;
+};
+
+struct Pieces {
+  std::vector<Piece> pieces;
+  double loss = std::numeric_limits<double>::infinity();
+};
+
+// One time for each size, sorted.
+std::vector<MessagePoint> condensed(const std::string& what, const std::vector<MessagePoint>& points) {
+  std::map<double, std::vector<double>> times;
+  for (const MessagePoint& point : points) {
+    const bool valid =
+        std::isfinite(point.bytes) && std::isfinite(point.seconds) && point.bytes > 0 && point.seconds > 0;
+    if (!valid) {
+      refuse_fit(what, fmt::format("{} bytes in {} s is no measurement", point.bytes, point.seconds),
+                 "expected finite numbers above zero");
+    }
+    times[point.bytes].push_back(point.seconds);
+  }
+  std::vector<MessagePoint> sorted;
+  for (auto& [bytes, seconds] : times) sorted.push_back({bytes, median_of(std::move(seconds))});
+  return sorted;
+}
+
+// At most kMostSizes points: neighbours become one, of their median size and time.
+std::vector<MessagePoint> pooled(const std::vector<MessagePoint>& points) {
+  const std::size_t together = (points.size() + kMostSizes - 1) / kMostSizes;
+  if (together <= 1) return points;
+  std::vector<MessagePoint> fewer;
+  for (std::size_t first = 0; first < points.size(); first += together) {
+    std::vector<double> bytes;
+    std::vector<double> seconds;
+    for (std::size_t index = first; index < std::min(first + together, points.size()); ++index) {
+      bytes.push_back(points[index].bytes);
+      seconds.push_back(points[index].seconds);
+    }
+    fewer.push_back({median_of(std::move(bytes)), median_of(std::move(seconds))});
+  }
+  return fewer;
+}
+
+// The lower of the middle two: interference only ever makes a message slower.
+double lower_median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The nearest times that never fall: least absolute differences, by pooling adjacent violators with their median. A
+// curve that followed an outlier upwards would have to stay there.
+std::vector<MessagePoint> rising(const std::vector<MessagePoint>& points) {
+  std::vector<std::vector<double>> blocks;
+  for (const MessagePoint& point : points) {
+    blocks.push_back({point.seconds});
+    while (blocks.size() > 1 && lower_median(blocks[blocks.size() - 2]) > lower_median(blocks.back())) {
+      std::vector<double>& before = blocks[blocks.size() - 2];
+      before.insert(before.end(), blocks.back().begin(), blocks.back().end());
+      blocks.pop_back();
+    }
+  }
+  std::vector<MessagePoint> risen = points;
+  std::size_t index = 0;
+  for (const std::vector<double>& block : blocks) {
+    const double seconds = lower_median(block);
+    for (std::size_t member = 0; member < block.size(); ++member) risen[index++].seconds = seconds;
+  }
+  return risen;
+}
+
+void check_growth(const std::string& what, const std::vector<MessagePoint>& points) {
+  constexpr double kFarther = 4.0;
+  constexpr double kFaster = 0.7;
+  // Small messages cost their latency, and its outliers say nothing about the sizes.
+  constexpr double kSmall = 65536.0;
+  for (std::size_t large = 1; large < points.size(); ++large) {
+    for (std::size_t small = 0; small < large; ++small) {
+      if (points[small].bytes < kSmall || points[large].bytes < kFarther * points[small].bytes) continue;
+      if (points[large].seconds >= kFaster * points[small].seconds) continue;
+      refuse_fit(what,
+                 fmt::format("times fall as sizes grow: {} bytes took {:.3g} s, {} bytes {:.3g} s", points[small].bytes,
+                             points[small].seconds, points[large].bytes, points[large].seconds),
+                 "measure again on a quiet machine, or check the columns of the file");
+    }
+  }
+}
+
+class Partition {
+ public:
+  explicit Partition(const std::vector<MessagePoint>& points) : points_(points) {}
+
+  // The best cut into 1, 2, … `most` pieces; fewer where the sizes do not suffice.
+  std::vector<Pieces> best(int most) {
+    const std::size_t ends = points_.size() + 1;
+    std::vector<Pieces> before(ends);
+    before[0].loss = 0.0;
+    std::vector<Pieces> answers;
+    for (int count = 0; count < most; ++count) {
+      std::vector<Pieces> next(ends);
+      for (std::size_t end = 1; end < ends; ++end) {
+        for (std::size_t start = 0; start < end; ++start) {
+          if (!std::isfinite(before[start].loss) || (count == 0) != (start == 0)) continue;
+          extend(before[start], start, end, next[end]);
+        }
+      }
+      if (!std::isfinite(next.back().loss)) break;
+      answers.push_back(next.back());
+      before = std::move(next);
+    }
+    return answers;
+  }
+
+ private:
+  void extend(const Pieces& head, std::size_t first, std::size_t last, Pieces& best) {
+    if (last - first < std::min(kFewestPerPiece, points_.size())) return;
+    const auto& [piece, loss] = piece_of(first, last);
+    if (!(head.loss + loss < best.loss)) return;
+    best = head;
+    best.pieces.push_back(piece);
+    best.loss = head.loss + loss;
+  }
+
+  const std::pair<Piece, double>& piece_of(std::size_t first, std::size_t last) {
+    const auto known = fitted_.find({first, last});
+    if (known != fitted_.end()) return known->second;
+    std::vector<FitRow> rows;
+    for (std::size_t index = first; index < last; ++index) {
+      rows.push_back({{1.0, points_[index].bytes}, points_[index].seconds});
+    }
+    const RelativeFit fit = fit_relative(rows);
+    const Piece piece{first, fit.unknowns[0], fit.unknowns[1]};
+    return fitted_.emplace(std::pair(first, last), std::pair(piece, fit.loss)).first->second;
+  }
+
+  const std::vector<MessagePoint>& points_;
+  std::map<std::pair<std::size_t, std::size_t>, std::pair<Piece, double>> fitted_;
+};
+
+// Between the last size of one piece and the first of the next: where the lines cross, else where the curve neither
+// overshoots the next piece nor leaves the one before.
+double start_of(const Piece& before, double last, const Piece& next, double first) {
+  const auto gap = [&](double bytes) { return before.alpha + before.beta * bytes - next.alpha - next.beta * bytes; };
+  const double at_last = gap(last);
+  const double at_first = gap(first);
+  if (at_last >= 0.0 && at_first >= 0.0) return last;
+  if (at_last <= 0.0 && at_first <= 0.0) return first;
+  return last + (first - last) * at_last / (at_last - at_first);
+}
+
+MessageCurve curve_of(const std::vector<MessagePoint>& points, const Pieces& pieces) {
+  std::vector<MessageSegment> segments;
+  for (std::size_t index = 0; index < pieces.pieces.size(); ++index) {
+    const Piece& piece = pieces.pieces[index];
+    const double from = index == 0 ? 0.0
+                                   : start_of(pieces.pieces[index - 1], points[piece.first - 1].bytes, piece,
+                                              points[piece.first].bytes);
+    segments.push_back({Bytes(from), Seconds(piece.alpha), piece.beta});
+  }
+  return MessageCurve(std::move(segments));
+}
+
+// Of the measured times, not of the rising ones: those look smoother than they are.
+double loss_of(const MessageCurve& curve, const std::vector<MessagePoint>& sizes) {
+  double loss = 0.0;
+  for (const MessagePoint& size : sizes) loss += huber_loss(curve.time(Bytes(size.bytes)).value() / size.seconds - 1.0);
+  return loss;
+}
+
+struct Counts {
+  int most = kMostSegments;
+  bool exactly = false;
+};
+
+MessageCurve best_curve(const std::vector<MessagePoint>& sizes, Counts counts) {
+  // One line does not follow an outlier.
+  const std::vector<MessagePoint> points = counts.most > 1 ? rising(sizes) : sizes;
+  const std::vector<Pieces> cuts = Partition(points).best(counts.most);
+  if (counts.exactly) return curve_of(points, cuts.back());
+  const double count = static_cast<double>(sizes.size());
+  MessageCurve best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const Pieces& cut : cuts) {
+    MessageCurve curve = curve_of(points, cut);
+    const double score = count * std::log(std::max(loss_of(curve, sizes) / count, kLeastLoss)) +
+                         3.0 * static_cast<double>(cut.pieces.size()) * std::log(count);
+    if (score >= least) continue;
+    least = score;
+    best = std::move(curve);
+  }
+  return best;
+}
+
+RelativeErrors leave_one_out(const std::vector<MessagePoint>& points, Counts counts) {
+  std::vector<double> fitted;
+  std::vector<double> measured;
+  for (std::size_t left = 1; left + 1 < points.size(); ++left) {
+    std::vector<MessagePoint> others = points;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(left));
+    fitted.push_back(best_curve(others, counts).time(Bytes(points[left].bytes)).value());
+    measured.push_back(points[left].seconds);
+  }
+  return relative_errors(fitted, measured);
+}
+
+MessageFit fit(const std::string& what, const std::vector<MessagePoint>& given, Counts counts) {
+  const std::vector<MessagePoint> points = condensed(what, given);
+  if (points.size() < kFewestSizes) {
+    refuse_fit(what, fmt::format("only {} sizes were measured", points.size()),
+               fmt::format("at least {} are needed for a curve", kFewestSizes));
+  }
+  const std::vector<MessagePoint> sizes = pooled(points);
+  check_growth(what, sizes);
+  MessageFit fit;
+  fit.curve = best_curve(sizes, counts);
+  for (const MessagePoint& point : points) {
+    fit.points.push_back(
+        {fmt::format("{} B", point.bytes), point.bytes, point.seconds, fit.curve.time(Bytes(point.bytes)).value()});
+  }
+  fit.errors = relative_errors(fit.points);
+  fit.left_out = leave_one_out(sizes, counts);
+  return fit;
+}
+
+}  // namespace
+
+MessageFit fit_message_curve(const std::string& what, const std::vector<MessagePoint>& points, int most_segments) {
+  return fit(what, points, {most_segments, false});
+}
+
+MessageFit fit_message_curve_of(const std::string& what, const std::vector<MessagePoint>& points, int segments) {
+  return fit(what, points, {segments, true});
+}
+
+}  // namespace flopcast

@@ -1,0 +1,233 @@
+#include "calibrate/device/import/topology.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <map>
+#include <numeric>
+#include <sstream>
+
+#include "model/error/error.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Tokens = std::vector<std::string>;
+
+[[noreturn]] void fail(const std::string& where, const std::string& problem) {
+  throw ConfigError({"", problem, where, "expected what `nvidia-smi topo -m` prints"});
+}
+
+// Without the escapes that underline the header; pasted into a document they lose their first character.
+std::string plain(std::string line) {
+  for (const std::string& escape :
+       {std::string("\033[4m"), std::string("\033[0m"), std::string("[4m"), std::string("[0m")}) {
+    for (std::size_t place = line.find(escape); place != std::string::npos; place = line.find(escape)) {
+      line.erase(place, escape.size());
+    }
+  }
+  return line;
+}
+
+Tokens tokens_of(const std::string& line) {
+  std::istringstream words(plain(line));
+  Tokens tokens;
+  for (std::string word; words >> word;) tokens.push_back(word);
+  return tokens;
+}
+
+bool is_numbered(const std::string& word, const std::string& stem) {
+  return word.size() > stem.size() && word.compare(0, stem.size(), stem) == 0 &&
+         std::all_of(word.begin() + static_cast<std::ptrdiff_t>(stem.size()), word.end(),
+                     [](char c) { return c >= '0' && c <= '9'; });
+}
+
+bool is_device(const std::string& word) {
+  return is_numbered(word, "GPU");
+}
+
+// The column titles from GPU0 up to the affinities.
+Tokens header_of(const Tokens& tokens) {
+  const auto first = std::find(tokens.begin(), tokens.end(), "GPU0");
+  const auto affinity = std::find(first, tokens.end(), "CPU");
+  const auto cell = [](const std::string& word) { return word == "X" || is_numbered(word, "NV"); };
+  if (first == tokens.end() || std::any_of(first, tokens.end(), cell)) return {};
+  // A row of the legend or a lone name is no header.
+  if (affinity == tokens.end() && first + 1 == tokens.end()) return {};
+  return {first, affinity};
+}
+
+bool is_connection(const std::string& cell) {
+  static const std::array<std::string, 7> kinds = {"X", "SYS", "NODE", "PHB", "PXB", "PIX", "N/A"};
+  return is_numbered(cell, "NV") || std::find(kinds.begin(), kinds.end(), cell) != kinds.end();
+}
+
+int links_of(const std::string& cell, const std::string& where) {
+  if (!is_numbered(cell, "NV")) return 0;
+  constexpr std::size_t kMostDigits = 4;
+  if (cell.size() > 2 + kMostDigits) fail(where, fmt::format("\"{}\" is no number of links", cell));
+  return std::stoi(cell.substr(2));
+}
+
+class Matrix {
+ public:
+  explicit Matrix(Tokens columns, std::string where) : columns_(std::move(columns)), where_(std::move(where)) {}
+
+  // A row starts with the name of a column.
+  void read(const Tokens& tokens, const std::string& where) {
+    const auto name = std::find_if(tokens.begin(), tokens.end(), [this](const std::string& word) {
+      return std::find(columns_.begin(), columns_.end(), word) != columns_.end();
+    });
+    if (name == tokens.end() || name + 1 == tokens.end() || !is_connection(*(name + 1))) return;
+    const auto cells = static_cast<std::size_t>(tokens.end() - name - 1);
+    if (cells < columns_.size()) {
+      fail(where, fmt::format("the row of {} has {} cells, the header {}", *name, cells, columns_.size()));
+    }
+    const Tokens row(name + 1, name + 1 + static_cast<std::ptrdiff_t>(columns_.size()));
+    for (const std::string& cell : row) {
+      if (!is_connection(cell)) fail(where, fmt::format("\"{}\" is no connection", cell));
+    }
+    if (!rows_.emplace(*name, row).second) fail(where, fmt::format("the row of {} is there twice", *name));
+    places_[*name] = where;
+  }
+
+  NodeTopology finished() const {
+    NodeTopology topology;
+    Tokens devices;
+    std::copy_if(columns_.begin(), columns_.end(), std::back_inserter(devices), is_device);
+    for (const std::string& device : devices) {
+      const Tokens& row = row_of(device);
+      std::vector<int> links;
+      for (const std::string& other : devices) {
+        const std::string& cell = row[column_of(other)];
+        if ((cell == "X") != (device == other)) {
+          fail(places_.at(device), fmt::format("{} and {} are joined by \"{}\"", device, other, cell));
+        }
+        if (cell != row_of(other)[column_of(device)]) {
+          fail(places_.at(device), fmt::format("{} to {} is {}, but {} the other way", device, other, cell,
+                                               row_of(other)[column_of(device)]));
+        }
+        links.push_back(links_of(cell, places_.at(device)));
+      }
+      topology.links.push_back(std::move(links));
+    }
+    for (const std::string& column : columns_) {
+      if (is_device(column)) continue;
+      ++topology.network_cards;
+      const bool near = std::any_of(devices.begin(), devices.end(), [&](const std::string& device) {
+        const std::string& cell = row_of(device)[column_of(column)];
+        return cell == "PIX" || cell == "PXB";
+      });
+      topology.near_network_cards += near ? 1 : 0;
+    }
+    return topology;
+  }
+
+ private:
+  std::size_t column_of(const std::string& name) const {
+    return static_cast<std::size_t>(std::find(columns_.begin(), columns_.end(), name) - columns_.begin());
+  }
+  const Tokens& row_of(const std::string& name) const {
+    const auto row = rows_.find(name);
+    if (row == rows_.end()) fail(where_, fmt::format("the row of {} is missing", name));
+    return row->second;
+  }
+
+  Tokens columns_;
+  std::string where_;
+  std::map<std::string, Tokens> rows_;
+  std::map<std::string, std::string> places_;
+};
+
+struct NvLink {
+  int most_links = 0;
+  double rate = 0.0;  // GB/s a link and direction
+};
+
+std::optional<NvLink> nvlink_of(GpuGeneration generation) {
+  switch (generation) {
+    case GpuGeneration::kVolta:
+      return NvLink{6, 25.0};
+    case GpuGeneration::kAmpere:
+      return NvLink{12, 25.0};
+    case GpuGeneration::kHopper:
+      return NvLink{18, 25.0};
+    case GpuGeneration::kBlackwell:
+      return NvLink{18, 50.0};
+    case GpuGeneration::kTuring:
+    case GpuGeneration::kAda:
+    case GpuGeneration::kCdna2:
+    case GpuGeneration::kCdna3:
+    case GpuGeneration::kCpu:
+      break;
+  }
+  return std::nullopt;
+}
+
+bool all_reached(const std::vector<std::vector<int>>& links) {
+  std::vector<std::size_t> reached = {0};
+  for (std::size_t index = 0; index < reached.size(); ++index) {
+    for (std::size_t other = 0; other < links.size(); ++other) {
+      const bool known = std::find(reached.begin(), reached.end(), other) != reached.end();
+      if (!known && links[reached[index]][other] > 0) reached.push_back(other);
+    }
+  }
+  return reached.size() == links.size();
+}
+
+void tell_bandwidth(const NodeTopology& topology, const NvLink& nvlink, nlohmann::json& cluster) {
+  int least = 0;
+  bool switched = false;
+  for (const std::vector<int>& links : topology.links) {
+    int total = std::accumulate(links.begin(), links.end(), 0);
+    if (total > nvlink.most_links) {
+      switched = true;
+      total = *std::max_element(links.begin(), links.end());
+    }
+    least = least == 0 ? total : std::min(least, total);
+  }
+  cluster["intra_bandwidth"] = fmt::format("{:g}GB/s", least * nvlink.rate);
+  if (!switched) cluster["in_switch_reduction"] = false;
+}
+
+}  // namespace
+
+NodeTopology read_topology(std::string_view text, const std::string& file) {
+  std::optional<Matrix> matrix;
+  std::istringstream lines{std::string(text)};
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const std::string where = fmt::format("{}:{}", file, ++number);
+    const Tokens tokens = tokens_of(line);
+    const Tokens header = matrix ? Tokens{} : header_of(tokens);
+    if (!header.empty()) {
+      matrix.emplace(header, where);
+    } else if (matrix) {
+      matrix->read(tokens, where);
+    }
+  }
+  if (!matrix) fail(file, "holds no matrix of connections");
+  return matrix->finished();
+}
+
+TopologyFacts topology_facts(const NodeTopology& topology, std::optional<GpuGeneration> generation) {
+  TopologyFacts facts;
+  facts.cluster = {{"devices_per_node", topology.devices()}};
+  const int cards = topology.near_network_cards > 0 ? topology.near_network_cards : topology.network_cards;
+  if (cards > 0) facts.cluster["nics_per_node"] = cards;
+  if (topology.devices() < 2) return facts;
+  const auto nvlink = generation ? nvlink_of(*generation) : std::nullopt;
+  if (!generation) {
+    facts.notes.emplace_back("the rate of a link follows from the device: give --device NAME for intra_bandwidth");
+  } else if (!nvlink || !all_reached(topology.links)) {
+    facts.notes.emplace_back("NVLink does not join all devices: intra_bandwidth stays as it is");
+  } else {
+    tell_bandwidth(topology, *nvlink, facts.cluster);
+  }
+  return facts;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,181 @@
+#include "calibrate/device/import/training_log.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdlib>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "model/error/error.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr int kMostRanks = 1'000'000;
+
+[[noreturn]] void fail(const std::string& where, const std::string& problem, const std::string& help) {
+  throw ConfigError({"", problem, where, help});
+}
+
+std::string trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t\r");
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1));
+}
+
+double number_of(const std::string& text, const std::string& name, const std::string& where) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !std::isfinite(value)) {
+    fail(where, fmt::format("\"{}\" of \"{}\" is not a number", text, name), "was the line cut or mixed with another?");
+  }
+  return value;
+}
+
+int whole_of(const std::string& text, const std::string& name, const std::string& where) {
+  constexpr double kMost = 1e9;
+  const double value = number_of(text, name, where);
+  if (value < 0.0 || value > kMost || value != std::floor(value)) {
+    fail(where, fmt::format("\"{}\" of \"{}\" is no count", text, name), "expected a whole number");
+  }
+  return static_cast<int>(value);
+}
+
+// "a: 1 | b: 2 |" -> a -> 1, b -> 2; what follows the last "|" is dropped.
+std::map<std::string, std::string> fields_of(std::string_view line) {
+  std::map<std::string, std::string> fields;
+  for (std::size_t bar = line.find('|'); bar != std::string_view::npos; bar = line.find('|')) {
+    const std::string_view field = line.substr(0, bar);
+    const std::size_t colon = field.find_last_of(':');
+    if (colon != std::string_view::npos) fields[trimmed(field.substr(0, colon))] = trimmed(field.substr(colon + 1));
+    line.remove_prefix(bar + 1);
+  }
+  return fields;
+}
+
+class LogReader {
+ public:
+  explicit LogReader(const std::string& file) : file_(file) {}
+
+  void read_line(std::string_view line, int number, bool whole) {
+    where_ = fmt::format("{}:{}", file_, number);
+    const std::size_t start = line.find("iteration ");
+    if (start != std::string_view::npos && line.find("elapsed time per iteration") != std::string_view::npos) {
+      if (!whole && trimmed(line).back() != '|') return;
+      read_step(line.substr(start + std::string_view("iteration ").size()));
+    } else {
+      read_argument(line);
+    }
+  }
+
+  TrainingLog finished() {
+    if (log_.steps.empty()) {
+      fail(file_, fmt::format("{} holds no progress of a training", file_),
+           "expected lines such as: iteration 5/ 100 | … | elapsed time per iteration (ms): 512.3 | …");
+    }
+    const auto world = log_.arguments.find("world_size");
+    if (world != log_.arguments.end()) log_.ranks = whole_of(world->second, "world_size", file_);
+    return std::move(log_);
+  }
+
+ private:
+  void read_step(std::string_view line) {
+    LoggedStep step;
+    const std::size_t slash = line.find('/');
+    if (slash == std::string_view::npos) {
+      fail(where_, "the iteration has no total", "expected iteration 5/ 100 |");
+    }
+    step.iteration = whole_of(trimmed(line.substr(0, slash)), "iteration", where_);
+    const auto fields = fields_of(line.substr(slash + 1));
+    const auto field = [&fields](const char* name) {
+      const auto found = fields.find(name);
+      return found == fields.end() ? nullptr : &found->second;
+    };
+    const std::string* milliseconds = field("elapsed time per iteration (ms)");
+    const std::string* seconds = field("elapsed time per iteration (s)");
+    if (milliseconds == nullptr && seconds == nullptr) {
+      fail(where_, "the elapsed time is cut off or has no unit", "expected elapsed time per iteration (ms): 512.3 |");
+    }
+    step.seconds = milliseconds != nullptr ? number_of(*milliseconds, "elapsed time per iteration (ms)", where_) * 1e-3
+                                           : number_of(*seconds, "elapsed time per iteration (s)", where_);
+    if (step.seconds <= 0.0) fail(where_, "the elapsed time is not above zero", "was the clock set back?");
+    const std::string* batch = field("global batch size");
+    if (batch == nullptr) fail(where_, "does not tell the global batch size", "expected global batch size: 64 |");
+    step.global_batch_size = whole_of(*batch, "global batch size", where_);
+    if (step.global_batch_size < 1) fail(where_, "a global batch size of 0", "expected 1 or more");
+    for (const char* name : {"throughput per GPU (TFLOP/s/GPU)", "TFLOPs"}) {
+      if (const std::string* tflops = field(name)) step.tflops_per_gpu = number_of(*tflops, name, where_);
+    }
+    const char* skipped = "number of skipped iterations";
+    if (const std::string* count = field(skipped)) step.skipped = whole_of(*count, skipped, where_);
+    add(step);
+  }
+
+  void add(LoggedStep step) {
+    // Other ranks may print the line too.
+    if (!seen_.emplace(step.iteration, step.seconds, step.global_batch_size).second) return;
+    step.warm_up = log_.steps.empty() || step.iteration <= log_.steps.back().iteration;
+    if (step.warm_up) ++log_.starts;
+    log_.steps.push_back(step);
+  }
+
+  // "  world_size ...................................... 8"
+  void read_argument(std::string_view line) {
+    const std::size_t dots = line.find(" ...");
+    if (dots == std::string_view::npos) return;
+    const std::size_t value = line.find_first_not_of('.', dots + 1);
+    const std::string name = trimmed(line.substr(0, dots));
+    const std::size_t last_word = name.find_last_of(" \t");
+    const std::string key = last_word == std::string::npos ? name : name.substr(last_word + 1);
+    if (value == std::string_view::npos || key.empty()) return;
+    log_.arguments.emplace(key, trimmed(line.substr(value)));
+  }
+
+  std::string file_;
+  std::string where_;
+  std::set<std::tuple<long, double, int>> seen_;
+  TrainingLog log_;
+};
+
+}  // namespace
+
+TrainingLog read_training_log(std::string_view text, const std::string& file) {
+  LogReader reader(file);
+  int number = 0;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    reader.read_line(text.substr(0, end), ++number, end != std::string_view::npos);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return reader.finished();
+}
+
+Measurement measurement_of(const TrainingLog& log, const std::string& file, std::optional<int> ranks) {
+  if (!ranks) ranks = log.ranks;
+  if (!ranks) fail(file, fmt::format("{} does not tell how many ranks trained", file), "give them: --ranks N");
+  if (*ranks < 1 || *ranks > kMostRanks) fail(file, fmt::format("{} ranks", *ranks), "give them: --ranks N");
+  std::map<int, std::vector<double>> by_batch;
+  for (const LoggedStep& step : log.steps) {
+    if (!step.warm_up && step.skipped == 0) by_batch[step.global_batch_size].push_back(step.seconds);
+  }
+  if (by_batch.empty()) {
+    fail(file, fmt::format("{} holds warm-up and skipped iterations alone", file), "log more iterations");
+  }
+  Measurement measurement;
+  measurement.device = "unnamed";
+  for (auto& [batch, seconds] : by_batch) {
+    SampleKey key;
+    key.kind = SampleKind::kTrainingStep;
+    key.batch = batch;
+    key.ranks = *ranks;
+    measurement.samples.push_back({key, std::move(seconds), std::nullopt});
+  }
+  return measurement;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,209 @@
+#include "calibrate/device/measurement.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "calibrate/device/fit/errors.hpp"
+#include "model/config/object_reader.hpp"
+#include "model/error/error.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr const char* kSchema = "flopcast.measurement/1";
+constexpr int kMostRanks = 1'000'000;
+constexpr int kMostMultiprocessors = 100'000;
+constexpr int kLargestDimension = 100'000'000;
+constexpr int kMostSequences = 1'000'000'000;
+constexpr int kMostPasses = 100;
+
+double positive(ObjectReader& reader, std::string_view key, const nlohmann::json& value) {
+  const double number = value.is_number() ? value.get<double>() : 0.0;
+  if (!value.is_number() || !std::isfinite(number) || number <= 0.0) {
+    reader.fail(key, fmt::format("{} is not above zero", value.dump()), "expected a finite number above zero");
+  }
+  return number;
+}
+
+SampleShape read_shape(ObjectReader& reader) {
+  const auto numbers = reader.whole_list("shape", 1, kLargestDimension);
+  if (!numbers) reader.fail_missing("shape", "m, n and k of the product, such as [256, 256, 64]");
+  if (numbers->size() != 3) {
+    reader.fail("shape", fmt::format("lists {} numbers", numbers->size()), "expected m, n and k");
+  }
+  return {(*numbers)[0], (*numbers)[1], (*numbers)[2]};
+}
+
+SampleKey read_key(ObjectReader& reader) {
+  SampleKey key;
+  const auto kind = reader.choice("kind", sample_kind_names());
+  if (!kind) reader.fail_missing("kind", choices_help("", sample_kind_names()));
+  key.kind = static_cast<SampleKind>(*kind);
+  if (key.kind == SampleKind::kGemm) {
+    key.shape = read_shape(reader);
+  } else if (key.kind == SampleKind::kTrainingStep) {
+    key.batch = reader.whole("batch", 1, kMostSequences);
+    if (!key.batch) reader.fail_missing("batch", "the global batch size of the step");
+  } else {
+    const nlohmann::json* bytes = reader.find("bytes");
+    if (bytes == nullptr) reader.fail_missing("bytes", "the size of the message or copy");
+    key.bytes = positive(reader, "bytes", *bytes);
+  }
+  key.ranks = reader.whole("ranks", 1, kMostRanks).value_or(1);
+  key.nodes = reader.whole("nodes", 1, kMostRanks).value_or(1);
+  if (key.nodes > key.ranks) {
+    reader.fail("nodes", fmt::format("{} nodes hold only {} ranks", key.nodes, key.ranks), "expected at most ranks");
+  }
+  key.dtype = reader.text("dtype").value_or("");
+  key.pass = reader.whole("pass", 1, kMostPasses).value_or(1);
+  return key;
+}
+
+Sample read_sample(const nlohmann::json& value, std::size_t index, const Origins& origins) {
+  ObjectReader reader(value, fmt::format("samples.{}", index), origins);
+  Sample sample;
+  sample.key = read_key(reader);
+  const nlohmann::json* seconds = reader.find("seconds");
+  if (seconds == nullptr) reader.fail_missing("seconds", "the time of each repetition");
+  if (!seconds->is_array() || seconds->empty()) {
+    reader.fail("seconds", "is no list of times", "expected one number per repetition, such as [1.2e-05, 1.3e-05]");
+  }
+  for (const nlohmann::json& second : *seconds) sample.seconds.push_back(positive(reader, "seconds", second));
+  if (const nlohmann::json* processor = reader.find("processor_seconds")) {
+    sample.processor_seconds = positive(reader, "processor_seconds", *processor);
+  }
+  reader.refuse_unknown_keys();
+  return sample;
+}
+
+void check_schema(ObjectReader& reader) {
+  const auto schema = reader.text("schema");
+  if (!schema) reader.fail_missing("schema", fmt::format("expected \"{}\"", kSchema));
+  if (*schema != kSchema) {
+    reader.fail("schema", fmt::format("\"{}\" is another format", *schema), fmt::format("expected \"{}\"", kSchema));
+  }
+}
+
+nlohmann::ordered_json json_of(const Sample& sample) {
+  const SampleKey& key = sample.key;
+  nlohmann::ordered_json json = {{"kind", name_of(key.kind)}};
+  if (key.shape) json["shape"] = {key.shape->m, key.shape->n, key.shape->k};
+  if (key.bytes) json["bytes"] = *key.bytes;
+  if (key.batch) json["batch"] = *key.batch;
+  json["ranks"] = key.ranks;
+  json["nodes"] = key.nodes;
+  json["dtype"] = key.dtype;
+  json["pass"] = key.pass;
+  if (sample.processor_seconds) json["processor_seconds"] = *sample.processor_seconds;
+  json["seconds"] = sample.seconds;
+  return json;
+}
+
+}  // namespace
+
+const std::vector<std::string>& sample_kind_names() {
+  static const std::vector<std::string> names = {"gemm",       "memory_copy",    "p2p",        "all_reduce",
+                                                 "all_gather", "reduce_scatter", "all_to_all", "broadcast",
+                                                 "reduce",     "training_step"};
+  return names;
+}
+
+std::string_view name_of(SampleKind kind) {
+  return sample_kind_names()[static_cast<std::size_t>(kind)];
+}
+
+bool is_message(SampleKind kind) {
+  return kind != SampleKind::kGemm && kind != SampleKind::kMemoryCopy && kind != SampleKind::kTrainingStep;
+}
+
+std::string SampleKey::text_without_pass() const {
+  std::string words(name_of(kind));
+  if (shape) words += fmt::format(" {}x{}x{}", shape->m, shape->n, shape->k);
+  if (bytes) words += fmt::format(" {} B", *bytes);
+  if (batch) words += fmt::format(" of {} sequences", *batch);
+  if (ranks > 1) words += fmt::format(", {} ranks", ranks);
+  if (nodes > 1) words += fmt::format(" on {} nodes", nodes);
+  return dtype.empty() ? words : words + " " + dtype;
+}
+
+std::string SampleKey::text() const {
+  return fmt::format("{}, pass {}", text_without_pass(), pass);
+}
+
+double Sample::median() const {
+  return median_of(seconds);
+}
+
+bool Measurement::has(const SampleKey& key) const {
+  return std::any_of(samples.begin(), samples.end(), [&key](const Sample& sample) { return sample.key == key; });
+}
+
+Measurement read_measurement(std::string_view text, const std::string& file) {
+  const nlohmann::json root = parse_json(text, file);
+  Origins origins;
+  origins.file = file;
+  ObjectReader reader(root, "", origins);
+  check_schema(reader);
+  Measurement measurement;
+  const auto device = reader.text("device");
+  if (!device) reader.fail_missing("device", "the name of what was measured");
+  measurement.device = *device;
+  measurement.multiprocessors = reader.whole("multiprocessors", 1, kMostMultiprocessors).value_or(1);
+  if (const nlohmann::json* memory = reader.find("memory_bytes")) {
+    measurement.memory_bytes = positive(reader, "memory_bytes", *memory);
+  }
+  measurement.host = reader.text("host").value_or("");
+  measurement.date = reader.text("date").value_or("");
+  if (const nlohmann::json* libraries = reader.find("libraries")) {
+    ObjectReader versions(*libraries, "libraries", origins);
+    for (const auto& item : libraries->items()) {
+      measurement.libraries[item.key()] = versions.text(item.key()).value_or("");
+    }
+  }
+  const nlohmann::json* samples = reader.find("samples");
+  if (samples == nullptr) reader.fail_missing("samples", "a list of what was timed");
+  if (!samples->is_array()) reader.fail("samples", "is no list", "expected a list of samples");
+  reader.refuse_unknown_keys();
+  std::set<std::string> known;
+  for (std::size_t index = 0; index < samples->size(); ++index) {
+    measurement.samples.push_back(read_sample((*samples)[index], index, origins));
+    const std::string name = measurement.samples.back().key.text();
+    if (known.insert(name).second) continue;
+    const std::string field = fmt::format("samples.{}", index);
+    throw ConfigError({field, fmt::format("{} is given twice", name), origins.where(field), "keep one of the two"});
+  }
+  return measurement;
+}
+
+std::string write_measurement(const Measurement& measurement) {
+  nlohmann::ordered_json json = {
+      {"schema", kSchema},        {"device", measurement.device}, {"multiprocessors", measurement.multiprocessors},
+      {"host", measurement.host}, {"date", measurement.date},     {"libraries", measurement.libraries}};
+  if (measurement.memory_bytes) json["memory_bytes"] = *measurement.memory_bytes;
+  json["samples"] = nlohmann::ordered_json::array();
+  for (const Sample& sample : measurement.samples) json["samples"].push_back(json_of(sample));
+  // One sample a line: a person can read it, and the seconds do not take a line each.
+  std::string text = "{\n";
+  for (const auto& item : json.items()) {
+    if (item.key() != "samples") {
+      // A log's device name need not be UTF-8.
+      const std::string value = item.value().dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+      text += fmt::format("  {}: {},\n", nlohmann::json(item.key()).dump(), value);
+    }
+  }
+  text += "  \"samples\": [";
+  const char* separator = "\n    ";
+  for (const auto& sample : json["samples"]) {
+    text += separator + sample.dump();
+    separator = ",\n    ";
+  }
+  return text + "\n  ]\n}\n";
+}
+
+}  // namespace flopcast

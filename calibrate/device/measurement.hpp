@@ -1,0 +1,83 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace flopcast {
+
+/// What was timed. Bytes of a collective are as nccl-tests prints them: the whole buffer of an all-reduce, the sum over
+/// ranks of an all-gather or a reduce-scatter, one rank's buffer of the others. Bytes of a copy count what is read and
+/// what is written.
+enum class SampleKind {
+  kGemm,
+  kMemoryCopy,
+  kPointToPoint,
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kBroadcast,
+  kReduce,
+  kTrainingStep
+};
+const std::vector<std::string>& sample_kind_names();  ///< in the order of the enumerators
+std::string_view name_of(SampleKind kind);
+/// Whether ranks exchanged a message: point-to-point or collective.
+bool is_message(SampleKind kind);
+
+struct SampleShape {
+  int m = 0;
+  int n = 0;
+  int k = 0;
+
+  bool operator==(const SampleShape&) const = default;
+};
+
+/// What identifies a sample: measuring the same again adds nothing.
+struct SampleKey {
+  SampleKind kind = SampleKind::kGemm;
+  std::optional<SampleShape> shape;  ///< of a GEMM
+  std::optional<double> bytes;       ///< of a copy or message
+  int ranks = 1;
+  int nodes = 1;
+  std::string dtype;
+  int pass = 1;                             ///< calibrations measure everything twice
+  std::optional<int> batch = std::nullopt;  ///< of a training step: sequences of all ranks
+
+  /// "gemm 256x256x64 fp32", "all_reduce 4096 B, 2 ranks fp32".
+  std::string text() const;
+  /// As text, but alike for all passes.
+  std::string text_without_pass() const;
+  bool operator==(const SampleKey&) const = default;
+};
+
+struct Sample {
+  SampleKey key;
+  std::vector<double> seconds;              ///< one per repetition, as measured
+  std::optional<double> processor_seconds;  ///< CPU time of the measuring thread over all repetitions
+
+  double median() const;
+};
+
+/// What a calibration found on a device. `format`: docs/schema/measurement-1.schema.json.
+struct Measurement {
+  std::string device;                            ///< "Intel Xeon …", "NVIDIA H200"
+  int multiprocessors = 1;                       ///< SMs of a GPU; cores that worked on one GEMM of a CPU
+  std::optional<double> memory_bytes;            ///< of the device; of the whole host where cores were measured
+  std::string host;                              ///< empty: not told
+  std::string date;                              ///< YYYY-MM-DD
+  std::map<std::string, std::string> libraries;  ///< name -> version
+  std::vector<Sample> samples;
+
+  bool has(const SampleKey& key) const;
+};
+
+/// Reads schema flopcast.measurement/1. Throws ConfigError with `file:/samples/3/seconds`: unknown keys, wrong types,
+/// times that are not finite and positive, a sample given twice.
+Measurement read_measurement(std::string_view text, const std::string& file);
+std::string write_measurement(const Measurement& measurement);
+
+}  // namespace flopcast

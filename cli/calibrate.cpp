@@ -1,0 +1,221 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "calibrate/device/build_profile.hpp"
+#include "cli/calibrate_report.hpp"
+#include "cli/calibrate_sources.hpp"
+#include "cli/command_line.hpp"
+#include "cli/commands.hpp"
+#include "cli/output_options.hpp"
+#include "cli/terminal.hpp"
+#include "model/catalog/catalogue.hpp"
+#include "model/error/error.hpp"
+#include "reports/series/series_svg.hpp"
+
+namespace flopcast {
+
+namespace {
+
+struct Wishes {
+  CalibrationWishes sources;
+  std::optional<std::string> report;
+  std::optional<std::string> svg;
+  std::optional<std::string> name;
+  std::optional<std::string> source;
+  std::optional<std::string> format;
+};
+
+constexpr const char* kModes =
+    "give one of: --cpu; --nccl-tests, --trace, --topology, --from, alone or together; --training-log FILE; --report "
+    "PROFILE";
+
+enum class Mode { kCpu, kImport, kTrainingLog, kReport };
+
+Mode mode_of(const Wishes& wishes) {
+  const CalibrationWishes& sources = wishes.sources;
+  std::vector<std::pair<std::string, Mode>> modes;
+  if (sources.cpu) modes.emplace_back("--cpu", Mode::kCpu);
+  if (sources.imports()) {
+    const char* flag = !sources.nccl_tests.empty() ? "--nccl-tests"
+                       : !sources.traces.empty()   ? "--trace"
+                       : sources.topology          ? "--topology"
+                                                   : "--from";
+    modes.emplace_back(flag, Mode::kImport);
+  }
+  if (sources.training_log) modes.emplace_back("--training-log", Mode::kTrainingLog);
+  if (wishes.report) modes.emplace_back("--report", Mode::kReport);
+  if (modes.empty()) throw ConfigError({"", "nothing to calibrate", "", kModes});
+  if (modes.size() > 1) {
+    throw ConfigError({modes[1].first, fmt::format("given beside {}", modes[0].first), modes[1].first, kModes});
+  }
+  return modes.front().second;
+}
+
+// A flag that the chosen mode would not look at is a mistake of the user.
+void refuse_idle_flags(const Wishes& wishes, Mode mode) {
+  const CalibrationWishes& sources = wishes.sources;
+  const auto refuse = [](bool given, const char* flag, bool works, const char* valid) {
+    if (!given || works) return;
+    throw ConfigError({flag, "means nothing here", flag, fmt::format("valid with: {}", valid)});
+  };
+  const bool cpu = mode == Mode::kCpu;
+  const bool nccl = !sources.nccl_tests.empty();
+  const bool profile = cpu || mode == Mode::kImport;
+  refuse(sources.quick, "--quick", cpu, "--cpu");
+  refuse(sources.measurements.has_value(), "--measurements", profile || mode == Mode::kTrainingLog,
+         "--cpu, --nccl-tests, --trace, --from, --training-log");
+  refuse(sources.collective.has_value(), "--collective", nccl, "--nccl-tests");
+  refuse(sources.in_place, "--in-place", nccl, "--nccl-tests");
+  refuse(sources.nodes.has_value(), "--nodes", nccl, "--nccl-tests");
+  refuse(sources.devices_per_node.has_value(), "--devices-per-node", !sources.traces.empty(), "--trace");
+  refuse(sources.ranks.has_value(), "--ranks", nccl || cpu || mode == Mode::kTrainingLog,
+         "--cpu, --nccl-tests, --training-log");
+  refuse(sources.device.has_value(), "--device", mode == Mode::kImport, "--nccl-tests, --trace, --topology, --from");
+  refuse(wishes.name.has_value(), "--name", profile, "--cpu, --nccl-tests, --trace, --topology, --from");
+  refuse(wishes.source.has_value(), "--source", profile, "--cpu, --nccl-tests, --trace, --topology, --from");
+  refuse(wishes.svg.has_value(), "--svg", profile || mode == Mode::kReport, "a profile or --report");
+}
+
+void check_device(const std::optional<std::string>& device) {
+  if (!device) return;
+  const std::vector<std::string> names = catalogue_names(CatalogueKind::kDevices);
+  if (std::find(names.begin(), names.end(), *device) != names.end()) return;
+  throw ConfigError(
+      {"--device", fmt::format("unknown device \"{}\"", *device), "--device", choices_help(*device, names)});
+}
+
+bool describes_host(const Measurement& measurement, const CalibrationWishes& sources) {
+  const auto has = [&](SampleKind kind) {
+    return std::any_of(measurement.samples.begin(), measurement.samples.end(),
+                       [kind](const Sample& sample) { return sample.key.kind == kind; });
+  };
+  return !sources.device && has(SampleKind::kGemm) && has(SampleKind::kMemoryCopy);
+}
+
+std::string source_of(const CalibrationWishes& sources, const Measurement& measurement) {
+  if (sources.cpu || (sources.from && sources.nccl_tests.empty() && sources.traces.empty())) {
+    return "flopcast calibrate on " + measurement.host;
+  }
+  std::vector<std::string> files;
+  if (sources.from) files.push_back(*sources.from);
+  for (const std::string& file : sources.nccl_tests) files.push_back("nccl-tests, " + file);
+  for (const std::string& file : sources.traces) files.push_back("a trace, " + file);
+  if (sources.topology) files.push_back("nvidia-smi topo, " + *sources.topology);
+  return fmt::format("{}", fmt::join(files, "; "));
+}
+
+DeviceProfile profile_of(const Wishes& wishes, const Calibration& calibration) {
+  const CalibrationWishes& sources = wishes.sources;
+  const Measurement& measurement = calibration.measurement;
+  ProfileRequest request;
+  request.name = wishes.name.value_or("");
+  request.device = sources.device.value_or("");
+  request.cluster = calibration.cluster;
+  request.host = sources.cpu || (sources.from && describes_host(measurement, sources));
+  const bool imported = !sources.nccl_tests.empty() || !sources.traces.empty() || sources.topology;
+  request.confidence = imported ? "imported" : "measured";
+  request.source = wishes.source.value_or(source_of(sources, measurement));
+  return build_profile(measurement, request);
+}
+
+void print(const std::string& file, std::vector<Table> tables, Format format) {
+  // Data formats hold one table.
+  if (format == Format::kCsv || format == Format::kJson) tables.resize(std::min<std::size_t>(tables.size(), 1));
+  std::string text;
+  for (const Table& table : tables) text += (text.empty() ? "" : "\n") + write_table(table, format);
+  write_output(file, text);
+}
+
+void declare(CommandLine& command_line, Wishes& wishes) {
+  CalibrationWishes& sources = wishes.sources;
+  command_line.begin_group("Measurements");
+  command_line.add_flag("--cpu", sources.cpu, "measure this machine: products, memory, messages of threads; twice");
+  command_line.add_flag("--quick", sources.quick, "fewer sizes: some ten seconds");
+  command_line.add_option("--nccl-tests", sources.nccl_tests, "FILE", "what nccl-tests printed, or its JSON report");
+  command_line.add_option("--trace", sources.traces, "FILE",
+                          "a trace of torch.profiler, also .gz; without -o: where its time went");
+  command_line.add_option("--topology", sources.topology, "FILE", "what nvidia-smi topo -m printed");
+  command_line.add_option("--from", sources.from, "FILE", "a measurement file");
+  command_line.add_option("--training-log", sources.training_log, "FILE", "Megatron's log: its measured step times");
+  command_line.add_option("--measurements", sources.measurements, "FILE",
+                          "keep the measurements there; a calibration that was stopped goes on (default: beside -o)");
+  command_line.add_option("--ranks", sources.ranks, "N[,N]",
+                          "sizes of the groups to measure; ranks of the nccl-tests run or of the training");
+  command_line.add_option("--nodes", sources.nodes, "N", "nodes of the nccl-tests run");
+  command_line.add_option("--devices-per-node", sources.devices_per_node, "N",
+                          "of the traced run (default: as many as the trace lists)");
+  command_line.add_option("--collective", sources.collective, "KIND", "what the nccl-tests run measured");
+  command_line.add_flag("--in-place", sources.in_place, "the in-place columns of nccl-tests");
+  command_line.begin_group("Profile");
+  command_line.add_option("-o,--output", sources.profile, "FILE",
+                          "write the profile there instead of to standard output");
+  command_line.add_option("--name", wishes.name, "NAME", "the profile's name (default: the device's)");
+  command_line.add_option("--source", wishes.source, "TEXT", "who measured, or where it is published");
+  command_line.add_option("--device", sources.device, "NAME", "the catalogue's device that was measured");
+  command_line.begin_group("Report");
+  command_line.add_option("--report", wishes.report, "PROFILE", "errors of its fits, and its worst samples");
+  command_line.add_option("--svg", wishes.svg, "FILE", "draw measured against fitted");
+  command_line.add_option("--format", wishes.format, "FORMAT", "of the report: table, markdown, csv or json");
+}
+
+// The profile where it belongs, and what a person wants to know of it.
+int write_calibration(const Wishes& wishes, const Calibration& calibration, Format format) {
+  const CalibrationWishes& sources = wishes.sources;
+  const bool shows_trace = !sources.traces.empty() && !sources.profile;
+  if (sources.training_log || shows_trace) {
+    print(sources.profile.value_or(""), calibration.tables, format);
+    return 0;
+  }
+  const DeviceProfile profile = profile_of(wishes, calibration);
+  if (wishes.svg) write_file(*wishes.svg, write_series_svg(profile_charts(profile), {}));
+  if (!sources.profile) {
+    write_output("", write_profile(profile));
+    return 0;
+  }
+  write_file(*sources.profile, write_profile(profile));
+  std::vector<Table> tables = profile_tables(profile);
+  tables.insert(tables.end(), calibration.tables.begin(), calibration.tables.end());
+  print("", std::move(tables), format);
+  return 0;
+}
+
+}  // namespace
+
+int run_calibrate(const Arguments& arguments) {
+  CommandLine command_line(
+      "calibrate",
+      "flopcast calibrate --cpu | --nccl-tests FILE | --trace FILE | --topology FILE | --from MEASUREMENTS | "
+      "--training-log FILE | --report PROFILE [options]",
+      "Makes a device profile out of measurements, which simulate --profile uses in place of the catalogue's figures, "
+      "and shows how well a profile fits what was measured.",
+      {"flopcast calibrate --cpu --quick -o cpu.json",
+       "flopcast simulate --model gpt2-124m --profile cpu.json --precision fp32 --gbs 4",
+       "flopcast calibrate --nccl-tests all_reduce.log --nccl-tests all_gather.log --topology topo.txt -o node.json",
+       "flopcast calibrate --trace rank0.json.gz", "flopcast calibrate --report cpu.json --svg cpu.svg"});
+  Wishes wishes;
+  declare(command_line, wishes);
+  if (!command_line.parse(arguments)) return 0;
+  const Mode mode = mode_of(wishes);
+  refuse_idle_flags(wishes, mode);
+  check_device(wishes.sources.device);
+  const Format format = parse_format(wishes.format.value_or("table"));
+  switch (mode) {
+    case Mode::kCpu:
+      return write_calibration(wishes, calibrate_host(wishes.sources), format);
+    case Mode::kImport:
+      return write_calibration(wishes, import_files(wishes.sources), format);
+    case Mode::kTrainingLog:
+      return write_calibration(wishes, import_training_log(wishes.sources), format);
+    case Mode::kReport:
+      break;
+  }
+  const DeviceProfile profile = load_profile(*wishes.report);
+  if (wishes.svg) write_file(*wishes.svg, write_series_svg(profile_charts(profile), {}));
+  print(wishes.sources.profile.value_or(""), profile_tables(profile), format);
+  return 0;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calibrate/device/measurement.hpp"
+#include "reports/table.hpp"
+
+namespace flopcast {
+
+/// What the user calibrates from, as typed.
+struct CalibrationWishes {
+  bool cpu = false;
+  bool quick = false;
+  bool in_place = false;
+  std::vector<std::string> nccl_tests;
+  std::vector<std::string> traces;
+  std::optional<std::string> topology;
+  std::optional<std::string> training_log;
+  std::optional<std::string> from;
+  std::optional<std::string> ranks;
+  std::optional<std::string> nodes;
+  std::optional<std::string> devices_per_node;
+  std::optional<std::string> collective;
+  std::optional<std::string> measurements;
+  std::optional<std::string> profile;
+  std::optional<std::string> device;  ///< checked
+
+  /// Files that can be read together.
+  bool imports() const { return !nccl_tests.empty() || !traces.empty() || topology || from; }
+};
+
+struct Calibration {
+  Measurement measurement;
+  nlohmann::json cluster = nlohmann::json::object();  ///< keys known without a measurement
+  std::vector<Table> tables;                          ///< what the files hold beside samples
+};
+
+/// Measures this machine in a program of its own; throws EnvironmentError when its two passes disagree.
+Calibration calibrate_host(const CalibrationWishes& wishes);
+/// Reads the files named; what they leave open is told as warnings.
+Calibration import_files(const CalibrationWishes& wishes);
+Calibration import_training_log(const CalibrationWishes& wishes);
+
+}  // namespace flopcast

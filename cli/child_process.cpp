@@ -1,0 +1,84 @@
+#include "cli/child_process.hpp"
+
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "model/error/error.hpp"
+
+extern char** environ;
+
+namespace flopcast {
+
+namespace {
+
+volatile std::sig_atomic_t child_of_handler = 0;
+
+extern "C" void hand_on(int signal) {
+  const int error = errno;
+  if (child_of_handler > 0) kill(static_cast<pid_t>(child_of_handler), signal);
+  errno = error;
+}
+
+/// Signals as they are to be while a child runs, and afterwards as they were.
+class SignalsForChild {
+ public:
+  SignalsForChild() {
+    struct sigaction action {};
+    action.sa_handler = SIG_IGN;
+    sigaction(SIGINT, &action, &interrupt_);
+    action.sa_handler = hand_on;
+    sigaction(SIGTERM, &action, &terminate_);
+  }
+  SignalsForChild(const SignalsForChild&) = delete;
+  SignalsForChild& operator=(const SignalsForChild&) = delete;
+  SignalsForChild(SignalsForChild&&) = delete;
+  SignalsForChild& operator=(SignalsForChild&&) = delete;
+  ~SignalsForChild() {
+    child_of_handler = 0;
+    sigaction(SIGINT, &interrupt_, nullptr);
+    sigaction(SIGTERM, &terminate_, nullptr);
+  }
+
+ private:
+  struct sigaction interrupt_ {};
+  struct sigaction terminate_ {};
+};
+
+pid_t start(const std::vector<std::string>& words) {
+  std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t defaults;
+  sigemptyset(&defaults);
+  sigaddset(&defaults, SIGINT);  // an ignored signal would stay ignored
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  pid_t child = 0;
+  const int error = posix_spawn(&child, arguments.front(), nullptr, &attributes, arguments.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  if (error != 0) throw EnvironmentError(fmt::format("{} cannot be started", words.front()));
+  return child;
+}
+
+}  // namespace
+
+ChildEnd run_child(const std::vector<std::string>& words) {
+  const SignalsForChild signals;
+  const pid_t child = start(words);
+  child_of_handler = child;
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFSIGNALED(status)) return {.exit_code = 0, .signal = WTERMSIG(status)};
+  return {.exit_code = WEXITSTATUS(status), .signal = 0};
+}
+
+}  // namespace flopcast

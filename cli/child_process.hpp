@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace flopcast {
+
+/// How another program ended.
+struct ChildEnd {
+  int exit_code = 0;
+  int signal = 0;  ///< that killed it; 0: it ended by itself
+};
+
+/// Runs a program on this one's streams and waits for it. An interrupt from the terminal is left to the program, a
+/// SIGTERM is handed on to it. Throws EnvironmentError when it cannot be started.
+ChildEnd run_child(const std::vector<std::string>& words);
+
+}  // namespace flopcast

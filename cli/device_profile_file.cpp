@@ -1,0 +1,56 @@
+#include "cli/device_profile_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "cli/terminal.hpp"
+#include "model/error/error.hpp"
+
+namespace flopcast {
+
+namespace {
+
+// A profile read from a file is complained about with the file's name and its own place in it.
+void add_places(const nlohmann::json& value, const std::string& file, const std::string& pointer,
+                const std::string& field, Origins& origins) {
+  origins.places[field] = pointer.empty() ? file : file + ":" + pointer;
+  constexpr std::size_t kDeepest = 5;
+  if (static_cast<std::size_t>(std::count(pointer.begin(), pointer.end(), '/')) >= kDeepest) return;
+  if (value.is_array()) {
+    for (std::size_t index = 0; index < value.size(); ++index) {
+      const std::string name = std::to_string(index);
+      add_places(value[index], file, pointer + "/" + name, field + "." + name, origins);
+    }
+  }
+  if (!value.is_object()) return;
+  for (const auto& item : value.items()) {
+    add_places(item.value(), file, pointer + "/" + item.key(), field + "." + item.key(), origins);
+  }
+}
+
+}  // namespace
+
+void read_device_profile_file(nlohmann::json& root, Origins& origins) {
+  const auto training = root.find("training");
+  if (training == root.end() || !training->is_object() || !training->contains("profile")) return;
+  nlohmann::json& profile = training->at("profile");
+  if (!profile.is_string()) return;
+  const std::string path = profile.get<std::string>();
+  nlohmann::json values = parse_json(read_file(path), path);
+  add_places(values, path, "", "training.profile", origins);
+  const auto cluster = values.find("cluster");
+  if (cluster != values.end() && cluster->is_object()) {
+    const nlohmann::json given = root.value("cluster", nlohmann::json());
+    for (const auto& item : cluster->items()) {
+      const bool overridden = given.is_object() && given.contains(item.key());
+      if (!overridden) add_places(item.value(), path, "/cluster/" + item.key(), "cluster." + item.key(), origins);
+    }
+  }
+  profile = std::move(values);
+}
+
+}  // namespace flopcast

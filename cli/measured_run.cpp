@@ -1,0 +1,138 @@
+#include "cli/measured_run.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "model/config/document.hpp"
+#include "model/error/error.hpp"
+
+namespace flopcast {
+
+namespace {
+
+template <class Kind>
+Kind kind_named(const std::string& name, Kind last) {
+  for (int index = 0; index <= static_cast<int>(last); ++index) {
+    if (name_of(static_cast<Kind>(index)) == name) return static_cast<Kind>(index);
+  }
+  throw ConfigError({"kind", "unknown kind \"" + name + "\"", {}, {}});
+}
+
+Action action_named(const std::string& text) {
+  const std::optional<Action> action = parse_action(text);
+  if (!action) throw ConfigError({"action", "\"" + text + "\" is no action", {}, {}});
+  return *action;
+}
+
+Timeline read_timeline(const nlohmann::json& json) {
+  Timeline timeline;
+  timeline.title = "measured";
+  timeline.time_unit = "s";
+  timeline.units_per_tick = 1e-12;
+  for (const nlohmann::json& spans : json.at("ranks")) {
+    timeline.ranks.emplace_back();
+    for (const nlohmann::json& entry : spans) {
+      Span span;
+      span.kind = kind_named(entry.at("kind").get<std::string>(), SpanKind::kParameterGather);
+      span.stream = kind_named(entry.at("stream").get<std::string>(), StreamKind::kPipeline);
+      if (is_action(span.kind)) span.action = action_named(entry.at("action").get<std::string>());
+      span.start = entry.at("start_ps").get<Ticks>();
+      span.end = entry.at("end_ps").get<Ticks>();
+      timeline.ranks.back().push_back(span);
+    }
+  }
+  for (const nlohmann::json& entry : json.at("transfers")) {
+    timeline.transfers.push_back({.start = entry.at("start_ps").get<Ticks>(),
+                                  .end = entry.at("end_ps").get<Ticks>(),
+                                  .produced_by = action_named(entry.at("produced_by").get<std::string>()),
+                                  .to_stage = entry.at("to_stage").get<std::uint16_t>(),
+                                  .from_rank = entry.at("from_rank").get<std::uint32_t>(),
+                                  .to_rank = entry.at("to_rank").get<std::uint32_t>()});
+  }
+  return timeline;
+}
+
+std::vector<Ticks> ticks_of(const nlohmann::json& seconds) {
+  constexpr double kTicksPerSecond = 1e12;
+  std::vector<Ticks> ticks;
+  for (const nlohmann::json& value : seconds) ticks.push_back(std::llround(value.get<double>() * kTicksPerSecond));
+  return ticks;
+}
+
+void read_calibration(const nlohmann::json& json, MeasuredRun& run) {
+  for (const nlohmann::json& timeline : json.at("timelines")) run.calibration.push_back(read_timeline(timeline));
+  for (const nlohmann::json& messages : json.at("messages")) {
+    run.messages.push_back({messages.at("to_stage").get<int>(), messages.at("carries") == "activation",
+                            ticks_of(messages.at("one_way_s")), ticks_of(messages.at("receive_s"))});
+  }
+}
+
+void read_sleep(const nlohmann::json& json, MeasuredRun& run) {
+  for (const nlohmann::json& stage : json) {
+    StageTimes times;
+    times.forward = stage.at("forward_ps").get<Ticks>();
+    times.backward = stage.at("backward_ps").get<Ticks>();
+    times.input_gradient = stage.at("input_gradient_ps").get<Ticks>();
+    times.weight_gradient = stage.at("weight_gradient_ps").get<Ticks>();
+    run.sleep.push_back(times);
+  }
+}
+
+void add_traffic(const nlohmann::json& by_rank, MeasuredRun& run) {
+  const double ranks = static_cast<double>(by_rank.size());
+  for (const nlohmann::json& rank : by_rank) {
+    for (const nlohmann::json& entry : rank) {
+      const auto name = std::find(axis_names().begin(), axis_names().end(), entry.at("axis").get<std::string>());
+      MeasuredTraffic& axis = run.traffic[static_cast<Axis>(name - axis_names().begin())];
+      axis.bytes += entry.at("bytes_sent").get<double>() / ranks;
+      axis.messages += entry.at("messages").get<double>() / ranks;
+    }
+  }
+}
+
+void read_steps(const nlohmann::json& json, MeasuredRun& run) {
+  const std::size_t replica = json.at("dp").get<std::size_t>() * json.at("tp").get<std::size_t>();
+  for (const nlohmann::json& step : json.at("steps")) {
+    run.steps.push_back(read_timeline(step.at("timeline")));
+    run.losses.push_back(step.at("loss").get<double>());
+    run.microbatch_losses.push_back(step.at("microbatch_losses").get<std::vector<double>>());
+    double cpu = 0;
+    for (std::size_t rank = 0; rank < run.steps.back().ranks.size(); ++rank) {
+      cpu += step.at("cpu_s").at(rank * replica).get<double>();
+    }
+    run.cpu_s.push_back(cpu);
+    add_traffic(step.at("traffic_by_rank"), run);
+  }
+  const nlohmann::json& peaks = json.at("peak_activation_bytes_by_rank");
+  run.peak_activation_bytes.resize(json.at("pipeline_ranks").get<std::size_t>());
+  for (std::size_t rank = 0; rank < peaks.size(); ++rank) {
+    double& peak = run.peak_activation_bytes.at(rank / replica);
+    peak = std::max(peak, peaks[rank].get<double>());
+  }
+}
+
+}  // namespace
+
+MeasuredRun read_measured_run(std::string_view text, const std::string& file) {
+  MeasuredRun run;
+  try {
+    const nlohmann::json root = parse_json(text, file);
+    const nlohmann::json& json = root.at("run");
+    run.backend = json.at("backend").get<std::string>();
+    run.failure = json.at("failure").get<std::string>();
+    run.has_tensor_ranks = json.at("tp").get<int>() > 1;
+    run.warmup = json.at("warmup").get<int>();
+    const nlohmann::json& load = json.at("load");
+    run.load = {load.at("wall_s").get<double>(), load.at("others_cpu_s").get<double>(), load.at("cores").get<int>()};
+    read_sleep(json.at("sleep"), run);
+    read_calibration(json.at("calibration"), run);
+    read_steps(json, run);
+  } catch (const nlohmann::json::exception& error) {
+    throw ConfigError({"", "this is no measurement of a run", file, error.what()});
+  }
+  return run;
+}
+
+}  // namespace flopcast

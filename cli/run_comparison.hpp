@@ -1,0 +1,65 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/measured_run.hpp"
+#include "sim/forecast/forecast.hpp"
+#include "sim/lower/step_times.hpp"
+#include "sim/timeline.hpp"
+
+namespace flopcast {
+
+/// Where the times of a run's forecast come from.
+enum class TimesFrom {
+  kCalibration,  ///< measured in the minute before the run, on the same ranks
+  kJob,          ///< what the job's cluster is priced at
+};
+
+/// One of the ways to know how a step goes.
+struct RunView {
+  Timeline step;   ///< the one with the median time
+  Timeline drawn;  ///< the same; of an asynchronous run its first steps, filling included
+  StepTimes times;
+  Result result;
+};
+
+/// Whether something else kept the processors busy.
+struct Disturbance {
+  /// By counted step: time inside actions over the CPU time used, or over the time they should have slept; 0 where it
+  /// is not known (tensor-parallel ranks wait inside their actions).
+  std::vector<double> stretch;
+  int steps = 0;              ///< that are stretched by more than kDisturbed
+  double others_share = 0.0;  ///< of the machine's processors' time, used by other programs
+  bool any = false;
+};
+inline constexpr double kDisturbed = 1.03;
+inline constexpr double kBusyMachine = 0.05;
+
+/// A forecast beside what was measured. A step of an asynchronous schedule is a round of its steady state: from the end
+/// of one step's last microbatch to that of the next.
+struct RunComparison {
+  Forecast job;  ///< what the job's cluster is forecast to do
+  TimesFrom times_from = TimesFrom::kCalibration;
+  bool slept = false;
+  std::string backend;
+  std::string schedule;
+  RunView forecast;
+  RunView replay;  ///< this program simulated with the medians of its own run, transfers taking no time
+  RunView measured;
+  std::vector<double> step_seconds;  ///< of the counted steps, disturbed ones too
+  int warmup = 0;
+  Disturbance disturbance;
+  std::vector<double> losses;
+};
+
+/// Mean loss of every step. An asynchronous run is cut into steps of `microbatches`, or slices of them.
+std::vector<double> step_losses(const MeasuredRun& run, int microbatches);
+
+/// Counted steps of a run that was asked for `steps`, of which some warm up, and of an asynchronous schedule one
+/// drains.
+int counted_steps(int steps, int warmup, bool asynchronous);
+
+RunComparison compare_run(Forecast job, const MeasuredRun& run, TimesFrom times_from);
+
+}  // namespace flopcast

@@ -1,0 +1,208 @@
+#include "cli/run_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "reports/result/result_json.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr double kSecondsPerTick = 1e-12;
+
+// A figure that all views have; of peak memory the replay says nothing of its own.
+struct Term {
+  std::string name;
+  std::string key;
+  std::string unit;
+  double forecast = 0.0;
+  double replay = 0.0;
+  double measured = 0.0;
+
+  std::optional<double> error_percent() const {
+    if (!(measured > 0.0)) return std::nullopt;
+    return 100.0 * (forecast - measured) / measured;
+  }
+};
+
+template <class ValueOf>
+Term term_of(const RunComparison& run, const char* name, const char* key, const char* unit, ValueOf value_of) {
+  return {name, key, unit, value_of(run.forecast), value_of(run.replay), value_of(run.measured)};
+}
+
+double mean_time(const RunView& view, Ticks StageTimes::*time) {
+  double sum = 0.0;
+  for (const StageTimes& stage : view.times.stages) sum += static_cast<double>(stage.*time) * kSecondsPerTick;
+  return sum / static_cast<double>(view.times.stages.size());
+}
+
+bool runs(const Program& program, ActionKind kind) {
+  for (const std::vector<Action>& actions : program.ranks) {
+    for (const Action& action : actions) {
+      if (action.kind == kind) return true;
+    }
+  }
+  return false;
+}
+
+void add_actions(const RunComparison& run, std::vector<Term>& terms) {
+  const auto add = [&](ActionKind kind, const char* name, const char* key, Ticks StageTimes::*time) {
+    if (!runs(run.job.step.program, kind)) return;
+    terms.push_back(term_of(run, name, key, "s", [time](const RunView& view) { return mean_time(view, time); }));
+  };
+  add(ActionKind::kForward, "forward of a stage, median", "forward_s", &StageTimes::forward);
+  const bool asynchronous = run.job.step.program.asynchronous;
+  add(ActionKind::kBackward,
+      asynchronous ? "backward of a stage with its update, median" : "backward of a stage, median", "backward_s",
+      &StageTimes::backward);
+  add(ActionKind::kInputGradient, "input gradient of a stage, median", "input_gradient_s", &StageTimes::input_gradient);
+  add(ActionKind::kWeightGradient, "weight gradient of a stage, median", "weight_gradient_s",
+      &StageTimes::weight_gradient);
+}
+
+double peak_activations(const Result& result) {
+  double peak = 0.0;
+  for (const RankMemoryResult& rank : result.memory.per_pipeline_rank) peak = std::max(peak, rank.activations_gib);
+  return peak;
+}
+
+std::vector<Term> terms_of(const RunComparison& run) {
+  std::vector<Term> terms;
+  const auto add = [&](const char* name, const char* key, const char* unit, auto value_of) {
+    terms.push_back(term_of(run, name, key, unit, [value_of](const RunView& view) { return value_of(view.result); }));
+  };
+  add("step time", "time_s", "s", [](const Result& result) { return result.iteration.time_s; });
+  // Where nothing is flushed, updates come between the actions, and a forecast spreads them over the backward passes.
+  const bool asynchronous = run.job.step.program.asynchronous;
+  if (asynchronous) {
+    add("compute and updates, mean of ranks", "compute_s", "s",
+        [](const Result& result) { return result.breakdown.compute_s + result.breakdown.optimizer_s; });
+  } else {
+    add("compute, mean of ranks", "compute_s", "s", [](const Result& result) { return result.breakdown.compute_s; });
+  }
+  if (!asynchronous)
+    add("optimizer, mean of ranks", "optimizer_s", "s",
+        [](const Result& result) { return result.breakdown.optimizer_s; });
+  add("exposed pipeline communication", "pp_comm_s", "s",
+      [](const Result& result) { return result.breakdown.pp_comm_s; });
+  add("exposed data-parallel communication", "dp_comm_s", "s",
+      [](const Result& result) { return result.breakdown.dp_comm_s; });
+  add("bubble", "bubble_s", "s", [](const Result& result) { return result.breakdown.bubble_s; });
+  add("bubble", "bubble_fraction", "share", [](const Result& result) { return result.bubble.fraction; });
+  add_actions(run, terms);
+  if (!run.slept) add("peak activations, fullest rank", "peak_activations_gib", "GiB", peak_activations);
+  return terms;
+}
+
+double quantile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(std::floor(share * static_cast<double>(values.size() - 1)))];
+}
+
+std::string source_text(const RunComparison& run) {
+  if (run.times_from == TimesFrom::kJob) return fmt::format("of the job's cluster, {}", run.job.step.job.cluster.name);
+  return run.slept ? "the times to sleep, with updates and messages calibrated just before on these ranks"
+                   : "calibrated just before on these ranks, each on its own";
+}
+
+const char* times_name(TimesFrom from) {
+  return from == TimesFrom::kJob ? "job" : "calibration";
+}
+
+}  // namespace
+
+Table run_table(const RunComparison& run) {
+  Table table;
+  table.title = "Forecast and measurement of one step";
+  table.columns = {text_column("term"),
+                   text_column("unit"),
+                   number_column("forecast"),
+                   number_column("measured"),
+                   number_column("error %", "error_percent"),
+                   number_column("replay")};
+  for (const Term& term : terms_of(run)) {
+    const std::optional<double> error = term.error_percent();
+    table.rows.push_back({term.name, term.unit, fmt::format("{:.6g}", term.forecast),
+                          fmt::format("{:.6g}", term.measured), error ? fmt::format("{:.2f}", *error) : std::string(),
+                          fmt::format("{:.6g}", term.replay)});
+  }
+  table.notes.push_back(fmt::format("forecast: {}", source_text(run)));
+  table.notes.push_back("replay: this program simulated with the medians of the run itself, transfers taking no time");
+  table.notes.push_back(
+      fmt::format("measured: {} repetitions after {} to warm up, {} of them disturbed; median step "
+                  "shown, quartiles {:.6g} and {:.6g} s",
+                  run.step_seconds.size(), run.warmup, run.disturbance.steps, quantile(run.step_seconds, 0.25),
+                  quantile(run.step_seconds, 0.75)));
+  if (!run.slept) {
+    table.notes.push_back(run.losses.size() == 1
+                              ? fmt::format("mean loss {:.4f}", run.losses.front())
+                              : fmt::format("loss {:.4f} in the first, {:.4f} in the last of {} steps",
+                                            run.losses.front(), run.losses.back(), run.losses.size()));
+  }
+  return table;
+}
+
+Json run_json(const RunComparison& run) {
+  Forecast view = run.job;
+  view.result = run.forecast.result;
+  const Json forecast = result_json(view);
+  view.result = run.measured.result;
+  const Json measured = result_json(view);
+  Json terms = Json::array();
+  for (const Term& term : terms_of(run)) {
+    Json entry = {{"term", term.key},
+                  {"unit", term.unit},
+                  {"forecast", term.forecast},
+                  {"measured", term.measured},
+                  {"replay", term.replay}};
+    const std::optional<double> error = term.error_percent();
+    entry["error_percent"] = error ? Json(*error) : Json(nullptr);
+    terms.push_back(entry);
+  }
+  return {{"schema", "flopcast.run/1"},
+          {"backend", run.backend},
+          {"schedule", run.schedule},
+          {"compute", run.slept ? "sleep" : "network"},
+          {"times", times_name(run.times_from)},
+          {"forecast", forecast},
+          {"measured", measured},
+          {"error", {{"time_percent", terms.front().at("error_percent")}, {"terms", terms}}},
+          {"repetitions",
+           {{"count", run.step_seconds.size()},
+            {"warmup", run.warmup},
+            {"time_s", run.step_seconds},
+            {"lower_quartile_s", quantile(run.step_seconds, 0.25)},
+            {"upper_quartile_s", quantile(run.step_seconds, 0.75)}}},
+          {"losses", run.slept ? Json::array() : Json(run.losses)},
+          {"disturbed",
+           {{"any", run.disturbance.any},
+            {"repetitions", run.disturbance.steps},
+            {"stretch", run.disturbance.stretch},
+            {"others_cpu_share", run.disturbance.others_share}}}};
+}
+
+std::string disturbance_text(const RunComparison& run) {
+  const Disturbance& found = run.disturbance;
+  if (!found.any) return "";
+  const double worst = *std::max_element(found.stretch.begin(), found.stretch.end());
+  std::string text = "the run was disturbed:";
+  if (found.steps > 0) {
+    text += fmt::format(" in {} of {} repetitions the actions took up to {:.2f} times {}", found.steps,
+                        found.stretch.size(), worst, run.slept ? "what they should sleep" : "their CPU time");
+  }
+  if (found.others_share > kBusyMachine) {
+    text += fmt::format("{} other programs used {:.0f} % of the machine", found.steps > 0 ? ";" : "",
+                        100.0 * found.others_share);
+  }
+  return text;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "cli/run_comparison.hpp"
+#include "reports/table.hpp"
+
+namespace flopcast {
+
+/// Forecast, measurement and replay term by term, with the forecast's error.
+Table run_table(const RunComparison& comparison);
+
+/// Schema flopcast.run/1 (docs/schema/run-1.schema.json): forecast and measured as flopcast.result/1, error by term,
+/// repetitions, and what disturbed them.
+nlohmann::ordered_json run_json(const RunComparison& comparison);
+
+/// "the run was disturbed: …"; empty when it was not.
+std::string disturbance_text(const RunComparison& comparison);
+
+}  // namespace flopcast

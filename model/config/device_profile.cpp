@@ -1,0 +1,224 @@
+#include "model/config/device_profile.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <optional>
+
+#include "model/error/error.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr const char* kSchema = "flopcast.profile/1";
+constexpr int kMostRanks = 1'000'000;
+
+double amount(ObjectReader& reader, std::string_view key) {
+  const nlohmann::json* value = reader.find(key);
+  if (value == nullptr) reader.fail_missing(key, "a number, in the unit the key names");
+  const double number = value->is_number() ? value->get<double>() : -1.0;
+  if (!std::isfinite(number) || number < 0.0) {
+    reader.fail(key, fmt::format("{} is no number of 0 or more", value->dump()), "expected a number of 0 or more");
+  }
+  return number;
+}
+
+std::string required_text(ObjectReader& reader, std::string_view key, const std::string& help) {
+  const auto text = reader.text(key);
+  if (!text) reader.fail_missing(key, help);
+  return *text;
+}
+
+const nlohmann::json* list(ObjectReader& reader, std::string_view key) {
+  const nlohmann::json* value = reader.find(key);
+  if (value != nullptr && !value->is_array()) reader.fail(key, "is no list", "expected a list");
+  return value;
+}
+
+MessageCurve read_segments(ObjectReader& reader, const Origins& origins) {
+  const nlohmann::json* values = list(reader, "segments");
+  if (values == nullptr || values->empty()) reader.fail_missing("segments", "at least one, from 0 bytes on");
+  std::vector<MessageSegment> segments;
+  for (std::size_t index = 0; index < values->size(); ++index) {
+    ObjectReader segment((*values)[index], fmt::format("{}.{}", reader.field_of("segments"), index), origins);
+    const Bytes from(amount(segment, "from_bytes"));
+    const bool ascends = segments.empty() ? from.value() == 0.0 : segments.back().from < from;
+    if (!ascends) {
+      segment.fail("from_bytes", fmt::format("{} does not follow the segment before", from.value()),
+                   "expected 0 for the first segment, then ascending sizes");
+    }
+    segments.push_back({from, Seconds(amount(segment, "alpha_s")), amount(segment, "beta_s_per_byte")});
+    segment.refuse_unknown_keys();
+  }
+  return MessageCurve(std::move(segments));
+}
+
+GroupCurve read_curve(const nlohmann::json& value, const std::string& field, const Origins& origins) {
+  ObjectReader reader(value, field, origins);
+  GroupCurve group;
+  const auto kind = reader.choice("kind", message_kind_names());
+  if (!kind) reader.fail_missing("kind", choices_help("", message_kind_names()));
+  group.kind = static_cast<MessageKind>(*kind);
+  const auto ranks = reader.whole("ranks", 2, kMostRanks);
+  if (!ranks) reader.fail_missing("ranks", "the size of the group that was measured");
+  group.ranks = *ranks;
+  group.nodes = reader.whole("nodes", 1, group.ranks).value_or(1);
+  group.curve = read_segments(reader, origins);
+  reader.refuse_unknown_keys();
+  return group;
+}
+
+ProfileFit read_fit(const nlohmann::json& value, const std::string& field, const Origins& origins) {
+  ObjectReader reader(value, field, origins);
+  ProfileFit fit;
+  fit.what = required_text(reader, "what", "what was fitted, such as \"gemm fp32\"");
+  fit.unit = reader.text("unit").value_or("");
+  fit.median_error = amount(reader, "median_error");
+  fit.p95_error = amount(reader, "p95_error");
+  fit.largest_error = amount(reader, "largest_error");
+  fit.left_out_median_error = amount(reader, "left_out_median_error");
+  if (const nlohmann::json* points = list(reader, "points")) {
+    for (std::size_t index = 0; index < points->size(); ++index) {
+      ObjectReader point((*points)[index], fmt::format("{}.points.{}", field, index), origins);
+      fit.points.push_back({point.text("label").value_or(""), amount(point, "x"), amount(point, "measured_s"),
+                            amount(point, "fitted_s")});
+      point.refuse_unknown_keys();
+      if (fit.points.back().measured_s > 0.0) continue;
+      point.fail("measured_s", "is zero", "expected more than zero");
+    }
+  }
+  reader.refuse_unknown_keys();
+  return fit;
+}
+
+std::string words_of(const GroupCurve& group) {
+  std::string words = message_kind_names()[static_cast<std::size_t>(group.kind)];
+  if (group.kind != MessageKind::kPointToPoint) words += fmt::format(" of {} ranks", group.ranks);
+  if (group.nodes > 1) words += fmt::format(" on {} nodes", group.nodes);
+  return words;
+}
+
+void read_curves(ObjectReader& reader, DeviceProfile& profile, const Origins& origins) {
+  const nlohmann::json* curves = list(reader, "curves");
+  if (curves == nullptr) return;
+  for (std::size_t index = 0; index < curves->size(); ++index) {
+    const std::string field = fmt::format("{}.{}", reader.field_of("curves"), index);
+    GroupCurve curve = read_curve((*curves)[index], field, origins);
+    const std::string words = words_of(curve);
+    const bool known = std::any_of(profile.curves.begin(), profile.curves.end(),
+                                   [&words](const GroupCurve& other) { return words_of(other) == words; });
+    if (known) throw ConfigError({field, words + " is given twice", origins.where(field), "keep one of the two"});
+    profile.curves.push_back(std::move(curve));
+  }
+}
+
+std::optional<std::string> device_name(const nlohmann::json& cluster) {
+  const auto device = cluster.find("device");
+  if (device == cluster.end()) return std::nullopt;
+  if (device->is_string()) return device->get<std::string>();
+  if (!device->is_object() || !device->contains("name") || !device->at("name").is_string()) return std::nullopt;
+  return device->at("name").get<std::string>();
+}
+
+nlohmann::json overlay_device(const DeviceProfile& profile, const nlohmann::json& given,
+                              const nlohmann::json& catalogue, const Origins& origins) {
+  const auto chosen = device_name(given).has_value() ? device_name(given) : device_name(catalogue);
+  const auto measured = device_name(profile.cluster);
+  if (chosen && measured && *chosen != *measured) {
+    throw ConfigError(
+        {"training.profile",
+         fmt::format("{} was measured on device {}, and the cluster's device is {}", profile.name, *measured, *chosen),
+         origins.where("training.profile"), "give a cluster of that device, or another profile"});
+  }
+  nlohmann::json device = profile.cluster.at("device");
+  if (chosen) device["name"] = *chosen;
+  if (given.contains("device") && given.at("device").is_object()) device.update(given.at("device"));
+  return device;
+}
+
+}  // namespace
+
+const std::vector<std::string>& confidence_names() {
+  static const std::vector<std::string> names = {"measured", "imported", "published"};
+  return names;
+}
+
+DeviceProfile read_device_profile(const nlohmann::json& value, const std::string& field, const Origins& origins) {
+  ObjectReader reader(value, field, origins);
+  const std::string schema = required_text(reader, "schema", fmt::format("expected \"{}\"", kSchema));
+  if (schema != kSchema) {
+    reader.fail("schema", fmt::format("\"{}\" is another format", schema),
+                fmt::format("expected \"{}\"; flopcast calibrate --from makes a profile of measurements", kSchema));
+  }
+  DeviceProfile profile;
+  profile.name = required_text(reader, "name", "what was measured");
+  profile.source = required_text(reader, "source", "who measured it, or where it is published");
+  profile.date = reader.text("date").value_or("");
+  const auto confidence = reader.choice("confidence", confidence_names());
+  if (!confidence) reader.fail_missing("confidence", choices_help("", confidence_names()));
+  profile.confidence = confidence_names()[*confidence];
+  if (const nlohmann::json* cluster = reader.find("cluster")) {
+    if (!cluster->is_object()) reader.fail("cluster", "is no object", "expected keys of a cluster section");
+    profile.cluster = *cluster;
+    if (cluster->contains("device") && !cluster->at("device").is_object()) {
+      reader.fail("cluster", "holds a device that is no object", "expected its figures, such as {\"name\": …}");
+    }
+  }
+  read_curves(reader, profile, origins);
+  if (const nlohmann::json* fits = list(reader, "fits")) {
+    for (std::size_t index = 0; index < fits->size(); ++index) {
+      profile.fits.push_back(read_fit((*fits)[index], fmt::format("{}.{}", reader.field_of("fits"), index), origins));
+    }
+  }
+  reader.refuse_unknown_keys();
+  return profile;
+}
+
+nlohmann::json overlay_profile(const DeviceProfile& profile, const nlohmann::json& given,
+                               const nlohmann::json& catalogue, const Origins& origins) {
+  nlohmann::json values = catalogue;
+  for (const auto& item : profile.cluster.items()) {
+    if (item.key() != "device") values[item.key()] = item.value();
+  }
+  for (const auto& item : given.items()) values[item.key()] = item.value();
+  if (!profile.cluster.contains("device")) return values;
+  if (given.contains("nodes") && given.at("nodes").is_array()) {
+    throw ConfigError({"training.profile", "tells about one device, and the cluster lists its nodes one by one",
+                       origins.where("training.profile"), "give the nodes' devices their figures inline"});
+  }
+  values["device"] = overlay_device(profile, given, catalogue, origins);
+  return values;
+}
+
+std::vector<std::string> profile_assumptions(const DeviceProfile& profile) {
+  std::vector<std::string> keys;
+  for (const auto& item : profile.cluster.items()) {
+    if (item.key() == "device") {
+      for (const auto& figure : item.value().items()) keys.push_back("device." + figure.key());
+    } else {
+      keys.push_back(item.key());
+    }
+  }
+  std::vector<std::string> sentences;
+  const std::string origin = fmt::format("profile {} ({}{}{}, {})", profile.name, profile.source,
+                                         profile.date.empty() ? "" : ", ", profile.date, profile.confidence);
+  sentences.push_back(keys.empty() ? origin + " changes no figure of the cluster"
+                                   : fmt::format("{} gives the cluster's {}", origin, fmt::join(keys, ", ")));
+  std::vector<std::string> groups;
+  for (const GroupCurve& group : profile.curves) groups.push_back(words_of(group));
+  if (!groups.empty()) {
+    sentences.push_back(
+        fmt::format("the profile's measured curves price {}; other groups are priced by the links' figures",
+                    fmt::join(groups, ", ")));
+  }
+  for (const ProfileFit& fit : profile.fits) {
+    sentences.push_back(fmt::format("the profile's fit of {} misses by {:.1f} % in the median, {:.0f} % at most",
+                                    fit.what, 1e2 * fit.median_error, 1e2 * fit.largest_error));
+  }
+  return sentences;
+}
+
+}  // namespace flopcast

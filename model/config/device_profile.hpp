@@ -1,0 +1,58 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "model/config/document.hpp"
+#include "model/config/object_reader.hpp"
+#include "model/hardware/message_curve.hpp"
+
+namespace flopcast {
+
+/// One sample beside what the profile's fit says of it.
+struct ProfilePoint {
+  std::string label;
+  double x = 0.0;  ///< bytes of a message, FLOPs of a product
+  double measured_s = 0.0;
+  double fitted_s = 0.0;
+};
+
+/// How well a part of a profile fits what it was fitted to. Errors are |fitted / measured - 1|.
+struct ProfileFit {
+  std::string what;  ///< "gemm fp32", "all_reduce, 8 ranks"
+  std::string unit;  ///< of x: "FLOP" or "bytes"
+  double median_error = 0.0;
+  double p95_error = 0.0;
+  double largest_error = 0.0;
+  double left_out_median_error = 0.0;  ///< each sample predicted from the others
+  std::vector<ProfilePoint> points;
+};
+
+/// A device, its links and its messages as they were measured: schema flopcast.profile/1. `cluster` holds keys of a
+/// job's cluster section, as few or as many as were measured; over a catalogue entry they replace its figures, and a
+/// job that says a key itself has the last word.
+struct DeviceProfile {
+  std::string name;
+  std::string source;
+  std::string date;        ///< YYYY-MM-DD
+  std::string confidence;  ///< measured, imported or published
+  nlohmann::json cluster = nlohmann::json::object();
+  std::vector<GroupCurve> curves;
+  std::vector<ProfileFit> fits;
+};
+
+const std::vector<std::string>& confidence_names();
+
+/// Throws ConfigError with the field below `field`. What `cluster` holds is checked where the job's cluster is read.
+DeviceProfile read_device_profile(const nlohmann::json& value, const std::string& field, const Origins& origins);
+
+/// The cluster section `given` with the profile's keys below its own and above those of `catalogue`. Throws ConfigError
+/// when the profile was measured on another device than the cluster holds.
+nlohmann::json overlay_profile(const DeviceProfile& profile, const nlohmann::json& given,
+                               const nlohmann::json& catalogue, const Origins& origins);
+
+/// What the profile changes, for job.assumptions.
+std::vector<std::string> profile_assumptions(const DeviceProfile& profile);
+
+}  // namespace flopcast

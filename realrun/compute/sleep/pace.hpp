@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+
+#include "sim/lower/step_times.hpp"
+
+namespace flopcast::realrun {
+
+/// Lets one thread take exactly as long as it should by sleeping towards absolute deadlines of host_clock().
+///
+/// A deadline counts from when the action should have begun, so that waking up late in one action does not delay the
+/// next: an action that follows at once begins, on paper, where the last one should have ended (a millisecond before at
+/// most: a thread that is starved for longer shows). The last stretch of an action is spun, as timers wake a thread
+/// some 20 us late. Many more ranks than cores thus keep their time as long as actions are milliseconds.
+class Pace {
+ public:
+  /// `poke` is called about every millisecond of sleep (see Transport::poke).
+  explicit Pace(std::function<void()> poke);
+
+  void begin();               ///< an action
+  void work(Ticks duration);  ///< sleeps until what the action has done so far should be done
+  void pause();               ///< what follows, until resume(), takes its own time
+  void resume();
+  void end();  ///< of the action, to the microsecond
+
+ private:
+  void sleep_until(Ticks deadline);
+
+  std::function<void()> poke_;
+  Ticks deadline_ = 0;
+  Ticks ended_ = 0;  // when the last action really did
+  Ticks paused_ = 0;
+};
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,190 @@
+#include "realrun/executor/executor.hpp"
+
+#include <algorithm>
+
+#include "model/error/error.hpp"
+#include "sim/forecast/stage_map.hpp"
+
+namespace flopcast::realrun {
+
+namespace {
+
+// Enough that a message can travel while the rank computes; each takes a buffer.
+constexpr std::size_t kReceivesAhead = 2;
+
+bool ends_a_backward(ActionKind kind) {
+  return kind == ActionKind::kBackward || kind == ActionKind::kWeightGradient;
+}
+
+SpanKind span_kind(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::kForward:
+      return SpanKind::kForward;
+    case ActionKind::kBackward:
+      return SpanKind::kBackward;
+    case ActionKind::kInputGradient:
+      return SpanKind::kInputGradient;
+    case ActionKind::kWeightGradient:
+      break;
+  }
+  return SpanKind::kWeightGradient;
+}
+
+}  // namespace
+
+Executor::Executor(const Program& program, const UpdateRules& rules, RankPlace place, StageCompute& compute,
+                   TrainingState& state, Transport& transport, Device& device, Recording& recording)
+    : program_(program),
+      rules_(rules),
+      place_(std::move(place)),
+      compute_(compute),
+      state_(state),
+      transport_(transport),
+      device_(device),
+      recording_(recording),
+      neighbours_(program) {
+  FLOPCAST_CHECK(place_.transport_ranks.size() == program.ranks.size());
+  const bool in_a_row = !stage_map_of(program).passes_in_a_row.empty();
+  const std::vector<StageVersions> versions = weight_versions(program, rules.policy, rules.accumulation);
+  for (int stage = 0; stage < program.stage_count(); ++stage) {
+    const auto index = static_cast<std::size_t>(stage);
+    if (program.rank_of_stage[index] != place_.pipeline_rank) continue;
+    StageProgress& progress = progress_[stage];
+    progress.versions = versions[index];
+    progress.in_a_row = in_a_row;
+    const int microbatches = static_cast<int>(progress.versions.version.size());
+    progress.per_update = rules.policy == WeightPolicy::kFlushed ? microbatches : rules.accumulation;
+  }
+}
+
+void Executor::begin_step(int step) {
+  for (auto& [stage, progress] : progress_) {
+    progress.backwards = 0;
+    progress.forwards_left = 0;
+    progress.others_left = 0;
+    progress.pending.assign(progress.versions.version.size() + 1, 0);
+    for (const int version : progress.versions.backward_version)
+      ++progress.pending.at(static_cast<std::size_t>(version));
+  }
+  for (const Action& action : program_.ranks[static_cast<std::size_t>(place_.pipeline_rank)]) {
+    StageProgress& progress = progress_.at(action.stage);
+    ++(action.kind == ActionKind::kForward ? progress.forwards_left : progress.others_left);
+  }
+  channels_.clear();
+  for (auto& [sender, messages] : incoming_messages(program_, place_.pipeline_rank)) {
+    Channel& channel = channels_[sender];
+    channel.messages = std::move(messages);
+    while (channel.posted < std::min(kReceivesAhead, channel.messages.size())) post(sender, channel);
+  }
+  compute_.begin_step(step);
+  state_.begin_step();
+}
+
+void Executor::run_step(int step) {
+  begin_step(step);
+  for (const Action& action : program_.ranks[static_cast<std::size_t>(place_.pipeline_rank)]) {
+    transport_.note({.kind = Activity::Kind::kAction, .action = action});
+    execute(action);
+  }
+  FLOPCAST_CHECK(posted_.empty() && local_.empty());
+  transport_.note({.kind = Activity::Kind::kFlush, .action = {}});
+  if (rules_.policy == WeightPolicy::kFlushed) state_.finish_step();
+}
+
+void Executor::execute(const Action& action) {
+  const Buffer input = input_for(action);
+  const Mark start = device_.mark();
+  const Buffer result = compute(action, input);
+  recording_.span(span_kind(action.kind), StreamKind::kCompute, action, start, device_.mark());
+  hand_on(action, result);
+  if (ends_a_backward(action.kind)) finish_backward(action);
+}
+
+int Executor::version_of(const StageProgress& progress, const Action& action) {
+  const bool forward = action.kind == ActionKind::kForward;
+  return (forward ? progress.versions.version : progress.versions.backward_version).at(action.microbatch);
+}
+
+PassPlace Executor::place_of(const Action& action) {
+  StageProgress& progress = progress_.at(action.stage);
+  PassPlace place;
+  place.version = version_of(progress, action);
+  place.completes = ends_a_backward(action.kind) && (progress.backwards + 1) % progress.per_update == 0;
+  int& left = action.kind == ActionKind::kForward ? progress.forwards_left : progress.others_left;
+  --left;
+  place.row_goes_on = progress.in_a_row && left > 0;
+  return place;
+}
+
+Buffer Executor::compute(const Action& action, const Buffer& input) {
+  const int stage = action.stage;
+  const auto microbatch = static_cast<int>(action.microbatch);
+  UnitStore& store = state_.open(stage, place_of(action));
+  switch (action.kind) {
+    case ActionKind::kForward:
+      return compute_.forward(stage, microbatch, input, store);
+    case ActionKind::kBackward:
+      return compute_.backward(stage, microbatch, input, store);
+    case ActionKind::kInputGradient:
+      return compute_.input_gradient(stage, microbatch, input, store);
+    case ActionKind::kWeightGradient:
+      break;
+  }
+  compute_.weight_gradient(stage, microbatch, store);
+  return {};
+}
+
+void Executor::hand_on(const Action& action, const Buffer& result) {
+  const std::optional<MessageKey> key = neighbours_.result_of(action);
+  if (!key) return;
+  const int peer = program_.rank_of_stage[key->stage];
+  if (peer == place_.pipeline_rank) {
+    local_[*key] = result;
+    return;
+  }
+  recording_.sent(*key, action, peer, device_.mark());
+  transport_.send(place_.transport_ranks[static_cast<std::size_t>(peer)], *key, result);
+}
+
+Buffer Executor::input_for(const Action& action) {
+  const std::optional<MessageKey> key = neighbours_.input_of(action);
+  if (!key) return {};
+  const int sender_stage = action.kind == ActionKind::kForward ? action.stage - 1 : action.stage + 1;
+  const int peer = program_.rank_of_stage[static_cast<std::size_t>(sender_stage)];
+  if (peer == place_.pipeline_rank) {
+    const auto found = local_.find(*key);
+    FLOPCAST_CHECK(found != local_.end());
+    Buffer input = found->second;
+    local_.erase(found);
+    return input;
+  }
+  Channel& channel = channels_.at(peer);
+  while (posted_.find(*key) == posted_.end()) post(peer, channel);
+  const Posted arrived = posted_.at(*key);
+  transport_.wait(arrived.request);
+  recording_.received(*key, arrived.produced_by, peer, device_.mark());
+  posted_.erase(*key);
+  if (channel.posted < channel.messages.size()) post(peer, channel);
+  return arrived.buffer;
+}
+
+void Executor::post(int peer, Channel& channel) {
+  FLOPCAST_CHECK(channel.posted < channel.messages.size());
+  const auto& [key, produced_by] = channel.messages[channel.posted++];
+  const Buffer buffer = device_.allocate(compute_.boundary_bytes(key.activation ? key.stage - 1 : key.stage));
+  const int from = place_.transport_ranks[static_cast<std::size_t>(peer)];
+  posted_[key] = {transport_.receive(from, key, buffer), buffer, produced_by};
+}
+
+void Executor::finish_backward(const Action& action) {
+  StageProgress& progress = progress_.at(action.stage);
+  --progress.pending.at(static_cast<std::size_t>(version_of(progress, action)));
+  ++progress.backwards;
+  if (rules_.policy == WeightPolicy::kFlushed || progress.backwards % progress.per_update != 0) return;
+  const int newest = progress.backwards / progress.per_update;
+  int oldest = 0;
+  while (oldest < newest && progress.pending[static_cast<std::size_t>(oldest)] == 0) ++oldest;
+  state_.update(action.stage, oldest);
+}
+
+}  // namespace flopcast::realrun

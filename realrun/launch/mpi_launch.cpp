@@ -1,0 +1,125 @@
+#include "realrun/launch/mpi_launch.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "model/error/error.hpp"
+#include "realrun/compute/cpu/host_device.hpp"
+#include "realrun/launch/complaint.hpp"
+#include "realrun/launch/prepared_run.hpp"
+#include "realrun/launch/result_file.hpp"
+#include "realrun/launch/run_file.hpp"
+#include "realrun/training/train_on_mpi.hpp"
+
+namespace flopcast::realrun {
+
+namespace {
+
+struct MpiRun {
+  LaunchOptions options;
+  PreparedRun prepared;
+};
+
+void check_processes(const TrainingPlan& plan, int processes) {
+  if (processes == plan.ranks()) return;
+  throw ConfigError(
+      {"--backend",
+       fmt::format("mpi: {} process{} started, and the job has {} ranks (dp {}, tp {}, pp {})", processes,
+                   processes == 1 ? " was" : "es were", plan.ranks(), plan.dp, plan.tp, plan.pipeline_ranks()),
+       "--backend",
+       fmt::format("mpirun -n {0} flopcast-run …, srun -n {0} flopcast-run …, or: flopcast run … "
+                   "--backend mpi",
+                   plan.ranks())});
+}
+
+MpiRun prepare_on_mpi(const std::vector<std::string>& arguments, int processes) {
+  MpiRun run;
+  run.options = parse_launch_options(arguments);
+  if (run.options.help) return run;
+  if (run.options.backend == "threads") {
+    throw ConfigError({"--backend", fmt::format("threads: each of {} processes would run the whole job", processes),
+                       "--backend", "mpi, or start one process"});
+  }
+  run.prepared = prepare_run(run.options);
+  check_processes(run.prepared.plan, processes);
+  return run;
+}
+
+// Whether somebody complains: the first who does tells, and all end alike.
+int agree(Processes& processes, const MpiOptions& options, const Complaint& own) {
+  std::vector<float> codes(static_cast<std::size_t>(processes.count()));
+  run_mpi(processes, options, [&](MpiTransport& transport) {
+    std::vector<int> all;
+    for (int rank = 0; rank < transport.rank_count(); ++rank) all.push_back(rank);
+    const Group everybody = transport.form_group(Axis::kPipeline, all);
+    const Buffer input = allocate_host(sizeof(float));
+    const Buffer output = allocate_host(sizeof(float) * codes.size());
+    *host_floats(input) = static_cast<float>(own.exit_code);
+    transport.run(everybody, {.kind = CollectiveKind::kAllGather, .input = input, .output = output});
+    codes.assign(host_floats(output), host_floats(output) + codes.size());
+  });
+  for (std::size_t rank = 0; rank < codes.size(); ++rank) {
+    if (codes[rank] == 0) continue;
+    if (static_cast<int>(rank) == processes.rank()) complain(own.text);
+    return static_cast<int>(codes[rank]);
+  }
+  return 0;
+}
+
+// Rank 0 keeps the file; the others hand it what they measured.
+Complaint train(Processes& processes, const MpiRun& run, const MpiOptions& mpi) {
+  const bool keeps_file = processes.rank() == 0;
+  std::vector<RankResult> results(static_cast<std::size_t>(processes.count()));
+  // What other programs take is not known: the meter of one process would count the other ranks among them.
+  const HostLoad unknown;
+  ResultFile file(run.options.output, [&](const std::string& failure) {
+    return run_file(run.prepared.plan, results, {"mpi", run.prepared.job, failure, run.options.warmup, unknown})
+               .dump() +
+           "\n";
+  });
+  Complaint complaint;
+  std::string failure;
+  try {
+    if (keeps_file) file.keep();
+    train_on_mpi(processes, run.prepared.plan, mpi, results, [&] { file.keep(); });
+  } catch (const EnvironmentError& error) {
+    failure = error.what();
+  }
+  // Told before it is written: mpirun may leave less time than a large file takes.
+  if (!failure.empty() && processes.tells()) complain("error: " + failure);
+  try {
+    if (keeps_file) file.finish(failure);
+  } catch (const EnvironmentError& error) {
+    complaint = complaint_about(error);
+  }
+  if (failure.empty()) return complaint;
+  if (complaint.exit_code != 0) complain(complaint.text);
+  processes.end(kEnvironmentFailed);
+}
+
+}  // namespace
+
+int launch_on_mpi(const std::vector<std::string>& arguments) {
+  Processes processes;
+  MpiRun run;
+  Complaint complaint;
+  try {
+    run = prepare_on_mpi(arguments, processes.count());
+  } catch (const std::exception& error) {
+    complaint = complaint_about(error);
+  }
+  const MpiOptions mpi{std::chrono::seconds(run.options.patience_s)};
+  if (const int exit_code = agree(processes, mpi, complaint)) return exit_code;
+  if (run.options.help) {
+    if (processes.rank() == 0) std::fputs(launch_help().c_str(), stdout);
+    return 0;
+  }
+  complaint = train(processes, run, mpi);
+  return agree(processes, mpi, complaint);
+}
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,114 @@
+#include "realrun/launch/plan_from_job.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "model/error/error.hpp"
+
+namespace flopcast::realrun {
+
+namespace {
+
+void require(bool holds, const char* field, std::string problem, std::string help) {
+  if (holds) return;
+  throw ConfigError({.field = field, .problem = std::move(problem), .where = {}, .help = std::move(help)});
+}
+
+void check_model(const Job& job) {
+  const Transformer& model = job.model;
+  require(!job.profile, "model", "measured layers cannot be trained", "a run needs the shapes of a transformer");
+  require(!model.gated_mlp, "model.gated_mlp", "true: a run knows the plain GELU MLP only", "false");
+  require(!model.experts && !model.latent, "model.experts", "a run knows dense blocks of plain attention only", {});
+  require(model.kv_heads == model.heads, "model.kv_heads",
+          fmt::format("{}: a run has as many key/value heads as query heads", model.kv_heads),
+          fmt::format("{}", model.heads));
+  require(model.head_dim * model.heads == model.hidden, "model.head_dim",
+          fmt::format("{} times {} heads is not the hidden size", model.head_dim, model.heads),
+          fmt::format("{}", model.hidden / std::max(1, model.heads)));
+  require(model.norm == Norm::kLayerNorm, "model.norm", "a run knows LayerNorm only", "layernorm");
+  require(model.positions == Positions::kLearned, "model.positions", "a run knows learned positions only", "learned");
+  require(model.biases && !model.qk_norm && !model.embedding_norm && model.causal, "model",
+          "a run has biases, causal attention, and norms before attention and MLP only", {});
+}
+
+void check_layout(const Job& job) {
+  const Layout& layout = job.layout;
+  require(layout.cp == 1, "layout.cp", fmt::format("{}: a run has no context parallelism", layout.cp), "1");
+  require(layout.ep == 1, "layout.ep", fmt::format("{}: a run has no expert parallelism", layout.ep), "1");
+  require(layout.tensor_parallel == TensorParallel::k1d, "layout.tensor_parallel", "a run knows 1d only", "1d");
+  require(layout.data_parallel == DataParallel::kDdp, "layout.data_parallel", "a run knows ddp, with ZeRO, only",
+          "ddp");
+  require(layout.offload == Offload::kNone, "layout.offload", "a run offloads nothing", "none");
+  require(layout.recompute == Recompute::kNone, "layout.recompute", "a run keeps all activations", "none");
+}
+
+// Weights, gradients and two optimizer states of every rank lie in this machine's memory.
+void check_memory(const Job& job, int replicas) {
+  constexpr double kBytesPerParameter = 16.0;
+  const double needed = static_cast<double>(count_parameters(job.model).total) * kBytesPerParameter * replicas;
+  const double present = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
+  require(needed < present, "model",
+          fmt::format("weights, gradients and optimizer state of {} replica{} take {:.1f} GiB, this machine has {:.1f}",
+                      replicas, replicas == 1 ? "" : "s", needed / kGibibyte, present / kGibibyte),
+          "a smaller model, such as --model.layers 4 --model.hidden 64 --model.heads 4 --model.vocab 256");
+}
+
+NetworkSpec network_of(const Job& job, const RunSettings& settings) {
+  const Transformer& model = job.model;
+  NetworkSpec network;
+  network.blocks = model.layers;
+  network.hidden = model.hidden;
+  network.heads = model.heads;
+  network.ffn = model.ffn;
+  network.vocab = model.vocab;
+  network.sequence = job.training.sequence_length;
+  network.tied = model.tied_embeddings;
+  network.seed = settings.seed;
+  return network;
+}
+
+}  // namespace
+
+TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings) {
+  const Job& job = step.job;
+  check_model(job);
+  check_layout(job);
+  check_memory(job, job.layout.dp);
+  TrainingPlan plan;
+  plan.network = network_of(job, settings);
+  plan.program = step.program;
+  plan.steps = settings.steps;
+  CalibrationPlan calibration{plan.program, settings.calibration_steps};
+  if (step.program.asynchronous) {
+    FLOPCAST_CHECK(step.schedule != nullptr);
+    ScheduleRequest request = step.request;
+    request.accumulation = step.schedule->weights.accumulation(step.request);
+    request.microbatches = job.layout.microbatches() * settings.steps;
+    plan.updates = {step.schedule->weight_policy(request), *request.accumulation};
+    plan.program = generate_schedule(*step.schedule, request);
+    plan.steps = 1;
+    calibration.program = step.program;
+  }
+  if (settings.calibration_steps > 0) plan.calibration = std::move(calibration);
+  plan.sleep = slept_times(settings.emulation, step, plan.program);
+  plan.stage_blocks = job.layout.stage_layers;
+  plan.dp = job.layout.dp;
+  plan.tp = job.layout.tp;
+  plan.sequence_parallel = job.layout.sequence_parallel && job.layout.tp > 1;
+  plan.zero = job.layout.zero;
+  plan.compression = job.layout.compression;
+  plan.micro_batch_size = job.layout.micro_batch_size;
+  plan.optimizer.kind =
+      job.training.optimizer == flopcast::Optimizer::kAdam ? OptimizerKind::kAdam : OptimizerKind::kSgd;
+  plan.optimizer.rate = static_cast<float>(settings.learning_rate);
+  if (job.layout.bucket_mb) plan.bucket_bytes = *job.layout.bucket_mb * 1024 * 1024;
+  check_plan(plan);
+  return plan;
+}
+
+}  // namespace flopcast::realrun

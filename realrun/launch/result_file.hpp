@@ -1,0 +1,38 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+namespace flopcast::realrun {
+
+/// Writes beside the target and renames, so that nobody ever reads half a file; devices and pipes are written as they
+/// are. Throws EnvironmentError.
+void write_whole_file(const std::string& path, const std::string& text);
+
+/// The file of a run that goes on. It is kept up to date, so that a run that is killed leaves what it has measured; a
+/// file from an earlier run is replaced when the run begins.
+class ResultFile {
+ public:
+  /// The whole text as of now; `failure` is empty when the run has ended well.
+  using Contents = std::function<std::string(const std::string& failure)>;
+
+  /// An empty path is standard output.
+  ResultFile(std::string path, Contents contents);
+  /// Writes what there is so far, in a file that can be replaced. From the second step on at most once a second and for
+  /// at most a twentieth of the time.
+  void keep();
+  void finish(const std::string& failure);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool replaceable() const;
+
+  std::string path_;
+  Contents contents_;
+  int kept_ = 0;
+  Clock::time_point next_{};
+};
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,12 @@
+#include "model/error/error.hpp"
+#include "realrun/launch/mpi_launch.hpp"
+
+namespace flopcast::realrun {
+
+int launch_on_mpi(const std::vector<std::string>& /*arguments*/) {
+  throw EnvironmentError(
+      "flopcast-run was built without MPI, and so has --backend threads only\n"
+      "  help: on Debian install openmpi-bin and libopenmpi-dev, then configure with -DFLOPCAST_WITH_MPI=ON and build");
+}
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,91 @@
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "model/error/error.hpp"
+#include "realrun/launch/command_line.hpp"
+#include "realrun/launch/complaint.hpp"
+#include "realrun/launch/mpi_launch.hpp"
+#include "realrun/launch/prepared_run.hpp"
+#include "realrun/launch/result_file.hpp"
+#include "realrun/launch/run_file.hpp"
+
+namespace flopcast::realrun {
+namespace {
+
+// Set by a signal; the run notices at its next action, writes what it has and ends.
+std::atomic<int> interruption{0};
+static_assert(std::atomic<int>::is_always_lock_free);
+
+extern "C" void interrupt(int signal) {
+  interruption = signal;
+}
+
+// A second signal ends the process at once.
+void take_signals() {
+  struct sigaction action {};
+  action.sa_handler = interrupt;
+  action.sa_flags = SA_RESETHAND;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  // Writing where nobody reads, or past a limit, fails like writing to a full disk.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+// A rank that hangs may still write to its results: what was kept after the last step has to do.
+[[noreturn]] void end_process(const std::string& failure) {
+  complain("error: " + failure);
+  std::_Exit(kEnvironmentFailed);
+}
+
+int launch(const LaunchOptions& options) {
+  if (options.help) {
+    std::fputs(launch_help().c_str(), stdout);
+    return 0;
+  }
+  const auto [job, plan] = prepare_run(options);
+  std::vector<RankResult> results(static_cast<std::size_t>(plan.ranks()));
+  const HostLoadMeter meter;
+  ResultFile file(options.output, [&](const std::string& failure) {
+    return run_file(plan, results, {"threads", job, failure, options.warmup, meter.load()}).dump() + "\n";
+  });
+  file.keep();
+  std::string failure;
+  try {
+    train_on_threads(
+        plan,
+        {.patience = std::chrono::seconds(options.patience_s), .interruption = &interruption, .abandon = end_process},
+        results, [&](Transport& transport) {
+          if (transport.rank() == 0) file.keep();
+        });
+  } catch (const EnvironmentError& error) {
+    failure = error.what();
+  }
+  file.finish(failure);
+  if (!failure.empty()) throw EnvironmentError(failure);
+  return 0;
+}
+
+}  // namespace
+}  // namespace flopcast::realrun
+
+int main(int argc, char** argv) {
+  using namespace flopcast::realrun;
+  take_signals();
+  try {
+    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    // Started together, processes that find a mistake have to agree on who tells.
+    if (launched_processes() > 1) return launch_on_mpi(arguments);
+    const LaunchOptions options = parse_launch_options(arguments);
+    return options.backend == "mpi" && !options.help ? launch_on_mpi(arguments) : launch(options);
+  } catch (const std::exception& error) {
+    const Complaint complaint = complaint_about(error);
+    complain(complaint.text);
+    return complaint.exit_code;
+  }
+}

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "realrun/interface.hpp"
+#include "realrun/network/parameters.hpp"
+#include "realrun/network/tensor.hpp"
+
+namespace flopcast::realrun {
+
+/// What a microbatch is made of. Both have one entry a row of the first layer's output.
+struct Microbatch {
+  std::vector<int> tokens;
+  std::vector<int> targets;
+};
+
+/// Which of a microbatch's tokens pass, where sequences are cut into equal slices that follow each other through the
+/// layers: forward in order, backward in the opposite order.
+struct TokenSlice {
+  int index = 0;
+  int count = 1;
+
+  std::size_t length(std::size_t sequence) const { return sequence / static_cast<std::size_t>(count); }
+  /// Position in the sequence of the slice's first token.
+  std::size_t first(std::size_t sequence) const { return static_cast<std::size_t>(index) * length(sequence); }
+};
+
+template <class T>
+class Layer;
+
+/// What the slices of a microbatch leave for each other on a stage: forward, layers' inputs that later slices look back
+/// at; backward, the gradients of these inputs that later slices have found. By layer and slice.
+template <class T>
+struct SliceExchange {
+  std::map<const Layer<T>*, std::map<int, Tensor<T>>> inputs;
+  std::map<const Layer<T>*, std::map<int, Tensor<T>>> gradients;
+};
+
+/// What a pass over a unit works with, besides the tensor that flows through it.
+template <class T>
+struct Pass {
+  const T* weights =
+      nullptr;             ///< of the unit, the version this microbatch is computed with; null for weight_gradient()
+  T* gradients = nullptr;  ///< of the unit, for weight_gradient(), which adds to them
+  const Microbatch* data = nullptr;
+  T loss_weight = T(1);    ///< gradients are those of loss_weight · (mean loss over the microbatch's rows)
+  double* loss = nullptr;  ///< receives the mean loss, on the stage that computes it
+  TokenSlice slice = {};
+  SliceExchange<T>* slices = nullptr;  ///< of the microbatch; null where sequences are whole
+  std::function<void()> poke = {};  ///< called between layers: transports without a thread of their own progress then
+};
+
+/// What a layer keeps of a microbatch from its forward to its weight gradient.
+template <class T>
+struct Saved {
+  std::vector<Tensor<T>> tensors;
+  std::vector<Saved> parts;  ///< of the layers inside
+
+  std::size_t bytes() const {
+    std::size_t sum = 0;
+    for (const Tensor<T>& tensor : tensors) sum += tensor.buffer().bytes();
+    for (const Saved& part : parts) sum += part.bytes();
+    return sum;
+  }
+};
+
+/// A layer has no state of its own: weights, and what is kept of a microbatch, are handed in. The two halves of the
+/// backward pass are apart, so that zero-bubble schedules really split it: input_gradient() is all that the previous
+/// layer waits for, weight_gradient() runs any time later.
+template <class T>
+class Layer : public Interface {
+ public:
+  /// Adds its parameters to the unit's, once, before anything else.
+  virtual void declare(ParameterList& /*list*/) {}
+  virtual Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const = 0;
+  /// From the gradient of the output that of the input; keeps what weight_gradient() needs.
+  virtual Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const = 0;
+  virtual void weight_gradient(const Pass<T>& /*pass*/, Saved<T>& /*saved*/) const {}
+};
+
+template <class T>
+using LayerPointer = std::unique_ptr<Layer<T>>;
+
+/// One layer behind the other.
+template <class T>
+class Sequence : public Layer<T> {
+ public:
+  explicit Sequence(std::vector<LayerPointer<T>> layers);
+  void declare(ParameterList& list) override;
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override;
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override;
+  void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override;
+
+ private:
+  std::vector<LayerPointer<T>> layers_;
+};
+
+/// x + inner(x).
+template <class T>
+class Residual : public Layer<T> {
+ public:
+  explicit Residual(LayerPointer<T> inner);
+  void declare(ParameterList& list) override;
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override;
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override;
+  void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override;
+
+ private:
+  LayerPointer<T> inner_;
+};
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,147 @@
+#include "realrun/network/network.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "realrun/network/attention.hpp"
+#include "realrun/network/cross_entropy.hpp"
+#include "realrun/network/embedding.hpp"
+#include "realrun/network/layer_norm.hpp"
+#include "realrun/network/linear.hpp"
+#include "realrun/network/tensor_linear.hpp"
+#include "realrun/network/tensor_parallel.hpp"
+
+namespace flopcast::realrun {
+
+std::vector<StagePart> split_network(const std::vector<int>& stage_blocks) {
+  std::vector<StagePart> parts;
+  int first = 0;
+  for (const int blocks : stage_blocks) {
+    parts.push_back({.first_block = first, .blocks = blocks});
+    first += blocks;
+  }
+  parts.front().embedding = true;
+  parts.back().head = true;
+  return parts;
+}
+
+std::string tied_parameter() {
+  return "embedding.table";
+}
+
+namespace {
+
+constexpr float kTableDeviation = 0.1F;
+
+template <class T>
+class Builder {
+ public:
+  Builder(const NetworkSpec& spec, const TensorForm& form) : spec_(spec), form_(form) {}
+
+  LayerPointer<T> embedding() const {
+    std::vector<LayerPointer<T>> layers;
+    if (spec_.kind == NetworkKind::kMlp) {
+      layers.push_back(std::make_unique<Features<T>>(hidden()));
+      layers.push_back(std::make_unique<Linear<T>>("embedding", whole_matrix(hidden(), hidden())));
+      return sequence(std::move(layers));
+    }
+    layers.push_back(std::make_unique<Embedding<T>>(tied_parameter(), rows_of(vocab(), hidden(), index(), ranks()),
+                                                    kTableDeviation));
+    layers.push_back(sum_over_ranks());
+    layers.push_back(std::make_unique<Positions<T>>("embedding", static_cast<std::size_t>(spec_.sequence), hidden(),
+                                                    sharded() ? index() : 0, sharded() ? ranks() : 1));
+    return sequence(std::move(layers));
+  }
+
+  LayerPointer<T> block(int number) const {
+    const std::string name = fmt::format("block.{}", number);
+    std::vector<LayerPointer<T>> halves;
+    if (spec_.kind == NetworkKind::kTransformer) halves.push_back(attention(name));
+    halves.push_back(mlp(name));
+    return sequence(std::move(halves));
+  }
+
+  LayerPointer<T> head() const {
+    const Shard shard = rows_of(vocab(), hidden(), index(), ranks());
+    std::vector<LayerPointer<T>> layers;
+    layers.push_back(norm("head.norm"));
+    if (sharded()) {
+      layers.push_back(std::make_unique<GatherRows<T>>(*form_.group));
+    } else {
+      layers.push_back(std::make_unique<CopyToGroup<T>>(*form_.group));
+    }
+    if (spec_.tied) {
+      layers.push_back(std::make_unique<Linear<T>>(tied_parameter(), shard, kTableDeviation));
+    } else {
+      layers.push_back(std::make_unique<Linear<T>>("head", shard));
+    }
+    layers.push_back(std::make_unique<CrossEntropy<T>>(*form_.group));
+    return sequence(std::move(layers));
+  }
+
+ private:
+  std::size_t hidden() const { return static_cast<std::size_t>(spec_.hidden); }
+  std::size_t vocab() const { return static_cast<std::size_t>(spec_.vocab); }
+  int ranks() const { return form_.group->size(); }
+  int index() const { return form_.group->index(); }
+  bool sharded() const { return form_.shares_rows(); }
+
+  static LayerPointer<T> sequence(std::vector<LayerPointer<T>> layers) {
+    return std::make_unique<Sequence<T>>(std::move(layers));
+  }
+  LayerPointer<T> norm(const std::string& name) const {
+    return std::make_unique<LayerNorm<T>>(name, hidden(), sharded());
+  }
+  LayerPointer<T> sum_over_ranks() const {
+    if (sharded()) return std::make_unique<ScatterRows<T>>(*form_.group);
+    return std::make_unique<SumOverGroup<T>>(*form_.group);
+  }
+
+  // norm, column linear, whatever works on its shares, row linear.
+  LayerPointer<T> linear_pair(const std::string& norm_name, const std::string& up, const std::string& down,
+                              std::size_t inputs, std::size_t outputs, LayerPointer<T> between) const {
+    std::vector<LayerPointer<T>> layers;
+    layers.push_back(norm(norm_name));
+    layers.push_back(column_linear<T>({up, hidden(), inputs}, form_, CutSide::kCut));
+    layers.push_back(std::make_unique<Bias<T>>(up, columns_of(1, inputs, index(), ranks())));
+    layers.push_back(std::move(between));
+    layers.push_back(row_linear<T>({down, outputs, hidden()}, form_, CutSide::kCut));
+    layers.push_back(std::make_unique<Bias<T>>(down, whole_matrix(1, hidden()), sharded()));
+    return std::make_unique<Residual<T>>(sequence(std::move(layers)));
+  }
+
+  LayerPointer<T> attention(const std::string& name) const {
+    auto core = std::make_unique<CausalAttention<T>>(static_cast<std::size_t>(spec_.heads / ranks()),
+                                                     static_cast<std::size_t>(spec_.hidden / spec_.heads),
+                                                     static_cast<std::size_t>(spec_.sequence));
+    return linear_pair(name + ".attention.norm", name + ".attention.qkv", name + ".attention.output", 3 * hidden(),
+                       hidden(), std::move(core));
+  }
+
+  LayerPointer<T> mlp(const std::string& name) const {
+    const auto width = static_cast<std::size_t>(spec_.ffn);
+    return linear_pair(name + ".mlp.norm", name + ".mlp.up", name + ".mlp.down", width, width,
+                       std::make_unique<Gelu<T>>());
+  }
+
+  const NetworkSpec& spec_;
+  const TensorForm& form_;
+};
+
+}  // namespace
+
+template <class T>
+std::vector<LayerPointer<T>> build_stage(const NetworkSpec& spec, const StagePart& part, const TensorForm& form) {
+  const Builder<T> builder(spec, form);
+  std::vector<LayerPointer<T>> units;
+  if (part.embedding) units.push_back(builder.embedding());
+  for (int block = 0; block < part.blocks; ++block) units.push_back(builder.block(part.first_block + block));
+  if (part.head) units.push_back(builder.head());
+  return units;
+}
+
+template std::vector<LayerPointer<float>> build_stage(const NetworkSpec&, const StagePart&, const TensorForm&);
+template std::vector<LayerPointer<double>> build_stage(const NetworkSpec&, const StagePart&, const TensorForm&);
+
+}  // namespace flopcast::realrun

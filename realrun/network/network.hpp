@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "realrun/network/layer.hpp"
+#include "realrun/network/tensor_group.hpp"
+
+namespace flopcast::realrun {
+
+enum class NetworkKind { kTransformer, kMlp };
+
+/// What is trained. A transformer is decoder-only, pre-norm, as GPT-2: token and learned position embeddings, blocks of
+/// causal attention and GELU MLP with biases, a final norm and a head without bias. An MLP turns features into
+/// ffn-wide residual blocks of the same kind without attention, and classifies.
+/// Left out: dropout, rotary positions, grouped queries, gated MLPs, experts.
+struct NetworkSpec {
+  NetworkKind kind = NetworkKind::kTransformer;
+  int blocks = 1;
+  int hidden = 8;
+  int heads = 1;  ///< of a transformer; divides hidden
+  int ffn = 32;
+  int vocab = 16;     ///< tokens, or classes
+  int sequence = 8;   ///< tokens of a sample
+  bool tied = false;  ///< the head's matrix is the token table
+  std::uint64_t seed = 1;
+};
+
+/// The part of the network that a stage holds: blocks, with the embedding before the first and the head behind the
+/// last.
+struct StagePart {
+  int first_block = 0;
+  int blocks = 0;
+  bool embedding = false;
+  bool head = false;
+};
+/// Stages of a model with `stage_blocks` blocks each, in order.
+std::vector<StagePart> split_network(const std::vector<int>& stage_blocks);
+
+/// The units a stage is made of, in order: the embedding, each block, the head with the loss. What is sharded or
+/// gathered at once is a unit.
+template <class T>
+std::vector<LayerPointer<T>> build_stage(const NetworkSpec& spec, const StagePart& part, const TensorForm& form);
+
+/// Name of the one parameter that lies on two stages when `tied`.
+std::string tied_parameter();
+
+}  // namespace flopcast::realrun

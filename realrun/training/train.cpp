@@ -1,0 +1,332 @@
+#include "realrun/training/train.hpp"
+
+#include <algorithm>
+#include <ctime>
+#include <memory>
+#include <utility>
+
+#include "model/error/error.hpp"
+#include "model/layout/rank_grid.hpp"
+#include "realrun/compute/cpu/host_codecs.hpp"
+#include "realrun/compute/cpu/host_device.hpp"
+#include "realrun/compute/cpu/network_stages.hpp"
+#include "realrun/compute/sleep/sleeping_stages.hpp"
+#include "realrun/parallel/rank_state.hpp"
+#include "realrun/transport/loopback.hpp"
+
+namespace flopcast::realrun {
+
+namespace {
+
+RankGrid grid_of(const TrainingPlan& plan) {
+  Layout layout;
+  layout.dp = plan.dp;
+  layout.tp = plan.tp;
+  layout.pp = plan.pipeline_ranks();
+  return RankGrid(layout);
+}
+
+// All groups of the axis, made in the same order by everybody; returns the one this rank is in.
+Group form_groups(Transport& transport, const RankGrid& grid, Axis axis) {
+  Group own;
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    if (grid.coordinate(rank, axis) != 0) continue;
+    Group group = transport.form_group(axis, grid.group_of(rank, axis));
+    if (group.size() > 0) own = std::move(group);
+  }
+  return own;
+}
+
+// By shared set, for the replica this rank is in.
+std::vector<Group> form_shared_groups(Transport& transport, const RankGrid& grid,
+                                      const std::vector<std::vector<int>>& holders) {
+  std::vector<Group> own(holders.size());
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    if (grid.coordinate(rank, Axis::kPipeline) != 0) continue;
+    const std::vector<int> pipeline = grid.group_of(rank, Axis::kPipeline);
+    for (std::size_t set = 0; set < holders.size(); ++set) {
+      std::vector<int> members;
+      for (const int holder : holders[set]) members.push_back(pipeline[static_cast<std::size_t>(holder)]);
+      Group group = transport.form_group(Axis::kPipeline, members);
+      if (group.size() > 0) own[set] = std::move(group);
+    }
+  }
+  return own;
+}
+
+std::vector<StagePart> parts_of(const TrainingPlan& plan) {
+  const std::vector<StagePart> model = split_network(plan.stage_blocks);
+  std::vector<StagePart> parts(static_cast<std::size_t>(plan.program.stage_count()));
+  for (const Chain& chain : plan.program.chains) {
+    std::copy(model.begin(), model.end(), parts.begin() + chain.first_stage);
+  }
+  return parts;
+}
+
+// Samples of a step in the order of replicas, chains and microbatches: each replica reads a shard of its own.
+std::uint64_t first_sample(const TrainingPlan& plan, int data_index, int step, int stage, int microbatch) {
+  std::uint64_t before =
+      static_cast<std::uint64_t>(step) * static_cast<std::uint64_t>(plan.dp) + static_cast<std::uint64_t>(data_index);
+  before *= static_cast<std::uint64_t>(plan.microbatches());
+  for (const Chain& chain : plan.program.chains) {
+    if (stage <= chain.last_stage) break;
+    before += static_cast<std::uint64_t>(plan.program.microbatches_of(chain) / plan.slices());
+  }
+  return (before + static_cast<std::uint64_t>(microbatch)) * static_cast<std::uint64_t>(plan.micro_batch_size);
+}
+
+BucketRules bucket_rules(const TrainingPlan& plan) {
+  constexpr std::size_t kMebibyte = 1024 * 1024;
+  BucketRules rules{.bytes = 25 * kMebibyte, .first_bytes = kMebibyte, .within_units = plan.zero > 1};
+  if (plan.bucket_bytes) rules.bytes = rules.first_bytes = static_cast<std::size_t>(*plan.bucket_bytes);
+  return rules;
+}
+
+double thread_cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+/// One rank with all that it is made of.
+class RankTraining {
+ public:
+  RankTraining(const TrainingPlan& plan, Transport& transport)
+      : plan_(plan),
+        transport_(transport),
+        grid_(grid_of(plan)),
+        pipeline_rank_(grid_.coordinate(transport.rank(), Axis::kPipeline)),
+        data_index_(grid_.coordinate(transport.rank(), Axis::kData)),
+        recording_(device_),
+        tensor_group_(transport, form_groups(transport, grid_, Axis::kTensor)),
+        network_(stages_spec()),
+        sleeping_(make_sleeping()),
+        compute_(sleeping_ ? static_cast<StageCompute&>(*sleeping_) : network_),
+        codec_(make_host_codec(plan.compression)),
+        context_{device_, transport, recording_, compute_, plan.optimizer, {}, {}, plan.zero, codec_.get()} {
+    context_.data = form_groups(transport, grid_, Axis::kData);
+    context_.tensor = form_groups(transport, grid_, Axis::kTensor);
+    std::vector<StageLayout> layouts;
+    for (int stage = 0; stage < plan.program.stage_count(); ++stage) layouts.push_back(compute_.layout(stage));
+    SharedParameters shared = find_shared_parameters(layouts);
+    std::vector<Group> groups = form_shared_groups(transport, grid_, holders_of(shared, plan.program));
+    state_ = std::make_unique<RankState>(context_, plan.program, pipeline_rank_, layouts, std::move(shared),
+                                         std::move(groups), bucket_rules(plan));
+    everybody_ = transport.form_group(Axis::kPipeline, all_ranks());
+    executor_ = std::make_unique<Executor>(plan.program, plan.updates, place(), compute_, *state_, transport, device_,
+                                           recording_);
+  }
+
+  void run(RankResult& result, const BetweenSteps& between_steps) {
+    result.rank = transport_.rank();
+    result.pipeline_rank = pipeline_rank_;
+    result.data_index = data_index_;
+    result.tensor_index = grid_.coordinate(transport_.rank(), Axis::kTensor);
+    for (int step = 0; step < plan_.steps; ++step) {
+      result.steps.push_back(run_step(step));
+      result.peak_activation_bytes = compute_.peak_activation_bytes();
+      if (!between_steps || step + 1 == plan_.steps) continue;
+      transport_.run(everybody_, {.kind = CollectiveKind::kBarrier});
+      between_steps(transport_);  // the next step begins with a barrier
+    }
+    result.weights = trained_weights();
+  }
+
+  /// Of the steps of this plan, over `transport` even where the steps themselves go without it.
+  RankCalibration calibrate(Transport& transport) {
+    RankCalibration calibration;
+    for (int step = 0; step < plan_.steps; ++step) calibration.steps.push_back(run_step(step));
+    transport_.run(everybody_, {.kind = CollectiveKind::kBarrier});
+    calibration.messages = measure_messages(plan_.program, place(), compute_, transport);
+    return calibration;
+  }
+
+ private:
+  RankPlace place() const { return {pipeline_rank_, grid_.group_of(transport_.rank(), Axis::kPipeline)}; }
+
+  std::unique_ptr<SleepingStages> make_sleeping() {
+    if (plan_.sleep.empty()) return nullptr;
+    const auto neighbours = std::make_shared<StageNeighbours>(plan_.program);
+    return std::make_unique<SleepingStages>(
+        network_, plan_.sleep, [neighbours](int stage) { return neighbours->is_first(stage); },
+        [neighbours](int stage) { return neighbours->is_last(stage); }, [this] { transport_.poke(); });
+  }
+
+  NetworkStagesSpec stages_spec() {
+    NetworkStagesSpec spec;
+    spec.network = plan_.network;
+    spec.parts = parts_of(plan_);
+    spec.form = {.group = &tensor_group_, .sequence_parallel = plan_.sequence_parallel};
+    spec.alignment = plan_.zero > 0 ? static_cast<std::size_t>(plan_.dp) : 1;
+    spec.micro_batch_size = plan_.micro_batch_size;
+    spec.slices = plan_.slices();
+    spec.loss_weight = 1.0F / static_cast<float>(plan_.microbatches_per_update() * plan_.slices());
+    spec.first_sample = [this](int step, int stage, int microbatch) {
+      return first_sample(plan_, data_index_, step, stage, microbatch);
+    };
+    spec.poke = [this] { transport_.poke(); };
+    return spec;
+  }
+
+  std::vector<int> all_ranks() const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < plan_.ranks(); ++rank) ranks.push_back(rank);
+    return ranks;
+  }
+
+  StepRecord run_step(int step) {
+    transport_.run(everybody_, {.kind = CollectiveKind::kBarrier});
+    const Traffic before = transport_.traffic();
+    const Ticks start = device_.time_of(device_.mark());
+    const double cpu = thread_cpu_seconds();
+    executor_->run_step(step);
+    StepRecord record;
+    record.cpu_seconds = thread_cpu_seconds() - cpu;
+    record.wall_seconds = static_cast<double>(device_.time_of(device_.mark()) - start) * 1e-12;
+    record.record = recording_.take();
+    record.traffic = transport_.traffic() - before;
+    add_losses(record);
+    return record;
+  }
+
+  void add_losses(StepRecord& record) const {
+    for (const Chain& chain : plan_.program.chains) {
+      if (plan_.program.rank_of_stage[static_cast<std::size_t>(chain.last_stage)] != pipeline_rank_) continue;
+      for (int microbatch = 0; microbatch < plan_.program.microbatches_of(chain); ++microbatch) {
+        const std::optional<double> loss = compute_.loss(chain.last_stage, microbatch);
+        FLOPCAST_CHECK(loss.has_value());
+        record.losses.push_back(*loss);
+      }
+    }
+  }
+
+  std::vector<TrainedParameter> trained_weights() {
+    std::vector<TrainedParameter> trained;
+    state_->begin_step();
+    for (const auto& [stage, weights] : state_->stages()) {
+      UnitStore& store = weights->open({});
+      for (std::size_t unit = 0; unit < weights->layout().units.size(); ++unit) {
+        const Buffer values = store.weights(static_cast<int>(unit));
+        for (const Parameter& parameter : weights->layout().units[unit].parameters()) {
+          const float* first = host_floats(values) + parameter.offset;
+          trained.push_back({parameter, {first, first + parameter.shard.count()}});
+        }
+      }
+    }
+    return trained;
+  }
+
+  const TrainingPlan& plan_;
+  Transport& transport_;
+  RankGrid grid_;
+  int pipeline_rank_ = 0;
+  int data_index_ = 0;
+  HostDevice device_;
+  Recording recording_;
+  TensorGroup tensor_group_;
+  NetworkStages network_;
+  std::unique_ptr<SleepingStages> sleeping_;
+  StageCompute& compute_;
+  std::unique_ptr<GradientCodec> codec_;
+  ParallelContext context_;
+  std::unique_ptr<RankState> state_;
+  Group everybody_;
+  std::unique_ptr<Executor> executor_;
+};
+
+}  // namespace
+
+void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result, const BetweenSteps& between_steps) {
+  FLOPCAST_CHECK(transport.rank_count() == plan.ranks());
+  if (plan.calibration) {
+    TrainingPlan calibration = plan;
+    calibration.program = plan.calibration->program;
+    calibration.steps = plan.calibration->steps;
+    LoopbackTransport alone(transport);
+    result.calibration = RankTraining(calibration, alone).calibrate(transport);
+  }
+  RankTraining(plan, transport).run(result, between_steps);
+}
+
+std::vector<RankResult> train_on_threads(const TrainingPlan& plan, const ThreadOptions& options) {
+  std::vector<RankResult> results;
+  train_on_threads(plan, options, results);
+  return results;
+}
+
+void train_on_threads(const TrainingPlan& plan, const ThreadOptions& options, std::vector<RankResult>& results,
+                      const BetweenSteps& between_steps) {
+  check_plan(plan);
+  results.assign(static_cast<std::size_t>(plan.ranks()), {});
+  run_threads(plan.ranks(), options, [&](Transport& transport) {
+    train_rank(plan, transport, results[static_cast<std::size_t>(transport.rank())], between_steps);
+  });
+}
+
+std::size_t finished_steps(const std::vector<RankResult>& ranks) {
+  std::size_t steps = ranks.front().steps.size();
+  for (const RankResult& rank : ranks) steps = std::min(steps, rank.steps.size());
+  return steps;
+}
+
+std::vector<double> mean_losses(const std::vector<RankResult>& ranks) {
+  std::vector<double> means(finished_steps(ranks));
+  for (std::size_t step = 0; step < means.size(); ++step) {
+    double sum = 0;
+    std::size_t count = 0;
+    for (const RankResult& rank : ranks) {
+      for (const double loss : rank.steps[step].losses) sum += loss;
+      count += rank.steps[step].losses.size();
+    }
+    means[step] = sum / static_cast<double>(count);
+  }
+  return means;
+}
+
+std::vector<double> microbatch_losses(const std::vector<RankResult>& ranks, std::size_t step) {
+  std::vector<double> sums;
+  std::vector<int> counts;
+  for (const RankResult& rank : ranks) {
+    const std::vector<double>& losses = rank.steps[step].losses;
+    if (losses.size() > sums.size()) {
+      sums.resize(losses.size());
+      counts.resize(losses.size());
+    }
+    for (std::size_t index = 0; index < losses.size(); ++index) {
+      sums[index] += losses[index];
+      ++counts[index];
+    }
+  }
+  for (std::size_t index = 0; index < sums.size(); ++index) sums[index] /= counts[index];
+  return sums;
+}
+
+namespace {
+
+template <class StepOf>
+Timeline timeline_of_replica(const std::vector<RankResult>& ranks, int data_index, int tensor_index, StepOf step_of) {
+  std::vector<RankRecord> records;
+  for (const RankResult& rank : ranks) {
+    if (rank.data_index != data_index || rank.tensor_index != tensor_index) continue;
+    const auto place = static_cast<std::size_t>(rank.pipeline_rank);
+    if (records.size() <= place) records.resize(place + 1);
+    records[place] = step_of(rank).record;
+  }
+  return merge_records(records);
+}
+
+}  // namespace
+
+Timeline timeline_of(const std::vector<RankResult>& ranks, std::size_t step, int data_index, int tensor_index) {
+  return timeline_of_replica(ranks, data_index, tensor_index,
+                             [step](const RankResult& rank) -> const StepRecord& { return rank.steps[step]; });
+}
+
+Timeline calibration_of(const std::vector<RankResult>& ranks, std::size_t step) {
+  Timeline timeline = timeline_of_replica(
+      ranks, 0, 0, [step](const RankResult& rank) -> const StepRecord& { return rank.calibration.steps[step]; });
+  timeline.transfers.clear();
+  return timeline;
+}
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "realrun/executor/recording.hpp"
+#include "realrun/training/message_times.hpp"
+#include "realrun/training/training_plan.hpp"
+#include "realrun/transport/threads/run_threads.hpp"
+
+namespace flopcast::realrun {
+
+/// A parameter at the end of a run, or this rank's part of it.
+struct TrainedParameter {
+  Parameter parameter;
+  std::vector<float> values;
+};
+
+/// What one rank found out in one step.
+struct StepRecord {
+  RankRecord record;
+  /// Of the microbatches (or slices) whose loss this rank computes, each a mean over its tokens: by chain, in order.
+  std::vector<double> losses;
+  Traffic traffic;  ///< sent in this step
+  double wall_seconds = 0;
+  double cpu_seconds = 0;  ///< of the rank's own thread
+};
+
+/// What a rank found out before the training, with weights of its own.
+struct RankCalibration {
+  /// The rank's actions and updates in their order, all ranks at the same time, none waiting for another's messages.
+  std::vector<StepRecord> steps;
+  std::vector<MessageTimes> messages;  ///< that it received
+};
+
+struct RankResult {
+  int rank = 0;
+  int pipeline_rank = 0;
+  int data_index = 0;
+  int tensor_index = 0;
+  RankCalibration calibration;
+  std::vector<StepRecord> steps;
+  std::vector<TrainedParameter> weights;
+  std::size_t peak_activation_bytes = 0;
+};
+
+/// Called on every rank between two steps: all ranks have added the step before to their results, and none begins the
+/// next one until all have returned.
+using BetweenSteps = std::function<void(Transport&)>;
+
+/// Calibrates and trains as one rank of the plan, on this thread's CPU. Called by all ranks of the transport. Each step
+/// is added to `result` when it is done, so that a run that fails later leaves what it measured.
+void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result,
+                const BetweenSteps& between_steps = {});
+
+/// All ranks of the plan as threads of this process. By rank.
+std::vector<RankResult> train_on_threads(const TrainingPlan& plan, const ThreadOptions& options);
+/// The same into `results`, which keep the finished steps when this throws.
+void train_on_threads(const TrainingPlan& plan, const ThreadOptions& options, std::vector<RankResult>& results,
+                      const BetweenSteps& between_steps = {});
+
+/// Steps that every rank finished.
+std::size_t finished_steps(const std::vector<RankResult>& ranks);
+
+/// Mean loss of each step over all microbatches of all replicas.
+std::vector<double> mean_losses(const std::vector<RankResult>& ranks);
+/// Of one step, mean over replicas and chains of every microbatch (or slice).
+std::vector<double> microbatch_losses(const std::vector<RankResult>& ranks, std::size_t step);
+
+/// What the pipeline with these coordinates measured in a step.
+Timeline timeline_of(const std::vector<RankResult>& ranks, std::size_t step, int data_index = 0, int tensor_index = 0);
+/// The same of a step of the calibration, where nothing travels.
+Timeline calibration_of(const std::vector<RankResult>& ranks, std::size_t step);
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,140 @@
+#include "realrun/training/training_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "model/error/error.hpp"
+#include "sim/schedule/validate.hpp"
+
+namespace flopcast::realrun {
+
+int TrainingPlan::microbatches_per_update() const {
+  return dp * (updates.policy == WeightPolicy::kFlushed ? microbatches() : updates.accumulation);
+}
+
+namespace {
+
+[[noreturn]] void refuse(const char* field, std::string problem, std::string help) {
+  throw ConfigError({.field = field, .problem = std::move(problem), .where = {}, .help = std::move(help)});
+}
+
+void check_division(const char* field, int degree, int value, const char* what) {
+  if (degree >= 1 && value % degree == 0) return;
+  std::vector<int> divisors;
+  for (int divisor = 1; divisor <= value; ++divisor) {
+    if (value % divisor == 0) divisors.push_back(divisor);
+  }
+  refuse(field, fmt::format("{} does not divide {}, {}", degree, what, value),
+         fmt::format("valid: {}", fmt::join(divisors, ", ")));
+}
+
+void check_program(const TrainingPlan& plan) {
+  if (!plan.program.replicas_of_stage.empty()) {
+    refuse("layout.schedule",
+           fmt::format("{} replicates single stages, a run whole pipelines only", plan.program.schedule), "layout.dp");
+  }
+  if (const std::optional<ScheduleFault> fault = find_fault(plan.program)) {
+    refuse("layout.schedule", render_fault(*fault), {});
+  }
+  for (const Chain& chain : plan.program.chains) {
+    const auto stages = static_cast<std::size_t>(chain.last_stage - chain.first_stage + 1);
+    if (stages == plan.stage_blocks.size()) continue;
+    refuse("layout.stage_layers",
+           fmt::format("{} stages have layers, but the schedule has {}", plan.stage_blocks.size(), stages), {});
+  }
+  const int blocks = std::accumulate(plan.stage_blocks.begin(), plan.stage_blocks.end(), 0);
+  if (blocks != plan.network.blocks) {
+    refuse("layout.stage_layers", fmt::format("the stages have {} layers, the model {}", blocks, plan.network.blocks),
+           {});
+  }
+}
+
+// A slice looks back at those before it, and waits for the gradients that those behind it find.
+void check_slices(const TrainingPlan& plan) {
+  const int slices = plan.slices();
+  if (slices == 1) return;
+  if (plan.network.kind != NetworkKind::kTransformer || plan.updates.policy != WeightPolicy::kFlushed) {
+    refuse("layout.slices", fmt::format("{}: only a transformer with a flush is trained in slices", slices), "1");
+  }
+  check_division("layout.slices", slices, plan.network.sequence, "the sequence length");
+  for (const std::vector<Action>& actions : plan.program.ranks) {
+    std::map<std::pair<int, std::uint32_t>, int> next;  // by stage and microbatch
+    for (const Action& action : actions) {
+      if (action.kind == ActionKind::kWeightGradient) continue;
+      const auto count = static_cast<std::uint32_t>(slices);
+      const bool forward = action.kind == ActionKind::kForward;
+      int& expected = next.try_emplace({action.stage, action.microbatch / count}, 0).first->second;
+      if (!forward) --expected;
+      if (static_cast<int>(action.microbatch % count) != expected) {
+        refuse("layout.schedule",
+               fmt::format("{} is out of turn: slices run forward in order, and backward in the opposite order",
+                           to_string(action)),
+               {});
+      }
+      if (forward) ++expected;
+    }
+  }
+}
+
+void check_updates(const TrainingPlan& plan) {
+  if (plan.updates.policy == WeightPolicy::kFlushed) return;
+  for (const Chain& chain : plan.program.chains) {
+    check_division("layout.accumulation", plan.updates.accumulation, plan.program.microbatches_of(chain),
+                   "the microbatches of the run");
+  }
+  // A table that two stages update at different times has no one value.
+  if (plan.network.tied) {
+    refuse("model.tied_embeddings", fmt::format("true does not go with {}, which never flushes", plan.program.schedule),
+           "false");
+  }
+  if (plan.program.chains.size() > 1) {
+    refuse("layout.schedule", "a bidirectional schedule without a flush cannot keep its two copies equal", {});
+  }
+  if (plan.zero > 1) {
+    refuse("layout.zero",
+           fmt::format("{} does not go with {}, which keeps several versions of the weights", plan.zero,
+                       plan.program.schedule),
+           "valid: 0, 1");
+  }
+}
+
+void check_compression(const TrainingPlan& plan) {
+  const Compression::Kind kind = plan.compression.kind;
+  if (kind == Compression::Kind::kNone) return;
+  const std::string name = plan.compression.text();
+  if (kind == Compression::Kind::kPowerSgd) {
+    refuse("layout.compression", fmt::format("{}: a run does not know PowerSGD", name),
+           "valid: none, 8bit, 4bit, topk:F");
+  }
+  if (plan.zero > 0) {
+    refuse("layout.compression",
+           fmt::format("{} replaces an all-reduce of whole gradients, which ZeRO {} does not do", name, plan.zero),
+           "valid with zero 0; otherwise none");
+  }
+}
+
+}  // namespace
+
+void check_plan(const TrainingPlan& plan) {
+  check_program(plan);
+  check_compression(plan);
+  check_updates(plan);
+  check_slices(plan);
+  const NetworkSpec& network = plan.network;
+  if (network.kind == NetworkKind::kTransformer) {
+    check_division("model.heads", network.heads, network.hidden, "the hidden size");
+    check_division("layout.tp", plan.tp, network.heads, "the attention heads");
+  }
+  check_division("layout.tp", plan.tp, network.ffn, "the MLP width");
+  check_division("layout.tp", plan.tp, network.vocab, "the vocabulary");
+  if (plan.sequence_parallel) {
+    check_division("layout.tp", plan.tp, plan.micro_batch_size * network.sequence / plan.slices(),
+                   "the tokens of a pass");
+  }
+}
+
+}  // namespace flopcast::realrun

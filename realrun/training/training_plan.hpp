@@ -1,0 +1,52 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "model/layout/parallel_forms.hpp"
+#include "realrun/compute/optimizer.hpp"
+#include "realrun/executor/executor.hpp"
+#include "realrun/network/network.hpp"
+#include "sim/schedule/program.hpp"
+
+namespace flopcast::realrun {
+
+/// What is run before the training to know what its forecast needs: see RankCalibration.
+struct CalibrationPlan {
+  Program program;  ///< the run's own, or a shorter one of an asynchronous schedule
+  int steps = 1;
+};
+
+/// Everything that determines a run, the same on all ranks. Ranks are numbered as RankGrid numbers those of a layout
+/// with tp innermost, then dp, then pp.
+struct TrainingPlan {
+  NetworkSpec network;
+  Program program;
+  UpdateRules updates;
+  std::vector<int> stage_blocks;  ///< blocks of each stage of a chain
+  int dp = 1;
+  int tp = 1;
+  bool sequence_parallel = false;
+  int zero = 0;
+  Compression compression;  ///< of gradients between replicas; with zero 0
+  int micro_batch_size = 1;
+  int steps = 1;
+  Optimizer optimizer;
+  std::vector<StageTimes> sleep;  ///< by stage: actions sleep as long instead of computing; empty: they compute
+  std::optional<CalibrationPlan> calibration;
+  std::optional<int> bucket_bytes;  ///< absent: 25 MiB, and 1 MiB for the first of a stage, as PyTorch does
+
+  int pipeline_ranks() const { return program.rank_count(); }
+  int ranks() const { return dp * tp * pipeline_ranks(); }
+  int slices() const { return program.slices_per_microbatch; }
+  /// Of one replica in a step, over all chains; whole ones.
+  int microbatches() const { return program.microbatch_count(); }
+  /// That make one update of the weights, over all replicas.
+  int microbatches_per_update() const;
+};
+
+/// Throws ConfigError when the plan cannot be executed: a faulty program, sizes that do not divide, tied embeddings
+/// without a flush, ZeRO 2 and 3 without one, compression that is PowerSGD or meets ZeRO.
+void check_plan(const TrainingPlan& plan);
+
+}  // namespace flopcast::realrun

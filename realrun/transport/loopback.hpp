@@ -1,0 +1,31 @@
+#pragma once
+
+#include "realrun/transport/transport.hpp"
+
+namespace flopcast::realrun {
+
+/// A rank without neighbours on the pipeline: messages it sends go nowhere, and those it asks for hold noise and are
+/// there at once. Collectives are those of the transport behind it. A program's actions then run in their order, at
+/// their memory, as fast as the rank can: what is left of a step without waiting.
+class LoopbackTransport : public Transport {
+ public:
+  explicit LoopbackTransport(Transport& behind) : behind_(behind) {}
+
+  int rank() const override { return behind_.rank(); }
+  int rank_count() const override { return behind_.rank_count(); }
+  Group form_group(Axis axis, const std::vector<int>& members) override { return behind_.form_group(axis, members); }
+  void send(int to, const MessageKey& key, const Buffer& buffer) override;
+  Request receive(int from, const MessageKey& key, const Buffer& into) override;
+  void run(const Group& group, const Collective& collective) override { behind_.run(group, collective); }
+  Request start(const Group& group, const Collective& collective) override { return behind_.start(group, collective); }
+  void wait(const Request& request) override;
+  void poke() override { behind_.poke(); }
+  void note(const Activity& activity) override { behind_.note(activity); }
+  Traffic traffic() const override { return behind_.traffic(); }
+
+ private:
+  Transport& behind_;
+  Buffer noise_;  // as large as the largest message so far
+};
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,68 @@
+#include "realrun/transport/transport.hpp"
+
+#include <fmt/format.h>
+
+#include "model/error/error.hpp"
+
+namespace flopcast::realrun {
+
+std::string_view name_of(CollectiveKind kind) {
+  constexpr std::array<std::string_view, 6> kNames = {"all-reduce", "reduce-scatter", "all-gather",
+                                                      "all-to-all", "broadcast",      "barrier"};
+  return kNames.at(static_cast<std::size_t>(kind));
+}
+
+TrafficCount Traffic::of(CollectiveKind kind, Axis axis) const {
+  const auto found = collectives.find({kind, axis});
+  return found == collectives.end() ? TrafficCount{} : found->second;
+}
+
+std::uint64_t Traffic::bytes_of(Axis axis) const {
+  std::uint64_t sum = axis == Axis::kPipeline ? point_to_point.bytes : 0;
+  for (const auto& [key, count] : collectives) sum += key.second == axis ? count.bytes : 0;
+  return sum;
+}
+
+Traffic operator-(const Traffic& later, const Traffic& earlier) {
+  Traffic difference = later;
+  difference.point_to_point.messages -= earlier.point_to_point.messages;
+  difference.point_to_point.bytes -= earlier.point_to_point.bytes;
+  for (const auto& [key, count] : earlier.collectives) {
+    difference.collectives[key].messages -= count.messages;
+    difference.collectives[key].bytes -= count.bytes;
+  }
+  return difference;
+}
+
+std::size_t size_of(Element element) {
+  switch (element) {
+    case Element::kFloat32:
+      return sizeof(float);
+    case Element::kFloat64:
+      return sizeof(double);
+    case Element::kByte:
+      break;
+  }
+  return 1;
+}
+
+std::string to_string(const MessageKey& key) {
+  return fmt::format("the {} of microbatch {} for stage {}", key.activation ? "activation" : "gradient", key.microbatch,
+                     key.stage);
+}
+
+std::string to_string(const Activity& activity) {
+  switch (activity.kind) {
+    case Activity::Kind::kSetUp:
+      return "its set-up";
+    case Activity::Kind::kAction:
+      return flopcast::to_string(activity.action);
+    case Activity::Kind::kFlush:
+      return "the end of the step";
+    case Activity::Kind::kDone:
+      break;
+  }
+  return "nothing: it has ended";
+}
+
+}  // namespace flopcast::realrun

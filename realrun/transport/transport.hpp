@@ -1,0 +1,129 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/layout/layout.hpp"
+#include "realrun/buffer.hpp"
+#include "realrun/interface.hpp"
+#include "realrun/transport/traffic.hpp"
+#include "sim/lower/step_times.hpp"
+#include "sim/schedule/action.hpp"
+
+namespace flopcast::realrun {
+
+/// What a point-to-point message carries: the activation that `stage` is to work on, or the gradient of its output.
+/// No two messages of one step between two ranks have the same key.
+struct MessageKey {
+  std::uint16_t stage = 0;  ///< that receives
+  std::uint32_t microbatch = 0;
+  bool activation = true;  ///< false: a gradient
+
+  friend bool operator<(const MessageKey& a, const MessageKey& b) {
+    if (a.stage != b.stage) return a.stage < b.stage;
+    if (a.microbatch != b.microbatch) return a.microbatch < b.microbatch;
+    return a.activation < b.activation;
+  }
+};
+/// "the activation of microbatch 3 for stage 1".
+std::string to_string(const MessageKey& key);
+
+enum class Element { kFloat32, kFloat64, kByte };
+std::size_t size_of(Element element);
+enum class Reduction { kSum, kMax };
+
+/// An operation of all members of a group. With n members:
+///   all-reduce      output = reduction over the members' inputs; both of one size
+///   reduce-scatter  member i's output = part i of n of that reduction; input n times the output
+///   all-gather      output = the members' inputs, one behind the other; output n times the input
+///   all-to-all      part j of n of member i's input becomes part i of member j's output; both of one size, not the
+///   same broadcast       output = the root's output, where input is unused barrier         no buffers
+/// Input and output may be the same memory in an all-reduce, and an all-gather's input its own part of the output.
+/// Reductions add up in an order that does not depend on timing: equal runs give equal bits.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::kBarrier;
+  Buffer input = {};
+  Buffer output = {};
+  Element element = Element::kFloat32;
+  Reduction reduction = Reduction::kSum;
+  int root = 0;  ///< index within the group
+};
+
+/// An ordered set of ranks that communicate with each other, made by Transport::form_group.
+struct Group {
+  int id = 0;
+  Axis axis = Axis::kData;   ///< what its traffic is counted under
+  std::vector<int> members;  ///< ranks, ascending
+  int index = 0;             ///< of this rank among them
+
+  int size() const { return static_cast<int>(members.size()); }
+};
+
+/// From when to when, by the clock of the device (Device::mark).
+struct Interval {
+  Ticks start = 0;
+  Ticks end = 0;
+};
+
+/// An operation under way. Released without wait(), it goes on, and its buffers stay alive.
+class Pending : public Interface {
+ public:
+  /// When it ran; known after wait(). Of a started collective only.
+  virtual Interval interval() const { return {}; }
+};
+using Request = std::shared_ptr<Pending>;
+
+/// What a rank is at, for messages about a stuck or failed run.
+struct Activity {
+  enum class Kind : std::uint8_t { kSetUp, kAction, kFlush, kDone };
+  Kind kind = Kind::kSetUp;
+  Action action;
+};
+/// "2F0", "the end of the step".
+std::string to_string(const Activity& activity);
+
+/// Thrown out of a transport's operations on every other rank once one rank has failed: not an error of its own.
+class Aborted : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// One rank's end of the network; all operations are called from that rank's own thread. Operations that wait give up
+/// after the transport's time limit: they abort the whole run with an EnvironmentError that names rank and action.
+///
+/// Buffers are those of the device the transport belongs to. On devices that run behind the host's back (CUDA) an
+/// operation waits for what was queued before it, and what is queued later waits for it; host code needs wait().
+class Transport : public Interface {
+ public:
+  virtual int rank() const = 0;
+  virtual int rank_count() const = 0;
+  /// Called by all ranks of the run, one after the other for every group in the same order; those that are no members
+  /// get a group of size 0. A group of one never communicates.
+  virtual Group form_group(Axis axis, const std::vector<int>& members) = 0;
+
+  /// Returns at once; nobody may write to the buffer afterwards (the transport shares it until it has arrived).
+  /// Between two ranks, messages are sent in the order in which the receiver calls receive().
+  virtual void send(int to, const MessageKey& key, const Buffer& buffer) = 0;
+  virtual Request receive(int from, const MessageKey& key, const Buffer& into) = 0;
+
+  /// Returns when the output is there. Members of a group call for its collectives in the same order, run() and start()
+  /// taken together, and they are executed in that order.
+  virtual void run(const Group& group, const Collective& collective) = 0;
+  /// The same beside the computation. Started operations of a rank run in the order of the calls.
+  virtual Request start(const Group& group, const Collective& collective) = 0;
+  virtual void wait(const Request& request) = 0;
+
+  /// Called often inside long computations, for transports that progress only when called (MPI).
+  virtual void poke() {}
+  /// What this rank does from now on.
+  virtual void note(const Activity& activity) = 0;
+  /// What this rank has sent so far.
+  virtual Traffic traffic() const = 0;
+};
+
+}  // namespace flopcast::realrun

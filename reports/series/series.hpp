@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace flopcast {
+
+struct SeriesPoint {
+  double x = 0.0;
+  double y = 0.0;
+  std::string label;  ///< its tooltip's first words
+};
+
+enum class SeriesStyle { kPoints, kCrosses, kLine };
+
+/// Values over something: what a chart shows in one colour. Knows nothing of what they mean.
+struct Series {
+  std::string name;
+  std::vector<SeriesPoint> points;  ///< a line joins them in this order
+  SeriesStyle style = SeriesStyle::kLine;
+};
+
+struct SeriesAxis {
+  std::string title;         ///< with its unit
+  bool logarithmic = false;  ///< values must then be above zero (InternalError)
+};
+
+struct SeriesChart {
+  std::string title;
+  SeriesAxis x;
+  SeriesAxis y;
+  std::vector<Series> series;
+};
+
+}  // namespace flopcast

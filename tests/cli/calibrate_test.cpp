@@ -1,0 +1,243 @@
+// `flopcast calibrate` from outside. Nothing here depends on how fast the machine is.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/folders.hpp"
+#include "tests/support/json_schema.hpp"
+#include "tests/support/run_command.hpp"
+
+namespace flopcast {
+namespace {
+
+using Json = nlohmann::json;
+
+const char* const kLog =
+    "[1,0]<stdout>:# Collective test starting: all_reduce_perf\n"
+    "[1,0]<stdout>:#  Rank  0 Group  0 Pid 1 on a device  0 [0x0f] NVIDIA A100-SXM4-80GB\n"
+    "[1,0]<stdout>:#  Rank  1 Group  0 Pid 2 on a device  1 [0x10] NVIDIA A100-SXM4-80GB\n"
+    "[1,0]<stdout>:#  size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+    "[1,0]<stdout>: 65536 16384 float sum -1 10.00 6.55 6.55 0 10.00 6.55 6.55 0\n"
+    "[1,0]<stdout>: 262144 65536 float sum -1 16.00 16.38 16.38 0 16.00 16.38 16.38 0\n"
+    "[1,0]<stdout>: 1048576 262144 float sum -1 40.00 26.21 26.21 0 40.00 26.21 26.21 0\n"
+    "[1,0]<stdout>: 4194304 1048576 float sum -1 136.0 30.84 30.84 0 136.0 30.84 30.84 0\n"
+    "[1,0]<stdout>: 16777216 4194304 float sum -1 520.0 32.26 32.26 0 520.0 32.26 32.26 0\n";
+
+class Calibrate : public ::testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
+  std::string file(const std::string& name, const std::string& text) const {
+    write_text(folder_.path() / name, text);
+    return path(name);
+  }
+  static Json schema(const std::string& name) {
+    return Json::parse(read_text(project_folder() / "docs" / "schema" / (name + ".schema.json")));
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_F(Calibrate, ImportedMessagesPriceAForecast) {
+  const std::string log = file("run.log", kLog);
+  const CommandResult made =
+      run_flopcast({"calibrate", "--nccl-tests", log, "-o", path("links.json"), "--measurements", path("m.json")});
+  ASSERT_EQ(made.exit_code, 0) << made.standard_error;
+  EXPECT_NE(made.standard_output.find("all_reduce, 2 ranks"), std::string::npos);
+  EXPECT_EQ(schema_violation(schema("profile-1"), Json::parse(read_text(path("links.json")))), "");
+  EXPECT_EQ(schema_violation(schema("measurement-1"), Json::parse(read_text(path("m.json")))), "");
+  const std::vector<std::string> job = {
+      "simulate", "--model", "gpt2-124m", "--cluster", "dgx-a100-80g", "--cluster.devices_per_node", "2",
+      "--tp",     "2",       "--gbs",     "4"};
+  std::vector<std::string> with = job;
+  with.insert(with.end(), {"--profile", path("links.json"), "--format", "json"});
+  const CommandResult result = run_flopcast(with);
+  ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+  std::vector<std::string> plain = job;
+  plain.insert(plain.end(), {"--format", "json"});
+  const Json without = Json::parse(run_flopcast(plain).standard_output);
+  const Json forecast = Json::parse(result.standard_output);
+  EXPECT_NE(forecast["breakdown"]["tp_comm_s"], without["breakdown"]["tp_comm_s"]);
+  EXPECT_NEAR(forecast["breakdown"]["compute_s"].get<double>(), without["breakdown"]["compute_s"].get<double>(), 1e-9);
+  EXPECT_NE(forecast["assumptions"].dump().find("measured curves price all_reduce of 2 ranks"), std::string::npos);
+}
+
+TEST_F(Calibrate, ADamagedLogLeavesNoProfile) {
+  const std::string log = file("run.log", std::string(kLog).substr(0, std::string(kLog).size() - 30));
+  const CommandResult result = run_flopcast({"calibrate", "--nccl-tests", log, "-o", path("links.json")});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.standard_error.find("run.log:9"), std::string::npos) << result.standard_error;
+  EXPECT_FALSE(std::filesystem::exists(path("links.json")));
+}
+
+TEST_F(Calibrate, TheReportDrawsAndLists) {
+  ASSERT_EQ(run_flopcast({"calibrate", "--nccl-tests", file("run.log", kLog), "-o", path("p.json")}).exit_code, 0);
+  const CommandResult report = run_flopcast({"calibrate", "--report", path("p.json"), "--svg", path("p.svg")});
+  ASSERT_EQ(report.exit_code, 0) << report.standard_error;
+  EXPECT_NE(report.standard_output.find("the worst samples"), std::string::npos);
+  EXPECT_EQ(read_text(path("p.svg")).rfind("<svg ", 0), 0u);
+  const CommandResult table = run_flopcast({"calibrate", "--report", path("p.json"), "--format", "json"});
+  EXPECT_EQ(Json::parse(table.standard_output).size(), 1u);
+}
+
+TEST_F(Calibrate, PassesThatDisagreeGiveNoProfile) {
+  Json measurement = {{"schema", "flopcast.measurement/1"}, {"device", "d"}, {"samples", Json::array()}};
+  for (int pass = 1; pass <= 2; ++pass) {
+    for (double bytes = 1024; bytes < 1e6; bytes *= 2) {
+      measurement["samples"].push_back({{"kind", "p2p"},
+                                        {"bytes", bytes},
+                                        {"ranks", 2},
+                                        {"pass", pass},
+                                        {"seconds", {(1e-6 + bytes * 1e-10) * (pass == 1 ? 1.0 : 1.3)}}});
+    }
+  }
+  const CommandResult result =
+      run_flopcast({"calibrate", "--from", file("m.json", measurement.dump()), "-o", path("p.json")});
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_NE(result.standard_error.find("disagree by 30 %"), std::string::npos) << result.standard_error;
+  EXPECT_FALSE(std::filesystem::exists(path("p.json")));
+}
+
+TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
+  const auto complaint = [](const std::vector<std::string>& arguments) {
+    const CommandResult result = run_flopcast(arguments);
+    EXPECT_EQ(result.exit_code, 2) << result.standard_error;
+    return result.standard_error;
+  };
+  EXPECT_NE(complaint({"calibrate"}).find("--cpu; --nccl-tests"), std::string::npos);
+  EXPECT_NE(complaint({"calibrate", "--cpu", "--from", "x"}).find("given beside --cpu"), std::string::npos);
+  EXPECT_NE(complaint({"calibrate", "--report", "x", "--quick"}).find("valid with: --cpu"), std::string::npos);
+  EXPECT_NE(complaint({"calibrate", "--report", path("missing")}).find("no such file"), std::string::npos);
+  EXPECT_NE(complaint({"calibrate", "--nccl-tests", file("l", kLog), "--collective", "all_reduc"}).find("all_reduce"),
+            std::string::npos);
+  EXPECT_NE(complaint({"calibrate", "--nccl-tests", file("l", kLog), "--device", "a100"}).find("a100-80g"),
+            std::string::npos);
+  EXPECT_NE(complaint({"calibrate", "--cpu", "--ranks", "1", "-o", path("p.json")}).find("expected numbers from 2"),
+            std::string::npos);
+  EXPECT_NE(complaint({"simulate", "--model", "gpt2-124m", "--cluster", "dgx-a100-80g", "--gbs", "8", "--profile",
+                       file("bad.json", R"({"schema": "flopcast.profile/1", "name": "n", "source": "s",
+                       "confidence": "measured", "cluster": {"intra_latency": "5"}})")})
+                .find("bad.json:/cluster/intra_latency"),
+            std::string::npos);
+}
+
+// gzip of blocks that are stored as they are (RFC 1951, 1952).
+std::string gzip(const std::string& text) {
+  const auto number = [](std::size_t value, int bytes) {
+    std::string digits;
+    for (int index = 0; index < bytes; ++index) digits += static_cast<char>((value >> (8 * index)) & 0xFF);
+    return digits;
+  };
+  std::uint32_t crc = 0xFFFFFFFF;
+  for (const char c : text) {
+    crc ^= static_cast<unsigned char>(c);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0xEDB88320 : 0);
+  }
+  std::string packed("\x1f\x8b\x08\0\0\0\0\0\0\xff", 10);
+  constexpr std::size_t kBlock = 0xFFFF;
+  for (std::size_t start = 0; start < text.size(); start += kBlock) {
+    const std::string block = text.substr(start, kBlock);
+    packed += number(start + kBlock >= text.size() ? 1 : 0, 1);
+    packed += number(block.size(), 2) + number(~block.size() & 0xFFFF, 2) + block;
+  }
+  return packed + number(~crc & 0xFFFFFFFF, 4) + number(text.size(), 4);
+}
+
+Json traced(const std::string& category, const std::string& name, int id, double duration) {
+  return {{"ph", "X"}, {"cat", category}, {"name", name}, {"dur", duration}, {"args", {{"External id", id}}}};
+}
+
+std::string trace() {
+  Json root = {{"deviceProperties", {{{"name", "NVIDIA A100"}, {"numSms", 108}}}}, {"traceEvents", Json::array()}};
+  int id = 0;
+  for (const int m : {1024, 2048, 4096}) {
+    for (const int n : {1024, 4096, 12288}) {
+      constexpr int kDepth = 4096;
+      Json call = traced("cpu_op", "aten::mm", ++id, 5);
+      call["args"]["Input Dims"] = {{m, kDepth}, {kDepth, n}};
+      call["args"]["Input type"] = {"c10::BFloat16", "c10::BFloat16"};
+      root["traceEvents"].push_back(call);
+      root["traceEvents"].push_back(traced("kernel", "gemm", id, 5.0 + 2e6 * m * n * kDepth / 200e12));
+    }
+  }
+  Json message = traced("kernel", "ncclDevKernel_AllReduce", 0, 20.0);
+  message["args"] = {{"Collective name", "allreduce"},  {"In msg nelems", 1000},
+                     {"Out msg nelems", 1000},          {"Group size", 2},
+                     {"Process Group Ranks", "[0, 1]"}, {"dtype", "Half"}};
+  root["traceEvents"].push_back(message);
+  return root.dump();
+}
+
+TEST_F(Calibrate, APackedTraceTellsTimesAndFitsADevice) {
+  const std::string packed = file("t.json.gz", gzip(trace()));
+  const CommandResult shown = run_flopcast({"calibrate", "--trace", packed});
+  ASSERT_EQ(shown.exit_code, 0) << shown.standard_error;
+  EXPECT_NE(shown.standard_output.find("9 of 9 kernels beside communication have an operator"), std::string::npos)
+      << shown.standard_output;
+  const CommandResult made = run_flopcast(
+      {"calibrate", "--trace", packed, "--device", "a100-80g", "-o", path("p.json"), "--devices-per-node", "8"});
+  ASSERT_EQ(made.exit_code, 0) << made.standard_error;
+  EXPECT_NE(made.standard_error.find("not fitted: all_reduce, 2 ranks: 1 size, but a fit needs 4"), std::string::npos)
+      << made.standard_error;
+  EXPECT_EQ(schema_violation(schema("profile-1"), Json::parse(read_text(path("p.json")))), "");
+  const CommandResult cut = run_flopcast({"calibrate", "--trace", file("cut.gz", gzip(trace()).substr(0, 700))});
+  EXPECT_EQ(cut.exit_code, 2);
+  EXPECT_NE(cut.standard_error.find("does not unpack to its end"), std::string::npos) << cut.standard_error;
+}
+
+TEST_F(Calibrate, ATopologyIsAProfileAndJoinsOthers) {
+  const std::string topology = file("topo.txt",
+                                    "\tGPU0\tGPU1\tCPU Affinity\n"
+                                    "GPU0\t X \tNV12\t0-7\n"
+                                    "GPU1\tNV12\t X \t0-7\n");
+  const CommandResult made = run_flopcast({"calibrate", "--topology", topology, "--device", "a100-80g", "--nccl-tests",
+                                           file("run.log", kLog), "-o", path("node.json")});
+  ASSERT_EQ(made.exit_code, 0) << made.standard_error;
+  const Json profile = Json::parse(read_text(path("node.json")));
+  EXPECT_EQ(schema_violation(schema("profile-1"), profile), "");
+  EXPECT_EQ(profile["cluster"]["devices_per_node"], 2);
+  EXPECT_EQ(profile["cluster"]["intra_bandwidth"], "300GB/s");
+  EXPECT_EQ(profile["curves"].size(), 1u);
+  const CommandResult alone = run_flopcast({"calibrate", "--topology", topology});
+  EXPECT_EQ(alone.exit_code, 0);
+  EXPECT_NE(alone.standard_error.find("give --device NAME"), std::string::npos);
+  const CommandResult forecast = run_flopcast({"simulate", "--model", "gpt2-124m", "--cluster", "dgx-a100-80g", "--tp",
+                                               "2", "--gbs", "4", "--profile", path("node.json")});
+  EXPECT_EQ(forecast.exit_code, 0) << forecast.standard_error;
+}
+
+TEST_F(Calibrate, ATrainingLogTellsItsSteps) {
+  std::string log = "  world_size ............ 8\n";
+  for (int step = 1; step <= 5; ++step) {
+    log += "iteration " + std::to_string(step) +
+           "/ 10 | elapsed time per iteration (ms): 500.0 | global batch size: 64 |\n";
+  }
+  const CommandResult shown = run_flopcast(
+      {"calibrate", "--training-log", file("run.log", log), "--measurements", path("m.json"), "--format", "json"});
+  ASSERT_EQ(shown.exit_code, 0) << shown.standard_error;
+  EXPECT_EQ(Json::parse(shown.standard_output)[0]["samples_per_s"], 128);
+  EXPECT_EQ(schema_violation(schema("measurement-1"), Json::parse(read_text(path("m.json")))), "");
+}
+
+// The machine may be too busy for two passes to agree: then the answer is 4 and no profile, else a whole one.
+TEST_F(Calibrate, MeasuresThisMachine) {
+  const CommandResult result = run_flopcast({"calibrate", "--cpu", "--quick", "-o", path("cpu.json")});
+  const Json measurement = Json::parse(read_text(path("cpu.measurements.json")));
+  EXPECT_EQ(schema_violation(schema("measurement-1"), measurement), "");
+  EXPECT_GT(measurement["samples"].size(), 100u);
+  if (result.exit_code != 0) {
+    EXPECT_TRUE(result.exit_code == 4 || result.exit_code == 2) << result.standard_error;
+    EXPECT_FALSE(std::filesystem::exists(path("cpu.json")));
+    return;
+  }
+  EXPECT_EQ(schema_violation(schema("profile-1"), Json::parse(read_text(path("cpu.json")))), "");
+  const CommandResult forecast = run_flopcast(
+      {"simulate", "--model", "gpt2-124m", "--profile", path("cpu.json"), "--precision", "fp32", "--gbs", "4"});
+  EXPECT_EQ(forecast.exit_code, 0) << forecast.standard_error;
+}
+
+}  // namespace
+}  // namespace flopcast

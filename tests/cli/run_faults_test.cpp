@@ -1,0 +1,184 @@
+// `flopcast run` when the machine fails it: killed, interrupted, out of room. What was measured stays readable.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/folders.hpp"
+#include "tests/support/run_command.hpp"
+
+namespace flopcast {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr int kEnvironmentFailed = 4;
+
+std::string contents_of(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+}
+
+class RunFaults : public testing::Test {
+ protected:
+  fs::path folder_ = fs::temp_directory_path() / ("flopcast-run-faults-test-" + std::to_string(getpid()));
+  fs::path file_ = folder_ / "measured.json";
+  void SetUp() override { fs::create_directories(folder_); }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::vector<std::string> run_of(const std::vector<std::string>& more) const {
+    std::vector<std::string> words = {"run",
+                                      "--cluster",
+                                      "dgx-a100-80g",
+                                      "--model.layers",
+                                      "4",
+                                      "--model.hidden",
+                                      "16",
+                                      "--model.heads",
+                                      "4",
+                                      "--model.vocab",
+                                      "32",
+                                      "--model.sequence_length",
+                                      "8",
+                                      "--pp",
+                                      "4",
+                                      "--gbs",
+                                      "16",
+                                      "--precision",
+                                      "fp32",
+                                      "-o",
+                                      file_.string()};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+
+  std::size_t steps_in_file() const {
+    const std::string text = contents_of(file_);
+    return text.empty() ? 0 : Json::parse(text).at("run").at("steps").size();
+  }
+
+  // The flopcast-run that writes this test's file.
+  std::optional<pid_t> launcher() const {
+    for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename().string();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      if (contents_of(entry.path() / "comm") != "flopcast-run\n") continue;
+      if (contents_of(entry.path() / "cmdline").find(file_.string()) == std::string::npos) continue;
+      return static_cast<pid_t>(std::stol(name));
+    }
+    return std::nullopt;
+  }
+
+  // Starts a run that would take hours, and sends its flopcast-run a signal once it has finished a step.
+  CommandResult run_with_signal(int signal) {
+    auto running = std::async(std::launch::async, [&] { return run_flopcast(run_of({"--steps", "1000000"})); });
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(50);
+    while (steps_in_file() == 0 && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    const std::optional<pid_t> child = launcher();
+    EXPECT_TRUE(child.has_value());
+    if (child) kill(*child, signal);
+    return running.get();
+  }
+};
+
+TEST_F(RunFaults, AKilledRunLeavesItsFinishedSteps) {
+  const CommandResult result = run_with_signal(SIGKILL);
+  EXPECT_EQ(result.exit_code, kEnvironmentFailed) << result.standard_error;
+  EXPECT_NE(result.standard_error.find("killed by signal 9"), std::string::npos) << result.standard_error;
+  EXPECT_NE(result.standard_error.find(file_.string() + " has the "), std::string::npos) << result.standard_error;
+  const Json run = Json::parse(contents_of(file_)).at("run");
+  EXPECT_EQ(run.at("complete"), false);
+  ASSERT_GE(run.at("steps").size(), 1U);
+  EXPECT_EQ(run.at("steps")[0].at("timeline").at("ranks").size(), 4U);
+}
+
+TEST_F(RunFaults, AnInterruptedRunSaysWhereItWas) {
+  const CommandResult result = run_with_signal(SIGTERM);
+  EXPECT_EQ(result.exit_code, kEnvironmentFailed) << result.standard_error;
+  EXPECT_NE(result.standard_error.find("stopped by signal 15 while rank "), std::string::npos) << result.standard_error;
+  const Json run = Json::parse(contents_of(file_)).at("run");
+  EXPECT_EQ(run.at("complete"), false);
+  EXPECT_EQ(run.at("failure").get<std::string>().rfind("stopped by signal 15", 0), 0U) << run.at("failure");
+  EXPECT_GE(run.at("steps").size(), 1U);
+}
+
+TEST_F(RunFaults, AFullDiskForTheTraceLosesNothingElse) {
+  for (const char* flag : {"--trace", "--svg"}) {
+    const CommandResult result = run_flopcast(run_of({"--steps", "2", flag, "/dev/full"}));
+    EXPECT_EQ(result.exit_code, kEnvironmentFailed) << flag;
+    EXPECT_NE(result.standard_error.find("/dev/full"), std::string::npos) << result.standard_error;
+    const Json run = Json::parse(contents_of(file_)).at("run");
+    EXPECT_EQ(run.at("complete"), true);
+    EXPECT_EQ(run.at("steps").size(), 2U);
+    fs::remove(file_);
+  }
+}
+
+// A limit on the size of files fails a write as a full disk does. The last file that was whole stays.
+TEST_F(RunFaults, ADiskThatFillsUpKeepsWhatWasWritten) {
+  std::vector<std::string> words = {"sh", "-c", "ulimit -f 200; exec \"$@\"", "sh", FLOPCAST_PROGRAM};
+  const std::vector<std::string> run = run_of({"--steps", "40"});
+  words.insert(words.end(), run.begin(), run.end());
+  const CommandResult result = run_command(words);
+  EXPECT_EQ(result.exit_code, kEnvironmentFailed) << result.standard_error;
+  EXPECT_NE(result.standard_error.find(file_.string() + " cannot be written"), std::string::npos)
+      << result.standard_error;
+  const Json kept = Json::parse(contents_of(file_)).at("run");
+  EXPECT_EQ(kept.at("complete"), false);
+  EXPECT_GE(kept.at("steps").size(), 1U);
+  EXPECT_LT(kept.at("steps").size(), 40U);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1) << "half a file is left";
+}
+
+TEST_F(RunFaults, AnOlderFileIsNotTakenForThisRuns) {
+  ASSERT_EQ(run_flopcast(run_of({"--steps", "2"})).exit_code, 0);
+  const CommandResult result = run_flopcast(run_of({"--steps", "2", "--backend", "smoke"}));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.standard_error.find("note:"), std::string::npos) << result.standard_error;
+}
+
+TEST_F(RunFaults, TheMeasurementCanGoToAPipe) {
+  const CommandResult result = run_flopcast({"run",
+                                             "--cluster",
+                                             "dgx-a100-80g",
+                                             "--model.layers",
+                                             "4",
+                                             "--model.hidden",
+                                             "16",
+                                             "--model.heads",
+                                             "4",
+                                             "--gbs",
+                                             "8",
+                                             "--model.sequence_length",
+                                             "8",
+                                             "--model.vocab",
+                                             "32",
+                                             "--precision",
+                                             "fp32",
+                                             "--steps",
+                                             "1",
+                                             "-o",
+                                             "/dev/stdout"});
+  EXPECT_EQ(result.exit_code, 0) << result.standard_error;
+  EXPECT_EQ(result.standard_output.rfind("{\"schema\":\"flopcast.measurement/1\"", 0), 0U);
+  EXPECT_NE(result.standard_output.find("step time"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace flopcast

@@ -1,0 +1,218 @@
+// `flopcast run`: real training on threads, seen from outside. What is asserted is structure, never time.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/support/folders.hpp"
+#include "tests/support/json_schema.hpp"
+#include "tests/support/run_command.hpp"
+
+namespace flopcast {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+// Eight ranks of a node, a model that trains in milliseconds.
+std::vector<std::string> run_of(const std::vector<std::string>& more) {
+  std::vector<std::string> words = {"run",
+                                    "--cluster",
+                                    "dgx-a100-80g",
+                                    "--model.layers",
+                                    "4",
+                                    "--model.hidden",
+                                    "16",
+                                    "--model.heads",
+                                    "4",
+                                    "--model.vocab",
+                                    "32",
+                                    "--model.sequence_length",
+                                    "8",
+                                    "--gbs",
+                                    "16",
+                                    "--precision",
+                                    "fp32",
+                                    "--steps",
+                                    "3"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+Json rules_of(const std::string& schema) {
+  return Json::parse(read_text(project_folder() / "docs" / "schema" / (schema + ".schema.json")));
+}
+
+class Run : public testing::Test {
+ protected:
+  fs::path folder_ = fs::temp_directory_path() / ("flopcast-run-test-" + std::to_string(getpid()));
+  void SetUp() override { fs::create_directories(folder_); }
+  void TearDown() override { fs::remove_all(folder_); }
+};
+
+TEST_F(Run, ShowsForecastReplayAndMeasurement) {
+  const CommandResult result =
+      run_flopcast(run_of({"--pp", "2", "--model.tied_embeddings", "false", "--format", "json"}));
+  ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+  const Json answer = Json::parse(result.standard_output);
+  EXPECT_EQ(schema_violation(rules_of("run-1"), answer), "");
+  for (const char* side : {"forecast", "measured"}) {
+    EXPECT_EQ(schema_violation(rules_of("result-1"), answer.at(side)), "") << side;
+    EXPECT_GT(answer.at(side).at("iteration").at("time_s").get<double>(), 0) << side;
+    EXPECT_EQ(answer.at(side).at("memory").at("per_pipeline_rank").size(), 2U) << side;
+  }
+  // The bytes of both directions are counted as they are forecast.
+  const auto sent = [&](const char* side) { return answer[side]["communication"]["pp"]["bytes_sent_per_rank"]; };
+  EXPECT_DOUBLE_EQ(sent("forecast").get<double>(), sent("measured").get<double>());
+  EXPECT_EQ(answer.at("repetitions").at("count"), 1);
+  EXPECT_EQ(answer.at("disturbed").at("stretch").size(), 1U);
+  EXPECT_EQ(answer.at("error").at("terms")[0].at("term"), "time_s");
+}
+
+TEST_F(Run, RepeatsFifteenTimesUnlessTold) {
+  std::vector<std::string> words = run_of({});
+  words.resize(words.size() - 2);  // --steps 3
+  words.insert(words.end(), {"--pp", "2", "--format", "json", "--model.tied_embeddings", "false"});
+  for (const auto& [schedule, losses] : {std::pair("gpipe", 17U), std::pair("pipedream-2bw", 18U)}) {
+    std::vector<std::string> run = words;
+    run.insert(run.end(), {"--schedule", schedule});
+    const CommandResult result = run_flopcast(run);
+    ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+    const Json answer = Json::parse(result.standard_output);
+    EXPECT_EQ(answer.at("repetitions").at("time_s").size(), 15U) << schedule;
+    EXPECT_EQ(answer.at("repetitions").at("warmup"), 2) << schedule;
+    EXPECT_EQ(answer.at("losses").size(), losses) << schedule;
+  }
+}
+
+TEST_F(Run, EmulatesMoreRanksThanProcessors) {
+  const CommandResult result = run_flopcast(run_of(
+      {"--pp", "4", "--compute", "sleep", "--forward", "2ms", "--backward", "3ms,3ms,3ms,4ms", "--format", "json"}));
+  ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+  const Json answer = Json::parse(result.standard_output);
+  EXPECT_EQ(answer.at("compute"), "sleep");
+  EXPECT_TRUE(answer.at("losses").empty());
+  // Two replicas: the slowest rank works 8 times 6 ms, and the others lead up to it.
+  EXPECT_GE(answer.at("forecast").at("iteration").at("time_s").get<double>(), 8 * 6e-3);
+  EXPECT_GE(answer.at("measured").at("iteration").at("time_s").get<double>(), 8 * 6e-3 * 0.99);
+}
+
+TEST_F(Run, LossesOfSeveralRunsShareAFigure) {
+  const std::string first = (folder_ / "first.json").string();
+  const std::string figure = (folder_ / "loss.svg").string();
+  ASSERT_EQ(run_flopcast(run_of({"--pp", "2", "--schedule", "gpipe", "-o", first})).exit_code, 0);
+  const CommandResult result =
+      run_flopcast(run_of({"--pp", "2", "--schedule", "pipedream-2bw", "--model.tied_embeddings", "false", "--loss-svg",
+                           figure, "--beside", first}));
+  ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+  const std::string svg = read_text(figure);
+  EXPECT_NE(svg.find("gpipe"), std::string::npos);
+  EXPECT_NE(svg.find("pipedream-2bw"), std::string::npos);
+}
+
+TEST_F(Run, KeepsTheMeasurementFile) {
+  const fs::path file = folder_ / "measured.json";
+  const CommandResult result =
+      run_flopcast(run_of({"--pp", "4", "--tp", "2", "--zero", "1", "-o", file.string(), "--svg",
+                           (folder_ / "m.svg").string(), "--trace", (folder_ / "m.trace.json").string()}));
+  ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+  const std::string svg = read_text(folder_ / "m.svg");
+  EXPECT_LT(svg.find("forecast: step"), svg.find("measured: step"));
+  EXPECT_NE(svg.find("measured: step"), std::string::npos);
+  EXPECT_TRUE(fs::exists(folder_ / "m.trace.json"));
+  const Json measurement = Json::parse(read_text(file));
+  EXPECT_EQ(measurement.at("schema"), "flopcast.measurement/1");
+  EXPECT_EQ(schema_violation(rules_of("run-1"), measurement.at("comparison")), "");
+  const Json& run = measurement.at("run");
+  EXPECT_EQ(run.at("complete"), true);
+  ASSERT_EQ(run.at("steps").size(), 3U);
+  for (const Json& step : run.at("steps")) {
+    EXPECT_TRUE(std::isfinite(step.at("loss").get<double>()));
+    EXPECT_EQ(step.at("wall_s").size(), 8U);
+    const Json& ranks = step.at("timeline").at("ranks");
+    ASSERT_EQ(ranks.size(), 4U);
+    for (const Json& spans : ranks) {
+      std::size_t forwards = 0;
+      for (const Json& span : spans) {
+        EXPECT_LE(span.at("start_ps").get<std::int64_t>(), span.at("end_ps").get<std::int64_t>());
+        forwards += span.at("kind") == "forward" ? 1 : 0;
+      }
+      EXPECT_EQ(forwards, 16U);
+    }
+    // 16 activations over each of three boundaries, and as many gradients back.
+    EXPECT_EQ(step.at("timeline").at("transfers").size(), 96U);
+  }
+}
+
+TEST_F(Run, EqualRunsLearnEqually) {
+  const auto losses = [&](const std::string& name) {
+    const fs::path file = folder_ / name;
+    const CommandResult result = run_flopcast(run_of({"--pp", "2", "-o", file.string()}));
+    EXPECT_EQ(result.exit_code, 0) << result.standard_error;
+    std::vector<double> values;
+    const Json measurement = Json::parse(read_text(file));
+    for (const Json& step : measurement.at("run").at("steps")) values.push_back(step.at("loss"));
+    return values;
+  };
+  const std::vector<double> first = losses("a.json");
+  EXPECT_EQ(first, losses("b.json"));
+  EXPECT_EQ(first.size(), 3U);
+}
+
+TEST_F(Run, CompressedGradientsTakeFewerBytes) {
+  const auto bytes_of = [&](const std::string& compression) {
+    const fs::path file = folder_ / "compressed.json";
+    const CommandResult result =
+        run_flopcast(run_of({"--pp", "2", "--layout.compression", compression, "-o", file.string()}));
+    EXPECT_EQ(result.exit_code, 0) << result.standard_error;
+    const Json run = Json::parse(read_text(file)).at("run");
+    EXPECT_EQ(run.at("compression"), compression);
+    double bytes = 0;
+    for (const Json& rank : run.at("steps").front().at("traffic_by_rank")) {
+      for (const Json& entry : rank) {
+        if (entry.at("axis") == "dp") bytes += entry.at("bytes_sent").get<double>();
+      }
+    }
+    return bytes;
+  };
+  const double whole = bytes_of("none");
+  EXPECT_GT(whole, 0.0);
+  EXPECT_NEAR(bytes_of("8bit") / whole, 1.0 / 4, 0.02);
+  EXPECT_NEAR(bytes_of("4bit") / whole, 1.0 / 8, 0.02);
+  // Four replicas: three times 8 bytes for 1 % of the values instead of 2 · 3/4 times 4 bytes for each.
+  EXPECT_NEAR(bytes_of("topk:0.01") / whole, 0.04, 0.005);
+}
+
+TEST_F(Run, MistakesAreNamed) {
+  const auto complaint = [](const std::vector<std::string>& more, int exit_code) {
+    const CommandResult result = run_flopcast(run_of(more));
+    EXPECT_EQ(result.exit_code, exit_code) << result.standard_error;
+    return result.standard_error;
+  };
+  EXPECT_NE(complaint({"--backend", "smoke"}, 2).find("unknown backend \"smoke\""), std::string::npos);
+  EXPECT_NE(complaint({"--recompute", "full"}, 2).find("layout.recompute"), std::string::npos);
+  EXPECT_NE(complaint({"--layout.compression", "powersgd:2"}, 2).find("8bit, 4bit, topk:F"), std::string::npos);
+  EXPECT_NE(complaint({"--layout.compression", "8bit", "--zero", "2"}, 2).find("zero 0"), std::string::npos);
+  EXPECT_NE(complaint({"--schedule", "pipedream", "--pp", "2"}, 2).find("model.tied_embeddings"), std::string::npos);
+  EXPECT_NE(complaint({"--times", "guess"}, 2).find("valid: calibration, job"), std::string::npos);
+  EXPECT_NE(complaint({"--repetitions", "3"}, 2).find("given beside --repetitions"), std::string::npos);
+  EXPECT_NE(complaint({"--warmup", "3"}, 2).find("leave none that counts"), std::string::npos);
+  EXPECT_NE(complaint({"--forward", "5ms"}, 2).find("give --compute sleep too"), std::string::npos);
+  EXPECT_NE(complaint({"--compute", "sleep", "--forward", "5"}, 2).find("has no unit"), std::string::npos);
+  EXPECT_NE(complaint({"--compute", "sleep", "--pp", "2", "--forward", "5ms,6ms,7ms"}, 2).find("3 times for 2 stages"),
+            std::string::npos);
+  EXPECT_NE(complaint({"--compute", "doze"}, 2).find("network"), std::string::npos);
+  EXPECT_NE(complaint({"--beside", "x.json"}, 2).find("--loss-svg"), std::string::npos);
+  EXPECT_NE(complaint({"--learning-rate", "-1"}, 2).find("positive"), std::string::npos);
+  EXPECT_NE(complaint({"-o", "/dev/full"}, 4).find("/dev/full"), std::string::npos);
+  const CommandResult huge = run_flopcast({"run", "--model", "gpt3-175b", "--cluster", "dgx-a100-80g", "--gbs", "8"});
+  EXPECT_EQ(huge.exit_code, 2);
+  EXPECT_NE(huge.standard_error.find("this machine has"), std::string::npos) << huge.standard_error;
+}
+
+}  // namespace
+}  // namespace flopcast

@@ -1,0 +1,231 @@
+#include "tests/realrun/loss_matrix.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iostream>
+#include <map>
+#include <tuple>
+
+namespace flopcast::realrun {
+
+namespace {
+
+struct Degrees {
+  int pp = 1;
+  int dp = 1;
+  int tp = 1;
+};
+
+struct Want {
+  std::string schedule;
+  std::string variant = {};
+  int chunks = 0;  // 0: the schedule's default, or 2 where it can have several
+  std::optional<int> microbatches = std::nullopt;
+  Degrees degrees = {};
+  int zero = 0;
+  bool sequence_parallel = false;
+  bool tied = false;
+  std::vector<int> stage_blocks = {};
+  std::optional<int> accumulation = std::nullopt;
+};
+
+int default_chunks(const ScheduleInfo& info) {
+  if (info.default_chunks > 1) return info.default_chunks;
+  return info.uses_chunks ? 2 : 1;
+}
+
+// The wanted number of microbatches, or the first that the schedule takes: not a multiple of the ranks if it can be.
+std::optional<ScheduleRequest> request_for(const ScheduleInfo& info, const Want& want) {
+  ScheduleRequest request;
+  request.pipeline_ranks = want.degrees.pp;
+  request.chunks = want.chunks > 0 ? want.chunks : default_chunks(info);
+  request.variant = want.variant;
+  request.accumulation = want.accumulation;
+  if (std::find(info.reads.begin(), info.reads.end(), &ScheduleRequest::slices) != info.reads.end()) request.slices = 2;
+  const int ranks = want.degrees.pp;
+  std::vector<int> candidates = {2 * ranks + 1, 2 * ranks + 2, 2 * ranks, 4 * ranks};
+  if (info.asynchronous) candidates = {4 * want.accumulation.value_or(info.weights.accumulation(request))};
+  if (want.microbatches) candidates = {*want.microbatches};
+  for (const int microbatches : candidates) {
+    request.microbatches = microbatches;
+    if (!refuse_request(info, request)) return request;
+  }
+  return std::nullopt;
+}
+
+std::string name_of_case(const Want& want, const ScheduleRequest& request) {
+  std::string name = fmt::format("{}{}{} pp={} m={} v={}", want.schedule, want.variant.empty() ? "" : ":", want.variant,
+                                 want.degrees.pp, request.microbatches, request.chunks);
+  if (want.degrees.dp > 1) name += fmt::format(" dp={}", want.degrees.dp);
+  if (want.degrees.tp > 1) name += fmt::format(" tp={}", want.degrees.tp);
+  if (want.zero > 0) name += fmt::format(" zero={}", want.zero);
+  if (want.sequence_parallel) name += " sp";
+  if (want.tied) name += " tied";
+  if (!want.stage_blocks.empty()) name += fmt::format(" layers={}", fmt::join(want.stage_blocks, ","));
+  if (want.accumulation) name += fmt::format(" accumulation={}", *want.accumulation);
+  return name;
+}
+
+// Adds the case unless the schedule refuses those counts.
+bool add(std::vector<MatrixCase>& cases, const Want& want) {
+  const ScheduleInfo* info = find_schedule(want.schedule);
+  if (info == nullptr) {
+    ADD_FAILURE() << want.schedule << " is not in the catalogue";
+    return false;
+  }
+  const std::optional<ScheduleRequest> request = request_for(*info, want);
+  if (!request) return false;
+  TrainingPlan plan = plan_for(tiny_transformer(), *info, *request);
+  plan.dp = want.degrees.dp;
+  plan.tp = want.degrees.tp;
+  plan.zero = want.zero;
+  plan.sequence_parallel = want.sequence_parallel;
+  plan.network.tied = want.tied;
+  plan.bucket_bytes = 600;
+  if (!want.stage_blocks.empty()) plan.stage_blocks = want.stage_blocks;
+  if (info->asynchronous) {
+    plan.steps = 1;
+    // Where the two passes of a microbatch see different weights, large updates blow rounding up.
+    plan.optimizer.rate = plan.updates.policy == WeightPolicy::kNewest ? 0.05F : 0.2F;
+    plan.optimizer.momentum = 0.5F;
+  }
+  cases.push_back({name_of_case(want, *request), plan});
+  return true;
+}
+
+void expect_added(std::vector<MatrixCase>& cases, const Want& want) {
+  EXPECT_TRUE(add(cases, want)) << want.schedule << " refuses pp=" << want.degrees.pp;
+}
+
+// What a run on one rank depends on.
+using ReferenceKey = std::tuple<int, int, int, bool>;
+
+}  // namespace
+
+std::vector<MatrixCase> schedules_by_layouts() {
+  const Degrees layouts[] = {{2, 1, 1}, {4, 1, 1}, {2, 2, 1}, {2, 1, 2}, {2, 2, 2}};
+  std::vector<MatrixCase> cases;
+  for (const char* schedule :
+       {"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipev", "pipedream", "pipedream-2bw"}) {
+    for (const Degrees& degrees : layouts) {
+      for (const int zero : {0, 1}) {
+        if (zero > 0 && degrees.dp == 1) continue;  // nothing to cut
+        expect_added(cases, {.schedule = schedule, .degrees = degrees, .zero = zero});
+      }
+    }
+  }
+  return cases;
+}
+
+std::vector<MatrixCase> whole_catalogue() {
+  std::vector<MatrixCase> cases;
+  for (const ScheduleInfo& info : schedule_catalogue()) {
+    std::vector<std::string> variants(info.variants.begin(), info.variants.end());
+    if (variants.empty()) variants.emplace_back();
+    const std::size_t before = cases.size();
+    for (const std::string& variant : variants) {
+      for (const int chunks : {1, 2, 3, 4}) {
+        if (chunks > 1 && !info.uses_chunks && chunks != info.default_chunks) continue;
+        Want want{.schedule = std::string(info.name), .variant = variant, .chunks = chunks};
+        for (const int pp : {2, 4}) {
+          want.degrees = {pp, 1, 1};
+          want.tied = !info.asynchronous && pp == 4;
+          add(cases, want);
+        }
+        want.degrees = {2, 2, 1};
+        want.tied = !info.asynchronous;
+        add(cases, want);
+      }
+    }
+    EXPECT_GE(cases.size(), before + 2) << info.name << " is hardly tested";
+  }
+  return cases;
+}
+
+namespace {
+
+void add_sharded(std::vector<MatrixCase>& cases) {
+  for (const char* schedule :
+       {"gpipe", "1f1b", "interleaved", "bfs", "zb-h1", "zbv", "chimera", "dualpipe", "dualpipev", "terapipe"}) {
+    for (const int zero : {2, 3}) {
+      expect_added(cases, {.schedule = schedule, .degrees = {2, 2, 1}, .zero = zero});
+      expect_added(cases,
+                   {.schedule = schedule, .degrees = {2, 2, 2}, .zero = zero, .sequence_parallel = true, .tied = true});
+    }
+    expect_added(cases, {.schedule = schedule, .degrees = {2, 1, 2}, .sequence_parallel = true});
+    expect_added(cases, {.schedule = schedule, .degrees = {2, 2, 2}, .zero = 1, .sequence_parallel = true});
+  }
+}
+
+void add_shapes(std::vector<MatrixCase>& cases) {
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "chimera", "dualpipe"}) {
+    expect_added(cases, {.schedule = schedule, .degrees = {4, 1, 1}, .tied = true, .stage_blocks = {1, 4, 0, 3}});
+  }
+  for (const char* schedule : {"interleaved", "zbv", "dualpipev"}) {
+    expect_added(cases, {.schedule = schedule, .chunks = 2, .degrees = {2, 1, 1}, .stage_blocks = {0, 3, 1, 4}});
+  }
+  for (const char* schedule : {"pipedream", "pipedream-2bw"}) {
+    expect_added(cases, {.schedule = schedule, .degrees = {4, 1, 1}, .stage_blocks = {1, 4, 0, 3}});
+  }
+  for (const int microbatches : {1, 2, 3, 5, 7}) {
+    for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1"}) {
+      expect_added(cases, {.schedule = schedule, .microbatches = microbatches, .degrees = {4, 1, 1}});
+    }
+  }
+  expect_added(cases, {.schedule = "interleaved", .chunks = 2, .microbatches = 10, .degrees = {4, 1, 1}});
+  expect_added(cases, {.schedule = "interleaved", .chunks = 3, .microbatches = 6, .degrees = {2, 2, 1}, .zero = 1});
+  expect_added(cases, {.schedule = "pipedream", .microbatches = 11, .degrees = {4, 2, 1}, .zero = 1});
+  expect_added(cases, {.schedule = "pipedream-2bw", .degrees = {2, 2, 1}, .accumulation = 5});
+  for (const int accumulation : {1, 3, 8}) {
+    expect_added(cases, {.schedule = "pipemare", .degrees = {4, 1, 1}, .accumulation = accumulation});
+    expect_added(cases, {.schedule = "pipemare", .degrees = {2, 2, 2}, .zero = 1, .accumulation = accumulation});
+  }
+}
+
+// Of all values the largest are all of them: compressed, and yet exact.
+void add_compressed(std::vector<MatrixCase>& cases) {
+  for (const char* schedule :
+       {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "chimera", "dualpipev", "pipedream", "pipedream-2bw"}) {
+    const Degrees layouts[] = {{2, 2, 1}, {2, 2, 2}};
+    for (const Degrees& degrees : layouts) {
+      expect_added(cases, {.schedule = schedule, .degrees = degrees});
+      cases.back().plan.compression = {.kind = Compression::Kind::kTopK, .fraction = 1.0};
+      cases.back().name += ", compressed";
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<MatrixCase> further_layouts() {
+  std::vector<MatrixCase> cases;
+  add_sharded(cases);
+  add_shapes(cases);
+  add_compressed(cases);
+  return cases;
+}
+
+int compare_with_references(const std::vector<MatrixCase>& cases, const Trainer& train) {
+  std::map<ReferenceKey, std::vector<RankResult>> serial;
+  int compared = 0;
+  for (const auto& [name, plan] : cases) {
+    const std::vector<RankResult> actual = train(plan);
+    if (actual.empty()) continue;
+    ++compared;
+    if (plan.updates.policy != WeightPolicy::kFlushed) {
+      expect_delayed_training(train_with_delays(plan), actual, name);
+      continue;
+    }
+    const TrainingPlan alone = serial_plan(plan);
+    std::vector<RankResult>& expected =
+        serial[{alone.microbatches(), alone.micro_batch_size, alone.steps, alone.network.tied}];
+    if (expected.empty()) expected = train_on_threads(alone, {});
+    expect_same_training(expected, actual, name);
+  }
+  if (compared > 0) std::cout << compared << " runs equal to their references\n";
+  return compared;
+}
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/realrun/plans.hpp"
+
+namespace flopcast::realrun {
+
+/// How a plan is trained: on threads, over MPI, … Returns the results of all ranks; nothing on a process that does not
+/// have them, where nothing is compared.
+using Trainer = std::function<std::vector<RankResult>(const TrainingPlan&)>;
+
+struct MatrixCase {
+  std::string name;
+  TrainingPlan plan;
+};
+
+/// {naive, gpipe, 1f1b, interleaved, zb-h1, zbv, dualpipev, pipedream, pipedream-2bw} × {PP2, PP4, DP2×PP2, TP2×PP2,
+/// DP2×TP2×PP2} × ZeRO {0, 1}, where valid.
+std::vector<MatrixCase> schedules_by_layouts();
+/// Every schedule of the catalogue, in every variant and with several chunks, on 2 and on 4 pipeline ranks; the
+/// synchronous ones with tied embeddings too.
+std::vector<MatrixCase> whole_catalogue();
+/// ZeRO 1, 2 and 3, sequence parallelism, uneven stages, microbatches that the pipeline ranks do not divide, chunks,
+/// several mini-batches between updates, compressed gradients.
+std::vector<MatrixCase> further_layouts();
+
+/// Trains every case and compares losses and final weights: with one rank where the schedule flushes, and with serial
+/// training with the defined delays where it does not. Fails the running test where they differ. Prints, and returns,
+/// how many were compared.
+int compare_with_references(const std::vector<MatrixCase>& cases, const Trainer& train);
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,26 @@
+// Every schedule and layout trains as one rank does, or as its delays define. No time is asserted.
+#include "tests/realrun/loss_matrix.hpp"
+
+#include <gtest/gtest.h>
+
+namespace flopcast::realrun {
+namespace {
+
+std::vector<RankResult> on_threads(const TrainingPlan& plan) {
+  return train_on_threads(plan, {});
+}
+
+TEST(LossMatrix, SchedulesByLayouts) {
+  EXPECT_EQ(compare_with_references(schedules_by_layouts(), on_threads), 63);
+}
+
+TEST(LossMatrix, WholeCatalogue) {
+  EXPECT_GT(compare_with_references(whole_catalogue(), on_threads), 60);
+}
+
+TEST(LossMatrix, FurtherLayouts) {
+  EXPECT_GT(compare_with_references(further_layouts(), on_threads), 80);
+}
+
+}  // namespace
+}  // namespace flopcast::realrun

@@ -1,0 +1,52 @@
+// Four ranks under 1F1B, of which rank 1 throws, falls silent or leaves at one of its messages, as the argument says.
+// What is told, and how it ends, is looked at from outside (launch_test.cpp).
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+
+#include "model/error/error.hpp"
+#include "realrun/training/train.hpp"
+#include "realrun/transport/mpi/run_mpi.hpp"
+#include "tests/realrun/lossy_transport.hpp"
+#include "tests/realrun/plans.hpp"
+
+namespace flopcast::realrun {
+namespace {
+
+bool may_send(const std::string& fault, const MessageKey& key) {
+  const bool is_the_one = key.microbatch == 3 && key.activation;
+  if (is_the_one && fault == "throws") throw std::runtime_error("the disk is full");
+  if (is_the_one && fault == "leaves") _exit(0);
+  return !is_the_one || fault != "is silent";
+}
+
+int run(const std::string& fault) {
+  Processes processes;
+  ScheduleRequest request;
+  request.pipeline_ranks = processes.count();
+  request.microbatches = 6;
+  const TrainingPlan plan = plan_for(tiny_transformer(4), *find_schedule("1f1b"), request);
+  const std::chrono::milliseconds patience(fault == "is silent" ? 500 : 60'000);
+  try {
+    run_mpi(processes, {.patience = patience}, [&](MpiTransport& transport) {
+      LossyTransport lossy(transport,
+                           [&](const MessageKey& key) { return transport.rank() != 1 || may_send(fault, key); });
+      RankResult result;
+      train_rank(plan, lossy, result);
+    });
+  } catch (const EnvironmentError& error) {
+    if (processes.tells()) std::fprintf(stderr, "told: %s\n", error.what());
+    processes.end(4);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace flopcast::realrun
+
+int main(int argc, char** argv) {
+  return flopcast::realrun::run(argc > 1 ? argv[1] : "");
+}

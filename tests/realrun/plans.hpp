@@ -1,0 +1,37 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "realrun/training/train.hpp"
+#include "sim/schedule/catalogue.hpp"
+#include "tests/realrun/delayed_gradients.hpp"
+
+namespace flopcast::realrun {
+
+/// A transformer that trains in milliseconds: 8 blocks of width 8, or as many as asked for.
+NetworkSpec tiny_transformer(int blocks = 8);
+
+/// `request` under the schedule, on one replica of one rank each, with blocks spread as evenly as possible.
+TrainingPlan plan_for(const NetworkSpec& network, const ScheduleInfo& info, const ScheduleRequest& request);
+
+/// The same training on one rank: all microbatches of all replicas in their order, one update.
+TrainingPlan serial_plan(const TrainingPlan& plan);
+
+/// Whole parameters put together from what the ranks hold. Fails a test when copies differ by a bit.
+std::map<std::string, std::vector<float>> whole_weights(const std::vector<RankResult>& ranks);
+
+/// Biases start at nothing and stay small; errors are measured against weights of this size at least.
+inline constexpr float kTypicalWeight = 0.2F;
+
+/// Losses of every step agree to a relative 1e-5, and all final weights to 1e-5 of the largest in their parameter.
+/// Fails a test otherwise, with `what` in the message.
+void expect_same_training(const std::vector<RankResult>& expected, const std::vector<RankResult>& actual,
+                          const std::string& what);
+
+/// The same for a run without a flush, in one step.
+void expect_delayed_training(const DelayedReference& expected, const std::vector<RankResult>& actual,
+                             const std::string& what);
+
+}  // namespace flopcast::realrun

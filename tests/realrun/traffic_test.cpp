@@ -1,0 +1,285 @@
+// Bytes that ranks really send against those that the model predicts for the same job.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/error/error.hpp"
+#include "realrun/launch/plan_from_job.hpp"
+#include "realrun/training/train.hpp"
+#include "tests/unit/model/jobs.hpp"
+
+namespace flopcast::realrun {
+namespace {
+
+std::string no_files(const std::string& path) {
+  throw EnvironmentError("unexpected read of " + path);
+}
+
+// In 32-bit floats, with sizes that all degrees used here divide.
+PreparedStep small_job(const std::string& layout, bool tied, const char* stack = "pytorch-ddp") {
+  return prepare(job_from(fmt::format(R"({{"model": {{"layers": 8, "hidden": 16, "heads": 4, "ffn": 32, "vocab": 24,
+                                           "sequence_length": 8, "tied_embeddings": {}}},
+                             "cluster": {{"name": "dgx-a100-80g", "nodes": 1}}, "layout": {{{}}},
+                             "training": {{"precision": "fp32", "stack": "{}"}}}})",
+                                      tied, layout, stack)),
+                 no_files);
+}
+
+using Volumes = std::map<std::pair<CollectiveKind, Axis>, double>;  // bytes sent by a rank in a step
+constexpr double kFloatBytes = 4.0;
+
+// Microbatches that pass a stage in a step, and of these the passes that gather and reduce sharded weights.
+struct StagePasses {
+  double microbatches = 0;
+  double rows = 0;
+};
+
+StagePasses passes_of(const PreparedStep& step, int stage) {
+  StagePasses passes;
+  for (const Chain& chain : step.program.chains) {
+    if (stage < chain.first_stage || stage > chain.last_stage) continue;
+    passes.microbatches = step.program.asynchronous
+                              ? step.job.layout.microbatches()
+                              : step.program.microbatches_of(chain) / step.program.slices_per_microbatch;
+  }
+  const std::vector<int>& in_a_row = step.stages.passes_in_a_row;
+  passes.rows = passes.microbatches / (in_a_row.empty() ? 1 : in_a_row[static_cast<std::size_t>(stage)]);
+  return passes;
+}
+
+double updates_of(const PreparedStep& step) {
+  return step.program.asynchronous ? step.job.layout.microbatches() / static_cast<double>(*step.request.accumulation)
+                                   : 1.0;
+}
+
+// Tensor-parallel ranks: a block has two pairs of linears, each with one all-reduce forward and one back (Shoeybi et
+// al. 1909.08053 §3), or with sequence parallelism all-gather and reduce-scatter in each direction and another
+// all-gather for the weight gradient (Korthikanti et al. 2205.05198 §4.2.2). Embedding and head have one of each; the
+// loss all-reduces three numbers a token.
+void add_tensor_volumes(const PreparedStep& step, const StageCosts& stage, double microbatches, Volumes& volumes) {
+  const Layout& layout = step.job.layout;
+  const double share = (layout.tp - 1.0) / layout.tp;
+  const double rows = static_cast<double>(layout.micro_batch_size) * step.job.training.sequence_length;
+  const double activation = microbatches * rows * step.job.model.hidden * kFloatBytes * share;
+  const double ends = (stage.has_embedding ? 1.0 : 0.0) + (stage.has_head ? 1.0 : 0.0);
+  if (layout.sequence_parallel) {
+    volumes[{CollectiveKind::kAllGather, Axis::kTensor}] += (6.0 * stage.layers + ends) * activation;
+    volumes[{CollectiveKind::kReduceScatter, Axis::kTensor}] += (4.0 * stage.layers + ends) * activation;
+  } else {
+    volumes[{CollectiveKind::kAllReduce, Axis::kTensor}] += 2.0 * (4.0 * stage.layers + ends) * activation;
+  }
+  if (stage.has_head) {
+    volumes[{CollectiveKind::kAllReduce, Axis::kTensor}] += microbatches * 3.0 * 2.0 * rows * kFloatBytes * share;
+  }
+}
+
+// Replicas (Rajbhandari et al. 1910.02054 §7).
+void add_data_volumes(const PreparedStep& step, double parameters, double rows, Volumes& volumes) {
+  const Layout& layout = step.job.layout;
+  const double bytes = parameters * kFloatBytes * (layout.dp - 1.0) / layout.dp;
+  const double updates = updates_of(step);
+  double& gathered = volumes[{CollectiveKind::kAllGather, Axis::kData}];
+  double& scattered = volumes[{CollectiveKind::kReduceScatter, Axis::kData}];
+  if (layout.zero == 0) volumes[{CollectiveKind::kAllReduce, Axis::kData}] += 2.0 * bytes * updates;
+  if (layout.zero == 1) scattered += bytes * updates;
+  if (layout.zero > 1) scattered += bytes * rows;
+  if (layout.zero == 1 || layout.zero == 2) gathered += bytes * updates;
+  if (layout.zero == 3) gathered += 2.0 * bytes * rows;
+}
+
+double table_bytes(const PreparedStep& step) {
+  return static_cast<double>(step.job.model.vocab) * step.job.model.hidden / step.job.layout.tp * kFloatBytes;
+}
+
+// How many stages of the rank hold a table, when it is tied.
+int tables_of(const PreparedStep& step, int pipeline_rank) {
+  int tables = 0;
+  for (int stage = 0; stage < step.stages.stages(); ++stage) {
+    const StageCosts& costs = step.costs.stages[static_cast<std::size_t>(stage)];
+    if (step.program.rank_of_stage[static_cast<std::size_t>(stage)] != pipeline_rank) continue;
+    tables += (costs.has_embedding ? 1 : 0) + (costs.has_head ? 1 : 0);
+  }
+  return step.job.model.tied_embeddings ? tables : 0;
+}
+
+bool table_is_on_one_rank(const PreparedStep& step) {
+  return step.stages.copies() == 1 && step.program.rank_of_stage.front() == step.program.rank_of_stage.back();
+}
+
+// What each pipeline rank, with its sums over copies of the same parameters, sends in a step.
+Volumes expected_volumes(const PreparedStep& step, int pipeline_rank) {
+  const Layout& layout = step.job.layout;
+  Volumes volumes;
+  double copied = 0;  // bytes of parameters that another rank holds too
+  for (int stage = 0; stage < step.stages.stages(); ++stage) {
+    const auto index = static_cast<std::size_t>(stage);
+    if (step.program.rank_of_stage[index] != pipeline_rank) continue;
+    const StagePasses passes = passes_of(step, stage);
+    add_tensor_volumes(step, step.costs.stages[index], passes.microbatches, volumes);
+    add_data_volumes(step, step.costs.stages[index].parameters, passes.rows, volumes);
+    if (step.stages.copies() > 1) copied += step.costs.stages[index].parameters * kFloatBytes;
+  }
+  const bool shares_table = tables_of(step, pipeline_rank) > 0 && !table_is_on_one_rank(step);
+  if (step.stages.copies() == 1 && shares_table) copied += table_bytes(step);
+  if (copied > 0) {
+    volumes[{CollectiveKind::kAllReduce, Axis::kPipeline}] = copied / (layout.zero > 0 ? layout.dp : 1);
+  }
+  return volumes;
+}
+
+// Bytes that the model predicts and the run spares: the gradient norm; and under ZeRO 1 all but one replica's share of
+// the tied table, which Megatron's ends of the pipeline add up whole.
+double spared_bytes(const PreparedStep& step, int pipeline_rank) {
+  const Layout& layout = step.job.layout;
+  const double norm_ranks = layout.tp * layout.pp * layout.gradient_shards();
+  const double norm = 2.0 * (norm_ranks - 1) / norm_ranks * kFloatBytes * updates_of(step);
+  const bool sums_table =
+      tables_of(step, pipeline_rank) > 0 && step.stages.copies() == 1 && !table_is_on_one_rank(step);
+  if (!sums_table) return norm;
+  return norm + table_bytes(step) * (1.0 / layout.gradient_shards() - 1.0 / (layout.zero > 0 ? layout.dp : 1));
+}
+
+// A rank with the first and the last stage keeps two copies of a tied table; the model counts one.
+void add_second_table(const PreparedStep& step, int pipeline_rank, Volumes& volumes) {
+  if (tables_of(step, pipeline_rank) < 2) return;
+  add_data_volumes(step, table_bytes(step) / kFloatBytes, passes_of(step, 0).rows, volumes);
+}
+
+// The volumes above are those of the model, added up by axis.
+void expect_the_models_sums(const PreparedStep& step, int pipeline_rank, const Volumes& volumes,
+                            const std::string& what) {
+  double tensor = 0;
+  double data = step.costs.ranks[static_cast<std::size_t>(pipeline_rank)].dp.sent_per_rank.value() * updates_of(step) -
+                spared_bytes(step, pipeline_rank);
+  for (int stage = 0; stage < step.stages.stages(); ++stage) {
+    const auto index = static_cast<std::size_t>(stage);
+    if (step.program.rank_of_stage[index] != pipeline_rank) continue;
+    const double microbatches = passes_of(step, stage).microbatches;
+    tensor += microbatches * step.costs.stages[index].tp.sent_per_rank.value();
+    data += microbatches * step.costs.stages[index].dp.sent_per_rank.value();
+  }
+  double expected_tensor = 0;
+  double expected_data = 0;
+  for (const auto& [key, bytes] : volumes) (key.second == Axis::kTensor ? expected_tensor : expected_data) += bytes;
+  EXPECT_NEAR(expected_tensor, tensor, 1e-6) << what;
+  EXPECT_NEAR(expected_data, data, 1e-6) << what;
+}
+
+double predicted_point_to_point(const PreparedStep& step, int pipeline_rank) {
+  double bytes = 0;
+  for (int stage = 0; stage + 1 < step.stages.stages(); ++stage) {
+    const auto index = static_cast<std::size_t>(stage);
+    const double messages = passes_of(step, stage).microbatches * step.program.slices_per_microbatch;
+    const double sent = messages * step.costs.boundaries[index].bytes.value();
+    if (step.program.rank_of_stage[index] == pipeline_rank) bytes += sent;      // activations
+    if (step.program.rank_of_stage[index + 1] == pipeline_rank) bytes += sent;  // gradients
+  }
+  return bytes;
+}
+
+// What the model leaves out: with sequence parallelism each rank sees a part of the gradients of norms, of the row
+// linears' biases and of the positions; they are added up before each reduction over the replicas.
+double partial_bytes(const PreparedStep& step, const RankResult& rank) {
+  double elements = 0;
+  for (const TrainedParameter& part : rank.weights) {
+    if (part.parameter.partial) elements += static_cast<double>(part.parameter.shard.count());
+  }
+  const double tp = step.job.layout.tp;
+  double times = updates_of(step);
+  if (step.job.layout.gradient_shards() > 1) times = passes_of(step, 0).rows;
+  return elements * kFloatBytes * 2.0 * (tp - 1) / tp * times;
+}
+
+// Compares what every rank sent, by collective and axis; returns the number of figures.
+int compare(const std::string& layout, bool tied) {
+  const PreparedStep step = small_job(layout, tied);
+  const std::vector<RankResult> ranks = train_on_threads(plan_from_job(step, {.steps = 1}), {});
+  int compared = 0;
+  for (const RankResult& rank : ranks) {
+    const std::string what = fmt::format("{}{}, rank {}", layout, tied ? " tied" : "", rank.rank);
+    Volumes expected = expected_volumes(step, rank.pipeline_rank);
+    expect_the_models_sums(step, rank.pipeline_rank, expected, what);
+    add_second_table(step, rank.pipeline_rank, expected);
+    expected[{CollectiveKind::kAllReduce, Axis::kTensor}] += partial_bytes(step, rank);
+    const Traffic& traffic = rank.steps.front().traffic;
+    for (const auto& [key, bytes] : expected) {
+      // An all-reduce cuts its data into nearly equal parts: what members send may differ by an element a message.
+      EXPECT_NEAR(static_cast<double>(traffic.of(key.first, key.second).bytes), bytes, 1e-6)
+          << what << ", " << name_of(key.first) << " along axis "
+          << axis_names().at(static_cast<std::size_t>(key.second));
+      compared += bytes > 0 ? 1 : 0;
+    }
+    for (const auto& [key, count] : traffic.collectives) {
+      EXPECT_TRUE(count.bytes == 0 || expected.count(key) == 1) << what << ", unexpected " << name_of(key.first);
+    }
+    EXPECT_NEAR(static_cast<double>(traffic.point_to_point.bytes), predicted_point_to_point(step, rank.pipeline_rank),
+                1e-6)
+        << what;
+    ++compared;
+  }
+  return compared;
+}
+
+struct Degrees {
+  int pp = 1;
+  int tp = 1;
+  bool sequence_parallel = false;
+};
+
+std::string layout_text(const std::string& schedule, const Degrees& degrees, int zero) {
+  return fmt::format(R"("schedule": "{}", "pp": {}, "tp": {}, "sequence_parallel": {}, "zero": {},
+                        "micro_batch_size": 1, "global_batch_size": 16)",
+                     schedule, degrees.pp, degrees.tp, degrees.sequence_parallel, zero);
+}
+
+int compare_schedule(const std::string& schedule, bool asynchronous, const std::vector<Degrees>& layouts) {
+  int compared = 0;
+  for (const Degrees& degrees : layouts) {
+    for (const int zero : {0, 1, 2, 3}) {
+      if (asynchronous && zero > 1) continue;
+      for (const bool tied : {false, true}) {
+        if (tied && (asynchronous || zero == 2)) continue;
+        compared += compare(layout_text(schedule, degrees, zero), tied);
+      }
+    }
+  }
+  return compared;
+}
+
+TEST(Traffic, OfEverySchedule) {
+  int compared = 0;
+  for (const ScheduleInfo& info : schedule_catalogue()) {
+    const std::vector<Degrees> layouts = {{2, 1, false}, {4, 1, false}, {2, 2, true}};
+    compared += compare_schedule(std::string(info.name), info.asynchronous, layouts);
+  }
+  std::cout << compared << " volumes equal to the model's\n";
+  EXPECT_GT(compared, 5000);
+}
+
+TEST(Traffic, OfFurtherLayouts) {
+  const std::vector<Degrees> layouts = {{1, 1, false}, {1, 2, false}, {1, 4, true}, {1, 4, false},
+                                        {2, 2, false}, {2, 4, false}, {2, 4, true}, {8, 1, false}};
+  int compared = 0;
+  for (const char* schedule : {"gpipe", "1f1b"}) compared += compare_schedule(schedule, false, layouts);
+  std::cout << compared << " volumes equal to the model's\n";
+  EXPECT_GT(compared, 2000);
+}
+
+TEST(PlanFromJob, RefusesWhatTheNetworkIsNot) {
+  PreparedStep step = small_job(R"("pp": 2, "global_batch_size": 8)", false);
+  step.job.model.gated_mlp = true;
+  EXPECT_THROW(plan_from_job(step, {}), ConfigError);
+  step.job.model.gated_mlp = false;
+  step.job.layout.recompute = Recompute::kFull;
+  EXPECT_THROW(plan_from_job(step, {}), ConfigError);
+  step.job.layout.recompute = Recompute::kNone;
+  EXPECT_NO_THROW(plan_from_job(step, {}));
+}
+
+}  // namespace
+}  // namespace flopcast::realrun

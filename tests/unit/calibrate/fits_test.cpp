@@ -1,0 +1,228 @@
+// Fits against data whose truth is known: made with the model, then disturbed.
+
+#include <gtest/gtest.h>
+
+#include <rapidcheck/gtest.h>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "calibrate/device/fit/gemm_fit.hpp"
+#include "calibrate/device/fit/message_fit.hpp"
+#include "calibrate/device/fit/non_negative.hpp"
+#include "calibrate/device/fit/relative_fit.hpp"
+#include "model/cost/compute.hpp"
+#include "model/error/error.hpp"
+
+namespace flopcast {
+namespace {
+
+std::vector<MessagePoint> line(double alpha, double beta, double from, double to) {
+  std::vector<MessagePoint> points;
+  for (double bytes = from; bytes <= to; bytes *= 2) points.push_back({bytes, alpha + beta * bytes});
+  return points;
+}
+
+std::string refusal(const std::vector<MessagePoint>& points) {
+  try {
+    fit_message_curve("p2p", points);
+  } catch (const ConfigError& error) {
+    return error.diagnostic().problem;
+  }
+  return "";
+}
+
+TEST(Errors, QuantilesInterpolate) {
+  EXPECT_DOUBLE_EQ(median_of({3, 1, 2}), 2.0);
+  EXPECT_DOUBLE_EQ(median_of({4, 1, 2, 3}), 2.5);
+  EXPECT_DOUBLE_EQ(quantile_of({0, 10}, 0.95), 9.5);
+  EXPECT_DOUBLE_EQ(median_of({}), 0.0);
+  const RelativeErrors errors = relative_errors({1.1, 2.0, 2.0}, {1.0, 2.0, 4.0});
+  EXPECT_DOUBLE_EQ(errors.largest, 0.5);
+  EXPECT_NEAR(errors.median, 0.1, 1e-12);
+}
+
+TEST(NonNegative, HandComputed) {
+  // x = 2 solves both rows.
+  EXPECT_NEAR(solve_non_negative({{1.0}, {2.0}}, {2.0, 4.0}).at(0), 2.0, 1e-12);
+  // Unconstrained the second unknown would be -1; with it at zero, the first is the mean.
+  const auto clipped = solve_non_negative({{1.0, 0.0}, {1.0, 1.0}}, {3.0, 2.0});
+  EXPECT_NEAR(clipped[0], 2.5, 1e-12);
+  EXPECT_EQ(clipped[1], 0.0);
+  // Nothing but zero is right.
+  EXPECT_EQ(solve_non_negative({{1.0}}, {-1.0}).at(0), 0.0);
+}
+
+RC_GTEST_PROP(NonNegative, NoNeighbourIsBetter, ()) {
+  const int unknowns = *rc::gen::inRange(1, 5);
+  const int rows = *rc::gen::inRange(unknowns, 9);
+  std::vector<std::vector<double>> matrix;
+  std::vector<double> right;
+  for (int row = 0; row < rows; ++row) {
+    std::vector<double> terms;
+    for (int column = 0; column < unknowns; ++column) terms.push_back(*rc::gen::inRange(-9, 10));
+    matrix.push_back(terms);
+    right.push_back(*rc::gen::inRange(-9, 10));
+  }
+  const auto residual = [&](const std::vector<double>& x) {
+    double sum = 0;
+    for (std::size_t row = 0; row < matrix.size(); ++row) {
+      double difference = -right[row];
+      for (std::size_t column = 0; column < x.size(); ++column) difference += matrix[row][column] * x[column];
+      sum += difference * difference;
+    }
+    return sum;
+  };
+  const std::vector<double> best = solve_non_negative(matrix, right);
+  for (std::size_t column = 0; column < best.size(); ++column) {
+    RC_ASSERT(best[column] >= 0.0);
+    for (const double step : {-1e-3, 1e-3}) {
+      std::vector<double> moved = best;
+      moved[column] = std::max(0.0, moved[column] + step);
+      RC_ASSERT(residual(moved) >= residual(best) - 1e-9);
+    }
+  }
+}
+
+TEST(RelativeFit, AnOutlierHardlyPulls) {
+  std::vector<FitRow> rows;
+  for (double bytes = 1024; bytes <= 1 << 30; bytes *= 2) rows.push_back({{1.0, bytes}, 10e-6 + bytes / 100e9});
+  rows[5].measured *= 20;
+  const RelativeFit fit = fit_relative(rows);
+  EXPECT_NEAR(fit.unknowns[0], 10e-6, 0.1e-6);
+  EXPECT_NEAR(fit.unknowns[1], 1 / 100e9, 0.01 / 100e9);
+}
+
+TEST(MessageCurve, NeverFalls) {
+  const MessageCurve curve({{Bytes(0), Seconds(1), 1.0}, {Bytes(10), Seconds(2), 0.5}});
+  EXPECT_DOUBLE_EQ(curve.time(Bytes(0)).value(), 1.0);
+  EXPECT_DOUBLE_EQ(curve.time(Bytes(9)).value(), 10.0);
+  EXPECT_DOUBLE_EQ(curve.time(Bytes(10)).value(), 11.0);  // the second piece alone would say 7
+  EXPECT_DOUBLE_EQ(curve.time(Bytes(30)).value(), 17.0);
+}
+
+TEST(MessageFit, FindsOneLine) {
+  const MessageFit fit = fit_message_curve("p2p", line(5e-6, 1e-10, 1024, 1 << 28));
+  ASSERT_EQ(fit.curve.segments().size(), 1u);
+  EXPECT_NEAR(fit.curve.segments()[0].alpha.value(), 5e-6, 1e-9);
+  EXPECT_NEAR(fit.curve.segments()[0].beta, 1e-10, 1e-13);
+  EXPECT_LT(fit.errors.largest, 1e-6);
+  EXPECT_LT(fit.left_out.largest, 1e-6);
+}
+
+TEST(MessageFit, FindsWhereProtocolsChange) {
+  std::vector<MessagePoint> points = line(5e-6, 4e-10, 1024, 128 * 1024);
+  const std::vector<MessagePoint> large = line(40e-6, 1e-10, 256 * 1024, 1 << 28);
+  points.insert(points.end(), large.begin(), large.end());
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> noise(0.99, 1.01);
+  for (MessagePoint& point : points) point.seconds *= noise(random);
+  points[12].seconds *= 3;
+  const MessageFit fit = fit_message_curve("p2p", points);
+  ASSERT_EQ(fit.curve.segments().size(), 2u);
+  EXPECT_GE(fit.curve.segments()[1].from.value(), 128 * 1024);
+  EXPECT_LE(fit.curve.segments()[1].from.value(), 256 * 1024);
+  EXPECT_NEAR(fit.curve.segments()[1].beta, 1e-10, 2e-12);
+  EXPECT_LT(fit.errors.median, 0.01);
+  EXPECT_GT(fit.errors.largest, 0.5) << "the outlier is reported, not hidden";
+}
+
+RC_GTEST_PROP(MessageFit, TimesNeverFallWithSize, ()) {
+  std::vector<MessagePoint> points;
+  double seconds = 1e-6;
+  for (double bytes = 512; bytes < 1e7; bytes *= 2) {
+    seconds *= 1.0 + 0.3 * *rc::gen::inRange(0, 8);
+    points.push_back({bytes, seconds * (1.0 + 0.02 * *rc::gen::inRange(-5, 6))});
+  }
+  const MessageFit fit = fit_message_curve("p2p", points);
+  RC_ASSERT(fit.curve.segments().size() <= 4u);
+  double before = 0;
+  for (double bytes = 100; bytes < 1e9; bytes *= 1.07) {
+    const double time = fit.curve.time(Bytes(bytes)).value();
+    RC_ASSERT(time >= before);
+    before = time;
+  }
+}
+
+TEST(MessageFit, RefusesWhatCannotBeFitted) {
+  EXPECT_NE(refusal(line(1e-6, 1e-10, 1024, 4096)).find("only 3 sizes"), std::string::npos);
+  std::vector<MessagePoint> points = line(1e-6, 1e-10, 1024, 1 << 24);
+  points[3].seconds = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_NE(refusal(points).find("is no measurement"), std::string::npos);
+  points[3].seconds = 0;
+  EXPECT_NE(refusal(points).find("is no measurement"), std::string::npos);
+  std::vector<MessagePoint> falling = line(1e-6, 1e-10, 1024, 1 << 24);
+  falling.back().seconds = falling[8].seconds / 2;
+  EXPECT_NE(refusal(falling).find("times fall as sizes grow"), std::string::npos);
+}
+
+Device synthetic(const GemmKernel& kernel, int multiprocessors) {
+  Device device;
+  device.multiprocessors = multiprocessors;
+  device.gemm_kernel = kernel;
+  device.gemm_efficiency = 0.8;
+  device.peak.fill(FlopsPerSecond(300e12));
+  // Slow enough that some products wait for it.
+  device.memory_bandwidth = BytesPerSecond(0.5e12);
+  device.kernel_launch = Seconds(4e-6);
+  return device;
+}
+
+std::vector<GemmPoint> products(const Device& device, Precision precision) {
+  const ComputeModel model(device, precision);
+  std::vector<GemmPoint> points;
+  for (const int m : {128, 384, 1024, 4096}) {
+    for (const int n : {192, 1024, 5120}) {
+      for (const int k : {64, 512, 4096}) {
+        const GemmShape shape{m, n, k, 1};
+        points.push_back({shape, model.gemm(shape, element_size(precision).value()).value()});
+      }
+    }
+  }
+  return points;
+}
+
+TEST(GemmFit, FindsTheGpuItWasMadeWith) {
+  const Device device = synthetic({}, 108);
+  const GemmFit fit =
+      fit_gemm("gemm bf16", products(device, Precision::kBf16), Precision::kBf16, 108, gpu_gemm_search());
+  EXPECT_EQ(fit.kernel.overhead_depth, 200.0);
+  EXPECT_NEAR(fit.rate.value(), 240e12, 1e9);
+  EXPECT_NEAR(fit.launch.value(), 4e-6, 1e-9);
+  ASSERT_TRUE(fit.stream.has_value());
+  EXPECT_NEAR(fit.stream->value(), 0.85 * 0.5e12, 1e9);
+  EXPECT_LT(fit.errors.largest, 1e-4);
+  EXPECT_LT(fit.left_out.largest, 0.05);
+}
+
+TEST(GemmFit, FindsTheCoreItWasMadeWith) {
+  const GemmKernel kernel{16, 8.0, 3.0, false};
+  const Device device = synthetic(kernel, 1);
+  std::vector<GemmPoint> points = products(device, Precision::kFp32);
+  for (std::size_t index = 0; index < points.size(); index += 9) points[index].seconds *= 2.5;
+  const GemmFit fit = fit_gemm("gemm fp32", points, Precision::kFp32, 1, cpu_gemm_search());
+  EXPECT_NEAR(fit.rate.value(), 240e12, 0.02 * 240e12);
+  EXPECT_LT(fit.errors.median, 0.01);
+  EXPECT_GT(fit.errors.largest, 0.5) << "a disturbed sample is reported, not hidden";
+}
+
+TEST(GemmFit, RefusesWhatCannotBeFitted) {
+  const auto problem = [](const std::vector<GemmPoint>& points) {
+    try {
+      fit_gemm("gemm fp32", points, Precision::kFp32, 1, cpu_gemm_search());
+    } catch (const ConfigError& error) {
+      return error.diagnostic().problem;
+    }
+    return std::string();
+  };
+  std::vector<GemmPoint> points = products(synthetic({16, 8.0, 3.0, false}, 1), Precision::kFp32);
+  EXPECT_NE(problem({points[0], points[1]}).find("only 2 shapes"), std::string::npos);
+  std::vector<GemmPoint> flat = points;
+  for (GemmPoint& point : flat) point.seconds = 1e-6;
+  EXPECT_NE(problem(flat).find("do not grow with the work"), std::string::npos);
+  points[2].seconds = -1;
+  EXPECT_NE(problem(points).find("is no measurement"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace flopcast

@@ -1,0 +1,205 @@
+// From a measurement made with known figures to a profile, and from the profile into a job.
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "calibrate/device/build_profile.hpp"
+#include "model/config/read_job.hpp"
+#include "model/cost/collectives.hpp"
+#include "model/cost/compute.hpp"
+#include "model/error/error.hpp"
+#include "tests/support/folders.hpp"
+#include "tests/support/json_schema.hpp"
+
+namespace flopcast {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr double kPeak = 100e9;
+constexpr double kMemory = 10e9;
+constexpr double kAlpha = 3e-6;
+constexpr double kLink = 5e9;
+
+Device core() {
+  Device device;
+  device.multiprocessors = 1;
+  device.gemm_kernel = {16, 8.0, 2.0, false};
+  device.gemm_efficiency = 1.0;
+  device.peak.fill(FlopsPerSecond(kPeak));
+  device.memory_bandwidth = BytesPerSecond(kMemory);
+  device.kernel_launch = Seconds(1e-6);
+  return device;
+}
+
+Measurement measured_host() {
+  Measurement measurement;
+  measurement.device = "a core";
+  measurement.host = "box";
+  measurement.date = "2026-01-02";
+  measurement.memory_bytes = 8 * kGibibyte;
+  const Device device = core();
+  const ComputeModel model(device, Precision::kFp32);
+  for (const int m : {32, 100, 256, 512}) {
+    for (const int n : {64, 256, 1000}) {
+      for (const int k : {16, 128, 512}) {
+        const double time = model.gemm({m, n, k, 1}, 4.0).value();
+        measurement.samples.push_back(
+            {{SampleKind::kGemm, SampleShape{m, n, k}, std::nullopt, 1, 1, "fp32", 1}, {time}, std::nullopt});
+      }
+    }
+  }
+  for (double bytes = 1024; bytes <= 1 << 26; bytes *= 2) {
+    const auto add = [&](SampleKind kind, int ranks, double time) {
+      measurement.samples.push_back({{kind, std::nullopt, bytes, ranks, 1, "", 1}, {time}, std::nullopt});
+    };
+    add(SampleKind::kMemoryCopy, 1, bytes / kMemory);
+    add(SampleKind::kPointToPoint, 2, kAlpha + bytes / kLink);
+    add(SampleKind::kAllReduce, 4, 2 * kAlpha + 3 * bytes / kLink);
+    add(SampleKind::kBroadcast, 4, kAlpha);
+  }
+  return measurement;
+}
+
+ProfileRequest host_request() {
+  ProfileRequest request;
+  request.source = "a test";
+  request.confidence = "measured";
+  request.host = true;
+  return request;
+}
+
+Job job_with(const Json& profile, const Json& cluster) {
+  Json root = {{"model", "gpt2-124m"},
+               {"layout", {{"global_batch_size", 16}}},
+               {"training", {{"precision", "fp32"}, {"profile", profile}}}};
+  if (!cluster.is_null()) root["cluster"] = cluster;
+  Origins origins;
+  origins.file = "job.json";
+  return read_job(root, origins);
+}
+
+Diagnostic complaint(const Json& profile, const Json& cluster) {
+  try {
+    job_with(profile, cluster);
+  } catch (const ConfigError& error) {
+    return error.diagnostic();
+  }
+  return {};
+}
+
+TEST(DeviceProfile, AHostIsAWholeCluster) {
+  const Json profile = Json::parse(write_profile(build_profile(measured_host(), host_request())));
+  const Json schema = Json::parse(read_text(project_folder() / "docs" / "schema" / "profile-1.schema.json"));
+  EXPECT_EQ(schema_violation(schema, profile), "");
+  const Job job = job_with(profile, nullptr);
+  EXPECT_EQ(job.cluster.devices(), 4);
+  EXPECT_EQ(job.cluster.device.name, "a core");
+  EXPECT_NEAR(job.cluster.device.memory_bandwidth.value(), kMemory, 1e-3 * kMemory);
+  EXPECT_NEAR(gibibytes(job.cluster.device.memory_capacity), 2.0, 1e-9) << "four ranks share 8 GiB";
+  const GemmShape unseen{300, 300, 300, 1};
+  const Device truth = core();
+  const double expected = ComputeModel(truth, Precision::kFp32).gemm(unseen, 4.0).value();
+  EXPECT_NEAR(ComputeModel(job.cluster.device, Precision::kFp32).gemm(unseen, 4.0).value(), expected, 0.02 * expected);
+}
+
+TEST(DeviceProfile, MeasuredCurvesPriceTheirGroupsAlone) {
+  const Json profile = Json::parse(write_profile(build_profile(measured_host(), host_request())));
+  const Job job = job_with(profile, nullptr);
+  const CommunicationModel with(job.cluster);
+  Cluster without_curves = job.cluster;
+  without_curves.curves.clear();
+  const CommunicationModel without(without_curves);
+  const Bytes bytes(5e6);
+  EXPECT_NEAR(with.collective(Collective::kAllReduce, bytes, {4, 1, 4, 1}).value(), 2 * kAlpha + 3 * 5e6 / kLink, 1e-6);
+  EXPECT_EQ(with.collective(Collective::kAllReduce, bytes, {2, 1, 2, 1}),
+            without.collective(Collective::kAllReduce, bytes, {2, 1, 2, 1}));
+  EXPECT_EQ(with.collective(Collective::kAllGather, bytes, {4, 1, 4, 1}),
+            without.collective(Collective::kAllGather, bytes, {4, 1, 4, 1}));
+  EXPECT_NEAR(with.point_to_point(bytes, false, 1).value(), kAlpha + 5e6 / kLink, 1e-6);
+  EXPECT_EQ(with.point_to_point(bytes, true, 1), without.point_to_point(bytes, true, 1));
+}
+
+TEST(DeviceProfile, GroupsThatShareCardsKeepTheModel) {
+  Cluster cluster = job_with(Json::parse(R"({"schema": "flopcast.profile/1", "name": "n", "source": "s",
+    "confidence": "published"})"),
+                             "2xdgx-a100-80g")
+                        .cluster;
+  cluster.curves.push_back({MessageKind::kAllReduce, 2, 2, MessageCurve({{Bytes(0), Seconds(1.0), 0.0}})});
+  const CommunicationModel model(cluster);
+  EXPECT_EQ(model.collective(Collective::kAllReduce, Bytes(1e6), {2, 2, 1, 1}).value(), 1.0);
+  EXPECT_LT(model.collective(Collective::kAllReduce, Bytes(1e6), {2, 2, 1, 8}).value(), 0.1);
+}
+
+Json partial_profile() {
+  return Json::parse(R"({"schema": "flopcast.profile/1", "name": "our A100", "source": "we", "date": "2026-01-02",
+    "confidence": "measured",
+    "cluster": {"intra_latency": "5us", "device": {"name": "a100-80g", "gemm_efficiency": 0.7}},
+    "curves": [{"kind": "all_reduce", "ranks": 8, "segments": [{"from_bytes": 0, "alpha_s": 1e-5, "beta_s_per_byte": 1e-11}]}],
+    "fits": [{"what": "gemm bf16", "unit": "FLOP", "median_error": 0.03, "p95_error": 0.1, "largest_error": 0.2,
+      "left_out_median_error": 0.04, "points": []}]})");
+}
+
+TEST(DeviceProfile, OverridesTheCatalogueAndIsOverridden) {
+  const Job plain = job_with(Json::parse(R"({"schema": "flopcast.profile/1", "name": "n", "source": "s",
+    "confidence": "published"})"),
+                             "dgx-a100-80g");
+  const Job job = job_with(partial_profile(), "dgx-a100-80g");
+  EXPECT_EQ(job.cluster.device.gemm_efficiency, 0.7);
+  EXPECT_DOUBLE_EQ(job.cluster.intra_latency.value(), 5e-6);
+  EXPECT_EQ(job.cluster.device.memory_bandwidth, plain.cluster.device.memory_bandwidth);
+  EXPECT_EQ(job.cluster.intra_bandwidth, plain.cluster.intra_bandwidth);
+  const Job overridden = job_with(partial_profile(), {{"name", "dgx-a100-80g"},
+                                                      {"intra_latency", "9us"},
+                                                      {"device", {{"name", "a100-80g"}, {"gemm_efficiency", 0.6}}}});
+  EXPECT_DOUBLE_EQ(overridden.cluster.intra_latency.value(), 9e-6);
+  EXPECT_EQ(overridden.cluster.device.gemm_efficiency, 0.6);
+  const auto says = [&job](const std::string& part) {
+    for (const std::string& sentence : job.assumptions) {
+      if (sentence.find(part) != std::string::npos) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(says("profile our A100 (we, 2026-01-02, measured) gives the cluster's device.gemm_efficiency"));
+  EXPECT_TRUE(says("price all_reduce of 8 ranks;"));
+  EXPECT_TRUE(says("gemm bf16 misses by 3.0 % in the median"));
+}
+
+TEST(DeviceProfile, ComplaintsTellTheField) {
+  EXPECT_NE(complaint(partial_profile(), "dgx-h100").problem.find("measured on device a100-80g"), std::string::npos);
+  Json profile = partial_profile();
+  profile["schema"] = "flopcast.measurement/1";
+  EXPECT_EQ(complaint(profile, "dgx-a100-80g").field, "training.profile.schema");
+  profile = partial_profile();
+  profile["curves"][0]["segments"][0]["from_bytes"] = 8;
+  EXPECT_EQ(complaint(profile, "dgx-a100-80g").field, "training.profile.curves.0.segments.0.from_bytes");
+  profile = partial_profile();
+  profile["curves"].push_back(profile["curves"][0]);
+  EXPECT_NE(complaint(profile, "dgx-a100-80g").problem.find("given twice"), std::string::npos);
+  profile = partial_profile();
+  profile["cluster"]["intra_latence"] = "5us";
+  EXPECT_EQ(complaint(profile, "dgx-a100-80g").field, "cluster.intra_latence");
+  profile = partial_profile();
+  profile["confidence"] = "sure";
+  EXPECT_EQ(complaint(profile, "dgx-a100-80g").field, "training.profile.confidence");
+  EXPECT_EQ(complaint("missing.json", "dgx-a100-80g").field, "training.profile");
+}
+
+TEST(DeviceProfile, NothingUsefulIsRefused) {
+  Measurement measurement = measured_host();
+  std::erase_if(measurement.samples, [](const Sample& s) { return s.key.kind != SampleKind::kBroadcast; });
+  EXPECT_THROW(build_profile(measurement, host_request()), ConfigError);
+  measurement = measured_host();
+  std::erase_if(measurement.samples, [](const Sample& s) { return s.key.kind == SampleKind::kPointToPoint; });
+  EXPECT_THROW(build_profile(measurement, host_request()), ConfigError);
+  measurement = measured_host();
+  ProfileRequest device = host_request();
+  device.host = false;
+  EXPECT_THROW(build_profile(measurement, device), ConfigError) << "no peak without a catalogue device";
+  device.device = "a100-80g";
+  EXPECT_EQ(build_profile(measurement, device).cluster.at("device").at("name"), "a100-80g");
+}
+
+}  // namespace
+}  // namespace flopcast

@@ -1,0 +1,254 @@
+// The network's hand-written passes against finite differences, and what a partition must not change.
+#include "realrun/network/network.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "realrun/network/corpus.hpp"
+
+namespace flopcast::realrun {
+namespace {
+
+NetworkSpec small_network(NetworkKind kind, bool tied) {
+  NetworkSpec spec;
+  spec.kind = kind;
+  spec.blocks = 2;
+  spec.hidden = 6;
+  spec.heads = 2;
+  spec.ffn = 10;
+  spec.vocab = 7;
+  spec.sequence = 4;
+  spec.tied = tied;
+  return spec;
+}
+
+// Stages one behind the other in double precision, each with flat weights and gradients.
+class Pipeline {
+ public:
+  Pipeline(const NetworkSpec& spec, const std::vector<int>& stage_blocks) {
+    for (const StagePart& part : split_network(stage_blocks)) {
+      Stage stage;
+      stage.layers = std::make_unique<Sequence<double>>(build_stage<double>(spec, part, {.group = &alone_}));
+      stage.layers->declare(stage.parameters);
+      stage.weights.resize(stage.parameters.size());
+      stage.gradients.resize(stage.parameters.size());
+      initialise(stage.parameters, spec.seed, stage.weights.data());
+      stages_.push_back(std::move(stage));
+    }
+  }
+
+  double loss(const Microbatch& data) {
+    Tensor<double> flow;
+    for (Stage& stage : stages_) flow = stage.layers->forward(flow, pass(stage, data), stage.saved);
+    return loss_;
+  }
+
+  // All input gradients first, then all weight gradients, from the first stage on: the split that schedules make.
+  void backward(const Microbatch& data) {
+    Tensor<double> flow;
+    for (std::size_t index = stages_.size(); index-- > 0;) {
+      Stage& stage = stages_[index];
+      flow = stage.layers->input_gradient(flow, pass(stage, data), stage.saved);
+    }
+    for (Stage& stage : stages_) stage.layers->weight_gradient(pass(stage, data), stage.saved);
+  }
+
+  struct Stage {
+    LayerPointer<double> layers;
+    ParameterList parameters;
+    std::vector<double> weights;
+    std::vector<double> gradients;
+    Saved<double> saved;
+  };
+  std::vector<Stage>& stages() { return stages_; }
+
+ private:
+  Pass<double> pass(Stage& stage, const Microbatch& data) {
+    return {.weights = stage.weights.data(),
+            .gradients = stage.gradients.data(),
+            .data = &data,
+            .loss_weight = 1.0,
+            .loss = &loss_};
+  }
+
+  TensorGroup alone_;
+  std::vector<Stage> stages_;
+  double loss_ = 0;
+};
+
+void expect_exact_gradients(const NetworkSpec& spec, const std::vector<int>& stage_blocks) {
+  const Microbatch data = Corpus{spec.vocab, spec.sequence, 3}.microbatch(5, 2);
+  Pipeline pipeline(spec, stage_blocks);
+  pipeline.loss(data);
+  pipeline.backward(data);
+  constexpr double kStep = 1e-6;
+  int checked = 0;
+  double largest = 0;
+  for (Pipeline::Stage& stage : pipeline.stages()) {
+    for (const Parameter& parameter : stage.parameters.parameters()) {
+      for (std::size_t index = parameter.offset; index < parameter.offset + parameter.shard.count(); ++index) {
+        double& weight = stage.weights[index];
+        const double before = weight;
+        weight = before + kStep;
+        const double above = pipeline.loss(data);
+        weight = before - kStep;
+        const double below = pipeline.loss(data);
+        weight = before;
+        EXPECT_NEAR(stage.gradients[index], (above - below) / (2 * kStep), 2e-8)
+            << parameter.name << " element " << index - parameter.offset;
+        largest = std::max(largest, std::abs(stage.gradients[index]));
+        ++checked;
+      }
+    }
+  }
+  EXPECT_GT(largest, 1e-2);
+  std::cout << checked << " derivatives checked\n";
+}
+
+TEST(NetworkGradients, OfATransformerAgreeWithFiniteDifferences) {
+  expect_exact_gradients(small_network(NetworkKind::kTransformer, false), {2});
+}
+
+TEST(NetworkGradients, OfAPartitionedTransformerAgreeToo) {
+  expect_exact_gradients(small_network(NetworkKind::kTransformer, false), {0, 1, 1, 0});
+}
+
+TEST(NetworkGradients, OfAnMlpAgreeWithFiniteDifferences) {
+  expect_exact_gradients(small_network(NetworkKind::kMlp, false), {1, 1});
+}
+
+// All gradients of a pipeline, stage by stage, when each sequence passes in `slices` slices.
+std::vector<std::vector<double>> gradients_in_slices(const NetworkSpec& spec, const Microbatch& data, int slices) {
+  Pipeline pipeline(spec, {1, 1});
+  std::vector<Pipeline::Stage>& stages = pipeline.stages();
+  std::vector<SliceExchange<double>> exchanges(stages.size());
+  std::vector<std::vector<Saved<double>>> saved(stages.size(),
+                                                std::vector<Saved<double>>(static_cast<std::size_t>(slices)));
+  std::vector<Microbatch> parts;
+  double loss = 0;
+  const auto pass = [&](std::size_t stage, int slice) {
+    Pass<double> work;
+    work.weights = stages[stage].weights.data();
+    work.gradients = stages[stage].gradients.data();
+    work.data = &parts[static_cast<std::size_t>(slice)];
+    work.loss_weight = 1.0 / slices;
+    work.loss = &loss;
+    work.slice = {slice, slices};
+    if (slices > 1) work.slices = &exchanges[stage];
+    return work;
+  };
+  for (int slice = 0; slice < slices; ++slice) {
+    parts.push_back(cut(data, static_cast<std::size_t>(spec.sequence), {slice, slices}));
+  }
+  for (int slice = 0; slice < slices; ++slice) {
+    Tensor<double> flow;
+    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+      flow = stages[stage].layers->forward(flow, pass(stage, slice), saved[stage][static_cast<std::size_t>(slice)]);
+    }
+  }
+  for (int slice = slices; slice-- > 0;) {
+    Tensor<double> flow;
+    for (std::size_t stage = stages.size(); stage-- > 0;) {
+      Saved<double>& kept = saved[stage][static_cast<std::size_t>(slice)];
+      flow = stages[stage].layers->input_gradient(flow, pass(stage, slice), kept);
+      stages[stage].layers->weight_gradient(pass(stage, slice), kept);
+    }
+  }
+  std::vector<std::vector<double>> gradients;
+  for (const Pipeline::Stage& stage : stages) gradients.push_back(stage.gradients);
+  return gradients;
+}
+
+TEST(NetworkGradients, OfTokenSlicesAddUpToThoseOfWholeSequences) {
+  const NetworkSpec spec = small_network(NetworkKind::kTransformer, true);
+  const Microbatch data = Corpus{spec.vocab, spec.sequence, 3}.microbatch(5, 3);
+  const auto whole = gradients_in_slices(spec, data, 1);
+  for (const int slices : {2, 4}) {
+    const auto sliced = gradients_in_slices(spec, data, slices);
+    for (std::size_t stage = 0; stage < whole.size(); ++stage) {
+      for (std::size_t index = 0; index < whole[stage].size(); ++index) {
+        EXPECT_NEAR(sliced[stage][index], whole[stage][index], 1e-14) << slices << " slices, stage " << stage;
+      }
+    }
+  }
+}
+
+std::map<std::string, std::vector<double>> weights_by_name(const NetworkSpec& spec, const std::vector<int>& blocks) {
+  std::map<std::string, std::vector<double>> weights;
+  Pipeline pipeline(spec, blocks);
+  for (const Pipeline::Stage& stage : pipeline.stages()) {
+    for (const Parameter& parameter : stage.parameters.parameters()) {
+      const double* first = stage.weights.data() + parameter.offset;
+      const std::vector<double> values(first, first + parameter.shard.count());
+      const auto [entry, is_new] = weights.emplace(parameter.name, values);
+      EXPECT_EQ(entry->second, values) << parameter.name << " starts differently on another stage";
+    }
+  }
+  return weights;
+}
+
+TEST(Network, StartsFromTheSameWeightsInEveryPartition) {
+  for (const bool tied : {false, true}) {
+    const NetworkSpec spec = small_network(NetworkKind::kTransformer, tied);
+    const auto whole = weights_by_name(spec, {2});
+    EXPECT_EQ(whole, weights_by_name(spec, {1, 1}));
+    EXPECT_EQ(whole, weights_by_name(spec, {0, 2, 0}));
+    EXPECT_EQ(whole.count("head.weight"), tied ? 0U : 1U);
+  }
+}
+
+TEST(Network, ShardsAreRectanglesOfTheWholeParameter) {
+  ParameterList list;
+  list.add({.name = "a", .shard = whole_matrix(4, 6), .deviation = 1});
+  list.add({.name = "a", .shard = rows_of(4, 6, 1, 2), .deviation = 1});
+  list.add({.name = "a", .shard = columns_of(4, 6, 2, 3), .deviation = 1});
+  list.add({.name = "b", .shard = whole_matrix(4, 6), .deviation = 1});
+  std::vector<float> values(list.size());
+  initialise(list, 9, values.data());
+  for (std::size_t row = 0; row < 2; ++row) {
+    for (std::size_t column = 0; column < 6; ++column) {
+      EXPECT_EQ(values[24 + row * 6 + column], values[(row + 2) * 6 + column]);
+    }
+  }
+  for (std::size_t row = 0; row < 4; ++row) {
+    for (std::size_t column = 0; column < 2; ++column) {
+      EXPECT_EQ(values[36 + row * 2 + column], values[row * 6 + 4 + column]);
+    }
+  }
+  EXPECT_NE(values[0], values[44]) << "the name belongs to the seed";
+}
+
+TEST(Corpus, IsTheSameForEveryReader) {
+  const Corpus corpus{13, 5, 2};
+  const Microbatch all = corpus.microbatch(0, 4);
+  const Microbatch second = corpus.microbatch(2, 2);
+  EXPECT_TRUE(std::equal(second.tokens.begin(), second.tokens.end(), all.tokens.begin() + 10));
+  EXPECT_TRUE(std::equal(second.targets.begin(), second.targets.end(), all.targets.begin() + 10));
+  EXPECT_TRUE(std::equal(all.targets.begin(), all.targets.begin() + 4, all.tokens.begin() + 1));
+}
+
+TEST(Corpus, CanBeLearned) {
+  const Microbatch text = Corpus{16, 64, 1}.microbatch(0, 64);
+  std::map<int, std::map<int, int>> followers;
+  for (std::size_t index = 0; index < text.tokens.size(); ++index) ++followers[text.tokens[index]][text.targets[index]];
+  int likeliest = 0;
+  for (const auto& [token, counts] : followers) {
+    likeliest += std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
+                   return a.second < b.second;
+                 })->second;
+  }
+  const double share = static_cast<double>(likeliest) / static_cast<double>(text.tokens.size());
+  EXPECT_GT(share, 0.8);
+  EXPECT_LT(share, 0.95);
+}
+
+}  // namespace
+}  // namespace flopcast::realrun
