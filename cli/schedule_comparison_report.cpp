@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cli/schedule_times.hpp"
+#include "cli/time_units.hpp"
 
 namespace flopcast {
 
@@ -15,15 +15,6 @@ using Json = nlohmann::ordered_json;
 std::string number(double value) {
   return fmt::format("{:.6g}", value);
 }
-// Divided rather than multiplied by kUnitsPerTick, so that 106.2 is 106.2.
-double units(double ticks) {
-  constexpr double kTicksPerUnit = 1.0 / kUnitsPerTick;
-  return ticks / kTicksPerUnit;
-}
-std::string in_units(Ticks ticks) {
-  return fmt::format("{}", units(static_cast<double>(ticks)));
-}
-
 // "4 … 1" when the ranks differ, with the first and the last rank's value.
 std::string over_ranks(const std::vector<int>& values) {
   const bool same = std::all_of(values.begin(), values.end(), [&](int value) { return value == values.front(); });
@@ -93,11 +84,11 @@ Table figures_table(const ScheduleComparison& comparison, Format format) {
   if (with_reasons) table.columns.insert(table.columns.end(), {text_column("note"), text_column("refused")});
   for (const ComparedSchedule& schedule : comparison.schedules) {
     const ScheduleFigures& figures = schedule.figures;
-    table.rows.push_back({schedule.name, in_units(figures.makespan), in_units(figures.span),
+    table.rows.push_back({schedule.name, units_text(figures.makespan), units_text(figures.span),
                           fmt::format("{:.4f}", figures.bubble_fraction), fmt::format("{:.4f}", figures.bubble_ratio),
                           number(figures.largest_peak()), fmt::format("{}", largest(figures.weight_copies)),
                           fmt::format("{}", largest(figures.staleness)), fmt::format("{}", figures.messages),
-                          figures.closed_form ? in_units(*figures.closed_form) : ""});
+                          figures.closed_form ? units_text(*figures.closed_form) : ""});
     if (with_reasons) table.rows.back().insert(table.rows.back().end(), {figures.closed_form_note, ""});
     if (figures.closed_form_note.empty()) continue;
     table.notes.push_back(fmt::format("{}: closed form: {}", schedule.name, figures.closed_form_note));
@@ -191,18 +182,18 @@ Json schedule_json(const ComparedSchedule& schedule) {
   const ScheduleFigures& figures = schedule.figures;
   Json json = {{"name", schedule.name},
                {"mode", is_asynchronous(schedule) ? "asynchronous" : "synchronous"},
-               {"makespan", units(static_cast<double>(figures.makespan))},
-               {"span", units(static_cast<double>(figures.span))},
+               {"makespan", in_units(figures.makespan)},
+               {"span", in_units(figures.span)},
                {"bubble_fraction", figures.bubble_fraction},
                {"bubble_ratio", figures.bubble_ratio},
                {"peak_activations", figures.peak_activations},
                {"weight_copies", figures.weight_copies},
                {"staleness", figures.staleness},
                {"messages", figures.messages}};
-  if (figures.closed_form) json["closed_form"] = units(static_cast<double>(*figures.closed_form));
+  if (figures.closed_form) json["closed_form"] = in_units(*figures.closed_form);
   json["closed_form_note"] = figures.closed_form_note;
   if (figures.steady_period && figures.steady_idle) {
-    json["steady"] = {{"period", units(*figures.steady_period)}, {"idle_fraction", *figures.steady_idle}};
+    json["steady"] = {{"period", in_units(*figures.steady_period)}, {"idle_fraction", *figures.steady_idle}};
   }
   json["update"] = updates_of(schedule);
   if (schedule.info != nullptr) json["where_to_use"] = schedule.info->where_to_use;
