@@ -128,7 +128,8 @@ int run_schedule_compare(const Arguments& arguments) {
                           "compare these, file:PATH among them (see: flopcast schedule list)");
   add_number_options(command_line, options.list.numbers);
   command_line.add_option("--replicas", options.list.numbers.replicas, "N,N,…", std::string(kReplicasHelp));
-  command_line.add_option("--chains", options.list.chains, "A-B,C-D", "stage ranges of bidirectional schedules in files");
+  command_line.add_option("--chains", options.list.chains, "A-B,C-D",
+                          "stage ranges of bidirectional schedules in files");
   command_line.begin_group("Comparison");
   command_line.add_option("--at-memory", options.memory, "N",
                           "how many microbatches fit when a rank has room for the activations of N");

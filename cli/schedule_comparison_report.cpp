@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 
 #include "cli/time_units.hpp"
 
@@ -11,6 +12,12 @@ namespace flopcast {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+std::string title_of(const ScheduleComparison& comparison) {
+  return fmt::format("{} pipeline rank{}, {} microbatch{}", comparison.pipeline_ranks,
+                     comparison.pipeline_ranks == 1 ? "" : "s", comparison.microbatches,
+                     comparison.microbatches == 1 ? "" : "es");
+}
 
 std::string number(double value) {
   return fmt::format("{:.6g}", value);
@@ -69,7 +76,7 @@ std::string bubble_of(const ComparedSchedule& schedule) {
 
 Table figures_table(const ScheduleComparison& comparison, Format format) {
   Table table;
-  table.title = fmt::format("{} pipeline ranks, {} microbatches", comparison.pipeline_ranks, comparison.microbatches);
+  table.title = title_of(comparison);
   table.columns = {text_column("schedule"),
                    number_column("makespan"),
                    number_column("span"),
@@ -90,8 +97,13 @@ Table figures_table(const ScheduleComparison& comparison, Format format) {
                           fmt::format("{}", largest(figures.staleness)), fmt::format("{}", figures.messages),
                           figures.closed_form ? units_text(*figures.closed_form) : ""});
     if (with_reasons) table.rows.back().insert(table.rows.back().end(), {figures.closed_form_note, ""});
-    if (figures.closed_form_note.empty()) continue;
-    table.notes.push_back(fmt::format("{}: closed form: {}", schedule.name, figures.closed_form_note));
+    if (!figures.closed_form_note.empty()) {
+      table.notes.push_back(fmt::format("{}: closed form: {}", schedule.name, figures.closed_form_note));
+    }
+    if (figures.steady_period && figures.steady_idle) {
+      table.notes.push_back(fmt::format("{}: once full, a microbatch every {}, idle share {:.4f}", schedule.name,
+                                        in_units(*figures.steady_period), *figures.steady_idle));
+    }
   }
   if (with_reasons) {
     for (const RefusedSchedule& refused : comparison.refused) {
@@ -105,6 +117,11 @@ Table figures_table(const ScheduleComparison& comparison, Format format) {
       "bubble fraction: idle share of all ranks; bubble ratio: makespan over the busiest rank's work, less 1",
       "activations, in microbatches, weights and staleness: of the rank with most"};
   table.notes.insert(table.notes.begin(), legend.begin(), legend.end());
+  const bool any_steady = std::any_of(comparison.schedules.begin(), comparison.schedules.end(), is_asynchronous);
+  if (any_steady) {
+    table.notes.insert(table.notes.begin() + static_cast<std::ptrdiff_t>(legend.size()),
+                       "weights and staleness of asynchronous schedules are those once the pipeline is full");
+  }
   return table;
 }
 
@@ -127,7 +144,7 @@ Table one_row_a_property(const Table& wide) {
 
 Table semantics_table(const ScheduleComparison& comparison, Format format) {
   Table table;
-  table.title = fmt::format("{} pipeline ranks, {} microbatches", comparison.pipeline_ranks, comparison.microbatches);
+  table.title = title_of(comparison);
   table.columns = {text_column("schedule"),
                    text_column("mode"),
                    text_column("activations"),
@@ -162,6 +179,9 @@ Table memory_table(const ScheduleComparison& comparison) {
   table.notes = {
       "microbatches that fit: the most between two updates of which no rank holds more activations than that at once;",
       "1 is what one microbatch leaves on one rank. The bubble is that of a step of so many microbatches"};
+  const bool any_file = std::any_of(comparison.schedules.begin(), comparison.schedules.end(),
+                                    [](const ComparedSchedule& schedule) { return schedule.info == nullptr; });
+  if (any_file) table.notes.emplace_back("the microbatches of a file are fixed: all fit, or none");
   return table;
 }
 

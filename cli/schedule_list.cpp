@@ -18,9 +18,8 @@ bool is_file(const std::string& name) {
 
 template <class Reads>
 bool somebody(const std::vector<std::string>& names, const Reads& reads) {
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    return !is_file(name) && reads(*parse_schedule_name(name).info);
-  });
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return !is_file(name) && reads(*parse_schedule_name(name).info); });
 }
 
 bool uses_chunks(const ScheduleInfo& info) {
@@ -64,11 +63,10 @@ void ScheduleList::require_shape(const std::string& name, const Program& program
   const int ranks = numbers.pipeline_ranks.value_or(shape.pipeline_ranks);
   const int microbatches = numbers.microbatches.value_or(shape.microbatches);
   if (ranks != shape.pipeline_ranks || microbatches != shape.microbatches) {
-    throw ConfigError(
-        {"--schedule",
-         fmt::format("{} has {} ranks and {} microbatches, which cannot be compared with {} and {}", name,
-                     shape.pipeline_ranks, shape.microbatches, ranks, microbatches),
-         "", fmt::format("--pp {} --microbatches {}", shape.pipeline_ranks, shape.microbatches)});
+    throw ConfigError({"--schedule",
+                       fmt::format("{} has {} ranks and {} microbatches, which cannot be compared with {} and {}", name,
+                                   shape.pipeline_ranks, shape.microbatches, ranks, microbatches),
+                       "", fmt::format("--pp {} --microbatches {}", shape.pipeline_ranks, shape.microbatches)});
   }
   const bool chunks_are_its = numbers.chunks && !somebody(names, uses_chunks);
   if (chunks_are_its && *numbers.chunks * shape.pipeline_ranks != program.stages_per_chain()) {

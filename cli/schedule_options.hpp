@@ -24,7 +24,8 @@ struct ScheduleNumbers {
 /// The times of a program's stages, as a command reads them.
 using TimesOfStages = std::function<StepTimes(const Program& stages)>;
 
-/// FILE.csv (or --schedule file:FILE.csv), or --schedule --pp --microbatches [--vpp --group --accumulation]: the schedule a command works on.
+/// FILE.csv (or --schedule file:FILE.csv), or --schedule --pp --microbatches [--vpp --group --accumulation]: the
+/// schedule a command works on.
 class ScheduleOptions {
  public:
   void add_to(CommandLine& command_line);

@@ -45,7 +45,8 @@ Json metrics_json(const TimelineMetrics& metrics) {
                      {"span", number_in_units(row.span())},
                      {"peak_in_flight", row.peak_in_flight}});
   }
-  return {{"makespan", number_in_units(metrics.makespan)}, {"bubble_fraction", metrics.idle_fraction()}, {"ranks", ranks}};
+  return {
+      {"makespan", number_in_units(metrics.makespan)}, {"bubble_fraction", metrics.idle_fraction()}, {"ranks", ranks}};
 }
 
 Table metrics_table(const Program& program, const TimelineMetrics& metrics) {
