@@ -12,7 +12,7 @@ bool ComparedSchedule::same_shape(const ScheduleRequest& other) const {
   return request.pipeline_ranks == other.pipeline_ranks && request.microbatches == other.microbatches;
 }
 
-std::string ComparedSchedule::shape_text() const {
+std::string shape_text(const ScheduleRequest& request) {
   return fmt::format("{} rank{} and {} microbatch{}", request.pipeline_ranks, request.pipeline_ranks == 1 ? "" : "s",
                      request.microbatches, request.microbatches == 1 ? "" : "es");
 }

@@ -17,10 +17,10 @@ struct ComparedSchedule {
 
   /// Whether ranks and microbatches are the same, so that figures compare.
   bool same_shape(const ScheduleRequest& other) const;
-  /// "4 ranks and 8 microbatches"
-  std::string shape_text() const;
 };
 
+/// "4 ranks and 8 microbatches"
+std::string shape_text(const ScheduleRequest& request);
 /// Pipeline ranks, replicas of a stage counted once, and microbatches of a program.
 ScheduleRequest shape_of(const Program& program);
 /// Of a program that stands for itself, such as one from a file: with `memory` all its microbatches fit, or none.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "cli/terminal.hpp"
 #include "cli/valid_schedule.hpp"
@@ -64,12 +65,12 @@ void ScheduleList::require_shape(const std::string& name, const Program& program
   const int microbatches = numbers.microbatches.value_or(shape.microbatches);
   if (ranks != shape.pipeline_ranks || microbatches != shape.microbatches) {
     throw ConfigError({"--schedule",
-                       fmt::format("{} has {} ranks and {} microbatches, which cannot be compared with {} and {}", name,
-                                   shape.pipeline_ranks, shape.microbatches, ranks, microbatches),
+                       fmt::format("{} has {}, which cannot be compared with {} and {}", name, shape_text(shape), ranks,
+                                   microbatches),
                        "", fmt::format("--pp {} --microbatches {}", shape.pipeline_ranks, shape.microbatches)});
   }
   const bool chunks_are_its = numbers.chunks && !somebody(names, uses_chunks);
-  if (chunks_are_its && *numbers.chunks * shape.pipeline_ranks != program.stages_per_chain()) {
+  if (chunks_are_its && std::int64_t{*numbers.chunks} * shape.pipeline_ranks != program.stages_per_chain()) {
     throw ConfigError({"--vpp",
                        fmt::format("{} contradicts {}, which has {} stages on {} ranks", *numbers.chunks, name,
                                    program.stages_per_chain(), shape.pipeline_ranks),

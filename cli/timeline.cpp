@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 
@@ -112,17 +113,22 @@ std::string compared(ScheduleComparison& comparison) {
   const ComparedSchedule& first = schedules.front();
   for (const ComparedSchedule& other : schedules) {
     if (other.same_shape(first.request)) continue;
-    return fmt::format("\nno comparison: {} has {}, {} has {}\n", first.name, first.shape_text(), other.name,
-                       other.shape_text());
+    return fmt::format("\nno comparison: {} has {}, {} has {}\n", first.name, shape_text(first.request), other.name,
+                       shape_text(other.request));
   }
   comparison.pipeline_ranks = first.request.pipeline_ranks;
   comparison.microbatches = first.request.microbatches;
   return "\n" + write_table(figures_table(comparison, Format::kTable), Format::kTable);
 }
 
+// Divided, because a decimal share of a unit is no binary number: 1333333 millionths are 1.333333.
+double units_of(const Timeline& timeline, Ticks ticks) {
+  return static_cast<double>(ticks) / std::round(1.0 / timeline.units_per_tick);
+}
+
 nlohmann::ordered_json timeline_json(const Timeline& timeline) {
   using Json = nlohmann::ordered_json;
-  const auto time = [&timeline](Ticks ticks) { return static_cast<double>(ticks) * timeline.units_per_tick; };
+  const auto time = [&timeline](Ticks ticks) { return units_of(timeline, ticks); };
   Json ranks = Json::array();
   for (const std::vector<Span>& spans : timeline.ranks) {
     Json row = Json::array();
@@ -152,8 +158,8 @@ Table span_table(const std::vector<Timeline>& timelines) {
         const bool names_action = is_action(span.kind) || span.kind == SpanKind::kSend;
         table.rows.push_back({timeline.title, fmt::format("{}", rank), std::string(name_of(span.kind)),
                               names_action ? to_string(span.action) : "", std::string(name_of(span.stream)),
-                              fmt::format("{}", static_cast<double>(span.start) * timeline.units_per_tick),
-                              fmt::format("{}", static_cast<double>(span.end) * timeline.units_per_tick)});
+                              fmt::format("{}", units_of(timeline, span.start)),
+                              fmt::format("{}", units_of(timeline, span.end))});
       }
     }
   }

@@ -204,6 +204,9 @@ TEST(ScheduleSimulate, HalvesTheBackwardPassAloud) {
   const std::vector<std::string> sliced = {"simulate", "--schedule", "terapipe",  "--pp", "3",          "-m", "2",
                                            "--slices", "3",          "--forward", "1",    "--backward", "2"};
   EXPECT_EQ(json_of(sliced).at("makespan"), 8);
+  const CommandResult drawn =
+      run_flopcast({"timeline", "--schedule", "terapipe", "--pp", "3", "-m", "2", "--slices", "3", "--format", "csv"});
+  EXPECT_NE(drawn.standard_output.find("0F3,compute,1,1.333333\n"), std::string::npos) << drawn.standard_output;
 }
 
 TEST(ScheduleCompare, SharesANumberForEachRankOutToItsChunks) {
