@@ -139,20 +139,24 @@ RC_GTEST_PROP(BidirectionalProperties, EveryActionRunsAndWaitsForItsOwnChainOnly
 }
 
 RC_GTEST_PROP(BidirectionalProperties, SchedulesTakeWhatTheirClosedFormsSay, ()) {
-  const std::string name = *rc::gen::element<std::string>("dapple", "terapipe", "chimera");
+  const std::string name = *rc::gen::element<std::string>("dapple", "terapipe", "chimera", "dualpipe", "dualpipev");
+  const bool paired = name == "dualpipe" || name == "dualpipev";
   ScheduleRequest request = draw_request(name);
   if (name == "chimera") request.microbatches = request.pipeline_ranks * between(1, 5);  // where it has a form
   UniformTimes times{between<Ticks>(1, 50), between<Ticks>(1, 50), between<Ticks>(0, 40)};
   if (name == "chimera") times.latency = 0;
   if (name == "chimera" && between(0, 2) == 0) times.backward = times.forward;
-  const auto expected = find_schedule(name)->exact_makespan(request, times);
+  if (paired) times = {times.forward, 2 * times.forward, between<Ticks>(0, 4) == 0 ? times.latency : 0, times.forward};
   RC_PRE(!refuse_request(*find_schedule(name), request));
+  const auto expected = find_schedule(name)->exact_makespan(request, times);
+  if (paired) RC_ASSERT(expected.has_value() == (times.latency == 0));
   if (!expected) {
     RC_TAG("no closed form");
     return;
   }
   const Program program = generate_schedule(*find_schedule(name), request);
-  RC_ASSERT(run(program, StageTimes{times.forward, times.backward, 0, 0, {}}, times.latency).makespan == *expected);
+  const StageTimes stage{times.forward, times.backward, times.input_gradient(), times.weight_gradient, {}};
+  RC_ASSERT(run(program, stage, times.latency).makespan == *expected);
   RC_TAG(name);
 }
 
