@@ -16,7 +16,7 @@
 #include "calibrate/device/import/trace.hpp"
 #include "calibrate/device/import/training_log.hpp"
 #include "calibrate/device/merge.hpp"
-#include "cli/launch.hpp"
+#include "cli/child_process.hpp"
 #include "cli/terminal.hpp"
 #include "model/config/sections.hpp"
 #include "model/error/error.hpp"
@@ -124,7 +124,11 @@ Calibration calibrate_host(const CalibrationWishes& wishes) {
   std::vector<std::string> arguments = {"-o", path};
   if (wishes.quick) arguments.emplace_back("--quick");
   if (wishes.ranks) arguments.insert(arguments.end(), {"--ranks", *wishes.ranks});
-  const int code = launch_beside("flopcast-measure", arguments);
+  std::vector<std::string> words = {program_beside("flopcast-measure")};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const ChildEnd end = run_child(words);
+  if (end.signal != 0) throw EnvironmentError(fmt::format("flopcast-measure was ended by signal {}", end.signal));
+  const int code = end.exit_code;
   constexpr int kBadInput = 2;
   // It has told what is wrong.
   if (code == kBadInput) throw ConfigError({"--cpu", "was not measured", "", ""});

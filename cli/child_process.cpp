@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 
 #include "model/error/error.hpp"
 
@@ -69,6 +70,15 @@ pid_t start(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+std::string program_beside(const std::string& name) {
+  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  for (const std::filesystem::path& candidate : {folder / name, folder.parent_path() / "realrun" / name}) {
+    if (access(candidate.c_str(), X_OK) == 0) return candidate.string();
+  }
+  throw EnvironmentError(fmt::format("{} is not there: it belongs beside {} (build the target {})", name,
+                                     (folder / "flopcast").string(), name));
+}
 
 ChildEnd run_child(const std::vector<std::string>& words) {
   const SignalsForChild signals;

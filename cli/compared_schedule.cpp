@@ -2,14 +2,43 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "sim/schedule/replicas.hpp"
+
 namespace flopcast {
 
-ComparedSchedule compare_program(const std::string& name, const Program& program, const TimesOfProgram& times) {
+bool ComparedSchedule::same_shape(const ScheduleRequest& other) const {
+  return request.pipeline_ranks == other.pipeline_ranks && request.microbatches == other.microbatches;
+}
+
+std::string shape_text(const ScheduleRequest& request) {
+  return fmt::format("{} rank{} and {} microbatch{}", request.pipeline_ranks, request.pipeline_ranks == 1 ? "" : "s",
+                     request.microbatches, request.microbatches == 1 ? "" : "es");
+}
+
+ScheduleRequest shape_of(const Program& program) {
+  ScheduleRequest shape;
+  shape.pipeline_ranks = 0;
+  for (const Chain& chain : program.chains) {
+    shape.pipeline_ranks = std::max(shape.pipeline_ranks, static_cast<int>(ranks_of_chain(program, chain).size()));
+  }
+  shape.microbatches = program.microbatch_count();
+  return shape;
+}
+
+ComparedSchedule compare_program(const std::string& name, const Program& program, std::optional<int> memory,
+                                 const TimesOfProgram& times) {
   ComparedSchedule row;
   row.name = name;
-  row.request.pipeline_ranks = program.rank_count();
-  row.request.microbatches = program.microbatch_count();
+  row.request = shape_of(program);
   row.figures = figures_of(program, times);
+  if (memory) {
+    MemoryFit fit;
+    fit.microbatches = row.figures.largest_peak() <= *memory ? row.request.microbatches : 0;
+    fit.bubble_fraction = row.figures.bubble_fraction;
+    row.fit = fit;
+  }
   return row;
 }
 

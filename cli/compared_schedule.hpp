@@ -14,10 +14,18 @@ struct ComparedSchedule {
   ScheduleRequest request;             ///< of a file, what its program shows
   ScheduleFigures figures;
   std::optional<MemoryFit> fit;  ///< with --at-memory
+
+  /// Whether ranks and microbatches are the same, so that figures compare.
+  bool same_shape(const ScheduleRequest& other) const;
 };
 
-/// Of a program that stands for itself, such as one from a file.
-ComparedSchedule compare_program(const std::string& name, const Program& program, const TimesOfProgram& times);
+/// "4 ranks and 8 microbatches"
+std::string shape_text(const ScheduleRequest& request);
+/// Pipeline ranks, replicas of a stage counted once, and microbatches of a program.
+ScheduleRequest shape_of(const Program& program);
+/// Of a program that stands for itself, such as one from a file: with `memory` all its microbatches fit, or none.
+ComparedSchedule compare_program(const std::string& name, const Program& program, std::optional<int> memory,
+                                 const TimesOfProgram& times);
 /// Of a request that its schedule does not refuse. `memory` as --at-memory.
 ComparedSchedule compare_named(const std::string& name, const ScheduleRequest& request, std::optional<int> memory,
                                const TimesOfProgram& times);

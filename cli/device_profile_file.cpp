@@ -22,8 +22,7 @@ void add_places(const nlohmann::json& value, const std::string& file, const std:
   if (static_cast<std::size_t>(std::count(pointer.begin(), pointer.end(), '/')) >= kDeepest) return;
   if (value.is_array()) {
     for (std::size_t index = 0; index < value.size(); ++index) {
-      const std::string name = std::to_string(index);
-      add_places(value[index], file, pointer + "/" + name, field + "." + name, origins);
+      add_places(value[index], file, fmt::format("{}/{}", pointer, index), fmt::format("{}.{}", field, index), origins);
     }
   }
   if (!value.is_object()) return;

@@ -16,7 +16,7 @@ std::string find_in_path(const std::string& program) {
   const char* path = std::getenv("PATH");
   std::istringstream folders(path == nullptr ? "" : path);
   for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string candidate = fmt::format("{}/{}", folder.empty() ? "." : folder, program);
+    std::string candidate = fmt::format("{}/{}", folder.empty() ? "." : folder, program);
     if (access(candidate.c_str(), X_OK) == 0) return candidate;
   }
   throw EnvironmentError(

@@ -241,11 +241,15 @@ PartitionAnswer answer_for_job(const Job& job) {
   return answer;
 }
 
-void check_combination(const PlannerFlags& flags, bool has_job) {
+void check_combination(const PlannerFlags& flags, const JobOptions& job) {
+  const bool has_job = job.names_a_job();
   const int questions = (flags.costs ? 1 : 0) + (flags.graph ? 1 : 0) + (has_job ? 1 : 0);
   const char* const help = "give one of: a job, --costs 3,1,4 --stages N, --graph FILE --workers N --bandwidth RATE";
   if (questions == 0) refuse("partition", "nothing to split", help);
   if (questions > 1) refuse("partition", "more than one thing to split", help);
+  for (const FlagValue* value : job.given()) {
+    if (!has_job) refuse(value->flag.c_str(), "belongs to a job", "leave it out, or give JOB or --model and --cluster");
+  }
   const auto belongs = [](bool given, bool allowed, const char* flag, const char* to) {
     if (given && !allowed) refuse(flag, fmt::format("belongs to {}", to), "leave it out");
   };
@@ -299,7 +303,7 @@ int run_partition(const Arguments& arguments) {
   if (!command_line.parse(arguments)) return 0;
 
   const Format format = output.format();
-  check_combination(flags, job.names_a_job());
+  check_combination(flags, job);
   if (!flags.costs && !flags.graph && job.show_config(output)) return 0;
   const PartitionAnswer answer = flags.costs   ? answer_for_costs(flags)
                                  : flags.graph ? answer_for_graph(flags)

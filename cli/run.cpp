@@ -32,15 +32,6 @@ namespace {
 namespace fs = std::filesystem;
 
 // Installed beside this program; in a build tree in the folder of its sources.
-std::string find_launcher() {
-  const fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
-  for (const fs::path& candidate : {folder / "flopcast-run", folder.parent_path() / "realrun" / "flopcast-run"}) {
-    if (access(candidate.c_str(), X_OK) == 0) return candidate.string();
-  }
-  throw EnvironmentError(fmt::format("flopcast-run is not there: it belongs beside {} (build the target flopcast-run)",
-                                     (folder / "flopcast").string()));
-}
-
 // A name for a file of this process that goes when the command ends.
 class TemporaryFile {
  public:
@@ -184,7 +175,7 @@ struct Options {
   std::vector<std::string> launcher_words(const std::string& job_file, const std::string& output, int ranks,
                                           const StepCounts& counts, bool calibrates) const {
     std::vector<std::string> words = backend == "mpi" ? mpirun_words(ranks) : std::vector<std::string>();
-    words.insert(words.end(), {find_launcher(), job_file, "--output", output});
+    words.insert(words.end(), {program_beside("flopcast-run"), job_file, "--output", output});
     const auto add = [&](const char* flag, const std::string& value) { words.insert(words.end(), {flag, value}); };
     const auto add_given = [&](const char* flag, const std::optional<std::string>& value) {
       if (value) add(flag, *value);

@@ -8,13 +8,13 @@
 namespace flopcast {
 
 /// Forecast, measurement and replay term by term, with the forecast's error.
-Table run_table(const RunComparison& comparison);
+Table run_table(const RunComparison& run);
 
 /// Schema flopcast.run/1 (docs/schema/run-1.schema.json): forecast and measured as flopcast.result/1, error by term,
 /// repetitions, and what disturbed them.
-nlohmann::ordered_json run_json(const RunComparison& comparison);
+nlohmann::ordered_json run_json(const RunComparison& run);
 
 /// "the run was disturbed: …"; empty when it was not.
-std::string disturbance_text(const RunComparison& comparison);
+std::string disturbance_text(const RunComparison& run);
 
 }  // namespace flopcast

@@ -7,6 +7,7 @@
 #include "cli/schedule_options.hpp"
 #include "cli/schedule_table.hpp"
 #include "cli/schedule_times.hpp"
+#include "cli/terminal.hpp"
 #include "cli/valid_schedule.hpp"
 #include "model/error/error.hpp"
 
@@ -31,7 +32,10 @@ Program program_for(const ScheduleOptions& schedule, const TimeOptions& times) {
     throw ConfigError({"--forward and the other times", "change nothing: the order does not depend on them", "",
                        "leave them out, or use a schedule such as zb-auto"});
   }
-  return schedule.program([&times](const Program& stages) { return times.times_for(stages); });
+  Program program = schedule.program([&times](const Program& stages) { return times.times_for(stages); });
+  refuse_unused_fused(times, has_pairs(program), "schedule " + program.schedule);
+  if (const std::string assumed = times.assumed_for(program); !assumed.empty()) warn(assumed);
+  return program;
 }
 
 int run_show(const Arguments& arguments) {

@@ -1,15 +1,11 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "cli/commands.hpp"
 #include "cli/output_options.hpp"
 #include "cli/schedule_commands.hpp"
 #include "cli/schedule_comparison_report.hpp"
-#include "cli/schedule_options.hpp"
+#include "cli/schedule_list.hpp"
 #include "cli/schedule_times.hpp"
-#include "cli/terminal.hpp"
-#include "cli/valid_schedule.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {
@@ -19,89 +15,80 @@ namespace {
 // What the command line asks for.
 struct CompareOptions {
   std::optional<std::string> schedules;
-  ScheduleNumbers numbers;
+  ScheduleList list;
   TimeOptions times;
   std::optional<int> memory;
   std::optional<std::string> columns;
 };
 
-// A number that none of the compared schedules reads would be a silent mistake.
-void refuse_numbers_nobody_reads(const std::vector<std::string>& names, const ScheduleNumbers& numbers) {
-  const auto somebody = [&names](auto reads) {
-    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-      return !schedule_file_of(name) && reads(*parse_schedule_name(name).info);
-    });
-  };
-  const auto refuse = [](std::string_view flag, int value) {
-    throw ConfigError(
-        {std::string(flag), fmt::format("{} means nothing to any of the schedules", value), "", "leave it out"});
-  };
-  if (numbers.chunks.value_or(1) != 1 && !somebody([](const ScheduleInfo& info) { return info.uses_chunks; })) {
-    refuse("--vpp", *numbers.chunks);
+// A number a stage, or a link, may fit some of all schedules only.
+std::optional<ScheduleRefusal> add_unless_times_do_not_fit(const std::string& name, const CompareOptions& options,
+                                                           const TimesOfProgram& times,
+                                                           ScheduleComparison& comparison) {
+  const ScheduleRequest request = request_for(name, options.list.numbers);
+  const bool may_not_fit = !options.schedules && options.times.names_stages();
+  try {
+    comparison.schedules.push_back(compare_named(name, request, options.memory, times));
+  } catch (const ConfigError& error) {
+    if (!may_not_fit) throw;
+    const Diagnostic& why = error.diagnostic();
+    return ScheduleRefusal{.problem = fmt::format("{}: {}", why.field, why.problem), .help = why.help};
   }
-  for (const ScheduleNumber& number : schedule_numbers()) {
-    const std::optional<int>& value = numbers.request.*number.request;
-    if (value && !somebody([&](const ScheduleInfo& info) { return info.reads_number(number); })) {
-      refuse(number.flag, *value);
-    }
-  }
+  return std::nullopt;
 }
 
-// A file has the ranks and microbatches that it has.
-void require_same_shape(const ComparedSchedule& row, const ScheduleNumbers& numbers) {
-  const bool same =
-      row.request.pipeline_ranks == *numbers.pipeline_ranks && row.request.microbatches == *numbers.microbatches;
-  if (same) return;
-  throw ConfigError({"--schedule",
-                     fmt::format("{} has {} ranks and {} microbatches, which cannot be compared with {} and {}",
-                                 row.name, row.request.pipeline_ranks, row.request.microbatches,
-                                 *numbers.pipeline_ranks, *numbers.microbatches),
-                     "",
-                     fmt::format("--pp {} --microbatches {}", row.request.pipeline_ranks, row.request.microbatches)});
-}
-
-void add_schedule(const std::string& name, const CompareOptions& options, ScheduleComparison& comparison) {
-  const TimesOfProgram times = [&options](const Program& program) {
-    return options.times.times_for_comparison(program);
-  };
-  if (const auto path = schedule_file_of(name)) {
-    const Program program = read_schedule_file(*path, std::nullopt);
-    require_valid(program);
-    comparison.schedules.push_back(compare_program(*path, program, times));
-    require_same_shape(comparison.schedules.back(), options.numbers);
+void add_schedule(const std::string& name, const CompareOptions& options, const TimesOfProgram& times,
+                  ScheduleComparison& comparison) {
+  if (schedule_file_of(name)) {
+    const Program program = options.list.program(name, times);
+    comparison.schedules.push_back(options.list.compared(name, program, options.memory, times));
     return;
   }
-  const ScheduleRequest request = request_for(name, options.numbers);
-  const std::optional<ScheduleRefusal> refusal = refuse_request(*parse_schedule_name(name).info, request);
-  if (!refusal) {
-    comparison.schedules.push_back(compare_named(name, request, options.memory, times));
-  } else if (options.schedules) {
-    throw ConfigError({"schedule", refusal->problem, "", refusal->help});
-  } else {
-    comparison.refused.push_back({name, *refusal});
-  }
+  const ScheduleRequest request = request_for(name, options.list.numbers);
+  std::optional<ScheduleRefusal> refusal = refuse_request(*parse_schedule_name(name).info, request);
+  if (refusal && options.schedules) throw ConfigError({"schedule", refusal->problem, "", refusal->help});
+  if (!refusal) refusal = add_unless_times_do_not_fit(name, options, times, comparison);
+  if (refusal) comparison.refused.push_back({name, *refusal});
 }
 
-ScheduleComparison compare(const CompareOptions& options) {
-  std::vector<std::string> names;
-  if (options.schedules) {
-    names = split_names(*options.schedules);
-  } else {
-    for (const ScheduleInfo& info : schedule_catalogue()) names.emplace_back(info.name);
-  }
+void check(const CompareOptions& options) {
   // Before anything is generated, so that a wrong number is named rather than its consequences.
-  const ScheduleRequest common = request_for("naive", options.numbers);
-  refuse_numbers_nobody_reads(names, options.numbers);
+  if (!options.list.only_files()) static_cast<void>(request_for("naive", options.list.numbers));
+  options.list.refuse_what_nobody_reads();
+  options.times.require_readable();
   constexpr int kMostActivations = 1'000'000;
   if (options.memory && (*options.memory < 1 || *options.memory > kMostActivations)) {
     throw ConfigError({"--at-memory", fmt::format("{} is out of range", *options.memory), "",
                        fmt::format("expected a whole number of microbatches from 1 to {}", kMostActivations)});
   }
+  warn_of_unequal_parts(options.times);
+}
+
+ScheduleComparison compare(CompareOptions options) {
+  if (options.schedules) {
+    options.list.names = split_names(*options.schedules);
+  } else {
+    for (const ScheduleInfo& info : schedule_catalogue()) options.list.names.emplace_back(info.name);
+  }
+  check(options);
+  bool any_pairs = false;
+  const TimesOfProgram times = [&](const Program& program) {
+    any_pairs = any_pairs || has_pairs(program);
+    return options.times.times_for_comparison(program);
+  };
   ScheduleComparison comparison;
-  comparison.pipeline_ranks = common.pipeline_ranks;
-  comparison.microbatches = common.microbatches;
   comparison.memory = options.memory;
-  for (const std::string& name : names) add_schedule(name, options, comparison);
+  for (const std::string& name : options.list.names) {
+    add_schedule(name, options, times, comparison);
+    if (comparison.schedules.empty()) continue;
+    // Where only files say so, the first one says what is compared.
+    const ScheduleRequest& first = comparison.schedules.front().request;
+    options.list.numbers.pipeline_ranks = first.pipeline_ranks;
+    options.list.numbers.microbatches = first.microbatches;
+  }
+  refuse_unused_fused(options.times, any_pairs, "any of the schedules");
+  comparison.pipeline_ranks = options.list.numbers.pipeline_ranks.value_or(0);
+  comparison.microbatches = options.list.numbers.microbatches.value_or(0);
   return comparison;
 }
 
@@ -139,7 +126,10 @@ int run_schedule_compare(const Arguments& arguments) {
   command_line.begin_group("Schedules");
   command_line.add_option("--schedule", options.schedules, "A,B,…",
                           "compare these, file:PATH among them (see: flopcast schedule list)");
-  add_number_options(command_line, options.numbers);
+  add_number_options(command_line, options.list.numbers);
+  command_line.add_option("--replicas", options.list.numbers.replicas, "N,N,…", std::string(kReplicasHelp));
+  command_line.add_option("--chains", options.list.chains, "A-B,C-D",
+                          "stage ranges of bidirectional schedules in files");
   command_line.begin_group("Comparison");
   command_line.add_option("--at-memory", options.memory, "N",
                           "how many microbatches fit when a rank has room for the activations of N");

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 
-#include "cli/schedule_times.hpp"
+#include "cli/time_units.hpp"
 
 namespace flopcast {
 
@@ -12,18 +13,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+std::string title_of(const ScheduleComparison& comparison) {
+  return fmt::format("{} pipeline rank{}, {} microbatch{}", comparison.pipeline_ranks,
+                     comparison.pipeline_ranks == 1 ? "" : "s", comparison.microbatches,
+                     comparison.microbatches == 1 ? "" : "es");
+}
+
 std::string number(double value) {
   return fmt::format("{:.6g}", value);
 }
-// Divided rather than multiplied by kUnitsPerTick, so that 106.2 is 106.2.
-double units(double ticks) {
-  constexpr double kTicksPerUnit = 1.0 / kUnitsPerTick;
-  return ticks / kTicksPerUnit;
-}
-std::string in_units(Ticks ticks) {
-  return fmt::format("{}", units(static_cast<double>(ticks)));
-}
-
 // "4 … 1" when the ranks differ, with the first and the last rank's value.
 std::string over_ranks(const std::vector<int>& values) {
   const bool same = std::all_of(values.begin(), values.end(), [&](int value) { return value == values.front(); });
@@ -78,7 +76,7 @@ std::string bubble_of(const ComparedSchedule& schedule) {
 
 Table figures_table(const ScheduleComparison& comparison, Format format) {
   Table table;
-  table.title = fmt::format("{} pipeline ranks, {} microbatches", comparison.pipeline_ranks, comparison.microbatches);
+  table.title = title_of(comparison);
   table.columns = {text_column("schedule"),
                    number_column("makespan"),
                    number_column("span"),
@@ -93,14 +91,19 @@ Table figures_table(const ScheduleComparison& comparison, Format format) {
   if (with_reasons) table.columns.insert(table.columns.end(), {text_column("note"), text_column("refused")});
   for (const ComparedSchedule& schedule : comparison.schedules) {
     const ScheduleFigures& figures = schedule.figures;
-    table.rows.push_back({schedule.name, in_units(figures.makespan), in_units(figures.span),
+    table.rows.push_back({schedule.name, units_text(figures.makespan), units_text(figures.span),
                           fmt::format("{:.4f}", figures.bubble_fraction), fmt::format("{:.4f}", figures.bubble_ratio),
                           number(figures.largest_peak()), fmt::format("{}", largest(figures.weight_copies)),
                           fmt::format("{}", largest(figures.staleness)), fmt::format("{}", figures.messages),
-                          figures.closed_form ? in_units(*figures.closed_form) : ""});
+                          figures.closed_form ? units_text(*figures.closed_form) : ""});
     if (with_reasons) table.rows.back().insert(table.rows.back().end(), {figures.closed_form_note, ""});
-    if (figures.closed_form_note.empty()) continue;
-    table.notes.push_back(fmt::format("{}: closed form: {}", schedule.name, figures.closed_form_note));
+    if (!figures.closed_form_note.empty()) {
+      table.notes.push_back(fmt::format("{}: closed form: {}", schedule.name, figures.closed_form_note));
+    }
+    if (figures.steady_period && figures.steady_idle) {
+      table.notes.push_back(fmt::format("{}: once full, a microbatch every {}, idle share {:.4f}", schedule.name,
+                                        in_units(*figures.steady_period), *figures.steady_idle));
+    }
   }
   if (with_reasons) {
     for (const RefusedSchedule& refused : comparison.refused) {
@@ -114,6 +117,11 @@ Table figures_table(const ScheduleComparison& comparison, Format format) {
       "bubble fraction: idle share of all ranks; bubble ratio: makespan over the busiest rank's work, less 1",
       "activations, in microbatches, weights and staleness: of the rank with most"};
   table.notes.insert(table.notes.begin(), legend.begin(), legend.end());
+  const bool any_steady = std::any_of(comparison.schedules.begin(), comparison.schedules.end(), is_asynchronous);
+  if (any_steady) {
+    table.notes.insert(table.notes.begin() + static_cast<std::ptrdiff_t>(legend.size()),
+                       "weights and staleness of asynchronous schedules are those once the pipeline is full");
+  }
   return table;
 }
 
@@ -136,7 +144,7 @@ Table one_row_a_property(const Table& wide) {
 
 Table semantics_table(const ScheduleComparison& comparison, Format format) {
   Table table;
-  table.title = fmt::format("{} pipeline ranks, {} microbatches", comparison.pipeline_ranks, comparison.microbatches);
+  table.title = title_of(comparison);
   table.columns = {text_column("schedule"),
                    text_column("mode"),
                    text_column("activations"),
@@ -171,6 +179,9 @@ Table memory_table(const ScheduleComparison& comparison) {
   table.notes = {
       "microbatches that fit: the most between two updates of which no rank holds more activations than that at once;",
       "1 is what one microbatch leaves on one rank. The bubble is that of a step of so many microbatches"};
+  const bool any_file = std::any_of(comparison.schedules.begin(), comparison.schedules.end(),
+                                    [](const ComparedSchedule& schedule) { return schedule.info == nullptr; });
+  if (any_file) table.notes.emplace_back("the microbatches of a file are fixed: all fit, or none");
   return table;
 }
 
@@ -191,18 +202,18 @@ Json schedule_json(const ComparedSchedule& schedule) {
   const ScheduleFigures& figures = schedule.figures;
   Json json = {{"name", schedule.name},
                {"mode", is_asynchronous(schedule) ? "asynchronous" : "synchronous"},
-               {"makespan", units(static_cast<double>(figures.makespan))},
-               {"span", units(static_cast<double>(figures.span))},
+               {"makespan", in_units(figures.makespan)},
+               {"span", in_units(figures.span)},
                {"bubble_fraction", figures.bubble_fraction},
                {"bubble_ratio", figures.bubble_ratio},
                {"peak_activations", figures.peak_activations},
                {"weight_copies", figures.weight_copies},
                {"staleness", figures.staleness},
                {"messages", figures.messages}};
-  if (figures.closed_form) json["closed_form"] = units(static_cast<double>(*figures.closed_form));
+  if (figures.closed_form) json["closed_form"] = in_units(*figures.closed_form);
   json["closed_form_note"] = figures.closed_form_note;
   if (figures.steady_period && figures.steady_idle) {
-    json["steady"] = {{"period", units(*figures.steady_period)}, {"idle_fraction", *figures.steady_idle}};
+    json["steady"] = {{"period", in_units(*figures.steady_period)}, {"idle_fraction", *figures.steady_idle}};
   }
   json["update"] = updates_of(schedule);
   if (schedule.info != nullptr) json["where_to_use"] = schedule.info->where_to_use;

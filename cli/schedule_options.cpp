@@ -117,8 +117,7 @@ void ScheduleOptions::add_to(CommandLine& command_line) {
   command_line.begin_group("Schedule");
   command_line.add_option("--schedule", schedule_, "NAME[:V]", "generate this one (see: flopcast schedule list)");
   add_number_options(command_line, numbers_);
-  command_line.add_option("--replicas", numbers_.replicas, "N,N,…",
-                          "of pipedream: ranks that share each stage's microbatches in turn, one number a stage");
+  command_line.add_option("--replicas", numbers_.replicas, "N,N,…", std::string(kReplicasHelp));
   command_line.add_option("--chains", chains_, "A-B,C-D", "stage ranges of a bidirectional schedule in FILE");
 }
 
@@ -131,15 +130,19 @@ Program ScheduleOptions::generate(const std::string& name, const TimesOfStages& 
   return generate_named_schedule(name, numbers_, times);
 }
 
+std::optional<std::string> ScheduleOptions::file() const {
+  return file_ || !schedule_ ? file_ : schedule_file_of(*schedule_);
+}
+
 bool ScheduleOptions::uses_times() const {
-  return !file_ && schedule_ && parse_schedule_name(*schedule_).info->uses_times;
+  return !file() && schedule_ && parse_schedule_name(*schedule_).info->uses_times;
 }
 
 void ScheduleOptions::refuse_numbers_beside_file() const {
   const auto refuse = [this](std::string_view flag, const std::optional<int>& number) {
     if (!number) return;
     throw ConfigError({std::string(flag),
-                       fmt::format("{} is for a generated schedule, {} says itself", *number, *file_), "",
+                       fmt::format("{} is for a generated schedule, {} says itself", *number, *file()), "",
                        "leave it out"});
   };
   refuse("--pp", numbers_.pipeline_ranks);
@@ -151,7 +154,7 @@ void ScheduleOptions::refuse_numbers_beside_file() const {
   }
   if (numbers_.replicas) {
     throw ConfigError({"--replicas",
-                       fmt::format("{} is for a generated schedule, {} says itself", *numbers_.replicas, *file_), "",
+                       fmt::format("{} is for a generated schedule, {} says itself", *numbers_.replicas, *file()), "",
                        "leave it out"});
   }
 }
@@ -181,7 +184,7 @@ Program read_schedule_file(const std::string& path, const std::optional<std::str
 
 LoweredProgram ScheduleOptions::lowered_program() const {
   refuse_contradictions();
-  return file_ ? read_lowered_file(*file_, chains_) : as_cells(generate(*schedule_, {}));
+  return file() ? read_lowered_file(*file(), chains_) : as_cells(generate(*schedule_, {}));
 }
 
 Program ScheduleOptions::program() const {
@@ -190,15 +193,15 @@ Program ScheduleOptions::program() const {
 
 Program ScheduleOptions::program(const TimesOfStages& times) const {
   refuse_contradictions();
-  return file_ ? read_schedule_file(*file_, chains_) : generate(*schedule_, times);
+  return file() ? read_schedule_file(*file(), chains_) : generate(*schedule_, times);
 }
 
 void ScheduleOptions::refuse_contradictions() const {
   if (file_ && schedule_)
     throw ConfigError({"--schedule", fmt::format("{} and the file {} are two schedules", *schedule_, *file_), "",
                        "give one of the two"});
-  if (file_) refuse_numbers_beside_file();
-  if (file_) return;
+  if (file()) refuse_numbers_beside_file();
+  if (file()) return;
   if (chains_) throw ConfigError({"--chains", "is for a schedule in a file", "", "give FILE.csv"});
   if (!schedule_)
     throw ConfigError({"", "no schedule given", "", "give FILE.csv, or --schedule NAME --pp P --microbatches M"});

@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/command_line.hpp"
@@ -23,7 +24,8 @@ struct ScheduleNumbers {
 /// The times of a program's stages, as a command reads them.
 using TimesOfStages = std::function<StepTimes(const Program& stages)>;
 
-/// FILE.csv, or --schedule --pp --microbatches [--vpp --group --accumulation]: the schedule a command works on.
+/// FILE.csv (or --schedule file:FILE.csv), or --schedule --pp --microbatches [--vpp --group --accumulation]: the
+/// schedule a command works on.
 class ScheduleOptions {
  public:
   void add_to(CommandLine& command_line);
@@ -36,8 +38,8 @@ class ScheduleOptions {
   Program program(const TimesOfStages& times) const;
   /// Whether the schedule is generated and its order depends on times.
   bool uses_times() const;
-  /// The file's path; nothing when the schedule is generated.
-  const std::optional<std::string>& file() const { return file_; }
+  /// The path of FILE or of --schedule file:PATH; nothing when the schedule is generated.
+  std::optional<std::string> file() const;
   /// The request behind `name` (such as "interleaved:2"); pipeline ranks and microbatches must have been given.
   Program generate(const std::string& name, const TimesOfStages& times) const;
   const std::optional<std::string>& schedule() const { return schedule_; }
@@ -57,6 +59,9 @@ class ScheduleOptions {
   ScheduleNumbers numbers_;
   bool accepts_accumulation_ = false;
 };
+
+inline constexpr std::string_view kReplicasHelp =
+    "of pipedream: ranks that share each stage's microbatches in turn, one number a stage";
 
 /// "gpipe,interleaved:2" as a list.
 std::vector<std::string> split_names(const std::string& text);

@@ -10,6 +10,8 @@
 #include "cli/schedule_commands.hpp"
 #include "cli/schedule_options.hpp"
 #include "cli/schedule_times.hpp"
+#include "cli/terminal.hpp"
+#include "cli/time_units.hpp"
 #include "cli/valid_schedule.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/critical_cycle.hpp"
@@ -23,30 +25,32 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr Ticks kTicksPerUnit = 1'000'000;
-
 // Whole numbers stay whole, so that a reader can compare them exactly.
-Json in_units(Ticks ticks) {
-  if (ticks % kTicksPerUnit == 0) return ticks / kTicksPerUnit;
-  return static_cast<double>(ticks) / static_cast<double>(kTicksPerUnit);
+Json number_in_units(double ticks) {
+  const double units = in_units(ticks);
+  return std::floor(units) == units && std::abs(units) < 1e15 ? Json(static_cast<std::int64_t>(units)) : Json(units);
+}
+Json number_in_units(Ticks ticks) {
+  return number_in_units(static_cast<double>(ticks));
 }
 
 Json metrics_json(const TimelineMetrics& metrics) {
   Json ranks = Json::array();
   for (std::size_t rank = 0; rank < metrics.ranks.size(); ++rank) {
     const RankMetrics& row = metrics.ranks[rank];
-    ranks.push_back({{"busy", in_units(row.busy)},
-                     {"first_start", in_units(row.first_start)},
-                     {"last_end", in_units(row.last_end)},
+    ranks.push_back({{"busy", number_in_units(row.busy)},
+                     {"first_start", number_in_units(row.first_start)},
+                     {"last_end", number_in_units(row.last_end)},
                      {"idle_fraction", metrics.idle_fraction(rank)},
-                     {"span", in_units(row.span())},
+                     {"span", number_in_units(row.span())},
                      {"peak_in_flight", row.peak_in_flight}});
   }
-  return {{"makespan", in_units(metrics.makespan)}, {"bubble_fraction", metrics.idle_fraction()}, {"ranks", ranks}};
+  return {
+      {"makespan", number_in_units(metrics.makespan)}, {"bubble_fraction", metrics.idle_fraction()}, {"ranks", ranks}};
 }
 
 Table metrics_table(const Program& program, const TimelineMetrics& metrics) {
-  const auto number = [](Ticks ticks) { return in_units(ticks).dump(); };
+  const auto number = [](Ticks ticks) { return number_in_units(ticks).dump(); };
   Table table;
   table.title = fmt::format(
       "{}: makespan {}, bubble fraction {:.4f} (idle share of all ranks), bubble ratio {:.4f} (over the busiest rank)",
@@ -88,11 +92,6 @@ std::optional<Steady> steady_of(const ScheduleOptions& schedule, const StepTimes
   return Steady{steady_state(generate, times), *cycle};
 }
 
-Json number_in_units(double ticks) {
-  const double units = ticks / static_cast<double>(kTicksPerUnit);
-  return std::floor(units) == units && std::abs(units) < 1e15 ? Json(static_cast<std::int64_t>(units)) : Json(units);
-}
-
 Json steady_json(const Steady& steady) {
   Json steps = Json::array();
   for (const CriticalCycle::Step& step : steady.cycle.steps) {
@@ -102,7 +101,7 @@ Json steady_json(const Steady& steady) {
           {"fill", number_in_units(steady.state.fill_ticks)},
           {"idle_fraction", steady.state.idle_fraction},
           {"cycle",
-           {{"time", in_units(steady.cycle.time)},
+           {{"time", number_in_units(steady.cycle.time)},
             {"microbatches", steady.cycle.microbatches},
             {"actions", std::move(steps)}}}};
 }
@@ -110,7 +109,7 @@ Json steady_json(const Steady& steady) {
 std::string steady_note(const Steady& steady) {
   const std::optional<int> busy = steady.cycle.only_rank();
   const std::string why = busy ? fmt::format("rank {} never waits", *busy)
-                               : fmt::format("{} every {} microbatch{}", in_units(steady.cycle.time).dump(),
+                               : fmt::format("{} every {} microbatch{}", number_in_units(steady.cycle.time).dump(),
                                              steady.cycle.microbatches, steady.cycle.microbatches == 1 ? "" : "es");
   return fmt::format("steady: period {} a microbatch, fill {} once, cycle {} ({})",
                      number_in_units(steady.cycle.period_ticks()).dump(),
@@ -141,6 +140,8 @@ int run_schedule_simulate(const Arguments& arguments) {
   const Program program = schedule.program([&times](const Program& stages) { return times.times_for(stages); });
   require_valid(program);
   const StepTimes step_times = times.times_for(program);
+  refuse_unused_fused(times, has_pairs(program), "schedule " + program.schedule);
+  if (const std::string assumed = times.assumed_for(program); !assumed.empty()) warn(assumed);
   const TimelineMetrics metrics = measure(simulate(program, step_times));
   const std::optional<Steady> steady = steady_of(schedule, step_times);
   if (format == Format::kJson) {

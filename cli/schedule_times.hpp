@@ -10,28 +10,34 @@
 
 namespace flopcast {
 
-/// Ticks of an abstract schedule: a millionth of the user's unit, so that six decimals are exact.
-inline constexpr double kUnitsPerTick = 1e-6;
-
-/// --forward --backward … --p2p: the times of a bare schedule, in the user's own unit.
+/// --forward --backward … --p2p: the times of a bare schedule, in the user's own unit. Of the backward pass B and its
+/// parts I and W what is missing follows from B = I + W; of B alone, W is half.
 class TimeOptions {
  public:
   void add_to(CommandLine& command_line);
   bool given() const;
+  bool fused_given() const { return fused_.has_value(); }
+  /// Whether what was given may fit one schedule and not another: a number a stage, or a link between two stages.
+  bool names_stages() const;
+  /// Throws ConfigError for what is no time, whatever the schedule.
+  void require_readable() const;
   /// For the stages of `program`, times being those of a whole microbatch: a slice takes its share. Throws ConfigError
-  /// when a time that the program needs was not given, when a list does not have one number a stage, and when a number
-  /// is no time.
+  /// when a time that the program needs does not follow from what was given, and when a list does not have one number a
+  /// stage.
   StepTimes times_for(const Program& program) const;
-  /// For drawing schedules side by side, where every rank does the same work whatever its number of chunks: one number
-  /// is the time of a rank's whole share of the model and is spread over its chunks, a list still has one number a
-  /// stage. What was not given is forward 1, backward 2, input and weight gradient 1.
+  /// For schedules side by side, where every rank does the same work however the model is cut: one number is the time
+  /// of a rank's whole share of the model, and one a rank is that rank's; they are spread over the stages. A list may
+  /// still have one number a stage. What was not given is forward 1, backward 2.
   StepTimes times_for_comparison(const Program& program) const;
+  /// What times_for() took for a part of the backward pass that `program` needs and nobody gave; empty: nothing.
+  std::string assumed_for(const Program& program) const;
+  /// Why schedules that split the backward pass do other work than those that do not; empty when B = I + W.
+  std::string unequal_parts() const;
 
  private:
-  StepTimes build(const Program& program) const;
-  /// Divides by `parts` the times whose text `spreads` accepts.
-  template <class Predicate>
-  void spread(StepTimes& times, Ticks parts, const Predicate& spreads) const;
+  struct Lists;
+  Lists read() const;
+  StepTimes build(const Program& program, bool in_comparison) const;
 
   std::optional<std::string> forward_;
   std::optional<std::string> backward_;
@@ -41,5 +47,10 @@ class TimeOptions {
   std::optional<std::string> p2p_;
   std::vector<std::string> p2p_links_;
 };
+
+/// Whether a forward and a backward overlap somewhere.
+bool has_pairs(const Program& program);
+/// Throws ConfigError when --fused was given and there is no pair in what it was given for.
+void refuse_unused_fused(const TimeOptions& times, bool any_pairs, const std::string& schedules);
 
 }  // namespace flopcast

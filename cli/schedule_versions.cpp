@@ -117,9 +117,11 @@ nlohmann::ordered_json versions_json(const Program& program, const UpdateRule& r
 
 Table versions_table(const Program& program, const UpdateRule& rule, const std::vector<StageVersions>& stages) {
   Table table;
-  table.title = fmt::format("{}: {} weights, an update every {} microbatch{}{}", program.schedule, name_of(rule.policy),
-                            rule.accumulation, rule.accumulation == 1 ? "" : "es",
-                            program.replicas_of_stage.empty() ? "" : " of each replica");
+  // A flush waits for all replicas; otherwise each counts its own microbatches.
+  const bool by_replica = !program.replicas_of_stage.empty() && rule.policy != WeightPolicy::kFlushed;
+  table.title = fmt::format("{}: {} weights, an update every {} microbatch{}{}{}", program.schedule,
+                            name_of(rule.policy), rule.accumulation, rule.accumulation == 1 ? "" : "es",
+                            by_replica ? " of each replica" : "", program.chains.size() > 1 ? " of each copy" : "");
   table.columns = {number_column("stage"),
                    text_column("rank"),
                    number_column("versions kept"),

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 
@@ -8,10 +9,11 @@
 #include "cli/job_options.hpp"
 #include "cli/output_options.hpp"
 #include "cli/schedule_comparison_report.hpp"
+#include "cli/schedule_list.hpp"
 #include "cli/schedule_options.hpp"
 #include "cli/schedule_times.hpp"
+#include "cli/time_units.hpp"
 #include "cli/timeline_files.hpp"
-#include "cli/valid_schedule.hpp"
 #include "model/error/error.hpp"
 #include "reports/timeline/terminal.hpp"
 #include "sim/forecast/forecast.hpp"
@@ -42,65 +44,91 @@ void refuse_job_flags(const JobOptions& options) {
   }
 }
 
+// What the command line says of schedules without a job.
+struct BareOptions {
+  std::optional<int> microbatches;
+  std::optional<std::string> replicas;
+  TimeOptions times;
+
+  bool given() const { return microbatches || replicas || times.given(); }
+};
+
 struct BareTimelines {
   std::vector<Timeline> timelines;
   ScheduleComparison comparison;  // of the same schedules
 };
 
-BareTimelines bare_timelines(const JobOptions& options, std::optional<int> microbatches, const TimeOptions& times) {
+ScheduleList list_of(const JobOptions& options, const BareOptions& bare) {
   refuse_job_flags(options);
   const auto schedules = options.flag("layout.schedule");
   if (!schedules)
     throw ConfigError(
         {"", "no job and no schedule given", "", "give JOB, or --pp P --microbatches M --schedule NAME[,NAME…]"});
-  ScheduleNumbers numbers;
-  numbers.pipeline_ranks = number_of(options, "layout.pp", "--pp");
-  numbers.microbatches = microbatches;
-  numbers.chunks = number_of(options, "layout.vpp", "--vpp");
+  ScheduleList list;
+  list.names = split_names(*schedules);
+  list.chains = options.flag("layout.chains");
+  list.numbers.pipeline_ranks = number_of(options, "layout.pp", "--pp");
+  list.numbers.microbatches = bare.microbatches;
+  list.numbers.chunks = number_of(options, "layout.vpp", "--vpp");
+  list.numbers.replicas = bare.replicas;
   for (const ScheduleNumber& number : schedule_numbers())
-    numbers.request.*number.request = number_of(options, number.field, std::string(number.flag));
-  const std::vector<std::string> names = split_names(*schedules);
-  const auto chains = options.flag("layout.chains");
-  if (chains && std::none_of(names.begin(), names.end(),
-                             [](const std::string& name) { return schedule_file_of(name).has_value(); })) {
-    throw ConfigError({"--chains", fmt::format("{} is for a schedule in a file", *chains), "",
-                       "give --schedule file:PATH, or leave it out"});
-  }
-  const auto times_of = [&times](const Program& stages) { return times.times_for_comparison(stages); };
+    list.numbers.request.*number.request = number_of(options, number.field, std::string(number.flag));
+  return list;
+}
+
+Timeline titled(Timeline timeline, const Program& program, const ComparedSchedule& row) {
+  const auto counted = [](int count, const char* one, const char* more) {
+    return fmt::format("{} {}", count, count == 1 ? one : more);
+  };
+  timeline.title = fmt::format(
+      "{}: {}, {}, bubble {:.1f} % of all device time", row.name, counted(program.rank_count(), "rank", "ranks"),
+      counted(program.microbatch_count(), "microbatch", "microbatches"), 100.0 * row.figures.bubble_fraction);
+  return timeline;
+}
+
+BareTimelines bare_timelines(const ScheduleList& list, const TimeOptions& times) {
+  times.require_readable();
+  list.refuse_what_nobody_reads();
+  if (list.names.size() > 1) warn_of_unequal_parts(times);
+  bool any_pairs = false;
+  const auto times_of = [&](const Program& program) {
+    any_pairs = any_pairs || has_pairs(program);
+    return times.times_for_comparison(program);
+  };
   BareTimelines bare;
-  for (const std::string& name : names) {
-    const auto path = schedule_file_of(name);
-    const Program program = path ? read_schedule_file(*path, chains) : generate_named_schedule(name, numbers, times_of);
-    require_valid(program);
-    bare.comparison.schedules.push_back(path ? compare_program(*path, program, times_of)
-                                             : compare_named(name, request_for(name, numbers), {}, times_of));
-    Timeline timeline = simulate(program, times_of(program));
-    timeline.title =
-        fmt::format("{}: {} ranks, {} microbatches, bubble {:.1f} % of all device time", name, program.rank_count(),
-                    program.microbatch_count(), 100.0 * bare.comparison.schedules.back().figures.bubble_fraction);
-    timeline.units_per_tick = kUnitsPerTick;
-    bare.timelines.push_back(std::move(timeline));
+  for (const std::string& name : list.names) {
+    const Program program = list.program(name, times_of);
+    bare.comparison.schedules.push_back(list.compared(name, program, {}, times_of));
+    Timeline timeline = in_millionths(simulate(program, times_of(program)));
+    bare.timelines.push_back(titled(std::move(timeline), program, bare.comparison.schedules.back()));
   }
+  refuse_unused_fused(times, any_pairs, fmt::format("{}", fmt::join(list.names, ", ")));
   return bare;
 }
 
 // Side by side in figures too; schedules from files may be of other shapes.
 std::string compared(ScheduleComparison& comparison) {
   const auto& schedules = comparison.schedules;
-  const ScheduleRequest& first = schedules.front().request;
-  const bool same = std::all_of(schedules.begin(), schedules.end(), [&first](const ComparedSchedule& schedule) {
-    return schedule.request.pipeline_ranks == first.pipeline_ranks &&
-           schedule.request.microbatches == first.microbatches;
-  });
-  if (schedules.size() < 2 || !same) return "";
-  comparison.pipeline_ranks = first.pipeline_ranks;
-  comparison.microbatches = first.microbatches;
+  if (schedules.size() < 2) return "";
+  const ComparedSchedule& first = schedules.front();
+  for (const ComparedSchedule& other : schedules) {
+    if (other.same_shape(first.request)) continue;
+    return fmt::format("\nno comparison: {} has {}, {} has {}\n", first.name, shape_text(first.request), other.name,
+                       shape_text(other.request));
+  }
+  comparison.pipeline_ranks = first.request.pipeline_ranks;
+  comparison.microbatches = first.request.microbatches;
   return "\n" + write_table(figures_table(comparison, Format::kTable), Format::kTable);
+}
+
+// Divided, because a decimal share of a unit is no binary number: 1333333 millionths are 1.333333.
+double units_of(const Timeline& timeline, Ticks ticks) {
+  return static_cast<double>(ticks) / std::round(1.0 / timeline.units_per_tick);
 }
 
 nlohmann::ordered_json timeline_json(const Timeline& timeline) {
   using Json = nlohmann::ordered_json;
-  const auto time = [&timeline](Ticks ticks) { return static_cast<double>(ticks) * timeline.units_per_tick; };
+  const auto time = [&timeline](Ticks ticks) { return units_of(timeline, ticks); };
   Json ranks = Json::array();
   for (const std::vector<Span>& spans : timeline.ranks) {
     Json row = Json::array();
@@ -130,8 +158,8 @@ Table span_table(const std::vector<Timeline>& timelines) {
         const bool names_action = is_action(span.kind) || span.kind == SpanKind::kSend;
         table.rows.push_back({timeline.title, fmt::format("{}", rank), std::string(name_of(span.kind)),
                               names_action ? to_string(span.action) : "", std::string(name_of(span.stream)),
-                              fmt::format("{}", static_cast<double>(span.start) * timeline.units_per_tick),
-                              fmt::format("{}", static_cast<double>(span.end) * timeline.units_per_tick)});
+                              fmt::format("{}", units_of(timeline, span.start)),
+                              fmt::format("{}", units_of(timeline, span.end))});
       }
     }
   }
@@ -167,15 +195,15 @@ int run_timeline(const Arguments& arguments) {
                             "flopcast timeline job.json --svg timeline.svg",
                             "flopcast timeline --pp 4 -m 8 --schedule 1f1b --p2p 0.5 --format csv"});
   JobOptions job;
-  TimeOptions times;
+  BareOptions bare_options;
   OutputOptions output;
   DrawingOptions drawing;
   TimelineFiles files;
-  std::optional<int> microbatches;
   job.add_to(command_line);
   command_line.begin_group("Schedule without a job (with --pp, --vpp, --group, --schedule A,B,…)");
-  command_line.add_option("--microbatches,-m", microbatches, "N", "microbatches");
-  times.add_to(command_line);
+  command_line.add_option("--microbatches,-m", bare_options.microbatches, "N", "microbatches");
+  command_line.add_option("--replicas", bare_options.replicas, "N,N,…", std::string(kReplicasHelp));
+  bare_options.times.add_to(command_line);
   output.add_to(command_line);
   drawing.add_to(command_line);
   files.add_to(command_line);
@@ -185,15 +213,16 @@ int run_timeline(const Arguments& arguments) {
   if (job.show_config(output)) return 0;
   const Terminal terminal = drawing.terminal();
   if (!job.names_a_job()) {
-    BareTimelines bare = bare_timelines(job, microbatches, times);
+    BareTimelines bare = bare_timelines(list_of(job, bare_options), bare_options.times);
     files.write(bare.timelines);
     const std::string figures = format == Format::kTable ? compared(bare.comparison) : "";
     output.write(rendered(bare.timelines, format, terminal) + figures);
     return 0;
   }
-  if (microbatches || times.given()) {
-    throw ConfigError({microbatches ? "--microbatches" : "--forward and the other times",
-                       "come from the job when there is one", "", "leave it out, or leave the job out"});
+  if (bare_options.given()) {
+    const char* const flag = bare_options.microbatches ? "--microbatches" : "--forward and the other times";
+    throw ConfigError({bare_options.replicas ? "--replicas" : flag, "come from the job when there is one", "",
+                       "leave it out, or leave the job out"});
   }
   const Forecast answer = forecast(job.read(), read_file);
   files.write(answer);

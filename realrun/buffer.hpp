@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -30,6 +31,12 @@ class Buffer {
   std::byte* address_ = nullptr;
   std::size_t bytes_ = 0;
 };
+
+/// Between places that do not overlap. An empty buffer has no address, which std::memcpy does not take even for
+/// nothing.
+inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
 
 /// In the process's own memory, filled with zeros.
 Buffer allocate_host(std::size_t bytes);

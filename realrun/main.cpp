@@ -48,11 +48,12 @@ int launch(const LaunchOptions& options) {
     std::fputs(launch_help().c_str(), stdout);
     return 0;
   }
-  const auto [job, plan] = prepare_run(options);
+  const PreparedRun run = prepare_run(options);
+  const TrainingPlan& plan = run.plan;
   std::vector<RankResult> results(static_cast<std::size_t>(plan.ranks()));
   const HostLoadMeter meter;
   ResultFile file(options.output, [&](const std::string& failure) {
-    return run_file(plan, results, {"threads", job, failure, options.warmup, meter.load()}).dump() + "\n";
+    return run_file(plan, results, {"threads", run.job, failure, options.warmup, meter.load()}).dump() + "\n";
   });
   file.keep();
   std::string failure;

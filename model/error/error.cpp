@@ -47,6 +47,18 @@ constexpr std::size_t kLongestWordWorthComparing = 64;
 
 }  // namespace
 
+namespace {
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& character : lower) {
+    if (character >= 'A' && character <= 'Z') character = static_cast<char>(character - 'A' + 'a');
+  }
+  return lower;
+}
+
+}  // namespace
+
 std::vector<std::string> nearest_choices(std::string_view word, const std::vector<std::string>& choices) {
   if (word.empty() || word.size() > kLongestWordWorthComparing) return {};
   const std::size_t limit = std::max<std::size_t>(1, word.size() / 3);
@@ -58,9 +70,14 @@ std::vector<std::string> nearest_choices(std::string_view word, const std::vecto
   std::vector<Candidate> near;
   for (const std::string& choice : choices) {
     if (choice.empty()) continue;
-    const std::size_t distance = edit_distance(word, choice);
-    const bool part_of_choice = word.size() >= 3 && choice.find(word) != std::string::npos;
-    if (distance <= limit || part_of_choice) near.push_back({distance, choice.front() != word.front(), choice});
+    // GPipe for gpipe is no other word.
+    const std::string lower_word = lower_case(word);
+    const std::string lower_choice = lower_case(choice);
+    const std::size_t distance = edit_distance(lower_word, lower_choice);
+    const bool part_of_choice = word.size() >= 3 && lower_choice.find(lower_word) != std::string::npos;
+    if (distance <= limit || part_of_choice) {
+      near.push_back({distance, lower_choice.front() != lower_word.front(), choice});
+    }
   }
   std::stable_sort(near.begin(), near.end(), [](const Candidate& a, const Candidate& b) {
     return std::tie(a.distance, a.other_start) < std::tie(b.distance, b.other_start);

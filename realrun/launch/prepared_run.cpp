@@ -16,7 +16,7 @@ namespace {
 
 std::string read_text_file(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
   if (!stream) throw ConfigError({"", fmt::format("{} cannot be read", path), path, {}});
   return text;
 }

@@ -15,6 +15,8 @@ class MeasuredRank {
   MeasuredRank() = default;
   MeasuredRank(const MeasuredRank&) = delete;
   MeasuredRank& operator=(const MeasuredRank&) = delete;
+  MeasuredRank(MeasuredRank&&) = delete;
+  MeasuredRank& operator=(MeasuredRank&&) = delete;
   virtual ~MeasuredRank() = default;
 
   virtual int rank() const = 0;

@@ -103,7 +103,7 @@ Tensor<T> TensorGroup::rows_to_columns(const Tensor<T>& tensor) const {
 template <class T>
 Tensor<T> TensorGroup::broadcast(const Tensor<T>& tensor, int root) const {
   if (size() == 1) return tensor;
-  const Tensor<T> result = index() == root ? tensor : Tensor<T>(tensor.rows(), tensor.columns());
+  Tensor<T> result = index() == root ? tensor : Tensor<T>(tensor.rows(), tensor.columns());
   transport_->run(
       group_, {.kind = CollectiveKind::kBroadcast, .output = result.buffer(), .element = kElementOf<T>, .root = root});
   return result;

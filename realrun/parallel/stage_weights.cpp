@@ -87,7 +87,7 @@ UnitStore& StageWeights::open(const PassPlace& place) {
 Buffer StageWeights::weights(int unit) {
   if (shards(3)) {
     const auto kept = gathered_.find(unit);
-    const Buffer whole = kept == gathered_.end() ? gather_unit(unit) : kept->second;
+    Buffer whole = kept == gathered_.end() ? gather_unit(unit) : kept->second;
     if (place_.row_goes_on) {
       gathered_[unit] = whole;
     } else {
@@ -101,7 +101,7 @@ Buffer StageWeights::weights(int unit) {
 
 Buffer StageWeights::gather_unit(int unit) {
   const auto index = static_cast<std::size_t>(unit);
-  const Buffer whole = context_.device.allocate(layout_.units[index].size() * sizeof(float));
+  Buffer whole = context_.device.allocate(layout_.units[index].size() * sizeof(float));
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     if (buckets_[bucket].first_unit != unit) continue;
     const Buffer part = flat(whole, buckets_[bucket].offset - unit_starts_[index], buckets_[bucket].count);

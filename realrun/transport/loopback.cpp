@@ -1,6 +1,5 @@
 #include "realrun/transport/loopback.hpp"
 
-#include <cstring>
 #include <random>
 
 namespace flopcast::realrun {
@@ -36,7 +35,7 @@ void LoopbackTransport::wait(const Request& request) {
   const auto* echo = dynamic_cast<Echo*>(request.get());
   if (echo == nullptr) return behind_.wait(request);
   // Receiving copies: that time is the receiver's own.
-  std::memcpy(echo->into.address(), noise_.address(), echo->into.bytes());
+  copy_bytes(echo->into.address(), noise_.address(), echo->into.bytes());
 }
 
 }  // namespace flopcast::realrun

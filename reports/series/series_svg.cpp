@@ -145,9 +145,9 @@ std::string style_sheet(bool dark_mode) {
 }  // namespace
 
 std::string write_series_svg(const std::vector<SeriesChart>& charts, const SeriesSvgOptions& options) {
-  constexpr std::size_t kInRow = 2;
-  const double column = (options.width - 2 * kMargin) / kInRow;
-  const std::size_t rows = (charts.size() + kInRow - 1) / kInRow;
+  const std::size_t in_row = charts.size() == 1 ? 1 : 2;
+  const double column = (options.width - 2 * kMargin) / static_cast<double>(in_row);
+  const std::size_t rows = (charts.size() + in_row - 1) / in_row;
   const double height = 2 * kMargin + options.chart_height * static_cast<double>(rows);
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"series\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
@@ -155,8 +155,9 @@ std::string write_series_svg(const std::vector<SeriesChart>& charts, const Serie
       coordinate(options.width), coordinate(height), style_sheet(options.dark_mode));
   for (std::size_t index = 0; index < charts.size(); ++index) {
     Frame frame;
-    frame.left = kMargin + column * static_cast<double>(index % kInRow) + kLeft;
-    frame.top = kMargin + options.chart_height * static_cast<double>(index / kInRow) + kTop;
+    const std::size_t row = index / in_row;
+    frame.left = kMargin + column * static_cast<double>(index % in_row) + kLeft;
+    frame.top = kMargin + options.chart_height * static_cast<double>(row) + kTop;
     frame.width = column - kLeft - kMargin;
     frame.height = options.chart_height - kTop - kBottom;
     svg += ChartDrawing(charts[index], frame).draw();

@@ -14,7 +14,7 @@ void TickArray::resize(std::size_t size) {
 
 TimeOverflow::TimeOverflow()
     : ConfigError(Diagnostic{"time", "the times add up to more than the simulated clock can count (2^63 ticks)", "",
-                             "a tick is a picosecond in a job (107 days at most) and a millionth of the time unit in a "
+                             "a tick is a picosecond in a job (107 days at most) and 1/63,000,000 of the unit in a "
                              "bare schedule: use shorter times or fewer microbatches"}) {}
 
 namespace {

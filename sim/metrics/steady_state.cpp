@@ -16,6 +16,7 @@ constexpr int kWindowPerRank = 4;
 // At least 4 microbatches a rank, in whole turns of the replicas and whole rounds of the cycle that sets the period.
 int window_of(const Program& shape, const std::optional<CriticalCycle>& cycle) {
   const int turn = std::lcm(microbatches_per_turn(shape), cycle ? cycle->microbatches : 1);
+  FLOPCAST_CHECK(turn > 0);
   const int least = kWindowPerRank * shape.rank_count();
   return (least + turn - 1) / turn * turn;
 }

@@ -2,8 +2,8 @@
 //
 // Rule: of the building blocks on the V map whose backward passes are whole, the one whose squeezed order ends first
 // for the given times within the memory below (block_search.hpp). Peak in flight: max(4, ceil(3 p / 2)) chunks on any
-// rank: three quarters of 1f1b's first rank. Makespan: no closed form. bubble_fraction: more than 1f1b's in most cases,
-// the price of the memory. Constraints: two chunks per rank.
+// rank: three quarters of 1f1b's first rank. Makespan: no closed form. Bubble: more than 1f1b's in most cases, the
+// price of the memory. Constraints: two chunks per rank.
 
 #include <algorithm>
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <queue>
 #include <tuple>
 #include <vector>
@@ -12,8 +13,6 @@ namespace flopcast {
 namespace {
 
 using Time = std::int64_t;
-constexpr Time kForward = 1;
-constexpr Time kBackward = 2;
 
 // Work that is ready, or the moment at which it will be. Smaller is more urgent: what comes first in the tuple decides.
 struct Task {
@@ -45,6 +44,11 @@ class GreedyScheduler {
       const auto [first, last] = program.chains[chain];
       chain_of_stage_.resize(static_cast<std::size_t>(last) + 1, chain);
       ranks_[index_of_rank(first)].chains.push_back(chain);
+      for (int stage = first; stage <= last; ++stage) {
+        std::vector<Urgent>& forwards = ranks_[index_of_rank(stage)].forwards;
+        chunk_of_stage_.push_back(forwards.size());
+        forwards.emplace_back();
+      }
       entries_[chain].backwards_left.assign(static_cast<std::size_t>(rule.microbatches / rule.together), rule.together);
     }
   }
@@ -57,7 +61,8 @@ class GreedyScheduler {
       for (; !arrivals_.empty() && arrivals_.top().time == now; arrivals_.pop()) {
         const Arrival& arrival = arrivals_.top();
         Rank& rank = ranks_[static_cast<std::size_t>(arrival.rank)];
-        if (arrival.is_work) (arrival.is_forward ? rank.forwards : rank.backwards).push(arrival.task);
+        if (arrival.is_work)
+          (arrival.is_forward ? line_of(rank, arrival.task.stage) : rank.backwards).push(arrival.task);
         touched_.push_back(static_cast<std::size_t>(arrival.rank));
       }
       for (const std::size_t rank : touched_) start_next(rank, now);
@@ -66,8 +71,9 @@ class GreedyScheduler {
 
  private:
   struct Rank {
-    Urgent forwards;
+    std::vector<Urgent> forwards;  // by stage of the rank
     Urgent backwards;
+    int held = 0;
     std::vector<std::size_t> chains;  // that begin here
     Time free_at = 0;
   };
@@ -84,6 +90,25 @@ class GreedyScheduler {
   Entry& entry_of(int stage) { return entries_[chain_of_stage_[static_cast<std::size_t>(stage)]]; }
   const Chain& chain_of(int stage) const { return program_.chains[chain_of_stage_[static_cast<std::size_t>(stage)]]; }
 
+  Urgent& line_of(Rank& rank, int stage) { return rank.forwards[chunk_of_stage_[static_cast<std::size_t>(stage)]]; }
+
+  bool has_room(const Rank& rank, std::size_t chunk) const {
+    if (!rule_.most_held) return true;
+    const auto later = static_cast<int>(rank.forwards.size() - 1 - chunk);
+    return rank.held + (1 + later) * rule_.together <= *rule_.most_held;
+  }
+
+  // The most urgent forward there is room for; null: none.
+  Urgent* next_forward(Rank& rank) const {
+    Urgent* best = nullptr;
+    for (std::size_t chunk = 0; chunk < rank.forwards.size(); ++chunk) {
+      Urgent& line = rank.forwards[chunk];
+      if (line.empty() || !has_room(rank, chunk)) continue;
+      if (best == nullptr || best->top() > line.top()) best = &line;
+    }
+    return best;
+  }
+
   // One group at a time stands in line, and only while there is room for it.
   void let_in(Rank& rank) {
     for (const std::size_t chain : rank.chains) {
@@ -91,7 +116,8 @@ class GreedyScheduler {
       const bool any_left = entry.offered < static_cast<int>(entry.backwards_left.size());
       const bool has_room = entry.started - entry.finished < rule_.most_in_flight;
       if (any_left && has_room && entry.offered == entry.started) {
-        rank.forwards.push({entry.offered++, 0, program_.chains[chain].first_stage});
+        const int stage = program_.chains[chain].first_stage;
+        line_of(rank, stage).push({entry.offered++, 0, stage});
       }
     }
   }
@@ -104,9 +130,9 @@ class GreedyScheduler {
       const Task task = rank.backwards.top();
       rank.backwards.pop();
       run_backward(rank, task, now);
-    } else if (!rank.forwards.empty()) {
-      const Task task = rank.forwards.top();
-      rank.forwards.pop();
+    } else if (Urgent* const line = next_forward(rank)) {
+      const Task task = line->top();
+      line->pop();
       run_forward(rank, task, now);
     } else {
       return;
@@ -129,7 +155,8 @@ class GreedyScheduler {
 
   void run_forward(Rank& rank, const Task& task, Time now) {
     const Chain& chain = chain_of(task.stage);
-    rank.free_at = now + kForward * rule_.together;
+    rank.free_at = now + Time{rule_.forward} * rule_.together;
+    rank.held += rule_.together;
     for (int offset = 0; offset < rule_.together; ++offset) {
       push_action(ActionKind::kForward, task.stage, task.unit * rule_.together + offset);
     }
@@ -144,7 +171,8 @@ class GreedyScheduler {
   }
 
   void run_backward(Rank& rank, const Task& task, Time now) {
-    rank.free_at = now + kBackward;
+    rank.free_at = now + rule_.backward;
+    --rank.held;
     push_action(ActionKind::kBackward, task.stage, task.unit);
     if (task.stage > chain_of(task.stage).first_stage) {
       arrive(rank.free_at, task.stage - 1, false, task.unit);
@@ -159,6 +187,7 @@ class GreedyScheduler {
   std::vector<Rank> ranks_;
   std::vector<Entry> entries_;
   std::vector<std::size_t> chain_of_stage_;
+  std::vector<std::size_t> chunk_of_stage_;  // which of its rank's stages it is
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> arrivals_;
   std::vector<std::size_t> touched_;
 };

@@ -26,4 +26,12 @@ std::vector<int> infer_replicas(const Program& program) {
   return none ? std::vector<int>() : replicas;
 }
 
+std::vector<int> ranks_of_chain(const Program& program, const Chain& chain) {
+  std::vector<int> ranks(program.rank_of_stage.begin() + chain.first_stage,
+                         program.rank_of_stage.begin() + chain.last_stage + 1);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
 }  // namespace flopcast

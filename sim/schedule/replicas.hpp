@@ -11,4 +11,7 @@ namespace flopcast {
 /// ranks' actions and rank_of_stage.
 std::vector<int> infer_replicas(const Program& program);
 
+/// The pipeline ranks that a chain's stages occupy, in order, a replicated stage's as its first one only.
+std::vector<int> ranks_of_chain(const Program& program, const Chain& chain);
+
 }  // namespace flopcast

@@ -133,7 +133,12 @@ std::optional<ScheduleFault> Validator::check_ranks_and_stages() {
       const int holder = program_.rank_of(stage, actions[index].microbatch);
       if (holder == rank) continue;
       const int replicas = program_.replicas(stage);
-      if (replicas == 1) return fault_at({rank, index}, fmt::format("stage {} belongs to rank {}", stage, holder));
+      if (replicas == 1) {
+        return fault_at({rank, index},
+                        fmt::format("stage {} belongs to rank {}; n neighbouring ranks may share a stage only when "
+                                    "microbatch k is on number k mod n of them, forward and backward",
+                                    stage, holder));
+      }
       return fault_at({rank, index},
                       fmt::format("the {} replicas of stage {} take microbatches in turn, and {} is rank {}'s",
                                   replicas, stage, actions[index].microbatch, holder));

@@ -154,6 +154,154 @@ TEST(ScheduleCompare, StandsBelowTheTimelinesOfSeveralSchedules) {
   EXPECT_EQ(output_of({"timeline"}, "gpipe").find("closed form"), std::string::npos);
 }
 
+std::string written(const TemporaryFolder& folder, const std::string& name, const std::string& text) {
+  const std::string path = (folder.path() / name).string();
+  write_text(path, text);
+  return "file:" + path;
+}
+
+Json makespans(const Json& comparison) {
+  Json times = Json::array();
+  for (const Json& schedule : comparison.at("schedules")) times.push_back(schedule.at("makespan"));
+  return times;
+}
+
+TEST(ScheduleCompare, GivesEveryRankTheSameWorkHoweverTheModelIsCut) {
+  const TemporaryFolder folder;
+  const std::string replicated = written(folder, "replicated.csv", "0F0,0B0\n0F1,0B1\n");
+  const std::string uneven = written(folder, "uneven.csv", "0F0,1F0,1B0,0B0\n2F0,2B0\n");
+  EXPECT_EQ(makespans(json_of({"compare", "--schedule", replicated})), Json({3}));
+  EXPECT_EQ(makespans(json_of({"compare", "--schedule", uneven + ",1f1b", "--pp", "2", "-m", "1"})), Json({6, 6}));
+  const CommandResult drawn = run_flopcast({"timeline", "--schedule", replicated});
+  EXPECT_EQ(drawn.exit_code, 0) << drawn.standard_error;
+  EXPECT_NE(drawn.standard_output.find("makespan 3"), std::string::npos) << drawn.standard_output;
+}
+
+TEST(ScheduleCompare, DerivesThePartsOfTheBackwardPassFromEachOther) {
+  const auto of = [](std::vector<std::string> times) {
+    times.insert(times.begin(),
+                 {"compare", "--pp", "4", "-m", "8", "--schedule", "1f1b,zb-h1,zbv,dualpipe", "--forward", "10"});
+    return makespans(json_of(times));
+  };
+  const Json expected = of({"--backward", "20", "--backward-input", "10", "--backward-weight", "10"});
+  EXPECT_EQ(expected, Json({330, 270, 255, 260}));
+  EXPECT_EQ(of({"--backward", "20"}), expected);
+  EXPECT_EQ(of({"--backward", "20", "--backward-input", "10"}), expected);
+  EXPECT_EQ(of({"--backward", "20,20,20,20", "--backward-weight", "10"}), expected);
+  EXPECT_EQ(of({"--backward-input", "10", "--backward-weight", "10"}), expected);
+  const CommandResult unequal = run_schedule({"compare", "--pp", "2", "-m", "2", "--schedule", "1f1b,zb-h1",
+                                              "--backward", "4", "--backward-input", "1", "--backward-weight", "1"});
+  EXPECT_EQ(unequal.exit_code, 0);
+  EXPECT_NE(unequal.standard_error.find("warning: --backward 4 is not"), std::string::npos) << unequal.standard_error;
+}
+
+TEST(ScheduleSimulate, HalvesTheBackwardPassAloud) {
+  const CommandResult halved =
+      run_schedule({"simulate", "--schedule", "zb-h1", "--pp", "2", "-m", "3", "--forward", "1", "--backward", "3"});
+  EXPECT_EQ(halved.exit_code, 0);
+  EXPECT_NE(halved.standard_output.find("makespan 13.5"), std::string::npos) << halved.standard_output;
+  EXPECT_NE(halved.standard_error.find("taken as half"), std::string::npos) << halved.standard_error;
+  const std::vector<std::string> sliced = {"simulate", "--schedule", "terapipe",  "--pp", "3",          "-m", "2",
+                                           "--slices", "3",          "--forward", "1",    "--backward", "2"};
+  EXPECT_EQ(json_of(sliced).at("makespan"), 8);
+  const CommandResult drawn =
+      run_flopcast({"timeline", "--schedule", "terapipe", "--pp", "3", "-m", "2", "--slices", "3", "--format", "csv"});
+  EXPECT_NE(drawn.standard_output.find("0F3,compute,1,1.333333\n"), std::string::npos) << drawn.standard_output;
+}
+
+TEST(ScheduleCompare, SharesANumberForEachRankOutToItsChunks) {
+  const Json answer = json_of({"compare", "--pp", "2", "-m", "4", "--schedule", "gpipe,interleaved,chimera",
+                               "--forward", "3,1", "--backward", "6,2"});
+  // Rank 0 is busy for 4 (3 + 6) and waits for the fill.
+  EXPECT_EQ(answer.at("schedules")[0].at("makespan"), 39);
+  for (const Json& schedule : answer.at("schedules")) EXPECT_GE(schedule.at("makespan"), 36) << schedule;
+  const Json all = json_of({"compare", "--pp", "2", "-m", "4", "--forward", "1,2,3"});
+  ASSERT_FALSE(all.at("refused").empty());
+  EXPECT_TRUE(all.at("schedules").empty());
+  EXPECT_EQ(all.at("refused")[0].at("reason"), "--forward: 3 numbers for 2 stages of naive");
+  const CommandResult unit = run_schedule({"compare", "--pp", "2", "-m", "4", "--forward", "1ms"});
+  EXPECT_EQ(unit.exit_code, 2);
+  EXPECT_NE(unit.standard_error.find("without unit"), std::string::npos) << unit.standard_error;
+}
+
+TEST(ScheduleFiles, KeepToTheShapeThatIsGiven) {
+  const TemporaryFolder folder;
+  const std::string small = written(folder, "small.csv", "0F0,0B0\n1F0,1B0\n");
+  const std::string replicated = written(folder, "replicated.csv", "0F0,0B0\n0F1,0B1\n");
+  const auto refused = [](const std::vector<std::string>& arguments, const std::string& words) {
+    const CommandResult result = run_flopcast(arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.standard_error.find(words), std::string::npos) << result.standard_error;
+  };
+  refused({"timeline", "--schedule", small, "--pp", "4"}, "cannot be compared with 4 and 1");
+  refused({"timeline", "--schedule", small, "-m", "2"}, "--pp 2 --microbatches 1");
+  refused({"timeline", "--schedule", small, "--vpp", "2"}, "has 2 stages on 2 ranks");
+  refused({"timeline", "--schedule", "1f1b", "--pp", "2", "-m", "2", "--vpp", "2"}, "means nothing to any");
+  refused({"schedule", "compare", "--schedule", small + "," + replicated}, "cannot be compared");
+  refused({"schedule", "show", "--schedule", small, "--pp", "2"}, "says itself");
+  refused({"schedule", "compare", "--schedule", "1f1b", "--pp", "2", "-m", "2", "--chains", "0-0,1-1"}, "in a file");
+  const CommandResult both = run_flopcast({"timeline", "--schedule", small + "," + replicated});
+  EXPECT_EQ(both.exit_code, 0) << both.standard_error;
+  EXPECT_NE(both.standard_output.find("no comparison: " + small + " has 2 ranks and 1 microbatch, "), std::string::npos)
+      << both.standard_output;
+}
+
+TEST(ScheduleFiles, StandWhereverAScheduleDoes) {
+  const TemporaryFolder folder;
+  const std::string file = written(folder, "mine.csv", "0F0,0B0\n1F0,1B0\n");
+  EXPECT_EQ(run_schedule({"show", "--schedule", file}).standard_output,
+            run_schedule({"show", file.substr(5)}).standard_output);
+  EXPECT_EQ(run_schedule({"check", "--schedule", file}).exit_code, 0);
+  EXPECT_EQ(run_schedule({"export", "--schedule", file}).standard_output, "0F0,0B0\n1F0,1B0\n");
+  EXPECT_EQ(json_of({"simulate", "--schedule", file, "--forward", "1", "--backward", "2"}).at("makespan"), 6);
+  const Json fit = json_of({"compare", "--schedule", file, "--at-memory", "1"}).at("schedules")[0];
+  EXPECT_EQ(fit.at("name"), file);
+  EXPECT_EQ(fit.at("memory_fit").at("microbatches"), 1);
+  const std::string deep = written(folder, "deep.csv", "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n");
+  const Json none = json_of({"compare", "--schedule", deep, "--at-memory", "1"}).at("schedules")[0];
+  EXPECT_EQ(none.at("memory_fit").at("microbatches"), 0);
+}
+
+TEST(ScheduleFiles, WithTwoChainsCompare) {
+  const TemporaryFolder folder;
+  const CommandResult chimera = run_schedule({"export", "--schedule", "chimera", "--pp", "2", "-m", "4"});
+  ASSERT_EQ(chimera.exit_code, 0);
+  const std::string file = written(folder, "chimera.csv", chimera.standard_output);
+  const Json times =
+      makespans(json_of({"compare", "--schedule", "chimera," + file, "--pp", "2", "-m", "4", "--chains", "0-1,2-3"}));
+  EXPECT_EQ(times[0], times[1]);
+}
+
+TEST(ScheduleCompare, TakesReplicatedStages) {
+  const std::vector<std::string> shape = {"--schedule", "1f1b,pipedream", "--pp", "2", "-m", "6", "--replicas", "2,1"};
+  std::vector<std::string> compare = {"schedule", "compare"};
+  std::vector<std::string> timeline = {"timeline"};
+  compare.insert(compare.end(), shape.begin(), shape.end());
+  timeline.insert(timeline.end(), shape.begin(), shape.end());
+  const std::string table = run_flopcast(compare).standard_output;
+  EXPECT_NE(table.find("pipedream: once full, a microbatch every 3, idle share 0.3333"), std::string::npos) << table;
+  EXPECT_NE(table.find("those once the pipeline is full"), std::string::npos) << table;
+  const std::string drawn = run_flopcast(timeline).standard_output;
+  EXPECT_NE(drawn.find("pipedream: 3 ranks, 6 microbatches"), std::string::npos) << drawn;
+  EXPECT_NE(drawn.find(table), std::string::npos) << drawn;
+}
+
+TEST(ScheduleShow, CountsUpdatesOfCopiesAndReplicas) {
+  const TemporaryFolder folder;
+  const std::string file = written(folder, "replicated.csv", "0F0,0B0\n0F1,0B1\n");
+  const auto title = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"show", "--versions"});
+    const std::string text = run_schedule(std::move(arguments)).standard_output;
+    return text.substr(0, text.find('\n'));
+  };
+  const std::string path = file.substr(5);
+  EXPECT_EQ(title({path}), path + ": flushed weights, an update every 2 microbatches");
+  EXPECT_EQ(title({path, "--policy", "newest"}),
+            path + ": newest weights, an update every 1 microbatch of each replica");
+  EXPECT_EQ(title({"--schedule", "chimera", "--pp", "2", "-m", "4"}),
+            "chimera: flushed weights, an update every 2 microbatches of each copy");
+}
+
 TEST(ScheduleCompare, RefusesWhatItCannotUse) {
   const auto refused = [](std::vector<std::string> arguments, const std::string& words) {
     arguments.insert(arguments.begin(), "compare");
@@ -170,7 +318,15 @@ TEST(ScheduleCompare, RefusesWhatItCannotUse) {
   refused({"--pp", "4", "-m", "4", "--schedule", "gpipe", "--group", "4"}, "means nothing to any");
   refused({"--pp", "4", "-m", "4", "--at-memory", "0"}, "from 1 to");
   refused({"--pp", "4", "-m", "4", "--columns", "semantic"}, "did you mean semantics");
-  refused({"--pp", "4", "-m", "4", "--forward", "1,2"}, "numbers for 4 stages");
+  refused({"--pp", "4", "-m", "4", "--schedule", "gpipe", "--forward", "1,2"}, "2 numbers for 4 stages of gpipe");
+  refused({"--pp", "4", "-m", "4", "--schedule", "GPipe"}, "did you mean gpipe");
+  refused({"--pp", "4", "-m", "4", "--schedule", "ZB-H1"}, "did you mean zb-h1");
+  refused({"--pp", "4", "-m", "4", "--schedule", "gpipe", "--replicas", "1,1,1,1"}, "means nothing to any");
+  refused({"--pp", "4", "-m", "4", "--schedule", "gpipe,1f1b", "--fused", "2"}, "no forward and backward overlap");
+  refused({"--pp", "4", "-m", "4", "--backward", "2", "--backward-input", "3"}, "is more than --backward");
+  const CommandResult partition = run_flopcast({"partition", "--costs", "1,2,3", "--stages", "2", "--tp", "2"});
+  EXPECT_EQ(partition.exit_code, 2);
+  EXPECT_NE(partition.standard_error.find("--tp: belongs to a job"), std::string::npos) << partition.standard_error;
 }
 
 }  // namespace

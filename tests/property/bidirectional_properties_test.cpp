@@ -139,20 +139,24 @@ RC_GTEST_PROP(BidirectionalProperties, EveryActionRunsAndWaitsForItsOwnChainOnly
 }
 
 RC_GTEST_PROP(BidirectionalProperties, SchedulesTakeWhatTheirClosedFormsSay, ()) {
-  const std::string name = *rc::gen::element<std::string>("dapple", "terapipe", "chimera");
+  const std::string name = *rc::gen::element<std::string>("dapple", "terapipe", "chimera", "dualpipe", "dualpipev");
+  const bool paired = name == "dualpipe" || name == "dualpipev";
   ScheduleRequest request = draw_request(name);
   if (name == "chimera") request.microbatches = request.pipeline_ranks * between(1, 5);  // where it has a form
   UniformTimes times{between<Ticks>(1, 50), between<Ticks>(1, 50), between<Ticks>(0, 40)};
   if (name == "chimera") times.latency = 0;
   if (name == "chimera" && between(0, 2) == 0) times.backward = times.forward;
-  const auto expected = find_schedule(name)->exact_makespan(request, times);
+  if (paired) times = {times.forward, 2 * times.forward, between<Ticks>(0, 4) == 0 ? times.latency : 0, times.forward};
   RC_PRE(!refuse_request(*find_schedule(name), request));
+  const auto expected = find_schedule(name)->exact_makespan(request, times);
+  if (paired) RC_ASSERT(expected.has_value() == (times.latency == 0));
   if (!expected) {
     RC_TAG("no closed form");
     return;
   }
   const Program program = generate_schedule(*find_schedule(name), request);
-  RC_ASSERT(run(program, StageTimes{times.forward, times.backward, 0, 0, {}}, times.latency).makespan == *expected);
+  const StageTimes stage{times.forward, times.backward, times.input_gradient(), times.weight_gradient, {}};
+  RC_ASSERT(run(program, stage, times.latency).makespan == *expected);
   RC_TAG(name);
 }
 
@@ -236,6 +240,46 @@ TEST(Hanayo, IdlesAboutAsPublished) {
   EXPECT_EQ(compared, 15);
 }
 
+// Waves follow each other without a gap: only the first and the last leave ranks idle, in 1F1B's memory.
+TEST(Hanayo, SteadyOrderIdlesOnceARun) {
+  int compared = 0;
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    for (const int waves : {1, 2, 3}) {
+      for (const int rounds : {1, 2, 5}) {
+        ScheduleRequest request;
+        request.pipeline_ranks = ranks;
+        request.microbatches = rounds * ranks;
+        request.chunks = 2 * waves;
+        const ScheduleInfo& info = *find_schedule("hanayo");
+        const Program program = generate_schedule(info, request);
+        const TimelineMetrics metrics = run(program, StageTimes{3, 3, 0, 0, {}});
+        EXPECT_EQ(metrics.makespan, info.exact_makespan(request, {3, 3, 0})) << ranks << ' ' << waves << ' ' << rounds;
+        const double idle = (ranks - 1.0) / (2.0 * waves * request.microbatches + ranks - 1.0);
+        EXPECT_NEAR(metrics.idle_fraction(), idle, 1e-12);
+        for (const int peak : peak_in_flight(program)) EXPECT_LE(peak, request.chunks * ranks);
+        ++compared;
+      }
+    }
+  }
+  EXPECT_EQ(compared, 81);
+}
+
+// With twice 1F1B's microbatches the default stays below 1F1B of the same memory, rounds do not.
+TEST(Hanayo, StaysBelowOneFOneBForTwoRounds) {
+  for (const int ranks : {2, 4, 8, 16}) {
+    ScheduleRequest request;
+    request.pipeline_ranks = ranks;
+    request.microbatches = 2 * ranks;
+    const auto idle = [&](std::string_view name, const std::string& variant, int chunks) {
+      request.variant = variant;
+      request.chunks = chunks;
+      return run(generate_schedule(*find_schedule(name), request), StageTimes{1, 2, 0, 0, {}}).idle_fraction();
+    };
+    EXPECT_LT(idle("hanayo", "", 2), idle("1f1b", "", 1)) << ranks;
+    EXPECT_GT(idle("hanayo", "rounds", 2), idle("1f1b", "", 1)) << ranks;
+  }
+}
+
 // With as many microbatches under way as two rounds have, waves do not break off between the rounds.
 TEST(Hanayo, FillsTheGapsBetweenRoundsWithTwiceTheMemory) {
   for (const int ranks : {4, 8, 16}) {
@@ -244,6 +288,7 @@ TEST(Hanayo, FillsTheGapsBetweenRoundsWithTwiceTheMemory) {
       request.pipeline_ranks = ranks;
       request.microbatches = rounds * ranks;
       request.chunks = 2;
+      request.variant = "rounds";
       const auto idle = [&](std::string_view name) {
         return run(generate_schedule(*find_schedule(name), request), StageTimes{1, 2, 0, 0, {}}).idle_fraction();
       };
@@ -252,6 +297,7 @@ TEST(Hanayo, FillsTheGapsBetweenRoundsWithTwiceTheMemory) {
       const double filled = idle("hanayo");
       request.memory_limit.reset();
       request.chunks = 1;
+      request.variant = "";
       EXPECT_LT(filled, idle("1f1b")) << ranks << " ranks, " << rounds << " rounds";
       EXPECT_LT(filled, 0.75 * gaps) << ranks << " ranks, " << rounds << " rounds";
     }

@@ -36,6 +36,8 @@ struct PackedFile::Source {
   }
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
+  Source(Source&&) = delete;
+  Source& operator=(Source&&) = delete;
   ~Source() { gzclose_r(file); }
 
   std::size_t read(char* to, std::size_t size, const std::string& path) const {

@@ -1,6 +1,5 @@
 #include "realrun/transport/mpi/group_operation.hpp"
 
-#include <cstring>
 #include <utility>
 
 #include "model/error/error.hpp"
@@ -25,7 +24,7 @@ void GroupOperation::begin() {
     case CollectiveKind::kAllGather: {
       FLOPCAST_CHECK(collective_.output.bytes() == collective_.input.bytes() * size);
       std::byte* own = collective_.output.address() + part(group_.index).first;
-      if (own != collective_.input.address()) std::memcpy(own, collective_.input.address(), collective_.input.bytes());
+      if (own != collective_.input.address()) copy_bytes(own, collective_.input.address(), collective_.input.bytes());
       return begin_collection();
     }
     case CollectiveKind::kAllToAll:
@@ -95,7 +94,7 @@ void GroupOperation::begin_exchange() {
   for (int member = 0; member < group_.size(); ++member) {
     const std::size_t offset = static_cast<std::size_t>(member) * bytes;
     if (member == group_.index) {
-      if (bytes > 0) std::memcpy(collective_.output.address() + offset, collective_.input.address() + offset, bytes);
+      copy_bytes(collective_.output.address() + offset, collective_.input.address() + offset, bytes);
       continue;
     }
     receive(member, collective_.output.address() + offset, bytes);

@@ -39,7 +39,7 @@ namespace {
 void copy_own(const Collective& collective) {
   if (collective.output.empty() || collective.input.empty()) return;
   if (collective.input.address() == collective.output.address()) return;
-  std::memcpy(collective.output.address(), collective.input.address(), collective.output.bytes());
+  copy_bytes(collective.output.address(), collective.input.address(), collective.output.bytes());
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "realrun/transport/threads/collectives.hpp"
 
-#include <cstring>
-
 #include "model/error/error.hpp"
 #include "realrun/transport/reduce.hpp"
 
@@ -32,7 +30,7 @@ std::size_t all_reduce(const std::vector<Collective>& members, const Group& grou
     if (other == group.index) continue;
     const Part part = part_of(count, other, group.size());
     const std::byte* theirs = members[static_cast<std::size_t>(other)].output.address();
-    std::memcpy(output + part.first * element, theirs + part.first * element, part.count * element);
+    copy_bytes(output + part.first * element, theirs + part.first * element, part.count * element);
     read += part.count * element;
   }
   return read;
@@ -51,7 +49,7 @@ std::size_t all_gather(const std::vector<Collective>& members, const Collective&
   for (std::size_t other = 0; other < members.size(); ++other) {
     std::byte* target = collective.output.address() + other * bytes;
     // A member's input may be its own part of its output.
-    if (target != members[other].input.address()) std::memcpy(target, members[other].input.address(), bytes);
+    if (target != members[other].input.address()) copy_bytes(target, members[other].input.address(), bytes);
   }
   return (members.size() - 1) * bytes;
 }
@@ -62,7 +60,7 @@ std::size_t all_to_all(const std::vector<Collective>& members, const Group& grou
   const std::size_t part = collective.output.bytes() / members.size();
   const std::size_t offset = static_cast<std::size_t>(group.index) * part;
   for (std::size_t other = 0; other < members.size(); ++other) {
-    std::memcpy(collective.output.address() + other * part, members[other].input.address() + offset, part);
+    copy_bytes(collective.output.address() + other * part, members[other].input.address() + offset, part);
   }
   return (members.size() - 1) * part;
 }
@@ -70,7 +68,7 @@ std::size_t all_to_all(const std::vector<Collective>& members, const Group& grou
 std::size_t broadcast(const std::vector<Collective>& members, const Group& group, const Collective& collective) {
   const Collective& root = members.at(static_cast<std::size_t>(collective.root));
   if (group.index == collective.root) return (members.size() - 1) * collective.output.bytes();
-  std::memcpy(collective.output.address(), root.output.address(), collective.output.bytes());
+  copy_bytes(collective.output.address(), root.output.address(), collective.output.bytes());
   return 0;
 }
 

@@ -1,7 +1,6 @@
 #include "realrun/transport/threads/thread_transport.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -68,7 +67,7 @@ void ThreadTransport::wait(const Request& request) {
     if (receive->done) return;
     const Buffer message = hub_.take(receive->from, rank_, receive->key);
     FLOPCAST_CHECK(message.bytes() == receive->into.bytes());
-    std::memcpy(receive->into.address(), message.address(), message.bytes());
+    copy_bytes(receive->into.address(), message.address(), message.bytes());
     receive->done = true;
     return;
   }
@@ -131,7 +130,7 @@ void ThreadTransport::execute(const Group& group, const Collective& collective) 
   if (group.size() <= 1) {
     if (!collective.output.empty() && collective.input.address() != collective.output.address() &&
         !collective.input.empty()) {
-      std::memcpy(collective.output.address(), collective.input.address(), collective.output.bytes());
+      copy_bytes(collective.output.address(), collective.input.address(), collective.output.bytes());
     }
     return;
   }

@@ -31,7 +31,8 @@ TEST(Pace, WhatIsPausedTakesItsOwnTime) {
   const Ticks start = host_clock();
   pace.begin();
   pace.pause();
-  while (host_clock() - start < 2 * kMillisecond) {
+  const Ticks paused = host_clock();
+  while (host_clock() - paused < 2 * kMillisecond) {
   }
   pace.resume();
   pace.work(3 * kMillisecond);

@@ -46,7 +46,9 @@ INSTANTIATE_TEST_SUITE_P(Valid, Validation,
 INSTANTIATE_TEST_SUITE_P(
     Faulty, Validation,
     testing::Values(
-        Case{"0F0,0B0,0F1,0B1\n0F2,0B2\n", "rank 1, step 0 (0F2): stage 0 belongs to rank 0"},
+        Case{"0F0,0B0,0F1,0B1\n0F2,0B2\n",
+             "rank 1, step 0 (0F2): stage 0 belongs to rank 0; n neighbouring ranks may share a stage only when "
+             "microbatch k is on number k mod n of them, forward and backward"},
         Case{"0F0,0B0\n0F1,0B1,1F0,1B0,1F1,1B1\n", "rank 1: the rank replicates stage 0 and executes stage 1 too"},
         Case{"0F0,0B0\n0F3,0B3\n1F0,1B0\n",
              "rank 1: 0F1 never runs: the chain has microbatches 0 to 3 (0F3 on rank 1)"},
