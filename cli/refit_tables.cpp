@@ -28,19 +28,17 @@ std::vector<Table> refit_tables(const std::vector<Refit>& fits) {
     for (std::size_t index = 0; index < fit.values.size(); ++index) {
       const FittedConstant& constant = fit.plan.constants[index];
       const double value = fit.values[index];
-      const bool at_bound = value <= constant.low || value >= constant.high;
       constants.rows.push_back({fit.plan.name, constant.entry, constant.figure, constant.unit,
                                 fmt::format("{:.4g}", constant.shipped), fmt::format("{:.4g}", value),
-                                at_bound ? "yes" : "no"});
+                                at_bound(constant, value) ? "yes" : "no"});
     }
     for (const RefitSource& source : fit.sources) {
       errors.rows.push_back({fit.plan.name, source.source, fmt::format("{}", source.rows),
                              fmt::format("{}", source.models), percent(source.shipped), percent(source.refitted),
-                             percent(source.left_out)});
+                             source.left_out ? percent(*source.left_out) : ""});
     }
   }
-  errors.notes.emplace_back(
-      "left out: every row with constants fitted without its model; models beyond five in groups");
+  errors.notes.emplace_back("left out: every row with constants fitted without any row of its model");
   return {constants, errors};
 }
 

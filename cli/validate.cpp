@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "calibrate/validation/refit_json.hpp"
 #include "calibrate/validation/run_result.hpp"
 #include "calibrate/validation/shipped.hpp"
 #include "cli/commands.hpp"
@@ -116,11 +117,11 @@ void check_limit(const std::vector<SourceSummary>& sources, double limit) {
   if (!beyond.empty()) throw NegativeAnswer(fmt::format("mean error above {:.1f} %: {}", limit * 100.0, beyond));
 }
 
-std::vector<Table> refit_all(const std::optional<std::string>& folder) {
+std::vector<Refit> refit_all(const std::optional<std::string>& folder) {
   const std::vector<PublishedFile> files = published_files(folder);
   std::vector<Refit> fits;
   for (const FitPlan& plan : shipped_fits()) fits.push_back(refit(plan, files, read_file));
-  return refit_tables(fits);
+  return fits;
 }
 
 std::vector<Table> tables_of(const std::vector<SourceSummary>& sources) {
@@ -170,7 +171,12 @@ int run_validate(const Arguments& arguments) {
     if (runs || !wanted.empty() || page || svg || limit) {
       throw ConfigError({"--refit", "goes with --published and the output options only", "", ""});
     }
-    output.write(refit_all(published));
+    const std::vector<Refit> fits = refit_all(published);
+    if (format == Format::kJson) {
+      output.write(refit_json(fits).dump(2));
+    } else {
+      output.write(refit_tables(fits));
+    }
     return 0;
   }
   const std::vector<SourceSummary> sources = runs ? of_runs(*runs) : of_published(published, wanted);

@@ -1,5 +1,10 @@
 #include "cli/validation_page.hpp"
 
+#include <utility>
+#include <vector>
+
+#include "calibrate/validation/refit_json.hpp"
+#include "cli/refit_tables.hpp"
 #include "cli/validation_tables.hpp"
 #include "reports/chart/scatter.hpp"
 
@@ -28,12 +33,26 @@ std::string section(const Table& table) {
   return "\n## " + table.title + "\n\n" + write_table(plain, Format::kMarkdown);
 }
 
+// What the constants leave on models that they were not fitted to.
+std::vector<Table> fit_tables() {
+  std::vector<Table> tables = refit_tables(stored_refits());
+  tables.front().title = "Fitted constants";
+  tables.back().title = "Fits with each model left out: mean absolute error of the step time, %";
+  std::swap(tables.front(), tables.back());
+  return tables;
+}
+
 }  // namespace
 
 std::string validation_page(const std::vector<SourceSummary>& sources) {
   std::string page = kIntroduction;
-  for (const Table& table : {time_error_table(sources), memory_error_table(sources), rows_table(sources, kWorstRows),
-                             open_table(sources), skipped_table(sources), rows_table(sources, 0)}) {
+  std::vector<Table> tables = {time_error_table(sources), memory_error_table(sources)};
+  for (Table& table : fit_tables()) tables.push_back(std::move(table));
+  for (Table& table : std::vector<Table>{rows_table(sources, kWorstRows), open_table(sources), skipped_table(sources),
+                                         rows_table(sources, 0)}) {
+    tables.push_back(std::move(table));
+  }
+  for (const Table& table : tables) {
     if (!table.rows.empty()) page += section(table);
   }
   return page;

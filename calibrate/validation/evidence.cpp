@@ -140,6 +140,7 @@ std::optional<double> year_of(const std::string& citation) {
 }
 
 std::string stack_name(const PublishedRow& row, const std::string& about, const std::string& device) {
+  if (row.schedule.rfind("zb-", 0) == 0) return "zero-bubble";
   // What the row itself says comes before what its file says of all of them.
   for (const std::string& words : {words_of(row, ""), lower(about)}) {
     for (const StackRule& rule : kStackRules) {

@@ -21,6 +21,7 @@ nlohmann::json cluster_of(const PublishedRow& row, const std::string& device, in
 
 /// The training software and how the row departs from it: {"name": "megatron-2022", "gradient_bytes": 2}.
 ///   the source names                                   stack
+///   a zero-bubble schedule                             zero-bubble
 ///   TransformerEngine, Megatron-Core                   megatron-core
 ///   NeMo, Megatron-Bridge                              nemo
 ///   DeepSpeed                                          megatron-deepspeed

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct FittedConstant {
   double shipped = 0.0;
 };
 
+/// The rows asked for no less or no more than the range allows.
+bool at_bound(const FittedConstant& constant, double value);
+
 /// Constants that are fitted together, and to which sources. calibrate/validation/fits.json.
 struct FitPlan {
   std::string name;
@@ -35,7 +39,8 @@ struct RefitSource {
   int models = 0;
   double shipped = 0.0;   ///< with the catalogue's constants
   double refitted = 0.0;  ///< with the refitted ones
-  double left_out = 0.0;  ///< each row with constants fitted without any row of its model
+  /// Each row with constants fitted without any row of its model; absent where there is no other model.
+  std::optional<double> left_out;
 };
 
 struct Refit {
@@ -44,9 +49,14 @@ struct Refit {
   std::vector<RefitSource> sources;
 };
 
-/// Minimises the mean over the sources of log(1 + (error / 0.04)²), a Cauchy loss: rows far off do not pull. By
-/// coordinates, each step halved when neither direction is better. A model is its layers, width and heads; more than
-/// five are left out in five groups of whole models. Constants that touch none of the rows stay.
+/// Minimises the mean over the sources of log(1 + (error / 0.04)²), a Cauchy loss: rows far off do not pull.
+/// Gauss-Newton: errors are linearised in the constants and the loss of the linear errors minimised, again until
+/// nothing moves. A model is its layers, width and heads, in whatever source; each is left out in turn, the constants
+/// fitted to the others by the last linearisation, and its rows forecast with these. Constants that touch none of the
+/// rows stay.
 Refit refit(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file);
+
+/// The catalogue's own constants on the rows that a plan would be fitted to.
+Refit residuals_of(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file);
 
 }  // namespace flopcast

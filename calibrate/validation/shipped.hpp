@@ -13,6 +13,9 @@ const std::vector<EmbeddedFile>& embedded_published();
 /// calibrate/validation/fits.json: which constants are fitted to which sources.
 const std::vector<EmbeddedFile>& embedded_fits();
 
+/// calibrate/validation/residuals.json: stored_refits().
+const std::vector<EmbeddedFile>& embedded_residuals();
+
 /// The published measurements that come with the program.
 std::vector<PublishedFile> shipped_published();
 

@@ -64,6 +64,7 @@ Stack read_stack(const nlohmann::json& given, const Origins& origins) {
   const nlohmann::json values = stack_values(given, origins);
   constexpr int kLargestDivisor = 1'000'000;
   constexpr int kLargestGradient = 8;
+  constexpr int kMostSoftmaxRows = 1024;
   ObjectReader reader(values, "training.stack", origins);
   Stack stack;
   stack.name = reader.text("name").value_or(kDefaultStack);
@@ -71,6 +72,7 @@ Stack read_stack(const nlohmann::json& given, const Origins& origins) {
   stack.vocab_divisor = reader.whole("vocab_divisor", 1, kLargestDivisor).value_or(1);
   stack.flash_attention = reader.choice("attention", attention_names()).value_or(0) == 0;
   stack.fused_bias_dropout_add = reader.boolean("fused_bias_dropout_add").value_or(false);
+  stack.fused_softmax_group = reader.whole("fused_softmax_group", 1, kMostSoftmaxRows).value_or(1);
   stack.fused_gradient_accumulation = reader.boolean("fused_gradient_accumulation").value_or(false);
   stack.gradient_bytes = reader.whole("gradient_bytes", 2, kLargestGradient).value_or(4);
   stack.optimizer_gradient_bytes = reader.whole("optimizer_gradient_bytes", 0, kLargestGradient).value_or(0);
@@ -89,6 +91,21 @@ Stack read_stack(const nlohmann::json& given, const Origins& origins) {
   stack.memory_overhead_gib = reader.quantity("memory_overhead", Dimension::kBytes).value_or(0.0) / kBytesPerGib;
   reader.refuse_unknown_keys();
   return stack;
+}
+
+// What a stack's kernels and their launches take is known of GPUs alone.
+void forget_gpu_kernels(Stack& stack) {
+  const Stack unknown;
+  stack.fused_softmax_group = unknown.fused_softmax_group;
+  stack.transfer_synchronization = unknown.transfer_synchronization;
+  stack.loss_forward_bytes = unknown.loss_forward_bytes;
+  stack.loss_backward_bytes = unknown.loss_backward_bytes;
+  stack.loss_saved_bytes = unknown.loss_saved_bytes;
+  stack.placeholder_gradients = unknown.placeholder_gradients;
+  stack.host_time_per_kernel = unknown.host_time_per_kernel;
+  stack.host_time_per_collective = unknown.host_time_per_collective;
+  stack.flash_efficiency.clear();
+  stack.memory_overhead_gib = unknown.memory_overhead_gib;
 }
 
 void check_precision(const ObjectReader& reader, const Training& training, const Device& device) {
@@ -155,6 +172,7 @@ Training read_training(ObjectReader& root, Job& job, const Origins& origins) {
   }
   const nlohmann::json* stack = reader.find("stack");
   training.stack = read_stack(stack == nullptr ? nlohmann::json(kDefaultStack) : *stack, origins);
+  if (job.cluster.device.generation == GpuGeneration::kCpu) forget_gpu_kernels(training.stack);
   if (stack == nullptr) job.assumptions.push_back(fmt::format("training.stack is {}", kDefaultStack));
   const auto attention = reader.choice("attention", attention_names());
   training.flash_attention = attention ? *attention == 0 : training.stack.flash_attention;

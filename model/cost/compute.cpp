@@ -28,7 +28,8 @@ constexpr double kAttentionBackwardWork = 2.5;
 // rest is still in the L2 cache. Isolated kernels do not show it (their measured rates are the device's
 // memory_efficiency); fitted to the published A100 steps together, between 0.65 and 0.75 by source.
 constexpr double kFreshShare = 0.7;
-// Batched products of heads whose width is no multiple of eight 16-bit elements; fitted to the published BLOOM steps
+// Batched products of heads whose width is no multiple of eight 16-bit elements: their rows do not start at 16 bytes,
+// as tensor cores load them; fitted to the published BLOOM steps
 // with heads of 108, 150 and 450.
 constexpr std::int64_t kAlignedElements = 8;
 constexpr double kMisalignedSlowdown = 10.0;
@@ -104,6 +105,15 @@ Seconds ComputeModel::fused_attention(Flops flops, bool backward) const {
   return flops * work / (device_.peak_of(attention_precision()) * efficiency);
 }
 
+double ComputeModel::share_from_memory(bool reads_fresh) const {
+  return reads_fresh && device_.generation != GpuGeneration::kCpu ? kFreshShare : 1.0;
+}
+
+double ComputeModel::misalignment(const GemmShape& shape) const {
+  const bool aligned = shape.n % kAlignedElements == 0 && shape.k % kAlignedElements == 0;
+  return aligned || device_.generation == GpuGeneration::kCpu ? 1.0 : kMisalignedSlowdown;
+}
+
 OperatorTimes operator_times(const Operator& op, const ComputeModel& compute, const Training& training) {
   const double element = element_size(training.precision).value();
   const GemmShape& shape = op.shape;
@@ -119,9 +129,7 @@ OperatorTimes operator_times(const Operator& op, const ComputeModel& compute, co
       break;
     }
     case OperatorKind::kBatchedProduct: {
-      // Rows of a head that do not start at 16 bytes cannot be loaded as tensor cores want them.
-      const bool aligned = shape.n % kAlignedElements == 0 && shape.k % kAlignedElements == 0;
-      const double slowdown = aligned ? 1.0 : kMisalignedSlowdown;
+      const double slowdown = compute.misalignment(shape);
       times.forward = compute.gemm(shape, element) * slowdown;
       times.input_gradient = (compute.gemm({shape.m, shape.k, shape.n, shape.batch}, element) +
                               compute.gemm({shape.k, shape.n, shape.m, shape.batch}, element)) *
@@ -135,7 +143,7 @@ OperatorTimes operator_times(const Operator& op, const ComputeModel& compute, co
           compute.fused_attention(op.attention_flops, true) + compute.memory_bound(Bytes(0), op.backward_kernels);
       break;
     case OperatorKind::kMemoryBound: {
-      const double share = op.reads_fresh ? kFreshShare : 1.0;
+      const double share = compute.share_from_memory(op.reads_fresh);
       times.forward = compute.memory_bound(op.forward_bytes * share, op.forward_kernels);
       const bool only_weight = op.input_gradient_bytes == Bytes(0);
       times.input_gradient =

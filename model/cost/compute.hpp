@@ -27,6 +27,10 @@ class ComputeModel {
   Seconds gemm(const GemmShape& shape, double output_bytes) const;
   Seconds memory_bound(Bytes moved, int kernels) const;
   Seconds fused_attention(Flops flops, bool backward) const;
+  /// Of the bytes of a kernel that reads what the one before it wrote, the share that goes to memory.
+  double share_from_memory(bool reads_fresh) const;
+  /// By how much heads of a width that tensor cores cannot load slow down batched products.
+  double misalignment(const GemmShape& shape) const;
 
  private:
   /// Attention is computed in 16 bits where the linears are in 8.

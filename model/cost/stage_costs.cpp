@@ -1,12 +1,13 @@
 #include "model/cost/stage_costs.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <numeric>
 
+#include "model/cost/context_parallel.hpp"
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/expert_parallel.hpp"
+#include "model/cost/host_floor.hpp"
 #include "model/cost/pricing.hpp"
 #include "model/cost/profile_costs.hpp"
 #include "model/cost/stage_replicas.hpp"
@@ -22,15 +23,19 @@ namespace {
 
 // Of a collective beside a weight-gradient GEMM, what the GEMM really hides: both are slowed. Fitted to Korthikanti et
 // al. 2205.05198, Tables 4 and 5.
-constexpr double kHiddenShare = 0.76;
+double hidden_share(const Device& device) {
+  constexpr double kOfGpus = 0.76;
+  return device.generation == GpuGeneration::kCpu ? 1.0 : kOfGpus;
+}
 // While a block is recomputed and differentiated, its activations, their gradients and the kernels' temporaries live
 // together: three times the activations, fitted to the memory of the published BLOOM runs.
 constexpr double kRecomputeWorkingSet = 3.0;
 // Computation beside a collective is slowed: the two share SMs and memory bandwidth. Of the hidden time; fitted to
-// published FSDP steps, between the 0.19 and 0.4 of the literature at its upper end.
-constexpr double kOverlapSlowdown = 0.4;
-// The context-parallel share a rank sends: K and V of its tokens, to each other rank of the ring in turn.
-constexpr double kContextBackwardShare = 2.0;  // K and V come round again, with their gradients
+// published FSDP steps, between the 0.19 and 0.4 of the literature at its upper end. Cores that only compute: nothing.
+double overlap_slowdown(const Device& device) {
+  constexpr double kOfGpus = 0.4;
+  return device.generation == GpuGeneration::kCpu ? 0.0 : kOfGpus;
+}
 
 class StepPricer {
  public:
@@ -40,7 +45,6 @@ class StepPricer {
 
  private:
   Section price_operators(const std::vector<Operator>& operators) const;
-  void add_context_parallel(Section& block) const;
   // All blocks of one kind: how they are made up and what one costs.
   struct Block {
     std::vector<Operator> operators;
@@ -48,7 +52,6 @@ class StepPricer {
   };
 
   Block price_block(BlockKind kind) const;
-  void add_host_floor(Block& block) const;
   void add_blocks(const Block& block, int layers, StageCosts& costs) const;
   StageCosts stage(int index, int first_layer, int layers) const;
   std::vector<UnitRun> runs_of(int index, int dense, int experts) const;
@@ -92,54 +95,6 @@ Section StepPricer::price_operators(const std::vector<Operator>& operators) cons
   return section;
 }
 
-// Ring attention: K and V of every other rank pass by while the blocks at hand are worked on (Liu et al. 2310.01889);
-// what the attention kernels do not cover is exposed.
-void StepPricer::add_context_parallel(Section& block) const {
-  const int cp = job_.layout.cp;
-  if (cp == 1) return;
-  const GroupPlacement group = pricing_.grid.placement(Axis::kContext, job_.cluster);
-  const Bytes step = element_size(job_.training.precision) *
-                     (pricing_.tokens() * (job_.model.key_width() + job_.model.value_width()) / job_.layout.tp);
-  const Seconds hop = pricing_.communication.point_to_point(step, group.crosses_nodes(), group.groups_sharing_nics);
-  const double steps = cp - 1;
-  const Seconds forward = hop * steps;
-  const Seconds backward = hop * (steps * kContextBackwardShare);
-  block.forward.cp_comm += std::max(Seconds(0), forward - block.core.compute);
-  block.input_gradient.cp_comm += std::max(Seconds(0), backward - block.core.compute * kContextBackwardShare);
-  block.cp.time += forward + backward;
-  block.cp.sent_per_rank += step * (steps * (1.0 + kContextBackwardShare));
-  block.cp.messages += steps * (1.0 + kContextBackwardShare);
-}
-
-// A pass takes no less than the host needs to launch it, and somewhat more where both take about as long, because now
-// one and now the other waits: (device^n + host^n)^(1/n). What that adds counts as computation.
-Seconds waiting_for_host(Seconds host, Seconds device) {
-  constexpr double kExponent = 6.0;     // fitted to published vTrain steps on one node, about half of them host-bound
-  constexpr double kNoticeable = 0.25;  // of the device's time; the sum is then 0.004 % more
-  if (host <= device * kNoticeable) return Seconds(0);
-  const double ratio = device / host;
-  return host * std::pow(1.0 + std::pow(ratio, kExponent), 1.0 / kExponent) - device;
-}
-
-void StepPricer::add_host_floor(Block& block) const {
-  const Stack& stack = job_.training.stack;
-  double forward = 0.0;
-  double backward = 0.0;
-  for (const Operator& op : block.operators) {
-    forward += op.forward_kernels;
-    backward += op.backward_kernels;
-  }
-  const bool split = job_.layout.tp > 1;
-  const double collectives = split ? (job_.layout.sequence_parallel ? 4.0 : 2.0) : 0.0;
-  const Seconds waits = stack.host_time_per_collective * collectives;
-  Section& cost = block.cost;
-  cost.forward.compute += waiting_for_host(stack.host_time_per_kernel * forward + waits, cost.forward.total());
-  const Seconds whole = cost.input_gradient.total() + cost.weight_gradient.total();
-  const Seconds short_of = waiting_for_host(stack.host_time_per_kernel * backward + waits, whole);
-  cost.input_gradient.compute += short_of * 0.5;
-  cost.weight_gradient.compute += short_of * 0.5;
-}
-
 StepPricer::Block StepPricer::price_block(BlockKind kind) const {
   Block block;
   block.operators = block_operators(job_.model, job_.layout, job_.training, kind);
@@ -149,9 +104,9 @@ StepPricer::Block StepPricer::price_block(BlockKind kind) const {
   } else {
     add_grid_collectives(pricing_, block.operators, block.cost);
   }
-  add_context_parallel(block.cost);
+  add_context_exchange(pricing_, block.cost);
   if (kind == BlockKind::kExperts) add_expert_exchange(pricing_, block.cost);
-  add_host_floor(block);
+  add_host_floor(job_, block.operators, block.cost);
   return block;
 }
 
@@ -187,12 +142,12 @@ void add_section(const Section& section, double times, StageCosts& costs) {
 namespace {
 
 // What of the replicas' traffic inside the passes is hidden, a third of it in the forward pass.
-void add_overlap_slowdown(StageCosts& costs) {
+void add_overlap_slowdown(double slowdown, StageCosts& costs) {
   const Seconds exposed = costs.forward.dp_comm + costs.input_gradient.dp_comm;
   const Seconds hidden = std::max(Seconds(0), costs.dp.time - exposed);
   constexpr double kForwardShare = 1.0 / 3.0;
-  costs.forward.compute += hidden * (kOverlapSlowdown * kForwardShare);
-  costs.input_gradient.compute += hidden * (kOverlapSlowdown * (1.0 - kForwardShare));
+  costs.forward.compute += hidden * (slowdown * kForwardShare);
+  costs.input_gradient.compute += hidden * (slowdown * (1.0 - kForwardShare));
 }
 
 }  // namespace
@@ -201,13 +156,20 @@ void StepPricer::add_blocks(const Block& block, int layers, StageCosts& costs) c
   if (layers == 0) return;
   const Layout& layout = job_.layout;
   add_section(block.cost, layers, costs);
-  const Bytes block_input = pricing_.hidden_bytes() / (tokens_are_split(layout) ? layout.tp : 1.0);
+  const bool cut = tokens_are_split(layout) || layout.partition_checkpoints;
+  const Bytes block_input = pricing_.hidden_bytes() / (cut ? layout.tp : 1.0);
   Bytes buffer;
   if (layout.recompute == Recompute::kFull) {
     add_pass(costs.recompute, block.cost.forward, layers);
     costs.tp += scaled(recomputed_collectives(pricing_, block.cost), layers);
     costs.ep += scaled(block.cost.ep, layers / 2.0);
-    costs.cp += scaled(block.cost.cp, layers / (1.0 + kContextBackwardShare));
+    costs.cp += scaled(block.cost.cp, layers * context_share_of_forward(layout));
+    if (layout.partition_checkpoints) {
+      const Traffic gather =
+          pricing_.collective(Collective::kAllGather, pricing_.hidden_bytes(), pricing_.tp_group, layers);
+      costs.recompute.tp_comm += gather.time;
+      costs.tp += gather;
+    }
     costs.recompute_flops += block.cost.flops * (layers / 3.0);
     costs.activation += block_input * layers;
     buffer = saved_activation(block.operators, Recompute::kNone) * kRecomputeWorkingSet;
@@ -226,7 +188,7 @@ void StepPricer::add_blocks(const Block& block, int layers, StageCosts& costs) c
   costs.placeholders = std::max(costs.placeholders, placeholder_gradients(block.operators, job_.training));
   if (job_.training.stack.overlap_tp_with_weight_gradient) {
     const Seconds beside = std::min(block.cost.overlappable_tp, block.cost.weight_gradient.compute);
-    costs.tp_hidden += beside * (kHiddenShare * layers);
+    costs.tp_hidden += beside * (hidden_share(job_.cluster.device) * layers);
   }
 }
 
@@ -280,7 +242,7 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
     }
   }
   finish_stage(pricing_, index, runs_of(index, layers - with_experts, with_experts), costs);
-  add_overlap_slowdown(costs);
+  add_overlap_slowdown(overlap_slowdown(job_.cluster.device), costs);
   return costs;
 }
 

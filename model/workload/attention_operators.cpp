@@ -6,16 +6,17 @@ namespace {
 
 constexpr double kCausalShare = 0.5;  // of the score matrix that a causal kernel visits
 
-constexpr std::int64_t kFusedSoftmaxHeads = 4;
 constexpr double kUnfusedSoftmaxBytes = 20.0;  // per score, read and written beyond the fused kernel
 constexpr int kUnfusedSoftmaxKernels = 8;
 
 void append_unfused_core(std::vector<Operator>& operators, const Transformer& model, const Layout& layout,
                          const Training& training, const OperatorShapes& shapes) {
   const double e = shapes.element;
+  // Ulysses hands each rank whole sequences of some heads, a ring some queries of all.
+  const int head_parts = layout.context_parallel == ContextParallel::kUlysses ? layout.cp : 1;
   const std::int64_t batch =
-      static_cast<std::int64_t>(static_cast<double>(layout.micro_batch_size) * model.heads / shapes.tp);
-  const std::int64_t queries = training.sequence_length / layout.cp;
+      static_cast<std::int64_t>(static_cast<double>(layout.micro_batch_size) * model.heads / (shapes.tp * head_parts));
+  const std::int64_t queries = training.sequence_length / (layout.cp / head_parts);
   const std::int64_t keys = training.sequence_length;
 
   Operator product;
@@ -28,9 +29,7 @@ void append_unfused_core(std::vector<Operator>& operators, const Transformer& mo
   product.attention_core = true;
   operators.push_back(product);
 
-  // Megatron's fused softmax takes rows of scores by fours; otherwise scale, mask, cast and softmax are kernels of
-  // their own.
-  const bool fused = batch % kFusedSoftmaxHeads == 0;
+  const bool fused = batch % training.stack.fused_softmax_group == 0;
   const double extra = fused ? 0.0 : kUnfusedSoftmaxBytes;
   Operator softmax = memory_bound("softmax", shapes.scores, 2 * e + extra, 3 * e + extra);
   if (!fused) softmax.forward_kernels = softmax.backward_kernels = kUnfusedSoftmaxKernels;

@@ -21,6 +21,9 @@ struct Stack {
   int vocab_divisor = 1;  ///< Megatron's make-vocab-size-divisible-by
   bool flash_attention = false;
   bool fused_bias_dropout_add = false;       ///< one kernel for bias, dropout and residual after attention and MLP
+  /// The stack's softmax kernel takes so many rows of scores at once; where heads and samples of a rank do not come in
+  /// such groups, scale, mask, cast and softmax are kernels of their own.
+  int fused_softmax_group = 1;
   bool fused_gradient_accumulation = false;  ///< the weight-gradient GEMM adds into the fp32 gradient itself
   double gradient_bytes = 4.0;               ///< per parameter, of the buffer that microbatches accumulate into
   double optimizer_gradient_bytes = 0.0;     ///< per parameter, of a copy of the gradients that the optimizer keeps

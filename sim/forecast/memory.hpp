@@ -25,7 +25,10 @@ struct MemoryForecast {
 ///                beside it the gathered input of a linear with sequence parallelism, the placeholders of weight
 ///                gradients, what sharded weights have gathered, offloaded activations on their way, and the residuals
 ///                of compression
-/// Left out: CUDA context, communication buffers, fragmentation.
+///   shown        what nvidia-smi prints: the total and the stack's memory_overhead, for the CUDA context,
+///   communication
+///                buffers and fragmentation
+/// Whether it fits is asked of the total alone.
 MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timeline,
                                const std::vector<int>& weight_versions);
 

@@ -58,7 +58,7 @@ Json another(const Json& value) {
   if (value.is_boolean()) return !value.get<bool>();
   if (value == "flash") return "unfused";
   if (value == "unfused") return "flash";
-  if (value.is_number_integer()) return value.get<int>() == 4 ? 2 : value.get<int>() + 4;
+  if (value.is_number_integer()) return value.get<int>() == 4 ? 3 : value.get<int>() + 4;
   if (value.is_number()) return value.get<double>() * 0.8;
   if (value.is_string())
     return std::to_string(std::stod(value.get<std::string>()) * 0.5) +

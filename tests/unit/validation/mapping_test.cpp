@@ -46,7 +46,8 @@ TEST(Mapping, WhatIsMissingIsNamed) {
   EXPECT_EQ(map_row(file_of(Json::array({row})).rows[0], "").skip_reason, "not stated: heads");
   row = small_row();
   row["hardware"]["gpu"] = "Abacus 9000";
-  EXPECT_EQ(map_row(file_of(Json::array({row})).rows[0], "").skip_reason, "no device in the catalogue is \"Abacus 9000\"");
+  EXPECT_EQ(map_row(file_of(Json::array({row})).rows[0], "").skip_reason,
+            "no device in the catalogue is \"Abacus 9000\"");
 }
 
 TEST(Mapping, WrongTypesAreRefusedWithTheirPlace) {
