@@ -386,5 +386,33 @@ TEST(Simulate, RefusesAMemoryLimitThatNobodyReads) {
   EXPECT_NE(refused("v-auto:chunks", "1").find("2 chunks"), std::string::npos) << refused("v-auto:chunks", "1");
 }
 
+// The table of schedule compare, below the drawing.
+TEST(Timeline, TellsWhatFitsIntoAMemory) {
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"timeline", "--pp", "4", "-m", "8"});
+    return run_flopcast(more);
+  };
+  const CommandResult compared =
+      run_schedule({"compare", "--schedule", "gpipe,1f1b", "--pp", "4", "-m", "8", "--at-memory", "4"});
+  const std::string title = "with activations of 4 microbatches on a rank, of 8";
+  const std::size_t place = compared.standard_output.find(title);
+  ASSERT_NE(place, std::string::npos) << compared.standard_output;
+  const CommandResult drawn = with({"--schedule", "gpipe,1f1b", "--at-memory", "4"});
+  EXPECT_NE(drawn.standard_output.find(compared.standard_output.substr(place)), std::string::npos)
+      << drawn.standard_output;
+  EXPECT_NE(with({"--schedule", "zb-auto", "--at-memory", "4"}).standard_output.find(title), std::string::npos);
+  const auto refusal = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"timeline", "--pp", "4", "--schedule", "1f1b", "--at-memory"});
+    const CommandResult result = run_flopcast(more);
+    EXPECT_EQ(result.exit_code, 2);
+    return result.standard_error;
+  };
+  EXPECT_NE(refusal({"4", "-m", "8", "--format", "json"}).find("schedule compare --at-memory"), std::string::npos);
+  EXPECT_NE(refusal({"0", "-m", "8"}).find("--at-memory: 0 is out of range"), std::string::npos);
+  EXPECT_NE(refusal({"4", "--model", "gpt3-175b", "--cluster", "8xdgx-a100-80g", "--gbs", "8"})
+                .find("--at-memory: is for schedules without a job"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace flopcast
