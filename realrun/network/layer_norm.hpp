@@ -26,7 +26,8 @@ class LayerNorm : public Layer<T> {
 };
 
 /// y = x/2·(1 + tanh(√(2/π)·(x + 0.044715 x³))), the form of GPT-2 (Hendrycks & Gimpel 1606.08415 §2). One exponential
-/// and no branches: how long it takes does not depend on the data, as it does with the error function of the exact form.
+/// and no branches: how long it takes does not depend on the data, as it does with the error function of the exact
+/// form.
 template <class T>
 class Gelu : public Layer<T> {
  public:

@@ -72,7 +72,8 @@ std::vector<double> microbatch_losses(const std::vector<RankResult>& ranks, std:
 
 /// What the pipeline with these coordinates measured in a step.
 Timeline timeline_of(const std::vector<RankResult>& ranks, std::size_t step, int data_index = 0, int tensor_index = 0);
-/// The same of a step of the calibration, where nothing travels; `steps` are those of all ranks before or after the run.
+/// The same of a step of the calibration, where nothing travels; `steps` are those of all ranks before or after the
+/// run.
 Timeline calibration_of(const std::vector<RankResult>& ranks, std::vector<StepRecord> RankCalibration::*steps,
                         std::size_t step);
 
