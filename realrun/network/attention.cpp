@@ -140,6 +140,7 @@ Tensor<T> CausalAttention<T>::input_gradient(const Tensor<T>& output_gradient, c
   Tensor<T> gradient = gradients.at(pass.slice.index);
   context.erase(pass.slice.index);
   gradients.erase(pass.slice.index);
+  saved.tensors.clear();  // there are no weights here
   return gradient;
 }
 

@@ -67,6 +67,7 @@ Tensor<T> CrossEntropy<T>::input_gradient(const Tensor<T>& /*output_gradient*/, 
       gradient.row(row)[*column] -= weight;
     }
   }
+  saved.tensors.clear();
   return gradient;
 }
 

@@ -1,5 +1,6 @@
 #include "realrun/network/layer_norm.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <utility>
@@ -84,13 +85,39 @@ void LayerNorm<T>::weight_gradient(const Pass<T>& pass, Saved<T>& saved) const {
   }
 }
 
+namespace {
+
+// x times the logistic function of 2·√(2/π)·(x + 0.044715 x³), which is (1 + tanh(√(2/π)·…)) / 2.
+template <class T>
+class GeluPoint {
+ public:
+  explicit GeluPoint(T x) : x_(x) {
+    // Beyond it the shares are 0 and 1 to the last bit; the exponential stays finite.
+    constexpr T kFar = T(60);
+    const T power = std::exp(std::min(kFar, std::max(-kFar, -kSlope * (x + kCubic * x * x * x))));
+    share_ = T(1) / (T(1) + power);
+    rest_ = power * share_;
+  }
+  T value() const { return x_ * share_; }
+  T derivative() const { return share_ * (T(1) + x_ * rest_ * kSlope * (T(1) + T(3) * kCubic * x_ * x_)); }
+
+ private:
+  static constexpr T kCubic = T(0.044715);
+  static constexpr T kSlope = T(2) * std::numbers::sqrt2_v<T> * std::numbers::inv_sqrtpi_v<T>;
+
+  T x_;
+  T share_;
+  T rest_;  // 1 - share
+};
+
+}  // namespace
+
 template <class T>
 Tensor<T> Gelu<T>::forward(const Tensor<T>& input, const Pass<T>& /*pass*/, Saved<T>& saved) const {
   saved.tensors = {input};
   Tensor<T> output(input.rows(), input.columns());
   for (std::size_t index = 0; index < input.size(); ++index) {
-    const T x = input.data()[index];
-    output.data()[index] = x * T(0.5) * std::erfc(-x / std::numbers::sqrt2_v<T>);
+    output.data()[index] = GeluPoint<T>(input.data()[index]).value();
   }
   return output;
 }
@@ -98,14 +125,11 @@ Tensor<T> Gelu<T>::forward(const Tensor<T>& input, const Pass<T>& /*pass*/, Save
 template <class T>
 Tensor<T> Gelu<T>::input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/, Saved<T>& saved) const {
   const Tensor<T>& input = saved.tensors[0];
-  const T density_at_zero = std::numbers::inv_sqrtpi_v<T> / std::numbers::sqrt2_v<T>;
   Tensor<T> gradient(input.rows(), input.columns());
   for (std::size_t index = 0; index < input.size(); ++index) {
-    const T x = input.data()[index];
-    const T distribution = T(0.5) * std::erfc(-x / std::numbers::sqrt2_v<T>);
-    const T density = density_at_zero * std::exp(-x * x / T(2));
-    gradient.data()[index] = output_gradient.data()[index] * (distribution + x * density);
+    gradient.data()[index] = output_gradient.data()[index] * GeluPoint<T>(input.data()[index]).derivative();
   }
+  saved.tensors.clear();
   return gradient;
 }
 

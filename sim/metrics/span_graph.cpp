@@ -1,5 +1,6 @@
 #include "sim/metrics/span_graph.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <unordered_map>
 #include <utility>
@@ -29,6 +30,7 @@ class Builder {
   void number_rank(std::size_t rank);
   void link_rank(std::size_t rank);
   void link_transfer(const Span& span, std::size_t node);
+  void link_flush(std::size_t node, std::size_t compute, std::size_t flush);
   void link(std::size_t from, std::size_t to, Ticks lag);
   std::size_t add_node(const Span& span, std::size_t rank);
   std::size_t node_of(const Span& span, std::size_t rank);
@@ -89,6 +91,17 @@ void Builder::link_transfer(const Span& span, std::size_t node) {
   if (action != producers_.end()) link(action->second, node, transfer->end - transfer->start);
 }
 
+// `compute` and `flush`: what the rank started last on either stream.
+void Builder::link_flush(std::size_t node, std::size_t compute, std::size_t flush) {
+  const Ticks start = graph_.nodes[node].span->start;
+  if (compute == kNoNode && flush == kNoNode) link(SpanGraph::kSource, node, 0);
+  if (flush != kNoNode) link(flush, node, 0);
+  if (compute == kNoNode) return;
+  const Ticks under_way = std::max(Ticks{0}, graph_.nodes[compute].span->end - start);
+  const bool queued = flush != kNoNode && graph_.nodes[flush].span->end == start;
+  if (under_way == 0 || !queued) link(compute, node, -under_way);
+}
+
 void Builder::link_rank(std::size_t rank) {
   const std::vector<Span>& spans = timeline_.ranks[rank];
   std::size_t last_on_compute = kNoNode;
@@ -102,8 +115,7 @@ void Builder::link_rank(std::size_t rank) {
       link(last_on_compute == kNoNode ? SpanGraph::kSource : last_on_compute, node, 0);
       last_on_compute = node;
     } else {
-      if (last_of_flush == kNoNode) last_of_flush = last_on_compute;
-      link(last_of_flush == kNoNode ? SpanGraph::kSource : last_of_flush, node, 0);
+      link_flush(node, last_on_compute, last_of_flush);
       last_of_flush = node;
     }
   }

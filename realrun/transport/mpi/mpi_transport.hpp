@@ -68,6 +68,7 @@ class MpiTransport : public Transport {
     std::shared_ptr<void> kept;  // whatever this rank waits for right now
   };
 
+  void copy_world(MPI_Comm& channel);
   template <class Ready, class Awaited>
   void wait_until(Ready ready, Awaited awaited);
   void progress();
