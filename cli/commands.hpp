@@ -27,6 +27,7 @@ int run_memory(const Arguments& arguments);
 int run_timeline(const Arguments& arguments);
 int run_partition(const Arguments& arguments);
 int run_schedule(const Arguments& arguments);
+int run_validate(const Arguments& arguments);
 int run_run(const Arguments& arguments);
 int run_calibrate(const Arguments& arguments);
 int run_catalog(const Arguments& arguments);

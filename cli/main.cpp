@@ -18,6 +18,7 @@ const std::vector<CommandEntry>& commands() {
       {"schedule", "list, show, check, simulate and export pipeline schedules", run_schedule, true},
       {"calibrate", "a device profile out of measurements; measure this machine", run_calibrate},
       {"partition", "which layers go to which pipeline stage", run_partition},
+      {"validate", "forecast against measured steps: an error table that hides no row", run_validate},
       {"run", "train for real on this machine, forecast beside measurement", run_run},
       {"catalog", "models, devices, clusters, schedules and stacks that have names", run_catalog},
       {"convert", "the job that files of other programs mean, as a job file", run_convert},

@@ -5,6 +5,7 @@
 
 #include "model/units/quantity.hpp"
 #include "reports/result/cluster_json.hpp"
+#include "sim/forecast/memory_parts.hpp"
 
 namespace flopcast {
 
@@ -67,11 +68,13 @@ Json memory_section(const MemoryResult& memory) {
                      {"weight_versions_gib", rank.weight_versions_gib},
                      {"workspace_gib", rank.workspace_gib},
                      {"total_gib", rank.total_gib},
+                     {"shown_gib", rank.shown_gib},
                      {"capacity_gib", rank.capacity_gib},
                      {"peak_in_flight", rank.peak_in_flight}});
   }
   return {{"capacity_gib", memory.capacity_gib},
           {"peak_gib", memory.peak_gib},
+          {"shown_gib", memory.shown_gib},
           {"fits", memory.fits},
           {"per_pipeline_rank", std::move(ranks)}};
 }
@@ -188,11 +191,11 @@ Json result_json(const Forecast& forecast) {
   return json;
 }
 
-Json memory_json(const Forecast& forecast, bool over_time) {
+Json memory_json(const Forecast& forecast, MemoryView view) {
   Json json = {{"schema", "flopcast.memory/1"},
                {"job", job_json(forecast.step.job)},
                {"memory", memory_section(forecast.result.memory)}};
-  if (over_time) {
+  if (view == MemoryView::kOverTime) {
     Json ranks = Json::array();
     for (const RankMemory& rank : forecast.memory) {
       Json points = Json::array();
@@ -203,6 +206,17 @@ Json memory_json(const Forecast& forecast, bool over_time) {
       ranks.push_back(std::move(points));
     }
     json["over_time"] = std::move(ranks);
+  }
+  if (view == MemoryView::kTensors) {
+    Json parts = Json::array();
+    for (const MemoryPart& part : fullest_rank_parts(forecast.step, forecast.result.memory, forecast.memory)) {
+      parts.push_back({{"kind", part.group},
+                       {"tensor", part.name},
+                       {"each_gib", gibibytes(part.each)},
+                       {"count", part.count},
+                       {"gib", gibibytes(part.total())}});
+    }
+    json["fullest_rank"] = {{"rank", fullest_rank(forecast.result.memory)}, {"tensors", std::move(parts)}};
   }
   json["assumptions"] = forecast.result.assumptions;
   json["warnings"] = forecast.result.warnings;

@@ -20,7 +20,13 @@ nlohmann::ordered_json critical_path_json(const Timeline& timeline, const Critic
 /// The resolved job in the form of a job file.
 nlohmann::ordered_json job_json(const Job& job);
 
-/// Schema flopcast.memory/1: the "memory" of the result, and "over_time" when asked for: per rank [seconds, GiB] pairs.
-nlohmann::ordered_json memory_json(const Forecast& forecast, bool over_time);
+/// What is told of memory beside the result's own part.
+enum class MemoryView {
+  kPeak,      ///< nothing
+  kOverTime,  ///< "over_time": per rank [seconds, GiB] pairs
+  kTensors,   ///< "fullest_rank": its tensors at its fullest moment
+};
+/// Schema flopcast.memory/1.
+nlohmann::ordered_json memory_json(const Forecast& forecast, MemoryView view);
 
 }  // namespace flopcast

@@ -5,31 +5,12 @@
 
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/uneven_costs.hpp"
+#include "sim/forecast/memory_parts.hpp"
 #include "sim/schedule/in_flight.hpp"
 
 namespace flopcast {
 
 namespace {
-
-Bytes workspace_of(const PreparedStep& step, int rank) {
-  Bytes largest;
-  Bytes replicas;
-  Bytes offload;
-  for (int stage = 0; stage < step.stages.stages(); ++stage) {
-    if (step.stages.rank_of_stage[static_cast<std::size_t>(stage)] != rank) continue;
-    const StageCosts& costs = step.costs.stages[static_cast<std::size_t>(stage)];
-    largest = std::max({largest, costs.recompute_buffer, costs.logits_buffer});
-    replicas = std::max(replicas, costs.gathered_weights + costs.gathered_gradients);
-    offload = std::max(offload, costs.offload_buffer);
-  }
-  const double slices = step.program.slices_per_microbatch;  // what belongs to a pass is that of a slice
-  largest = (largest + offload) / slices + replicas;
-  const Layout& layout = step.job.layout;
-  if (!layout.sequence_parallel || layout.tp == 1) return largest;
-  const double tokens =
-      static_cast<double>(layout.micro_batch_size) * step.job.training.sequence_length / (layout.cp * slices);
-  return largest + element_size(step.job.training.precision) * (tokens * step.job.model.hidden);
-}
 
 struct HeldParameters {
   double all = 0.0;
@@ -45,13 +26,6 @@ HeldParameters parameters_of(const PreparedStep& step, int rank) {
     parameters.experts += step.costs.stages[index].expert_parameters;
   }
   return parameters;
-}
-
-// What compression did not send is kept and added to the next step's gradients.
-Bytes residuals_of(const Job& job, double parameters) {
-  const Compression::Kind kind = job.layout.compression.kind;
-  const bool keeps = kind == Compression::Kind::kTopK || kind == Compression::Kind::kPowerSgd;
-  return Bytes(keeps ? job.training.stack.gradient_bytes * parameters : 0.0);
 }
 
 }  // namespace
@@ -72,7 +46,8 @@ MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timelin
     const double copies = weight_versions[static_cast<std::size_t>(rank)] - 1;
     const ModelStates states = model_states(job.layout, job.training, parameters.all, parameters.experts);
     const Bytes versions = states.weights * copies;
-    const Bytes workspace = workspace_of(step, rank) + residuals_of(job, parameters.all);
+    Bytes workspace;
+    for (const MemoryPart& part : workspace_parts(step, rank)) workspace += part.total();
     const double base = (states.total() + versions + workspace).value();
     const RankMemory over_time = memory_over_time(timeline, rank, base, held_bytes);
 
@@ -85,9 +60,11 @@ MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timelin
     memory.workspace_gib = gibibytes(workspace);
     memory.total_gib = memory.weights_gib + memory.gradients_gib + memory.optimizer_gib + memory.activations_gib +
                        memory.weight_versions_gib + memory.workspace_gib;
+    memory.shown_gib = memory.total_gib + job.training.stack.memory_overhead_gib;
     const int slices = step.program.slices_per_microbatch;
     memory.peak_in_flight = (in_flight[static_cast<std::size_t>(rank)] + slices - 1) / slices;
     forecast.result.peak_gib = std::max(forecast.result.peak_gib, memory.total_gib);
+    forecast.result.shown_gib = std::max(forecast.result.shown_gib, memory.shown_gib);
     memory.capacity_gib = gibibytes(memory_capacity(job, rank));
     forecast.result.capacity_gib = std::min(forecast.result.capacity_gib, memory.capacity_gib);
     forecast.result.fits = forecast.result.fits && memory.total_gib <= memory.capacity_gib;

@@ -20,12 +20,15 @@ struct MemoryForecast {
 ///   activations  what the operators keep, for the microbatches that the schedule holds at its fullest moment; a token
 ///                slice's share of a microbatch
 ///   versions     e·Ψ for each weight version beyond the first
-///   workspace    the largest of: a block's activations while recomputation has them, the gradient of the logits; and
-///   with
-///                sequence parallelism the gathered input of a linear;
-///                beside it what sharded weights have gathered, offloaded activations on their way, and the residuals
+///   workspace    the larger of: a block's activations while recomputation has them, with the gradients of an
+///                operator's inputs and outputs; the gradients of the logits and of their input;
+///                beside it the gathered input of a linear with sequence parallelism, the placeholders of weight
+///                gradients, what sharded weights have gathered, offloaded activations on their way, and the residuals
 ///                of compression
-/// Left out: CUDA context, communication buffers, fragmentation.
+///   shown        what nvidia-smi prints: the total and the stack's memory_overhead, for the CUDA context,
+///   communication
+///                buffers and fragmentation
+/// Whether it fits is asked of the total alone.
 MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timeline,
                                const std::vector<int>& weight_versions);
 

@@ -39,6 +39,7 @@ TEST(Schema, ResultsFollowTheirSchemas) {
   expect_schema("timeline-1", {"timeline", job});
   expect_schema("timeline-1", {"timeline", "--schedule", "gpipe,1f1b", "--pp", "2", "--microbatches", "3"});
   expect_schema("partition-1", {"partition", job});
+  expect_schema("validation-1", {"validate", "--source", "simumax"});
   expect_schema("partition-1", {"partition", "--costs", "3,1,4", "--stages", "2"});
   const std::string graph = (project_folder() / "examples" / "heavy-head" / "two-branches.graph.txt").string();
   expect_schema("partition-1", {"partition", "--graph", graph, "--workers", "2", "--bandwidth", "1GB/s"});
