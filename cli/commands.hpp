@@ -28,6 +28,7 @@ int run_timeline(const Arguments& arguments);
 int run_partition(const Arguments& arguments);
 int run_schedule(const Arguments& arguments);
 int run_run(const Arguments& arguments);
+int run_report(const Arguments& arguments);
 int run_calibrate(const Arguments& arguments);
 int run_catalog(const Arguments& arguments);
 int run_convert(const Arguments& arguments);
