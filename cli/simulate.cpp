@@ -12,12 +12,6 @@ namespace flopcast {
 
 namespace {
 
-nlohmann::ordered_json with_critical_path(const Forecast& answer) {
-  nlohmann::ordered_json json = result_json(answer);
-  json["critical_path"] = critical_path_json(answer.timeline, critical_path(answer.timeline));
-  return json;
-}
-
 std::vector<Table> tables_of(const Forecast& answer) {
   std::vector<Table> tables = result_tables(answer);
   tables.insert(tables.end() - 1, critical_path_table(answer.timeline, critical_path(answer.timeline)));
@@ -46,7 +40,7 @@ int run_simulate(const Arguments& arguments) {
   files.write(answer);
   switch (format) {
     case Format::kJson:
-      output.write(with_critical_path(answer).dump(2));
+      output.write(simulation_json(answer).dump(2));
       break;
     case Format::kCsv:
       output.write({result_row(answer)});

@@ -28,22 +28,31 @@ const kFigures = [
   ["peak memory", result => result.memory.peak_gib, gibText, "memory.peak_gib"],
 ];
 const kBareFigures = [
-  ["makespan", metrics => metrics.makespan, value => significant(value), "metrics.makespan"],
-  ["bubble, of all device time", metrics => metrics.idle_fraction, percentText, "metrics.idle_fraction"],
-  ["bubble ratio", metrics => metrics.bubble_ratio, percentText, "metrics.bubble_ratio"],
-  ["stages in flight", metrics => Math.max(...metrics.ranks.map(rank => rank.peak_in_flight)), value => String(value), "metrics.peak_in_flight"],
+  ["makespan", view => view.metrics.makespan, value => significant(value), "metrics.makespan"],
+  ["bubble, share of device time", view => view.metrics.idle_fraction, percentText, "metrics.idle_fraction"],
+  ["bubble ratio", view => view.metrics.bubble_ratio, percentText, "metrics.bubble_ratio"],
+  ["stages in flight", view => Math.max(...view.metrics.ranks.map(rank => rank.peak_in_flight)), value => String(value), "metrics.peak_in_flight"],
+  ["activations, microbatches", view => view.figures?.activations, value => significant(value), "figures.activations"],
+  ["transfers", view => view.figures?.messages, countText, "figures.messages"],
+  ["copies of the weights", view => view.figures?.weight_copies, value => String(value), "figures.weight_copies"],
+  ["bubble once full", view => view.figures?.steady_bubble ?? (view.figures ? view.metrics.idle_fraction : undefined), percentText, "figures.steady_bubble"],
+  ["staleness, updates", view => view.figures?.staleness, value => String(value), "figures.staleness"],
 ];
 
 // The figures that matter, one card each; with two views, both and the difference.
 function figureCards(views) {
   const results = views.filter(view => view.result);
-  const source = results.length > 0 ? results.map(view => ({name: view.name, of: view.result})) : views.filter(view => view.metrics).map(view => ({name: view.name, of: view.metrics}));
+  const source = results.length > 0 ? results.map(view => ({name: view.short ?? view.name, of: view.result})) : views.filter(view => view.metrics).map(view => ({name: view.short ?? view.name, of: view}));
   if (source.length === 0) return null;
   const figures = results.length > 0 ? kFigures : kBareFigures;
   const cards = figures.map(([name, value, format, path]) => {
     const values = source.map(entry => value(entry.of));
-    // A layer profile knows no FLOPs, a measurement no memory.
-    if (values.every(value => value === 0) && results.length > 0) return null;
+    // A layer profile knows no FLOPs, a measurement no memory; what all schedules have alike says nothing.
+    if (values.some(value => value === undefined) || (values.every(value => value === 0) && results.length > 0)) return null;
+    if (path === "figures.staleness" && values.every(value => value === 0)) return null;
+    if (path === "figures.weight_copies" && values.every(value => value === 1)) return null;
+    if (path === "figures.steady_bubble" && !views.some(view => view.figures?.steady_bubble !== undefined)) return null;
+    if (path === "metrics.peak_in_flight" && views.some(view => view.figures)) return null;
     const rows = source.map((entry, i) => element("p", {class: source.length > 1 ? "several" : "single", "data-path": path, "data-value": values[i]},
       element("strong", {}, format(values[i])), source.length > 1 ? element("small", {}, entry.name) : ""));
     const change = source.length === 2 && values[0] !== 0 ? element("p", {class: "change"}, `${values[1] >= values[0] ? "+" : "−"}${significant(Math.abs(values[1] / values[0] - 1) * 100, 3)} %`) : null;

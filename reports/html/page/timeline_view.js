@@ -61,7 +61,7 @@ class TimelineView {
     const key = (color, text, kind) => element("span", {class: "key"},
       element("i", {class: kind ?? "", style: color ? `background:${color}` : undefined}), text);
     this.legend.replaceChildren(...[...kinds].map(([kind, code]) => key(code.fill, kind)), key(null, "idle", "idle"),
-      ...(this.models.some(model => model.memory) ? [key(null, "capacity", "limit")] : []));
+      ...(this.models.some(model => model.memory?.some(curve => curve.capacity > 0)) ? [key(null, "capacity", "limit")] : []));
   }
 
   layout() {
