@@ -29,8 +29,13 @@ Bytes moved_bytes(const Operator& op, const Job& job) {
                element_size(job.training.precision).value());
 }
 
+// What its kernels compute: fused attention skips what a causal mask hides.
+double computed_flops(const Operator& op) {
+  return op.kind == OperatorKind::kFusedAttention ? op.attention_flops.value() : forward_flops(op).value();
+}
+
 SeriesPoint roofline_point(const Operator& op, const Job& job, const ComputeModel& compute) {
-  const double flops = forward_flops(op).value();
+  const double flops = computed_flops(op);
   const double seconds = operator_times(op, compute, job.training).forward.value();
   const double moved = moved_bytes(op, job).value();
   return {flops / moved, flops / seconds * 1e-12, std::string(op.name)};
@@ -81,7 +86,7 @@ SeriesChart roofline_chart(const Job& job) {
   Series points{"operators", {}, SeriesStyle::kPoints};
   for (const Operator& op :
        block_operators(job.model, job.layout, job.training, job.model.kind_of(job.model.layers - 1))) {
-    if (forward_flops(op).value() > 0.0) points.points.push_back(roofline_point(op, job, compute));
+    if (computed_flops(op) > 0.0) points.points.push_back(roofline_point(op, job, compute));
   }
   double widest = 4.0 * peak / bandwidth;
   double least = 1.0;

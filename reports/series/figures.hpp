@@ -13,8 +13,9 @@ std::vector<SeriesChart> memory_charts(const Forecast& forecast);
 
 /// The operators of a block (the last, with experts where there are any) under the job's layout: FLOP/s per GPU of
 /// their forward passes over the FLOPs for each byte that they move, below the roof min(peak, intensity · bandwidth) of
-/// the device (Williams, Waterman and Patterson, CACM 52(4), 2009). Operators without FLOPs do not appear. The job must
-/// hold operators, not a layer profile (ConfigError).
+/// the device (Williams, Waterman and Patterson, CACM 52(4), 2009). Fused attention counts the FLOPs that it computes,
+/// causal-halved. Operators without FLOPs do not appear. The job must hold operators, not a layer profile
+/// (ConfigError).
 SeriesChart roofline_chart(const Job& job);
 
 struct Prediction {
