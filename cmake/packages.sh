@@ -5,6 +5,7 @@ build_packages=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev
 test_packages=("${build_packages[@]}" openmpi-bin libopenmpi-dev libgtest-dev librapidcheck-dev libbenchmark-dev)
 review_packages=(git clang-format clang-tidy emscripten)
 browser_packages=(chromium)
+package_packages=(mmdebstrap dpkg-dev)
 
 # Prints those of the named packages that are not installed, one per line.
 missing_packages() {
