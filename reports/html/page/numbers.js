@@ -16,7 +16,9 @@ function timeText(value, unit, digits = 4) {
 }
 
 const percentText = share => (100 * share).toFixed(Math.abs(share) < 0.1 ? 2 : 1) + " %";
-const gibText = gib => significant(gib, 4) + " GiB";
+function gibText(gib, digits = 4) {
+  return gib > 0 && gib < 0.05 ? significant(gib * 1024, digits) + " MiB" : significant(gib, digits) + " GiB";
+}
 const countText = value => Math.round(value).toLocaleString("en-US");
 
 // The round step that cuts `range` into about `parts`.

@@ -88,10 +88,12 @@ function memorySection(views) {
   if (shown.length === 0) return null;
   const blocks = shown.map(view => {
     const ranks = view.result.memory.per_pipeline_rank;
-    const rows = ranks.map((rank, i) => ({label: `rank ${i}`, values: kMemoryParts.map(([key]) => rank[key]), limit: rank.capacity_gib}));
+    // A limit that is out of sight would leave nothing to see of the bars, and a measurement knows none.
+    const near = rank => rank.capacity_gib > 0 && view.result.memory.peak_gib > rank.capacity_gib / 50;
+    const rows = ranks.map((rank, i) => ({label: `rank ${i}`, values: kMemoryParts.map(([key]) => rank[key]), limit: near(rank) ? rank.capacity_gib : undefined}));
     return element("div", {}, shown.length > 1 ? element("h3", {}, view.name) : "",
-      stackedBars(partsOf(kMemoryParts), rows, gib => significant(gib, 3) + " GiB", {limitName: "capacity", compact: rows.length > 8}),
-      element("p", {class: view.result.memory.fits ? "note" : "warning"}, view.result.memory.fits
+      stackedBars(partsOf(kMemoryParts), rows, gib => gibText(gib, 3), {limitName: rows.some(row => row.limit) ? "capacity" : undefined, compact: rows.length > 8}),
+      !(view.result.memory.capacity_gib > 0) ? "" : element("p", {class: view.result.memory.fits ? "note" : "warning"}, view.result.memory.fits
         ? `Fits: the fullest rank holds ${gibText(view.result.memory.peak_gib)} of ${gibText(view.result.memory.capacity_gib)}.`
         : `Does not fit: ${gibText(view.result.memory.peak_gib)} are needed, ${gibText(view.result.memory.capacity_gib)} are there.`));
   });
