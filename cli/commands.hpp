@@ -29,6 +29,7 @@ int run_partition(const Arguments& arguments);
 int run_schedule(const Arguments& arguments);
 int run_validate(const Arguments& arguments);
 int run_run(const Arguments& arguments);
+int run_report(const Arguments& arguments);
 int run_calibrate(const Arguments& arguments);
 int run_catalog(const Arguments& arguments);
 int run_convert(const Arguments& arguments);

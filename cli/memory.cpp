@@ -2,13 +2,18 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 
 #include "cli/commands.hpp"
 #include "cli/job_options.hpp"
 #include "cli/output_options.hpp"
+#include "cli/terminal.hpp"
 #include "model/error/error.hpp"
 #include "reports/result/result_json.hpp"
 #include "reports/result/result_tables.hpp"
+#include "reports/series/figures.hpp"
+#include "reports/series/series_svg.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {
@@ -24,11 +29,13 @@ int run_memory(const Arguments& arguments) {
   bool over_time = false;
   bool check = false;
   bool tensors = false;
+  std::optional<std::string> svg;
   job.add_to(command_line);
   output.add_to(command_line);
   command_line.add_flag("--over-time", over_time, "every change over the step instead of the peak");
   command_line.add_flag("--explain", tensors, "the tensors of the fullest rank at its fullest moment");
   command_line.add_flag("--check", check, "exit with 3 when it does not fit");
+  command_line.add_option("--svg", svg, "FILE", "draw every rank's memory over time");
   if (!command_line.parse(arguments)) return 0;
 
   const Format format = output.format();
@@ -36,6 +43,7 @@ int run_memory(const Arguments& arguments) {
   const MemoryView view = over_time ? MemoryView::kOverTime : tensors ? MemoryView::kTensors : MemoryView::kPeak;
   if (job.show_config(output)) return 0;
   const Forecast answer = forecast(job.read(), read_file);
+  if (svg) write_file(*svg, write_series_svg(memory_charts(answer), {}));
   if (format == Format::kJson) {
     output.write(memory_json(answer, view).dump(2));
   } else {

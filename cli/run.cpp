@@ -252,7 +252,7 @@ int run_run(const Arguments& arguments) {
   if (options.measured) keep_comparison(output, json);
   if (copies) write_file(*options.measured, read_file(output));
   write_output("", format == Format::kJson ? json.dump(2) : write_table(run_table(comparison), format));
-  options.files.write_run(comparison.forecast.drawn, comparison.measured.drawn);
+  options.files.write(comparison);
   if (options.loss_svg) {
     std::vector<Series> curves = {loss_curve(comparison.schedule, comparison.losses)};
     for (const std::string& path : options.beside) curves.push_back(read_loss_curve(read_file(path), path));

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "reports/result/result_json.hpp"
+#include "reports/timeline/timeline_json.hpp"
 
 namespace flopcast {
 
@@ -194,7 +195,9 @@ Json run_json(const RunComparison& run) {
                 {{"any", run.disturbance.any},
                  {"repetitions", run.disturbance.steps},
                  {"stretch", run.disturbance.stretch},
-                 {"others_cpu_share", run.disturbance.others_share}}}};
+                 {"others_cpu_share", run.disturbance.others_share}}},
+               {"timelines",
+                {{"forecast", timeline_json(run.forecast.drawn)}, {"measured", timeline_json(run.measured.drawn)}}}};
   if (run.calibrations) json["calibration"] = calibration_json(*run.calibrations);
   return json;
 }

@@ -16,6 +16,7 @@
 #include "cli/timeline_files.hpp"
 #include "model/error/error.hpp"
 #include "reports/timeline/terminal.hpp"
+#include "reports/timeline/timeline_json.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
 
@@ -136,33 +137,6 @@ std::string compared(ScheduleComparison& comparison) {
   if (schedules.size() > 1) text += "\n" + write_table(figures_table(comparison, Format::kTable), Format::kTable);
   if (comparison.memory) text += "\n" + write_table(memory_table(comparison), Format::kTable);
   return text;
-}
-
-// Divided, because a decimal share of a unit is no binary number: 1333333 millionths are 1.333333.
-double units_of(const Timeline& timeline, Ticks ticks) {
-  return static_cast<double>(ticks) / std::round(1.0 / timeline.units_per_tick);
-}
-
-nlohmann::ordered_json timeline_json(const Timeline& timeline) {
-  using Json = nlohmann::ordered_json;
-  const auto time = [&timeline](Ticks ticks) { return units_of(timeline, ticks); };
-  Json ranks = Json::array();
-  for (const std::vector<Span>& spans : timeline.ranks) {
-    Json row = Json::array();
-    for (const Span& span : spans) {
-      Json entry = {{"kind", name_of(span.kind)},
-                    {"stream", name_of(span.stream)},
-                    {"start", time(span.start)},
-                    {"end", time(span.end)}};
-      if (is_action(span.kind) || span.kind == SpanKind::kSend) entry["action"] = to_string(span.action);
-      row.push_back(std::move(entry));
-    }
-    ranks.push_back(std::move(row));
-  }
-  return {{"title", timeline.title},
-          {"time_unit", timeline.time_unit},
-          {"makespan", time(timeline.makespan())},
-          {"ranks", std::move(ranks)}};
 }
 
 Table span_table(const std::vector<Timeline>& timelines) {

@@ -191,6 +191,12 @@ Json result_json(const Forecast& forecast) {
   return json;
 }
 
+Json simulation_json(const Forecast& forecast) {
+  Json json = result_json(forecast);
+  json["critical_path"] = critical_path_json(forecast.timeline, critical_path(forecast.timeline));
+  return json;
+}
+
 Json memory_json(const Forecast& forecast, MemoryView view) {
   Json json = {{"schema", "flopcast.memory/1"},
                {"job", job_json(forecast.step.job)},

@@ -17,6 +17,9 @@ nlohmann::ordered_json result_json(const Forecast& forecast);
 /// Of the timeline drawn: one step, or an asynchronous schedule's stretch.
 nlohmann::ordered_json critical_path_json(const Timeline& timeline, const CriticalPath& path);
 
+/// result_json with the critical path as "critical_path": what `flopcast simulate` prints.
+nlohmann::ordered_json simulation_json(const Forecast& forecast);
+
 /// The resolved job in the form of a job file.
 nlohmann::ordered_json job_json(const Job& job);
 

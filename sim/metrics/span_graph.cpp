@@ -20,7 +20,7 @@ class Builder {
   }
 
   SpanGraph build() {
-    node_of_.resize(timeline_.ranks.size());
+    graph_.node_of.resize(timeline_.ranks.size());
     for (std::size_t rank = 0; rank < timeline_.ranks.size(); ++rank) number_rank(rank);
     for (std::size_t rank = 0; rank < timeline_.ranks.size(); ++rank) link_rank(rank);
     return std::move(graph_);
@@ -43,7 +43,6 @@ class Builder {
   const Timeline& timeline_;
   AwaitedTransfers transfers_;
   SpanGraph graph_;
-  std::vector<std::vector<std::size_t>> node_of_;             // by rank and position
   std::unordered_map<std::uint64_t, std::size_t> producers_;  // nodes of transferred results, by key
   std::size_t embedding_ = kNoNode;
   std::size_t norm_ = kNoNode;
@@ -65,8 +64,8 @@ void Builder::number_rank(std::size_t rank) {
   const std::vector<Span>& spans = timeline_.ranks[rank];
   bool second_half = false;
   for (const Span& span : spans) {
-    const std::size_t node = second_half ? node_of_[rank].back() : node_of(span, rank);
-    node_of_[rank].push_back(node);
+    const std::size_t node = second_half ? graph_.node_of[rank].back() : node_of(span, rank);
+    graph_.node_of[rank].push_back(node);
     second_half = is_action(span.kind) && span.action.overlaps_next;
     if (is_action(span.kind) || span.kind == SpanKind::kSend) {
       producers_[key(span.action, span.kind == SpanKind::kSend)] = node;
@@ -108,7 +107,7 @@ void Builder::link_rank(std::size_t rank) {
   std::size_t last_of_flush = kNoNode;
   for (std::size_t index = 0; index < spans.size(); ++index) {
     const Span& span = spans[index];
-    const std::size_t node = node_of_[rank][index];
+    const std::size_t node = graph_.node_of[rank][index];
     if (is_action(span.kind)) link_transfer(span, node);
     if (is_action(span.kind) || span.kind == SpanKind::kSend) {
       if (node == last_on_compute) continue;

@@ -28,6 +28,7 @@ struct SpanGraph {
   static constexpr std::size_t kSource = 0;
   std::vector<SpanNode> nodes;
   std::vector<SpanLink> links;
+  std::vector<std::vector<std::size_t>> node_of;  ///< by rank and position among the rank's spans
 };
 
 /// Order on a stream; transfers; a rank's flush, whose spans follow each other and its last action, or, while that is

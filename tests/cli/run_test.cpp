@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,47 @@ class Run : public testing::Test {
   void SetUp() override { fs::create_directories(folder_); }
   void TearDown() override { fs::remove_all(folder_); }
 };
+
+// Thread and name of every slice: what lies above what when two traces are laid over each other.
+std::set<std::string> slices_of(const fs::path& trace) {
+  std::set<std::string> slices;
+  const Json document = Json::parse(read_text(trace));
+  for (const Json& event : document.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    slices.insert(event.at("pid").dump() + "/" + event.at("tid").dump() + "/" + event.at("name").get<std::string>());
+  }
+  return slices;
+}
+
+TEST_F(Run, TracesOfRunAndForecastUseTheSameNames) {
+  const std::vector<std::string> layout = {"--pp", "2", "--model.tied_embeddings", "false"};
+  std::vector<std::string> run = run_of(layout);
+  const fs::path measured = folder_ / "measured.json";
+  const fs::path page = folder_ / "run.html";
+  run.insert(run.end(), {"--trace", measured.string(), "--html", page.string()});
+  const CommandResult result = run_flopcast(run);
+  ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+
+  std::vector<std::string> simulate = run_of(layout);
+  simulate.front() = "simulate";
+  simulate.erase(std::find(simulate.begin(), simulate.end(), "--steps"),
+                 std::find(simulate.begin(), simulate.end(), "--steps") + 2);
+  const fs::path forecast = folder_ / "forecast.json";
+  simulate.insert(simulate.end(), {"--trace", forecast.string()});
+  const CommandResult simulated = run_flopcast(simulate);
+  ASSERT_EQ(simulated.exit_code, 0) << simulated.standard_error;
+
+  const std::set<std::string> names = slices_of(forecast);
+  const std::set<std::string> found = slices_of(measured);
+  EXPECT_GE(found.size(), 2u * 2u * 4u) << "two passes of four microbatches on two ranks";
+  for (const std::string& name : found) EXPECT_TRUE(names.count(name) == 1) << name;
+  for (const std::string& name : names) {
+    const bool of_an_action = name.find("/F ") != std::string::npos || name.find("/B ") != std::string::npos;
+    EXPECT_TRUE(!of_an_action || found.count(name) == 1) << name;
+  }
+  const std::string html = read_text(page);
+  EXPECT_LT(html.find("\"name\":\"forecast\""), html.find("\"name\":\"measured\""));
+}
 
 TEST_F(Run, ShowsForecastReplayAndMeasurement) {
   const CommandResult result =
