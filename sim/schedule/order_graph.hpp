@@ -71,8 +71,8 @@ class OrderGraph {
   std::int32_t number_of(std::size_t stage, std::size_t microbatch, ActionKind kind) const;
   void add(const Action& action, std::size_t rank, const StepTimes& times);
   void connect(const Program& program, const StepTimes& times);
-  Ticks arrival(const Node& node) const;
-  Ticks due_path(const Node& node) const;
+  Ticks arrival(const Node& of) const;
+  Ticks due_path(const Node& of) const;
   bool may_exchange(std::int32_t first, std::int32_t second) const;
   const Node& node(std::int32_t number) const { return nodes_[static_cast<std::size_t>(number)]; }
   Node& node(std::int32_t number) { return nodes_[static_cast<std::size_t>(number)]; }
