@@ -35,7 +35,7 @@ TEST(Accuracy, OfTheShippedRows) {
   const std::map<std::string, double> limits = {{"korthikanti_2205_05198", 0.02},
                                                 {"bigscience_bloom", 0.037},
                                                 {"zero_bubble", 0.035},
-                                                {"vtrain_multinode", 0.085},
+                                                {"vtrain_multinode", 0.08},
                                                 {"vtrain_singlenode", 0.075},
                                                 {"mosaic_fsdp", 0.04},
                                                 {"megatron_readme_a100_v100", 0.07},
@@ -137,11 +137,11 @@ TEST(Refit, StoredResidualsAreThoseOfTheCatalogue) {
   }
 }
 
-// The promise of docs/validation.md: models that no constant was fitted to.
+// What docs/validation.md says of models that no constant was fitted to; limits are a little above what holds today.
 TEST(Refit, ModelsLeftOutAreForecastNearlyAsWell) {
   const std::map<std::string, double> limits = {
       {"korthikanti_2205_05198", 0.025}, {"bigscience_bloom", 0.04}, {"zero_bubble", 0.045},
-      {"vtrain_multinode", 0.08},        {"mosaic_fsdp", 0.04},      {"simumax", 0.04}};
+      {"vtrain_multinode", 0.085},       {"mosaic_fsdp", 0.04},      {"simumax", 0.04}};
   std::size_t checked = 0;
   for (const Refit& fit : stored_refits()) {
     for (const RefitSource& source : fit.sources) {
