@@ -69,6 +69,7 @@ MpiTransport::~MpiTransport() {
 }
 
 void MpiTransport::progress() {
+  beats_.fetch_add(1, std::memory_order_relaxed);
   std::list<Send>& sends = under_way_->sends;
   for (auto send = sends.begin(); send != sends.end();) {
     send = has_ended(send->request) ? sends.erase(send) : std::next(send);
