@@ -12,6 +12,7 @@ namespace flopcast {
 
 const std::vector<CommandEntry>& commands() {
   static const std::vector<CommandEntry> entries = {
+      {"plan", "every layout of a model on a cluster, ranked: which, how many GPUs, how long, what it costs", run_plan},
       {"simulate", "one layout: step time, MFU, bubble, communication, memory", run_simulate},
       {"memory", "memory of each pipeline rank, at its peak and over time", run_memory},
       {"timeline", "draw a step, or a schedule without any model", run_timeline},
