@@ -75,10 +75,10 @@ int run_plan(const Arguments& arguments) {
   const ParallelFor parallel_for = threaded_for(flags.threads());
 
   PlanAnswer answer;
-  answer.job = loaded.root;
   answer.options = flags.options(question.job);
   answer.search = plan(question.job, question.space, answer.options, parallel_for);
   if (answer.search.ranked.empty()) refuse(question, answer, parallel_for);
+  answer.job = job_file_of(loaded.root, answer.search.ranked.front());
   answer.ranked = entries_of(loaded, answer.search.ranked);
   answer.pareto = entries_of(loaded, answer.search.pareto);
   switch (format) {

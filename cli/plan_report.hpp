@@ -18,7 +18,7 @@ struct PlanEntry {
 
 /// What `flopcast plan` prints.
 struct PlanAnswer {
-  nlohmann::json job;  ///< the job file that was asked about, its layout as it was given
+  nlohmann::json job;  ///< the job file of the best layout
   PlanOptions options;
   SearchResult search;
   std::vector<PlanEntry> ranked;
