@@ -23,6 +23,8 @@ const std::vector<CommandEntry>& commands();
 inline constexpr const char* kListFlags = "--list-flags";
 
 int run_plan(const Arguments& arguments);
+int run_compare(const Arguments& arguments);
+int run_sweep(const Arguments& arguments);
 int run_simulate(const Arguments& arguments);
 int run_memory(const Arguments& arguments);
 int run_timeline(const Arguments& arguments);
