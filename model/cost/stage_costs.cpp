@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "model/cost/context_parallel.hpp"
 #include "model/cost/data_parallel.hpp"
@@ -54,6 +56,14 @@ class StepPricer {
   Block price_block(BlockKind kind) const;
   void add_blocks(const Block& block, int layers, StageCosts& costs) const;
   StageCosts stage(int index, int first_layer, int layers) const;
+  // What a stage's costs depend on beside its ends of the model; nothing for a stage that has one.
+  struct Alike {
+    int layers = 0;
+    int with_experts = 0;
+    int passes_in_a_row = 1;
+  };
+  std::optional<Alike> inner_stage(int index, int first_layer, int layers) const;
+  std::vector<StageCosts> price_stages(const std::vector<int>& stage_layers) const;
   std::vector<UnitRun> runs_of(int index, int dense, int experts) const;
   bool rank_has_table(int index) const;
   void share_tables_within_ranks(StepCosts& costs) const;
@@ -284,6 +294,37 @@ BoundaryCosts StepPricer::boundary(int stage) const {
   return costs;
 }
 
+std::optional<StepPricer::Alike> StepPricer::inner_stage(int index, int first_layer, int layers) const {
+  const int part = map_.model_stage(index);
+  if (part == 0 || part + 1 == map_.model_stages) return std::nullopt;
+  const int row = map_.passes_in_a_row.empty() ? 1 : map_.passes_in_a_row[static_cast<std::size_t>(index)];
+  return Alike{layers, job_.model.expert_layers(first_layer, layers), row};
+}
+
+// Of inner stages that are alike only the first is priced.
+std::vector<StageCosts> StepPricer::price_stages(const std::vector<int>& stage_layers) const {
+  std::vector<int> first_layer(stage_layers.size() + 1, 0);
+  std::partial_sum(stage_layers.begin(), stage_layers.end(), first_layer.begin() + 1);
+  std::vector<StageCosts> stages;
+  stages.reserve(static_cast<std::size_t>(map_.stages()));
+  std::vector<std::pair<Alike, std::size_t>> priced;
+  for (int index = 0; index < map_.stages(); ++index) {
+    const std::size_t part = static_cast<std::size_t>(map_.model_stage(index));
+    const std::optional<Alike> inner = inner_stage(index, first_layer[part], stage_layers[part]);
+    const auto same = std::find_if(priced.begin(), priced.end(), [&inner](const auto& known) {
+      return inner && known.first.layers == inner->layers && known.first.with_experts == inner->with_experts &&
+             known.first.passes_in_a_row == inner->passes_in_a_row;
+    });
+    if (same != priced.end()) {
+      stages.push_back(stages[same->second]);
+      continue;
+    }
+    if (inner) priced.emplace_back(*inner, stages.size());
+    stages.push_back(stage(index, first_layer[part], stage_layers[part]));
+  }
+  return stages;
+}
+
 StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
   FLOPCAST_CHECK(static_cast<int>(stage_layers.size()) == map_.model_stages);
   embedding_operators_ = embedding_operators(job_.model, job_.layout, job_.training);
@@ -304,13 +345,8 @@ StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
   tied_head_.parameters -= head_operators_[1].parameters;
   tied_head_.gradients.erase(tied_head_.gradients.begin());
 
-  std::vector<int> first_layer(stage_layers.size() + 1, 0);
-  std::partial_sum(stage_layers.begin(), stage_layers.end(), first_layer.begin() + 1);
   StepCosts costs;
-  for (int index = 0; index < map_.stages(); ++index) {
-    const std::size_t part = static_cast<std::size_t>(map_.model_stage(index));
-    costs.stages.push_back(stage(index, first_layer[part], stage_layers[part]));
-  }
+  costs.stages = price_stages(stage_layers);
   share_tables_within_ranks(costs);
   for (int index = 0; index + 1 < map_.stages(); ++index) costs.boundaries.push_back(boundary(index));
   for (int rank = 0; rank < job_.layout.pp; ++rank) costs.ranks.push_back(price_flush(pricing_, costs, rank));

@@ -93,22 +93,47 @@ Json steady_json(const SteadyResult& steady) {
           {"staleness", steady.staleness}};
 }
 
+Json experts_json(const Experts& experts) {
+  return {{"count", experts.count},
+          {"top_k", experts.top_k},
+          {"ffn", experts.ffn},
+          {"shared", experts.shared},
+          {"shared_ffn", experts.shared_ffn},
+          {"first_dense_layers", experts.first_dense_layers},
+          {"every", experts.every}};
+}
+
+Json latent_json(const LatentAttention& latent) {
+  return {{"q_lora_rank", latent.query_rank},
+          {"kv_lora_rank", latent.key_value_rank},
+          {"qk_nope_head_dim", latent.nope_dim},
+          {"qk_rope_head_dim", latent.rope_dim},
+          {"v_head_dim", latent.value_dim}};
+}
+
 Json model_json(const Transformer& model) {
-  return {{"name", model.name},
-          {"layers", model.layers},
-          {"hidden", model.hidden},
-          {"heads", model.heads},
-          {"kv_heads", model.kv_heads},
-          {"head_dim", model.head_dim},
-          {"ffn", model.ffn},
-          {"vocab", model.vocab},
-          {"sequence_length", model.sequence_length},
-          {"gated_mlp", model.gated_mlp},
-          {"biases", model.biases},
-          {"dropout", model.dropout},
-          {"norm", norm_names()[static_cast<std::size_t>(model.norm)]},
-          {"positions", position_names()[static_cast<std::size_t>(model.positions)]},
-          {"tied_embeddings", model.tied_embeddings}};
+  Json json = {{"name", model.name},
+               {"layers", model.layers},
+               {"hidden", model.hidden},
+               {"heads", model.heads},
+               {"kv_heads", model.kv_heads},
+               {"head_dim", model.head_dim},
+               {"ffn", model.ffn},
+               {"vocab", model.vocab},
+               {"sequence_length", model.sequence_length},
+               {"gated_mlp", model.gated_mlp},
+               {"biases", model.biases},
+               {"attention_bias", model.attention_bias},
+               {"qk_norm", model.qk_norm},
+               {"causal", model.causal},
+               {"embedding_norm", model.embedding_norm},
+               {"dropout", model.dropout},
+               {"norm", norm_names()[static_cast<std::size_t>(model.norm)]},
+               {"positions", position_names()[static_cast<std::size_t>(model.positions)]},
+               {"tied_embeddings", model.tied_embeddings}};
+  if (model.experts) json["experts"] = experts_json(*model.experts);
+  if (model.latent) json["mla"] = latent_json(*model.latent);
+  return json;
 }
 
 Json layout_json(const Layout& layout) {

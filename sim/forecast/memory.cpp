@@ -5,7 +5,7 @@
 
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/uneven_costs.hpp"
-#include "sim/forecast/memory_parts.hpp"
+#include "sim/forecast/workspace.hpp"
 #include "sim/schedule/in_flight.hpp"
 
 namespace flopcast {
@@ -17,18 +17,28 @@ struct HeldParameters {
   double experts = 0.0;
 };
 
-HeldParameters parameters_of(const PreparedStep& step, int rank) {
+HeldParameters parameters_of(const StageMap& map, const StepCosts& costs, int rank) {
   HeldParameters parameters;
-  for (int stage = 0; stage < step.stages.stages(); ++stage) {
+  for (int stage = 0; stage < map.stages(); ++stage) {
     const std::size_t index = static_cast<std::size_t>(stage);
-    if (step.stages.rank_of_stage[index] != rank) continue;
-    parameters.all += step.costs.stages[index].parameters;
-    parameters.experts += step.costs.stages[index].expert_parameters;
+    if (map.rank_of_stage[index] != rank) continue;
+    parameters.all += costs.stages[index].parameters;
+    parameters.experts += costs.stages[index].expert_parameters;
   }
   return parameters;
 }
 
 }  // namespace
+
+StandingMemory standing_memory(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank,
+                               int versions) {
+  const HeldParameters parameters = parameters_of(stages, costs, rank);
+  StandingMemory standing;
+  standing.states = model_states(job.layout, job.training, parameters.all, parameters.experts);
+  standing.versions = standing.states.weights * static_cast<double>(versions - 1);
+  standing.workspace = workspace_of(job, stages, costs, slices, rank).total();
+  return standing;
+}
 
 MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timeline,
                                const std::vector<int>& weight_versions) {
@@ -42,22 +52,18 @@ MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timelin
   MemoryForecast forecast;
   forecast.result.capacity_gib = gibibytes(memory_capacity(job, 0));
   for (int rank = 0; rank < step.program.rank_count(); ++rank) {
-    const HeldParameters parameters = parameters_of(step, rank);
-    const double copies = weight_versions[static_cast<std::size_t>(rank)] - 1;
-    const ModelStates states = model_states(job.layout, job.training, parameters.all, parameters.experts);
-    const Bytes versions = states.weights * copies;
-    Bytes workspace;
-    for (const MemoryPart& part : workspace_parts(step, rank)) workspace += part.total();
-    const double base = (states.total() + versions + workspace).value();
+    const StandingMemory standing = standing_memory(job, step.stages, step.costs, step.program.slices_per_microbatch,
+                                                    rank, weight_versions[static_cast<std::size_t>(rank)]);
+    const double base = standing.total().value();
     const RankMemory over_time = memory_over_time(timeline, rank, base, held_bytes);
 
     RankMemoryResult memory;
-    memory.weights_gib = gibibytes(states.weights);
-    memory.gradients_gib = gibibytes(states.gradients);
-    memory.optimizer_gib = gibibytes(states.optimizer);
+    memory.weights_gib = gibibytes(standing.states.weights);
+    memory.gradients_gib = gibibytes(standing.states.gradients);
+    memory.optimizer_gib = gibibytes(standing.states.optimizer);
     memory.activations_gib = gibibytes(Bytes(over_time.peak_bytes - base));
-    memory.weight_versions_gib = gibibytes(versions);
-    memory.workspace_gib = gibibytes(workspace);
+    memory.weight_versions_gib = gibibytes(standing.versions);
+    memory.workspace_gib = gibibytes(standing.workspace);
     memory.total_gib = memory.weights_gib + memory.gradients_gib + memory.optimizer_gib + memory.activations_gib +
                        memory.weight_versions_gib + memory.workspace_gib;
     memory.shown_gib = memory.total_gib + job.training.stack.memory_overhead_gib;

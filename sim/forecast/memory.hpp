@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "model/cost/data_parallel.hpp"
 #include "sim/forecast/prepare.hpp"
 #include "sim/forecast/result.hpp"
 #include "sim/metrics/memory_over_time.hpp"
@@ -13,6 +14,17 @@ struct MemoryForecast {
   MemoryResult result;
   std::vector<RankMemory> over_time;  ///< bytes, by pipeline rank
 };
+
+/// What a pipeline rank holds beside activations.
+struct StandingMemory {
+  ModelStates states;
+  Bytes versions;
+  Bytes workspace;
+  Bytes total() const { return states.total() + versions + workspace; }
+};
+/// From the costs alone; the memory of forecast_memory less its activations. `versions` of the weights are kept.
+StandingMemory standing_memory(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank,
+                               int versions);
 
 /// Memory per device, by pipeline rank.
 ///

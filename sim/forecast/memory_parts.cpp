@@ -7,31 +7,11 @@
 #include <numeric>
 
 #include "model/workload/operators.hpp"
+#include "sim/forecast/workspace.hpp"
 
 namespace flopcast {
 
 namespace {
-
-// Gradients of compression that were not sent are kept and added to the next step's.
-Bytes residuals_of(const PreparedStep& step, int rank) {
-  const Compression::Kind kind = step.job.layout.compression.kind;
-  if (kind != Compression::Kind::kTopK && kind != Compression::Kind::kPowerSgd) return Bytes(0);
-  double parameters = 0.0;
-  for (int stage = 0; stage < step.stages.stages(); ++stage) {
-    const std::size_t index = static_cast<std::size_t>(stage);
-    if (step.stages.rank_of_stage[index] == rank) parameters += step.costs.stages[index].parameters;
-  }
-  return Bytes(step.job.training.stack.gradient_bytes * parameters);
-}
-
-// The whole input of a linear whose tokens sequence parallelism keeps apart.
-Bytes gathered_input_of(const PreparedStep& step) {
-  const Layout& layout = step.job.layout;
-  if (!layout.sequence_parallel || layout.tp == 1) return Bytes(0);
-  const double tokens = static_cast<double>(layout.micro_batch_size) * step.job.training.sequence_length /
-                        (layout.cp * static_cast<double>(step.program.slices_per_microbatch));
-  return element_size(step.job.training.precision) * (tokens * step.job.model.hidden);
-}
 
 class ActivationParts {
  public:
@@ -97,34 +77,19 @@ void ActivationParts::add_stage(std::size_t stage) {
 }  // namespace
 
 std::vector<MemoryPart> workspace_parts(const PreparedStep& step, int rank) {
-  const double slices = step.program.slices_per_microbatch;  // what belongs to a pass is that of a slice
+  const Workspace workspace = workspace_of(step.job, step.stages, step.costs, step.program.slices_per_microbatch, rank);
   const bool full = step.job.layout.recompute == Recompute::kFull;
-  MemoryPart of_pass{"workspace", "", Bytes(0)};
-  MemoryPart offload{"workspace", "activations on their way to or from the host", Bytes(0)};
-  MemoryPart weights{"workspace", "gathered weights and gradients", Bytes(0)};
-  MemoryPart placeholders{"workspace", "placeholders of weight gradients", Bytes(0)};
-  for (int stage = 0; stage < step.stages.stages(); ++stage) {
-    const StageCosts& costs = step.costs.stages[static_cast<std::size_t>(stage)];
-    if (step.stages.rank_of_stage[static_cast<std::size_t>(stage)] != rank) continue;
-    const Bytes block = costs.recompute_buffer + costs.gradient_buffer;
-    if (block / slices > of_pass.each) {
-      of_pass.each = block / slices;
-      of_pass.name = full ? "a block's activations and gradients" : "gradients of a block's activations";
-    }
-    if (costs.logits_buffer / slices > of_pass.each) {
-      of_pass.each = costs.logits_buffer / slices;
-      of_pass.name = "gradients of the logits";
-    }
-    offload.each = std::max(offload.each, costs.offload_buffer / slices);
-    weights.each = std::max(weights.each, costs.gathered_weights + costs.gathered_gradients);
-    placeholders.each = std::max(placeholders.each, costs.placeholders);
+  MemoryPart of_pass{"workspace", "gradients of the logits", workspace.logits};
+  if (workspace.block >= workspace.logits) {
+    of_pass.each = workspace.block;
+    of_pass.name = full ? "a block's activations and gradients" : "gradients of a block's activations";
   }
   std::vector<MemoryPart> parts = {of_pass,
-                                   offload,
-                                   weights,
-                                   placeholders,
-                                   {"workspace", "gathered input of a linear", gathered_input_of(step)},
-                                   {"workspace", "gradients that compression held back", residuals_of(step, rank)}};
+                                   {"workspace", "activations on their way to or from the host", workspace.offload},
+                                   {"workspace", "gathered weights and gradients", workspace.gathered_weights},
+                                   {"workspace", "placeholders of weight gradients", workspace.placeholders},
+                                   {"workspace", "gathered input of a linear", workspace.gathered_input},
+                                   {"workspace", "gradients that compression held back", workspace.residuals}};
   parts.erase(std::remove_if(parts.begin(), parts.end(), [](const MemoryPart& part) { return part.each <= Bytes(0); }),
               parts.end());
   return parts;
