@@ -98,7 +98,14 @@ void MpiTransport::progress_queue() {
   }
 }
 
+// Each look costs a system call for every message under way: where ranks outnumber cores, libraries are told to give
+// the core away when a call of theirs finds nothing (mpi_yield_when_idle), and on a busy machine it does not soon come
+// back.
 void MpiTransport::poke() {
+  constexpr auto kOftenEnough = std::chrono::microseconds(50);
+  const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
+  if (now - poked_ < kOftenEnough) return;
+  poked_ = now;
   progress();
   processes_.watch();
 }

@@ -96,6 +96,7 @@ class MpiTransport : public Transport {
   std::atomic<std::uint64_t> beats_ = 0;
   int largest_tag_ = 0;
   int groups_ = 0;
+  std::chrono::steady_clock::time_point poked_;
   Traffic traffic_;
   std::unique_ptr<UnderWay> under_way_;
 };
