@@ -15,8 +15,8 @@
 #include "cli/threads.hpp"
 #include "model/error/error.hpp"
 #include "planner/sweep/grid.hpp"
-#include "reports/chart/heat_map.hpp"
 #include "reports/result/result_json.hpp"
+#include "reports/series/heat_map.hpp"
 
 namespace flopcast {
 
@@ -83,14 +83,15 @@ struct Metric {
   const char* name;
   const char* pointer;
   double scale;
+  bool low_is_good;
 };
-constexpr std::array<Metric, 7> kMetrics = {{{"step_s", "/iteration/time_s", 1.0},
-                                             {"tokens_per_s", "/iteration/tokens_per_s", 1.0},
-                                             {"mfu_percent", "/iteration/mfu", 100.0},
-                                             {"bubble_percent", "/bubble/fraction", 100.0},
-                                             {"exposed_percent", "/communication/exposed_fraction", 100.0},
-                                             {"peak_gib", "/memory/peak_gib", 1.0},
-                                             {"days", "/training/days", 1.0}}};
+constexpr std::array<Metric, 7> kMetrics = {{{"step_s", "/iteration/time_s", 1.0, true},
+                                             {"tokens_per_s", "/iteration/tokens_per_s", 1.0, false},
+                                             {"mfu_percent", "/iteration/mfu", 100.0, false},
+                                             {"bubble_percent", "/bubble/fraction", 100.0, true},
+                                             {"exposed_percent", "/communication/exposed_fraction", 100.0, true},
+                                             {"peak_gib", "/memory/peak_gib", 1.0, true},
+                                             {"days", "/training/days", 1.0, true}}};
 
 std::optional<double> value_of(const Json& row, const Metric& metric) {
   const Json::json_pointer pointer(metric.pointer);
@@ -133,15 +134,17 @@ HeatMap heat_map_of(const SweepGrid& grid, const std::vector<Json>& rows, const 
     throw ConfigError({"--metric", fmt::format("unknown value \"{}\"", name), "", choices_help(name, names)});
   }
   HeatMap map;
-  map.title = name;
-  map.y_label = grid.axes()[0].key;
-  map.x_label = grid.axes()[1].key;
-  map.y = grid.axes()[0].values;
-  map.x = grid.axes()[1].values;
-  for (std::size_t row = 0; row < map.y.size(); ++row) {
+  map.title = map.value_name = name;
+  map.row_title = grid.axes()[0].key;
+  map.column_title = grid.axes()[1].key;
+  map.rows = grid.axes()[0].values;
+  map.columns = grid.axes()[1].values;
+  map.low_is_good = metric->low_is_good;
+  for (std::size_t row = 0; row < map.rows.size(); ++row) {
     map.cells.emplace_back();
-    for (std::size_t column = 0; column < map.x.size(); ++column) {
-      map.cells.back().push_back(value_of(rows[row * map.x.size() + column], *metric));
+    for (std::size_t column = 0; column < map.columns.size(); ++column) {
+      const Json& answer = rows[row * map.columns.size() + column];
+      map.cells.back().push_back({value_of(answer, *metric), answer.value("error", "")});
     }
   }
   return map;
