@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "planner/compare/terms.hpp"
@@ -29,8 +30,10 @@ Json terms_json(const ComparedLayout& a, const ComparedLayout& b) {
   return terms;
 }
 
-std::string number(double value) {
-  return fmt::format("{:.4g}", value);
+// Sums of terms in another order differ in their last digits: a picosecond is nothing.
+std::string number(double seconds) {
+  constexpr double kNothing = 1e-11;
+  return fmt::format("{:.4g}", std::abs(seconds) < kNothing ? 0.0 : seconds);
 }
 
 Table terms_table(const std::vector<ComparedLayout>& layouts) {
