@@ -56,8 +56,8 @@ namespace {
 double quantity_of(const char* flag, const std::string& text, Dimension dimension) {
   const ParsedQuantity parsed = parse_quantity(text, dimension);
   if (parsed.value) return *parsed.value;
-  throw ConfigError({flag, fmt::format("\"{}\" {}", text, parsed.problem), "",
-                     fmt::format("units: {}", accepted_units(dimension))});
+  throw ConfigError(
+      {flag, fmt::format("\"{}\" {}", text, parsed.problem), "", fmt::format("units: {}", accepted_units(dimension))});
 }
 
 double seconds_of(const char* flag, const std::string& text) {

@@ -20,7 +20,7 @@ struct Stack {
   std::string description;
   int vocab_divisor = 1;  ///< Megatron's make-vocab-size-divisible-by
   bool flash_attention = false;
-  bool fused_bias_dropout_add = false;       ///< one kernel for bias, dropout and residual after attention and MLP
+  bool fused_bias_dropout_add = false;  ///< one kernel for bias, dropout and residual after attention and MLP
   /// The stack's softmax kernel takes so many rows of scores at once; where heads and samples of a rank do not come in
   /// such groups, scale, mask, cast and softmax are kernels of their own.
   int fused_softmax_group = 1;
