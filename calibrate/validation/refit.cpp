@@ -107,7 +107,7 @@ class Fitter {
     return evaluate_row(*row.row, mapped, read_file_).error();
   }
 
-  Linearised fit(Values values) const {
+  Linearised fit(const Values& values) const {
     constexpr int kRounds = 4;
     constexpr double kConverged = 0.003;
     Linearised near = linearise(values);
