@@ -135,7 +135,7 @@ std::vector<ClusterSearch::Candidate> ClusterSearch::bound_members(std::size_t g
 
 namespace {
 
-constexpr auto waits_longer = [](const auto& a, const auto& b) {
+constexpr auto kWaitsLonger = [](const auto& a, const auto& b) {
   return a.time_s != b.time_s ? a.time_s > b.time_s : a.order > b.order;
 };
 
@@ -156,7 +156,7 @@ void ClusterSearch::add_candidates(std::vector<Candidate> candidates) {
       ++slow_;
     } else {
       candidates_.push_back(std::move(candidate));
-      std::push_heap(candidates_.begin(), candidates_.end(), waits_longer);
+      std::push_heap(candidates_.begin(), candidates_.end(), kWaitsLonger);
     }
   }
 }
@@ -164,7 +164,7 @@ void ClusterSearch::add_candidates(std::vector<Candidate> candidates) {
 void ClusterSearch::simulate_candidates() {
   std::vector<Candidate> batch;
   while (!candidates_.empty() && batch.size() < kLayoutsAtOnce) {
-    std::pop_heap(candidates_.begin(), candidates_.end(), waits_longer);
+    std::pop_heap(candidates_.begin(), candidates_.end(), kWaitsLonger);
     Candidate candidate = std::move(candidates_.back());
     candidates_.pop_back();
     if (search_.may_show(score(candidate.time_s), candidate.memory_share, devices_)) {

@@ -50,8 +50,8 @@ class Enumeration {
  private:
   static constexpr const char* kUnevenDevices = "tp cp pp do not divide the devices";
 
-  static std::vector<int> chosen(const std::vector<int>& given, std::vector<int> all) {
-    return given.empty() ? std::move(all) : given;
+  static std::vector<int> chosen(const std::vector<int>& given, const std::vector<int>& all) {
+    return given.empty() ? all : given;
   }
 
   void reject(const std::string& reason, std::int64_t count = 1) { rejected_[reason] += count; }
