@@ -1,4 +1,4 @@
-// 1F1B-V: Qi 2024, arXiv 2405.15362, section 4: the V map with full backward passes.
+// 1F1B-V: Qi 2024, arXiv 2405.15362: the V map with full backward passes.
 //
 // Rule: of the building blocks on the V map whose backward passes are whole, the one whose squeezed order ends first
 // for the given times within the memory below (v_search.hpp). Peak in flight: max(4, ceil(3 p / 2)) chunks on any

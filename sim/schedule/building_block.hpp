@@ -7,7 +7,7 @@
 
 namespace flopcast {
 
-/// The repeating pattern of a schedule as Qi 2024, arXiv 2405.15362, section 3 describes it: when each rank works on
+/// The repeating pattern of a schedule as Qi 2024, arXiv 2405.15362, section 2 describes it: when each rank works on
 /// one microbatch, in slots of equal length. Microbatch k does the same k periods later.
 ///
 /// One microbatch passes the ranks in legs: for each chunk its forwards, then for each chunk in reverse its backwards.

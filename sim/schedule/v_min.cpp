@@ -1,4 +1,4 @@
-// V-Min: Qi 2024, arXiv 2405.15362, section 4.
+// V-Min: Qi 2024, arXiv 2405.15362, section 3.
 //
 // Rule: of the building blocks on the V map with split backward passes, the one whose squeezed order ends first for the
 // given times within the memory below (v_search.hpp). The paper fixes one block for equal times.

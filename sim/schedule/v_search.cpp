@@ -17,7 +17,7 @@ Program search_v(std::string_view schedule, const ScheduleRequest& request, bool
 
 ScheduleInfo v_search_info() {
   ScheduleInfo info;
-  info.source = "arXiv 2405.15362, section 4; own search over its building blocks";
+  info.source = "arXiv 2405.15362, section 3; own search over its building blocks";
   info.constraints = "two chunks per rank";
   info.makespan = "no closed form";
   info.uses_chunks = true;
