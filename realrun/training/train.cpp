@@ -9,7 +9,7 @@
 #include "model/layout/rank_grid.hpp"
 #include "realrun/compute/cpu/host_codecs.hpp"
 #include "realrun/compute/cpu/host_device.hpp"
-#include "realrun/compute/cpu/network_stages.hpp"
+#include "realrun/compute/network_stages.hpp"
 #include "realrun/compute/sleep/sleeping_stages.hpp"
 #include "realrun/parallel/rank_state.hpp"
 #include "realrun/transport/loopback.hpp"
@@ -91,14 +91,16 @@ double thread_cpu_seconds() {
 /// One rank with all that it is made of.
 class RankTraining {
  public:
-  RankTraining(const TrainingPlan& plan, Transport& transport)
+  RankTraining(const TrainingPlan& plan, const RankMachine& machine, Transport& transport)
       : plan_(plan),
+        machine_(machine),
+        device_(machine.device),
         transport_(transport),
         grid_(grid_of(plan)),
         pipeline_rank_(grid_.coordinate(transport.rank(), Axis::kPipeline)),
         data_index_(grid_.coordinate(transport.rank(), Axis::kData)),
         recording_(device_),
-        tensor_group_(transport, form_groups(transport, grid_, Axis::kTensor)),
+        tensor_group_(transport, form_groups(transport, grid_, Axis::kTensor), &device_),
         network_(stages_spec()),
         sleeping_(make_sleeping()),
         compute_(sleeping_ ? static_cast<StageCompute&>(*sleeping_) : network_),
@@ -137,7 +139,7 @@ class RankTraining {
     RankCalibration calibration;
     for (int step = 0; step < plan_.steps; ++step) calibration.steps.push_back(run_step(step));
     transport_.run(everybody_, {.kind = CollectiveKind::kBarrier});
-    calibration.messages = measure_messages(plan_.program, place(), compute_, transport);
+    calibration.messages = measure_messages(plan_.program, place(), compute_, transport, device_);
     return calibration;
   }
 
@@ -165,6 +167,8 @@ class RankTraining {
       return first_sample(plan_, data_index_, step, stage, microbatch);
     };
     spec.poke = [this] { transport_.poke(); };
+    spec.device = &device_;
+    spec.kernels = &machine_.kernels;
     return spec;
   }
 
@@ -206,10 +210,12 @@ class RankTraining {
     for (const auto& [stage, weights] : state_->stages()) {
       UnitStore& store = weights->open({});
       for (std::size_t unit = 0; unit < weights->layout().units.size(); ++unit) {
-        const Buffer values = store.weights(static_cast<int>(unit));
+        const Buffer buffer = store.weights(static_cast<int>(unit));
+        std::vector<float> values(buffer.bytes() / sizeof(float));
+        device_.download(buffer, reinterpret_cast<std::byte*>(values.data()));
         for (const Parameter& parameter : weights->layout().units[unit].parameters()) {
-          const float* first = host_floats(values) + parameter.offset;
-          trained.push_back({parameter, {first, first + parameter.shard.count()}});
+          const auto first = values.begin() + static_cast<std::ptrdiff_t>(parameter.offset);
+          trained.push_back({parameter, {first, first + static_cast<std::ptrdiff_t>(parameter.shard.count())}});
         }
       }
     }
@@ -217,11 +223,12 @@ class RankTraining {
   }
 
   const TrainingPlan& plan_;
+  RankMachine machine_;
+  Device& device_;
   Transport& transport_;
   RankGrid grid_;
   int pipeline_rank_ = 0;
   int data_index_ = 0;
-  HostDevice device_;
   Recording recording_;
   TensorGroup tensor_group_;
   NetworkStages network_;
@@ -237,15 +244,21 @@ class RankTraining {
 }  // namespace
 
 void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result, const BetweenSteps& between_steps) {
+  HostDevice device;
+  train_rank(plan, {device, host_kernels<float>()}, transport, result, between_steps);
+}
+
+void train_rank(const TrainingPlan& plan, const RankMachine& machine, Transport& transport, RankResult& result,
+                const BetweenSteps& between_steps) {
   FLOPCAST_CHECK(transport.rank_count() == plan.ranks());
   if (plan.calibration) {
     TrainingPlan calibration = plan;
     calibration.program = plan.calibration->program;
     calibration.steps = plan.calibration->steps;
-    LoopbackTransport alone(transport);
-    result.calibration = RankTraining(calibration, alone).calibrate(transport);
+    LoopbackTransport alone(transport, machine.device);
+    result.calibration = RankTraining(calibration, machine, alone).calibrate(transport);
   }
-  RankTraining(plan, transport).run(result, between_steps);
+  RankTraining(plan, machine, transport).run(result, between_steps);
 }
 
 std::vector<RankResult> train_on_threads(const TrainingPlan& plan, const ThreadOptions& options) {

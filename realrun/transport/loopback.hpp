@@ -1,5 +1,6 @@
 #pragma once
 
+#include "realrun/compute/device.hpp"
 #include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
@@ -9,7 +10,7 @@ namespace flopcast::realrun {
 /// their memory, as fast as the rank can: what is left of a step without waiting.
 class LoopbackTransport : public Transport {
  public:
-  explicit LoopbackTransport(Transport& behind) : behind_(behind) {}
+  LoopbackTransport(Transport& behind, Device& device) : behind_(behind), device_(device) {}
 
   int rank() const override { return behind_.rank(); }
   int rank_count() const override { return behind_.rank_count(); }
@@ -25,6 +26,7 @@ class LoopbackTransport : public Transport {
 
  private:
   Transport& behind_;
+  Device& device_;
   Buffer noise_;  // as large as the largest message so far
 };
 

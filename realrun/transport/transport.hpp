@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -10,9 +11,9 @@
 
 #include "model/layout/layout.hpp"
 #include "realrun/buffer.hpp"
+#include "realrun/compute/mark.hpp"
 #include "realrun/interface.hpp"
 #include "realrun/transport/traffic.hpp"
-#include "sim/lower/step_times.hpp"
 #include "sim/schedule/action.hpp"
 
 namespace flopcast::realrun {
@@ -64,17 +65,13 @@ struct Group {
   int size() const { return static_cast<int>(members.size()); }
 };
 
-/// From when to when, by the clock of the device (Device::mark).
-struct Interval {
-  Ticks start = 0;
-  Ticks end = 0;
-};
-
 /// An operation under way. Released without wait(), it goes on, and its buffers stay alive.
 class Pending : public Interface {
  public:
   /// When it ran; known after wait(). Of a started collective only.
   virtual Interval interval() const { return {}; }
+  /// When a message had come, where that is not when the receiver went on; known after wait().
+  virtual std::optional<Mark> arrival() const { return std::nullopt; }
 };
 using Request = std::shared_ptr<Pending>;
 

@@ -111,14 +111,14 @@ void ThreadTransport::work() {
     queue_.pop_front();
     under_way_ = next;
     lock.unlock();
-    next->ran.start = host_clock();
+    next->ran.start = {host_clock()};
     try {
       execute(next->group, next->collective);
     } catch (const std::exception& error) {
       // Aborted changes nothing here; whatever else it is ends the run.
       hub_.abort(error.what());
     }
-    next->ran.end = host_clock();
+    next->ran.end = {host_clock()};
     lock.lock();
     next->done = true;
     under_way_ = nullptr;
