@@ -23,6 +23,10 @@ inline constexpr int kQueues = 4;
 /// call, one at a time for each queue.
 class Queues : public Interface {
  public:
+  /// One more, beside those that have names. Before any other thread uses the queues.
+  virtual Queue add_queue() = 0;
+  /// A few bytes of the device's memory, for signals.
+  virtual Buffer reserve_word() = 0;
   virtual std::shared_ptr<Moment> record(Queue queue) = 0;
   /// What is called for the queue from now on waits for the moment, of whichever rank of this process.
   virtual void wait(Queue queue, const std::shared_ptr<Moment>& moment) = 0;

@@ -13,10 +13,24 @@ namespace flopcast::realrun {
 namespace {
 
 const std::vector<std::string>& own_flags() {
-  static const std::vector<std::string> names = {
-      "--backend",         "--output",    "--steps",   "--warmup",  "--calibration-steps", "--timeout",
-      "--learning-rate",   "--seed",      "--compute", "--forward", "--backward",          "--backward-input",
-      "--backward-weight", "--slow-down", "--partition", "--one-gpu", "--store", "--help"};
+  static const std::vector<std::string> names = {"--backend",
+                                                 "--output",
+                                                 "--steps",
+                                                 "--warmup",
+                                                 "--calibration-steps",
+                                                 "--timeout",
+                                                 "--learning-rate",
+                                                 "--seed",
+                                                 "--compute",
+                                                 "--forward",
+                                                 "--backward",
+                                                 "--backward-input",
+                                                 "--backward-weight",
+                                                 "--slow-down",
+                                                 "--partition",
+                                                 "--one-gpu",
+                                                 "--store",
+                                                 "--help"};
   return names;
 }
 
@@ -196,7 +210,8 @@ std::string launch_help() {
          "`flopcast run` starts it, and shows the forecast beside the measurement.\n\n"
          "  JOB                  job file; its keys are flags too, as for flopcast simulate\n"
          "  --backend NAME       threads: each rank a thread of this process; mpi: each a process, all started by\n"
-         "                       mpirun or srun (the default under them); nccl: each a process with a GPU, forked here\n"
+         "                       mpirun or srun (the default under them); nccl: each a process with a GPU, forked "
+         "here\n"
          "                       or started by torchrun, srun or mpirun; virtual-gpus: all on one GPU, for testing\n"
          "  --partition NAME     of a virtual GPU: green, multiprocessors of its own (default), or streams, which\n"
          "                       compete for all of them\n"

@@ -15,22 +15,26 @@ constexpr int kWidestHead = 128;  // of the attention kernel
 GemmPrecision check_for_gpus(const PreparedRun& run) {
   const TrainingPlan& plan = run.plan;
   if (plan.compression.kind != Compression::Kind::kNone) {
-    throw ConfigError({"layout.compression", fmt::format("{} is not done on GPUs", plan.compression.text()), {},
+    throw ConfigError({"layout.compression",
+                       fmt::format("{} is not done on GPUs", plan.compression.text()),
+                       {},
                        "--backend threads or mpi"});
   }
   if (plan.slices() > 1) {
-    throw ConfigError({"layout.schedule", fmt::format("{} cuts sequences into slices, which is not done on GPUs",
-                                                      plan.program.schedule),
-                       {}, "--backend threads or mpi"});
+    throw ConfigError({"layout.schedule",
+                       fmt::format("{} cuts sequences into slices, which is not done on GPUs", plan.program.schedule),
+                       {},
+                       "--backend threads or mpi"});
   }
   if (!plan.sleep.empty()) {
     throw ConfigError({"--compute", "GPUs do not sleep", "--compute", "--backend threads or mpi"});
   }
   const int head_dim = plan.network.hidden / plan.network.heads;
   if (head_dim > kWidestHead) {
-    throw ConfigError({"model.head_dim", fmt::format("heads of {} are wider than the {} that GPUs can do", head_dim,
-                                                     kWidestHead),
-                       {}, "more heads"});
+    throw ConfigError({"model.head_dim",
+                       fmt::format("heads of {} are wider than the {} that GPUs can do", head_dim, kWidestHead),
+                       {},
+                       "more heads"});
   }
   switch (run.precision) {
     case Precision::kFp32:
@@ -43,7 +47,9 @@ GemmPrecision check_for_gpus(const PreparedRun& run) {
     case Precision::kFp8:
       break;
   }
-  throw ConfigError({"training.precision", fmt::format("{} is not done on GPUs", name_of(run.precision)), {},
+  throw ConfigError({"training.precision",
+                     fmt::format("{} is not done on GPUs", name_of(run.precision)),
+                     {},
                      "valid: fp32, tf32, bf16"});
 }
 

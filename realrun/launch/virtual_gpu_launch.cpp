@@ -29,12 +29,12 @@ class TracedTransport : public VirtualTransport {
 
 std::string conditions_of(const cuda::Gpu& gpu, int ranks) {
   if (gpu.partition() == cuda::Partition::kWhole) return {};
-  const std::string shares =
-      gpu.partition() == cuda::Partition::kGreen
-          ? fmt::format("{} multiprocessors each", gpu.multiprocessors_per_rank())
-          : std::string("competing for all of its multiprocessors");
+  const std::string shares = gpu.partition() == cuda::Partition::kGreen
+                                 ? fmt::format("{} multiprocessors each", gpu.multiprocessors_per_rank())
+                                 : std::string("competing for all of its multiprocessors");
   std::string text = fmt::format(
-      "{} virtual devices on one GPU, {}; messages are copies in its memory, whose bandwidth, caches and power all share",
+      "{} virtual devices on one GPU, {}; messages are copies in its memory, whose bandwidth, caches and power all "
+      "share",
       ranks, shares);
   if (!gpu.refusal().empty()) text += fmt::format("; no parts of their own: {}", gpu.refusal());
   return text;
@@ -44,10 +44,12 @@ void check_ranks(const TrainingPlan& plan) {
   constexpr int kMostMembers = 16;  // of a reduction between virtual devices
   const int largest = std::max({plan.dp, plan.tp, plan.pipeline_ranks()});
   if (largest <= kMostMembers) return;
-  throw ConfigError({"--backend", fmt::format("virtual-gpus: {} ranks along one axis are more than the {} that share a "
-                                              "GPU",
-                                              largest, kMostMembers),
-                     "--backend", {}});
+  throw ConfigError({"--backend",
+                     fmt::format("virtual-gpus: {} ranks along one axis are more than the {} that share a "
+                                 "GPU",
+                                 largest, kMostMembers),
+                     "--backend",
+                     {}});
 }
 
 }  // namespace

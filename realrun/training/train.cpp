@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "model/error/error.hpp"
@@ -52,6 +53,24 @@ std::vector<Group> form_shared_groups(Transport& transport, const RankGrid& grid
     }
   }
   return own;
+}
+
+// The pairs of ranks with neighbouring stages, of every pipeline, each once.
+std::vector<std::pair<int, int>> neighbours_of(const TrainingPlan& plan, const RankGrid& grid) {
+  std::set<std::pair<int, int>> pairs;
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    if (grid.coordinate(rank, Axis::kPipeline) != 0) continue;
+    const std::vector<int> pipeline = grid.group_of(rank, Axis::kPipeline);
+    for (const Chain& chain : plan.program.chains) {
+      for (int stage = chain.first_stage; stage < chain.last_stage; ++stage) {
+        const auto index = static_cast<std::size_t>(stage);
+        const int lower = pipeline[static_cast<std::size_t>(plan.program.rank_of_stage[index])];
+        const int upper = pipeline[static_cast<std::size_t>(plan.program.rank_of_stage[index + 1])];
+        if (lower != upper) pairs.insert(std::minmax(lower, upper));
+      }
+    }
+  }
+  return {pairs.begin(), pairs.end()};
 }
 
 std::vector<StagePart> parts_of(const TrainingPlan& plan) {
@@ -114,6 +133,7 @@ class RankTraining {
     std::vector<Group> groups = form_shared_groups(transport, grid_, holders_of(shared, plan.program));
     state_ = std::make_unique<RankState>(context_, plan.program, pipeline_rank_, layouts, std::move(shared),
                                          std::move(groups), bucket_rules(plan));
+    transport.connect(neighbours_of(plan, grid_));
     everybody_ = transport.form_group(Axis::kPipeline, all_ranks());
     executor_ = std::make_unique<Executor>(plan.program, plan.updates, place(), compute_, *state_, transport, device_,
                                            recording_);

@@ -15,6 +15,7 @@ class LoopbackTransport : public Transport {
   int rank() const override { return behind_.rank(); }
   int rank_count() const override { return behind_.rank_count(); }
   Group form_group(Axis axis, const std::vector<int>& members) override { return behind_.form_group(axis, members); }
+  void connect(const std::vector<std::pair<int, int>>& pairs) override { behind_.connect(pairs); }
   void send(int to, const MessageKey& key, const Buffer& buffer) override;
   Request receive(int from, const MessageKey& key, const Buffer& into) override;
   void run(const Group& group, const Collective& collective) override { behind_.run(group, collective); }

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/layout/layout.hpp"
@@ -102,6 +103,10 @@ class Transport : public Interface {
   /// Called by all ranks of the run, one after the other for every group in the same order; those that are no members
   /// get a group of size 0. A group of one never communicates.
   virtual Group form_group(Axis axis, const std::vector<int>& members) = 0;
+
+  /// Between which ranks messages will go, both ways. Called by all ranks with the same list before the first message,
+  /// for transports that make connections.
+  virtual void connect(const std::vector<std::pair<int, int>>& /*pairs*/) {}
 
   /// Returns at once; nobody may write to the buffer afterwards (the transport shares it until it has arrived).
   /// Between two ranks, messages are sent in the order in which the receiver calls receive().

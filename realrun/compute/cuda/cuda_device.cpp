@@ -105,7 +105,7 @@ std::byte* allocate_pinned(std::size_t bytes) {
 
 CudaDevice::CudaDevice(const Streams& streams, DeviceClock& clock)
     : events_(std::make_shared<EventPool>(clock)),
-      streams_(streams),
+      streams_(streams.begin(), streams.end()),
       pool_(allocate_on_device, [](std::byte* address) { cudaFree(address); }),
       pinned_(allocate_pinned, [](std::byte* address) { cudaFreeHost(address); }) {}
 
@@ -169,6 +169,13 @@ void CudaDevice::download(const Buffer& from, std::byte* to) {
 void CudaDevice::hold() {
   constexpr std::int64_t kNanoseconds = 300'000;
   check(spin(kNanoseconds, stream(Queue::kCompute)), "spin");
+}
+
+Queue CudaDevice::add_queue() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  streams_.push_back(stream);
+  return static_cast<Queue>(streams_.size() - 1);
 }
 
 std::shared_ptr<Moment> CudaDevice::record(Queue queue) {

@@ -43,6 +43,9 @@ class CudaDevice : public Device, public Queues {
   Ticks time_of(const Mark& mark) override { return mark.moment->time(); }
   void hold() override;
 
+  /// On the whole GPU, whatever part the others have.
+  Queue add_queue() override;
+  Buffer reserve_word() override { return allocate(sizeof(float)); }
   std::shared_ptr<Moment> record(Queue queue) override;
   void wait(Queue queue, const std::shared_ptr<Moment>& moment) override;
   void copy(Queue queue, const Buffer& from, const Buffer& to) override;
@@ -59,7 +62,7 @@ class CudaDevice : public Device, public Queues {
   class EventMoment;
 
   std::shared_ptr<EventPool> events_;
-  Streams streams_;
+  std::vector<cudaStream_t> streams_;
   MemoryPool pool_;
   MemoryPool pinned_;
   KeptBuffers kept_;

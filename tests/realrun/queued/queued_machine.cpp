@@ -36,11 +36,15 @@ HostKernels<float> host;
 }  // namespace
 
 QueuedDevice::QueuedDevice(int rank, int delay)
-    : pool_([](std::size_t bytes) { return new std::byte[bytes]; }, [](std::byte* block) { delete[] block; }) {
-  for (std::size_t queue = 0; queue < queues_.size(); ++queue) {
-    queues_[queue] =
-        std::make_unique<WorkQueue>(static_cast<unsigned>(rank * kQueues) + static_cast<unsigned>(queue), delay);
-  }
+    : seed_(static_cast<unsigned>(rank) * 100U),
+      delay_(delay),
+      pool_([](std::size_t bytes) { return new std::byte[bytes]; }, [](std::byte* block) { delete[] block; }) {
+  for (int queue = 0; queue < kQueues; ++queue) add_queue();
+}
+
+Queue QueuedDevice::add_queue() {
+  queues_.push_back(std::make_unique<WorkQueue>(++seed_, delay_));
+  return static_cast<Queue>(queues_.size() - 1);
 }
 
 Buffer QueuedDevice::allocate(std::size_t bytes) {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <array>
 #include <memory>
+#include <vector>
 
 #include "realrun/compute/cpu/host_device.hpp"
 #include "realrun/compute/device.hpp"
@@ -32,6 +32,8 @@ class QueuedDevice : public Device, public Queues {
   Mark mark() override { return {0, record(Queue::kCompute)}; }
   Ticks time_of(const Mark& mark) override { return mark.moment->time(); }
 
+  Queue add_queue() override;
+  Buffer reserve_word() override { return allocate(sizeof(float)); }
   std::shared_ptr<Moment> record(Queue queue) override { return of(queue).record(); }
   void wait(Queue queue, const std::shared_ptr<Moment>& moment) override { of(queue).wait(moment); }
   void copy(Queue queue, const Buffer& from, const Buffer& to) override;
@@ -42,8 +44,10 @@ class QueuedDevice : public Device, public Queues {
   void settle() { record(Queue::kCompute)->time(); }
 
  private:
+  unsigned seed_ = 0;
+  int delay_ = 0;
   MemoryPool pool_;
-  std::array<std::unique_ptr<WorkQueue>, kQueues> queues_;  // last: work left in them uses the memory
+  std::vector<std::unique_ptr<WorkQueue>> queues_;  // last: work left in them uses the memory
 };
 
 /// The arithmetic of the host, in the computation of such a device.
