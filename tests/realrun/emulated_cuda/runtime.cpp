@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cuda_runtime_api.h"
+#include <cuda_runtime_api.h>
 #include "realrun/compute/cuda/launch.hpp"
 #include "realrun/compute/host_clock.hpp"
 
