@@ -68,6 +68,16 @@ std::vector<std::string> known_flags(const CLI::App& app) {
   return flags;
 }
 
+// A flag given twice, or without its value.
+[[noreturn]] void refuse_count(CLI::App& app, const CLI::ArgumentMismatch& error, const std::string& command) {
+  const std::string what = error.what();
+  const std::string flag = what.substr(0, what.find(':'));
+  const CLI::Option* option = app.get_option_no_throw(flag);
+  if (option == nullptr) refuse("", what, command, "");
+  if (option->count() > 1) refuse(flag, fmt::format("given {} times", option->count()), command, "give it once");
+  refuse(flag, fmt::format("needs a value, {}", option->get_type_name()), command, "");
+}
+
 // `--sp false` means `--sp=false`; any other word after a switch is not its value.
 std::vector<std::string> join_switch_values(const std::vector<std::string>& arguments,
                                             const std::deque<Switch>& switches) {
@@ -165,6 +175,8 @@ bool CommandLine::parse(const std::vector<std::string>& arguments) {
   } catch (const CLI::CallForHelp&) {
     std::fputs(app.help().c_str(), stdout);
     return false;
+  } catch (const CLI::ArgumentMismatch& error) {
+    refuse_count(app, error, command);
   } catch (const CLI::ParseError& error) {
     refuse("", error.what(), command, "");
   }

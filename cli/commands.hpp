@@ -22,12 +22,17 @@ const std::vector<CommandEntry>& commands();
 /// As the last argument: instead of running, print the words that may come next, one a line. For shell completion.
 inline constexpr const char* kListFlags = "--list-flags";
 
+int run_plan(const Arguments& arguments);
+int run_compare(const Arguments& arguments);
+int run_sweep(const Arguments& arguments);
 int run_simulate(const Arguments& arguments);
 int run_memory(const Arguments& arguments);
 int run_timeline(const Arguments& arguments);
 int run_partition(const Arguments& arguments);
 int run_schedule(const Arguments& arguments);
+int run_validate(const Arguments& arguments);
 int run_run(const Arguments& arguments);
+int run_report(const Arguments& arguments);
 int run_calibrate(const Arguments& arguments);
 int run_catalog(const Arguments& arguments);
 int run_convert(const Arguments& arguments);

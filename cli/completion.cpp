@@ -68,6 +68,7 @@ std::vector<std::string> values_of_field(std::string_view field) {
   if (field == "training.transport") return transport_names();
   if (field == "layout.data_parallel") return data_parallel_names();
   if (field == "layout.tensor_parallel") return tensor_parallel_names();
+  if (field == "layout.context_parallel") return context_parallel_names();
   if (field == "layout.offload") return offload_names();
   return {};
 }

@@ -58,6 +58,28 @@ void JobOptions::add_more_files(CommandLine& command_line) {
   command_line.add_positional("FILE", more_files_, "more files; a later one wins over an earlier one");
 }
 
+void JobOptions::add_layouts(CommandLine& command_line) {
+  command_line.add_positional("LAYOUT", more_files_, "tp=8,pp=4,…: keys over JOB's; or a job file, a plan or a result");
+}
+
+void JobOptions::sort_out_layouts() {
+  if (!file_ || file_->find('=') == std::string::npos) return;
+  more_files_.insert(more_files_.begin(), *file_);
+  file_.reset();
+}
+
+LoadedJob JobOptions::load_with(const std::vector<FlagValue>& flags) const {
+  std::vector<FlagValue> all;
+  for (const FlagValue& own : flags_) {
+    const auto same = [&own](const FlagValue& given) { return given.key == own.key; };
+    if (std::none_of(flags.begin(), flags.end(), same)) all.push_back(own);
+  }
+  all.insert(all.end(), flags.begin(), flags.end());
+  std::vector<std::string> files;
+  if (file_) files.push_back(*file_);
+  return load_job(files, all);
+}
+
 void JobOptions::remember_flag(const JobKey& key, const std::string& name, const std::string& text) {
   for (const FlagValue& value : flags_) {
     if (value.key != &key) continue;

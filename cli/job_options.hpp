@@ -22,6 +22,15 @@ class JobOptions {
   /// Lets further files follow JOB.
   void add_more_files(CommandLine& command_line);
 
+  /// Lets layouts follow JOB: what is no file but key=value, and whatever comes after the first positional argument.
+  void add_layouts(CommandLine& command_line);
+  const std::vector<std::string>& layouts() const { return more_files_; }
+  /// Takes JOB for the first of the layouts where it is none: `compare --model M … tp=8 tp=4`.
+  void sort_out_layouts();
+  bool has_file() const { return file_.has_value(); }
+  /// load() and read(), with these flags over all.
+  LoadedJob load_with(const std::vector<FlagValue>& flags) const;
+
   /// Whether a model was named, by file or flag: what tells a job from a bare schedule.
   bool names_a_job() const;
   /// What a flag said, nothing when it was not given.
@@ -33,13 +42,12 @@ class JobOptions {
   /// The files and flags as one JSON, before its sections are read.
   LoadedJob load() const;
   Job read() const;
+  static Job read(const LoadedJob& loaded);
   /// With --show-config: prints every key, its value and its origin, and returns true; the command is done then.
   bool show_config(const OutputOptions& output) const;
 
  private:
   void remember_flag(const JobKey& key, const std::string& name, const std::string& text);
-
-  static Job read(const LoadedJob& loaded);
 
   std::optional<std::string> file_;
   std::vector<std::string> more_files_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "model/config/document.hpp"
@@ -14,6 +15,7 @@ Series loss_curve(const std::string& schedule, const std::vector<double>& losses
   Series curve;
   curve.name = schedule;
   for (std::size_t step = 0; step < losses.size(); ++step) {
+    if (!std::isfinite(losses[step])) continue;
     curve.points.push_back({static_cast<double>(step + 1), losses[step], fmt::format("step {}", step + 1)});
   }
   return curve;
@@ -22,7 +24,11 @@ Series loss_curve(const std::string& schedule, const std::vector<double>& losses
 Series read_loss_curve(std::string_view text, const std::string& file) {
   try {
     const nlohmann::json run = parse_json(text, file).at("comparison");
-    return loss_curve(run.at("schedule").get<std::string>(), run.at("losses").get<std::vector<double>>());
+    std::vector<double> losses;
+    for (const nlohmann::json& loss : run.at("losses")) {
+      losses.push_back(loss.is_null() ? std::nan("") : loss.get<double>());
+    }
+    return loss_curve(run.at("schedule").get<std::string>(), losses);
   } catch (const nlohmann::json::exception&) {
     throw ConfigError({"--beside", "this is no measurement of a run", file, "a file that flopcast run -o wrote"});
   }

@@ -54,6 +54,11 @@ Timeline read_timeline(const nlohmann::json& json) {
   return timeline;
 }
 
+// JSON has no word for what is no number.
+double loss_of(const nlohmann::json& json) {
+  return json.is_null() ? std::nan("") : json.get<double>();
+}
+
 std::vector<Ticks> ticks_of(const nlohmann::json& seconds) {
   constexpr double kTicksPerSecond = 1e12;
   std::vector<Ticks> ticks;
@@ -63,6 +68,9 @@ std::vector<Ticks> ticks_of(const nlohmann::json& seconds) {
 
 void read_calibration(const nlohmann::json& json, MeasuredRun& run) {
   for (const nlohmann::json& timeline : json.at("timelines")) run.calibration.push_back(read_timeline(timeline));
+  for (const nlohmann::json& timeline : json.at("later_timelines")) {
+    run.later_calibration.push_back(read_timeline(timeline));
+  }
   for (const nlohmann::json& messages : json.at("messages")) {
     run.messages.push_back({messages.at("to_stage").get<int>(), messages.at("carries") == "activation",
                             ticks_of(messages.at("one_way_s")), ticks_of(messages.at("receive_s"))});
@@ -96,8 +104,11 @@ void read_steps(const nlohmann::json& json, MeasuredRun& run) {
   const std::size_t replica = json.at("dp").get<std::size_t>() * json.at("tp").get<std::size_t>();
   for (const nlohmann::json& step : json.at("steps")) {
     run.steps.push_back(read_timeline(step.at("timeline")));
-    run.losses.push_back(step.at("loss").get<double>());
-    run.microbatch_losses.push_back(step.at("microbatch_losses").get<std::vector<double>>());
+    run.losses.push_back(loss_of(step.at("loss")));
+    run.microbatch_losses.emplace_back();
+    for (const nlohmann::json& loss : step.at("microbatch_losses")) {
+      run.microbatch_losses.back().push_back(loss_of(loss));
+    }
     double cpu = 0;
     for (std::size_t rank = 0; rank < run.steps.back().ranks.size(); ++rank) {
       cpu += step.at("cpu_s").at(rank * replica).get<double>();

@@ -46,8 +46,9 @@ struct MeasuredRun {
   std::vector<double> peak_activation_bytes;  ///< by pipeline rank
   std::map<Axis, MeasuredTraffic> traffic;
   MeasuredLoad load;
-  std::vector<StageTimes> sleep;      ///< by stage of a run that slept; empty when it computed
-  std::vector<Timeline> calibration;  ///< of each rank on its own; empty without one
+  std::vector<StageTimes> sleep;            ///< by stage of a run that slept; empty when it computed
+  std::vector<Timeline> calibration;        ///< of each rank on its own, before the run; empty without one
+  std::vector<Timeline> later_calibration;  ///< the same after the run
   std::vector<MeasuredMessages> messages;
 };
 

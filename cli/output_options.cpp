@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "model/error/error.hpp"
 
 namespace flopcast {
@@ -18,6 +20,12 @@ Format OutputOptions::format() const {
 
 Format OutputOptions::format_or(Format otherwise) const {
   return format_ ? parse_format(*format_) : otherwise;
+}
+
+bool OutputOptions::names_json_file() const {
+  const std::string_view ending = ".json";
+  return file_ && file_->size() > ending.size() &&
+         std::string_view(*file_).substr(file_->size() - ending.size()) == ending;
 }
 
 void OutputOptions::write(const std::string& text) const {

@@ -17,6 +17,9 @@ class OutputOptions {
   Format format() const;
   /// What --format says, or `otherwise` when it is not given.
   Format format_or(Format otherwise) const;
+  /// Whether -o names a file that ends in .json.
+  bool names_json_file() const;
+  const std::optional<std::string>& file() const { return file_; }
   /// To -o's file or standard output.
   void write(const std::string& text) const;
   void write(const std::vector<Table>& tables) const;

@@ -18,6 +18,7 @@
 #include "cli/measured_run.hpp"
 #include "cli/mpirun.hpp"
 #include "cli/run_comparison.hpp"
+#include "cli/run_memory.hpp"
 #include "cli/run_report.hpp"
 #include "cli/terminal.hpp"
 #include "cli/timeline_files.hpp"
@@ -186,7 +187,7 @@ struct Options {
     const auto add_given = [&](const char* flag, const std::optional<std::string>& value) {
       if (value) add(flag, *value);
     };
-    constexpr int kCalibrationSteps = 8;
+    constexpr int kCalibrationSteps = 6;  // before and after the run, two of them to warm up
     add("--steps", fmt::format("{}", counts.steps));
     add("--warmup", fmt::format("{}", counts.warmup));
     add("--calibration-steps", fmt::format("{}", calibrates ? kCalibrationSteps : 0));
@@ -236,7 +237,8 @@ int run_run(const Arguments& arguments) {
   const Format format = parse_format(options.format.value_or("table"));
   const TimesFrom times_from = parse_times_from(options.times);
   options.check_files();
-  const Forecast answer = forecast(options.job.read(), read_file);
+  const Job asked = options.job.read();
+  const Forecast answer = forecast(asked, read_file);
   const StepCounts counts = options.counts(answer.step.program.asynchronous);
 
   const TemporaryFile job("job");
@@ -249,19 +251,22 @@ int run_run(const Arguments& arguments) {
                                                         times_from == TimesFrom::kCalibration));
   if (end.signal != 0 || end.exit_code != 0) return report_failure(end, options.measured);
 
-  const RunComparison comparison = compare_run(answer, read_measured_run(read_file(output), output), times_from);
+  const Forecast trained = forecast(job_as_run(asked), read_file);
+  Result as_run = trained.result;
+  as_run.memory = memory_as_run(trained);
+  const RunComparison comparison =
+      compare_run(answer, as_run, read_measured_run(read_file(output), output), times_from);
   const nlohmann::ordered_json json = run_json(comparison);
   if (options.measured) keep_comparison(output, json);
   if (copies) write_file(*options.measured, read_file(output));
   write_output("", format == Format::kJson ? json.dump(2) : write_table(run_table(comparison), format));
-  options.files.write_run(comparison.forecast.drawn, comparison.measured.drawn);
+  options.files.write(comparison);
   if (options.loss_svg) {
     std::vector<Series> curves = {loss_curve(comparison.schedule, comparison.losses)};
     for (const std::string& path : options.beside) curves.push_back(read_loss_curve(read_file(path), path));
     write_file(*options.loss_svg, loss_figure(curves));
   }
-  const std::string disturbance = disturbance_text(comparison);
-  if (!disturbance.empty()) warn(disturbance);
+  for (const std::string& disturbance : disturbance_texts(comparison)) warn(disturbance);
   return 0;
 }
 

@@ -108,6 +108,22 @@ class Comparer {
     return {run_.steps.begin() + run_.warmup, run_.steps.end()};
   }
 
+  // Of both calibrations together.
+  StepTimes calibrated() const {
+    std::vector<Timeline> steps = warmed_up(run_.calibration);
+    const std::vector<Timeline> later = warmed_up(run_.later_calibration);
+    steps.insert(steps.end(), later.begin(), later.end());
+    return calibrated_times(run_, steps, job_.step.program);
+  }
+
+  CalibrationPair calibrations() const {
+    const auto forecast_of = [&](const std::vector<Timeline>& calibration) {
+      const StepTimes times = calibrated_times(run_, warmed_up(calibration), job_.step.program);
+      return simulated(times, "forecast").result.iteration.time_s;
+    };
+    return {forecast_of(run_.calibration), forecast_of(run_.later_calibration)};
+  }
+
   RunView simulated(const StepTimes& times, const std::string& title) const {
     Timeline timeline = simulate(program_, times);
     timeline.time_unit = "s";
@@ -257,7 +273,7 @@ int counted_steps(int steps, int warmup, bool asynchronous) {
   return asynchronous ? steps - 1 - std::max(1, warmup) : steps - warmup;
 }
 
-RunComparison compare_run(Forecast job, const MeasuredRun& run, TimesFrom times_from) {
+RunComparison compare_run(Forecast job, const Result& as_run, const MeasuredRun& run, TimesFrom times_from) {
   RunComparison comparison;
   const Comparer comparer(job, run);
   const std::vector<Timeline> counted = comparer.counted();
@@ -269,17 +285,19 @@ RunComparison compare_run(Forecast job, const MeasuredRun& run, TimesFrom times_
   comparison.conditions = run.conditions;
   comparison.schedule = job.step.job.layout.schedule;
   comparison.measured = comparer.measured(counted);
-  comparison.forecast =
-      comparer.simulated(calibrated ? calibrated_times(run, job.step.program) : job.step.times, "forecast");
+  comparison.forecast = comparer.simulated(calibrated ? comparer.calibrated() : job.step.times, "forecast");
+  if (calibrated) comparison.calibrations = comparer.calibrations();
   comparison.replay = comparer.simulated(comparison.measured.times, "replay");
   Result& forecast = comparison.forecast.result;
   if (calibrated) {
-    forecast.memory = job.result.memory;
+    forecast.memory = as_run.memory;
     for (const auto axis : {&CommunicationResult::tp, &CommunicationResult::pp, &CommunicationResult::dp}) {
-      (forecast.communication.*axis).bytes_sent_per_rank = (job.result.communication.*axis).bytes_sent_per_rank;
-      (forecast.communication.*axis).messages = (job.result.communication.*axis).messages;
+      (forecast.communication.*axis).bytes_sent_per_rank = (as_run.communication.*axis).bytes_sent_per_rank;
+      (forecast.communication.*axis).messages = (as_run.communication.*axis).messages;
     }
-    forecast.assumptions.push_back("times are calibrated on this machine; memory and bytes are those of the job");
+    forecast.assumptions.push_back("times are calibrated on this machine");
+    forecast.assumptions.push_back(
+        "bytes and memory are of what runs: fp32, no dropout, attention probabilities kept, vocabulary not padded");
   } else {
     forecast = job.result;
   }
@@ -288,6 +306,7 @@ RunComparison compare_run(Forecast job, const MeasuredRun& run, TimesFrom times_
   }
   comparison.warmup = asynchronous ? std::max(1, run.warmup) : run.warmup;
   comparison.disturbance = disturbance_of(run, counted.size(), asynchronous);
+  if (comparison.calibrations && !comparison.calibrations->agrees()) comparison.disturbance.any = true;
   comparison.losses = step_losses(run, job.step.job.layout.microbatches() * job.step.program.slices_per_microbatch);
   comparison.job = std::move(job);
   return comparison;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +38,17 @@ struct Disturbance {
 inline constexpr double kDisturbed = 1.03;
 inline constexpr double kBusyMachine = 0.05;
 
+/// What each of the two calibrations, before and after the run, would forecast. A machine that changes its speed
+/// between them has neither for the run, and the forecast, made of both, is no better than they agree.
+struct CalibrationPair {
+  double before_s = 0.0;
+  double after_s = 0.0;
+
+  double difference() const { return std::max(before_s, after_s) / std::min(before_s, after_s) - 1.0; }
+  bool agrees() const { return difference() <= kTolerance; }
+  static constexpr double kTolerance = 0.05;
+};
+
 /// A forecast beside what was measured. A step of an asynchronous schedule is a round of its steady state: from the end
 /// of one step's last microbatch to that of the next.
 struct RunComparison {
@@ -51,6 +64,7 @@ struct RunComparison {
   std::vector<double> step_seconds;  ///< of the counted steps, disturbed ones too
   int warmup = 0;
   Disturbance disturbance;
+  std::optional<CalibrationPair> calibrations;  ///< where the forecast is calibrated
   std::vector<double> losses;
 };
 
@@ -61,6 +75,7 @@ std::vector<double> step_losses(const MeasuredRun& run, int microbatches);
 /// drains.
 int counted_steps(int steps, int warmup, bool asynchronous);
 
-RunComparison compare_run(Forecast job, const MeasuredRun& run, TimesFrom times_from);
+/// `as_run` has the bytes and the memory of a forecast that is calibrated: see run_memory.hpp.
+RunComparison compare_run(Forecast job, const Result& as_run, const MeasuredRun& run, TimesFrom times_from);
 
 }  // namespace flopcast

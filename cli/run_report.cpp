@@ -10,6 +10,7 @@
 #include <string>
 
 #include "reports/result/result_json.hpp"
+#include "reports/timeline/timeline_json.hpp"
 
 namespace flopcast {
 
@@ -109,8 +110,16 @@ double quantile(std::vector<double> values, double share) {
 
 std::string source_text(const RunComparison& run) {
   if (run.times_from == TimesFrom::kJob) return fmt::format("of the job's cluster, {}", run.job.step.job.cluster.name);
-  return run.slept ? "the times to sleep, with updates and messages calibrated just before on these ranks"
-                   : "calibrated just before on these ranks, each on its own";
+  return fmt::format("{} on these ranks just before and after, which by themselves forecast {:.6g} and {:.6g} s",
+                     run.slept ? "the times to sleep, with updates and messages calibrated" : "calibrated",
+                     run.calibrations->before_s, run.calibrations->after_s);
+}
+
+Json calibration_json(const CalibrationPair& calibrations) {
+  return {{"before_s", calibrations.before_s},
+          {"after_s", calibrations.after_s},
+          {"difference_percent", 100.0 * calibrations.difference()},
+          {"agrees", calibrations.agrees()}};
 }
 
 const char* times_name(TimesFrom from) {
@@ -168,43 +177,53 @@ Json run_json(const RunComparison& run) {
     entry["error_percent"] = error ? Json(*error) : Json(nullptr);
     terms.push_back(entry);
   }
-  return {{"schema", "flopcast.run/1"},
-          {"backend", run.backend},
-          {"conditions", run.conditions},
-          {"schedule", run.schedule},
-          {"compute", run.slept ? "sleep" : "network"},
-          {"times", times_name(run.times_from)},
-          {"forecast", forecast},
-          {"measured", measured},
-          {"error", {{"time_percent", terms.front().at("error_percent")}, {"terms", terms}}},
-          {"repetitions",
-           {{"count", run.step_seconds.size()},
-            {"warmup", run.warmup},
-            {"time_s", run.step_seconds},
-            {"lower_quartile_s", quantile(run.step_seconds, 0.25)},
-            {"upper_quartile_s", quantile(run.step_seconds, 0.75)}}},
-          {"losses", run.slept ? Json::array() : Json(run.losses)},
-          {"disturbed",
-           {{"any", run.disturbance.any},
-            {"repetitions", run.disturbance.steps},
-            {"stretch", run.disturbance.stretch},
-            {"others_cpu_share", run.disturbance.others_share}}}};
+  Json json = {{"schema", "flopcast.run/1"},
+               {"backend", run.backend},
+               {"conditions", run.conditions},
+               {"schedule", run.schedule},
+               {"compute", run.slept ? "sleep" : "network"},
+               {"times", times_name(run.times_from)},
+               {"forecast", forecast},
+               {"measured", measured},
+               {"error", {{"time_percent", terms.front().at("error_percent")}, {"terms", terms}}},
+               {"repetitions",
+                {{"count", run.step_seconds.size()},
+                 {"warmup", run.warmup},
+                 {"time_s", run.step_seconds},
+                 {"lower_quartile_s", quantile(run.step_seconds, 0.25)},
+                 {"upper_quartile_s", quantile(run.step_seconds, 0.75)}}},
+               {"losses", run.slept ? Json::array() : Json(run.losses)},
+               {"disturbed",
+                {{"any", run.disturbance.any},
+                 {"repetitions", run.disturbance.steps},
+                 {"stretch", run.disturbance.stretch},
+                 {"others_cpu_share", run.disturbance.others_share}}},
+               {"timelines",
+                {{"forecast", timeline_json(run.forecast.drawn)}, {"measured", timeline_json(run.measured.drawn)}}}};
+  if (run.calibrations) json["calibration"] = calibration_json(*run.calibrations);
+  return json;
 }
 
-std::string disturbance_text(const RunComparison& run) {
+std::vector<std::string> disturbance_texts(const RunComparison& run) {
+  std::vector<std::string> texts;
   const Disturbance& found = run.disturbance;
-  if (!found.any) return "";
-  const double worst = *std::max_element(found.stretch.begin(), found.stretch.end());
-  std::string text = "the run was disturbed:";
   if (found.steps > 0) {
-    text += fmt::format(" in {} of {} repetitions the actions took up to {:.2f} times {}", found.steps,
-                        found.stretch.size(), worst, run.slept ? "what they should sleep" : "their CPU time");
+    texts.push_back(fmt::format("the run was disturbed: in {} of {} repetitions the actions took up to {:.2f} times {}",
+                                found.steps, found.stretch.size(),
+                                *std::max_element(found.stretch.begin(), found.stretch.end()),
+                                run.slept ? "what they should sleep" : "their CPU time"));
   }
   if (found.others_share > kBusyMachine) {
-    text += fmt::format("{} other programs used {:.0f} % of the machine", found.steps > 0 ? ";" : "",
-                        100.0 * found.others_share);
+    texts.push_back(
+        fmt::format("the run was disturbed: other programs used {:.0f} % of the machine", 100.0 * found.others_share));
   }
-  return text;
+  if (run.calibrations && !run.calibrations->agrees()) {
+    texts.push_back(
+        fmt::format("the calibrations before and after the run disagree by {:.0f} % (tolerance {:.0f} %): the "
+                    "machine changed its speed, and the forecast's errors say nothing; run again",
+                    100.0 * run.calibrations->difference(), 100.0 * CalibrationPair::kTolerance));
+  }
+  return texts;
 }
 
 }  // namespace flopcast

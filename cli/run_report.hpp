@@ -1,6 +1,8 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
 
 #include "cli/run_comparison.hpp"
 #include "reports/table.hpp"
@@ -14,7 +16,7 @@ Table run_table(const RunComparison& run);
 /// repetitions, and what disturbed them.
 nlohmann::ordered_json run_json(const RunComparison& run);
 
-/// "the run was disturbed: …"; empty when it was not.
-std::string disturbance_text(const RunComparison& run);
+/// What disturbed the run, or makes its forecast worthless, a sentence each.
+std::vector<std::string> disturbance_texts(const RunComparison& run);
 
 }  // namespace flopcast

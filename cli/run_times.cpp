@@ -191,11 +191,14 @@ StepTimes median_times(const std::vector<Timeline>& steps, const Program& progra
   return times;
 }
 
-StepTimes calibrated_times(const MeasuredRun& run, const Program& program) {
-  // The first steps warm up, where they are not the only ones.
+std::vector<Timeline> warmed_up(const std::vector<Timeline>& calibration) {
   constexpr std::size_t kWarmup = 2;
-  const auto skipped = static_cast<std::ptrdiff_t>(std::min(kWarmup, run.calibration.size() - 1));
-  const std::vector<Timeline> steps(run.calibration.begin() + skipped, run.calibration.end());
+  if (calibration.empty()) return {};
+  const auto skipped = static_cast<std::ptrdiff_t>(std::min(kWarmup, calibration.size() - 1));
+  return {calibration.begin() + skipped, calibration.end()};
+}
+
+StepTimes calibrated_times(const MeasuredRun& run, const std::vector<Timeline>& steps, const Program& program) {
   StepTimes times = median_times(steps, program, true);
   if (!run.sleep.empty()) {
     const StepTimes slept = median_times(steps, program, false);

@@ -29,6 +29,10 @@ StepTimes median_times(const std::vector<Timeline>& steps, const Program& progra
 /// long as they were told to, and messages. A message delays the receiver by one_way - receive after it was sent; what
 /// receiving takes is the receiver's own time whether it waited or not (LogP's o), and counts with its action: a rank
 /// on its own copies its inputs too.
-StepTimes calibrated_times(const MeasuredRun& run, const Program& program);
+/// `steps` are those of one calibration or of both, without what warms up (warmed_up()).
+StepTimes calibrated_times(const MeasuredRun& run, const std::vector<Timeline>& steps, const Program& program);
+
+/// Without the first two, where they are not the only ones.
+std::vector<Timeline> warmed_up(const std::vector<Timeline>& calibration);
 
 }  // namespace flopcast

@@ -56,11 +56,7 @@ void check(const CompareOptions& options) {
   if (!options.list.only_files()) static_cast<void>(request_for("naive", options.list.numbers));
   options.list.refuse_what_nobody_reads();
   options.times.require_readable();
-  constexpr int kMostActivations = 1'000'000;
-  if (options.memory && (*options.memory < 1 || *options.memory > kMostActivations)) {
-    throw ConfigError({"--at-memory", fmt::format("{} is out of range", *options.memory), "",
-                       fmt::format("expected a whole number of microbatches from 1 to {}", kMostActivations)});
-  }
+  require_memory(options.memory);
   warn_of_unequal_parts(options.times);
 }
 
@@ -131,8 +127,7 @@ int run_schedule_compare(const Arguments& arguments) {
   command_line.add_option("--chains", options.list.chains, "A-B,C-D",
                           "stage ranges of bidirectional schedules in files");
   command_line.begin_group("Comparison");
-  command_line.add_option("--at-memory", options.memory, "N",
-                          "how many microbatches fit when a rank has room for the activations of N");
+  command_line.add_option("--at-memory", options.memory, "N", std::string(kAtMemoryHelp));
   command_line.add_option("--columns", options.columns, "WHICH",
                           "figures (default), or semantics: updates, memory, where to use");
   options.times.add_to(command_line);

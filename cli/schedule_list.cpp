@@ -92,6 +92,13 @@ ComparedSchedule ScheduleList::compared(const std::string& name, const Program& 
   return compare_named(name, request_for(name, numbers), memory, times);
 }
 
+void require_memory(const std::optional<int>& memory) {
+  constexpr int kMostActivations = 1'000'000;
+  if (!memory || (*memory >= 1 && *memory <= kMostActivations)) return;
+  throw ConfigError({"--at-memory", fmt::format("{} is out of range", *memory), "",
+                     fmt::format("expected a whole number of microbatches from 1 to {}", kMostActivations)});
+}
+
 void warn_of_unequal_parts(const TimeOptions& times) {
   if (const std::string why = times.unequal_parts(); !why.empty()) warn(why);
 }

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/compared_schedule.hpp"
@@ -29,6 +30,11 @@ struct ScheduleList {
  private:
   void require_shape(const std::string& name, const Program& program) const;
 };
+
+inline constexpr std::string_view kAtMemoryHelp =
+    "how many microbatches fit when a rank has room for the activations of N";
+/// Throws ConfigError for an --at-memory that is out of range.
+void require_memory(const std::optional<int>& memory);
 
 /// On standard error, where schedules that split the backward pass would do other work than the others.
 void warn_of_unequal_parts(const TimeOptions& times);

@@ -128,7 +128,8 @@ void TimeOptions::add_to(CommandLine& command_line) {
   command_line.add_option("--backward-weight", weight_gradient_, "T",
                           "weight gradient, W (default: what I leaves of the full backward; without I, half of it)");
   command_line.add_option("--fused", fused_, "T", "an overlapped pair (default: the sum of its halves)");
-  command_line.add_option("--p2p", p2p_, "T", "latency between ranks (default 0)");
+  command_line.add_option("--p2p", p2p_, "T",
+                          "latency of every message between ranks, not shared out over chunks (default 0)");
   command_line.add_option("--p2p-link", p2p_links_, "FROM:TO:F:B",
                           "latencies of one stage boundary, forward and backward; repeatable");
 }

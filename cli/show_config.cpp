@@ -54,6 +54,7 @@ std::map<std::string_view, std::string> defaults_of(const Job& job) {
   number("layout.ep", layout.ep);
   values["layout.tensor_parallel"] = tensor_parallel_names()[static_cast<std::size_t>(layout.tensor_parallel)];
   number("layout.tensor_depth", layout.tensor_depth);
+  values["layout.context_parallel"] = context_parallel_names()[static_cast<std::size_t>(layout.context_parallel)];
   values["layout.sequence_parallel"] = yes_no(layout.sequence_parallel);
   if (layout.schedule.rfind("interleaved", 0) == 0) number("layout.group_size", layout.pp);
   const ScheduleInfo* schedule = find_schedule(layout.schedule.substr(0, layout.schedule.find(':')));
@@ -67,6 +68,7 @@ std::map<std::string_view, std::string> defaults_of(const Job& job) {
   values["layout.schedule"] = layout.schedule;
   values["layout.stage_layers"] = fmt::format("{}", fmt::join(layout.stage_layers, ","));
   values["layout.recompute"] = recompute_names()[static_cast<std::size_t>(layout.recompute)];
+  values["layout.partition_checkpoints"] = yes_no(layout.partition_checkpoints);
   values["layout.data_parallel"] = data_parallel_names()[static_cast<std::size_t>(layout.data_parallel)];
   number("layout.shards", layout.shards);
   values["layout.reshard_after_forward"] = yes_no(layout.reshard_after_forward);

@@ -1,22 +1,21 @@
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 
 #include "cli/commands.hpp"
 #include "cli/job_options.hpp"
 #include "cli/output_options.hpp"
+#include "cli/terminal.hpp"
 #include "cli/timeline_files.hpp"
 #include "reports/result/result_json.hpp"
 #include "reports/result/result_tables.hpp"
+#include "reports/series/figures.hpp"
+#include "reports/series/series_svg.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {
 
 namespace {
-
-nlohmann::ordered_json with_critical_path(const Forecast& answer) {
-  nlohmann::ordered_json json = result_json(answer);
-  json["critical_path"] = critical_path_json(answer.timeline, critical_path(answer.timeline));
-  return json;
-}
 
 std::vector<Table> tables_of(const Forecast& answer) {
   std::vector<Table> tables = result_tables(answer);
@@ -35,18 +34,21 @@ int run_simulate(const Arguments& arguments) {
   JobOptions job;
   OutputOptions output;
   TimelineFiles files;
+  std::optional<std::string> roofline;
   job.add_to(command_line);
   output.add_to(command_line);
   files.add_to(command_line);
+  command_line.add_option("--roofline", roofline, "FILE", "draw a block's operators below the device's roof, as SVG");
   if (!command_line.parse(arguments)) return 0;
 
   const Format format = output.format();
   if (job.show_config(output)) return 0;
   const Forecast answer = forecast(job.read(), read_file);
   files.write(answer);
+  if (roofline) write_file(*roofline, write_series_svg({roofline_chart(answer.step.job)}, {}));
   switch (format) {
     case Format::kJson:
-      output.write(with_critical_path(answer).dump(2));
+      output.write(simulation_json(answer).dump(2));
       break;
     case Format::kCsv:
       output.write({result_row(answer)});

@@ -16,6 +16,7 @@
 #include "cli/timeline_files.hpp"
 #include "model/error/error.hpp"
 #include "reports/timeline/terminal.hpp"
+#include "reports/timeline/timeline_json.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
 
@@ -48,9 +49,22 @@ void refuse_job_flags(const JobOptions& options) {
 struct BareOptions {
   std::optional<int> microbatches;
   std::optional<std::string> replicas;
+  std::optional<int> memory;
   TimeOptions times;
 
-  bool given() const { return microbatches || replicas || times.given(); }
+  bool given() const { return microbatches || replicas || memory || times.given(); }
+  // With a job, there is nothing for them to say.
+  void refuse_all() const {
+    if (memory) {
+      throw ConfigError({"--at-memory", "is for schedules without a job", "",
+                         "--microbatches, --pp and --schedule alone; flopcast memory JOB tells what a job needs"});
+    }
+    if (!given()) return;
+    const char* const flag = microbatches ? "--microbatches"
+                             : replicas   ? "--replicas"
+                                          : "--forward and the other times";
+    throw ConfigError({flag, "come from the job when there is one", "", "leave it out, or leave the job out"});
+  }
 };
 
 struct BareTimelines {
@@ -86,7 +100,8 @@ Timeline titled(Timeline timeline, const Program& program, const ComparedSchedul
   return timeline;
 }
 
-BareTimelines bare_timelines(const ScheduleList& list, const TimeOptions& times) {
+BareTimelines bare_timelines(const ScheduleList& list, const BareOptions& options) {
+  const TimeOptions& times = options.times;
   times.require_readable();
   list.refuse_what_nobody_reads();
   if (list.names.size() > 1) warn_of_unequal_parts(times);
@@ -96,9 +111,10 @@ BareTimelines bare_timelines(const ScheduleList& list, const TimeOptions& times)
     return times.times_for_comparison(program);
   };
   BareTimelines bare;
+  bare.comparison.memory = options.memory;
   for (const std::string& name : list.names) {
     const Program program = list.program(name, times_of);
-    bare.comparison.schedules.push_back(list.compared(name, program, {}, times_of));
+    bare.comparison.schedules.push_back(list.compared(name, program, options.memory, times_of));
     Timeline timeline = in_millionths(simulate(program, times_of(program)));
     bare.timelines.push_back(titled(std::move(timeline), program, bare.comparison.schedules.back()));
   }
@@ -109,7 +125,6 @@ BareTimelines bare_timelines(const ScheduleList& list, const TimeOptions& times)
 // Side by side in figures too; schedules from files may be of other shapes.
 std::string compared(ScheduleComparison& comparison) {
   const auto& schedules = comparison.schedules;
-  if (schedules.size() < 2) return "";
   const ComparedSchedule& first = schedules.front();
   for (const ComparedSchedule& other : schedules) {
     if (other.same_shape(first.request)) continue;
@@ -118,34 +133,10 @@ std::string compared(ScheduleComparison& comparison) {
   }
   comparison.pipeline_ranks = first.request.pipeline_ranks;
   comparison.microbatches = first.request.microbatches;
-  return "\n" + write_table(figures_table(comparison, Format::kTable), Format::kTable);
-}
-
-// Divided, because a decimal share of a unit is no binary number: 1333333 millionths are 1.333333.
-double units_of(const Timeline& timeline, Ticks ticks) {
-  return static_cast<double>(ticks) / std::round(1.0 / timeline.units_per_tick);
-}
-
-nlohmann::ordered_json timeline_json(const Timeline& timeline) {
-  using Json = nlohmann::ordered_json;
-  const auto time = [&timeline](Ticks ticks) { return units_of(timeline, ticks); };
-  Json ranks = Json::array();
-  for (const std::vector<Span>& spans : timeline.ranks) {
-    Json row = Json::array();
-    for (const Span& span : spans) {
-      Json entry = {{"kind", name_of(span.kind)},
-                    {"stream", name_of(span.stream)},
-                    {"start", time(span.start)},
-                    {"end", time(span.end)}};
-      if (is_action(span.kind) || span.kind == SpanKind::kSend) entry["action"] = to_string(span.action);
-      row.push_back(std::move(entry));
-    }
-    ranks.push_back(std::move(row));
-  }
-  return {{"title", timeline.title},
-          {"time_unit", timeline.time_unit},
-          {"makespan", time(timeline.makespan())},
-          {"ranks", std::move(ranks)}};
+  std::string text;
+  if (schedules.size() > 1) text += "\n" + write_table(figures_table(comparison, Format::kTable), Format::kTable);
+  if (comparison.memory) text += "\n" + write_table(memory_table(comparison), Format::kTable);
+  return text;
 }
 
 Table span_table(const std::vector<Timeline>& timelines) {
@@ -203,6 +194,7 @@ int run_timeline(const Arguments& arguments) {
   command_line.begin_group("Schedule without a job (with --pp, --vpp, --group, --schedule A,B,…)");
   command_line.add_option("--microbatches,-m", bare_options.microbatches, "N", "microbatches");
   command_line.add_option("--replicas", bare_options.replicas, "N,N,…", std::string(kReplicasHelp));
+  command_line.add_option("--at-memory", bare_options.memory, "N", std::string(kAtMemoryHelp));
   bare_options.times.add_to(command_line);
   output.add_to(command_line);
   drawing.add_to(command_line);
@@ -213,17 +205,18 @@ int run_timeline(const Arguments& arguments) {
   if (job.show_config(output)) return 0;
   const Terminal terminal = drawing.terminal();
   if (!job.names_a_job()) {
-    BareTimelines bare = bare_timelines(list_of(job, bare_options), bare_options.times);
+    require_memory(bare_options.memory);
+    if (bare_options.memory && format != Format::kTable) {
+      throw ConfigError({"--at-memory", "stands below the drawing, in a terminal only", "",
+                         "flopcast schedule compare --at-memory writes every format"});
+    }
+    BareTimelines bare = bare_timelines(list_of(job, bare_options), bare_options);
     files.write(bare.timelines);
     const std::string figures = format == Format::kTable ? compared(bare.comparison) : "";
     output.write(rendered(bare.timelines, format, terminal) + figures);
     return 0;
   }
-  if (bare_options.given()) {
-    const char* const flag = bare_options.microbatches ? "--microbatches" : "--forward and the other times";
-    throw ConfigError({bare_options.replicas ? "--replicas" : flag, "come from the job when there is one", "",
-                       "leave it out, or leave the job out"});
-  }
+  bare_options.refuse_all();
   const Forecast answer = forecast(job.read(), read_file);
   files.write(answer);
   output.write(rendered({answer.timeline}, format, terminal));

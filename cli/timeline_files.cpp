@@ -2,9 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
+#include "cli/run_report.hpp"
 #include "cli/terminal.hpp"
 #include "model/error/error.hpp"
 #include "model/units/quantity.hpp"
+#include "reports/html/page.hpp"
+#include "reports/html/page_view.hpp"
+#include "reports/result/result_tables.hpp"
 #include "reports/timeline/chrome_trace.hpp"
 #include "reports/timeline/svg.hpp"
 
@@ -25,19 +31,31 @@ TraceCounter memory_counter(const Forecast& forecast) {
   return counter;
 }
 
+// "gpipe: 4 ranks, …" is called gpipe.
+std::string name_before_colon(const std::string& title) {
+  const std::size_t colon = title.find(": ");
+  return title.substr(0, colon);
+}
+
 }  // namespace
 
 void TimelineFiles::add_to(CommandLine& command_line) {
   command_line.add_option("--svg", svg_, "FILE", "write the timeline as a figure");
+  command_line.add_option("--html", html_, "FILE", "write a report to look at: one file, loads nothing");
   command_line.add_option("--trace", trace_, "FILE", "write the timeline as a trace for ui.perfetto.dev");
 }
 
 void TimelineFiles::write(const Forecast& forecast) const {
   if (svg_) write_file(*svg_, write_svg(forecast.timeline, {}));
+  if (html_) {
+    const Job& job = forecast.step.job;
+    write_file(*html_, write_page({job.model.name + " on " + job.cluster.name, tool_text(), describe_job(job)},
+                                  {page_view("forecast", forecast)}));
+  }
   if (!trace_) return;
   TraceOptions options;
   options.counters.push_back(memory_counter(forecast));
-  options.other_data = {{"tool", "flopcast " FLOPCAST_VERSION}};
+  options.other_data = {{"tool", tool_text()}};
   write_file(*trace_, write_chrome_trace(forecast.timeline, options));
 }
 
@@ -47,15 +65,33 @@ void TimelineFiles::write(const std::vector<Timeline>& timelines) const {
         {"--trace", fmt::format("a trace holds one timeline, not {}", timelines.size()), "", "give one schedule"});
   }
   if (svg_) write_file(*svg_, write_svg(timelines, {}));
+  if (html_) {
+    std::vector<nlohmann::ordered_json> views;
+    for (const Timeline& timeline : timelines) views.push_back(page_view(name_before_colon(timeline.title), timeline));
+    write_file(*html_, write_page({"Pipeline schedules", tool_text(), ""}, views));
+  }
   if (trace_) write_file(*trace_, write_chrome_trace(timelines.front(), {}));
 }
 
-void TimelineFiles::write_run(const Timeline& forecast, const Timeline& measured) const {
+void TimelineFiles::write(const RunComparison& run) const {
+  const Timeline& forecast = run.forecast.drawn;
+  const Timeline& measured = run.measured.drawn;
   if (svg_) write_file(*svg_, write_svg(std::vector<Timeline>{forecast, measured}, {}));
+  if (html_) {
+    const nlohmann::ordered_json json = run_json(run);
+    write_file(*html_, write_page({run.job.step.job.model.name + ": forecast and measurement", tool_text(),
+                                   describe_job(run.job.step.job)},
+                                  {page_view("forecast", forecast, json.at("forecast")),
+                                   page_view("measured", measured, json.at("measured"))}));
+  }
   if (!trace_) return;
   TraceOptions options;
-  options.other_data = {{"tool", "flopcast " FLOPCAST_VERSION}};
+  options.other_data = {{"tool", tool_text()}};
   write_file(*trace_, write_chrome_trace(measured, options));
+}
+
+std::string tool_text() {
+  return "flopcast " FLOPCAST_VERSION;
 }
 
 }  // namespace flopcast

@@ -5,25 +5,30 @@
 #include <vector>
 
 #include "cli/command_line.hpp"
+#include "cli/run_comparison.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {
 
-/// --svg and --trace: side files that show when everything happened.
+/// --svg, --html and --trace: side files that show when everything happened.
 class TimelineFiles {
  public:
   void add_to(CommandLine& command_line);
-  bool wanted() const { return svg_ || trace_; }
+  bool wanted() const { return svg_ || html_ || trace_; }
   void write(const Forecast& forecast) const;
   /// Without memory. A trace holds one run: more than one timeline with --trace is bad usage.
   void write(const std::vector<Timeline>& timelines) const;
-  /// The figure shows the forecast above the measurement over one axis, the trace the measurement.
-  void write_run(const Timeline& forecast, const Timeline& measured) const;
+  /// Figure and page show the forecast above the measurement over one axis, the trace the measurement.
+  void write(const RunComparison& run) const;
 
  private:
   std::optional<std::string> svg_;
+  std::optional<std::string> html_;
   std::optional<std::string> trace_;
 };
+
+/// "flopcast 0.1.0"
+std::string tool_text();
 
 }  // namespace flopcast

@@ -4,6 +4,8 @@
 build_packages=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libboost-dev libeigen3-dev libyaml-cpp-dev zlib1g-dev)
 test_packages=("${build_packages[@]}" openmpi-bin libopenmpi-dev libgtest-dev librapidcheck-dev libbenchmark-dev)
 review_packages=(git clang-format clang-tidy emscripten)
+browser_packages=(chromium)
+package_packages=(mmdebstrap dpkg-dev)
 
 # Prints those of the named packages that are not installed, one per line.
 missing_packages() {
@@ -59,4 +61,9 @@ ensure_packages() {
     tail -n 15 "$log" >&2
     refuse_to_install "apt-get could not install every package (whole log: $log)" "${missing[@]}"
   fi
+}
+
+# try_packages LOG PACKAGE...: whether the packages are there, or could be installed; says nothing when not.
+try_packages() {
+  (ensure_packages "$@") 2>/dev/null
 }

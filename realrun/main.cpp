@@ -9,6 +9,7 @@
 #include "model/error/error.hpp"
 #include "realrun/launch/command_line.hpp"
 #include "realrun/launch/complaint.hpp"
+#include "realrun/launch/freed_memory.hpp"
 #include "realrun/launch/gpu_launch.hpp"
 #include "realrun/launch/kept_run.hpp"
 #include "realrun/launch/mpi_launch.hpp"
@@ -73,6 +74,7 @@ int launch(const LaunchOptions& options) {
 int main(int argc, char** argv) {
   using namespace flopcast::realrun;
   take_signals();
+  keep_freed_memory();
   try {
     const std::vector<std::string> arguments(argv + 1, argv + argc);
     // Under a launcher too: each process has its GPU.

@@ -150,6 +150,10 @@ Measurement read_measurement(std::string_view text, const std::string& file) {
   origins.file = file;
   ObjectReader reader(root, "", origins);
   check_schema(reader);
+  if (reader.find("run") != nullptr) {
+    reader.fail("run", "these are the steps of a run, of which no profile can be made",
+                "measure the machine: flopcast calibrate --cpu");
+  }
   Measurement measurement;
   const auto device = reader.text("device");
   if (!device) reader.fail_missing("device", "the name of what was measured");

@@ -94,6 +94,24 @@ void check_context_parallel(const ObjectReader& reader, const Layout& layout, co
               fmt::format("valid: {}", divisors_up_to(job.training.sequence_length / 2, 64)));
 }
 
+// All-to-alls hand each rank whole heads, of queries and of keys and values.
+void check_ulysses(const ObjectReader& reader, const Layout& layout, const Job& job) {
+  if (layout.context_parallel != ContextParallel::kUlysses) return;
+  if (layout.cp == 1) reader.fail("context_parallel", "ulysses needs cp above 1", "valid: ring, or cp of at least 2");
+  const int queries = job.model.heads / layout.tp;
+  const int keys = job.model.latent ? queries : job.model.kv_heads / layout.tp;
+  if (queries % layout.cp == 0 && keys % layout.cp == 0) return;
+  std::vector<int> valid;
+  for (int cp = 2; cp <= keys; ++cp) {
+    if (queries % cp == 0 && keys % cp == 0) valid.push_back(cp);
+  }
+  reader.fail("cp",
+              fmt::format("{} ranks do not share {} heads and {} key/value heads of a tensor-parallel rank, as ulysses "
+                          "needs",
+                          layout.cp, queries, keys),
+              valid.empty() ? "use context_parallel ring" : fmt::format("valid: {}", fmt::join(valid, ", ")));
+}
+
 // Empty where cp itself does not divide the devices.
 std::string tensor_ranks_beside(int cp, const Job& job) {
   const int devices = job.cluster.devices();
@@ -230,6 +248,7 @@ Layout read_layout(ObjectReader& root, Job& job, const Origins& origins) {
   } else {
     check_tensor_grid(reader, layout, job);
   }
+  check_ulysses(reader, layout, job);
   layout.dp = read_data_parallel(reader, layout, job);
   check_expert_parallel(reader, layout, job);
   const auto batch = reader.whole("global_batch_size", 1, kLargestBatch);

@@ -76,9 +76,13 @@ Experts read_experts(ObjectReader& reader, const Transformer& model, Job& job) {
     job.assumptions.push_back(fmt::format("model.experts.shared_ffn is that of the others, {}", experts.ffn));
   }
   experts.first_dense_layers = reader.whole("first_dense_layers", 0, model.layers).value_or(0);
+  constexpr double kLargestCapacity = 1000.0;
+  experts.capacity_factor = reader.fraction("capacity_factor", kLargestCapacity);
   experts.every = reader.whole("every", 1, kLargestLayers).value_or(1);
   reader.refuse_unknown_keys();
-  job.assumptions.push_back("experts are evenly loaded: no imbalance, no dropped tokens");
+  job.assumptions.emplace_back(experts.capacity_factor
+                                   ? "experts are evenly loaded: capacity_factor pads them above 1, drops tokens below"
+                                   : "experts are evenly loaded: no imbalance, no dropped tokens");
   return experts;
 }
 

@@ -103,6 +103,16 @@ void check_offload(const ObjectReader& reader, const Layout& layout, const Clust
   if (layout.offloads_optimizer()) need(cluster.host_memory_bandwidth, "host_memory_bandwidth", "400GB/s");
 }
 
+void check_partitioned_checkpoints(const ObjectReader& reader, const Layout& layout) {
+  if (!layout.partition_checkpoints) return;
+  const auto refuse = [&reader](const char* reason) { reader.fail("partition_checkpoints", reason, "valid: false"); };
+  if (layout.recompute != Recompute::kFull) refuse("true belongs to recompute full, which keeps block inputs alone");
+  if (layout.tp == 1) refuse("true needs tensor-parallel ranks to cut block inputs over");
+  if (layout.sequence_parallel || layout.tensor_parallel != TensorParallel::k1d) {
+    refuse("true changes nothing: block inputs are cut over the tensor-parallel ranks already");
+  }
+}
+
 // Groups of `shards` neighbours; by default those of one node.
 void settle_shards(const ObjectReader& reader, Layout& layout, Job& job) {
   if (layout.data_parallel != DataParallel::kHsdp) return;
@@ -133,6 +143,8 @@ void read_parallel_forms(ObjectReader& reader, Layout& layout, const Job& job) {
     return reader.choice(key, names).value_or(0);
   };
   layout.tensor_parallel = static_cast<TensorParallel>(choose("tensor_parallel", tensor_parallel_names()));
+  layout.context_parallel = static_cast<ContextParallel>(choose("context_parallel", context_parallel_names()));
+  layout.partition_checkpoints = reader.boolean("partition_checkpoints").value_or(false);
   layout.tensor_depth = reader.whole("tensor_depth", 1, kMostRanks).value_or(1);
   layout.data_parallel = static_cast<DataParallel>(choose("data_parallel", data_parallel_names()));
   layout.zero = reader.whole("zero", 0, kHighestStage).value_or(0);
@@ -151,6 +163,7 @@ void read_parallel_forms(ObjectReader& reader, Layout& layout, const Job& job) {
   if (job.profile && layout.tensor_parallel != TensorParallel::k1d) {
     reader.fail("tensor_parallel", "a layer that is known by its time alone cannot be split", "valid: 1d");
   }
+  check_partitioned_checkpoints(reader, layout);
   check_compression(reader, layout, job);
   check_offload(reader, layout, job.cluster);
 }

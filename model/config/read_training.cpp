@@ -12,6 +12,7 @@ namespace flopcast {
 namespace {
 
 constexpr int kLongestSequence = 100'000'000;
+constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
 constexpr const char* kDefaultStack = "megatron-core";
 
 const std::vector<std::string>& attention_names() {
@@ -19,30 +20,92 @@ const std::vector<std::string>& attention_names() {
   return names;
 }
 
-Stack read_stack(const std::string& name, const Origins& origins) {
-  const nlohmann::json values = catalogue_values(CatalogueKind::kStacks, name);
-  if (values.is_null()) {
-    throw ConfigError({"training.stack", fmt::format("unknown stack \"{}\"", name), origins.where("training.stack"),
-                       choices_help(name, catalogue_names(CatalogueKind::kStacks))});
+// "megatron-core", or an entry with some properties replaced: {"name": "megatron-core", "gradient_bytes": 2}.
+nlohmann::json stack_values(const nlohmann::json& given, const Origins& origins) {
+  const std::vector<std::string> names = catalogue_names(CatalogueKind::kStacks);
+  const auto fail = [&](const std::string& problem, const std::string& name) {
+    throw ConfigError({"training.stack", problem, origins.where("training.stack"), choices_help(name, names)});
+  };
+  if (!given.is_string() && !given.is_object())
+    fail(fmt::format("{} is neither a name nor an object", given.dump()), "");
+  const nlohmann::json name = given.is_string() ? given : given.value("name", nlohmann::json(kDefaultStack));
+  if (!name.is_string()) fail(fmt::format("{} is not a stack's name", name.dump()), "");
+  nlohmann::json values = catalogue_values(CatalogueKind::kStacks, name.get<std::string>());
+  if (values.is_null()) fail(fmt::format("unknown stack {}", name.dump()), name.get<std::string>());
+  if (given.is_object()) values.update(given);
+  return values;
+}
+
+// {"ampere": [0.57, 0.25]}: forward and backward, by generation.
+void read_flash_efficiency(ObjectReader& reader, Stack& stack) {
+  for (const std::string& generation : generation_names()) {
+    const nlohmann::json* pair = reader.find(generation);
+    if (pair == nullptr) continue;
+    const auto is_share = [](const nlohmann::json& value) {
+      return value.is_number() && value.get<double>() > 0.0 && value.get<double>() <= 1.0;
+    };
+    if (!pair->is_array() || pair->size() != 2 || !is_share(pair->at(0)) || !is_share(pair->at(1))) {
+      reader.fail(generation, fmt::format("{} is no pair of shares", pair->dump()), "expected [forward, backward]");
+    }
+    stack.flash_efficiency[generation] = {pair->at(0).get<double>(), pair->at(1).get<double>()};
   }
+  reader.refuse_unknown_keys();
+}
+
+void read_loss(ObjectReader& reader, Stack& stack) {
+  constexpr int kMostBytes = 1'000;
+  stack.loss_forward_bytes = reader.whole("loss_forward_bytes", 0, kMostBytes).value_or(0);
+  stack.loss_backward_bytes = reader.whole("loss_backward_bytes", 0, kMostBytes).value_or(0);
+  constexpr int kFp32Softmax = 4;
+  stack.loss_saved_bytes = reader.whole("loss_saved_bytes", 0, kMostBytes).value_or(kFp32Softmax);
+}
+
+Stack read_stack(const nlohmann::json& given, const Origins& origins) {
+  const nlohmann::json values = stack_values(given, origins);
   constexpr int kLargestDivisor = 1'000'000;
   constexpr int kLargestGradient = 8;
+  constexpr int kMostSoftmaxRows = 1024;
   ObjectReader reader(values, "training.stack", origins);
   Stack stack;
-  stack.name = name;
+  stack.name = reader.text("name").value_or(kDefaultStack);
   stack.description = reader.text("description").value_or("");
-  reader.find("name");
   stack.vocab_divisor = reader.whole("vocab_divisor", 1, kLargestDivisor).value_or(1);
   stack.flash_attention = reader.choice("attention", attention_names()).value_or(0) == 0;
   stack.fused_bias_dropout_add = reader.boolean("fused_bias_dropout_add").value_or(false);
+  stack.fused_softmax_group = reader.whole("fused_softmax_group", 1, kMostSoftmaxRows).value_or(1);
   stack.fused_gradient_accumulation = reader.boolean("fused_gradient_accumulation").value_or(false);
   stack.gradient_bytes = reader.whole("gradient_bytes", 2, kLargestGradient).value_or(4);
+  stack.optimizer_gradient_bytes = reader.whole("optimizer_gradient_bytes", 0, kLargestGradient).value_or(0);
+  stack.keeps_pass_gradients = reader.boolean("keeps_pass_gradients").value_or(false);
+  stack.placeholder_gradients = reader.boolean("placeholder_gradients").value_or(false);
   stack.blocking_sends = reader.boolean("blocking_sends").value_or(true);
+  stack.transfer_synchronization = Seconds(reader.quantity("transfer_synchronization", Dimension::kTime).value_or(0.0));
   stack.scatter_gather_transfers = reader.boolean("scatter_gather_transfers").value_or(false);
   stack.overlap_gradient_reduction = reader.boolean("overlap_gradient_reduction").value_or(false);
   stack.overlap_tp_with_weight_gradient = reader.boolean("overlap_tp_with_weight_gradient").value_or(false);
+  stack.single_pass_norm = reader.boolean("single_pass_norm").value_or(true);
+  read_loss(reader, stack);
+  stack.host_time_per_kernel = Seconds(reader.quantity("host_time_per_kernel", Dimension::kTime).value_or(0.0));
+  stack.host_time_per_collective = Seconds(reader.quantity("host_time_per_collective", Dimension::kTime).value_or(0.0));
+  if (auto flash = reader.object("flash_efficiency")) read_flash_efficiency(*flash, stack);
+  stack.memory_overhead_gib = reader.quantity("memory_overhead", Dimension::kBytes).value_or(0.0) / kBytesPerGib;
   reader.refuse_unknown_keys();
   return stack;
+}
+
+// What a stack's kernels and their launches take is known of GPUs alone.
+void forget_gpu_kernels(Stack& stack) {
+  const Stack unknown;
+  stack.fused_softmax_group = unknown.fused_softmax_group;
+  stack.transfer_synchronization = unknown.transfer_synchronization;
+  stack.loss_forward_bytes = unknown.loss_forward_bytes;
+  stack.loss_backward_bytes = unknown.loss_backward_bytes;
+  stack.loss_saved_bytes = unknown.loss_saved_bytes;
+  stack.placeholder_gradients = unknown.placeholder_gradients;
+  stack.host_time_per_kernel = unknown.host_time_per_kernel;
+  stack.host_time_per_collective = unknown.host_time_per_collective;
+  stack.flash_efficiency.clear();
+  stack.memory_overhead_gib = unknown.memory_overhead_gib;
 }
 
 void check_precision(const ObjectReader& reader, const Training& training, const Device& device) {
@@ -107,9 +170,10 @@ Training read_training(ObjectReader& root, Job& job, const Origins& origins) {
   if (const auto optimizer = reader.choice("optimizer", optimizer_names())) {
     training.optimizer = static_cast<Optimizer>(*optimizer);
   }
-  const auto stack = reader.text("stack");
-  training.stack = read_stack(stack.value_or(kDefaultStack), origins);
-  if (!stack) job.assumptions.push_back(fmt::format("training.stack is {}", kDefaultStack));
+  const nlohmann::json* stack = reader.find("stack");
+  training.stack = read_stack(stack == nullptr ? nlohmann::json(kDefaultStack) : *stack, origins);
+  if (job.cluster.device.generation == GpuGeneration::kCpu) forget_gpu_kernels(training.stack);
+  if (stack == nullptr) job.assumptions.push_back(fmt::format("training.stack is {}", kDefaultStack));
   const auto attention = reader.choice("attention", attention_names());
   training.flash_attention = attention ? *attention == 0 : training.stack.flash_attention;
   training.transport = static_cast<Transport>(reader.choice("transport", transport_names()).value_or(0));

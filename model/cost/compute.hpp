@@ -15,20 +15,30 @@ namespace flopcast {
 ///       gemm_kernel of its own (a CPU) has one tile, its own k0 and s, and adds the two times up where it packs
 ///       operands before it multiplies. Source of the form: CUTLASS's tile and wave model; constants in compute.cpp.
 /// Fused attention  FLOPs / (peak · flash efficiency); backward has 2.5 times the forward FLOPs (Dao 2307.08691 §4.1).
-/// Memory bound     bytes / (HBM · memory_efficiency) + a launch per kernel.
-/// Left out: L2 reuse between kernels, and the host when it cannot launch as fast as the device runs.
+/// Memory bound     bytes / (HBM · memory_efficiency) + a launch per kernel; 0.7 of the bytes where a kernel reads what
+///                  the one before it wrote, which is then partly in the L2 cache.
+/// Left out: the host when it cannot launch as fast as the device runs; stage_costs adds it pass by pass.
 class ComputeModel {
  public:
-  ComputeModel(const Device& device, Precision precision) : device_(device), precision_(precision) {}
+  /// The stack's own attention kernels replace the device's efficiencies where it names its generation.
+  ComputeModel(const Device& device, Precision precision, const Stack& stack = {});
 
   /// `output_bytes` is what is written per element of C, plus what is read when the product is added to it.
   Seconds gemm(const GemmShape& shape, double output_bytes) const;
   Seconds memory_bound(Bytes moved, int kernels) const;
   Seconds fused_attention(Flops flops, bool backward) const;
+  /// Of the bytes of a kernel that reads what the one before it wrote, the share that goes to memory.
+  double share_from_memory(bool reads_fresh) const;
+  /// By how much heads of a width that tensor cores cannot load slow down batched products.
+  double misalignment(const GemmShape& shape) const;
 
  private:
+  /// Attention is computed in 16 bits where the linears are in 8.
+  Precision attention_precision() const { return precision_ == Precision::kFp8 ? Precision::kBf16 : precision_; }
+
   const Device& device_;
   Precision precision_;
+  FlashEfficiency flash_;
 };
 
 /// What a GEMM has to do on a device: `busy` is what its longest-busy multiprocessor could have computed meanwhile at

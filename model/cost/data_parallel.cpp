@@ -99,8 +99,12 @@ ModelStates model_states(const Layout& layout, const Training& training, double 
   const auto held = [&](int shards) { return held_parameters(layout, shards, parameters, expert_parameters); };
   ModelStates states;
   states.weights = element_size(training.precision) * held(layout.weight_shards());
-  states.gradients = Bytes(training.stack.gradient_bytes * held(layout.gradient_shards()));
-  states.optimizer = Bytes(optimizer_bytes_per_parameter(training) * held(layout.optimizer_shards()));
+  const Stack& stack = training.stack;
+  const double element = element_size(training.precision).value();
+  const double of_pass = stack.keeps_pass_gradients && stack.gradient_bytes > element ? element : 0.0;
+  states.gradients = Bytes((stack.gradient_bytes + of_pass) * held(layout.gradient_shards()));
+  states.optimizer = Bytes((optimizer_bytes_per_parameter(training) + stack.optimizer_gradient_bytes) *
+                           held(layout.optimizer_shards()));
   if (layout.offloads_optimizer()) states.optimizer = Bytes(0);
   return states;
 }

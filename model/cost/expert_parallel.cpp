@@ -1,5 +1,7 @@
 #include "model/cost/expert_parallel.hpp"
 
+#include <algorithm>
+
 namespace flopcast {
 
 namespace {
@@ -10,7 +12,8 @@ void add_gathers_of_routed_tokens(const PricingContext& pricing, Section& block)
   if (!layout.sequence_parallel || layout.tp == 1) return;
   // Shared experts read the tokens as they are, so that the dense MLP's own collectives stay beside those of the
   // routed.
-  const double more = experts.shared > 0 ? experts.top_k : experts.top_k - 1;
+  const double routed = experts.top_k * experts.capacity_factor.value_or(1.0);
+  const double more = experts.shared > 0 ? routed : std::max(0.0, routed - 1.0);
   const Bytes bytes = pricing.hidden_bytes() * more;
   Traffic pass = pricing.collective(Collective::kAllGather, bytes, pricing.tp_group, 1);
   pass += pricing.collective(Collective::kReduceScatter, bytes, pricing.tp_group, 1);
@@ -26,7 +29,9 @@ void add_expert_exchange(const PricingContext& pricing, Section& block) {
   add_gathers_of_routed_tokens(pricing, block);
   if (layout.ep == 1) return;
   const double share = layout.sequence_parallel ? layout.tp : 1.0;
-  const Bytes routed = pricing.hidden_bytes() * (pricing.job.model.experts->top_k / share);
+  const Experts& experts = *pricing.job.model.experts;
+  const double copies = experts.top_k * experts.capacity_factor.value_or(1.0);
+  const Bytes routed = pricing.hidden_bytes() * (copies / share);
   const GroupPlacement group = pricing.grid.expert_placement(layout.ep, pricing.job.cluster);
   const Seconds exchange = pricing.communication.all_to_all(routed, group);
   constexpr double kExchangesPerPass = 2.0;  // dispatch and combine

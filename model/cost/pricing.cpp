@@ -23,7 +23,7 @@ PricingContext::PricingContext(const Job& priced_job, const StageMap& stage_map)
     : job(priced_job),
       map(stage_map),
       grid(priced_job.layout),
-      compute(priced_job.cluster.device, priced_job.training.precision),
+      compute(priced_job.cluster.device, priced_job.training.precision, priced_job.training.stack),
       communication(priced_job.cluster, priced_job.training.transport),
       tp_group(grid.placement(Axis::kTensor, priced_job.cluster)),
       replicas(priced_job.layout.cp == 1 ? grid.placement(Axis::kData, priced_job.cluster)

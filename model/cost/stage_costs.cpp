@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <optional>
+#include <utility>
 
+#include "model/cost/context_parallel.hpp"
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/expert_parallel.hpp"
+#include "model/cost/host_floor.hpp"
 #include "model/cost/pricing.hpp"
 #include "model/cost/profile_costs.hpp"
 #include "model/cost/stage_replicas.hpp"
@@ -19,10 +23,21 @@ namespace flopcast {
 
 namespace {
 
-constexpr double kFp32Bytes = 4.0;
-
-// The context-parallel share a rank sends: K and V of its tokens, to each other rank of the ring in turn.
-constexpr double kContextBackwardShare = 2.0;  // K and V come round again, with their gradients
+// Of a collective beside a weight-gradient GEMM, what the GEMM really hides: both are slowed. Fitted to Korthikanti et
+// al. 2205.05198, Tables 4 and 5.
+double hidden_share(const Device& device) {
+  constexpr double kOfGpus = 0.76;
+  return device.generation == GpuGeneration::kCpu ? 1.0 : kOfGpus;
+}
+// While a block is recomputed and differentiated, its activations, their gradients and the kernels' temporaries live
+// together: three times the activations, fitted to the memory of the published BLOOM runs.
+constexpr double kRecomputeWorkingSet = 3.0;
+// Computation beside a collective is slowed: the two share SMs and memory bandwidth. Of the hidden time; fitted to
+// published FSDP steps, between the 0.19 and 0.4 of the literature at its upper end. Cores that only compute: nothing.
+double overlap_slowdown(const Device& device) {
+  constexpr double kOfGpus = 0.4;
+  return device.generation == GpuGeneration::kCpu ? 0.0 : kOfGpus;
+}
 
 class StepPricer {
  public:
@@ -32,7 +47,6 @@ class StepPricer {
 
  private:
   Section price_operators(const std::vector<Operator>& operators) const;
-  void add_context_parallel(Section& block) const;
   // All blocks of one kind: how they are made up and what one costs.
   struct Block {
     std::vector<Operator> operators;
@@ -42,6 +56,14 @@ class StepPricer {
   Block price_block(BlockKind kind) const;
   void add_blocks(const Block& block, int layers, StageCosts& costs) const;
   StageCosts stage(int index, int first_layer, int layers) const;
+  // What a stage's costs depend on beside its ends of the model; nothing for a stage that has one.
+  struct Alike {
+    int layers = 0;
+    int with_experts = 0;
+    int passes_in_a_row = 1;
+  };
+  std::optional<Alike> inner_stage(int index, int first_layer, int layers) const;
+  std::vector<StageCosts> price_stages(const std::vector<int>& stage_layers) const;
   std::vector<UnitRun> runs_of(int index, int dense, int experts) const;
   bool rank_has_table(int index) const;
   void share_tables_within_ranks(StepCosts& costs) const;
@@ -83,25 +105,6 @@ Section StepPricer::price_operators(const std::vector<Operator>& operators) cons
   return section;
 }
 
-// Ring attention: K and V of every other rank pass by while the blocks at hand are worked on (Liu et al. 2310.01889);
-// what the attention kernels do not cover is exposed.
-void StepPricer::add_context_parallel(Section& block) const {
-  const int cp = job_.layout.cp;
-  if (cp == 1) return;
-  const GroupPlacement group = pricing_.grid.placement(Axis::kContext, job_.cluster);
-  const Bytes step = element_size(job_.training.precision) *
-                     (pricing_.tokens() * (job_.model.key_width() + job_.model.value_width()) / job_.layout.tp);
-  const Seconds hop = pricing_.communication.point_to_point(step, group.crosses_nodes(), group.groups_sharing_nics);
-  const double steps = cp - 1;
-  const Seconds forward = hop * steps;
-  const Seconds backward = hop * (steps * kContextBackwardShare);
-  block.forward.cp_comm += std::max(Seconds(0), forward - block.core.compute);
-  block.input_gradient.cp_comm += std::max(Seconds(0), backward - block.core.compute * kContextBackwardShare);
-  block.cp.time += forward + backward;
-  block.cp.sent_per_rank += step * (steps * (1.0 + kContextBackwardShare));
-  block.cp.messages += steps * (1.0 + kContextBackwardShare);
-}
-
 StepPricer::Block StepPricer::price_block(BlockKind kind) const {
   Block block;
   block.operators = block_operators(job_.model, job_.layout, job_.training, kind);
@@ -111,8 +114,9 @@ StepPricer::Block StepPricer::price_block(BlockKind kind) const {
   } else {
     add_grid_collectives(pricing_, block.operators, block.cost);
   }
-  add_context_parallel(block.cost);
+  add_context_exchange(pricing_, block.cost);
   if (kind == BlockKind::kExperts) add_expert_exchange(pricing_, block.cost);
+  add_host_floor(job_, block.operators, block.cost);
   return block;
 }
 
@@ -145,20 +149,40 @@ void add_section(const Section& section, double times, StageCosts& costs) {
 
 }  // namespace
 
+namespace {
+
+// What of the replicas' traffic inside the passes is hidden, a third of it in the forward pass.
+void add_overlap_slowdown(double slowdown, StageCosts& costs) {
+  const Seconds exposed = costs.forward.dp_comm + costs.input_gradient.dp_comm;
+  const Seconds hidden = std::max(Seconds(0), costs.dp.time - exposed);
+  constexpr double kForwardShare = 1.0 / 3.0;
+  costs.forward.compute += hidden * (slowdown * kForwardShare);
+  costs.input_gradient.compute += hidden * (slowdown * (1.0 - kForwardShare));
+}
+
+}  // namespace
+
 void StepPricer::add_blocks(const Block& block, int layers, StageCosts& costs) const {
   if (layers == 0) return;
   const Layout& layout = job_.layout;
   add_section(block.cost, layers, costs);
-  const Bytes block_input = pricing_.hidden_bytes() / (tokens_are_split(layout) ? layout.tp : 1.0);
+  const bool cut = tokens_are_split(layout) || layout.partition_checkpoints;
+  const Bytes block_input = pricing_.hidden_bytes() / (cut ? layout.tp : 1.0);
   Bytes buffer;
   if (layout.recompute == Recompute::kFull) {
     add_pass(costs.recompute, block.cost.forward, layers);
     costs.tp += scaled(recomputed_collectives(pricing_, block.cost), layers);
     costs.ep += scaled(block.cost.ep, layers / 2.0);
-    costs.cp += scaled(block.cost.cp, layers / (1.0 + kContextBackwardShare));
+    costs.cp += scaled(block.cost.cp, layers * context_share_of_forward(layout));
+    if (layout.partition_checkpoints) {
+      const Traffic gather =
+          pricing_.collective(Collective::kAllGather, pricing_.hidden_bytes(), pricing_.tp_group, layers);
+      costs.recompute.tp_comm += gather.time;
+      costs.tp += gather;
+    }
     costs.recompute_flops += block.cost.flops * (layers / 3.0);
     costs.activation += block_input * layers;
-    buffer = saved_activation(block.operators, Recompute::kNone);
+    buffer = saved_activation(block.operators, Recompute::kNone) * kRecomputeWorkingSet;
   } else {
     costs.activation += saved_activation(block.operators, layout.recompute) * layers;
     if (layout.recompute == Recompute::kSelective) {
@@ -168,8 +192,13 @@ void StepPricer::add_blocks(const Block& block, int layers, StageCosts& costs) c
     }
   }
   costs.recompute_buffer = std::max(costs.recompute_buffer, buffer);
+  if (layout.recompute != Recompute::kFull) {
+    costs.gradient_buffer = std::max(costs.gradient_buffer, gradient_buffer(block.operators));
+  }
+  costs.placeholders = std::max(costs.placeholders, placeholder_gradients(block.operators, job_.training));
   if (job_.training.stack.overlap_tp_with_weight_gradient) {
-    costs.tp_hidden += std::min(block.cost.overlappable_tp, block.cost.weight_gradient.compute) * layers;
+    const Seconds beside = std::min(block.cost.overlappable_tp, block.cost.weight_gradient.compute);
+    costs.tp_hidden += beside * (hidden_share(job_.cluster.device) * layers);
   }
 }
 
@@ -214,8 +243,8 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
   if (last) {
     add_section(head_, 1, costs);
     costs.activation += saved_activation(head_operators_, Recompute::kNone);
-    // The loss works in place on its stored fp32 softmax; what is new is the gradient cast for the GEMMs.
-    costs.logits_buffer = head_operators_.back().saved * (element_size(job_.training.precision).value() / kFp32Bytes);
+    // The loss works in place on what it stored; what is new is the gradient cast for the GEMMs.
+    costs.logits_buffer = gradient_buffer(head_operators_) + placeholder_gradients(head_operators_, job_.training);
     const double table = head_operators_[1].parameters;
     if (job_.model.tied_embeddings) {
       costs.embedding_parameters = table;
@@ -223,6 +252,7 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
     }
   }
   finish_stage(pricing_, index, runs_of(index, layers - with_experts, with_experts), costs);
+  add_overlap_slowdown(overlap_slowdown(job_.cluster.device), costs);
   return costs;
 }
 
@@ -259,8 +289,40 @@ BoundaryCosts StepPricer::boundary(int stage) const {
   if (scattered)
     costs.forward +=
         pricing_.communication.collective(Collective::kAllGather, pricing_.hidden_bytes() / slices, pricing_.tp_group);
+  costs.forward += job_.training.stack.transfer_synchronization;
   costs.backward = costs.forward;
   return costs;
+}
+
+std::optional<StepPricer::Alike> StepPricer::inner_stage(int index, int first_layer, int layers) const {
+  const int part = map_.model_stage(index);
+  if (part == 0 || part + 1 == map_.model_stages) return std::nullopt;
+  const int row = map_.passes_in_a_row.empty() ? 1 : map_.passes_in_a_row[static_cast<std::size_t>(index)];
+  return Alike{layers, job_.model.expert_layers(first_layer, layers), row};
+}
+
+// Of inner stages that are alike only the first is priced.
+std::vector<StageCosts> StepPricer::price_stages(const std::vector<int>& stage_layers) const {
+  std::vector<int> first_layer(stage_layers.size() + 1, 0);
+  std::partial_sum(stage_layers.begin(), stage_layers.end(), first_layer.begin() + 1);
+  std::vector<StageCosts> stages;
+  stages.reserve(static_cast<std::size_t>(map_.stages()));
+  std::vector<std::pair<Alike, std::size_t>> priced;
+  for (int index = 0; index < map_.stages(); ++index) {
+    const std::size_t part = static_cast<std::size_t>(map_.model_stage(index));
+    const std::optional<Alike> inner = inner_stage(index, first_layer[part], stage_layers[part]);
+    const auto same = std::find_if(priced.begin(), priced.end(), [&inner](const auto& known) {
+      return inner && known.first.layers == inner->layers && known.first.with_experts == inner->with_experts &&
+             known.first.passes_in_a_row == inner->passes_in_a_row;
+    });
+    if (same != priced.end()) {
+      stages.push_back(stages[same->second]);
+      continue;
+    }
+    if (inner) priced.emplace_back(*inner, stages.size());
+    stages.push_back(stage(index, first_layer[part], stage_layers[part]));
+  }
+  return stages;
 }
 
 StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
@@ -283,13 +345,8 @@ StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
   tied_head_.parameters -= head_operators_[1].parameters;
   tied_head_.gradients.erase(tied_head_.gradients.begin());
 
-  std::vector<int> first_layer(stage_layers.size() + 1, 0);
-  std::partial_sum(stage_layers.begin(), stage_layers.end(), first_layer.begin() + 1);
   StepCosts costs;
-  for (int index = 0; index < map_.stages(); ++index) {
-    const std::size_t part = static_cast<std::size_t>(map_.model_stage(index));
-    costs.stages.push_back(stage(index, first_layer[part], stage_layers[part]));
-  }
+  costs.stages = price_stages(stage_layers);
   share_tables_within_ranks(costs);
   for (int index = 0; index + 1 < map_.stages(); ++index) costs.boundaries.push_back(boundary(index));
   for (int rank = 0; rank < job_.layout.pp; ++rank) costs.ranks.push_back(price_flush(pricing_, costs, rank));

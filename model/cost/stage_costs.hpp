@@ -74,7 +74,9 @@ struct StageCosts {
 
   Bytes activation;          ///< kept per microbatch in flight
   Bytes recompute_buffer;    ///< one block's activations, alive while its backward pass redoes them
-  Bytes logits_buffer;       ///< gradient of the logits on the stage with the head
+  Bytes gradient_buffer;     ///< gradients of activations inside one block's backward pass
+  Bytes logits_buffer;       ///< gradients of the logits and of their input, on the stage with the head
+  Bytes placeholders;        ///< gradients of linears that are allocated and never read
   Bytes gathered_weights;    ///< whole weights of the units at work and on their way, where weights are sharded
   Bytes gathered_gradients;  ///< whole gradients of one unit before they are scattered; outputs on nn.DataParallel's
                              ///< GPU 0

@@ -28,6 +28,7 @@ struct Layout {
   int pp = 1;
   std::optional<int> vpp;  ///< stages per pipeline rank; the schedule's default when absent
   int cp = 1;
+  ContextParallel context_parallel = ContextParallel::kRing;
   int ep = 1;  ///< expert-parallel ranks, taken from those of dp and cp
   bool sequence_parallel = false;
   int micro_batch_size = 1;
@@ -41,6 +42,9 @@ struct Layout {
   std::vector<int> stage_layers;          ///< empty: as stage_split says
   std::optional<StageSplit> stage_split;  ///< uniform for transformers, balanced for layer profiles when absent
   Recompute recompute = Recompute::kNone;
+  /// With full recomputation: each tensor-parallel rank keeps 1/tp of a block's input and gathers it again (2104.04473,
+  /// section 3.5; ZeRO-R, 1910.02054 §6.1).
+  bool partition_checkpoints = false;
   int zero = 0;  ///< 0 replicated, 1 optimizer state sharded over dp·cp, 2 gradients too, 3 weights too
   DataParallel data_parallel = DataParallel::kDdp;
   std::optional<int> bucket_mb;       ///< MiB of a gradient bucket; absent: 25, and 1 for the first, as PyTorch does

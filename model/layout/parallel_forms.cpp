@@ -14,6 +14,11 @@ const std::vector<std::string>& tensor_parallel_names() {
   return names;
 }
 
+const std::vector<std::string>& context_parallel_names() {
+  static const std::vector<std::string> names = {"ring", "ulysses"};
+  return names;
+}
+
 const std::vector<std::string>& offload_names() {
   static const std::vector<std::string> names = {"none", "optimizer", "activations", "all"};
   return names;

@@ -20,6 +20,11 @@ const std::vector<std::string>& data_parallel_names();
 enum class TensorParallel { k1d, k2d, k25d, k3d };
 const std::vector<std::string>& tensor_parallel_names();
 
+/// How ranks that share a sequence bring every query to every key. Ring: keys and values travel round the ranks (Liu et
+/// al. 2310.01889). Ulysses: all-to-alls hand each rank whole sequences of some heads and back (2309.14509).
+enum class ContextParallel { kRing, kUlysses };
+const std::vector<std::string>& context_parallel_names();
+
 enum class Offload { kNone, kOptimizer, kActivations, kAll };
 const std::vector<std::string>& offload_names();
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
+#include <utility>
 
 namespace flopcast {
 
@@ -30,14 +32,40 @@ std::vector<int> RankGrid::group_of(int rank, Axis axis) const {
   return members;
 }
 
-template <class Starts>
-GroupPlacement RankGrid::worst_group(const std::vector<int>& offsets, int last, const Cluster& cluster,
-                                     Starts starts) const {
+// On even nodes, how a group lies depends on where its first rank lies in its node: of starts that lie alike only the
+// first is visited.
+template <class Visit>
+void RankGrid::visit_starts(const std::vector<int>& starts, const std::vector<Axis>& others, const Cluster& cluster,
+                            Visit visit) const {
+  const int places = cluster.uneven() ? ranks_ : cluster.devices_per_node;
+  std::vector<bool> seen(static_cast<std::size_t>(places), false);
+  std::vector<int> firsts = starts;
+  for (const Axis axis : others) {
+    std::vector<int> more;
+    std::fill(seen.begin(), seen.end(), false);
+    for (int position = 0; position < degree(axis); ++position) {
+      bool any_new = false;
+      for (const int first : firsts) {
+        const int start = neighbour(first, axis, position);
+        const auto place = static_cast<std::size_t>(start % places);
+        if (seen[place]) continue;
+        seen[place] = any_new = true;
+        more.push_back(start);
+      }
+      // Equal steps through the places of a node: one that finds none new is followed by none that does.
+      if (!any_new) break;
+    }
+    firsts = std::move(more);
+  }
+  for (const int first : firsts) visit(first);
+}
+
+GroupPlacement RankGrid::worst_group(const std::vector<int>& offsets, const std::vector<int>& starts,
+                                     const std::vector<Axis>& others, const Cluster& cluster) const {
   GroupPlacement worst;
   worst.ranks = static_cast<int>(offsets.size());
   worst.ranks_per_node = worst.ranks;
-  for (int rank = 0; rank < last; ++rank) {
-    if (!starts(rank)) continue;
+  visit_starts(starts, others, cluster, [&](int rank) {
     int nodes = 0;
     int on_this_node = 0;
     int fullest = 0;
@@ -53,23 +81,20 @@ GroupPlacement RankGrid::worst_group(const std::vector<int>& offsets, int last, 
       worst.nodes = nodes;
       worst.ranks_per_node = fullest;
     }
-  }
+  });
   const int ranks_on_node = std::min(cluster.devices_per_node, ranks_);
   worst.groups_sharing_nics = std::max(1, ranks_on_node / worst.ranks_per_node);
   return worst;
 }
 
 GroupPlacement RankGrid::placement(Axis axis, const Cluster& cluster) const {
-  const int size = degree(axis);
-  const int node_size = cluster.devices_per_node;
-  const int block = stride(axis) * size;
-  // Groups repeat with the pattern of their block on the nodes: the first ranks of one node's worth of blocks show all
-  // of it when one divides the other, and otherwise every group is looked at.
-  const bool regular = !cluster.uneven() && (node_size % block == 0 || block % node_size == 0);
-  const int last = regular ? std::min(ranks_, std::max(block, node_size)) : ranks_;
   std::vector<int> offsets;
-  for (int position = 0; position < size; ++position) offsets.push_back(position * stride(axis));
-  return worst_group(offsets, last, cluster, [this, axis](int rank) { return coordinate(rank, axis) == 0; });
+  for (int position = 0; position < degree(axis); ++position) offsets.push_back(position * stride(axis));
+  std::vector<Axis> others;
+  for (const Axis other : {Axis::kTensor, Axis::kContext, Axis::kData, Axis::kPipeline}) {
+    if (other != axis) others.push_back(other);
+  }
+  return worst_group(offsets, {0}, others, cluster);
 }
 
 int RankGrid::plane_offset(int position) const {
@@ -79,41 +104,41 @@ int RankGrid::plane_offset(int position) const {
 
 GroupPlacement RankGrid::expert_placement(int ep, const Cluster& cluster) const {
   std::vector<int> offsets;
+  std::vector<int> starts;
+  const int plane = degree(Axis::kContext) * degree(Axis::kData);
   for (int position = 0; position < ep; ++position) offsets.push_back(plane_offset(position));
-  return worst_group(offsets, ranks_, cluster, [this, ep](int rank) {
-    const int position = coordinate(rank, Axis::kContext) + coordinate(rank, Axis::kData) * degree(Axis::kContext);
-    return position % ep == 0;
-  });
+  for (int position = 0; position < plane; position += ep) starts.push_back(plane_offset(position));
+  return worst_group(offsets, starts, {Axis::kTensor, Axis::kPipeline}, cluster);
 }
 
 GroupPlacement RankGrid::expert_replica_placement(int ep, const Cluster& cluster) const {
-  std::vector<int> offsets;
-  const int plane = degree(Axis::kContext) * degree(Axis::kData);
-  for (int position = 0; position < plane; position += ep) offsets.push_back(plane_offset(position));
-  return worst_group(offsets, ranks_, cluster, [this, ep](int rank) {
-    const int position = coordinate(rank, Axis::kContext) + coordinate(rank, Axis::kData) * degree(Axis::kContext);
-    return position < ep;
-  });
+  return expert_shard_placement(ep, degree(Axis::kContext) * degree(Axis::kData), cluster);
 }
 
 GroupPlacement RankGrid::expert_shard_placement(int ep, int shards, const Cluster& cluster) const {
   std::vector<int> offsets;
+  std::vector<int> starts;
+  const int plane = degree(Axis::kContext) * degree(Axis::kData);
   for (int position = 0; position < shards; position += ep) offsets.push_back(plane_offset(position));
-  return worst_group(offsets, ranks_, cluster, [this, ep, shards](int rank) {
-    const int position = coordinate(rank, Axis::kContext) + coordinate(rank, Axis::kData) * degree(Axis::kContext);
-    return position % shards < ep;
-  });
+  for (int group = 0; group < plane; group += shards) {
+    for (int position = group; position < group + std::min(ep, shards); ++position) {
+      starts.push_back(plane_offset(position));
+    }
+  }
+  return worst_group(offsets, starts, {Axis::kTensor, Axis::kPipeline}, cluster);
 }
 
 bool RankGrid::pipeline_hop_crosses_nodes(int from, int to, const Cluster& cluster) const {
   if (from == to) return false;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    if (coordinate(rank, Axis::kPipeline) != 0) continue;
+  const bool even = !cluster.uneven();
+  if (even && std::abs(to - from) * stride(Axis::kPipeline) >= cluster.devices_per_node) return true;
+  bool crosses = false;
+  visit_starts({0}, {Axis::kTensor, Axis::kContext, Axis::kData}, cluster, [&](int rank) {
     const int source = neighbour(rank, Axis::kPipeline, from);
     const int target = neighbour(rank, Axis::kPipeline, to);
-    if (cluster.node_of(source) != cluster.node_of(target)) return true;
-  }
-  return false;
+    crosses = crosses || cluster.node_of(source) != cluster.node_of(target);
+  });
+  return crosses;
 }
 
 }  // namespace flopcast

@@ -45,10 +45,13 @@ class RankGrid {
   bool pipeline_hop_crosses_nodes(int from, int to, const Cluster& cluster) const;
 
  private:
-  // The worst placed group among those that start at a rank with `starts(rank)`; member i of a group is its first rank
-  // plus offsets[i]. Only ranks below `last` are looked at.
-  template <class Starts>
-  GroupPlacement worst_group(const std::vector<int>& offsets, int last, const Cluster& cluster, Starts starts) const;
+  // The worst placed of the groups that have a member at each of `offsets` from their first rank, which is any rank
+  // that differs from one of `starts` along `others` alone.
+  GroupPlacement worst_group(const std::vector<int>& offsets, const std::vector<int>& starts,
+                             const std::vector<Axis>& others, const Cluster& cluster) const;
+  template <class Visit>
+  void visit_starts(const std::vector<int>& starts, const std::vector<Axis>& others, const Cluster& cluster,
+                    Visit visit) const;
   int plane_offset(int position) const;  // of a position in the plane of context and data ranks
 
   int ranks_ = 1;

@@ -6,12 +6,17 @@ namespace {
 
 constexpr double kCausalShare = 0.5;  // of the score matrix that a causal kernel visits
 
+constexpr double kUnfusedSoftmaxBytes = 20.0;  // per score, read and written beyond the fused kernel
+constexpr int kUnfusedSoftmaxKernels = 8;
+
 void append_unfused_core(std::vector<Operator>& operators, const Transformer& model, const Layout& layout,
                          const Training& training, const OperatorShapes& shapes) {
   const double e = shapes.element;
+  // Ulysses hands each rank whole sequences of some heads, a ring some queries of all.
+  const int head_parts = layout.context_parallel == ContextParallel::kUlysses ? layout.cp : 1;
   const std::int64_t batch =
-      static_cast<std::int64_t>(static_cast<double>(layout.micro_batch_size) * model.heads / shapes.tp);
-  const std::int64_t queries = training.sequence_length / layout.cp;
+      static_cast<std::int64_t>(static_cast<double>(layout.micro_batch_size) * model.heads / (shapes.tp * head_parts));
+  const std::int64_t queries = training.sequence_length / (layout.cp / head_parts);
   const std::int64_t keys = training.sequence_length;
 
   Operator product;
@@ -24,8 +29,13 @@ void append_unfused_core(std::vector<Operator>& operators, const Transformer& mo
   product.attention_core = true;
   operators.push_back(product);
 
-  Operator softmax = memory_bound("softmax", shapes.scores, 2 * e, 3 * e);
+  const bool fused = batch % training.stack.fused_softmax_group == 0;
+  const double extra = fused ? 0.0 : kUnfusedSoftmaxBytes;
+  Operator softmax = memory_bound("softmax", shapes.scores, 2 * e + extra, 3 * e + extra);
+  if (!fused) softmax.forward_kernels = softmax.backward_kernels = kUnfusedSoftmaxKernels;
   softmax.saved_core = Bytes(shapes.scores * e);
+  softmax.reads_fresh = false;
+  softmax.gradient_buffer = Bytes(shapes.scores * 2 * e);
   softmax.attention_core = true;
   operators.push_back(softmax);
 
@@ -34,6 +44,7 @@ void append_unfused_core(std::vector<Operator>& operators, const Transformer& mo
     Operator dropout = memory_bound("softmax dropout", shapes.scores, 2 * e + kMaskBytes, 2 * e + kMaskBytes);
     dropout.saved_core = Bytes(shapes.scores * kMaskBytes);
     dropout.attention_core = true;
+    dropout.reads_fresh = false;
     operators.push_back(dropout);
     kept_probabilities = shapes.scores * e;
   }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "model/workload/operator_parts.hpp"
@@ -6,16 +7,22 @@ namespace flopcast {
 
 namespace {
 
+struct ExpertRows {
+  double each = 0.0;    ///< rows of one expert, padding included
+  double filled = 0.0;  ///< of these, rows that hold tokens
+};
+
 // One product a local expert, all in one grouped kernel.
-Operator grouped_linear(std::string_view name, const OperatorShapes& shapes, double rows, double experts, double inputs,
-                        double outputs, const Stack& stack) {
+Operator grouped_linear(std::string_view name, const OperatorShapes& shapes, const ExpertRows& rows, double experts,
+                        double inputs, double outputs, const Stack& stack) {
   Operator op = linear_operator(name, shapes, inputs, outputs, 0.0, stack);
-  op.shape.m = static_cast<std::int64_t>(std::ceil(rows));
-  op.filled = rows / static_cast<double>(op.shape.m);
+  op.shape.m = static_cast<std::int64_t>(std::ceil(rows.each));
+  op.filled = rows.filled / static_cast<double>(op.shape.m);
   op.shape.batch = static_cast<std::int64_t>(experts);
   op.parameters *= experts;
   op.weight_gradient_bytes *= experts;
-  op.saved = Bytes(rows * experts * inputs * shapes.element);
+  op.saved = Bytes(rows.each * experts * inputs * shapes.element);
+  op.gradient_buffer = Bytes(rows.each * experts * (inputs + outputs) * shapes.element);
   op.of_experts = true;
   return op;
 }
@@ -28,9 +35,10 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
   const Stack& stack = training.stack;
   const Experts& experts = *model.experts;
   const double e = shapes.element;
-  const double routed = shapes.tokens * experts.top_k;  // rows that this rank's experts see
+  const double capacity = experts.capacity_factor.value_or(1.0);
+  const double routed = shapes.tokens * experts.top_k * capacity;  // rows that this rank's experts see
   const double here = static_cast<double>(experts.count) / layout.ep;
-  const double rows = routed / here;
+  const ExpertRows rows = {routed / here, routed / here * std::min(1.0, 1.0 / capacity)};
   const double columns = experts.ffn / shapes.tp;
   const double inputs = (model.gated_mlp ? 2.0 : 1.0) * columns;
 
@@ -41,7 +49,7 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
   choice.work_copies = shapes.unsplit_copies;
   operators.push_back(choice);
 
-  const double sent = shapes.sharded_tokens * experts.top_k * model.hidden;
+  const double sent = shapes.sharded_tokens * experts.top_k * capacity * model.hidden;
   Operator dispatch = memory_bound("dispatch permutation", sent, 2 * e, 2 * e);
   dispatch.work_copies = shapes.unsplit_copies;
   operators.push_back(dispatch);
@@ -54,6 +62,7 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
   Operator activation = model.gated_mlp ? memory_bound("experts gated activation", routed * columns, 3 * e, 5 * e)
                                         : memory_bound("experts activation", routed * columns, 2 * e, 3 * e);
   activation.saved = Bytes(routed * inputs * e);
+  activation.gradient_buffer = Bytes(routed * (inputs + columns) * e);
   operators.push_back(activation);
   operators.push_back(grouped_linear("experts down", shapes, rows, here, columns, model.hidden, stack));
   if (model.biases) {

@@ -17,6 +17,7 @@ OperatorShapes::OperatorShapes(const Transformer& model, const Layout& layout, c
       sharded_tokens(layout.sequence_parallel ? tokens / layout.tp : tokens),
       scores(static_cast<double>(layout.micro_batch_size) * model.heads / layout.tp *
              (static_cast<double>(training.sequence_length) / layout.cp) * training.sequence_length),
+      single_pass_norm(training.stack.single_pass_norm),
       unsplit_copies(layout.sequence_parallel ? 1 : layout.tp),
       tensor_ranks(layout.tp) {}
 
@@ -27,13 +28,16 @@ Operator memory_bound(std::string_view name, double elements, double forward, do
   op.input_gradient_bytes = Bytes(elements * input_gradient);
   op.forward_kernels = forward > 0 ? 1 : 0;
   op.backward_kernels = input_gradient > 0 ? 1 : 0;
+  op.reads_fresh = true;
   return op;
 }
 
 Operator latent_norm(const Transformer& model, const OperatorShapes& shapes, std::string_view name, double width) {
   const double elements = shapes.sharded_tokens * width;
-  Operator op = memory_bound(name, elements, 2 * shapes.element, 5 * shapes.element);
-  op.backward_kernels = 2;
+  const double forward_tensors = shapes.single_pass_norm ? 2.0 : 3.0;
+  const double backward_tensors = shapes.single_pass_norm ? 5.0 : 10.0;
+  Operator op = memory_bound(name, elements, forward_tensors * shapes.element, backward_tensors * shapes.element);
+  op.backward_kernels = shapes.single_pass_norm ? 2 : 3;
   op.parameters = (model.norm == Norm::kLayerNorm ? 2.0 : 1.0) * width;
   op.saved = Bytes(elements * shapes.element);
   op.work_copies = shapes.unsplit_copies;
@@ -55,6 +59,7 @@ Operator linear_operator(std::string_view name, const OperatorShapes& shapes, do
   op.backward_kernels = 2;
   op.parameters = inputs * outputs;
   op.saved = Bytes(saved_tokens * inputs * shapes.element);
+  op.gradient_buffer = Bytes(shapes.tokens * (inputs + outputs) * shapes.element);
   if (!stack.fused_gradient_accumulation) {
     op.weight_gradient_bytes = Bytes(op.parameters * (shapes.element + 2 * stack.gradient_bytes));
     op.backward_kernels += 1;
@@ -87,6 +92,7 @@ void append_mlp(std::vector<Operator>& operators, const Transformer& model, cons
   Operator activation = model.gated_mlp ? memory_bound("gated activation", shapes.tokens * columns, 3 * e, 5 * e)
                                         : memory_bound("activation", shapes.tokens * columns, 2 * e, 3 * e);
   activation.saved = Bytes(shapes.tokens * inputs * e);
+  activation.gradient_buffer = Bytes(shapes.tokens * (inputs + columns) * e);
   operators.push_back(activation);
   operators.push_back(linear_operator("mlp down", shapes, columns, model.hidden, shapes.tokens, stack));
 }

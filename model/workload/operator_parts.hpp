@@ -17,7 +17,8 @@ struct OperatorShapes {
   double element;         ///< bytes
   double sharded_tokens;  ///< S where sequence parallelism splits it
   double scores;          ///< elements of this rank's score matrices
-  int unsplit_copies;     ///< tensor-parallel ranks that do the same work on tokens that nothing splits
+  bool single_pass_norm;
+  int unsplit_copies;  ///< tensor-parallel ranks that do the same work on tokens that nothing splits
   int tensor_ranks;
 };
 

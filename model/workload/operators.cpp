@@ -1,5 +1,7 @@
 #include "model/workload/operators.hpp"
 
+#include <algorithm>
+
 #include "model/workload/operator_parts.hpp"
 #include "model/workload/tensor_grid_operators.hpp"
 
@@ -105,12 +107,17 @@ std::vector<Operator> head_operators(const Transformer& model, const Layout& lay
   operators.push_back(linear_operator("logits", shapes, model.hidden, vocab, shapes.sharded_tokens, training.stack));
   // Vocabulary-parallel cross entropy, kernel by kernel: to fp32, maximum, subtraction, exponential, sum, division;
   // backward scales the stored softmax in place and casts it.
-  const double forward = (e + kFp32Bytes) + kFp32Bytes + 2 * kFp32Bytes + 2 * kFp32Bytes + kFp32Bytes + 2 * kFp32Bytes;
-  const double backward = 2 * kFp32Bytes + (kFp32Bytes + e);
+  const Stack& stack = training.stack;
+  const double kernel_by_kernel =
+      (e + kFp32Bytes) + kFp32Bytes + 2 * kFp32Bytes + 2 * kFp32Bytes + kFp32Bytes + 2 * kFp32Bytes;
+  const double forward = stack.loss_forward_bytes > 0.0 ? stack.loss_forward_bytes : kernel_by_kernel;
+  const double backward =
+      stack.loss_backward_bytes > 0.0 ? stack.loss_backward_bytes : 2 * kFp32Bytes + (kFp32Bytes + e);
   Operator loss = memory_bound("cross entropy", logits, forward, backward);
+  loss.reads_fresh = false;
   loss.forward_kernels = 6;
   loss.backward_kernels = 2;
-  loss.saved = Bytes(logits * kFp32Bytes);
+  loss.saved = Bytes(logits * stack.loss_saved_bytes);
   operators.push_back(loss);
   return operators;
 }
@@ -134,6 +141,21 @@ Bytes saved_activation(const std::vector<Operator>& operators, Recompute recompu
   for (const Operator& op : operators) {
     total += op.saved;
     if (recompute == Recompute::kNone) total += op.saved_core;
+  }
+  return total;
+}
+
+Bytes gradient_buffer(const std::vector<Operator>& operators) {
+  Bytes largest;
+  for (const Operator& op : operators) largest = std::max(largest, op.gradient_buffer);
+  return largest;
+}
+
+Bytes placeholder_gradients(const std::vector<Operator>& operators, const Training& training) {
+  if (!training.stack.placeholder_gradients || !training.stack.fused_gradient_accumulation) return Bytes(0);
+  Bytes total;
+  for (const Operator& op : operators) {
+    if (op.kind == OperatorKind::kLinear) total += element_size(training.precision) * op.parameters;
   }
   return total;
 }

@@ -34,7 +34,7 @@ struct Operator {
   double filled = 1.0;         ///< share of the shape's rows that hold tokens
   Flops attention_flops;       ///< forward, causal-halved (kFusedAttention)
   Flops full_attention_flops;  ///< forward, every score (kFusedAttention)
-  Bytes forward_bytes;         ///< moved by its kernels (kMemoryBound)
+  Bytes forward_bytes;         ///< that its kernels read and write (kMemoryBound)
   Bytes input_gradient_bytes;
   Bytes weight_gradient_bytes;
   int forward_kernels = 0;
@@ -44,8 +44,12 @@ struct Operator {
   /// Named replication: how many tensor-parallel ranks do this very work / hold these very parameters.
   int work_copies = 1;
   int parameter_copies = 1;
-  Bytes saved;                  ///< kept from forward until backward
-  Bytes saved_core;             ///< likewise, but dropped by selective recomputation
+  Bytes saved;       ///< kept from forward until backward
+  Bytes saved_core;  ///< likewise, but dropped by selective recomputation
+  /// Reads what the kernel before it wrote, part of which the L2 cache still holds. Not of matrices as large as the
+  /// scores and the logits.
+  bool reads_fresh = false;
+  Bytes gradient_buffer;        ///< gradients of its outputs and inputs, alive together in its backward pass
   bool attention_core = false;  ///< redone by selective recomputation (Korthikanti et al. 2205.05198 §5)
 };
 
@@ -74,5 +78,10 @@ Flops forward_flops(const Operator& op);
 
 /// Bytes kept from forward until backward under a recomputation policy. Full recomputation keeps a block's input only.
 Bytes saved_activation(const std::vector<Operator>& operators, Recompute recompute);
+
+/// The most that gradients of activations take at once in a backward pass.
+Bytes gradient_buffer(const std::vector<Operator>& operators);
+/// Gradients of linears that the stack hands over without filling them in: Stack::placeholder_gradients.
+Bytes placeholder_gradients(const std::vector<Operator>& operators, const Training& training);
 
 }  // namespace flopcast

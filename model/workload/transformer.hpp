@@ -25,6 +25,9 @@ struct Experts {
   int shared = 0;
   int shared_ffn = 0;  ///< width of one shared expert
   int first_dense_layers = 0;
+  /// Each expert takes as many rows: this times its fair share, further tokens are dropped and free rows padded (GShard
+  /// 2006.16668 §2.2). Absent: every token is taken and none padded.
+  std::optional<double> capacity_factor;
   int every = 1;
 };
 

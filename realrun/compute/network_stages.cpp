@@ -161,8 +161,10 @@ Buffer NetworkStages::backward(int stage, int microbatch, const Buffer& output_g
 }
 
 void NetworkStages::account(InFlight& microbatch) {
+  std::map<const std::byte*, std::size_t> by_address;
+  for (const Saved<float>& unit : microbatch.units) unit.add_bytes(by_address);
   std::size_t bytes = 0;
-  for (const Saved<float>& unit : microbatch.units) bytes += unit.bytes();
+  for (const auto& [address, size] : by_address) bytes += size;
   bytes_ = bytes_ - microbatch.bytes + bytes;
   microbatch.bytes = bytes;
   peak_bytes_ = std::max(peak_bytes_, bytes_);

@@ -126,11 +126,19 @@ Json seconds_json(const std::vector<Ticks>& times) {
   return seconds;
 }
 
+Json calibration_steps_json(const std::vector<RankResult>& ranks, std::vector<StepRecord> RankCalibration::*steps) {
+  std::size_t count = (ranks.front().calibration.*steps).size();
+  for (const RankResult& rank : ranks) count = std::min(count, (rank.calibration.*steps).size());
+  Json timelines = Json::array();
+  for (std::size_t step = 0; step < count; ++step) {
+    timelines.push_back(timeline_json(calibration_of(ranks, steps, step)));
+  }
+  return timelines;
+}
+
 Json calibration_json(const std::vector<RankResult>& ranks) {
-  std::size_t count = ranks.front().calibration.steps.size();
   Json messages = Json::array();
   for (const RankResult& rank : ranks) {
-    count = std::min(count, rank.calibration.steps.size());
     for (const MessageTimes& times : rank.calibration.messages) {
       messages.push_back({{"to_stage", times.key.stage},
                           {"carries", times.key.activation ? "activation" : "gradient"},
@@ -139,9 +147,9 @@ Json calibration_json(const std::vector<RankResult>& ranks) {
                           {"receive_s", seconds_json(times.receive)}});
     }
   }
-  Json timelines = Json::array();
-  for (std::size_t step = 0; step < count; ++step) timelines.push_back(timeline_json(calibration_of(ranks, step)));
-  return {{"timelines", timelines}, {"messages", messages}};
+  return {{"timelines", calibration_steps_json(ranks, &RankCalibration::steps)},
+          {"later_timelines", calibration_steps_json(ranks, &RankCalibration::later_steps)},
+          {"messages", messages}};
 }
 
 Json sleep_json(const std::vector<StageTimes>& stages) {

@@ -52,6 +52,7 @@ Tensor<T> CausalAttention<T>::input_gradient(const Tensor<T>& output_gradient, c
   if (pass.slices == nullptr) {
     std::vector<Tensor<T>> gradients(1);
     pass.kernels->attention_gradient(shape, {saved.tensors[0]}, kept, output_gradient, gradients);
+    saved.tensors.clear();  // there are no weights here
     return gradients.front();
   }
   std::map<int, Tensor<T>>& inputs = pass.slices->inputs[this];
@@ -65,6 +66,7 @@ Tensor<T> CausalAttention<T>::input_gradient(const Tensor<T>& output_gradient, c
   for (const auto& [slice, tensor] : inputs) found[slice] = *gradient++;
   inputs.erase(pass.slice.index);
   found.erase(pass.slice.index);
+  saved.tensors.clear();
   return gradients.back();
 }
 

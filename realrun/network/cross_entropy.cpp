@@ -36,6 +36,7 @@ Tensor<T> CrossEntropy<T>::input_gradient(const Tensor<T>& /*output_gradient*/, 
   const T weight = pass.loss_weight / static_cast<T>(probabilities.rows());
   pass.kernels->cross_entropy_gradient(probabilities, pass.data->targets, share_of(group_, probabilities.columns()),
                                        weight, gradient);
+  saved.tensors.clear();
   return gradient;
 }
 

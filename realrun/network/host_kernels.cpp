@@ -92,22 +92,42 @@ void HostKernels<T>::layer_norm_weight_gradient(const Tensor<T>& dy, const Tenso
   }
 }
 
+namespace {
+
+// x times the logistic function of 2·√(2/π)·(x + 0.044715 x³), which is (1 + tanh(√(2/π)·…)) / 2.
+template <class T>
+class GeluPoint {
+ public:
+  explicit GeluPoint(T x) : x_(x) {
+    // Beyond it the shares are 0 and 1 to the last bit; the exponential stays finite.
+    constexpr T kFar = T(60);
+    const T power = std::exp(std::min(kFar, std::max(-kFar, -kSlope * (x + kCubic * x * x * x))));
+    share_ = T(1) / (T(1) + power);
+    rest_ = power * share_;
+  }
+  T value() const { return x_ * share_; }
+  T derivative() const { return share_ * (T(1) + x_ * rest_ * kSlope * (T(1) + T(3) * kCubic * x_ * x_)); }
+
+ private:
+  static constexpr T kCubic = T(0.044715);
+  static constexpr T kSlope = T(2) * std::numbers::sqrt2_v<T> * std::numbers::inv_sqrtpi_v<T>;
+
+  T x_;
+  T share_;
+  T rest_;  // 1 - share
+};
+
+}  // namespace
+
 template <class T>
 void HostKernels<T>::gelu(const Tensor<T>& x, Tensor<T>& y) {
-  for (std::size_t index = 0; index < x.size(); ++index) {
-    const T value = x.data()[index];
-    y.data()[index] = value * T(0.5) * std::erfc(-value / std::numbers::sqrt2_v<T>);
-  }
+  for (std::size_t index = 0; index < x.size(); ++index) y.data()[index] = GeluPoint<T>(x.data()[index]).value();
 }
 
 template <class T>
 void HostKernels<T>::gelu_gradient(const Tensor<T>& dy, const Tensor<T>& x, Tensor<T>& dx) {
-  const T density_at_zero = std::numbers::inv_sqrtpi_v<T> / std::numbers::sqrt2_v<T>;
   for (std::size_t index = 0; index < x.size(); ++index) {
-    const T value = x.data()[index];
-    const T distribution = T(0.5) * std::erfc(-value / std::numbers::sqrt2_v<T>);
-    const T density = density_at_zero * std::exp(-value * value / T(2));
-    dx.data()[index] = dy.data()[index] * (distribution + value * density);
+    dx.data()[index] = dy.data()[index] * GeluPoint<T>(x.data()[index]).derivative();
   }
 }
 

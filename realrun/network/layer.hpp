@@ -62,11 +62,10 @@ struct Saved {
   std::vector<Tensor<T>> tensors;
   std::vector<Saved> parts;  ///< of the layers inside
 
-  std::size_t bytes() const {
-    std::size_t sum = 0;
-    for (const Tensor<T>& tensor : tensors) sum += tensor.buffer().bytes();
-    for (const Saved& part : parts) sum += part.bytes();
-    return sum;
+  /// Adds the sizes of all tensors by their place in memory: layers behind each other keep the same tensor.
+  void add_bytes(std::map<const std::byte*, std::size_t>& by_address) const {
+    for (const Tensor<T>& tensor : tensors) by_address[tensor.buffer().address()] = tensor.buffer().bytes();
+    for (const Saved& part : parts) part.add_bytes(by_address);
   }
 };
 

@@ -52,6 +52,7 @@ template <class T>
 Tensor<T> Gelu<T>::input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const {
   Tensor<T> gradient = pass.kernels->tensor(output_gradient.rows(), output_gradient.columns());
   pass.kernels->gelu_gradient(output_gradient, saved.tensors[0], gradient);
+  saved.tensors.clear();
   return gradient;
 }
 

@@ -25,7 +25,9 @@ class LayerNorm : public Layer<T> {
   std::size_t bias_ = 0;
 };
 
-/// y = x·Φ(x), Φ the normal distribution (Hendrycks & Gimpel 1606.08415, the exact form).
+/// y = x/2·(1 + tanh(√(2/π)·(x + 0.044715 x³))), the form of GPT-2 (Hendrycks & Gimpel 1606.08415 §2). One exponential
+/// and no branches: how long it takes does not depend on the data, as it does with the error function of the exact
+/// form.
 template <class T>
 class Gelu : public Layer<T> {
  public:

@@ -115,9 +115,11 @@ void pass(Stream& stream, MessageTimes& messages) {
 
 template <class Stream>
 void pass(Stream& stream, RankCalibration& calibration) {
-  auto& [steps, messages] = calibration;
-  stream.size(steps);
-  for (StepRecord& step : steps) pass(stream, step);
+  auto& [steps, later_steps, messages] = calibration;
+  for (std::vector<StepRecord>* either : {&steps, &later_steps}) {
+    stream.size(*either);
+    for (StepRecord& step : *either) pass(stream, step);
+  }
   stream.size(messages);
   for (MessageTimes& boundary : messages) pass(stream, boundary);
 }

@@ -154,13 +154,17 @@ class RankTraining {
     result.weights = trained_weights();
   }
 
-  /// Of the steps of this plan, over `transport` even where the steps themselves go without it.
-  RankCalibration calibrate(Transport& transport) {
-    RankCalibration calibration;
-    for (int step = 0; step < plan_.steps; ++step) calibration.steps.push_back(run_step(step));
+  /// The steps of this plan, of which only the times count.
+  std::vector<StepRecord> calibrate() {
+    std::vector<StepRecord> steps;
+    for (int step = 0; step < plan_.steps; ++step) steps.push_back(run_step(step));
     transport_.run(everybody_, {.kind = CollectiveKind::kBarrier});
-    calibration.messages = measure_messages(plan_.program, place(), compute_, transport, device_);
-    return calibration;
+    return steps;
+  }
+
+  /// Over `transport` even where the steps themselves go without it.
+  std::vector<MessageTimes> time_messages(Transport& transport) const {
+    return measure_messages(plan_.program, place(), compute_, transport, device_);
   }
 
  private:
@@ -271,14 +275,18 @@ void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& resu
 void train_rank(const TrainingPlan& plan, const RankMachine& machine, Transport& transport, RankResult& result,
                 const BetweenSteps& between_steps) {
   FLOPCAST_CHECK(transport.rank_count() == plan.ranks());
-  if (plan.calibration) {
-    TrainingPlan calibration = plan;
-    calibration.program = plan.calibration->program;
-    calibration.steps = plan.calibration->steps;
-    LoopbackTransport alone(transport, machine.device);
-    result.calibration = RankTraining(calibration, machine, alone).calibrate(transport);
+  if (!plan.calibration) return RankTraining(plan, machine, transport).run(result, between_steps);
+  TrainingPlan calibration = plan;
+  calibration.program = plan.calibration->program;
+  calibration.steps = plan.calibration->steps;
+  LoopbackTransport alone(transport, machine.device);
+  {
+    RankTraining before(calibration, machine, alone);
+    result.calibration.steps = before.calibrate();
+    result.calibration.messages = before.time_messages(transport);
   }
   RankTraining(plan, machine, transport).run(result, between_steps);
+  result.calibration.later_steps = RankTraining(calibration, machine, alone).calibrate();
 }
 
 std::vector<RankResult> train_on_threads(const TrainingPlan& plan, const ThreadOptions& options) {
@@ -355,9 +363,10 @@ Timeline timeline_of(const std::vector<RankResult>& ranks, std::size_t step, int
                              [step](const RankResult& rank) -> const StepRecord& { return rank.steps[step]; });
 }
 
-Timeline calibration_of(const std::vector<RankResult>& ranks, std::size_t step) {
+Timeline calibration_of(const std::vector<RankResult>& ranks, std::vector<StepRecord> RankCalibration::*steps,
+                        std::size_t step) {
   Timeline timeline = timeline_of_replica(
-      ranks, 0, 0, [step](const RankResult& rank) -> const StepRecord& { return rank.calibration.steps[step]; });
+      ranks, 0, 0, [&](const RankResult& rank) -> const StepRecord& { return (rank.calibration.*steps)[step]; });
   timeline.transfers.clear();
   return timeline;
 }

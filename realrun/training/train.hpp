@@ -28,10 +28,12 @@ struct StepRecord {
   double cpu_seconds = 0;  ///< of the rank's own thread
 };
 
-/// What a rank found out before the training, with weights of its own.
+/// What a rank found out before and after the training, with weights of its own.
 struct RankCalibration {
   /// The rank's actions and updates in their order, all ranks at the same time, none waiting for another's messages.
   std::vector<StepRecord> steps;
+  /// The same once more after the training: a machine that has changed meanwhile gives itself away.
+  std::vector<StepRecord> later_steps;
   std::vector<MessageTimes> messages;  ///< that it received
 };
 
@@ -80,7 +82,9 @@ std::vector<double> microbatch_losses(const std::vector<RankResult>& ranks, std:
 
 /// What the pipeline with these coordinates measured in a step.
 Timeline timeline_of(const std::vector<RankResult>& ranks, std::size_t step, int data_index = 0, int tensor_index = 0);
-/// The same of a step of the calibration, where nothing travels.
-Timeline calibration_of(const std::vector<RankResult>& ranks, std::size_t step);
+/// The same of a step of the calibration, where nothing travels; `steps` are those of all ranks before or after the
+/// run.
+Timeline calibration_of(const std::vector<RankResult>& ranks, std::vector<StepRecord> RankCalibration::*steps,
+                        std::size_t step);
 
 }  // namespace flopcast::realrun

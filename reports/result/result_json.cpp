@@ -5,6 +5,7 @@
 
 #include "model/units/quantity.hpp"
 #include "reports/result/cluster_json.hpp"
+#include "sim/forecast/memory_parts.hpp"
 
 namespace flopcast {
 
@@ -67,11 +68,13 @@ Json memory_section(const MemoryResult& memory) {
                      {"weight_versions_gib", rank.weight_versions_gib},
                      {"workspace_gib", rank.workspace_gib},
                      {"total_gib", rank.total_gib},
+                     {"shown_gib", rank.shown_gib},
                      {"capacity_gib", rank.capacity_gib},
                      {"peak_in_flight", rank.peak_in_flight}});
   }
   return {{"capacity_gib", memory.capacity_gib},
           {"peak_gib", memory.peak_gib},
+          {"shown_gib", memory.shown_gib},
           {"fits", memory.fits},
           {"per_pipeline_rank", std::move(ranks)}};
 }
@@ -90,22 +93,47 @@ Json steady_json(const SteadyResult& steady) {
           {"staleness", steady.staleness}};
 }
 
+Json experts_json(const Experts& experts) {
+  return {{"count", experts.count},
+          {"top_k", experts.top_k},
+          {"ffn", experts.ffn},
+          {"shared", experts.shared},
+          {"shared_ffn", experts.shared_ffn},
+          {"first_dense_layers", experts.first_dense_layers},
+          {"every", experts.every}};
+}
+
+Json latent_json(const LatentAttention& latent) {
+  return {{"q_lora_rank", latent.query_rank},
+          {"kv_lora_rank", latent.key_value_rank},
+          {"qk_nope_head_dim", latent.nope_dim},
+          {"qk_rope_head_dim", latent.rope_dim},
+          {"v_head_dim", latent.value_dim}};
+}
+
 Json model_json(const Transformer& model) {
-  return {{"name", model.name},
-          {"layers", model.layers},
-          {"hidden", model.hidden},
-          {"heads", model.heads},
-          {"kv_heads", model.kv_heads},
-          {"head_dim", model.head_dim},
-          {"ffn", model.ffn},
-          {"vocab", model.vocab},
-          {"sequence_length", model.sequence_length},
-          {"gated_mlp", model.gated_mlp},
-          {"biases", model.biases},
-          {"dropout", model.dropout},
-          {"norm", norm_names()[static_cast<std::size_t>(model.norm)]},
-          {"positions", position_names()[static_cast<std::size_t>(model.positions)]},
-          {"tied_embeddings", model.tied_embeddings}};
+  Json json = {{"name", model.name},
+               {"layers", model.layers},
+               {"hidden", model.hidden},
+               {"heads", model.heads},
+               {"kv_heads", model.kv_heads},
+               {"head_dim", model.head_dim},
+               {"ffn", model.ffn},
+               {"vocab", model.vocab},
+               {"sequence_length", model.sequence_length},
+               {"gated_mlp", model.gated_mlp},
+               {"biases", model.biases},
+               {"attention_bias", model.attention_bias},
+               {"qk_norm", model.qk_norm},
+               {"causal", model.causal},
+               {"embedding_norm", model.embedding_norm},
+               {"dropout", model.dropout},
+               {"norm", norm_names()[static_cast<std::size_t>(model.norm)]},
+               {"positions", position_names()[static_cast<std::size_t>(model.positions)]},
+               {"tied_embeddings", model.tied_embeddings}};
+  if (model.experts) json["experts"] = experts_json(*model.experts);
+  if (model.latent) json["mla"] = latent_json(*model.latent);
+  return json;
 }
 
 Json layout_json(const Layout& layout) {
@@ -188,11 +216,17 @@ Json result_json(const Forecast& forecast) {
   return json;
 }
 
-Json memory_json(const Forecast& forecast, bool over_time) {
+Json simulation_json(const Forecast& forecast) {
+  Json json = result_json(forecast);
+  json["critical_path"] = critical_path_json(forecast.timeline, critical_path(forecast.timeline));
+  return json;
+}
+
+Json memory_json(const Forecast& forecast, MemoryView view) {
   Json json = {{"schema", "flopcast.memory/1"},
                {"job", job_json(forecast.step.job)},
                {"memory", memory_section(forecast.result.memory)}};
-  if (over_time) {
+  if (view == MemoryView::kOverTime) {
     Json ranks = Json::array();
     for (const RankMemory& rank : forecast.memory) {
       Json points = Json::array();
@@ -203,6 +237,17 @@ Json memory_json(const Forecast& forecast, bool over_time) {
       ranks.push_back(std::move(points));
     }
     json["over_time"] = std::move(ranks);
+  }
+  if (view == MemoryView::kTensors) {
+    Json parts = Json::array();
+    for (const MemoryPart& part : fullest_rank_parts(forecast.step, forecast.result.memory, forecast.memory)) {
+      parts.push_back({{"kind", part.group},
+                       {"tensor", part.name},
+                       {"each_gib", gibibytes(part.each)},
+                       {"count", part.count},
+                       {"gib", gibibytes(part.total())}});
+    }
+    json["fullest_rank"] = {{"rank", fullest_rank(forecast.result.memory)}, {"tensors", std::move(parts)}};
   }
   json["assumptions"] = forecast.result.assumptions;
   json["warnings"] = forecast.result.warnings;

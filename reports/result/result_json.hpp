@@ -17,10 +17,19 @@ nlohmann::ordered_json result_json(const Forecast& forecast);
 /// Of the timeline drawn: one step, or an asynchronous schedule's stretch.
 nlohmann::ordered_json critical_path_json(const Timeline& timeline, const CriticalPath& path);
 
+/// result_json with the critical path as "critical_path": what `flopcast simulate` prints.
+nlohmann::ordered_json simulation_json(const Forecast& forecast);
+
 /// The resolved job in the form of a job file.
 nlohmann::ordered_json job_json(const Job& job);
 
-/// Schema flopcast.memory/1: the "memory" of the result, and "over_time" when asked for: per rank [seconds, GiB] pairs.
-nlohmann::ordered_json memory_json(const Forecast& forecast, bool over_time);
+/// What is told of memory beside the result's own part.
+enum class MemoryView {
+  kPeak,      ///< nothing
+  kOverTime,  ///< "over_time": per rank [seconds, GiB] pairs
+  kTensors,   ///< "fullest_rank": its tensors at its fullest moment
+};
+/// Schema flopcast.memory/1.
+nlohmann::ordered_json memory_json(const Forecast& forecast, MemoryView view);
 
 }  // namespace flopcast

@@ -9,6 +9,7 @@
 #include "model/units/quantity.hpp"
 #include "reports/result/result_json.hpp"
 #include "reports/timeline/span_text.hpp"
+#include "sim/forecast/memory_parts.hpp"
 
 namespace flopcast {
 
@@ -168,6 +169,9 @@ Table memory_table(const Forecast& forecast) {
                    number_column("workspace", "workspace_gib"),
                    number_column("total GiB", "total_gib")};
   const MemoryResult& memory = forecast.result.memory;
+  // A column of its own only where the stack's description knows more than the tensors.
+  const bool shows_more = memory.shown_gib > memory.peak_gib;
+  if (shows_more) table.columns.push_back(number_column("nvidia-smi GiB", "shown_gib"));
   const PreparedStep& step = forecast.step;
   for (std::size_t rank = 0; rank < memory.per_pipeline_rank.size(); ++rank) {
     const RankMemoryResult& row = memory.per_pipeline_rank[rank];
@@ -181,11 +185,27 @@ Table memory_table(const Forecast& forecast) {
     table.rows.push_back({fmt::format("{}", rank), layers, gib(row.weights_gib), gib(row.gradients_gib),
                           gib(row.optimizer_gib), gib(row.activations_gib), fmt::format("{}", row.peak_in_flight),
                           gib(row.weight_versions_gib), gib(row.workspace_gib), gib(row.total_gib)});
+    if (shows_more) table.rows.back().push_back(gib(row.shown_gib));
   }
   table.notes.push_back(
       fmt::format("GiB (2^30 bytes) per GPU; capacity {:.0f} GiB; fits: {}; in flight counts one stage's activations "
                   "of one microbatch",
                   memory.capacity_gib, memory.fits ? "yes" : "no"));
+  return table;
+}
+
+Table memory_parts_table(const Forecast& forecast) {
+  Table table;
+  table.columns = {text_column("kind", "kind"), text_column("tensor", "tensor"), number_column("MiB each", "each_mib"),
+                   number_column("count", "count"), number_column("GiB", "gib")};
+  const int rank = fullest_rank(forecast.result.memory);
+  for (const MemoryPart& part : fullest_rank_parts(forecast.step, forecast.result.memory, forecast.memory)) {
+    constexpr double kMebi = 1024.0;
+    table.rows.push_back({part.group, part.name, fmt::format("{:.2f}", gibibytes(part.each) * kMebi),
+                          fmt::format("{:.6g}", part.count), fmt::format("{:.3f}", gibibytes(part.total()))});
+  }
+  const RankMemoryResult& memory = forecast.result.memory.per_pipeline_rank[static_cast<std::size_t>(rank)];
+  table.notes.push_back(fmt::format("rank {} at its fullest: {:.2f} GiB", rank, memory.total_gib));
   return table;
 }
 

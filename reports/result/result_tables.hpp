@@ -18,6 +18,8 @@ std::vector<Table> result_tables(const Forecast& forecast);
 Table critical_path_table(const Timeline& timeline, const CriticalPath& path);
 /// Memory by pipeline rank, in GiB.
 Table memory_table(const Forecast& forecast);
+/// The tensors of the fullest rank at its fullest moment, largest first.
+Table memory_parts_table(const Forecast& forecast);
 /// The memory of each rank over time, at the moments it changes.
 Table memory_over_time_table(const Forecast& forecast);
 /// One row with every figure, for a spreadsheet: the JSON's keys joined by dots.

@@ -11,7 +11,13 @@ struct SeriesPoint {
   std::string label;  ///< its tooltip's first words
 };
 
-enum class SeriesStyle { kPoints, kCrosses, kLine };
+enum class SeriesStyle {
+  kPoints,
+  kCrosses,
+  kLine,
+  kDashed,
+  kSteps,  ///< a value holds until the next point's x
+};
 
 /// Values over something: what a chart shows in one colour. Knows nothing of what they mean.
 struct Series {
@@ -20,9 +26,21 @@ struct Series {
   SeriesStyle style = SeriesStyle::kLine;
 };
 
+/// The area between two lines over the same x, behind all series.
+struct SeriesBand {
+  struct Edge {
+    double x = 0.0;
+    double low = 0.0;
+    double high = 0.0;
+  };
+  std::string name;
+  std::vector<Edge> edges;
+};
+
 struct SeriesAxis {
   std::string title;         ///< with its unit
   bool logarithmic = false;  ///< values must then be above zero (InternalError)
+  bool from_zero = false;    ///< of a linear axis: starts at zero whatever the values
 };
 
 struct SeriesChart {
@@ -30,6 +48,7 @@ struct SeriesChart {
   SeriesAxis x;
   SeriesAxis y;
   std::vector<Series> series;
+  std::vector<SeriesBand> bands = {};  ///< the widest first
 };
 
 }  // namespace flopcast

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "model/cost/data_parallel.hpp"
 #include "sim/forecast/prepare.hpp"
 #include "sim/forecast/result.hpp"
 #include "sim/metrics/memory_over_time.hpp"
@@ -14,18 +15,32 @@ struct MemoryForecast {
   std::vector<RankMemory> over_time;  ///< bytes, by pipeline rank
 };
 
+/// What a pipeline rank holds beside activations.
+struct StandingMemory {
+  ModelStates states;
+  Bytes versions;
+  Bytes workspace;
+  Bytes total() const { return states.total() + versions + workspace; }
+};
+/// From the costs alone; the memory of forecast_memory less its activations. `versions` of the weights are kept.
+StandingMemory standing_memory(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank,
+                               int versions);
+
 /// Memory per device, by pipeline rank.
 ///
 ///   weights, gradients, optimizer   e·Ψ, g·Ψ, K·Ψ, cut over the replicas as ZeRO, fsdp or hsdp say: model_states()
 ///   activations  what the operators keep, for the microbatches that the schedule holds at its fullest moment; a token
 ///                slice's share of a microbatch
 ///   versions     e·Ψ for each weight version beyond the first
-///   workspace    the largest of: a block's activations while recomputation has them, the gradient of the logits; and
-///   with
-///                sequence parallelism the gathered input of a linear;
-///                beside it what sharded weights have gathered, offloaded activations on their way, and the residuals
+///   workspace    the larger of: a block's activations while recomputation has them, with the gradients of an
+///                operator's inputs and outputs; the gradients of the logits and of their input;
+///                beside it the gathered input of a linear with sequence parallelism, the placeholders of weight
+///                gradients, what sharded weights have gathered, offloaded activations on their way, and the residuals
 ///                of compression
-/// Left out: CUDA context, communication buffers, fragmentation.
+///   shown        what nvidia-smi prints: the total and the stack's memory_overhead, for the CUDA context,
+///   communication
+///                buffers and fragmentation
+/// Whether it fits is asked of the total alone.
 MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timeline,
                                const std::vector<int>& weight_versions);
 

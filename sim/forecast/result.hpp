@@ -65,6 +65,7 @@ struct RankMemoryResult {
   double weight_versions_gib = 0.0;  ///< copies beyond the first
   double workspace_gib = 0.0;        ///< buffers alive inside one action
   double total_gib = 0.0;
+  double shown_gib = 0.0;     ///< as nvidia-smi shows it: total and what the stack holds beyond tensors
   double capacity_gib = 0.0;  ///< of the smallest device among its ranks
   int peak_in_flight = 0;     ///< activations of one stage and microbatch each
 };
@@ -72,6 +73,7 @@ struct RankMemoryResult {
 struct MemoryResult {
   double capacity_gib = 0.0;  ///< of the smallest device
   double peak_gib = 0.0;
+  double shown_gib = 0.0;  ///< of the fullest rank, as nvidia-smi shows it
   bool fits = true;
   std::vector<RankMemoryResult> per_pipeline_rank;
 };

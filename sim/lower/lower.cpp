@@ -58,7 +58,7 @@ class Lowering {
   void add_overlapped_reductions(std::size_t rank);
   void collect_dependencies(const Action& action, TaskId id);
   bool sends(const Action& action) const;
-  Ticks duration_of(const Action& action) const;
+  Ticks duration_of(const Action& action) const { return times_.stages[action.stage].of(action.kind); }
   StreamId stream_of(std::uint32_t rank) const { return has_flush_ ? 2 * rank : rank; }
 
   const Program& program_;
@@ -77,21 +77,6 @@ bool Lowering::sends(const Action& action) const {
   const StageLinks& links = links_[action.stage];
   if (action.kind == ActionKind::kForward) return links.next_is_remote();
   return is_backward_like(action.kind) && links.previous_is_remote();
-}
-
-Ticks Lowering::duration_of(const Action& action) const {
-  const StageTimes& stage = times_.stages[action.stage];
-  switch (action.kind) {
-    case ActionKind::kForward:
-      return stage.forward;
-    case ActionKind::kBackward:
-      return stage.backward;
-    case ActionKind::kInputGradient:
-      return stage.input_gradient;
-    case ActionKind::kWeightGradient:
-      return stage.weight_gradient;
-  }
-  return 0;
 }
 
 void Lowering::shape_flush() {

@@ -22,20 +22,6 @@ struct Stamp {
   std::uint32_t producer_rank = kNone;  // pipeline rank of that stream
 };
 
-Ticks duration_of(const StageTimes& times, ActionKind kind) {
-  switch (kind) {
-    case ActionKind::kForward:
-      return times.forward;
-    case ActionKind::kBackward:
-      return times.backward;
-    case ActionKind::kInputGradient:
-      return times.input_gradient;
-    case ActionKind::kWeightGradient:
-      return times.weight_gradient;
-  }
-  return 0;
-}
-
 class ReplicaLowering {
  public:
   ReplicaLowering(const Program& program, const StepTimes& times, const Replicas& replicas)
@@ -204,7 +190,7 @@ TaskGraph ReplicaLowering::lower() {
       CollectiveId first_collective = kNone;
       for (std::size_t index = 0; tensor_ > 1 && index < stamps.size(); ++index) {
         const Action& action = program_.ranks[rank][index];
-        const CollectiveId added = graph_.add_collective(duration_of(replicas_.collectives[action.stage], action.kind));
+        const CollectiveId added = graph_.add_collective(replicas_.collectives[action.stage].of(action.kind));
         if (index == 0) first_collective = added;
       }
       for (std::size_t tensor = 0; tensor < tensor_; ++tensor) {

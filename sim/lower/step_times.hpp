@@ -4,6 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "sim/schedule/action.hpp"
+
 namespace flopcast {
 
 /// Simulated time is an integer. For a job one tick is a picosecond; for an abstract schedule it is a millionth of the
@@ -18,6 +20,21 @@ struct StageTimes {
   Ticks weight_gradient = 0;  ///< W
   /// An overlapped pair of which this stage runs the forward half; the sum of both halves when absent.
   std::optional<Ticks> fused;
+
+  /// Of one action.
+  Ticks of(ActionKind kind) const {
+    switch (kind) {
+      case ActionKind::kForward:
+        return forward;
+      case ActionKind::kInputGradient:
+        return input_gradient;
+      case ActionKind::kWeightGradient:
+        return weight_gradient;
+      case ActionKind::kBackward:
+        break;
+    }
+    return backward;
+  }
 };
 
 /// Between stage s and stage s + 1 of a chain; ignored when both live on one rank.

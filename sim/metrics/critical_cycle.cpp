@@ -46,7 +46,7 @@ class SteadyGraph {
     return (action.stage * kKinds + static_cast<std::size_t>(action.kind)) * static_cast<std::size_t>(turn_) +
            action.microbatch % static_cast<std::size_t>(turn_);
   }
-  Ticks duration_of(const Action& action) const;
+  Ticks duration_of(const Action& action) const { return times_.stages[action.stage].of(action.kind); }
   Ticks latency_after(const Action& action) const;
   void add_transfer(const Action& action, const std::vector<ActionKind>& backward_of_stage,
                     std::vector<Constraint>& constraints) const;
@@ -56,21 +56,6 @@ class SteadyGraph {
   std::vector<StageLinks> links_;
   int turn_;
 };
-
-Ticks SteadyGraph::duration_of(const Action& action) const {
-  const StageTimes& stage = times_.stages[action.stage];
-  switch (action.kind) {
-    case ActionKind::kForward:
-      return stage.forward;
-    case ActionKind::kBackward:
-      return stage.backward;
-    case ActionKind::kInputGradient:
-      return stage.input_gradient;
-    case ActionKind::kWeightGradient:
-      return stage.weight_gradient;
-  }
-  return 0;
-}
 
 Ticks SteadyGraph::latency_after(const Action& action) const {
   const StageLinks& links = links_[action.stage];

@@ -63,11 +63,13 @@ CriticalPath critical_path(const Timeline& timeline) {
     CriticalStep step;
     step.rank = current.rank;
     step.span = *current.span;
-    step.lag = next_start - next_wait - current.span->end;
+    const Ticks left = std::min(current.span->end, next_start - next_wait);
+    step.time = left - current.span->start;
+    step.lag = next_start - next_wait - left;
     step.wait = wait[node] - wait[predecessor[node]];
     path.wait += step.wait;
     path.lag += step.lag;
-    path.time_by_kind.at(static_cast<std::size_t>(step.span.kind)) += step.span.end - step.span.start;
+    path.time_by_kind.at(static_cast<std::size_t>(step.span.kind)) += step.time;
     next_start = step.span.start;
     next_wait = step.wait;
     path.steps.push_back(step);

@@ -13,11 +13,12 @@ struct CriticalStep {
   int rank = 0;  ///< of a collective, the rank on which the path arrives
   Span span;
   Ticks wait = 0;  ///< before it, unexplained by anything on the path; 0 in a simulated timeline
+  Ticks time = 0;  ///< its part on the path: until its end, or until the reduction that runs beside the rest of it
   Ticks lag = 0;   ///< after it: the transfer to the next step
 };
 
-/// A chain of spans, each started by the end of the one before, that explains the makespan:
-///   sum over steps of wait + duration + lag = makespan, exactly.
+/// A chain of spans, each started by the one before, that explains the makespan:
+///   sum over steps of wait + time + lag = makespan, exactly.
 /// Shortening anything on it shortens the run until another chain takes over.
 struct CriticalPath {
   std::vector<CriticalStep> steps;  ///< from first to last

@@ -41,6 +41,7 @@ RankMemory memory_over_time(const Timeline& timeline, int rank, double base_byte
   stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
   memory.points.push_back(MemoryPoint{0, base_bytes});
   memory.peak_bytes = base_bytes;
+  memory.held_at_peak = held;
   for (const Change& change : changes) {
     held.at(change.stage) += change.allocates ? 1 : -1;
     double bytes = base_bytes;
@@ -50,7 +51,9 @@ RankMemory memory_over_time(const Timeline& timeline, int rank, double base_byte
     } else {
       memory.points.push_back(MemoryPoint{change.time, bytes});
     }
-    memory.peak_bytes = std::max(memory.peak_bytes, bytes);
+    if (bytes <= memory.peak_bytes) continue;
+    memory.peak_bytes = bytes;
+    memory.held_at_peak = held;
   }
   return memory;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "sim/timeline.hpp"
@@ -15,6 +16,7 @@ struct MemoryPoint {
 struct RankMemory {
   std::vector<MemoryPoint> points;  ///< in order of time, one per change; the first is the base at 0
   double peak_bytes = 0.0;
+  std::vector<std::int64_t> held_at_peak;  ///< activations, by stage: microbatches, or slices of them
 };
 
 /// Bytes a rank holds over time: `base_bytes` (weights, gradients, optimizer) and, of each microbatch, the activations

@@ -1,5 +1,6 @@
 #include "sim/metrics/span_graph.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <unordered_map>
 #include <utility>
@@ -19,7 +20,7 @@ class Builder {
   }
 
   SpanGraph build() {
-    node_of_.resize(timeline_.ranks.size());
+    graph_.node_of.resize(timeline_.ranks.size());
     for (std::size_t rank = 0; rank < timeline_.ranks.size(); ++rank) number_rank(rank);
     for (std::size_t rank = 0; rank < timeline_.ranks.size(); ++rank) link_rank(rank);
     return std::move(graph_);
@@ -29,6 +30,7 @@ class Builder {
   void number_rank(std::size_t rank);
   void link_rank(std::size_t rank);
   void link_transfer(const Span& span, std::size_t node);
+  void link_flush(std::size_t node, std::size_t compute, std::size_t flush);
   void link(std::size_t from, std::size_t to, Ticks lag);
   std::size_t add_node(const Span& span, std::size_t rank);
   std::size_t node_of(const Span& span, std::size_t rank);
@@ -41,7 +43,6 @@ class Builder {
   const Timeline& timeline_;
   AwaitedTransfers transfers_;
   SpanGraph graph_;
-  std::vector<std::vector<std::size_t>> node_of_;             // by rank and position
   std::unordered_map<std::uint64_t, std::size_t> producers_;  // nodes of transferred results, by key
   std::size_t embedding_ = kNoNode;
   std::size_t norm_ = kNoNode;
@@ -63,8 +64,8 @@ void Builder::number_rank(std::size_t rank) {
   const std::vector<Span>& spans = timeline_.ranks[rank];
   bool second_half = false;
   for (const Span& span : spans) {
-    const std::size_t node = second_half ? node_of_[rank].back() : node_of(span, rank);
-    node_of_[rank].push_back(node);
+    const std::size_t node = second_half ? graph_.node_of[rank].back() : node_of(span, rank);
+    graph_.node_of[rank].push_back(node);
     second_half = is_action(span.kind) && span.action.overlaps_next;
     if (is_action(span.kind) || span.kind == SpanKind::kSend) {
       producers_[key(span.action, span.kind == SpanKind::kSend)] = node;
@@ -89,21 +90,31 @@ void Builder::link_transfer(const Span& span, std::size_t node) {
   if (action != producers_.end()) link(action->second, node, transfer->end - transfer->start);
 }
 
+// `compute` and `flush`: what the rank started last on either stream.
+void Builder::link_flush(std::size_t node, std::size_t compute, std::size_t flush) {
+  const Ticks start = graph_.nodes[node].span->start;
+  if (compute == kNoNode && flush == kNoNode) link(SpanGraph::kSource, node, 0);
+  if (flush != kNoNode) link(flush, node, 0);
+  if (compute == kNoNode) return;
+  const Ticks under_way = std::max(Ticks{0}, graph_.nodes[compute].span->end - start);
+  const bool queued = flush != kNoNode && graph_.nodes[flush].span->end == start;
+  if (under_way == 0 || !queued) link(compute, node, -under_way);
+}
+
 void Builder::link_rank(std::size_t rank) {
   const std::vector<Span>& spans = timeline_.ranks[rank];
   std::size_t last_on_compute = kNoNode;
   std::size_t last_of_flush = kNoNode;
   for (std::size_t index = 0; index < spans.size(); ++index) {
     const Span& span = spans[index];
-    const std::size_t node = node_of_[rank][index];
+    const std::size_t node = graph_.node_of[rank][index];
     if (is_action(span.kind)) link_transfer(span, node);
     if (is_action(span.kind) || span.kind == SpanKind::kSend) {
       if (node == last_on_compute) continue;
       link(last_on_compute == kNoNode ? SpanGraph::kSource : last_on_compute, node, 0);
       last_on_compute = node;
     } else {
-      if (last_of_flush == kNoNode) last_of_flush = last_on_compute;
-      link(last_of_flush == kNoNode ? SpanGraph::kSource : last_of_flush, node, 0);
+      link_flush(node, last_on_compute, last_of_flush);
       last_of_flush = node;
     }
   }

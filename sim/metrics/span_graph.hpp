@@ -14,7 +14,8 @@ struct SpanNode {
   int rank = 0;
 };
 
-/// `to` cannot start before `from` has ended and `lag` has passed; it started `wait` later than that.
+/// `to` cannot start before `from` has ended and `lag` has passed; it started `wait` later than that. Where `to` needs
+/// only the first part of `from`, as a reduction of gradients does that are ready early, the lag is negative.
 struct SpanLink {
   std::size_t from = 0;
   std::size_t to = 0;
@@ -27,10 +28,12 @@ struct SpanGraph {
   static constexpr std::size_t kSource = 0;
   std::vector<SpanNode> nodes;
   std::vector<SpanLink> links;
+  std::vector<std::vector<std::size_t>> node_of;  ///< by rank and position among the rank's spans
 };
 
-/// Order on a stream; transfers; a rank's flush, whose spans follow each other and its last action; and the collectives
-/// (embedding reduction, gradient norm), which wait for all of their ranks.
+/// Order on a stream; transfers; a rank's flush, whose spans follow each other and its last action, or, while that is
+/// under way, what of it was done when the reduction began; and the collectives (embedding reduction, gradient norm),
+/// which wait for all of their ranks.
 SpanGraph build_span_graph(const Timeline& timeline);
 
 }  // namespace flopcast

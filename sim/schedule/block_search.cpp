@@ -7,81 +7,24 @@
 #include <optional>
 #include <utility>
 
-#include "sim/schedule/order_times.hpp"
+#include "sim/schedule/assumed_times.hpp"
+#include "sim/schedule/best_orders.hpp"
+#include "sim/schedule/block_memory.hpp"
+#include "sim/schedule/order_bound.hpp"
+#include "sim/schedule/shorten.hpp"
+#include "sim/schedule/slot_squeeze.hpp"
+#include "sim/schedule/squeeze.hpp"
 
 namespace flopcast {
 
 namespace {
 
-constexpr Ticks kEqualTime = 1200;             // any; divisible by four for SqueezePolicy::patience
 constexpr std::size_t kFinalists = 5;          // blocks that are squeezed in full
-constexpr std::size_t kMostSteps = 1'200'000;  // actions that all full squeezes together may place
+constexpr int kManyRanks = 16;                 // from here on the first round leaves out squeezing in slots: no time
 constexpr int kShortRun = 4;                   // microbatches beyond one a rank, of the first round
-
-StepTimes equal_times(const Program& program, Ticks pass) {
-  StepTimes times;
-  times.stages.assign(program.rank_of_stage.size(), StageTimes{pass, 2 * pass, pass, pass, std::nullopt});
-  times.boundaries.resize(program.rank_of_stage.size() - 1);
-  return times;
-}
-
-Ticks mean_pass(const StepTimes& times) {
-  Ticks sum = 0;
-  for (const StageTimes& stage : times.stages) sum += stage.forward / 3 + stage.backward / 3;
-  return sum / static_cast<Ticks>(times.stages.size());
-}
-
-// What the decisions are made under, the real times first: the order that suits slightly wrong times is at times the
-// better one.
-std::vector<StepTimes> assumed_times(const Program& program, const std::optional<StepTimes>& given) {
-  if (!given) return {equal_times(program, kEqualTime)};
-  std::vector<StepTimes> assumed = {*given, *given};
-  assumed[1].boundaries.assign(given->boundaries.size(), BoundaryTimes{});
-  assumed.push_back(equal_times(program, mean_pass(*given)));
-  assumed.push_back(assumed.back());
-  assumed.back().boundaries = given->boundaries;
-  return assumed;
-}
-
-// Halves of activations that a rank holds in the steady state when microbatches come `period` slots apart.
-int steady_peak(const std::vector<BlockEntry>& entries, int period, bool half_freed_at_i) {
-  constexpr int kWhole = 2;
-  const auto change_of = [half_freed_at_i](ActionKind kind) {
-    if (kind == ActionKind::kForward) return kWhole;
-    if (kind == ActionKind::kInputGradient) return half_freed_at_i ? -1 : 0;
-    return kind == ActionKind::kWeightGradient && half_freed_at_i ? -1 : -kWhole;
-  };
-  int peak = 0;
-  for (const BlockEntry& now : entries) {
-    int held = 0;
-    for (const BlockEntry& entry : entries) {
-      // Repetitions until now, relative to those of `now`; the changes of one microbatch add up to nothing.
-      const int distance = now.offset - entry.offset;
-      const int repeated = distance >= 0 ? distance / period : -((period - 1 - distance) / period);
-      held += change_of(entry.action.kind) * repeated;
-    }
-    peak = std::max(peak, held);
-  }
-  return peak;
-}
-
-bool fits(const BuildingBlock& block, int period, const ActivationRule& rule) {
-  return std::all_of(block.ranks.begin(), block.ranks.end(), [&](const std::vector<BlockEntry>& entries) {
-    return steady_peak(entries, period, rule.half_freed_at_i) <= *rule.limit;
-  });
-}
-
-void stretch_to_fit(BuildingBlock& block, const ActivationRule& rule) {
-  if (!rule.limit || fits(block, block.period, rule)) return;
-  int too_short = block.period;
-  int enough = block.period;
-  for (const std::vector<BlockEntry>& entries : block.ranks) enough = std::max(enough, entries.back().offset + 1);
-  while (enough - too_short > 1) {
-    const int middle = too_short + (enough - too_short) / 2;
-    (fits(block, middle, rule) ? enough : too_short) = middle;
-  }
-  block.period = enough;
-}
+constexpr std::size_t kWidePolicies = 2;       // the first ones are tried under other times than the real ones too
+constexpr std::size_t kMostPlaced = 500'000;   // actions that all full squeezes together may place
+constexpr std::size_t kMostTimed = 1'500'000;  // actions that the local search may time
 
 bool same_block(const BuildingBlock& a, const BuildingBlock& b) {
   const auto same = [](const BlockEntry& x, const BlockEntry& y) {
@@ -93,6 +36,13 @@ bool same_block(const BuildingBlock& a, const BuildingBlock& b) {
          });
 }
 
+SqueezePolicy policy_of(bool weights_in_order, int patience) {
+  SqueezePolicy policy;
+  policy.weights_in_order = weights_in_order;
+  policy.patience = patience;
+  return policy;
+}
+
 class Searcher {
  public:
   Searcher(const BlockSearch& search, const ScheduleRequest& request)
@@ -100,73 +50,161 @@ class Searcher {
         microbatches_(request.microbatches),
         ranks_(request.pipeline_ranks),
         assumed_(assumed_times(search.empty, request.times)),
-        rule_(search.rule) {
-    const int most = 2 * search.chunks * microbatches_;
-    if (rule_.limit && *rule_.limit >= most) rule_.limit.reset();
-  }
+        rule_(without_idle_limit(search.rule, 2 * search.chunks * microbatches_)),
+        best_(microbatches_, assumed_.front(), search.goal, bound_of(microbatches_)) {}
 
   Program run() {
-    for (const Program& rival : search_.rivals) consider(rival);
-    const std::vector<BuildingBlock> blocks = finalists();
+    consider_rivals();
+    std::vector<Plan> plans;
+    for (const BuildingBlock& block : finalists()) {
+      plans.push_back(repeat(block, microbatches_));
+      if (!has_room()) continue;
+      auto plan = squeeze_slots(search_.empty, microbatches_, block, rule_);
+      if (!plan) continue;
+      best_.consider(with_order(*plan));
+      plans.push_back(std::move(*plan));
+    }
+    for (const Program& rival : search_.rivals) plans.push_back(rival.ranks);
+    const std::vector<SqueezePolicy> policies = all_policies();
+    for (std::size_t index = 0; index < policies.size(); ++index) {
+      squeeze_all(plans, index < kWidePolicies ? assumed_.size() : 1, policies[index]);
+    }
+    if (search_.split) limit_idling(plans, 1, {false, true});
+    return shorten(best_.take(), microbatches_, assumed_.front(), rule_, best_.goal(), kMostTimed);
+  }
+
+ private:
+  static ActivationRule without_idle_limit(ActivationRule rule, int most) {
+    if (rule.limit && *rule.limit >= most) rule.limit.reset();
+    return rule;
+  }
+
+  OrderTimes bound_of(int microbatches) const {
+    return order_bound(search_.empty, microbatches, assumed_.front(), rule_, search_.split);
+  }
+
+  Program with_order(const Plan& plan) const {
+    Program program = search_.empty;
+    program.ranks = plan;
+    return program;
+  }
+
+  // Also when there is nothing left to gain.
+  bool has_room() {
+    if (best_.is_shortest_possible()) return false;
     const std::size_t actions =
         search_.empty.rank_of_stage.size() * static_cast<std::size_t>(microbatches_) * (search_.split ? 3U : 2U);
-    std::size_t placed = 0;
-    for (const SqueezePolicy& policy : policies()) {
-      for (const StepTimes& times : assumed_) {
-        for (const BuildingBlock& block : blocks) {
-          if (best_ && placed + actions > kMostSteps) return std::move(*best_);
-          placed += actions;
-          if (auto program = squeeze(search_.empty, microbatches_, block, times, rule_, policy)) {
-            consider(std::move(*program));
+    if (!best_.empty() && placed_ + actions > kMostPlaced) return false;
+    placed_ += actions / 4;  // to prepare
+    return true;
+  }
+
+  void squeeze_all(const std::vector<Plan>& plans, std::size_t assumed, const SqueezePolicy& policy) {
+    for (std::size_t index = 0; index < assumed; ++index) {
+      for (const Plan& plan : plans) {
+        // Only under the real times is what an order takes known while it is made.
+        const auto target = index == 0 ? best_.target() : std::nullopt;
+        if (!has_room()) return;
+        Squeezed squeezed = squeeze(search_.empty, microbatches_, plan, assumed_[index], rule_, policy, target);
+        placed_ += squeezed.placed;
+        if (squeezed.program) best_.consider(std::move(*squeezed.program));
+      }
+    }
+  }
+
+  std::vector<SqueezePolicy> all_policies() const {
+    if (!search_.split) return {policy_of(false, 0), policy_of(false, 4), policy_of(false, 2)};
+    return {policy_of(false, 0), policy_of(true, 0),  policy_of(false, 2), policy_of(true, 2), policy_of(false, 4),
+            policy_of(true, 4),  policy_of(false, 3), policy_of(false, 1), policy_of(true, 3)};
+  }
+
+  // With the span first, the makespan is to be no longer than that of the best rival.
+  void consider_rivals() {
+    for (const Program& rival : search_.rivals) best_.consider(rival);
+    if (!search_.goal.span_first || best_.empty()) return;
+    best_.bound_makespan();
+    std::vector<Plan> plans;
+    for (const Program& rival : search_.rivals) plans.push_back(rival.ranks);
+    limit_idling(plans, 1, {true});
+  }
+
+  // Of the rank that idles longest between its first and its last action.
+  Ticks longest_idle() const {
+    std::vector<Ticks> busy(search_.empty.ranks.size(), 0);
+    for (std::size_t stage = 0; stage < search_.empty.rank_of_stage.size(); ++stage) {
+      const StageTimes& times = assumed_.front().stages[stage];
+      busy[static_cast<std::size_t>(search_.empty.rank_of_stage[stage])] +=
+          microbatches_ * (times.forward + times.backward);
+    }
+    return best_.shortest().span - *std::min_element(busy.begin(), busy.end());
+  }
+
+  // Again and again with what the best order has shown to be enough idle time, and with less.
+  void limit_idling(const std::vector<Plan>& plans, std::size_t assumed, const std::vector<bool>& passes_in_order) {
+    Ticks before = -1;
+    for (Ticks most = longest_idle(); most != before; before = std::exchange(most, longest_idle())) {
+      for (const int quarters : {4, 3, 2, 1}) {
+        for (const bool in_order : passes_in_order) {
+          for (const int patience : {0, 2}) {
+            SqueezePolicy policy = policy_of(false, patience);
+            policy.most_idle = most / 4 * quarters - 1;
+            policy.passes_in_order = in_order;
+            squeeze_all(plans, assumed, policy);
           }
         }
       }
     }
-    return std::move(*best_);
   }
 
- private:
-  std::vector<SqueezePolicy> policies() const {
-    if (!search_.split) return {{false, 0}, {false, 4}, {false, 2}};
-    return {{false, 0}, {true, 0}, {false, 2}, {true, 2}, {false, 4}, {true, 4}, {false, 3}, {false, 1}, {true, 3}};
+  // What a block takes on a short run, at best, if that is less than `target`.
+  std::optional<OrderTimes> short_times(const BuildingBlock& block, int short_run,
+                                        std::optional<SqueezeTarget> target) {
+    std::optional<OrderTimes> best;
+    const auto consider = [&](Program program) {
+      const OrderTimes times = time_order(program, short_run, assumed_.front());
+      if (!target || search_.goal.prefers(times, target->beat)) {
+        best = times;
+        target = SqueezeTarget{search_.goal, times};
+      }
+      if (short_run == microbatches_) best_.consider(std::move(program));
+    };
+    const Plan plan = repeat(block, short_run);
+    for (const SqueezePolicy& policy : {policy_of(false, 2), policy_of(search_.split, 0)}) {
+      Squeezed squeezed = squeeze(search_.empty, short_run, plan, assumed_.front(), rule_, policy, target);
+      if (squeezed.program) consider(std::move(*squeezed.program));
+    }
+    if (ranks_ <= kManyRanks) {
+      if (const auto squeezed = squeeze_slots(search_.empty, short_run, block, rule_)) consider(with_order(*squeezed));
+    }
+    return best;
   }
 
-  std::vector<BuildingBlock> finalists() const {
+  std::vector<BuildingBlock> finalists() {
+    const int short_run = std::min(microbatches_, ranks_ + kShortRun);
+    const OrderTimes bound = bound_of(short_run);
     std::vector<BuildingBlock> blocks;
+    std::vector<std::pair<OrderTimes, BuildingBlock>> ranking;
     for (const BlockShape& shape : search_.shapes) {
       BuildingBlock block = building_block(ranks_, search_.chunks, search_.split, shape);
       stretch_to_fit(block, rule_);
       const bool known =
           std::any_of(blocks.begin(), blocks.end(), [&](const BuildingBlock& one) { return same_block(one, block); });
-      if (!known) blocks.push_back(std::move(block));
+      if (known) continue;
+      blocks.push_back(block);
+      std::optional<SqueezeTarget> target;
+      if (ranking.size() == kFinalists) target = SqueezeTarget{search_.goal, ranking.back().first};
+      const auto times = short_times(block, short_run, target);
+      if (!times) continue;
+      const auto place = std::find_if(ranking.begin(), ranking.end(),
+                                      [&](const auto& one) { return search_.goal.prefers(*times, one.first); });
+      ranking.emplace(place, *times, std::move(block));
+      if (ranking.size() > kFinalists) ranking.pop_back();
+      const bool best_possible = ranking.size() == kFinalists && !search_.goal.prefers(bound, ranking.back().first);
+      if (best_possible || best_.is_shortest_possible()) break;
     }
-    const int short_run = std::min(microbatches_, ranks_ + kShortRun);
-    std::vector<std::pair<OrderTimes, std::size_t>> order;
-    for (std::size_t index = 0; index < blocks.size(); ++index) {
-      OrderTimes best;
-      bool any = false;
-      for (const SqueezePolicy& policy : {SqueezePolicy{false, 2}, SqueezePolicy{search_.split, 0}}) {
-        const auto program = squeeze(search_.empty, short_run, blocks[index], assumed_.front(), rule_, policy);
-        if (!program) continue;
-        const OrderTimes times = time_order(*program, short_run, assumed_.front());
-        if (!any || times < best) best = times;
-        any = true;
-      }
-      if (any) order.emplace_back(best, index);
-    }
-    std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<BuildingBlock> chosen;
-    for (std::size_t place = 0; place < std::min(kFinalists, order.size()); ++place) {
-      chosen.push_back(std::move(blocks[order[place].second]));
-    }
+    for (auto& [times, block] : ranking) chosen.push_back(std::move(block));
     return chosen;
-  }
-
-  void consider(Program program) {
-    const OrderTimes times = time_order(program, microbatches_, assumed_.front());
-    if (best_ && !(times < best_times_)) return;
-    best_ = std::move(program);
-    best_times_ = times;
   }
 
   const BlockSearch& search_;
@@ -174,49 +212,14 @@ class Searcher {
   int ranks_;
   std::vector<StepTimes> assumed_;  // the first are the real ones
   ActivationRule rule_;
-  std::optional<Program> best_;
-  OrderTimes best_times_;
+  BestOrders best_;
+  std::size_t placed_ = 0;
 };
 
 }  // namespace
 
 Program search_blocks(const BlockSearch& search, const ScheduleRequest& request) {
   return Searcher(search, request).run();
-}
-
-std::vector<BlockShape> all_shapes(int chunks, int largest_step, int largest_gap) {
-  std::vector<BlockShape> shapes = {BlockShape{}};
-  const auto vary = [&shapes](int largest, const auto& set) {
-    std::vector<BlockShape> varied;
-    for (int value = 1; value <= largest; ++value) {
-      for (BlockShape shape : shapes) {
-        set(shape, value);
-        varied.push_back(shape);
-      }
-    }
-    shapes = std::move(varied);
-  };
-  const auto legs = static_cast<std::size_t>(2 * chunks);
-  for (std::size_t leg = 0; leg < legs; ++leg) {
-    vary(largest_step, [leg](BlockShape& shape, int value) { shape.steps[leg] = value; });
-    if (leg + 1 < legs) vary(largest_gap, [leg](BlockShape& shape, int value) { shape.gaps[leg] = value; });
-  }
-  return shapes;
-}
-
-std::vector<BlockShape> v_shapes(int ranks) {
-  constexpr int kLargestStep = 2;
-  // Gaps matter less the longer the legs are; and time is short where there are many ranks.
-  constexpr int kManyRanks = 16;
-  std::vector<BlockShape> shapes = all_shapes(2, kLargestStep, ranks > kManyRanks ? 1 : 2);
-  // Found by trying all steps and gaps up to 4 and 6 on pipelines of 2 to 8 ranks: those that were best somewhere.
-  const std::vector<BlockShape> wider = {
-      {{2, 1, 2, 1}, {1, 4, 2}}, {{1, 2, 1, 2}, {1, 4, 2}}, {{1, 2, 1, 2}, {2, 4, 4}}, {{1, 2, 1, 2}, {2, 4, 1}},
-      {{1, 2, 1, 2}, {4, 1, 5}}, {{1, 2, 1, 2}, {4, 4, 2}}, {{1, 3, 1, 3}, {1, 1, 1}}, {{1, 3, 1, 3}, {1, 3, 1}},
-      {{1, 1, 2, 1}, {3, 5, 2}}, {{1, 1, 2, 4}, {1, 1, 1}}, {{1, 4, 2, 3}, {1, 1, 1}}, {{1, 4, 2, 4}, {1, 1, 1}},
-      {{2, 2, 4, 4}, {1, 1, 1}}, {{2, 4, 2, 4}, {1, 1, 1}}, {{4, 2, 4, 2}, {1, 1, 1}}};
-  shapes.insert(shapes.end(), wider.begin(), wider.end());
-  return shapes;
 }
 
 std::optional<int> limit_in_halves(const ScheduleRequest& request, int chunks) {

@@ -4,9 +4,10 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/schedule/building_block.hpp"
+#include "sim/schedule/activation_rule.hpp"
+#include "sim/schedule/block_shapes.hpp"
 #include "sim/schedule/catalogue.hpp"
-#include "sim/schedule/squeeze.hpp"
+#include "sim/schedule/order_times.hpp"
 
 namespace flopcast {
 
@@ -17,20 +18,16 @@ struct BlockSearch {
   bool split = true;               ///< input and weight gradients apart
   std::vector<BlockShape> shapes;  ///< candidates
   ActivationRule rule;
+  OrderGoal goal;
   std::vector<Program> rivals;  ///< complete orders that keep the rule, candidates too
 };
 
-/// The candidate with the shortest makespan under the request's times (F = I = W and no latency without any), among
-/// equals the one with the shortest span, among equals the first. Every shape is squeezed on a shorter pipeline run
-/// first, the best ones in full under several policies, as many as a fixed count of actions allows: the same request
-/// always gives the same order. A block that needs more memory than the rule allows is repeated less often.
+/// The best order found for the goal under the request's times (F = I = W and no latency without any). Every shape is
+/// squeezed on a shorter pipeline run first, the best ones in full, in slots and in simulated time under several
+/// policies; a local search (shorten.hpp) starts from the best orders. A block that needs more memory than the rule
+/// allows is repeated less often. All of it is bounded by counts of actions: the same request always gives the same
+/// order.
 Program search_blocks(const BlockSearch& search, const ScheduleRequest& request);
-
-/// Every combination of these steps and gaps, for one chunk or for two.
-std::vector<BlockShape> all_shapes(int chunks, int largest_step, int largest_gap);
-
-/// What is tried on the V map.
-std::vector<BlockShape> v_shapes(int ranks);
 
 /// An absent limit is none; a limit counts microbatches, each of them `chunks` activations.
 std::optional<int> limit_in_halves(const ScheduleRequest& request, int chunks);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 #include "sim/schedule/orders.hpp"
 #include "sim/schedule/v_map.hpp"
@@ -106,6 +107,31 @@ BuildingBlock building_block(int ranks, int chunks, bool split, const BlockShape
               [](const BlockEntry& a, const BlockEntry& b) { return a.offset < b.offset; });
   }
   return block;
+}
+
+Plan repeat(const BuildingBlock& block, int microbatches) {
+  Plan plan;
+  const auto count = static_cast<std::size_t>(microbatches);
+  for (const std::vector<BlockEntry>& entries : block.ranks) {
+    std::vector<Action>& actions = plan.emplace_back();
+    actions.reserve(entries.size() * count);
+    std::vector<std::size_t> repeated(entries.size(), 0);
+    while (actions.size() < entries.size() * count) {
+      std::size_t best = entries.size();
+      long best_slot = 0;
+      for (std::size_t index = 0; index < entries.size(); ++index) {
+        if (repeated[index] == count) continue;
+        const long slot = entries[index].offset + static_cast<long>(repeated[index]) * block.period;
+        if (best != entries.size() && slot >= best_slot) continue;
+        best = index;
+        best_slot = slot;
+      }
+      Action action = entries[best].action;
+      action.microbatch = static_cast<std::uint32_t>(repeated[best]++);
+      actions.push_back(action);
+    }
+  }
+  return plan;
 }
 
 }  // namespace flopcast

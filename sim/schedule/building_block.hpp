@@ -33,4 +33,10 @@ struct BuildingBlock {
 /// One chunk per rank, or two on the V map (v_map.hpp). `split`: input and weight gradients apart.
 BuildingBlock building_block(int ranks, int chunks, bool split, const BlockShape& shape);
 
+/// By rank, the actions it intends to run, in order.
+using Plan = std::vector<std::vector<Action>>;
+
+/// The block, repeated `microbatches` times.
+Plan repeat(const BuildingBlock& block, int microbatches);
+
 }  // namespace flopcast

@@ -46,23 +46,19 @@ class OrderClock {
   std::size_t index_of(const Action& action) const { return action.stage * microbatches_ + action.microbatch; }
 
   bool execute(const Action& action, std::size_t rank) {
-    const StageTimes& stage = times_.stages[action.stage];
     Ticks ready = 0;
-    Ticks duration = stage.weight_gradient;
     int direction = 0;
     if (action.kind == ActionKind::kForward) {
       ready = forward_ready_[index_of(action)];
-      duration = stage.forward;
       direction = 1;
     } else if (action.kind != ActionKind::kWeightGradient) {
       ready = backward_ready_[index_of(action)];
-      duration = action.kind == ActionKind::kBackward ? stage.backward : stage.input_gradient;
       direction = -1;
     }
     if (ready == kUnknown) return false;
     const Ticks start = std::max(ready, free_at_[rank]);
     if (first_start_[rank] == kUnknown) first_start_[rank] = start;
-    free_at_[rank] = start + duration;
+    free_at_[rank] = start + times_.stages[action.stage].of(action.kind);
     if (direction != 0) hand_on(action, rank, direction);
     return true;
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <optional>
 #include <tuple>
 
 #include "sim/lower/step_times.hpp"
@@ -11,9 +13,20 @@ namespace flopcast {
 struct OrderTimes {
   Ticks makespan = 0;
   Ticks span = 0;  ///< the longest time from a rank's first start to its last end
+};
 
-  friend bool operator<(const OrderTimes& a, const OrderTimes& b) {
-    return std::tie(a.makespan, a.span) < std::tie(b.makespan, b.span);
+/// What makes one order better than another: a shorter makespan, among equals a shorter span; or the other way round.
+struct OrderGoal {
+  bool span_first = false;
+  /// An order that takes longer is worse than any that does not, whatever its span. Absent: no such bound.
+  std::optional<Ticks> most_makespan;
+
+  bool prefers(const OrderTimes& a, const OrderTimes& b) const {
+    const auto key = [this](const OrderTimes& times) {
+      const Ticks excess = most_makespan ? std::max<Ticks>(0, times.makespan - *most_makespan) : 0;
+      return std::tuple(excess, span_first ? times.span : times.makespan, span_first ? times.makespan : times.span);
+    };
+    return key(a) < key(b);
   }
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/schedule/order_times.hpp"
 #include "sim/schedule/orders.hpp"
 
 namespace flopcast {
@@ -17,6 +18,8 @@ constexpr Ticks kUnknown = -1;
 constexpr Ticks kNever = std::numeric_limits<Ticks>::max();
 constexpr std::size_t kLookAhead = 64;  // actions of a rank that are candidates for being moved forward
 constexpr int kWholeActivation = 2;
+constexpr unsigned kForwards = 3U << static_cast<unsigned>(ActionKind::kForward) * 2U;  // bits of both chunks
+constexpr unsigned kInputGradients = 3U << static_cast<unsigned>(ActionKind::kInputGradient) * 2U;
 
 struct Step {
   Action action;
@@ -28,7 +31,11 @@ struct RankState {
   std::vector<Step> steps;
   std::size_t next = 0;
   Ticks free_at = 0;
+  Ticks idle = 0;               // since the first action
+  Ticks left = 0;               // to work
+  Ticks busy = 0;               // in all
   int held = 0;                 // halves
+  unsigned kinds = 0;           // that its steps have, as bits
   std::vector<Action> waiting;  // weight gradients that fill idle time, oldest first
   std::size_t first_waiting = 0;
   bool has_waiting() const { return first_waiting < waiting.size(); }
@@ -37,23 +44,24 @@ struct RankState {
 
 class Squeezer {
  public:
-  Squeezer(const Program& empty, int microbatches, const BuildingBlock& block, const StepTimes& times,
-           const ActivationRule& rule, const SqueezePolicy& policy)
+  Squeezer(const Program& empty, int microbatches, const Plan& plan, const StepTimes& times, const ActivationRule& rule,
+           const SqueezePolicy& policy, const std::optional<SqueezeTarget>& target)
       : program_(empty),
         microbatches_(static_cast<std::size_t>(microbatches)),
         times_(times),
         rule_(rule),
         policy_(policy),
-        ranks_(block.ranks.size()),
+        target_(target),
+        ranks_(plan.size()),
         forward_ready_(program_.rank_of_stage.size() * microbatches_, kUnknown),
         backward_ready_(forward_ready_.size(), kUnknown),
         input_gradients_(program_.rank_of_stage.size(), 0) {
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) lay_out(block.ranks[rank], block.period, ranks_[rank]);
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) intend(plan[rank], ranks_[rank]);
   }
 
-  std::optional<Program> run() {
+  Squeezed run() {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      if (!fits_in_order(ranks_[rank])) return std::nullopt;
+      if (!fits_in_order(ranks_[rank])) return {};
       wake(0, rank);
     }
     std::fill_n(forward_ready_.begin(), microbatches_, Ticks{0});
@@ -67,8 +75,8 @@ class Squeezer {
       advance(state);
       missing += state.steps.size() - state.next + static_cast<std::size_t>(state.waiting_count());
     }
-    if (stuck_ || missing > 0) return std::nullopt;
-    return std::move(program_);
+    if (stuck_ || missing > 0) return {std::nullopt, placed_};
+    return {std::move(program_), placed_};
   }
 
  private:
@@ -78,47 +86,36 @@ class Squeezer {
     Ticks wake_at = kNever;
   };
 
-  void lay_out(const std::vector<BlockEntry>& entries, int period, RankState& state) const {
-    std::vector<std::size_t> repeated(entries.size(), 0);
-    const auto kept = [&](const BlockEntry& entry) {
-      return policy_.weights_in_order || entry.action.kind != ActionKind::kWeightGradient;
-    };
-    state.steps.reserve(entries.size() * microbatches_);
-    while (true) {
-      std::size_t best = entries.size();
-      long best_slot = 0;
-      for (std::size_t index = 0; index < entries.size(); ++index) {
-        if (repeated[index] == microbatches_ || !kept(entries[index])) continue;
-        const long slot = entries[index].offset + static_cast<long>(repeated[index]) * period;
-        if (best != entries.size() && slot >= best_slot) continue;
-        best = index;
-        best_slot = slot;
-      }
-      if (best == entries.size()) return;
-      Step step{entries[best].action, entries[best].chunk, false};
-      step.action.microbatch = static_cast<std::uint32_t>(repeated[best]++);
-      state.steps.push_back(step);
+  void intend(const std::vector<Action>& actions, RankState& state) const {
+    state.steps.reserve(actions.size());
+    for (const Action& action : actions) {
+      state.busy += duration_of(action);
+      const bool kept = policy_.weights_in_order || action.kind != ActionKind::kWeightGradient;
+      if (!kept) continue;
+      state.steps.push_back({action, action.stage / program_.rank_count(), false});
+      state.kinds |= bit_of(state.steps.back());
     }
+    state.left = state.busy;
   }
 
-  int freed_by_input_gradient() const { return rule_.half_freed_at_i ? 1 : 0; }
-  int freed_by_weight_gradient() const { return kWholeActivation - freed_by_input_gradient(); }
+  Ticks duration_of(const Action& action) const { return times_.stages[action.stage].of(action.kind); }
 
-  // In the block's order; a weight gradient that fills idle time can always follow its input gradient at once.
+  // One for every kind and chunk.
+  static unsigned bit_of(const Step& step) {
+    return 1U << (static_cast<unsigned>(step.action.kind) * 2U + static_cast<unsigned>(step.chunk));
+  }
+
+  // As planned; a weight gradient that fills idle time can always follow its input gradient at once.
   int planned_change(ActionKind kind) const {
-    if (kind == ActionKind::kForward) return kWholeActivation;
-    if (kind == ActionKind::kInputGradient && policy_.weights_in_order) return -freed_by_input_gradient();
-    if (kind == ActionKind::kWeightGradient) return -freed_by_weight_gradient();
-    return -kWholeActivation;
+    const bool frees_all = kind == ActionKind::kInputGradient && !policy_.weights_in_order;
+    return frees_all ? -kWholeActivation : rule_.change(kind);
   }
-
-  bool within(int held) const { return !rule_.limit || held <= *rule_.limit; }
 
   bool fits_in_order(const RankState& state) const {
     int held = 0;
     for (const Step& step : state.steps) {
       held += planned_change(step.action.kind);
-      if (!within(held)) return false;
+      if (!rule_.allows(held)) return false;
     }
     return true;
   }
@@ -133,21 +130,6 @@ class Squeezer {
     return input_gradients_[action.stage] > action.microbatch ? 0 : kUnknown;
   }
 
-  Ticks duration_of(const Action& action) const {
-    const StageTimes& stage = times_.stages[action.stage];
-    switch (action.kind) {
-      case ActionKind::kForward:
-        return stage.forward;
-      case ActionKind::kInputGradient:
-        return stage.input_gradient;
-      case ActionKind::kWeightGradient:
-        return stage.weight_gradient;
-      case ActionKind::kBackward:
-        break;
-    }
-    return stage.backward;
-  }
-
   static void advance(RankState& state) {
     while (state.next < state.steps.size() && state.steps[state.next].done) ++state.next;
   }
@@ -158,13 +140,17 @@ class Squeezer {
     return now + duration <= due + duration / 4 * policy_.patience;
   }
 
+  bool idles_too_long(Ticks now, const RankState& state, Ticks until) const {
+    return policy_.most_idle && state.idle + (until - now) > *policy_.most_idle;
+  }
+
   Choice choose(Ticks now, RankState& state) {
     if (state.next == state.steps.size()) {
       return {state.has_waiting() ? Choice::Kind::kWaiting : Choice::Kind::kSleep, 0, kNever};
     }
     const Action& due = state.steps[state.next].action;
     const Ticks due_at = ready_at(due);
-    const bool has_memory = due.kind != ActionKind::kForward || within(state.held + kWholeActivation);
+    const bool has_memory = due.kind != ActionKind::kForward || rule_.allows(state.held + kWholeActivation);
     const bool arrived = due_at != kUnknown && due_at <= now;
     if (!has_memory && arrived) {
       if (!state.has_waiting()) return sleep_or_stop(state);
@@ -172,17 +158,21 @@ class Squeezer {
     }
     const bool can_be_passed = due.kind == ActionKind::kWeightGradient;
     if (arrived && !can_be_passed) return {Choice::Kind::kStep, state.next, kNever};
-    Choice choice = look_ahead(now, state, arrived ? kNever : (due_at == kUnknown ? kNever : due_at), arrived);
+    const Ticks wake_at = arrived || due_at == kUnknown ? kNever : due_at;
+    Choice choice{Choice::Kind::kSleep, 0, wake_at};
+    if (!policy_.passes_in_order || can_be_passed) choice = look_ahead(now, state, wake_at, arrived);
     if (choice.kind == Choice::Kind::kStep) return choice;
     if (arrived) return {Choice::Kind::kStep, state.next, kNever};
     if (!state.has_waiting()) return choice;
     const Action& weight_gradient = state.waiting[state.first_waiting];
-    if (may_delay(now, weight_gradient, choice.wake_at)) choice.kind = Choice::Kind::kWaiting;
+    if (may_delay(now, weight_gradient, choice.wake_at) || idles_too_long(now, state, choice.wake_at)) {
+      choice.kind = Choice::Kind::kWaiting;
+    }
     return choice;
   }
 
   Choice sleep_or_stop(const RankState& state) {
-    // In the block's order everything that could free memory is behind this forward: only steps that were moved ahead
+    // As planned everything that could free memory is behind this forward: only steps that were moved ahead
     // of it hold the memory, which look_ahead does not allow.
     stuck_ = state.next < state.steps.size();
     return {};
@@ -190,34 +180,31 @@ class Squeezer {
 
   // The first of each kind and chunk after the one that is due; with `passing`, input gradients only.
   Choice look_ahead(Ticks now, const RankState& state, Ticks wake_at, bool passing) const {
-    const int releasable = policy_.weights_in_order ? 0 : freed_by_weight_gradient() * state.waiting_count();
+    const int releasable =
+        policy_.weights_in_order ? 0 : -rule_.change(ActionKind::kWeightGradient) * state.waiting_count();
     int planned = state.held - releasable;
     int peak = planned;
-    unsigned seen = 0;
+    unsigned wanted = state.kinds;
+    if (passing) wanted &= kInputGradients;
+    if (!rule_.allows(state.held + kWholeActivation)) wanted &= ~kForwards;
     const std::size_t end = std::min(state.steps.size(), state.next + kLookAhead);
-    for (std::size_t index = state.next; index < end; ++index) {
+    for (std::size_t index = state.next; index < end && wanted != 0; ++index) {
       const Step& step = state.steps[index];
       if (step.done) continue;
-      const unsigned bit = 1U << (static_cast<unsigned>(step.action.kind) * 2U + static_cast<unsigned>(step.chunk));
-      const bool candidate =
-          index > state.next && (seen & bit) == 0 && (!passing || step.action.kind == ActionKind::kInputGradient);
-      seen |= bit;
-      if (candidate && allowed(step.action, state, peak)) {
+      if (!rule_.allows(peak + kWholeActivation)) wanted &= ~kForwards;
+      const unsigned bit = bit_of(step);
+      if (index > state.next && (wanted & bit) != 0) {
         const Ticks at = ready_at(step.action);
         if (at != kUnknown && at <= now && may_delay(now, step.action, wake_at)) {
           return {Choice::Kind::kStep, index, kNever};
         }
         if (at > now) wake_at = std::min(wake_at, at);
       }
+      wanted &= ~bit;
       planned += planned_change(step.action.kind);
       peak = std::max(peak, planned);
     }
     return {Choice::Kind::kSleep, 0, wake_at};
-  }
-
-  bool allowed(const Action& action, const RankState& state, int peak) const {
-    if (action.kind != ActionKind::kForward) return true;
-    return within(peak + kWholeActivation) && within(state.held + kWholeActivation);
   }
 
   void decide(Ticks now, std::size_t rank) {
@@ -235,33 +222,34 @@ class Squeezer {
     } else {
       action = state.waiting[state.first_waiting++];
     }
-    state.free_at = now + duration_of(action);
+    if (!program_.ranks[rank].empty()) state.idle += now - state.free_at;
+    const Ticks duration = duration_of(action);
+    state.free_at = now + duration;
+    state.left -= duration;
     program_.ranks[rank].push_back(action);
+    ++placed_;
+    if (misses_target(state)) stuck_ = true;
     finish(action, rank, state);
     wake(state.free_at, rank);
   }
 
+  bool misses_target(const RankState& state) {
+    if (!target_) return false;
+    at_least_.makespan = std::max(at_least_.makespan, state.free_at + state.left);
+    at_least_.span = std::max(at_least_.span, state.idle + state.busy);
+    return !target_->goal.prefers(at_least_, target_->beat);
+  }
+
   void finish(const Action& action, std::size_t rank, RankState& state) {
-    switch (action.kind) {
-      case ActionKind::kForward:
-        state.held += kWholeActivation;
-        hand_on(action, rank, state.free_at, 1);
-        return;
-      case ActionKind::kWeightGradient:
-        state.held -= freed_by_weight_gradient();
-        return;
-      case ActionKind::kInputGradient:
-        state.held -= freed_by_input_gradient();
-        ++input_gradients_[action.stage];
-        if (!policy_.weights_in_order) {
-          state.waiting.push_back(weight_gradient_action(action.stage, static_cast<int>(action.microbatch)));
-        }
-        break;
-      case ActionKind::kBackward:
-        state.held -= kWholeActivation;
-        break;
+    state.held += rule_.change(action.kind);
+    if (action.kind == ActionKind::kWeightGradient) return;
+    if (action.kind == ActionKind::kInputGradient) {
+      ++input_gradients_[action.stage];
+      if (!policy_.weights_in_order) {
+        state.waiting.push_back(weight_gradient_action(action.stage, static_cast<int>(action.microbatch)));
+      }
     }
-    hand_on(action, rank, state.free_at, -1);
+    hand_on(action, rank, state.free_at, action.kind == ActionKind::kForward ? 1 : -1);
   }
 
   void hand_on(const Action& action, std::size_t rank, Ticks end, int direction) {
@@ -283,6 +271,9 @@ class Squeezer {
   const StepTimes& times_;
   ActivationRule rule_;
   SqueezePolicy policy_;
+  const std::optional<SqueezeTarget>& target_;
+  OrderTimes at_least_;
+  std::size_t placed_ = 0;
   std::vector<RankState> ranks_;
   std::vector<Ticks> forward_ready_;   // by stage and microbatch
   std::vector<Ticks> backward_ready_;  // likewise
@@ -294,9 +285,9 @@ class Squeezer {
 
 }  // namespace
 
-std::optional<Program> squeeze(const Program& empty, int microbatches, const BuildingBlock& block,
-                               const StepTimes& times, const ActivationRule& rule, const SqueezePolicy& policy) {
-  return Squeezer(empty, microbatches, block, times, rule, policy).run();
+Squeezed squeeze(const Program& empty, int microbatches, const Plan& plan, const StepTimes& times,
+                 const ActivationRule& rule, const SqueezePolicy& policy, const std::optional<SqueezeTarget>& target) {
+  return Squeezer(empty, microbatches, plan, times, rule, policy, target).run();
 }
 
 }  // namespace flopcast

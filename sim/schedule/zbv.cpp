@@ -4,8 +4,10 @@
 // actions on the way down, F1 I1 W1 those on the way back, rank r executes 2 (p - r) - 1 times F0; r times F1 F0; p - r
 // times F1 I1 W1; then F0 I0 W0 F1 I1 W1 until no forward is left; r times I0 I1; p - r times I0 W0; then what is left
 // of W1 and of W0. It is made for max(m, 2 p - 1) microbatches and the surplus left out.
-// Rule (greedy): the shortest order found for the given times within the same memory (block_search.hpp), and at most
-// the fixed one's makespan. Peak in flight: 2 p chunks, as much as p microbatches; an activation is held until W.
+// Rule (greedy): the order with the shortest span found for the given times within the same memory (block_search.hpp);
+// the span, from a rank's first start to its last end, is what "zero bubble" is about. Its makespan is at most that of
+// the fixed order. Peak in flight: 2 p chunks, as much as p
+// microbatches; an activation is held until W.
 // Makespan: m (F + B) + (p - 1) F, times per chunk and m counted twice: 2 m (F + B) + (p - 1) F, exact at c = 0 for
 // F = I = W and m >= 2 p - 1; no rank then idles between its first and its last action.
 // Constraints: two chunks per rank.
@@ -95,6 +97,7 @@ Program generate(const ScheduleRequest& request) {
   search.chunks = 2;
   search.shapes = v_shapes(request.pipeline_ranks);
   search.rule.limit = 4 * request.pipeline_ranks;
+  search.goal.span_first = true;
   search.rivals.push_back(fixed_order(request));
   return search_blocks(search, request);
 }

@@ -38,7 +38,8 @@ TEST(BadInput, FlagsOfAJob) {
   expect_refused({}, {"no command given", "simulate"});
   expect_refused({"simulate"}, {"model", "is required", "gpt3-175b"});
   expect_refused(job_with({"--tpp", "4"}), {"--tpp", "unknown flag", "--tp"});
-  expect_refused(job_with({"--dp"}), {"--dp"});
+  expect_refused(job_with({"--dp"}), {"--dp: needs a value, N"});
+  expect_refused(job_with({"--tp", "4"}), {"--tp: given 2 times", "give it once"});
   expect_refused(job_with({"--dp", "x"}), {"layout.dp", "\"x\" is not a whole number", "--dp"});
   expect_refused(job_with({"--dp", "2"}), {"layout.dp", "128 ranks", "64 devices", "--> --dp"});
   expect_refused(job_with({"--dp", "-1"}), {"layout.dp", "-1 is out of range"});

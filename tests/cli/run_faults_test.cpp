@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/cli/small_run.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/run_command.hpp"
 
@@ -40,30 +41,9 @@ class RunFaults : public testing::Test {
   void SetUp() override { fs::create_directories(folder_); }
   void TearDown() override { fs::remove_all(folder_); }
 
-  std::vector<std::string> run_of(const std::vector<std::string>& more) const {
-    std::vector<std::string> words = {"run",
-                                      "--cluster",
-                                      "dgx-a100-80g",
-                                      "--model.layers",
-                                      "4",
-                                      "--model.hidden",
-                                      "16",
-                                      "--model.heads",
-                                      "4",
-                                      "--model.vocab",
-                                      "32",
-                                      "--model.sequence_length",
-                                      "8",
-                                      "--pp",
-                                      "4",
-                                      "--gbs",
-                                      "16",
-                                      "--precision",
-                                      "fp32",
-                                      "-o",
-                                      file_.string()};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+  std::vector<std::string> run_of(std::vector<std::string> more) const {
+    more.insert(more.end(), {"--pp", "4", "-o", file_.string()});
+    return small_run(more);
   }
 
   std::size_t steps_in_file() const {
@@ -154,27 +134,7 @@ TEST_F(RunFaults, AnOlderFileIsNotTakenForThisRuns) {
 }
 
 TEST_F(RunFaults, TheMeasurementCanGoToAPipe) {
-  const CommandResult result = run_flopcast({"run",
-                                             "--cluster",
-                                             "dgx-a100-80g",
-                                             "--model.layers",
-                                             "4",
-                                             "--model.hidden",
-                                             "16",
-                                             "--model.heads",
-                                             "4",
-                                             "--gbs",
-                                             "8",
-                                             "--model.sequence_length",
-                                             "8",
-                                             "--model.vocab",
-                                             "32",
-                                             "--precision",
-                                             "fp32",
-                                             "--steps",
-                                             "1",
-                                             "-o",
-                                             "/dev/stdout"});
+  const CommandResult result = run_flopcast(small_run({"--steps", "1", "-o", "/dev/stdout"}));
   EXPECT_EQ(result.exit_code, 0) << result.standard_error;
   EXPECT_EQ(result.standard_output.rfind("{\"schema\":\"flopcast.measurement/1\"", 0), 0U);
   EXPECT_NE(result.standard_output.find("step time"), std::string::npos);

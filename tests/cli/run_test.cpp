@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "tests/cli/small_run.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/json_schema.hpp"
 #include "tests/support/run_command.hpp"
@@ -18,29 +21,9 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-// Eight ranks of a node, a model that trains in milliseconds.
-std::vector<std::string> run_of(const std::vector<std::string>& more) {
-  std::vector<std::string> words = {"run",
-                                    "--cluster",
-                                    "dgx-a100-80g",
-                                    "--model.layers",
-                                    "4",
-                                    "--model.hidden",
-                                    "16",
-                                    "--model.heads",
-                                    "4",
-                                    "--model.vocab",
-                                    "32",
-                                    "--model.sequence_length",
-                                    "8",
-                                    "--gbs",
-                                    "16",
-                                    "--precision",
-                                    "fp32",
-                                    "--steps",
-                                    "3"};
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
+std::vector<std::string> run_of(std::vector<std::string> more) {
+  more.insert(more.end(), {"--steps", "3"});
+  return small_run(more);
 }
 
 Json rules_of(const std::string& schema) {
@@ -54,6 +37,47 @@ class Run : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 };
 
+// Thread and name of every slice: what lies above what when two traces are laid over each other.
+std::set<std::string> slices_of(const fs::path& trace) {
+  std::set<std::string> slices;
+  const Json document = Json::parse(read_text(trace));
+  for (const Json& event : document.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    slices.insert(event.at("pid").dump() + "/" + event.at("tid").dump() + "/" + event.at("name").get<std::string>());
+  }
+  return slices;
+}
+
+TEST_F(Run, TracesOfRunAndForecastUseTheSameNames) {
+  const std::vector<std::string> layout = {"--pp", "2", "--model.tied_embeddings", "false"};
+  std::vector<std::string> run = run_of(layout);
+  const fs::path measured = folder_ / "measured.json";
+  const fs::path page = folder_ / "run.html";
+  run.insert(run.end(), {"--trace", measured.string(), "--html", page.string()});
+  const CommandResult result = run_flopcast(run);
+  ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+
+  std::vector<std::string> simulate = run_of(layout);
+  simulate.front() = "simulate";
+  simulate.erase(std::find(simulate.begin(), simulate.end(), "--steps"),
+                 std::find(simulate.begin(), simulate.end(), "--steps") + 2);
+  const fs::path forecast = folder_ / "forecast.json";
+  simulate.insert(simulate.end(), {"--trace", forecast.string()});
+  const CommandResult simulated = run_flopcast(simulate);
+  ASSERT_EQ(simulated.exit_code, 0) << simulated.standard_error;
+
+  const std::set<std::string> names = slices_of(forecast);
+  const std::set<std::string> found = slices_of(measured);
+  EXPECT_GE(found.size(), 2u * 2u * 4u) << "two passes of four microbatches on two ranks";
+  for (const std::string& name : found) EXPECT_TRUE(names.count(name) == 1) << name;
+  for (const std::string& name : names) {
+    const bool of_an_action = name.find("/F ") != std::string::npos || name.find("/B ") != std::string::npos;
+    EXPECT_TRUE(!of_an_action || found.count(name) == 1) << name;
+  }
+  const std::string html = read_text(page);
+  EXPECT_LT(html.find("\"name\":\"forecast\""), html.find("\"name\":\"measured\""));
+}
+
 TEST_F(Run, ShowsForecastReplayAndMeasurement) {
   const CommandResult result =
       run_flopcast(run_of({"--pp", "2", "--model.tied_embeddings", "false", "--format", "json"}));
@@ -65,22 +89,20 @@ TEST_F(Run, ShowsForecastReplayAndMeasurement) {
     EXPECT_GT(answer.at(side).at("iteration").at("time_s").get<double>(), 0) << side;
     EXPECT_EQ(answer.at(side).at("memory").at("per_pipeline_rank").size(), 2U) << side;
   }
-  // The bytes of both directions are counted as they are forecast.
+  // The bytes of both directions are counted as they are forecast: in fp32, whatever the job's precision.
   const auto sent = [&](const char* side) { return answer[side]["communication"]["pp"]["bytes_sent_per_rank"]; };
   EXPECT_DOUBLE_EQ(sent("forecast").get<double>(), sent("measured").get<double>());
   EXPECT_EQ(answer.at("repetitions").at("count"), 1);
   EXPECT_EQ(answer.at("disturbed").at("stretch").size(), 1U);
   EXPECT_EQ(answer.at("error").at("terms")[0].at("term"), "time_s");
+  EXPECT_GT(answer.at("calibration").at("before_s").get<double>(), 0.0);
+  EXPECT_GT(answer.at("calibration").at("after_s").get<double>(), 0.0);
 }
 
 TEST_F(Run, RepeatsFifteenTimesUnlessTold) {
-  std::vector<std::string> words = run_of({});
-  words.resize(words.size() - 2);  // --steps 3
-  words.insert(words.end(), {"--pp", "2", "--format", "json", "--model.tied_embeddings", "false"});
   for (const auto& [schedule, losses] : {std::pair("gpipe", 17U), std::pair("pipedream-2bw", 18U)}) {
-    std::vector<std::string> run = words;
-    run.insert(run.end(), {"--schedule", schedule});
-    const CommandResult result = run_flopcast(run);
+    const CommandResult result = run_flopcast(
+        small_run({"--pp", "2", "--format", "json", "--model.tied_embeddings", "false", "--schedule", schedule}));
     ASSERT_EQ(result.exit_code, 0) << result.standard_error;
     const Json answer = Json::parse(result.standard_output);
     EXPECT_EQ(answer.at("repetitions").at("time_s").size(), 15U) << schedule;
@@ -126,6 +148,7 @@ TEST_F(Run, KeepsTheMeasurementFile) {
   EXPECT_TRUE(fs::exists(folder_ / "m.trace.json"));
   const Json measurement = Json::parse(read_text(file));
   EXPECT_EQ(measurement.at("schema"), "flopcast.measurement/1");
+  EXPECT_EQ(schema_violation(rules_of("measurement-1"), measurement), "");
   EXPECT_EQ(schema_violation(rules_of("run-1"), measurement.at("comparison")), "");
   const Json& run = measurement.at("run");
   EXPECT_EQ(run.at("complete"), true);
@@ -185,6 +208,46 @@ TEST_F(Run, CompressedGradientsTakeFewerBytes) {
   EXPECT_NEAR(bytes_of("4bit") / whole, 1.0 / 8, 0.02);
   // Four replicas: three times 8 bytes for 1 % of the values instead of 2 · 3/4 times 4 bytes for each.
   EXPECT_NEAR(bytes_of("topk:0.01") / whole, 0.04, 0.005);
+}
+
+// Neither the calibrations nor whether they agree have a part in it.
+TEST_F(Run, TheJobsTimesNeedNoCalibration) {
+  const fs::path file = folder_ / "job-times.json";
+  const CommandResult result =
+      run_flopcast(run_of({"--pp", "2", "--times", "job", "--format", "json", "-o", file.string()}));
+  ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+  const Json answer = Json::parse(result.standard_output);
+  EXPECT_EQ(schema_violation(rules_of("run-1"), answer), "");
+  EXPECT_FALSE(answer.contains("calibration"));
+  EXPECT_EQ(result.standard_error.find("calibrations"), std::string::npos) << result.standard_error;
+  const Json calibration = Json::parse(read_text(file)).at("run").at("calibration");
+  for (const char* part : {"timelines", "later_timelines", "messages"}) EXPECT_TRUE(calibration.at(part).empty());
+}
+
+// Training may leave the numbers: the run and its file are whole nevertheless.
+TEST_F(Run, ALossThatIsNoNumberIsShown) {
+  const std::string file = (folder_ / "diverged.json").string();
+  const std::vector<std::string> words = {"--pp", "2", "--learning-rate", "999999", "--training.optimizer", "sgd"};
+  std::vector<std::string> diverging = words;
+  diverging.insert(diverging.end(), {"--steps", "8", "-o", file});
+  const CommandResult result = run_flopcast(small_run(diverging));
+  EXPECT_EQ(result.exit_code, 0) << result.standard_error;
+  EXPECT_NE(result.standard_output.find("nan in the last of 8 steps"), std::string::npos) << result.standard_output;
+  const Json measurement = Json::parse(read_text(file));
+  EXPECT_EQ(schema_violation(rules_of("measurement-1"), measurement), "");
+  EXPECT_EQ(schema_violation(rules_of("run-1"), measurement.at("comparison")), "");
+  EXPECT_TRUE(measurement.at("comparison").at("losses").back().is_null());
+  const std::string figure = (folder_ / "diverged.svg").string();
+  EXPECT_EQ(run_flopcast(run_of({"--pp", "2", "--loss-svg", figure, "--beside", file})).exit_code, 0);
+  EXPECT_EQ(read_text(figure).find("nan"), std::string::npos);
+}
+
+TEST_F(Run, ItsFileMakesNoProfile) {
+  const std::string file = (folder_ / "measured.json").string();
+  ASSERT_EQ(run_flopcast(run_of({"-o", file})).exit_code, 0);
+  const CommandResult result = run_flopcast({"calibrate", "--from", file});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.standard_error.find("steps of a run"), std::string::npos) << result.standard_error;
 }
 
 TEST_F(Run, MistakesAreNamed) {

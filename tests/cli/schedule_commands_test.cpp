@@ -1,7 +1,8 @@
-// flopcast schedule compare, and the asynchronous side of schedule show and simulate.
+// flopcast schedule compare, the asynchronous side of schedule show and simulate, and searched schedules of jobs.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/folders.hpp"
@@ -327,6 +328,90 @@ TEST(ScheduleCompare, RefusesWhatItCannotUse) {
   const CommandResult partition = run_flopcast({"partition", "--costs", "1,2,3", "--stages", "2", "--tp", "2"});
   EXPECT_EQ(partition.exit_code, 2);
   EXPECT_NE(partition.standard_error.find("--tp: belongs to a job"), std::string::npos) << partition.standard_error;
+}
+
+Json simulated(const std::string& schedule, std::vector<std::string> more = {}) {
+  std::vector<std::string> command = {"simulate", "--model",    "gpt3-175b", "--cluster", "8xdgx-a100-80g",
+                                      "--tp",     "8",          "--pp",      "8",         "--gbs",
+                                      "32",       "--schedule", schedule,    "--format",  "json"};
+  command.insert(command.end(), more.begin(), more.end());
+  const CommandResult result = run_flopcast(command);
+  EXPECT_EQ(result.exit_code, 0) << schedule << '\n' << result.standard_error;
+  return Json::parse(result.standard_output);
+}
+
+double time_of(const Json& answer) {
+  return answer.at("iteration").at("time_s").get<double>();
+}
+
+int peak_of(const Json& answer) {
+  int peak = 0;
+  for (const Json& rank : answer.at("memory").at("per_pipeline_rank")) {
+    peak = std::max(peak, rank.at("peak_in_flight").get<int>());
+  }
+  return peak;
+}
+
+// The search is given the job's own times, so that what it promises holds for the forecast: a step no longer than those
+// of the fixed orders within their memory, and more time the less memory it may use.
+TEST(Simulate, SearchesZeroBubbleSchedulesForTheJobsTimes) {
+  const Json shallow = simulated("zb-h1");
+  const Json deep = simulated("zb-h2");
+  EXPECT_EQ(peak_of(shallow), 8);
+  EXPECT_EQ(peak_of(deep), 15);
+  EXPECT_LE(time_of(simulated("zb-auto")), time_of(deep));
+
+  const Json within_shallow = simulated("zb-auto", {"--memory-limit", "8"});
+  EXPECT_LE(peak_of(within_shallow), 8);
+  EXPECT_LE(time_of(within_shallow), time_of(shallow));
+  const Json halves = simulated("zb-auto:half", {"--memory-limit", "8"});
+  EXPECT_LE(time_of(halves), time_of(within_shallow));
+  const Json scarce = simulated("zb-auto", {"--memory-limit", "4"});
+  EXPECT_LE(peak_of(scarce), 4);
+  EXPECT_GT(time_of(scarce), time_of(within_shallow));
+}
+
+TEST(Simulate, RefusesAMemoryLimitThatNobodyReads) {
+  const std::vector<std::string> job = {"simulate", "--model", "gpt3-175b", "--cluster", "8xdgx-a100-80g", "--tp", "8",
+                                        "--pp",     "8",       "--gbs",     "32"};
+  const auto refused = [&job](const std::string& schedule, const std::string& limit) {
+    std::vector<std::string> command = job;
+    command.insert(command.end(), {"--schedule", schedule, "--memory-limit", limit});
+    const CommandResult result = run_flopcast(command);
+    EXPECT_EQ(result.exit_code, 2);
+    return result.standard_error;
+  };
+  EXPECT_NE(refused("1f1b", "4").find("zb-auto"), std::string::npos) << refused("1f1b", "4");
+  EXPECT_NE(refused("zb-auto", "0").find("layout.memory_limit"), std::string::npos) << refused("zb-auto", "0");
+  EXPECT_NE(refused("v-auto:chunks", "1").find("2 chunks"), std::string::npos) << refused("v-auto:chunks", "1");
+}
+
+// The table of schedule compare, below the drawing.
+TEST(Timeline, TellsWhatFitsIntoAMemory) {
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"timeline", "--pp", "4", "-m", "8"});
+    return run_flopcast(more);
+  };
+  const CommandResult compared =
+      run_schedule({"compare", "--schedule", "gpipe,1f1b", "--pp", "4", "-m", "8", "--at-memory", "4"});
+  const std::string title = "with activations of 4 microbatches on a rank, of 8";
+  const std::size_t place = compared.standard_output.find(title);
+  ASSERT_NE(place, std::string::npos) << compared.standard_output;
+  const CommandResult drawn = with({"--schedule", "gpipe,1f1b", "--at-memory", "4"});
+  EXPECT_NE(drawn.standard_output.find(compared.standard_output.substr(place)), std::string::npos)
+      << drawn.standard_output;
+  EXPECT_NE(with({"--schedule", "zb-auto", "--at-memory", "4"}).standard_output.find(title), std::string::npos);
+  const auto refusal = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"timeline", "--pp", "4", "--schedule", "1f1b", "--at-memory"});
+    const CommandResult result = run_flopcast(more);
+    EXPECT_EQ(result.exit_code, 2);
+    return result.standard_error;
+  };
+  EXPECT_NE(refusal({"4", "-m", "8", "--format", "json"}).find("schedule compare --at-memory"), std::string::npos);
+  EXPECT_NE(refusal({"0", "-m", "8"}).find("--at-memory: 0 is out of range"), std::string::npos);
+  EXPECT_NE(refusal({"4", "--model", "gpt3-175b", "--cluster", "8xdgx-a100-80g", "--gbs", "8"})
+                .find("--at-memory: is for schedules without a job"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -34,11 +34,15 @@ TEST(Schema, ResultsFollowTheirSchemas) {
   expect_schema("result-1", {"simulate", job});
   expect_schema("result-1", {"simulate", job, "--tokens", "300B", "--price", "2"});
   expect_schema("result-1", {"simulate", job, "--schedule", "pipedream-2bw", "--vpp", "1"});
+  expect_schema("plan-1", {"plan", job, "--top", "3"});
+  expect_schema("comparison-1", {"compare", job, "recompute=full"});
+  expect_schema("sweep-1", {"sweep", job, "--vary", "recompute=none,full"});
   expect_schema("memory-1", {"memory", job});
   expect_schema("memory-1", {"memory", job, "--over-time"});
   expect_schema("timeline-1", {"timeline", job});
   expect_schema("timeline-1", {"timeline", "--schedule", "gpipe,1f1b", "--pp", "2", "--microbatches", "3"});
   expect_schema("partition-1", {"partition", job});
+  expect_schema("validation-1", {"validate", "--source", "simumax"});
   expect_schema("partition-1", {"partition", "--costs", "3,1,4", "--stages", "2"});
   const std::string graph = (project_folder() / "examples" / "heavy-head" / "two-branches.graph.txt").string();
   expect_schema("partition-1", {"partition", "--graph", graph, "--workers", "2", "--bandwidth", "1GB/s"});

@@ -7,6 +7,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <regex>
+#include <string>
+#include <vector>
 
 #include "tests/examples/console_blocks.hpp"
 #include "tests/support/folders.hpp"
@@ -64,6 +67,29 @@ TEST(Documents, EveryExampleSaysHowToRunIt) {
     const std::filesystem::path readme = entry.path() / "README.md";
     ASSERT_TRUE(std::filesystem::exists(readme)) << entry.path();
     EXPECT_FALSE(console_commands(read_text(readme)).empty()) << readme << " shows no command";
+  }
+}
+
+// "Suite.Name" in code: a test that a document says checks something.
+std::vector<std::string> tests_named_in(const std::string& markdown) {
+  static const std::regex kTest("`([A-Z][A-Za-z0-9]*)[.]([A-Z][A-Za-z0-9]*)`");
+  std::vector<std::string> names;
+  for (std::sregex_iterator match(markdown.begin(), markdown.end(), kTest), end; match != end; ++match) {
+    names.push_back((*match)[1].str() + ", " + (*match)[2].str() + ")");
+  }
+  return names;
+}
+
+TEST(Documents, EveryTestThatTheoryNamesExists) {
+  std::string sources;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(project_folder() / "tests")) {
+    if (entry.path().extension() == ".cpp") sources += read_text(entry.path());
+  }
+  const std::vector<std::string> names = tests_named_in(read_text(project_folder() / "docs/theory.md"));
+  EXPECT_GE(names.size(), 30u);
+  for (const std::string& name : names) {
+    EXPECT_TRUE(sources.find("TEST(" + name) != std::string::npos || sources.find("PROP(" + name) != std::string::npos)
+        << "no test is called " << name;
   }
 }
 

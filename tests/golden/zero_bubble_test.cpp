@@ -74,12 +74,17 @@ int largest(const std::vector<int>& values) {
   return *std::max_element(values.begin(), values.end());
 }
 
+double percent_above(Ticks ours, Ticks reference) {
+  return 100.0 * static_cast<double>(ours - reference) / static_cast<double>(reference);
+}
+
 struct Tally {
   int cases = 0;
   int makespan_at_most = 0;
   int makespan_below = 0;
   int span_at_most = 0;
   int span_below = 0;
+  int both_above = 0;
 };
 
 class ZeroBubble : public testing::Test {
@@ -101,6 +106,11 @@ class ZeroBubble : public testing::Test {
     tally.makespan_below += ours.makespan < makespan ? 1 : 0;
     tally.span_at_most += ours.span <= span ? 1 : 0;
     tally.span_below += ours.span < span ? 1 : 0;
+    tally.both_above += ours.makespan > makespan && ours.span > span ? 1 : 0;
+    if (ours.makespan > makespan || ours.span > span) {
+      std::cout << title << " above the reference: " << reference.at("name").get<std::string>() << ": makespan "
+                << percent_above(ours.makespan, makespan) << " %, span " << percent_above(ours.span, span) << " %\n";
+    }
     worst_[title] = std::max(worst_[title], static_cast<double>(ours.makespan) / static_cast<double>(makespan));
     worst_span_[title] = std::max(worst_span_[title], static_cast<double>(ours.span) / static_cast<double>(span));
     program_ = program;
@@ -110,8 +120,9 @@ class ZeroBubble : public testing::Test {
     for (const auto& [title, tally] : tallies_) {
       std::cout << title << ": " << tally.cases << " cases, makespan at most the reference's in "
                 << tally.makespan_at_most << " (below in " << tally.makespan_below << "), span at most in "
-                << tally.span_at_most << " (below in " << tally.span_below << "), worst makespan ratio "
-                << worst_.at(title) << ", worst span ratio " << worst_span_.at(title) << '\n';
+                << tally.span_at_most << " (below in " << tally.span_below << "), both above in " << tally.both_above
+                << ", worst makespan ratio " << worst_.at(title) << ", worst span ratio " << worst_span_.at(title)
+                << '\n';
     }
   }
 
@@ -145,11 +156,9 @@ TEST_F(ZeroBubble, SearchedOrdersAgainstTheAuthorsOwn) {
       compare(name, name, request, reference);
       EXPECT_LE(largest(peak_in_flight(program_)), peak) << reference.at("name");
     } else if (kind.rfind("V auto", 0) == 0) {
-      const int chunks = reference.at("mem_limit_chunks").get<int>();
-      if (chunks % 2 != 0) continue;
-      request.memory_limit = chunks / 2;
-      compare("v-auto:half", "v-auto:half", request, reference);
-      EXPECT_LE(peak_halves(program_), 2 * chunks);
+      request.memory_limit = reference.at("mem_limit_chunks").get<int>();
+      compare("v-auto:chunks", "v-auto:chunks", request, reference);
+      EXPECT_LE(peak_halves(program_), 2 * *request.memory_limit);
     }
   }
   report();
@@ -160,14 +169,17 @@ TEST_F(ZeroBubble, SearchedOrdersAgainstTheAuthorsOwn) {
     EXPECT_GE(tally.span_at_most, spans) << title;
     EXPECT_LE(worst_.at(title), worst) << title;
   };
-  expect("zb-auto:half", 125, 123, 120, 1.006);
+  expect("zb-auto:half", 125, 125, 125, 1.0);
   // Activations that are held until W leave less room than the authors' program has under the same limit.
   expect("zb-auto (activations held until W)", 125, 123, 117, 1.018);
-  expect("zbv:greedy", 62, 62, 30, 1.0);
-  expect("v-half", 53, 48, 48, 1.0035);
+  // No order that ends later than the fixed one is taken; in four cases that leaves no span as short as the
+  // reference's, whose makespan is longer by as much.
+  expect("zbv:greedy", 62, 62, 58, 1.0);
+  EXPECT_EQ(tallies_.at("zbv:greedy").both_above, 0);
+  expect("v-half", 53, 53, 53, 1.0);
   expect("v-min", 53, 53, 53, 1.0);
-  expect("1f1b-v", 11, 9, 9, 1.04);
-  expect("v-auto:half", 17, 17, 17, 1.0);
+  expect("1f1b-v", 11, 11, 11, 1.0);
+  expect("v-auto:chunks", 19, 19, 19, 1.0);
 }
 
 TEST_F(ZeroBubble, OrdersEqualThoseOfPyTorch) {

@@ -97,6 +97,13 @@ StepTimes random_times(const Program& program) {
     for (int rank = 0; rank < program.rank_count(); ++rank) {
       times.flush.push_back(FlushTimes{any(), embedding, norm, any(), any()});
     }
+    if (*rc::gen::arbitrary<bool>()) {
+      times.overlapped_reductions.resize(program.ranks.size());
+      for (int stage = 0; stage < program.stage_count(); ++stage) {
+        const std::size_t rank = static_cast<std::size_t>(program.rank_of_stage[static_cast<std::size_t>(stage)]);
+        times.overlapped_reductions[rank].push_back(OverlappedReduction{stage, any(), any()});
+      }
+    }
   }
   return times;
 }
@@ -236,7 +243,8 @@ RC_GTEST_PROP(ScheduleProperties, TheCriticalPathExplainsTheMakespan, ()) {
   for (const CriticalStep& step : path.steps) {
     RC_ASSERT(step.wait == 0 && step.lag >= 0);
     RC_ASSERT(step.span.start == now);
-    now = step.span.end + step.lag;
+    RC_ASSERT(step.time >= 0 && step.time <= step.span.end - step.span.start);
+    now += step.time + step.lag;
   }
   RC_ASSERT(now == timeline.makespan());
 }
@@ -323,6 +331,7 @@ RC_GTEST_PROP(ScheduleProperties, OverlappedPairsRunTogetherOrAreADeadlock, ()) 
 RC_GTEST_PROP(ScheduleProperties, AllRanksOfAllReplicasTakeAsLongAsOne, ()) {
   Run run = random_run();
   run.times.blocking_sends = false;
+  run.times.overlapped_reductions.clear();
   Replicas replicas;
   replicas.data_parallel = between(1, 4);
   replicas.tensor_parallel = between(1, 4);

@@ -14,6 +14,7 @@
 #include "sim/schedule/catalogue.hpp"
 #include "sim/schedule/csv.hpp"
 #include "sim/schedule/in_flight.hpp"
+#include "sim/schedule/order_bound.hpp"
 #include "sim/schedule/order_times.hpp"
 #include "sim/schedule/validate.hpp"
 
@@ -40,10 +41,17 @@ StepTimes random_times(int stages) {
   return times;
 }
 
-ScheduleRequest random_request(const ScheduleInfo& info) {
+// A search takes time that grows with both sizes.
+struct Sizes {
+  int ranks = 16;
+  int microbatches = 64;
+};
+constexpr Sizes kSmall = {8, 24};
+
+ScheduleRequest random_request(const ScheduleInfo& info, const Sizes& largest = {}) {
   ScheduleRequest request;
-  request.pipeline_ranks = between(1, 17);
-  request.microbatches = between(1, 65);
+  request.pipeline_ranks = between(1, largest.ranks + 1);
+  request.microbatches = between(1, largest.microbatches + 1);
   request.chunks = info.default_chunks;
   if (!info.variants.empty()) request.variant = std::string(*rc::gen::elementOf(info.variants));
   const bool limited =
@@ -95,13 +103,14 @@ RC_GTEST_PROP(ZeroBubbleProperties, EveryOrderRunsWithinItsMemory, ()) {
   const std::vector<int> peaks = peak_in_flight(program);
   if (const auto claimed = claimed_peak(info, request))
     RC_ASSERT(*std::max_element(peaks.begin(), peaks.end()) <= *claimed);
-  if (request.memory_limit) RC_ASSERT(peak_halves(program) <= 2 * request.chunks * *request.memory_limit);
+  const int unit = request.variant == "chunks" ? 1 : request.chunks;  // of the memory limit, in chunks
+  if (request.memory_limit) RC_ASSERT(peak_halves(program) <= 2 * unit * *request.memory_limit);
   RC_TAG(std::string(info.name));
 }
 
 RC_GTEST_PROP(ZeroBubbleProperties, TheSearchsClockIsTheEngines, ()) {
   const ScheduleInfo& info = any_schedule();
-  const ScheduleRequest request = random_request(info);
+  const ScheduleRequest request = random_request(info, kSmall);
   RC_PRE(!refuse_request(info, request));
   const Program program = generate_schedule(info, request);
   const OrderTimes times = time_order(program, request.microbatches, *request.times);
@@ -110,20 +119,40 @@ RC_GTEST_PROP(ZeroBubbleProperties, TheSearchsClockIsTheEngines, ()) {
   RC_ASSERT(times.span == metrics.longest_span());
 }
 
+RC_GTEST_PROP(ZeroBubbleProperties, NoOrderTakesLessThanTheBoundOfTheSearch, ()) {
+  const ScheduleInfo& info = any_schedule();
+  const ScheduleRequest request = random_request(info, kSmall);
+  RC_PRE(!refuse_request(info, request));
+  const Program program = generate_schedule(info, request);
+  const OrderTimes times = time_order(program, request.microbatches, *request.times);
+  ActivationRule rule;
+  if (const auto claimed = claimed_peak(info, request)) rule.limit = 2 * *claimed;
+  const OrderTimes bound = order_bound(program, request.microbatches, *request.times, rule, info.name != "1f1b-v");
+  RC_ASSERT(bound.makespan <= times.makespan);
+  RC_ASSERT(bound.span <= times.span);
+  if (bound.makespan == times.makespan) RC_TAG(std::string("reached"));
+}
+
 RC_GTEST_PROP(ZeroBubbleProperties, SearchesAreNotWorseThanTheFixedRules, ()) {
   const bool v_map = *rc::gen::arbitrary<bool>();
   const ScheduleInfo& info = *find_schedule(v_map ? "zbv" : "zb-auto");
   ScheduleRequest request = random_request(info);
-  const auto makespan_of = [&request](const ScheduleInfo& one, const std::string& variant) {
+  const auto times_of = [&request](const ScheduleInfo& one, const std::string& variant) {
     ScheduleRequest its = request;
     its.variant = variant;
     if (!one.reads_number(schedule_numbers()[2])) its.memory_limit.reset();
-    return time_order(generate_schedule(one, its), its.microbatches, *its.times).makespan;
+    return time_order(generate_schedule(one, its), its.microbatches, *its.times);
   };
   if (v_map) {
-    RC_ASSERT(makespan_of(info, "greedy") <= makespan_of(info, "fixed"));
+    const OrderTimes greedy = times_of(info, "greedy");
+    const OrderTimes fixed = times_of(info, "fixed");
+    RC_ASSERT(greedy.makespan <= fixed.makespan);
+    RC_ASSERT(greedy.span <= fixed.span);
     return;
   }
+  const auto makespan_of = [&times_of](const ScheduleInfo& one, const std::string& variant) {
+    return times_of(one, variant).makespan;
+  };
   const int limit = request.memory_limit.value_or(request.microbatches);
   if (limit >= std::min(request.pipeline_ranks, request.microbatches)) {
     RC_ASSERT(makespan_of(info, "full") <= makespan_of(*find_schedule("zb-h1"), ""));
@@ -135,7 +164,7 @@ RC_GTEST_PROP(ZeroBubbleProperties, SearchesAreNotWorseThanTheFixedRules, ()) {
 
 RC_GTEST_PROP(ZeroBubbleProperties, TheSameRequestGivesTheSameOrder, ()) {
   const ScheduleInfo& info = any_schedule();
-  const ScheduleRequest request = random_request(info);
+  const ScheduleRequest request = random_request(info, kSmall);
   RC_PRE(!refuse_request(info, request));
   RC_ASSERT(write_csv(generate_schedule(info, request)) == write_csv(generate_schedule(info, request)));
 }

@@ -101,7 +101,7 @@ void expect_same_weights(const std::map<std::string, std::vector<float>>& expect
       largest = std::max(largest, std::abs(reference[index]));
       error = std::max(error, std::abs(values[index] - reference[index]));
     }
-    EXPECT_LE(error, 1e-5F * largest) << what << ", " << name;
+    EXPECT_LE(error, kRounding * largest) << what << ", " << name;
   }
 }
 

@@ -35,7 +35,7 @@ const std::vector<Layer>& layers() {
 }
 
 /// Folders whose code also runs in a browser: no thread, no file, no clock, nothing Emscripten's library lacks.
-const Names kCore = {"model/", "sim/", "reports/"};
+const Names kCore = {"model/", "sim/", "planner/", "reports/"};
 const Names kNotInCore = {"thread",   "mutex",           "shared_mutex", "condition_variable",
                           "future",   "stop_token",      "fstream",      "filesystem",
                           "iostream", "chrono",          "ctime",        "time.h",

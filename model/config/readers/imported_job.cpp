@@ -25,7 +25,15 @@ bool has_any(const nlohmann::json& object, std::initializer_list<const char*> ke
   return std::any_of(keys.begin(), keys.end(), [&object](const char* key) { return object.contains(key); });
 }
 
+// What plan and simulate print names its schema and holds the job that it answers.
+bool is_answer(const nlohmann::json& values) {
+  if (!values.is_object() || !values.contains("job") || !values.contains("schema")) return false;
+  const nlohmann::json& schema = values.at("schema");
+  return schema.is_string() && (schema == "flopcast.plan/1" || schema == "flopcast.result/1");
+}
+
 JobFormat format_of_json(const nlohmann::json& values) {
+  if (is_answer(values)) return JobFormat::kAnswer;
   if (!values.is_object() || has_any(values, {"model", "cluster", "layout", "training"})) return JobFormat::kJobFile;
   if (has_any(values, {"data_parallel_size", "pipeline_parallel_size", "tensor_parallel_size"}))
     return JobFormat::kSizes;
@@ -82,9 +90,9 @@ std::string printable(const std::string& text) {
 }  // namespace
 
 std::string_view name_of(JobFormat format) {
-  static constexpr std::array<std::string_view, 7> kNames = {
+  static constexpr std::array<std::string_view, 8> kNames = {
       "flopcast job file", "Hugging Face config.json", "Megatron-LM arguments", "DeepSpeed config",
-      "parallel sizes",    "Accelerate config",        "LLaMA-Factory config"};
+      "parallel sizes",    "Accelerate config",        "LLaMA-Factory config",  "flopcast answer"};
   return kNames[static_cast<std::size_t>(format)];
 }
 
@@ -147,6 +155,9 @@ ImportedJob import_raw(std::string_view text, const std::string& file, const Imp
   switch (format) {
     case JobFormat::kJobFile:
       imported.job = parse_json(text, file);
+      break;
+    case JobFormat::kAnswer:
+      imported.job = parse_json(text, file).at("job");
       break;
     case JobFormat::kHuggingFace:
       imported = read_hugging_face(parse_json(text, file), file, context);

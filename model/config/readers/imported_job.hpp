@@ -22,6 +22,7 @@ enum class JobFormat {
   kSizes,         ///< {"data_parallel_size": 4, "pipeline_parallel_size": 2, "tensor_parallel_size": 4}
   kAccelerate,    ///< Hugging Face Accelerate's YAML
   kLlamaFactory,  ///< LLaMA-Factory's YAML
+  kAnswer,        ///< what flopcast itself printed as JSON: a plan, whose job is the best layout's, or a result
 };
 std::string_view name_of(JobFormat format);
 

@@ -7,8 +7,28 @@ namespace flopcast::realrun::cuda {
 
 namespace {
 
-constexpr float kInverseSqrt2 = 0.70710678118654752440F;
-constexpr float kInverseSqrt2Pi = 0.39894228040143267794F;
+// x times the logistic function of kSlope · (x + kCubic x³), as Gelu of network/layer_norm.hpp has it.
+class GeluPoint {
+ public:
+  __device__ explicit GeluPoint(float x) : x_(x) {
+    constexpr float kFar = 60.0F;  // the shares are 0 and 1 there, and the exponential is finite
+    const float power = expf(fminf(kFar, fmaxf(-kFar, -kSlope * (x + kCubic * x * x * x))));
+    share_ = 1.0F / (1.0F + power);
+    rest_ = power * share_;
+  }
+  __device__ float value() const { return x_ * share_; }
+  __device__ float derivative() const {
+    return share_ * (1.0F + x_ * rest_ * kSlope * (1.0F + 3.0F * kCubic * x_ * x_));
+  }
+
+ private:
+  static constexpr float kCubic = 0.044715F;
+  static constexpr float kSlope = 1.59576912160573071176F;  // 2·√(2/π)
+
+  float x_;
+  float share_;
+  float rest_;  // 1 - share
+};
 
 template <class Function>
 __global__ void for_each(std::size_t count, Function function) {
@@ -35,19 +55,12 @@ cudaError_t add_bias(const float* x, const float* bias, float* y, Extent extent,
 }
 
 cudaError_t gelu(const float* x, float* y, std::size_t count, cudaStream_t stream) {
-  return launch(count, stream, [=] __device__(std::size_t index) {
-    const float value = x[index];
-    y[index] = value * 0.5F * erfcf(-value * kInverseSqrt2);
-  });
+  return launch(count, stream, [=] __device__(std::size_t index) { y[index] = GeluPoint(x[index]).value(); });
 }
 
 cudaError_t gelu_gradient(const float* dy, const float* x, float* dx, std::size_t count, cudaStream_t stream) {
-  return launch(count, stream, [=] __device__(std::size_t index) {
-    const float value = x[index];
-    const float distribution = 0.5F * erfcf(-value * kInverseSqrt2);
-    const float density = kInverseSqrt2Pi * expf(-value * value * 0.5F);
-    dx[index] = dy[index] * (distribution + value * density);
-  });
+  return launch(count, stream,
+                [=] __device__(std::size_t index) { dx[index] = dy[index] * GeluPoint(x[index]).derivative(); });
 }
 
 cudaError_t to_bfloat16(const float* x, void* y, std::size_t count, cudaStream_t stream) {

@@ -126,7 +126,7 @@ bool GroupOperation::progress() {
   while (phase_ != Phase::kDone) {
     std::vector<Message> left;
     for (Message& message : messages_) {
-      const bool ended = message.incoming ? has_received(message.request, message.bytes) : has_sent(message.request);
+      const bool ended = message.incoming ? has_received(message.request, message.bytes) : has_ended(message.request);
       if (!ended) left.push_back(message);
     }
     messages_ = std::move(left);

@@ -42,9 +42,9 @@ MPI_Request receive_bytes(std::byte* address, std::size_t bytes, int from, int t
   return request;
 }
 
-bool has_sent(MPI_Request& request) {
+bool has_ended(MPI_Request& request) {
   int done = 0;
-  check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "send");
+  check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "progress");
   return done != 0;
 }
 

@@ -14,7 +14,7 @@ MPI_Request send_bytes(const std::byte* address, std::size_t bytes, int to, int 
 MPI_Request receive_bytes(std::byte* address, std::size_t bytes, int from, int tag, MPI_Comm channel);
 
 /// Whether the operation has ended. A receive must have brought exactly `bytes`.
-bool has_sent(MPI_Request& request);
+bool has_ended(MPI_Request& request);
 bool has_received(MPI_Request& request, std::size_t bytes);
 
 /// The largest tag of an MPI library; at least 32767.

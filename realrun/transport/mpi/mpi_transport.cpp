@@ -49,9 +49,14 @@ MpiTransport::MpiTransport(Processes& processes, std::chrono::milliseconds patie
       patience_(patience),
       largest_tag_(realrun::largest_tag()),
       under_way_(std::make_unique<UnderWay>()) {
-  for (MPI_Comm* channel : {&messages_, &collectives_, &reports_}) {
-    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, channel), "copy a communicator");
-  }
+  for (MPI_Comm* channel : {&messages_, &collectives_, &reports_}) copy_world(*channel);
+}
+
+// MPI_Comm_dup would spin until all have come: ranks that outnumber the cores then keep each other from coming.
+void MpiTransport::copy_world(MPI_Comm& channel) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Comm_idup(MPI_COMM_WORLD, &channel, &request), "copy a communicator");
+  wait_until([&] { return has_ended(request); }, [] { return std::string("all processes to begin"); });
 }
 
 MpiTransport::~MpiTransport() {
@@ -64,9 +69,10 @@ MpiTransport::~MpiTransport() {
 }
 
 void MpiTransport::progress() {
+  beats_.fetch_add(1, std::memory_order_relaxed);
   std::list<Send>& sends = under_way_->sends;
   for (auto send = sends.begin(); send != sends.end();) {
-    send = has_sent(send->request) ? sends.erase(send) : std::next(send);
+    send = has_ended(send->request) ? sends.erase(send) : std::next(send);
   }
   std::list<std::shared_ptr<Receive>>& receives = under_way_->receives;
   for (auto receive = receives.begin(); receive != receives.end();) {
@@ -92,7 +98,14 @@ void MpiTransport::progress_queue() {
   }
 }
 
+// Each look costs a system call for every message under way: where ranks outnumber cores, libraries are told to give
+// the core away when a call of theirs finds nothing (mpi_yield_when_idle), and on a busy machine it does not soon come
+// back.
 void MpiTransport::poke() {
+  constexpr auto kOftenEnough = std::chrono::microseconds(50);
+  const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
+  if (now - poked_ < kOftenEnough) return;
+  poked_ = now;
   progress();
   processes_.watch();
 }

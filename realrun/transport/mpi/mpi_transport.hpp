@@ -2,7 +2,9 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <list>
 #include <memory>
@@ -44,6 +46,8 @@ class MpiTransport : public Transport {
   void poke() override;
   void note(const Activity& activity) override { processes_.board().note(activity); }
   Traffic traffic() const override { return traffic_; }
+  /// Grows with every look at what is under way.
+  const std::atomic<std::uint64_t>& beats() const { return beats_; }
 
   /// Everybody's bytes at rank 0, by rank; the others get nothing. Called by all ranks; not counted as traffic.
   std::vector<std::vector<std::byte>> gather(const std::vector<std::byte>& own);
@@ -68,6 +72,7 @@ class MpiTransport : public Transport {
     std::shared_ptr<void> kept;  // whatever this rank waits for right now
   };
 
+  void copy_world(MPI_Comm& channel);
   template <class Ready, class Awaited>
   void wait_until(Ready ready, Awaited awaited);
   void progress();
@@ -88,8 +93,10 @@ class MpiTransport : public Transport {
   MPI_Comm messages_ = MPI_COMM_NULL;
   MPI_Comm collectives_ = MPI_COMM_NULL;
   MPI_Comm reports_ = MPI_COMM_NULL;  // results and clocks, beside the run
+  std::atomic<std::uint64_t> beats_ = 0;
   int largest_tag_ = 0;
   int groups_ = 0;
+  std::chrono::steady_clock::time_point poked_;
   Traffic traffic_;
   std::unique_ptr<UnderWay> under_way_;
 };

@@ -31,7 +31,7 @@ void MpiTransport::send_report(int to, std::vector<std::byte> bytes) {
   const auto kept = std::make_shared<std::vector<std::byte>>(std::move(bytes));
   under_way_->kept = kept;
   MPI_Request request = send_bytes(kept->data(), kept->size(), to, kReportTag, reports_);
-  wait_until([&] { return has_sent(request); },
+  wait_until([&] { return has_ended(request); },
              [&] { return fmt::format("its report to be taken by {}", processes_.whereabouts(to)); });
   under_way_->kept = nullptr;
 }

@@ -1,5 +1,5 @@
-// Four ranks under 1F1B, of which rank 1 throws, falls silent or leaves at one of its messages, as the argument says.
-// What is told, and how it ends, is looked at from outside (launch_test.cpp).
+// Four ranks under 1F1B, of which rank 1 throws, falls silent or leaves at one of its messages, as the argument says;
+// or all of them block in MPI. What is told, and how it ends, is looked at from outside (launch_test.cpp).
 #include <unistd.h>
 
 #include <chrono>
@@ -23,15 +23,23 @@ bool may_send(const std::string& fault, const MessageKey& key) {
   return !is_the_one || fault != "is silent";
 }
 
+// All ranks, so that none is there to notice.
+void block(Transport& transport) {
+  transport.note({.kind = Activity::Kind::kAction, .action = {3, 1, ActionKind::kForward}});
+  int never = 0;
+  MPI_Recv(&never, 1, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+}
+
 int run(const std::string& fault) {
   Processes processes;
   ScheduleRequest request;
   request.pipeline_ranks = processes.count();
   request.microbatches = 6;
   const TrainingPlan plan = plan_for(tiny_transformer(4), *find_schedule("1f1b"), request);
-  const std::chrono::milliseconds patience(fault == "is silent" ? 500 : 60'000);
+  const std::chrono::milliseconds patience(fault == "is silent" || fault == "blocks" ? 500 : 60'000);
   try {
     run_mpi(processes, {.patience = patience}, [&](MpiTransport& transport) {
+      if (fault == "blocks") block(transport);
       LossyTransport lossy(transport,
                            [&](const MessageKey& key) { return transport.rank() != 1 || may_send(fault, key); });
       RankResult result;

@@ -140,6 +140,12 @@ TEST_F(MpiLaunch, APeerThatNeverSendsIsFoundOut) {
   EXPECT_NE(result.standard_error.find("it has waited 500 ms for the "), std::string::npos) << result.standard_error;
 }
 
+TEST_F(MpiLaunch, RanksThatMpiNeverLetsGoAreNamed) {
+  const CommandResult result = mpirun(4, FLOPCAST_FAULTY_RANK, {"blocks"});
+  EXPECT_EQ(result.exit_code, 4) << result.standard_error;
+  EXPECT_NE(result.standard_error.find("which is in 1F3 is stuck"), std::string::npos) << result.standard_error;
+}
+
 TEST_F(MpiLaunch, ARankThatLeavesIsNamedWithItsAction) {
   const CommandResult result = mpirun(4, FLOPCAST_FAULTY_RANK, {"leaves"});
   EXPECT_NE(result.exit_code, 0);

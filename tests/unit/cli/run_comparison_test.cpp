@@ -101,6 +101,7 @@ MeasuredRun run_of(const Forecast& job, const StepTimes& times, int steps) {
   run.cpu_s.assign(static_cast<std::size_t>(steps), 1e6);
   run.peak_activation_bytes = {1e6, 2e6};
   run.calibration = {calibration_of(job.step.program, times, kMillisecond / 10)};
+  run.later_calibration = run.calibration;
   for (int stage = 0; stage + 1 < program.stage_count(); ++stage) {
     run.messages.push_back({stage + 1, true, {times.boundaries.front().forward + 7}, {7}});
     run.messages.push_back({stage, false, {times.boundaries.front().backward + 7}, {7}});
@@ -113,7 +114,7 @@ class Schedules : public testing::TestWithParam<const char*> {};
 TEST_P(Schedules, ARunThatGoesAsCalibratedIsForecastExactly) {
   const Forecast job = job_of(GetParam());
   const StepTimes times = true_times(job.step.program);
-  const RunComparison comparison = compare_run(job, run_of(job, times, 6), TimesFrom::kCalibration);
+  const RunComparison comparison = compare_run(job, job.result, run_of(job, times, 6), TimesFrom::kCalibration);
   const double measured = comparison.measured.result.iteration.time_s;
   EXPECT_GT(measured, 0.05);
   EXPECT_DOUBLE_EQ(comparison.forecast.result.iteration.time_s, measured);
@@ -134,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Asynchronous, Schedules, testing::Values("pipedream-2bw
 TEST(RunComparison, ASteadyStepLeavesFillingAndDrainingOut) {
   const Forecast job = job_of("pipedream-2bw");
   const StepTimes times = true_times(job.step.program);
-  const RunComparison comparison = compare_run(job, run_of(job, times, 6), TimesFrom::kCalibration);
+  const RunComparison comparison = compare_run(job, job.result, run_of(job, times, 6), TimesFrom::kCalibration);
   // Two microbatches are in flight, and one goes there and back in 4 + 2 + 5 + 8 + 3 + 9 ms.
   EXPECT_DOUBLE_EQ(comparison.measured.result.iteration.time_s, 8 * 31e-3 / 2);
   EXPECT_GT(comparison.measured.drawn.makespan(), comparison.measured.step.makespan());
@@ -163,7 +164,7 @@ TEST(RunComparison, SlowStepsStayAndAreMarked) {
   run.steps[3] = simulate(job.step.program, slow);
   const double busy = 8 * (4 + 9 + 5 + 8) * 1e-3;
   run.cpu_s.assign(6, busy);
-  const RunComparison comparison = compare_run(job, run, TimesFrom::kCalibration);
+  const RunComparison comparison = compare_run(job, job.result, run, TimesFrom::kCalibration);
   EXPECT_EQ(comparison.step_seconds.size(), 5U);
   EXPECT_EQ(comparison.disturbance.steps, 1);
   EXPECT_TRUE(comparison.disturbance.any);
@@ -177,10 +178,40 @@ TEST(RunComparison, ABusyMachineIsADisturbance) {
   const Forecast job = job_of("1f1b");
   MeasuredRun run = run_of(job, true_times(job.step.program), 3);
   run.load = {10.0, 3.0, 2};
-  const Disturbance found = compare_run(job, run, TimesFrom::kCalibration).disturbance;
+  const Disturbance found = compare_run(job, job.result, run, TimesFrom::kCalibration).disturbance;
   EXPECT_EQ(found.steps, 0);
   EXPECT_DOUBLE_EQ(found.others_share, 0.15);
   EXPECT_TRUE(found.any);
+}
+
+// Between the calibrations the machine has become slower: the forecast is made of both, and marked.
+TEST(RunComparison, CalibrationsThatDisagreeAreMarked) {
+  const Forecast job = job_of("1f1b");
+  const StepTimes times = true_times(job.step.program);
+  MeasuredRun run = run_of(job, times, 3);
+  const auto slower_by = [&](Ticks percent) {
+    StepTimes slower = times;
+    for (StageTimes& stage : slower.stages) {
+      stage.forward += stage.forward * percent / 100;
+      stage.backward += stage.backward * percent / 100;
+    }
+    return calibration_of(job.step.program, slower, kMillisecond / 10);
+  };
+  const auto compared = [&] { return compare_run(job, job.result, run, TimesFrom::kCalibration); };
+  run.later_calibration = {slower_by(3)};
+  EXPECT_TRUE(compared().calibrations->agrees());
+  EXPECT_FALSE(compared().disturbance.any);
+  run.later_calibration = {slower_by(20)};
+  const RunComparison comparison = compared();
+  ASSERT_TRUE(comparison.calibrations.has_value());
+  EXPECT_DOUBLE_EQ(comparison.calibrations->before_s, comparison.measured.result.iteration.time_s);
+  // Flush and transfers are not slower.
+  EXPECT_GT(comparison.calibrations->difference(), 0.15);
+  EXPECT_LT(comparison.calibrations->difference(), 0.20);
+  EXPECT_FALSE(comparison.calibrations->agrees());
+  EXPECT_TRUE(comparison.disturbance.any);
+  EXPECT_EQ(comparison.disturbance.steps, 0);
+  EXPECT_FALSE(compare_run(job, job.result, run, TimesFrom::kJob).calibrations.has_value());
 }
 
 TEST(RunComparison, SleepsAreForecastAsTold) {
@@ -191,14 +222,14 @@ TEST(RunComparison, SleepsAreForecastAsTold) {
   StepTimes oversleeping = times;
   for (StageTimes& stage : oversleeping.stages) stage.forward += kMillisecond;
   run.calibration = {calibration_of(job.step.program, oversleeping, 0)};
-  EXPECT_EQ(calibrated_times(run, job.step.program).stages[1].forward, times.stages[1].forward);
+  EXPECT_EQ(calibrated_times(run, run.calibration, job.step.program).stages[1].forward, times.stages[1].forward);
 }
 
 TEST(RunComparison, TheJobsOwnTimesArePossibleToo) {
   const Forecast job = job_of("1f1b");
   MeasuredRun run = run_of(job, true_times(job.step.program), 3);
   run.calibration.clear();
-  const RunComparison comparison = compare_run(job, run, TimesFrom::kJob);
+  const RunComparison comparison = compare_run(job, job.result, run, TimesFrom::kJob);
   EXPECT_DOUBLE_EQ(comparison.forecast.result.iteration.time_s, job.result.iteration.time_s);
 }
 

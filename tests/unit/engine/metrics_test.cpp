@@ -137,6 +137,20 @@ TEST(CriticalPathTest, PassesThroughTheSlowestReductionIntoTheOptimizer) {
   EXPECT_EQ(path.time_by_kind[static_cast<std::size_t>(SpanKind::kGradientReduction)], 30);
 }
 
+TEST(CriticalPathTest, LeavesAPassWhereTheReductionBesideItBegins) {
+  const Program program = parse_csv("0F0,0B0\n", "test.csv", {});
+  StepTimes times = times_of(program, 0);
+  times.flush = {FlushTimes{0, 0, 2, 5, 0}};
+  times.overlapped_reductions = {{OverlappedReduction{0, 15, 40}}};
+  const CriticalPath path = critical_path(simulate(program, times));
+  EXPECT_EQ(path.total(), 10 + 5 + 40 + 2 + 5);  // the last 15 of the backward pass run beside the reduction
+  EXPECT_EQ(path.wait, 0);
+  EXPECT_EQ(path.lag, 0);
+  EXPECT_EQ(path.time_by_kind[static_cast<std::size_t>(SpanKind::kBackward)], 5);
+  times.overlapped_reductions = {{OverlappedReduction{0, 15, 10}}};
+  EXPECT_EQ(critical_path(simulate(program, times)).time_by_kind[static_cast<std::size_t>(SpanKind::kBackward)], 20);
+}
+
 TEST(CriticalPathTest, WhatAMeasuredTimelineCannotExplainIsWait) {
   Timeline measured;
   measured.ranks.resize(1);

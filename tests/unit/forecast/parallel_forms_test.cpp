@@ -6,6 +6,7 @@
 
 #include "model/cost/data_parallel.hpp"
 #include "sim/forecast/forecast.hpp"
+#include "sim/forecast/memory_parts.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/schedule/catalogue.hpp"
 #include "tests/unit/model/jobs.hpp"
@@ -129,7 +130,8 @@ TEST(DataParallel, HybridShardsSendExpertsInsideAndAcross) {
   EXPECT_NEAR(whole / (whole_parts.first * share(2, 32) + whole_parts.second * share(1, 16)), 1.0, 1e-9);
 }
 
-// One layer a stage: beside its neighbours the traffic hides, alone all of it is exposed.
+// One layer a stage: beside its neighbours the traffic hides, alone all of it is exposed. What hides slows the
+// computation beside it by two fifths of its time.
 TEST(DataParallel, PassesThatFollowEachOtherHideTheEndsOfTheirTraffic) {
   const auto answer = [](const std::string& layout) {
     return forecast_of(R"({"model": "llama3.1-405b", "cluster": {"name": "dgx-h100", "nodes": 2048}, "layout": {
@@ -138,7 +140,7 @@ TEST(DataParallel, PassesThatFollowEachOtherHideTheEndsOfTheirTraffic) {
   };
   const Forecast once = answer(R"("zero": 1)");
   const Forecast each = answer(R"("zero": 2)");
-  EXPECT_GT(each.result.iteration.mfu, 0.85 * once.result.iteration.mfu);
+  EXPECT_GT(each.result.iteration.mfu, 0.7 * once.result.iteration.mfu);
   EXPECT_LE(each.result.iteration.mfu, 1.01 * once.result.iteration.mfu);
 }
 
@@ -361,6 +363,85 @@ TEST(ParallelForms, RefuseWhatDoesNotExistAndSayWhatDoes) {
                                                              << diagnostic.help;
     EXPECT_FALSE(diagnostic.problem.empty()) << layout;
   }
+}
+
+// DeepSpeed-Ulysses 2309.14509 §3.2: four all-to-alls of a rank's b·s/c·h elements forward (Q, K, V and the context),
+// four backward; of each buffer (c-1)/c leave the rank. A ring sends K and V c-1 times, and twice as much backward.
+TEST(ContextParallel, SendsWhatItsFormSends) {
+  const std::string common = R"("cp": 4, "micro_batch_size": 1, "global_batch_size": 16)";
+  const double buffer = 1024.0 / 4 * 1024 * 2;  // tokens of a rank, width, fp16
+  const auto sent = [&](const std::string& form) {
+    return forecast_of(small_job(common + form)).result.communication.cp.bytes_sent_per_rank;
+  };
+  EXPECT_NEAR(sent(R"(, "context_parallel": "ulysses")") / (36 * 8 * buffer * 3 / 4), 1.0, 1e-9);
+  EXPECT_NEAR(sent("") / (36 * 3 * 3 * 2 * buffer), 1.0, 1e-9);
+  const std::string full = R"(, "recompute": "full")";
+  EXPECT_NEAR(sent(R"(, "context_parallel": "ulysses")" + full) / (36 * 12 * buffer * 3 / 4), 1.0, 1e-9);
+}
+
+TEST(ContextParallel, BothFormsComputeAsMuch) {
+  const std::string common = R"("cp": 4, "global_batch_size": 16)";
+  const Result ring = forecast_of(small_job(common)).result;
+  const Result ulysses = forecast_of(small_job(common + R"(, "context_parallel": "ulysses")")).result;
+  EXPECT_NEAR(ulysses.breakdown.compute_s / ring.breakdown.compute_s, 1.0, 1e-9);
+  EXPECT_GT(ulysses.breakdown.cp_comm_s, 0.0);
+}
+
+TEST(ContextParallel, UlyssesNeedsWholeHeads) {
+  const Diagnostic heads =
+      complaint_about(small_job(R"("cp": 32, "global_batch_size": 16, "context_parallel": "ulysses")"));
+  EXPECT_EQ(heads.field, "layout.cp");
+  EXPECT_NE(heads.help.find("2, 4, 8, 16"), std::string::npos) << heads.help;
+  const Diagnostic alone = complaint_about(small_job(R"("global_batch_size": 64, "context_parallel": "ulysses")"));
+  EXPECT_EQ(alone.field, "layout.context_parallel");
+}
+
+// Each tensor-parallel rank keeps 1/t of the block inputs, and one all-gather a layer brings them back: (t-1)/t · bsh.
+TEST(PartitionedCheckpoints, TradeMemoryForAGather) {
+  const std::string common = R"("tp": 4, "recompute": "full", "micro_batch_size": 1, "global_batch_size": 16)";
+  const Result plain = forecast_of(small_job(common)).result;
+  const Result cut = forecast_of(small_job(common + R"(, "partition_checkpoints": true)")).result;
+  const double hidden = 1024.0 * 1024 * 2;
+  const double kept = gibibytes(Bytes(36 * hidden));
+  EXPECT_NEAR(plain.memory.per_pipeline_rank[0].activations_gib - cut.memory.per_pipeline_rank[0].activations_gib,
+              kept * 3 / 4, 1e-9);
+  EXPECT_NEAR(cut.communication.tp.bytes_sent_per_rank - plain.communication.tp.bytes_sent_per_rank,
+              36 * hidden * 3 / 4, 1.0);
+  EXPECT_GT(cut.iteration.time_s, plain.iteration.time_s);
+  for (const char* wrong : {R"("tp": 4, "recompute": "none")", R"("tp": 1, "recompute": "full")",
+                            R"("tp": 4, "sequence_parallel": true, "recompute": "full")"}) {
+    const Diagnostic complaint =
+        complaint_about(small_job(std::string(wrong) + R"(, "global_batch_size": 64, "partition_checkpoints": true)"));
+    EXPECT_EQ(complaint.field, "layout.partition_checkpoints") << wrong;
+  }
+}
+
+TEST(MemoryParts, AddUpToEveryRanksTotal) {
+  for (const char* layout :
+       {R"("tp": 2, "pp": 4, "vpp": 3, "schedule": "interleaved", "global_batch_size": 64)",
+        R"("tp": 4, "sequence_parallel": true, "recompute": "selective", "global_batch_size": 64)",
+        R"("pp": 4, "recompute": "full", "global_batch_size": 64)",
+        R"("data_parallel": "fsdp", "global_batch_size": 64)", R"("pp": 2, "zero": 1, "global_batch_size": 64)",
+        R"("compression": "topk:0.01", "global_batch_size": 64)"}) {
+    const Forecast answer = forecast_of(small_job(layout, "megatron-2022"));
+    const auto& ranks = answer.result.memory.per_pipeline_rank;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      Bytes sum;
+      for (const MemoryPart& part :
+           memory_parts(answer.step, static_cast<int>(rank), ranks[rank], answer.memory[rank])) {
+        EXPECT_GT(part.total().value(), 0.0) << layout << " " << part.name;
+        sum += part.total();
+      }
+      EXPECT_NEAR(gibibytes(sum) / ranks[rank].total_gib, 1.0, 1e-9) << layout << " rank " << rank;
+    }
+  }
+}
+
+TEST(MemoryShown, AddsWhatTheStackHoldsBeyondTensors) {
+  const MemoryResult memory =
+      forecast_of(small_job(R"("tp": 2, "global_batch_size": 64)", "megatron-deepspeed")).result.memory;
+  EXPECT_NEAR(memory.shown_gib - memory.peak_gib, 8.0, 1e-9);
+  EXPECT_NEAR(memory.per_pipeline_rank[0].shown_gib, memory.shown_gib, 1e-9);
 }
 
 }  // namespace

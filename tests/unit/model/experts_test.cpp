@@ -39,6 +39,25 @@ TEST(Experts, ExchangeWhatGShardCounts) {
   EXPECT_EQ(costs_of(alone, {32}).stages[0].ep.sent_per_rank.value(), 0.0);
 }
 
+// A quarter more rows: sent, multiplied and kept, but no more useful work (GShard 2006.16668 §2.2).
+TEST(Experts, CapacityPadsAndDrops) {
+  const auto with = [](const std::string& capacity) {
+    Job job = job_from(moe_job(R"("mixtral-8x7b")", R"({"ep": 8, "global_batch_size": 32})"));
+    if (!capacity.empty()) job.model.experts->capacity_factor = std::stod(capacity);
+    return costs_of(job, {32}).stages[0];
+  };
+  const StageCosts plain = with("");
+  const StageCosts padded = with("1.25");
+  const StageCosts dropping = with("0.5");
+  EXPECT_NEAR(padded.ep.sent_per_rank / plain.ep.sent_per_rank, 1.25, 1e-12);
+  EXPECT_NEAR(padded.model_flops / plain.model_flops, 1.0, 1e-12);
+  EXPECT_GT(padded.forward.compute.value(), plain.forward.compute.value());
+  EXPECT_GT(padded.activation.value(), plain.activation.value());
+  EXPECT_NEAR(dropping.ep.sent_per_rank / plain.ep.sent_per_rank, 0.5, 1e-12);
+  EXPECT_LT(dropping.model_flops.value(), plain.model_flops.value());
+  EXPECT_NEAR(with("1").forward.compute / plain.forward.compute, 1.0, 1e-12);
+}
+
 TEST(Experts, AreSplitOverTheirRanks) {
   const std::string all = R"({"global_batch_size": 32})";
   const std::string split = R"({"ep": 4, "global_batch_size": 32})";

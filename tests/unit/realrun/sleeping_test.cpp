@@ -106,6 +106,7 @@ TEST(Calibration, SeesEveryActionAndMessageAndLeavesTheTrainingAlone) {
   std::size_t messages = 0;
   for (const RankResult& rank : ranks) {
     ASSERT_EQ(rank.calibration.steps.size(), 2U);
+    ASSERT_EQ(rank.calibration.later_steps.size(), 2U);
     messages += rank.calibration.messages.size();
     for (const MessageTimes& times : rank.calibration.messages) {
       EXPECT_FALSE(times.one_way.empty());
@@ -114,14 +115,16 @@ TEST(Calibration, SeesEveryActionAndMessageAndLeavesTheTrainingAlone) {
     }
   }
   EXPECT_EQ(messages, 2U * 3U) << "three boundaries, both ways";
-  const Timeline timeline = calibration_of(ranks, 1);
-  EXPECT_TRUE(timeline.transfers.empty());
-  for (std::size_t rank = 0; rank < 2; ++rank) {
-    std::vector<Action> executed;
-    for (const Span& span : timeline.ranks[rank]) {
-      if (is_action(span.kind)) executed.push_back(span.action);
+  for (const auto steps : {&RankCalibration::steps, &RankCalibration::later_steps}) {
+    const Timeline timeline = calibration_of(ranks, steps, 1);
+    EXPECT_TRUE(timeline.transfers.empty());
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      std::vector<Action> executed;
+      for (const Span& span : timeline.ranks[rank]) {
+        if (is_action(span.kind)) executed.push_back(span.action);
+      }
+      EXPECT_EQ(executed, plan.program.ranks[rank]);
     }
-    EXPECT_EQ(executed, plan.program.ranks[rank]);
   }
 }
 

@@ -1,0 +1,245 @@
+#include "calibrate/validation/evaluate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "calibrate/validation/completion.hpp"
+#include "calibrate/validation/evidence.hpp"
+#include "calibrate/validation/map_row.hpp"
+#include "model/config/read_job.hpp"
+#include "model/config/sections.hpp"
+#include "model/cost/collectives.hpp"
+#include "model/error/error.hpp"
+#include "sim/forecast/forecast.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr double kTera = 1e12;
+
+// Attention's share of the model's FLOPs that causal conventions do not count: half of the scores and the context,
+// forward and twice backward.
+double causal_surplus(const Job& job) {
+  const double sequence = job.training.sequence_length;
+  const double scores = sequence * sequence * (job.model.attention_width() + job.model.context_width());
+  return 3.0 * scores * job.model.layers * job.layout.global_batch_size;
+}
+
+// FLOPs of a step over all devices in the source's own way of counting.
+double flops_as_published(const PublishedRow& row, const Forecast& answer) {
+  const Job& job = answer.step.job;
+  const double devices = job.cluster.devices();
+  const IterationResult& iteration = answer.result.iteration;
+  const std::string words = words_of(row, "");
+  if (mentions(words, "hardware flops")) return iteration.hardware_tflops_per_gpu * kTera * devices * iteration.time_s;
+  const double flops = iteration.model_tflops_per_gpu * kTera * devices * iteration.time_s;
+  const bool halved = mentions(words, "causal") && !mentions(words, "non-causal") && !mentions(words, "not halved");
+  return halved ? flops - causal_surplus(job) : flops;
+}
+
+// What was measured as the time of a step; rates are turned into one.
+std::optional<double> measured_step(const PublishedRow& row, const Forecast& answer) {
+  const Job& job = answer.step.job;
+  if (row.iteration_s) return row.iteration_s;
+  if (row.samples_per_s) return *row.global_batch_size / *row.samples_per_s;
+  const double devices = job.cluster.devices();
+  const double tokens = static_cast<double>(*row.global_batch_size) * *row.sequence_length;
+  if (row.tokens_per_s_per_gpu) return tokens / (*row.tokens_per_s_per_gpu * devices);
+  if (row.tflops_per_gpu) return flops_as_published(row, answer) / (*row.tflops_per_gpu * kTera * devices);
+  return std::nullopt;
+}
+
+double ideal_time(const Forecast& answer) {
+  const Job& job = answer.step.job;
+  const IterationResult& iteration = answer.result.iteration;
+  const double peak = job.cluster.device.peak_of(job.training.precision).value();
+  const double busy = iteration.hardware_tflops_per_gpu * kTera * iteration.time_s / peak;
+  const double microbatches = static_cast<double>(job.layout.microbatches()) * job.layout.vpp.value_or(1);
+  return busy * (1.0 + (job.layout.pp - 1) / microbatches);
+}
+
+void evaluate_layer(const PublishedRow& row, const Forecast& answer, EvaluatedRow& evaluated) {
+  const StageCosts& middle = answer.step.costs.stages.at(1);
+  const Seconds backward = middle.recompute.total() + middle.input_gradient.total() + middle.weight_gradient.total();
+  evaluated.predicted_s = (middle.forward.total() + backward - middle.tp_hidden).value();
+  evaluated.measured_s = row.layer_s;
+  const Job& job = answer.step.job;
+  const double peak = job.cluster.device.peak_of(job.training.precision).value();
+  evaluated.ideal_s = (middle.model_flops + middle.recompute_flops).value() / peak;
+}
+
+void evaluate_step(const PublishedRow& row, const MappedRow& mapped, const Forecast& answer, EvaluatedRow& evaluated) {
+  evaluated.predicted_s = answer.result.iteration.time_s;
+  if (mapped.steps_overlap) evaluated.predicted_s = answer.result.bubble.span_s + answer.result.breakdown.optimizer_s;
+  evaluated.measured_s = measured_step(row, answer);
+  evaluated.ideal_s = ideal_time(answer);
+  const bool memory_counts = row.peak_memory_gib || row.out_of_memory;
+  if (!memory_counts) return;
+  const double extra = mapped.memory_as_tools_show ? answer.step.job.training.stack.memory_overhead_gib : 0.0;
+  evaluated.memory_predicted_gib = answer.result.memory.peak_gib + extra;
+  evaluated.memory_measured_gib = row.peak_memory_gib;
+  evaluated.out_of_memory = row.out_of_memory;
+  const double needed = answer.result.memory.peak_gib + answer.step.job.training.stack.memory_overhead_gib;
+  evaluated.predicted_out_of_memory = needed > answer.result.memory.capacity_gib;
+}
+
+void evaluate_collective(const PublishedRow& row, const MappedRow& mapped, EvaluatedRow& evaluated) {
+  const Origins origins;
+  ObjectReader reader(mapped.job, "", origins);
+  std::vector<std::string> assumptions;
+  const Cluster cluster = read_cluster(reader, nullptr, assumptions, origins);
+  const std::string& operation = row.collective->operation;
+  const Collective kind = operation == "all_gather"       ? Collective::kAllGather
+                          : operation == "reduce_scatter" ? Collective::kReduceScatter
+                                                          : Collective::kAllReduce;
+  GroupPlacement group;
+  group.ranks = cluster.devices();
+  group.ranks_per_node = cluster.devices_per_node;
+  group.nodes = cluster.nodes;
+  evaluated.predicted_s = CommunicationModel(cluster).collective(kind, Bytes(row.collective->bytes), group).value();
+  evaluated.measured_s = row.collective->seconds;
+}
+
+// Forecasts what a row may have meant; choices that are refused or do not fit into memory are none.
+std::optional<OpenRow> evaluate_open(const PublishedRow& row, const std::string& about, const ReadFile& read_file) {
+  OpenRow open;
+  open.id = row.id;
+  for (const Completion& choice : completions(row)) {
+    const MappedRow mapped = map_row(choice.row, about);
+    if (!mapped.skip_reason.empty()) continue;
+    try {
+      const Forecast answer = forecast(read_job(mapped.job, Origins{}), read_file);
+      const auto measured = measured_step(choice.row, answer);
+      if (!measured || !answer.result.memory.fits) continue;
+      const double predicted = answer.result.iteration.time_s;
+      open.fastest_s = open.forecasts == 0 ? predicted : std::min(open.fastest_s, predicted);
+      open.slowest_s = std::max(open.slowest_s, predicted);
+      open.measured_s = *measured;
+      open.open = choice.open;
+      ++open.forecasts;
+    } catch (const ConfigError&) {
+      continue;
+    }
+  }
+  if (open.forecasts == 0) return std::nullopt;
+  return open;
+}
+
+// The error of a forecast that knows only FLOPs and the ideal pipeline; its one efficiency is the source's median.
+std::optional<double> naive_error(const std::vector<EvaluatedRow>& rows) {
+  std::vector<double> efficiencies;
+  for (const EvaluatedRow& row : rows) {
+    if (row.measured_s && row.ideal_s > 0.0) efficiencies.push_back(row.ideal_s / *row.measured_s);
+  }
+  if (efficiencies.empty()) return std::nullopt;
+  std::sort(efficiencies.begin(), efficiencies.end());
+  const double median = efficiencies[efficiencies.size() / 2];
+  double sum = 0.0;
+  for (const double efficiency : efficiencies) sum += std::abs(efficiency / median - 1.0);
+  return sum / static_cast<double>(efficiencies.size());
+}
+
+}  // namespace
+
+EvaluatedRow evaluate_row(const PublishedRow& row, const MappedRow& mapped, const ReadFile& read_file) {
+  EvaluatedRow evaluated;
+  evaluated.id = row.id;
+  evaluated.used_in_fit = row.used_in_fit;
+  if (mapped.part == MeasuredPart::kCollective) {
+    evaluate_collective(row, mapped, evaluated);
+    return evaluated;
+  }
+  const Forecast answer = forecast(read_job(mapped.job, Origins{}), read_file);
+  if (mapped.part == MeasuredPart::kLayer) {
+    evaluate_layer(row, answer, evaluated);
+  } else {
+    evaluate_step(row, mapped, answer, evaluated);
+  }
+  return evaluated;
+}
+
+std::optional<double> EvaluatedRow::error() const {
+  if (!measured_s || *measured_s <= 0.0) return std::nullopt;
+  return predicted_s / *measured_s - 1.0;
+}
+
+std::optional<double> EvaluatedRow::memory_error() const {
+  if (!memory_measured_gib || !memory_predicted_gib || *memory_measured_gib <= 0.0) return std::nullopt;
+  return *memory_predicted_gib / *memory_measured_gib - 1.0;
+}
+
+ErrorStatistics statistics_of(const std::vector<double>& signed_errors) {
+  ErrorStatistics statistics;
+  statistics.rows = static_cast<int>(signed_errors.size());
+  if (signed_errors.empty()) return statistics;
+  std::vector<double> errors;
+  for (const double error : signed_errors) {
+    errors.push_back(std::abs(error));
+    statistics.mape += std::abs(error);
+    statistics.bias += error;
+  }
+  const double count = static_cast<double>(errors.size());
+  statistics.mape /= count;
+  statistics.bias /= count;
+  std::sort(errors.begin(), errors.end());
+  const std::size_t middle = errors.size() / 2;
+  statistics.median = errors.size() % 2 == 1 ? errors[middle] : (errors[middle - 1] + errors[middle]) / 2.0;
+  constexpr double kNineTenths = 0.9;
+  statistics.p90 = errors[static_cast<std::size_t>(std::ceil(kNineTenths * count)) - 1];
+  statistics.max = errors.back();
+  return statistics;
+}
+
+void summarise(SourceSummary& summary) {
+  std::vector<double> times;
+  std::vector<double> memories;
+  summary.fit_rows = summary.out_of_memory_rows = summary.out_of_memory_found = 0;
+  for (const EvaluatedRow& row : summary.evaluated) {
+    if (row.used_in_fit) ++summary.fit_rows;
+    if (const auto error = row.error()) times.push_back(*error);
+    if (const auto error = row.memory_error()) memories.push_back(*error);
+    if (row.out_of_memory) ++summary.out_of_memory_rows;
+    if (row.out_of_memory && row.predicted_out_of_memory) ++summary.out_of_memory_found;
+  }
+  summary.time = statistics_of(times);
+  summary.memory = statistics_of(memories);
+  summary.naive_mape = naive_error(summary.evaluated);
+}
+
+SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file) {
+  SourceSummary summary;
+  summary.source = file.source;
+  summary.rows = static_cast<int>(file.rows.size());
+  for (const PublishedRow& row : file.rows) {
+    const MappedRow mapped = map_row(row, file.about);
+    if (!mapped.skip_reason.empty()) {
+      summary.skipped.push_back({row.id, mapped.skip_reason});
+      if (auto open = evaluate_open(row, file.about, read_file)) {
+        open->source = file.source;
+        summary.open.push_back(std::move(*open));
+      }
+      continue;
+    }
+    try {
+      EvaluatedRow evaluated = evaluate_row(row, mapped, read_file);
+      evaluated.source = file.source;
+      const bool measured = evaluated.measured_s || evaluated.memory_measured_gib || evaluated.out_of_memory;
+      if (measured) {
+        summary.evaluated.push_back(std::move(evaluated));
+      } else {
+        summary.skipped.push_back({row.id, "nothing that a forecast tells was measured"});
+      }
+    } catch (const ConfigError& error) {
+      const Diagnostic& diagnostic = error.diagnostic();
+      summary.skipped.push_back({row.id, fmt::format("{}: {}", diagnostic.field, diagnostic.problem)});
+    }
+  }
+  summarise(summary);
+  return summary;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calibrate/validation/map_row.hpp"
+#include "calibrate/validation/published_row.hpp"
+#include "sim/forecast/prepare.hpp"
+
+namespace flopcast {
+
+/// A forecast beside its measurement. Errors are predicted / measured - 1.
+struct EvaluatedRow {
+  std::string id;
+  std::string source;
+  bool used_in_fit = false;
+  double predicted_s = 0.0;
+  std::optional<double> measured_s;  ///< absent where only memory was measured
+  /// Hardware FLOPs of the step over the devices' peak, times what an ideal pipeline idles: 1 + (p-1)/(v·m). Divided by
+  /// one efficiency for a whole source it is the naive forecast. 0 where there is no step.
+  double ideal_s = 0.0;
+  std::optional<double> memory_predicted_gib;
+  std::optional<double> memory_measured_gib;
+  bool out_of_memory = false;  ///< measured
+  bool predicted_out_of_memory = false;
+
+  std::optional<double> error() const;
+  std::optional<double> memory_error() const;
+};
+
+/// The forecast of one mapped row; throws ConfigError where its job is refused.
+EvaluatedRow evaluate_row(const PublishedRow& row, const MappedRow& mapped, const ReadFile& read_file);
+
+/// A row that leaves something open that a forecast needs: every plausible choice is forecast.
+struct OpenRow {
+  std::string id;
+  std::string source;
+  std::string open;  ///< "micro batch, recompute"
+  int forecasts = 0;
+  double measured_s = 0.0;
+  double fastest_s = 0.0;
+  double slowest_s = 0.0;
+};
+
+struct SkippedRow {
+  std::string id;
+  std::string reason;
+};
+
+/// Of absolute errors, but for the bias, which is the mean of signed ones. Fractions.
+struct ErrorStatistics {
+  int rows = 0;
+  double mape = 0.0;
+  double median = 0.0;
+  double p90 = 0.0;
+  double max = 0.0;
+  double bias = 0.0;
+};
+/// The 90th percentile is the smallest error that at least nine tenths of the rows do not exceed.
+ErrorStatistics statistics_of(const std::vector<double>& signed_errors);
+
+struct SourceSummary {
+  std::string source;
+  int rows = 0;
+  int fit_rows = 0;
+  std::vector<SkippedRow> skipped;
+  std::vector<EvaluatedRow> evaluated;
+  std::vector<OpenRow> open;  ///< of the skipped ones
+  ErrorStatistics time;
+  std::optional<double> naive_mape;  ///< constant MFU, the source's median, and an ideal pipeline
+  ErrorStatistics memory;            ///< of rows that ran and say what they held
+  int out_of_memory_rows = 0;
+  int out_of_memory_found = 0;  ///< of these, forecast not to fit
+};
+
+/// Forecasts every row of a file that says enough. A row whose job is refused is skipped with the complaint.
+SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file);
+
+/// Fills in the statistics from the evaluated rows.
+void summarise(SourceSummary& summary);
+
+}  // namespace flopcast

@@ -1,0 +1,193 @@
+#include "calibrate/validation/map_row.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "calibrate/validation/evidence.hpp"
+#include "sim/schedule/catalogue.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kGpt2Vocabulary = 50257;
+constexpr int kMlpWidthOfGpt = 4;
+constexpr int kStagesOfSingleLayer = 3;
+
+MappedRow skipped(const std::string& reason) {
+  MappedRow mapped;
+  mapped.skip_reason = reason;
+  return mapped;
+}
+
+// What a forecast cannot do without.
+std::vector<std::string> absent_fields(const PublishedRow& row) {
+  std::vector<std::string> absent = row.missing;
+  const auto need = [&absent](bool present, const char* name) {
+    if (!present) absent.emplace_back(name);
+  };
+  need(!row.gpu.empty(), "gpu");
+  need(row.layers.has_value(), "layers");
+  need(row.hidden.has_value(), "hidden");
+  need(row.heads.has_value(), "heads");
+  need(row.sequence_length.has_value(), "sequence length");
+  need(row.micro_batch_size.has_value(), "micro batch");
+  need(row.global_batch_size.has_value(), "global batch");
+  return absent;
+}
+
+Json model_of(const PublishedRow& row, const std::string& words) {
+  const int hidden = *row.hidden;
+  const int ffn = row.ffn.value_or(kMlpWidthOfGpt * hidden);
+  const bool gpt = ffn == kMlpWidthOfGpt * hidden && row.kv_heads.value_or(*row.heads) == *row.heads;
+  Json model = {{"layers", *row.layers},
+                {"hidden", hidden},
+                {"heads", *row.heads},
+                {"kv_heads", row.kv_heads.value_or(*row.heads)},
+                {"ffn", ffn},
+                {"vocab", row.vocab.value_or(kGpt2Vocabulary)},
+                {"sequence_length", *row.sequence_length},
+                {"tied_embeddings", gpt && !mentions(words, "untied")}};
+  if (hidden % *row.heads != 0) model["head_dim"] = hidden / *row.heads;
+  if (!gpt) model.update({{"gated_mlp", true}, {"norm", "rmsnorm"}, {"positions", "rotary"}, {"biases", false}});
+  // Composer's MPT leaves dropout out; Megatron's GPT has it.
+  if (mentions(words, "fsdp")) model["dropout"] = false;
+  return model;
+}
+
+// Names of a schedule in publications, and ours. What 2401.10241 calls ZB-1p has the idle share of ZB-H1 in every row
+// of its Table 5; ZB-2p has less than ZB-H2: it is searched for.
+struct ScheduleRule {
+  std::string_view phrase;
+  const char* name;
+  int held_microbatches;  ///< limit on activations where the schedule is searched, in pipeline ranks; 0: none
+};
+constexpr std::array<ScheduleRule, 9> kScheduleRules = {{
+    {"zb-1p", "zb-h1", 0},
+    {"zb-2p", "zb-auto", 2},
+    {"zb-h1", "zb-h1", 0},
+    {"zb-h2", "zb-h2", 0},
+    {"zb-v", "zbv:greedy", 0},
+    {"interleaved", "interleaved", 0},
+    {"dualpipe", "dualpipe", 0},
+    {"gpipe", "gpipe", 0},
+    {"1f1b", "1f1b", 0},
+}};
+
+// A name that no rule knows leaves the default of the layout.
+void set_schedule(const std::string& schedule, Json& layout) {
+  const int pp = layout.value("pp", 1);
+  if (pp == 1) return;
+  for (const ScheduleRule& rule : kScheduleRules) {
+    if (schedule.find(rule.phrase) == std::string::npos) continue;
+    const ScheduleInfo& info = *parse_schedule_name(rule.name).info;
+    const bool one_chunk = info.name == "interleaved" && layout.value("vpp", 1) == 1;
+    layout["schedule"] = one_chunk ? "1f1b" : rule.name;
+    if (info.default_chunks > 1 && !one_chunk && !layout.contains("vpp")) layout["vpp"] = info.default_chunks;
+    if (rule.held_microbatches > 0) layout["memory_limit"] = rule.held_microbatches * pp;
+    return;
+  }
+}
+
+void set_stage_layers(const PublishedRow& row, const std::string& words, Json& layout) {
+  const int stages = layout.value("pp", 1) * layout.value("vpp", 1);
+  const int layers = *row.layers;
+  constexpr int kTables = 2;  // embedding and head, counted as layers
+  const bool said = mentions(words, "balanced as a layer") || mentions(words, "one layer fewer");
+  if (stages < kTables || (layers + kTables) % stages != 0 || (!said && layers % stages == 0)) return;
+  const int each = (layers + kTables) / stages;
+  std::vector<int> of_stages(static_cast<std::size_t>(stages), each);
+  of_stages.front() -= 1;
+  of_stages.back() -= 1;
+  layout["stage_layers"] = of_stages;
+}
+
+Json layout_of(const PublishedRow& row) {
+  Json layout = {{"tp", row.tp.value_or(1)},
+                 {"pp", row.pp.value_or(1)},
+                 {"cp", row.cp.value_or(1)},
+                 {"ep", std::max(1, row.ep.value_or(1))},
+                 {"micro_batch_size", *row.micro_batch_size},
+                 {"global_batch_size", *row.global_batch_size},
+                 {"sequence_parallel", row.sequence_parallel.value_or(false) && row.tp.value_or(1) > 1}};
+  if (row.dp) {
+    layout["dp"] = *row.dp;
+    // A batch that the source rounded: whole microbatches on every replica.
+    const double slice = static_cast<double>(*row.dp) * *row.micro_batch_size;
+    layout["global_batch_size"] = static_cast<int>(std::max(1.0, std::round(*row.global_batch_size / slice)) * slice);
+  }
+  if (row.vpp.value_or(1) > 1) layout["vpp"] = *row.vpp;
+  const std::string recompute = row.recompute.value_or("none");
+  layout["recompute"] = recompute.rfind("selective", 0) == 0 ? "selective" : recompute;
+  const int zero = row.zero.value_or(0);
+  if (row.schedule.rfind("fsdp", 0) == 0 && zero >= 2) {
+    layout["data_parallel"] = "fsdp";
+    layout["reshard_after_forward"] = zero == 3;
+  } else if (zero > 0) {
+    // Pipelines sum gradients over all microbatches before they scatter them, whatever stage the source calls that.
+    constexpr int kGradients = 2;
+    layout["zero"] = zero == kGradients && row.pp.value_or(1) > 1 ? kGradients - 1 : zero;
+  }
+  return layout;
+}
+
+int devices_of(const PublishedRow& row) {
+  const int product = row.dp.value_or(1) * row.tp.value_or(1) * row.pp.value_or(1) * row.cp.value_or(1);
+  return row.dp ? product : row.devices.value_or(product);
+}
+
+void make_single_layer(MappedRow& mapped) {
+  mapped.part = MeasuredPart::kLayer;
+  Json& job = mapped.job;
+  job["model"]["layers"] = kStagesOfSingleLayer;
+  job["layout"]["pp"] = kStagesOfSingleLayer;
+  job["layout"]["schedule"] = "1f1b";
+}
+
+MappedRow map_collective(const PublishedRow& row, const std::string& device) {
+  MappedRow mapped;
+  mapped.part = MeasuredPart::kCollective;
+  if (!row.devices) return skipped("number of devices is not stated");
+  mapped.job = {{"cluster", cluster_of(row, device, *row.devices)}};
+  return mapped;
+}
+
+}  // namespace
+
+MappedRow map_row(const PublishedRow& row, const std::string& about) {
+  if (row.gpu.empty()) return skipped("not stated: gpu");
+  const auto device = device_of(row);
+  if (row.collective && device) return map_collective(row, *device);
+  if (!row.complete || !row.layers || !row.heads || !row.micro_batch_size || !row.global_batch_size ||
+      !row.sequence_length || !row.hidden) {
+    const std::vector<std::string> absent = absent_fields(row);
+    return skipped(absent.empty() ? "the source marks it as incomplete"
+                                  : fmt::format("not stated: {}", fmt::join(absent, ", ")));
+  }
+  if (!device) return skipped(fmt::format("no device in the catalogue is \"{}\"", row.gpu));
+  const std::string words = words_of(row, about);
+  MappedRow mapped;
+  Json layout = layout_of(row);
+  set_schedule(row.schedule, layout);
+  set_stage_layers(row, words, layout);
+  mapped.steps_overlap = row.schedule.rfind("zb-", 0) == 0;
+  mapped.memory_as_tools_show = mentions(words, "nvidia-smi");
+  mapped.job = {
+      {"model", model_of(row, words)},
+      {"layout", layout},
+      {"training",
+       {{"sequence_length", *row.sequence_length}, {"precision", precision_of(row)}, {"stack", stack_of(row, about)}}}};
+  if (row.layer_s) make_single_layer(mapped);
+  const int devices = devices_of(row) * (row.layer_s ? kStagesOfSingleLayer : 1);
+  mapped.job["cluster"] = cluster_of(row, *device, devices);
+  return mapped;
+}
+
+}  // namespace flopcast

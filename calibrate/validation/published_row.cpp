@@ -1,0 +1,250 @@
+#include "calibrate/validation/published_row.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "model/config/document.hpp"
+#include "model/error/error.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Json = nlohmann::json;
+
+// The fields of one object of a row; complaints name file and place.
+class Fields {
+ public:
+  Fields(const Json& object, std::string field, const std::string& file)
+      : object_(object), field_(std::move(field)), file_(file) {
+    if (!object.is_object()) refuse("", "is no object");
+  }
+
+  const Json* find(const char* key) const {
+    const auto item = object_.find(key);
+    return item == object_.end() || item->is_null() ? nullptr : &*item;
+  }
+
+  std::string text(const char* key) const {
+    const Json* value = find(key);
+    if (value == nullptr) return "";
+    if (!value->is_string()) refuse(key, fmt::format("{} is not a text", value->dump()));
+    return value->get<std::string>();
+  }
+
+  std::optional<double> number(const char* key) const {
+    const Json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_number() || !(value->get<double>() >= 0.0)) {
+      refuse(key, fmt::format("{} is not a number of zero or more", value->dump()));
+    }
+    return value->get<double>();
+  }
+
+  std::optional<int> whole(const char* key) const {
+    const auto value = number(key);
+    if (!value) return std::nullopt;
+    if (*value != std::floor(*value) || *value > std::numeric_limits<int>::max()) {
+      refuse(key, fmt::format("{} is not a whole number", object_.at(key).dump()));
+    }
+    return static_cast<int>(*value);
+  }
+
+  std::optional<bool> boolean(const char* key) const {
+    const Json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_boolean()) refuse(key, fmt::format("{} is neither true nor false", value->dump()));
+    return value->get<bool>();
+  }
+
+  std::vector<std::string> texts(const char* key) const {
+    const Json* value = find(key);
+    std::vector<std::string> all;
+    if (value == nullptr) return all;
+    if (!value->is_array()) refuse(key, fmt::format("{} is no list", value->dump()));
+    for (const Json& item : *value) {
+      if (!item.is_string()) refuse(key, fmt::format("{} is not a text", item.dump()));
+      all.push_back(item.get<std::string>());
+    }
+    return all;
+  }
+
+  /// An absent object reads as one without fields.
+  Fields object(const char* key) const {
+    static const Json empty = Json::object();
+    const Json* value = find(key);
+    return {value == nullptr ? empty : *value, field_ + "." + key, file_};
+  }
+
+  [[noreturn]] void refuse(const std::string& key, const std::string& problem) const {
+    const std::string field = key.empty() ? field_ : field_ + "." + key;
+    throw ConfigError({field, problem, fmt::format("{}:{}", file_, pointer_of(field)), ""});
+  }
+
+ private:
+  const Json& object_;
+  std::string field_;
+  const std::string& file_;
+};
+
+void read_setup(const Fields& fields, PublishedRow& row) {
+  const Fields hardware = fields.object("hardware");
+  row.gpu = hardware.text("gpu");
+  row.devices_per_node = hardware.whole("gpus_per_node");
+  row.devices = hardware.whole("num_gpus");
+  row.intra_node = hardware.text("intra_node");
+  row.inter_node = hardware.text("inter_node");
+  const Fields model = fields.object("model");
+  row.layers = model.whole("layers");
+  row.hidden = model.whole("hidden");
+  row.heads = model.whole("heads");
+  row.kv_heads = model.whole("kv_heads");
+  row.ffn = model.whole("ffn");
+  row.sequence_length = model.whole("seq");
+  row.vocab = model.whole("vocab");
+  row.billion_parameters = model.number("params_b");
+  const Fields parallel = fields.object("parallel");
+  row.dp = parallel.whole("dp");
+  row.tp = parallel.whole("tp");
+  row.pp = parallel.whole("pp");
+  row.vpp = parallel.whole("vp");
+  row.cp = parallel.whole("cp");
+  row.ep = parallel.whole("ep");
+  row.sequence_parallel = parallel.boolean("sp");
+  row.zero = parallel.whole("zero_stage");
+  row.micro_batch_size = parallel.whole("micro_batch");
+  row.global_batch_size = parallel.whole("global_batch");
+  row.schedule = parallel.text("schedule");
+  if (parallel.find("recompute") != nullptr) row.recompute = parallel.text("recompute");
+}
+
+void read_measurements(const Fields& fields, PublishedRow& row) {
+  constexpr double kMilli = 1e-3;
+  const Fields measured = fields.object("measured");
+  row.iteration_s = measured.number("iteration_s");
+  row.tflops_per_gpu = measured.number("tflops_per_gpu");
+  row.tokens_per_s_per_gpu = measured.number("tokens_per_s_per_gpu");
+  row.samples_per_s = measured.number("samples_per_s");
+  row.peak_memory_gib = measured.number("peak_memory_gib");
+  const Fields layer = fields.object("measured_layer");
+  const auto forward = layer.number("forward_ms");
+  const auto backward = layer.number("backward_ms");
+  if (forward && backward) row.layer_s = (*forward + *backward) * kMilli;
+  if (fields.find("collective") != nullptr) {
+    const Fields collective = fields.object("collective");
+    const auto bytes = collective.number("bytes");
+    const auto seconds = collective.number("time_s_out_of_place");
+    if (bytes && seconds) row.collective = PublishedCollective{collective.text("op"), *bytes, *seconds};
+  }
+  row.out_of_memory = fields.boolean("oom").value_or(false);
+}
+
+PublishedRow read_row(const Json& json, std::size_t index, const std::string& file) {
+  const Fields fields(json, fmt::format("rows.{}", index), file);
+  PublishedRow row;
+  row.id = fields.text("id");
+  if (row.id.empty()) fields.refuse("id", "is missing");
+  row.citation = fields.text("source");
+  read_setup(fields, row);
+  read_measurements(fields, row);
+  row.flops_convention = fields.text("flops_convention");
+  row.note = fields.text("note");
+  row.precision = fields.text("precision");
+  row.complete = fields.boolean("complete_for_e2e").value_or(false);
+  row.missing = fields.texts("missing");
+  row.used_in_fit = fields.boolean("used_in_fit").value_or(false);
+  return row;
+}
+
+// {"columns": ["id", "model.layers"], "common": {…}, "rows": [["a", 24]]} as a list of whole rows.
+Json expanded_rows(const Json& json, const std::string& file) {
+  const Json& rows = json.at("rows");
+  if (!json.contains("columns")) return rows;
+  const Json& columns = json.at("columns");
+  Json all = Json::array();
+  for (std::size_t index = 0; index < rows.size(); ++index) {
+    const std::string field = fmt::format("rows.{}", index);
+    if (!rows[index].is_array() || !columns.is_array() || rows[index].size() != columns.size()) {
+      throw ConfigError({field, "does not have one value for each of \"columns\"",
+                         fmt::format("{}:{}", file, pointer_of(field)), ""});
+    }
+    Json row = json.value("common", Json::object());
+    for (std::size_t column = 0; column < columns.size(); ++column) {
+      row[Json::json_pointer(pointer_of(columns[column].get<std::string>()))] = rows[index][column];
+    }
+    all.push_back(std::move(row));
+  }
+  return all;
+}
+
+// "notes.md line 917 (Rebalancing, 2022-02-28)": the document, and the place in it; empty without a line.
+struct Place {
+  std::string document;
+  int line = 0;
+};
+
+Place place_of(const PublishedRow& row) {
+  constexpr std::string_view kLine = " line ";
+  const std::size_t at = row.citation.find(kLine);
+  if (at == std::string::npos) return {};
+  return {row.citation.substr(0, at), std::atoi(row.citation.c_str() + at + kLine.size())};
+}
+
+bool says_formats(const PublishedRow& row) {
+  const std::string words = row.note + row.precision;
+  return words.find("fp16") != std::string::npos || words.find("bf16") != std::string::npos ||
+         words.find("fp8") != std::string::npos;
+}
+
+// A log says how it trains where that changes. A row that does not say it was trained like the one above it in the same
+// document.
+void take_formats_over(std::vector<PublishedRow>& rows) {
+  std::vector<std::pair<std::size_t, std::string>> notes;
+  for (std::size_t index = 0; index < rows.size(); ++index) {
+    const Place place = place_of(rows[index]);
+    if (place.line == 0 || says_formats(rows[index])) continue;
+    const PublishedRow* above = nullptr;
+    for (const PublishedRow& row : rows) {
+      const Place other = place_of(row);
+      const bool nearer = above == nullptr || other.line > place_of(*above).line;
+      if (other.document == place.document && other.line < place.line && nearer && says_formats(row)) above = &row;
+    }
+    if (above != nullptr) notes.emplace_back(index, above->note);
+  }
+  for (const auto& [index, note] : notes) rows[index].note += "; as the row above: " + note;
+}
+
+// All texts of the file's "meta", one after the other.
+std::string text_of(const Json& meta) {
+  std::string text;
+  if (!meta.is_object()) return text;
+  for (const auto& item : meta.items()) {
+    if (item.value().is_string()) text += item.value().get<std::string>() + "; ";
+  }
+  return text;
+}
+
+}  // namespace
+
+PublishedFile read_published(const nlohmann::json& json, const std::string& source, const std::string& file) {
+  if (!json.is_object() || !json.contains("rows") || !json.at("rows").is_array()) {
+    throw ConfigError({"rows", "is missing: this is no file of published measurements", file,
+                       R"(expected {"meta": {…}, "rows": [{"id": …, "hardware": …, "model": …, …}]})"});
+  }
+  PublishedFile published;
+  published.source = source;
+  published.about = text_of(json.value("meta", Json::object()));
+  const Json rows = expanded_rows(json, file);
+  for (std::size_t index = 0; index < rows.size(); ++index)
+    published.rows.push_back(read_row(rows[index], index, file));
+  take_formats_over(published.rows);
+  return published;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace flopcast {
+
+/// A measured collective, as nccl-tests counts it.
+struct PublishedCollective {
+  std::string operation;
+  double bytes = 0.0;
+  double seconds = 0.0;
+};
+
+/// One published measurement and what its source says about the run. Absent: not stated.
+struct PublishedRow {
+  std::string id;
+  std::string citation;
+
+  std::string gpu;
+  std::optional<int> devices_per_node;
+  std::optional<int> devices;
+  std::string intra_node;  ///< links inside a node, in the source's words
+  std::string inter_node;
+
+  std::optional<int> layers, hidden, heads, kv_heads, ffn, sequence_length, vocab;
+  std::optional<double> billion_parameters;
+
+  std::optional<int> dp, tp, pp, vpp, cp, ep, zero, micro_batch_size, global_batch_size;
+  std::optional<bool> sequence_parallel;
+  std::string schedule;
+  std::optional<std::string> recompute;
+
+  std::optional<double> iteration_s, tflops_per_gpu, tokens_per_s_per_gpu, samples_per_s, peak_memory_gib;
+  std::optional<double> layer_s;  ///< forward and backward pass of a single layer
+  std::optional<PublishedCollective> collective;
+  bool out_of_memory = false;  ///< what was measured is that it did not fit
+
+  std::string flops_convention;
+  std::string note;
+  std::string precision;
+  bool complete = false;             ///< the source says all that a forecast needs
+  std::vector<std::string> missing;  ///< what it does not say
+  bool used_in_fit = false;          ///< a constant of the catalogue was fitted to it
+};
+
+/// A file of published measurements.
+struct PublishedFile {
+  std::string source;  ///< the file's stem
+  std::string about;   ///< what the file says of all its rows
+  std::vector<PublishedRow> rows;
+};
+
+/// Reads {"meta": {…}, "rows": [{"id", "hardware", "model", "parallel", "measured", …}]}. Types are checked; unknown
+/// fields of a row are left alone. Rows may be written compactly: "common" holds what all rows share, and "columns"
+/// names the dotted fields that the lists in "rows" give.
+/// A row of a log ("… line 917") that does not say its number formats has those of the row above it.
+/// Throws ConfigError with the place in `file`.
+PublishedFile read_published(const nlohmann::json& json, const std::string& source, const std::string& file);
+
+}  // namespace flopcast

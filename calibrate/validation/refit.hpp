@@ -1,0 +1,62 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calibrate/validation/catalogue_change.hpp"
+#include "calibrate/validation/published_row.hpp"
+#include "sim/forecast/prepare.hpp"
+
+namespace flopcast {
+
+/// A figure of the catalogue that no data sheet states, and the range in which it means something.
+struct FittedConstant {
+  CatalogueKind kind = CatalogueKind::kDevices;
+  std::string entry;
+  std::string figure;
+  double low = 0.0;
+  double high = 1.0;
+  std::string unit;  ///< "us" for "53us"; empty for a plain number
+  double shipped = 0.0;
+};
+
+/// The rows asked for no less or no more than the range allows.
+bool at_bound(const FittedConstant& constant, double value);
+
+/// Constants that are fitted together, and to which sources. calibrate/validation/fits.json.
+struct FitPlan {
+  std::string name;
+  std::vector<std::string> sources;
+  std::vector<FittedConstant> constants;
+};
+std::vector<FitPlan> shipped_fits();
+
+/// Mean absolute errors of the step time of one source.
+struct RefitSource {
+  std::string source;
+  int rows = 0;
+  int models = 0;
+  double shipped = 0.0;   ///< with the catalogue's constants
+  double refitted = 0.0;  ///< with the refitted ones
+  /// Each row with constants fitted without any row of its model; absent where there is no other model.
+  std::optional<double> left_out;
+};
+
+struct Refit {
+  FitPlan plan;
+  std::vector<double> values;  ///< by constant
+  std::vector<RefitSource> sources;
+};
+
+/// Minimises the mean over the sources of log(1 + (error / 0.04)²), a Cauchy loss: rows far off do not pull.
+/// Gauss-Newton: errors are linearised in the constants and the loss of the linear errors minimised, again until
+/// nothing moves. A model is its layers, width and heads, in whatever source; each is left out in turn, the constants
+/// fitted to the others by the last linearisation, and its rows forecast with these. Constants that touch none of the
+/// rows stay.
+Refit refit(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file);
+
+/// The catalogue's own constants on the rows that a plan would be fitted to.
+Refit residuals_of(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file);
+
+}  // namespace flopcast

@@ -1,0 +1,122 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "calibrate/device/import/training_log.hpp"
+#include "cli/commands.hpp"
+#include "cli/compare_report.hpp"
+#include "cli/compare_variants.hpp"
+#include "cli/job_options.hpp"
+#include "cli/layout_text.hpp"
+#include "cli/output_options.hpp"
+#include "cli/saved_result.hpp"
+#include "cli/threads.hpp"
+#include "model/error/error.hpp"
+#include "model/units/parse.hpp"
+#include "reports/result/result_tables.hpp"
+
+namespace flopcast {
+
+namespace {
+
+bool is_file(const std::string& text) {
+  std::error_code ignored;
+  return text.find('=') == std::string::npos || std::filesystem::exists(text, ignored);
+}
+
+ComparedLayout forecast_job(const std::string& name, const LoadedJob& loaded) {
+  return {name, forecast(JobOptions::read(loaded), read_file).result};
+}
+
+ComparedLayout compared(const JobOptions& job, const std::string& layout) {
+  if (is_file(layout)) {
+    if (std::optional<Result> saved = read_saved_result(read_file(layout), layout)) return {layout, std::move(*saved)};
+    return forecast_job(layout, load_job({layout}, {}));
+  }
+  const std::vector<FlagValue> values = parse_layout_text(layout);
+  LoadedJob loaded = job.load_with(values);
+  // Another tp or pp leaves over another dp, unless the layout says which.
+  const auto sets_dp = [](const FlagValue& value) { return value.key->field == "layout.dp"; };
+  if (std::none_of(values.begin(), values.end(), sets_dp) && loaded.root.contains("layout")) {
+    loaded.root["layout"].erase("dp");
+  }
+  return forecast_job(layout, loaded);
+}
+
+double median_step(const std::string& file) {
+  std::vector<double> seconds;
+  for (const LoggedStep& step : read_training_log(read_file(file), file).steps) {
+    if (!step.warm_up && step.skipped == 0) seconds.push_back(step.seconds);
+  }
+  if (seconds.empty()) throw ConfigError({"--log", fmt::format("{} holds no step behind the warm-up", file), "", ""});
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+double seconds_of(const std::string& text) {
+  const ParsedQuantity parsed = parse_quantity(text, Dimension::kTime);
+  if (parsed.value && *parsed.value > 0.0) return *parsed.value;
+  throw ConfigError({"--measured", fmt::format("\"{}\" {}", text, parsed.value ? "is no step time" : parsed.problem),
+                     "", "such as 14.2s"});
+}
+
+}  // namespace
+
+int run_compare(const Arguments& arguments) {
+  CommandLine command_line(
+      "compare", "flopcast compare [JOB] LAYOUT… [options]",
+      "Layouts side by side, the difference in step time split term by term. LAYOUT is tp=8,pp=4,… over JOB, a job "
+      "file, "
+      "a plan or a result.",
+      {"flopcast compare job.json tp=4,pp=8 tp=2,pp=16,vpp=2",
+       "flopcast compare --model llama2-70b --cluster 8xdgx-a100-80g --gbs 64 tp=8,pp=8 tp=4,pp=8,zero=1",
+       "flopcast compare job.json --strategies", "flopcast compare job.json --optimizations",
+       "flopcast compare job.json --measured 14.2s"});
+  JobOptions job;
+  OutputOptions output;
+  bool show_strategies = false;
+  bool show_optimizations = false;
+  std::optional<std::string> measured;
+  std::optional<std::string> log;
+  job.add_to(command_line);
+  job.add_layouts(command_line);
+  command_line.begin_group("Comparison");
+  command_line.add_flag("--strategies", show_strategies, "DP, PP, TP, DP+PP, DP+TP and DP+PP+TP for this job");
+  command_line.add_flag("--optimizations", show_optimizations, "what each trick of gradient exchange buys on this job");
+  command_line.add_option("--measured", measured, "TIME",
+                          "a measured step: where the gap to the forecast may come from");
+  command_line.add_option("--log", log, "FILE", "the same, from a Megatron-LM training log");
+  output.add_to(command_line);
+  if (!command_line.parse(arguments)) return 0;
+  job.sort_out_layouts();
+  const Format format = output.format();
+  if (show_strategies + show_optimizations + measured.has_value() + log.has_value() > 1) {
+    throw ConfigError(
+        {"compare", "--strategies, --optimizations, --measured and --log are four questions", "", "ask one"});
+  }
+  if (show_strategies || show_optimizations) {
+    output.write({show_strategies ? strategies_table(job.load_with({}), threaded_for(0))
+                                  : optimizations_table(JobOptions::read(job.load_with({})))});
+    return 0;
+  }
+  std::vector<ComparedLayout> layouts;
+  const bool asks_why = measured || log;
+  if (job.has_file() || asks_why) layouts.push_back(forecast_job("job", job.load_with({})));
+  if (asks_why) {
+    output.write({gap_table(layouts.front(), measured ? seconds_of(*measured) : median_step(*log))});
+    return 0;
+  }
+  for (const std::string& layout : job.layouts()) layouts.push_back(compared(job, layout));
+  if (layouts.size() < 2) {
+    throw ConfigError({"compare", "needs two layouts", "", "such as: flopcast compare job.json tp=4,pp=8"});
+  }
+  if (format == Format::kJson) {
+    output.write(comparison_json(layouts).dump(2));
+  } else {
+    output.write(comparison_tables(layouts));
+  }
+  return 0;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "reports/table.hpp"
+#include "sim/forecast/forecast.hpp"
+
+namespace flopcast {
+
+/// One of the compared layouts, forecast now or read from a result.
+struct ComparedLayout {
+  std::string name;  ///< as the user gave it
+  Result result;
+};
+
+/// Side by side: the step's terms, each with its difference to the first layout, then rates and memory.
+std::vector<Table> comparison_tables(const std::vector<ComparedLayout>& layouts);
+/// Schema flopcast.comparison/1: a, b and terms of the first two, and others for what follows.
+nlohmann::ordered_json comparison_json(const std::vector<ComparedLayout>& layouts);
+
+/// A measured step beside its forecast: how the gap would spread if every term were off by the same factor, and what to
+/// look at first.
+Table gap_table(const ComparedLayout& forecast, double measured_s);
+
+}  // namespace flopcast

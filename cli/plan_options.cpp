@@ -1,0 +1,155 @@
+#include "cli/plan_options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "model/error/error.hpp"
+#include "model/units/parse.hpp"
+
+namespace flopcast {
+
+void PlanFlags::add_to(CommandLine& command_line) {
+  command_line.begin_group("Question");
+  command_line.add_option("--objective", objective_, "KIND", "time (default), cost, gpus or energy");
+  command_line.add_flag("--min-gpus", min_gpus_, "the fewest nodes that fit: objective gpus, from 1 node on");
+  command_line.add_option("--max-gpus", max_gpus_, "N", "try every number of nodes up to so many GPUs");
+  command_line.add_option("--deadline", deadline_, "TIME", "the run is done by then: 45d (needs --tokens)");
+  command_line.add_option("--budget", budget_, "DOLLARS", "the run costs no more (needs --tokens and --price)");
+  command_line.begin_group("Search");
+  command_line.add_option("--schedules", schedules_, "A,B,…", "pipeline schedules to choose from");
+  command_line.add_flag("--wide", wide_, "uneven chunks and lighter first and last stages too");
+  command_line.add_option("--top", top_, "N", "layouts to rank (default 10)");
+  command_line.add_option("--threads", threads_, "N", "threads (default: one for each core)");
+  command_line.begin_group("Interruptions");
+  command_line.add_option("--mtbf", mtbf_, "TIME", "mean time between failures of one GPU (default 50676h, Llama 3's)");
+  command_line.add_option("--checkpoint-time", checkpoint_, "TIME", "the run stands still for each (default 10s)");
+  command_line.add_option("--restart-time", restart_, "TIME", "from a failure to the next step (default 5min)");
+  command_line.add_flag("--no-failures", no_failures_, "days as if nothing ever failed");
+}
+
+void PlanFlags::apply(SearchSpace& space) const {
+  if (wide_) {
+    const bool open = space.splits.size() > 1;
+    if (open) space.splits = all_splits();
+    space.uneven_chunks = true;
+  }
+  if (!schedules_) return;
+  space.schedules.clear();
+  std::size_t begin = 0;
+  while (begin <= schedules_->size()) {
+    const std::size_t comma = std::min(schedules_->find(',', begin), schedules_->size());
+    const std::string text = schedules_->substr(begin, comma - begin);
+    const ScheduleName name = parse_schedule_name(text);
+    if (name.chunks) {
+      throw ConfigError({"--schedules", fmt::format("{} fixes the chunks", text), "",
+                         fmt::format("leave :{} out and give --vpp {}", *name.chunks, *name.chunks)});
+    }
+    space.schedules.push_back(schedule_choice(text));
+    begin = comma + 1;
+  }
+}
+
+namespace {
+
+double quantity_of(const char* flag, const std::string& text, Dimension dimension) {
+  const ParsedQuantity parsed = parse_quantity(text, dimension);
+  if (parsed.value) return *parsed.value;
+  throw ConfigError(
+      {flag, fmt::format("\"{}\" {}", text, parsed.problem), "", fmt::format("units: {}", accepted_units(dimension))});
+}
+
+double seconds_of(const char* flag, const std::string& text) {
+  return quantity_of(flag, text, Dimension::kTime);
+}
+
+}  // namespace
+
+Objective PlanFlags::objective() const {
+  if (!objective_) {
+    // Who asks for the fewest, or for a deadline, wants no more GPUs than that takes.
+    return min_gpus_ || (deadline_ && !budget_) ? Objective::kGpus : Objective::kTime;
+  }
+  const std::vector<std::string>& names = objective_names();
+  const auto place = std::find(names.begin(), names.end(), *objective_);
+  if (place == names.end()) {
+    throw ConfigError(
+        {"--objective", fmt::format("unknown value \"{}\"", *objective_), "", choices_help(*objective_, names)});
+  }
+  const auto objective = static_cast<Objective>(place - names.begin());
+  if (min_gpus_ && objective != Objective::kGpus) {
+    throw ConfigError(
+        {"--min-gpus", fmt::format("contradicts --objective {}", *objective_), "", "give one of the two"});
+  }
+  return objective;
+}
+
+std::vector<int> PlanFlags::node_counts(const Job& job) const {
+  const bool varies = min_gpus_ || max_gpus_ || deadline_ || budget_ || objective() == Objective::kGpus;
+  if (!varies) return {job.cluster.nodes};
+  if (job.cluster.uneven()) {
+    throw ConfigError({"cluster.nodes", "a list of uneven nodes cannot be made larger or smaller", "",
+                       "a count of nodes, or plan without --min-gpus, --max-gpus, --deadline and --budget"});
+  }
+  int most = job.cluster.nodes;
+  if (max_gpus_) {
+    most = *max_gpus_ / job.cluster.devices_per_node;
+    if (most < 1) {
+      throw ConfigError({"--max-gpus", fmt::format("{} is less than a node", *max_gpus_), "",
+                         fmt::format("at least {}", job.cluster.devices_per_node)});
+    }
+  }
+  std::vector<int> counts(static_cast<std::size_t>(most));
+  std::iota(counts.begin(), counts.end(), 1);
+  return counts;
+}
+
+std::optional<Interruptions> PlanFlags::interruptions() const {
+  if (no_failures_) {
+    if (mtbf_ || checkpoint_ || restart_) {
+      throw ConfigError({"--no-failures", "contradicts --mtbf, --checkpoint-time and --restart-time", "", "give one"});
+    }
+    return std::nullopt;
+  }
+  Interruptions interruptions;
+  if (mtbf_) interruptions.gpu_mtbf_s = seconds_of("--mtbf", *mtbf_);
+  if (checkpoint_) interruptions.checkpoint_s = seconds_of("--checkpoint-time", *checkpoint_);
+  if (restart_) interruptions.restart_s = seconds_of("--restart-time", *restart_);
+  if (interruptions.gpu_mtbf_s <= 0.0) throw ConfigError({"--mtbf", "must be above zero", "", "such as 50000h"});
+  return interruptions;
+}
+
+PlanOptions PlanFlags::options(const Job& job) const {
+  PlanOptions options;
+  constexpr int kMostRanked = 1'000;
+  options.search.objective = objective();
+  options.search.ranked = top_.value_or(options.search.ranked);
+  if (options.search.ranked < 1 || options.search.ranked > kMostRanked) {
+    throw ConfigError({"--top", fmt::format("{} is out of range", *top_), "", fmt::format("1 to {}", kMostRanked)});
+  }
+  options.nodes = node_counts(job);
+  options.interruptions = interruptions();
+  const auto need = [](bool there, const char* flag, const char* what, const char* help) {
+    if (!there) throw ConfigError({flag, fmt::format("needs {}", what), "", help});
+  };
+  if (deadline_) {
+    need(job.training.tokens.has_value(), "--deadline", "the tokens of the run", "give --tokens, such as 300B");
+    options.deadline_s = seconds_of("--deadline", *deadline_);
+  }
+  if (budget_) {
+    need(job.training.tokens.has_value(), "--budget", "the tokens of the run", "give --tokens, such as 300B");
+    need(job.training.price_per_gpu_hour.has_value(), "--budget", "a price", "give --price, dollars a GPU hour");
+    options.budget_usd = quantity_of("--budget", *budget_, Dimension::kMoney);
+  }
+  return options;
+}
+
+int PlanFlags::threads() const {
+  if (threads_ && (*threads_ < 1 || *threads_ > 4096)) {
+    throw ConfigError({"--threads", fmt::format("{} is out of range", *threads_), "", "1 to 4096"});
+  }
+  return threads_.value_or(0);
+}
+
+}  // namespace flopcast

@@ -1,0 +1,205 @@
+#include "cli/plan_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "planner/compare/terms.hpp"
+#include "planner/plan/rules_of_thumb.hpp"
+#include "reports/result/result_json.hpp"
+#include "reports/result/result_tables.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json entry_json(const PlanEntry& entry) {
+  return {{"layout", entry.layout}, {"result", result_json(entry.forecast)}};
+}
+
+Json entries_json(const std::vector<PlanEntry>& entries) {
+  Json list = Json::array();
+  for (const PlanEntry& entry : entries) list.push_back(entry_json(entry));
+  return list;
+}
+
+std::string grouped(std::int64_t number) {
+  std::string digits = std::to_string(number);
+  for (int place = static_cast<int>(digits.size()) - 3; place > 0; place -= 3) {
+    digits.insert(static_cast<std::size_t>(place), ",");
+  }
+  return digits;
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.1f}", 100.0 * share);
+}
+
+std::optional<RunLength> length_of(const PlanAnswer& answer, const PlanEntry& entry) {
+  return run_length(entry.forecast.step.job, entry.forecast.result.iteration.time_s, entry.planned.devices,
+                    answer.options.interruptions);
+}
+
+std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry, std::size_t rank, bool experts) {
+  const Layout& layout = entry.planned.layout;
+  const Result& result = entry.forecast.result;
+  std::vector<std::string> row = {std::to_string(rank), std::to_string(entry.planned.devices),
+                                  std::to_string(layout.tp)};
+  if (experts) row.push_back(std::to_string(layout.ep));
+  for (const int axis : {layout.cp, layout.pp, layout.dp, *layout.vpp, layout.micro_batch_size, layout.zero}) {
+    row.push_back(std::to_string(axis));
+  }
+  row.push_back(layout.sequence_parallel ? "yes" : "no");
+  row.push_back(recompute_names()[static_cast<std::size_t>(layout.recompute)]);
+  row.push_back(layout.schedule);
+  row.push_back(layout.stage_layers.empty() ? "even" : "uneven");
+  row.push_back(fmt::format("{:.4g}", result.iteration.time_s));
+  row.push_back(percent(result.iteration.mfu));
+  row.push_back(percent(result.bubble.fraction));
+  row.push_back(percent(result.communication.exposed_fraction));
+  row.push_back(fmt::format("{:.1f}", result.memory.peak_gib));
+  row.push_back(percent(entry.planned.memory_share));
+  if (const std::optional<RunLength> length = length_of(answer, entry)) {
+    row.push_back(fmt::format("{:.4g}", length->days));
+    if (length->cost_usd) row.push_back(fmt::format("{:.0f}", *length->cost_usd));
+  }
+  return row;
+}
+
+Table layouts_table(const PlanAnswer& answer, const std::vector<PlanEntry>& entries) {
+  const Job& job = answer.ranked.front().forecast.step.job;
+  const bool experts = job.model.experts.has_value();
+  Table table;
+  table.columns = {number_column("#", "rank"), number_column("GPUs", "gpus"), number_column("tp")};
+  if (experts) table.columns.push_back(number_column("ep"));
+  for (const char* axis : {"cp", "pp", "dp", "vpp", "mbs", "zero"}) table.columns.push_back(number_column(axis));
+  table.columns.push_back(text_column("sp"));
+  table.columns.push_back(text_column("recompute"));
+  table.columns.push_back(text_column("schedule"));
+  table.columns.push_back(text_column("split"));
+  table.columns.push_back(number_column("step s", "step_s"));
+  table.columns.push_back(number_column("MFU %", "mfu_percent"));
+  table.columns.push_back(number_column("bubble %", "bubble_percent"));
+  table.columns.push_back(number_column("exposed %", "exposed_communication_percent"));
+  table.columns.push_back(number_column("peak GiB", "peak_gib"));
+  table.columns.push_back(number_column("of limit %", "memory_percent"));
+  if (const std::optional<RunLength> length = length_of(answer, answer.ranked.front())) {
+    table.columns.push_back(number_column("days"));
+    if (length->cost_usd) table.columns.push_back(number_column("cost $", "cost_usd"));
+  }
+  for (std::size_t index = 0; index < entries.size(); ++index) {
+    table.rows.push_back(row_of(answer, entries[index], index + 1, experts));
+  }
+  return table;
+}
+
+std::string listed(const std::vector<ComparedTerm>& terms) {
+  std::string text;
+  constexpr std::size_t kMostTerms = 3;
+  for (std::size_t index = 0; index < std::min(kMostTerms, terms.size()); ++index) {
+    text += fmt::format("{}{:.3g} s {}", index == 0 ? "" : ", ", std::abs(terms[index].delta_s()), terms[index].name);
+  }
+  return text;
+}
+
+bool is_another_kind(const Layout& a, const Layout& b) {
+  return a.tp != b.tp || a.pp != b.pp || a.cp != b.cp || a.ep != b.ep || a.zero != b.zero || a.recompute != b.recompute;
+}
+
+// Against the best layout of another kind, not against the same one with another microbatch.
+std::vector<std::string> why(const PlanAnswer& answer) {
+  const PlanEntry& best = answer.ranked.front();
+  for (std::size_t index = 1; index < answer.ranked.size(); ++index) {
+    const PlanEntry& other = answer.ranked[index];
+    if (!is_another_kind(best.planned.layout, other.planned.layout)) continue;
+    constexpr double kWorthNaming = 0.001;
+    const Reasons reasons = reasons_for(best.forecast.result, other.forecast.result, kWorthNaming);
+    std::string text = fmt::format("why 1 and not {}: ", index + 1);
+    text += reasons.in_favour.empty() ? "less memory" : "it saves " + listed(reasons.in_favour);
+    if (!reasons.against.empty()) text += "; it pays " + listed(reasons.against);
+    return {text};
+  }
+  return {};
+}
+
+Table advice_table(const PlanAnswer& answer) {
+  Table table;
+  table.title = "rules of thumb";
+  table.columns = {text_column("rule"), text_column("the best layout"), text_column("here"), text_column("source")};
+  for (const RuleOfThumb& rule : rules_of_thumb(answer.ranked.front().forecast)) {
+    table.rows.push_back({rule.rule, rule.followed ? "agrees" : "disagrees", rule.here, rule.source});
+  }
+  return table;
+}
+
+std::vector<std::string> run_notes(const PlanAnswer& answer) {
+  const PlanEntry& best = answer.ranked.front();
+  const std::optional<RunLength> length = length_of(answer, best);
+  if (!length || !length->goodput) return {};
+  const Goodput& goodput = *length->goodput;
+  return {
+      fmt::format("days count interruptions: {:.2g} failures a day on {} GPUs, a checkpoint every {:.0f} min, {:.1f} % "
+                  "of the time trains",
+                  goodput.failures_per_day, best.planned.devices, goodput.interval_s / 60.0, 100.0 * goodput.fraction)};
+}
+
+}  // namespace
+
+Json plan_json(const PlanAnswer& answer) {
+  Json rejected = Json::array();
+  for (const RejectedLayouts& one : answer.search.rejected) {
+    rejected.push_back({{"reason", one.reason}, {"count", one.count}});
+  }
+  const SpaceCounts& space = answer.search.space;
+  return {{"schema", "flopcast.plan/1"},
+          {"job", answer.job},
+          {"best", answer.ranked.empty() ? Json() : entry_json(answer.ranked.front())},
+          {"ranked", entries_json(answer.ranked)},
+          {"pareto", entries_json(answer.pareto)},
+          {"rejected", std::move(rejected)},
+          {"space", {{"enumerated", space.enumerated}, {"pruned", space.pruned}, {"simulated", space.simulated}}}};
+}
+
+Table ranked_table(const PlanAnswer& answer) {
+  return layouts_table(answer, answer.ranked);
+}
+
+Table rejected_table(const SearchResult& result) {
+  Table table;
+  table.title = "rejected layouts";
+  table.columns = {text_column("reason"), number_column("layouts", "count")};
+  for (const RejectedLayouts& one : result.rejected) table.rows.push_back({one.reason, std::to_string(one.count)});
+  return table;
+}
+
+std::vector<Table> plan_tables(const PlanAnswer& answer) {
+  const SpaceCounts& space = answer.search.space;
+  std::int64_t rejected = 0;
+  for (const RejectedLayouts& one : answer.search.rejected) rejected += one.count;
+  Table ranked = ranked_table(answer);
+  const std::string described = describe_job(answer.ranked.front().forecast.step.job);
+  ranked.title = fmt::format("{}\n{} layouts: {} rejected, {} no better than those found by their bounds, {} simulated",
+                             described.substr(0, described.find('\n')), grouped(space.enumerated), grouped(rejected),
+                             grouped(space.pruned), grouped(space.simulated));
+  ranked.notes = why(answer);
+  const PlanEntry& best = answer.ranked.front();
+  const MemoryResult& memory = best.forecast.result.memory;
+  ranked.notes.push_back(fmt::format("the best leaves {:.1f} GiB of {:.0f} GiB free on its fullest GPU",
+                                     memory.capacity_gib - memory.peak_gib, memory.capacity_gib));
+  for (std::string& note : run_notes(answer)) ranked.notes.push_back(std::move(note));
+  std::vector<Table> tables = {std::move(ranked)};
+  if (answer.pareto.size() > 1) {
+    Table front = layouts_table(answer, answer.pareto);
+    front.title =
+        fmt::format("Pareto front: no other layout within {:.0f} % of the best is better in time, memory and GPUs",
+                    100.0 * (answer.options.search.pareto_reach - 1.0));
+    tables.push_back(std::move(front));
+  }
+  tables.push_back(rejected_table(answer.search));
+  tables.push_back(advice_table(answer));
+  return tables;
+}
+
+}  // namespace flopcast

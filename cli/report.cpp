@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.hpp"
+#include "cli/terminal.hpp"
+#include "cli/timeline_files.hpp"
+#include "model/config/document.hpp"
+#include "model/error/error.hpp"
+#include "reports/html/page.hpp"
+#include "reports/html/result_views.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The model, where all views are of one; else what kind of page it is.
+std::string title_of(const std::vector<Json>& views) {
+  std::string title;
+  for (const Json& view : views) {
+    if (!view.contains("result")) return "Timelines";
+    const Json model = view.at("result").value("/job/model/name"_json_pointer, Json());
+    const std::string name = model.is_string() ? model.get<std::string>() : "Forecast";
+    if (!title.empty() && title != name) return "Results side by side";
+    title = name;
+  }
+  return title;
+}
+
+}  // namespace
+
+int run_report(const Arguments& arguments) {
+  CommandLine command_line("report", "flopcast report RESULT… [-o FILE]",
+                           "Makes one HTML file of results, to look at and to send: timeline, step, memory, bubble, "
+                           "assumptions. RESULT is what simulate, compare, timeline or run wrote with --format json; "
+                           "of a run the forecast stands above the measurement.",
+                           {"flopcast simulate job.json --format json -o a.json; flopcast report a.json -o report.html",
+                            "flopcast report a.json b.json -o side-by-side.html"});
+  std::vector<std::string> files;
+  std::optional<std::string> output;
+  command_line.add_positional("RESULT", files, "JSON files");
+  command_line.begin_group("Output");
+  command_line.add_option("-o,--output", output, "FILE", "write there instead of to standard output");
+  if (!command_line.parse(arguments)) return 0;
+  if (files.empty()) {
+    throw ConfigError(
+        {"", "report: no result given", "", "give what `flopcast simulate … --format json -o FILE` wrote"});
+  }
+  if (output && output->empty()) throw ConfigError({"--output", "the file's name is empty", "", "give a file"});
+  std::vector<Json> views;
+  for (const std::string& file : files) {
+    const Json json = Json(parse_json(read_file(file), file));
+    const std::string name = files.size() == 1 ? "forecast" : std::filesystem::path(file).stem().string();
+    for (Json& view : views_of_result(json, name, file, read_file)) views.push_back(std::move(view));
+  }
+  write_output(output.value_or(""), write_page({title_of(views), tool_text(), ""}, views));
+  return 0;
+}
+
+}  // namespace flopcast

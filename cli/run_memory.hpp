@@ -1,0 +1,25 @@
+#pragma once
+
+#include "model/job.hpp"
+#include "sim/forecast/forecast.hpp"
+#include "sim/forecast/result.hpp"
+
+namespace flopcast {
+
+/// The job as flopcast-run trains it: in fp32, without dropout, with attention that keeps its probabilities, and a
+/// vocabulary that is not padded.
+Job job_as_run(Job job);
+
+/// Peak activations of job_as_run() by pipeline rank, counted through the rank's list of actions, where `job` is its
+/// forecast. What a forward pass keeps stays until the weight gradient, as the cost model has it. Where that comes
+/// apart from the input gradient, the run keeps less of some layers in between and more of others:
+///   linears       their inputs, and the gradients of their outputs
+///   norms         the same: normalised inputs and gradients of outputs
+///   biases        with sequence parallelism, behind row linears: their rows of the gradient that the linear has whole
+///   embedding     the gradient of its output
+///   the others    nothing
+/// A gradient that two layers keep counts once. Left out: one float a row of each norm, slices that see less than the
+/// last one, and what passes need while they run.
+MemoryResult memory_as_run(const Forecast& job);
+
+}  // namespace flopcast

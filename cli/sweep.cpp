@@ -1,0 +1,241 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <memory>
+
+#include "cli/commands.hpp"
+#include "cli/job_options.hpp"
+#include "cli/layout_text.hpp"
+#include "cli/output_options.hpp"
+#include "cli/sweep_file.hpp"
+#include "cli/threads.hpp"
+#include "model/error/error.hpp"
+#include "planner/sweep/grid.hpp"
+#include "reports/result/result_json.hpp"
+#include "reports/series/heat_map.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+SweepAxis read_axis(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos || equals + 1 == text.size()) {
+    throw ConfigError(
+        {"--vary", fmt::format("\"{}\" names no values", text), "", "expected KEY=A,B,…, such as pp=1,2,4"});
+  }
+  SweepAxis axis;
+  axis.key = std::string(key_named(text.substr(0, equals), "--vary").field);
+  for (std::size_t begin = equals + 1; begin <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    axis.values.push_back(text.substr(begin, comma - begin));
+    if (axis.values.back().empty())
+      throw ConfigError({"--vary", fmt::format("an empty value in \"{}\"", text), "", ""});
+    begin = comma + 1;
+  }
+  return axis;
+}
+
+SweepGrid read_grid(const std::vector<std::string>& vary) {
+  std::vector<SweepAxis> axes;
+  for (const std::string& text : vary) {
+    axes.push_back(read_axis(text));
+    const auto twice = [&axes](const SweepAxis& axis) { return axis.key == axes.back().key; };
+    if (std::count_if(axes.begin(), axes.end(), twice) > 1) {
+      throw ConfigError({"--vary", fmt::format("{} varies twice", axes.back().key), "", "give all its values at once"});
+    }
+  }
+  if (axes.empty()) throw ConfigError({"--vary", "is required", "", "such as --vary pp=1,2,4 --vary mbs=1,2"});
+  SweepGrid grid(std::move(axes));
+  constexpr std::size_t kMostRows = 1'000'000;
+  if (grid.size() > kMostRows)
+    throw ConfigError({"--vary", fmt::format("{} combinations", grid.size()), "", "at most 1,000,000"});
+  return grid;
+}
+
+// A combination that makes no job is a row too, with the complaint instead of a result.
+Json row_of(const JobOptions& job, const SweepGrid& grid, std::size_t index) {
+  std::vector<FlagValue> flags;
+  Json values = Json::object();
+  const std::vector<std::string> texts = grid.values(index);
+  for (std::size_t axis = 0; axis < texts.size(); ++axis) {
+    flags.push_back({&key_named(grid.axes()[axis].key, "--vary"), "--vary", texts[axis]});
+    values[grid.axes()[axis].key] = texts[axis];
+  }
+  Json row = {{"values", std::move(values)}};
+  try {
+    row["result"] = result_json(forecast(JobOptions::read(job.load_with(flags)), read_file));
+  } catch (const ConfigError& error) {
+    const Diagnostic& complaint = error.diagnostic();
+    row["result"] = nullptr;
+    row["error"] = complaint.field.empty() ? complaint.problem : complaint.field + ": " + complaint.problem;
+  }
+  return row;
+}
+
+struct Metric {
+  const char* name;
+  const char* pointer;
+  double scale;
+  bool low_is_good;
+};
+constexpr std::array<Metric, 7> kMetrics = {{{"step_s", "/iteration/time_s", 1.0, true},
+                                             {"tokens_per_s", "/iteration/tokens_per_s", 1.0, false},
+                                             {"mfu_percent", "/iteration/mfu", 100.0, false},
+                                             {"bubble_percent", "/bubble/fraction", 100.0, true},
+                                             {"exposed_percent", "/communication/exposed_fraction", 100.0, true},
+                                             {"peak_gib", "/memory/peak_gib", 1.0, true},
+                                             {"days", "/training/days", 1.0, true}}};
+
+std::optional<double> value_of(const Json& row, const Metric& metric) {
+  const Json::json_pointer pointer(metric.pointer);
+  const Json& result = row.at("result");
+  if (!result.is_object() || !result.contains(pointer)) return std::nullopt;
+  return result.at(pointer).get<double>() * metric.scale;
+}
+
+Table table_of(const SweepGrid& grid, const std::vector<Json>& rows) {
+  Table table;
+  for (const SweepAxis& axis : grid.axes()) table.columns.push_back(text_column(axis.key));
+  for (const Metric& metric : kMetrics) table.columns.push_back(number_column(metric.name, metric.name));
+  table.columns.push_back(text_column("fits"));
+  table.columns.push_back(text_column("error"));
+  for (const Json& row : rows) {
+    std::vector<std::string> cells;
+    for (const auto& value : row.at("values").items()) cells.push_back(value.value().get<std::string>());
+    for (const Metric& metric : kMetrics) {
+      const std::optional<double> value = value_of(row, metric);
+      cells.push_back(value ? fmt::format("{:.6g}", *value) : std::string());
+    }
+    const bool answered = row.at("result").is_object();
+    cells.emplace_back(!answered ? "" : row.at("result").at("memory").at("fits") == true ? "yes" : "no");
+    cells.push_back(row.value("error", ""));
+    table.rows.push_back(std::move(cells));
+  }
+  return table;
+}
+
+HeatMap heat_map_of(const SweepGrid& grid, const std::vector<Json>& rows, const std::string& name) {
+  if (grid.axes().size() != 2) {
+    throw ConfigError(
+        {"--svg", fmt::format("a heat map has two keys, not {}", grid.axes().size()), "", "give --vary twice"});
+  }
+  const auto metric =
+      std::find_if(kMetrics.begin(), kMetrics.end(), [&](const Metric& one) { return one.name == name; });
+  if (metric == kMetrics.end()) {
+    std::vector<std::string> names;
+    for (const Metric& one : kMetrics) names.emplace_back(one.name);
+    throw ConfigError({"--metric", fmt::format("unknown value \"{}\"", name), "", choices_help(name, names)});
+  }
+  HeatMap map;
+  map.title = map.value_name = name;
+  map.row_title = grid.axes()[0].key;
+  map.column_title = grid.axes()[1].key;
+  map.rows = grid.axes()[0].values;
+  map.columns = grid.axes()[1].values;
+  map.low_is_good = metric->low_is_good;
+  for (std::size_t row = 0; row < map.rows.size(); ++row) {
+    map.cells.emplace_back();
+    for (std::size_t column = 0; column < map.columns.size(); ++column) {
+      const Json& answer = rows[row * map.columns.size() + column];
+      map.cells.back().push_back({value_of(answer, *metric), answer.value("error", "")});
+    }
+  }
+  return map;
+}
+
+// On a terminal only, on standard error.
+class Progress {
+ public:
+  explicit Progress(std::size_t all) : all_(all), shows_(isatty(STDERR_FILENO) == 1) {}
+  void step() {
+    const std::size_t done = ++done_;
+    if (!shows_) return;
+    constexpr std::size_t kWidth = 40;
+    const std::size_t filled = done * kWidth / all_;
+    std::fputs(fmt::format("\r[{:<{}}] {}/{}{}", std::string(filled, '#'), kWidth, done, all_, done == all_ ? "\n" : "")
+                   .c_str(),
+               stderr);
+  }
+
+ private:
+  std::size_t all_;
+  bool shows_;
+  std::atomic<std::size_t> done_{0};
+};
+
+std::vector<Json> run_grid(const JobOptions& job, const SweepGrid& grid, SweepFile* file,
+                           const ParallelFor& parallel_for) {
+  std::vector<Json> rows(grid.size());
+  std::vector<std::size_t> missing;
+  for (std::size_t index = 0; index < rows.size(); ++index) {
+    const bool known = file != nullptr && file->rows().count(index) > 0;
+    if (known) rows[index] = file->rows().at(index);
+    if (!known) missing.push_back(index);
+  }
+  if (missing.empty()) return rows;
+  Progress progress(missing.size());
+  parallel_for(missing.size(), [&](std::size_t place) {
+    const std::size_t index = missing[place];
+    rows[index] = row_of(job, grid, index);
+    if (file != nullptr) file->append(index, rows[index]);
+    progress.step();
+  });
+  return rows;
+}
+
+Json sweep_json(const SweepGrid& grid, const std::vector<Json>& rows) {
+  Json keys = Json::array();
+  for (const SweepAxis& axis : grid.axes()) keys.push_back(axis.key);
+  return {{"schema", "flopcast.sweep/1"}, {"keys", std::move(keys)}, {"rows", rows}};
+}
+
+}  // namespace
+
+int run_sweep(const Arguments& arguments) {
+  CommandLine command_line(
+      "sweep", "flopcast sweep [JOB] --vary KEY=A,B,… [options]",
+      "A forecast for every combination of values. With -o FILE an interrupted sweep goes on where it "
+      "stopped: finished rows are kept in FILE.partial.",
+      {"flopcast sweep job.json --vary pp=1,2,4 --vary mbs=1,2,4 --format csv -o sweep.csv",
+       "flopcast sweep job.json --vary tp=1,2,4,8 --vary cluster.nic_bandwidth=100Gbit/s,400Gbit/s --svg map.svg"});
+  JobOptions job;
+  OutputOptions output;
+  std::vector<std::string> vary;
+  std::optional<std::string> svg;
+  std::optional<std::string> metric;
+  std::optional<int> threads;
+  job.add_to(command_line);
+  command_line.begin_group("Sweep");
+  command_line.add_option("--vary", vary, "KEY=A,B,…", "a key of the job and its values; may be given again");
+  command_line.add_option("--svg", svg, "FILE", "heat map of two keys");
+  command_line.add_option("--metric", metric, "NAME", "of the heat map (default step_s)");
+  command_line.add_option("--threads", threads, "N", "threads (default: one for each core)");
+  output.add_to(command_line);
+  if (!command_line.parse(arguments)) return 0;
+  const Format format = output.format_or(output.names_json_file() ? Format::kJson : Format::kTable);
+  const SweepGrid grid = read_grid(vary);
+  if (threads && *threads < 1)
+    throw ConfigError({"--threads", fmt::format("{} is out of range", *threads), "", "at least 1"});
+
+  Json question = {{"job", job.load().root}, {"vary", vary}};
+  std::unique_ptr<SweepFile> file;
+  if (output.file()) file = std::make_unique<SweepFile>(*output.file(), question);
+  const std::vector<Json> rows = run_grid(job, grid, file.get(), threaded_for(threads.value_or(0)));
+  if (svg) write_output(*svg, write_heat_map_svg(heat_map_of(grid, rows, metric.value_or("step_s"))));
+  if (format == Format::kJson) {
+    output.write(sweep_json(grid, rows).dump(2));
+  } else {
+    output.write({table_of(grid, rows)});
+  }
+  if (file) file->remove();
+  return 0;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,197 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "calibrate/validation/refit_json.hpp"
+#include "calibrate/validation/run_result.hpp"
+#include "calibrate/validation/shipped.hpp"
+#include "cli/commands.hpp"
+#include "cli/output_options.hpp"
+#include "cli/refit_tables.hpp"
+#include "cli/validation_page.hpp"
+#include "cli/validation_tables.hpp"
+#include "model/config/document.hpp"
+#include "model/error/error.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr int kWorstRows = 10;
+
+// The JSON files of a folder, or the one file that is named.
+std::vector<std::filesystem::path> json_files(const std::string& flag, const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
+    throw ConfigError(
+        {flag, fmt::format("\"{}\" does not exist", path), "", "give a folder of JSON files, or one file"});
+  }
+  if (!std::filesystem::is_directory(path, ignored)) return {path};
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  }
+  if (files.empty()) throw ConfigError({flag, fmt::format("\"{}\" holds no JSON file", path), "", ""});
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+nlohmann::json parse_file(const std::filesystem::path& file) {
+  return parse_json(read_file(file.string()), file.string());
+}
+
+std::vector<PublishedFile> published_files(const std::optional<std::string>& folder) {
+  if (!folder) return shipped_published();
+  std::vector<PublishedFile> files;
+  for (const std::filesystem::path& file : json_files("--published", *folder)) {
+    files.push_back(read_published(parse_file(file), file.stem().string(), file.string()));
+  }
+  return files;
+}
+
+// Rows that constants were fitted to are known by their ids in the files that come with the program.
+void mark_fit_rows(std::vector<PublishedFile>& files) {
+  std::vector<std::string> ids;
+  for (const PublishedFile& file : shipped_published()) {
+    for (const PublishedRow& row : file.rows) {
+      if (row.used_in_fit) ids.push_back(row.id);
+    }
+  }
+  std::sort(ids.begin(), ids.end());
+  for (PublishedFile& file : files) {
+    for (PublishedRow& row : file.rows) row.used_in_fit = std::binary_search(ids.begin(), ids.end(), row.id);
+  }
+}
+
+std::vector<SourceSummary> of_published(const std::optional<std::string>& folder,
+                                        const std::vector<std::string>& wanted) {
+  std::vector<PublishedFile> files = published_files(folder);
+  mark_fit_rows(files);
+  std::vector<std::string> names;
+  for (const PublishedFile& file : files) names.push_back(file.source);
+  for (const std::string& name : wanted) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      throw ConfigError({"--source", fmt::format("no source is called \"{}\"", name), "", choices_help(name, names)});
+    }
+  }
+  std::vector<SourceSummary> sources;
+  for (const PublishedFile& file : files) {
+    const bool asked = wanted.empty() || std::find(wanted.begin(), wanted.end(), file.source) != wanted.end();
+    if (asked) sources.push_back(evaluate(file, read_file));
+  }
+  return sources;
+}
+
+std::vector<SourceSummary> of_runs(const std::string& folder) {
+  SourceSummary summary;
+  const std::filesystem::path path(folder);
+  summary.source = path.has_filename() ? path.stem().string() : path.parent_path().stem().string();
+  for (const std::filesystem::path& file : json_files("--runs", folder)) {
+    summary.evaluated.push_back(read_run_result(parse_file(file), file.stem().string(), summary.source, file.string()));
+  }
+  summary.rows = static_cast<int>(summary.evaluated.size());
+  summarise(summary);
+  return {summary};
+}
+
+std::optional<double> limit_of(const std::optional<std::string>& text) {
+  if (!text) return std::nullopt;
+  char* end = nullptr;
+  const double limit = std::strtod(text->c_str(), &end);
+  if (text->empty() || *end != '\0' || !(limit >= 0.0)) {
+    throw ConfigError(
+        {"--max-error", fmt::format("\"{}\" is not a fraction", *text), "", "expected a number such as 0.05"});
+  }
+  return limit;
+}
+
+// Of every source that was compared, the mean error of the time is held to the limit.
+void check_limit(const std::vector<SourceSummary>& sources, double limit) {
+  std::string beyond;
+  for (const SourceSummary& summary : sources) {
+    if (summary.time.rows == 0 || summary.time.mape <= limit) continue;
+    beyond += fmt::format("{}{} {:.1f} %", beyond.empty() ? "" : ", ", summary.source, summary.time.mape * 100.0);
+  }
+  if (!beyond.empty()) throw NegativeAnswer(fmt::format("mean error above {:.1f} %: {}", limit * 100.0, beyond));
+}
+
+std::vector<Refit> refit_all(const std::optional<std::string>& folder) {
+  const std::vector<PublishedFile> files = published_files(folder);
+  std::vector<Refit> fits;
+  for (const FitPlan& plan : shipped_fits()) fits.push_back(refit(plan, files, read_file));
+  return fits;
+}
+
+std::vector<Table> tables_of(const std::vector<SourceSummary>& sources) {
+  std::vector<Table> tables = {time_error_table(sources)};
+  for (Table table :
+       {memory_error_table(sources), open_table(sources), rows_table(sources, kWorstRows), skipped_table(sources)}) {
+    if (!table.rows.empty()) tables.push_back(std::move(table));
+  }
+  return tables;
+}
+
+}  // namespace
+
+int run_validate(const Arguments& arguments) {
+  CommandLine command_line(
+      "validate", "flopcast validate [options]",
+      "Forecasts measured training steps and shows how far off it is, row by row. Without --published "
+      "or --runs: the published measurements that come with flopcast.",
+      {"flopcast validate", "flopcast validate --source zero_bubble --format csv",
+       "flopcast validate --published measurements/ --max-error 0.1", "flopcast validate --runs results/",
+       "flopcast validate --refit"});
+  std::optional<std::string> published;
+  std::optional<std::string> runs;
+  std::optional<std::string> max_error;
+  std::optional<std::string> svg;
+  std::vector<std::string> wanted;
+  bool page = false;
+  bool refits = false;
+  OutputOptions output;
+  command_line.add_option("--published", published, "DIR", "published measurements, a JSON file a source");
+  command_line.add_option("--runs", runs, "DIR", "saved results of flopcast run");
+  command_line.add_option("--source", wanted, "NAME", "only this source; may be repeated");
+  command_line.add_option("--max-error", max_error, "F", "exit with 3 when a source's mean error is larger: 0.05");
+  command_line.add_option("--svg", svg, "FILE", "forecast against measurement as a chart");
+  command_line.add_flag("--refit", refits, "fit the catalogue's constants again, and without each model");
+  command_line.add_flag("--markdown-page", page, "docs/validation.md: every table and every row");
+  output.add_to(command_line);
+  if (!command_line.parse(arguments)) return 0;
+
+  const Format format = output.format();
+  const std::optional<double> limit = limit_of(max_error);
+  if (published && runs) {
+    throw ConfigError({"--runs", "contradicts --published", "", "give one of the two"});
+  }
+  if (runs && !wanted.empty()) throw ConfigError({"--source", "means nothing with --runs", "", "leave it out"});
+  if (refits) {
+    if (runs || !wanted.empty() || page || svg || limit) {
+      throw ConfigError({"--refit", "goes with --published and the output options only", "", ""});
+    }
+    const std::vector<Refit> fits = refit_all(published);
+    if (format == Format::kJson) {
+      output.write(refit_json(fits).dump(2));
+    } else {
+      output.write(refit_tables(fits));
+    }
+    return 0;
+  }
+  const std::vector<SourceSummary> sources = runs ? of_runs(*runs) : of_published(published, wanted);
+  if (svg) write_file(*svg, validation_chart(sources));
+  if (page) {
+    output.write(validation_page(sources));
+  } else if (format == Format::kJson) {
+    output.write(validation_json(sources).dump(2));
+  } else if (format == Format::kCsv) {
+    output.write({rows_table(sources, 0)});
+  } else {
+    output.write(tables_of(sources));
+  }
+  if (limit) check_limit(sources, *limit);
+  return 0;
+}
+
+}  // namespace flopcast

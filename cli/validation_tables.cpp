@@ -1,0 +1,219 @@
+#include "cli/validation_tables.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace flopcast {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <typename Value>
+Json or_null(const std::optional<Value>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json statistics_json(const ErrorStatistics& errors) {
+  const auto of = [&errors](double value) { return errors.rows > 0 ? Json(value) : Json(nullptr); };
+  return {{"rows", errors.rows},   {"mape", of(errors.mape)}, {"median", of(errors.median)},
+          {"p90", of(errors.p90)}, {"max", of(errors.max)},   {"bias", of(errors.bias)}};
+}
+
+std::string percent(double fraction) {
+  return fmt::format("{:.1f}", fraction * 100.0);
+}
+
+std::string signed_percent(double fraction) {
+  return fmt::format("{:+.1f}", fraction * 100.0);
+}
+
+std::vector<std::string> cells(const ErrorStatistics& errors) {
+  if (errors.rows == 0) return std::vector<std::string>(6);
+  return {fmt::format("{}", errors.rows),
+          percent(errors.median),
+          percent(errors.mape),
+          percent(errors.p90),
+          percent(errors.max),
+          signed_percent(errors.bias)};
+}
+
+std::vector<Column> error_columns() {
+  return {number_column("median %", "median_percent"), number_column("MAPE %", "mape_percent"),
+          number_column("p90 %", "p90_percent"), number_column("max %", "max_percent"),
+          text_column("bias %", "bias_percent")};
+}
+
+std::vector<double> time_errors(const SourceSummary& summary, bool used_in_fit) {
+  std::vector<double> errors;
+  for (const EvaluatedRow& row : summary.evaluated) {
+    const auto error = row.error();
+    if (error && row.used_in_fit == used_in_fit) errors.push_back(*error);
+  }
+  return errors;
+}
+
+}  // namespace
+
+nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources) {
+  Json json = {{"schema", "flopcast.validation/1"},
+               {"sources", Json::array()},
+               {"rows", Json::array()},
+               {"open_rows", Json::array()}};
+  for (const SourceSummary& summary : sources) {
+    Json skipped = Json::array();
+    for (const SkippedRow& row : summary.skipped) skipped.push_back({{"id", row.id}, {"reason", row.reason}});
+    Json time = statistics_json(summary.time);
+    time["naive_mape"] = or_null(summary.naive_mape);
+    Json memory = statistics_json(summary.memory);
+    memory["out_of_memory_rows"] = summary.out_of_memory_rows;
+    memory["out_of_memory_found"] = summary.out_of_memory_found;
+    json["sources"].push_back({{"source", summary.source},
+                               {"rows", summary.rows},
+                               {"evaluated", summary.evaluated.size()},
+                               {"skipped", skipped},
+                               {"fit_rows", summary.fit_rows},
+                               {"time", time},
+                               {"memory", memory}});
+    for (const OpenRow& row : summary.open) {
+      json["open_rows"].push_back({{"id", row.id},
+                                   {"source", row.source},
+                                   {"open", row.open},
+                                   {"forecasts", row.forecasts},
+                                   {"fastest_s", row.fastest_s},
+                                   {"slowest_s", row.slowest_s},
+                                   {"measured_s", row.measured_s}});
+    }
+    for (const EvaluatedRow& row : summary.evaluated) {
+      json["rows"].push_back({{"id", row.id},
+                              {"source", row.source},
+                              {"used_in_fit", row.used_in_fit},
+                              {"predicted_s", row.predicted_s},
+                              {"measured_s", or_null(row.measured_s)},
+                              {"error", or_null(row.error())},
+                              {"memory_predicted_gib", or_null(row.memory_predicted_gib)},
+                              {"memory_measured_gib", or_null(row.memory_measured_gib)}});
+    }
+  }
+  return json;
+}
+
+Table time_error_table(const std::vector<SourceSummary>& sources) {
+  Table table;
+  table.title = "Step time: forecast against measurement";
+  table.columns = {text_column("source"), number_column("rows"), number_column("skipped"),
+                   text_column("used in a fit", "used_in_fit"), number_column("compared")};
+  for (const Column& column : error_columns()) table.columns.push_back(column);
+  table.columns.push_back(number_column("naive MAPE %", "naive_mape_percent"));
+  for (const SourceSummary& summary : sources) {
+    const std::string naive = summary.naive_mape ? percent(*summary.naive_mape) : "";
+    bool any = false;
+    for (const bool used : {false, true}) {
+      const std::vector<double> errors = time_errors(summary, used);
+      if (errors.empty()) continue;
+      any = true;
+      std::vector<std::string> row = {summary.source, fmt::format("{}", summary.rows),
+                                      fmt::format("{}", summary.skipped.size()), used ? "yes" : "no"};
+      for (std::string& cell : cells(statistics_of(errors))) row.push_back(std::move(cell));
+      row.push_back(naive);
+      table.rows.push_back(std::move(row));
+    }
+    if (any) continue;
+    std::vector<std::string> row = {summary.source, fmt::format("{}", summary.rows),
+                                    fmt::format("{}", summary.skipped.size()), ""};
+    row.resize(table.columns.size());
+    table.rows.push_back(std::move(row));
+  }
+  table.notes.emplace_back(
+      "errors are |forecast / measured - 1|, bias is signed; naive: one MFU for the source, ideal bubble");
+  return table;
+}
+
+Table memory_error_table(const std::vector<SourceSummary>& sources) {
+  Table table;
+  table.title = "Memory of the fullest rank";
+  table.columns = {text_column("source"), number_column("compared")};
+  for (const Column& column : error_columns()) table.columns.push_back(column);
+  table.columns.push_back(text_column("out of memory, found", "out_of_memory"));
+  for (const SourceSummary& summary : sources) {
+    if (summary.memory.rows == 0 && summary.out_of_memory_rows == 0) continue;
+    std::vector<std::string> row = {summary.source};
+    for (std::string& cell : cells(summary.memory)) row.push_back(std::move(cell));
+    row.push_back(summary.out_of_memory_rows == 0
+                      ? ""
+                      : fmt::format("{} of {}", summary.out_of_memory_found, summary.out_of_memory_rows));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+Table skipped_table(const std::vector<SourceSummary>& sources) {
+  Table table;
+  table.title = "Rows without a forecast";
+  table.columns = {text_column("source"), number_column("rows"), text_column("reason")};
+  for (const SourceSummary& summary : sources) {
+    std::map<std::string, int> reasons;
+    for (const SkippedRow& row : summary.skipped) ++reasons[row.reason];
+    for (const auto& [reason, count] : reasons)
+      table.rows.push_back({summary.source, fmt::format("{}", count), reason});
+  }
+  return table;
+}
+
+Table open_table(const std::vector<SourceSummary>& sources) {
+  Table table;
+  table.title = "Rows that leave something open: every plausible choice";
+  table.columns = {text_column("source"),
+                   text_column("row", "id"),
+                   text_column("open"),
+                   number_column("forecasts"),
+                   number_column("fastest s", "fastest_s"),
+                   number_column("slowest s", "slowest_s"),
+                   number_column("measured s", "measured_s"),
+                   text_column("fastest error %", "fastest_error_percent"),
+                   text_column("slowest error %", "slowest_error_percent")};
+  for (const SourceSummary& summary : sources) {
+    for (const OpenRow& row : summary.open) {
+      table.rows.push_back({row.source, row.id, row.open, fmt::format("{}", row.forecasts),
+                            fmt::format("{:.4g}", row.fastest_s), fmt::format("{:.4g}", row.slowest_s),
+                            fmt::format("{:.4g}", row.measured_s), signed_percent(row.fastest_s / row.measured_s - 1.0),
+                            signed_percent(row.slowest_s / row.measured_s - 1.0)});
+    }
+  }
+  return table;
+}
+
+Table rows_table(const std::vector<SourceSummary>& sources, int count) {
+  std::vector<EvaluatedRow> rows;
+  for (const SourceSummary& summary : sources) {
+    for (const EvaluatedRow& row : summary.evaluated) {
+      if (row.error()) rows.push_back(row);
+    }
+  }
+  if (count > 0) {
+    std::stable_sort(rows.begin(), rows.end(), [](const EvaluatedRow& a, const EvaluatedRow& b) {
+      return std::abs(*a.error()) > std::abs(*b.error());
+    });
+    if (rows.size() > static_cast<std::size_t>(count)) rows.resize(static_cast<std::size_t>(count));
+  }
+  Table table;
+  table.title = count > 0 ? "The worst rows" : "All rows";
+  table.columns = {text_column("source"),
+                   text_column("row", "id"),
+                   text_column("used in a fit", "used_in_fit"),
+                   number_column("forecast s", "predicted_s"),
+                   number_column("measured s", "measured_s"),
+                   text_column("error %", "error_percent")};
+  for (const EvaluatedRow& row : rows) {
+    table.rows.push_back({row.source, row.id, row.used_in_fit ? "yes" : "no", fmt::format("{:.4g}", row.predicted_s),
+                          fmt::format("{:.4g}", *row.measured_s), signed_percent(*row.error())});
+  }
+  return table;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "calibrate/validation/evaluate.hpp"
+#include "reports/table.hpp"
+
+namespace flopcast {
+
+/// What `flopcast validate` prints: schema flopcast.validation/1.
+nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources);
+
+/// Errors of the step time by source, rows that constants were fitted to apart from the others.
+Table time_error_table(const std::vector<SourceSummary>& sources);
+/// Errors of the memory by source; without rows where no source measured memory.
+Table memory_error_table(const std::vector<SourceSummary>& sources);
+/// How many rows were skipped for which reason.
+Table skipped_table(const std::vector<SourceSummary>& sources);
+/// Rows that leave something open: the fastest and the slowest forecast over the plausible choices.
+Table open_table(const std::vector<SourceSummary>& sources);
+/// The `count` rows with the largest errors of the step time; all when it is 0.
+Table rows_table(const std::vector<SourceSummary>& sources, int count);
+
+}  // namespace flopcast

@@ -1,0 +1,197 @@
+#include "planner/bounds/bounds.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "model/cost/data_parallel.hpp"
+#include "model/cost/uneven_costs.hpp"
+#include "sim/forecast/memory.hpp"
+
+namespace flopcast {
+
+namespace {
+
+// The simulator rounds every pass to whole picoseconds.
+constexpr double kRounding = 1e-12;
+
+struct PassTimes {
+  double forward = 0.0;
+  double backward = 0.0;               // what the stage before waits for
+  double whole = 0.0;                  // all that the stage does for a microbatch
+  double first_input_gradients = 0.0;  // forward and I: what precedes the last I
+};
+
+PassTimes times_of(const StageCosts& costs, bool splits) {
+  const double input = costs.recompute.total().value() + costs.input_gradient.total().value();
+  const double full = input + costs.weight_gradient.total().value() - costs.tp_hidden.value();
+  PassTimes times;
+  times.forward = costs.forward.total().value();
+  // A schedule that splits some passes may run others whole.
+  times.backward = splits ? std::min(input, full) : full;
+  times.whole = times.forward + full;
+  times.first_input_gradients = times.forward + times.backward;
+  return times;
+}
+
+struct RankBounds {
+  double end = 0.0;    // of its last action
+  double final = 0.0;  // of the first stage's last backward pass, as this rank bounds it
+};
+
+class TimeBound {
+ public:
+  TimeBound(const Job& job, const ScheduleShape& shape, const StepCosts& costs)
+      : shape_(shape), costs_(costs), microbatches_(job.layout.microbatches()) {
+    for (const StageCosts& stage : costs.stages) times_.push_back(times_of(stage, shape.splits_backward));
+  }
+
+  double seconds() const { return (shape_.asynchronous ? latest(ends()) : flushed(ends())) - rounding(); }
+  double passes() const { return latest(ends()) - rounding(); }
+
+ private:
+  static double latest(const std::vector<double>& times) { return *std::max_element(times.begin(), times.end()); }
+
+  // Of each rank's last action.
+  std::vector<double> ends() const {
+    double final = 0.0;
+    std::vector<double> ends;
+    for (int rank = 0; rank < shape_.pipeline_ranks; ++rank) {
+      const RankBounds bounds = of_rank(rank);
+      ends.push_back(bounds.end);
+      final = std::max(final, bounds.final);
+    }
+    double& first = ends[static_cast<std::size_t>(shape_.stages.rank_of_stage.front())];
+    first = std::max(first, final);
+    return ends;
+  }
+
+  RankBounds of_rank(int rank) const {
+    const std::vector<int>& stages = shape_.stages_of_rank[static_cast<std::size_t>(rank)];
+    const double copies = shape_.stages.copies();
+    const double passes = microbatches_ / copies;
+    double load = 0.0;
+    double before_last = 0.0;
+    for (const int stage : stages) {
+      load += times_[static_cast<std::size_t>(stage)].whole * passes;
+      before_last += times_[static_cast<std::size_t>(stage)].first_input_gradients * passes;
+    }
+    RankBounds bounds;
+    if (shape_.asynchronous || copies > 1 || stages.empty()) {
+      bounds.end = bounds.final = load;
+      return bounds;
+    }
+    double start = 0.0;
+    double cool = 0.0;
+    const int lowest = *std::min_element(stages.begin(), stages.end());
+    for (int stage = 0; stage < lowest; ++stage) {
+      const auto index = static_cast<std::size_t>(stage);
+      start += times_[index].forward / shape_.slices + costs_.boundaries[index].forward.value();
+      cool += times_[index].backward / shape_.slices + costs_.boundaries[index].backward.value();
+    }
+    bounds.end = start + load;
+    bounds.final = start + before_last + cool;
+    return bounds;
+  }
+
+  // What follows the last action, as `lower` chains it: collectives wait for all their ranks.
+  double flushed(std::vector<double> ready) const {
+    double norm = 0.0;
+    double embedding = 0.0;
+    for (std::size_t rank = 0; rank < ready.size(); ++rank) {
+      const FlushCosts& flush = costs_.ranks[rank];
+      ready[rank] += flush.gradient_reduction.value();
+      norm = std::max(norm, flush.gradient_norm.value());
+      embedding = std::max(embedding, flush.embedding_reduction.value());
+    }
+    if (embedding > 0.0) ready.front() = ready.back() = std::max(ready.front(), ready.back()) + embedding;
+    const double latest = *std::max_element(ready.begin(), ready.end());
+    double end = 0.0;
+    for (std::size_t rank = 0; rank < ready.size(); ++rank) {
+      const FlushCosts& flush = costs_.ranks[rank];
+      const double start = norm > 0.0 ? latest + norm : ready[rank];
+      end = std::max(end, start + flush.optimizer.value() + flush.parameter_gather.value());
+    }
+    return end;
+  }
+
+  double rounding() const {
+    const double passes = 3.0 * microbatches_ * static_cast<double>(times_.size()) * shape_.slices;
+    return kRounding * (passes + 16.0) + 1e-12 * microbatches_;
+  }
+
+  const ScheduleShape& shape_;
+  const StepCosts& costs_;
+  double microbatches_;
+  std::vector<PassTimes> times_;
+};
+
+double fullest(const std::vector<HeldCounts>& moments, const std::vector<int>& stages, const StepCosts& costs,
+               int slices) {
+  double most = 0.0;
+  for (const HeldCounts& held : moments) {
+    double bytes = 0.0;
+    for (std::size_t index = 0; index < stages.size(); ++index) {
+      const StageCosts& stage = costs.stages[static_cast<std::size_t>(stages[index])];
+      bytes += static_cast<double>(held[index]) * (stage.activation.value() / slices);
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+void add_rank(const Job& job, int rank, double bytes, MemoryBound& bound) {
+  const double capacity = memory_capacity(job, rank).value();
+  bound.bytes = std::max(bound.bytes, bytes);
+  if (bytes / capacity < bound.share) return;
+  bound.share = bytes / capacity;
+  bound.capacity = capacity;
+}
+
+}  // namespace
+
+double time_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs) {
+  return TimeBound(job, shape, costs).seconds();
+}
+
+double pass_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs) {
+  return TimeBound(job, shape, costs).passes();
+}
+
+MemoryBound memory_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs) {
+  MemoryBound bound;
+  for (int rank = 0; rank < shape.pipeline_ranks; ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    const StandingMemory standing = standing_memory(job, shape.stages, costs, shape.slices, rank, 1);
+    const double activations = fullest(shape.held[index], shape.stages_of_rank[index], costs, shape.slices);
+    add_rank(job, rank, standing.total().value() + activations, bound);
+  }
+  return bound;
+}
+
+MemoryBound program_memory(const Job& job, const StageMap& stages, const StepCosts& costs, const Program& program,
+                           const std::vector<int>& weight_versions) {
+  MemoryBound bound;
+  for (int rank = 0; rank < program.rank_count(); ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    std::vector<int> held_stages;
+    for (int stage = 0; stage < stages.stages(); ++stage) {
+      if (stages.rank_of_stage[static_cast<std::size_t>(stage)] == rank) held_stages.push_back(stage);
+    }
+    const int slices = program.slices_per_microbatch;
+    const StandingMemory standing = standing_memory(job, stages, costs, slices, rank, weight_versions[index]);
+    const double activations = fullest(fullest_moments(program.ranks[index], held_stages), held_stages, costs, slices);
+    add_rank(job, rank, standing.total().value() + activations, bound);
+  }
+  return bound;
+}
+
+StepCosts price_for_bounds(Job& job, const StageMap& stages, const std::vector<int>& stage_layers) {
+  if (!reduces_in_buckets(job)) return price_step(job, stages, stage_layers);
+  job.training.stack.overlap_gradient_reduction = false;
+  StepCosts costs = price_step(job, stages, stage_layers);
+  job.training.stack.overlap_gradient_reduction = true;
+  for (FlushCosts& rank : costs.ranks) rank.gradient_reduction = Seconds(0);
+  return costs;
+}
+
+}  // namespace flopcast

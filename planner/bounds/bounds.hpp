@@ -1,0 +1,41 @@
+#pragma once
+
+#include "model/cost/stage_costs.hpp"
+#include "model/job.hpp"
+#include "planner/bounds/schedule_shapes.hpp"
+
+namespace flopcast {
+
+/// The time no order of the shape's actions can undercut, in seconds, from the same StepCosts that the simulator reads.
+/// Of rank r, with m microbatches, load_r the sum of its passes and lowest_r the first of its stages:
+///   start_r  forward passes and transfers of the stages before lowest_r, which its first action waits for
+///   end_r    start_r + m · load_r
+///   cool_r   backward passes and transfers from lowest_r down to the first stage, which follow r's last one; where the
+///            backward pass is split, only I and what must precede it count
+///   P        max over r of start_r + m · load_r + cool_r, the end of the first stage's last backward pass
+/// then reductions, embedding, norm, optimizer and gather as `lower` chains them. Bidirectional schedules share the
+/// microbatches between their copies and start at both ends: start and cool count as nothing. An asynchronous step is
+/// bounded by its busiest rank. Gradient reductions in buckets beside the passes are not counted.
+double time_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs);
+/// The part before reductions and optimizer. With costs of ZeRO stage 0 it bounds the others too, whose passes only do
+/// more.
+double pass_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs);
+
+/// The bytes of the rank that is fullest for its device, at least, as a share of that device's memory; equal to
+/// forecast_memory where the shape holds what the program holds.
+struct MemoryBound {
+  double share = 0.0;
+  double bytes = 0.0;     ///< of the fullest rank
+  double capacity = 0.0;  ///< of the device whose share it is
+};
+MemoryBound memory_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs);
+
+/// What memory_bound is of exact counts: the program at hand.
+MemoryBound program_memory(const Job& job, const StageMap& stages, const StepCosts& costs, const Program& program,
+                           const std::vector<int>& weight_versions);
+
+/// price_step less what neither bound reads and what costs most: gradients that are reduced in buckets beside the
+/// passes. They count as free.
+StepCosts price_for_bounds(Job& job, const StageMap& stages, const std::vector<int>& stage_layers);
+
+}  // namespace flopcast

@@ -1,0 +1,106 @@
+#include "planner/compare/strategies.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <utility>
+
+namespace flopcast {
+
+const std::vector<Strategy>& strategies() {
+  static const std::vector<Strategy> all = {{"DP", true, false, false},   {"PP", false, false, true},
+                                            {"TP", false, true, false},   {"DP+PP", true, false, true},
+                                            {"DP+TP", true, true, false}, {"DP+PP+TP", true, true, true}};
+  return all;
+}
+
+namespace {
+
+std::optional<PlannedLayout> fastest(const Job& job, const SearchSpace& space, const ParallelFor& parallel_for) {
+  SearchOptions options;
+  options.ranked = 1;
+  options.pareto_reach = 1.0;
+  LayoutSearch search(space, options, parallel_for);
+  search.explore(job, std::numeric_limits<double>::infinity(), "");
+  const SearchResult result = search.result();
+  if (result.ranked.empty()) return std::nullopt;
+  return result.ranked.front();
+}
+
+}  // namespace
+
+std::vector<StrategyAnswer> compare_strategies(const Job& job, const SearchSpace& space,
+                                               const ParallelFor& parallel_for) {
+  Job unlimited = job;
+  constexpr double kAnything = 1e9;
+  unlimited.cluster.device.memory_capacity = job.cluster.device.memory_capacity * kAnything;
+  for (Device& device : unlimited.cluster.node_devices) device.memory_capacity *= kAnything;
+  std::vector<StrategyAnswer> answers;
+  for (const Strategy& strategy : strategies()) {
+    SearchSpace part = space;
+    part.cp = {1};
+    if (!strategy.dp) part.dp = {1};
+    if (!strategy.tp) part.tp = {1};
+    if (!strategy.pp) part.pp = {1};
+    StrategyAnswer answer;
+    answer.strategy = strategy;
+    answer.planned = fastest(job, part, parallel_for);
+    answer.fits = answer.planned.has_value();
+    if (!answer.fits) answer.planned = fastest(unlimited, part, parallel_for);
+    answers.push_back(std::move(answer));
+  }
+  return answers;
+}
+
+namespace {
+
+Job with_transport(const Job& job, Transport transport) {
+  Job changed = job;
+  changed.training.transport = transport;
+  return changed;
+}
+
+Job with_bits(const Job& job, int bits) {
+  Job changed = job;
+  changed.layout.compression = Compression();
+  if (bits == 0) return changed;
+  changed.layout.compression.kind = Compression::Kind::kQuantized;
+  changed.layout.compression.bits = bits;
+  return changed;
+}
+
+Job with_overlap(const Job& job, bool overlap) {
+  Job changed = job;
+  changed.training.stack.overlap_gradient_reduction = overlap;
+  return changed;
+}
+
+// One update for each microbatch of a replica: what accumulation saves.
+Job one_microbatch(const Job& job) {
+  Job changed = job;
+  changed.layout.global_batch_size = job.layout.dp * job.layout.micro_batch_size;
+  return changed;
+}
+
+}  // namespace
+
+std::vector<Optimization> optimizations_of(const Job& job) {
+  std::vector<Optimization> list;
+  const Job nccl = with_transport(job, Transport::kNccl);
+  list.push_back({"NCCL instead of Gloo", "2-3x", with_transport(job, Transport::kGloo), nccl});
+  list.push_back({"NCCL instead of MPI", "2-3x", with_transport(job, Transport::kMpi), nccl});
+  const bool compressible = job.layout.data_parallel == DataParallel::kDdp && job.layout.zero == 0;
+  for (const int bits : {8, 4}) {
+    if (compressible)
+      list.push_back({fmt::format("gradients in {} bits", bits), "2-4x", with_bits(job, 0), with_bits(job, bits)});
+  }
+  const int microbatches = job.layout.microbatches();
+  if (microbatches > 1 && job.layout.pp == 1) {
+    list.push_back({fmt::format("accumulation over {} microbatches", microbatches),
+                    fmt::format("{}x less often", microbatches), one_microbatch(job), job});
+  }
+  list.push_back({"reduction beside the backward pass", "20-30 %", with_overlap(job, false), with_overlap(job, true)});
+  return list;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "planner/search/search.hpp"
+#include "sim/forecast/forecast.hpp"
+
+namespace flopcast {
+
+/// Which of dp, tp and pp a strategy may use.
+struct Strategy {
+  std::string name;  ///< "DP", "DP+TP"
+  bool dp = false;
+  bool tp = false;
+  bool pp = false;
+};
+const std::vector<Strategy>& strategies();
+
+/// The fastest layout of a strategy, whether it fits the memory or not; one that fits where one does.
+struct StrategyAnswer {
+  Strategy strategy;
+  std::optional<PlannedLayout> planned;  ///< nothing: no layout of the kind divides model, batch and devices
+  bool fits = false;
+};
+std::vector<StrategyAnswer> compare_strategies(const Job& job, const SearchSpace& space,
+                                               const ParallelFor& parallel_for);
+
+/// A change to how a job's replicas exchange gradients, and what is usually claimed for it.
+struct Optimization {
+  std::string name;
+  std::string claim;
+  Job without;
+  Job with;
+};
+/// Those that this job can have: NCCL instead of Gloo and MPI, gradients in 8 and 4 bits, accumulation, reduction
+/// beside the backward pass. Preallocated gather buffers save allocations, which are not modelled.
+std::vector<Optimization> optimizations_of(const Job& job);
+
+}  // namespace flopcast

@@ -1,0 +1,207 @@
+#include "planner/search/cluster_search.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "planner/bounds/bounds.hpp"
+#include "planner/search/group_prices.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr std::size_t kGroupsAtOnce = 32;
+constexpr std::size_t kLayoutsAtOnce = 16;
+constexpr const char* kDoesNotFit = "does not fit the memory";
+
+}  // namespace
+
+ClusterSearch::ClusterSearch(LayoutSearch& search, const Job& job, double longest_step_s, std::string too_slow)
+    : search_(search),
+      job_(job),
+      longest_step_s_(longest_step_s),
+      too_slow_(std::move(too_slow)),
+      devices_(job.cluster.devices()),
+      space_(enumerate_layouts(job, search.space_)),
+      shapes_(job.layout, search.space_) {
+  for (const LayoutGroup& group : space_.groups) {
+    first_order_.push_back(search_.order_);
+    search_.order_ += space_.members[group.members].size();
+  }
+}
+
+Score ClusterSearch::score(double time_s) const {
+  return score_of(search_.options_.objective, time_s, devices_);
+}
+
+void ClusterSearch::run() {
+  search_.counts_.enumerated += space_.enumerated();
+  for (const RejectedLayouts& rejected : space_.rejected) search_.count_rejected(rejected.reason, rejected.count);
+  const std::int64_t simulated_before = search_.counts_.simulated;
+  bounds_ = bound_groups(job_, search_.space_, space_.groups, search_.parallel_for_);
+  sort_groups();
+  while (!groups_.empty() || !candidates_.empty()) {
+    const double next_group = groups_.empty() ? std::numeric_limits<double>::infinity() : groups_.back().time_s;
+    if (!candidates_.empty() && candidates_.front().time_s < next_group) {
+      simulate_candidates();
+    } else {
+      open_groups();
+    }
+  }
+  search_.count_rejected(kDoesNotFit, misfits_);
+  search_.count_rejected(too_slow_, slow_);
+  const std::int64_t simulated = search_.counts_.simulated - simulated_before;
+  search_.counts_.pruned += space_.valid - simulated - misfits_ - slow_;
+}
+
+void ClusterSearch::sort_groups() {
+  for (std::size_t index = 0; index < space_.groups.size(); ++index) {
+    const auto members = static_cast<std::int64_t>(space_.members[space_.groups[index].members].size());
+    const bool everything = search_.options_.simulate_everything;
+    if (!everything && bounds_[index].memory_share > 1.0) {
+      misfits_ += members;
+      Candidate first;
+      first.group = index;
+      first.member = space_.members[space_.groups[index].members].front();
+      miss_if_closest(first, bounds_[index].memory_share, bounds_[index].bytes);
+    } else if (!everything && bounds_[index].time_s > longest_step_s_) {
+      slow_ += members;
+    } else {
+      groups_.push_back({bounds_[index].time_s, index});
+    }
+  }
+  std::sort(groups_.begin(), groups_.end(), [](const WaitingGroup& a, const WaitingGroup& b) {
+    return a.time_s != b.time_s ? a.time_s > b.time_s : a.group > b.group;
+  });
+}
+
+void ClusterSearch::open_groups() {
+  std::vector<std::size_t> opened;
+  while (!groups_.empty() && opened.size() < kGroupsAtOnce) {
+    const WaitingGroup group = groups_.back();
+    groups_.pop_back();
+    if (search_.may_show(score(group.time_s), bounds_[group.group].memory_share, devices_)) {
+      opened.push_back(group.group);
+    }
+  }
+  // Shapes are remembered by one thread before others look them up.
+  for (const std::size_t group : opened) {
+    const LayoutGroup& axes = space_.groups[group];
+    for (const LayoutMember& member : space_.members[axes.members]) {
+      shapes_.shape(member.schedule, axes.pp, member.chunks, axes.microbatches);
+    }
+  }
+  std::vector<std::vector<Candidate>> found(opened.size());
+  search_.parallel_for_(opened.size(), [&](std::size_t index) { found[index] = bound_members(opened[index]); });
+  for (std::vector<Candidate>& candidates : found) add_candidates(std::move(candidates));
+}
+
+Job ClusterSearch::job_of(const Candidate& candidate) const {
+  Job job = job_;
+  job.layout =
+      layout_of(job_.layout, search_.space_, space_.groups[candidate.group], candidate.member, job_.model.layers);
+  if (!candidate.layers.empty()) job.layout.stage_layers = candidate.layers;
+  return job;
+}
+
+std::vector<ClusterSearch::Candidate> ClusterSearch::bound_members(std::size_t group) const {
+  const LayoutGroup& axes = space_.groups[group];
+  const std::vector<LayoutMember>& members = space_.members[axes.members];
+  GroupPrices prices(job_, search_.space_, axes);
+  std::vector<Candidate> candidates;
+  for (std::size_t index = 0; index < members.size(); ++index) {
+    const LayoutMember& member = members[index];
+    const ScheduleShape& shape = *shapes_.known(member.schedule, axes.pp, member.chunks, axes.microbatches);
+    const double passes = std::max(bounds_[group].time_s, prices.pass_bound_of(member, shape));
+    if (!search_.may_show(score(passes), bounds_[group].memory_share, devices_)) continue;
+    const MemberPrice& price = prices.of(member, shape);
+    const bool balanced = search_.space_.splits[member.split].kind == SplitRule::Kind::kBalanced;
+    // What is balanced already is listed as uniform.
+    if (balanced && price.layers == even_stage_layers(job_.model.layers, shape.stages.model_stages)) continue;
+    Candidate candidate;
+    candidate.time_s = std::max(passes, time_bound(prices.job(), shape, price.costs));
+    const MemoryBound memory = memory_bound(prices.job(), shape, price.costs);
+    candidate.memory_share = memory.share;
+    candidate.bytes = memory.bytes;
+    candidate.group = group;
+    candidate.member = member;
+    candidate.order = first_order_[group] + index;
+    if (balanced) candidate.layers = price.layers;
+    candidates.push_back(std::move(candidate));
+  }
+  return candidates;
+}
+
+namespace {
+
+constexpr auto kWaitsLonger = [](const auto& a, const auto& b) {
+  return a.time_s != b.time_s ? a.time_s > b.time_s : a.order > b.order;
+};
+
+}  // namespace
+
+void ClusterSearch::miss_if_closest(const Candidate& candidate, double share, double bytes) {
+  if (search_.closest_ && search_.closest_->share <= share) return;
+  search_.closest_ = TightestMiss{job_.cluster.nodes, job_of(candidate).layout, bytes, share};
+}
+
+void ClusterSearch::add_candidates(std::vector<Candidate> candidates) {
+  const bool everything = search_.options_.simulate_everything;
+  for (Candidate& candidate : candidates) {
+    if (!everything && candidate.memory_share > 1.0) {
+      ++misfits_;
+      miss_if_closest(candidate, candidate.memory_share, candidate.bytes);
+    } else if (!everything && candidate.time_s > longest_step_s_) {
+      ++slow_;
+    } else {
+      candidates_.push_back(std::move(candidate));
+      std::push_heap(candidates_.begin(), candidates_.end(), kWaitsLonger);
+    }
+  }
+}
+
+void ClusterSearch::simulate_candidates() {
+  std::vector<Candidate> batch;
+  while (!candidates_.empty() && batch.size() < kLayoutsAtOnce) {
+    std::pop_heap(candidates_.begin(), candidates_.end(), kWaitsLonger);
+    Candidate candidate = std::move(candidates_.back());
+    candidates_.pop_back();
+    if (search_.may_show(score(candidate.time_s), candidate.memory_share, devices_)) {
+      batch.push_back(std::move(candidate));
+    }
+  }
+  std::vector<Layout> layouts(batch.size());
+  std::vector<EvaluatedLayout> evaluated(batch.size());
+  search_.parallel_for_(batch.size(), [&](std::size_t index) {
+    const Job job = job_of(batch[index]);
+    layouts[index] = job.layout;
+    evaluated[index] = evaluate_layout(job);
+  });
+  for (std::size_t index = 0; index < batch.size(); ++index) take(batch[index], layouts[index], evaluated[index]);
+}
+
+void ClusterSearch::take(const Candidate& candidate, const Layout& layout, const EvaluatedLayout& evaluated) {
+  if (!evaluated.fits) {
+    ++misfits_;
+    miss_if_closest(candidate, evaluated.memory.share, evaluated.memory.bytes);
+    return;
+  }
+  if (evaluated.time_s > longest_step_s_) {
+    ++slow_;
+    return;
+  }
+  ++search_.counts_.simulated;
+  PlannedLayout planned;
+  planned.nodes = job_.cluster.nodes;
+  planned.devices = devices_;
+  planned.layout = layout;
+  planned.time_s = evaluated.time_s;
+  planned.memory_share = evaluated.memory.share;
+  planned.memory_bytes = evaluated.memory.bytes;
+  planned.score = score(evaluated.time_s);
+  planned.order = candidate.order;
+  search_.keep(planned);
+}
+
+}  // namespace flopcast

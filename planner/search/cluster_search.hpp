@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "planner/bounds/group_bounds.hpp"
+#include "planner/bounds/schedule_shapes.hpp"
+#include "planner/search/evaluate.hpp"
+#include "planner/search/search.hpp"
+
+namespace flopcast {
+
+/// The search on one size of the cluster: two queues, of groups and of their layouts, both in the order of their
+/// bounds, worked off in batches of fixed size.
+class ClusterSearch {
+ public:
+  ClusterSearch(LayoutSearch& search, const Job& job, double longest_step_s, std::string too_slow);
+  void run();
+
+ private:
+  struct WaitingGroup {
+    double time_s = 0.0;
+    std::size_t group = 0;
+  };
+  /// A layout with what bounds it.
+  struct Candidate {
+    double time_s = 0.0;
+    double memory_share = 0.0;
+    double bytes = 0.0;
+    std::size_t group = 0;
+    LayoutMember member;
+    std::uint64_t order = 0;
+    std::vector<int> layers;  // of a balanced split
+  };
+
+  void sort_groups();
+  void open_groups();
+  std::vector<Candidate> bound_members(std::size_t group) const;
+  void add_candidates(std::vector<Candidate> candidates);
+  void simulate_candidates();
+  void take(const Candidate& candidate, const Layout& layout, const EvaluatedLayout& evaluated);
+  Job job_of(const Candidate& candidate) const;
+  void miss_if_closest(const Candidate& candidate, double share, double bytes);
+  Score score(double time_s) const;
+
+  LayoutSearch& search_;
+  const Job& job_;
+  double longest_step_s_;
+  std::string too_slow_;
+  int devices_;
+  LayoutSpace space_;
+  ScheduleShapes shapes_;
+  std::vector<GroupBound> bounds_;
+  std::vector<std::uint64_t> first_order_;  // by group: the place of its first member in the enumeration
+  std::vector<WaitingGroup> groups_;        // best last
+  std::vector<Candidate> candidates_;       // a heap, best first
+  std::int64_t misfits_ = 0;
+  std::int64_t slow_ = 0;
+};
+
+}  // namespace flopcast

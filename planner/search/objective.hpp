@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/job.hpp"
+
+namespace flopcast {
+
+/// What the best layout is best at.
+enum class Objective { kTime, kCost, kGpus, kEnergy };
+const std::vector<std::string>& objective_names();  ///< "time", "cost", "gpus", "energy"
+
+/// What layouts are ordered by: the objective, then the step time. Cost and energy of a step are taken as proportional
+/// to device time (price and power of a device are those of the job), so on one cluster they order as time does.
+struct Score {
+  double primary = 0.0;
+  double time_s = 0.0;
+
+  bool better_than(const Score& other) const {
+    return primary != other.primary ? primary < other.primary : time_s < other.time_s;
+  }
+};
+Score score_of(Objective objective, double time_s, int devices);
+
+}  // namespace flopcast

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/job.hpp"
+#include "planner/parallel_for.hpp"
+#include "planner/search/objective.hpp"
+#include "planner/space/space.hpp"
+
+namespace flopcast {
+
+/// A layout that fits, simulated.
+struct PlannedLayout {
+  int nodes = 1;
+  int devices = 1;
+  Layout layout;
+  double time_s = 0.0;        ///< of one step
+  double memory_share = 0.0;  ///< of the fullest rank, of its device's memory
+  double memory_bytes = 0.0;  ///< of the fullest rank
+  Score score;
+  std::uint64_t order = 0;  ///< its place in the enumeration
+};
+
+/// Layouts are ranked by score, then by less memory, then by their place in the enumeration: fewer GPUs, then tp, cp,
+/// pp, ep, microbatch, sequence parallelism, recomputation, schedule, chunks, ZeRO stage and split, smallest first.
+bool ranks_before(const PlannedLayout& a, const PlannedLayout& b);
+
+/// A layout that does not fit, the closest to it so far.
+struct TightestMiss {
+  int nodes = 1;
+  Layout layout;
+  double bytes = 0.0;  ///< of the fullest rank
+  double share = std::numeric_limits<double>::infinity();
+};
+
+struct SpaceCounts {
+  std::int64_t enumerated = 0;  ///< rejected + pruned + simulated
+  std::int64_t pruned = 0;      ///< valid, and by a bound no better than what was found
+  std::int64_t simulated = 0;   ///< that fit
+};
+
+struct SearchOptions {
+  Objective objective = Objective::kTime;
+  int ranked = 10;  ///< how many of the best are wanted
+  /// Whether the whole front of time, memory and GPUs is wanted, of layouts up to this many times the best score.
+  double pareto_reach = 1.1;
+  bool simulate_everything = false;  ///< for tests: bounds are not used
+};
+
+struct SearchResult {
+  std::vector<PlannedLayout> ranked;  ///< best first
+  std::vector<PlannedLayout> pareto;  ///< of time, memory and devices; by devices, then time
+  std::vector<RejectedLayouts> rejected;
+  SpaceCounts space;
+  std::optional<TightestMiss> closest;
+};
+
+/// The best layouts of a job over one or several sizes of its cluster.
+///
+/// Best first: groups of layouts (bound_groups), then layouts (time_bound, memory_bound) wait in the order of their
+/// bounds, and are opened or simulated until no bound is as good as the last layout wanted. So the result is that of
+/// simulating everything (tested); it does not depend on the number of threads, nor do the counts.
+class LayoutSearch {
+ public:
+  LayoutSearch(const SearchSpace& space, const SearchOptions& options, ParallelFor parallel_for);
+
+  /// Adds the layouts on the cluster of `job`. Layouts whose step takes longer than `longest_step_s` are rejected as
+  /// `too_slow`.
+  void explore(const Job& job, double longest_step_s, const std::string& too_slow);
+  SearchResult result() const;
+  bool found() const { return !ranked_.empty(); }
+
+ private:
+  friend class ClusterSearch;
+
+  void count_rejected(const std::string& reason, std::int64_t count);
+  void keep(const PlannedLayout& planned);
+  /// Whether a layout of at least this score, time and memory on so many devices could still show in the result.
+  bool may_show(const Score& bound, double memory_share, int devices) const;
+
+  const SearchSpace& space_;
+  SearchOptions options_;
+  ParallelFor parallel_for_;
+  std::vector<PlannedLayout> ranked_;
+  std::vector<PlannedLayout> front_;
+  std::vector<RejectedLayouts> rejected_;
+  SpaceCounts counts_;
+  std::optional<TightestMiss> closest_;
+  std::uint64_t order_ = 0;
+};
+
+}  // namespace flopcast

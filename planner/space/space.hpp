@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/job.hpp"
+#include "sim/schedule/catalogue.hpp"
+
+namespace flopcast {
+
+/// How the layers of a transformer are spread over the stages of a layout.
+struct SplitRule {
+  enum class Kind {
+    kUniform,      ///< as even as possible: even_stage_layers
+    kBalanced,     ///< one stage a rank: the exact optimum of balanced_split over the priced layers
+    kLighterEnds,  ///< the first and the last stage hold fewer, the inner ones share the rest evenly
+  };
+  Kind kind = Kind::kUniform;
+  int fewer_first = 0;  ///< kLighterEnds: layers less than an even share
+  int fewer_last = 0;
+};
+
+/// A schedule as a job file names it, less its chunks, which are an axis of their own.
+struct ScheduleChoice {
+  std::string text;  ///< "1f1b", "gpipe:lifo"
+  const ScheduleInfo* info = nullptr;
+  std::string variant;
+};
+
+/// What a planner may choose. An empty list: every value that the model, the batch and the devices allow.
+struct SearchSpace {
+  std::vector<int> tp;  ///< divisors of the devices, up to the heads
+  std::vector<int> cp;  ///< divisors of the devices
+  std::vector<int> pp;  ///< divisors of the devices, up to the layers
+  std::vector<int> dp;  ///< what the others leave over
+  std::vector<int> ep;  ///< divisors of the experts
+  std::vector<int> vpp;
+  std::vector<int> micro_batch_size;  ///< divisors of global_batch_size / dp
+  std::vector<int> zero;
+  std::vector<int> sequence_parallel;  ///< 0, 1
+  std::vector<Recompute> recompute;
+  std::vector<ScheduleChoice> schedules;
+  std::vector<SplitRule> splits;
+  /// Chunk counts that do not divide the layers too.
+  bool uneven_chunks = false;
+};
+
+/// The synchronous schedules that training programs offer: naive gpipe 1f1b interleaved bfs zb-h1 zbv.
+std::vector<ScheduleChoice> default_schedules();
+/// Throws ConfigError (field "schedule").
+ScheduleChoice schedule_choice(std::string_view text);
+/// Uniform and balanced.
+std::vector<SplitRule> default_splits();
+/// These and lighter ends of up to two layers.
+std::vector<SplitRule> all_splits();
+
+/// A layout less its schedule, chunks, sharding and split: what decides the time of a block.
+struct LayoutGroup {
+  int tp = 1;
+  int cp = 1;
+  int pp = 1;
+  int dp = 1;
+  int ep = 1;
+  int micro_batch_size = 1;
+  int microbatches = 1;
+  bool sequence_parallel = false;
+  Recompute recompute = Recompute::kNone;
+  std::size_t members = 0;  ///< index into LayoutSpace::members
+};
+
+/// The rest of a layout.
+struct LayoutMember {
+  std::uint16_t schedule = 0;  ///< index into SearchSpace::schedules
+  std::uint16_t chunks = 1;
+  std::uint8_t zero = 0;
+  std::uint8_t split = 0;  ///< index into SearchSpace::splits
+};
+
+struct RejectedLayouts {
+  std::string reason;
+  std::int64_t count = 0;
+};
+
+/// Every layout of a search space on one cluster. A layout that breaks a rule is counted where the first axis breaks
+/// it, once for the axes chosen so far; the others are members of a group.
+struct LayoutSpace {
+  std::vector<LayoutGroup> groups;
+  std::vector<std::vector<LayoutMember>> members;
+  std::vector<RejectedLayouts> rejected;
+  std::int64_t valid = 0;  ///< members over all groups
+
+  std::int64_t enumerated() const;
+};
+
+/// The layouts of `job`'s model, batch and devices. What the space does not name (data_parallel, compression, offload,
+/// placement, tensor_parallel …) stays as job.layout has it. Layouts that do the same work in the same order are listed
+/// once: no chunks without a pipeline, no sharding without replicas, sequence parallelism only beside tensor
+/// parallelism, one microbatch as naive.
+LayoutSpace enumerate_layouts(const Job& job, const SearchSpace& space);
+
+/// The layout of a member; of a balanced split without its stage_layers, which need prices.
+Layout layout_of(const Layout& base, const SearchSpace& space, const LayoutGroup& group, const LayoutMember& member,
+                 int layers);
+
+}  // namespace flopcast

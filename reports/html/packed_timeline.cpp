@@ -1,0 +1,298 @@
+#include "reports/html/packed_timeline.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <tuple>
+
+#include "model/error/error.hpp"
+#include "reports/html/column.hpp"
+#include "reports/timeline/span_text.hpp"
+#include "reports/timeline/svg_style.hpp"
+#include "sim/metrics/critical_path.hpp"
+#include "sim/metrics/span_graph.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Doubles hold whole numbers up to 2^53; differences take a sign and a carry.
+constexpr Ticks kLargest = Ticks{1} << 50;
+
+Ticks divisor_of(const Timeline& timeline) {
+  Ticks divisor = 1;
+  while (timeline.makespan() / divisor > kLargest) divisor *= 10;
+  return divisor;
+}
+
+bool names_an_action(SpanKind kind) {
+  return is_action(kind) || kind == SpanKind::kSend;
+}
+
+// Spans that differ only in time and microbatch share a code.
+class Codes {
+ public:
+  explicit Codes(const Timeline& timeline) : ranks_(timeline.rank_count()), chunks_(chunk_count(timeline)) {}
+
+  std::size_t code_of(const Span& span) {
+    const bool action = names_an_action(span.kind);
+    const Key key = {span.kind, span.stream, action ? span.action.stage : std::uint16_t{0},
+                     action ? span.action.kind : ActionKind::kForward, action && span.action.overlaps_next};
+    const auto [found, added] = codes_.emplace(key, codes_.size());
+    if (added) list_.push_back(entry_of(span, action));
+    return found->second;
+  }
+  Json list() const { return list_; }
+
+ private:
+  using Key = std::tuple<SpanKind, StreamKind, std::uint16_t, ActionKind, bool>;
+
+  Json entry_of(const Span& span, bool action) const {
+    const int chunk = chunk_of(span, ranks_);
+    const Rgb fill = fill_color(span.kind, chunk, chunks_);
+    Json entry = {{"kind", name_of(span.kind)},     {"letter", std::string(1, letter_of(span.kind))},
+                  {"stream", name_of(span.stream)}, {"chunk", chunk},
+                  {"fill", hex_color(fill)},        {"light_text", needs_light_text(fill)}};
+    if (action) {
+      entry["stage"] = span.action.stage;
+      entry["action"] = std::string(1, letter_of(span.action.kind));
+      if (span.action.overlaps_next) entry["overlaps_next"] = true;
+    }
+    return entry;
+  }
+
+  int ranks_;
+  int chunks_;
+  std::map<Key, std::size_t> codes_;
+  Json list_ = Json::array();
+};
+
+// What the spans of a code have been like on this rank, and so what the next one is expected to be.
+struct Expectation {
+  std::size_t next_code = 0;
+  std::int64_t microbatch = 0;
+  std::int64_t microbatch_step = 0;
+  Ticks gap = 0;
+  Ticks duration = 0;
+  std::int64_t rank = 0;  // of what it waits for, relative to its own; its own: nothing
+  std::int64_t index = 0;
+  std::int64_t index_step = 0;
+  Ticks lag = 0;
+};
+
+struct Wait {
+  std::int64_t rank = -1;
+  std::int64_t index = 0;
+  Ticks lag = 0;
+};
+
+// Of every node the link by which the latest of its inputs arrived, order on its own stream left out.
+class Waits {
+ public:
+  explicit Waits(const Timeline& timeline) : timeline_(timeline), graph_(build_span_graph(timeline)) {
+    place_.resize(graph_.nodes.size());
+    for (std::size_t rank = 0; rank < graph_.node_of.size(); ++rank) {
+      for (std::size_t index = graph_.node_of[rank].size(); index-- > 0;) {
+        place_[graph_.node_of[rank][index]] = {rank, index};
+      }
+    }
+    link_of_.assign(graph_.nodes.size(), nullptr);
+    for (const SpanLink& link : graph_.links) {
+      if (link.from == SpanGraph::kSource || is_order(link)) continue;
+      const SpanLink*& best = link_of_[link.to];
+      if (best == nullptr || link.wait < best->wait) best = &link;
+    }
+  }
+
+  Wait of(std::size_t rank, std::size_t index) const {
+    const SpanLink* link = link_of_[graph_.node_of[rank][index]];
+    if (link == nullptr) return {};
+    const auto [from_rank, from_index] = place_[link->from];
+    return {static_cast<std::int64_t>(from_rank), static_cast<std::int64_t>(from_index), link->lag};
+  }
+
+ private:
+  bool is_order(const SpanLink& link) const {
+    const auto [from_rank, from_index] = place_[link.from];
+    const auto [to_rank, to_index] = place_[link.to];
+    return from_rank == to_rank &&
+           timeline_.ranks[from_rank][from_index].stream == timeline_.ranks[to_rank][to_index].stream;
+  }
+
+  const Timeline& timeline_;
+  SpanGraph graph_;
+  std::vector<std::pair<std::size_t, std::size_t>> place_;  // by node: rank and position
+  std::vector<const SpanLink*> link_of_;
+};
+
+std::size_t position_of(const std::vector<Span>& spans, const Span& span) {
+  const auto first = std::lower_bound(spans.begin(), spans.end(), span.start,
+                                      [](const Span& candidate, Ticks start) { return candidate.start < start; });
+  const auto same = std::find_if(first, spans.end(), [&](const Span& candidate) {
+    return candidate.kind == span.kind && candidate.end == span.end && candidate.action == span.action;
+  });
+  FLOPCAST_CHECK(same != spans.end());
+  return static_cast<std::size_t>(same - spans.begin());
+}
+
+Json pack_path(const Timeline& timeline, const CriticalPath& path) {
+  ColumnWriter ranks;
+  ColumnWriter indices;
+  std::vector<std::int64_t> last(timeline.ranks.size(), -1);
+  std::int64_t last_rank = 0;
+  for (const CriticalStep& step : path.steps) {
+    const auto rank = static_cast<std::size_t>(step.rank);
+    const auto index = static_cast<std::int64_t>(position_of(timeline.ranks[rank], step.span));
+    ranks.add(static_cast<std::int64_t>(step.rank) - last_rank);
+    indices.add(index - last[rank] - 1);
+    last_rank = step.rank;
+    last[rank] = index;
+  }
+  const double units = timeline.units_per_tick;
+  return {{"steps", path.steps.size()},
+          {"wait", static_cast<double>(path.wait) * units},
+          {"lag", static_cast<double>(path.lag) * units},
+          {"rank", ranks.finish()},
+          {"index", indices.finish()}};
+}
+
+// One column a property of the spans; a number is what is to be added to the expectation.
+class Columns {
+ public:
+  Columns(const Timeline& timeline, Ticks divisor)
+      : timeline_(timeline), divisor_(divisor), waits_(timeline), codes_(timeline) {}
+
+  Json pack() {
+    Json counts = Json::array();
+    for (std::size_t rank = 0; rank < timeline_.ranks.size(); ++rank) {
+      counts.push_back(timeline_.ranks[rank].size());
+      pack_rank(rank);
+    }
+    return {{"codes", codes_.list()},
+            {"counts", std::move(counts)},
+            {"columns",
+             {{"code", code_.finish()},
+              {"microbatch", microbatch_.finish()},
+              {"gap", gap_.finish()},
+              {"duration", duration_.finish()},
+              {"wait_rank", wait_rank_.finish()},
+              {"wait_index", wait_index_.finish()},
+              {"wait_lag", wait_lag_.finish()}}}};
+  }
+
+ private:
+  void pack_rank(std::size_t rank);
+  void pack_wait(std::size_t rank, std::size_t index, Expectation& expected);
+
+  const Timeline& timeline_;
+  Ticks divisor_;
+  Waits waits_;
+  Codes codes_;
+  ColumnWriter code_, microbatch_, gap_, duration_, wait_rank_, wait_index_, wait_lag_;
+};
+
+void Columns::pack_rank(std::size_t rank) {
+  const std::vector<Span>& spans = timeline_.ranks[rank];
+  std::vector<Expectation> expectations;
+  std::array<Ticks, 3> stream_end{};
+  std::size_t last_code = 0;
+  expectations.resize(1);
+  for (std::size_t index = 0; index < spans.size(); ++index) {
+    const Span& span = spans[index];
+    const std::size_t code = codes_.code_of(span);
+    if (expectations.size() <= code) expectations.resize(code + 1);
+    code_.add(static_cast<std::int64_t>(code) - static_cast<std::int64_t>(expectations[last_code].next_code));
+    expectations[last_code].next_code = code;
+    last_code = code;
+
+    Expectation& expected = expectations[code];
+    const std::int64_t microbatch = names_an_action(span.kind) ? span.action.microbatch : 0;
+    microbatch_.add(microbatch - expected.microbatch - expected.microbatch_step);
+    expected.microbatch_step = microbatch - expected.microbatch;
+    expected.microbatch = microbatch;
+
+    Ticks& end = stream_end.at(static_cast<std::size_t>(span.stream));
+    const Ticks start = span.start / divisor_;
+    gap_.add(start - end - expected.gap);
+    expected.gap = start - end;
+    end = span.end / divisor_;
+    duration_.add(end - start - expected.duration);
+    expected.duration = end - start;
+    pack_wait(rank, index, expected);
+  }
+}
+
+void Columns::pack_wait(std::size_t rank, std::size_t index, Expectation& expected) {
+  const Wait wait = waits_.of(rank, index);
+  // Relative to its own rank, shifted by one so that 0 means that it waits for nothing.
+  const std::int64_t from = wait.rank + 1;
+  wait_rank_.add(from - expected.rank);
+  expected.rank = from;
+  if (from == 0) return;
+  wait_index_.add(wait.index - expected.index - expected.index_step);
+  expected.index_step = wait.index - expected.index;
+  expected.index = wait.index;
+  const Ticks lag = wait.lag / divisor_;
+  wait_lag_.add(lag - expected.lag);
+  expected.lag = lag;
+}
+
+}  // namespace
+
+Json pack_timeline(const Timeline& timeline) {
+  const Ticks divisor = divisor_of(timeline);
+  Json packed = {{"title", timeline.title},
+                 {"time_unit", timeline.time_unit},
+                 {"units_per_tick", timeline.units_per_tick * static_cast<double>(divisor)},
+                 {"makespan", timeline.makespan() / divisor},
+                 {"chunks", chunk_count(timeline)}};
+  packed.update(Columns(timeline, divisor).pack());
+  packed["critical"] = pack_path(timeline, critical_path(timeline));
+  return packed;
+}
+
+Json pack_memory(const Timeline& timeline, const std::vector<RankMemory>& memory,
+                 const std::vector<double>& capacity_gib) {
+  const Ticks divisor = divisor_of(timeline);
+  ColumnWriter times;
+  ColumnWriter changes;
+  std::map<std::int64_t, std::size_t> code_of_change;
+  Json list = Json::array();
+  Json counts = Json::array();
+  for (const RankMemory& rank : memory) {
+    counts.push_back(rank.points.size());
+    std::int64_t bytes = 0;
+    Ticks time = 0;
+    std::size_t last_code = 0;
+    std::vector<std::pair<std::size_t, Ticks>> expected(1);  // by change: the next change, and the time until it
+    for (const MemoryPoint& point : rank.points) {
+      const auto now = static_cast<std::int64_t>(std::llround(point.bytes));
+      const auto [found, added] = code_of_change.emplace(now - bytes, code_of_change.size());
+      if (added) list.push_back(now - bytes);
+      const std::size_t code = found->second;
+      if (expected.size() <= code) expected.resize(code + 1);
+      auto& [next, step] = expected[last_code];
+      const Ticks at = point.time / divisor;
+      changes.add(static_cast<std::int64_t>(code) - static_cast<std::int64_t>(next));
+      times.add(at - time - step);
+      next = code;
+      step = at - time;
+      last_code = code;
+      bytes = now;
+      time = at;
+    }
+  }
+  return {{"capacity_gib", capacity_gib},
+          {"counts", std::move(counts)},
+          {"changes", std::move(list)},
+          {"change", changes.finish()},
+          {"time", times.finish()}};
+}
+
+}  // namespace flopcast

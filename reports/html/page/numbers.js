@@ -1,0 +1,42 @@
+// Numbers as people read them.
+
+function significant(value, digits = 4) {
+  if (value === 0) return "0";
+  const text = Number(value).toPrecision(digits);
+  return text.includes("e") ? String(Number(text)) : text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+
+const kTimeUnits = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"], [1e-12, "ps"]];
+
+// Seconds in the largest unit of which there is at least one; any other unit as it is.
+function timeText(value, unit, digits = 4) {
+  if (unit !== "s") return significant(value, digits) + (unit ? " " + unit : "");
+  const [scale, name] = kTimeUnits.find(([scale]) => Math.abs(value) >= scale) ?? (value === 0 ? kTimeUnits[0] : kTimeUnits[4]);
+  return significant(value / scale, digits) + " " + name;
+}
+
+const percentText = share => (100 * share).toFixed(Math.abs(share) < 0.1 ? 2 : 1) + " %";
+function gibText(gib, digits = 4) {
+  return gib > 0 && gib < 0.05 ? significant(gib * 1024, digits) + " MiB" : significant(gib, digits) + " GiB";
+}
+const countText = value => Math.round(value).toLocaleString("en-US");
+
+// The round step that cuts `range` into about `parts`.
+function roundStep(range, parts) {
+  const rough = range / parts;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const factor = [1, 2, 5, 10].find(factor => factor * power >= rough);
+  return factor * power;
+}
+
+// element("td", {class: "number"}, "1") and so on; text is never read as HTML.
+function element(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === undefined || value === false) continue;
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else node.setAttribute(key, value === true ? "" : value);
+  }
+  node.append(...children.filter(child => child !== undefined && child !== null));
+  return node;
+}

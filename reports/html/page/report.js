@@ -1,0 +1,33 @@
+// Puts the page together from its data.
+
+function showReport(main, data) {
+  const {views} = data;
+  const withTimeline = views.filter(view => view.timeline);
+  main.append(element("header", {}, element("h1", {}, data.title), data.question ? element("p", {class: "question"}, data.question) : ""));
+  const cards = figureCards(views);
+  if (cards) main.append(cards);
+  let timeline = null;
+  if (withTimeline.length > 0) {
+    const holder = element("div", {class: "timeline"});
+    const panel = element("div", {class: "details", "aria-live": "polite"});
+    const models = withTimeline.map(view => new TimelineModel(view));
+    main.append(section("Timeline", "timeline", holder, panel));
+    timeline = new TimelineView(holder, (model, rank, index, group) => showDetails(panel, timeline, model, rank, index, group));
+    timeline.show(models);
+    showDetails(panel, timeline, null);
+  }
+  for (const part of [stepSection(views), memorySection(views), bubbleSection(views), ranksSection(views), ...assumptionsSection(views)]) {
+    if (part) main.append(part);
+  }
+  main.append(element("footer", {}, `Made by ${data.tool}. Nothing is loaded from elsewhere.`));
+  return timeline;
+}
+
+const reportData = document.getElementById("report-data");
+if (reportData) {
+  const data = JSON.parse(reportData.textContent);
+  const timeline = showReport(document.querySelector("main"), data);
+  // What a test or a curious reader asks in the console.
+  window.flopcast = {data, timeline};
+  requestAnimationFrame(() => setTimeout(() => { window.flopcast.shownAfterMs = performance.now(); }));
+}

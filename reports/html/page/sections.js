@@ -1,0 +1,125 @@
+// The parts of a page below its timeline. Each returns a section, or null where no view has what it shows.
+
+const kTerms = [
+  ["compute_s", "compute", "#0072B2"], ["recompute_s", "recomputation", "#56B4E9"],
+  ["tp_comm_s", "tensor-parallel communication", "#CC79A7"], ["pp_comm_s", "pipeline communication", "#D55E00"],
+  ["dp_comm_s", "data-parallel communication", "#E69F00"], ["cp_comm_s", "context-parallel communication", "#009E73"],
+  ["ep_comm_s", "expert-parallel communication", "#F0E442"], ["optimizer_s", "optimizer", "#8C8C8C"],
+  ["offload_s", "offload", "#7F4B68"], ["bubble_s", "bubble", kHatch],
+];
+const kMemoryParts = [
+  ["weights_gib", "weights", "#0072B2"], ["gradients_gib", "gradients", "#E69F00"], ["optimizer_gib", "optimizer", "#009E73"],
+  ["activations_gib", "activations", "#CC79A7"], ["weight_versions_gib", "weight versions", "#56B4E9"], ["workspace_gib", "workspace", "#F0E442"],
+];
+const kCauses = [["warmup", "warm-up", "#56B4E9"], ["cooldown", "cool-down", "#0072B2"], ["imbalance", "uneven stages", "#E69F00"], ["dependency", "dependencies", "#CC79A7"]];
+
+const partsOf = list => list.map(([, name, color]) => ({name, color}));
+
+function section(title, id, ...children) {
+  return element("section", {"aria-labelledby": id}, element("h2", {id}, title), ...children);
+}
+
+const kFigures = [
+  ["step time", result => result.iteration.time_s, value => timeText(value, "s"), "iteration.time_s"],
+  ["tokens per second", result => result.iteration.tokens_per_s, countText, "iteration.tokens_per_s"],
+  ["MFU", result => result.iteration.mfu, percentText, "iteration.mfu"],
+  ["bubble", result => result.bubble.fraction, percentText, "bubble.fraction"],
+  ["exposed communication", result => result.communication.exposed_fraction, percentText, "communication.exposed_fraction"],
+  ["peak memory", result => result.memory.peak_gib, gibText, "memory.peak_gib"],
+];
+const kBareFigures = [
+  ["makespan", view => view.metrics.makespan, value => significant(value), "metrics.makespan"],
+  ["bubble, share of device time", view => view.metrics.idle_fraction, percentText, "metrics.idle_fraction"],
+  ["bubble ratio", view => view.metrics.bubble_ratio, percentText, "metrics.bubble_ratio"],
+  ["stages in flight", view => Math.max(...view.metrics.ranks.map(rank => rank.peak_in_flight)), value => String(value), "metrics.peak_in_flight"],
+  ["activations, microbatches", view => view.figures?.activations, value => significant(value), "figures.activations"],
+  ["transfers", view => view.figures?.messages, countText, "figures.messages"],
+  ["copies of the weights", view => view.figures?.weight_copies, value => String(value), "figures.weight_copies"],
+  ["bubble once full", view => view.figures?.steady_bubble ?? (view.figures ? view.metrics.idle_fraction : undefined), percentText, "figures.steady_bubble"],
+  ["staleness, updates", view => view.figures?.staleness, value => String(value), "figures.staleness"],
+];
+
+// The figures that matter, one card each; with two views, both and the difference.
+function figureCards(views) {
+  const results = views.filter(view => view.result);
+  const source = results.length > 0 ? results.map(view => ({name: view.short ?? view.name, of: view.result})) : views.filter(view => view.metrics).map(view => ({name: view.short ?? view.name, of: view}));
+  if (source.length === 0) return null;
+  const figures = results.length > 0 ? kFigures : kBareFigures;
+  const cards = figures.map(([name, value, format, path]) => {
+    const values = source.map(entry => value(entry.of));
+    // A layer profile knows no FLOPs, a measurement no memory; what all schedules have alike says nothing.
+    if (values.some(value => value === undefined) || (values.every(value => value === 0) && results.length > 0)) return null;
+    if (path === "figures.staleness" && values.every(value => value === 0)) return null;
+    if (path === "figures.weight_copies" && values.every(value => value === 1)) return null;
+    if (path === "figures.steady_bubble" && !views.some(view => view.figures?.steady_bubble !== undefined)) return null;
+    if (path === "metrics.peak_in_flight" && views.some(view => view.figures)) return null;
+    const rows = source.map((entry, i) => element("p", {class: source.length > 1 ? "several" : "single", "data-path": path, "data-value": values[i]},
+      element("strong", {}, format(values[i])), source.length > 1 ? element("small", {}, entry.name) : ""));
+    const change = source.length === 2 && values[0] !== 0 ? element("p", {class: "change"}, `${values[1] >= values[0] ? "+" : "−"}${significant(Math.abs(values[1] / values[0] - 1) * 100, 3)} %`) : null;
+    return element("div", {class: "card"}, element("h3", {}, name), ...rows, change);
+  });
+  return element("div", {class: "cards"}, ...cards.filter(card => card));
+}
+
+function stepSection(views) {
+  const shown = views.filter(view => view.result);
+  if (shown.length === 0) return null;
+  const rows = shown.map(view => ({label: view.name, values: kTerms.map(([key]) => view.result.breakdown[key] ?? 0)}));
+  return section("Where the step's time goes", "step", element("p", {class: "note"}, "Exposed time, mean over pipeline ranks."),
+    stackedBars(partsOf(kTerms), rows, value => timeText(value, "s", 3)));
+}
+
+function bubbleSection(views) {
+  const shown = views.filter(view => view.metrics);
+  if (shown.length === 0) return null;
+  const unit = shown[0].timeline.time_unit;
+  const longest = Math.max(...shown.flatMap(view => view.metrics.ranks.map(rank => kCauses.reduce((sum, [key]) => sum + rank[key], 0))));
+  const blocks = shown.map(view => {
+    const rows = view.metrics.ranks.map((rank, i) => ({label: `rank ${i}`, values: kCauses.map(([key]) => rank[key])}));
+    if (rows.every(row => row.values.every(value => value === 0))) return element("p", {}, `${view.name}: no bubble.`);
+    return element("div", {}, shown.length > 1 ? element("h3", {}, view.name) : "", stackedBars(partsOf(kCauses), rows, value => timeText(value, unit, 3), {compact: rows.length > 8, scale: longest}));
+  });
+  return section("Bubble by cause", "bubble", element("p", {class: "note"}, "Waiting that is no communication: before a rank's first backward pass, after its last forward pass, because it has less to do than the busiest, or for another rank's result."),
+    element("div", {class: "columns"}, ...blocks));
+}
+
+function memorySection(views) {
+  const shown = views.filter(view => view.result && view.result.memory.peak_gib > 0);
+  if (shown.length === 0) return null;
+  const blocks = shown.map(view => {
+    const ranks = view.result.memory.per_pipeline_rank;
+    // A limit that is out of sight would leave nothing to see of the bars, and a measurement knows none.
+    const near = rank => rank.capacity_gib > 0 && view.result.memory.peak_gib > rank.capacity_gib / 50;
+    const rows = ranks.map((rank, i) => ({label: `rank ${i}`, values: kMemoryParts.map(([key]) => rank[key]), limit: near(rank) ? rank.capacity_gib : undefined}));
+    return element("div", {}, shown.length > 1 ? element("h3", {}, view.name) : "",
+      stackedBars(partsOf(kMemoryParts), rows, gib => gibText(gib, 3), {limitName: rows.some(row => row.limit) ? "capacity" : undefined, compact: rows.length > 8}),
+      !(view.result.memory.capacity_gib > 0) ? "" : element("p", {class: view.result.memory.fits ? "note" : "warning"}, view.result.memory.fits
+        ? `Fits: the fullest rank holds ${gibText(view.result.memory.peak_gib)} of ${gibText(view.result.memory.capacity_gib)}.`
+        : `Does not fit: ${gibText(view.result.memory.peak_gib)} are needed, ${gibText(view.result.memory.capacity_gib)} are there.`));
+  });
+  return section("Memory at the peak", "memory", element("div", {class: "columns"}, ...blocks));
+}
+
+function ranksSection(views) {
+  const shown = views.filter(view => view.metrics);
+  if (shown.length === 0) return null;
+  const unit = shown[0].timeline.time_unit;
+  const time = value => timeText(value, unit, 4);
+  const columns = ["rank", "computes", "waits for pipeline transfers", "for gradients", "warm-up", "cool-down", "uneven", "dependencies", "stages in flight"];
+  const tables = shown.map(view => element("div", {class: "wide"}, element("table", {},
+    element("caption", {}, shown.length > 1 ? view.name : "What each rank does with its time"),
+    element("thead", {}, element("tr", {}, ...columns.map(column => element("th", {scope: "col"}, column)))),
+    element("tbody", {}, ...view.metrics.ranks.map((rank, i) => element("tr", {}, element("th", {scope: "row"}, String(i)),
+      ...[rank.busy, rank.pipeline, rank.data_parallel, rank.warmup, rank.cooldown, rank.imbalance, rank.dependency].map(value => element("td", {}, time(value))),
+      element("td", {}, String(rank.peak_in_flight))))))));
+  return section("Rank by rank", "ranks", element("details", {open: shown[0].metrics.ranks.length <= 8}, element("summary", {}, "table"), ...tables));
+}
+
+function assumptionsSection(views) {
+  const shown = views.filter(view => view.result);
+  const list = (title, key, kind) => {
+    const lines = [...new Set(shown.flatMap(view => view.result[key] ?? []))];
+    return lines.length === 0 ? null : section(title, key, element("ul", {class: kind}, ...lines.map(line => element("li", {}, line))));
+  };
+  return [list("Warnings", "warnings", "warning"), list("Assumptions", "assumptions", "assumptions")];
+}

@@ -1,0 +1,190 @@
+// What a timeline's drawing asks of its spans: which lie in a window, and what share of it each kind takes.
+
+// The first i in [from, count) with times[i] > time, or >= with `orEqual`, else count; times must not fall. Gallops, since
+// neighbouring columns of a drawing lie close to each other.
+function firstAfter(times, time, from, count, orEqual = false) {
+  if (orEqual) {
+    if (from >= count || times[from] >= time) return from;
+  } else if (from >= count || times[from] > time) {
+    return from;
+  }
+  let step = 1;
+  let low = from;
+  while (low + step < count && (orEqual ? times[low + step] < time : times[low + step] <= time)) {
+    low += step;
+    step *= 2;
+  }
+  let high = Math.min(low + step, count);
+  ++low;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (orEqual ? times[middle] < time : times[middle] <= time) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+// The spans of one rank on one stream. The halves of an overlapped pair share the lane's height.
+class Lane {
+  constructor(rank, codes, members) {
+    this.members = members;  // positions in the rank, null where they are all of it
+    this.count = members ? members.length : rank.count;
+    this.start = members ? Float64Array.from(members, i => rank.start[i]) : rank.start;
+    this.end = members ? Float64Array.from(members, i => rank.end[i]) : rank.end;
+    this.rank = rank;
+    this.codes = codes;
+    this.half = null;  // 0 whole, 1 upper half, 2 lower half
+    for (let i = 0; i + 1 < this.count; ++i) {
+      if (!codes[this.codeOf(i)].overlaps_next || this.half?.[i] === 2) continue;
+      this.half ??= new Uint8Array(this.count);
+      this.half[i] = 1;
+      this.half[i + 1] = 2;
+    }
+    this.sums = null;
+  }
+
+  position(i) { return this.members ? this.members[i] : i; }
+  codeOf(i) { return this.rank.code[this.position(i)]; }
+  share(i) { return this.half && this.half[i] !== 0 ? 0.5 : 1; }
+
+  // By letter: the time of all spans before each, so that the time within any window takes two look-ups.
+  prepareSums() {
+    if (this.sums) return;
+    const letters = [...new Set(Array.from({length: this.codes.length}, (_, code) => this.codes[code].letter))];
+    const sums = letters.map(() => new Float64Array(this.count + 1));
+    this.letterOfCode = this.codes.map(code => letters.indexOf(code.letter));
+    for (let i = 0; i < this.count; ++i) {
+      const own = this.letterOfCode[this.codeOf(i)];
+      for (let letter = 0; letter < sums.length; ++letter) sums[letter][i + 1] = sums[letter][i];
+      sums[own][i + 1] += (this.end[i] - this.start[i]) * this.share(i);
+    }
+    const used = letters.map((letter, i) => sums[i][this.count] > 0 ? i : -1).filter(i => i >= 0);
+    this.letterOfCode = this.letterOfCode.map(letter => used.indexOf(letter));
+    this.letters = used.map(i => letters[i]);
+    this.sums = used.map(i => sums[i]);
+  }
+
+  firstEndingAfter(time, from = 0) { return firstAfter(this.end, time, from, this.count); }
+  firstStartingAt(time, from = 0) { return firstAfter(this.start, time, from, this.count, true); }
+
+  // Adds to `time` (by letter) what the spans [first, last) take of the window.
+  cover(begin, end, first, last, time) {
+    for (let letter = 0; letter < this.sums.length; ++letter) {
+      time[letter] = this.sums[letter][last] - this.sums[letter][first];
+    }
+    for (let i = first; i < last && this.start[i] < begin; ++i) {
+      time[this.letterOfCode[this.codeOf(i)]] -= (begin - this.start[i]) * this.share(i);
+    }
+    for (let i = last - 1; i >= first && this.end[i] > end; --i) {
+      time[this.letterOfCode[this.codeOf(i)]] -= (this.end[i] - end) * this.share(i);
+    }
+  }
+}
+
+// Bytes over time with the largest of every 64 points, so that a wide window is summed up quickly.
+class MemoryCurve {
+  constructor(points) {
+    Object.assign(this, points);
+    this.peak = 0;
+    this.largest = new Float64Array(Math.ceil(this.count / 64));
+    for (let i = 0; i < this.count; ++i) {
+      this.largest[i >> 6] = Math.max(this.largest[i >> 6], this.bytes[i]);
+      this.peak = Math.max(this.peak, this.bytes[i]);
+    }
+  }
+  // The last point at or before the time.
+  at(time, from = 0) { return Math.max(0, firstAfter(this.time, time, from, this.count) - 1); }
+  // Largest of the points [first, last].
+  largestOf(first, last) {
+    let largest = 0;
+    for (let i = first; i <= last;) {
+      if ((i & 63) === 0 && i + 63 <= last) {
+        largest = Math.max(largest, this.largest[i >> 6]);
+        i += 64;
+      } else {
+        largest = Math.max(largest, this.bytes[i++]);
+      }
+    }
+    return largest;
+  }
+}
+
+class TimelineModel {
+  constructor(view) {
+    Object.assign(this, decodeTimeline(view.timeline));
+    this.name = view.name;
+    this.parts = view.parts ?? {};
+    this.memory = view.memory ? decodeMemory(view.memory).map(points => new MemoryCurve(points)) : null;
+    this.streams = [0, 2, 1].filter(stream => stream === 0 || this.ranks.some(
+        rank => this.codes.some(code => code.streamIndex === stream) && rank.code.some(code => this.codes[code].streamIndex === stream)));
+    const several = this.streams.length > 1;
+    this.lanes = this.ranks.map(rank => this.streams.map(stream => {
+      if (!several) return new Lane(rank, this.codes, null);
+      const members = [];
+      for (let i = 0; i < rank.count; ++i) if (this.codes[rank.code[i]].streamIndex === stream) members.push(i);
+      return new Lane(rank, this.codes, Int32Array.from(members));
+    }));
+    this.actions = this.ranks.reduce((sum, rank) => sum + rank.count, 0);
+  }
+
+  code(rank, index) { return this.codes[this.ranks[rank].code[index]]; }
+  // "2F5", or the kind of what belongs to no microbatch.
+  label(rank, index) {
+    const code = this.code(rank, index);
+    const action = code.stage === undefined ? code.kind : code.stage + code.action + this.ranks[rank].microbatch[index];
+    return code.kind === "send" ? "send " + action : action;
+  }
+  time(ticks, digits = 6) { return timeText(ticks * this.unitsPerTick, this.unit, digits); }
+
+  criticalStarts() {
+    const {rank, index} = this.critical;
+    this.critical.starts ??= Float64Array.from(rank, (r, i) => this.ranks[r].start[index[i]]);
+    return this.critical.starts;
+  }
+  criticalSet() {
+    this.critical.set ??= this.ranks.map((_, rank) => {
+      const flags = new Uint8Array(this.ranks[rank].count);
+      for (let i = 0; i < this.critical.rank.length; ++i) {
+        if (this.critical.rank[i] === rank) flags[this.critical.index[i]] = 1;
+      }
+      return flags;
+    });
+    return this.critical.set;
+  }
+  isCritical(rank, index) { return this.criticalSet()[rank][index] === 1; }
+
+  // What ran before on the same stream: its position, or -1.
+  previous(rank, index) {
+    const spans = this.ranks[rank];
+    const stream = this.code(rank, index).streamIndex;
+    for (let i = index - 1; i >= 0; --i) {
+      const pair = spans.start[i] === spans.start[index] && this.codes[spans.code[i]].overlaps_next;
+      if (this.codes[spans.code[i]].streamIndex === stream && !pair) return i;
+    }
+    return -1;
+  }
+
+  // Positions of what a search means: "3F5", "F5", "3F", "F", "5" (a microbatch), "optimizer".
+  search(text) {
+    const query = text.trim();
+    const action = /^(\d+)?\s*([FBIW])?\s*(\d+)?$/i.exec(query);
+    if (query === "") return null;
+    const letter = action?.[2]?.toUpperCase();
+    const stage = letter ? action[1] : undefined;
+    const microbatch = letter ? action[3] : action?.[1];
+    const matches = [];
+    const fits = this.codes.map(code => {
+      if (!action) return code.kind.includes(query.toLowerCase());
+      return code.action !== undefined && code.kind !== "send" && (!letter || code.action === letter) &&
+             (stage === undefined || code.stage === Number(stage));
+    });
+    this.ranks.forEach((rank, r) => {
+      for (let i = 0; i < rank.count; ++i) {
+        if (!fits[rank.code[i]]) continue;
+        if (action && microbatch !== undefined && rank.microbatch[i] !== Number(microbatch)) continue;
+        matches.push({rank: r, index: i, start: rank.start[i]});
+      }
+    });
+    return matches.sort((a, b) => a.start - b.start);
+  }
+}

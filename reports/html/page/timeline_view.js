@@ -1,0 +1,403 @@
+// A timeline to look at: canvas, toolbar, mouse and keys. Several models lie one below the other over one time axis.
+
+const kAxisHeight = 40;
+
+class TimelineView {
+  // `onSelect(model, rank, index)` is called with what was clicked, or with nothing.
+  constructor(container, onSelect) {
+    this.onSelect = onSelect;
+    this.canvas = element("canvas", {tabindex: "0", role: "application", class: "timeline-canvas",
+      "aria-label": "Timeline. Arrow keys move, plus and minus zoom, 0 shows all, n and p step through the actions of a rank."});
+    this.axis = element("canvas", {class: "timeline-axis", "aria-hidden": "true"});
+    this.spacer = element("div", {class: "timeline-spacer"});
+    this.scroller = element("div", {class: "timeline-scroller"}, this.spacer);
+    this.spacer.append(this.canvas);
+    this.tip = element("div", {class: "timeline-tip", hidden: true});
+    this.status = element("p", {class: "visually-hidden", "aria-live": "polite"});
+    container.append(this.toolbar(), this.axis, this.scroller, this.tip, this.status);
+    this.container = container;
+    this.painter = new Painter(this.canvas);
+    this.axisPainter = new Painter(this.axis);
+    this.models = [];
+    this.showPath = false;
+    this.matches = null;
+    this.listen();
+  }
+
+  toolbar() {
+    const button = (label, title, action) => element("button", {type: "button", title, "aria-label": title, onclick: action}, label);
+    this.searchBox = element("input", {type: "search", placeholder: "find 2F5, B 7, optimizer …", "aria-label": "Find an action, such as 2F5",
+      onkeydown: event => { if (event.key === "Enter") this.find(event.shiftKey ? -1 : 1); event.stopPropagation(); },
+      oninput: () => this.find(0)});
+    this.found = element("span", {class: "found", "aria-live": "polite"});
+    this.pathBox = element("input", {type: "checkbox", onchange: () => { this.showPath = this.pathBox.checked; this.draw(); }});
+    this.memoryBox = element("input", {type: "checkbox", checked: true, onchange: () => this.layout()});
+    this.memoryLabel = element("label", {}, this.memoryBox, " memory");
+    this.legend = element("span", {class: "legend"});
+    return element("div", {class: "toolbar"},
+      button("−", "Zoom out", () => this.zoom(0.5)), button("+", "Zoom in", () => this.zoom(2)),
+      button("⤢", "Show all", () => this.fit()), this.searchBox, this.found,
+      element("label", {}, this.pathBox, " critical path"), this.memoryLabel, this.legend);
+  }
+
+  show(models) {
+    const keepsWindow = this.models.length > 0 && this.begin > 0;
+    this.models = models;
+    this.selected = null;
+    this.matches = null;
+    this.longest = Math.max(1, ...models.map(model => model.makespan));
+    if (!keepsWindow || this.end > this.longest) { this.begin = 0; this.end = this.longest; }
+    this.memoryLabel.hidden = !models.some(model => model.memory);
+    this.memoryScale = 1.04 * Math.max(1, ...models.flatMap(model => (model.memory ?? []).map(curve => Math.max(curve.peak, curve.capacity || 0))));
+    this.showLegend();
+    this.layout();
+  }
+
+  showLegend() {
+    const kinds = new Map();
+    for (const model of this.models) for (const code of model.codes) {
+      if (code.chunk === 0 && !kinds.has(code.kind)) kinds.set(code.kind, code);
+    }
+    const key = (color, text, kind) => element("span", {class: "key"},
+      element("i", {class: kind ?? "", style: color ? `background:${color}` : undefined}), text);
+    this.legend.replaceChildren(...[...kinds].map(([kind, code]) => key(code.fill, kind)), key(null, "idle", "idle"),
+      ...(this.models.some(model => model.memory?.some(curve => curve.capacity > 0)) ? [key(null, "capacity", "limit")] : []));
+  }
+
+  layout() {
+    const width = Math.max(320, this.container.clientWidth);
+    const hasMemory = this.memoryBox.checked && this.models.some(model => model.memory);
+    this.geometry = new Geometry(this.models, width, 600, hasMemory);
+    if (!hasMemory) for (const group of this.geometry.groups) group.memory = 0;
+    const height = Math.min(this.geometry.height, 640);
+    this.scroller.style.height = height + "px";
+    this.spacer.style.height = this.geometry.height + "px";
+    const scale = window.devicePixelRatio || 1;
+    this.painter.resize(width, height, scale);
+    this.axisPainter.resize(width, kAxisHeight, scale);
+    this.paint();
+  }
+
+  draw() {
+    if (this.pending) return;
+    this.pending = requestAnimationFrame(() => { this.pending = 0; this.paint(); });
+  }
+
+  colors() {
+    const style = getComputedStyle(this.container);
+    const value = name => style.getPropertyValue(name).trim();
+    return {paper: value("--paper"), idle: value("--idle"), text: value("--text"), faint: value("--faint"),
+            memory: value("--memory"), limit: value("--limit"), critical: value("--critical"), accent: value("--accent")};
+  }
+
+  paint() {
+    if (this.models.length === 0) return;
+    const {painter, geometry, begin, end} = this;
+    const colors = this.colors();
+    painter.begin(colors);
+    const offset = this.scroller.scrollTop;
+    const context = painter.context;
+    geometry.groups.forEach((group, g) => {
+      const {model} = group;
+      const own = this.matches?.[g];
+      this.heading(context, colors, group, offset);
+      model.lanes.forEach((lanes, rank) => {
+        const top = geometry.rowTop(g, rank) - offset;
+        if (top > painter.height || top + group.row < 0) return;
+        context.fillStyle = colors.text;
+        context.font = "12px system-ui, sans-serif";
+        context.textAlign = "right";
+        context.textBaseline = "middle";
+        context.fillText("rank " + rank, geometry.left - 10, top + group.lane / 2);
+        lanes.forEach((lane, l) => {
+          const place = geometry.laneOf(g, l);
+          painter.lane(lane, geometry.left, geometry.plotWidth(), top + place.y, place.height, begin, end, own?.[rank]);
+        });
+        if (group.memory && model.memory) {
+          painter.memory(model.memory[rank], geometry.left, geometry.plotWidth(), top + geometry.memoryTop(g), group.memory, begin, end, this.memoryScale);
+        }
+        if (own) this.marks(context, colors, model, rank, own[rank], top);
+      });
+      if (this.showPath) painter.path(model, geometry, g, begin, end, offset);
+    });
+    this.outline(context, colors, offset);
+    this.paintAxis(colors);
+  }
+
+  heading(context, colors, group, offset) {
+    const {model, y} = group;
+    const text = this.models.length > 1 && model.name && !model.title.startsWith(model.name) ? model.name + (model.title ? ": " + model.title : "") : model.title || model.name;
+    if (this.geometry.title < 20 || !text) return;
+    context.fillStyle = colors.text;
+    context.font = "600 13px system-ui, sans-serif";
+    context.textAlign = "left";
+    context.textBaseline = "middle";
+    context.fillText(text, this.geometry.left, y - offset + 12);
+  }
+
+  // Where matches are, also when they are too narrow to see.
+  marks(context, colors, model, rank, matches, top) {
+    context.fillStyle = colors.accent;
+    let last = -9;
+    for (const index of matches) {
+      const x = this.x(model.ranks[rank].start[index]);
+      if (x < this.geometry.left || x > this.geometry.width || x - last < 2) continue;
+      context.fillRect(x, top - 3, 2, 3);
+      last = x;
+    }
+  }
+
+  outline(context, colors, offset) {
+    if (!this.selected) return;
+    const {group, rank, index} = this.selected;
+    const box = (r, i, color, width) => {
+      const model = this.models[group];
+      const spans = model.ranks[r];
+      const lane = model.streams.indexOf(model.code(r, i).streamIndex);
+      const place = this.geometry.laneOf(group, lane);
+      const from = Math.max(this.geometry.left, this.x(spans.start[i]));
+      const to = Math.min(this.geometry.width, this.x(spans.end[i]));
+      if (to < this.geometry.left || from > this.geometry.width) return null;
+      const y = this.geometry.rowTop(group, r) - offset + place.y;
+      context.strokeStyle = color;
+      context.lineWidth = width;
+      context.strokeRect(from - 1, y - 1, Math.max(3, to - from + 1), place.height + 2);
+      return {x: to, start: from, y: y + place.height / 2};
+    };
+    const own = box(rank, index, colors.accent, 3);
+    const spans = this.models[group].ranks[rank];
+    if (spans.waitRank[index] < 0) return;
+    const cause = box(spans.waitRank[index], spans.waitIndex[index], colors.accent, 1.5);
+    if (!own || !cause) return;
+    context.beginPath();
+    context.setLineDash([4, 3]);
+    context.moveTo(cause.x, cause.y);
+    context.lineTo(own.start, own.y);
+    context.stroke();
+    context.setLineDash([]);
+  }
+
+  // The window within the whole above, marks of time below.
+  paintAxis(colors) {
+    const {geometry, axisPainter: painter, begin, end} = this;
+    const model = this.models[0];
+    painter.begin(colors);
+    const context = painter.context;
+    const plot = geometry.plotWidth();
+    context.fillStyle = colors.idle;
+    context.fillRect(geometry.left, 4, plot, 8);
+    context.fillStyle = colors.accent;
+    const width = Math.max(3, (end - begin) / this.longest * plot);
+    context.fillRect(geometry.left + Math.min(begin / this.longest * plot, plot - width), 4, width, 8);
+    context.font = "11px system-ui, sans-serif";
+    context.textBaseline = "bottom";
+    const units = (end - begin) * model.unitsPerTick;
+    const step = roundStep(units, Math.max(2, plot / 110));
+    const first = Math.ceil(begin * model.unitsPerTick / step - 1e-9);
+    for (let mark = first; mark * step <= end * model.unitsPerTick * (1 + 1e-12); ++mark) {
+      const x = this.x(mark * step / model.unitsPerTick);
+      const text = timeText(mark * step, model.unit, 6);
+      context.textAlign = x > geometry.width - 30 ? "right" : x < geometry.left + 10 ? "left" : "center";
+      context.fillStyle = colors.faint;
+      context.fillRect(Math.min(x, geometry.width - 1), kAxisHeight - 5, 1, 5);
+      context.fillStyle = colors.text;
+      context.fillText(text, x, kAxisHeight - 6);
+    }
+  }
+
+  x(time) { return this.geometry.left + (time - this.begin) / (this.end - this.begin) * this.geometry.plotWidth(); }
+  timeAt(x) { return this.begin + (x - this.geometry.left) / this.geometry.plotWidth() * (this.end - this.begin); }
+
+  setWindow(begin, end) {
+    const length = Math.min(this.longest, Math.max(end - begin, 8));
+    this.begin = Math.min(Math.max(0, begin), this.longest - length);
+    this.end = this.begin + length;
+    this.draw();
+  }
+  zoom(factor, at = (this.begin + this.end) / 2) {
+    this.setWindow(at - (at - this.begin) / factor, at + (this.end - at) / factor);
+  }
+  pan(pixels) {
+    const shift = pixels * (this.end - this.begin) / this.geometry.plotWidth();
+    this.setWindow(this.begin + shift, this.end + shift);
+  }
+  fit() { this.setWindow(0, this.longest); }
+
+  // What lies under a point of the canvas.
+  hit(x, y) {
+    const at = y + this.scroller.scrollTop;
+    const time = this.timeAt(x);
+    if (x < this.geometry.left) return null;
+    for (let group = 0; group < this.models.length; ++group) {
+      const {rows, row} = this.geometry.groups[group];
+      const model = this.models[group];
+      const rank = Math.floor((at - rows) / row);
+      if (rank < 0 || rank >= model.ranks.length || at < rows) continue;
+      const within = at - rows - rank * row;
+      for (let l = 0; l < model.lanes[rank].length; ++l) {
+        const place = this.geometry.laneOf(group, l);
+        if (within < place.y || within > place.y + place.height) continue;
+        const lane = model.lanes[rank][l];
+        const slack = 1.5 * (this.end - this.begin) / this.geometry.plotWidth();
+        for (let i = lane.firstEndingAfter(time - slack); i < lane.count && lane.start[i] <= time + slack; ++i) {
+          const half = lane.half?.[i] ?? 0;
+          const lower = within > place.y + place.height / 2;
+          if (half === 0 || (half === 2) === lower) return {group, rank, index: lane.position(i)};
+        }
+        return {group, rank, index: -1};
+      }
+      return {group, rank, index: -1};
+    }
+    return null;
+  }
+
+  select(group, rank, index, reveal = false) {
+    this.selected = index < 0 ? null : {group, rank, index};
+    if (this.selected && reveal) this.reveal(group, rank, index);
+    const model = this.models[group];
+    if (this.selected) {
+      const spans = model.ranks[rank];
+      this.status.textContent = `${model.label(rank, index)} on rank ${rank}, ${model.time(spans.start[index])} to ${model.time(spans.end[index])}`;
+    }
+    this.onSelect(this.selected ? model : null, rank, index, group);
+    this.draw();
+  }
+
+  // Brings a span into view, wide enough to be seen.
+  reveal(group, rank, index) {
+    const spans = this.models[group].ranks[rank];
+    const length = spans.end[index] - spans.start[index];
+    const middle = (spans.start[index] + spans.end[index]) / 2;
+    const wide = Math.min(this.end - this.begin, Math.max(60 * length, 8));
+    if (spans.start[index] < this.begin || spans.end[index] > this.end || wide < this.end - this.begin) {
+      this.setWindow(middle - wide / 2, middle + wide / 2);
+    }
+    const top = this.geometry.rowTop(group, rank);
+    const bottom = top + this.geometry.groups[group].row;
+    if (top < this.scroller.scrollTop || bottom > this.scroller.scrollTop + this.painter.height) {
+      this.scroller.scrollTop = top - this.painter.height / 2;
+    }
+  }
+
+  // direction 0: as typed; 1 and -1: the next and the previous match.
+  find(direction) {
+    const found = this.models.map(model => model.search(this.searchBox.value));
+    if (found.some(matches => matches === null)) {
+      this.matches = null;
+      this.found.textContent = "";
+      this.draw();
+      return;
+    }
+    this.matches = found.map((matches, group) => {
+      const byRank = this.models[group].ranks.map(() => new Set());
+      for (const match of matches) byRank[match.rank].add(match.index);
+      return byRank;
+    });
+    const all = found.flatMap((matches, group) => matches.map(match => ({...match, group})));
+    if (direction === 0) this.at = -1;
+    else if (all.length > 0) this.at = (this.at + direction + all.length) % all.length;
+    this.found.textContent = all.length === 0 ? "nothing found" : `${this.at >= 0 ? this.at + 1 + " of " : ""}${countText(all.length)}`;
+    if (direction !== 0 && all.length > 0) this.select(all[this.at].group, all[this.at].rank, all[this.at].index, true);
+    this.draw();
+  }
+
+  step(direction) {
+    if (!this.selected) return this.select(0, 0, 0, true);
+    const {group, rank, index} = this.selected;
+    const next = Math.min(this.models[group].ranks[rank].count - 1, Math.max(0, index + direction));
+    this.select(group, rank, next, true);
+  }
+  changeRank(direction) {
+    if (!this.selected) return this.select(0, 0, 0, true);
+    const {group, rank, index} = this.selected;
+    const model = this.models[group];
+    const other = Math.min(model.ranks.length - 1, Math.max(0, rank + direction));
+    const middle = (model.ranks[rank].start[index] + model.ranks[rank].end[index]) / 2;
+    const spans = model.ranks[other];
+    this.select(group, other, Math.min(spans.count - 1, firstAfter(spans.end, middle, 0, spans.count)), true);
+  }
+
+  onKey(event) {
+    const width = this.geometry.plotWidth();
+    const actions = {
+      "+": () => this.zoom(1.5), "=": () => this.zoom(1.5), "w": () => this.zoom(1.5), "-": () => this.zoom(1 / 1.5), "s": () => this.zoom(1 / 1.5),
+      "0": () => this.fit(), "Home": () => this.setWindow(0, this.end - this.begin),
+      "End": () => this.setWindow(this.longest - (this.end - this.begin), this.longest),
+      "ArrowLeft": () => this.pan(-width / 8), "a": () => this.pan(-width / 8), "ArrowRight": () => this.pan(width / 8), "d": () => this.pan(width / 8),
+      "n": () => this.step(1), "p": () => this.step(-1), "ArrowDown": () => this.changeRank(1), "ArrowUp": () => this.changeRank(-1),
+      "c": () => { this.pathBox.click(); }, "/": () => this.searchBox.focus(), "Escape": () => this.select(0, 0, -1),
+    };
+    const action = actions[event.key];
+    if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    action();
+  }
+
+  listen() {
+    let drag = null;
+    const position = event => {
+      const box = this.canvas.getBoundingClientRect();
+      return [event.clientX - box.left, event.clientY - box.top];
+    };
+    this.canvas.addEventListener("keydown", event => this.onKey(event));
+    this.canvas.addEventListener("wheel", event => {
+      const sideways = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
+      if (event.ctrlKey || event.metaKey) this.zoom(Math.exp(-event.deltaY * 0.004), this.timeAt(position(event)[0]));
+      else if (Math.abs(sideways) > 0 && (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY))) this.pan(sideways);
+      else return;
+      event.preventDefault();
+    }, {passive: false});
+    this.canvas.addEventListener("pointerdown", event => {
+      drag = {x: event.clientX, moved: 0};
+      this.canvas.setPointerCapture(event.pointerId);
+    });
+    this.canvas.addEventListener("pointermove", event => {
+      if (drag) {
+        drag.moved += Math.abs(event.clientX - drag.x);
+        if (drag.moved > 3) this.pan(drag.x - event.clientX);
+        drag.x = event.clientX;
+        this.tip.hidden = true;
+      } else {
+        this.hover(event, ...position(event));
+      }
+    });
+    this.canvas.addEventListener("pointerup", event => {
+      const clicked = drag && drag.moved <= 3;
+      drag = null;
+      if (!clicked) return;
+      const hit = this.hit(...position(event));
+      this.select(hit?.group ?? 0, hit?.rank ?? 0, hit?.index ?? -1);
+    });
+    this.canvas.addEventListener("dblclick", event => this.zoom(4, this.timeAt(position(event)[0])));
+    this.canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
+    this.scroller.addEventListener("scroll", () => this.draw());
+    let scrubs = false;
+    const scrub = event => {
+      const x = event.clientX - this.axis.getBoundingClientRect().left - this.geometry.left;
+      const middle = x / this.geometry.plotWidth() * this.longest;
+      const half = (this.end - this.begin) / 2;
+      this.setWindow(middle - half, middle + half);
+    };
+    this.axis.addEventListener("pointerdown", event => { scrubs = true; this.axis.setPointerCapture(event.pointerId); scrub(event); });
+    this.axis.addEventListener("pointermove", event => { if (scrubs) scrub(event); });
+    this.axis.addEventListener("pointerup", () => { scrubs = false; });
+    new ResizeObserver(() => { if (this.models.length > 0 && this.container.clientWidth !== this.geometry?.width) this.layout(); }).observe(this.container);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+  }
+
+  hover(event, x, y) {
+    const hit = this.hit(x, y);
+    if (!hit || hit.index < 0) {
+      this.tip.hidden = true;
+      return;
+    }
+    const model = this.models[hit.group];
+    const spans = model.ranks[hit.rank];
+    const {index, rank} = hit;
+    this.tip.textContent = `${model.label(rank, index)} · ${model.code(rank, index).kind} · ${model.time(spans.start[index])} + ${model.time(spans.end[index] - spans.start[index])}`;
+    this.tip.hidden = false;
+    const box = this.container.getBoundingClientRect();
+    this.tip.style.left = Math.min(event.clientX - box.left + 12, box.width - this.tip.offsetWidth - 4) + "px";
+    this.tip.style.top = event.clientY - box.top + 16 + "px";
+  }
+}

@@ -1,0 +1,105 @@
+#include "reports/html/page_view.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+
+#include "reports/html/packed_timeline.hpp"
+#include "reports/result/result_json.hpp"
+#include "sim/metrics/critical_path.hpp"
+#include "sim/metrics/metrics.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Adds the parts of a pass that take any time, each name after what the pass is for.
+void add_parts(Json& parts, const std::string& prefix, const PassCost& pass, double slices) {
+  const auto add = [&](const char* name, Seconds time) {
+    if (time.value() > 0.0) parts.push_back({{"name", prefix + name}, {"seconds", time.value() / slices}});
+  };
+  add("compute", pass.compute);
+  add("tensor-parallel communication", pass.tp_comm);
+  add("context-parallel communication", pass.cp_comm);
+  add("expert-parallel communication", pass.ep_comm);
+  add("weights gathered, gradients reduced", pass.dp_comm);
+  add("activations to or from the host", pass.offload);
+}
+
+Json metrics_json(const Timeline& timeline) {
+  const TimelineMetrics metrics = measure(timeline);
+  const auto time = [&timeline](Ticks ticks) { return static_cast<double>(ticks) * timeline.units_per_tick; };
+  Json ranks = Json::array();
+  for (const RankMetrics& rank : metrics.ranks) {
+    Json row = {{"busy", time(rank.busy)},
+                {"pipeline", time(rank.exposed_pipeline)},
+                {"data_parallel", time(rank.exposed_data_parallel)}};
+    for (std::size_t cause = 0; cause < kBubbleCauses; ++cause) {
+      row[std::string(name_of(static_cast<BubbleCause>(cause)))] = time(rank.bubble_by_cause.at(cause));
+    }
+    row["peak_in_flight"] = rank.peak_in_flight;
+    ranks.push_back(std::move(row));
+  }
+  return {{"makespan", time(metrics.makespan)},
+          {"idle_fraction", metrics.idle_fraction()},
+          {"bubble_fraction", metrics.bubble_fraction()},
+          {"bubble_ratio", metrics.bubble_ratio()},
+          {"ranks", std::move(ranks)}};
+}
+
+}  // namespace
+
+Json action_parts(const PreparedStep& step) {
+  Json all = Json::object();
+  const double slices = step.program.slices_per_microbatch;
+  for (std::size_t index = 0; index < step.costs.stages.size(); ++index) {
+    const StageCosts& stage = step.costs.stages[index];
+    Json forward = Json::array();
+    add_parts(forward, "", stage.forward, slices);
+    Json input = Json::array();
+    add_parts(input, "recomputation: ", stage.recompute, slices);
+    add_parts(input, "input gradient: ", stage.input_gradient, slices);
+    Json weight = Json::array();
+    add_parts(weight, "weight gradient: ", stage.weight_gradient, slices);
+    Json backward = input;
+    for (const Json& part : weight) backward.push_back(part);
+    if (stage.tp_hidden.value() > 0.0) {
+      backward.push_back({{"name", "tensor-parallel communication hidden behind the weight gradient"},
+                          {"seconds", -stage.tp_hidden.value() / slices}});
+    }
+    all[fmt::format("F{}", index)] = std::move(forward);
+    all[fmt::format("B{}", index)] = std::move(backward);
+    all[fmt::format("I{}", index)] = std::move(input);
+    all[fmt::format("W{}", index)] = std::move(weight);
+  }
+  return all;
+}
+
+Json page_view(const std::string& name, const Timeline& timeline) {
+  return {{"name", name}, {"timeline", pack_timeline(timeline)}, {"metrics", metrics_json(timeline)}};
+}
+
+Json page_view(const std::string& name, const Timeline& timeline, const Json& result) {
+  Json view = page_view(name, timeline);
+  view["result"] = result;
+  return view;
+}
+
+Json page_view(const std::string& name, const Json& result) {
+  return {{"name", name}, {"result", result}};
+}
+
+Json page_view(const std::string& name, const Forecast& forecast) {
+  Json view = page_view(name, forecast.timeline, result_json(forecast));
+  std::vector<double> capacities;
+  for (const RankMemoryResult& rank : forecast.result.memory.per_pipeline_rank) capacities.push_back(rank.capacity_gib);
+  view["memory"] = pack_memory(forecast.timeline, forecast.memory, capacities);
+  view["parts"] = action_parts(forecast.step);
+  return view;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "sim/forecast/forecast.hpp"
+#include "sim/metrics/memory_over_time.hpp"
+#include "sim/timeline.hpp"
+
+namespace flopcast {
+
+/// What the page shows under one name, "forecast" or "gpipe": any of a result (flopcast.result/1), a timeline with what
+/// its ranks did with their time, memory over time, and what each kind of action consists of.
+nlohmann::ordered_json page_view(const std::string& name, const Forecast& forecast);
+nlohmann::ordered_json page_view(const std::string& name, const Timeline& timeline);
+nlohmann::ordered_json page_view(const std::string& name, const Timeline& timeline,
+                                 const nlohmann::ordered_json& result);
+/// Of a result alone.
+nlohmann::ordered_json page_view(const std::string& name, const nlohmann::ordered_json& result);
+
+/// Seconds of an action by what it consists of, by letter and stage ("F0"). They sum to the action's time, but for
+/// rounding to ticks: a full backward pass has what it hides behind its weight gradient as a negative part.
+nlohmann::ordered_json action_parts(const PreparedStep& step);
+
+}  // namespace flopcast

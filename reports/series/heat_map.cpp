@@ -1,0 +1,171 @@
+#include "reports/series/heat_map.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "model/error/error.hpp"
+#include "reports/timeline/svg_style.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr double kMargin = 16.0;
+constexpr double kCellHeight = 30.0;
+constexpr double kTop = 72.0;
+constexpr double kScaleHeight = 58.0;
+
+constexpr std::array<Rgb, 10> kCividis = {{{0, 34, 78},
+                                           {18, 53, 112},
+                                           {59, 73, 108},
+                                           {87, 93, 109},
+                                           {112, 113, 115},
+                                           {138, 134, 120},
+                                           {165, 156, 116},
+                                           {195, 179, 105},
+                                           {225, 204, 85},
+                                           {254, 232, 56}}};
+
+Rgb color_at(double share) {
+  const double place = std::clamp(share, 0.0, 1.0) * static_cast<double>(kCividis.size() - 1);
+  const auto low = std::min(static_cast<std::size_t>(place), kCividis.size() - 2);
+  const double part = place - static_cast<double>(low);
+  const auto mix = [part](std::uint8_t from, std::uint8_t to) {
+    return static_cast<std::uint8_t>(std::lround(from + (to - from) * part));
+  };
+  const Rgb& a = kCividis.at(low);
+  const Rgb& b = kCividis.at(low + 1);
+  return {mix(a.red, b.red), mix(a.green, b.green), mix(a.blue, b.blue)};
+}
+
+class HeatMapDrawing {
+ public:
+  explicit HeatMapDrawing(const HeatMap& map) : map_(map) {
+    FLOPCAST_CHECK(map.cells.size() == map.rows.size());
+    std::size_t longest = map.row_title.size();
+    for (const std::string& row : map.rows) longest = std::max(longest, row.size());
+    left_ = kMargin + 8.0 + 7.0 * static_cast<double>(longest);
+    for (const auto& row : map.cells) {
+      FLOPCAST_CHECK(row.size() == map.columns.size());
+      for (const HeatMap::Cell& cell : row) note_value(cell);
+    }
+    std::size_t widest = 7;
+    for (const std::string& column : map.columns) widest = std::max(widest, column.size() + 2);
+    cell_width_ = 7.5 * static_cast<double>(widest);
+  }
+
+  double width() const {
+    return std::max(left_ + cell_width_ * static_cast<double>(map_.columns.size()) + kMargin, 360.0);
+  }
+  double height() const { return kTop + kCellHeight * static_cast<double>(map_.rows.size()) + kScaleHeight; }
+
+  std::string draw() {
+    text(kMargin, 26.0, "font-weight=\"bold\" font-size=\"13\"", map_.title);
+    text(left_, 46.0, "class=\"soft\"", map_.column_title);
+    text(left_ - 8.0, kTop - 8.0, "class=\"soft\" text-anchor=\"end\"", map_.row_title);
+    for (std::size_t column = 0; column < map_.columns.size(); ++column) {
+      text(left_ + cell_width_ * (static_cast<double>(column) + 0.5), kTop - 8.0, "text-anchor=\"middle\"",
+           map_.columns[column]);
+    }
+    for (std::size_t row = 0; row < map_.rows.size(); ++row) draw_row(row);
+    draw_scale();
+    return std::move(svg_);
+  }
+
+ private:
+  template <class... Values>
+  void put(fmt::format_string<Values...> form, Values&&... values) {
+    fmt::format_to(std::back_inserter(svg_), form, std::forward<Values>(values)...);
+  }
+  void text(double x, double y, const std::string& attributes, const std::string& words) {
+    put("<text x=\"{}\" y=\"{}\" {}>{}</text>\n", coordinate(x), coordinate(y), attributes, escape_xml(words));
+  }
+
+  void note_value(const HeatMap::Cell& cell) {
+    if (!cell.value) return;
+    least_ = any_ ? std::min(least_, *cell.value) : *cell.value;
+    most_ = any_ ? std::max(most_, *cell.value) : *cell.value;
+    any_ = true;
+  }
+  double share(double value) const { return most_ > least_ ? (value - least_) / (most_ - least_) : 0.5; }
+
+  void draw_row(std::size_t row) {
+    const double y = kTop + kCellHeight * static_cast<double>(row);
+    text(left_ - 8.0, y + kCellHeight / 2 + 4.0, "text-anchor=\"end\"", map_.rows[row]);
+    for (std::size_t column = 0; column < map_.columns.size(); ++column) {
+      draw_cell(map_.cells[row][column], map_.rows[row], map_.columns[column],
+                left_ + cell_width_ * static_cast<double>(column), y);
+    }
+  }
+
+  void draw_cell(const HeatMap::Cell& cell, const std::string& row, const std::string& column, double x, double y) {
+    const std::string place = fmt::format("{} {}, {} {}", map_.row_title, row, map_.column_title, column);
+    const std::string said = cell.value ? fmt::format("{:.4g} {}", *cell.value, map_.value_name) : "none";
+    const std::string title =
+        escape_xml(fmt::format("{}: {}{}{}", place, said, cell.note.empty() ? "" : ", ", cell.note));
+    const double width = cell_width_ - 2.0;
+    if (!cell.value) {
+      put("<rect class=\"none\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"><title>{}</title></rect>\n", coordinate(x),
+          coordinate(y), coordinate(width), coordinate(kCellHeight - 2.0), title);
+      return;
+    }
+    const Rgb fill = color_at(share(*cell.value));
+    const bool best = *cell.value == (map_.low_is_good ? least_ : most_);
+    put("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"{}><title>{}</title></rect>\n", coordinate(x),
+        coordinate(y), coordinate(width), coordinate(kCellHeight - 2.0), hex_color(fill), best ? " class=\"best\"" : "",
+        title);
+    put("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" style=\"fill:{}\">{:.4g}</text>\n", coordinate(x + width / 2),
+        coordinate(y + kCellHeight / 2 + 3.0), needs_light_text(fill) ? "#fff" : "#111", *cell.value);
+  }
+
+  void draw_scale() {
+    if (!any_) return;
+    const double y = height() - 34.0;
+    constexpr int kSteps = 40;
+    constexpr double kWidth = 200.0;
+    for (int step = 0; step < kSteps; ++step) {
+      put("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"8\" fill=\"{}\"/>\n",
+          coordinate(left_ + kWidth * step / kSteps), coordinate(y), coordinate(kWidth / kSteps + 0.3),
+          hex_color(color_at(step / (kSteps - 1.0))));
+    }
+    text(left_, y + 20.0, "class=\"soft\"", fmt::format("{:.4g}", least_));
+    text(left_ + kWidth, y + 20.0, "class=\"soft\" text-anchor=\"end\"", fmt::format("{:.4g}", most_));
+    text(left_ + kWidth + 10.0, y + 8.0, "class=\"soft\"", map_.value_name);
+  }
+
+  const HeatMap& map_;
+  double left_ = 0.0;
+  double cell_width_ = 0.0;
+  bool any_ = false;
+  double least_ = 0.0;
+  double most_ = 0.0;
+  std::string svg_;
+};
+
+}  // namespace
+
+std::string write_heat_map_svg(const HeatMap& map, bool dark_mode) {
+  HeatMapDrawing drawing(map);
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"heat\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
+      "role=\"img\">\n<title>{2}</title>\n"
+      "<style>.heat{{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:12px}}.heat text{{fill:#222}}"
+      ".heat .bg{{fill:#fff}}.heat .soft{{fill:#666}}.heat .none{{fill:url(#hatch)}}.heat .hatch{{stroke:#bbb}}"
+      ".heat .best{{stroke:#d55e00;stroke-width:3}}{3}</style>\n"
+      "<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
+      "patternTransform=\"rotate(45)\"><path class=\"hatch\" d=\"M0 0V6\"/></pattern></defs>\n"
+      "<rect class=\"bg\" width=\"{0}\" height=\"{1}\"/>\n",
+      coordinate(drawing.width()), coordinate(drawing.height()), escape_xml(map.title),
+      dark_mode ? "@media (prefers-color-scheme:dark){.heat text{fill:#ddd}.heat .bg{fill:#16181c}.heat "
+                  ".soft{fill:#aaa}.heat .hatch{stroke:#444}}"
+                : "");
+  svg += drawing.draw();
+  return svg + "</svg>\n";
+}
+
+}  // namespace flopcast

@@ -1,0 +1,124 @@
+#include "reports/timeline/timeline_json.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "model/error/error.hpp"
+#include "reports/timeline/span_text.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool names_action(SpanKind kind) {
+  return is_action(kind) || kind == SpanKind::kSend;
+}
+
+// Where a complaint about a timeline's JSON points.
+struct Place {
+  const std::string& file;
+  std::string field;
+
+  [[noreturn]] void fail(const std::string& problem) const {
+    throw ConfigError({field, problem, file, "expected what `flopcast timeline --format json` writes"});
+  }
+  const Json& member(const Json& json, const char* key) const {
+    if (!json.is_object() || !json.contains(key)) fail(fmt::format("\"{}\" is missing", key));
+    return json.at(key);
+  }
+  std::string text(const Json& json, const char* key) const {
+    const Json& value = member(json, key);
+    if (!value.is_string()) fail(fmt::format("\"{}\" is no text", key));
+    return value.get<std::string>();
+  }
+  double number(const Json& json, const char* key) const {
+    const Json& value = member(json, key);
+    if (!value.is_number()) fail(fmt::format("\"{}\" is no number", key));
+    return value.get<double>();
+  }
+};
+
+// Values of an enumeration by their names.
+template <class Enumeration>
+Enumeration named(const std::string& name, std::size_t count, const Place& place) {
+  for (std::size_t value = 0; value < count; ++value) {
+    if (name_of(static_cast<Enumeration>(value)) == name) return static_cast<Enumeration>(value);
+  }
+  place.fail(fmt::format("unknown name \"{}\"", name));
+}
+
+Ticks ticks_of(const Json& json, const char* key, double units_per_tick, const Place& place) {
+  const double ticks = std::round(place.number(json, key) / units_per_tick);
+  if (!(ticks >= 0.0 && ticks < 9e18)) place.fail(fmt::format("\"{}\" is out of range", key));
+  return static_cast<Ticks>(ticks);
+}
+
+Span read_span(const Json& json, double units_per_tick, const Place& place) {
+  constexpr std::size_t kStreams = 3;
+  Span span;
+  span.kind = named<SpanKind>(place.text(json, "kind"), kSpanKindCount, place);
+  span.stream = named<StreamKind>(place.text(json, "stream"), kStreams, place);
+  span.start = ticks_of(json, "start", units_per_tick, place);
+  span.end = ticks_of(json, "end", units_per_tick, place);
+  if (span.end < span.start) place.fail("a span ends before it starts");
+  if (!names_action(span.kind)) return span;
+  const std::optional<Action> action = parse_action(place.text(json, "action"));
+  if (!action) place.fail(fmt::format("\"{}\" is no action such as 2F0", place.text(json, "action")));
+  span.action = *action;
+  return span;
+}
+
+}  // namespace
+
+double units_of(const Timeline& timeline, Ticks ticks) {
+  return static_cast<double>(ticks) / std::round(1.0 / timeline.units_per_tick);
+}
+
+Json timeline_json(const Timeline& timeline) {
+  const auto time = [&timeline](Ticks ticks) { return units_of(timeline, ticks); };
+  Json ranks = Json::array();
+  for (const std::vector<Span>& spans : timeline.ranks) {
+    Json row = Json::array();
+    for (const Span& span : spans) {
+      Json entry = {{"kind", name_of(span.kind)},
+                    {"stream", name_of(span.stream)},
+                    {"start", time(span.start)},
+                    {"end", time(span.end)}};
+      if (names_action(span.kind)) entry["action"] = to_string(span.action);
+      row.push_back(std::move(entry));
+    }
+    ranks.push_back(std::move(row));
+  }
+  return {{"title", timeline.title},
+          {"time_unit", timeline.time_unit},
+          {"makespan", time(timeline.makespan())},
+          {"ranks", std::move(ranks)}};
+}
+
+Timeline read_timeline(const Json& json, const std::string& file, const std::string& field) {
+  Place place{file, field};
+  Timeline timeline;
+  timeline.title = place.text(json, "title");
+  timeline.time_unit = place.text(json, "time_unit");
+  timeline.units_per_tick = timeline.time_unit == "s" ? 1e-12 : 1e-6;
+  const Json& ranks = place.member(json, "ranks");
+  if (!ranks.is_array() || ranks.empty()) place.fail("\"ranks\" holds no ranks");
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    place.field = fmt::format("{}.ranks[{}]", field, rank);
+    std::vector<Span> spans;
+    if (!ranks[rank].is_array()) place.fail("is no list of spans");
+    for (const Json& span : ranks[rank]) spans.push_back(read_span(span, timeline.units_per_tick, place));
+    std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.start < b.start; });
+    timeline.ranks.push_back(std::move(spans));
+  }
+  return timeline;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "sim/timeline.hpp"
+
+namespace flopcast {
+
+/// One of the timelines of flopcast.timeline/1 (docs/schema): spans with their times in the timeline's unit; transfers
+/// are left out.
+nlohmann::ordered_json timeline_json(const Timeline& timeline);
+
+/// The inverse, rounded to ticks: picoseconds, or millionths of an abstract unit. Throws ConfigError whose place is
+/// `field` of `file`.
+Timeline read_timeline(const nlohmann::ordered_json& json, const std::string& file, const std::string& field);
+
+/// Divided, because a decimal share of a unit is no binary number: 1333333 millionths are 1.333333.
+double units_of(const Timeline& timeline, Ticks ticks);
+
+}  // namespace flopcast

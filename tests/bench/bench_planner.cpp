@@ -1,0 +1,91 @@
+// How fast the planner answers: whole spaces, in CPU seconds of one thread, and layouts per second. Measure with the
+// release preset.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "model/config/read_job.hpp"
+#include "planner/search/search.hpp"
+
+namespace flopcast {
+namespace {
+
+struct Question {
+  std::string name;
+  nlohmann::json job;
+  bool wide = false;  // every split, chunk count and more schedules
+};
+
+nlohmann::json job_of(const char* model, const char* cluster, int nodes, int batch, int sequence_length) {
+  return {{"model", model},
+          {"cluster", {{"name", cluster}, {"nodes", nodes}}},
+          {"layout", {{"global_batch_size", batch}}},
+          {"training", {{"sequence_length", sequence_length}}}};
+}
+
+double cpu_seconds() {
+  std::timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+void answer(const Question& question) {
+  nlohmann::json root = question.job;
+  const int batch = root["layout"]["global_batch_size"];
+  root["layout"]["global_batch_size"] = batch * 1024;  // read_job wants a whole batch for its own default layout
+  root["layout"]["tp"] = 1;
+  const int nodes = root["cluster"]["nodes"];
+  root["layout"]["global_batch_size"] = 8 * nodes;
+  Job job = read_job(root, Origins());
+  job.layout.global_batch_size = batch;
+  SearchSpace space;
+  space.schedules = default_schedules();
+  space.splits = question.wide ? all_splits() : default_splits();
+  space.uneven_chunks = question.wide;
+  double best = std::numeric_limits<double>::infinity();
+  SearchResult result;
+  constexpr int kRepeats = 3;
+  for (int repeat = 0; repeat < kRepeats; ++repeat) {
+    const double start = cpu_seconds();
+    LayoutSearch search(space, SearchOptions(), serial_for);
+    search.explore(job, std::numeric_limits<double>::infinity(), "");
+    result = search.result();
+    best = std::min(best, cpu_seconds() - start);
+  }
+  const SpaceCounts& counts = result.space;
+  std::fputs(fmt::format("{:<44} {:>9} layouts, {:>9} pruned, {:>5} simulated, {:.3f} s, {:.0f} layouts/s\n",
+                         question.name, counts.enumerated, counts.pruned, counts.simulated, best,
+                         static_cast<double>(counts.enumerated) / best)
+                 .c_str(),
+             stdout);
+  if (result.ranked.empty()) return;
+  const PlannedLayout& first = result.ranked.front();
+  std::fputs(fmt::format("  best: {:.4g} s, tp {} cp {} pp {} dp {} ep {} mbs {} {}:{} zero {} recompute {}\n",
+                         first.time_s, first.layout.tp, first.layout.cp, first.layout.pp, first.layout.dp,
+                         first.layout.ep, first.layout.micro_batch_size, first.layout.schedule, *first.layout.vpp,
+                         first.layout.zero, recompute_names()[static_cast<std::size_t>(first.layout.recompute)])
+                 .c_str(),
+             stdout);
+}
+
+void run_all() {
+  const nlohmann::json gpt3 = job_of("gpt3-175b", "dgx-a100-80g", 128, 1536, 2048);
+  answer({"GPT-3 175B, 1,024 A100", gpt3});
+  answer({"GPT-3 175B, 1,024 A100, wide", gpt3, true});
+  answer({"Llama-3 405B, 16,384 H100, 131k tokens", job_of("llama3.1-405b", "dgx-h100", 2048, 128, 131'072)});
+  answer({"Mixtral 8x22B, 512 H100", job_of("mixtral-8x22b", "dgx-h100", 64, 1024, 8192)});
+}
+
+}  // namespace
+}  // namespace flopcast
+
+int main() {
+  flopcast::run_all();
+  return 0;
+}

@@ -1,0 +1,35 @@
+// What the tests in the browser share: the program, the browser, and a folder for what they write.
+import {execFileSync} from 'node:child_process';
+import {mkdtempSync, readFileSync} from 'node:fs';
+import {tmpdir} from 'node:os';
+import {dirname, join, resolve} from 'node:path';
+import {fileURLToPath} from 'node:url';
+import {chromium} from 'playwright-core';
+
+export const project = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
+export const program = process.env.FLOPCAST ?? join(project, 'build/dev/cli/flopcast');
+export const scratch = mkdtempSync(join(tmpdir(), 'flopcast-browser-'));
+
+export function flopcast(...words) {
+  return execFileSync(program, words, {cwd: project, encoding: 'utf8', maxBuffer: 1 << 30, stdio: ['ignore', 'pipe', 'ignore']});
+}
+export const flopcastJson = (...words) => JSON.parse(flopcast(...words, '--format', 'json'));
+// Speeds are printed by every run and held to their limits where nothing else runs: FLOPCAST_QUIET_MACHINE=1.
+export const quiet = process.env.FLOPCAST_QUIET_MACHINE === '1';
+export const bytesOf = file => readFileSync(file);
+
+// Without a GPU and without asking anybody on the network for anything.
+const kFlags = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+                '--disable-component-update', '--disable-sync'];
+export const launch = () => chromium.launch({executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: kFlags});
+
+// Opens a file; what it complains about, or asks the network for, fails the test.
+export async function open(browser, file, options = {}) {
+  const page = await browser.newPage({viewport: {width: 1240, height: 900}, ...options});
+  page.complaints = [];
+  page.on('pageerror', error => page.complaints.push(error.message));
+  page.on('console', message => { if (message.type() === 'error') page.complaints.push(message.text()); });
+  page.on('request', request => { if (!/^(file|data|blob):/.test(request.url())) page.complaints.push(`asked for ${request.url()}`); });
+  await page.goto('file://' + file + (options.fragment ?? ''));
+  return page;
+}

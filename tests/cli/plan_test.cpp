@@ -1,0 +1,110 @@
+// flopcast plan as its users meet it: one answer in every format, files that other commands take, and a no that says
+// what would be a yes.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/folders.hpp"
+#include "tests/support/run_command.hpp"
+
+namespace flopcast {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::vector<std::string> kSmall = {"plan", "--model", "gpt3-1.3b", "--cluster", "2xdgx-a100-80g", "--gbs", "64"};
+
+CommandResult plan_small(const std::vector<std::string>& more, const CommandOptions& options = {}) {
+  std::vector<std::string> arguments = kSmall;
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return run_flopcast(arguments, options);
+}
+
+Json json_of(const CommandResult& result) {
+  EXPECT_EQ(result.exit_code, 0) << result.standard_error;
+  return Json::parse(result.standard_output);
+}
+
+TEST(Plan, HoldsWhatTheUserGives) {
+  const Json answer = json_of(plan_small({"--tp", "2", "--zero", "1", "--schedule", "1f1b", "--format", "json"}));
+  for (const Json& entry : answer["ranked"]) {
+    EXPECT_EQ(entry["layout"]["tp"], 2);
+    EXPECT_EQ(entry["layout"]["zero"], 1);
+    EXPECT_EQ(entry["layout"]["schedule"], "1f1b");
+  }
+  std::int64_t sum = answer["space"]["pruned"].get<std::int64_t>() + answer["space"]["simulated"].get<std::int64_t>();
+  for (const Json& rejected : answer["rejected"]) sum += rejected["count"].get<std::int64_t>();
+  EXPECT_EQ(answer["space"]["enumerated"], sum);
+}
+
+TEST(Plan, ItsFileIsAJobWhoseForecastItHolds) {
+  const TemporaryFolder folder;
+  CommandOptions options;
+  options.working_directory = folder.path();
+  ASSERT_EQ(plan_small({"-o", "plan.json"}, options).exit_code, 0);
+  const Json plan = Json::parse(read_text(folder.path() / "plan.json"));
+  const CommandResult simulated = run_flopcast({"simulate", "plan.json", "--format", "json"}, options);
+  Json result = json_of(simulated);
+  result.erase("critical_path");
+  EXPECT_EQ(result, plan["best"]["result"]);
+  EXPECT_EQ(run_flopcast({"memory", "plan.json", "--check"}, options).exit_code, 0);
+}
+
+TEST(Plan, ThreadsDoNotShowInAnyByte) {
+  const CommandResult one = plan_small({"--threads", "1", "--format", "json"});
+  const CommandResult three = plan_small({"--threads", "3", "--format", "json"});
+  EXPECT_EQ(one.exit_code, 0);
+  EXPECT_EQ(one.standard_output, three.standard_output);
+}
+
+TEST(Plan, SaysNoWithTheNearestYes) {
+  const CommandResult result = run_flopcast({"plan", "--model", "gpt3-13b", "--cluster", "1xdgx-a100-80g", "--gbs",
+                                             "64", "--recompute", "none", "--mbs", "64", "--zero", "0"});
+  EXPECT_EQ(result.exit_code, 3) << result.standard_output;
+  EXPECT_NE(result.standard_error.find("does not fit the memory"), std::string::npos) << result.standard_error;
+  EXPECT_NE(result.standard_error.find(" to spare"), std::string::npos) << result.standard_error;
+  const CommandResult nodes =
+      run_flopcast({"plan", "--model", "gpt3-175b", "--cluster", "3xdgx-a100-80g", "--gbs", "96"});
+  EXPECT_EQ(nodes.exit_code, 3);
+  EXPECT_NE(nodes.standard_error.find("more node"), std::string::npos) << nodes.standard_error;
+}
+
+TEST(Plan, AnswersTheInverseQuestions) {
+  const Json fewest = json_of(run_flopcast({"plan", "--model", "gpt3-175b", "--cluster", "16xdgx-a100-80g", "--gbs",
+                                            "64", "--min-gpus", "--format", "json", "--top", "1"}));
+  const int nodes = fewest["best"]["result"]["job"]["cluster"]["nodes"];
+  const CommandResult fewer = run_flopcast({"plan", "--model", "gpt3-175b", "--cluster",
+                                            std::to_string(nodes - 1) + "xdgx-a100-80g", "--gbs", "64", "--min-gpus"});
+  EXPECT_EQ(fewer.exit_code, 3);
+  const CommandResult deadline =
+      run_flopcast({"plan", "--model", "gpt3-13b", "--cluster", "32xdgx-a100-80g", "--gbs", "512", "--tokens", "300B",
+                    "--deadline", "20d", "--price", "2", "--format", "csv", "--top", "1"});
+  EXPECT_EQ(deadline.exit_code, 0) << deadline.standard_error;
+  const CommandResult poor = run_flopcast({"plan", "--model", "gpt3-13b", "--cluster", "2xdgx-a100-80g", "--gbs", "512",
+                                           "--tokens", "300B", "--budget", "100", "--price", "2"});
+  EXPECT_EQ(poor.exit_code, 3);
+  EXPECT_NE(poor.standard_error.find("exceeds the budget"), std::string::npos) << poor.standard_error;
+}
+
+TEST(Plan, RefusesWhatMakesNoSense) {
+  const auto refused = [](const std::vector<std::string>& more, const std::string& words) {
+    const CommandResult result = plan_small(more);
+    EXPECT_EQ(result.exit_code, 2) << result.standard_output;
+    EXPECT_NE(result.standard_error.find(words), std::string::npos) << result.standard_error;
+  };
+  refused({"--objective", "tiem"}, "did you mean time");
+  refused({"--deadline", "45d"}, "--tokens");
+  refused({"--deadline", "45", "--tokens", "1B"}, "has no unit");
+  refused({"--budget", "100", "--tokens", "1B"}, "--price");
+  refused({"--schedules", "1f1b,zigzag"}, "unknown schedule");
+  refused({"--schedules", "interleaved:2"}, "--vpp 2");
+  refused({"--max-gpus", "4"}, "less than a node");
+  refused({"--top", "0"}, "out of range");
+  refused({"--threads", "0"}, "out of range");
+  refused({"--min-gpus", "--objective", "time"}, "contradicts");
+  refused({"--schedule", "file:x.csv"}, "one layout");
+  EXPECT_EQ(run_flopcast({"plan", "--model", "gpt3-1.3b", "--cluster", "2xdgx-a100-80g"}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace flopcast

@@ -1,0 +1,197 @@
+// Bounds never exceed what is simulated, memory bounds are exact where they say so, evaluating a layout is forecasting
+// it, and the planner's rules are those of the job file: over layouts drawn from whole spaces.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+
+#include "model/config/read_job.hpp"
+#include "planner/bounds/bounds.hpp"
+#include "planner/bounds/group_bounds.hpp"
+#include "planner/search/evaluate.hpp"
+#include "planner/search/group_prices.hpp"
+#include "sim/forecast/forecast.hpp"
+#include "tests/unit/planner/questions.hpp"
+
+namespace flopcast {
+namespace {
+
+std::string no_files(const std::string& path) {
+  throw EnvironmentError("unexpected read of " + path);
+}
+
+PlanQuestion drawn_question(std::mt19937& random) {
+  const auto one_of = [&random](std::initializer_list<const char*> choices) {
+    return std::string(choices.begin()[random() % choices.size()]);
+  };
+  const std::string experts =
+      random() % 3 == 0 ? R"(, "experts": {"count": 8, "top_k": 2, "ffn": 1024, "every": )" + one_of({"1", "2"}) + "}"
+                        : "";
+  const std::string text =
+      R"({"model": {"layers": )" + one_of({"8", "12", "13"}) + R"(, "hidden": )" + one_of({"512", "2048"}) +
+      R"(, "heads": 16, "vocab": 51200, "sequence_length": 512)" + experts + R"(}, "cluster": {"name": )" +
+      one_of({"\"dgx-a100-80g\"", "\"p4d\"", "\"dgx-h100\""}) + R"(, "nodes": )" + one_of({"1", "2", "3"}) +
+      R"(}, "layout": {"global_batch_size": )" + one_of({"24", "48", "96"}) + R"(, "data_parallel": )" +
+      one_of({"\"ddp\"", "\"ddp\"", "\"ddp\"", "\"fsdp\""}) + R"(}, "training": {"sequence_length": )" +
+      one_of({"512", "2048"}) + R"(, "stack": )" +
+      one_of({"\"megatron-core\"", "\"megatron-2022\"", "\"pytorch-fsdp\"", "\"megatron-2021\""}) + "}}";
+  PlanQuestion question = question_of(text);
+  question.space.schedules.clear();
+  for (const ScheduleInfo& info : schedule_catalogue()) {
+    // The searching schedules take a second each, and run in the space of the V map as zbv does.
+    const bool searches = info.name == "v-half" || info.name == "v-min" || info.name == "v-auto" ||
+                          info.name == "zb-auto" || info.name == "1f1b-v";
+    if (!searches) question.space.schedules.push_back(schedule_choice(info.name));
+  }
+  question.space.splits = all_splits();
+  question.space.uneven_chunks = true;
+  return question;
+}
+
+struct Drawn {
+  LayoutGroup group;
+  LayoutMember member;
+  std::size_t index = 0;
+};
+
+Drawn draw(const LayoutSpace& space, std::mt19937& random) {
+  const std::size_t index = random() % space.groups.size();
+  const LayoutGroup& group = space.groups[index];
+  const std::vector<LayoutMember>& members = space.members[group.members];
+  return {group, members[random() % members.size()], index};
+}
+
+bool counts_are_exact(const ScheduleInfo& info) {
+  return !info.uses_times && !info.asynchronous && info.name != "chimera";
+}
+
+TEST(PlannerProperties, BoundsHoldForEveryScheduleAndLayout) {
+  std::mt19937 random(11);
+  int drawn_count = 0;
+  int exact = 0;
+  double tightness = 0.0;
+  for (int round = 0; round < 40; ++round) {
+    const PlanQuestion question = drawn_question(random);
+    const LayoutSpace space = enumerate_layouts(question.job, question.space);
+    if (space.groups.empty()) continue;
+    const std::vector<GroupBound> groups = bound_groups(question.job, question.space, space.groups, serial_for);
+    ScheduleShapes shapes(question.job.layout, question.space);
+    for (int repeat = 0; repeat < 30; ++repeat) {
+      const Drawn drawn = draw(space, random);
+      const ScheduleShape& shape =
+          shapes.shape(drawn.member.schedule, drawn.group.pp, drawn.member.chunks, drawn.group.microbatches);
+      GroupPrices prices(question.job, question.space, drawn.group);
+      const double passes = prices.pass_bound_of(drawn.member, shape);
+      const MemberPrice& price = prices.of(drawn.member, shape);
+      const double bound = time_bound(prices.job(), shape, price.costs);
+      const MemoryBound memory = memory_bound(prices.job(), shape, price.costs);
+      Job job = question.job;
+      job.layout = layout_of(question.job.layout, question.space, drawn.group, drawn.member, job.model.layers);
+      job.layout.stage_layers = price.layers;
+      const Forecast answer = forecast(job, no_files);
+      const double simulated = answer.result.iteration.time_s;
+      const std::string what = job.layout.schedule + " pp " + std::to_string(job.layout.pp) + " v " +
+                               std::to_string(*job.layout.vpp) + " m " + std::to_string(job.layout.microbatches()) +
+                               " zero " + std::to_string(job.layout.zero) + " round " + std::to_string(round);
+      ASSERT_LE(groups[drawn.index].time_s, simulated) << what;
+      ASSERT_LE(passes, simulated) << what;
+      ASSERT_LE(bound, simulated) << what;
+      ASSERT_LE(passes, bound * (1.0 + 1e-12)) << what;
+      const double peak = answer.result.memory.peak_gib * kGibibyte;
+      ASSERT_LE(groups[drawn.index].bytes, peak * (1.0 + 1e-12)) << what;
+      ASSERT_LE(memory.bytes, peak * (1.0 + 1e-12)) << what;
+      const ScheduleInfo& info = *question.space.schedules[drawn.member.schedule].info;
+      if (counts_are_exact(info)) {
+        ASSERT_NEAR(memory.bytes / peak, 1.0, 1e-9) << what;
+        ++exact;
+      }
+      const StageMap real = answer.step.stages;
+      ASSERT_EQ(shape.stages.rank_of_stage, real.rank_of_stage) << what;
+      ASSERT_EQ(shape.stages.passes_in_a_row, real.passes_in_a_row) << what;
+      tightness += bound / simulated;
+      ++drawn_count;
+    }
+  }
+  EXPECT_GT(exact, 300);
+  EXPECT_GT(drawn_count, 900);
+  std::cout << drawn_count << " layouts, bound over simulated time " << tightness / drawn_count
+            << " on average, memory exact in " << exact << "\n";
+  EXPECT_GT(tightness / drawn_count, 0.85) << "a bound that says little prunes little";
+}
+
+TEST(PlannerProperties, EvaluatingIsForecasting) {
+  std::mt19937 random(12);
+  int compared = 0;
+  for (int round = 0; round < 25; ++round) {
+    const PlanQuestion question = drawn_question(random);
+    const LayoutSpace space = enumerate_layouts(question.job, question.space);
+    if (space.groups.empty()) continue;
+    for (int repeat = 0; repeat < 8; ++repeat) {
+      const Drawn drawn = draw(space, random);
+      Job job = question.job;
+      job.layout = layout_of(question.job.layout, question.space, drawn.group, drawn.member, job.model.layers);
+      const Forecast answer = forecast(job, no_files);
+      const EvaluatedLayout evaluated = evaluate_layout(job);
+      EXPECT_EQ(evaluated.fits, answer.result.memory.fits);
+      EXPECT_NEAR(evaluated.memory.bytes, answer.result.memory.peak_gib * kGibibyte, 1.0) << job.layout.schedule;
+      if (!evaluated.fits) continue;
+      EXPECT_NEAR(evaluated.time_s / answer.result.iteration.time_s, 1.0, 1e-12) << job.layout.schedule;
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 100);
+}
+
+// What the planner calls valid, the job file accepts, and the other way round.
+TEST(PlannerProperties, ItsRulesAreThoseOfTheJobFile) {
+  std::mt19937 random(13);
+  int accepted = 0;
+  int refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const auto one_of = [&random](std::initializer_list<int> choices) {
+      return choices.begin()[random() % choices.size()];
+    };
+    nlohmann::json layout = {{"tp", one_of({1, 2, 3, 4, 8, 16})},
+                             {"pp", one_of({1, 2, 3, 4, 6, 9})},
+                             {"cp", one_of({1, 1, 1, 2, 3, 4})},
+                             {"micro_batch_size", one_of({1, 2, 3, 4})},
+                             {"zero", one_of({0, 1, 2, 3})},
+                             {"sequence_parallel", random() % 2 == 0},
+                             {"global_batch_size", one_of({12, 16, 24, 48})},
+                             {"schedule", "1f1b"},
+                             {"vpp", 1}};
+    const bool experts = random() % 2 == 0;
+    nlohmann::json root = {{"model",
+                            {{"layers", 8},
+                             {"hidden", 1024},
+                             {"heads", 16},
+                             {"kv_heads", one_of({4, 8, 16})},
+                             {"vocab", 32000},
+                             {"sequence_length", 384}}},
+                           {"cluster", {{"name", "dgx-a100-80g"}, {"nodes", one_of({1, 2, 3})}}},
+                           {"training", {{"sequence_length", 384}}}};
+    if (experts) {
+      root["model"]["experts"] = {{"count", 8}, {"top_k", 2}, {"ffn", one_of({1024, 1030})}};
+      layout["ep"] = one_of({1, 2, 3, 4, 8});
+    }
+    root["layout"] = layout;
+    bool by_reader = true;
+    try {
+      prepare(read_job(root, Origins()), no_files);
+    } catch (const ConfigError&) {
+      by_reader = false;
+    }
+    const PlanQuestion question = read_question(root, Origins());
+    const LayoutSpace space = enumerate_layouts(question.job, question.space);
+    EXPECT_EQ(space.valid > 0, by_reader) << root.dump();
+    ++(by_reader ? accepted : refused);
+  }
+  EXPECT_GT(accepted, 100);
+  EXPECT_GT(refused, 100);
+}
+
+}  // namespace
+}  // namespace flopcast

@@ -1,0 +1,74 @@
+// What ranks really keep for the backward passes, against what `flopcast run` forecasts.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/run_memory.hpp"
+#include "model/error/error.hpp"
+#include "realrun/launch/plan_from_job.hpp"
+#include "realrun/training/train.hpp"
+#include "tests/unit/model/jobs.hpp"
+
+namespace flopcast::realrun {
+namespace {
+
+std::string no_files(const std::string& path) {
+  throw EnvironmentError("unexpected read of " + path);
+}
+
+Job small_job(const std::string& layout) {
+  return job_from(fmt::format(R"({{"model": {{"layers": 8, "hidden": 32, "heads": 4, "ffn": 128, "vocab": 64,
+                                    "sequence_length": 16, "tied_embeddings": false}},
+                      "cluster": {{"name": "dgx-a100-80g", "nodes": 1}},
+                      "layout": {{"global_batch_size": 16, "schedule": {}}},
+                      "training": {{"precision": "fp32"}}}})",
+                              layout));
+}
+
+// Without the one float a row that norms keep; 1 / 32 of a tensor.
+void expect_peaks(const std::string& layout, double tolerance) {
+  SCOPED_TRACE(layout);
+  const Forecast job = forecast(job_as_run(small_job(layout)), no_files);
+  const MemoryResult memory = memory_as_run(job);
+  RunSettings settings;
+  settings.steps = job.step.program.asynchronous ? 3 : 1;
+  const std::vector<RankResult> ranks = train_on_threads(plan_from_job(job.step, settings), {});
+  for (const RankResult& rank : ranks) {
+    const auto place = static_cast<std::size_t>(rank.pipeline_rank);
+    const double forecast_bytes = memory.per_pipeline_rank[place].activations_gib * 1024 * 1024 * 1024;
+    const auto measured = static_cast<double>(rank.peak_activation_bytes);
+    EXPECT_NEAR(forecast_bytes / measured, 1.0, tolerance) << "rank " << rank.rank;
+  }
+}
+
+TEST(ActivationMemory, IsAsForecast) {
+  constexpr double kNormRows = 0.01;
+  for (const char* schedule :
+       {"naive", "gpipe", "1f1b", "interleaved:2", "zb-h1", "zb-h2", "zbv", "chimera", "dualpipev"}) {
+    for (const char* tensor : {"", R"(, "tp": 2)"}) {
+      expect_peaks(fmt::format(R"("{}", "pp": 2{})", schedule, tensor), kNormRows);
+    }
+  }
+  for (const char* schedule : {"pipedream", "pipedream-2bw"}) {
+    expect_peaks(fmt::format(R"("{}", "pp": 4)", schedule), kNormRows);
+  }
+  expect_peaks(R"("1f1b", "pp": 4, "micro_batch_size": 2, "stage_layers": [1, 4, 2, 1])", kNormRows);
+  expect_peaks(R"("gpipe")", kNormRows);
+}
+
+// The head gathers its rows and keeps them so.
+TEST(ActivationMemory, IsNearlyAsForecastWithSequenceParallelism) {
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    expect_peaks(fmt::format(R"("{}", "pp": 2, "tp": 2, "sequence_parallel": true)", schedule), 0.03);
+  }
+}
+
+// Slices look back at those before them: forecast are slices that all look as far as the last.
+TEST(ActivationMemory, OfSlicesIsAtMostAsForecast) {
+  expect_peaks(R"("terapipe", "pp": 2, "slices": 2)", 0.06);
+}
+
+}  // namespace
+}  // namespace flopcast::realrun

@@ -1,0 +1,93 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "sim/schedule/csv.hpp"
+#include "sim/schedule/order_bound.hpp"
+#include "sim/schedule/orders.hpp"
+#include "sim/schedule/shorten.hpp"
+#include "sim/schedule/slot_squeeze.hpp"
+#include "sim/schedule/validate.hpp"
+
+namespace flopcast {
+namespace {
+
+constexpr std::size_t kEnough = 10'000;
+
+StepTimes unit_times(std::size_t stages) {
+  StepTimes times;
+  times.stages.assign(stages, StageTimes{1, 2, 1, 1, std::nullopt});
+  times.boundaries.resize(stages - 1);
+  return times;
+}
+
+// Rank 1 keeps rank 0 waiting: I0 could run in the third slot, and I1 before W0.
+Program wasteful_order() {
+  Program program = empty_loop("zb-auto", {.pipeline_ranks = 2, .microbatches = 2});
+  program.ranks[0] = {forward_action(0, 0),         forward_action(0, 1),        input_gradient_action(0, 0),
+                      weight_gradient_action(0, 0), input_gradient_action(0, 1), weight_gradient_action(0, 1)};
+  program.ranks[1] = {forward_action(1, 0),         forward_action(1, 1),        input_gradient_action(1, 0),
+                      weight_gradient_action(1, 0), input_gradient_action(1, 1), weight_gradient_action(1, 1)};
+  return program;
+}
+
+TEST(Shorten, FindsTheShortestOrderOfTwoMicrobatchesOnTwoRanks) {
+  const StepTimes times = unit_times(2);
+  const Program before = wasteful_order();
+  EXPECT_EQ(time_order(before, 2, times).makespan, 8);
+  // F0 F1 on rank 0, then one slot until I0 is back: 7 in all, which F0 I0 F1 I1 W0 W1 on rank 1 makes possible.
+  const OrderTimes bound = order_bound(before, 2, times, {}, true);
+  EXPECT_EQ(bound.makespan, 7);
+  EXPECT_EQ(bound.span, 7);
+  const Program after = shorten({before}, 2, times, {}, {}, kEnough);
+  EXPECT_FALSE(find_fault(after).has_value());
+  EXPECT_EQ(time_order(after, 2, times).makespan, 7);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_TRUE(std::is_permutation(after.ranks[rank].begin(), after.ranks[rank].end(), before.ranks[rank].begin(),
+                                    before.ranks[rank].end()));
+  }
+}
+
+TEST(Shorten, LeavesAnOrderThatMemoryAllowsNoOther) {
+  Program program = empty_loop("zb-auto", {.pipeline_ranks = 2, .microbatches = 2});
+  for (int rank = 0; rank < 2; ++rank) {
+    for (int microbatch = 0; microbatch < 2; ++microbatch) {
+      for (const Action& action : {forward_action(rank, microbatch), input_gradient_action(rank, microbatch),
+                                   weight_gradient_action(rank, microbatch)}) {
+        program.ranks[static_cast<std::size_t>(rank)].push_back(action);
+      }
+    }
+  }
+  const ActivationRule one_microbatch{2, false};
+  EXPECT_EQ(write_csv(shorten({program}, 2, unit_times(2), one_microbatch, {}, kEnough)), write_csv(program));
+}
+
+TEST(OrderBound, CountsWhatMemoryMakesARankWaitFor) {
+  // Rank 0 of four: F0, four at most, and the first gradient back after 4 F and 3 I: (p - 1) slots lost, as in zb-h1.
+  const Program stages = empty_loop("zb-auto", {.pipeline_ranks = 4, .microbatches = 8});
+  EXPECT_EQ(order_bound(stages, 8, unit_times(4), {8, false}, true).span, 3 * 8 + 3);
+  EXPECT_EQ(order_bound(stages, 8, unit_times(4), {}, true).span, 3 * 8);
+  EXPECT_EQ(order_bound(stages, 8, unit_times(4), {}, true).makespan, 3 * 8 + 3);
+  // Full backwards of the last rank still have to come back: 1f1b's (m + p - 1)(F + B).
+  EXPECT_EQ(order_bound(stages, 8, unit_times(4), {}, false).makespan, (8 + 3) * 3);
+}
+
+// One rank, slots F . I . W . ., a microbatch every six slots.
+TEST(SqueezeSlots, MovesEveryActionToTheFirstFreeSlot) {
+  BuildingBlock block;
+  block.period = 6;
+  block.ranks = {
+      {{forward_action(0, 0), 0, 0}, {input_gradient_action(0, 0), 0, 2}, {weight_gradient_action(0, 0), 0, 7}}};
+  const Program empty = empty_loop("zb-auto", {.pipeline_ranks = 1, .microbatches = 2});
+  // F1 comes before W0, so that two activations are needed.
+  const auto plan = squeeze_slots(empty, 2, block, {4, false});
+  ASSERT_TRUE(plan.has_value());
+  Program program = empty;
+  program.ranks = *plan;
+  EXPECT_EQ(write_csv(program), "0F0,0I0,0F1,0W0,0I1,0W1\n");
+  EXPECT_FALSE(squeeze_slots(empty, 2, block, {2, false}).has_value());
+}
+
+}  // namespace
+}  // namespace flopcast

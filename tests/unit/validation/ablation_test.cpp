@@ -1,0 +1,117 @@
+// Every figure of a stack or a device that prices published rows changes at least one forecast: a switch that no longer
+// does anything is found here.
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "calibrate/validation/catalogue_change.hpp"
+#include "calibrate/validation/evaluate.hpp"
+#include "calibrate/validation/shipped.hpp"
+#include "model/error/error.hpp"
+
+namespace flopcast {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string no_file(const std::string& path) {
+  throw ConfigError({path, "no file belongs to a published row", "", ""});
+}
+
+struct Priced {
+  PublishedRow row;
+  MappedRow mapped;
+  double seconds = 0.0;
+  double gibibytes = 0.0;
+};
+
+EvaluatedRow price(const Priced& priced, const MappedRow& mapped) {
+  PublishedRow row = priced.row;
+  row.out_of_memory = true;  // so that memory is forecast too
+  return evaluate_row(row, mapped, no_file);
+}
+
+// Some rows of every source, spread over it.
+std::vector<Priced> some_rows() {
+  constexpr std::size_t kOfEach = 12;
+  std::vector<Priced> all;
+  for (const PublishedFile& file : shipped_published()) {
+    const std::size_t stride = file.rows.size() / kOfEach + 1;
+    for (std::size_t index = 0; index < file.rows.size(); index += stride) {
+      Priced priced{file.rows[index], map_row(file.rows[index], file.about), 0.0, 0.0};
+      if (!priced.mapped.skip_reason.empty() || priced.mapped.part != MeasuredPart::kStep) continue;
+      const EvaluatedRow evaluated = price(priced, priced.mapped);
+      priced.seconds = evaluated.predicted_s;
+      priced.gibibytes = *evaluated.memory_predicted_gib;
+      all.push_back(priced);
+    }
+  }
+  return all;
+}
+
+// Another value of the same kind, as a job file would have it.
+Json another(const Json& value) {
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value == "flash") return "unfused";
+  if (value == "unfused") return "flash";
+  if (value.is_number_integer()) return value.get<int>() == 4 ? 3 : value.get<int>() + 4;
+  if (value.is_number()) return value.get<double>() * 0.8;
+  if (value.is_string())
+    return std::to_string(std::stod(value.get<std::string>()) * 0.5) +
+           value.get<std::string>().substr(value.get<std::string>().find_first_not_of("0123456789."));
+  Json pairs = value;
+  for (Json& pair : pairs) {
+    for (Json& share : pair) share = share.get<double>() * 0.8;
+  }
+  return pairs;
+}
+
+bool changes_something(const std::vector<Priced>& rows, const CatalogueChange& change) {
+  for (const Priced& priced : rows) {
+    MappedRow mapped = priced.mapped;
+    // A row may give the figure itself, in its own words.
+    Json& stack = mapped.job["training"]["stack"];
+    if (change.kind == CatalogueKind::kStacks && stack.is_object()) stack.erase(change.figure);
+    if (!apply(change, mapped.job)) continue;
+    const EvaluatedRow evaluated = price(priced, mapped);
+    if (evaluated.predicted_s != priced.seconds || *evaluated.memory_predicted_gib != priced.gibibytes) return true;
+  }
+  return false;
+}
+
+TEST(Ablation, EveryFigureOfAStackChangesAForecast) {
+  const std::vector<Priced> rows = some_rows();
+  ASSERT_GT(rows.size(), 40u);
+  // A figure counts once any stack's rows show it: not every stack is used with pipelines or sharded optimizers.
+  std::set<std::string> figures;
+  std::set<std::string> found;
+  for (const char* name : {"megatron-2021", "megatron-2022", "megatron-deepspeed", "pytorch-fsdp", "megatron-core"}) {
+    const Json stack = catalogue_values(CatalogueKind::kStacks, name);
+    for (const auto& figure : stack.items()) {
+      if (figure.key() == "name" || figure.key() == "description") continue;
+      figures.insert(figure.key());
+      if (found.count(figure.key()) != 0) continue;
+      const CatalogueChange change{CatalogueKind::kStacks, name, figure.key(), another(figure.value())};
+      if (changes_something(rows, change)) found.insert(figure.key());
+    }
+  }
+  for (const std::string& figure : figures) EXPECT_EQ(found.count(figure), 1u) << figure << " changes nothing";
+}
+
+TEST(Ablation, EveryEfficiencyOfADeviceChangesAForecast) {
+  const std::vector<Priced> rows = some_rows();
+  for (const char* device : {"a100-80g", "h100", "b200"}) {
+    for (const char* figure : {"gemm_efficiency", "memory_efficiency", "kernel_launch", "memory_bandwidth"}) {
+      const Json value = catalogue_values(CatalogueKind::kDevices, device).at(figure);
+      EXPECT_TRUE(changes_something(rows, {CatalogueKind::kDevices, device, figure, another(value)}))
+          << device << " " << figure;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flopcast

@@ -1,0 +1,158 @@
+#include "calibrate/validation/evaluate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "calibrate/validation/refit.hpp"
+#include "calibrate/validation/refit_json.hpp"
+#include "calibrate/validation/run_result.hpp"
+#include "calibrate/validation/shipped.hpp"
+#include "model/error/error.hpp"
+#include "tests/support/folders.hpp"
+
+namespace flopcast {
+namespace {
+
+std::string no_file(const std::string& path) {
+  throw ConfigError({path, "no file belongs to a published row", "", ""});
+}
+
+TEST(Statistics, OfSignedErrors) {
+  const ErrorStatistics errors = statistics_of({0.1, -0.2, 0.3, -0.4});
+  EXPECT_DOUBLE_EQ(errors.mape, 0.25);
+  EXPECT_DOUBLE_EQ(errors.median, 0.25);
+  EXPECT_DOUBLE_EQ(errors.p90, 0.4);
+  EXPECT_DOUBLE_EQ(errors.max, 0.4);
+  EXPECT_NEAR(errors.bias, -0.05, 1e-15);
+  EXPECT_EQ(statistics_of({}).rows, 0);
+}
+
+// What the documents say of accuracy stays true; limits are a little above what holds today.
+TEST(Accuracy, OfTheShippedRows) {
+  const std::map<std::string, double> limits = {{"korthikanti_2205_05198", 0.02},
+                                                {"bigscience_bloom", 0.037},
+                                                {"zero_bubble", 0.035},
+                                                {"vtrain_multinode", 0.08},
+                                                {"vtrain_singlenode", 0.075},
+                                                {"mosaic_fsdp", 0.04},
+                                                {"megatron_readme_a100_v100", 0.07},
+                                                {"simumax", 0.025}};
+  std::size_t checked = 0;
+  for (const PublishedFile& file : shipped_published()) {
+    const SourceSummary summary = evaluate(file, no_file);
+    EXPECT_EQ(summary.evaluated.size() + summary.skipped.size(), file.rows.size()) << "no row gets lost";
+    for (const SkippedRow& row : summary.skipped) EXPECT_FALSE(row.reason.empty()) << row.id;
+    const auto limit = limits.find(file.source);
+    if (limit == limits.end()) continue;
+    ++checked;
+    EXPECT_LE(summary.time.mape, limit->second) << file.source;
+    EXPECT_LT(summary.time.mape, *summary.naive_mape) << file.source;
+    const double memory_limit = summary.memory.rows == 0 ? 1.0 : file.source == "simumax" ? 0.005 : 0.05;
+    EXPECT_LE(summary.memory.mape, memory_limit) << file.source;
+  }
+  EXPECT_EQ(checked, limits.size());
+}
+
+// The compact copies say what the full files say.
+TEST(Shipped, RowsAreThoseOfTheReference) {
+  const auto reference = reference_folder();
+  if (!reference) GTEST_SKIP() << "no reference folder";
+  int compared = 0;
+  for (const PublishedFile& file : shipped_published()) {
+    const auto path = *reference / "published" / (file.source + ".json");
+    const PublishedFile full = read_published(nlohmann::json::parse(read_text(path)), file.source, path.string());
+    std::map<std::string, const PublishedRow*> rows;
+    for (const PublishedRow& row : full.rows) rows[row.id] = &row;
+    for (const PublishedRow& row : file.rows) {
+      const auto other = rows.find(row.id);
+      if (other == rows.end()) continue;
+      ++compared;
+      EXPECT_EQ(row.iteration_s, other->second->iteration_s) << row.id;
+      EXPECT_EQ(row.samples_per_s, other->second->samples_per_s) << row.id;
+      EXPECT_EQ(row.peak_memory_gib, other->second->peak_memory_gib) << row.id;
+      EXPECT_EQ(row.hidden, other->second->hidden) << row.id;
+      EXPECT_EQ(row.tp, other->second->tp) << row.id;
+      EXPECT_EQ(row.gpu, other->second->gpu) << row.id;
+    }
+  }
+  EXPECT_GT(compared, 400);
+}
+
+TEST(RunResults, AreReadWithTheirPlace) {
+  const auto json = nlohmann::json::parse(
+      R"({"forecast": {"iteration": {"time_s": 1.1}}, "measured": {"iteration": {"time_s": 1.0}}})");
+  const EvaluatedRow row = read_run_result(json, "a", "runs", "a.json");
+  EXPECT_NEAR(*row.error(), 0.1, 1e-12);
+  EXPECT_THROW(read_run_result(nlohmann::json::object(), "a", "runs", "a.json"), ConfigError);
+}
+
+TEST(RunResults, TablesCompareTheReplay) {
+  const auto json =
+      nlohmann::json::parse(R"([{"term": "step time", "unit": "s", "forecast": 0.5, "replay": 0.9, "measured": 1.0}])");
+  const EvaluatedRow row = read_run_result(json, "a", "runs", "a.json");
+  EXPECT_NEAR(*row.error(), -0.1, 1e-12);
+}
+
+// A constant that was moved is found again from the rows that it makes.
+TEST(Refit, NeverWorsensItsLossAndReportsEverySource) {
+  std::vector<FitPlan> plans = shipped_fits();
+  ASSERT_GE(plans.size(), 4u);
+  for (const FitPlan& plan : plans) {
+    for (const FittedConstant& constant : plan.constants) {
+      EXPECT_GT(constant.shipped, constant.low) << constant.figure;
+      EXPECT_LT(constant.shipped, constant.high) << constant.figure;
+    }
+  }
+  FitPlan small = plans.back();
+  small.constants.front().shipped = 0.7;
+  const Refit found = refit(small, shipped_published(), no_file);
+  ASSERT_EQ(found.sources.size(), 1u);
+  EXPECT_EQ(found.sources[0].rows, 2);
+  EXPECT_LT(found.sources[0].refitted, 0.5 * found.sources[0].shipped);
+  EXPECT_NEAR(found.values[0], plans.back().constants.front().shipped, 0.05);
+}
+
+// calibrate/validation/residuals.json is that of today's costs; flopcast validate --refit --format json writes it.
+TEST(Refit, StoredResidualsAreThoseOfTheCatalogue) {
+  const std::vector<Refit> stored = stored_refits();
+  const std::vector<FitPlan> plans = shipped_fits();
+  ASSERT_EQ(stored.size(), plans.size());
+  const std::vector<PublishedFile> files = shipped_published();
+  for (std::size_t index = 0; index < plans.size(); ++index) {
+    EXPECT_EQ(stored[index].plan.name, plans[index].name);
+    const Refit today = residuals_of(plans[index], files, no_file);
+    ASSERT_EQ(stored[index].sources.size(), today.sources.size());
+    for (std::size_t source = 0; source < today.sources.size(); ++source) {
+      const RefitSource& expected = today.sources[source];
+      const RefitSource& found = stored[index].sources[source];
+      EXPECT_EQ(found.source, expected.source);
+      EXPECT_EQ(found.rows, expected.rows) << found.source;
+      EXPECT_GT(found.rows, 0) << found.source;
+      EXPECT_NEAR(found.shipped, expected.shipped, 1e-6) << found.source;
+      EXPECT_TRUE(found.left_out.has_value()) << found.source;
+    }
+  }
+}
+
+// What docs/validation.md says of models that no constant was fitted to; limits are a little above what holds today.
+TEST(Refit, ModelsLeftOutAreForecastNearlyAsWell) {
+  const std::map<std::string, double> limits = {
+      {"korthikanti_2205_05198", 0.025}, {"bigscience_bloom", 0.04}, {"zero_bubble", 0.045},
+      {"vtrain_multinode", 0.085},       {"mosaic_fsdp", 0.04},      {"simumax", 0.04}};
+  std::size_t checked = 0;
+  for (const Refit& fit : stored_refits()) {
+    for (const RefitSource& source : fit.sources) {
+      const auto limit = limits.find(source.source);
+      if (limit == limits.end()) continue;
+      ++checked;
+      EXPECT_LE(*source.left_out, limit->second) << source.source;
+    }
+  }
+  EXPECT_EQ(checked, limits.size());
+}
+
+}  // namespace
+}  // namespace flopcast

@@ -1,0 +1,109 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "calibrate/validation/catalogue_change.hpp"
+#include "calibrate/validation/completion.hpp"
+#include "calibrate/validation/map_row.hpp"
+#include "calibrate/validation/published_row.hpp"
+#include "model/error/error.hpp"
+
+namespace flopcast {
+namespace {
+
+using Json = nlohmann::json;
+
+Json small_row() {
+  return Json::parse(R"({
+    "id": "a", "source": "some log line 12", "complete_for_e2e": true, "note": "bf16, fp32 main-grad accumulation",
+    "hardware": {"gpu": "A100-SXM4-80GB", "gpus_per_node": 8, "num_gpus": 16, "inter_node": "8x HDR 200 Gb/s per node"},
+    "model": {"layers": 8, "hidden": 1024, "heads": 16, "kv_heads": 16, "ffn": 4096, "seq": 1024},
+    "parallel": {"dp": 2, "tp": 4, "pp": 2, "micro_batch": 1, "global_batch": 16, "schedule": "1f1b",
+                 "recompute": "full", "sp": false},
+    "measured": {"iteration_s": 1.0}})");
+}
+
+PublishedFile file_of(const Json& rows) {
+  return read_published({{"rows", rows}}, "made_up", "made_up.json");
+}
+
+TEST(Mapping, FieldsBecomeAJob) {
+  const MappedRow mapped = map_row(file_of(Json::array({small_row()})).rows[0], "");
+  ASSERT_EQ(mapped.skip_reason, "");
+  EXPECT_EQ(mapped.job["layout"]["tp"], 4);
+  EXPECT_EQ(mapped.job["layout"]["recompute"], "full");
+  EXPECT_EQ(mapped.job["cluster"]["nodes"], 2);
+  EXPECT_EQ(mapped.job["cluster"]["nic_bandwidth"], "200Gbit/s");
+  EXPECT_EQ(mapped.job["training"]["precision"], "bf16");
+  EXPECT_EQ(mapped.job["training"]["stack"]["gradient_bytes"], 4);
+}
+
+TEST(Mapping, WhatIsMissingIsNamed) {
+  Json row = small_row();
+  row["model"].erase("heads");
+  row["complete_for_e2e"] = false;
+  EXPECT_EQ(map_row(file_of(Json::array({row})).rows[0], "").skip_reason, "not stated: heads");
+  row = small_row();
+  row["hardware"]["gpu"] = "Abacus 9000";
+  EXPECT_EQ(map_row(file_of(Json::array({row})).rows[0], "").skip_reason,
+            "no device in the catalogue is \"Abacus 9000\"");
+}
+
+TEST(Mapping, WrongTypesAreRefusedWithTheirPlace) {
+  Json row = small_row();
+  row["model"]["layers"] = "eight";
+  try {
+    file_of(Json::array({row}));
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.diagnostic().field, "rows.0.model.layers");
+  }
+}
+
+TEST(Mapping, ARowOfALogTakesFormatsFromTheRowAbove) {
+  Json below = small_row();
+  below["id"] = "b";
+  below["source"] = "some log line 20";
+  below["note"] = "ran out of memory";
+  Json far = small_row();
+  far["id"] = "c";
+  far["source"] = "another log line 30";
+  far["note"] = "nothing said";
+  const PublishedFile file = file_of(Json::array({below, small_row(), far}));
+  EXPECT_NE(file.rows[0].note.find("fp32 main-grad"), std::string::npos);
+  EXPECT_EQ(file.rows[2].note, "nothing said");
+}
+
+TEST(Mapping, RulesDependOnWordsNotOnIds) {
+  Json row = small_row();
+  const Json job = map_row(file_of(Json::array({row})).rows[0], "").job;
+  row["id"] = "anything else";
+  EXPECT_EQ(map_row(file_of(Json::array({row})).rows[0], "").job, job);
+}
+
+TEST(Completions, FillInWhatIsOpen) {
+  Json row = small_row();
+  EXPECT_TRUE(completions(file_of(Json::array({row})).rows[0]).empty());
+  row["complete_for_e2e"] = false;
+  row["parallel"].erase("micro_batch");
+  row["parallel"].erase("recompute");
+  const auto choices = completions(file_of(Json::array({row})).rows[0]);
+  EXPECT_EQ(choices.size(), 4u * 3u);  // 16 / dp 2 = 8 samples a replica: 1, 2, 4, 8
+  EXPECT_EQ(choices.front().open, "micro batch, recompute");
+  row["model"].erase("heads");
+  EXPECT_TRUE(completions(file_of(Json::array({row})).rows[0]).empty());
+}
+
+TEST(CatalogueChange, AppliesToTheEntryOnly) {
+  Json job = map_row(file_of(Json::array({small_row()})).rows[0], "").job;
+  EXPECT_FALSE(apply({CatalogueKind::kDevices, "h100", "gemm_efficiency", 0.5}, job));
+  EXPECT_TRUE(apply({CatalogueKind::kDevices, "a100-80g", "gemm_efficiency", 0.5}, job));
+  EXPECT_EQ(job["cluster"]["device"]["gemm_efficiency"], 0.5);
+  const std::string stack = job["training"]["stack"]["name"];
+  EXPECT_TRUE(apply({CatalogueKind::kStacks, stack, "gradient_bytes", 2}, job));
+  EXPECT_EQ(job["training"]["stack"]["gradient_bytes"], 4) << "the row's own words win";
+}
+
+}  // namespace
+}  // namespace flopcast

@@ -1,0 +1,92 @@
+// The controls of one side. Each calls `change(key, value)`.
+
+function slider(label, key, side, values, change, format = String) {
+  const at = Math.max(0, values.findIndex(value => value >= side[key]));
+  const output = element("output", {}, format(side[key]));
+  const input = element("input", {type: "range", min: "0", max: String(values.length - 1), value: String(at), "data-key": key, "aria-label": label,
+    "aria-valuetext": format(side[key]), oninput: event => {
+      const value = values[Number(event.target.value)];
+      output.textContent = format(value);
+      event.target.setAttribute("aria-valuetext", format(value));
+      change(key, value);
+    }});
+  return element("label", {class: "field"}, element("span", {}, label), output, input);
+}
+
+function choice(label, key, side, options, change) {
+  const input = element("select", {"data-key": key, onchange: event => change(key, event.target.value)},
+    ...options.map(([value, text]) => element("option", {value, selected: value === side[key]}, text ?? value)));
+  return element("label", {class: "field"}, element("span", {}, label), input);
+}
+
+function whole(label, key, side, change) {
+  const input = element("input", {type: "number", min: "1", step: "1", value: String(side[key]), "data-key": key,
+    onchange: event => change(key, Math.max(1, Math.round(Number(event.target.value)) || 1))});
+  return element("label", {class: "field"}, element("span", {}, label), input);
+}
+
+function checkbox(label, key, side, change) {
+  return element("label", {class: "check"}, element("input", {type: "checkbox", checked: side[key], "data-key": key, onchange: event => change(key, event.target.checked)}), label);
+}
+
+// A config.json, pasted or dropped.
+function configField(side, change) {
+  const area = element("textarea", {placeholder: "paste or drop a Hugging Face config.json", "aria-label": "Hugging Face config.json", "data-key": "config",
+    spellcheck: "false", oninput: event => change("config", event.target.value.trim() || undefined)});
+  area.value = side.config ?? "";
+  const field = element("div", {class: "field"}, area);
+  area.addEventListener("dragover", event => { event.preventDefault(); field.classList.add("dropping"); });
+  area.addEventListener("dragleave", () => field.classList.remove("dropping"));
+  area.addEventListener("drop", async event => {
+    event.preventDefault();
+    field.classList.remove("dropping");
+    area.value = event.dataTransfer.files.length > 0 ? await event.dataTransfer.files[0].text() : event.dataTransfer.getData("text");
+    change("config", area.value.trim() || undefined);
+  });
+  return field;
+}
+
+const range = (from, to) => Array.from({length: to - from + 1}, (_, i) => from + i);
+const kPowers = [1, 2, 4, 8, 16, 32, 64];
+const kMicrobatches = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512, 768, 1024, 1536, 2048];
+const kTimes = [0, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.4, 1.5, 1.6, 1.8, 2, 2.5, 3, 4, 5];
+
+// Values of the list and the one that is there, in order: an address may hold any.
+const including = (list, value) => list.includes(value) ? list : [...list, value].sort((a, b) => a - b);
+
+function scheduleControls(side, names, change) {
+  const info = names.schedules.find(schedule => schedule.name === side.name.split(":")[0]);
+  const times = key => including(key === "p2p" || key === "weight" ? kTimes : kTimes.slice(1), side[key]);
+  return [
+    choice("Schedule", "name", side, names.schedules.map(schedule => [schedule.name]), change),
+    element("p", {class: "note"}, info?.summary ?? ""),
+    slider("Pipeline ranks p", "pp", side, including(range(1, 32), side.pp), change),
+    slider("Microbatches m", "microbatches", side, including(kMicrobatches, side.microbatches), change),
+    info?.uses_chunks ? slider("Chunks a rank v", "vpp", side, including(range(1, 8), side.vpp), change) : "",
+    slider("Forward", "forward", side, times("forward"), change),
+    slider("Backward", "backward", side, times("backward"), change),
+    slider("of which weight gradient W", "weight", side, times("weight"), change),
+    slider("Transfer between ranks", "p2p", side, times("p2p"), change),
+  ];
+}
+
+function jobControls(side, names, change) {
+  const schedules = names.schedules.filter(schedule => schedule.name !== "terapipe");
+  return [
+    choice("Model", "model", side, names.models.map(model => [model]), change),
+    configField(side, change),
+    choice("Cluster", "cluster", side, names.clusters.map(cluster => [cluster.name]), change),
+    whole("Nodes", "nodes", side, change),
+    slider("Tensor parallel", "tp", side, including(kPowers, side.tp), change),
+    slider("Pipeline parallel p", "pp", side, including([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64], side.pp), change),
+    slider("Chunks a rank v", "vpp", side, including(range(1, 12), side.vpp), change),
+    choice("Schedule", "schedule", side, schedules.map(schedule => [schedule.name]), change),
+    slider("Microbatches m", "microbatches", side, including(kMicrobatches, side.microbatches), change),
+    slider("Microbatch size", "mbs", side, including([1, 2, 4, 8, 16], side.mbs), change),
+    slider("Sequence length", "sequence", side, including([512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072], side.sequence), change),
+    choice("Recomputation", "recompute", side, [["none"], ["selective"], ["full"]], change),
+    slider("ZeRO", "zero", side, [0, 1, 2, 3], change),
+    choice("Software stack", "stack", side, names.stacks.map(stack => [stack]), change),
+    checkbox("Sequence parallel", "sp", side, change),
+  ];
+}

@@ -1,0 +1,23 @@
+# Run with OUTPUT, ENGINE, WEB and REPORT: puts styles, scripts and the engine into web/page.html. The report's parts
+# draw the timeline and the bars, so that page and report look and work alike.
+cmake_minimum_required(VERSION 3.25)
+
+function(join result)
+  set(text "")
+  foreach(file IN LISTS ARGN)
+    file(READ "${file}" part)
+    string(APPEND text "${part}")
+  endforeach()
+  set(${result} "${text}" PARENT_SCOPE)
+endfunction()
+
+join(page "${WEB}/page.html")
+join(style "${REPORT}/style.css" "${WEB}/page.css")
+join(script "${REPORT}/decode.js" "${REPORT}/numbers.js" "${REPORT}/timeline_model.js" "${REPORT}/timeline_painter.js"
+     "${REPORT}/timeline_view.js" "${REPORT}/details.js" "${REPORT}/bars.js" "${REPORT}/sections.js" "${WEB}/state.js"
+     "${WEB}/presets.js" "${WEB}/controls.js" "${WEB}/page.js")
+join(engine "${ENGINE}")
+string(REPLACE "{{style}}" "${style}" page "${page}")
+string(REPLACE "{{script}}" "${script}" page "${page}")
+string(REPLACE "{{engine}}" "${engine}" page "${page}")
+file(WRITE "${OUTPUT}" "${page}")

@@ -1,0 +1,194 @@
+#include "web/questions.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "model/catalog/catalogue.hpp"
+#include "model/config/object_reader.hpp"
+#include "model/config/read_job.hpp"
+#include "model/config/readers/imported_job.hpp"
+#include "model/error/error.hpp"
+#include "model/units/quantity.hpp"
+#include "reports/html/packed_timeline.hpp"
+#include "reports/html/page_view.hpp"
+#include "reports/result/result_json.hpp"
+#include "sim/compare/comparison.hpp"
+#include "sim/forecast/forecast.hpp"
+#include "sim/lower/lower.hpp"
+#include "sim/metrics/memory_over_time.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr Ticks kTicksPerUnit = 1'000'000;
+
+std::string refuse_file(const std::string& path) {
+  throw ConfigError({"", fmt::format("the page reads no files, and \"{}\" is one", path), "",
+                     "use the program, or a name from the catalogue"});
+}
+
+Job job_of(const nlohmann::json& question) {
+  nlohmann::json root = question.at("job");
+  ImportedJob imported;
+  if (question.contains("config")) {
+    const std::string text = question.at("config").get<std::string>();
+    const std::string file = "config.json";
+    if (detect_format(text, file) != JobFormat::kHuggingFace) {
+      throw ConfigError({"model", "the text is no config.json of a Hugging Face model", file,
+                         "paste the whole file, with its \"architectures\" or \"model_type\""});
+    }
+    imported = import_job(text, file, {});
+    root["model"] = imported.job.at("model");
+  }
+  Origins origins;
+  origins.places = imported.places;
+  Job job = read_job(root, origins);
+  job.assumptions.insert(job.assumptions.begin(), imported.notes.begin(), imported.notes.end());
+  job.warnings.insert(job.warnings.begin(), imported.warnings.begin(), imported.warnings.end());
+  return job;
+}
+
+Ticks ticks_of(ObjectReader& reader, const char* key, double otherwise) {
+  constexpr double kLargest = 1e6;
+  const double time = reader.quantity(key, Dimension::kCount).value_or(otherwise);
+  if (!(time >= 0.0 && time <= kLargest))
+    reader.fail(key, fmt::format("{} is out of range", time), "expected 0 to 1e6");
+  return static_cast<Ticks>(std::llround(time * static_cast<double>(kTicksPerUnit)));
+}
+
+// What a rank takes for its share of a microbatch.
+struct RankTimes {
+  Ticks forward = 0;
+  Ticks backward = 0;
+  Ticks weight = 0;
+  Ticks transfer = 0;
+};
+
+// A rank's times spread over its parts of a microbatch: the chunks that it holds, the slices that it is cut into.
+StepTimes spread(const RankTimes& rank, const Program& program) {
+  const std::vector<Action>& actions = program.ranks.front();
+  const auto forwards = std::count_if(actions.begin(), actions.end(),
+                                      [](const Action& action) { return action.kind == ActionKind::kForward; });
+  const Ticks parts = std::max<Ticks>(1, forwards / program.microbatch_count());
+  StepTimes times;
+  const Ticks weight = rank.weight / parts;
+  const Ticks backward = rank.backward / parts;
+  times.stages.assign(static_cast<std::size_t>(program.stage_count()),
+                      {rank.forward / parts, backward, backward - weight, weight, {}});
+  times.boundaries.assign(static_cast<std::size_t>(program.stage_count()) - 1, {rank.transfer, rank.transfer});
+  return times;
+}
+
+// Activations in microbatches, as a curve: a stage's share of one is held as if it were so many GiB.
+Json activations(const Timeline& timeline, const Program& program) {
+  const double parts = static_cast<double>(program.stages_per_chain()) / program.rank_count() *
+                       static_cast<double>(program.slices_per_microbatch);
+  const std::vector<double> held(static_cast<std::size_t>(program.stage_count()), kGibibyte / parts);
+  std::vector<RankMemory> memory;
+  for (int rank = 0; rank < timeline.rank_count(); ++rank)
+    memory.push_back(memory_over_time(timeline, rank, 0.0, held));
+  return pack_memory(timeline, memory, std::vector<double>(memory.size(), 0.0));
+}
+
+Json schedule_view(const nlohmann::json& question) {
+  const Origins origins;
+  ObjectReader reader(question.at("schedule"), "schedule", origins);
+  constexpr int kMostRanks = 512;
+  constexpr int kMostMicrobatches = 100'000;
+  const std::string text = reader.text("name").value_or("1f1b");
+  const ScheduleName name = parse_schedule_name(text);
+  ScheduleRequest request;
+  request.pipeline_ranks = reader.whole("pp", 1, kMostRanks).value_or(4);
+  request.microbatches = reader.whole("microbatches", 1, kMostMicrobatches).value_or(4);
+  const int chunks = reader.whole("vpp", 1, kMostRanks).value_or(name.info->default_chunks);
+  request.chunks = name.chunks.value_or(name.info->uses_chunks ? std::max(chunks, name.info->default_chunks) : 1);
+  request.variant = name.variant;
+  RankTimes rank;
+  rank.forward = ticks_of(reader, "forward", 1.0);
+  rank.backward = ticks_of(reader, "backward", 2.0);
+  rank.weight = std::min(ticks_of(reader, "weight", 1.0), rank.backward);
+  rank.transfer = ticks_of(reader, "p2p", 0.0);
+  reader.refuse_unknown_keys();
+
+  const TimesOfProgram times = [&rank](const Program& program) { return spread(rank, program); };
+  const Program program = generate_schedule(*name.info, request, times);
+  Timeline timeline = simulate(program, times(program));
+  timeline.title = fmt::format("{}: {} ranks, {} microbatches", text, program.rank_count(), program.microbatch_count());
+  const ScheduleFigures figures = figures_of(*name.info, request, times);
+  Json view = page_view(text, timeline);
+  view["memory"] = activations(timeline, program);
+  view["figures"] = {{"activations", figures.largest_peak()},
+                     {"weight_copies", *std::max_element(figures.weight_copies.begin(), figures.weight_copies.end())},
+                     {"staleness", *std::max_element(figures.staleness.begin(), figures.staleness.end())},
+                     {"messages", figures.messages}};
+  if (figures.steady_idle) view["figures"]["steady_bubble"] = *figures.steady_idle;
+  view["summary"] = name.info->summary;
+  view["source"] = name.info->source;
+  return view;
+}
+
+Json names() {
+  Json clusters = Json::array();
+  for (const std::string& name : catalogue_names(CatalogueKind::kClusters)) {
+    const nlohmann::json values = catalogue_values(CatalogueKind::kClusters, name);
+    clusters.push_back({{"name", name},
+                        {"description", values.value("description", "")},
+                        {"devices_per_node", values.value("devices_per_node", 1)}});
+  }
+  Json models = Json::array();
+  for (const std::string& name : catalogue_names(CatalogueKind::kModels)) models.push_back(name);
+  Json stacks = Json::array();
+  for (const std::string& name : catalogue_names(CatalogueKind::kStacks)) stacks.push_back(name);
+  Json schedules = Json::array();
+  for (const ScheduleInfo& info : schedule_catalogue()) {
+    schedules.push_back({{"name", info.name}, {"summary", info.summary}, {"uses_chunks", info.uses_chunks}});
+  }
+  return {{"models", models}, {"clusters", clusters}, {"stacks", stacks}, {"schedules", schedules}};
+}
+
+std::string answer_valid(const nlohmann::json& question) {
+  const std::string ask = question.value("ask", "");
+  if (ask == "names") return names().dump();
+  if (ask == "view" && question.contains("schedule")) return schedule_view(question).dump();
+  if ((ask == "view" || ask == "simulate") && question.contains("job")) {
+    const Forecast forecast = flopcast::forecast(job_of(question), refuse_file);
+    return ask == "simulate" ? simulation_json(forecast).dump(2) : page_view("forecast", forecast).dump();
+  }
+  throw ConfigError({"ask", fmt::format("nothing is known about \"{}\"", ask), "", "valid: simulate, view, names"});
+}
+
+std::string error_json(const Diagnostic& diagnostic) {
+  const Json json = {{"error",
+                      {{"field", diagnostic.field},
+                       {"problem", diagnostic.problem},
+                       {"where", diagnostic.where},
+                       {"help", diagnostic.help}}}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string answer(std::string_view question) {
+  try {
+    const nlohmann::json json = parse_json(question, "question");
+    if (!json.is_object()) throw ConfigError({"", "the question is no JSON object", "", "see web/questions.hpp"});
+    return answer_valid(json);
+  } catch (const ConfigError& error) {
+    return error_json(error.diagnostic());
+  } catch (const NegativeAnswer& negative) {
+    return error_json({"", negative.what(), "", ""});
+  } catch (const InternalError& error) {
+    return error_json(
+        {"", fmt::format("a bug of flopcast: {}", error.what()), "", "please report it with the page's address"});
+  } catch (const std::bad_alloc&) {
+    return error_json({"", "the browser's memory does not suffice", "", "fewer microbatches or ranks"});
+  }
+}
+
+}  // namespace flopcast

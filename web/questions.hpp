@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace flopcast {
+
+/// Answers a question of the page, JSON for JSON:
+///   {"ask": "simulate", "job": {…}}   what `flopcast simulate job.json --format json` prints, byte for byte
+///   {"ask": "view", "job": {…}}       the same as a view of reports/html/page_view.hpp, timeline and memory included
+///   {"ask": "view", "schedule": {"name", "pp", "microbatches", "vpp", "forward", "backward", "weight", "p2p"}}
+///                                     a schedule without a job: times of a rank's whole share of a microbatch, in any
+///                                     unit; "weight" is the part W of "backward"
+///   {"ask": "names"}                  models, clusters with their devices a node, stacks, schedules
+/// "config" beside a job is the text of a Hugging Face config.json: the job's model. A mistake in the question comes
+/// back as {"error": {"field", "problem", "where", "help"}}. The page reads no files: a job that names one is refused.
+std::string answer(std::string_view question);
+
+}  // namespace flopcast

@@ -1,0 +1,54 @@
+// What is asked, as plain data: it is all that an address carries.
+
+const kDefaultJob = {model: "gpt3-175b", cluster: "dgx-a100-80g", nodes: 8, tp: 8, pp: 8, vpp: 3, microbatches: 64,
+                     mbs: 1, sequence: 2048, schedule: "interleaved", recompute: "selective", zero: 0, sp: true, stack: "megatron-core"};
+const kDefaultSchedule = {name: "1f1b", pp: 4, microbatches: 8, vpp: 2, forward: 1, backward: 2, weight: 1, p2p: 0};
+
+// {mode: "job" | "schedule", sides: [{…}] or two of them, shown: which side the controls change, lesson}
+function defaultState() {
+  return {mode: "schedule", sides: [{...kDefaultSchedule, name: "gpipe", microbatches: 4}], shown: 0, lesson: "bubble"};
+}
+
+// Base64 that needs no escapes in an address, of UTF-8.
+function encodeState(state) {
+  const bytes = new TextEncoder().encode(JSON.stringify(state));
+  let text = "";
+  for (const byte of bytes) text += String.fromCharCode(byte);
+  return btoa(text).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+}
+
+function decodeState(text) {
+  try {
+    const binary = atob(text.replace(/-/g, "+").replace(/_/g, "/"));
+    const state = JSON.parse(new TextDecoder().decode(Uint8Array.from(binary, c => c.charCodeAt(0))));
+    const valid = (state.mode === "job" || state.mode === "schedule") && Array.isArray(state.sides) && state.sides.length >= 1 &&
+                  state.sides.length <= 2;
+    if (!valid) return null;
+    const defaults = state.mode === "job" ? kDefaultJob : kDefaultSchedule;
+    return {...state, shown: state.sides.length > 1 && state.shown === 1 ? 1 : 0, sides: state.sides.map(side => ({...defaults, ...side}))};
+  } catch {
+    return null;
+  }
+}
+
+// The job file that a side means. Data-parallel ranks are the devices left over.
+function jobOf(side, names) {
+  const perNode = names.clusters.find(cluster => cluster.name === side.cluster)?.devices_per_node ?? 1;
+  const dp = Math.max(1, Math.floor(side.nodes * perNode / (side.tp * side.pp)));
+  const several = side.vpp > 1;
+  return {
+    model: side.model,
+    cluster: {name: side.cluster, nodes: side.nodes},
+    layout: {tp: side.tp, pp: side.pp, ...(several ? {vpp: side.vpp} : {}), sequence_parallel: side.sp && side.tp > 1,
+             micro_batch_size: side.mbs, global_batch_size: side.microbatches * side.mbs * dp,
+             ...(side.pp > 1 ? {schedule: side.schedule} : {}), recompute: side.recompute, zero: side.zero},
+    training: {sequence_length: side.sequence, stack: side.stack},
+  };
+}
+
+function questionOf(mode, side, names) {
+  if (mode === "schedule") return {ask: "view", schedule: side};
+  const question = {ask: "view", job: jobOf(side, names)};
+  if (side.config) question.config = side.config;
+  return question;
+}
