@@ -132,6 +132,7 @@ MeasuredRun read_measured_run(std::string_view text, const std::string& file) {
     const nlohmann::json root = parse_json(text, file);
     const nlohmann::json& json = root.at("run");
     run.backend = json.at("backend").get<std::string>();
+    run.conditions = json.value("conditions", std::string());
     run.failure = json.at("failure").get<std::string>();
     run.has_tensor_ranks = json.at("tp").get<int>() > 1;
     run.warmup = json.at("warmup").get<int>();

@@ -96,6 +96,8 @@ struct Options {
   std::optional<std::string> format;
   std::optional<std::string> measured;
   std::optional<std::string> backend;
+  std::optional<std::string> partition;
+  std::optional<int> one_gpu;
   std::optional<std::string> times;
   std::optional<int> repetitions;
   std::optional<int> warmup;
@@ -116,7 +118,11 @@ struct Options {
     job.add_to(command_line);
     command_line.begin_group("Run");
     command_line.add_option("--backend", backend, "NAME",
-                            "threads (default): each rank a thread of one process; mpi: each a process, by mpirun");
+                            "threads (default): each rank a thread of one process; mpi: each a process, by mpirun; "
+                            "nccl: each a process with a GPU; virtual-gpus: all on one GPU");
+    command_line.add_option("--partition", partition, "NAME",
+                            "of a virtual GPU: green (default), multiprocessors of its own; streams, which compete");
+    command_line.add_option("--one-gpu", one_gpu, "N", "nccl with all N ranks on the first GPU, over loopback sockets");
     command_line.add_option("--repetitions", repetitions, "N", "steps that count (15); the median is shown");
     command_line.add_option("--warmup", warmup, "N", "steps before them (2)");
     command_line.add_option("--steps", steps, "N", "all steps, instead of --repetitions");
@@ -186,6 +192,8 @@ struct Options {
     add("--warmup", fmt::format("{}", counts.warmup));
     add("--calibration-steps", fmt::format("{}", calibrates ? kCalibrationSteps : 0));
     add_given("--backend", backend);
+    add_given("--partition", partition);
+    if (one_gpu) add("--one-gpu", fmt::format("{}", *one_gpu));
     if (timeout) add("--timeout", fmt::format("{}", *timeout));
     add_given("--learning-rate", learning_rate);
     if (seed) add("--seed", fmt::format("{}", *seed));

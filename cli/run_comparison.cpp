@@ -236,7 +236,8 @@ double slept_seconds(const Timeline& timeline, const std::vector<StageTimes>& to
 double stretch_of(const MeasuredRun& run, std::size_t step) {
   const double busy = action_seconds(run.steps[step]);
   if (!run.sleep.empty()) return busy / std::max(1e-12, slept_seconds(run.steps[step], run.sleep));
-  if (run.has_tensor_ranks || run.cpu_s[step] <= 0) return 0.0;
+  const bool on_gpus = run.backend == "nccl" || run.backend == "virtual-gpus";
+  if (on_gpus || run.has_tensor_ranks || run.cpu_s[step] <= 0) return 0.0;
   return busy / run.cpu_s[step];
 }
 
@@ -281,6 +282,7 @@ RunComparison compare_run(Forecast job, const Result& as_run, const MeasuredRun&
   comparison.times_from = times_from;
   comparison.slept = !run.sleep.empty();
   comparison.backend = run.backend;
+  comparison.conditions = run.conditions;
   comparison.schedule = job.step.job.layout.schedule;
   comparison.measured = comparer.measured(counted);
   comparison.forecast = comparer.simulated(calibrated ? comparer.calibrated() : job.step.times, "forecast");

@@ -56,6 +56,7 @@ struct RunComparison {
   TimesFrom times_from = TimesFrom::kCalibration;
   bool slept = false;
   std::string backend;
+  std::string conditions;  ///< see MeasuredRun
   std::string schedule;
   RunView forecast;
   RunView replay;  ///< this program simulated with the medians of its own run, transfers taking no time

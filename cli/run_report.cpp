@@ -143,6 +143,7 @@ Table run_table(const RunComparison& run) {
                           fmt::format("{:.6g}", term.measured), error ? fmt::format("{:.2f}", *error) : std::string(),
                           fmt::format("{:.6g}", term.replay)});
   }
+  if (!run.conditions.empty()) table.notes.push_back(run.conditions);
   table.notes.push_back(fmt::format("forecast: {}", source_text(run)));
   table.notes.push_back("replay: this program simulated with the medians of the run itself, transfers taking no time");
   table.notes.push_back(
@@ -178,6 +179,7 @@ Json run_json(const RunComparison& run) {
   }
   Json json = {{"schema", "flopcast.run/1"},
                {"backend", run.backend},
+               {"conditions", run.conditions},
                {"schedule", run.schedule},
                {"compute", run.slept ? "sleep" : "network"},
                {"times", times_name(run.times_from)},

@@ -3,6 +3,11 @@ option(FLOPCAST_WARNINGS_AS_ERRORS "Treat warnings in flopcast's own code as err
 option(FLOPCAST_STATIC_RUNTIME "Link the C++ runtime into the programs: quicker start, runs on older systems" OFF)
 set(FLOPCAST_SANITIZERS "" CACHE STRING "Sanitizers for every target: address;undefined or thread")
 
+# Off unless asked for: nvcc takes minutes, and most machines that build have no GPU.
+set(FLOPCAST_WITH_CUDA OFF CACHE STRING "Use CUDA: ON (required), OFF")
+if(FLOPCAST_WITH_CUDA STREQUAL AUTO)
+  set(FLOPCAST_WITH_CUDA OFF CACHE STRING "Use CUDA: ON (required), OFF" FORCE)
+endif()
 foreach(component MPI CUDA NCCL YAML OPENBLAS ZLIB)
   set(FLOPCAST_WITH_${component} AUTO CACHE STRING "Use ${component}: AUTO (when found), ON (required), OFF")
   set_property(CACHE FLOPCAST_WITH_${component} PROPERTY STRINGS AUTO ON OFF)

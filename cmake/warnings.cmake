@@ -1,8 +1,7 @@
 # The warnings of flopcast's own code, each with the mistake it has been known to catch.
 add_library(flopcast_warnings INTERFACE)
-target_compile_options(
-  flopcast_warnings
-  INTERFACE -Wall -Wextra            # the compilers' own selection of likely mistakes
+set(flopcast_warning_options
+            -Wall -Wextra            # the compilers' own selection of likely mistakes
             -Wpedantic               # leaving the standard by accident: the browser build uses another compiler
             -Wshadow                 # a local that hides the member or parameter that was meant
             -Wconversion             # a 64-bit time or byte count squeezed into 32 bits
@@ -17,5 +16,7 @@ target_compile_options(
             # g++ 12 sees overlapping copies in "text" + std::string that are not there (GCC bug 105651).
             $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 if(FLOPCAST_WARNINGS_AS_ERRORS)
-  target_compile_options(flopcast_warnings INTERFACE -Werror)
+  list(APPEND flopcast_warning_options -Werror)
 endif()
+# nvcc has words of its own.
+target_compile_options(flopcast_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${flopcast_warning_options}>")

@@ -10,10 +10,10 @@
 #include "realrun/launch/command_line.hpp"
 #include "realrun/launch/complaint.hpp"
 #include "realrun/launch/freed_memory.hpp"
+#include "realrun/launch/gpu_launch.hpp"
+#include "realrun/launch/kept_run.hpp"
 #include "realrun/launch/mpi_launch.hpp"
 #include "realrun/launch/prepared_run.hpp"
-#include "realrun/launch/result_file.hpp"
-#include "realrun/launch/run_file.hpp"
 
 namespace flopcast::realrun {
 namespace {
@@ -38,6 +38,14 @@ void take_signals() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
+bool names_nccl(const std::vector<std::string>& arguments) {
+  for (std::size_t index = 0; index < arguments.size(); ++index) {
+    if (arguments[index] == "--backend=nccl") return true;
+    if (arguments[index] == "--backend" && index + 1 < arguments.size() && arguments[index + 1] == "nccl") return true;
+  }
+  return false;
+}
+
 // A rank that hangs may still write to its results: what was kept after the last step has to do.
 [[noreturn]] void end_process(const std::string& failure) {
   complain("error: " + failure);
@@ -49,27 +57,14 @@ int launch(const LaunchOptions& options) {
     std::fputs(launch_help().c_str(), stdout);
     return 0;
   }
+  const ThreadOptions threads{.patience = std::chrono::seconds(options.patience_s),
+                              .interruption = &interruption,
+                              .abandon = end_process};
+  if (options.backend == "virtual-gpus") return launch_on_virtual_gpus(options, threads);
   const PreparedRun run = prepare_run(options);
-  const TrainingPlan& plan = run.plan;
-  std::vector<RankResult> results(static_cast<std::size_t>(plan.ranks()));
-  const HostLoadMeter meter;
-  ResultFile file(options.output, [&](const std::string& failure) {
-    return run_file(plan, results, {"threads", run.job, failure, options.warmup, meter.load()}).dump() + "\n";
+  keep_run(options, run, {.backend = "threads"}, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
+    train_on_threads(run.plan, threads, results, between);
   });
-  file.keep();
-  std::string failure;
-  try {
-    train_on_threads(
-        plan,
-        {.patience = std::chrono::seconds(options.patience_s), .interruption = &interruption, .abandon = end_process},
-        results, [&](Transport& transport) {
-          if (transport.rank() == 0) file.keep();
-        });
-  } catch (const EnvironmentError& error) {
-    failure = error.what();
-  }
-  file.finish(failure);
-  if (!failure.empty()) throw EnvironmentError(failure);
   return 0;
 }
 
@@ -82,6 +77,8 @@ int main(int argc, char** argv) {
   keep_freed_memory();
   try {
     const std::vector<std::string> arguments(argv + 1, argv + argc);
+    // Under a launcher too: each process has its GPU.
+    if (names_nccl(arguments)) return launch_on_nccl(parse_launch_options(arguments), &interruption);
     // Started together, processes that find a mistake have to agree on who tells.
     if (launched_processes() > 1) return launch_on_mpi(arguments);
     const LaunchOptions options = parse_launch_options(arguments);

@@ -1,20 +1,15 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 #include "realrun/buffer.hpp"
+#include "realrun/compute/mark.hpp"
 #include "realrun/compute/optimizer.hpp"
 #include "realrun/interface.hpp"
 #include "sim/lower/step_times.hpp"
 
 namespace flopcast::realrun {
-
-/// A moment in the work of a device: a time on a CPU, an event in a stream on a GPU.
-struct Mark {
-  std::int64_t id = 0;
-};
 
 /// Memory and elementwise work of one rank's device, as the executor and the parallel strategies need it. All buffers
 /// hold 32-bit floats. A device may work behind the host's back: operations happen in the order of the calls.
@@ -22,6 +17,8 @@ class Device : public Interface {
  public:
   /// Filled with zeros.
   virtual Buffer allocate(std::size_t bytes) = 0;
+  /// The same without the zeros: for what is written before it is read.
+  virtual Buffer reserve(std::size_t bytes) { return allocate(bytes); }
   virtual void zero(const Buffer& buffer) = 0;
   virtual void copy(const Buffer& from, const Buffer& to) = 0;
   virtual void add(const Buffer& from, const Buffer& to) = 0;  ///< to += from
@@ -29,9 +26,16 @@ class Device : public Interface {
   virtual void optimize(const Optimizer& rule, int step, const Buffer& weights, const Buffer& gradients,
                         const std::vector<Buffer>& states, const Buffer& updated) = 0;
 
+  /// From and to the host's memory; both return when the host may go on with it.
+  virtual void upload(const std::byte* from, const Buffer& to) = 0;
+  virtual void download(const Buffer& from, std::byte* to) = 0;
+
   virtual Mark mark() = 0;
   /// In ticks of host_clock(); waits for the moment if need be.
-  virtual Ticks time_of(Mark mark) = 0;
+  virtual Ticks time_of(const Mark& mark) = 0;
+  /// Gives a device that works behind the host's back a little to do, so that what is called next has long been called
+  /// when the device comes to it.
+  virtual void hold() {}
 };
 
 }  // namespace flopcast::realrun

@@ -162,7 +162,7 @@ Buffer Executor::input_for(const Action& action) {
   while (posted_.find(*key) == posted_.end()) post(peer, channel);
   const Posted arrived = posted_.at(*key);
   transport_.wait(arrived.request);
-  recording_.received(*key, arrived.produced_by, peer, device_.mark());
+  recording_.received(*key, arrived.produced_by, peer, arrived.request->arrival().value_or(device_.mark()));
   posted_.erase(*key);
   if (channel.posted < channel.messages.size()) post(peer, channel);
   return arrived.buffer;
@@ -171,7 +171,7 @@ Buffer Executor::input_for(const Action& action) {
 void Executor::post(int peer, Channel& channel) {
   FLOPCAST_CHECK(channel.posted < channel.messages.size());
   const auto& [key, produced_by] = channel.messages[channel.posted++];
-  const Buffer buffer = device_.allocate(compute_.boundary_bytes(key.activation ? key.stage - 1 : key.stage));
+  const Buffer buffer = device_.reserve(compute_.boundary_bytes(key.activation ? key.stage - 1 : key.stage));
   const int from = place_.transport_ranks[static_cast<std::size_t>(peer)];
   posted_[key] = {transport_.receive(from, key, buffer), buffer, produced_by};
 }

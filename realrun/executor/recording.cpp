@@ -8,19 +8,19 @@
 
 namespace flopcast::realrun {
 
-void Recording::span(SpanKind kind, StreamKind stream, const Action& action, Mark start, Mark end) {
+void Recording::span(SpanKind kind, StreamKind stream, const Action& action, const Mark& start, const Mark& end) {
   marked_.push_back({{.action = action, .kind = kind, .stream = stream}, start, end});
 }
 
 void Recording::span(SpanKind kind, StreamKind stream, const Interval& interval) {
-  timed_.push_back({.start = interval.start, .end = interval.end, .action = {}, .kind = kind, .stream = stream});
+  span(kind, stream, {}, interval.start, interval.end);
 }
 
-void Recording::sent(const MessageKey& key, const Action& produced_by, int peer, Mark at) {
+void Recording::sent(const MessageKey& key, const Action& produced_by, int peer, const Mark& at) {
   sent_.push_back({{key, produced_by, peer}, at});
 }
 
-void Recording::received(const MessageKey& key, const Action& produced_by, int peer, Mark at) {
+void Recording::received(const MessageKey& key, const Action& produced_by, int peer, const Mark& at) {
   received_.push_back({{key, produced_by, peer}, at});
 }
 
@@ -35,7 +35,6 @@ std::vector<TransferEnd> Recording::resolve(const std::vector<MarkedEnd>& ends) 
 
 RankRecord Recording::take() {
   RankRecord record;
-  record.spans = std::exchange(timed_, {});
   for (const MarkedSpan& marked : std::exchange(marked_, {})) {
     record.spans.push_back(marked.span);
     record.spans.back().start = device_.time_of(marked.start);

@@ -30,10 +30,10 @@ class Recording {
  public:
   explicit Recording(Device& device) : device_(device) {}
 
-  void span(SpanKind kind, StreamKind stream, const Action& action, Mark start, Mark end);
+  void span(SpanKind kind, StreamKind stream, const Action& action, const Mark& start, const Mark& end);
   void span(SpanKind kind, StreamKind stream, const Interval& interval);
-  void sent(const MessageKey& key, const Action& produced_by, int peer, Mark at);
-  void received(const MessageKey& key, const Action& produced_by, int peer, Mark at);
+  void sent(const MessageKey& key, const Action& produced_by, int peer, const Mark& at);
+  void received(const MessageKey& key, const Action& produced_by, int peer, const Mark& at);
   /// Everything since the last call.
   RankRecord take();
 
@@ -51,7 +51,6 @@ class Recording {
 
   Device& device_;
   std::vector<MarkedSpan> marked_;
-  std::vector<Span> timed_;
   std::vector<MarkedEnd> sent_;
   std::vector<MarkedEnd> received_;
 };

@@ -13,10 +13,24 @@ namespace flopcast::realrun {
 namespace {
 
 const std::vector<std::string>& own_flags() {
-  static const std::vector<std::string> names = {
-      "--backend",         "--output",    "--steps",   "--warmup",  "--calibration-steps", "--timeout",
-      "--learning-rate",   "--seed",      "--compute", "--forward", "--backward",          "--backward-input",
-      "--backward-weight", "--slow-down", "--help"};
+  static const std::vector<std::string> names = {"--backend",
+                                                 "--output",
+                                                 "--steps",
+                                                 "--warmup",
+                                                 "--calibration-steps",
+                                                 "--timeout",
+                                                 "--learning-rate",
+                                                 "--seed",
+                                                 "--compute",
+                                                 "--forward",
+                                                 "--backward",
+                                                 "--backward-input",
+                                                 "--backward-weight",
+                                                 "--slow-down",
+                                                 "--partition",
+                                                 "--one-gpu",
+                                                 "--store",
+                                                 "--help"};
   return names;
 }
 
@@ -51,7 +65,7 @@ double positive_number(const std::string& flag, const std::string& text) {
 }
 
 void set_backend(LaunchOptions& options, const std::string& text) {
-  const std::vector<std::string> choices = {"threads", "mpi"};
+  const std::vector<std::string> choices = {"threads", "mpi", "virtual-gpus", "nccl"};
   if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
     throw ConfigError(
         {"--backend", fmt::format("unknown backend \"{}\"", text), "--backend", choices_help(text, choices)});
@@ -66,6 +80,15 @@ void set_compute(Emulation& emulation, const std::string& text) {
         {"--compute", fmt::format("unknown way to compute \"{}\"", text), "--compute", choices_help(text, choices)});
   }
   emulation.sleeps = text == "sleep";
+}
+
+void set_partition(GpuSettings& settings, const std::string& text) {
+  const std::vector<std::string> choices = {"green", "streams"};
+  if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
+    throw ConfigError(
+        {"--partition", fmt::format("unknown partition \"{}\"", text), "--partition", choices_help(text, choices)});
+  }
+  settings.green = text == "green";
 }
 
 // Returns false when the flag is none of them.
@@ -102,6 +125,12 @@ void set_own(LaunchOptions& options, const std::string& flag, const std::string&
     options.settings.calibration_steps = whole_number(flag, text, 0);
   } else if (flag == "--timeout") {
     options.patience_s = whole_number(flag, text);
+  } else if (flag == "--partition") {
+    set_partition(options.gpu, text);
+  } else if (flag == "--one-gpu") {
+    options.gpu.one_gpu = whole_number(flag, text, 2);
+  } else if (flag == "--store") {
+    options.gpu.store = text;
   } else if (flag == "--learning-rate") {
     options.settings.learning_rate = positive_number(flag, text);
   } else {
@@ -115,6 +144,19 @@ void set_own(LaunchOptions& options, const std::string& flag, const std::string&
   const std::vector<std::string> near = nearest_choices(flag, known);
   throw ConfigError({flag, "unknown flag", flag,
                      near.empty() ? "see: flopcast-run --help" : fmt::format("did you mean {}?", near.front())});
+}
+
+}  // namespace
+
+namespace {
+
+void check_gpu_flags(const LaunchOptions& options) {
+  if (!options.gpu.green && options.backend != "virtual-gpus") {
+    throw ConfigError({"--partition", "is for --backend virtual-gpus only", "--partition", {}});
+  }
+  if (options.backend == "nccl") return;
+  if (options.gpu.one_gpu > 0) throw ConfigError({"--one-gpu", "is for --backend nccl only", "--one-gpu", {}});
+  if (!options.gpu.store.empty()) throw ConfigError({"--store", "is for --backend nccl only", "--store", {}});
 }
 
 }  // namespace
@@ -149,6 +191,7 @@ LaunchOptions parse_launch_options(const std::vector<std::string>& arguments) {
       options.flags.push_back({key, flag, *value});
     }
   }
+  check_gpu_flags(options);
   const bool warms_up = std::any_of(arguments.begin(), arguments.end(),
                                     [](const std::string& word) { return word.rfind("--warmup", 0) == 0; });
   if (!warms_up) options.warmup = std::min(1, options.settings.steps - 1);
@@ -167,7 +210,14 @@ std::string launch_help() {
          "`flopcast run` starts it, and shows the forecast beside the measurement.\n\n"
          "  JOB                  job file; its keys are flags too, as for flopcast simulate\n"
          "  --backend NAME       threads: each rank a thread of this process; mpi: each a process, all started by\n"
-         "                       mpirun or srun (the default under them)\n"
+         "                       mpirun or srun (the default under them); nccl: each a process with a GPU, forked "
+         "here\n"
+         "                       or started by torchrun, srun or mpirun; virtual-gpus: all on one GPU, for testing\n"
+         "  --partition NAME     of a virtual GPU: green, multiprocessors of its own (default), or streams, which\n"
+         "                       compete for all of them\n"
+         "  --one-gpu N          nccl with all N ranks on the first GPU, over loopback sockets: slow, for testing\n"
+         "  --store ADDRESS      where nccl's processes meet: file:FOLDER or tcp:HOST:PORT (from MASTER_ADDR and\n"
+         "                       MASTER_PORT; a folder of its own when they are forked here)\n"
          "  --steps N            training steps (5)\n"
          "  --warmup N           first steps that the samples leave out (1)\n"
          "  --calibration-steps N  steps of each rank on its own, before the training and with weights of their own,\n"

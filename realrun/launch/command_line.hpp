@@ -9,6 +9,13 @@
 
 namespace flopcast::realrun {
 
+/// How ranks use GPUs.
+struct GpuSettings {
+  bool green = true;       ///< virtual GPUs have multiprocessors of their own
+  int one_gpu = 0;         ///< processes with NCCL that share the first GPU; 0: each has its own
+  std::string store = {};  ///< where processes meet; empty: the launcher's, or a folder of this run
+};
+
 /// What flopcast-run was asked for.
 struct LaunchOptions {
   std::optional<std::string> job_file;
@@ -16,6 +23,7 @@ struct LaunchOptions {
   std::string backend;           ///< empty: mpi for processes that a launcher started together, threads otherwise
   std::string output;            ///< empty: standard output
   RunSettings settings;
+  GpuSettings gpu;
   int warmup = 1;  ///< first steps that no figure counts
   int patience_s = 60;
   bool help = false;

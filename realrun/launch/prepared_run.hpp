@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/workload/precision.hpp"
 #include "realrun/launch/command_line.hpp"
 #include "realrun/training/training_plan.hpp"
 
@@ -11,6 +12,7 @@ namespace flopcast::realrun {
 struct PreparedRun {
   nlohmann::json job;  ///< file and flags together
   TrainingPlan plan;
+  Precision precision = Precision::kFp32;  ///< of the job; what CPUs do is always fp32
 };
 
 /// Reads the job. Throws ConfigError.

@@ -37,7 +37,7 @@ double seconds_of(const Span& span) {
 }
 
 // The first steps warm caches and branch predictors up: they are left out where there are others.
-Json samples_of(const std::vector<RankResult>& ranks, int warmup) {
+Json samples_of(const std::vector<RankResult>& ranks, int warmup, const std::string& dtype) {
   std::map<std::pair<SpanKind, int>, std::vector<double>> seconds;  // by kind and stage
   const std::size_t first =
       std::min(static_cast<std::size_t>(warmup), std::max<std::size_t>(1, finished_steps(ranks)) - 1);
@@ -53,7 +53,7 @@ Json samples_of(const std::vector<RankResult>& ranks, int warmup) {
     Json sample = {{"kind", std::string(name_of(key.first))}};
     if (key.second >= 0) sample["stage"] = key.second;
     sample["ranks"] = ranks.size();
-    sample["dtype"] = "fp32";
+    sample["dtype"] = dtype;
     sample["seconds"] = values;
     samples.push_back(sample);
   }
@@ -169,6 +169,7 @@ Json run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks, co
   Json peaks = Json::array();
   for (const RankResult& rank : ranks) peaks.push_back(rank.peak_activation_bytes);
   Json run = {{"backend", origin.backend},
+              {"conditions", origin.conditions},
               {"complete", origin.failure.empty()},
               {"failure", origin.failure},
               {"schedule", plan.program.schedule},
@@ -190,12 +191,15 @@ Json run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks, co
               {"sleep", sleep_json(plan.sleep)},
               {"calibration", calibration_json(ranks)},
               {"steps", steps_json(ranks)}};
+  // Where a GPU multiplies, the host's library has no part.
+  Json libraries = origin.libraries;
+  if (libraries.empty()) libraries = {{"gemm", std::string(gemm_library())}};
   return {{"schema", "flopcast.measurement/1"},
-          {"device", "cpu"},
+          {"device", origin.device},
           {"host", host_name()},
           {"date", utc_now()},
-          {"libraries", {{"gemm", std::string(gemm_library())}}},
-          {"samples", samples_of(ranks, origin.warmup)},
+          {"libraries", libraries},
+          {"samples", samples_of(ranks, origin.warmup, origin.dtype)},
           {"run", run}};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -11,11 +12,15 @@ namespace flopcast::realrun {
 
 /// How a run came about, for its file.
 struct RunOrigin {
-  std::string backend;  ///< "threads"
-  nlohmann::json job;   ///< as given
-  std::string failure;  ///< why it ended early; empty when it did not
-  int warmup = 1;       ///< first steps that no figure counts
-  HostLoad load;        ///< of calibration and training together
+  std::string backend;       ///< "threads"
+  nlohmann::json job = {};   ///< as given
+  std::string failure = {};  ///< why it ended early; empty when it did not
+  int warmup = 1;            ///< first steps that no figure counts
+  HostLoad load = {};        ///< of calibration and training together
+  std::string device = "cpu";
+  std::string dtype = "fp32";                         ///< of the products
+  std::map<std::string, std::string> libraries = {};  ///< version by name, beside the host's
+  std::string conditions = {};  ///< under which figures mean something else than they seem to: several ranks on one GPU
 };
 
 /// A measurement file (schema flopcast.measurement/1): host, date, libraries; `samples` with the seconds of every

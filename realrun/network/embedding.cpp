@@ -14,21 +14,9 @@ void Embedding<T>::declare(ParameterList& list) {
 }
 
 template <class T>
-bool Embedding<T>::holds(int token) const {
-  const auto row = static_cast<std::size_t>(token);
-  return row >= shard_.first_row && row < shard_.first_row + shard_.rows;
-}
-
-template <class T>
 Tensor<T> Embedding<T>::forward(const Tensor<T>& /*input*/, const Pass<T>& pass, Saved<T>& /*saved*/) const {
-  const std::vector<int>& tokens = pass.data->tokens;
-  Tensor<T> output(tokens.size(), shard_.columns);
-  for (std::size_t row = 0; row < tokens.size(); ++row) {
-    if (!holds(tokens[row])) continue;
-    const T* entry =
-        pass.weights + offset_ + (static_cast<std::size_t>(tokens[row]) - shard_.first_row) * shard_.columns;
-    for (std::size_t column = 0; column < shard_.columns; ++column) output.row(row)[column] = entry[column];
-  }
+  Tensor<T> output = pass.kernels->tensor(pass.data->tokens.size(), shard_.columns);
+  pass.kernels->look_up(pass.data->tokens, {shard_.first_row, shard_.rows}, pass.weights + offset_, output);
   return output;
 }
 
@@ -41,13 +29,8 @@ Tensor<T> Embedding<T>::input_gradient(const Tensor<T>& output_gradient, const P
 
 template <class T>
 void Embedding<T>::weight_gradient(const Pass<T>& pass, Saved<T>& saved) const {
-  const std::vector<int>& tokens = pass.data->tokens;
-  for (std::size_t row = 0; row < tokens.size(); ++row) {
-    if (!holds(tokens[row])) continue;
-    T* entry = pass.gradients + offset_ + (static_cast<std::size_t>(tokens[row]) - shard_.first_row) * shard_.columns;
-    const T* gradient = saved.tensors[0].row(row);
-    for (std::size_t column = 0; column < shard_.columns; ++column) entry[column] += gradient[column];
-  }
+  pass.kernels->add_to_table(pass.data->tokens, {shard_.first_row, shard_.rows}, saved.tensors[0],
+                             pass.gradients + offset_);
 }
 
 template <class T>
@@ -63,19 +46,14 @@ void Positions<T>::declare(ParameterList& list) {
 }
 
 template <class T>
-std::size_t Positions<T>::position_of(std::size_t row, std::size_t rows, const TokenSlice& slice) const {
-  return (static_cast<std::size_t>(index_) * rows + row) % slice.length(sequence_) + slice.first(sequence_);
+RowPositions Positions<T>::positions_of(std::size_t rows, const TokenSlice& slice) const {
+  return {static_cast<std::size_t>(index_) * rows, slice.length(sequence_), slice.first(sequence_)};
 }
 
 template <class T>
 Tensor<T> Positions<T>::forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& /*saved*/) const {
-  Tensor<T> output(input.rows(), width_);
-  for (std::size_t row = 0; row < input.rows(); ++row) {
-    const T* position = pass.weights + offset_ + position_of(row, input.rows(), pass.slice) * width_;
-    for (std::size_t column = 0; column < width_; ++column) {
-      output.row(row)[column] = input.row(row)[column] + position[column];
-    }
-  }
+  Tensor<T> output = pass.kernels->tensor(input.rows(), width_);
+  pass.kernels->add_positions(input, positions_of(input.rows(), pass.slice), pass.weights + offset_, output);
   return output;
 }
 
@@ -89,10 +67,8 @@ Tensor<T> Positions<T>::input_gradient(const Tensor<T>& output_gradient, const P
 template <class T>
 void Positions<T>::weight_gradient(const Pass<T>& pass, Saved<T>& saved) const {
   const Tensor<T>& output_gradient = saved.tensors[0];
-  for (std::size_t row = 0; row < output_gradient.rows(); ++row) {
-    T* position = pass.gradients + offset_ + position_of(row, output_gradient.rows(), pass.slice) * width_;
-    for (std::size_t column = 0; column < width_; ++column) position[column] += output_gradient.row(row)[column];
-  }
+  pass.kernels->add_to_positions(output_gradient, positions_of(output_gradient.rows(), pass.slice),
+                                 pass.gradients + offset_);
 }
 
 template <class T>

@@ -19,8 +19,6 @@ class Embedding : public Layer<T> {
   void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override;
 
  private:
-  bool holds(int token) const;
-
   std::string parameter_;
   Shard shard_;
   float deviation_ = 0;
@@ -39,7 +37,7 @@ class Positions : public Layer<T> {
   void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override;
 
  private:
-  std::size_t position_of(std::size_t row, std::size_t rows, const TokenSlice& slice) const;
+  RowPositions positions_of(std::size_t rows, const TokenSlice& slice) const;
 
   std::string name_;
   std::size_t sequence_ = 0;

@@ -53,9 +53,9 @@ void Residual<T>::declare(ParameterList& list) {
 namespace {
 
 template <class T>
-Tensor<T> sum_of(const Tensor<T>& a, const Tensor<T>& b) {
-  Tensor<T> sum(a.rows(), a.columns());
-  for (std::size_t index = 0; index < sum.size(); ++index) sum.data()[index] = a.data()[index] + b.data()[index];
+Tensor<T> sum_of(const Tensor<T>& a, const Tensor<T>& b, Kernels<T>& kernels) {
+  Tensor<T> sum = kernels.tensor(a.rows(), a.columns());
+  kernels.add(a, b, sum);
   return sum;
 }
 
@@ -64,12 +64,12 @@ Tensor<T> sum_of(const Tensor<T>& a, const Tensor<T>& b) {
 template <class T>
 Tensor<T> Residual<T>::forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const {
   saved.parts.resize(1);
-  return sum_of(input, inner_->forward(input, pass, saved.parts[0]));
+  return sum_of(input, inner_->forward(input, pass, saved.parts[0]), *pass.kernels);
 }
 
 template <class T>
 Tensor<T> Residual<T>::input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const {
-  return sum_of(output_gradient, inner_->input_gradient(output_gradient, pass, saved.parts[0]));
+  return sum_of(output_gradient, inner_->input_gradient(output_gradient, pass, saved.parts[0]), *pass.kernels);
 }
 
 template <class T>

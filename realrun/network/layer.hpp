@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "realrun/interface.hpp"
+#include "realrun/network/kernels.hpp"
 #include "realrun/network/parameters.hpp"
 #include "realrun/network/tensor.hpp"
 
@@ -47,11 +48,12 @@ struct Pass {
       nullptr;             ///< of the unit, the version this microbatch is computed with; null for weight_gradient()
   T* gradients = nullptr;  ///< of the unit, for weight_gradient(), which adds to them
   const Microbatch* data = nullptr;
-  T loss_weight = T(1);    ///< gradients are those of loss_weight · (mean loss over the microbatch's rows)
-  double* loss = nullptr;  ///< receives the mean loss, on the stage that computes it
+  T loss_weight = T(1);  ///< gradients are those of loss_weight · (mean loss over the microbatch's rows)
+  Loss* loss = nullptr;  ///< receives the mean loss, on the stage that computes it
   TokenSlice slice = {};
   SliceExchange<T>* slices = nullptr;  ///< of the microbatch; null where sequences are whole
   std::function<void()> poke = {};  ///< called between layers: transports without a thread of their own progress then
+  Kernels<T>* kernels = &host_kernels<T>();  ///< on the device where everything above lies
 };
 
 /// What a layer keeps of a microbatch from its forward to its weight gradient.

@@ -37,26 +37,26 @@ void Linear<T>::declare(ParameterList& list) {
 template <class T>
 Tensor<T> Linear<T>::forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const {
   saved.tensors = {input};
-  Tensor<T> output(input.rows(), shard_.rows);
+  Tensor<T> output = pass.kernels->tensor(input.rows(), shard_.rows);
   const MatrixView<const T> weight{pass.weights + offset_, shard_.rows, shard_.columns, shard_.columns,
                                    Transposed::kYes};
-  multiply(view(input), weight, result_view(output));
+  pass.kernels->multiply(view(input), weight, result_view(output), T(1), false);
   return output;
 }
 
 template <class T>
 Tensor<T> Linear<T>::input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const {
   saved.tensors.push_back(output_gradient);
-  Tensor<T> gradient(output_gradient.rows(), shard_.columns);
+  Tensor<T> gradient = pass.kernels->tensor(output_gradient.rows(), shard_.columns);
   const MatrixView<const T> weight{pass.weights + offset_, shard_.rows, shard_.columns, shard_.columns};
-  multiply(view(output_gradient), weight, result_view(gradient));
+  pass.kernels->multiply(view(output_gradient), weight, result_view(gradient), T(1), false);
   return gradient;
 }
 
 template <class T>
 void Linear<T>::weight_gradient(const Pass<T>& pass, Saved<T>& saved) const {
   const MatrixView<T> gradient{pass.gradients + offset_, shard_.rows, shard_.columns, shard_.columns};
-  multiply(view(saved.tensors[1], Transposed::kYes), view(saved.tensors[0]), gradient, T(1), true);
+  pass.kernels->multiply(view(saved.tensors[1], Transposed::kYes), view(saved.tensors[0]), gradient, T(1), true);
 }
 
 template <class T>
@@ -71,13 +71,8 @@ void Bias<T>::declare(ParameterList& list) {
 
 template <class T>
 Tensor<T> Bias<T>::forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& /*saved*/) const {
-  Tensor<T> output(input.rows(), input.columns());
-  const T* bias = pass.weights + offset_;
-  for (std::size_t row = 0; row < input.rows(); ++row) {
-    for (std::size_t column = 0; column < input.columns(); ++column) {
-      output.row(row)[column] = input.row(row)[column] + bias[column];
-    }
-  }
+  Tensor<T> output = pass.kernels->tensor(input.rows(), input.columns());
+  pass.kernels->add_bias(input, pass.weights + offset_, output);
   return output;
 }
 
@@ -89,13 +84,7 @@ Tensor<T> Bias<T>::input_gradient(const Tensor<T>& output_gradient, const Pass<T
 
 template <class T>
 void Bias<T>::weight_gradient(const Pass<T>& pass, Saved<T>& saved) const {
-  const Tensor<T>& output_gradient = saved.tensors[0];
-  T* gradient = pass.gradients + offset_;
-  for (std::size_t row = 0; row < output_gradient.rows(); ++row) {
-    for (std::size_t column = 0; column < output_gradient.columns(); ++column) {
-      gradient[column] += output_gradient.row(row)[column];
-    }
-  }
+  pass.kernels->add_up_rows(saved.tensors[0], pass.gradients + offset_);
 }
 
 template class Linear<float>;

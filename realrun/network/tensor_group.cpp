@@ -42,9 +42,15 @@ Tensor<T> join_columns(const Tensor<T>& stacked, int blocks) {
 }  // namespace
 
 template <class T>
+Tensor<T> TensorGroup::make(std::size_t rows, std::size_t columns) const {
+  if (device_ == nullptr) return Tensor<T>(rows, columns);
+  return Tensor<T>(device_->allocate(rows * columns * sizeof(T)), rows, columns);
+}
+
+template <class T>
 Tensor<T> TensorGroup::all_reduce(const Tensor<T>& tensor, Reduction reduction) const {
   if (size() == 1) return tensor;
-  Tensor<T> result(tensor.rows(), tensor.columns());
+  Tensor<T> result = make<T>(tensor.rows(), tensor.columns());
   transport_->run(group_, {CollectiveKind::kAllReduce, tensor.buffer(), result.buffer(), kElementOf<T>, reduction});
   return result;
 }
@@ -52,7 +58,7 @@ Tensor<T> TensorGroup::all_reduce(const Tensor<T>& tensor, Reduction reduction) 
 template <class T>
 Tensor<T> TensorGroup::gather_rows(const Tensor<T>& tensor) const {
   if (size() == 1) return tensor;
-  Tensor<T> result(tensor.rows() * static_cast<std::size_t>(size()), tensor.columns());
+  Tensor<T> result = make<T>(tensor.rows() * static_cast<std::size_t>(size()), tensor.columns());
   transport_->run(group_, {CollectiveKind::kAllGather, tensor.buffer(), result.buffer(), kElementOf<T>});
   return result;
 }
@@ -61,7 +67,7 @@ template <class T>
 Tensor<T> TensorGroup::scatter_rows(const Tensor<T>& tensor) const {
   if (size() == 1) return tensor;
   FLOPCAST_CHECK(tensor.rows() % static_cast<std::size_t>(size()) == 0);
-  Tensor<T> result(tensor.rows() / static_cast<std::size_t>(size()), tensor.columns());
+  Tensor<T> result = make<T>(tensor.rows() / static_cast<std::size_t>(size()), tensor.columns());
   transport_->run(group_, {CollectiveKind::kReduceScatter, tensor.buffer(), result.buffer(), kElementOf<T>});
   return result;
 }
@@ -83,7 +89,7 @@ Tensor<T> TensorGroup::own_columns(const Tensor<T>& tensor) const {
 template <class T>
 Tensor<T> TensorGroup::exchange(const Tensor<T>& tensor) const {
   FLOPCAST_CHECK(tensor.rows() % static_cast<std::size_t>(size()) == 0);
-  Tensor<T> result(tensor.rows(), tensor.columns());
+  Tensor<T> result = make<T>(tensor.rows(), tensor.columns());
   transport_->run(group_, {CollectiveKind::kAllToAll, tensor.buffer(), result.buffer(), kElementOf<T>});
   return result;
 }
@@ -103,7 +109,7 @@ Tensor<T> TensorGroup::rows_to_columns(const Tensor<T>& tensor) const {
 template <class T>
 Tensor<T> TensorGroup::broadcast(const Tensor<T>& tensor, int root) const {
   if (size() == 1) return tensor;
-  Tensor<T> result = index() == root ? tensor : Tensor<T>(tensor.rows(), tensor.columns());
+  Tensor<T> result = index() == root ? tensor : make<T>(tensor.rows(), tensor.columns());
   transport_->run(
       group_, {.kind = CollectiveKind::kBroadcast, .output = result.buffer(), .element = kElementOf<T>, .root = root});
   return result;

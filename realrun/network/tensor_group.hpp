@@ -1,5 +1,6 @@
 #pragma once
 
+#include "realrun/compute/device.hpp"
 #include "realrun/network/tensor.hpp"
 #include "realrun/transport/transport.hpp"
 
@@ -9,7 +10,9 @@ namespace flopcast::realrun {
 class TensorGroup {
  public:
   TensorGroup() = default;
-  TensorGroup(Transport& transport, Group group) : transport_(&transport), group_(std::move(group)) {}
+  /// Results lie in the memory of `device`; without one, in that of the host.
+  TensorGroup(Transport& transport, Group group, Device* device = nullptr)
+      : transport_(&transport), group_(std::move(group)), device_(device) {}
 
   int size() const { return transport_ == nullptr ? 1 : group_.size(); }
   int index() const { return transport_ == nullptr ? 0 : group_.index; }
@@ -41,9 +44,12 @@ class TensorGroup {
  private:
   template <class T>
   Tensor<T> exchange(const Tensor<T>& tensor) const;
+  template <class T>
+  Tensor<T> make(std::size_t rows, std::size_t columns) const;
 
   Transport* transport_ = nullptr;
   Group group_;
+  Device* device_ = nullptr;
 };
 
 /// How the tensor-parallel ranks share each layer.

@@ -1,10 +1,8 @@
 #include "realrun/training/message_times.hpp"
 
+#include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <thread>
-
-#include "realrun/compute/host_clock.hpp"
 
 namespace flopcast::realrun {
 
@@ -22,43 +20,73 @@ struct Route {
   std::size_t bytes = 0;
 };
 
-// The first bytes of each message tell when it left.
-void send_stamped(Transport& transport, int to, const MessageKey& key, std::size_t bytes) {
-  const Buffer message = allocate_host(bytes);
-  const Ticks now = host_clock();
-  std::memcpy(message.address(), &now, sizeof(now));
-  transport.send(to, key, message);
-}
+/// One end of a route.
+class RouteEnd {
+ public:
+  RouteEnd(const Route& route, int peer, Transport& transport, Device& device)
+      : route_(route), peer_(peer), transport_(transport), device_(device) {}
 
-void send_all(const Route& route, int to, Transport& transport) {
-  MessageKey key = route.key;
-  for (; key.microbatch < kMessages; ++key.microbatch) {
-    std::this_thread::sleep_for(kBefore);
-    send_stamped(transport, to, key, route.bytes);
-    transport.poke();
+  void send_all() {
+    for (std::uint32_t message = 0; message < kMessages; ++message) {
+      std::this_thread::sleep_for(kBefore);
+      device_.hold();
+      const Buffer buffer = device_.allocate(route_.bytes);
+      const Mark sent = device_.mark();
+      transport_.send(peer_, key(message), buffer);
+      transport_.poke();
+      send_time(message, device_.time_of(sent));
+    }
+    for (std::uint32_t message = kMessages; message < 2 * kMessages; ++message) {
+      transport_.send(peer_, key(message), device_.allocate(route_.bytes));
+    }
   }
-  for (; key.microbatch < 2 * kMessages; ++key.microbatch) send_stamped(transport, to, key, route.bytes);
-}
 
-MessageTimes receive_all(const Route& route, int from, Transport& transport) {
-  MessageTimes times{route.key, route.bytes, {}, {}};
-  MessageKey key = route.key;
-  for (; key.microbatch < kMessages; ++key.microbatch) {
-    const Buffer message = allocate_host(route.bytes);
-    transport.wait(transport.receive(from, key, message));
+  MessageTimes receive_all() {
+    MessageTimes times{route_.key, route_.bytes, {}, {}};
+    for (std::uint32_t message = 0; message < kMessages; ++message) {
+      const Ticks arrived = device_.time_of(receive(message));
+      times.one_way.push_back(arrived - receive_time(message));
+    }
+    std::this_thread::sleep_for(kLongEnoughToArrive);
+    for (std::uint32_t message = kMessages; message < 2 * kMessages; ++message) {
+      device_.hold();
+      const Mark start = device_.mark();
+      const Mark arrived = receive(message);
+      times.receive.push_back(std::max<Ticks>(0, device_.time_of(arrived) - device_.time_of(start)));
+    }
+    return times;
+  }
+
+ private:
+  MessageKey key(std::uint32_t number) const { return {route_.key.stage, number, route_.key.activation}; }
+  // When a message left follows it as a message of its own.
+  MessageKey time_key(std::uint32_t number) const { return key(number + 2 * kMessages); }
+
+  void send_time(std::uint32_t message, Ticks sent) {
+    const Buffer stamp = device_.allocate(sizeof(sent));
+    device_.upload(reinterpret_cast<const std::byte*>(&sent), stamp);
+    transport_.send(peer_, time_key(message), stamp);
+  }
+
+  Ticks receive_time(std::uint32_t message) {
+    const Buffer stamp = device_.allocate(sizeof(Ticks));
+    transport_.wait(transport_.receive(peer_, time_key(message), stamp));
     Ticks sent = 0;
-    std::memcpy(&sent, message.address(), sizeof(sent));
-    times.one_way.push_back(host_clock() - sent);
+    device_.download(stamp, reinterpret_cast<std::byte*>(&sent));
+    return sent;
   }
-  std::this_thread::sleep_for(kLongEnoughToArrive);
-  for (; key.microbatch < 2 * kMessages; ++key.microbatch) {
-    const Buffer message = allocate_host(route.bytes);
-    const Ticks start = host_clock();
-    transport.wait(transport.receive(from, key, message));
-    times.receive.push_back(host_clock() - start);
+
+  Mark receive(std::uint32_t message) {
+    const Request request = transport_.receive(peer_, key(message), device_.reserve(route_.bytes));
+    transport_.wait(request);
+    return request->arrival().value_or(device_.mark());
   }
-  return times;
-}
+
+  const Route& route_;
+  int peer_ = 0;
+  Transport& transport_;
+  Device& device_;
+};
 
 std::vector<Route> routes_of(const Program& program, const StageCompute& compute) {
   std::vector<Route> routes;
@@ -80,13 +108,14 @@ std::vector<Route> routes_of(const Program& program, const StageCompute& compute
 }  // namespace
 
 std::vector<MessageTimes> measure_messages(const Program& program, const RankPlace& place, const StageCompute& compute,
-                                           Transport& transport) {
+                                           Transport& transport, Device& device) {
   std::vector<MessageTimes> received;
   for (const Route& route : routes_of(program, compute)) {
     if (place.pipeline_rank == route.sender) {
-      send_all(route, place.transport_ranks[static_cast<std::size_t>(route.receiver)], transport);
+      RouteEnd(route, place.transport_ranks[static_cast<std::size_t>(route.receiver)], transport, device).send_all();
     } else if (place.pipeline_rank == route.receiver) {
-      received.push_back(receive_all(route, place.transport_ranks[static_cast<std::size_t>(route.sender)], transport));
+      const int from = place.transport_ranks[static_cast<std::size_t>(route.sender)];
+      received.push_back(RouteEnd(route, from, transport, device).receive_all());
     }
   }
   return received;

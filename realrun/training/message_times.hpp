@@ -19,8 +19,8 @@ struct MessageTimes {
 };
 
 /// Sends messages over every boundary between two ranks of the program, both ways, one boundary after the other.
-/// Called by all ranks. Returns what this rank received. Host memory and one clock for all ranks are assumed.
+/// Called by all ranks. Returns what this rank received. One clock for all ranks is assumed.
 std::vector<MessageTimes> measure_messages(const Program& program, const RankPlace& place, const StageCompute& compute,
-                                           Transport& transport);
+                                           Transport& transport, Device& device);
 
 }  // namespace flopcast::realrun

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <ctime>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "model/error/error.hpp"
 #include "model/layout/rank_grid.hpp"
 #include "realrun/compute/cpu/host_codecs.hpp"
 #include "realrun/compute/cpu/host_device.hpp"
-#include "realrun/compute/cpu/network_stages.hpp"
+#include "realrun/compute/network_stages.hpp"
 #include "realrun/compute/sleep/sleeping_stages.hpp"
 #include "realrun/parallel/rank_state.hpp"
 #include "realrun/transport/loopback.hpp"
@@ -54,6 +55,24 @@ std::vector<Group> form_shared_groups(Transport& transport, const RankGrid& grid
   return own;
 }
 
+// The pairs of ranks with neighbouring stages, of every pipeline, each once.
+std::vector<std::pair<int, int>> neighbours_of(const TrainingPlan& plan, const RankGrid& grid) {
+  std::set<std::pair<int, int>> pairs;
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    if (grid.coordinate(rank, Axis::kPipeline) != 0) continue;
+    const std::vector<int> pipeline = grid.group_of(rank, Axis::kPipeline);
+    for (const Chain& chain : plan.program.chains) {
+      for (int stage = chain.first_stage; stage < chain.last_stage; ++stage) {
+        const auto index = static_cast<std::size_t>(stage);
+        const int lower = pipeline[static_cast<std::size_t>(plan.program.rank_of_stage[index])];
+        const int upper = pipeline[static_cast<std::size_t>(plan.program.rank_of_stage[index + 1])];
+        if (lower != upper) pairs.insert(std::minmax(lower, upper));
+      }
+    }
+  }
+  return {pairs.begin(), pairs.end()};
+}
+
 std::vector<StagePart> parts_of(const TrainingPlan& plan) {
   const std::vector<StagePart> model = split_network(plan.stage_blocks);
   std::vector<StagePart> parts(static_cast<std::size_t>(plan.program.stage_count()));
@@ -91,14 +110,16 @@ double thread_cpu_seconds() {
 /// One rank with all that it is made of.
 class RankTraining {
  public:
-  RankTraining(const TrainingPlan& plan, Transport& transport)
+  RankTraining(const TrainingPlan& plan, const RankMachine& machine, Transport& transport)
       : plan_(plan),
+        machine_(machine),
+        device_(machine.device),
         transport_(transport),
         grid_(grid_of(plan)),
         pipeline_rank_(grid_.coordinate(transport.rank(), Axis::kPipeline)),
         data_index_(grid_.coordinate(transport.rank(), Axis::kData)),
         recording_(device_),
-        tensor_group_(transport, form_groups(transport, grid_, Axis::kTensor)),
+        tensor_group_(transport, form_groups(transport, grid_, Axis::kTensor), &device_),
         network_(stages_spec()),
         sleeping_(make_sleeping()),
         compute_(sleeping_ ? static_cast<StageCompute&>(*sleeping_) : network_),
@@ -112,6 +133,7 @@ class RankTraining {
     std::vector<Group> groups = form_shared_groups(transport, grid_, holders_of(shared, plan.program));
     state_ = std::make_unique<RankState>(context_, plan.program, pipeline_rank_, layouts, std::move(shared),
                                          std::move(groups), bucket_rules(plan));
+    transport.connect(neighbours_of(plan, grid_));
     everybody_ = transport.form_group(Axis::kPipeline, all_ranks());
     executor_ = std::make_unique<Executor>(plan.program, plan.updates, place(), compute_, *state_, transport, device_,
                                            recording_);
@@ -142,7 +164,7 @@ class RankTraining {
 
   /// Over `transport` even where the steps themselves go without it.
   std::vector<MessageTimes> time_messages(Transport& transport) const {
-    return measure_messages(plan_.program, place(), compute_, transport);
+    return measure_messages(plan_.program, place(), compute_, transport, device_);
   }
 
  private:
@@ -169,6 +191,8 @@ class RankTraining {
       return first_sample(plan_, data_index_, step, stage, microbatch);
     };
     spec.poke = [this] { transport_.poke(); };
+    spec.device = &device_;
+    spec.kernels = &machine_.kernels;
     return spec;
   }
 
@@ -210,10 +234,12 @@ class RankTraining {
     for (const auto& [stage, weights] : state_->stages()) {
       UnitStore& store = weights->open({});
       for (std::size_t unit = 0; unit < weights->layout().units.size(); ++unit) {
-        const Buffer values = store.weights(static_cast<int>(unit));
+        const Buffer buffer = store.weights(static_cast<int>(unit));
+        std::vector<float> values(buffer.bytes() / sizeof(float));
+        device_.download(buffer, reinterpret_cast<std::byte*>(values.data()));
         for (const Parameter& parameter : weights->layout().units[unit].parameters()) {
-          const float* first = host_floats(values) + parameter.offset;
-          trained.push_back({parameter, {first, first + parameter.shard.count()}});
+          const auto first = values.begin() + static_cast<std::ptrdiff_t>(parameter.offset);
+          trained.push_back({parameter, {first, first + static_cast<std::ptrdiff_t>(parameter.shard.count())}});
         }
       }
     }
@@ -221,11 +247,12 @@ class RankTraining {
   }
 
   const TrainingPlan& plan_;
+  RankMachine machine_;
+  Device& device_;
   Transport& transport_;
   RankGrid grid_;
   int pipeline_rank_ = 0;
   int data_index_ = 0;
-  HostDevice device_;
   Recording recording_;
   TensorGroup tensor_group_;
   NetworkStages network_;
@@ -241,19 +268,25 @@ class RankTraining {
 }  // namespace
 
 void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result, const BetweenSteps& between_steps) {
+  HostDevice device;
+  train_rank(plan, {device, host_kernels<float>()}, transport, result, between_steps);
+}
+
+void train_rank(const TrainingPlan& plan, const RankMachine& machine, Transport& transport, RankResult& result,
+                const BetweenSteps& between_steps) {
   FLOPCAST_CHECK(transport.rank_count() == plan.ranks());
-  if (!plan.calibration) return RankTraining(plan, transport).run(result, between_steps);
+  if (!plan.calibration) return RankTraining(plan, machine, transport).run(result, between_steps);
   TrainingPlan calibration = plan;
   calibration.program = plan.calibration->program;
   calibration.steps = plan.calibration->steps;
-  LoopbackTransport alone(transport);
+  LoopbackTransport alone(transport, machine.device);
   {
-    RankTraining before(calibration, alone);
+    RankTraining before(calibration, machine, alone);
     result.calibration.steps = before.calibrate();
     result.calibration.messages = before.time_messages(transport);
   }
-  RankTraining(plan, transport).run(result, between_steps);
-  result.calibration.later_steps = RankTraining(calibration, alone).calibrate();
+  RankTraining(plan, machine, transport).run(result, between_steps);
+  result.calibration.later_steps = RankTraining(calibration, machine, alone).calibrate();
 }
 
 std::vector<RankResult> train_on_threads(const TrainingPlan& plan, const ThreadOptions& options) {

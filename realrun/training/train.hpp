@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "realrun/executor/recording.hpp"
+#include "realrun/network/kernels.hpp"
 #include "realrun/training/message_times.hpp"
 #include "realrun/training/training_plan.hpp"
 #include "realrun/transport/threads/run_threads.hpp"
@@ -51,9 +52,18 @@ struct RankResult {
 /// next one until all have returned.
 using BetweenSteps = std::function<void(Transport&)>;
 
+/// What a rank computes on.
+struct RankMachine {
+  Device& device;
+  Kernels<float>& kernels;  ///< of that device
+};
+
 /// Calibrates and trains as one rank of the plan, on this thread's CPU. Called by all ranks of the transport. Each step
 /// is added to `result` when it is done, so that a run that fails later leaves what it measured.
 void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result,
+                const BetweenSteps& between_steps = {});
+/// The same on another device.
+void train_rank(const TrainingPlan& plan, const RankMachine& machine, Transport& transport, RankResult& result,
                 const BetweenSteps& between_steps = {});
 
 /// All ranks of the plan as threads of this process. By rank.

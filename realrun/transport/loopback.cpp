@@ -1,6 +1,7 @@
 #include "realrun/transport/loopback.hpp"
 
 #include <random>
+#include <vector>
 
 namespace flopcast::realrun {
 
@@ -12,13 +13,14 @@ struct Echo : Pending {
 };
 
 // Between -1 and 1: zeros would take other branches in exponentials than activations do.
-Buffer make_noise(std::size_t bytes) {
-  Buffer noise = allocate_host(bytes);
-  auto* values = reinterpret_cast<float*>(noise.address());
+Buffer make_noise(std::size_t bytes, Device& device) {
+  std::vector<float> values(bytes / sizeof(float));
   std::minstd_rand random(1);
-  for (std::size_t index = 0; index < bytes / sizeof(float); ++index) {
-    values[index] = static_cast<float>(random()) / static_cast<float>(std::minstd_rand::max()) * 2.0F - 1.0F;
+  for (float& value : values) {
+    value = static_cast<float>(random()) / static_cast<float>(std::minstd_rand::max()) * 2.0F - 1.0F;
   }
+  const Buffer noise = device.allocate(values.size() * sizeof(float));
+  device.upload(reinterpret_cast<const std::byte*>(values.data()), noise);
   return noise;
 }
 
@@ -27,7 +29,7 @@ Buffer make_noise(std::size_t bytes) {
 void LoopbackTransport::send(int /*to*/, const MessageKey& /*key*/, const Buffer& /*buffer*/) {}
 
 Request LoopbackTransport::receive(int /*from*/, const MessageKey& /*key*/, const Buffer& into) {
-  if (noise_.bytes() < into.bytes()) noise_ = make_noise(into.bytes());
+  if (noise_.bytes() < into.bytes()) noise_ = make_noise(into.bytes(), device_);
   return std::make_shared<Echo>(into);
 }
 
@@ -35,7 +37,7 @@ void LoopbackTransport::wait(const Request& request) {
   const auto* echo = dynamic_cast<Echo*>(request.get());
   if (echo == nullptr) return behind_.wait(request);
   // Receiving copies: that time is the receiver's own.
-  copy_bytes(echo->into.address(), noise_.address(), echo->into.bytes());
+  device_.copy(noise_.slice(0, echo->into.bytes()), echo->into);
 }
 
 }  // namespace flopcast::realrun

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "realrun/compute/device.hpp"
 #include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
@@ -9,11 +10,12 @@ namespace flopcast::realrun {
 /// their memory, as fast as the rank can: what is left of a step without waiting.
 class LoopbackTransport : public Transport {
  public:
-  explicit LoopbackTransport(Transport& behind) : behind_(behind) {}
+  LoopbackTransport(Transport& behind, Device& device) : behind_(behind), device_(device) {}
 
   int rank() const override { return behind_.rank(); }
   int rank_count() const override { return behind_.rank_count(); }
   Group form_group(Axis axis, const std::vector<int>& members) override { return behind_.form_group(axis, members); }
+  void connect(const std::vector<std::pair<int, int>>& pairs) override { behind_.connect(pairs); }
   void send(int to, const MessageKey& key, const Buffer& buffer) override;
   Request receive(int from, const MessageKey& key, const Buffer& into) override;
   void run(const Group& group, const Collective& collective) override { behind_.run(group, collective); }
@@ -25,6 +27,7 @@ class LoopbackTransport : public Transport {
 
  private:
   Transport& behind_;
+  Device& device_;
   Buffer noise_;  // as large as the largest message so far
 };
 

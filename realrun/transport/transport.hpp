@@ -3,16 +3,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/layout/layout.hpp"
 #include "realrun/buffer.hpp"
+#include "realrun/compute/mark.hpp"
 #include "realrun/interface.hpp"
 #include "realrun/transport/traffic.hpp"
-#include "sim/lower/step_times.hpp"
 #include "sim/schedule/action.hpp"
 
 namespace flopcast::realrun {
@@ -64,17 +66,13 @@ struct Group {
   int size() const { return static_cast<int>(members.size()); }
 };
 
-/// From when to when, by the clock of the device (Device::mark).
-struct Interval {
-  Ticks start = 0;
-  Ticks end = 0;
-};
-
 /// An operation under way. Released without wait(), it goes on, and its buffers stay alive.
 class Pending : public Interface {
  public:
   /// When it ran; known after wait(). Of a started collective only.
   virtual Interval interval() const { return {}; }
+  /// When a message had come, where that is not when the receiver went on; known after wait().
+  virtual std::optional<Mark> arrival() const { return std::nullopt; }
 };
 using Request = std::shared_ptr<Pending>;
 
@@ -105,6 +103,10 @@ class Transport : public Interface {
   /// Called by all ranks of the run, one after the other for every group in the same order; those that are no members
   /// get a group of size 0. A group of one never communicates.
   virtual Group form_group(Axis axis, const std::vector<int>& members) = 0;
+
+  /// Between which ranks messages will go, both ways. Called by all ranks with the same list before the first message,
+  /// for transports that make connections.
+  virtual void connect(const std::vector<std::pair<int, int>>& /*pairs*/) {}
 
   /// Returns at once; nobody may write to the buffer afterwards (the transport shares it until it has arrived).
   /// Between two ranks, messages are sent in the order in which the receiver calls receive().

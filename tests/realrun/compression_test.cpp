@@ -70,7 +70,7 @@ class SerialReplicas {
   };
 
   double run(const Microbatch& data) {
-    double loss = 0;
+    Loss loss;
     const auto pass = [&](Stage& stage) {
       return Pass<float>{.weights = stage.weights.data(),
                          .gradients = stage.gradients.back().data(),
@@ -88,7 +88,7 @@ class SerialReplicas {
       flow = stage.layers->input_gradient(flow, pass(stage), stage.saved);
       stage.layers->weight_gradient(pass(stage), stage.saved);
     }
-    return loss;
+    return loss();
   }
 
   void update(Stage& stage) const {

@@ -45,7 +45,7 @@ class DelayedGradients {
   // Gradients of one microbatch with the given versions of each stage; returns its loss.
   double accumulate(const Microbatch& data, const std::vector<int>& forward, const std::vector<int>& backward,
                     float weight) {
-    double loss = 0;
+    Loss loss;
     Tensor<float> flow;
     std::vector<std::vector<Saved<float>>> saved(stages_.size());
     for (std::size_t index = 0; index < stages_.size(); ++index) {
@@ -67,7 +67,7 @@ class DelayedGradients {
         stage.units[unit]->weight_gradient(work, saved[index][unit]);
       }
     }
-    return loss;
+    return loss();
   }
 
   void update(float rate, float momentum) {
@@ -99,7 +99,7 @@ class DelayedGradients {
 
  private:
   Pass<float> pass(std::size_t stage, const std::vector<int>& version, std::size_t offset, const Microbatch& data,
-                   float weight, double& loss) {
+                   float weight, Loss& loss) {
     ReferenceStage& held = stages_[stage];
     return {.weights = held.versions.at(static_cast<std::size_t>(version[stage])).data() + offset,
             .gradients = held.gradients.data() + offset,

@@ -85,12 +85,20 @@ void HostDevice::optimize(const Optimizer& rule, int step, const Buffer& weights
   }
 }
 
+void HostDevice::upload(const std::byte* from, const Buffer& to) {
+  copy_bytes(to.address(), from, to.bytes());
+}
+
+void HostDevice::download(const Buffer& from, std::byte* to) {
+  copy_bytes(to, from.address(), from.bytes());
+}
+
 Mark HostDevice::mark() {
   return {host_clock()};
 }
 
-Ticks HostDevice::time_of(Mark mark) {
-  return mark.id;
+Ticks HostDevice::time_of(const Mark& mark) {
+  return mark.ticks;
 }
 
 }  // namespace flopcast::realrun

@@ -13,8 +13,10 @@ class HostDevice : public Device {
   void add(const Buffer& from, const Buffer& to) override;
   void optimize(const Optimizer& rule, int step, const Buffer& weights, const Buffer& gradients,
                 const std::vector<Buffer>& states, const Buffer& updated) override;
+  void upload(const std::byte* from, const Buffer& to) override;
+  void download(const Buffer& from, std::byte* to) override;
   Mark mark() override;
-  Ticks time_of(Mark mark) override;
+  Ticks time_of(const Mark& mark) override;
 };
 
 /// The floats of a buffer in host memory.

@@ -86,12 +86,12 @@ void MpiTransport::progress_queue() {
   while (!queue.empty()) {
     Started& front = *queue.front();
     if (front.operation == nullptr) {
-      front.ran.start = host_clock();
+      front.ran.start = {host_clock()};
       front.operation =
           std::make_unique<GroupOperation>(collectives_, tag_of(front.group), front.group, front.collective);
     }
     if (!front.operation->progress()) return;
-    front.ran.end = host_clock();
+    front.ran.end = {host_clock()};
     front.done = true;
     count(front.group, front.collective, *front.operation);
     queue.pop_front();
@@ -184,9 +184,9 @@ bool MpiTransport::has_started(const Group& group) const {
 Request MpiTransport::start(const Group& group, const Collective& collective) {
   auto started = std::make_shared<Started>(group, collective);
   if (group.size() <= 1) {
-    started->ran.start = host_clock();
+    started->ran.start = {host_clock()};
     copy_own(collective);
-    started->ran.end = host_clock();
+    started->ran.end = {host_clock()};
     started->done = true;
     return started;
   }

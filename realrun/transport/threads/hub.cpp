@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "model/error/error.hpp"
 
@@ -11,8 +12,8 @@ namespace flopcast::realrun {
 class Rendezvous {
  public:
   std::condition_variable changed;
-  std::vector<int> present;             // ranks that have arrived in this round
-  std::vector<Collective> collectives;  // by member
+  std::vector<int> present;                  // ranks that have arrived in this round
+  std::array<std::vector<Offer>, 2> offers;  // of this round and the one before, by member
   std::uint64_t round = 0;
 };
 
@@ -44,26 +45,26 @@ void ThreadHub::wait_until(std::unique_lock<std::mutex>& lock, std::condition_va
   }
 }
 
-void ThreadHub::put(int from, int to, const MessageKey& key, const Buffer& buffer) {
+void ThreadHub::put(int from, int to, const MessageKey& key, Parcel parcel) {
   const auto index = static_cast<std::size_t>(to);
   const std::lock_guard lock(mutex_);
-  mailboxes_.at(index)[{from, key}].push_back(buffer);
+  mailboxes_.at(index)[{from, key}].push_back(std::move(parcel));
   mail_arrived_[index].notify_all();
 }
 
-Buffer ThreadHub::take(int from, int to, const MessageKey& key) {
+Parcel ThreadHub::take(int from, int to, const MessageKey& key) {
   const auto index = static_cast<std::size_t>(to);
   std::unique_lock lock(mutex_);
-  std::deque<Buffer>& messages = mailboxes_.at(index)[{from, key}];
+  std::deque<Parcel>& messages = mailboxes_.at(index)[{from, key}];
   if (messages.empty()) {
     const std::string awaited = fmt::format("{} from rank {}, which is in {}", to_string(key), from,
                                             to_string(activities_[static_cast<std::size_t>(from)]));
     wait_until(lock, mail_arrived_[index], to, awaited, [&] { return !messages.empty(); });
   }
-  Buffer buffer = messages.front();
+  Parcel parcel = std::move(messages.front());
   messages.pop_front();
   if (messages.empty()) mailboxes_[index].erase({from, key});
-  return buffer;
+  return parcel;
 }
 
 Rendezvous& ThreadHub::rendezvous(int group) {
@@ -83,15 +84,18 @@ std::string ThreadHub::missing_members(const Group& group, const Rendezvous& poi
   return missing;
 }
 
-std::vector<Collective> ThreadHub::meet(Rendezvous& point, const Group& group, int rank, const Collective& collective) {
+std::vector<Offer> ThreadHub::meet(Rendezvous& point, const Group& group, int rank, const Offer& offer) {
+  std::vector<Offer>* offers = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    point.collectives.resize(group.members.size());
-    point.collectives[static_cast<std::size_t>(group.index)] = collective;
+    // A member that is quicker may be in the next round already, but not in the one after that.
+    offers = &point.offers[point.round % point.offers.size()];
+    offers->resize(group.members.size());
+    (*offers)[static_cast<std::size_t>(group.index)] = offer;
   }
   gather(point, group, rank);
   const std::lock_guard lock(mutex_);
-  return point.collectives;
+  return *offers;
 }
 
 void ThreadHub::gather(Rendezvous& point, const Group& group, int rank) {

@@ -17,6 +17,18 @@
 
 namespace flopcast::realrun {
 
+/// A message on its way. On devices that work behind the host's back its bytes are there from `ready` on.
+struct Parcel {
+  Buffer buffer;
+  std::shared_ptr<Moment> ready = nullptr;
+};
+
+/// What a member brings to a collective; its input may be read from `ready` on.
+struct Offer {
+  Collective collective;
+  std::shared_ptr<Moment> ready = nullptr;
+};
+
 /// The meeting point of a group's members for one collective after the other.
 class Rendezvous;
 
@@ -32,12 +44,12 @@ class ThreadHub {
   ~ThreadHub();
 
   int ranks() const { return static_cast<int>(mailboxes_.size()); }
-  void put(int from, int to, const MessageKey& key, const Buffer& buffer);
-  Buffer take(int from, int to, const MessageKey& key);
+  void put(int from, int to, const MessageKey& key, Parcel parcel);
+  Parcel take(int from, int to, const MessageKey& key);
 
   Rendezvous& rendezvous(int group);
   /// Publishes this member's buffers and waits until all members have done so; then every member may read them all.
-  std::vector<Collective> meet(Rendezvous& point, const Group& group, int rank, const Collective& collective);
+  std::vector<Offer> meet(Rendezvous& point, const Group& group, int rank, const Offer& offer);
   /// Waits until all members are here.
   void gather(Rendezvous& point, const Group& group, int rank);
 
@@ -51,7 +63,7 @@ class ThreadHub {
   void throw_if_aborted() const;
 
  private:
-  using Mailbox = std::map<std::pair<int, MessageKey>, std::deque<Buffer>>;  // by sender and key
+  using Mailbox = std::map<std::pair<int, MessageKey>, std::deque<Parcel>>;  // by sender and key
 
   template <class Ready>
   void wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& wake, int rank,

@@ -17,12 +17,13 @@ namespace flopcast::realrun {
 
 namespace {
 
-void run_rank(ThreadHub& hub, int rank, const std::function<void(Transport&)>& body) {
+void run_rank(ThreadHub& hub, int rank, const MakeTransport& make_transport,
+              const std::function<void(Transport&)>& body) {
   try {
-    ThreadTransport transport(hub, rank);
+    const std::unique_ptr<Transport> transport = make_transport(hub, rank);
     try {
-      body(transport);
-      transport.note({.kind = Activity::Kind::kDone, .action = {}});
+      body(*transport);
+      transport->note({.kind = Activity::Kind::kDone, .action = {}});
     } catch (const Aborted&) {
       return;  // somebody else's failure, already told
     } catch (const std::exception& error) {
@@ -84,14 +85,20 @@ std::string with_missing(const ThreadHub& hub, const std::vector<int>& missing) 
 }  // namespace
 
 void run_threads(int ranks, const ThreadOptions& options, const std::function<void(Transport&)>& body) {
+  run_threads(
+      ranks, options, [](ThreadHub& hub, int rank) { return std::make_unique<ThreadTransport>(hub, rank); }, body);
+}
+
+void run_threads(int ranks, const ThreadOptions& options, const MakeTransport& make_transport,
+                 const std::function<void(Transport&)>& body) {
   FLOPCAST_CHECK(ranks > 0);
   ThreadHub hub(ranks, options.patience, options.interruption);
   Attendance attendance(ranks);
   std::vector<std::thread> threads;
   threads.reserve(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&hub, &attendance, rank, &body] {
-      run_rank(hub, rank, body);
+    threads.emplace_back([&hub, &attendance, rank, &make_transport, &body] {
+      run_rank(hub, rank, make_transport, body);
       attendance.leave(rank);
     });
   }

@@ -3,8 +3,10 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 
+#include "realrun/transport/threads/hub.hpp"
 #include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
@@ -24,5 +26,11 @@ struct ThreadOptions {
 /// and collectives copy. Returns when all have ended. When one throws, or waits longer than it has patience, all others
 /// are stopped at their next action or communication and EnvironmentError names that rank and the action it was in.
 void run_threads(int ranks, const ThreadOptions& options, const std::function<void(Transport&)>& body);
+
+/// A rank's end of the network between threads; called in the rank's own thread.
+using MakeTransport = std::function<std::unique_ptr<Transport>(ThreadHub& hub, int rank)>;
+/// The same over other transports that meet at a hub.
+void run_threads(int ranks, const ThreadOptions& options, const MakeTransport& make_transport,
+                 const std::function<void(Transport&)>& body);
 
 }  // namespace flopcast::realrun

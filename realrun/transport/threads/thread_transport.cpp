@@ -55,7 +55,7 @@ void ThreadTransport::send(int to, const MessageKey& key, const Buffer& buffer) 
     traffic_.point_to_point.bytes += buffer.bytes();
     ++traffic_.point_to_point.messages;
   }
-  hub_.put(rank_, to, key, buffer);
+  hub_.put(rank_, to, key, {buffer});
 }
 
 Request ThreadTransport::receive(int from, const MessageKey& key, const Buffer& into) {
@@ -65,7 +65,7 @@ Request ThreadTransport::receive(int from, const MessageKey& key, const Buffer& 
 void ThreadTransport::wait(const Request& request) {
   if (auto* receive = dynamic_cast<Receive*>(request.get())) {
     if (receive->done) return;
-    const Buffer message = hub_.take(receive->from, rank_, receive->key);
+    const Buffer message = hub_.take(receive->from, rank_, receive->key).buffer;
     FLOPCAST_CHECK(message.bytes() == receive->into.bytes());
     copy_bytes(receive->into.address(), message.address(), message.bytes());
     receive->done = true;
@@ -111,14 +111,14 @@ void ThreadTransport::work() {
     queue_.pop_front();
     under_way_ = next;
     lock.unlock();
-    next->ran.start = host_clock();
+    next->ran.start = {host_clock()};
     try {
       execute(next->group, next->collective);
     } catch (const std::exception& error) {
       // Aborted changes nothing here; whatever else it is ends the run.
       hub_.abort(error.what());
     }
-    next->ran.end = host_clock();
+    next->ran.end = {host_clock()};
     lock.lock();
     next->done = true;
     under_way_ = nullptr;
@@ -135,9 +135,11 @@ void ThreadTransport::execute(const Group& group, const Collective& collective) 
     return;
   }
   Rendezvous& point = hub_.rendezvous(group.id);
-  const std::vector<Collective> members = hub_.meet(point, group, rank_, collective);
-  for (const Collective& member : members) {
-    FLOPCAST_CHECK(member.kind == collective.kind && member.output.bytes() == collective.output.bytes());
+  std::vector<Collective> members;
+  for (const Offer& offer : hub_.meet(point, group, rank_, {collective})) {
+    members.push_back(offer.collective);
+    FLOPCAST_CHECK(members.back().kind == collective.kind &&
+                   members.back().output.bytes() == collective.output.bytes());
   }
   const std::size_t sent = exchange(members, group, collective, [&] { hub_.gather(point, group, rank_); });
   // Nobody touches its buffers again before all have read them.

@@ -48,7 +48,7 @@ class Pipeline {
   double loss(const Microbatch& data) {
     Tensor<double> flow;
     for (Stage& stage : stages_) flow = stage.layers->forward(flow, pass(stage, data), stage.saved);
-    return loss_;
+    return loss_();
   }
 
   // All input gradients first, then all weight gradients, from the first stage on: the split that schedules make.
@@ -81,7 +81,7 @@ class Pipeline {
 
   TensorGroup alone_;
   std::vector<Stage> stages_;
-  double loss_ = 0;
+  Loss loss_;
 };
 
 void expect_exact_gradients(const NetworkSpec& spec, const std::vector<int>& stage_blocks) {
@@ -133,7 +133,7 @@ std::vector<std::vector<double>> gradients_in_slices(const NetworkSpec& spec, co
   std::vector<std::vector<Saved<double>>> saved(stages.size(),
                                                 std::vector<Saved<double>>(static_cast<std::size_t>(slices)));
   std::vector<Microbatch> parts;
-  double loss = 0;
+  Loss loss;
   const auto pass = [&](std::size_t stage, int slice) {
     Pass<double> work;
     work.weights = stages[stage].weights.data();

@@ -85,7 +85,7 @@ TEST(Recording, MergesRanksIntoATimelineThatStartsAtZero) {
   const RankRecord sender = recording.take();
   recording.received({1, 2, true}, forward, 0, {180});
   recording.span(SpanKind::kForward, StreamKind::kCompute, {2, 1, ActionKind::kForward}, {190}, {200});
-  recording.span(SpanKind::kGradientReduction, StreamKind::kGradient, {130, 140});
+  recording.span(SpanKind::kGradientReduction, StreamKind::kGradient, {{130}, {140}});
   const Timeline timeline = merge_records({sender, recording.take()});
   ASSERT_EQ(timeline.rank_count(), 2);
   EXPECT_EQ(timeline.makespan(), 100);

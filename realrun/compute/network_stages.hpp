@@ -4,13 +4,14 @@
 #include <map>
 #include <utility>
 
+#include "realrun/compute/device.hpp"
 #include "realrun/compute/stage_compute.hpp"
 #include "realrun/network/corpus.hpp"
 #include "realrun/network/network.hpp"
 
 namespace flopcast::realrun {
 
-/// What a rank's CPU computes and on which data.
+/// What a rank computes and on which data.
 struct NetworkStagesSpec {
   NetworkSpec network;
   std::vector<StagePart> parts;  ///< by stage of the program; stages of a second chain repeat the model
@@ -22,10 +23,12 @@ struct NetworkStagesSpec {
   float loss_weight = 1;  ///< 1 / microbatches (or slices) that make one update, over all replicas
   /// First sample of a microbatch in a step.
   std::function<std::uint64_t(int step, int stage, int microbatch)> first_sample;
-  std::function<void()> poke;  ///< see Pass
+  std::function<void()> poke;                        ///< see Pass
+  Device* device = nullptr;                          ///< of the rank
+  Kernels<float>* kernels = &host_kernels<float>();  ///< on that device
 };
 
-/// The stages of a small network, computed in 32-bit floats on this thread.
+/// The stages of a small network, in 32-bit floats between the operations.
 class NetworkStages : public StageCompute {
  public:
   explicit NetworkStages(NetworkStagesSpec spec);
@@ -67,7 +70,7 @@ class NetworkStages : public StageCompute {
   std::map<int, std::vector<LayerPointer<float>>> units_;  // by stage, made when first needed
   std::map<Key, InFlight> in_flight_;
   std::map<Key, SliceExchange<float>> exchanges_;  // by whole microbatch, where there are slices
-  std::map<Key, double> losses_;
+  std::map<Key, Loss> losses_;
   std::size_t bytes_ = 0;
   std::size_t peak_bytes_ = 0;
 };

@@ -1,12 +1,20 @@
-#include "realrun/compute/cpu/network_stages.hpp"
+#include "realrun/compute/network_stages.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/cpu/host_device.hpp"
 
 namespace flopcast::realrun {
+
+namespace {
+
+// An address of the device: only its kernels look there.
+float* floats_of(const Buffer& buffer) {
+  return reinterpret_cast<float*>(buffer.address());
+}
+
+}  // namespace
 
 NetworkStages::NetworkStages(NetworkStagesSpec spec) : spec_(std::move(spec)) {}
 
@@ -25,7 +33,9 @@ void NetworkStages::initialise(int stage, int unit, const Buffer& weights) {
   const StageLayout whole = layout(stage);
   const ParameterList& list = whole.units.at(static_cast<std::size_t>(unit));
   FLOPCAST_CHECK(weights.bytes() == list.size() * sizeof(float));
-  realrun::initialise(list, spec_.network.seed, host_floats(weights));
+  std::vector<float> values(list.size());
+  realrun::initialise(list, spec_.network.seed, values.data());
+  spec_.device->upload(reinterpret_cast<const std::byte*>(values.data()), weights);
 }
 
 const std::vector<LayerPointer<float>>& NetworkStages::units_of(int stage) {
@@ -67,6 +77,7 @@ Pass<float> NetworkStages::pass(const InFlight& microbatch) const {
   pass.slice = microbatch.slice;
   pass.slices = microbatch.slices;
   pass.poke = spec_.poke;
+  pass.kernels = spec_.kernels;
   return pass;
 }
 
@@ -87,16 +98,16 @@ NetworkStages::InFlight& NetworkStages::begin(int stage, int microbatch) {
 Buffer NetworkStages::forward(int stage, int microbatch, const Buffer& input, UnitStore& store) {
   const std::vector<LayerPointer<float>>& units = units_of(stage);
   InFlight& state = begin(stage, microbatch);
-  double loss = 0;
+  Loss loss;
   Tensor<float> flow = boundary_tensor(input);
   for (std::size_t unit = 0; unit < units.size(); ++unit) {
     const Buffer weights = store.weights(static_cast<int>(unit));
     Pass<float> work = pass(state);
-    work.weights = host_floats(weights);
+    work.weights = floats_of(weights);
     work.loss = &loss;
     flow = units[unit]->forward(flow, work, state.units[unit]);
   }
-  if (flow.empty()) losses_[{stage, microbatch}] = loss;
+  if (loss) losses_[{stage, microbatch}] = loss;
   account(state);
   return flow.buffer();
 }
@@ -106,7 +117,7 @@ Tensor<float> NetworkStages::input_gradient_of_unit(int stage, int unit, InFligh
   const auto index = static_cast<std::size_t>(unit);
   const Buffer weights = store.weights(unit);
   Pass<float> work = pass(microbatch);
-  work.weights = host_floats(weights);
+  work.weights = floats_of(weights);
   return units_of(stage)[index]->input_gradient(flow, work, microbatch.units[index]);
 }
 
@@ -114,7 +125,7 @@ void NetworkStages::weight_gradient_of_unit(int stage, int unit, InFlight& micro
   const auto index = static_cast<std::size_t>(unit);
   const Buffer gradients = store.gradients(unit);
   Pass<float> work = pass(microbatch);
-  work.gradients = host_floats(gradients);
+  work.gradients = floats_of(gradients);
   units_of(stage)[index]->weight_gradient(work, microbatch.units[index]);
   microbatch.units[index] = {};
   store.gradients_added(unit);
@@ -167,7 +178,7 @@ void NetworkStages::forget(const Key& key) {
 std::optional<double> NetworkStages::loss(int stage, int microbatch) const {
   const auto found = losses_.find({stage, microbatch});
   if (found == losses_.end()) return std::nullopt;
-  return found->second;
+  return found->second();
 }
 
 }  // namespace flopcast::realrun

@@ -1,0 +1,411 @@
+#include "realrun/compute/cuda/device_code.cuh"
+#include "realrun/compute/cuda/launch.hpp"
+
+// Attention whose scores stay in shared memory, tile by tile, with the softmax kept up to date (Dao et al. 2205.14135,
+// algorithm 1; Milakov & Gimelshein 1805.02867). The backward pass computes the scores again, once for the gradients of
+// keys and values and once for those of the queries, so that no two blocks add to the same place. 32-bit arithmetic.
+//
+// A block has 16 × 16 threads. Thread (x, y) works on rows y, y + 16, … and columns x, x + 16, … of each tile.
+
+namespace flopcast::realrun::cuda {
+
+namespace {
+
+constexpr int kSide = 16;
+constexpr int kPad = 4;  // keeps rows aligned for 16-byte loads, and apart in the banks
+constexpr float kMasked = -1e30F;
+
+/// Where one head of one sequence lies.
+struct Head {
+  const float* qkv;
+  std::size_t stride;  // from row to row of qkv
+  int first_row;       // of the sequence
+  int head_dim;
+  int length;
+  float scale;
+};
+
+__device__ Head head_of(const float* qkv, AttentionSize size) {
+  const auto head = static_cast<int>(blockIdx.y);
+  const auto sequence = static_cast<int>(blockIdx.z);
+  const std::size_t stride = static_cast<std::size_t>(3) * size.heads * size.head_dim;
+  const std::size_t start =
+      static_cast<std::size_t>(sequence) * size.length * stride + static_cast<std::size_t>(3) * head * size.head_dim;
+  return {qkv + start,   stride,      sequence * size.length,
+          size.head_dim, size.length, rsqrtf(static_cast<float>(size.head_dim))};
+}
+
+// Rows first … first + kRows - 1 of a matrix into shared memory, zeros beyond its ends.
+template <int kWidth, int kRows>
+__device__ void load_tile(float* tile, const float* from, std::size_t stride, int first, int rows, int columns) {
+  for (int index = static_cast<int>(threadIdx.x); index < kRows * kWidth; index += kSide * kSide) {
+    const int row = index / kWidth;
+    const int column = index % kWidth;
+    const bool inside = first + row < rows && column < columns;
+    tile[row * (kWidth + kPad) + column] =
+        inside ? from[static_cast<std::size_t>(first + row) * stride + column] : 0.0F;
+  }
+}
+
+// scores += a · bᵀ, both tiles of kWidth columns.
+template <int kWidth, int kI, int kJ>
+__device__ void multiply_rows(const float* a, const float* b, int x, int y, float (&scores)[kI][kJ]) {
+  for (int k = 0; k < kWidth; k += 4) {
+    float4 left[kI];
+    float4 right[kJ];
+#pragma unroll
+    for (int i = 0; i < kI; ++i) left[i] = *reinterpret_cast<const float4*>(a + (y + kSide * i) * (kWidth + kPad) + k);
+#pragma unroll
+    for (int j = 0; j < kJ; ++j) right[j] = *reinterpret_cast<const float4*>(b + (x + kSide * j) * (kWidth + kPad) + k);
+#pragma unroll
+    for (int i = 0; i < kI; ++i) {
+#pragma unroll
+      for (int j = 0; j < kJ; ++j) {
+        scores[i][j] +=
+            left[i].x * right[j].x + left[i].y * right[j].y + left[i].z * right[j].z + left[i].w * right[j].w;
+      }
+    }
+  }
+}
+
+// sums += weights · rows: weights of kInner columns, rows a tile of kWidth columns.
+template <int kInner, int kWidth, int kI, int kC>
+__device__ void multiply_columns(const float* weights, const float* rows, int x, int y, float (&sums)[kI][kC]) {
+  for (int k = 0; k < kInner; ++k) {
+    float left[kI];
+    float right[kC];
+#pragma unroll
+    for (int i = 0; i < kI; ++i) left[i] = weights[(y + kSide * i) * (kInner + kPad) + k];
+#pragma unroll
+    for (int c = 0; c < kC; ++c) right[c] = rows[k * (kWidth + kPad) + x + kSide * c];
+#pragma unroll
+    for (int i = 0; i < kI; ++i) {
+#pragma unroll
+      for (int c = 0; c < kC; ++c) sums[i][c] += left[i] * right[c];
+    }
+  }
+}
+
+// sums += weightsᵀ · rows, over kInner rows; weights have kOuter columns.
+template <int kInner, int kOuter, int kWidth, int kI, int kC>
+__device__ void multiply_transposed(const float* weights, const float* rows, int x, int y, float (&sums)[kI][kC]) {
+  for (int k = 0; k < kInner; ++k) {
+    float left[kI];
+    float right[kC];
+#pragma unroll
+    for (int i = 0; i < kI; ++i) left[i] = weights[k * (kOuter + kPad) + y + kSide * i];
+#pragma unroll
+    for (int c = 0; c < kC; ++c) right[c] = rows[k * (kWidth + kPad) + x + kSide * c];
+#pragma unroll
+    for (int i = 0; i < kI; ++i) {
+#pragma unroll
+      for (int c = 0; c < kC; ++c) sums[i][c] += left[i] * right[c];
+    }
+  }
+}
+
+// Over the 16 threads of a row.
+template <class Operation>
+__device__ float over_row(float value, Operation operation) {
+  for (int offset = kSide / 2; offset > 0; offset /= 2) {
+    value = operation(value, __shfl_xor_sync(0xffffffffU, value, offset));
+  }
+  return value;
+}
+
+template <int kWidth, int kQueries, int kKeys>
+__global__ void __launch_bounds__(kSide* kSide)
+    forward(const float* qkv, float* output, float* logsumexp, AttentionSize size) {
+  constexpr int kI = kQueries / kSide;
+  constexpr int kJ = kKeys / kSide;
+  constexpr int kC = kWidth / kSide;
+  FLOPCAST_DYNAMIC_SHARED(memory);
+  float* queries = memory;
+  float* keys = queries + kQueries * (kWidth + kPad);
+  float* values = keys + kKeys * (kWidth + kPad);
+  float* weights = values + kKeys * (kWidth + kPad);
+  const int x = static_cast<int>(threadIdx.x) % kSide;
+  const int y = static_cast<int>(threadIdx.x) / kSide;
+  const Head head = head_of(qkv, size);
+  // The longest rows first: they are the last to be done.
+  const int first_query = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kQueries;
+  load_tile<kWidth, kQueries>(queries, head.qkv, head.stride, first_query, head.length, head.head_dim);
+  float largest[kI];
+  float sum[kI] = {};
+  float result[kI][kC] = {};
+  for (int i = 0; i < kI; ++i) largest[i] = kMasked;
+  const int last_query = min(first_query + kQueries, head.length) - 1;
+  for (int first_key = 0; first_key <= last_query; first_key += kKeys) {
+    __syncthreads();
+    load_tile<kWidth, kKeys>(keys, head.qkv + head.head_dim, head.stride, first_key, head.length, head.head_dim);
+    load_tile<kWidth, kKeys>(values, head.qkv + 2 * head.head_dim, head.stride, first_key, head.length, head.head_dim);
+    __syncthreads();
+    float scores[kI][kJ] = {};
+    multiply_rows<kWidth>(queries, keys, x, y, scores);
+#pragma unroll
+    for (int i = 0; i < kI; ++i) {
+      const int query = first_query + y + kSide * i;
+      float of_tile = kMasked;
+#pragma unroll
+      for (int j = 0; j < kJ; ++j) {
+        const int key = first_key + x + kSide * j;
+        scores[i][j] = key <= query && key < head.length ? scores[i][j] * head.scale : kMasked;
+        of_tile = fmaxf(of_tile, scores[i][j]);
+      }
+      const float now = fmaxf(largest[i], over_row(of_tile, Maximum{}));
+      const float shrink = expf(largest[i] - now);
+      largest[i] = now;
+      float added = 0.0F;
+#pragma unroll
+      for (int j = 0; j < kJ; ++j) {
+        const float weight = scores[i][j] == kMasked ? 0.0F : expf(scores[i][j] - now);
+        weights[(y + kSide * i) * (kKeys + kPad) + x + kSide * j] = weight;
+        added += weight;
+      }
+      sum[i] = sum[i] * shrink + over_row(added, Sum{});
+#pragma unroll
+      for (int c = 0; c < kC; ++c) result[i][c] *= shrink;
+    }
+    __syncthreads();
+    multiply_columns<kKeys, kWidth>(weights, values, x, y, result);
+  }
+  for (int i = 0; i < kI; ++i) {
+    const int query = first_query + y + kSide * i;
+    if (query >= head.length) continue;
+    const std::size_t row = static_cast<std::size_t>(head.first_row) + query;
+    float* target = output + (row * size.heads + blockIdx.y) * head.head_dim;
+    for (int c = 0; c < kC; ++c) {
+      if (x + kSide * c < head.head_dim) target[x + kSide * c] = result[i][c] / sum[i];
+    }
+    const std::size_t place = (static_cast<std::size_t>(blockIdx.z) * size.heads + blockIdx.y) * head.length + query;
+    if (x == 0) logsumexp[place] = largest[i] + logf(sum[i]);
+  }
+}
+
+// dy · y of every row and head: what the softmax takes off the gradient of the scores. A warp each.
+__global__ void project(const float* output, const float* dy, float* projection, AttentionSize size) {
+  const int row = static_cast<int>(blockIdx.x);
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int first = 0; first < size.heads; first += warps) {
+    const int head = first + static_cast<int>(threadIdx.x) / kWarp;
+    const bool exists = head < size.heads;
+    float sum = 0.0F;
+    for (int column = lane; exists && column < size.head_dim; column += kWarp) {
+      const std::size_t index = (static_cast<std::size_t>(row) * size.heads + head) * size.head_dim + column;
+      sum += output[index] * dy[index];
+    }
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, offset);
+    const int sequence = row / size.length;
+    if (exists && lane == 0) {
+      projection[(static_cast<std::size_t>(sequence) * size.heads + head) * size.length + row % size.length] = sum;
+    }
+  }
+}
+
+/// What the backward pass reads beside qkv.
+struct Given {
+  const float* logsumexp;
+  const float* dy;
+  const float* projection;
+};
+
+/// Rows of one head among them.
+struct GivenRows {
+  const float* logsumexp;
+  const float* projection;
+  const float* dy;
+  std::size_t dy_stride;
+};
+
+__device__ GivenRows rows_of_head(const Given& given, const Head& head, AttentionSize size) {
+  const std::size_t place = (static_cast<std::size_t>(blockIdx.z) * size.heads + blockIdx.y) * head.length;
+  const std::size_t stride = static_cast<std::size_t>(size.heads) * head.head_dim;
+  return {given.logsumexp + place, given.projection + place,
+          given.dy + head.first_row * stride + blockIdx.y * static_cast<std::size_t>(head.head_dim), stride};
+}
+
+// From the products q · k and dy · v the weight of a key for a query and the gradient of its score.
+__device__ void weigh(const Head& head, const GivenRows& given, int query, int key, float score, float of_weight,
+                      float& weight, float& of_score) {
+  const bool seen = key <= query && query < head.length && key < head.length;
+  weight = seen ? expf(score * head.scale - given.logsumexp[query]) : 0.0F;
+  of_score = seen ? weight * (of_weight - given.projection[query]) : 0.0F;
+}
+
+template <int kWidth, int kQueries, int kKeys>
+__global__ void __launch_bounds__(kSide* kSide)
+    key_value_gradient(const float* qkv, Given all, float* dqkv, AttentionSize size) {
+  constexpr int kI = kQueries / kSide;
+  constexpr int kJ = kKeys / kSide;
+  constexpr int kC = kWidth / kSide;
+  FLOPCAST_DYNAMIC_SHARED(memory);
+  float* keys = memory;
+  float* values = keys + kKeys * (kWidth + kPad);
+  float* queries = values + kKeys * (kWidth + kPad);
+  float* gradients = queries + kQueries * (kWidth + kPad);
+  float* weights = gradients + kQueries * (kWidth + kPad);
+  float* of_scores = weights + kQueries * (kKeys + kPad);
+  const int x = static_cast<int>(threadIdx.x) % kSide;
+  const int y = static_cast<int>(threadIdx.x) / kSide;
+  const Head head = head_of(qkv, size);
+  const GivenRows given = rows_of_head(all, head, size);
+  const int first_key = static_cast<int>(blockIdx.x) * kKeys;
+  load_tile<kWidth, kKeys>(keys, head.qkv + head.head_dim, head.stride, first_key, head.length, head.head_dim);
+  load_tile<kWidth, kKeys>(values, head.qkv + 2 * head.head_dim, head.stride, first_key, head.length, head.head_dim);
+  float of_keys[kJ][kC] = {};
+  float of_values[kJ][kC] = {};
+  for (int first = first_key / kQueries * kQueries; first < head.length; first += kQueries) {
+    __syncthreads();
+    load_tile<kWidth, kQueries>(queries, head.qkv, head.stride, first, head.length, head.head_dim);
+    load_tile<kWidth, kQueries>(gradients, given.dy, given.dy_stride, first, head.length, head.head_dim);
+    __syncthreads();
+    float scores[kI][kJ] = {};
+    float of_weights[kI][kJ] = {};
+    multiply_rows<kWidth>(queries, keys, x, y, scores);
+    multiply_rows<kWidth>(gradients, values, x, y, of_weights);
+#pragma unroll
+    for (int i = 0; i < kI; ++i) {
+#pragma unroll
+      for (int j = 0; j < kJ; ++j) {
+        const int place = (y + kSide * i) * (kKeys + kPad) + x + kSide * j;
+        weigh(head, given, first + y + kSide * i, first_key + x + kSide * j, scores[i][j], of_weights[i][j],
+              weights[place], of_scores[place]);
+      }
+    }
+    __syncthreads();
+    multiply_transposed<kQueries, kKeys, kWidth>(weights, gradients, x, y, of_values);
+    multiply_transposed<kQueries, kKeys, kWidth>(of_scores, queries, x, y, of_keys);
+  }
+  float* target = dqkv + (head.qkv - qkv);
+  for (int j = 0; j < kJ; ++j) {
+    const int key = first_key + y + kSide * j;
+    if (key >= head.length) continue;
+    float* row = target + static_cast<std::size_t>(key) * head.stride;
+    for (int c = 0; c < kC; ++c) {
+      const int column = x + kSide * c;
+      if (column >= head.head_dim) continue;
+      row[head.head_dim + column] = of_keys[j][c] * head.scale;
+      row[2 * head.head_dim + column] = of_values[j][c];
+    }
+  }
+}
+
+template <int kWidth, int kQueries, int kKeys>
+__global__ void __launch_bounds__(kSide* kSide)
+    query_gradient(const float* qkv, Given all, float* dqkv, AttentionSize size) {
+  constexpr int kI = kQueries / kSide;
+  constexpr int kJ = kKeys / kSide;
+  constexpr int kC = kWidth / kSide;
+  FLOPCAST_DYNAMIC_SHARED(memory);
+  float* queries = memory;
+  float* gradients = queries + kQueries * (kWidth + kPad);
+  float* keys = gradients + kQueries * (kWidth + kPad);
+  float* values = keys + kKeys * (kWidth + kPad);
+  float* of_scores = values + kKeys * (kWidth + kPad);
+  const int x = static_cast<int>(threadIdx.x) % kSide;
+  const int y = static_cast<int>(threadIdx.x) / kSide;
+  const Head head = head_of(qkv, size);
+  const GivenRows given = rows_of_head(all, head, size);
+  const int first_query = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kQueries;
+  load_tile<kWidth, kQueries>(queries, head.qkv, head.stride, first_query, head.length, head.head_dim);
+  load_tile<kWidth, kQueries>(gradients, given.dy, given.dy_stride, first_query, head.length, head.head_dim);
+  float of_queries[kI][kC] = {};
+  const int last_query = min(first_query + kQueries, head.length) - 1;
+  for (int first_key = 0; first_key <= last_query; first_key += kKeys) {
+    __syncthreads();
+    load_tile<kWidth, kKeys>(keys, head.qkv + head.head_dim, head.stride, first_key, head.length, head.head_dim);
+    load_tile<kWidth, kKeys>(values, head.qkv + 2 * head.head_dim, head.stride, first_key, head.length, head.head_dim);
+    __syncthreads();
+    float scores[kI][kJ] = {};
+    float of_weights[kI][kJ] = {};
+    multiply_rows<kWidth>(queries, keys, x, y, scores);
+    multiply_rows<kWidth>(gradients, values, x, y, of_weights);
+#pragma unroll
+    for (int i = 0; i < kI; ++i) {
+#pragma unroll
+      for (int j = 0; j < kJ; ++j) {
+        float weight = 0.0F;
+        weigh(head, given, first_query + y + kSide * i, first_key + x + kSide * j, scores[i][j], of_weights[i][j],
+              weight, of_scores[(y + kSide * i) * (kKeys + kPad) + x + kSide * j]);
+      }
+    }
+    __syncthreads();
+    multiply_columns<kKeys, kWidth>(of_scores, keys, x, y, of_queries);
+  }
+  float* target = dqkv + (head.qkv - qkv);
+  for (int i = 0; i < kI; ++i) {
+    const int query = first_query + y + kSide * i;
+    if (query >= head.length) continue;
+    float* row = target + static_cast<std::size_t>(query) * head.stride;
+    for (int c = 0; c < kC; ++c) {
+      if (x + kSide * c < head.head_dim) row[x + kSide * c] = of_queries[i][c] * head.scale;
+    }
+  }
+}
+
+dim3 grid_over(int rows, int tile, AttentionSize size) {
+  return dim3(static_cast<unsigned>((rows + tile - 1) / tile), static_cast<unsigned>(size.heads),
+              static_cast<unsigned>(size.sequences));
+}
+
+// A block may have more than 48 KiB only when asked for.
+template <class Kernel>
+cudaError_t allow_shared(Kernel kernel, std::size_t floats) {
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(floats * sizeof(float)));
+}
+
+template <int kWidth, int kQueries, int kKeys>
+cudaError_t launch_forward(const float* qkv, float* output, float* logsumexp, AttentionSize size, cudaStream_t stream) {
+  constexpr std::size_t kFloats = (kQueries + 2 * kKeys) * (kWidth + kPad) + kQueries * (kKeys + kPad);
+  const auto kernel = forward<kWidth, kQueries, kKeys>;
+  if (const cudaError_t error = allow_shared(kernel, kFloats); error != cudaSuccess) return error;
+  FLOPCAST_LAUNCH(kernel, grid_over(size.length, kQueries, size), kSide * kSide, kFloats * sizeof(float), stream)
+  (qkv, output, logsumexp, size);
+  return cudaGetLastError();
+}
+
+template <int kWidth, int kQueries, int kKeys>
+cudaError_t launch_gradients(const float* qkv, const Given& given, float* dqkv, AttentionSize size,
+                             cudaStream_t stream) {
+  // Keys in tiles as wide as the queries' in the other kernel.
+  constexpr std::size_t kFloats = 2 * (kQueries + kKeys) * (kWidth + kPad) + 2 * kQueries * (kKeys + kPad);
+  const auto keys = key_value_gradient<kWidth, kQueries, kKeys>;
+  if (const cudaError_t error = allow_shared(keys, kFloats); error != cudaSuccess) return error;
+  FLOPCAST_LAUNCH(keys, grid_over(size.length, kKeys, size), kSide * kSide, kFloats * sizeof(float), stream)
+  (qkv, given, dqkv, size);
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+  const auto queries = query_gradient<kWidth, kKeys, kQueries>;
+  constexpr std::size_t kFewer = 2 * (kQueries + kKeys) * (kWidth + kPad) + kKeys * (kQueries + kPad);
+  if (const cudaError_t error = allow_shared(queries, kFewer); error != cudaSuccess) return error;
+  FLOPCAST_LAUNCH(queries, grid_over(size.length, kKeys, size), kSide * kSide, kFewer * sizeof(float), stream)
+  (qkv, given, dqkv, size);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t attention(const float* qkv, float* output, float* logsumexp, AttentionSize size, cudaStream_t stream) {
+  if (size.head_dim <= 16) return launch_forward<16, 64, 64>(qkv, output, logsumexp, size, stream);
+  if (size.head_dim <= 32) return launch_forward<32, 64, 64>(qkv, output, logsumexp, size, stream);
+  if (size.head_dim <= 64) return launch_forward<64, 64, 64>(qkv, output, logsumexp, size, stream);
+  if (size.head_dim <= kLargestHead) return launch_forward<128, 64, 32>(qkv, output, logsumexp, size, stream);
+  return cudaErrorInvalidValue;
+}
+
+cudaError_t attention_gradient(const float* qkv, const float* output, const float* logsumexp, const float* dy,
+                               float* projection, float* dqkv, AttentionSize size, cudaStream_t stream) {
+  if (size.head_dim > kLargestHead) return cudaErrorInvalidValue;
+  constexpr int kProjectThreads = 128;
+  FLOPCAST_LAUNCH(project, static_cast<unsigned>(size.sequences * size.length), kProjectThreads, 0, stream)
+  (output, dy, projection, size);
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+  const Given given{logsumexp, dy, projection};
+  if (size.head_dim <= 16) return launch_gradients<16, 64, 64>(qkv, given, dqkv, size, stream);
+  if (size.head_dim <= 32) return launch_gradients<32, 64, 64>(qkv, given, dqkv, size, stream);
+  if (size.head_dim <= 64) return launch_gradients<64, 32, 64>(qkv, given, dqkv, size, stream);
+  return launch_gradients<128, 32, 64>(qkv, given, dqkv, size, stream);
+}
+
+}  // namespace flopcast::realrun::cuda

@@ -1,0 +1,228 @@
+#include "realrun/compute/cuda/cublaslt_products.hpp"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "model/error/error.hpp"
+#include "realrun/compute/cuda/check.hpp"
+
+namespace flopcast::realrun::cuda {
+
+class CublasLt {
+ public:
+  explicit CublasLt(void* library) : library_(library) {
+    find(create, "cublasLtCreate");
+    find(destroy, "cublasLtDestroy");
+    find(version, "cublasLtGetVersion");
+    find(status_text, "cublasLtGetStatusString");
+    find(matmul, "cublasLtMatmul");
+    find(create_description, "cublasLtMatmulDescCreate");
+    find(destroy_description, "cublasLtMatmulDescDestroy");
+    find(describe, "cublasLtMatmulDescSetAttribute");
+    find(create_layout, "cublasLtMatrixLayoutCreate");
+    find(destroy_layout, "cublasLtMatrixLayoutDestroy");
+    find(create_preference, "cublasLtMatmulPreferenceCreate");
+    find(destroy_preference, "cublasLtMatmulPreferenceDestroy");
+    find(prefer, "cublasLtMatmulPreferenceSetAttribute");
+    find(heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  }
+
+  void check(cublasStatus_t status, const char* call) const {
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    throw EnvironmentError(fmt::format("cuBLASLt: {} failed: {}", call, status_text(status)));
+  }
+
+  decltype(&cublasLtCreate) create = nullptr;
+  decltype(&cublasLtDestroy) destroy = nullptr;
+  decltype(&cublasLtGetVersion) version = nullptr;
+  decltype(&cublasLtGetStatusString) status_text = nullptr;
+  decltype(&cublasLtMatmul) matmul = nullptr;
+  decltype(&cublasLtMatmulDescCreate) create_description = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) destroy_description = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) describe = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) create_layout = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) destroy_layout = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) create_preference = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) prefer = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+
+ private:
+  template <class Function>
+  void find(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(dlsym(library_, name));
+    if (function == nullptr) throw EnvironmentError(fmt::format("cuBLASLt has no function {}", name));
+  }
+
+  void* library_;  // stays loaded until the program ends
+};
+
+std::shared_ptr<CublasLt> load_cublaslt() {
+  std::vector<std::string> names;
+  if (const char* given = std::getenv("FLOPCAST_CUBLASLT_LIBRARY")) names.emplace_back(given);
+  names.push_back(fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR));
+  const std::string toolkit = fmt::format("/usr/local/cuda/lib64/libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+  names.push_back(toolkit);
+  std::string tried;
+  for (const std::string& name : names) {
+    if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return std::make_shared<CublasLt>(library);
+    const char* reason = dlerror();
+    tried += fmt::format("\n  {}", reason == nullptr ? name : reason);
+  }
+  throw EnvironmentError(
+      fmt::format("cuBLASLt {0}, which multiplies the matrices, was not found:{1}\n"
+                  "  help: it comes with the CUDA toolkit {0} and with the Python package nvidia-cublas; name its "
+                  "libcublasLt.so.{0} in FLOPCAST_CUBLASLT_LIBRARY or its folder in LD_LIBRARY_PATH",
+                  CUBLAS_VER_MAJOR, tried));
+}
+
+std::string version_of(const CublasLt& library) {
+  const std::size_t version = library.version();
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+namespace {
+
+/// What cuBLASLt calls the product: everything but the addresses.
+struct Plan {
+  cublasLtMatmulDesc_t description = nullptr;
+  cublasLtMatrixLayout_t a = nullptr;
+  cublasLtMatrixLayout_t b = nullptr;
+  cublasLtMatrixLayout_t result = nullptr;
+  cublasLtMatmulAlgo_t algorithm = {};
+};
+
+constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20U;
+
+// The largest power of two up to 256 that divides the address.
+std::uint32_t alignment_of(const void* address) {
+  constexpr std::uintptr_t kMost = 256;
+  const auto number = reinterpret_cast<std::uintptr_t>(address) | kMost;
+  return static_cast<std::uint32_t>(number & (~number + 1));
+}
+
+class CublasLtProducts : public MatrixProducts {
+ public:
+  CublasLtProducts(std::shared_ptr<CublasLt> library, cudaStream_t stream, const ProductSettings& settings)
+      : library_(std::move(library)), stream_(stream), settings_(settings) {
+    library_->check(library_->create(&handle_), "cublasLtCreate");
+    cuda::check(cudaMalloc(&workspace_, kWorkspaceBytes), "cudaMalloc of cuBLASLt's workspace");
+  }
+  CublasLtProducts(const CublasLtProducts&) = delete;
+  CublasLtProducts& operator=(const CublasLtProducts&) = delete;
+  CublasLtProducts(CublasLtProducts&&) = delete;
+  CublasLtProducts& operator=(CublasLtProducts&&) = delete;
+  ~CublasLtProducts() override {
+    cudaStreamSynchronize(stream_);
+    for (const auto& [key, plan] : plans_) {
+      library_->destroy_description(plan.description);
+      for (const cublasLtMatrixLayout_t layout : {plan.a, plan.b, plan.result}) library_->destroy_layout(layout);
+    }
+    library_->destroy(handle_);
+    cudaFree(workspace_);
+  }
+
+  // Column by column, as cuBLASLt reads, our matrices are transposed: resultᵀ = op(b)ᵀ · op(a)ᵀ.
+  void multiply(const Product& product, const void* a, const void* b, float* result, float factor) override {
+    const Plan& plan = plan_for(product, a, b, result);
+    const float keep = product.accumulate ? 1.0F : 0.0F;
+    library_->check(
+        library_->matmul(handle_, plan.description, &factor, b, plan.b, a, plan.a, &keep, result, plan.result, result,
+                         plan.result, &plan.algorithm, workspace_, kWorkspaceBytes, stream_),
+        "cublasLtMatmul");
+  }
+
+ private:
+  using Key = std::tuple<std::size_t, std::size_t, std::size_t, int, std::uint32_t, std::uint32_t, std::uint32_t>;
+
+  const Plan& plan_for(const Product& product, const void* a, const void* b, const float* result) {
+    const int form = (product.a_transposed ? 1 : 0) | (product.b_transposed ? 2 : 0) | (product.bfloat16 ? 4 : 0) |
+                     (product.accumulate ? 8 : 0);
+    const Key key{product.m, product.n, product.k, form, alignment_of(a), alignment_of(b), alignment_of(result)};
+    const auto found = plans_.find(key);
+    if (found != plans_.end()) return found->second;
+    return plans_.emplace(key, make_plan(product, key)).first->second;
+  }
+
+  Plan make_plan(const Product& product, const Key& key) {
+    const cudaDataType_t type = product.bfloat16 ? CUDA_R_16BF : CUDA_R_32F;
+    const bool tf32 = settings_.tf32 && !product.bfloat16;
+    Plan plan;
+    library_->check(library_->create_description(&plan.description,
+                                                 tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                    "cublasLtMatmulDescCreate");
+    describe(plan, CUBLASLT_MATMUL_DESC_TRANSA, product.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    describe(plan, CUBLASLT_MATMUL_DESC_TRANSB, product.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (settings_.multiprocessors > 0) {
+      describe(plan, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<std::int32_t>(settings_.multiprocessors));
+    }
+    plan.a = layout(type, product.m, product.k, product.a_transposed);
+    plan.b = layout(type, product.k, product.n, product.b_transposed);
+    plan.result = layout(CUDA_R_32F, product.m, product.n, false);
+    choose_algorithm(plan, product, key);
+    return plan;
+  }
+
+  template <class Value>
+  void describe(const Plan& plan, cublasLtMatmulDescAttributes_t attribute, Value value) const {
+    library_->check(library_->describe(plan.description, attribute, &value, sizeof(value)),
+                    "cublasLtMatmulDescSetAttribute");
+  }
+
+  // Of a matrix that enters the product as rows × columns.
+  cublasLtMatrixLayout_t layout(cudaDataType_t type, std::size_t rows, std::size_t columns, bool transposed) const {
+    if (transposed) std::swap(rows, columns);
+    cublasLtMatrixLayout_t made = nullptr;
+    library_->check(library_->create_layout(&made, type, columns, rows, static_cast<std::int64_t>(columns)),
+                    "cublasLtMatrixLayoutCreate");
+    return made;
+  }
+
+  void choose_algorithm(Plan& plan, const Product& product, const Key& key) const {
+    cublasLtMatmulPreference_t preference = nullptr;
+    library_->check(library_->create_preference(&preference), "cublasLtMatmulPreferenceCreate");
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+      library_->check(library_->prefer(preference, attribute, &value, sizeof(value)),
+                      "cublasLtMatmulPreferenceSetAttribute");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kWorkspaceBytes});
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::get<5>(key));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::get<4>(key));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::get<6>(key));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::get<6>(key));
+    cublasLtMatmulHeuristicResult_t answer = {};
+    int answers = 0;
+    const cublasStatus_t status = library_->heuristic(handle_, plan.description, plan.b, plan.a, plan.result,
+                                                      plan.result, preference, 1, &answer, &answers);
+    library_->destroy_preference(preference);
+    if (status != CUBLAS_STATUS_SUCCESS || answers == 0) {
+      throw EnvironmentError(fmt::format("cuBLASLt has no algorithm for a product of {} × {} × {} in {}", product.m,
+                                         product.n, product.k, product.bfloat16 ? "bf16" : "fp32"));
+    }
+    plan.algorithm = answer.algo;
+  }
+
+  std::shared_ptr<CublasLt> library_;
+  cudaStream_t stream_ = nullptr;
+  ProductSettings settings_;
+  cublasLtHandle_t handle_ = nullptr;
+  void* workspace_ = nullptr;
+  std::map<Key, Plan> plans_;
+};
+
+}  // namespace
+
+std::unique_ptr<MatrixProducts> make_cublaslt_products(std::shared_ptr<CublasLt> library, cudaStream_t stream,
+                                                       const ProductSettings& settings) {
+  return std::make_unique<CublasLtProducts>(std::move(library), stream, settings);
+}
+
+}  // namespace flopcast::realrun::cuda

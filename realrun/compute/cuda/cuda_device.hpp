@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "realrun/compute/cuda/device_clock.hpp"
+#include "realrun/compute/device.hpp"
+#include "realrun/compute/kept_buffers.hpp"
+#include "realrun/compute/memory_pool.hpp"
+#include "realrun/compute/queues.hpp"
+
+namespace flopcast::realrun::cuda {
+
+/// Streams that a rank's queues are, made by whoever decides which part of the GPU they run on.
+using Streams = std::array<cudaStream_t, kQueues>;
+
+/// One rank's share of a GPU: a stream for each queue, memory of its own, events for moments. Calls queue work and
+/// return; errors of the work come out of a later call.
+class CudaDevice : public Device, public Queues {
+ public:
+  /// Destroys the streams in the end. Memory comes from the current GPU.
+  CudaDevice(const Streams& streams, DeviceClock& clock);
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+  CudaDevice(CudaDevice&&) = delete;
+  CudaDevice& operator=(CudaDevice&&) = delete;
+  ~CudaDevice() override;
+
+  Buffer allocate(std::size_t bytes) override;
+  Buffer reserve(std::size_t bytes) override;
+  void zero(const Buffer& buffer) override;
+  void copy(const Buffer& from, const Buffer& to) override;
+  void add(const Buffer& from, const Buffer& to) override;
+  void optimize(const Optimizer& rule, int step, const Buffer& weights, const Buffer& gradients,
+                const std::vector<Buffer>& states, const Buffer& updated) override;
+  void upload(const std::byte* from, const Buffer& to) override;
+  void download(const Buffer& from, std::byte* to) override;
+  Mark mark() override { return {0, record(Queue::kCompute)}; }
+  Ticks time_of(const Mark& mark) override { return mark.moment->time(); }
+  void hold() override;
+
+  /// On the whole GPU, whatever part the others have.
+  Queue add_queue() override;
+  Buffer reserve_word() override { return allocate(sizeof(float)); }
+  std::shared_ptr<Moment> record(Queue queue) override;
+  void wait(Queue queue, const std::shared_ptr<Moment>& moment) override;
+  void copy(Queue queue, const Buffer& from, const Buffer& to) override;
+  void reduce(Queue queue, const std::vector<Buffer>& inputs, Element element, Reduction reduction,
+              const Buffer& output) override;
+
+  cudaStream_t stream(Queue queue) const { return streams_.at(static_cast<std::size_t>(queue)); }
+  /// The same numbers in the device's memory, without waiting for what was queued before.
+  Buffer constants(const std::vector<int>& values);
+  std::size_t allocated_bytes() const { return pool_.allocated_bytes(); }
+
+ private:
+  class EventPool;
+  class EventMoment;
+
+  std::shared_ptr<EventPool> events_;
+  std::vector<cudaStream_t> streams_;
+  MemoryPool pool_;
+  MemoryPool pinned_;
+  KeptBuffers kept_;
+};
+
+float* floats(const Buffer& buffer);
+
+}  // namespace flopcast::realrun::cuda

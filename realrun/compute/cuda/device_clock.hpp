@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <mutex>
+
+#include "sim/lower/step_times.hpp"
+
+namespace flopcast::realrun::cuda {
+
+/// Tells when events of one GPU happened, in ticks of host_clock(). CUDA measures between two events, to half a
+/// microsecond and with 24 bits: times are taken from an anchor, an event whose time is known, which moves on with the
+/// events so that no distance is long. Any thread may call.
+class DeviceClock {
+ public:
+  /// Compares the clocks: waits for an event of an idle stream several times and believes the shortest wait.
+  DeviceClock();
+  DeviceClock(const DeviceClock&) = delete;
+  DeviceClock& operator=(const DeviceClock&) = delete;
+  DeviceClock(DeviceClock&&) = delete;
+  DeviceClock& operator=(DeviceClock&&) = delete;
+  ~DeviceClock();
+
+  /// Of an event that has been reached.
+  Ticks time_of(cudaEvent_t event);
+  /// Compares the clocks anew. For one rank a process: the others' clocks drift apart.
+  void synchronise();
+
+ private:
+  void compare_with_host();
+  void move_anchor();
+
+  std::mutex mutex_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t anchor_ = nullptr;
+  cudaEvent_t next_ = nullptr;
+  Ticks anchor_time_ = 0;
+};
+
+}  // namespace flopcast::realrun::cuda

@@ -1,0 +1,159 @@
+#include "realrun/compute/cuda/gpu.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include <utility>
+
+#include "model/error/error.hpp"
+#include "realrun/compute/cuda/check.hpp"
+#include "realrun/compute/cuda/cublaslt_products.hpp"
+#include "realrun/compute/cuda/cuda_device.hpp"
+#include "realrun/compute/cuda/cuda_kernels.hpp"
+#include "realrun/compute/cuda/green_contexts.hpp"
+
+namespace flopcast::realrun::cuda {
+
+namespace {
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+void require_driver() {
+  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver != nullptr) return;  // stays loaded: CUDA needs it anyway
+  throw EnvironmentError(
+      "no NVIDIA driver was found: libcuda.so.1 is not on this machine\n"
+      "  help: in a container pass the GPU through (docker run --gpus all); without a GPU there is --backend threads");
+}
+
+class CudaRank : public GpuRank {
+ public:
+  CudaRank(const Streams& streams, DeviceClock& clock, std::shared_ptr<CublasLt> library,
+           const ProductSettings& settings, GemmPrecision precision)
+      : device_(streams, clock),
+        products_(make_cublaslt_products(std::move(library), device_.stream(Queue::kCompute), settings)),
+        kernels_(device_, *products_, precision) {}
+
+  Device& device() override { return device_; }
+  Queues& queues() override { return device_; }
+  Kernels<float>& kernels() override { return kernels_; }
+  void* stream(Queue queue) override { return device_.stream(queue); }
+  std::size_t allocated_bytes() const override { return device_.allocated_bytes(); }
+
+ private:
+  CudaDevice device_;
+  std::unique_ptr<MatrixProducts> products_;
+  CudaKernels kernels_;
+};
+
+class SharedGpu : public Gpu {
+ public:
+  SharedGpu(int index, int ranks, Partition wanted, GemmPrecision precision)
+      : info_(open_gpu(index)), partition_(ranks == 1 ? Partition::kWhole : wanted), precision_(precision) {
+    library_ = load_cublaslt();
+    info_.cublaslt_version = version_of(*library_);
+    clock_ = std::make_unique<DeviceClock>();
+    multiprocessors_ = info_.multiprocessors;
+    if (partition_ != Partition::kGreen) return;
+    green_ = split_gpu(ranks, kQueues);
+    if (green_.parts.empty()) {
+      partition_ = Partition::kStreams;
+    } else {
+      multiprocessors_ = green_.parts.front().multiprocessors;
+    }
+  }
+
+  const GpuInfo& info() const override { return info_; }
+  Partition partition() const override { return partition_; }
+  int multiprocessors_per_rank() const override { return multiprocessors_; }
+  const std::string& refusal() const override { return green_.refusal; }
+  void synchronise_clock() override { clock_->synchronise(); }
+
+  std::unique_ptr<GpuRank> make_rank(int rank) override {
+    // The current GPU is a matter of the thread.
+    check(cudaSetDevice(info_.index), "cudaSetDevice");
+    ProductSettings settings;
+    settings.tf32 = precision_ == GemmPrecision::kTf32;
+    if (partition_ == Partition::kGreen) settings.multiprocessors = multiprocessors_;
+    return std::make_unique<CudaRank>(streams_of(rank), *clock_, library_, settings, precision_);
+  }
+
+ private:
+  Streams streams_of(int rank) const {
+    Streams streams{};
+    for (std::size_t queue = 0; queue < streams.size(); ++queue) {
+      if (partition_ == Partition::kGreen) {
+        streams[queue] = green_.parts.at(static_cast<std::size_t>(rank)).streams.at(queue);
+      } else {
+        check(cudaStreamCreateWithFlags(&streams[queue], cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      }
+    }
+    return streams;
+  }
+
+  GpuInfo info_;
+  Partition partition_ = Partition::kWhole;
+  GemmPrecision precision_;
+  std::shared_ptr<CublasLt> library_;
+  std::unique_ptr<DeviceClock> clock_;
+  GreenParts green_;
+  int multiprocessors_ = 0;
+};
+
+}  // namespace
+
+int count_gpus() {
+  require_driver();
+  int count = 0;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  if (result == cudaSuccess && count > 0) return count;
+  static_cast<void>(cudaGetLastError());
+  const char* reason = result == cudaSuccess ? "the driver shows none" : cudaGetErrorString(result);
+  throw EnvironmentError(
+      fmt::format("no GPU can be used: {}\n  help: nvidia-smi lists them; CUDA_VISIBLE_DEVICES may hide them", reason));
+}
+
+GpuInfo open_gpu(int index) {
+  const int count = count_gpus();
+  if (index >= count) {
+    throw EnvironmentError(fmt::format("GPU {} was asked for, and this machine shows {}", index, count));
+  }
+  check(cudaSetDevice(index), "cudaSetDevice");
+  cudaDeviceProp properties = {};
+  check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  if (properties.major < 8) {
+    throw EnvironmentError(fmt::format("GPU {}, {}, has compute capability {}.{}: 8.0 or later is needed", index,
+                                       properties.name, properties.major, properties.minor));
+  }
+  int driver = 0;
+  int runtime = 0;
+  check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  GpuInfo info;
+  info.name = properties.name;
+  info.index = index;
+  info.multiprocessors = properties.multiProcessorCount;
+  info.memory_bytes = properties.totalGlobalMem;
+  info.driver_version = version_text(driver);
+  info.runtime_version = version_text(runtime);
+  return info;
+}
+
+std::unique_ptr<Gpu> share_gpu(int index, int ranks, Partition wanted, GemmPrecision precision) {
+  return std::make_unique<SharedGpu>(index, ranks, wanted, precision);
+}
+
+ToolRange::~ToolRange() {
+  if (open_) nvtxRangePop();
+}
+
+void ToolRange::begin(const std::string& name) {
+  if (open_) nvtxRangePop();
+  nvtxRangePushA(name.c_str());
+  open_ = true;
+}
+
+}  // namespace flopcast::realrun::cuda

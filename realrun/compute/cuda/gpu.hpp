@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "realrun/compute/device.hpp"
+#include "realrun/compute/gemm_precision.hpp"
+#include "realrun/compute/queues.hpp"
+#include "realrun/network/kernels.hpp"
+
+// What the rest of flopcast-run sees of CUDA: no header of CUDA is needed here.
+
+namespace flopcast::realrun::cuda {
+
+/// A GPU and the libraries that run on it.
+struct GpuInfo {
+  std::string name;
+  int index = 0;
+  int multiprocessors = 0;
+  std::size_t memory_bytes = 0;
+  std::string driver_version;  ///< of CUDA that the driver can do
+  std::string runtime_version;
+  std::string cublaslt_version;
+};
+
+/// GPUs of this machine that may be used. Throws EnvironmentError that says what is missing: driver, GPU.
+int count_gpus();
+/// Makes the GPU the calling thread's. Throws EnvironmentError when it cannot be used.
+GpuInfo open_gpu(int index);
+
+/// How ranks share a GPU.
+enum class Partition {
+  kWhole,   ///< one rank has it all
+  kStreams,  ///< their streams compete for all of it
+  kGreen,    ///< each has multiprocessors of its own (green contexts)
+};
+
+/// One rank's machine. Used from the rank's own threads; destroyed before the GPU.
+class GpuRank : public Interface {
+ public:
+  virtual Device& device() = 0;
+  virtual Queues& queues() = 0;
+  virtual Kernels<float>& kernels() = 0;
+  /// Stream of a queue (cudaStream_t), for NCCL.
+  virtual void* stream(Queue queue) = 0;
+  virtual std::size_t allocated_bytes() const = 0;
+};
+
+/// A GPU in use by ranks of this process.
+class Gpu : public Interface {
+ public:
+  virtual const GpuInfo& info() const = 0;
+  virtual Partition partition() const = 0;
+  /// Multiprocessors of each rank.
+  virtual int multiprocessors_per_rank() const = 0;
+  /// Why it is not the partition that was asked for; empty when it is.
+  virtual const std::string& refusal() const = 0;
+  virtual std::unique_ptr<GpuRank> make_rank(int rank) = 0;
+  /// Compares the GPU's clock with the host's, by which other processes go too. Not while ranks record times.
+  virtual void synchronise_clock() = 0;
+};
+
+/// Throws EnvironmentError. kGreen falls back to kStreams where the driver refuses.
+std::unique_ptr<Gpu> share_gpu(int index, int ranks, Partition wanted, GemmPrecision precision);
+
+/// A range of NVIDIA's tools (NVTX) that goes on until the next one begins. Costs nothing where no tool listens.
+class ToolRange {
+ public:
+  ToolRange() = default;
+  ToolRange(const ToolRange&) = delete;
+  ToolRange& operator=(const ToolRange&) = delete;
+  ToolRange(ToolRange&&) = delete;
+  ToolRange& operator=(ToolRange&&) = delete;
+  ~ToolRange();
+  void begin(const std::string& name);
+
+ private:
+  bool open_ = false;
+};
+
+}  // namespace flopcast::realrun::cuda

@@ -1,0 +1,68 @@
+#include "realrun/launch/gpu_plan.hpp"
+
+#include <fmt/format.h>
+
+#include "model/error/error.hpp"
+
+namespace flopcast::realrun {
+
+namespace {
+
+constexpr int kWidestHead = 128;  // of the attention kernel
+
+}  // namespace
+
+GemmPrecision check_for_gpus(const PreparedRun& run) {
+  const TrainingPlan& plan = run.plan;
+  if (plan.compression.kind != Compression::Kind::kNone) {
+    throw ConfigError({"layout.compression",
+                       fmt::format("{} is not done on GPUs", plan.compression.text()),
+                       {},
+                       "--backend threads or mpi"});
+  }
+  if (plan.slices() > 1) {
+    throw ConfigError({"layout.schedule",
+                       fmt::format("{} cuts sequences into slices, which is not done on GPUs", plan.program.schedule),
+                       {},
+                       "--backend threads or mpi"});
+  }
+  if (!plan.sleep.empty()) {
+    throw ConfigError({"--compute", "GPUs do not sleep", "--compute", "--backend threads or mpi"});
+  }
+  const int head_dim = plan.network.hidden / plan.network.heads;
+  if (head_dim > kWidestHead) {
+    throw ConfigError({"model.head_dim",
+                       fmt::format("heads of {} are wider than the {} that GPUs can do", head_dim, kWidestHead),
+                       {},
+                       "more heads"});
+  }
+  switch (run.precision) {
+    case Precision::kFp32:
+      return GemmPrecision::kFp32;
+    case Precision::kTf32:
+      return GemmPrecision::kTf32;
+    case Precision::kBf16:
+      return GemmPrecision::kBf16;
+    case Precision::kFp16:
+    case Precision::kFp8:
+      break;
+  }
+  throw ConfigError({"training.precision",
+                     fmt::format("{} is not done on GPUs", name_of(run.precision)),
+                     {},
+                     "valid: fp32, tf32, bf16"});
+}
+
+std::string_view name_of(GemmPrecision precision) {
+  switch (precision) {
+    case GemmPrecision::kFp32:
+      return "fp32";
+    case GemmPrecision::kTf32:
+      return "tf32";
+    case GemmPrecision::kBf16:
+      break;
+  }
+  return "bf16";
+}
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "realrun/interface.hpp"
+#include "realrun/network/gemm.hpp"
+#include "realrun/network/tensor.hpp"
+
+namespace flopcast::realrun {
+
+/// The mean loss of a microbatch; called once the step is over, as a device may still be computing before.
+using Loss = std::function<double()>;
+
+/// The tokens that a table or a logit is looked up by: those from `first` on, `count` of them, are held here.
+struct VocabularyShare {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+/// Where in their sequences rows lie: row r at position (shift + r) mod length + first.
+struct RowPositions {
+  std::size_t shift = 0;
+  std::size_t length = 1;
+  std::size_t first = 0;
+
+  std::size_t of(std::size_t row) const { return (shift + row) % length + first; }
+};
+
+/// Causal attention of one microbatch: every `length` rows are (a slice of) a sequence, whose columns hold query, key
+/// and value of each head. See CausalAttention.
+struct AttentionShape {
+  std::size_t heads = 1;
+  std::size_t head_dim = 1;
+  std::size_t length = 1;
+};
+
+/// The arithmetic of the layers, on one device. Layers say what is computed, this says how: by loops and a BLAS on a
+/// CPU, behind the host's back on a GPU. Calls take effect in their order. Addresses are the device's; tensors come
+/// from tensor(), and results are written whole except where a function says that it adds to them.
+template <class T>
+class Kernels : public Interface {
+ public:
+  /// A new tensor. What it holds is undefined until it is written.
+  virtual Tensor<T> tensor(std::size_t rows, std::size_t columns) = 0;
+
+  /// result = factor · op(a) · op(b), or += when `accumulate`.
+  virtual void multiply(const MatrixView<const T>& a, const MatrixView<const T>& b, const MatrixView<T>& result,
+                        T factor, bool accumulate) = 0;
+  virtual void add(const Tensor<T>& a, const Tensor<T>& b, Tensor<T>& sum) = 0;
+  /// y = x + the same row everywhere.
+  virtual void add_bias(const Tensor<T>& x, const T* bias, Tensor<T>& y) = 0;
+  /// sums += the rows of x.
+  virtual void add_up_rows(const Tensor<T>& x, T* sums) = 0;
+
+  /// Keeps the normalised rows and 1 / deviation of each.
+  virtual void layer_norm(const Tensor<T>& x, const T* gain, const T* bias, Tensor<T>& normalised, Tensor<T>& scale,
+                          Tensor<T>& y) = 0;
+  virtual void layer_norm_input_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, const Tensor<T>& scale,
+                                         const T* gain, Tensor<T>& dx) = 0;
+  /// Adds to the gradients of gain and bias.
+  virtual void layer_norm_weight_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, T* gain, T* bias) = 0;
+
+  virtual void gelu(const Tensor<T>& x, Tensor<T>& y) = 0;
+  virtual void gelu_gradient(const Tensor<T>& dy, const Tensor<T>& x, Tensor<T>& dx) = 0;
+
+  /// The queries of the last of `slices` against the keys and values of all of them. Returns what the backward pass
+  /// needs beside the inputs.
+  virtual std::vector<Tensor<T>> attention(const AttentionShape& shape, const std::vector<Tensor<T>>& slices,
+                                           Tensor<T>& output) = 0;
+  /// `gradients` by slice are added to; an empty one is made first.
+  virtual void attention_gradient(const AttentionShape& shape, const std::vector<Tensor<T>>& slices,
+                                  const std::vector<Tensor<T>>& kept, const Tensor<T>& output_gradient,
+                                  std::vector<Tensor<T>>& gradients) = 0;
+
+  /// One row of the table a token; zeros for tokens held elsewhere.
+  virtual void look_up(const std::vector<int>& tokens, const VocabularyShare& share, const T* table,
+                       Tensor<T>& rows) = 0;
+  /// Adds each row to the table's row of its token.
+  virtual void add_to_table(const std::vector<int>& tokens, const VocabularyShare& share, const Tensor<T>& rows,
+                            T* table) = 0;
+  virtual void add_positions(const Tensor<T>& x, const RowPositions& positions, const T* table, Tensor<T>& y) = 0;
+  virtual void add_to_positions(const Tensor<T>& dy, const RowPositions& positions, T* table) = 0;
+
+  // Cross-entropy in three steps, between which tensor-parallel ranks reduce over their shares of the vocabulary.
+  virtual void row_maxima(const Tensor<T>& logits, Tensor<T>& maxima) = 0;
+  /// Exponentials of the logits less the row's maximum, their sums, and of the targets held here logit less maximum.
+  virtual void exponentials(const Tensor<T>& logits, const Tensor<T>& maxima, const std::vector<int>& targets,
+                            const VocabularyShare& share, Tensor<T>& exponentials, Tensor<T>& sums,
+                            Tensor<T>& target_logits) = 0;
+  /// Divides each row by its sum; the mean over the rows of log(sum) - target logit.
+  virtual Loss normalise(Tensor<T>& exponentials, const Tensor<T>& sums, const Tensor<T>& target_logits) = 0;
+  /// weight · (probabilities - 1 at the target).
+  virtual void cross_entropy_gradient(const Tensor<T>& probabilities, const std::vector<int>& targets,
+                                      const VocabularyShare& share, T weight, Tensor<T>& gradient) = 0;
+};
+
+/// On the calling thread's CPU. It has no state: all ranks share it.
+template <class T>
+Kernels<T>& host_kernels();
+
+}  // namespace flopcast::realrun

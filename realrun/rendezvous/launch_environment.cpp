@@ -1,0 +1,85 @@
+#include "realrun/rendezvous/launch_environment.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "model/error/error.hpp"
+
+namespace flopcast::realrun {
+
+namespace {
+
+using Variable = std::function<const char*(const char*)>;
+
+constexpr int kLargestPort = 65535;
+constexpr int kMostRanks = 1'000'000;
+
+int whole(const std::string& field, const std::string& text, int smallest, int largest) {
+  char* end = nullptr;
+  const long value = std::strtol(text.c_str(), &end, 10);
+  if (text.empty() || *end != '\0' || value < smallest || value > largest) {
+    throw ConfigError(
+        {field, fmt::format("\"{}\" is no whole number from {} to {}", text, smallest, largest), field, {}});
+  }
+  return static_cast<int>(value);
+}
+
+struct Names {
+  const char* rank;
+  const char* ranks;
+  const char* local_rank;
+};
+
+constexpr Names kLaunchers[] = {{"RANK", "WORLD_SIZE", "LOCAL_RANK"},
+                                {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+                                {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"}};
+
+int required(const Variable& variable, const char* name, int smallest, int largest, const char* because) {
+  const char* text = variable(name);
+  if (text == nullptr) {
+    throw ConfigError({name, fmt::format("is not set, although {} is", because), "environment", {}});
+  }
+  return whole(name, text, smallest, largest);
+}
+
+std::optional<StoreAddress> address_by(const Variable& variable) {
+  const char* host = variable("MASTER_ADDR");
+  const char* port = variable("MASTER_PORT");
+  if (host == nullptr && port == nullptr) return std::nullopt;
+  if (host == nullptr) throw ConfigError({"MASTER_ADDR", "is not set, although MASTER_PORT is", "environment", {}});
+  if (port == nullptr) throw ConfigError({"MASTER_PORT", "is not set, although MASTER_ADDR is", "environment", {}});
+  StoreAddress address{.folder = {}, .host = host, .port = whole("MASTER_PORT", port, 1, kLargestPort)};
+  const char* agent = variable("TORCHELASTIC_USE_AGENT_STORE");
+  if (agent != nullptr && std::string(agent) == "True") ++address.port;
+  return address;
+}
+
+}  // namespace
+
+StoreAddress parse_store_address(const std::string& text) {
+  if (text.rfind("file:", 0) == 0 && text.size() > 5) return {.folder = text.substr(5), .host = {}, .port = 0};
+  const std::size_t colon = text.rfind(':');
+  if (text.rfind("tcp:", 0) == 0 && colon > 4) {
+    return {.folder = {},
+            .host = text.substr(4, colon - 4),
+            .port = whole("--store", text.substr(colon + 1), 1, kLargestPort)};
+  }
+  throw ConfigError(
+      {"--store", fmt::format("\"{}\" is no address", text), "--store", "valid: file:FOLDER, tcp:HOST:PORT"});
+}
+
+std::optional<Launched> launched_by(const Variable& variable) {
+  for (const Names& names : kLaunchers) {
+    if (variable(names.rank) == nullptr) continue;
+    Launched launched;
+    launched.place.ranks = required(variable, names.ranks, 1, kMostRanks, names.rank);
+    launched.place.rank = whole(names.rank, variable(names.rank), 0, launched.place.ranks - 1);
+    launched.place.local_rank = required(variable, names.local_rank, 0, launched.place.ranks - 1, names.rank);
+    launched.store = address_by(variable);
+    return launched;
+  }
+  return std::nullopt;
+}
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "realrun/rendezvous/rank_register.hpp"
+
+namespace flopcast::realrun {
+
+/// Where a store is, as --store has it.
+struct StoreAddress {
+  std::string folder;  ///< of a file store; empty: TCP
+  std::string host;
+  int port = 0;
+};
+/// Throws ConfigError.
+StoreAddress parse_store_address(const std::string& text);
+
+/// How a launcher has started this process.
+struct Launched {
+  ProcessPlace place;
+  std::optional<StoreAddress> store;  ///< where it says the processes are to meet
+};
+
+/// By the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), Slurm (SLURM_PROCID,
+/// SLURM_STEP_NUM_TASKS, SLURM_LOCALID) and Open MPI (OMPI_COMM_WORLD_RANK, …_SIZE, …_LOCAL_RANK); nothing when no
+/// launcher has. torchrun's agent listens on MASTER_PORT itself (TORCHELASTIC_USE_AGENT_STORE), and then the store is
+/// one port above. Throws ConfigError that names a variable with a wrong value or one that is missing.
+std::optional<Launched> launched_by(const std::function<const char*(const char*)>& variable);
+
+}  // namespace flopcast::realrun

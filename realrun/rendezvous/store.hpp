@@ -1,0 +1,39 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "realrun/interface.hpp"
+
+namespace flopcast::realrun {
+
+/// Where the processes of a run meet: keys with values, the same for all. Any thread may call. Throws EnvironmentError
+/// when the store itself has failed.
+class Store : public Interface {
+ public:
+  virtual void set(const std::string& key, const std::string& value) = 0;
+  /// Nothing where the key has a value already; returns whether it had none.
+  virtual bool set_once(const std::string& key, const std::string& value) = 0;
+  virtual std::optional<std::string> get(const std::string& key) = 0;
+};
+
+/// The value, once somebody has set it. After `patience` throws EnvironmentError: "… has not come within 60 s".
+std::string wait_for(Store& store, const std::string& key, std::chrono::milliseconds patience, const std::string& what);
+
+/// One file a key in a folder that all processes see, made when it is not there.
+std::unique_ptr<Store> open_file_store(const std::string& folder);
+
+/// A store in the process that calls serve_tcp_store(); others reach it by open_tcp_store(). A process whose connection
+/// breaks before it has set "done/RANK" is lost: the server sets "failure" then, see RankRegister.
+class TcpServer : public Interface {
+ public:
+  virtual int port() const = 0;
+};
+/// Port 0: any that is free.
+std::unique_ptr<TcpServer> serve_tcp_store(int port);
+/// Tries until `patience` is over: the server may start later.
+std::unique_ptr<Store> open_tcp_store(const std::string& host, int port, std::chrono::milliseconds patience);
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,193 @@
+#include "realrun/transport/nccl/nccl_api.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "model/error/error.hpp"
+
+// NCCL's own header is not needed: these are the parts of its interface that have been the same in all of NCCL 2.
+
+namespace flopcast::realrun {
+
+namespace {
+
+using Result = int;  // ncclResult_t; 0 is success
+constexpr Result kInProgress = 7;
+using Stream = void*;
+
+// ncclDataType_t and ncclRedOp_t.
+int type_of(Element element) {
+  switch (element) {
+    case Element::kFloat32:
+      return 7;
+    case Element::kFloat64:
+      return 8;
+    case Element::kByte:
+      break;
+  }
+  return 1;
+}
+
+int operation_of(Reduction reduction) {
+  return reduction == Reduction::kSum ? 0 : 2;
+}
+
+/// ncclConfig_t as NCCL 2.17 to 2.20 has it; later ones take it by its size and version.
+struct Config {
+  std::size_t size = sizeof(Config);
+  unsigned magic = 0xcafebeef;
+  unsigned version = 21700;
+  int blocking = kUndefined;
+  int cga_cluster_size = kUndefined;
+  int least_blocks = kUndefined;
+  int most_blocks = kUndefined;
+  const char* net_name = nullptr;
+  int split_share = kUndefined;
+
+  static constexpr int kUndefined = -2147483647 - 1;
+};
+
+class LoadedNccl : public NcclApi {
+ public:
+  explicit LoadedNccl(void* library) : library_(library) {
+    find(get_version_, "ncclGetVersion");
+    find(error_text_, "ncclGetErrorString");
+    find(get_id_, "ncclGetUniqueId");
+    find(join_, "ncclCommInitRankConfig");
+    find(begin_group_, "ncclGroupStart");
+    find(end_group_, "ncclGroupEnd");
+    find(send_, "ncclSend");
+    find(receive_, "ncclRecv");
+    find(all_reduce_, "ncclAllReduce");
+    find(reduce_scatter_, "ncclReduceScatter");
+    find(all_gather_, "ncclAllGather");
+    find(broadcast_, "ncclBroadcast");
+    find(error_, "ncclCommGetAsyncError");
+    find(abort_, "ncclCommAbort");
+    find(leave_, "ncclCommDestroy");
+  }
+
+  std::string version() const override {
+    int version = 0;
+    check(get_version_(&version), "ncclGetVersion");
+    return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  }
+
+  NcclId new_id() override {
+    NcclId id;
+    check(get_id_(&id), "ncclGetUniqueId");
+    return id;
+  }
+
+  Communicator join(const NcclId& id, int members, int index, int blocks) override {
+    Communicator communicator = nullptr;
+    Config config;
+    config.blocking = 1;
+    if (blocks > 0) config.most_blocks = blocks;
+    check(join_(&communicator, members, id, index, &config), "ncclCommInitRankConfig");
+    return communicator;
+  }
+
+  void begin_group() override { check(begin_group_(), "ncclGroupStart"); }
+  void end_group() override { check(end_group_(), "ncclGroupEnd"); }
+
+  void send(const Buffer& buffer, int to, Communicator communicator, void* stream) override {
+    check(send_(buffer.address(), buffer.bytes(), type_of(Element::kByte), to, communicator, stream), "ncclSend");
+  }
+
+  void receive(const Buffer& into, int from, Communicator communicator, void* stream) override {
+    check(receive_(into.address(), into.bytes(), type_of(Element::kByte), from, communicator, stream), "ncclRecv");
+  }
+
+  void collect(const Collective& collective, Communicator communicator, void* stream) override {
+    const int type = type_of(collective.element);
+    const int operation = operation_of(collective.reduction);
+    const std::size_t element = size_of(collective.element);
+    const std::byte* input = collective.input.address();
+    std::byte* output = collective.output.address();
+    switch (collective.kind) {
+      case CollectiveKind::kAllReduce:
+        return check(
+            all_reduce_(input, output, collective.output.bytes() / element, type, operation, communicator, stream),
+            "ncclAllReduce");
+      case CollectiveKind::kReduceScatter:
+        return check(
+            reduce_scatter_(input, output, collective.output.bytes() / element, type, operation, communicator, stream),
+            "ncclReduceScatter");
+      case CollectiveKind::kAllGather:
+        return check(all_gather_(input, output, collective.input.bytes() / element, type, communicator, stream),
+                     "ncclAllGather");
+      case CollectiveKind::kBroadcast:
+        return check(broadcast_(output, output, collective.output.bytes() / element, type, collective.root,
+                                communicator, stream),
+                     "ncclBroadcast");
+      case CollectiveKind::kAllToAll:
+      case CollectiveKind::kBarrier:
+        break;
+    }
+    FLOPCAST_CHECK(false && "no operation of NCCL's");
+  }
+
+  std::string error_of(Communicator communicator) override {
+    Result state = 0;
+    const Result result = error_(communicator, &state);
+    if (result != 0) return error_text_(result);
+    return state == 0 || state == kInProgress ? std::string() : std::string(error_text_(state));
+  }
+  // What fails here has failed before.
+  void abort(Communicator communicator) override { static_cast<void>(abort_(communicator)); }
+  void leave(Communicator communicator) override { static_cast<void>(leave_(communicator)); }
+
+ private:
+  template <class Function>
+  void find(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(dlsym(library_, name));
+    if (function == nullptr) throw EnvironmentError(fmt::format("NCCL has no {}: 2.17 or later is needed", name));
+  }
+
+  void check(Result result, const char* call) const {
+    if (result == 0 || result == kInProgress) return;
+    throw EnvironmentError(fmt::format("NCCL: {} failed: {} (NCCL_DEBUG=WARN tells more)", call, error_text_(result)));
+  }
+
+  void* library_;  // stays loaded until the program ends
+  Result (*get_version_)(int*) = nullptr;
+  const char* (*error_text_)(Result) = nullptr;
+  Result (*get_id_)(NcclId*) = nullptr;
+  Result (*join_)(Communicator*, int, NcclId, int, Config*) = nullptr;
+  Result (*begin_group_)() = nullptr;
+  Result (*end_group_)() = nullptr;
+  Result (*send_)(const void*, std::size_t, int, int, Communicator, Stream) = nullptr;
+  Result (*receive_)(void*, std::size_t, int, int, Communicator, Stream) = nullptr;
+  Result (*all_reduce_)(const void*, void*, std::size_t, int, int, Communicator, Stream) = nullptr;
+  Result (*reduce_scatter_)(const void*, void*, std::size_t, int, int, Communicator, Stream) = nullptr;
+  Result (*all_gather_)(const void*, void*, std::size_t, int, Communicator, Stream) = nullptr;
+  Result (*broadcast_)(const void*, void*, std::size_t, int, int, Communicator, Stream) = nullptr;
+  Result (*error_)(Communicator, Result*) = nullptr;
+  Result (*abort_)(Communicator) = nullptr;
+  Result (*leave_)(Communicator) = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<NcclApi> load_nccl() {
+  std::vector<std::string> names;
+  if (const char* given = std::getenv("FLOPCAST_NCCL_LIBRARY")) names.emplace_back(given);
+  names.insert(names.end(), {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"});
+  std::string tried;
+  for (const std::string& name : names) {
+    if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return std::make_unique<LoadedNccl>(library);
+    const char* reason = dlerror();
+    tried += fmt::format("\n  {}", reason == nullptr ? name : reason);
+  }
+  throw EnvironmentError(
+      fmt::format("NCCL, which --backend nccl communicates by, was not found:{}\n"
+                  "  help: install libnccl2 or the Python package nvidia-nccl-cu13, and name its libnccl.so.2 in "
+                  "FLOPCAST_NCCL_LIBRARY or its folder in LD_LIBRARY_PATH",
+                  tried));
+}
+
+}  // namespace flopcast::realrun

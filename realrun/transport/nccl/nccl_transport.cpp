@@ -1,0 +1,313 @@
+#include "realrun/transport/nccl/nccl_transport.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "model/error/error.hpp"
+#include "realrun/transport/reduce.hpp"
+
+namespace flopcast::realrun {
+
+struct NcclTransport::Queued : Pending {
+  Queued(std::shared_ptr<Moment> started, std::shared_ptr<Moment> ended, bool is_message)
+      : begin(std::move(started)), end(std::move(ended)), message(is_message) {}
+  std::shared_ptr<Moment> begin;
+  std::shared_ptr<Moment> end;
+  bool message = false;
+  Interval interval() const override { return {{0, begin}, {0, end}}; }
+  std::optional<Mark> arrival() const override {
+    if (!message) return std::nullopt;
+    return Mark{0, end};
+  }
+};
+
+NcclTransport::NcclTransport(NcclApi& nccl, Queues& queues, StreamOf stream_of, Store& store,
+                             const NcclOptions& options)
+    : nccl_(nccl),
+      queues_(queues),
+      stream_of_(std::move(stream_of)),
+      store_(store),
+      options_(options),
+      activity_(to_string(Activity{})),
+      since_(std::chrono::steady_clock::now()),
+      watcher_([this] { watch(); }) {}
+
+NcclTransport::~NcclTransport() {
+  closing_ = true;
+  watcher_.join();
+  const std::lock_guard lock(mutex_);
+  if (failed_) return;  // aborted, which ends them too
+  for (const NcclApi::Communicator communicator : joined_) nccl_.leave(communicator);
+}
+
+NcclApi::Communicator NcclTransport::join(const std::string& name, const std::vector<int>& members, int index) {
+  throw_if_failed();
+  const std::string key = "nccl/" + name;
+  NcclId id;
+  if (index == 0) {
+    id = nccl_.new_id();
+    store_.set(key, std::string(id.bytes.begin(), id.bytes.end()));
+  } else {
+    const std::string what = fmt::format("rank {} (for the communicator of {})", members.front(), name);
+    const std::string text = wait_for(store_, key, options_.patience, what);
+    FLOPCAST_CHECK(text.size() == id.bytes.size());
+    std::copy(text.begin(), text.end(), id.bytes.begin());
+  }
+  const NcclApi::Communicator communicator = nccl_.join(id, static_cast<int>(members.size()), index, options_.blocks);
+  const std::lock_guard lock(mutex_);
+  joined_.push_back(communicator);
+  return communicator;
+}
+
+Group NcclTransport::form_group(Axis axis, const std::vector<int>& members) {
+  Group group;
+  group.id = groups_++;
+  group.axis = axis;
+  const auto self = std::find(members.begin(), members.end(), rank());
+  if (self == members.end()) return group;
+  group.members = members;
+  group.index = static_cast<int>(self - members.begin());
+  if (group.size() > 1) {
+    communicators_[group.id] = join(fmt::format("group {}", group.id), members, group.index);
+  }
+  return group;
+}
+
+// In the order of the list, which is everybody's: of all pairs that are left the first one always finds both its ends.
+void NcclTransport::connect(const std::vector<std::pair<int, int>>& pairs) {
+  for (const auto& [one, other] : pairs) {
+    if (rank() != one && rank() != other) continue;
+    for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
+      if (connections_.count({from, to}) == 0) connections_[{from, to}] = connect_one(from, to);
+    }
+  }
+}
+
+// NCCL connects two ranks when they first exchange something, and both wait until then.
+NcclTransport::Connection NcclTransport::connect_one(int from, int to) {
+  Connection connection;
+  const bool sends = rank() == from;
+  connection.communicator = join(fmt::format("messages from rank {} to rank {}", from, to), {from, to}, sends ? 0 : 1);
+  connection.queue = queues_.add_queue();
+  const Buffer word = queues_.reserve_word();
+  queues_.wait(connection.queue, queues_.record(Queue::kCompute));
+  void* stream = stream_of_(connection.queue);
+  if (sends) {
+    nccl_.send(word, 1, connection.communicator, stream);
+  } else {
+    nccl_.receive(word, 0, connection.communicator, stream);
+  }
+  wait_on_host(queues_.record(connection.queue));
+  return connection;
+}
+
+void NcclTransport::send(int to, const MessageKey& /*key*/, const Buffer& buffer) {
+  throw_if_failed();
+  const Connection& connection = connections_.at({rank(), to});
+  queues_.wait(connection.queue, queues_.record(Queue::kCompute));
+  if (!buffer.empty()) nccl_.send(buffer, 1, connection.communicator, stream_of_(connection.queue));
+  kept_.keep(queues_.record(connection.queue), {buffer});
+  traffic_.point_to_point.bytes += buffer.bytes();
+  ++traffic_.point_to_point.messages;
+}
+
+Request NcclTransport::receive(int from, const MessageKey& /*key*/, const Buffer& into) {
+  throw_if_failed();
+  const Connection& connection = connections_.at({from, rank()});
+  queues_.wait(connection.queue, queues_.record(Queue::kCompute));
+  std::shared_ptr<Moment> begin = queues_.record(connection.queue);
+  if (!into.empty()) nccl_.receive(into, 0, connection.communicator, stream_of_(connection.queue));
+  std::shared_ptr<Moment> end = queues_.record(connection.queue);
+  kept_.keep(end, {into});
+  return std::make_shared<Queued>(std::move(begin), std::move(end), true);
+}
+
+void NcclTransport::wait(const Request& request) {
+  throw_if_failed();
+  const auto* queued = dynamic_cast<Queued*>(request.get());
+  FLOPCAST_CHECK(queued != nullptr);
+  queues_.wait(Queue::kCompute, queued->end);
+}
+
+void NcclTransport::run(const Group& group, const Collective& collective) {
+  const std::shared_ptr<Moment> end = execute(Queue::kCompute, group, collective);
+  // Host code relies on everybody being there.
+  if (collective.kind == CollectiveKind::kBarrier) wait_on_host(end);
+}
+
+Request NcclTransport::start(const Group& group, const Collective& collective) {
+  queues_.wait(Queue::kGradient, queues_.record(Queue::kCompute));
+  std::shared_ptr<Moment> begin = queues_.record(Queue::kGradient);
+  return std::make_shared<Queued>(std::move(begin), execute(Queue::kGradient, group, collective), false);
+}
+
+std::shared_ptr<Moment> NcclTransport::execute(Queue queue, const Group& group, const Collective& collective) {
+  throw_if_failed();
+  if (group.size() <= 1) {
+    const bool moves = !collective.output.empty() && !collective.input.empty() &&
+                       collective.input.address() != collective.output.address();
+    if (moves) queues_.copy(queue, collective.input, collective.output);
+  } else {
+    // One operation of a group after the other, whichever queue they are in.
+    std::shared_ptr<Moment>& last = last_[group.id];
+    if (last != nullptr) queues_.wait(queue, last);
+    const NcclApi::Communicator communicator = communicators_.at(group.id);
+    void* stream = stream_of_(queue);
+    if (collective.kind == CollectiveKind::kAllToAll) {
+      all_to_all(group, collective, stream);
+    } else if (collective.kind == CollectiveKind::kBarrier) {
+      if (token_.empty()) token_ = queues_.reserve_word();
+      nccl_.collect({.kind = CollectiveKind::kAllReduce, .input = token_, .output = token_}, communicator, stream);
+    } else {
+      nccl_.collect(collective, communicator, stream);
+    }
+    count(group, collective);
+  }
+  std::shared_ptr<Moment> end = queues_.record(queue);
+  if (group.size() > 1) last_[group.id] = end;
+  kept_.keep(end, {collective.input, collective.output});
+  return end;
+}
+
+void NcclTransport::all_to_all(const Group& group, const Collective& collective, void* stream) {
+  const NcclApi::Communicator communicator = communicators_.at(group.id);
+  const std::size_t part = collective.output.bytes() / group.members.size();
+  nccl_.begin_group();
+  for (int other = 0; other < group.size(); ++other) {
+    const std::size_t offset = static_cast<std::size_t>(other) * part;
+    nccl_.send(collective.input.slice(offset, part), other, communicator, stream);
+    nccl_.receive(collective.output.slice(offset, part), other, communicator, stream);
+  }
+  nccl_.end_group();
+}
+
+// What a bandwidth-optimal algorithm sends, see Traffic; NCCL may take another.
+void NcclTransport::count(const Group& group, const Collective& collective) {
+  const auto others = static_cast<std::size_t>(group.size() - 1);
+  std::size_t bytes = 0;
+  switch (collective.kind) {
+    case CollectiveKind::kAllReduce: {
+      const std::size_t element = size_of(collective.element);
+      const std::size_t elements = collective.input.bytes() / element;
+      const std::size_t own = part_of(elements, group.index, group.size()).count;
+      bytes = (own * others + elements - own) * element;
+      break;
+    }
+    case CollectiveKind::kReduceScatter:
+      bytes = others * collective.output.bytes();
+      break;
+    case CollectiveKind::kAllGather:
+      bytes = others * collective.input.bytes();
+      break;
+    case CollectiveKind::kAllToAll:
+      bytes = others * (collective.output.bytes() / group.members.size());
+      break;
+    case CollectiveKind::kBroadcast:
+      bytes = group.index == collective.root ? others * collective.output.bytes() : 0;
+      break;
+    case CollectiveKind::kBarrier:
+      break;
+  }
+  TrafficCount& entry = traffic_.collectives[{collective.kind, group.axis}];
+  ++entry.messages;
+  entry.bytes += bytes;
+}
+
+void NcclTransport::note(const Activity& activity) {
+  throw_if_failed();
+  const std::lock_guard lock(mutex_);
+  activity_ = to_string(activity);
+  since_ = std::chrono::steady_clock::now();
+  idle_ = activity.kind == Activity::Kind::kSetUp || activity.kind == Activity::Kind::kDone;
+}
+
+void NcclTransport::wait_on_host(const std::shared_ptr<Moment>& moment) {
+  constexpr auto kPause = std::chrono::microseconds(20);
+  while (!moment->reached()) {
+    throw_if_failed();
+    std::this_thread::sleep_for(kPause);
+  }
+  throw_if_failed();
+}
+
+void NcclTransport::throw_if_failed() const {
+  if (failed_) throw Aborted(failure());
+}
+
+std::string NcclTransport::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void NcclTransport::fail(const std::string& failure) {
+  // The first failure is the cause, the others follow from it.
+  std::string first = failure;
+  try {
+    if (!store_.set_once("failure", failure)) first = store_.get("failure").value_or(failure);
+  } catch (const EnvironmentError&) {
+    // A store that has gone tells nobody; this process tells at least its own.
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_) return;
+    failure_ = first;
+    failed_ = true;
+  }
+  abort_all();
+}
+
+void NcclTransport::abort_all() {
+  std::vector<NcclApi::Communicator> communicators;
+  {
+    const std::lock_guard lock(mutex_);
+    communicators = std::exchange(joined_, {});
+  }
+  for (const NcclApi::Communicator communicator : communicators) nccl_.abort(communicator);
+}
+
+// What is wrong, as far as this rank can see; empty when nothing is.
+std::string NcclTransport::find_failure() {
+  std::string activity;
+  std::vector<NcclApi::Communicator> communicators;
+  std::chrono::steady_clock::time_point since;
+  bool idle = false;
+  {
+    const std::lock_guard lock(mutex_);
+    activity = activity_;
+    communicators = joined_;
+    since = since_;
+    idle = idle_;
+  }
+  store_.set(kActivityKey + std::to_string(rank()), activity);
+  if (const std::optional<std::string> failure = store_.get("failure")) return *failure;
+  if (options_.interruption != nullptr && options_.interruption->load() != 0) {
+    return fmt::format("stopped by signal {} while rank {} was in {}", options_.interruption->load(), rank(), activity);
+  }
+  for (const NcclApi::Communicator communicator : communicators) {
+    const std::string error = nccl_.error_of(communicator);
+    if (!error.empty()) return fmt::format("rank {} failed in {}: NCCL: {}", rank(), activity, error);
+  }
+  if (!idle && std::chrono::steady_clock::now() - since > options_.patience) {
+    return fmt::format("rank {} is stuck in {}: it has not come further for {} ms", rank(), activity,
+                       options_.patience.count());
+  }
+  return {};
+}
+
+void NcclTransport::watch() {
+  constexpr auto kPause = std::chrono::milliseconds(50);
+  while (!closing_ && !failed_) {
+    std::string failure;
+    try {
+      failure = find_failure();
+    } catch (const EnvironmentError& error) {
+      failure = error.what();
+    }
+    if (!failure.empty() && !closing_) fail(failure);
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+}  // namespace flopcast::realrun

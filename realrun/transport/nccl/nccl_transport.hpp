@@ -1,0 +1,104 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "realrun/compute/kept_buffers.hpp"
+#include "realrun/compute/queues.hpp"
+#include "realrun/rendezvous/rank_register.hpp"
+#include "realrun/transport/nccl/nccl_api.hpp"
+
+namespace flopcast::realrun {
+
+/// A process's place, and how it reaches the others.
+struct NcclOptions {
+  ProcessPlace place;
+  std::chrono::milliseconds patience = std::chrono::seconds(60);
+  int blocks = 0;  ///< of the GPU for each operation, see NcclApi::join
+  const std::atomic<int>* interruption = nullptr;
+};
+
+/// A rank that is a process with a GPU. Every group has a communicator of its own; so has each direction between two
+/// neighbours, with a queue at either end: a message that nobody takes yet holds nothing else up, and both ends post in
+/// one order. Collectives that the computation waits for run in its queue, started ones beside it.
+///
+/// A thread of its own tells the store what the rank is at, and looks every 50 ms whether a communicator has an error,
+/// the rank has not come further for `patience`, or somebody else has failed. Then it aborts all communicators, so that
+/// whatever waits on the GPU comes back, and the next call throws Aborted.
+class NcclTransport : public Transport {
+ public:
+  using StreamOf = std::function<void*(Queue)>;
+
+  /// The others outlive it.
+  NcclTransport(NcclApi& nccl, Queues& queues, StreamOf stream_of, Store& store, const NcclOptions& options);
+  NcclTransport(const NcclTransport&) = delete;
+  NcclTransport& operator=(const NcclTransport&) = delete;
+  NcclTransport(NcclTransport&&) = delete;
+  NcclTransport& operator=(NcclTransport&&) = delete;
+  ~NcclTransport() override;
+
+  int rank() const override { return options_.place.rank; }
+  int rank_count() const override { return options_.place.ranks; }
+  Group form_group(Axis axis, const std::vector<int>& members) override;
+  void connect(const std::vector<std::pair<int, int>>& pairs) override;
+  void send(int to, const MessageKey& key, const Buffer& buffer) override;
+  Request receive(int from, const MessageKey& key, const Buffer& into) override;
+  void run(const Group& group, const Collective& collective) override;
+  Request start(const Group& group, const Collective& collective) override;
+  void wait(const Request& request) override;
+  void note(const Activity& activity) override;
+  Traffic traffic() const override { return traffic_; }
+
+  /// Ends the run for everybody with this message, unless it has ended already.
+  void fail(const std::string& failure);
+  /// Of this run; empty as long as it goes well.
+  std::string failure() const;
+
+ private:
+  struct Connection {
+    NcclApi::Communicator communicator = nullptr;
+    Queue queue = Queue::kSend;
+  };
+  struct Queued;
+
+  NcclApi::Communicator join(const std::string& name, const std::vector<int>& members, int index);
+  Connection connect_one(int from, int to);
+  std::shared_ptr<Moment> execute(Queue queue, const Group& group, const Collective& collective);
+  void all_to_all(const Group& group, const Collective& collective, void* stream);
+  void count(const Group& group, const Collective& collective);
+  void wait_on_host(const std::shared_ptr<Moment>& moment);
+  void throw_if_failed() const;
+  void watch();
+  std::string find_failure();
+  void abort_all();
+
+  NcclApi& nccl_;
+  Queues& queues_;
+  StreamOf stream_of_;
+  Store& store_;
+  NcclOptions options_;
+  KeptBuffers kept_;
+  int groups_ = 0;
+  std::map<int, NcclApi::Communicator> communicators_;     // by group
+  std::map<int, std::shared_ptr<Moment>> last_;            // operation of a group
+  std::map<std::pair<int, int>, Connection> connections_;  // by sender and receiver
+  Buffer token_;                                           // for barriers
+  Traffic traffic_;
+
+  mutable std::mutex mutex_;  // of what follows
+  std::vector<NcclApi::Communicator> joined_;
+  std::string activity_;
+  std::chrono::steady_clock::time_point since_;
+  bool idle_ = true;  // the rank does what takes as long as it takes
+  std::string failure_;
+  std::atomic<bool> failed_{false};
+  std::atomic<bool> closing_{false};
+  std::thread watcher_;  // last: it uses the others
+};
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,129 @@
+// The kernels on a GPU, each against the host's on random inputs, and trainings of the loss matrix on virtual devices.
+// Skipped where there is no GPU.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "model/error/error.hpp"
+#include "realrun/compute/cuda/gpu.hpp"
+#include "realrun/transport/virtual/virtual_transport.hpp"
+#include "tests/realrun/cuda/kernel_cases.hpp"
+#include "tests/realrun/loss_matrix.hpp"
+
+namespace flopcast::realrun {
+namespace {
+
+class OnGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      cuda::count_gpus();
+    } catch (const EnvironmentError& error) {
+      const std::string reason = error.what();
+      GTEST_SKIP() << reason.substr(0, reason.find('\n'));
+    }
+  }
+
+  static void check(void (*check_kernel)(const KernelsUnderTest&), GemmPrecision precision, double tolerance) {
+    const auto gpu = cuda::share_gpu(0, 1, cuda::Partition::kWhole, precision);
+    const auto rank = gpu->make_rank(0);
+    check_kernel({.device = rank->device(),
+                  .kernels = rank->kernels(),
+                  .tolerance = 1e-5,
+                  .product_tolerance = tolerance,
+                  .largest = 1000});
+  }
+};
+
+TEST_F(OnGpu, Products) {
+  check(check_products, GemmPrecision::kFp32, 1e-5);
+}
+
+TEST_F(OnGpu, ProductsInTf32) {
+  check(check_products, GemmPrecision::kTf32, 2e-3);
+}
+
+TEST_F(OnGpu, ProductsInBf16) {
+  check(check_products, GemmPrecision::kBf16, 1e-2);
+}
+
+TEST_F(OnGpu, Elementwise) {
+  check(check_elementwise, GemmPrecision::kFp32, 1e-5);
+}
+
+TEST_F(OnGpu, RowSums) {
+  check(check_row_sums, GemmPrecision::kFp32, 1e-5);
+}
+
+TEST_F(OnGpu, LayerNorm) {
+  check(check_layer_norm, GemmPrecision::kFp32, 1e-5);
+}
+
+TEST_F(OnGpu, Attention) {
+  check(check_attention, GemmPrecision::kFp32, 1e-5);
+}
+
+TEST_F(OnGpu, Embedding) {
+  check(check_embedding, GemmPrecision::kFp32, 1e-5);
+}
+
+TEST_F(OnGpu, CrossEntropy) {
+  check(check_cross_entropy, GemmPrecision::kFp32, 1e-5);
+}
+
+TEST_F(OnGpu, Optimizers) {
+  check(check_optimizers, GemmPrecision::kFp32, 1e-5);
+}
+
+std::vector<RankResult> on_virtual_gpus(const TrainingPlan& plan, cuda::Partition partition, GemmPrecision precision) {
+  std::vector<RankResult> results(static_cast<std::size_t>(plan.ranks()));
+  const auto gpu = cuda::share_gpu(0, plan.ranks(), partition, precision);
+  std::vector<std::unique_ptr<cuda::GpuRank>> ranks(results.size());
+  run_threads(
+      plan.ranks(), {},
+      [&](ThreadHub& hub, int rank) {
+        auto& machine = ranks[static_cast<std::size_t>(rank)];
+        machine = gpu->make_rank(rank);
+        return std::make_unique<VirtualTransport>(hub, rank, machine->queues());
+      },
+      [&](Transport& transport) {
+        const auto rank = static_cast<std::size_t>(transport.rank());
+        train_rank(plan, {ranks[rank]->device(), ranks[rank]->kernels()}, transport, results[rank]);
+      });
+  return results;
+}
+
+void expect_losses(const TrainingPlan& plan, const std::string& what, GemmPrecision precision, double tolerance) {
+  const std::vector<double> expected = mean_losses(train_on_threads(plan, {}));
+  const std::vector<double> actual = mean_losses(on_virtual_gpus(plan, cuda::Partition::kStreams, precision));
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t step = 0; step < expected.size(); ++step) {
+    EXPECT_TRUE(std::abs(actual[step] - expected[step]) <= tolerance * expected[step])
+        << what << ", step " << step << ": " << actual[step] << " for " << expected[step];
+  }
+}
+
+TEST_F(OnGpu, LossesOfTheMatrixInFp32) {
+  for (const MatrixCase& one : schedules_by_layouts()) {
+    expect_losses(one.plan, one.name, GemmPrecision::kFp32, 1e-4);
+  }
+}
+
+TEST_F(OnGpu, LossesOfTheMatrixInBf16) {
+  for (const MatrixCase& one : schedules_by_layouts()) {
+    expect_losses(one.plan, one.name, GemmPrecision::kBf16, 2e-2);
+  }
+}
+
+TEST_F(OnGpu, PartsOfTheirOwnTrainAlike) {
+  const MatrixCase one = schedules_by_layouts().at(9);
+  const std::vector<double> expected = mean_losses(train_on_threads(one.plan, {}));
+  const std::vector<double> actual =
+      mean_losses(on_virtual_gpus(one.plan, cuda::Partition::kGreen, GemmPrecision::kFp32));
+  for (std::size_t step = 0; step < expected.size(); ++step) EXPECT_NEAR(actual[step], expected[step], 1e-3);
+}
+
+}  // namespace
+}  // namespace flopcast::realrun

@@ -1,0 +1,139 @@
+// The CUDA kernels and the device around them, run on the CPU: what a thread computes, and how those of a block wait
+// for each other, is the source that nvcc compiles. What a GPU does with it is left to gpu_kernels_test.cpp.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "realrun/compute/cuda/check.hpp"
+#include "realrun/compute/cuda/cuda_device.hpp"
+#include "realrun/compute/cuda/cuda_kernels.hpp"
+#include "realrun/transport/virtual/virtual_transport.hpp"
+#include "tests/realrun/cuda/kernel_cases.hpp"
+#include "tests/realrun/emulated_cuda/emulation.hpp"
+#include "tests/realrun/emulated_cuda/host_products.hpp"
+#include "tests/realrun/loss_matrix.hpp"
+
+namespace flopcast::realrun {
+namespace {
+
+cuda::Streams new_streams() {
+  cuda::Streams streams{};
+  for (cudaStream_t& stream : streams) {
+    cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  }
+  return streams;
+}
+
+class EmulatedKernels : public testing::Test {
+ protected:
+  void check(void (*check_kernel)(const KernelsUnderTest&), GemmPrecision precision = GemmPrecision::kFp32) {
+    cuda::DeviceClock clock;
+    cuda::CudaDevice device(new_streams(), clock);
+    cuda::HostProducts products;
+    cuda::CudaKernels kernels(device, products, precision);
+    const std::size_t before = emulated::threads_run();
+    check_kernel(
+        {.device = device, .kernels = kernels, .product_tolerance = precision == GemmPrecision::kFp32 ? 1e-5 : 1e-2});
+    if (precision == GemmPrecision::kBf16 || check_kernel != check_products) {
+      EXPECT_GT(emulated::threads_run(), before);
+    }
+  }
+};
+
+TEST_F(EmulatedKernels, Products) {
+  check(check_products);
+}
+
+TEST_F(EmulatedKernels, ProductsOfRoundedFactors) {
+  check(check_products, GemmPrecision::kBf16);
+}
+
+TEST_F(EmulatedKernels, Elementwise) {
+  check(check_elementwise);
+}
+
+TEST_F(EmulatedKernels, RowSums) {
+  check(check_row_sums);
+}
+
+TEST_F(EmulatedKernels, LayerNorm) {
+  check(check_layer_norm);
+}
+
+TEST_F(EmulatedKernels, Attention) {
+  check(check_attention);
+}
+
+TEST_F(EmulatedKernels, Embedding) {
+  check(check_embedding);
+}
+
+TEST_F(EmulatedKernels, CrossEntropy) {
+  check(check_cross_entropy);
+}
+
+TEST_F(EmulatedKernels, Optimizers) {
+  check(check_optimizers);
+}
+
+std::vector<RankResult> on_emulated_devices(const TrainingPlan& plan, GemmPrecision precision) {
+  std::vector<RankResult> results(static_cast<std::size_t>(plan.ranks()));
+  cuda::DeviceClock clock;
+  cuda::HostProducts products;
+  std::vector<std::unique_ptr<cuda::CudaDevice>> devices;
+  for (int rank = 0; rank < plan.ranks(); ++rank) {
+    devices.push_back(std::make_unique<cuda::CudaDevice>(new_streams(), clock));
+  }
+  run_threads(
+      plan.ranks(), {},
+      [&](ThreadHub& hub, int rank) {
+        return std::make_unique<VirtualTransport>(hub, rank, *devices[static_cast<std::size_t>(rank)]);
+      },
+      [&](Transport& transport) {
+        const auto rank = static_cast<std::size_t>(transport.rank());
+        cuda::CudaKernels kernels(*devices[rank], products, precision);
+        train_rank(plan, {*devices[rank], kernels}, transport, results[rank]);
+      });
+  return results;
+}
+
+TrainingPlan small_plan(const char* schedule, int dp, int tp) {
+  ScheduleRequest request;
+  request.pipeline_ranks = 2;
+  request.microbatches = 3;
+  TrainingPlan plan = plan_for(tiny_transformer(2), *find_schedule(schedule), request);
+  plan.dp = dp;
+  plan.tp = tp;
+  plan.steps = 2;
+  plan.bucket_bytes = 600;
+  return plan;
+}
+
+TEST(EmulatedTraining, LossesAreThoseOfTheCpu) {
+  const auto compare = [](const TrainingPlan& plan, const std::string& what) {
+    expect_same_training(train_on_threads(serial_plan(plan), {}), on_emulated_devices(plan, GemmPrecision::kFp32),
+                         what);
+  };
+  compare(small_plan("1f1b", 1, 1), "1f1b");
+  compare(small_plan("zb-h1", 1, 1), "zb-h1");
+  TrainingPlan sharded = small_plan("gpipe", 2, 1);
+  sharded.zero = 2;
+  compare(sharded, "gpipe, ZeRO 2");
+  TrainingPlan tensor = small_plan("1f1b", 1, 2);
+  tensor.sequence_parallel = true;
+  compare(tensor, "1f1b, sequence-parallel");
+}
+
+TEST(EmulatedTraining, RoundedFactorsStayClose) {
+  const TrainingPlan plan = small_plan("1f1b", 1, 1);
+  const std::vector<double> expected = mean_losses(train_on_threads(plan, {}));
+  const std::vector<double> actual = mean_losses(on_emulated_devices(plan, GemmPrecision::kBf16));
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t step = 0; step < expected.size(); ++step) {
+    EXPECT_NE(actual[step], expected[step]);
+    EXPECT_NEAR(actual[step], expected[step], 2e-2 * expected[step]);
+  }
+}
+
+}  // namespace
+}  // namespace flopcast::realrun

@@ -1,0 +1,314 @@
+#include "tests/realrun/cuda/kernel_cases.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "realrun/compute/cpu/host_device.hpp"
+#include "realrun/network/host_kernels.hpp"
+
+namespace flopcast::realrun {
+
+namespace {
+
+using Values = std::vector<float>;
+
+double relative_error(const Values& actual, const Values& expected) {
+  double difference = 0;
+  double size = 0;
+  for (std::size_t index = 0; index < expected.size(); ++index) {
+    const double off = static_cast<double>(actual[index]) - static_cast<double>(expected[index]);
+    difference += off * off;
+    size += static_cast<double>(expected[index]) * static_cast<double>(expected[index]);
+  }
+  return std::sqrt(difference) / std::max(std::sqrt(size), 1e-30);
+}
+
+/// The same random inputs in both memories, and what came out of both.
+class Comparison {
+ public:
+  explicit Comparison(const KernelsUnderTest& test, unsigned seed) : test_(test), random_(seed) {}
+
+  struct Pair {
+    Tensor<float> host;
+    Tensor<float> device;
+  };
+
+  Pair random(std::size_t rows, std::size_t columns) {
+    std::normal_distribution<float> normal;
+    Values values(rows * columns);
+    for (float& value : values) value = normal(random_);
+    return given(values, rows, columns);
+  }
+  Pair given(const Values& values, std::size_t rows, std::size_t columns) {
+    Pair pair{Tensor<float>(rows, columns), on_device(rows, columns)};
+    std::copy(values.begin(), values.end(), pair.host.data());
+    upload(values, pair.device);
+    return pair;
+  }
+  Pair poisoned(std::size_t rows, std::size_t columns) {
+    return given(Values(rows * columns, std::numeric_limits<float>::quiet_NaN()), rows, columns);
+  }
+  std::vector<int> tokens(std::size_t count, int below) {
+    std::vector<int> drawn(count);
+    for (int& token : drawn) token = std::uniform_int_distribution<int>(0, below - 1)(random_);
+    return drawn;
+  }
+  int size_up_to(int largest) { return std::uniform_int_distribution<int>(1, largest)(random_); }
+
+  void expect_equal(const Pair& pair, const std::string& what, double tolerance) const {
+    expect_equal(pair.host, pair.device, what, tolerance);
+  }
+  void expect_equal(const Tensor<float>& host, const Tensor<float>& device, const std::string& what,
+                    double tolerance) const {
+    Values actual(host.size());
+    test_.device.download(device.buffer(), reinterpret_cast<std::byte*>(actual.data()));
+    const double error = relative_error(actual, {host.data(), host.data() + host.size()});
+    // Written so that NaN fails.
+    EXPECT_TRUE(error <= tolerance) << what << ": relative error " << error << " of " << host.rows() << " × "
+                                    << host.columns();
+  }
+
+ private:
+  Tensor<float> on_device(std::size_t rows, std::size_t columns) {
+    return Tensor<float>(test_.device.reserve(rows * columns * sizeof(float)), rows, columns);
+  }
+  void upload(const Values& values, const Tensor<float>& to) {
+    test_.device.upload(reinterpret_cast<const std::byte*>(values.data()), to.buffer());
+  }
+
+  const KernelsUnderTest& test_;
+  std::mt19937 random_;
+};
+
+constexpr unsigned kRounds = 4;
+
+HostKernels<float>& host() {
+  static HostKernels<float> kernels;
+  return kernels;
+}
+
+MatrixView<const float> stored(const Tensor<float>& tensor, bool transposed) {
+  return {tensor.data(), tensor.rows(), tensor.columns(), tensor.columns(),
+          transposed ? Transposed::kYes : Transposed::kNo};
+}
+
+MatrixView<float> target(Tensor<float>& tensor) {
+  return {tensor.data(), tensor.rows(), tensor.columns(), tensor.columns()};
+}
+
+}  // namespace
+
+void check_products(const KernelsUnderTest& test) {
+  for (unsigned form = 0; form < 8; ++form) {
+    Comparison with(test, form);
+    const bool left = (form & 1U) != 0;
+    const bool right = (form & 2U) != 0;
+    const bool adds = (form & 4U) != 0;
+    // Whole sixteens and odd numbers.
+    for (const std::size_t odd : {std::size_t{0}, std::size_t{3}}) {
+      const std::size_t m = 16 * static_cast<std::size_t>(with.size_up_to(4)) + odd;
+      const std::size_t n = 16 * static_cast<std::size_t>(with.size_up_to(4)) + odd;
+      const std::size_t k = 16 * static_cast<std::size_t>(with.size_up_to(4)) + odd;
+      const auto a = left ? with.random(k, m) : with.random(m, k);
+      const auto b = right ? with.random(n, k) : with.random(k, n);
+      auto result = adds ? with.random(m, n) : with.poisoned(m, n);
+      host().multiply(stored(a.host, left), stored(b.host, right), target(result.host), 0.5F, adds);
+      test.kernels.multiply(stored(a.device, left), stored(b.device, right), target(result.device), 0.5F, adds);
+      with.expect_equal(result, "product, form " + std::to_string(form), test.product_tolerance);
+    }
+  }
+}
+
+void check_elementwise(const KernelsUnderTest& test) {
+  for (unsigned round = 0; round < kRounds; ++round) {
+    Comparison with(test, round);
+    const auto rows = static_cast<std::size_t>(with.size_up_to(test.largest));
+    const auto columns = static_cast<std::size_t>(with.size_up_to(test.largest));
+    const auto x = with.random(rows, columns);
+    const auto other = with.random(rows, columns);
+    const auto bias = with.random(1, columns);
+    auto y = with.poisoned(rows, columns);
+    host().add(x.host, other.host, y.host);
+    test.kernels.add(x.device, other.device, y.device);
+    with.expect_equal(y, "sum", test.tolerance);
+    y = with.poisoned(rows, columns);
+    host().add_bias(x.host, bias.host.data(), y.host);
+    test.kernels.add_bias(x.device, bias.device.data(), y.device);
+    with.expect_equal(y, "bias", test.tolerance);
+    y = with.poisoned(rows, columns);
+    host().gelu(x.host, y.host);
+    test.kernels.gelu(x.device, y.device);
+    with.expect_equal(y, "GELU", test.tolerance);
+    y = with.poisoned(rows, columns);
+    host().gelu_gradient(other.host, x.host, y.host);
+    test.kernels.gelu_gradient(other.device, x.device, y.device);
+    with.expect_equal(y, "gradient of GELU", test.tolerance);
+  }
+}
+
+void check_row_sums(const KernelsUnderTest& test) {
+  for (unsigned round = 0; round < kRounds; ++round) {
+    Comparison with(test, round);
+    // Several chunks of rows.
+    const auto x = with.random(static_cast<std::size_t>(with.size_up_to(4 * test.largest)),
+                               static_cast<std::size_t>(with.size_up_to(100)));
+    auto sums = with.random(1, x.host.columns());
+    host().add_up_rows(x.host, sums.host.data());
+    test.kernels.add_up_rows(x.device, sums.device.data());
+    with.expect_equal(sums, "sum of rows", test.tolerance);
+  }
+}
+
+void check_layer_norm(const KernelsUnderTest& test) {
+  for (unsigned round = 0; round < kRounds; ++round) {
+    Comparison with(test, round);
+    const auto rows = static_cast<std::size_t>(with.size_up_to(40));
+    const auto columns = static_cast<std::size_t>(with.size_up_to(3 * test.largest) + 1);
+    const auto x = with.random(rows, columns);
+    const auto dy = with.random(rows, columns);
+    const auto gain = with.random(1, columns);
+    const auto bias = with.random(1, columns);
+    auto normalised = with.poisoned(rows, columns);
+    auto scale = with.poisoned(rows, 1);
+    auto y = with.poisoned(rows, columns);
+    host().layer_norm(x.host, gain.host.data(), bias.host.data(), normalised.host, scale.host, y.host);
+    test.kernels.layer_norm(x.device, gain.device.data(), bias.device.data(), normalised.device, scale.device,
+                            y.device);
+    with.expect_equal(y, "LayerNorm", test.tolerance);
+    with.expect_equal(normalised, "normalised rows", test.tolerance);
+    with.expect_equal(scale, "scales", test.tolerance);
+    auto dx = with.poisoned(rows, columns);
+    host().layer_norm_input_gradient(dy.host, normalised.host, scale.host, gain.host.data(), dx.host);
+    test.kernels.layer_norm_input_gradient(dy.device, normalised.device, scale.device, gain.device.data(), dx.device);
+    with.expect_equal(dx, "input gradient of LayerNorm", test.tolerance);
+    auto of_gain = with.random(1, columns);
+    auto of_bias = with.random(1, columns);
+    host().layer_norm_weight_gradient(dy.host, normalised.host, of_gain.host.data(), of_bias.host.data());
+    test.kernels.layer_norm_weight_gradient(dy.device, normalised.device, of_gain.device.data(), of_bias.device.data());
+    with.expect_equal(of_gain, "gradient of gains", test.tolerance);
+    with.expect_equal(of_bias, "gradient of biases", test.tolerance);
+  }
+}
+
+void check_attention(const KernelsUnderTest& test) {
+  struct Case {
+    std::size_t sequences, heads, head_dim, length;
+  };
+  // Below, at and above each width of the tiles, one tile and several, whole and broken.
+  for (const Case& size : {Case{2, 2, 4, 5}, Case{1, 3, 16, 64}, Case{1, 1, 20, 70}, Case{2, 1, 32, 130},
+                           Case{1, 2, 64, 129}, Case{1, 1, 80, 65}, Case{1, 1, 128, 100}, Case{3, 1, 128, 1}}) {
+    Comparison with(test, static_cast<unsigned>(size.head_dim));
+    const AttentionShape shape{size.heads, size.head_dim, size.length};
+    const std::size_t rows = size.sequences * size.length;
+    const std::size_t width = size.heads * size.head_dim;
+    const auto qkv = with.random(rows, 3 * width);
+    const auto dy = with.random(rows, width);
+    auto y = with.poisoned(rows, width);
+    const auto host_kept = host().attention(shape, {qkv.host}, y.host);
+    const auto device_kept = test.kernels.attention(shape, {qkv.device}, y.device);
+    const std::string what = "attention, heads of " + std::to_string(size.head_dim);
+    with.expect_equal(y, what, test.tolerance);
+    std::vector<Tensor<float>> host_gradient(1);
+    std::vector<Tensor<float>> device_gradient(1);
+    host().attention_gradient(shape, {qkv.host}, host_kept, dy.host, host_gradient);
+    test.kernels.attention_gradient(shape, {qkv.device}, device_kept, dy.device, device_gradient);
+    with.expect_equal(host_gradient.front(), device_gradient.front(), "gradient of " + what, test.tolerance);
+  }
+}
+
+void check_embedding(const KernelsUnderTest& test) {
+  for (unsigned round = 0; round < kRounds; ++round) {
+    Comparison with(test, round);
+    const auto rows = static_cast<std::size_t>(with.size_up_to(60));
+    const auto width = static_cast<std::size_t>(with.size_up_to(test.largest));
+    // The second of two shares of a vocabulary: every other token lies elsewhere.
+    const VocabularyShare share{10, 10};
+    const std::vector<int> tokens = with.tokens(rows, 20);
+    const auto table = with.random(share.count, width);
+    auto found = with.poisoned(rows, width);
+    host().look_up(tokens, share, table.host.data(), found.host);
+    test.kernels.look_up(tokens, share, table.device.data(), found.device);
+    with.expect_equal(found, "rows of the table", test.tolerance);
+    auto gradients = with.random(share.count, width);
+    const auto dy = with.random(rows, width);
+    host().add_to_table(tokens, share, dy.host, gradients.host.data());
+    test.kernels.add_to_table(tokens, share, dy.device, gradients.device.data());
+    with.expect_equal(gradients, "gradient of the table", test.tolerance);
+
+    const RowPositions positions{rows, 7, 3};
+    const auto places = with.random(10, width);
+    host().add_positions(dy.host, positions, places.host.data(), found.host);
+    test.kernels.add_positions(dy.device, positions, places.device.data(), found.device);
+    with.expect_equal(found, "positions", test.tolerance);
+    auto of_places = with.random(10, width);
+    host().add_to_positions(dy.host, positions, of_places.host.data());
+    test.kernels.add_to_positions(dy.device, positions, of_places.device.data());
+    with.expect_equal(of_places, "gradient of positions", test.tolerance);
+  }
+}
+
+void check_cross_entropy(const KernelsUnderTest& test) {
+  for (unsigned round = 0; round < kRounds; ++round) {
+    Comparison with(test, round);
+    const auto rows = static_cast<std::size_t>(with.size_up_to(50));
+    const auto columns = static_cast<std::size_t>(with.size_up_to(2 * test.largest));
+    const VocabularyShare share{columns, columns};
+    const std::vector<int> targets = with.tokens(rows, static_cast<int>(2 * columns));
+    const auto logits = with.random(rows, columns);
+    auto maxima = with.poisoned(rows, 1);
+    host().row_maxima(logits.host, maxima.host);
+    test.kernels.row_maxima(logits.device, maxima.device);
+    with.expect_equal(maxima, "maxima", test.tolerance);
+    auto values = with.poisoned(rows, columns);
+    auto sums = with.poisoned(rows, 1);
+    auto of_targets = with.poisoned(rows, 1);
+    host().exponentials(logits.host, maxima.host, targets, share, values.host, sums.host, of_targets.host);
+    test.kernels.exponentials(logits.device, maxima.device, targets, share, values.device, sums.device,
+                              of_targets.device);
+    with.expect_equal(values, "exponentials", test.tolerance);
+    with.expect_equal(sums, "their sums", test.tolerance);
+    with.expect_equal(of_targets, "logits of the targets", test.tolerance);
+    const Loss expected = host().normalise(values.host, sums.host, of_targets.host);
+    const Loss actual = test.kernels.normalise(values.device, sums.device, of_targets.device);
+    EXPECT_NEAR(actual(), expected(), test.tolerance * std::abs(expected()));
+    with.expect_equal(values, "probabilities", test.tolerance);
+    auto gradient = with.poisoned(rows, columns);
+    host().cross_entropy_gradient(values.host, targets, share, 0.25F, gradient.host);
+    test.kernels.cross_entropy_gradient(values.device, targets, share, 0.25F, gradient.device);
+    with.expect_equal(gradient, "gradient of the logits", test.tolerance);
+  }
+}
+
+void check_optimizers(const KernelsUnderTest& test) {
+  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdam}) {
+    Comparison with(test, 1);
+    const auto count = static_cast<std::size_t>(with.size_up_to(10 * test.largest));
+    const Optimizer rule{.kind = kind};
+    const auto weights = with.random(1, count);
+    auto updated = with.poisoned(1, count);
+    std::vector<Comparison::Pair> states;
+    for (int state = 0; state < rule.states(); ++state) states.push_back(with.given(Values(count, 0.0F), 1, count));
+    std::vector<Buffer> host_states;
+    std::vector<Buffer> device_states;
+    for (const Comparison::Pair& state : states) {
+      host_states.push_back(state.host.buffer());
+      device_states.push_back(state.device.buffer());
+    }
+    for (int step = 1; step <= 3; ++step) {
+      const auto gradients = with.random(1, count);
+      HostDevice().optimize(rule, step, weights.host.buffer(), gradients.host.buffer(), host_states,
+                            updated.host.buffer());
+      test.device.optimize(rule, step, weights.device.buffer(), gradients.device.buffer(), device_states,
+                           updated.device.buffer());
+      with.expect_equal(updated, "weights", test.tolerance);
+      for (const Comparison::Pair& state : states) with.expect_equal(state, "state", test.tolerance);
+    }
+  }
+}
+
+}  // namespace flopcast::realrun

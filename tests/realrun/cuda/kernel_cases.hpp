@@ -1,0 +1,31 @@
+#pragma once
+
+#include <functional>
+
+#include "realrun/compute/device.hpp"
+#include "realrun/network/kernels.hpp"
+
+namespace flopcast::realrun {
+
+/// Kernels under test and the device on which they work.
+struct KernelsUnderTest {
+  Device& device;
+  Kernels<float>& kernels;
+  double tolerance = 1e-5;          ///< of relative norm errors, for all that has 32 bits
+  double product_tolerance = 1e-5;  ///< the same for products
+  int largest = 300;                ///< of the sizes tried
+};
+
+// Each compares one kernel with the host's on random inputs, by ‖result − expected‖ / ‖expected‖. Results are poisoned
+// before, and NaN never passes. Fails the running test.
+
+void check_products(const KernelsUnderTest& test);
+void check_elementwise(const KernelsUnderTest& test);
+void check_row_sums(const KernelsUnderTest& test);
+void check_layer_norm(const KernelsUnderTest& test);
+void check_attention(const KernelsUnderTest& test);
+void check_embedding(const KernelsUnderTest& test);
+void check_cross_entropy(const KernelsUnderTest& test);
+void check_optimizers(const KernelsUnderTest& test);
+
+}  // namespace flopcast::realrun

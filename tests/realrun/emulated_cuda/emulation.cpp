@@ -1,0 +1,149 @@
+#include "tests/realrun/emulated_cuda/emulation.hpp"
+
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <array>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace flopcast::emulated {
+
+namespace {
+
+constexpr std::size_t kStackBytes = 64 * 1024;
+constexpr std::size_t kUnasked = 48 * 1024;
+constexpr std::size_t kMostShared = 163 * 1024;
+
+// swapcontext() starts a fiber; after that places change by longjmp, which asks the kernel nothing.
+struct Fiber {
+  ucontext_t context;
+  jmp_buf left;
+  std::unique_ptr<std::byte[]> stack;
+  dim3 place;
+  bool ended = false;
+  std::array<std::byte, 8> given;
+};
+
+// One launch at a time: ranks are threads.
+std::mutex running;
+std::deque<Fiber> fibers;
+std::size_t count = 0;
+std::size_t current = 0;
+jmp_buf scheduler;
+ucontext_t starter;
+const std::function<void()>* body = nullptr;
+std::vector<float> shared_memory;
+std::size_t allowed = kUnasked;
+std::size_t launches = 0;
+std::size_t threads = 0;
+
+void leave() {
+  Fiber& fiber = fibers[current];
+  if (_setjmp(fiber.left) == 0) _longjmp(scheduler, 1);
+}
+
+// A fiber lives on for the blocks that follow.
+void run_fiber() {
+  while (true) {
+    leave();
+    (*body)();
+    fibers[current].ended = true;
+  }
+}
+
+void resume() {
+  if (_setjmp(scheduler) == 0) _longjmp(fibers[current].left, 1);
+}
+
+void begin(std::size_t index) {
+  Fiber& fiber = fibers[index];
+  fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = fiber.stack.get();
+  fiber.context.uc_stack.ss_size = kStackBytes;
+  fiber.context.uc_link = nullptr;
+  makecontext(&fiber.context, run_fiber, 0);
+  current = index;
+  if (_setjmp(scheduler) == 0) swapcontext(&starter, &fiber.context);
+}
+
+void run_block() {
+  bool alive = true;
+  while (alive) {
+    alive = false;
+    for (std::size_t turn = 0; turn < count; ++turn) {
+      current = launches % 2 == 0 ? turn : count - 1 - turn;
+      if (fibers[current].ended) continue;
+      threadIdx = fibers[current].place;
+      resume();
+      alive = alive || !fibers[current].ended;
+    }
+  }
+}
+
+}  // namespace
+
+void meet() {
+  leave();
+}
+
+void exchange(const void* given, void* received, std::size_t bytes, int offset) {
+  if (bytes > sizeof(Fiber::given)) std::abort();
+  std::memcpy(fibers[current].given.data(), given, bytes);
+  const std::size_t other = current ^ static_cast<std::size_t>(offset);
+  meet();
+  std::memcpy(received, fibers[other].given.data(), bytes);
+  meet();
+}
+
+float* dynamic_shared() {
+  return shared_memory.data();
+}
+
+bool allow_shared(int bytes) {
+  const std::lock_guard lock(running);
+  if (static_cast<std::size_t>(bytes) > kMostShared) return false;
+  allowed = static_cast<std::size_t>(bytes);
+  return true;
+}
+
+void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread) {
+  const std::lock_guard lock(running);
+  if (shared_bytes > kMostShared || block.x * block.y * block.z > 1024) std::abort();
+  count = static_cast<std::size_t>(block.x) * block.y * block.z;
+  body = &thread;
+  while (fibers.size() < count) {
+    fibers.emplace_back();
+    begin(fibers.size() - 1);
+  }
+  blockDim = block;
+  gridDim = grid;
+  ++launches;
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blockIdx = dim3(x, y, z);
+        // Not zeros: nobody may count on them.
+        shared_memory.assign(shared_bytes / sizeof(float) + 1, -1e30F);
+        for (std::size_t index = 0; index < count; ++index) {
+          const auto number = static_cast<unsigned>(index);
+          fibers[index].place = dim3(number % block.x, number / block.x % block.y, number / block.x / block.y);
+          fibers[index].ended = false;
+        }
+        run_block();
+        threads += count;
+      }
+    }
+  }
+}
+
+std::size_t threads_run() {
+  const std::lock_guard lock(running);
+  return threads;
+}
+
+}  // namespace flopcast::emulated

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <functional>
+
+namespace flopcast::emulated {
+
+/// CUDA's kernels on a CPU: the blocks of a launch one after the other, the threads of a block as fibers of this thread
+/// that change places where all of them wait for each other. Every other launch runs them from the last to the first,
+/// so that results which hang on an order nobody has asked for differ.
+
+struct dim3 {
+  constexpr dim3(unsigned width = 1, unsigned height = 1, unsigned depth = 1) : x(width), y(height), z(depth) {}
+  unsigned x;
+  unsigned y;
+  unsigned z;
+};
+struct alignas(16) float4 {
+  float x;
+  float y;
+  float z;
+  float w;
+};
+
+inline dim3 threadIdx(0, 0, 0);
+inline dim3 blockIdx(0, 0, 0);
+inline dim3 blockDim;
+inline dim3 gridDim;
+
+/// Every thread of the block calls it, or none does.
+void meet();
+/// The value that the thread `offset` away in the warp gave.
+void exchange(const void* given, void* received, std::size_t bytes, int offset);
+template <class T>
+T swap_with(const T& value, int offset) {
+  T result;
+  exchange(&value, &result, sizeof(T), offset);
+  return result;
+}
+float* dynamic_shared();
+/// False for more than a block of compute capability 8.0 can have.
+bool allow_shared(int bytes);
+void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
+/// How many threads have run since the program began.
+std::size_t threads_run();
+
+template <class Kernel>
+auto launcher(dim3 grid, dim3 block, std::size_t shared_bytes, Kernel kernel) {
+  return [=](auto... arguments) { launch(grid, block, shared_bytes, [&] { kernel(arguments...); }); };
+}
+
+}  // namespace flopcast::emulated

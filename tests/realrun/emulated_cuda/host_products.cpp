@@ -1,0 +1,38 @@
+#include "tests/realrun/emulated_cuda/host_products.hpp"
+
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include "realrun/network/gemm.hpp"
+
+namespace flopcast::realrun::cuda {
+
+namespace {
+
+std::vector<float> values_of(const void* matrix, std::size_t count, bool bfloat16) {
+  if (!bfloat16) return {static_cast<const float*>(matrix), static_cast<const float*>(matrix) + count};
+  std::vector<float> values;
+  const auto* rounded = static_cast<const std::uint16_t*>(matrix);
+  for (std::size_t index = 0; index < count; ++index) {
+    values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(rounded[index]) << 16U));
+  }
+  return values;
+}
+
+MatrixView<const float> view(const std::vector<float>& values, std::size_t rows, std::size_t columns, bool transposed) {
+  if (!transposed) return {values.data(), rows, columns, columns};
+  return {values.data(), columns, rows, rows, Transposed::kYes};
+}
+
+}  // namespace
+
+void HostProducts::multiply(const Product& product, const void* a, const void* b, float* result, float factor) {
+  const auto& [m, n, k, a_transposed, b_transposed, accumulate, bfloat16] = product;
+  const std::vector<float> left = values_of(a, m * k, bfloat16);
+  const std::vector<float> right = values_of(b, k * n, bfloat16);
+  realrun::multiply(view(left, m, k, a_transposed), view(right, k, n, b_transposed), {result, m, n, n}, factor,
+                    accumulate);
+}
+
+}  // namespace flopcast::realrun::cuda

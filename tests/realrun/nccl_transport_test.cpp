@@ -1,0 +1,228 @@
+// The transport over NCCL, with something else in NCCL's place: communicators, connections, queues and the watcher are
+// the product's. Ranks are threads with a store of their own each, as processes would have it.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "model/error/error.hpp"
+#include "realrun/transport/nccl/nccl_transport.hpp"
+#include "tests/realrun/loss_matrix.hpp"
+#include "tests/realrun/queued/fake_nccl.hpp"
+#include "tests/realrun/queued/queued_machine.hpp"
+#include "tests/unit/realrun/transport_cases.hpp"
+
+namespace flopcast::realrun {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Host code that looks at its buffers waits for the device first.
+class SettledNccl : public NcclTransport {
+ public:
+  SettledNccl(NcclApi& nccl, QueuedDevice& device, Store& store, const NcclOptions& options)
+      : NcclTransport(
+            nccl, device, [&device](Queue queue) { return &device.of(queue); }, store, options),
+        device_(device) {}
+  void run(const Group& group, const Collective& collective) override {
+    NcclTransport::run(group, collective);
+    device_.settle();
+  }
+  void wait(const Request& request) override {
+    NcclTransport::wait(request);
+    device_.settle();
+  }
+
+ private:
+  QueuedDevice& device_;
+};
+
+class NcclRuns {
+ public:
+  explicit NcclRuns(int ranks, std::chrono::milliseconds patience = 20s)
+      : ranks_(ranks), patience_(patience), server_(serve_tcp_store(0)) {}
+
+  FakeNccl& nccl() { return nccl_; }
+
+  // What each rank's transport says has failed.
+  template <class TransportOf = NcclTransport>
+  std::vector<std::string> run(const std::function<void(NcclTransport&, QueuedDevice&)>& body) {
+    std::vector<std::string> failures(static_cast<std::size_t>(ranks_));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      threads.emplace_back([&, rank] { failures[static_cast<std::size_t>(rank)] = run_rank<TransportOf>(rank, body); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return failures;
+  }
+
+ private:
+  template <class TransportOf>
+  std::string run_rank(int rank, const std::function<void(NcclTransport&, QueuedDevice&)>& body) {
+    const auto store = open_tcp_store("127.0.0.1", server_->port(), 10s);
+    QueuedDevice device(rank, 0);
+    const NcclOptions options{.place = {rank, ranks_, rank}, .patience = patience_};
+    const auto transport = make<TransportOf>(device, *store, options);
+    try {
+      gather_ranks(*store, options.place, 10s);
+      body(*transport, device);
+      transport->note({.kind = Activity::Kind::kDone, .action = {}});
+      store->set(kDoneKey + std::to_string(rank), "");
+      for (int other = 0; other < ranks_; ++other) {
+        wait_for(*store, kDoneKey + std::to_string(other), 20s, "the end of a rank");
+      }
+    } catch (const Aborted&) {
+      return transport->failure();
+    } catch (const std::exception& error) {
+      transport->fail(error.what());
+      return transport->failure();
+    }
+    return {};
+  }
+
+  template <class TransportOf>
+  std::unique_ptr<TransportOf> make(QueuedDevice& device, Store& store, const NcclOptions& options) {
+    if constexpr (std::is_same_v<TransportOf, SettledNccl>) {
+      return std::make_unique<SettledNccl>(nccl_, device, store, options);
+    } else {
+      return std::make_unique<NcclTransport>(
+          nccl_, device, [&device](Queue queue) { return &device.of(queue); }, store, options);
+    }
+  }
+
+  int ranks_;
+  std::chrono::milliseconds patience_;
+  FakeNccl nccl_;
+  std::unique_ptr<TcpServer> server_;
+};
+
+class NcclTransportCases : public testing::TestWithParam<int> {
+ protected:
+  static void on_all_ranks(void (*check)(Transport&)) {
+    NcclRuns runs(GetParam());
+    const std::vector<std::string> failures =
+        runs.run<SettledNccl>([&](NcclTransport& transport, QueuedDevice&) { check(transport); });
+    EXPECT_EQ(failures, std::vector<std::string>(static_cast<std::size_t>(GetParam())));
+  }
+};
+
+TEST_P(NcclTransportCases, AllReduce) {
+  on_all_ranks(check_all_reduce);
+}
+
+TEST_P(NcclTransportCases, ScatterGatherAndBroadcast) {
+  on_all_ranks(check_scatter_gather_and_broadcast);
+}
+
+TEST_P(NcclTransportCases, StartedCollectivesKeepTheOrderOfTheirGroup) {
+  on_all_ranks(check_order_of_started_collectives);
+}
+
+TEST_P(NcclTransportCases, OthersAreNoMembersOfAGroup) {
+  on_all_ranks(check_groups);
+}
+
+TEST_P(NcclTransportCases, AllToAll) {
+  on_all_ranks(check_all_to_all);
+}
+
+INSTANTIATE_TEST_SUITE_P(OverRanks, NcclTransportCases, testing::Values(1, 2, 3));
+
+std::vector<RankResult> on_nccl(const TrainingPlan& plan) {
+  std::vector<RankResult> results(static_cast<std::size_t>(plan.ranks()));
+  NcclRuns runs(plan.ranks());
+  const std::vector<std::string> failures = runs.run([&](NcclTransport& transport, QueuedDevice& device) {
+    QueuedKernels kernels(device);
+    train_rank(plan, {device, kernels}, transport, results[static_cast<std::size_t>(transport.rank())]);
+  });
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "");
+  return results;
+}
+
+// Every schedule once, and every layout.
+std::vector<MatrixCase> every_fourth() {
+  std::vector<MatrixCase> chosen;
+  const std::vector<MatrixCase> all = schedules_by_layouts();
+  for (std::size_t index = 0; index < all.size(); index += 4) chosen.push_back(all[index]);
+  return chosen;
+}
+
+TEST(NcclTraining, LossesAreThoseOfOneRank) {
+  const std::vector<MatrixCase> cases = every_fourth();
+  EXPECT_EQ(compare_with_references(cases, on_nccl), static_cast<int>(cases.size()));
+}
+
+TEST(NcclTraining, BytesAreThoseOfThreads) {
+  const TrainingPlan plan = schedules_by_layouts().at(10).plan;
+  const std::vector<RankResult> expected = train_on_threads(plan, {});
+  const std::vector<RankResult> actual = on_nccl(plan);
+  for (std::size_t rank = 0; rank < expected.size(); ++rank) {
+    const Traffic& sent = actual[rank].steps.back().traffic;
+    const Traffic& due = expected[rank].steps.back().traffic;
+    EXPECT_EQ(sent.point_to_point.bytes, due.point_to_point.bytes);
+    EXPECT_EQ(sent.bytes_of(Axis::kData), due.bytes_of(Axis::kData));
+    EXPECT_EQ(sent.bytes_of(Axis::kTensor), due.bytes_of(Axis::kTensor));
+  }
+}
+
+Activity action(const char* text) {
+  return {.kind = Activity::Kind::kAction, .action = *parse_action(text)};
+}
+
+TEST(NcclFaults, ARankThatThrowsIsEverybodysFailure) {
+  NcclRuns runs(3);
+  const std::vector<std::string> failures = runs.run([](NcclTransport& transport, QueuedDevice&) {
+    const Group everybody = transport.form_group(Axis::kPipeline, {0, 1, 2});
+    transport.note(action("1F2"));
+    if (transport.rank() == 1) throw std::runtime_error("rank 1 failed in 1F2: out of luck");
+    transport.run(everybody, {.kind = CollectiveKind::kBarrier});
+  });
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "rank 1 failed in 1F2: out of luck");
+}
+
+TEST(NcclFaults, ARankThatStaysAwayIsNamedWithItsAction) {
+  NcclRuns runs(2, 300ms);
+  const std::vector<std::string> failures = runs.run([](NcclTransport& transport, QueuedDevice&) {
+    const Group everybody = transport.form_group(Axis::kPipeline, {0, 1});
+    transport.note(action("0B1"));
+    if (transport.rank() == 1) std::this_thread::sleep_for(1s);
+    transport.run(everybody, {.kind = CollectiveKind::kBarrier});
+  });
+  for (const std::string& failure : failures) {
+    EXPECT_NE(failure.find(" is stuck in 0B1: it has not come further for 300 ms"), std::string::npos) << failure;
+  }
+}
+
+TEST(NcclFaults, ErrorsOfNcclEndTheRun) {
+  NcclRuns runs(2);
+  const std::vector<std::string> failures = runs.run([&](NcclTransport& transport, QueuedDevice&) {
+    const Group everybody = transport.form_group(Axis::kPipeline, {0, 1});
+    transport.note(action("0F0"));
+    if (transport.rank() == 0) {
+      runs.nccl().break_with("remote process exited");
+      std::this_thread::sleep_for(500ms);
+    }
+    transport.run(everybody, {.kind = CollectiveKind::kBarrier});
+  });
+  for (const std::string& failure : failures) {
+    EXPECT_NE(failure.find(" failed in 0F0: NCCL: remote process exited"), std::string::npos) << failure;
+  }
+}
+
+TEST(NcclLibrary, WhatIsMissingIsNamed) {
+  setenv("FLOPCAST_NCCL_LIBRARY", "/nowhere/libnccl.so.2", 1);
+  try {
+    EXPECT_FALSE(load_nccl()->version().empty());  // one of the other places has it
+  } catch (const EnvironmentError& error) {
+    EXPECT_NE(std::string(error.what()).find("/nowhere/libnccl.so.2"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("FLOPCAST_NCCL_LIBRARY"), std::string::npos) << error.what();
+  }
+  unsetenv("FLOPCAST_NCCL_LIBRARY");
+}
+
+}  // namespace
+}  // namespace flopcast::realrun

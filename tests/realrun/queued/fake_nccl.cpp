@@ -1,0 +1,213 @@
+#include "tests/realrun/queued/fake_nccl.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "realrun/transport/reduce.hpp"
+
+namespace flopcast::realrun {
+
+namespace {
+
+/// What one member does in one operation; bytes only, held by nobody.
+struct FakePart {
+  struct Message {
+    int peer = 0;
+    std::byte* address = nullptr;
+    std::size_t bytes = 0;
+  };
+  std::vector<Message> sends;
+  std::vector<Message> receives;
+  bool collective = false;
+  CollectiveKind kind = CollectiveKind::kBarrier;
+  Element element = Element::kFloat32;
+  Reduction reduction = Reduction::kSum;
+  int root = 0;
+  std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::size_t input_bytes = 0;
+  std::size_t output_bytes = 0;
+};
+
+}  // namespace
+
+struct FakeCommunicator {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int members = 0;
+  int joined = 0;
+  bool aborted = false;
+  std::size_t round = 0;
+  std::vector<const FakePart*> parts;  // of the operation under way, by member
+  int present = 0;
+
+  // False when the communicator was aborted before all had come.
+  bool meet(int index, const FakePart* part) {
+    std::unique_lock lock(mutex);
+    parts.resize(static_cast<std::size_t>(members));
+    parts[static_cast<std::size_t>(index)] = part;
+    const std::size_t now = round;
+    if (++present == members) {
+      present = 0;
+      ++round;
+      changed.notify_all();
+    }
+    changed.wait(lock, [&] { return aborted || round != now; });
+    return round != now;
+  }
+};
+
+struct FakeMember {
+  std::shared_ptr<FakeCommunicator> communicator;
+  int index = 0;
+};
+
+namespace {
+
+thread_local int groups = 0;
+thread_local std::vector<std::pair<std::pair<FakeMember*, void*>, FakePart>> grouped;
+
+void take_messages(const std::vector<const FakePart*>& parts, int index) {
+  for (const FakePart::Message& wanted : parts[static_cast<std::size_t>(index)]->receives) {
+    for (const FakePart::Message& sent : parts[static_cast<std::size_t>(wanted.peer)]->sends) {
+      if (sent.peer == index) std::memcpy(wanted.address, sent.address, wanted.bytes);
+    }
+  }
+}
+
+// Into memory of its own: others still read the inputs, which may be the outputs.
+std::vector<std::byte> result_of(const std::vector<const FakePart*>& parts, int index) {
+  const FakePart& own = *parts[static_cast<std::size_t>(index)];
+  std::vector<std::byte> result(own.output_bytes);
+  const std::size_t element = size_of(own.element);
+  if (own.kind == CollectiveKind::kBroadcast) {
+    std::memcpy(result.data(), parts[static_cast<std::size_t>(own.root)]->output, result.size());
+  } else if (own.kind == CollectiveKind::kAllGather) {
+    for (std::size_t member = 0; member < parts.size(); ++member) {
+      std::memcpy(result.data() + member * own.input_bytes, parts[member]->input, own.input_bytes);
+    }
+  } else {
+    const bool scatters = own.kind == CollectiveKind::kReduceScatter;
+    const std::size_t offset = scatters ? static_cast<std::size_t>(index) * own.output_bytes : 0;
+    std::vector<const std::byte*> inputs;
+    for (const FakePart* part : parts) inputs.push_back(part->input + offset);
+    reduce_in_order(inputs, own.output_bytes / element, own.element, own.reduction, result.data());
+  }
+  return result;
+}
+
+void carry_out(FakeMember* member, const FakePart& part) {
+  FakeCommunicator& communicator = *member->communicator;
+  if (!communicator.meet(member->index, &part)) return;
+  const std::vector<const FakePart*> parts = communicator.parts;
+  std::vector<std::byte> result;
+  if (part.collective) {
+    result = result_of(parts, member->index);
+  } else {
+    take_messages(parts, member->index);
+  }
+  if (!communicator.meet(member->index, &part)) return;
+  if (part.collective && !result.empty()) std::memcpy(part.output, result.data(), result.size());
+}
+
+void add(void* communicator, void* stream, FakePart part) {
+  auto* member = static_cast<FakeMember*>(communicator);
+  if (groups == 0) {
+    static_cast<WorkQueue*>(stream)->add([member, part = std::move(part)] { carry_out(member, part); });
+    return;
+  }
+  for (auto& [place, before] : grouped) {
+    if (place != std::pair(member, stream)) continue;
+    before.sends.insert(before.sends.end(), part.sends.begin(), part.sends.end());
+    before.receives.insert(before.receives.end(), part.receives.begin(), part.receives.end());
+    return;
+  }
+  grouped.push_back({{member, stream}, std::move(part)});
+}
+
+}  // namespace
+
+NcclId FakeNccl::new_id() {
+  const std::lock_guard lock(mutex_);
+  NcclId id;
+  const int number = ++ids_;
+  std::memcpy(id.bytes.data(), &number, sizeof(number));
+  return id;
+}
+
+NcclApi::Communicator FakeNccl::join(const NcclId& id, int members, int index, int /*blocks*/) {
+  std::shared_ptr<FakeCommunicator> communicator;
+  FakeMember* member = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<FakeCommunicator>& known = communicators_[std::string(id.bytes.begin(), id.bytes.end())];
+    if (known == nullptr) known = std::make_shared<FakeCommunicator>();
+    communicator = known;
+    members_.push_back(std::make_shared<FakeMember>(FakeMember{communicator, index}));
+    member = members_.back().get();
+  }
+  std::unique_lock lock(communicator->mutex);
+  communicator->members = members;
+  ++communicator->joined;
+  communicator->changed.notify_all();
+  communicator->changed.wait(lock, [&] { return communicator->joined >= members; });
+  return member;
+}
+
+void FakeNccl::begin_group() {
+  ++groups;
+}
+
+void FakeNccl::end_group() {
+  if (--groups > 0) return;
+  for (auto& [place, part] : std::exchange(grouped, {})) add(place.first, place.second, std::move(part));
+}
+
+void FakeNccl::send(const Buffer& buffer, int to, Communicator communicator, void* stream) {
+  FakePart part;
+  part.sends.push_back({to, buffer.address(), buffer.bytes()});
+  add(communicator, stream, part);
+}
+
+void FakeNccl::receive(const Buffer& into, int from, Communicator communicator, void* stream) {
+  FakePart part;
+  part.receives.push_back({from, into.address(), into.bytes()});
+  add(communicator, stream, part);
+}
+
+void FakeNccl::collect(const Collective& collective, Communicator communicator, void* stream) {
+  FakePart part;
+  part.collective = true;
+  part.kind = collective.kind;
+  part.element = collective.element;
+  part.reduction = collective.reduction;
+  part.root = collective.root;
+  part.input = collective.input.address();
+  part.output = collective.output.address();
+  part.input_bytes = collective.input.bytes();
+  part.output_bytes = collective.output.bytes();
+  add(communicator, stream, part);
+}
+
+std::string FakeNccl::error_of(Communicator /*communicator*/) {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+void FakeNccl::abort(Communicator communicator) {
+  FakeCommunicator& aborted = *static_cast<FakeMember*>(communicator)->communicator;
+  const std::lock_guard lock(aborted.mutex);
+  aborted.aborted = true;
+  aborted.changed.notify_all();
+}
+
+void FakeNccl::leave(Communicator /*communicator*/) {}
+
+void FakeNccl::break_with(const std::string& error) {
+  const std::lock_guard lock(mutex_);
+  error_ = error;
+}
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "realrun/transport/nccl/nccl_api.hpp"
+#include "tests/realrun/queued/work_queue.hpp"
+
+namespace flopcast::realrun {
+
+/// A communicator of the fake: its members' operations, one after the other.
+struct FakeCommunicator;
+struct FakeMember;
+
+/// NCCL without GPUs, for ranks that are threads of a process: streams are WorkQueues, which wait for the other members
+/// as NCCL's kernels do, until all have come to the operation or the communicator is aborted.
+class FakeNccl : public NcclApi {
+ public:
+  std::string version() const override { return "2.0.0"; }
+  NcclId new_id() override;
+  Communicator join(const NcclId& id, int members, int index, int blocks) override;
+  void begin_group() override;
+  void end_group() override;
+  void send(const Buffer& buffer, int to, Communicator communicator, void* stream) override;
+  void receive(const Buffer& into, int from, Communicator communicator, void* stream) override;
+  void collect(const Collective& collective, Communicator communicator, void* stream) override;
+  std::string error_of(Communicator communicator) override;
+  void abort(Communicator communicator) override;
+  void leave(Communicator communicator) override;
+
+  /// From now on every communicator has this error.
+  void break_with(const std::string& error);
+
+ private:
+  std::mutex mutex_;
+  int ids_ = 0;
+  std::string error_;
+  std::map<std::string, std::shared_ptr<FakeCommunicator>> communicators_;  // by id
+  std::vector<std::shared_ptr<FakeMember>> members_;
+};
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,242 @@
+// Processes that find each other: stores, ranks that are missing, late or there twice, launchers' variables.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "model/error/error.hpp"
+#include "realrun/rendezvous/launch_environment.hpp"
+#include "realrun/rendezvous/store.hpp"
+
+namespace flopcast::realrun {
+namespace {
+
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+enum class StoreKind { kFile, kTcp };
+
+class Stores : public testing::TestWithParam<StoreKind> {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("flopcast-store-test-" + std::to_string(getpid()));
+    fs::remove_all(folder_);
+    if (GetParam() == StoreKind::kTcp) server_ = serve_tcp_store(0);
+  }
+  void TearDown() override {
+    server_.reset();
+    fs::remove_all(folder_);
+  }
+
+  std::unique_ptr<Store> open() {
+    if (server_) return open_tcp_store("127.0.0.1", server_->port(), 5s);
+    return open_file_store(folder_.string());
+  }
+
+  // Each as a process of its own would have it.
+  std::vector<std::string> failures_of(const std::vector<ProcessPlace>& places, std::chrono::milliseconds patience,
+                                       std::chrono::milliseconds between = 0ms) {
+    std::vector<std::string> failures(places.size());
+    std::vector<std::thread> threads;
+    for (std::size_t index = 0; index < places.size(); ++index) {
+      threads.emplace_back([&, index] {
+        std::this_thread::sleep_for(between * static_cast<int>(index));
+        try {
+          gather_ranks(*open(), places[index], patience);
+        } catch (const EnvironmentError& error) {
+          failures[index] = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return failures;
+  }
+
+  fs::path folder_;
+  std::unique_ptr<TcpServer> server_;
+};
+
+TEST_P(Stores, HoldValuesOfAnyBytes) {
+  const auto store = open();
+  EXPECT_EQ(store->get("a/b"), std::nullopt);
+  const std::string value("\0\n\xff id", 6);
+  store->set("a/b", value);
+  store->set("empty", "");
+  EXPECT_EQ(open()->get("a/b"), value);
+  EXPECT_EQ(open()->get("empty"), "");
+  store->set("a/b", "later");
+  EXPECT_EQ(open()->get("a/b"), "later");
+}
+
+TEST_P(Stores, OneOfManyIsFirst) {
+  std::vector<std::thread> threads;
+  std::atomic<int> first{0};
+  for (int index = 0; index < 8; ++index) {
+    threads.emplace_back([&, index] {
+      if (open()->set_once("first", std::to_string(index))) ++first;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(first, 1);
+}
+
+TEST_P(Stores, WaitUntilSomebodySets) {
+  std::thread late([&] {
+    std::this_thread::sleep_for(50ms);
+    open()->set("id", "42");
+  });
+  EXPECT_EQ(wait_for(*open(), "id", 10s, "the id"), "42");
+  late.join();
+  try {
+    wait_for(*open(), "never", 30ms, "the id of rank 3");
+    ADD_FAILURE() << "waited for nothing without an end";
+  } catch (const EnvironmentError& error) {
+    EXPECT_STREQ(error.what(), "the id of rank 3 has not come within 0.03 s");
+  }
+}
+
+TEST_P(Stores, RanksGather) {
+  std::vector<ProcessPlace> places;
+  for (int rank = 0; rank < 5; ++rank) places.push_back({rank, 5, rank});
+  EXPECT_EQ(failures_of(places, 10s, 20ms), std::vector<std::string>(5));
+}
+
+TEST_P(Stores, MissingRanksAreNamed) {
+  const std::vector<std::string> failures = failures_of({{0, 4, 0}, {2, 4, 2}}, 100ms);
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "of 4 ranks 1, 3 have not come within 0.1 s");
+}
+
+TEST_P(Stores, ARankThatIsThereTwiceIsRefused) {
+  const std::vector<std::string> failures = failures_of({{0, 3, 0}, {1, 3, 1}, {1, 3, 1}}, 5s);
+  for (const std::string& failure : failures)
+    EXPECT_EQ(failure.rfind("two processes are rank 1: process ", 0), 0U) << failure;
+}
+
+TEST_P(Stores, CountsThatDifferAreRefused) {
+  const std::vector<std::string> failures = failures_of({{0, 2, 0}, {1, 3, 1}}, 5s, 30ms);
+  for (const std::string& failure : failures) {
+    EXPECT_EQ(failure, "rank 1 was started as one of 3 ranks, and another as one of 2");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Stores, testing::Values(StoreKind::kFile, StoreKind::kTcp),
+                         [](const auto& one) { return one.param == StoreKind::kFile ? "File" : "Tcp"; });
+
+TEST(TcpStore, ALostProcessIsNamedWithItsAction) {
+  const auto server = serve_tcp_store(0);
+  const auto survivor = open_tcp_store("localhost", server->port(), 5s);
+  {
+    const auto lost = open_tcp_store("localhost", server->port(), 5s);
+    lost->set("activity/1", "2F3");
+  }
+  EXPECT_EQ(wait_for(*survivor, "failure", 5s, "the failure"), "rank 1 was lost in 2F3");
+}
+
+TEST(TcpStore, AProcessThatIsDoneMayGo) {
+  const auto server = serve_tcp_store(0);
+  const auto survivor = open_tcp_store("localhost", server->port(), 5s);
+  {
+    const auto done = open_tcp_store("localhost", server->port(), 5s);
+    done->set("activity/1", "the end of the step");
+    done->set("done/1", "");
+  }
+  std::this_thread::sleep_for(200ms);
+  EXPECT_EQ(survivor->get("failure"), std::nullopt);
+}
+
+TEST(TcpStore, NobodyListens) {
+  int port = 0;
+  { port = serve_tcp_store(0)->port(); }
+  try {
+    open_tcp_store("127.0.0.1", port, 50ms);
+    ADD_FAILURE() << "somebody listens";
+  } catch (const EnvironmentError& error) {
+    EXPECT_NE(std::string(error.what()).find("nobody answers at 127.0.0.1:"), std::string::npos) << error.what();
+  }
+}
+
+TEST(TcpStore, ATakenPortIsNamed) {
+  const auto server = serve_tcp_store(0);
+  EXPECT_THROW(serve_tcp_store(server->port()), EnvironmentError);
+}
+
+TEST(TcpStore, TheServerMayGo) {
+  auto server = serve_tcp_store(0);
+  const auto store = open_tcp_store("127.0.0.1", server->port(), 5s);
+  server.reset();
+  EXPECT_THROW(store->get("x"), EnvironmentError);
+}
+
+std::optional<Launched> launched(const std::map<std::string, std::string>& environment) {
+  return launched_by([&](const char* name) -> const char* {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  });
+}
+
+std::string refusal(const std::map<std::string, std::string>& environment) {
+  try {
+    launched(environment);
+  } catch (const ConfigError& error) {
+    return error.diagnostic().field + ": " + error.diagnostic().problem;
+  }
+  return "taken";
+}
+
+TEST(LaunchEnvironment, Launchers) {
+  EXPECT_FALSE(launched({}));
+  EXPECT_FALSE(launched({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}));
+  const auto torchrun = launched({{"RANK", "3"},
+                                  {"WORLD_SIZE", "8"},
+                                  {"LOCAL_RANK", "1"},
+                                  {"MASTER_ADDR", "node-a"},
+                                  {"MASTER_PORT", "29500"},
+                                  {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  EXPECT_EQ(torchrun->place.rank, 3);
+  EXPECT_EQ(torchrun->place.ranks, 8);
+  EXPECT_EQ(torchrun->place.local_rank, 1);
+  EXPECT_EQ(torchrun->store->host, "node-a");
+  EXPECT_EQ(torchrun->store->port, 29501) << "torchrun's own store has 29500";
+  const auto slurm = launched({{"SLURM_PROCID", "0"},
+                               {"SLURM_STEP_NUM_TASKS", "2"},
+                               {"SLURM_LOCALID", "0"},
+                               {"MASTER_ADDR", "h"},
+                               {"MASTER_PORT", "5"}});
+  EXPECT_EQ(slurm->place.ranks, 2);
+  EXPECT_EQ(slurm->store->port, 5);
+  const auto mpirun =
+      launched({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
+  EXPECT_EQ(mpirun->place.local_rank, 1);
+  EXPECT_FALSE(mpirun->store);
+}
+
+TEST(LaunchEnvironment, WrongValuesAreNamed) {
+  EXPECT_EQ(refusal({{"RANK", "0"}}), "WORLD_SIZE: is not set, although RANK is");
+  EXPECT_EQ(refusal({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "RANK: \"2\" is no whole number from 0 to 1");
+  EXPECT_EQ(refusal({{"RANK", "x"}, {"WORLD_SIZE", "2"}}), "RANK: \"x\" is no whole number from 0 to 1");
+  EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "0"}}), "WORLD_SIZE: \"0\" is no whole number from 1 to 1000000");
+  EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), "LOCAL_RANK: is not set, although RANK is");
+  EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "a"}}),
+            "MASTER_PORT: is not set, although MASTER_ADDR is");
+  EXPECT_EQ(
+      refusal(
+          {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}),
+      "MASTER_PORT: \"70000\" is no whole number from 1 to 65535");
+}
+
+TEST(StoreAddresses, AreRead) {
+  EXPECT_EQ(parse_store_address("file:/a:b").folder, "/a:b");
+  EXPECT_EQ(parse_store_address("tcp:node:80").host, "node");
+  EXPECT_EQ(parse_store_address("tcp:::1:80").host, "::1");
+  for (const char* wrong : {"", "file:", "tcp:", "tcp:80", "tcp:a:", "tcp:a:0", "udp:a:1"}) {
+    EXPECT_THROW(parse_store_address(wrong), ConfigError) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace flopcast::realrun
