@@ -3,11 +3,13 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
+#include "cli/emit_option.hpp"
 #include "cli/job_files.hpp"
 #include "cli/job_options.hpp"
 #include "cli/output_options.hpp"
 #include "cli/terminal.hpp"
 #include "model/error/error.hpp"
+#include "sim/forecast/prepare.hpp"
 
 namespace flopcast {
 
@@ -46,17 +48,21 @@ nlohmann::ordered_json in_order(const nlohmann::json& root) {
 }  // namespace
 
 int run_convert(const Arguments& arguments) {
-  CommandLine command_line("convert", "flopcast convert FILE… [options]",
-                           "Shows the job that files of other programs mean, as a job file: Hugging Face config.json, "
-                           "Megatron-LM arguments and launch scripts, DeepSpeed, Accelerate and LLaMA-Factory "
-                           "configurations. A later file wins over an earlier one, flags over all.",
-                           {"flopcast convert config.json ds_config.json --cluster 8xdgx-a100-80g -o job.json",
-                            "flopcast convert train_gpt3.sh"});
+  CommandLine command_line(
+      "convert", "flopcast convert FILE… [options]",
+      "Shows the job that files of other programs mean, as a job file: Hugging Face config.json, "
+      "Megatron-LM arguments and launch scripts, DeepSpeed, Accelerate and LLaMA-Factory "
+      "configurations. A later file wins over an earlier one, flags over all. With --emit the "
+      "other way round.",
+      {"flopcast convert config.json ds_config.json --cluster 8xdgx-a100-80g -o job.json",
+       "flopcast convert train_gpt3.sh", "flopcast convert plan.json --emit torchrun -o train.sh"});
   JobOptions job;
+  EmitOption emit;
   std::optional<std::string> output;
   job.add_to(command_line);
   job.add_more_files(command_line);
   command_line.begin_group("Output");
+  emit.add_to(command_line);
   command_line.add_option("-o,--output", output, "FILE", "write there instead of to standard output");
   if (!command_line.parse(arguments)) return 0;
   if (!job.names_a_job()) {
@@ -65,6 +71,11 @@ int run_convert(const Arguments& arguments) {
   const LoadedJob loaded = job.load();
   for (const std::string& note : loaded.notes) std::fputs(("note: " + note + "\n").c_str(), stderr);
   for (const std::string& warning : loaded.warnings) warn(warning);
+  if (const std::optional<LaunchProgram> program = emit.program()) {
+    require_named_cluster(loaded);
+    EmitOption::write(write_launch(*program, prepare(JobOptions::read(loaded), read_file).job), output);
+    return 0;
+  }
   constexpr int kIndent = 2;
   write_output(output.value_or(""), in_order(loaded.root).dump(kIndent));
   return 0;

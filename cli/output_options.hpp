@@ -17,6 +17,7 @@ class OutputOptions {
   Format format() const;
   /// What --format says, or `otherwise` when it is not given.
   Format format_or(Format otherwise) const;
+  bool has_format() const { return format_.has_value(); }
   /// Whether -o names a file that ends in .json.
   bool names_json_file() const;
   const std::optional<std::string>& file() const { return file_; }

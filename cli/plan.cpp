@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "cli/commands.hpp"
+#include "cli/emit_option.hpp"
 #include "cli/job_options.hpp"
 #include "cli/output_options.hpp"
 #include "cli/plan_options.hpp"
@@ -12,6 +14,7 @@
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
 #include "planner/plan/feasible.hpp"
+#include "planner/plan/launchable.hpp"
 
 namespace flopcast {
 
@@ -48,6 +51,35 @@ std::vector<PlanEntry> entries_of(const LoadedJob& loaded, const std::vector<Pla
   throw NegativeAnswer(text);
 }
 
+// The first of the ranked layouts that the program can be told. Throws the complaint about the best when there is none.
+LaunchFile launch_file_of(LaunchProgram program, const PlanAnswer& answer) {
+  std::optional<ConfigError> complaint;
+  for (std::size_t place = 0; place < answer.ranked.size(); ++place) {
+    const Forecast& forecast = answer.ranked[place].forecast;
+    try {
+      LaunchFile file = write_launch(program, forecast.step.job);
+      if (place > 0)
+        file.notes.push_back(fmt::format("number {} of those found is the first that it can be told", place + 1));
+      file.notes.push_back(fmt::format("forecast: {:.4g} s a step, {:.1f} of {:.0f} GiB",
+                                       forecast.result.iteration.time_s, forecast.result.memory.peak_gib,
+                                       forecast.result.memory.capacity_gib));
+      return file;
+    } catch (const ConfigError& error) {
+      if (!complaint) complaint = error;
+    }
+  }
+  throw ConfigError(*complaint);
+}
+
+void narrow_to(LaunchProgram program, PlanQuestion& question) {
+  const std::vector<std::string> left_out = keep_launchable(program, question.job, question.space);
+  if (left_out.empty()) return;
+  std::fputs(fmt::format("note: not searched, since {} cannot be told: {}\n",
+                         launch_program_names()[static_cast<std::size_t>(program)], fmt::join(left_out, ", "))
+                 .c_str(),
+             stderr);
+}
+
 }  // namespace
 
 int run_plan(const Arguments& arguments) {
@@ -58,20 +90,29 @@ int run_plan(const Arguments& arguments) {
       {"flopcast plan --model gpt3-175b --cluster 128xdgx-a100-80g --gbs 1536",
        "flopcast plan --model llama3-70b --cluster 64xdgx-h100 --gbs 1024 --tokens 2T --deadline 45d --price 2.5",
        "flopcast plan --model gpt3-175b --cluster 64xdgx-a100-80g --gbs 512 --min-gpus",
-       "flopcast plan job.json --tp 8 --schedules 1f1b,interleaved -o plan.json"});
+       "flopcast plan job.json --tp 8 --schedules 1f1b,interleaved -o plan.json",
+       "flopcast plan job.json --emit torchrun -o train.sh"});
   JobOptions job;
   OutputOptions output;
   PlanFlags flags;
+  EmitOption emit;
   job.add_to(command_line);
   flags.add_to(command_line);
   output.add_to(command_line);
+  emit.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
 
-  const Format format = output.format_or(output.names_json_file() ? Format::kJson : Format::kTable);
+  const Format format = output.format_or(output.names_json_file() && !emit.program() ? Format::kJson : Format::kTable);
+  if (emit.program() && output.has_format()) {
+    throw ConfigError(
+        {"--format", "contradicts --emit, whose program sets the format", "", "leave one of the two out"});
+  }
   const LoadedJob loaded = job.load();
   require_named_cluster(loaded);
   PlanQuestion question = read_question(loaded.root, loaded.origins);
   flags.apply(question.space);
+  const std::optional<LaunchProgram> program = emit.program();
+  if (program) narrow_to(*program, question);
   const ParallelFor parallel_for = threaded_for(flags.threads());
 
   PlanAnswer answer;
@@ -80,6 +121,10 @@ int run_plan(const Arguments& arguments) {
   if (answer.search.ranked.empty()) refuse(question, answer, parallel_for);
   answer.job = job_file_of(loaded.root, answer.search.ranked.front());
   answer.ranked = entries_of(loaded, answer.search.ranked);
+  if (program) {
+    EmitOption::write(launch_file_of(*program, answer), output.file());
+    return 0;
+  }
   answer.pareto = entries_of(loaded, answer.search.pareto);
   switch (format) {
     case Format::kJson:

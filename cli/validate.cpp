@@ -8,6 +8,7 @@
 #include "calibrate/validation/run_result.hpp"
 #include "calibrate/validation/shipped.hpp"
 #include "cli/commands.hpp"
+#include "cli/documented_runs.hpp"
 #include "cli/output_options.hpp"
 #include "cli/refit_tables.hpp"
 #include "cli/validation_page.hpp"
@@ -142,9 +143,10 @@ int run_validate(const Arguments& arguments) {
       "or --runs: the published measurements that come with flopcast.",
       {"flopcast validate", "flopcast validate --source zero_bubble --format csv",
        "flopcast validate --published measurements/ --max-error 0.1", "flopcast validate --runs results/",
-       "flopcast validate --refit"});
+       "flopcast validate --documented examples/documented-runs", "flopcast validate --refit"});
   std::optional<std::string> published;
   std::optional<std::string> runs;
+  std::optional<std::string> documented;
   std::optional<std::string> max_error;
   std::optional<std::string> svg;
   std::vector<std::string> wanted;
@@ -153,6 +155,7 @@ int run_validate(const Arguments& arguments) {
   OutputOptions output;
   command_line.add_option("--published", published, "DIR", "published measurements, a JSON file a source");
   command_line.add_option("--runs", runs, "DIR", "saved results of flopcast run");
+  command_line.add_option("--documented", documented, "DIR", "jobs beside the figures that were published of them");
   command_line.add_option("--source", wanted, "NAME", "only this source; may be repeated");
   command_line.add_option("--max-error", max_error, "F", "exit with 3 when a source's mean error is larger: 0.05");
   command_line.add_option("--svg", svg, "FILE", "forecast against measurement as a chart");
@@ -165,6 +168,13 @@ int run_validate(const Arguments& arguments) {
   const std::optional<double> limit = limit_of(max_error);
   if (published && runs) {
     throw ConfigError({"--runs", "contradicts --published", "", "give one of the two"});
+  }
+  if (documented) {
+    if (published || runs || !wanted.empty() || page || svg || refits || limit) {
+      throw ConfigError({"--documented", "goes with the output options only", "", ""});
+    }
+    output.write({documented_runs(json_files("--documented", *documented))});
+    return 0;
   }
   if (runs && !wanted.empty()) throw ConfigError({"--source", "means nothing with --runs", "", "leave it out"});
   if (refits) {

@@ -106,5 +106,69 @@ TEST(Plan, RefusesWhatMakesNoSense) {
   EXPECT_EQ(run_flopcast({"plan", "--model", "gpt3-1.3b", "--cluster", "2xdgx-a100-80g"}).exit_code, 2);
 }
 
+TEST(Plan, EmitsWhatOtherProgramsRead) {
+  const TemporaryFolder folder;
+  CommandOptions options;
+  options.working_directory = folder.path();
+  struct Program {
+    std::string name;
+    std::string file;
+    std::vector<std::string> rest;  // what the file does not say
+  };
+  const std::vector<Program> programs = {
+      {"megatron", "arguments.txt", {"--cluster", "2xdgx-a100-80g"}},
+      {"torchrun", "train.sh", {"--cluster", "dgx-a100-80g"}},
+      {"deepspeed", "ds_config.json", {"--cluster", "2xdgx-a100-80g", "--model", "gpt3-1.3b"}},
+      {"accelerate", "accelerate.yaml", {"--cluster", "dgx-a100-80g", "--model", "gpt3-1.3b"}}};
+  for (const Program& program : programs) {
+    const CommandResult emitted =
+        plan_small({"--emit", program.name, "--stack", "megatron-core", "-o", program.file}, options);
+    ASSERT_EQ(emitted.exit_code, 0) << emitted.standard_error;
+    EXPECT_EQ(emitted.standard_output, "");
+    // The forecast that its note holds is that of the file read back.
+    const std::size_t note = emitted.standard_error.find("note: forecast: ");
+    ASSERT_NE(note, std::string::npos) << emitted.standard_error;
+    const double planned = std::stod(emitted.standard_error.substr(note + std::string("note: forecast: ").size()));
+    std::vector<std::string> simulate = {"simulate", program.file, "--stack", "megatron-core", "--format", "json"};
+    simulate.insert(simulate.end(), program.rest.begin(), program.rest.end());
+    if (program.name == "accelerate") {
+      const std::size_t size = emitted.standard_error.find("micro-batch of ");
+      ASSERT_NE(size, std::string::npos);
+      simulate.insert(simulate.end(), {"--mbs", std::to_string(std::stoi(emitted.standard_error.substr(size + 15)))});
+    }
+    const Json result = json_of(run_flopcast(simulate, options));
+    EXPECT_NEAR(result["iteration"]["time_s"].get<double>(), planned, 1e-3 * planned) << program.name;
+    EXPECT_EQ(result["job"]["layout"]["global_batch_size"], 64) << program.name;
+  }
+}
+
+TEST(Plan, EmitsNothingThatAProgramCannotDo) {
+  const CommandResult refused = plan_small({"--emit", "deepspeed", "--pp", "2"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_EQ(refused.standard_output, "");
+  EXPECT_NE(refused.standard_error.find("cannot be told layout.pp 2"), std::string::npos) << refused.standard_error;
+  const CommandResult unknown = plan_small({"--emit", "megatrn"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_NE(unknown.standard_error.find("did you mean megatron"), std::string::npos) << unknown.standard_error;
+  const CommandResult format = plan_small({"--emit", "megatron", "--format", "json"});
+  EXPECT_EQ(format.exit_code, 2);
+  EXPECT_NE(format.standard_error.find("--format"), std::string::npos) << format.standard_error;
+  const CommandResult converted =
+      run_flopcast({"convert", "--model", "gpt3-1.3b", "--cluster", "2xdgx-a100-80g", "--gbs", "64", "--pp", "2",
+                    "--schedule", "zb-h1", "--emit", "torchrun"});
+  EXPECT_EQ(converted.exit_code, 2);
+  EXPECT_NE(converted.standard_error.find("cannot be told layout.schedule zb-h1"), std::string::npos);
+}
+
+TEST(Plan, ItsFileFeedsCompare) {
+  const TemporaryFolder folder;
+  CommandOptions options;
+  options.working_directory = folder.path();
+  ASSERT_EQ(plan_small({"-o", "plan.json"}, options).exit_code, 0);
+  const Json plan = Json::parse(read_text(folder.path() / "plan.json"));
+  const Json compared = json_of(run_flopcast({"compare", "plan.json", "tp=4,dp=4", "--format", "json"}, options));
+  EXPECT_EQ(compared["a"]["time_s"], plan["best"]["result"]["iteration"]["time_s"]);
+}
+
 }  // namespace
 }  // namespace flopcast

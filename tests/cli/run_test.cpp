@@ -48,6 +48,22 @@ std::set<std::string> slices_of(const fs::path& trace) {
   return slices;
 }
 
+TEST_F(Run, TakesAPlan) {
+  const fs::path plan = folder_ / "plan.json";
+  std::vector<std::string> question = small_run({"--precision", "fp32", "--tp", "1", "-o", plan.string()});
+  question.front() = "plan";
+  ASSERT_EQ(run_flopcast(question).exit_code, 0);
+  const CommandResult result = run_flopcast({"run", plan.string(), "--steps", "3", "--format", "json"});
+  ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+  const Json best = Json::parse(read_text(plan)).at("best");
+  for (const char* part : {"forecast", "measured"}) {
+    const Json layout = Json::parse(result.standard_output).at(part).at("job").at("layout");
+    for (const char* axis : {"tp", "pp", "dp", "micro_batch_size", "schedule"}) {
+      EXPECT_EQ(layout.at(axis), best.at("layout").at(axis)) << part << " " << axis;
+    }
+  }
+}
+
 TEST_F(Run, TracesOfRunAndForecastUseTheSameNames) {
   const std::vector<std::string> layout = {"--pp", "2", "--model.tied_embeddings", "false"};
   std::vector<std::string> run = run_of(layout);

@@ -80,6 +80,51 @@ TEST(Validate, RefusesWhatItCannotDo) {
   EXPECT_NE(run_flopcast({"validate", "--source", "simumaxx"}).standard_error.find("simumax"), std::string::npos);
 }
 
+TEST(Validate, PutsDocumentedRunsBesideTheirForecasts) {
+  const TemporaryFolder folder;
+  const std::string job = R"({"model": "gpt3-1.3b", "cluster": "dgx-a100-80g", "layout": {"global_batch_size": 64)";
+  write_text(folder.path() / "a.json", R"({"run": "a", "source": "here", "published": {"iteration.time_s": 2.5},
+    "job": )" + job + R"(, "tp": 2, "pp": 2}}})");
+  write_text(folder.path() / "b.json", R"({"run": "b", "source": "there", "assumed": "all", "planned": true,
+    "published": {"iteration.samples_per_s": 30}, "job": )" +
+                                           job + R"(, "zero": 1}}})");
+  const CommandResult table = run_flopcast({"validate", "--documented", folder.path().string(), "--format", "json"});
+  ASSERT_EQ(table.exit_code, 0) << table.standard_error;
+  const Json rows = Json::parse(table.standard_output);
+  ASSERT_EQ(rows.size(), 2u);
+  const Json simulated = Json::parse(run_flopcast({"simulate", "--model", "gpt3-1.3b", "--cluster", "dgx-a100-80g",
+                                                   "--gbs", "64", "--tp", "2", "--pp", "2", "--format", "json"})
+                                         .standard_output);
+  const double step = simulated["iteration"]["time_s"].get<double>();
+  EXPECT_NEAR(rows[0]["predicted"].get<double>(), step, 1e-3 * step);
+  EXPECT_NEAR(rows[0]["error_percent"].get<double>(), 100.0 * (step / 2.5 - 1.0), 0.06);
+  const Json planned = Json::parse(run_flopcast({"plan", "--model", "gpt3-1.3b", "--cluster", "dgx-a100-80g", "--gbs",
+                                                 "64", "--zero", "1", "--format", "json"})
+                                       .standard_output);
+  const double samples = planned["best"]["result"]["iteration"]["samples_per_s"].get<double>();
+  EXPECT_NEAR(rows[1]["predicted"].get<double>(), samples, 1e-3 * samples);
+  const CommandResult text = run_flopcast({"validate", "--documented", folder.path().string()});
+  EXPECT_NE(text.standard_output.find("b: there; assumed: all"), std::string::npos) << text.standard_output;
+}
+
+TEST(Validate, RefusesDocumentedRunsThatSayNothing) {
+  const TemporaryFolder folder;
+  const auto refused = [&folder](const std::string& published, const std::string& rest, const std::string& words) {
+    write_text(folder.path() / "a.json", R"({"run": "a", "source": "here", "published": )" + published + rest +
+                                             R"(, "job": {"model": "gpt3-1.3b", "cluster": "dgx-a100-80g",
+                                                 "layout": {"global_batch_size": 64}}})");
+    const CommandResult result = run_flopcast({"validate", "--documented", folder.path().string()});
+    EXPECT_EQ(result.exit_code, 2) << result.standard_output;
+    EXPECT_NE(result.standard_error.find(words), std::string::npos) << result.standard_error;
+    EXPECT_NE(result.standard_error.find("a.json"), std::string::npos) << result.standard_error;
+  };
+  refused("{}", "", "names no figure");
+  refused(R"({"iteration.time": 3})", "", "is no number of a result");
+  refused(R"({"training.days": 3})", "", "is no number of a result");
+  refused(R"({"iteration.time_s": 0})", "", "no number above zero");
+  refused(R"({"iteration.time_s": 3})", R"(, "asumed": "x")", "did you mean assumed");
+}
+
 TEST(Validate, ReadsSavedRuns) {
   const TemporaryFolder folder;
   write_text(folder.path() / "one.json",

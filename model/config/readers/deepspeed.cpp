@@ -192,8 +192,7 @@ ImportedJob read_deepspeed(const nlohmann::json& values, const std::string& file
   }
   if (const auto cp = object.whole("sequence_parallel_size", 1); cp && *cp > 1) {
     imported.put("layout.cp", *cp, object.place("sequence_parallel_size"));
-    imported.warnings.push_back(fmt::format("{}: Ulysses' all-to-all is forecast as context parallelism's ring",
-                                            object.place("sequence_parallel_size")));
+    imported.put("layout.context_parallel", "ulysses", object.place("sequence_parallel_size"));
   }
   object.note_auto(imported);
   object.note_unread(imported);

@@ -193,6 +193,10 @@ void MegatronReader::read_experts() {
     }
     if (!experts.ffn) experts.ffn = out_.whole("model.ffn");
     put_experts(experts, arguments_.place("num-experts"), out_);
+    if (const auto capacity = arguments_.number("moe-expert-capacity-factor")) {
+      out_.job["model"]["experts"]["capacity_factor"] = *capacity;
+    }
+    arguments_.has("moe-pad-expert-input-to-capacity");
   }
   ForeignLatentAttention latent;
   latent.q_rank = arguments_.whole("q-lora-rank", 1);
@@ -238,6 +242,8 @@ void MegatronReader::read_model() {
   }
   read_norm_and_positions();
   put("model.biases", !arguments_.has("disable-bias-linear"), "disable-bias-linear");
+  if (arguments_.has("add-qkv-bias")) put("model.attention_bias", true, "add-qkv-bias");
+  if (arguments_.has("qk-layernorm")) put("model.qk_norm", true, "qk-layernorm");
   read_dropout();
   put("model.tied_embeddings", !arguments_.has("untie-embeddings-and-output-weights"),
       "untie-embeddings-and-output-weights");
@@ -293,6 +299,9 @@ void MegatronReader::read_recompute() {
   if (granularity) put("layout.recompute", *granularity, "recompute-granularity");
   if (arguments_.has("recompute-activations") && !granularity)
     put("layout.recompute", "selective", "recompute-activations");
+  const bool cuts_inputs = arguments_.has("distribute-saved-activations");
+  if (cuts_inputs && tp_ > 1 && !arguments_.has("sequence-parallel"))
+    put("layout.partition_checkpoints", true, "distribute-saved-activations");
   const auto method = arguments_.text("recompute-method", "layout.recompute");
   const auto layers = arguments_.whole("recompute-num-layers", 1, "layout.recompute");
   if (method && *method == "block" && layers) {
@@ -327,6 +336,11 @@ void MegatronReader::read_layout() {
   tp_ = put_whole("tensor-model-parallel-size", "layout.tp").value_or(1);
   pp_ = put_whole("pipeline-model-parallel-size", "layout.pp").value_or(1);
   cp_ = put_whole("context-parallel-size", "layout.cp").value_or(1);
+  if (const auto exchange = arguments_.text("cp-comm-type", "layout.context_parallel"); exchange && cp_ > 1) {
+    const bool known = *exchange == "p2p" || *exchange == "a2a";
+    if (known) put("layout.context_parallel", *exchange == "a2a" ? "ulysses" : "ring", "cp-comm-type");
+    if (!known) warn("cp-comm-type", fmt::format("{} is not modelled: forecast as a ring, p2p", *exchange));
+  }
   put_whole("expert-model-parallel-size", "layout.ep");
   if (arguments_.has("sequence-parallel") && tp_ > 1) put("layout.sequence_parallel", true, "sequence-parallel");
   put_whole("micro-batch-size", "layout.micro_batch_size");

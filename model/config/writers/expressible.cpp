@@ -1,0 +1,51 @@
+#include "model/config/writers/expressible.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/error/error.hpp"
+
+namespace flopcast {
+
+void Expressible::require(bool holds, const std::string& what, const std::string& instead) {
+  if (holds) return;
+  missing_.push_back(what);
+  const bool is_new = std::find(help_.begin(), help_.end(), instead) == help_.end();
+  if (!instead.empty() && is_new) help_.push_back(instead);
+}
+
+void Expressible::require_common(const Job& job) {
+  const Layout& layout = job.layout;
+  require(!job.profile, "a model that is a layer profile", "a transformer");
+  require(!job.cluster.uneven(), "a cluster of uneven nodes", "a count of nodes");
+  require(layout.tensor_parallel == TensorParallel::k1d, "layout.tensor_parallel other than 1d",
+          "--layout.tensor_parallel 1d");
+  require(layout.compression.kind == Compression::Kind::kNone,
+          fmt::format("layout.compression {}", layout.compression.text()), "--layout.compression none");
+  require(layout.placement == Layout().placement, "layout.placement other than tp-cp-dp-pp",
+          "--layout.placement tp-cp-dp-pp");
+  const std::string& form = data_parallel_names()[static_cast<std::size_t>(layout.data_parallel)];
+  const bool is_known = layout.data_parallel == DataParallel::kDdp || layout.data_parallel == DataParallel::kFsdp ||
+                        layout.data_parallel == DataParallel::kHsdp;
+  require(is_known, fmt::format("layout.data_parallel {}", form), "--layout.data_parallel ddp");
+  require(job.training.transport == Transport::kNccl, "training.transport other than nccl",
+          "--training.transport nccl");
+  require(job.training.precision != Precision::kTf32, "training.precision tf32", "--precision bf16");
+}
+
+void Expressible::enforce() const {
+  if (missing_.empty()) return;
+  throw ConfigError({"--emit", fmt::format("{} cannot be told {}", program_, fmt::join(missing_, ", ")), "",
+                     help_.empty() ? "" : fmt::format("give {}", fmt::join(help_, "; "))});
+}
+
+std::string schedule_base_name(const Layout& layout) {
+  return layout.schedule.substr(0, layout.schedule.find(':'));
+}
+
+bool runs_one_microbatch(const Layout& layout) {
+  return schedule_base_name(layout) == "naive" && layout.microbatches() == 1;
+}
+
+}  // namespace flopcast

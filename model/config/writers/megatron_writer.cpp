@@ -1,0 +1,238 @@
+// Megatron-LM's arguments: names and demands as in megatron/training/arguments.py.
+#include "model/config/writers/megatron_writer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/config/writers/expressible.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr int kShardedGradients = 2;
+
+// One argument a line, as `xargs` and a shell read them.
+class Arguments {
+ public:
+  void flag(const char* name) { lines_.push_back(fmt::format("--{}", name)); }
+  void flag_if(bool given, const char* name) {
+    if (given) flag(name);
+  }
+  template <typename Value>
+  void value(const char* name, const Value& value) {
+    lines_.push_back(fmt::format("--{} {}", name, value));
+  }
+  const std::vector<std::string>& lines() const { return lines_; }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+// The ranks behind the first and before the last hold equally many layers: what Megatron can be told.
+bool has_even_middle(const std::vector<int>& layers) {
+  if (layers.size() < 3) return true;
+  return std::all_of(layers.begin() + 1, layers.end() - 1, [&](int count) { return count == layers[1] && count > 0; });
+}
+
+bool all_equal(const std::vector<int>& layers) {
+  return std::all_of(layers.begin(), layers.end(), [&](int count) { return count == layers.front(); });
+}
+
+void require_model(const Transformer& model, Expressible& expressible) {
+  expressible.require(model.causal, "a model whose attention is not causal", "");
+  expressible.require(!model.embedding_norm, "model.embedding_norm", "");
+  expressible.require(model.positions != Positions::kAlibi, "model.positions alibi", "");
+}
+
+void require_layout(const Job& job, Expressible& expressible) {
+  const Layout& layout = job.layout;
+  const std::string schedule = schedule_base_name(layout);
+  const bool chunked = layout.vpp.value_or(1) > 1;
+  const bool is_known = schedule == "1f1b" || schedule == "interleaved";
+  expressible.require(is_known || runs_one_microbatch(layout), fmt::format("layout.schedule {}", layout.schedule),
+                      "--schedules 1f1b,interleaved");
+  const bool even = all_equal(layout.stage_layers);
+  const bool told = even || (!chunked && has_even_middle(layout.stage_layers));
+  expressible.require(told, fmt::format("stages of {} layers", fmt::join(layout.stage_layers, ",")),
+                      "--layout.stage_layers uniform and pp · vpp that divides the layers");
+  expressible.require(layout.data_parallel == DataParallel::kDdp, "layout.data_parallel fsdp or hsdp", "--zero 3");
+  expressible.require(layout.offload == Offload::kNone, "layout.offload", "--layout.offload none");
+  expressible.require(!layout.bucket_mb, "layout.bucket_mb", "");
+  expressible.require(!job.model.experts || layout.tp == 1 || layout.sequence_parallel,
+                      "experts with tensor parallelism but without sequence parallelism", "--sp");
+  expressible.require(layout.cp == 1 || job.training.sequence_length % (2 * layout.cp) == 0,
+                      fmt::format("a sequence that 2 · cp = {} does not divide", 2 * layout.cp), "another --cp");
+}
+
+void write_experts(const Transformer& model, Arguments& arguments) {
+  if (!model.experts) return;
+  const Experts& experts = *model.experts;
+  arguments.value("num-experts", experts.count);
+  arguments.value("moe-router-topk", experts.top_k);
+  arguments.value("moe-ffn-hidden-size", experts.ffn);
+  if (experts.shared > 0) arguments.value("moe-shared-expert-intermediate-size", experts.shared * experts.shared_ffn);
+  if (experts.first_dense_layers > 0) {
+    arguments.value("moe-layer-freq", fmt::format("\"([0]*{}+[1]*{})\"", experts.first_dense_layers,
+                                                  model.layers - experts.first_dense_layers));
+  } else if (experts.every > 1) {
+    arguments.value("moe-layer-freq", experts.every);
+  }
+  if (experts.capacity_factor) {
+    arguments.value("moe-expert-capacity-factor", *experts.capacity_factor);
+    arguments.flag("moe-pad-expert-input-to-capacity");
+  }
+}
+
+void write_attention(const Transformer& model, Arguments& arguments) {
+  if (model.latent) {
+    arguments.flag("multi-latent-attention");
+    if (model.latent->query_rank > 0) arguments.value("q-lora-rank", model.latent->query_rank);
+    arguments.value("kv-lora-rank", model.latent->key_value_rank);
+    arguments.value("qk-head-dim", model.latent->nope_dim);
+    arguments.value("qk-pos-emb-head-dim", model.latent->rope_dim);
+    arguments.value("v-head-dim", model.latent->value_dim);
+  } else {
+    arguments.value("kv-channels", model.head_dim);
+    if (model.kv_heads != model.heads) {
+      arguments.flag("group-query-attention");
+      arguments.value("num-query-groups", model.kv_heads);
+    }
+  }
+  arguments.flag_if(!model.biases, "disable-bias-linear");
+  arguments.flag_if(model.attention_bias && !model.biases, "add-qkv-bias");
+  arguments.flag_if(model.qk_norm, "qk-layernorm");
+}
+
+void write_model(const Job& job, Arguments& arguments) {
+  const Transformer& model = job.model;
+  arguments.value("num-layers", model.layers);
+  arguments.value("hidden-size", model.hidden);
+  arguments.value("num-attention-heads", model.heads);
+  arguments.value("ffn-hidden-size", model.ffn);
+  arguments.flag_if(model.gated_mlp, "swiglu");
+  write_attention(model, arguments);
+  write_experts(model, arguments);
+  arguments.value("normalization", model.norm == Norm::kRmsNorm ? "RMSNorm" : "LayerNorm");
+  const char* const position = model.positions == Positions::kLearned  ? "learned_absolute"
+                               : model.positions == Positions::kRotary ? "rope"
+                                                                       : "none";
+  arguments.value("position-embedding-type", position);
+  arguments.flag_if(!model.tied_embeddings, "untie-embeddings-and-output-weights");
+  const char* const dropout = model.dropout ? "0.1" : "0";
+  arguments.value("attention-dropout", dropout);
+  arguments.value("hidden-dropout", dropout);
+  arguments.value("vocab-size", model.vocab);
+}
+
+void write_pipeline(const Layout& layout, Arguments& arguments) {
+  arguments.value("pipeline-model-parallel-size", layout.pp);
+  const int chunks = layout.vpp.value_or(1);
+  if (layout.pp > 1 && chunks > 1) {
+    arguments.value("num-layers-per-virtual-pipeline-stage", layout.stage_layers.front());
+    if (layout.group_size) arguments.value("microbatch-group-size-per-virtual-pipeline-stage", *layout.group_size);
+  }
+  if (all_equal(layout.stage_layers)) return;
+  const std::vector<int>& stages = layout.stage_layers;
+  const int inner = stages[1];
+  if (stages.front() != inner || stages.size() == 2) arguments.value("decoder-first-pipeline-num-layers", stages[0]);
+  if (stages.back() != inner) arguments.value("decoder-last-pipeline-num-layers", stages.back());
+}
+
+void write_layout(const Job& job, Arguments& arguments) {
+  const Layout& layout = job.layout;
+  arguments.value("tensor-model-parallel-size", layout.tp);
+  arguments.flag_if(layout.sequence_parallel && layout.tp > 1, "sequence-parallel");
+  write_pipeline(layout, arguments);
+  if (layout.cp > 1) {
+    arguments.value("context-parallel-size", layout.cp);
+    arguments.value("cp-comm-type", layout.context_parallel == ContextParallel::kUlysses ? "a2a" : "p2p");
+  }
+  if (layout.ep > 1) arguments.value("expert-model-parallel-size", layout.ep);
+  arguments.value("micro-batch-size", layout.micro_batch_size);
+  arguments.value("global-batch-size", layout.global_batch_size);
+  if (layout.recompute == Recompute::kSelective) arguments.value("recompute-granularity", "selective");
+  if (layout.recompute == Recompute::kFull) {
+    arguments.value("recompute-granularity", "full");
+    arguments.value("recompute-method", "uniform");
+    arguments.value("recompute-num-layers", 1);
+    arguments.flag_if(layout.partition_checkpoints && layout.tp > 1, "distribute-saved-activations");
+  }
+  arguments.flag_if(layout.zero > 0, "use-distributed-optimizer");
+  if (layout.zero >= kShardedGradients) {
+    arguments.flag("use-megatron-fsdp");
+    arguments.value("data-parallel-sharding-strategy",
+                    layout.zero == kShardedGradients ? "optim_grads" : "optim_grads_params");
+    arguments.value("ckpt-format", "fsdp_dtensor");
+  }
+}
+
+void write_training(const Job& job, Arguments& arguments) {
+  const Training& training = job.training;
+  arguments.value("seq-length", training.sequence_length);
+  // Megatron refuses positions that are fewer than the sequence.
+  arguments.value("max-position-embeddings", std::max(training.sequence_length, job.model.sequence_length));
+  arguments.flag_if(training.precision == Precision::kBf16 || training.precision == Precision::kFp8, "bf16");
+  arguments.flag_if(training.precision == Precision::kFp16, "fp16");
+  if (training.precision == Precision::kFp8) arguments.value("fp8-format", "hybrid");
+  arguments.value("optimizer", training.optimizer == Optimizer::kSgd ? "sgd" : "adam");
+  arguments.value("attention-backend", training.flash_attention ? "flash" : "unfused");
+  if (training.tokens) {
+    arguments.value("train-samples", static_cast<std::int64_t>(std::ceil(*training.tokens / training.sequence_length)));
+  }
+}
+
+Arguments megatron_arguments(const Job& job) {
+  Expressible expressible("Megatron-LM");
+  expressible.require_common(job);
+  require_model(job.model, expressible);
+  require_layout(job, expressible);
+  expressible.enforce();
+  Arguments arguments;
+  write_model(job, arguments);
+  write_layout(job, arguments);
+  write_training(job, arguments);
+  return arguments;
+}
+
+std::vector<std::string> notes_on(const Job& job) {
+  std::vector<std::string> notes;
+  notes.emplace_back(job.training.tokens ? "data, tokenizer and learning rate are yours to add"
+                                         : "data, tokenizer, learning rate and the length of the run are yours to add");
+  if (job.layout.zero >= kShardedGradients) {
+    notes.push_back(
+        fmt::format("ZeRO {} is Megatron FSDP, which wants CUDA_DEVICE_MAX_CONNECTIONS above 1", job.layout.zero));
+  }
+  return notes;
+}
+
+}  // namespace
+
+LaunchFile write_megatron(const Job& job) {
+  LaunchFile file;
+  file.text = fmt::format("{}\n", fmt::join(megatron_arguments(job).lines(), "\n"));
+  file.notes = notes_on(job);
+  file.notes.push_back(fmt::format("start it on {} nodes of {} GPUs: dp {} is what the other axes leave",
+                                   job.cluster.nodes, job.cluster.devices_per_node, job.layout.dp));
+  return file;
+}
+
+LaunchFile write_torchrun(const Job& job) {
+  LaunchFile file;
+  const std::vector<std::string> lines = megatron_arguments(job).lines();
+  file.text =
+      "#!/bin/sh\n"
+      "# Run on every node, with NODE_RANK and MASTER_ADDR set and with the arguments that are left to you.\n";
+  // Megatron demands it below Blackwell for tensor and context parallelism, and refuses it with its FSDP.
+  if (job.layout.zero < kShardedGradients) file.text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
+  file.text += fmt::format(
+      "torchrun --nnodes {} --nproc-per-node {} --node-rank \"$NODE_RANK\" --master-addr \"$MASTER_ADDR\" "
+      "--master-port 6000 \\\n  pretrain_gpt.py \\\n  {} \\\n  \"$@\"\n",
+      job.cluster.nodes, job.cluster.devices_per_node, fmt::join(lines, " \\\n  "));
+  file.notes = notes_on(job);
+  return file;
+}
+
+}  // namespace flopcast
