@@ -85,6 +85,7 @@ nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources
                                    {"source", row.source},
                                    {"open", row.open},
                                    {"forecasts", row.forecasts},
+                                   {"fits", row.fits},
                                    {"fastest_s", row.fastest_s},
                                    {"slowest_s", row.slowest_s},
                                    {"measured_s", row.measured_s}});
@@ -172,6 +173,7 @@ Table open_table(const std::vector<SourceSummary>& sources) {
                    text_column("row", "id"),
                    text_column("open"),
                    number_column("forecasts"),
+                   text_column("fits"),
                    number_column("fastest s", "fastest_s"),
                    number_column("slowest s", "slowest_s"),
                    number_column("measured s", "measured_s"),
@@ -179,7 +181,7 @@ Table open_table(const std::vector<SourceSummary>& sources) {
                    text_column("slowest error %", "slowest_error_percent")};
   for (const SourceSummary& summary : sources) {
     for (const OpenRow& row : summary.open) {
-      table.rows.push_back({row.source, row.id, row.open, fmt::format("{}", row.forecasts),
+      table.rows.push_back({row.source, row.id, row.open, fmt::format("{}", row.forecasts), row.fits ? "yes" : "no",
                             fmt::format("{:.4g}", row.fastest_s), fmt::format("{:.4g}", row.slowest_s),
                             fmt::format("{:.4g}", row.measured_s), signed_percent(row.fastest_s / row.measured_s - 1.0),
                             signed_percent(row.slowest_s / row.measured_s - 1.0)});

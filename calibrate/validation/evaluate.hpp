@@ -32,12 +32,14 @@ struct EvaluatedRow {
 /// The forecast of one mapped row; throws ConfigError where its job is refused.
 EvaluatedRow evaluate_row(const PublishedRow& row, const MappedRow& mapped, const ReadFile& read_file);
 
-/// A row that leaves something open that a forecast needs: every plausible choice is forecast.
+/// A row that leaves something open that a forecast needs: every plausible choice is forecast, those that do not fit
+/// the memory only where none does.
 struct OpenRow {
   std::string id;
   std::string source;
   std::string open;  ///< "micro batch, recompute"
   int forecasts = 0;
+  bool fits = true;
   double measured_s = 0.0;
   double fastest_s = 0.0;
   double slowest_s = 0.0;
