@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "calibrate/validation/choices.hpp"
 #include "calibrate/validation/completion.hpp"
 #include "calibrate/validation/evidence.hpp"
 #include "calibrate/validation/map_row.hpp"
@@ -158,6 +159,27 @@ std::optional<double> naive_error(const std::vector<EvaluatedRow>& rows) {
   return sum / static_cast<double>(efficiencies.size());
 }
 
+void compare_rows(const std::vector<const PublishedRow*>& published, SourceSummary& summary) {
+  std::vector<ComparedRow> rows;
+  for (std::size_t index = 0; index < published.size(); ++index) {
+    rows.push_back({published[index], &summary.evaluated[index]});
+  }
+  summary.choices = choice_statistics(rows);
+  summary.speed_up = statistics_of(speed_up_errors(rows));
+  const std::vector<bool> contradicted = contradicted_rows(rows);
+  std::vector<double> undisputed;
+  for (std::size_t index = 0; index < rows.size(); ++index) {
+    const auto error = rows[index].evaluated->error();
+    if (!error) continue;
+    if (contradicted[index]) {
+      ++summary.contradicted_rows;
+    } else {
+      undisputed.push_back(*error);
+    }
+  }
+  summary.undisputed_time = statistics_of(undisputed);
+}
+
 }  // namespace
 
 EvaluatedRow evaluate_row(const PublishedRow& row, const MappedRow& mapped, const ReadFile& read_file) {
@@ -229,6 +251,7 @@ SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file) {
   SourceSummary summary;
   summary.source = file.source;
   summary.rows = static_cast<int>(file.rows.size());
+  std::vector<const PublishedRow*> published;
   for (const PublishedRow& row : file.rows) {
     const MappedRow mapped = map_row(row, file.about);
     if (!mapped.skip_reason.empty()) {
@@ -245,6 +268,7 @@ SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file) {
       const bool measured = evaluated.measured_s || evaluated.memory_measured_gib || evaluated.out_of_memory;
       if (measured) {
         summary.evaluated.push_back(std::move(evaluated));
+        published.push_back(&row);
       } else {
         summary.skipped.push_back({row.id, "nothing that a forecast tells was measured"});
       }
@@ -254,6 +278,7 @@ SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file) {
     }
   }
   summarise(summary);
+  compare_rows(published, summary);
   return summary;
 }
 
