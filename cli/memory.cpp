@@ -64,7 +64,7 @@ int run_memory(const Arguments& arguments) {
   }
   const MemoryResult& memory = answer.result.memory;
   if (check && !memory.fits) {
-    throw NegativeAnswer(fmt::format("does not fit: the fullest rank needs {:.1f} GiB of {:.1f} GiB", memory.peak_gib,
+    throw NegativeAnswer(fmt::format("does not fit: the fullest rank needs {:.1f} GiB of {:.1f} GiB", memory.shown_gib,
                                      memory.capacity_gib));
   }
   for (const std::string& warning : answer.result.warnings) warn(warning);

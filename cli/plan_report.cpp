@@ -187,7 +187,7 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
   const PlanEntry& best = answer.ranked.front();
   const MemoryResult& memory = best.forecast.result.memory;
   ranked.notes.push_back(fmt::format("the best leaves {:.1f} GiB of {:.0f} GiB free on its fullest GPU",
-                                     memory.capacity_gib - memory.peak_gib, memory.capacity_gib));
+                                     memory.capacity_gib - memory.shown_gib, memory.capacity_gib));
   for (std::string& note : run_notes(answer)) ranked.notes.push_back(std::move(note));
   std::vector<Table> tables = {std::move(ranked)};
   if (answer.pareto.size() > 1) {

@@ -25,6 +25,14 @@ Json statistics_json(const ErrorStatistics& errors) {
           {"p90", of(errors.p90)}, {"max", of(errors.max)},   {"bias", of(errors.bias)}};
 }
 
+Json choices_json(const ChoiceStatistics& choices) {
+  const auto of = [&choices](double value) { return choices.groups > 0 ? Json(value) : Json(nullptr); };
+  return {{"groups", choices.groups},
+          {"rows", choices.rows},
+          {"mean_regret", of(choices.mean)},
+          {"worst_regret", of(choices.worst)}};
+}
+
 std::string percent(double fraction) {
   return fmt::format("{:.1f}", fraction * 100.0);
 }
@@ -70,6 +78,8 @@ nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources
     for (const SkippedRow& row : summary.skipped) skipped.push_back({{"id", row.id}, {"reason", row.reason}});
     Json time = statistics_json(summary.time);
     time["naive_mape"] = or_null(summary.naive_mape);
+    time["contradicted_rows"] = summary.contradicted_rows;
+    time["undisputed"] = statistics_json(summary.undisputed_time);
     Json memory = statistics_json(summary.memory);
     memory["out_of_memory_rows"] = summary.out_of_memory_rows;
     memory["out_of_memory_found"] = summary.out_of_memory_found;
@@ -79,12 +89,15 @@ nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources
                                {"skipped", skipped},
                                {"fit_rows", summary.fit_rows},
                                {"time", time},
-                               {"memory", memory}});
+                               {"memory", memory},
+                               {"choices", choices_json(summary.choices)},
+                               {"speed_up", statistics_json(summary.speed_up)}});
     for (const OpenRow& row : summary.open) {
       json["open_rows"].push_back({{"id", row.id},
                                    {"source", row.source},
                                    {"open", row.open},
                                    {"forecasts", row.forecasts},
+                                   {"fits", row.fits},
                                    {"fastest_s", row.fastest_s},
                                    {"slowest_s", row.slowest_s},
                                    {"measured_s", row.measured_s}});
@@ -134,6 +147,37 @@ Table time_error_table(const std::vector<SourceSummary>& sources) {
   return table;
 }
 
+Table choice_table(const std::vector<SourceSummary>& sources) {
+  Table table;
+  table.title = "Choosing by forecast, and rows that contradict each other";
+  table.columns = {text_column("source"),
+                   number_column("models", "groups"),
+                   number_column("rows to choose from", "rows"),
+                   number_column("mean regret %", "mean_regret_percent"),
+                   number_column("worst regret %", "worst_regret_percent"),
+                   number_column("speed-up over 1f1b, MAPE %", "speed_up_mape_percent"),
+                   number_column("contradicted rows", "contradicted_rows"),
+                   number_column("MAPE % without them", "undisputed_mape_percent")};
+  for (const SourceSummary& summary : sources) {
+    const ChoiceStatistics& choices = summary.choices;
+    if (choices.groups == 0 && summary.contradicted_rows == 0) continue;
+    std::vector<std::string> row = {summary.source, fmt::format("{}", choices.groups), fmt::format("{}", choices.rows)};
+    row.push_back(choices.groups > 0 ? percent(choices.mean) : "");
+    row.push_back(choices.groups > 0 ? percent(choices.worst) : "");
+    row.push_back(summary.speed_up.rows > 0 ? percent(summary.speed_up.mape) : "");
+    row.push_back(fmt::format("{}", summary.contradicted_rows));
+    row.push_back(summary.undisputed_time.rows > 0 ? percent(summary.undisputed_time.mape) : "");
+    table.rows.push_back(std::move(row));
+  }
+  table.notes.emplace_back(
+      "regret: measured time of the row forecast fastest over that of the fastest, of a model on the same devices with "
+      "the same batch, three rows or more");
+  table.notes.emplace_back(
+      "contradicted: another row with more tensor parallelism inside the node and no larger microbatch, or with a "
+      "smaller microbatch and alike otherwise, is faster, the ideal bubble taken off both");
+  return table;
+}
+
 Table memory_error_table(const std::vector<SourceSummary>& sources) {
   Table table;
   table.title = "Memory of the fullest rank";
@@ -172,6 +216,7 @@ Table open_table(const std::vector<SourceSummary>& sources) {
                    text_column("row", "id"),
                    text_column("open"),
                    number_column("forecasts"),
+                   text_column("fits"),
                    number_column("fastest s", "fastest_s"),
                    number_column("slowest s", "slowest_s"),
                    number_column("measured s", "measured_s"),
@@ -179,7 +224,7 @@ Table open_table(const std::vector<SourceSummary>& sources) {
                    text_column("slowest error %", "slowest_error_percent")};
   for (const SourceSummary& summary : sources) {
     for (const OpenRow& row : summary.open) {
-      table.rows.push_back({row.source, row.id, row.open, fmt::format("{}", row.forecasts),
+      table.rows.push_back({row.source, row.id, row.open, fmt::format("{}", row.forecasts), row.fits ? "yes" : "no",
                             fmt::format("{:.4g}", row.fastest_s), fmt::format("{:.4g}", row.slowest_s),
                             fmt::format("{:.4g}", row.measured_s), signed_percent(row.fastest_s / row.measured_s - 1.0),
                             signed_percent(row.slowest_s / row.measured_s - 1.0)});

@@ -15,6 +15,8 @@ nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources
 Table time_error_table(const std::vector<SourceSummary>& sources);
 /// Errors of the memory by source; without rows where no source measured memory.
 Table memory_error_table(const std::vector<SourceSummary>& sources);
+/// What choosing the row forecast fastest costs, and the errors without rows that others contradict.
+Table choice_table(const std::vector<SourceSummary>& sources);
 /// How many rows were skipped for which reason.
 Table skipped_table(const std::vector<SourceSummary>& sources);
 /// Rows that leave something open: the fastest and the slowest forecast over the plausible choices.

@@ -71,6 +71,11 @@ std::vector<Completion> completions(const PublishedRow& row) {
     branch<int>(choices, "chunks per rank", chunk_counts(row),
                 [](PublishedRow& open, const int& count) { open.vpp = count; });
   }
+  constexpr int kGradients = 2;
+  if (row.zero == kGradients && row.pp.value_or(1) > 1) {
+    branch<bool>(choices, "gradients scattered by every microbatch", {false, true},
+                 [](PublishedRow& open, const bool& each) { open.scatters_each_microbatch = each; });
+  }
   if (choices.empty()) return {};
   return choices;
 }

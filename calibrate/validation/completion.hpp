@@ -15,7 +15,8 @@ struct Completion {
 
 /// Every plausible way, where only these are open: micro batch (1, 2, 4, 8, as far as it divides a replica's batch),
 /// recompute (none, selective, full), sequence parallelism (no, yes) and, with an interleaved schedule, chunks per rank
-/// (2, 4, 8, …, as far as the layers allow). Empty where the row is complete, or where something else is missing too.
+/// (2, 4, 8, …, as far as the layers allow); and, of ZeRO 2 with a pipeline, whether gradients are scattered by every
+/// microbatch or summed until the last. Empty where the row is complete, or where something else is missing too.
 std::vector<Completion> completions(const PublishedRow& row);
 
 }  // namespace flopcast

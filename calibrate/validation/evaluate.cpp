@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "calibrate/validation/choices.hpp"
 #include "calibrate/validation/completion.hpp"
 #include "calibrate/validation/evidence.hpp"
 #include "calibrate/validation/map_row.hpp"
@@ -37,7 +38,8 @@ double flops_as_published(const PublishedRow& row, const Forecast& answer) {
   const std::string words = words_of(row, "");
   if (mentions(words, "hardware flops")) return iteration.hardware_tflops_per_gpu * kTera * devices * iteration.time_s;
   const double flops = iteration.model_tflops_per_gpu * kTera * devices * iteration.time_s;
-  const bool halved = mentions(words, "causal") && !mentions(words, "non-causal") && !mentions(words, "not halved");
+  const bool halved = mentions(words, "causal") && !mentions(words, "non-causal") && !mentions(words, "not halved") &&
+                      !mentions(words, "halved is not stated");
   return halved ? flops - causal_surplus(job) : flops;
 }
 
@@ -79,12 +81,11 @@ void evaluate_step(const PublishedRow& row, const MappedRow& mapped, const Forec
   evaluated.ideal_s = ideal_time(answer);
   const bool memory_counts = row.peak_memory_gib || row.out_of_memory;
   if (!memory_counts) return;
-  const double extra = mapped.memory_as_tools_show ? answer.step.job.training.stack.memory_overhead_gib : 0.0;
-  evaluated.memory_predicted_gib = answer.result.memory.peak_gib + extra;
+  const MemoryResult& memory = answer.result.memory;
+  evaluated.memory_predicted_gib = mapped.memory_as_tools_show ? memory.shown_gib : memory.peak_gib;
   evaluated.memory_measured_gib = row.peak_memory_gib;
   evaluated.out_of_memory = row.out_of_memory;
-  const double needed = answer.result.memory.peak_gib + answer.step.job.training.stack.memory_overhead_gib;
-  evaluated.predicted_out_of_memory = needed > answer.result.memory.capacity_gib;
+  evaluated.predicted_out_of_memory = !memory.fits;
 }
 
 void evaluate_collective(const PublishedRow& row, const MappedRow& mapped, EvaluatedRow& evaluated) {
@@ -104,25 +105,40 @@ void evaluate_collective(const PublishedRow& row, const MappedRow& mapped, Evalu
   evaluated.measured_s = row.collective->seconds;
 }
 
-// Forecasts what a row may have meant; choices that are refused or do not fit into memory are none.
+// A choice that does not fit the memory is none while another one does: the run did.
+void add_choice(const Completion& choice, const std::string& about, const ReadFile& read_file, OpenRow& open) {
+  const MappedRow mapped = map_row(choice.row, about);
+  if (!mapped.skip_reason.empty()) return;
+  const Forecast answer = forecast(read_job(mapped.job, Origins{}), read_file);
+  const auto measured = measured_step(choice.row, answer);
+  const bool fits = answer.result.memory.fits;
+  if (!measured || (open.fits && !fits)) return;
+  if (fits && !open.fits) open.forecasts = 0;
+  open.fits = fits;
+  const double predicted = answer.result.iteration.time_s;
+  open.fastest_s = open.forecasts == 0 ? predicted : std::min(open.fastest_s, predicted);
+  open.slowest_s = open.forecasts == 0 ? predicted : std::max(open.slowest_s, predicted);
+  open.measured_s = *measured;
+  open.open = choice.open;
+  ++open.forecasts;
+}
+
+// Forecasts what a row may have meant; a choice that is refused is none. Gradients that every microbatch scatters cost
+// so much traffic that only a run with no room for whole ones will have done it.
 std::optional<OpenRow> evaluate_open(const PublishedRow& row, const std::string& about, const ReadFile& read_file) {
   OpenRow open;
   open.id = row.id;
-  for (const Completion& choice : completions(row)) {
-    const MappedRow mapped = map_row(choice.row, about);
-    if (!mapped.skip_reason.empty()) continue;
-    try {
-      const Forecast answer = forecast(read_job(mapped.job, Origins{}), read_file);
-      const auto measured = measured_step(choice.row, answer);
-      if (!measured || !answer.result.memory.fits) continue;
-      const double predicted = answer.result.iteration.time_s;
-      open.fastest_s = open.forecasts == 0 ? predicted : std::min(open.fastest_s, predicted);
-      open.slowest_s = std::max(open.slowest_s, predicted);
-      open.measured_s = *measured;
-      open.open = choice.open;
-      ++open.forecasts;
-    } catch (const ConfigError&) {
-      continue;
+  open.fits = false;
+  const std::vector<Completion> choices = completions(row);
+  for (const bool scatters_each : {false, true}) {
+    if (open.fits) break;
+    for (const Completion& choice : choices) {
+      if (choice.row.scatters_each_microbatch.value_or(false) != scatters_each) continue;
+      try {
+        add_choice(choice, about, read_file, open);
+      } catch (const ConfigError&) {
+        continue;
+      }
     }
   }
   if (open.forecasts == 0) return std::nullopt;
@@ -141,6 +157,27 @@ std::optional<double> naive_error(const std::vector<EvaluatedRow>& rows) {
   double sum = 0.0;
   for (const double efficiency : efficiencies) sum += std::abs(efficiency / median - 1.0);
   return sum / static_cast<double>(efficiencies.size());
+}
+
+void compare_rows(const std::vector<const PublishedRow*>& published, SourceSummary& summary) {
+  std::vector<ComparedRow> rows;
+  for (std::size_t index = 0; index < published.size(); ++index) {
+    rows.push_back({published[index], &summary.evaluated[index]});
+  }
+  summary.choices = choice_statistics(rows);
+  summary.speed_up = statistics_of(speed_up_errors(rows));
+  const std::vector<bool> contradicted = contradicted_rows(rows);
+  std::vector<double> undisputed;
+  for (std::size_t index = 0; index < rows.size(); ++index) {
+    const auto error = rows[index].evaluated->error();
+    if (!error) continue;
+    if (contradicted[index]) {
+      ++summary.contradicted_rows;
+    } else {
+      undisputed.push_back(*error);
+    }
+  }
+  summary.undisputed_time = statistics_of(undisputed);
 }
 
 }  // namespace
@@ -214,6 +251,7 @@ SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file) {
   SourceSummary summary;
   summary.source = file.source;
   summary.rows = static_cast<int>(file.rows.size());
+  std::vector<const PublishedRow*> published;
   for (const PublishedRow& row : file.rows) {
     const MappedRow mapped = map_row(row, file.about);
     if (!mapped.skip_reason.empty()) {
@@ -230,6 +268,7 @@ SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file) {
       const bool measured = evaluated.measured_s || evaluated.memory_measured_gib || evaluated.out_of_memory;
       if (measured) {
         summary.evaluated.push_back(std::move(evaluated));
+        published.push_back(&row);
       } else {
         summary.skipped.push_back({row.id, "nothing that a forecast tells was measured"});
       }
@@ -239,6 +278,7 @@ SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file) {
     }
   }
   summarise(summary);
+  compare_rows(published, summary);
   return summary;
 }
 

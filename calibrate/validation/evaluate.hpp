@@ -32,12 +32,14 @@ struct EvaluatedRow {
 /// The forecast of one mapped row; throws ConfigError where its job is refused.
 EvaluatedRow evaluate_row(const PublishedRow& row, const MappedRow& mapped, const ReadFile& read_file);
 
-/// A row that leaves something open that a forecast needs: every plausible choice is forecast.
+/// A row that leaves something open that a forecast needs: every plausible choice is forecast, those that do not fit
+/// the memory only where none does.
 struct OpenRow {
   std::string id;
   std::string source;
   std::string open;  ///< "micro batch, recompute"
   int forecasts = 0;
+  bool fits = true;
   double measured_s = 0.0;
   double fastest_s = 0.0;
   double slowest_s = 0.0;
@@ -60,6 +62,14 @@ struct ErrorStatistics {
 /// The 90th percentile is the smallest error that at least nine tenths of the rows do not exceed.
 ErrorStatistics statistics_of(const std::vector<double>& signed_errors);
 
+/// What choosing the row forecast fastest costs in measured time, as a fraction: choice_statistics().
+struct ChoiceStatistics {
+  int groups = 0;
+  int rows = 0;
+  double mean = 0.0;
+  double worst = 0.0;
+};
+
 struct SourceSummary {
   std::string source;
   int rows = 0;
@@ -72,6 +82,10 @@ struct SourceSummary {
   ErrorStatistics memory;            ///< of rows that ran and say what they held
   int out_of_memory_rows = 0;
   int out_of_memory_found = 0;  ///< of these, forecast not to fit
+  ChoiceStatistics choices;
+  ErrorStatistics speed_up;         ///< of schedules over 1f1b: speed_up_errors()
+  int contradicted_rows = 0;        ///< whose time another row contradicts: contradicted_rows()
+  ErrorStatistics undisputed_time;  ///< of the rest
 };
 
 /// Forecasts every row of a file that says enough. A row whose job is refused is skipped with the complaint.

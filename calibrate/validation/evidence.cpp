@@ -122,16 +122,17 @@ void set_network(const PublishedRow& row, const std::string& device, int devices
 struct StackRule {
   std::string_view phrase;
   const char* stack;
+  bool cuts_model;  ///< has tensor and pipeline parallelism; a run with either is of another one if not
 };
 constexpr std::array<StackRule, 8> kStackRules = {{
-    {"transformerengine", "megatron-core"},
-    {"transformer engine", "megatron-core"},
-    {"megatron-core", "megatron-core"},
-    {"megatron-bridge", "nemo"},
-    {"nemo", "nemo"},
-    {"deepspeed", "megatron-deepspeed"},
-    {"fsdp", "pytorch-fsdp"},
-    {"pytorch", "pytorch-fsdp"},
+    {"transformerengine", "megatron-core", true},
+    {"transformer engine", "megatron-core", true},
+    {"megatron-core", "megatron-core", true},
+    {"megatron-bridge", "nemo", true},
+    {"nemo", "nemo", true},
+    {"deepspeed", "megatron-deepspeed", true},
+    {"fsdp", "pytorch-fsdp", false},
+    {"pytorch", "pytorch-fsdp", false},
 }};
 
 // The year of a preprint's number, arXiv:YYMM.NNNNN.
@@ -142,9 +143,10 @@ std::optional<double> year_of(const std::string& citation) {
 std::string stack_name(const PublishedRow& row, const std::string& about, const std::string& device) {
   if (row.schedule.rfind("zb-", 0) == 0) return "zero-bubble";
   // What the row itself says comes before what its file says of all of them.
+  const bool cut = row.tp.value_or(1) * row.pp.value_or(1) > 1;
   for (const std::string& words : {words_of(row, ""), lower(about)}) {
     for (const StackRule& rule : kStackRules) {
-      if (mentions(words, rule.phrase)) return rule.stack;
+      if (mentions(words, rule.phrase) && (rule.cuts_model || !cut)) return rule.stack;
     }
   }
   if (is_recent(device)) return "megatron-core";

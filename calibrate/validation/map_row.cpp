@@ -133,7 +133,8 @@ Json layout_of(const PublishedRow& row) {
   } else if (zero > 0) {
     // Pipelines sum gradients over all microbatches before they scatter them, whatever stage the source calls that.
     constexpr int kGradients = 2;
-    layout["zero"] = zero == kGradients && row.pp.value_or(1) > 1 ? kGradients - 1 : zero;
+    const bool summed = row.pp.value_or(1) > 1 && !row.scatters_each_microbatch.value_or(false);
+    layout["zero"] = zero == kGradients && summed ? kGradients - 1 : zero;
   }
   return layout;
 }

@@ -27,7 +27,7 @@ struct MappedRow {
 /// gated, rotary, untied). A vocabulary that is not stated is GPT-2's 50,257.
 /// Stages: where embedding and head count as a layer each (they do where the source says so, and where only that makes
 /// the stages even), first and last stage have one layer less.
-/// ZeRO 2 with a pipeline is ZeRO 1: gradients are scattered once a step.
+/// ZeRO 2 with a pipeline is ZeRO 1, as gradients are scattered once a step, unless `scatters_each_microbatch`.
 /// A single layer is priced as the middle one of three pipeline ranks.
 MappedRow map_row(const PublishedRow& row, const std::string& about);
 

@@ -30,6 +30,7 @@ struct PublishedRow {
 
   std::optional<int> dp, tp, pp, vpp, cp, ep, zero, micro_batch_size, global_batch_size;
   std::optional<bool> sequence_parallel;
+  std::optional<bool> scatters_each_microbatch;  ///< of ZeRO 2 with a pipeline; no source says it
   std::string schedule;
   std::optional<std::string> recompute;
 

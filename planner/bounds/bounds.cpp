@@ -139,8 +139,9 @@ double fullest(const std::vector<HeldCounts>& moments, const std::vector<int>& s
   return most;
 }
 
-void add_rank(const Job& job, int rank, double bytes, MemoryBound& bound) {
+void add_rank(const Job& job, int rank, double tensors, MemoryBound& bound) {
   const double capacity = memory_capacity(job, rank).value();
+  const double bytes = tensors + job.training.stack.memory_overhead_gib * kGibibyte;
   bound.bytes = std::max(bound.bytes, bytes);
   if (bytes / capacity < bound.share) return;
   bound.share = bytes / capacity;

@@ -21,8 +21,8 @@ double time_bound(const Job& job, const ScheduleShape& shape, const StepCosts& c
 /// more.
 double pass_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs);
 
-/// The bytes of the rank that is fullest for its device, at least, as a share of that device's memory; equal to
-/// forecast_memory where the shape holds what the program holds.
+/// The bytes of the rank that is fullest for its device, at least, as a share of that device's memory: tensors and the
+/// stack's memory_overhead. Equal to forecast_memory's `shown` where the shape holds what the program holds.
 struct MemoryBound {
   double share = 0.0;
   double bytes = 0.0;     ///< of the fullest rank

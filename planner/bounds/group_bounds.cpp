@@ -94,12 +94,13 @@ std::vector<GroupBound> bound_groups(const Job& job, const SearchSpace& space, c
   std::vector<Work> works(examples.size());
   parallel_for(examples.size(), [&](std::size_t index) { works[index] = price_work(job, *examples[index]); });
   const double capacity = smallest_memory(job);
+  const double overhead = job.training.stack.memory_overhead_gib * kGibibyte;
   for (std::size_t index = 0; index < groups.size(); ++index) {
     const LayoutGroup& group = groups[index];
     const Work& work = works[numbers.at(key_of(group))];
     const double rounding = 1e-9 * static_cast<double>(group.microbatches);  // passes in whole picoseconds
     bounds[index].time_s = std::max(0.0, kSafe * group.microbatches * work.seconds / group.pp - rounding);
-    bounds[index].bytes = kSafe * (least_states(job, space, group, work) + work.activation / group.pp);
+    bounds[index].bytes = kSafe * (least_states(job, space, group, work) + work.activation / group.pp + overhead);
     bounds[index].memory_share = bounds[index].bytes / capacity;
   }
   return bounds;

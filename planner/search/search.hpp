@@ -20,7 +20,7 @@ struct PlannedLayout {
   Layout layout;
   double time_s = 0.0;        ///< of one step
   double memory_share = 0.0;  ///< of the fullest rank, of its device's memory
-  double memory_bytes = 0.0;  ///< of the fullest rank
+  double memory_bytes = 0.0;  ///< of the fullest rank, as nvidia-smi shows it
   Score score;
   std::uint64_t order = 0;  ///< its place in the enumeration
 };

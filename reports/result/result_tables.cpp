@@ -52,6 +52,9 @@ Table step_table(const Forecast& forecast) {
   add("bubble ratio (over the busiest rank)", percent(result.bubble.ratio));
   add("exposed communication", percent(result.communication.exposed_fraction));
   add("peak memory", fmt::format("{:.1f} of {:.0f} GiB", result.memory.peak_gib, result.memory.capacity_gib));
+  if (result.memory.shown_gib > result.memory.peak_gib) {
+    add("as nvidia-smi shows it", fmt::format("{:.1f} GiB", result.memory.shown_gib));
+  }
   if (result.steady) {
     add("period per microbatch", duration(result.steady->period_s));
     add("pipeline fill, once", duration(result.steady->fill_s));

@@ -121,15 +121,15 @@ void add_warnings(const Job& job, Result& result) {
   const std::vector<RankMemoryResult>& ranks = result.memory.per_pipeline_rank;
   const RankMemoryResult& tightest =
       *std::max_element(ranks.begin(), ranks.end(), [](const RankMemoryResult& a, const RankMemoryResult& b) {
-        return a.total_gib / a.capacity_gib < b.total_gib / b.capacity_gib;
+        return a.shown_gib / a.capacity_gib < b.shown_gib / b.capacity_gib;
       });
   if (!result.memory.fits) {
     result.warnings.push_back(fmt::format("does not fit: the fullest rank needs {:.1f} GiB of {:.1f} GiB",
-                                          tightest.total_gib, tightest.capacity_gib));
-  } else if (tightest.total_gib > kNearlyFull * tightest.capacity_gib) {
+                                          tightest.shown_gib, tightest.capacity_gib));
+  } else if (tightest.shown_gib > kNearlyFull * tightest.capacity_gib) {
     result.warnings.push_back(
         fmt::format("within 10 % of the memory limit ({:.1f} of {:.1f} GiB): fragmentation may still exhaust it",
-                    tightest.total_gib, tightest.capacity_gib));
+                    tightest.shown_gib, tightest.capacity_gib));
   }
   if (job.layout.ep > 1 && job.layout.tp * job.layout.ep > job.cluster.devices_per_node) {
     result.warnings.push_back(fmt::format("expert parallelism of {} leaves the node of {} devices", job.layout.ep,

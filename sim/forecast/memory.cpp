@@ -73,7 +73,7 @@ MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timelin
     forecast.result.shown_gib = std::max(forecast.result.shown_gib, memory.shown_gib);
     memory.capacity_gib = gibibytes(memory_capacity(job, rank));
     forecast.result.capacity_gib = std::min(forecast.result.capacity_gib, memory.capacity_gib);
-    forecast.result.fits = forecast.result.fits && memory.total_gib <= memory.capacity_gib;
+    forecast.result.fits = forecast.result.fits && memory.shown_gib <= memory.capacity_gib;
     forecast.result.per_pipeline_rank.push_back(memory);
     forecast.over_time.push_back(over_time);
   }

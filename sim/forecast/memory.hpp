@@ -38,9 +38,8 @@ StandingMemory standing_memory(const Job& job, const StageMap& stages, const Ste
 ///                gradients, what sharded weights have gathered, offloaded activations on their way, and the residuals
 ///                of compression
 ///   shown        what nvidia-smi prints: the total and the stack's memory_overhead, for the CUDA context,
-///   communication
-///                buffers and fragmentation
-/// Whether it fits is asked of the total alone.
+///                communication buffers and fragmentation
+/// It fits where every rank's `shown` does: the device has to hold the overhead as well.
 MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timeline,
                                const std::vector<int>& weight_versions);
 

@@ -74,7 +74,7 @@ struct MemoryResult {
   double capacity_gib = 0.0;  ///< of the smallest device
   double peak_gib = 0.0;
   double shown_gib = 0.0;  ///< of the fullest rank, as nvidia-smi shows it
-  bool fits = true;
+  bool fits = true;        ///< all that nvidia-smi shows, on every rank
   std::vector<RankMemoryResult> per_pipeline_rank;
 };
 

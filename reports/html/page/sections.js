@@ -94,8 +94,8 @@ function memorySection(views) {
     return element("div", {}, shown.length > 1 ? element("h3", {}, view.name) : "",
       stackedBars(partsOf(kMemoryParts), rows, gib => gibText(gib, 3), {limitName: rows.some(row => row.limit) ? "capacity" : undefined, compact: rows.length > 8}),
       !(view.result.memory.capacity_gib > 0) ? "" : element("p", {class: view.result.memory.fits ? "note" : "warning"}, view.result.memory.fits
-        ? `Fits: the fullest rank holds ${gibText(view.result.memory.peak_gib)} of ${gibText(view.result.memory.capacity_gib)}.`
-        : `Does not fit: ${gibText(view.result.memory.peak_gib)} are needed, ${gibText(view.result.memory.capacity_gib)} are there.`));
+        ? `Fits: the fullest rank needs ${gibText(view.result.memory.shown_gib ?? view.result.memory.peak_gib)} of ${gibText(view.result.memory.capacity_gib)}.`
+        : `Does not fit: ${gibText(view.result.memory.shown_gib ?? view.result.memory.peak_gib)} are needed, ${gibText(view.result.memory.capacity_gib)} are there.`));
   });
   return section("Memory at the peak", "memory", element("div", {class: "columns"}, ...blocks));
 }

@@ -1,4 +1,5 @@
 // Data-parallel kinds, tensor grids, compression, offload and transports, from the job file to the forecast.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -442,6 +443,22 @@ TEST(MemoryShown, AddsWhatTheStackHoldsBeyondTensors) {
       forecast_of(small_job(R"("tp": 2, "global_batch_size": 64)", "megatron-deepspeed")).result.memory;
   EXPECT_NEAR(memory.shown_gib - memory.peak_gib, 8.0, 1e-9);
   EXPECT_NEAR(memory.per_pipeline_rank[0].shown_gib, memory.shown_gib, 1e-9);
+}
+
+// The device holds context, buffers and fragmentation as well: 8 GiB that tensors cannot have.
+TEST(MemoryShown, HasToFit) {
+  Job job = job_from(small_job(R"("tp": 2, "global_batch_size": 64)", "megatron-deepspeed"));
+  const double tensors = forecast(job, no_files).result.memory.peak_gib;
+  const auto answer_with = [&job](double gib) {
+    job.cluster.device.memory_capacity = Bytes(gib * kGibibyte);
+    return forecast(job, no_files).result;
+  };
+  EXPECT_TRUE(answer_with(tensors + 8.01).memory.fits);
+  const Result beyond = answer_with(tensors + 7.99);
+  EXPECT_FALSE(beyond.memory.fits);
+  ASSERT_FALSE(beyond.warnings.empty());
+  EXPECT_NE(beyond.warnings.back().find(fmt::format("needs {:.1f} GiB", tensors + 8.0)), std::string::npos)
+      << beyond.warnings.back();
 }
 
 }  // namespace

@@ -56,6 +56,34 @@ TEST(Accuracy, OfTheShippedRows) {
   EXPECT_EQ(checked, limits.size());
 }
 
+// What somebody ran is forecast, whatever its source leaves open; a choice that does not fit counts only where none
+// does.
+TEST(OpenRows, StayInTheTableWhenNothingFits) {
+  const auto row = [](int gib) {
+    return nlohmann::json::parse(R"({"id": "a", "complete_for_e2e": false, "note": "bf16", "missing": ["recompute"],
+      "hardware": {"gpu": "A100-SXM4-)" +
+                                 std::to_string(gib) +
+                                 R"(GB", "gpus_per_node": 8, "num_gpus": 8},
+      "model": {"layers": 16, "hidden": 4096, "heads": 32, "ffn": 16384, "seq": 2048},
+      "parallel": {"dp": 1, "tp": 8, "pp": 1, "micro_batch": 32, "global_batch": 32, "sp": false},
+      "measured": {"iteration_s": 2.0}})");
+  };
+  const auto open_of = [](const nlohmann::json& json) {
+    const SourceSummary summary = evaluate(read_published({{"rows", {json}}}, "made_up", "made_up.json"), no_file);
+    EXPECT_EQ(summary.open.size(), 1u);
+    return summary.open.front();
+  };
+  const OpenRow fitting = open_of(row(80));
+  EXPECT_TRUE(fitting.fits);
+  EXPECT_EQ(fitting.forecasts, 2) << "not without recomputation";
+  nlohmann::json larger = row(40);
+  larger["parallel"]["micro_batch"] = larger["parallel"]["global_batch"] = 1024;
+  const OpenRow none = open_of(larger);
+  EXPECT_FALSE(none.fits);
+  EXPECT_EQ(none.forecasts, 3);
+  EXPECT_LT(none.fastest_s, none.slowest_s);
+}
+
 // The compact copies say what the full files say.
 TEST(Shipped, RowsAreThoseOfTheReference) {
   const auto reference = reference_folder();

@@ -95,6 +95,20 @@ TEST(Completions, FillInWhatIsOpen) {
   EXPECT_TRUE(completions(file_of(Json::array({row})).rows[0]).empty());
 }
 
+// Whether a pipeline's gradients are scattered once a step or by every microbatch is never stated of ZeRO 2.
+TEST(Completions, TryBothReadingsOfZeroTwoWithAPipeline) {
+  Json row = small_row();
+  row["complete_for_e2e"] = false;
+  row["parallel"]["zero_stage"] = 2;
+  const auto choices = completions(file_of(Json::array({row})).rows[0]);
+  ASSERT_EQ(choices.size(), 2u);
+  EXPECT_EQ(choices[0].open, "gradients scattered by every microbatch");
+  EXPECT_EQ(map_row(choices[0].row, "").job["layout"]["zero"], 1);
+  EXPECT_EQ(map_row(choices[1].row, "").job["layout"]["zero"], 2);
+  row["parallel"]["pp"] = 1;
+  EXPECT_EQ(completions(file_of(Json::array({row})).rows[0]).size(), 1u);
+}
+
 TEST(CatalogueChange, AppliesToTheEntryOnly) {
   Json job = map_row(file_of(Json::array({small_row()})).rows[0], "").job;
   EXPECT_FALSE(apply({CatalogueKind::kDevices, "h100", "gemm_efficiency", 0.5}, job));
