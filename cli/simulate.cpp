@@ -7,6 +7,7 @@
 #include "cli/output_options.hpp"
 #include "cli/terminal.hpp"
 #include "cli/timeline_files.hpp"
+#include "cli/variation_options.hpp"
 #include "reports/result/result_json.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/series/figures.hpp"
@@ -30,20 +31,25 @@ int run_simulate(const Arguments& arguments) {
                            "Forecasts one training step: time, MFU, bubble, communication, memory.",
                            {"flopcast simulate job.json --svg timeline.svg --trace timeline.trace.json",
                             "flopcast simulate --model gpt3-175b --cluster 8xdgx-a100-80g --tp 8 --pp 8 --gbs 64",
-                            "flopcast simulate job.json --recompute full --format json"});
+                            "flopcast simulate job.json --recompute full --format json",
+                            "flopcast simulate job.json --jitter 3% --straggler 0.1%:1.5"});
   JobOptions job;
   OutputOptions output;
   TimelineFiles files;
+  VariationOptions doubt;
   std::optional<std::string> roofline;
   job.add_to(command_line);
   output.add_to(command_line);
   files.add_to(command_line);
   command_line.add_option("--roofline", roofline, "FILE", "draw a block's operators below the device's roof, as SVG");
+  doubt.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
 
   const Format format = output.format();
   if (job.show_config(output)) return 0;
-  const Forecast answer = forecast(job.read(), read_file);
+  const std::optional<Variation> variation = doubt.variation();
+  Forecast answer = forecast(job.read(), read_file);
+  if (variation) add_distribution(*variation, answer);
   files.write(answer);
   if (roofline) write_file(*roofline, write_series_svg({roofline_chart(answer.step.job)}, {}));
   switch (format) {

@@ -93,6 +93,15 @@ Json steady_json(const SteadyResult& steady) {
           {"staleness", steady.staleness}};
 }
 
+Json distribution_json(const DistributionResult& distribution) {
+  return {{"samples", distribution.samples},  {"seed", distribution.seed},
+          {"jitter", distribution.jitter},    {"stragglers", distribution.stragglers},
+          {"mean_s", distribution.mean_s},    {"std_s", distribution.std_s},
+          {"p5_s", distribution.p5_s},        {"p50_s", distribution.p50_s},
+          {"p95_s", distribution.p95_s},      {"p99_s", distribution.p99_s},
+          {"slowdown", distribution.slowdown}};
+}
+
 Json experts_json(const Experts& experts) {
   return {{"count", experts.count},
           {"top_k", experts.top_k},
@@ -211,6 +220,7 @@ Json result_json(const Forecast& forecast) {
                {"memory", memory_section(result.memory)}};
   if (result.training) json["training"] = training_json(*result.training);
   if (result.steady) json["steady"] = steady_json(*result.steady);
+  if (result.distribution) json["distribution"] = distribution_json(*result.distribution);
   json["assumptions"] = result.assumptions;
   json["warnings"] = result.warnings;
   return json;

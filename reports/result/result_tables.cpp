@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -97,6 +98,31 @@ Table breakdown_table(const Result& result) {
   add("bubble: cool-down", result.bubble.cooldown_s, nullptr);
   add("bubble: uneven stages", result.bubble.imbalance_s, nullptr);
   add("bubble: dependencies", result.bubble.dependency_s, nullptr);
+  return table;
+}
+
+Table distribution_table(const Result& result) {
+  const DistributionResult& distribution = *result.distribution;
+  const double forecast = result.iteration.time_s;
+  Table table;
+  table.columns = {{fmt::format("step time over {} samples", distribution.samples), Align::kLeft, "figure", false},
+                   {"value", Align::kRight, "value", false},
+                   {"over the forecast", Align::kRight, "over_forecast", false}};
+  const auto add = [&](const std::string& name, double seconds) {
+    constexpr double kShown = 0.0005;  // half of the last digit; less has no sign
+    const double over = seconds / forecast - 1.0;
+    table.rows.push_back(
+        {name, duration(seconds), fmt::format("{:+.1f} %", std::abs(over) < kShown ? 0.0 : 100.0 * over)});
+  };
+  add("mean", distribution.mean_s);
+  table.rows.push_back({"standard deviation", duration(distribution.std_s), ""});
+  add("5th percentile", distribution.p5_s);
+  add("median", distribution.p50_s);
+  add("95th percentile", distribution.p95_s);
+  add("99th percentile", distribution.p99_s);
+  table.notes.push_back(fmt::format("drawn: jitter {:g} %{}{}; seed {}", 100.0 * distribution.jitter,
+                                    distribution.stragglers.empty() ? "" : "; ",
+                                    fmt::join(distribution.stragglers, "; "), distribution.seed));
   return table;
 }
 
@@ -246,7 +272,10 @@ Table critical_path_table(const Timeline& timeline, const CriticalPath& path) {
 std::vector<Table> result_tables(const Forecast& forecast) {
   Table memory = memory_table(forecast);
   for (const std::string& assumption : forecast.result.assumptions) memory.notes.push_back("assumed: " + assumption);
-  return {step_table(forecast), breakdown_table(forecast.result), std::move(memory)};
+  std::vector<Table> tables = {step_table(forecast), breakdown_table(forecast.result)};
+  if (forecast.result.distribution) tables.push_back(distribution_table(forecast.result));
+  tables.push_back(std::move(memory));
+  return tables;
 }
 
 Table result_row(const Forecast& forecast) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "model/error/error.hpp"
 
@@ -61,6 +62,26 @@ void TaskGraph::finish() {
     if (task.dependency_stream != kNone || task.cost == kJoin) continue;
     task.dependency = task_count();
     task.dependency_stream = streams;
+  }
+}
+
+void TaskGraph::separate_costs() {
+  std::vector<Cost> costs;
+  costs.reserve(tasks_.size());
+  for (Task& task : tasks_) {
+    if (task.cost == kJoin) continue;
+    costs.push_back(costs_[task.cost]);
+    task.cost = static_cast<CostId>(costs.size() - 1);
+  }
+  costs_ = std::move(costs);
+}
+
+void TaskGraph::set_duration(TaskId task, Ticks duration) {
+  const Task& record = tasks_[task];
+  if (record.cost == kJoin) {
+    joins_[record.dependency].duration = duration;
+  } else {
+    costs_[record.cost].duration = duration;
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -93,6 +94,21 @@ struct SteadyResult {
   std::vector<int> staleness;        ///< updates between a microbatch's weights and those its gradient is applied to
 };
 
+/// Of the step time when passes vary; see sim/variation/step_distribution.hpp.
+struct DistributionResult {
+  int samples = 0;
+  std::uint64_t seed = 0;
+  double jitter = 0.0;  ///< standard deviation of a pass over its mean
+  std::vector<std::string> stragglers;
+  double mean_s = 0.0;
+  double std_s = 0.0;
+  double p5_s = 0.0;
+  double p50_s = 0.0;
+  double p95_s = 0.0;
+  double p99_s = 0.0;
+  double slowdown = 0.0;  ///< mean_s over the forecast without variation, less 1
+};
+
 struct Result {
   IterationResult iteration;
   Breakdown breakdown;
@@ -101,6 +117,7 @@ struct Result {
   MemoryResult memory;
   std::optional<TrainingResult> training;
   std::optional<SteadyResult> steady;
+  std::optional<DistributionResult> distribution;
   std::vector<std::string> assumptions;
   std::vector<std::string> warnings;
 };

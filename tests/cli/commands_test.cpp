@@ -40,6 +40,42 @@ TEST(Commands, TheSameQuestionGivesTheSameBytes) {
             run_flopcast({"simulate", example(), "--format", "json"}).standard_output);
 }
 
+TEST(Commands, StepTimesThatVaryAreADistribution) {
+  const auto drawn = [](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"simulate", example(), "--format", "json"});
+    const CommandResult result = run_flopcast(flags);
+    EXPECT_EQ(result.exit_code, 0) << result.standard_error;
+    return Json::parse(result.standard_output);
+  };
+  const Json certain = drawn({"--jitter", "0", "--samples", "3"});
+  EXPECT_EQ(certain.at("distribution").at("mean_s"), certain.at("iteration").at("time_s"));
+  EXPECT_EQ(certain.at("distribution").at("std_s"), 0.0);
+  const Json jitter = drawn({"--jitter", "0.03", "--seed", "5"}).at("distribution");
+  EXPECT_EQ(jitter, drawn({"--jitter", "3%", "--seed", "5"}).at("distribution"));
+  EXPECT_NE(jitter, drawn({"--jitter", "3%", "--seed", "6"}).at("distribution"));
+  EXPECT_EQ(jitter.at("samples"), 1000);
+  for (const auto& [lower, upper] : {std::pair{"p5_s", "p50_s"}, {"p50_s", "p95_s"}, {"p95_s", "p99_s"}}) {
+    EXPECT_LT(jitter.at(lower), jitter.at(upper));
+  }
+  EXPECT_FALSE(drawn({}).contains("distribution"));
+
+  const auto refused = [](std::vector<std::string> flags, const std::string& words) {
+    flags.insert(flags.begin(), {"simulate", example()});
+    const CommandResult result = run_flopcast(flags);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.standard_error.find(words), std::string::npos) << result.standard_error;
+  };
+  refused({"--jitter", "much"}, "no share from 0 to 100 %");
+  refused({"--jitter", "101%"}, "no share from 0 to 100 %");
+  refused({"--straggler", "3"}, "has no factor");
+  refused({"--straggler", "3:0.9"}, "no factor of 1 or more");
+  refused({"--straggler", "64:2"}, "devices are 0 to 63");
+  refused({"--samples", "10"}, "nothing to draw");
+  refused({"--jitter", "3%", "--samples", "0"}, "0 is not from 1 to");
+  refused({"--jitter", "3%", "--seed", "-1"}, "no whole number");
+  refused({"--jitter", "3%", "--schedule", "pipedream", "--vpp", "1"}, "need a schedule that flushes");
+}
+
 TEST(Commands, FlagsAloneAreAJob) {
   const CommandResult flags = run_flopcast({"simulate",
                                             "--model",

@@ -33,6 +33,7 @@ TEST(Schema, ResultsFollowTheirSchemas) {
   const std::string job = (project_folder() / "examples" / "gpt3-175b-64-gpus" / "job.json").string();
   expect_schema("result-1", {"simulate", job});
   expect_schema("result-1", {"simulate", job, "--tokens", "300B", "--price", "2"});
+  expect_schema("result-1", {"simulate", job, "--jitter", "3%", "--straggler", "0.1%:1.5", "--samples", "10"});
   expect_schema("result-1", {"simulate", job, "--schedule", "pipedream-2bw", "--vpp", "1"});
   expect_schema("plan-1", {"plan", job, "--top", "3"});
   expect_schema("comparison-1", {"compare", job, "recompute=full"});

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/command_line.hpp"
+#include "sim/variation/step_distribution.hpp"
+
+namespace flopcast {
+
+/// --jitter, --straggler, --samples and --seed of `simulate`.
+class VariationOptions {
+ public:
+  void add_to(CommandLine& command_line);
+  /// Nothing when neither jitter nor a straggler is asked for. Throws ConfigError on values that make no sense, and on
+  /// --samples or --seed without anything to draw.
+  std::optional<Variation> variation() const;
+
+ private:
+  std::optional<std::string> jitter_;
+  std::vector<std::string> stragglers_;
+  std::optional<int> samples_;
+  std::optional<std::string> seed_;
+};
+
+}  // namespace flopcast

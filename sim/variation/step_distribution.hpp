@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/forecast/forecast.hpp"
+#include "sim/forecast/result.hpp"
+
+namespace flopcast {
+
+/// A device that computes slower: its share of a pass that is computation, and its optimizer, take `factor` times as
+/// long; what it communicates does not.
+struct Straggler {
+  std::optional<int> device;  ///< a global rank, slow in every step; absent: any device
+  double probability = 1.0;   ///< with which each device is slow in a step, where none is named
+  double factor = 1.0;
+
+  std::string text() const;  ///< "device 3 x 1.2", "0.1 % of devices x 1.5"
+};
+
+/// What varies from step to step.
+struct Variation {
+  double jitter = 0.0;  ///< standard deviation of a pass's time over its mean
+  std::vector<Straggler> stragglers;
+  int samples = 1'000;
+  std::uint64_t seed = 1;
+};
+
+/// The distribution of the step time, by seeded Monte Carlo: the same figures for a seed on every machine.
+///
+/// In each sample, each pass (F, B, I, W) and each optimizer step of each data-parallel replica takes a lognormal
+/// multiple of its time, mean 1, standard deviation `jitter`, independent of all others; an overlapped pair takes one.
+/// Tensor- and context-parallel ranks of a pipeline rank work as one, at the pace of the slowest straggler among them.
+/// Replicas wait for each other at the gradient reduction; those that gather weights, reduce gradients or exchange
+/// tokens within passes do so in every pass, which then takes as long as in the slowest of them.
+/// With a jitter of 0 and no stragglers every sample is the forecast, to the picosecond.
+///
+/// Percentiles lie between order statistics: x[k] + f (x[k+1] - x[k]) with k + f = q (n - 1), as NumPy has them.
+/// Left out: jitter of transfers and collectives, slowness that lasts over several steps (unless a device is named),
+/// a step that starts on some ranks while others finish the one before.
+/// Cost: one simulation per sample and replica.
+/// Throws ConfigError for an asynchronous schedule, which has no steps to wait at, and for a device that there is not.
+DistributionResult sample_step_times(const PreparedStep& step, const Variation& variation);
+
+/// The step time of each sample, in order, in picoseconds.
+std::vector<Ticks> step_time_samples(const PreparedStep& step, const Variation& variation);
+
+/// Adds the distribution to a forecast, and to its assumptions what was drawn.
+void add_distribution(const Variation& variation, Forecast& forecast);
+
+}  // namespace flopcast
