@@ -288,6 +288,12 @@ TEST_F(Run, MistakesAreNamed) {
   EXPECT_NE(complaint({"--beside", "x.json"}, 2).find("--loss-svg"), std::string::npos);
   EXPECT_NE(complaint({"--learning-rate", "-1"}, 2).find("positive"), std::string::npos);
   EXPECT_NE(complaint({"-o", "/dev/full"}, 4).find("/dev/full"), std::string::npos);
+  EXPECT_NE(complaint({"--partition", "green"}, 2).find("--backend virtual-gpus only"), std::string::npos);
+  EXPECT_NE(complaint({"--one-gpu", "2"}, 2).find("--backend nccl only"), std::string::npos);
+  EXPECT_NE(complaint({"--backend", "virtual-gpus", "--partition", "half"}, 2).find("green, streams"),
+            std::string::npos);
+  EXPECT_NE(complaint({"--backend", "nccl", "--one-gpu", "7"}, 2).find("7, and the job has"), std::string::npos);
+  EXPECT_NE(complaint({"--backend", "nccl", "--compute", "sleep"}, 2).find("GPUs do not sleep"), std::string::npos);
   const CommandResult huge = run_flopcast({"run", "--model", "gpt3-175b", "--cluster", "dgx-a100-80g", "--gbs", "8"});
   EXPECT_EQ(huge.exit_code, 2);
   EXPECT_NE(huge.standard_error.find("this machine has"), std::string::npos) << huge.standard_error;
