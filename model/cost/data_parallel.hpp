@@ -66,12 +66,12 @@ void fill_buckets(const PricingContext& pricing, const std::vector<GradientPiece
 /// Whether gradients are reduced during the last backward pass, bucket by bucket.
 bool reduces_in_buckets(const Job& job);
 
-/// What follows the last microbatch of a pipeline rank: reduction of its gradients over the replicas (where no bucket
+/// What follows the last microbatch, by pipeline rank: reduction of its gradients over the replicas (where no bucket
 /// and no microbatch did it), with what is left of them over the two ranks that hold the same stages in the two copies
 /// of a bidirectional schedule, of the tied table over first and last stage, the gradient norm over the ranks of one
 /// replica, the optimizer and, where it is sharded, handing out the new weights.
 /// An offloaded optimizer sends its gradients to the host, updates there at the speed of the node's memory, and takes
 /// the weights back, one after the other (ZeRO-Offload 2101.06840 §4, without its one-step delay).
-FlushCosts price_flush(const PricingContext& pricing, const StepCosts& costs, int rank);
+std::vector<FlushCosts> price_flushes(const PricingContext& pricing, const StepCosts& costs);
 
 }  // namespace flopcast
