@@ -41,6 +41,7 @@ TEST(Schema, ResultsFollowTheirSchemas) {
   expect_schema("result-1", {"simulate", job, "--schedule", "pipedream-2bw", "--vpp", "1"});
   expect_schema("plan-1", {"plan", job, "--top", "3"});
   expect_schema("comparison-1", {"compare", job, "recompute=full"});
+  expect_schema("gap-1", {"compare", job, "--measured", "15s"});
   expect_schema("sweep-1", {"sweep", job, "--vary", "recompute=none,full"});
   expect_schema("memory-1", {"memory", job});
   expect_schema("memory-1", {"memory", job, "--over-time"});
