@@ -20,8 +20,4 @@ std::vector<Table> comparison_tables(const std::vector<ComparedLayout>& layouts)
 /// Schema flopcast.comparison/1: a, b and terms of the first two, and others for what follows.
 nlohmann::ordered_json comparison_json(const std::vector<ComparedLayout>& layouts);
 
-/// A measured step beside its forecast: how the gap would spread if every term were off by the same factor, and what to
-/// look at first.
-Table gap_table(const ComparedLayout& forecast, double measured_s);
-
 }  // namespace flopcast

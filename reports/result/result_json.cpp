@@ -102,6 +102,17 @@ Json distribution_json(const DistributionResult& distribution) {
           {"slowdown", distribution.slowdown}};
 }
 
+Json packing_json(const PackingResult& packing) {
+  return {{"sequences", packing.sequences},
+          {"filled", packing.filled},
+          {"attention", packing.attention},
+          {"time_s", packing.time_s},
+          {"idle", packing.idle},
+          {"equal_s", packing.equal_s},
+          {"equal_idle", packing.equal_idle},
+          {"tokens_per_s", packing.tokens_per_s}};
+}
+
 Json experts_json(const Experts& experts) {
   return {{"count", experts.count},
           {"top_k", experts.top_k},
@@ -221,6 +232,7 @@ Json result_json(const Forecast& forecast) {
   if (result.training) json["training"] = training_json(*result.training);
   if (result.steady) json["steady"] = steady_json(*result.steady);
   if (result.distribution) json["distribution"] = distribution_json(*result.distribution);
+  if (result.packing) json["packing"] = packing_json(*result.packing);
   json["assumptions"] = result.assumptions;
   json["warnings"] = result.warnings;
   return json;

@@ -126,6 +126,22 @@ Table distribution_table(const Result& result) {
   return table;
 }
 
+Table packing_table(const Result& result) {
+  const PackingResult& packing = *result.packing;
+  Table table;
+  table.columns = {text_column("sequences of several lengths", "packing"),
+                   {"step time", Align::kRight, "step_time", false},
+                   {"idle", Align::kRight, "idle", false}};
+  table.rows = {{"full sequences, the forecast", duration(result.iteration.time_s), ""},
+                {"the same work in equal microbatches", duration(packing.equal_s), percent(packing.equal_idle)},
+                {"packed as they come", duration(packing.time_s), percent(packing.idle)}};
+  table.notes.push_back(fmt::format(
+      "{} sequences a step fill {} of the microbatches; attention works {} of what full sequences need; {:.0f} tokens "
+      "per second without padding; idle: no pass and no optimizer step",
+      packing.sequences, percent(packing.filled), percent(packing.attention), packing.tokens_per_s));
+  return table;
+}
+
 std::string gib(double amount) {
   return fmt::format("{:.2f}", amount);
 }
@@ -274,6 +290,7 @@ std::vector<Table> result_tables(const Forecast& forecast) {
   for (const std::string& assumption : forecast.result.assumptions) memory.notes.push_back("assumed: " + assumption);
   std::vector<Table> tables = {step_table(forecast), breakdown_table(forecast.result)};
   if (forecast.result.distribution) tables.push_back(distribution_table(forecast.result));
+  if (forecast.result.packing) tables.push_back(packing_table(forecast.result));
   tables.push_back(std::move(memory));
   return tables;
 }

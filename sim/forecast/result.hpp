@@ -109,6 +109,18 @@ struct DistributionResult {
   double slowdown = 0.0;  ///< mean_s over the forecast without variation, less 1
 };
 
+/// Of a step whose microbatches hold sequences of several lengths; see sim/variation/packed_sequences.hpp.
+struct PackingResult {
+  int sequences = 0;       ///< a step
+  double filled = 0.0;     ///< tokens over the room of all microbatches
+  double attention = 0.0;  ///< the work of attention over that of full sequences
+  double time_s = 0.0;     ///< of the step, sequences packed as they come
+  double idle = 0.0;       ///< share of the ranks' time without a pass or an optimizer step
+  double equal_s = 0.0;    ///< of the step, were every microbatch's attention the mean
+  double equal_idle = 0.0;
+  double tokens_per_s = 0.0;  ///< without padding
+};
+
 struct Result {
   IterationResult iteration;
   Breakdown breakdown;
@@ -118,6 +130,7 @@ struct Result {
   std::optional<TrainingResult> training;
   std::optional<SteadyResult> steady;
   std::optional<DistributionResult> distribution;
+  std::optional<PackingResult> packing;
   std::vector<std::string> assumptions;
   std::vector<std::string> warnings;
 };
