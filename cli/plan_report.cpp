@@ -188,6 +188,10 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
   const MemoryResult& memory = best.forecast.result.memory;
   ranked.notes.push_back(fmt::format("the best leaves {:.1f} GiB of {:.0f} GiB free on its fullest GPU",
                                      memory.capacity_gib - memory.shown_gib, memory.capacity_gib));
+  if (const auto& interval = best.forecast.result.interval) {
+    ranked.notes.push_back(fmt::format("nine of ten measured steps are within {} of the forecast: {}",
+                                       plus_minus(*interval), interval->evidence));
+  }
   for (std::string& note : run_notes(answer)) ranked.notes.push_back(std::move(note));
   std::vector<Table> tables = {std::move(ranked)};
   if (answer.pareto.size() > 1) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "calibrate/validation/held_out.hpp"
 #include "calibrate/validation/refit_json.hpp"
 #include "calibrate/validation/run_result.hpp"
 #include "calibrate/validation/shipped.hpp"
@@ -118,15 +119,15 @@ void check_limit(const std::vector<SourceSummary>& sources, double limit) {
   if (!beyond.empty()) throw NegativeAnswer(fmt::format("mean error above {:.1f} %: {}", limit * 100.0, beyond));
 }
 
-std::vector<Refit> refit_all(const std::optional<std::string>& folder) {
-  const std::vector<PublishedFile> files = published_files(folder);
+std::vector<Refit> refit_all(const std::vector<PublishedFile>& files) {
   std::vector<Refit> fits;
   for (const FitPlan& plan : shipped_fits()) fits.push_back(refit(plan, files, read_file));
   return fits;
 }
 
-std::vector<Table> tables_of(const std::vector<SourceSummary>& sources) {
+std::vector<Table> tables_of(const std::vector<SourceSummary>& sources, bool shipped) {
   std::vector<Table> tables = {time_error_table(sources)};
+  if (shipped) tables.push_back(coverage_table());
   for (Table table :
        {memory_error_table(sources), choice_table(sources), open_table(sources), rows_table(sources, kWorstRows), skipped_table(sources)}) {
     if (!table.rows.empty()) tables.push_back(std::move(table));
@@ -152,6 +153,7 @@ int run_validate(const Arguments& arguments) {
   std::vector<std::string> wanted;
   bool page = false;
   bool refits = false;
+  std::optional<std::string> held_out;
   OutputOptions output;
   command_line.add_option("--published", published, "DIR", "published measurements, a JSON file a source");
   command_line.add_option("--runs", runs, "DIR", "saved results of flopcast run");
@@ -160,6 +162,8 @@ int run_validate(const Arguments& arguments) {
   command_line.add_option("--max-error", max_error, "F", "exit with 3 when a source's mean error is larger: 0.05");
   command_line.add_option("--svg", svg, "FILE", "forecast against measurement as a chart");
   command_line.add_flag("--refit", refits, "fit the catalogue's constants again, and without each model");
+  command_line.add_option("--held-out", held_out, "FILE",
+                          "with --refit: the errors of models left out, which intervals rest on");
   command_line.add_flag("--markdown-page", page, "docs/validation.md: every table and every row");
   output.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
@@ -181,7 +185,9 @@ int run_validate(const Arguments& arguments) {
     if (runs || !wanted.empty() || page || svg || limit) {
       throw ConfigError({"--refit", "goes with --published and the output options only", "", ""});
     }
-    const std::vector<Refit> fits = refit_all(published);
+    const std::vector<PublishedFile> files = published_files(published);
+    const std::vector<Refit> fits = refit_all(files);
+    if (held_out) write_file(*held_out, held_out_file(held_out_errors(files, fits, read_file)));
     if (format == Format::kJson) {
       output.write(refit_json(fits).dump(2));
     } else {
@@ -189,6 +195,7 @@ int run_validate(const Arguments& arguments) {
     }
     return 0;
   }
+  if (held_out) throw ConfigError({"--held-out", "needs --refit", "", "fit the constants again: --refit"});
   const std::vector<SourceSummary> sources = runs ? of_runs(*runs) : of_published(published, wanted);
   if (svg) write_file(*svg, validation_chart(sources));
   if (page) {
@@ -198,7 +205,7 @@ int run_validate(const Arguments& arguments) {
   } else if (format == Format::kCsv) {
     output.write({rows_table(sources, 0)});
   } else {
-    output.write(tables_of(sources));
+    output.write(tables_of(sources, !published && !runs));
   }
   if (limit) check_limit(sources, *limit);
   return 0;

@@ -79,6 +79,8 @@ void evaluate_step(const PublishedRow& row, const MappedRow& mapped, const Forec
   if (mapped.steps_overlap) evaluated.predicted_s = answer.result.bubble.span_s + answer.result.breakdown.optimizer_s;
   evaluated.measured_s = measured_step(row, answer);
   evaluated.ideal_s = ideal_time(answer);
+  evaluated.facts = facts_of(answer.step.job);
+  if (answer.result.interval) evaluated.half_width = answer.result.interval->half_width;
   const bool memory_counts = row.peak_memory_gib || row.out_of_memory;
   if (!memory_counts) return;
   const MemoryResult& memory = answer.result.memory;
@@ -207,6 +209,11 @@ std::optional<double> EvaluatedRow::error() const {
 std::optional<double> EvaluatedRow::memory_error() const {
   if (!memory_measured_gib || !memory_predicted_gib || *memory_measured_gib <= 0.0) return std::nullopt;
   return *memory_predicted_gib / *memory_measured_gib - 1.0;
+}
+
+std::optional<bool> EvaluatedRow::inside() const {
+  if (!half_width || !error()) return std::nullopt;
+  return std::abs(*measured_s / predicted_s - 1.0) <= *half_width;
 }
 
 ErrorStatistics statistics_of(const std::vector<double>& signed_errors) {

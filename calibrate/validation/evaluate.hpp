@@ -6,6 +6,7 @@
 
 #include "calibrate/validation/map_row.hpp"
 #include "calibrate/validation/published_row.hpp"
+#include "sim/forecast/held_out_errors.hpp"
 #include "sim/forecast/prepare.hpp"
 
 namespace flopcast {
@@ -24,9 +25,13 @@ struct EvaluatedRow {
   std::optional<double> memory_measured_gib;
   bool out_of_memory = false;  ///< measured
   bool predicted_out_of_memory = false;
+  std::optional<ForecastFacts> facts;  ///< of a training step; absent for its parts
+  std::optional<double> half_width;    ///< of the forecast's interval
 
   std::optional<double> error() const;
   std::optional<double> memory_error() const;
+  /// Whether the measured step lies in the forecast's interval.
+  std::optional<bool> inside() const;
 };
 
 /// The forecast of one mapped row; throws ConfigError where its job is refused.

@@ -1,7 +1,9 @@
 #include "reports/result/result_json.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "model/units/quantity.hpp"
 #include "reports/result/cluster_json.hpp"
@@ -79,8 +81,17 @@ Json memory_section(const MemoryResult& memory) {
           {"per_pipeline_rank", std::move(ranks)}};
 }
 
-Json training_json(const TrainingResult& training) {
+Json interval_json(const StepTimeInterval& interval) {
+  return {{"level", interval.level},   {"half_width", interval.half_width}, {"low_s", interval.low_s},
+          {"high_s", interval.high_s}, {"models", interval.models},         {"evidence", interval.evidence}};
+}
+
+Json training_json(const TrainingResult& training, const std::optional<StepTimeInterval>& interval) {
   Json json = {{"steps", training.steps}, {"days", training.days}, {"gpu_hours", training.gpu_hours}};
+  if (interval) {
+    json["days_low"] = training.days * std::max(0.0, 1.0 - interval->half_width);
+    json["days_high"] = training.days * (1.0 + interval->half_width);
+  }
   if (training.cost_usd) json["cost_usd"] = *training.cost_usd;
   return json;
 }
@@ -229,7 +240,8 @@ Json result_json(const Forecast& forecast) {
                {"communication", communication_json(result.communication)},
                {"bubble", bubble_json(result.bubble)},
                {"memory", memory_section(result.memory)}};
-  if (result.training) json["training"] = training_json(*result.training);
+  if (result.interval) json["step_time_interval"] = interval_json(*result.interval);
+  if (result.training) json["training"] = training_json(*result.training, result.interval);
   if (result.steady) json["steady"] = steady_json(*result.steady);
   if (result.distribution) json["distribution"] = distribution_json(*result.distribution);
   if (result.packing) json["packing"] = packing_json(*result.packing);

@@ -40,6 +40,8 @@ Table step_table(const Forecast& forecast) {
   table.columns = {text_column("step"), {"value", Align::kRight, "value", false}};
   const auto add = [&table](const std::string& name, const std::string& value) { table.rows.push_back({name, value}); };
   add("step time", duration(iteration.time_s));
+  if (result.interval)
+    add(fmt::format("{:.0f} % interval", 1e2 * result.interval->level), plus_minus(*result.interval));
   if (forecast.step.job.profile) {
     // A profile knows neither tokens nor FLOPs.
     add("samples per second", rounded(iteration.samples_per_s, 4));
@@ -62,7 +64,8 @@ Table step_table(const Forecast& forecast) {
   }
   if (result.training) {
     add("steps", fmt::format("{:.0f}", result.training->steps));
-    add("days", rounded(result.training->days, 4));
+    const std::string days = rounded(result.training->days, 4);
+    add("days", result.interval ? days + " " + plus_minus(*result.interval) : days);
     add("GPU hours", fmt::format("{:.0f}", result.training->gpu_hours));
     if (result.training->cost_usd) add("cost", fmt::format("${:.0f}", *result.training->cost_usd));
   }
@@ -252,6 +255,10 @@ Table memory_parts_table(const Forecast& forecast) {
   const RankMemoryResult& memory = forecast.result.memory.per_pipeline_rank[static_cast<std::size_t>(rank)];
   table.notes.push_back(fmt::format("rank {} at its fullest: {:.2f} GiB", rank, memory.total_gib));
   return table;
+}
+
+std::string plus_minus(const StepTimeInterval& interval) {
+  return fmt::format("± {:.2g} %", 1e2 * interval.half_width);
 }
 
 Table memory_over_time_table(const Forecast& forecast) {

@@ -20,6 +20,16 @@ struct IterationResult {
   double hfu = 0.0;  ///< recomputed FLOPs included
 };
 
+/// Where the measured step is expected: in nine of ten cases between low_s and high_s. See interval.hpp.
+struct StepTimeInterval {
+  double level = 0.0;       ///< 0.9
+  double half_width = 0.0;  ///< of the forecast: 0.06 for "27.1 days ± 6 %"
+  double low_s = 0.0;
+  double high_s = 0.0;
+  int models = 0;        ///< that the errors are of
+  std::string evidence;  ///< which runs they are of
+};
+
 /// Where the step's time goes: exposed times, mean over pipeline ranks; they sum to time_s.
 struct Breakdown {
   double compute_s = 0.0;
@@ -123,6 +133,7 @@ struct PackingResult {
 
 struct Result {
   IterationResult iteration;
+  std::optional<StepTimeInterval> interval;
   Breakdown breakdown;
   CommunicationResult communication;
   BubbleResult bubble;
