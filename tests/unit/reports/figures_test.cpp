@@ -59,18 +59,6 @@ TEST(ParetoFront, KeepsWhatNothingBeatsInBoth) {
   EXPECT_EQ(front[2].label, "d");
 }
 
-TEST(PredictionChart, BandsAreSharesOfTheMeasurement) {
-  const SeriesChart chart = prediction_chart("steps", "s", {{"runs", {{"one", 2.0, 2.2}, {"two", 8.0, 7.0}}}});
-  ASSERT_EQ(chart.bands.size(), 2u);
-  EXPECT_DOUBLE_EQ(chart.bands[0].edges[1].high, 8.0 * 1.2);
-  EXPECT_DOUBLE_EQ(chart.bands[1].edges[0].low, 2.0 * 0.95);
-  EXPECT_NE(chart.series[0].points[0].label.find("+10.0 %"), std::string::npos);
-  const std::string svg = write_series_svg({chart}, {});
-  EXPECT_EQ(count_of(svg, "<path class=\"band\""), 2u);
-  EXPECT_EQ(count_of(svg, "<circle"), 2u);
-  EXPECT_EQ(count_of(svg, "stroke-dasharray"), 1u);
-}
-
 TEST(SeriesSvg, StepsHoldTheirValue) {
   SeriesChart chart;
   chart.series.push_back({"steps", {{0, 1, ""}, {1, 2, ""}, {2, 1, ""}}, SeriesStyle::kSteps});
