@@ -8,10 +8,12 @@
 #include "cli/output_options.hpp"
 #include "cli/plan_options.hpp"
 #include "cli/plan_report.hpp"
+#include "cli/terminal.hpp"
 #include "cli/threads.hpp"
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
 #include "planner/plan/feasible.hpp"
+#include "reports/series/series_svg.hpp"
 
 namespace flopcast {
 
@@ -81,6 +83,7 @@ int run_plan(const Arguments& arguments) {
   answer.job = job_file_of(loaded.root, answer.search.ranked.front());
   answer.ranked = entries_of(loaded, answer.search.ranked);
   answer.pareto = entries_of(loaded, answer.search.pareto);
+  if (flags.svg()) write_file(*flags.svg(), write_series_svg({plan_chart(answer)}, {}));
   switch (format) {
     case Format::kJson:
       output.write(plan_json(answer).dump(2));

@@ -83,6 +83,10 @@ TEST(HeatMap, NumbersBestCellAndEmptyOnes) {
   EXPECT_NE(svg.find("does not fit"), std::string::npos);
   EXPECT_NE(svg.find("step time &lt;s&gt;"), std::string::npos);
   EXPECT_EQ(write_heat_map_svg(map), svg);
+
+  const auto width_of = [](const std::string& drawn) { return std::stod(drawn.substr(drawn.find("width=\"") + 7)); };
+  map.value_name = "a value whose name is wider than its columns";
+  EXPECT_GT(width_of(write_heat_map_svg(map)), width_of(svg) + 150.0) << "the scale's name is cut off";
 }
 
 }  // namespace
