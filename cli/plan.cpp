@@ -13,7 +13,6 @@
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
 #include "planner/plan/feasible.hpp"
-#include "reports/series/series_svg.hpp"
 
 namespace flopcast {
 
@@ -83,7 +82,7 @@ int run_plan(const Arguments& arguments) {
   answer.job = job_file_of(loaded.root, answer.search.ranked.front());
   answer.ranked = entries_of(loaded, answer.search.ranked);
   answer.pareto = entries_of(loaded, answer.search.pareto);
-  if (flags.svg()) write_file(*flags.svg(), write_series_svg({plan_chart(answer)}, {}));
+  if (flags.svg()) write_file(*flags.svg(), plan_svg(answer));
   switch (format) {
     case Format::kJson:
       output.write(plan_json(answer).dump(2));

@@ -9,6 +9,7 @@
 #include "reports/result/result_json.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/series/figures.hpp"
+#include "reports/series/series_svg.hpp"
 
 namespace flopcast {
 
@@ -167,7 +168,7 @@ Table ranked_table(const PlanAnswer& answer) {
   return layouts_table(answer, answer.ranked);
 }
 
-SeriesChart plan_chart(const PlanAnswer& answer) {
+std::string plan_svg(const PlanAnswer& answer) {
   std::vector<const PlanEntry*> entries;
   bool several_sizes = false;
   for (const std::vector<PlanEntry>* list : {&answer.ranked, &answer.pareto}) {
@@ -189,8 +190,9 @@ SeriesChart plan_chart(const PlanAnswer& answer) {
                                   layout.vpp.value_or(1), layout.dp, layout.micro_batch_size, layout.schedule)});
   }
   const std::string described = describe_job(answer.ranked.front().forecast.step.job);
-  return pareto_chart(described.substr(0, described.find(',')), {several_sizes ? "GPUs" : "peak memory, GiB"},
-                      {"step time, seconds"}, points);
+  const SeriesChart chart = pareto_chart(described.substr(0, described.find(',')),
+                                         {several_sizes ? "GPUs" : "peak memory, GiB"}, {"step time, seconds"}, points);
+  return write_series_svg({chart}, {});
 }
 
 Table rejected_table(const SearchResult& result) {

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "planner/plan/plan.hpp"
-#include "reports/series/series.hpp"
 #include "reports/table.hpp"
 #include "sim/forecast/forecast.hpp"
 
@@ -32,7 +32,7 @@ std::vector<Table> plan_tables(const PlanAnswer& answer);
 /// The ranked layouts alone, for CSV.
 Table ranked_table(const PlanAnswer& answer);
 /// Step time over GPUs, or over memory where all have as many: the layouts of both tables, and the front through them.
-SeriesChart plan_chart(const PlanAnswer& answer);
+std::string plan_svg(const PlanAnswer& answer);
 Table rejected_table(const SearchResult& result);
 
 }  // namespace flopcast
