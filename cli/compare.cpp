@@ -13,7 +13,7 @@
 #include "cli/saved_result.hpp"
 #include "cli/threads.hpp"
 #include "model/error/error.hpp"
-#include "reports/result/result_tables.hpp"
+#include "reports/result/result_json.hpp"
 
 namespace flopcast {
 
@@ -25,12 +25,17 @@ bool is_file(const std::string& text) {
 }
 
 ComparedLayout forecast_job(const std::string& name, const LoadedJob& loaded) {
-  return {name, forecast(JobOptions::read(loaded), read_file).result};
+  Forecast answer = forecast(JobOptions::read(loaded), read_file);
+  nlohmann::ordered_json json = result_json(answer);
+  return {name, std::move(answer.result), std::move(json)};
 }
 
 ComparedLayout compared(const JobOptions& job, const std::string& layout) {
   if (is_file(layout)) {
-    if (std::optional<Result> saved = read_saved_result(read_file(layout), layout)) return {layout, std::move(*saved)};
+    const std::string text = read_file(layout);
+    if (std::optional<Result> saved = read_saved_result(text, layout)) {
+      return {layout, std::move(*saved), nlohmann::ordered_json::parse(text)};
+    }
     return forecast_job(layout, load_job({layout}, {}));
   }
   const std::vector<FlagValue> values = parse_layout_text(layout);

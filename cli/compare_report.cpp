@@ -18,7 +18,8 @@ Json side_json(const ComparedLayout& layout) {
           {"time_s", layout.result.iteration.time_s},
           {"mfu", layout.result.iteration.mfu},
           {"peak_gib", layout.result.memory.peak_gib},
-          {"fits", layout.result.memory.fits}};
+          {"fits", layout.result.memory.fits},
+          {"result", layout.json}};
 }
 
 Json terms_json(const ComparedLayout& a, const ComparedLayout& b) {

@@ -13,6 +13,7 @@ namespace flopcast {
 struct ComparedLayout {
   std::string name;  ///< as the user gave it
   Result result;
+  nlohmann::ordered_json json;  ///< the whole result, flopcast.result/1
 };
 
 /// Side by side: the step's terms, each with its difference to the first layout, then rates and memory.

@@ -10,6 +10,7 @@
 #include "cli/output_options.hpp"
 #include "cli/plan_options.hpp"
 #include "cli/plan_report.hpp"
+#include "cli/terminal.hpp"
 #include "cli/threads.hpp"
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
@@ -126,6 +127,7 @@ int run_plan(const Arguments& arguments) {
     return 0;
   }
   answer.pareto = entries_of(loaded, answer.search.pareto);
+  if (flags.svg()) write_file(*flags.svg(), plan_svg(answer));
   switch (format) {
     case Format::kJson:
       output.write(plan_json(answer).dump(2));

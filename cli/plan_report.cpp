@@ -8,6 +8,8 @@
 #include "planner/plan/rules_of_thumb.hpp"
 #include "reports/result/result_json.hpp"
 #include "reports/result/result_tables.hpp"
+#include "reports/series/figures.hpp"
+#include "reports/series/series_svg.hpp"
 
 namespace flopcast {
 
@@ -164,6 +166,33 @@ Json plan_json(const PlanAnswer& answer) {
 
 Table ranked_table(const PlanAnswer& answer) {
   return layouts_table(answer, answer.ranked);
+}
+
+std::string plan_svg(const PlanAnswer& answer) {
+  std::vector<const PlanEntry*> entries;
+  bool several_sizes = false;
+  for (const std::vector<PlanEntry>* list : {&answer.ranked, &answer.pareto}) {
+    for (const PlanEntry& entry : *list) {
+      const auto same = [&entry](const PlanEntry* other) {
+        return other->planned.devices == entry.planned.devices && other->planned.order == entry.planned.order;
+      };
+      if (std::any_of(entries.begin(), entries.end(), same)) continue;
+      entries.push_back(&entry);
+      several_sizes = several_sizes || entry.planned.devices != entries.front()->planned.devices;
+    }
+  }
+  std::vector<SeriesPoint> points;
+  for (const PlanEntry* entry : entries) {
+    const Result& result = entry->forecast.result;
+    const Layout& layout = entry->planned.layout;
+    points.push_back({several_sizes ? entry->planned.devices : result.memory.peak_gib, result.iteration.time_s,
+                      fmt::format("tp {} cp {} pp {} vpp {} dp {} mbs {} {}", layout.tp, layout.cp, layout.pp,
+                                  layout.vpp.value_or(1), layout.dp, layout.micro_batch_size, layout.schedule)});
+  }
+  const std::string described = describe_job(answer.ranked.front().forecast.step.job);
+  const SeriesChart chart = pareto_chart(described.substr(0, described.find(',')),
+                                         {several_sizes ? "GPUs" : "peak memory, GiB"}, {"step time, seconds"}, points);
+  return write_series_svg({chart}, {});
 }
 
 Table rejected_table(const SearchResult& result) {

@@ -37,17 +37,11 @@ std::vector<double> values_of(const SeriesChart& chart, double SeriesPoint::*mem
 }
 std::vector<double> x_values(const SeriesChart& chart) {
   std::vector<double> values = values_of(chart, &SeriesPoint::x);
-  for (const SeriesBand& band : chart.bands) {
-    for (const SeriesBand::Edge& edge : band.edges) values.push_back(edge.x);
-  }
   if (chart.x.from_zero) values.push_back(0.0);
   return values;
 }
 std::vector<double> y_values(const SeriesChart& chart) {
   std::vector<double> values = values_of(chart, &SeriesPoint::y);
-  for (const SeriesBand& band : chart.bands) {
-    for (const SeriesBand::Edge& edge : band.edges) values.insert(values.end(), {edge.low, edge.high});
-  }
   if (chart.y.from_zero) values.push_back(0.0);
   return values;
 }
@@ -68,13 +62,6 @@ class ChartDrawing {
     text(frame_.left, frame_.top - 26.0, " font-weight=\"bold\" font-size=\"12\"", chart_.title);
     draw_axes();
     double legend = frame_.left;
-    for (const SeriesBand& band : chart_.bands) {
-      draw_band(band);
-      put("<rect class=\"band\" x=\"{}\" y=\"{}\" width=\"9\" height=\"9\"/>\n", coordinate(legend),
-          coordinate(frame_.top - 17.0));
-      text(legend + 13.0, frame_.top - 9.0, "", band.name);
-      legend += 34.0 + 6.2 * static_cast<double>(band.name.size());
-    }
     for (std::size_t index = 0; index < chart_.series.size(); ++index) {
       const Series& series = chart_.series[index];
       const std::string css = fmt::format("s{}", index % kColors.size());
@@ -119,17 +106,6 @@ class ChartDrawing {
          fmt::format(" text-anchor=\"middle\" class=\"soft\" transform=\"rotate(-90 {} {})\"", coordinate(x),
                      coordinate(y)),
          chart_.y.title);
-  }
-
-  void draw_band(const SeriesBand& band) {
-    std::string path;
-    for (const SeriesBand::Edge& edge : band.edges) {
-      path += fmt::format("{}{} {}", path.empty() ? "M" : "L", coordinate(x_of(edge.x)), coordinate(y_of(edge.high)));
-    }
-    for (auto edge = band.edges.rbegin(); edge != band.edges.rend(); ++edge) {
-      path += fmt::format("L{} {}", coordinate(x_of(edge->x)), coordinate(y_of(edge->low)));
-    }
-    if (!path.empty()) put("<path class=\"band\" d=\"{}Z\"/>\n", path);
   }
 
   void draw_line(const Series& series, const std::string& css) {
@@ -177,7 +153,7 @@ std::string style_sheet(bool dark_mode) {
   std::string css =
       ".series{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:11px}.series text{fill:#222}"
       ".series .bg{fill:#fff}.series .soft{fill:#666}.series .grid{stroke:#000;stroke-opacity:.13;fill:none}"
-      ".series .l{fill:none;stroke-width:1.5}.series .band{fill:#0072b2;fill-opacity:.1}\n";
+      ".series .l{fill:none;stroke-width:1.5}\n";
   for (std::size_t index = 0; index < kColors.size(); ++index) {
     css += fmt::format(".series .s{0}{{fill:{1}}}.series .s{0}l{{stroke:{1}}}", index, kColors[index]);
   }

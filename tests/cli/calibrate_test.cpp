@@ -97,7 +97,7 @@ TEST_F(Calibrate, PassesThatDisagreeGiveNoProfile) {
   const CommandResult result =
       run_flopcast({"calibrate", "--from", file("m.json", measurement.dump()), "-o", path("p.json")});
   EXPECT_EQ(result.exit_code, 4);
-  EXPECT_NE(result.standard_error.find("disagree by 30 %"), std::string::npos) << result.standard_error;
+  EXPECT_NE(result.standard_error.find("disagree by 30.0 %"), std::string::npos) << result.standard_error;
   EXPECT_FALSE(std::filesystem::exists(path("p.json")));
 }
 

@@ -47,6 +47,49 @@ TEST(Compare, SavedResultsArePlayedBackAsTheyAre) {
   for (const Json& term : answer["terms"]) EXPECT_EQ(term["delta_s"], 0.0) << term["name"];
 }
 
+TEST(Compare, ReportsShowWhatItWrote) {
+  const TemporaryFolder folder;
+  CommandOptions options;
+  options.working_directory = folder.path();
+  ASSERT_EQ(run_flopcast({"simulate", job_file(), "--format", "json", "-o", "saved.json"}, options).exit_code, 0);
+  ASSERT_EQ(
+      run_flopcast({"compare", job_file(), "recompute=full", "saved.json", "--format", "json", "-o", "c.json"}, options)
+          .exit_code,
+      0);
+  // The layouts' results are those that simulate writes.
+  const Json comparison = Json::parse(read_text(folder.path() / "c.json"));
+  Json saved = Json::parse(read_text(folder.path() / "saved.json"));
+  EXPECT_EQ(comparison.at("others").at(0).at("b").at("result"), saved);
+  saved.erase("critical_path");
+  EXPECT_EQ(comparison.at("a").at("result"), saved);
+
+  const CommandResult report = run_flopcast({"report", "c.json", "-o", "c.html"}, options);
+  ASSERT_EQ(report.exit_code, 0) << report.standard_error;
+  const std::string page = read_text(folder.path() / "c.html");
+  for (const char* name : {R"("name":"job")", R"("name":"recompute=full")", R"("name":"saved.json")"}) {
+    EXPECT_NE(page.find(name), std::string::npos) << name;
+  }
+}
+
+TEST(Report, TimelinesOfOtherUnitsAreRefused) {
+  const TemporaryFolder folder;
+  CommandOptions options;
+  options.working_directory = folder.path();
+  ASSERT_EQ(run_flopcast({"simulate", job_file(), "--format", "json", "-o", "job.json"}, options).exit_code, 0);
+  ASSERT_EQ(run_flopcast({"timeline", "--schedule", "1f1b", "--pp", "2", "--microbatches", "3", "--format", "json",
+                          "-o", "bare.json"},
+                         options)
+                .exit_code,
+            0);
+  const CommandResult mixed = run_flopcast({"report", "job.json", "bare.json", "-o", "x.html"}, options);
+  EXPECT_EQ(mixed.exit_code, 2);
+  EXPECT_NE(mixed.standard_error.find("the timeline of job.json is in s, that of bare.json in a schedule's own units"),
+            std::string::npos)
+      << mixed.standard_error;
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "x.html"));
+  EXPECT_EQ(run_flopcast({"report", "bare.json", "bare.json", "-o", "x.html"}, options).exit_code, 0);
+}
+
 TEST(Compare, AnswersItsOtherQuestions) {
   for (const char* question : {"--strategies", "--optimizations"}) {
     const CommandResult result = run_flopcast({"compare", job_file(), question, "--format", "json"});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/support/folders.hpp"
 #include "tests/support/run_command.hpp"
@@ -48,6 +49,24 @@ TEST(Plan, ItsFileIsAJobWhoseForecastItHolds) {
   result.erase("critical_path");
   EXPECT_EQ(result, plan["best"]["result"]);
   EXPECT_EQ(run_flopcast({"memory", "plan.json", "--check"}, options).exit_code, 0);
+}
+
+TEST(Plan, DrawsTheLayoutsItFoundAndTheirFront) {
+  const TemporaryFolder folder;
+  CommandOptions options;
+  options.working_directory = folder.path();
+  const Json answer = json_of(plan_small({"--top", "4", "--svg", "plan.svg", "--format", "json"}, options));
+  std::set<std::string> layouts;
+  for (const char* list : {"ranked", "pareto"}) {
+    for (const Json& entry : answer[list]) layouts.insert(entry["layout"].dump());
+  }
+  const std::string svg = read_text(folder.path() / "plan.svg");
+  std::size_t points = 0;
+  for (std::size_t at = svg.find("<circle"); at != std::string::npos; at = svg.find("<circle", at + 1)) ++points;
+  EXPECT_EQ(points, layouts.size());
+  EXPECT_NE(svg.find("peak memory, GiB"), std::string::npos);
+  ASSERT_EQ(plan_small({"--max-gpus", "16", "--objective", "energy", "--svg", "sizes.svg"}, options).exit_code, 0);
+  EXPECT_NE(read_text(folder.path() / "sizes.svg").find(">GPUs<"), std::string::npos);
 }
 
 TEST(Plan, ThreadsDoNotShowInAnyByte) {

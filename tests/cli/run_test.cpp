@@ -94,6 +94,22 @@ TEST_F(Run, TracesOfRunAndForecastUseTheSameNames) {
   EXPECT_LT(html.find("\"name\":\"forecast\""), html.find("\"name\":\"measured\""));
 }
 
+TEST_F(Run, FilesThatCannotBeWrittenAreRefusedBeforeTraining) {
+  const fs::path measured = folder_ / "measured.json";
+  for (const char* flag : {"--svg", "--html", "--trace", "--loss-svg"}) {
+    std::vector<std::string> run = run_of({"--pp", "2", "-o", measured.string()});
+    run.insert(run.end(), {flag, (folder_ / "missing" / "x").string()});
+    const CommandResult result = run_flopcast(run);
+    EXPECT_EQ(result.exit_code, 4) << flag;
+    EXPECT_NE(result.standard_error.find("there is no folder"), std::string::npos) << result.standard_error;
+    EXPECT_EQ(result.standard_output, "");
+    EXPECT_FALSE(fs::exists(measured)) << flag << ": it has trained";
+  }
+  const CommandResult directory = run_flopcast(run_of({"--pp", "2", "--svg", folder_.string()}));
+  EXPECT_EQ(directory.exit_code, 4);
+  EXPECT_NE(directory.standard_error.find("is a directory"), std::string::npos) << directory.standard_error;
+}
+
 TEST_F(Run, ShowsForecastReplayAndMeasurement) {
   const CommandResult result =
       run_flopcast(run_of({"--pp", "2", "--model.tied_embeddings", "false", "--format", "json"}));
