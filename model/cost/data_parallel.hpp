@@ -47,6 +47,8 @@ struct ShardedUnit {
 /// keeps the stage's weights for the row and adds its gradients up before it scatters them: 3Ψ(N-1)/N a step instead of
 /// a microbatch (Lamy-Poirier 2211.05953 §3). The above then holds with rows of m passes for passes, and whole weights
 /// and gradients of the stage at work and of one neighbour are in memory.
+/// A unit's gather starts when its output is allocated, gather_allocation later, unless the stack keeps its buffers
+/// (2304.11277 §3.4: the caching allocator may have to wait for the device, or ask the driver).
 /// Left out: bubbles, which would cover more; waits for one large unit inside a pass, and the memory of gradients that
 /// wait; stages of a rank that differ; the slowdown of computation, and of pipeline transfers, beside communication.
 /// hsdp gathers and scatters inside its shards and all-reduces Ψ/shards across: 2(R-1)/R·Ψ/shards more (2304.11277
