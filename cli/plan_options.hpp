@@ -19,6 +19,7 @@ class PlanFlags {
   /// Throws ConfigError on flags that contradict each other, or that need tokens or a price the job does not have.
   PlanOptions options(const Job& job) const;
   int threads() const;
+  bool has_threads() const { return threads_.has_value(); }
 
  private:
   std::vector<int> node_counts(const Job& job) const;
