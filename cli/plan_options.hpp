@@ -21,6 +21,7 @@ class PlanFlags {
   int threads() const;
   /// The file that --svg names.
   const std::optional<std::string>& svg() const { return svg_; }
+  bool has_threads() const { return threads_.has_value(); }
 
  private:
   std::vector<int> node_counts(const Job& job) const;
