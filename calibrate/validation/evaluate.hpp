@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -94,7 +95,8 @@ struct SourceSummary {
 };
 
 /// Forecasts every row of a file that says enough. A row whose job is refused is skipped with the complaint.
-SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file);
+/// `profile`, unless null, is a device profile: only rows of its device are looked at, with its figures.
+SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file, const nlohmann::json& profile = {});
 
 /// Fills in the statistics from the evaluated rows.
 void summarise(SourceSummary& summary);

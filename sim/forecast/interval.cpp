@@ -101,11 +101,12 @@ class Evidence {
     }
     const std::string& device = facts_.device;
     if (!any([&device](const ForecastFacts& other) { return other.device == device; })) {
-      const bool sibling =
-          any([&](const ForecastFacts& other) { return seen(other) && other.generation == facts_.generation; });
-      if (!sibling) return {other_generations(fmt::format("no published run has a {}", device))};
-      return {pool(fmt::format("no published run has a {}, but others of its generation: all published runs", device),
-                   seen)};
+      const auto sibling = [&](const ForecastFacts& other) {
+        return seen(other) && other.generation == facts_.generation;
+      };
+      if (!any(sibling)) return {other_generations(fmt::format("no published run is on {}", device))};
+      const std::string reason = fmt::format("no published run is on {}", device);
+      return {pool(reason + ": others of its generation", sibling), pool(reason + ": all published runs", seen)};
     }
     const auto same_software = [this](const ForecastFacts& other) { return other.stack == facts_.stack; };
     const auto same_pair = [&](const ForecastFacts& other) { return other.device == device && same_software(other); };

@@ -18,7 +18,8 @@ namespace flopcast {
 ///   the same device and stack
 ///   the same stack
 ///   the same device
-///   all runs; and for a device that none has, but another of its generation
+///   all runs
+/// For a device without a run: those of its generation, then all.
 /// Wider pools never make an interval narrower than one they were taken instead of.
 /// For other generations, and for jobs unlike all runs: errors of devices forecast by the figures of other generations,
 /// each generation weighing the same; the share is 0.9.
