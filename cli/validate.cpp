@@ -145,8 +145,8 @@ std::vector<Refit> refit_all(const std::vector<PublishedFile>& files) {
 std::vector<Table> tables_of(const std::vector<SourceSummary>& sources, bool shipped) {
   std::vector<Table> tables = {time_error_table(sources)};
   if (shipped) tables.push_back(coverage_table());
-  for (Table table :
-       {memory_error_table(sources), choice_table(sources), open_table(sources), rows_table(sources, kWorstRows), skipped_table(sources)}) {
+  for (Table table : {memory_error_table(sources), choice_table(sources), open_table(sources),
+                      rows_table(sources, kWorstRows), skipped_table(sources)}) {
     if (!table.rows.empty()) tables.push_back(std::move(table));
   }
   return tables;
