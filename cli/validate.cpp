@@ -126,8 +126,8 @@ std::vector<Refit> refit_all(const std::optional<std::string>& folder) {
 
 std::vector<Table> tables_of(const std::vector<SourceSummary>& sources) {
   std::vector<Table> tables = {time_error_table(sources)};
-  for (Table table :
-       {memory_error_table(sources), choice_table(sources), open_table(sources), rows_table(sources, kWorstRows), skipped_table(sources)}) {
+  for (Table table : {memory_error_table(sources), choice_table(sources), open_table(sources),
+                      rows_table(sources, kWorstRows), skipped_table(sources)}) {
     if (!table.rows.empty()) tables.push_back(std::move(table));
   }
   return tables;
