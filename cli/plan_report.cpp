@@ -136,6 +136,12 @@ Table advice_table(const PlanAnswer& answer) {
   return table;
 }
 
+std::string energy_note(const PlanAnswer& answer) {
+  const Job& job = answer.ranked.front().forecast.step.job;
+  return fmt::format("energy is ordered by GPU time: every {} is taken to draw the same power, busy or waiting",
+                     job.cluster.device.name);
+}
+
 std::vector<std::string> run_notes(const PlanAnswer& answer) {
   const PlanEntry& best = answer.ranked.front();
   const std::optional<RunLength> length = length_of(answer, best);
@@ -222,6 +228,7 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
                                        plus_minus(*interval), interval->evidence));
   }
   for (std::string& note : run_notes(answer)) ranked.notes.push_back(std::move(note));
+  if (answer.options.search.objective == Objective::kEnergy) ranked.notes.push_back(energy_note(answer));
   std::vector<Table> tables = {std::move(ranked)};
   if (answer.pareto.size() > 1) {
     Table front = layouts_table(answer, answer.pareto);
