@@ -46,7 +46,10 @@ class App {
       side[key] = value;
       if (value === undefined) delete side[key];
       // A schedule's own controls, such as its chunks.
-      if (key === "name") this.controls();
+      if (key === "name" || key === "schedule") {
+        fitChunks(side, this.names);
+        this.controls();
+      }
       this.later();
     };
     const switchTo = mode => {

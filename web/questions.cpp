@@ -19,6 +19,7 @@
 #include "sim/compare/comparison.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
+#include "sim/lower/spread_times.hpp"
 #include "sim/metrics/memory_over_time.hpp"
 
 namespace flopcast {
@@ -70,18 +71,20 @@ struct RankTimes {
   Ticks transfer = 0;
 };
 
-// A rank's times spread over its parts of a microbatch: the chunks that it holds, the slices that it is cut into.
+// A rank's times spread over its parts of a microbatch, the chunks that it holds and the slices that it is cut into, as
+// `flopcast schedule compare` spreads them.
 StepTimes spread(const RankTimes& rank, const Program& program) {
-  const std::vector<Action>& actions = program.ranks.front();
-  const auto forwards = std::count_if(actions.begin(), actions.end(),
-                                      [](const Action& action) { return action.kind == ActionKind::kForward; });
-  const Ticks parts = std::max<Ticks>(1, forwards / program.microbatch_count());
+  const auto spread_over_stages = [&program](const char* key, Ticks time) {
+    return spread_times(key, {time}, program, true);
+  };
+  const std::vector<Ticks> forward = spread_over_stages("forward", rank.forward);
+  const std::vector<Ticks> backward = spread_over_stages("backward", rank.backward);
+  const std::vector<Ticks> weight = spread_over_stages("weight", rank.weight);
   StepTimes times;
-  const Ticks weight = rank.weight / parts;
-  const Ticks backward = rank.backward / parts;
-  times.stages.assign(static_cast<std::size_t>(program.stage_count()),
-                      {rank.forward / parts, backward, backward - weight, weight, {}});
-  times.boundaries.assign(static_cast<std::size_t>(program.stage_count()) - 1, {rank.transfer, rank.transfer});
+  for (std::size_t stage = 0; stage < forward.size(); ++stage) {
+    times.stages.push_back({forward[stage], backward[stage], backward[stage] - weight[stage], weight[stage], {}});
+  }
+  times.boundaries.assign(forward.size() - 1, {rank.transfer, rank.transfer});
   return times;
 }
 
@@ -107,7 +110,7 @@ Json schedule_view(const nlohmann::json& question) {
   request.pipeline_ranks = reader.whole("pp", 1, kMostRanks).value_or(4);
   request.microbatches = reader.whole("microbatches", 1, kMostMicrobatches).value_or(4);
   const int chunks = reader.whole("vpp", 1, kMostRanks).value_or(name.info->default_chunks);
-  request.chunks = name.chunks.value_or(name.info->uses_chunks ? std::max(chunks, name.info->default_chunks) : 1);
+  request.chunks = name.chunks.value_or(name.info->uses_chunks ? chunks : 1);
   request.variant = name.variant;
   RankTimes rank;
   rank.forward = ticks_of(reader, "forward", 1.0);
@@ -133,6 +136,19 @@ Json schedule_view(const nlohmann::json& question) {
   return view;
 }
 
+// The numbers of chunks a rank that a schedule accepts, of those that a slider offers.
+Json accepted_chunks(const ScheduleInfo& info) {
+  constexpr int kMostOffered = 12;
+  Json accepted = Json::array();
+  ScheduleRequest request;
+  request.pipeline_ranks = 4;
+  request.microbatches = 8;
+  for (request.chunks = 1; request.chunks <= kMostOffered; ++request.chunks) {
+    if (!refuse_request(info, request)) accepted.push_back(request.chunks);
+  }
+  return accepted;
+}
+
 Json names() {
   Json clusters = Json::array();
   for (const std::string& name : catalogue_names(CatalogueKind::kClusters)) {
@@ -147,7 +163,7 @@ Json names() {
   for (const std::string& name : catalogue_names(CatalogueKind::kStacks)) stacks.push_back(name);
   Json schedules = Json::array();
   for (const ScheduleInfo& info : schedule_catalogue()) {
-    schedules.push_back({{"name", info.name}, {"summary", info.summary}, {"uses_chunks", info.uses_chunks}});
+    schedules.push_back({{"name", info.name}, {"summary", info.summary}, {"chunks", accepted_chunks(info)}});
   }
   return {{"models", models}, {"clusters", clusters}, {"stacks", stacks}, {"schedules", schedules}};
 }

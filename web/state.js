@@ -31,17 +31,30 @@ function decodeState(text) {
   }
 }
 
+function acceptedChunks(names, schedule) {
+  return names.schedules.find(info => info.name === schedule.split(":")[0])?.chunks ?? [];
+}
+const usesChunks = (names, schedule) => acceptedChunks(names, schedule).some(chunks => chunks > 1);
+
+// After another schedule was chosen: the number of chunks that it accepts nearest to the one that is there. A bare
+// schedule of one chunk asks for none, and keeps the number for the next one.
+function fitChunks(side, names) {
+  const schedule = side.schedule ?? side.name;
+  if (side.name !== undefined && !usesChunks(names, schedule)) return;
+  const accepted = acceptedChunks(names, schedule);
+  side.vpp = accepted.reduce((best, chunks) => Math.abs(chunks - side.vpp) < Math.abs(best - side.vpp) ? chunks : best, accepted[0] ?? side.vpp);
+}
+
 // The job file that a side means. Data-parallel ranks are the devices left over.
 function jobOf(side, names) {
   const perNode = names.clusters.find(cluster => cluster.name === side.cluster)?.devices_per_node ?? 1;
   const dp = Math.max(1, Math.floor(side.nodes * perNode / (side.tp * side.pp)));
-  const several = side.vpp > 1;
   return {
     model: side.model,
     cluster: {name: side.cluster, nodes: side.nodes},
-    layout: {tp: side.tp, pp: side.pp, ...(several ? {vpp: side.vpp} : {}), sequence_parallel: side.sp && side.tp > 1,
+    layout: {tp: side.tp, pp: side.pp, vpp: side.vpp, sequence_parallel: side.sp && side.tp > 1,
              micro_batch_size: side.mbs, global_batch_size: side.microbatches * side.mbs * dp,
-             ...(side.pp > 1 ? {schedule: side.schedule} : {}), recompute: side.recompute, zero: side.zero},
+             schedule: side.schedule, recompute: side.recompute, zero: side.zero},
     training: {sequence_length: side.sequence, stack: side.stack},
   };
 }

@@ -49,6 +49,38 @@ test('every preset shows what it teaches', async () => {
   await page.close();
 });
 
+test('as many chunks are simulated as the slider says', async () => {
+  const page = await opened();
+  const slider = page.locator('[data-key="vpp"]');
+  await page.locator('[data-lesson="gpt3"]').click();
+  await slider.press('Home');
+  await settled(page);
+  const told = flopcastJson('simulate', 'examples/gpt3-175b-64-gpus/job.json', '--vpp', '1');
+  assert.equal(await slider.getAttribute('aria-valuetext'), '1');
+  assert.ok(Math.abs(await value(page, 'iteration.time_s') / told.iteration.time_s - 1) < 1e-12);
+  // A schedule without chunks has no slider for them, and none are asked for.
+  await page.locator('[data-key="schedule"]').selectOption('1f1b');
+  await settled(page);
+  assert.equal(await slider.count(), 0);
+  assert.equal(await page.locator('#trouble').innerText(), '');
+
+  await page.locator('[data-lesson="interleaving"]').click();
+  await slider.press('Home');
+  await settled(page);
+  const makespan = await value(page, 'metrics.makespan', 1);
+  assert.equal(makespan, await value(page, 'metrics.makespan', 0), 'of one chunk it is 1F1B');
+  // What accepts some numbers of chunks only offers these, and takes the nearest.
+  await page.locator('[data-key="name"]').selectOption('hanayo');
+  await settled(page);
+  assert.equal(await slider.getAttribute('aria-valuetext'), '2');
+  await slider.press('ArrowRight');
+  assert.equal(await slider.getAttribute('aria-valuetext'), '4');
+  await settled(page);
+  assert.equal(await page.locator('#trouble').innerText(), '');
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
 test('an address holds everything, and a mistake tells what is valid', async () => {
   const page = await opened();
   await page.locator('[data-lesson="gpt3"]').click();
