@@ -21,7 +21,12 @@ function choice(label, key, side, options, change) {
 
 function whole(label, key, side, change) {
   const input = element("input", {type: "number", min: "1", step: "1", value: String(side[key]), "data-key": key,
-    onchange: event => change(key, Math.max(1, Math.round(Number(event.target.value)) || 1))});
+    onchange: event => {
+      // What is no whole number from 1 on changes nothing.
+      const value = Number(event.target.value);
+      if (Number.isInteger(value) && value >= 1) change(key, value);
+      else event.target.value = String(side[key]);
+    }});
   return element("label", {class: "field"}, element("span", {}, label), input);
 }
 
@@ -76,10 +81,17 @@ function scheduleControls(side, names, change) {
   ];
 }
 
+// A pasted config.json takes the place of a name, until a name is chosen.
+function modelChoice(side, names, change) {
+  const pasted = side.config === undefined ? [] : [["", "(pasted config.json)"]];
+  const shown = side.config === undefined ? side : {model: ""};
+  return choice("Model", "model", shown, [...pasted, ...names.models.map(model => [model])], change);
+}
+
 function jobControls(side, names, change) {
   const schedules = names.schedules.filter(schedule => schedule.name !== "terapipe");
   return [
-    choice("Model", "model", side, names.models.map(model => [model]), change),
+    modelChoice(side, names, change),
     configField(side, change),
     choice("Cluster", "cluster", side, names.clusters.map(cluster => [cluster.name]), change),
     whole("Nodes", "nodes", side, change),

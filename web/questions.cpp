@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -27,24 +28,62 @@ namespace flopcast {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr Ticks kTicksPerUnit = 1'000'000;
+// The program's, for equal figures: decimals of a unit are exact, and so are shares of up to ten chunks or slices.
+constexpr Ticks kTicksPerUnit = 63'000'000;
+
+// A time in units, to the six decimals that the program prints.
+double rounded(double units) {
+  constexpr double kDecimals = 1e6;
+  return std::round(units * kDecimals) / kDecimals;
+}
+
+// More would keep the page, which waits for its answers, from moving for seconds.
+void refuse_too_many(std::int64_t actions) {
+  constexpr std::int64_t kMostActions = 100'000;
+  if (actions <= kMostActions) return;
+  throw ConfigError({"microbatches",
+                     fmt::format("{} actions are more than the {} that the page draws", actions, kMostActions), "",
+                     "fewer microbatches, ranks or chunks; or the program, whose reports draw millions"});
+}
+
+// A forward and a backward pass of each microbatch on each stage; schedules may cut them further.
+std::int64_t least_actions(std::int64_t pipeline_ranks, int chunks, int microbatches) {
+  return 2 * pipeline_ranks * chunks * microbatches;
+}
 
 std::string refuse_file(const std::string& path) {
   throw ConfigError({"", fmt::format("the page reads no files, and \"{}\" is one", path), "",
                      "use the program, or a name from the catalogue"});
 }
 
+std::string text_of(const nlohmann::json& question, const char* key) {
+  const auto value = question.find(key);
+  if (value == question.end()) return "";
+  if (!value->is_string()) throw ConfigError({key, fmt::format("{} is no text", value->dump()), "", "expected a text"});
+  return value->get<std::string>();
+}
+
+// What the job itself says, so that the config.json beside it need not.
+ImportContext context_of(const nlohmann::json& job) {
+  ImportContext context;
+  const auto training = job.find("training");
+  if (training != job.end() && training->is_object() && training->contains("sequence_length"))
+    context.given.insert("training.sequence_length");
+  return context;
+}
+
 Job job_of(const nlohmann::json& question) {
   nlohmann::json root = question.at("job");
   ImportedJob imported;
   if (question.contains("config")) {
-    const std::string text = question.at("config").get<std::string>();
+    if (!root.is_object()) throw ConfigError({"job", "is no JSON object", "", "see web/questions.hpp"});
+    const std::string text = text_of(question, "config");
     const std::string file = "config.json";
     if (detect_format(text, file) != JobFormat::kHuggingFace) {
       throw ConfigError({"model", "the text is no config.json of a Hugging Face model", file,
                          "paste the whole file, with its \"architectures\" or \"model_type\""});
     }
-    imported = import_job(text, file, {});
+    imported = import_job(text, file, context_of(root));
     root["model"] = imported.job.at("model");
   }
   Origins origins;
@@ -56,10 +95,10 @@ Job job_of(const nlohmann::json& question) {
 }
 
 Ticks ticks_of(ObjectReader& reader, const char* key, double otherwise) {
-  constexpr double kLargest = 1e6;
+  constexpr double kLargest = 1e5;
   const double time = reader.quantity(key, Dimension::kCount).value_or(otherwise);
   if (!(time >= 0.0 && time <= kLargest))
-    reader.fail(key, fmt::format("{} is out of range", time), "expected 0 to 1e6");
+    reader.fail(key, fmt::format("{} is out of range", time), "expected 0 to 1e5");
   return static_cast<Ticks>(std::llround(time * static_cast<double>(kTicksPerUnit)));
 }
 
@@ -120,17 +159,22 @@ Json schedule_view(const nlohmann::json& question) {
   reader.refuse_unknown_keys();
 
   const TimesOfProgram times = [&rank](const Program& program) { return spread(rank, program); };
+  refuse_too_many(least_actions(request.pipeline_ranks, request.chunks, request.microbatches));
   const Program program = generate_schedule(*name.info, request, times);
+  refuse_too_many(static_cast<std::int64_t>(program.action_count()));
   Timeline timeline = simulate(program, times(program));
+  timeline.units_per_tick = 1.0 / static_cast<double>(kTicksPerUnit);
   timeline.title = fmt::format("{}: {} ranks, {} microbatches", text, program.rank_count(), program.microbatch_count());
   const ScheduleFigures figures = figures_of(*name.info, request, times);
   Json view = page_view(text, timeline);
+  for (const char* key : {"makespan", "span"}) view["metrics"][key] = rounded(view["metrics"][key].get<double>());
   view["memory"] = activations(timeline, program);
   view["figures"] = {{"activations", figures.largest_peak()},
                      {"weight_copies", *std::max_element(figures.weight_copies.begin(), figures.weight_copies.end())},
                      {"staleness", *std::max_element(figures.staleness.begin(), figures.staleness.end())},
                      {"messages", figures.messages}};
   if (figures.steady_idle) view["figures"]["steady_bubble"] = *figures.steady_idle;
+  view["slices"] = program.slices_per_microbatch;
   view["summary"] = name.info->summary;
   view["source"] = name.info->source;
   return view;
@@ -169,11 +213,14 @@ Json names() {
 }
 
 std::string answer_valid(const nlohmann::json& question) {
-  const std::string ask = question.value("ask", "");
+  const std::string ask = text_of(question, "ask");
   if (ask == "names") return names().dump();
   if (ask == "view" && question.contains("schedule")) return schedule_view(question).dump();
   if ((ask == "view" || ask == "simulate") && question.contains("job")) {
-    const Forecast forecast = flopcast::forecast(job_of(question), refuse_file);
+    const Job job = job_of(question);
+    const Layout& layout = job.layout;
+    if (ask == "view") refuse_too_many(least_actions(layout.pp, layout.vpp.value_or(1), layout.microbatches()));
+    const Forecast forecast = flopcast::forecast(job, refuse_file);
     return ask == "simulate" ? simulation_json(forecast).dump(2) : page_view("forecast", forecast).dump();
   }
   throw ConfigError({"ask", fmt::format("nothing is known about \"{}\"", ask), "", "valid: simulate, view, names"});
@@ -202,6 +249,8 @@ std::string answer(std::string_view question) {
   } catch (const InternalError& error) {
     return error_json(
         {"", fmt::format("a bug of flopcast: {}", error.what()), "", "please report it with the page's address"});
+  } catch (const nlohmann::json::exception& error) {
+    return error_json({"", fmt::format("the question is malformed: {}", error.what()), "", "see web/questions.hpp"});
   } catch (const std::bad_alloc&) {
     return error_json({"", "the browser's memory does not suffice", "", "fewer microbatches or ranks"});
   }

@@ -4,10 +4,8 @@ const kDefaultJob = {model: "gpt3-175b", cluster: "dgx-a100-80g", nodes: 8, tp: 
                      mbs: 1, sequence: 2048, schedule: "interleaved", recompute: "selective", zero: 0, sp: true, stack: "megatron-core"};
 const kDefaultSchedule = {name: "1f1b", pp: 4, microbatches: 8, vpp: 2, forward: 1, backward: 2, weight: 1, p2p: 0};
 
-// {mode: "job" | "schedule", sides: [{…}] or two of them, shown: which side the controls change, lesson}
-function defaultState() {
-  return {mode: "schedule", sides: [{...kDefaultSchedule, name: "gpipe", microbatches: 4}], shown: 0, lesson: "bubble"};
-}
+// A state is {mode: "job" | "schedule", sides: [{…}] or two of them, shown: which side the controls change, lesson: the
+// key of the preset that it is or was}.
 
 // Base64 that needs no escapes in an address, of UTF-8.
 function encodeState(state) {
@@ -17,6 +15,17 @@ function encodeState(state) {
   return btoa(text).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
 }
 
+// A side with what it leaves out filled in; null where a value is none that the controls could have set.
+function readSide(side, defaults) {
+  if (typeof side !== "object" || side === null || Array.isArray(side)) return null;
+  const types = {...defaults, config: ""};
+  for (const [key, value] of Object.entries(side)) {
+    if (!Object.hasOwn(types, key) || typeof value !== typeof types[key]) return null;
+  }
+  return {...defaults, ...side};
+}
+
+// What an address holds; null where that is nothing the page can have written.
 function decodeState(text) {
   try {
     const binary = atob(text.replace(/-/g, "+").replace(/_/g, "/"));
@@ -25,7 +34,10 @@ function decodeState(text) {
                   state.sides.length <= 2;
     if (!valid) return null;
     const defaults = state.mode === "job" ? kDefaultJob : kDefaultSchedule;
-    return {...state, shown: state.sides.length > 1 && state.shown === 1 ? 1 : 0, sides: state.sides.map(side => ({...defaults, ...side}))};
+    const sides = state.sides.map(side => readSide(side, defaults));
+    if (sides.includes(null)) return null;
+    const lesson = kLessons.some(lesson => lesson.key === state.lesson) ? {lesson: state.lesson} : {};
+    return {mode: state.mode, sides, shown: sides.length > 1 && state.shown === 1 ? 1 : 0, ...lesson};
   } catch {
     return null;
   }
@@ -62,6 +74,6 @@ function jobOf(side, names) {
 function questionOf(mode, side, names) {
   if (mode === "schedule") return {ask: "view", schedule: side};
   const question = {ask: "view", job: jobOf(side, names)};
-  if (side.config) question.config = side.config;
+  if (side.config !== undefined) question.config = side.config;
   return question;
 }

@@ -102,7 +102,9 @@ test('mistakes come back with field, problem and help', () => {
   assert.equal(error.field, 'layout.tp');
   assert.match(error.help, /1, 2, 4, 8/);
   for (const question of [{}, {ask: 'view'}, {ask: 'view', schedule: {name: '1f1c'}}, {ask: 'view', schedule: {name: '1f1b', forward: -1}},
-                          {ask: 'view', schedule: {name: '1f1b', pp: 1e9}}, {ask: 'simulate', job: 3}, {ask: 'simulate', job, config: '{'},
+                          {ask: 'view', schedule: {name: '1f1b', pp: 1e9}}, {ask: 'simulate', job: 3}, {ask: 5}, {ask: {}}, 5, [], 'view',
+                          {ask: 'view', schedule: 7}, {ask: 'view', schedule: {name: 5}}, {ask: 'simulate', job, config: 7}, {ask: 'simulate', job: 3, config: '{}'},
+                          {ask: 'view', schedule: {name: 'terapipe', pp: 8, microbatches: 6000}}, {ask: 'simulate', job, config: '{'},
                           {ask: 'simulate', job: {...job, layout: {...job.layout, tp: 8, pp: 8, schedule: 'file:/etc/passwd'}}}]) {
     assert.ok(ask(question).error?.problem, JSON.stringify(question));
   }
