@@ -142,6 +142,18 @@ test('a preset that was changed no longer claims what it shows', async () => {
   await page.close();
 });
 
+test('a slice is told as part of its microbatch', async () => {
+  const page = await opened();
+  await page.locator('[data-key="name"]').selectOption('terapipe');
+  await settled(page);
+  await page.getByPlaceholder('find').fill('2F7');
+  await page.getByPlaceholder('find').press('Enter');
+  assert.equal(await page.locator('[data-fact="microbatch"]').innerText(), '1');
+  assert.equal(await page.locator('[data-fact="slice"]').innerText(), '3');
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
 test('the keyboard stays where it was', async () => {
   const page = await opened();
   const focused = () => page.evaluate(() => document.activeElement.dataset.key ?? document.activeElement.tagName);

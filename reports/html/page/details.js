@@ -39,7 +39,7 @@ function partsTable(model, code, duration) {
 // A schedule that cuts microbatches numbers their slices through.
 function unitFacts(model, unit) {
   if (model.slices === 1) return [["microbatch", unit]];
-  return [["microbatch", Math.floor(unit / model.slices)], ["slice", `${unit % model.slices} of ${model.slices}`]];
+  return [["microbatch", Math.floor(unit / model.slices)], ["slice", unit % model.slices]];
 }
 
 function showDetails(panel, timeline, model, rank, index, group) {
