@@ -30,6 +30,18 @@ std::string title_of(const std::vector<Json>& views) {
   return title;
 }
 
+// What the page says below its title, a line each; what had to be left out is a warning too.
+std::string header_of(const std::vector<Json>& views) {
+  std::vector<std::string> lines;
+  for (const Json& view : views) {
+    if (!view.contains("note")) continue;
+    const auto note = view.at("note").get<std::string>();
+    warn(note);
+    lines.push_back(note);
+  }
+  return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
 }  // namespace
 
 int run_report(const Arguments& arguments) {
@@ -56,7 +68,7 @@ int run_report(const Arguments& arguments) {
     const std::string name = files.size() == 1 ? "forecast" : std::filesystem::path(file).stem().string();
     for (Json& view : views_of_result(json, name, file, read_file)) views.push_back(std::move(view));
   }
-  write_output(output.value_or(""), write_page({title_of(views), tool_text(), ""}, views));
+  write_output(output.value_or(""), write_page({title_of(views), tool_text(), header_of(views)}, views));
   return 0;
 }
 

@@ -80,7 +80,13 @@ Json action_parts(const PreparedStep& step) {
 }
 
 Json page_view(const std::string& name, const Timeline& timeline) {
-  return {{"name", name}, {"timeline", pack_timeline(timeline)}, {"metrics", metrics_json(timeline)}};
+  return {{"name", name},
+          {"timeline", pack_timeline(timeline, critical_path(timeline))},
+          {"metrics", metrics_json(timeline)}};
+}
+
+Json page_view_of_spans(const std::string& name, const Timeline& timeline) {
+  return {{"name", name}, {"timeline", pack_timeline(timeline, CriticalPath{})}};
 }
 
 Json page_view(const std::string& name, const Timeline& timeline, const Json& result) {

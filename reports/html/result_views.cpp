@@ -49,6 +49,17 @@ Json view_of(const Json& result, const std::string& name, const ReadFile& read_f
   return view;
 }
 
+// A timeline from a file, with what its ranks waited for where the file tells that.
+Json view_of_timeline(const Json& json, const std::string& name, const std::string& file, const std::string& field) {
+  const Timeline timeline = read_timeline(json, file, field);
+  const std::string shown = name.empty() ? timeline.title.substr(0, timeline.title.find(": ")) : name;
+  if (tells_transfers(json)) return page_view(shown, timeline);
+  Json view = page_view_of_spans(shown, timeline);
+  view["note"] = fmt::format("{} of {} tells no transfers, as early versions wrote it: no waiting and no critical path",
+                             field, file);
+  return view;
+}
+
 Views views_of_run(const Json& run, const std::string& file) {
   Views views;
   for (const char* side : {"forecast", "measured"}) {
@@ -56,8 +67,9 @@ Views views_of_run(const Json& run, const std::string& file) {
       throw ConfigError({side, "is no flopcast.result/1", file, "expected what `flopcast run --format json` writes"});
     }
     if (run.contains("timelines") && run.at("timelines").contains(side)) {
-      const Timeline timeline = read_timeline(run.at("timelines").at(side), file, fmt::format("timelines.{}", side));
-      views.push_back(page_view(side, timeline, run.at(side)));
+      Json view = view_of_timeline(run.at("timelines").at(side), side, file, fmt::format("timelines.{}", side));
+      view["result"] = run.at(side);
+      views.push_back(std::move(view));
     } else {
       views.push_back(page_view(side, run.at(side)));
     }
@@ -69,8 +81,7 @@ Views views_of_timelines(const Json& json, const std::string& file) {
   Views views;
   const Json timelines = json.value("timelines", Json::array());
   for (std::size_t index = 0; index < timelines.size(); ++index) {
-    const Timeline timeline = read_timeline(timelines[index], file, fmt::format("timelines[{}]", index));
-    views.push_back(page_view(timeline.title.substr(0, timeline.title.find(": ")), timeline));
+    views.push_back(view_of_timeline(timelines[index], "", file, fmt::format("timelines[{}]", index)));
   }
   if (views.empty()) throw ConfigError({"timelines", "holds nothing", file, "give at least one timeline"});
   return views;
