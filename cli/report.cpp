@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/commands.hpp"
 #include "cli/terminal.hpp"
@@ -30,14 +31,22 @@ std::string title_of(const std::vector<Json>& views) {
   return title;
 }
 
-// What the page says below its title, a line each; what had to be left out is a warning too.
+// What the page says below its title: the layouts, once where all views are of one, and what had to be left out, which
+// is a warning too.
 std::string header_of(const std::vector<Json>& views) {
   std::vector<std::string> lines;
+  std::set<std::string> descriptions;
+  for (const Json& view : views) descriptions.insert(view.value("description", std::string()));
+  if (descriptions.size() == 1 && !descriptions.begin()->empty()) lines.push_back(*descriptions.begin());
+  for (const Json& view : views) {
+    const std::string description = view.value("description", std::string());
+    if (descriptions.size() == 1 || description.empty()) continue;
+    lines.push_back(fmt::format("{}: {}", view.at("name").get<std::string>(), description));
+  }
   for (const Json& view : views) {
     if (!view.contains("note")) continue;
-    const auto note = view.at("note").get<std::string>();
-    warn(note);
-    lines.push_back(note);
+    lines.push_back(view.at("note").get<std::string>());
+    warn(lines.back());
   }
   return fmt::format("{}", fmt::join(lines, "\n"));
 }

@@ -5,11 +5,12 @@
 #include <cmath>
 #include <cstddef>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
+#include "reports/html/check_result.hpp"
 #include "reports/html/page_view.hpp"
+#include "reports/result/result_tables.hpp"
 #include "reports/timeline/timeline_json.hpp"
 #include "sim/forecast/forecast.hpp"
 
@@ -21,31 +22,44 @@ using Json = nlohmann::ordered_json;
 using Views = std::vector<Json>;
 
 bool is_result(const Json& json) {
-  return json.is_object() && json.value("schema", Json()) == "flopcast.result/1" && json.contains("iteration") &&
-         json.contains("breakdown") && json.contains("bubble") && json.contains("communication") &&
-         json.contains("memory");
+  return json.is_object() && json.value("schema", Json()) == "flopcast.result/1";
 }
 
-// The forecast that a result tells of; nothing when this program, or what the job's files hold now, says otherwise.
-std::optional<Forecast> forecast_of(const Json& result, const ReadFile& read_file) {
-  if (!result.contains("job")) return std::nullopt;
+// Which layout a result is of, if this program can read its job.
+void describe(Json& view, const Json& result) {
+  if (!result.contains("job")) return;
   try {
-    const Job job = read_job(nlohmann::json(result.at("job")), Origins{});
-    Forecast again = forecast(job, read_file);
-    const double said = result.at("iteration").at("time_s").get<double>();
-    constexpr double kSame = 1e-9;
-    if (std::abs(again.result.iteration.time_s - said) > kSame * said) return std::nullopt;
-    return again;
+    view["description"] = describe_job(read_job(nlohmann::json(result.at("job")), Origins{}));
   } catch (const ConfigError&) {
-    return std::nullopt;
+    // The note of view_of says why.
+    return;
   }
 }
 
+// A result with the timeline of forecasting its job again; a note where this program, or what the job's files hold now,
+// says otherwise than the result.
 Json view_of(const Json& result, const std::string& name, const ReadFile& read_file) {
-  const std::optional<Forecast> again = forecast_of(result, read_file);
-  if (!again) return page_view(name, result);
-  Json view = page_view(name, *again);
-  view["result"] = result;
+  Json view = page_view(name, result);
+  std::string reason = "it does not tell its job";
+  if (result.contains("job")) {
+    try {
+      const Forecast again = forecast(read_job(nlohmann::json(result.at("job")), Origins{}), read_file);
+      const double said = result.at("iteration").at("time_s").get<double>();
+      const double says = again.result.iteration.time_s;
+      constexpr double kSame = 1e-9;
+      if (std::abs(says - said) <= kSame * said) {
+        view = page_view(name, again);
+        view["result"] = result;
+        view["description"] = describe_job(again.step.job);
+        return view;
+      }
+      reason = fmt::format("this version forecasts {:.6g} s a step for its job, where it tells {:.6g} s", says, said);
+    } catch (const ConfigError& error) {
+      reason = "its job cannot be forecast again: " + error.diagnostic().problem;
+    }
+  }
+  describe(view, result);
+  view["note"] = fmt::format("{}: no timeline; {}", name, reason);
   return view;
 }
 
@@ -62,16 +76,20 @@ Json view_of_timeline(const Json& json, const std::string& name, const std::stri
 
 Views views_of_run(const Json& run, const std::string& file) {
   Views views;
+  const Json timelines = run.value("timelines", Json::object());
+  if (!timelines.is_object()) throw ConfigError({"timelines", "is no object", file, "give forecast and measured"});
   for (const char* side : {"forecast", "measured"}) {
     if (!run.contains(side) || !is_result(run.at(side))) {
       throw ConfigError({side, "is no flopcast.result/1", file, "expected what `flopcast run --format json` writes"});
     }
-    if (run.contains("timelines") && run.at("timelines").contains(side)) {
-      Json view = view_of_timeline(run.at("timelines").at(side), side, file, fmt::format("timelines.{}", side));
+    if (timelines.contains(side)) {
+      Json view = view_of_timeline(timelines.at(side), side, file, fmt::format("timelines.{}", side));
       view["result"] = run.at(side);
+      describe(view, run.at(side));
       views.push_back(std::move(view));
     } else {
       views.push_back(page_view(side, run.at(side)));
+      describe(views.back(), run.at(side));
     }
   }
   return views;
@@ -80,6 +98,7 @@ Views views_of_run(const Json& run, const std::string& file) {
 Views views_of_timelines(const Json& json, const std::string& file) {
   Views views;
   const Json timelines = json.value("timelines", Json::array());
+  if (!timelines.is_array()) throw ConfigError({"timelines", "is no list", file, "give at least one timeline"});
   for (std::size_t index = 0; index < timelines.size(); ++index) {
     views.push_back(view_of_timeline(timelines[index], "", file, fmt::format("timelines[{}]", index)));
   }
@@ -90,6 +109,7 @@ Views views_of_timelines(const Json& json, const std::string& file) {
 }  // namespace
 
 Views views_of_result(const Json& json, const std::string& name, const std::string& file, const ReadFile& read_file) {
+  check_results(json, file);
   const Json schema = json.is_object() ? json.value("schema", Json()) : Json();
   if (is_result(json)) return {view_of(json, name, read_file)};
   if (schema == "flopcast.run/1") return views_of_run(json, file);

@@ -11,7 +11,8 @@ namespace flopcast {
 /// The views of a JSON result of this program: flopcast.result/1, flopcast.run/1 (forecast, then measured),
 /// flopcast.timeline/1, or a comparison of results "a" and "b". A result holds the job that it answers; where
 /// forecasting that job again gives the same step time, its timeline is shown too. `name` is what a single result is
-/// called. A view of which something had to be left out says so as "note". Throws ConfigError for anything else.
+/// called. A view tells its layout as "description", and what of it had to be left out as "note". Throws ConfigError
+/// for anything else.
 std::vector<nlohmann::ordered_json> views_of_result(const nlohmann::ordered_json& json, const std::string& name,
                                                     const std::string& file, const ReadFile& read_file);
 

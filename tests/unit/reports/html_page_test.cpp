@@ -62,6 +62,14 @@ TEST(Page, DataCannotEndItsScriptAndNothingIsLoaded) {
   EXPECT_EQ(page.find("https://"), std::string::npos);
 }
 
+TEST(Page, NamesThatLookLikePartsOfItAreJustNames) {
+  const std::string page =
+      write_page({"{{script}} {{title}}", "flopcast", ""}, {page_view("{{data}}", nlohmann::ordered_json::object())});
+  EXPECT_NE(page.find("<title>{{script}} {{title}}</title>"), std::string::npos);
+  EXPECT_NE(page.find(R"("name":"{{data}}")"), std::string::npos);
+  EXPECT_EQ(page.find("function showReport("), page.rfind("function showReport("));
+}
+
 TEST(TimelineJson, ReadsBackWhatItWrote) {
   testing::Times times;
   times.transfer = 250'000;
@@ -136,8 +144,10 @@ TEST(TimelineJson, ComplaintsPointAtTheSpan) {
 
 TEST(ResultViews, RefuseWhatIsNoResult) {
   const auto no_files = [](const std::string&) { return std::string(); };
-  for (const char* text : {"[]", "{}", "3", R"({"schema":"flopcast.result/1"})", R"({"schema":"flopcast.run/1"})",
-                           R"({"schema":"flopcast.timeline/1","timelines":[]})"}) {
+  for (const char* text :
+       {"[]", "{}", "3", R"({"schema":"flopcast.result/1"})", R"({"schema":"flopcast.run/1"})",
+        R"({"schema":"flopcast.timeline/1","timelines":[]})", R"({"schema":"flopcast.timeline/1","timelines":3})",
+        R"({"schema":"flopcast.run/1","timelines":3})"}) {
     EXPECT_THROW(views_of_result(nlohmann::ordered_json::parse(text), "a", "a.json", no_files), ConfigError) << text;
   }
 }
