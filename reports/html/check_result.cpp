@@ -19,8 +19,8 @@ constexpr const char* kNumbers[] = {
     "/bubble/fraction",  "/communication/exposed_fraction", "/memory/capacity_gib",
     "/memory/peak_gib",
 };
-constexpr const char* kRankNumbers[] = {"weights_gib",     "gradients_gib",       "optimizer_gib",
-                                        "activations_gib", "weight_versions_gib", "workspace_gib"};
+constexpr const char* kRankNumbers[] = {"weights_gib",         "gradients_gib", "optimizer_gib", "activations_gib",
+                                        "weight_versions_gib", "workspace_gib", "total_gib"};
 
 class Checker {
  public:
@@ -86,7 +86,9 @@ class Checker {
       const std::string here = fmt::format("{}[{}]", ranks_field, rank);
       if (!ranks[rank].is_object()) fail(here, "is no object");
       for (const char* key : kRankNumbers) number(ranks[rank], here, key);
-      if (ranks[rank].contains("capacity_gib")) number(ranks[rank], here, "capacity_gib");
+      for (const char* key : {"shown_gib", "capacity_gib"}) {
+        if (ranks[rank].contains(key)) number(ranks[rank], here, key);
+      }
     }
   }
   void check_job(const Json& job, const std::string& field) const {

@@ -102,7 +102,10 @@ Json page_view(const std::string& name, const Json& result) {
 Json page_view(const std::string& name, const Forecast& forecast) {
   Json view = page_view(name, forecast.timeline, result_json(forecast));
   std::vector<double> capacities;
-  for (const RankMemoryResult& rank : forecast.result.memory.per_pipeline_rank) capacities.push_back(rank.capacity_gib);
+  // The curves are tensors: what the stack takes beyond them is taken off the limit.
+  for (const RankMemoryResult& rank : forecast.result.memory.per_pipeline_rank) {
+    capacities.push_back(rank.capacity_gib - (rank.shown_gib - rank.total_gib));
+  }
   view["memory"] = pack_memory(forecast.timeline, forecast.memory, capacities);
   view["parts"] = action_parts(forecast.step);
   return view;

@@ -55,7 +55,8 @@ Json view_of(const Json& result, const std::string& name, const ReadFile& read_f
       }
       reason = fmt::format("this version forecasts {:.6g} s a step for its job, where it tells {:.6g} s", says, said);
     } catch (const ConfigError& error) {
-      reason = "its job cannot be forecast again: " + error.diagnostic().problem;
+      reason =
+          fmt::format("its job cannot be forecast again: {} {}", error.diagnostic().field, error.diagnostic().problem);
     }
   }
   describe(view, result);

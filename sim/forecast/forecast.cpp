@@ -115,6 +115,17 @@ SteadyResult steady_of(const PreparedStep& step, const AsynchronousProfile& prof
   return steady;
 }
 
+// What the CUDA context, communication buffers and fragmentation take: counted where the stack tells it.
+std::string beyond_tensors(const Stack& stack) {
+  if (stack.memory_overhead_gib > 0.0) {
+    return fmt::format(
+        "beyond the tensors stack {} takes {:g} GiB (CUDA context, communication buffers, fragmentation), "
+        "which counts for what fits",
+        stack.name, stack.memory_overhead_gib);
+  }
+  return "memory leaves out the CUDA context, communication buffers and fragmentation";
+}
+
 void add_warnings(const Job& job, Result& result) {
   result.warnings.insert(result.warnings.end(), job.warnings.begin(), job.warnings.end());
   // Where nodes differ, the rank closest to its own device's limit need not be the fullest.
@@ -189,7 +200,7 @@ Forecast forecast(const Job& job, const ReadFile& read_file) {
         "a stage's weights stay gathered, and its gradients whole, for all the microbatches that run in a row");
   }
   result.assumptions.push_back("one pipeline stands for all replicas: no stragglers");
-  result.assumptions.push_back("memory leaves out the CUDA context, communication buffers and fragmentation");
+  result.assumptions.push_back(beyond_tensors(step.job.training.stack));
   if (step.job.cluster.node_devices.size() > 1) {
     result.assumptions.push_back("a pipeline rank runs at the pace of its slowest device, with equal microbatches");
   }

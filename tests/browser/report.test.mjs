@@ -80,6 +80,23 @@ test('a job: cards, parts of an action, what it waited for, the critical path', 
   await page.close();
 });
 
+test('what decides whether a job fits is shown where a stack takes more than tensors', async () => {
+  const words = ['simulate', kJob, '--stack', 'megatron-deepspeed'];
+  const file = join(scratch, 'stack.html');
+  flopcast(...words, '--html', file);
+  const {memory} = flopcastJson(...words);
+  const page = await open(browser, file);
+  assert.ok(memory.shown_gib > memory.peak_gib + 7);
+  assert.equal(Number(await page.locator('[data-path="memory.shown_gib"]').getAttribute('data-value')), memory.shown_gib);
+  assert.match(await page.locator('section[aria-labelledby=memory]').innerText(), /beyond tensors/);
+  await page.close();
+  flopcast('simulate', kJob, '--html', file);
+  const plain = await open(browser, file);
+  assert.equal(await plain.locator('[data-path="memory.shown_gib"]').count(), 0);
+  assert.doesNotMatch(await plain.locator('section[aria-labelledby=memory]').innerText(), /beyond tensors/);
+  await plain.close();
+});
+
 test('mouse and keys: click, zoom, pan, escape', async () => {
   const file = join(scratch, 'keys.html');
   flopcast('timeline', '--pp', '4', '--microbatches', '8', '--schedule', 'gpipe,1f1b', '--html', file);

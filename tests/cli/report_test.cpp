@@ -125,6 +125,13 @@ TEST_F(Report, AModelMayBeCalledLikeAPartOfThePage) {
   EXPECT_EQ(page("r.html").at("views").size(), 1U);
 }
 
+// The curves over the timeline are tensors, so their limit is what is left for tensors.
+TEST_F(Report, TheLimitOfMemoryCurvesIsThatOfTensors) {
+  ASSERT_EQ(simulate("a.json", {"--stack", "megatron-deepspeed", "--html", "a.html"}).exit_code, 0);
+  const Json view = page("a.html").at("views").at(0);
+  EXPECT_NEAR(view.at("memory").at("capacity_gib").at(0).get<double>(), 72.0, 1e-9);
+}
+
 TEST_F(Report, TimelinesOfEarlyVersionsTellNoWaiting) {
   ASSERT_EQ(
       run({"timeline", "--pp", "2", "-m", "4", "--schedule", "1f1b", "--format", "json", "-o", "t.json"}).exit_code, 0);

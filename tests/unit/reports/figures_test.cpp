@@ -14,9 +14,10 @@
 namespace flopcast {
 namespace {
 
-Forecast small_forecast() {
-  const auto json = nlohmann::json::parse(
+Forecast small_forecast(const std::string& stack = "") {
+  auto json = nlohmann::json::parse(
       R"({"model":"gpt3-6.7b","cluster":{"name":"dgx-a100-80g"},"layout":{"tp":2,"pp":4,"global_batch_size":8}})");
+  if (!stack.empty()) json["training"]["stack"] = stack;
   return forecast(read_job(json, Origins{}), [](const std::string& path) -> std::string { throw InternalError(path); });
 }
 
@@ -36,6 +37,12 @@ TEST(MemoryCharts, HoldEveryRankAndItsPeak) {
     for (const SeriesPoint& point : charts[0].series[rank].points) peak = std::max(peak, point.y);
     EXPECT_DOUBLE_EQ(peak, answer.memory[rank].peak_bytes / (1024.0 * 1024.0 * 1024.0));
   }
+}
+
+TEST(MemoryCharts, WhatTheStackTakesBeyondTensorsIsTakenOffTheLimit) {
+  const SeriesChart chart = memory_charts(small_forecast("megatron-deepspeed")).at(0);
+  EXPECT_EQ(chart.series.back().name, "capacity less 8 GiB beyond tensors");
+  EXPECT_DOUBLE_EQ(chart.series.back().points.at(0).y, 80.0 - 8.0);
 }
 
 TEST(Roofline, NoOperatorBreaksThroughTheRoof) {
