@@ -32,8 +32,8 @@ std::string title_of(const std::vector<Json>& views) {
 }
 
 // What the page says below its title: the layouts, once where all views are of one, and what had to be left out, which
-// is a warning too.
-std::string header_of(const std::vector<Json>& views) {
+// is a warning too. Neither is part of a view's data.
+std::string header_of(std::vector<Json>& views) {
   std::vector<std::string> lines;
   std::set<std::string> descriptions;
   for (const Json& view : views) descriptions.insert(view.value("description", std::string()));
@@ -47,6 +47,10 @@ std::string header_of(const std::vector<Json>& views) {
     if (!view.contains("note")) continue;
     lines.push_back(view.at("note").get<std::string>());
     warn(lines.back());
+  }
+  for (Json& view : views) {
+    view.erase("description");
+    view.erase("note");
   }
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
@@ -77,7 +81,8 @@ int run_report(const Arguments& arguments) {
     const std::string name = files.size() == 1 ? "forecast" : std::filesystem::path(file).stem().string();
     for (Json& view : views_of_result(json, name, file, read_file)) views.push_back(std::move(view));
   }
-  write_output(output.value_or(""), write_page({title_of(views), tool_text(), header_of(views)}, views));
+  const std::string header = header_of(views);
+  write_output(output.value_or(""), write_page({title_of(views), tool_text(), header}, views));
   return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
@@ -25,14 +26,13 @@ bool is_result(const Json& json) {
   return json.is_object() && json.value("schema", Json()) == "flopcast.result/1";
 }
 
-// Which layout a result is of, if this program can read its job.
-void describe(Json& view, const Json& result) {
-  if (!result.contains("job")) return;
+// The job of a result, if this program can read it.
+std::optional<Job> job_of(const Json& result) {
+  if (!result.contains("job")) return std::nullopt;
   try {
-    view["description"] = describe_job(read_job(nlohmann::json(result.at("job")), Origins{}));
+    return read_job(nlohmann::json(result.at("job")), Origins{});
   } catch (const ConfigError&) {
-    // The note of view_of says why.
-    return;
+    return std::nullopt;
   }
 }
 
@@ -59,7 +59,7 @@ Json view_of(const Json& result, const std::string& name, const ReadFile& read_f
           fmt::format("its job cannot be forecast again: {} {}", error.diagnostic().field, error.diagnostic().problem);
     }
   }
-  describe(view, result);
+  if (const std::optional<Job> job = job_of(result)) view["description"] = describe_job(*job);
   view["note"] = fmt::format("{}: no timeline; {}", name, reason);
   return view;
 }
@@ -86,12 +86,11 @@ Views views_of_run(const Json& run, const std::string& file) {
     if (timelines.contains(side)) {
       Json view = view_of_timeline(timelines.at(side), side, file, fmt::format("timelines.{}", side));
       view["result"] = run.at(side);
-      describe(view, run.at(side));
       views.push_back(std::move(view));
     } else {
       views.push_back(page_view(side, run.at(side)));
-      describe(views.back(), run.at(side));
     }
+    if (const std::optional<Job> job = job_of(run.at(side))) views.back()["description"] = describe_run(*job, run);
   }
   return views;
 }
@@ -108,6 +107,17 @@ Views views_of_timelines(const Json& json, const std::string& file) {
 }
 
 }  // namespace
+
+std::string describe_run(const Job& job, const Json& run) {
+  const auto text_of = [&run](const char* key) {
+    return run.contains(key) && run.at(key).is_string() ? run.at(key).get<std::string>() : std::string();
+  };
+  std::string text = describe_job(job);
+  if (text_of("backend").empty()) return text;
+  text += fmt::format("\nmeasured with backend {}", text_of("backend"));
+  if (!text_of("conditions").empty()) text += ", " + text_of("conditions");
+  return text + "; the cluster above is the one that the job names";
+}
 
 Views views_of_result(const Json& json, const std::string& name, const std::string& file, const ReadFile& read_file) {
   check_results(json, file);

@@ -16,4 +16,7 @@ namespace flopcast {
 std::vector<nlohmann::ordered_json> views_of_result(const nlohmann::ordered_json& json, const std::string& name,
                                                     const std::string& file, const ReadFile& read_file);
 
+/// What was measured on what, for people, from a flopcast.run/1: the cluster that its job names need not be there.
+std::string describe_run(const Job& job, const nlohmann::ordered_json& run);
+
 }  // namespace flopcast

@@ -132,13 +132,15 @@ test('mouse and keys: click, zoom, pan, escape', async () => {
 test('a run shows the forecast above the measurement', async () => {
   const result = flopcastJson('simulate', kJob);
   const timeline = name => ({...flopcastJson('timeline', '--pp', '2', '--microbatches', '4', '--schedule', '1f1b').timelines[0], title: name, time_unit: 's'});
-  const run = {schema: 'flopcast.run/1', forecast: result, measured: {...result, iteration: {...result.iteration, time_s: 13.75}},
+  const run = {schema: 'flopcast.run/1', forecast: result, measured: {...result, iteration: {...result.iteration, time_s: 13.75}, memory: {...result.memory, capacity_gib: 0}},
                timelines: {forecast: timeline('simulated'), measured: timeline('measured')}};
   writeFileSync(join(scratch, 'run.json'), JSON.stringify(run));
   flopcast('report', join(scratch, 'run.json'), '-o', join(scratch, 'run.html'));
   const page = await open(browser, join(scratch, 'run.html'));
   const cards = await page.locator('[data-path="iteration.time_s"]').evaluateAll(nodes => nodes.map(node => [node.querySelector('small').textContent, Number(node.dataset.value)]));
   assert.deepEqual(cards, [['forecast', result.iteration.time_s], ['measured', 13.75]]);
+  assert.equal(await page.locator('[data-path="memory.peak_gib"]').count(), 0, 'a measurement knows no total');
+  assert.equal(await page.locator('[data-path="memory.activations_gib"]').count(), 2);
   assert.deepEqual(await page.evaluate(() => window.flopcast.timeline.models.map(model => model.title)), ['simulated', 'measured']);
   assert.deepEqual(page.complaints, []);
   await page.close();

@@ -130,6 +130,10 @@ TEST_F(Run, AReportOfASavedRunTellsWhatItsOwnPageDoes) {
   const Json own = data_of_page(read_text(page)).at("views");
   ASSERT_EQ(own.size(), 2U);
   EXPECT_EQ(data_of_page(read_text(report)).at("views"), own);
+  const auto header = data_of_page(read_text(page)).at("question").get<std::string>();
+  EXPECT_NE(header.find("measured with backend threads"), std::string::npos) << header;
+  EXPECT_EQ(header.find(" 0 M parameters"), std::string::npos) << header;
+  EXPECT_EQ(data_of_page(read_text(report)).at("question"), header);
 }
 
 TEST_F(Run, RepeatsFifteenTimesUnlessTold) {

@@ -31,6 +31,7 @@ const kFigures = [
   ["bubble", result => result.bubble.fraction, percentText, "bubble.fraction"],
   ["exposed communication", result => result.communication.exposed_fraction, percentText, "communication.exposed_fraction"],
   ["peak memory", result => result.memory.peak_gib, gibText, "memory.peak_gib"],
+  ["peak activations", result => Math.max(...result.memory.per_pipeline_rank.map(rank => rank.activations_gib)), gibText, "memory.activations_gib"],
   ["peak as nvidia-smi shows it", result => shownGib(result.memory), gibText, "memory.shown_gib"],
 ];
 const kBareFigures = [
@@ -51,10 +52,13 @@ function figureCards(views) {
   const source = results.length > 0 ? results.map(view => ({name: view.short ?? view.name, of: view.result})) : views.filter(view => view.metrics).map(view => ({name: view.short ?? view.name, of: view}));
   if (source.length === 0) return null;
   const figures = results.length > 0 ? kFigures : kBareFigures;
+  // A measurement knows of memory only activations, and no capacity: beside it a total would say nothing.
+  const onlyActivations = source.some(({of}) => of.memory?.capacity_gib === 0);
   const cards = figures.map(([name, value, format, path]) => {
     const values = source.map(entry => value(entry.of));
     // A layer profile knows no FLOPs, a measurement no memory; what all schedules have alike says nothing.
     if (values.some(value => value === undefined) || (values.every(value => value === 0) && results.length > 0)) return null;
+    if (path === (onlyActivations ? "memory.peak_gib" : "memory.activations_gib")) return null;
     if (path === "memory.shown_gib" && source.every(({of}) => !(shownGib(of.memory) > of.memory.peak_gib))) return null;
     if (path === "figures.staleness" && values.every(value => value === 0)) return null;
     if (path === "figures.weight_copies" && values.every(value => value === 1)) return null;
