@@ -15,7 +15,7 @@ namespace flopcast {
 
 namespace {
 
-constexpr std::size_t kRanksInAChart = 5;  // one of the six colours is the capacity's
+constexpr std::size_t kRanksInAChart = 5;  // so that their curves can be told apart
 
 // What an operator moves in its forward pass: for products the operands and the result, once.
 Bytes moved_bytes(const Operator& op, const Job& job) {
@@ -90,7 +90,7 @@ SeriesChart roofline_chart(const Job& job) {
   chart.title = fmt::format("{} on {}: the operators of a block, forward", job.model.name, job.cluster.device.name);
   chart.x = {"FLOP per byte moved", true};
   chart.y = {"TFLOP/s per GPU", true};
-  Series points{"operators", {}, SeriesStyle::kPoints};
+  Series points{"operators", {}, SeriesStyle::kNamedPoints};
   for (const Operator& op :
        block_operators(job.model, job.layout, job.training, job.model.kind_of(job.model.layers - 1))) {
     if (computed_flops(op) > 0.0) points.points.push_back(roofline_point(op, job, compute));
