@@ -1,14 +1,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/commands.hpp"
 #include "cli/output_options.hpp"
 #include "cli/schedule_table.hpp"
 #include "model/catalog/catalogue.hpp"
+#include "model/catalog/profiles.hpp"
 #include "model/config/sections.hpp"
 #include "model/error/error.hpp"
+#include "sim/forecast/held_out_errors.hpp"
 
 namespace flopcast {
 
@@ -31,8 +35,41 @@ Table models_table() {
   return table;
 }
 
+// What a forecast on the device has been compared with.
+Table devices_table() {
+  struct Seen {
+    std::set<int> models;
+    std::size_t steps = 0;
+  };
+  std::map<std::string, Seen> seen;
+  for (const HeldOutErrors& group : shipped_held_out_errors()) {
+    seen[group.facts.device].models.insert(group.model);
+    seen[group.facts.device].steps += group.errors.size();
+  }
+  std::map<std::string, std::string> profiles;
+  for (const std::string& name : shipped_profile_names()) {
+    std::string& list = profiles[shipped_profile(name).at("cluster").at("device").at("name")];
+    list += (list.empty() ? "" : ", ") + name;
+  }
+  Table table;
+  table.columns = {text_column("name"), text_column("description"), number_column("steps compared", "steps_compared"),
+                   number_column("of models", "models_compared"), text_column("profiles")};
+  for (const std::string& name : catalogue_names(CatalogueKind::kDevices)) {
+    const Seen& compared = seen[name];
+    table.rows.push_back({name, catalogue_entry(CatalogueKind::kDevices, name).description,
+                          fmt::format("{}", compared.steps), fmt::format("{}", compared.models.size()),
+                          profiles[name]});
+  }
+  table.notes.emplace_back(
+      "steps compared: published training steps beside the forecast; 0: its figures are those of "
+      "datasheets, isolated kernels and its generation");
+  table.notes.emplace_back("flopcast catalog devices NAME shows every figure with its source");
+  return table;
+}
+
 Table entries_table(CatalogueKind kind) {
   if (kind == CatalogueKind::kModels) return models_table();
+  if (kind == CatalogueKind::kDevices) return devices_table();
   Table table;
   table.columns = {text_column("name"), text_column("description")};
   for (const std::string& name : catalogue_names(kind)) {
@@ -57,17 +94,67 @@ Table figures_table(CatalogueKind kind, const std::string& name) {
   return table;
 }
 
+Table profiles_table() {
+  Table table;
+  table.columns = {text_column("name"),
+                   text_column("device"),
+                   text_column("confidence"),
+                   text_column("date"),
+                   number_column("fits"),
+                   number_column("median error %", "median_error_percent"),
+                   number_column("left out %", "left_out_percent"),
+                   text_column("source")};
+  for (const std::string& name : shipped_profile_names()) {
+    const DeviceProfile profile = read_device_profile(shipped_profile(name), "profile", {});
+    double worst = 0.0;
+    double left_out = 0.0;
+    for (const ProfileFit& fit : profile.fits) {
+      worst = std::max(worst, fit.median_error);
+      left_out = std::max(left_out, fit.left_out_median_error);
+    }
+    table.rows.push_back({name, profile.cluster.at("device").at("name"), profile.confidence, profile.date,
+                          fmt::format("{}", profile.fits.size()), fmt::format("{:.1f}", 1e2 * worst),
+                          fmt::format("{:.1f}", 1e2 * left_out), profile.source});
+  }
+  table.notes.emplace_back("errors are those of the worst fit; --profile NAME takes one, no job has one by itself");
+  table.notes.emplace_back("flopcast catalog profiles NAME shows every fit");
+  return table;
+}
+
+Table profile_fits_table(const std::string& name) {
+  const nlohmann::json values = shipped_profile(name);
+  if (values.is_null()) {
+    throw ConfigError(
+        {"", fmt::format("no profile is called \"{}\"", name), "", choices_help(name, shipped_profile_names())});
+  }
+  const DeviceProfile profile = read_device_profile(values, "profile", {});
+  Table table;
+  table.title = fmt::format("{}: {}, {}", profile.name, profile.source, profile.confidence);
+  table.columns = {text_column("fit"), number_column("median %", "median_percent"),
+                   number_column("p95 %", "p95_percent"), number_column("max %", "max_percent"),
+                   number_column("left out, median %", "left_out_percent")};
+  for (const ProfileFit& fit : profile.fits) {
+    const auto percent = [](double error) { return fmt::format("{:.1f}", 1e2 * error); };
+    table.rows.push_back({fit.what, percent(fit.median_error), percent(fit.p95_error), percent(fit.largest_error),
+                          percent(fit.left_out_median_error)});
+  }
+  for (const auto& figure : profile.cluster.at("device").items()) {
+    table.notes.push_back(fmt::format("device.{} {}", figure.key(), figure.value().dump()));
+  }
+  return table;
+}
+
 }  // namespace
 
 int run_catalog(const Arguments& arguments) {
-  CommandLine command_line("catalog",
-                           "flopcast catalog (models | devices | clusters | schedules | stacks) [NAME] [options]",
-                           "What has a name in job files and flags; with NAME every figure and its source.",
-                           {"flopcast catalog models", "flopcast catalog devices a100-80g"});
+  CommandLine command_line(
+      "catalog", "flopcast catalog (models | devices | clusters | schedules | stacks | profiles) [NAME] [options]",
+      "What has a name in job files and flags; with NAME every figure and its source.",
+      {"flopcast catalog models", "flopcast catalog devices a100-80g"});
   std::optional<std::string> kind_name;
   std::optional<std::string> name;
   OutputOptions output;
-  command_line.add_positional("KIND", kind_name, "models, devices, clusters, schedules or stacks");
+  command_line.add_positional("KIND", kind_name, "models, devices, clusters, schedules, stacks or profiles");
   command_line.add_positional("NAME", name, "one entry");
   output.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
@@ -75,12 +162,17 @@ int run_catalog(const Arguments& arguments) {
   std::vector<std::string> kinds;
   for (const CatalogueKind kind : kAllCatalogueKinds) kinds.emplace_back(name_of(kind));
   kinds.emplace_back("schedules");
+  kinds.emplace_back("profiles");
   if (!kind_name) throw ConfigError({"", "catalog: no kind given", "", choices_help("", kinds)});
   if (*kind_name == "schedules") {
     if (name)
       throw ConfigError({"", fmt::format("unexpected argument \"{}\"", *name), "",
                          "see: flopcast schedule show --schedule " + *name});
     output.write({schedule_table(output.format())});
+    return 0;
+  }
+  if (*kind_name == "profiles") {
+    output.write({name ? profile_fits_table(*name) : profiles_table()});
     return 0;
   }
   for (const CatalogueKind kind : kAllCatalogueKinds) {

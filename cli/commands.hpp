@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,7 +13,7 @@ using Arguments = std::vector<std::string>;
 struct CommandEntry {
   std::string_view name;
   std::string_view summary;
-  int (*run)(const Arguments&);
+  std::function<int(const Arguments&)> run;
   bool has_commands = false;  ///< its first argument names a command of its own
 };
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "calibrate/device/import/training_log.hpp"
 #include "cli/commands.hpp"
+#include "cli/compare_gap.hpp"
 #include "cli/compare_report.hpp"
 #include "cli/compare_variants.hpp"
 #include "cli/job_options.hpp"
@@ -13,8 +13,7 @@
 #include "cli/saved_result.hpp"
 #include "cli/threads.hpp"
 #include "model/error/error.hpp"
-#include "model/units/parse.hpp"
-#include "reports/result/result_tables.hpp"
+#include "reports/result/result_json.hpp"
 
 namespace flopcast {
 
@@ -26,12 +25,17 @@ bool is_file(const std::string& text) {
 }
 
 ComparedLayout forecast_job(const std::string& name, const LoadedJob& loaded) {
-  return {name, forecast(JobOptions::read(loaded), read_file).result};
+  Forecast answer = forecast(JobOptions::read(loaded), read_file);
+  nlohmann::ordered_json json = result_json(answer);
+  return {name, std::move(answer.result), std::move(json)};
 }
 
 ComparedLayout compared(const JobOptions& job, const std::string& layout) {
   if (is_file(layout)) {
-    if (std::optional<Result> saved = read_saved_result(read_file(layout), layout)) return {layout, std::move(*saved)};
+    const std::string text = read_file(layout);
+    if (std::optional<Result> saved = read_saved_result(text, layout)) {
+      return {layout, std::move(*saved), nlohmann::ordered_json::parse(text)};
+    }
     return forecast_job(layout, load_job({layout}, {}));
   }
   const std::vector<FlagValue> values = parse_layout_text(layout);
@@ -44,21 +48,15 @@ ComparedLayout compared(const JobOptions& job, const std::string& layout) {
   return forecast_job(layout, loaded);
 }
 
-double median_step(const std::string& file) {
-  std::vector<double> seconds;
-  for (const LoggedStep& step : read_training_log(read_file(file), file).steps) {
-    if (!step.warm_up && step.skipped == 0) seconds.push_back(step.seconds);
+void answer_why(const JobOptions& job, const std::optional<std::string>& measured,
+                const std::optional<std::string>& log, const OutputOptions& output) {
+  const Forecast answer = forecast(JobOptions::read(job.load_with({})), read_file);
+  const MeasuredStep step = measured ? measured_step(*measured) : logged_step(read_file(*log), *log, answer.step.job);
+  if (output.format() == Format::kJson) {
+    output.write(gap_json(answer.result, step).dump(2));
+  } else {
+    output.write({gap_table(answer.result, step)});
   }
-  if (seconds.empty()) throw ConfigError({"--log", fmt::format("{} holds no step behind the warm-up", file), "", ""});
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 2];
-}
-
-double seconds_of(const std::string& text) {
-  const ParsedQuantity parsed = parse_quantity(text, Dimension::kTime);
-  if (parsed.value && *parsed.value > 0.0) return *parsed.value;
-  throw ConfigError({"--measured", fmt::format("\"{}\" {}", text, parsed.value ? "is no step time" : parsed.problem),
-                     "", "such as 14.2s"});
 }
 
 }  // namespace
@@ -100,13 +98,12 @@ int run_compare(const Arguments& arguments) {
                                   : optimizations_table(JobOptions::read(job.load_with({})))});
     return 0;
   }
-  std::vector<ComparedLayout> layouts;
-  const bool asks_why = measured || log;
-  if (job.has_file() || asks_why) layouts.push_back(forecast_job("job", job.load_with({})));
-  if (asks_why) {
-    output.write({gap_table(layouts.front(), measured ? seconds_of(*measured) : median_step(*log))});
+  if (measured || log) {
+    answer_why(job, measured, log, output);
     return 0;
   }
+  std::vector<ComparedLayout> layouts;
+  if (job.has_file()) layouts.push_back(forecast_job("job", job.load_with({})));
   for (const std::string& layout : job.layouts()) layouts.push_back(compared(job, layout));
   if (layouts.size() < 2) {
     throw ConfigError({"compare", "needs two layouts", "", "such as: flopcast compare job.json tp=4,pp=8"});

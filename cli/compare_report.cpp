@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "planner/compare/terms.hpp"
 
@@ -19,7 +18,8 @@ Json side_json(const ComparedLayout& layout) {
           {"time_s", layout.result.iteration.time_s},
           {"mfu", layout.result.iteration.mfu},
           {"peak_gib", layout.result.memory.peak_gib},
-          {"fits", layout.result.memory.fits}};
+          {"fits", layout.result.memory.fits},
+          {"result", layout.json}};
 }
 
 Json terms_json(const ComparedLayout& a, const ComparedLayout& b) {
@@ -87,27 +87,6 @@ Table summary_table(const std::vector<ComparedLayout>& layouts) {
   return table;
 }
 
-// What makes a term longer than forecast, most likely first.
-std::string check_of(const std::string& term) {
-  static const std::map<std::string, std::string> checks = {
-      {"compute", "clocks and power (nvidia-smi -q -d CLOCK,POWER), fused kernels, data loading; calibrate --cuda"},
-      {"recomputation", "how many layers are recomputed, and which parts"},
-      {"tensor-parallel communication", "tp inside a node, NVLink up (nvidia-smi topo -m); calibrate --nccl-tests"},
-      {"context-parallel communication", "ranks of a ring on one node; overlap with attention"},
-      {"expert-parallel communication", "balance of the experts; all-to-all over the network"},
-      {"pipeline communication", "p2p over the expected cards (NCCL_DEBUG=INFO), batched or blocking sends"},
-      {"data-parallel communication", "overlap of the reduction, bucket size, GPUDirect RDMA, one slow link"},
-      {"optimizer", "fused optimizer, sharded states, offload"},
-      {"offloaded activations", "pinned memory, PCIe width"},
-      {"bubble: warm-up", "microbatches a step"},
-      {"bubble: cool-down", "microbatches a step"},
-      {"bubble: uneven stages", "layers of each stage; one slow GPU (step time by rank)"},
-      {"bubble: dependencies", "jitter between ranks; transfers that do not overlap"},
-  };
-  const auto found = checks.find(term);
-  return found == checks.end() ? std::string() : found->second;
-}
-
 }  // namespace
 
 std::vector<Table> comparison_tables(const std::vector<ComparedLayout>& layouts) {
@@ -124,29 +103,6 @@ Json comparison_json(const std::vector<ComparedLayout>& layouts) {
           {"b", side_json(layouts[1])},
           {"terms", terms_json(layouts[0], layouts[1])},
           {"others", std::move(others)}};
-}
-
-Table gap_table(const ComparedLayout& forecast, double measured_s) {
-  const double time_s = forecast.result.iteration.time_s;
-  const double gap = measured_s - time_s;
-  Table table;
-  table.title = fmt::format("{}: forecast {:.4g} s, measured {:.4g} s, {:+.1f} %", forecast.name, time_s, measured_s,
-                            100.0 * gap / time_s);
-  table.columns = {text_column("term"), number_column("forecast s", "forecast_s"),
-                   number_column("share %", "share_percent"), number_column("of the gap s", "gap_s"),
-                   text_column("what to check", "check")};
-  std::vector<ComparedTerm> terms = compare_terms(forecast.result, forecast.result);
-  std::stable_sort(terms.begin(), terms.end(),
-                   [](const ComparedTerm& one, const ComparedTerm& other) { return one.a_s > other.a_s; });
-  for (const ComparedTerm& term : terms) {
-    if (term.a_s <= 0.0) continue;
-    const double share = term.a_s / time_s;
-    table.rows.push_back(
-        {term.name, number(term.a_s), fmt::format("{:.1f}", 100.0 * share), number(gap * share), check_of(term.name)});
-  }
-  table.notes = {"the gap is spread as if every term were off by the same factor: a step time alone cannot tell more",
-                 "flopcast run, or a trace read by calibrate, measures the terms one by one"};
-  return table;
 }
 
 }  // namespace flopcast

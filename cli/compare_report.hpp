@@ -13,15 +13,12 @@ namespace flopcast {
 struct ComparedLayout {
   std::string name;  ///< as the user gave it
   Result result;
+  nlohmann::ordered_json json;  ///< the whole result, flopcast.result/1
 };
 
 /// Side by side: the step's terms, each with its difference to the first layout, then rates and memory.
 std::vector<Table> comparison_tables(const std::vector<ComparedLayout>& layouts);
 /// Schema flopcast.comparison/1: a, b and terms of the first two, and others for what follows.
 nlohmann::ordered_json comparison_json(const std::vector<ComparedLayout>& layouts);
-
-/// A measured step beside its forecast: how the gap would spread if every term were off by the same factor, and what to
-/// look at first.
-Table gap_table(const ComparedLayout& forecast, double measured_s);
 
 }  // namespace flopcast

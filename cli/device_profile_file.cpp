@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "cli/terminal.hpp"
+#include "model/catalog/profiles.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {
@@ -31,6 +34,15 @@ void add_places(const nlohmann::json& value, const std::string& file, const std:
   }
 }
 
+// A word that is neither a file nor anything like one was meant as a name.
+void refuse_unknown_name(const std::string& text) {
+  const bool like_a_path = text.find_first_of("/.\\") != std::string::npos;
+  std::error_code ignored;
+  if (like_a_path || std::filesystem::exists(text, ignored)) return;
+  throw ConfigError({"training.profile", fmt::format("\"{}\" is neither a file nor a profile that comes along", text),
+                     "training.profile", choices_help(text, shipped_profile_names())});
+}
+
 }  // namespace
 
 void read_device_profile_file(nlohmann::json& root, Origins& origins) {
@@ -39,6 +51,11 @@ void read_device_profile_file(nlohmann::json& root, Origins& origins) {
   nlohmann::json& profile = training->at("profile");
   if (!profile.is_string()) return;
   const std::string path = profile.get<std::string>();
+  if (nlohmann::json shipped = shipped_profile(path); !shipped.is_null()) {
+    profile = std::move(shipped);
+    return;
+  }
+  refuse_unknown_name(path);
   nlohmann::json values = parse_json(read_file(path), path);
   add_places(values, path, "", "training.profile", origins);
   const auto cluster = values.find("cluster");

@@ -1,12 +1,8 @@
-#include <fmt/format.h>
-
 #include <csignal>
 #include <cstdio>
-#include <exception>
-#include <new>
 
 #include "cli/commands.hpp"
-#include "model/error/error.hpp"
+#include "cli/exit_code.hpp"
 
 namespace flopcast {
 
@@ -36,20 +32,10 @@ const std::vector<CommandEntry>& commands() {
 
 namespace {
 
-constexpr int kDone = 0;
-constexpr int kBug = 1;
-constexpr int kBadInput = 2;
-constexpr int kAnswerIsNo = 3;
-constexpr int kEnvironmentFailed = 4;
-
-void complain(const std::string& text) {
-  std::fputs((text + "\n").c_str(), stderr);
-}
-
 int run(const flopcast::Arguments& arguments) {
   if (!arguments.empty() && arguments.front() == "--version") {
     std::fputs("flopcast " FLOPCAST_VERSION "\n", stdout);
-    return kDone;
+    return 0;
   }
   return flopcast::dispatch("flopcast",
                             "flopcast forecasts distributed deep-learning training before the cluster is rented.\n\n"
@@ -64,23 +50,5 @@ int run(const flopcast::Arguments& arguments) {
 int main(int argc, char** argv) {
   // A reader that has seen enough closes the pipe; that ends the output, not the program.
   std::signal(SIGPIPE, SIG_IGN);
-  try {
-    return run(flopcast::Arguments(argv + 1, argv + argc));
-  } catch (const flopcast::ConfigError& error) {
-    complain(error.what());
-    return kBadInput;
-  } catch (const flopcast::NegativeAnswer& answer) {
-    complain(answer.what());
-    return kAnswerIsNo;
-  } catch (const flopcast::EnvironmentError& error) {
-    complain(fmt::format("error: {}", error.what()));
-    return kEnvironmentFailed;
-  } catch (const std::bad_alloc&) {
-    complain("error: out of memory");
-    return kEnvironmentFailed;
-  } catch (const std::exception& error) {
-    complain(
-        fmt::format("internal error: {}\nThis is a bug of flopcast; please report it with the command.", error.what()));
-    return kBug;
-  }
+  return flopcast::exit_code_of([&] { return run(flopcast::Arguments(argv + 1, argv + argc)); }, true);
 }

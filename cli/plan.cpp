@@ -1,15 +1,20 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "cli/commands.hpp"
+#include "cli/crew.hpp"
 #include "cli/emit_option.hpp"
 #include "cli/job_options.hpp"
 #include "cli/output_options.hpp"
 #include "cli/plan_options.hpp"
+#include "cli/plan_parts.hpp"
 #include "cli/plan_report.hpp"
+#include "cli/shared_commands.hpp"
+#include "cli/terminal.hpp"
 #include "cli/threads.hpp"
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
@@ -71,9 +76,46 @@ LaunchFile launch_file_of(LaunchProgram program, const PlanAnswer& answer) {
   throw ConfigError(*complaint);
 }
 
-void narrow_to(LaunchProgram program, PlanQuestion& question) {
+// The sizes of the cluster are shared. Nothing when another process writes the answer.
+std::optional<SearchResult> search_together(const LoadedJob& loaded, const PlanQuestion& question,
+                                            const PlanOptions& options, PartialRows& rows, const Crew& crew,
+                                            const ParallelFor& parallel_for) {
+  const SizedPlan sized(question.job, question.space, options, parallel_for);
+  const auto part_in = [&](const nlohmann::ordered_json& row) {
+    return part_of(loaded.root, row, options.search.objective);
+  };
+  SharedWork work;
+  work.parts = sized.parts();
+  work.compute = [&](std::size_t part) { return part_json(loaded.root, sized.search(part)); };
+  if (options.search.objective == Objective::kGpus) {
+    work.ends = [&](const nlohmann::ordered_json& row) { return sized.ends_with(part_in(row)); };
+  }
+  // A search uses the threads itself.
+  const auto answered = answer_together(work, rows, crew, serial_for, 1);
+  if (!answered) return std::nullopt;
+  std::vector<SearchResult> parts;
+  for (const nlohmann::ordered_json& row : *answered) parts.push_back(part_in(row));
+  return sized.merge(parts);
+}
+
+void write_answer(const PlanAnswer& answer, Format format, const OutputOptions& output) {
+  switch (format) {
+    case Format::kJson:
+      output.write(plan_json(answer).dump(2));
+      break;
+    case Format::kCsv:
+      output.write(write_table(ranked_table(answer), format));
+      break;
+    case Format::kTable:
+    case Format::kMarkdown:
+      output.write(plan_tables(answer));
+      break;
+  }
+}
+
+void narrow_to(LaunchProgram program, PlanQuestion& question, bool tells) {
   const std::vector<std::string> left_out = keep_launchable(program, question.job, question.space);
-  if (left_out.empty()) return;
+  if (left_out.empty() || !tells) return;
   std::fputs(fmt::format("note: not searched, since {} cannot be told: {}\n",
                          launch_program_names()[static_cast<std::size_t>(program)], fmt::join(left_out, ", "))
                  .c_str(),
@@ -83,6 +125,10 @@ void narrow_to(LaunchProgram program, PlanQuestion& question) {
 }  // namespace
 
 int run_plan(const Arguments& arguments) {
+  return run_plan_among(arguments, Crew());
+}
+
+int run_plan_among(const Arguments& arguments, const Crew& crew) {
   CommandLine command_line(
       "plan", "flopcast plan [JOB] [options]",
       "Ranks every layout of a model on a cluster: tp, cp, pp, vpp, dp, ep, microbatch, schedule, recomputation, ZeRO, "
@@ -112,32 +158,32 @@ int run_plan(const Arguments& arguments) {
   PlanQuestion question = read_question(loaded.root, loaded.origins);
   flags.apply(question.space);
   const std::optional<LaunchProgram> program = emit.program();
-  if (program) narrow_to(*program, question);
-  const ParallelFor parallel_for = threaded_for(flags.threads());
+  if (program) narrow_to(*program, question, crew.leads());
+  const ParallelFor parallel_for = threaded_for(crew.shares && !flags.has_threads() ? 1 : flags.threads());
 
   PlanAnswer answer;
   answer.options = flags.options(question.job);
-  answer.search = plan(question.job, question.space, answer.options, parallel_for);
-  if (answer.search.ranked.empty()) refuse(question, answer, parallel_for);
+  const std::unique_ptr<PartialRows> rows =
+      crew.shares ? partial_rows(output, {{"job", loaded.root}, {"plan", arguments}}, crew) : nullptr;
+  std::optional<SearchResult> found = rows
+                                          ? search_together(loaded, question, answer.options, *rows, crew, parallel_for)
+                                          : plan(question.job, question.space, answer.options, parallel_for);
+  if (!found) return 0;
+  answer.search = std::move(*found);
+  if (answer.search.ranked.empty()) {
+    if (rows) rows->remove();
+    refuse(question, answer, parallel_for);
+  }
   answer.job = job_file_of(loaded.root, answer.search.ranked.front());
   answer.ranked = entries_of(loaded, answer.search.ranked);
+  answer.pareto = entries_of(loaded, answer.search.pareto);
   if (program) {
     EmitOption::write(launch_file_of(*program, answer), output.file());
-    return 0;
+  } else {
+    write_answer(answer, format, output);
   }
-  answer.pareto = entries_of(loaded, answer.search.pareto);
-  switch (format) {
-    case Format::kJson:
-      output.write(plan_json(answer).dump(2));
-      break;
-    case Format::kCsv:
-      output.write(write_table(ranked_table(answer), format));
-      break;
-    case Format::kTable:
-    case Format::kMarkdown:
-      output.write(plan_tables(answer));
-      break;
-  }
+  if (flags.svg()) write_file(*flags.svg(), plan_svg(answer));
+  if (rows) rows->remove();
   return 0;
 }
 

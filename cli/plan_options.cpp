@@ -22,6 +22,7 @@ void PlanFlags::add_to(CommandLine& command_line) {
   command_line.add_flag("--wide", wide_, "uneven chunks and lighter first and last stages too");
   command_line.add_option("--top", top_, "N", "layouts to rank (default 10)");
   command_line.add_option("--threads", threads_, "N", "threads (default: one for each core)");
+  command_line.add_option("--svg", svg_, "FILE", "draw the layouts found and their Pareto front");
   command_line.begin_group("Interruptions");
   command_line.add_option("--mtbf", mtbf_, "TIME", "mean time between failures of one GPU (default 50676h, Llama 3's)");
   command_line.add_option("--checkpoint-time", checkpoint_, "TIME", "the run stands still for each (default 10s)");

@@ -19,6 +19,9 @@ class PlanFlags {
   /// Throws ConfigError on flags that contradict each other, or that need tokens or a price the job does not have.
   PlanOptions options(const Job& job) const;
   int threads() const;
+  /// The file that --svg names.
+  const std::optional<std::string>& svg() const { return svg_; }
+  bool has_threads() const { return threads_.has_value(); }
 
  private:
   std::vector<int> node_counts(const Job& job) const;
@@ -35,6 +38,7 @@ class PlanFlags {
   std::optional<std::string> checkpoint_;
   std::optional<std::string> restart_;
   std::optional<int> threads_;
+  std::optional<std::string> svg_;
   bool min_gpus_ = false;
   bool wide_ = false;
   bool no_failures_ = false;

@@ -8,6 +8,8 @@
 #include "planner/plan/rules_of_thumb.hpp"
 #include "reports/result/result_json.hpp"
 #include "reports/result/result_tables.hpp"
+#include "reports/series/figures.hpp"
+#include "reports/series/series_svg.hpp"
 
 namespace flopcast {
 
@@ -134,6 +136,12 @@ Table advice_table(const PlanAnswer& answer) {
   return table;
 }
 
+std::string energy_note(const PlanAnswer& answer) {
+  const Job& job = answer.ranked.front().forecast.step.job;
+  return fmt::format("energy is ordered by GPU time: every {} is taken to draw the same power, busy or waiting",
+                     job.cluster.device.name);
+}
+
 std::vector<std::string> run_notes(const PlanAnswer& answer) {
   const PlanEntry& best = answer.ranked.front();
   const std::optional<RunLength> length = length_of(answer, best);
@@ -166,6 +174,33 @@ Table ranked_table(const PlanAnswer& answer) {
   return layouts_table(answer, answer.ranked);
 }
 
+std::string plan_svg(const PlanAnswer& answer) {
+  std::vector<const PlanEntry*> entries;
+  bool several_sizes = false;
+  for (const std::vector<PlanEntry>* list : {&answer.ranked, &answer.pareto}) {
+    for (const PlanEntry& entry : *list) {
+      const auto same = [&entry](const PlanEntry* other) {
+        return other->planned.devices == entry.planned.devices && other->planned.order == entry.planned.order;
+      };
+      if (std::any_of(entries.begin(), entries.end(), same)) continue;
+      entries.push_back(&entry);
+      several_sizes = several_sizes || entry.planned.devices != entries.front()->planned.devices;
+    }
+  }
+  std::vector<SeriesPoint> points;
+  for (const PlanEntry* entry : entries) {
+    const Result& result = entry->forecast.result;
+    const Layout& layout = entry->planned.layout;
+    points.push_back({several_sizes ? entry->planned.devices : result.memory.peak_gib, result.iteration.time_s,
+                      fmt::format("tp {} cp {} pp {} vpp {} dp {} mbs {} {}", layout.tp, layout.cp, layout.pp,
+                                  layout.vpp.value_or(1), layout.dp, layout.micro_batch_size, layout.schedule)});
+  }
+  const std::string described = describe_job(answer.ranked.front().forecast.step.job);
+  const SeriesChart chart = pareto_chart(described.substr(0, described.find(',')),
+                                         {several_sizes ? "GPUs" : "peak memory, GiB"}, {"step time, seconds"}, points);
+  return write_series_svg({chart}, {});
+}
+
 Table rejected_table(const SearchResult& result) {
   Table table;
   table.title = "rejected layouts";
@@ -188,7 +223,12 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
   const MemoryResult& memory = best.forecast.result.memory;
   ranked.notes.push_back(fmt::format("the best leaves {:.1f} GiB of {:.0f} GiB free on its fullest GPU",
                                      memory.capacity_gib - memory.shown_gib, memory.capacity_gib));
+  if (const auto& interval = best.forecast.result.interval) {
+    ranked.notes.push_back(fmt::format("nine of ten measured steps are within {} of the forecast: {}",
+                                       plus_minus(*interval), interval->evidence));
+  }
   for (std::string& note : run_notes(answer)) ranked.notes.push_back(std::move(note));
+  if (answer.options.search.objective == Objective::kEnergy) ranked.notes.push_back(energy_note(answer));
   std::vector<Table> tables = {std::move(ranked)};
   if (answer.pareto.size() > 1) {
     Table front = layouts_table(answer, answer.pareto);

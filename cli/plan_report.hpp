@@ -1,6 +1,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "planner/plan/plan.hpp"
@@ -30,6 +31,8 @@ nlohmann::ordered_json plan_json(const PlanAnswer& answer);
 std::vector<Table> plan_tables(const PlanAnswer& answer);
 /// The ranked layouts alone, for CSV.
 Table ranked_table(const PlanAnswer& answer);
+/// Step time over GPUs, or over memory where all have as many: the layouts of both tables, and the front through them.
+std::string plan_svg(const PlanAnswer& answer);
 Table rejected_table(const SearchResult& result);
 
 }  // namespace flopcast

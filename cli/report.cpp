@@ -55,6 +55,24 @@ std::string header_of(std::vector<Json>& views) {
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
+// Timelines are drawn over one axis: seconds beside a bare schedule's own units would mislead.
+void refuse_other_units(const std::vector<Json>& views, const std::vector<std::string>& files) {
+  const auto unit_of = [](const Json& view) {
+    return view.contains("timeline") ? view.at("timeline").value("time_unit", std::string()) : std::string();
+  };
+  const auto named = [](const std::string& unit) { return unit.empty() ? "a schedule's own units" : unit; };
+  std::size_t first = views.size();
+  for (std::size_t index = 0; index < views.size(); ++index) {
+    if (!views[index].contains("timeline")) continue;
+    if (first == views.size()) first = index;
+    if (unit_of(views[index]) == unit_of(views[first])) continue;
+    throw ConfigError({"",
+                       fmt::format("the timeline of {} is in {}, that of {} in {}", files[first],
+                                   named(unit_of(views[first])), files[index], named(unit_of(views[index]))),
+                       files[index], "make a report of each"});
+  }
+}
+
 }  // namespace
 
 int run_report(const Arguments& arguments) {
@@ -76,11 +94,16 @@ int run_report(const Arguments& arguments) {
   }
   if (output && output->empty()) throw ConfigError({"--output", "the file's name is empty", "", "give a file"});
   std::vector<Json> views;
+  std::vector<std::string> file_of_view;
   for (const std::string& file : files) {
     const Json json = Json(parse_json(read_file(file), file));
     const std::string name = files.size() == 1 ? "forecast" : std::filesystem::path(file).stem().string();
-    for (Json& view : views_of_result(json, name, file, read_file)) views.push_back(std::move(view));
+    for (Json& view : views_of_result(json, name, file, read_file)) {
+      views.push_back(std::move(view));
+      file_of_view.push_back(file);
+    }
   }
+  refuse_other_units(views, file_of_view);
   const std::string header = header_of(views);
   write_output(output.value_or(""), write_page({title_of(views), tool_text(), header}, views));
   return 0;

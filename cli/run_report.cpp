@@ -219,7 +219,7 @@ std::vector<std::string> disturbance_texts(const RunComparison& run) {
   }
   if (run.calibrations && !run.calibrations->agrees()) {
     texts.push_back(
-        fmt::format("the calibrations before and after the run disagree by {:.0f} % (tolerance {:.0f} %): the "
+        fmt::format("the calibrations before and after the run disagree by {:.1f} % (tolerance {:.1f} %): the "
                     "machine changed its speed, and the forecast's errors say nothing; run again",
                     100.0 * run.calibrations->difference(), 100.0 * CalibrationPair::kTolerance));
   }

@@ -13,6 +13,7 @@
 #include "reports/series/figures.hpp"
 #include "reports/series/series_svg.hpp"
 #include "sim/forecast/forecast.hpp"
+#include "sim/variation/packed_sequences.hpp"
 
 namespace flopcast {
 
@@ -48,8 +49,10 @@ int run_simulate(const Arguments& arguments) {
   const Format format = output.format();
   if (job.show_config(output)) return 0;
   const std::optional<Variation> variation = doubt.variation();
+  const std::optional<std::vector<int>> lengths = doubt.sequence_lengths();
   Forecast answer = forecast(job.read(), read_file);
   if (variation) add_distribution(*variation, answer);
+  if (lengths) add_packing(*lengths, answer);
   files.write(answer);
   if (roofline) write_file(*roofline, write_series_svg({roofline_chart(answer.step.job)}, {}));
   switch (format) {

@@ -8,10 +8,11 @@
 #include <memory>
 
 #include "cli/commands.hpp"
+#include "cli/crew.hpp"
 #include "cli/job_options.hpp"
 #include "cli/layout_text.hpp"
 #include "cli/output_options.hpp"
-#include "cli/sweep_file.hpp"
+#include "cli/shared_commands.hpp"
 #include "cli/threads.hpp"
 #include "model/error/error.hpp"
 #include "planner/sweep/grid.hpp"
@@ -153,7 +154,8 @@ HeatMap heat_map_of(const SweepGrid& grid, const std::vector<Json>& rows, const 
 // On a terminal only, on standard error.
 class Progress {
  public:
-  explicit Progress(std::size_t all) : all_(all), shows_(isatty(STDERR_FILENO) == 1) {}
+  explicit Progress(bool shows) : shows_(shows && isatty(STDERR_FILENO) == 1) {}
+  void begin(std::size_t all) { all_ = all; }
   void step() {
     const std::size_t done = ++done_;
     if (!shows_) return;
@@ -165,29 +167,35 @@ class Progress {
   }
 
  private:
-  std::size_t all_;
+  std::size_t all_ = 0;
   bool shows_;
   std::atomic<std::size_t> done_{0};
 };
 
-std::vector<Json> run_grid(const JobOptions& job, const SweepGrid& grid, SweepFile* file,
-                           const ParallelFor& parallel_for) {
-  std::vector<Json> rows(grid.size());
-  std::vector<std::size_t> missing;
-  for (std::size_t index = 0; index < rows.size(); ++index) {
-    const bool known = file != nullptr && file->rows().count(index) > 0;
-    if (known) rows[index] = file->rows().at(index);
-    if (!known) missing.push_back(index);
+// Nothing when another process writes the answer.
+std::optional<std::vector<Json>> run_grid(const JobOptions& job, const SweepGrid& grid, PartialRows* file,
+                                          const Crew& crew, int threads) {
+  const ParallelFor parallel_for = threaded_for(threads);
+  if (file == nullptr) {
+    std::vector<Json> rows(grid.size());
+    Progress progress(true);
+    progress.begin(rows.size());
+    parallel_for(rows.size(), [&](std::size_t index) {
+      rows[index] = row_of(job, grid, index);
+      progress.step();
+    });
+    return rows;
   }
-  if (missing.empty()) return rows;
-  Progress progress(missing.size());
-  parallel_for(missing.size(), [&](std::size_t place) {
-    const std::size_t index = missing[place];
-    rows[index] = row_of(job, grid, index);
-    if (file != nullptr) file->append(index, rows[index]);
+  Progress progress(!crew.shares);
+  SharedWork work;
+  work.parts = grid.size();
+  work.begins = [&progress](std::size_t missing) { progress.begin(missing); };
+  work.compute = [&](std::size_t index) {
+    Json row = row_of(job, grid, index);
     progress.step();
-  });
-  return rows;
+    return row;
+  };
+  return answer_together(work, *file, crew, parallel_for, static_cast<std::size_t>(std::max(1, threads)));
 }
 
 Json sweep_json(const SweepGrid& grid, const std::vector<Json>& rows) {
@@ -199,6 +207,10 @@ Json sweep_json(const SweepGrid& grid, const std::vector<Json>& rows) {
 }  // namespace
 
 int run_sweep(const Arguments& arguments) {
+  return run_sweep_among(arguments, Crew());
+}
+
+int run_sweep_among(const Arguments& arguments, const Crew& crew) {
   CommandLine command_line(
       "sweep", "flopcast sweep [JOB] --vary KEY=A,B,… [options]",
       "A forecast for every combination of values. With -o FILE an interrupted sweep goes on where it "
@@ -224,10 +236,12 @@ int run_sweep(const Arguments& arguments) {
   if (threads && *threads < 1)
     throw ConfigError({"--threads", fmt::format("{} is out of range", *threads), "", "at least 1"});
 
-  Json question = {{"job", job.load().root}, {"vary", vary}};
-  std::unique_ptr<SweepFile> file;
-  if (output.file()) file = std::make_unique<SweepFile>(*output.file(), question);
-  const std::vector<Json> rows = run_grid(job, grid, file.get(), threaded_for(threads.value_or(0)));
+  const Json question = {{"job", job.load().root}, {"vary", vary}};
+  const std::unique_ptr<PartialRows> file = partial_rows(output, question, crew);
+  const std::optional<std::vector<Json>> answer =
+      run_grid(job, grid, file.get(), crew, threads.value_or(crew.shares ? 1 : 0));
+  if (!answer) return 0;
+  const std::vector<Json>& rows = *answer;
   if (svg) write_output(*svg, write_heat_map_svg(heat_map_of(grid, rows, metric.value_or("step_s"))));
   if (format == Format::kJson) {
     output.write(sweep_json(grid, rows).dump(2));

@@ -118,6 +118,23 @@ void write_file(const std::string& path, const std::string& text) {
   fail(reason);
 }
 
+void require_writable(const std::string& path) {
+  std::error_code code;
+  const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, code);
+  const std::filesystem::path file = code ? std::filesystem::path(path) : resolved;
+  const bool exists = std::filesystem::exists(file, code);
+  const auto fail = [&path](const std::string& reason) {
+    throw EnvironmentError(fmt::format("cannot write {}: {}", path, reason));
+  };
+  if (std::filesystem::is_directory(file, code)) fail("it is a directory");
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+  if (!std::filesystem::is_directory(folder, code)) fail(fmt::format("there is no folder {}", folder.string()));
+  // A file is written beside its target and renamed; pipes and devices are written in place.
+  const bool in_place = exists && !std::filesystem::is_regular_file(file, code);
+  if (!in_place && access(folder.c_str(), W_OK) != 0) fail(std::strerror(errno));
+  if (exists && access(file.c_str(), W_OK) != 0) fail(std::strerror(errno));
+}
+
 void write_output(const std::string& path, const std::string& text) {
   std::string output = text;
   if (!output.empty() && output.back() != '\n') output += '\n';

@@ -16,6 +16,8 @@ Terminal inspect_terminal();
 std::string read_file(const std::string& path);
 /// Writes beside the target and renames, so that a full disk leaves no half file. Throws EnvironmentError.
 void write_file(const std::string& path, const std::string& text);
+/// Throws what write_file would throw where the target's folder is missing or may not be written, before hours of work.
+void require_writable(const std::string& path);
 /// To the file, or to standard output when there is none; a final newline is added.
 void write_output(const std::string& path, const std::string& text);
 /// A warning or hint on standard error.

@@ -46,6 +46,12 @@ void TimelineFiles::add_to(CommandLine& command_line) {
   command_line.add_option("--trace", trace_, "FILE", "write the timeline as a trace for ui.perfetto.dev");
 }
 
+void TimelineFiles::require_writable() const {
+  for (const std::optional<std::string>* file : {&svg_, &html_, &trace_}) {
+    if (*file) flopcast::require_writable(**file);
+  }
+}
+
 void TimelineFiles::write(const Forecast& forecast) const {
   if (svg_) write_file(*svg_, write_svg(forecast.timeline, {}));
   if (html_) {

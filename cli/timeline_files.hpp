@@ -15,6 +15,8 @@ namespace flopcast {
 class TimelineFiles {
  public:
   void add_to(CommandLine& command_line);
+  /// Throws EnvironmentError where one of them could not be written; for commands that work for long before they write.
+  void require_writable() const;
   bool wanted() const { return svg_ || html_ || trace_; }
   void write(const Forecast& forecast) const;
   /// Without memory. A trace holds one run: more than one timeline with --trace is bad usage.

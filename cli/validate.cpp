@@ -4,15 +4,18 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "calibrate/validation/held_out.hpp"
 #include "calibrate/validation/refit_json.hpp"
 #include "calibrate/validation/run_result.hpp"
 #include "calibrate/validation/shipped.hpp"
 #include "cli/commands.hpp"
+#include "cli/device_profile_file.hpp"
 #include "cli/documented_runs.hpp"
 #include "cli/output_options.hpp"
 #include "cli/refit_tables.hpp"
 #include "cli/validation_page.hpp"
 #include "cli/validation_tables.hpp"
+#include "model/config/device_profile.hpp"
 #include "model/config/document.hpp"
 #include "model/error/error.hpp"
 
@@ -66,8 +69,23 @@ void mark_fit_rows(std::vector<PublishedFile>& files) {
   }
 }
 
+// Given by name or as a file.
+nlohmann::json profile_named(const std::optional<std::string>& text) {
+  if (!text) return {};
+  nlohmann::json job = {{"training", {{"profile", *text}}}};
+  Origins origins;
+  read_device_profile_file(job, origins);
+  nlohmann::json profile = job.at("training").at("profile");
+  const DeviceProfile read = read_device_profile(profile, "--profile", origins);
+  if (!read.cluster.contains("device") || !read.cluster.at("device").contains("name")) {
+    throw ConfigError(
+        {"--profile", "does not say which device it was measured on", "--profile", "calibrate with --device NAME"});
+  }
+  return profile;
+}
+
 std::vector<SourceSummary> of_published(const std::optional<std::string>& folder,
-                                        const std::vector<std::string>& wanted) {
+                                        const std::vector<std::string>& wanted, const nlohmann::json& profile) {
   std::vector<PublishedFile> files = published_files(folder);
   mark_fit_rows(files);
   std::vector<std::string> names;
@@ -80,7 +98,7 @@ std::vector<SourceSummary> of_published(const std::optional<std::string>& folder
   std::vector<SourceSummary> sources;
   for (const PublishedFile& file : files) {
     const bool asked = wanted.empty() || std::find(wanted.begin(), wanted.end(), file.source) != wanted.end();
-    if (asked) sources.push_back(evaluate(file, read_file));
+    if (asked) sources.push_back(evaluate(file, read_file, profile));
   }
   return sources;
 }
@@ -118,17 +136,17 @@ void check_limit(const std::vector<SourceSummary>& sources, double limit) {
   if (!beyond.empty()) throw NegativeAnswer(fmt::format("mean error above {:.1f} %: {}", limit * 100.0, beyond));
 }
 
-std::vector<Refit> refit_all(const std::optional<std::string>& folder) {
-  const std::vector<PublishedFile> files = published_files(folder);
+std::vector<Refit> refit_all(const std::vector<PublishedFile>& files) {
   std::vector<Refit> fits;
   for (const FitPlan& plan : shipped_fits()) fits.push_back(refit(plan, files, read_file));
   return fits;
 }
 
-std::vector<Table> tables_of(const std::vector<SourceSummary>& sources) {
+std::vector<Table> tables_of(const std::vector<SourceSummary>& sources, bool shipped) {
   std::vector<Table> tables = {time_error_table(sources)};
-  for (Table table :
-       {memory_error_table(sources), choice_table(sources), open_table(sources), rows_table(sources, kWorstRows), skipped_table(sources)}) {
+  if (shipped) tables.push_back(coverage_table());
+  for (Table table : {memory_error_table(sources), choice_table(sources), open_table(sources),
+                      rows_table(sources, kWorstRows), skipped_table(sources)}) {
     if (!table.rows.empty()) tables.push_back(std::move(table));
   }
   return tables;
@@ -152,6 +170,8 @@ int run_validate(const Arguments& arguments) {
   std::vector<std::string> wanted;
   bool page = false;
   bool refits = false;
+  std::optional<std::string> held_out;
+  std::optional<std::string> profile;
   OutputOptions output;
   command_line.add_option("--published", published, "DIR", "published measurements, a JSON file a source");
   command_line.add_option("--runs", runs, "DIR", "saved results of flopcast run");
@@ -160,6 +180,10 @@ int run_validate(const Arguments& arguments) {
   command_line.add_option("--max-error", max_error, "F", "exit with 3 when a source's mean error is larger: 0.05");
   command_line.add_option("--svg", svg, "FILE", "forecast against measurement as a chart");
   command_line.add_flag("--refit", refits, "fit the catalogue's constants again, and without each model");
+  command_line.add_option("--profile", profile, "FILE|NAME",
+                          "rows of a device profile's device, with the profile's figures");
+  command_line.add_option("--held-out", held_out, "FILE",
+                          "with --refit: the errors of models left out, which intervals rest on");
   command_line.add_flag("--markdown-page", page, "docs/validation.md: every table and every row");
   output.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
@@ -178,10 +202,12 @@ int run_validate(const Arguments& arguments) {
   }
   if (runs && !wanted.empty()) throw ConfigError({"--source", "means nothing with --runs", "", "leave it out"});
   if (refits) {
-    if (runs || !wanted.empty() || page || svg || limit) {
+    if (runs || !wanted.empty() || page || svg || limit || profile) {
       throw ConfigError({"--refit", "goes with --published and the output options only", "", ""});
     }
-    const std::vector<Refit> fits = refit_all(published);
+    const std::vector<PublishedFile> files = published_files(published);
+    const std::vector<Refit> fits = refit_all(files);
+    if (held_out) write_file(*held_out, held_out_file(held_out_errors(files, fits, read_file)));
     if (format == Format::kJson) {
       output.write(refit_json(fits).dump(2));
     } else {
@@ -189,7 +215,12 @@ int run_validate(const Arguments& arguments) {
     }
     return 0;
   }
-  const std::vector<SourceSummary> sources = runs ? of_runs(*runs) : of_published(published, wanted);
+  if (held_out) throw ConfigError({"--held-out", "needs --refit", "", "fit the constants again: --refit"});
+  if (profile && (runs || page)) {
+    throw ConfigError({"--profile", "goes with published rows only", "", "leave --runs and --markdown-page out"});
+  }
+  const std::vector<SourceSummary> sources =
+      runs ? of_runs(*runs) : of_published(published, wanted, profile_named(profile));
   if (svg) write_file(*svg, validation_chart(sources));
   if (page) {
     output.write(validation_page(sources));
@@ -198,7 +229,7 @@ int run_validate(const Arguments& arguments) {
   } else if (format == Format::kCsv) {
     output.write({rows_table(sources, 0)});
   } else {
-    output.write(tables_of(sources));
+    output.write(tables_of(sources, !published && !runs && !profile));
   }
   if (limit) check_limit(sources, *limit);
   return 0;

@@ -46,7 +46,8 @@ std::vector<Table> fit_tables() {
 
 std::string validation_page(const std::vector<SourceSummary>& sources) {
   std::string page = kIntroduction;
-  std::vector<Table> tables = {time_error_table(sources), memory_error_table(sources), choice_table(sources)};
+  std::vector<Table> tables = {time_error_table(sources), coverage_table(), memory_error_table(sources),
+                               choice_table(sources)};
   for (Table& table : fit_tables()) tables.push_back(std::move(table));
   for (Table& table : std::vector<Table>{rows_table(sources, kWorstRows), open_table(sources), skipped_table(sources),
                                          rows_table(sources, 0)}) {

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "calibrate/validation/coverage.hpp"
+
 namespace flopcast {
 
 namespace {
@@ -66,13 +68,40 @@ std::vector<double> time_errors(const SourceSummary& summary, bool used_in_fit) 
   return errors;
 }
 
+// Of the measured steps that an interval was forecast for.
+std::string share_inside(const SourceSummary& summary, bool used_in_fit) {
+  int rows = 0;
+  int inside = 0;
+  for (const EvaluatedRow& row : summary.evaluated) {
+    const auto found = row.inside();
+    if (!found || row.used_in_fit != used_in_fit) continue;
+    ++rows;
+    inside += *found ? 1 : 0;
+  }
+  return rows == 0 ? "" : fmt::format("{:.0f}", 1e2 * inside / rows);
+}
+
+Json coverage_json() {
+  Json list = Json::array();
+  for (const Coverage& coverage : interval_coverage(shipped_held_out_errors())) {
+    list.push_back({{"device", coverage.device},
+                    {"stack", coverage.stack},
+                    {"models", coverage.models},
+                    {"rows", coverage.rows},
+                    {"covered", coverage.covered},
+                    {"mean_half_width", coverage.half_width}});
+  }
+  return list;
+}
+
 }  // namespace
 
 nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources) {
   Json json = {{"schema", "flopcast.validation/1"},
                {"sources", Json::array()},
                {"rows", Json::array()},
-               {"open_rows", Json::array()}};
+               {"open_rows", Json::array()},
+               {"coverage", coverage_json()}};
   for (const SourceSummary& summary : sources) {
     Json skipped = Json::array();
     for (const SkippedRow& row : summary.skipped) skipped.push_back({{"id", row.id}, {"reason", row.reason}});
@@ -109,6 +138,7 @@ nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources
                               {"predicted_s", row.predicted_s},
                               {"measured_s", or_null(row.measured_s)},
                               {"error", or_null(row.error())},
+                              {"half_width", or_null(row.half_width)},
                               {"memory_predicted_gib", or_null(row.memory_predicted_gib)},
                               {"memory_measured_gib", or_null(row.memory_measured_gib)}});
     }
@@ -123,6 +153,7 @@ Table time_error_table(const std::vector<SourceSummary>& sources) {
                    text_column("used in a fit", "used_in_fit"), number_column("compared")};
   for (const Column& column : error_columns()) table.columns.push_back(column);
   table.columns.push_back(number_column("naive MAPE %", "naive_mape_percent"));
+  table.columns.push_back(number_column("in interval %", "in_interval_percent"));
   for (const SourceSummary& summary : sources) {
     const std::string naive = summary.naive_mape ? percent(*summary.naive_mape) : "";
     bool any = false;
@@ -134,6 +165,7 @@ Table time_error_table(const std::vector<SourceSummary>& sources) {
                                       fmt::format("{}", summary.skipped.size()), used ? "yes" : "no"};
       for (std::string& cell : cells(statistics_of(errors))) row.push_back(std::move(cell));
       row.push_back(naive);
+      row.push_back(share_inside(summary, used));
       table.rows.push_back(std::move(row));
     }
     if (any) continue;
@@ -143,7 +175,29 @@ Table time_error_table(const std::vector<SourceSummary>& sources) {
     table.rows.push_back(std::move(row));
   }
   table.notes.emplace_back(
-      "errors are |forecast / measured - 1|, bias is signed; naive: one MFU for the source, ideal bubble");
+      "errors are |forecast / measured - 1|, bias is signed; naive: one MFU for the source, ideal bubble; in interval: "
+      "measured steps inside the forecast's 90 % interval");
+  return table;
+}
+
+Table coverage_table() {
+  Table table;
+  table.title = "Coverage of the 90 % interval, each model left out";
+  table.columns = {text_column("device"),
+                   text_column("stack"),
+                   number_column("models"),
+                   number_column("steps"),
+                   number_column("± %", "half_width_percent"),
+                   number_column("inside %", "inside_percent")};
+  for (const Coverage& coverage : interval_coverage(shipped_held_out_errors())) {
+    const bool all = coverage.device.empty();
+    table.rows.push_back({all ? "all" : coverage.device, coverage.stack, fmt::format("{}", coverage.models),
+                          fmt::format("{}", coverage.rows), percent(coverage.half_width),
+                          coverage.rows == 0 ? "" : percent(static_cast<double>(coverage.covered) / coverage.rows)});
+  }
+  table.notes.emplace_back(
+      "constants and interval both know nothing of the step's model; ± is the mean over the steps; "
+      "docs/uncertainty.md");
   return table;
 }
 

@@ -14,6 +14,8 @@ nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources
 /// Errors of the step time by source, rows that constants were fitted to apart from the others.
 Table time_error_table(const std::vector<SourceSummary>& sources);
 /// Errors of the memory by source; without rows where no source measured memory.
+/// Of the published steps that come with the program.
+Table coverage_table();
 Table memory_error_table(const std::vector<SourceSummary>& sources);
 /// What choosing the row forecast fastest costs, and the errors without rows that others contradict.
 Table choice_table(const std::vector<SourceSummary>& sources);

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <sstream>
 
+#include "cli/terminal.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {
@@ -42,7 +44,7 @@ double jitter_of(const std::string& text) {
                      "the standard deviation of a pass's time, as 3% or 0.03"});
 }
 
-std::optional<int> device_in(const std::string& text) {
+std::optional<int> whole_number_in(const std::string& text) {
   int device = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, problem] = std::from_chars(text.data(), end, device);
@@ -68,9 +70,20 @@ Straggler straggler_of(const std::string& text) {
     straggler.probability = *probability;
     return straggler;
   }
-  straggler.device = device_in(who);
+  straggler.device = whole_number_in(who);
   if (!straggler.device) throw refuse("names neither a device nor a chance in percent");
   return straggler;
+}
+
+// "2048" or "2048*3"; nothing when it is neither.
+bool append_lengths(const std::string& word, std::vector<int>& lengths) {
+  constexpr int kMostAlike = 1'000'000;
+  const std::size_t star = std::min(word.find('*'), word.size());
+  const std::optional<int> length = whole_number_in(word.substr(0, star));
+  const std::optional<int> count = star == word.size() ? 1 : whole_number_in(word.substr(star + 1));
+  if (!length || *length < 1 || !count || *count < 1 || *count > kMostAlike) return false;
+  lengths.insert(lengths.end(), static_cast<std::size_t>(*count), *length);
+  return true;
 }
 
 std::uint64_t seed_of(const std::string& text) {
@@ -90,6 +103,8 @@ void VariationOptions::add_to(CommandLine& command_line) {
                           "a device that computes slower: rank 3:1.2, or by chance 0.1%:1.5; repeatable");
   command_line.add_option("--samples", samples_, "N", "steps to draw (default 1000)");
   command_line.add_option("--seed", seed_, "S", "of the drawing (default 1)");
+  command_line.add_option("--sequence-lengths", lengths_, "FILE",
+                          "lengths of the sequences, packed in order: 512 2048*3 …");
 }
 
 std::optional<Variation> VariationOptions::variation() const {
@@ -107,6 +122,20 @@ std::optional<Variation> VariationOptions::variation() const {
     throw ConfigError({"--samples", fmt::format("{} is not from 1 to {}", variation.samples, kMostSamples), "", ""});
   }
   return variation;
+}
+
+std::optional<std::vector<int>> VariationOptions::sequence_lengths() const {
+  if (!lengths_) return std::nullopt;
+  std::string text = read_file(*lengths_);
+  std::replace(text.begin(), text.end(), ',', ' ');
+  std::istringstream words(text);
+  std::vector<int> lengths;
+  for (std::string word; words >> word;) {
+    if (append_lengths(word, lengths)) continue;
+    throw ConfigError({"--sequence-lengths", fmt::format("\"{}\" is no length", word), *lengths_,
+                       "whole numbers, each with *COUNT where it stands for several: 512 2048*3"});
+  }
+  return lengths;
 }
 
 }  // namespace flopcast

@@ -9,7 +9,7 @@
 
 namespace flopcast {
 
-/// --jitter, --straggler, --samples and --seed of `simulate`.
+/// --jitter, --straggler, --samples, --seed and --sequence-lengths of `simulate`.
 class VariationOptions {
  public:
   void add_to(CommandLine& command_line);
@@ -17,11 +17,15 @@ class VariationOptions {
   /// --samples or --seed without anything to draw.
   std::optional<Variation> variation() const;
 
+  /// Of the file, in its order: whole numbers, each with *COUNT where it stands for several.
+  std::optional<std::vector<int>> sequence_lengths() const;
+
  private:
   std::optional<std::string> jitter_;
   std::vector<std::string> stragglers_;
   std::optional<int> samples_;
   std::optional<std::string> seed_;
+  std::optional<std::string> lengths_;
 };
 
 }  // namespace flopcast

@@ -54,7 +54,7 @@ if(NOT FLOPCAST_WITH_CUDA STREQUAL OFF)
   endif()
 endif()
 
-# Only the header is needed to build: NCCL itself is loaded at run time.
+# NCCL is loaded at run time; its header only lets a test compare (tests/gpu).
 set(FLOPCAST_NCCL_FOUND no)
 if(NOT FLOPCAST_WITH_NCCL STREQUAL OFF)
   find_path(FLOPCAST_NCCL_INCLUDE_DIR nccl.h HINTS ENV NCCL_ROOT ENV NCCL_HOME ${CUDAToolkit_INCLUDE_DIRS}

@@ -57,9 +57,8 @@ int launch(const LaunchOptions& options) {
     std::fputs(launch_help().c_str(), stdout);
     return 0;
   }
-  const ThreadOptions threads{.patience = std::chrono::seconds(options.patience_s),
-                              .interruption = &interruption,
-                              .abandon = end_process};
+  const ThreadOptions threads{
+      .patience = std::chrono::seconds(options.patience_s), .interruption = &interruption, .abandon = end_process};
   if (options.backend == "virtual-gpus") return launch_on_virtual_gpus(options, threads);
   const PreparedRun run = prepare_run(options);
   keep_run(options, run, {.backend = "threads"}, [&](std::vector<RankResult>& results, const BetweenSteps& between) {

@@ -37,8 +37,8 @@ void require_agreement(const Measurement& measurement, const std::string& file) 
   const Agreement agreement = compare_passes(measurement);
   if (agreement.median <= kAgreementTolerance) return;
   throw EnvironmentError(fmt::format(
-      "the two passes of the calibration disagree by {:.0f} % in the median of {} samples (tolerance {:.0f} "
-      "%), most on {} ({:.0f} %): no profile is written. Something else used this machine; calibrate again "
+      "the two passes of the calibration disagree by {:.1f} % in the median of {} samples (tolerance {:.1f} "
+      "%), most on {} ({:.1f} %): no profile is written. Something else used this machine; calibrate again "
       "when it is quiet{}",
       1e2 * agreement.median, agreement.compared, 1e2 * kAgreementTolerance, agreement.worst, 1e2 * agreement.largest,
       file.empty() ? "" : fmt::format(" (the measurements are in {})", file)));

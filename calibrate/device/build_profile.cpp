@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "calibrate/device/describe_kernels.hpp"
 #include "calibrate/device/fit/gemm_fit.hpp"
 #include "calibrate/device/fit/message_fit.hpp"
 #include "model/catalog/catalogue.hpp"
@@ -19,7 +20,8 @@ namespace flopcast {
 namespace {
 
 using Json = nlohmann::json;
-using GroupName = std::tuple<SampleKind, int, int>;  // kind, ranks, nodes
+using ProductName = std::pair<std::string, std::string>;  // dtype, operator
+using GroupName = std::tuple<SampleKind, int, int>;       // kind, ranks, nodes
 
 ProfileFit profile_fit(std::string what, std::string unit, const std::vector<FittedPoint>& points,
                        const RelativeErrors& errors, const RelativeErrors& left_out) {
@@ -32,7 +34,7 @@ ProfileFit profile_fit(std::string what, std::string unit, const std::vector<Fit
 
 // Every repetition of every pass, by what was measured.
 struct Pooled {
-  std::map<std::string, std::map<std::tuple<int, int, int>, std::vector<double>>> products;  // by dtype
+  std::map<ProductName, std::map<std::tuple<int, int, int>, std::vector<double>>> products;
   std::map<double, std::vector<double>> copies;
   std::map<GroupName, std::map<double, std::vector<double>>> messages;
 };
@@ -42,8 +44,9 @@ Pooled pool(const Measurement& measurement) {
   for (const Sample& sample : measurement.samples) {
     const SampleKey& key = sample.key;
     std::vector<double>* times = nullptr;  // of a training step: it is no device's
+    if (key.beside) continue;
     if (key.kind == SampleKind::kGemm) {
-      times = &pooled.products[key.dtype][{key.shape->m, key.shape->n, key.shape->k}];
+      times = &pooled.products[{key.dtype, key.op}][{key.shape->m, key.shape->n, key.shape->k}];
     } else if (key.kind == SampleKind::kMemoryCopy) {
       times = &pooled.copies[*key.bytes];
     } else if (is_message(key.kind)) {
@@ -66,12 +69,8 @@ std::optional<MessageKind> message_kind(SampleKind kind) {
       return MessageKind::kReduceScatter;
     case SampleKind::kAllToAll:
       return MessageKind::kAllToAll;
-    case SampleKind::kGemm:
-    case SampleKind::kMemoryCopy:
-    case SampleKind::kBroadcast:
-    case SampleKind::kReduce:
-    case SampleKind::kTrainingStep:
-      break;
+    default:
+      break;  // no message, or none that a forecast uses
   }
   return std::nullopt;
 }
@@ -100,6 +99,8 @@ class Builder {
     profile_.confidence = request_.confidence;
     fit_memory();
     fit_products();
+    const Device catalogue = catalogue_device();
+    describe_kernels(measurement_, catalogue, bandwidth_.value_or(catalogue.memory_bandwidth), profile_, device_);
     for (const auto& [group, sizes] : pooled_.messages) fit_messages(group, sizes);
     if (profile_.fits.empty() && request_.cluster.empty()) {
       refuse_fit("samples", "hold nothing that a forecast uses", "measure gemm, memory_copy or messages");
@@ -134,8 +135,9 @@ class Builder {
 
   void fit_products() {
     std::size_t most = 0;
-    for (const auto& [dtype, shapes] : pooled_.products) {
-      const std::string what = "gemm " + dtype;
+    for (const auto& [name, shapes] : pooled_.products) {
+      const auto& [dtype, op] = name;
+      const std::string what = "gemm " + dtype + (op.empty() ? "" : " (" + op + ")");
       std::vector<GemmPoint> points;
       for (const auto& [shape, seconds] : shapes) {
         const auto& [m, n, k] = shape;

@@ -40,6 +40,30 @@ SampleShape read_shape(ObjectReader& reader) {
   return {(*numbers)[0], (*numbers)[1], (*numbers)[2]};
 }
 
+AttentionShape read_attention(ObjectReader& reader) {
+  const auto numbers = reader.whole_list("attention", 1, kLargestDimension);
+  const char* form = "batch, heads, sequence and head dimension, such as [4, 16, 2048, 128]";
+  if (!numbers) reader.fail_missing("attention", form);
+  constexpr std::size_t kNumbers = 4;
+  if (numbers->size() != kNumbers) {
+    reader.fail("attention", fmt::format("lists {} numbers", numbers->size()), fmt::format("expected {}", form));
+  }
+  return {(*numbers)[0], (*numbers)[1], (*numbers)[2], (*numbers)[3], reader.boolean("causal").value_or(true)};
+}
+
+void read_neighbour(ObjectReader& reader, SampleKey& key) {
+  if (const auto beside = reader.choice("beside", sample_kind_names())) key.beside = static_cast<SampleKind>(*beside);
+  constexpr int kMostChannels = 1'024;
+  key.channels = reader.whole("channels", 1, kMostChannels).value_or(0);
+  if (key.channels > 0 && !key.beside) {
+    reader.fail("channels", "is given without what ran beside", "say \"beside\" too, such as \"all_reduce\"");
+  }
+}
+
+bool has_bytes(SampleKind kind) {
+  return kind == SampleKind::kMemoryCopy || kind == SampleKind::kHostCopy || is_message(kind) || is_memory_bound(kind);
+}
+
 SampleKey read_key(ObjectReader& reader) {
   SampleKey key;
   const auto kind = reader.choice("kind", sample_kind_names());
@@ -50,7 +74,9 @@ SampleKey read_key(ObjectReader& reader) {
   } else if (key.kind == SampleKind::kTrainingStep) {
     key.batch = reader.whole("batch", 1, kMostSequences);
     if (!key.batch) reader.fail_missing("batch", "the global batch size of the step");
-  } else {
+  } else if (is_attention(key.kind)) {
+    key.attention = read_attention(reader);
+  } else if (has_bytes(key.kind)) {
     const nlohmann::json* bytes = reader.find("bytes");
     if (bytes == nullptr) reader.fail_missing("bytes", "the size of the message or copy");
     key.bytes = positive(reader, "bytes", *bytes);
@@ -61,6 +87,8 @@ SampleKey read_key(ObjectReader& reader) {
     reader.fail("nodes", fmt::format("{} nodes hold only {} ranks", key.nodes, key.ranks), "expected at most ranks");
   }
   key.dtype = reader.text("dtype").value_or("");
+  key.op = reader.text("operator").value_or("");
+  read_neighbour(reader, key);
   key.pass = reader.whole("pass", 1, kMostPasses).value_or(1);
   return key;
 }
@@ -96,6 +124,14 @@ nlohmann::ordered_json json_of(const Sample& sample) {
   if (key.shape) json["shape"] = {key.shape->m, key.shape->n, key.shape->k};
   if (key.bytes) json["bytes"] = *key.bytes;
   if (key.batch) json["batch"] = *key.batch;
+  if (key.attention) {
+    const AttentionShape& shape = *key.attention;
+    json["attention"] = {shape.batch, shape.heads, shape.sequence, shape.head_dim};
+    json["causal"] = shape.causal;
+  }
+  if (!key.op.empty()) json["operator"] = key.op;
+  if (key.beside) json["beside"] = name_of(*key.beside);
+  if (key.channels > 0) json["channels"] = key.channels;
   json["ranks"] = key.ranks;
   json["nodes"] = key.nodes;
   json["dtype"] = key.dtype;
@@ -108,9 +144,11 @@ nlohmann::ordered_json json_of(const Sample& sample) {
 }  // namespace
 
 const std::vector<std::string>& sample_kind_names() {
-  static const std::vector<std::string> names = {"gemm",       "memory_copy",    "p2p",        "all_reduce",
-                                                 "all_gather", "reduce_scatter", "all_to_all", "broadcast",
-                                                 "reduce",     "training_step"};
+  static const std::vector<std::string> names = {
+      "gemm",          "memory_copy", "p2p",       "all_reduce",    "all_gather",        "reduce_scatter",
+      "all_to_all",    "broadcast",   "reduce",    "training_step", "attention_forward", "attention_backward",
+      "norm",          "elementwise", "embedding", "loss",          "optimizer_step",    "launch",
+      "host_dispatch", "host_copy"};
   return names;
 }
 
@@ -119,17 +157,38 @@ std::string_view name_of(SampleKind kind) {
 }
 
 bool is_message(SampleKind kind) {
-  return kind != SampleKind::kGemm && kind != SampleKind::kMemoryCopy && kind != SampleKind::kTrainingStep;
+  return kind >= SampleKind::kPointToPoint && kind <= SampleKind::kReduce;
+}
+
+bool is_memory_bound(SampleKind kind) {
+  return kind >= SampleKind::kNorm && kind <= SampleKind::kOptimizerStep;
+}
+
+bool is_attention(SampleKind kind) {
+  return kind == SampleKind::kAttentionForward || kind == SampleKind::kAttentionBackward;
+}
+
+double AttentionShape::flops() const {
+  const double scores = static_cast<double>(batch) * heads * sequence * sequence * (causal ? 0.5 : 1.0);
+  return 4.0 * scores * head_dim;
 }
 
 std::string SampleKey::text_without_pass() const {
   std::string words(name_of(kind));
   if (shape) words += fmt::format(" {}x{}x{}", shape->m, shape->n, shape->k);
+  if (attention) {
+    words += fmt::format(" {}x{}x{}x{}{}", attention->batch, attention->heads, attention->sequence, attention->head_dim,
+                         attention->causal ? "" : " in full");
+  }
+  if (!op.empty()) words += fmt::format(" ({})", op);
   if (bytes) words += fmt::format(" {} B", *bytes);
   if (batch) words += fmt::format(" of {} sequences", *batch);
   if (ranks > 1) words += fmt::format(", {} ranks", ranks);
   if (nodes > 1) words += fmt::format(" on {} nodes", nodes);
-  return dtype.empty() ? words : words + " " + dtype;
+  if (!dtype.empty()) words += " " + dtype;
+  if (beside) words += fmt::format(" beside {}", name_of(*beside));
+  if (channels > 0) words += fmt::format(" on {} channels", channels);
+  return words;
 }
 
 std::string SampleKey::text() const {

@@ -9,8 +9,10 @@
 namespace flopcast {
 
 /// What was timed. Bytes of a collective are as nccl-tests prints them: the whole buffer of an all-reduce, the sum over
-/// ranks of an all-gather or a reduce-scatter, one rank's buffer of the others. Bytes of a copy count what is read and
-/// what is written.
+/// ranks of an all-gather or a reduce-scatter, one rank's buffer of the others. Bytes of a copy, of kernels that the
+/// memory bounds (norm to optimizer_step) count what must be read and what must be written; of a host copy what is
+/// sent. A launch is the time from one kernel to the next on a busy stream, a host dispatch what the host takes to
+/// queue one.
 enum class SampleKind {
   kGemm,
   kMemoryCopy,
@@ -21,12 +23,25 @@ enum class SampleKind {
   kAllToAll,
   kBroadcast,
   kReduce,
-  kTrainingStep
+  kTrainingStep,
+  kAttentionForward,
+  kAttentionBackward,
+  kNorm,
+  kElementwise,
+  kEmbedding,
+  kLoss,
+  kOptimizerStep,
+  kLaunch,
+  kHostDispatch,
+  kHostCopy
 };
 const std::vector<std::string>& sample_kind_names();  ///< in the order of the enumerators
 std::string_view name_of(SampleKind kind);
 /// Whether ranks exchanged a message: point-to-point or collective.
 bool is_message(SampleKind kind);
+/// Whether the kernel is one that memory bounds: from norm to optimizer_step.
+bool is_memory_bound(SampleKind kind);
+bool is_attention(SampleKind kind);
 
 struct SampleShape {
   int m = 0;
@@ -34,6 +49,19 @@ struct SampleShape {
   int k = 0;
 
   bool operator==(const SampleShape&) const = default;
+};
+
+/// Fused attention of so many sequences.
+struct AttentionShape {
+  int batch = 1;
+  int heads = 1;
+  int sequence = 1;
+  int head_dim = 1;
+  bool causal = true;  ///< half of the scores are computed
+
+  /// Of the forward pass: 4 · batch · heads · sequence² · head_dim, half of them when causal.
+  double flops() const;
+  bool operator==(const AttentionShape&) const = default;
 };
 
 /// What identifies a sample: measuring the same again adds nothing.
@@ -46,6 +74,12 @@ struct SampleKey {
   std::string dtype;
   int pass = 1;                             ///< calibrations measure everything twice
   std::optional<int> batch = std::nullopt;  ///< of a training step: sequences of all ranks
+  std::optional<AttentionShape> attention = std::nullopt;
+  /// Which of several alike: "dgrad", "layernorm backward", "to host". Kernels of one name are fitted together.
+  std::string op = {};
+  /// What ran at the same time, and on how many channels it was. The same sample without it tells the slowdown.
+  std::optional<SampleKind> beside = std::nullopt;
+  int channels = 0;
 
   /// "gemm 256x256x64 fp32", "all_reduce 4096 B, 2 ranks fp32".
   std::string text() const;

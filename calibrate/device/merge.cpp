@@ -23,7 +23,9 @@ bool is_named(const Measurement& measurement) {
 
 // What is fitted together.
 std::string group_of(const SampleKey& key) {
-  if (key.kind == SampleKind::kGemm) return fmt::format("products of {}", key.dtype);
+  if (key.kind == SampleKind::kGemm) {
+    return fmt::format("products of {}{}", key.dtype, key.op.empty() ? "" : " (" + key.op + ")");
+  }
   if (!is_message(key.kind)) return std::string(name_of(key.kind));
   return fmt::format("{}, {} ranks{}", name_of(key.kind), key.ranks,
                      key.nodes > 1 ? fmt::format(" on {} nodes", key.nodes) : "");

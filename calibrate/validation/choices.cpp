@@ -56,7 +56,8 @@ ChoiceStatistics choice_statistics(const std::vector<ComparedRow>& rows) {
   }
   ChoiceStatistics statistics;
   constexpr std::size_t kFewest = 3;
-  for (const auto& [question, answers] : groups) {
+  for (const auto& group : groups) {
+    const std::vector<const EvaluatedRow*>& answers = group.second;
     if (answers.size() < kFewest) continue;
     const auto by = [&answers](auto time) {
       return *std::min_element(answers.begin(), answers.end(),

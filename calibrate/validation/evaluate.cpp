@@ -79,6 +79,8 @@ void evaluate_step(const PublishedRow& row, const MappedRow& mapped, const Forec
   if (mapped.steps_overlap) evaluated.predicted_s = answer.result.bubble.span_s + answer.result.breakdown.optimizer_s;
   evaluated.measured_s = measured_step(row, answer);
   evaluated.ideal_s = ideal_time(answer);
+  evaluated.facts = facts_of(answer.step.job);
+  if (answer.result.interval) evaluated.half_width = answer.result.interval->half_width;
   const bool memory_counts = row.peak_memory_gib || row.out_of_memory;
   if (!memory_counts) return;
   const MemoryResult& memory = answer.result.memory;
@@ -88,11 +90,18 @@ void evaluate_step(const PublishedRow& row, const MappedRow& mapped, const Forec
   evaluated.predicted_out_of_memory = !memory.fits;
 }
 
+std::optional<DeviceProfile> profile_of(const nlohmann::json& job) {
+  if (!job.contains("training") || !job.at("training").contains("profile")) return std::nullopt;
+  return read_device_profile(job.at("training").at("profile"), "training.profile", Origins{});
+}
+
 void evaluate_collective(const PublishedRow& row, const MappedRow& mapped, EvaluatedRow& evaluated) {
   const Origins origins;
   ObjectReader reader(mapped.job, "", origins);
   std::vector<std::string> assumptions;
-  const Cluster cluster = read_cluster(reader, nullptr, assumptions, origins);
+  const std::optional<DeviceProfile> profile = profile_of(mapped.job);
+  Cluster cluster = read_cluster(reader, profile ? &*profile : nullptr, assumptions, origins);
+  if (profile) cluster.curves = profile->curves;
   const std::string& operation = row.collective->operation;
   const Collective kind = operation == "all_gather"       ? Collective::kAllGather
                           : operation == "reduce_scatter" ? Collective::kReduceScatter
@@ -209,6 +218,11 @@ std::optional<double> EvaluatedRow::memory_error() const {
   return *memory_predicted_gib / *memory_measured_gib - 1.0;
 }
 
+std::optional<bool> EvaluatedRow::inside() const {
+  if (!half_width || !error()) return std::nullopt;
+  return std::abs(*measured_s / predicted_s - 1.0) <= *half_width;
+}
+
 ErrorStatistics statistics_of(const std::vector<double>& signed_errors) {
   ErrorStatistics statistics;
   statistics.rows = static_cast<int>(signed_errors.size());
@@ -247,16 +261,23 @@ void summarise(SourceSummary& summary) {
   summary.naive_mape = naive_error(summary.evaluated);
 }
 
-SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file) {
+SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file, const nlohmann::json& profile) {
   SourceSummary summary;
   summary.source = file.source;
   summary.rows = static_cast<int>(file.rows.size());
   std::vector<const PublishedRow*> published;
   for (const PublishedRow& row : file.rows) {
-    const MappedRow mapped = map_row(row, file.about);
+    MappedRow mapped = map_row(row, file.about);
+    if (!profile.is_null() && mapped.skip_reason.empty()) {
+      if (mapped.job["cluster"]["device"] != profile.at("cluster").at("device").at("name")) {
+        mapped.skip_reason = "another device than the profile's";
+      } else {
+        mapped.job["training"]["profile"] = profile;
+      }
+    }
     if (!mapped.skip_reason.empty()) {
       summary.skipped.push_back({row.id, mapped.skip_reason});
-      if (auto open = evaluate_open(row, file.about, read_file)) {
+      if (auto open = profile.is_null() ? evaluate_open(row, file.about, read_file) : std::nullopt) {
         open->source = file.source;
         summary.open.push_back(std::move(*open));
       }

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "calibrate/validation/map_row.hpp"
 #include "calibrate/validation/published_row.hpp"
+#include "sim/forecast/held_out_errors.hpp"
 #include "sim/forecast/prepare.hpp"
 
 namespace flopcast {
@@ -24,9 +26,13 @@ struct EvaluatedRow {
   std::optional<double> memory_measured_gib;
   bool out_of_memory = false;  ///< measured
   bool predicted_out_of_memory = false;
+  std::optional<ForecastFacts> facts;  ///< of a training step; absent for its parts
+  std::optional<double> half_width;    ///< of the forecast's interval
 
   std::optional<double> error() const;
   std::optional<double> memory_error() const;
+  /// Whether the measured step lies in the forecast's interval.
+  std::optional<bool> inside() const;
 };
 
 /// The forecast of one mapped row; throws ConfigError where its job is refused.
@@ -89,7 +95,8 @@ struct SourceSummary {
 };
 
 /// Forecasts every row of a file that says enough. A row whose job is refused is skipped with the complaint.
-SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file);
+/// `profile`, unless null, is a device profile: only rows of its device are looked at, with its figures.
+SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file, const nlohmann::json& profile = {});
 
 /// Fills in the statistics from the evaluated rows.
 void summarise(SourceSummary& summary);

@@ -306,7 +306,11 @@ Refit refit(const FitPlan& plan, const std::vector<PublishedFile>& files, const 
       if (rows[row].model == model) left_out[row] = fitter.error(rows[row], without);
     }
   }
-  return {plan, fitted.at, by_source(plan, rows, fitter.errors(shipped), fitted.errors, left_out)};
+  std::vector<LeftOutRow> rows_left_out;
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    if (left_out[row]) rows_left_out.push_back({rows[row].row->id, *left_out[row]});
+  }
+  return {plan, fitted.at, by_source(plan, rows, fitter.errors(shipped), fitted.errors, left_out), rows_left_out};
 }
 
 Refit residuals_of(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file) {
@@ -314,7 +318,7 @@ Refit residuals_of(const FitPlan& plan, const std::vector<PublishedFile>& files,
   number_models(rows);
   const Values shipped = shipped_values(plan);
   const Errors errors = Fitter(plan, rows, read_file).errors(shipped);
-  return {plan, shipped, by_source(plan, rows, errors, errors, Errors(rows.size()))};
+  return {plan, shipped, by_source(plan, rows, errors, errors, Errors(rows.size())), {}};
 }
 
 }  // namespace flopcast

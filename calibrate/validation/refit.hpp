@@ -43,10 +43,17 @@ struct RefitSource {
   std::optional<double> left_out;
 };
 
+/// A row that its own model's rows had no part in.
+struct LeftOutRow {
+  std::string id;
+  double error = 0.0;  ///< forecast / measured - 1
+};
+
 struct Refit {
   FitPlan plan;
   std::vector<double> values;  ///< by constant
   std::vector<RefitSource> sources;
+  std::vector<LeftOutRow> left_out;  ///< empty where nothing was fitted
 };
 
 /// Minimises the mean over the sources of log(1 + (error / 0.04)²), a Cauchy loss: rows far off do not pull.

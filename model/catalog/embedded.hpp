@@ -13,5 +13,7 @@ struct EmbeddedFile {
 
 /// The catalogue's files, in the order in which the build names them. The source is generated: cmake/embed.cmake.
 const std::vector<EmbeddedFile>& embedded_catalogue();
+/// Device profiles, model/catalog/profiles/*.json by name.
+const std::vector<EmbeddedFile>& embedded_profiles();
 
 }  // namespace flopcast

@@ -120,7 +120,11 @@ const std::vector<JobKey>& job_keys() {
       {"training.stack", Kind::kText, {"--stack"}, "NAME", "training software (see: flopcast catalog stacks)"},
       {"training.tokens", Kind::kText, {"--tokens"}, "COUNT", "tokens of the whole run, such as 300B"},
       {"training.price_per_gpu_hour", Kind::kText, {"--price"}, "DOLLARS", "price of a GPU hour"},
-      {"training.profile", Kind::kText, {"--profile"}, "FILE", "device profile (see: flopcast calibrate --help)"},
+      {"training.profile",
+       Kind::kText,
+       {"--profile"},
+       "FILE|NAME",
+       "device profile (see: flopcast calibrate --help, flopcast catalog profiles)"},
   };
   return keys;
 }

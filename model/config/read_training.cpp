@@ -80,6 +80,7 @@ Stack read_stack(const nlohmann::json& given, const Origins& origins) {
   stack.placeholder_gradients = reader.boolean("placeholder_gradients").value_or(false);
   stack.blocking_sends = reader.boolean("blocking_sends").value_or(true);
   stack.transfer_synchronization = Seconds(reader.quantity("transfer_synchronization", Dimension::kTime).value_or(0.0));
+  stack.gather_allocation = Seconds(reader.quantity("gather_allocation", Dimension::kTime).value_or(0.0));
   stack.scatter_gather_transfers = reader.boolean("scatter_gather_transfers").value_or(false);
   stack.overlap_gradient_reduction = reader.boolean("overlap_gradient_reduction").value_or(false);
   stack.overlap_tp_with_weight_gradient = reader.boolean("overlap_tp_with_weight_gradient").value_or(false);
@@ -98,6 +99,7 @@ void forget_gpu_kernels(Stack& stack) {
   const Stack unknown;
   stack.fused_softmax_group = unknown.fused_softmax_group;
   stack.transfer_synchronization = unknown.transfer_synchronization;
+  stack.gather_allocation = unknown.gather_allocation;
   stack.loss_forward_bytes = unknown.loss_forward_bytes;
   stack.loss_backward_bytes = unknown.loss_backward_bytes;
   stack.loss_saved_bytes = unknown.loss_saved_bytes;

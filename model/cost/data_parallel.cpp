@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "model/cost/expert_parallel.hpp"
 #include "model/cost/sharded_passes.hpp"
@@ -136,9 +137,19 @@ void fill_buckets(const PricingContext& pricing, const std::vector<GradientPiece
     double limit = (given ? *given : 1.0) * kMebibyte;
     GradientAmount open;
     double finished = 0.0;
+    // Blocks are alike, and so are their buckets.
+    std::vector<std::pair<GradientAmount, Traffic>> priced;
+    const auto reduced = [&](const GradientAmount& amount) {
+      const auto known = std::find_if(priced.begin(), priced.end(), [&amount](const auto& entry) {
+        return entry.first.parameters == amount.parameters && entry.first.low_rank_elements == amount.low_rank_elements;
+      });
+      if (known != priced.end()) return known->second;
+      priced.emplace_back(amount, reduce_gradients(pricing, amount, group));
+      return priced.back().second;
+    };
     const auto close = [&] {
       if (open.parameters <= 0.0) return;
-      const Traffic traffic = reduce_gradients(pricing, open, group);
+      const Traffic traffic = reduced(open);
       costs.buckets.push_back({1.0 - finished, traffic.time});
       costs.bucket_traffic += traffic;
       open = {};
@@ -156,22 +167,46 @@ void fill_buckets(const PricingContext& pricing, const std::vector<GradientPiece
                    [](const GradientBucket& a, const GradientBucket& b) { return a.remaining > b.remaining; });
 }
 
-FlushCosts price_flush(const PricingContext& pricing, const StepCosts& costs, int rank) {
+namespace {
+
+// What a pipeline rank holds of the model, over its stages.
+struct Holdings {
+  double parameters = 0.0;
+  double experts = 0.0;
+  double low_rank_elements = 0.0;
+  double table = 0.0;
+  Traffic buckets;
+
+  bool as(const Holdings& other) const {
+    return parameters == other.parameters && experts == other.experts && low_rank_elements == other.low_rank_elements &&
+           table == other.table && buckets.time == other.buckets.time;
+  }
+};
+
+std::vector<Holdings> holdings_of(const PricingContext& pricing, const StepCosts& costs) {
+  std::vector<Holdings> ranks(static_cast<std::size_t>(pricing.job.layout.pp));
+  for (int stage = 0; stage < pricing.map.stages(); ++stage) {
+    const auto index = static_cast<std::size_t>(stage);
+    const StageCosts& of_stage = costs.stages[index];
+    Holdings& rank = ranks[static_cast<std::size_t>(pricing.map.rank_of_stage[index])];
+    rank.parameters += of_stage.parameters;
+    rank.experts += of_stage.expert_parameters;
+    rank.low_rank_elements += of_stage.low_rank_elements;
+    rank.table = std::max(rank.table, of_stage.embedding_parameters);
+    rank.buckets += of_stage.bucket_traffic;
+  }
+  return ranks;
+}
+
+FlushCosts price_flush(const PricingContext& pricing, const Holdings& holdings, int rank) {
   const Layout& layout = pricing.job.layout;
   const Training& training = pricing.job.training;
   FlushCosts flush;
-  double table = 0.0;
-  double experts = 0.0;
+  flush.parameters = holdings.parameters;
+  flush.dp = holdings.buckets;
+  const double experts = holdings.experts;
   GradientAmount dense;
-  for (int stage = 0; stage < pricing.map.stages(); ++stage) {
-    if (pricing.map.rank_of_stage[static_cast<std::size_t>(stage)] != rank) continue;
-    const StageCosts& of_stage = costs.stages[static_cast<std::size_t>(stage)];
-    flush.parameters += of_stage.parameters;
-    experts += of_stage.expert_parameters;
-    dense.low_rank_elements += of_stage.low_rank_elements;
-    table = std::max(table, of_stage.embedding_parameters);
-    flush.dp += of_stage.bucket_traffic;
-  }
+  dense.low_rank_elements = holdings.low_rank_elements;
   dense.parameters = flush.parameters - experts;
   if (dense.low_rank_elements <= 0.0) dense.low_rank_elements = dense.parameters;
   const bool at_once = layout.gradient_shards() == 1 && layout.data_parallel != DataParallel::kDataParallel &&
@@ -192,7 +227,7 @@ FlushCosts price_flush(const PricingContext& pricing, const StepCosts& costs, in
   }
   const double held = held_parameters(layout, layout.optimizer_shards(), flush.parameters, experts);
   add_copies_reduction(pricing, rank, held, flush);
-  add_embedding_reduction(pricing, table, flush);
+  add_embedding_reduction(pricing, holdings.table, flush);
   add_gradient_norm(pricing, flush);
   const Bytes touched(held * optimizer_traffic_per_parameter(training));
   if (layout.offloads_optimizer()) {
@@ -204,6 +239,20 @@ FlushCosts price_flush(const PricingContext& pricing, const StepCosts& costs, in
     flush.optimizer = pricing.compute.memory_bound(touched, 1);
   }
   return flush;
+}
+
+}  // namespace
+
+std::vector<FlushCosts> price_flushes(const PricingContext& pricing, const StepCosts& costs) {
+  const std::vector<Holdings> holdings = holdings_of(pricing, costs);
+  std::vector<FlushCosts> ranks;
+  ranks.reserve(holdings.size());
+  for (std::size_t rank = 0; rank < holdings.size(); ++rank) {
+    // Ranks between the ends of a pipeline mostly hold the same; with two copies the twin's place counts as well.
+    const bool as_before = rank > 0 && pricing.map.copies() == 1 && holdings[rank].as(holdings[rank - 1]);
+    ranks.push_back(as_before ? ranks.back() : price_flush(pricing, holdings[rank], static_cast<int>(rank)));
+  }
+  return ranks;
 }
 
 }  // namespace flopcast

@@ -47,6 +47,8 @@ struct ShardedUnit {
 /// keeps the stage's weights for the row and adds its gradients up before it scatters them: 3Ψ(N-1)/N a step instead of
 /// a microbatch (Lamy-Poirier 2211.05953 §3). The above then holds with rows of m passes for passes, and whole weights
 /// and gradients of the stage at work and of one neighbour are in memory.
+/// A unit's gather starts when its output is allocated, gather_allocation later, unless the stack keeps its buffers
+/// (2304.11277 §3.4: the caching allocator may have to wait for the device, or ask the driver).
 /// Left out: bubbles, which would cover more; waits for one large unit inside a pass, and the memory of gradients that
 /// wait; stages of a rank that differ; the slowdown of computation, and of pipeline transfers, beside communication.
 /// hsdp gathers and scatters inside its shards and all-reduces Ψ/shards across: 2(R-1)/R·Ψ/shards more (2304.11277
@@ -66,12 +68,12 @@ void fill_buckets(const PricingContext& pricing, const std::vector<GradientPiece
 /// Whether gradients are reduced during the last backward pass, bucket by bucket.
 bool reduces_in_buckets(const Job& job);
 
-/// What follows the last microbatch of a pipeline rank: reduction of its gradients over the replicas (where no bucket
+/// What follows the last microbatch, by pipeline rank: reduction of its gradients over the replicas (where no bucket
 /// and no microbatch did it), with what is left of them over the two ranks that hold the same stages in the two copies
 /// of a bidirectional schedule, of the tied table over first and last stage, the gradient norm over the ranks of one
 /// replica, the optimizer and, where it is sharded, handing out the new weights.
 /// An offloaded optimizer sends its gradients to the host, updates there at the speed of the node's memory, and takes
 /// the weights back, one after the other (ZeRO-Offload 2101.06840 §4, without its one-step delay).
-FlushCosts price_flush(const PricingContext& pricing, const StepCosts& costs, int rank);
+std::vector<FlushCosts> price_flushes(const PricingContext& pricing, const StepCosts& costs);
 
 }  // namespace flopcast

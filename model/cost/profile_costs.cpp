@@ -71,7 +71,7 @@ StepCosts price_profile_step(const Job& job, const StageMap& map, const std::vec
     const std::size_t part = static_cast<std::size_t>(map.model_stage(stage));
     costs.boundaries.push_back(boundary_of(pricing, stage, cut_behind(profile, first_layer[part + 1], job.layout)));
   }
-  for (int rank = 0; rank < job.layout.pp; ++rank) costs.ranks.push_back(price_flush(pricing, costs, rank));
+  costs.ranks = price_flushes(pricing, costs);
   return costs;
 }
 

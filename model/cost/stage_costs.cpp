@@ -67,7 +67,8 @@ class StepPricer {
   std::vector<UnitRun> runs_of(int index, int dense, int experts) const;
   bool rank_has_table(int index) const;
   void share_tables_within_ranks(StepCosts& costs) const;
-  BoundaryCosts boundary(int stage) const;
+  BoundaryCosts boundary(int stage);
+  BoundaryCosts transfer(bool crosses_nodes) const;
 
   const Job& job_;
   const StageMap& map_;
@@ -78,7 +79,8 @@ class StepPricer {
   Block experts_;
   Section embedding_;
   Section head_;
-  Section tied_head_;  // on the stage that also has the embedding, whose table it shares
+  Section tied_head_;                          // on the stage that also has the embedding, whose table it shares
+  std::optional<BoundaryCosts> transfers_[2];  // inside a node, between nodes
 };
 
 Section StepPricer::price_operators(const std::vector<Operator>& operators) const {
@@ -272,20 +274,26 @@ void StepPricer::share_tables_within_ranks(StepCosts& costs) const {
   }
 }
 
-BoundaryCosts StepPricer::boundary(int stage) const {
-  const Layout& layout = job_.layout;
+BoundaryCosts StepPricer::boundary(int stage) {
   const int from = map_.rank_of_stage[static_cast<std::size_t>(stage)];
   const int to = map_.rank_of_stage[static_cast<std::size_t>(stage) + 1];
-  BoundaryCosts costs;
   const bool between_chains = map_.model_stage(stage) + 1 == map_.model_stages;
-  if (from == to || between_chains) return costs;
+  if (from == to || between_chains) return {};
+  const bool crosses = pricing_.grid.pipeline_hop_crosses_nodes(from, to, job_.cluster);
+  std::optional<BoundaryCosts>& known = transfers_[crosses ? 1 : 0];
+  if (!known) known = transfer(crosses);
+  return *known;
+}
+
+BoundaryCosts StepPricer::transfer(bool crosses_nodes) const {
+  const Layout& layout = job_.layout;
+  BoundaryCosts costs;
   const bool scattered = layout.tp > 1 && !tokens_are_split(layout) && job_.training.stack.scatter_gather_transfers;
   const double share = tokens_are_split(layout) || scattered ? layout.tp : 1.0;
   const double slices = layout.slices.value_or(1);
   costs.bytes = pricing_.hidden_bytes() / (share * slices);
-  const bool crosses = pricing_.grid.pipeline_hop_crosses_nodes(from, to, job_.cluster);
   const int flows = std::min(job_.cluster.devices_per_node, pricing_.grid.stride(Axis::kPipeline));
-  costs.forward = pricing_.communication.point_to_point(costs.bytes, crosses, flows);
+  costs.forward = pricing_.communication.point_to_point(costs.bytes, crosses_nodes, flows);
   if (scattered)
     costs.forward +=
         pricing_.communication.collective(Collective::kAllGather, pricing_.hidden_bytes() / slices, pricing_.tp_group);
@@ -348,8 +356,9 @@ StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
   StepCosts costs;
   costs.stages = price_stages(stage_layers);
   share_tables_within_ranks(costs);
+  costs.boundaries.reserve(static_cast<std::size_t>(map_.stages()));
   for (int index = 0; index + 1 < map_.stages(); ++index) costs.boundaries.push_back(boundary(index));
-  for (int rank = 0; rank < job_.layout.pp; ++rank) costs.ranks.push_back(price_flush(pricing_, costs, rank));
+  costs.ranks = price_flushes(pricing_, costs);
   return costs;
 }
 

@@ -60,26 +60,64 @@ void RankGrid::visit_starts(const std::vector<int>& starts, const std::vector<Ax
   for (const int first : firsts) visit(first);
 }
 
-GroupPlacement RankGrid::worst_group(const std::vector<int>& offsets, const std::vector<int>& starts,
+namespace {
+
+// Over how many nodes a group spreads, and how many of its ranks are on its fullest node.
+struct Spread {
+  int nodes = 0;
+  int fullest = 0;
+};
+
+// Ranks in equal steps that divide a node, or each on a node of its own.
+Spread spread_of_steps(int first, int step, int ranks, int node) {
+  if (step >= node) return {ranks, 1};
+  const int on_first = std::min(ranks, (node - first % node + step - 1) / step);
+  const int later = ranks - on_first;
+  const int on_node = node / step;
+  return {1 + (later + on_node - 1) / on_node, std::max(on_first, std::min(later, on_node))};
+}
+
+// The nodes of ranks in order.
+class SpreadCount {
+ public:
+  void add(int node) {
+    on_this_node_ = node == previous_node_ ? on_this_node_ + 1 : 1;
+    if (node != previous_node_) ++spread_.nodes;
+    previous_node_ = node;
+    spread_.fullest = std::max(spread_.fullest, on_this_node_);
+  }
+  Spread spread() const { return spread_; }
+
+ private:
+  Spread spread_;
+  int on_this_node_ = 0;
+  int previous_node_ = -1;
+};
+
+}  // namespace
+
+GroupPlacement RankGrid::worst_group(const Members& members, const std::vector<int>& starts,
                                      const std::vector<Axis>& others, const Cluster& cluster) const {
   GroupPlacement worst;
-  worst.ranks = static_cast<int>(offsets.size());
+  worst.ranks = members.ranks;
   worst.ranks_per_node = worst.ranks;
-  visit_starts(starts, others, cluster, [&](int rank) {
-    int nodes = 0;
-    int on_this_node = 0;
-    int fullest = 0;
-    int previous_node = -1;
-    for (const int offset : offsets) {
-      const int node = cluster.node_of(rank + offset);
-      on_this_node = node == previous_node ? on_this_node + 1 : 1;
-      if (node != previous_node) ++nodes;
-      previous_node = node;
-      fullest = std::max(fullest, on_this_node);
+  const int step = members.step;
+  const int node = cluster.devices_per_node;
+  const bool regular = !cluster.uneven() && step > 0 && (step >= node || node % step == 0);
+  const auto spread_of = [&](int first) {
+    if (regular) return spread_of_steps(first, step, members.ranks, node);
+    SpreadCount count;
+    for (int index = 0; index < members.ranks; ++index) {
+      const int offset = step > 0 ? index * step : members.offsets[static_cast<std::size_t>(index)];
+      count.add(cluster.node_of(first + offset));
     }
-    if (nodes > worst.nodes || (nodes == worst.nodes && fullest < worst.ranks_per_node)) {
-      worst.nodes = nodes;
-      worst.ranks_per_node = fullest;
+    return count.spread();
+  };
+  visit_starts(starts, others, cluster, [&](int first) {
+    const Spread spread = spread_of(first);
+    if (spread.nodes > worst.nodes || (spread.nodes == worst.nodes && spread.fullest < worst.ranks_per_node)) {
+      worst.nodes = spread.nodes;
+      worst.ranks_per_node = spread.fullest;
     }
   });
   const int ranks_on_node = std::min(cluster.devices_per_node, ranks_);
@@ -88,13 +126,11 @@ GroupPlacement RankGrid::worst_group(const std::vector<int>& offsets, const std:
 }
 
 GroupPlacement RankGrid::placement(Axis axis, const Cluster& cluster) const {
-  std::vector<int> offsets;
-  for (int position = 0; position < degree(axis); ++position) offsets.push_back(position * stride(axis));
   std::vector<Axis> others;
   for (const Axis other : {Axis::kTensor, Axis::kContext, Axis::kData, Axis::kPipeline}) {
     if (other != axis) others.push_back(other);
   }
-  return worst_group(offsets, {0}, others, cluster);
+  return worst_group({degree(axis), stride(axis), {}}, {0}, others, cluster);
 }
 
 int RankGrid::plane_offset(int position) const {
@@ -102,13 +138,23 @@ int RankGrid::plane_offset(int position) const {
   return position % contexts * stride(Axis::kContext) + position / contexts * stride(Axis::kData);
 }
 
+RankGrid::Members RankGrid::plane_members(int shards, int every) const {
+  Members members{(shards + every - 1) / every, 0, {}};
+  const int context_step = stride(Axis::kContext);
+  if (stride(Axis::kData) == context_step * degree(Axis::kContext)) {
+    members.step = context_step * every;
+  } else {
+    for (int position = 0; position < shards; position += every) members.offsets.push_back(plane_offset(position));
+    std::sort(members.offsets.begin(), members.offsets.end());
+  }
+  return members;
+}
+
 GroupPlacement RankGrid::expert_placement(int ep, const Cluster& cluster) const {
-  std::vector<int> offsets;
   std::vector<int> starts;
   const int plane = degree(Axis::kContext) * degree(Axis::kData);
-  for (int position = 0; position < ep; ++position) offsets.push_back(plane_offset(position));
   for (int position = 0; position < plane; position += ep) starts.push_back(plane_offset(position));
-  return worst_group(offsets, starts, {Axis::kTensor, Axis::kPipeline}, cluster);
+  return worst_group(plane_members(ep, 1), starts, {Axis::kTensor, Axis::kPipeline}, cluster);
 }
 
 GroupPlacement RankGrid::expert_replica_placement(int ep, const Cluster& cluster) const {
@@ -116,16 +162,14 @@ GroupPlacement RankGrid::expert_replica_placement(int ep, const Cluster& cluster
 }
 
 GroupPlacement RankGrid::expert_shard_placement(int ep, int shards, const Cluster& cluster) const {
-  std::vector<int> offsets;
   std::vector<int> starts;
   const int plane = degree(Axis::kContext) * degree(Axis::kData);
-  for (int position = 0; position < shards; position += ep) offsets.push_back(plane_offset(position));
   for (int group = 0; group < plane; group += shards) {
     for (int position = group; position < group + std::min(ep, shards); ++position) {
       starts.push_back(plane_offset(position));
     }
   }
-  return worst_group(offsets, starts, {Axis::kTensor, Axis::kPipeline}, cluster);
+  return worst_group(plane_members(shards, ep), starts, {Axis::kTensor, Axis::kPipeline}, cluster);
 }
 
 bool RankGrid::pipeline_hop_crosses_nodes(int from, int to, const Cluster& cluster) const {

@@ -45,10 +45,16 @@ class RankGrid {
   bool pipeline_hop_crosses_nodes(int from, int to, const Cluster& cluster) const;
 
  private:
-  // The worst placed of the groups that have a member at each of `offsets` from their first rank, which is any rank
-  // that differs from one of `starts` along `others` alone.
-  GroupPlacement worst_group(const std::vector<int>& offsets, const std::vector<int>& starts,
-                             const std::vector<Axis>& others, const Cluster& cluster) const;
+  // Where the members of a group are from its first rank: in equal steps, or at each of `offsets`.
+  struct Members {
+    int ranks = 1;
+    int step = 0;
+    std::vector<int> offsets;  // where there is no step
+  };
+  Members plane_members(int shards, int every) const;  // every how many-th of so many positions of the plane
+  // The worst placed of the groups whose first rank is any that differs from one of `starts` along `others` alone.
+  GroupPlacement worst_group(const Members& members, const std::vector<int>& starts, const std::vector<Axis>& others,
+                             const Cluster& cluster) const;
   template <class Visit>
   void visit_starts(const std::vector<int>& starts, const std::vector<Axis>& others, const Cluster& cluster,
                     Visit visit) const;

@@ -32,6 +32,9 @@ struct Stack {
   /// Device and host wait for each other after a transfer (torch.cuda.synchronize), and the next pass is launched onto
   /// an idle device: added to every transfer.
   Seconds transfer_synchronization;
+  /// Host and device wait while the output of a gather of sharded weights is allocated; 0 where communication buffers
+  /// are allocated once.
+  Seconds gather_allocation;
   bool scatter_gather_transfers =
       false;  ///< without sequence parallelism: each TP rank sends 1/tp, an all-gather follows
   bool overlap_gradient_reduction = false;       ///< gradient buckets are reduced during the last backward pass

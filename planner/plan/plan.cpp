@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "model/error/error.hpp"
 
@@ -53,16 +54,45 @@ Job on_nodes(const Job& job, int nodes) {
   return sized;
 }
 
+SizedPlan::SizedPlan(const Job& job, const SearchSpace& space, const PlanOptions& options, ParallelFor parallel_for)
+    : job_(job), space_(space), options_(options), parallel_for_(std::move(parallel_for)), sizes_(options.nodes) {
+  if (sizes_.size() < 2 || options_.search.objective == Objective::kGpus) return;
+  largest_ = search_size(sizes_.back(), nullptr);
+  sizes_.pop_back();
+}
+
+SearchResult SizedPlan::search_size(int nodes, const SearchResult* largest) const {
+  const Job sized = on_nodes(job_, nodes);
+  const StepLimit limit = limit_of(sized, options_);
+  LayoutSearch search(space_, options_.search, parallel_for_);
+  if (largest != nullptr) search.rule_out_by(*largest);
+  search.explore(sized, limit.seconds, limit.reason);
+  return search.result();
+}
+
+SearchResult SizedPlan::search(std::size_t part) const {
+  return search_size(sizes_[part], largest_ ? &*largest_ : nullptr);
+}
+
+bool SizedPlan::ends_with(const SearchResult& part) const {
+  return options_.search.objective == Objective::kGpus && !part.ranked.empty();
+}
+
+SearchResult SizedPlan::merge(const std::vector<SearchResult>& parts) const {
+  std::vector<SearchResult> all = parts;
+  if (largest_) all.push_back(*largest_);
+  return merge_results(all, options_.search);
+}
+
 SearchResult plan(const Job& job, const SearchSpace& space, const PlanOptions& options,
                   const ParallelFor& parallel_for) {
-  LayoutSearch search(space, options.search, parallel_for);
-  for (const int nodes : options.nodes) {
-    const Job sized = on_nodes(job, nodes);
-    const StepLimit limit = limit_of(sized, options);
-    search.explore(sized, limit.seconds, limit.reason);
-    if (options.search.objective == Objective::kGpus && search.found()) break;
+  const SizedPlan sized(job, space, options, parallel_for);
+  std::vector<SearchResult> parts;
+  for (std::size_t part = 0; part < sized.parts(); ++part) {
+    parts.push_back(sized.search(part));
+    if (sized.ends_with(parts.back())) break;
   }
-  return search.result();
+  return sized.merge(parts);
 }
 
 std::optional<RunLength> run_length(const Job& job, double time_s, int devices,

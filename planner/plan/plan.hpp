@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,10 +20,36 @@ struct PlanOptions {
   std::optional<Interruptions> interruptions;  ///< absent: none
 };
 
-/// Searches every size. With the objective gpus it stops at the first size where something fits and meets the limits.
-/// Expects tokens with a deadline, and tokens and a price with a budget.
+/// Searches every size. With the objective gpus it stops at the first where something fits and meets the limits. Else
+/// the largest is searched first, and what it has found rules out layouts of the others; these do not know of each
+/// other, so that processes can share them (SizedPlan). Expects tokens with a deadline, and tokens and a price with a
+/// budget.
 SearchResult plan(const Job& job, const SearchSpace& space, const PlanOptions& options,
                   const ParallelFor& parallel_for);
+
+/// A plan in parts, each a size of the cluster, which can be searched in any order and anywhere.
+class SizedPlan {
+ public:
+  /// Searches the largest size where that rules out others. The arguments outlive the plan.
+  SizedPlan(const Job& job, const SearchSpace& space, const PlanOptions& options, ParallelFor parallel_for);
+
+  std::size_t parts() const { return sizes_.size(); }
+  SearchResult search(std::size_t part) const;
+  /// Whether the parts after one with this result are left out.
+  bool ends_with(const SearchResult& part) const;
+  /// Of the parts in their order, up to the one that ends the plan.
+  SearchResult merge(const std::vector<SearchResult>& parts) const;
+
+ private:
+  SearchResult search_size(int nodes, const SearchResult* largest) const;
+
+  const Job& job_;
+  const SearchSpace& space_;
+  const PlanOptions& options_;
+  ParallelFor parallel_for_;
+  std::vector<int> sizes_;
+  std::optional<SearchResult> largest_;
+};
 
 /// The job on another number of nodes.
 Job on_nodes(const Job& job, int nodes);

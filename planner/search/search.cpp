@@ -1,6 +1,7 @@
 #include "planner/search/search.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "planner/search/cluster_search.hpp"
@@ -15,6 +16,21 @@ bool ranks_before(const PlannedLayout& a, const PlannedLayout& b) {
 
 namespace {
 
+void add_rejected(const std::string& reason, std::int64_t count, std::vector<RejectedLayouts>& rejected) {
+  if (count == 0) return;
+  for (RejectedLayouts& known : rejected) {
+    if (known.reason != reason) continue;
+    known.count += count;
+    return;
+  }
+  rejected.push_back({reason, count});
+}
+
+void sort_rejected(std::vector<RejectedLayouts>& rejected) {
+  std::stable_sort(rejected.begin(), rejected.end(),
+                   [](const RejectedLayouts& a, const RejectedLayouts& b) { return a.count > b.count; });
+}
+
 bool dominates(const PlannedLayout& a, double time_s, double memory_share, int devices) {
   return a.time_s <= time_s && a.memory_share <= memory_share && a.devices <= devices;
 }
@@ -24,24 +40,32 @@ bool dominates(const PlannedLayout& a, double time_s, double memory_share, int d
 LayoutSearch::LayoutSearch(const SearchSpace& space, const SearchOptions& options, ParallelFor parallel_for)
     : space_(space), options_(options), parallel_for_(std::move(parallel_for)) {}
 
+void LayoutSearch::rule_out_by(const SearchResult& other) {
+  for (const PlannedLayout& planned : other.ranked) keep(planned);
+  for (const PlannedLayout& planned : other.pareto) add_to_front(planned);
+  if (!other.ranked.empty()) foreign_nodes_ = other.ranked.front().nodes;
+}
+
 void LayoutSearch::explore(const Job& job, double longest_step_s, const std::string& too_slow) {
   ClusterSearch(*this, job, longest_step_s, too_slow).run();
 }
 
 void LayoutSearch::count_rejected(const std::string& reason, std::int64_t count) {
-  if (count == 0) return;
-  for (RejectedLayouts& known : rejected_) {
-    if (known.reason != reason) continue;
-    known.count += count;
-    return;
-  }
-  rejected_.push_back({reason, count});
+  add_rejected(reason, count, rejected_);
 }
 
 void LayoutSearch::keep(const PlannedLayout& planned) {
+  rank(planned);
+  add_to_front(planned);
+}
+
+void LayoutSearch::rank(const PlannedLayout& planned) {
   const auto place = std::upper_bound(ranked_.begin(), ranked_.end(), planned, ranks_before);
   ranked_.insert(place, planned);
   if (ranked_.size() > static_cast<std::size_t>(options_.ranked)) ranked_.pop_back();
+}
+
+void LayoutSearch::add_to_front(const PlannedLayout& planned) {
   const auto beats = [&planned](const PlannedLayout& known) {
     const bool same = known.time_s == planned.time_s && known.memory_share == planned.memory_share &&
                       known.devices == planned.devices;
@@ -67,14 +91,13 @@ bool LayoutSearch::may_show(const Score& bound, double memory_share, int devices
 
 SearchResult LayoutSearch::result() const {
   SearchResult result;
-  result.ranked = ranked_;
+  const auto is_own = [this](const PlannedLayout& planned) { return planned.nodes != foreign_nodes_; };
+  std::copy_if(ranked_.begin(), ranked_.end(), std::back_inserter(result.ranked), is_own);
   result.rejected = rejected_;
-  std::stable_sort(result.rejected.begin(), result.rejected.end(),
-                   [](const RejectedLayouts& a, const RejectedLayouts& b) { return a.count > b.count; });
+  sort_rejected(result.rejected);
   for (const PlannedLayout& planned : front_) {
-    if (planned.score.primary <= options_.pareto_reach * ranked_.front().score.primary) {
-      result.pareto.push_back(planned);
-    }
+    const bool near = planned.score.primary <= options_.pareto_reach * ranked_.front().score.primary;
+    if (near && is_own(planned)) result.pareto.push_back(planned);
   }
   std::sort(result.pareto.begin(), result.pareto.end(), [](const PlannedLayout& a, const PlannedLayout& b) {
     if (a.devices != b.devices) return a.devices < b.devices;
@@ -83,6 +106,30 @@ SearchResult LayoutSearch::result() const {
   result.space = counts_;
   result.closest = closest_;
   return result;
+}
+
+SearchResult merge_results(const std::vector<SearchResult>& results, const SearchOptions& options) {
+  // Keeping the layouts of a search that kept the same ones keeps what it would have.
+  const SearchSpace none;
+  LayoutSearch all(none, options, serial_for);
+  std::uint64_t first = 0;
+  for (const SearchResult& result : results) {
+    for (const std::vector<PlannedLayout>* layouts : {&result.ranked, &result.pareto}) {
+      for (PlannedLayout planned : *layouts) {
+        planned.order += first;
+        if (layouts == &result.ranked) all.rank(planned);
+        all.add_to_front(planned);
+      }
+    }
+    for (const RejectedLayouts& rejected : result.rejected) all.count_rejected(rejected.reason, rejected.count);
+    all.counts_.enumerated += result.space.enumerated;
+    all.counts_.pruned += result.space.pruned;
+    all.counts_.simulated += result.space.simulated;
+    const bool closer = result.closest && (!all.closest_ || result.closest->share < all.closest_->share);
+    if (closer) all.closest_ = result.closest;
+    first += static_cast<std::uint64_t>(result.space.enumerated);
+  }
+  return all.result();
 }
 
 }  // namespace flopcast

@@ -59,6 +59,10 @@ struct SearchResult {
   std::optional<TightestMiss> closest;
 };
 
+/// The results of searches of spaces that have no layout in common, as of one search of them all: in the order in which
+/// that would enumerate them. Counts are added up.
+SearchResult merge_results(const std::vector<SearchResult>& results, const SearchOptions& options);
+
 /// The best layouts of a job over one or several sizes of its cluster.
 ///
 /// Best first: groups of layouts (bound_groups), then layouts (time_bound, memory_bound) wait in the order of their
@@ -68,6 +72,9 @@ class LayoutSearch {
  public:
   LayoutSearch(const SearchSpace& space, const SearchOptions& options, ParallelFor parallel_for);
 
+  /// Layouts of another search that are in the running: none that they rule out is looked at, nor are they themselves
+  /// in the result.
+  void rule_out_by(const SearchResult& other);
   /// Adds the layouts on the cluster of `job`. Layouts whose step takes longer than `longest_step_s` are rejected as
   /// `too_slow`.
   void explore(const Job& job, double longest_step_s, const std::string& too_slow);
@@ -76,9 +83,12 @@ class LayoutSearch {
 
  private:
   friend class ClusterSearch;
+  friend SearchResult merge_results(const std::vector<SearchResult>& results, const SearchOptions& options);
 
   void count_rejected(const std::string& reason, std::int64_t count);
   void keep(const PlannedLayout& planned);
+  void rank(const PlannedLayout& planned);
+  void add_to_front(const PlannedLayout& planned);
   /// Whether a layout of at least this score, time and memory on so many devices could still show in the result.
   bool may_show(const Score& bound, double memory_share, int devices) const;
 
@@ -91,6 +101,7 @@ class LayoutSearch {
   SpaceCounts counts_;
   std::optional<TightestMiss> closest_;
   std::uint64_t order_ = 0;
+  int foreign_nodes_ = 0;  // the cluster size of layouts that rule_out_by brought
 };
 
 }  // namespace flopcast

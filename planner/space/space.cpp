@@ -130,7 +130,8 @@ class Enumeration {
         reject(reason);
         continue;
       }
-      const std::vector<Recompute> all = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
+      std::vector<Recompute> all = {Recompute::kNone, Recompute::kFull};
+      if (!job_.training.flash_attention) all.insert(all.begin() + 1, Recompute::kSelective);
       for (const Recompute recompute : space_.recompute.empty() ? all : space_.recompute) {
         group.recompute = recompute;
         group.members = row.members;

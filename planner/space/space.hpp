@@ -41,7 +41,7 @@ struct SearchSpace {
   std::vector<int> micro_batch_size;  ///< divisors of global_batch_size / dp
   std::vector<int> zero;
   std::vector<int> sequence_parallel;  ///< 0, 1
-  std::vector<Recompute> recompute;
+  std::vector<Recompute> recompute;    ///< selective only where attention is not fused, which keeps no scores to drop
   std::vector<ScheduleChoice> schedules;
   std::vector<SplitRule> splits;
   /// Chunk counts that do not divide the layers too.

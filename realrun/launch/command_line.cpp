@@ -88,7 +88,7 @@ void set_partition(GpuSettings& settings, const std::string& text) {
     throw ConfigError(
         {"--partition", fmt::format("unknown partition \"{}\"", text), "--partition", choices_help(text, choices)});
   }
-  settings.green = text == "green";
+  settings.partition = text;
 }
 
 // Returns false when the flag is none of them.
@@ -151,7 +151,7 @@ void set_own(LaunchOptions& options, const std::string& flag, const std::string&
 namespace {
 
 void check_gpu_flags(const LaunchOptions& options) {
-  if (!options.gpu.green && options.backend != "virtual-gpus") {
+  if (!options.gpu.partition.empty() && options.backend != "virtual-gpus") {
     throw ConfigError({"--partition", "is for --backend virtual-gpus only", "--partition", {}});
   }
   if (options.backend == "nccl") return;

@@ -11,9 +11,9 @@ namespace flopcast::realrun {
 
 /// How ranks use GPUs.
 struct GpuSettings {
-  bool green = true;       ///< virtual GPUs have multiprocessors of their own
-  int one_gpu = 0;         ///< processes with NCCL that share the first GPU; 0: each has its own
-  std::string store = {};  ///< where processes meet; empty: the launcher's, or a folder of this run
+  std::string partition = {};  ///< of virtual GPUs: green or streams; empty: green
+  int one_gpu = 0;             ///< processes with NCCL that share the first GPU; 0: each has its own
+  std::string store = {};      ///< where processes meet; empty: the launcher's, or a folder of this run
 };
 
 /// What flopcast-run was asked for.

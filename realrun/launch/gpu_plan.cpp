@@ -12,7 +12,7 @@ constexpr int kWidestHead = 128;  // of the attention kernel
 
 }  // namespace
 
-GemmPrecision check_for_gpus(const PreparedRun& run) {
+GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& run) {
   const TrainingPlan& plan = run.plan;
   if (plan.compression.kind != Compression::Kind::kNone) {
     throw ConfigError({"layout.compression",
@@ -35,6 +35,11 @@ GemmPrecision check_for_gpus(const PreparedRun& run) {
                        fmt::format("heads of {} are wider than the {} that GPUs can do", head_dim, kWidestHead),
                        {},
                        "more heads"});
+  }
+  const int ranks = plan.ranks();
+  if (options.gpu.one_gpu > 0 && options.gpu.one_gpu != ranks) {
+    throw ConfigError({"--one-gpu", fmt::format("{}, and the job has {} ranks", options.gpu.one_gpu, ranks),
+                       "--one-gpu", fmt::format("{}", ranks)});
   }
   switch (run.precision) {
     case Precision::kFp32:

@@ -4,10 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <system_error>
 #include <thread>
@@ -20,6 +23,7 @@
 #include "realrun/launch/result_file.hpp"
 #include "realrun/launch/run_file.hpp"
 #include "realrun/rendezvous/launch_environment.hpp"
+#include "realrun/rendezvous/mpi_meeting.hpp"
 #include "realrun/training/result_bytes.hpp"
 #include "realrun/transport/nccl/nccl_transport.hpp"
 
@@ -67,8 +71,7 @@ std::string conditions_of(const NcclRun& run) {
   if (run.options.gpu.one_gpu == 0) return {};
   return fmt::format(
       "{} processes on one GPU, which take turns on it or share it (MPS); NCCL over loopback sockets, not over any "
-      "link "
-      "between GPUs",
+      "link between GPUs",
       run.options.gpu.one_gpu);
 }
 
@@ -206,14 +209,39 @@ int run_rank(const NcclRun& run, const ProcessPlace& place, Store& store) {
   return 0;
 }
 
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// Whether the launcher has given the process what MPI begins by: without it some libraries end the process.
+bool has_mpi() {
+  const char* const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+  return std::any_of(std::begin(names), std::end(names), [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
+// The launcher has not said where the processes meet. mpirun, and srun with MPI, can tell them.
+int run_where_mpi_says(const NcclRun& run, const ProcessPlace& place) {
+  std::unique_ptr<TcpServer> server;
+  if (place.rank == 0 && has_mpi()) server = serve_tcp_store(0);
+  const std::string own = server == nullptr ? std::string() : fmt::format("tcp:{}:{}", host_name(), server->port());
+  const std::optional<std::string> told = has_mpi() ? tell_by_mpi(place.rank, place.ranks, own) : std::nullopt;
+  if (!told) {
+    throw ConfigError({"--store", "is needed: the launcher has not said where the processes are to meet", "--store",
+                       "set MASTER_ADDR and MASTER_PORT, or --store file:FOLDER with a folder that all see"});
+  }
+  StoreAddress address = parse_store_address(*told);
+  // Not every machine finds itself by its name.
+  if (address.host == host_name()) address.host = "localhost";
+  return run_rank(run, place, *open_tcp_store(address.host, address.port, run.patience()));
+}
+
 // One of the processes of a launcher.
 int run_launched(const NcclRun& run, const Launched& launched) {
   std::optional<StoreAddress> address = launched.store;
   if (!run.options.gpu.store.empty()) address = parse_store_address(run.options.gpu.store);
-  if (!address) {
-    throw ConfigError({"--store", "is needed: the launcher has not said where the processes are to meet", "--store",
-                       "set MASTER_ADDR and MASTER_PORT, or --store file:FOLDER with a folder that all see"});
-  }
+  if (!address) return run_where_mpi_says(run, launched.place);
   if (!address->folder.empty()) return run_rank(run, launched.place, *open_file_store(address->folder));
   const bool serves = launched.place.rank == 0;
   const std::unique_ptr<TcpServer> server = serves ? serve_tcp_store(address->port) : nullptr;
@@ -332,16 +360,13 @@ int launch_on_nccl(const LaunchOptions& options, const std::atomic<int>* interru
     return 0;
   }
   NcclRun run{options, prepare_run(options), GemmPrecision::kFp32, interruption};
-  run.precision = check_for_gpus(run.prepared);
+  run.precision = check_for_gpus(options, run.prepared);
   check_plan(run.prepared.plan);
   const int ranks = run.prepared.plan.ranks();
-  if (options.gpu.one_gpu > 0 && options.gpu.one_gpu != ranks) {
-    throw ConfigError({"--one-gpu", fmt::format("{}, and the job has {} ranks", options.gpu.one_gpu, ranks),
-                       "--one-gpu", fmt::format("{}", ranks)});
-  }
-  if (const std::optional<Launched> launched = launched_by([](const char* name) { return std::getenv(name); })) {
-    return run_launched(run, *launched);
-  }
+  const std::optional<Launched> launched = launched_by([](const char* name) { return std::getenv(name); });
+  // Interactive shells of Slurm are a launched process too, alone, from which ranks can be forked as well.
+  const bool alone = launched && launched->place.ranks == 1 && !launched->store && options.gpu.store.empty();
+  if (launched && !alone) return run_launched(run, *launched);
   check_gpus(options.gpu.one_gpu > 0 ? 1 : ranks);
   return fork_ranks(run);
 }

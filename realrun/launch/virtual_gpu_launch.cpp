@@ -57,9 +57,10 @@ void check_ranks(const TrainingPlan& plan) {
 int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& threads) {
   const PreparedRun run = prepare_run(options);
   const TrainingPlan& plan = run.plan;
-  const GemmPrecision precision = check_for_gpus(run);
+  const GemmPrecision precision = check_for_gpus(options, run);
   check_ranks(plan);
-  const cuda::Partition wanted = options.gpu.green ? cuda::Partition::kGreen : cuda::Partition::kStreams;
+  const cuda::Partition wanted =
+      options.gpu.partition == "streams" ? cuda::Partition::kStreams : cuda::Partition::kGreen;
   const std::unique_ptr<cuda::Gpu> gpu = cuda::share_gpu(0, plan.ranks(), wanted, precision);
   const cuda::GpuInfo& info = gpu->info();
   RunOrigin origin{.backend = "virtual-gpus"};

@@ -14,10 +14,10 @@ int refuse(const LaunchOptions& options) {
     std::fputs(launch_help().c_str(), stdout);
     return 0;
   }
-  check_for_gpus(prepare_run(options));
+  check_for_gpus(options, prepare_run(options));
   throw EnvironmentError(
       "flopcast-run was built without CUDA, and so has --backend threads and mpi only\n"
-      "  help: configure with -DFLOPCAST_WITH_CUDA=ON where nvcc is (CUDA 12.4 or later) and build");
+      "  help: configure with -DFLOPCAST_WITH_CUDA=ON where nvcc is (CUDA 12.5 or later) and build");
 }
 
 }  // namespace

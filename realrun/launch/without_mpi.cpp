@@ -1,5 +1,6 @@
 #include "model/error/error.hpp"
 #include "realrun/launch/mpi_launch.hpp"
+#include "realrun/rendezvous/mpi_meeting.hpp"
 
 namespace flopcast::realrun {
 
@@ -7,6 +8,10 @@ int launch_on_mpi(const std::vector<std::string>& /*arguments*/) {
   throw EnvironmentError(
       "flopcast-run was built without MPI, and so has --backend threads only\n"
       "  help: on Debian install openmpi-bin and libopenmpi-dev, then configure with -DFLOPCAST_WITH_MPI=ON and build");
+}
+
+std::optional<std::string> tell_by_mpi(int /*rank*/, int /*ranks*/, const std::string& /*given*/) {
+  return std::nullopt;
 }
 
 }  // namespace flopcast::realrun

@@ -71,7 +71,10 @@ StoreAddress parse_store_address(const std::string& text) {
 
 std::optional<Launched> launched_by(const Variable& variable) {
   for (const Names& names : kLaunchers) {
-    if (variable(names.rank) == nullptr) continue;
+    if (variable(names.rank) == nullptr) {
+      if (variable(names.ranks) == nullptr) continue;
+      throw ConfigError({names.rank, fmt::format("is not set, although {} is", names.ranks), "environment", {}});
+    }
     Launched launched;
     launched.place.ranks = required(variable, names.ranks, 1, kMostRanks, names.rank);
     launched.place.rank = whole(names.rank, variable(names.rank), 0, launched.place.ranks - 1);

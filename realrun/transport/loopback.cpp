@@ -19,7 +19,7 @@ Buffer make_noise(std::size_t bytes, Device& device) {
   for (float& value : values) {
     value = static_cast<float>(random()) / static_cast<float>(std::minstd_rand::max()) * 2.0F - 1.0F;
   }
-  const Buffer noise = device.allocate(values.size() * sizeof(float));
+  Buffer noise = device.allocate(values.size() * sizeof(float));
   device.upload(reinterpret_cast<const std::byte*>(values.data()), noise);
   return noise;
 }

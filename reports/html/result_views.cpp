@@ -106,6 +106,21 @@ Views views_of_timelines(const Json& json, const std::string& file) {
   return views;
 }
 
+Views views_of_comparison(const Json& json, const std::string& file, const ReadFile& read_file) {
+  Views views;
+  const auto add = [&](const Json& holder, const char* side) {
+    const Json layout = holder.value(side, Json::object());
+    if (!layout.contains("result") || !is_result(layout.at("result"))) {
+      throw ConfigError({side, "holds no result", file, "expected what `flopcast compare --format json` writes"});
+    }
+    views.push_back(view_of(layout.at("result"), layout.value("name", side), read_file));
+  };
+  add(json, "a");
+  add(json, "b");
+  for (const Json& other : json.value("others", Json::array())) add(other, "b");
+  return views;
+}
+
 }  // namespace
 
 std::string describe_run(const Job& job, const Json& run) {
@@ -125,10 +140,7 @@ Views views_of_result(const Json& json, const std::string& name, const std::stri
   if (is_result(json)) return {view_of(json, name, read_file)};
   if (schema == "flopcast.run/1") return views_of_run(json, file);
   if (schema == "flopcast.timeline/1") return views_of_timelines(json, file);
-  if (json.is_object() && json.contains("a") && json.contains("b") && is_result(json.at("a")) &&
-      is_result(json.at("b"))) {
-    return {view_of(json.at("a"), "a", read_file), view_of(json.at("b"), "b", read_file)};
-  }
+  if (schema == "flopcast.comparison/1") return views_of_comparison(json, file, read_file);
   throw ConfigError({"", fmt::format("{} holds no result that a report shows", file), file,
                      "expected what simulate, compare, timeline or run write with --format json"});
 }

@@ -9,7 +9,7 @@
 namespace flopcast {
 
 /// The views of a JSON result of this program: flopcast.result/1, flopcast.run/1 (forecast, then measured),
-/// flopcast.timeline/1, or a comparison of results "a" and "b". A result holds the job that it answers; where
+/// flopcast.timeline/1, flopcast.comparison/1 (every layout by its name). A result holds the job that it answers; where
 /// forecasting that job again gives the same step time, its timeline is shown too. `name` is what a single result is
 /// called. A view tells its layout as "description", and what of it had to be left out as "note". Throws ConfigError
 /// for anything else.

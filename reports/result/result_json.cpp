@@ -1,7 +1,9 @@
 #include "reports/result/result_json.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "model/units/quantity.hpp"
 #include "reports/result/cluster_json.hpp"
@@ -79,8 +81,17 @@ Json memory_section(const MemoryResult& memory) {
           {"per_pipeline_rank", std::move(ranks)}};
 }
 
-Json training_json(const TrainingResult& training) {
+Json interval_json(const StepTimeInterval& interval) {
+  return {{"level", interval.level},   {"half_width", interval.half_width}, {"low_s", interval.low_s},
+          {"high_s", interval.high_s}, {"models", interval.models},         {"evidence", interval.evidence}};
+}
+
+Json training_json(const TrainingResult& training, const std::optional<StepTimeInterval>& interval) {
   Json json = {{"steps", training.steps}, {"days", training.days}, {"gpu_hours", training.gpu_hours}};
+  if (interval) {
+    json["days_low"] = training.days * std::max(0.0, 1.0 - interval->half_width);
+    json["days_high"] = training.days * (1.0 + interval->half_width);
+  }
   if (training.cost_usd) json["cost_usd"] = *training.cost_usd;
   return json;
 }
@@ -100,6 +111,17 @@ Json distribution_json(const DistributionResult& distribution) {
           {"p5_s", distribution.p5_s},        {"p50_s", distribution.p50_s},
           {"p95_s", distribution.p95_s},      {"p99_s", distribution.p99_s},
           {"slowdown", distribution.slowdown}};
+}
+
+Json packing_json(const PackingResult& packing) {
+  return {{"sequences", packing.sequences},
+          {"filled", packing.filled},
+          {"attention", packing.attention},
+          {"time_s", packing.time_s},
+          {"idle", packing.idle},
+          {"equal_s", packing.equal_s},
+          {"equal_idle", packing.equal_idle},
+          {"tokens_per_s", packing.tokens_per_s}};
 }
 
 Json experts_json(const Experts& experts) {
@@ -218,9 +240,11 @@ Json result_json(const Forecast& forecast) {
                {"communication", communication_json(result.communication)},
                {"bubble", bubble_json(result.bubble)},
                {"memory", memory_section(result.memory)}};
-  if (result.training) json["training"] = training_json(*result.training);
+  if (result.interval) json["step_time_interval"] = interval_json(*result.interval);
+  if (result.training) json["training"] = training_json(*result.training, result.interval);
   if (result.steady) json["steady"] = steady_json(*result.steady);
   if (result.distribution) json["distribution"] = distribution_json(*result.distribution);
+  if (result.packing) json["packing"] = packing_json(*result.packing);
   json["assumptions"] = result.assumptions;
   json["warnings"] = result.warnings;
   return json;

@@ -10,7 +10,8 @@
 namespace flopcast {
 
 /// The answer in the schema flopcast.result/1 (docs/schema/result-1.schema.json): iteration, breakdown, communication,
-/// bubble, memory, training, steady, distribution, assumptions and warnings, under "schema" and the "job" they answer.
+/// bubble, memory, training, steady, distribution, packing, assumptions and warnings, under "schema" and the "job" they
+/// answer.
 nlohmann::ordered_json result_json(const Forecast& forecast);
 
 /// What the makespan is made of along the critical path: seconds by kind of work, transfers between ranks and waiting.

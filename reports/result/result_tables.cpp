@@ -43,6 +43,8 @@ Table step_table(const Forecast& forecast) {
   table.columns = {text_column("step"), {"value", Align::kRight, "value", false}};
   const auto add = [&table](const std::string& name, const std::string& value) { table.rows.push_back({name, value}); };
   add("step time", duration(iteration.time_s));
+  if (result.interval)
+    add(fmt::format("{:.0f} % interval", 1e2 * result.interval->level), plus_minus(*result.interval));
   if (forecast.step.job.profile) {
     // A profile knows neither tokens nor FLOPs.
     add("samples per second", rounded(iteration.samples_per_s, 4));
@@ -65,7 +67,8 @@ Table step_table(const Forecast& forecast) {
   }
   if (result.training) {
     add("steps", fmt::format("{:.0f}", result.training->steps));
-    add("days", rounded(result.training->days, 4));
+    const std::string days = rounded(result.training->days, 4);
+    add("days", result.interval ? days + " " + plus_minus(*result.interval) : days);
     add("GPU hours", fmt::format("{:.0f}", result.training->gpu_hours));
     if (result.training->cost_usd) add("cost", fmt::format("${:.0f}", *result.training->cost_usd));
   }
@@ -126,6 +129,22 @@ Table distribution_table(const Result& result) {
   table.notes.push_back(fmt::format("drawn: jitter {:g} %{}{}; seed {}", 100.0 * distribution.jitter,
                                     distribution.stragglers.empty() ? "" : "; ",
                                     fmt::join(distribution.stragglers, "; "), distribution.seed));
+  return table;
+}
+
+Table packing_table(const Result& result) {
+  const PackingResult& packing = *result.packing;
+  Table table;
+  table.columns = {text_column("sequences of several lengths", "packing"),
+                   {"step time", Align::kRight, "step_time", false},
+                   {"idle", Align::kRight, "idle", false}};
+  table.rows = {{"full sequences, the forecast", duration(result.iteration.time_s), ""},
+                {"the same work in equal microbatches", duration(packing.equal_s), percent(packing.equal_idle)},
+                {"packed as they come", duration(packing.time_s), percent(packing.idle)}};
+  table.notes.push_back(fmt::format(
+      "{} sequences a step fill {} of the microbatches; attention works {} of what full sequences need; {:.0f} tokens "
+      "per second without padding; idle: no pass and no optimizer step",
+      packing.sequences, percent(packing.filled), percent(packing.attention), packing.tokens_per_s));
   return table;
 }
 
@@ -241,6 +260,10 @@ Table memory_parts_table(const Forecast& forecast) {
   return table;
 }
 
+std::string plus_minus(const StepTimeInterval& interval) {
+  return fmt::format("± {:.2g} %", 1e2 * interval.half_width);
+}
+
 Table memory_over_time_table(const Forecast& forecast) {
   Table table;
   table.columns = {number_column("rank", "rank"), number_column("time s", "time_s"), number_column("GiB", "gib")};
@@ -277,6 +300,7 @@ std::vector<Table> result_tables(const Forecast& forecast) {
   for (const std::string& assumption : forecast.result.assumptions) memory.notes.push_back("assumed: " + assumption);
   std::vector<Table> tables = {step_table(forecast), breakdown_table(forecast.result)};
   if (forecast.result.distribution) tables.push_back(distribution_table(forecast.result));
+  if (forecast.result.packing) tables.push_back(packing_table(forecast.result));
   tables.push_back(std::move(memory));
   return tables;
 }

@@ -12,6 +12,8 @@ namespace flopcast {
 /// "GPT-3 175B, 174.6 B parameters on 8 x dgx-a100-80g (64 a100-80g)" and the layout in a line.
 std::string describe_job(const Job& job);
 
+/// "± 6.1 %".
+std::string plus_minus(const StepTimeInterval& interval);
 /// A forecast as people read it: the step, where its time goes, memory by pipeline rank.
 std::vector<Table> result_tables(const Forecast& forecast);
 /// The longest chain of work and transfers, by what it consists of: shortening anything else does not help.

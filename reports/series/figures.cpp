@@ -108,35 +108,6 @@ SeriesChart roofline_chart(const Job& job) {
   return chart;
 }
 
-SeriesChart prediction_chart(const std::string& title, const std::string& unit,
-                             const std::vector<PredictionGroup>& groups) {
-  SeriesChart chart;
-  chart.title = title;
-  chart.x = {fmt::format("measured, {}", unit), true};
-  chart.y = {fmt::format("predicted, {}", unit), true};
-  double least = 0.0;
-  double most = 0.0;
-  for (const PredictionGroup& group : groups) {
-    Series series{group.name, {}, SeriesStyle::kPoints};
-    for (const Prediction& point : group.points) {
-      series.points.push_back(
-          {point.measured, point.predicted,
-           fmt::format("{} ({:+.1f} %)", point.label, 100.0 * (point.predicted / point.measured - 1.0))});
-      least = least == 0.0 ? point.measured : std::min(least, point.measured);
-      most = std::max(most, point.measured);
-    }
-    chart.series.push_back(std::move(series));
-  }
-  if (most == 0.0) return chart;
-  for (const double off : {0.2, 0.05}) {
-    SeriesBand band{fmt::format("within {:.0f} %", 100.0 * off), {}};
-    for (const double x : {least, most}) band.edges.push_back({x, x * (1.0 - off), x * (1.0 + off)});
-    chart.bands.push_back(std::move(band));
-  }
-  chart.series.push_back({"equal", {{least, least, ""}, {most, most, ""}}, SeriesStyle::kDashed});
-  return chart;
-}
-
 std::vector<SeriesPoint> pareto_front(std::vector<SeriesPoint> points) {
   std::stable_sort(points.begin(), points.end(),
                    [](const SeriesPoint& a, const SeriesPoint& b) { return a.x != b.x ? a.x < b.x : a.y < b.y; });

@@ -18,20 +18,6 @@ std::vector<SeriesChart> memory_charts(const Forecast& forecast);
 /// (ConfigError).
 SeriesChart roofline_chart(const Job& job);
 
-struct Prediction {
-  std::string label;
-  double measured = 0.0;
-  double predicted = 0.0;
-};
-/// Predicted over measured on logarithmic axes, with the line where both agree and the bands that are off by up to 5
-/// and 20 %; one series a group.
-struct PredictionGroup {
-  std::string name;
-  std::vector<Prediction> points;
-};
-SeriesChart prediction_chart(const std::string& title, const std::string& unit,
-                             const std::vector<PredictionGroup>& groups);
-
 /// All points, and the staircase through those that no other point beats in both x and y (less is better).
 SeriesChart pareto_chart(const std::string& title, const SeriesAxis& x, const SeriesAxis& y,
                          const std::vector<SeriesPoint>& points);

@@ -18,6 +18,7 @@ namespace {
 constexpr double kMargin = 16.0;
 constexpr double kCellHeight = 30.0;
 constexpr double kTop = 72.0;
+constexpr double kScaleWidth = 200.0;
 constexpr double kScaleHeight = 58.0;
 
 constexpr std::array<Rgb, 10> kCividis = {{{0, 34, 78},
@@ -60,7 +61,10 @@ class HeatMapDrawing {
   }
 
   double width() const {
-    return std::max(left_ + cell_width_ * static_cast<double>(map_.columns.size()) + kMargin, 360.0);
+    constexpr double kLetter = 7.0;
+    const double cells = cell_width_ * static_cast<double>(map_.columns.size());
+    const double scale = kScaleWidth + 10.0 + kLetter * static_cast<double>(map_.value_name.size());
+    return left_ + std::max(cells, scale) + kMargin;
   }
   double height() const { return kTop + kCellHeight * static_cast<double>(map_.rows.size()) + kScaleHeight; }
 
@@ -127,15 +131,14 @@ class HeatMapDrawing {
     if (!any_) return;
     const double y = height() - 34.0;
     constexpr int kSteps = 40;
-    constexpr double kWidth = 200.0;
     for (int step = 0; step < kSteps; ++step) {
       put("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"8\" fill=\"{}\"/>\n",
-          coordinate(left_ + kWidth * step / kSteps), coordinate(y), coordinate(kWidth / kSteps + 0.3),
+          coordinate(left_ + kScaleWidth * step / kSteps), coordinate(y), coordinate(kScaleWidth / kSteps + 0.3),
           hex_color(color_at(step / (kSteps - 1.0))));
     }
     text(left_, y + 20.0, "class=\"soft\"", fmt::format("{:.4g}", least_));
-    text(left_ + kWidth, y + 20.0, "class=\"soft\" text-anchor=\"end\"", fmt::format("{:.4g}", most_));
-    text(left_ + kWidth + 10.0, y + 8.0, "class=\"soft\"", map_.value_name);
+    text(left_ + kScaleWidth, y + 20.0, "class=\"soft\" text-anchor=\"end\"", fmt::format("{:.4g}", most_));
+    text(left_ + kScaleWidth + 10.0, y + 8.0, "class=\"soft\"", map_.value_name);
   }
 
   const HeatMap& map_;

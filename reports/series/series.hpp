@@ -27,17 +27,6 @@ struct Series {
   SeriesStyle style = SeriesStyle::kLine;
 };
 
-/// The area between two lines over the same x, behind all series.
-struct SeriesBand {
-  struct Edge {
-    double x = 0.0;
-    double low = 0.0;
-    double high = 0.0;
-  };
-  std::string name;
-  std::vector<Edge> edges;
-};
-
 struct SeriesAxis {
   std::string title;         ///< with its unit
   bool logarithmic = false;  ///< values must then be above zero (InternalError)
@@ -49,7 +38,6 @@ struct SeriesChart {
   SeriesAxis x;
   SeriesAxis y;
   std::vector<Series> series;
-  std::vector<SeriesBand> bands = {};  ///< the widest first
 };
 
 }  // namespace flopcast

@@ -42,17 +42,11 @@ std::vector<double> values_of(const SeriesChart& chart, double SeriesPoint::*mem
 }
 std::vector<double> x_values(const SeriesChart& chart) {
   std::vector<double> values = values_of(chart, &SeriesPoint::x);
-  for (const SeriesBand& band : chart.bands) {
-    for (const SeriesBand::Edge& edge : band.edges) values.push_back(edge.x);
-  }
   if (chart.x.from_zero) values.push_back(0.0);
   return values;
 }
 std::vector<double> y_values(const SeriesChart& chart) {
   std::vector<double> values = values_of(chart, &SeriesPoint::y);
-  for (const SeriesBand& band : chart.bands) {
-    for (const SeriesBand::Edge& edge : band.edges) values.insert(values.end(), {edge.low, edge.high});
-  }
   if (chart.y.from_zero) values.push_back(0.0);
   return values;
 }
@@ -67,12 +61,11 @@ struct LegendEntry {
   int row = 0;
 };
 
-// Bands, then series, in rows as wide as the frame.
+// The series in rows as wide as the frame.
 std::vector<LegendEntry> legend_of(const SeriesChart& chart, const Frame& frame) {
   constexpr double kSquare = 13.0;
   constexpr double kGap = 21.0;
   std::vector<LegendEntry> legend;
-  for (const SeriesBand& band : chart.bands) legend.push_back({band.name});
   for (const Series& series : chart.series) legend.push_back({series.name});
   double x = frame.left;
   int row = 0;
@@ -107,7 +100,6 @@ class ChartDrawing {
   std::string draw() {
     text(frame_.left, title_y(), " font-weight=\"bold\" font-size=\"12\"", chart_.title);
     draw_axes();
-    for (const SeriesBand& band : chart_.bands) draw_band(band);
     for (std::size_t index = 0; index < chart_.series.size(); ++index) {
       const Series& series = chart_.series[index];
       if (is_line(series.style)) draw_line(series, css_of(index));
@@ -136,10 +128,9 @@ class ChartDrawing {
   void draw_legend() {
     for (std::size_t index = 0; index < legend_.size(); ++index) {
       const LegendEntry& entry = legend_[index];
-      const bool band = index < chart_.bands.size();
       const double y = title_y() + 9.0 + kLegendRow * entry.row;
-      put("<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"9\" height=\"9\"/>\n",
-          band ? "band" : css_of(index - chart_.bands.size()), coordinate(entry.x), coordinate(y));
+      put("<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"9\" height=\"9\"/>\n", css_of(index), coordinate(entry.x),
+          coordinate(y));
       text(entry.x + 13.0, y + 8.0, "", entry.name);
     }
   }
@@ -184,17 +175,6 @@ class ChartDrawing {
          fmt::format(" text-anchor=\"middle\" class=\"soft\" transform=\"rotate(-90 {} {})\"", coordinate(x),
                      coordinate(y)),
          chart_.y.title);
-  }
-
-  void draw_band(const SeriesBand& band) {
-    std::string path;
-    for (const SeriesBand::Edge& edge : band.edges) {
-      path += fmt::format("{}{} {}", path.empty() ? "M" : "L", coordinate(x_of(edge.x)), coordinate(y_of(edge.high)));
-    }
-    for (auto edge = band.edges.rbegin(); edge != band.edges.rend(); ++edge) {
-      path += fmt::format("L{} {}", coordinate(x_of(edge->x)), coordinate(y_of(edge->low)));
-    }
-    if (!path.empty()) put("<path class=\"band\" d=\"{}Z\"/>\n", path);
   }
 
   void draw_line(const Series& series, const std::string& css) {
@@ -244,7 +224,7 @@ std::string style_sheet(bool dark_mode) {
   std::string css =
       ".series{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:11px}.series text{fill:#222}"
       ".series .bg{fill:#fff}.series .soft{fill:#666}.series .grid{stroke:#000;stroke-opacity:.13;fill:none}"
-      ".series .l{fill:none;stroke-width:1.5}.series .band{fill:#0072b2;fill-opacity:.1}.series .ref{fill:#777}.series "
+      ".series .l{fill:none;stroke-width:1.5}.series .ref{fill:#777}.series "
       ".refl{stroke:#777}.series .lead{stroke:#777;stroke-width:.7}\n";
   for (std::size_t index = 0; index < kColors.size(); ++index) {
     css += fmt::format(".series .s{0}{{fill:{1}}}.series .s{0}l{{stroke:{1}}}", index, kColors[index]);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "sim/forecast/fill_result.hpp"
+#include "sim/forecast/interval.hpp"
 #include "sim/forecast/memory.hpp"
 #include "sim/forecast/step_profile.hpp"
 #include "sim/lower/lower.hpp"
@@ -126,6 +127,12 @@ std::string beyond_tensors(const Stack& stack) {
   return "memory leaves out the CUDA context, communication buffers and fragmentation";
 }
 
+std::string words_of(const StepTimeInterval& interval) {
+  return fmt::format(
+      "the {:.0f} % interval of the step time, ± {:.2g} %, is that of {} models left out of all fits: {}",
+      1e2 * interval.level, 1e2 * interval.half_width, interval.models, interval.evidence);
+}
+
 void add_warnings(const Job& job, Result& result) {
   result.warnings.insert(result.warnings.end(), job.warnings.begin(), job.warnings.end());
   // Where nodes differ, the rank closest to its own device's limit need not be the fullest.
@@ -179,6 +186,7 @@ Forecast forecast(const Job& job, const ReadFile& read_file) {
   fill_from_costs(step, result, recompute_flops);
   fill_from_profile(profile, result);
   fill_iteration(step.job, profile.time_s, recompute_flops, result.iteration);
+  result.interval = step_time_interval(facts_of(step.job), profile.time_s, shipped_held_out_errors());
   if (step.job.training.tokens) result.training = training_of(step.job, profile.time_s);
 
   MemoryForecast memory = forecast_memory(step, answer.timeline, weight_versions);
@@ -199,6 +207,7 @@ Forecast forecast(const Job& job, const ReadFile& read_file) {
     result.assumptions.push_back(
         "a stage's weights stay gathered, and its gradients whole, for all the microbatches that run in a row");
   }
+  if (result.interval) result.assumptions.push_back(words_of(*result.interval));
   result.assumptions.push_back("one pipeline stands for all replicas: no stragglers");
   result.assumptions.push_back(beyond_tensors(step.job.training.stack));
   if (step.job.cluster.node_devices.size() > 1) {

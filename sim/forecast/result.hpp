@@ -20,6 +20,16 @@ struct IterationResult {
   double hfu = 0.0;  ///< recomputed FLOPs included
 };
 
+/// Where the measured step is expected: in nine of ten cases between low_s and high_s. See interval.hpp.
+struct StepTimeInterval {
+  double level = 0.0;       ///< 0.9
+  double half_width = 0.0;  ///< of the forecast: 0.06 for "27.1 days ± 6 %"
+  double low_s = 0.0;
+  double high_s = 0.0;
+  int models = 0;        ///< that the errors are of
+  std::string evidence;  ///< which runs they are of
+};
+
 /// Where the step's time goes: exposed times, mean over pipeline ranks; they sum to time_s.
 struct Breakdown {
   double compute_s = 0.0;
@@ -109,8 +119,21 @@ struct DistributionResult {
   double slowdown = 0.0;  ///< mean_s over the forecast without variation, less 1
 };
 
+/// Of a step whose microbatches hold sequences of several lengths; see sim/variation/packed_sequences.hpp.
+struct PackingResult {
+  int sequences = 0;       ///< a step
+  double filled = 0.0;     ///< tokens over the room of all microbatches
+  double attention = 0.0;  ///< the work of attention over that of full sequences
+  double time_s = 0.0;     ///< of the step, sequences packed as they come
+  double idle = 0.0;       ///< share of the ranks' time without a pass or an optimizer step
+  double equal_s = 0.0;    ///< of the step, were every microbatch's attention the mean
+  double equal_idle = 0.0;
+  double tokens_per_s = 0.0;  ///< without padding
+};
+
 struct Result {
   IterationResult iteration;
+  std::optional<StepTimeInterval> interval;
   Breakdown breakdown;
   CommunicationResult communication;
   BubbleResult bubble;
@@ -118,6 +141,7 @@ struct Result {
   std::optional<TrainingResult> training;
   std::optional<SteadyResult> steady;
   std::optional<DistributionResult> distribution;
+  std::optional<PackingResult> packing;
   std::vector<std::string> assumptions;
   std::vector<std::string> warnings;
 };

@@ -30,15 +30,6 @@ struct Work {
   }
 };
 
-// How many neighbouring replicas go through their passes together.
-int replicas_in_step(const PreparedStep& step) {
-  const Layout& layout = step.job.layout;
-  const auto exchanges = [](const StageCosts& stage) { return stage.dp.messages > 0.0; };
-  const bool within_passes = std::any_of(step.costs.stages.begin(), step.costs.stages.end(), exchanges);
-  const int sharing = std::max(within_passes ? layout.gradient_shards() : 1, layout.ep);
-  return std::clamp((sharing + layout.cp - 1) / layout.cp, 1, layout.dp);
-}
-
 Seconds compute_of(const StageCosts& stage, ActionKind kind) {
   const Seconds input_gradient = stage.recompute.compute + stage.input_gradient.compute;
   switch (kind) {
@@ -194,6 +185,14 @@ double percentile(const std::vector<double>& sorted, double share) {
 std::string Straggler::text() const {
   if (device) return fmt::format("device {} x {:g}", *device, factor);
   return fmt::format("{:g} % of devices x {:g}", 100.0 * probability, factor);
+}
+
+int replicas_in_step(const PreparedStep& step) {
+  const Layout& layout = step.job.layout;
+  const auto exchanges = [](const StageCosts& stage) { return stage.dp.messages > 0.0; };
+  const bool within_passes = std::any_of(step.costs.stages.begin(), step.costs.stages.end(), exchanges);
+  const int sharing = std::max(within_passes ? layout.gradient_shards() : 1, layout.ep);
+  return std::clamp((sharing + layout.cp - 1) / layout.cp, 1, layout.dp);
 }
 
 std::vector<Ticks> step_time_samples(const PreparedStep& step, const Variation& variation) {

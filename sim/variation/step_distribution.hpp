@@ -47,6 +47,10 @@ DistributionResult sample_step_times(const PreparedStep& step, const Variation& 
 /// The step time of each sample, in order, in picoseconds.
 std::vector<Ticks> step_time_samples(const PreparedStep& step, const Variation& variation);
 
+/// How many neighbouring data-parallel replicas meet in every pass: those that share weights or gradients there, or
+/// experts. 1 where replicas meet at the gradient reduction only.
+int replicas_in_step(const PreparedStep& step);
+
 /// Adds the distribution to a forecast, and to its assumptions what was drawn.
 void add_distribution(const Variation& variation, Forecast& forecast);
 

@@ -127,18 +127,6 @@ void shuffled_layouts(benchmark::State& state) {
 }
 BENCHMARK(shuffled_layouts)->Unit(benchmark::kMicrosecond);
 
-void shuffled_prices(benchmark::State& state) {
-  std::vector<PreparedStep> steps;
-  for (const Job& job : shuffled_jobs()) steps.push_back(prepare(job, no_files));
-  std::size_t next = 0;
-  for (auto step : state) {
-    const PreparedStep& prepared = steps[next];
-    benchmark::DoNotOptimize(price_step(prepared.job, prepared.stages, prepared.job.layout.stage_layers));
-    next = (next + 1) % steps.size();
-  }
-}
-BENCHMARK(shuffled_prices)->Unit(benchmark::kMicrosecond);
-
 Program alternating(int ranks, int microbatches) {
   ScheduleRequest request;
   request.pipeline_ranks = ranks;

@@ -1,5 +1,5 @@
-// How fast the planner answers: whole spaces, in CPU seconds of one thread, and layouts per second. Measure with the
-// release preset.
+// How fast the planner answers: whole spaces, in CPU seconds of one thread, and layouts per second; and what pricing
+// one layout takes, over 60,000 different ones. Measure with the release preset.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,10 +7,13 @@
 #include <ctime>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/config/read_job.hpp"
+#include "planner/bounds/schedule_shapes.hpp"
 #include "planner/search/search.hpp"
 
 namespace flopcast {
@@ -35,19 +38,78 @@ double cpu_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-void answer(const Question& question) {
+Job job_of(const Question& question) {
   nlohmann::json root = question.job;
   const int batch = root["layout"]["global_batch_size"];
-  root["layout"]["global_batch_size"] = batch * 1024;  // read_job wants a whole batch for its own default layout
-  root["layout"]["tp"] = 1;
   const int nodes = root["cluster"]["nodes"];
-  root["layout"]["global_batch_size"] = 8 * nodes;
+  root["layout"]["tp"] = 1;
+  root["layout"]["global_batch_size"] = 8 * nodes;  // read_job wants a whole batch for its own default layout
   Job job = read_job(root, Origins());
   job.layout.global_batch_size = batch;
+  return job;
+}
+
+SearchSpace space_of(const Question& question) {
   SearchSpace space;
   space.schedules = default_schedules();
   space.splits = question.wide ? all_splits() : default_splits();
   space.uneven_chunks = question.wide;
+  return space;
+}
+
+// Layouts in an order that no cache can learn, each met once.
+struct Walk {
+  LayoutSpace space;
+  std::vector<std::pair<const LayoutGroup*, const LayoutMember*>> layouts;
+};
+
+Walk shuffled_walk(const Job& job, const SearchSpace& space) {
+  Walk walk;
+  walk.space = enumerate_layouts(job, space);
+  for (const LayoutGroup& group : walk.space.groups) {
+    for (const LayoutMember& member : walk.space.members[group.members]) {
+      if (space.splits[member.split].kind == SplitRule::Kind::kUniform) walk.layouts.emplace_back(&group, &member);
+    }
+  }
+  std::shuffle(walk.layouts.begin(), walk.layouts.end(), std::mt19937(7));
+  return walk;
+}
+
+// What the cost model takes for one layout, from the job to the costs of all stages and of the flush. Nothing is kept
+// from one layout to the next: neither prices nor operators. The stage maps of the schedules are made beforehand.
+void price_shuffled(const Question& question) {
+  constexpr std::size_t kLayouts = 60'000;
+  Job job = job_of(question);
+  const Layout base = job.layout;
+  const SearchSpace space = space_of(question);
+  Walk walk = shuffled_walk(job, space);
+  const std::size_t valid = walk.layouts.size();
+  walk.layouts.resize(std::min(valid, kLayouts));
+  ScheduleShapes shapes(base, space);
+  std::vector<const ScheduleShape*> shape_of;
+  for (const auto& [group, member] : walk.layouts) {
+    shape_of.push_back(&shapes.shape(member->schedule, group->pp, member->chunks, group->microbatches));
+  }
+  double checksum = 0.0;
+  const double start = cpu_seconds();
+  for (std::size_t index = 0; index < walk.layouts.size(); ++index) {
+    const auto& [group, member] = walk.layouts[index];
+    const StageMap& stages = shape_of[index]->stages;
+    job.layout = layout_of(base, space, *group, *member, job.model.layers);
+    checksum += price_step(job, stages, even_stage_layers(job.model.layers, stages.model_stages))
+                    .ranks.front()
+                    .optimizer.value();
+  }
+  const double seconds = cpu_seconds() - start;
+  std::fputs(fmt::format("{:<44} {} of {} distinct layouts, shuffled: {:.2f} us to price one ({:.6g})\n", question.name,
+                         walk.layouts.size(), valid, 1e6 * seconds / static_cast<double>(walk.layouts.size()), checksum)
+                 .c_str(),
+             stdout);
+}
+
+void answer(const Question& question) {
+  const Job job = job_of(question);
+  const SearchSpace space = space_of(question);
   double best = std::numeric_limits<double>::infinity();
   SearchResult result;
   constexpr int kRepeats = 3;
@@ -78,6 +140,7 @@ void run_all() {
   const nlohmann::json gpt3 = job_of("gpt3-175b", "dgx-a100-80g", 128, 1536, 2048);
   answer({"GPT-3 175B, 1,024 A100", gpt3});
   answer({"GPT-3 175B, 1,024 A100, wide", gpt3, true});
+  price_shuffled({"GPT-3 175B, 1,024 A100, wide", gpt3, true});
   answer({"Llama-3 405B, 16,384 H100, 131k tokens", job_of("llama3.1-405b", "dgx-h100", 2048, 128, 131'072)});
   answer({"Mixtral 8x22B, 512 H100", job_of("mixtral-8x22b", "dgx-h100", 64, 1024, 8192)});
 }

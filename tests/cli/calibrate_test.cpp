@@ -97,7 +97,7 @@ TEST_F(Calibrate, PassesThatDisagreeGiveNoProfile) {
   const CommandResult result =
       run_flopcast({"calibrate", "--from", file("m.json", measurement.dump()), "-o", path("p.json")});
   EXPECT_EQ(result.exit_code, 4);
-  EXPECT_NE(result.standard_error.find("disagree by 30 %"), std::string::npos) << result.standard_error;
+  EXPECT_NE(result.standard_error.find("disagree by 30.0 %"), std::string::npos) << result.standard_error;
   EXPECT_FALSE(std::filesystem::exists(path("p.json")));
 }
 
@@ -207,6 +207,35 @@ TEST_F(Calibrate, ATopologyIsAProfileAndJoinsOthers) {
   const CommandResult forecast = run_flopcast({"simulate", "--model", "gpt2-124m", "--cluster", "dgx-a100-80g", "--tp",
                                                "2", "--gbs", "4", "--profile", path("node.json")});
   EXPECT_EQ(forecast.exit_code, 0) << forecast.standard_error;
+}
+
+TEST_F(Calibrate, ProfilesComeAlong) {
+  const CommandResult list = run_flopcast({"catalog", "profiles", "--format", "csv"});
+  ASSERT_EQ(list.exit_code, 0) << list.standard_error;
+  EXPECT_NE(list.standard_output.find("a100-perlmutter,a100-80g,imported"), std::string::npos) << list.standard_output;
+  const CommandResult one = run_flopcast({"catalog", "profiles", "gh200-vista"});
+  EXPECT_NE(one.standard_output.find("all_reduce, 8 ranks on 8 nodes"), std::string::npos) << one.standard_output;
+  EXPECT_EQ(run_flopcast({"catalog", "profiles", "gh200"}).exit_code, 2);
+  const std::vector<std::string> job = {"simulate", "--model", "llama3-8b", "--cluster", "dgx-h100",
+                                        "--tp",     "8",       "--gbs",     "16"};
+  const auto with = [&job](const std::string& profile) {
+    std::vector<std::string> arguments = job;
+    arguments.insert(arguments.end(), {"--profile", profile});
+    return run_flopcast(arguments);
+  };
+  const CommandResult measured = with("h100-nccl");
+  ASSERT_EQ(measured.exit_code, 0) << measured.standard_error;
+  EXPECT_NE(measured.standard_output, run_flopcast(job).standard_output);
+  EXPECT_NE(measured.standard_output.find("profile h100-nccl"), std::string::npos);
+  const CommandResult unknown = with("h100-ncc");
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_NE(unknown.standard_error.find("h100-nccl"), std::string::npos) << unknown.standard_error;
+  // Measured on another device.
+  EXPECT_EQ(with("a100-perlmutter").exit_code, 2);
+  const CommandResult validated = run_flopcast({"validate", "--profile", "h100-nccl", "--source", "mosaic_fsdp"});
+  ASSERT_EQ(validated.exit_code, 0) << validated.standard_error;
+  EXPECT_NE(validated.standard_output.find("another device than the profile's"), std::string::npos);
+  EXPECT_EQ(run_flopcast({"validate", "--profile", "h100-nccl", "--refit"}).exit_code, 2);
 }
 
 TEST_F(Calibrate, ATrainingLogTellsItsSteps) {

@@ -76,6 +76,32 @@ TEST(Commands, StepTimesThatVaryAreADistribution) {
   refused({"--jitter", "3%", "--schedule", "pipedream", "--vpp", "1"}, "need a schedule that flushes");
 }
 
+TEST(Commands, SequencesOfSeveralLengthsAreRead) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "lengths.txt").string();
+  const auto simulated = [&file](const std::string& lengths, const std::string& attention) {
+    write_text(file, lengths);
+    return run_flopcast(
+        {"simulate", example(), "--training.attention", attention, "--sequence-lengths", file, "--format", "json"});
+  };
+  const CommandResult full = simulated("2048", "flash");
+  ASSERT_EQ(full.exit_code, 0) << full.standard_error;
+  const Json result = Json::parse(full.standard_output);
+  EXPECT_EQ(result.at("packing").at("time_s"), result.at("iteration").at("time_s"));
+  const Json mixed = Json::parse(simulated("2048, 512*4\n1024 1024", "flash").standard_output).at("packing");
+  EXPECT_EQ(mixed.at("sequences"), 22 + 21 * 4 + 21 * 2);
+  EXPECT_LT(mixed.at("time_s"), result.at("iteration").at("time_s"));
+  for (const auto& [lengths, words] : {std::pair{"512 x", "\"x\" is no length"},
+                                       {"512*0", "is no length"},
+                                       {"2049", "2049 tokens does not fit"},
+                                       {" \n", "there is no sequence"}}) {
+    const CommandResult refused = simulated(lengths, "flash");
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.standard_error.find(words), std::string::npos) << refused.standard_error;
+  }
+  EXPECT_NE(simulated("512", "unfused").standard_error.find("unfused attention"), std::string::npos);
+}
+
 TEST(Commands, FlagsAloneAreAJob) {
   const CommandResult flags = run_flopcast({"simulate",
                                             "--model",

@@ -47,17 +47,124 @@ TEST(Compare, SavedResultsArePlayedBackAsTheyAre) {
   for (const Json& term : answer["terms"]) EXPECT_EQ(term["delta_s"], 0.0) << term["name"];
 }
 
-TEST(Compare, AnswersItsThreeOtherQuestions) {
+TEST(Compare, ReportsShowWhatItWrote) {
+  const TemporaryFolder folder;
+  CommandOptions options;
+  options.working_directory = folder.path();
+  ASSERT_EQ(run_flopcast({"simulate", job_file(), "--format", "json", "-o", "saved.json"}, options).exit_code, 0);
+  ASSERT_EQ(
+      run_flopcast({"compare", job_file(), "recompute=full", "saved.json", "--format", "json", "-o", "c.json"}, options)
+          .exit_code,
+      0);
+  // The layouts' results are those that simulate writes.
+  const Json comparison = Json::parse(read_text(folder.path() / "c.json"));
+  Json saved = Json::parse(read_text(folder.path() / "saved.json"));
+  EXPECT_EQ(comparison.at("others").at(0).at("b").at("result"), saved);
+  saved.erase("critical_path");
+  EXPECT_EQ(comparison.at("a").at("result"), saved);
+
+  const CommandResult report = run_flopcast({"report", "c.json", "-o", "c.html"}, options);
+  ASSERT_EQ(report.exit_code, 0) << report.standard_error;
+  const std::string page = read_text(folder.path() / "c.html");
+  for (const char* name : {R"("name":"job")", R"("name":"recompute=full")", R"("name":"saved.json")"}) {
+    EXPECT_NE(page.find(name), std::string::npos) << name;
+  }
+}
+
+TEST(Report, TimelinesOfOtherUnitsAreRefused) {
+  const TemporaryFolder folder;
+  CommandOptions options;
+  options.working_directory = folder.path();
+  ASSERT_EQ(run_flopcast({"simulate", job_file(), "--format", "json", "-o", "job.json"}, options).exit_code, 0);
+  ASSERT_EQ(run_flopcast({"timeline", "--schedule", "1f1b", "--pp", "2", "--microbatches", "3", "--format", "json",
+                          "-o", "bare.json"},
+                         options)
+                .exit_code,
+            0);
+  const CommandResult mixed = run_flopcast({"report", "job.json", "bare.json", "-o", "x.html"}, options);
+  EXPECT_EQ(mixed.exit_code, 2);
+  EXPECT_NE(mixed.standard_error.find("the timeline of job.json is in s, that of bare.json in a schedule's own units"),
+            std::string::npos)
+      << mixed.standard_error;
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "x.html"));
+  EXPECT_EQ(run_flopcast({"report", "bare.json", "bare.json", "-o", "x.html"}, options).exit_code, 0);
+}
+
+TEST(Compare, AnswersItsOtherQuestions) {
   for (const char* question : {"--strategies", "--optimizations"}) {
     const CommandResult result = run_flopcast({"compare", job_file(), question, "--format", "json"});
     EXPECT_EQ(result.exit_code, 0) << result.standard_error;
     EXPECT_GE(Json::parse(result.standard_output).size(), 5u) << question;
   }
-  const Json gap = json_of(run_flopcast({"compare", job_file(), "--measured", "15s", "--format", "json"}));
+}
+
+double sum_of_parts(const Json& gap) {
   double sum = 0.0;
-  for (const Json& term : gap) sum += term["gap_s"].get<double>();
+  for (const Json& term : gap.at("terms")) sum += term.at("gap_s").get<double>();
+  return sum;
+}
+
+TEST(Compare, SpreadsTheGapToAMeasuredStep) {
   const Json forecast = json_of(run_flopcast({"simulate", job_file(), "--format", "json"}));
-  EXPECT_NEAR(sum, 15.0 - forecast["iteration"]["time_s"].get<double>(), 0.01);
+  const double time_s = forecast["iteration"]["time_s"].get<double>();
+  const Json rules = Json::parse(read_text(project_folder() / "docs" / "schema" / "gap-1.schema.json"));
+  for (const double factor : {1.25, 0.9}) {
+    const std::string measured = std::to_string(time_s * factor) + "s";
+    const Json gap = json_of(run_flopcast({"compare", job_file(), "--measured", measured, "--format", "json"}));
+    EXPECT_EQ(schema_violation(rules, gap), "");
+    EXPECT_NEAR(gap["gap_s"].get<double>(), time_s * (factor - 1.0), 1e-5);
+    EXPECT_NEAR(sum_of_parts(gap), gap["gap_s"].get<double>(), 1e-9);
+    for (const Json& term : gap["terms"]) {
+      const double forecast_s = term["forecast_s"].get<double>();
+      EXPECT_NEAR(term["gap_s"].get<double>(), forecast_s * (factor - 1.0), 1e-5) << term;
+      EXPECT_FALSE(term["check"].get<std::string>().empty()) << term;
+      // Who takes less than the gap cannot make up for all of it.
+      EXPECT_EQ(term.contains("alone"), forecast_s + gap["gap_s"].get<double>() >= 0.0) << term;
+    }
+    const Json& compute = gap["terms"][0];
+    EXPECT_EQ(compute["name"], "compute");
+    EXPECT_NEAR(compute["alone"].get<double>(), 1.0 + time_s * (factor - 1.0) / compute["forecast_s"].get<double>(),
+                1e-5);
+  }
+}
+
+std::string log_line(int iteration, double milliseconds, int batch, const std::string& more = "") {
+  return " [2026-01-02 03:04:05] iteration " + std::to_string(iteration) +
+         "/ 100 | consumed samples: 64 | elapsed time " + "per iteration (ms): " + std::to_string(milliseconds) +
+         " | global batch size: " + std::to_string(batch) + " |" + more + "\n";
+}
+
+TEST(Compare, ReadsTheGapOutOfAMegatronLog) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "train.log").string();
+  const auto compared = [&file](const std::string& log, const char* format) {
+    write_text(file, log);
+    return run_flopcast({"compare", job_file(), "--log", file, "--format", format});
+  };
+  // Warm-up, a smaller batch while it ramps up, and a skipped update do not count.
+  const std::string log = "  world_size ...................................... 64\n" + log_line(1, 60'000, 32) +
+                          log_line(2, 9'000, 32) + log_line(3, 15'000, 64) + log_line(4, 15'400, 64) +
+                          log_line(5, 99'000, 64, " number of skipped iterations: 1 |") + log_line(6, 15'200, 64) +
+                          log_line(7, 15'100, 64);
+  const Json gap = json_of(compared(log, "json"));
+  EXPECT_NEAR(gap["measured_s"].get<double>(), 15.15, 1e-9);
+  EXPECT_EQ(gap["logged"]["steps"], 4);
+  EXPECT_NEAR(gap["logged"]["p5_s"].get<double>(), 15.015, 1e-9);
+  EXPECT_NEAR(gap["logged"]["p95_s"].get<double>(), 15.37, 1e-9);
+  EXPECT_NEAR(sum_of_parts(gap), gap["gap_s"].get<double>(), 1e-9);
+
+  EXPECT_EQ(compared(log, "table").standard_output.find("steps differ"), std::string::npos);
+  EXPECT_NE(compared(log + log_line(8, 19'000, 64), "table").standard_output.find("steps differ"), std::string::npos);
+
+  const auto refused = [&compared](const std::string& text, const std::string& words) {
+    const CommandResult result = compared(text, "table");
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.standard_error.find(words), std::string::npos) << result.standard_error;
+  };
+  refused("nothing of note\n", "no progress of a training");
+  refused(log_line(1, 60'000, 64), "no step behind the warm-up");
+  refused(log_line(1, 60'000, 32) + log_line(2, 9'000, 48), "the log has --gbs 32, 48");
+  refused("  world_size ... 8\n" + log, "the run had 8 ranks, the job has 64 devices");
 }
 
 TEST(Compare, RefusesWhatMakesNoSense) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/support/folders.hpp"
 #include "tests/support/run_command.hpp"
@@ -50,6 +51,24 @@ TEST(Plan, ItsFileIsAJobWhoseForecastItHolds) {
   EXPECT_EQ(run_flopcast({"memory", "plan.json", "--check"}, options).exit_code, 0);
 }
 
+TEST(Plan, DrawsTheLayoutsItFoundAndTheirFront) {
+  const TemporaryFolder folder;
+  CommandOptions options;
+  options.working_directory = folder.path();
+  const Json answer = json_of(plan_small({"--top", "4", "--svg", "plan.svg", "--format", "json"}, options));
+  std::set<std::string> layouts;
+  for (const char* list : {"ranked", "pareto"}) {
+    for (const Json& entry : answer[list]) layouts.insert(entry["layout"].dump());
+  }
+  const std::string svg = read_text(folder.path() / "plan.svg");
+  std::size_t points = 0;
+  for (std::size_t at = svg.find("<circle"); at != std::string::npos; at = svg.find("<circle", at + 1)) ++points;
+  EXPECT_EQ(points, layouts.size());
+  EXPECT_NE(svg.find("peak memory, GiB"), std::string::npos);
+  ASSERT_EQ(plan_small({"--max-gpus", "16", "--objective", "energy", "--svg", "sizes.svg"}, options).exit_code, 0);
+  EXPECT_NE(read_text(folder.path() / "sizes.svg").find(">GPUs<"), std::string::npos);
+}
+
 TEST(Plan, ThreadsDoNotShowInAnyByte) {
   const CommandResult one = plan_small({"--threads", "1", "--format", "json"});
   const CommandResult three = plan_small({"--threads", "3", "--format", "json"});
@@ -67,6 +86,58 @@ TEST(Plan, SaysNoWithTheNearestYes) {
       run_flopcast({"plan", "--model", "gpt3-175b", "--cluster", "3xdgx-a100-80g", "--gbs", "96"});
   EXPECT_EQ(nodes.exit_code, 3);
   EXPECT_NE(nodes.standard_error.find("more node"), std::string::npos) << nodes.standard_error;
+}
+
+TEST(Plan, NamesTheSmallestChangeThatWouldDo) {
+  const auto helps = [](const std::vector<std::string>& question) {
+    const CommandResult result = run_flopcast(question);
+    EXPECT_EQ(result.exit_code, 3) << result.standard_output;
+    EXPECT_EQ(result.standard_output, "");
+    return result.standard_error;
+  };
+  // Each change, tried, is a yes.
+  const std::vector<std::string> full = {
+      "plan", "--model", "gpt3-13b", "--cluster", "1xdgx-a100-80g", "--gbs", "64",         "--zero", "1",
+      "--tp", "2",       "--pp",     "1",         "--mbs",          "16",    "--recompute"};
+  std::vector<std::string> question = full;
+  question.emplace_back("none");
+  const std::string told = helps(question);
+  EXPECT_NE(told.find("recompute full fits with "), std::string::npos) << told;
+  question.back() = "full";
+  EXPECT_EQ(run_flopcast(question).exit_code, 0);
+  const std::string nodes = helps({"plan", "--model", "gpt3-175b", "--cluster", "2xdgx-a100-80g", "--gbs", "96"});
+  const std::size_t place = nodes.find("needs ");
+  const std::size_t more = nodes.find(" more node", place);
+  ASSERT_NE(more, std::string::npos) << nodes;
+  const std::size_t digits = nodes.find_last_of(' ', more - 1);
+  const int needed = 2 + std::stoi(nodes.substr(digits + 1));
+  const auto of_nodes = [](int count) {
+    return run_flopcast({"plan", "--model", "gpt3-175b", "--cluster", std::to_string(count) + "xdgx-a100-80g", "--gbs",
+                         "96", "--top", "1"})
+        .exit_code;
+  };
+  EXPECT_EQ(of_nodes(needed), 0);
+  EXPECT_EQ(of_nodes(needed - 1), 3);
+  const std::string late = helps({"plan", "--model", "gpt3-13b", "--cluster", "2xdgx-a100-80g", "--gbs", "512",
+                                  "--tokens", "300B", "--deadline", "60d"});
+  EXPECT_NE(late.find("misses the deadline"), std::string::npos) << late;
+  EXPECT_NE(late.find(" more node"), std::string::npos) << late;
+}
+
+TEST(Plan, ListsNoSelectiveRecomputationBesideFusedAttention) {
+  const CommandResult fused = plan_small({"--format", "csv", "--top", "100"});
+  EXPECT_EQ(fused.standard_output.find("selective"), std::string::npos);
+  const auto listed = [](const char* attention) {
+    const Json answer = json_of(plan_small({"--training.attention", attention, "--format", "json", "--top", "1"}));
+    return answer["space"]["enumerated"].get<std::int64_t>();
+  };
+  EXPECT_GT(listed("unfused"), listed("flash"));
+  const Json asked = json_of(plan_small({"--recompute", "selective", "--format", "json"}));
+  EXPECT_EQ(asked["best"]["layout"]["recompute"], "selective");
+}
+
+TEST(Plan, SaysWhatEnergyIs) {
+  EXPECT_NE(plan_small({"--objective", "energy"}).standard_output.find("draw the same power"), std::string::npos);
 }
 
 TEST(Plan, AnswersTheInverseQuestions) {

@@ -96,6 +96,22 @@ TEST_F(Run, TracesOfRunAndForecastUseTheSameNames) {
   EXPECT_LT(html.find("\"name\":\"forecast\""), html.find("\"name\":\"measured\""));
 }
 
+TEST_F(Run, FilesThatCannotBeWrittenAreRefusedBeforeTraining) {
+  const fs::path measured = folder_ / "measured.json";
+  for (const char* flag : {"--svg", "--html", "--trace", "--loss-svg"}) {
+    std::vector<std::string> run = run_of({"--pp", "2", "-o", measured.string()});
+    run.insert(run.end(), {flag, (folder_ / "missing" / "x").string()});
+    const CommandResult result = run_flopcast(run);
+    EXPECT_EQ(result.exit_code, 4) << flag;
+    EXPECT_NE(result.standard_error.find("there is no folder"), std::string::npos) << result.standard_error;
+    EXPECT_EQ(result.standard_output, "");
+    EXPECT_FALSE(fs::exists(measured)) << flag << ": it has trained";
+  }
+  const CommandResult directory = run_flopcast(run_of({"--pp", "2", "--svg", folder_.string()}));
+  EXPECT_EQ(directory.exit_code, 4);
+  EXPECT_NE(directory.standard_error.find("is a directory"), std::string::npos) << directory.standard_error;
+}
+
 TEST_F(Run, ShowsForecastReplayAndMeasurement) {
   const CommandResult result =
       run_flopcast(run_of({"--pp", "2", "--model.tied_embeddings", "false", "--format", "json"}));
@@ -309,6 +325,12 @@ TEST_F(Run, MistakesAreNamed) {
   EXPECT_NE(complaint({"--beside", "x.json"}, 2).find("--loss-svg"), std::string::npos);
   EXPECT_NE(complaint({"--learning-rate", "-1"}, 2).find("positive"), std::string::npos);
   EXPECT_NE(complaint({"-o", "/dev/full"}, 4).find("/dev/full"), std::string::npos);
+  EXPECT_NE(complaint({"--partition", "green"}, 2).find("--backend virtual-gpus only"), std::string::npos);
+  EXPECT_NE(complaint({"--one-gpu", "2"}, 2).find("--backend nccl only"), std::string::npos);
+  EXPECT_NE(complaint({"--backend", "virtual-gpus", "--partition", "half"}, 2).find("green, streams"),
+            std::string::npos);
+  EXPECT_NE(complaint({"--backend", "nccl", "--one-gpu", "7"}, 2).find("7, and the job has"), std::string::npos);
+  EXPECT_NE(complaint({"--backend", "nccl", "--compute", "sleep"}, 2).find("GPUs do not sleep"), std::string::npos);
   const CommandResult huge = run_flopcast({"run", "--model", "gpt3-175b", "--cluster", "dgx-a100-80g", "--gbs", "8"});
   EXPECT_EQ(huge.exit_code, 2);
   EXPECT_NE(huge.standard_error.find("this machine has"), std::string::npos) << huge.standard_error;

@@ -34,9 +34,14 @@ TEST(Schema, ResultsFollowTheirSchemas) {
   expect_schema("result-1", {"simulate", job});
   expect_schema("result-1", {"simulate", job, "--tokens", "300B", "--price", "2"});
   expect_schema("result-1", {"simulate", job, "--jitter", "3%", "--straggler", "0.1%:1.5", "--samples", "10"});
+  const TemporaryFolder folder;
+  write_text(folder.path() / "lengths.txt", "2048 512*4, 1000");
+  expect_schema("result-1", {"simulate", job, "--stack", "megatron-core", "--training.attention", "flash",
+                             "--sequence-lengths", (folder.path() / "lengths.txt").string()});
   expect_schema("result-1", {"simulate", job, "--schedule", "pipedream-2bw", "--vpp", "1"});
   expect_schema("plan-1", {"plan", job, "--top", "3"});
   expect_schema("comparison-1", {"compare", job, "recompute=full"});
+  expect_schema("gap-1", {"compare", job, "--measured", "15s"});
   expect_schema("sweep-1", {"sweep", job, "--vary", "recompute=none,full"});
   expect_schema("memory-1", {"memory", job});
   expect_schema("memory-1", {"memory", job, "--over-time"});

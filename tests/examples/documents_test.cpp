@@ -50,6 +50,10 @@ TEST(Documents, ShowWhatTheCommandsPrint) {
       const CommandResult result = run_shown(command.arguments, scratch.path());
       outputs.push_back(result.standard_output);
       ++count;
+      constexpr int kAnswerIsNo = 3;
+      EXPECT_TRUE(result.exit_code == 0 || result.exit_code == kAnswerIsNo)
+          << file << ":" << command.line << " fails with " << result.exit_code << "\n"
+          << result.standard_error;
       if (bless) continue;
       EXPECT_TRUE(matches(command.expected, result.standard_output)) << file << ":" << command.line << "\nexpected:\n"
                                                                      << command.expected << "\nprinted:\n"
@@ -59,6 +63,19 @@ TEST(Documents, ShowWhatTheCommandsPrint) {
   }
   EXPECT_GE(count, 5u);
   std::cout << "compared the output of " << count << " commands in documents\n";
+}
+
+// What stands behind a prompt is run by the test above, wherever it stands.
+TEST(Documents, EveryPromptIsACommandThatIsRun) {
+  for (const std::filesystem::path& file : documents()) {
+    const std::string text = read_text(file);
+    std::size_t prompts = 0;
+    for (std::size_t at = text.find("\n$ "); at != std::string::npos; at = text.find("\n$ ", at + 1)) {
+      const bool of_the_project = text.compare(at + 1, 9, "$ ./check") == 0;  // which runs this very test
+      if (!of_the_project) ++prompts;
+    }
+    EXPECT_EQ(console_commands(text).size(), prompts) << file;
+  }
 }
 
 TEST(Documents, EveryExampleSaysHowToRunIt) {

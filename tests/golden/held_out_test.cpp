@@ -13,6 +13,7 @@
 
 #include "calibrate/device/fit/gemm_fit.hpp"
 #include "calibrate/device/fit/message_fit.hpp"
+#include "calibrate/device/fit/product_fit.hpp"
 #include "calibrate/device/fit/relative_fit.hpp"
 #include "model/cost/compute.hpp"
 #include "model/error/error.hpp"
@@ -233,10 +234,56 @@ std::vector<double> memory_terms(const std::string& table, const Row& row) {
   return {1.0, tokens * dim};
 }
 
+// What a product form of the same operators takes.
+std::vector<double> memory_factors(const std::string& table, const Row& row) {
+  const double tokens = row.at("b") * row.at("l");
+  const double mp = value(row, "mp");
+  const double dim = value(row, "dim");
+  if (table == "fillmask" || table == "softmax" || table == "ScaledUpperTriangMaskedSoftmax") {
+    return {row.at("b") * row.at("h") / mp * row.at("l"), row.at("l")};
+  }
+  if (table == "gelu") return {tokens, 4 * dim / mp};
+  if (table == "parallel_cross_entropy_128") return {tokens, mp};
+  if (table == "embedding") return {tokens, dim, mp};
+  if (table == "RoPE") return {tokens, dim / mp, dim / row.at("h"), row.at("l")};
+  return {tokens, dim};
+}
+
+struct Predicted {
+  HeldOut held;
+  double fitted_median = 0.0;  // error of the rows that were fitted: what a choice of form may look at
+};
+
+Predicted predict_sum(const OperatorTable& table, const std::string& name, const std::string& duration) {
+  const Samples samples = split(table, duration, [&](const Row& row) { return memory_terms(name, row); });
+  return {predict_linear(samples), predict_linear({samples.fitted, samples.fitted}).errors.median};
+}
+
+Predicted predict_product(const OperatorTable& table, const std::string& name, const std::string& duration) {
+  std::vector<ProductRow> rows;
+  std::vector<ProductRow> held;
+  for (const Row& row : table.rows) {
+    ProductRow sample{memory_factors(name, row), row.at(duration) * 1e-6};
+    if (sample.measured > 0.0) (is_held_out(row) ? held : rows).push_back(std::move(sample));
+  }
+  const ProductFit fit(rows);
+  const auto errors_of = [&fit](const std::vector<ProductRow>& of) {
+    std::vector<double> fitted;
+    std::vector<double> measured;
+    for (const ProductRow& row : of) {
+      fitted.push_back(fit.time(row.factors));
+      measured.push_back(row.measured);
+    }
+    return held_out_errors(fitted, measured);
+  };
+  return {errors_of(held), errors_of(rows).errors.median};
+}
+
+// A launch and a time an element, or powers of what the time depends on: whichever fits the other rows better.
 TEST(HeldOut, MemoryBoundOperators) {
   const auto folder = tables_folder();
   if (!folder) GTEST_SKIP() << "no reference folder: the fits were not tried on measured operators";
-  print_heading("launch and time an element");
+  print_heading("kernels that memory bounds");
   Tally tally(0.08, Tally::kAny);
   for (const Machine& machine : machines()) {
     for (const char* name : {"layernorm", "RMSlayernorm", "res_add", "gelu", "RoPE", "softmax", "fillmask",
@@ -244,15 +291,18 @@ TEST(HeldOut, MemoryBoundOperators) {
       const OperatorTable table = read_operator_table(*folder / machine.folder / "operator" /
                                                       fmt::format("{}_{}_fp16.csv", machine.device, name));
       for (const char* duration : {"F_dur(us)", "B_dur(us)"}) {
-        const Samples samples = split(table, duration, [&](const Row& row) { return memory_terms(name, row); });
-        const HeldOut held = predict_linear(samples);
-        print(fmt::format("{} {} {}", machine.device, name, duration[0] == 'F' ? "forward" : "backward"),
-              samples.fitted.size(), held);
+        const Predicted sum = predict_sum(table, name, duration);
+        const Predicted product = predict_product(table, name, duration);
+        const bool as_sum = sum.fitted_median <= product.fitted_median;
+        const HeldOut& held = as_sum ? sum.held : product.held;
+        print(fmt::format("{} {} {}, {}", machine.device, name, duration[0] == 'F' ? "forward" : "backward",
+                          as_sum ? "sum" : "product"),
+              table.rows.size() - static_cast<std::size_t>(held.errors.samples), held);
         tally.add(held);
       }
     }
   }
-  EXPECT_GE(tally.good(), 32);
+  EXPECT_GE(tally.good(), 38);
 }
 
 // Fused attention pads its head dimension to a multiple of 32, and each multiple is a kernel of its own. What it takes:
@@ -273,6 +323,14 @@ std::vector<double> attention_terms(const Row& row, int multiprocessors) {
   return {1.0, heads * row.at("l") * dimension, scores * padded_dimension(row), scores * dimension};
 }
 
+// A backward pass has 2.5 times the FLOPs of the forward pass. One table's backward times are mostly shorter than its
+// forward ones, and beyond the device's peak: something else was timed.
+bool backward_is_no_pass(const OperatorTable& table) {
+  const auto shorter = std::count_if(table.rows.begin(), table.rows.end(),
+                                     [](const Row& row) { return row.at("B_dur(us)") < row.at("F_dur(us)"); });
+  return 2 * static_cast<std::size_t>(shorter) > table.rows.size();
+}
+
 TEST(HeldOut, Attention) {
   const auto folder = tables_folder();
   if (!folder) GTEST_SKIP() << "no reference folder: the fits were not tried on measured attention";
@@ -284,6 +342,10 @@ TEST(HeldOut, Attention) {
     std::map<int, OperatorTable> kernels;
     for (const Row& row : table.rows) kernels[padded_dimension(row)].rows.push_back(row);
     for (const char* duration : {"F_dur(us)", "B_dur(us)"}) {
+      if (duration[0] == 'B' && backward_is_no_pass(table)) {
+        std::cout << fmt::format("{:<58} refused: backward passes shorter than forward ones\n", table.name);
+        continue;
+      }
       std::vector<double> fitted;
       std::vector<double> measured;
       std::size_t trained = 0;

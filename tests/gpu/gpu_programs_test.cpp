@@ -71,6 +71,45 @@ TEST(GpuPrograms, WrongVariablesOfALauncherAreNamed) {
       << result.standard_error;
 }
 
+TEST(GpuPrograms, ProcessesThatCannotMeetSayWhatIsMissing) {
+  CommandOptions options = without_gpu();
+  options.environment = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}};
+  const CommandResult result = run({"--backend", "nccl"}, options);
+  EXPECT_EQ(result.exit_code, kBadUsage);
+  EXPECT_NE(result.standard_error.find("set MASTER_ADDR and MASTER_PORT, or --store file:FOLDER"), std::string::npos)
+      << result.standard_error;
+}
+
+// An interactive shell of Slurm is a launched process itself.
+TEST(GpuPrograms, AProcessThatWasLaunchedAloneForksTheRanks) {
+  CommandOptions options = without_gpu();
+  options.environment["SLURM_PROCID"] = "0";
+  options.environment["SLURM_STEP_NUM_TASKS"] = "1";
+  options.environment["SLURM_LOCALID"] = "0";
+  EXPECT_EQ(run({"--backend", "nccl"}, options).exit_code, kEnvironmentFailed);
+}
+
+// Both meet where MPI has told them: what is missing then is the GPU.
+TEST(GpuPrograms, MpiTellsWhereToMeet) {
+#ifdef FLOPCAST_MPIRUN
+  CommandOptions options = without_gpu();
+  for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+                           "OMPI_MCA_rmaps_base_oversubscribe", "OMPI_MCA_mpi_yield_when_idle"}) {
+    options.environment[name] = "1";
+  }
+  options.environment["OMPI_MCA_hwloc_base_binding_policy"] = "none";
+  const CommandResult result =
+      run_command({FLOPCAST_MPIRUN, "-n", "2", FLOPCAST_RUN, (project_folder() / "examples/real-run/job.json").string(),
+                   "--backend", "nccl"},
+                  options);
+  EXPECT_EQ(result.exit_code, kEnvironmentFailed) << result.standard_error;
+  EXPECT_EQ(result.standard_error.find("--store"), std::string::npos) << result.standard_error;
+  EXPECT_NE(result.standard_error.find("help: "), std::string::npos) << result.standard_error;
+#else
+  GTEST_SKIP() << "built without MPI";
+#endif
+}
+
 TEST(GpuPrograms, WhatGpusCannotDoIsRefusedFirst) {
   const CommandResult result =
       run({"--backend", "virtual-gpus", "--layout.compression", "8bit", "--layout.dp", "2", "--layout.pp", "1"});

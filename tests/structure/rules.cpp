@@ -41,9 +41,10 @@ const Names kNotInCore = {"thread",   "mutex",           "shared_mutex", "condit
                           "iostream", "chrono",          "ctime",        "time.h",
                           "unistd.h", "source_location", "format",       "expected"};
 
-/// Headers that only the real run may need; the planner has to start on machines that have none of them.
+/// Headers that only the real run and flopcast-mpi may need; the planner has to start on machines that have none of
+/// them.
 const Names kDeviceHeaders = {"cuda", "cublas", "nccl", "mpi.h"};
-const Names kMayUseDevices = {"realrun/", "tests/"};
+const Names kMayUseDevices = {"realrun/", "tests/", "cli/mpi_main.cpp"};
 const Names kDeviceCode = {"realrun/compute/cuda", "realrun/transport/nccl"};
 
 bool starts_with_any(std::string_view text, const Names& prefixes) {

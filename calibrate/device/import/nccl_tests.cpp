@@ -102,15 +102,9 @@ double bus_factor(SampleKind kind, int ranks) {
     case SampleKind::kReduceScatter:
     case SampleKind::kAllToAll:
       return share;
-    case SampleKind::kGemm:
-    case SampleKind::kMemoryCopy:
-    case SampleKind::kPointToPoint:
-    case SampleKind::kBroadcast:
-    case SampleKind::kReduce:
-    case SampleKind::kTrainingStep:
-      break;
+    default:
+      return 1.0;
   }
-  return 1.0;
 }
 
 std::optional<SampleKind> kind_of_program(std::string_view text) {

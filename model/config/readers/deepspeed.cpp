@@ -69,7 +69,21 @@ void read_precision(ForeignObject& object, const ImportContext& context, Importe
 }
 
 // DeepSpeed has the section at the top; people also write it into zero_optimization, or its keys there.
-void read_checkpointing(ForeignObject& object, ImportedJob& imported) {
+// Cut over the model-parallel ranks, which the file does not tell.
+void put_partitioned_checkpoints(const std::string& place, const ImportContext& context, ImportedJob& imported) {
+  const auto given = [&context](const char* field) { return context.given.count(field) > 0; };
+  const bool told = given("layout.tp") || imported.places.count("layout.tp") > 0;
+  if (!told) {
+    imported.notes.push_back(fmt::format("{}: no effect without tensor-parallel ranks (--tp)", place));
+  } else if (given("layout.recompute") || given("layout.sequence_parallel")) {
+    imported.warnings.push_back(fmt::format(
+        "{}: left to --layout.partition_checkpoints, as recompute or sequence parallelism is given", place));
+  } else {
+    imported.put("layout.partition_checkpoints", true, place);
+  }
+}
+
+void read_checkpointing(ForeignObject& object, const ImportContext& context, ImportedJob& imported) {
   const bool partitions = object.boolean("partition_activations").value_or(false);
   const bool contiguous = object.boolean("contiguous_memory_optimization").value_or(false);
   const auto layers = object.whole("number_checkpoints", 1);
@@ -83,12 +97,7 @@ void read_checkpointing(ForeignObject& object, ImportedJob& imported) {
     imported.notes.push_back(
         fmt::format("{}: the model is taken to checkpoint every layer; --recompute none if not", object.place(key)));
   }
-  if (partitions) {
-    imported.warnings.push_back(
-        fmt::format("{}: the split of checkpoints over tensor-parallel ranks is not modelled: "
-                    "each rank is forecast to keep them whole",
-                    object.place("partition_activations")));
-  }
+  if (partitions) put_partitioned_checkpoints(object.place("partition_activations"), context, imported);
   if (on_cpu) put_activation_offload(object.place("cpu_checkpointing"), imported);
   object.has_no_effect("contiguous_memory_optimization", "it avoids fragmentation, which is not modelled", imported);
   object.has_no_effect("synchronize_checkpoint_boundary", "it times, it does not change the step", imported);
@@ -128,7 +137,7 @@ void read_buckets(ForeignObject& zero, int stage, ImportedJob& imported) {
   zero.has_no_effect("round_robin_gradients", "it speeds up offloading a little", imported);
 }
 
-void read_zero(ForeignObject& object, ImportedJob& imported) {
+void read_zero(ForeignObject& object, const ImportContext& context, ImportedJob& imported) {
   auto zero = object.object("zero_optimization");
   if (!zero) return;
   const auto stage = zero->whole("stage", 0);
@@ -155,9 +164,9 @@ void read_zero(ForeignObject& object, ImportedJob& imported) {
   if (const auto old = zero->boolean("cpu_offload"); old && *old)
     put_offload("cpu", std::nullopt, zero->place("cpu_offload"), imported);
   read_buckets(*zero, stage.value_or(0), imported);
-  if (auto section = zero->object(kCheckpointing)) read_checkpointing(*section, imported);
+  if (auto section = zero->object(kCheckpointing)) read_checkpointing(*section, context, imported);
   if (zero->has("partition_activations") || zero->has("contiguous_memory_optimization"))
-    read_checkpointing(*zero, imported);
+    read_checkpointing(*zero, context, imported);
   for (const char* key :
        {"zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients", "mics_shard_size"}) {
     const nlohmann::json* value = zero->find(key);
@@ -177,18 +186,18 @@ ImportedJob read_deepspeed(const nlohmann::json& values, const std::string& file
   put_stack("deepspeed", "DeepSpeed", file, imported);
   read_batch(object, context, imported);
   read_precision(object, context, imported);
-  read_zero(object, imported);
-  if (auto section = object.object(kCheckpointing)) read_checkpointing(*section, imported);
-  if (object.has("partition_activations") || object.has("contiguous_memory_optimization"))
-    read_checkpointing(object, imported);
-  if (auto optimizer = object.object("optimizer")) {
-    put_optimizer(*optimizer, "type", imported);
-    optimizer->note_unread(imported);
-  }
   if (auto parallel = object.object("tensor_parallel")) {
     if (const auto tp = parallel->whole("autotp_size", 1))
       imported.put("layout.tp", *tp, parallel->place("autotp_size"));
     parallel->note_unread(imported);
+  }
+  read_zero(object, context, imported);
+  if (auto section = object.object(kCheckpointing)) read_checkpointing(*section, context, imported);
+  if (object.has("partition_activations") || object.has("contiguous_memory_optimization"))
+    read_checkpointing(object, context, imported);
+  if (auto optimizer = object.object("optimizer")) {
+    put_optimizer(*optimizer, "type", imported);
+    optimizer->note_unread(imported);
   }
   if (const auto cp = object.whole("sequence_parallel_size", 1); cp && *cp > 1) {
     imported.put("layout.cp", *cp, object.place("sequence_parallel_size"));

@@ -122,7 +122,7 @@ Buffer CudaDevice::reserve(std::size_t bytes) {
 }
 
 Buffer CudaDevice::allocate(std::size_t bytes) {
-  const Buffer buffer = reserve(bytes);
+  Buffer buffer = reserve(bytes);
   zero(buffer);
   return buffer;
 }
@@ -209,7 +209,7 @@ void CudaDevice::reduce(Queue queue, const std::vector<Buffer>& inputs, Element 
 
 Buffer CudaDevice::constants(const std::vector<int>& values) {
   const std::size_t bytes = values.size() * sizeof(int);
-  const Buffer target = reserve(bytes);
+  Buffer target = reserve(bytes);
   const Buffer staged = pinned_.take(bytes);
   copy_bytes(staged.address(), reinterpret_cast<const std::byte*>(values.data()), bytes);
   if (bytes > 0) {

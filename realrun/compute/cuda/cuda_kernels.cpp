@@ -63,7 +63,7 @@ Tensor<float> CudaKernels::tensor(std::size_t rows, std::size_t columns) {
 
 Buffer CudaKernels::rounded(const MatrixView<const float>& view) {
   const std::size_t count = view.rows * view.columns;
-  const Buffer buffer = device_.reserve(count * sizeof(std::uint16_t));
+  Buffer buffer = device_.reserve(count * sizeof(std::uint16_t));
   check(to_bfloat16(view.data, buffer.address(), count, stream()), "to_bfloat16");
   return buffer;
 }

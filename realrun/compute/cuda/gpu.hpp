@@ -31,7 +31,7 @@ GpuInfo open_gpu(int index);
 
 /// How ranks share a GPU.
 enum class Partition {
-  kWhole,   ///< one rank has it all
+  kWhole,    ///< one rank has it all
   kStreams,  ///< their streams compete for all of it
   kGreen,    ///< each has multiprocessors of its own (green contexts)
 };

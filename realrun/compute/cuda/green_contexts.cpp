@@ -42,8 +42,7 @@ struct Driver {
   void find(Function& function, const char* name, unsigned version) {
     void* address = nullptr;
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    const cudaError_t result =
-        cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, &found);
+    const cudaError_t result = cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, &found);
     if (result != cudaSuccess || found != cudaDriverEntryPointSuccess) {
       static_cast<void>(cudaGetLastError());
       throw Refusal(fmt::format("the driver has no {}", name));
@@ -114,8 +113,8 @@ GreenParts split_gpu(int count, int streams) {
     const auto wanted = static_cast<unsigned>(count);
     const unsigned each = whole.sm.smCount / wanted / granularity * granularity;
     if (each == 0) {
-      throw Refusal(fmt::format("{} multiprocessors make no {} parts of {} or more", whole.sm.smCount, count,
-                                granularity));
+      throw Refusal(
+          fmt::format("{} multiprocessors make no {} parts of {} or more", whole.sm.smCount, count, granularity));
     }
     std::vector<CUdevResource> split(wanted);
     unsigned made = wanted;

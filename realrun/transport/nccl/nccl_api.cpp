@@ -7,48 +7,31 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-
-// NCCL's own header is not needed: these are the parts of its interface that have been the same in all of NCCL 2.
+#include "realrun/transport/nccl/nccl_abi.hpp"
 
 namespace flopcast::realrun {
 
 namespace {
 
-using Result = int;  // ncclResult_t; 0 is success
-constexpr Result kInProgress = 7;
+using nccl::Config;
+using nccl::Result;
 using Stream = void*;
 
-// ncclDataType_t and ncclRedOp_t.
 int type_of(Element element) {
   switch (element) {
     case Element::kFloat32:
-      return 7;
+      return nccl::kFloat32;
     case Element::kFloat64:
-      return 8;
+      return nccl::kFloat64;
     case Element::kByte:
       break;
   }
-  return 1;
+  return nccl::kByte;
 }
 
 int operation_of(Reduction reduction) {
-  return reduction == Reduction::kSum ? 0 : 2;
+  return reduction == Reduction::kSum ? nccl::kSum : nccl::kMax;
 }
-
-/// ncclConfig_t as NCCL 2.17 to 2.20 has it; later ones take it by its size and version.
-struct Config {
-  std::size_t size = sizeof(Config);
-  unsigned magic = 0xcafebeef;
-  unsigned version = 21700;
-  int blocking = kUndefined;
-  int cga_cluster_size = kUndefined;
-  int least_blocks = kUndefined;
-  int most_blocks = kUndefined;
-  const char* net_name = nullptr;
-  int split_share = kUndefined;
-
-  static constexpr int kUndefined = -2147483647 - 1;
-};
 
 class LoadedNccl : public NcclApi {
  public:
@@ -134,8 +117,8 @@ class LoadedNccl : public NcclApi {
   std::string error_of(Communicator communicator) override {
     Result state = 0;
     const Result result = error_(communicator, &state);
-    if (result != 0) return error_text_(result);
-    return state == 0 || state == kInProgress ? std::string() : std::string(error_text_(state));
+    if (result != nccl::kSuccess) return error_text_(result);
+    return state == nccl::kSuccess || state == nccl::kInProgress ? std::string() : std::string(error_text_(state));
   }
   // What fails here has failed before.
   void abort(Communicator communicator) override { static_cast<void>(abort_(communicator)); }
@@ -149,7 +132,7 @@ class LoadedNccl : public NcclApi {
   }
 
   void check(Result result, const char* call) const {
-    if (result == 0 || result == kInProgress) return;
+    if (result == nccl::kSuccess || result == nccl::kInProgress) return;
     throw EnvironmentError(fmt::format("NCCL: {} failed: {} (NCCL_DEBUG=WARN tells more)", call, error_text_(result)));
   }
 

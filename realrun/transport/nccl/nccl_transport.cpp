@@ -269,6 +269,8 @@ void NcclTransport::abort_all() {
 
 // What is wrong, as far as this rank can see; empty when nothing is.
 std::string NcclTransport::find_failure() {
+  // Not by rank(), which is virtual: the watcher may come while a derived object is still being made.
+  const int own = options_.place.rank;
   std::string activity;
   std::vector<NcclApi::Communicator> communicators;
   std::chrono::steady_clock::time_point since;
@@ -280,17 +282,17 @@ std::string NcclTransport::find_failure() {
     since = since_;
     idle = idle_;
   }
-  store_.set(kActivityKey + std::to_string(rank()), activity);
+  store_.set(kActivityKey + std::to_string(own), activity);
   if (const std::optional<std::string> failure = store_.get("failure")) return *failure;
   if (options_.interruption != nullptr && options_.interruption->load() != 0) {
-    return fmt::format("stopped by signal {} while rank {} was in {}", options_.interruption->load(), rank(), activity);
+    return fmt::format("stopped by signal {} while rank {} was in {}", options_.interruption->load(), own, activity);
   }
   for (const NcclApi::Communicator communicator : communicators) {
     const std::string error = nccl_.error_of(communicator);
-    if (!error.empty()) return fmt::format("rank {} failed in {}: NCCL: {}", rank(), activity, error);
+    if (!error.empty()) return fmt::format("rank {} failed in {}: NCCL: {}", own, activity, error);
   }
   if (!idle && std::chrono::steady_clock::now() - since > options_.patience) {
-    return fmt::format("rank {} is stuck in {}: it has not come further for {} ms", rank(), activity,
+    return fmt::format("rank {} is stuck in {}: it has not come further for {} ms", own, activity,
                        options_.patience.count());
   }
   return {};

@@ -109,19 +109,28 @@ TrainingPlan small_plan(const char* schedule, int dp, int tp) {
   return plan;
 }
 
-TEST(EmulatedTraining, LossesAreThoseOfTheCpu) {
-  const auto compare = [](const TrainingPlan& plan, const std::string& what) {
-    expect_same_training(train_on_threads(serial_plan(plan), {}), on_emulated_devices(plan, GemmPrecision::kFp32),
-                         what);
-  };
-  compare(small_plan("1f1b", 1, 1), "1f1b");
-  compare(small_plan("zb-h1", 1, 1), "zb-h1");
-  TrainingPlan sharded = small_plan("gpipe", 2, 1);
-  sharded.zero = 2;
-  compare(sharded, "gpipe, ZeRO 2");
-  TrainingPlan tensor = small_plan("1f1b", 1, 2);
-  tensor.sequence_parallel = true;
-  compare(tensor, "1f1b, sequence-parallel");
+void expect_losses_of_the_cpu(const TrainingPlan& plan, const std::string& what) {
+  expect_same_training(train_on_threads(serial_plan(plan), {}), on_emulated_devices(plan, GemmPrecision::kFp32), what);
+}
+
+TEST(EmulatedTraining, LossesOfAPipeline) {
+  expect_losses_of_the_cpu(small_plan("1f1b", 1, 1), "1f1b");
+}
+
+TEST(EmulatedTraining, LossesOfSplitBackwards) {
+  expect_losses_of_the_cpu(small_plan("zb-h1", 1, 1), "zb-h1");
+}
+
+TEST(EmulatedTraining, LossesOfShardedReplicas) {
+  TrainingPlan plan = small_plan("gpipe", 2, 1);
+  plan.zero = 2;
+  expect_losses_of_the_cpu(plan, "gpipe, ZeRO 2");
+}
+
+TEST(EmulatedTraining, LossesOfTensorRanks) {
+  TrainingPlan plan = small_plan("1f1b", 1, 2);
+  plan.sequence_parallel = true;
+  expect_losses_of_the_cpu(plan, "1f1b, sequence-parallel");
 }
 
 TEST(EmulatedTraining, RoundedFactorsStayClose) {

@@ -43,8 +43,8 @@ struct FakeCommunicator {
   std::vector<const FakePart*> parts;  // of the operation under way, by member
   int present = 0;
 
-  // False when the communicator was aborted before all had come.
-  bool meet(int index, const FakePart* part) {
+  // The parts of all members; none when the communicator was aborted before all had come.
+  std::vector<const FakePart*> meet(int index, const FakePart* part) {
     std::unique_lock lock(mutex);
     parts.resize(static_cast<std::size_t>(members));
     parts[static_cast<std::size_t>(index)] = part;
@@ -55,7 +55,7 @@ struct FakeCommunicator {
       changed.notify_all();
     }
     changed.wait(lock, [&] { return aborted || round != now; });
-    return round != now;
+    return round != now ? parts : std::vector<const FakePart*>{};
   }
 };
 
@@ -100,15 +100,15 @@ std::vector<std::byte> result_of(const std::vector<const FakePart*>& parts, int 
 
 void carry_out(FakeMember* member, const FakePart& part) {
   FakeCommunicator& communicator = *member->communicator;
-  if (!communicator.meet(member->index, &part)) return;
-  const std::vector<const FakePart*> parts = communicator.parts;
+  const std::vector<const FakePart*> parts = communicator.meet(member->index, &part);
+  if (parts.empty()) return;
   std::vector<std::byte> result;
   if (part.collective) {
     result = result_of(parts, member->index);
   } else {
     take_messages(parts, member->index);
   }
-  if (!communicator.meet(member->index, &part)) return;
+  if (communicator.meet(member->index, &part).empty()) return;
   if (part.collective && !result.empty()) std::memcpy(part.output, result.data(), result.size());
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include "model/cost/collectives.hpp"
 #include "model/cost/data_parallel.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/memory_parts.hpp"
@@ -293,6 +294,42 @@ TEST(Compression, SendsWhatItsFormulaSays) {
   EXPECT_GT(low / (4.0 * 2 * 63 / 64), matrices);
   EXPECT_LT(low, 0.5 * all);
   EXPECT_GT(answer(R"("topk:0.01")").result.memory.peak_gib, none.result.memory.peak_gib);
+}
+
+// Codes of 8 bits and an fp32 scale for each 512: gradients are read and codes written, then the reverse.
+TEST(Compression, CostsItsPassesOverMemory) {
+  const Forecast answer = forecast_of(small_job(R"("global_batch_size": 64, "compression": "8bit")"));
+  const Cluster& cluster = answer.step.job.cluster;
+  const Device& device = cluster.device;
+  const double code = 1.0 + 4.0 / 512;
+  const double fp16 = 2.0;
+  GroupPlacement all;
+  all.ranks = 64;
+  all.nodes = 8;
+  all.ranks_per_node = 8;
+  const Seconds network =
+      CommunicationModel(cluster).collective(Collective::kAllReduce, Bytes(psi(answer) * code), all);
+  const Seconds passes =
+      Bytes(psi(answer) * 2.0 * (fp16 + code)) / (device.memory_bandwidth * device.memory_efficiency) +
+      device.kernel_launch * 4.0;
+  const Seconds reduction = answer.step.costs.ranks.front().gradient_reduction;
+  EXPECT_NEAR(reduction.value(), (network + passes).value(), 1e-12);
+  EXPECT_GT(passes.value(), 1e-4) << "not nothing";
+}
+
+// 36 blocks, the embedding and the head are gathered forward and again backward. Where computation covers all but the
+// first gather of the only pass, that one alone is seen to start later, in either direction.
+TEST(ShardedGathers, WaitForTheirMemory) {
+  Job job = job_from(small_job(R"("data_parallel": "fsdp", "micro_batch_size": 64, "global_batch_size": 4096)"));
+  const auto costs_with = [&job](double seconds) {
+    job.training.stack.gather_allocation = Seconds(seconds);
+    return forecast(job, no_files).step.costs.stages.front();
+  };
+  const StageCosts none = costs_with(0.0);
+  const StageCosts some = costs_with(1e-4);
+  EXPECT_NEAR((some.dp.time - none.dp.time).value(), 2 * 38 * 1e-4, 1e-9);
+  EXPECT_NEAR((some.forward.dp_comm - none.forward.dp_comm).value(), 1e-4, 1e-9);
+  EXPECT_NEAR((some.input_gradient.dp_comm - none.input_gradient.dp_comm).value(), 1e-4, 1e-9);
 }
 
 TEST(Offload, TradesMemoryForTheHostLink) {

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <random>
+#include <vector>
 
 #include "model/layout/rank_grid.hpp"
 
@@ -104,6 +107,64 @@ TEST(Cluster, RanksFillUnevenNodesInOrder) {
   const std::vector<int> expected = {0, 0, 0, 0, 1, 1, 1, 2};
   for (int rank = 0; rank < 8; ++rank) {
     EXPECT_EQ(cluster.node_of(rank), expected[static_cast<std::size_t>(rank)]) << rank;
+  }
+}
+
+struct Counted {
+  int nodes = 0;
+  int fullest = 0;
+};
+
+// The worst of some groups of ranks on even nodes, each rank looked at.
+Counted worst_of(const std::vector<std::vector<int>>& groups, int node) {
+  Counted worst;
+  for (const std::vector<int>& group : groups) {
+    std::map<int, int> on_node;
+    for (const int rank : group) ++on_node[rank / node];
+    Counted counted{static_cast<int>(on_node.size()), 0};
+    for (const auto& [number, ranks] : on_node) counted.fullest = std::max(counted.fullest, ranks);
+    const bool worse = counted.nodes > worst.nodes || (counted.nodes == worst.nodes && counted.fullest < worst.fullest);
+    if (worse) worst = counted;
+  }
+  return worst;
+}
+
+TEST(RankGrid, PlacementIsThatOfTheWorstGroupOfAll) {
+  std::mt19937 random(5);
+  const auto draw = [&random](std::vector<int> values) { return values[random() % values.size()]; };
+  for (int round = 0; round < 2000; ++round) {
+    Layout layout = layout_of(draw({1, 2, 3, 4, 8}), draw({1, 1, 2, 3}), draw({1, 2, 4, 5, 6, 16}), draw({1, 2, 3, 4}));
+    std::shuffle(layout.placement.begin(), layout.placement.end(), random);
+    const RankGrid grid(layout);
+    const int node = draw({2, 4, 6, 8});
+    const Cluster cluster = nodes_of((grid.ranks() + node - 1) / node, node);
+    for (const Axis axis : {Axis::kTensor, Axis::kContext, Axis::kData, Axis::kPipeline}) {
+      std::vector<std::vector<int>> groups;
+      for (int rank = 0; rank < grid.ranks(); ++rank) groups.push_back(grid.group_of(rank, axis));
+      const Counted expected = worst_of(groups, node);
+      const GroupPlacement placement = grid.placement(axis, cluster);
+      ASSERT_EQ(placement.nodes, expected.nodes) << "round " << round;
+      ASSERT_EQ(placement.ranks_per_node, expected.fullest) << "round " << round;
+    }
+    // Every ep-th rank of the plane of context and data ranks, from each of the first ep.
+    const int plane = layout.cp * layout.dp;
+    const int ep = layout.dp % 2 == 0 ? 2 * layout.cp : 1;
+    std::vector<std::vector<int>> groups;
+    for (int rank = 0; rank < grid.ranks(); ++rank) {
+      if (grid.coordinate(rank, Axis::kContext) > 0 || grid.coordinate(rank, Axis::kData) > 0) continue;
+      for (int first = 0; first < ep; ++first) {
+        groups.emplace_back();
+        for (int position = first; position < plane; position += ep) {
+          const int row = grid.neighbour(rank, Axis::kContext, position % layout.cp);
+          groups.back().push_back(grid.neighbour(row, Axis::kData, position / layout.cp));
+        }
+      }
+    }
+    const Counted expected = worst_of(groups, node);
+    const GroupPlacement replicas = grid.expert_replica_placement(ep, cluster);
+    ASSERT_EQ(replicas.ranks, plane / ep);
+    ASSERT_EQ(replicas.nodes, expected.nodes) << "round " << round;
+    ASSERT_EQ(replicas.ranks_per_node, expected.fullest) << "round " << round;
   }
 }
 

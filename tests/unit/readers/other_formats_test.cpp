@@ -21,7 +21,7 @@ TEST(DeepSpeed, Zero3) {
   EXPECT_TRUE(mentions(imported.notes, "/contiguous_gradients: no effect"));
   EXPECT_TRUE(mentions(imported.notes, "/overlap_comm: no effect"));
   EXPECT_TRUE(mentions(imported.notes, "no effect on the forecast: steps_per_print"));
-  EXPECT_TRUE(mentions(imported.warnings, "/activation_checkpointing/partition_activations"));
+  EXPECT_TRUE(mentions(imported.notes, "/activation_checkpointing/partition_activations: no effect without"));
 }
 
 TEST(DeepSpeed, ThreeBatchNumbersTellTheReplicas) {
@@ -40,6 +40,19 @@ TEST(DeepSpeed, CheckpointingCountsWhereverItIsWritten) {
                            R"({"zero_optimization": {"activation_checkpointing": {"cpu_checkpointing": true}}})"}) {
     EXPECT_EQ(import_text(text, "ds.json").job["layout"]["recompute"], "full") << text;
   }
+}
+
+// The file does not tell how many ranks share a layer; Megatron's arguments or a flag do.
+TEST(DeepSpeed, PartitionedActivationsAreCutOverTensorRanks) {
+  const std::string text = R"({"train_batch_size": 8, "activation_checkpointing": {"partition_activations": true}})";
+  const ImportedJob cut = import_text(text, "ds.json", {"layout.tp"});
+  EXPECT_EQ(cut.job["layout"]["partition_checkpoints"], true);
+  EXPECT_EQ(cut.job["layout"]["recompute"], "full");
+  EXPECT_TRUE(cut.warnings.empty());
+  EXPECT_FALSE(import_text(text, "ds.json", {}).job["layout"].contains("partition_checkpoints"));
+  const ImportedJob other = import_text(text, "ds.json", {"layout.tp", "layout.recompute"});
+  EXPECT_FALSE(other.job["layout"].contains("partition_checkpoints"));
+  EXPECT_TRUE(mentions(other.warnings, "--layout.partition_checkpoints"));
 }
 
 TEST(DeepSpeed, RefusesShardedGradientsWithPipelines) {

@@ -147,7 +147,8 @@ TEST(ResultViews, RefuseWhatIsNoResult) {
   for (const char* text :
        {"[]", "{}", "3", R"({"schema":"flopcast.result/1"})", R"({"schema":"flopcast.run/1"})",
         R"({"schema":"flopcast.timeline/1","timelines":[]})", R"({"schema":"flopcast.timeline/1","timelines":3})",
-        R"({"schema":"flopcast.run/1","timelines":3})"}) {
+        R"({"schema":"flopcast.run/1","timelines":3})", R"({"schema":"flopcast.comparison/1"})",
+        R"({"schema":"flopcast.comparison/1","a":{"name":"x","result":{}},"b":{"name":"y"}})"}) {
     EXPECT_THROW(views_of_result(nlohmann::ordered_json::parse(text), "a", "a.json", no_files), ConfigError) << text;
   }
 }

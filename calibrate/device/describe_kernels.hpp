@@ -1,0 +1,24 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "calibrate/device/measurement.hpp"
+#include "model/config/device_profile.hpp"
+#include "model/hardware/device.hpp"
+
+namespace flopcast {
+
+/// The fits of a measurement's kernels beside products, added to `profile`, and the figures of `device` and of the
+/// profile's cluster that follow:
+///   norm, elementwise           memory_efficiency: the rate of all of them together over `bandwidth`
+///   embedding, loss, optimizer  a fit each, and no figure: a forecast knows their bytes
+///   attention                   flash_forward_efficiency and flash_backward_efficiency, shares of the peak
+///   launch                      kernel_launch, the median
+///   host_copy                   the cluster's host_bandwidth
+/// `catalogue` is the catalogue's device, for its peaks; `bandwidth` is the one that a forecast will use. Host
+/// dispatches, and what ran beside something else, are kept in measurements; no figure of a device tells of them.
+/// Throws ConfigError when a fit refuses its data, or a kernel was faster than the device can be.
+void describe_kernels(const Measurement& measurement, const Device& catalogue, BytesPerSecond bandwidth,
+                      DeviceProfile& profile, nlohmann::json& device);
+
+}  // namespace flopcast

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "calibrate/validation/refit.hpp"
+#include "sim/forecast/held_out_errors.hpp"
+
+namespace flopcast {
+
+/// Errors of published steps whose model had no part in the constants: rows of a refit as it left them out, other rows
+/// as they are. Then the same rows once more, under no device, by the mean fitted shares of the measured devices of
+/// other generations: what a forecast of an unmeasured generation misses by. Layers measured alone and collectives are
+/// no steps.
+std::vector<HeldOutErrors> held_out_errors(const std::vector<PublishedFile>& files, const std::vector<Refit>& refits,
+                                           const ReadFile& read_file);
+
+/// The text of sim/forecast/held_out_errors.json.
+std::string held_out_file(const std::vector<HeldOutErrors>& groups);
+
+}  // namespace flopcast

@@ -1,0 +1,85 @@
+// flopcast-mpi: plans and sweeps over the ranks that mpirun or srun starts. The ranks share files beside the output and
+// send no messages, so that those that are left finish when one is lost.
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/shared_commands.hpp"
+
+namespace {
+
+int run(const flopcast::Arguments& arguments, const flopcast::Crew& crew) {
+  const std::vector<flopcast::CommandEntry> entries = {
+      {"plan", "flopcast plan, its cluster sizes shared among the ranks",
+       [&](const flopcast::Arguments& rest) { return run_plan_among(rest, crew); }},
+      {"sweep", "flopcast sweep, its rows shared among the ranks",
+       [&](const flopcast::Arguments& rest) { return run_sweep_among(rest, crew); }}};
+  const auto asks = [](const std::string& word) { return word == "--help" || word == "-h" || word == "help"; };
+  const bool helps = std::any_of(arguments.begin(), arguments.end(), asks);
+  if (helps && !crew.leads()) return 0;
+  return flopcast::dispatch(
+      "flopcast-mpi",
+      "flopcast-mpi answers plans and sweeps on many nodes: what flopcast prints, byte for byte.\n"
+      "Each rank keeps its rows in FILE.partial.rank-N beside the output; the same command again "
+      "goes on where\na run stopped.\n\n"
+      "  mpirun -n 64 flopcast-mpi sweep job.json --vary pp=1,2,4,8 --vary mbs=1,2,4 -o sweep.csv\n"
+      "  mpirun --enable-recovery -n 64 flopcast-mpi plan job.json --max-gpus 4096 -o plan.json\n"
+      "  srun -n 64 flopcast-mpi plan job.json --max-gpus 4096 -o plan.json",
+      entries, arguments);
+}
+
+// A rank that was lost on the way here is not waited for any longer: ranks that read their files at different times do
+// some parts twice, no more.
+bool meet() {
+  constexpr auto kPatience = std::chrono::seconds(10);
+  const auto start = std::chrono::steady_clock::now();
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ibarrier(MPI_COMM_WORLD, &request);
+  while (std::chrono::steady_clock::now() - start < kPatience) {
+    int all_came = 0;
+    MPI_Test(&request, &all_came, MPI_STATUS_IGNORE);
+    if (all_came != 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+volatile std::sig_atomic_t exit_code = 0;
+
+extern "C" void end_process(int /*signal*/) {
+  _exit(exit_code);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  MPI_Init(&argc, &argv);
+  flopcast::Crew crew;
+  crew.shares = true;
+  bool all_came = true;
+  crew.meet = [&all_came] { all_came = meet(); };
+  MPI_Comm_rank(MPI_COMM_WORLD, &crew.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &crew.size);
+  const int code =
+      flopcast::exit_code_of([&] { return run(flopcast::Arguments(argv + 1, argv + argc), crew); }, crew.leads());
+  // With a barrier under way that somebody will never reach, MPI would not end; nor does it always when a rank was
+  // lost. All that counts is in files by now.
+  if (!all_came) std::_Exit(code);
+  exit_code = code;
+  std::signal(SIGALRM, end_process);
+  constexpr unsigned kPatience = 5;
+  alarm(kPatience);
+  MPI_Finalize();
+  return code;
+}

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "planner/search/search.hpp"
+
+namespace flopcast {
+
+/// What a search has found, as a line that another process reads back to the bit. `root` is the job file.
+nlohmann::ordered_json part_json(const nlohmann::json& root, const SearchResult& result);
+SearchResult part_of(const nlohmann::json& root, const nlohmann::ordered_json& part, Objective objective);
+
+}  // namespace flopcast

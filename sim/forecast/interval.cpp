@@ -1,0 +1,166 @@
+#include "sim/forecast/interval.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace flopcast {
+
+namespace {
+
+constexpr double kLevel = 0.9;
+constexpr std::size_t kFewestModels = 3;
+
+using Groups = std::vector<const HeldOutErrors*>;
+using Alike = std::function<bool(const ForecastFacts&)>;
+
+struct Pool {
+  std::string words;
+  Groups groups;
+  bool by_generation = false;  // what weighs the same: generations of devices instead of models
+  std::size_t units = 0;       // of these
+  int most_devices = 0;
+};
+
+int unit_of(const HeldOutErrors& group, bool by_generation) {
+  return by_generation ? static_cast<int>(group.facts.generation) : group.model;
+}
+
+std::size_t models_in(const Groups& groups) {
+  std::set<int> models;
+  for (const HeldOutErrors* group : groups) models.insert(group->model);
+  return models.size();
+}
+
+// The smallest size of an error that a share of the weight does not exceed; each unit weighs the same.
+double half_width(const Pool& pool) {
+  std::map<int, double> rows;
+  for (const HeldOutErrors* group : pool.groups) {
+    rows[unit_of(*group, pool.by_generation)] += static_cast<double>(group->errors.size());
+  }
+  std::vector<std::pair<double, double>> weighed;  // size, weight
+  for (const HeldOutErrors* group : pool.groups) {
+    const double weight = 1.0 / rows.at(unit_of(*group, pool.by_generation));
+    for (const double error : group->errors) weighed.emplace_back(std::abs(error), weight);
+  }
+  std::sort(weighed.begin(), weighed.end());
+  constexpr double kRounding = 1e-9;
+  const double units = static_cast<double>(rows.size());
+  // Four generations are too few for the correction, which would ask for the largest error of all.
+  const double needed = pool.by_generation ? kLevel * units : std::min(units, kLevel * (units + 1.0));
+  double reached = 0.0;
+  for (const auto& [size, weight] : weighed) {
+    reached += weight;
+    if (reached >= needed - kRounding) return size;
+  }
+  return weighed.back().first;
+}
+
+class Evidence {
+ public:
+  Evidence(const ForecastFacts& facts, const std::vector<HeldOutErrors>& known, std::optional<int> without_model)
+      : facts_(facts) {
+    for (const HeldOutErrors& group : known) {
+      if (group.model != without_model) known_.push_back(&group);
+    }
+  }
+
+  std::optional<StepTimeInterval> interval() const {
+    const std::vector<Pool> pools = pools_from_narrow_to_wide();
+    StepTimeInterval found;
+    const Pool* last = nullptr;
+    for (const Pool& pool : pools) {
+      if (pool.units < kFewestModels && &pool != &pools.back()) continue;
+      if (pool.groups.empty()) continue;
+      last = &pool;
+      // A wider pool is taken for what the narrower one does not know, and never makes an interval narrower.
+      found.half_width = std::max(found.half_width, half_width(pool));
+      if (pool.most_devices >= facts_.devices) break;
+    }
+    if (last == nullptr) return std::nullopt;
+    found.level = kLevel;
+    found.models = static_cast<int>(models_in(last->groups));
+    found.evidence = last->words;
+    if (last->most_devices < facts_.devices) {
+      found.evidence += fmt::format(", none on more than {} GPUs", last->most_devices);
+    }
+    return found;
+  }
+
+ private:
+  std::vector<Pool> pools_from_narrow_to_wide() const {
+    const auto seen = [](const ForecastFacts& other) { return !other.device.empty(); };
+    if (!facts_.unlike.empty()) {
+      return {other_generations(fmt::format("no published run has {}", facts_.unlike))};
+    }
+    const std::string& device = facts_.device;
+    if (!any([&device](const ForecastFacts& other) { return other.device == device; })) {
+      const auto sibling = [&](const ForecastFacts& other) {
+        return seen(other) && other.generation == facts_.generation;
+      };
+      if (!any(sibling)) return {other_generations(fmt::format("no published run is on {}", device))};
+      const std::string reason = fmt::format("no published run is on {}", device);
+      return {pool(reason + ": others of its generation", sibling), pool(reason + ": all published runs", seen)};
+    }
+    const auto same_software = [this](const ForecastFacts& other) { return other.stack == facts_.stack; };
+    const auto same_pair = [&](const ForecastFacts& other) { return other.device == device && same_software(other); };
+    const char* place = facts_.several_nodes ? "several nodes" : "one node";
+    return {pool(fmt::format("{} with {} on {}", device, facts_.stack, place),
+                 [&](const ForecastFacts& other) {
+                   return same_pair(other) && other.several_nodes == facts_.several_nodes;
+                 }),
+            pool(fmt::format("{} with {}", device, facts_.stack), same_pair),
+            pool(fmt::format("{} on several devices", facts_.stack),
+                 [&](const ForecastFacts& other) { return seen(other) && same_software(other); }),
+            pool(fmt::format("{} with several stacks", device),
+                 [&device](const ForecastFacts& other) { return other.device == device; }),
+            pool("all published runs", seen)};
+  }
+
+  bool any(const Alike& alike) const {
+    return std::any_of(known_.begin(), known_.end(),
+                       [&alike](const HeldOutErrors* group) { return alike(group->facts); });
+  }
+
+  Pool other_generations(const std::string& reason) const {
+    return pool(
+        reason + ": devices forecast by the figures of other generations",
+        [](const ForecastFacts& other) { return other.device.empty(); }, true);
+  }
+
+  Pool pool(std::string words, const Alike& alike, bool by_generation = false) const {
+    Pool pool{std::move(words), {}, by_generation, 0, 0};
+    std::set<int> units;
+    for (const HeldOutErrors* group : known_) {
+      if (!alike(group->facts)) continue;
+      pool.groups.push_back(group);
+      pool.most_devices = std::max(pool.most_devices, group->facts.devices);
+      units.insert(unit_of(*group, by_generation));
+    }
+    pool.units = units.size();
+    return pool;
+  }
+
+  const ForecastFacts& facts_;
+  Groups known_;
+};
+
+}  // namespace
+
+std::optional<StepTimeInterval> step_time_interval(const ForecastFacts& facts, double time_s,
+                                                   const std::vector<HeldOutErrors>& known,
+                                                   std::optional<int> without_model) {
+  std::optional<StepTimeInterval> interval = Evidence(facts, known, without_model).interval();
+  if (!interval) return std::nullopt;
+  interval->low_s = time_s * std::max(0.0, 1.0 - interval->half_width);
+  interval->high_s = time_s * (1.0 + interval->half_width);
+  return interval;
+}
+
+}  // namespace flopcast

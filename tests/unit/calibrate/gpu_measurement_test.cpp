@@ -1,0 +1,222 @@
+// A measurement of a GPU with every kind of sample, made with known figures by a clock that never errs: what is read,
+// what is fitted, what is refused.
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "calibrate/device/build_profile.hpp"
+#include "calibrate/device/fit/operator_fit.hpp"
+#include "model/config/sections.hpp"
+#include "model/cost/compute.hpp"
+#include "model/error/error.hpp"
+#include "tests/support/folders.hpp"
+#include "tests/support/json_schema.hpp"
+#include "tests/unit/calibrate/damage.hpp"
+
+namespace flopcast {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr double kLaunch = 4e-6;
+constexpr double kShare = 0.7;    // of the memory bandwidth
+constexpr double kForward = 0.5;  // of the peak
+constexpr double kBackward = 0.4;
+constexpr double kHostRate = 50e9;
+
+Device catalogued() {
+  std::vector<std::string> ignored;
+  return read_device("h200", "device", ignored, {});
+}
+
+void add(Measurement& measurement, SampleKey key, double seconds) {
+  measurement.samples.push_back({std::move(key), {seconds, 1.01 * seconds, 0.99 * seconds}, std::nullopt});
+}
+
+SampleKey kernel(SampleKind kind, const std::string& op, double bytes) {
+  SampleKey key;
+  key.kind = kind;
+  key.op = op;
+  key.bytes = bytes;
+  return key;
+}
+
+void add_products(Measurement& measurement, const Device& device) {
+  Device real = device;
+  real.gemm_efficiency = 0.8;
+  real.kernel_launch = Seconds(kLaunch);
+  const ComputeModel model(real, Precision::kBf16);
+  for (const int m : {128, 512, 2048, 8192}) {
+    for (const int k : {256, 1024, 4096}) {
+      SampleKey key;
+      key.shape = SampleShape{m, 4096, k};
+      key.dtype = "bf16";
+      add(measurement, key, model.gemm({m, 4096, k, 1}, 2.0).value());
+      key.op = "dgrad";
+      add(measurement, key, 1.1 * model.gemm({m, 4096, k, 1}, 2.0).value());
+      key.op = {};
+      key.beside = SampleKind::kAllReduce;
+      key.channels = 16;
+      add(measurement, key, 1.3 * model.gemm({m, 4096, k, 1}, 2.0).value());
+    }
+  }
+}
+
+void add_attention(Measurement& measurement, const Device& device) {
+  const double peak = device.peak_of(Precision::kBf16).value();
+  for (const int sequence : {1024, 2048, 4096, 8192}) {
+    SampleKey key;
+    key.attention = AttentionShape{2, 32, sequence, 128, true};
+    key.dtype = "bf16";
+    const double flops = 2.0 * 2 * 32 * 128 * static_cast<double>(sequence) * sequence;
+    EXPECT_DOUBLE_EQ(key.attention->flops(), flops);
+    key.kind = SampleKind::kAttentionForward;
+    add(measurement, key, kLaunch + flops / (kForward * peak));
+    key.kind = SampleKind::kAttentionBackward;
+    add(measurement, key, kLaunch + 2.5 * flops / (kBackward * peak));
+  }
+}
+
+Measurement measured_gpu() {
+  Measurement measurement;
+  const Device device = catalogued();
+  measurement.device = "NVIDIA H200";
+  measurement.multiprocessors = device.multiprocessors;
+  measurement.date = "2026-01-02";
+  add_products(measurement, device);
+  add_attention(measurement, device);
+  const double rate = kShare * device.memory_bandwidth.value();
+  for (const double bytes : {1e6, 1e7, 1e8, 1e9}) {
+    add(measurement, kernel(SampleKind::kNorm, "layernorm forward", bytes), kLaunch + bytes / rate);
+    add(measurement, kernel(SampleKind::kElementwise, "gelu", bytes), kLaunch + bytes / rate);
+    add(measurement, kernel(SampleKind::kEmbedding, "backward", bytes), kLaunch + 3.0 * bytes / rate);
+    add(measurement, kernel(SampleKind::kLoss, "", bytes), kLaunch + 2.0 * bytes / rate);
+    add(measurement, kernel(SampleKind::kOptimizerStep, "adam", bytes), kLaunch + bytes / rate);
+    for (const double size : {bytes, 3.0 * bytes}) {
+      add(measurement, kernel(SampleKind::kHostCopy, "to host", size), 1e-5 + size / kHostRate);
+    }
+    SampleKey message = kernel(SampleKind::kAllReduce, "", bytes);
+    message.ranks = 8;
+    add(measurement, message, 2e-5 + bytes / 1e11);
+    message.beside = SampleKind::kGemm;
+    add(measurement, message, 3e-5 + bytes / 0.8e11);
+  }
+  SampleKey key;
+  key.kind = SampleKind::kLaunch;
+  add(measurement, key, 2.5e-6);
+  key.kind = SampleKind::kHostDispatch;
+  add(measurement, key, 6e-6);
+  return measurement;
+}
+
+ProfileRequest request_for(const std::string& device) {
+  ProfileRequest request;
+  request.device = device;
+  request.source = "a test";
+  request.confidence = "measured";
+  return request;
+}
+
+const ProfileFit* fit_of(const DeviceProfile& profile, const std::string& what) {
+  for (const ProfileFit& fit : profile.fits) {
+    if (fit.what == what) return &fit;
+  }
+  return nullptr;
+}
+
+TEST(GpuMeasurement, EveryKindIsWrittenAndRead) {
+  const Measurement written = measured_gpu();
+  const std::string text = write_measurement(written);
+  const Measurement read = read_measurement(text, "m.json");
+  ASSERT_EQ(read.samples.size(), written.samples.size());
+  for (std::size_t index = 0; index < read.samples.size(); ++index) {
+    EXPECT_EQ(read.samples[index].key, written.samples[index].key) << written.samples[index].key.text();
+  }
+  EXPECT_EQ(write_measurement(read), text);
+  const Json schema = Json::parse(read_text(project_folder() / "docs" / "schema" / "measurement-1.schema.json"));
+  EXPECT_EQ(schema_violation(schema, Json::parse(text)), "");
+  for (const std::string& kind : sample_kind_names()) {
+    EXPECT_NE(std::find(schema["properties"]["samples"]["items"]["properties"]["kind"]["enum"].begin(),
+                        schema["properties"]["samples"]["items"]["properties"]["kind"]["enum"].end(), kind),
+              schema["properties"]["samples"]["items"]["properties"]["kind"]["enum"].end())
+        << kind;
+  }
+}
+
+TEST(GpuMeasurement, TheFiguresItWasMadeWithAreFound) {
+  const DeviceProfile profile = build_profile(measured_gpu(), request_for("h200"));
+  const Json& device = profile.cluster.at("device");
+  EXPECT_NEAR(device.at("gemm_efficiency").get<double>(), 0.8, 0.01);
+  EXPECT_NEAR(device.at("memory_efficiency").get<double>(), kShare, 1e-3);
+  EXPECT_NEAR(device.at("flash_forward_efficiency").get<double>(), kForward, 1e-3);
+  EXPECT_NEAR(device.at("flash_backward_efficiency").get<double>(), kBackward, 1e-3);
+  EXPECT_EQ(device.at("kernel_launch"), "2.5us");
+  const std::string host = profile.cluster.at("host_bandwidth");
+  EXPECT_NEAR(std::stod(host), kHostRate / 1e9, 0.5) << host;
+  for (const char* what :
+       {"norm (layernorm forward)", "elementwise (gelu)", "embedding (backward)", "loss", "optimizer_step (adam)",
+        "attention_forward bf16", "attention_backward bf16", "gemm bf16", "gemm bf16 (dgrad)", "all_reduce, 8 ranks"}) {
+    const ProfileFit* fit = fit_of(profile, what);
+    ASSERT_NE(fit, nullptr) << what;
+    EXPECT_LT(fit->median_error, 0.01) << what;
+    EXPECT_LT(fit->left_out_median_error, 0.05) << what;
+  }
+  // What ran beside something else moves nothing.
+  EXPECT_NEAR(profile.curves.at(0).curve.time(Bytes(1e9)).value(), 2e-5 + 1e-2, 1e-5);
+}
+
+TEST(GpuMeasurement, ImpossibleKernelsAreRefused) {
+  Measurement measurement = measured_gpu();
+  for (Sample& sample : measurement.samples) {
+    if (sample.key.kind != SampleKind::kNorm && sample.key.kind != SampleKind::kElementwise) continue;
+    for (double& second : sample.seconds) second /= 4.0;
+  }
+  EXPECT_THROW(build_profile(measurement, request_for("h200")), ConfigError);
+  measurement = measured_gpu();
+  for (Sample& sample : measurement.samples) {
+    if (!is_attention(sample.key.kind)) continue;
+    for (double& second : sample.seconds) second /= 4.0;
+  }
+  EXPECT_THROW(build_profile(measurement, request_for("h200")), ConfigError);
+  EXPECT_THROW(build_profile(measured_gpu(), request_for("")), ConfigError);
+}
+
+TEST(OperatorFit, RefusesWhatCannotBeFitted) {
+  EXPECT_THROW(fit_operator("norm", {{"a", 1e6, 1e-5}, {"b", 2e6, 2e-5}}), ConfigError);
+  EXPECT_THROW(fit_operator("norm", {{"a", 1e6, 1e-5}, {"b", 2e6, 2e-5}, {"c", 3e6, 0.0}}), ConfigError);
+  EXPECT_THROW(fit_operator("norm", {{"a", 1e6, 1e-5}, {"b", 2e6, 2e-5}, {"c", 3e6, std::nan("")}}), ConfigError);
+  EXPECT_THROW(fit_operator("norm", {{"a", 1e6, 3e-5}, {"b", 2e6, 2e-5}, {"c", 3e6, 1e-5}}), ConfigError);
+}
+
+TEST(GpuMeasurement, ComplaintsTellThePlace) {
+  const auto complaint = [](const std::string& sample) {
+    try {
+      read_measurement(R"({"schema": "flopcast.measurement/1", "device": "d", "samples": [)" + sample + "]}", "m.json");
+    } catch (const ConfigError& error) {
+      return error.diagnostic().where;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(complaint(R"({"kind": "attention_forward", "seconds": [1]})"), "m.json");
+  EXPECT_EQ(complaint(R"({"kind": "attention_forward", "attention": [1, 2], "seconds": [1]})"),
+            "m.json:/samples/0/attention");
+  EXPECT_EQ(complaint(R"({"kind": "norm", "seconds": [1]})"), "m.json");
+  EXPECT_EQ(complaint(R"({"kind": "launch", "channels": 3, "seconds": [1]})"), "m.json:/samples/0/channels");
+  EXPECT_EQ(complaint(R"({"kind": "launch", "beside": "nothing", "seconds": [1]})"), "m.json:/samples/0/beside");
+  EXPECT_EQ(complaint(R"({"kind": "launch", "bytes": 3, "seconds": [1]})"), "m.json:/samples/0/bytes");
+}
+
+RC_GTEST_PROP(GpuMeasurement, DamagedFilesAreRefusedOrRead, ()) {
+  static const std::string whole = write_measurement(measured_gpu());
+  try {
+    build_profile(read_measurement(damaged(whole), "m.json"), request_for("h200"));
+  } catch (const ConfigError&) {
+    RC_SUCCEED("refused");
+  }
+}
+
+}  // namespace
+}  // namespace flopcast
