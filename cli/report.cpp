@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/commands.hpp"
 #include "cli/terminal.hpp"
@@ -28,6 +29,30 @@ std::string title_of(const std::vector<Json>& views) {
     title = name;
   }
   return title;
+}
+
+// What the page says below its title: the layouts, once where all views are of one, and what had to be left out, which
+// is a warning too. Neither is part of a view's data.
+std::string header_of(std::vector<Json>& views) {
+  std::vector<std::string> lines;
+  std::set<std::string> descriptions;
+  for (const Json& view : views) descriptions.insert(view.value("description", std::string()));
+  if (descriptions.size() == 1 && !descriptions.begin()->empty()) lines.push_back(*descriptions.begin());
+  for (const Json& view : views) {
+    const std::string description = view.value("description", std::string());
+    if (descriptions.size() == 1 || description.empty()) continue;
+    lines.push_back(fmt::format("{}: {}", view.at("name").get<std::string>(), description));
+  }
+  for (const Json& view : views) {
+    if (!view.contains("note")) continue;
+    lines.push_back(view.at("note").get<std::string>());
+    warn(lines.back());
+  }
+  for (Json& view : views) {
+    view.erase("description");
+    view.erase("note");
+  }
+  return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
 // Timelines are drawn over one axis: seconds beside a bare schedule's own units would mislead.
@@ -79,7 +104,8 @@ int run_report(const Arguments& arguments) {
     }
   }
   refuse_other_units(views, file_of_view);
-  write_output(output.value_or(""), write_page({title_of(views), tool_text(), ""}, views));
+  const std::string header = header_of(views);
+  write_output(output.value_or(""), write_page({title_of(views), tool_text(), header}, views));
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "model/units/quantity.hpp"
 #include "reports/html/page.hpp"
 #include "reports/html/page_view.hpp"
+#include "reports/html/result_views.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/timeline/chrome_trace.hpp"
 #include "reports/timeline/svg.hpp"
@@ -86,7 +87,7 @@ void TimelineFiles::write(const RunComparison& run) const {
   if (html_) {
     const nlohmann::ordered_json json = run_json(run);
     write_file(*html_, write_page({run.job.step.job.model.name + ": forecast and measurement", tool_text(),
-                                   describe_job(run.job.step.job)},
+                                   describe_run(run.job.step.job, json)},
                                   {page_view("forecast", forecast, json.at("forecast")),
                                    page_view("measured", measured, json.at("measured"))}));
   }

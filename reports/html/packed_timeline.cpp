@@ -245,7 +245,7 @@ void Columns::pack_wait(std::size_t rank, std::size_t index, Expectation& expect
 
 }  // namespace
 
-Json pack_timeline(const Timeline& timeline) {
+Json pack_timeline(const Timeline& timeline, const CriticalPath& path) {
   const Ticks divisor = divisor_of(timeline);
   Json packed = {{"title", timeline.title},
                  {"time_unit", timeline.time_unit},
@@ -253,7 +253,7 @@ Json pack_timeline(const Timeline& timeline) {
                  {"makespan", timeline.makespan() / divisor},
                  {"chunks", chunk_count(timeline)}};
   packed.update(Columns(timeline, divisor).pack());
-  packed["critical"] = pack_path(timeline, critical_path(timeline));
+  packed["critical"] = pack_path(timeline, path);
   return packed;
 }
 

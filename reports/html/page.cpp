@@ -1,6 +1,8 @@
 #include "reports/html/page.hpp"
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "model/error/error.hpp"
@@ -22,10 +24,19 @@ std::string all_with_ending(std::string_view ending) {
   return text;
 }
 
-void replace(std::string& page, std::string_view mark, std::string_view text) {
-  const std::size_t at = page.find(mark);
-  FLOPCAST_CHECK(at != std::string::npos);
-  page.replace(at, mark.size(), text);
+// The template with every {{mark}} replaced, in one pass: what is filled in is not searched, since a name may look like
+// a mark.
+std::string filled(const std::string& page, const std::map<std::string, std::string>& texts) {
+  std::string text;
+  std::size_t at = 0;
+  for (std::size_t mark = page.find("{{"); mark != std::string::npos; mark = page.find("{{", at)) {
+    const std::size_t end = page.find("}}", mark);
+    FLOPCAST_CHECK(end != std::string::npos);
+    text.append(page, at, mark - at);
+    text += texts.at(page.substr(mark + 2, end - mark - 2));
+    at = end + 2;
+  }
+  return text.append(page, at, std::string::npos);
 }
 
 // JSON may hold text that HTML reads as the end of the script around it.
@@ -47,13 +58,11 @@ std::string escaped(const std::string& json) {
 std::string write_page(const PageInfo& info, const std::vector<nlohmann::ordered_json>& views) {
   const nlohmann::ordered_json data = {
       {"title", info.title}, {"tool", info.tool}, {"question", info.question}, {"views", views}};
-  std::string page = all_with_ending(".html");
-  replace(page, "{{title}}", escape_xml(info.title));
-  replace(page, "{{style}}", all_with_ending(".css"));
-  replace(page, "{{script}}", all_with_ending(".js"));
-  // Last, so that no mark is looked for in the data.
-  replace(page, "{{data}}", escaped(data.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
-  return page;
+  return filled(all_with_ending(".html"),
+                {{"title", escape_xml(info.title)},
+                 {"style", all_with_ending(".css")},
+                 {"script", all_with_ending(".js")},
+                 {"data", escaped(data.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace))}});
 }
 
 }  // namespace flopcast

@@ -78,7 +78,13 @@ Json action_parts(const PreparedStep& step) {
 }
 
 Json page_view(const std::string& name, const Timeline& timeline) {
-  return {{"name", name}, {"timeline", pack_timeline(timeline)}, {"metrics", metrics_json(timeline)}};
+  return {{"name", name},
+          {"timeline", pack_timeline(timeline, critical_path(timeline))},
+          {"metrics", metrics_json(timeline)}};
+}
+
+Json page_view_of_spans(const std::string& name, const Timeline& timeline) {
+  return {{"name", name}, {"timeline", pack_timeline(timeline, CriticalPath{})}};
 }
 
 Json page_view(const std::string& name, const Timeline& timeline, const Json& result) {
@@ -94,7 +100,10 @@ Json page_view(const std::string& name, const Json& result) {
 Json page_view(const std::string& name, const Forecast& forecast) {
   Json view = page_view(name, forecast.timeline, result_json(forecast));
   std::vector<double> capacities;
-  for (const RankMemoryResult& rank : forecast.result.memory.per_pipeline_rank) capacities.push_back(rank.capacity_gib);
+  // The curves are tensors: what the stack takes beyond them is taken off the limit.
+  for (const RankMemoryResult& rank : forecast.result.memory.per_pipeline_rank) {
+    capacities.push_back(rank.capacity_gib - (rank.shown_gib - rank.total_gib));
+  }
   view["memory"] = pack_memory(forecast.timeline, forecast.memory, capacities);
   view["parts"] = action_parts(forecast.step);
   view["slices"] = forecast.step.program.slices_per_microbatch;

@@ -16,6 +16,8 @@ nlohmann::ordered_json page_view(const std::string& name, const Forecast& foreca
 nlohmann::ordered_json page_view(const std::string& name, const Timeline& timeline);
 nlohmann::ordered_json page_view(const std::string& name, const Timeline& timeline,
                                  const nlohmann::ordered_json& result);
+/// Of a timeline whose transfers are unknown: neither what its ranks waited for nor its critical path is told.
+nlohmann::ordered_json page_view_of_spans(const std::string& name, const Timeline& timeline);
 /// Of a result alone.
 nlohmann::ordered_json page_view(const std::string& name, const nlohmann::ordered_json& result);
 

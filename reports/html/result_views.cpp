@@ -9,7 +9,9 @@
 
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
+#include "reports/html/check_result.hpp"
 #include "reports/html/page_view.hpp"
+#include "reports/result/result_tables.hpp"
 #include "reports/timeline/timeline_json.hpp"
 #include "sim/forecast/forecast.hpp"
 
@@ -21,46 +23,74 @@ using Json = nlohmann::ordered_json;
 using Views = std::vector<Json>;
 
 bool is_result(const Json& json) {
-  return json.is_object() && json.value("schema", Json()) == "flopcast.result/1" && json.contains("iteration") &&
-         json.contains("breakdown") && json.contains("bubble") && json.contains("communication") &&
-         json.contains("memory");
+  return json.is_object() && json.value("schema", Json()) == "flopcast.result/1";
 }
 
-// The forecast that a result tells of; nothing when this program, or what the job's files hold now, says otherwise.
-std::optional<Forecast> forecast_of(const Json& result, const ReadFile& read_file) {
+// The job of a result, if this program can read it.
+std::optional<Job> job_of(const Json& result) {
   if (!result.contains("job")) return std::nullopt;
   try {
-    const Job job = read_job(nlohmann::json(result.at("job")), Origins{});
-    Forecast again = forecast(job, read_file);
-    const double said = result.at("iteration").at("time_s").get<double>();
-    constexpr double kSame = 1e-9;
-    if (std::abs(again.result.iteration.time_s - said) > kSame * said) return std::nullopt;
-    return again;
+    return read_job(nlohmann::json(result.at("job")), Origins{});
   } catch (const ConfigError&) {
     return std::nullopt;
   }
 }
 
+// A result with the timeline of forecasting its job again; a note where this program, or what the job's files hold now,
+// says otherwise than the result.
 Json view_of(const Json& result, const std::string& name, const ReadFile& read_file) {
-  const std::optional<Forecast> again = forecast_of(result, read_file);
-  if (!again) return page_view(name, result);
-  Json view = page_view(name, *again);
-  view["result"] = result;
+  Json view = page_view(name, result);
+  std::string reason = "it does not tell its job";
+  if (result.contains("job")) {
+    try {
+      const Forecast again = forecast(read_job(nlohmann::json(result.at("job")), Origins{}), read_file);
+      const double said = result.at("iteration").at("time_s").get<double>();
+      const double says = again.result.iteration.time_s;
+      constexpr double kSame = 1e-9;
+      if (std::abs(says - said) <= kSame * said) {
+        view = page_view(name, again);
+        view["result"] = result;
+        view["description"] = describe_job(again.step.job);
+        return view;
+      }
+      reason = fmt::format("this version forecasts {:.6g} s a step for its job, where it tells {:.6g} s", says, said);
+    } catch (const ConfigError& error) {
+      reason =
+          fmt::format("its job cannot be forecast again: {} {}", error.diagnostic().field, error.diagnostic().problem);
+    }
+  }
+  if (const std::optional<Job> job = job_of(result)) view["description"] = describe_job(*job);
+  view["note"] = fmt::format("{}: no timeline; {}", name, reason);
+  return view;
+}
+
+// A timeline from a file, with what its ranks waited for where the file tells that.
+Json view_of_timeline(const Json& json, const std::string& name, const std::string& file, const std::string& field) {
+  const Timeline timeline = read_timeline(json, file, field);
+  const std::string shown = name.empty() ? timeline.title.substr(0, timeline.title.find(": ")) : name;
+  if (tells_transfers(json)) return page_view(shown, timeline);
+  Json view = page_view_of_spans(shown, timeline);
+  view["note"] = fmt::format("{} of {} tells no transfers, as early versions wrote it: no waiting and no critical path",
+                             field, file);
   return view;
 }
 
 Views views_of_run(const Json& run, const std::string& file) {
   Views views;
+  const Json timelines = run.value("timelines", Json::object());
+  if (!timelines.is_object()) throw ConfigError({"timelines", "is no object", file, "give forecast and measured"});
   for (const char* side : {"forecast", "measured"}) {
     if (!run.contains(side) || !is_result(run.at(side))) {
       throw ConfigError({side, "is no flopcast.result/1", file, "expected what `flopcast run --format json` writes"});
     }
-    if (run.contains("timelines") && run.at("timelines").contains(side)) {
-      const Timeline timeline = read_timeline(run.at("timelines").at(side), file, fmt::format("timelines.{}", side));
-      views.push_back(page_view(side, timeline, run.at(side)));
+    if (timelines.contains(side)) {
+      Json view = view_of_timeline(timelines.at(side), side, file, fmt::format("timelines.{}", side));
+      view["result"] = run.at(side);
+      views.push_back(std::move(view));
     } else {
       views.push_back(page_view(side, run.at(side)));
     }
+    if (const std::optional<Job> job = job_of(run.at(side))) views.back()["description"] = describe_run(*job, run);
   }
   return views;
 }
@@ -68,9 +98,9 @@ Views views_of_run(const Json& run, const std::string& file) {
 Views views_of_timelines(const Json& json, const std::string& file) {
   Views views;
   const Json timelines = json.value("timelines", Json::array());
+  if (!timelines.is_array()) throw ConfigError({"timelines", "is no list", file, "give at least one timeline"});
   for (std::size_t index = 0; index < timelines.size(); ++index) {
-    const Timeline timeline = read_timeline(timelines[index], file, fmt::format("timelines[{}]", index));
-    views.push_back(page_view(timeline.title.substr(0, timeline.title.find(": ")), timeline));
+    views.push_back(view_of_timeline(timelines[index], "", file, fmt::format("timelines[{}]", index)));
   }
   if (views.empty()) throw ConfigError({"timelines", "holds nothing", file, "give at least one timeline"});
   return views;
@@ -93,7 +123,19 @@ Views views_of_comparison(const Json& json, const std::string& file, const ReadF
 
 }  // namespace
 
+std::string describe_run(const Job& job, const Json& run) {
+  const auto text_of = [&run](const char* key) {
+    return run.contains(key) && run.at(key).is_string() ? run.at(key).get<std::string>() : std::string();
+  };
+  std::string text = describe_job(job);
+  if (text_of("backend").empty()) return text;
+  text += fmt::format("\nmeasured with backend {}", text_of("backend"));
+  if (!text_of("conditions").empty()) text += ", " + text_of("conditions");
+  return text + "; the cluster above is the one that the job names";
+}
+
 Views views_of_result(const Json& json, const std::string& name, const std::string& file, const ReadFile& read_file) {
+  check_results(json, file);
   const Json schema = json.is_object() ? json.value("schema", Json()) : Json();
   if (is_result(json)) return {view_of(json, name, read_file)};
   if (schema == "flopcast.run/1") return views_of_run(json, file);

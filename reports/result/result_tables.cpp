@@ -29,7 +29,10 @@ std::string duration(double seconds) {
 std::string billions(double count) {
   constexpr double kBillion = 1e9;
   constexpr double kMillion = 1e6;
-  return count >= kBillion ? fmt::format("{:.1f} B", count / kBillion) : fmt::format("{:.0f} M", count / kMillion);
+  constexpr double kThousand = 1e3;
+  if (count >= kBillion) return fmt::format("{:.1f} B", count / kBillion);
+  if (count >= kMillion) return fmt::format("{:.0f} M", count / kMillion);
+  return count >= kThousand ? fmt::format("{:.0f} K", count / kThousand) : fmt::format("{:.0f}", count);
 }
 
 Table step_table(const Forecast& forecast) {

@@ -15,7 +15,7 @@ namespace flopcast {
 
 namespace {
 
-constexpr std::size_t kRanksInAChart = 5;  // one of the six colours is the capacity's
+constexpr std::size_t kRanksInAChart = 5;  // so that their curves can be told apart
 
 // What an operator moves in its forward pass: for products the operands and the result, once.
 Bytes moved_bytes(const Operator& op, const Job& job) {
@@ -27,6 +27,11 @@ Bytes moved_bytes(const Operator& op, const Job& job) {
   const auto k = static_cast<double>(shape.k);
   return Bytes((m * k + k * n + m * n) * static_cast<double>(shape.batch) *
                element_size(job.training.precision).value());
+}
+
+// The curves are tensors: what the stack takes beyond them is taken off the limit.
+double for_tensors(const RankMemoryResult& rank) {
+  return rank.capacity_gib - (rank.shown_gib - rank.total_gib);
 }
 
 // What its kernels compute: fused attention skips what a causal mask hides.
@@ -55,7 +60,7 @@ std::vector<SeriesChart> memory_charts(const Forecast& forecast) {
     chart.x.title = "seconds";
     chart.y.title = "GiB";
     chart.y.from_zero = true;
-    double capacity = forecast.result.memory.per_pipeline_rank[first].capacity_gib;
+    double capacity = for_tensors(forecast.result.memory.per_pipeline_rank[first]);
     for (std::size_t rank = first; rank < last; ++rank) {
       Series series{fmt::format("rank {}", rank), {}, SeriesStyle::kSteps};
       for (const MemoryPoint& point : forecast.memory[rank].points) {
@@ -63,10 +68,12 @@ std::vector<SeriesChart> memory_charts(const Forecast& forecast) {
             {static_cast<double>(point.time) * timeline.units_per_tick, gibibytes(Bytes(point.bytes)), ""});
       }
       series.points.push_back({end, series.points.back().y, ""});
-      capacity = std::min(capacity, forecast.result.memory.per_pipeline_rank[rank].capacity_gib);
+      capacity = std::min(capacity, for_tensors(forecast.result.memory.per_pipeline_rank[rank]));
       chart.series.push_back(std::move(series));
     }
-    chart.series.push_back({"capacity", {{0.0, capacity, ""}, {end, capacity, ""}}, SeriesStyle::kDashed});
+    const double beyond = forecast.step.job.training.stack.memory_overhead_gib;
+    const std::string limit = beyond > 0.0 ? fmt::format("capacity less {:g} GiB beyond tensors", beyond) : "capacity";
+    chart.series.push_back({limit, {{0.0, capacity, ""}, {end, capacity, ""}}, SeriesStyle::kDashed});
     charts.push_back(std::move(chart));
   }
   return charts;
@@ -83,7 +90,7 @@ SeriesChart roofline_chart(const Job& job) {
   chart.title = fmt::format("{} on {}: the operators of a block, forward", job.model.name, job.cluster.device.name);
   chart.x = {"FLOP per byte moved", true};
   chart.y = {"TFLOP/s per GPU", true};
-  Series points{"operators", {}, SeriesStyle::kPoints};
+  Series points{"operators", {}, SeriesStyle::kNamedPoints};
   for (const Operator& op :
        block_operators(job.model, job.layout, job.training, job.model.kind_of(job.model.layers - 1))) {
     if (computed_flops(op) > 0.0) points.points.push_back(roofline_point(op, job, compute));

@@ -13,10 +13,11 @@ struct SeriesPoint {
 
 enum class SeriesStyle {
   kPoints,
+  kNamedPoints,  ///< each with its label beside it
   kCrosses,
   kLine,
-  kDashed,
-  kSteps,  ///< a value holds until the next point's x
+  kDashed,  ///< what the others are held against, a limit: grey in every chart
+  kSteps,   ///< a value holds until the next point's x
 };
 
 /// Values over something: what a chart shows in one colour. Knows nothing of what they mean.

@@ -2,12 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <iterator>
 #include <utility>
 
+#include "reports/series/point_labels.hpp"
 #include "reports/series/series_axis.hpp"
+#include "reports/series/text_width.hpp"
 #include "reports/timeline/svg_style.hpp"
 
 namespace flopcast {
@@ -18,6 +22,7 @@ constexpr double kMargin = 16.0;
 constexpr double kLeft = 56.0;
 constexpr double kTop = 44.0;
 constexpr double kBottom = 42.0;
+constexpr double kLegendRow = 14.0;
 // Okabe & Ito 2008: told apart with every kind of colour vision.
 constexpr std::array<const char*, 6> kColors = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"};
 
@@ -50,28 +55,60 @@ bool is_line(SeriesStyle style) {
   return style == SeriesStyle::kLine || style == SeriesStyle::kDashed || style == SeriesStyle::kSteps;
 }
 
+struct LegendEntry {
+  std::string name;
+  double x = 0.0;
+  int row = 0;
+};
+
+// The series in rows as wide as the frame.
+std::vector<LegendEntry> legend_of(const SeriesChart& chart, const Frame& frame) {
+  constexpr double kSquare = 13.0;
+  constexpr double kGap = 21.0;
+  std::vector<LegendEntry> legend;
+  for (const Series& series : chart.series) legend.push_back({series.name});
+  double x = frame.left;
+  int row = 0;
+  for (LegendEntry& entry : legend) {
+    const double width = kSquare + text_width(entry.name);
+    if (x > frame.left && x + width > frame.left + frame.width) {
+      x = frame.left;
+      ++row;
+    }
+    entry.x = x;
+    entry.row = row;
+    x += width + kGap;
+  }
+  return legend;
+}
+
 class ChartDrawing {
  public:
   ChartDrawing(const SeriesChart& chart, const Frame& frame)
       : chart_(chart),
         frame_(frame),
+        legend_(legend_of(chart, frame)),
         x_(x_values(chart), chart.x.logarithmic),
-        y_(y_values(chart), chart.y.logarithmic) {}
+        y_(y_values(chart), chart.y.logarithmic) {
+    // Further rows of the legend take their height from the plot.
+    rows_below_ = legend_.empty() ? 0 : legend_.back().row;
+    const double more = kLegendRow * rows_below_;
+    frame_.top += more;
+    frame_.height -= more;
+  }
 
   std::string draw() {
-    text(frame_.left, frame_.top - 26.0, " font-weight=\"bold\" font-size=\"12\"", chart_.title);
+    text(frame_.left, title_y(), " font-weight=\"bold\" font-size=\"12\"", chart_.title);
     draw_axes();
-    double legend = frame_.left;
     for (std::size_t index = 0; index < chart_.series.size(); ++index) {
       const Series& series = chart_.series[index];
-      const std::string css = fmt::format("s{}", index % kColors.size());
-      if (is_line(series.style)) draw_line(series, css);
-      if (!is_line(series.style)) draw_points(series, css);
-      put("<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"9\" height=\"9\"/>\n", css, coordinate(legend),
-          coordinate(frame_.top - 17.0));
-      text(legend + 13.0, frame_.top - 9.0, "", series.name);
-      legend += 34.0 + 6.2 * static_cast<double>(series.name.size());
+      if (is_line(series.style)) draw_line(series, css_of(index));
+      if (!is_line(series.style)) draw_points(series, css_of(index));
     }
+    for (std::size_t index = 0; index < chart_.series.size(); ++index) {
+      if (chart_.series[index].style == SeriesStyle::kNamedPoints) draw_names(chart_.series[index]);
+    }
+    draw_legend();
     return std::move(svg_);
   }
 
@@ -83,6 +120,38 @@ class ChartDrawing {
   void text(double x, double y, const std::string& attributes, const std::string& words) {
     put("<text x=\"{}\" y=\"{}\"{}>{}</text>\n", coordinate(x), coordinate(y), attributes, escape_xml(words));
   }
+  double title_y() const { return frame_.top - kLegendRow * rows_below_ - 26.0; }
+  std::string css_of(std::size_t index) const {
+    return chart_.series[index].style == SeriesStyle::kDashed ? "ref" : fmt::format("s{}", index % kColors.size());
+  }
+
+  void draw_legend() {
+    for (std::size_t index = 0; index < legend_.size(); ++index) {
+      const LegendEntry& entry = legend_[index];
+      const double y = title_y() + 9.0 + kLegendRow * entry.row;
+      put("<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"9\" height=\"9\"/>\n", css_of(index), coordinate(entry.x),
+          coordinate(y));
+      text(entry.x + 13.0, y + 8.0, "", entry.name);
+    }
+  }
+
+  void draw_names(const Series& series) {
+    PointLabels labels({frame_.left, frame_.top, frame_.width, frame_.height});
+    for (const SeriesPoint& point : series.points) labels.avoid(x_of(point.x), y_of(point.y));
+    for (const SeriesPoint& point : series.points) {
+      const double x = x_of(point.x);
+      const double y = y_of(point.y);
+      const LabelBox box = labels.place(x, y, point.label);
+      const double middle = box.top + box.height / 2;
+      if (std::abs(middle - y) > 1.5 * box.height) {
+        const double nearest = std::clamp(x, box.left, box.left + box.width);
+        put("<path class=\"lead\" d=\"M{} {}L{} {}\"/>\n", coordinate(x), coordinate(y), coordinate(nearest),
+            coordinate(middle));
+      }
+      text(box.left, box.top + box.height - 2.5, " class=\"name\"", point.label);
+    }
+  }
+
   double x_of(double value) const { return frame_.left + frame_.width * x_.position(value); }
   double y_of(double value) const { return frame_.top + frame_.height * (1.0 - y_.position(value)); }
 
@@ -132,7 +201,7 @@ class ChartDrawing {
       const double y = y_of(point.y);
       const std::string title =
           escape_xml(fmt::format("{}{}{}: {:.4g}", point.label, point.label.empty() ? "" : ", ", series.name, point.y));
-      if (series.style == SeriesStyle::kPoints) {
+      if (series.style != SeriesStyle::kCrosses) {
         put("<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"3\"><title>{}</title></circle>\n", css, coordinate(x),
             coordinate(y), title);
       } else {
@@ -144,6 +213,8 @@ class ChartDrawing {
 
   const SeriesChart& chart_;
   Frame frame_;
+  std::vector<LegendEntry> legend_;
+  int rows_below_ = 0;  // of the legend, below its first
   AxisScale x_;
   AxisScale y_;
   std::string svg_;
@@ -153,7 +224,8 @@ std::string style_sheet(bool dark_mode) {
   std::string css =
       ".series{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:11px}.series text{fill:#222}"
       ".series .bg{fill:#fff}.series .soft{fill:#666}.series .grid{stroke:#000;stroke-opacity:.13;fill:none}"
-      ".series .l{fill:none;stroke-width:1.5}\n";
+      ".series .l{fill:none;stroke-width:1.5}.series .ref{fill:#777}.series "
+      ".refl{stroke:#777}.series .lead{stroke:#777;stroke-width:.7}\n";
   for (std::size_t index = 0; index < kColors.size(); ++index) {
     css += fmt::format(".series .s{0}{{fill:{1}}}.series .s{0}l{{stroke:{1}}}", index, kColors[index]);
   }

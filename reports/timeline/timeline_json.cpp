@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -43,6 +45,18 @@ struct Place {
     if (!value.is_number()) fail(fmt::format("\"{}\" is no number", key));
     return value.get<double>();
   }
+  std::size_t index(const Json& json, const char* key, std::size_t count) const {
+    const Json& value = member(json, key);
+    if (!value.is_number_unsigned() || value.get<std::size_t>() >= count) {
+      fail(fmt::format("\"{}\" is no whole number below {}", key, count));
+    }
+    return value.get<std::size_t>();
+  }
+  bool flag(const Json& json, const char* key) const {
+    const Json& value = member(json, key);
+    if (!value.is_boolean()) fail(fmt::format("\"{}\" is neither true nor false", key));
+    return value.get<bool>();
+  }
 };
 
 // Values of an enumeration by their names.
@@ -60,6 +74,13 @@ Ticks ticks_of(const Json& json, const char* key, double units_per_tick, const P
   return static_cast<Ticks>(ticks);
 }
 
+Action read_action(const Json& json, const Place& place) {
+  const std::string text = place.text(json, "action");
+  const std::optional<Action> action = parse_action(text);
+  if (!action) place.fail(fmt::format("\"{}\" is no action such as 2F0", text));
+  return *action;
+}
+
 Span read_span(const Json& json, double units_per_tick, const Place& place) {
   constexpr std::size_t kStreams = 3;
   Span span;
@@ -69,10 +90,36 @@ Span read_span(const Json& json, double units_per_tick, const Place& place) {
   span.end = ticks_of(json, "end", units_per_tick, place);
   if (span.end < span.start) place.fail("a span ends before it starts");
   if (!names_action(span.kind)) return span;
-  const std::optional<Action> action = parse_action(place.text(json, "action"));
-  if (!action) place.fail(fmt::format("\"{}\" is no action such as 2F0", place.text(json, "action")));
-  span.action = *action;
+  span.action = read_action(json, place);
+  span.action.overlaps_next = json.contains("overlaps_next") && place.flag(json, "overlaps_next");
   return span;
+}
+
+Transfer read_transfer(const Json& json, const Timeline& timeline, const Place& place) {
+  constexpr std::size_t kStages = std::numeric_limits<std::uint16_t>::max();
+  const std::size_t ranks = timeline.ranks.size();
+  Transfer transfer;
+  transfer.start = ticks_of(json, "start", timeline.units_per_tick, place);
+  transfer.end = ticks_of(json, "end", timeline.units_per_tick, place);
+  if (transfer.end < transfer.start) place.fail("ends before it starts");
+  transfer.produced_by = read_action(json, place);
+  transfer.from_rank = static_cast<std::uint32_t>(place.index(json, "from", ranks));
+  transfer.to_rank = static_cast<std::uint32_t>(place.index(json, "to", ranks));
+  transfer.to_stage = static_cast<std::uint16_t>(place.index(json, "to_stage", kStages));
+  return transfer;
+}
+
+Json transfers_json(const Timeline& timeline) {
+  Json transfers = Json::array();
+  for (const Transfer& transfer : timeline.transfers) {
+    transfers.push_back({{"from", transfer.from_rank},
+                         {"to", transfer.to_rank},
+                         {"action", to_string(transfer.produced_by)},
+                         {"to_stage", transfer.to_stage},
+                         {"start", units_of(timeline, transfer.start)},
+                         {"end", units_of(timeline, transfer.end)}});
+  }
+  return transfers;
 }
 
 }  // namespace
@@ -91,7 +138,10 @@ Json timeline_json(const Timeline& timeline) {
                     {"stream", name_of(span.stream)},
                     {"start", time(span.start)},
                     {"end", time(span.end)}};
-      if (names_action(span.kind)) entry["action"] = to_string(span.action);
+      if (names_action(span.kind)) {
+        entry["action"] = to_string(span.action);
+        if (span.action.overlaps_next) entry["overlaps_next"] = true;
+      }
       row.push_back(std::move(entry));
     }
     ranks.push_back(std::move(row));
@@ -99,7 +149,12 @@ Json timeline_json(const Timeline& timeline) {
   return {{"title", timeline.title},
           {"time_unit", timeline.time_unit},
           {"makespan", time(timeline.makespan())},
-          {"ranks", std::move(ranks)}};
+          {"ranks", std::move(ranks)},
+          {"transfers", transfers_json(timeline)}};
+}
+
+bool tells_transfers(const Json& json) {
+  return json.is_object() && json.contains("transfers");
 }
 
 Timeline read_timeline(const Json& json, const std::string& file, const std::string& field) {
@@ -118,6 +173,16 @@ Timeline read_timeline(const Json& json, const std::string& file, const std::str
     std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.start < b.start; });
     timeline.ranks.push_back(std::move(spans));
   }
+  if (!tells_transfers(json)) return timeline;
+  const Json& transfers = json.at("transfers");
+  place.field = fmt::format("{}.transfers", field);
+  if (!transfers.is_array()) place.fail("is no list of transfers");
+  for (std::size_t index = 0; index < transfers.size(); ++index) {
+    place.field = fmt::format("{}.transfers[{}]", field, index);
+    timeline.transfers.push_back(read_transfer(transfers[index], timeline, place));
+  }
+  std::stable_sort(timeline.transfers.begin(), timeline.transfers.end(),
+                   [](const Transfer& a, const Transfer& b) { return a.start < b.start; });
   return timeline;
 }
 

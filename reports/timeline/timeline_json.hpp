@@ -7,13 +7,16 @@
 
 namespace flopcast {
 
-/// One of the timelines of flopcast.timeline/1 (docs/schema): spans with their times in the timeline's unit; transfers
-/// are left out.
+/// One of the timelines of flopcast.timeline/1 (docs/schema): spans and the transfers between ranks, times in the
+/// timeline's unit. How many copies of the model it holds is left out.
 nlohmann::ordered_json timeline_json(const Timeline& timeline);
 
-/// The inverse, rounded to ticks: picoseconds, or millionths of an abstract unit. Throws ConfigError whose place is
-/// `field` of `file`.
+/// The inverse, rounded to ticks: picoseconds, or millionths of an abstract unit. A file that tells no transfers (early
+/// versions wrote none) is read without. Throws ConfigError whose place is `field` of `file`.
 Timeline read_timeline(const nlohmann::ordered_json& json, const std::string& file, const std::string& field);
+
+/// Where it is false, what a rank waited for is unknown: neither waiting nor the critical path can be told.
+bool tells_transfers(const nlohmann::ordered_json& json);
 
 /// Divided, because a decimal share of a unit is no binary number: 1333333 millionths are 1.333333.
 double units_of(const Timeline& timeline, Ticks ticks);

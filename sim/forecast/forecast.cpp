@@ -116,9 +116,21 @@ SteadyResult steady_of(const PreparedStep& step, const AsynchronousProfile& prof
   return steady;
 }
 
+// What the CUDA context, communication buffers and fragmentation take: counted where the stack tells it.
+std::string beyond_tensors(const Stack& stack) {
+  if (stack.memory_overhead_gib > 0.0) {
+    return fmt::format(
+        "beyond the tensors stack {} takes {:g} GiB (CUDA context, communication buffers, fragmentation), "
+        "which counts for what fits",
+        stack.name, stack.memory_overhead_gib);
+  }
+  return "memory leaves out the CUDA context, communication buffers and fragmentation";
+}
+
 std::string words_of(const StepTimeInterval& interval) {
-  return fmt::format("the {:.0f} % interval of the step time, ± {:.2g} %, is that of {} models left out of all fits: {}",
-                     1e2 * interval.level, 1e2 * interval.half_width, interval.models, interval.evidence);
+  return fmt::format(
+      "the {:.0f} % interval of the step time, ± {:.2g} %, is that of {} models left out of all fits: {}",
+      1e2 * interval.level, 1e2 * interval.half_width, interval.models, interval.evidence);
 }
 
 void add_warnings(const Job& job, Result& result) {
@@ -197,7 +209,7 @@ Forecast forecast(const Job& job, const ReadFile& read_file) {
   }
   if (result.interval) result.assumptions.push_back(words_of(*result.interval));
   result.assumptions.push_back("one pipeline stands for all replicas: no stragglers");
-  result.assumptions.push_back("memory leaves out the CUDA context, communication buffers and fragmentation");
+  result.assumptions.push_back(beyond_tensors(step.job.training.stack));
   if (step.job.cluster.node_devices.size() > 1) {
     result.assumptions.push_back("a pipeline rank runs at the pace of its slowest device, with equal microbatches");
   }

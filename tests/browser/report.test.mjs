@@ -80,6 +80,23 @@ test('a job: cards, parts of an action, what it waited for, the critical path', 
   await page.close();
 });
 
+test('what decides whether a job fits is shown where a stack takes more than tensors', async () => {
+  const words = ['simulate', kJob, '--stack', 'megatron-deepspeed'];
+  const file = join(scratch, 'stack.html');
+  flopcast(...words, '--html', file);
+  const {memory} = flopcastJson(...words);
+  const page = await open(browser, file);
+  assert.ok(memory.shown_gib > memory.peak_gib + 7);
+  assert.equal(Number(await page.locator('[data-path="memory.shown_gib"]').getAttribute('data-value')), memory.shown_gib);
+  assert.match(await page.locator('section[aria-labelledby=memory]').innerText(), /beyond tensors/);
+  await page.close();
+  flopcast('simulate', kJob, '--html', file);
+  const plain = await open(browser, file);
+  assert.equal(await plain.locator('[data-path="memory.shown_gib"]').count(), 0);
+  assert.doesNotMatch(await plain.locator('section[aria-labelledby=memory]').innerText(), /beyond tensors/);
+  await plain.close();
+});
+
 test('mouse and keys: click, zoom, pan, escape', async () => {
   const file = join(scratch, 'keys.html');
   flopcast('timeline', '--pp', '4', '--microbatches', '8', '--schedule', 'gpipe,1f1b', '--html', file);
@@ -215,13 +232,15 @@ test('printed from a dark desktop: every rank, on white', async () => {
 test('a run shows the forecast above the measurement', async () => {
   const result = flopcastJson('simulate', kJob);
   const timeline = name => ({...flopcastJson('timeline', '--pp', '2', '--microbatches', '4', '--schedule', '1f1b').timelines[0], title: name, time_unit: 's'});
-  const run = {schema: 'flopcast.run/1', forecast: result, measured: {...result, iteration: {...result.iteration, time_s: 13.75}},
+  const run = {schema: 'flopcast.run/1', forecast: result, measured: {...result, iteration: {...result.iteration, time_s: 13.75}, memory: {...result.memory, capacity_gib: 0}},
                timelines: {forecast: timeline('simulated'), measured: timeline('measured')}};
   writeFileSync(join(scratch, 'run.json'), JSON.stringify(run));
   flopcast('report', join(scratch, 'run.json'), '-o', join(scratch, 'run.html'));
   const page = await open(browser, join(scratch, 'run.html'));
   const cards = await page.locator('[data-path="iteration.time_s"]').evaluateAll(nodes => nodes.map(node => [node.querySelector('small').textContent, Number(node.dataset.value)]));
   assert.deepEqual(cards, [['forecast', result.iteration.time_s], ['measured', 13.75]]);
+  assert.equal(await page.locator('[data-path="memory.peak_gib"]').count(), 0, 'a measurement knows no total');
+  assert.equal(await page.locator('[data-path="memory.activations_gib"]').count(), 2);
   assert.deepEqual(await page.evaluate(() => window.flopcast.timeline.models.map(model => model.title)), ['simulated', 'measured']);
   assert.deepEqual(page.complaints, []);
   await page.close();

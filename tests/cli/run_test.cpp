@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "tests/cli/report_page.hpp"
 #include "tests/cli/small_run.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/json_schema.hpp"
@@ -129,6 +131,25 @@ TEST_F(Run, ShowsForecastReplayAndMeasurement) {
   EXPECT_EQ(answer.at("error").at("terms")[0].at("term"), "time_s");
   EXPECT_GT(answer.at("calibration").at("before_s").get<double>(), 0.0);
   EXPECT_GT(answer.at("calibration").at("after_s").get<double>(), 0.0);
+}
+
+TEST_F(Run, AReportOfASavedRunTellsWhatItsOwnPageDoes) {
+  const fs::path page = folder_ / "run.html";
+  const fs::path saved = folder_ / "run.json";
+  const fs::path report = folder_ / "report.html";
+  const CommandResult result = run_flopcast(run_of({"--pp", "2", "--model.tied_embeddings", "false", "--schedule",
+                                                    "1f1b", "--html", page.string(), "--format", "json"}));
+  ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+  std::ofstream(saved) << result.standard_output;
+  const CommandResult reported = run_flopcast({"report", saved.string(), "-o", report.string()});
+  ASSERT_EQ(reported.exit_code, 0) << reported.standard_error;
+  const Json own = data_of_page(read_text(page)).at("views");
+  ASSERT_EQ(own.size(), 2U);
+  EXPECT_EQ(data_of_page(read_text(report)).at("views"), own);
+  const auto header = data_of_page(read_text(page)).at("question").get<std::string>();
+  EXPECT_NE(header.find("measured with backend threads"), std::string::npos) << header;
+  EXPECT_EQ(header.find(" 0 M parameters"), std::string::npos) << header;
+  EXPECT_EQ(data_of_page(read_text(report)).at("question"), header);
 }
 
 TEST_F(Run, RepeatsFifteenTimesUnlessTold) {

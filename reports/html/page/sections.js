@@ -10,6 +10,7 @@ const kTerms = [
 const kMemoryParts = [
   ["weights_gib", "weights", "#0072B2"], ["gradients_gib", "gradients", "#E69F00"], ["optimizer_gib", "optimizer", "#009E73"],
   ["activations_gib", "activations", "#CC79A7"], ["weight_versions_gib", "weight versions", "#56B4E9"], ["workspace_gib", "workspace", "#F0E442"],
+  ["beyond_gib", "beyond tensors: context, buffers, fragmentation", "#8C8C8C"],
 ];
 const kCauses = [["warmup", "warm-up", "#56B4E9"], ["cooldown", "cool-down", "#0072B2"], ["imbalance", "uneven stages", "#E69F00"], ["dependency", "dependencies", "#CC79A7"]];
 
@@ -19,6 +20,10 @@ function section(title, id, ...children) {
   return element("section", {"aria-labelledby": id}, element("h2", {id}, title), ...children);
 }
 
+// What decides whether it fits: the tensors and what the stack takes beyond them.
+const shownGib = memory => Math.max(memory.shown_gib ?? 0, memory.peak_gib);
+const memoryParts = rank => ({...rank, beyond_gib: Math.max(0, (rank.shown_gib ?? 0) - rank.total_gib)});
+
 const kFigures = [
   ["step time", result => result.iteration.time_s, value => timeText(value, "s"), "iteration.time_s"],
   ["tokens per second", result => result.iteration.tokens_per_s, countText, "iteration.tokens_per_s"],
@@ -26,6 +31,8 @@ const kFigures = [
   ["bubble", result => result.bubble.fraction, percentText, "bubble.fraction"],
   ["exposed communication", result => result.communication.exposed_fraction, percentText, "communication.exposed_fraction"],
   ["peak memory", result => result.memory.peak_gib, gibText, "memory.peak_gib"],
+  ["peak activations", result => Math.max(...result.memory.per_pipeline_rank.map(rank => rank.activations_gib)), gibText, "memory.activations_gib"],
+  ["peak as nvidia-smi shows it", result => shownGib(result.memory), gibText, "memory.shown_gib"],
 ];
 const kBareFigures = [
   ["makespan", view => view.metrics.makespan, value => significant(value), "metrics.makespan"],
@@ -46,10 +53,14 @@ function figureCards(views) {
   const source = results.length > 0 ? results.map(view => ({name: view.short ?? view.name, of: view.result})) : views.filter(view => view.metrics).map(view => ({name: view.short ?? view.name, of: view}));
   if (source.length === 0) return null;
   const figures = results.length > 0 ? kFigures : kBareFigures;
+  // A measurement knows of memory only activations, and no capacity: beside it a total would say nothing.
+  const onlyActivations = source.some(({of}) => of.memory?.capacity_gib === 0);
   const cards = figures.map(([name, value, format, path]) => {
     const values = source.map(entry => value(entry.of));
     // A layer profile knows no FLOPs, a measurement no memory; what all schedules have alike says nothing.
     if (values.some(value => value === undefined) || (values.every(value => value === 0) && results.length > 0)) return null;
+    if (path === (onlyActivations ? "memory.peak_gib" : "memory.activations_gib")) return null;
+    if (path === "memory.shown_gib" && source.every(({of}) => !(shownGib(of.memory) > of.memory.peak_gib))) return null;
     if (path === "figures.staleness" && values.every(value => value === 0)) return null;
     if (path === "figures.weight_copies" && values.every(value => value === 1)) return null;
     if (path === "figures.steady_bubble" && !views.some(view => view.figures?.steady_bubble !== undefined)) return null;
@@ -91,12 +102,12 @@ function memorySection(views) {
     const ranks = view.result.memory.per_pipeline_rank;
     // A limit that is out of sight would leave nothing to see of the bars, and a measurement knows none.
     const near = rank => rank.capacity_gib > 0 && view.result.memory.peak_gib > rank.capacity_gib / 50;
-    const rows = ranks.map((rank, i) => ({label: `rank ${i}`, values: kMemoryParts.map(([key]) => rank[key]), limit: near(rank) ? rank.capacity_gib : undefined}));
+    const rows = ranks.map((rank, i) => ({label: `rank ${i}`, values: kMemoryParts.map(([key]) => memoryParts(rank)[key]), limit: near(rank) ? rank.capacity_gib : undefined}));
     return element("div", {}, shown.length > 1 ? element("h3", {}, view.name) : "",
       stackedBars(partsOf(kMemoryParts), rows, gib => gibText(gib, 3), {limitName: rows.some(row => row.limit) ? "capacity" : undefined, compact: rows.length > 8}),
       !(view.result.memory.capacity_gib > 0) ? "" : element("p", {class: view.result.memory.fits ? "note" : "warning"}, view.result.memory.fits
-        ? `Fits: the fullest rank needs ${gibText(view.result.memory.shown_gib ?? view.result.memory.peak_gib)} of ${gibText(view.result.memory.capacity_gib)}.`
-        : `Does not fit: ${gibText(view.result.memory.shown_gib ?? view.result.memory.peak_gib)} are needed, ${gibText(view.result.memory.capacity_gib)} are there.`));
+        ? `Fits: the fullest rank needs ${gibText(shownGib(view.result.memory))} of ${gibText(view.result.memory.capacity_gib)}.`
+        : `Does not fit: ${gibText(shownGib(view.result.memory))} are needed, ${gibText(view.result.memory.capacity_gib)} are there.`));
   });
   return section("Memory at the peak", "memory", element("div", {class: "columns"}, ...blocks));
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -480,6 +481,19 @@ TEST(MemoryShown, AddsWhatTheStackHoldsBeyondTensors) {
       forecast_of(small_job(R"("tp": 2, "global_batch_size": 64)", "megatron-deepspeed")).result.memory;
   EXPECT_NEAR(memory.shown_gib - memory.peak_gib, 8.0, 1e-9);
   EXPECT_NEAR(memory.per_pipeline_rank[0].shown_gib, memory.shown_gib, 1e-9);
+}
+
+// One answer does not both count the overhead and say that it leaves it out.
+TEST(MemoryShown, IsWhatTheAssumptionsTell) {
+  const auto told = [](const char* stack, const char* words) {
+    const Forecast answer = forecast_of(small_job(R"("tp": 2, "global_batch_size": 64)", stack));
+    const auto& lines = answer.result.assumptions;
+    return std::any_of(lines.begin(), lines.end(),
+                       [&](const std::string& line) { return line.find(words) != std::string::npos; });
+  };
+  EXPECT_TRUE(told("megatron-deepspeed", "megatron-deepspeed takes 8 GiB"));
+  EXPECT_FALSE(told("megatron-deepspeed", "leaves out the CUDA context"));
+  EXPECT_TRUE(told("megatron-2022", "leaves out the CUDA context"));
 }
 
 // The device holds context, buffers and fragmentation as well: 8 GiB that tensors cannot have.

@@ -4,19 +4,24 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
+#include <vector>
 
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
 #include "reports/series/heat_map.hpp"
+#include "reports/series/point_labels.hpp"
 #include "reports/series/series_svg.hpp"
+#include "reports/series/text_width.hpp"
 
 namespace flopcast {
 namespace {
 
-Forecast small_forecast() {
-  const auto json = nlohmann::json::parse(
+Forecast small_forecast(const std::string& stack = "") {
+  auto json = nlohmann::json::parse(
       R"({"model":"gpt3-6.7b","cluster":{"name":"dgx-a100-80g"},"layout":{"tp":2,"pp":4,"global_batch_size":8}})");
+  if (!stack.empty()) json["training"]["stack"] = stack;
   return forecast(read_job(json, Origins{}), [](const std::string& path) -> std::string { throw InternalError(path); });
 }
 
@@ -36,6 +41,12 @@ TEST(MemoryCharts, HoldEveryRankAndItsPeak) {
     for (const SeriesPoint& point : charts[0].series[rank].points) peak = std::max(peak, point.y);
     EXPECT_DOUBLE_EQ(peak, answer.memory[rank].peak_bytes / (1024.0 * 1024.0 * 1024.0));
   }
+}
+
+TEST(MemoryCharts, WhatTheStackTakesBeyondTensorsIsTakenOffTheLimit) {
+  const SeriesChart chart = memory_charts(small_forecast("megatron-deepspeed")).at(0);
+  EXPECT_EQ(chart.series.back().name, "capacity less 8 GiB beyond tensors");
+  EXPECT_DOUBLE_EQ(chart.series.back().points.at(0).y, 80.0 - 8.0);
 }
 
 TEST(Roofline, NoOperatorBreaksThroughTheRoof) {
@@ -65,6 +76,64 @@ TEST(SeriesSvg, StepsHoldTheirValue) {
   const std::string svg = write_series_svg({chart}, {});
   EXPECT_EQ(count_of(svg, "l s0l\" d=\"M"), 1u);
   EXPECT_EQ(svg.find("L"), std::string::npos) << "no slanted line";
+}
+
+// The right edge of every text of a chart, by the width that charts reckon with.
+double rightmost(const std::string& svg) {
+  const std::regex texts(R"re(<text x="([0-9.]+)"([^>]*)>([^<]*)</text>)re");
+  double right = 0.0;
+  for (auto found = std::sregex_iterator(svg.begin(), svg.end(), texts); found != std::sregex_iterator(); ++found) {
+    if ((*found)[2].str().find("text-anchor") != std::string::npos) continue;
+    right = std::max(right, std::stod((*found)[1]) + text_width((*found)[3]));
+  }
+  return right;
+}
+
+TEST(SeriesSvg, LegendsStayInTheirChart) {
+  SeriesChart chart;
+  for (int rank = 100; rank < 105; ++rank) {
+    chart.series.push_back({"rank " + std::to_string(rank), {{0, 1, ""}, {1, 2, ""}}, SeriesStyle::kSteps});
+  }
+  chart.series.push_back({"capacity", {{0, 3, ""}, {1, 3, ""}}, SeriesStyle::kDashed});
+  const SeriesSvgOptions options;
+  EXPECT_LE(rightmost(write_series_svg({chart, chart}, options)), options.width);
+  EXPECT_LE(rightmost(write_series_svg({chart, chart, chart}, options)), options.width);
+  // The plot of a wrapped legend begins lower than that of one row.
+  SeriesChart small = chart;
+  small.series.resize(2);
+  const auto top = [](const std::string& svg) { return svg.substr(svg.find("class=\"grid\" d=\"M") + 16, 12); };
+  EXPECT_NE(top(write_series_svg({chart, chart}, options)), top(write_series_svg({small, small}, options)));
+}
+
+TEST(SeriesSvg, ALimitHasOneColourWhateverTheNumberOfSeries) {
+  for (const int ranks : {1, 3, 5}) {
+    SeriesChart chart;
+    for (int rank = 0; rank < ranks; ++rank) chart.series.push_back({"rank", {{0, 1, ""}, {1, 2, ""}}, {}});
+    chart.series.push_back({"capacity", {{0, 3, ""}, {1, 3, ""}}, SeriesStyle::kDashed});
+    EXPECT_EQ(count_of(write_series_svg({chart}, {}), "class=\"l refl\" stroke-dasharray"), 1u) << ranks;
+  }
+}
+
+TEST(SeriesSvg, TheRooflineNamesItsOperators) {
+  const SeriesChart chart = roofline_chart(small_forecast().step.job);
+  const std::string svg = write_series_svg({chart}, {});
+  for (const SeriesPoint& point : chart.series[0].points) {
+    EXPECT_EQ(count_of(svg, "class=\"name\">" + point.label + "</text>"), 1u) << point.label;
+  }
+}
+
+// Names of points that nearly coincide cover neither each other nor a point.
+TEST(PointLabels, KeepApart) {
+  PointLabels labels({0, 0, 400, 200});
+  std::vector<LabelBox> boxes;
+  for (int index = 0; index < 6; ++index) labels.avoid(380.0 + index, 20.0 + index);
+  for (int index = 0; index < 6; ++index) boxes.push_back(labels.place(380.0 + index, 20.0 + index, "qkv projection"));
+  for (std::size_t a = 0; a < boxes.size(); ++a) {
+    EXPECT_LE(boxes[a].left + boxes[a].width, 400.0);
+    EXPECT_GE(boxes[a].top, 0.0);
+    EXPECT_FALSE(boxes[a].overlaps({376, 16, 8, 8})) << a;
+    for (std::size_t b = 0; b < a; ++b) EXPECT_FALSE(boxes[a].overlaps(boxes[b])) << a << " and " << b;
+  }
 }
 
 TEST(HeatMap, NumbersBestCellAndEmptyOnes) {

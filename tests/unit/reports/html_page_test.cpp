@@ -45,9 +45,8 @@ TEST(ColumnWriter, AfterTwoEqualNumbersHowManyMoreCome) {
 
 TEST(PackedTimeline, WhatRepeatsTakesNoRoom) {
   const auto size = [](int microbatches) {
-    return pack_timeline(testing::lay_out("1f1b", testing::one_f_one_b_orders(4, microbatches)))["columns"]
-        .dump()
-        .size();
+    const Timeline timeline = testing::lay_out("1f1b", testing::one_f_one_b_orders(4, microbatches));
+    return pack_timeline(timeline, critical_path(timeline))["columns"].dump().size();
   };
   EXPECT_LT(size(2000), size(200) + 64);
 }
@@ -63,6 +62,14 @@ TEST(Page, DataCannotEndItsScriptAndNothingIsLoaded) {
   EXPECT_EQ(page.find("https://"), std::string::npos);
 }
 
+TEST(Page, NamesThatLookLikePartsOfItAreJustNames) {
+  const std::string page =
+      write_page({"{{script}} {{title}}", "flopcast", ""}, {page_view("{{data}}", nlohmann::ordered_json::object())});
+  EXPECT_NE(page.find("<title>{{script}} {{title}}</title>"), std::string::npos);
+  EXPECT_NE(page.find(R"("name":"{{data}}")"), std::string::npos);
+  EXPECT_EQ(page.find("function showReport("), page.rfind("function showReport("));
+}
+
 TEST(TimelineJson, ReadsBackWhatItWrote) {
   testing::Times times;
   times.transfer = 250'000;
@@ -70,6 +77,57 @@ TEST(TimelineJson, ReadsBackWhatItWrote) {
   const Timeline again = read_timeline(timeline_json(timeline), "a.json", "timelines[0]");
   ASSERT_EQ(again.ranks.size(), timeline.ranks.size());
   EXPECT_EQ(timeline_json(again), timeline_json(timeline));
+}
+
+// Halves of pairs overlap, and ranks wait for transfers: a saved timeline keeps both, or its figures are others.
+TEST(TimelineJson, APageOfASavedTimelineIsThatOfTheTimeline) {
+  testing::Times times;
+  times.transfer = 250'000;
+  Timeline timeline = testing::lay_out("1f1b", testing::one_f_one_b_orders(4, 8), times);
+  Span half = timeline.ranks[3].back();
+  timeline.ranks[3].back().action.overlaps_next = true;
+  half.action.microbatch = 8;
+  timeline.ranks[3].push_back(half);
+  const auto json = nlohmann::ordered_json::parse(timeline_json(timeline).dump());
+  const auto view = page_view("1f1b", timeline);
+  EXPECT_EQ(page_view("1f1b", read_timeline(json, "a.json", "timelines[0]")), view);
+  EXPECT_GT(view.at("/metrics/ranks/1/pipeline"_json_pointer).get<double>(), 0.0);
+}
+
+TEST(TimelineJson, ComplaintsPointAtTheTransfer) {
+  testing::Times times;
+  times.transfer = 250'000;
+  const auto good = timeline_json(testing::lay_out("gpipe", testing::gpipe_orders(2, 2), times));
+  const auto field_of = [&](const char* key, const nlohmann::ordered_json& value) {
+    auto json = good;
+    json["transfers"][1][key] = value;
+    try {
+      read_timeline(json, "a.json", "timelines[0]");
+    } catch (const ConfigError& error) {
+      return error.diagnostic().field;
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(field_of("from", 2), "timelines[0].transfers[1]");
+  EXPECT_EQ(field_of("to", -1), "timelines[0].transfers[1]");
+  EXPECT_EQ(field_of("to_stage", 65536), "timelines[0].transfers[1]");
+  EXPECT_EQ(field_of("action", "send"), "timelines[0].transfers[1]");
+  EXPECT_EQ(field_of("end", 0.5), "timelines[0].transfers[1]");
+}
+
+// Early versions wrote none: what a rank waited for is not made up.
+TEST(ResultViews, ATimelineWithoutTransfersTellsNoWaiting) {
+  const auto no_files = [](const std::string&) { return std::string(); };
+  auto timeline = timeline_json(testing::lay_out("gpipe", testing::gpipe_orders(2, 2)));
+  nlohmann::ordered_json file = {{"schema", "flopcast.timeline/1"}, {"timelines", {timeline}}};
+  auto view = views_of_result(file, "a", "a.json", no_files).at(0);
+  EXPECT_TRUE(view.contains("metrics"));
+  EXPECT_FALSE(view.contains("note"));
+  file["timelines"][0].erase("transfers");
+  view = views_of_result(file, "a", "a.json", no_files).at(0);
+  EXPECT_FALSE(view.contains("metrics"));
+  EXPECT_EQ(view.at("/timeline/critical/steps"_json_pointer), 0);
+  EXPECT_NE(view.at("note").get<std::string>().find("a.json"), std::string::npos);
 }
 
 TEST(TimelineJson, ComplaintsPointAtTheSpan) {
@@ -88,7 +146,8 @@ TEST(ResultViews, RefuseWhatIsNoResult) {
   const auto no_files = [](const std::string&) { return std::string(); };
   for (const char* text :
        {"[]", "{}", "3", R"({"schema":"flopcast.result/1"})", R"({"schema":"flopcast.run/1"})",
-        R"({"schema":"flopcast.timeline/1","timelines":[]})", R"({"schema":"flopcast.comparison/1"})",
+        R"({"schema":"flopcast.timeline/1","timelines":[]})", R"({"schema":"flopcast.timeline/1","timelines":3})",
+        R"({"schema":"flopcast.run/1","timelines":3})", R"({"schema":"flopcast.comparison/1"})",
         R"({"schema":"flopcast.comparison/1","a":{"name":"x","result":{}},"b":{"name":"y"}})"}) {
     EXPECT_THROW(views_of_result(nlohmann::ordered_json::parse(text), "a", "a.json", no_files), ConfigError) << text;
   }
