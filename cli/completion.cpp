@@ -12,6 +12,7 @@
 #include "model/error/error.hpp"
 #include "model/layout/layout.hpp"
 #include "model/workload/training.hpp"
+#include "planner/search/objective.hpp"
 #include "sim/schedule/catalogue.hpp"
 
 namespace flopcast {
@@ -23,7 +24,7 @@ constexpr const char* kBash = R"sh(# flopcast: bash completion. Load it with: so
 _flopcast() {
   local current="${COMP_WORDS[COMP_CWORD]}"
   local words
-  words="$(flopcast completion words -- "${COMP_WORDS[@]:1:COMP_CWORD-1}" 2>/dev/null)"
+  words="$(flopcast completion words --current "$current" -- "${COMP_WORDS[@]:1:COMP_CWORD-1}" 2>/dev/null)"
   COMPREPLY=($(compgen -W "$words" -- "$current"))
 }
 complete -o default -F _flopcast flopcast
@@ -33,17 +34,23 @@ constexpr const char* kZsh = R"sh(#compdef flopcast
 # flopcast: zsh completion. Load it with: source <(flopcast completion zsh)
 _flopcast() {
   local -a candidates
-  candidates=("${(@f)$(flopcast completion words -- "${(@)words[2,CURRENT-1]}" 2>/dev/null)}")
+  candidates=("${(@f)$(flopcast completion words --current "$words[CURRENT]" -- "${(@)words[2,CURRENT-1]}" 2>/dev/null)}")
   compadd -a candidates
   _files
 }
-compdef _flopcast flopcast
+# Installed as a file of its own, all of this is the function and runs at the first TAB.
+if [[ "$funcstack[1]" == _flopcast ]]; then
+  _flopcast "$@"
+else
+  compdef _flopcast flopcast
+fi
 )sh";
 
 constexpr const char* kFish = R"sh(# flopcast: fish completion. Load it with: flopcast completion fish | source
 function __flopcast_words
   set -l typed (commandline -opc)
-  flopcast completion words -- $typed[2..-1] 2>/dev/null
+  set -l current (commandline -ct)
+  flopcast completion words --current "$current" -- $typed[2..-1] 2>/dev/null
 end
 complete -c flopcast -a '(__flopcast_words)'
 )sh";
@@ -80,6 +87,7 @@ bool is_flag(const std::string& word) {
 std::vector<std::string> values_of_flag(const std::string& flag) {
   if (flag == "--format") return {"table", "markdown", "csv", "json"};
   if (flag == "--color") return {"auto", "always", "never"};
+  if (flag == "--objective") return objective_names();
   for (const JobKey& key : job_keys()) {
     const bool names_it = flag == fmt::format("--{}", key.field) ||
                           std::find(key.aliases.begin(), key.aliases.end(), flag) != key.aliases.end();
@@ -92,11 +100,22 @@ void print_words(const std::vector<std::string>& words) {
   for (const std::string& word : words) std::fputs((word + "\n").c_str(), stdout);
 }
 
-// The words that may come next after those typed so far (the program's name not among them).
-int print_candidates(const Arguments& typed) {
+// What stays of the word that is being typed when a value is put in: "8x" of "8xdgx", "gpipe," of "gpipe,1f".
+std::string kept_of(const std::string& current) {
+  const std::size_t comma = current.rfind(',');
+  const std::size_t begin = comma == std::string::npos ? 0 : comma + 1;
+  const std::size_t digits = current.find_first_not_of("0123456789", begin);
+  const bool counted = digits != std::string::npos && digits > begin && current[digits] == 'x';
+  return current.substr(0, counted ? digits + 1 : begin);
+}
+
+// The words that may take the place of `current` after those typed so far (the program's name not among them).
+int print_candidates(const Arguments& typed, const std::string& current) {
   if (!typed.empty() && is_flag(typed.back())) {
-    const std::vector<std::string> values = values_of_flag(typed.back());
+    std::vector<std::string> values = values_of_flag(typed.back());
     if (!values.empty()) {
+      const std::string kept = kept_of(current);
+      for (std::string& value : values) value.insert(0, kept);
       print_words(values);
       return 0;
     }
@@ -131,8 +150,14 @@ int print_candidates(const Arguments& typed) {
 
 int run_completion(const Arguments& arguments) {
   if (!arguments.empty() && arguments.front() == "words") {
-    const auto begin = arguments.begin() + (arguments.size() > 1 && arguments[1] == "--" ? 2 : 1);
-    return print_candidates(Arguments(begin, arguments.end()));
+    auto begin = arguments.begin() + 1;
+    std::string current;
+    if (arguments.end() - begin >= 2 && *begin == "--current") {
+      current = *(begin + 1);
+      begin += 2;
+    }
+    if (begin != arguments.end() && *begin == "--") ++begin;
+    return print_candidates(Arguments(begin, arguments.end()), current);
   }
   CommandLine command_line("completion", "flopcast completion (bash | zsh | fish)",
                            "A script that lets the shell complete commands, flags, and names from the catalogue.",

@@ -10,9 +10,9 @@
 #include <set>
 #include <string_view>
 
-#include "cli/spread_times.hpp"
 #include "cli/time_units.hpp"
 #include "model/error/error.hpp"
+#include "sim/lower/spread_times.hpp"
 
 namespace flopcast {
 

@@ -21,7 +21,12 @@ function choice(label, key, side, options, change) {
 
 function whole(label, key, side, change) {
   const input = element("input", {type: "number", min: "1", step: "1", value: String(side[key]), "data-key": key,
-    onchange: event => change(key, Math.max(1, Math.round(Number(event.target.value)) || 1))});
+    onchange: event => {
+      // What is no whole number from 1 on changes nothing.
+      const value = Number(event.target.value);
+      if (Number.isInteger(value) && value >= 1) change(key, value);
+      else event.target.value = String(side[key]);
+    }});
   return element("label", {class: "field"}, element("span", {}, label), input);
 }
 
@@ -54,6 +59,12 @@ const kTimes = [0, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1
 // Values of the list and the one that is there, in order: an address may hold any.
 const including = (list, value) => list.includes(value) ? list : [...list, value].sort((a, b) => a - b);
 
+// The chunks that a schedule accepts, and whatever an address says; nothing where there is no choice.
+function chunksSlider(side, schedule, names, change) {
+  const values = including(acceptedChunks(names, schedule), side.vpp);
+  return values.length > 1 ? slider("Chunks a rank v", "vpp", side, values, change) : "";
+}
+
 function scheduleControls(side, names, change) {
   const info = names.schedules.find(schedule => schedule.name === side.name.split(":")[0]);
   const times = key => including(key === "p2p" || key === "weight" ? kTimes : kTimes.slice(1), side[key]);
@@ -62,7 +73,7 @@ function scheduleControls(side, names, change) {
     element("p", {class: "note"}, info?.summary ?? ""),
     slider("Pipeline ranks p", "pp", side, including(range(1, 32), side.pp), change),
     slider("Microbatches m", "microbatches", side, including(kMicrobatches, side.microbatches), change),
-    info?.uses_chunks ? slider("Chunks a rank v", "vpp", side, including(range(1, 8), side.vpp), change) : "",
+    usesChunks(names, side.name) ? chunksSlider(side, side.name, names, change) : "",
     slider("Forward", "forward", side, times("forward"), change),
     slider("Backward", "backward", side, times("backward"), change),
     slider("of which weight gradient W", "weight", side, times("weight"), change),
@@ -70,17 +81,24 @@ function scheduleControls(side, names, change) {
   ];
 }
 
+// A pasted config.json takes the place of a name, until a name is chosen.
+function modelChoice(side, names, change) {
+  const pasted = side.config === undefined ? [] : [["", "(pasted config.json)"]];
+  const shown = side.config === undefined ? side : {model: ""};
+  return choice("Model", "model", shown, [...pasted, ...names.models.map(model => [model])], change);
+}
+
 function jobControls(side, names, change) {
   const schedules = names.schedules.filter(schedule => schedule.name !== "terapipe");
   return [
-    choice("Model", "model", side, names.models.map(model => [model]), change),
+    modelChoice(side, names, change),
     configField(side, change),
     choice("Cluster", "cluster", side, names.clusters.map(cluster => [cluster.name]), change),
     whole("Nodes", "nodes", side, change),
     slider("Tensor parallel", "tp", side, including(kPowers, side.tp), change),
     slider("Pipeline parallel p", "pp", side, including([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64], side.pp), change),
-    slider("Chunks a rank v", "vpp", side, including(range(1, 12), side.vpp), change),
     choice("Schedule", "schedule", side, schedules.map(schedule => [schedule.name]), change),
+    chunksSlider(side, side.schedule, names, change),
     slider("Microbatches m", "microbatches", side, including(kMicrobatches, side.microbatches), change),
     slider("Microbatch size", "mbs", side, including([1, 2, 4, 8, 16], side.mbs), change),
     slider("Sequence length", "sequence", side, including([512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072], side.sequence), change),

@@ -4,21 +4,29 @@ class App {
   constructor(engine) {
     this.engine = engine;
     this.names = this.ask({ask: "names"});
-    this.state = decodeState(location.hash.slice(1)) ?? this.stateOf(kLessons[0]);
+    this.state = this.addressed() ?? this.stateOf(kLessons[0]);
     const holder = document.querySelector(".timeline");
     this.panel = document.querySelector(".details");
     this.timeline = new TimelineView(holder, (model, rank, index, group) => showDetails(this.panel, this.timeline, model, rank, index, group));
     showDetails(this.panel, this.timeline, null);
     window.addEventListener("hashchange", () => {
-      const state = decodeState(location.hash.slice(1));
-      if (!state || encodeState(state) === encodeState(this.state)) return;
-      this.state = state;
+      const state = this.addressed();
+      if (state && encodeState(state) === encodeState(this.state)) return;
+      this.state = state ?? this.state;
       this.controls();
       this.refresh();
     });
     this.presets();
     this.controls();
     this.refresh();
+  }
+
+  // What the address asks, or null; the next answer says so where it asks nothing that can be read.
+  addressed() {
+    const text = location.hash.slice(1);
+    const state = text === "" ? null : decodeState(text);
+    this.notice = text !== "" && !state ? "The address holds no question that this page can read: it may have been cut off, or come from another version." : "";
+    return state;
   }
 
   ask(question) { return JSON.parse(this.engine.ccall("flopcast_answer", "string", ["string"], [JSON.stringify(question)])); }
@@ -41,12 +49,17 @@ class App {
   controls() {
     const {state} = this;
     const side = state.sides[state.shown];
-    const tab = (text, pressed, action) => element("button", {type: "button", "aria-pressed": String(pressed), onclick: action}, text);
+    const tab = (text, key, pressed, action) => element("button", {type: "button", "data-key": key, "aria-pressed": String(pressed), onclick: action}, text);
     const change = (key, value) => {
+      const pasted = side.config !== undefined;
       side[key] = value;
       if (value === undefined) delete side[key];
-      // A schedule's own controls, such as its chunks.
-      if (key === "name") this.controls();
+      // The last word counts: a model chosen takes the place of one that was pasted.
+      if (key === "model") delete side.config;
+      if (key === "model" || key === "config") delete state.lesson;
+      if (key === "name" || key === "schedule") fitChunks(side, this.names);
+      // Choices on which other controls depend, such as a schedule's chunks.
+      if (["model", "name", "schedule"].includes(key) || (side.config !== undefined) !== pasted) this.controls();
       this.later();
     };
     const switchTo = mode => {
@@ -63,14 +76,14 @@ class App {
       this.controls();
       this.refresh();
     }}), "compare two");
-    const sides = state.sides.length < 2 ? "" : element("div", {class: "tabs"}, ...["A", "B"].map((name, i) => tab(name, state.shown === i, () => {
+    const sides = state.sides.length < 2 ? "" : element("div", {class: "tabs"}, ...["A", "B"].map((name, i) => tab(name, "side" + name, state.shown === i, () => {
       state.shown = i;
       this.controls();
       this.refresh();
     })));
     const fields = state.mode === "job" ? jobControls(side, this.names, change) : scheduleControls(side, this.names, change);
     const copied = element("span", {class: "note", "aria-live": "polite"});
-    const share = element("div", {class: "share"}, element("button", {type: "button", onclick: async () => {
+    const share = element("div", {class: "share"}, element("button", {type: "button", "data-key": "share", onclick: async () => {
       try {
         await navigator.clipboard.writeText(location.href);
         copied.textContent = "address copied";
@@ -78,17 +91,25 @@ class App {
         copied.textContent = "copy the address above";
       }
     }}, "Share"), copied);
-    document.getElementById("controls").replaceChildren(
-      element("div", {class: "tabs"}, tab("Schedules", state.mode === "schedule", () => switchTo("schedule")), tab("Model on a cluster", state.mode === "job", () => switchTo("job"))),
+    replaceKeepingFocus(document.getElementById("controls"),
+      element("div", {class: "tabs"}, tab("Schedules", "mode-schedule", state.mode === "schedule", () => switchTo("schedule")), tab("Model on a cluster", "mode-job", state.mode === "job", () => switchTo("job"))),
       compare, sides, ...fields, share);
   }
 
-  // Once a frame, however fast a slider moves.
+  // Once a frame, however fast a slider moves; where an answer takes long, once the slider rests.
   later() {
-    this.pending ??= requestAnimationFrame(() => {
+    const kLongMs = 400;
+    const kRestMs = 250;
+    const ask = () => {
       this.pending = null;
       this.refresh();
-    });
+    };
+    if (this.askedMs > kLongMs) {
+      clearTimeout(this.rest);
+      this.pending = this.rest = setTimeout(ask, kRestMs);
+    } else {
+      this.pending ??= requestAnimationFrame(ask);
+    }
   }
 
   refresh() {
@@ -120,18 +141,35 @@ class App {
     return {...view, name, short: letter, timeline: {...view.timeline, title}};
   }
 
+  // A preset's words tell what its own figures show; of one that was changed, only what else to try is left.
   lesson() {
     const lesson = kLessons.find(lesson => lesson.key === this.state.lesson);
-    for (const button of document.querySelectorAll("[data-lesson]")) button.setAttribute("aria-pressed", String(button.dataset.lesson === lesson?.key));
-    document.getElementById("lesson").replaceChildren(...(lesson ? [element("h2", {}, lesson.title), element("p", {}, lesson.look), element("p", {}, element("strong", {}, "Try: "), lesson.play)] : []));
+    const changed = lesson && JSON.stringify(this.state.sides) !== JSON.stringify(this.stateOf(lesson).sides);
+    for (const button of document.querySelectorAll("[data-lesson]")) button.setAttribute("aria-pressed", String(button.dataset.lesson === lesson?.key && !changed));
+    document.getElementById("lesson").replaceChildren(...(lesson ? [
+      ...(changed ? [element("p", {class: "note"}, `Changed from the preset “${lesson.title}”.`)] : [element("h2", {}, lesson.title), element("p", {}, lesson.look)]),
+      element("p", {}, element("strong", {}, "Try: "), lesson.play)] : []));
   }
 
   trouble(error, side) {
     const place = this.state.sides.length > 1 && error ? "AB"[side] + ": " : "";
-    document.getElementById("trouble").replaceChildren(...(error ? [
+    const notice = this.notice ? [element("p", {}, this.notice)] : [];
+    this.notice = "";
+    document.getElementById("trouble").replaceChildren(...notice, ...(error ? [
       element("p", {}, element("strong", {}, place + (error.field ? error.field + ": " : "")), error.problem),
       element("p", {class: "note"}, error.help)] : []));
   }
+}
+
+// New controls in the place of old ones: whoever was at one stays there.
+function replaceKeepingFocus(holder, ...nodes) {
+  const focused = holder.contains(document.activeElement) ? document.activeElement : null;
+  const selection = focused instanceof HTMLTextAreaElement ? [focused.selectionStart, focused.selectionEnd] : null;
+  holder.replaceChildren(...nodes);
+  if (!focused) return;
+  const successor = holder.querySelector(`[data-key="${focused.dataset.key}"]`);
+  successor?.focus({preventScroll: true});
+  if (selection) successor?.setSelectionRange(...selection);
 }
 
 function sideName(letter, mode, side) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -19,6 +20,7 @@
 #include "sim/compare/comparison.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
+#include "sim/lower/spread_times.hpp"
 #include "sim/metrics/memory_over_time.hpp"
 
 namespace flopcast {
@@ -26,24 +28,62 @@ namespace flopcast {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr Ticks kTicksPerUnit = 1'000'000;
+// The program's, for equal figures: decimals of a unit are exact, and so are shares of up to ten chunks or slices.
+constexpr Ticks kTicksPerUnit = 63'000'000;
+
+// A time in units, to the six decimals that the program prints.
+double rounded(double units) {
+  constexpr double kDecimals = 1e6;
+  return std::round(units * kDecimals) / kDecimals;
+}
+
+// More would keep the page, which waits for its answers, from moving for seconds.
+void refuse_too_many(std::int64_t actions) {
+  constexpr std::int64_t kMostActions = 100'000;
+  if (actions <= kMostActions) return;
+  throw ConfigError({"microbatches",
+                     fmt::format("{} actions are more than the {} that the page draws", actions, kMostActions), "",
+                     "fewer microbatches, ranks or chunks; or the program, whose reports draw millions"});
+}
+
+// A forward and a backward pass of each microbatch on each stage; schedules may cut them further.
+std::int64_t least_actions(std::int64_t pipeline_ranks, int chunks, int microbatches) {
+  return 2 * pipeline_ranks * chunks * microbatches;
+}
 
 std::string refuse_file(const std::string& path) {
   throw ConfigError({"", fmt::format("the page reads no files, and \"{}\" is one", path), "",
                      "use the program, or a name from the catalogue"});
 }
 
+std::string text_of(const nlohmann::json& question, const char* key) {
+  const auto value = question.find(key);
+  if (value == question.end()) return "";
+  if (!value->is_string()) throw ConfigError({key, fmt::format("{} is no text", value->dump()), "", "expected a text"});
+  return value->get<std::string>();
+}
+
+// What the job itself says, so that the config.json beside it need not.
+ImportContext context_of(const nlohmann::json& job) {
+  ImportContext context;
+  const auto training = job.find("training");
+  if (training != job.end() && training->is_object() && training->contains("sequence_length"))
+    context.given.insert("training.sequence_length");
+  return context;
+}
+
 Job job_of(const nlohmann::json& question) {
   nlohmann::json root = question.at("job");
   ImportedJob imported;
   if (question.contains("config")) {
-    const std::string text = question.at("config").get<std::string>();
+    if (!root.is_object()) throw ConfigError({"job", "is no JSON object", "", "see web/questions.hpp"});
+    const std::string text = text_of(question, "config");
     const std::string file = "config.json";
     if (detect_format(text, file) != JobFormat::kHuggingFace) {
       throw ConfigError({"model", "the text is no config.json of a Hugging Face model", file,
                          "paste the whole file, with its \"architectures\" or \"model_type\""});
     }
-    imported = import_job(text, file, {});
+    imported = import_job(text, file, context_of(root));
     root["model"] = imported.job.at("model");
   }
   Origins origins;
@@ -55,10 +95,10 @@ Job job_of(const nlohmann::json& question) {
 }
 
 Ticks ticks_of(ObjectReader& reader, const char* key, double otherwise) {
-  constexpr double kLargest = 1e6;
+  constexpr double kLargest = 1e5;
   const double time = reader.quantity(key, Dimension::kCount).value_or(otherwise);
   if (!(time >= 0.0 && time <= kLargest))
-    reader.fail(key, fmt::format("{} is out of range", time), "expected 0 to 1e6");
+    reader.fail(key, fmt::format("{} is out of range", time), "expected 0 to 1e5");
   return static_cast<Ticks>(std::llround(time * static_cast<double>(kTicksPerUnit)));
 }
 
@@ -70,18 +110,20 @@ struct RankTimes {
   Ticks transfer = 0;
 };
 
-// A rank's times spread over its parts of a microbatch: the chunks that it holds, the slices that it is cut into.
+// A rank's times spread over its parts of a microbatch, the chunks that it holds and the slices that it is cut into, as
+// `flopcast schedule compare` spreads them.
 StepTimes spread(const RankTimes& rank, const Program& program) {
-  const std::vector<Action>& actions = program.ranks.front();
-  const auto forwards = std::count_if(actions.begin(), actions.end(),
-                                      [](const Action& action) { return action.kind == ActionKind::kForward; });
-  const Ticks parts = std::max<Ticks>(1, forwards / program.microbatch_count());
+  const auto spread_over_stages = [&program](const char* key, Ticks time) {
+    return spread_times(key, {time}, program, true);
+  };
+  const std::vector<Ticks> forward = spread_over_stages("forward", rank.forward);
+  const std::vector<Ticks> backward = spread_over_stages("backward", rank.backward);
+  const std::vector<Ticks> weight = spread_over_stages("weight", rank.weight);
   StepTimes times;
-  const Ticks weight = rank.weight / parts;
-  const Ticks backward = rank.backward / parts;
-  times.stages.assign(static_cast<std::size_t>(program.stage_count()),
-                      {rank.forward / parts, backward, backward - weight, weight, {}});
-  times.boundaries.assign(static_cast<std::size_t>(program.stage_count()) - 1, {rank.transfer, rank.transfer});
+  for (std::size_t stage = 0; stage < forward.size(); ++stage) {
+    times.stages.push_back({forward[stage], backward[stage], backward[stage] - weight[stage], weight[stage], {}});
+  }
+  times.boundaries.assign(forward.size() - 1, {rank.transfer, rank.transfer});
   return times;
 }
 
@@ -107,7 +149,7 @@ Json schedule_view(const nlohmann::json& question) {
   request.pipeline_ranks = reader.whole("pp", 1, kMostRanks).value_or(4);
   request.microbatches = reader.whole("microbatches", 1, kMostMicrobatches).value_or(4);
   const int chunks = reader.whole("vpp", 1, kMostRanks).value_or(name.info->default_chunks);
-  request.chunks = name.chunks.value_or(name.info->uses_chunks ? std::max(chunks, name.info->default_chunks) : 1);
+  request.chunks = name.chunks.value_or(name.info->uses_chunks ? chunks : 1);
   request.variant = name.variant;
   RankTimes rank;
   rank.forward = ticks_of(reader, "forward", 1.0);
@@ -117,20 +159,38 @@ Json schedule_view(const nlohmann::json& question) {
   reader.refuse_unknown_keys();
 
   const TimesOfProgram times = [&rank](const Program& program) { return spread(rank, program); };
+  refuse_too_many(least_actions(request.pipeline_ranks, request.chunks, request.microbatches));
   const Program program = generate_schedule(*name.info, request, times);
+  refuse_too_many(static_cast<std::int64_t>(program.action_count()));
   Timeline timeline = simulate(program, times(program));
+  timeline.units_per_tick = 1.0 / static_cast<double>(kTicksPerUnit);
   timeline.title = fmt::format("{}: {} ranks, {} microbatches", text, program.rank_count(), program.microbatch_count());
   const ScheduleFigures figures = figures_of(*name.info, request, times);
   Json view = page_view(text, timeline);
+  for (const char* key : {"makespan", "span"}) view["metrics"][key] = rounded(view["metrics"][key].get<double>());
   view["memory"] = activations(timeline, program);
   view["figures"] = {{"activations", figures.largest_peak()},
                      {"weight_copies", *std::max_element(figures.weight_copies.begin(), figures.weight_copies.end())},
                      {"staleness", *std::max_element(figures.staleness.begin(), figures.staleness.end())},
                      {"messages", figures.messages}};
   if (figures.steady_idle) view["figures"]["steady_bubble"] = *figures.steady_idle;
+  view["slices"] = program.slices_per_microbatch;
   view["summary"] = name.info->summary;
   view["source"] = name.info->source;
   return view;
+}
+
+// The numbers of chunks a rank that a schedule accepts, of those that a slider offers.
+Json accepted_chunks(const ScheduleInfo& info) {
+  constexpr int kMostOffered = 12;
+  Json accepted = Json::array();
+  ScheduleRequest request;
+  request.pipeline_ranks = 4;
+  request.microbatches = 8;
+  for (request.chunks = 1; request.chunks <= kMostOffered; ++request.chunks) {
+    if (!refuse_request(info, request)) accepted.push_back(request.chunks);
+  }
+  return accepted;
 }
 
 Json names() {
@@ -147,17 +207,20 @@ Json names() {
   for (const std::string& name : catalogue_names(CatalogueKind::kStacks)) stacks.push_back(name);
   Json schedules = Json::array();
   for (const ScheduleInfo& info : schedule_catalogue()) {
-    schedules.push_back({{"name", info.name}, {"summary", info.summary}, {"uses_chunks", info.uses_chunks}});
+    schedules.push_back({{"name", info.name}, {"summary", info.summary}, {"chunks", accepted_chunks(info)}});
   }
   return {{"models", models}, {"clusters", clusters}, {"stacks", stacks}, {"schedules", schedules}};
 }
 
 std::string answer_valid(const nlohmann::json& question) {
-  const std::string ask = question.value("ask", "");
+  const std::string ask = text_of(question, "ask");
   if (ask == "names") return names().dump();
   if (ask == "view" && question.contains("schedule")) return schedule_view(question).dump();
   if ((ask == "view" || ask == "simulate") && question.contains("job")) {
-    const Forecast forecast = flopcast::forecast(job_of(question), refuse_file);
+    const Job job = job_of(question);
+    const Layout& layout = job.layout;
+    if (ask == "view") refuse_too_many(least_actions(layout.pp, layout.vpp.value_or(1), layout.microbatches()));
+    const Forecast forecast = flopcast::forecast(job, refuse_file);
     return ask == "simulate" ? simulation_json(forecast).dump(2) : page_view("forecast", forecast).dump();
   }
   throw ConfigError({"ask", fmt::format("nothing is known about \"{}\"", ask), "", "valid: simulate, view, names"});
@@ -186,6 +249,8 @@ std::string answer(std::string_view question) {
   } catch (const InternalError& error) {
     return error_json(
         {"", fmt::format("a bug of flopcast: {}", error.what()), "", "please report it with the page's address"});
+  } catch (const nlohmann::json::exception& error) {
+    return error_json({"", fmt::format("the question is malformed: {}", error.what()), "", "see web/questions.hpp"});
   } catch (const std::bad_alloc&) {
     return error_json({"", "the browser's memory does not suffice", "", "fewer microbatches or ranks"});
   }

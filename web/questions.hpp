@@ -10,10 +10,13 @@ namespace flopcast {
 ///   {"ask": "view", "job": {…}}       the same as a view of reports/html/page_view.hpp, timeline and memory included
 ///   {"ask": "view", "schedule": {"name", "pp", "microbatches", "vpp", "forward", "backward", "weight", "p2p"}}
 ///                                     a schedule without a job: times of a rank's whole share of a microbatch, in any
-///                                     unit; "weight" is the part W of "backward"
-///   {"ask": "names"}                  models, clusters with their devices a node, stacks, schedules
+///                                     unit; "weight" is the part W of "backward"; "vpp" is the schedule's default
+///                                     where it is absent, and counts only for schedules of several chunks
+///   {"ask": "names"}                  models, clusters with their devices a node, stacks, schedules with the chunks a
+///                                     rank that they accept
 /// "config" beside a job is the text of a Hugging Face config.json: the job's model. A mistake in the question comes
-/// back as {"error": {"field", "problem", "where", "help"}}. The page reads no files: a job that names one is refused.
+/// back as {"error": {"field", "problem", "where", "help"}}. The page reads no files: a job that names one is refused, and
+/// so is a view of more than 100,000 actions.
 std::string answer(std::string_view question);
 
 }  // namespace flopcast

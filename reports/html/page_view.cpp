@@ -44,11 +44,9 @@ Json metrics_json(const Timeline& timeline) {
     row["peak_in_flight"] = rank.peak_in_flight;
     ranks.push_back(std::move(row));
   }
-  return {{"makespan", time(metrics.makespan)},
-          {"idle_fraction", metrics.idle_fraction()},
-          {"bubble_fraction", metrics.bubble_fraction()},
-          {"bubble_ratio", metrics.bubble_ratio()},
-          {"ranks", std::move(ranks)}};
+  return {{"makespan", time(metrics.makespan)},       {"span", time(metrics.longest_span())},
+          {"idle_fraction", metrics.idle_fraction()}, {"bubble_fraction", metrics.bubble_fraction()},
+          {"bubble_ratio", metrics.bubble_ratio()},   {"ranks", std::move(ranks)}};
 }
 
 }  // namespace
@@ -108,6 +106,7 @@ Json page_view(const std::string& name, const Forecast& forecast) {
   }
   view["memory"] = pack_memory(forecast.timeline, forecast.memory, capacities);
   view["parts"] = action_parts(forecast.step);
+  view["slices"] = forecast.step.program.slices_per_microbatch;
   return view;
 }
 

@@ -77,13 +77,23 @@ test('the same JSON in gives the same JSON out, to twelve digits', () => {
 });
 
 test('a schedule without a job takes as long as the program says', () => {
-  for (const schedule of ['gpipe', '1f1b', 'interleaved', 'zb-h2', 'zbv', 'dualpipe', 'terapipe', 'chimera', 'v-half', 'hanayo']) {
-    const told = flopcastJson('schedule', 'compare', '--pp', '4', '--microbatches', '8', '--schedule', schedule, '--forward', '2', '--backward', '4', '--p2p', '0.2').schedules[0];
-    const shown = ask({ask: 'view', schedule: {name: schedule, pp: 4, microbatches: 8, forward: 2, backward: 4, weight: 2, p2p: 0.2}});
+  const numbers = {pp: 4, microbatches: 8, forward: 2, backward: 4, weight: 2, p2p: 0.2};
+  const agree = (name, asked, vpp) => {
+    const words = ['--pp', asked.pp, '--microbatches', asked.microbatches, '--forward', asked.forward, '--backward', asked.backward,
+                   '--backward-weight', asked.weight, '--p2p', asked.p2p, ...(vpp ? ['--vpp', vpp] : [])].map(String);
+    const told = flopcastJson('schedule', 'compare', '--schedule', name, ...words).schedules[0];
+    const shown = ask({ask: 'view', schedule: {name, ...asked, ...(vpp ? {vpp} : {})}});
+    const place = `${name}, v ${vpp}`;
     assert.ok(!shown.error, JSON.stringify(shown.error));
-    assert.ok(Math.abs(shown.metrics.makespan - told.makespan) < 1e-9, `${schedule}: ${shown.metrics.makespan} and ${told.makespan}`);
-    assert.ok(Math.abs(shown.metrics.idle_fraction - told.bubble_fraction) < 1e-12, schedule);
-  }
+    assertSame(told.makespan, shown.metrics.makespan, place);
+    assertSame(told.bubble_fraction, shown.metrics.idle_fraction, place);
+  };
+  for (const schedule of ['gpipe', '1f1b', 'interleaved', 'zb-h2', 'zbv', 'dualpipe', 'terapipe', 'chimera', 'v-half', 'hanayo']) agree(schedule, numbers);
+  // Chunks that do not divide the ticks of a unit, and a single one.
+  const uneven = {...numbers, forward: 1, backward: 2, weight: 1, p2p: 0};
+  for (const vpp of [1, 2, 3, 6, 7]) for (const schedule of ['interleaved', 'interleaved-zb', 'bfs', 'gis']) agree(schedule, uneven, vpp);
+  agree('hanayo', uneven, 6);
+  agree('interleaved', {...numbers, forward: 1.1, backward: 1.9, weight: 0.7}, 3);
 });
 
 test('mistakes come back with field, problem and help', () => {
@@ -92,7 +102,9 @@ test('mistakes come back with field, problem and help', () => {
   assert.equal(error.field, 'layout.tp');
   assert.match(error.help, /1, 2, 4, 8/);
   for (const question of [{}, {ask: 'view'}, {ask: 'view', schedule: {name: '1f1c'}}, {ask: 'view', schedule: {name: '1f1b', forward: -1}},
-                          {ask: 'view', schedule: {name: '1f1b', pp: 1e9}}, {ask: 'simulate', job: 3}, {ask: 'simulate', job, config: '{'},
+                          {ask: 'view', schedule: {name: '1f1b', pp: 1e9}}, {ask: 'simulate', job: 3}, {ask: 5}, {ask: {}}, 5, [], 'view',
+                          {ask: 'view', schedule: 7}, {ask: 'view', schedule: {name: 5}}, {ask: 'simulate', job, config: 7}, {ask: 'simulate', job: 3, config: '{}'},
+                          {ask: 'view', schedule: {name: 'terapipe', pp: 8, microbatches: 6000}}, {ask: 'simulate', job, config: '{'},
                           {ask: 'simulate', job: {...job, layout: {...job.layout, tp: 8, pp: 8, schedule: 'file:/etc/passwd'}}}]) {
     assert.ok(ask(question).error?.problem, JSON.stringify(question));
   }

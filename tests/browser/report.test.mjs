@@ -129,6 +129,106 @@ test('mouse and keys: click, zoom, pan, escape', async () => {
   await page.close();
 });
 
+test('keys where ranks have no actions', async () => {
+  const timeline = flopcastJson('timeline', '--pp', '4', '--microbatches', '4', '--schedule', 'gpipe').timelines[0];
+  const withoutRanks = (name, empty) => {
+    const ranks = timeline.ranks.map((spans, rank) => empty.includes(rank) ? [] : spans);
+    const {transfers, ...rest} = timeline;
+    writeFileSync(join(scratch, `${name}.json`), JSON.stringify({schema: 'flopcast.timeline/1', timelines: [{...rest, ranks}]}));
+    flopcast('report', join(scratch, `${name}.json`), '-o', join(scratch, `${name}.html`));
+    return open(browser, join(scratch, `${name}.html`));
+  };
+  const holes = await withoutRanks('holes', [0, 2]);
+  const canvas = holes.locator('.timeline-canvas');
+  const selected = () => holes.locator('.details h3').innerText();
+  await canvas.press('n');
+  assert.match(await selected(), /^1F0/, 'the first rank that does anything');
+  await canvas.press('ArrowDown');
+  assert.match(await selected(), /^3F/);
+  await canvas.press('ArrowDown');
+  assert.match(await selected(), /^3F/);
+  await canvas.press('ArrowUp');
+  await canvas.press('ArrowUp');
+  assert.match(await selected(), /^1/);
+  assert.deepEqual(holes.complaints, []);
+  await holes.close();
+
+  const empty = await withoutRanks('empty', [0, 1, 2, 3]);
+  for (const key of ['n', 'p', 'ArrowDown', 'ArrowUp', 'Escape']) await empty.locator('.timeline-canvas').press(key);
+  assert.match(await empty.locator('.details').innerText(), /Click an action/);
+  assert.deepEqual(empty.complaints, []);
+  await empty.close();
+});
+
+// The colours of a lane, all of its canvas's pixels at half its height.
+const coloursOfLane = (page, rank) => page.evaluate(rank => {
+  const {timeline} = window.flopcast;
+  const {geometry, painter} = timeline;
+  const y = geometry.rowTop(0, rank) - timeline.scroller.scrollTop + geometry.groups[0].lane / 2;
+  const {data} = painter.context.getImageData(geometry.left * painter.scale, Math.round(y * painter.scale), Math.floor(geometry.plotWidth() * painter.scale), 1);
+  const seen = new Set();
+  for (let i = 0; i < data.length; i += 4) seen.add('#' + [...data.slice(i, i + 3)].map(part => part.toString(16).padStart(2, '0')).join('').toUpperCase());
+  return [...seen];
+}, rank);
+
+test('zoomed out, all chunks have the colours of the legend', async () => {
+  const file = join(scratch, 'chunks.html');
+  flopcast('timeline', '--pp', '4', '--microbatches', '4096', '--schedule', 'interleaved:4', '--html', file);
+  const page = await open(browser, file);
+  const legend = await page.evaluate(() => window.flopcast.timeline.models[0].codes.filter(code => code.chunk === 0).map(code => code.fill.toUpperCase()));
+  const idle = await page.evaluate(() => window.flopcast.timeline.colors().idle.toUpperCase());
+  for (const rank of [0, 3]) {
+    const seen = await coloursOfLane(page, rank);
+    assert.ok(seen.some(colour => legend.includes(colour)));
+    assert.deepEqual(seen.filter(colour => colour !== idle && !legend.includes(colour)), []);
+  }
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
+test('printed from a dark desktop: every rank, on white', async () => {
+  const file = join(scratch, 'print.html');
+  flopcast('timeline', '--pp', '64', '--microbatches', '64', '--schedule', '1f1b', '--html', file);
+  const page = await open(browser, file, {colorScheme: 'dark'});
+  const drawn = () => page.evaluate(() => {
+    const {painter, geometry, scroller} = window.flopcast.timeline;
+    const [red, green, blue] = painter.context.getImageData(1, 1, 1, 1).data;
+    return {paper: [red, green, blue], height: painter.canvas.clientHeight, shown: scroller.clientHeight, all: geometry.height,
+            note: document.querySelector('.print-note').textContent};
+  });
+  const before = await drawn();
+  assert.ok(before.paper.every(part => part < 64) && before.height < before.all);
+  await page.evaluate(() => {
+    window.events = [];
+    for (const name of ['beforeprint', 'afterprint']) window.addEventListener(name, () => window.events.push(name));
+    window.dispatchEvent(new Event('beforeprint'));
+  });
+  const printed = await drawn();
+  assert.deepEqual(printed, {paper: [255, 255, 255], height: printed.all, shown: printed.all, all: printed.all, note: ''});
+  assert.ok((await coloursOfLane(page, 63)).length > 1, 'the last rank is drawn');
+  await page.evaluate(() => window.dispatchEvent(new Event('afterprint')));
+  assert.deepEqual(await drawn(), before);
+
+  // Printing itself asks for both.
+  await page.evaluate(() => { window.events = []; });
+  await page.pdf({path: join(scratch, 'print.pdf')});
+  assert.deepEqual(await page.evaluate(() => window.events), ['beforeprint', 'afterprint']);
+  assert.deepEqual(await drawn(), before);
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+
+  // More than a canvas can hold is left out, and the paper says so.
+  flopcast('timeline', '--pp', '1500', '--microbatches', '2', '--schedule', 'gpipe', '--html', file);
+  const huge = await open(browser, file);
+  const note = await huge.evaluate(() => {
+    window.dispatchEvent(new Event('beforeprint'));
+    return document.querySelector('.print-note').textContent;
+  });
+  assert.match(note, /^\d+ of the ranks are left out/);
+  assert.deepEqual(huge.complaints, []);
+  await huge.close();
+});
+
 test('a run shows the forecast above the measurement', async () => {
   const result = flopcastJson('simulate', kJob);
   const timeline = name => ({...flopcastJson('timeline', '--pp', '2', '--microbatches', '4', '--schedule', '1f1b').timelines[0], title: name, time_unit: 's'});

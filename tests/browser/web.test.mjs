@@ -1,6 +1,7 @@
 // The web page as people use it: from a file, with sliders, presets and an address to share.
 import assert from 'node:assert/strict';
 import {after, before, test} from 'node:test';
+import {readFileSync} from 'node:fs';
 import {join} from 'node:path';
 import {flopcastJson, launch, open, project, quiet} from './support.mjs';
 
@@ -15,8 +16,14 @@ const opened = async (options = {}) => {
   return page;
 };
 const value = (page, path, side = 0) => page.locator(`[data-path="${path}"]`).nth(side).getAttribute('data-value').then(Number);
-// Two frames: one in which the answer is asked for, one in which it is drawn.
-const settled = page => page.evaluate(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))));
+// Asked for in the next frame, or after a rest where answers take long, and drawn in the one after.
+const settled = async page => {
+  await page.waitForFunction(() => !window.flopcast.pending);
+  await page.evaluate(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))));
+};
+const trouble = page => page.locator('#trouble').innerText();
+const fragmentOf = (page, state) => page.evaluate(text => '#' + btoa(text).replace(/\+/g, '-').replace(/\//g, '_').replace(/=+$/, ''), JSON.stringify(state));
+const stateOf = page => JSON.parse(Buffer.from(new URL(page.url()).hash.slice(1), 'base64url').toString());
 
 test('the first preset, and a slider moved', async () => {
   const page = await opened();
@@ -39,6 +46,12 @@ test('every preset shows what it teaches', async () => {
   assert.ok(await value(page, 'metrics.idle_fraction', 1) < await value(page, 'metrics.idle_fraction', 0));
   await show('zero');
   assert.ok(await value(page, 'metrics.idle_fraction', 1) < 0.5 * await value(page, 'metrics.idle_fraction', 0));
+  const longest = await value(page, 'metrics.span', 1);
+  await page.locator('[data-key="name"]').selectOption('zb-h1');
+  await settled(page);
+  const spans = flopcastJson('schedule', 'compare', '--pp', '4', '-m', '12', '--schedule', 'zb-h2,zb-h1').schedules.map(schedule => schedule.span);
+  assert.deepEqual([longest, await value(page, 'metrics.span', 1)], spans);
+  assert.ok(longest < spans[1], 'zb-h2 leaves no gaps');
   await show('2bw');
   assert.deepEqual([await value(page, 'figures.weight_copies', 0), await value(page, 'figures.weight_copies', 1)], [1, 2]);
   assert.ok(await value(page, 'figures.steady_bubble', 1) < 1e-9);
@@ -46,6 +59,170 @@ test('every preset shows what it teaches', async () => {
   const told = flopcastJson('simulate', 'examples/gpt3-175b-64-gpus/job.json');
   assert.ok(Math.abs(await value(page, 'iteration.time_s') / told.iteration.time_s - 1) < 1e-12);
   assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
+test('as many chunks are simulated as the slider says', async () => {
+  const page = await opened();
+  const slider = page.locator('[data-key="vpp"]');
+  await page.locator('[data-lesson="gpt3"]').click();
+  await slider.press('Home');
+  await settled(page);
+  const told = flopcastJson('simulate', 'examples/gpt3-175b-64-gpus/job.json', '--vpp', '1');
+  assert.equal(await slider.getAttribute('aria-valuetext'), '1');
+  assert.ok(Math.abs(await value(page, 'iteration.time_s') / told.iteration.time_s - 1) < 1e-12);
+  // A schedule without chunks has no slider for them, and none are asked for.
+  await page.locator('[data-key="schedule"]').selectOption('1f1b');
+  await settled(page);
+  assert.equal(await slider.count(), 0);
+  assert.equal(await page.locator('#trouble').innerText(), '');
+
+  await page.locator('[data-lesson="interleaving"]').click();
+  await slider.press('Home');
+  await settled(page);
+  const makespan = await value(page, 'metrics.makespan', 1);
+  assert.equal(makespan, await value(page, 'metrics.makespan', 0), 'of one chunk it is 1F1B');
+  // What accepts some numbers of chunks only offers these, and takes the nearest.
+  await page.locator('[data-key="name"]').selectOption('hanayo');
+  await settled(page);
+  assert.equal(await slider.getAttribute('aria-valuetext'), '2');
+  await slider.press('ArrowRight');
+  assert.equal(await slider.getAttribute('aria-valuetext'), '4');
+  await settled(page);
+  assert.equal(await page.locator('#trouble').innerText(), '');
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
+test('a pasted config.json is the model until one is chosen', async () => {
+  const file = join(project, 'examples/llama3-70b-config/config.json');
+  const page = await opened();
+  await page.locator('[data-lesson="gpt3"]').click();
+  const named = await value(page, 'iteration.time_s');
+  const model = page.locator('[data-key="model"]');
+  const config = page.locator('[data-key="config"]');
+  await config.fill(readFileSync(file, 'utf8'));
+  await settled(page);
+  assert.equal(await config.evaluate(node => node === document.activeElement), true, 'whoever types there stays there');
+  assert.equal(await model.evaluate(node => node.selectedOptions[0].text), '(pasted config.json)');
+  assert.equal(stateOf(page).lesson, undefined);
+  const told = flopcastJson('simulate', '--model', file, '--cluster', '8xdgx-a100-80g', '--tp', '8', '--pp', '8', '--mbs', '1', '--gbs', '64', '--seq', '2048',
+                            '--vpp', '2', '--schedule', 'interleaved', '--recompute', 'selective', '--sequence-parallel', '--stack', 'megatron-2022');
+  await page.locator('[data-key="vpp"]').press('ArrowLeft');
+  await settled(page);
+  assert.equal(await trouble(page), '');
+  assert.ok(Math.abs(await value(page, 'iteration.time_s') / told.iteration.time_s - 1) < 1e-12);
+  // The page says how long a sequence is, so that nothing is taken from the file.
+  assert.doesNotMatch(await page.locator('#sections').innerText(), /max_position_embeddings/);
+
+  await page.locator('[data-key="vpp"]').press('ArrowRight');
+  await model.selectOption('gpt3-175b');
+  await settled(page);
+  assert.equal(stateOf(page).sides[0].config, undefined);
+  assert.equal(await config.inputValue(), '');
+  assert.equal(await value(page, 'iteration.time_s'), named);
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
+test('a preset that was changed no longer claims what it shows', async () => {
+  const page = await opened();
+  const button = page.locator('[data-lesson="bubble"]');
+  const lesson = page.locator('#lesson');
+  assert.equal(await button.getAttribute('aria-pressed'), 'true');
+  assert.match(await lesson.innerText(), /grey triangles are the bubble/);
+  await page.locator('[data-key="microbatches"]').press('ArrowRight');
+  await settled(page);
+  assert.equal(await button.getAttribute('aria-pressed'), 'false');
+  assert.doesNotMatch(await lesson.innerText(), /grey triangles are the bubble/);
+  assert.match(await lesson.innerText(), /Changed from the preset “Your first bubble”[^]*Try:/);
+  await page.locator('[data-key="microbatches"]').press('ArrowLeft');
+  await settled(page);
+  assert.equal(await button.getAttribute('aria-pressed'), 'true');
+  await page.close();
+});
+
+test('a slice is told as part of its microbatch', async () => {
+  const page = await opened();
+  await page.locator('[data-key="name"]').selectOption('terapipe');
+  await settled(page);
+  await page.getByPlaceholder('find').fill('2F7');
+  await page.getByPlaceholder('find').press('Enter');
+  assert.equal(await page.locator('[data-fact="microbatch"]').innerText(), '1');
+  assert.equal(await page.locator('[data-fact="slice"]').innerText(), '3');
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
+test('the keyboard stays where it was', async () => {
+  const page = await opened();
+  const focused = () => page.evaluate(() => document.activeElement.dataset.key ?? document.activeElement.tagName);
+  await page.locator('[data-key="name"]').focus();
+  await page.locator('[data-key="name"]').selectOption('interleaved');
+  await settled(page);
+  assert.equal(await focused(), 'name');
+  await page.locator('[data-key="compare"]').press('Space');
+  assert.equal(await focused(), 'compare');
+  for (const key of ['sideA', 'sideB', 'mode-job', 'mode-schedule']) {
+    await page.locator(`[data-key="${key}"]`).press('Enter');
+    assert.equal(await focused(), key);
+  }
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
+test('addresses that no page wrote', async () => {
+  const page = await opened();
+  const job = {mode: 'job', sides: [{}]};
+  for (const state of [{mode: 'schedule', sides: [{name: 5}]}, {mode: 'schedule', sides: [{name: {}}]}, {mode: 'schedule', sides: [null]},
+                       {mode: 'schedule', sides: [{pp: '4'}]}, {mode: 'schedule', sides: [{other: 1}]}, {...job, sides: [{config: 7}]},
+                       {...job, sides: [{cluster: null}]}, {...job, sides: [[]]}, {mode: 'other', sides: [{}]}, {mode: 'schedule', sides: []}]) {
+    const other = await opened({fragment: await fragmentOf(page, state)});
+    assert.equal(await value(other, 'metrics.makespan'), 21, JSON.stringify(state));
+    assert.match(await trouble(other), /address holds no question/);
+    assert.deepEqual(other.complaints, [], JSON.stringify(state));
+    await other.close();
+  }
+  // What a control could not have set comes back as a mistake with its help, and a lesson that is none is left out.
+  for (const [side, mode] of [[{pp: -3}, 'schedule'], [{pp: 2.5}, 'schedule'], [{name: '1f1c'}, 'schedule'], [{tp: 0}, 'job'], [{nodes: 2.4}, 'job'],
+                              [{cluster: 'none'}, 'job'], [{config: ''}, 'job'], [{config: '{'}, 'job']]) {
+    const other = await opened({fragment: await fragmentOf(page, {mode, sides: [side], shown: 5, lesson: {}})});
+    assert.notEqual(await trouble(other), '', JSON.stringify(side));
+    assert.deepEqual(other.complaints, [], JSON.stringify(side));
+    await other.close();
+  }
+  await page.close();
+});
+
+test('a field takes whole numbers only', async () => {
+  const page = await opened();
+  await page.locator('[data-key="mode-job"]').click();
+  const nodes = page.locator('[data-key="nodes"]');
+  for (const text of ['2.4', '', '0', '-1']) {
+    await nodes.fill(text);
+    await nodes.press('Tab');
+    await settled(page);
+    assert.equal(await nodes.inputValue(), '8', `"${text}" is none`);
+    assert.equal(stateOf(page).sides[0].nodes, 8);
+  }
+  await nodes.fill('16');
+  await nodes.press('Tab');
+  await settled(page);
+  assert.equal(stateOf(page).sides[0].nodes, 16);
+  await page.close();
+});
+
+test('what would stop the page is refused at once', async () => {
+  const page = await opened();
+  const large = {mode: 'schedule', sides: [{name: 'interleaved', pp: 32, microbatches: 2048, vpp: 8}]};
+  const huge = {mode: 'schedule', sides: [{name: 'gpipe', pp: 512, microbatches: 100000}]};
+  const job = {mode: 'job', sides: [{nodes: 64, tp: 8, pp: 64, vpp: 12, microbatches: 2048, model: 'megatron-1t'}]};
+  for (const state of [large, huge, job]) {
+    const other = await opened({fragment: await fragmentOf(page, state)});
+    assert.match(await trouble(other), /actions are more than the 100000 that the page draws/);
+    assert.ok(await other.evaluate(() => window.flopcast.askedMs) < 1000);
+    await other.close();
+  }
   await page.close();
 });
 

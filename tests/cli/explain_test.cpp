@@ -146,6 +146,20 @@ TEST(Completion, FollowsTheCommandLinesOwnTables) {
   }
 }
 
+TEST(Completion, GoesOnWithinAWord) {
+  const auto words = [](const std::string& current, std::vector<std::string> typed) {
+    typed.insert(typed.begin(), {"completion", "words", "--current", current, "--"});
+    const std::vector<std::string> lines = lines_of(run_flopcast(typed).standard_output);
+    return std::set<std::string>(lines.begin(), lines.end());
+  };
+  EXPECT_EQ(words("8xdgx", {"simulate", "--cluster"}).count("8xdgx-h100"), 1u);
+  EXPECT_EQ(words("dgx", {"simulate", "--cluster"}).count("dgx-h100"), 1u);
+  EXPECT_EQ(words("gpipe,1f", {"schedule", "compare", "--schedule"}).count("gpipe,1f1b"), 1u);
+  EXPECT_EQ(words("1f", {"schedule", "compare", "--schedule"}).count("1f1b"), 1u);
+  EXPECT_EQ(words("", {"plan", "--objective"}), std::set<std::string>({"time", "cost", "gpus", "energy"}));
+  EXPECT_EQ(words("sim", {}).count("simulate"), 1u);
+}
+
 TEST(Completion, TheBashScriptCompletes) {
   const CommandResult script = run_flopcast({"completion", "bash"});
   ASSERT_EQ(script.exit_code, 0);
@@ -157,6 +171,13 @@ TEST(Completion, TheBashScriptCompletes) {
   for (const char* name : {"zsh", "fish"}) EXPECT_EQ(run_flopcast({"completion", name}).exit_code, 0);
   EXPECT_EQ(run_flopcast({"completion", "tcsh"}).exit_code, 2);
   EXPECT_EQ(run_flopcast({"completion"}).exit_code, 2);
+}
+
+// Installed, the whole text is the function that zsh calls: it must call what it defines.
+TEST(Completion, TheZshScriptAnswersTheFirstTab) {
+  const std::string script = run_flopcast({"completion", "zsh"}).standard_output;
+  EXPECT_EQ(script.rfind("#compdef flopcast\n", 0), 0u);
+  EXPECT_NE(script.find("  _flopcast \"$@\"\n", script.find("\n}\n")), std::string::npos) << script;
 }
 
 TEST(WeightVersions, AreShownForASchedule) {

@@ -36,6 +36,12 @@ function partsTable(model, code, duration) {
   return element("table", {class: "parts"}, element("caption", {}, "What it consists of"), element("tbody", {}, ...rows));
 }
 
+// A schedule that cuts microbatches numbers their slices through.
+function unitFacts(model, unit) {
+  if (model.slices === 1) return [["microbatch", unit]];
+  return [["microbatch", Math.floor(unit / model.slices)], ["slice", unit % model.slices]];
+}
+
 function showDetails(panel, timeline, model, rank, index, group) {
   if (!model) {
     panel.replaceChildren(element("p", {class: "hint"},
@@ -46,7 +52,7 @@ function showDetails(panel, timeline, model, rank, index, group) {
   const code = model.code(rank, index);
   const duration = spans.end[index] - spans.start[index];
   const facts = [["kind", code.kind], ["rank", rank],
-    ...(code.stage === undefined ? [] : [["stage", code.stage], ["microbatch", spans.microbatch[index]]]),
+    ...(code.stage === undefined ? [] : [["stage", code.stage], ...unitFacts(model, spans.microbatch[index])]),
     ["start", model.time(spans.start[index])], ["end", model.time(spans.end[index])], ["takes", model.time(duration)],
     ["on the critical path", model.isCritical(rank, index) ? "yes" : "no"]];
   panel.replaceChildren(

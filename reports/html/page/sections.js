@@ -36,6 +36,7 @@ const kFigures = [
 ];
 const kBareFigures = [
   ["makespan", view => view.metrics.makespan, value => significant(value), "metrics.makespan"],
+  ["longest span of a rank", view => view.metrics.span, value => significant(value), "metrics.span"],
   ["bubble, share of device time", view => view.metrics.idle_fraction, percentText, "metrics.idle_fraction"],
   ["bubble ratio", view => view.metrics.bubble_ratio, percentText, "metrics.bubble_ratio"],
   ["stages in flight", view => Math.max(...view.metrics.ranks.map(rank => rank.peak_in_flight)), value => String(value), "metrics.peak_in_flight"],

@@ -86,7 +86,9 @@ class Painter {
     }
     const pixels = new Uint32Array(this.columns.data.buffer);
     const idle = rgbaOf(this.colors.idle);
-    const paint = lane.letters.map(letter => rgbaOf(lane.codes.find(code => code.letter === letter).fill));
+    // The legend's colour for all chunks of a kind.
+    const colorOf = letter => lane.codes.find(code => code.letter === letter && code.chunk === 0) ?? lane.codes.find(code => code.letter === letter);
+    const paint = lane.letters.map(letter => rgbaOf(colorOf(letter).fill));
     const time = new Float64Array(lane.letters.length);
     const perColumn = (end - begin) / columns;
     let first = lane.firstEndingAfter(begin);

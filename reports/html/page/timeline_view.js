@@ -1,6 +1,9 @@
 // A timeline to look at: canvas, toolbar, mouse and keys. Several models lie one below the other over one time axis.
 
 const kAxisHeight = 40;
+const kTallest = 640;
+// Canvases of more than 16,384 pixels a side stay empty in some browsers.
+const kTallestPrint = 16000;
 
 class TimelineView {
   // `onSelect(model, rank, index)` is called with what was clicked, or with nothing.
@@ -14,7 +17,8 @@ class TimelineView {
     this.spacer.append(this.canvas);
     this.tip = element("div", {class: "timeline-tip", hidden: true});
     this.status = element("p", {class: "visually-hidden", "aria-live": "polite"});
-    container.append(this.toolbar(), this.axis, this.scroller, this.tip, this.status);
+    this.printNote = element("p", {class: "print-note"});
+    container.append(this.toolbar(), this.axis, this.scroller, this.printNote, this.tip, this.status);
     this.container = container;
     this.painter = new Painter(this.canvas);
     this.axisPainter = new Painter(this.axis);
@@ -69,13 +73,31 @@ class TimelineView {
     const hasMemory = this.memoryBox.checked && this.models.some(model => model.memory);
     this.geometry = new Geometry(this.models, width, 600, hasMemory);
     if (!hasMemory) for (const group of this.geometry.groups) group.memory = 0;
-    const height = Math.min(this.geometry.height, 640);
+    const height = Math.min(this.geometry.height, this.printing ? kTallestPrint : kTallest);
     this.scroller.style.height = height + "px";
-    this.spacer.style.height = this.geometry.height + "px";
+    this.spacer.style.height = (this.printing ? height : this.geometry.height) + "px";
     const scale = window.devicePixelRatio || 1;
-    this.painter.resize(width, height, scale);
+    this.painter.resize(width, height, Math.min(scale, kTallestPrint / height));
     this.axisPainter.resize(width, kAxisHeight, scale);
     this.paint();
+  }
+
+  // Paper shows every rank at once, in the colours of the light scheme.
+  print(printing) {
+    if (this.models.length === 0 || this.printing === printing) return;
+    this.printing = printing;
+    document.documentElement.classList.toggle("printing", printing);
+    if (printing) this.scrolled = this.scroller.scrollTop;
+    this.layout();
+    if (!printing) this.scroller.scrollTop = this.scrolled;
+    const left = printing ? this.ranksBelow(this.painter.height) : 0;
+    this.printNote.textContent = left > 0 ? `${countText(left)} of the ranks are left out: they do not fit into one picture.` : "";
+  }
+
+  // How many ranks end below a height of the whole drawing.
+  ranksBelow(height) {
+    return this.geometry.groups.reduce((sum, {rows, row, model}) => sum + model.ranks.length -
+      Math.min(model.ranks.length, Math.max(0, Math.floor((height - rows) / row))), 0);
   }
 
   draw() {
@@ -301,19 +323,26 @@ class TimelineView {
     this.draw();
   }
 
+  // The first action there is: a rank may have none.
+  selectFirst() {
+    const group = this.models.findIndex(model => model.ranks.some(spans => spans.count > 0));
+    if (group >= 0) this.select(group, this.models[group].ranks.findIndex(spans => spans.count > 0), 0, true);
+  }
   step(direction) {
-    if (!this.selected) return this.select(0, 0, 0, true);
+    if (!this.selected) return this.selectFirst();
     const {group, rank, index} = this.selected;
     const next = Math.min(this.models[group].ranks[rank].count - 1, Math.max(0, index + direction));
     this.select(group, rank, next, true);
   }
   changeRank(direction) {
-    if (!this.selected) return this.select(0, 0, 0, true);
+    if (!this.selected) return this.selectFirst();
     const {group, rank, index} = this.selected;
-    const model = this.models[group];
-    const other = Math.min(model.ranks.length - 1, Math.max(0, rank + direction));
-    const middle = (model.ranks[rank].start[index] + model.ranks[rank].end[index]) / 2;
-    const spans = model.ranks[other];
+    const {ranks} = this.models[group];
+    let other = rank + direction;
+    while (ranks[other]?.count === 0) other += direction;
+    if (!ranks[other]) return;
+    const middle = (ranks[rank].start[index] + ranks[rank].end[index]) / 2;
+    const spans = ranks[other];
     this.select(group, other, Math.min(spans.count - 1, firstAfter(spans.end, middle, 0, spans.count)), true);
   }
 
@@ -382,6 +411,8 @@ class TimelineView {
     this.axis.addEventListener("pointermove", event => { if (scrubs) scrub(event); });
     this.axis.addEventListener("pointerup", () => { scrubs = false; });
     new ResizeObserver(() => { if (this.models.length > 0 && this.container.clientWidth !== this.geometry?.width) this.layout(); }).observe(this.container);
+    window.addEventListener("beforeprint", () => this.print(true));
+    window.addEventListener("afterprint", () => this.print(false));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 

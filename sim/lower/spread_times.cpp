@@ -1,4 +1,4 @@
-#include "cli/spread_times.hpp"
+#include "sim/lower/spread_times.hpp"
 
 #include <fmt/format.h>
 
@@ -22,19 +22,19 @@ class Spreader {
  public:
   Spreader(const Program& program, bool in_comparison) : program_(program), in_comparison_(in_comparison) {}
 
-  std::vector<Ticks> spread(const char* flag, const std::vector<Ticks>& list) const {
+  std::vector<Ticks> spread(const char* name, const std::vector<Ticks>& list) const {
     std::vector<Ticks> times;
     for (const Chain& chain : program_.chains) {
       const std::vector<int> ranks = ranks_of_chain(program_, chain);
       for (int stage = chain.first_stage; stage <= chain.last_stage; ++stage) {
-        times.push_back(time_of(flag, list, chain, ranks, stage));
+        times.push_back(time_of(name, list, chain, ranks, stage));
       }
     }
     return times;
   }
 
  private:
-  Ticks time_of(const char* flag, const std::vector<Ticks>& list, const Chain& chain, const std::vector<int>& ranks,
+  Ticks time_of(const char* name, const std::vector<Ticks>& list, const Chain& chain, const std::vector<int>& ranks,
                 int stage) const {
     const Ticks slices = program_.slices_per_microbatch;
     const auto stages = static_cast<std::size_t>(program_.stage_count());
@@ -44,7 +44,7 @@ class Spreader {
       return share_of(list.front(), static_cast<Ticks>(ranks.size()), length * slices);
     }
     if (list.size() == stages) return share_of(list[static_cast<std::size_t>(stage)], 1, slices);
-    if (!in_comparison_ || list.size() != ranks.size()) refuse_list(flag, list.size(), ranks.size());
+    if (!in_comparison_ || list.size() != ranks.size()) refuse_list(name, list.size(), ranks.size());
     const int rank = program_.rank_of_stage[static_cast<std::size_t>(stage)];
     const auto chunks = std::count(program_.rank_of_stage.begin() + chain.first_stage,
                                    program_.rank_of_stage.begin() + chain.last_stage + 1, rank);
@@ -52,9 +52,9 @@ class Spreader {
     return share_of(list[static_cast<std::size_t>(index)], 1, chunks * slices);
   }
 
-  [[noreturn]] void refuse_list(const char* flag, std::size_t numbers, std::size_t ranks) const {
+  [[noreturn]] void refuse_list(const char* name, std::size_t numbers, std::size_t ranks) const {
     const bool by_rank = in_comparison_ && ranks > 1 && ranks != static_cast<std::size_t>(program_.stage_count());
-    throw ConfigError({flag,
+    throw ConfigError({name,
                        fmt::format("{} numbers for {} stage{} of {}", numbers, program_.stage_count(),
                                    program_.stage_count() == 1 ? "" : "s", program_.schedule),
                        "",
@@ -68,9 +68,9 @@ class Spreader {
 
 }  // namespace
 
-std::vector<Ticks> spread_times(const char* flag, const std::vector<Ticks>& list, const Program& program,
+std::vector<Ticks> spread_times(const char* name, const std::vector<Ticks>& list, const Program& program,
                                 bool in_comparison) {
-  return Spreader(program, in_comparison).spread(flag, list);
+  return Spreader(program, in_comparison).spread(name, list);
 }
 
 }  // namespace flopcast
