@@ -15,8 +15,8 @@ namespace flopcast {
 ///   {"ask": "names"}                  models, clusters with their devices a node, stacks, schedules with the chunks a
 ///                                     rank that they accept
 /// "config" beside a job is the text of a Hugging Face config.json: the job's model. A mistake in the question comes
-/// back as {"error": {"field", "problem", "where", "help"}}. The page reads no files: a job that names one is refused, and
-/// so is a view of more than 100,000 actions.
+/// back as {"error": {"field", "problem", "where", "help"}}. The page reads no files: a job that names one is refused,
+/// and so is a view of more than 100,000 actions.
 std::string answer(std::string_view question);
 
 }  // namespace flopcast

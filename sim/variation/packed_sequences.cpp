@@ -27,7 +27,8 @@ void refuse(const PreparedStep& step) {
     throw ConfigError({kFlag, problem, "", help});
   };
   if (job.profile) fail("a layer profile does not tell how long its attention takes", "");
-  if (!job.training.flash_attention) fail("unfused attention knows no sequences in a row", "--training.attention flash");
+  if (!job.training.flash_attention)
+    fail("unfused attention knows no sequences in a row", "--training.attention flash");
   if (job.layout.cp > 1) fail("sequences cut over context-parallel ranks are not modelled", "--cp 1");
   if (job.layout.tensor_parallel != TensorParallel::k1d) fail("tensor parallelism in grids is not modelled", "");
   if (job.cluster.uneven()) fail("uneven nodes are not modelled", "");

@@ -74,7 +74,8 @@ std::string page_header() {
       "`flopcast schedule compare --pp 4 --microbatches 8`.\n\n"
       "Bubble fraction: idle share of all ranks. Activations: of the rank that holds most, in microbatches.\n\n"
       "Pictures and figures are made by the program: the tests compare them, and `FLOPCAST_BLESS=1` rewrites them.\n\n"
-      "Other pictures: a [report](images/report.png) (`--html`), the [page](browser.md) without a server, forecast above "
+      "Other pictures: a [report](images/report.png) (`--html`), the [page](browser.md) without a server, forecast "
+      "above "
       "[real run](../examples/real-run/1f1b.svg) with its [losses](../examples/real-run/loss.svg), forecasts against "
       "[measurements](images/validation.svg), and whole jobs in the [examples](../examples/README.md).\n",
       kRanks, kMicrobatches);
