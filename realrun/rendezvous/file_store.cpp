@@ -60,7 +60,7 @@ class FileStore : public Store {
   // Nobody ever reads half a value: files get their names when they are whole.
   fs::path written(const std::string& value) {
     static std::atomic<int> files{0};
-    const fs::path path = folder_ / fmt::format("part-{}-{}", getpid(), ++files);
+    fs::path path = folder_ / fmt::format("part-{}-{}", getpid(), ++files);
     std::ofstream stream(path, std::ios::binary);
     stream << value;
     stream.close();
