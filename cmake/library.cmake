@@ -15,3 +15,12 @@ function(flopcast_cold_sources name)
     set_property(SOURCE ${ARGN} TARGET_DIRECTORY flopcast_${name} APPEND PROPERTY COMPILE_OPTIONS -O1)
   endif()
 endfunction()
+
+# flopcast_precompiled(model): what most sources of the target include is read once. Fresh builds only: compiler caches cannot
+# see through it.
+function(flopcast_precompiled target)
+  if(FLOPCAST_PRECOMPILED_HEADERS)
+    target_precompile_headers(${target} PRIVATE <nlohmann/json.hpp> <fmt/format.h> <algorithm> <functional> <map> <optional>
+                              <set> <sstream> <string> <vector>)
+  endif()
+endfunction()
