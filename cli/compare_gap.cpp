@@ -11,6 +11,7 @@
 #include "model/error/error.hpp"
 #include "model/units/parse.hpp"
 #include "planner/compare/terms.hpp"
+#include "sim/variation/percentile.hpp"
 
 namespace flopcast {
 
@@ -35,14 +36,6 @@ std::string check_of(const std::string& term) {
   };
   const auto found = checks.find(term);
   return found == checks.end() ? std::string() : found->second;
-}
-
-// Between the sorted values' neighbours, as NumPy has it.
-double percentile(const std::vector<double>& sorted, double share) {
-  const double place = share * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(place);
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
 // Steps this uneven are a finding of their own.
@@ -96,7 +89,6 @@ MeasuredStep logged_step(const std::string& text, const std::string& file, const
          file, fmt::format("the log has --gbs {}", fmt::join(batches, ", "))});
   }
   if (seconds.empty()) throw ConfigError({"--log", "holds no step behind the warm-up", file, "log more iterations"});
-  std::sort(seconds.begin(), seconds.end());
   constexpr double kLow = 0.05;
   constexpr double kMiddle = 0.5;
   constexpr double kHigh = 0.95;

@@ -60,7 +60,6 @@ double loss_of(const nlohmann::json& json) {
 }
 
 std::vector<Ticks> ticks_of(const nlohmann::json& seconds) {
-  constexpr double kTicksPerSecond = 1e12;
   std::vector<Ticks> ticks;
   for (const nlohmann::json& value : seconds) ticks.push_back(std::llround(value.get<double>() * kTicksPerSecond));
   return ticks;

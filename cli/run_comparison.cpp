@@ -17,7 +17,6 @@ namespace flopcast {
 
 namespace {
 
-constexpr double kSecondsPerTick = 1e-12;
 constexpr std::size_t kStepsDrawn = 3;  // of an asynchronous run
 
 // The part of a timeline between two moments, moved to the origin.

@@ -11,13 +11,13 @@
 
 #include "reports/result/result_json.hpp"
 #include "reports/timeline/timeline_json.hpp"
+#include "sim/variation/percentile.hpp"
 
 namespace flopcast {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr double kSecondsPerTick = 1e-12;
 
 // A figure that all views have; of peak memory the replay says nothing of its own.
 struct Term {
@@ -103,11 +103,6 @@ std::vector<Term> terms_of(const RunComparison& run) {
   return terms;
 }
 
-double quantile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(std::floor(share * static_cast<double>(values.size() - 1)))];
-}
-
 std::string source_text(const RunComparison& run) {
   if (run.times_from == TimesFrom::kJob) return fmt::format("of the job's cluster, {}", run.job.step.job.cluster.name);
   return fmt::format("{} on these ranks just before and after, which by themselves forecast {:.6g} and {:.6g} s",
@@ -149,8 +144,8 @@ Table run_table(const RunComparison& run) {
   table.notes.push_back(
       fmt::format("measured: {} repetitions after {} to warm up, {} of them disturbed; median step "
                   "shown, quartiles {:.6g} and {:.6g} s",
-                  run.step_seconds.size(), run.warmup, run.disturbance.steps, quantile(run.step_seconds, 0.25),
-                  quantile(run.step_seconds, 0.75)));
+                  run.step_seconds.size(), run.warmup, run.disturbance.steps, percentile(run.step_seconds, 0.25),
+                  percentile(run.step_seconds, 0.75)));
   if (!run.slept) {
     table.notes.push_back(run.losses.size() == 1
                               ? fmt::format("mean loss {:.4f}", run.losses.front())
@@ -190,8 +185,8 @@ Json run_json(const RunComparison& run) {
                 {{"count", run.step_seconds.size()},
                  {"warmup", run.warmup},
                  {"time_s", run.step_seconds},
-                 {"lower_quartile_s", quantile(run.step_seconds, 0.25)},
-                 {"upper_quartile_s", quantile(run.step_seconds, 0.75)}}},
+                 {"lower_quartile_s", percentile(run.step_seconds, 0.25)},
+                 {"upper_quartile_s", percentile(run.step_seconds, 0.75)}}},
                {"losses", run.slept ? Json::array() : Json(run.losses)},
                {"disturbed",
                 {{"any", run.disturbance.any},

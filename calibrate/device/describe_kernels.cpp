@@ -10,6 +10,7 @@
 
 #include "calibrate/device/fit/message_fit.hpp"
 #include "calibrate/device/fit/operator_fit.hpp"
+#include "model/cost/compute.hpp"
 #include "model/workload/precision.hpp"
 
 namespace flopcast {
@@ -52,8 +53,7 @@ class Kernels {
     const KernelName name = {key.kind, key.op, key.dtype};
     if (is_memory_bound(key.kind)) memory_[name].push_back({label, *key.bytes, seconds});
     if (is_attention(key.kind)) {
-      constexpr double kBackwardOverForward = 2.5;
-      const double share = key.kind == SampleKind::kAttentionBackward ? kBackwardOverForward : 1.0;
+      const double share = key.kind == SampleKind::kAttentionBackward ? kAttentionBackwardWork : 1.0;
       attention_[name].push_back({label, key.attention->flops() * share, seconds});
     }
     if (key.kind == SampleKind::kLaunch) launches_.push_back(seconds);

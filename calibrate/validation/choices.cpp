@@ -95,7 +95,7 @@ std::vector<double> speed_up_errors(const std::vector<ComparedRow>& rows) {
 }
 
 std::vector<bool> contradicted_rows(const std::vector<ComparedRow>& rows) {
-  constexpr double kRepeats = 0.01;
+  constexpr double kRepeats = 0.01;  // times printed with two or three digits differ by this much without meaning it
   std::vector<bool> contradicted(rows.size(), false);
   for (std::size_t index = 0; index < rows.size(); ++index) {
     const double time = time_without_bubble(rows[index]);

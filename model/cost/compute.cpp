@@ -23,7 +23,6 @@ constexpr std::array<Tile, 6> kTiles = {
 constexpr double kSplitDepth = 2048.0;  // below this depth libraries do not split k
 constexpr double kMostSplits = 4.0;
 constexpr double kSplitReduction = 1.1;  // adding the partial products up
-constexpr double kAttentionBackwardWork = 2.5;
 // Of the bytes of an element-wise kernel that reads what the one before it wrote, the share that goes to memory: the
 // rest is still in the L2 cache. Isolated kernels do not show it (their measured rates are the device's
 // memory_efficiency); fitted to the published A100 steps together, between 0.65 and 0.75 by source.

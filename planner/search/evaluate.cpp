@@ -11,8 +11,6 @@ namespace flopcast {
 
 namespace {
 
-constexpr double kSecondsPerTick = 1e-12;
-
 std::string no_files(const std::string& path) {
   throw InternalError("a planned layout asked for the file " + path);
 }

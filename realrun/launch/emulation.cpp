@@ -11,8 +11,6 @@ namespace flopcast::realrun {
 
 namespace {
 
-constexpr double kTicksPerSecond = 1e12;
-
 Ticks parse_time(const std::string& flag, const std::string& text) {
   const ParsedQuantity time = parse_quantity(text, Dimension::kTime);
   if (!time.value) {

@@ -280,13 +280,15 @@ class MeetingFolder {
 }
 
 // Waits for the ranks. The first that dies ends the others by the failure they all look for.
-void wait_for_ranks(const std::vector<pid_t>& children, Store& store, std::chrono::milliseconds patience) {
+void wait_for_ranks(std::vector<pid_t> children, Store& store, std::chrono::milliseconds patience) {
+  constexpr pid_t kReaped = 0;
   std::size_t left = children.size();
   std::optional<std::chrono::steady_clock::time_point> deadline;
   while (left > 0) {
     for (std::size_t rank = 0; rank < children.size(); ++rank) {
       int status = 0;
-      if (waitpid(children[rank], &status, WNOHANG) != children[rank]) continue;
+      if (children[rank] == kReaped || waitpid(children[rank], &status, WNOHANG) != children[rank]) continue;
+      children[rank] = kReaped;
       --left;
       if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
       const std::string activity = store.get(kActivityKey + std::to_string(rank)).value_or("its set-up");
@@ -296,9 +298,9 @@ void wait_for_ranks(const std::vector<pid_t>& children, Store& store, std::chron
       if (!deadline) deadline = std::chrono::steady_clock::now() + patience;
     }
     if (deadline && std::chrono::steady_clock::now() > *deadline) {
-      // Stuck where no abort reaches them. Reaped ones are nobody's any more.
+      // Stuck where no abort reaches them.
       for (const pid_t child : children) {
-        if (waitpid(child, nullptr, WNOHANG) == 0) kill(child, SIGKILL);
+        if (child != kReaped) kill(child, SIGKILL);
       }
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));

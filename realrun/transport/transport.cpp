@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/error/error.hpp"
 
 namespace flopcast::realrun {
@@ -10,6 +12,17 @@ std::string_view name_of(CollectiveKind kind) {
   constexpr std::array<std::string_view, 6> kNames = {"all-reduce", "reduce-scatter", "all-gather",
                                                       "all-to-all", "broadcast",      "barrier"};
   return kNames.at(static_cast<std::size_t>(kind));
+}
+
+Group group_of(int id, Axis axis, const std::vector<int>& members, int rank) {
+  Group group;
+  group.id = id;
+  group.axis = axis;
+  const auto self = std::find(members.begin(), members.end(), rank);
+  if (self == members.end()) return group;
+  group.members = members;
+  group.index = static_cast<int>(self - members.begin());
+  return group;
 }
 
 TrafficCount Traffic::of(CollectiveKind kind, Axis axis) const {

@@ -43,8 +43,9 @@ enum class Reduction { kSum, kMax };
 ///   all-reduce      output = reduction over the members' inputs; both of one size
 ///   reduce-scatter  member i's output = part i of n of that reduction; input n times the output
 ///   all-gather      output = the members' inputs, one behind the other; output n times the input
-///   all-to-all      part j of n of member i's input becomes part i of member j's output; both of one size, not the
-///   same broadcast       output = the root's output, where input is unused barrier         no buffers
+///   all-to-all      part j of n of member i's input becomes part i of member j's output; one size, not one buffer
+///   broadcast       output = the root's output, where input is unused
+///   barrier         no buffers
 /// Input and output may be the same memory in an all-reduce, and an all-gather's input its own part of the output.
 /// Reductions add up in an order that does not depend on timing: equal runs give equal bits.
 struct Collective {
@@ -65,6 +66,8 @@ struct Group {
 
   int size() const { return static_cast<int>(members.size()); }
 };
+/// What form_group() tells a rank of a group: without members where it is not one of them.
+Group group_of(int id, Axis axis, const std::vector<int>& members, int rank);
 
 /// An operation under way. Released without wait(), it goes on, and its buffers stay alive.
 class Pending : public Interface {

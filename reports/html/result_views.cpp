@@ -109,15 +109,18 @@ Views views_of_timelines(const Json& json, const std::string& file) {
 Views views_of_comparison(const Json& json, const std::string& file, const ReadFile& read_file) {
   Views views;
   const auto add = [&](const Json& holder, const char* side) {
-    const Json layout = holder.value(side, Json::object());
+    const Json layout = holder.is_object() ? holder.value(side, Json::object()) : Json::object();
     if (!layout.contains("result") || !is_result(layout.at("result"))) {
       throw ConfigError({side, "holds no result", file, "expected what `flopcast compare --format json` writes"});
     }
-    views.push_back(view_of(layout.at("result"), layout.value("name", side), read_file));
+    const bool named = layout.contains("name") && layout.at("name").is_string();
+    views.push_back(view_of(layout.at("result"), named ? layout.at("name").get<std::string>() : side, read_file));
   };
   add(json, "a");
   add(json, "b");
-  for (const Json& other : json.value("others", Json::array())) add(other, "b");
+  const Json others = json.value("others", Json::array());
+  if (!others.is_array()) throw ConfigError({"others", "is no list", file, "as `flopcast compare` writes it"});
+  for (const Json& other : others) add(other, "b");
   return views;
 }
 

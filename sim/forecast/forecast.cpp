@@ -17,7 +17,6 @@ namespace flopcast {
 
 namespace {
 
-constexpr double kSecondsPerTick = 1e-12;
 constexpr double kSecondsPerDay = 86'400.0;
 constexpr double kSecondsPerHour = 3'600.0;
 constexpr double kNearlyFull = 0.9;

@@ -17,7 +17,6 @@ namespace flopcast {
 
 namespace {
 
-constexpr double kSecondsPerTick = 1e-12;
 constexpr int kAsynchronousStretch = 4;  // microbatches per pipeline rank
 
 [[noreturn]] void fail(const Job& job, const std::string& field, const std::string& problem, const std::string& help) {

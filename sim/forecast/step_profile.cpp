@@ -11,8 +11,6 @@ namespace flopcast {
 
 namespace {
 
-constexpr double kSecondsPerTick = 1e-12;
-
 double seconds(double ticks) {
   return ticks * kSecondsPerTick;
 }

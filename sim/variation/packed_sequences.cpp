@@ -17,8 +17,6 @@ namespace flopcast {
 
 namespace {
 
-constexpr double kSecondsPerTick = 1e-12;
-constexpr double kTicksPerSecond = 1e12;
 const char* const kFlag = "--sequence-lengths";
 
 void refuse(const PreparedStep& step) {

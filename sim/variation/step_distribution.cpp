@@ -9,14 +9,12 @@
 #include "model/error/error.hpp"
 #include "model/layout/rank_grid.hpp"
 #include "sim/variation/joined_replicas.hpp"
+#include "sim/variation/percentile.hpp"
 #include "sim/variation/random_factors.hpp"
 
 namespace flopcast {
 
 namespace {
-
-constexpr double kSecondsPerTick = 1e-12;
-constexpr double kTicksPerSecond = 1e12;
 
 // A task of a replica, or the optimizer of a rank: what of its time a slow device stretches.
 struct Work {
@@ -171,13 +169,6 @@ void refuse_unfit(const PreparedStep& step) {
   throw ConfigError({"layout.schedule", fmt::format("{} has no steps whose times vary", step.job.layout.schedule),
                      step.job.origins.where("layout.schedule"),
                      "--jitter and --straggler need a schedule that flushes"});
-}
-
-double percentile(const std::vector<double>& sorted, double share) {
-  const double place = share * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(place);
-  if (below + 1 >= sorted.size()) return sorted.back();
-  return sorted[below] + (place - static_cast<double>(below)) * (sorted[below + 1] - sorted[below]);
 }
 
 }  // namespace

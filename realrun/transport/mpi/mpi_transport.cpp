@@ -111,14 +111,7 @@ void MpiTransport::poke() {
 }
 
 Group MpiTransport::form_group(Axis axis, const std::vector<int>& members) {
-  Group group;
-  group.id = groups_++;
-  group.axis = axis;
-  const auto self = std::find(members.begin(), members.end(), rank());
-  if (self == members.end()) return group;
-  group.members = members;
-  group.index = static_cast<int>(self - members.begin());
-  return group;
+  return group_of(groups_++, axis, members, rank());
 }
 
 int MpiTransport::tag_of(const MessageKey& key) const {

@@ -62,13 +62,7 @@ NcclApi::Communicator NcclTransport::join(const std::string& name, const std::ve
 }
 
 Group NcclTransport::form_group(Axis axis, const std::vector<int>& members) {
-  Group group;
-  group.id = groups_++;
-  group.axis = axis;
-  const auto self = std::find(members.begin(), members.end(), rank());
-  if (self == members.end()) return group;
-  group.members = members;
-  group.index = static_cast<int>(self - members.begin());
+  Group group = group_of(groups_++, axis, members, rank());
   if (group.size() > 1) {
     communicators_[group.id] = join(fmt::format("group {}", group.id), members, group.index);
   }

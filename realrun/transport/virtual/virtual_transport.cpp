@@ -43,14 +43,7 @@ VirtualTransport::~VirtualTransport() {
 }
 
 Group VirtualTransport::form_group(Axis axis, const std::vector<int>& members) {
-  Group group;
-  group.id = groups_++;
-  group.axis = axis;
-  const auto self = std::find(members.begin(), members.end(), rank_);
-  if (self == members.end()) return group;
-  group.members = members;
-  group.index = static_cast<int>(self - members.begin());
-  return group;
+  return group_of(groups_++, axis, members, rank_);
 }
 
 void VirtualTransport::send(int to, const MessageKey& key, const Buffer& buffer) {
