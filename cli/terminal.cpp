@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <clocale>
 #include <cstdio>
 #include <cstdlib>
@@ -50,7 +51,9 @@ Terminal inspect_terminal() {
   if (is_terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= kNarrowest) {
     terminal.width = size.ws_col;
   } else {
-    const int columns = std::atoi(std::string(environment("COLUMNS")).c_str());
+    const std::string_view told = environment("COLUMNS");
+    int columns = 0;
+    std::from_chars(told.data(), told.data() + told.size(), columns);
     constexpr int kPipedWidth = 120;
     terminal.width = columns >= kNarrowest && columns <= kWidest ? columns : kPipedWidth;
   }

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -193,7 +193,9 @@ Place place_of(const PublishedRow& row) {
   constexpr std::string_view kLine = " line ";
   const std::size_t at = row.citation.find(kLine);
   if (at == std::string::npos) return {};
-  return {row.citation.substr(0, at), std::atoi(row.citation.c_str() + at + kLine.size())};
+  Place place = {row.citation.substr(0, at)};
+  std::from_chars(row.citation.data() + at + kLine.size(), row.citation.data() + row.citation.size(), place.line);
+  return place;
 }
 
 bool says_formats(const PublishedRow& row) {

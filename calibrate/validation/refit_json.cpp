@@ -54,7 +54,7 @@ std::vector<Refit> stored_refits() {
   for (const Json& json : file.at("fits")) {
     Refit fit;
     for (const FitPlan& plan : plans) {
-      if (plan.name == json.at("name")) fit.plan = plan;
+      if (plan.name == json.at("name").get<std::string>()) fit.plan = plan;
     }
     for (const Json& constant : json.at("constants")) fit.values.push_back(constant.at("refitted"));
     for (const Json& source : json.at("sources")) {

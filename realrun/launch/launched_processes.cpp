@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
 
 #include "realrun/launch/mpi_launch.hpp"
 
@@ -9,7 +11,9 @@ int launched_processes() {
   int processes = 1;
   for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
     const char* value = std::getenv(variable);
-    if (value != nullptr) processes = std::max(processes, std::atoi(value));
+    int told = 0;
+    if (value != nullptr) std::from_chars(value, value + std::strlen(value), told);
+    processes = std::max(processes, told);
   }
   return processes;
 }

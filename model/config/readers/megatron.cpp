@@ -409,7 +409,6 @@ void MegatronReader::fit_nodes() {
   if (static_cast<double>(per_node) * static_cast<double>(nodes) >= ranks) return;
   const double needed = std::ceil(ranks / static_cast<double>(per_node));
   if (needed > 1'000'000) return;  // the layout's reader refuses it
-  const std::string name = out_.has("cluster.nodes") ? "nnodes" : "nproc-per-node";
   const std::string place =
       out_.has("cluster.nodes") ? out_.places["cluster.nodes"] : out_.places["cluster.devices_per_node"];
   out_.put("cluster.nodes", static_cast<int>(needed), place);
