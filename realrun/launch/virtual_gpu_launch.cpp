@@ -5,6 +5,7 @@
 
 #include "model/error/error.hpp"
 #include "realrun/compute/cuda/gpu.hpp"
+#include "realrun/compute/cuda/limits.hpp"
 #include "realrun/launch/gpu_launch.hpp"
 #include "realrun/launch/gpu_plan.hpp"
 #include "realrun/launch/kept_run.hpp"
@@ -41,13 +42,12 @@ std::string conditions_of(const cuda::Gpu& gpu, int ranks) {
 }
 
 void check_ranks(const TrainingPlan& plan) {
-  constexpr int kMostMembers = 16;  // of a reduction between virtual devices
   const int largest = std::max({plan.dp, plan.tp, plan.pipeline_ranks()});
-  if (largest <= kMostMembers) return;
+  if (largest <= cuda::kMostInputs) return;
   throw ConfigError({"--backend",
                      fmt::format("virtual-gpus: {} ranks along one axis are more than the {} that share a "
                                  "GPU",
-                                 largest, kMostMembers),
+                                 largest, cuda::kMostInputs),
                      "--backend",
                      {}});
 }

@@ -64,6 +64,14 @@ TEST_F(EmulatedKernels, Attention) {
   check(check_attention);
 }
 
+// Compute capabilities 8.6 and 8.9.
+TEST_F(EmulatedKernels, AttentionInLessSharedMemory) {
+  const int usual = emulated::shared_limit();
+  emulated::set_shared_limit(99 * 1024);
+  check(check_attention);
+  emulated::set_shared_limit(usual);
+}
+
 TEST_F(EmulatedKernels, Embedding) {
   check(check_embedding);
 }
