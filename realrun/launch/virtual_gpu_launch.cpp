@@ -9,24 +9,12 @@
 #include "realrun/launch/gpu_launch.hpp"
 #include "realrun/launch/gpu_plan.hpp"
 #include "realrun/launch/kept_run.hpp"
+#include "realrun/launch/traced.hpp"
 #include "realrun/transport/virtual/virtual_transport.hpp"
 
 namespace flopcast::realrun {
 
 namespace {
-
-/// Shows the tools what the rank is at.
-class TracedTransport : public VirtualTransport {
- public:
-  using VirtualTransport::VirtualTransport;
-  void note(const Activity& activity) override {
-    range_.begin(to_string(activity));
-    VirtualTransport::note(activity);
-  }
-
- private:
-  cuda::ToolRange range_;
-};
 
 std::string conditions_of(const cuda::Gpu& gpu, int ranks) {
   if (gpu.partition() == cuda::Partition::kWhole) return {};
@@ -76,7 +64,7 @@ int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& th
     const auto make = [&](ThreadHub& hub, int rank) {
       std::unique_ptr<cuda::GpuRank>& machine = ranks[static_cast<std::size_t>(rank)];
       machine = gpu->make_rank(rank);
-      return std::make_unique<TracedTransport>(hub, rank, machine->queues());
+      return std::make_unique<Traced<VirtualTransport>>(hub, rank, machine->queues());
     };
     run_threads(plan.ranks(), threads, make, [&](Transport& transport) {
       const auto rank = static_cast<std::size_t>(transport.rank());

@@ -34,7 +34,7 @@ void gather_ranks(Store& store, const ProcessPlace& place, std::chrono::millisec
     fail(store, fmt::format("rank {} was started as one of {} ranks, and another as one of {}", place.rank, count,
                             store.get("ranks").value_or("?")));
   }
-  const std::string key = fmt::format("rank/{}", place.rank);
+  const std::string key = kRankKey + std::to_string(place.rank);
   if (!store.set_once(key, here())) {
     fail(store, fmt::format("two processes are rank {}: {} and {}", place.rank, store.get(key).value_or("?"), here()));
   }
@@ -44,7 +44,7 @@ void gather_ranks(Store& store, const ProcessPlace& place, std::chrono::millisec
   while (true) {
     std::vector<int> missing;
     for (int rank = 0; rank < place.ranks; ++rank) {
-      if (!store.get(fmt::format("rank/{}", rank))) missing.push_back(rank);
+      if (!store.get(kRankKey + std::to_string(rank))) missing.push_back(rank);
     }
     if (const auto failure = store.get("failure")) throw EnvironmentError(*failure);
     if (missing.empty()) return;

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "model/error/error.hpp"
@@ -21,7 +23,22 @@ std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
+// CUDA reads both when it begins. Streams that share one of its connections to the GPU wait for each other, and by
+// default it has eight: a rank has as many streams alone. A kernel that is loaded at its first launch may wait for
+// those that run, which may wait for other ranks.
+void let_streams_run_side_by_side() {
+  constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS";
+  constexpr int kMostConnections = 32;
+  const char* given = std::getenv(kConnections);
+  // One is what other programs are told to set, and where a rank would wait for itself.
+  if (given == nullptr || std::atoi(given) < kMostConnections) {
+    setenv(kConnections, std::to_string(kMostConnections).c_str(), 1);
+  }
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
 void require_driver() {
+  let_streams_run_side_by_side();
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (driver != nullptr) return;  // stays loaded: CUDA needs it anyway
   throw EnvironmentError(
