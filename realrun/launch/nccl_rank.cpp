@@ -14,6 +14,7 @@
 #include "realrun/launch/result_file.hpp"
 #include "realrun/launch/run_file.hpp"
 #include "realrun/launch/traced.hpp"
+#include "realrun/rendezvous/common_clock.hpp"
 #include "realrun/training/result_bytes.hpp"
 #include "realrun/transport/nccl/nccl_transport.hpp"
 
@@ -165,12 +166,14 @@ void train_as(const NcclRun& run, const ProcessPlace& place, Store& store, cuda:
     Traced<NcclTransport> transport(
         nccl, machine->queues(), [&](Queue queue) { return machine->stream(queue); }, store, options);
     const RankMachine computes{machine->device(), machine->kernels()};
+    const auto go_by_one_clock = [&] { gpu.synchronise_clock(common_clock_offset(store, place, run.patience())); };
     try {
       RankResult own;
+      go_by_one_clock();
       train_rank(run.prepared.plan, computes, transport, own, [&](Transport&) {
         collection.add(own);
         if (keeps_file) file.keep();
-        gpu.synchronise_clock();
+        go_by_one_clock();
       });
       collection.add(own);
       transport.note({.kind = Activity::Kind::kDone, .action = {}});

@@ -20,6 +20,9 @@ std::string here() {
   return fmt::format("process {} on {}", getpid(), known ? name.data() : "an unnamed host");
 }
 
+constexpr const char* kHelp =
+    "\n  help: a store is for one run: a folder that an earlier one has left is taken for ranks of this";
+
 // The first failure is the one that everybody tells.
 [[noreturn]] void fail(Store& store, const std::string& failure) {
   store.set_once("failure", failure);
@@ -32,11 +35,13 @@ void gather_ranks(Store& store, const ProcessPlace& place, std::chrono::millisec
   const std::string count = fmt::format("{}", place.ranks);
   if (!store.set_once("ranks", count) && store.get("ranks") != count) {
     fail(store, fmt::format("rank {} was started as one of {} ranks, and another as one of {}", place.rank, count,
-                            store.get("ranks").value_or("?")));
+                            store.get("ranks").value_or("?")) +
+                    kHelp);
   }
   const std::string key = kRankKey + std::to_string(place.rank);
   if (!store.set_once(key, here())) {
-    fail(store, fmt::format("two processes are rank {}: {} and {}", place.rank, store.get(key).value_or("?"), here()));
+    fail(store,
+         fmt::format("two processes are rank {}: {} and {}", place.rank, store.get(key).value_or("?"), here()) + kHelp);
   }
   using Steady = std::chrono::steady_clock;
   constexpr auto kPause = std::chrono::milliseconds(5);

@@ -45,13 +45,14 @@ void DeviceClock::compare_with_host() {
     const Ticks after = host_clock();
     if (after - before >= shortest) continue;
     shortest = after - before;
-    anchor_time_ = before + shortest / 2;
+    anchor_time_ = before + shortest / 2 + offset_;
     std::swap(anchor_, next_);
   }
 }
 
-void DeviceClock::synchronise() {
+void DeviceClock::synchronise(Ticks offset) {
   const std::lock_guard lock(mutex_);
+  offset_ = offset;
   compare_with_host();
 }
 

@@ -87,7 +87,7 @@ class SharedGpu : public Gpu {
   Partition partition() const override { return partition_; }
   int multiprocessors_per_rank() const override { return multiprocessors_; }
   const std::string& refusal() const override { return green_.refusal; }
-  void synchronise_clock() override { clock_->synchronise(); }
+  void synchronise_clock(Ticks offset) override { clock_->synchronise(offset); }
 
   std::unique_ptr<GpuRank> make_rank(int rank) override {
     // The current GPU is a matter of the thread.
