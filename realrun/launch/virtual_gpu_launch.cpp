@@ -25,6 +25,7 @@ std::string conditions_of(const cuda::Gpu& gpu, int ranks) {
       "{} virtual devices on one GPU, {}; messages are copies in its memory, whose bandwidth, caches and power all "
       "share",
       ranks, shares);
+  if (!gpu.has_one_clock()) text += "; each timed by a clock of its own, some microseconds apart";
   if (!gpu.refusal().empty()) text += fmt::format("; no parts of their own: {}", gpu.refusal());
   return text;
 }

@@ -15,6 +15,8 @@ class DeviceClock {
  public:
   /// Compares the clocks: waits for an event of an idle stream several times and believes the shortest wait.
   DeviceClock();
+  /// By a stream given, where events of others cannot be timed against those of a new one. Destroys it in the end.
+  explicit DeviceClock(cudaStream_t stream);
   DeviceClock(const DeviceClock&) = delete;
   DeviceClock& operator=(const DeviceClock&) = delete;
   DeviceClock(DeviceClock&&) = delete;

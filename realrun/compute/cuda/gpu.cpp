@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "model/error/error.hpp"
 #include "realrun/compute/cuda/check.hpp"
@@ -78,15 +79,18 @@ class SharedGpu : public Gpu {
     green_ = split_gpu(ranks, kQueues);
     if (green_.parts.empty()) {
       partition_ = Partition::kStreams;
-    } else {
-      multiprocessors_ = green_.parts.front().multiprocessors;
+      return;
     }
+    multiprocessors_ = green_.parts.front().multiprocessors;
+    if (green_.timed_together) return;
+    for (const GreenPart& part : green_.parts) part_clocks_.push_back(std::make_unique<DeviceClock>(part.idle));
   }
 
   const GpuInfo& info() const override { return info_; }
   Partition partition() const override { return partition_; }
   int multiprocessors_per_rank() const override { return multiprocessors_; }
   const std::string& refusal() const override { return green_.refusal; }
+  bool has_one_clock() const override { return partition_ != Partition::kGreen || green_.timed_together; }
   void synchronise_clock(Ticks offset) override { clock_->synchronise(offset); }
 
   std::unique_ptr<GpuRank> make_rank(int rank) override {
@@ -95,7 +99,8 @@ class SharedGpu : public Gpu {
     ProductSettings settings;
     settings.tf32 = precision_ == GemmPrecision::kTf32;
     if (partition_ == Partition::kGreen) settings.multiprocessors = multiprocessors_;
-    return std::make_unique<CudaRank>(streams_of(rank), *clock_, library_, settings, precision_);
+    DeviceClock& clock = has_one_clock() ? *clock_ : *part_clocks_.at(static_cast<std::size_t>(rank));
+    return std::make_unique<CudaRank>(streams_of(rank), clock, library_, settings, precision_);
   }
 
  private:
@@ -117,6 +122,7 @@ class SharedGpu : public Gpu {
   std::shared_ptr<CublasLt> library_;
   std::unique_ptr<DeviceClock> clock_;
   GreenParts green_;
+  std::vector<std::unique_ptr<DeviceClock>> part_clocks_;
   int multiprocessors_ = 0;
 };
 
