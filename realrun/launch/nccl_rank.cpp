@@ -22,8 +22,9 @@ namespace flopcast::realrun {
 
 namespace {
 
-// Several ranks of NCCL on one GPU, which it refuses unless they seem to be on machines of their own: then it talks
-// over sockets. Few blocks, so that kernels that wait leave room for those they wait for. What the user set stays.
+// Several ranks of NCCL on one GPU, which it refuses unless they seem to be on machines of their own, or, from 2.30 on,
+// is told to allow: then it talks over sockets. Few blocks, so that kernels that wait leave room for those they wait
+// for. What the user set stays.
 void pretend_own_machines(int rank) {
   const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 0); };
   set("NCCL_HOSTID", fmt::format("flopcast-{}", rank));
@@ -39,6 +40,7 @@ void pretend_own_machines(int rank) {
                                     {"NCCL_RAS_ENABLE", "0"},
                                     {"NCCL_RUNTIME_CONNECT", "0"},
                                     {"NCCL_MAX_NCHANNELS", "2"},
+                                    {"NCCL_MULTI_RANK_GPU_ENABLE", "1"},
                                     {"NCCL_PROTO", "Simple"}}) {
     set(name, value);
   }
@@ -205,7 +207,8 @@ void train_nccl_rank(const NcclRun& run, const ProcessPlace& place, Store& store
   const int ranks = run.prepared.plan.ranks();
   if (place.ranks != ranks) {
     throw ConfigError({"--backend",
-                       fmt::format("nccl: {} processes were started, and the job has {} ranks", place.ranks, ranks),
+                       fmt::format("nccl: {} process{} started, and the job has {} ranks", place.ranks,
+                                   place.ranks == 1 ? " was" : "es were", ranks),
                        "--backend", fmt::format("start {}", ranks)});
   }
   gather_ranks(store, place, run.patience());

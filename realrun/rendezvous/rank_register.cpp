@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -46,11 +48,11 @@ void gather_ranks(Store& store, const ProcessPlace& place, std::chrono::millisec
   using Steady = std::chrono::steady_clock;
   constexpr auto kPause = std::chrono::milliseconds(5);
   const auto deadline = Steady::now() + patience;
+  std::vector<int> missing(static_cast<std::size_t>(place.ranks));
+  std::iota(missing.begin(), missing.end(), 0);
   while (true) {
-    std::vector<int> missing;
-    for (int rank = 0; rank < place.ranks; ++rank) {
-      if (!store.get(kRankKey + std::to_string(rank))) missing.push_back(rank);
-    }
+    const auto has_come = [&](int rank) { return store.get(kRankKey + std::to_string(rank)).has_value(); };
+    missing.erase(std::remove_if(missing.begin(), missing.end(), has_come), missing.end());
     if (const auto failure = store.get("failure")) throw EnvironmentError(*failure);
     if (missing.empty()) return;
     if (Steady::now() >= deadline) {
