@@ -83,46 +83,53 @@ Meeting meet(const LaunchOptions& options, const Launched& launched) {
   return meeting;
 }
 
-// Of all processes that fail the first one tells; where the store has gone none can know whether it is.
-void tell_once(Store& store, const ProcessPlace& place, const std::string& failure) {
-  bool first = true;
-  try {
-    store.set_once("failure", failure);
-    first = store.set_once("told", "");
-    store.set(kEndedKey + std::to_string(place.rank), "");
-  } catch (const EnvironmentError&) {
-    first = true;
-  }
-  if (first) complain(failure);
+// Whether nobody else has told the failure.
+bool is_first_to_tell(const Meeting& meeting, const ProcessPlace& place, const std::string& failure) {
+  Store& store = *meeting.store;
+  store.set_once("failure", failure);
+  const bool first = store.set_once("told", "");
+  store.set(kEndedKey + std::to_string(place.rank), "");
+  return first;
 }
 
-// Rank 0 has the store: the others are to find the failure there, and that it has been told.
-void wait_for_the_others(Store& store, const ProcessPlace& place) {
+// The others are to find the failure in the store, and that it has been told, before the store goes.
+void wait_for_the_others(const Meeting& meeting, const ProcessPlace& place) {
   constexpr auto kLongest = std::chrono::seconds(3);
   const auto deadline = std::chrono::steady_clock::now() + kLongest;
-  for (int rank = 1; rank < place.ranks; ++rank) {
-    while (!store.get(kEndedKey + std::to_string(rank)) && std::chrono::steady_clock::now() < deadline) {
+  for (int rank = 1; meeting.server != nullptr && rank < place.ranks; ++rank) {
+    while (!meeting.store->get(kEndedKey + std::to_string(rank)) && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
+  }
+}
+
+// Of all processes that fail the first one tells.
+void tell_once(const Meeting& meeting, const ProcessPlace& place, const std::string& failure) {
+  bool told = false;
+  try {
+    if (is_first_to_tell(meeting, place, failure)) complain(failure);
+    told = true;
+    wait_for_the_others(meeting, place);
+  } catch (const EnvironmentError&) {
+    // Where the store has gone nobody can know whether others have told.
+    if (!told) complain(failure);
   }
 }
 
 // One of the processes of a launcher.
 int run_launched(const LaunchOptions& options, const Launched& launched, const std::atomic<int>* interruption) {
   const Meeting meeting = meet(options, launched);
-  Store& store = *meeting.store;
   try {
     NcclRun run = prepare_nccl_run(options, interruption);
     run.abandon = [&](const std::string& failure) {
-      tell_once(store, launched.place, "error: " + failure);
+      tell_once(meeting, launched.place, "error: " + failure);
       std::_Exit(kEnvironmentFailed);
     };
-    train_nccl_rank(run, launched.place, store);
+    train_nccl_rank(run, launched.place, *meeting.store);
     return 0;
   } catch (const std::exception& error) {
     const Complaint complaint = complaint_about(error);
-    tell_once(store, launched.place, complaint.text);
-    if (meeting.server != nullptr) wait_for_the_others(store, launched.place);
+    tell_once(meeting, launched.place, complaint.text);
     return complaint.exit_code;
   }
 }

@@ -32,7 +32,7 @@ void let_streams_run_side_by_side() {
   constexpr int kMostConnections = 32;
   const char* given = std::getenv(kConnections);
   // One is what other programs are told to set, and where a rank would wait for itself.
-  if (given == nullptr || std::atoi(given) < kMostConnections) {
+  if (given == nullptr || std::strtol(given, nullptr, 10) < kMostConnections) {
     setenv(kConnections, std::to_string(kMostConnections).c_str(), 1);
   }
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);

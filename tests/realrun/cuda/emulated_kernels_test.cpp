@@ -9,6 +9,7 @@
 #include "realrun/compute/cuda/check.hpp"
 #include "realrun/compute/cuda/cuda_device.hpp"
 #include "realrun/compute/cuda/cuda_kernels.hpp"
+#include "realrun/compute/host_clock.hpp"
 #include "realrun/launch/plan_from_job.hpp"
 #include "realrun/transport/virtual/virtual_transport.hpp"
 #include "tests/realrun/cuda/kernel_cases.hpp"
@@ -86,6 +87,19 @@ TEST_F(EmulatedKernels, CrossEntropy) {
 
 TEST_F(EmulatedKernels, Optimizers) {
   check(check_optimizers);
+}
+
+// Times of processes on several machines go by the clock of one of them.
+TEST(EmulatedClock, GoesByAnotherMachinesClock) {
+  constexpr Ticks kHour = Ticks{3600} * 1'000'000'000'000;
+  constexpr double kTenMilliseconds = 1e10;
+  cuda::DeviceClock clock;
+  cuda::CudaDevice device(new_streams(), clock);
+  const Mark before = device.mark();
+  EXPECT_NEAR(static_cast<double>(device.time_of(before) - host_clock()), 0.0, kTenMilliseconds);
+  clock.synchronise(-kHour);
+  const Mark after = device.mark();
+  EXPECT_NEAR(static_cast<double>(device.time_of(after) - host_clock() + kHour), 0.0, kTenMilliseconds);
 }
 
 std::vector<RankResult> on_emulated_devices(const TrainingPlan& plan, GemmPrecision precision) {
