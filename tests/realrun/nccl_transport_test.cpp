@@ -252,6 +252,25 @@ TEST(NcclFaults, ARankThatCannotComeBackIsAbandoned) {
   for (const std::string& failure : failures) EXPECT_EQ(failure, "rank 1 failed in its set-up: gone");
 }
 
+// Set-up takes as long as it takes, but not waiting in it for others.
+TEST(NcclFaults, ARankThatNobodyJoinsIsNamed) {
+  NcclRuns runs(2, 300ms);
+  runs.on_abandon([&](const std::string&) { runs.nccl().give_up(); });
+  const std::vector<std::string> failures = runs.run([](NcclTransport& transport, QueuedDevice&) {
+    std::this_thread::sleep_for(700ms);
+    const Group everybody = transport.form_group(Axis::kPipeline, {0, 1});
+    if (transport.rank() == 0) {
+      transport.form_group(Axis::kData, {0, 1});
+    } else {
+      std::this_thread::sleep_for(1500ms);
+      transport.run(everybody, {.kind = CollectiveKind::kBarrier});
+    }
+  });
+  for (const std::string& failure : failures) {
+    EXPECT_EQ(failure, "rank 0 is stuck in its set-up: it has not come further for 300 ms");
+  }
+}
+
 TEST(NcclLibrary, WhatIsMissingIsNamed) {
   setenv("FLOPCAST_NCCL_LIBRARY", "/nowhere/libnccl.so.2", 1);
   try {

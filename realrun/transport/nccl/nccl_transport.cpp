@@ -23,6 +23,33 @@ struct NcclTransport::Queued : Pending {
   }
 };
 
+/// While it lives the rank waits for others, in the midst of what may take as long as it takes.
+class NcclTransport::Joining {
+ public:
+  explicit Joining(NcclTransport& transport) : transport_(transport) {
+    const std::lock_guard lock(transport_.mutex_);
+    was_idle_ = transport_.idle_;
+    begin(false);
+  }
+  Joining(const Joining&) = delete;
+  Joining& operator=(const Joining&) = delete;
+  Joining(Joining&&) = delete;
+  Joining& operator=(Joining&&) = delete;
+  ~Joining() {
+    const std::lock_guard lock(transport_.mutex_);
+    begin(was_idle_);
+  }
+
+ private:
+  void begin(bool idle) {
+    transport_.idle_ = idle;
+    transport_.since_ = std::chrono::steady_clock::now();
+  }
+
+  NcclTransport& transport_;
+  bool was_idle_ = false;
+};
+
 NcclTransport::NcclTransport(NcclApi& nccl, Queues& queues, StreamOf stream_of, Store& store,
                              const NcclOptions& options)
     : nccl_(nccl),
@@ -55,9 +82,12 @@ NcclApi::Communicator NcclTransport::join(const std::string& name, const std::ve
     FLOPCAST_CHECK(text.size() == id.bytes.size());
     std::copy(text.begin(), text.end(), id.bytes.begin());
   }
+  const Joining waits(*this);
   const NcclApi::Communicator communicator = nccl_.join(id, static_cast<int>(members.size()), index, options_.blocks);
-  const std::lock_guard lock(mutex_);
-  joined_.push_back(communicator);
+  {
+    const std::lock_guard lock(mutex_);
+    joined_.push_back(communicator);
+  }
   return communicator;
 }
 
@@ -97,6 +127,7 @@ NcclTransport::Connection NcclTransport::connect_one(int from, int to) {
       nccl_.receive(word, 0, connection.communicator, stream);
     }
   }
+  const Joining waits(*this);
   wait_on_host(queues_.record(connection.queue));
   return connection;
 }

@@ -68,6 +68,7 @@ class NcclTransport : public Transport {
     Queue queue = Queue::kSend;
   };
   struct Queued;
+  class Joining;
 
   NcclApi::Communicator join(const std::string& name, const std::vector<int>& members, int index);
   Connection connect_one(int from, int to);
