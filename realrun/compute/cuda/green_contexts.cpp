@@ -143,6 +143,20 @@ unsigned granularity_of([[maybe_unused]] const CUdevResource& whole, int ordinal
   return major < kHopper ? 4 : 8;
 }
 
+// As large as can be. Multiprocessors lie in clusters that are not cut: the driver may make fewer parts of a size than
+// the GPU's number of them has room for.
+std::vector<CUdevResource> split_evenly(const Driver& driver, const CUdevResource& whole, unsigned count, int ordinal) {
+  const unsigned granularity = granularity_of(whole, ordinal);
+  std::vector<CUdevResource> parts(count);
+  for (unsigned each = whole.sm.smCount / count / granularity * granularity; each > 0; each -= granularity) {
+    unsigned made = count;
+    CUdevResource rest = {};
+    require(driver.split(parts.data(), &made, &whole, &rest, 0, each), "cuDevSmResourceSplitByCount");
+    if (made >= count) return parts;
+  }
+  throw Refusal(fmt::format("{} multiprocessors make no {} parts of {} or more", whole.sm.smCount, count, granularity));
+}
+
 }  // namespace
 
 GreenParts split_gpu(int count, int streams) {
@@ -155,18 +169,7 @@ GreenParts split_gpu(int count, int streams) {
     require(driver.device(&device, ordinal), "cuDeviceGet");
     CUdevResource whole = {};
     require(driver.resource(device, &whole, CU_DEV_RESOURCE_TYPE_SM), "cuDeviceGetDevResource");
-    const unsigned granularity = granularity_of(whole, ordinal);
-    const auto wanted = static_cast<unsigned>(count);
-    const unsigned each = whole.sm.smCount / wanted / granularity * granularity;
-    if (each == 0) {
-      throw Refusal(
-          fmt::format("{} multiprocessors make no {} parts of {} or more", whole.sm.smCount, count, granularity));
-    }
-    std::vector<CUdevResource> split(wanted);
-    unsigned made = wanted;
-    CUdevResource rest = {};
-    require(driver.split(split.data(), &made, &whole, &rest, 0, each), "cuDevSmResourceSplitByCount");
-    if (made < wanted) throw Refusal(fmt::format("the driver made {} of {} parts", made, count));
+    const std::vector<CUdevResource> split = split_evenly(driver, whole, static_cast<unsigned>(count), ordinal);
     for (const CUdevResource& resource : split) result.parts.push_back(make_part(driver, device, resource, streams));
     result.timed_together = try_out(result.parts);
   } catch (const Refusal& refusal) {
