@@ -125,6 +125,10 @@ void read_steps(const nlohmann::json& json, MeasuredRun& run) {
 
 }  // namespace
 
+bool computes_on_gpus(std::string_view backend) {
+  return backend == "nccl" || backend == "virtual-gpus";
+}
+
 MeasuredRun read_measured_run(std::string_view text, const std::string& file) {
   MeasuredRun run;
   try {

@@ -52,6 +52,9 @@ struct MeasuredRun {
   std::vector<MeasuredMessages> messages;
 };
 
+/// Whether ranks of this backend compute on GPUs, with fused attention.
+bool computes_on_gpus(std::string_view backend);
+
 /// Throws ConfigError when the text is no measurement of a run.
 MeasuredRun read_measured_run(std::string_view text, const std::string& file);
 

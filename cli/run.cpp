@@ -254,7 +254,7 @@ int run_run(const Arguments& arguments) {
                                                         times_from == TimesFrom::kCalibration));
   if (end.signal != 0 || end.exit_code != 0) return report_failure(end, options.measured);
 
-  const Forecast trained = forecast(job_as_run(asked), read_file);
+  const Forecast trained = forecast(job_as_run(asked, computes_on_gpus(options.backend.value_or(""))), read_file);
   Result as_run = trained.result;
   as_run.memory = memory_as_run(trained);
   const RunComparison comparison =
@@ -269,6 +269,8 @@ int run_run(const Arguments& arguments) {
     for (const std::string& path : options.beside) curves.push_back(read_loss_curve(read_file(path), path));
     write_file(*options.loss_svg, loss_figure(curves));
   }
+  // Rows of figures have no notes.
+  if (format == Format::kCsv && !comparison.conditions.empty()) warn(comparison.conditions);
   for (const std::string& disturbance : disturbance_texts(comparison)) warn(disturbance);
   return 0;
 }

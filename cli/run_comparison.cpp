@@ -148,6 +148,9 @@ class Comparer {
     view.step = steps[typical(steps)];
     view.drawn = asynchronous_ ? steps_of(run_.steps.front(), program_, microbatches(), run_.warmup).drawn : view.step;
     finish(view, "measured");
+    // The figure may travel without the notes of the table.
+    if (!run_.conditions.empty()) view.drawn.title += ", ranks share one GPU";
+    view.step.title = view.drawn.title;
     fill_measured(view.result);
     view.result.communication.pp.total_s = transfers_of(view.step);
     return view;
@@ -235,8 +238,7 @@ double slept_seconds(const Timeline& timeline, const std::vector<StageTimes>& to
 double stretch_of(const MeasuredRun& run, std::size_t step) {
   const double busy = action_seconds(run.steps[step]);
   if (!run.sleep.empty()) return busy / std::max(1e-12, slept_seconds(run.steps[step], run.sleep));
-  const bool on_gpus = run.backend == "nccl" || run.backend == "virtual-gpus";
-  if (on_gpus || run.has_tensor_ranks || run.cpu_s[step] <= 0) return 0.0;
+  if (computes_on_gpus(run.backend) || run.has_tensor_ranks || run.cpu_s[step] <= 0) return 0.0;
   return busy / run.cpu_s[step];
 }
 
@@ -296,7 +298,8 @@ RunComparison compare_run(Forecast job, const Result& as_run, const MeasuredRun&
     }
     forecast.assumptions.push_back("times are calibrated on this machine");
     forecast.assumptions.push_back(
-        "bytes and memory are of what runs: fp32, no dropout, attention probabilities kept, vocabulary not padded");
+        fmt::format("bytes and memory are of what runs: fp32, no dropout, {}, vocabulary not padded",
+                    computes_on_gpus(run.backend) ? "attention fused" : "attention probabilities kept"));
   } else {
     forecast = job.result;
   }

@@ -81,10 +81,10 @@ double peak_of(const std::vector<Action>& actions, const std::vector<Held>& held
 
 }  // namespace
 
-Job job_as_run(Job job) {
+Job job_as_run(Job job, bool fused_attention) {
   job.training.precision = Precision::kFp32;
   job.model.dropout = false;
-  job.training.flash_attention = false;
+  job.training.flash_attention = fused_attention;
   job.training.stack.vocab_divisor = 1;
   return job;
 }

@@ -6,9 +6,9 @@
 
 namespace flopcast {
 
-/// The job as flopcast-run trains it: in fp32, without dropout, with attention that keeps its probabilities, and a
-/// vocabulary that is not padded.
-Job job_as_run(Job job);
+/// The job as flopcast-run trains it: in fp32, without dropout, with attention that keeps its probabilities unless it
+/// is fused, as on GPUs, and a vocabulary that is not padded.
+Job job_as_run(Job job, bool fused_attention);
 
 /// Peak activations of job_as_run() by pipeline rank, counted through the rank's list of actions, where `job` is its
 /// forecast. What a forward pass keeps stays until the weight gradient, as the cost model has it. Where that comes

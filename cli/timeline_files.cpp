@@ -94,6 +94,7 @@ void TimelineFiles::write(const RunComparison& run) const {
   if (!trace_) return;
   TraceOptions options;
   options.other_data = {{"tool", tool_text()}};
+  if (!run.conditions.empty()) options.other_data.push_back({"conditions", run.conditions});
   write_file(*trace_, write_chrome_trace(measured, options));
 }
 

@@ -3,14 +3,9 @@
 #include <fmt/format.h>
 
 #include "model/error/error.hpp"
+#include "realrun/compute/cuda/limits.hpp"
 
 namespace flopcast::realrun {
-
-namespace {
-
-constexpr int kWidestHead = 128;  // of the attention kernel
-
-}  // namespace
 
 GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& run) {
   const TrainingPlan& plan = run.plan;
@@ -30,9 +25,9 @@ GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& ru
     throw ConfigError({"--compute", "GPUs do not sleep", "--compute", "--backend threads or mpi"});
   }
   const int head_dim = plan.network.hidden / plan.network.heads;
-  if (head_dim > kWidestHead) {
+  if (head_dim > cuda::kLargestHead) {
     throw ConfigError({"model.head_dim",
-                       fmt::format("heads of {} are wider than the {} that GPUs can do", head_dim, kWidestHead),
+                       fmt::format("heads of {} are wider than the {} that GPUs can do", head_dim, cuda::kLargestHead),
                        {},
                        "more heads"});
   }

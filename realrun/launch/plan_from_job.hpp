@@ -15,6 +15,7 @@ struct RunSettings {
   Emulation emulation = {};
   double learning_rate = 1e-3;
   std::uint64_t seed = 1;
+  bool on_gpus = false;  ///< weights lie in the memory of GPUs, and not in the machine's
 };
 
 /// The run of a priced job: the same program, the same stages, in 32-bit floats. An asynchronous schedule runs its

@@ -32,7 +32,9 @@ PreparedRun prepare_run(const LaunchOptions& options) {
   }
   apply_flags(options.flags, root, origins);
   const PreparedStep step = prepare(read_job(root, origins), read_text_file);
-  return {root, plan_from_job(step, options.settings), step.job.training.precision};
+  RunSettings settings = options.settings;
+  settings.on_gpus = options.backend == "nccl" || options.backend == "virtual-gpus";
+  return {root, plan_from_job(step, settings), step.job.training.precision};
 }
 
 }  // namespace flopcast::realrun

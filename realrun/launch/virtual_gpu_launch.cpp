@@ -5,27 +5,16 @@
 
 #include "model/error/error.hpp"
 #include "realrun/compute/cuda/gpu.hpp"
+#include "realrun/compute/cuda/limits.hpp"
 #include "realrun/launch/gpu_launch.hpp"
 #include "realrun/launch/gpu_plan.hpp"
 #include "realrun/launch/kept_run.hpp"
+#include "realrun/launch/traced.hpp"
 #include "realrun/transport/virtual/virtual_transport.hpp"
 
 namespace flopcast::realrun {
 
 namespace {
-
-/// Shows the tools what the rank is at.
-class TracedTransport : public VirtualTransport {
- public:
-  using VirtualTransport::VirtualTransport;
-  void note(const Activity& activity) override {
-    range_.begin(to_string(activity));
-    VirtualTransport::note(activity);
-  }
-
- private:
-  cuda::ToolRange range_;
-};
 
 std::string conditions_of(const cuda::Gpu& gpu, int ranks) {
   if (gpu.partition() == cuda::Partition::kWhole) return {};
@@ -36,18 +25,18 @@ std::string conditions_of(const cuda::Gpu& gpu, int ranks) {
       "{} virtual devices on one GPU, {}; messages are copies in its memory, whose bandwidth, caches and power all "
       "share",
       ranks, shares);
+  if (!gpu.has_one_clock()) text += "; each timed by a clock of its own, some microseconds apart";
   if (!gpu.refusal().empty()) text += fmt::format("; no parts of their own: {}", gpu.refusal());
   return text;
 }
 
 void check_ranks(const TrainingPlan& plan) {
-  constexpr int kMostMembers = 16;  // of a reduction between virtual devices
   const int largest = std::max({plan.dp, plan.tp, plan.pipeline_ranks()});
-  if (largest <= kMostMembers) return;
+  if (largest <= cuda::kMostInputs) return;
   throw ConfigError({"--backend",
                      fmt::format("virtual-gpus: {} ranks along one axis are more than the {} that share a "
                                  "GPU",
-                                 largest, kMostMembers),
+                                 largest, cuda::kMostInputs),
                      "--backend",
                      {}});
 }
@@ -76,7 +65,7 @@ int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& th
     const auto make = [&](ThreadHub& hub, int rank) {
       std::unique_ptr<cuda::GpuRank>& machine = ranks[static_cast<std::size_t>(rank)];
       machine = gpu->make_rank(rank);
-      return std::make_unique<TracedTransport>(hub, rank, machine->queues());
+      return std::make_unique<Traced<VirtualTransport>>(hub, rank, machine->queues());
     };
     run_threads(plan.ranks(), threads, make, [&](Transport& transport) {
       const auto rank = static_cast<std::size_t>(transport.rank());

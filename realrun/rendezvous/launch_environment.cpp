@@ -29,10 +29,13 @@ struct Names {
   const char* rank;
   const char* ranks;
   const char* local_rank;
+  const char* sign = nullptr;  // that only this launcher sets, where others set its ranks too
 };
 
+// Slurm last: what mpirun starts inside its jobs has the variables of the step that mpirun itself is.
 constexpr Names kLaunchers[] = {{"RANK", "WORLD_SIZE", "LOCAL_RANK"},
                                 {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+                                {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALRANKID"},
                                 {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"}};
 
 int required(const Variable& variable, const char* name, int smallest, int largest, const char* because) {
@@ -71,6 +74,7 @@ StoreAddress parse_store_address(const std::string& text) {
 
 std::optional<Launched> launched_by(const Variable& variable) {
   for (const Names& names : kLaunchers) {
+    if (names.sign != nullptr && variable(names.sign) == nullptr) continue;
     if (variable(names.rank) == nullptr) {
       if (variable(names.ranks) == nullptr) continue;
       throw ConfigError({names.rank, fmt::format("is not set, although {} is", names.ranks), "environment", {}});

@@ -24,9 +24,10 @@ struct Launched {
 };
 
 /// By the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), Slurm (SLURM_PROCID,
-/// SLURM_STEP_NUM_TASKS, SLURM_LOCALID) and Open MPI (OMPI_COMM_WORLD_RANK, …_SIZE, …_LOCAL_RANK); nothing when no
-/// launcher has. torchrun's agent listens on MASTER_PORT itself (TORCHELASTIC_USE_AGENT_STORE), and then the store is
-/// one port above. Throws ConfigError that names a variable with a wrong value or one that is missing.
+/// SLURM_STEP_NUM_TASKS, SLURM_LOCALID), Open MPI (OMPI_COMM_WORLD_RANK, …_SIZE, …_LOCAL_RANK) and MPICH (PMI_RANK,
+/// PMI_SIZE, MPI_LOCALRANKID); nothing when no launcher has. torchrun's agent listens on MASTER_PORT itself
+/// (TORCHELASTIC_USE_AGENT_STORE), and then the store is one port above. Throws ConfigError that names a variable with
+/// a wrong value or one that is missing.
 std::optional<Launched> launched_by(const std::function<const char*(const char*)>& variable);
 
 }  // namespace flopcast::realrun

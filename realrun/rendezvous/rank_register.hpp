@@ -8,6 +8,8 @@ namespace flopcast::realrun {
 
 inline constexpr const char* kActivityKey = "activity/";  ///< and the rank: what it is at
 inline constexpr const char* kDoneKey = "done/";          ///< and the rank, once it has ended well
+inline constexpr const char* kEndedKey = "ended/";        ///< and the rank, once it knows of the failure
+inline constexpr const char* kRankKey = "rank/";          ///< and the rank: which process it is
 
 /// A process's place in the run.
 struct ProcessPlace {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "realrun/interface.hpp"
+#include "sim/lower/step_times.hpp"
 
 namespace flopcast::realrun {
 
@@ -17,6 +18,8 @@ class Store : public Interface {
   /// Nothing where the key has a value already; returns whether it had none.
   virtual bool set_once(const std::string& key, const std::string& value) = 0;
   virtual std::optional<std::string> get(const std::string& key) = 0;
+  /// host_clock() of the process that has the store; nothing where none has.
+  virtual std::optional<Ticks> clock() { return std::nullopt; }
 };
 
 /// The value, once somebody has set it. After `patience` throws EnvironmentError: "… has not come within 60 s".
@@ -26,14 +29,15 @@ std::string wait_for(Store& store, const std::string& key, std::chrono::millisec
 std::unique_ptr<Store> open_file_store(const std::string& folder);
 
 /// A store in the process that calls serve_tcp_store(); others reach it by open_tcp_store(). A process whose connection
-/// breaks before it has set "done/RANK" is lost: the server sets "failure" then, see RankRegister.
+/// breaks after it has said which rank it is (gather_ranks) and before it has set "done/RANK" is lost: the server sets
+/// "failure" then.
 class TcpServer : public Interface {
  public:
   virtual int port() const = 0;
 };
 /// Port 0: any that is free.
 std::unique_ptr<TcpServer> serve_tcp_store(int port);
-/// Tries until `patience` is over: the server may start later.
+/// Tries until `patience` is over: the server may start later. One that does not answer for as long has gone.
 std::unique_ptr<Store> open_tcp_store(const std::string& host, int port, std::chrono::milliseconds patience);
 
 }  // namespace flopcast::realrun

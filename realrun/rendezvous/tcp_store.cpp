@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -17,11 +18,13 @@
 #include <vector>
 
 #include "model/error/error.hpp"
+#include "realrun/compute/host_clock.hpp"
 #include "realrun/rendezvous/rank_register.hpp"
 #include "realrun/rendezvous/store.hpp"
+#include "realrun/transport/transport.hpp"
 
-// A request is a letter (s: set, o: set once, g: get), two lengths of four bytes, and key and value. The answer is a
-// letter (y or n), a length and a value. Numbers go in network order.
+// A request is a letter (s: set, o: set once, g: get, c: clock), two lengths of four bytes, and key and value. The
+// answer is a letter (y or n), a length and a value. Numbers go in network order.
 
 namespace flopcast::realrun {
 
@@ -183,6 +186,9 @@ class Server : public TcpServer {
       if (key.rfind(kActivityKey, 0) == 0) client.rank = key.substr(std::strlen(kActivityKey));
     } else if (operation == "o") {
       yes = values_.emplace(key, value).second;
+      if (yes && key.rfind(kRankKey, 0) == 0) client.rank = key.substr(std::strlen(kRankKey));
+    } else if (operation == "c") {
+      result = std::to_string(host_clock());
     } else if (operation == "g") {
       const auto found = values_.find(key);
       yes = found != values_.end();
@@ -195,7 +201,9 @@ class Server : public TcpServer {
 
   void lose(const Client& client) {
     if (client.rank.empty() || values_.count(kDoneKey + client.rank) > 0) return;
-    values_.emplace("failure", fmt::format("rank {} was lost in {}", client.rank, values_[kActivityKey + client.rank]));
+    const auto found = values_.find(kActivityKey + client.rank);
+    const std::string activity = found == values_.end() ? to_string(Activity{}) : found->second;
+    values_.emplace("failure", fmt::format("rank {} was lost in {}", client.rank, activity));
   }
 
   Socket listener_;
@@ -213,6 +221,7 @@ class TcpStore : public Store {
   void set(const std::string& key, const std::string& value) override { ask('s', key, value); }
   bool set_once(const std::string& key, const std::string& value) override { return ask('o', key, value).has_value(); }
   std::optional<std::string> get(const std::string& key) override { return ask('g', key, {}); }
+  std::optional<Ticks> clock() override { return std::stoll(ask('c', {}, {}).value_or("0")); }
 
  private:
   std::optional<std::string> ask(char operation, const std::string& key, const std::string& value) {
@@ -223,6 +232,8 @@ class TcpStore : public Store {
     const std::string request = operation + number_text(key.size()) + number_text(value.size()) + key + value;
     if (!socket_.write_all(request) || !socket_.read_all(answer) || !socket_.read_number(length) ||
         !socket_.read_text(length, result)) {
+      // An answer that comes late would be taken for the next one.
+      shutdown(socket_.handle(), SHUT_RDWR);
       throw EnvironmentError(fmt::format("the store at {} has gone: its process, rank 0, has ended", server_));
     }
     if (answer != "y") return std::nullopt;
@@ -234,8 +245,16 @@ class TcpStore : public Store {
   std::string server_;
 };
 
+void limit_waiting(const Socket& socket, int direction, std::chrono::milliseconds limit) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
+  timeval time{};
+  time.tv_sec = seconds.count();
+  time.tv_usec = std::chrono::microseconds(limit - seconds).count();
+  setsockopt(socket.handle(), SOL_SOCKET, direction, &time, sizeof(time));
+}
+
 // A handle below 0 where nobody listens yet.
-Socket try_to_connect(const std::string& host, int port) {
+Socket try_to_connect(const std::string& host, int port, std::chrono::milliseconds patience) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -244,8 +263,13 @@ Socket try_to_connect(const std::string& host, int port) {
   Socket connected(-1);
   for (const addrinfo* one = problem == 0 ? found : nullptr; one != nullptr; one = one->ai_next) {
     Socket candidate(socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol));
+    // Where a wall swallows what is sent, the system itself would try for minutes.
+    limit_waiting(candidate, SO_SNDTIMEO, patience);
     if (candidate.handle() < 0 || connect(candidate.handle(), one->ai_addr, one->ai_addrlen) != 0) continue;
     no_delay(candidate);
+    // A machine that has lost its power says no good-bye.
+    constexpr auto kShortest = std::chrono::seconds(10);
+    limit_waiting(candidate, SO_RCVTIMEO, std::max<std::chrono::milliseconds>(patience, kShortest));
     connected = std::move(candidate);
     break;
   }
@@ -261,11 +285,12 @@ std::unique_ptr<TcpServer> serve_tcp_store(int port) {
 
 std::unique_ptr<Store> open_tcp_store(const std::string& host, int port, std::chrono::milliseconds patience) {
   using Steady = std::chrono::steady_clock;
-  constexpr auto kPause = std::chrono::milliseconds(20);
+  constexpr std::chrono::milliseconds kPause{20};
   const auto deadline = Steady::now() + patience;
   const std::string server = fmt::format("{}:{}", host, port);
   while (true) {
-    Socket socket = try_to_connect(host, port);
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Steady::now());
+    Socket socket = try_to_connect(host, port, std::max(left, kPause));
     if (socket.handle() >= 0) return std::make_unique<TcpStore>(std::move(socket), server);
     if (Steady::now() >= deadline) {
       throw EnvironmentError(fmt::format("nobody answers at {} after {} s: rank 0 listens there", server,

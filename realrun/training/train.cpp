@@ -285,7 +285,10 @@ void train_rank(const TrainingPlan& plan, const RankMachine& machine, Transport&
     result.calibration.steps = before.calibrate();
     result.calibration.messages = before.time_messages(transport);
   }
+  // Weights are made anew, which takes as long as it takes.
+  transport.note({});
   RankTraining(plan, machine, transport).run(result, between_steps);
+  transport.note({});
   result.calibration.later_steps = RankTraining(calibration, machine, alone).calibrate();
 }
 

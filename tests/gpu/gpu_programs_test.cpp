@@ -104,10 +104,43 @@ TEST(GpuPrograms, MpiTellsWhereToMeet) {
                   options);
   EXPECT_EQ(result.exit_code, kEnvironmentFailed) << result.standard_error;
   EXPECT_EQ(result.standard_error.find("--store"), std::string::npos) << result.standard_error;
+  EXPECT_EQ(result.standard_error.find("help: "), result.standard_error.rfind("help: ")) << result.standard_error;
   EXPECT_NE(result.standard_error.find("help: "), std::string::npos) << result.standard_error;
 #else
   GTEST_SKIP() << "built without MPI";
 #endif
+}
+
+// Of many processes that fail alike one says so.
+TEST(GpuPrograms, ProcessesOfALauncherTellOnce) {
+  const std::string job = (project_folder() / "examples/real-run/job.json").string();
+  const std::string folder = "/tmp/flopcast-gpu-once-" + std::to_string(getpid());
+  const std::string start = "for rank in 0 1; do RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 " FLOPCAST_RUN " " + job +
+                            " --backend nccl --timeout 20 --store file:" + folder;
+  const auto all = [&](const std::string& flags) {
+    const std::string script = start + flags + " & done; wait -n; first=$?; wait; rm -rf " + folder + "*; exit $first";
+    return run_command({"bash", "-c", script}, without_gpu());
+  };
+  const auto lines_with = [](const std::string& text, const std::string& what) {
+    int count = 0;
+    for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+    return count;
+  };
+  const CommandResult no_gpu = all("");
+  EXPECT_EQ(no_gpu.exit_code, kEnvironmentFailed) << no_gpu.standard_error;
+  EXPECT_EQ(lines_with(no_gpu.standard_error, "error: "), 1) << no_gpu.standard_error;
+  const CommandResult bad_job = all("c --pp 1 --cluster.nodes 1");
+  EXPECT_EQ(bad_job.exit_code, kBadUsage) << bad_job.standard_error;
+  EXPECT_EQ(lines_with(bad_job.standard_error, "2 processes were started, and the job has 1 ranks"), 1)
+      << bad_job.standard_error;
+}
+
+// The machine's own memory has no part in it.
+TEST(GpuPrograms, ModelsMayBeLargerThanTheMachine) {
+  const CommandResult result = run({"--backend", "virtual-gpus", "--model.layers", "200", "--model.hidden", "65536",
+                                    "--model.heads", "512", "--model.ffn", "262144"},
+                                   without_gpu());
+  EXPECT_EQ(result.exit_code, kEnvironmentFailed) << result.standard_error;
 }
 
 TEST(GpuPrograms, WhatGpusCannotDoIsRefusedFirst) {

@@ -47,6 +47,8 @@ class NcclRuns {
       : ranks_(ranks), patience_(patience), server_(serve_tcp_store(0)) {}
 
   FakeNccl& nccl() { return nccl_; }
+  /// See NcclOptions::abandon.
+  void on_abandon(std::function<void(const std::string&)> abandon) { abandon_ = std::move(abandon); }
 
   // What each rank's transport says has failed.
   template <class TransportOf = NcclTransport>
@@ -65,7 +67,7 @@ class NcclRuns {
   std::string run_rank(int rank, const std::function<void(NcclTransport&, QueuedDevice&)>& body) {
     const auto store = open_tcp_store("127.0.0.1", server_->port(), 10s);
     QueuedDevice device(rank, 0);
-    const NcclOptions options{.place = {rank, ranks_, rank}, .patience = patience_};
+    const NcclOptions options{.place = {rank, ranks_, rank}, .patience = patience_, .abandon = abandon_};
     const auto transport = make<TransportOf>(device, *store, options);
     try {
       gather_ranks(*store, options.place, 10s);
@@ -96,6 +98,7 @@ class NcclRuns {
 
   int ranks_;
   std::chrono::milliseconds patience_;
+  std::function<void(const std::string&)> abandon_;
   FakeNccl nccl_;
   std::unique_ptr<TcpServer> server_;
 };
@@ -210,6 +213,61 @@ TEST(NcclFaults, ErrorsOfNcclEndTheRun) {
   });
   for (const std::string& failure : failures) {
     EXPECT_NE(failure.find(" failed in 0F0: NCCL: remote process exited"), std::string::npos) << failure;
+  }
+}
+
+// NCCL waits in an abort for what the GPU runs, which may be an operation of another communicator.
+TEST(NcclFaults, AllCommunicatorsAreAbortedAtOnce) {
+  NcclRuns runs(2);
+  runs.nccl().hold_aborts_until(6);
+  const std::vector<std::string> failures = runs.run([](NcclTransport& transport, QueuedDevice&) {
+    const Group one = transport.form_group(Axis::kPipeline, {0, 1});
+    const Group other = transport.form_group(Axis::kData, {0, 1});
+    transport.form_group(Axis::kTensor, {0, 1});
+    transport.note(action("0F0"));
+    if (transport.rank() == 1) throw std::runtime_error("rank 1 failed in 0F0: gone");
+    transport.start(one, {.kind = CollectiveKind::kBarrier});
+    transport.run(other, {.kind = CollectiveKind::kBarrier});
+  });
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "rank 1 failed in 0F0: gone");
+}
+
+// Nobody can abort a communicator that is not there yet.
+TEST(NcclFaults, ARankThatCannotComeBackIsAbandoned) {
+  NcclRuns runs(2, 300ms);
+  std::atomic<int> abandoned{0};
+  runs.on_abandon([&](const std::string& failure) {
+    EXPECT_EQ(failure, "rank 1 failed in its set-up: gone");
+    ++abandoned;
+    runs.nccl().give_up();
+  });
+  const std::vector<std::string> failures = runs.run([](NcclTransport& transport, QueuedDevice&) {
+    if (transport.rank() == 1) {
+      std::this_thread::sleep_for(100ms);
+      throw std::runtime_error("rank 1 failed in its set-up: gone");
+    }
+    transport.form_group(Axis::kPipeline, {0, 1});
+  });
+  EXPECT_EQ(abandoned, 1);
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "rank 1 failed in its set-up: gone");
+}
+
+// Set-up takes as long as it takes, but not waiting in it for others.
+TEST(NcclFaults, ARankThatNobodyJoinsIsNamed) {
+  NcclRuns runs(2, 300ms);
+  runs.on_abandon([&](const std::string&) { runs.nccl().give_up(); });
+  const std::vector<std::string> failures = runs.run([](NcclTransport& transport, QueuedDevice&) {
+    std::this_thread::sleep_for(700ms);
+    const Group everybody = transport.form_group(Axis::kPipeline, {0, 1});
+    if (transport.rank() == 0) {
+      transport.form_group(Axis::kData, {0, 1});
+    } else {
+      std::this_thread::sleep_for(1500ms);
+      transport.run(everybody, {.kind = CollectiveKind::kBarrier});
+    }
+  });
+  for (const std::string& failure : failures) {
+    EXPECT_EQ(failure, "rank 0 is stuck in its set-up: it has not come further for 300 ms");
   }
 }
 

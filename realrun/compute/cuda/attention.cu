@@ -366,11 +366,27 @@ cudaError_t launch_forward(const float* qkv, float* output, float* logsumexp, At
   return cudaGetLastError();
 }
 
+// Of the larger of the two kernels of the backward pass.
+template <int kWidth, int kQueries, int kKeys>
+constexpr std::size_t gradient_floats() {
+  return 2 * (kQueries + kKeys) * (kWidth + kPad) + 2 * kQueries * (kKeys + kPad);
+}
+
+// Whether a block can have as much: 163 KiB on compute capability 8.0, 227 KiB on 9.0, but 99 KiB on 8.6 and 8.9.
+cudaError_t can_share(std::size_t floats, bool& can) {
+  int device = 0;
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  int limit = 0;
+  const cudaError_t error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  can = floats * sizeof(float) <= static_cast<std::size_t>(limit);
+  return error;
+}
+
 template <int kWidth, int kQueries, int kKeys>
 cudaError_t launch_gradients(const float* qkv, const Given& given, float* dqkv, AttentionSize size,
                              cudaStream_t stream) {
   // Keys in tiles as wide as the queries' in the other kernel.
-  constexpr std::size_t kFloats = 2 * (kQueries + kKeys) * (kWidth + kPad) + 2 * kQueries * (kKeys + kPad);
+  constexpr std::size_t kFloats = gradient_floats<kWidth, kQueries, kKeys>();
   const auto keys = key_value_gradient<kWidth, kQueries, kKeys>;
   if (const cudaError_t error = allow_shared(keys, kFloats); error != cudaSuccess) return error;
   FLOPCAST_LAUNCH(keys, grid_over(size.length, kKeys, size), kSide * kSide, kFloats * sizeof(float), stream)
@@ -405,7 +421,11 @@ cudaError_t attention_gradient(const float* qkv, const float* output, const floa
   if (size.head_dim <= 16) return launch_gradients<16, 64, 64>(qkv, given, dqkv, size, stream);
   if (size.head_dim <= 32) return launch_gradients<32, 64, 64>(qkv, given, dqkv, size, stream);
   if (size.head_dim <= 64) return launch_gradients<64, 32, 64>(qkv, given, dqkv, size, stream);
-  return launch_gradients<128, 32, 64>(qkv, given, dqkv, size, stream);
+  bool large_tiles = false;
+  const cudaError_t error = can_share(gradient_floats<128, 32, 64>(), large_tiles);
+  if (error != cudaSuccess) return error;
+  if (large_tiles) return launch_gradients<128, 32, 64>(qkv, given, dqkv, size, stream);
+  return launch_gradients<128, 32, 32>(qkv, given, dqkv, size, stream);
 }
 
 }  // namespace flopcast::realrun::cuda

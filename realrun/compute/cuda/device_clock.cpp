@@ -21,8 +21,19 @@ Ticks between(cudaEvent_t from, cudaEvent_t to, float& milliseconds) {
 
 }  // namespace
 
-DeviceClock::DeviceClock() {
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+namespace {
+
+cudaStream_t new_stream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return stream;
+}
+
+}  // namespace
+
+DeviceClock::DeviceClock() : DeviceClock(new_stream()) {}
+
+DeviceClock::DeviceClock(cudaStream_t stream) : stream_(stream) {
   check(cudaEventCreate(&anchor_), "cudaEventCreate");
   check(cudaEventCreate(&next_), "cudaEventCreate");
   compare_with_host();
@@ -45,13 +56,14 @@ void DeviceClock::compare_with_host() {
     const Ticks after = host_clock();
     if (after - before >= shortest) continue;
     shortest = after - before;
-    anchor_time_ = before + shortest / 2;
+    anchor_time_ = before + shortest / 2 + offset_;
     std::swap(anchor_, next_);
   }
 }
 
-void DeviceClock::synchronise() {
+void DeviceClock::synchronise(Ticks offset) {
   const std::lock_guard lock(mutex_);
+  offset_ = offset;
   compare_with_host();
 }
 

@@ -15,6 +15,8 @@ class DeviceClock {
  public:
   /// Compares the clocks: waits for an event of an idle stream several times and believes the shortest wait.
   DeviceClock();
+  /// By a stream given, where events of others cannot be timed against those of a new one. Destroys it in the end.
+  explicit DeviceClock(cudaStream_t stream);
   DeviceClock(const DeviceClock&) = delete;
   DeviceClock& operator=(const DeviceClock&) = delete;
   DeviceClock(DeviceClock&&) = delete;
@@ -23,8 +25,9 @@ class DeviceClock {
 
   /// Of an event that has been reached.
   Ticks time_of(cudaEvent_t event);
-  /// Compares the clocks anew. For one rank a process: the others' clocks drift apart.
-  void synchronise();
+  /// Compares the clocks anew. For one rank a process: the others' clocks drift apart. From now on times are those of
+  /// the host's clock plus `offset`.
+  void synchronise(Ticks offset);
 
  private:
   void compare_with_host();
@@ -35,6 +38,7 @@ class DeviceClock {
   cudaEvent_t anchor_ = nullptr;
   cudaEvent_t next_ = nullptr;
   Ticks anchor_time_ = 0;
+  Ticks offset_ = 0;
 };
 
 }  // namespace flopcast::realrun::cuda

@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <cstdlib>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "model/error/error.hpp"
 #include "realrun/compute/cuda/check.hpp"
@@ -21,7 +24,22 @@ std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
+// CUDA reads both when it begins. Streams that share one of its connections to the GPU wait for each other, and by
+// default it has eight: a rank has as many streams alone. A kernel that is loaded at its first launch may wait for
+// those that run, which may wait for other ranks.
+void let_streams_run_side_by_side() {
+  constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS";
+  constexpr int kMostConnections = 32;
+  const char* given = std::getenv(kConnections);
+  // One is what other programs are told to set, and where a rank would wait for itself.
+  if (given == nullptr || std::strtol(given, nullptr, 10) < kMostConnections) {
+    setenv(kConnections, std::to_string(kMostConnections).c_str(), 1);
+  }
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
 void require_driver() {
+  let_streams_run_side_by_side();
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (driver != nullptr) return;  // stays loaded: CUDA needs it anyway
   throw EnvironmentError(
@@ -61,16 +79,19 @@ class SharedGpu : public Gpu {
     green_ = split_gpu(ranks, kQueues);
     if (green_.parts.empty()) {
       partition_ = Partition::kStreams;
-    } else {
-      multiprocessors_ = green_.parts.front().multiprocessors;
+      return;
     }
+    multiprocessors_ = green_.parts.front().multiprocessors;
+    if (green_.timed_together) return;
+    for (const GreenPart& part : green_.parts) part_clocks_.push_back(std::make_unique<DeviceClock>(part.idle));
   }
 
   const GpuInfo& info() const override { return info_; }
   Partition partition() const override { return partition_; }
   int multiprocessors_per_rank() const override { return multiprocessors_; }
   const std::string& refusal() const override { return green_.refusal; }
-  void synchronise_clock() override { clock_->synchronise(); }
+  bool has_one_clock() const override { return partition_ != Partition::kGreen || green_.timed_together; }
+  void synchronise_clock(Ticks offset) override { clock_->synchronise(offset); }
 
   std::unique_ptr<GpuRank> make_rank(int rank) override {
     // The current GPU is a matter of the thread.
@@ -78,7 +99,8 @@ class SharedGpu : public Gpu {
     ProductSettings settings;
     settings.tf32 = precision_ == GemmPrecision::kTf32;
     if (partition_ == Partition::kGreen) settings.multiprocessors = multiprocessors_;
-    return std::make_unique<CudaRank>(streams_of(rank), *clock_, library_, settings, precision_);
+    DeviceClock& clock = has_one_clock() ? *clock_ : *part_clocks_.at(static_cast<std::size_t>(rank));
+    return std::make_unique<CudaRank>(streams_of(rank), clock, library_, settings, precision_);
   }
 
  private:
@@ -100,6 +122,7 @@ class SharedGpu : public Gpu {
   std::shared_ptr<CublasLt> library_;
   std::unique_ptr<DeviceClock> clock_;
   GreenParts green_;
+  std::vector<std::unique_ptr<DeviceClock>> part_clocks_;
   int multiprocessors_ = 0;
 };
 

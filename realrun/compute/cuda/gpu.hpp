@@ -56,9 +56,12 @@ class Gpu : public Interface {
   virtual int multiprocessors_per_rank() const = 0;
   /// Why it is not the partition that was asked for; empty when it is.
   virtual const std::string& refusal() const = 0;
+  /// Whether times of different ranks come from one clock; else each part has its own, compared with the host's.
+  virtual bool has_one_clock() const = 0;
   virtual std::unique_ptr<GpuRank> make_rank(int rank) = 0;
-  /// Compares the GPU's clock with the host's, by which other processes go too. Not while ranks record times.
-  virtual void synchronise_clock() = 0;
+  /// Compares the GPU's clock with the host's. From now on times are the host's plus `offset`, by which the other
+  /// processes go too. Not while ranks record times.
+  virtual void synchronise_clock(Ticks offset) = 0;
 };
 
 /// Throws EnvironmentError. kGreen falls back to kStreams where the driver refuses.

@@ -61,6 +61,12 @@ void require(cudaError_t result, const char* call) {
   throw Refusal(fmt::format("{} failed: {}", call, cudaGetErrorString(result)));
 }
 
+cudaStream_t make_stream(const Driver& driver, CUgreenCtx context) {
+  CUstream made = nullptr;
+  require(driver.create_stream(&made, context, CU_STREAM_NON_BLOCKING, 0), "cuGreenCtxStreamCreate");
+  return made;
+}
+
 GreenPart make_part(const Driver& driver, CUdevice device, CUdevResource resource, int streams) {
   GreenPart part;
   part.multiprocessors = static_cast<int>(resource.sm.smCount);
@@ -68,33 +74,87 @@ GreenPart make_part(const Driver& driver, CUdevice device, CUdevResource resourc
   require(driver.describe(&description, &resource, 1), "cuDevResourceGenerateDesc");
   CUgreenCtx context = nullptr;
   require(driver.create(&context, description, device, CU_GREEN_CTX_DEFAULT_STREAM), "cuGreenCtxCreate");
-  for (int stream = 0; stream < streams; ++stream) {
-    CUstream made = nullptr;
-    require(driver.create_stream(&made, context, CU_STREAM_NON_BLOCKING, 0), "cuGreenCtxStreamCreate");
-    part.streams.push_back(made);
-  }
+  for (int stream = 0; stream < streams; ++stream) part.streams.push_back(make_stream(driver, context));
+  part.idle = make_stream(driver, context);
   return part;
 }
 
-// Kernels run, and events of one part order and time the other.
-void try_out(const std::vector<GreenPart>& parts) {
-  cudaEvent_t start = nullptr;
-  cudaEvent_t end = nullptr;
-  require(cudaEventCreate(&start), "cudaEventCreate");
-  require(cudaEventCreate(&end), "cudaEventCreate");
-  constexpr std::int64_t kNanoseconds = 1000;
+/// An event that has run where it was recorded, behind a kernel.
+class TriedEvent {
+ public:
+  TriedEvent() { require(cudaEventCreate(&event_), "cudaEventCreate"); }
+  TriedEvent(const TriedEvent&) = delete;
+  TriedEvent& operator=(const TriedEvent&) = delete;
+  TriedEvent(TriedEvent&&) = delete;
+  TriedEvent& operator=(TriedEvent&&) = delete;
+  ~TriedEvent() { cudaEventDestroy(event_); }
+
+  void record(cudaStream_t stream) {
+    constexpr std::int64_t kNanoseconds = 1000;
+    require(spin(kNanoseconds, stream), "a kernel in a part");
+    require(cudaEventRecord(event_, stream), "cudaEventRecord");
+  }
+  void hold_up(cudaStream_t stream) const { require(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
+  void wait() const { require(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  cudaError_t time_until(const TriedEvent& later) const {
+    float milliseconds = 0.0F;
+    return cudaEventElapsedTime(&milliseconds, event_, later.event_);
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+// Kernels run, and events of one part order the other and can be timed inside a part. Returns whether they can be timed
+// against those of other parts and of the whole GPU too.
+bool try_out(const std::vector<GreenPart>& parts) {
   const cudaStream_t first = parts.front().streams.front();
   const cudaStream_t last = parts.back().streams.back();
-  require(spin(kNanoseconds, first), "a kernel in a part");
-  require(cudaEventRecord(start, first), "cudaEventRecord");
-  require(cudaStreamWaitEvent(last, start, 0), "cudaStreamWaitEvent");
-  require(spin(kNanoseconds, last), "a kernel in a part");
-  require(cudaEventRecord(end, last), "cudaEventRecord");
-  require(cudaEventSynchronize(end), "cudaEventSynchronize");
-  float milliseconds = 0.0F;
-  require(cudaEventElapsedTime(&milliseconds, start, end), "cudaEventElapsedTime");
-  require(cudaEventDestroy(start), "cudaEventDestroy");
-  require(cudaEventDestroy(end), "cudaEventDestroy");
+  TriedEvent start;
+  TriedEvent of_other_part;
+  TriedEvent end;
+  start.record(first);
+  start.hold_up(last);
+  of_other_part.record(last);
+  of_other_part.hold_up(first);
+  end.record(first);
+  end.wait();
+  require(start.time_until(end), "cudaEventElapsedTime");
+  cudaStream_t whole = nullptr;
+  require(cudaStreamCreateWithFlags(&whole, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  TriedEvent of_whole;
+  of_whole.record(whole);
+  of_whole.wait();
+  const bool together = start.time_until(of_other_part) == cudaSuccess && start.time_until(of_whole) == cudaSuccess;
+  static_cast<void>(cudaGetLastError());
+  require(cudaStreamDestroy(whole), "cudaStreamDestroy");
+  return together;
+}
+
+// How many multiprocessors a part can have a multiple of. Where header or driver do not say, as the driver's
+// documentation has it for each architecture.
+unsigned granularity_of([[maybe_unused]] const CUdevResource& whole, int ordinal) {
+#if CUDA_VERSION >= 13000
+  if (whole.sm.minSmPartitionSize > 0) return std::max(whole.sm.minSmPartitionSize, whole.sm.smCoscheduledAlignment);
+#endif
+  constexpr int kHopper = 9;
+  int major = 0;
+  require(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal), "cudaDeviceGetAttribute");
+  return major < kHopper ? 4 : 8;
+}
+
+// As large as can be. Multiprocessors lie in clusters that are not cut: the driver may make fewer parts of a size than
+// the GPU's number of them has room for.
+std::vector<CUdevResource> split_evenly(const Driver& driver, const CUdevResource& whole, unsigned count, int ordinal) {
+  const unsigned granularity = granularity_of(whole, ordinal);
+  std::vector<CUdevResource> parts(count);
+  for (unsigned each = whole.sm.smCount / count / granularity * granularity; each > 0; each -= granularity) {
+    unsigned made = count;
+    CUdevResource rest = {};
+    require(driver.split(parts.data(), &made, &whole, &rest, 0, each), "cuDevSmResourceSplitByCount");
+    if (made >= count) return parts;
+  }
+  throw Refusal(fmt::format("{} multiprocessors make no {} parts of {} or more", whole.sm.smCount, count, granularity));
 }
 
 }  // namespace
@@ -109,20 +169,9 @@ GreenParts split_gpu(int count, int streams) {
     require(driver.device(&device, ordinal), "cuDeviceGet");
     CUdevResource whole = {};
     require(driver.resource(device, &whole, CU_DEV_RESOURCE_TYPE_SM), "cuDeviceGetDevResource");
-    const unsigned granularity = std::max({1U, whole.sm.minSmPartitionSize, whole.sm.smCoscheduledAlignment});
-    const auto wanted = static_cast<unsigned>(count);
-    const unsigned each = whole.sm.smCount / wanted / granularity * granularity;
-    if (each == 0) {
-      throw Refusal(
-          fmt::format("{} multiprocessors make no {} parts of {} or more", whole.sm.smCount, count, granularity));
-    }
-    std::vector<CUdevResource> split(wanted);
-    unsigned made = wanted;
-    CUdevResource rest = {};
-    require(driver.split(split.data(), &made, &whole, &rest, 0, each), "cuDevSmResourceSplitByCount");
-    if (made < wanted) throw Refusal(fmt::format("the driver made {} of {} parts", made, count));
+    const std::vector<CUdevResource> split = split_evenly(driver, whole, static_cast<unsigned>(count), ordinal);
     for (const CUdevResource& resource : split) result.parts.push_back(make_part(driver, device, resource, streams));
-    try_out(result.parts);
+    result.timed_together = try_out(result.parts);
   } catch (const Refusal& refusal) {
     result.parts.clear();
     result.refusal = refusal.what();

@@ -13,16 +13,18 @@ namespace flopcast::realrun::cuda {
 struct GreenPart {
   int multiprocessors = 0;
   std::vector<cudaStream_t> streams;
+  cudaStream_t idle = nullptr;  ///< one more, for a clock
 };
 
 /// What became of the wish for parts.
 struct GreenParts {
   std::vector<GreenPart> parts;  ///< empty when it was refused
   std::string refusal;           ///< in that case why
+  bool timed_together = false;   ///< events of different parts, and of streams outside, can be timed against each other
 };
 
 /// `count` equal parts of the current GPU with `streams` streams each, as large as its granularity allows. They are
-/// tried out: events of two parts are waited for and timed.
+/// tried out: kernels run, events of one part are waited for by another and timed.
 GreenParts split_gpu(int count, int streams);
 
 }  // namespace flopcast::realrun::cuda

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "realrun/compute/cuda/limits.hpp"
 #include "realrun/compute/optimizer.hpp"
 
 // The kernels, as functions that queue them. Matrices are row-major without gaps; addresses are the device's. Sums are
@@ -45,7 +46,6 @@ cudaError_t sgd(const Optimizer& rule, const Update& update, float* velocity, cu
 cudaError_t adam(const Optimizer& rule, int step, const Update& update, float* mean, float* square,
                  cudaStream_t stream);
 /// Element by element in the order of the inputs, at most kMostInputs; the output may be one of them.
-inline constexpr int kMostInputs = 16;
 cudaError_t reduce(const std::vector<const float*>& inputs, bool maximum, float* output, std::size_t count,
                    cudaStream_t stream);
 
@@ -95,7 +95,6 @@ struct AttentionSize {
   int head_dim;  ///< at most kLargestHead
   int length;    ///< of a sequence
 };
-inline constexpr int kLargestHead = 128;
 /// `qkv` as CausalAttention has it; `logsumexp` by sequence, head and row.
 cudaError_t attention(const float* qkv, float* output, float* logsumexp, AttentionSize size, cudaStream_t stream);
 /// Writes the gradient of `qkv`. `projection` is scratch of the size of `logsumexp`.

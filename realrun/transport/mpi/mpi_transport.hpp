@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "realrun/transport/mpi/clock_offset.hpp"
+#include "realrun/transport/clock_offset.hpp"
 #include "realrun/transport/mpi/group_operation.hpp"
 #include "realrun/transport/mpi/processes.hpp"
 #include "realrun/transport/transport.hpp"

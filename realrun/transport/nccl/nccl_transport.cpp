@@ -23,6 +23,33 @@ struct NcclTransport::Queued : Pending {
   }
 };
 
+/// While it lives the rank waits for others, in the midst of what may take as long as it takes.
+class NcclTransport::Joining {
+ public:
+  explicit Joining(NcclTransport& transport) : transport_(transport) {
+    const std::lock_guard lock(transport_.mutex_);
+    was_idle_ = transport_.idle_;
+    begin(false);
+  }
+  Joining(const Joining&) = delete;
+  Joining& operator=(const Joining&) = delete;
+  Joining(Joining&&) = delete;
+  Joining& operator=(Joining&&) = delete;
+  ~Joining() {
+    const std::lock_guard lock(transport_.mutex_);
+    begin(was_idle_);
+  }
+
+ private:
+  void begin(bool idle) {
+    transport_.idle_ = idle;
+    transport_.since_ = std::chrono::steady_clock::now();
+  }
+
+  NcclTransport& transport_;
+  bool was_idle_ = false;
+};
+
 NcclTransport::NcclTransport(NcclApi& nccl, Queues& queues, StreamOf stream_of, Store& store,
                              const NcclOptions& options)
     : nccl_(nccl),
@@ -55,9 +82,12 @@ NcclApi::Communicator NcclTransport::join(const std::string& name, const std::ve
     FLOPCAST_CHECK(text.size() == id.bytes.size());
     std::copy(text.begin(), text.end(), id.bytes.begin());
   }
+  const Joining waits(*this);
   const NcclApi::Communicator communicator = nccl_.join(id, static_cast<int>(members.size()), index, options_.blocks);
-  const std::lock_guard lock(mutex_);
-  joined_.push_back(communicator);
+  {
+    const std::lock_guard lock(mutex_);
+    joined_.push_back(communicator);
+  }
   return communicator;
 }
 
@@ -88,16 +118,22 @@ NcclTransport::Connection NcclTransport::connect_one(int from, int to) {
   const Buffer word = queues_.reserve_word();
   queues_.wait(connection.queue, queues_.record(Queue::kCompute));
   void* stream = stream_of_(connection.queue);
-  if (sends) {
-    nccl_.send(word, 1, connection.communicator, stream);
-  } else {
-    nccl_.receive(word, 0, connection.communicator, stream);
+  {
+    const std::lock_guard lock(calling_);
+    throw_if_failed();
+    if (sends) {
+      nccl_.send(word, 1, connection.communicator, stream);
+    } else {
+      nccl_.receive(word, 0, connection.communicator, stream);
+    }
   }
+  const Joining waits(*this);
   wait_on_host(queues_.record(connection.queue));
   return connection;
 }
 
 void NcclTransport::send(int to, const MessageKey& /*key*/, const Buffer& buffer) {
+  const std::lock_guard lock(calling_);
   throw_if_failed();
   const Connection& connection = connections_.at({rank(), to});
   queues_.wait(connection.queue, queues_.record(Queue::kCompute));
@@ -108,6 +144,7 @@ void NcclTransport::send(int to, const MessageKey& /*key*/, const Buffer& buffer
 }
 
 Request NcclTransport::receive(int from, const MessageKey& /*key*/, const Buffer& into) {
+  const std::lock_guard lock(calling_);
   throw_if_failed();
   const Connection& connection = connections_.at({from, rank()});
   queues_.wait(connection.queue, queues_.record(Queue::kCompute));
@@ -138,6 +175,7 @@ Request NcclTransport::start(const Group& group, const Collective& collective) {
 }
 
 std::shared_ptr<Moment> NcclTransport::execute(Queue queue, const Group& group, const Collective& collective) {
+  const std::lock_guard lock(calling_);
   throw_if_failed();
   if (group.size() <= 1) {
     const bool moves = !collective.output.empty() && !collective.input.empty() &&
@@ -247,18 +285,49 @@ void NcclTransport::fail(const std::string& failure) {
     const std::lock_guard lock(mutex_);
     if (failed_) return;
     failure_ = first;
+    failed_at_ = std::chrono::steady_clock::now();
     failed_ = true;
   }
   abort_all();
 }
 
+// All at once: an abort may wait until nothing runs on the GPU, and operations of the other communicators run there
+// until they are aborted too.
 void NcclTransport::abort_all() {
+  using Steady = std::chrono::steady_clock;
+  constexpr auto kPause = std::chrono::milliseconds(1);
+  constexpr auto kLongestCall = std::chrono::seconds(1);
+  // From now on no operation begins; one that has may itself wait for others, and then only the abort ends it.
+  std::unique_lock calling(calling_, std::defer_lock);
+  for (const auto deadline = Steady::now() + kLongestCall; !calling.try_lock() && Steady::now() < deadline;) {
+    std::this_thread::sleep_for(kPause);
+  }
+  if (calling.owns_lock()) calling.unlock();
   std::vector<NcclApi::Communicator> communicators;
   {
     const std::lock_guard lock(mutex_);
     communicators = std::exchange(joined_, {});
   }
-  for (const NcclApi::Communicator communicator : communicators) nccl_.abort(communicator);
+  std::atomic<std::size_t> ended{0};
+  std::vector<std::thread> aborts;
+  for (const NcclApi::Communicator communicator : communicators) {
+    aborts.emplace_back([this, communicator, &ended] {
+      nccl_.abort(communicator);
+      ++ended;
+    });
+  }
+  for (const auto deadline = Steady::now() + options_.patience; ended < aborts.size();) {
+    if (Steady::now() > deadline) {
+      abandon();
+      break;
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+  for (std::thread& thread : aborts) thread.join();
+}
+
+void NcclTransport::abandon() const {
+  if (options_.abandon) options_.abandon(failure());
 }
 
 // What is wrong, as far as this rank can see; empty when nothing is.
@@ -304,6 +373,16 @@ void NcclTransport::watch() {
     if (!failure.empty() && !closing_) fail(failure);
     std::this_thread::sleep_for(kPause);
   }
+  while (!closing_) {
+    std::this_thread::sleep_for(kPause);
+    if (closing_ || std::chrono::steady_clock::now() - failed_at() < options_.patience) continue;
+    return abandon();
+  }
+}
+
+std::chrono::steady_clock::time_point NcclTransport::failed_at() const {
+  const std::lock_guard lock(mutex_);
+  return failed_at_;
 }
 
 }  // namespace flopcast::realrun

@@ -21,6 +21,9 @@ struct NcclOptions {
   std::chrono::milliseconds patience = std::chrono::seconds(60);
   int blocks = 0;  ///< of the GPU for each operation, see NcclApi::join
   const std::atomic<int>* interruption = nullptr;
+  /// Called with the failure when the rank has not come back `patience` after it: it waits where no abort reaches it,
+  /// for a communicator that others will not join, say. Ends the process; without it the rank is waited for.
+  std::function<void(const std::string& failure)> abandon = {};
 };
 
 /// A rank that is a process with a GPU. Every group has a communicator of its own; so has each direction between two
@@ -28,8 +31,8 @@ struct NcclOptions {
 /// one order. Collectives that the computation waits for run in its queue, started ones beside it.
 ///
 /// A thread of its own tells the store what the rank is at, and looks every 50 ms whether a communicator has an error,
-/// the rank has not come further for `patience`, or somebody else has failed. Then it aborts all communicators, so that
-/// whatever waits on the GPU comes back, and the next call throws Aborted.
+/// the rank has not come further for `patience`, or somebody else has failed. Then it aborts all communicators at once,
+/// so that whatever waits on the GPU comes back, and the next call throws Aborted.
 class NcclTransport : public Transport {
  public:
   using StreamOf = std::function<void*(Queue)>;
@@ -65,6 +68,7 @@ class NcclTransport : public Transport {
     Queue queue = Queue::kSend;
   };
   struct Queued;
+  class Joining;
 
   NcclApi::Communicator join(const std::string& name, const std::vector<int>& members, int index);
   Connection connect_one(int from, int to);
@@ -76,6 +80,8 @@ class NcclTransport : public Transport {
   void watch();
   std::string find_failure();
   void abort_all();
+  void abandon() const;
+  std::chrono::steady_clock::time_point failed_at() const;
 
   NcclApi& nccl_;
   Queues& queues_;
@@ -89,6 +95,7 @@ class NcclTransport : public Transport {
   std::map<std::pair<int, int>, Connection> connections_;  // by sender and receiver
   Buffer token_;                                           // for barriers
   Traffic traffic_;
+  std::mutex calling_;  // held while NCCL is handed an operation of a communicator, which an abort would free
 
   mutable std::mutex mutex_;  // of what follows
   std::vector<NcclApi::Communicator> joined_;
@@ -96,6 +103,7 @@ class NcclTransport : public Transport {
   std::chrono::steady_clock::time_point since_;
   bool idle_ = true;  // the rank does what takes as long as it takes
   std::string failure_;
+  std::chrono::steady_clock::time_point failed_at_;
   std::atomic<bool> failed_{false};
   std::atomic<bool> closing_{false};
   std::thread watcher_;  // last: it uses the others

@@ -4,14 +4,19 @@
 
 #include <memory>
 
+#include "cli/run_memory.hpp"
+#include "model/error/error.hpp"
 #include "realrun/compute/cuda/check.hpp"
 #include "realrun/compute/cuda/cuda_device.hpp"
 #include "realrun/compute/cuda/cuda_kernels.hpp"
+#include "realrun/compute/host_clock.hpp"
+#include "realrun/launch/plan_from_job.hpp"
 #include "realrun/transport/virtual/virtual_transport.hpp"
 #include "tests/realrun/cuda/kernel_cases.hpp"
 #include "tests/realrun/emulated_cuda/emulation.hpp"
 #include "tests/realrun/emulated_cuda/host_products.hpp"
 #include "tests/realrun/loss_matrix.hpp"
+#include "tests/unit/model/jobs.hpp"
 
 namespace flopcast::realrun {
 namespace {
@@ -64,6 +69,14 @@ TEST_F(EmulatedKernels, Attention) {
   check(check_attention);
 }
 
+// Compute capabilities 8.6 and 8.9.
+TEST_F(EmulatedKernels, AttentionInLessSharedMemory) {
+  const int usual = emulated::shared_limit();
+  emulated::set_shared_limit(99 * 1024);
+  check(check_attention);
+  emulated::set_shared_limit(usual);
+}
+
 TEST_F(EmulatedKernels, Embedding) {
   check(check_embedding);
 }
@@ -74,6 +87,19 @@ TEST_F(EmulatedKernels, CrossEntropy) {
 
 TEST_F(EmulatedKernels, Optimizers) {
   check(check_optimizers);
+}
+
+// Times of processes on several machines go by the clock of one of them.
+TEST(EmulatedClock, GoesByAnotherMachinesClock) {
+  constexpr Ticks kHour = Ticks{3600} * 1'000'000'000'000;
+  constexpr double kTenMilliseconds = 1e10;
+  cuda::DeviceClock clock;
+  cuda::CudaDevice device(new_streams(), clock);
+  const Mark before = device.mark();
+  EXPECT_NEAR(static_cast<double>(device.time_of(before) - host_clock()), 0.0, kTenMilliseconds);
+  clock.synchronise(-kHour);
+  const Mark after = device.mark();
+  EXPECT_NEAR(static_cast<double>(device.time_of(after) - host_clock() + kHour), 0.0, kTenMilliseconds);
 }
 
 std::vector<RankResult> on_emulated_devices(const TrainingPlan& plan, GemmPrecision precision) {
@@ -131,6 +157,26 @@ TEST(EmulatedTraining, LossesOfTensorRanks) {
   TrainingPlan plan = small_plan("1f1b", 1, 2);
   plan.sequence_parallel = true;
   expect_losses_of_the_cpu(plan, "1f1b, sequence-parallel");
+}
+
+// Fused attention keeps its output and a float a row and head, and no probabilities.
+TEST(EmulatedTraining, KeepsWhatIsForecast) {
+  const Job job = job_from(R"({"model": {"layers": 4, "hidden": 32, "heads": 2, "ffn": 128, "vocab": 64,
+                                         "sequence_length": 32, "tied_embeddings": false},
+                               "cluster": {"name": "one-gpu", "nodes": 2},
+                               "layout": {"pp": 2, "global_batch_size": 4, "schedule": "1f1b"},
+                               "training": {"precision": "fp32"}})");
+  const Forecast as_run = forecast(job_as_run(job, true), [](const std::string& path) -> std::string {
+    throw EnvironmentError("unexpected read of " + path);
+  });
+  RunSettings settings;
+  settings.steps = 1;
+  const std::vector<RankResult> ranks = on_emulated_devices(plan_from_job(as_run.step, settings), GemmPrecision::kFp32);
+  const MemoryResult memory = memory_as_run(as_run);
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const double expected = memory.per_pipeline_rank.at(rank).activations_gib * 1024 * 1024 * 1024;
+    EXPECT_NEAR(expected / static_cast<double>(ranks[rank].peak_activation_bytes), 1.0, 0.01) << "rank " << rank;
+  }
 }
 
 TEST(EmulatedTraining, RoundedFactorsStayClose) {

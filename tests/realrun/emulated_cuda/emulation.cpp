@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace flopcast::emulated {
@@ -16,7 +17,6 @@ namespace {
 
 constexpr std::size_t kStackBytes = 64 * 1024;
 constexpr std::size_t kUnasked = 48 * 1024;
-constexpr std::size_t kMostShared = 163 * 1024;
 
 // swapcontext() starts a fiber; after that places change by longjmp, which asks the kernel nothing.
 struct Fiber {
@@ -38,6 +38,7 @@ ucontext_t starter;
 const std::function<void()>* body = nullptr;
 std::vector<float> shared_memory;
 std::size_t allowed = kUnasked;
+std::size_t most_shared = std::size_t{163} * 1024;
 std::size_t launches = 0;
 std::size_t threads = 0;
 
@@ -104,16 +105,26 @@ float* dynamic_shared() {
   return shared_memory.data();
 }
 
+int shared_limit() {
+  const std::lock_guard lock(running);
+  return static_cast<int>(most_shared);
+}
+
+void set_shared_limit(int bytes) {
+  const std::lock_guard lock(running);
+  most_shared = static_cast<std::size_t>(bytes);
+}
+
 bool allow_shared(int bytes) {
   const std::lock_guard lock(running);
-  if (static_cast<std::size_t>(bytes) > kMostShared) return false;
+  if (static_cast<std::size_t>(bytes) > most_shared) return false;
   allowed = static_cast<std::size_t>(bytes);
   return true;
 }
 
 void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread) {
   const std::lock_guard lock(running);
-  if (shared_bytes > kMostShared || block.x * block.y * block.z > 1024) std::abort();
+  if (shared_bytes > std::exchange(allowed, kUnasked) || block.x * block.y * block.z > 1024) std::abort();
   count = static_cast<std::size_t>(block.x) * block.y * block.z;
   body = &thread;
   while (fibers.size() < count) {

@@ -39,7 +39,10 @@ T swap_with(const T& value, int offset) {
   return result;
 }
 float* dynamic_shared();
-/// False for more than a block of compute capability 8.0 can have.
+/// What a block can have; 163 KiB, as on compute capability 8.0, until it is set.
+int shared_limit();
+void set_shared_limit(int bytes);
+/// For the next launch; false for more than that.
 bool allow_shared(int bytes);
 void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
 /// How many threads have run since the program began.

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include "realrun/compute/cuda/launch.hpp"
 #include "realrun/compute/host_clock.hpp"
+#include "tests/realrun/emulated_cuda/emulation.hpp"
 
 struct CUstream_st {
   int unused = 0;
@@ -33,6 +34,14 @@ const char* cudaGetErrorName(cudaError_t /*error*/) {
   return "emulated";
 }
 cudaError_t cudaGetLastError() {
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr /*attribute*/, int /*device*/) {
+  *value = flopcast::emulated::shared_limit();
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** address, std::size_t bytes) {

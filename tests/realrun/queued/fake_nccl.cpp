@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <stdexcept>
 #include <utility>
 
 #include "realrun/transport/reduce.hpp"
@@ -39,6 +40,7 @@ struct FakeCommunicator {
   int members = 0;
   int joined = 0;
   bool aborted = false;
+  bool given_up = false;
   std::size_t round = 0;
   std::vector<const FakePart*> parts;  // of the operation under way, by member
   int present = 0;
@@ -152,7 +154,8 @@ NcclApi::Communicator FakeNccl::join(const NcclId& id, int members, int index, i
   communicator->members = members;
   ++communicator->joined;
   communicator->changed.notify_all();
-  communicator->changed.wait(lock, [&] { return communicator->joined >= members; });
+  communicator->changed.wait(lock, [&] { return communicator->joined >= members || communicator->given_up; });
+  if (communicator->joined < members) throw std::runtime_error("the others did not join");
   return member;
 }
 
@@ -198,12 +201,32 @@ std::string FakeNccl::error_of(Communicator /*communicator*/) {
 
 void FakeNccl::abort(Communicator communicator) {
   FakeCommunicator& aborted = *static_cast<FakeMember*>(communicator)->communicator;
-  const std::lock_guard lock(aborted.mutex);
-  aborted.aborted = true;
-  aborted.changed.notify_all();
+  {
+    const std::lock_guard lock(aborted.mutex);
+    aborted.aborted = true;
+    aborted.changed.notify_all();
+  }
+  std::unique_lock lock(mutex_);
+  ++aborts_;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return aborts_ >= aborts_needed_; });
 }
 
 void FakeNccl::leave(Communicator /*communicator*/) {}
+
+void FakeNccl::hold_aborts_until(int count) {
+  const std::lock_guard lock(mutex_);
+  aborts_needed_ = count;
+}
+
+void FakeNccl::give_up() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, communicator] : communicators_) {
+    const std::lock_guard held(communicator->mutex);
+    communicator->given_up = true;
+    communicator->changed.notify_all();
+  }
+}
 
 void FakeNccl::break_with(const std::string& error) {
   const std::lock_guard lock(mutex_);

@@ -34,9 +34,16 @@ class FakeNccl : public NcclApi {
 
   /// From now on every communicator has this error.
   void break_with(const std::string& error);
+  /// An abort returns only when so many of them have begun: what the GPU still runs holds up the first.
+  void hold_aborts_until(int count);
+  /// Whoever waits for others to join is thrown out.
+  void give_up();
 
  private:
   std::mutex mutex_;
+  std::condition_variable changed_;
+  int aborts_needed_ = 0;
+  int aborts_ = 0;
   int ids_ = 0;
   std::string error_;
   std::map<std::string, std::shared_ptr<FakeCommunicator>> communicators_;  // by id

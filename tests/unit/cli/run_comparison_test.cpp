@@ -109,6 +109,17 @@ MeasuredRun run_of(const Forecast& job, const StepTimes& times, int steps) {
   return run;
 }
 
+// The figure may travel without the notes.
+TEST(RunComparison, SaysWhereRanksShareAGpu) {
+  const Forecast job = job_of("1f1b");
+  MeasuredRun run = run_of(job, true_times(job.step.program), 3);
+  const auto title_of = [&] { return compare_run(job, job.result, run, TimesFrom::kCalibration).measured.drawn.title; };
+  EXPECT_EQ(title_of().find("share one GPU"), std::string::npos);
+  run.backend = "virtual-gpus";
+  run.conditions = "2 virtual devices on one GPU";
+  EXPECT_NE(title_of().find(", ranks share one GPU"), std::string::npos) << title_of();
+}
+
 class Schedules : public testing::TestWithParam<const char*> {};
 
 TEST_P(Schedules, ARunThatGoesAsCalibratedIsForecastExactly) {

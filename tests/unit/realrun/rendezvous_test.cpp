@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "model/error/error.hpp"
+#include "realrun/compute/host_clock.hpp"
+#include "realrun/rendezvous/common_clock.hpp"
 #include "realrun/rendezvous/launch_environment.hpp"
 #include "realrun/rendezvous/store.hpp"
 
@@ -42,12 +44,14 @@ class Stores : public testing::TestWithParam<StoreKind> {
   std::vector<std::string> failures_of(const std::vector<ProcessPlace>& places, std::chrono::milliseconds patience,
                                        std::chrono::milliseconds between = 0ms) {
     std::vector<std::string> failures(places.size());
+    std::vector<std::unique_ptr<Store>> stores(places.size());  // whoever goes is lost to the others
     std::vector<std::thread> threads;
     for (std::size_t index = 0; index < places.size(); ++index) {
       threads.emplace_back([&, index] {
         std::this_thread::sleep_for(between * static_cast<int>(index));
         try {
-          gather_ranks(*open(), places[index], patience);
+          stores[index] = open();
+          gather_ranks(*stores[index], places[index], patience);
         } catch (const EnvironmentError& error) {
           failures[index] = error.what();
         }
@@ -120,7 +124,7 @@ TEST_P(Stores, ARankThatIsThereTwiceIsRefused) {
 TEST_P(Stores, CountsThatDifferAreRefused) {
   const std::vector<std::string> failures = failures_of({{0, 2, 0}, {1, 3, 1}}, 5s, 30ms);
   for (const std::string& failure : failures) {
-    EXPECT_EQ(failure, "rank 1 was started as one of 3 ranks, and another as one of 2");
+    EXPECT_EQ(failure.substr(0, failure.find('\n')), "rank 1 was started as one of 3 ranks, and another as one of 2");
   }
 }
 
@@ -135,6 +139,62 @@ TEST(TcpStore, ALostProcessIsNamedWithItsAction) {
     lost->set("activity/1", "2F3");
   }
   EXPECT_EQ(wait_for(*survivor, "failure", 5s, "the failure"), "rank 1 was lost in 2F3");
+}
+
+TEST(TcpStore, AProcessMayBeLostBeforeItsFirstAction) {
+  const auto server = serve_tcp_store(0);
+  const auto survivor = open_tcp_store("localhost", server->port(), 5s);
+  { EXPECT_TRUE(open_tcp_store("localhost", server->port(), 5s)->set_once("rank/1", "process 7 on a")); }
+  EXPECT_EQ(wait_for(*survivor, "failure", 5s, "the failure"), "rank 1 was lost in its set-up");
+}
+
+TEST(TcpStore, TellsTheTimeOfItsProcess) {
+  const auto server = serve_tcp_store(0);
+  const auto store = open_tcp_store("localhost", server->port(), 5s);
+  const Ticks before = host_clock();
+  const std::optional<Ticks> told = store->clock();
+  EXPECT_GE(told, before);
+  EXPECT_LE(told, host_clock());
+}
+
+TEST(CommonClock, OfOneMachineIsItsOwn) {
+  const auto server = serve_tcp_store(0);
+  const auto store = open_tcp_store("localhost", server->port(), 5s);
+  EXPECT_EQ(common_clock_offset(*store, {0, 2, 0}, 1s), 0);
+  EXPECT_EQ(common_clock_offset(*store, {1, 2, 1}, 1s), 0);
+}
+
+// A store whose process has started its clock an hour earlier.
+class FarStore : public Store {
+ public:
+  explicit FarStore(bool has_clock) : has_clock_(has_clock) {}
+  void set(const std::string& key, const std::string& value) override { values_[key] = value; }
+  bool set_once(const std::string& key, const std::string& value) override {
+    return values_.emplace(key, value).second;
+  }
+  std::optional<std::string> get(const std::string& key) override {
+    const auto found = values_.find(key);
+    return found == values_.end() ? std::nullopt : std::optional(found->second);
+  }
+  std::optional<Ticks> clock() override { return has_clock_ ? std::optional(host_clock() + kHour) : std::nullopt; }
+  static constexpr Ticks kHour = Ticks{3600} * 1'000'000'000'000;
+
+ private:
+  bool has_clock_;
+  std::map<std::string, std::string> values_;
+};
+
+TEST(CommonClock, OfSeveralMachinesIsThatOfRankZero) {
+  constexpr double kMillisecond = 1e9;
+  for (const bool has_clock : {true, false}) {
+    FarStore store(has_clock);
+    EXPECT_EQ(common_clock_offset(store, {0, 2, 0}, 1s), 0);
+    store.set("clock/machine", "another");
+    // What is an hour ahead of this clock shows the same system time an hour later.
+    store.set("clock/system", std::to_string(std::stoll(*store.get("clock/system")) - FarStore::kHour));
+    const Ticks offset = common_clock_offset(store, {1, 2, 1}, 1s);
+    EXPECT_NEAR(static_cast<double>(offset), static_cast<double>(FarStore::kHour), 100 * kMillisecond) << has_clock;
+  }
 }
 
 TEST(TcpStore, AProcessThatIsDoneMayGo) {
@@ -213,6 +273,23 @@ TEST(LaunchEnvironment, Launchers) {
       launched({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
   EXPECT_EQ(mpirun->place.local_rank, 1);
   EXPECT_FALSE(mpirun->store);
+  // MPICH's mpirun in a job of Slurm, whose own step is the daemon of this machine.
+  const auto hydra = launched({{"PMI_RANK", "3"},
+                               {"PMI_SIZE", "4"},
+                               {"MPI_LOCALRANKID", "1"},
+                               {"SLURM_PROCID", "1"},
+                               {"SLURM_STEP_NUM_TASKS", "2"},
+                               {"SLURM_LOCALID", "0"}});
+  EXPECT_EQ(hydra->place.rank, 3);
+  EXPECT_EQ(hydra->place.ranks, 4);
+  EXPECT_EQ(hydra->place.local_rank, 1);
+  // Slurm's own MPI: its local ranks have Slurm's name.
+  const auto pmi2 = launched({{"PMI_RANK", "1"},
+                              {"PMI_SIZE", "2"},
+                              {"SLURM_PROCID", "1"},
+                              {"SLURM_STEP_NUM_TASKS", "2"},
+                              {"SLURM_LOCALID", "1"}});
+  EXPECT_EQ(pmi2->place.local_rank, 1);
 }
 
 TEST(LaunchEnvironment, WrongValuesAreNamed) {

@@ -1,4 +1,4 @@
-#include "realrun/transport/mpi/clock_offset.hpp"
+#include "realrun/transport/clock_offset.hpp"
 
 #include <algorithm>
 
