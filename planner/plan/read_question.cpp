@@ -1,8 +1,12 @@
 #include "planner/plan/read_question.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "model/config/object_reader.hpp"
@@ -75,6 +79,28 @@ void read_axes(const nlohmann::json& layout, const Origins& origins, const Job& 
   read_splits(layout, job, space);
 }
 
+// Against what is fixed: the other layouts of the space are rejected one by one.
+void check_listed_layers(const PlanQuestion& question, const Origins& origins) {
+  const std::vector<int>& layers = question.job.layout.stage_layers;
+  const std::string given = fmt::format("[{}]", fmt::join(layers, ", "));
+  const long sum = std::accumulate(layers.begin(), layers.end(), 0L);
+  if (layers.empty() || sum != question.job.model.layers) {
+    fail(origins, "layout.stage_layers",
+         fmt::format("{} sums to {}, the model has {} layers", given, sum, question.job.model.layers),
+         "give the layers of every stage, or leave the split to the planner");
+  }
+  const SearchSpace& space = question.space;
+  if (space.pp.empty()) return;
+  const int ranks = space.pp.front();
+  const int stages = static_cast<int>(layers.size());
+  const bool divides = stages % ranks == 0;
+  if (divides && (space.vpp.empty() || space.vpp.front() * ranks == stages)) return;
+  const std::string asked =
+      space.vpp.empty() ? fmt::format("pp {}", ranks) : fmt::format("pp {} · vpp {}", ranks, space.vpp.front());
+  fail(origins, "layout.stage_layers", fmt::format("{} is for {} stages, not for {}", given, stages, asked),
+       "pp · vpp must be the number of stages");
+}
+
 // What the planner does not choose, with a batch that follows the devices whatever their number.
 nlohmann::json layout_for_reading(const nlohmann::json& layout) {
   nlohmann::json rest = layout;
@@ -118,6 +144,7 @@ PlanQuestion read_question(const nlohmann::json& root, const Origins& origins) {
   const auto given = layout.find("stage_layers");
   if (given != layout.end() && given->is_array()) {
     question.job.layout.stage_layers = *reader.whole_list("stage_layers", 0, kMostRanks);
+    check_listed_layers(question, origins);
   }
   return question;
 }
