@@ -19,6 +19,7 @@ constexpr double kMargin = 16.0;
 constexpr double kCellHeight = 30.0;
 constexpr double kTop = 72.0;
 constexpr double kScaleHeight = 58.0;
+constexpr double kScaleWidth = 200.0;
 
 constexpr std::array<Rgb, 10> kCividis = {{{0, 34, 78},
                                            {18, 53, 112},
@@ -60,7 +61,9 @@ class HeatMapDrawing {
   }
 
   double width() const {
-    return std::max(left_ + cell_width_ * static_cast<double>(map_.columns.size()) + kMargin, 360.0);
+    const double legend = kScaleWidth + 10.0 + 7.0 * static_cast<double>(map_.value_name.size());
+    const double cells = cell_width_ * static_cast<double>(map_.columns.size());
+    return left_ + std::max(cells, legend) + kMargin;
   }
   double height() const { return kTop + kCellHeight * static_cast<double>(map_.rows.size()) + kScaleHeight; }
 
@@ -91,6 +94,9 @@ class HeatMapDrawing {
     least_ = any_ ? std::min(least_, *cell.value) : *cell.value;
     most_ = any_ ? std::max(most_, *cell.value) : *cell.value;
     any_ = true;
+    if (!cell.fits) return;
+    const bool better = !best_ || (map_.low_is_good ? *cell.value < *best_ : *cell.value > *best_);
+    if (better) best_ = cell.value;
   }
   double share(double value) const { return most_ > least_ ? (value - least_) / (most_ - least_) : 0.5; }
 
@@ -115,33 +121,34 @@ class HeatMapDrawing {
       return;
     }
     const Rgb fill = color_at(share(*cell.value));
-    const bool best = *cell.value == (map_.low_is_good ? least_ : most_);
+    const bool best = cell.fits && cell.value == best_;
     put("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"{}><title>{}</title></rect>\n", coordinate(x),
         coordinate(y), coordinate(width), coordinate(kCellHeight - 2.0), hex_color(fill), best ? " class=\"best\"" : "",
         title);
-    put("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" style=\"fill:{}\">{:.4g}</text>\n", coordinate(x + width / 2),
-        coordinate(y + kCellHeight / 2 + 3.0), needs_light_text(fill) ? "#fff" : "#111", *cell.value);
+    put("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" style=\"fill:{}{}\">{:.4g}</text>\n", coordinate(x + width / 2),
+        coordinate(y + kCellHeight / 2 + 3.0), needs_light_text(fill) ? "#fff" : "#111",
+        cell.fits ? "" : ";text-decoration:line-through", *cell.value);
   }
 
   void draw_scale() {
     if (!any_) return;
     const double y = height() - 34.0;
     constexpr int kSteps = 40;
-    constexpr double kWidth = 200.0;
     for (int step = 0; step < kSteps; ++step) {
       put("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"8\" fill=\"{}\"/>\n",
-          coordinate(left_ + kWidth * step / kSteps), coordinate(y), coordinate(kWidth / kSteps + 0.3),
+          coordinate(left_ + kScaleWidth * step / kSteps), coordinate(y), coordinate(kScaleWidth / kSteps + 0.3),
           hex_color(color_at(step / (kSteps - 1.0))));
     }
     text(left_, y + 20.0, "class=\"soft\"", fmt::format("{:.4g}", least_));
-    text(left_ + kWidth, y + 20.0, "class=\"soft\" text-anchor=\"end\"", fmt::format("{:.4g}", most_));
-    text(left_ + kWidth + 10.0, y + 8.0, "class=\"soft\"", map_.value_name);
+    text(left_ + kScaleWidth, y + 20.0, "class=\"soft\" text-anchor=\"end\"", fmt::format("{:.4g}", most_));
+    text(left_ + kScaleWidth + 10.0, y + 8.0, "class=\"soft\"", map_.value_name);
   }
 
   const HeatMap& map_;
   double left_ = 0.0;
   double cell_width_ = 0.0;
   bool any_ = false;
+  std::optional<double> best_;
   double least_ = 0.0;
   double most_ = 0.0;
   std::string svg_;
