@@ -44,6 +44,15 @@ ComparedLayout compared(const JobOptions& job, const std::string& layout) {
   return forecast_job(layout, loaded);
 }
 
+// A saved result as it is, unless flags change its job.
+ComparedLayout first_of(const JobOptions& job) {
+  if (job.file() && job.given().empty()) {
+    const std::string& file = *job.file();
+    if (std::optional<Result> saved = read_saved_result(read_file(file), file)) return {file, std::move(*saved)};
+  }
+  return forecast_job("job", job.load_with({}));
+}
+
 double median_step(const std::string& file) {
   std::vector<double> seconds;
   for (const LoggedStep& step : read_training_log(read_file(file), file).steps) {
@@ -90,21 +99,28 @@ int run_compare(const Arguments& arguments) {
   output.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
   job.sort_out_layouts();
-  const Format format = output.format();
+  job.refuse_show_config("compare");
+  const Format format = output.format_of_file();
   if (show_strategies + show_optimizations + measured.has_value() + log.has_value() > 1) {
     throw ConfigError(
         {"compare", "--strategies, --optimizations, --measured and --log are four questions", "", "ask one"});
   }
+  const bool asks_why = measured || log;
+  if ((show_strategies || show_optimizations || asks_why) && !job.layouts().empty()) {
+    throw ConfigError({job.layouts().front(),
+                       "--strategies, --optimizations, --measured and --log ask about one job, not about layouts", "",
+                       "leave one of the two out"});
+  }
   if (show_strategies || show_optimizations) {
     output.write({show_strategies ? strategies_table(job.load_with({}), threaded_for(0))
-                                  : optimizations_table(JobOptions::read(job.load_with({})))});
+                                  : optimizations_table(JobOptions::read(job.load_with({})))},
+                 format);
     return 0;
   }
   std::vector<ComparedLayout> layouts;
-  const bool asks_why = measured || log;
-  if (job.has_file() || asks_why) layouts.push_back(forecast_job("job", job.load_with({})));
+  if (job.file() || asks_why) layouts.push_back(first_of(job));
   if (asks_why) {
-    output.write({gap_table(layouts.front(), measured ? seconds_of(*measured) : median_step(*log))});
+    output.write({gap_table(layouts.front(), measured ? seconds_of(*measured) : median_step(*log))}, format);
     return 0;
   }
   for (const std::string& layout : job.layouts()) layouts.push_back(compared(job, layout));
@@ -114,7 +130,7 @@ int run_compare(const Arguments& arguments) {
   if (format == Format::kJson) {
     output.write(comparison_json(layouts).dump(2));
   } else {
-    output.write(comparison_tables(layouts));
+    output.write(comparison_tables(layouts), format);
   }
   return 0;
 }

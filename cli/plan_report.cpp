@@ -15,16 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json entry_json(const PlanEntry& entry) {
-  return {{"layout", entry.layout}, {"result", result_json(entry.forecast)}};
-}
-
-Json entries_json(const std::vector<PlanEntry>& entries) {
-  Json list = Json::array();
-  for (const PlanEntry& entry : entries) list.push_back(entry_json(entry));
-  return list;
-}
-
 std::string grouped(std::int64_t number) {
   std::string digits = std::to_string(number);
   for (int place = static_cast<int>(digits.size()) - 3; place > 0; place -= 3) {
@@ -40,6 +30,29 @@ std::string percent(double share) {
 std::optional<RunLength> length_of(const PlanAnswer& answer, const PlanEntry& entry) {
   return run_length(entry.forecast.step.job, entry.forecast.result.iteration.time_s, entry.planned.devices,
                     answer.options.interruptions);
+}
+
+Json run_json(const RunLength& length) {
+  Json run = {{"steps", length.steps}, {"days", length.days}, {"gpu_hours", length.gpu_hours}};
+  if (length.cost_usd) run["cost_usd"] = *length.cost_usd;
+  run["goodput"] = length.goodput ? length.goodput->fraction : 1.0;
+  if (length.goodput) {
+    run["checkpoint_interval_s"] = length.goodput->interval_s;
+    run["failures_per_day"] = length.goodput->failures_per_day;
+  }
+  return run;
+}
+
+Json entry_json(const PlanAnswer& answer, const PlanEntry& entry) {
+  Json json = {{"layout", entry.layout}, {"result", result_json(entry.forecast)}};
+  if (const std::optional<RunLength> length = length_of(answer, entry)) json["run"] = run_json(*length);
+  return json;
+}
+
+Json entries_json(const PlanAnswer& answer, const std::vector<PlanEntry>& entries) {
+  Json list = Json::array();
+  for (const PlanEntry& entry : entries) list.push_back(entry_json(answer, entry));
+  return list;
 }
 
 std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry, std::size_t rank, bool experts) {
@@ -108,6 +121,15 @@ bool is_another_kind(const Layout& a, const Layout& b) {
   return a.tp != b.tp || a.pp != b.pp || a.cp != b.cp || a.ep != b.ep || a.zero != b.zero || a.recompute != b.recompute;
 }
 
+// Where no term of the step differs by enough to be named.
+std::string small_reason(const PlannedLayout& best, const PlannedLayout& other) {
+  if (best.devices != other.devices) return fmt::format("{} GPUs instead of {}", best.devices, other.devices);
+  if (best.time_s < other.time_s) {
+    return fmt::format("{:.2g} % faster, no term by itself", 100.0 * (other.time_s / best.time_s - 1.0));
+  }
+  return best.memory_share < other.memory_share ? "less memory" : "they are the same; it is listed first";
+}
+
 // Against the best layout of another kind, not against the same one with another microbatch.
 std::vector<std::string> why(const PlanAnswer& answer) {
   const PlanEntry& best = answer.ranked.front();
@@ -117,7 +139,8 @@ std::vector<std::string> why(const PlanAnswer& answer) {
     constexpr double kWorthNaming = 0.001;
     const Reasons reasons = reasons_for(best.forecast.result, other.forecast.result, kWorthNaming);
     std::string text = fmt::format("why 1 and not {}: ", index + 1);
-    text += reasons.in_favour.empty() ? "less memory" : "it saves " + listed(reasons.in_favour);
+    text +=
+        reasons.in_favour.empty() ? small_reason(best.planned, other.planned) : "it saves " + listed(reasons.in_favour);
     if (!reasons.against.empty()) text += "; it pays " + listed(reasons.against);
     return {text};
   }
@@ -155,9 +178,9 @@ Json plan_json(const PlanAnswer& answer) {
   const SpaceCounts& space = answer.search.space;
   return {{"schema", "flopcast.plan/1"},
           {"job", answer.job},
-          {"best", answer.ranked.empty() ? Json() : entry_json(answer.ranked.front())},
-          {"ranked", entries_json(answer.ranked)},
-          {"pareto", entries_json(answer.pareto)},
+          {"best", answer.ranked.empty() ? Json() : entry_json(answer, answer.ranked.front())},
+          {"ranked", entries_json(answer, answer.ranked)},
+          {"pareto", entries_json(answer, answer.pareto)},
           {"rejected", std::move(rejected)},
           {"space", {{"enumerated", space.enumerated}, {"pruned", space.pruned}, {"simulated", space.simulated}}}};
 }

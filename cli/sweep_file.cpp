@@ -21,6 +21,13 @@ void write_line(std::FILE* stream, const std::string& path, const std::string& l
   if (!written) throw EnvironmentError(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
 }
 
+// What append() wrote, not what an editor left.
+bool is_row(const Json& line) {
+  if (!line.is_object() || !line.contains("index") || !line["index"].is_number_unsigned()) return false;
+  const auto row = line.find("row");
+  return row != line.end() && row->is_object() && row->contains("values") && row->contains("result");
+}
+
 }  // namespace
 
 SweepFile::SweepFile(const std::string& output, const nlohmann::json& question) : path_(output + ".partial") {
@@ -41,7 +48,7 @@ SweepFile::SweepFile(const std::string& output, const nlohmann::json& question) 
         continue;
       }
       const Json row = Json::parse(line, nullptr, false);
-      if (row.is_object() && row.contains("index")) rows_[row["index"].get<std::size_t>()] = row["row"];
+      if (is_row(row)) rows_[row["index"].get<std::size_t>()] = row["row"];
     }
     kept = text.substr(0, begin);
   }

@@ -19,8 +19,14 @@ struct PlanOptions {
   std::optional<Interruptions> interruptions;  ///< absent: none
 };
 
+/// Why a layout that fits is rejected.
+inline constexpr const char* kMissesDeadline = "misses the deadline";
+inline constexpr const char* kExceedsBudget = "exceeds the budget";
+inline constexpr const char* kNeverFinishes = "the run never finishes: failures come too often";
+
 /// Searches every size. With the objective gpus it stops at the first size where something fits and meets the limits.
-/// Expects tokens with a deadline, and tokens and a price with a budget.
+/// Expects tokens with a deadline, and tokens and a price with a budget. Of a run with tokens the objective counts
+/// interruptions.
 SearchResult plan(const Job& job, const SearchSpace& space, const PlanOptions& options,
                   const ParallelFor& parallel_for);
 

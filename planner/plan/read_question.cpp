@@ -79,6 +79,33 @@ void read_axes(const nlohmann::json& layout, const Origins& origins, const Job& 
   read_splits(layout, job, space);
 }
 
+void read_forms(ObjectReader& reader, const Origins& origins, Job& job) {
+  Layout& layout = job.layout;
+  if (const auto form = reader.choice("context_parallel", context_parallel_names())) {
+    layout.context_parallel = static_cast<ContextParallel>(*form);
+  }
+  if (const auto form = reader.choice("tensor_parallel", tensor_parallel_names())) {
+    layout.tensor_parallel = static_cast<TensorParallel>(*form);
+  }
+  layout.tensor_depth = reader.whole("tensor_depth", 1, kMostRanks).value_or(1);
+  layout.partition_checkpoints = reader.boolean("partition_checkpoints").value_or(false);
+  const std::string& form = tensor_parallel_names()[static_cast<std::size_t>(layout.tensor_parallel)];
+  if (layout.tensor_parallel != TensorParallel::k25d && layout.tensor_depth > 1) {
+    fail(origins, "layout.tensor_depth", fmt::format("{} belongs to tensor_parallel 2.5d", layout.tensor_depth),
+         "valid: 1");
+  }
+  if (layout.tensor_parallel == TensorParallel::k1d) return;
+  if (job.profile || job.model.experts || job.model.latent) {
+    fail(origins, "layout.tensor_parallel",
+         fmt::format("{} is modelled for transformers without experts and latent attention", form),
+         "valid for this model: 1d");
+  }
+  if (layout.partition_checkpoints) {
+    fail(origins, "layout.partition_checkpoints",
+         "true changes nothing: block inputs are cut over the tensor-parallel ranks already", "valid: false");
+  }
+}
+
 // Against what is fixed: the other layouts of the space are rejected one by one.
 void check_listed_layers(const PlanQuestion& question, const Origins& origins) {
   const std::vector<int>& layers = question.job.layout.stage_layers;
@@ -101,10 +128,14 @@ void check_listed_layers(const PlanQuestion& question, const Origins& origins) {
        "pp · vpp must be the number of stages");
 }
 
-// What the planner does not choose, with a batch that follows the devices whatever their number.
+// What the planner does not choose, with a batch that follows the devices whatever their number. Forms that not every
+// layout can have are rules of the space.
 nlohmann::json layout_for_reading(const nlohmann::json& layout) {
   nlohmann::json rest = layout;
   for (const std::string& key : planned_keys()) rest.erase(key);
+  for (const char* key : {"context_parallel", "tensor_parallel", "tensor_depth", "partition_checkpoints"}) {
+    rest.erase(key);
+  }
   rest["accumulation"] = 1;
   return rest;
 }
@@ -140,6 +171,7 @@ PlanQuestion read_question(const nlohmann::json& root, const Origins& origins) {
   if (!batch) reader.fail_missing("global_batch_size", "give --gbs N, the sequences per step");
   question.job.layout.global_batch_size = *batch;
   question.job.layout.accumulation = reader.whole("accumulation", 1, kLargestBatch);
+  read_forms(reader, origins, question.job);
   read_axes(layout, origins, question.job, question.space);
   const auto given = layout.find("stage_layers");
   if (given != layout.end() && given->is_array()) {

@@ -16,7 +16,7 @@ bool ranks_before(const PlannedLayout& a, const PlannedLayout& b) {
 namespace {
 
 bool dominates(const PlannedLayout& a, double time_s, double memory_share, int devices) {
-  return a.time_s <= time_s && a.memory_share <= memory_share && a.devices <= devices;
+  return a.score.time_s <= time_s && a.memory_share <= memory_share && a.devices <= devices;
 }
 
 }  // namespace
@@ -24,8 +24,8 @@ bool dominates(const PlannedLayout& a, double time_s, double memory_share, int d
 LayoutSearch::LayoutSearch(const SearchSpace& space, const SearchOptions& options, ParallelFor parallel_for)
     : space_(space), options_(options), parallel_for_(std::move(parallel_for)) {}
 
-void LayoutSearch::explore(const Job& job, double longest_step_s, const std::string& too_slow) {
-  ClusterSearch(*this, job, longest_step_s, too_slow).run();
+void LayoutSearch::explore(const Job& job, double longest_step_s, const std::string& too_slow, double training_share) {
+  ClusterSearch(*this, job, longest_step_s, too_slow, training_share).run();
 }
 
 void LayoutSearch::count_rejected(const std::string& reason, std::int64_t count) {
@@ -43,14 +43,15 @@ void LayoutSearch::keep(const PlannedLayout& planned) {
   ranked_.insert(place, planned);
   if (ranked_.size() > static_cast<std::size_t>(options_.ranked)) ranked_.pop_back();
   const auto beats = [&planned](const PlannedLayout& known) {
-    const bool same = known.time_s == planned.time_s && known.memory_share == planned.memory_share &&
+    const bool same = known.score.time_s == planned.score.time_s && known.memory_share == planned.memory_share &&
                       known.devices == planned.devices;
-    return same ? known.order < planned.order : dominates(known, planned.time_s, planned.memory_share, planned.devices);
+    return same ? known.order < planned.order
+                : dominates(known, planned.score.time_s, planned.memory_share, planned.devices);
   };
   if (std::any_of(front_.begin(), front_.end(), beats)) return;
   front_.erase(std::remove_if(front_.begin(), front_.end(),
                               [&planned](const PlannedLayout& known) {
-                                return dominates(planned, known.time_s, known.memory_share, known.devices);
+                                return dominates(planned, known.score.time_s, known.memory_share, known.devices);
                               }),
                front_.end());
   front_.push_back(planned);

@@ -67,5 +67,45 @@ TEST(Space, OneRankHasAScheduleThatTakesChunks) {
   EXPECT_EQ(schedules_on_one_rank(question), std::set<std::string>{"interleaved"});
 }
 
+TEST(Space, AHugeBatchHasFewLayouts) {
+  const PlanQuestion question = small_question(R"("global_batch_size": 1000000000)");
+  const LayoutSpace space = enumerate_layouts(question.job, question.space);
+  ASSERT_FALSE(space.groups.empty());
+  for (const LayoutGroup& group : space.groups) {
+    EXPECT_EQ(1'000'000'000 % (group.dp * group.micro_batch_size), 0);
+    EXPECT_LE(group.microbatches, 16'384);
+  }
+}
+
+// Only what the job's reader accepts too.
+TEST(Space, FormsThatFewLayoutsCanHave) {
+  const auto groups_of = [](const std::string& layout, int nodes) {
+    PlanQuestion question = small_question(R"("global_batch_size": 16, )" + layout);
+    question.job.cluster.nodes = nodes;
+    return enumerate_layouts(question.job, question.space).groups;
+  };
+  const auto ulysses = groups_of(R"("context_parallel": "ulysses")", 2);
+  ASSERT_FALSE(ulysses.empty());
+  for (const LayoutGroup& group : ulysses) {
+    EXPECT_GT(group.cp, 1);
+    EXPECT_EQ(16 / group.tp % group.cp, 0);
+  }
+  const auto grid = groups_of(R"("tensor_parallel": "2.5d", "tensor_depth": 2)", 2);
+  ASSERT_FALSE(grid.empty());
+  for (const LayoutGroup& group : grid) EXPECT_TRUE(group.tp == 2 || group.tp == 8) << group.tp;
+  const auto checkpoints = groups_of(R"("partition_checkpoints": true)", 2);
+  ASSERT_FALSE(checkpoints.empty());
+  for (const LayoutGroup& group : checkpoints) {
+    EXPECT_EQ(group.recompute, Recompute::kFull);
+    EXPECT_GT(group.tp, 1);
+    EXPECT_FALSE(group.sequence_parallel);
+  }
+  PlanQuestion one_process = small_question(R"("global_batch_size": 16)");
+  one_process.job.layout.data_parallel = DataParallel::kDataParallel;
+  EXPECT_TRUE(enumerate_layouts(one_process.job, one_process.space).groups.empty());
+  one_process.job.cluster.nodes = 1;
+  for (const LayoutGroup& group : enumerate_layouts(one_process.job, one_process.space).groups) EXPECT_EQ(group.dp, 8);
+}
+
 }  // namespace
 }  // namespace flopcast
