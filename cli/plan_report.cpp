@@ -168,6 +168,16 @@ std::vector<std::string> run_notes(const PlanAnswer& answer) {
                   goodput.failures_per_day, best.planned.devices, goodput.interval_s / 60.0, 100.0 * goodput.fraction)};
 }
 
+// What an objective is taken as where the table shows no column of it.
+const char* objective_note(const PlanAnswer& answer) {
+  const Training& training = answer.ranked.front().forecast.step.job.training;
+  const Objective objective = answer.options.search.objective;
+  if (objective == Objective::kEnergy) return "energy is taken as proportional to GPU time";
+  const bool priced = training.tokens && training.price_per_gpu_hour;
+  if (objective != Objective::kCost || priced) return nullptr;
+  return "cost is that of the GPU time; --tokens and --price give it in dollars";
+}
+
 }  // namespace
 
 Json plan_json(const PlanAnswer& answer) {
@@ -212,6 +222,7 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
   ranked.notes.push_back(fmt::format("the best leaves {:.1f} GiB of {:.0f} GiB free on its fullest GPU",
                                      memory.capacity_gib - memory.shown_gib, memory.capacity_gib));
   for (std::string& note : run_notes(answer)) ranked.notes.push_back(std::move(note));
+  if (const char* note = objective_note(answer)) ranked.notes.emplace_back(note);
   std::vector<Table> tables = {std::move(ranked)};
   if (answer.pareto.size() > 1) {
     Table front = layouts_table(answer, answer.pareto);

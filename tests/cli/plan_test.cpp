@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tests/support/folders.hpp"
 #include "tests/support/json_schema.hpp"
@@ -142,6 +143,16 @@ TEST(Plan, AMissedDeadlineIsNoMatterOfMemory) {
   EXPECT_EQ(dear.exit_code, 3);
   EXPECT_NE(dear.standard_error.find("error: no layout meets the budget"), std::string::npos) << dear.standard_error;
   EXPECT_NE(dear.standard_error.find("the cheapest: "), std::string::npos) << dear.standard_error;
+}
+
+TEST(Plan, CostAndEnergyTryEveryNumberOfNodes) {
+  for (const auto& [objective, note] : {std::pair("cost", "--price give it in dollars"),
+                                        std::pair("energy", "energy is taken as proportional to GPU time")}) {
+    const CommandResult chosen = plan_small({"--objective", objective, "--top", "1"});
+    ASSERT_EQ(chosen.exit_code, 0) << chosen.standard_error;
+    EXPECT_NE(chosen.standard_output.find("on 1 x dgx-a100-80g (8 a100-80g)"), std::string::npos) << chosen.standard_output;
+    EXPECT_NE(chosen.standard_output.find(note), std::string::npos) << chosen.standard_output;
+  }
 }
 
 TEST(Plan, RecomputesOnlyWhereLessDoesNotFit) {
