@@ -63,6 +63,7 @@ Table optimizations_table(const Job& job) {
                    number_column("step faster %", "faster_percent"),
                    number_column("exposed dp s without", "dp_without_s"),
                    number_column("with", "dp_with_s"),
+                   text_column("fits"),
                    text_column("usually claimed", "claim")};
   for (const Optimization& one : optimizations_of(job)) {
     const Result without = forecast(one.without, read_file).result;
@@ -74,7 +75,7 @@ Table optimizations_table(const Job& job) {
     table.rows.push_back({one.name, fmt::format("{:.4g}", without_s), fmt::format("{:.4g}", with.iteration.time_s),
                           fmt::format("{:.1f}", 100 * (without_s / with.iteration.time_s - 1)),
                           fmt::format("{:.4g}", without.breakdown.dp_comm_s * scale),
-                          fmt::format("{:.4g}", with.breakdown.dp_comm_s), one.claim});
+                          fmt::format("{:.4g}", with.breakdown.dp_comm_s), with.memory.fits ? "yes" : "no", one.claim});
   }
   table.notes = {"preallocated gather buffers save allocations, which are not modelled",
                  "times are of the job's batch: what changes the batch is scaled to it"};

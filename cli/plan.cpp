@@ -43,15 +43,37 @@ std::vector<PlanEntry> entries_of(const LoadedJob& loaded, const std::vector<Pla
   return entries;
 }
 
-// Nothing fits: what is closest, and what would.
+std::string duration(double seconds) {
+  constexpr double kMinute = 60.0;
+  constexpr double kHour = 3600.0;
+  constexpr double kDay = 86'400.0;
+  if (seconds < kMinute) return fmt::format("{:.3g} s", seconds);
+  if (seconds < kHour) return fmt::format("{:.3g} min", seconds / kMinute);
+  return seconds < kDay ? fmt::format("{:.3g} h", seconds / kHour) : fmt::format("{:.3g} days", seconds / kDay);
+}
+
+// Before anything is searched: on the fewest GPUs asked about failures are rarest.
+void require_an_end(const Job& job, const PlanOptions& options) {
+  if (!job.training.tokens || !options.interruptions) return;
+  const Interruptions& interruptions = *options.interruptions;
+  const int devices = on_nodes(job, options.nodes.front()).cluster.devices();
+  const Goodput goodput = goodput_of(interruptions, devices);
+  if (goodput.finishes()) return;
+  throw NegativeAnswer(fmt::format(
+      "error: the run never finishes: a failure every {} on {} GPUs, {} for each checkpoint and {} for each restart "
+      "leave less than 1 % of the time to train\n"
+      "  help: --mtbf is the mean time between failures of one GPU; of the whole cluster it is that over {}",
+      duration(interruptions.gpu_mtbf_s / devices), devices, duration(interruptions.checkpoint_s),
+      duration(interruptions.restart_s), devices));
+}
+
+// Nothing fits, or not in time: what is closest, and what would.
 [[noreturn]] void refuse(const PlanQuestion& question, const PlanAnswer& answer, const ParallelFor& parallel_for) {
-  std::string text = "error: no layout fits\n";
+  const Refusal refusal = nearest_feasible(question.job, question.space, answer.options, answer.search, parallel_for);
+  std::string text = fmt::format("error: no layout {}\n", refusal.missed);
   for (const RejectedLayouts& one : answer.search.rejected)
     text += fmt::format("  {:>10}  {}\n", one.count, one.reason);
-  for (const std::string& change :
-       nearest_feasible(question.job, question.space, answer.options, answer.search, parallel_for)) {
-    text += fmt::format("  help: {}\n", change);
-  }
+  for (const std::string& change : refusal.changes) text += fmt::format("  help: {}\n", change);
   text.pop_back();
   throw NegativeAnswer(text);
 }
@@ -81,9 +103,7 @@ std::optional<SearchResult> search_together(const LoadedJob& loaded, const PlanQ
                                             const PlanOptions& options, PartialRows& rows, const Crew& crew,
                                             const ParallelFor& parallel_for) {
   const SizedPlan sized(question.job, question.space, options, parallel_for);
-  const auto part_in = [&](const nlohmann::ordered_json& row) {
-    return part_of(loaded.root, row, options.search.objective);
-  };
+  const auto part_in = [&](const nlohmann::ordered_json& row) { return part_of(loaded.root, row); };
   SharedWork work;
   work.parts = sized.parts();
   work.compute = [&](std::size_t part) { return part_json(loaded.root, sized.search(part)); };
@@ -108,7 +128,7 @@ void write_answer(const PlanAnswer& answer, Format format, const OutputOptions& 
       break;
     case Format::kTable:
     case Format::kMarkdown:
-      output.write(plan_tables(answer));
+      output.write(plan_tables(answer), format);
       break;
   }
 }
@@ -148,11 +168,13 @@ int run_plan_among(const Arguments& arguments, const Crew& crew) {
   emit.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
 
-  const Format format = output.format_or(output.names_json_file() && !emit.program() ? Format::kJson : Format::kTable);
+  job.refuse_show_config("plan");
+  const Format format = emit.program() ? output.format() : output.format_of_file();
   if (emit.program() && output.has_format()) {
     throw ConfigError(
         {"--format", "contradicts --emit, whose program sets the format", "", "leave one of the two out"});
   }
+  flags.require_one_list(job.flag("layout.schedule"));
   const LoadedJob loaded = job.load();
   require_named_cluster(loaded);
   PlanQuestion question = read_question(loaded.root, loaded.origins);
@@ -163,6 +185,7 @@ int run_plan_among(const Arguments& arguments, const Crew& crew) {
 
   PlanAnswer answer;
   answer.options = flags.options(question.job);
+  require_an_end(question.job, answer.options);
   const std::unique_ptr<PartialRows> rows =
       crew.shares ? partial_rows(output, {{"job", loaded.root}, {"plan", arguments}}, crew) : nullptr;
   std::optional<SearchResult> found = rows

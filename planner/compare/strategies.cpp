@@ -35,13 +35,17 @@ std::vector<StrategyAnswer> compare_strategies(const Job& job, const SearchSpace
   constexpr double kAnything = 1e9;
   unlimited.cluster.device.memory_capacity = job.cluster.device.memory_capacity * kAnything;
   for (Device& device : unlimited.cluster.node_devices) device.memory_capacity *= kAnything;
+  std::vector<int> several;
+  for (int ranks = 2; ranks <= job.cluster.devices(); ++ranks) {
+    if (job.cluster.devices() % ranks == 0) several.push_back(ranks);
+  }
   std::vector<StrategyAnswer> answers;
   for (const Strategy& strategy : strategies()) {
     SearchSpace part = space;
     part.cp = {1};
-    if (!strategy.dp) part.dp = {1};
-    if (!strategy.tp) part.tp = {1};
-    if (!strategy.pp) part.pp = {1};
+    part.dp = strategy.dp ? several : std::vector<int>{1};
+    part.tp = strategy.tp ? several : std::vector<int>{1};
+    part.pp = strategy.pp ? several : std::vector<int>{1};
     StrategyAnswer answer;
     answer.strategy = strategy;
     answer.planned = fastest(job, part, parallel_for);

@@ -8,7 +8,7 @@
 
 namespace flopcast {
 
-/// Which of dp, tp and pp a strategy may use.
+/// Which of dp, tp and pp a strategy uses: more than one rank on each, one on the others.
 struct Strategy {
   std::string name;  ///< "DP", "DP+TP"
   bool dp = false;

@@ -20,10 +20,15 @@ struct PlanOptions {
   std::optional<Interruptions> interruptions;  ///< absent: none
 };
 
+/// Why a layout that fits is rejected.
+inline constexpr const char* kMissesDeadline = "misses the deadline";
+inline constexpr const char* kExceedsBudget = "exceeds the budget";
+inline constexpr const char* kNeverFinishes = "the run never finishes: failures come too often";
+
 /// Searches every size. With the objective gpus it stops at the first where something fits and meets the limits. Else
 /// the largest is searched first, and what it has found rules out layouts of the others; these do not know of each
 /// other, so that processes can share them (SizedPlan). Expects tokens with a deadline, and tokens and a price with a
-/// budget.
+/// budget. Of a run with tokens the objective counts interruptions.
 SearchResult plan(const Job& job, const SearchSpace& space, const PlanOptions& options,
                   const ParallelFor& parallel_for);
 

@@ -87,7 +87,7 @@ TEST_F(Shared, SweepsAndPlansAreThoseOfOneProcess) {
   };
   for (const Words& command :
        {kSmallSweep, plan, with({"--max-gpus", "64"}), with({"--max-gpus", "64", "--objective", "cost"}),
-        with({"--min-gpus", "--mbs", "16", "--recompute", "none"})}) {
+        with({"--max-gpus", "64", "--mtbf", "30h"}), with({"--min-gpus", "--mbs", "16", "--recompute", "none"})}) {
     const CommandResult result = mpirun({}, of_ranks(command));
     EXPECT_EQ(result.exit_code, 0) << result.standard_error;
     EXPECT_EQ(result.standard_output, "");

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -132,6 +133,39 @@ TEST(Plan, TheFewestGpusAreTheFirstThatFit) {
   fewer.nodes.clear();
   for (int count = 1; count < nodes; ++count) fewer.nodes.push_back(count);
   EXPECT_TRUE(plan(question.job, question.space, fewer, serial_for).ranked.empty());
+}
+
+TEST(Plan, SizesAreRankedByTheTimeOnTheClock) {
+  PlanQuestion question = small_question();
+  question.job.training.tokens = 1e9;
+  PlanOptions options;
+  options.nodes = {1, 2, 4};
+  Interruptions interruptions;
+  interruptions.gpu_mtbf_s = 16 * 150.0;
+  options.interruptions = interruptions;
+  for (const Objective objective : {Objective::kTime, Objective::kCost}) {
+    options.search.objective = objective;
+    options.search.simulate_everything = false;
+    const SearchResult bounded = plan(question.job, question.space, options, serial_for);
+    options.search.simulate_everything = true;
+    const SearchResult whole = plan(question.job, question.space, options, serial_for);
+    EXPECT_EQ(orders(bounded.ranked), orders(whole.ranked));
+    EXPECT_EQ(orders(bounded.pareto), orders(whole.pareto));
+    const auto days = [&](const PlannedLayout& one) {
+      return run_length(question.job, one.time_s, one.devices, options.interruptions)->days;
+    };
+    const double weight = objective == Objective::kCost ? 1.0 : 0.0;
+    for (const PlannedLayout& one : whole.ranked) {
+      EXPECT_GE(days(one) * std::pow(one.devices, weight) * (1 + 1e-12),
+                days(bounded.ranked.front()) * std::pow(bounded.ranked.front().devices, weight));
+    }
+    EXPECT_EQ(bounded.ranked.front().nodes, 1);
+  }
+  // Without failures more GPUs are faster.
+  options.search.objective = Objective::kTime;
+  options.search.simulate_everything = false;
+  options.interruptions.reset();
+  EXPECT_GT(plan(question.job, question.space, options, serial_for).ranked.front().nodes, 1);
 }
 
 TEST(Plan, CostWeighsGpusAgainstTime) {
