@@ -13,6 +13,7 @@
 #include "cli/plan_options.hpp"
 #include "cli/plan_parts.hpp"
 #include "cli/plan_report.hpp"
+#include "cli/progress.hpp"
 #include "cli/shared_commands.hpp"
 #include "cli/terminal.hpp"
 #include "cli/threads.hpp"
@@ -96,6 +97,20 @@ LaunchFile launch_file_of(LaunchProgram program, const PlanAnswer& answer) {
     }
   }
   throw ConfigError(*complaint);
+}
+
+// As plan() does, with a bar for the sizes.
+SearchResult search_alone(const PlanQuestion& question, const PlanOptions& options, const ParallelFor& parallel_for) {
+  const SizedPlan sized(question.job, question.space, options, parallel_for);
+  Progress progress(sized.parts() > 1);
+  progress.begin(sized.parts());
+  std::vector<SearchResult> parts;
+  for (std::size_t part = 0; part < sized.parts(); ++part) {
+    parts.push_back(sized.search(part));
+    progress.step();
+    if (sized.ends_with(parts.back())) break;
+  }
+  return sized.merge(parts);
 }
 
 // The sizes of the cluster are shared. Nothing when another process writes the answer.
@@ -190,7 +205,7 @@ int run_plan_among(const Arguments& arguments, const Crew& crew) {
       crew.shares ? partial_rows(output, {{"job", loaded.root}, {"plan", arguments}}, crew) : nullptr;
   std::optional<SearchResult> found = rows
                                           ? search_together(loaded, question, answer.options, *rows, crew, parallel_for)
-                                          : plan(question.job, question.space, answer.options, parallel_for);
+                                          : search_alone(question, answer.options, parallel_for);
   if (!found) return 0;
   answer.search = std::move(*found);
   if (answer.search.ranked.empty()) {

@@ -24,6 +24,8 @@ void PlanFlags::add_to(CommandLine& command_line) {
   command_line.begin_group("Search");
   command_line.add_option("--schedules", schedules_, "A,B,…", "pipeline schedules to choose from");
   command_line.add_flag("--wide", wide_, "uneven chunks and lighter first and last stages too");
+  command_line.add_flag("--whole-front", whole_front_,
+                        "the Pareto front without end, not only within 10 % of the best; takes longer");
   command_line.add_option("--top", top_, "N", "layouts to rank (default 10)");
   command_line.add_option("--threads", threads_, "N", "threads (default: one for each core)");
   command_line.add_option("--svg", svg_, "FILE", "draw the layouts found and their Pareto front");
@@ -144,6 +146,7 @@ PlanOptions PlanFlags::options(const Job& job) const {
   if (options.search.ranked < 1 || options.search.ranked > kMostRanked) {
     throw ConfigError({"--top", fmt::format("{} is out of range", *top_), "", fmt::format("1 to {}", kMostRanked)});
   }
+  if (whole_front_) options.search.pareto_reach = std::numeric_limits<double>::infinity();
   options.nodes = node_counts(job);
   options.interruptions = interruptions();
   const auto need = [](bool there, const char* flag, const char* what, const char* help) {

@@ -43,6 +43,7 @@ class PlanFlags {
   std::optional<std::string> svg_;
   bool min_gpus_ = false;
   bool wide_ = false;
+  bool whole_front_ = false;
   bool no_failures_ = false;
 };
 

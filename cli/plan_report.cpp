@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "planner/compare/terms.hpp"
 #include "planner/plan/rules_of_thumb.hpp"
@@ -262,9 +263,10 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
   std::vector<Table> tables = {std::move(ranked)};
   if (answer.pareto.size() > 1) {
     Table front = layouts_table(answer, answer.pareto);
-    front.title =
-        fmt::format("Pareto front: no other layout within {:.0f} % of the best is better in time, memory and GPUs",
-                    100.0 * (answer.options.search.pareto_reach - 1.0));
+    const double reach = answer.options.search.pareto_reach;
+    const std::string within =
+        std::isfinite(reach) ? fmt::format(" within {:.0f} % of the best", 100.0 * (reach - 1.0)) : "";
+    front.title = fmt::format("Pareto front: no other layout{} is better in time, memory and GPUs", within);
     tables.push_back(std::move(front));
   }
   tables.push_back(rejected_table(answer.search));

@@ -1,10 +1,7 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 
@@ -13,6 +10,7 @@
 #include "cli/job_options.hpp"
 #include "cli/layout_text.hpp"
 #include "cli/output_options.hpp"
+#include "cli/progress.hpp"
 #include "cli/shared_commands.hpp"
 #include "cli/threads.hpp"
 #include "model/error/error.hpp"
@@ -200,27 +198,6 @@ HeatMap heat_map_of(const SweepGrid& grid, const std::vector<Json>& rows, const 
   }
   return map;
 }
-
-// On a terminal only, on standard error.
-class Progress {
- public:
-  explicit Progress(bool shows) : shows_(shows && isatty(STDERR_FILENO) == 1) {}
-  void begin(std::size_t all) { all_ = all; }
-  void step() {
-    const std::size_t done = ++done_;
-    if (!shows_) return;
-    constexpr std::size_t kWidth = 40;
-    const std::size_t filled = done * kWidth / all_;
-    std::fputs(fmt::format("\r[{:<{}}] {}/{}{}", std::string(filled, '#'), kWidth, done, all_, done == all_ ? "\n" : "")
-                   .c_str(),
-               stderr);
-  }
-
- private:
-  std::size_t all_ = 0;
-  bool shows_;
-  std::atomic<std::size_t> done_{0};
-};
 
 // Nothing when another process writes the answer.
 std::optional<std::vector<Json>> run_grid(const JobOptions& job, const SweepGrid& grid, PartialRows* file,

@@ -46,8 +46,8 @@ struct SpaceCounts {
 struct SearchOptions {
   Objective objective = Objective::kTime;
   int ranked = 10;  ///< how many of the best are wanted
-  /// Whether the whole front of time on the clock, memory and GPUs is wanted, of layouts up to this many times the best
-  /// score.
+  /// How far the front of time on the clock, memory and GPUs is wanted: up to this many times the best score. All of
+  /// it (infinity) takes several times as long, since bounds rule out less.
   double pareto_reach = 1.1;
   bool simulate_everything = false;  ///< for tests: bounds are not used
 };

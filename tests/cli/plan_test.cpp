@@ -227,6 +227,21 @@ TEST(Plan, CostAndEnergyTryEveryNumberOfNodes) {
   }
 }
 
+TEST(Plan, TheWholeFrontHoldsEverySize) {
+  const auto sizes_of = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"--max-gpus", "16", "--format", "json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    std::set<int> sizes;
+    const Json answer = json_of(plan_small(arguments));
+    for (const Json& entry : answer["pareto"]) sizes.insert(entry["result"]["job"]["cluster"]["nodes"].get<int>());
+    return sizes;
+  };
+  EXPECT_EQ(sizes_of({}), (std::set<int>{2}));
+  EXPECT_EQ(sizes_of({"--whole-front"}), (std::set<int>{1, 2}));
+  const std::string table = plan_small({"--whole-front", "--top", "1"}).standard_output;
+  EXPECT_NE(table.find("Pareto front: no other layout is better in time, memory and GPUs"), std::string::npos);
+}
+
 TEST(Plan, RecomputesOnlyWhereLessDoesNotFit) {
   const CommandResult wasteful = plan_small({"--recompute", "full", "--top", "1"});
   EXPECT_NE(wasteful.standard_output.find("recompute full, none fits too"), std::string::npos);

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <set>
 
 #include "cli/threads.hpp"
 #include "planner/plan/plan.hpp"
@@ -166,6 +168,38 @@ TEST(Plan, SizesAreRankedByTheTimeOnTheClock) {
   options.search.simulate_everything = false;
   options.interruptions.reset();
   EXPECT_GT(plan(question.job, question.space, options, serial_for).ranked.front().nodes, 1);
+}
+
+// Every layout of every size that no other beats, however slow.
+TEST(Plan, TheWholeFrontIsThatOfEverything) {
+  const PlanQuestion question = small_question();
+  PlanOptions options;
+  options.nodes = {1, 2, 4};
+  options.search.ranked = 3;
+  options.search.pareto_reach = std::numeric_limits<double>::infinity();
+  const SearchResult bounded = plan(question.job, question.space, options, serial_for);
+  options.search.simulate_everything = true;
+  options.search.ranked = 100'000;
+  const SearchResult whole = plan(question.job, question.space, options, serial_for);
+  ASSERT_EQ(static_cast<std::int64_t>(whole.ranked.size()), whole.space.simulated);
+  std::set<std::uint64_t> front;
+  const auto same = [](const PlannedLayout& a, const PlannedLayout& b) {
+    return a.time_s == b.time_s && a.memory_share == b.memory_share && a.devices == b.devices;
+  };
+  for (const PlannedLayout& one : whole.ranked) {
+    const bool beaten =
+        std::any_of(whole.ranked.begin(), whole.ranked.end(), [&one, &same](const PlannedLayout& other) {
+          if (same(one, other)) return other.order < one.order;
+          return other.time_s <= one.time_s && other.memory_share <= one.memory_share && other.devices <= one.devices;
+        });
+    if (!beaten) front.insert(one.order);
+  }
+  const std::vector<std::uint64_t> found = orders(bounded.pareto);
+  EXPECT_EQ(std::set<std::uint64_t>(found.begin(), found.end()), front);
+  EXPECT_EQ(found.size(), front.size());
+  EXPECT_LT(bounded.space.simulated, whole.space.simulated);
+  EXPECT_EQ(bounded.pareto.front().nodes, 1);
+  EXPECT_EQ(bounded.pareto.back().nodes, 4);
 }
 
 TEST(Plan, CostWeighsGpusAgainstTime) {
