@@ -124,6 +124,41 @@ TEST(Compare, AnswersItsOtherQuestions) {
   }
 }
 
+// Gloo for gradients leaves tensor-parallel traffic where it is; a job that goes through Gloo goes through it whole.
+TEST(Compare, OptimizationsSayWhatTheyChange) {
+  const auto first_row = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"compare",  "--model", "gpt3-13b", "--cluster", "2xdgx-a100-80g",
+                                          "--gbs",    "64",      "--tp",     "4",         "--optimizations",
+                                          "--format", "json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return json_of(run_flopcast(arguments))[0];
+  };
+  const auto step_s = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"simulate", "--model", "gpt3-13b", "--cluster", "2xdgx-a100-80g",
+                                          "--gbs",    "64",      "--tp",     "4",         "--format",
+                                          "json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return json_of(run_flopcast(arguments));
+  };
+  const Json of_gradients = first_row({});
+  EXPECT_EQ(of_gradients["changes"], "dp: gloo to nccl");
+  const Json nccl = step_s({});
+  const Json mixed = step_s({"--training.gradient_transport", "gloo"});
+  const Json gloo = step_s({"--training.transport", "gloo"});
+  EXPECT_NEAR(of_gradients["without_s"].get<double>() / mixed["iteration"]["time_s"].get<double>(), 1.0, 1e-3);
+  EXPECT_NEAR(of_gradients["with_s"].get<double>() / nccl["iteration"]["time_s"].get<double>(), 1.0, 1e-3);
+  EXPECT_EQ(mixed["communication"]["tp"], nccl["communication"]["tp"]);
+  // But for the gradients' norm, which all ranks of the model add up.
+  EXPECT_NEAR(
+      mixed["communication"]["dp"]["total_s"].get<double>() / gloo["communication"]["dp"]["total_s"].get<double>(), 1.0,
+      1e-4);
+  EXPECT_EQ(mixed["job"]["training"]["gradient_transport"], "gloo");
+  const Json of_all = first_row({"--training.transport", "gloo"});
+  EXPECT_EQ(of_all["changes"], "every axis: gloo to nccl");
+  EXPECT_NEAR(of_all["without_s"].get<double>() / gloo["iteration"]["time_s"].get<double>(), 1.0, 1e-3);
+  EXPECT_EQ(of_all["with_s"], of_gradients["with_s"]);
+}
+
 double sum_of_parts(const Json& gap) {
   double sum = 0.0;
   for (const Json& term : gap.at("terms")) sum += term.at("gap_s").get<double>();
