@@ -90,6 +90,10 @@ void PartialRows::load(bool clears) {
   if (clears) fs::remove(writer_, ignored);
 }
 
+void PartialRows::keep(const std::function<bool(const Json& row)>& is_whole) {
+  for (auto row = rows_.begin(); row != rows_.end();) row = is_whole(row->second) ? std::next(row) : rows_.erase(row);
+}
+
 void PartialRows::open() {
   const std::uint64_t whole = read_[own_.filename()];
   std::error_code ignored;

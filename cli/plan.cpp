@@ -122,6 +122,7 @@ std::optional<SearchResult> search_together(const LoadedJob& loaded, const PlanQ
   SharedWork work;
   work.parts = sized.parts();
   work.compute = [&](std::size_t part) { return part_json(loaded.root, sized.search(part)); };
+  work.is_row = [&](const nlohmann::ordered_json& row) { return is_part(loaded.root, row); };
   if (options.search.objective == Objective::kGpus) {
     work.ends = [&](const nlohmann::ordered_json& row) { return sized.ends_with(part_in(row)); };
   }

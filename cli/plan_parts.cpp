@@ -1,6 +1,7 @@
 #include "cli/plan_parts.hpp"
 
 #include "model/config/read_job.hpp"
+#include "model/error/error.hpp"
 #include "planner/plan/read_question.hpp"
 
 namespace flopcast {
@@ -64,6 +65,17 @@ Json part_json(const nlohmann::json& root, const SearchResult& result) {
           {"rejected", std::move(rejected)},
           {"space", {result.space.enumerated, result.space.pruned, result.space.simulated}},
           {"closest", result.closest ? closest_json(root, *result.closest) : Json()}};
+}
+
+bool is_part(const nlohmann::json& root, const Json& part) {
+  try {
+    part_of(root, part);
+  } catch (const Json::exception&) {
+    return false;
+  } catch (const ConfigError&) {
+    return false;
+  }
+  return true;
 }
 
 SearchResult part_of(const nlohmann::json& root, const Json& part) {

@@ -127,7 +127,7 @@ Table table_of(const SweepGrid& grid, const std::vector<Json>& rows) {
   table.columns.push_back(text_column("error"));
   for (const Json& row : rows) {
     std::vector<std::string> cells;
-    for (const auto& value : row.at("values").items()) cells.push_back(value.value().get<std::string>());
+    for (const SweepAxis& axis : grid.axes()) cells.push_back(row.at("values").at(axis.key).get<std::string>());
     for (const Metric& metric : kMetrics) {
       const std::optional<double> value = value_of(row, metric);
       cells.push_back(value ? fmt::format("{:.6g}", *value) : std::string());
@@ -199,6 +199,16 @@ HeatMap heat_map_of(const SweepGrid& grid, const std::vector<Json>& rows, const 
   return map;
 }
 
+// Whether a row of a file can be answered with.
+bool is_row(const SweepGrid& grid, const Json& row) {
+  try {
+    table_of(grid, {row});
+  } catch (const Json::exception&) {
+    return false;
+  }
+  return true;
+}
+
 // Nothing when another process writes the answer.
 std::optional<std::vector<Json>> run_grid(const JobOptions& job, const SweepGrid& grid, PartialRows* file,
                                           const Crew& crew, int threads) {
@@ -216,6 +226,7 @@ std::optional<std::vector<Json>> run_grid(const JobOptions& job, const SweepGrid
   Progress progress(!crew.shares);
   SharedWork work;
   work.parts = grid.size();
+  work.is_row = [&grid](const Json& row) { return is_row(grid, row); };
   work.begins = [&progress](std::size_t missing) { progress.begin(missing); };
   work.compute = [&](std::size_t index) {
     Json row = row_of(job, grid, index);
