@@ -148,6 +148,10 @@ PlanOptions PlanFlags::options(const Job& job) const {
   }
   if (whole_front_) options.search.pareto_reach = std::numeric_limits<double>::infinity();
   options.nodes = node_counts(job);
+  if (options.search.objective == Objective::kEnergy && !device_watts(job.cluster)) {
+    throw ConfigError({"cluster.device.tdp", "is not given, and the objective energy needs it", "",
+                       R"(in the job file, such as "device": {"name": "h100", "tdp": "700W"}, or plan for time)"});
+  }
   options.interruptions = interruptions();
   const auto need = [](bool there, const char* flag, const char* what, const char* help) {
     if (!there) throw ConfigError({flag, fmt::format("needs {}", what), "", help});

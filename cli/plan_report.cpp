@@ -38,6 +38,7 @@ std::optional<RunLength> length_of(const PlanAnswer& answer, const PlanEntry& en
 Json run_json(const RunLength& length) {
   Json run = {{"steps", length.steps}, {"days", length.days}, {"gpu_hours", length.gpu_hours}};
   if (length.cost_usd) run["cost_usd"] = *length.cost_usd;
+  if (length.energy_kwh) run["energy_kwh"] = *length.energy_kwh;
   run["goodput"] = length.goodput ? length.goodput->fraction : 1.0;
   if (length.goodput) {
     run["checkpoint_interval_s"] = length.goodput->interval_s;
@@ -56,6 +57,14 @@ Json entries_json(const PlanAnswer& answer, const std::vector<PlanEntry>& entrie
   Json list = Json::array();
   for (const PlanEntry& entry : entries) list.push_back(entry_json(answer, entry));
   return list;
+}
+
+// kWh of the run, or kJ of a step where its length is not known.
+double energy(const PlanAnswer& answer, const PlanEntry& entry) {
+  if (const std::optional<RunLength> length = length_of(answer, entry)) return *length->energy_kwh;
+  constexpr double kJoulesPerKilojoule = 1e3;
+  return entry.forecast.result.iteration.time_s * entry.planned.devices *
+         *device_watts(entry.forecast.step.job.cluster) / kJoulesPerKilojoule;
 }
 
 std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry, std::size_t rank, bool experts) {
@@ -81,6 +90,8 @@ std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry
     row.push_back(fmt::format("{:.4g}", length->days));
     if (length->cost_usd) row.push_back(fmt::format("{:.0f}", *length->cost_usd));
   }
+  if (answer.options.search.objective == Objective::kEnergy)
+    row.push_back(fmt::format("{:.4g}", energy(answer, entry)));
   return row;
 }
 
@@ -104,6 +115,10 @@ Table layouts_table(const PlanAnswer& answer, const std::vector<PlanEntry>& entr
   if (const std::optional<RunLength> length = length_of(answer, answer.ranked.front())) {
     table.columns.push_back(number_column("days"));
     if (length->cost_usd) table.columns.push_back(number_column("cost $", "cost_usd"));
+  }
+  if (answer.options.search.objective == Objective::kEnergy) {
+    table.columns.push_back(job.training.tokens ? number_column("kWh", "energy_kwh")
+                                                : number_column("kJ a step", "step_energy_kj"));
   }
   for (std::size_t index = 0; index < entries.size(); ++index) {
     table.rows.push_back(row_of(answer, entries[index], index + 1, experts));
@@ -176,8 +191,10 @@ std::optional<std::string> objective_note(const PlanAnswer& answer) {
   const Job& job = answer.ranked.front().forecast.step.job;
   const Objective objective = answer.options.search.objective;
   if (objective == Objective::kEnergy) {
-    return fmt::format("energy is ordered by GPU time: every {} is taken to draw the same power, busy or waiting",
-                       job.cluster.device.name);
+    return fmt::format(
+        "energy is that of the GPUs, {:.0f} W of the datasheet each, busy or waiting: an upper estimate without hosts, "
+        "network and cooling",
+        *device_watts(job.cluster));
   }
   const bool priced = job.training.tokens && job.training.price_per_gpu_hour;
   if (objective != Objective::kCost || priced) return std::nullopt;

@@ -101,6 +101,19 @@ SearchResult plan(const Job& job, const SearchSpace& space, const PlanOptions& o
   return sized.merge(parts);
 }
 
+std::optional<double> device_watts(const Cluster& cluster) {
+  if (!cluster.uneven()) {
+    return cluster.device.tdp_w > 0.0 ? std::optional<double>(cluster.device.tdp_w) : std::nullopt;
+  }
+  double watts = 0.0;
+  for (const ClusterNode& node : cluster.uneven_nodes) {
+    const double tdp_w = cluster.node_devices[static_cast<std::size_t>(node.device)].tdp_w;
+    if (tdp_w <= 0.0) return std::nullopt;
+    watts += tdp_w * node.devices;
+  }
+  return watts / cluster.devices();
+}
+
 std::optional<RunLength> run_length(const Job& job, double time_s, int devices,
                                     const std::optional<Interruptions>& interruptions) {
   if (!job.training.tokens) return std::nullopt;
@@ -111,6 +124,8 @@ std::optional<RunLength> run_length(const Job& job, double time_s, int devices,
   length.days = seconds / kSecondsPerDay;
   length.gpu_hours = seconds / kSecondsPerHour * devices;
   if (job.training.price_per_gpu_hour) length.cost_usd = length.gpu_hours * *job.training.price_per_gpu_hour;
+  constexpr double kWattsPerKilowatt = 1e3;
+  if (const auto watts = device_watts(job.cluster)) length.energy_kwh = length.gpu_hours * *watts / kWattsPerKilowatt;
   return length;
 }
 

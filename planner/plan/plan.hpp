@@ -59,12 +59,18 @@ class SizedPlan {
 /// The job on another number of nodes.
 Job on_nodes(const Job& job, int nodes);
 
+/// What a device draws at most: the mean of the datasheets' thermal design powers, W. Hosts, network and cooling are
+/// left out, and a device that waits draws less, so energies are upper estimates of the devices'. Nothing where a
+/// device of the cluster has none.
+std::optional<double> device_watts(const Cluster& cluster);
+
 /// Of the whole run: steps of `time_s` on so many GPUs.
 struct RunLength {
   double steps = 0.0;
   double days = 0.0;  ///< on the clock, interruptions included
   double gpu_hours = 0.0;
   std::optional<double> cost_usd;
+  std::optional<double> energy_kwh;  ///< of the devices: device_watts · gpu_hours
   std::optional<Goodput> goodput;
 };
 /// Nothing without tokens.

@@ -140,8 +140,43 @@ TEST(Plan, ListsNoSelectiveRecomputationBesideFusedAttention) {
   EXPECT_EQ(asked["best"]["layout"]["recompute"], "selective");
 }
 
-TEST(Plan, SaysWhatEnergyIs) {
-  EXPECT_NE(plan_small({"--objective", "energy"}).standard_output.find("draw the same power"), std::string::npos);
+// TDP x time x devices, over the whole run or a step.
+TEST(Plan, EnergyIsThatOfTheDevices) {
+  const Json run =
+      json_of(plan_small({"--objective", "energy", "--tokens", "300B", "--format", "json"}))["best"]["run"];
+  EXPECT_NEAR(run["energy_kwh"].get<double>(), 0.4 * run["gpu_hours"].get<double>(),
+              1e-6 * run["gpu_hours"].get<double>());
+  const std::string table = plan_small({"--objective", "energy", "--top", "1"}).standard_output;
+  EXPECT_NE(table.find("kJ a step"), std::string::npos);
+  const CommandResult csv = plan_small({"--objective", "energy", "--top", "1", "--format", "csv"});
+  const std::size_t last = csv.standard_output.rfind(',');
+  const Json best = json_of(plan_small({"--objective", "energy", "--top", "1", "--format", "json"}))["best"]["result"];
+  const double devices = 8.0;
+  EXPECT_NEAR(std::stod(csv.standard_output.substr(last + 1)),
+              0.4 * devices * best["iteration"]["time_s"].get<double>(), 1e-3);
+}
+
+TEST(Plan, EnergyNeedsThePowerOfTheDevice) {
+  const TemporaryFolder folder;
+  CommandOptions options;
+  options.working_directory = folder.path();
+  const auto plan_with = [&](const std::string& power) {
+    write_text(folder.path() / "job.json",
+               R"({"model": "gpt3-1.3b", "cluster": {"name": "mine", "devices_per_node": 8, "nodes": 1, "device": {
+               "generation": "hopper", "peak": {"bf16": "900TFLOP/s"}, "memory_capacity": "80GiB",
+               "memory_bandwidth": "3TB/s", "multiprocessors": 132)" +
+                   power + R"(}, "intra_bandwidth": "450GB/s",
+               "intra_latency": "5us", "nic_bandwidth": "50GB/s", "inter_latency": "10us"},
+               "layout": {"global_batch_size": 16}})");
+    return run_flopcast({"plan", "job.json", "--objective", "energy"}, options);
+  };
+  const CommandResult without = plan_with("");
+  EXPECT_EQ(without.exit_code, 2);
+  EXPECT_NE(without.standard_error.find("cluster.device.tdp: is not given"), std::string::npos)
+      << without.standard_error;
+  const CommandResult with = plan_with(R"(, "tdp": "650W")");
+  EXPECT_EQ(with.exit_code, 0) << with.standard_error;
+  EXPECT_NE(with.standard_output.find("650 W of the datasheet each"), std::string::npos);
 }
 
 TEST(Plan, TheClosestThatDoesNotFitIsForecastExactly) {
@@ -218,7 +253,7 @@ TEST(Plan, AMissedDeadlineIsNoMatterOfMemory) {
 
 TEST(Plan, CostAndEnergyTryEveryNumberOfNodes) {
   for (const auto& [objective, note] :
-       {std::pair("cost", "--price give it in dollars"), std::pair("energy", "draw the same power")}) {
+       {std::pair("cost", "--price give it in dollars"), std::pair("energy", "400 W of the datasheet each")}) {
     const CommandResult chosen = plan_small({"--objective", objective, "--top", "1"});
     ASSERT_EQ(chosen.exit_code, 0) << chosen.standard_error;
     EXPECT_NE(chosen.standard_output.find("on 1 x dgx-a100-80g (8 a100-80g)"), std::string::npos)
