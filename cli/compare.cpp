@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "cli/commands.hpp"
 #include "cli/compare_gap.hpp"
@@ -30,13 +32,17 @@ ComparedLayout forecast_job(const std::string& name, const LoadedJob& loaded) {
   return {name, std::move(answer.result), std::move(json)};
 }
 
+std::optional<ComparedLayout> saved_layout(const std::string& file) {
+  const std::string text = read_file(file);
+  std::optional<Result> saved = read_saved_result(text, file);
+  if (!saved) return std::nullopt;
+  return ComparedLayout{file, std::move(*saved), nlohmann::ordered_json::parse(text)};
+}
+
 ComparedLayout compared(const JobOptions& job, const std::string& layout) {
   if (is_file(layout)) {
-    const std::string text = read_file(layout);
-    if (std::optional<Result> saved = read_saved_result(text, layout)) {
-      return {layout, std::move(*saved), nlohmann::ordered_json::parse(text)};
-    }
-    return forecast_job(layout, load_job({layout}, {}));
+    std::optional<ComparedLayout> saved = saved_layout(layout);
+    return saved ? std::move(*saved) : forecast_job(layout, load_job({layout}, {}));
   }
   const std::vector<FlagValue> values = parse_layout_text(layout);
   LoadedJob loaded = job.load_with(values);
@@ -48,14 +54,24 @@ ComparedLayout compared(const JobOptions& job, const std::string& layout) {
   return forecast_job(layout, loaded);
 }
 
+// A saved result as it is, unless flags change its job.
+ComparedLayout first_of(const JobOptions& job) {
+  if (job.file() && job.given().empty()) {
+    if (std::optional<ComparedLayout> saved = saved_layout(*job.file())) return std::move(*saved);
+  }
+  return forecast_job("job", job.load_with({}));
+}
+
 void answer_why(const JobOptions& job, const std::optional<std::string>& measured,
                 const std::optional<std::string>& log, const OutputOptions& output) {
-  const Forecast answer = forecast(JobOptions::read(job.load_with({})), read_file);
-  const MeasuredStep step = measured ? measured_step(*measured) : logged_step(read_file(*log), *log, answer.step.job);
-  if (output.format() == Format::kJson) {
-    output.write(gap_json(answer.result, step).dump(2));
+  const ComparedLayout first = first_of(job);
+  const MeasuredStep step =
+      measured ? measured_step(*measured) : logged_step(read_file(*log), *log, JobOptions::read(job.load_with({})));
+  const Format format = output.format_of_file();
+  if (format == Format::kJson) {
+    output.write(gap_json(first.result, step).dump(2));
   } else {
-    output.write({gap_table(answer.result, step)});
+    output.write({gap_table(first.result, step)}, format);
   }
 }
 
@@ -88,22 +104,30 @@ int run_compare(const Arguments& arguments) {
   output.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
   job.sort_out_layouts();
-  const Format format = output.format();
+  job.refuse_show_config("compare");
+  const Format format = output.format_of_file();
   if (show_strategies + show_optimizations + measured.has_value() + log.has_value() > 1) {
     throw ConfigError(
         {"compare", "--strategies, --optimizations, --measured and --log are four questions", "", "ask one"});
   }
+  const bool asks_why = measured || log;
+  if ((show_strategies || show_optimizations || asks_why) && !job.layouts().empty()) {
+    throw ConfigError({job.layouts().front(),
+                       "--strategies, --optimizations, --measured and --log ask about one job, not about layouts", "",
+                       "leave one of the two out"});
+  }
   if (show_strategies || show_optimizations) {
     output.write({show_strategies ? strategies_table(job.load_with({}), threaded_for(0))
-                                  : optimizations_table(JobOptions::read(job.load_with({})))});
+                                  : optimizations_table(JobOptions::read(job.load_with({})))},
+                 format);
     return 0;
   }
-  if (measured || log) {
+  if (asks_why) {
     answer_why(job, measured, log, output);
     return 0;
   }
   std::vector<ComparedLayout> layouts;
-  if (job.has_file()) layouts.push_back(forecast_job("job", job.load_with({})));
+  if (job.file()) layouts.push_back(first_of(job));
   for (const std::string& layout : job.layouts()) layouts.push_back(compared(job, layout));
   if (layouts.size() < 2) {
     throw ConfigError({"compare", "needs two layouts", "", "such as: flopcast compare job.json tp=4,pp=8"});
@@ -111,7 +135,7 @@ int run_compare(const Arguments& arguments) {
   if (format == Format::kJson) {
     output.write(comparison_json(layouts).dump(2));
   } else {
-    output.write(comparison_tables(layouts));
+    output.write(comparison_tables(layouts), format);
   }
   return 0;
 }

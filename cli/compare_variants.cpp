@@ -54,15 +54,38 @@ Table strategies_table(const LoadedJob& loaded, const ParallelFor& parallel_for)
   return table;
 }
 
+namespace {
+
+// What has no row, and why.
+std::vector<std::string> optimization_notes(const Job& job) {
+  std::vector<std::string> notes;
+  if (job.cluster.host_bandwidth.value() <= 0.0) {
+    notes.emplace_back("Gloo and MPI go through host memory: cluster.host_bandwidth is not given");
+  }
+  if (job.layout.weight_shards() <= 1) {
+    notes.emplace_back("preallocated gather buffers: this job gathers no sharded weights");
+  } else if (job.training.stack.gather_allocation.value() <= 0.0) {
+    notes.push_back(fmt::format(
+        "preallocated gather buffers: {} keeps them; a stack that does not has a gather_allocation, measured",
+        job.training.stack.name));
+  }
+  notes.emplace_back("times are of the job's batch: what changes the batch is scaled to it");
+  return notes;
+}
+
+}  // namespace
+
 Table optimizations_table(const Job& job) {
   Table table;
   table.title = "what each buys on this job";
   table.columns = {text_column("optimization"),
+                   text_column("what changes", "changes"),
                    number_column("step s without", "without_s"),
                    number_column("with", "with_s"),
                    number_column("step faster %", "faster_percent"),
                    number_column("exposed dp s without", "dp_without_s"),
                    number_column("with", "dp_with_s"),
+                   text_column("fits"),
                    text_column("usually claimed", "claim")};
   for (const Optimization& one : optimizations_of(job)) {
     const Result without = forecast(one.without, read_file).result;
@@ -71,13 +94,13 @@ Table optimizations_table(const Job& job) {
     const double before = one.without.layout.global_batch_size;
     const double scale = one.with.layout.global_batch_size / before;
     const double without_s = without.iteration.time_s * scale;
-    table.rows.push_back({one.name, fmt::format("{:.4g}", without_s), fmt::format("{:.4g}", with.iteration.time_s),
+    table.rows.push_back({one.name, one.changes, fmt::format("{:.4g}", without_s),
+                          fmt::format("{:.4g}", with.iteration.time_s),
                           fmt::format("{:.1f}", 100 * (without_s / with.iteration.time_s - 1)),
                           fmt::format("{:.4g}", without.breakdown.dp_comm_s * scale),
-                          fmt::format("{:.4g}", with.breakdown.dp_comm_s), one.claim});
+                          fmt::format("{:.4g}", with.breakdown.dp_comm_s), with.memory.fits ? "yes" : "no", one.claim});
   }
-  table.notes = {"preallocated gather buffers save allocations, which are not modelled",
-                 "times are of the job's batch: what changes the batch is scaled to it"};
+  table.notes = optimization_notes(job);
   return table;
 }
 

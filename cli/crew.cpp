@@ -41,6 +41,7 @@ class Answer {
 std::optional<std::vector<Json>> answer_together(const SharedWork& work, PartialRows& rows, const Crew& crew,
                                                  const ParallelFor& parallel_for, std::size_t threads) {
   rows.load(crew.leads());
+  rows.keep(work.is_row);
   // Nobody may write before everybody has read: what is missing has to be the same for all.
   crew.meet();
   rows.open();

@@ -25,6 +25,8 @@ struct Crew {
 struct SharedWork {
   std::size_t parts = 0;
   std::function<nlohmann::ordered_json(std::size_t part)> compute;
+  /// Whether a row read from a file is one of this work.
+  std::function<bool(const nlohmann::ordered_json& row)> is_row;
   std::function<void(std::size_t missing)> begins;  ///< may be empty
   /// Whether a row makes the parts after it needless; empty: none does.
   std::function<bool(const nlohmann::ordered_json& row)> ends;

@@ -142,4 +142,10 @@ bool JobOptions::show_config(const OutputOptions& output) const {
   return true;
 }
 
+void JobOptions::refuse_show_config(const char* command) const {
+  if (!show_config_) return;
+  throw ConfigError({"--show-config", fmt::format("shows one job, and {} has several", command), "",
+                     "flopcast simulate JOB --show-config"});
+}
+
 }  // namespace flopcast

@@ -27,7 +27,7 @@ class JobOptions {
   const std::vector<std::string>& layouts() const { return more_files_; }
   /// Takes JOB for the first of the layouts where it is none: `compare --model M … tp=8 tp=4`.
   void sort_out_layouts();
-  bool has_file() const { return file_.has_value(); }
+  const std::optional<std::string>& file() const { return file_; }
   /// load() and read(), with these flags over all.
   LoadedJob load_with(const std::vector<FlagValue>& flags) const;
 
@@ -45,6 +45,8 @@ class JobOptions {
   static Job read(const LoadedJob& loaded);
   /// With --show-config: prints every key, its value and its origin, and returns true; the command is done then.
   bool show_config(const OutputOptions& output) const;
+  /// For commands of no single job.
+  void refuse_show_config(const char* command) const;
 
  private:
   void remember_flag(const JobKey& key, const std::string& name, const std::string& text);

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <string_view>
+#include <utility>
 
 #include "model/error/error.hpp"
 
@@ -22,10 +24,16 @@ Format OutputOptions::format_or(Format otherwise) const {
   return format_ ? parse_format(*format_) : otherwise;
 }
 
-bool OutputOptions::names_json_file() const {
-  const std::string_view ending = ".json";
-  return file_ && file_->size() > ending.size() &&
-         std::string_view(*file_).substr(file_->size() - ending.size()) == ending;
+Format OutputOptions::format_of_file() const {
+  if (format_ || !file_) return format();
+  constexpr std::array<std::pair<std::string_view, Format>, 3> kEndings = {
+      {{".json", Format::kJson}, {".csv", Format::kCsv}, {".md", Format::kMarkdown}}};
+  for (const auto& [ending, format] : kEndings) {
+    const bool ends =
+        file_->size() > ending.size() && std::string_view(*file_).substr(file_->size() - ending.size()) == ending;
+    if (ends) return format;
+  }
+  return Format::kTable;
 }
 
 void OutputOptions::write(const std::string& text) const {
@@ -34,8 +42,12 @@ void OutputOptions::write(const std::string& text) const {
 }
 
 void OutputOptions::write(const std::vector<Table>& tables) const {
+  write(tables, format());
+}
+
+void OutputOptions::write(const std::vector<Table>& tables, Format format) const {
   std::string text;
-  for (const Table& table : tables) text += (text.empty() ? "" : "\n") + write_table(table, format());
+  for (const Table& table : tables) text += (text.empty() ? "" : "\n") + write_table(table, format);
   write(text);
 }
 

@@ -18,12 +18,13 @@ class OutputOptions {
   /// What --format says, or `otherwise` when it is not given.
   Format format_or(Format otherwise) const;
   bool has_format() const { return format_.has_value(); }
-  /// Whether -o names a file that ends in .json.
-  bool names_json_file() const;
+  /// What --format says, or else the ending of -o's file: .json, .csv or .md; a table without either.
+  Format format_of_file() const;
   const std::optional<std::string>& file() const { return file_; }
   /// To -o's file or standard output.
   void write(const std::string& text) const;
   void write(const std::vector<Table>& tables) const;
+  void write(const std::vector<Table>& tables, Format format) const;
 
  private:
   std::optional<std::string> format_;

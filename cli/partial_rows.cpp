@@ -32,6 +32,13 @@ fs::path beside(const fs::path& output, const std::string& ending) {
   return path;
 }
 
+// What append() wrote, not what an editor left.
+bool is_row(const Json& line) {
+  if (!line.is_object() || !line.contains("index") || !line["index"].is_number_unsigned()) return false;
+  const auto row = line.find("row");
+  return row != line.end() && row->is_object();
+}
+
 }  // namespace
 
 PartialRows::PartialRows(const std::string& output, const nlohmann::json& question, std::optional<int> rank)
@@ -72,7 +79,7 @@ void PartialRows::read(const fs::path& file) {
                          "finish that one, remove the file, or write elsewhere"});
     }
     const Json row = Json::parse(line, nullptr, false);
-    if (row.is_object() && row.contains("index")) rows_[row["index"].get<std::size_t>()] = row["row"];
+    if (is_row(row)) rows_[row["index"].get<std::size_t>()] = row["row"];
   }
   done += begin;
 }
@@ -81,6 +88,10 @@ void PartialRows::load(bool clears) {
   for (const fs::path& file : files()) read(file);
   std::error_code ignored;
   if (clears) fs::remove(writer_, ignored);
+}
+
+void PartialRows::keep(const std::function<bool(const Json& row)>& is_whole) {
+  for (auto row = rows_.begin(); row != rows_.end();) row = is_whole(row->second) ? std::next(row) : rows_.erase(row);
 }
 
 void PartialRows::open() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -27,6 +28,8 @@ class PartialRows {
   /// Reads every process's file. Those of another question throw ConfigError. `clears` removes what a writer that was
   /// killed has left.
   void load(bool clears);
+  /// Forgets rows that make no answer, as an editor leaves them: they are computed again.
+  void keep(const std::function<bool(const nlohmann::ordered_json& row)>& is_whole);
   /// Opens the process's own file, after load().
   void open();
   /// Reads what others have appended since.

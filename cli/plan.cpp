@@ -13,6 +13,7 @@
 #include "cli/plan_options.hpp"
 #include "cli/plan_parts.hpp"
 #include "cli/plan_report.hpp"
+#include "cli/progress.hpp"
 #include "cli/shared_commands.hpp"
 #include "cli/terminal.hpp"
 #include "cli/threads.hpp"
@@ -43,15 +44,37 @@ std::vector<PlanEntry> entries_of(const LoadedJob& loaded, const std::vector<Pla
   return entries;
 }
 
-// Nothing fits: what is closest, and what would.
+std::string duration(double seconds) {
+  constexpr double kMinute = 60.0;
+  constexpr double kHour = 3600.0;
+  constexpr double kDay = 86'400.0;
+  if (seconds < kMinute) return fmt::format("{:.3g} s", seconds);
+  if (seconds < kHour) return fmt::format("{:.3g} min", seconds / kMinute);
+  return seconds < kDay ? fmt::format("{:.3g} h", seconds / kHour) : fmt::format("{:.3g} days", seconds / kDay);
+}
+
+// Before anything is searched: on the fewest GPUs asked about failures are rarest.
+void require_an_end(const Job& job, const PlanOptions& options) {
+  if (!job.training.tokens || !options.interruptions) return;
+  const Interruptions& interruptions = *options.interruptions;
+  const int devices = on_nodes(job, options.nodes.front()).cluster.devices();
+  const Goodput goodput = goodput_of(interruptions, devices);
+  if (goodput.finishes()) return;
+  throw NegativeAnswer(fmt::format(
+      "error: the run never finishes: a failure every {} on {} GPUs, {} for each checkpoint and {} for each restart "
+      "leave less than 1 % of the time to train\n"
+      "  help: --mtbf is the mean time between failures of one GPU; of the whole cluster it is that over {}",
+      duration(interruptions.gpu_mtbf_s / devices), devices, duration(interruptions.checkpoint_s),
+      duration(interruptions.restart_s), devices));
+}
+
+// Nothing fits, or not in time: what is closest, and what would.
 [[noreturn]] void refuse(const PlanQuestion& question, const PlanAnswer& answer, const ParallelFor& parallel_for) {
-  std::string text = "error: no layout fits\n";
+  const Refusal refusal = nearest_feasible(question.job, question.space, answer.options, answer.search, parallel_for);
+  std::string text = fmt::format("error: no layout {}\n", refusal.missed);
   for (const RejectedLayouts& one : answer.search.rejected)
     text += fmt::format("  {:>10}  {}\n", one.count, one.reason);
-  for (const std::string& change :
-       nearest_feasible(question.job, question.space, answer.options, answer.search, parallel_for)) {
-    text += fmt::format("  help: {}\n", change);
-  }
+  for (const std::string& change : refusal.changes) text += fmt::format("  help: {}\n", change);
   text.pop_back();
   throw NegativeAnswer(text);
 }
@@ -76,17 +99,30 @@ LaunchFile launch_file_of(LaunchProgram program, const PlanAnswer& answer) {
   throw ConfigError(*complaint);
 }
 
+// As plan() does, with a bar for the sizes.
+SearchResult search_alone(const PlanQuestion& question, const PlanOptions& options, const ParallelFor& parallel_for) {
+  const SizedPlan sized(question.job, question.space, options, parallel_for);
+  Progress progress(sized.parts() > 1);
+  progress.begin(sized.parts());
+  std::vector<SearchResult> parts;
+  for (std::size_t part = 0; part < sized.parts(); ++part) {
+    parts.push_back(sized.search(part));
+    progress.step();
+    if (sized.ends_with(parts.back())) break;
+  }
+  return sized.merge(parts);
+}
+
 // The sizes of the cluster are shared. Nothing when another process writes the answer.
 std::optional<SearchResult> search_together(const LoadedJob& loaded, const PlanQuestion& question,
                                             const PlanOptions& options, PartialRows& rows, const Crew& crew,
                                             const ParallelFor& parallel_for) {
   const SizedPlan sized(question.job, question.space, options, parallel_for);
-  const auto part_in = [&](const nlohmann::ordered_json& row) {
-    return part_of(loaded.root, row, options.search.objective);
-  };
+  const auto part_in = [&](const nlohmann::ordered_json& row) { return part_of(loaded.root, row); };
   SharedWork work;
   work.parts = sized.parts();
   work.compute = [&](std::size_t part) { return part_json(loaded.root, sized.search(part)); };
+  work.is_row = [&](const nlohmann::ordered_json& row) { return is_part(loaded.root, row); };
   if (options.search.objective == Objective::kGpus) {
     work.ends = [&](const nlohmann::ordered_json& row) { return sized.ends_with(part_in(row)); };
   }
@@ -108,7 +144,7 @@ void write_answer(const PlanAnswer& answer, Format format, const OutputOptions& 
       break;
     case Format::kTable:
     case Format::kMarkdown:
-      output.write(plan_tables(answer));
+      output.write(plan_tables(answer), format);
       break;
   }
 }
@@ -148,11 +184,13 @@ int run_plan_among(const Arguments& arguments, const Crew& crew) {
   emit.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
 
-  const Format format = output.format_or(output.names_json_file() && !emit.program() ? Format::kJson : Format::kTable);
+  job.refuse_show_config("plan");
+  const Format format = emit.program() ? output.format() : output.format_of_file();
   if (emit.program() && output.has_format()) {
     throw ConfigError(
         {"--format", "contradicts --emit, whose program sets the format", "", "leave one of the two out"});
   }
+  flags.require_one_list(job.flag("layout.schedule"));
   const LoadedJob loaded = job.load();
   require_named_cluster(loaded);
   PlanQuestion question = read_question(loaded.root, loaded.origins);
@@ -163,11 +201,12 @@ int run_plan_among(const Arguments& arguments, const Crew& crew) {
 
   PlanAnswer answer;
   answer.options = flags.options(question.job);
+  require_an_end(question.job, answer.options);
   const std::unique_ptr<PartialRows> rows =
       crew.shares ? partial_rows(output, {{"job", loaded.root}, {"plan", arguments}}, crew) : nullptr;
   std::optional<SearchResult> found = rows
                                           ? search_together(loaded, question, answer.options, *rows, crew, parallel_for)
-                                          : plan(question.job, question.space, answer.options, parallel_for);
+                                          : search_alone(question, answer.options, parallel_for);
   if (!found) return 0;
   answer.search = std::move(*found);
   if (answer.search.ranked.empty()) {

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <utility>
 
+#include "cli/threads.hpp"
 #include "model/error/error.hpp"
 #include "model/units/parse.hpp"
 
@@ -12,14 +15,17 @@ namespace flopcast {
 
 void PlanFlags::add_to(CommandLine& command_line) {
   command_line.begin_group("Question");
-  command_line.add_option("--objective", objective_, "KIND", "time (default), cost, gpus or energy");
+  command_line.add_option("--objective", objective_, "KIND",
+                          "time (default), cost, gpus or energy; all but time try every number of nodes");
   command_line.add_flag("--min-gpus", min_gpus_, "the fewest nodes that fit: objective gpus, from 1 node on");
   command_line.add_option("--max-gpus", max_gpus_, "N", "try every number of nodes up to so many GPUs");
   command_line.add_option("--deadline", deadline_, "TIME", "the run is done by then: 45d (needs --tokens)");
-  command_line.add_option("--budget", budget_, "DOLLARS", "the run costs no more (needs --tokens and --price)");
+  command_line.add_option("--budget", budget_, "DOLLARS", "the run costs no more: 200K (needs --tokens and --price)");
   command_line.begin_group("Search");
   command_line.add_option("--schedules", schedules_, "A,B,…", "pipeline schedules to choose from");
   command_line.add_flag("--wide", wide_, "uneven chunks and lighter first and last stages too");
+  command_line.add_flag("--whole-front", whole_front_,
+                        "the Pareto front without end, not only within 10 % of the best; takes longer");
   command_line.add_option("--top", top_, "N", "layouts to rank (default 10)");
   command_line.add_option("--threads", threads_, "N", "threads (default: one for each core)");
   command_line.add_option("--svg", svg_, "FILE", "draw the layouts found and their Pareto front");
@@ -28,6 +34,11 @@ void PlanFlags::add_to(CommandLine& command_line) {
   command_line.add_option("--checkpoint-time", checkpoint_, "TIME", "the run stands still for each (default 10s)");
   command_line.add_option("--restart-time", restart_, "TIME", "from a failure to the next step (default 5min)");
   command_line.add_flag("--no-failures", no_failures_, "days as if nothing ever failed");
+}
+
+void PlanFlags::require_one_list(const std::optional<std::string>& schedule) const {
+  if (!schedules_ || !schedule) return;
+  throw ConfigError({"--schedules", fmt::format("contradicts --schedule {}", *schedule), "", "give one of the two"});
 }
 
 void PlanFlags::apply(SearchSpace& space) const {
@@ -87,18 +98,24 @@ Objective PlanFlags::objective() const {
 }
 
 std::vector<int> PlanFlags::node_counts(const Job& job) const {
-  const bool varies = min_gpus_ || max_gpus_ || deadline_ || budget_ || objective() == Objective::kGpus;
-  if (!varies) return {job.cluster.nodes};
-  if (job.cluster.uneven()) {
+  const bool sizes_asked_about = min_gpus_ || max_gpus_ || objective_ == "gpus";
+  const bool varies = sizes_asked_about || deadline_ || budget_ || objective() != Objective::kTime;
+  if (job.cluster.uneven() && sizes_asked_about) {
     throw ConfigError({"cluster.nodes", "a list of uneven nodes cannot be made larger or smaller", "",
-                       "a count of nodes, or plan without --min-gpus, --max-gpus, --deadline and --budget"});
+                       "a count of nodes, or plan without --min-gpus, --max-gpus and --objective gpus"});
   }
+  if (!varies || job.cluster.uneven()) return {job.cluster.nodes};
   int most = job.cluster.nodes;
+  constexpr int kMostNodes = 16'384;
   if (max_gpus_) {
     most = *max_gpus_ / job.cluster.devices_per_node;
     if (most < 1) {
       throw ConfigError({"--max-gpus", fmt::format("{} is less than a node", *max_gpus_), "",
                          fmt::format("at least {}", job.cluster.devices_per_node)});
+    }
+    if (most > kMostNodes) {
+      throw ConfigError({"--max-gpus", fmt::format("{} is {} nodes, each number a search", *max_gpus_, most), "",
+                         fmt::format("at most {} nodes", kMostNodes)});
     }
   }
   std::vector<int> counts(static_cast<std::size_t>(most));
@@ -129,11 +146,21 @@ PlanOptions PlanFlags::options(const Job& job) const {
   if (options.search.ranked < 1 || options.search.ranked > kMostRanked) {
     throw ConfigError({"--top", fmt::format("{} is out of range", *top_), "", fmt::format("1 to {}", kMostRanked)});
   }
+  if (whole_front_) options.search.pareto_reach = std::numeric_limits<double>::infinity();
   options.nodes = node_counts(job);
+  if (options.search.objective == Objective::kEnergy && !device_watts(job.cluster)) {
+    throw ConfigError({"cluster.device.tdp", "is not given, and the objective energy needs it", "",
+                       R"(in the job file, such as "device": {"name": "h100", "tdp": "700W"}, or plan for time)"});
+  }
   options.interruptions = interruptions();
   const auto need = [](bool there, const char* flag, const char* what, const char* help) {
     if (!there) throw ConfigError({flag, fmt::format("needs {}", what), "", help});
   };
+  for (const auto& [given, flag] :
+       {std::pair(mtbf_.has_value(), "--mtbf"), std::pair(checkpoint_.has_value(), "--checkpoint-time"),
+        std::pair(restart_.has_value(), "--restart-time")}) {
+    if (given) need(job.training.tokens.has_value(), flag, "the tokens of the run", "give --tokens, such as 300B");
+  }
   if (deadline_) {
     need(job.training.tokens.has_value(), "--deadline", "the tokens of the run", "give --tokens, such as 300B");
     options.deadline_s = seconds_of("--deadline", *deadline_);
@@ -141,16 +168,14 @@ PlanOptions PlanFlags::options(const Job& job) const {
   if (budget_) {
     need(job.training.tokens.has_value(), "--budget", "the tokens of the run", "give --tokens, such as 300B");
     need(job.training.price_per_gpu_hour.has_value(), "--budget", "a price", "give --price, dollars a GPU hour");
-    options.budget_usd = quantity_of("--budget", *budget_, Dimension::kMoney);
+    const bool has_sign = !budget_->empty() && budget_->front() == '$';
+    options.budget_usd = quantity_of("--budget", has_sign ? budget_->substr(1) : *budget_, Dimension::kCount);
   }
   return options;
 }
 
 int PlanFlags::threads() const {
-  if (threads_ && (*threads_ < 1 || *threads_ > 4096)) {
-    throw ConfigError({"--threads", fmt::format("{} is out of range", *threads_), "", "1 to 4096"});
-  }
-  return threads_.value_or(0);
+  return thread_count(threads_, std::numeric_limits<std::size_t>::max());
 }
 
 }  // namespace flopcast

@@ -14,6 +14,8 @@ namespace flopcast {
 class PlanFlags {
  public:
   void add_to(CommandLine& command_line);
+  /// Refuses --schedules beside --schedule.
+  void require_one_list(const std::optional<std::string>& schedule) const;
   /// Narrows or widens the space by --schedules and --wide.
   void apply(SearchSpace& space) const;
   /// Throws ConfigError on flags that contradict each other, or that need tokens or a price the job does not have.
@@ -41,6 +43,7 @@ class PlanFlags {
   std::optional<std::string> svg_;
   bool min_gpus_ = false;
   bool wide_ = false;
+  bool whole_front_ = false;
   bool no_failures_ = false;
 };
 

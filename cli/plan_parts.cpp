@@ -1,6 +1,7 @@
 #include "cli/plan_parts.hpp"
 
 #include "model/config/read_job.hpp"
+#include "model/error/error.hpp"
 #include "planner/plan/read_question.hpp"
 
 namespace flopcast {
@@ -10,10 +11,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json layout_json(const nlohmann::json& root, const PlannedLayout& planned) {
-  return {
-      {"nodes", planned.nodes},   {"devices", planned.devices},           {"layout", layout_section_of(root, planned)},
-      {"time_s", planned.time_s}, {"memory_share", planned.memory_share}, {"memory_bytes", planned.memory_bytes},
-      {"order", planned.order}};
+  return {{"nodes", planned.nodes},
+          {"devices", planned.devices},
+          {"layout", layout_section_of(root, planned)},
+          {"time_s", planned.time_s},
+          {"memory_share", planned.memory_share},
+          {"memory_bytes", planned.memory_bytes},
+          {"order", planned.order},
+          {"score", {planned.score.primary, planned.score.time_s}}};
 }
 
 Layout layout_of(const nlohmann::json& root, int nodes, const nlohmann::json& section) {
@@ -26,7 +31,7 @@ Layout layout_of(const nlohmann::json& root, int nodes, const nlohmann::json& se
   return read_job(job, Origins()).layout;
 }
 
-PlannedLayout planned_of(const nlohmann::json& root, const Json& json, Objective objective) {
+PlannedLayout planned_of(const nlohmann::json& root, const Json& json) {
   PlannedLayout planned;
   planned.nodes = json.at("nodes").get<int>();
   planned.devices = json.at("devices").get<int>();
@@ -35,7 +40,7 @@ PlannedLayout planned_of(const nlohmann::json& root, const Json& json, Objective
   planned.memory_share = json.at("memory_share").get<double>();
   planned.memory_bytes = json.at("memory_bytes").get<double>();
   planned.order = json.at("order").get<std::uint64_t>();
-  planned.score = score_of(objective, planned.time_s, planned.devices);
+  planned.score = {json.at("score").at(0).get<double>(), json.at("score").at(1).get<double>()};
   return planned;
 }
 
@@ -62,10 +67,21 @@ Json part_json(const nlohmann::json& root, const SearchResult& result) {
           {"closest", result.closest ? closest_json(root, *result.closest) : Json()}};
 }
 
-SearchResult part_of(const nlohmann::json& root, const Json& part, Objective objective) {
+bool is_part(const nlohmann::json& root, const Json& part) {
+  try {
+    part_of(root, part);
+  } catch (const Json::exception&) {
+    return false;
+  } catch (const ConfigError&) {
+    return false;
+  }
+  return true;
+}
+
+SearchResult part_of(const nlohmann::json& root, const Json& part) {
   SearchResult result;
-  for (const Json& one : part.at("ranked")) result.ranked.push_back(planned_of(root, one, objective));
-  for (const Json& one : part.at("pareto")) result.pareto.push_back(planned_of(root, one, objective));
+  for (const Json& one : part.at("ranked")) result.ranked.push_back(planned_of(root, one));
+  for (const Json& one : part.at("pareto")) result.pareto.push_back(planned_of(root, one));
   for (const Json& one : part.at("rejected")) {
     result.rejected.push_back({one.at(0).get<std::string>(), one.at(1).get<std::int64_t>()});
   }

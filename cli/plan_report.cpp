@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "planner/compare/terms.hpp"
 #include "planner/plan/rules_of_thumb.hpp"
@@ -16,16 +17,6 @@ namespace flopcast {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json entry_json(const PlanEntry& entry) {
-  return {{"layout", entry.layout}, {"result", result_json(entry.forecast)}};
-}
-
-Json entries_json(const std::vector<PlanEntry>& entries) {
-  Json list = Json::array();
-  for (const PlanEntry& entry : entries) list.push_back(entry_json(entry));
-  return list;
-}
 
 std::string grouped(std::int64_t number) {
   std::string digits = std::to_string(number);
@@ -42,6 +33,38 @@ std::string percent(double share) {
 std::optional<RunLength> length_of(const PlanAnswer& answer, const PlanEntry& entry) {
   return run_length(entry.forecast.step.job, entry.forecast.result.iteration.time_s, entry.planned.devices,
                     answer.options.interruptions);
+}
+
+Json run_json(const RunLength& length) {
+  Json run = {{"steps", length.steps}, {"days", length.days}, {"gpu_hours", length.gpu_hours}};
+  if (length.cost_usd) run["cost_usd"] = *length.cost_usd;
+  if (length.energy_kwh) run["energy_kwh"] = *length.energy_kwh;
+  run["goodput"] = length.goodput ? length.goodput->fraction : 1.0;
+  if (length.goodput) {
+    run["checkpoint_interval_s"] = length.goodput->interval_s;
+    run["failures_per_day"] = length.goodput->failures_per_day;
+  }
+  return run;
+}
+
+Json entry_json(const PlanAnswer& answer, const PlanEntry& entry) {
+  Json json = {{"layout", entry.layout}, {"result", result_json(entry.forecast)}};
+  if (const std::optional<RunLength> length = length_of(answer, entry)) json["run"] = run_json(*length);
+  return json;
+}
+
+Json entries_json(const PlanAnswer& answer, const std::vector<PlanEntry>& entries) {
+  Json list = Json::array();
+  for (const PlanEntry& entry : entries) list.push_back(entry_json(answer, entry));
+  return list;
+}
+
+// kWh of the run, or kJ of a step where its length is not known.
+double energy(const PlanAnswer& answer, const PlanEntry& entry) {
+  if (const std::optional<RunLength> length = length_of(answer, entry)) return *length->energy_kwh;
+  constexpr double kJoulesPerKilojoule = 1e3;
+  return entry.forecast.result.iteration.time_s * entry.planned.devices *
+         *device_watts(entry.forecast.step.job.cluster) / kJoulesPerKilojoule;
 }
 
 std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry, std::size_t rank, bool experts) {
@@ -67,6 +90,8 @@ std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry
     row.push_back(fmt::format("{:.4g}", length->days));
     if (length->cost_usd) row.push_back(fmt::format("{:.0f}", *length->cost_usd));
   }
+  if (answer.options.search.objective == Objective::kEnergy)
+    row.push_back(fmt::format("{:.4g}", energy(answer, entry)));
   return row;
 }
 
@@ -91,6 +116,10 @@ Table layouts_table(const PlanAnswer& answer, const std::vector<PlanEntry>& entr
     table.columns.push_back(number_column("days"));
     if (length->cost_usd) table.columns.push_back(number_column("cost $", "cost_usd"));
   }
+  if (answer.options.search.objective == Objective::kEnergy) {
+    table.columns.push_back(job.training.tokens ? number_column("kWh", "energy_kwh")
+                                                : number_column("kJ a step", "step_energy_kj"));
+  }
   for (std::size_t index = 0; index < entries.size(); ++index) {
     table.rows.push_back(row_of(answer, entries[index], index + 1, experts));
   }
@@ -110,6 +139,15 @@ bool is_another_kind(const Layout& a, const Layout& b) {
   return a.tp != b.tp || a.pp != b.pp || a.cp != b.cp || a.ep != b.ep || a.zero != b.zero || a.recompute != b.recompute;
 }
 
+// Where no term of the step differs by enough to be named.
+std::string small_reason(const PlannedLayout& best, const PlannedLayout& other) {
+  if (best.devices != other.devices) return fmt::format("{} GPUs instead of {}", best.devices, other.devices);
+  if (best.time_s < other.time_s) {
+    return fmt::format("{:.2g} % faster, no term by itself", 100.0 * (other.time_s / best.time_s - 1.0));
+  }
+  return best.memory_share < other.memory_share ? "less memory" : "they are the same; it is listed first";
+}
+
 // Against the best layout of another kind, not against the same one with another microbatch.
 std::vector<std::string> why(const PlanAnswer& answer) {
   const PlanEntry& best = answer.ranked.front();
@@ -119,7 +157,8 @@ std::vector<std::string> why(const PlanAnswer& answer) {
     constexpr double kWorthNaming = 0.001;
     const Reasons reasons = reasons_for(best.forecast.result, other.forecast.result, kWorthNaming);
     std::string text = fmt::format("why 1 and not {}: ", index + 1);
-    text += reasons.in_favour.empty() ? "less memory" : "it saves " + listed(reasons.in_favour);
+    text +=
+        reasons.in_favour.empty() ? small_reason(best.planned, other.planned) : "it saves " + listed(reasons.in_favour);
     if (!reasons.against.empty()) text += "; it pays " + listed(reasons.against);
     return {text};
   }
@@ -136,12 +175,6 @@ Table advice_table(const PlanAnswer& answer) {
   return table;
 }
 
-std::string energy_note(const PlanAnswer& answer) {
-  const Job& job = answer.ranked.front().forecast.step.job;
-  return fmt::format("energy is ordered by GPU time: every {} is taken to draw the same power, busy or waiting",
-                     job.cluster.device.name);
-}
-
 std::vector<std::string> run_notes(const PlanAnswer& answer) {
   const PlanEntry& best = answer.ranked.front();
   const std::optional<RunLength> length = length_of(answer, best);
@@ -151,6 +184,21 @@ std::vector<std::string> run_notes(const PlanAnswer& answer) {
       fmt::format("days count interruptions: {:.2g} failures a day on {} GPUs, a checkpoint every {:.0f} min, {:.1f} % "
                   "of the time trains",
                   goodput.failures_per_day, best.planned.devices, goodput.interval_s / 60.0, 100.0 * goodput.fraction)};
+}
+
+// What an objective is taken as where the table shows no column of it.
+std::optional<std::string> objective_note(const PlanAnswer& answer) {
+  const Job& job = answer.ranked.front().forecast.step.job;
+  const Objective objective = answer.options.search.objective;
+  if (objective == Objective::kEnergy) {
+    return fmt::format(
+        "energy is that of the GPUs, {:.0f} W of the datasheet each, busy or waiting: an upper estimate without hosts, "
+        "network and cooling",
+        *device_watts(job.cluster));
+  }
+  const bool priced = job.training.tokens && job.training.price_per_gpu_hour;
+  if (objective != Objective::kCost || priced) return std::nullopt;
+  return "cost is that of the GPU time; --tokens and --price give it in dollars";
 }
 
 }  // namespace
@@ -163,9 +211,9 @@ Json plan_json(const PlanAnswer& answer) {
   const SpaceCounts& space = answer.search.space;
   return {{"schema", "flopcast.plan/1"},
           {"job", answer.job},
-          {"best", answer.ranked.empty() ? Json() : entry_json(answer.ranked.front())},
-          {"ranked", entries_json(answer.ranked)},
-          {"pareto", entries_json(answer.pareto)},
+          {"best", answer.ranked.empty() ? Json() : entry_json(answer, answer.ranked.front())},
+          {"ranked", entries_json(answer, answer.ranked)},
+          {"pareto", entries_json(answer, answer.pareto)},
           {"rejected", std::move(rejected)},
           {"space", {{"enumerated", space.enumerated}, {"pruned", space.pruned}, {"simulated", space.simulated}}}};
 }
@@ -228,13 +276,14 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
                                        plus_minus(*interval), interval->evidence));
   }
   for (std::string& note : run_notes(answer)) ranked.notes.push_back(std::move(note));
-  if (answer.options.search.objective == Objective::kEnergy) ranked.notes.push_back(energy_note(answer));
+  if (const std::optional<std::string> note = objective_note(answer)) ranked.notes.push_back(*note);
   std::vector<Table> tables = {std::move(ranked)};
   if (answer.pareto.size() > 1) {
     Table front = layouts_table(answer, answer.pareto);
-    front.title =
-        fmt::format("Pareto front: no other layout within {:.0f} % of the best is better in time, memory and GPUs",
-                    100.0 * (answer.options.search.pareto_reach - 1.0));
+    const double reach = answer.options.search.pareto_reach;
+    const std::string within =
+        std::isfinite(reach) ? fmt::format(" within {:.0f} % of the best", 100.0 * (reach - 1.0)) : "";
+    front.title = fmt::format("Pareto front: no other layout{} is better in time, memory and GPUs", within);
     tables.push_back(std::move(front));
   }
   tables.push_back(rejected_table(answer.search));

@@ -86,6 +86,7 @@ std::map<std::string_view, std::string> defaults_of(const Job& job) {
   values["training.optimizer"] = optimizer_names()[static_cast<std::size_t>(training.optimizer)];
   values["training.attention"] = training.flash_attention ? "flash" : "unfused";
   values["training.transport"] = transport_names()[static_cast<std::size_t>(training.transport)];
+  values["training.gradient_transport"] = transport_names()[static_cast<std::size_t>(training.gradient_transport)];
   values["training.stack"] = training.stack.name;
   return values;
 }

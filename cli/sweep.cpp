@@ -1,10 +1,8 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "cli/commands.hpp"
@@ -12,6 +10,7 @@
 #include "cli/job_options.hpp"
 #include "cli/layout_text.hpp"
 #include "cli/output_options.hpp"
+#include "cli/progress.hpp"
 #include "cli/shared_commands.hpp"
 #include "cli/threads.hpp"
 #include "model/error/error.hpp"
@@ -33,8 +32,10 @@ SweepAxis read_axis(const std::string& text) {
   }
   SweepAxis axis;
   axis.key = std::string(key_named(text.substr(0, equals), "--vary").field);
+  // The values of a list hold commas themselves.
+  const char separator = text.find(';', equals) == std::string::npos ? ',' : ';';
   for (std::size_t begin = equals + 1; begin <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    const std::size_t comma = std::min(text.find(separator, begin), text.size());
     axis.values.push_back(text.substr(begin, comma - begin));
     if (axis.values.back().empty())
       throw ConfigError({"--vary", fmt::format("an empty value in \"{}\"", text), "", ""});
@@ -60,6 +61,17 @@ SweepGrid read_grid(const std::vector<std::string>& vary) {
   return grid;
 }
 
+// Another tp, cp, pp or number of GPUs leaves over another dp than a plan's file says, unless flags say which.
+bool leaves_over_another_dp(const JobOptions& job, const SweepGrid& grid) {
+  bool changes = false;
+  for (const SweepAxis& axis : grid.axes()) {
+    if (axis.key == "layout.dp") return false;
+    changes = changes || axis.key == "layout.tp" || axis.key == "layout.cp" || axis.key == "layout.pp" ||
+              axis.key.rfind("cluster", 0) == 0;
+  }
+  return changes && !job.flag("layout.dp");
+}
+
 // A combination that makes no job is a row too, with the complaint instead of a result.
 Json row_of(const JobOptions& job, const SweepGrid& grid, std::size_t index) {
   std::vector<FlagValue> flags;
@@ -71,7 +83,9 @@ Json row_of(const JobOptions& job, const SweepGrid& grid, std::size_t index) {
   }
   Json row = {{"values", std::move(values)}};
   try {
-    row["result"] = result_json(forecast(JobOptions::read(job.load_with(flags)), read_file));
+    LoadedJob loaded = job.load_with(flags);
+    if (leaves_over_another_dp(job, grid) && loaded.root.contains("layout")) loaded.root["layout"].erase("dp");
+    row["result"] = result_json(forecast(JobOptions::read(loaded), read_file));
   } catch (const ConfigError& error) {
     const Diagnostic& complaint = error.diagnostic();
     row["result"] = nullptr;
@@ -101,6 +115,10 @@ std::optional<double> value_of(const Json& row, const Metric& metric) {
   return result.at(pointer).get<double>() * metric.scale;
 }
 
+bool fits(const Json& row) {
+  return row.at("result").is_object() && row.at("result").at("memory").at("fits") == true;
+}
+
 Table table_of(const SweepGrid& grid, const std::vector<Json>& rows) {
   Table table;
   for (const SweepAxis& axis : grid.axes()) table.columns.push_back(text_column(axis.key));
@@ -109,68 +127,87 @@ Table table_of(const SweepGrid& grid, const std::vector<Json>& rows) {
   table.columns.push_back(text_column("error"));
   for (const Json& row : rows) {
     std::vector<std::string> cells;
-    for (const auto& value : row.at("values").items()) cells.push_back(value.value().get<std::string>());
+    for (const SweepAxis& axis : grid.axes()) cells.push_back(row.at("values").at(axis.key).get<std::string>());
     for (const Metric& metric : kMetrics) {
       const std::optional<double> value = value_of(row, metric);
       cells.push_back(value ? fmt::format("{:.6g}", *value) : std::string());
     }
     const bool answered = row.at("result").is_object();
-    cells.emplace_back(!answered ? "" : row.at("result").at("memory").at("fits") == true ? "yes" : "no");
+    cells.emplace_back(!answered ? "" : fits(row) ? "yes" : "no");
     cells.push_back(row.value("error", ""));
     table.rows.push_back(std::move(cells));
   }
   return table;
 }
 
-HeatMap heat_map_of(const SweepGrid& grid, const std::vector<Json>& rows, const std::string& name) {
+// What --svg draws, known before anything is computed.
+std::optional<Metric> metric_of(const SweepGrid& grid, const std::optional<std::string>& svg,
+                                const std::optional<std::string>& name) {
+  if (!svg) {
+    if (name) throw ConfigError({"--metric", "is of the heat map", "", "give --svg FILE"});
+    return std::nullopt;
+  }
   if (grid.axes().size() != 2) {
     throw ConfigError(
         {"--svg", fmt::format("a heat map has two keys, not {}", grid.axes().size()), "", "give --vary twice"});
   }
-  const auto metric =
-      std::find_if(kMetrics.begin(), kMetrics.end(), [&](const Metric& one) { return one.name == name; });
-  if (metric == kMetrics.end()) {
-    std::vector<std::string> names;
-    for (const Metric& one : kMetrics) names.emplace_back(one.name);
-    throw ConfigError({"--metric", fmt::format("unknown value \"{}\"", name), "", choices_help(name, names)});
+  const std::string wanted = name.value_or("step_s");
+  std::vector<std::string> names;
+  for (const Metric& one : kMetrics) {
+    if (one.name == wanted) return one;
+    names.emplace_back(one.name);
   }
+  throw ConfigError({"--metric", fmt::format("unknown value \"{}\"", wanted), "", choices_help(wanted, names)});
+}
+
+void require_writable(const char* flag, const std::optional<std::string>& path) {
+  if (!path) return;
+  const auto fail = [&](const std::string& problem) { throw ConfigError({flag, problem, "", "give a file"}); };
+  if (path->empty()) fail("the file's name is empty");
+  std::error_code ignored;
+  if (std::filesystem::is_directory(*path, ignored)) fail(fmt::format("{} is a directory", *path));
+  const std::filesystem::path folder = std::filesystem::path(*path).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
+    fail(fmt::format("{}: there is no folder {}", *path, folder.string()));
+  }
+}
+
+HeatMap heat_map_of(const SweepGrid& grid, const std::vector<Json>& rows, const Metric& metric) {
   HeatMap map;
-  map.title = map.value_name = name;
+  map.title = map.value_name = metric.name;
   map.row_title = grid.axes()[0].key;
   map.column_title = grid.axes()[1].key;
   map.rows = grid.axes()[0].values;
   map.columns = grid.axes()[1].values;
-  map.low_is_good = metric->low_is_good;
+  map.low_is_good = metric.low_is_good;
+  bool any = false;
   for (std::size_t row = 0; row < map.rows.size(); ++row) {
     map.cells.emplace_back();
     for (std::size_t column = 0; column < map.columns.size(); ++column) {
       const Json& answer = rows[row * map.columns.size() + column];
-      map.cells.back().push_back({value_of(answer, *metric), answer.value("error", "")});
+      HeatMap::Cell cell = {value_of(answer, metric), answer.value("error", "")};
+      cell.fits = fits(answer);
+      if (cell.value && !cell.fits) cell.note = "does not fit";
+      any = any || cell.value;
+      map.cells.back().push_back(std::move(cell));
     }
+  }
+  if (!any) {
+    throw ConfigError({"--svg", fmt::format("no combination has a value of {}", metric.name), "",
+                       std::string(metric.name) == "days" ? "days need --tokens" : "the table says why"});
   }
   return map;
 }
 
-// On a terminal only, on standard error.
-class Progress {
- public:
-  explicit Progress(bool shows) : shows_(shows && isatty(STDERR_FILENO) == 1) {}
-  void begin(std::size_t all) { all_ = all; }
-  void step() {
-    const std::size_t done = ++done_;
-    if (!shows_) return;
-    constexpr std::size_t kWidth = 40;
-    const std::size_t filled = done * kWidth / all_;
-    std::fputs(fmt::format("\r[{:<{}}] {}/{}{}", std::string(filled, '#'), kWidth, done, all_, done == all_ ? "\n" : "")
-                   .c_str(),
-               stderr);
+// Whether a row of a file can be answered with.
+bool is_row(const SweepGrid& grid, const Json& row) {
+  try {
+    table_of(grid, {row});
+  } catch (const Json::exception&) {
+    return false;
   }
-
- private:
-  std::size_t all_ = 0;
-  bool shows_;
-  std::atomic<std::size_t> done_{0};
-};
+  return true;
+}
 
 // Nothing when another process writes the answer.
 std::optional<std::vector<Json>> run_grid(const JobOptions& job, const SweepGrid& grid, PartialRows* file,
@@ -189,6 +226,7 @@ std::optional<std::vector<Json>> run_grid(const JobOptions& job, const SweepGrid
   Progress progress(!crew.shares);
   SharedWork work;
   work.parts = grid.size();
+  work.is_row = [&grid](const Json& row) { return is_row(grid, row); };
   work.begins = [&progress](std::size_t missing) { progress.begin(missing); };
   work.compute = [&](std::size_t index) {
     Json row = row_of(job, grid, index);
@@ -225,30 +263,34 @@ int run_sweep_among(const Arguments& arguments, const Crew& crew) {
   std::optional<int> threads;
   job.add_to(command_line);
   command_line.begin_group("Sweep");
-  command_line.add_option("--vary", vary, "KEY=A,B,…", "a key of the job and its values; may be given again");
+  command_line.add_option("--vary", vary, "KEY=A,B,…",
+                          "a key of the job and its values (A;B;… where they hold commas); may be given again");
   command_line.add_option("--svg", svg, "FILE", "heat map of two keys");
   command_line.add_option("--metric", metric, "NAME", "of the heat map (default step_s)");
   command_line.add_option("--threads", threads, "N", "threads (default: one for each core)");
   output.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
-  const Format format = output.format_or(output.names_json_file() ? Format::kJson : Format::kTable);
+  if (job.show_config(output)) return 0;
+  const Format format = output.format_of_file();
   const SweepGrid grid = read_grid(vary);
-  if (threads && *threads < 1)
-    throw ConfigError({"--threads", fmt::format("{} is out of range", *threads), "", "at least 1"});
+  const int wanted = thread_count(threads, grid.size());
+  const std::optional<Metric> drawn = metric_of(grid, svg, metric);
+  require_writable("--output", output.file());
+  require_writable("--svg", svg);
 
   const Json question = {{"job", job.load().root}, {"vary", vary}};
   const std::unique_ptr<PartialRows> file = partial_rows(output, question, crew);
   const std::optional<std::vector<Json>> answer =
-      run_grid(job, grid, file.get(), crew, threads.value_or(crew.shares ? 1 : 0));
+      run_grid(job, grid, file.get(), crew, wanted > 0 || !crew.shares ? wanted : 1);
   if (!answer) return 0;
   const std::vector<Json>& rows = *answer;
-  if (svg) write_output(*svg, write_heat_map_svg(heat_map_of(grid, rows, metric.value_or("step_s"))));
   if (format == Format::kJson) {
     output.write(sweep_json(grid, rows).dump(2));
   } else {
-    output.write({table_of(grid, rows)});
+    output.write({table_of(grid, rows)}, format);
   }
   if (file) file->remove();
+  if (drawn) write_output(*svg, write_heat_map_svg(heat_map_of(grid, rows, *drawn)));
   return 0;
 }
 

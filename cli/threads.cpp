@@ -1,5 +1,7 @@
 #include "cli/threads.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
@@ -7,6 +9,8 @@
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "model/error/error.hpp"
 
 namespace flopcast {
 
@@ -100,6 +104,15 @@ ParallelFor threaded_for(int threads) {
   if (wanted == 1) return serial_for;
   const auto pool = std::make_shared<ThreadPool>(wanted);
   return [pool](std::size_t count, const std::function<void(std::size_t)>& body) { pool->run(count, body); };
+}
+
+int thread_count(const std::optional<int>& threads, std::size_t tasks) {
+  constexpr int kMost = 4096;
+  if (!threads) return 0;
+  if (*threads < 1 || *threads > kMost) {
+    throw ConfigError({"--threads", fmt::format("{} is out of range", *threads), "", fmt::format("1 to {}", kMost)});
+  }
+  return static_cast<int>(std::min(static_cast<std::size_t>(*threads), std::max<std::size_t>(1, tasks)));
 }
 
 }  // namespace flopcast

@@ -117,6 +117,7 @@ const std::vector<JobKey>& job_keys() {
       {"training.optimizer", Kind::kText, {}, "NAME", "adam or sgd"},
       {"training.attention", Kind::kText, {}, "KIND", "flash or unfused"},
       {"training.transport", Kind::kText, {}, "NAME", "nccl, gloo or mpi"},
+      {"training.gradient_transport", Kind::kText, {}, "NAME", "of data-parallel traffic alone (default: transport)"},
       {"training.stack", Kind::kText, {"--stack"}, "NAME", "training software (see: flopcast catalog stacks)"},
       {"training.tokens", Kind::kText, {"--tokens"}, "COUNT", "tokens of the whole run, such as 300B"},
       {"training.price_per_gpu_hour", Kind::kText, {"--price"}, "DOLLARS", "price of a GPU hour"},

@@ -35,6 +35,8 @@ std::string example_of(Dimension dimension) {
       return "a count such as \"300B\"";
     case Dimension::kMoney:
       return "an amount such as \"2.5\"";
+    case Dimension::kPower:
+      return "a power such as \"400W\"";
   }
   return "";
 }

@@ -170,6 +170,7 @@ Device read_device(const nlohmann::json& value, const std::string& field, std::v
   const auto multiprocessors = reader.whole("multiprocessors", 1, kMostMultiprocessors);
   if (!multiprocessors) reader.fail_missing("multiprocessors", "an inline device needs it");
   device.multiprocessors = *multiprocessors;
+  device.tdp_w = reader.quantity("tdp", Dimension::kPower).value_or(0.0);
   read_efficiencies(reader, device, assumptions);
   device.gemm_kernel = read_gemm_kernel(reader);
   reader.refuse_unknown_keys();

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 
 #include "model/catalog/catalogue.hpp"
 #include "model/config/read_profile.hpp"
@@ -135,15 +137,16 @@ Precision default_precision(Job& job) {
 }
 
 // Gloo and MPI move data through the hosts' memory.
-void check_transport(const ObjectReader& reader, const Cluster& cluster, std::vector<std::string>& assumptions) {
+void check_transport(const ObjectReader& reader, const std::string& key, const Cluster& cluster,
+                     std::vector<std::string>& assumptions) {
   if (cluster.host_bandwidth.value() <= 0.0) {
-    reader.fail("transport",
-                fmt::format("goes through host memory, and cluster {} has no host_bandwidth", cluster.name),
+    reader.fail(key, fmt::format("goes through host memory, and cluster {} has no host_bandwidth", cluster.name),
                 "give cluster.host_bandwidth, such as \"32GB/s\" for PCIe 4 x16, or use nccl");
   }
-  assumptions.push_back(
-      "training.transport: a ring through host memory; gloo reaches 1.15 GB/s a connection and pays 50 us a step, mpi "
-      "what the links carry and 10 us");
+  assumptions.push_back(fmt::format(
+      "training.{}: a ring through host memory; gloo reaches 1.15 GB/s a connection and pays 50 us a step, mpi "
+      "what the links carry and 10 us",
+      key));
 }
 
 }  // namespace
@@ -179,7 +182,14 @@ Training read_training(ObjectReader& root, Job& job, const Origins& origins) {
   const auto attention = reader.choice("attention", attention_names());
   training.flash_attention = attention ? *attention == 0 : training.stack.flash_attention;
   training.transport = static_cast<Transport>(reader.choice("transport", transport_names()).value_or(0));
-  if (training.transport != Transport::kNccl) check_transport(reader, job.cluster, job.assumptions);
+  const auto of_gradients = reader.choice("gradient_transport", transport_names());
+  training.gradient_transport = of_gradients ? static_cast<Transport>(*of_gradients) : training.transport;
+  for (const auto& [key, transport] :
+       {std::pair("transport", training.transport), std::pair("gradient_transport", training.gradient_transport)}) {
+    if (transport == Transport::kNccl) continue;
+    check_transport(reader, key, job.cluster, job.assumptions);
+    break;
+  }
   training.tokens = reader.quantity("tokens", Dimension::kCount);
   if (training.tokens && *training.tokens <= 0) reader.fail("tokens", "is zero", "expected a count such as \"300B\"");
   training.price_per_gpu_hour = reader.quantity("price_per_gpu_hour", Dimension::kMoney);

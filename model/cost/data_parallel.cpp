@@ -220,8 +220,8 @@ FlushCosts price_flush(const PricingContext& pricing, const Holdings& holdings, 
   }
   if (layout.optimizer_shards() > 1 && layout.weight_shards() == 1) {
     const Bytes weight = element_size(training.precision);
-    Traffic gather = pricing.collective(Collective::kAllGather, weight * dense.parameters, pricing.replicas, 1);
-    if (experts > 0.0) gather += pricing.collective(Collective::kAllGather, weight * experts, expert_group, 1);
+    Traffic gather = pricing.replica_collective(Collective::kAllGather, weight * dense.parameters, pricing.replicas, 1);
+    if (experts > 0.0) gather += pricing.replica_collective(Collective::kAllGather, weight * experts, expert_group, 1);
     flush.parameter_gather = gather.time;
     flush.dp += gather;
   }

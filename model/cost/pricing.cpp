@@ -25,6 +25,7 @@ PricingContext::PricingContext(const Job& priced_job, const StageMap& stage_map)
       grid(priced_job.layout),
       compute(priced_job.cluster.device, priced_job.training.precision, priced_job.training.stack),
       communication(priced_job.cluster, priced_job.training.transport),
+      replica_communication(priced_job.cluster, priced_job.training.gradient_transport),
       tp_group(grid.placement(Axis::kTensor, priced_job.cluster)),
       replicas(priced_job.layout.cp == 1 ? grid.placement(Axis::kData, priced_job.cluster)
                                          : grid.expert_replica_placement(1, priced_job.cluster)) {}
@@ -37,13 +38,27 @@ Bytes PricingContext::hidden_bytes() const {
   return element_size(job.training.precision) * (tokens() * job.model.hidden);
 }
 
-Traffic PricingContext::collective(Collective kind, Bytes bytes, const GroupPlacement& group, double count) const {
+namespace {
+
+Traffic collective_over(const CommunicationModel& communication, Collective kind, Bytes bytes,
+                        const GroupPlacement& group, double count) {
   Traffic traffic;
   if (group.ranks <= 1) return traffic;
   traffic.time = communication.collective(kind, bytes, group) * count;
   traffic.sent_per_rank = bytes_sent_per_rank(kind, bytes, group.ranks) * count;
   traffic.messages = count;
   return traffic;
+}
+
+}  // namespace
+
+Traffic PricingContext::collective(Collective kind, Bytes bytes, const GroupPlacement& group, double count) const {
+  return collective_over(communication, kind, bytes, group, count);
+}
+
+Traffic PricingContext::replica_collective(Collective kind, Bytes bytes, const GroupPlacement& group,
+                                           double count) const {
+  return collective_over(replica_communication, kind, bytes, group, count);
 }
 
 }  // namespace flopcast

@@ -40,12 +40,12 @@ UnitTraffic traffic_of(const PricingContext& pricing, const ShardedUnit& unit, b
     const ReplicaGroups groups = sharded_groups(pricing, of_experts);
     const Bytes weights = element_size(training.precision) * parameters;
     const Bytes gradients(parameters * training.stack.gradient_bytes);
-    if (gathers) traffic.gather += pricing.collective(Collective::kAllGather, weights, groups.shards, 1);
-    traffic.scatter += pricing.collective(Collective::kReduceScatter, gradients, groups.shards, 1);
+    if (gathers) traffic.gather += pricing.replica_collective(Collective::kAllGather, weights, groups.shards, 1);
+    traffic.scatter += pricing.replica_collective(Collective::kReduceScatter, gradients, groups.shards, 1);
     if (gathers && !of_experts) traffic.gather.time += training.stack.gather_allocation;
     if (groups.copies.ranks > 1) {
       const Bytes shard = gradients / groups.shards.ranks;
-      traffic.scatter += pricing.collective(Collective::kAllReduce, shard, groups.copies, 1);
+      traffic.scatter += pricing.replica_collective(Collective::kAllReduce, shard, groups.copies, 1);
     }
   }
   return traffic;

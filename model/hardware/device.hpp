@@ -44,6 +44,7 @@ struct Device {
   Bytes memory_capacity;
   BytesPerSecond memory_bandwidth;
   int multiprocessors = 0;
+  double tdp_w = 0.0;  ///< W, thermal design power of the datasheet; zero: not known
   /// Share of the peak that the best GEMM tile sustains inside a training step, clocks and power included.
   double gemm_efficiency = 0.0;
   /// Share of the memory bandwidth that element-wise kernels reach, over the bytes they must read and write.

@@ -38,6 +38,7 @@ const std::vector<Unit>& units_of(Dimension dimension) {
   static const std::vector<Unit> flop_rate = {{"FLOP/s", 1},     {"GFLOP/s", 1e9}, {"TFLOP/s", 1e12},
                                               {"PFLOP/s", 1e15}, {"TFLOPS", 1e12}, {"PFLOPS", 1e15}};
   static const std::vector<Unit> count = {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}};
+  static const std::vector<Unit> power = {{"W", 1}, {"kW", 1e3}};
   static const std::vector<Unit> money = {{"", 1}, {"/h", 1}};
   switch (dimension) {
     case Dimension::kBytes:
@@ -52,6 +53,8 @@ const std::vector<Unit>& units_of(Dimension dimension) {
       return count;
     case Dimension::kMoney:
       return money;
+    case Dimension::kPower:
+      return power;
   }
   return count;
 }

@@ -6,9 +6,9 @@
 
 namespace flopcast {
 
-enum class Dimension { kBytes, kBandwidth, kTime, kFlopRate, kCount, kMoney };
+enum class Dimension { kBytes, kBandwidth, kTime, kFlopRate, kCount, kMoney, kPower };
 
-/// A quantity written by a user, in SI base units: B, B/s, s, FLOP/s, a plain count, US dollars.
+/// A quantity written by a user, in SI base units: B, B/s, s, FLOP/s, a plain count, US dollars, W.
 struct ParsedQuantity {
   std::optional<double> value;
   std::string problem;  ///< what is wrong, when there is no value: "has no unit", "is not a number", …

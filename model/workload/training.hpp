@@ -23,6 +23,9 @@ struct Training {
   Optimizer optimizer = Optimizer::kAdam;
   bool flash_attention = true;  ///< fused attention that keeps no score matrix
   Transport transport = Transport::kNccl;
+  /// Of the replicas' collectives alone: gradients and sharded weights. A process group has a backend of its own in
+  /// torch.distributed, and Gloo or MPI for all is nobody's choice where tensor-parallel ranks share a node.
+  Transport gradient_transport = Transport::kNccl;
   Stack stack;
   std::optional<double> tokens;              ///< of the whole run
   std::optional<double> price_per_gpu_hour;  ///< US dollars

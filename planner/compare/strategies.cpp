@@ -35,13 +35,17 @@ std::vector<StrategyAnswer> compare_strategies(const Job& job, const SearchSpace
   constexpr double kAnything = 1e9;
   unlimited.cluster.device.memory_capacity = job.cluster.device.memory_capacity * kAnything;
   for (Device& device : unlimited.cluster.node_devices) device.memory_capacity *= kAnything;
+  std::vector<int> several;
+  for (int ranks = 2; ranks <= job.cluster.devices(); ++ranks) {
+    if (job.cluster.devices() % ranks == 0) several.push_back(ranks);
+  }
   std::vector<StrategyAnswer> answers;
   for (const Strategy& strategy : strategies()) {
     SearchSpace part = space;
     part.cp = {1};
-    if (!strategy.dp) part.dp = {1};
-    if (!strategy.tp) part.tp = {1};
-    if (!strategy.pp) part.pp = {1};
+    part.dp = strategy.dp ? several : std::vector<int>{1};
+    part.tp = strategy.tp ? several : std::vector<int>{1};
+    part.pp = strategy.pp ? several : std::vector<int>{1};
     StrategyAnswer answer;
     answer.strategy = strategy;
     answer.planned = fastest(job, part, parallel_for);
@@ -56,7 +60,25 @@ namespace {
 
 Job with_transport(const Job& job, Transport transport) {
   Job changed = job;
-  changed.training.transport = transport;
+  if (job.training.transport != Transport::kNccl) changed.training.transport = transport;
+  changed.training.gradient_transport = transport;
+  return changed;
+}
+
+const std::string& name_of(Transport transport) {
+  return transport_names()[static_cast<std::size_t>(transport)];
+}
+
+Optimization nccl_instead_of(const Job& job, Transport transport, const char* name) {
+  const bool all = job.training.transport != Transport::kNccl;
+  const char* axes = all ? "every axis" : job.layout.cp > 1 ? "dp with cp" : "dp";
+  return {fmt::format("NCCL instead of {}", name), fmt::format("{}: {} to nccl", axes, name_of(transport)), "2-3x",
+          with_transport(job, transport), with_transport(job, Transport::kNccl)};
+}
+
+Job with_kept_buffers(const Job& job) {
+  Job changed = job;
+  changed.training.stack.gather_allocation = Seconds(0);
   return changed;
 }
 
@@ -86,20 +108,31 @@ Job one_microbatch(const Job& job) {
 
 std::vector<Optimization> optimizations_of(const Job& job) {
   std::vector<Optimization> list;
-  const Job nccl = with_transport(job, Transport::kNccl);
-  list.push_back({"NCCL instead of Gloo", "2-3x", with_transport(job, Transport::kGloo), nccl});
-  list.push_back({"NCCL instead of MPI", "2-3x", with_transport(job, Transport::kMpi), nccl});
+  if (job.cluster.host_bandwidth.value() > 0.0) {
+    list.push_back(nccl_instead_of(job, Transport::kGloo, "Gloo"));
+    list.push_back(nccl_instead_of(job, Transport::kMpi, "MPI"));
+  }
+  constexpr double kBitsPerByte = 8.0;
+  const double full_bits = kBitsPerByte * job.training.stack.gradient_bytes;
   const bool compressible = job.layout.data_parallel == DataParallel::kDdp && job.layout.zero == 0;
   for (const int bits : {8, 4}) {
-    if (compressible)
-      list.push_back({fmt::format("gradients in {} bits", bits), "2-4x", with_bits(job, 0), with_bits(job, bits)});
+    if (!compressible) continue;
+    list.push_back({fmt::format("gradients in {} bits", bits),
+                    fmt::format("dp: gradients of {:.0f} bits to {}", full_bits, bits), "2-4x", with_bits(job, 0),
+                    with_bits(job, bits)});
   }
   const int microbatches = job.layout.microbatches();
   if (microbatches > 1 && job.layout.pp == 1) {
     list.push_back({fmt::format("accumulation over {} microbatches", microbatches),
+                    fmt::format("dp: a reduction for each microbatch to one for {}", microbatches),
                     fmt::format("{}x less often", microbatches), one_microbatch(job), job});
   }
-  list.push_back({"reduction beside the backward pass", "20-30 %", with_overlap(job, false), with_overlap(job, true)});
+  list.push_back({"reduction beside the backward pass", "dp: after the backward pass to beside it", "20-30 %",
+                  with_overlap(job, false), with_overlap(job, true)});
+  if (job.layout.weight_shards() > 1 && job.training.stack.gather_allocation.value() > 0.0) {
+    list.push_back({"preallocated gather buffers", "dp: gathers that allocate to gathers into kept memory", "", job,
+                    with_kept_buffers(job)});
+  }
   return list;
 }
 

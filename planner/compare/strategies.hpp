@@ -8,7 +8,7 @@
 
 namespace flopcast {
 
-/// Which of dp, tp and pp a strategy may use.
+/// Which of dp, tp and pp a strategy uses: more than one rank on each, one on the others.
 struct Strategy {
   std::string name;  ///< "DP", "DP+TP"
   bool dp = false;
@@ -29,12 +29,15 @@ std::vector<StrategyAnswer> compare_strategies(const Job& job, const SearchSpace
 /// A change to how a job's replicas exchange gradients, and what is usually claimed for it.
 struct Optimization {
   std::string name;
-  std::string claim;
+  std::string changes;  ///< of which axes what: "dp: gloo to nccl"
+  std::string claim;    ///< empty where nothing is
   Job without;
   Job with;
 };
-/// Those that this job can have: NCCL instead of Gloo and MPI, gradients in 8 and 4 bits, accumulation, reduction
-/// beside the backward pass. Preallocated gather buffers save allocations, which are not modelled.
+/// Those that this job can have: NCCL instead of Gloo and MPI, where the hosts' links are known; gradients in 8 and 4
+/// bits; accumulation; reduction beside the backward pass; preallocated gather buffers, where weights are sharded and
+/// the stack allocates anew. Gloo and MPI stand for data-parallel traffic alone, as a process group of its own has it,
+/// unless the job's other traffic goes through them too: then all does.
 std::vector<Optimization> optimizations_of(const Job& job);
 
 }  // namespace flopcast

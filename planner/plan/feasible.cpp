@@ -1,16 +1,27 @@
 #include "planner/plan/feasible.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
 #include <optional>
 
 #include "model/units/quantity.hpp"
+#include "planner/search/evaluate.hpp"
 
 namespace flopcast {
 
 namespace {
+
+bool counts(const SearchResult& result, const char* reason) {
+  return std::any_of(result.rejected.begin(), result.rejected.end(),
+                     [reason](const RejectedLayouts& one) { return one.reason == reason; });
+}
+
+bool is_limited(const SearchResult& result) {
+  return counts(result, kMissesDeadline) || counts(result, kExceedsBudget) || counts(result, kNeverFinishes);
+}
 
 double spare_gib(const PlannedLayout& planned) {
   const double capacity = planned.memory_bytes / planned.memory_share;
@@ -24,6 +35,30 @@ std::optional<PlannedLayout> best_of(const Job& job, const SearchSpace& space, P
   const SearchResult result = plan(job, space, options, parallel_for);
   if (result.ranked.empty()) return std::nullopt;
   return result.ranked.front();
+}
+
+std::string length_text(const Job& job, const PlanOptions& options, const PlannedLayout& planned) {
+  const std::optional<RunLength> length = run_length(job, planned.time_s, planned.devices, options.interruptions);
+  std::string text = fmt::format("{} GPUs", planned.devices);
+  if (!length) return text;
+  text += fmt::format(" take {:.4g} days", length->days);
+  if (length->cost_usd) text += fmt::format(" and ${:.0f}", *length->cost_usd);
+  return text;
+}
+
+// What there is without the limits, on the sizes asked about.
+void add_without_limits(const Job& job, const SearchSpace& space, const PlanOptions& options,
+                        const ParallelFor& parallel_for, std::vector<std::string>& changes) {
+  PlanOptions free = options;
+  free.deadline_s.reset();
+  free.budget_usd.reset();
+  const auto add = [&](Objective objective, const char* word) {
+    free.search.objective = objective;
+    const std::optional<PlannedLayout> found = best_of(job, space, free, parallel_for);
+    if (found) changes.push_back(fmt::format("the {}: {}", word, length_text(job, options, *found)));
+  };
+  add(Objective::kTime, "fastest");
+  if (options.budget_usd) add(Objective::kCost, "cheapest");
 }
 
 struct FreedAxis {
@@ -75,33 +110,61 @@ std::optional<PlannedLayout> on_more_nodes(const Job& job, const SearchSpace& sp
   return best_of(job, space, larger, parallel_for);
 }
 
+std::string closest_text(const Job& job, const TightestMiss& miss) {
+  Job closest = on_nodes(job, miss.nodes);
+  closest.layout = miss.layout;
+  const Layout& layout = miss.layout;
+  const MemoryBound memory = evaluate_layout(closest).memory;
+  const std::string split =
+      layout.stage_layers.empty() ? "" : fmt::format(" stage_layers {}", fmt::join(layout.stage_layers, ","));
+  return fmt::format(
+      "the closest needs {:.1f} GiB of {:.1f} GiB: tp {} cp {} pp {} vpp {} dp {} ep {} mbs {} zero {} sp {} recompute "
+      "{} schedule {}{}",
+      gibibytes(Bytes(memory.bytes)), gibibytes(Bytes(memory.bytes / memory.share)), layout.tp, layout.cp, layout.pp,
+      *layout.vpp, layout.dp, layout.ep, layout.micro_batch_size, layout.zero, layout.sequence_parallel ? "yes" : "no",
+      recompute_names()[static_cast<std::size_t>(layout.recompute)], layout.schedule, split);
+}
+
+std::string missed_limit(const SearchResult& nothing) {
+  if (counts(nothing, kExceedsBudget)) {
+    return counts(nothing, kMissesDeadline) ? "meets the deadline and the budget" : "meets the budget";
+  }
+  if (counts(nothing, kMissesDeadline)) return "meets the deadline";
+  return "ends the run";
+}
+
 }  // namespace
 
-std::vector<std::string> nearest_feasible(const Job& job, const SearchSpace& space, const PlanOptions& options,
-                                          const SearchResult& nothing, const ParallelFor& parallel_for) {
-  std::vector<std::string> changes;
-  if (nothing.closest) {
-    const TightestMiss& miss = *nothing.closest;
-    changes.push_back(fmt::format(
-        "the closest needs at least {:.1f} GiB of {:.1f} GiB: tp {} pp {} dp {} mbs {} zero {} recompute {}",
-        gibibytes(Bytes(miss.bytes)), gibibytes(Bytes(miss.bytes / miss.share)), miss.layout.tp, miss.layout.pp,
-        miss.layout.dp, miss.layout.micro_batch_size, miss.layout.zero,
-        recompute_names()[static_cast<std::size_t>(miss.layout.recompute)]));
+Refusal nearest_feasible(const Job& job, const SearchSpace& space, const PlanOptions& options,
+                         const SearchResult& nothing, const ParallelFor& parallel_for) {
+  Refusal refusal;
+  std::vector<std::string>& changes = refusal.changes;
+  if (is_limited(nothing)) add_without_limits(job, space, options, parallel_for, changes);
+  const bool limited = !changes.empty();
+  refusal.missed = limited ? missed_limit(nothing) : "fits";
+  if (!limited && nothing.closest) {
+    changes.push_back(closest_text(job, *nothing.closest));
   }
+  const auto meets = [&](const PlannedLayout& found) {
+    return limited ? "meets it: " + length_text(job, options, found)
+                   : fmt::format("fits with {:.1f} GiB to spare", spare_gib(found));
+  };
   for (const FreedAxis& axis : freed_axes()) {
     if (!axis.is_fixed(space)) continue;
     SearchSpace wider = space;
     axis.free(wider);
     if (const std::optional<PlannedLayout> found = best_of(job, wider, options, parallel_for)) {
-      changes.push_back(fmt::format("{} fits with {:.1f} GiB to spare", axis.chosen(*found), spare_gib(*found)));
+      changes.push_back(fmt::format("{} {}", axis.chosen(*found), meets(*found)));
     }
   }
   if (const std::optional<PlannedLayout> found = on_more_nodes(job, space, options, parallel_for)) {
     const int more = found->nodes - options.nodes.back();
-    changes.push_back(fmt::format("needs {} more node{}: {} GPUs fit with {:.1f} GiB to spare", more,
-                                  more == 1 ? "" : "s", found->devices, spare_gib(*found)));
+    const std::string how =
+        limited ? length_text(job, options, *found)
+                : fmt::format("{} GPUs fit with {:.1f} GiB to spare", found->devices, spare_gib(*found));
+    changes.push_back(fmt::format("needs {} more node{}: {}", more, more == 1 ? "" : "s", how));
   }
-  return changes;
+  return refusal;
 }
 
 }  // namespace flopcast

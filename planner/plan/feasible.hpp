@@ -7,10 +7,17 @@
 
 namespace flopcast {
 
-/// Of a question that nothing answers: how far the closest layout is from fitting, and the smallest changes that make
-/// something fit, one sentence each: an axis that the job fixes set free ("recompute full fits with 3.1 GiB to spare"),
-/// more nodes ("needs 2 more nodes").
-std::vector<std::string> nearest_feasible(const Job& job, const SearchSpace& space, const PlanOptions& options,
-                                          const SearchResult& nothing, const ParallelFor& parallel_for);
+/// Of a question that nothing answers.
+struct Refusal {
+  std::string missed;                ///< what no layout does: "fits", or "meets the deadline" where some fit
+  std::vector<std::string> changes;  ///< a sentence each
+};
+
+/// How far the closest layout is from fitting, and the smallest changes that make something fit, one sentence each: an
+/// axis that the job fixes set free ("recompute full fits with 3.1 GiB to spare"), more nodes ("needs 2 more nodes").
+/// Where layouts fit but miss the deadline or the budget: the fastest and the cheapest there is, and what would meet
+/// it.
+Refusal nearest_feasible(const Job& job, const SearchSpace& space, const PlanOptions& options,
+                         const SearchResult& nothing, const ParallelFor& parallel_for);
 
 }  // namespace flopcast

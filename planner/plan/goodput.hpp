@@ -18,6 +18,9 @@ struct Goodput {
   double interval_s = 0.0;  ///< between checkpoints
   double fraction = 1.0;    ///< of the time on the clock that trains
   double failures_per_day = 0.0;
+
+  /// Whether the run comes to its end: below a hundredth of the time the model is of no use, and the days mean nothing.
+  bool finishes() const { return fraction >= 0.01; }
 };
 
 /// The best checkpoint interval and what of the time is left for training.

@@ -19,8 +19,10 @@ double steps_of(const Job& job) {
   return std::ceil(*job.training.tokens / tokens_per_step);
 }
 
-double training_share(const std::optional<Interruptions>& interruptions, int devices) {
-  return interruptions ? goodput_of(*interruptions, devices).fraction : 1.0;
+double training_share(const Job& job, const std::optional<Interruptions>& interruptions, int devices) {
+  if (!job.training.tokens || !interruptions) return 1.0;
+  const Goodput goodput = goodput_of(*interruptions, devices);
+  return goodput.finishes() ? goodput.fraction : 1.0;
 }
 
 struct StepLimit {
@@ -31,15 +33,18 @@ struct StepLimit {
 StepLimit limit_of(const Job& job, const PlanOptions& options) {
   StepLimit limit;
   const int devices = job.cluster.devices();
-  const double share = training_share(options.interruptions, devices);
+  if (job.training.tokens && options.interruptions && !goodput_of(*options.interruptions, devices).finishes()) {
+    return {0.0, kNeverFinishes};
+  }
+  const double share = training_share(job, options.interruptions, devices);
   if (options.deadline_s) {
-    limit = {*options.deadline_s * share / steps_of(job), "misses the deadline"};
+    limit = {*options.deadline_s * share / steps_of(job), kMissesDeadline};
   }
   if (options.budget_usd) {
     FLOPCAST_CHECK(job.training.price_per_gpu_hour.has_value());
     const double gpu_seconds = *options.budget_usd / *job.training.price_per_gpu_hour * kSecondsPerHour;
     const double seconds = gpu_seconds / devices * share / steps_of(job);
-    if (seconds < limit.seconds) limit = {seconds, "exceeds the budget"};
+    if (seconds < limit.seconds) limit = {seconds, kExceedsBudget};
   }
   return limit;
 }
@@ -66,7 +71,8 @@ SearchResult SizedPlan::search_size(int nodes, const SearchResult* largest) cons
   const StepLimit limit = limit_of(sized, options_);
   LayoutSearch search(space_, options_.search, parallel_for_);
   if (largest != nullptr) search.rule_out_by(*largest);
-  search.explore(sized, limit.seconds, limit.reason);
+  search.explore(sized, limit.seconds, limit.reason,
+                 training_share(sized, options_.interruptions, sized.cluster.devices()));
   return search.result();
 }
 
@@ -95,16 +101,31 @@ SearchResult plan(const Job& job, const SearchSpace& space, const PlanOptions& o
   return sized.merge(parts);
 }
 
+std::optional<double> device_watts(const Cluster& cluster) {
+  if (!cluster.uneven()) {
+    return cluster.device.tdp_w > 0.0 ? std::optional<double>(cluster.device.tdp_w) : std::nullopt;
+  }
+  double watts = 0.0;
+  for (const ClusterNode& node : cluster.uneven_nodes) {
+    const double tdp_w = cluster.node_devices[static_cast<std::size_t>(node.device)].tdp_w;
+    if (tdp_w <= 0.0) return std::nullopt;
+    watts += tdp_w * node.devices;
+  }
+  return watts / cluster.devices();
+}
+
 std::optional<RunLength> run_length(const Job& job, double time_s, int devices,
                                     const std::optional<Interruptions>& interruptions) {
   if (!job.training.tokens) return std::nullopt;
   RunLength length;
   length.steps = steps_of(job);
   if (interruptions) length.goodput = goodput_of(*interruptions, devices);
-  const double seconds = length.steps * time_s / training_share(interruptions, devices);
+  const double seconds = length.steps * time_s / (length.goodput ? length.goodput->fraction : 1.0);
   length.days = seconds / kSecondsPerDay;
   length.gpu_hours = seconds / kSecondsPerHour * devices;
   if (job.training.price_per_gpu_hour) length.cost_usd = length.gpu_hours * *job.training.price_per_gpu_hour;
+  constexpr double kWattsPerKilowatt = 1e3;
+  if (const auto watts = device_watts(job.cluster)) length.energy_kwh = length.gpu_hours * *watts / kWattsPerKilowatt;
   return length;
 }
 

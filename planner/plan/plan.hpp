@@ -20,10 +20,15 @@ struct PlanOptions {
   std::optional<Interruptions> interruptions;  ///< absent: none
 };
 
+/// Why a layout that fits is rejected.
+inline constexpr const char* kMissesDeadline = "misses the deadline";
+inline constexpr const char* kExceedsBudget = "exceeds the budget";
+inline constexpr const char* kNeverFinishes = "the run never finishes: failures come too often";
+
 /// Searches every size. With the objective gpus it stops at the first where something fits and meets the limits. Else
 /// the largest is searched first, and what it has found rules out layouts of the others; these do not know of each
 /// other, so that processes can share them (SizedPlan). Expects tokens with a deadline, and tokens and a price with a
-/// budget.
+/// budget. Of a run with tokens the objective counts interruptions.
 SearchResult plan(const Job& job, const SearchSpace& space, const PlanOptions& options,
                   const ParallelFor& parallel_for);
 
@@ -54,12 +59,18 @@ class SizedPlan {
 /// The job on another number of nodes.
 Job on_nodes(const Job& job, int nodes);
 
+/// What a device draws at most: the mean of the datasheets' thermal design powers, W. Hosts, network and cooling are
+/// left out, and a device that waits draws less, so energies are upper estimates of the devices'. Nothing where a
+/// device of the cluster has none.
+std::optional<double> device_watts(const Cluster& cluster);
+
 /// Of the whole run: steps of `time_s` on so many GPUs.
 struct RunLength {
   double steps = 0.0;
   double days = 0.0;  ///< on the clock, interruptions included
   double gpu_hours = 0.0;
   std::optional<double> cost_usd;
+  std::optional<double> energy_kwh;  ///< of the devices: device_watts · gpu_hours
   std::optional<Goodput> goodput;
 };
 /// Nothing without tokens.

@@ -1,8 +1,12 @@
 #include "planner/plan/read_question.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "model/config/object_reader.hpp"
@@ -75,10 +79,63 @@ void read_axes(const nlohmann::json& layout, const Origins& origins, const Job& 
   read_splits(layout, job, space);
 }
 
-// What the planner does not choose, with a batch that follows the devices whatever their number.
+void read_forms(ObjectReader& reader, const Origins& origins, Job& job) {
+  Layout& layout = job.layout;
+  if (const auto form = reader.choice("context_parallel", context_parallel_names())) {
+    layout.context_parallel = static_cast<ContextParallel>(*form);
+  }
+  if (const auto form = reader.choice("tensor_parallel", tensor_parallel_names())) {
+    layout.tensor_parallel = static_cast<TensorParallel>(*form);
+  }
+  layout.tensor_depth = reader.whole("tensor_depth", 1, kMostRanks).value_or(1);
+  layout.partition_checkpoints = reader.boolean("partition_checkpoints").value_or(false);
+  const std::string& form = tensor_parallel_names()[static_cast<std::size_t>(layout.tensor_parallel)];
+  if (layout.tensor_parallel != TensorParallel::k25d && layout.tensor_depth > 1) {
+    fail(origins, "layout.tensor_depth", fmt::format("{} belongs to tensor_parallel 2.5d", layout.tensor_depth),
+         "valid: 1");
+  }
+  if (layout.tensor_parallel == TensorParallel::k1d) return;
+  if (job.profile || job.model.experts || job.model.latent) {
+    fail(origins, "layout.tensor_parallel",
+         fmt::format("{} is modelled for transformers without experts and latent attention", form),
+         "valid for this model: 1d");
+  }
+  if (layout.partition_checkpoints) {
+    fail(origins, "layout.partition_checkpoints",
+         "true changes nothing: block inputs are cut over the tensor-parallel ranks already", "valid: false");
+  }
+}
+
+// Against what is fixed: the other layouts of the space are rejected one by one.
+void check_listed_layers(const PlanQuestion& question, const Origins& origins) {
+  const std::vector<int>& layers = question.job.layout.stage_layers;
+  const std::string given = fmt::format("[{}]", fmt::join(layers, ", "));
+  const long sum = std::accumulate(layers.begin(), layers.end(), 0L);
+  if (layers.empty() || sum != question.job.model.layers) {
+    fail(origins, "layout.stage_layers",
+         fmt::format("{} sums to {}, the model has {} layers", given, sum, question.job.model.layers),
+         "give the layers of every stage, or leave the split to the planner");
+  }
+  const SearchSpace& space = question.space;
+  if (space.pp.empty()) return;
+  const int ranks = space.pp.front();
+  const int stages = static_cast<int>(layers.size());
+  const bool divides = stages % ranks == 0;
+  if (divides && (space.vpp.empty() || space.vpp.front() * ranks == stages)) return;
+  const std::string asked =
+      space.vpp.empty() ? fmt::format("pp {}", ranks) : fmt::format("pp {} · vpp {}", ranks, space.vpp.front());
+  fail(origins, "layout.stage_layers", fmt::format("{} is for {} stages, not for {}", given, stages, asked),
+       "pp · vpp must be the number of stages");
+}
+
+// What the planner does not choose, with a batch that follows the devices whatever their number. Forms that not every
+// layout can have are rules of the space.
 nlohmann::json layout_for_reading(const nlohmann::json& layout) {
   nlohmann::json rest = layout;
   for (const std::string& key : planned_keys()) rest.erase(key);
+  for (const char* key : {"context_parallel", "tensor_parallel", "tensor_depth", "partition_checkpoints"}) {
+    rest.erase(key);
+  }
   rest["accumulation"] = 1;
   return rest;
 }
@@ -114,10 +171,12 @@ PlanQuestion read_question(const nlohmann::json& root, const Origins& origins) {
   if (!batch) reader.fail_missing("global_batch_size", "give --gbs N, the sequences per step");
   question.job.layout.global_batch_size = *batch;
   question.job.layout.accumulation = reader.whole("accumulation", 1, kLargestBatch);
+  read_forms(reader, origins, question.job);
   read_axes(layout, origins, question.job, question.space);
   const auto given = layout.find("stage_layers");
   if (given != layout.end() && given->is_array()) {
     question.job.layout.stage_layers = *reader.whole_list("stage_layers", 0, kMostRanks);
+    check_listed_layers(question, origins);
   }
   return question;
 }

@@ -4,7 +4,38 @@
 
 #include <algorithm>
 
+#include "planner/search/evaluate.hpp"
+
 namespace flopcast {
+
+namespace {
+
+// The least recomputation that fits beside full, all else the same.
+std::optional<Recompute> less_that_fits(const Job& job) {
+  for (const Recompute less : {Recompute::kNone, Recompute::kSelective}) {
+    Job other = job;
+    other.layout.recompute = less;
+    other.layout.partition_checkpoints = false;
+    if (evaluate_layout(other).fits) return less;
+  }
+  return std::nullopt;
+}
+
+const std::string& name_of(Recompute recompute) {
+  return recompute_names()[static_cast<std::size_t>(recompute)];
+}
+
+RuleOfThumb recomputation_rule(const Job& job) {
+  RuleOfThumb rule = {"activations are recomputed only when they do not fit otherwise", "2205.05198 section 5", true,
+                      "recompute " + name_of(job.layout.recompute)};
+  if (job.layout.recompute != Recompute::kFull) return rule;
+  const std::optional<Recompute> less = less_that_fits(job);
+  rule.followed = !less;
+  rule.here += less ? fmt::format(", {} fits too", name_of(*less)) : ", less does not fit";
+  return rule;
+}
+
+}  // namespace
 
 std::vector<RuleOfThumb> rules_of_thumb(const Forecast& forecast) {
   const Job& job = forecast.step.job;
@@ -26,9 +57,7 @@ std::vector<RuleOfThumb> rules_of_thumb(const Forecast& forecast) {
                    fmt::format("{} microbatches for pp {}", microbatches, layout.pp)});
   rules.push_back({"weights, gradients and optimizer take less than 75 % of the memory", "bigscience issue 15",
                    states < kRoomForStates, fmt::format("{:.0f} %", states * 100.0)});
-  rules.push_back({"activations are recomputed only when they do not fit otherwise", "2205.05198 section 5",
-                   layout.recompute != Recompute::kFull,
-                   fmt::format("recompute {}", recompute_names()[static_cast<std::size_t>(layout.recompute)])});
+  rules.push_back(recomputation_rule(job));
   rules.push_back({"weights are sharded (ZeRO 3) or pipelined, not both", "bigscience issue 15",
                    layout.pp == 1 || layout.weight_shards() == 1,
                    fmt::format("pp {}, weights in {} parts", layout.pp, layout.weight_shards())});

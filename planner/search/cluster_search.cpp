@@ -17,11 +17,13 @@ constexpr const char* kDoesNotFit = "does not fit the memory";
 
 }  // namespace
 
-ClusterSearch::ClusterSearch(LayoutSearch& search, const Job& job, double longest_step_s, std::string too_slow)
+ClusterSearch::ClusterSearch(LayoutSearch& search, const Job& job, double longest_step_s, std::string too_slow,
+                             double training_share)
     : search_(search),
       job_(job),
       longest_step_s_(longest_step_s),
       too_slow_(std::move(too_slow)),
+      training_share_(training_share),
       devices_(job.cluster.devices()),
       space_(enumerate_layouts(job, search.space_)),
       shapes_(job.layout, search.space_) {
@@ -32,7 +34,7 @@ ClusterSearch::ClusterSearch(LayoutSearch& search, const Job& job, double longes
 }
 
 Score ClusterSearch::score(double time_s) const {
-  return score_of(search_.options_.objective, time_s, devices_);
+  return score_of(search_.options_.objective, time_s, devices_, training_share_);
 }
 
 void ClusterSearch::run() {
@@ -49,6 +51,7 @@ void ClusterSearch::run() {
       open_groups();
     }
   }
+  if (!search_.found()) look_for_closest();
   search_.count_rejected(kDoesNotFit, misfits_);
   search_.count_rejected(too_slow_, slow_);
   const std::int64_t simulated = search_.counts_.simulated - simulated_before;
@@ -61,10 +64,7 @@ void ClusterSearch::sort_groups() {
     const bool everything = search_.options_.simulate_everything;
     if (!everything && bounds_[index].memory_share > 1.0) {
       misfits_ += members;
-      Candidate first;
-      first.group = index;
-      first.member = space_.members[space_.groups[index].members].front();
-      miss_if_closest(first, bounds_[index].memory_share, bounds_[index].bytes);
+      misses_.push_back(index);
     } else if (!everything && bounds_[index].time_s > longest_step_s_) {
       slow_ += members;
     } else {
@@ -76,6 +76,30 @@ void ClusterSearch::sort_groups() {
   });
 }
 
+// A group's bound is no layout's: those of the groups that miss by least are bounded one by one.
+void ClusterSearch::look_for_closest() {
+  constexpr std::size_t kGroupsLookedAt = 8;
+  const std::size_t count = std::min(kGroupsLookedAt, misses_.size());
+  const auto end = misses_.begin() + static_cast<std::ptrdiff_t>(count);
+  std::partial_sort(misses_.begin(), end, misses_.end(), [this](std::size_t a, std::size_t b) {
+    const double first = bounds_[a].memory_share;
+    const double second = bounds_[b].memory_share;
+    return first != second ? first < second : a < b;
+  });
+  for (std::size_t index = 0; index < count; ++index) {
+    remember_shapes(misses_[index]);
+    for (const Candidate& candidate : bound_members(misses_[index]))
+      miss_if_closest(candidate, candidate.memory_share, candidate.bytes);
+  }
+}
+
+// By one thread, before others look them up.
+void ClusterSearch::remember_shapes(std::size_t group) {
+  const LayoutGroup& axes = space_.groups[group];
+  for (const LayoutMember& member : space_.members[axes.members])
+    shapes_.shape(member.schedule, axes.pp, member.chunks, axes.microbatches);
+}
+
 void ClusterSearch::open_groups() {
   std::vector<std::size_t> opened;
   while (!groups_.empty() && opened.size() < kGroupsAtOnce) {
@@ -85,13 +109,7 @@ void ClusterSearch::open_groups() {
       opened.push_back(group.group);
     }
   }
-  // Shapes are remembered by one thread before others look them up.
-  for (const std::size_t group : opened) {
-    const LayoutGroup& axes = space_.groups[group];
-    for (const LayoutMember& member : space_.members[axes.members]) {
-      shapes_.shape(member.schedule, axes.pp, member.chunks, axes.microbatches);
-    }
-  }
+  for (const std::size_t group : opened) remember_shapes(group);
   std::vector<std::vector<Candidate>> found(opened.size());
   search_.parallel_for_(opened.size(), [&](std::size_t index) { found[index] = bound_members(opened[index]); });
   for (std::vector<Candidate>& candidates : found) add_candidates(std::move(candidates));

@@ -15,7 +15,8 @@ namespace flopcast {
 /// bounds, worked off in batches of fixed size.
 class ClusterSearch {
  public:
-  ClusterSearch(LayoutSearch& search, const Job& job, double longest_step_s, std::string too_slow);
+  ClusterSearch(LayoutSearch& search, const Job& job, double longest_step_s, std::string too_slow,
+                double training_share);
   void run();
 
  private:
@@ -41,6 +42,8 @@ class ClusterSearch {
   void simulate_candidates();
   void take(const Candidate& candidate, const Layout& layout, const EvaluatedLayout& evaluated);
   Job job_of(const Candidate& candidate) const;
+  void look_for_closest();
+  void remember_shapes(std::size_t group);
   void miss_if_closest(const Candidate& candidate, double share, double bytes);
   Score score(double time_s) const;
 
@@ -48,6 +51,7 @@ class ClusterSearch {
   const Job& job_;
   double longest_step_s_;
   std::string too_slow_;
+  double training_share_;
   int devices_;
   LayoutSpace space_;
   ScheduleShapes shapes_;
@@ -55,6 +59,7 @@ class ClusterSearch {
   std::vector<std::uint64_t> first_order_;  // by group: the place of its first member in the enumeration
   std::vector<WaitingGroup> groups_;        // best last
   std::vector<Candidate> candidates_;       // a heap, best first
+  std::vector<std::size_t> misses_;         // groups whose bound does not fit
   std::int64_t misfits_ = 0;
   std::int64_t slow_ = 0;
 };

@@ -7,17 +7,18 @@ const std::vector<std::string>& objective_names() {
   return names;
 }
 
-Score score_of(Objective objective, double time_s, int devices) {
+Score score_of(Objective objective, double time_s, int devices, double training_share) {
+  const double clock_s = time_s / training_share;
   switch (objective) {
     case Objective::kTime:
-      return {time_s, time_s};
+      return {clock_s, clock_s};
     case Objective::kGpus:
-      return {static_cast<double>(devices), time_s};
+      return {static_cast<double>(devices), clock_s};
     case Objective::kCost:
     case Objective::kEnergy:
       break;
   }
-  return {time_s * devices, time_s};
+  return {clock_s * devices, clock_s};
 }
 
 }  // namespace flopcast

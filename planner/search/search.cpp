@@ -32,7 +32,7 @@ void sort_rejected(std::vector<RejectedLayouts>& rejected) {
 }
 
 bool dominates(const PlannedLayout& a, double time_s, double memory_share, int devices) {
-  return a.time_s <= time_s && a.memory_share <= memory_share && a.devices <= devices;
+  return a.score.time_s <= time_s && a.memory_share <= memory_share && a.devices <= devices;
 }
 
 }  // namespace
@@ -46,8 +46,8 @@ void LayoutSearch::rule_out_by(const SearchResult& other) {
   if (!other.ranked.empty()) foreign_nodes_ = other.ranked.front().nodes;
 }
 
-void LayoutSearch::explore(const Job& job, double longest_step_s, const std::string& too_slow) {
-  ClusterSearch(*this, job, longest_step_s, too_slow).run();
+void LayoutSearch::explore(const Job& job, double longest_step_s, const std::string& too_slow, double training_share) {
+  ClusterSearch(*this, job, longest_step_s, too_slow, training_share).run();
 }
 
 void LayoutSearch::count_rejected(const std::string& reason, std::int64_t count) {
@@ -67,14 +67,15 @@ void LayoutSearch::rank(const PlannedLayout& planned) {
 
 void LayoutSearch::add_to_front(const PlannedLayout& planned) {
   const auto beats = [&planned](const PlannedLayout& known) {
-    const bool same = known.time_s == planned.time_s && known.memory_share == planned.memory_share &&
+    const bool same = known.score.time_s == planned.score.time_s && known.memory_share == planned.memory_share &&
                       known.devices == planned.devices;
-    return same ? known.order < planned.order : dominates(known, planned.time_s, planned.memory_share, planned.devices);
+    return same ? known.order < planned.order
+                : dominates(known, planned.score.time_s, planned.memory_share, planned.devices);
   };
   if (std::any_of(front_.begin(), front_.end(), beats)) return;
   front_.erase(std::remove_if(front_.begin(), front_.end(),
                               [&planned](const PlannedLayout& known) {
-                                return dominates(planned, known.time_s, known.memory_share, known.devices);
+                                return dominates(planned, known.score.time_s, known.memory_share, known.devices);
                               }),
                front_.end());
   front_.push_back(planned);

@@ -46,7 +46,8 @@ struct SpaceCounts {
 struct SearchOptions {
   Objective objective = Objective::kTime;
   int ranked = 10;  ///< how many of the best are wanted
-  /// Whether the whole front of time, memory and GPUs is wanted, of layouts up to this many times the best score.
+  /// How far the front of time on the clock, memory and GPUs is wanted: up to this many times the best score. All of
+  /// it (infinity) takes several times as long, since bounds rule out less.
   double pareto_reach = 1.1;
   bool simulate_everything = false;  ///< for tests: bounds are not used
 };
@@ -76,8 +77,8 @@ class LayoutSearch {
   /// in the result.
   void rule_out_by(const SearchResult& other);
   /// Adds the layouts on the cluster of `job`. Layouts whose step takes longer than `longest_step_s` are rejected as
-  /// `too_slow`.
-  void explore(const Job& job, double longest_step_s, const std::string& too_slow);
+  /// `too_slow`. Of the time on the clock `training_share` trains.
+  void explore(const Job& job, double longest_step_s, const std::string& too_slow, double training_share = 1.0);
   SearchResult result() const;
   bool found() const { return !ranked_.empty(); }
 

@@ -55,6 +55,8 @@ bool takes_other_chunks(const ScheduleInfo& info, int pipeline_ranks) {
 std::vector<int> MemberTable::chunk_counts(const ScheduleInfo& info, int pipeline_ranks) const {
   if (!space_.vpp.empty()) return space_.vpp;
   if (!info.uses_chunks) return {1};
+  const int listed = static_cast<int>(job_.layout.stage_layers.size());
+  if (listed > 0) return {std::max(1, listed / pipeline_ranks)};
   if (pipeline_ranks == 1) return {1};
   if (!takes_other_chunks(info, pipeline_ranks)) return {info.default_chunks};
   std::vector<int> counts;
@@ -67,10 +69,23 @@ std::vector<int> MemberTable::chunk_counts(const ScheduleInfo& info, int pipelin
   return counts;
 }
 
+// One rank that needs no chunks: no order of its passes is faster than 1f1b's or holds less.
+bool MemberTable::is_as_1f1b(const ScheduleInfo& info, int pipeline_ranks) const {
+  if (pipeline_ranks > 1 || !info.uses_chunks || job_.layout.stage_layers.size() > 1) return false;
+  if (!space_.vpp.empty() && std::find(space_.vpp.begin(), space_.vpp.end(), 1) == space_.vpp.end()) return false;
+  return std::any_of(space_.schedules.begin(), space_.schedules.end(),
+                     [](const ScheduleChoice& choice) { return choice.text == "1f1b"; });
+}
+
 void MemberTable::add_schedule(std::uint16_t schedule, const LayoutGroup& group, Row& row) {
   const ScheduleChoice& choice = space_.schedules[schedule];
-  if (group.pp == 1 && choice.info->uses_chunks && space_.schedules.size() > 1) return;
+  if (is_as_1f1b(*choice.info, group.pp)) return;
+  const auto listed = static_cast<int>(job_.layout.stage_layers.size());
   for (const int chunks : chunk_counts(*choice.info, group.pp)) {
+    if (listed > 0 && group.pp * chunks != listed) {
+      ++row.rejected["stage_layers has another number of stages"];
+      continue;
+    }
     if (group.pp * chunks > job_.model.layers) {
       ++row.rejected["more stages than layers"];
       continue;

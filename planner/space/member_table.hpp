@@ -40,6 +40,7 @@ class MemberTable {
   void add_chunks(std::uint16_t schedule, int chunks, const LayoutGroup& group, Row& row);
   std::vector<int> shardings(const LayoutGroup& group, Row& row) const;
   std::vector<int> chunk_counts(const ScheduleInfo& info, int pipeline_ranks) const;
+  bool is_as_1f1b(const ScheduleInfo& info, int pipeline_ranks) const;
   bool has_split(const SplitRule& split, int pipeline_ranks, int chunks) const;
 
   const Job& job_;

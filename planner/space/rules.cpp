@@ -28,10 +28,21 @@ const char* broken_tensor_rule(const Job& job, int tp) {
   return cut ? nullptr : "tp does not divide the width of the experts";
 }
 
-const char* broken_context_rule(const Job& job, int cp) {
-  if (cp == 1) return nullptr;
+const char* broken_context_rule(const Job& job, int tp, int cp) {
+  const bool ulysses = job.layout.context_parallel == ContextParallel::kUlysses;
+  if (cp == 1) return ulysses ? "ulysses needs cp above 1" : nullptr;
   if (job.profile) return "a layer profile cannot be split over cp";
-  return job.training.sequence_length % (2 * cp) == 0 ? nullptr : "2 cp does not divide the sequence length";
+  if (job.training.sequence_length % (2 * cp) != 0) return "2 cp does not divide the sequence length";
+  if (!ulysses) return nullptr;
+  const int queries = job.model.heads / tp;
+  const int keys = job.model.latent ? queries : job.model.kv_heads / tp;
+  return queries % cp == 0 && keys % cp == 0 ? nullptr : "ulysses: cp does not divide the heads of a tensor rank";
+}
+
+const char* broken_replica_rule(const Job& job, const LayoutGroup& group) {
+  if (job.layout.data_parallel != DataParallel::kDataParallel) return nullptr;
+  const bool one_process = job.cluster.nodes == 1 && group.tp * group.cp * group.pp == 1;
+  return one_process ? nullptr : "dataparallel is one process on one node, without other parallelism";
 }
 
 const char* broken_expert_rule(const Job& job, const LayoutGroup& group) {
@@ -46,6 +57,12 @@ const char* broken_sequence_rule(const Job& job, const LayoutGroup& group) {
   if (!group.sequence_parallel) return nullptr;
   if (job.layout.tensor_parallel != TensorParallel::k1d) return "sequence parallelism is of tensor_parallel 1d";
   return job.training.sequence_length / group.cp % group.tp == 0 ? nullptr : "tp does not divide the tokens of a rank";
+}
+
+const char* broken_recompute_rule(const Job& job, const LayoutGroup& group) {
+  if (!job.layout.partition_checkpoints) return nullptr;
+  const bool cuts = group.recompute == Recompute::kFull && group.tp > 1 && !group.sequence_parallel;
+  return cuts ? nullptr : "partition_checkpoints needs recompute full and tp above 1 without sequence parallelism";
 }
 
 const char* broken_batch_rule(const Job& job, const LayoutGroup& group) {

@@ -15,9 +15,15 @@ namespace {
 
 std::vector<int> divisors_of(int number, int largest) {
   std::vector<int> divisors;
-  for (int divisor = 1; divisor <= std::min(number, largest); ++divisor) {
+  for (int divisor = 1; divisor <= number / divisor; ++divisor) {
     if (number % divisor == 0) divisors.push_back(divisor);
   }
+  for (std::size_t index = divisors.size(); index-- > 0;) {
+    const int other = number / divisors[index];
+    if (other != divisors[index]) divisors.push_back(other);
+  }
+  const auto end = std::upper_bound(divisors.begin(), divisors.end(), largest);
+  divisors.erase(end, divisors.end());
   return divisors;
 }
 
@@ -48,6 +54,8 @@ class Enumeration {
   }
 
  private:
+  // Beyond any step in use; a schedule of many more takes seconds to make.
+  static constexpr int kMostMicrobatches = 16'384;
   static constexpr const char* kUnevenDevices = "tp cp pp do not divide the devices";
 
   static std::vector<int> chosen(const std::vector<int>& given, const std::vector<int>& all) {
@@ -59,7 +67,7 @@ class Enumeration {
   void add_contexts(int tp, int rest) {
     const int most = job_.profile ? 1 : std::max(1, job_.training.sequence_length / 2);
     for (const int cp : chosen(space_.cp, divisors_of(rest, most))) {
-      if (const char* reason = broken_context_rule(job_, cp)) {
+      if (const char* reason = broken_context_rule(job_, tp, cp)) {
         reject(reason);
       } else if (rest % cp != 0) {
         reject(kUnevenDevices);
@@ -84,6 +92,8 @@ class Enumeration {
           !space_.dp.empty() && std::find(space_.dp.begin(), space_.dp.end(), group.dp) == space_.dp.end();
       if (other) {
         reject("tp cp pp leave over another dp than asked for");
+      } else if (const char* reason = broken_replica_rule(job_, group)) {
+        reject(reason);
       } else if (pp > job_.model.layers) {
         reject("more stages than layers");
       } else if (job_.layout.global_batch_size % group.dp != 0) {
@@ -116,7 +126,11 @@ class Enumeration {
         reject(reason);
       } else {
         group.microbatches = samples / size;
-        add_variants(group);
+        if (group.microbatches > kMostMicrobatches) {
+          reject("more than 16,384 microbatches");
+        } else {
+          add_variants(group);
+        }
       }
     }
   }
@@ -134,6 +148,10 @@ class Enumeration {
       if (!job_.training.flash_attention) all.insert(all.begin() + 1, Recompute::kSelective);
       for (const Recompute recompute : space_.recompute.empty() ? all : space_.recompute) {
         group.recompute = recompute;
+        if (const char* reason = broken_recompute_rule(job_, group)) {
+          reject(reason);
+          continue;
+        }
         group.members = row.members;
         for (const auto& [reason, count] : row.rejected) reject(reason, count);
         if (row.count > 0) result_.groups.push_back(group);

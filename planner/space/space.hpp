@@ -97,8 +97,10 @@ struct LayoutSpace {
 
 /// The layouts of `job`'s model, batch and devices. What the space does not name (data_parallel, compression, offload,
 /// placement, tensor_parallel …) stays as job.layout has it. Layouts that do the same work in the same order are listed
-/// once: no chunks without a pipeline, no sharding without replicas, sequence parallelism only beside tensor
-/// parallelism, one microbatch as naive.
+/// once: no sharding without replicas, sequence parallelism only beside tensor parallelism, one microbatch as naive.
+/// Without a pipeline there are no chunks unless the space fixes them, and schedules that take chunks are listed only
+/// where 1f1b is not. With job.layout.stage_layers only layouts of so many stages are valid. Up to 16,384
+/// microbatches.
 LayoutSpace enumerate_layouts(const Job& job, const SearchSpace& space);
 
 /// The layout of a member; of a balanced split without its stage_layers, which need prices.

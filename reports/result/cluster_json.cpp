@@ -29,17 +29,19 @@ Json device_json(const Device& device) {
     if (device.peak[index].value() <= 0.0) continue;
     peak[precision_names()[index]] = fmt::format("{}TFLOP/s", device.peak[index].value() / kTera);
   }
-  return {{"name", device.name},
-          {"generation", generation_names()[static_cast<std::size_t>(device.generation)]},
-          {"peak", std::move(peak)},
-          {"memory_capacity", fmt::format("{}GiB", gibibytes(device.memory_capacity))},
-          {"memory_bandwidth", rate(device.memory_bandwidth)},
-          {"multiprocessors", device.multiprocessors},
-          {"gemm_efficiency", device.gemm_efficiency},
-          {"memory_efficiency", device.memory_efficiency},
-          {"flash_forward_efficiency", device.flash_forward_efficiency},
-          {"flash_backward_efficiency", device.flash_backward_efficiency},
-          {"kernel_launch", time(device.kernel_launch)}};
+  Json json = {{"name", device.name},
+               {"generation", generation_names()[static_cast<std::size_t>(device.generation)]},
+               {"peak", std::move(peak)},
+               {"memory_capacity", fmt::format("{}GiB", gibibytes(device.memory_capacity))},
+               {"memory_bandwidth", rate(device.memory_bandwidth)},
+               {"multiprocessors", device.multiprocessors},
+               {"gemm_efficiency", device.gemm_efficiency},
+               {"memory_efficiency", device.memory_efficiency},
+               {"flash_forward_efficiency", device.flash_forward_efficiency},
+               {"flash_backward_efficiency", device.flash_backward_efficiency},
+               {"kernel_launch", time(device.kernel_launch)}};
+  if (device.tdp_w > 0.0) json["tdp"] = fmt::format("{}W", device.tdp_w);
+  return json;
 }
 
 Json nodes_json(const Cluster& cluster) {

@@ -209,6 +209,9 @@ Json job_json(const Job& job) {
                    {"attention", job.training.flash_attention ? "flash" : "unfused"},
                    {"transport", transport_names()[static_cast<std::size_t>(job.training.transport)]},
                    {"stack", job.training.stack.name}};
+  if (job.training.gradient_transport != job.training.transport) {
+    training["gradient_transport"] = transport_names()[static_cast<std::size_t>(job.training.gradient_transport)];
+  }
   if (job.training.tokens) training["tokens"] = *job.training.tokens;
   if (job.training.price_per_gpu_hour) training["price_per_gpu_hour"] = *job.training.price_per_gpu_hour;
   return {{"model", model_json(job.model)},

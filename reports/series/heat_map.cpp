@@ -95,6 +95,9 @@ class HeatMapDrawing {
     least_ = any_ ? std::min(least_, *cell.value) : *cell.value;
     most_ = any_ ? std::max(most_, *cell.value) : *cell.value;
     any_ = true;
+    if (!cell.fits) return;
+    const bool better = !best_ || (map_.low_is_good ? *cell.value < *best_ : *cell.value > *best_);
+    if (better) best_ = cell.value;
   }
   double share(double value) const { return most_ > least_ ? (value - least_) / (most_ - least_) : 0.5; }
 
@@ -119,12 +122,13 @@ class HeatMapDrawing {
       return;
     }
     const Rgb fill = color_at(share(*cell.value));
-    const bool best = *cell.value == (map_.low_is_good ? least_ : most_);
+    const bool best = cell.fits && cell.value == best_;
     put("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"{}><title>{}</title></rect>\n", coordinate(x),
         coordinate(y), coordinate(width), coordinate(kCellHeight - 2.0), hex_color(fill), best ? " class=\"best\"" : "",
         title);
-    put("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" style=\"fill:{}\">{:.4g}</text>\n", coordinate(x + width / 2),
-        coordinate(y + kCellHeight / 2 + 3.0), needs_light_text(fill) ? "#fff" : "#111", *cell.value);
+    put("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" style=\"fill:{}{}\">{:.4g}</text>\n", coordinate(x + width / 2),
+        coordinate(y + kCellHeight / 2 + 3.0), needs_light_text(fill) ? "#fff" : "#111",
+        cell.fits ? "" : ";text-decoration:line-through", *cell.value);
   }
 
   void draw_scale() {
@@ -145,6 +149,7 @@ class HeatMapDrawing {
   double left_ = 0.0;
   double cell_width_ = 0.0;
   bool any_ = false;
+  std::optional<double> best_;
   double least_ = 0.0;
   double most_ = 0.0;
   std::string svg_;

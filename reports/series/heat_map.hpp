@@ -12,6 +12,7 @@ struct HeatMap {
   struct Cell {
     std::optional<double> value;  ///< nothing where there is none
     std::string note;             ///< its tooltip; of an empty cell, why it is empty
+    bool fits = true;             ///< false: its number is struck through, and it is not the best
   };
   std::string title;
   std::string value_name;  ///< with its unit

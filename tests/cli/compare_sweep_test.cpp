@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tests/support/folders.hpp"
 #include "tests/support/json_schema.hpp"
@@ -45,6 +47,30 @@ TEST(Compare, SavedResultsArePlayedBackAsTheyAre) {
   ASSERT_EQ(run_flopcast({"simulate", job_file(), "--format", "json", "-o", "a.json"}, options).exit_code, 0);
   const Json answer = json_of(run_flopcast({"compare", job_file(), "a.json", "--format", "json"}, options));
   for (const Json& term : answer["terms"]) EXPECT_EQ(term["delta_s"], 0.0) << term["name"];
+  // The first one too: its time is the file's, not a forecast's.
+  Json slower = Json::parse(read_text(folder.path() / "a.json"));
+  const double time_s = 2.0 * slower["iteration"]["time_s"].get<double>();
+  slower["iteration"]["time_s"] = time_s;
+  write_text(folder.path() / "slower.json", slower.dump());
+  const Json both = json_of(run_flopcast({"compare", "slower.json", "a.json", "--format", "json"}, options));
+  EXPECT_EQ(both["a"]["time_s"], time_s);
+  EXPECT_EQ(both["a"]["name"], "slower.json");
+}
+
+TEST(Compare, StrategiesUseEveryAxisTheyName) {
+  const Json rows = json_of(run_flopcast({"compare", "--model", "gpt3-1.3b", "--cluster", "dgx-a100-80g", "--gbs", "16",
+                                          "--strategies", "--format", "json"}));
+  int answered = 0;
+  for (const Json& row : rows) {
+    const std::string name = row["strategy"];
+    const std::string layout = row["layout"];
+    if (layout.rfind("tp ", 0) != 0) continue;
+    ++answered;
+    for (const auto& [axis, word] : {std::pair("TP", "tp 1 "), {"PP", "pp 1 "}, {"DP", "dp 1 "}}) {
+      EXPECT_EQ(layout.find(word) == std::string::npos, name.find(axis) != std::string::npos) << name << ": " << layout;
+    }
+  }
+  EXPECT_GE(answered, 5);
 }
 
 TEST(Compare, ReportsShowWhatItWrote) {
@@ -96,6 +122,41 @@ TEST(Compare, AnswersItsOtherQuestions) {
     EXPECT_EQ(result.exit_code, 0) << result.standard_error;
     EXPECT_GE(Json::parse(result.standard_output).size(), 5u) << question;
   }
+}
+
+// Gloo for gradients leaves tensor-parallel traffic where it is; a job that goes through Gloo goes through it whole.
+TEST(Compare, OptimizationsSayWhatTheyChange) {
+  const auto first_row = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"compare",  "--model", "gpt3-13b", "--cluster", "2xdgx-a100-80g",
+                                          "--gbs",    "64",      "--tp",     "4",         "--optimizations",
+                                          "--format", "json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return json_of(run_flopcast(arguments))[0];
+  };
+  const auto step_s = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"simulate", "--model", "gpt3-13b", "--cluster", "2xdgx-a100-80g",
+                                          "--gbs",    "64",      "--tp",     "4",         "--format",
+                                          "json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return json_of(run_flopcast(arguments));
+  };
+  const Json of_gradients = first_row({});
+  EXPECT_EQ(of_gradients["changes"], "dp: gloo to nccl");
+  const Json nccl = step_s({});
+  const Json mixed = step_s({"--training.gradient_transport", "gloo"});
+  const Json gloo = step_s({"--training.transport", "gloo"});
+  EXPECT_NEAR(of_gradients["without_s"].get<double>() / mixed["iteration"]["time_s"].get<double>(), 1.0, 1e-3);
+  EXPECT_NEAR(of_gradients["with_s"].get<double>() / nccl["iteration"]["time_s"].get<double>(), 1.0, 1e-3);
+  EXPECT_EQ(mixed["communication"]["tp"], nccl["communication"]["tp"]);
+  // But for the gradients' norm, which all ranks of the model add up.
+  EXPECT_NEAR(
+      mixed["communication"]["dp"]["total_s"].get<double>() / gloo["communication"]["dp"]["total_s"].get<double>(), 1.0,
+      1e-4);
+  EXPECT_EQ(mixed["job"]["training"]["gradient_transport"], "gloo");
+  const Json of_all = first_row({"--training.transport", "gloo"});
+  EXPECT_EQ(of_all["changes"], "every axis: gloo to nccl");
+  EXPECT_NEAR(of_all["without_s"].get<double>() / gloo["iteration"]["time_s"].get<double>(), 1.0, 1e-3);
+  EXPECT_EQ(of_all["with_s"], of_gradients["with_s"]);
 }
 
 double sum_of_parts(const Json& gap) {
@@ -174,6 +235,8 @@ TEST(Compare, RefusesWhatMakesNoSense) {
   EXPECT_NE(misspelt.standard_error.find("did you mean recompute"), std::string::npos) << misspelt.standard_error;
   EXPECT_EQ(run_flopcast({"compare", job_file(), "--strategies", "--optimizations"}).exit_code, 2);
   EXPECT_EQ(run_flopcast({"compare", job_file(), "--measured", "15"}).exit_code, 2);
+  EXPECT_EQ(run_flopcast({"compare", job_file(), "--strategies", "tp=4"}).exit_code, 2);
+  EXPECT_EQ(run_flopcast({"compare", job_file(), "tp=4", "--show-config"}).exit_code, 2);
 }
 
 const std::vector<std::string> kSweep = {"--vary",       "pp=1,2,4,8", "--vary",     "mbs=1,2,3",
@@ -200,14 +263,32 @@ TEST(Sweep, GoesOnWhereItStopped) {
   EXPECT_NE(answer["rows"][2]["error"].get<std::string>().find("no multiple"), std::string::npos);
 }
 
+TEST(Sweep, TakesPlansAndLists) {
+  const TemporaryFolder folder;
+  CommandOptions options;
+  options.working_directory = folder.path();
+  const std::vector<std::string> question = {"--model", "gpt3-1.3b", "--cluster", "dgx-a100-80g", "--gbs", "16"};
+  std::vector<std::string> plan = {"plan", "--schedule", "1f1b", "--pp", "2", "-o", "plan.json"};
+  plan.insert(plan.end(), question.begin(), question.end());
+  ASSERT_EQ(run_flopcast(plan, options).exit_code, 0);
+  const Json tensor = json_of(run_flopcast({"sweep", "plan.json", "--vary", "tp=1,2,4", "--format", "json"}, options));
+  for (const Json& row : tensor["rows"]) EXPECT_TRUE(row["result"].is_object()) << row["error"];
+  std::vector<std::string> split = {"sweep",    "--vary", "layout.stage_layers=10,14;12,12", "--pp", "2",
+                                    "--format", "json"};
+  split.insert(split.end(), question.begin(), question.end());
+  const Json lists = json_of(run_flopcast(split, options));
+  ASSERT_EQ(lists["rows"].size(), 2u);
+  EXPECT_EQ(lists["rows"][0]["result"]["job"]["layout"]["stage_layers"], Json::parse("[10, 14]"));
+}
+
 TEST(Sweep, KeepsTheRowsOfAKilledRun) {
   const TemporaryFolder folder;
   CommandOptions options;
   options.working_directory = folder.path();
-  // The output's folder is missing until the second run: the first one ends behind its rows, as a kill would end it.
+  // The output cannot be written until the second run: the first one ends behind its rows, as a kill would end it.
   std::vector<std::string> arguments = sweep_arguments();
   arguments.back() = "sweep.json";
-  std::filesystem::create_directory(folder.path() / "sweep.json");
+  std::filesystem::create_symlink("/dev/full", folder.path() / "sweep.json");
   ASSERT_EQ(run_flopcast(arguments, options).exit_code, 4);
   const std::filesystem::path partial = folder.path() / "sweep.json.partial";
   std::string text = read_text(partial);
@@ -216,6 +297,7 @@ TEST(Sweep, KeepsTheRowsOfAKilledRun) {
   ASSERT_NE(marked, std::string::npos);
   text.replace(marked, 11, "kept as was");
   text.resize(text.size() - 20);
+  text.insert(text.find('\n') + 1, "{\"index\":1}\n");
   write_text(partial, text);
   std::filesystem::remove(folder.path() / "sweep.json");
   ASSERT_EQ(run_flopcast(arguments, options).exit_code, 0);
@@ -251,6 +333,13 @@ TEST(Sweep, DrawsTwoKeysAndRefusesTheRest) {
   refused({"--vary", "pq=1"}, "unknown key");
   refused({"--vary", "pp=1", "--vary", "layout.pp=2"}, "varies twice");
   refused({"--vary", "pp=8", "--svg", "x.svg"}, "two keys");
+  refused({"--vary", "pp=8", "--metric", "step_s"}, "--svg");
+  refused({"--vary", "pp=4,8", "--vary", "mbs=1,2", "--svg", "x.svg", "--metric", "foo"}, "unknown value");
+  refused({"--vary", "pp=8", "-o", ""}, "is empty");
+  refused({"--vary", "pp=8", "-o", "."}, "is a directory");
+  refused({"--vary", "pp=8", "-o", "missing/sweep.csv"}, "no folder missing");
+  refused({"--vary", "pp=8", "--threads", "1000000"}, "out of range");
+  refused({"--vary", "pp=4,8", "--vary", "mbs=1", "--svg", "x.svg", "--metric", "days"}, "--tokens");
 }
 
 }  // namespace

@@ -2,10 +2,14 @@
 // what would be a yes.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "tests/support/folders.hpp"
+#include "tests/support/json_schema.hpp"
 #include "tests/support/run_command.hpp"
 
 namespace flopcast {
@@ -136,8 +140,190 @@ TEST(Plan, ListsNoSelectiveRecomputationBesideFusedAttention) {
   EXPECT_EQ(asked["best"]["layout"]["recompute"], "selective");
 }
 
-TEST(Plan, SaysWhatEnergyIs) {
-  EXPECT_NE(plan_small({"--objective", "energy"}).standard_output.find("draw the same power"), std::string::npos);
+// TDP x time x devices, over the whole run or a step.
+TEST(Plan, EnergyIsThatOfTheDevices) {
+  const Json run =
+      json_of(plan_small({"--objective", "energy", "--tokens", "300B", "--format", "json"}))["best"]["run"];
+  EXPECT_NEAR(run["energy_kwh"].get<double>(), 0.4 * run["gpu_hours"].get<double>(),
+              1e-6 * run["gpu_hours"].get<double>());
+  const std::string table = plan_small({"--objective", "energy", "--top", "1"}).standard_output;
+  EXPECT_NE(table.find("kJ a step"), std::string::npos);
+  const CommandResult csv = plan_small({"--objective", "energy", "--top", "1", "--format", "csv"});
+  const std::size_t last = csv.standard_output.rfind(',');
+  const Json best = json_of(plan_small({"--objective", "energy", "--top", "1", "--format", "json"}))["best"]["result"];
+  const double devices = 8.0;
+  EXPECT_NEAR(std::stod(csv.standard_output.substr(last + 1)),
+              0.4 * devices * best["iteration"]["time_s"].get<double>(), 1e-3);
+}
+
+TEST(Plan, EnergyNeedsThePowerOfTheDevice) {
+  const TemporaryFolder folder;
+  CommandOptions options;
+  options.working_directory = folder.path();
+  const auto plan_with = [&](const std::string& power) {
+    write_text(folder.path() / "job.json",
+               R"({"model": "gpt3-1.3b", "cluster": {"name": "mine", "devices_per_node": 8, "nodes": 1, "device": {
+               "generation": "hopper", "peak": {"bf16": "900TFLOP/s"}, "memory_capacity": "80GiB",
+               "memory_bandwidth": "3TB/s", "multiprocessors": 132)" +
+                   power + R"(}, "intra_bandwidth": "450GB/s",
+               "intra_latency": "5us", "nic_bandwidth": "50GB/s", "inter_latency": "10us"},
+               "layout": {"global_batch_size": 16}})");
+    return run_flopcast({"plan", "job.json", "--objective", "energy"}, options);
+  };
+  const CommandResult without = plan_with("");
+  EXPECT_EQ(without.exit_code, 2);
+  EXPECT_NE(without.standard_error.find("cluster.device.tdp: is not given"), std::string::npos)
+      << without.standard_error;
+  const CommandResult with = plan_with(R"(, "tdp": "650W")");
+  EXPECT_EQ(with.exit_code, 0) << with.standard_error;
+  EXPECT_NE(with.standard_output.find("650 W of the datasheet each"), std::string::npos);
+}
+
+TEST(Plan, TheClosestThatDoesNotFitIsForecastExactly) {
+  const CommandResult refused =
+      run_flopcast({"plan", "--model", "gpt3-13b", "--cluster", "1xdgx-a100-80g", "--gbs", "64", "--recompute", "none",
+                    "--mbs", "64", "--zero", "0", "--schedule", "1f1b"});
+  ASSERT_EQ(refused.exit_code, 3);
+  const std::string& text = refused.standard_error;
+  const std::string words = "the closest needs ";
+  const std::size_t place = text.find(words);
+  ASSERT_NE(place, std::string::npos) << text;
+  const double needs = std::stod(text.substr(place + words.size()));
+  std::vector<std::string> simulate = {"simulate", "--model",     "gpt3-13b", "--cluster",  "1xdgx-a100-80g",
+                                       "--gbs",    "64",          "--format", "json",       "--mbs",
+                                       "64",       "--recompute", "none",     "--schedule", "1f1b"};
+  const std::string layout = text.substr(text.find(": tp", place), text.find('\n', place) - text.find(": tp", place));
+  for (const char* axis : {"tp", "cp", "pp", "vpp", "zero"}) {
+    const std::size_t found = layout.find(std::string(" ") + axis + " ");
+    ASSERT_NE(found, std::string::npos) << layout;
+    const int value = std::stoi(layout.substr(found + std::string(axis).size() + 2));
+    simulate.insert(simulate.end(), {std::string("--") + axis, std::to_string(value)});
+  }
+  const std::size_t split = layout.find("stage_layers ");
+  if (split != std::string::npos)
+    simulate.insert(simulate.end(), {"--layout.stage_layers", layout.substr(layout.find(' ', split) + 1)});
+  if (layout.find("sp yes") != std::string::npos) simulate.emplace_back("--sp");
+  EXPECT_NEAR(json_of(run_flopcast(simulate))["memory"]["shown_gib"].get<double>(), needs, 0.06) << text;
+}
+
+TEST(Plan, FailuresCountInEveryFormat) {
+  const std::vector<std::string> run = {"--tokens", "300B", "--price", "2", "--mtbf", "500h", "--top", "2"};
+  std::vector<std::string> json = run;
+  json.insert(json.end(), {"--format", "json"});
+  const Json answer = json_of(plan_small(json));
+  const Json rules = Json::parse(read_text(project_folder() / "docs" / "schema" / "plan-1.schema.json"));
+  EXPECT_EQ(schema_violation(rules, answer), "");
+  const Json& length = answer["best"]["run"];
+  EXPECT_LT(length["goodput"].get<double>(), 0.999);
+  EXPECT_NEAR(length["days"].get<double>() * length["goodput"].get<double>(),
+              answer["best"]["result"]["training"]["days"].get<double>(), 1e-9 * length["days"].get<double>());
+  EXPECT_NEAR(length["failures_per_day"].get<double>(), 16 * 24.0 / 500.0, 1e-9);
+  std::vector<std::string> csv = run;
+  csv.insert(csv.end(), {"--format", "csv"});
+  const std::string table = plan_small(csv).standard_output;
+  const std::string best = table.substr(table.find('\n') + 1, table.find('\n', table.find('\n') + 1));
+  EXPECT_NE(best.find(fmt::format(",{:.4g},{:.0f}", length["days"].get<double>(), length["cost_usd"].get<double>())),
+            std::string::npos)
+      << table;
+}
+
+TEST(Plan, SaysThatARunNeverEnds) {
+  for (const std::vector<std::string>& hopeless :
+       {std::vector<std::string>{"--mtbf", "1s"}, {"--checkpoint-time", "1000000d"}, {"--mtbf", "5min"}}) {
+    std::vector<std::string> more = {"--tokens", "300B"};
+    more.insert(more.end(), hopeless.begin(), hopeless.end());
+    const CommandResult result = plan_small(more);
+    EXPECT_EQ(result.exit_code, 3) << result.standard_output;
+    EXPECT_NE(result.standard_error.find("never finishes: a failure every"), std::string::npos);
+    EXPECT_NE(result.standard_error.find("of one GPU"), std::string::npos) << result.standard_error;
+  }
+}
+
+TEST(Plan, AMissedDeadlineIsNoMatterOfMemory) {
+  const CommandResult late = plan_small({"--tokens", "300B", "--deadline", "1d", "--price", "2"});
+  EXPECT_EQ(late.exit_code, 3);
+  EXPECT_NE(late.standard_error.find("error: no layout meets the deadline"), std::string::npos) << late.standard_error;
+  EXPECT_NE(late.standard_error.find("the fastest: 16 GPUs take"), std::string::npos) << late.standard_error;
+  EXPECT_EQ(late.standard_error.find("the closest needs"), std::string::npos) << late.standard_error;
+  const CommandResult dear = plan_small({"--tokens", "300B", "--budget", "$1K", "--price", "2"});
+  EXPECT_EQ(dear.exit_code, 3);
+  EXPECT_NE(dear.standard_error.find("error: no layout meets the budget"), std::string::npos) << dear.standard_error;
+  EXPECT_NE(dear.standard_error.find("the cheapest: "), std::string::npos) << dear.standard_error;
+}
+
+TEST(Plan, CostAndEnergyTryEveryNumberOfNodes) {
+  for (const auto& [objective, note] :
+       {std::pair("cost", "--price give it in dollars"), std::pair("energy", "400 W of the datasheet each")}) {
+    const CommandResult chosen = plan_small({"--objective", objective, "--top", "1"});
+    ASSERT_EQ(chosen.exit_code, 0) << chosen.standard_error;
+    EXPECT_NE(chosen.standard_output.find("on 1 x dgx-a100-80g (8 a100-80g)"), std::string::npos)
+        << chosen.standard_output;
+    EXPECT_NE(chosen.standard_output.find(note), std::string::npos) << chosen.standard_output;
+  }
+}
+
+TEST(Plan, TheWholeFrontHoldsEverySize) {
+  const auto sizes_of = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"--max-gpus", "16", "--format", "json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    std::set<int> sizes;
+    const Json answer = json_of(plan_small(arguments));
+    for (const Json& entry : answer["pareto"]) sizes.insert(entry["result"]["job"]["cluster"]["nodes"].get<int>());
+    return sizes;
+  };
+  EXPECT_EQ(sizes_of({}), (std::set<int>{2}));
+  EXPECT_EQ(sizes_of({"--whole-front"}), (std::set<int>{1, 2}));
+  const std::string table = plan_small({"--whole-front", "--top", "1"}).standard_output;
+  EXPECT_NE(table.find("Pareto front: no other layout is better in time, memory and GPUs"), std::string::npos);
+}
+
+TEST(Plan, RecomputesOnlyWhereLessDoesNotFit) {
+  const CommandResult wasteful = plan_small({"--recompute", "full", "--top", "1"});
+  EXPECT_NE(wasteful.standard_output.find("recompute full, none fits too"), std::string::npos);
+}
+
+TEST(Plan, PlansEveryForm) {
+  for (const std::vector<std::string>& form :
+       {std::vector<std::string>{"--cp", "2", "--layout.context_parallel", "ulysses"},
+        {"--layout.context_parallel", "ulysses"},
+        {"--tp", "8", "--layout.tensor_parallel", "2.5d", "--layout.tensor_depth", "2"},
+        {"--recompute", "full", "--layout.partition_checkpoints"},
+        {"--cluster", "dgx-a100-80g", "--layout.data_parallel", "dataparallel"}}) {
+    std::vector<std::string> arguments = {"plan", "--model", "gpt3-1.3b", "--gbs", "64", "--top", "1"};
+    if (form.front() != "--cluster") arguments.insert(arguments.end(), {"--cluster", "2xdgx-a100-80g"});
+    arguments.insert(arguments.end(), form.begin(), form.end());
+    const CommandResult result = run_flopcast(arguments);
+    EXPECT_EQ(result.exit_code, 0) << form[1] << result.standard_error;
+  }
+}
+
+TEST(Plan, AListedSplitSetsTheStages) {
+  const std::vector<std::string> question = {"plan",         "--model", "gpt3-1.3b", "--cluster",
+                                             "dgx-a100-80g", "--gbs",   "16",        "--layout.stage_layers"};
+  const auto planned = [&question](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = question;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_flopcast(arguments);
+  };
+  const Json answer = json_of(planned({"10,14", "--top", "2", "--format", "json"}));
+  for (const Json& entry : answer["ranked"]) {
+    EXPECT_EQ(entry["layout"]["stage_layers"], Json::parse("[10, 14]"));
+    EXPECT_EQ(entry["layout"]["pp"].get<int>() * entry["layout"]["vpp"].get<int>(), 2);
+  }
+  EXPECT_EQ(planned({"10,15"}).exit_code, 2);
+  EXPECT_EQ(planned({"10,14", "--pp", "4"}).exit_code, 2);
+}
+
+TEST(Plan, TheFileNamesTheFormat) {
+  const TemporaryFolder folder;
+  CommandOptions options;
+  options.working_directory = folder.path();
+  ASSERT_EQ(plan_small({"--tp", "2", "-o", "plan.csv"}, options).exit_code, 0);
+  EXPECT_EQ(read_text(folder.path() / "plan.csv").rfind("rank,gpus,tp,", 0), 0u);
+  ASSERT_EQ(plan_small({"--tp", "2", "-o", "plan.json"}, options).exit_code, 0);
+  const Json compared = json_of(run_flopcast({"compare", "plan.json", "tp=4", "--format", "json"}, options));
+  ASSERT_EQ(run_flopcast({"compare", "plan.json", "tp=4", "-o", "both.json"}, options).exit_code, 0);
+  EXPECT_EQ(Json::parse(read_text(folder.path() / "both.json")), compared);
 }
 
 TEST(Plan, AnswersTheInverseQuestions) {
@@ -169,7 +355,13 @@ TEST(Plan, RefusesWhatMakesNoSense) {
   refused({"--budget", "100", "--tokens", "1B"}, "--price");
   refused({"--schedules", "1f1b,zigzag"}, "unknown schedule");
   refused({"--schedules", "interleaved:2"}, "--vpp 2");
+  refused({"--budget", "much", "--tokens", "1B", "--price", "2"}, "--budget");
+  refused({"--budget", "100/h", "--tokens", "1B", "--price", "2"}, "--budget");
+  refused({"--mtbf", "500h"}, "--tokens");
+  refused({"--schedule", "1f1b", "--schedules", "zbv"}, "contradicts --schedule 1f1b");
+  refused({"--show-config"}, "simulate JOB --show-config");
   refused({"--max-gpus", "4"}, "less than a node");
+  refused({"--max-gpus", "2147483647"}, "at most 16384 nodes");
   refused({"--top", "0"}, "out of range");
   refused({"--threads", "0"}, "out of range");
   refused({"--min-gpus", "--objective", "time"}, "contradicts");

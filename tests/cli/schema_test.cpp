@@ -23,9 +23,12 @@ void expect_schema(const char* schema, const std::vector<std::string>& arguments
   const Json answer = Json::parse(result.standard_output);
   EXPECT_EQ(schema_violation(rules, answer), "");
   // No key without a rule: what is printed is documented.
-  if (rules.contains("properties")) {
-    for (const auto& item : answer.items())
-      EXPECT_TRUE(rules["properties"].contains(item.key())) << schema << " does not know " << item.key();
+  const bool is_list = rules["type"] == "array";
+  const Json& one = is_list ? rules["items"] : rules;
+  if (!one.contains("properties")) return;
+  for (const Json& object : is_list ? answer : Json::array({answer})) {
+    for (const auto& item : object.items())
+      EXPECT_TRUE(one["properties"].contains(item.key())) << schema << " does not know " << item.key();
   }
 }
 
@@ -42,6 +45,10 @@ TEST(Schema, ResultsFollowTheirSchemas) {
   expect_schema("plan-1", {"plan", job, "--top", "3"});
   expect_schema("comparison-1", {"compare", job, "recompute=full"});
   expect_schema("gap-1", {"compare", job, "--measured", "15s"});
+  expect_schema("strategies-1", {"compare", job, "--strategies"});
+  expect_schema("strategies-1",
+                {"compare", "--model", "gpt3-1.3b", "--cluster", "one-gpu", "--gbs", "4", "--strategies"});
+  expect_schema("optimizations-1", {"compare", job, "--optimizations"});
   expect_schema("sweep-1", {"sweep", job, "--vary", "recompute=none,full"});
   expect_schema("memory-1", {"memory", job});
   expect_schema("memory-1", {"memory", job, "--over-time"});

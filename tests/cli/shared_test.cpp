@@ -87,7 +87,7 @@ TEST_F(Shared, SweepsAndPlansAreThoseOfOneProcess) {
   };
   for (const Words& command :
        {kSmallSweep, plan, with({"--max-gpus", "64"}), with({"--max-gpus", "64", "--objective", "cost"}),
-        with({"--min-gpus", "--mbs", "16", "--recompute", "none"})}) {
+        with({"--max-gpus", "64", "--mtbf", "30h"}), with({"--min-gpus", "--mbs", "16", "--recompute", "none"})}) {
     const CommandResult result = mpirun({}, of_ranks(command));
     EXPECT_EQ(result.exit_code, 0) << result.standard_error;
     EXPECT_EQ(result.standard_output, "");
@@ -139,6 +139,32 @@ TEST_F(Shared, RowsOfAnotherQuestionAreRefused) {
   EXPECT_EQ(refused.standard_error.find("error: "), refused.standard_error.rfind("error: "));
   const CommandResult alone = run_flopcast(command, options());
   EXPECT_EQ(alone.exit_code, 2) << alone.standard_error;
+}
+
+// What an editor left, with the right question or an index that is none, is computed again.
+TEST_F(Shared, RowsThatAreNoneAreComputedAgain) {
+  const Words plan = {"plan",       "--model", "gpt3-1.3b", "--cluster", "4xdgx-a100-80g", "--gbs", "64",
+                      "--max-gpus", "32",      "--top",     "2"};
+  for (const Words& command : {kSmallSweep, plan}) {
+    const std::string expected = serial(command);
+    // The rows of a run whose output cannot be written stay.
+    std::filesystem::remove(folder_.path() / "shared.json");
+    std::filesystem::create_symlink("/dev/full", folder_.path() / "shared.json");
+    EXPECT_EQ(run_command(of_ranks(command), options()).exit_code, 4);
+    const std::filesystem::path rows = folder_.path() / "shared.json.partial.rank-0";
+    std::string text = read_text(rows);
+    text.resize(text.find('\n') + 1);
+    for (const char* row : {R"({"index":0})", R"({"index":"0","row":{}})", R"({"index":-1,"row":{}})",
+                            R"({"index":0,"row":{"values":{},"result":{"memory":5}}})",
+                            R"({"index":1,"row":{"ranked":5,"values":[],"result":null}})", R"([1,2])", "not JSON"}) {
+      text += std::string(row) + "\n";
+    }
+    write_text(rows, text);
+    std::filesystem::remove(folder_.path() / "shared.json");
+    const CommandResult again = mpirun({}, of_ranks(command));
+    ASSERT_EQ(again.exit_code, 0) << again.standard_error;
+    EXPECT_EQ(shared(), expected);
+  }
 }
 
 TEST_F(Shared, TellsWhatItNeeds) {

@@ -31,6 +31,8 @@ void Expressible::require_common(const Job& job) {
   require(is_known, fmt::format("layout.data_parallel {}", form), "--layout.data_parallel ddp");
   require(job.training.transport == Transport::kNccl, "training.transport other than nccl",
           "--training.transport nccl");
+  require(job.training.gradient_transport == Transport::kNccl, "training.gradient_transport other than nccl",
+          "--training.gradient_transport nccl");
   require(job.training.precision != Precision::kTf32, "training.precision tf32", "--precision bf16");
 }
 

@@ -100,6 +100,8 @@ TEST(Catalogue, DevicesLieInTheRangeOfTheirYears) {
     EXPECT_LE(device.memory_bandwidth.value(), 8e12) << name;
     EXPECT_GE(device.multiprocessors, 20) << name;
     EXPECT_LE(device.multiprocessors, 304) << name;
+    EXPECT_GE(device.tdp_w, 70.0) << name;
+    EXPECT_LE(device.tdp_w, 1000.0) << name;
     EXPECT_LT(device.flash_backward_efficiency, 1.0) << name;
     EXPECT_GT(fp16 / device.memory_bandwidth.value(), 80.0) << name << ": FLOPs a byte";
     EXPECT_LT(fp16 / device.memory_bandwidth.value(), 450.0) << name;

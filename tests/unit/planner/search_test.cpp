@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <set>
 
 #include "cli/threads.hpp"
 #include "planner/plan/plan.hpp"
@@ -132,6 +135,71 @@ TEST(Plan, TheFewestGpusAreTheFirstThatFit) {
   fewer.nodes.clear();
   for (int count = 1; count < nodes; ++count) fewer.nodes.push_back(count);
   EXPECT_TRUE(plan(question.job, question.space, fewer, serial_for).ranked.empty());
+}
+
+TEST(Plan, SizesAreRankedByTheTimeOnTheClock) {
+  PlanQuestion question = small_question();
+  question.job.training.tokens = 1e9;
+  PlanOptions options;
+  options.nodes = {1, 2, 4};
+  Interruptions interruptions;
+  interruptions.gpu_mtbf_s = 16 * 150.0;
+  options.interruptions = interruptions;
+  for (const Objective objective : {Objective::kTime, Objective::kCost}) {
+    options.search.objective = objective;
+    options.search.simulate_everything = false;
+    const SearchResult bounded = plan(question.job, question.space, options, serial_for);
+    options.search.simulate_everything = true;
+    const SearchResult whole = plan(question.job, question.space, options, serial_for);
+    EXPECT_EQ(orders(bounded.ranked), orders(whole.ranked));
+    EXPECT_EQ(orders(bounded.pareto), orders(whole.pareto));
+    const auto days = [&](const PlannedLayout& one) {
+      return run_length(question.job, one.time_s, one.devices, options.interruptions)->days;
+    };
+    const double weight = objective == Objective::kCost ? 1.0 : 0.0;
+    for (const PlannedLayout& one : whole.ranked) {
+      EXPECT_GE(days(one) * std::pow(one.devices, weight) * (1 + 1e-12),
+                days(bounded.ranked.front()) * std::pow(bounded.ranked.front().devices, weight));
+    }
+    EXPECT_EQ(bounded.ranked.front().nodes, 1);
+  }
+  // Without failures more GPUs are faster.
+  options.search.objective = Objective::kTime;
+  options.search.simulate_everything = false;
+  options.interruptions.reset();
+  EXPECT_GT(plan(question.job, question.space, options, serial_for).ranked.front().nodes, 1);
+}
+
+// Every layout of every size that no other beats, however slow.
+TEST(Plan, TheWholeFrontIsThatOfEverything) {
+  const PlanQuestion question = small_question();
+  PlanOptions options;
+  options.nodes = {1, 2, 4};
+  options.search.ranked = 3;
+  options.search.pareto_reach = std::numeric_limits<double>::infinity();
+  const SearchResult bounded = plan(question.job, question.space, options, serial_for);
+  options.search.simulate_everything = true;
+  options.search.ranked = 100'000;
+  const SearchResult whole = plan(question.job, question.space, options, serial_for);
+  ASSERT_EQ(static_cast<std::int64_t>(whole.ranked.size()), whole.space.simulated);
+  std::set<std::uint64_t> front;
+  const auto same = [](const PlannedLayout& a, const PlannedLayout& b) {
+    return a.time_s == b.time_s && a.memory_share == b.memory_share && a.devices == b.devices;
+  };
+  for (const PlannedLayout& one : whole.ranked) {
+    const bool beaten =
+        std::any_of(whole.ranked.begin(), whole.ranked.end(), [&one, &same](const PlannedLayout& other) {
+          if (same(one, other)) return other.order < one.order;
+          return other.time_s <= one.time_s && other.memory_share <= one.memory_share && other.devices <= one.devices;
+        });
+    if (!beaten) front.insert(one.order);
+  }
+  const std::vector<std::uint64_t> found = orders(bounded.pareto);
+  EXPECT_EQ(std::set<std::uint64_t>(found.begin(), found.end()), front);
+  EXPECT_EQ(found.size(), front.size());
+  EXPECT_LT(bounded.space.simulated, whole.space.simulated);
+  EXPECT_EQ(bounded.pareto.front().nodes, 1);
+  EXPECT_EQ(bounded.pareto.back().nodes, 4);
 }
 
 TEST(Plan, CostWeighsGpusAgainstTime) {

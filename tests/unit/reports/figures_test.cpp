@@ -158,5 +158,32 @@ TEST(HeatMap, NumbersBestCellAndEmptyOnes) {
   EXPECT_GT(width_of(write_heat_map_svg(map)), width_of(svg) + 150.0) << "the scale's name is cut off";
 }
 
+TEST(HeatMap, TheBestCellIsOneThatFits) {
+  HeatMap map;
+  map.value_name = "exposed_percent";
+  map.columns = {"1", "2"};
+  map.rows = {"1"};
+  map.cells = {{{12.5, ""}, {7.25, "does not fit"}}};
+  map.cells[0][1].fits = false;
+  const std::string svg = write_heat_map_svg(map);
+  EXPECT_EQ(count_of(svg, "class=\"best\""), 1u);
+  EXPECT_NE(svg.find("class=\"best\"><title> 1,  1: 12.5 exposed_percent"), std::string::npos) << svg;
+  EXPECT_EQ(count_of(svg, "line-through"), 1u);
+}
+
+TEST(HeatMap, HoldsTheNameOfItsScale) {
+  HeatMap map;
+  map.value_name = "exposed_communication_percent";
+  map.columns = {"1"};
+  map.rows = {"1"};
+  map.cells = {{{1.0, ""}}};
+  const std::string svg = write_heat_map_svg(map);
+  const double width = std::stod(svg.substr(svg.find("width=\"") + 7));
+  const std::size_t name = svg.rfind("<text x=\"");
+  const double begin = std::stod(svg.substr(name + 9));
+  constexpr double kLetter = 6.5;
+  EXPECT_GT(width, begin + kLetter * static_cast<double>(map.value_name.size()));
+}
+
 }  // namespace
 }  // namespace flopcast
