@@ -65,7 +65,8 @@ class TimelineView {
     const key = (color, text, kind) => element("span", {class: "key"},
       element("i", {class: kind ?? "", style: color ? `background:${color}` : undefined}), text);
     this.legend.replaceChildren(...[...kinds].map(([kind, code]) => key(code.fill, kind)), key(null, "idle", "idle"),
-      ...(this.models.some(model => model.memory?.some(curve => curve.capacity > 0)) ? [key(null, "capacity", "limit")] : []));
+      ...(this.models.some(model => model.memory?.some(curve => curve.capacity > 0)) ? [key(null, "capacity", "limit")] : []),
+      ...(this.models.some(model => model.slices > 1) ? [element("span", {}, "3.1: slice 1 of microbatch 3")] : []));
   }
 
   layout() {

@@ -79,6 +79,18 @@ TEST(TimelineJson, ReadsBackWhatItWrote) {
   EXPECT_EQ(timeline_json(again), timeline_json(timeline));
 }
 
+TEST(TimelineJson, TellsThatMicrobatchesAreCut) {
+  Timeline timeline = testing::lay_out("terapipe", testing::gpipe_orders(2, 4));
+  EXPECT_FALSE(timeline_json(timeline).contains("slices_per_microbatch"));
+  EXPECT_EQ(page_view("whole", timeline).at("slices"), 1);
+  timeline.slices_per_microbatch = 2;
+  auto json = nlohmann::ordered_json::parse(timeline_json(timeline).dump());
+  EXPECT_EQ(page_view("cut", read_timeline(json, "a.json", "timelines[0]")), page_view("cut", timeline));
+  EXPECT_EQ(page_view("cut", timeline).at("slices"), 2);
+  json["slices_per_microbatch"] = 0;
+  EXPECT_THROW(read_timeline(json, "a.json", "timelines[0]"), ConfigError);
+}
+
 // Halves of pairs overlap, and ranks wait for transfers: a saved timeline keeps both, or its figures are others.
 TEST(TimelineJson, APageOfASavedTimelineIsThatOfTheTimeline) {
   testing::Times times;
