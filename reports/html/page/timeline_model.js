@@ -121,6 +121,7 @@ class TimelineModel {
     this.name = view.name;
     this.parts = view.parts ?? {};
     this.slices = view.slices ?? 1;  // of each microbatch, numbered through
+    this.memoryOf = view.memory?.of ?? "memory";
     this.memory = view.memory ? decodeMemory(view.memory).map(points => new MemoryCurve(points)) : null;
     this.streams = [0, 2, 1].filter(stream => stream === 0 || this.ranks.some(
         rank => this.codes.some(code => code.streamIndex === stream) && rank.code.some(code => this.codes[code].streamIndex === stream)));
