@@ -28,7 +28,9 @@ std::string title_of(const std::vector<Json>& views) {
     if (!title.empty() && title != name) return "Results side by side";
     title = name;
   }
-  return title;
+  const auto called = [&](std::size_t index, const char* name) { return views[index].at("name") == name; };
+  const bool of_a_run = views.size() == 2 && called(0, "forecast") && called(1, "measured");
+  return of_a_run ? title + ": forecast and measurement" : title;
 }
 
 // What the page says below its title: the layouts, once where all views are of one, and what had to be left out, which
@@ -76,12 +78,13 @@ void refuse_other_units(const std::vector<Json>& views, const std::vector<std::s
 }  // namespace
 
 int run_report(const Arguments& arguments) {
-  CommandLine command_line("report", "flopcast report RESULT… [-o FILE]",
-                           "Makes one HTML file of results, to look at and to send: timeline, step, memory, bubble, "
-                           "assumptions. RESULT is what simulate, compare, timeline or run wrote with --format json; "
-                           "of a run the forecast stands above the measurement.",
-                           {"flopcast simulate job.json --format json -o a.json; flopcast report a.json -o report.html",
-                            "flopcast report a.json b.json -o side-by-side.html"});
+  CommandLine command_line(
+      "report", "flopcast report RESULT… [-o FILE]",
+      "Makes one HTML file of results, to look at and to send: timeline, step, memory, bubble, "
+      "assumptions. RESULT is what simulate, compare, timeline or run wrote with --format json, or "
+      "run with -o; of a run the forecast stands above the measurement.",
+      {"flopcast simulate job.json --format json -o a.json; flopcast report a.json -o report.html",
+       "flopcast report a.json b.json -o side-by-side.html"});
   std::vector<std::string> files;
   std::optional<std::string> output;
   command_line.add_positional("RESULT", files, "JSON files");

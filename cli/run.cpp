@@ -257,8 +257,11 @@ int run_run(const Arguments& arguments) {
   const Forecast trained = forecast(job_as_run(asked, computes_on_gpus(options.backend.value_or(""))), read_file);
   Result as_run = trained.result;
   as_run.memory = memory_as_run(trained);
-  const RunComparison comparison =
-      compare_run(answer, as_run, read_measured_run(read_file(output), output), times_from);
+  RunComparison comparison = compare_run(answer, as_run, read_measured_run(read_file(output), output), times_from);
+  if (!comparison.slept) {
+    comparison.measured.held = held_as_run(trained.step);
+    comparison.forecast.held = times_from == TimesFrom::kJob ? held_as_priced(answer.step) : comparison.measured.held;
+  }
   const nlohmann::ordered_json json = run_json(comparison);
   if (options.measured) keep_comparison(output, json);
   if (copies) write_file(*options.measured, read_file(output));

@@ -166,6 +166,7 @@ class Comparer {
     view.drawn.title = fmt::format("{}: {} {:.3f} ms, bubble {:.1f} %", title, asynchronous_ ? "steady step" : "step",
                                    shown, 100.0 * view.result.bubble.fraction);
     view.step.title = view.drawn.title;
+    view.drawn.slices_per_microbatch = view.step.slices_per_microbatch = program_.slices_per_microbatch;
     view.result.warnings = job_.result.warnings;
     view.result.assumptions.push_back("mfu and hfu are of the peak of the job's cluster, not of this machine");
     view.result.assumptions.push_back("communication inside actions counts as compute");

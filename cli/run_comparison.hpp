@@ -8,6 +8,7 @@
 #include "cli/measured_run.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/step_times.hpp"
+#include "sim/metrics/memory_over_time.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {
@@ -23,6 +24,7 @@ struct RunView {
   Timeline step;   ///< the one with the median time
   Timeline drawn;  ///< the same; of an asynchronous run its first steps, filling included
   StepTimes times;
+  std::vector<HeldBytes> held;  ///< activations by stage; empty where ranks slept, and of the replay
   Result result;
 };
 

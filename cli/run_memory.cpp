@@ -11,11 +11,6 @@ namespace flopcast {
 
 namespace {
 
-struct Held {
-  double in_flight = 0.0;        // from the forward pass on, in bytes
-  double weight_gradient = 0.0;  // once the input gradient is known
-};
-
 // Of a tensor of the width that flows between blocks.
 double flow_bytes(const Job& job) {
   const Layout& layout = job.layout;
@@ -40,38 +35,23 @@ double kept_for_weight_gradient(const std::vector<Operator>& operators, const Jo
   return bytes;
 }
 
-std::vector<Held> held_by_stage(const PreparedStep& step) {
-  const Job& job = step.job;
-  const double block =
-      kept_for_weight_gradient(block_operators(job.model, job.layout, job.training, BlockKind::kDense), job);
-  const double head = kept_for_weight_gradient(head_operators(job.model, job.layout, job.training), job);
-  const double slices = step.program.slices_per_microbatch;
-  std::vector<Held> held;
-  for (const StageCosts& stage : step.costs.stages) {
-    const double after =
-        block * stage.layers + (stage.has_head ? head : 0.0) + (stage.has_embedding ? flow_bytes(job) : 0.0);
-    held.push_back({stage.activation.value() / slices, after / slices});
-  }
-  return held;
-}
-
-double peak_of(const std::vector<Action>& actions, const std::vector<Held>& held) {
+double peak_of(const std::vector<Action>& actions, const std::vector<HeldBytes>& held) {
   double bytes = 0.0;
   double peak = 0.0;
   for (const Action& action : actions) {
-    const Held& stage = held.at(action.stage);
+    const HeldBytes& stage = held.at(action.stage);
     switch (action.kind) {
       case ActionKind::kForward:
-        bytes += stage.in_flight;
+        bytes += stage.from_forward;
         break;
       case ActionKind::kBackward:
-        bytes -= stage.in_flight;
+        bytes -= stage.from_forward;
         break;
       case ActionKind::kInputGradient:
-        bytes += stage.weight_gradient - stage.in_flight;
+        bytes += stage.after_input_gradient - stage.from_forward;
         break;
       case ActionKind::kWeightGradient:
-        bytes -= stage.weight_gradient;
+        bytes -= stage.after_input_gradient;
         break;
     }
     peak = std::max(peak, bytes);
@@ -89,10 +69,34 @@ Job job_as_run(Job job, bool fused_attention) {
   return job;
 }
 
+std::vector<HeldBytes> held_as_run(const PreparedStep& step) {
+  const Job& job = step.job;
+  const double block =
+      kept_for_weight_gradient(block_operators(job.model, job.layout, job.training, BlockKind::kDense), job);
+  const double head = kept_for_weight_gradient(head_operators(job.model, job.layout, job.training), job);
+  const double slices = step.program.slices_per_microbatch;
+  std::vector<HeldBytes> held;
+  for (const StageCosts& stage : step.costs.stages) {
+    const double after =
+        block * stage.layers + (stage.has_head ? head : 0.0) + (stage.has_embedding ? flow_bytes(job) : 0.0);
+    held.push_back({stage.activation.value() / slices, after / slices});
+  }
+  return held;
+}
+
+std::vector<HeldBytes> held_as_priced(const PreparedStep& step) {
+  std::vector<HeldBytes> held;
+  for (const StageCosts& stage : step.costs.stages) {
+    const double bytes = stage.activation.value() / step.program.slices_per_microbatch;
+    held.push_back({bytes, bytes});
+  }
+  return held;
+}
+
 MemoryResult memory_as_run(const Forecast& job) {
   MemoryResult memory = job.result.memory;
   memory.peak_gib = 0.0;
-  const std::vector<Held> held = held_by_stage(job.step);
+  const std::vector<HeldBytes> held = held_as_run(job.step);
   for (std::size_t rank = 0; rank < memory.per_pipeline_rank.size(); ++rank) {
     RankMemoryResult& result = memory.per_pipeline_rank[rank];
     const double activations = gibibytes(Bytes(peak_of(job.step.program.ranks[rank], held)));

@@ -1,14 +1,22 @@
 #pragma once
 
+#include <vector>
+
 #include "model/job.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/result.hpp"
+#include "sim/metrics/memory_over_time.hpp"
 
 namespace flopcast {
 
 /// The job as flopcast-run trains it: in fp32, without dropout, with attention that keeps its probabilities unless it
 /// is fused, as on GPUs, and a vocabulary that is not padded.
 Job job_as_run(Job job, bool fused_attention);
+
+/// What each action of a stage keeps, by stage, where `step` is that of job_as_run(); see memory_as_run().
+std::vector<HeldBytes> held_as_run(const PreparedStep& step);
+/// The same on the job's own cluster: all of it until the weight gradient.
+std::vector<HeldBytes> held_as_priced(const PreparedStep& step);
 
 /// Peak activations of job_as_run() by pipeline rank, counted through the rank's list of actions, where `job` is its
 /// forecast. What a forward pass keeps stays until the weight gradient, as the cost model has it. Where that comes

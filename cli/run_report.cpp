@@ -110,6 +110,14 @@ std::string source_text(const RunComparison& run) {
                      run.calibrations->before_s, run.calibrations->after_s);
 }
 
+Json held_json(const std::vector<HeldBytes>& held) {
+  Json stages = Json::array();
+  for (const HeldBytes& stage : held) {
+    stages.push_back({{"from_forward", stage.from_forward}, {"after_input_gradient", stage.after_input_gradient}});
+  }
+  return stages;
+}
+
 Json calibration_json(const CalibrationPair& calibrations) {
   return {{"before_s", calibrations.before_s},
           {"after_s", calibrations.after_s},
@@ -195,6 +203,9 @@ Json run_json(const RunComparison& run) {
                  {"others_cpu_share", run.disturbance.others_share}}},
                {"timelines",
                 {{"forecast", timeline_json(run.forecast.drawn)}, {"measured", timeline_json(run.measured.drawn)}}}};
+  if (!run.measured.held.empty()) {
+    json["activation_bytes"] = {{"forecast", held_json(run.forecast.held)}, {"measured", held_json(run.measured.held)}};
+  }
   if (run.calibrations) json["calibration"] = calibration_json(*run.calibrations);
   return json;
 }

@@ -94,9 +94,11 @@ Timeline titled(Timeline timeline, const Program& program, const ComparedSchedul
   const auto counted = [](int count, const char* one, const char* more) {
     return fmt::format("{} {}", count, count == 1 ? one : more);
   };
-  timeline.title = fmt::format(
-      "{}: {}, {}, bubble {:.1f} % of all device time", row.name, counted(program.rank_count(), "rank", "ranks"),
-      counted(program.microbatch_count(), "microbatch", "microbatches"), 100.0 * row.figures.bubble_fraction);
+  std::string work = counted(program.microbatch_count(), "microbatch", "microbatches");
+  if (program.slices_per_microbatch > 1) work += fmt::format(" of {} slices", program.slices_per_microbatch);
+  timeline.title =
+      fmt::format("{}: {}, {}, bubble {:.1f} % of all device time", row.name,
+                  counted(program.rank_count(), "rank", "ranks"), work, 100.0 * row.figures.bubble_fraction);
   return timeline;
 }
 

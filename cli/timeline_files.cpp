@@ -86,10 +86,13 @@ void TimelineFiles::write(const RunComparison& run) const {
   if (svg_) write_file(*svg_, write_svg(std::vector<Timeline>{forecast, measured}, {}));
   if (html_) {
     const nlohmann::ordered_json json = run_json(run);
+    nlohmann::ordered_json above = page_view("forecast", forecast, json.at("forecast"));
+    nlohmann::ordered_json below = page_view("measured", measured, json.at("measured"));
+    add_activations(above, forecast, json, "");
+    add_activations(below, measured, json, "");
     write_file(*html_, write_page({run.job.step.job.model.name + ": forecast and measurement", tool_text(),
                                    describe_run(run.job.step.job, json)},
-                                  {page_view("forecast", forecast, json.at("forecast")),
-                                   page_view("measured", measured, json.at("measured"))}));
+                                  {above, below}));
   }
   if (!trace_) return;
   TraceOptions options;

@@ -174,7 +174,6 @@ Json schedule_view(const nlohmann::json& question) {
                      {"staleness", *std::max_element(figures.staleness.begin(), figures.staleness.end())},
                      {"messages", figures.messages}};
   if (figures.steady_idle) view["figures"]["steady_bubble"] = *figures.steady_idle;
-  view["slices"] = program.slices_per_microbatch;
   view["summary"] = name.info->summary;
   view["source"] = name.info->source;
   return view;

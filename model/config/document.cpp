@@ -49,26 +49,55 @@ std::string reason_of(const nlohmann::json::exception& error) {
   return reason;
 }
 
-// Watches the parse for what JSON itself allows: a key given twice, and nesting without end.
-class Watcher {
+// Watches for what JSON itself allows: a key given twice, and nesting without end. A pass of its own, since the parser
+// that asks while it builds looks through the whole list at the end of each object in it. Errors are left to the
+// parser.
+class Watcher final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit Watcher(std::string_view file) : file_(file) {}
 
-  bool operator()(int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
-    using Event = nlohmann::json::parse_event_t;
-    if (depth > kDeepestNesting) {
-      throw ConfigError({"", fmt::format("{} is nested deeper than {} levels", file_, kDeepestNesting), file_, ""});
-    }
-    if (event == Event::object_start) keys_.emplace_back();
-    if (event == Event::object_end) keys_.pop_back();
-    if (event == Event::key && !keys_.back().insert(parsed.get<std::string>()).second) {
-      throw ConfigError({parsed.get<std::string>(), "is given twice in the same object", file_, "keep one of the two"});
-    }
+  bool null() override { return true; }
+  bool boolean(bool /*value*/) override { return true; }
+  bool number_integer(number_integer_t /*value*/) override { return true; }
+  bool number_unsigned(number_unsigned_t /*value*/) override { return true; }
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return true; }
+  bool string(string_t& /*value*/) override { return true; }
+  bool binary(binary_t& /*value*/) override { return true; }
+  bool start_object(std::size_t /*count*/) override {
+    enter();
+    keys_.emplace_back();
     return true;
+  }
+  bool key(string_t& name) override {
+    if (keys_.back().insert(name).second) return true;
+    throw ConfigError({name, "is given twice in the same object", file_, "keep one of the two"});
+  }
+  bool end_object() override {
+    --depth_;
+    keys_.pop_back();
+    return true;
+  }
+  bool start_array(std::size_t /*count*/) override {
+    enter();
+    return true;
+  }
+  bool end_array() override {
+    --depth_;
+    return true;
+  }
+  bool parse_error(std::size_t /*at*/, const std::string& /*token*/,
+                   const nlohmann::json::exception& /*error*/) override {
+    return false;
   }
 
  private:
+  void enter() {
+    if (++depth_ <= kDeepestNesting) return;
+    throw ConfigError({"", fmt::format("{} is nested deeper than {} levels", file_, kDeepestNesting), file_, ""});
+  }
+
   std::string file_;
+  int depth_ = 0;
   std::vector<std::set<std::string>> keys_;
 };
 
@@ -103,13 +132,9 @@ nlohmann::json parse_json(std::string_view text, std::string_view file) {
     throw ConfigError({"", fmt::format("{} is empty", name), name, "expected a JSON object"});
   }
   Watcher watcher(file);
+  nlohmann::json::sax_parse(text, &watcher, nlohmann::json::input_format_t::json, true, true);
   try {
-    return nlohmann::json::parse(
-        text,
-        [&watcher](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
-          return watcher(depth, event, parsed);
-        },
-        true, true);
+    return nlohmann::json::parse(text, nullptr, true, true);
   } catch (const nlohmann::json::parse_error& error) {
     const Position position = position_of(text, error.byte > 0 ? error.byte - 1 : 0);
     throw ConfigError({"", fmt::format("{} is not valid JSON: {}", name, reason_of(error)),

@@ -80,11 +80,14 @@ Json action_parts(const PreparedStep& step) {
 Json page_view(const std::string& name, const Timeline& timeline) {
   return {{"name", name},
           {"timeline", pack_timeline(timeline, critical_path(timeline))},
-          {"metrics", metrics_json(timeline)}};
+          {"metrics", metrics_json(timeline)},
+          {"slices", timeline.slices_per_microbatch}};
 }
 
 Json page_view_of_spans(const std::string& name, const Timeline& timeline) {
-  return {{"name", name}, {"timeline", pack_timeline(timeline, CriticalPath{})}};
+  return {{"name", name},
+          {"timeline", pack_timeline(timeline, CriticalPath{})},
+          {"slices", timeline.slices_per_microbatch}};
 }
 
 Json page_view(const std::string& name, const Timeline& timeline, const Json& result) {
@@ -106,7 +109,6 @@ Json page_view(const std::string& name, const Forecast& forecast) {
   }
   view["memory"] = pack_memory(forecast.timeline, forecast.memory, capacities);
   view["parts"] = action_parts(forecast.step);
-  view["slices"] = forecast.step.program.slices_per_microbatch;
   return view;
 }
 

@@ -10,10 +10,12 @@
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
 #include "reports/html/check_result.hpp"
+#include "reports/html/packed_timeline.hpp"
 #include "reports/html/page_view.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/timeline/timeline_json.hpp"
 #include "sim/forecast/forecast.hpp"
+#include "sim/metrics/memory_over_time.hpp"
 
 namespace flopcast {
 
@@ -75,6 +77,23 @@ Json view_of_timeline(const Json& json, const std::string& name, const std::stri
   return view;
 }
 
+std::vector<HeldBytes> read_held(const Json& stages, const std::string& field, const std::string& file) {
+  std::vector<HeldBytes> held;
+  const auto fail = [&](const std::string& problem) {
+    throw ConfigError({field, problem, file, "expected what `flopcast run --format json` writes"});
+  };
+  if (!stages.is_array()) fail("is no list");
+  for (const Json& stage : stages) {
+    for (const char* key : {"from_forward", "after_input_gradient"}) {
+      if (!stage.is_object() || !stage.contains(key) || !stage.at(key).is_number()) {
+        fail(fmt::format("a stage tells no {}", key));
+      }
+    }
+    held.push_back({stage.at("from_forward").get<double>(), stage.at("after_input_gradient").get<double>()});
+  }
+  return held;
+}
+
 Views views_of_run(const Json& run, const std::string& file) {
   Views views;
   const Json timelines = run.value("timelines", Json::object());
@@ -86,6 +105,7 @@ Views views_of_run(const Json& run, const std::string& file) {
     if (timelines.contains(side)) {
       Json view = view_of_timeline(timelines.at(side), side, file, fmt::format("timelines.{}", side));
       view["result"] = run.at(side);
+      add_activations(view, read_timeline(timelines.at(side), file, fmt::format("timelines.{}", side)), run, file);
       views.push_back(std::move(view));
     } else {
       views.push_back(page_view(side, run.at(side)));
@@ -93,6 +113,20 @@ Views views_of_run(const Json& run, const std::string& file) {
     if (const std::optional<Job> job = job_of(run.at(side))) views.back()["description"] = describe_run(*job, run);
   }
   return views;
+}
+
+// What `run -o` keeps: the measurement, with the comparison beside it if the run ended well.
+const Json& comparison_of(const Json& json, const std::string& file) {
+  if (!json.contains("comparison")) {
+    throw ConfigError({"comparison", "is missing", file,
+                       "a report shows the file of a `flopcast run -o` that ended well; of other measurements it shows "
+                       "nothing"});
+  }
+  const Json& comparison = json.at("comparison");
+  if (!comparison.is_object() || comparison.value("schema", Json()) != "flopcast.run/1") {
+    throw ConfigError({"comparison", "is no flopcast.run/1", file, "expected what `flopcast run -o` writes"});
+  }
+  return comparison;
 }
 
 Views views_of_timelines(const Json& json, const std::string& file) {
@@ -126,6 +160,24 @@ Views views_of_comparison(const Json& json, const std::string& file, const ReadF
 
 }  // namespace
 
+void add_activations(Json& view, const Timeline& timeline, const Json& run, const std::string& file) {
+  if (!run.contains("activation_bytes")) return;
+  const std::string side = view.at("name").get<std::string>();
+  const std::string field = "activation_bytes." + side;
+  const Json& sides = run.at("activation_bytes");
+  const std::vector<HeldBytes> held = read_held(sides.is_object() ? sides.value(side, Json()) : Json(), field, file);
+  for (const std::vector<Span>& spans : timeline.ranks) {
+    for (const Span& span : spans) {
+      if (!is_action(span.kind) || span.action.stage < held.size()) continue;
+      throw ConfigError({field, fmt::format("tells nothing of stage {}", span.action.stage), file, "give every stage"});
+    }
+  }
+  std::vector<RankMemory> ranks;
+  for (int rank = 0; rank < timeline.rank_count(); ++rank) ranks.push_back(memory_over_time(timeline, rank, 0.0, held));
+  view["memory"] = pack_memory(timeline, ranks, std::vector<double>(ranks.size(), 0.0));
+  view["memory"]["of"] = "activations";
+}
+
 std::string describe_run(const Job& job, const Json& run) {
   const auto text_of = [&run](const char* key) {
     return run.contains(key) && run.at(key).is_string() ? run.at(key).get<std::string>() : std::string();
@@ -134,12 +186,20 @@ std::string describe_run(const Job& job, const Json& run) {
   if (text_of("backend").empty()) return text;
   text += fmt::format("\nmeasured with backend {}", text_of("backend"));
   if (!text_of("conditions").empty()) text += ", " + text_of("conditions");
-  return text + "; the cluster above is the one that the job names";
+  text += "; the cluster above is the one that the job names\n";
+  if (run.contains("activation_bytes")) {
+    return text +
+           "under each rank: activations over time, from the times of its actions and the bytes that each keeps by its "
+           "costs; of memory only peak activations were measured";
+  }
+  if (text_of("compute") == "sleep") return text + "no memory over time: the ranks slept and kept no activations";
+  return text + "no memory over time: the run does not tell what its actions keep, as early versions wrote it";
 }
 
 Views views_of_result(const Json& json, const std::string& name, const std::string& file, const ReadFile& read_file) {
-  check_results(json, file);
   const Json schema = json.is_object() ? json.value("schema", Json()) : Json();
+  if (schema == "flopcast.measurement/1") return views_of_result(comparison_of(json, file), name, file, read_file);
+  check_results(json, file);
   if (is_result(json)) return {view_of(json, name, read_file)};
   if (schema == "flopcast.run/1") return views_of_run(json, file);
   if (schema == "flopcast.timeline/1") return views_of_timelines(json, file);

@@ -220,10 +220,21 @@ class TraceWriter {
       return;
     }
     const Action& action = span.action;
+    if (timeline_.slices_per_microbatch > 1) return write_cut(span);
     fmt::format_to(to,
                    FMT_COMPILE(",\"name\":\"{}{} {}\",\"cat\":\"{}\",\"args\":{{\"stage\":{},\"microbatch\":{}}}}}"),
                    span.kind == SpanKind::kSend ? "send " : "", letter_of(static_cast<SpanKind>(action.kind)),
                    action.microbatch, kind, action.stage, action.microbatch);
+  }
+
+  // An action on a slice of a microbatch.
+  void write_cut(const Span& span) {
+    const auto slices = static_cast<std::uint32_t>(timeline_.slices_per_microbatch);
+    const Action& action = span.action;
+    print(",\"name\":\"{}{} {}\",\"cat\":\"{}\",\"args\":{{\"stage\":{},\"microbatch\":{},\"slice\":{}}}}}",
+          span.kind == SpanKind::kSend ? "send " : "", letter_of(static_cast<SpanKind>(action.kind)),
+          number_text(action, timeline_.slices_per_microbatch), name_of(span.kind), action.stage,
+          action.microbatch / slices, action.microbatch % slices);
   }
 
   void write_flow(const Event& event) {

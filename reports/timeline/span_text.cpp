@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
@@ -12,6 +13,18 @@ namespace flopcast {
 
 char letter_of(SpanKind kind) {
   return std::string_view("FBIWSRENOG").at(static_cast<std::size_t>(kind));
+}
+
+std::string number_text(const Action& action, int slices_per_microbatch) {
+  if (slices_per_microbatch == 1) return std::to_string(action.microbatch);
+  const auto slices = static_cast<std::uint32_t>(slices_per_microbatch);
+  return fmt::format("{}.{}", action.microbatch / slices, action.microbatch % slices);
+}
+
+std::string unit_words(const Action& action, int slices_per_microbatch) {
+  if (slices_per_microbatch == 1) return fmt::format("microbatch {}", action.microbatch);
+  const auto slices = static_cast<std::uint32_t>(slices_per_microbatch);
+  return fmt::format("microbatch {}, slice {}", action.microbatch / slices, action.microbatch % slices);
 }
 
 int chunk_of(const Span& span, int rank_count) {

@@ -14,6 +14,11 @@ inline constexpr std::size_t kSpanKindCount = 10;
 /// E embedding reduction, N gradient norm, O optimizer, G parameter gather.
 char letter_of(SpanKind kind);
 
+/// "3", or "3.1" for slice 1 of microbatch 3 where microbatches are cut.
+std::string number_text(const Action& action, int slices_per_microbatch);
+/// "microbatch 3", or "microbatch 3, slice 1".
+std::string unit_words(const Action& action, int slices_per_microbatch);
+
 /// Which of its rank's stages a span belongs to, stage / ranks: 0 for the first and for the kinds of the flush.
 int chunk_of(const Span& span, int rank_count);
 /// 1 + the largest chunk.

@@ -228,7 +228,7 @@ std::string legend_words(const Figure& figure, SpanKind kind, int chunk) {
   return words;
 }
 
-/// One entry for each colour that occurs, wrapped to the width; returns the y below it.
+/// One entry for each colour that occurs, and how slices are numbered; wrapped to the width. Returns the y below it.
 double draw_legend(std::string& svg, const Figure& figure, double y) {
   std::vector<std::pair<std::string, std::string>> entries;
   for (const auto& [kind, chunk] : styles_present(figure)) {
@@ -237,16 +237,23 @@ double draw_legend(std::string& svg, const Figure& figure, double y) {
     if (entries.empty() || entries.back().second != words) entries.emplace_back(css_class(kind, chunk), words);
   }
   entries.emplace_back("idle", "idle");
+  const auto cut = [](const Timeline& timeline) { return timeline.slices_per_microbatch > 1; };
+  if (std::any_of(figure.timelines.begin(), figure.timelines.end(), cut)) {
+    entries.emplace_back("", "3.1: slice 1 of microbatch 3");
+  }
   double x = figure.geometry.left;
   for (const auto& [css, words] : entries) {
-    const double width = kLegendEntry + 5.0 + text_width(words, 11.0) + 16.0;
+    const double square = css.empty() ? 0.0 : kLegendEntry + 5.0;
+    const double width = square + text_width(words, 11.0) + 16.0;
     if (x + width > figure.right && x > figure.geometry.left) {
       x = figure.geometry.left;
       y += 18.0;
     }
-    fmt::format_to(std::back_inserter(svg), "<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", css,
-                   coordinate(x), coordinate(y), kLegendEntry, kLegendEntry);
-    append(svg, x + kLegendEntry + 5.0, y + 9.5, "", words);
+    if (!css.empty()) {
+      fmt::format_to(std::back_inserter(svg), "<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n",
+                     css, coordinate(x), coordinate(y), kLegendEntry, kLegendEntry);
+    }
+    append(svg, x + square, y + 9.5, "", words);
     x += width;
   }
   return y + 18.0;

@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "reports/timeline/span_text.hpp"
 #include "reports/timeline/svg_style.hpp"
 
 namespace flopcast {
@@ -85,21 +86,20 @@ class NarrowSpans {
   std::map<Style, std::vector<Box>> paths_;
 };
 
-std::string tooltip(const Span& span, const DisplayUnit& unit) {
+std::string tooltip(const Span& span, int slices, const DisplayUnit& unit) {
   std::string text(name_of(span.kind));
   if (is_action(span.kind) || span.kind == SpanKind::kSend) {
-    text += fmt::format(" of microbatch {}, stage {}", span.action.microbatch, span.action.stage);
+    text += fmt::format(" of {}, stage {}", unit_words(span.action, slices), span.action.stage);
   }
   return text + fmt::format("\nstart {}, duration {}", time_text(static_cast<double>(span.start), unit, 6),
                             time_text(static_cast<double>(span.end - span.start), unit, 6));
 }
 
-std::string label_of(const Span& span) {
-  return is_action(span.kind) ? std::to_string(span.action.microbatch) : std::string(1, letter_of(span.kind));
+std::string label_of(const Span& span, int slices) {
+  return is_action(span.kind) ? number_text(span.action, slices) : std::string(1, letter_of(span.kind));
 }
 
-void draw_label(std::string& svg, const Span& span, const Box& box, bool light) {
-  const std::string label = label_of(span);
+void draw_label(std::string& svg, const std::string& label, const Box& box, bool light) {
   const double size = std::min(11.0, box.height * 0.7);
   if (size < 5.0 || box.width < static_cast<double>(label.size()) * size * 0.6 + 1.0) return;
   fmt::format_to(std::back_inserter(svg), "<text class=\"{}\" x=\"{}\" y=\"{}\"{}>{}</text>\n", light ? "l" : "d",
@@ -107,13 +107,13 @@ void draw_label(std::string& svg, const Span& span, const Box& box, bool light) 
                  size < 11.0 ? fmt::format(" font-size=\"{}\"", coordinate(size)) : "", label);
 }
 
-void draw_box(std::string& svg, const Span& span, const Box& box, const Style& style, const DisplayUnit& unit) {
+void draw_box(std::string& svg, const std::string& tooltip, const Box& box, const Style& style) {
   // A hairline of background keeps neighbours apart without touching where a span starts.
   const double gap = std::min(0.7, box.width * 0.12);
   fmt::format_to(std::back_inserter(svg),
                  "<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"><title>{}</title></rect>\n",
                  css_class(style.first, style.second), coordinate(box.x), coordinate(box.y),
-                 coordinate(box.width - gap), coordinate(box.height), tooltip(span, unit));
+                 coordinate(box.width - gap), coordinate(box.height), tooltip);
 }
 
 /// The vertical place of each span: its stream's lane; the halves of an overlapped pair share the compute lane.
@@ -148,6 +148,7 @@ void draw_row(std::string& svg, const Timeline& timeline, std::size_t rank, cons
               const DisplayUnit& unit) {
   const std::vector<Span>& spans = timeline.ranks[rank];
   const std::vector<Box> boxes = place(spans, geometry);
+  const int slices = timeline.slices_per_microbatch;
   NarrowSpans narrow;
   std::string labels;
   for (std::size_t i = 0; i < spans.size(); ++i) {
@@ -156,8 +157,9 @@ void draw_row(std::string& svg, const Timeline& timeline, std::size_t rank, cons
       narrow.add(boxes[i], style);
       continue;
     }
-    draw_box(svg, spans[i], boxes[i], style, unit);
-    draw_label(labels, spans[i], boxes[i], needs_light_text(fill_color(style.first, style.second, geometry.chunks)));
+    draw_box(svg, tooltip(spans[i], slices, unit), boxes[i], style);
+    draw_label(labels, label_of(spans[i], slices), boxes[i],
+               needs_light_text(fill_color(style.first, style.second, geometry.chunks)));
   }
   narrow.write(svg);
   svg += labels;

@@ -275,10 +275,16 @@ std::string legend(const Drawing& drawing) {
     line += legend_sample(drawing, kind) + " " + std::string(name_of(kind)) + "   ";
   }
   line += drawing.options.ascii ? ". idle\n" : "· idle\n";
+  const bool cut = drawing.timeline.slices_per_microbatch > 1;
   if (drawing.grid.digits == 0) {
     if (drawing.grid.rounded) line += "each column shows what takes most of it\n";
   } else if (drawing.grid.digits < longest_label(drawing)) {
-    line += "numbers: last digit of the microbatch\n";
+    line += cut ? "numbers: last digit of the slice" : "numbers: last digit of the microbatch\n";
+  } else if (cut) {
+    line += "numbers: slices";
+  }
+  if (cut && drawing.grid.digits > 0) {
+    line += fmt::format(", {} of each microbatch, numbered through\n", drawing.timeline.slices_per_microbatch);
   }
   const int chunks = chunk_count(drawing.timeline);
   if (chunks == 1) return line;

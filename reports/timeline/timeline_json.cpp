@@ -146,11 +146,13 @@ Json timeline_json(const Timeline& timeline) {
     }
     ranks.push_back(std::move(row));
   }
-  return {{"title", timeline.title},
-          {"time_unit", timeline.time_unit},
-          {"makespan", time(timeline.makespan())},
-          {"ranks", std::move(ranks)},
-          {"transfers", transfers_json(timeline)}};
+  Json json = {{"title", timeline.title},
+               {"time_unit", timeline.time_unit},
+               {"makespan", time(timeline.makespan())},
+               {"ranks", std::move(ranks)},
+               {"transfers", transfers_json(timeline)}};
+  if (timeline.slices_per_microbatch > 1) json["slices_per_microbatch"] = timeline.slices_per_microbatch;
+  return json;
 }
 
 bool tells_transfers(const Json& json) {
@@ -163,6 +165,11 @@ Timeline read_timeline(const Json& json, const std::string& file, const std::str
   timeline.title = place.text(json, "title");
   timeline.time_unit = place.text(json, "time_unit");
   timeline.units_per_tick = timeline.time_unit == "s" ? 1e-12 : 1e-6;
+  if (json.contains("slices_per_microbatch")) {
+    constexpr std::size_t kSlices = std::numeric_limits<std::uint16_t>::max();
+    timeline.slices_per_microbatch = static_cast<int>(place.index(json, "slices_per_microbatch", kSlices));
+    if (timeline.slices_per_microbatch == 0) place.fail("\"slices_per_microbatch\" is 0");
+  }
   const Json& ranks = place.member(json, "ranks");
   if (!ranks.is_array() || ranks.empty()) place.fail("\"ranks\" holds no ranks");
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {

@@ -18,6 +18,7 @@ class TimelineBuilder {
       : step_(step), result_(result), links_(link_stages(program, times)), blocking_(times.blocking_sends) {
     timeline_.title = program.schedule;
     timeline_.ranks.resize(program.ranks.size());
+    timeline_.slices_per_microbatch = program.slices_per_microbatch;
     timeline_.model_copies = std::max(1, static_cast<int>(program.chains.size()));
   }
 

@@ -33,6 +33,25 @@ test('every span of the page is that of the command line', async () => {
   }
 });
 
+test('slices are found and told by their microbatch', async () => {
+  const file = join(scratch, 'slices.html');
+  flopcast('timeline', '--pp', '4', '--microbatches', '3', '--schedule', 'terapipe', '--slices', '4', '--html', file);
+  const page = await open(browser, file);
+  assert.match(await page.locator('.toolbar .legend').innerText(), /3\.1: slice 1 of microbatch 3/);
+  const found = async text => {
+    await page.getByPlaceholder('find').fill(text);
+    return Number(await page.locator('.found').innerText());
+  };
+  assert.equal(await found('2F1'), 4, 'all slices of microbatch 1');
+  assert.equal(await found('2F1.3'), 1);
+  await page.getByPlaceholder('find').press('Enter');
+  assert.match(await page.locator('.details h3').innerText(), /2F1\.3/);
+  assert.equal(await page.locator('[data-fact="microbatch"]').innerText(), '1');
+  assert.equal(await page.locator('[data-fact="slice"]').innerText(), '3');
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
 test('a job: cards, parts of an action, what it waited for, the critical path', async () => {
   const file = join(scratch, 'job.html');
   flopcast('simulate', kJob, '--html', file);

@@ -146,7 +146,7 @@ test('a slice is told as part of its microbatch', async () => {
   const page = await opened();
   await page.locator('[data-key="name"]').selectOption('terapipe');
   await settled(page);
-  await page.getByPlaceholder('find').fill('2F7');
+  await page.getByPlaceholder('find').fill('2F1.3');
   await page.getByPlaceholder('find').press('Enter');
   assert.equal(await page.locator('[data-fact="microbatch"]').innerText(), '1');
   assert.equal(await page.locator('[data-fact="slice"]').innerText(), '3');

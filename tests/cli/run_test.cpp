@@ -137,19 +137,60 @@ TEST_F(Run, AReportOfASavedRunTellsWhatItsOwnPageDoes) {
   const fs::path page = folder_ / "run.html";
   const fs::path saved = folder_ / "run.json";
   const fs::path report = folder_ / "report.html";
-  const CommandResult result = run_flopcast(run_of({"--pp", "2", "--model.tied_embeddings", "false", "--schedule",
-                                                    "1f1b", "--html", page.string(), "--format", "json"}));
+  const fs::path kept = folder_ / "measured.json";
+  const CommandResult result =
+      run_flopcast(run_of({"--pp", "2", "--model.tied_embeddings", "false", "--schedule", "1f1b", "--html",
+                           page.string(), "-o", kept.string(), "--format", "json"}));
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
   std::ofstream(saved) << result.standard_output;
-  const CommandResult reported = run_flopcast({"report", saved.string(), "-o", report.string()});
-  ASSERT_EQ(reported.exit_code, 0) << reported.standard_error;
   const Json own = data_of_page(read_text(page)).at("views");
   ASSERT_EQ(own.size(), 2U);
-  EXPECT_EQ(data_of_page(read_text(report)).at("views"), own);
+  for (const fs::path& file : {saved, kept}) {
+    const CommandResult reported = run_flopcast({"report", file.string(), "-o", report.string()});
+    ASSERT_EQ(reported.exit_code, 0) << reported.standard_error;
+    EXPECT_EQ(data_of_page(read_text(report)), data_of_page(read_text(page))) << file;
+  }
+  for (const Json& view : own) EXPECT_EQ(view.at("memory").at("of"), "activations");
   const auto header = data_of_page(read_text(page)).at("question").get<std::string>();
   EXPECT_NE(header.find("measured with backend threads"), std::string::npos) << header;
   EXPECT_EQ(header.find(" 0 M parameters"), std::string::npos) << header;
   EXPECT_EQ(data_of_page(read_text(report)).at("question"), header);
+}
+
+// What the spans of the forecast's timeline hold, by the bytes told, peaks where the forecast of memory does.
+TEST_F(Run, TellsWhatItsActionsKeep) {
+  const CommandResult result = run_flopcast(
+      run_of({"--pp", "2", "--model.tied_embeddings", "false", "--schedule", "zb-h1", "--format", "json"}));
+  ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+  const Json answer = Json::parse(result.standard_output);
+  const Json& kept = answer.at("activation_bytes").at("forecast");
+  ASSERT_EQ(kept.size(), 2U);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    const auto from_forward = kept[rank].at("from_forward").get<double>();
+    const auto after = kept[rank].at("after_input_gradient").get<double>();
+    EXPECT_NE(from_forward, after);
+    double bytes = 0.0;
+    double peak = 0.0;
+    for (const Json& span : answer.at("timelines").at("forecast").at("ranks")[rank]) {
+      if (span.at("kind") == "forward") bytes += from_forward;
+      if (span.at("kind") == "input gradient") bytes += after - from_forward;
+      if (span.at("kind") == "weight gradient") bytes -= after;
+      peak = std::max(peak, bytes);
+    }
+    const Json& memory = answer.at("forecast").at("memory").at("per_pipeline_rank")[rank];
+    EXPECT_DOUBLE_EQ(peak / 1073741824.0, memory.at("activations_gib").get<double>());
+  }
+}
+
+TEST_F(Run, SleptRanksKeepNothingAndThePageSaysSo) {
+  const fs::path page = folder_ / "slept.html";
+  const CommandResult result = run_flopcast(run_of({"--pp", "2", "--compute", "sleep", "--forward", "1ms", "--backward",
+                                                    "2ms", "--html", page.string(), "--format", "json"}));
+  ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+  EXPECT_FALSE(Json::parse(result.standard_output).contains("activation_bytes"));
+  const auto data = data_of_page(read_text(page));
+  for (const Json& view : data.at("views")) EXPECT_FALSE(view.contains("memory"));
+  EXPECT_NE(data.at("question").get<std::string>().find("no memory over time: the ranks slept"), std::string::npos);
 }
 
 TEST_F(Run, RepeatsFifteenTimesUnlessTold) {

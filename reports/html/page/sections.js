@@ -47,6 +47,8 @@ const kBareFigures = [
   ["staleness, updates", view => view.figures?.staleness, value => String(value), "figures.staleness"],
 ];
 
+const inFlight = views => views.some(view => view.slices > 1) ? "slices in flight" : "stages in flight";
+
 // The figures that matter, one card each; with two views, both and the difference.
 function figureCards(views) {
   const results = views.filter(view => view.result);
@@ -55,7 +57,8 @@ function figureCards(views) {
   const figures = results.length > 0 ? kFigures : kBareFigures;
   // A measurement knows of memory only activations, and no capacity: beside it a total would say nothing.
   const onlyActivations = source.some(({of}) => of.memory?.capacity_gib === 0);
-  const cards = figures.map(([name, value, format, path]) => {
+  const cards = figures.map(([words, value, format, path]) => {
+    const name = path === "metrics.peak_in_flight" ? inFlight(views) : words;
     const values = source.map(entry => value(entry.of));
     // A layer profile knows no FLOPs, a measurement no memory; what all schedules have alike says nothing.
     if (values.some(value => value === undefined) || (values.every(value => value === 0) && results.length > 0)) return null;
@@ -117,7 +120,7 @@ function ranksSection(views) {
   if (shown.length === 0) return null;
   const unit = shown[0].timeline.time_unit;
   const time = value => timeText(value, unit, 4);
-  const columns = ["rank", "computes", "waits for pipeline transfers", "for gradients", "warm-up", "cool-down", "uneven", "dependencies", "stages in flight"];
+  const columns = ["rank", "computes", "waits for pipeline transfers", "for gradients", "warm-up", "cool-down", "uneven", "dependencies", inFlight(shown)];
   const tables = shown.map(view => element("div", {class: "wide"}, element("table", {},
     element("caption", {}, shown.length > 1 ? view.name : "What each rank does with its time"),
     element("thead", {}, element("tr", {}, ...columns.map(column => element("th", {scope: "col"}, column)))),

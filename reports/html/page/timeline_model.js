@@ -24,15 +24,21 @@ function firstAfter(times, time, from, count, orEqual = false) {
   return low;
 }
 
+// "5", or "5.1" for slice 1 of microbatch 5 where microbatches are cut and their slices numbered through.
+function unitText(unit, slices) {
+  return slices === 1 ? String(unit) : `${Math.floor(unit / slices)}.${unit % slices}`;
+}
+
 // The spans of one rank on one stream. The halves of an overlapped pair share the lane's height.
 class Lane {
-  constructor(rank, codes, members) {
+  constructor(rank, codes, members, slices) {
     this.members = members;  // positions in the rank, null where they are all of it
     this.count = members ? members.length : rank.count;
     this.start = members ? Float64Array.from(members, i => rank.start[i]) : rank.start;
     this.end = members ? Float64Array.from(members, i => rank.end[i]) : rank.end;
     this.rank = rank;
     this.codes = codes;
+    this.slices = slices;
     this.half = null;  // 0 whole, 1 upper half, 2 lower half
     for (let i = 0; i + 1 < this.count; ++i) {
       if (!codes[this.codeOf(i)].overlaps_next || this.half?.[i] === 2) continue;
@@ -115,15 +121,16 @@ class TimelineModel {
     this.name = view.name;
     this.parts = view.parts ?? {};
     this.slices = view.slices ?? 1;  // of each microbatch, numbered through
+    this.memoryOf = view.memory?.of ?? "memory";
     this.memory = view.memory ? decodeMemory(view.memory).map(points => new MemoryCurve(points)) : null;
     this.streams = [0, 2, 1].filter(stream => stream === 0 || this.ranks.some(
         rank => this.codes.some(code => code.streamIndex === stream) && rank.code.some(code => this.codes[code].streamIndex === stream)));
     const several = this.streams.length > 1;
     this.lanes = this.ranks.map(rank => this.streams.map(stream => {
-      if (!several) return new Lane(rank, this.codes, null);
+      if (!several) return new Lane(rank, this.codes, null, this.slices);
       const members = [];
       for (let i = 0; i < rank.count; ++i) if (this.codes[rank.code[i]].streamIndex === stream) members.push(i);
-      return new Lane(rank, this.codes, Int32Array.from(members));
+      return new Lane(rank, this.codes, Int32Array.from(members), this.slices);
     }));
     this.actions = this.ranks.reduce((sum, rank) => sum + rank.count, 0);
   }
@@ -132,7 +139,7 @@ class TimelineModel {
   // "2F5", or the kind of what belongs to no microbatch.
   label(rank, index) {
     const code = this.code(rank, index);
-    const action = code.stage === undefined ? code.kind : code.stage + code.action + this.ranks[rank].microbatch[index];
+    const action = code.stage === undefined ? code.kind : code.stage + code.action + unitText(this.ranks[rank].microbatch[index], this.slices);
     return code.kind === "send" ? "send " + action : action;
   }
   time(ticks, digits = 6) { return timeText(ticks * this.unitsPerTick, this.unit, digits); }
@@ -165,14 +172,18 @@ class TimelineModel {
     return -1;
   }
 
-  // Positions of what a search means: "3F5", "F5", "3F", "F", "5" (a microbatch), "optimizer".
+  // Positions of what a search means: "3F5", "F5", "3F", "F", "5" (a microbatch), "5.1" (a slice of it), "optimizer".
   search(text) {
     const query = text.trim();
-    const action = /^(\d+)?\s*([FBIW])?\s*(\d+)?$/i.exec(query);
+    const action = /^(\d+)?\s*([FBIW])?\s*(\d+)?(?:\.(\d+))?$/i.exec(query);
     if (query === "") return null;
     const letter = action?.[2]?.toUpperCase();
     const stage = letter ? action[1] : undefined;
     const microbatch = letter ? action[3] : action?.[1];
+    const slice = action?.[4];
+    if (slice !== undefined && (microbatch === undefined || this.slices === 1)) return [];
+    const meant = unit => Math.floor(unit / this.slices) === Number(microbatch) &&
+                          (slice === undefined || unit % this.slices === Number(slice));
     const matches = [];
     const fits = this.codes.map(code => {
       if (!action) return code.kind.includes(query.toLowerCase());
@@ -182,7 +193,7 @@ class TimelineModel {
     this.ranks.forEach((rank, r) => {
       for (let i = 0; i < rank.count; ++i) {
         if (!fits[rank.code[i]]) continue;
-        if (action && microbatch !== undefined && rank.microbatch[i] !== Number(microbatch)) continue;
+        if (action && microbatch !== undefined && !meant(rank.microbatch[i])) continue;
         matches.push({rank: r, index: i, start: rank.start[i]});
       }
     });

@@ -144,9 +144,9 @@ class Painter {
       if (labels.length === 0) continue;
       context.fillStyle = light ? "#fff" : "#111";
       for (const [i, from, to, y] of labels) {
-        const microbatch = stage === undefined ? letter : String(lane.rank.microbatch[lane.position(i)]);
-        const long = stage === undefined ? lane.codes[code].kind : stage + action + microbatch;
-        const text = to - from > long.length * 8 + 10 ? long : microbatch;
+        const unit = stage === undefined ? letter : unitText(lane.rank.microbatch[lane.position(i)], lane.slices);
+        const long = stage === undefined ? lane.codes[code].kind : stage + action + unit;
+        const text = to - from > long.length * 8 + 10 ? long : unit;
         if (to - from > text.length * (size * 0.58) + 2) context.fillText(text, x + (from + to) / 2, y);
       }
     }

@@ -36,7 +36,8 @@ class TimelineView {
     this.found = element("span", {class: "found", "aria-live": "polite"});
     this.pathBox = element("input", {type: "checkbox", onchange: () => { this.showPath = this.pathBox.checked; this.draw(); }});
     this.memoryBox = element("input", {type: "checkbox", checked: true, onchange: () => this.layout()});
-    this.memoryLabel = element("label", {}, this.memoryBox, " memory");
+    this.memoryName = element("span", {}, "memory");
+    this.memoryLabel = element("label", {}, this.memoryBox, " ", this.memoryName);
     this.legend = element("span", {class: "legend"});
     return element("div", {class: "toolbar"},
       button("−", "Zoom out", () => this.zoom(0.5)), button("+", "Zoom in", () => this.zoom(2)),
@@ -52,6 +53,7 @@ class TimelineView {
     this.longest = Math.max(1, ...models.map(model => model.makespan));
     if (!keepsWindow || this.end > this.longest) { this.begin = 0; this.end = this.longest; }
     this.memoryLabel.hidden = !models.some(model => model.memory);
+    this.memoryName.textContent = models.find(model => model.memory)?.memoryOf ?? "memory";
     this.memoryScale = 1.04 * Math.max(1, ...models.flatMap(model => (model.memory ?? []).map(curve => Math.max(curve.peak, curve.capacity || 0))));
     this.showLegend();
     this.layout();
@@ -65,7 +67,8 @@ class TimelineView {
     const key = (color, text, kind) => element("span", {class: "key"},
       element("i", {class: kind ?? "", style: color ? `background:${color}` : undefined}), text);
     this.legend.replaceChildren(...[...kinds].map(([kind, code]) => key(code.fill, kind)), key(null, "idle", "idle"),
-      ...(this.models.some(model => model.memory?.some(curve => curve.capacity > 0)) ? [key(null, "capacity", "limit")] : []));
+      ...(this.models.some(model => model.memory?.some(curve => curve.capacity > 0)) ? [key(null, "capacity", "limit")] : []),
+      ...(this.models.some(model => model.slices > 1) ? [element("span", {}, "3.1: slice 1 of microbatch 3")] : []));
   }
 
   layout() {

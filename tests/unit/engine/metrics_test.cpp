@@ -114,6 +114,32 @@ TEST(Memory, RisesAtForwardsAndFallsAtTheEndOfBackwards) {
   EXPECT_EQ(memory.peak_bytes, 116.0);
 }
 
+TEST(Memory, InputGradientsLeaveOnlyWhatWeightGradientsNeed) {
+  Timeline timeline;
+  const auto span = [](ActionKind kind, SpanKind shown, Ticks start) {
+    Span done;
+    done.action.kind = kind;
+    done.kind = shown;
+    done.start = start;
+    done.end = start + 10;
+    return done;
+  };
+  timeline.ranks = {{span(ActionKind::kForward, SpanKind::kForward, 0),
+                     span(ActionKind::kInputGradient, SpanKind::kInputGradient, 20),
+                     span(ActionKind::kWeightGradient, SpanKind::kWeightGradient, 40)}};
+  const std::vector<HeldBytes> less = {{8.0, 3.0}};
+  const RankMemory memory = memory_over_time(timeline, 0, 1.0, less);
+  ASSERT_EQ(memory.points.size(), 3U);
+  EXPECT_EQ(memory.points[0].bytes, 9.0);
+  EXPECT_EQ(memory.points[1].time, 30);
+  EXPECT_EQ(memory.points[1].bytes, 4.0);
+  EXPECT_EQ(memory.points[2].time, 50);
+  EXPECT_EQ(memory.points[2].bytes, 1.0);
+  EXPECT_EQ(memory.peak_bytes, 9.0);
+  const std::vector<HeldBytes> more = {{8.0, 11.0}};
+  EXPECT_EQ(memory_over_time(timeline, 0, 1.0, more).peak_bytes, 12.0);
+}
+
 TEST(CriticalPathTest, FollowsTheFirstMicrobatchDownAndTheLastOneBack) {
   const Program program = parse_csv("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "test.csv", {});
   const CriticalPath path = critical_path(simulate(program, times_of(program, 3)));

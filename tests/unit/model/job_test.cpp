@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "model/config/document.hpp"
 #include "model/config/job_keys.hpp"
 #include "model/config/read_job.hpp"
 #include "tests/unit/model/jobs.hpp"
@@ -171,6 +173,21 @@ TEST(Document, LocatesWhatIsNoJson) {
   }
   EXPECT_EQ(complaint_about("{\n  \"model\": x\n}").where, "job.json:2:12");
   EXPECT_NE(complaint_about(std::string(100'000, '[')).problem.find("nested deeper"), std::string::npos);
+}
+
+TEST(Document, NestsAsDeepAsItSays) {
+  const auto nested = [](int levels) { return std::string(levels, '[') + std::string(levels, ']'); };
+  EXPECT_NO_THROW(parse_json(nested(64), "a.json"));
+  EXPECT_THROW(parse_json(nested(65), "a.json"), ConfigError);
+}
+
+// A timeline of a million actions is such a list: looking through it at each of its ends took minutes.
+TEST(Document, LongListsTakeTimeByTheirLength) {
+  std::string text = "[{}";
+  for (int index = 0; index < 400'000; ++index) text += ",{}";
+  const std::clock_t before = std::clock();
+  EXPECT_EQ(parse_json(text + "]", "a.json").size(), 400'001U);
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 15.0);
 }
 
 }  // namespace

@@ -194,6 +194,19 @@ TEST(ChromeTrace, OverlappedPairsAndStreamsHaveThreadsOfTheirOwn) {
   EXPECT_EQ(trace.arrows.front().first.name, "F 1");
 }
 
+TEST(ChromeTrace, SlicesNameTheirMicrobatch) {
+  Timeline timeline = lay_out("", gpipe_orders(2, 4));
+  timeline.slices_per_microbatch = 2;
+  const TraceChecker trace(write_chrome_trace(timeline, {}));
+  EXPECT_EQ(trace.slices.at({1, 0}).at(3).name, "F 1.1");
+  const json& events = trace.document().at("traceEvents");
+  const auto last_forward = std::find_if(events.begin(), events.end(), [](const json& event) {
+    return event.at("name") == "F 1.1" && event.at("pid") == 1;
+  });
+  ASSERT_NE(last_forward, events.end());
+  EXPECT_EQ(last_forward->at("args"), json({{"stage", 1}, {"microbatch", 1}, {"slice", 1}}));
+}
+
 TEST(ChromeTrace, RepeatedActionsBindInTime) {
   Timeline timeline;
   timeline.ranks.resize(2);

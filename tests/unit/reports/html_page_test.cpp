@@ -79,6 +79,18 @@ TEST(TimelineJson, ReadsBackWhatItWrote) {
   EXPECT_EQ(timeline_json(again), timeline_json(timeline));
 }
 
+TEST(TimelineJson, TellsThatMicrobatchesAreCut) {
+  Timeline timeline = testing::lay_out("terapipe", testing::gpipe_orders(2, 4));
+  EXPECT_FALSE(timeline_json(timeline).contains("slices_per_microbatch"));
+  EXPECT_EQ(page_view("whole", timeline).at("slices"), 1);
+  timeline.slices_per_microbatch = 2;
+  auto json = nlohmann::ordered_json::parse(timeline_json(timeline).dump());
+  EXPECT_EQ(page_view("cut", read_timeline(json, "a.json", "timelines[0]")), page_view("cut", timeline));
+  EXPECT_EQ(page_view("cut", timeline).at("slices"), 2);
+  json["slices_per_microbatch"] = 0;
+  EXPECT_THROW(read_timeline(json, "a.json", "timelines[0]"), ConfigError);
+}
+
 // Halves of pairs overlap, and ranks wait for transfers: a saved timeline keeps both, or its figures are others.
 TEST(TimelineJson, APageOfASavedTimelineIsThatOfTheTimeline) {
   testing::Times times;
@@ -142,12 +154,33 @@ TEST(TimelineJson, ComplaintsPointAtTheSpan) {
   }
 }
 
+TEST(ResultViews, ActivationsOverTimeNeedTheBytesOfEveryStage) {
+  const Timeline timeline = testing::lay_out("measured", testing::one_f_one_b_orders(2, 4));
+  const auto parsed = [](const char* text) { return nlohmann::ordered_json::parse(text); };
+  const nlohmann::ordered_json view = page_view("measured", timeline);
+  auto filled = view;
+  add_activations(filled, timeline, parsed("{}"), "a.json");
+  EXPECT_EQ(filled, view);
+  add_activations(filled, timeline, parsed(R"({"activation_bytes":{"measured":[
+      {"from_forward":3,"after_input_gradient":1},{"from_forward":5,"after_input_gradient":1}]}})"),
+                  "a.json");
+  EXPECT_EQ(filled.at("/memory/changes"_json_pointer), parsed("[3, 0, -3, 5, -5]"));
+  for (const char* bad :
+       {R"({"activation_bytes":3})", R"({"activation_bytes":{"forecast":[]}})",
+        R"({"activation_bytes":{"measured":[{"from_forward":3,"after_input_gradient":1}]}})",
+        R"({"activation_bytes":{"measured":[{"from_forward":3},{"from_forward":null,"after_input_gradient":1}]}})"}) {
+    EXPECT_THROW(add_activations(filled, timeline, parsed(bad), "a.json"), ConfigError) << bad;
+  }
+}
+
 TEST(ResultViews, RefuseWhatIsNoResult) {
   const auto no_files = [](const std::string&) { return std::string(); };
   for (const char* text :
        {"[]", "{}", "3", R"({"schema":"flopcast.result/1"})", R"({"schema":"flopcast.run/1"})",
         R"({"schema":"flopcast.timeline/1","timelines":[]})", R"({"schema":"flopcast.timeline/1","timelines":3})",
-        R"({"schema":"flopcast.run/1","timelines":3})", R"({"schema":"flopcast.comparison/1"})",
+        R"({"schema":"flopcast.run/1","timelines":3})", R"({"schema":"flopcast.measurement/1","run":{}})",
+        R"({"schema":"flopcast.measurement/1","comparison":{}})",
+        R"({"schema":"flopcast.measurement/1","comparison":3})", R"({"schema":"flopcast.comparison/1"})",
         R"({"schema":"flopcast.comparison/1","a":{"name":"x","result":{}},"b":{"name":"y"}})"}) {
     EXPECT_THROW(views_of_result(nlohmann::ordered_json::parse(text), "a", "a.json", no_files), ConfigError) << text;
   }

@@ -132,6 +132,17 @@ TEST(Svg, ShadesAreChunksOrCopiesOfTheModel) {
   EXPECT_TRUE(contains(write_svg({copies, lay_out("", gpipe_orders(2, 2))}, {}), ">forward, copy 1</text>"));
 }
 
+TEST(Svg, SlicesAreToldAsPartsOfTheirMicrobatch) {
+  Timeline timeline = lay_out("", gpipe_orders(2, 4));
+  EXPECT_FALSE(contains(write_svg(timeline, {}), "slice"));
+  timeline.slices_per_microbatch = 2;
+  const std::string svg = write_svg(timeline, {});
+  EXPECT_TRUE(is_well_formed(svg));
+  EXPECT_TRUE(contains(svg, "<title>forward of microbatch 1, slice 1, stage 0\nstart 3, duration 1</title>"));
+  EXPECT_TRUE(contains(svg, ">1.1</text>"));
+  EXPECT_TRUE(contains(svg, ">3.1: slice 1 of microbatch 3</text>"));
+}
+
 TEST(Svg, LegendHoldsOnlyWhatOccurs) {
   Timeline timeline = lay_out("", interleaved_orders(2, 2, 2));
   std::string svg = write_svg(timeline, {});

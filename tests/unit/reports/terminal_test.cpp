@@ -54,6 +54,17 @@ TEST(TerminalDrawing, CopiesOfTheModelAreCalledThat) {
   EXPECT_NE(draw_timeline(timeline, {80, true, false, true}).find("copy 1 lighter"), std::string::npos);
 }
 
+TEST(TerminalDrawing, SlicesAreCalledThat) {
+  Timeline timeline = lay_out("", gpipe_orders(2, 12));
+  timeline.slices_per_microbatch = 4;
+  EXPECT_NE(draw_timeline(timeline, {50, false, false, true})
+                .find("numbers: last digit of the slice, 4 of each microbatch, numbered through\n"),
+            std::string::npos);
+  EXPECT_NE(draw_timeline(timeline, {200, false, false, true})
+                .find("numbers: slices, 4 of each microbatch, numbered through\n"),
+            std::string::npos);
+}
+
 TEST(TerminalDrawing, EqualForwardAndBackwardGetRoomToDiffer) {
   const Timeline timeline = lay_out("", one_f_one_b_orders(2, 2), {1, 1, 1, 1, 0});
   EXPECT_EQ(draw_timeline(timeline, {40, false, true, false}),
