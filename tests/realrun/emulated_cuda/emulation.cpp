@@ -37,7 +37,7 @@ jmp_buf scheduler;
 ucontext_t starter;
 const std::function<void()>* body = nullptr;
 std::vector<float> shared_memory;
-std::size_t allowed = kUnasked;
+thread_local std::size_t allowed = kUnasked;  // of this rank's next launch
 std::size_t most_shared = std::size_t{163} * 1024;
 std::size_t launches = 0;
 std::size_t threads = 0;

@@ -1,4 +1,4 @@
-// The search finds what simulating everything finds, counts every layout once, and does not depend on the threads.
+// The search finds what simulating everything finds and counts every layout once.
 #include "planner/search/search.hpp"
 
 #include <gtest/gtest.h>
@@ -10,18 +10,17 @@
 #include <numeric>
 #include <set>
 
-#include "cli/threads.hpp"
 #include "planner/plan/plan.hpp"
 #include "tests/unit/planner/questions.hpp"
 
 namespace flopcast {
 namespace {
 
-SearchResult search(const PlanQuestion& question, bool everything, const ParallelFor& parallel_for = serial_for,
+SearchResult search(const PlanQuestion& question, bool everything,
                     double longest_step_s = std::numeric_limits<double>::infinity()) {
   SearchOptions options;
   options.simulate_everything = everything;
-  LayoutSearch search(question.space, options, parallel_for);
+  LayoutSearch search(question.space, options, serial_for);
   search.explore(question.job, longest_step_s, "too slow");
   return search.result();
 }
@@ -84,17 +83,6 @@ TEST(Search, FindsItAmongAsynchronousAndBidirectionalSchedules) {
   expect_same_answer(question);
 }
 
-TEST(Search, ThreadsDoNotShow) {
-  const PlanQuestion question = small_question();
-  const SearchResult serial = search(question, false);
-  const SearchResult threaded = search(question, false, threaded_for(4));
-  EXPECT_EQ(orders(serial.ranked), orders(threaded.ranked));
-  EXPECT_EQ(orders(serial.pareto), orders(threaded.pareto));
-  EXPECT_EQ(serial.space.pruned, threaded.space.pruned);
-  EXPECT_EQ(serial.space.simulated, threaded.space.simulated);
-  EXPECT_EQ(rejected(serial), rejected(threaded));
-}
-
 TEST(Search, TiesGoToLessMemoryAndThenToTheEnumeration) {
   PlannedLayout a;
   a.score = {1.0, 1.0};
@@ -113,10 +101,10 @@ TEST(Search, TiesGoToLessMemoryAndThenToTheEnumeration) {
 TEST(Search, StepsThatAreTooLongAreRejected) {
   const PlanQuestion question = small_question();
   const double best = search(question, false).ranked.front().time_s;
-  const SearchResult limited = search(question, false, serial_for, best * 1.001);
+  const SearchResult limited = search(question, false, best * 1.001);
   ASSERT_FALSE(limited.ranked.empty());
   for (const PlannedLayout& one : limited.ranked) EXPECT_LE(one.time_s, best * 1.001);
-  EXPECT_TRUE(search(question, false, serial_for, best * 0.999).ranked.empty());
+  EXPECT_TRUE(search(question, false, best * 0.999).ranked.empty());
   EXPECT_EQ(limited.space.enumerated, limited.space.pruned + limited.space.simulated + rejected(limited));
 }
 
