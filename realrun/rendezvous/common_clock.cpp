@@ -1,6 +1,7 @@
 #include "realrun/rendezvous/common_clock.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -24,11 +25,19 @@ std::string machine() {
   return id;
 }
 
-// The system's clock less the steady one.
-Ticks system_offset() {
+// The system's clock less the steady one in nanoseconds: in picoseconds the years since 1970 do not fit 64 bits.
+std::int64_t system_offset() {
+  using std::chrono::nanoseconds;
+  return nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count() -
+         nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// What to add to host_clock(), of which `offset` is known up to whole periods.
+Ticks to_the_host_clock(std::int64_t offset) {
   constexpr Ticks kPicosecondsPerNanosecond = 1000;
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() * kPicosecondsPerNanosecond - host_clock();
+  offset = (offset % kHostClockPeriodNs + kHostClockPeriodNs) % kHostClockPeriodNs;
+  if (host_clock() / kPicosecondsPerNanosecond + offset >= kHostClockPeriodNs) offset -= kHostClockPeriodNs;
+  return offset * kPicosecondsPerNanosecond;
 }
 
 }  // namespace
@@ -50,7 +59,7 @@ Ticks common_clock_offset(Store& store, const ProcessPlace& place, std::chrono::
     readings.push_back({asked, host_clock(), *other});
   }
   if (!readings.empty()) return -clock_offset(readings);
-  return system_offset() - std::stoll(wait_for(store, kSystemKey, patience, "the clock of rank 0"));
+  return to_the_host_clock(system_offset() - std::stoll(wait_for(store, kSystemKey, patience, "the clock of rank 0")));
 }
 
 }  // namespace flopcast::realrun

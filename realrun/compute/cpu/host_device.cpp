@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 
 #include "model/error/error.hpp"
@@ -12,7 +13,8 @@ namespace flopcast::realrun {
 Ticks host_clock() {
   constexpr Ticks kPicosecondsPerNanosecond = 1000;
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() * kPicosecondsPerNanosecond;
+  const std::int64_t nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  return nanoseconds % kHostClockPeriodNs * kPicosecondsPerNanosecond;
 }
 
 float* host_floats(const Buffer& buffer) {

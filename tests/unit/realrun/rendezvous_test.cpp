@@ -190,8 +190,8 @@ TEST(CommonClock, OfSeveralMachinesIsThatOfRankZero) {
     FarStore store(has_clock);
     EXPECT_EQ(common_clock_offset(store, {0, 2, 0}, 1s), 0);
     store.set("clock/machine", "another");
-    // What is an hour ahead of this clock shows the same system time an hour later.
-    store.set("clock/system", std::to_string(std::stoll(*store.get("clock/system")) - FarStore::kHour));
+    // What is an hour ahead of this clock shows the same system time an hour later; in nanoseconds.
+    store.set("clock/system", std::to_string(std::stoll(*store.get("clock/system")) - FarStore::kHour / 1000));
     const Ticks offset = common_clock_offset(store, {1, 2, 1}, 1s);
     EXPECT_NEAR(static_cast<double>(offset), static_cast<double>(FarStore::kHour), 100 * kMillisecond) << has_clock;
   }
