@@ -286,7 +286,7 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
     front.title = fmt::format("Pareto front: no other layout{} is better in time, memory and GPUs", within);
     tables.push_back(std::move(front));
   }
-  tables.push_back(rejected_table(answer.search));
+  if (!answer.search.rejected.empty()) tables.push_back(rejected_table(answer.search));
   tables.push_back(advice_table(answer));
   return tables;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <memory>
 
 #include "cli/commands.hpp"
@@ -12,6 +11,7 @@
 #include "cli/output_options.hpp"
 #include "cli/progress.hpp"
 #include "cli/shared_commands.hpp"
+#include "cli/terminal.hpp"
 #include "cli/threads.hpp"
 #include "model/error/error.hpp"
 #include "planner/sweep/grid.hpp"
@@ -160,18 +160,6 @@ std::optional<Metric> metric_of(const SweepGrid& grid, const std::optional<std::
   throw ConfigError({"--metric", fmt::format("unknown value \"{}\"", wanted), "", choices_help(wanted, names)});
 }
 
-void require_writable(const char* flag, const std::optional<std::string>& path) {
-  if (!path) return;
-  const auto fail = [&](const std::string& problem) { throw ConfigError({flag, problem, "", "give a file"}); };
-  if (path->empty()) fail("the file's name is empty");
-  std::error_code ignored;
-  if (std::filesystem::is_directory(*path, ignored)) fail(fmt::format("{} is a directory", *path));
-  const std::filesystem::path folder = std::filesystem::path(*path).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
-    fail(fmt::format("{}: there is no folder {}", *path, folder.string()));
-  }
-}
-
 HeatMap heat_map_of(const SweepGrid& grid, const std::vector<Json>& rows, const Metric& metric) {
   HeatMap map;
   map.title = map.value_name = metric.name;
@@ -275,8 +263,8 @@ int run_sweep_among(const Arguments& arguments, const Crew& crew) {
   const SweepGrid grid = read_grid(vary);
   const int wanted = thread_count(threads, grid.size());
   const std::optional<Metric> drawn = metric_of(grid, svg, metric);
-  require_writable("--output", output.file());
-  require_writable("--svg", svg);
+  if (output.file()) require_writable(*output.file());
+  if (svg) require_writable(*svg);
 
   const Json question = {{"job", job.load().root}, {"vary", vary}};
   const std::unique_ptr<PartialRows> file = partial_rows(output, question, crew);

@@ -122,6 +122,7 @@ void write_file(const std::string& path, const std::string& text) {
 }
 
 void require_writable(const std::string& path) {
+  if (path.empty()) throw ConfigError({"", "the file's name is empty", "", "give a file"});
   std::error_code code;
   const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, code);
   const std::filesystem::path file = code ? std::filesystem::path(path) : resolved;

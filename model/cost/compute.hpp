@@ -17,9 +17,9 @@ inline constexpr double kAttentionBackwardWork = 2.5;
 ///       the share of the bandwidth that operand streams reach, e is the device's gemm_efficiency. A device with a
 ///       gemm_kernel of its own (a CPU) has one tile, its own k0 and s, and adds the two times up where it packs
 ///       operands before it multiplies. Source of the form: CUTLASS's tile and wave model; constants in compute.cpp.
-/// Fused attention  FLOPs / (peak · flash efficiency); backward has kAttentionBackwardWork times the forward FLOPs (Dao
-/// 2307.08691 §4.1). Memory bound     bytes / (HBM · memory_efficiency) + a launch per kernel; 0.7 of the bytes where a
-/// kernel reads what
+/// Fused attention  FLOPs / (peak · flash efficiency); backward has kAttentionBackwardWork times the forward FLOPs
+///                  (Dao 2307.08691 §4.1).
+/// Memory bound     bytes / (HBM · memory_efficiency) + a launch per kernel; 0.7 of the bytes where a kernel reads what
 ///                  the one before it wrote, which is then partly in the L2 cache.
 /// Left out: the host when it cannot launch as fast as the device runs; stage_costs adds it pass by pass.
 class ComputeModel {

@@ -322,10 +322,10 @@ TEST(Sweep, DrawsTwoKeysAndRefusesTheRest) {
             0);
   const std::string svg = read_text(folder.path() / "map.svg");
   EXPECT_NE(svg.find("</svg>"), std::string::npos);
-  const auto refused = [&options](std::vector<std::string> more, const std::string& words) {
+  const auto refused = [&options](std::vector<std::string> more, const std::string& words, int exit_code = 2) {
     more.insert(more.begin(), {"sweep", job_file()});
     const CommandResult result = run_flopcast(more, options);
-    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.exit_code, exit_code);
     EXPECT_NE(result.standard_error.find(words), std::string::npos) << result.standard_error;
   };
   refused({}, "--vary");
@@ -336,8 +336,8 @@ TEST(Sweep, DrawsTwoKeysAndRefusesTheRest) {
   refused({"--vary", "pp=8", "--metric", "step_s"}, "--svg");
   refused({"--vary", "pp=4,8", "--vary", "mbs=1,2", "--svg", "x.svg", "--metric", "foo"}, "unknown value");
   refused({"--vary", "pp=8", "-o", ""}, "is empty");
-  refused({"--vary", "pp=8", "-o", "."}, "is a directory");
-  refused({"--vary", "pp=8", "-o", "missing/sweep.csv"}, "no folder missing");
+  refused({"--vary", "pp=8", "-o", "."}, "is a directory", 4);
+  refused({"--vary", "pp=8", "-o", "missing/sweep.csv"}, "there is no folder", 4);
   refused({"--vary", "pp=8", "--threads", "1000000"}, "out of range");
   refused({"--vary", "pp=4,8", "--vary", "mbs=1", "--svg", "x.svg", "--metric", "days"}, "--tokens");
 }
