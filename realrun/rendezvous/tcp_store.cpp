@@ -221,7 +221,10 @@ class TcpStore : public Store {
   void set(const std::string& key, const std::string& value) override { ask('s', key, value); }
   bool set_once(const std::string& key, const std::string& value) override { return ask('o', key, value).has_value(); }
   std::optional<std::string> get(const std::string& key) override { return ask('g', key, {}); }
-  std::optional<Ticks> clock() override { return std::stoll(ask('c', {}, {}).value_or("0")); }
+  std::optional<Ticks> clock() override {
+    const std::optional<std::string> told = ask('c', {}, {});
+    return told ? std::optional<Ticks>(std::stoll(*told)) : std::nullopt;
+  }
 
  private:
   std::optional<std::string> ask(char operation, const std::string& key, const std::string& value) {
