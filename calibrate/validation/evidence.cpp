@@ -10,6 +10,7 @@
 #include <regex>
 #include <string_view>
 
+#include "calibrate/validation/shared_facts.hpp"
 #include "model/catalog/catalogue.hpp"
 
 namespace flopcast {
@@ -141,7 +142,7 @@ std::optional<double> year_of(const std::string& citation) {
 }
 
 std::string stack_name(const PublishedRow& row, const std::string& about, const std::string& device) {
-  if (row.schedule.rfind("zb-", 0) == 0) return "zero-bubble";
+  if (runs_zero_bubble(row) || row.beside_zero_bubble) return "zero-bubble";
   // What the row itself says comes before what its file says of all of them.
   const bool cut = row.tp.value_or(1) * row.pp.value_or(1) > 1;
   for (const std::string& words : {words_of(row, ""), lower(about)}) {
@@ -208,6 +209,8 @@ nlohmann::json cluster_of(const PublishedRow& row, const std::string& device, in
 nlohmann::json stack_of(const PublishedRow& row, const std::string& about) {
   Json stack = {{"name", stack_name(row, about, device_of(row).value_or(""))}};
   set_properties(words_of(row, about), stack);
+  // The runtime that sends ahead is the one of zero-bubble schedules; others run Megatron's.
+  if (row.beside_zero_bubble) stack["blocking_sends"] = true;
   return stack;
 }
 

@@ -22,6 +22,7 @@ nlohmann::json cluster_of(const PublishedRow& row, const std::string& device, in
 /// The training software and how the row departs from it: {"name": "megatron-2022", "gradient_bytes": 2}.
 ///   the source names                                   stack
 ///   a zero-bubble schedule                             zero-bubble
+///   another schedule in a publication that has one     zero-bubble, with Megatron's blocking transfers
 ///   TransformerEngine, Megatron-Core                   megatron-core
 ///   NeMo, Megatron-Bridge                              nemo
 ///   DeepSpeed                                          megatron-deepspeed

@@ -123,6 +123,7 @@ std::string held_out_file(const std::vector<HeldOutErrors>& groups) {
     Json json = {{"device", group.facts.device},
                  {"generation", generation_names()[static_cast<std::size_t>(group.facts.generation)]},
                  {"stack", group.facts.stack},
+                 {"software", group.facts.software},
                  {"several_nodes", group.facts.several_nodes},
                  {"devices", group.facts.devices},
                  {"model", group.model},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "calibrate/validation/evidence.hpp"
+#include "calibrate/validation/shared_facts.hpp"
 #include "sim/schedule/catalogue.hpp"
 
 namespace flopcast {
@@ -17,7 +18,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kGpt2Vocabulary = 50257;
 constexpr int kMlpWidthOfGpt = 4;
 constexpr int kStagesOfSingleLayer = 3;
 
@@ -52,7 +52,7 @@ Json model_of(const PublishedRow& row, const std::string& words) {
                 {"heads", *row.heads},
                 {"kv_heads", row.kv_heads.value_or(*row.heads)},
                 {"ffn", ffn},
-                {"vocab", row.vocab.value_or(kGpt2Vocabulary)},
+                {"vocab", *row.vocab},
                 {"sequence_length", *row.sequence_length},
                 {"tied_embeddings", gpt && !mentions(words, "untied")}};
   if (hidden % *row.heads != 0) model["head_dim"] = hidden / *row.heads;
@@ -178,7 +178,7 @@ MappedRow map_row(const PublishedRow& row, const std::string& about) {
   Json layout = layout_of(row);
   set_schedule(row.schedule, layout);
   set_stage_layers(row, words, layout);
-  mapped.steps_overlap = row.schedule.rfind("zb-", 0) == 0;
+  mapped.steps_overlap = runs_zero_bubble(row);
   mapped.memory_as_tools_show = mentions(words, "nvidia-smi");
   mapped.job = {
       {"model", model_of(row, words)},

@@ -24,7 +24,7 @@ struct MappedRow {
 
 /// Maps a row's fields to a job, by the fields alone.
 /// Model: MLPs of width 4h are GPT's (LayerNorm, biases, learned positions, tied embeddings), others Llama's (RMSNorm,
-/// gated, rotary, untied). A vocabulary that is not stated is GPT-2's 50,257.
+/// gated, rotary, untied).
 /// Stages: where embedding and head count as a layer each (they do where the source says so, and where only that makes
 /// the stages even), first and last stage have one layer less.
 /// ZeRO 2 with a pipeline is ZeRO 1, as gradients are scattered once a step, unless `scatters_each_microbatch`.

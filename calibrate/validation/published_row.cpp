@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "calibrate/validation/shared_facts.hpp"
 #include "model/config/document.hpp"
 #include "model/error/error.hpp"
 
@@ -246,6 +247,7 @@ PublishedFile read_published(const nlohmann::json& json, const std::string& sour
   for (std::size_t index = 0; index < rows.size(); ++index)
     published.rows.push_back(read_row(rows[index], index, file));
   take_formats_over(published.rows);
+  share_facts(published.rows);
   return published;
 }
 

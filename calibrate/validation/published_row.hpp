@@ -32,6 +32,8 @@ struct PublishedRow {
   std::optional<bool> sequence_parallel;
   std::optional<bool> scatters_each_microbatch;  ///< of ZeRO 2 with a pipeline; no source says it
   std::string schedule;
+  /// Another run of the same publication has a zero-bubble schedule: its software is that one's.
+  bool beside_zero_bubble = false;
   std::optional<std::string> recompute;
 
   std::optional<double> iteration_s, tflops_per_gpu, tokens_per_s_per_gpu, samples_per_s, peak_memory_gib;
@@ -58,6 +60,7 @@ struct PublishedFile {
 /// fields of a row are left alone. Rows may be written compactly: "common" holds what all rows share, and "columns"
 /// names the dotted fields that the lists in "rows" give.
 /// A row of a log ("… line 917") that does not say its number formats has those of the row above it.
+/// What rows leave out and their neighbours say is filled in (shared_facts.hpp).
 /// Throws ConfigError with the place in `file`.
 PublishedFile read_published(const nlohmann::json& json, const std::string& source, const std::string& file);
 

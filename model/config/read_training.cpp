@@ -71,6 +71,7 @@ Stack read_stack(const nlohmann::json& given, const Origins& origins) {
   Stack stack;
   stack.name = reader.text("name").value_or(kDefaultStack);
   stack.description = reader.text("description").value_or("");
+  stack.based_on = reader.text("based_on").value_or(stack.name);
   stack.vocab_divisor = reader.whole("vocab_divisor", 1, kLargestDivisor).value_or(1);
   stack.flash_attention = reader.choice("attention", attention_names()).value_or(0) == 0;
   stack.fused_bias_dropout_add = reader.boolean("fused_bias_dropout_add").value_or(false);
@@ -87,6 +88,8 @@ Stack read_stack(const nlohmann::json& given, const Origins& origins) {
   stack.overlap_gradient_reduction = reader.boolean("overlap_gradient_reduction").value_or(false);
   stack.overlap_tp_with_weight_gradient = reader.boolean("overlap_tp_with_weight_gradient").value_or(false);
   stack.single_pass_norm = reader.boolean("single_pass_norm").value_or(true);
+  stack.softmax_forward_bytes = reader.quantity("softmax_forward_bytes", Dimension::kBytes).value_or(0.0);
+  stack.split_backward_slowdown = reader.fraction("split_backward_slowdown", 1.0).value_or(0.0);
   read_loss(reader, stack);
   stack.host_time_per_kernel = Seconds(reader.quantity("host_time_per_kernel", Dimension::kTime).value_or(0.0));
   stack.host_time_per_collective = Seconds(reader.quantity("host_time_per_collective", Dimension::kTime).value_or(0.0));
@@ -102,6 +105,8 @@ void forget_gpu_kernels(Stack& stack) {
   stack.fused_softmax_group = unknown.fused_softmax_group;
   stack.transfer_synchronization = unknown.transfer_synchronization;
   stack.gather_allocation = unknown.gather_allocation;
+  stack.softmax_forward_bytes = unknown.softmax_forward_bytes;
+  stack.split_backward_slowdown = unknown.split_backward_slowdown;
   stack.loss_forward_bytes = unknown.loss_forward_bytes;
   stack.loss_backward_bytes = unknown.loss_backward_bytes;
   stack.loss_saved_bytes = unknown.loss_saved_bytes;

@@ -23,9 +23,12 @@ constexpr std::array<Tile, 6> kTiles = {
 constexpr double kSplitDepth = 2048.0;  // below this depth libraries do not split k
 constexpr double kMostSplits = 4.0;
 constexpr double kSplitReduction = 1.1;  // adding the partial products up
+// Of a tile's prologue and epilogue, what is left in weight gradients: they have as many tiles as the weights, many to
+// a multiprocessor, and hide more of it behind each other. From the profiled T_W of models with 6,144 and 3,072 tokens
+// a microbatch (Qi et al. 2401.10241, appendix), 9.34 and 19.93 ms, which say 60 of the 200.
+constexpr double kWeightGradientDepth = 0.3;
 // Of the bytes of an element-wise kernel that reads what the one before it wrote, the share that goes to memory: the
-// rest is still in the L2 cache. Isolated kernels do not show it (their measured rates are the device's
-// memory_efficiency); fitted to the published A100 steps together, between 0.65 and 0.75 by source.
+// rest is still in the L2 cache. Isolated kernels do not show it; fitted to the published A100 steps together.
 constexpr double kFreshShare = 0.7;
 // Batched products of heads whose width is no multiple of eight 16-bit elements: their rows do not start at 16 bytes,
 // as tensor cores load them; fitted to the published BLOOM steps
@@ -49,19 +52,8 @@ double waves_work(const Tile& tile, const GemmShape& shape, double multiprocesso
   return work;
 }
 
-}  // namespace
-
-ComputeModel::ComputeModel(const Device& device, Precision precision, const Stack& stack)
-    : device_(device),
-      precision_(precision),
-      flash_{device.flash_forward_efficiency, device.flash_backward_efficiency} {
-  const auto own = stack.flash_efficiency.find(generation_names()[static_cast<std::size_t>(device.generation)]);
-  if (own != stack.flash_efficiency.end()) flash_ = own->second;
-}
-
-GemmWork gemm_work(const Device& device, Precision precision, const GemmShape& shape, double output_bytes) {
-  const double multiprocessors = device.multiprocessors;
-  const GemmKernel& kernel = device.gemm_kernel;
+GemmWork work_of_kernel(const GemmKernel& kernel, double multiprocessors, Precision precision, const GemmShape& shape,
+                        double output_bytes) {
   const auto work_of = [&](const Tile& tile) {
     return waves_work(tile, shape, multiprocessors, kernel.overhead_depth);
   };
@@ -82,14 +74,38 @@ GemmWork gemm_work(const Device& device, Precision precision, const GemmShape& s
   return work;
 }
 
+}  // namespace
+
+ComputeModel::ComputeModel(const Device& device, Precision precision, const Stack& stack)
+    : device_(device),
+      precision_(precision),
+      flash_{device.flash_forward_efficiency, device.flash_backward_efficiency} {
+  const auto own = stack.flash_efficiency.find(generation_names()[static_cast<std::size_t>(device.generation)]);
+  if (own != stack.flash_efficiency.end()) flash_ = own->second;
+}
+
+GemmWork gemm_work(const Device& device, Precision precision, const GemmShape& shape, double output_bytes) {
+  return work_of_kernel(device.gemm_kernel, device.multiprocessors, precision, shape, output_bytes);
+}
+
 Seconds ComputeModel::gemm(const GemmShape& shape, double output_bytes) const {
+  return gemm(shape, output_bytes, device_.gemm_kernel);
+}
+
+Seconds ComputeModel::weight_gradient(const GemmShape& shape, double output_bytes) const {
+  GemmKernel kernel = device_.gemm_kernel;
+  if (kernel.tile == 0) kernel.overhead_depth *= kWeightGradientDepth;
+  return gemm(shape, output_bytes, kernel);
+}
+
+Seconds ComputeModel::gemm(const GemmShape& shape, double output_bytes, const GemmKernel& kernel) const {
   if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0 || shape.batch <= 0) return Seconds(0);
   const FlopsPerSecond per_multiprocessor =
       device_.peak_of(precision_) * (device_.gemm_efficiency / device_.multiprocessors);
-  const GemmWork work = gemm_work(device_, precision_, shape, output_bytes);
+  const GemmWork work = work_of_kernel(kernel, device_.multiprocessors, precision_, shape, output_bytes);
   const Seconds multiplying = work.busy / per_multiprocessor;
-  const Seconds streaming = work.moved / (device_.memory_bandwidth * device_.gemm_kernel.memory_efficiency);
-  const Seconds busy = device_.gemm_kernel.overlapped ? std::max(multiplying, streaming) : multiplying + streaming;
+  const Seconds streaming = work.moved / (device_.memory_bandwidth * kernel.memory_efficiency);
+  const Seconds busy = kernel.overlapped ? std::max(multiplying, streaming) : multiplying + streaming;
   return device_.kernel_launch + busy;
 }
 
@@ -121,10 +137,14 @@ OperatorTimes operator_times(const Operator& op, const ComputeModel& compute, co
     case OperatorKind::kLinear: {
       const double gradient_bytes =
           training.stack.fused_gradient_accumulation ? 2 * training.stack.gradient_bytes : element;
+      const auto beside_product = [&compute](Bytes moved) {
+        return moved > Bytes(0) ? compute.memory_bound(moved, 1) : Seconds(0);
+      };
       times.forward = compute.gemm(shape, element);
-      times.input_gradient = compute.gemm({shape.m, shape.k, shape.n, shape.batch}, element);
-      times.weight_gradient = compute.gemm({shape.k, shape.n, shape.m, shape.batch}, gradient_bytes) +
-                              compute.memory_bound(op.weight_gradient_bytes, op.backward_kernels - 2);
+      times.input_gradient =
+          compute.gemm({shape.m, shape.k, shape.n, shape.batch}, element) + beside_product(op.input_gradient_bytes);
+      times.weight_gradient = compute.weight_gradient({shape.k, shape.n, shape.m, shape.batch}, gradient_bytes) +
+                              beside_product(op.weight_gradient_bytes);
       break;
     }
     case OperatorKind::kBatchedProduct: {

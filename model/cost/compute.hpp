@@ -13,7 +13,8 @@ inline constexpr double kAttentionBackwardWork = 2.5;
 ///
 /// GEMM  t = launch + max(waves · 2·bm·bn·(k + k0) / (peak/SM · e · e_tile), bytes / (s · HBM)), the best of six
 ///       tile shapes bm x bn; waves = ceil(tiles / SM): a partly filled last wave costs as much as a full one. Small
-///       grids may split k over up to four tiles. k0 = 200 stands for the prologue and epilogue of a tile, s = 0.85 for
+///       grids may split k over up to four tiles. k0 = 200 (60 in weight gradients, see compute.cpp) stands for the
+///       prologue and epilogue of a tile, s = 0.85 for
 ///       the share of the bandwidth that operand streams reach, e is the device's gemm_efficiency. A device with a
 ///       gemm_kernel of its own (a CPU) has one tile, its own k0 and s, and adds the two times up where it packs
 ///       operands before it multiplies. Source of the form: CUTLASS's tile and wave model; constants in compute.cpp.
@@ -29,6 +30,8 @@ class ComputeModel {
 
   /// `output_bytes` is what is written per element of C, plus what is read when the product is added to it.
   Seconds gemm(const GemmShape& shape, double output_bytes) const;
+  /// The product of a weight gradient, [h, tokens] · [tokens, h']: a GPU's library hides more of each tile's prologue.
+  Seconds weight_gradient(const GemmShape& shape, double output_bytes) const;
   Seconds memory_bound(Bytes moved, int kernels) const;
   Seconds fused_attention(Flops flops, bool backward) const;
   /// Of the bytes of a kernel that reads what the one before it wrote, the share that goes to memory.
@@ -37,6 +40,7 @@ class ComputeModel {
   double misalignment(const GemmShape& shape) const;
 
  private:
+  Seconds gemm(const GemmShape& shape, double output_bytes, const GemmKernel& kernel) const;
   /// Attention is computed in 16 bits where the linears are in 8.
   Precision attention_precision() const { return precision_ == Precision::kFp8 ? Precision::kBf16 : precision_; }
 

@@ -255,6 +255,7 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
   }
   finish_stage(pricing_, index, runs_of(index, layers - with_experts, with_experts), costs);
   add_overlap_slowdown(overlap_slowdown(job_.cluster.device), costs);
+  costs.split_slowdown = costs.input_gradient.compute * job_.training.stack.split_backward_slowdown;
   return costs;
 }
 

@@ -59,7 +59,8 @@ struct StageCosts {
   PassCost recompute;  ///< forward work redone in the backward pass, before the input gradient
   PassCost input_gradient;
   PassCost weight_gradient;
-  Seconds tp_hidden;  ///< TP communication of the input gradient that a full B hides behind its weight gradient
+  Seconds split_slowdown;  ///< what the input gradient takes longer where its weight gradient comes later
+  Seconds tp_hidden;       ///< TP communication of the input gradient that a full B hides behind its weight gradient
 
   Traffic tp;  ///< all three passes together
   Traffic cp;

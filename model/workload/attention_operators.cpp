@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "model/workload/operator_parts.hpp"
 
 namespace flopcast {
@@ -31,7 +33,8 @@ void append_unfused_core(std::vector<Operator>& operators, const Transformer& mo
 
   const bool fused = batch % training.stack.fused_softmax_group == 0;
   const double extra = fused ? 0.0 : kUnfusedSoftmaxBytes;
-  Operator softmax = memory_bound("softmax", shapes.scores, 2 * e + extra, 3 * e + extra);
+  const double forward = std::max(training.stack.softmax_forward_bytes, 2 * e + extra);
+  Operator softmax = memory_bound("softmax", shapes.scores, forward, 3 * e + extra);
   if (!fused) softmax.forward_kernels = softmax.backward_kernels = kUnfusedSoftmaxKernels;
   softmax.saved_core = Bytes(shapes.scores * e);
   softmax.reads_fresh = false;

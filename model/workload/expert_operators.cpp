@@ -57,7 +57,7 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
   operators.push_back(grouped_linear("experts up", shapes, rows, here, model.hidden, inputs, stack));
   if (model.biases) {
     operators.back().parameters += inputs * here;
-    operators.back().weight_gradient_bytes += Bytes(routed * inputs * e);
+    operators.back().input_gradient_bytes += Bytes(routed * inputs * e);
   }
   Operator activation = model.gated_mlp ? memory_bound("experts gated activation", routed * columns, 3 * e, 5 * e)
                                         : memory_bound("experts activation", routed * columns, 2 * e, 3 * e);

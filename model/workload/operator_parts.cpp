@@ -78,7 +78,7 @@ Operator replicated_linear(std::string_view name, const OperatorShapes& shapes, 
 
 void add_bias(Operator& op, const OperatorShapes& shapes, double outputs) {
   op.parameters += outputs;
-  op.weight_gradient_bytes += Bytes(shapes.tokens * outputs * shapes.element);
+  op.input_gradient_bytes += Bytes(shapes.tokens * outputs * shapes.element);
   op.backward_kernels += 1;
 }
 

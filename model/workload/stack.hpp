@@ -18,6 +18,7 @@ struct FlashEfficiency {
 struct Stack {
   std::string name;
   std::string description;
+  std::string based_on;   ///< the stack whose software this one is a version of; its own name where it is of none
   int vocab_divisor = 1;  ///< Megatron's make-vocab-size-divisible-by
   bool flash_attention = false;
   bool fused_bias_dropout_add = false;  ///< one kernel for bias, dropout and residual after attention and MLP
@@ -40,6 +41,12 @@ struct Stack {
   bool overlap_gradient_reduction = false;       ///< gradient buckets are reduced during the last backward pass
   bool overlap_tp_with_weight_gradient = false;  ///< backward TP collectives run beside the weight-gradient GEMM
   bool single_pass_norm = true;  ///< false: statistics and result in passes of their own, as norms before 2022
+  /// Bytes that scale, mask and softmax move per score in the forward pass where they are not fused with the products;
+  /// 0: what must be read and written.
+  double softmax_forward_bytes = 0.0;
+  /// Of an input gradient whose weight gradient is left for later: by what share it takes longer than inside a whole
+  /// backward pass. What the second pass reads is no longer in a cache, and has to be kept and found.
+  double split_backward_slowdown = 0.0;
   /// Bytes that the loss moves per logit; the backward pass's include the cast for the GEMMs.
   double loss_forward_bytes = 0.0;
   double loss_backward_bytes = 0.0;

@@ -57,6 +57,7 @@ std::vector<HeldOutErrors> read_held_out_errors() {
     facts.device = group.at("device");
     facts.generation = generation_of(group.at("generation"));
     facts.stack = group.at("stack");
+    facts.software = group.at("software");
     facts.several_nodes = group.at("several_nodes");
     facts.devices = group.at("devices");
     all.push_back({facts, group.at("model"), group.at("errors")});
@@ -72,6 +73,7 @@ ForecastFacts facts_of(const Job& job) {
   if (facts.unlike.empty()) facts.device = job.cluster.device.name;
   facts.generation = job.cluster.device.generation;
   facts.stack = job.training.stack.name;
+  facts.software = job.training.stack.based_on;
   facts.several_nodes = job.cluster.nodes > 1;
   facts.devices = job.cluster.devices();
   return facts;

@@ -13,6 +13,7 @@ struct ForecastFacts {
   std::string device;  ///< the catalogue's; empty where nothing like the job was ever compared with a measurement
   GpuGeneration generation = GpuGeneration::kAmpere;
   std::string stack;
+  std::string software;  ///< Stack::based_on
   bool several_nodes = false;
   int devices = 1;
   std::string unlike;  ///< why `device` is empty: "its figures are not the catalogue's"

@@ -110,12 +110,16 @@ class Evidence {
     }
     const auto same_software = [this](const ForecastFacts& other) { return other.stack == facts_.stack; };
     const auto same_pair = [&](const ForecastFacts& other) { return other.device == device && same_software(other); };
+    const auto same_origin = [&](const ForecastFacts& other) {
+      return other.device == device && other.software == facts_.software;
+    };
     const char* place = facts_.several_nodes ? "several nodes" : "one node";
     return {pool(fmt::format("{} with {} on {}", device, facts_.stack, place),
                  [&](const ForecastFacts& other) {
                    return same_pair(other) && other.several_nodes == facts_.several_nodes;
                  }),
             pool(fmt::format("{} with {}", device, facts_.stack), same_pair),
+            pool(fmt::format("{} with {} and stacks based on it", device, facts_.software), same_origin),
             pool(fmt::format("{} on several devices", facts_.stack),
                  [&](const ForecastFacts& other) { return seen(other) && same_software(other); }),
             pool(fmt::format("{} with several stacks", device),

@@ -140,7 +140,7 @@ StepTimes times_of(const PreparedStep& step) {
     StageTimes passes;
     const Seconds input_gradient = stage.recompute.total() + stage.input_gradient.total();
     passes.forward = picoseconds(stage.forward.total() / slices);
-    passes.input_gradient = picoseconds(input_gradient / slices);
+    passes.input_gradient = picoseconds((input_gradient + stage.split_slowdown) / slices);
     passes.weight_gradient = picoseconds(stage.weight_gradient.total() / slices);
     passes.backward = picoseconds((input_gradient + stage.weight_gradient.total() - stage.tp_hidden) / slices);
     times.stages.push_back(passes);

@@ -34,7 +34,7 @@ Seconds compute_of(const StageCosts& stage, ActionKind kind) {
     case ActionKind::kForward:
       return stage.forward.compute;
     case ActionKind::kInputGradient:
-      return input_gradient;
+      return input_gradient + stage.split_slowdown;
     case ActionKind::kWeightGradient:
       return stage.weight_gradient.compute;
     case ActionKind::kBackward:

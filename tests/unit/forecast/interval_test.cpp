@@ -16,6 +16,7 @@ ForecastFacts run_on(const std::string& device, const std::string& stack, bool s
   ForecastFacts facts;
   facts.device = device;
   facts.stack = stack;
+  facts.software = stack;
   facts.several_nodes = several_nodes;
   facts.devices = several_nodes ? 64 : 8;
   return facts;
@@ -60,6 +61,18 @@ TEST(Interval, ModelsWeighTheSameHoweverManyRowsTheyHave) {
   known.push_back({facts, 20, {0.5}});
   known.push_back({facts, 21, {0.5}});
   EXPECT_DOUBLE_EQ(step_time_interval(facts, 1.0, known)->half_width, 0.5);
+}
+
+TEST(Interval, VersionsOfOneSoftwareSpeakForEachOther) {
+  ForecastFacts version = run_on("a100-80g", "zero-bubble");
+  version.software = "megatron-2022";
+  const ForecastFacts here = run_on("a100-80g", "megatron-2022");
+  const auto known = models(here, 0, {0.01, 0.02}) + models(version, 2, {0.04}) +
+                     models(run_on("a100-80g", "nemo"), 3, {0.3, 0.3, 0.3});
+  const auto interval = step_time_interval(here, 1.0, known);
+  EXPECT_DOUBLE_EQ(interval->half_width, 0.04);
+  EXPECT_EQ(interval->evidence, "a100-80g with megatron-2022 and stacks based on it");
+  EXPECT_DOUBLE_EQ(step_time_interval(version, 1.0, known)->half_width, 0.04);
 }
 
 TEST(Interval, TakesTheRunsMostAlikeThatTellOfThreeModels) {

@@ -195,5 +195,19 @@ TEST(TokenSlices, TakeTheirShareOfTheMicrobatch) {
   EXPECT_TRUE(says(of(R"("schedule": "terapipe")"), "each of 4 token slices"));
 }
 
+// A stack whose split passes are slower: no schedule that runs whole backward passes notices.
+TEST(SplitBackward, IsSlowerByTheStacksShareOfTheInputGradient) {
+  const auto stage = [](const std::string& schedule, const std::string& share) {
+    const std::string job = R"({"model": {"layers": 8, "hidden": 1024, "heads": 16, "vocab": 51200,
+        "sequence_length": 1024}, "cluster": "dgx-a100-80g", "layout": {"pp": 8, "global_batch_size": 32, "schedule": ")" +
+                            schedule + R"("}, "training": {"precision": "fp16", "stack": {"name": "deepspeed")" +
+                            share + "}}}";
+    return forecast(job_from(job), no_files).result.iteration.time_s;
+  };
+  const std::string slower = R"(, "split_backward_slowdown": 0.5)";
+  EXPECT_EQ(stage("1f1b", slower), stage("1f1b", ""));
+  EXPECT_GT(stage("zb-h1", slower), 1.05 * stage("zb-h1", ""));
+}
+
 }  // namespace
 }  // namespace flopcast

@@ -26,6 +26,37 @@ TEST(Compute, AFullWaveCostsItsTilesOverTheMultiprocessors) {
   EXPECT_NEAR(compute.gemm({512, 256, 1000, 1}, 2).value(), 2.0 * 256 * 128 * 1200, 1.0);
 }
 
+TEST(Compute, WeightGradientsHideMostOfATilesPrologue) {
+  Device device = unit_device();
+  EXPECT_NEAR(ComputeModel(device, Precision::kFp16).weight_gradient({512, 256, 1000, 1}, 2).value(),
+              2.0 * 256 * 128 * 1060, 1.0);
+  // A CPU's library has one kernel for all products.
+  device.gemm_kernel.tile = 128;
+  const ComputeModel cpu(device, Precision::kFp16);
+  EXPECT_EQ(cpu.weight_gradient({512, 256, 1000, 1}, 2), cpu.gemm({512, 256, 1000, 1}, 2));
+}
+
+TEST(Compute, BiasGradientsBelongToTheInputGradientAndAccumulationToTheWeightGradient) {
+  Device device = unit_device();
+  device.memory_bandwidth = BytesPerSecond(1e3);
+  device.kernel_launch = Seconds(1.0);
+  const ComputeModel compute(device, Precision::kFp16);
+  Training training;
+  training.precision = Precision::kFp16;
+  Operator linear;
+  linear.kind = OperatorKind::kLinear;
+  linear.shape = {256, 128, 512, 1};
+  const OperatorTimes bare = operator_times(linear, compute, training);
+  linear.input_gradient_bytes = Bytes(1000.0);
+  const OperatorTimes biased = operator_times(linear, compute, training);
+  EXPECT_NEAR((biased.input_gradient - bare.input_gradient).value(), 1000 / 500.0 + 1.0, 1e-6);
+  EXPECT_EQ(biased.weight_gradient, bare.weight_gradient);
+  linear.weight_gradient_bytes = Bytes(2000.0);
+  const OperatorTimes accumulated = operator_times(linear, compute, training);
+  EXPECT_EQ(accumulated.input_gradient, biased.input_gradient);
+  EXPECT_NEAR((accumulated.weight_gradient - bare.weight_gradient).value(), 2000 / 500.0 + 1.0, 1e-6);
+}
+
 TEST(Compute, AStartedWaveCostsAWholeOne) {
   const Device device = unit_device();
   const ComputeModel compute(device, Precision::kFp16);

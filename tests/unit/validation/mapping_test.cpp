@@ -39,6 +39,45 @@ TEST(Mapping, FieldsBecomeAJob) {
   EXPECT_EQ(mapped.job["training"]["stack"]["gradient_bytes"], 4);
 }
 
+TEST(Mapping, AVocabularyThatNobodyStatesIsTheUsualOneThatCountsAgreeWith) {
+  Json small = small_row();
+  small["model"]["params_b"] = 0.15;  // 0.154 with GPT-2's vocabulary, 0.135 with Llama's
+  EXPECT_EQ(file_of(Json::array({small})).rows[0].vocab, 50257);
+  Json large = small_row();
+  large["id"] = "b";
+  large["model"].update(
+      {{"layers", 30}, {"hidden", 4096}, {"heads", 32}, {"kv_heads", 32}, {"ffn", 16384}, {"params_b", 6.2}});
+  small["model"].erase("params_b");
+  const std::vector<PublishedRow> rows = file_of(Json::array({small, large})).rows;
+  EXPECT_EQ(rows[0].vocab, 32000);  // 6.25 billion with GPT-2's would be 6.3
+  EXPECT_EQ(rows[1].vocab, 32000);
+  large["model"]["params_b"] = 9.9;  // no vocabulary fits
+  EXPECT_EQ(file_of(Json::array({large})).rows[0].vocab, 50257);
+  large["model"]["vocab"] = 1000;
+  EXPECT_EQ(file_of(Json::array({large})).rows[0].vocab, 1000);
+}
+
+TEST(Mapping, APublicationWithAZeroBubbleScheduleRanItsSoftware) {
+  Json plain = small_row();
+  plain["source"] = "Some Body, arXiv:2401.10241 Table 6";
+  EXPECT_EQ(map_row(file_of(Json::array({plain})).rows[0], "").job["training"]["stack"]["name"], "megatron-2022");
+  Json split = plain;
+  split["id"] = "b";
+  split["source"] = "arXiv:2401.10241 Table 4";
+  split["parallel"]["schedule"] = "zb-1p";
+  Json elsewhere = plain;
+  elsewhere["id"] = "c";
+  elsewhere["source"] = "arXiv:2205.05198";
+  const std::vector<PublishedRow> rows = file_of(Json::array({plain, split, elsewhere})).rows;
+  const Json stack = map_row(rows[0], "").job["training"]["stack"];
+  EXPECT_EQ(stack["name"], "zero-bubble");
+  EXPECT_EQ(stack["blocking_sends"], true);
+  const Json sends_ahead = map_row(rows[1], "").job["training"]["stack"];
+  EXPECT_EQ(sends_ahead["name"], "zero-bubble");
+  EXPECT_FALSE(sends_ahead.contains("blocking_sends"));
+  EXPECT_EQ(map_row(rows[2], "").job["training"]["stack"]["name"], "megatron-2022");
+}
+
 TEST(Mapping, WhatIsMissingIsNamed) {
   Json row = small_row();
   row["model"].erase("heads");
