@@ -161,9 +161,12 @@ class Builder {
       device_["gemm_efficiency"] = share_of_peak(what, fit, precision);
     }
     if (!describes_kernel) return;
-    // A forecast divides by it, and a launch that no sample shows is short, not absent.
+    // Large products do not show a launch. It is not absent then, but not known from them: a device of the catalogue
+    // keeps its own, a host gets a short one, because a forecast divides by it.
     constexpr double kShortestLaunch = 1e-9;
-    device_["kernel_launch"] = fmt::format("{:.6g}us", std::max(kShortestLaunch, fit.launch.value()) * 1e6);
+    if (fit.launch.value() > kShortestLaunch || request_.device.empty()) {
+      device_["kernel_launch"] = fmt::format("{:.6g}us", std::max(kShortestLaunch, fit.launch.value()) * 1e6);
+    }
     Json kernel = {{"tile", fit.kernel.tile},
                    {"overhead_depth", static_cast<int>(fit.kernel.overhead_depth)},
                    {"overlapped", fit.kernel.overlapped}};
