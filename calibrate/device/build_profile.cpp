@@ -169,7 +169,8 @@ class Builder {
     }
     Json kernel = {{"tile", fit.kernel.tile},
                    {"overhead_depth", static_cast<int>(fit.kernel.overhead_depth)},
-                   {"overlapped", fit.kernel.overlapped}};
+                   {"overlapped", fit.kernel.overlapped},
+                   {"wave_share", fit.kernel.wave_share}};
     const BytesPerSecond memory = bandwidth_.value_or(catalogue_device().memory_bandwidth);
     constexpr double kUnseen = 1e6;  // streams that no shape waited for
     const double share = fit.stream && memory.value() > 0 ? *fit.stream / memory : kUnseen;

@@ -58,6 +58,7 @@ GemmKernel read_gemm_kernel(ObjectReader& reader) {
   if (const auto depth = values->whole("overhead_depth", 0, kDeepest)) kernel.overhead_depth = *depth;
   kernel.memory_efficiency = values->fraction("memory_efficiency", kLargestShare).value_or(kernel.memory_efficiency);
   kernel.overlapped = values->boolean("overlapped").value_or(kernel.overlapped);
+  kernel.wave_share = values->fraction("wave_share", 1.0).value_or(kernel.wave_share);
   values->refuse_unknown_keys();
   return kernel;
 }
