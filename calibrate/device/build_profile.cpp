@@ -158,7 +158,7 @@ class Builder {
       device_["peak"][std::string(name_of(precision))] = fmt::format("{:.6g}GFLOP/s", fit.rate.value() / 1e9);
       device_["gemm_efficiency"] = 1.0;
     } else if (describes_kernel) {
-      device_["gemm_efficiency"] = share_of_peak(what, fit, precision);
+      device_[request_.in_step ? "gemm_efficiency" : "kernel_efficiency"] = share_of_peak(what, fit, precision);
     }
     if (!describes_kernel) return;
     // Large products do not show a launch. It is not absent then, but not known from them: a device of the catalogue

@@ -173,7 +173,13 @@ TEST(GpuMeasurement, EveryKindIsWrittenAndRead) {
 TEST(GpuMeasurement, TheFiguresItWasMadeWithAreFound) {
   const DeviceProfile profile = build_profile(measured_gpu(), request_for("h200"));
   const Json& device = profile.cluster.at("device");
-  EXPECT_NEAR(device.at("gemm_efficiency").get<double>(), 0.8, 0.01);
+  EXPECT_NEAR(device.at("kernel_efficiency").get<double>(), 0.8, 0.01);
+  EXPECT_FALSE(device.contains("gemm_efficiency"));
+  ProfileRequest in_step = request_for("h200");
+  in_step.in_step = true;
+  const Json traced = build_profile(measured_gpu(), in_step).cluster.at("device");
+  EXPECT_EQ(traced.at("gemm_efficiency"), device.at("kernel_efficiency"));
+  EXPECT_FALSE(traced.contains("kernel_efficiency"));
   EXPECT_NEAR(device.at("memory_efficiency").get<double>(), kShare, 1e-3);
   EXPECT_NEAR(device.at("flash_forward_efficiency").get<double>(), kForward, 1e-3);
   EXPECT_NEAR(device.at("flash_backward_efficiency").get<double>(), kBackward, 1e-3);
