@@ -115,6 +115,7 @@ DeviceProfile profile_of(const Wishes& wishes, const Calibration& calibration) {
   request.device = sources.device.value_or("");
   request.cluster = calibration.cluster;
   request.host = sources.cpu || (sources.from && describes_host(measurement, sources));
+  request.in_step = !sources.traces.empty();
   const bool imported = !sources.nccl_tests.empty() || !sources.traces.empty() || sources.topology;
   request.confidence = imported ? "imported" : "measured";
   request.source = wishes.source.value_or(source_of(sources, measurement));

@@ -158,15 +158,19 @@ class Builder {
       device_["peak"][std::string(name_of(precision))] = fmt::format("{:.6g}GFLOP/s", fit.rate.value() / 1e9);
       device_["gemm_efficiency"] = 1.0;
     } else if (describes_kernel) {
-      device_["gemm_efficiency"] = share_of_peak(what, fit, precision);
+      device_[request_.in_step ? "gemm_efficiency" : "kernel_efficiency"] = share_of_peak(what, fit, precision);
     }
     if (!describes_kernel) return;
-    // A forecast divides by it, and a launch that no sample shows is short, not absent.
+    // Large products do not show a launch. It is not absent then, but not known from them: a device of the catalogue
+    // keeps its own, a host gets a short one, because a forecast divides by it.
     constexpr double kShortestLaunch = 1e-9;
-    device_["kernel_launch"] = fmt::format("{:.6g}us", std::max(kShortestLaunch, fit.launch.value()) * 1e6);
+    if (fit.launch.value() > kShortestLaunch || request_.device.empty()) {
+      device_["kernel_launch"] = fmt::format("{:.6g}us", std::max(kShortestLaunch, fit.launch.value()) * 1e6);
+    }
     Json kernel = {{"tile", fit.kernel.tile},
                    {"overhead_depth", static_cast<int>(fit.kernel.overhead_depth)},
-                   {"overlapped", fit.kernel.overlapped}};
+                   {"overlapped", fit.kernel.overlapped},
+                   {"wave_share", fit.kernel.wave_share}};
     const BytesPerSecond memory = bandwidth_.value_or(catalogue_device().memory_bandwidth);
     constexpr double kUnseen = 1e6;  // streams that no shape waited for
     const double share = fit.stream && memory.value() > 0 ? *fit.stream / memory : kUnseen;

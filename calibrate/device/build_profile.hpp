@@ -15,7 +15,8 @@ struct ProfileRequest {
   std::string device;      ///< the catalogue's device that was measured; empty: the profile describes it itself
   /// Keys of the cluster that are known without a measurement, such as how a node is wired.
   nlohmann::json cluster = nlohmann::json::object();
-  bool host = false;  ///< the cores of a host: a device of generation cpu, whose links are its memory
+  bool in_step = false;  ///< products were timed inside training steps, where clocks and power are those of a step
+  bool host = false;     ///< the cores of a host: a device of generation cpu, whose links are its memory
 };
 
 /// The profile that fits the measurement. What is fitted depends on what was measured:

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "model/catalog/catalogue.hpp"
@@ -58,6 +59,7 @@ GemmKernel read_gemm_kernel(ObjectReader& reader) {
   if (const auto depth = values->whole("overhead_depth", 0, kDeepest)) kernel.overhead_depth = *depth;
   kernel.memory_efficiency = values->fraction("memory_efficiency", kLargestShare).value_or(kernel.memory_efficiency);
   kernel.overlapped = values->boolean("overlapped").value_or(kernel.overlapped);
+  kernel.wave_share = values->fraction("wave_share", 1.0).value_or(kernel.wave_share);
   values->refuse_unknown_keys();
   return kernel;
 }
@@ -71,16 +73,36 @@ void read_peaks(ObjectReader& reader, Device& device) {
   peaks->refuse_unknown_keys();
 }
 
+// Products that were timed by themselves (kernel_efficiency) run at a share of that rate in a training step. Who gives
+// gemm_efficiency says what it is there.
+std::optional<double> sustained_efficiency(ObjectReader& reader, const Device& device, bool is_given,
+                                           std::vector<std::string>& assumptions) {
+  const auto kernels = reader.fraction("kernel_efficiency", 1.0);
+  const auto sustained = reader.fraction("sustained_share", 1.0);
+  const auto otherwise = reader.fraction("gemm_efficiency", 1.0);
+  if (!kernels || is_given) return otherwise;
+  assumptions.push_back(
+      sustained ? fmt::format("products on {} reach {:.3g} of the peak alone, and {} of that rate in a training step",
+                              device.name, *kernels, *sustained)
+                : fmt::format("products on {} reach {:.3g} of the peak in a training step as they do alone: nobody has "
+                              "compared the two",
+                              device.name, *kernels));
+  return *kernels * sustained.value_or(1.0);
+}
+
 // What an inline device need not say: its generation answers, and the job says that it did.
-void read_efficiencies(ObjectReader& reader, Device& device, std::vector<std::string>& assumptions) {
+void read_efficiencies(ObjectReader& reader, Device& device, bool gives_gemm, std::vector<std::string>& assumptions) {
   const DeviceDefaults& defaults = device_defaults(device.generation);
   std::vector<std::string> assumed;
-  const auto share = [&reader, &assumed](std::string_view key, double otherwise) {
-    const auto number = reader.fraction(key, 1.0);
+  const auto or_default = [&assumed](std::string_view key, std::optional<double> number, double otherwise) {
     if (!number) assumed.push_back(fmt::format("{} {}", key, otherwise));
     return number.value_or(otherwise);
   };
-  device.gemm_efficiency = share("gemm_efficiency", defaults.gemm_efficiency);
+  const auto share = [&reader, &or_default](std::string_view key, double otherwise) {
+    return or_default(key, reader.fraction(key, 1.0), otherwise);
+  };
+  device.gemm_efficiency = or_default("gemm_efficiency", sustained_efficiency(reader, device, gives_gemm, assumptions),
+                                      defaults.gemm_efficiency);
   device.memory_efficiency = share("memory_efficiency", defaults.memory_efficiency);
   device.flash_forward_efficiency = share("flash_forward_efficiency", defaults.flash_forward_efficiency);
   device.flash_backward_efficiency = share("flash_backward_efficiency", defaults.flash_backward_efficiency);
@@ -171,7 +193,7 @@ Device read_device(const nlohmann::json& value, const std::string& field, std::v
   if (!multiprocessors) reader.fail_missing("multiprocessors", "an inline device needs it");
   device.multiprocessors = *multiprocessors;
   device.tdp_w = reader.quantity("tdp", Dimension::kPower).value_or(0.0);
-  read_efficiencies(reader, device, assumptions);
+  read_efficiencies(reader, device, value.is_object() && value.contains("gemm_efficiency"), assumptions);
   device.gemm_kernel = read_gemm_kernel(reader);
   reader.refuse_unknown_keys();
   return device;

@@ -37,26 +37,26 @@ constexpr std::int64_t kAlignedElements = 8;
 constexpr double kMisalignedSlowdown = 10.0;
 
 // FLOPs of the time that one multiprocessor is busy, had it run at the rate of the best tile.
-double waves_work(const Tile& tile, const GemmShape& shape, double multiprocessors, double overhead_depth) {
+double waves_work(const Tile& tile, const GemmShape& shape, double multiprocessors, const GemmKernel& kernel) {
   const double m = static_cast<double>(shape.m);
   const double n = static_cast<double>(shape.n);
   const double k = static_cast<double>(shape.k);
   const double tiles = std::ceil(m / tile.rows) * std::ceil(n / tile.columns) * static_cast<double>(shape.batch);
   const double filled = tiles / multiprocessors;
   const double tile_work = 2.0 * tile.rows * tile.columns / tile.efficiency;
-  double work = std::ceil(filled) * tile_work * (k + overhead_depth);
+  // A tile takes its time however few there are.
+  const double empty = filled > 1.0 ? std::ceil(filled) - filled : 0.0;
+  double work = (std::ceil(filled) - (1.0 - kernel.wave_share) * empty) * tile_work * (k + kernel.overhead_depth);
   if (filled < 0.5 && k > kSplitDepth) {
     const double splits = std::min(std::floor(1.0 / filled), kMostSplits);
-    work = std::min(work, tile_work * (k / splits + overhead_depth) * kSplitReduction);
+    work = std::min(work, tile_work * (k / splits + kernel.overhead_depth) * kSplitReduction);
   }
   return work;
 }
 
 GemmWork work_of_kernel(const GemmKernel& kernel, double multiprocessors, Precision precision, const GemmShape& shape,
                         double output_bytes) {
-  const auto work_of = [&](const Tile& tile) {
-    return waves_work(tile, shape, multiprocessors, kernel.overhead_depth);
-  };
+  const auto work_of = [&](const Tile& tile) { return waves_work(tile, shape, multiprocessors, kernel); };
   GemmWork work;
   if (kernel.tile > 0) {
     const double side = kernel.tile;

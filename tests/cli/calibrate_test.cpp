@@ -182,7 +182,10 @@ TEST_F(Calibrate, APackedTraceTellsTimesAndFitsADevice) {
   ASSERT_EQ(made.exit_code, 0) << made.standard_error;
   EXPECT_NE(made.standard_error.find("not fitted: all_reduce, 2 ranks: 1 size, but a fit needs 4"), std::string::npos)
       << made.standard_error;
-  EXPECT_EQ(schema_violation(schema("profile-1"), Json::parse(read_text(path("p.json")))), "");
+  const Json profile = Json::parse(read_text(path("p.json")));
+  EXPECT_EQ(schema_violation(schema("profile-1"), profile), "");
+  // A trace is of training steps: what products reach there is what they sustain.
+  EXPECT_NEAR(profile.at("cluster").at("device").at("gemm_efficiency").get<double>(), 200.0 / 312.0, 0.1);
   const CommandResult cut = run_flopcast({"calibrate", "--trace", file("cut.gz", gzip(trace()).substr(0, 700))});
   EXPECT_EQ(cut.exit_code, 2);
   EXPECT_NE(cut.standard_error.find("does not unpack to its end"), std::string::npos) << cut.standard_error;

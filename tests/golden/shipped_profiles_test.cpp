@@ -16,6 +16,7 @@
 #include "calibrate/device/fit/errors.hpp"
 #include "model/catalog/profiles.hpp"
 #include "tests/golden/operator_tables.hpp"
+#include "tests/golden/simumax_tables.hpp"
 #include "tests/support/folders.hpp"
 
 namespace flopcast {
@@ -219,6 +220,31 @@ DeviceProfile profile_of(const Links& links, const std::filesystem::path& refere
   return profile;
 }
 
+// Kernels by their shares of the peak.
+struct Kernels {
+  const char* profile;
+  const char* file;
+  const char* name;
+  const char* device;
+  int multiprocessors;
+};
+constexpr Kernels kKernels[] = {{"a100-pcie-simumax", "a100_pcie.json", "NVIDIA A100 PCIe 80 GB", "a100-80g-pcie", 108},
+                                {"b200-simumax", "b200_bf16_ceperm.json", "NVIDIA B200", "b200", 148}};
+
+DeviceProfile profile_of(const Kernels& kernels, const std::filesystem::path& reference) {
+  Measurement measurement = read_simumax_kernels(reference / "measured" / "simumax" / kernels.file);
+  measurement.device = kernels.name;
+  measurement.multiprocessors = kernels.multiprocessors;
+  measurement.date = "2026-11-21";  // the file has none: when it was read
+  ProfileRequest request;
+  request.name = kernels.profile;
+  request.device = kernels.device;
+  request.confidence = "published";
+  request.source =
+      fmt::format("shares of the peak by shape, configs/system/{} of github.com/MooreThreads/SimuMax", kernels.file);
+  return build_profile(measurement, request);
+}
+
 // What is shipped: everything but the points.
 Json without_points(const DeviceProfile& profile) {
   Json json = Json::parse(write_profile(profile));
@@ -284,10 +310,18 @@ TEST(ShippedProfiles, LinksAreThoseOfPublishedTables) {
   for (const Links& links : all) check_or_write(profile_of(links, *reference));
 }
 
+TEST(ShippedProfiles, KernelsAreFittedToPublishedShares) {
+  const auto reference = reference_folder();
+  if (!reference || !std::filesystem::is_directory(*reference / "measured" / "simumax")) {
+    GTEST_SKIP() << "no reference folder: the shipped kernels were not fitted again";
+  }
+  for (const Kernels& kernels : kKernels) check_or_write(profile_of(kernels, *reference));
+}
+
 // Also without the tables.
 TEST(ShippedProfiles, NameSourceDateResidualsAndConfidence) {
   const std::vector<std::string> names = shipped_profile_names();
-  ASSERT_GE(names.size(), 5u);
+  ASSERT_GE(names.size(), 7u);
   for (const std::string& name : names) {
     const DeviceProfile profile = read_device_profile(shipped_profile(name), "profile", {});
     EXPECT_EQ(profile.name, name);

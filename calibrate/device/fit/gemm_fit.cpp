@@ -117,6 +117,23 @@ void check(const std::string& what, const std::vector<GemmPoint>& points) {
   }
 }
 
+std::vector<GemmKernel> kernels_of(const GemmSearch& search) {
+  std::vector<GemmKernel> kernels;
+  for (const int tile : search.tiles) {
+    for (const double depth : search.overhead_depths) {
+      for (const double share : search.wave_shares) {
+        GemmKernel kernel;
+        kernel.tile = tile;
+        kernel.overhead_depth = depth;
+        kernel.overlapped = search.overlapped;
+        kernel.wave_share = share;
+        kernels.push_back(kernel);
+      }
+    }
+  }
+  return kernels;
+}
+
 RelativeErrors leave_one_out(const std::vector<Terms>& all, bool overlapped) {
   constexpr std::size_t kMostLeftOut = 32;
   const std::size_t stride = (all.size() + kMostLeftOut - 1) / kMostLeftOut;
@@ -134,7 +151,8 @@ RelativeErrors leave_one_out(const std::vector<Terms>& all, bool overlapped) {
 }  // namespace
 
 const GemmSearch& gpu_gemm_search() {
-  static const GemmSearch search = {{0}, {0, 50, 100, 150, 200, 250, 300, 400, 600}, true};
+  static const GemmSearch search = {
+      {0}, {0, 50, 100, 150, 200, 250, 300, 400, 600}, true, {1.0, 0.75, 0.5, 0.35, 0.25, 0.1}};
   return search;
 }
 
@@ -148,17 +166,11 @@ GemmFit fit_gemm(const std::string& what, const std::vector<GemmPoint>& points, 
   check(what, points);
   GemmFit fit;
   Unknowns best;
-  for (const int tile : search.tiles) {
-    for (const double depth : search.overhead_depths) {
-      GemmKernel kernel;
-      kernel.tile = tile;
-      kernel.overhead_depth = depth;
-      kernel.overlapped = search.overlapped;
-      const Unknowns found = fit_terms(terms_of(points, precision, multiprocessors, kernel), search.overlapped);
-      if (!(found.loss < best.loss)) continue;
-      best = found;
-      fit.kernel = kernel;
-    }
+  for (const GemmKernel& kernel : kernels_of(search)) {
+    const Unknowns found = fit_terms(terms_of(points, precision, multiprocessors, kernel), search.overlapped);
+    if (!(found.loss < best.loss)) continue;
+    best = found;
+    fit.kernel = kernel;
   }
   if (!(best.per_flop > 0.0)) {
     refuse_fit(what, "no rate fits: the times do not follow the work", "check shapes and times, or measure again");

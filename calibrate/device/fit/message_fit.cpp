@@ -109,6 +109,25 @@ void check_growth(const std::string& what, const std::vector<MessagePoint>& poin
   }
 }
 
+// A curve is the time of a size. Where a few per cent more bytes take half or twice as long, again and again, the times
+// are those of something else on the links.
+void check_scatter(const std::string& what, const std::vector<MessagePoint>& points) {
+  constexpr double kNeighbour = 1.1;
+  constexpr std::size_t kFewestNeighbours = 16;
+  constexpr double kMostApart = 1.2;
+  std::vector<double> apart;
+  for (std::size_t index = 1; index < points.size(); ++index) {
+    if (points[index].bytes > kNeighbour * points[index - 1].bytes) continue;
+    const double ratio = points[index].seconds / points[index - 1].seconds;
+    apart.push_back(std::max(ratio, 1.0 / ratio));
+  }
+  if (apart.size() < kFewestNeighbours || median_of(apart) <= kMostApart) return;
+  refuse_fit(what,
+             fmt::format("times do not follow the size: those of neighbouring sizes differ by {:.0f} % in the median",
+                         1e2 * (median_of(apart) - 1.0)),
+             "measure again without other traffic, or leave these out");
+}
+
 class Partition {
  public:
   explicit Partition(const std::vector<MessagePoint>& points) : points_(points) {}
@@ -234,6 +253,7 @@ MessageFit fit(const std::string& what, const std::vector<MessagePoint>& given, 
   }
   const std::vector<MessagePoint> sizes = pooled(points);
   check_growth(what, sizes);
+  check_scatter(what, points);
   MessageFit fit;
   fit.curve = best_curve(sizes, counts);
   for (const MessagePoint& point : points) {

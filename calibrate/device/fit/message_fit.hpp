@@ -32,8 +32,9 @@ inline constexpr int kFewestSizes = 4;
 /// has an alpha, a beta and a start). `most_segments` 1 gives the plain alpha-beta model.
 ///
 /// Throws ConfigError, with the reason, when a size or time is not finite and above zero, when there are fewer than
-/// four sizes, or when times fall as sizes grow: a size at least four times as large that takes less than 70 % of the
-/// time belongs to a disturbed or mislabelled run. `what` names the data in the complaint.
+/// four sizes, when times fall as sizes grow (a size at least four times as large that takes less than 70 % of the time
+/// belongs to a disturbed or mislabelled run), or when sixteen or more pairs of neighbours, at most a tenth apart in
+/// size, differ by more than 20 % in the median. `what` names the data in the complaint.
 MessageFit fit_message_curve(const std::string& what, const std::vector<MessagePoint>& points,
                              int most_segments = kMostSegments);
 /// With exactly that many pieces, unless the sizes are too few.

@@ -177,6 +177,23 @@ TEST(MessageFit, RefusesWhatCannotBeFitted) {
   EXPECT_NE(refusal(falling).find("times fall as sizes grow"), std::string::npos);
 }
 
+TEST(MessageFit, RefusesTimesThatDoNotFollowTheSize) {
+  std::vector<MessagePoint> points;
+  constexpr int kSizes = 64;
+  for (int index = 0; index < kSizes; ++index) {
+    const double bytes = 1e8 + 2e6 * index;
+    points.push_back({bytes, 1e-5 + bytes * 1e-10});
+  }
+  EXPECT_EQ(refusal(points), "");
+  // Every fourth message met other traffic: outliers, which the curve passes by.
+  std::vector<MessagePoint> disturbed = points;
+  for (std::size_t index = 0; index < disturbed.size(); index += 4) disturbed[index].seconds *= 3.0;
+  EXPECT_EQ(refusal(disturbed), "");
+  for (std::size_t index = 0; index < disturbed.size(); index += 2)
+    disturbed[index].seconds = 2.0 * points[index].seconds;
+  EXPECT_NE(refusal(disturbed).find("neighbouring sizes differ by"), std::string::npos);
+}
+
 Device synthetic(const GemmKernel& kernel, int multiprocessors) {
   Device device;
   device.multiprocessors = multiprocessors;
@@ -208,12 +225,25 @@ TEST(GemmFit, FindsTheGpuItWasMadeWith) {
   const GemmFit fit =
       fit_gemm("gemm bf16", products(device, Precision::kBf16), Precision::kBf16, 108, gpu_gemm_search());
   EXPECT_EQ(fit.kernel.overhead_depth, 200.0);
+  EXPECT_EQ(fit.kernel.wave_share, 1.0);
   EXPECT_NEAR(fit.rate.value(), 240e12, 1e9);
   EXPECT_NEAR(fit.launch.value(), 4e-6, 1e-9);
   ASSERT_TRUE(fit.stream.has_value());
   EXPECT_NEAR(fit.stream->value(), 0.85 * 0.5e12, 1e9);
   EXPECT_LT(fit.errors.largest, 1e-4);
   EXPECT_LT(fit.left_out.largest, 0.05);
+}
+
+TEST(GemmFit, FindsHowMuchALastWaveCosts) {
+  GemmKernel kernel;
+  kernel.wave_share = 0.25;
+  const Device device = synthetic(kernel, 108);
+  const GemmFit fit =
+      fit_gemm("gemm bf16", products(device, Precision::kBf16), Precision::kBf16, 108, gpu_gemm_search());
+  EXPECT_EQ(fit.kernel.wave_share, 0.25);
+  EXPECT_EQ(fit.kernel.overhead_depth, 200.0);
+  EXPECT_NEAR(fit.rate.value(), 240e12, 1e9);
+  EXPECT_LT(fit.errors.largest, 1e-4);
 }
 
 TEST(GemmFit, FindsTheCoreItWasMadeWith) {

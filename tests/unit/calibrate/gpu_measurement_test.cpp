@@ -127,6 +127,30 @@ const ProfileFit* fit_of(const DeviceProfile& profile, const std::string& what) 
   return nullptr;
 }
 
+// A launch of 1 ns, which no kernel has, would be the price of every element-wise kernel of a forecast.
+TEST(GpuMeasurement, ALaunchThatProductsDoNotShowStaysTheCatalogues) {
+  Device device = catalogued();
+  Measurement measurement;
+  measurement.device = "NVIDIA H200";
+  measurement.multiprocessors = device.multiprocessors;
+  for (const double launch : {0.0, kLaunch}) {
+    device.gemm_efficiency = 0.8;
+    device.kernel_launch = Seconds(launch);
+    const ComputeModel model(device, Precision::kBf16);
+    measurement.samples.clear();
+    for (const int m : {1024, 4096, 16384}) {
+      for (const int k : {512, 2048, 8192}) {
+        SampleKey key;
+        key.shape = SampleShape{m, 4096, k};
+        key.dtype = "bf16";
+        add(measurement, key, model.gemm({m, 4096, k, 1}, 2.0).value());
+      }
+    }
+    const DeviceProfile profile = build_profile(measurement, request_for("h200"));
+    EXPECT_EQ(profile.cluster.at("device").contains("kernel_launch"), launch > 0.0) << launch;
+  }
+}
+
 TEST(GpuMeasurement, EveryKindIsWrittenAndRead) {
   const Measurement written = measured_gpu();
   const std::string text = write_measurement(written);
@@ -149,7 +173,13 @@ TEST(GpuMeasurement, EveryKindIsWrittenAndRead) {
 TEST(GpuMeasurement, TheFiguresItWasMadeWithAreFound) {
   const DeviceProfile profile = build_profile(measured_gpu(), request_for("h200"));
   const Json& device = profile.cluster.at("device");
-  EXPECT_NEAR(device.at("gemm_efficiency").get<double>(), 0.8, 0.01);
+  EXPECT_NEAR(device.at("kernel_efficiency").get<double>(), 0.8, 0.01);
+  EXPECT_FALSE(device.contains("gemm_efficiency"));
+  ProfileRequest in_step = request_for("h200");
+  in_step.in_step = true;
+  const Json traced = build_profile(measured_gpu(), in_step).cluster.at("device");
+  EXPECT_EQ(traced.at("gemm_efficiency"), device.at("kernel_efficiency"));
+  EXPECT_FALSE(traced.contains("kernel_efficiency"));
   EXPECT_NEAR(device.at("memory_efficiency").get<double>(), kShare, 1e-3);
   EXPECT_NEAR(device.at("flash_forward_efficiency").get<double>(), kForward, 1e-3);
   EXPECT_NEAR(device.at("flash_backward_efficiency").get<double>(), kBackward, 1e-3);

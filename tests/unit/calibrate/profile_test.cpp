@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "calibrate/device/build_profile.hpp"
+#include "model/catalog/catalogue.hpp"
 #include "model/config/read_job.hpp"
 #include "model/cost/collectives.hpp"
 #include "model/cost/compute.hpp"
@@ -141,6 +142,11 @@ Json partial_profile() {
       "left_out_median_error": 0.04, "points": []}]})");
 }
 
+bool says(const Job& job, const std::string& part) {
+  return std::any_of(job.assumptions.begin(), job.assumptions.end(),
+                     [&part](const std::string& sentence) { return sentence.find(part) != std::string::npos; });
+}
+
 TEST(DeviceProfile, OverridesTheCatalogueAndIsOverridden) {
   const Job plain = job_with(Json::parse(R"({"schema": "flopcast.profile/1", "name": "n", "source": "s",
     "confidence": "published"})"),
@@ -155,15 +161,43 @@ TEST(DeviceProfile, OverridesTheCatalogueAndIsOverridden) {
                                                       {"device", {{"name", "a100-80g"}, {"gemm_efficiency", 0.6}}}});
   EXPECT_DOUBLE_EQ(overridden.cluster.intra_latency.value(), 9e-6);
   EXPECT_EQ(overridden.cluster.device.gemm_efficiency, 0.6);
-  const auto says = [&job](const std::string& part) {
-    for (const std::string& sentence : job.assumptions) {
-      if (sentence.find(part) != std::string::npos) return true;
-    }
-    return false;
+  EXPECT_TRUE(says(job, "profile our A100 (we, 2026-01-02, measured) gives the cluster's device.gemm_efficiency"));
+  EXPECT_TRUE(says(job, "price all_reduce of 8 ranks;"));
+  EXPECT_TRUE(says(job, "gemm bf16 misses by 3.0 % in the median"));
+}
+
+TEST(DeviceProfile, ProductsTimedAloneRunAtWhatAStepSustains) {
+  constexpr double kSustained = 0.93;  // the catalogue's A100
+  Json profile = partial_profile();
+  profile["cluster"]["device"] = {{"name", "a100-80g"}, {"kernel_efficiency", 0.85}};
+  const Job job = job_with(profile, "dgx-a100-80g");
+  EXPECT_DOUBLE_EQ(job.cluster.device.gemm_efficiency, 0.85 * kSustained);
+  EXPECT_TRUE(says(job, "products on a100-80g reach 0.85 of the peak alone, and 0.93 of that rate in a training step"));
+  // Who says a key has the last word, of either.
+  const auto with = [&profile](const Json& device) {
+    return job_with(profile, {{"name", "dgx-a100-80g"}, {"device", device}}).cluster.device.gemm_efficiency;
   };
-  EXPECT_TRUE(says("profile our A100 (we, 2026-01-02, measured) gives the cluster's device.gemm_efficiency"));
-  EXPECT_TRUE(says("price all_reduce of 8 ranks;"));
-  EXPECT_TRUE(says("gemm bf16 misses by 3.0 % in the median"));
+  EXPECT_DOUBLE_EQ(with({{"name", "a100-80g"}, {"gemm_efficiency", 0.6}}), 0.6);
+  EXPECT_DOUBLE_EQ(with({{"name", "a100-80g"}, {"sustained_share", 0.5}}), 0.85 * 0.5);
+  EXPECT_DOUBLE_EQ(with({{"name", "a100-80g"}, {"kernel_efficiency", 0.8}}), 0.8 * kSustained);
+  // Nobody has compared kernels and steps of an MI300X.
+  profile["cluster"]["device"]["name"] = "mi300x";
+  profile["cluster"]["intra_bandwidth"] = "300GB/s";
+  profile["cluster"]["nic_bandwidth"] = "50GB/s";
+  const Job unknown = job_with(profile, {{"devices_per_node", 8}, {"intra_latency", "5us"}, {"inter_latency", "9us"}});
+  EXPECT_DOUBLE_EQ(unknown.cluster.device.gemm_efficiency, 0.85);
+  EXPECT_TRUE(says(unknown, "nobody has compared the two"));
+  profile["cluster"]["device"] = {{"name", "a100-80g"}, {"kernel_efficiency", 1.5}};
+  EXPECT_EQ(complaint(profile, "dgx-a100-80g").field, "cluster.device.kernel_efficiency");
+}
+
+TEST(DeviceProfile, WithoutOneKernelsChangeNothing) {
+  const Job job = job_with(Json::parse(R"({"schema": "flopcast.profile/1", "name": "n", "source": "s",
+    "confidence": "published"})"),
+                           "dgx-a100-80g");
+  EXPECT_EQ(job.cluster.device.gemm_efficiency,
+            catalogue_values(CatalogueKind::kDevices, "a100-80g").at("gemm_efficiency").get<double>());
+  EXPECT_FALSE(says(job, "of the peak alone"));
 }
 
 TEST(DeviceProfile, ComplaintsTellTheField) {

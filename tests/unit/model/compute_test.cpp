@@ -67,6 +67,22 @@ TEST(Compute, AStartedWaveCostsAWholeOne) {
   EXPECT_NEAR(compute.gemm({1024, 256, 1000, 1}, 2).value(), 2 * one_wave, 1.0);
 }
 
+TEST(Compute, AMeasuredShareOfTheEmptyPlacesIsPaid) {
+  Device device = unit_device();
+  const double one_wave = ComputeModel(device, Precision::kFp16).gemm({512, 256, 1000, 1}, 2).value();
+  device.gemm_kernel.tile = 256;
+  const ComputeModel in_step(device, Precision::kFp16);
+  const double two_waves = in_step.gemm({1280, 256, 1000, 1}, 2).value();
+  EXPECT_DOUBLE_EQ(two_waves, 4 * one_wave);
+  // Five tiles on four multiprocessors: a wave and a quarter, three quarters are empty.
+  device.gemm_kernel.wave_share = 0.2;
+  const ComputeModel measured(device, Precision::kFp16);
+  EXPECT_DOUBLE_EQ(measured.gemm({1280, 256, 1000, 1}, 2).value(), (2.0 - 0.8 * 0.75) / 2.0 * two_waves);
+  EXPECT_DOUBLE_EQ(measured.gemm({2048, 256, 1000, 1}, 2).value(), two_waves);
+  // Fewer tiles than multiprocessors take the time of a tile.
+  EXPECT_DOUBLE_EQ(measured.gemm({256, 256, 1000, 1}, 2).value(), 0.5 * two_waves);
+}
+
 TEST(Compute, ThinProductsAreBoundByTheirBytes) {
   Device device = unit_device();
   device.peak.fill(FlopsPerSecond(1e18));

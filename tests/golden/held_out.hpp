@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calibrate/device/fit/errors.hpp"
+
+namespace flopcast {
+
+/// Fits against the rows of a measured table that were held out of them (is_held_out): errors of each table, printed.
+
+struct HeldOutMachine {
+  const char* folder;
+  const char* device;
+  int multiprocessors;
+};
+const std::vector<HeldOutMachine>& held_out_machines();
+
+/// Where the tables are; nothing without the reference folder.
+std::optional<std::filesystem::path> held_out_tables();
+
+struct HeldOut {
+  RelativeErrors errors;
+  double p90 = 0.0;
+};
+HeldOut held_out_errors(const std::vector<double>& fitted, const std::vector<double>& measured);
+
+void print_held_out_heading(const char* what);
+void print_held_out(const std::string& name, std::size_t trained, const HeldOut& held);
+
+/// How many of the tables that a fit accepts are predicted well.
+class HeldOutTally {
+ public:
+  HeldOutTally(double median, double p90) : median_(median), p90_(p90) {}
+  void add(const HeldOut& held);
+  /// Printed and returned.
+  int good() const;
+  static constexpr double kAny = 1e9;
+
+ private:
+  double median_;
+  double p90_;
+  int tables_ = 0;
+  int good_ = 0;
+};
+
+}  // namespace flopcast
