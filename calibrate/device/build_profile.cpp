@@ -44,7 +44,7 @@ Pooled pool(const Measurement& measurement) {
   for (const Sample& sample : measurement.samples) {
     const SampleKey& key = sample.key;
     std::vector<double>* times = nullptr;  // of a training step: it is no device's
-    if (key.beside) continue;
+    if (key.beside || key.channels > 0) continue;
     if (key.kind == SampleKind::kGemm) {
       times = &pooled.products[{key.dtype, key.op}][{key.shape->m, key.shape->n, key.shape->k}];
     } else if (key.kind == SampleKind::kMemoryCopy) {

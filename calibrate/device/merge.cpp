@@ -42,6 +42,7 @@ void add_samples(Measurement& all, const Measurement& more, const std::string& f
     all.device = more.device;
     all.multiprocessors = more.multiprocessors;
     all.memory_bytes = more.memory_bytes;
+    all.clocks_mhz = more.clocks_mhz;
   }
   if (all.host.empty()) all.host = more.host;
   all.date = std::max(all.date, more.date);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -107,7 +108,10 @@ TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
     EXPECT_EQ(result.exit_code, 2) << result.standard_error;
     return result.standard_error;
   };
-  EXPECT_NE(complaint({"calibrate"}).find("--cpu; --nccl-tests"), std::string::npos);
+  EXPECT_NE(complaint({"calibrate"}).find("--cpu; --cuda; --nccl-tests"), std::string::npos);
+  EXPECT_NE(complaint({"calibrate", "--cuda", "--cpu"}).find("given beside --cpu"), std::string::npos);
+  EXPECT_NE(complaint({"calibrate", "--cpu", "--seconds", "5"}).find("valid with: --cuda"), std::string::npos);
+  EXPECT_NE(complaint({"calibrate", "--cuda", "--seconds", "soon"}).find("no number of seconds"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--cpu", "--from", "x"}).find("given beside --cpu"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--report", "x", "--quick"}).find("valid with: --cpu"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--report", path("missing")}).find("no such file"), std::string::npos);
@@ -122,6 +126,20 @@ TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
                        "confidence": "measured", "cluster": {"intra_latency": "5"}})")})
                 .find("bad.json:/cluster/intra_latency"),
             std::string::npos);
+}
+
+// Where there is no GPU, or no CUDA in the build: one line, and nothing is written.
+TEST_F(Calibrate, WithoutAGpuOneLineSaysSo) {
+  const std::string name = path("gpu.json");
+  CommandOptions options;
+  options.environment["CUDA_VISIBLE_DEVICES"] = "";
+  const CommandResult result = run_flopcast({"calibrate", "--cuda", "--device", "h200", "-o", name}, options);
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_EQ(std::count(result.standard_error.begin(), result.standard_error.end(), '\n'), 1) << result.standard_error;
+  EXPECT_EQ(result.standard_error.rfind("error: ", 0), 0u);
+  EXPECT_EQ(result.standard_output, "");
+  EXPECT_FALSE(std::filesystem::exists(name));
+  EXPECT_FALSE(std::filesystem::exists(path("gpu.measurements.json")));
 }
 
 // gzip of blocks that are stored as they are (RFC 1951, 1952).

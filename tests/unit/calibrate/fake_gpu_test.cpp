@@ -1,0 +1,241 @@
+// The whole calibration of a GPU whose clock only moves when work is queued: what is measured, in which order, and that
+// what is fitted is what the GPU is made of.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "calibrate/device/agreement.hpp"
+#include "calibrate/device/build_profile.hpp"
+#include "model/error/error.hpp"
+#include "realrun/measure/gpu/measure_gpu.hpp"
+#include "tests/support/folders.hpp"
+#include "tests/unit/calibrate/fake_gpu.hpp"
+
+namespace flopcast {
+namespace {
+
+constexpr double kPlenty = 1e9;
+const ShowGpuProgress kSilent = [](std::size_t, std::size_t, const SampleKey&) {};
+
+Measurement about(const FakeGpu& gpu) {
+  Measurement host;
+  host.host = "fake";
+  host.date = "2026-01-02";
+  return describe_gpu(gpu.facts(), host);
+}
+
+GpuSet quick(double seconds = kPlenty) {
+  GpuSet set;
+  set.quick = true;
+  set.seconds = seconds;
+  return set;
+}
+
+Measurement measured(FakeGpu& gpu, const GpuSet& set) {
+  MeasurementFile file("", about(gpu));
+  const GpuOutcome outcome = measure_gpu(set, gpu, gpu.clock(), file, kSilent);
+  EXPECT_TRUE(outcome.no_time.empty());
+  EXPECT_TRUE(outcome.refused.empty());
+  return file.measurement();
+}
+
+ProfileRequest request() {
+  ProfileRequest request;
+  request.device = "h200";
+  request.source = "a test";
+  request.confidence = "measured";
+  return request;
+}
+
+TEST(FakeGpu, TheSetNamesEverySampleTwiceAndTheImportantFirst) {
+  for (const int multiprocessors : {40, 64, 108, 114, 132, 148}) {
+    for (const bool few : {true, false}) {
+      FakeGpu gpu(8);
+      gpu.facts_.multiprocessors = multiprocessors;
+      GpuSet set;
+      set.quick = few;
+      std::set<std::string> names;
+      std::set<std::string> without_pass;
+      for (const SampleKey& key : gpu_samples(set, gpu.facts())) {
+        EXPECT_TRUE(names.insert(key.text()).second) << key.text();
+        without_pass.insert(key.text_without_pass());
+        if (key.shape) {
+          EXPECT_EQ(key.shape->m % 8 + key.shape->n % 8 + key.shape->k % 8, 0) << key.text();
+        }
+        if (key.dtype == "fp8") {
+          EXPECT_EQ(key.shape->m % 16 + key.shape->n % 16 + key.shape->k % 16, 0) << key.text();
+        }
+      }
+      EXPECT_EQ(names.size(), 2 * without_pass.size());
+    }
+  }
+  const FakeGpu gpu;
+  const std::vector<SampleKey> keys = gpu_samples({}, gpu.facts());
+  const auto first = [&keys](const auto& is_it) {
+    return std::find_if(keys.begin(), keys.end(), is_it) - keys.begin();
+  };
+  const auto of = [](SampleKind kind) { return [kind](const SampleKey& key) { return key.kind == kind; }; };
+  EXPECT_LT(first(of(SampleKind::kMemoryCopy)), first(of(SampleKind::kNorm)));
+  EXPECT_LT(first(of(SampleKind::kNorm)), first([](const SampleKey& key) { return key.beside.has_value(); }));
+  EXPECT_LT(first([](const SampleKey& key) { return key.beside.has_value(); }),
+            first([](const SampleKey& key) { return key.dtype == "fp8"; }));
+  // Both passes of a group before the next group.
+  EXPECT_LT(first([](const SampleKey& key) { return key.pass == 2 && key.kind == SampleKind::kMemoryCopy; }),
+            first(of(SampleKind::kNorm)));
+}
+
+TEST(FakeGpu, TheSetFitsTheGpu) {
+  const auto any = [](const FakeGpu& gpu, const auto& is_it) {
+    const std::vector<SampleKey> keys = gpu_samples({}, gpu.facts());
+    return std::any_of(keys.begin(), keys.end(), is_it);
+  };
+  const auto fp8 = [](const SampleKey& key) { return key.dtype == "fp8"; };
+  const auto message = [](const SampleKey& key) { return is_message(key.kind); };
+  const auto of_eight = [](const SampleKey& key) { return key.ranks == 8; };
+  const auto huge = [](const SampleKey& key) { return key.shape && key.shape->m == 16384 && key.shape->k == 16384; };
+  FakeGpu gpu;
+  EXPECT_TRUE(any(gpu, fp8));
+  EXPECT_TRUE(any(gpu, huge));
+  EXPECT_FALSE(any(gpu, message));
+  gpu.facts_.compute_capability = 80;
+  gpu.facts_.workspace_bytes = 8e8;
+  EXPECT_FALSE(any(gpu, fp8));
+  EXPECT_FALSE(any(gpu, huge));
+  EXPECT_TRUE(any(FakeGpu(8), message));
+  EXPECT_TRUE(any(FakeGpu(8), of_eight));
+  EXPECT_FALSE(any(FakeGpu(2), of_eight));
+}
+
+TEST(FakeGpu, CalibrationFindsWhatItIsMadeOf) {
+  for (const bool few : {true, false}) {
+    FakeGpu gpu(8);
+    GpuSet set;
+    set.quick = few;
+    set.seconds = kPlenty;
+    const Measurement measurement = measured(gpu, set);
+    require_agreement(measurement, "");
+    const DeviceProfile profile = build_profile(measurement, request());
+    for (const ProfileFit& fit : profile.fits) EXPECT_LT(fit.median_error, 0.02) << fit.what;
+    const nlohmann::json& device = profile.cluster.at("device");
+    EXPECT_NEAR(device.at("gemm_efficiency").get<double>(), FakeGpu::kGemmEfficiency, 0.02);
+    EXPECT_NEAR(device.at("memory_efficiency").get<double>(), FakeGpu::kMemoryEfficiency, 0.01);
+    EXPECT_EQ(device.at("memory_bandwidth"), "4200GB/s");
+    EXPECT_EQ(device.at("kernel_launch"), "2.2us");
+    EXPECT_NEAR(std::stod(profile.cluster.at("host_bandwidth").get<std::string>()), FakeGpu::kHostRate / 1e9, 0.5);
+    // Our own attention is not what users train with: it is kept, and says nothing of theirs.
+    EXPECT_FALSE(device.contains("flash_forward_efficiency"));
+    EXPECT_EQ(profile.curves.size(), 9u) << "p2p, and four collectives of two groups";
+  }
+}
+
+TEST(FakeGpu, HiccupsDoNotMoveTheMedians) {
+  FakeGpu gpu;
+  gpu.hiccup_every = 7;
+  const DeviceProfile profile = build_profile(measured(gpu, quick()), request());
+  EXPECT_EQ(profile.cluster.at("device").at("memory_bandwidth"), "4200GB/s");
+}
+
+TEST(FakeGpu, PassesThatDisagreeAreRefused) {
+  FakeGpu gpu;
+  MeasurementFile file("", about(gpu));
+  measure_gpu(quick(), gpu, gpu.clock(), file,
+              [&](std::size_t, std::size_t, const SampleKey& next) { gpu.slowdown = next.pass == 2 ? 1.25 : 1.0; });
+  EXPECT_NEAR(compare_passes(file.measurement()).median, 0.25, 1e-6);
+  EXPECT_THROW(require_agreement(file.measurement(), ""), EnvironmentError);
+}
+
+TEST(FakeGpu, TheBudgetIsKeptAndWhatIsLeftOutIsTheLeastImportant) {
+  FakeGpu whole;
+  const std::size_t all = measured(whole, quick()).samples.size();
+  const double needed = whole.now();
+  for (const double share : {0.02, 0.3, 0.6, 0.9}) {
+    FakeGpu gpu;
+    MeasurementFile file("", about(gpu));
+    const GpuSet set = quick(share * needed);
+    const GpuOutcome outcome = measure_gpu(set, gpu, gpu.clock(), file, kSilent);
+    constexpr double kLongestSample = 2.0;
+    EXPECT_LT(gpu.now(), set.seconds + kLongestSample);
+    ASSERT_FALSE(outcome.no_time.empty());
+    EXPECT_EQ(outcome.measured, file.measurement().samples.size());
+    const std::vector<SampleKey> keys = gpu_samples(set, gpu.facts());
+    int left_out = 0;
+    for (const std::string& phrase : outcome.no_time) left_out += std::stoi(phrase);
+    EXPECT_EQ(file.measurement().samples.size() + static_cast<std::size_t>(left_out), all);
+    for (std::size_t index = 0; index < keys.size(); ++index) {
+      EXPECT_EQ(file.has(keys[index]), index < file.measurement().samples.size()) << keys[index].text();
+    }
+  }
+}
+
+// Whatever sample it was stopped at, what is in the file in the end is the whole set, and nothing is measured twice.
+TEST(FakeGpu, AStoppedCalibrationGoesOnAtAnySample) {
+  struct Stopped {};
+  const TemporaryFolder folder;
+  const std::size_t all = gpu_samples(quick(), FakeGpu().facts()).size();
+  for (std::size_t stop = 0; stop < all; stop += 1 + stop / 2) {
+    const std::string path = (folder.path() / ("m" + std::to_string(stop) + ".json")).string();
+    FakeGpu gpu;
+    try {
+      MeasurementFile file(path, about(gpu));
+      measure_gpu(quick(), gpu, gpu.clock(), file, [stop](std::size_t done, std::size_t, const SampleKey&) {
+        if (done == stop) throw Stopped{};
+      });
+      FAIL() << "was not stopped";
+    } catch (const Stopped&) {
+    }
+    MeasurementFile file(path, about(gpu));
+    EXPECT_EQ(file.measurement().samples.size(), stop);
+    EXPECT_EQ(measure_gpu(quick(), gpu, gpu.clock(), file, kSilent).measured, all - stop);
+    EXPECT_EQ(read_measurement(read_text(path), path).samples.size(), all);
+  }
+}
+
+TEST(FakeGpu, AFinishedCalibrationBeginsAnewAlsoWhereSamplesAreRefused) {
+  const std::string refused = "gemm 4096x4096x4096 fp8";
+  FakeGpu gpu;
+  gpu.refuses = {refused};
+  MeasurementFile file("", about(gpu));
+  const std::size_t all = gpu_samples(quick(), gpu.facts()).size() - 2;
+  for (int round = 0; round < 3; ++round) {
+    const GpuOutcome outcome = measure_gpu(quick(), gpu, gpu.clock(), file, kSilent);
+    EXPECT_EQ(outcome.measured, all) << round;
+    ASSERT_EQ(outcome.refused.size(), 1u) << "once, not for each pass";
+    EXPECT_EQ(outcome.refused.front(), refused + ": no algorithm");
+    EXPECT_EQ(file.measurement().samples.size(), all);
+  }
+}
+
+TEST(FakeGpu, WhatRunsBesideOutlastsTheBatchOrIsRefused) {
+  class Unlucky : public QueuedWork {
+   public:
+    QueuedTime run(int, int neighbours) override {
+      most = std::max(most, neighbours);
+      return {1e-3, 1e-4, false};
+    }
+    int most = 0;
+  };
+  SampleKey key;
+  key.kind = SampleKind::kGemm;
+  key.shape = SampleShape{128, 128, 128};
+  key.beside = SampleKind::kChannelCopy;
+  key.channels = 2;
+  Unlucky work;
+  EXPECT_THROW(measure_work(
+                   key, true, [] { return 0.0; }, work),
+               EnvironmentError);
+  EXPECT_GT(work.most, 1000);
+}
+
+TEST(FakeGpu, TheHeadOfTheFileTellsLibrariesAndClocks) {
+  const FakeGpu gpu;
+  const Measurement read = read_measurement(write_measurement(about(gpu)), "m.json");
+  EXPECT_EQ(read.device, "NVIDIA H200");
+  EXPECT_EQ(read.libraries.at("cublaslt"), "13.0.2");
+  EXPECT_EQ(read.clocks_mhz, gpu.facts().clocks_mhz);
+  EXPECT_EQ(read.multiprocessors, 132);
+}
+
+}  // namespace
+}  // namespace flopcast
