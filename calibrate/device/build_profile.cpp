@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "calibrate/device/describe_kernels.hpp"
+#include "calibrate/device/describe_overlaps.hpp"
 #include "calibrate/device/fit/gemm_fit.hpp"
 #include "calibrate/device/fit/message_fit.hpp"
 #include "model/catalog/catalogue.hpp"
@@ -102,6 +103,7 @@ class Builder {
     const Device catalogue = catalogue_device();
     describe_kernels(measurement_, catalogue, bandwidth_.value_or(catalogue.memory_bandwidth), profile_, device_);
     for (const auto& [group, sizes] : pooled_.messages) fit_messages(group, sizes);
+    describe_overlaps(measurement_, profile_);
     if (profile_.fits.empty() && request_.cluster.empty()) {
       refuse_fit("samples", "hold nothing that a forecast uses", "measure gemm, memory_copy or messages");
     }
@@ -292,6 +294,12 @@ std::string write_profile(const DeviceProfile& profile) {
   for (const GroupCurve& group : profile.curves) json["curves"].push_back(curve_json(group));
   json["fits"] = nlohmann::ordered_json::array();
   for (const ProfileFit& fit : profile.fits) json["fits"].push_back(fit_json(fit));
+  for (const OverlapLine& line : profile.overlaps) {
+    json["overlaps"].push_back({{"what", line.what},
+                                {"at_none", line.at_none},
+                                {"per_channel", line.per_channel},
+                                {"most_channels", line.most_channels}});
+  }
   // File names need not be UTF-8.
   return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

@@ -128,6 +128,60 @@ TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
             std::string::npos);
 }
 
+// What calibrate --cuda measures, in small: products that reach 70 % of the peak, and lose a share to each channel.
+TEST_F(Calibrate, TheReportHoldsAGpuAgainstItsDatasheet) {
+  Json samples = Json::array();
+  const auto add = [&samples](Json sample, double seconds) {
+    for (int pass = 1; pass <= 2; ++pass) {
+      sample["pass"] = pass;
+      sample["seconds"] = {seconds};
+      samples.push_back(sample);
+    }
+  };
+  for (const int side : {512, 1024, 2048, 4096, 6144, 8192, 12288}) {
+    const double flops = 2.0 * side * side * side;
+    const Json product = {{"kind", "gemm"}, {"shape", {side, side, side}}, {"dtype", "bf16"}};
+    add(product, 3e-6 + flops / 692e12);
+    if (side != 4096) continue;
+    for (const int channels : {2, 8, 32}) {
+      Json slowed = product;
+      slowed.update({{"beside", "channel_copy"}, {"channels", channels}});
+      add(slowed, (3e-6 + flops / 692e12) * (1.0 + 0.01 * channels));
+    }
+  }
+  for (const double bytes : {1e6, 1e7, 1e8, 1e9, 2e9}) {
+    add({{"kind", "memory_copy"}, {"bytes", bytes}}, 2e-6 + bytes / 4.32e12);
+  }
+  const Json measurement = {{"schema", "flopcast.measurement/1"},
+                            {"device", "NVIDIA H200"},
+                            {"multiprocessors", 132},
+                            {"clocks_mhz", {{"memory", 3201}}},
+                            {"samples", samples}};
+  const std::string profile = path("h200.json");
+  const CommandResult made =
+      run_flopcast({"calibrate", "--from", file("gpu.json", measurement.dump()), "--device", "h200", "-o", profile});
+  ASSERT_EQ(made.exit_code, 0) << made.standard_error;
+  EXPECT_EQ(schema_violation(schema("measurement-1"), measurement), "");
+  EXPECT_EQ(schema_violation(schema("profile-1"), Json::parse(read_text(profile))), "");
+  const CommandResult report = run_flopcast({"calibrate", "--report", profile, "--svg", path("h200.svg")});
+  ASSERT_EQ(report.exit_code, 0) << report.standard_error;
+  const auto has = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
+  EXPECT_TRUE(has(report.standard_output, "the fastest samples beside the datasheet")) << report.standard_output;
+  EXPECT_TRUE(has(report.standard_output, "691.6 TFLOP/s  989.4 TFLOP/s")) << report.standard_output;
+  EXPECT_TRUE(has(report.standard_output, "4301 GB/s")) << report.standard_output;
+  EXPECT_TRUE(has(report.standard_output, "4800 GB/s")) << report.standard_output;
+  EXPECT_TRUE(has(report.standard_output, "slowdown beside something else")) << report.standard_output;
+  EXPECT_TRUE(has(report.standard_output, "32.0")) << report.standard_output;
+  const std::string drawing = read_text(path("h200.svg"));
+  EXPECT_TRUE(has(drawing, "datasheet"));
+  EXPECT_TRUE(has(drawing, "time beside / time alone"));
+  const CommandResult forecast =
+      run_flopcast({"simulate", "--model", "gpt2-124m", "--cluster", "dgx-h200", "--gbs", "64", "--profile", profile});
+  EXPECT_EQ(forecast.exit_code, 0) << forecast.standard_error;
+}
+
 // Where there is no GPU, or no CUDA in the build: one line, and nothing is written.
 TEST_F(Calibrate, WithoutAGpuOneLineSaysSo) {
   const std::string name = path("gpu.json");

@@ -14,7 +14,7 @@ namespace flopcast {
 /// slowed by so much a channel.
 class FakeGpu : public MeasuredGpu {
  public:
-  static constexpr double kGemmEfficiency = 0.72;
+  static constexpr double kGemmEfficiency = 0.55;
   static constexpr double kMemory = 4.2e12;         ///< bytes a second of a copy
   static constexpr double kMemoryEfficiency = 0.8;  ///< of that, norms and element-wise kernels
   static constexpr double kLaunch = 2.2e-6;

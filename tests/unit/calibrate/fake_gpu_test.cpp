@@ -4,13 +4,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
+#include <stdexcept>
 
 #include "calibrate/device/agreement.hpp"
 #include "calibrate/device/build_profile.hpp"
+#include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
 #include "realrun/measure/gpu/measure_gpu.hpp"
+#include "sim/forecast/forecast.hpp"
 #include "tests/support/folders.hpp"
+#include "tests/support/json_schema.hpp"
 #include "tests/unit/calibrate/fake_gpu.hpp"
 
 namespace flopcast {
@@ -127,6 +134,63 @@ TEST(FakeGpu, CalibrationFindsWhatItIsMadeOf) {
     // Our own attention is not what users train with: it is kept, and says nothing of theirs.
     EXPECT_FALSE(device.contains("flash_forward_efficiency"));
     EXPECT_EQ(profile.curves.size(), 9u) << "p2p, and four collectives of two groups";
+    ASSERT_EQ(profile.overlaps.size(), 2u);
+    const OverlapLine& copy = profile.overlaps[0];
+    EXPECT_EQ(copy.what, "channel_copy beside gemm");
+    EXPECT_NEAR(copy.factor(2), 1.0 + FakeGpu::kCopySlowdown, 1e-3);
+    EXPECT_NEAR(copy.factor(24), 1.0 + FakeGpu::kCopySlowdown, 1e-3);
+    const OverlapLine& product = profile.overlaps[1];
+    EXPECT_EQ(product.what, "gemm bf16 beside channel_copy");
+    EXPECT_NEAR(product.at_none, 1.0, 1e-3);
+    EXPECT_NEAR(product.per_channel, FakeGpu::kComputeSlowdown, 1e-4);
+    EXPECT_EQ(product.most_channels, few ? 24 : 32);
+    const nlohmann::json written = nlohmann::json::parse(write_profile(profile));
+    const std::filesystem::path schemas = project_folder() / "docs" / "schema";
+    EXPECT_EQ(schema_violation(nlohmann::json::parse(read_text(schemas / "profile-1.schema.json")), written), "");
+    const DeviceProfile read = read_device_profile(written, "", {});
+    EXPECT_EQ(write_profile(read), write_profile(profile));
+  }
+}
+
+Job step_on(const nlohmann::json& profile) {
+  nlohmann::json root = {
+      {"model",
+       {{"layers", 8}, {"hidden", 2048}, {"heads", 16}, {"ffn", 8192}, {"vocab", 32000}, {"sequence_length", 2048}}},
+      {"cluster", {{"name", "dgx-h200"}, {"devices_per_node", 8}, {"nodes", 1}}},
+      {"layout", {{"global_batch_size", 32}, {"tp", 2}}},
+      {"training", {{"precision", "bf16"}}}};
+  if (!profile.is_null()) root["training"]["profile"] = profile;
+  return read_job(root, {});
+}
+
+double step_time(const Job& job) {
+  return forecast(job, [](const std::string&) -> std::string { throw std::runtime_error("no files"); })
+      .result.iteration.time_s;
+}
+
+// From the clock of a GPU that runs one kernel at a time to a training step of eight of them.
+TEST(FakeGpu, ASmallTrainingStepIsForecastFromTheProfile) {
+  for (const bool few : {true, false}) {
+    FakeGpu gpu(8);
+    gpu.hiccup_every = 9;
+    GpuSet set;
+    set.quick = few;
+    set.seconds = kPlenty;
+    const DeviceProfile profile = build_profile(measured(gpu, set), request());
+    const double predicted = step_time(step_on(nlohmann::json::parse(write_profile(profile))));
+    Job truth = step_on(nullptr);
+    truth.cluster.device = gpu.truth();
+    truth.cluster.host_bandwidth = BytesPerSecond(FakeGpu::kHostRate);
+    for (const int ranks : {2, 8}) {
+      for (const MessageKind kind : {MessageKind::kPointToPoint, MessageKind::kAllReduce, MessageKind::kAllGather,
+                                     MessageKind::kReduceScatter, MessageKind::kAllToAll}) {
+        const MessageSegment all{Bytes(0), Seconds(FakeGpu::kAlpha), 1.0 / FakeGpu::kLink};
+        truth.cluster.curves.push_back({kind, ranks, 1, MessageCurve({all})});
+      }
+    }
+    const double expected = step_time(truth);
+    EXPECT_NEAR(predicted, expected, 0.02 * expected) << few;
+    EXPECT_GT(std::abs(step_time(step_on(nullptr)) / expected - 1.0), 0.05) << "the catalogue would do as well";
   }
 }
 
@@ -170,11 +234,11 @@ TEST(FakeGpu, TheBudgetIsKeptAndWhatIsLeftOutIsTheLeastImportant) {
 }
 
 // Whatever sample it was stopped at, what is in the file in the end is the whole set, and nothing is measured twice.
-TEST(FakeGpu, AStoppedCalibrationGoesOnAtAnySample) {
+TEST(FakeGpu, AStoppedCalibrationGoesOnWhereItWas) {
   struct Stopped {};
   const TemporaryFolder folder;
   const std::size_t all = gpu_samples(quick(), FakeGpu().facts()).size();
-  for (std::size_t stop = 0; stop < all; stop += 1 + stop / 2) {
+  for (const std::size_t stop : {std::size_t{0}, std::size_t{1}, all / 3, all - 1}) {
     const std::string path = (folder.path() / ("m" + std::to_string(stop) + ".json")).string();
     FakeGpu gpu;
     try {
