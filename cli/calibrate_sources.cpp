@@ -117,6 +117,10 @@ void import_topology(const CalibrationWishes& wishes, Calibration& calibration) 
   calibration.cluster = facts.cluster;
 }
 
+void tell_what_is_not_fitted(Measurement& measurement) {
+  for (const std::string& reason : leave_out_small_groups(measurement)) warn("not fitted: " + reason);
+}
+
 }  // namespace
 
 std::optional<Calibration> calibrate_here(const CalibrationWishes& wishes) {
@@ -144,6 +148,8 @@ std::optional<Calibration> calibrate_here(const CalibrationWishes& wishes) {
     warn(
         fmt::format("the machine was disturbed: wall time is {:.2f} times the CPU time (1.00 on a quiet one)", *ratio));
   }
+  // Its time may have been too short for some.
+  if (wishes.cuda) tell_what_is_not_fitted(measurement);
   return Calibration{std::move(measurement), nlohmann::json::object(), {}};
 }
 
@@ -161,8 +167,7 @@ Calibration import_files(const CalibrationWishes& wishes) {
   if (wishes.topology) import_topology(wishes, calibration);
   const bool kept = wishes.measurements && !calibration.measurement.samples.empty();
   if (kept) write_file(*wishes.measurements, write_measurement(calibration.measurement));
-  if (wishes.traces.empty() || !wishes.profile) return calibration;
-  for (const std::string& reason : leave_out_small_groups(calibration.measurement)) warn("not fitted: " + reason);
+  if (wishes.from || (!wishes.traces.empty() && wishes.profile)) tell_what_is_not_fitted(calibration.measurement);
   return calibration;
 }
 

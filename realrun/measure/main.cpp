@@ -103,12 +103,12 @@ class ProgressLine {
 
   void show(std::size_t done, std::size_t all, const flopcast::SampleKey& next) const {
     if (!terminal_) return;
-    constexpr std::size_t kWidth = 24;
+    constexpr std::size_t kWidth = 20;
+    constexpr std::size_t kLine = 79;  // a line that wraps could not be written over
     const std::size_t filled = all == 0 ? kWidth : done * kWidth / all;
-    std::fputs(fmt::format("\r\033[K[{}{}] {}/{} {}", std::string(filled, '#'), std::string(kWidth - filled, '.'),
-                           done + 1, all, next.text())
-                   .c_str(),
-               stderr);
+    const std::string line = fmt::format("[{}{}] {}/{} {}", std::string(filled, '#'), std::string(kWidth - filled, '.'),
+                                         done + 1, all, next.text());
+    std::fputs(("\r\033[K" + line.substr(0, kLine)).c_str(), stderr);
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "model/error/error.hpp"
 
@@ -65,6 +66,23 @@ std::string group_of(const SampleKey& key) {
   return words;
 }
 
+/// "12 of gemm fp8 (dgrad)", in the order of the first of each.
+class CountedPhrases {
+ public:
+  void add(const std::string& phrase) {
+    if (counts_[phrase]++ == 0) order_.push_back(phrase);
+  }
+  std::vector<std::string> phrases() const {
+    std::vector<std::string> all;
+    for (const std::string& phrase : order_) all.push_back(fmt::format("{} of {}", counts_.at(phrase), phrase));
+    return all;
+  }
+
+ private:
+  std::map<std::string, int> counts_;
+  std::vector<std::string> order_;
+};
+
 class Calibrator {
  public:
   Calibrator(const GpuSet& set, MeasuredGpu& gpu, const std::function<double()>& seconds, MeasurementFile& file,
@@ -88,33 +106,29 @@ class Calibrator {
 
  private:
   void measure_missing() {
-    std::map<std::string, int> late;
-    std::vector<std::string> late_in_order;
-    std::map<std::string, std::string> refusals;
+    CountedPhrases late;
+    CountedPhrases refusals;
+    std::set<std::string> refused;
     for (std::size_t index = 0; index < keys_.size(); ++index) {
       const SampleKey& key = keys_[index];
-      if (file_.has(key)) continue;
-      const std::string group = group_of(key);
-      const auto refusal = refusals.find(key.text_without_pass());
-      if (refusal != refusals.end()) continue;
+      if (file_.has(key) || refused.count(key.text_without_pass()) > 0) continue;
       if (seconds_() - begin_ >= set_.seconds) {
-        if (late[group]++ == 0) late_in_order.push_back(group);
+        late.add(group_of(key));
         continue;
       }
       show_(index, keys_.size(), key);
       warm_up();
       PreparedWork prepared = gpu_.prepare(key);
       if (prepared.work == nullptr) {
-        refusals.emplace(key.text_without_pass(), prepared.refusal);
-        outcome_.refused.push_back(fmt::format("{}: {}", key.text_without_pass(), prepared.refusal));
+        refused.insert(key.text_without_pass());
+        refusals.add(fmt::format("{}: {}", group_of(key), prepared.refusal));
         continue;
       }
       file_.append(measure_work(key, set_.quick, seconds_, *prepared.work));
       ++outcome_.measured;
     }
-    for (const std::string& group : late_in_order) {
-      outcome_.no_time.push_back(fmt::format("{} of {}", late[group], group));
-    }
+    outcome_.no_time = late.phrases();
+    outcome_.refused = refusals.phrases();
   }
 
   // An idle GPU runs at a fraction of its clock, and takes a while to leave that.
@@ -150,13 +164,16 @@ Sample measure_work(const SampleKey& key, bool quick, const std::function<double
   const int fewest = quick ? 5 : 11;
   const int most = quick ? 15 : 50;
   const double enough = quick ? 0.02 : 0.1;
+  constexpr double kLong = 1.0;  // a message of a gigabyte between slow links
+  constexpr int kFewestOfAll = 3;
   Sample sample;
   sample.key = key;
   Batch batch(key, work);
   const double begin = seconds();
   for (int round = 0; round < most; ++round) {
     sample.seconds.push_back(batch.run());
-    if (round + 1 >= fewest && seconds() - begin >= enough) break;
+    const double passed = seconds() - begin;
+    if (passed >= (round + 1 >= fewest ? enough : kLong) && round + 1 >= kFewestOfAll) break;
   }
   return sample;
 }

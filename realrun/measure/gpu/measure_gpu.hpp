@@ -13,7 +13,7 @@ namespace flopcast {
 struct GpuOutcome {
   std::size_t measured = 0;
   std::vector<std::string> no_time;  ///< the budget was used up
-  std::vector<std::string> refused;  ///< with what the GPU's libraries said
+  std::vector<std::string> refused;  ///< with what the GPU's libraries said: "9 of gemm fp8: no algorithm"
 };
 
 using ShowGpuProgress = std::function<void(std::size_t done, std::size_t all, const SampleKey& next)>;

@@ -12,6 +12,7 @@
 
 #include "calibrate/device/agreement.hpp"
 #include "calibrate/device/build_profile.hpp"
+#include "calibrate/device/merge.hpp"
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
 #include "realrun/measure/gpu/measure_gpu.hpp"
@@ -234,6 +235,35 @@ TEST(FakeGpu, TheBudgetIsKeptAndWhatIsLeftOutIsTheLeastImportant) {
 }
 
 // Whatever sample it was stopped at, what is in the file in the end is the whole set, and nothing is measured twice.
+// However short the time was: what it sufficed for is fitted, and the rest is named.
+TEST(FakeGpu, AProfileIsMadeOfWhatTheTimeSufficedFor) {
+  FakeGpu whole(8);
+  const std::size_t all = measured(whole, quick()).samples.size();
+  for (std::size_t count = 3; count < all; count += 11) {
+    FakeGpu gpu(8);
+    MeasurementFile file("", about(gpu));
+    struct Enough {};
+    try {
+      measure_gpu(quick(), gpu, gpu.clock(), file, [count](std::size_t done, std::size_t, const SampleKey&) {
+        if (done == count) throw Enough{};
+      });
+    } catch (const Enough&) {
+      EXPECT_EQ(file.measurement().samples.size(), count);
+    }
+    Measurement measurement = file.measurement();
+    require_agreement(measurement, "");
+    const std::vector<std::string> sentences = leave_out_small_groups(measurement);
+    constexpr std::size_t kFewest = 15;  // launches, the first pass of copies, six products
+    if (count < kFewest) {
+      EXPECT_FALSE(sentences.empty()) << count;
+      continue;
+    }
+    const DeviceProfile profile = build_profile(measurement, request());
+    EXPECT_NEAR(profile.cluster.at("device").at("gemm_efficiency").get<double>(), FakeGpu::kGemmEfficiency, 0.02)
+        << count;
+  }
+}
+
 TEST(FakeGpu, AStoppedCalibrationGoesOnWhereItWas) {
   struct Stopped {};
   const TemporaryFolder folder;
@@ -266,7 +296,7 @@ TEST(FakeGpu, AFinishedCalibrationBeginsAnewAlsoWhereSamplesAreRefused) {
     const GpuOutcome outcome = measure_gpu(quick(), gpu, gpu.clock(), file, kSilent);
     EXPECT_EQ(outcome.measured, all) << round;
     ASSERT_EQ(outcome.refused.size(), 1u) << "once, not for each pass";
-    EXPECT_EQ(outcome.refused.front(), refused + ": no algorithm");
+    EXPECT_EQ(outcome.refused.front(), "1 of gemm fp8: no algorithm");
     EXPECT_EQ(file.measurement().samples.size(), all);
   }
 }
