@@ -85,33 +85,44 @@ class CudaBench : public MeasuredGpu {
 
  private:
   std::unique_ptr<QueuedWork> make(const SampleKey& key) {
-    if (is_message(key.kind)) {
-      FLOPCAST_CHECK(messages_ != nullptr && !key.beside);
-      return messages_->make(key);
-    }
-    const Lane lane{stream_, memory_, lane_bytes_, products_.get()};
-    if (!key.beside) return std::make_unique<TimedWork>(stream_, make_work(key, lane, cache_bytes_));
-    const Lane other{other_, memory_ + lane_bytes_, other_bytes_, other_products_.get()};
-    QueueOnce work = make_work(key, lane, cache_bytes_);
-    QueueOnce neighbour = make_work(neighbour_of(key), other, cache_bytes_);
-    return std::make_unique<TimedWork>(stream_, std::move(work), other_, std::move(neighbour));
+    QueuedMessage work = queued(key, {stream_, memory_, lane_bytes_, products_.get()});
+    if (!key.beside) return std::make_unique<TimedWork>(work.stream, std::move(work.queue));
+    QueuedMessage neighbour =
+        queued(neighbour_of(key), {other_, memory_ + lane_bytes_, other_bytes_, other_products_.get()});
+    return std::make_unique<TimedWork>(work.stream, std::move(work.queue), neighbour.stream,
+                                       std::move(neighbour.queue));
   }
 
-  static SampleKey neighbour_of(const SampleKey& key) {
+  QueuedMessage queued(const SampleKey& key, const Lane& lane) {
+    if (!is_message(key.kind)) return {lane.stream, make_work(key, lane, cache_bytes_)};
+    FLOPCAST_CHECK(messages_ != nullptr);
+    return messages_->make(key);
+  }
+
+  SampleKey neighbour_of(const SampleKey& key) const {
+    constexpr double kBytes = 256.0 * 1024 * 1024;
     SampleKey neighbour;
     neighbour.kind = *key.beside;
-    if (neighbour.kind == SampleKind::kChannelCopy) {
-      constexpr double kBytes = 256.0 * 1024 * 1024;
-      neighbour.bytes = kBytes;
-      neighbour.channels = key.channels;
-    } else if (neighbour.kind == SampleKind::kGemm) {
-      constexpr int kSide = 4096;
-      neighbour.shape = SampleShape{kSide, kSide, kSide};
-      neighbour.dtype = "bf16";
-    } else {
-      throw EnvironmentError(fmt::format("nothing is measured beside {}", name_of(neighbour.kind)));
+    switch (neighbour.kind) {
+      case SampleKind::kChannelCopy:
+        neighbour.bytes = kBytes;
+        neighbour.channels = key.channels;
+        return neighbour;
+      case SampleKind::kAllReduce:
+        neighbour.bytes = kBytes;
+        neighbour.channels = key.channels;
+        neighbour.ranks = facts_.gpus;
+        return neighbour;
+      case SampleKind::kGemm: {
+        constexpr int kSide = 4096;
+        neighbour.shape = SampleShape{kSide, kSide, kSide};
+        neighbour.dtype = "bf16";
+        return neighbour;
+      }
+      default:
+        break;
     }
-    return neighbour;
+    throw EnvironmentError(fmt::format("nothing is measured beside {}", name_of(neighbour.kind)));
   }
 
   // Once, so that no allocation waits for the GPU in between; enough stays free for libraries and messages.

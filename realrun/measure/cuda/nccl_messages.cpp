@@ -7,7 +7,6 @@
 
 #include "model/error/error.hpp"
 #include "realrun/compute/cuda/check.hpp"
-#include "realrun/measure/clock.hpp"
 #include "realrun/measure/cuda/bench_kernels.hpp"
 
 namespace flopcast::realrun::cuda {
@@ -69,27 +68,28 @@ CollectiveKind collective_of(SampleKind kind) {
 
 }  // namespace
 
-/// Streams are held on every GPU; a first message, untimed, lets the members begin together.
-class NcclMessages::Work : public QueuedWork {
+/// Every member's buffers and stream.
+class NcclMessages::Ends {
  public:
-  Work(NcclApi& nccl, const SampleKey& key, const std::vector<Member>& members) : nccl_(nccl), key_(key) {
+  Ends(NcclApi& nccl, const SampleKey& key, const std::vector<Member>& members) : nccl_(nccl), kind_(key.kind) {
     const Sizes sizes = sizes_of(key);
     for (const Member& member : members) {
       use(member.gpu);
-      auto end = std::make_unique<End>();  // its events are this GPU's
-      end->member = member;
-      end->input = random_buffer(sizes.input, member.stream);
-      end->output = random_buffer(sizes.output, member.stream);
-      ends_.push_back(std::move(end));
+      ends_.push_back({member, random_buffer(sizes.input, member.stream), random_buffer(sizes.output, member.stream)});
     }
     use(0);
   }
 
-  QueuedTime run(int times, int /*neighbours*/) override {
-    while (true) {
-      const Attempt attempted = attempt(times);
-      if (attempted.host_was_ahead || !hold_.lengthen()) return attempted.time;
+  void queue() const {
+    const std::string error = nccl_.error_of(ends_.front().member.communicator);
+    if (!error.empty()) throw EnvironmentError("NCCL: " + error);
+    nccl_.begin_group();
+    for (std::size_t index = 0; index < ends_.size(); ++index) {
+      use(ends_[index].member.gpu);
+      queue_end(ends_[index], static_cast<int>(index));
     }
+    nccl_.end_group();
+    use(0);
   }
 
  private:
@@ -97,104 +97,54 @@ class NcclMessages::Work : public QueuedWork {
     Member member;
     Buffer input;
     Buffer output;
-    TimedEvent start;
-    TimedEvent end;
-  };
-  struct Attempt {
-    QueuedTime time;
-    bool host_was_ahead = true;
   };
 
-  Attempt attempt(int times) {
-    static const Clock clock = machine_clock();
-    for (const auto& end : ends_) {
-      use(end->member.gpu);
-      hold_.begin(end->member.stream);
-    }
-    queue_message();
-    for (const auto& end : ends_) {
-      use(end->member.gpu);
-      end->start.record(end->member.stream);
-    }
-    Attempt result;
-    const bool first = !connected_;
-    connected_ = true;
-    const double begin = clock.wall();
-    for (int count = 0; count < times; ++count) queue_message();
-    result.time.host_s = clock.wall() - begin;
-    for (const auto& end : ends_) {
-      use(end->member.gpu);
-      end->end.record(end->member.stream);
-      // The first time NCCL makes connections, which says nothing about the next.
-      result.host_was_ahead = result.host_was_ahead && (first || !end->start.reached());
-    }
-    for (const auto& end : ends_) {
-      end->end.wait();
-      result.time.device_s = std::max(result.time.device_s, end->start.seconds_until(end->end));
-    }
-    for (const auto& end : ends_) {
-      const std::string error = nccl_.error_of(end->member.communicator);
-      if (!error.empty()) throw EnvironmentError("NCCL: " + error);
-    }
-    use(0);
-    return result;
-  }
-
-  void queue_message() {
-    nccl_.begin_group();
-    for (std::size_t index = 0; index < ends_.size(); ++index) {
-      use(ends_[index]->member.gpu);
-      queue_end(*ends_[index], static_cast<int>(index));
-    }
-    nccl_.end_group();
-  }
-
-  void queue_end(const End& end, int index) {
+  void queue_end(const End& end, int index) const {
     const Member& member = end.member;
-    if (key_.kind == SampleKind::kPointToPoint) {
+    if (kind_ == SampleKind::kPointToPoint) {
       if (index == 0) nccl_.send(end.input, 1, member.communicator, member.stream);
       if (index == 1) nccl_.receive(end.output, 0, member.communicator, member.stream);
       return;
     }
-    if (key_.kind == SampleKind::kAllToAll) {
-      const std::size_t part = end.input.bytes() / ends_.size();
-      for (std::size_t other = 0; other < ends_.size(); ++other) {
-        nccl_.send(end.input.slice(other * part, part), static_cast<int>(other), member.communicator, member.stream);
-        nccl_.receive(end.output.slice(other * part, part), static_cast<int>(other), member.communicator,
-                      member.stream);
-      }
-      return;
+    if (kind_ != SampleKind::kAllToAll) {
+      return nccl_.collect({.kind = collective_of(kind_), .input = end.input, .output = end.output},
+                           member.communicator, member.stream);
     }
-    nccl_.collect({.kind = collective_of(key_.kind), .input = end.input, .output = end.output}, member.communicator,
-                  member.stream);
+    const std::size_t part = end.input.bytes() / ends_.size();
+    for (std::size_t other = 0; other < ends_.size(); ++other) {
+      const auto peer = static_cast<int>(other);
+      nccl_.send(end.input.slice(other * part, part), peer, member.communicator, member.stream);
+      nccl_.receive(end.output.slice(other * part, part), peer, member.communicator, member.stream);
+    }
   }
 
   NcclApi& nccl_;
-  SampleKey key_;
-  std::vector<std::unique_ptr<End>> ends_;
-  Hold hold_;
-  bool connected_ = false;
+  SampleKind kind_;
+  std::vector<End> ends_;
 };
 
 NcclMessages::~NcclMessages() {
-  for (const auto& [ranks, members] : groups_) {
+  for (const auto& [group, members] : groups_) {
     for (const Member& member : members) {
-      if (member.communicator != nullptr) nccl_->leave(member.communicator);
       cudaSetDevice(member.gpu);
+      nccl_->leave(member.communicator);
       cudaStreamDestroy(member.stream);
     }
   }
 }
 
-std::unique_ptr<QueuedWork> NcclMessages::make(const SampleKey& key) {
+QueuedMessage NcclMessages::make(const SampleKey& key) {
   if (key.kind != SampleKind::kPointToPoint && key.kind != SampleKind::kAllToAll) {
     static_cast<void>(collective_of(key.kind));
   }
-  return std::make_unique<Work>(*nccl_, key, group_of(key.ranks));
+  const std::vector<Member>& members = group_of(key.ranks, key.channels);
+  const auto ends = std::make_shared<Ends>(*nccl_, key, members);
+  return {members.front().stream, [ends](int /*round*/) { ends->queue(); }};
 }
 
-const std::vector<NcclMessages::Member>& NcclMessages::group_of(int ranks) {
-  const auto found = groups_.find(ranks);
+const std::vector<NcclMessages::Member>& NcclMessages::group_of(int ranks, int channels) {
+  FLOPCAST_CHECK(ranks >= 2);
+  const auto found = groups_.find({ranks, channels});
   if (found != groups_.end()) return found->second;
   std::vector<Member> members(static_cast<std::size_t>(ranks));
   for (int index = 0; index < ranks; ++index) {
@@ -203,7 +153,13 @@ const std::vector<NcclMessages::Member>& NcclMessages::group_of(int ranks) {
     use(index);
     check(cudaStreamCreateWithFlags(&member.stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   }
-  // Joining waits for the others.
+  use(0);
+  join(members, channels);
+  return groups_.emplace(std::pair{ranks, channels}, std::move(members)).first->second;
+}
+
+// Joining waits for the others: each has a thread for it.
+void NcclMessages::join(std::vector<Member>& members, int channels) {
   const NcclId id = nccl_->new_id();
   std::vector<std::exception_ptr> failures(members.size());
   std::vector<std::thread> threads;
@@ -211,18 +167,17 @@ const std::vector<NcclMessages::Member>& NcclMessages::group_of(int ranks) {
     threads.emplace_back([&, index] {
       try {
         use(members[index].gpu);
-        members[index].communicator = nccl_->join(id, ranks, static_cast<int>(index), 0);
+        members[index].communicator =
+            nccl_->join(id, static_cast<int>(members.size()), static_cast<int>(index), channels);
       } catch (const EnvironmentError&) {
         failures[index] = std::current_exception();
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  use(0);
   for (const std::exception_ptr& failure : failures) {
     if (failure) std::rethrow_exception(failure);
   }
-  return groups_.emplace(ranks, std::move(members)).first->second;
 }
 
 }  // namespace flopcast::realrun::cuda

@@ -132,22 +132,29 @@ Keys layouts(const GpuSet& set, const GpuFacts& facts) {
   return keys;
 }
 
-// Each alone and beside the other, for every number of channels.
-Keys overlaps(const GpuSet& set) {
+// Each alone and beside the other, for every number of channels. Where there are several GPUs, an all-reduce of them
+// too.
+Keys overlaps(const GpuSet& set, const GpuFacts& facts) {
   constexpr double kCopied = 256 * kMib;
   const Shapes shapes = set.quick ? Shapes{{4096, 4096, 4096}} : Shapes{{4096, 4096, 4096}, {8192, 8192, 8192}};
   Keys keys;
   for (const int channels : set.quick ? std::vector<int>{2, 8, 24} : std::vector<int>{1, 2, 4, 8, 16, 24, 32}) {
-    SampleKey copy = moved(SampleKind::kChannelCopy, {}, kCopied);
-    copy.channels = channels;
-    keys.push_back(copy);
-    copy.beside = SampleKind::kGemm;
-    keys.push_back(copy);
-    for (const SampleShape& shape : shapes) {
-      SampleKey slowed = product(shape, "bf16", {});
-      slowed.beside = SampleKind::kChannelCopy;
-      slowed.channels = channels;
-      keys.push_back(slowed);
+    for (const SampleKind kind : {SampleKind::kChannelCopy, SampleKind::kAllReduce}) {
+      const bool message = kind == SampleKind::kAllReduce;
+      if (message && facts.gpus < 2) continue;
+      SampleKey traffic = moved(kind, {}, kCopied);
+      traffic.channels = channels;
+      if (message) traffic.ranks = facts.gpus;
+      if (message) traffic.dtype = "fp32";
+      keys.push_back(traffic);
+      traffic.beside = SampleKind::kGemm;
+      keys.push_back(traffic);
+      for (const SampleShape& shape : shapes) {
+        SampleKey slowed = product(shape, "bf16", {});
+        slowed.beside = kind;
+        slowed.channels = channels;
+        keys.push_back(slowed);
+      }
     }
   }
   return keys;
@@ -214,7 +221,7 @@ std::vector<SampleKey> gpu_samples(const GpuSet& set, const GpuFacts& facts) {
                               least_important(set)};
   const auto append = [](Keys& keys, const Keys& more) { keys.insert(keys.end(), more.begin(), more.end()); };
   append(groups[1], messages(set, facts));
-  append(groups[2], overlaps(set));
+  append(groups[2], overlaps(set, facts));
   Keys all;
   for (const Keys& group : groups) {
     for (int pass = 1; pass <= kPasses; ++pass) {

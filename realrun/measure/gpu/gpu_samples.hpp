@@ -16,7 +16,7 @@ struct GpuSet {
 /// next begins, so that whenever time runs out, what is there has two passes.
 ///   1  launches, copies, bf16 products of training shapes: what every forecast stands on
 ///   2  norms, element-wise kernels, optimizer, messages between GPUs, copies to and from the host
-///   3  bf16 products of all layouts; products beside a channel copy, and the copy beside a product
+///   3  bf16 products of all layouts; products beside a channel copy or an all-reduce, and these beside a product
 ///   4  products in tf32, fp16 and, from compute capability 8.9 on, fp8; embedding, loss
 ///   5  flopcast's own attention, and layouts of the other precisions
 /// Shapes hold squares, skinny and odd ones (multiples of 8, as tensor cores load them), and grids of tiles that fill

@@ -7,12 +7,16 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "model/error/error.hpp"
 #include "realrun/compute/cuda/check.hpp"
 #include "realrun/measure/cuda/bench_kernels.hpp"
+#include "realrun/measure/cuda/nccl_messages.hpp"
 #include "realrun/measure/cuda/timed_work.hpp"
 #include "realrun/measure/cuda/works.hpp"
 #include "realrun/measure/gpu/measure_gpu.hpp"
@@ -224,6 +228,115 @@ TEST_F(EmulatedBench, RandomNumbersAreFiniteAndOfBothSigns) {
       EXPECT_GE(different.size(), factors == Factors::kFloat8 ? 32u : 500u);
     }
   }
+}
+
+struct Operation {
+  std::string name;
+  int gpu = 0;
+  std::size_t input = 0;
+  std::size_t output = 0;
+};
+
+/// An NCCL that writes down what it is asked for.
+class RecordingNccl : public NcclApi {
+ public:
+  struct Log {
+    std::mutex mutex;
+    std::vector<Operation> operations;
+    std::vector<int> joined_with;  ///< channels
+    int joined = 0;
+    int left = 0;
+    int groups = 0;
+    bool open = false;
+    std::string error;
+  };
+  explicit RecordingNccl(Log& log) : log_(log) {}
+
+  std::string version() const override { return "2.0.0"; }
+  NcclId new_id() override { return {}; }
+  Communicator join(const NcclId&, int, int, int blocks) override {
+    const std::lock_guard lock(log_.mutex);
+    ++log_.joined;
+    log_.joined_with.push_back(blocks);
+    return &log_;
+  }
+  void begin_group() override { log_.open = true; }
+  void end_group() override {
+    log_.open = false;
+    ++log_.groups;
+  }
+  void send(const Buffer& buffer, int to, Communicator, void*) override {
+    add("send " + std::to_string(to), buffer.bytes(), 0);
+  }
+  void receive(const Buffer& into, int from, Communicator, void*) override {
+    add("receive " + std::to_string(from), 0, into.bytes());
+  }
+  void collect(const Collective& collective, Communicator, void*) override {
+    add(std::to_string(static_cast<int>(collective.kind)), collective.input.bytes(), collective.output.bytes());
+  }
+  std::string error_of(Communicator) override { return log_.error; }
+  void abort(Communicator) override {}
+  void leave(Communicator) override { ++log_.left; }
+
+ private:
+  void add(const std::string& name, std::size_t input, std::size_t output) {
+    EXPECT_TRUE(log_.open);
+    int gpu = -1;
+    cuda::check(cudaGetDevice(&gpu), "cudaGetDevice");
+    log_.operations.push_back({name, gpu, input, output});
+  }
+  Log& log_;
+};
+
+TEST_F(EmulatedBench, MessagesHaveTheBytesThatNcclTestsCounts) {
+  RecordingNccl::Log log;
+  constexpr std::size_t kBytes = 4096;
+  constexpr int kRanks = 4;
+  {
+    cuda::NcclMessages messages(std::make_unique<RecordingNccl>(log));
+    const auto queued = [&](SampleKind kind, int ranks, int channels = 0) {
+      SampleKey key = moved(kind, "", kBytes);
+      key.ranks = ranks;
+      key.channels = channels;
+      log.operations.clear();
+      const cuda::QueuedMessage message = messages.make(key);
+      message.queue(0);
+      int gpu = -1;
+      cuda::check(cudaGetDevice(&gpu), "cudaGetDevice");
+      EXPECT_EQ(gpu, 0);
+      return log.operations;
+    };
+    const auto expect_collective = [&](SampleKind kind, std::size_t input, std::size_t output) {
+      const std::vector<Operation> operations = queued(kind, kRanks);
+      ASSERT_EQ(operations.size(), 4u);
+      for (int index = 0; index < kRanks; ++index) {
+        const Operation& operation = operations[static_cast<std::size_t>(index)];
+        EXPECT_EQ(operation.gpu, index);
+        EXPECT_EQ(operation.input, input);
+        EXPECT_EQ(operation.output, output);
+      }
+    };
+    expect_collective(SampleKind::kAllReduce, kBytes, kBytes);
+    expect_collective(SampleKind::kAllGather, kBytes / 4, kBytes);
+    expect_collective(SampleKind::kReduceScatter, kBytes, kBytes / 4);
+    EXPECT_EQ(log.joined, kRanks) << "one group for all of them";
+    const std::vector<Operation> exchange = queued(SampleKind::kAllToAll, kRanks);
+    ASSERT_EQ(exchange.size(), 2u * kRanks * kRanks);
+    for (const Operation& operation : exchange) EXPECT_EQ(operation.input + operation.output, kBytes / 4);
+    const std::vector<Operation> pair = queued(SampleKind::kPointToPoint, 2);
+    ASSERT_EQ(pair.size(), 2u);
+    EXPECT_EQ(pair[0].name, "send 1");
+    EXPECT_EQ(pair[0].input, kBytes);
+    EXPECT_EQ(pair[1].name, "receive 0");
+    EXPECT_EQ(pair[1].gpu, 1);
+    queued(SampleKind::kAllReduce, 2, 8);
+    EXPECT_EQ(log.joined, kRanks + 2 + 2);
+    EXPECT_EQ(log.joined_with.back(), 8);
+    EXPECT_THROW(queued(SampleKind::kBroadcast, 2), EnvironmentError);
+    log.error = "a link is down";
+    EXPECT_THROW(queued(SampleKind::kAllReduce, 2), EnvironmentError);
+  }
+  EXPECT_EQ(log.left, log.joined);
 }
 
 TEST_F(EmulatedBench, ANeighbourRunsFirst) {

@@ -105,7 +105,8 @@ double FakeGpu::seconds_of(const SampleKey& key) const {
       break;
   }
   if (is_memory_bound(key.kind)) return kLaunch + bytes / (kMemory * kMemoryEfficiency);
-  return kAlpha + bytes / kLink;
+  const double alone = kAlpha + bytes / kLink;
+  return alone * (key.beside ? 1.0 + kCopySlowdown : 1.0);
 }
 
 }  // namespace flopcast

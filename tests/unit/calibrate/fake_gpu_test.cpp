@@ -135,12 +135,15 @@ TEST(FakeGpu, CalibrationFindsWhatItIsMadeOf) {
     // Our own attention is not what users train with: it is kept, and says nothing of theirs.
     EXPECT_FALSE(device.contains("flash_forward_efficiency"));
     EXPECT_EQ(profile.curves.size(), 9u) << "p2p, and four collectives of two groups";
-    ASSERT_EQ(profile.overlaps.size(), 2u);
-    const OverlapLine& copy = profile.overlaps[0];
+    ASSERT_EQ(profile.overlaps.size(), 4u);
+    EXPECT_EQ(profile.overlaps[0].what, "all_reduce, 8 ranks fp32 beside gemm");
+    EXPECT_NEAR(profile.overlaps[0].factor(8), 1.0 + FakeGpu::kCopySlowdown, 1e-3);
+    EXPECT_EQ(profile.overlaps[2].what, "gemm bf16 beside all_reduce");
+    const OverlapLine& copy = profile.overlaps[1];
     EXPECT_EQ(copy.what, "channel_copy beside gemm");
     EXPECT_NEAR(copy.factor(2), 1.0 + FakeGpu::kCopySlowdown, 1e-3);
     EXPECT_NEAR(copy.factor(24), 1.0 + FakeGpu::kCopySlowdown, 1e-3);
-    const OverlapLine& product = profile.overlaps[1];
+    const OverlapLine& product = profile.overlaps[3];
     EXPECT_EQ(product.what, "gemm bf16 beside channel_copy");
     EXPECT_NEAR(product.at_none, 1.0, 1e-3);
     EXPECT_NEAR(product.per_channel, FakeGpu::kComputeSlowdown, 1e-4);
