@@ -15,6 +15,9 @@ constexpr double kKib = 1024.0;
 constexpr double kMib = kKib * kKib;
 constexpr double kGib = kMib * kKib;
 constexpr int kFirstWithFp8 = 89;
+// A multiple of what a row takes in every kernel that memory bounds: two to seven tensors, 1024 to 8192 columns, 32
+// bits.
+constexpr double kWholeRows = 420.0 * 16384.0;
 
 using Keys = std::vector<SampleKey>;
 using Shapes = std::vector<SampleShape>;
@@ -93,7 +96,8 @@ Keys basics(const GpuSet& set) {
 }
 
 Keys memory_kernels(const GpuSet& set) {
-  const std::vector<double> all = set.quick ? sizes(16 * kMib, 1 * kGib, 8.0) : sizes(4 * kMib, 2 * kGib, 4.0);
+  const std::vector<double> all =
+      set.quick ? sizes(4 * kWholeRows, 144 * kWholeRows, 6.0) : sizes(kWholeRows, 256 * kWholeRows, 4.0);
   Keys keys;
   for (const char* op : {"layernorm forward", "layernorm backward"}) add_sizes(keys, SampleKind::kNorm, op, all);
   for (const char* op : {"gelu", "gelu backward", "add", "to bf16"}) add_sizes(keys, SampleKind::kElementwise, op, all);
@@ -165,7 +169,7 @@ Keys other_precisions(const GpuSet& set, const GpuFacts& facts) {
   add_products(keys, precision_shapes(), "tf32");
   add_products(keys, precision_shapes(), "fp16");
   if (facts.compute_capability >= kFirstWithFp8) add_products(keys, precision_shapes(), "fp8");
-  const std::vector<double> all = sizes(16 * kMib, 1 * kGib, set.quick ? 8.0 : 4.0);
+  const std::vector<double> all = sizes(4 * kWholeRows, 144 * kWholeRows, set.quick ? 6.0 : 3.0);
   for (const char* op : {"forward", "backward"}) {
     add_sizes(keys, SampleKind::kEmbedding, op, all);
     add_sizes(keys, SampleKind::kLoss, op, all);
@@ -227,7 +231,6 @@ std::vector<SampleKey> gpu_samples(const GpuSet& set, const GpuFacts& facts) {
     for (int pass = 1; pass <= kPasses; ++pass) {
       for (SampleKey key : group) {
         key.pass = pass;
-        // Others than messages lie in the GPU's memory together with what runs beside them.
         if (buffer_bytes(key) <= facts.workspace_bytes) all.push_back(std::move(key));
       }
     }

@@ -26,7 +26,7 @@ std::vector<SampleKey> gpu_samples(const GpuSet& set, const GpuFacts& facts);
 /// What the buffers of one repetition take.
 double buffer_bytes(const SampleKey& key);
 
-/// Operators of the samples: which kernel, and how it counts its bytes.
-inline constexpr const char* kOwnKernel = "flopcast's own";  ///< of attention: fp32 and without tensor cores
+/// Operator of attention's samples: fp32, causal, without tensor cores.
+inline constexpr const char* kOwnKernel = "flopcast's own";
 
 }  // namespace flopcast

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "model/error/error.hpp"
@@ -31,7 +32,7 @@ int times_of(const SampleKey& key, double single) {
 /// A work with as many neighbours as outlast its batch.
 class Batch {
  public:
-  Batch(const SampleKey& key, QueuedWork& work) : key_(key), work_(work) {
+  Batch(const SampleKey& key, QueuedWork& work) : of_host_(key.kind == SampleKind::kHostDispatch), work_(work) {
     work_.run(1, 1);  // libraries load their kernels at the first call
     times_ = times_of(key, work_.run(1, 1).device_s);
     run();
@@ -40,17 +41,16 @@ class Batch {
   double run() {
     while (true) {
       const QueuedTime time = work_.run(times_, neighbours_);
-      if (time.covered) return (key_.kind == SampleKind::kHostDispatch ? time.host_s : time.device_s) / times_;
+      if (time.covered) return (of_host_ ? time.host_s : time.device_s) / times_;
       if (neighbours_ >= kMostNeighbours) {
-        throw EnvironmentError(
-            fmt::format("{}: what runs beside it ends first, however often it is queued", key_.text()));
+        throw EnvironmentError("what runs beside it ends first, however often it is queued");
       }
       neighbours_ *= 2;
     }
   }
 
  private:
-  const SampleKey& key_;
+  bool of_host_;
   QueuedWork& work_;
   int times_ = 1;
   int neighbours_ = 1;
@@ -119,16 +119,30 @@ class Calibrator {
       show_(index, keys_.size(), key);
       warm_up();
       PreparedWork prepared = gpu_.prepare(key);
-      if (prepared.work == nullptr) {
+      const std::optional<Sample> sample = measure(key, prepared);
+      if (sample) {
+        file_.append(*sample);
+        ++outcome_.measured;
+      } else {
         refused.insert(key.text_without_pass());
         refusals.add(fmt::format("{}: {}", group_of(key), prepared.refusal));
-        continue;
       }
-      file_.append(measure_work(key, set_.quick, seconds_, *prepared.work));
-      ++outcome_.measured;
     }
     outcome_.no_time = late.phrases();
     outcome_.refused = refusals.phrases();
+  }
+
+  // Absent, with the reason in `prepared`, where the GPU cannot. One that does not work any more says so when the next
+  // sample is prepared.
+  std::optional<Sample> measure(const SampleKey& key, PreparedWork& prepared) const {
+    if (prepared.work == nullptr) return std::nullopt;
+    try {
+      return measure_work(key, set_.quick, seconds_, *prepared.work);
+    } catch (const EnvironmentError& error) {
+      const std::string reason = error.what();
+      prepared.refusal = reason.substr(0, reason.find('\n'));
+      return std::nullopt;
+    }
   }
 
   // An idle GPU runs at a fraction of its clock, and takes a while to leave that.

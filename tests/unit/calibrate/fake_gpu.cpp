@@ -38,7 +38,7 @@ class FakeGpu::Work : public QueuedWork {
     constexpr double kProduct = 2e-4;
     const double neighbour =
         key_.kind == SampleKind::kGemm ? kCopied / (kChannelRate * std::max(1, key_.channels)) : kProduct;
-    time.covered = !key_.beside || neighbours * neighbour > time.device_s;
+    time.covered = !key_.beside || (!gpu_.uncovered && neighbours * neighbour > time.device_s);
     gpu_.now_ += kHold + time.device_s;
     return time;
   }

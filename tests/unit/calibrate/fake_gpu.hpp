@@ -43,6 +43,7 @@ class FakeGpu : public MeasuredGpu {
   int hiccup_every = 0;            ///< every so many batches one takes ten times as long
   double costs_to_prepare = 1e-3;  ///< seconds
   std::set<std::string> refuses;   ///< samples, without their pass
+  bool uncovered = false;          ///< what runs beside something is always gone first
   int prepared = 0;
 
  private:

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
@@ -319,10 +320,18 @@ TEST(FakeGpu, WhatRunsBesideOutlastsTheBatchOrIsRefused) {
   key.beside = SampleKind::kChannelCopy;
   key.channels = 2;
   Unlucky work;
-  EXPECT_THROW(measure_work(
-                   key, true, [] { return 0.0; }, work),
-               EnvironmentError);
+  const std::function<double()> still = [] { return 0.0; };
+  EXPECT_THROW(measure_work(key, true, still, work), EnvironmentError);
   EXPECT_GT(work.most, 1000);
+  // The rest is measured all the same.
+  FakeGpu gpu;
+  gpu.uncovered = true;
+  MeasurementFile file("", about(gpu));
+  const GpuOutcome outcome = measure_gpu(quick(), gpu, gpu.clock(), file, kSilent);
+  ASSERT_EQ(outcome.refused.size(), 2u);
+  EXPECT_EQ(outcome.refused[0].rfind("3 of channel_copy beside gemm: what runs beside", 0), 0u) << outcome.refused[0];
+  EXPECT_EQ(outcome.refused[1].rfind("3 of gemm bf16 beside channel_copy: ", 0), 0u) << outcome.refused[1];
+  EXPECT_EQ(outcome.measured, gpu_samples(quick(), gpu.facts()).size() - 12);
 }
 
 TEST(FakeGpu, TheHeadOfTheFileTellsLibrariesAndClocks) {
