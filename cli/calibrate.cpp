@@ -115,13 +115,16 @@ std::string source_of(const CalibrationWishes& sources, const Measurement& measu
 
 // Of a GPU that was measured now, by its own name where the user gives none.
 std::string device_of(const CalibrationWishes& sources, const Measurement& measurement) {
-  if (sources.device || !sources.cuda) return sources.device.value_or("");
-  if (const auto known = catalogued_device(measurement.device)) return *known;
-  throw ConfigError({"--device", fmt::format("which of the catalogue's devices is \"{}\"?", measurement.device),
-                     "--device",
-                     choices_help("", catalogue_names(CatalogueKind::kDevices)) +
-                         "; the same call with --device NAME and --from FILE makes the profile of what "
-                         "was measured"});
+  if (!sources.cuda) return sources.device.value_or("");
+  const std::optional<std::string> known = catalogued_device(measurement.device);
+  if (sources.device && known && *known != *sources.device) {
+    warn(fmt::format("the GPU calls itself {}, which is {} and not {}", measurement.device, *known, *sources.device));
+  }
+  if (sources.device || known) return sources.device.value_or(known.value_or(""));
+  throw ConfigError(
+      {"--device", fmt::format("which of the catalogue's devices is \"{}\"?", measurement.device), "--device",
+       choices_help("", catalogue_names(CatalogueKind::kDevices)) +
+           "; the measurements are kept: flopcast calibrate --from FILE --device NAME makes the profile"});
 }
 
 DeviceProfile profile_of(const Wishes& wishes, const Calibration& calibration) {
