@@ -167,7 +167,7 @@ SeriesChart overlap_chart(const ProfileFit& fit, const OverlapLine& line) {
 Series datasheet_line(const ProfileFit& fit, const AchievedPeak& peak) {
   const auto [least, most] =
       std::minmax_element(fit.points.begin(), fit.points.end(), [](const auto& a, const auto& b) { return a.x < b.x; });
-  Series line{"datasheet", {}, SeriesStyle::kDashed};
+  Series line{fmt::format("datasheet ({})", rate_text(peak, peak.datasheet)), {}, SeriesStyle::kDashed};
   for (const double amount : {least->x, most->x}) {
     line.points.push_back({amount, amount / peak.datasheet, rate_text(peak, peak.datasheet)});
   }
@@ -201,7 +201,7 @@ std::vector<SeriesChart> profile_charts(const DeviceProfile& profile) {
     const auto peak =
         std::find_if(peaks.begin(), peaks.end(), [&fit](const AchievedPeak& other) { return other.what == fit.what; });
     if (peak != peaks.end()) {
-      chart.title += fmt::format("; {} of {}", rate_text(*peak, peak->rate), rate_text(*peak, peak->datasheet));
+      chart.series.front().name += fmt::format(" ({})", rate_text(*peak, peak->rate));
       chart.series.push_back(datasheet_line(fit, *peak));
     }
     charts.push_back(std::move(chart));
