@@ -93,12 +93,19 @@ void check_device(const std::optional<std::string>& device) {
       {"--device", fmt::format("unknown device \"{}\"", *device), "--device", choices_help(*device, names)});
 }
 
+bool has(const Measurement& measurement, SampleKind kind) {
+  return std::any_of(measurement.samples.begin(), measurement.samples.end(),
+                     [kind](const Sample& sample) { return sample.key.kind == kind; });
+}
+
+// Only a GPU has kernels to launch.
+bool describes_gpu(const Measurement& measurement) {
+  return has(measurement, SampleKind::kLaunch) || has(measurement, SampleKind::kHostDispatch);
+}
+
 bool describes_host(const Measurement& measurement, const CalibrationWishes& sources) {
-  const auto has = [&](SampleKind kind) {
-    return std::any_of(measurement.samples.begin(), measurement.samples.end(),
-                       [kind](const Sample& sample) { return sample.key.kind == kind; });
-  };
-  return !sources.device && has(SampleKind::kGemm) && has(SampleKind::kMemoryCopy);
+  return !sources.device && !describes_gpu(measurement) && has(measurement, SampleKind::kGemm) &&
+         has(measurement, SampleKind::kMemoryCopy);
 }
 
 std::string source_of(const CalibrationWishes& sources, const Measurement& measurement) {
@@ -113,9 +120,9 @@ std::string source_of(const CalibrationWishes& sources, const Measurement& measu
   return fmt::format("{}", fmt::join(files, "; "));
 }
 
-// Of a GPU that was measured now, by its own name where the user gives none.
+// Of a GPU, by its own name where the user gives none.
 std::string device_of(const CalibrationWishes& sources, const Measurement& measurement) {
-  if (!sources.cuda) return sources.device.value_or("");
+  if (!sources.cuda && !(sources.from && describes_gpu(measurement))) return sources.device.value_or("");
   const std::optional<std::string> known = catalogued_device(measurement.device);
   if (sources.device && known && *known != *sources.device) {
     warn(fmt::format("the GPU calls itself {}, which is {} and not {}", measurement.device, *known, *sources.device));

@@ -152,6 +152,7 @@ TEST_F(Calibrate, TheReportHoldsAGpuAgainstItsDatasheet) {
   for (const double bytes : {1e6, 1e7, 1e8, 1e9, 2e9}) {
     add({{"kind", "memory_copy"}, {"bytes", bytes}}, 2e-6 + bytes / 4.32e12);
   }
+  add({{"kind", "launch"}}, 2.4e-6);
   const Json measurement = {{"schema", "flopcast.measurement/1"},
                             {"device", "NVIDIA H200"},
                             {"multiprocessors", 132},
@@ -163,6 +164,15 @@ TEST_F(Calibrate, TheReportHoldsAGpuAgainstItsDatasheet) {
   ASSERT_EQ(made.exit_code, 0) << made.standard_error;
   EXPECT_EQ(schema_violation(schema("measurement-1"), measurement), "");
   EXPECT_EQ(schema_violation(schema("profile-1"), Json::parse(read_text(profile))), "");
+  // The GPU's name tells the device.
+  const CommandResult unnamed = run_flopcast({"calibrate", "--from", path("gpu.json"), "-o", path("again.json")});
+  ASSERT_EQ(unnamed.exit_code, 0) << unnamed.standard_error;
+  EXPECT_EQ(Json::parse(read_text(path("again.json"))), Json::parse(read_text(profile)));
+  Json unknown = measurement;
+  unknown["device"] = "a GPU of tomorrow";
+  const CommandResult asked = run_flopcast({"calibrate", "--from", file("new.json", unknown.dump())});
+  EXPECT_EQ(asked.exit_code, 2);
+  EXPECT_NE(asked.standard_error.find("which of the catalogue's devices"), std::string::npos) << asked.standard_error;
   const CommandResult report = run_flopcast({"calibrate", "--report", profile, "--svg", path("h200.svg")});
   ASSERT_EQ(report.exit_code, 0) << report.standard_error;
   const auto has = [](const std::string& text, const std::string& part) {
