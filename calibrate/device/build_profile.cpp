@@ -22,7 +22,8 @@ namespace {
 
 using Json = nlohmann::json;
 using ProductName = std::pair<std::string, std::string>;  // dtype, operator
-using GroupName = std::tuple<SampleKind, int, int>;       // kind, ranks, nodes
+using Shapes = std::map<std::tuple<int, int, int>, std::vector<double>>;
+using GroupName = std::tuple<SampleKind, int, int>;  // kind, ranks, nodes
 
 ProfileFit profile_fit(std::string what, std::string unit, const std::vector<FittedPoint>& points,
                        const RelativeErrors& errors, const RelativeErrors& left_out) {
@@ -35,7 +36,7 @@ ProfileFit profile_fit(std::string what, std::string unit, const std::vector<Fit
 
 // Every repetition of every pass, by what was measured.
 struct Pooled {
-  std::map<ProductName, std::map<std::tuple<int, int, int>, std::vector<double>>> products;
+  std::map<ProductName, Shapes> products;
   std::map<double, std::vector<double>> copies;
   std::map<GroupName, std::map<double, std::vector<double>>> messages;
 };
@@ -135,23 +136,48 @@ class Builder {
     device_["memory_efficiency"] = 1.0;
   }
 
+  static std::vector<GemmPoint> points_of(const Shapes& shapes) {
+    std::vector<GemmPoint> points;
+    for (const auto& [shape, seconds] : shapes) {
+      const auto& [m, n, k] = shape;
+      points.push_back({{m, n, k, 1}, median_of(seconds)});
+    }
+    return points;
+  }
+
   void fit_products() {
     std::size_t most = 0;
+    GemmKernel kernel;
     for (const auto& [name, shapes] : pooled_.products) {
       const auto& [dtype, op] = name;
       const std::string what = "gemm " + dtype + (op.empty() ? "" : " (" + op + ")");
-      std::vector<GemmPoint> points;
-      for (const auto& [shape, seconds] : shapes) {
-        const auto& [m, n, k] = shape;
-        points.push_back({{m, n, k, 1}, median_of(seconds)});
-      }
+      const std::vector<GemmPoint> points = points_of(shapes);
       const Precision precision = precision_of(dtype);
       const GemmFit fit = fit_gemm(what, points, precision, measurement_.multiprocessors,
                                    request_.host ? cpu_gemm_search() : gpu_gemm_search());
       profile_.fits.push_back(profile_fit(what, "FLOP", fit.points, fit.errors, fit.left_out));
       describe_rate(what, fit, precision, points.size() > most);
+      if (points.size() > most) kernel = fit.kernel;
       most = std::max(most, points.size());
     }
+    if (!request_.host) describe_precisions(kernel);
+  }
+
+  // The shares of all precisions of which the forward layout was measured, by the kernel that a forecast will use.
+  void describe_precisions(const GemmKernel& kernel) {
+    const GemmSearch search{{kernel.tile}, {kernel.overhead_depth}, kernel.overlapped};
+    Json shares = Json::object();
+    for (const auto& [name, shapes] : pooled_.products) {
+      const auto& [dtype, op] = name;
+      const Precision precision = precision_of(dtype);
+      const double peak = catalogue_device().peak_of(precision).value();
+      if (!op.empty() || peak <= 0.0) continue;
+      const GemmFit fit = fit_gemm("gemm " + dtype, points_of(shapes), precision, measurement_.multiprocessors, search);
+      const double share = fit.rate.value() / peak;
+      // Above the peak it was another precision: frameworks multiply "fp32" in tf32.
+      if (share <= 1.0) shares[dtype] = share;
+    }
+    if (shares.size() > 1) device_["gemm_efficiency_by_precision"] = std::move(shares);
   }
 
   void describe_rate(const std::string& what, const GemmFit& fit, Precision precision, bool describes_kernel) {

@@ -71,6 +71,15 @@ void read_peaks(ObjectReader& reader, Device& device) {
   peaks->refuse_unknown_keys();
 }
 
+void read_precision_efficiencies(ObjectReader& reader, Device& device) {
+  auto shares = reader.object("gemm_efficiency_by_precision");
+  if (!shares) return;
+  for (std::size_t index = 0; index < precision_names().size(); ++index) {
+    device.gemm_efficiency_by_precision[index] = shares->fraction(precision_names()[index], 1.0).value_or(0.0);
+  }
+  shares->refuse_unknown_keys();
+}
+
 // What an inline device need not say: its generation answers, and the job says that it did.
 void read_efficiencies(ObjectReader& reader, Device& device, std::vector<std::string>& assumptions) {
   const DeviceDefaults& defaults = device_defaults(device.generation);
@@ -172,6 +181,7 @@ Device read_device(const nlohmann::json& value, const std::string& field, std::v
   device.multiprocessors = *multiprocessors;
   device.tdp_w = reader.quantity("tdp", Dimension::kPower).value_or(0.0);
   read_efficiencies(reader, device, assumptions);
+  read_precision_efficiencies(reader, device);
   device.gemm_kernel = read_gemm_kernel(reader);
   reader.refuse_unknown_keys();
   return device;

@@ -85,7 +85,7 @@ GemmWork gemm_work(const Device& device, Precision precision, const GemmShape& s
 Seconds ComputeModel::gemm(const GemmShape& shape, double output_bytes) const {
   if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0 || shape.batch <= 0) return Seconds(0);
   const FlopsPerSecond per_multiprocessor =
-      device_.peak_of(precision_) * (device_.gemm_efficiency / device_.multiprocessors);
+      device_.peak_of(precision_) * (device_.gemm_efficiency_of(precision_) / device_.multiprocessors);
   const GemmWork work = gemm_work(device_, precision_, shape, output_bytes);
   const Seconds multiplying = work.busy / per_multiprocessor;
   const Seconds streaming = work.moved / (device_.memory_bandwidth * device_.gemm_kernel.memory_efficiency);

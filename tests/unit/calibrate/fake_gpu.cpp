@@ -69,6 +69,8 @@ PreparedWork FakeGpu::prepare(const SampleKey& key) {
 Device FakeGpu::truth() const {
   Device device = catalogued();
   device.gemm_efficiency = kGemmEfficiency;
+  device.gemm_efficiency_by_precision[static_cast<std::size_t>(Precision::kFp8)] = kFp8Efficiency;
+  device.gemm_efficiency_by_precision[static_cast<std::size_t>(Precision::kTf32)] = kTf32Efficiency;
   device.kernel_launch = Seconds(kLaunch);
   device.memory_bandwidth = BytesPerSecond(kMemory);
   device.memory_efficiency = kMemoryEfficiency;

@@ -15,6 +15,8 @@ namespace flopcast {
 class FakeGpu : public MeasuredGpu {
  public:
   static constexpr double kGemmEfficiency = 0.55;
+  static constexpr double kFp8Efficiency = 0.45;
+  static constexpr double kTf32Efficiency = 0.62;
   static constexpr double kMemory = 4.2e12;         ///< bytes a second of a copy
   static constexpr double kMemoryEfficiency = 0.8;  ///< of that, norms and element-wise kernels
   static constexpr double kLaunch = 2.2e-6;
