@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "calibrate/device/build_profile.hpp"
+#include "calibrate/device/device_name.hpp"
 #include "cli/calibrate_report.hpp"
 #include "cli/calibrate_sources.hpp"
 #include "cli/command_line.hpp"
@@ -29,15 +31,17 @@ struct Wishes {
 };
 
 constexpr const char* kModes =
-    "give one of: --cpu; --nccl-tests, --trace, --topology, --from, alone or together; --training-log FILE; --report "
+    "give one of: --cpu; --cuda; --nccl-tests, --trace, --topology, --from, alone or together; --training-log FILE; "
+    "--report "
     "PROFILE";
 
-enum class Mode { kCpu, kImport, kTrainingLog, kReport };
+enum class Mode { kHere, kImport, kTrainingLog, kReport };
 
 Mode mode_of(const Wishes& wishes) {
   const CalibrationWishes& sources = wishes.sources;
   std::vector<std::pair<std::string, Mode>> modes;
-  if (sources.cpu) modes.emplace_back("--cpu", Mode::kCpu);
+  if (sources.cpu) modes.emplace_back("--cpu", Mode::kHere);
+  if (sources.cuda) modes.emplace_back("--cuda", Mode::kHere);
   if (sources.imports()) {
     const char* flag = !sources.nccl_tests.empty() ? "--nccl-tests"
                        : !sources.traces.empty()   ? "--trace"
@@ -61,21 +65,23 @@ void refuse_idle_flags(const Wishes& wishes, Mode mode) {
     if (!given || works) return;
     throw ConfigError({flag, "means nothing here", flag, fmt::format("valid with: {}", valid)});
   };
-  const bool cpu = mode == Mode::kCpu;
+  const bool here = mode == Mode::kHere;
   const bool nccl = !sources.nccl_tests.empty();
-  const bool profile = cpu || mode == Mode::kImport;
-  refuse(sources.quick, "--quick", cpu, "--cpu");
+  const bool profile = here || mode == Mode::kImport;
+  refuse(sources.quick, "--quick", here, "--cpu, --cuda");
+  refuse(sources.seconds.has_value(), "--seconds", sources.cuda, "--cuda");
   refuse(sources.measurements.has_value(), "--measurements", profile || mode == Mode::kTrainingLog,
-         "--cpu, --nccl-tests, --trace, --from, --training-log");
+         "--cpu, --cuda, --nccl-tests, --trace, --from, --training-log");
   refuse(sources.collective.has_value(), "--collective", nccl, "--nccl-tests");
   refuse(sources.in_place, "--in-place", nccl, "--nccl-tests");
   refuse(sources.nodes.has_value(), "--nodes", nccl, "--nccl-tests");
   refuse(sources.devices_per_node.has_value(), "--devices-per-node", !sources.traces.empty(), "--trace");
-  refuse(sources.ranks.has_value(), "--ranks", nccl || cpu || mode == Mode::kTrainingLog,
-         "--cpu, --nccl-tests, --training-log");
-  refuse(sources.device.has_value(), "--device", mode == Mode::kImport, "--nccl-tests, --trace, --topology, --from");
-  refuse(wishes.name.has_value(), "--name", profile, "--cpu, --nccl-tests, --trace, --topology, --from");
-  refuse(wishes.source.has_value(), "--source", profile, "--cpu, --nccl-tests, --trace, --topology, --from");
+  refuse(sources.ranks.has_value(), "--ranks", nccl || here || mode == Mode::kTrainingLog,
+         "--cpu, --cuda, --nccl-tests, --training-log");
+  refuse(sources.device.has_value(), "--device", mode == Mode::kImport || sources.cuda,
+         "--cuda, --nccl-tests, --trace, --topology, --from");
+  refuse(wishes.name.has_value(), "--name", profile, "--cpu, --cuda, --nccl-tests, --trace, --topology, --from");
+  refuse(wishes.source.has_value(), "--source", profile, "--cpu, --cuda, --nccl-tests, --trace, --topology, --from");
   refuse(wishes.svg.has_value(), "--svg", profile || mode == Mode::kReport, "a profile or --report");
 }
 
@@ -87,16 +93,23 @@ void check_device(const std::optional<std::string>& device) {
       {"--device", fmt::format("unknown device \"{}\"", *device), "--device", choices_help(*device, names)});
 }
 
+bool has(const Measurement& measurement, SampleKind kind) {
+  return std::any_of(measurement.samples.begin(), measurement.samples.end(),
+                     [kind](const Sample& sample) { return sample.key.kind == kind; });
+}
+
+// Only a GPU has kernels to launch.
+bool describes_gpu(const Measurement& measurement) {
+  return has(measurement, SampleKind::kLaunch) || has(measurement, SampleKind::kHostDispatch);
+}
+
 bool describes_host(const Measurement& measurement, const CalibrationWishes& sources) {
-  const auto has = [&](SampleKind kind) {
-    return std::any_of(measurement.samples.begin(), measurement.samples.end(),
-                       [kind](const Sample& sample) { return sample.key.kind == kind; });
-  };
-  return !sources.device && has(SampleKind::kGemm) && has(SampleKind::kMemoryCopy);
+  return !sources.device && !describes_gpu(measurement) && has(measurement, SampleKind::kGemm) &&
+         has(measurement, SampleKind::kMemoryCopy);
 }
 
 std::string source_of(const CalibrationWishes& sources, const Measurement& measurement) {
-  if (sources.cpu || (sources.from && sources.nccl_tests.empty() && sources.traces.empty())) {
+  if (!sources.measured().empty() || (sources.from && sources.nccl_tests.empty() && sources.traces.empty())) {
     return "flopcast calibrate on " + measurement.host;
   }
   std::vector<std::string> files;
@@ -107,12 +120,26 @@ std::string source_of(const CalibrationWishes& sources, const Measurement& measu
   return fmt::format("{}", fmt::join(files, "; "));
 }
 
+// Of a GPU, by its own name where the user gives none.
+std::string device_of(const CalibrationWishes& sources, const Measurement& measurement) {
+  if (!sources.cuda && !(sources.from && describes_gpu(measurement))) return sources.device.value_or("");
+  const std::optional<std::string> known = catalogued_device(measurement.device);
+  if (sources.device && known && *known != *sources.device) {
+    warn(fmt::format("the GPU calls itself {}, which is {} and not {}", measurement.device, *known, *sources.device));
+  }
+  if (sources.device || known) return sources.device.value_or(known.value_or(""));
+  throw ConfigError(
+      {"--device", fmt::format("which of the catalogue's devices is \"{}\"?", measurement.device), "--device",
+       choices_help("", catalogue_names(CatalogueKind::kDevices)) +
+           "; the measurements are kept: flopcast calibrate --from FILE --device NAME makes the profile"});
+}
+
 DeviceProfile profile_of(const Wishes& wishes, const Calibration& calibration) {
   const CalibrationWishes& sources = wishes.sources;
   const Measurement& measurement = calibration.measurement;
   ProfileRequest request;
   request.name = wishes.name.value_or("");
-  request.device = sources.device.value_or("");
+  request.device = device_of(sources, measurement);
   request.cluster = calibration.cluster;
   request.host = sources.cpu || (sources.from && describes_host(measurement, sources));
   request.in_step = !sources.traces.empty();
@@ -134,7 +161,10 @@ void declare(CommandLine& command_line, Wishes& wishes) {
   CalibrationWishes& sources = wishes.sources;
   command_line.begin_group("Measurements");
   command_line.add_flag("--cpu", sources.cpu, "measure this machine: products, memory, messages of threads; twice");
-  command_line.add_flag("--quick", sources.quick, "fewer sizes: some ten seconds");
+  command_line.add_flag("--cuda", sources.cuda, "measure this machine's GPU, and messages where it has several; twice");
+  command_line.add_flag("--quick", sources.quick, "fewer sizes: some ten seconds; a minute with --cuda");
+  command_line.add_option("--seconds", sources.seconds, "N",
+                          "of --cuda: time for all samples; what does not fit is left out, and told (default: 450)");
   command_line.add_option("--nccl-tests", sources.nccl_tests, "FILE", "what nccl-tests printed, or its JSON report");
   command_line.add_option("--trace", sources.traces, "FILE",
                           "a trace of torch.profiler, also .gz; without -o: where its time went");
@@ -188,12 +218,13 @@ int write_calibration(const Wishes& wishes, const Calibration& calibration, Form
 int run_calibrate(const Arguments& arguments) {
   CommandLine command_line(
       "calibrate",
-      "flopcast calibrate --cpu | --nccl-tests FILE | --trace FILE | --topology FILE | --from MEASUREMENTS | "
+      "flopcast calibrate --cpu | --cuda | --nccl-tests FILE | --trace FILE | --topology FILE | --from MEASUREMENTS | "
       "--training-log FILE | --report PROFILE [options]",
       "Makes a device profile out of measurements, which simulate --profile uses in place of the catalogue's figures, "
       "and shows how well a profile fits what was measured.",
       {"flopcast calibrate --cpu --quick -o cpu.json",
        "flopcast simulate --model gpt2-124m --profile cpu.json --precision fp32 --gbs 4",
+       "flopcast calibrate --cuda --device h200 -o h200.json",
        "flopcast calibrate --nccl-tests all_reduce.log --nccl-tests all_gather.log --topology topo.txt -o node.json",
        "flopcast calibrate --trace rank0.json.gz", "flopcast calibrate --report cpu.json --svg cpu.svg"});
   Wishes wishes;
@@ -204,8 +235,11 @@ int run_calibrate(const Arguments& arguments) {
   check_device(wishes.sources.device);
   const Format format = parse_format(wishes.format.value_or("table"));
   switch (mode) {
-    case Mode::kCpu:
-      return write_calibration(wishes, calibrate_host(wishes.sources), format);
+    case Mode::kHere: {
+      const std::optional<Calibration> calibration = calibrate_here(wishes.sources);
+      constexpr int kEnvironmentFailed = 4;
+      return calibration ? write_calibration(wishes, *calibration, format) : kEnvironmentFailed;
+    }
     case Mode::kImport:
       return write_calibration(wishes, import_files(wishes.sources), format);
     case Mode::kTrainingLog:

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "cli/calibrate_peaks.hpp"
 #include "cli/terminal.hpp"
 
 namespace flopcast {
@@ -60,6 +61,56 @@ Table worst_table(const DeviceProfile& profile) {
   return table;
 }
 
+std::string rate_text(const AchievedPeak& peak, double rate) {
+  return peak.what == "memory_copy" ? fmt::format("{:.0f} GB/s", rate / 1e9)
+                                    : fmt::format("{:.1f} TFLOP/s", rate / 1e12);
+}
+
+Table peaks_table(const std::vector<AchievedPeak>& peaks) {
+  Table table;
+  table.title = "the fastest samples beside the datasheet";
+  table.columns = {text_column("of"), text_column("sample"), text_column("achieved"), text_column("datasheet"),
+                   number_column("share %", "share_percent")};
+  for (const AchievedPeak& peak : peaks) {
+    table.rows.push_back({peak.what, peak.sample, rate_text(peak, peak.rate), rate_text(peak, peak.datasheet),
+                          percent(peak.rate / peak.datasheet)});
+  }
+  table.notes = {"of copies the largest, which no cache holds"};
+  return table;
+}
+
+const OverlapLine* overlap_of(const DeviceProfile& profile, const ProfileFit& fit) {
+  for (const OverlapLine& line : profile.overlaps) {
+    if (line.what == fit.what) return &line;
+  }
+  return nullptr;
+}
+
+// Time beside over time alone: what the fit says of the channels, and what was measured of them.
+double fitted_factor(const OverlapLine& line, const ProfilePoint& point) {
+  return line.factor(point.x);
+}
+double measured_factor(const OverlapLine& line, const ProfilePoint& point) {
+  return line.factor(point.x) * point.measured_s / point.fitted_s;
+}
+
+Table overlaps_table(const DeviceProfile& profile) {
+  Table table;
+  table.title = "slowdown beside something else, by its channels";
+  table.columns = {text_column("sample"), number_column("channels"), number_column("slower %", "slower_percent"),
+                   number_column("fitted %", "fitted_percent")};
+  for (const ProfileFit& fit : profile.fits) {
+    const OverlapLine* line = overlap_of(profile, fit);
+    if (line == nullptr) continue;
+    for (const ProfilePoint& point : fit.points) {
+      table.rows.push_back({point.label, fmt::format("{:.0f}", point.x), percent(measured_factor(*line, point) - 1.0),
+                            percent(fitted_factor(*line, point) - 1.0)});
+    }
+  }
+  table.notes = {"no forecast uses them: what it takes off is fitted to published steps"};
+  return table;
+}
+
 void add_figures(const nlohmann::json& values, const std::string& prefix, Table& table) {
   for (const auto& item : values.items()) {
     const std::string name = prefix + item.key();
@@ -84,15 +135,56 @@ Table figures_table(const DeviceProfile& profile) {
 std::vector<Table> profile_tables(const DeviceProfile& profile) {
   std::vector<Table> tables;
   if (!profile.fits.empty()) tables.push_back(errors_table(profile));
+  const std::vector<AchievedPeak> peaks = achieved_peaks(profile);
+  if (!peaks.empty()) tables.push_back(peaks_table(peaks));
+  if (!profile.overlaps.empty()) tables.push_back(overlaps_table(profile));
   if (!profile.cluster.empty()) tables.push_back(figures_table(profile));
   if (!profile.fits.empty()) tables.push_back(worst_table(profile));
   return tables;
 }
 
+namespace {
+
+SeriesChart overlap_chart(const ProfileFit& fit, const OverlapLine& line) {
+  SeriesChart chart;
+  chart.title = fmt::format("{}, median error {} %", fit.what, percent(fit.median_error));
+  chart.x = {"channels"};
+  chart.y = {"time beside / time alone"};
+  chart.y.from_zero = true;
+  Series measured{"measured", {}, SeriesStyle::kPoints};
+  for (const ProfilePoint& point : fit.points) {
+    measured.points.push_back({point.x, measured_factor(line, point), point.label});
+  }
+  Series fitted{"fitted", {}, SeriesStyle::kLine};
+  for (const double channels : {0.0, static_cast<double>(line.most_channels)}) {
+    fitted.points.push_back({channels, line.factor(channels), "fitted"});
+  }
+  chart.series = {std::move(measured), std::move(fitted)};
+  return chart;
+}
+
+// As long as the datasheet's rate would take.
+Series datasheet_line(const ProfileFit& fit, const AchievedPeak& peak) {
+  const auto [least, most] =
+      std::minmax_element(fit.points.begin(), fit.points.end(), [](const auto& a, const auto& b) { return a.x < b.x; });
+  Series line{fmt::format("datasheet ({})", rate_text(peak, peak.datasheet)), {}, SeriesStyle::kDashed};
+  for (const double amount : {least->x, most->x}) {
+    line.points.push_back({amount, amount / peak.datasheet, rate_text(peak, peak.datasheet)});
+  }
+  return line;
+}
+
+}  // namespace
+
 std::vector<SeriesChart> profile_charts(const DeviceProfile& profile) {
+  const std::vector<AchievedPeak> peaks = achieved_peaks(profile);
   std::vector<SeriesChart> charts;
   for (const ProfileFit& fit : profile.fits) {
     if (fit.points.empty()) continue;
+    if (const OverlapLine* line = overlap_of(profile, fit)) {
+      charts.push_back(overlap_chart(fit, *line));
+      continue;
+    }
     SeriesChart chart;
     chart.title = fmt::format("{}, median error {} %", fit.what, percent(fit.median_error));
     chart.x = {fit.unit, true};
@@ -106,6 +198,12 @@ std::vector<SeriesChart> profile_charts(const DeviceProfile& profile) {
       fitted.points.push_back({point.x, point.fitted_s, point.label});
     }
     chart.series = {std::move(measured), std::move(fitted)};
+    const auto peak =
+        std::find_if(peaks.begin(), peaks.end(), [&fit](const AchievedPeak& other) { return other.what == fit.what; });
+    if (peak != peaks.end()) {
+      chart.series.front().name += fmt::format(" ({})", rate_text(*peak, peak->rate));
+      chart.series.push_back(datasheet_line(fit, *peak));
+    }
     charts.push_back(std::move(chart));
   }
   return charts;

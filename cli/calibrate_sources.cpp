@@ -58,7 +58,7 @@ NcclTestsRequest nccl_request(const CalibrationWishes& wishes) {
 // Where samples are kept while they are taken, so that a stopped calibration goes on.
 std::string measurement_path(const CalibrationWishes& wishes) {
   if (wishes.measurements) return *wishes.measurements;
-  if (!wishes.profile) return "cpu.measurements.json";
+  if (!wishes.profile) return wishes.cuda ? "gpu.measurements.json" : "cpu.measurements.json";
   std::filesystem::path path = *wishes.profile;
   return path.replace_extension(".measurements.json").string();
 }
@@ -117,12 +117,18 @@ void import_topology(const CalibrationWishes& wishes, Calibration& calibration) 
   calibration.cluster = facts.cluster;
 }
 
+void tell_what_is_not_fitted(Measurement& measurement) {
+  for (const std::string& reason : leave_out_small_groups(measurement)) warn("not fitted: " + reason);
+}
+
 }  // namespace
 
-Calibration calibrate_host(const CalibrationWishes& wishes) {
+std::optional<Calibration> calibrate_here(const CalibrationWishes& wishes) {
   const std::string path = measurement_path(wishes);
   std::vector<std::string> arguments = {"-o", path};
+  if (wishes.cuda) arguments.emplace_back("--cuda");
   if (wishes.quick) arguments.emplace_back("--quick");
+  if (wishes.seconds) arguments.insert(arguments.end(), {"--seconds", *wishes.seconds});
   if (wishes.ranks) arguments.insert(arguments.end(), {"--ranks", *wishes.ranks});
   std::vector<std::string> words = {program_beside("flopcast-measure")};
   words.insert(words.end(), arguments.begin(), arguments.end());
@@ -130,8 +136,10 @@ Calibration calibrate_host(const CalibrationWishes& wishes) {
   if (end.signal != 0) throw EnvironmentError(fmt::format("flopcast-measure was ended by signal {}", end.signal));
   const int code = end.exit_code;
   constexpr int kBadInput = 2;
+  constexpr int kEnvironmentFailed = 4;
   // It has told what is wrong.
-  if (code == kBadInput) throw ConfigError({"--cpu", "was not measured", "", ""});
+  if (code == kBadInput) throw ConfigError({wishes.measured(), "was not measured", "", ""});
+  if (code == kEnvironmentFailed && wishes.cuda) return std::nullopt;
   if (code != 0) throw EnvironmentError(fmt::format("flopcast-measure failed with exit code {}", code));
   Measurement measurement = read_measurement(read_file(path), path);
   require_agreement(measurement, path);
@@ -140,7 +148,9 @@ Calibration calibrate_host(const CalibrationWishes& wishes) {
     warn(
         fmt::format("the machine was disturbed: wall time is {:.2f} times the CPU time (1.00 on a quiet one)", *ratio));
   }
-  return {std::move(measurement), nlohmann::json::object(), {}};
+  // Its time may have been too short for some.
+  if (wishes.cuda) tell_what_is_not_fitted(measurement);
+  return Calibration{std::move(measurement), nlohmann::json::object(), {}};
 }
 
 Calibration import_files(const CalibrationWishes& wishes) {
@@ -157,8 +167,7 @@ Calibration import_files(const CalibrationWishes& wishes) {
   if (wishes.topology) import_topology(wishes, calibration);
   const bool kept = wishes.measurements && !calibration.measurement.samples.empty();
   if (kept) write_file(*wishes.measurements, write_measurement(calibration.measurement));
-  if (wishes.traces.empty() || !wishes.profile) return calibration;
-  for (const std::string& reason : leave_out_small_groups(calibration.measurement)) warn("not fitted: " + reason);
+  if (wishes.from || (!wishes.traces.empty() && wishes.profile)) tell_what_is_not_fitted(calibration.measurement);
   return calibration;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "calibrate/device/describe_kernels.hpp"
+#include "calibrate/device/describe_overlaps.hpp"
 #include "calibrate/device/fit/gemm_fit.hpp"
 #include "calibrate/device/fit/message_fit.hpp"
 #include "model/catalog/catalogue.hpp"
@@ -21,7 +22,8 @@ namespace {
 
 using Json = nlohmann::json;
 using ProductName = std::pair<std::string, std::string>;  // dtype, operator
-using GroupName = std::tuple<SampleKind, int, int>;       // kind, ranks, nodes
+using Shapes = std::map<std::tuple<int, int, int>, std::vector<double>>;
+using GroupName = std::tuple<SampleKind, int, int>;  // kind, ranks, nodes
 
 ProfileFit profile_fit(std::string what, std::string unit, const std::vector<FittedPoint>& points,
                        const RelativeErrors& errors, const RelativeErrors& left_out) {
@@ -34,7 +36,7 @@ ProfileFit profile_fit(std::string what, std::string unit, const std::vector<Fit
 
 // Every repetition of every pass, by what was measured.
 struct Pooled {
-  std::map<ProductName, std::map<std::tuple<int, int, int>, std::vector<double>>> products;
+  std::map<ProductName, Shapes> products;
   std::map<double, std::vector<double>> copies;
   std::map<GroupName, std::map<double, std::vector<double>>> messages;
 };
@@ -44,7 +46,7 @@ Pooled pool(const Measurement& measurement) {
   for (const Sample& sample : measurement.samples) {
     const SampleKey& key = sample.key;
     std::vector<double>* times = nullptr;  // of a training step: it is no device's
-    if (key.beside) continue;
+    if (key.beside || key.channels > 0) continue;
     if (key.kind == SampleKind::kGemm) {
       times = &pooled.products[{key.dtype, key.op}][{key.shape->m, key.shape->n, key.shape->k}];
     } else if (key.kind == SampleKind::kMemoryCopy) {
@@ -102,6 +104,7 @@ class Builder {
     const Device catalogue = catalogue_device();
     describe_kernels(measurement_, catalogue, bandwidth_.value_or(catalogue.memory_bandwidth), profile_, device_);
     for (const auto& [group, sizes] : pooled_.messages) fit_messages(group, sizes);
+    describe_overlaps(measurement_, profile_);
     if (profile_.fits.empty() && request_.cluster.empty()) {
       refuse_fit("samples", "hold nothing that a forecast uses", "measure gemm, memory_copy or messages");
     }
@@ -133,23 +136,49 @@ class Builder {
     device_["memory_efficiency"] = 1.0;
   }
 
+  static std::vector<GemmPoint> points_of(const Shapes& shapes) {
+    std::vector<GemmPoint> points;
+    for (const auto& [shape, seconds] : shapes) {
+      const auto& [m, n, k] = shape;
+      points.push_back({{m, n, k, 1}, median_of(seconds)});
+    }
+    return points;
+  }
+
   void fit_products() {
     std::size_t most = 0;
+    GemmKernel kernel;
     for (const auto& [name, shapes] : pooled_.products) {
       const auto& [dtype, op] = name;
       const std::string what = "gemm " + dtype + (op.empty() ? "" : " (" + op + ")");
-      std::vector<GemmPoint> points;
-      for (const auto& [shape, seconds] : shapes) {
-        const auto& [m, n, k] = shape;
-        points.push_back({{m, n, k, 1}, median_of(seconds)});
-      }
+      const std::vector<GemmPoint> points = points_of(shapes);
       const Precision precision = precision_of(dtype);
       const GemmFit fit = fit_gemm(what, points, precision, measurement_.multiprocessors,
                                    request_.host ? cpu_gemm_search() : gpu_gemm_search());
       profile_.fits.push_back(profile_fit(what, "FLOP", fit.points, fit.errors, fit.left_out));
       describe_rate(what, fit, precision, points.size() > most);
+      if (points.size() > most) kernel = fit.kernel;
       most = std::max(most, points.size());
     }
+    if (!request_.host) describe_precisions(kernel);
+  }
+
+  // The shares of all precisions of which the forward layout was measured, by the kernel that a forecast will use.
+  void describe_precisions(const GemmKernel& kernel) {
+    const GemmSearch search{{kernel.tile}, {kernel.overhead_depth}, kernel.overlapped, {kernel.wave_share}};
+    Json shares = Json::object();
+    for (const auto& [name, shapes] : pooled_.products) {
+      const auto& [dtype, op] = name;
+      const Precision precision = precision_of(dtype);
+      const double peak = catalogue_device().peak_of(precision).value();
+      if (!op.empty() || peak <= 0.0) continue;
+      const GemmFit fit = fit_gemm("gemm " + dtype, points_of(shapes), precision, measurement_.multiprocessors, search);
+      const double share = fit.rate.value() / peak;
+      // Above the peak it was another precision: frameworks multiply "fp32" in tf32.
+      if (share <= 1.0) shares[dtype] = share;
+    }
+    const char* key = request_.in_step ? "gemm_efficiency_by_precision" : "kernel_efficiency_by_precision";
+    if (shares.size() > 1) device_[key] = std::move(shares);
   }
 
   void describe_rate(const std::string& what, const GemmFit& fit, Precision precision, bool describes_kernel) {
@@ -296,6 +325,12 @@ std::string write_profile(const DeviceProfile& profile) {
   for (const GroupCurve& group : profile.curves) json["curves"].push_back(curve_json(group));
   json["fits"] = nlohmann::ordered_json::array();
   for (const ProfileFit& fit : profile.fits) json["fits"].push_back(fit_json(fit));
+  for (const OverlapLine& line : profile.overlaps) {
+    json["overlaps"].push_back({{"what", line.what},
+                                {"at_none", line.at_none},
+                                {"per_channel", line.per_channel},
+                                {"most_channels", line.most_channels}});
+  }
   // File names need not be UTF-8.
   return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

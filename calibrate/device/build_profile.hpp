@@ -25,9 +25,9 @@ struct ProfileRequest {
 ///   memory_copy  bandwidth: the slope of the last piece of the curve over sizes, which no cache holds
 ///   kernels      memory, attention, launches, host copies (describe_kernels.hpp)
 ///   messages     a curve for each kind and group of ranks and nodes (fit/message_fit.hpp)
+///   overlaps     how much slower products and messages are beside each other (describe_overlaps.hpp)
 /// Passes are pooled: a sample's time is the median of all its repetitions. Throws ConfigError when a fit refuses its
-/// data, or when there is nothing to fit. Kinds that no forecast uses (broadcast, reduce) are left out,
-/// and what ran beside something else.
+/// data, or when there is nothing to fit. Kinds that no forecast uses (broadcast, reduce) are left out.
 DeviceProfile build_profile(const Measurement& measurement, const ProfileRequest& request);
 
 /// The profile's file, schema flopcast.profile/1.

@@ -99,6 +99,8 @@ class Kernels {
     const auto& [kind, op, dtype] = name;
     const std::string what = words_of(name);
     const OperatorFit fitted = fit(what, "FLOP", points);
+    // A kernel that is named is one of several: what trains elsewhere is another.
+    if (!op.empty()) return;
     const auto& precisions = precision_names();
     const auto precision = std::find(precisions.begin(), precisions.end(), dtype);
     const double peak = precision == precisions.end()

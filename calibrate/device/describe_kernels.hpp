@@ -12,7 +12,8 @@ namespace flopcast {
 /// profile's cluster that follow:
 ///   norm, elementwise           memory_efficiency: the rate of all of them together over `bandwidth`
 ///   embedding, loss, optimizer  a fit each, and no figure: a forecast knows their bytes
-///   attention                   flash_forward_efficiency and flash_backward_efficiency, shares of the peak
+///   attention                   flash_forward_efficiency and flash_backward_efficiency, shares of the peak; a fit and
+///                               no figure where `operator` names the kernel: it is not the one that others train with
 ///   launch                      kernel_launch, the median
 ///   host_copy                   the cluster's host_bandwidth
 /// `catalogue` is the catalogue's device, for its peaks; `bandwidth` is the one that a forecast will use. Host

@@ -55,13 +55,16 @@ void read_neighbour(ObjectReader& reader, SampleKey& key) {
   if (const auto beside = reader.choice("beside", sample_kind_names())) key.beside = static_cast<SampleKind>(*beside);
   constexpr int kMostChannels = 1'024;
   key.channels = reader.whole("channels", 1, kMostChannels).value_or(0);
-  if (key.channels > 0 && !key.beside) {
+  const bool has_channels = key.kind == SampleKind::kChannelCopy || is_message(key.kind);
+  if (key.channels > 0 && !key.beside && !has_channels) {
     reader.fail("channels", "is given without what ran beside", "say \"beside\" too, such as \"all_reduce\"");
   }
+  if (key.kind == SampleKind::kChannelCopy && key.channels == 0) reader.fail_missing("channels", "its thread blocks");
 }
 
 bool has_bytes(SampleKind kind) {
-  return kind == SampleKind::kMemoryCopy || kind == SampleKind::kHostCopy || is_message(kind) || is_memory_bound(kind);
+  return kind == SampleKind::kMemoryCopy || kind == SampleKind::kHostCopy || kind == SampleKind::kChannelCopy ||
+         is_message(kind) || is_memory_bound(kind);
 }
 
 SampleKey read_key(ObjectReader& reader) {
@@ -145,10 +148,10 @@ nlohmann::ordered_json json_of(const Sample& sample) {
 
 const std::vector<std::string>& sample_kind_names() {
   static const std::vector<std::string> names = {
-      "gemm",          "memory_copy", "p2p",       "all_reduce",    "all_gather",        "reduce_scatter",
-      "all_to_all",    "broadcast",   "reduce",    "training_step", "attention_forward", "attention_backward",
-      "norm",          "elementwise", "embedding", "loss",          "optimizer_step",    "launch",
-      "host_dispatch", "host_copy"};
+      "gemm",          "memory_copy", "p2p",         "all_reduce",    "all_gather",        "reduce_scatter",
+      "all_to_all",    "broadcast",   "reduce",      "training_step", "attention_forward", "attention_backward",
+      "norm",          "elementwise", "embedding",   "loss",          "optimizer_step",    "launch",
+      "host_dispatch", "host_copy",   "channel_copy"};
   return names;
 }
 
@@ -229,6 +232,12 @@ Measurement read_measurement(std::string_view text, const std::string& file) {
       measurement.libraries[item.key()] = versions.text(item.key()).value_or("");
     }
   }
+  if (const nlohmann::json* clocks = reader.find("clocks_mhz")) {
+    ObjectReader rates(*clocks, "clocks_mhz", origins);
+    for (const auto& item : clocks->items()) {
+      measurement.clocks_mhz[item.key()] = positive(rates, item.key(), item.value());
+    }
+  }
   const nlohmann::json* samples = reader.find("samples");
   if (samples == nullptr) reader.fail_missing("samples", "a list of what was timed");
   if (!samples->is_array()) reader.fail("samples", "is no list", "expected a list of samples");
@@ -249,6 +258,7 @@ std::string write_measurement(const Measurement& measurement) {
       {"schema", kSchema},        {"device", measurement.device}, {"multiprocessors", measurement.multiprocessors},
       {"host", measurement.host}, {"date", measurement.date},     {"libraries", measurement.libraries}};
   if (measurement.memory_bytes) json["memory_bytes"] = *measurement.memory_bytes;
+  if (!measurement.clocks_mhz.empty()) json["clocks_mhz"] = measurement.clocks_mhz;
   json["samples"] = nlohmann::ordered_json::array();
   for (const Sample& sample : measurement.samples) json["samples"].push_back(json_of(sample));
   // One sample a line: a person can read it, and the seconds do not take a line each.

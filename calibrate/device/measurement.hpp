@@ -12,7 +12,9 @@ namespace flopcast {
 /// ranks of an all-gather or a reduce-scatter, one rank's buffer of the others. Bytes of a copy, of kernels that the
 /// memory bounds (norm to optimizer_step) count what must be read and what must be written; of a host copy what is
 /// sent. A launch is the time from one kernel to the next on a busy stream, a host dispatch what the host takes to
-/// queue one.
+/// queue one. A channel copy is a kernel that copies with as many thread blocks as it has channels, each too large to
+/// share a multiprocessor with a product's: it takes from a product what a collective's channels take, and sends
+/// nothing.
 enum class SampleKind {
   kGemm,
   kMemoryCopy,
@@ -33,7 +35,8 @@ enum class SampleKind {
   kOptimizerStep,
   kLaunch,
   kHostDispatch,
-  kHostCopy
+  kHostCopy,
+  kChannelCopy
 };
 const std::vector<std::string>& sample_kind_names();  ///< in the order of the enumerators
 std::string_view name_of(SampleKind kind);
@@ -77,9 +80,9 @@ struct SampleKey {
   std::optional<AttentionShape> attention = std::nullopt;
   /// Which of several alike: "dgrad", "layernorm backward", "to host". Kernels of one name are fitted together.
   std::string op = {};
-  /// What ran at the same time, and on how many channels it was. The same sample without it tells the slowdown.
+  /// What ran at the same time. The same sample without it tells the slowdown.
   std::optional<SampleKind> beside = std::nullopt;
-  int channels = 0;
+  int channels = 0;  ///< of the message or channel copy: of this sample, or of what ran beside it
 
   /// "gemm 256x256x64 fp32", "all_reduce 4096 B, 2 ranks fp32".
   std::string text() const;
@@ -104,6 +107,7 @@ struct Measurement {
   std::string host;                              ///< empty: not told
   std::string date;                              ///< YYYY-MM-DD
   std::map<std::string, std::string> libraries;  ///< name -> version
+  std::map<std::string, double> clocks_mhz;      ///< the fastest that the device's parts may run: "memory" -> 2619
   std::vector<Sample> samples;
 
   bool has(const SampleKey& key) const;

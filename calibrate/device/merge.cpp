@@ -10,6 +10,7 @@
 
 #include "calibrate/device/fit/gemm_fit.hpp"
 #include "calibrate/device/fit/message_fit.hpp"
+#include "calibrate/device/fit/operator_fit.hpp"
 #include "model/error/error.hpp"
 #include "model/workload/precision.hpp"
 
@@ -26,9 +27,24 @@ std::string group_of(const SampleKey& key) {
   if (key.kind == SampleKind::kGemm) {
     return fmt::format("products of {}{}", key.dtype, key.op.empty() ? "" : " (" + key.op + ")");
   }
-  if (!is_message(key.kind)) return std::string(name_of(key.kind));
+  if (!is_message(key.kind)) {
+    return fmt::format("{}{}{}", name_of(key.kind), key.op.empty() ? "" : " (" + key.op + ")",
+                       key.dtype.empty() ? "" : " " + key.dtype);
+  }
   return fmt::format("{}, {} ranks{}", name_of(key.kind), key.ranks,
                      key.nodes > 1 ? fmt::format(" on {} nodes", key.nodes) : "");
+}
+
+// Different samples that a fit of the group needs; none where nothing is fitted over sizes.
+std::size_t needed_for(SampleKind kind) {
+  if (kind == SampleKind::kGemm) return kFewestShapes;
+  if (is_message(kind) || kind == SampleKind::kMemoryCopy || kind == SampleKind::kHostCopy) return kFewestSizes;
+  return is_memory_bound(kind) || is_attention(kind) ? kFewestAmounts : 0;
+}
+
+// What ran beside something else is fitted where there is enough of it (describe_overlaps.hpp).
+bool is_fitted_alone(const SampleKey& key) {
+  return !key.beside && key.channels == 0;
 }
 
 }  // namespace
@@ -42,6 +58,7 @@ void add_samples(Measurement& all, const Measurement& more, const std::string& f
     all.device = more.device;
     all.multiprocessors = more.multiprocessors;
     all.memory_bytes = more.memory_bytes;
+    all.clocks_mhz = more.clocks_mhz;
   }
   if (all.host.empty()) all.host = more.host;
   all.date = std::max(all.date, more.date);
@@ -57,6 +74,7 @@ std::vector<std::string> leave_out_small_groups(Measurement& measurement) {
   std::map<std::string, std::string> reasons;
   const auto& precisions = precision_names();
   for (const Sample& sample : measurement.samples) {
+    if (!is_fitted_alone(sample.key)) continue;
     const std::string group = group_of(sample.key);
     SampleKey size = sample.key;
     // A curve does not tell types apart.
@@ -68,17 +86,18 @@ std::vector<std::string> leave_out_small_groups(Measurement& measurement) {
     }
   }
   for (const Sample& sample : measurement.samples) {
+    if (!is_fitted_alone(sample.key)) continue;
     const bool product = sample.key.kind == SampleKind::kGemm;
-    if (!product && !is_message(sample.key.kind)) continue;
     const std::string group = group_of(sample.key);
     const std::size_t known = sizes[group].size();
-    const std::size_t needed = product ? kFewestShapes : kFewestSizes;
+    const std::size_t needed = needed_for(sample.key.kind);
     if (known >= needed) continue;
     reasons.emplace(group, fmt::format("{}: {} {}{}, but a fit needs {}", group, known, product ? "shape" : "size",
                                        known == 1 ? "" : "s", needed));
   }
-  std::erase_if(measurement.samples,
-                [&reasons](const Sample& sample) { return reasons.count(group_of(sample.key)) > 0; });
+  std::erase_if(measurement.samples, [&reasons](const Sample& sample) {
+    return is_fitted_alone(sample.key) && reasons.count(group_of(sample.key)) > 0;
+  });
   std::vector<std::string> sentences;
   for (auto& [group, reason] : reasons) sentences.push_back(std::move(reason));
   return sentences;

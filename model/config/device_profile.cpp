@@ -115,6 +115,25 @@ void read_curves(ObjectReader& reader, DeviceProfile& profile, const Origins& or
   }
 }
 
+OverlapLine read_overlap(const nlohmann::json& value, const std::string& field, const Origins& origins) {
+  ObjectReader reader(value, field, origins);
+  OverlapLine line;
+  line.what = required_text(reader, "what", "what ran beside what, such as \"gemm bf16 beside channel_copy\"");
+  line.at_none = amount(reader, "at_none");
+  const nlohmann::json* slope = reader.find("per_channel");
+  if (slope == nullptr) reader.fail_missing("per_channel", "what each channel adds to the factor");
+  line.per_channel = slope->is_number() ? slope->get<double>() : std::nan("");
+  if (!std::isfinite(line.per_channel)) {
+    reader.fail("per_channel", fmt::format("{} is no number", slope->dump()), "expected a finite number");
+  }
+  constexpr int kMostChannels = 1'024;
+  const auto most = reader.whole("most_channels", 1, kMostChannels);
+  if (!most) reader.fail_missing("most_channels", "the most channels that were measured");
+  line.most_channels = *most;
+  reader.refuse_unknown_keys();
+  return line;
+}
+
 std::optional<std::string> device_name(const nlohmann::json& cluster) {
   const auto device = cluster.find("device");
   if (device == cluster.end()) return std::nullopt;
@@ -173,6 +192,12 @@ DeviceProfile read_device_profile(const nlohmann::json& value, const std::string
       profile.fits.push_back(read_fit((*fits)[index], fmt::format("{}.{}", reader.field_of("fits"), index), origins));
     }
   }
+  if (const nlohmann::json* overlaps = list(reader, "overlaps")) {
+    for (std::size_t index = 0; index < overlaps->size(); ++index) {
+      profile.overlaps.push_back(
+          read_overlap((*overlaps)[index], fmt::format("{}.{}", reader.field_of("overlaps"), index), origins));
+    }
+  }
   reader.refuse_unknown_keys();
   return profile;
 }
@@ -215,6 +240,9 @@ std::vector<std::string> profile_assumptions(const DeviceProfile& profile) {
                     fmt::join(groups, ", ")));
   }
   for (const ProfileFit& fit : profile.fits) {
+    const bool of_overlap = std::any_of(profile.overlaps.begin(), profile.overlaps.end(),
+                                        [&fit](const OverlapLine& line) { return line.what == fit.what; });
+    if (of_overlap) continue;
     sentences.push_back(fmt::format("the profile's fit of {} misses by {:.1f} % in the median, {:.0f} % at most",
                                     fit.what, 1e2 * fit.median_error, 1e2 * fit.largest_error));
   }

@@ -29,6 +29,17 @@ struct ProfileFit {
   std::vector<ProfilePoint> points;
 };
 
+/// How much slower something is beside something else of so many channels: time beside over time alone, at_none +
+/// per_channel · channels. No forecast uses it: what it would need, the channels of each collective, is NCCL's choice.
+struct OverlapLine {
+  std::string what;  ///< "gemm bf16 beside channel_copy"; a fit of this name has the samples
+  double at_none = 1.0;
+  double per_channel = 0.0;
+  int most_channels = 0;  ///< that were measured
+
+  double factor(double channels) const { return at_none + per_channel * channels; }
+};
+
 /// A device, its links and its messages as they were measured: schema flopcast.profile/1. `cluster` holds keys of a
 /// job's cluster section, as few or as many as were measured; over a catalogue entry they replace its figures, and a
 /// job that says a key itself has the last word.
@@ -40,6 +51,7 @@ struct DeviceProfile {
   nlohmann::json cluster = nlohmann::json::object();
   std::vector<GroupCurve> curves;
   std::vector<ProfileFit> fits;
+  std::vector<OverlapLine> overlaps;
 };
 
 const std::vector<std::string>& confidence_names();

@@ -90,6 +90,21 @@ std::optional<double> sustained_efficiency(ObjectReader& reader, const Device& d
   return *kernels * sustained.value_or(1.0);
 }
 
+// By precision, where it was measured: in training steps, or of products by themselves.
+void read_precision_efficiencies(ObjectReader& reader, Device& device, bool is_given) {
+  const auto read = [&](std::string_view key, double sustained, bool counts) {
+    auto shares = reader.object(key);
+    if (!shares) return;
+    for (std::size_t index = 0; index < precision_names().size(); ++index) {
+      const auto share = shares->fraction(precision_names()[index], 1.0);
+      if (share && counts) device.gemm_efficiency_by_precision[index] = *share * sustained;
+    }
+    shares->refuse_unknown_keys();
+  };
+  read("kernel_efficiency_by_precision", reader.fraction("sustained_share", 1.0).value_or(1.0), !is_given);
+  read("gemm_efficiency_by_precision", 1.0, true);
+}
+
 // What an inline device need not say: its generation answers, and the job says that it did.
 void read_efficiencies(ObjectReader& reader, Device& device, bool gives_gemm, std::vector<std::string>& assumptions) {
   const DeviceDefaults& defaults = device_defaults(device.generation);
@@ -193,7 +208,9 @@ Device read_device(const nlohmann::json& value, const std::string& field, std::v
   if (!multiprocessors) reader.fail_missing("multiprocessors", "an inline device needs it");
   device.multiprocessors = *multiprocessors;
   device.tdp_w = reader.quantity("tdp", Dimension::kPower).value_or(0.0);
-  read_efficiencies(reader, device, value.is_object() && value.contains("gemm_efficiency"), assumptions);
+  const bool gives_gemm = value.is_object() && value.contains("gemm_efficiency");
+  read_efficiencies(reader, device, gives_gemm, assumptions);
+  read_precision_efficiencies(reader, device, gives_gemm);
   device.gemm_kernel = read_gemm_kernel(reader);
   reader.refuse_unknown_keys();
   return device;

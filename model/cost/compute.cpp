@@ -101,7 +101,7 @@ Seconds ComputeModel::weight_gradient(const GemmShape& shape, double output_byte
 Seconds ComputeModel::gemm(const GemmShape& shape, double output_bytes, const GemmKernel& kernel) const {
   if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0 || shape.batch <= 0) return Seconds(0);
   const FlopsPerSecond per_multiprocessor =
-      device_.peak_of(precision_) * (device_.gemm_efficiency / device_.multiprocessors);
+      device_.peak_of(precision_) * (device_.gemm_efficiency_of(precision_) / device_.multiprocessors);
   const GemmWork work = work_of_kernel(kernel, device_.multiprocessors, precision_, shape, output_bytes);
   const Seconds multiplying = work.busy / per_multiprocessor;
   const Seconds streaming = work.moved / (device_.memory_bandwidth * kernel.memory_efficiency);

@@ -15,9 +15,10 @@ inline constexpr double kAttentionBackwardWork = 2.5;
 ///       tile shapes bm x bn; waves = ceil(tiles / SM): a partly filled last wave costs as much as a full one,
 ///       unless a measured device says otherwise (GemmKernel::wave_share). Small grids may split k over up to four
 ///       tiles. k0 = 200, in weight gradients 60, stands for the prologue and epilogue of a tile, s = 0.85 for the
-///       share of the bandwidth that operand streams reach, e is the device's gemm_efficiency. A device with a
-///       gemm_kernel of its own (a CPU) has one tile, its own k0 and s, and adds the two times up where it packs
-///       operands before it multiplies. Source of the form: CUTLASS's tile and wave model; constants in compute.cpp.
+///       share of the bandwidth that operand streams reach, e is the device's gemm_efficiency (of that precision). A
+///       device with a gemm_kernel of its own (a CPU) has one tile, its own k0 and s, and adds the two times up where
+///       it packs operands before it multiplies. Source of the form: CUTLASS's tile and wave model; constants in
+///       compute.cpp.
 /// Fused attention  FLOPs / (peak · flash efficiency); backward has kAttentionBackwardWork times the forward FLOPs
 ///                  (Dao 2307.08691 §4.1).
 /// Memory bound     bytes / (HBM · memory_efficiency) + a launch per kernel; 0.7 of the bytes where a kernel reads what

@@ -50,6 +50,8 @@ struct Device {
   double tdp_w = 0.0;  ///< W, thermal design power of the datasheet; zero: not known
   /// Share of the peak that the best GEMM tile sustains inside a training step, clocks and power included.
   double gemm_efficiency = 0.0;
+  /// The same by Precision, where one was measured that differs; zero: gemm_efficiency.
+  std::array<double, kPrecisionCount> gemm_efficiency_by_precision = {};
   /// Share of the memory bandwidth that element-wise kernels reach, over the bytes they must read and write.
   double memory_efficiency = 0.0;
   /// Shares of the peak that fused attention reaches on its own (causal-halved) FLOPs.
@@ -59,6 +61,10 @@ struct Device {
   GemmKernel gemm_kernel;
 
   FlopsPerSecond peak_of(Precision precision) const { return peak[static_cast<std::size_t>(precision)]; }
+  double gemm_efficiency_of(Precision precision) const {
+    const double own = gemm_efficiency_by_precision[static_cast<std::size_t>(precision)];
+    return own > 0.0 ? own : gemm_efficiency;
+  }
 };
 
 }  // namespace flopcast

@@ -40,6 +40,10 @@ Json device_json(const Device& device) {
                {"flash_forward_efficiency", device.flash_forward_efficiency},
                {"flash_backward_efficiency", device.flash_backward_efficiency},
                {"kernel_launch", time(device.kernel_launch)}};
+  for (std::size_t index = 0; index < precision_names().size(); ++index) {
+    const double share = device.gemm_efficiency_by_precision[index];
+    if (share > 0.0) json["gemm_efficiency_by_precision"][precision_names()[index]] = share;
+  }
   if (device.tdp_w > 0.0) json["tdp"] = fmt::format("{}W", device.tdp_w);
   return json;
 }

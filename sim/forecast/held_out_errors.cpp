@@ -16,8 +16,8 @@ bool same_figures(const Device& a, const Device& b) {
   const GemmKernel& kernel = a.gemm_kernel;
   const GemmKernel& other = b.gemm_kernel;
   return a.peak == b.peak && a.memory_bandwidth == b.memory_bandwidth && a.multiprocessors == b.multiprocessors &&
-         a.gemm_efficiency == b.gemm_efficiency && a.memory_efficiency == b.memory_efficiency &&
-         a.flash_forward_efficiency == b.flash_forward_efficiency &&
+         a.gemm_efficiency == b.gemm_efficiency && a.gemm_efficiency_by_precision == b.gemm_efficiency_by_precision &&
+         a.memory_efficiency == b.memory_efficiency && a.flash_forward_efficiency == b.flash_forward_efficiency &&
          a.flash_backward_efficiency == b.flash_backward_efficiency && a.kernel_launch == b.kernel_launch &&
          kernel.tile == other.tile && kernel.overhead_depth == other.overhead_depth &&
          kernel.memory_efficiency == other.memory_efficiency && kernel.overlapped == other.overlapped &&

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -107,7 +108,10 @@ TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
     EXPECT_EQ(result.exit_code, 2) << result.standard_error;
     return result.standard_error;
   };
-  EXPECT_NE(complaint({"calibrate"}).find("--cpu; --nccl-tests"), std::string::npos);
+  EXPECT_NE(complaint({"calibrate"}).find("--cpu; --cuda; --nccl-tests"), std::string::npos);
+  EXPECT_NE(complaint({"calibrate", "--cuda", "--cpu"}).find("given beside --cpu"), std::string::npos);
+  EXPECT_NE(complaint({"calibrate", "--cpu", "--seconds", "5"}).find("valid with: --cuda"), std::string::npos);
+  EXPECT_NE(complaint({"calibrate", "--cuda", "--seconds", "soon"}).find("no number of seconds"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--cpu", "--from", "x"}).find("given beside --cpu"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--report", "x", "--quick"}).find("valid with: --cpu"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--report", path("missing")}).find("no such file"), std::string::npos);
@@ -122,6 +126,84 @@ TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
                        "confidence": "measured", "cluster": {"intra_latency": "5"}})")})
                 .find("bad.json:/cluster/intra_latency"),
             std::string::npos);
+}
+
+// What calibrate --cuda measures, in small: products that reach 70 % of the peak, and lose a share to each channel.
+TEST_F(Calibrate, TheReportHoldsAGpuAgainstItsDatasheet) {
+  Json samples = Json::array();
+  const auto add = [&samples](Json sample, double seconds) {
+    for (int pass = 1; pass <= 2; ++pass) {
+      sample["pass"] = pass;
+      sample["seconds"] = {seconds};
+      samples.push_back(sample);
+    }
+  };
+  for (const int side : {512, 1024, 2048, 4096, 6144, 8192, 12288}) {
+    const double flops = 2.0 * side * side * side;
+    const Json product = {{"kind", "gemm"}, {"shape", {side, side, side}}, {"dtype", "bf16"}};
+    add(product, 3e-6 + flops / 692e12);
+    if (side != 4096) continue;
+    for (const int channels : {2, 8, 32}) {
+      Json slowed = product;
+      slowed.update({{"beside", "channel_copy"}, {"channels", channels}});
+      add(slowed, (3e-6 + flops / 692e12) * (1.0 + 0.01 * channels));
+    }
+  }
+  for (const double bytes : {1e6, 1e7, 1e8, 1e9, 2e9}) {
+    add({{"kind", "memory_copy"}, {"bytes", bytes}}, 2e-6 + bytes / 4.32e12);
+  }
+  add({{"kind", "launch"}}, 2.4e-6);
+  const Json measurement = {{"schema", "flopcast.measurement/1"},
+                            {"device", "NVIDIA H200"},
+                            {"multiprocessors", 132},
+                            {"clocks_mhz", {{"memory", 3201}}},
+                            {"samples", samples}};
+  const std::string profile = path("h200.json");
+  const CommandResult made =
+      run_flopcast({"calibrate", "--from", file("gpu.json", measurement.dump()), "--device", "h200", "-o", profile});
+  ASSERT_EQ(made.exit_code, 0) << made.standard_error;
+  EXPECT_EQ(schema_violation(schema("measurement-1"), measurement), "");
+  EXPECT_EQ(schema_violation(schema("profile-1"), Json::parse(read_text(profile))), "");
+  // The GPU's name tells the device.
+  const CommandResult unnamed = run_flopcast({"calibrate", "--from", path("gpu.json"), "-o", path("again.json")});
+  ASSERT_EQ(unnamed.exit_code, 0) << unnamed.standard_error;
+  EXPECT_EQ(Json::parse(read_text(path("again.json"))), Json::parse(read_text(profile)));
+  Json unknown = measurement;
+  unknown["device"] = "a GPU of tomorrow";
+  const CommandResult asked = run_flopcast({"calibrate", "--from", file("new.json", unknown.dump())});
+  EXPECT_EQ(asked.exit_code, 2);
+  EXPECT_NE(asked.standard_error.find("which of the catalogue's devices"), std::string::npos) << asked.standard_error;
+  const CommandResult report = run_flopcast({"calibrate", "--report", profile, "--svg", path("h200.svg")});
+  ASSERT_EQ(report.exit_code, 0) << report.standard_error;
+  const auto has = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
+  EXPECT_TRUE(has(report.standard_output, "the fastest samples beside the datasheet")) << report.standard_output;
+  EXPECT_TRUE(has(report.standard_output, "691.6 TFLOP/s  989.4 TFLOP/s")) << report.standard_output;
+  EXPECT_TRUE(has(report.standard_output, "4301 GB/s")) << report.standard_output;
+  EXPECT_TRUE(has(report.standard_output, "4800 GB/s")) << report.standard_output;
+  EXPECT_TRUE(has(report.standard_output, "slowdown beside something else")) << report.standard_output;
+  EXPECT_TRUE(has(report.standard_output, "32.0")) << report.standard_output;
+  const std::string drawing = read_text(path("h200.svg"));
+  EXPECT_TRUE(has(drawing, "datasheet"));
+  EXPECT_TRUE(has(drawing, "time beside / time alone"));
+  const CommandResult forecast =
+      run_flopcast({"simulate", "--model", "gpt2-124m", "--cluster", "dgx-h200", "--gbs", "64", "--profile", profile});
+  EXPECT_EQ(forecast.exit_code, 0) << forecast.standard_error;
+}
+
+// Where there is no GPU, or no CUDA in the build: one line, and nothing is written.
+TEST_F(Calibrate, WithoutAGpuOneLineSaysSo) {
+  const std::string name = path("gpu.json");
+  CommandOptions options;
+  options.environment["CUDA_VISIBLE_DEVICES"] = "";
+  const CommandResult result = run_flopcast({"calibrate", "--cuda", "--device", "h200", "-o", name}, options);
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_EQ(std::count(result.standard_error.begin(), result.standard_error.end(), '\n'), 1) << result.standard_error;
+  EXPECT_EQ(result.standard_error.rfind("error: ", 0), 0u);
+  EXPECT_EQ(result.standard_output, "");
+  EXPECT_FALSE(std::filesystem::exists(name));
+  EXPECT_FALSE(std::filesystem::exists(path("gpu.measurements.json")));
 }
 
 // gzip of blocks that are stored as they are (RFC 1951, 1952).

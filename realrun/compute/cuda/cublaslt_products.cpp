@@ -100,6 +100,40 @@ struct Plan {
   cublasLtMatmulAlgo_t algorithm = {};
 };
 
+// As cuBLASLt calls them, and as users do.
+cudaDataType_t type_of(Factors factors) {
+  switch (factors) {
+    case Factors::kFloat32:
+      return CUDA_R_32F;
+    case Factors::kBfloat16:
+      return CUDA_R_16BF;
+    case Factors::kFloat16:
+      return CUDA_R_16F;
+    case Factors::kFloat8:
+      break;
+  }
+  return CUDA_R_8F_E4M3;
+}
+
+const char* words_of(Factors factors) {
+  switch (factors) {
+    case Factors::kFloat32:
+      return "fp32";
+    case Factors::kBfloat16:
+      return "bf16";
+    case Factors::kFloat16:
+      return "fp16";
+    case Factors::kFloat8:
+      break;
+  }
+  return "fp8";
+}
+
+cudaDataType_t result_type(const Product& product) {
+  if (!product.narrow || product.factors == Factors::kFloat32) return CUDA_R_32F;
+  return product.factors == Factors::kFloat16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20U;
 
 // The largest power of two up to 256 that divides the address.
@@ -131,7 +165,7 @@ class CublasLtProducts : public MatrixProducts {
   }
 
   // Column by column, as cuBLASLt reads, our matrices are transposed: resultᵀ = op(b)ᵀ · op(a)ᵀ.
-  void multiply(const Product& product, const void* a, const void* b, float* result, float factor) override {
+  void multiply(const Product& product, const void* a, const void* b, void* result, float factor) override {
     const Plan& plan = plan_for(product, a, b, result);
     const float keep = product.accumulate ? 1.0F : 0.0F;
     library_->check(
@@ -143,9 +177,9 @@ class CublasLtProducts : public MatrixProducts {
  private:
   using Key = std::tuple<std::size_t, std::size_t, std::size_t, int, std::uint32_t, std::uint32_t, std::uint32_t>;
 
-  const Plan& plan_for(const Product& product, const void* a, const void* b, const float* result) {
-    const int form = (product.a_transposed ? 1 : 0) | (product.b_transposed ? 2 : 0) | (product.bfloat16 ? 4 : 0) |
-                     (product.accumulate ? 8 : 0);
+  const Plan& plan_for(const Product& product, const void* a, const void* b, const void* result) {
+    const int form = (product.a_transposed ? 1 : 0) | (product.b_transposed ? 2 : 0) | (product.narrow ? 4 : 0) |
+                     (product.accumulate ? 8 : 0) | (static_cast<int>(product.factors) << 4);
     const Key key{product.m, product.n, product.k, form, alignment_of(a), alignment_of(b), alignment_of(result)};
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
@@ -153,8 +187,8 @@ class CublasLtProducts : public MatrixProducts {
   }
 
   Plan make_plan(const Product& product, const Key& key) {
-    const cudaDataType_t type = product.bfloat16 ? CUDA_R_16BF : CUDA_R_32F;
-    const bool tf32 = settings_.tf32 && !product.bfloat16;
+    const cudaDataType_t type = type_of(product.factors);
+    const bool tf32 = settings_.tf32 && product.factors == Factors::kFloat32;
     Plan plan;
     library_->check(library_->create_description(&plan.description,
                                                  tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
@@ -164,11 +198,18 @@ class CublasLtProducts : public MatrixProducts {
     if (settings_.multiprocessors > 0) {
       describe(plan, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<std::int32_t>(settings_.multiprocessors));
     }
+    if (product.factors == Factors::kFloat8) describe_float8(plan, product);
     plan.a = layout(type, product.m, product.k, product.a_transposed);
     plan.b = layout(type, product.k, product.n, product.b_transposed);
-    plan.result = layout(CUDA_R_32F, product.m, product.n, false);
+    plan.result = layout(result_type(product), product.m, product.n, false);
     choose_algorithm(plan, product, key);
     return plan;
+  }
+
+  // As training multiplies them: sums in the tensor cores' own width. Without scale pointers the scales are one.
+  void describe_float8(const Plan& plan, const Product& product) const {
+    FLOPCAST_CHECK(product.b_transposed && !product.a_transposed);
+    describe(plan, CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});
   }
 
   template <class Value>
@@ -205,7 +246,7 @@ class CublasLtProducts : public MatrixProducts {
     library_->destroy_preference(preference);
     if (status != CUBLAS_STATUS_SUCCESS || answers == 0) {
       throw EnvironmentError(fmt::format("cuBLASLt has no algorithm for a product of {} × {} × {} in {}", product.m,
-                                         product.n, product.k, product.bfloat16 ? "bf16" : "fp32"));
+                                         product.n, product.k, words_of(product.factors)));
     }
     plan.algorithm = answer.algo;
   }

@@ -64,7 +64,10 @@ class CudaDevice::EventMoment : public Moment {
 
   bool reached() override {
     const cudaError_t result = cudaEventQuery(event_);
-    if (result == cudaErrorNotReady) return false;
+    if (result == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());  // it would come out of the next launch
+      return false;
+    }
     check(result, "cudaEventQuery");
     return true;
   }

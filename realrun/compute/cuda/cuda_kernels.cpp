@@ -78,8 +78,8 @@ void CudaKernels::multiply(const MatrixView<const float>& a, const MatrixView<co
                   .a_transposed = a_transposed,
                   .b_transposed = b.transposed == Transposed::kYes,
                   .accumulate = accumulate,
-                  .bfloat16 = precision_ == GemmPrecision::kBf16};
-  if (!product.bfloat16) return products_.multiply(product, a.data, b.data, result.data, factor);
+                  .factors = precision_ == GemmPrecision::kBf16 ? Factors::kBfloat16 : Factors::kFloat32};
+  if (product.factors == Factors::kFloat32) return products_.multiply(product, a.data, b.data, result.data, factor);
   const Buffer left = rounded(a);
   const Buffer right = rounded(b);
   products_.multiply(product, left.address(), right.address(), result.data, factor);

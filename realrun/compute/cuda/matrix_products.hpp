@@ -8,6 +8,13 @@
 
 namespace flopcast::realrun::cuda {
 
+/// What the factors of a product are made of.
+enum class Factors { kFloat32, kBfloat16, kFloat16, kFloat8 };
+/// Bytes of an element.
+constexpr std::size_t size_of(Factors factors) {
+  return factors == Factors::kFloat32 ? 4 : factors == Factors::kFloat8 ? 1 : 2;
+}
+
 /// result (m × n, row-major) = factor · op(a) · op(b), += when `accumulate`. a is m × k as it enters the product and b
 /// k × n; `transposed` says that they are stored the other way round. Rows without gaps.
 struct Product {
@@ -17,13 +24,16 @@ struct Product {
   bool a_transposed = false;
   bool b_transposed = false;
   bool accumulate = false;
-  bool bfloat16 = false;  ///< a and b are; the result has 32 bits whatever they have
+  Factors factors = Factors::kFloat32;
+  /// Whether the result has 16 bits, as the factors have or bf16 where they have 8; else it has 32.
+  bool narrow = false;
 };
 
-/// Multiplies matrices on one stream.
+/// Multiplies matrices on one stream. Factors of 8 bits (e4m3, scaled by one) must enter as tensor cores take them: b
+/// transposed, a not; all three sizes multiples of 16.
 class MatrixProducts : public Interface {
  public:
-  virtual void multiply(const Product& product, const void* a, const void* b, float* result, float factor) = 0;
+  virtual void multiply(const Product& product, const void* a, const void* b, void* result, float factor) = 0;
 };
 
 }  // namespace flopcast::realrun::cuda

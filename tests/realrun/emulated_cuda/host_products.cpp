@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/error/error.hpp"
 #include "realrun/network/gemm.hpp"
 
 namespace flopcast::realrun::cuda {
@@ -27,12 +28,16 @@ MatrixView<const float> view(const std::vector<float>& values, std::size_t rows,
 
 }  // namespace
 
-void HostProducts::multiply(const Product& product, const void* a, const void* b, float* result, float factor) {
-  const auto& [m, n, k, a_transposed, b_transposed, accumulate, bfloat16] = product;
+void HostProducts::multiply(const Product& product, const void* a, const void* b, void* result, float factor) {
+  FLOPCAST_CHECK(!product.narrow && (product.factors == Factors::kFloat32 || product.factors == Factors::kBfloat16));
+  const std::size_t m = product.m;
+  const std::size_t n = product.n;
+  const std::size_t k = product.k;
+  const bool bfloat16 = product.factors == Factors::kBfloat16;
   const std::vector<float> left = values_of(a, m * k, bfloat16);
   const std::vector<float> right = values_of(b, k * n, bfloat16);
-  realrun::multiply(view(left, m, k, a_transposed), view(right, k, n, b_transposed), {result, m, n, n}, factor,
-                    accumulate);
+  realrun::multiply(view(left, m, k, product.a_transposed), view(right, k, n, product.b_transposed),
+                    {static_cast<float*>(result), m, n, n}, factor, product.accumulate);
 }
 
 }  // namespace flopcast::realrun::cuda

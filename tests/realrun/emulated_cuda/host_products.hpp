@@ -7,7 +7,7 @@ namespace flopcast::realrun::cuda {
 /// Products of matrices in the host's memory.
 class HostProducts : public MatrixProducts {
  public:
-  void multiply(const Product& product, const void* a, const void* b, float* result, float factor) override;
+  void multiply(const Product& product, const void* a, const void* b, void* result, float factor) override;
 };
 
 }  // namespace flopcast::realrun::cuda

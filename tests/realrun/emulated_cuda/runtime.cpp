@@ -16,6 +16,8 @@ struct CUevent_st {
 
 namespace {
 
+thread_local int current_device = 0;
+
 // Memory is poisoned with NaNs: nothing may be read before it is written.
 cudaError_t allocate(void** address, std::size_t bytes) {
   constexpr int kNan = 0xff;
@@ -37,7 +39,11 @@ cudaError_t cudaGetLastError() {
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = current_device;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  current_device = device;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr /*attribute*/, int /*device*/) {

@@ -10,6 +10,7 @@
 #include "calibrate/device/fit/gemm_fit.hpp"
 #include "calibrate/device/fit/message_fit.hpp"
 #include "calibrate/device/fit/non_negative.hpp"
+#include "calibrate/device/fit/overlap_fit.hpp"
 #include "calibrate/device/fit/product_fit.hpp"
 #include "calibrate/device/fit/relative_fit.hpp"
 #include "model/cost/compute.hpp"
@@ -273,6 +274,56 @@ TEST(GemmFit, RefusesWhatCannotBeFitted) {
   EXPECT_NE(problem(flat).find("do not grow with the work"), std::string::npos);
   points[2].seconds = -1;
   EXPECT_NE(problem(points).find("is no measurement"), std::string::npos);
+}
+
+std::vector<OverlapPoint> beside(double at_none, double per_channel, double noise = 0.0) {
+  std::vector<OverlapPoint> points;
+  int index = 0;
+  for (const int channels : {1, 2, 4, 8, 16, 32}) {
+    for (const double alone : {2e-4, 1.5e-3}) {
+      const double factor = (at_none + per_channel * channels) * (1.0 + (index++ % 2 == 0 ? noise : -noise));
+      points.push_back({"a sample", channels, alone, alone * factor});
+    }
+  }
+  return points;
+}
+
+TEST(OverlapFit, FindsTheLineItWasMadeOf) {
+  for (const auto& [at_none, per_channel] : {std::pair{1.0, 0.012}, {1.3, 0.0}, {1.5, -0.01}, {1.0, 0.0}}) {
+    const OverlapFit fit = fit_overlap("gemm", beside(at_none, per_channel));
+    EXPECT_NEAR(fit.at_none, at_none, 1e-6);
+    EXPECT_NEAR(fit.per_channel, per_channel, 1e-7);
+    EXPECT_LT(fit.errors.largest, 1e-6);
+    EXPECT_LT(fit.left_out.largest, 1e-5);
+    EXPECT_EQ(fit.left_out.samples, 12);
+  }
+  const OverlapFit noisy = fit_overlap("gemm", beside(1.1, 0.02, 0.03));
+  EXPECT_NEAR(noisy.at_none + 16 * noisy.per_channel, 1.1 + 16 * 0.02, 0.05);
+  EXPECT_GT(noisy.left_out.largest, noisy.errors.largest);
+}
+
+// Waves of tiles add steps to the slowdown: the line misses them, and the errors say so.
+TEST(OverlapFit, TellsWhatALineMisses) {
+  std::vector<OverlapPoint> points;
+  for (const int channels : {1, 2, 4, 8, 16, 32}) {
+    points.push_back({"a wave", channels, 1e-3, 1e-3 * (channels < 8 ? 1.0 : 2.0)});
+  }
+  const OverlapFit fit = fit_overlap("gemm", points);
+  EXPECT_GT(fit.errors.largest, 0.1);
+  EXPECT_GT(fit.left_out.largest, 0.2);
+}
+
+TEST(OverlapFit, RefusesWhatCannotBe) {
+  std::vector<OverlapPoint> points = beside(1.0, 0.01);
+  points.resize(4);
+  EXPECT_THROW(fit_overlap("gemm", points), ConfigError) << "two numbers of channels";
+  EXPECT_THROW(fit_overlap("gemm", beside(0.7, 0.0)), ConfigError) << "faster than alone";
+  points = beside(1.0, 0.01);
+  points[3].beside_s = std::nan("");
+  EXPECT_THROW(fit_overlap("gemm", points), ConfigError);
+  points[3].beside_s = 1e-3;
+  points[3].alone_s = 0.0;
+  EXPECT_THROW(fit_overlap("gemm", points), ConfigError);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "calibrate/device/build_profile.hpp"
+#include "calibrate/device/device_name.hpp"
 #include "calibrate/device/fit/operator_fit.hpp"
 #include "model/config/sections.hpp"
 #include "model/cost/compute.hpp"
@@ -237,6 +238,44 @@ TEST(GpuMeasurement, ComplaintsTellThePlace) {
   EXPECT_EQ(complaint(R"({"kind": "launch", "channels": 3, "seconds": [1]})"), "m.json:/samples/0/channels");
   EXPECT_EQ(complaint(R"({"kind": "launch", "beside": "nothing", "seconds": [1]})"), "m.json:/samples/0/beside");
   EXPECT_EQ(complaint(R"({"kind": "launch", "bytes": 3, "seconds": [1]})"), "m.json:/samples/0/bytes");
+}
+
+TEST(GpuMeasurement, ChannelsBelongToMessagesChannelCopiesAndNeighbours) {
+  Measurement measurement;
+  measurement.device = "d";
+  SampleKey copy = kernel(SampleKind::kChannelCopy, "", 1e6);
+  copy.channels = 4;
+  add(measurement, copy, 1e-3);
+  copy.beside = SampleKind::kGemm;
+  add(measurement, copy, 2e-3);
+  SampleKey message = kernel(SampleKind::kAllReduce, "", 1e6);
+  message.ranks = 2;
+  message.channels = 4;
+  add(measurement, message, 1e-3);
+  const std::string text = write_measurement(measurement);
+  EXPECT_EQ(write_measurement(read_measurement(text, "m.json")), text);
+  std::string without = text;
+  while (without.find("\"channels\":4,") != std::string::npos) without.erase(without.find("\"channels\":4,"), 13);
+  EXPECT_THROW(read_measurement(without, "m.json"), ConfigError);
+}
+
+TEST(GpuMeasurement, AGpuTellsWhichDeviceItIs) {
+  for (const auto& [gpu, device] :
+       std::vector<std::pair<std::string, std::string>>{{"NVIDIA H200", "h200"},
+                                                        {"NVIDIA H100 80GB HBM3", "h100"},
+                                                        {"NVIDIA H100 PCIe", "h100-pcie"},
+                                                        {"NVIDIA GH200 480GB", "gh200"},
+                                                        {"NVIDIA A100-SXM4-80GB", "a100-80g"},
+                                                        {"NVIDIA A100 80GB PCIe", "a100-80g-pcie"},
+                                                        {"NVIDIA A100-SXM4-40GB", "a100-40g"},
+                                                        {"NVIDIA A10", "a10"},
+                                                        {"Tesla V100-SXM2-32GB", "v100-32g"},
+                                                        {"NVIDIA L40S", "l40s"}}) {
+    EXPECT_EQ(catalogued_device(gpu).value_or("none"), device) << gpu;
+  }
+  for (const char* unknown : {"NVIDIA GB200", "NVIDIA H20", "Tesla V100", "NVIDIA T400", ""}) {
+    EXPECT_FALSE(catalogued_device(unknown)) << unknown;
+  }
 }
 
 RC_GTEST_PROP(GpuMeasurement, DamagedFilesAreRefusedOrRead, ()) {

@@ -120,5 +120,19 @@ TEST(Compute, LargeProductsApproachTheSustainedPeak) {
   EXPECT_GT(rate, 0.95 * 0.8 * 312e12);
 }
 
+// Without streams and launches a product takes as much longer as its precision's share is smaller.
+TEST(Compute, APrecisionMayHaveAShareOfItsOwn) {
+  Device device = unit_device();
+  device.peak.fill(FlopsPerSecond(1e12));
+  device.memory_bandwidth = BytesPerSecond(1e18);
+  device.kernel_launch = Seconds(0);
+  device.gemm_efficiency = 0.8;
+  device.gemm_efficiency_by_precision[static_cast<std::size_t>(Precision::kFp8)] = 0.4;
+  const GemmShape shape{4096, 4096, 4096, 1};
+  const double usual = ComputeModel(device, Precision::kBf16).gemm(shape, 2).value();
+  EXPECT_DOUBLE_EQ(ComputeModel(device, Precision::kFp8).gemm(shape, 2).value(), 2.0 * usual);
+  EXPECT_DOUBLE_EQ(ComputeModel(device, Precision::kFp16).gemm(shape, 2).value(), usual);
+}
+
 }  // namespace
 }  // namespace flopcast

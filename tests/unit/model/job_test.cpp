@@ -66,6 +66,21 @@ TEST(Job, ACatalogueEntryCanBeRefined) {
   EXPECT_DOUBLE_EQ(job.cluster.nic_bandwidth.value(), 50e9);
 }
 
+TEST(Job, ADeviceTellsSharesByPrecision) {
+  const auto with = [](const std::string& shares) {
+    return job_from(R"({"model": "gpt3-175b", "cluster": {"name": "dgx-h100", "device": {"name": "h100",
+                       "gemm_efficiency_by_precision": )" +
+                    shares + R"(}}, "layout": {"global_batch_size": 8}})");
+  };
+  const Device device = with(R"({"fp8": 0.5, "tf32": 0.7})").cluster.device;
+  EXPECT_EQ(device.gemm_efficiency_of(Precision::kFp8), 0.5);
+  EXPECT_EQ(device.gemm_efficiency_of(Precision::kTf32), 0.7);
+  EXPECT_EQ(device.gemm_efficiency_of(Precision::kBf16), device.gemm_efficiency);
+  for (const char* bad : {R"({"fp9": 0.5})", R"({"fp8": 1.5})", R"({"fp8": 0})", "0.5"}) {
+    EXPECT_THROW(with(bad), ConfigError) << bad;
+  }
+}
+
 FlagValue flag(const char* field, const char* name, const char* text) {
   for (const JobKey& key : job_keys()) {
     if (key.field == field) return {&key, name, text};
