@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace flopcast {
 
@@ -13,12 +14,15 @@ namespace {
 // Tile shapes a vendor library chooses from. Efficiency is relative to the best tile: smaller tiles reuse less of what
 // they load from shared memory (fitted to A100 GEMM tables of estimate-train-time, 2509.22832).
 struct Tile {
-  double rows;
-  double columns;
-  double efficiency;
+  constexpr Tile(double rows, double columns, double efficiency)
+      : per_row(1.0 / rows), per_column(1.0 / columns), work(2.0 * rows * columns / efficiency) {}
+
+  double per_row;  ///< sides are powers of two: multiplying by their inverse is exact
+  double per_column;
+  double work;  ///< for each step of k
 };
-constexpr std::array<Tile, 6> kTiles = {
-    {{256, 128, 1.0}, {128, 256, 1.0}, {128, 128, 0.95}, {128, 64, 0.59}, {64, 128, 0.59}, {64, 64, 0.35}}};
+constexpr std::array<Tile, 6> kTiles = {Tile(256, 128, 1.0), Tile(128, 256, 1.0), Tile(128, 128, 0.95),
+                                        Tile(128, 64, 0.59), Tile(64, 128, 0.59), Tile(64, 64, 0.35)};
 
 constexpr double kSplitDepth = 2048.0;  // below this depth libraries do not split k
 constexpr double kMostSplits = 4.0;
@@ -36,17 +40,19 @@ constexpr double kFreshShare = 0.7;
 constexpr std::int64_t kAlignedElements = 8;
 constexpr double kMisalignedSlowdown = 10.0;
 
-// FLOPs of the time that one multiprocessor is busy, had it run at the rate of the best tile.
-double waves_work(const Tile& tile, const GemmShape& shape, double multiprocessors, const GemmKernel& kernel) {
-  const double m = static_cast<double>(shape.m);
-  const double n = static_cast<double>(shape.n);
-  const double k = static_cast<double>(shape.k);
-  const double tiles = std::ceil(m / tile.rows) * std::ceil(n / tile.columns) * static_cast<double>(shape.batch);
+// Of a positive count. A planner asks for millions, and std::ceil is a call where the processor's own is not assumed.
+double rounded_up(double count) {
+  const double whole = static_cast<double>(static_cast<std::int64_t>(count));
+  return whole < count ? whole + 1.0 : whole;
+}
+
+// FLOPs of the time that one multiprocessor is busy with so many tiles, had it run at the rate of the best tile.
+double waves_work(double tiles, double tile_work, double k, double multiprocessors, const GemmKernel& kernel) {
   const double filled = tiles / multiprocessors;
-  const double tile_work = 2.0 * tile.rows * tile.columns / tile.efficiency;
   // A tile takes its time however few there are.
-  const double empty = filled > 1.0 ? std::ceil(filled) - filled : 0.0;
-  double work = (std::ceil(filled) - (1.0 - kernel.wave_share) * empty) * tile_work * (k + kernel.overhead_depth);
+  const double waves = rounded_up(filled);
+  const double empty = filled > 1.0 ? waves - filled : 0.0;
+  double work = (waves - (1.0 - kernel.wave_share) * empty) * tile_work * (k + kernel.overhead_depth);
   if (filled < 0.5 && k > kSplitDepth) {
     const double splits = std::min(std::floor(1.0 / filled), kMostSplits);
     work = std::min(work, tile_work * (k / splits + kernel.overhead_depth) * kSplitReduction);
@@ -54,18 +60,28 @@ double waves_work(const Tile& tile, const GemmShape& shape, double multiprocesso
   return work;
 }
 
-GemmWork work_of_kernel(const GemmKernel& kernel, double multiprocessors, Precision precision, const GemmShape& shape,
-                        double output_bytes) {
-  const auto work_of = [&](const Tile& tile) { return waves_work(tile, shape, multiprocessors, kernel); };
-  GemmWork work;
+double busy_work(const GemmKernel& kernel, double multiprocessors, const GemmShape& shape) {
+  const double m = static_cast<double>(shape.m);
+  const double n = static_cast<double>(shape.n);
+  const double k = static_cast<double>(shape.k);
+  const double batch = static_cast<double>(shape.batch);
   if (kernel.tile > 0) {
     const double side = kernel.tile;
-    work.busy = Flops(work_of({side, side, 1.0}));
-  } else {
-    double least = work_of(kTiles[0]);
-    for (const Tile& tile : kTiles) least = std::min(least, work_of(tile));
-    work.busy = Flops(least);
+    return waves_work(rounded_up(m / side) * rounded_up(n / side) * batch, 2.0 * side * side, k, multiprocessors,
+                      kernel);
   }
+  double least = std::numeric_limits<double>::infinity();
+  for (const Tile& tile : kTiles) {
+    const double tiles = rounded_up(m * tile.per_row) * rounded_up(n * tile.per_column) * batch;
+    least = std::min(least, waves_work(tiles, tile.work, k, multiprocessors, kernel));
+  }
+  return least;
+}
+
+GemmWork work_of_kernel(const GemmKernel& kernel, double multiprocessors, Precision precision, const GemmShape& shape,
+                        double output_bytes) {
+  GemmWork work;
+  work.busy = Flops(busy_work(kernel, multiprocessors, shape));
   const double element = element_size(precision).value();
   const double m = static_cast<double>(shape.m);
   const double n = static_cast<double>(shape.n);
