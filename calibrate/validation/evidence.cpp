@@ -142,13 +142,15 @@ std::optional<double> year_of(const std::string& citation) {
 }
 
 std::string stack_name(const PublishedRow& row, const std::string& about, const std::string& device) {
-  if (runs_zero_bubble(row) || row.beside_zero_bubble) return "zero-bubble";
+  if (runs_zero_bubble(row)) return "zero-bubble";
   // What the row itself says comes before what its file says of all of them.
   const bool cut = row.tp.value_or(1) * row.pp.value_or(1) > 1;
-  for (const std::string& words : {words_of(row, ""), lower(about)}) {
+  for (const bool of_row : {true, false}) {
+    const std::string words = of_row ? words_of(row, "") : lower(about);
     for (const StackRule& rule : kStackRules) {
       if (mentions(words, rule.phrase) && (rule.cuts_model || !cut)) return rule.stack;
     }
+    if (row.beside_zero_bubble && !is_recent(device)) return "zero-bubble";
   }
   if (is_recent(device)) return "megatron-core";
   constexpr double kSince = 22;
@@ -210,7 +212,7 @@ nlohmann::json stack_of(const PublishedRow& row, const std::string& about) {
   Json stack = {{"name", stack_name(row, about, device_of(row).value_or(""))}};
   set_properties(words_of(row, about), stack);
   // The runtime that sends ahead is the one of zero-bubble schedules; others run Megatron's.
-  if (row.beside_zero_bubble) stack["blocking_sends"] = true;
+  if (stack["name"] == "zero-bubble" && !runs_zero_bubble(row)) stack["blocking_sends"] = true;
   return stack;
 }
 

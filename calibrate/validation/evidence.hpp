@@ -22,11 +22,11 @@ nlohmann::json cluster_of(const PublishedRow& row, const std::string& device, in
 /// The training software and how the row departs from it: {"name": "megatron-2022", "gradient_bytes": 2}.
 ///   the source names                                   stack
 ///   a zero-bubble schedule                             zero-bubble
-///   another schedule in a publication that has one     zero-bubble, with Megatron's blocking transfers
 ///   TransformerEngine, Megatron-Core                   megatron-core
 ///   NeMo, Megatron-Bridge                              nemo
 ///   DeepSpeed                                          megatron-deepspeed
 ///   FSDP                                               pytorch-fsdp
+///   nothing of these, beside a zero-bubble schedule    zero-bubble, with Megatron's blocking transfers
 ///   sequence parallelism or selective recomputation    megatron-2022 (they came with it, 2205.05198); on Hopper and
 ///                                                      later megatron-core
 ///   a paper of 2022 or later                           megatron-2022

@@ -18,7 +18,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMlpWidthOfGpt = 4;
 constexpr int kStagesOfSingleLayer = 3;
 
 MappedRow skipped(const std::string& reason) {
@@ -45,8 +44,8 @@ std::vector<std::string> absent_fields(const PublishedRow& row) {
 
 Json model_of(const PublishedRow& row, const std::string& words) {
   const int hidden = *row.hidden;
-  const int ffn = row.ffn.value_or(kMlpWidthOfGpt * hidden);
-  const bool gpt = ffn == kMlpWidthOfGpt * hidden && row.kv_heads.value_or(*row.heads) == *row.heads;
+  const std::int64_t ffn = row.ffn.value_or(kMlpWidthOfGpt * hidden);
+  const bool gpt = is_gpt(row);
   Json model = {{"layers", *row.layers},
                 {"hidden", hidden},
                 {"heads", *row.heads},

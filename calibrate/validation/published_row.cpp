@@ -57,6 +57,16 @@ class Fields {
     return static_cast<int>(*value);
   }
 
+  /// A size of the model: at most a billion, so that products of a few stay numbers.
+  std::optional<int> size(const char* key) const {
+    const std::optional<int> value = whole(key);
+    constexpr int kMost = 1'000'000'000;
+    if (value && (*value < 1 || *value > kMost)) {
+      refuse(key, fmt::format("{} is out of range: 1 to {}", *value, kMost));
+    }
+    return value;
+  }
+
   std::optional<bool> boolean(const char* key) const {
     const Json* value = find(key);
     if (value == nullptr) return std::nullopt;
@@ -102,13 +112,13 @@ void read_setup(const Fields& fields, PublishedRow& row) {
   row.intra_node = hardware.text("intra_node");
   row.inter_node = hardware.text("inter_node");
   const Fields model = fields.object("model");
-  row.layers = model.whole("layers");
-  row.hidden = model.whole("hidden");
-  row.heads = model.whole("heads");
-  row.kv_heads = model.whole("kv_heads");
-  row.ffn = model.whole("ffn");
-  row.sequence_length = model.whole("seq");
-  row.vocab = model.whole("vocab");
+  row.layers = model.size("layers");
+  row.hidden = model.size("hidden");
+  row.heads = model.size("heads");
+  row.kv_heads = model.size("kv_heads");
+  row.ffn = model.size("ffn");
+  row.sequence_length = model.size("seq");
+  row.vocab = model.size("vocab");
   row.billion_parameters = model.number("params_b");
   const Fields parallel = fields.object("parallel");
   row.dp = parallel.whole("dp");

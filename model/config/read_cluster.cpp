@@ -56,7 +56,9 @@ GemmKernel read_gemm_kernel(ObjectReader& reader) {
   constexpr int kDeepest = 1'000'000;
   constexpr double kLargestShare = 1e6;  // operands that stay in a cache stream faster than memory does
   kernel.tile = values->whole("tile", 0, kLargestTile).value_or(kernel.tile);
-  if (const auto depth = values->whole("overhead_depth", 0, kDeepest)) kernel.overhead_depth = *depth;
+  if (const auto depth = values->whole("overhead_depth", 0, kDeepest)) {
+    kernel.overhead_depth = kernel.weight_gradient_depth = *depth;
+  }
   kernel.memory_efficiency = values->fraction("memory_efficiency", kLargestShare).value_or(kernel.memory_efficiency);
   kernel.overlapped = values->boolean("overlapped").value_or(kernel.overlapped);
   kernel.wave_share = values->fraction("wave_share", 1.0).value_or(kernel.wave_share);

@@ -34,6 +34,11 @@ nlohmann::json stack_values(const nlohmann::json& given, const Origins& origins)
   if (!name.is_string()) fail(fmt::format("{} is not a stack's name", name.dump()), "");
   nlohmann::json values = catalogue_values(CatalogueKind::kStacks, name.get<std::string>());
   if (values.is_null()) fail(fmt::format("unknown stack {}", name.dump()), name.get<std::string>());
+  if (given.is_object() && given.contains("based_on")) {
+    throw ConfigError({"training.stack.based_on", "tells which published runs speak for a stack of the catalogue",
+                       origins.where("training.stack.based_on"),
+                       "leave it out: figures that a job changes are its own"});
+  }
   if (given.is_object()) values.update(given);
   return values;
 }
@@ -52,6 +57,15 @@ void read_flash_efficiency(ObjectReader& reader, Stack& stack) {
     stack.flash_efficiency[generation] = {pair->at(0).get<double>(), pair->at(1).get<double>()};
   }
   reader.refuse_unknown_keys();
+}
+
+// A figure of a stack, 0 where it says none.
+double number_up_to(ObjectReader& reader, std::string_view key, double largest) {
+  const double number = reader.quantity(key, Dimension::kCount).value_or(0.0);
+  if (number > largest) {
+    reader.fail(key, fmt::format("{} is too large", number), fmt::format("expected a number from 0 to {}", largest));
+  }
+  return number;
 }
 
 void read_loss(ObjectReader& reader, Stack& stack) {
@@ -88,8 +102,8 @@ Stack read_stack(const nlohmann::json& given, const Origins& origins) {
   stack.overlap_gradient_reduction = reader.boolean("overlap_gradient_reduction").value_or(false);
   stack.overlap_tp_with_weight_gradient = reader.boolean("overlap_tp_with_weight_gradient").value_or(false);
   stack.single_pass_norm = reader.boolean("single_pass_norm").value_or(true);
-  stack.softmax_forward_bytes = reader.quantity("softmax_forward_bytes", Dimension::kBytes).value_or(0.0);
-  stack.split_backward_slowdown = reader.fraction("split_backward_slowdown", 1.0).value_or(0.0);
+  stack.softmax_forward_bytes = number_up_to(reader, "softmax_forward_bytes", 1'000.0);
+  stack.split_backward_slowdown = number_up_to(reader, "split_backward_slowdown", 1.0);
   read_loss(reader, stack);
   stack.host_time_per_kernel = Seconds(reader.quantity("host_time_per_kernel", Dimension::kTime).value_or(0.0));
   stack.host_time_per_collective = Seconds(reader.quantity("host_time_per_collective", Dimension::kTime).value_or(0.0));

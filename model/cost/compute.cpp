@@ -27,10 +27,6 @@ constexpr std::array<Tile, 6> kTiles = {Tile(256, 128, 1.0), Tile(128, 256, 1.0)
 constexpr double kSplitDepth = 2048.0;  // below this depth libraries do not split k
 constexpr double kMostSplits = 4.0;
 constexpr double kSplitReduction = 1.1;  // adding the partial products up
-// Of a tile's prologue and epilogue, what is left in weight gradients: they have as many tiles as the weights, many to
-// a multiprocessor, and hide more of it behind each other. From the profiled T_W of models with 6,144 and 3,072 tokens
-// a microbatch (Qi et al. 2401.10241, appendix), 9.34 and 19.93 ms, which say 60 of the 200.
-constexpr double kWeightGradientDepth = 0.3;
 // Of the bytes of an element-wise kernel that reads what the one before it wrote, the share that goes to memory: the
 // rest is still in the L2 cache. Isolated kernels do not show it; fitted to the published A100 steps together.
 constexpr double kFreshShare = 0.7;
@@ -110,7 +106,7 @@ Seconds ComputeModel::gemm(const GemmShape& shape, double output_bytes) const {
 
 Seconds ComputeModel::weight_gradient(const GemmShape& shape, double output_bytes) const {
   GemmKernel kernel = device_.gemm_kernel;
-  if (kernel.tile == 0) kernel.overhead_depth *= kWeightGradientDepth;
+  if (kernel.tile == 0) kernel.overhead_depth = kernel.weight_gradient_depth;
   return gemm(shape, output_bytes, kernel);
 }
 

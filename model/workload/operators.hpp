@@ -34,9 +34,9 @@ struct Operator {
   double filled = 1.0;         ///< share of the shape's rows that hold tokens
   Flops attention_flops;       ///< forward, causal-halved (kFusedAttention)
   Flops full_attention_flops;  ///< forward, every score (kFusedAttention)
-  /// What its kernels read and write (kMemoryBound). Of a kLinear, beside its products: the sum of the bias gradient,
-  /// which is taken where the input gradient is, and the accumulation of the weight gradient by a kernel of its own.
-  Bytes forward_bytes;
+  Bytes forward_bytes;         ///< that its kernels read and write (kMemoryBound)
+  /// The same; of a kLinear beside its products, the sum of the bias gradient, which is taken with the input gradient,
+  /// and the accumulation of the weight gradient where a kernel of its own does it.
   Bytes input_gradient_bytes;
   Bytes weight_gradient_bytes;
   int forward_kernels = 0;

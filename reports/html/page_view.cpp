@@ -69,6 +69,10 @@ Json action_parts(const PreparedStep& step) {
       backward.push_back({{"name", "tensor-parallel communication hidden behind the weight gradient"},
                           {"seconds", -stage.tp_hidden.value() / slices}});
     }
+    if (stage.split_slowdown.value() > 0.0) {
+      input.push_back(
+          {{"name", "slower without its weight gradient"}, {"seconds", stage.split_slowdown.value() / slices}});
+    }
     all[fmt::format("F{}", index)] = std::move(forward);
     all[fmt::format("B{}", index)] = std::move(backward);
     all[fmt::format("I{}", index)] = std::move(input);

@@ -21,7 +21,7 @@ bool same_figures(const Device& a, const Device& b) {
          a.flash_backward_efficiency == b.flash_backward_efficiency && a.kernel_launch == b.kernel_launch &&
          kernel.tile == other.tile && kernel.overhead_depth == other.overhead_depth &&
          kernel.memory_efficiency == other.memory_efficiency && kernel.overlapped == other.overlapped &&
-         kernel.wave_share == other.wave_share;
+         kernel.weight_gradient_depth == other.weight_gradient_depth && kernel.wave_share == other.wave_share;
 }
 
 bool as_catalogued(const Device& device) {

@@ -86,7 +86,8 @@ std::vector<double> slowness(const ComputeModel& model, const std::vector<Linear
   std::vector<double> logs;
   for (const LinearRow& row : rows) {
     const auto [m, n, k, batch] = row.forward.shape;
-    const double expected = model.gemm({m, k, n, batch}, kHalf).value() + model.gemm({k, n, m, batch}, kHalf).value();
+    const double expected =
+        model.gemm({m, k, n, batch}, kHalf).value() + model.weight_gradient({k, n, m, batch}, kHalf).value();
     logs.push_back(std::log(row.backward_s / expected));
   }
   return logs;

@@ -89,10 +89,12 @@ TEST(Ablation, EveryFigureOfAStackChangesAForecast) {
   // A figure counts once any stack's rows show it: not every stack is used with pipelines or sharded optimizers.
   std::set<std::string> figures;
   std::set<std::string> found;
-  for (const char* name : {"megatron-2021", "megatron-2022", "megatron-deepspeed", "pytorch-fsdp", "megatron-core"}) {
+  for (const char* name :
+       {"megatron-2021", "megatron-2022", "megatron-deepspeed", "pytorch-fsdp", "megatron-core", "zero-bubble"}) {
     const Json stack = catalogue_values(CatalogueKind::kStacks, name);
     for (const auto& figure : stack.items()) {
-      if (figure.key() == "name" || figure.key() == "description") continue;
+      const std::set<std::string> words = {"name", "description", "based_on"};
+      if (words.count(figure.key()) > 0) continue;
       figures.insert(figure.key());
       if (found.count(figure.key()) != 0) continue;
       const CatalogueChange change{CatalogueKind::kStacks, name, figure.key(), another(figure.value())};

@@ -48,6 +48,7 @@ TEST(Mapping, AVocabularyThatNobodyStatesIsTheUsualOneThatCountsAgreeWith) {
   large["model"].update(
       {{"layers", 30}, {"hidden", 4096}, {"heads", 32}, {"kv_heads", 32}, {"ffn", 16384}, {"params_b", 6.2}});
   small["model"].erase("params_b");
+  small["source"] = large["source"] = "arXiv:2401.10241";
   const std::vector<PublishedRow> rows = file_of(Json::array({small, large})).rows;
   EXPECT_EQ(rows[0].vocab, 32000);  // 6.25 billion with GPT-2's would be 6.3
   EXPECT_EQ(rows[1].vocab, 32000);
@@ -55,6 +56,9 @@ TEST(Mapping, AVocabularyThatNobodyStatesIsTheUsualOneThatCountsAgreeWith) {
   EXPECT_EQ(file_of(Json::array({large})).rows[0].vocab, 50257);
   large["model"]["vocab"] = 1000;
   EXPECT_EQ(file_of(Json::array({large})).rows[0].vocab, 1000);
+  EXPECT_EQ(file_of(Json::array({small, large})).rows[0].vocab, 1000);  // stated by the same publication
+  large["source"] = "another";
+  EXPECT_EQ(file_of(Json::array({small, large})).rows[0].vocab, 50257);
 }
 
 TEST(Mapping, APublicationWithAZeroBubbleScheduleRanItsSoftware) {
@@ -76,6 +80,22 @@ TEST(Mapping, APublicationWithAZeroBubbleScheduleRanItsSoftware) {
   EXPECT_EQ(sends_ahead["name"], "zero-bubble");
   EXPECT_FALSE(sends_ahead.contains("blocking_sends"));
   EXPECT_EQ(map_row(rows[2], "").job["training"]["stack"]["name"], "megatron-2022");
+  // What the row itself says of its software comes first.
+  plain["note"] = "with DeepSpeed";
+  EXPECT_EQ(map_row(file_of(Json::array({plain, split})).rows[0], "").job["training"]["stack"]["name"],
+            "megatron-deepspeed");
+  plain["note"] = "";
+  plain["hardware"]["gpu"] = "H100-SXM5-80GB";
+  EXPECT_EQ(map_row(file_of(Json::array({plain, split})).rows[0], "").job["training"]["stack"]["name"],
+            "megatron-core");
+}
+
+TEST(Mapping, SizesOfNothingAreRefused) {
+  for (const char* size : {"layers", "hidden", "heads", "kv_heads", "ffn", "seq", "vocab"}) {
+    Json row = small_row();
+    row["model"][size] = 0;
+    EXPECT_THROW(file_of(Json::array({row})), ConfigError) << size;
+  }
 }
 
 TEST(Mapping, WhatIsMissingIsNamed) {
