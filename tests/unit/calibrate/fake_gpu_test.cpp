@@ -302,6 +302,25 @@ TEST(FakeGpu, AStoppedCalibrationGoesOnWhereItWas) {
   }
 }
 
+TEST(FakeGpu, OtherLibrariesDoNotGoOnWithAFile) {
+  const TemporaryFolder folder;
+  const std::string path = (folder.path() / "m.json").string();
+  FakeGpu gpu;
+  { const MeasurementFile begun(path, about(gpu)); }
+  gpu.facts_.libraries["nccl"] = "2.28.3";
+  EXPECT_EQ(MeasurementFile(path, about(gpu)).measurement().libraries.at("nccl"), "2.28.3")
+      << "it was not there before";
+  gpu.facts_.libraries["cublaslt"] = "13.1.0";
+  try {
+    const MeasurementFile mixed(path, about(gpu));
+    ADD_FAILURE() << "went on";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(error.diagnostic().problem.find("was measured with cublaslt 13.0.2, and here is 13.1.0"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(FakeGpu, AFinishedCalibrationBeginsAnewAlsoWhereSamplesAreRefused) {
   const std::string refused = "gemm 4096x4096x4096 fp8";
   FakeGpu gpu;
