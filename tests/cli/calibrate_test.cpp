@@ -230,6 +230,42 @@ TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
             std::string::npos);
 }
 
+// tests/gpu/calibrate with programs that only print: what is asked here is what it says of their numbers.
+TEST_F(Calibrate, TheScriptForAGpuFailsWhereAStepMisses) {
+  const std::string stub = R"(#!/usr/bin/env bash
+case $1 in
+  calibrate) while (($# > 0)); do [[ $1 != -o ]] || printf '{"device": {\n"name": "h200",\n}}' >"$2"; shift; done ;;
+  simulate)
+    [[ $* != *--profile* || $STUB_FORECAST != fails ]] || exit 2
+    printf 'a,iteration.time_s\n1,1.0\n' ;;
+  run) printf 'a,b,c,d\n1,2,3,%s\n' "$STUB_MEASURED" ;;
+esac
+)";
+  std::filesystem::create_directories(path("programs"));
+  for (const char* program : {"flopcast", "flopcast-measure", "flopcast-run"}) {
+    const std::filesystem::path place = file(std::string("programs/") + program, stub);
+    std::filesystem::permissions(place, std::filesystem::perms::owner_all);
+  }
+  const auto run = [this](const std::string& measured, const std::string& forecast) {
+    CommandOptions options;
+    options.environment = {{"STUB_MEASURED", measured}, {"STUB_FORECAST", forecast}};
+    return run_command({(project_folder() / "tests" / "gpu" / "calibrate").string(), "--programs", path("programs"),
+                        "--output", path("results")},
+                       options);
+  };
+  const auto expect = [&run](const std::string& measured, const std::string& forecast, int code,
+                             const std::string& row) {
+    const CommandResult result = run(measured, forecast);
+    EXPECT_EQ(result.exit_code, code) << result.standard_output << result.standard_error;
+    EXPECT_NE(result.standard_output.find(row), std::string::npos) << result.standard_output;
+  };
+  expect("1.04", "", 0, "| tf32 | 1.0 | 1.0 | 1.04 | -3.8 | measured |");
+  expect("0.9", "", 1, "| tf32 | 1.0 | 1.0 | 0.9 | +11.1 | measured, missed by more than 5 % |");
+  expect("", "", 1, "| failed: no time |");
+  expect("0", "", 1, "| failed: no time |");
+  expect("1.0", "fails", 1, "| tf32 | 1.0 |  | 1.0 | | failed: no time |");
+}
+
 // What calibrate --cuda measures, in small: products that reach 70 % of the peak, and lose a share to each channel.
 TEST_F(Calibrate, TheReportHoldsAGpuAgainstItsDatasheet) {
   Json samples = Json::array();

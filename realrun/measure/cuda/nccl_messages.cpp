@@ -225,7 +225,7 @@ const std::vector<NcclMessages::Member>& NcclMessages::group_of(int ranks, int c
     not_made_[name] = error.what();
     std::vector<Member*> made;
     for (Member& member : members) made.push_back(&member);
-    abort(std::move(made));
+    abort(made);
     for (const Member& member : members) {
       if (member.stream != nullptr) cudaStreamDestroy(member.stream);
     }
@@ -270,11 +270,11 @@ void NcclMessages::give_up(const std::string& reason) {
   for (auto& [name, members] : groups_) {
     for (Member& member : members) all.push_back(&member);
   }
-  abort(std::move(all));
+  abort(all);
 }
 
 // All at once: an abort may wait until nothing runs on its GPU, and the others' messages run until they are aborted.
-void NcclMessages::abort(std::vector<Member*> members) {
+void NcclMessages::abort(const std::vector<Member*>& members) {
   std::vector<std::thread> threads;
   for (Member* member : members) {
     if (member->communicator == nullptr) continue;

@@ -45,7 +45,7 @@ class NcclMessages {
   void watch(const std::vector<Member>& members, bool late);
   void throw_if_failed() const;
   void give_up(const std::string& reason);
-  void abort(std::vector<Member*> members);
+  void abort(const std::vector<Member*>& members);
 
   std::unique_ptr<NcclApi> nccl_;
   std::map<GroupName, std::vector<Member>> groups_;
