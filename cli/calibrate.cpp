@@ -1,14 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "calibrate/device/build_profile.hpp"
 #include "calibrate/device/device_name.hpp"
+#include "cli/calibrate_files.hpp"
 #include "cli/calibrate_report.hpp"
 #include "cli/calibrate_sources.hpp"
 #include "cli/command_line.hpp"
@@ -88,11 +87,6 @@ void refuse_idle_flags(const Wishes& wishes, Mode mode) {
   refuse(wishes.svg.has_value(), "--svg", profile || mode == Mode::kReport, "a profile or --report");
 }
 
-struct NamedFile {
-  std::string flag;
-  std::string path;
-};
-
 std::vector<NamedFile> written_files(const Wishes& wishes, Mode mode) {
   std::vector<NamedFile> files;
   const auto add = [&files](const char* flag, const std::optional<std::string>& path) {
@@ -121,33 +115,6 @@ std::vector<NamedFile> read_files(const Wishes& wishes) {
   add("--training-log", sources.training_log);
   add("--report", wishes.report);
   return files;
-}
-
-// Terminals, pipes and /dev/null take several texts.
-bool is_one_file(const std::string& a, const std::string& b) {
-  std::error_code code;
-  const auto resolved = [&code](const std::string& path) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, code), code);
-  };
-  const std::filesystem::path file = resolved(a);
-  if (file != resolved(b)) return false;
-  return !std::filesystem::exists(file, code) || std::filesystem::is_regular_file(file, code);
-}
-
-// Before anything is measured or read: nothing may be written over, and nothing be measured for a file that cannot be
-// written.
-void check_files(const Wishes& wishes, Mode mode) {
-  const std::vector<NamedFile> written = written_files(wishes, mode);
-  std::vector<NamedFile> others = read_files(wishes);
-  for (const NamedFile& file : written) {
-    for (const NamedFile& other : others) {
-      if (!is_one_file(file.path, other.path)) continue;
-      throw ConfigError({file.flag, fmt::format("{} is the file of {} too", file.path, other.flag), file.flag,
-                         "give each a file of its own"});
-    }
-    others.push_back(file);
-  }
-  for (const NamedFile& file : written) require_writable(file.path);
 }
 
 void check_device(const std::optional<std::string>& device) {
@@ -317,7 +284,7 @@ int run_calibrate(const Arguments& arguments) {
   const Mode mode = mode_of(wishes);
   refuse_idle_flags(wishes, mode);
   check_device(wishes.sources.device);
-  check_files(wishes, mode);
+  check_files(written_files(wishes, mode), read_files(wishes));
   const Format format = parse_format(wishes.format.value_or("table"));
   switch (mode) {
     case Mode::kHere: {
