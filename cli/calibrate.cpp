@@ -7,6 +7,7 @@
 
 #include "calibrate/device/build_profile.hpp"
 #include "calibrate/device/device_name.hpp"
+#include "cli/calibrate_files.hpp"
 #include "cli/calibrate_report.hpp"
 #include "cli/calibrate_sources.hpp"
 #include "cli/command_line.hpp"
@@ -14,6 +15,7 @@
 #include "cli/output_options.hpp"
 #include "cli/terminal.hpp"
 #include "model/catalog/catalogue.hpp"
+#include "model/config/sections.hpp"
 #include "model/error/error.hpp"
 #include "reports/series/series_svg.hpp"
 
@@ -85,6 +87,36 @@ void refuse_idle_flags(const Wishes& wishes, Mode mode) {
   refuse(wishes.svg.has_value(), "--svg", profile || mode == Mode::kReport, "a profile or --report");
 }
 
+std::vector<NamedFile> written_files(const Wishes& wishes, Mode mode) {
+  std::vector<NamedFile> files;
+  const auto add = [&files](const char* flag, const std::optional<std::string>& path) {
+    if (path) files.push_back({flag, *path});
+  };
+  add("-o", wishes.sources.profile);
+  add("--svg", wishes.svg);
+  if (mode == Mode::kHere) {
+    files.push_back({"--measurements", measurement_path(wishes.sources)});
+  } else {
+    add("--measurements", wishes.sources.measurements);
+  }
+  return files;
+}
+
+std::vector<NamedFile> read_files(const Wishes& wishes) {
+  const CalibrationWishes& sources = wishes.sources;
+  std::vector<NamedFile> files;
+  for (const std::string& path : sources.nccl_tests) files.push_back({"--nccl-tests", path});
+  for (const std::string& path : sources.traces) files.push_back({"--trace", path});
+  const auto add = [&files](const char* flag, const std::optional<std::string>& path) {
+    if (path) files.push_back({flag, *path});
+  };
+  add("--topology", sources.topology);
+  add("--from", sources.from);
+  add("--training-log", sources.training_log);
+  add("--report", wishes.report);
+  return files;
+}
+
 void check_device(const std::optional<std::string>& device) {
   if (!device) return;
   const std::vector<std::string> names = catalogue_names(CatalogueKind::kDevices);
@@ -120,14 +152,31 @@ std::string source_of(const CalibrationWishes& sources, const Measurement& measu
   return fmt::format("{}", fmt::join(files, "; "));
 }
 
+// As many as the catalogue's device has, or it is another one of the same name.
+void check_multiprocessors(const Measurement& measurement, const std::string& device) {
+  std::vector<std::string> ignored;
+  const int known = read_device(device, "device", ignored, {}).multiprocessors;
+  if (measurement.multiprocessors == known) return;
+  warn(fmt::format("the GPU has {} multiprocessors, and {} has {}: is it that device? --device NAME tells another",
+                   measurement.multiprocessors, device, known));
+}
+
 // Of a GPU, by its own name where the user gives none.
 std::string device_of(const CalibrationWishes& sources, const Measurement& measurement) {
   if (!sources.cuda && !(sources.from && describes_gpu(measurement))) return sources.device.value_or("");
+  if (is_part_of_gpu(measurement.device)) {
+    throw ConfigError({"--device", fmt::format("\"{}\" is a part of a GPU", measurement.device), "",
+                       "no device of the catalogue is a part: measure the whole GPU, without MIG"});
+  }
   const std::optional<std::string> known = catalogued_device(measurement.device);
   if (sources.device && known && *known != *sources.device) {
     warn(fmt::format("the GPU calls itself {}, which is {} and not {}", measurement.device, *known, *sources.device));
   }
-  if (sources.device || known) return sources.device.value_or(known.value_or(""));
+  if (sources.device || known) {
+    const std::string device = sources.device.value_or(known.value_or(""));
+    check_multiprocessors(measurement, device);
+    return device;
+  }
   throw ConfigError(
       {"--device", fmt::format("which of the catalogue's devices is \"{}\"?", measurement.device), "--device",
        choices_help("", catalogue_names(CatalogueKind::kDevices)) +
@@ -146,7 +195,10 @@ DeviceProfile profile_of(const Wishes& wishes, const Calibration& calibration) {
   const bool imported = !sources.nccl_tests.empty() || !sources.traces.empty() || sources.topology;
   request.confidence = imported ? "imported" : "measured";
   request.source = wishes.source.value_or(source_of(sources, measurement));
-  return build_profile(measurement, request);
+  std::vector<std::string> notes;
+  DeviceProfile profile = build_profile(measurement, request, &notes);
+  for (const std::string& note : notes) warn(note);
+  return profile;
 }
 
 void print(const std::string& file, std::vector<Table> tables, Format format) {
@@ -201,15 +253,14 @@ int write_calibration(const Wishes& wishes, const Calibration& calibration, Form
     return 0;
   }
   const DeviceProfile profile = profile_of(wishes, calibration);
-  if (wishes.svg) write_file(*wishes.svg, write_series_svg(profile_charts(profile), {}));
-  if (!sources.profile) {
-    write_output("", write_profile(profile));
-    return 0;
-  }
-  write_file(*sources.profile, write_profile(profile));
+  const std::vector<SeriesChart> charts = wishes.svg ? profile_charts(profile) : std::vector<SeriesChart>();
+  const std::string drawing = charts.empty() ? "" : write_series_svg(charts, {});
   std::vector<Table> tables = profile_tables(profile);
   tables.insert(tables.end(), calibration.tables.begin(), calibration.tables.end());
-  print("", std::move(tables), format);
+  write_output(sources.profile.value_or(""), write_profile(profile));
+  if (!drawing.empty()) write_file(*wishes.svg, drawing);
+  if (wishes.svg && drawing.empty()) warn(fmt::format("nothing to draw: {} is not written", *wishes.svg));
+  if (sources.profile) print("", std::move(tables), format);
   return 0;
 }
 
@@ -233,6 +284,7 @@ int run_calibrate(const Arguments& arguments) {
   const Mode mode = mode_of(wishes);
   refuse_idle_flags(wishes, mode);
   check_device(wishes.sources.device);
+  check_files(written_files(wishes, mode), read_files(wishes));
   const Format format = parse_format(wishes.format.value_or("table"));
   switch (mode) {
     case Mode::kHere: {
@@ -248,8 +300,16 @@ int run_calibrate(const Arguments& arguments) {
       break;
   }
   const DeviceProfile profile = load_profile(*wishes.report);
-  if (wishes.svg) write_file(*wishes.svg, write_series_svg(profile_charts(profile), {}));
-  print(wishes.sources.profile.value_or(""), profile_tables(profile), format);
+  std::vector<Table> tables = profile_tables(profile);
+  if (wishes.svg) {
+    const std::vector<SeriesChart> charts = profile_charts(profile);
+    if (charts.empty()) {
+      throw ConfigError({"--svg", fmt::format("nothing to draw: {} has no fit with samples", *wishes.report), "--svg",
+                         "leave out --svg"});
+    }
+    write_file(*wishes.svg, write_series_svg(charts, {}));
+  }
+  print(wishes.sources.profile.value_or(""), std::move(tables), format);
   return 0;
 }
 

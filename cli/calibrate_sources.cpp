@@ -56,13 +56,6 @@ NcclTestsRequest nccl_request(const CalibrationWishes& wishes) {
 }
 
 // Where samples are kept while they are taken, so that a stopped calibration goes on.
-std::string measurement_path(const CalibrationWishes& wishes) {
-  if (wishes.measurements) return *wishes.measurements;
-  if (!wishes.profile) return wishes.cuda ? "gpu.measurements.json" : "cpu.measurements.json";
-  std::filesystem::path path = *wishes.profile;
-  return path.replace_extension(".measurements.json").string();
-}
-
 Table work_table(const Trace& trace, const std::string& file) {
   Table table;
   const TraceTime total = trace.total();
@@ -122,6 +115,13 @@ void tell_what_is_not_fitted(Measurement& measurement) {
 }
 
 }  // namespace
+
+std::string measurement_path(const CalibrationWishes& wishes) {
+  if (wishes.measurements) return *wishes.measurements;
+  if (!wishes.profile) return wishes.cuda ? "gpu.measurements.json" : "cpu.measurements.json";
+  std::filesystem::path path = *wishes.profile;
+  return path.replace_extension(".measurements.json").string();
+}
 
 std::optional<Calibration> calibrate_here(const CalibrationWishes& wishes) {
   const std::string path = measurement_path(wishes);

@@ -42,6 +42,9 @@ struct Calibration {
   std::vector<Table> tables;                          ///< what the files hold beside samples
 };
 
+/// Where calibrate_here keeps its measurements.
+std::string measurement_path(const CalibrationWishes& wishes);
+
 /// Measures this machine or its GPU in a program of its own; throws EnvironmentError when its two passes disagree.
 /// Absent when the machine has not what is to be measured, which that program has told.
 std::optional<Calibration> calibrate_here(const CalibrationWishes& wishes);

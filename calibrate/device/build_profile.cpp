@@ -102,9 +102,10 @@ class Builder {
     fit_memory();
     fit_products();
     const Device catalogue = catalogue_device();
-    describe_kernels(measurement_, catalogue, bandwidth_.value_or(catalogue.memory_bandwidth), profile_, device_);
+    describe_kernels(measurement_, catalogue, bandwidth_.value_or(catalogue.memory_bandwidth), profile_, device_,
+                     notes_);
     for (const auto& [group, sizes] : pooled_.messages) fit_messages(group, sizes);
-    describe_overlaps(measurement_, profile_);
+    describe_overlaps(measurement_, profile_, notes_);
     if (profile_.fits.empty() && request_.cluster.empty()) {
       refuse_fit("samples", "hold nothing that a forecast uses", "measure gemm, memory_copy or messages");
     }
@@ -114,6 +115,8 @@ class Builder {
     if (!device_.is_null()) profile_.cluster["device"] = device_;
     return std::move(profile_);
   }
+
+  const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   MessageFit fit_curve(const std::string& what, const std::map<double, std::vector<double>>& sizes) {
@@ -174,8 +177,13 @@ class Builder {
       if (!op.empty() || peak <= 0.0) continue;
       const GemmFit fit = fit_gemm("gemm " + dtype, points_of(shapes), precision, measurement_.multiprocessors, search);
       const double share = fit.rate.value() / peak;
-      // Above the peak it was another precision: frameworks multiply "fp32" in tf32.
-      if (share <= 1.0) shares[dtype] = share;
+      if (share <= 1.0) {
+        shares[dtype] = share;
+      } else if (precision != Precision::kFp32) {  // frameworks multiply "fp32" in tf32
+        notes_.push_back(fmt::format(
+            "gemm {} ran at {:.0f} TFLOP/s, above the {:.0f} of {}'s datasheet: no share of that peak is told", dtype,
+            fit.rate.value() / 1e12, peak / 1e12, request_.device));
+      }
     }
     const char* key = request_.in_step ? "gemm_efficiency_by_precision" : "kernel_efficiency_by_precision";
     if (shares.size() > 1) device_[key] = std::move(shares);
@@ -278,6 +286,7 @@ class Builder {
   const ProfileRequest& request_;
   Pooled pooled_;
   DeviceProfile profile_;
+  std::vector<std::string> notes_;
   Json device_;
   std::optional<BytesPerSecond> bandwidth_;
   std::string link_;
@@ -313,8 +322,12 @@ nlohmann::ordered_json fit_json(const ProfileFit& fit) {
 
 }  // namespace
 
-DeviceProfile build_profile(const Measurement& measurement, const ProfileRequest& request) {
-  return Builder(measurement, request).build();
+DeviceProfile build_profile(const Measurement& measurement, const ProfileRequest& request,
+                            std::vector<std::string>* notes) {
+  Builder builder(measurement, request);
+  DeviceProfile profile = builder.build();
+  if (notes != nullptr) *notes = builder.notes();
+  return profile;
 }
 
 std::string write_profile(const DeviceProfile& profile) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "calibrate/device/measurement.hpp"
 #include "model/config/device_profile.hpp"
@@ -27,8 +28,11 @@ struct ProfileRequest {
 ///   messages     a curve for each kind and group of ranks and nodes (fit/message_fit.hpp)
 ///   overlaps     how much slower products and messages are beside each other (describe_overlaps.hpp)
 /// Passes are pooled: a sample's time is the median of all its repetitions. Throws ConfigError when a fit refuses its
-/// data, or when there is nothing to fit. Kinds that no forecast uses (broadcast, reduce) are left out.
-DeviceProfile build_profile(const Measurement& measurement, const ProfileRequest& request);
+/// data, or when there is nothing to fit. Kinds that no forecast uses (broadcast, reduce) are left out. A fit of which
+/// no figure follows and that refuses its data, and a precision that ran above its peak, are left out too; `notes`
+/// tells of them, a sentence each.
+DeviceProfile build_profile(const Measurement& measurement, const ProfileRequest& request,
+                            std::vector<std::string>* notes = nullptr);
 
 /// The profile's file, schema flopcast.profile/1.
 std::string write_profile(const DeviceProfile& profile);

@@ -29,8 +29,8 @@ std::string words_of(const KernelName& name) {
 class Kernels {
  public:
   Kernels(const Measurement& measurement, const Device& catalogue, BytesPerSecond bandwidth, DeviceProfile& profile,
-          nlohmann::json& device)
-      : catalogue_(catalogue), bandwidth_(bandwidth), profile_(profile), device_(device) {
+          nlohmann::json& device, std::vector<std::string>& notes)
+      : catalogue_(catalogue), bandwidth_(bandwidth), profile_(profile), device_(device), notes_(notes) {
     std::map<std::string, std::pair<const Sample*, std::vector<double>>> pooled;
     for (const Sample& sample : measurement.samples) {
       if (sample.key.beside) continue;
@@ -71,11 +71,20 @@ class Kernels {
     return fitted;
   }
 
+  // Of which no figure follows.
+  void fit_if_possible(const std::string& what, const char* unit, const std::vector<OperatorPoint>& points) {
+    try {
+      fit(what, unit, points);
+    } catch (const ConfigError& refusal) {
+      notes_.push_back(not_fitted(refusal));
+    }
+  }
+
   // One device has one share for all: that of norms and element-wise kernels, which are most of what memory bounds.
   void describe_memory() {
     std::vector<OperatorPoint> common;
     for (const auto& [name, points] : memory_) {
-      fit(words_of(name), "bytes", points);
+      fit_if_possible(words_of(name), "bytes", points);
       const SampleKind kind = std::get<SampleKind>(name);
       if (kind != SampleKind::kNorm && kind != SampleKind::kElementwise) continue;
       common.insert(common.end(), points.begin(), points.end());
@@ -98,9 +107,9 @@ class Kernels {
   void describe_attention(const KernelName& name, const std::vector<OperatorPoint>& points) {
     const auto& [kind, op, dtype] = name;
     const std::string what = words_of(name);
-    const OperatorFit fitted = fit(what, "FLOP", points);
     // A kernel that is named is one of several: what trains elsewhere is another.
-    if (!op.empty()) return;
+    if (!op.empty()) return fit_if_possible(what, "FLOP", points);
+    const OperatorFit fitted = fit(what, "FLOP", points);
     const auto& precisions = precision_names();
     const auto precision = std::find(precisions.begin(), precisions.end(), dtype);
     const double peak = precision == precisions.end()
@@ -127,6 +136,7 @@ class Kernels {
   BytesPerSecond bandwidth_;
   DeviceProfile& profile_;
   nlohmann::json& device_;
+  std::vector<std::string>& notes_;
   std::map<KernelName, std::vector<OperatorPoint>> memory_;
   std::map<KernelName, std::vector<OperatorPoint>> attention_;
   std::vector<double> launches_;
@@ -136,8 +146,8 @@ class Kernels {
 }  // namespace
 
 void describe_kernels(const Measurement& measurement, const Device& catalogue, BytesPerSecond bandwidth,
-                      DeviceProfile& profile, nlohmann::json& device) {
-  Kernels(measurement, catalogue, bandwidth, profile, device).describe();
+                      DeviceProfile& profile, nlohmann::json& device, std::vector<std::string>& notes) {
+  Kernels(measurement, catalogue, bandwidth, profile, device, notes).describe();
 }
 
 }  // namespace flopcast

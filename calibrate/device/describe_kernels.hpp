@@ -1,6 +1,8 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "calibrate/device/measurement.hpp"
 #include "model/config/device_profile.hpp"
@@ -18,8 +20,9 @@ namespace flopcast {
 ///   host_copy                   the cluster's host_bandwidth
 /// `catalogue` is the catalogue's device, for its peaks; `bandwidth` is the one that a forecast will use. Host
 /// dispatches, and what ran beside something else, are kept in measurements; no figure of a device tells of them.
-/// Throws ConfigError when a fit refuses its data, or a kernel was faster than the device can be.
+/// A fit that gives no figure and refuses its data is left out, with the reason in `notes`. Throws ConfigError when
+/// another one does, or a kernel was faster than the device can be.
 void describe_kernels(const Measurement& measurement, const Device& catalogue, BytesPerSecond bandwidth,
-                      DeviceProfile& profile, nlohmann::json& device);
+                      DeviceProfile& profile, nlohmann::json& device, std::vector<std::string>& notes);
 
 }  // namespace flopcast

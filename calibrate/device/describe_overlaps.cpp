@@ -38,9 +38,22 @@ std::string words_of(const SampleKey& key) {
   return words + fmt::format(" beside {}", name_of(*key.beside));
 }
 
+void add(const std::string& what, const OverlapFit& fit, int most_channels, DeviceProfile& profile) {
+  const OverlapLine line{what, fit.at_none, fit.per_channel, most_channels};
+  if (line.factor(0) <= 0.0 || line.factor(most_channels) <= 0.0) {
+    refuse_fit(what, "takes no time at all at one end of the line", "measure more numbers of channels");
+  }
+  ProfileFit kept{what, "channels", fit.errors.median, fit.errors.p95, fit.errors.largest, fit.left_out.median, {}};
+  for (const FittedPoint& point : fit.points) {
+    kept.points.push_back({point.label, point.x, point.measured_s, point.fitted_s});
+  }
+  profile.fits.push_back(std::move(kept));
+  profile.overlaps.push_back(line);
+}
+
 }  // namespace
 
-void describe_overlaps(const Measurement& measurement, DeviceProfile& profile) {
+void describe_overlaps(const Measurement& measurement, DeviceProfile& profile, std::vector<std::string>& notes) {
   PooledSamples samples;
   for (const Sample& sample : measurement.samples) {
     Pooled& pooled = samples[sample.key.text_without_pass()];
@@ -61,13 +74,11 @@ void describe_overlaps(const Measurement& measurement, DeviceProfile& profile) {
     if (channels.size() < kFewestChannels) continue;
     std::stable_sort(points.begin(), points.end(),
                      [](const OverlapPoint& a, const OverlapPoint& b) { return a.channels < b.channels; });
-    const OverlapFit fit = fit_overlap(what, points);
-    ProfileFit kept{what, "channels", fit.errors.median, fit.errors.p95, fit.errors.largest, fit.left_out.median, {}};
-    for (const FittedPoint& point : fit.points) {
-      kept.points.push_back({point.label, point.x, point.measured_s, point.fitted_s});
+    try {
+      add(what, fit_overlap(what, points), *channels.rbegin(), profile);
+    } catch (const ConfigError& refusal) {
+      notes.push_back(not_fitted(refusal));
     }
-    profile.fits.push_back(std::move(kept));
-    profile.overlaps.push_back({what, fit.at_none, fit.per_channel, *channels.rbegin()});
   }
 }
 

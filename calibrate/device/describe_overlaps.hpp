@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "calibrate/device/measurement.hpp"
 #include "model/config/device_profile.hpp"
 
@@ -9,6 +12,7 @@ namespace flopcast {
 /// to `profile` as fits and as `overlaps`. A sample counts when the same one was measured alone too; kinds with fewer
 /// than three numbers of channels are left out. No figure of a device follows: what forecasts assume of computation
 /// beside communication is fitted to whole steps (model/cost/stage_costs.cpp).
-void describe_overlaps(const Measurement& measurement, DeviceProfile& profile);
+/// Where a fit refuses its data it is left out, with the reason in `notes`.
+void describe_overlaps(const Measurement& measurement, DeviceProfile& profile, std::vector<std::string>& notes);
 
 }  // namespace flopcast

@@ -25,12 +25,22 @@ bool has_word(const std::string& text, const std::string& word) {
   return false;
 }
 
-}  // namespace
-
-std::optional<std::string> catalogued_device(const std::string& gpu) {
-  std::string name = gpu;
+std::string lower(std::string name) {
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  return name;
+}
+
+}  // namespace
+
+bool is_part_of_gpu(const std::string& gpu) {
+  return has_word(lower(gpu), "mig");
+}
+
+std::optional<std::string> catalogued_device(const std::string& gpu) {
+  if (is_part_of_gpu(gpu)) return std::nullopt;
+  const std::string name = lower(gpu);
+  constexpr const char* kOtherForm = "nvl";
   std::optional<std::string> best;
   std::size_t most = 0;
   bool several = false;
@@ -39,6 +49,7 @@ std::optional<std::string> catalogued_device(const std::string& gpu) {
     std::size_t count = 0;
     bool all = true;
     for (std::string word; std::getline(words, word, '-'); ++count) all = all && has_word(name, word);
+    if (has_word(name, kOtherForm) && !has_word(known, kOtherForm)) continue;
     if (!all || count < most) continue;
     several = count == most;
     most = count;

@@ -25,8 +25,15 @@ constexpr int kMostPasses = 100;
 
 double positive(ObjectReader& reader, std::string_view key, const nlohmann::json& value) {
   const double number = value.is_number() ? value.get<double>() : 0.0;
-  if (!value.is_number() || !std::isfinite(number) || number <= 0.0) {
+  if (!std::isfinite(number) || number <= 0.0) {
     reader.fail(key, fmt::format("{} is not above zero", value.dump()), "expected a finite number above zero");
+  }
+  // Beyond any time or size: fits of such numbers overflow.
+  constexpr double kLeast = 1e-15;
+  constexpr double kMost = 1e18;
+  if (number < kLeast || number > kMost) {
+    reader.fail(key, fmt::format("{} is no time or size of a machine", value.dump()),
+                fmt::format("expected {:g} to {:g}", kLeast, kMost));
   }
   return number;
 }

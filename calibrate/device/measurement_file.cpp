@@ -25,6 +25,17 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
+// Other libraries choose other kernels: their times belong to another measurement.
+void require_same_libraries(const Measurement& known, const Measurement& about, const std::string& path) {
+  for (const auto& [library, version] : about.libraries) {
+    const auto before = known.libraries.find(library);
+    if (before == known.libraries.end() || before->second == version) continue;
+    throw ConfigError(
+        {"libraries", fmt::format("{} was measured with {} {}, and here is {}", path, library, before->second, version),
+         path, "give another file, or remove this one"});
+  }
+}
+
 }  // namespace
 
 void replace_file(const std::string& path, const std::string& text) {
@@ -61,6 +72,9 @@ MeasurementFile::MeasurementFile(std::string path, const Measurement& about)
                                    known.host, about.device, about.host),
                        path_, "give another file"});
   }
+  require_same_libraries(known, about, path_);
+  // What is new is measured with them.
+  known.libraries.insert(about.libraries.begin(), about.libraries.end());
   measurement_ = std::move(known);
 }
 

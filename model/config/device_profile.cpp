@@ -15,13 +15,27 @@ namespace {
 
 constexpr const char* kSchema = "flopcast.profile/1";
 constexpr int kMostRanks = 1'000'000;
+// Beyond anything measured, and still far from what ratios and products of a double overflow at.
+constexpr double kMostAmount = 1e60;
+constexpr double kLeastAmount = 1e-30;
 
 double amount(ObjectReader& reader, std::string_view key) {
   const nlohmann::json* value = reader.find(key);
   if (value == nullptr) reader.fail_missing(key, "a number, in the unit the key names");
   const double number = value->is_number() ? value->get<double>() : -1.0;
-  if (!std::isfinite(number) || number < 0.0) {
-    reader.fail(key, fmt::format("{} is no number of 0 or more", value->dump()), "expected a number of 0 or more");
+  if (!std::isfinite(number) || number < 0.0 || number > kMostAmount) {
+    reader.fail(key, fmt::format("{} is no number of 0 or more", value->dump()),
+                fmt::format("expected a number from 0 to {:g}", kMostAmount));
+  }
+  return number;
+}
+
+// What is divided by and drawn on logarithmic axes.
+double amount_above_zero(ObjectReader& reader, std::string_view key) {
+  const double number = amount(reader, key);
+  if (number < kLeastAmount) {
+    reader.fail(key, fmt::format("{} is not above zero", number),
+                fmt::format("expected a number from {:g} on", kLeastAmount));
   }
   return number;
 }
@@ -83,11 +97,9 @@ ProfileFit read_fit(const nlohmann::json& value, const std::string& field, const
   if (const nlohmann::json* points = list(reader, "points")) {
     for (std::size_t index = 0; index < points->size(); ++index) {
       ObjectReader point((*points)[index], fmt::format("{}.points.{}", field, index), origins);
-      fit.points.push_back({point.text("label").value_or(""), amount(point, "x"), amount(point, "measured_s"),
-                            amount(point, "fitted_s")});
+      fit.points.push_back({point.text("label").value_or(""), amount_above_zero(point, "x"),
+                            amount_above_zero(point, "measured_s"), amount_above_zero(point, "fitted_s")});
       point.refuse_unknown_keys();
-      if (fit.points.back().measured_s > 0.0) continue;
-      point.fail("measured_s", "is zero", "expected more than zero");
     }
   }
   reader.refuse_unknown_keys();
@@ -130,6 +142,12 @@ OverlapLine read_overlap(const nlohmann::json& value, const std::string& field, 
   const auto most = reader.whole("most_channels", 1, kMostChannels);
   if (!most) reader.fail_missing("most_channels", "the most channels that were measured");
   line.most_channels = *most;
+  for (const int channels : {0, line.most_channels}) {
+    const double factor = line.factor(channels);
+    if (factor >= kLeastAmount && factor <= kMostAmount) continue;
+    reader.fail("per_channel", fmt::format("makes the factor of {} channels {:g}", channels, factor),
+                "expected a factor above zero from none to most_channels");
+  }
   reader.refuse_unknown_keys();
   return line;
 }
@@ -154,7 +172,16 @@ nlohmann::json overlay_device(const DeviceProfile& profile, const nlohmann::json
   }
   nlohmann::json device = profile.cluster.at("device");
   if (chosen) device["name"] = *chosen;
-  if (given.contains("device") && given.at("device").is_object()) device.update(given.at("device"));
+  if (!given.contains("device") || !given.at("device").is_object()) return device;
+  const nlohmann::json& own = given.at("device");
+  // One rate of products, whichever way the job tells it: the profile's by precision would win over it.
+  if (own.contains("gemm_efficiency") || own.contains("kernel_efficiency")) {
+    for (const char* key :
+         {"gemm_efficiency", "kernel_efficiency", "gemm_efficiency_by_precision", "kernel_efficiency_by_precision"}) {
+      device.erase(key);
+    }
+  }
+  device.update(own);
   return device;
 }
 

@@ -102,6 +102,108 @@ TEST_F(Calibrate, PassesThatDisagreeGiveNoProfile) {
   EXPECT_FALSE(std::filesystem::exists(path("p.json")));
 }
 
+TEST_F(Calibrate, NoFileIsWrittenOverAnother) {
+  const std::string log = file("run.log", kLog);
+  ASSERT_EQ(run_flopcast({"calibrate", "--nccl-tests", log, "-o", path("p.json"), "--measurements", path("m.json")})
+                .exit_code,
+            0);
+  const std::string measured = read_text(path("m.json"));
+  const std::string profile = read_text(path("p.json"));
+  std::filesystem::create_symlink(path("m.json"), path("link.json"));
+  const std::vector<std::vector<std::string>> clashes = {
+      {"--from", path("m.json"), "-o", path("m.json")},
+      {"--from", path("m.json"), "-o", path("./m.json")},
+      {"--from", path("m.json"), "-o", path("link.json")},
+      {"--from", path("m.json"), "--svg", path("m.json")},
+      {"--from", path("m.json"), "--measurements", path("m.json")},
+      {"--nccl-tests", log, "-o", path("x.json"), "--measurements", path("x.json")},
+      {"--nccl-tests", log, "-o", path("x.json"), "--svg", path("x.json")},
+      {"--nccl-tests", log, "-o", log},
+      {"--cpu", "-o", path("x.json"), "--measurements", path("x.json")},
+      {"--cpu", "-o", path("x.json"), "--svg", path("x.measurements.json")},
+      {"--report", path("p.json"), "--svg", path("p.json")}};
+  for (std::vector<std::string> clash : clashes) {
+    clash.insert(clash.begin(), "calibrate");
+    const CommandResult result = run_flopcast(clash);
+    EXPECT_EQ(result.exit_code, 2) << clash[2];
+    EXPECT_NE(result.standard_error.find("give each a file of its own"), std::string::npos) << result.standard_error;
+  }
+  EXPECT_EQ(read_text(path("m.json")), measured);
+  EXPECT_EQ(read_text(path("p.json")), profile);
+  EXPECT_EQ(read_text(log), kLog);
+  EXPECT_FALSE(std::filesystem::exists(path("x.json")));
+  EXPECT_EQ(
+      run_flopcast({"calibrate", "--nccl-tests", log, "-o", "/dev/null", "--measurements", "/dev/null"}).exit_code, 0);
+}
+
+TEST_F(Calibrate, WhatCannotBeWrittenIsToldFirst) {
+  const std::string log = file("run.log", kLog);
+  const std::string missing = path("no-folder") + "/x";
+  for (const char* flag : {"-o", "--svg", "--measurements"}) {
+    for (const std::vector<std::string>& source :
+         {std::vector<std::string>{"calibrate", "--cpu"}, {"calibrate", "--nccl-tests", log}}) {
+      std::vector<std::string> words = source;
+      words.insert(words.end(), {flag, missing});
+      for (const char* other : {"-o", "--measurements"}) {
+        if (std::string(other) != flag) words.insert(words.end(), {other, path(std::string("free") + other)});
+      }
+      const CommandResult result = run_flopcast(words);
+      EXPECT_EQ(result.exit_code, 4) << result.standard_error;
+      EXPECT_NE(result.standard_error.find("there is no folder"), std::string::npos) << result.standard_error;
+      for (const char* other : {"-o", "--measurements"}) {
+        EXPECT_FALSE(std::filesystem::exists(path(std::string("free") + other))) << flag;
+      }
+    }
+  }
+}
+
+TEST_F(Calibrate, WithoutSamplesThereIsNothingToDraw) {
+  const std::string profile = file("p.json", R"({"schema": "flopcast.profile/1", "name": "n", "source": "s",
+    "confidence": "published", "cluster": {"intra_latency": "5us"}})");
+  const CommandResult result = run_flopcast({"calibrate", "--report", profile, "--svg", path("p.svg")});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.standard_error.find("nothing to draw"), std::string::npos) << result.standard_error;
+  EXPECT_FALSE(std::filesystem::exists(path("p.svg")));
+}
+
+// Of a profile, whatever it says: a complaint that names the place, or a report and a drawing.
+TEST_F(Calibrate, NumbersThatNoFitHasAreRefused) {
+  const Json sound = Json::parse(R"({"schema": "flopcast.profile/1", "name": "n", "source": "s",
+    "confidence": "measured",
+    "fits": [{"what": "norm beside gemm", "unit": "channels", "median_error": 0.1, "p95_error": 0.1,
+              "largest_error": 0.1, "left_out_median_error": 0.1,
+              "points": [{"label": "a", "x": 2, "measured_s": 1, "fitted_s": 2}]}],
+    "overlaps": [{"what": "norm beside gemm", "at_none": 1.0, "per_channel": 0.01, "most_channels": 8}]})");
+  const auto run = [this](const Json& profile) {
+    return run_flopcast({"calibrate", "--report", file("p.json", profile.dump()), "--svg", path("p.svg")});
+  };
+  EXPECT_EQ(run(sound).exit_code, 0);
+  for (const char* key : {"x", "measured_s", "fitted_s"}) {
+    for (const double wrong : {0.0, -1.0, 1e-300, 1e300}) {
+      Json profile = sound;
+      profile["fits"][0]["points"][0][key] = wrong;
+      const CommandResult result = run(profile);
+      EXPECT_EQ(result.exit_code, 2) << key << wrong;
+      EXPECT_NE(result.standard_error.find(std::string("p.json:/fits/0/points/0/") + key), std::string::npos)
+          << result.standard_error;
+    }
+  }
+  for (const double slope : {1e308, -0.125, -1e308}) {
+    Json profile = sound;
+    profile["overlaps"][0]["per_channel"] = slope;
+    const CommandResult result = run(profile);
+    EXPECT_EQ(result.exit_code, 2) << slope;
+    EXPECT_NE(result.standard_error.find("p.json:/overlaps/0/per_channel"), std::string::npos) << result.standard_error;
+  }
+  for (const double extreme : {1e-30, 1e60}) {
+    Json profile = sound;
+    profile["fits"][0]["points"][0]["measured_s"] = extreme;
+    EXPECT_EQ(run(profile).exit_code, 0) << extreme;
+    profile["overlaps"].clear();
+    EXPECT_EQ(run(profile).exit_code, 0) << extreme;
+  }
+}
+
 TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
   const auto complaint = [](const std::vector<std::string>& arguments) {
     const CommandResult result = run_flopcast(arguments);
@@ -126,6 +228,42 @@ TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
                        "confidence": "measured", "cluster": {"intra_latency": "5"}})")})
                 .find("bad.json:/cluster/intra_latency"),
             std::string::npos);
+}
+
+// tests/gpu/calibrate with programs that only print: what is asked here is what it says of their numbers.
+TEST_F(Calibrate, TheScriptForAGpuFailsWhereAStepMisses) {
+  const std::string stub = R"(#!/usr/bin/env bash
+case $1 in
+  calibrate) while (($# > 0)); do [[ $1 != -o ]] || printf '{"device": {\n"name": "h200",\n}}' >"$2"; shift; done ;;
+  simulate)
+    [[ $* != *--profile* || $STUB_FORECAST != fails ]] || exit 2
+    printf 'a,iteration.time_s\n1,1.0\n' ;;
+  run) printf 'a,b,c,d\n1,2,3,%s\n' "$STUB_MEASURED" ;;
+esac
+)";
+  std::filesystem::create_directories(path("programs"));
+  for (const char* program : {"flopcast", "flopcast-measure", "flopcast-run"}) {
+    const std::filesystem::path place = file(std::string("programs/") + program, stub);
+    std::filesystem::permissions(place, std::filesystem::perms::owner_all);
+  }
+  const auto run = [this](const std::string& measured, const std::string& forecast) {
+    CommandOptions options;
+    options.environment = {{"STUB_MEASURED", measured}, {"STUB_FORECAST", forecast}};
+    return run_command({(project_folder() / "tests" / "gpu" / "calibrate").string(), "--programs", path("programs"),
+                        "--output", path("results")},
+                       options);
+  };
+  const auto expect = [&run](const std::string& measured, const std::string& forecast, int code,
+                             const std::string& row) {
+    const CommandResult result = run(measured, forecast);
+    EXPECT_EQ(result.exit_code, code) << result.standard_output << result.standard_error;
+    EXPECT_NE(result.standard_output.find(row), std::string::npos) << result.standard_output;
+  };
+  expect("1.04", "", 0, "| tf32 | 1.0 | 1.0 | 1.04 | -3.8 | measured |");
+  expect("0.9", "", 1, "| tf32 | 1.0 | 1.0 | 0.9 | +11.1 | measured, missed by more than 5 % |");
+  expect("", "", 1, "| failed: no time |");
+  expect("0", "", 1, "| failed: no time |");
+  expect("1.0", "fails", 1, "| tf32 | 1.0 |  | 1.0 | | failed: no time |");
 }
 
 // What calibrate --cuda measures, in small: products that reach 70 % of the peak, and lose a share to each channel.
@@ -173,6 +311,19 @@ TEST_F(Calibrate, TheReportHoldsAGpuAgainstItsDatasheet) {
   const CommandResult asked = run_flopcast({"calibrate", "--from", file("new.json", unknown.dump())});
   EXPECT_EQ(asked.exit_code, 2);
   EXPECT_NE(asked.standard_error.find("which of the catalogue's devices"), std::string::npos) << asked.standard_error;
+  Json other = measurement;
+  other["device"] = "NVIDIA H200 MIG 1g.18gb";
+  const CommandResult slice = run_flopcast(
+      {"calibrate", "--from", file("mig.json", other.dump()), "--device", "h200", "-o", path("mig-p.json")});
+  EXPECT_EQ(slice.exit_code, 2);
+  EXPECT_NE(slice.standard_error.find("is a part of a GPU"), std::string::npos) << slice.standard_error;
+  EXPECT_FALSE(std::filesystem::exists(path("mig-p.json")));
+  other["device"] = "NVIDIA H200";
+  other["multiprocessors"] = 114;
+  const CommandResult fewer = run_flopcast({"calibrate", "--from", file("114.json", other.dump())});
+  EXPECT_NE(fewer.standard_error.find("the GPU has 114 multiprocessors, and h200 has 132"), std::string::npos)
+      << fewer.standard_error;
+  EXPECT_EQ(made.standard_error.find("multiprocessors"), std::string::npos) << made.standard_error;
   const CommandResult report = run_flopcast({"calibrate", "--report", profile, "--svg", path("h200.svg")});
   ASSERT_EQ(report.exit_code, 0) << report.standard_error;
   const auto has = [](const std::string& text, const std::string& part) {

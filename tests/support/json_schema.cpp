@@ -22,9 +22,9 @@ bool has_type(const Json& value, const std::string& type) {
 }
 
 void refuse_unknown_keywords(const Json& schema) {
-  static const std::set<std::string> known = {"$schema",  "title",    "description", "type",  "const",
-                                              "enum",     "required", "properties",  "items", "minimum",
-                                              "minItems", "maxItems", "pattern"};
+  static const std::set<std::string> known = {
+      "$schema", "title",   "description", "type",     "const",   "enum",    "required", "properties",
+      "items",   "minimum", "minItems",    "maxItems", "pattern", "maximum", "if",       "then"};
   for (const auto& item : schema.items()) {
     if (known.count(item.key()) == 0) throw std::runtime_error("unknown schema keyword " + item.key());
   }
@@ -41,6 +41,8 @@ std::string scalar_violation(const Json& schema, const Json& value) {
   }
   if (schema.contains("minimum") && value.is_number() && value < schema["minimum"])
     return "is below " + schema["minimum"].dump();
+  if (schema.contains("maximum") && value.is_number() && value > schema["maximum"])
+    return "is above " + schema["maximum"].dump();
   if (schema.contains("pattern") && value.is_string()) {
     const std::regex pattern(schema["pattern"].get<std::string>());
     if (!std::regex_search(value.get<std::string>(), pattern)) return "does not match " + schema["pattern"].dump();
@@ -69,6 +71,10 @@ std::string schema_violation(const Json& schema, const Json& value, const std::s
       const std::string inner = schema_violation(item.value(), value[item.key()], place + "." + item.key());
       if (!inner.empty()) return inner;
     }
+  }
+  if (schema.contains("if") && schema.contains("then") && schema_violation(schema["if"], value, place).empty()) {
+    const std::string inner = schema_violation(schema["then"], value, place);
+    if (!inner.empty()) return inner;
   }
   if (schema.contains("items") && value.is_array()) {
     for (std::size_t index = 0; index < value.size(); ++index) {

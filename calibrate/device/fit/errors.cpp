@@ -47,4 +47,9 @@ void refuse_fit(const std::string& what, const std::string& problem, const std::
   throw ConfigError({what, problem, "", help});
 }
 
+std::string not_fitted(const ConfigError& refusal) {
+  const Diagnostic& told = refusal.diagnostic();
+  return fmt::format("not fitted: {}: {}{}{}", told.field, told.problem, told.help.empty() ? "" : "; ", told.help);
+}
+
 }  // namespace flopcast

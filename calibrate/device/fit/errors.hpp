@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "model/error/error.hpp"
+
 namespace flopcast {
 
 /// The middle value; the mean of the middle two of an even number. Zero of nothing.
@@ -33,5 +35,8 @@ RelativeErrors relative_errors(const std::vector<FittedPoint>& points);
 
 /// Why data cannot be fitted. Throws ConfigError with it; `what` names the data: "gemm fp32".
 [[noreturn]] void refuse_fit(const std::string& what, const std::string& problem, const std::string& help);
+
+/// That a fit of which no figure follows was refused, as a sentence: the rest of a profile is made without it.
+std::string not_fitted(const ConfigError& refusal);
 
 }  // namespace flopcast

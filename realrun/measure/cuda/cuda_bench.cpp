@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +16,7 @@
 #include "realrun/measure/cuda/nccl_messages.hpp"
 #include "realrun/measure/cuda/timed_work.hpp"
 #include "realrun/measure/gpu/measured_gpu.hpp"
+#include "realrun/measure/gpu/watchdog.hpp"
 
 namespace flopcast::realrun::cuda {
 
@@ -43,6 +47,35 @@ cudaStream_t new_stream() {
   return stream;
 }
 
+// A call of CUDA or NCCL that takes longer never returns: libraries, communicators and the longest messages take less.
+constexpr std::chrono::minutes kLongestCall{3};
+
+// No destructor may run: whatever is stuck would hold it up. Every sample is in its file by now.
+[[noreturn]] void leave(const std::string& what, std::chrono::milliseconds limit) {
+  std::fputs(fmt::format("\nerror: {}: the GPU does not come back, {} s are over; what was measured before is kept\n",
+                         what, std::chrono::duration_cast<std::chrono::seconds>(limit).count())
+                 .c_str(),
+             stderr);
+  constexpr int kEnvironmentFailed = 4;
+  std::_Exit(kEnvironmentFailed);
+}
+
+class GuardedWork : public QueuedWork {
+ public:
+  GuardedWork(Watchdog& watchdog, std::string what, std::unique_ptr<QueuedWork> work)
+      : watchdog_(watchdog), what_(std::move(what)), work_(std::move(work)) {}
+
+  QueuedTime run(int times, int neighbours) override {
+    const Watchdog::Guard guard(watchdog_, what_, kLongestCall);
+    return work_->run(times, neighbours);
+  }
+
+ private:
+  Watchdog& watchdog_;
+  std::string what_;
+  std::unique_ptr<QueuedWork> work_;
+};
+
 class CudaBench : public MeasuredGpu {
  public:
   CudaBench() : info_(open_first_gpu()), library_(load_cublaslt()), stream_(new_stream()), other_(new_stream()) {
@@ -59,6 +92,8 @@ class CudaBench : public MeasuredGpu {
   CudaBench(CudaBench&&) = delete;
   CudaBench& operator=(CudaBench&&) = delete;
   ~CudaBench() override {
+    const Watchdog::Guard guard(watchdog_, "the end", kLongestCall);
+    messages_.reset();
     products_.reset();
     other_products_.reset();
     cudaStreamDestroy(stream_);
@@ -69,32 +104,38 @@ class CudaBench : public MeasuredGpu {
   const GpuFacts& facts() const override { return facts_; }
 
   PreparedWork prepare(const SampleKey& key) override {
+    const Watchdog::Guard guard(watchdog_, key.text(), kLongestCall);
+    settle("before " + key.text());
     try {
       std::unique_ptr<QueuedWork> work = make(key);
       work->run(1, 1);
-      return {std::move(work), {}};
+      return {std::make_unique<GuardedWork>(watchdog_, key.text(), std::move(work)), {}};
     } catch (const EnvironmentError& error) {
       const std::string refusal = first_line(error.what());
-      // Of a GPU that works on; one that does not is no place for further samples.
-      static_cast<void>(cudaGetLastError());
-      check(cudaSetDevice(0), "cudaSetDevice");
-      check(cudaDeviceSynchronize(), fmt::format("after {}: {}: cudaDeviceSynchronize", key.text(), refusal).c_str());
+      settle(fmt::format("after {}: {}", key.text(), refusal));
       return {nullptr, refusal};
     }
   }
 
  private:
-  std::unique_ptr<QueuedWork> make(const SampleKey& key) {
-    QueuedMessage work = queued(key, {stream_, memory_, lane_bytes_, products_.get()});
-    if (!key.beside) return std::make_unique<TimedWork>(work.stream, std::move(work.queue));
-    QueuedMessage neighbour =
-        queued(neighbour_of(key), {other_, memory_ + lane_bytes_, other_bytes_, other_products_.get()});
-    return std::make_unique<TimedWork>(work.stream, std::move(work.queue), neighbour.stream,
-                                       std::move(neighbour.queue));
+  // The sample before may have failed anywhere. Of a GPU that works on; one that does not is no place for further
+  // samples.
+  static void settle(const std::string& when) {
+    static_cast<void>(cudaGetLastError());
+    check(cudaSetDevice(0), "cudaSetDevice");
+    check(cudaDeviceSynchronize(), (when + ": cudaDeviceSynchronize").c_str());
   }
 
-  QueuedMessage queued(const SampleKey& key, const Lane& lane) {
-    if (!is_message(key.kind)) return {lane.stream, make_work(key, lane, cache_bytes_)};
+  std::unique_ptr<QueuedWork> make(const SampleKey& key) {
+    QueuedWorkload work = queued(key, {stream_, memory_, lane_bytes_, products_.get()});
+    if (!key.beside) return std::make_unique<TimedWork>(std::move(work));
+    return std::make_unique<TimedWork>(
+        std::move(work),
+        queued(neighbour_of(key), {other_, memory_ + lane_bytes_, other_bytes_, other_products_.get()}));
+  }
+
+  QueuedWorkload queued(const SampleKey& key, const Lane& lane) {
+    if (!is_message(key.kind)) return {lane.stream, make_work(key, lane, cache_bytes_), {}};
     FLOPCAST_CHECK(messages_ != nullptr);
     return messages_->make(key);
   }
@@ -175,6 +216,7 @@ class CudaBench : public MeasuredGpu {
     }
   }
 
+  Watchdog watchdog_{leave};
   GpuInfo info_;
   std::shared_ptr<CublasLt> library_;
   cudaStream_t stream_;

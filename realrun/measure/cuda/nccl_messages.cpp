@@ -1,9 +1,9 @@
 #include "realrun/measure/cuda/nccl_messages.hpp"
 
 #include <algorithm>
-#include <exception>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "model/error/error.hpp"
 #include "realrun/compute/cuda/check.hpp"
@@ -66,30 +66,72 @@ CollectiveKind collective_of(SampleKind kind) {
   throw EnvironmentError("is no message that is measured");
 }
 
+/// What is called while it lives runs as one operation, and is closed whatever happens.
+class NcclGroup {
+ public:
+  explicit NcclGroup(NcclApi& nccl) : nccl_(nccl) { nccl_.begin_group(); }
+  NcclGroup(const NcclGroup&) = delete;
+  NcclGroup& operator=(const NcclGroup&) = delete;
+  NcclGroup(NcclGroup&&) = delete;
+  NcclGroup& operator=(NcclGroup&&) = delete;
+  ~NcclGroup() {
+    if (!open_) return;
+    try {
+      nccl_.end_group();
+    } catch (const EnvironmentError&) {  // NOLINT(bugprone-empty-catch): the error before is on its way
+    }
+  }
+  void end() {
+    open_ = false;
+    nccl_.end_group();
+  }
+
+ private:
+  NcclApi& nccl_;
+  bool open_ = true;
+};
+
+class FirstGpuAgain {
+ public:
+  FirstGpuAgain() = default;
+  FirstGpuAgain(const FirstGpuAgain&) = delete;
+  FirstGpuAgain& operator=(const FirstGpuAgain&) = delete;
+  FirstGpuAgain(FirstGpuAgain&&) = delete;
+  FirstGpuAgain& operator=(FirstGpuAgain&&) = delete;
+  ~FirstGpuAgain() { cudaSetDevice(0); }
+};
+
 }  // namespace
 
 /// Every member's buffers and stream.
 class NcclMessages::Ends {
  public:
-  Ends(NcclApi& nccl, const SampleKey& key, const std::vector<Member>& members) : nccl_(nccl), kind_(key.kind) {
+  Ends(NcclMessages& messages, const SampleKey& key, const std::vector<Member>& members)
+      : messages_(messages), nccl_(*messages.nccl_), kind_(key.kind) {
+    const FirstGpuAgain again;
     const Sizes sizes = sizes_of(key);
     for (const Member& member : members) {
       use(member.gpu);
       ends_.push_back({member, random_buffer(sizes.input, member.stream), random_buffer(sizes.output, member.stream)});
     }
-    use(0);
   }
 
   void queue() const {
-    const std::string error = nccl_.error_of(ends_.front().member.communicator);
-    if (!error.empty()) throw EnvironmentError("NCCL: " + error);
-    nccl_.begin_group();
-    for (std::size_t index = 0; index < ends_.size(); ++index) {
-      use(ends_[index].member.gpu);
-      queue_end(ends_[index], static_cast<int>(index));
+    messages_.throw_if_failed();
+    const FirstGpuAgain again;
+    try {
+      const std::string error = nccl_.error_of(ends_.front().member.communicator);
+      if (!error.empty()) throw EnvironmentError("NCCL: " + error);
+      if (kind_ == SampleKind::kPointToPoint) {
+        send(0, 1);
+        send(1, 0);
+      } else {
+        queue_all();
+      }
+    } catch (const EnvironmentError& failure) {
+      messages_.give_up(failure.what());
+      throw;
     }
-    nccl_.end_group();
-    use(0);
   }
 
  private:
@@ -99,13 +141,28 @@ class NcclMessages::Ends {
     Buffer output;
   };
 
-  void queue_end(const End& end, int index) const {
-    const Member& member = end.member;
-    if (kind_ == SampleKind::kPointToPoint) {
-      if (index == 0) nccl_.send(end.input, 1, member.communicator, member.stream);
-      if (index == 1) nccl_.receive(end.output, 0, member.communicator, member.stream);
-      return;
+  void send(std::size_t from, std::size_t to) const {
+    NcclGroup group(nccl_);
+    const Member& sender = ends_[from].member;
+    const Member& receiver = ends_[to].member;
+    use(sender.gpu);
+    nccl_.send(ends_[from].input, static_cast<int>(to), sender.communicator, sender.stream);
+    use(receiver.gpu);
+    nccl_.receive(ends_[to].output, static_cast<int>(from), receiver.communicator, receiver.stream);
+    group.end();
+  }
+
+  void queue_all() const {
+    NcclGroup group(nccl_);
+    for (const End& end : ends_) {
+      use(end.member.gpu);
+      queue_end(end);
     }
+    group.end();
+  }
+
+  void queue_end(const End& end) const {
+    const Member& member = end.member;
     if (kind_ != SampleKind::kAllToAll) {
       return nccl_.collect({.kind = collective_of(kind_), .input = end.input, .output = end.output},
                            member.communicator, member.stream);
@@ -118,6 +175,7 @@ class NcclMessages::Ends {
     }
   }
 
+  NcclMessages& messages_;
   NcclApi& nccl_;
   SampleKind kind_;
   std::vector<End> ends_;
@@ -127,57 +185,103 @@ NcclMessages::~NcclMessages() {
   for (const auto& [group, members] : groups_) {
     for (const Member& member : members) {
       cudaSetDevice(member.gpu);
-      nccl_->leave(member.communicator);
+      if (member.communicator != nullptr) nccl_->leave(member.communicator);
       cudaStreamDestroy(member.stream);
     }
   }
+  cudaSetDevice(0);
 }
 
-QueuedMessage NcclMessages::make(const SampleKey& key) {
-  if (key.kind != SampleKind::kPointToPoint && key.kind != SampleKind::kAllToAll) {
-    static_cast<void>(collective_of(key.kind));
-  }
+QueuedWorkload NcclMessages::make(const SampleKey& key) {
+  const bool pair = key.kind == SampleKind::kPointToPoint;
+  if (!pair && key.kind != SampleKind::kAllToAll) static_cast<void>(collective_of(key.kind));
+  throw_if_failed();
   const std::vector<Member>& members = group_of(key.ranks, key.channels);
-  const auto ends = std::make_shared<Ends>(*nccl_, key, members);
-  return {members.front().stream, [ends](int /*round*/) { ends->queue(); }};
+  const auto ends = std::make_shared<Ends>(*this, key, members);
+  // Of a message one way only the sender's end could be timed, and the next would begin before this one has come: a
+  // round trip is timed and halved.
+  constexpr double kOneWay = 0.5;
+  return {members.front().stream, [ends](int /*round*/) { ends->queue(); },
+          [this, &members](bool late) { watch(members, late); }, pair ? kOneWay : 1.0};
 }
 
 const std::vector<NcclMessages::Member>& NcclMessages::group_of(int ranks, int channels) {
   FLOPCAST_CHECK(ranks >= 2);
-  const auto found = groups_.find({ranks, channels});
+  const GroupName name{ranks, channels};
+  const auto found = groups_.find(name);
   if (found != groups_.end()) return found->second;
+  if (const auto refused = not_made_.find(name); refused != not_made_.end()) throw EnvironmentError(refused->second);
+  const FirstGpuAgain again;
   std::vector<Member> members(static_cast<std::size_t>(ranks));
-  for (int index = 0; index < ranks; ++index) {
-    Member& member = members[static_cast<std::size_t>(index)];
-    member.gpu = index;
-    use(index);
-    check(cudaStreamCreateWithFlags(&member.stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  try {
+    for (int index = 0; index < ranks; ++index) {
+      Member& member = members[static_cast<std::size_t>(index)];
+      member.gpu = index;
+      use(index);
+      check(cudaStreamCreateWithFlags(&member.stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    }
+    join(members, channels);
+  } catch (const EnvironmentError& error) {
+    not_made_[name] = error.what();
+    std::vector<Member*> made;
+    for (Member& member : members) made.push_back(&member);
+    abort(made);
+    for (const Member& member : members) {
+      if (member.stream != nullptr) cudaStreamDestroy(member.stream);
+    }
+    static_cast<void>(cudaGetLastError());
+    throw;
   }
-  use(0);
-  join(members, channels);
-  return groups_.emplace(std::pair{ranks, channels}, std::move(members)).first->second;
+  return groups_.emplace(name, std::move(members)).first->second;
 }
 
-// Joining waits for the others: each has a thread for it.
+// In one group, by one thread: NCCL ends the others' joining where one of them fails.
 void NcclMessages::join(std::vector<Member>& members, int channels) {
   const NcclId id = nccl_->new_id();
-  std::vector<std::exception_ptr> failures(members.size());
-  std::vector<std::thread> threads;
+  NcclGroup group(*nccl_);
   for (std::size_t index = 0; index < members.size(); ++index) {
-    threads.emplace_back([&, index] {
-      try {
-        use(members[index].gpu);
-        members[index].communicator =
-            nccl_->join(id, static_cast<int>(members.size()), static_cast<int>(index), channels);
-      } catch (const EnvironmentError&) {
-        failures[index] = std::current_exception();
-      }
-    });
+    use(members[index].gpu);
+    nccl_->begin_join(id, static_cast<int>(members.size()), static_cast<int>(index), channels,
+                      members[index].communicator);
+  }
+  group.end();
+}
+
+void NcclMessages::watch(const std::vector<Member>& members, bool late) {
+  throw_if_failed();
+  std::string reason = late ? "a message between the GPUs does not end" : "";
+  for (const Member& member : members) {
+    const std::string error = nccl_->error_of(member.communicator);
+    if (!error.empty()) reason = "NCCL: " + error;
+  }
+  if (reason.empty()) return;
+  give_up(reason);
+  throw EnvironmentError(reason);
+}
+
+void NcclMessages::throw_if_failed() const {
+  if (!failure_.empty()) throw EnvironmentError("messages are given up since one failed: " + failure_);
+}
+
+void NcclMessages::give_up(const std::string& reason) {
+  if (!failure_.empty()) return;
+  failure_ = reason.substr(0, reason.find('\n'));
+  std::vector<Member*> all;
+  for (auto& [name, members] : groups_) {
+    for (Member& member : members) all.push_back(&member);
+  }
+  abort(all);
+}
+
+// All at once: an abort may wait until nothing runs on its GPU, and the others' messages run until they are aborted.
+void NcclMessages::abort(const std::vector<Member*>& members) {
+  std::vector<std::thread> threads;
+  for (Member* member : members) {
+    if (member->communicator == nullptr) continue;
+    threads.emplace_back(
+        [this, communicator = std::exchange(member->communicator, nullptr)] { nccl_->abort(communicator); });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
 }
 
 }  // namespace flopcast::realrun::cuda

@@ -1,5 +1,8 @@
 #include "realrun/measure/cuda/timed_work.hpp"
 
+#include <fmt/format.h>
+
+#include "model/error/error.hpp"
 #include "realrun/compute/cuda/check.hpp"
 #include "realrun/compute/cuda/launch.hpp"
 #include "realrun/measure/clock.hpp"
@@ -28,10 +31,6 @@ bool TimedEvent::reached() const {
   return true;
 }
 
-void TimedEvent::wait() const {
-  check(cudaEventSynchronize(event_), "cudaEventSynchronize");
-}
-
 void TimedEvent::hold_up(cudaStream_t stream) const {
   check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
 }
@@ -55,43 +54,61 @@ bool Hold::lengthen() {
 
 QueuedTime TimedWork::run(int times, int neighbours) {
   while (true) {
-    const Attempt attempted = attempt(times, neighbours);
-    if (attempted.host_was_ahead || !hold_.lengthen()) return attempted.time;
+    const QueuedTime time = attempt(times, neighbours);
+    if (time.host_ahead || !hold_.lengthen()) return time;
   }
 }
 
 // The other stream is held, and this one until that hold ends; then the neighbour has a moment to take its place.
 void TimedWork::begin_neighbours(int neighbours) {
   constexpr std::int64_t kHeadStart = 30'000;
-  hold_.begin(other_);
-  released_.record(other_);
-  for (int count = 0; count < neighbours; ++count) neighbour_(round_ + count);
-  neighbour_end_.record(other_);
-  released_.hold_up(stream_);
-  check(spin(kHeadStart, stream_), "spin");
+  hold_.begin(neighbour_.stream);
+  released_.record(neighbour_.stream);
+  for (int count = 0; count < neighbours; ++count) neighbour_.queue(round_ + count);
+  neighbour_end_.record(neighbour_.stream);
+  released_.hold_up(work_.stream);
+  check(spin(kHeadStart, work_.stream), "spin");
 }
 
-TimedWork::Attempt TimedWork::attempt(int times, int neighbours) {
+// Not by cudaEventSynchronize, which has no limit: a message whose other end never comes would never end.
+void TimedWork::await(const TimedEvent& event) const {
   static const Clock clock = machine_clock();
-  if (neighbour_) {
+  constexpr double kBetweenLooks = 1e-2;
+  const double begin = clock.wall();
+  double next = kBetweenLooks;
+  while (!event.reached()) {
+    const double waited = clock.wall() - begin;
+    const bool late = waited >= patience_s_;
+    if (waited < next && !late) continue;
+    next = waited + kBetweenLooks;
+    for (const QueuedWorkload* watched : {&work_, &neighbour_}) {
+      if (watched->watch) watched->watch(late);
+    }
+    if (late) throw EnvironmentError(fmt::format("the GPU is not through with it after {:.3g} s", patience_s_));
+  }
+}
+
+QueuedTime TimedWork::attempt(int times, int neighbours) {
+  static const Clock clock = machine_clock();
+  if (neighbour_.queue) {
     begin_neighbours(neighbours);
   } else {
-    hold_.begin(stream_);
+    hold_.begin(work_.stream);
   }
-  start_.record(stream_);
-  Attempt result;
+  start_.record(work_.stream);
+  QueuedTime result;
   const bool first = round_ == 0;
   const double begin = clock.wall();
-  for (int count = 0; count < times; ++count) work_(round_++);
-  result.time.host_s = clock.wall() - begin;
-  end_.record(stream_);
+  for (int count = 0; count < times; ++count) work_.queue(round_++);
+  result.host_s = clock.wall() - begin;
+  end_.record(work_.stream);
   // The first time libraries load and choose kernels, which says nothing about the next.
-  result.host_was_ahead = first || !start_.reached();
-  end_.wait();
-  result.time.device_s = start_.seconds_until(end_);
-  if (neighbour_) {
-    neighbour_end_.wait();
-    result.time.covered = end_.seconds_until(neighbour_end_) > 0.0;
+  result.host_ahead = first || !start_.reached();
+  await(end_);
+  result.device_s = work_.share * start_.seconds_until(end_);
+  if (neighbour_.queue) {
+    await(neighbour_end_);
+    result.covered = end_.seconds_until(neighbour_end_) > 0.0;
   }
   return result;
 }

@@ -23,7 +23,6 @@ class TimedEvent {
 
   void record(cudaStream_t stream);
   bool reached() const;
-  void wait() const;
   void hold_up(cudaStream_t stream) const;
   /// Both have been reached.
   double seconds_until(const TimedEvent& later) const;
@@ -44,27 +43,25 @@ class Hold {
   std::int64_t nanoseconds_ = 200'000;
 };
 
-/// A kernel alone on its stream, or beside another one that begins before it.
+/// Seconds after which what is waited for counts as stuck.
+constexpr double kPatience = 60.0;
+
+/// A kernel or message alone on its stream, or beside another one that begins before it.
 class TimedWork : public QueuedWork {
  public:
-  TimedWork(cudaStream_t stream, QueueOnce work) : stream_(stream), work_(std::move(work)) {}
-  TimedWork(cudaStream_t stream, QueueOnce work, cudaStream_t other, QueueOnce neighbour)
-      : stream_(stream), work_(std::move(work)), other_(other), neighbour_(std::move(neighbour)) {}
+  explicit TimedWork(QueuedWorkload work, QueuedWorkload neighbour = {}, double patience_s = kPatience)
+      : work_(std::move(work)), neighbour_(std::move(neighbour)), patience_s_(patience_s) {}
 
   QueuedTime run(int times, int neighbours) override;
 
  private:
-  struct Attempt {
-    QueuedTime time;
-    bool host_was_ahead = true;
-  };
-  Attempt attempt(int times, int neighbours);
+  QueuedTime attempt(int times, int neighbours);
   void begin_neighbours(int neighbours);
+  void await(const TimedEvent& event) const;
 
-  cudaStream_t stream_;
-  QueueOnce work_;
-  cudaStream_t other_ = nullptr;
-  QueueOnce neighbour_;
+  QueuedWorkload work_;
+  QueuedWorkload neighbour_;
+  double patience_s_;
   TimedEvent start_;
   TimedEvent end_;
   TimedEvent released_;  // of the hold, where there are neighbours

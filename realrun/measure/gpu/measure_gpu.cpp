@@ -41,6 +41,11 @@ class Batch {
   double run() {
     while (true) {
       const QueuedTime time = work_.run(times_, neighbours_);
+      if (!time.host_ahead && !of_host_) {
+        if (times_ == 1) throw EnvironmentError("the host takes longer to queue it than the GPU to do it");
+        times_ = (times_ + 1) / 2;
+        continue;
+      }
       if (time.covered) return (of_host_ ? time.host_s : time.device_s) / times_;
       if (neighbours_ >= kMostNeighbours) {
         throw EnvironmentError("what runs beside it ends first, however often it is queued");

@@ -20,7 +20,8 @@ using ShowGpuProgress = std::function<void(std::size_t done, std::size_t all, co
 
 /// Times one work, warm: batches of as many repetitions as take some 200 us or more, since an event takes half a
 /// microsecond; a sample's times are those of a batch over its repetitions. What runs beside it is queued ever more
-/// often until it outlasts the batch; throws EnvironmentError when it never does.
+/// often until it outlasts the batch; batches whose queueing takes the host longer than the GPU can be held are halved.
+/// Throws EnvironmentError when either does not help.
 Sample measure_work(const SampleKey& key, bool quick, const std::function<double()>& seconds, QueuedWork& work);
 
 /// Measures what the file does not hold yet, each sample appended as soon as it is known, until all is measured or

@@ -25,9 +25,10 @@ struct GpuFacts {
 
 /// What queueing a work several times took.
 struct QueuedTime {
-  double device_s = 0.0;  ///< on the GPU, between events before the first and behind the last
-  double host_s = 0.0;    ///< of the host, to queue them
-  bool covered = true;    ///< what ran beside it was there from before the first until after the last
+  double device_s = 0.0;   ///< on the GPU, between events before the first and behind the last
+  double host_s = 0.0;     ///< of the host, to queue them
+  bool host_ahead = true;  ///< the GPU did not wait for the host: device_s is the GPU's own
+  bool covered = true;     ///< what ran beside it was there from before the first until after the last
 };
 
 /// A sample's kernel or message, ready to be queued: its buffers are filled, libraries have chosen their algorithms.

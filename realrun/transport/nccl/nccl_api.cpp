@@ -67,11 +67,15 @@ class LoadedNccl : public NcclApi {
 
   Communicator join(const NcclId& id, int members, int index, int blocks) override {
     Communicator communicator = nullptr;
+    begin_join(id, members, index, blocks, communicator);
+    return communicator;
+  }
+
+  void begin_join(const NcclId& id, int members, int index, int blocks, Communicator& into) override {
     Config config;
     config.blocking = 1;
     if (blocks > 0) config.most_blocks = blocks;
-    check(join_(&communicator, members, id, index, &config), "ncclCommInitRankConfig");
-    return communicator;
+    check(join_(&into, members, id, index, &config), "ncclCommInitRankConfig");
   }
 
   void begin_group() override { check(begin_group_(), "ncclGroupStart"); }

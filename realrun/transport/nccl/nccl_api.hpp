@@ -25,6 +25,10 @@ class NcclApi : public Interface {
   /// Waits for all members. `blocks`: of the GPU that its operations may occupy; 0 leaves it to NCCL.
   virtual Communicator join(const NcclId& id, int members, int index, int blocks) = 0;
 
+  /// Between begin_group() and end_group(), for several members in one thread: `into` is there after end_group(), which
+  /// waits for all of them.
+  virtual void begin_join(const NcclId& id, int members, int index, int blocks, Communicator& into) = 0;
+
   /// What is called between the two runs as one operation.
   virtual void begin_group() = 0;
   virtual void end_group() = 0;

@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "model/error/error.hpp"
@@ -122,7 +126,7 @@ std::vector<SampleKey> small_keys() {
 TEST_F(EmulatedBench, EveryWorkStaysInsideItsBuffers) {
   for (const SampleKey& key : small_keys()) {
     for (const std::size_t cache : {std::size_t{0}, std::size_t{500'000}, kLaneBytes}) {
-      cuda::TimedWork work(stream_, cuda::make_work(key, lane(), cache));
+      cuda::TimedWork work({stream_, cuda::make_work(key, lane(), cache), {}});
       constexpr int kTimes = 3;
       const QueuedTime time = work.run(kTimes, 1);
       EXPECT_GE(time.device_s, 0.0) << key.text();
@@ -247,22 +251,33 @@ class RecordingNccl : public NcclApi {
     int joined = 0;
     int left = 0;
     int groups = 0;
+    int closed = 0;  ///< groups, also those that failed
+    int aborted = 0;
     bool open = false;
-    std::string error;
+    std::string error;    ///< of a communicator
+    std::string refuses;  ///< what throws: "join", "end", or an operation
   };
   explicit RecordingNccl(Log& log) : log_(log) {}
 
   std::string version() const override { return "2.0.0"; }
   NcclId new_id() override { return {}; }
-  Communicator join(const NcclId&, int, int, int blocks) override {
-    const std::lock_guard lock(log_.mutex);
+  Communicator join(const NcclId&, int, int, int) override { throw std::logic_error("one thread would wait for ever"); }
+  void begin_join(const NcclId&, int members, int index, int blocks, Communicator& into) override {
+    EXPECT_TRUE(log_.open);
+    if (log_.refuses == "join" && index + 1 == members) throw EnvironmentError("NCCL: no memory");
     ++log_.joined;
     log_.joined_with.push_back(blocks);
-    return &log_;
+    into = &log_;
   }
-  void begin_group() override { log_.open = true; }
+  void begin_group() override {
+    EXPECT_FALSE(log_.open);
+    log_.open = true;
+  }
   void end_group() override {
+    EXPECT_TRUE(log_.open);
     log_.open = false;
+    ++log_.closed;
+    if (log_.refuses == "end") throw EnvironmentError("NCCL: a link is down");
     ++log_.groups;
   }
   void send(const Buffer& buffer, int to, Communicator, void*) override {
@@ -275,7 +290,10 @@ class RecordingNccl : public NcclApi {
     add(std::to_string(static_cast<int>(collective.kind)), collective.input.bytes(), collective.output.bytes());
   }
   std::string error_of(Communicator) override { return log_.error; }
-  void abort(Communicator) override {}
+  void abort(Communicator) override {
+    const std::lock_guard lock(log_.mutex);
+    ++log_.aborted;
+  }
   void leave(Communicator) override { ++log_.left; }
 
  private:
@@ -283,6 +301,7 @@ class RecordingNccl : public NcclApi {
     EXPECT_TRUE(log_.open);
     int gpu = -1;
     cuda::check(cudaGetDevice(&gpu), "cudaGetDevice");
+    if (log_.refuses == "operation" && gpu == 1) throw EnvironmentError("NCCL: a link is down");
     log_.operations.push_back({name, gpu, input, output});
   }
   Log& log_;
@@ -299,7 +318,7 @@ TEST_F(EmulatedBench, MessagesHaveTheBytesThatNcclTestsCounts) {
       key.ranks = ranks;
       key.channels = channels;
       log.operations.clear();
-      const cuda::QueuedMessage message = messages.make(key);
+      const cuda::QueuedWorkload message = messages.make(key);
       message.queue(0);
       int gpu = -1;
       cuda::check(cudaGetDevice(&gpu), "cudaGetDevice");
@@ -324,25 +343,161 @@ TEST_F(EmulatedBench, MessagesHaveTheBytesThatNcclTestsCounts) {
     ASSERT_EQ(exchange.size(), 2u * kRanks * kRanks);
     for (const Operation& operation : exchange) EXPECT_EQ(operation.input + operation.output, kBytes / 4);
     const std::vector<Operation> pair = queued(SampleKind::kPointToPoint, 2);
-    ASSERT_EQ(pair.size(), 2u);
+    ASSERT_EQ(pair.size(), 4u) << "there and back";
     EXPECT_EQ(pair[0].name, "send 1");
     EXPECT_EQ(pair[0].input, kBytes);
     EXPECT_EQ(pair[1].name, "receive 0");
     EXPECT_EQ(pair[1].gpu, 1);
+    EXPECT_EQ(pair[2].name, "send 0");
+    EXPECT_EQ(pair[2].gpu, 1);
+    EXPECT_EQ(pair[3].name, "receive 1");
+    EXPECT_EQ(pair[3].output, kBytes);
     queued(SampleKind::kAllReduce, 2, 8);
     EXPECT_EQ(log.joined, kRanks + 2 + 2);
     EXPECT_EQ(log.joined_with.back(), 8);
     EXPECT_THROW(queued(SampleKind::kBroadcast, 2), EnvironmentError);
-    log.error = "a link is down";
-    EXPECT_THROW(queued(SampleKind::kAllReduce, 2), EnvironmentError);
   }
   EXPECT_EQ(log.left, log.joined);
+  EXPECT_EQ(log.aborted, 0);
+}
+
+int current_gpu() {
+  int gpu = -1;
+  cuda::check(cudaGetDevice(&gpu), "cudaGetDevice");
+  return gpu;
+}
+
+SampleKey message_key(SampleKind kind, int ranks) {
+  SampleKey key = moved(kind, "", 4096);
+  key.ranks = ranks;
+  return key;
+}
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const EnvironmentError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(EmulatedBench, AFailedMessageEndsAllOfThem) {
+  for (const char* refused : {"operation", "end", "communicator"}) {
+    for (const SampleKind kind : {SampleKind::kPointToPoint, SampleKind::kAllReduce, SampleKind::kAllToAll}) {
+      RecordingNccl::Log log;
+      {
+        cuda::NcclMessages messages(std::make_unique<RecordingNccl>(log));
+        messages.make(message_key(SampleKind::kAllReduce, 4)).queue(0);
+        const cuda::QueuedWorkload message = messages.make(message_key(kind, 2));
+        log.refuses = refused;
+        if (log.refuses == "communicator") log.error = "a link is down";
+        EXPECT_EQ(error_of([&] { message.queue(0); }), "NCCL: a link is down");
+        EXPECT_EQ(current_gpu(), 0);
+        EXPECT_FALSE(log.open) << "the group is closed";
+        EXPECT_EQ(log.aborted, 6) << "those of the other group too";
+        log.refuses.clear();
+        log.error.clear();
+        const int closed = log.closed;
+        const std::string after = "messages are given up since one failed: NCCL: a link is down";
+        EXPECT_EQ(error_of([&] { message.queue(0); }), after);
+        EXPECT_EQ(error_of([&] { messages.make(message_key(kind, 2)); }), after);
+        EXPECT_EQ(error_of([&] { messages.make(message_key(kind, 3)); }), after);
+        EXPECT_EQ(log.closed, closed) << "nothing was queued";
+      }
+      EXPECT_EQ(log.left, 0) << "what was aborted is gone";
+      EXPECT_EQ(log.aborted, 6);
+    }
+  }
+}
+
+TEST_F(EmulatedBench, AGroupThatCannotBeMadeIsNotTriedAgain) {
+  for (const char* refused : {"join", "end"}) {
+    RecordingNccl::Log log;
+    {
+      cuda::NcclMessages messages(std::make_unique<RecordingNccl>(log));
+      messages.make(message_key(SampleKind::kAllReduce, 2)).queue(0);
+      log.refuses = refused;
+      const int joined = log.joined;
+      const std::string reason = error_of([&] { messages.make(message_key(SampleKind::kAllReduce, 4)); });
+      EXPECT_EQ(reason.rfind("NCCL: ", 0), 0u) << reason;
+      EXPECT_EQ(current_gpu(), 0);
+      EXPECT_FALSE(log.open);
+      EXPECT_EQ(log.aborted, log.joined - joined) << "those that had joined";
+      log.refuses.clear();
+      const int closed = log.closed;
+      EXPECT_EQ(error_of([&] { messages.make(message_key(SampleKind::kAllGather, 4)); }), reason);
+      EXPECT_EQ(log.closed, closed);
+      messages.make(message_key(SampleKind::kAllGather, 2)).queue(0);  // the other group works on
+    }
+    EXPECT_EQ(log.left, 2);
+  }
+}
+
+class HeldEvents {
+ public:
+  HeldEvents() { emulated::hold_events(true); }
+  HeldEvents(const HeldEvents&) = delete;
+  HeldEvents& operator=(const HeldEvents&) = delete;
+  HeldEvents(HeldEvents&&) = delete;
+  HeldEvents& operator=(HeldEvents&&) = delete;
+  ~HeldEvents() { emulated::hold_events(false); }
+};
+
+TEST_F(EmulatedBench, AMessageThatDoesNotEndIsAborted) {
+  constexpr double kSoon = 0.05;
+  for (const bool beside : {false, true}) {
+    RecordingNccl::Log log;
+    cuda::NcclMessages messages(std::make_unique<RecordingNccl>(log));
+    const HeldEvents held;
+    const cuda::QueuedWorkload message = messages.make(message_key(SampleKind::kAllReduce, 3));
+    const cuda::QueuedWorkload kernel{stream_, [](int) {}, {}};
+    cuda::TimedWork work(beside ? kernel : message, beside ? message : cuda::QueuedWorkload{}, kSoon);
+    EXPECT_EQ(error_of([&] { work.run(1, 1); }), "a message between the GPUs does not end");
+    EXPECT_EQ(log.aborted, 3);
+    EXPECT_EQ(current_gpu(), 0);
+  }
+}
+
+TEST_F(EmulatedBench, AnErrorIsSeenWhileAMessageIsWaitedFor) {
+  RecordingNccl::Log log;
+  cuda::NcclMessages messages(std::make_unique<RecordingNccl>(log));
+  const HeldEvents held;
+  cuda::QueuedWorkload message = messages.make(message_key(SampleKind::kAllReduce, 2));
+  message.queue = [&log, queue = message.queue](int round) {
+    queue(round);
+    log.error = "a peer is gone";
+  };
+  constexpr double kNever = 1e9;
+  cuda::TimedWork work(message, {}, kNever);
+  EXPECT_EQ(error_of([&] { work.run(1, 1); }), "NCCL: a peer is gone");
+  EXPECT_EQ(log.aborted, 2);
+}
+
+TEST_F(EmulatedBench, AKernelThatDoesNotEndIsToldOf) {
+  const HeldEvents held;
+  constexpr double kSoon = 0.05;
+  cuda::TimedWork work({stream_, [](int) {}, {}}, {}, kSoon);
+  EXPECT_EQ(error_of([&] { work.run(1, 1); }), "the GPU is not through with it after 0.05 s");
+}
+
+TEST_F(EmulatedBench, OfARoundTripHalfCounts) {
+  RecordingNccl::Log log;
+  cuda::NcclMessages messages(std::make_unique<RecordingNccl>(log));
+  EXPECT_EQ(messages.make(message_key(SampleKind::kPointToPoint, 2)).share, 0.5);
+  EXPECT_EQ(messages.make(message_key(SampleKind::kAllReduce, 2)).share, 1.0);
+  constexpr double kShare = 0.001;
+  const auto slow = [](int) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
+  cuda::TimedWork whole({stream_, slow, {}});
+  cuda::TimedWork part({stream_, slow, {}, kShare});
+  EXPECT_GE(whole.run(1, 1).device_s, 0.02);
+  EXPECT_LT(part.run(1, 1).device_s, 0.02);
 }
 
 TEST_F(EmulatedBench, ANeighbourRunsFirst) {
   std::vector<char> order;
-  cuda::TimedWork work(
-      stream_, [&order](int) { order.push_back('w'); }, stream_, [&order](int) { order.push_back('n'); });
+  cuda::TimedWork work({stream_, [&order](int) { order.push_back('w'); }, {}},
+                       {stream_, [&order](int) { order.push_back('n'); }, {}});
   work.run(2, 3);
   EXPECT_EQ(std::string(order.begin(), order.end()), "nnnww");
 }

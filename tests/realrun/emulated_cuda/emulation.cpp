@@ -39,6 +39,7 @@ const std::function<void()>* body = nullptr;
 std::vector<float> shared_memory;
 thread_local std::size_t allowed = kUnasked;  // of this rank's next launch
 std::size_t most_shared = std::size_t{163} * 1024;
+bool events_held = false;
 std::size_t launches = 0;
 std::size_t threads = 0;
 
@@ -103,6 +104,16 @@ void exchange(const void* given, void* received, std::size_t bytes, int offset) 
 
 float* dynamic_shared() {
   return shared_memory.data();
+}
+
+void hold_events(bool held) {
+  const std::lock_guard lock(running);
+  events_held = held;
+}
+
+bool events_are_held() {
+  const std::lock_guard lock(running);
+  return events_held;
 }
 
 int shared_limit() {

@@ -45,6 +45,9 @@ void set_shared_limit(int bytes);
 /// For the next launch; false for more than that.
 bool allow_shared(int bytes);
 void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
+/// While it is set no event is ever reached.
+void hold_events(bool held);
+bool events_are_held();
 /// How many threads have run since the program began.
 std::size_t threads_run();
 

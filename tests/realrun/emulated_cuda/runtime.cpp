@@ -100,7 +100,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t /*stream*/) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t /*event*/) {
-  return cudaSuccess;
+  return flopcast::emulated::events_are_held() ? cudaErrorNotReady : cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t /*event*/) {
   return cudaSuccess;

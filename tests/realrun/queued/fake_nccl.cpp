@@ -159,6 +159,11 @@ NcclApi::Communicator FakeNccl::join(const NcclId& id, int members, int index, i
   return member;
 }
 
+void FakeNccl::begin_join(const NcclId& /*id*/, int /*members*/, int /*index*/, int /*blocks*/,
+                          Communicator& /*into*/) {
+  throw std::runtime_error("every member has a thread of its own here");
+}
+
 void FakeNccl::begin_group() {
   ++groups;
 }

@@ -23,6 +23,7 @@ class FakeNccl : public NcclApi {
   std::string version() const override { return "2.0.0"; }
   NcclId new_id() override;
   Communicator join(const NcclId& id, int members, int index, int blocks) override;
+  void begin_join(const NcclId& id, int members, int index, int blocks, Communicator& into) override;
   void begin_group() override;
   void end_group() override;
   void send(const Buffer& buffer, int to, Communicator communicator, void* stream) override;

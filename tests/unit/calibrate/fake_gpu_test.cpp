@@ -4,12 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
+#include <string>
+#include <thread>
 
 #include "calibrate/device/agreement.hpp"
 #include "calibrate/device/build_profile.hpp"
@@ -17,6 +21,7 @@
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
 #include "realrun/measure/gpu/measure_gpu.hpp"
+#include "realrun/measure/gpu/watchdog.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/json_schema.hpp"
@@ -297,6 +302,25 @@ TEST(FakeGpu, AStoppedCalibrationGoesOnWhereItWas) {
   }
 }
 
+TEST(FakeGpu, OtherLibrariesDoNotGoOnWithAFile) {
+  const TemporaryFolder folder;
+  const std::string path = (folder.path() / "m.json").string();
+  FakeGpu gpu;
+  { const MeasurementFile begun(path, about(gpu)); }
+  gpu.facts_.libraries["nccl"] = "2.28.3";
+  EXPECT_EQ(MeasurementFile(path, about(gpu)).measurement().libraries.at("nccl"), "2.28.3")
+      << "it was not there before";
+  gpu.facts_.libraries["cublaslt"] = "13.1.0";
+  try {
+    const MeasurementFile mixed(path, about(gpu));
+    ADD_FAILURE() << "went on";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(error.diagnostic().problem.find("was measured with cublaslt 13.0.2, and here is 13.1.0"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(FakeGpu, AFinishedCalibrationBeginsAnewAlsoWhereSamplesAreRefused) {
   const std::string refused = "gemm 4096x4096x4096 fp8";
   FakeGpu gpu;
@@ -317,7 +341,9 @@ TEST(FakeGpu, WhatRunsBesideOutlastsTheBatchOrIsRefused) {
    public:
     QueuedTime run(int, int neighbours) override {
       most = std::max(most, neighbours);
-      return {1e-3, 1e-4, false};
+      QueuedTime time{1e-3, 1e-4};
+      time.covered = false;
+      return time;
     }
     int most = 0;
   };
@@ -339,6 +365,58 @@ TEST(FakeGpu, WhatRunsBesideOutlastsTheBatchOrIsRefused) {
   EXPECT_EQ(outcome.refused[0].rfind("3 of channel_copy beside gemm: what runs beside", 0), 0u) << outcome.refused[0];
   EXPECT_EQ(outcome.refused[1].rfind("3 of gemm bf16 beside channel_copy: ", 0), 0u) << outcome.refused[1];
   EXPECT_EQ(outcome.measured, gpu_samples(quick(), gpu.facts()).size() - 12);
+}
+
+TEST(FakeGpu, TimesOfTheHostAreNoTimesOfTheGpu) {
+  // The host leads for so many repetitions; a batch of more is as slow as the host.
+  class Hurried : public QueuedWork {
+   public:
+    explicit Hurried(int most) : most_(most) {}
+    QueuedTime run(int times, int) override {
+      const bool ahead = times <= most_;
+      return {times * (ahead ? 2e-6 : 9e-6), times * 9e-6, ahead};
+    }
+
+   private:
+    int most_;
+  };
+  SampleKey key;
+  key.kind = SampleKind::kElementwise;
+  key.op = "add";
+  key.bytes = 1e6;
+  const std::function<double()> still = [] { return 0.0; };
+  for (const int most : {1, 3, 25, 1000}) {
+    Hurried work(most);
+    for (const double seconds : measure_work(key, true, still, work).seconds) EXPECT_DOUBLE_EQ(seconds, 2e-6) << most;
+  }
+  Hurried never(0);
+  EXPECT_THROW(measure_work(key, true, still, never), EnvironmentError);
+  key = {};
+  key.kind = SampleKind::kHostDispatch;
+  for (const double seconds : measure_work(key, true, still, never).seconds) {
+    EXPECT_DOUBLE_EQ(seconds, 9e-6) << "the host's time is what is asked for";
+  }
+}
+
+TEST(Watchdog, BarksOnceAtWhatTakesTooLong) {
+  using std::chrono::milliseconds;
+  std::atomic<int> barks{0};
+  std::string told;
+  {
+    Watchdog dog([&](const std::string& what, milliseconds limit) {
+      told = what + " " + std::to_string(limit.count());
+      ++barks;
+    });
+    for (int round = 0; round < 100; ++round) const Watchdog::Guard guard(dog, "a short call", milliseconds(60'000));
+    EXPECT_EQ(barks, 0);
+    {
+      const Watchdog::Guard guard(dog, "a long call", milliseconds(5));
+      while (barks == 0) std::this_thread::sleep_for(milliseconds(1));
+    }
+    const Watchdog::Guard guard(dog, "another", milliseconds(60'000));
+  }
+  EXPECT_EQ(barks, 1);
+  EXPECT_EQ(told, "a long call 5");
 }
 
 TEST(FakeGpu, TheHeadOfTheFileTellsLibrariesAndClocks) {

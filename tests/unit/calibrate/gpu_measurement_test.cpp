@@ -215,6 +215,70 @@ TEST(GpuMeasurement, ImpossibleKernelsAreRefused) {
   EXPECT_THROW(build_profile(measured_gpu(), request_for("")), ConfigError);
 }
 
+// Eight minutes of a GPU are not lost to a fit that no forecast needs.
+TEST(GpuMeasurement, FitsOfWhichNoFigureFollowsAreLeftOutWhereTheyRefuse) {
+  Measurement measurement = measured_gpu();
+  for (Sample& sample : measurement.samples) {
+    if (sample.key.kind != SampleKind::kOptimizerStep && sample.key.kind != SampleKind::kLoss) continue;
+    for (double& second : sample.seconds) second = 1.0 / *sample.key.bytes;  // the larger, the faster
+  }
+  for (const int sequence : {1024, 2048, 4096, 8192}) {
+    SampleKey key;
+    key.kind = SampleKind::kAttentionForward;
+    key.attention = AttentionShape{2, 32, sequence, 128, true};
+    key.dtype = "fp32";
+    key.op = "flopcast's own";
+    add(measurement, key, 1.0 / sequence);
+  }
+  SampleKey copy = kernel(SampleKind::kChannelCopy, "", 1e8);
+  for (const int channels : {1, 2, 4, 8}) {
+    copy.channels = channels;
+    copy.beside.reset();
+    add(measurement, copy, 1e-2 / channels);
+    copy.beside = SampleKind::kGemm;
+    add(measurement, copy, 0.8e-2 / channels);  // faster beside a product
+  }
+  std::vector<std::string> notes;
+  const DeviceProfile profile = build_profile(measurement, request_for("h200"), &notes);
+  ASSERT_EQ(notes.size(), 4u);
+  EXPECT_EQ(notes[0].rfind("not fitted: loss: ", 0), 0u) << notes[0];
+  EXPECT_EQ(notes[1].rfind("not fitted: optimizer_step (adam): ", 0), 0u) << notes[1];
+  EXPECT_EQ(notes[2].rfind("not fitted: attention_forward (flopcast's own) fp32: ", 0), 0u) << notes[2];
+  EXPECT_EQ(notes[3].rfind("not fitted: channel_copy beside gemm: takes 0.80 of the time it takes alone; ", 0), 0u)
+      << notes[3];
+  EXPECT_TRUE(profile.overlaps.empty());
+  EXPECT_EQ(fit_of(profile, "optimizer_step (adam)"), nullptr);
+  const Json& device = profile.cluster.at("device");
+  EXPECT_EQ(device, build_profile(measured_gpu(), request_for("h200")).cluster.at("device"));
+  EXPECT_NE(fit_of(profile, "norm (layernorm forward)"), nullptr);
+  build_profile(measured_gpu(), request_for("h200"), &notes);
+  EXPECT_TRUE(notes.empty());
+}
+
+TEST(GpuMeasurement, APrecisionAboveItsPeakIsToldOf) {
+  for (const char* dtype : {"fp16", "fp32"}) {
+    Measurement measurement = measured_gpu();
+    Measurement more;
+    for (const Sample& sample : measurement.samples) {
+      if (sample.key.kind != SampleKind::kGemm || sample.key.beside || !sample.key.op.empty()) continue;
+      Sample fast = sample;
+      fast.key.dtype = dtype;
+      for (double& second : fast.seconds) second /= 4.0;
+      more.samples.push_back(fast);
+    }
+    more.samples.pop_back();  // bf16 has the most shapes
+    measurement.samples.insert(measurement.samples.end(), more.samples.begin(), more.samples.end());
+    std::vector<std::string> notes;
+    const Json device = build_profile(measurement, request_for("h200"), &notes).cluster.at("device");
+    EXPECT_EQ(device.count("kernel_efficiency_by_precision"), 0u);
+    const bool by_tensor_cores = std::string(dtype) == "fp32";
+    ASSERT_EQ(notes.size(), by_tensor_cores ? 0u : 1u);
+    if (!by_tensor_cores) {
+      EXPECT_EQ(notes[0].rfind("gemm fp16 ran at ", 0), 0u) << notes[0];
+    }
+  }
+}
+
 TEST(OperatorFit, RefusesWhatCannotBeFitted) {
   EXPECT_THROW(fit_operator("norm", {{"a", 1e6, 1e-5}, {"b", 2e6, 2e-5}}), ConfigError);
   EXPECT_THROW(fit_operator("norm", {{"a", 1e6, 1e-5}, {"b", 2e6, 2e-5}, {"c", 3e6, 0.0}}), ConfigError);
@@ -259,6 +323,46 @@ TEST(GpuMeasurement, ChannelsBelongToMessagesChannelCopiesAndNeighbours) {
   EXPECT_THROW(read_measurement(without, "m.json"), ConfigError);
 }
 
+// What the schema lets through is read, and what it does not is refused.
+TEST(GpuMeasurement, TheSchemaSaysWhatTheReaderSaysOfChannels) {
+  const Json schema = Json::parse(read_text(project_folder() / "docs" / "schema" / "measurement-1.schema.json"));
+  const auto agrees = [&schema](const Json& more) {
+    Json sample = {{"kind", "channel_copy"}, {"bytes", 1000}, {"seconds", {1e-3}}};
+    sample.update(more);
+    const Json file = {{"schema", "flopcast.measurement/1"}, {"device", "d"}, {"samples", {sample}}};
+    const bool valid = schema_violation(schema, file).empty();
+    try {
+      read_measurement(file.dump(), "m.json");
+      EXPECT_TRUE(valid) << sample;
+    } catch (const ConfigError&) {
+      EXPECT_FALSE(valid) << sample;
+    }
+    return valid;
+  };
+  EXPECT_FALSE(agrees(Json::object()));
+  EXPECT_TRUE(agrees({{"channels", 1}}));
+  EXPECT_TRUE(agrees({{"channels", 1024}}));
+  EXPECT_FALSE(agrees({{"channels", 1025}}));
+  EXPECT_FALSE(agrees({{"channels", 0}}));
+  EXPECT_TRUE(agrees({{"kind", "memory_copy"}}));
+}
+
+TEST(GpuMeasurement, NumbersThatNoMachineHasAreRefused) {
+  const auto complaint = [](const Json& sample) {
+    try {
+      read_measurement(Json{{"schema", "flopcast.measurement/1"}, {"device", "d"}, {"samples", {sample}}}.dump(),
+                       "m.json");
+    } catch (const ConfigError& error) {
+      return error.diagnostic().field;
+    }
+    return std::string();
+  };
+  for (const double wrong : {1e308, 1e19, 1e-300, 0.0, -1.0}) {
+    EXPECT_EQ(complaint({{"kind", "norm"}, {"bytes", wrong}, {"seconds", {1e-3}}}), "samples.0.bytes") << wrong;
+    EXPECT_EQ(complaint({{"kind", "norm"}, {"bytes", 1e6}, {"seconds", {1e-3, wrong}}}), "samples.0.seconds") << wrong;
+  }
+}
+
 TEST(GpuMeasurement, AGpuTellsWhichDeviceItIs) {
   for (const auto& [gpu, device] :
        std::vector<std::pair<std::string, std::string>>{{"NVIDIA H200", "h200"},
@@ -273,15 +377,21 @@ TEST(GpuMeasurement, AGpuTellsWhichDeviceItIs) {
                                                         {"NVIDIA L40S", "l40s"}}) {
     EXPECT_EQ(catalogued_device(gpu).value_or("none"), device) << gpu;
   }
-  for (const char* unknown : {"NVIDIA GB200", "NVIDIA H20", "Tesla V100", "NVIDIA T400", ""}) {
+  for (const char* unknown : {"NVIDIA GB200", "NVIDIA H20", "Tesla V100", "NVIDIA T400", "NVIDIA H100 NVL",
+                              "NVIDIA H200 NVL", "NVIDIA H200 MIG 1g.18gb", "NVIDIA A100-SXM4-80GB MIG 3g.40gb", ""}) {
     EXPECT_FALSE(catalogued_device(unknown)) << unknown;
   }
+  EXPECT_TRUE(is_part_of_gpu("NVIDIA H200 MIG 1g.18gb"));
+  EXPECT_FALSE(is_part_of_gpu("NVIDIA H200"));
 }
 
 RC_GTEST_PROP(GpuMeasurement, DamagedFilesAreRefusedOrRead, ()) {
   static const std::string whole = write_measurement(measured_gpu());
   try {
-    build_profile(read_measurement(damaged(whole), "m.json"), request_for("h200"));
+    const DeviceProfile profile = build_profile(read_measurement(damaged(whole), "m.json"), request_for("h200"));
+    // What is written can be read.
+    RC_ASSERT(write_profile(read_device_profile(Json::parse(write_profile(profile)), "", {})) ==
+              write_profile(profile));
   } catch (const ConfigError&) {
     RC_SUCCEED("refused");
   }

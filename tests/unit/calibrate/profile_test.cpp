@@ -191,6 +191,25 @@ TEST(DeviceProfile, ProductsTimedAloneRunAtWhatAStepSustains) {
   EXPECT_EQ(complaint(profile, "dgx-a100-80g").field, "cluster.device.kernel_efficiency");
 }
 
+TEST(DeviceProfile, AJobsOwnEfficiencyWinsOverTheProfilesPrecisions) {
+  constexpr double kSustained = 0.93;  // the catalogue's A100
+  for (const char* by_precision : {"kernel_efficiency_by_precision", "gemm_efficiency_by_precision"}) {
+    Json profile = partial_profile();
+    profile["cluster"]["device"] = {{"name", "a100-80g"}, {"kernel_efficiency", 0.85}};
+    profile["cluster"]["device"][by_precision] = {{"fp32", 0.7}, {"bf16", 0.8}};
+    const auto efficiency = [&profile](const Json& own) {
+      Json device = {{"name", "a100-80g"}};
+      device.update(own);
+      return job_with(profile, {{"name", "dgx-a100-80g"}, {"device", device}})
+          .cluster.device.gemm_efficiency_of(Precision::kFp32);
+    };
+    EXPECT_NEAR(efficiency(Json::object()), by_precision[0] == 'k' ? 0.7 * kSustained : 0.7, 1e-12) << by_precision;
+    EXPECT_DOUBLE_EQ(efficiency({{"gemm_efficiency", 0.5}}), 0.5) << by_precision;
+    EXPECT_DOUBLE_EQ(efficiency({{"kernel_efficiency", 0.5}}), 0.5 * kSustained) << by_precision;
+    EXPECT_DOUBLE_EQ(efficiency({{"gemm_efficiency", 0.5}, {by_precision, {{"bf16", 0.4}}}}), 0.5) << by_precision;
+  }
+}
+
 TEST(DeviceProfile, WithoutOneKernelsChangeNothing) {
   const Job job = job_with(Json::parse(R"({"schema": "flopcast.profile/1", "name": "n", "source": "s",
     "confidence": "published"})"),
