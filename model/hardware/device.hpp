@@ -29,8 +29,8 @@ const DeviceDefaults& device_defaults(GpuGeneration generation);
 
 /// How the device's matrix library works, where it is not a GPU's (compute.hpp).
 struct GemmKernel {
-  int tile = 0;                   ///< side of its square tile; zero: the best of a GPU library's six
-  double overhead_depth = 200.0;  ///< the k-equivalent of filling and draining a tile's pipeline
+  int tile = 0;                     ///< side of its square tile; zero: the best of a GPU library's six
+  double overhead_depth = 200.0;    ///< the k-equivalent of filling and draining a tile's pipeline
   double memory_efficiency = 0.85;  ///< share of the memory bandwidth operand streams reach; above 1 in a cache
   bool overlapped = true;           ///< operands stream while it multiplies; a CPU core packs them first
   /// What the empty places of a last wave of tiles cost, as a share of full ones: 1 where all multiprocessors work in
