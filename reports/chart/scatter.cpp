@@ -16,16 +16,17 @@ constexpr double kPlot = 480.0;  // side of the square
 constexpr double kLeft = 80.0;
 constexpr double kTop = 48.0;
 constexpr double kBottom = 56.0;
-constexpr double kLegend = 250.0;
+constexpr double kLeastLegend = 150.0;
+constexpr double kLetter = 8.2;  // of the legend, px: the mean of wide fonts at 13 px
 constexpr double kLegendLine = 20.0;
 constexpr double kMarker = 3.5;
 
 constexpr std::array<const char*, 7> kColors = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                 "#e69f00", "#56b4e9", "#000000"};
 
-// Circle, square, diamond and triangle, the next one after each round of colours.
+// Circle, square, diamond and triangle: with seven colours, 28 series before a pair comes again.
 std::string marker(std::size_t series, double x, double y) {
-  const std::size_t shape = (series + series / kColors.size()) % 4;
+  const std::size_t shape = series % 4;
   const auto at = [](double value) { return coordinate(value); };
   const double r = kMarker;
   if (shape == 0) return fmt::format(R"(<circle cx="{}" cy="{}" r="{}")", at(x), at(y), at(r));
@@ -111,13 +112,27 @@ std::string diagonal(const char* style, double factor, const Range& range) {
                      coordinate(kTop + kPlot - to - shift));
 }
 
+constexpr double kLegendGap = 24.0;
+constexpr double kLegendText = 12.0;  // from the marker
+
+std::string legend_text(const ScatterSeries& series) {
+  return fmt::format("{} ({})", series.name, std::count_if(series.points.begin(), series.points.end(), drawable));
+}
+
+double legend_width(const ScatterChart& chart) {
+  double widest = kLeastLegend;
+  for (const ScatterSeries& series : chart.series) {
+    widest = std::max(widest, kLetter * static_cast<double>(legend_text(series).size()));
+  }
+  return kLegendGap + kLegendText + widest;
+}
+
 std::string legend_entry(const ScatterSeries& series, std::size_t index) {
-  const double x = kLeft + kPlot + 24;
+  const double x = kLeft + kPlot + kLegendGap;
   const double y = kTop + 10 + kLegendLine * static_cast<double>(index);
-  const auto drawn = std::count_if(series.points.begin(), series.points.end(), drawable);
-  return fmt::format("{} fill=\"{}\"/><text x=\"{}\" y=\"{}\">{} ({})</text>\n", marker(index, x, y),
-                     kColors[index % kColors.size()], coordinate(x + 12), coordinate(y + 4), escape_xml(series.name),
-                     drawn);
+  return fmt::format("{} fill=\"{}\"/><text x=\"{}\" y=\"{}\">{}</text>\n", marker(index, x, y),
+                     kColors[index % kColors.size()], coordinate(x + kLegendText), coordinate(y + 4),
+                     escape_xml(legend_text(series)));
 }
 
 }  // namespace
@@ -126,7 +141,7 @@ std::string write_scatter_svg(const ScatterChart& chart) {
   const Range range = range_of(chart);
   const double legend_height = kLegendLine * static_cast<double>(chart.series.size() + 2);
   const double height = kTop + std::max(kPlot, legend_height) + kBottom;
-  const double width = kLeft + kPlot + kLegend;
+  const double width = kLeft + kPlot + legend_width(chart);
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
       "font-family=\"sans-serif\" font-size=\"13\" role=\"img\" aria-label=\"{2}\">\n",
