@@ -12,6 +12,7 @@
 #include "cli/calibrate_sources.hpp"
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
+#include "cli/exit_code.hpp"
 #include "cli/output_options.hpp"
 #include "cli/terminal.hpp"
 #include "model/catalog/catalogue.hpp"
@@ -289,7 +290,6 @@ int run_calibrate(const Arguments& arguments) {
   switch (mode) {
     case Mode::kHere: {
       const std::optional<Calibration> calibration = calibrate_here(wishes.sources);
-      constexpr int kEnvironmentFailed = 4;
       return calibration ? write_calibration(wishes, *calibration, format) : kEnvironmentFailed;
     }
     case Mode::kImport:

@@ -17,6 +17,7 @@
 #include "calibrate/device/import/training_log.hpp"
 #include "calibrate/device/merge.hpp"
 #include "cli/child_process.hpp"
+#include "cli/exit_code.hpp"
 #include "cli/terminal.hpp"
 #include "model/config/sections.hpp"
 #include "model/error/error.hpp"
@@ -135,8 +136,6 @@ std::optional<Calibration> calibrate_here(const CalibrationWishes& wishes) {
   const ChildEnd end = run_child(words);
   if (end.signal != 0) throw EnvironmentError(fmt::format("flopcast-measure was ended by signal {}", end.signal));
   const int code = end.exit_code;
-  constexpr int kBadInput = 2;
-  constexpr int kEnvironmentFailed = 4;
   // It has told what is wrong.
   if (code == kBadInput) throw ConfigError({wishes.measured(), "was not measured", "", ""});
   if (code == kEnvironmentFailed && wishes.cuda) return std::nullopt;

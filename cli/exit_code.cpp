@@ -14,9 +14,7 @@ namespace flopcast {
 namespace {
 
 constexpr int kBug = 1;
-constexpr int kBadInput = 2;
 constexpr int kAnswerIsNo = 3;
-constexpr int kEnvironmentFailed = 4;
 
 void complain(const std::string& text) {
   std::fputs((text + "\n").c_str(), stderr);

@@ -12,6 +12,7 @@
 
 #include "cli/child_process.hpp"
 #include "cli/commands.hpp"
+#include "cli/exit_code.hpp"
 #include "cli/job_files.hpp"
 #include "cli/job_options.hpp"
 #include "cli/loss_figure.hpp"
@@ -68,7 +69,6 @@ int report_failure(const ChildEnd& end, const std::optional<std::string>& file) 
     throw EnvironmentError(fmt::format("flopcast-run was killed by signal {} ({}){}{}", end.signal,
                                        strsignal(end.signal), left.empty() ? "" : "; ", left));
   }
-  constexpr int kEnvironmentFailed = 4;
   // mpirun leaves with 128 and the signal of a rank that was killed.
   constexpr int kSignalled = 128;
   const int exit_code = end.exit_code < kSignalled ? end.exit_code : kEnvironmentFailed;

@@ -62,15 +62,7 @@ class CudaDevice::EventMoment : public Moment {
   EventMoment& operator=(EventMoment&&) = delete;
   ~EventMoment() override { pool_->give_back(event_); }
 
-  bool reached() override {
-    const cudaError_t result = cudaEventQuery(event_);
-    if (result == cudaErrorNotReady) {
-      static_cast<void>(cudaGetLastError());  // it would come out of the next launch
-      return false;
-    }
-    check(result, "cudaEventQuery");
-    return true;
-  }
+  bool reached() override { return has_reached(event_); }
   Ticks time() override {
     check(cudaEventSynchronize(event_), "cudaEventSynchronize");
     return pool_->clock().time_of(event_);

@@ -22,13 +22,7 @@ void TimedEvent::record(cudaStream_t stream) {
 }
 
 bool TimedEvent::reached() const {
-  const cudaError_t result = cudaEventQuery(event_);
-  if (result == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // it would come out of the next launch
-    return false;
-  }
-  check(result, "cudaEventQuery");
-  return true;
+  return has_reached(event_);
 }
 
 void TimedEvent::hold_up(cudaStream_t stream) const {
