@@ -123,16 +123,21 @@ double ring_us(Collective kind, double bytes, const Group& group, Protocol proto
   return latency + bytes / (algorithm_bandwidth * kGiga) / kMicro;
 }
 
-double tree_us(double bytes, const Group& group, Protocol protocol) {
+struct Tree {
+  double depth;        // of its part between nodes
+  double size_factor;  // of its bandwidth
+};
+
+double tree_us(double bytes, const Tree& tree, const Group& group, Protocol protocol) {
   const std::size_t index = static_cast<std::size_t>(protocol);
-  const double latency = kTreeBase[index] + 2 * ((group.ranks_per_node - 1) * kTreeHopIntra[index] +
-                                                 std::log2(group.nodes) * kTreeHopInter[index]);
+  const double latency =
+      kTreeBase[index] + 2 * ((group.ranks_per_node - 1) * kTreeHopIntra[index] + tree.depth * kTreeHopInter[index]);
   double bus = group.bus * 0.92;
   if (protocol == kLl) {
     bus = std::min(largest_ll_bandwidth(group.generation, static_cast<int>(group.nodes)), group.bus / 3.8);
   }
   if (protocol == kLl128) bus = group.bus * (group.nodes == 1 ? 7.0 / 9.0 : 120.0 / 128.0);
-  const double algorithm_bandwidth = bus * 0.5 * tree_size_factor(bytes);
+  const double algorithm_bandwidth = bus * 0.5 * tree.size_factor;
   return latency + bytes / (algorithm_bandwidth * kGiga) / kMicro;
 }
 
@@ -229,8 +234,10 @@ Seconds CommunicationModel::collective(Collective kind, Bytes bytes, const Group
   double best = ring_us(kind, bytes.value(), group, kSimple);
   for (const Protocol protocol : {kLl, kLl128}) best = std::min(best, ring_us(kind, bytes.value(), group, protocol));
   if (kind == Collective::kAllReduce) {
-    for (const Protocol protocol : {kLl, kLl128, kSimple})
-      best = std::min(best, tree_us(bytes.value(), group, protocol));
+    const Tree tree{std::log2(group.nodes), tree_size_factor(bytes.value())};
+    for (const Protocol protocol : {kLl, kLl128, kSimple}) {
+      best = std::min(best, tree_us(bytes.value(), tree, group, protocol));
+    }
   }
   const bool has_in_switch_reduction =
       cluster_.in_switch_reduction &&

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 
 #include "model/cost/expert_parallel.hpp"
+#include "model/cost/gradient_buckets.hpp"
 #include "model/cost/sharded_passes.hpp"
 
 namespace flopcast {
@@ -110,61 +110,13 @@ ModelStates model_states(const Layout& layout, const Training& training, double 
   return states;
 }
 
-void add_replica_passes(const PricingContext& pricing, int stage, const std::vector<ShardedUnit>& units,
-                        StageCosts& costs) {
+void add_replica_passes(const PricingContext& pricing, int stage, const std::vector<UnitRun>& runs, StageCosts& costs) {
   const Layout& layout = pricing.job.layout;
   if (layout.data_parallel == DataParallel::kDataParallel) {
     add_single_process_passes(pricing, costs);
-  } else if (layout.gradient_shards() > 1 && !units.empty()) {
-    add_sharded_passes(pricing, stage, units, costs);
+  } else if (layout.gradient_shards() > 1 && !runs.empty()) {
+    add_sharded_passes(pricing, stage, runs, costs);
   }
-}
-
-bool reduces_in_buckets(const Job& job) {
-  const Layout& layout = job.layout;
-  return job.training.stack.overlap_gradient_reduction && layout.replicas() > 1 && layout.gradient_shards() == 1 &&
-         layout.data_parallel != DataParallel::kDataParallel && !job.profile;
-}
-
-void fill_buckets(const PricingContext& pricing, const std::vector<GradientPiece>& pieces, StageCosts& costs) {
-  if (!reduces_in_buckets(pricing.job)) return;
-  constexpr double kMebibyte = 1024.0 * 1024.0;
-  constexpr double kDefaultBucket = 25.0;
-  const std::optional<int>& given = pricing.job.layout.bucket_mb;
-  const double gradient = pricing.job.training.stack.gradient_bytes;
-  for (const bool of_experts : {false, true}) {
-    const GroupPlacement group = of_experts ? expert_replicas(pricing) : pricing.replicas;
-    double limit = (given ? *given : 1.0) * kMebibyte;
-    GradientAmount open;
-    double finished = 0.0;
-    // Blocks are alike, and so are their buckets.
-    std::vector<std::pair<GradientAmount, Traffic>> priced;
-    const auto reduced = [&](const GradientAmount& amount) {
-      const auto known = std::find_if(priced.begin(), priced.end(), [&amount](const auto& entry) {
-        return entry.first.parameters == amount.parameters && entry.first.low_rank_elements == amount.low_rank_elements;
-      });
-      if (known != priced.end()) return known->second;
-      priced.emplace_back(amount, reduce_gradients(pricing, amount, group));
-      return priced.back().second;
-    };
-    const auto close = [&] {
-      if (open.parameters <= 0.0) return;
-      const Traffic traffic = reduced(open);
-      costs.buckets.push_back({1.0 - finished, traffic.time});
-      costs.bucket_traffic += traffic;
-      open = {};
-      limit = (given ? *given : kDefaultBucket) * kMebibyte;
-    };
-    for (const GradientPiece& piece : pieces) {
-      if (piece.of_experts != of_experts) continue;
-      open += piece.amount;
-      finished = piece.finished;
-      if (open.parameters * gradient >= limit) close();
-    }
-    close();
-  }
-  std::stable_sort(costs.buckets.begin(), costs.buckets.end(),
-                   [](const GradientBucket& a, const GradientBucket& b) { return a.remaining > b.remaining; });
 }
 
 namespace {

@@ -22,16 +22,9 @@ struct ModelStates {
 ModelStates model_states(const Layout& layout, const Training& training, double parameters,
                          double expert_parameters = 0.0);
 
-/// A layer, or the embedding or head, whose weights are gathered at once.
-struct ShardedUnit {
-  double parameters = 0.0;
-  double expert_parameters = 0.0;
-  Seconds forward;  ///< its whole passes, other communication included
-  Seconds backward;
-};
-
 /// Communication inside the passes of a microbatch through `stage`: sharded weights (ZeRO 3, fsdp, hsdp), gradients
-/// reduced by every microbatch (ZeRO 2), nn.DataParallel. `units` are the stage's, in order of the forward pass.
+/// reduced by every microbatch (ZeRO 2), nn.DataParallel. `runs` are the stage's, in order of the forward pass; the
+/// weights of a unit are gathered at once.
 ///
 /// ZeRO 3 and fsdp gather each unit's weights forward and again backward, and reduce-scatter its gradients: 3Ψ(N-1)/N
 /// elements sent per rank and microbatch (1910.02054 §7.2); 2Ψ when weights stay gathered after the forward pass
@@ -57,16 +50,7 @@ struct ShardedUnit {
 /// them, and otherwise after it.
 /// nn.DataParallel copies all weights from GPU 0, gathers the logits there and adds the gradients there, over one link.
 /// What the replicas of a layout send is added to costs.dp, `sent_per_rank` for the busiest GPU.
-void add_replica_passes(const PricingContext& pricing, int stage, const std::vector<ShardedUnit>& units,
-                        StageCosts& costs);
-
-/// Fills costs.buckets: gradients put into buckets of `bucket_mb` MiB in the order the last backward pass finishes
-/// them, whole tensors, a bucket closing once it reaches its size; with the default size the first closes at 1 MiB (Li
-/// et al. 2006.15704 §3.2.3, §4.2). Earlier microbatches only accumulate. `pieces` has each unit's pieces with their
-/// share of the stage's backward pass in `finished`.
-void fill_buckets(const PricingContext& pricing, const std::vector<GradientPiece>& pieces, StageCosts& costs);
-/// Whether gradients are reduced during the last backward pass, bucket by bucket.
-bool reduces_in_buckets(const Job& job);
+void add_replica_passes(const PricingContext& pricing, int stage, const std::vector<UnitRun>& runs, StageCosts& costs);
 
 /// What follows the last microbatch, by pipeline rank: reduction of its gradients over the replicas (where no bucket
 /// and no microbatch did it), with what is left of them over the two ranks that hold the same stages in the two copies

@@ -66,6 +66,17 @@ struct Section {
   std::vector<GradientPiece> gradients;  ///< in the order the backward pass finishes them
 };
 
+/// Equal units (blocks, or one embedding or head) that follow each other in a stage.
+struct UnitRun {
+  const Section* section = nullptr;
+  int count = 0;
+  Seconds recompute;  ///< of one unit, in its backward pass
+
+  /// Of one unit, communication of its own included.
+  Seconds forward() const { return section->forward.total(); }
+  Seconds backward() const { return recompute + section->input_gradient.total() + section->weight_gradient.total(); }
+};
+
 Traffic scaled(const Traffic& traffic, double times);
 
 }  // namespace flopcast

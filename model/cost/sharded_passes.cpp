@@ -31,7 +31,7 @@ struct UnitTraffic {
   Traffic scatter;
 };
 
-UnitTraffic traffic_of(const PricingContext& pricing, const ShardedUnit& unit, bool gathers) {
+UnitTraffic traffic_of(const PricingContext& pricing, const Section& unit, bool gathers) {
   const Training& training = pricing.job.training;
   UnitTraffic traffic;
   for (const bool of_experts : {false, true}) {
@@ -51,29 +51,45 @@ UnitTraffic traffic_of(const PricingContext& pricing, const ShardedUnit& unit, b
   return traffic;
 }
 
-// What of the units' traffic their computation does not cover in a pass that nothing surrounds; times in the order the
-// pass runs them.
-Seconds exposed_alone(const std::vector<Seconds>& gathers, const std::vector<Seconds>& scatters,
-                      const std::vector<Seconds>& computation) {
-  const std::size_t units = computation.size();
-  Seconds exposed = gathers.front() + scatters.back();
-  for (std::size_t index = 0; index < units; ++index) {
-    Seconds beside;
-    if (index + 1 < units) beside += gathers[index + 1];
-    if (index > 0) beside += scatters[index - 1];
-    exposed += std::max(Seconds(0), beside - computation[index]);
+Seconds beyond(Seconds whole, Seconds part) {
+  return std::max(Seconds(0), whole - part);
+}
+
+// Equal units that follow each other in a pass: the computation of one, and its traffic.
+struct RunInPass {
+  Seconds gather;
+  Seconds scatter;
+  Seconds computation;
+  double count = 0.0;
+};
+
+// What of the units' traffic their computation does not cover in a pass that nothing surrounds. Beside a unit's
+// computation the next one is gathered and the one before it scattered.
+Seconds exposed_alone(const std::vector<RunInPass>& runs) {
+  Seconds exposed = runs.front().gather + runs.back().scatter;
+  for (std::size_t index = 0; index < runs.size(); ++index) {
+    const RunInPass& run = runs[index];
+    const Seconds before = index > 0 ? runs[index - 1].scatter : Seconds(0);
+    const Seconds after = index + 1 < runs.size() ? runs[index + 1].gather : Seconds(0);
+    if (run.count == 1.0) {
+      exposed += beyond(before + after, run.computation);
+    } else {
+      exposed += beyond(before + run.gather, run.computation) + beyond(run.scatter + after, run.computation);
+      exposed += beyond(run.scatter + run.gather, run.computation) * (run.count - 2.0);
+    }
   }
   return exposed;
 }
 
-Seconds sum_of(const std::vector<Seconds>& times) {
+Seconds sum_of(const std::vector<RunInPass>& runs, Seconds RunInPass::*time) {
   Seconds sum;
-  for (const Seconds& time : times) sum += time;
+  for (const RunInPass& run : runs) sum += run.*time * run.count;
   return sum;
 }
 
-Seconds beyond(Seconds whole, Seconds part) {
-  return std::max(Seconds(0), whole - part);
+std::vector<RunInPass> without(std::vector<RunInPass> runs, Seconds RunInPass::*time) {
+  for (RunInPass& run : runs) run.*time = Seconds(0);
+  return runs;
 }
 
 // The mean over `rows` of passes of a rank that follow each other, one of which has no neighbours.
@@ -102,49 +118,43 @@ void add_gathered_memory(const PricingContext& pricing, bool in_a_row, bool agai
 
 }  // namespace
 
-void add_sharded_passes(const PricingContext& pricing, int stage, const std::vector<ShardedUnit>& units,
-                        StageCosts& costs) {
+void add_sharded_passes(const PricingContext& pricing, int stage, const std::vector<UnitRun>& runs, StageCosts& costs) {
   const Layout& layout = pricing.job.layout;
   const bool gathers = layout.weight_shards() > 1;
   const bool again = gathers && layout.reshard_after_forward;
   const int row =
       pricing.map.passes_in_a_row.empty() ? 1 : pricing.map.passes_in_a_row[static_cast<std::size_t>(stage)];
   const double share = 1.0 / row;  // of a gather that falls to one pass
-  std::vector<Seconds> gather;
-  std::vector<Seconds> scatter;
-  std::vector<Seconds> forward;
-  std::vector<Seconds> backward;
+  std::vector<RunInPass> forward;
+  std::vector<RunInPass> backward;
   double largest = 0.0;
-  for (const ShardedUnit& unit : units) {
-    const UnitTraffic traffic = traffic_of(pricing, unit, gathers);
-    gather.push_back(traffic.gather.time);
-    scatter.push_back(traffic.scatter.time);
-    forward.push_back(unit.forward);
-    backward.push_back(unit.backward);
-    costs.dp += scaled(traffic.gather, (again ? 2.0 : 1.0) * share);
-    costs.dp += scaled(traffic.scatter, share);
-    largest = std::max(largest, unit.parameters);
+  for (const UnitRun& run : runs) {
+    const UnitTraffic traffic = traffic_of(pricing, *run.section, gathers);
+    const double count = run.count;
+    forward.push_back({traffic.gather.time, Seconds(0), run.forward(), count});
+    backward.push_back({again ? traffic.gather.time : Seconds(0), traffic.scatter.time, run.backward(), count});
+    costs.dp += scaled(traffic.gather, (again ? 2.0 : 1.0) * share * count);
+    costs.dp += scaled(traffic.scatter, share * count);
+    largest = std::max(largest, run.section->parameters);
   }
-  const std::vector<Seconds> nothing(units.size());
+  std::reverse(backward.begin(), backward.end());
   const double rows = std::max(1.0, passes_of_rank(pricing) / row);
   const auto charge = [&](Seconds& pass, Seconds alone, Seconds among_others) {
     pass += mean_exposed(alone, among_others, rows) * share;
   };
-  const Seconds gathered = sum_of(gather);
-  const Seconds gathered_again = again ? gathered : Seconds(0);
-  const Seconds scattered = sum_of(scatter);
-  const Seconds computed = sum_of(forward) * static_cast<double>(row);
-  charge(costs.forward.dp_comm, exposed_alone(gather, nothing, forward), beyond(gathered, computed));
-  for (std::vector<Seconds>* times : {&gather, &scatter, &backward}) std::reverse(times->begin(), times->end());
+  const Seconds gathered = sum_of(forward, &RunInPass::gather);
+  const Seconds gathered_again = sum_of(backward, &RunInPass::gather);
+  const Seconds scattered = sum_of(backward, &RunInPass::scatter);
+  const Seconds computed = sum_of(forward, &RunInPass::computation) * static_cast<double>(row);
+  charge(costs.forward.dp_comm, exposed_alone(forward), beyond(gathered, computed));
   if (gathers || pricing.job.training.stack.overlap_gradient_reduction) {
-    const Seconds computed_back = sum_of(backward) * static_cast<double>(row);
+    const Seconds computed_back = sum_of(backward, &RunInPass::computation) * static_cast<double>(row);
     const Seconds idle_network = beyond(computed, gathered) + beyond(computed_back, gathered_again);
     const Seconds among_others = beyond(gathered_again, computed_back) + beyond(scattered, idle_network);
-    const std::vector<Seconds>& gathers_back = again ? gather : nothing;
     // The first backward pass of a row gathers, the last one scatters.
-    const Seconds alone =
-        row == 1 ? exposed_alone(gathers_back, scatter, backward)
-                 : exposed_alone(gathers_back, nothing, backward) + exposed_alone(nothing, scatter, backward);
+    const Seconds alone = row == 1 ? exposed_alone(backward)
+                                   : exposed_alone(without(backward, &RunInPass::scatter)) +
+                                         exposed_alone(without(backward, &RunInPass::gather));
     charge(costs.input_gradient.dp_comm, alone, among_others);
   } else {
     costs.input_gradient.dp_comm += scattered * share;

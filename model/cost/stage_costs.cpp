@@ -21,6 +21,30 @@
 
 namespace flopcast {
 
+void CostsByStage::reserve(std::size_t stages) {
+  constexpr std::size_t kUsuallyUnlike = 3;  // the first, those between, the last
+  entry_of_.reserve(stages);
+  entries_.reserve(std::min(stages, kUsuallyUnlike));
+}
+
+void CostsByStage::push_back(StageCosts costs) {
+  entry_of_.push_back(entries_.size());
+  entries_.push_back(std::move(costs));
+}
+
+void CostsByStage::push_like(std::size_t stage) {
+  entry_of_.push_back(entry_of_.at(stage));
+}
+
+StageCosts& CostsByStage::own(std::size_t stage) {
+  std::size_t& entry = entry_of_.at(stage);
+  if (std::count(entry_of_.begin(), entry_of_.end(), entry) > 1) {
+    entries_.push_back(StageCosts(entries_[entry]));
+    entry = entries_.size() - 1;
+  }
+  return entries_[entry];
+}
+
 namespace {
 
 // Of a collective beside a weight-gradient GEMM, what the GEMM really hides: both are slowed. Fitted to Korthikanti et
@@ -63,7 +87,7 @@ class StepPricer {
     int passes_in_a_row = 1;
   };
   std::optional<Alike> inner_stage(int index, int first_layer, int layers) const;
-  std::vector<StageCosts> price_stages(const std::vector<int>& stage_layers) const;
+  CostsByStage price_stages(const std::vector<int>& stage_layers) const;
   std::vector<UnitRun> runs_of(int index, int dense, int experts) const;
   bool rank_has_table(int index) const;
   void share_tables_within_ranks(StepCosts& costs) const;
@@ -86,6 +110,7 @@ class StepPricer {
 Section StepPricer::price_operators(const std::vector<Operator>& operators) const {
   Section section;
   std::vector<Seconds> backward;
+  backward.reserve(operators.size());
   for (const Operator& op : operators) {
     const OperatorTimes times = operator_times(op, pricing_.compute, job_.training);
     section.forward.compute += times.forward;
@@ -264,13 +289,13 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
 void StepPricer::share_tables_within_ranks(StepCosts& costs) const {
   for (int first = 0; first < map_.stages(); first += map_.model_stages) {
     for (int last = map_.model_stages - 1; last < map_.stages(); last += map_.model_stages) {
-      StageCosts& bottom = costs.stages[static_cast<std::size_t>(first)];
-      StageCosts& top = costs.stages[static_cast<std::size_t>(last)];
-      const bool together =
-          map_.rank_of_stage[static_cast<std::size_t>(first)] == map_.rank_of_stage[static_cast<std::size_t>(last)];
-      if (first == last || !together) continue;
-      top.parameters -= top.embedding_parameters;
-      bottom.embedding_parameters = top.embedding_parameters = 0.0;
+      const auto bottom = static_cast<std::size_t>(first);
+      const auto top = static_cast<std::size_t>(last);
+      if (first == last || map_.rank_of_stage[bottom] != map_.rank_of_stage[top]) continue;
+      StageCosts& head = costs.stages.own(top);
+      head.parameters -= head.embedding_parameters;
+      head.embedding_parameters = 0.0;
+      costs.stages.own(bottom).embedding_parameters = 0.0;
     }
   }
 }
@@ -311,10 +336,10 @@ std::optional<StepPricer::Alike> StepPricer::inner_stage(int index, int first_la
 }
 
 // Of inner stages that are alike only the first is priced.
-std::vector<StageCosts> StepPricer::price_stages(const std::vector<int>& stage_layers) const {
+CostsByStage StepPricer::price_stages(const std::vector<int>& stage_layers) const {
   std::vector<int> first_layer(stage_layers.size() + 1, 0);
   std::partial_sum(stage_layers.begin(), stage_layers.end(), first_layer.begin() + 1);
-  std::vector<StageCosts> stages;
+  CostsByStage stages;
   stages.reserve(static_cast<std::size_t>(map_.stages()));
   std::vector<std::pair<Alike, std::size_t>> priced;
   for (int index = 0; index < map_.stages(); ++index) {
@@ -325,7 +350,7 @@ std::vector<StageCosts> StepPricer::price_stages(const std::vector<int>& stage_l
              known.first.passes_in_a_row == inner->passes_in_a_row;
     });
     if (same != priced.end()) {
-      stages.push_back(stages[same->second]);
+      stages.push_like(same->second);
       continue;
     }
     if (inner) priced.emplace_back(*inner, stages.size());

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <iterator>
 #include <vector>
 
 #include "model/job.hpp"
@@ -89,6 +91,65 @@ struct StageCosts {
   double embedding_parameters = 0.0;  ///< the tied table, whose gradients the first and last stage add up
 };
 
+/// The costs of every stage, in order. Stages that are alike share one entry.
+class CostsByStage {
+ public:
+  class Iterator;
+
+  std::size_t size() const { return entry_of_.size(); }
+  const StageCosts& operator[](std::size_t stage) const { return entries_[entry_of_[stage]]; }
+  const StageCosts& at(std::size_t stage) const { return entries_[entry_of_.at(stage)]; }
+  const StageCosts& front() const { return entries_[entry_of_.front()]; }
+  const StageCosts& back() const { return entries_[entry_of_.back()]; }
+  Iterator begin() const;
+  Iterator end() const;
+
+  void reserve(std::size_t stages);
+  void push_back(StageCosts costs);
+  void push_like(std::size_t stage);   ///< one more stage, that is like `stage`
+  StageCosts& own(std::size_t stage);  ///< to be changed, without the stages that were like it
+
+ private:
+  std::vector<StageCosts> entries_;
+  std::vector<std::size_t> entry_of_;
+};
+
+class CostsByStage::Iterator {
+ public:
+  using iterator_category = std::forward_iterator_tag;
+  using value_type = StageCosts;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const StageCosts*;
+  using reference = const StageCosts&;
+
+  Iterator() = default;
+  Iterator(const CostsByStage& costs, std::size_t stage) : costs_(&costs), stage_(stage) {}
+
+  reference operator*() const { return (*costs_)[stage_]; }
+  pointer operator->() const { return &(*costs_)[stage_]; }
+  Iterator& operator++() {
+    ++stage_;
+    return *this;
+  }
+  Iterator operator++(int) {
+    Iterator before = *this;
+    ++stage_;
+    return before;
+  }
+  bool operator==(const Iterator& other) const { return stage_ == other.stage_; }
+
+ private:
+  const CostsByStage* costs_ = nullptr;
+  std::size_t stage_ = 0;
+};
+
+inline CostsByStage::Iterator CostsByStage::begin() const {
+  return {*this, 0};
+}
+inline CostsByStage::Iterator CostsByStage::end() const {
+  return {*this, size()};
+}
+
 /// The transfer over the boundary between stage s and s + 1, per rank and microbatch, or slice of one.
 struct BoundaryCosts {
   Seconds forward;
@@ -109,7 +170,7 @@ struct FlushCosts {
 
 /// The one source of costs for simulator and planner.
 struct StepCosts {
-  std::vector<StageCosts> stages;
+  CostsByStage stages;
   std::vector<BoundaryCosts> boundaries;
   std::vector<FlushCosts> ranks;
 };

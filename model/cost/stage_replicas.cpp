@@ -4,42 +4,11 @@
 #include <cstddef>
 
 #include "model/cost/data_parallel.hpp"
+#include "model/cost/gradient_buckets.hpp"
 
 namespace flopcast {
 
 namespace {
-
-Seconds backward_of(const UnitRun& run) {
-  return run.recompute + run.section->input_gradient.total() + run.section->weight_gradient.total();
-}
-
-std::vector<ShardedUnit> units_of(const std::vector<UnitRun>& runs) {
-  std::vector<ShardedUnit> units;
-  for (const UnitRun& run : runs) {
-    const Section& section = *run.section;
-    const ShardedUnit unit{section.parameters, section.expert_parameters, section.forward.total(), backward_of(run)};
-    units.insert(units.end(), static_cast<std::size_t>(run.count), unit);
-  }
-  return units;
-}
-
-std::vector<GradientPiece> pieces_of(const std::vector<UnitRun>& runs) {
-  Seconds total;
-  for (const UnitRun& run : runs) total += backward_of(run) * static_cast<double>(run.count);
-  std::vector<GradientPiece> pieces;
-  Seconds done;
-  for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
-    for (int unit = 0; unit < run->count; ++unit) {
-      for (GradientPiece piece : run->section->gradients) {
-        piece.finished = total.value() > 0.0 ? (done + backward_of(*run) * piece.finished) / total : 1.0;
-        piece.finished = std::min(1.0, piece.finished);
-        pieces.push_back(piece);
-      }
-      done += backward_of(*run);
-    }
-  }
-  return pieces;
-}
 
 void offload_activations(const PricingContext& pricing, StageCosts& costs) {
   if (!pricing.job.layout.offloads_activations()) return;
@@ -55,8 +24,8 @@ void offload_activations(const PricingContext& pricing, StageCosts& costs) {
 }  // namespace
 
 void finish_stage(const PricingContext& pricing, int stage, const std::vector<UnitRun>& runs, StageCosts& costs) {
-  add_replica_passes(pricing, stage, units_of(runs), costs);
-  if (reduces_in_buckets(pricing.job)) fill_buckets(pricing, pieces_of(runs), costs);
+  add_replica_passes(pricing, stage, runs, costs);
+  if (reduces_in_buckets(pricing.job)) fill_buckets(pricing, runs, costs);
   offload_activations(pricing, costs);
 }
 
@@ -65,6 +34,7 @@ std::vector<GradientPiece> gradient_pieces(const std::vector<Operator>& operator
   Seconds total;
   for (const Seconds& time : backward) total += time;
   std::vector<GradientPiece> pieces;
+  pieces.reserve(operators.size());
   Seconds done;
   for (std::size_t index = operators.size(); index-- > 0;) {
     done += backward[index];

@@ -6,13 +6,6 @@
 
 namespace flopcast {
 
-/// Equal units (blocks, or one embedding or head) that follow each other in a stage.
-struct UnitRun {
-  const Section* section = nullptr;
-  int count = 0;
-  Seconds recompute;  ///< of one unit, in its backward pass
-};
-
 /// Completes stage `stage`, whose computation and other communication are known: what its replicas send inside the
 /// passes or in buckets, and activations that go to the host and back. `runs` are in order of the forward pass.
 ///

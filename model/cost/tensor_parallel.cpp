@@ -8,13 +8,13 @@ void add_block_collectives(const PricingContext& pricing, Section& block) {
   Traffic forward;
   Traffic backward;
   if (pricing.job.layout.sequence_parallel) {
-    forward += pricing.collective(Collective::kAllGather, bytes, group, 2);
-    forward += pricing.collective(Collective::kReduceScatter, bytes, group, 2);
-    backward = forward;
-    const Traffic regathered = pricing.collective(Collective::kAllGather, bytes, group, 2);
+    const Traffic gathered = pricing.collective(Collective::kAllGather, bytes, group, 2);
     const Traffic scattered = pricing.collective(Collective::kReduceScatter, bytes, group, 2);
-    backward += regathered;
-    block.overlappable_tp = regathered.time + scattered.time;
+    forward = gathered;
+    forward += scattered;
+    backward = forward;
+    backward += gathered;
+    block.overlappable_tp = gathered.time + scattered.time;
   } else {
     forward = pricing.collective(Collective::kAllReduce, bytes, group, 2);
     backward = forward;

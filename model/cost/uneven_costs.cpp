@@ -54,7 +54,7 @@ StepCosts price_uneven_step(const Job& job, const StageMap& map, const std::vect
   StepCosts costs = by_device.front();
   for (std::size_t index = 0; index < costs.stages.size(); ++index) {
     const auto stage_on = [index](const StepCosts& on) { return on.stages[index]; };
-    costs.stages[index] = slowest(map.rank_of_stage[index], stage_on);
+    costs.stages.own(index) = slowest(map.rank_of_stage[index], stage_on);
   }
   for (std::size_t rank = 0; rank < costs.ranks.size(); ++rank) {
     const auto flush_on = [rank](const StepCosts& on) { return on.ranks[rank]; };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 namespace flopcast {
@@ -96,11 +97,27 @@ class SpreadCount {
 
 }  // namespace
 
+GroupPlacement RankGrid::placed(const Members& members, int nodes, int fullest, const Cluster& cluster) const {
+  const int ranks_on_node = std::min(cluster.devices_per_node, ranks_);
+  return {members.ranks, nodes, fullest, std::max(1, ranks_on_node / fullest)};
+}
+
+// The first ranks of groups in equal steps are less than a step away from multiples of a group's span: where spans fill
+// nodes, or nodes spans, all groups lie alike.
+std::optional<GroupPlacement> RankGrid::placement_of_alike(const Members& members, const Cluster& cluster) const {
+  const int step = members.step;
+  const int node = cluster.devices_per_node;
+  if (cluster.uneven() || step <= 0) return std::nullopt;
+  const int span = step * members.ranks;
+  const bool alike = step >= node || (node % step == 0 && (node % span == 0 || span % node == 0));
+  if (!alike) return std::nullopt;
+  const Spread spread = spread_of_steps(0, step, members.ranks, node);
+  return placed(members, spread.nodes, spread.fullest, cluster);
+}
+
 GroupPlacement RankGrid::worst_group(const Members& members, const std::vector<int>& starts,
                                      const std::vector<Axis>& others, const Cluster& cluster) const {
-  GroupPlacement worst;
-  worst.ranks = members.ranks;
-  worst.ranks_per_node = worst.ranks;
+  Spread worst{1, members.ranks};
   const int step = members.step;
   const int node = cluster.devices_per_node;
   const bool regular = !cluster.uneven() && step > 0 && (step >= node || node % step == 0);
@@ -115,22 +132,19 @@ GroupPlacement RankGrid::worst_group(const Members& members, const std::vector<i
   };
   visit_starts(starts, others, cluster, [&](int first) {
     const Spread spread = spread_of(first);
-    if (spread.nodes > worst.nodes || (spread.nodes == worst.nodes && spread.fullest < worst.ranks_per_node)) {
-      worst.nodes = spread.nodes;
-      worst.ranks_per_node = spread.fullest;
-    }
+    if (spread.nodes > worst.nodes || (spread.nodes == worst.nodes && spread.fullest < worst.fullest)) worst = spread;
   });
-  const int ranks_on_node = std::min(cluster.devices_per_node, ranks_);
-  worst.groups_sharing_nics = std::max(1, ranks_on_node / worst.ranks_per_node);
-  return worst;
+  return placed(members, worst.nodes, worst.fullest, cluster);
 }
 
 GroupPlacement RankGrid::placement(Axis axis, const Cluster& cluster) const {
+  const Members members{degree(axis), stride(axis), {}};
+  if (const auto placement = placement_of_alike(members, cluster)) return *placement;
   std::vector<Axis> others;
   for (const Axis other : {Axis::kTensor, Axis::kContext, Axis::kData, Axis::kPipeline}) {
     if (other != axis) others.push_back(other);
   }
-  return worst_group({degree(axis), stride(axis), {}}, {0}, others, cluster);
+  return worst_group(members, {0}, others, cluster);
 }
 
 int RankGrid::plane_offset(int position) const {
@@ -151,10 +165,12 @@ RankGrid::Members RankGrid::plane_members(int shards, int every) const {
 }
 
 GroupPlacement RankGrid::expert_placement(int ep, const Cluster& cluster) const {
+  const Members members = plane_members(ep, 1);
+  if (const auto placement = placement_of_alike(members, cluster)) return *placement;
   std::vector<int> starts;
   const int plane = degree(Axis::kContext) * degree(Axis::kData);
   for (int position = 0; position < plane; position += ep) starts.push_back(plane_offset(position));
-  return worst_group(plane_members(ep, 1), starts, {Axis::kTensor, Axis::kPipeline}, cluster);
+  return worst_group(members, starts, {Axis::kTensor, Axis::kPipeline}, cluster);
 }
 
 GroupPlacement RankGrid::expert_replica_placement(int ep, const Cluster& cluster) const {
@@ -162,6 +178,8 @@ GroupPlacement RankGrid::expert_replica_placement(int ep, const Cluster& cluster
 }
 
 GroupPlacement RankGrid::expert_shard_placement(int ep, int shards, const Cluster& cluster) const {
+  const Members members = plane_members(shards, ep);
+  if (const auto placement = placement_of_alike(members, cluster)) return *placement;
   std::vector<int> starts;
   const int plane = degree(Axis::kContext) * degree(Axis::kData);
   for (int group = 0; group < plane; group += shards) {
@@ -169,7 +187,7 @@ GroupPlacement RankGrid::expert_shard_placement(int ep, int shards, const Cluste
       starts.push_back(plane_offset(position));
     }
   }
-  return worst_group(plane_members(shards, ep), starts, {Axis::kTensor, Axis::kPipeline}, cluster);
+  return worst_group(members, starts, {Axis::kTensor, Axis::kPipeline}, cluster);
 }
 
 bool RankGrid::pipeline_hop_crosses_nodes(int from, int to, const Cluster& cluster) const {

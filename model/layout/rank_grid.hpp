@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "model/hardware/cluster.hpp"
@@ -52,6 +53,9 @@ class RankGrid {
     std::vector<int> offsets;  // where there is no step
   };
   Members plane_members(int shards, int every) const;  // every how many-th of so many positions of the plane
+  GroupPlacement placed(const Members& members, int nodes, int fullest, const Cluster& cluster) const;
+  // Nothing where groups may lie in different ways.
+  std::optional<GroupPlacement> placement_of_alike(const Members& members, const Cluster& cluster) const;
   // The worst placed of the groups whose first rank is any that differs from one of `starts` along `others` alone.
   GroupPlacement worst_group(const Members& members, const std::vector<int>& starts, const std::vector<Axis>& others,
                              const Cluster& cluster) const;

@@ -68,6 +68,7 @@ std::vector<Operator> embedding_operators(const Transformer& model, const Layout
   const double e = shapes.element;
   const double elements = shapes.tokens * model.hidden;
   std::vector<Operator> operators;
+  operators.reserve(4);
 
   Operator lookup = memory_bound("token embedding", elements, 2 * e, 0.0);
   lookup.weight_gradient_bytes = Bytes(elements * (e + 2 * training.stack.gradient_bytes));
@@ -102,6 +103,7 @@ std::vector<Operator> head_operators(const Transformer& model, const Layout& lay
   const double vocab = padded_vocab(model.vocab, training.stack.vocab_divisor, layout.tp) / shapes.tp;
   const double logits = shapes.tokens * vocab;
   std::vector<Operator> operators;
+  operators.reserve(3);
 
   operators.push_back(norm_operator(model, shapes, "final norm"));
   operators.push_back(linear_operator("logits", shapes, model.hidden, vocab, shapes.sharded_tokens, training.stack));

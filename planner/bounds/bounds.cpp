@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "model/cost/data_parallel.hpp"
+#include "model/cost/gradient_buckets.hpp"
 #include "model/cost/uneven_costs.hpp"
 #include "sim/forecast/memory.hpp"
 
