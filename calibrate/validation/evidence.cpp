@@ -15,15 +15,15 @@
 
 namespace flopcast {
 
-namespace {
-
-using Json = nlohmann::json;
-
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
   return text;
 }
+
+namespace {
+
+using Json = nlohmann::json;
 
 struct DeviceRule {
   std::array<std::string_view, 2> words;  ///< all of them must appear

@@ -68,7 +68,7 @@ struct ScheduleRule {
   const char* name;
   int held_microbatches;  ///< limit on activations where the schedule is searched, in pipeline ranks; 0: none
 };
-constexpr std::array<ScheduleRule, 9> kScheduleRules = {{
+constexpr std::array<ScheduleRule, 13> kScheduleRules = {{
     {"zb-1p", "zb-h1", 0},
     {"zb-2p", "zb-auto", 2},
     {"zb-h1", "zb-h1", 0},
@@ -77,22 +77,31 @@ constexpr std::array<ScheduleRule, 9> kScheduleRules = {{
     {"interleaved", "interleaved", 0},
     {"dualpipe", "dualpipe", 0},
     {"gpipe", "gpipe", 0},
+    {"pipedream-flush", "1f1b", 0},
+    {"pipedream-2bw", "pipedream-2bw", 0},
+    {"pipedream", "pipedream", 0},
+    {"naive", "naive", 0},
     {"1f1b", "1f1b", 0},
 }};
 
-// A name that no rule knows leaves the default of the layout.
-void set_schedule(const std::string& schedule, Json& layout) {
+// Whether the schedule is known. Without a name the default of the layout stays.
+bool set_schedule(const std::string& named, Json& layout) {
   const int pp = layout.value("pp", 1);
-  if (pp == 1) return;
+  if (pp == 1 || named.empty()) return true;
+  const std::string schedule = lower(named);
+  const bool ours = find_schedule(schedule) != nullptr;
   for (const ScheduleRule& rule : kScheduleRules) {
-    if (schedule.find(rule.phrase) == std::string::npos) continue;
+    const bool fits = ours ? schedule == rule.phrase : schedule.find(rule.phrase) != std::string::npos;
+    if (!fits) continue;
     const ScheduleInfo& info = *parse_schedule_name(rule.name).info;
     const bool one_chunk = info.name == "interleaved" && layout.value("vpp", 1) == 1;
     layout["schedule"] = one_chunk ? "1f1b" : rule.name;
     if (info.default_chunks > 1 && !one_chunk && !layout.contains("vpp")) layout["vpp"] = info.default_chunks;
     if (rule.held_microbatches > 0) layout["memory_limit"] = rule.held_microbatches * pp;
-    return;
+    return true;
   }
+  if (ours) layout["schedule"] = schedule;
+  return ours;
 }
 
 void set_stage_layers(const PublishedRow& row, const std::string& words, Json& layout) {
@@ -175,7 +184,8 @@ MappedRow map_row(const PublishedRow& row, const std::string& about) {
   const std::string words = words_of(row, about);
   MappedRow mapped;
   Json layout = layout_of(row);
-  set_schedule(row.schedule, layout);
+  if (!row.layer_s && !set_schedule(row.schedule, layout))
+    return skipped(fmt::format("no schedule is known as \"{}\"", row.schedule));
   set_stage_layers(row, words, layout);
   mapped.steps_overlap = runs_zero_bubble(row);
   mapped.memory_as_tools_show = mentions(words, "nvidia-smi");

@@ -90,6 +90,27 @@ TEST(Mapping, APublicationWithAZeroBubbleScheduleRanItsSoftware) {
             "megatron-core");
 }
 
+TEST(Mapping, SchedulesAreTheOnesTheirSourcesName) {
+  const auto mapped_with = [](const char* schedule) {
+    Json row = small_row();
+    row["parallel"]["schedule"] = schedule;
+    return map_row(file_of(Json::array({row})).rows[0], "");
+  };
+  const std::vector<std::pair<const char*, const char*>> named = {{"1F1B (DeepSpeed PipelineEngine)", "1f1b"},
+                                                                  {"GPipe", "gpipe"},
+                                                                  {"PipeDream-Flush", "1f1b"},
+                                                                  {"PipeDream-2BW", "pipedream-2bw"},
+                                                                  {"pipedream 1F1B (weight stashing)", "pipedream"},
+                                                                  {"interleaved-zb", "interleaved-zb"}};
+  for (const auto& [words, schedule] : named) {
+    EXPECT_EQ(mapped_with(words).job["layout"]["schedule"], schedule) << words;
+  }
+  EXPECT_FALSE(mapped_with("").job["layout"].contains("schedule"));
+  const MappedRow unknown = mapped_with("clockwork");
+  EXPECT_EQ(unknown.skip_reason, "no schedule is known as \"clockwork\"");
+  EXPECT_TRUE(unknown.job.is_null());
+}
+
 TEST(Mapping, SizesOfNothingAreRefused) {
   for (const char* size : {"layers", "hidden", "heads", "kv_heads", "ffn", "seq", "vocab"}) {
     Json row = small_row();
