@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
 #include <utility>
 
+#include "cli/file_places.hpp"
 #include "cli/terminal.hpp"
 #include "model/catalog/profiles.hpp"
 #include "model/error/error.hpp"
@@ -16,23 +16,6 @@
 namespace flopcast {
 
 namespace {
-
-// A profile read from a file is complained about with the file's name and its own place in it.
-void add_places(const nlohmann::json& value, const std::string& file, const std::string& pointer,
-                const std::string& field, Origins& origins) {
-  origins.places[field] = pointer.empty() ? file : file + ":" + pointer;
-  constexpr std::size_t kDeepest = 5;
-  if (static_cast<std::size_t>(std::count(pointer.begin(), pointer.end(), '/')) >= kDeepest) return;
-  if (value.is_array()) {
-    for (std::size_t index = 0; index < value.size(); ++index) {
-      add_places(value[index], file, fmt::format("{}/{}", pointer, index), fmt::format("{}.{}", field, index), origins);
-    }
-  }
-  if (!value.is_object()) return;
-  for (const auto& item : value.items()) {
-    add_places(item.value(), file, pointer + "/" + item.key(), field + "." + item.key(), origins);
-  }
-}
 
 // A word that is neither a file nor anything like one was meant as a name.
 void refuse_unknown_name(const std::string& text) {
@@ -57,13 +40,13 @@ void read_device_profile_file(nlohmann::json& root, Origins& origins) {
   }
   refuse_unknown_name(path);
   nlohmann::json values = parse_json(read_file(path), path);
-  add_places(values, path, "", "training.profile", origins);
+  add_file_places(values, path, "", "training.profile", origins);
   const auto cluster = values.find("cluster");
   if (cluster != values.end() && cluster->is_object()) {
     const nlohmann::json given = root.value("cluster", nlohmann::json());
     for (const auto& item : cluster->items()) {
       const bool overridden = given.is_object() && given.contains(item.key());
-      if (!overridden) add_places(item.value(), path, "/cluster/" + item.key(), "cluster." + item.key(), origins);
+      if (!overridden) add_file_places(item.value(), path, "/cluster/" + item.key(), "cluster." + item.key(), origins);
     }
   }
   profile = std::move(values);

@@ -9,6 +9,7 @@
 
 #include "cli/device_profile_file.hpp"
 #include "cli/model_file.hpp"
+#include "cli/stack_file.hpp"
 #include "cli/terminal.hpp"
 #include "cli/yaml.hpp"
 #include "model/catalog/catalogue.hpp"
@@ -65,9 +66,12 @@ ImportedJob read_job_file(const std::string& text, const std::string& file, cons
     *name = path_beside(file, name->get<std::string>());
   }
   const auto training = imported.job.find("training");
-  if (training != imported.job.end() && training->is_object() && training->contains("profile")) {
-    nlohmann::json& profile = training->at("profile");
-    if (profile.is_string()) profile = path_beside(file, profile.get<std::string>());
+  if (training == imported.job.end() || !training->is_object()) return imported;
+  for (const char* key : {"profile", "stack"}) {
+    const auto named = training->find(key);
+    if (named == training->end() || !named->is_string()) continue;
+    const std::string path = named->get<std::string>();
+    if (std::string_view(key) == "profile" || is_path(path)) *named = path_beside(file, path);
   }
   return imported;
 }
@@ -167,6 +171,7 @@ LoadedJob load_job(const std::vector<std::string>& files, const std::vector<Flag
   read_model_path(context, loaded);
   read_profile_file(loaded.root, loaded.origins);
   read_device_profile_file(loaded.root, loaded.origins);
+  read_stack_file(loaded.root, loaded.origins);
   for (const ImportedJob& part : parts) {
     for (std::string& refusal : refused_combinations(part, loaded.root)) loaded.warnings.push_back(std::move(refusal));
   }

@@ -34,7 +34,8 @@ nlohmann::json stack_values(const nlohmann::json& given, const Origins& origins)
   if (!name.is_string()) fail(fmt::format("{} is not a stack's name", name.dump()), "");
   nlohmann::json values = catalogue_values(CatalogueKind::kStacks, name.get<std::string>());
   if (values.is_null()) fail(fmt::format("unknown stack {}", name.dump()), name.get<std::string>());
-  if (given.is_object() && given.contains("based_on")) {
+  const nlohmann::json own_base = values.value("based_on", nlohmann::json());
+  if (given.is_object() && given.contains("based_on") && given.at("based_on") != own_base) {
     throw ConfigError({"training.stack.based_on", "tells which published runs speak for a stack of the catalogue",
                        origins.where("training.stack.based_on"),
                        "leave it out: figures that a job changes are its own"});

@@ -35,6 +35,51 @@ TEST(Readers, AConfigJsonIsTheModelOfTheCatalogue) {
   EXPECT_DOUBLE_EQ(step_time(flag), expected);
 }
 
+TEST(Readers, AStackFileIsTheObjectThatItHolds) {
+  const TemporaryFolder folder;
+  const std::string stack = (folder.path() / "ours.json").string();
+  const std::vector<std::string> run = {"--model", "gpt3-13b", "--cluster", "2xdgx-a100-80g",
+                                        "--tp",    "8",        "--gbs",     "16"};
+  const auto with = [&run](std::vector<std::string> more) {
+    more.insert(more.begin(), run.begin(), run.end());
+    return step_time(more);
+  };
+  write_text(stack, R"({"name": "megatron-2021", "host_time_per_kernel": "200us"})");
+  const double slow = with({"--stack", stack});
+  EXPECT_GT(slow, 1.2 * with({"--stack", "megatron-2021"}));
+  const std::string job = (folder.path() / "job.json").string();
+  write_text(job, R"({"training": {"stack": "ours.json"}})");
+  std::vector<std::string> beside = {job};
+  beside.insert(beside.end(), run.begin(), run.end());
+  // A bare file name is one beside the job; where that is does not matter.
+  EXPECT_DOUBLE_EQ(step_time(beside), slow);
+  // As the catalogue writes its entries.
+  for (const char* name : {"megatron-2022", "zero-bubble"}) {
+    const std::string entry = (project_folder() / "model/catalog/stacks" / (std::string(name) + ".json")).string();
+    EXPECT_DOUBLE_EQ(with({"--stack", entry}), with({"--stack", name}));
+  }
+}
+
+TEST(Readers, AStackFileIsComplainedAboutByNameAndPlace) {
+  const TemporaryFolder folder;
+  const std::string stack = (folder.path() / "ours.json").string();
+  const auto complaint = [&stack] {
+    const CommandResult result = run_flopcast({"simulate", "--model", "gpt3-13b", "--cluster", "2xdgx-a100-80g", "--tp",
+                                               "8", "--gbs", "16", "--stack", stack});
+    EXPECT_EQ(result.exit_code, 2);
+    return result.standard_error;
+  };
+  EXPECT_NE(complaint().find(stack), std::string::npos) << "no such file";
+  write_text(stack, R"({"gradient_bites": 2})");
+  EXPECT_NE(complaint().find("gradient_bytes"), std::string::npos) << "the key that was meant";
+  write_text(stack, R"({"gradient_bytes": 20})");
+  EXPECT_NE(complaint().find(stack + ":/gradient_bytes"), std::string::npos) << complaint();
+  write_text(stack, "[2]");
+  EXPECT_NE(complaint().find("no JSON object"), std::string::npos);
+  write_text(stack, R"({"name": "ours"})");
+  EXPECT_NE(complaint().find("unknown stack"), std::string::npos);
+}
+
 TEST(Readers, AScriptWithoutALayoutIsNoCrash) {
   const TemporaryFolder folder;
   const std::string script = (folder.path() / "train.sh").string();

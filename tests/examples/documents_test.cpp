@@ -8,9 +8,11 @@
 #include <filesystem>
 #include <iostream>
 #include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "model/catalog/catalogue.hpp"
 #include "tests/examples/console_blocks.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/run_command.hpp"
@@ -108,6 +110,18 @@ TEST(Documents, EveryTestThatTheoryNamesExists) {
     EXPECT_TRUE(sources.find("TEST(" + name) != std::string::npos || sources.find("PROP(" + name) != std::string::npos)
         << "no test is called " << name;
   }
+}
+
+TEST(Documents, StacksExplainsEveryKeyOfTheCatalogue) {
+  const std::string page = read_text(project_folder() / "docs/stacks.md");
+  std::set<std::string> keys;
+  for (const std::string& name : catalogue_names(CatalogueKind::kStacks)) {
+    for (const SourcedFigure& figure : catalogue_entry(CatalogueKind::kStacks, name).figures) {
+      keys.insert(figure.key.substr(0, figure.key.find('.')));
+    }
+  }
+  EXPECT_GE(keys.size(), 20u);
+  for (const std::string& key : keys) EXPECT_NE(page.find("`" + key + "`"), std::string::npos) << key;
 }
 
 TEST(ConsoleBlocks, FindCommandsAndTheirOutput) {
