@@ -1,11 +1,11 @@
 #include "calibrate/device/device_name.hpp"
 
-#include <algorithm>
 #include <cctype>
 #include <cstddef>
 #include <sstream>
 
 #include "model/catalog/catalogue.hpp"
+#include "model/units/lower_case.hpp"
 
 namespace flopcast {
 
@@ -25,21 +25,15 @@ bool has_word(const std::string& text, const std::string& word) {
   return false;
 }
 
-std::string lower(std::string name) {
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return name;
-}
-
 }  // namespace
 
 bool is_part_of_gpu(const std::string& gpu) {
-  return has_word(lower(gpu), "mig");
+  return has_word(lower_case(gpu), "mig");
 }
 
 std::optional<std::string> catalogued_device(const std::string& gpu) {
   if (is_part_of_gpu(gpu)) return std::nullopt;
-  const std::string name = lower(gpu);
+  const std::string name = lower_case(gpu);
   constexpr const char* kOtherForm = "nvl";
   std::optional<std::string> best;
   std::size_t most = 0;

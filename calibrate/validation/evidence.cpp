@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -12,14 +11,9 @@
 
 #include "calibrate/validation/shared_facts.hpp"
 #include "model/catalog/catalogue.hpp"
+#include "model/units/lower_case.hpp"
 
 namespace flopcast {
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return text;
-}
 
 namespace {
 
@@ -48,7 +42,7 @@ constexpr std::array<DeviceRule, 14> kDeviceRules = {{
 }};
 
 const DeviceRule* device_rule(const std::string& gpu) {
-  const std::string words = lower(gpu);
+  const std::string words = lower_case(gpu);
   const auto fits = [&words](const DeviceRule& rule) {
     return std::all_of(rule.words.begin(), rule.words.end(),
                        [&words](std::string_view word) { return words.find(word) != std::string::npos; });
@@ -93,7 +87,7 @@ void set_cards(Json& cluster, double cards, double gigabits) {
 }
 
 void set_network(const PublishedRow& row, const std::string& device, int devices_per_node, Json& cluster) {
-  const std::string words = lower(row.inter_node);
+  const std::string words = lower_case(row.inter_node);
   double card = is_recent(device) ? kGigabitsOfNdr : kGigabitsOfHdr;
   bool known = false;
   for (const FabricRule& rule : kFabricRules) {
@@ -146,7 +140,7 @@ std::string stack_name(const PublishedRow& row, const std::string& about, const 
   // What the row itself says comes before what its file says of all of them.
   const bool cut = row.tp.value_or(1) * row.pp.value_or(1) > 1;
   for (const bool of_row : {true, false}) {
-    const std::string words = of_row ? words_of(row, "") : lower(about);
+    const std::string words = of_row ? words_of(row, "") : lower_case(about);
     for (const StackRule& rule : kStackRules) {
       if (mentions(words, rule.phrase) && (rule.cuts_model || !cut)) return rule.stack;
     }
@@ -155,7 +149,7 @@ std::string stack_name(const PublishedRow& row, const std::string& about, const 
   if (is_recent(device)) return "megatron-core";
   constexpr double kSince = 22;
   const bool selective = row.recompute && row.recompute->rfind("selective", 0) == 0;
-  const bool dated = year_of(lower(row.citation)).value_or(0.0) >= kSince;
+  const bool dated = year_of(lower_case(row.citation)).value_or(0.0) >= kSince;
   return row.sequence_parallel.value_or(false) || selective || dated ? "megatron-2022" : "megatron-2021";
 }
 
@@ -177,7 +171,7 @@ void set_properties(const std::string& words, Json& stack) {
 }  // namespace
 
 std::string words_of(const PublishedRow& row, const std::string& about) {
-  return lower(row.schedule + "; " + row.recompute.value_or("") + "; " + row.precision + "; " + row.flops_convention +
+  return lower_case(row.schedule + "; " + row.recompute.value_or("") + "; " + row.precision + "; " + row.flops_convention +
                "; " + row.note + "; " + row.citation + "; " + about);
 }
 
@@ -201,7 +195,7 @@ nlohmann::json cluster_of(const PublishedRow& row, const std::string& device, in
   cluster["device"] = device;
   cluster["devices_per_node"] = per_node;
   cluster["nodes"] = (devices + per_node - 1) / per_node;
-  if (const auto links = number_in(lower(row.intra_node), R"(\((\d+) links)", 1)) {
+  if (const auto links = number_in(lower_case(row.intra_node), R"(\((\d+) links)", 1)) {
     cluster["intra_bandwidth"] = fmt::format("{}GB/s", *links * kGigabytesPerNvlink3);
   }
   set_network(row, device, row.devices_per_node.value_or(8), cluster);
@@ -217,7 +211,7 @@ nlohmann::json stack_of(const PublishedRow& row, const std::string& about) {
 }
 
 std::string precision_of(const PublishedRow& row) {
-  const std::string said = lower(row.precision.empty() ? row.note : row.precision);
+  const std::string said = lower_case(row.precision.empty() ? row.note : row.precision);
   struct Rule {
     std::string_view word;
     const char* precision;
@@ -226,7 +220,7 @@ std::string precision_of(const PublishedRow& row) {
   for (const Rule& rule : kRules) {
     if (mentions(said, rule.word)) return rule.precision;
   }
-  return mentions(lower(row.gpu), "v100") ? "fp16" : "bf16";
+  return mentions(lower_case(row.gpu), "v100") ? "fp16" : "bf16";
 }
 
 }  // namespace flopcast

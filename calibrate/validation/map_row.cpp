@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "calibrate/validation/evidence.hpp"
 #include "calibrate/validation/shared_facts.hpp"
+#include "model/error/error.hpp"
 #include "sim/schedule/catalogue.hpp"
 
 namespace flopcast {
@@ -68,40 +71,60 @@ struct ScheduleRule {
   const char* name;
   int held_microbatches;  ///< limit on activations where the schedule is searched, in pipeline ranks; 0: none
 };
-constexpr std::array<ScheduleRule, 13> kScheduleRules = {{
+constexpr std::array<ScheduleRule, 15> kScheduleRules = {{
     {"zb-1p", "zb-h1", 0},
     {"zb-2p", "zb-auto", 2},
     {"zb-h1", "zb-h1", 0},
     {"zb-h2", "zb-h2", 0},
     {"zb-v", "zbv:greedy", 0},
     {"interleaved", "interleaved", 0},
+    {"dualpipev", "dualpipev", 0},
     {"dualpipe", "dualpipe", 0},
     {"gpipe", "gpipe", 0},
-    {"pipedream-flush", "1f1b", 0},
+    {"flush", "1f1b", 0},
     {"pipedream-2bw", "pipedream-2bw", 0},
     {"pipedream", "pipedream", 0},
     {"naive", "naive", 0},
     {"1f1b", "1f1b", 0},
+    {"one-forward-one-backward", "1f1b", 0},
 }};
 
-// Whether the schedule is known. Without a name the default of the layout stays.
-bool set_schedule(const std::string& named, Json& layout) {
-  const int pp = layout.value("pp", 1);
-  if (pp == 1 || named.empty()) return true;
-  const std::string schedule = lower(named);
-  const bool ours = find_schedule(schedule) != nullptr;
-  for (const ScheduleRule& rule : kScheduleRules) {
-    const bool fits = ours ? schedule == rule.phrase : schedule.find(rule.phrase) != std::string::npos;
-    if (!fits) continue;
-    const ScheduleInfo& info = *parse_schedule_name(rule.name).info;
-    const bool one_chunk = info.name == "interleaved" && layout.value("vpp", 1) == 1;
-    layout["schedule"] = one_chunk ? "1f1b" : rule.name;
-    if (info.default_chunks > 1 && !one_chunk && !layout.contains("vpp")) layout["vpp"] = info.default_chunks;
-    if (rule.held_microbatches > 0) layout["memory_limit"] = rule.held_microbatches * pp;
-    return true;
+// Words about the replicas alone leave the default of the layout.
+bool names_no_pipeline(const std::string& schedule) {
+  return schedule.empty() || schedule.rfind("none", 0) == 0 || schedule.rfind("fsdp", 0) == 0;
+}
+
+std::optional<ScheduleName> of_ours(const std::string& schedule) {
+  if (find_schedule(schedule.substr(0, schedule.find(':'))) == nullptr) return std::nullopt;
+  try {
+    return parse_schedule_name(schedule);
+  } catch (const ConfigError&) {
+    return std::nullopt;  // a variant that it does not have
   }
-  if (ours) layout["schedule"] = schedule;
-  return ours;
+}
+
+// Whether the schedule is known.
+bool set_schedule(const std::string& schedule, Json& layout) {
+  const int pp = layout.value("pp", 1);
+  if (pp == 1 || names_no_pipeline(schedule)) return true;
+  std::optional<ScheduleName> name = of_ours(schedule);
+  std::string written = schedule;
+  if (!name) {
+    const auto rule = std::find_if(kScheduleRules.begin(), kScheduleRules.end(), [&schedule](const ScheduleRule& of) {
+      return schedule.find(of.phrase) != std::string::npos;
+    });
+    if (rule == kScheduleRules.end()) return false;
+    written = rule->name;
+    name = parse_schedule_name(written);
+    if (rule->held_microbatches > 0) layout["memory_limit"] = rule->held_microbatches * pp;
+  }
+  if (name->chunks) layout["vpp"] = *name->chunks;
+  const bool one_chunk = name->info->name == "interleaved" && layout.value("vpp", 1) == 1;
+  layout["schedule"] = one_chunk ? "1f1b" : written;
+  if (name->info->default_chunks > 1 && !one_chunk && !layout.contains("vpp")) {
+    layout["vpp"] = name->info->default_chunks;
+  }
+  return true;
 }
 
 void set_stage_layers(const PublishedRow& row, const std::string& words, Json& layout) {

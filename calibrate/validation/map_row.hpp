@@ -25,8 +25,8 @@ struct MappedRow {
 /// Maps a row's fields to a job, by the fields alone.
 /// Model: MLPs of width 4h are GPT's (LayerNorm, biases, learned positions, tied embeddings), others Llama's (RMSNorm,
 /// gated, rotary, untied).
-/// Schedule: by the words its source uses, or a name of ours; 1F1B where a pipeline's is not named, and a row with a
-/// name that is neither is skipped.
+/// Schedule: a name of ours, or by the words its source uses; the default of a layout where a row names none, and a row
+/// whose name is neither is skipped.
 /// Stages: where embedding and head count as a layer each (they do where the source says so, and where only that makes
 /// the stages even), first and last stage have one layer less.
 /// ZeRO 2 with a pipeline is ZeRO 1, as gradients are scattered once a step, unless `scatters_each_microbatch`.

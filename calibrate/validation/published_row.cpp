@@ -12,6 +12,7 @@
 #include "calibrate/validation/shared_facts.hpp"
 #include "model/config/document.hpp"
 #include "model/error/error.hpp"
+#include "model/units/lower_case.hpp"
 
 namespace flopcast {
 
@@ -131,7 +132,7 @@ void read_setup(const Fields& fields, PublishedRow& row) {
   row.zero = parallel.whole("zero_stage");
   row.micro_batch_size = parallel.whole("micro_batch");
   row.global_batch_size = parallel.whole("global_batch");
-  row.schedule = parallel.text("schedule");
+  row.schedule = lower_case(parallel.text("schedule"));
   if (parallel.find("recompute") != nullptr) row.recompute = parallel.text("recompute");
 }
 

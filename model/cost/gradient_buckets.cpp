@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
-#include "model/cost/data_parallel.hpp"
 #include "model/cost/expert_parallel.hpp"
 #include "model/cost/reduction.hpp"
 

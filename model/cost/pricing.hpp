@@ -69,7 +69,7 @@ struct Section {
 /// Equal units (blocks, or one embedding or head) that follow each other in a stage.
 struct UnitRun {
   const Section* section = nullptr;
-  int count = 0;
+  int count = 1;      ///< 1 or more
   Seconds recompute;  ///< of one unit, in its backward pass
 
   /// Of one unit, communication of its own included.

@@ -91,7 +91,7 @@ struct StageCosts {
   double embedding_parameters = 0.0;  ///< the tied table, whose gradients the first and last stage add up
 };
 
-/// The costs of every stage, in order. Stages that are alike share one entry.
+/// The costs of every stage, in order. Stages that are alike may share one entry.
 class CostsByStage {
  public:
   class Iterator;

@@ -1,20 +1,13 @@
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstddef>
 
 #include "calibrate/device/import/trace.hpp"
+#include "model/units/lower_case.hpp"
 
 namespace flopcast {
 
 namespace {
-
-std::string lower(std::string_view name) {
-  std::string text(name);
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 template <std::size_t N>
 bool holds_any(const std::string& text, const std::array<const char*, N>& words) {
@@ -30,7 +23,7 @@ const std::vector<std::string>& trace_work_names() {
 }
 
 TraceWork work_of_kernel(std::string_view name) {
-  const std::string text = lower(name);
+  const std::string text = lower_case(name);
   if (text.rfind("nccl", 0) == 0) return TraceWork::kCommunication;
   if (text.rfind("memcpy", 0) == 0 || text.rfind("memset", 0) == 0) return TraceWork::kCopy;
   // Before the products: attention kernels are written with the same templates.
@@ -40,7 +33,7 @@ TraceWork work_of_kernel(std::string_view name) {
 }
 
 TraceWork work_of_operator(std::string_view name) {
-  const std::string text = lower(name);
+  const std::string text = lower_case(name);
   if (holds_any(text, std::array{"nccl:", "c10d::"})) return TraceWork::kCommunication;
   if (holds_any(text, std::array{"attention", "flash"})) return TraceWork::kAttention;
   const std::string last = text.substr(text.rfind(':') + 1);

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
+
+#include "model/units/lower_case.hpp"
 
 namespace flopcast {
 
@@ -44,8 +45,7 @@ void put_bucket(double bytes, const std::string& place, ImportedJob& imported) {
 void put_optimizer(ForeignObject& object, const std::string& key, ImportedJob& imported) {
   const auto name = object.text(key);
   if (!name) return;
-  std::string lower = *name;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string lower = lower_case(*name);
   const auto starts_with = [&lower](const char* start) { return lower.rfind(start, 0) == 0; };
   const bool compressed = starts_with("onebit") || starts_with("zeroone");
   if (starts_with("sgd")) {

@@ -8,6 +8,7 @@
 #include "model/config/readers/foreign_object.hpp"
 #include "model/config/readers/formats.hpp"
 #include "model/error/error.hpp"
+#include "model/units/lower_case.hpp"
 
 namespace flopcast {
 
@@ -37,8 +38,8 @@ void read_method(ForeignObject& object, ImportedJob& imported) {
 
 // The catalogue's name for a repository of the Hub: Qwen/Qwen2.5-7B-Instruct is qwen2.5-7b. Empty when it has none.
 std::string catalogue_name_of(const std::string& repository) {
-  std::string name = repository.substr(repository.rfind('/') == std::string::npos ? 0 : repository.rfind('/') + 1);
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::size_t slash = repository.rfind('/');
+  std::string name = lower_case(slash == std::string::npos ? repository : repository.substr(slash + 1));
   const auto drop_start = [&name](const std::string& start, const std::string& instead) {
     if (name.rfind(start, 0) == 0) name = instead + name.substr(start.size());
   };

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "calibrate/validation/catalogue_change.hpp"
 #include "calibrate/validation/completion.hpp"
@@ -90,25 +92,51 @@ TEST(Mapping, APublicationWithAZeroBubbleScheduleRanItsSoftware) {
             "megatron-core");
 }
 
+Json layout_with(const char* schedule) {
+  Json row = small_row();
+  row["parallel"]["schedule"] = schedule;
+  return map_row(file_of(Json::array({row})).rows[0], "").job["layout"];
+}
+
 TEST(Mapping, SchedulesAreTheOnesTheirSourcesName) {
-  const auto mapped_with = [](const char* schedule) {
-    Json row = small_row();
-    row["parallel"]["schedule"] = schedule;
-    return map_row(file_of(Json::array({row})).rows[0], "");
-  };
   const std::vector<std::pair<const char*, const char*>> named = {{"1F1B (DeepSpeed PipelineEngine)", "1f1b"},
+                                                                  {"1F1B (PipeDream style, flush)", "1f1b"},
                                                                   {"GPipe", "gpipe"},
+                                                                  {"gpipe:lifo", "gpipe:lifo"},
                                                                   {"PipeDream-Flush", "1f1b"},
                                                                   {"PipeDream-2BW", "pipedream-2bw"},
                                                                   {"pipedream 1F1B (weight stashing)", "pipedream"},
-                                                                  {"interleaved-zb", "interleaved-zb"}};
-  for (const auto& [words, schedule] : named) {
-    EXPECT_EQ(mapped_with(words).job["layout"]["schedule"], schedule) << words;
+                                                                  {"DualPipe (bidirectional)", "dualpipe"}};
+  for (const auto& [words, schedule] : named) EXPECT_EQ(layout_with(words)["schedule"], schedule) << words;
+  // Words about the replicas alone.
+  for (const char* words : {"", "none(dp/tp)", "fsdp full shard"}) {
+    EXPECT_FALSE(layout_with(words).contains("schedule")) << words;
   }
-  EXPECT_FALSE(mapped_with("").job["layout"].contains("schedule"));
-  const MappedRow unknown = mapped_with("clockwork");
+}
+
+TEST(Mapping, SchedulesWithChunksHaveThem) {
+  for (const char* words : {"interleaved-zb", "DualPipeV (DeepSeek)", "ZB-V", "v-half"}) {
+    EXPECT_EQ(layout_with(words)["vpp"], 2) << words;
+  }
+  EXPECT_EQ(layout_with("hanayo:4")["vpp"], 4);
+}
+
+TEST(Mapping, AnUnknownScheduleIsSaidAndNotGuessed) {
+  Json row = small_row();
+  row["parallel"]["schedule"] = "clockwork";
+  const MappedRow unknown = map_row(file_of(Json::array({row})).rows[0], "");
   EXPECT_EQ(unknown.skip_reason, "no schedule is known as \"clockwork\"");
   EXPECT_TRUE(unknown.job.is_null());
+}
+
+TEST(Mapping, CapitalsOfAScheduleMeanNothing) {
+  Json row = small_row();
+  row["parallel"]["schedule"] = "zb-1p";
+  const MappedRow lower = map_row(file_of(Json::array({row})).rows[0], "");
+  row["parallel"]["schedule"] = "ZB-1p";
+  const MappedRow upper = map_row(file_of(Json::array({row})).rows[0], "");
+  EXPECT_EQ(upper.job, lower.job);
+  EXPECT_TRUE(upper.steps_overlap);
 }
 
 TEST(Mapping, SizesOfNothingAreRefused) {
