@@ -56,7 +56,7 @@ struct Timeline {
   std::string title;
   std::string time_unit;                 ///< "s" for a job; empty for an abstract schedule in the user's own units
   double units_per_tick = 1e-6;          ///< 1e-12 for a job
-  std::vector<std::vector<Span>> ranks;  ///< by pipeline rank; spans in order of start
+  std::vector<std::vector<Span>> ranks;  ///< by pipeline rank; spans in order of start, then of end
   std::vector<Transfer> transfers;       ///< in order of start
   int slices_per_microbatch = 1;         ///< the program's: actions number slices, where microbatches are cut
   int model_copies = 1;                  ///< 2 for a bidirectional schedule, whose ranks hold a stage of each

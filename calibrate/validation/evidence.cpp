@@ -171,8 +171,8 @@ void set_properties(const std::string& words, Json& stack) {
 }  // namespace
 
 std::string words_of(const PublishedRow& row, const std::string& about) {
-  return lower_case(row.schedule + "; " + row.recompute.value_or("") + "; " + row.precision + "; " + row.flops_convention +
-               "; " + row.note + "; " + row.citation + "; " + about);
+  return lower_case(row.schedule + "; " + row.recompute.value_or("") + "; " + row.precision + "; " +
+                    row.flops_convention + "; " + row.note + "; " + row.citation + "; " + about);
 }
 
 bool mentions(const std::string& words, std::string_view phrase) {

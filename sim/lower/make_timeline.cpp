@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <tuple>
 #include <utility>
 
 #include "model/error/error.hpp"
@@ -24,8 +25,11 @@ class TimelineBuilder {
 
   Timeline build() {
     for (StreamId stream = 0; stream < step_.graph.stream_count(); ++stream) add_stream(stream);
+    // What takes no time comes before what starts as it ends.
     for (std::vector<Span>& spans : timeline_.ranks) {
-      std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.start < b.start; });
+      std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
+        return std::tie(a.start, a.end) < std::tie(b.start, b.end);
+      });
     }
     std::stable_sort(timeline_.transfers.begin(), timeline_.transfers.end(),
                      [](const Transfer& a, const Transfer& b) { return a.start < b.start; });

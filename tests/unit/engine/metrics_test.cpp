@@ -177,6 +177,21 @@ TEST(CriticalPathTest, LeavesAPassWhereTheReductionBesideItBegins) {
   EXPECT_EQ(critical_path(simulate(program, times)).time_by_kind[static_cast<std::size_t>(SpanKind::kBackward)], 20);
 }
 
+TEST(CriticalPathTest, AReductionThatTakesNoTimeComesBeforeTheOptimizer) {
+  const Program program = parse_csv("0F0,0B0\n", "test.csv", {});
+  StepTimes times = times_of(program, 0);
+  times.flush = {FlushTimes{0, 0, 0, 5, 3}};
+  times.overlapped_reductions = {{OverlappedReduction{0, 0, 0}}};
+  const Timeline timeline = simulate(program, times);
+  std::vector<SpanKind> kinds;
+  for (const Span& span : timeline.ranks[0]) kinds.push_back(span.kind);
+  EXPECT_EQ(kinds, (std::vector<SpanKind>{SpanKind::kForward, SpanKind::kBackward, SpanKind::kGradientReduction,
+                                          SpanKind::kOptimizer, SpanKind::kParameterGather}));
+  const CriticalPath path = critical_path(timeline);
+  EXPECT_EQ(path.total(), timeline.makespan());
+  for (const CriticalStep& step : path.steps) EXPECT_EQ(step.wait, 0);
+}
+
 TEST(CriticalPathTest, WhatAMeasuredTimelineCannotExplainIsWait) {
   Timeline measured;
   measured.ranks.resize(1);
