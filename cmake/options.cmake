@@ -1,7 +1,6 @@
 option(FLOPCAST_BUILD_TESTS "Build tests and benchmarks" OFF)
 option(FLOPCAST_WARNINGS_AS_ERRORS "Treat warnings in flopcast's own code as errors" OFF)
 option(FLOPCAST_STATIC_RUNTIME "Link the C++ runtime into the programs: quicker start, runs on older systems" OFF)
-option(FLOPCAST_PRECOMPILED_HEADERS "Read common headers once: quicker builds from nothing, none from a compiler cache; tests without one always do" OFF)
 set(FLOPCAST_SANITIZERS "" CACHE STRING "Sanitizers for every target: address;undefined or thread")
 
 # Off unless asked for: nvcc takes minutes, and most machines that build have no GPU.
@@ -42,4 +41,13 @@ endif()
 find_program(FLOPCAST_CCACHE ccache)
 if(FLOPCAST_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER AND NOT EMSCRIPTEN)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${FLOPCAST_CCACHE}")
+endif()
+
+# Common headers are read once, but where a compiler cache would have to see through that.
+if(NOT DEFINED FLOPCAST_PRECOMPILED_HEADERS)
+  if(FLOPCAST_CCACHE OR EMSCRIPTEN)
+    set(FLOPCAST_PRECOMPILED_HEADERS OFF)
+  else()
+    set(FLOPCAST_PRECOMPILED_HEADERS ON)
+  endif()
 endif()

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "model/units/lower_case.hpp"
+
 namespace flopcast {
 
 std::string render(const Diagnostic& diagnostic) {
@@ -44,18 +46,6 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 constexpr std::size_t kLongestWordWorthComparing = 64;
-
-}  // namespace
-
-namespace {
-
-std::string lower_case(std::string_view text) {
-  std::string lower(text);
-  for (char& character : lower) {
-    if (character >= 'A' && character <= 'Z') character = static_cast<char>(character - 'A' + 'a');
-  }
-  return lower;
-}
 
 }  // namespace
 
