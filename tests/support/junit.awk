@@ -1,10 +1,10 @@
-# Reads CTest's JUnit files and prints the failed and the skipped tests with what they said. The last line holds the
-# counts for the caller: "counts PASSED FAILED SKIPPED".
+# Reads the XML reports of Google Test and prints the failed and the skipped cases with what they said, then the ten that took
+# longest. The last line holds the counts for the caller: "counts PASSED FAILED SKIPPED".
 
-function attribute(name,    start, rest) {
-  start = index($0, " " name "=\"")
+function attribute(text, name,    start, rest) {
+  start = index(text, " " name "=\"")
   if (start == 0) return ""
-  rest = substr($0, start + length(name) + 3)
+  rest = substr(text, start + length(name) + 3)
   return plain(substr(rest, 1, index(rest, "\"") - 1))
 }
 
@@ -14,52 +14,40 @@ function plain(text) {
   gsub(/&quot;/, "\"", text)
   gsub(/&apos;/, "'", text)
   gsub(/&#x0?[dD];/, "", text)
+  gsub(/&#x0?[aA];/, "\n      ", text)
   gsub(/&amp;/, "\\&", text)
   return text
 }
 
-# What Google Test itself says around a test's own words.
-function is_frame(line) {
-  return line == "" || line ~ /^\[[-=]+\]/ || line ~ /^\[ +(RUN|OK|PASSED|FAILED|SKIPPED) +\]/ ||
-         line ~ /^(Running main|Note: Google Test filter)/ || line ~ /^ *[0-9]+ (SKIPPED|FAILED) TESTS?$/
-}
-
-function collect(line) {
-  if (!is_frame(line)) said[++lines] = line
-}
-
-function report(verdict, limit,    first, n) {
-  printf "  %s  %s%s\n", verdict, name, why == "" ? "" : " (" why ")"
-  if (lines == 0) printf "      ended after %.1f s without a message: a crash or the time limit\n", seconds
-  first = lines > limit ? lines - limit + 1 : 1
-  if (first > 1) printf "      ... %d lines before\n", first - 1
-  for (n = first; n <= lines; n++) printf "      %s\n", said[n]
+function finish() {
+  if (name == "") return
+  if (failures > 0) { failed++; printf "  FAILED   %s\n%s", name, said }
+  else if (was_skipped) { skipped++; printf "  SKIPPED  %s\n%s", name, said }
+  else passed++
+  name = ""
 }
 
 /<testcase / {
-  skipped_on_purpose = 0
-  name = attribute("name")
-  status = attribute("status")
-  seconds = attribute("time")
-  why = ""
-  lines = 0
+  finish()
+  failures = 0
+  was_skipped = 0
+  said = ""
+  # Cases that a filter or another shard left out.
+  if (attribute($0, "status") == "run" || attribute($0, "result") == "completed" || attribute($0, "result") == "skipped") {
+    name = attribute($0, "classname") "." attribute($0, "name")
+    seconds[name] = attribute($0, "time") + 0
+  }
 }
-/<failure / { why = attribute("message") }
-/<skipped / {
-  why = attribute("message")
-  # Any other message means that the test could not be started: its program is missing or does not load.
-  skipped_on_purpose = why ~ /^SKIP_(REGULAR_EXPRESSION_MATCHED|RETURN_CODE)/
-  if (skipped_on_purpose) why = ""
+/<failure / { failures++; said = said "      " attribute($0, "message") "\n" }
+/<skipped / { was_skipped = 1; said = said "      " attribute($0, "message") "\n" }
+END {
+  finish()
+  for (turn = 0; turn < 10; turn++) {
+    longest = ""
+    for (test in seconds) if (longest == "" || seconds[test] > seconds[longest]) longest = test
+    if (longest == "" || seconds[longest] < 1) break
+    printf "  %7.1f s  %s\n", seconds[longest], longest
+    delete seconds[longest]
+  }
+  printf "counts %d %d %d\n", passed, failed, skipped
 }
-/<system-out>/ { inside = 1; sub(/.*<system-out>/, "") }
-inside {
-  closing = index($0, "</system-out>")
-  if (closing > 0) { inside = 0; $0 = substr($0, 1, closing - 1) }
-  collect(plain($0))
-}
-/<\/testcase>/ {
-  if (status == "run") passed++
-  else if (skipped_on_purpose) { skipped++; report("SKIPPED", 4) }
-  else { failed++; report("FAILED ", 40) }
-}
-END { printf "counts %d %d %d\n", passed, failed, skipped }
