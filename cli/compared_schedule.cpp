@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "sim/schedule/replicas.hpp"
+#include "sim/program/program.hpp"
 
 namespace flopcast {
 

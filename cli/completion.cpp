@@ -13,7 +13,7 @@
 #include "model/layout/layout.hpp"
 #include "model/workload/training.hpp"
 #include "planner/search/objective.hpp"
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 

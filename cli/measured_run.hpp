@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/layout/layout.hpp"
-#include "sim/lower/step_times.hpp"
+#include "sim/program/step_times.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {

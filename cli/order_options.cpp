@@ -10,16 +10,15 @@
 #include "cli/terminal.hpp"
 #include "cli/valid_schedule.hpp"
 #include "model/error/error.hpp"
-#include "sim/schedule/communication/check.hpp"
-#include "sim/schedule/communication/lowering.hpp"
-#include "sim/schedule/communication/passes.hpp"
-#include "sim/schedule/csv.hpp"
+#include "sim/cells/check.hpp"
+#include "sim/cells/communication.hpp"
+#include "sim/cells/csv.hpp"
 
 namespace flopcast {
 
 namespace {
 
-std::vector<std::vector<std::string>> texts_of(const LoweredProgram& program) {
+std::vector<std::vector<std::string>> texts_of(const CellProgram& program) {
   std::vector<std::vector<std::string>> rows;
   for (const std::vector<Cell>& cells : program.ranks) {
     std::vector<std::string> texts;
@@ -30,7 +29,7 @@ std::vector<std::vector<std::string>> texts_of(const LoweredProgram& program) {
   return rows;
 }
 
-std::string listing_of(const LoweredProgram& program, Format format) {
+std::string listing_of(const CellProgram& program, Format format) {
   if (format == Format::kCsv) return write_csv(program);
   const auto rows = texts_of(program);
   if (format == Format::kJson) {
@@ -63,7 +62,7 @@ std::string OrderOptions::listing(const Program& program, Format format) const {
     if (given && !with_communication_)
       throw ConfigError({flag, "changes communications only", "", "give --with-comm too"});
   }
-  LoweredProgram order = as_cells(program);
+  CellProgram order = as_cells(program);
   if (merge_backward_) merge_backward(order);
   if (!with_communication_) return listing_of(order, format);
   if (!program.replicas_of_stage.empty()) {
@@ -72,8 +71,8 @@ std::string OrderOptions::listing(const Program& program, Format format) const {
   }
   const Program compute = compute_of(order);
   require_valid(compute);
-  const LoweredProgram lowered =
-      lower_communication(compute, {.unshard_reshard = !no_sharding_, .defer_receives = defer_receives_});
+  const CellProgram lowered =
+      add_communication(compute, {.unshard_reshard = !no_sharding_, .defer_receives = defer_receives_});
   if (const auto mismatch = find_transfer_mismatch(lowered)) {
     warn(
         render_fault(*mismatch) +

@@ -4,7 +4,7 @@
 
 #include "cli/command_line.hpp"
 #include "reports/table.hpp"
-#include "sim/schedule/program.hpp"
+#include "sim/program/program.hpp"
 
 namespace flopcast {
 

@@ -11,7 +11,7 @@
 #include "model/units/quantity.hpp"
 #include "sim/forecast/fill_result.hpp"
 #include "sim/lower/lower.hpp"
-#include "sim/schedule/in_flight.hpp"
+#include "sim/program/program.hpp"
 
 namespace flopcast {
 

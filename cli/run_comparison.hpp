@@ -7,8 +7,8 @@
 
 #include "cli/measured_run.hpp"
 #include "sim/forecast/forecast.hpp"
-#include "sim/lower/step_times.hpp"
 #include "sim/metrics/memory_over_time.hpp"
+#include "sim/program/step_times.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {

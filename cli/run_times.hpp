@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "cli/measured_run.hpp"
-#include "sim/lower/step_times.hpp"
-#include "sim/schedule/program.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/step_times.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {

@@ -7,8 +7,9 @@
 #include "cli/schedule_options.hpp"
 #include "cli/terminal.hpp"
 #include "model/error/error.hpp"
-#include "sim/schedule/chain_hint.hpp"
-#include "sim/schedule/communication/check.hpp"
+#include "sim/cells/check.hpp"
+#include "sim/cells/fault_grid.hpp"
+#include "sim/program/validate.hpp"
 
 namespace flopcast {
 
@@ -17,7 +18,7 @@ namespace {
 using Fault = std::optional<ScheduleFault>;
 
 struct Verdict {
-  const LoweredProgram& program;
+  const CellProgram& program;
   std::size_t actions = 0;
   Fault fault;
 };
@@ -40,7 +41,7 @@ nlohmann::ordered_json verdict_json(const Verdict& verdict) {
 }
 
 Table verdict_table(const Verdict& verdict) {
-  const LoweredProgram& program = verdict.program;
+  const CellProgram& program = verdict.program;
   Table table;
   table.columns = {text_column("schedule"), text_column("valid"), number_column("ranks"), number_column("stages"),
                    number_column("actions")};
@@ -57,7 +58,7 @@ Table verdict_table(const Verdict& verdict) {
   return table;
 }
 
-std::string explain(const LoweredProgram& program, const Program& compute, const ScheduleFault& fault) {
+std::string explain(const CellProgram& program, const Program& compute, const ScheduleFault& fault) {
   std::string text = fmt::format("{}: invalid: {}", program.schedule, render_fault(fault));
   if (const auto chains = hint_two_chains(compute)) {
     text += fmt::format("\n  help: valid as a bidirectional schedule of two chains: --chains {}", *chains);
@@ -85,7 +86,7 @@ int run_schedule_check(const Arguments& arguments) {
   output.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
   const Format format = output.format();
-  const LoweredProgram program = schedule.lowered_program();
+  const CellProgram program = schedule.cell_program();
   const Program compute = compute_of(program);
   Verdict verdict{program, compute.action_count(), find_fault(program)};
   if (!verdict.fault) {

@@ -6,7 +6,7 @@
 #include "cli/commands.hpp"
 #include "cli/schedule_options.hpp"
 #include "reports/table.hpp"
-#include "sim/schedule/program.hpp"
+#include "sim/program/program.hpp"
 
 namespace flopcast {
 

@@ -6,7 +6,7 @@
 
 #include "cli/terminal.hpp"
 #include "model/error/error.hpp"
-#include "sim/schedule/csv.hpp"
+#include "sim/cells/csv.hpp"
 
 namespace flopcast {
 
@@ -161,7 +161,7 @@ void ScheduleOptions::refuse_numbers_beside_file() const {
 
 namespace {
 
-LoweredProgram read_lowered_file(const std::string& path, const std::optional<std::string>& chains) {
+CellProgram read_lowered_file(const std::string& path, const std::optional<std::string>& chains) {
   return parse_lowered_csv(read_file(path), path, chains ? parse_chains(*chains) : std::vector<Chain>());
 }
 
@@ -174,7 +174,7 @@ std::optional<std::string> schedule_file_of(const std::string& name) {
 }
 
 Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains) {
-  const LoweredProgram lowered = read_lowered_file(path, chains);
+  const CellProgram lowered = read_lowered_file(path, chains);
   if (const std::size_t communications = lowered.communication_count(); communications > 0) {
     warn(fmt::format("{}: {} communications are left out; transfers follow from the order of the actions", path,
                      communications));
@@ -182,7 +182,7 @@ Program read_schedule_file(const std::string& path, const std::optional<std::str
   return compute_of(lowered);
 }
 
-LoweredProgram ScheduleOptions::lowered_program() const {
+CellProgram ScheduleOptions::cell_program() const {
   refuse_contradictions();
   return file() ? read_lowered_file(*file(), chains_) : as_cells(generate(*schedule_, {}));
 }

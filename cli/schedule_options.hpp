@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "cli/command_line.hpp"
-#include "sim/schedule/catalogue.hpp"
-#include "sim/schedule/communication/lowered_program.hpp"
-#include "sim/schedule/program.hpp"
+#include "sim/cells/cell.hpp"
+#include "sim/program/program.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 
@@ -33,7 +33,7 @@ class ScheduleOptions {
   /// hold an invalid schedule.
   Program program() const;
   /// The same with the communications of the file; a generated schedule has none.
-  LoweredProgram lowered_program() const;
+  CellProgram cell_program() const;
   /// The same; of a schedule whose order depends on times, the one for what `times` gives its stages.
   Program program(const TimesOfStages& times) const;
   /// Whether the schedule is generated and its order depends on times.

@@ -14,10 +14,9 @@
 #include "cli/time_units.hpp"
 #include "cli/valid_schedule.hpp"
 #include "sim/lower/lower.hpp"
-#include "sim/metrics/critical_cycle.hpp"
 #include "sim/metrics/metrics.hpp"
 #include "sim/metrics/steady_state.hpp"
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 

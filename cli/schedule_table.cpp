@@ -1,6 +1,6 @@
 #include "cli/schedule_table.hpp"
 
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 

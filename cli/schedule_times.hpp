@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "cli/command_line.hpp"
-#include "sim/lower/step_times.hpp"
-#include "sim/schedule/program.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/step_times.hpp"
 
 namespace flopcast {
 

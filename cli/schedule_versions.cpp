@@ -6,7 +6,7 @@
 #include "cli/schedule_commands.hpp"
 #include "cli/valid_schedule.hpp"
 #include "model/error/error.hpp"
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 

@@ -8,7 +8,7 @@
 
 #include "model/catalog/catalogue.hpp"
 #include "model/config/job_keys.hpp"
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/lower/step_times.hpp"
+#include "sim/program/step_times.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {

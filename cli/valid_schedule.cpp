@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "model/error/error.hpp"
-#include "sim/schedule/chain_hint.hpp"
-#include "sim/schedule/validate.hpp"
+#include "sim/cells/fault_grid.hpp"
+#include "sim/program/validate.hpp"
 
 namespace flopcast {
 

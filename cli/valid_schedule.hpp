@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/schedule/program.hpp"
+#include "sim/program/program.hpp"
 
 namespace flopcast {
 

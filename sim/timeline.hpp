@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/lower/step_times.hpp"
-#include "sim/schedule/action.hpp"
+#include "sim/program/action.hpp"
+#include "sim/program/step_times.hpp"
 
 namespace flopcast {
 

@@ -13,7 +13,7 @@
 #include "calibrate/validation/evidence.hpp"
 #include "calibrate/validation/shared_facts.hpp"
 #include "model/error/error.hpp"
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/job.hpp"
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 

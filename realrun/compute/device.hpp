@@ -7,7 +7,7 @@
 #include "realrun/compute/mark.hpp"
 #include "realrun/compute/optimizer.hpp"
 #include "realrun/interface.hpp"
-#include "sim/lower/step_times.hpp"
+#include "sim/program/step_times.hpp"
 
 namespace flopcast::realrun {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "sim/lower/step_times.hpp"
+#include "sim/program/step_times.hpp"
 
 namespace flopcast::realrun {
 

@@ -10,8 +10,8 @@
 #include "realrun/executor/training_state.hpp"
 #include "realrun/executor/transfers.hpp"
 #include "realrun/transport/transport.hpp"
-#include "sim/schedule/program.hpp"
-#include "sim/schedule/weight_versions.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/weight_versions.hpp"
 
 namespace flopcast::realrun {
 
@@ -31,7 +31,7 @@ struct RankPlace {
 ///
 /// An action waits for its input, runs, and hands its result on: to the neighbouring stage's rank by a send that never
 /// waits, or directly where that is the same rank. Receives are posted a few ahead, for each peer in the order in which
-/// it sends. A program without faults (sim/schedule/validate.hpp) therefore cannot deadlock. The halves of an
+/// it sends. A program without faults (sim/program/validate.hpp) therefore cannot deadlock. The halves of an
 /// overlapped pair run one after the other, forward first: one CPU core has nothing to overlap.
 class Executor {
  public:

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "realrun/transport/transport.hpp"
-#include "sim/schedule/program.hpp"
+#include "sim/program/program.hpp"
 
 namespace flopcast::realrun {
 

@@ -7,7 +7,7 @@
 #include "realrun/executor/training_state.hpp"
 #include "realrun/parallel/shared_parameters.hpp"
 #include "realrun/parallel/stage_weights.hpp"
-#include "sim/schedule/program.hpp"
+#include "sim/program/program.hpp"
 
 namespace flopcast::realrun {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "realrun/rendezvous/rank_register.hpp"
-#include "sim/lower/step_times.hpp"
+#include "sim/program/step_times.hpp"
 
 namespace flopcast::realrun {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "realrun/interface.hpp"
-#include "sim/lower/step_times.hpp"
+#include "sim/program/step_times.hpp"
 
 namespace flopcast::realrun {
 

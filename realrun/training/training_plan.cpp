@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "sim/schedule/validate.hpp"
+#include "sim/program/validate.hpp"
 
 namespace flopcast::realrun {
 

@@ -7,7 +7,7 @@
 #include "realrun/compute/optimizer.hpp"
 #include "realrun/executor/executor.hpp"
 #include "realrun/network/network.hpp"
-#include "sim/schedule/program.hpp"
+#include "sim/program/program.hpp"
 
 namespace flopcast::realrun {
 

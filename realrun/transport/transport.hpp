@@ -15,7 +15,7 @@
 #include "realrun/compute/mark.hpp"
 #include "realrun/interface.hpp"
 #include "realrun/transport/traffic.hpp"
-#include "sim/schedule/action.hpp"
+#include "sim/program/action.hpp"
 
 namespace flopcast::realrun {
 

@@ -14,7 +14,6 @@
 #include "reports/timeline/span_text.hpp"
 #include "reports/timeline/svg_style.hpp"
 #include "sim/metrics/critical_path.hpp"
-#include "sim/metrics/span_graph.hpp"
 
 namespace flopcast {
 

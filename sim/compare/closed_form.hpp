@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 

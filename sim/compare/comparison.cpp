@@ -7,10 +7,9 @@
 #include "model/error/error.hpp"
 #include "sim/compare/closed_form.hpp"
 #include "sim/lower/lower.hpp"
-#include "sim/metrics/critical_cycle.hpp"
 #include "sim/metrics/metrics.hpp"
 #include "sim/metrics/steady_state.hpp"
-#include "sim/schedule/in_flight.hpp"
+#include "sim/program/program.hpp"
 
 namespace flopcast {
 

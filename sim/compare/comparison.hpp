@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "sim/lower/step_times.hpp"
-#include "sim/schedule/catalogue.hpp"
-#include "sim/schedule/program.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/step_times.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 

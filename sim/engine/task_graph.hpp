@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "sim/lower/step_times.hpp"
+#include "sim/program/step_times.hpp"
 
 namespace flopcast {
 

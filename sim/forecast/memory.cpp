@@ -6,7 +6,7 @@
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/uneven_costs.hpp"
 #include "sim/forecast/workspace.hpp"
-#include "sim/schedule/in_flight.hpp"
+#include "sim/program/program.hpp"
 
 namespace flopcast {
 

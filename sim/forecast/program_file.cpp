@@ -1,4 +1,5 @@
 #include "sim/forecast/program_file.hpp"
+#include "sim/cells/fault_grid.hpp"
 
 #include <fmt/format.h>
 
@@ -7,10 +8,9 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "sim/schedule/catalogue.hpp"
-#include "sim/schedule/chain_hint.hpp"
-#include "sim/schedule/csv.hpp"
-#include "sim/schedule/validate.hpp"
+#include "sim/cells/csv.hpp"
+#include "sim/program/validate.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 
@@ -96,7 +96,7 @@ bool has_program_file(const Job& job) {
 
 Program read_program_file(Job& job, const ReadFile& read_file) {
   const std::string path = job.layout.schedule.substr(kFilePrefix.size());
-  const LoweredProgram lowered = parse_lowered_csv(read_file(path), path, chains_of(job));
+  const CellProgram lowered = parse_lowered_csv(read_file(path), path, chains_of(job));
   if (const std::size_t communications = lowered.communication_count(); communications > 0) {
     job.assumptions.push_back(fmt::format(
         "{} communications of {} are left out: transfers follow from the order of its actions", communications, path));

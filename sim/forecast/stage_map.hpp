@@ -1,7 +1,7 @@
 #pragma once
 
 #include "model/cost/stage_costs.hpp"
-#include "sim/schedule/program.hpp"
+#include "sim/program/program.hpp"
 
 namespace flopcast {
 

@@ -12,7 +12,7 @@ namespace flopcast {
 
 namespace {
 
-constexpr std::uint32_t kNone = TaskGraph::kNone;
+constexpr std::uint32_t kNoTask = TaskGraph::kNone;
 
 // The costs of a stage: its four kinds of actions with the latency of what each waits for, then its two sends.
 constexpr CostId kCostsPerStage = 6;
@@ -67,8 +67,8 @@ class Lowering {
   ResultTable results_;
   bool has_flush_;
   std::vector<FlushShape> flush_;
-  CollectiveId embedding_ = kNone;
-  CollectiveId norm_ = kNone;
+  CollectiveId embedding_ = kNoTask;
+  CollectiveId norm_ = kNoTask;
   std::vector<Dependency> dependencies_;  // of the task at hand
   LoweredStep& step_;
 };
@@ -190,7 +190,7 @@ void Lowering::add_rank(std::size_t rank) {
     }
     id = step_.graph.task_count();
   }
-  if (has_flush_) add_flush(rank, id == first ? kNone : id - 1);
+  if (has_flush_) add_flush(rank, id == first ? kNoTask : id - 1);
 }
 
 // Into dependencies_: what the action waits for, less what the order of its stream implies.
@@ -225,11 +225,11 @@ void Lowering::add_action(const Action& action, TaskId id) {
   const StageLinks& links = links_[action.stage];
   const CostId cost = CostId{action.stage} * kCostsPerStage + static_cast<CostId>(action.kind);
   TaskId own = 0;
-  TaskId producer = kNone;
+  TaskId producer = kNoTask;
   const std::uint32_t own_rank = links.rank_of(action.microbatch);
   std::uint32_t rank = own_rank;
   if (action.kind == ActionKind::kForward) {
-    own = kNone;
+    own = kNoTask;
     if (links.has_previous) {
       producer = results_.find(action, -1, ActionKind::kForward);
       rank = links.previous_rank_of(action.microbatch);
@@ -244,7 +244,7 @@ void Lowering::add_action(const Action& action, TaskId id) {
     }
   }
   const bool is_local = rank == own_rank;
-  const bool comes_too_early = (own != kNone && own >= id) || (is_local && producer != kNone && producer >= id);
+  const bool comes_too_early = (own != kNoTask && own >= id) || (is_local && producer != kNoTask && producer >= id);
   if (comes_too_early) {
     dependencies_.clear();
     collect_dependencies(action, id);
@@ -290,7 +290,7 @@ void Lowering::add_flush(std::size_t rank, TaskId last_action) {
     step_.labels.push_back(TaskLabel{Action{}, SpanKind::kOptimizer});
   }
   const Dependency after_actions{last_action, compute, 0};
-  add_gradient_stream(rank, last_action == kNone ? nullptr : &after_actions);
+  add_gradient_stream(rank, last_action == kNoTask ? nullptr : &after_actions);
 }
 
 // Which task ends a stage's gradients shows in the labels of the rank's own tasks, the last ones of the step so far.
@@ -304,8 +304,8 @@ void Lowering::add_overlapped_reductions(std::size_t rank) {
   };
   std::vector<Bound> bounds;
   for (const OverlappedReduction& reduction : times_.overlapped_reductions[rank]) {
-    TaskId last = kNone;
-    for (TaskId task = graph.task_count(); last == kNone && task-- > graph.first_task(compute);) {
+    TaskId last = kNoTask;
+    for (TaskId task = graph.task_count(); last == kNoTask && task-- > graph.first_task(compute);) {
       const TaskLabel& label = step_.labels[task];
       const bool ends_gradients = label.kind == SpanKind::kBackward || label.kind == SpanKind::kWeightGradient;
       if (ends_gradients && label.action.stage == reduction.stage) last = task;
@@ -313,10 +313,10 @@ void Lowering::add_overlapped_reductions(std::size_t rank) {
     for (const auto& [task, second] : step_.second_of_pair) {
       const bool ends_gradients = second.kind == ActionKind::kBackward || second.kind == ActionKind::kWeightGradient;
       if (task >= graph.first_task(compute) && ends_gradients && second.stage == reduction.stage) {
-        last = last == kNone ? task : std::max(last, task);
+        last = last == kNoTask ? task : std::max(last, task);
       }
     }
-    FLOPCAST_CHECK(last != kNone);
+    FLOPCAST_CHECK(last != kNoTask);
     bounds.push_back({last, &reduction});
   }
   std::stable_sort(bounds.begin(), bounds.end(), [](const Bound& a, const Bound& b) { return a.task < b.task; });

@@ -7,8 +7,8 @@
 
 #include "sim/engine/engine.hpp"
 #include "sim/engine/task_graph.hpp"
-#include "sim/lower/step_times.hpp"
-#include "sim/schedule/program.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/step_times.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/engine/task_graph.hpp"
-#include "sim/schedule/program.hpp"
+#include "sim/program/program.hpp"
 
 namespace flopcast {
 

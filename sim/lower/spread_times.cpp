@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #include "model/error/error.hpp"
-#include "sim/schedule/replicas.hpp"
+#include "sim/program/program.hpp"
 
 namespace flopcast {
 

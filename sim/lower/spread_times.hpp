@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "sim/lower/step_times.hpp"
-#include "sim/schedule/program.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/step_times.hpp"
 
 namespace flopcast {
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "sim/lower/step_times.hpp"
-#include "sim/schedule/program.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/step_times.hpp"
 
 namespace flopcast {
 

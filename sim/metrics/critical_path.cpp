@@ -5,24 +5,142 @@
 #include <boost/graph/dag_shortest_paths.hpp>
 #include <limits>
 #include <numeric>
+#include <unordered_map>
 #include <utility>
 
 #include "model/error/error.hpp"
-#include "sim/metrics/span_graph.hpp"
+#include "sim/metrics/awaited_transfers.hpp"
 
 namespace flopcast {
 
 namespace {
 
-using Graph = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, SpanLink>;
+constexpr std::size_t kNoNode = std::numeric_limits<std::size_t>::max();
+
+class Builder {
+ public:
+  explicit Builder(const Timeline& timeline) : timeline_(timeline), transfers_(timeline) {
+    graph_.nodes.push_back(SpanNode{});
+  }
+
+  SpanGraph build() {
+    graph_.node_of.resize(timeline_.ranks.size());
+    for (std::size_t rank = 0; rank < timeline_.ranks.size(); ++rank) number_rank(rank);
+    for (std::size_t rank = 0; rank < timeline_.ranks.size(); ++rank) link_rank(rank);
+    return std::move(graph_);
+  }
+
+ private:
+  void number_rank(std::size_t rank);
+  void link_rank(std::size_t rank);
+  void link_transfer(const Span& span, std::size_t node);
+  void link_flush(std::size_t node, std::size_t compute, std::size_t flush);
+  void link(std::size_t from, std::size_t to, Ticks lag);
+  std::size_t add_node(const Span& span, std::size_t rank);
+  std::size_t node_of(const Span& span, std::size_t rank);
+
+  static std::uint64_t key(const Action& action, bool send) {
+    return (std::uint64_t{action.microbatch} << 19) | (std::uint64_t{action.stage} << 3) |
+           (static_cast<std::uint64_t>(action.kind) << 1) | std::uint64_t{send};
+  }
+
+  const Timeline& timeline_;
+  AwaitedTransfers transfers_;
+  SpanGraph graph_;
+  std::unordered_map<std::uint64_t, std::size_t> producers_;  // nodes of transferred results, by key
+  std::size_t embedding_ = kNoNode;
+  std::size_t norm_ = kNoNode;
+};
+
+std::size_t Builder::add_node(const Span& span, std::size_t rank) {
+  graph_.nodes.push_back(SpanNode{&span, static_cast<int>(rank)});
+  return graph_.nodes.size() - 1;
+}
+
+std::size_t Builder::node_of(const Span& span, std::size_t rank) {
+  if (span.kind != SpanKind::kEmbeddingReduction && span.kind != SpanKind::kGradientNorm) return add_node(span, rank);
+  std::size_t& shared = span.kind == SpanKind::kGradientNorm ? norm_ : embedding_;
+  if (shared == kNoNode) shared = add_node(span, rank);
+  return shared;
+}
+
+void Builder::number_rank(std::size_t rank) {
+  const std::vector<Span>& spans = timeline_.ranks[rank];
+  bool second_half = false;
+  for (const Span& span : spans) {
+    const std::size_t node = second_half ? graph_.node_of[rank].back() : node_of(span, rank);
+    graph_.node_of[rank].push_back(node);
+    second_half = is_action(span.kind) && span.action.overlaps_next;
+    if (is_action(span.kind) || span.kind == SpanKind::kSend) {
+      producers_[key(span.action, span.kind == SpanKind::kSend)] = node;
+    }
+  }
+}
+
+void Builder::link(std::size_t from, std::size_t to, Ticks lag) {
+  const Ticks end = from == SpanGraph::kSource ? 0 : graph_.nodes[from].span->end;
+  graph_.links.push_back(SpanLink{from, to, lag, graph_.nodes[to].span->start - end - lag});
+}
+
+void Builder::link_transfer(const Span& span, std::size_t node) {
+  const Transfer* transfer = transfers_.find(span.action);
+  if (transfer == nullptr) return;
+  const auto send = producers_.find(key(transfer->produced_by, true));
+  if (send != producers_.end()) {
+    link(send->second, node, 0);
+    return;
+  }
+  const auto action = producers_.find(key(transfer->produced_by, false));
+  if (action != producers_.end()) link(action->second, node, transfer->end - transfer->start);
+}
+
+// `compute` and `flush`: what the rank started last on either stream.
+void Builder::link_flush(std::size_t node, std::size_t compute, std::size_t flush) {
+  const Ticks start = graph_.nodes[node].span->start;
+  if (compute == kNoNode && flush == kNoNode) link(SpanGraph::kSource, node, 0);
+  if (flush != kNoNode) link(flush, node, 0);
+  if (compute == kNoNode) return;
+  const Ticks under_way = std::max(Ticks{0}, graph_.nodes[compute].span->end - start);
+  const bool queued = flush != kNoNode && graph_.nodes[flush].span->end == start;
+  if (under_way == 0 || !queued) link(compute, node, -under_way);
+}
+
+void Builder::link_rank(std::size_t rank) {
+  const std::vector<Span>& spans = timeline_.ranks[rank];
+  std::size_t last_on_compute = kNoNode;
+  std::size_t last_of_flush = kNoNode;
+  for (std::size_t index = 0; index < spans.size(); ++index) {
+    const Span& span = spans[index];
+    const std::size_t node = graph_.node_of[rank][index];
+    if (is_action(span.kind)) link_transfer(span, node);
+    if (is_action(span.kind) || span.kind == SpanKind::kSend) {
+      if (node == last_on_compute) continue;
+      link(last_on_compute == kNoNode ? SpanGraph::kSource : last_on_compute, node, 0);
+      last_on_compute = node;
+    } else {
+      link_flush(node, last_on_compute, last_of_flush);
+      last_of_flush = node;
+    }
+  }
+}
+
+}  // namespace
+
+SpanGraph build_span_graph(const Timeline& timeline) {
+  return Builder(timeline).build();
+}
+
+namespace {
+
+using WaitGraph = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, SpanLink>;
 
 // For each node, the node before it on the chain with the least wait.
 std::vector<std::size_t> least_wait_predecessors(const SpanGraph& spans, std::vector<Ticks>& wait) {
   std::vector<std::pair<std::size_t, std::size_t>> edges;
   edges.reserve(spans.links.size());
   for (const SpanLink& link : spans.links) edges.emplace_back(link.from, link.to);
-  const Graph graph(boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(), spans.links.begin(),
-                    spans.nodes.size());
+  const WaitGraph graph(boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(), spans.links.begin(),
+                        spans.nodes.size());
   std::vector<std::size_t> predecessor(spans.nodes.size());
   std::iota(predecessor.begin(), predecessor.end(), std::size_t{0});
   wait.assign(spans.nodes.size(), 0);

@@ -10,7 +10,7 @@
 
 #include "sim/lower/lower.hpp"
 #include "sim/lower/lower_replicas.hpp"
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 #include "tests/bench/bare_loop.hpp"
 
 namespace flopcast {

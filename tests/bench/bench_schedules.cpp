@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 namespace {

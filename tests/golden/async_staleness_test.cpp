@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "sim/schedule/catalogue.hpp"
-#include "sim/schedule/weight_versions.hpp"
+#include "sim/program/weight_versions.hpp"
+#include "sim/schedules/catalogue.hpp"
 #include "tests/support/folders.hpp"
 
 namespace flopcast {

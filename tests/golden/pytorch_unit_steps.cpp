@@ -13,12 +13,12 @@ namespace {
 
 class UnitSteps {
  public:
-  explicit UnitSteps(const LoweredProgram& program)
+  explicit UnitSteps(const CellProgram& program)
       : program_(program), next_(program.ranks.size(), 0), done_(program.ranks.size()), result_(program) {
     for (std::vector<Cell>& cells : result_.ranks) cells.clear();
   }
 
-  LoweredProgram run() {
+  CellProgram run() {
     for (bool progress = true; progress;) {
       progress = false;
       std::vector<std::size_t> idle;
@@ -80,19 +80,19 @@ class UnitSteps {
     return true;
   }
 
-  const LoweredProgram& program_;
+  const CellProgram& program_;
   std::vector<std::size_t> next_;
   std::vector<std::set<std::string>> done_;
-  LoweredProgram result_;
+  CellProgram result_;
 };
 
 }  // namespace
 
-LoweredProgram in_unit_steps(const LoweredProgram& program) {
+CellProgram in_unit_steps(const CellProgram& program) {
   return UnitSteps(program).run();
 }
 
-int longest_rank(const LoweredProgram& program) {
+int longest_rank(const CellProgram& program) {
   std::size_t longest = 0;
   for (const std::vector<Cell>& cells : program.ranks) longest = std::max(longest, cells.size());
   return static_cast<int>(longest);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/schedule/communication/lowered_program.hpp"
+#include "sim/cells/cell.hpp"
 
 namespace flopcast {
 
@@ -8,7 +8,7 @@ namespace flopcast {
 /// takes one step of its rank, and a rank may still be unblocked by a higher one in the same step. Not comparable with
 /// any model of time. Ends early where no rank can go on; a program with pairs, UNSHARD, RESHARD or REDUCE_GRAD is
 /// outside what PyTorch simulates.
-LoweredProgram in_unit_steps(const LoweredProgram& program);
-int longest_rank(const LoweredProgram& program);
+CellProgram in_unit_steps(const CellProgram& program);
+int longest_rank(const CellProgram& program);
 
 }  // namespace flopcast

@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "sim/cells/csv.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/metrics.hpp"
-#include "sim/schedule/catalogue.hpp"
-#include "sim/schedule/csv.hpp"
-#include "sim/schedule/in_flight.hpp"
-#include "sim/schedule/validate.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/validate.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 // Orders that other programs produced, compared with ours action by action. The few in schedules/ travel with the
 // project; the many come from the reference data, which a clone alone does not have.

@@ -7,11 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "sim/schedule/catalogue.hpp"
-#include "sim/schedule/communication/check.hpp"
-#include "sim/schedule/communication/lowering.hpp"
-#include "sim/schedule/communication/passes.hpp"
-#include "sim/schedule/csv.hpp"
+#include "sim/cells/check.hpp"
+#include "sim/cells/communication.hpp"
+#include "sim/cells/csv.hpp"
+#include "sim/schedules/catalogue.hpp"
 #include "tests/golden/pytorch_unit_steps.hpp"
 #include "tests/support/folders.hpp"
 
@@ -37,11 +36,11 @@ std::string to_csv(const Json& ranks) {
   return csv;
 }
 
-LoweredProgram read(const std::string& csv) {
+CellProgram read(const std::string& csv) {
   return parse_lowered_csv(csv, "reference", {});
 }
 
-std::string fault_of(const LoweredProgram& program) {
+std::string fault_of(const CellProgram& program) {
   const auto fault = find_fault(program);
   return fault ? render_fault(*fault) : "";
 }
@@ -53,7 +52,7 @@ TEST_P(KeptLowering, IsPyTorchs) {
   const std::string name = GetParam();
   const Program compute = parse_csv(read_text(folder / (name + ".compute.csv")), name, {});
   const std::string comms = read_text(folder / (name + ".comms.csv"));
-  EXPECT_EQ(write_csv(lower_communication(compute, {})), comms);
+  EXPECT_EQ(write_csv(add_communication(compute, {})), comms);
   EXPECT_EQ(write_csv(read(comms)), comms);
   EXPECT_EQ(compute_of(read(comms)).ranks, compute.ranks);
   EXPECT_EQ(fault_of(read(comms)), "");
@@ -85,14 +84,14 @@ TEST_F(TorchReference, LoweredOrders) {
     if (expected.contains("order_with_comms")) {
       const std::string comms = to_csv(expected.at("order_with_comms"));
       const Program compute = parse_csv(to_csv(expected.at("order")), "reference", {});
-      const LoweredProgram ours = lower_communication(compute, {});
+      const CellProgram ours = add_communication(compute, {});
       EXPECT_EQ(write_csv(ours), comms);
       EXPECT_EQ(fault_of(read(comms)), "");
       EXPECT_FALSE(find_transfer_mismatch(ours).has_value());
       ++lowered[schedule];
     }
     if (expected.contains("torch_simulated_steps")) {
-      LoweredProgram transfers = as_cells(parse_csv(to_csv(expected.at("order")), "reference", {}));
+      CellProgram transfers = as_cells(parse_csv(to_csv(expected.at("order")), "reference", {}));
       add_send_receive(transfers);
       EXPECT_EQ(longest_rank(in_unit_steps(transfers)), expected.at("torch_simulated_steps").get<int>());
       ++simulated[schedule];
@@ -117,13 +116,13 @@ TEST_F(TorchReference, SendReceiveAndDeferVectors) {
   for (const Json& vector : reference.at("vectors")) {
     if (!vector.contains("add_send_recv")) continue;
     SCOPED_TRACE(vector.at("name").get<std::string>());
-    LoweredProgram program = read(to_csv(vector.at("compute")));
+    CellProgram program = read(to_csv(vector.at("compute")));
     EXPECT_EQ(program.rank_of_stage, vector.at("stage_to_rank").get<std::vector<int>>());
     EXPECT_EQ(program.stage_count(), vector.at("num_stages").get<int>());
     if (vector.at("merge_bw").get<bool>()) merge_backward(program);
     add_send_receive(program);
     EXPECT_EQ(write_csv(program), to_csv(vector.at("add_send_recv")));
-    const LoweredProgram steps = in_unit_steps(program);
+    const CellProgram steps = in_unit_steps(program);
     EXPECT_EQ(longest_rank(steps), vector.at("simulated_steps").get<int>());
     EXPECT_EQ(write_csv(steps), to_csv(vector.at("simulated")));
     defer_receives(program);
@@ -140,7 +139,7 @@ TEST_F(TorchReference, PassesOfOneRank) {
   for (const Json& vector : reference.at("vectors")) {
     SCOPED_TRACE(vector.at("name").get<std::string>());
     const auto after = [&vector](auto pass) {
-      LoweredProgram program = read(joined(vector.at("compute").get<std::vector<std::string>>()));
+      CellProgram program = read(joined(vector.at("compute").get<std::vector<std::string>>()));
       pass(program);
       return write_csv(program);
     };
@@ -151,10 +150,10 @@ TEST_F(TorchReference, PassesOfOneRank) {
     };
     compare("add_reduce_grad", add_gradient_reductions);
     compare("merge_bw", merge_backward);
-    compare("add_unshard_reshard", [](LoweredProgram& program) { add_unshard_reshard(program); });
+    compare("add_unshard_reshard", [](CellProgram& program) { add_unshard_reshard(program); });
     for (const int active : {1, 2, 3, 4}) {
       compare("add_unshard_reshard_max" + std::to_string(active),
-              [active](LoweredProgram& program) { add_unshard_reshard(program, active); });
+              [active](CellProgram& program) { add_unshard_reshard(program, active); });
     }
   }
   EXPECT_EQ(compared, 9);
@@ -177,9 +176,9 @@ TEST(PyTorchDefect, LastRankOfThe1F1BTableIsRefused) {
 // exchange activations and gradients of several stages then list transfers in different orders, which tells apart only
 // a transport with tags. Found in PyTorch's own vector, and reproduced here as PyTorch makes it.
 TEST(PyTorchDefect, DeferredReceivesLeaveTheOrderOfTheSends) {
-  LoweredProgram program =
-      lower_communication(parse_csv("0F0,0F1,3F0,3B0,3F1,3B1,0B0,0B1\n1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1\n", "v.csv", {}),
-                          {.unshard_reshard = false});
+  CellProgram program =
+      add_communication(parse_csv("0F0,0F1,3F0,3B0,3F1,3B1,0B0,0B1\n1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1\n", "v.csv", {}),
+                        {.unshard_reshard = false});
   EXPECT_FALSE(find_transfer_mismatch(program).has_value());
   defer_receives(program);
   EXPECT_EQ(fault_of(program), "");

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "sim/schedule/catalogue.hpp"
-#include "sim/schedule/csv.hpp"
-#include "sim/schedule/in_flight.hpp"
-#include "sim/schedule/order_times.hpp"
-#include "sim/schedule/validate.hpp"
+#include "sim/cells/csv.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/validate.hpp"
+#include "sim/schedules/catalogue.hpp"
+#include "sim/search/order_times.hpp"
 #include "tests/support/folders.hpp"
 
 // The schedules with split backward passes against those of PyTorch, of independent generators, and of the authors'

@@ -9,14 +9,12 @@
 #include <numeric>
 #include <set>
 
+#include "sim/cells/csv.hpp"
 #include "sim/lower/lower.hpp"
-#include "sim/metrics/critical_cycle.hpp"
-#include "sim/metrics/cycle_ratio.hpp"
 #include "sim/metrics/steady_state.hpp"
-#include "sim/schedule/catalogue.hpp"
-#include "sim/schedule/csv.hpp"
-#include "sim/schedule/in_flight.hpp"
-#include "sim/schedule/validate.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/validate.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/metrics.hpp"
-#include "sim/schedule/catalogue.hpp"
-#include "sim/schedule/in_flight.hpp"
-#include "sim/schedule/validate.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/validate.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 namespace {

@@ -16,7 +16,7 @@
 #include "sim/metrics/critical_path.hpp"
 #include "sim/metrics/memory_over_time.hpp"
 #include "sim/metrics/metrics.hpp"
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 namespace {

@@ -9,14 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "sim/cells/csv.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/metrics.hpp"
-#include "sim/schedule/catalogue.hpp"
-#include "sim/schedule/csv.hpp"
-#include "sim/schedule/in_flight.hpp"
-#include "sim/schedule/order_bound.hpp"
-#include "sim/schedule/order_times.hpp"
-#include "sim/schedule/validate.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/validate.hpp"
+#include "sim/schedules/catalogue.hpp"
+#include "sim/search/order_times.hpp"
 
 namespace flopcast {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "realrun/training/train.hpp"
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 #include "tests/realrun/delayed_gradients.hpp"
 
 namespace flopcast::realrun {

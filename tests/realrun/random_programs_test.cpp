@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/schedule/csv.hpp"
-#include "sim/schedule/validate.hpp"
+#include "sim/cells/csv.hpp"
+#include "sim/program/validate.hpp"
 #include "tests/realrun/plans.hpp"
 
 namespace flopcast::realrun {

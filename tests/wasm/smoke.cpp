@@ -4,7 +4,7 @@
 #include "model/catalog/embedded.hpp"
 #include "model/error/error.hpp"
 #include "model/units/parse.hpp"
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace {
 

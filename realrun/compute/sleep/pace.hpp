@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "sim/lower/step_times.hpp"
+#include "sim/program/step_times.hpp"
 
 namespace flopcast::realrun {
 

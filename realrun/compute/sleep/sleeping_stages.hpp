@@ -4,7 +4,7 @@
 
 #include "realrun/compute/sleep/pace.hpp"
 #include "realrun/compute/stage_compute.hpp"
-#include "sim/lower/step_times.hpp"
+#include "sim/program/step_times.hpp"
 
 namespace flopcast::realrun {
 

@@ -9,7 +9,7 @@
 #include "cli/run_times.hpp"
 #include "model/error/error.hpp"
 #include "sim/lower/lower.hpp"
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {

@@ -7,7 +7,7 @@
 
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/metrics.hpp"
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 namespace {

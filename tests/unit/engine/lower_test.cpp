@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/schedule/csv.hpp"
+#include "sim/cells/csv.hpp"
 
 namespace flopcast {
 namespace {

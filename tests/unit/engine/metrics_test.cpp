@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "sim/cells/csv.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/critical_path.hpp"
 #include "sim/metrics/memory_over_time.hpp"
 #include "sim/metrics/steady_state.hpp"
-#include "sim/schedule/catalogue.hpp"
-#include "sim/schedule/csv.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 namespace {

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "sim/cells/csv.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/critical_path.hpp"
 #include "sim/metrics/metrics.hpp"
-#include "sim/schedule/csv.hpp"
-#include "sim/schedule/in_flight.hpp"
+#include "sim/program/program.hpp"
 #include "tests/support/folders.hpp"
 
 namespace flopcast {

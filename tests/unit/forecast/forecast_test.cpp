@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "model/error/error.hpp"
-#include "sim/schedule/csv.hpp"
+#include "sim/cells/csv.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {

@@ -11,7 +11,7 @@
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/memory_parts.hpp"
 #include "sim/lower/lower.hpp"
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {

@@ -5,10 +5,10 @@
 #include <iostream>
 #include <string>
 
+#include "sim/cells/check.hpp"
+#include "sim/cells/communication.hpp"
+#include "sim/cells/csv.hpp"
 #include "sim/forecast/forecast.hpp"
-#include "sim/schedule/communication/check.hpp"
-#include "sim/schedule/communication/lowering.hpp"
-#include "sim/schedule/csv.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {
@@ -60,7 +60,7 @@ TEST(ProgramFile, OfEveryScheduleTakesAsLongAsTheScheduleByName) {
         const std::string named = fmt::format(R"(, "schedule": "{}", "vpp": {})", info.name, chunks);
         const Forecast expected = forecast(job_from(gpt3_job(layout_of(ranks, microbatches, named))), no_files);
         const Program& program = expected.step.program;
-        const LoweredProgram lowered = lower_communication(program, {});
+        const CellProgram lowered = add_communication(program, {});
         for (const std::string& csv : {write_csv(program), write_csv(lowered)}) {
           EXPECT_FALSE(find_fault(parse_lowered_csv(csv, "own.csv", program.chains)).has_value());
           const Forecast read = forecast_file(csv, ranks, microbatches, chains_key(program));

@@ -1,4 +1,4 @@
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,17 +4,17 @@
 #include <string>
 #include <vector>
 
-#include "sim/schedule/catalogue.hpp"
-#include "sim/schedule/chain_hint.hpp"
-#include "sim/schedule/communication/check.hpp"
-#include "sim/schedule/communication/lowering.hpp"
-#include "sim/schedule/communication/passes.hpp"
-#include "sim/schedule/csv.hpp"
+#include "sim/cells/check.hpp"
+#include "sim/cells/communication.hpp"
+#include "sim/cells/csv.hpp"
+#include "sim/cells/fault_grid.hpp"
+#include "sim/program/validate.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 namespace {
 
-std::string fault_text(const LoweredProgram& program) {
+std::string fault_text(const CellProgram& program) {
   const auto fault = find_fault(program);
   return fault ? render_fault(*fault) : "";
 }
@@ -45,17 +45,17 @@ INSTANTIATE_TEST_SUITE_P(Texts, NoCell,
 
 TEST(Lowering, WithoutShardingOfTwoRanks) {
   const Program program = generate_schedule(*find_schedule("1f1b"), {.pipeline_ranks = 2, .microbatches = 2});
-  EXPECT_EQ(write_csv(lower_communication(program, {.unshard_reshard = false})),
+  EXPECT_EQ(write_csv(add_communication(program, {.unshard_reshard = false})),
             "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD\n"
             "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1REDUCE_GRAD\n");
 }
 
 TEST(Lowering, SendsNothingWithinARankOrBetweenChains) {
   const Program one_rank = parse_csv("0F0,1F0,1B0,0B0\n", "one.csv", {});
-  EXPECT_EQ(write_csv(lower_communication(one_rank, {.unshard_reshard = false})),
+  EXPECT_EQ(write_csv(add_communication(one_rank, {.unshard_reshard = false})),
             "0F0,1F0,1B0,1REDUCE_GRAD,0B0,0REDUCE_GRAD\n");
   const Program two_chains = parse_csv("0F0,0B0\n1F0,1B0\n", "two.csv", parse_chains("0-0,1-1"));
-  EXPECT_EQ(lower_communication(two_chains, {}).communication_count(), 6U);
+  EXPECT_EQ(add_communication(two_chains, {}).communication_count(), 6U);
 }
 
 // Every schedule of the catalogue at a few sizes.
@@ -83,11 +83,11 @@ TEST(Lowering, OfTheCatalogueIsValidAndKeepsTheOrder) {
   for (const Program& program : programs) {
     SCOPED_TRACE(program.schedule);
     for (const bool sharding : {true, false}) {
-      LoweredProgram lowered = lower_communication(program, {.unshard_reshard = sharding});
+      CellProgram lowered = add_communication(program, {.unshard_reshard = sharding});
       EXPECT_EQ(fault_text(lowered), "");
       EXPECT_FALSE(find_transfer_mismatch(lowered).has_value());
       EXPECT_EQ(compute_of(lowered).ranks, program.ranks);
-      const LoweredProgram again = parse_lowered_csv(write_csv(lowered), program.schedule, program.chains);
+      const CellProgram again = parse_lowered_csv(write_csv(lowered), program.schedule, program.chains);
       EXPECT_EQ(again.ranks, lowered.ranks);
       const std::size_t communications = lowered.communication_count();
       defer_receives(lowered);
@@ -100,7 +100,7 @@ TEST(Lowering, OfTheCatalogueIsValidAndKeepsTheOrder) {
 TEST(Lowering, KeepsAtMostThreeStagesUnsharded) {
   const Program program =
       generate_schedule(*find_schedule("bfs"), {.pipeline_ranks = 2, .microbatches = 4, .chunks = 5});
-  for (const std::vector<Cell>& cells : lower_communication(program, {}).ranks) {
+  for (const std::vector<Cell>& cells : add_communication(program, {}).ranks) {
     int active = 0;
     for (const Cell& cell : cells) {
       active += cell.kind == CellKind::kUnshard ? 1 : (cell.kind == CellKind::kReshard ? -1 : 0);
@@ -196,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"1F0,0F0,1B0,0B0\n", "rank 0, step 0 (1F0): deadlock: rank 0 at step 0 (1F0) waits for 0F0 of rank 0"}));
 
 TEST(CommunicationCheck, ShowsTheCellsAroundTheFault) {
-  const LoweredProgram program =
+  const CellProgram program =
       parse_lowered_csv("0F0,,(0F1;0B0)OVERLAP_F_B,0B1\n1RECV_F0,1F0,1B0,1F1,1B1\n", "grid.csv", {});
   EXPECT_EQ(render_fault_grid(program, find_fault(program).value()),
             "         rank 0      rank 1\n"
@@ -209,7 +209,7 @@ TEST(CommunicationCheck, ShowsTheCellsAroundTheFault) {
 
 TEST(TransferOrder, DiffersWhereARankSendsWhileItsPeerSends) {
   // Both ranks send before they receive: a transport that runs transfers in order waits forever.
-  const LoweredProgram program = parse_lowered_csv(
+  const CellProgram program = parse_lowered_csv(
       "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n",
       "both.csv", {});
   EXPECT_EQ(fault_text(program), "");

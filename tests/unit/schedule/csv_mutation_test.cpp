@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "model/error/error.hpp"
+#include "sim/cells/check.hpp"
+#include "sim/cells/communication.hpp"
+#include "sim/cells/csv.hpp"
+#include "sim/cells/fault_grid.hpp"
 #include "sim/lower/lower.hpp"
-#include "sim/schedule/catalogue.hpp"
-#include "sim/schedule/communication/check.hpp"
-#include "sim/schedule/communication/lowering.hpp"
-#include "sim/schedule/csv.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 namespace {
@@ -32,8 +33,8 @@ std::vector<std::string> seeds() {
     const Program program =
         generate_schedule(info, {.pipeline_ranks = 2, .microbatches = 4, .chunks = info.uses_chunks ? 2 : 1});
     texts.push_back(write_csv(program));
-    texts.push_back(write_csv(lower_communication(program, {})));
-    texts.push_back(write_csv(lower_communication(program, {.unshard_reshard = false, .defer_receives = true})));
+    texts.push_back(write_csv(add_communication(program, {})));
+    texts.push_back(write_csv(add_communication(program, {.unshard_reshard = false, .defer_receives = true})));
   }
   texts.emplace_back("0F0,0F1,3F0,3I0,3W0,(3F1;0B0)OVERLAP_F_B,3B1,0B1\n1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1\n");
   return texts;
@@ -97,7 +98,7 @@ struct Counts {
 
 void check(const std::string& text, Counts& counts) {
   SCOPED_TRACE(text);
-  LoweredProgram program;
+  CellProgram program;
   try {
     program = parse_lowered_csv(text, "damaged.csv", {});
   } catch (const ConfigError& error) {
@@ -113,7 +114,7 @@ void check(const std::string& text, Counts& counts) {
     find_transfer_mismatch(program);
     const Program compute = compute_of(program);
     EXPECT_FALSE(find_fault(compute).has_value());
-    EXPECT_FALSE(find_fault(lower_communication(compute, {})).has_value());
+    EXPECT_FALSE(find_fault(add_communication(compute, {})).has_value());
     StepTimes times;
     times.stages.assign(
         compute.rank_of_stage.size(),

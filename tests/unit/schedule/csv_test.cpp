@@ -1,4 +1,4 @@
-#include "sim/schedule/csv.hpp"
+#include "sim/cells/csv.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 namespace {

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/schedule/catalogue.hpp"
-#include "sim/schedule/csv.hpp"
-#include "sim/schedule/in_flight.hpp"
-#include "sim/schedule/validate.hpp"
+#include "sim/cells/csv.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/validate.hpp"
+#include "sim/schedules/catalogue.hpp"
 #include "tests/unit/schedule/replay.hpp"
 
 namespace flopcast {

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "sim/schedule/catalogue.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <optional>
 
-#include "sim/schedule/csv.hpp"
-#include "sim/schedule/order_bound.hpp"
-#include "sim/schedule/orders.hpp"
-#include "sim/schedule/shorten.hpp"
-#include "sim/schedule/slot_squeeze.hpp"
-#include "sim/schedule/validate.hpp"
+#include "sim/cells/csv.hpp"
+#include "sim/program/validate.hpp"
+#include "sim/schedules/families.hpp"
+#include "sim/search/order_times.hpp"
+#include "sim/search/shorten.hpp"
+#include "sim/search/squeeze.hpp"
 
 namespace flopcast {
 namespace {

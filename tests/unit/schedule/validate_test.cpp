@@ -1,4 +1,5 @@
-#include "sim/schedule/validate.hpp"
+#include "sim/program/validate.hpp"
+#include "sim/cells/fault_grid.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "sim/schedule/catalogue.hpp"
-#include "sim/schedule/csv.hpp"
-#include "sim/schedule/in_flight.hpp"
+#include "sim/cells/csv.hpp"
+#include "sim/program/program.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 namespace {

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/program/action.hpp"
+
+namespace flopcast {
+
+/// Consecutive stages that activations flow through, first to last. A bidirectional schedule (DualPipe, Chimera) has
+/// two chains, each a full copy of the model.
+struct Chain {
+  int first_stage = 0;
+  int last_stage = 0;
+};
+
+/// A schedule as data: which actions every pipeline rank executes, in which order. The simulator, CPU ranks and GPU
+/// ranks all execute the same Program.
+struct Program {
+  std::string schedule;                    ///< the catalogue name, or the file it was read from
+  std::vector<std::vector<Action>> ranks;  ///< ranks[r]: the actions of pipeline rank r in order
+  /// 1, or into how many slices of tokens each microbatch is cut: the actions' "microbatches" are then slices, slice j
+  /// of microbatch k has the number k * slices_per_microbatch + j, and times, activations and messages of an action are
+  /// those of one slice.
+  int slices_per_microbatch = 1;
+  std::vector<int> rank_of_stage;  ///< stage -> pipeline rank; of a replicated stage the first
+  /// By stage: how many consecutive ranks, rank_of_stage and those after it, take the stage's microbatches in turn:
+  /// microbatch k goes to number k mod replicas, forward and backward. They execute no other stage. Empty: one each.
+  std::vector<int> replicas_of_stage;
+  std::vector<Chain> chains;  ///< in order of stages; together they cover every stage once
+  bool asynchronous = false;  ///< never flushes: weights are updated while the pipeline stays full
+
+  int rank_count() const { return static_cast<int>(ranks.size()); }
+  int stage_count() const { return static_cast<int>(rank_of_stage.size()); }
+  std::size_t action_count() const;
+  int replicas(int stage) const {
+    return replicas_of_stage.empty() ? 1 : replicas_of_stage[static_cast<std::size_t>(stage)];
+  }
+  /// The rank that executes the stage's actions of a microbatch.
+  int rank_of(int stage, std::uint32_t microbatch) const {
+    const int first = rank_of_stage[static_cast<std::size_t>(stage)];
+    return replicas_of_stage.empty() ? first : first + static_cast<int>(microbatch) % replicas(stage);
+  }
+  /// 1 + the largest microbatch index of the chain; of slices, where microbatches are cut.
+  int microbatches_of(const Chain& chain) const;
+  /// Whole microbatches of all chains together.
+  int microbatch_count() const;
+  /// Stages that one microbatch passes: those of a chain, which are all as long.
+  int stages_per_chain() const;
+};
+
+/// Larger programs are refused: they would not fit into the memory of a workstation.
+inline constexpr std::size_t kMaxActions = 20'000'000;
+
+/// Which cell of its rank an action stands in, from 0: an overlapped pair is one cell.
+int step_of(const std::vector<Action>& actions, std::size_t index);
+
+/// Program::replicas_of_stage of a program that was read without it: stages whose microbatches neighbouring ranks take
+/// in turn; empty when there is none. Anything less regular stays one rank's stage, for find_fault to report. Reads the
+/// ranks' actions and rank_of_stage.
+std::vector<int> infer_replicas(const Program& program);
+
+/// The pipeline ranks that a chain's stages occupy, in order, a replicated stage's as its first one only.
+std::vector<int> ranks_of_chain(const Program& program, const Chain& chain);
+
+/// The most activations (one per stage and microbatch) that each rank holds at once: +1 at F, -1 at B or W, because the
+/// weight gradient still needs the activation. In an overlapped pair the forward counts before the backward.
+std::vector<int> peak_in_flight(const Program& program);
+
+}  // namespace flopcast

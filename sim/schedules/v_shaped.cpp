@@ -1,0 +1,422 @@
+#include "sim/schedules/families.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/program/request.hpp"
+#include "sim/search/block_search.hpp"
+#include "sim/search/greedy_order.hpp"
+
+namespace flopcast {
+
+namespace {
+
+std::optional<ScheduleRefusal> refuse_all_but_two_chunks(std::string_view name, const ScheduleRequest& request) {
+  if (request.chunks == 2) return std::nullopt;
+  return ScheduleRefusal{.problem = fmt::format("{} has two chunks per rank, not {}", name, request.chunks),
+                         .help = "chunks 2: the V goes down the ranks and back once"};
+}
+
+// The schedules of Qi 2024, arXiv 2405.15362, section 3: the best order found on the V map
+// (sim/search/block_search.hpp) for the request's times while no rank holds more than `most_in_flight` activations,
+// each of one chunk and held until its weight gradient. `split`: input and weight gradients apart.
+Program search_v(std::string_view schedule, const ScheduleRequest& request, bool split, int most_in_flight) {
+  BlockSearch search;
+  search.empty = empty_zigzag(schedule, request);
+  search.chunks = 2;
+  search.split = split;
+  search.shapes = v_shapes(request.pipeline_ranks);
+  search.rule.limit = 2 * most_in_flight;
+  return search_blocks(search, request);
+}
+
+// What their catalogue entries have in common: all but names, figures and generator.
+ScheduleInfo v_search_info() {
+  ScheduleInfo info;
+  info.source = "arXiv 2405.15362, section 3; own search over its building blocks";
+  info.constraints = "two chunks per rank";
+  info.makespan = "no closed form";
+  info.uses_chunks = true;
+  info.uses_times = true;
+  info.default_chunks = 2;
+  return info;
+}
+
+}  // namespace
+
+// 1F1B-V: Qi 2024, arXiv 2405.15362: the V map with full backward passes.
+//
+// Rule: of the building blocks on the V map whose backward passes are whole, the one whose squeezed order ends first
+// for the given times within the memory below (search_v). Peak in flight: max(4, ceil(3 p / 2)) chunks on any
+// rank: three quarters of 1f1b's first rank. Makespan: no closed form. Bubble: more than 1f1b's in most cases, the
+// price of the memory. Constraints: two chunks per rank.
+
+namespace {
+
+// Activations, each of one chunk.
+int most_for_1f1b_v(int ranks) {
+  return std::max(4, (3 * ranks + 1) / 2);
+}
+
+Program generate_one_f_one_b_v(const ScheduleRequest& request) {
+  return search_v("1f1b-v", request, false, most_for_1f1b_v(request.pipeline_ranks));
+}
+
+std::optional<ScheduleRefusal> refuse_one_f_one_b_v(const ScheduleRequest& request) {
+  return refuse_all_but_two_chunks("1f1b-v", request);
+}
+
+}  // namespace
+
+ScheduleInfo one_f_one_b_v_schedule() {
+  ScheduleInfo info = v_search_info();
+  info.name = "1f1b-v";
+  info.summary = "1f1b on the V map: every rank holds the same, three quarters of what 1f1b's first rank does";
+  info.peak_in_flight = "max(4, ceil(3 p / 2)) chunks";
+  info.where_to_use = "no first rank that holds more than the others; links fast enough for twice the messages";
+  info.refuse = refuse_one_f_one_b_v;
+  info.generate = generate_one_f_one_b_v;
+  return info;
+}
+
+// V-Half: Qi 2024, arXiv 2405.15362, section 3.
+//
+// Rule: of the building blocks on the V map with split backward passes, the one whose squeezed order ends first for the
+// given times within the memory below (search_v). The paper fixes one block for equal times.
+// Peak in flight: 2 floor((p + 2) / 2) chunks on any rank, an activation being held until W: half of 1f1b's first rank
+// (the paper's ceil((p + 2) / 2) microbatches).
+// Makespan: no closed form; the bubble is about half of 1f1b's for equal times.
+// Constraints: two chunks per rank.
+
+namespace {
+
+// Activations, each of one chunk.
+int most_for_v_half(int ranks) {
+  return 2 * ((ranks + 2) / 2);
+}
+
+Program generate_v_half(const ScheduleRequest& request) {
+  return search_v("v-half", request, true, most_for_v_half(request.pipeline_ranks));
+}
+
+std::optional<ScheduleRefusal> refuse_v_half(const ScheduleRequest& request) {
+  return refuse_all_but_two_chunks("v-half", request);
+}
+
+}  // namespace
+
+ScheduleInfo v_half_schedule() {
+  ScheduleInfo info = v_search_info();
+  info.name = "v-half";
+  info.summary = "split backward passes on the V map with half of 1f1b's activations";
+  info.peak_in_flight = "2 floor((p + 2) / 2) chunks";
+  info.where_to_use = "activations that fill the memory: half of them for a bubble like 1f1b's";
+  info.refuse = refuse_v_half;
+  info.generate = generate_v_half;
+  return info;
+}
+
+// V-Min: Qi 2024, arXiv 2405.15362, section 3.
+//
+// Rule: of the building blocks on the V map with split backward passes, the one whose squeezed order ends first for the
+// given times within the memory below (search_v). The paper fixes one block for equal times.
+// Peak in flight: 2 floor((p + 4) / 3) chunks on any rank, an activation being held until W: about a third of 1f1b's
+// first rank (the paper's ceil((p + 4) / 3) microbatches).
+// Makespan: no closed form; the bubble is about two thirds of 1f1b's for equal times, and grows with m for unequal
+// ones. Constraints: two chunks per rank.
+
+namespace {
+
+// Activations, each of one chunk.
+int most_for_v_min(int ranks) {
+  return 2 * ((ranks + 4) / 3);
+}
+
+Program generate_v_min(const ScheduleRequest& request) {
+  return search_v("v-min", request, true, most_for_v_min(request.pipeline_ranks));
+}
+
+std::optional<ScheduleRefusal> refuse_v_min(const ScheduleRequest& request) {
+  return refuse_all_but_two_chunks("v-min", request);
+}
+
+}  // namespace
+
+ScheduleInfo v_min_schedule() {
+  ScheduleInfo info = v_search_info();
+  info.name = "v-min";
+  info.summary = "split backward passes on the V map with a third of 1f1b's activations";
+  info.peak_in_flight = "2 floor((p + 4) / 3) chunks";
+  info.where_to_use = "activations that fill the memory: a third of them for a bubble above 1f1b's";
+  info.refuse = refuse_v_min;
+  info.generate = generate_v_min;
+  return info;
+}
+
+// Automatic V: zb-auto's search on the V map; the schedules of Qi 2024, arXiv 2405.15362, for any memory limit.
+//
+// Rule: the shortest order found under the memory limit, which counts microbatches, two activations each: full
+// (default) holds an activation until W, as our memory reports do; half gives one half of it back at I, as the authors'
+// program counts; chunks is half with a limit that counts activations of one chunk, so that it can be odd.
+// Peak in flight: the limit, with half and chunks up to twice as many; without a limit at most 2 m chunks.
+// Makespan: no closed form.
+// Constraints: two chunks per rank.
+
+namespace {
+
+Program generate_v_auto(const ScheduleRequest& request) {
+  BlockSearch search;
+  search.empty = empty_zigzag("v-auto", request);
+  search.chunks = 2;
+  search.shapes = v_shapes(request.pipeline_ranks);
+  search.rule = {limit_in_halves(request, 2), request.variant != "full" && !request.variant.empty()};
+  if (request.variant == "chunks" && request.memory_limit) {
+    search.rule.limit = 2 * std::min(*request.memory_limit, 2 * request.microbatches);
+  }
+  return search_blocks(search, request);
+}
+
+std::optional<ScheduleRefusal> refuse_v_auto(const ScheduleRequest& request) {
+  if (auto refusal = refuse_all_but_two_chunks("v-auto", request)) return refusal;
+  constexpr int kFewestChunks = 2;
+  if (request.variant == "chunks" && request.memory_limit && *request.memory_limit < kFewestChunks) {
+    return ScheduleRefusal{
+        .problem = fmt::format("v-auto:chunks cannot run with a memory limit of {}", *request.memory_limit),
+        .help = "at least 2 chunks, one microbatch"};
+  }
+  return refuse_memory_limit("v-auto", request);
+}
+
+}  // namespace
+
+ScheduleInfo v_auto_schedule() {
+  ScheduleInfo info;
+  info.name = "v-auto";
+  info.summary = "the shortest split order found on the V map for the given times and memory limit";
+  info.source = "arXiv 2405.15362, section 3; own search over its building blocks";
+  info.constraints =
+      "two chunks per rank; a memory limit, if any, of at least 1 microbatch (with v-auto:chunks, 2 chunks)";
+  info.peak_in_flight = "the memory limit; with v-auto:half and v-auto:chunks up to twice that";
+  info.makespan = "no closed form";
+  info.where_to_use = "a memory limit between those of v-min and zbv";
+  info.uses_chunks = true;
+  info.uses_times = true;
+  info.reads = {&ScheduleRequest::memory_limit};
+  info.variants = {"full", "half", "chunks"};
+  info.default_chunks = 2;
+  info.refuse = refuse_v_auto;
+  info.generate = generate_v_auto;
+  return info;
+}
+
+// ZBV: Qi 2023, arXiv 2401.10241, section 6.
+//
+// Rule (fixed, default): ScheduleZBVZeroBubble of torch.distributed.pipelining. On the V map, F0 I0 W0 the rank's
+// actions on the way down, F1 I1 W1 those on the way back, rank r executes 2 (p - r) - 1 times F0; r times F1 F0; p - r
+// times F1 I1 W1; then F0 I0 W0 F1 I1 W1 until no forward is left; r times I0 I1; p - r times I0 W0; then what is left
+// of W1 and of W0. It is made for max(m, 2 p - 1) microbatches and the surplus left out.
+// Rule (greedy): the order with the shortest span found for the given times within the same memory
+// (sim/search/block_search.hpp); the span, from a rank's first start to its last end, is what "zero bubble" is about.
+// Its makespan is at most that of the fixed order. Peak in flight: 2 p chunks, as much as p microbatches; an activation
+// is held until W. Makespan: m (F + B) + (p - 1) F, times per chunk and m counted twice: 2 m (F + B) + (p - 1) F, exact
+// at c = 0 for F = I = W and m >= 2 p - 1; no rank then idles between its first and its last action. Constraints: two
+// chunks per rank.
+
+namespace {
+
+// One rank's order, which skips the surplus microbatches.
+class RankOrder {
+ public:
+  RankOrder(const ScheduleRequest& request, int rank, std::vector<Action>& actions)
+      : microbatches_(request.microbatches), actions_(actions) {
+    for (int chunk = 0; chunk < 2; ++chunk) stage_[chunk] = v_stage(request.pipeline_ranks, rank, chunk);
+  }
+
+  void forward(int chunk) { push(forward_action(stage_[chunk], forwards_[chunk]++)); }
+  void input_gradient(int chunk) { push(input_gradient_action(stage_[chunk], input_gradients_[chunk]++)); }
+  void weight_gradient(int chunk) { push(weight_gradient_action(stage_[chunk], weight_gradients_[chunk]++)); }
+  void backward(int chunk) {
+    input_gradient(chunk);
+    weight_gradient(chunk);
+  }
+  int forwards(int chunk) const { return forwards_[chunk]; }
+  bool owes_weight_gradient(int chunk) const { return weight_gradients_[chunk] < input_gradients_[chunk]; }
+
+ private:
+  void push(const Action& action) {
+    if (static_cast<int>(action.microbatch) < microbatches_) actions_.push_back(action);
+  }
+
+  int microbatches_;
+  std::vector<Action>& actions_;
+  int stage_[2] = {};
+  int forwards_[2] = {};
+  int input_gradients_[2] = {};
+  int weight_gradients_[2] = {};
+};
+
+void fill_rank(const ScheduleRequest& request, int rank, std::vector<Action>& actions) {
+  const int ranks = request.pipeline_ranks;
+  const int microbatches = std::max(request.microbatches, 2 * ranks - 1);
+  RankOrder order(request, rank, actions);
+  for (int count = 0; count < 2 * (ranks - rank) - 1; ++count) order.forward(0);
+  for (int count = 0; count < rank; ++count) {
+    order.forward(1);
+    order.forward(0);
+  }
+  for (int count = 0; count < ranks - rank; ++count) {
+    order.forward(1);
+    order.backward(1);
+  }
+  while (order.forwards(1) < order.forwards(0) || order.forwards(0) < microbatches) {
+    if (order.forwards(0) < microbatches) order.forward(0);
+    order.backward(0);
+    order.forward(1);
+    order.backward(1);
+  }
+  for (int count = 0; count < rank; ++count) {
+    order.input_gradient(0);
+    order.input_gradient(1);
+  }
+  for (int count = 0; count < ranks - rank; ++count) order.backward(0);
+  while (order.owes_weight_gradient(1)) order.weight_gradient(1);
+  while (order.owes_weight_gradient(0)) order.weight_gradient(0);
+}
+
+Program fixed_order(const ScheduleRequest& request) {
+  Program program = empty_zigzag("zbv", request);
+  for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
+    fill_rank(request, rank, program.ranks[static_cast<std::size_t>(rank)]);
+  }
+  return program;
+}
+
+Program generate_zbv(const ScheduleRequest& request) {
+  if (request.variant != "greedy") return fixed_order(request);
+  BlockSearch search;
+  search.empty = empty_zigzag("zbv", request);
+  search.chunks = 2;
+  search.shapes = v_shapes(request.pipeline_ranks);
+  search.rule.limit = 4 * request.pipeline_ranks;
+  search.goal.span_first = true;
+  search.rivals.push_back(fixed_order(request));
+  return search_blocks(search, request);
+}
+
+std::optional<ScheduleRefusal> refuse_zbv(const ScheduleRequest& request) {
+  return refuse_all_but_two_chunks("zbv", request);
+}
+
+std::optional<Ticks> zbv_makespan(const ScheduleRequest& request, const UniformTimes& times) {
+  const Ticks ranks = request.pipeline_ranks;
+  const bool equal = times.forward == times.weight_gradient && times.forward == times.input_gradient();
+  const bool exact =
+      times.latency == 0 && equal && request.microbatches >= 2 * ranks - 1 && request.variant != "greedy";
+  if (!exact) return std::nullopt;
+  return 2 * Ticks{request.microbatches} * (times.forward + times.backward) + (ranks - 1) * times.forward;
+}
+
+}  // namespace
+
+ScheduleInfo zbv_schedule() {
+  ScheduleInfo info;
+  info.name = "zbv";
+  info.summary = "zero bubble on the V map: no idling between first and last action, with 1f1b's memory on every rank";
+  info.source = "Zero Bubble, arXiv 2401.10241, section 6; ScheduleZBVZeroBubble of PyTorch";
+  info.constraints = "two chunks per rank";
+  info.peak_in_flight = "2 p chunks";
+  info.makespan = "2 m (F + B) + (p - 1) F at c = 0 for F = I = W, m >= 2 p - 1; F, B of a chunk";
+  info.where_to_use = "1f1b's memory and next to no bubble, links fast enough for twice the messages";
+  info.uses_chunks = true;
+  info.uses_times = true;
+  info.default_chunks = 2;
+  info.variants = {"fixed", "greedy"};
+  info.refuse = refuse_zbv;
+  info.generate = generate_zbv;
+  info.closed_form_makespan = zbv_makespan;
+  return info;
+}
+
+// Hanayo, wave pipeline parallelism: Liu et al. 2023, arXiv 2308.15762, section 3.
+//
+// Rule: one copy of the model runs to and fro over the ranks in W waves, two chunks of a rank each; where it turns,
+// two neighbouring stages share a rank and nothing is sent. Every rank runs backwards as soon as they are ready, then
+// the earliest microbatch's forward (sim/search/greedy_order.hpp).
+//   steady  a rank holds the activations of at most 2 W D chunks, those of D microbatches, p if no memory limit says
+//           otherwise; the order for F = B without latency, in which waves follow each other without a gap (the
+//           default)
+//   rounds  at most D microbatches are under way; the order for B = 2F, in which waves break off between rounds of p
+//           microbatches with D = p. D = 2p fills the gaps.
+// Memory: at most 2 W min(m, D) chunks.
+// Makespan at c = 0, steady: F = B of a chunk, p | m and D >= p: (2 W m + p - 1)(F + B), idle share (p - 1) /
+// (2 W m + p - 1). Otherwise none is exact. The paper gives (2p - 2) / (3p W + p - 1) for m = p and B = 2F; both orders
+// stay below it or within two hundredths of it. For B = 2F and m > p the order is worse than at F = B, and with W = 1
+// and D = p it falls behind 1F1B of the same memory from m = 4p on (p = 4, m = 16: idle shares 0.232 and 0.158).
+// Constraints: an even number of chunks, 2W.
+
+namespace {
+
+constexpr std::string_view kRounds = "rounds";
+
+int hanayo_limit(const ScheduleRequest& request) {
+  return request.memory_limit.value_or(request.pipeline_ranks);
+}
+
+std::optional<ScheduleRefusal> refuse_hanayo(const ScheduleRequest& request) {
+  if (hanayo_limit(request) < 1) {
+    return ScheduleRefusal{.problem = fmt::format("hanayo cannot run with a memory limit of {}", hanayo_limit(request)),
+                           .help = "at least 1 microbatch"};
+  }
+  if (request.chunks % 2 == 0) return std::nullopt;
+  return ScheduleRefusal{
+      .problem = fmt::format("hanayo has two chunks per rank for each wave, {} is no multiple", request.chunks),
+      .help = fmt::format("an even number of chunks, such as {}", request.chunks + 1)};
+}
+
+Program generate_hanayo(const ScheduleRequest& request) {
+  Program program = empty_zigzag("hanayo", request);
+  GreedyRule rule;
+  rule.microbatches = request.microbatches;
+  if (request.variant == kRounds) {
+    rule.most_in_flight = std::min(hanayo_limit(request), request.microbatches);
+  } else {
+    rule.backward = rule.forward;
+    rule.most_in_flight = request.microbatches;
+    rule.most_held = request.chunks * std::min(hanayo_limit(request), request.microbatches);
+  }
+  fill_greedily(program, rule);
+  return program;
+}
+
+std::optional<Ticks> hanayo_makespan(const ScheduleRequest& request, const UniformTimes& times) {
+  const Ticks ranks = request.pipeline_ranks;
+  const Ticks microbatches = request.microbatches;
+  if (request.variant == kRounds || times.latency != 0 || times.forward != times.backward) return std::nullopt;
+  if (microbatches % ranks != 0 || hanayo_limit(request) < ranks) return std::nullopt;
+  return (microbatches * request.chunks + ranks - 1) * (times.forward + times.backward);
+}
+
+}  // namespace
+
+ScheduleInfo hanayo_schedule() {
+  ScheduleInfo info;
+  info.name = "hanayo";
+  info.summary = "waves: the model runs to and fro over the ranks, v/2 times";
+  info.source = "Hanayo, arXiv 2308.15762, section 3";
+  info.constraints = "an even number of chunks, two for each wave; a memory limit of at least 1";
+  info.peak_in_flight = "at most v min(m, p) chunks, or v D";
+  info.makespan =
+      "p | m, F = B, c = 0: (m v + p - 1)(F + B); idle share about (2p - 2) / (3p v/2 + p - 1) for m = p, B = 2F";
+  info.where_to_use = "few microbatches, links fast enough for v times the messages";
+  info.uses_chunks = true;
+  info.reads = {&ScheduleRequest::memory_limit};
+  info.default_chunks = 2;
+  info.variants = {"steady", kRounds};
+  info.refuse = refuse_hanayo;
+  info.generate = generate_hanayo;
+  info.closed_form_makespan = hanayo_makespan;
+  return info;
+}
+
+}  // namespace flopcast

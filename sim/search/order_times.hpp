@@ -1,0 +1,63 @@
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "sim/program/action.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/step_times.hpp"
+
+namespace flopcast {
+
+/// What a rank may hold, counted in halves of one chunk's activation: a forward takes two. A full backward gives two
+/// back, W what I has not.
+struct ActivationRule {
+  std::optional<int> limit;      ///< absent: no limit
+  bool half_freed_at_i = false;  ///< I gives one half back, as 2401.10241 counts; otherwise W gives both
+
+  bool allows(int held) const { return !limit || held <= *limit; }
+  /// Halves that an action takes, less those it gives back.
+  int change(ActionKind kind) const {
+    constexpr int kWhole = 2;
+    const int freed_at_i = half_freed_at_i ? 1 : 0;
+    if (kind == ActionKind::kForward) return kWhole;
+    if (kind == ActionKind::kInputGradient) return -freed_at_i;
+    return kind == ActionKind::kWeightGradient ? freed_at_i - kWhole : -kWhole;
+  }
+};
+
+/// When a program of one chain and without overlapped pairs ends, transfers being latency only.
+struct OrderTimes {
+  Ticks makespan = 0;
+  Ticks span = 0;  ///< the longest time from a rank's first start to its last end
+};
+
+/// What makes one order better than another: a shorter makespan, among equals a shorter span; or the other way round.
+struct OrderGoal {
+  bool span_first = false;
+  /// An order that takes longer is worse than any that does not, whatever its span. Absent: no such bound.
+  std::optional<Ticks> most_makespan;
+
+  bool prefers(const OrderTimes& a, const OrderTimes& b) const {
+    const auto key = [this](const OrderTimes& times) {
+      const Ticks excess = most_makespan ? std::max<Ticks>(0, times.makespan - *most_makespan) : 0;
+      return std::tuple(excess, span_first ? times.span : times.makespan, span_first ? times.makespan : times.span);
+    };
+    return key(a) < key(b);
+  }
+};
+
+/// Expects a program that find_fault accepts. A search times thousands of orders: this is faster than the engine, which
+/// knows streams, flushes and pairs.
+OrderTimes time_order(const Program& program, int microbatches, const StepTimes& times);
+
+/// What no order of one chain can fall below: a rank starts once its first input can be there, works without a break,
+/// and has nothing but forwards, as many as its memory holds, until its first gradient can be back. Full backwards
+/// (`split` false) still have to pass the stages before. Not always reached.
+///
+/// `program` is asked for its stages only.
+OrderTimes order_bound(const Program& program, int microbatches, const StepTimes& times, const ActivationRule& rule,
+                       bool split);
+
+}  // namespace flopcast
