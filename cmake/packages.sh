@@ -6,6 +6,7 @@ test_packages=("${build_packages[@]}" openmpi-bin libopenmpi-dev libgtest-dev li
 review_packages=(git clang-format emscripten)
 # Since version 22 clang-tidy leaves the system's headers alone, which is most of what it would read.
 tidy_packages=(clang-tidy-22)
+sanitizer_packages=(clang-22 libclang-rt-22-dev)
 browser_packages=(chromium)
 package_packages=(mmdebstrap dpkg-dev)
 
