@@ -13,8 +13,8 @@
 #include "cli/layout_text.hpp"
 #include "cli/output_options.hpp"
 #include "cli/saved_result.hpp"
-#include "cli/threads.hpp"
 #include "model/error/error.hpp"
+#include "planner/shared/threads.hpp"
 #include "reports/result/result_json.hpp"
 
 namespace flopcast {

@@ -7,12 +7,12 @@
 #include <string>
 
 #include "cli/terminal.hpp"
-#include "cli/threads.hpp"
 #include "model/config/document.hpp"
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
 #include "planner/plan/plan.hpp"
 #include "planner/plan/read_question.hpp"
+#include "planner/shared/threads.hpp"
 #include "reports/result/result_json.hpp"
 #include "sim/forecast/forecast.hpp"
 

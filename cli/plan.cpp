@@ -6,21 +6,21 @@
 #include <utility>
 
 #include "cli/commands.hpp"
-#include "cli/crew.hpp"
 #include "cli/emit_option.hpp"
 #include "cli/job_options.hpp"
 #include "cli/output_options.hpp"
 #include "cli/plan_options.hpp"
-#include "cli/plan_parts.hpp"
 #include "cli/plan_report.hpp"
 #include "cli/progress.hpp"
 #include "cli/shared_commands.hpp"
 #include "cli/terminal.hpp"
-#include "cli/threads.hpp"
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
 #include "planner/plan/feasible.hpp"
 #include "planner/plan/launchable.hpp"
+#include "planner/shared/crew.hpp"
+#include "planner/shared/plan_parts.hpp"
+#include "planner/shared/threads.hpp"
 
 namespace flopcast {
 

@@ -7,9 +7,9 @@
 #include <numeric>
 #include <utility>
 
-#include "cli/threads.hpp"
 #include "model/error/error.hpp"
 #include "model/units/parse.hpp"
+#include "planner/shared/threads.hpp"
 
 namespace flopcast {
 

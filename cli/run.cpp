@@ -10,16 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/verdict/measured_run.hpp"
+#include "calibrate/verdict/verdict.hpp"
 #include "cli/child_process.hpp"
 #include "cli/commands.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/job_files.hpp"
 #include "cli/job_options.hpp"
-#include "cli/loss_figure.hpp"
-#include "cli/measured_run.hpp"
 #include "cli/mpirun.hpp"
-#include "cli/run_comparison.hpp"
-#include "cli/run_memory.hpp"
 #include "cli/run_report.hpp"
 #include "cli/terminal.hpp"
 #include "cli/timeline_files.hpp"
@@ -33,7 +31,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Installed beside this program; in a build tree in the folder of its sources.
 // A name for a file of this process that goes when the command ends.
 class TemporaryFile {
  public:
@@ -254,14 +251,8 @@ int run_run(const Arguments& arguments) {
                                                         times_from == TimesFrom::kCalibration));
   if (end.signal != 0 || end.exit_code != 0) return report_failure(end, options.measured);
 
-  const Forecast trained = forecast(job_as_run(asked, computes_on_gpus(options.backend.value_or(""))), read_file);
-  Result as_run = trained.result;
-  as_run.memory = memory_as_run(trained);
-  RunComparison comparison = compare_run(answer, as_run, read_measured_run(read_file(output), output), times_from);
-  if (!comparison.slept) {
-    comparison.measured.held = held_as_run(trained.step);
-    comparison.forecast.held = times_from == TimesFrom::kJob ? held_as_priced(answer.step) : comparison.measured.held;
-  }
+  const RunComparison comparison =
+      judge_run(asked, answer, read_measured_run(read_file(output), output), times_from, read_file);
   const nlohmann::ordered_json json = run_json(comparison);
   if (options.measured) keep_comparison(output, json);
   if (copies) write_file(*options.measured, read_file(output));

@@ -2,14 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "calibrate/verdict/verdict.hpp"
+#include "model/config/document.hpp"
+#include "model/error/error.hpp"
 #include "reports/result/result_json.hpp"
+#include "reports/series/series_svg.hpp"
 #include "reports/timeline/timeline_json.hpp"
 #include "sim/variation/percentile.hpp"
 
@@ -18,90 +20,6 @@ namespace flopcast {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// A figure that all views have; of peak memory the replay says nothing of its own.
-struct Term {
-  std::string name;
-  std::string key;
-  std::string unit;
-  double forecast = 0.0;
-  double replay = 0.0;
-  double measured = 0.0;
-
-  std::optional<double> error_percent() const {
-    if (!(measured > 0.0)) return std::nullopt;
-    return 100.0 * (forecast - measured) / measured;
-  }
-};
-
-template <class ValueOf>
-Term term_of(const RunComparison& run, const char* name, const char* key, const char* unit, ValueOf value_of) {
-  return {name, key, unit, value_of(run.forecast), value_of(run.replay), value_of(run.measured)};
-}
-
-double mean_time(const RunView& view, Ticks StageTimes::*time) {
-  double sum = 0.0;
-  for (const StageTimes& stage : view.times.stages) sum += static_cast<double>(stage.*time) * kSecondsPerTick;
-  return sum / static_cast<double>(view.times.stages.size());
-}
-
-bool runs(const Program& program, ActionKind kind) {
-  for (const std::vector<Action>& actions : program.ranks) {
-    for (const Action& action : actions) {
-      if (action.kind == kind) return true;
-    }
-  }
-  return false;
-}
-
-void add_actions(const RunComparison& run, std::vector<Term>& terms) {
-  const auto add = [&](ActionKind kind, const char* name, const char* key, Ticks StageTimes::*time) {
-    if (!runs(run.job.step.program, kind)) return;
-    terms.push_back(term_of(run, name, key, "s", [time](const RunView& view) { return mean_time(view, time); }));
-  };
-  add(ActionKind::kForward, "forward of a stage, median", "forward_s", &StageTimes::forward);
-  const bool asynchronous = run.job.step.program.asynchronous;
-  add(ActionKind::kBackward,
-      asynchronous ? "backward of a stage with its update, median" : "backward of a stage, median", "backward_s",
-      &StageTimes::backward);
-  add(ActionKind::kInputGradient, "input gradient of a stage, median", "input_gradient_s", &StageTimes::input_gradient);
-  add(ActionKind::kWeightGradient, "weight gradient of a stage, median", "weight_gradient_s",
-      &StageTimes::weight_gradient);
-}
-
-double peak_activations(const Result& result) {
-  double peak = 0.0;
-  for (const RankMemoryResult& rank : result.memory.per_pipeline_rank) peak = std::max(peak, rank.activations_gib);
-  return peak;
-}
-
-std::vector<Term> terms_of(const RunComparison& run) {
-  std::vector<Term> terms;
-  const auto add = [&](const char* name, const char* key, const char* unit, auto value_of) {
-    terms.push_back(term_of(run, name, key, unit, [value_of](const RunView& view) { return value_of(view.result); }));
-  };
-  add("step time", "time_s", "s", [](const Result& result) { return result.iteration.time_s; });
-  // Where nothing is flushed, updates come between the actions, and a forecast spreads them over the backward passes.
-  const bool asynchronous = run.job.step.program.asynchronous;
-  if (asynchronous) {
-    add("compute and updates, mean of ranks", "compute_s", "s",
-        [](const Result& result) { return result.breakdown.compute_s + result.breakdown.optimizer_s; });
-  } else {
-    add("compute, mean of ranks", "compute_s", "s", [](const Result& result) { return result.breakdown.compute_s; });
-  }
-  if (!asynchronous)
-    add("optimizer, mean of ranks", "optimizer_s", "s",
-        [](const Result& result) { return result.breakdown.optimizer_s; });
-  add("exposed pipeline communication", "pp_comm_s", "s",
-      [](const Result& result) { return result.breakdown.pp_comm_s; });
-  add("exposed data-parallel communication", "dp_comm_s", "s",
-      [](const Result& result) { return result.breakdown.dp_comm_s; });
-  add("bubble", "bubble_s", "s", [](const Result& result) { return result.breakdown.bubble_s; });
-  add("bubble", "bubble_fraction", "share", [](const Result& result) { return result.bubble.fraction; });
-  add_actions(run, terms);
-  if (!run.slept) add("peak activations, fullest rank", "peak_activations_gib", "GiB", peak_activations);
-  return terms;
-}
 
 std::string source_text(const RunComparison& run) {
   if (run.times_from == TimesFrom::kJob) return fmt::format("of the job's cluster, {}", run.job.step.job.cluster.name);
@@ -140,7 +58,7 @@ Table run_table(const RunComparison& run) {
                    number_column("measured"),
                    number_column("error %", "error_percent"),
                    number_column("replay")};
-  for (const Term& term : terms_of(run)) {
+  for (const RunTerm& term : run_terms(run)) {
     const std::optional<double> error = term.error_percent();
     table.rows.push_back({term.name, term.unit, fmt::format("{:.6g}", term.forecast),
                           fmt::format("{:.6g}", term.measured), error ? fmt::format("{:.2f}", *error) : std::string(),
@@ -170,7 +88,7 @@ Json run_json(const RunComparison& run) {
   view.result = run.measured.result;
   const Json measured = result_json(view);
   Json terms = Json::array();
-  for (const Term& term : terms_of(run)) {
+  for (const RunTerm& term : run_terms(run)) {
     Json entry = {{"term", term.key},
                   {"unit", term.unit},
                   {"forecast", term.forecast},
@@ -210,26 +128,36 @@ Json run_json(const RunComparison& run) {
   return json;
 }
 
-std::vector<std::string> disturbance_texts(const RunComparison& run) {
-  std::vector<std::string> texts;
-  const Disturbance& found = run.disturbance;
-  if (found.steps > 0) {
-    texts.push_back(fmt::format("the run was disturbed: in {} of {} repetitions the actions took up to {:.2f} times {}",
-                                found.steps, found.stretch.size(),
-                                *std::max_element(found.stretch.begin(), found.stretch.end()),
-                                run.slept ? "what they should sleep" : "their CPU time"));
+Series loss_curve(const std::string& schedule, const std::vector<double>& losses) {
+  Series curve;
+  curve.name = schedule;
+  for (std::size_t step = 0; step < losses.size(); ++step) {
+    if (!std::isfinite(losses[step])) continue;
+    curve.points.push_back({static_cast<double>(step + 1), losses[step], fmt::format("step {}", step + 1)});
   }
-  if (found.others_share > kBusyMachine) {
-    texts.push_back(
-        fmt::format("the run was disturbed: other programs used {:.0f} % of the machine", 100.0 * found.others_share));
+  return curve;
+}
+
+Series read_loss_curve(std::string_view text, const std::string& file) {
+  try {
+    const nlohmann::json run = parse_json(text, file).at("comparison");
+    std::vector<double> losses;
+    for (const nlohmann::json& loss : run.at("losses")) {
+      losses.push_back(loss.is_null() ? std::nan("") : loss.get<double>());
+    }
+    return loss_curve(run.at("schedule").get<std::string>(), losses);
+  } catch (const nlohmann::json::exception&) {
+    throw ConfigError({"--beside", "this is no measurement of a run", file, "a file that flopcast run -o wrote"});
   }
-  if (run.calibrations && !run.calibrations->agrees()) {
-    texts.push_back(
-        fmt::format("the calibrations before and after the run disagree by {:.1f} % (tolerance {:.1f} %): the "
-                    "machine changed its speed, and the forecast's errors say nothing; run again",
-                    100.0 * run.calibrations->difference(), 100.0 * CalibrationPair::kTolerance));
-  }
-  return texts;
+}
+
+std::string loss_figure(const std::vector<Series>& curves) {
+  SeriesChart chart;
+  chart.title = "Loss";
+  chart.x.title = "step";
+  chart.y.title = "mean cross-entropy, nats";
+  chart.series = curves;
+  return write_series_svg({chart}, {});
 }
 
 }  // namespace flopcast

@@ -2,9 +2,11 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "cli/run_comparison.hpp"
+#include "calibrate/verdict/run_comparison.hpp"
+#include "reports/series/series.hpp"
 #include "reports/table.hpp"
 
 namespace flopcast {
@@ -16,7 +18,13 @@ Table run_table(const RunComparison& run);
 /// repetitions, and what disturbed them.
 nlohmann::ordered_json run_json(const RunComparison& run);
 
-/// What disturbed the run, or makes its forecast worthless, a sentence each.
-std::vector<std::string> disturbance_texts(const RunComparison& run);
+/// The loss of every step of a run, under the name of its schedule.
+Series loss_curve(const std::string& schedule, const std::vector<double>& losses);
+
+/// The same from a measurement file that `flopcast run -o` kept. Throws ConfigError when it is none.
+Series read_loss_curve(std::string_view text, const std::string& file);
+
+/// Curves over steps as an SVG.
+std::string loss_figure(const std::vector<Series>& curves);
 
 }  // namespace flopcast

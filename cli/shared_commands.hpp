@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "cli/commands.hpp"
-#include "cli/crew.hpp"
 #include "cli/output_options.hpp"
+#include "planner/shared/crew.hpp"
 
 namespace flopcast {
 

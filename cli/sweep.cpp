@@ -5,15 +5,15 @@
 #include <memory>
 
 #include "cli/commands.hpp"
-#include "cli/crew.hpp"
 #include "cli/job_options.hpp"
 #include "cli/layout_text.hpp"
 #include "cli/output_options.hpp"
 #include "cli/progress.hpp"
 #include "cli/shared_commands.hpp"
 #include "cli/terminal.hpp"
-#include "cli/threads.hpp"
 #include "model/error/error.hpp"
+#include "planner/shared/crew.hpp"
+#include "planner/shared/threads.hpp"
 #include "planner/sweep/grid.hpp"
 #include "reports/result/result_json.hpp"
 #include "reports/series/heat_map.hpp"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/verdict/run_comparison.hpp"
 #include "cli/command_line.hpp"
-#include "cli/run_comparison.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/timeline.hpp"
 

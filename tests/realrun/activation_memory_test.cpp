@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/run_memory.hpp"
+#include "calibrate/verdict/run_memory.hpp"
 #include "model/error/error.hpp"
 #include "realrun/launch/plan_from_job.hpp"
 #include "realrun/training/train.hpp"

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "cli/run_memory.hpp"
+#include "calibrate/verdict/run_memory.hpp"
 #include "model/error/error.hpp"
 #include "realrun/compute/cuda/check.hpp"
 #include "realrun/compute/cuda/cuda_device.hpp"

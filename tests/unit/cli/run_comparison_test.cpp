@@ -1,12 +1,12 @@
 // Runs that go exactly as simulated, instead of real ones: what their calibration and their timelines must tell.
-#include "cli/run_comparison.hpp"
+#include "calibrate/verdict/run_comparison.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "cli/run_times.hpp"
+#include "calibrate/verdict/run_times.hpp"
 #include "model/error/error.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/schedules/catalogue.hpp"

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <set>
 
-#include "planner/sweep/division.hpp"
+#include "planner/shared/crew.hpp"
 
 namespace flopcast {
 namespace {

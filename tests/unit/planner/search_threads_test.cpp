@@ -5,8 +5,8 @@
 #include <limits>
 #include <vector>
 
-#include "cli/threads.hpp"
 #include "planner/search/search.hpp"
+#include "planner/shared/threads.hpp"
 #include "tests/unit/planner/questions.hpp"
 
 namespace flopcast {

@@ -1,19 +1,47 @@
-#include "cli/partial_rows.hpp"
+#include "planner/shared/crew.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <thread>
 
 #include "model/error/error.hpp"
 
 namespace flopcast {
+
+Division::Division(const std::vector<std::size_t>& missing, int rank, int size) {
+  FLOPCAST_CHECK(size > 0 && rank >= 0 && rank < size);
+  const auto players = static_cast<std::size_t>(size);
+  hands_.resize(players);
+  for (std::size_t card = 0; card < missing.size(); ++card) {
+    const std::size_t player = card % players;
+    hands_[(player + players - static_cast<std::size_t>(rank)) % players].push_back(missing[card]);
+  }
+  // A process takes its own from the front, others' from the end: both are taken off the end here.
+  std::reverse(hands_.front().begin(), hands_.front().end());
+}
+
+bool Division::left() const {
+  return std::any_of(hands_.begin(), hands_.end(), [](const auto& hand) { return !hand.empty(); });
+}
+
+std::vector<std::size_t> Division::next(std::size_t most, const std::function<bool(std::size_t)>& is_open) {
+  std::vector<std::size_t> parts;
+  const auto hand = std::find_if(hands_.begin(), hands_.end(), [](const auto& one) { return !one.empty(); });
+  while (hand != hands_.end() && !hand->empty() && parts.size() < most) {
+    if (is_open(hand->back())) parts.push_back(hand->back());
+    hand->pop_back();
+  }
+  return parts;
+}
 
 namespace {
 
@@ -150,6 +178,67 @@ void PartialRows::remove() {
   std::error_code ignored;
   for (const fs::path& file : files()) fs::remove(file, ignored);
   fs::remove(writer_, ignored);
+}
+
+namespace {
+
+class Answer {
+ public:
+  Answer(const SharedWork& work, PartialRows& rows) : work_(work), rows_(rows) { look_for_end(); }
+
+  // The first row that ends the work bounds what is needed.
+  void look_for_end() {
+    last_ = work_.parts;
+    if (!work_.ends) return;
+    for (const auto& [index, row] : rows_.rows()) {
+      if (index < last_ && work_.ends(row)) last_ = index + 1;
+    }
+  }
+  bool needs(std::size_t part) const { return part < last_ && rows_.rows().count(part) == 0; }
+
+  std::vector<Json> take() const {
+    std::vector<Json> all;
+    for (std::size_t part = 0; part < last_; ++part) all.push_back(rows_.rows().at(part));
+    return all;
+  }
+
+ private:
+  const SharedWork& work_;
+  PartialRows& rows_;
+  std::size_t last_ = 0;
+};
+
+}  // namespace
+
+std::optional<std::vector<Json>> answer_together(const SharedWork& work, PartialRows& rows, const Crew& crew,
+                                                 const ParallelFor& parallel_for, std::size_t threads) {
+  rows.load(crew.leads());
+  rows.keep(work.is_row);
+  // Nobody may write before everybody has read: what is missing has to be the same for all.
+  crew.meet();
+  rows.open();
+  Answer answer(work, rows);
+  std::vector<std::size_t> missing;
+  for (std::size_t part = 0; part < work.parts; ++part) {
+    if (answer.needs(part)) missing.push_back(part);
+  }
+  Division division(missing, crew.rank, crew.size);
+  const std::size_t own_bite = work.ends ? threads : std::numeric_limits<std::size_t>::max();
+  if (work.begins) work.begins(missing.size());
+  while (division.left()) {
+    const bool own = division.own_left();
+    if (crew.shares && (work.ends || !own)) {
+      if (rows.is_gone()) return std::nullopt;
+      rows.refresh();
+      answer.look_for_end();
+    }
+    const std::vector<std::size_t> parts =
+        division.next(own ? own_bite : threads, [&](std::size_t part) { return answer.needs(part); });
+    parallel_for(parts.size(), [&](std::size_t place) { rows.append(parts[place], work.compute(parts[place])); });
+    answer.look_for_end();
+  }
+  if (crew.shares && !rows.claim()) return std::nullopt;
+  return answer.take();
 }
 
 }  // namespace flopcast

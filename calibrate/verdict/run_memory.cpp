@@ -1,4 +1,4 @@
-#include "cli/run_memory.hpp"
+#include "calibrate/verdict/run_memory.hpp"
 
 #include <algorithm>
 #include <cstddef>

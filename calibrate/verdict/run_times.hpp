@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "cli/measured_run.hpp"
+#include "calibrate/verdict/measured_run.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/step_times.hpp"
 #include "sim/timeline.hpp"

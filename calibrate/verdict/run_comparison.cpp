@@ -1,4 +1,4 @@
-#include "cli/run_comparison.hpp"
+#include "calibrate/verdict/run_comparison.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "cli/run_times.hpp"
+#include "calibrate/verdict/run_times.hpp"
 #include "model/error/error.hpp"
 #include "model/units/quantity.hpp"
 #include "sim/forecast/fill_result.hpp"

@@ -1,4 +1,4 @@
-#include "cli/run_times.hpp"
+#include "calibrate/verdict/run_times.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "cli/measured_run.hpp"
+#include "calibrate/verdict/measured_run.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "cli/threads.hpp"
+#include "planner/shared/threads.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "cli/plan_parts.hpp"
+#include "planner/shared/plan_parts.hpp"
 
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"

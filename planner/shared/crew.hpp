@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/parallel_for.hpp"
+
+namespace flopcast {
+
+/// Which parts of some work a process does. Missing parts are dealt out like cards; a process whose own are done takes
+/// those of the others from their ends, until nothing is missing. So nobody waits for a slow process, nor for one that
+/// is lost; a part may be done twice, which changes nothing.
+class Division {
+ public:
+  Division(const std::vector<std::size_t>& missing, int rank, int size);
+
+  /// The next parts of this process that are still open, at most `most`, all of one process's; may be empty while some
+  /// are left().
+  std::vector<std::size_t> next(std::size_t most, const std::function<bool(std::size_t)>& is_open);
+  bool left() const;
+  /// Whether parts that were dealt to this process are left.
+  bool own_left() const { return !hands_.front().empty(); }
+
+ private:
+  std::vector<std::vector<std::size_t>> hands_;  ///< its own first, then those of the following processes
+};
+
+/// The rows of unfinished work beside its output file: FILE.partial of a process alone, FILE.partial.rank-N of each of
+/// several. A line for the question and one for each row, written whole and at once; a last line cut short by a kill
+/// is computed again.
+class PartialRows {
+ public:
+  PartialRows(const std::string& output, const nlohmann::json& question, std::optional<int> rank);
+  PartialRows(const PartialRows&) = delete;
+  PartialRows& operator=(const PartialRows&) = delete;
+  PartialRows(PartialRows&&) = delete;
+  PartialRows& operator=(PartialRows&&) = delete;
+  ~PartialRows();
+
+  /// Reads every process's file. Those of another question throw ConfigError. `clears` removes what a writer that was
+  /// killed has left.
+  void load(bool clears);
+  /// Forgets rows that make no answer, as an editor leaves them: they are computed again.
+  void keep(const std::function<bool(const nlohmann::ordered_json& row)>& is_whole);
+  /// Opens the process's own file, after load().
+  void open();
+  /// Reads what others have appended since.
+  void refresh();
+  const std::map<std::size_t, nlohmann::ordered_json>& rows() const { return rows_; }
+  /// For several threads at once. Throws EnvironmentError.
+  void append(std::size_t index, const nlohmann::ordered_json& row);
+  /// Whether another process has written the output and removed the files.
+  bool is_gone() const;
+  /// Whether this process is to write the output; false when another has. Waits for one that is at it.
+  bool claim() const;
+  /// All rows are in the output now.
+  void remove();
+
+ private:
+  std::vector<std::filesystem::path> files() const;
+  void read(const std::filesystem::path& file);
+
+  std::filesystem::path output_;
+  std::filesystem::path own_;
+  std::filesystem::path writer_;
+  std::string header_;
+  std::map<std::size_t, nlohmann::ordered_json> rows_;
+  std::map<std::filesystem::path, std::uint64_t> read_;  // bytes of whole lines
+  std::FILE* stream_ = nullptr;
+  std::mutex mutex_;
+};
+
+/// The processes that answer a command together. They share nothing but files beside the output.
+struct Crew {
+  int rank = 0;
+  int size = 1;
+  bool shares = false;                 ///< started as one of several, even if as the only one
+  std::function<void()> meet = [] {};  ///< returns when all have called it
+
+  bool leads() const { return rank == 0; }
+};
+
+/// A row for each part of some work.
+struct SharedWork {
+  std::size_t parts = 0;
+  std::function<nlohmann::ordered_json(std::size_t part)> compute;
+  /// Whether a row read from a file is one of this work.
+  std::function<bool(const nlohmann::ordered_json& row)> is_row;
+  std::function<void(std::size_t missing)> begins;  ///< may be empty
+  /// Whether a row makes the parts after it needless; empty: none does.
+  std::function<bool(const nlohmann::ordered_json& row)> ends;
+};
+
+/// Computes the rows that `rows` lacks, this process's part of them and then what is missing whoever's it was. Nothing
+/// when another process writes the answer; else this one writes it and calls rows.remove().
+std::optional<std::vector<nlohmann::ordered_json>> answer_together(const SharedWork& work, PartialRows& rows,
+                                                                   const Crew& crew, const ParallelFor& parallel_for,
+                                                                   std::size_t threads);
+
+}  // namespace flopcast
