@@ -1,14 +1,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "calibrate/device/build_profile.hpp"
 #include "calibrate/device/device_name.hpp"
-#include "cli/calibrate_files.hpp"
-#include "cli/calibrate_report.hpp"
+#include "calibrate/tables/profile_tables.hpp"
 #include "cli/calibrate_sources.hpp"
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
@@ -16,6 +17,8 @@
 #include "cli/output_options.hpp"
 #include "cli/terminal.hpp"
 #include "model/catalog/catalogue.hpp"
+#include "model/config/device_profile.hpp"
+#include "model/config/document.hpp"
 #include "model/config/sections.hpp"
 #include "model/error/error.hpp"
 #include "reports/series/series_svg.hpp"
@@ -23,6 +26,44 @@
 namespace flopcast {
 
 namespace {
+
+// A file and the flag that names it.
+struct NamedFile {
+  std::string flag;
+  std::string path;
+};
+
+bool is_one_file(const std::string& a, const std::string& b) {
+  std::error_code code;
+  const auto resolved = [&code](const std::string& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, code), code);
+  };
+  const std::filesystem::path file = resolved(a);
+  if (file != resolved(b)) return false;
+  return !std::filesystem::exists(file, code) || std::filesystem::is_regular_file(file, code);
+}
+
+// Before anything is measured or read. Throws ConfigError where a file that is written is another one that is written
+// or read, and EnvironmentError where one cannot be written. Terminals, pipes and /dev/null take several texts.
+void check_files(const std::vector<NamedFile>& written, const std::vector<NamedFile>& read) {
+  std::vector<NamedFile> others = read;
+  for (const NamedFile& file : written) {
+    for (const NamedFile& other : others) {
+      if (!is_one_file(file.path, other.path)) continue;
+      throw ConfigError({file.flag, fmt::format("{} is the file of {} too", file.path, other.flag), file.flag,
+                         "give each a file of its own"});
+    }
+    others.push_back(file);
+  }
+  for (const NamedFile& file : written) require_writable(file.path);
+}
+
+// A profile's file, with located complaints.
+DeviceProfile load_profile(const std::string& path) {
+  Origins origins;
+  origins.file = path;
+  return read_device_profile(parse_json(read_file(path), path), "", origins);
+}
 
 struct Wishes {
   CalibrationWishes sources;

@@ -7,14 +7,13 @@
 
 #include "cli/commands.hpp"
 #include "cli/compare_gap.hpp"
-#include "cli/compare_report.hpp"
-#include "cli/compare_variants.hpp"
 #include "cli/job_options.hpp"
 #include "cli/layout_text.hpp"
 #include "cli/output_options.hpp"
 #include "cli/saved_result.hpp"
 #include "model/error/error.hpp"
 #include "planner/shared/threads.hpp"
+#include "planner/tables/comparison_tables.hpp"
 #include "reports/result/result_json.hpp"
 
 namespace flopcast {
@@ -117,8 +116,10 @@ int run_compare(const Arguments& arguments) {
                        "leave one of the two out"});
   }
   if (show_strategies || show_optimizations) {
-    output.write({show_strategies ? strategies_table(job.load_with({}), threaded_for(0))
-                                  : optimizations_table(JobOptions::read(job.load_with({})))},
+    const LoadedJob loaded = job.load_with({});
+    if (show_strategies) require_named_cluster(loaded);
+    output.write({show_strategies ? strategies_table(loaded.root, loaded.origins, read_file, threaded_for(0))
+                                  : optimizations_table(JobOptions::read(loaded), read_file)},
                  format);
     return 0;
   }

@@ -6,13 +6,13 @@
 
 #include "cli/commands.hpp"
 #include "cli/job_options.hpp"
-#include "cli/partition_answer.hpp"
 #include "model/config/read_profile.hpp"
 #include "model/error/error.hpp"
 #include "model/partition/cut_states.hpp"
 #include "model/partition/min_max.hpp"
 #include "model/partition/pipedream_planner.hpp"
 #include "model/units/parse.hpp"
+#include "planner/tables/partition_tables.hpp"
 #include "reports/result/result_tables.hpp"
 #include "sim/forecast/forecast.hpp"
 
@@ -308,7 +308,11 @@ int run_partition(const Arguments& arguments) {
   const PartitionAnswer answer = flags.costs   ? answer_for_costs(flags)
                                  : flags.graph ? answer_for_graph(flags)
                                                : answer_for_job(job.read());
-  write_partition(answer, format, output);
+  if (format == Format::kJson) {
+    output.write(partition_json(answer).dump(2));
+  } else {
+    output.write({partition_table(answer)});
+  }
   return 0;
 }
 

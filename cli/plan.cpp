@@ -10,7 +10,6 @@
 #include "cli/job_options.hpp"
 #include "cli/output_options.hpp"
 #include "cli/plan_options.hpp"
-#include "cli/plan_report.hpp"
 #include "cli/progress.hpp"
 #include "cli/shared_commands.hpp"
 #include "cli/terminal.hpp"
@@ -21,6 +20,7 @@
 #include "planner/shared/crew.hpp"
 #include "planner/shared/plan_parts.hpp"
 #include "planner/shared/threads.hpp"
+#include "planner/tables/plan_tables.hpp"
 
 namespace flopcast {
 

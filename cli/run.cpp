@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/tables/run_tables.hpp"
 #include "calibrate/verdict/measured_run.hpp"
 #include "calibrate/verdict/verdict.hpp"
 #include "cli/child_process.hpp"
@@ -18,7 +19,6 @@
 #include "cli/job_files.hpp"
 #include "cli/job_options.hpp"
 #include "cli/mpirun.hpp"
-#include "cli/run_report.hpp"
 #include "cli/terminal.hpp"
 #include "cli/timeline_files.hpp"
 #include "model/error/error.hpp"

@@ -3,10 +3,10 @@
 #include "cli/commands.hpp"
 #include "cli/output_options.hpp"
 #include "cli/schedule_commands.hpp"
-#include "cli/schedule_comparison_report.hpp"
 #include "cli/schedule_list.hpp"
 #include "cli/schedule_times.hpp"
 #include "model/error/error.hpp"
+#include "planner/tables/schedule_tables.hpp"
 
 namespace flopcast {
 

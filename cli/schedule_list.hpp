@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/compared_schedule.hpp"
 #include "cli/schedule_options.hpp"
 #include "cli/schedule_times.hpp"
+#include "planner/tables/schedule_tables.hpp"
 
 namespace flopcast {
 

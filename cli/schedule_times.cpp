@@ -10,8 +10,8 @@
 #include <set>
 #include <string_view>
 
-#include "cli/time_units.hpp"
 #include "model/error/error.hpp"
+#include "planner/tables/time_units.hpp"
 #include "sim/lower/spread_times.hpp"
 
 namespace flopcast {

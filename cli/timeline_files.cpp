@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/run_report.hpp"
+#include "calibrate/tables/run_tables.hpp"
 #include "cli/terminal.hpp"
 #include "model/error/error.hpp"
 #include "model/units/quantity.hpp"

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "calibrate/tables/validation_tables.hpp"
 #include "calibrate/validation/held_out.hpp"
 #include "calibrate/validation/refit_json.hpp"
 #include "calibrate/validation/run_result.hpp"
@@ -12,9 +13,6 @@
 #include "cli/device_profile_file.hpp"
 #include "cli/documented_runs.hpp"
 #include "cli/output_options.hpp"
-#include "cli/refit_tables.hpp"
-#include "cli/validation_page.hpp"
-#include "cli/validation_tables.hpp"
 #include "model/config/device_profile.hpp"
 #include "model/config/document.hpp"
 #include "model/error/error.hpp"

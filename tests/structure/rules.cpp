@@ -20,13 +20,15 @@ const std::vector<Layer>& layers() {
   static const std::vector<Layer> all = {
       {"model/", {"model/"}},
       {"sim/", {"sim/", "model/"}},
+      {"planner/tables/", {"planner/", "reports/", "sim/", "model/"}},
       {"planner/shared/", {"planner/", "sim/", "model/"}},
       {"planner/",
        {"planner/plan/", "planner/space/", "planner/bounds/", "planner/search/", "planner/compare/", "planner/sweep/",
         "planner/parallel_for.hpp", "sim/", "model/"}},
       {"reports/", {"reports/", "sim/", "model/"}},
       {"calibrate/device/", {"calibrate/device/", "model/"}},
-      {"calibrate/", {"calibrate/", "sim/", "model/"}},
+      {"calibrate/tables/", {"calibrate/", "reports/", "sim/", "model/"}},
+      {"calibrate/", {"calibrate/device/", "calibrate/validation/", "calibrate/verdict/", "sim/", "model/"}},
       // A measurement file is all that the real run and the calibration share.
       {"realrun/", {"realrun/", "calibrate/device/measurement", "sim/", "model/"}},
       {"cli/", {"cli/", "reports/", "planner/", "calibrate/", "realrun/", "sim/", "model/"}},

@@ -1,17 +1,70 @@
-#include "cli/calibrate_report.hpp"
+#include "calibrate/tables/profile_tables.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 
-#include "cli/calibrate_peaks.hpp"
-#include "cli/terminal.hpp"
+#include "model/catalog/catalogue.hpp"
+#include "model/config/sections.hpp"
 
 namespace flopcast {
 
 namespace {
+
+// The fastest that was measured of what a datasheet has a figure for: products of a precision, and copies within the
+// device's memory.
+struct AchievedPeak {
+  std::string what;    // the fit whose samples these are
+  std::string sample;  // the fastest
+  double rate = 0.0;   // FLOP/s or bytes/s of it
+  double datasheet = 0.0;
+};
+
+std::optional<Device> catalogued(const DeviceProfile& profile) {
+  const auto device = profile.cluster.find("device");
+  if (device == profile.cluster.end() || !device->is_object() || !device->contains("name")) return std::nullopt;
+  const nlohmann::json& name = device->at("name");
+  const std::vector<std::string> names = catalogue_names(CatalogueKind::kDevices);
+  if (!name.is_string() || std::find(names.begin(), names.end(), name.get<std::string>()) == names.end()) {
+    return std::nullopt;
+  }
+  std::vector<std::string> ignored;
+  return read_device(name, "device", ignored, {});
+}
+
+// "gemm bf16 (dgrad)": the precision is the second word.
+std::optional<Precision> precision_of(const std::string& what) {
+  const std::string kind = "gemm ";
+  if (what.rfind(kind, 0) != 0) return std::nullopt;
+  const std::string word = what.substr(kind.size(), what.find(' ', kind.size()) - kind.size());
+  const auto& names = precision_names();
+  const auto match = std::find(names.begin(), names.end(), word);
+  if (match == names.end()) return std::nullopt;
+  return static_cast<Precision>(match - names.begin());
+}
+
+// Of the catalogue's device that the profile names; none where it names none. Copies count without those that a cache
+// may have held: the largest one is taken.
+std::vector<AchievedPeak> achieved_peaks(const DeviceProfile& profile) {
+  const std::optional<Device> device = catalogued(profile);
+  if (!device) return {};
+  std::vector<AchievedPeak> peaks;
+  for (const ProfileFit& fit : profile.fits) {
+    if (fit.points.empty()) continue;
+    const std::optional<Precision> precision = fit.unit == "FLOP" ? precision_of(fit.what) : std::nullopt;
+    const bool copies = fit.what == "memory_copy";
+    if (!precision && !copies) continue;
+    const auto best = std::max_element(fit.points.begin(), fit.points.end(), [&](const auto& a, const auto& b) {
+      return copies ? a.x < b.x : a.x / a.measured_s < b.x / b.measured_s;
+    });
+    const double datasheet = copies ? device->memory_bandwidth.value() : device->peak_of(*precision).value();
+    if (datasheet > 0.0) peaks.push_back({fit.what, best->label, best->x / best->measured_s, datasheet});
+  }
+  return peaks;
+}
 
 struct Miss {
   const ProfileFit* fit = nullptr;
@@ -130,21 +183,6 @@ Table figures_table(const DeviceProfile& profile) {
   return table;
 }
 
-}  // namespace
-
-std::vector<Table> profile_tables(const DeviceProfile& profile) {
-  std::vector<Table> tables;
-  if (!profile.fits.empty()) tables.push_back(errors_table(profile));
-  const std::vector<AchievedPeak> peaks = achieved_peaks(profile);
-  if (!peaks.empty()) tables.push_back(peaks_table(peaks));
-  if (!profile.overlaps.empty()) tables.push_back(overlaps_table(profile));
-  if (!profile.cluster.empty()) tables.push_back(figures_table(profile));
-  if (!profile.fits.empty()) tables.push_back(worst_table(profile));
-  return tables;
-}
-
-namespace {
-
 SeriesChart overlap_chart(const ProfileFit& fit, const OverlapLine& line) {
   SeriesChart chart;
   chart.title = fmt::format("{}, median error {} %", fit.what, percent(fit.median_error));
@@ -175,6 +213,17 @@ Series datasheet_line(const ProfileFit& fit, const AchievedPeak& peak) {
 }
 
 }  // namespace
+
+std::vector<Table> profile_tables(const DeviceProfile& profile) {
+  std::vector<Table> tables;
+  if (!profile.fits.empty()) tables.push_back(errors_table(profile));
+  const std::vector<AchievedPeak> peaks = achieved_peaks(profile);
+  if (!peaks.empty()) tables.push_back(peaks_table(peaks));
+  if (!profile.overlaps.empty()) tables.push_back(overlaps_table(profile));
+  if (!profile.cluster.empty()) tables.push_back(figures_table(profile));
+  if (!profile.fits.empty()) tables.push_back(worst_table(profile));
+  return tables;
+}
 
 std::vector<SeriesChart> profile_charts(const DeviceProfile& profile) {
   const std::vector<AchievedPeak> peaks = achieved_peaks(profile);
@@ -207,12 +256,6 @@ std::vector<SeriesChart> profile_charts(const DeviceProfile& profile) {
     charts.push_back(std::move(chart));
   }
   return charts;
-}
-
-DeviceProfile load_profile(const std::string& path) {
-  Origins origins;
-  origins.file = path;
-  return read_device_profile(parse_json(read_file(path), path), "", origins);
 }
 
 }  // namespace flopcast

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "calibrate/validation/evaluate.hpp"
+#include "calibrate/validation/refit.hpp"
 #include "reports/table.hpp"
 
 namespace flopcast {
@@ -25,5 +27,14 @@ Table skipped_table(const std::vector<SourceSummary>& sources);
 Table open_table(const std::vector<SourceSummary>& sources);
 /// The `count` rows with the largest errors of the step time; all when it is 0.
 Table rows_table(const std::vector<SourceSummary>& sources, int count);
+
+/// The constants as shipped and as refitted, then the errors by source.
+std::vector<Table> refit_tables(const std::vector<Refit>& fits);
+
+/// docs/validation.md: what is compared, every table, the worst rows and all of them.
+std::string validation_page(const std::vector<SourceSummary>& sources);
+
+/// Forecast against measurement of every row, a series a source, with lines at ±10 %. SVG.
+std::string validation_chart(const std::vector<SourceSummary>& sources);
 
 }  // namespace flopcast

@@ -1,4 +1,4 @@
-#include "cli/partition_answer.hpp"
+#include "planner/tables/partition_tables.hpp"
 
 #include <fmt/format.h>
 
@@ -22,6 +22,8 @@ double share_of(const PartitionAnswer& answer, const PartitionStage& stage) {
   const double total = total_of(answer);
   return total > 0 ? stage.time / total : 0.0;
 }
+
+}  // namespace
 
 Json partition_json(const PartitionAnswer& answer) {
   Json stages = Json::array();
@@ -86,16 +88,6 @@ Table partition_table(const PartitionAnswer& answer) {
   }
   table.notes.insert(table.notes.end(), answer.notes.begin(), answer.notes.end());
   return table;
-}
-
-}  // namespace
-
-void write_partition(const PartitionAnswer& answer, Format format, const OutputOptions& output) {
-  if (format == Format::kJson) {
-    output.write(partition_json(answer).dump(2));
-  } else {
-    output.write({partition_table(answer)});
-  }
 }
 
 }  // namespace flopcast

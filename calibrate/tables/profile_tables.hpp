@@ -14,7 +14,4 @@ std::vector<Table> profile_tables(const DeviceProfile& profile);
 /// Measured points and fitted lines, a panel for each fit; the datasheet's rate where it has one.
 std::vector<SeriesChart> profile_charts(const DeviceProfile& profile);
 
-/// A profile's file, with located complaints.
-DeviceProfile load_profile(const std::string& path);
-
 }  // namespace flopcast

@@ -1,4 +1,4 @@
-#include "cli/plan_report.hpp"
+#include "planner/tables/plan_tables.hpp"
 
 #include <fmt/format.h>
 

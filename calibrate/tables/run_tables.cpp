@@ -1,4 +1,4 @@
-#include "cli/run_report.hpp"
+#include "calibrate/tables/run_tables.hpp"
 
 #include <fmt/format.h>
 

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "model/job.hpp"
+#include "planner/parallel_for.hpp"
 #include "reports/table.hpp"
 #include "sim/forecast/forecast.hpp"
 
@@ -20,5 +22,12 @@ struct ComparedLayout {
 std::vector<Table> comparison_tables(const std::vector<ComparedLayout>& layouts);
 /// Schema flopcast.comparison/1: a, b and terms of the first two, and others for what follows.
 nlohmann::ordered_json comparison_json(const std::vector<ComparedLayout>& layouts);
+
+/// The fastest layout of each strategy for what a job file leaves its layout: memory, communication and compute
+/// efficiency beside those of plain DP.
+Table strategies_table(const nlohmann::json& job_file, const Origins& origins, const ReadFile& read_file,
+                       const ParallelFor& parallel_for);
+/// What changes of gradient exchange buy on the job as it stands, beside what is usually claimed.
+Table optimizations_table(const Job& job, const ReadFile& read_file);
 
 }  // namespace flopcast

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/output_options.hpp"
+#include <nlohmann/json_fwd.hpp>
+
+#include "reports/table.hpp"
 
 namespace flopcast {
 
@@ -30,6 +32,8 @@ struct PartitionAnswer {
   std::vector<std::string> notes;
 };
 
-void write_partition(const PartitionAnswer& answer, Format format, const OutputOptions& output);
+Table partition_table(const PartitionAnswer& answer);
+/// Schema flopcast.partition/1.
+nlohmann::ordered_json partition_json(const PartitionAnswer& answer);
 
 }  // namespace flopcast

@@ -1,4 +1,4 @@
-#include "cli/time_units.hpp"
+#include "planner/tables/time_units.hpp"
 
 #include <fmt/format.h>
 
