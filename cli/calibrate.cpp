@@ -14,7 +14,7 @@
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "cli/exit_code.hpp"
-#include "cli/output_options.hpp"
+#include "cli/output.hpp"
 #include "cli/terminal.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/device_profile.hpp"

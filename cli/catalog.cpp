@@ -6,8 +6,8 @@
 #include <set>
 
 #include "cli/commands.hpp"
-#include "cli/output_options.hpp"
-#include "cli/schedule_table.hpp"
+#include "cli/output.hpp"
+#include "cli/schedule_commands.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/catalog/profiles.hpp"
 #include "model/config/sections.hpp"

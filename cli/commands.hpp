@@ -7,6 +7,8 @@
 
 namespace flopcast {
 
+struct Crew;
+
 /// Commands read their own flags, print, and return the exit code.
 using Arguments = std::vector<std::string>;
 
@@ -22,6 +24,10 @@ const std::vector<CommandEntry>& commands();
 
 /// As the last argument: instead of running, print the words that may come next, one a line. For shell completion.
 inline constexpr const char* kListFlags = "--list-flags";
+
+/// What several processes can answer together.
+int run_plan_among(const Arguments& arguments, const Crew& crew);
+int run_sweep_among(const Arguments& arguments, const Crew& crew);
 
 int run_plan(const Arguments& arguments);
 int run_compare(const Arguments& arguments);
@@ -39,6 +45,9 @@ int run_catalog(const Arguments& arguments);
 int run_convert(const Arguments& arguments);
 int run_explain(const Arguments& arguments);
 int run_completion(const Arguments& arguments);
+
+/// The whole program: --version, or a command.
+int run_program(const Arguments& arguments);
 
 /// Picks the entry named by the first argument and runs it with the rest; prints an overview for --help.
 /// `program` is what the user typed before: "flopcast", "flopcast schedule".

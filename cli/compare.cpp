@@ -9,7 +9,7 @@
 #include "cli/compare_gap.hpp"
 #include "cli/job_options.hpp"
 #include "cli/layout_text.hpp"
-#include "cli/output_options.hpp"
+#include "cli/output.hpp"
 #include "cli/saved_result.hpp"
 #include "model/error/error.hpp"
 #include "planner/shared/threads.hpp"

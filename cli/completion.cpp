@@ -5,8 +5,8 @@
 #include <map>
 
 #include "cli/commands.hpp"
-#include "cli/explanations.hpp"
-#include "cli/output_options.hpp"
+#include "cli/explain.hpp"
+#include "cli/output.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/job_keys.hpp"
 #include "model/error/error.hpp"

@@ -3,10 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
-#include "cli/emit_option.hpp"
 #include "cli/job_files.hpp"
 #include "cli/job_options.hpp"
-#include "cli/output_options.hpp"
+#include "cli/output.hpp"
 #include "cli/terminal.hpp"
 #include "model/error/error.hpp"
 #include "sim/forecast/prepare.hpp"

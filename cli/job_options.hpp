@@ -7,7 +7,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/job_files.hpp"
-#include "cli/output_options.hpp"
+#include "cli/output.hpp"
 #include "model/config/job_keys.hpp"
 #include "model/job.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/job_options.hpp"
-#include "cli/output_options.hpp"
+#include "cli/output.hpp"
 #include "cli/terminal.hpp"
 #include "model/error/error.hpp"
 #include "reports/result/result_json.hpp"

@@ -14,7 +14,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/exit_code.hpp"
-#include "cli/shared_commands.hpp"
+#include "planner/shared/crew.hpp"
 
 namespace {
 

@@ -1,22 +1,25 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "cli/commands.hpp"
-#include "cli/emit_option.hpp"
 #include "cli/job_options.hpp"
-#include "cli/output_options.hpp"
-#include "cli/plan_options.hpp"
+#include "cli/output.hpp"
 #include "cli/progress.hpp"
-#include "cli/shared_commands.hpp"
 #include "cli/terminal.hpp"
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
+#include "model/units/parse.hpp"
 #include "planner/plan/feasible.hpp"
 #include "planner/plan/launchable.hpp"
+#include "planner/plan/plan.hpp"
+#include "planner/plan/read_question.hpp"
 #include "planner/shared/crew.hpp"
 #include "planner/shared/plan_parts.hpp"
 #include "planner/shared/threads.hpp"
@@ -25,6 +28,204 @@
 namespace flopcast {
 
 namespace {
+
+// The flags of `plan` that are no keys of a job: what is searched, what is wanted, what may go wrong.
+class PlanFlags {
+ public:
+  void add_to(CommandLine& command_line);
+  // Refuses --schedules beside --schedule.
+  void require_one_list(const std::optional<std::string>& schedule) const;
+  // Narrows or widens the space by --schedules and --wide.
+  void apply(SearchSpace& space) const;
+  // Throws ConfigError on flags that contradict each other, or that need tokens or a price the job does not have.
+  PlanOptions options(const Job& job) const;
+  int threads() const;
+  // The file that --svg names.
+  const std::optional<std::string>& svg() const { return svg_; }
+  bool has_threads() const { return threads_.has_value(); }
+
+ private:
+  std::vector<int> node_counts(const Job& job) const;
+  Objective objective() const;
+  std::optional<Interruptions> interruptions() const;
+
+  std::optional<std::string> objective_;
+  std::optional<std::string> schedules_;
+  std::optional<int> top_;
+  std::optional<int> max_gpus_;
+  std::optional<std::string> deadline_;
+  std::optional<std::string> budget_;
+  std::optional<std::string> mtbf_;
+  std::optional<std::string> checkpoint_;
+  std::optional<std::string> restart_;
+  std::optional<int> threads_;
+  std::optional<std::string> svg_;
+  bool min_gpus_ = false;
+  bool wide_ = false;
+  bool whole_front_ = false;
+  bool no_failures_ = false;
+};
+
+void PlanFlags::add_to(CommandLine& command_line) {
+  command_line.begin_group("Question");
+  command_line.add_option("--objective", objective_, "KIND",
+                          "time (default), cost, gpus or energy; all but time try every number of nodes");
+  command_line.add_flag("--min-gpus", min_gpus_, "the fewest nodes that fit: objective gpus, from 1 node on");
+  command_line.add_option("--max-gpus", max_gpus_, "N", "try every number of nodes up to so many GPUs");
+  command_line.add_option("--deadline", deadline_, "TIME", "the run is done by then: 45d (needs --tokens)");
+  command_line.add_option("--budget", budget_, "DOLLARS", "the run costs no more: 200K (needs --tokens and --price)");
+  command_line.begin_group("Search");
+  command_line.add_option("--schedules", schedules_, "A,B,…", "pipeline schedules to choose from");
+  command_line.add_flag("--wide", wide_, "uneven chunks and lighter first and last stages too");
+  command_line.add_flag("--whole-front", whole_front_,
+                        "the Pareto front without end, not only within 10 % of the best; takes longer");
+  command_line.add_option("--top", top_, "N", "layouts to rank (default 10)");
+  command_line.add_option("--threads", threads_, "N", "threads (default: one for each core)");
+  command_line.add_option("--svg", svg_, "FILE", "draw the layouts found and their Pareto front");
+  command_line.begin_group("Interruptions");
+  command_line.add_option("--mtbf", mtbf_, "TIME", "mean time between failures of one GPU (default 50676h, Llama 3's)");
+  command_line.add_option("--checkpoint-time", checkpoint_, "TIME", "the run stands still for each (default 10s)");
+  command_line.add_option("--restart-time", restart_, "TIME", "from a failure to the next step (default 5min)");
+  command_line.add_flag("--no-failures", no_failures_, "days as if nothing ever failed");
+}
+
+void PlanFlags::require_one_list(const std::optional<std::string>& schedule) const {
+  if (!schedules_ || !schedule) return;
+  throw ConfigError({"--schedules", fmt::format("contradicts --schedule {}", *schedule), "", "give one of the two"});
+}
+
+void PlanFlags::apply(SearchSpace& space) const {
+  if (wide_) {
+    const bool open = space.splits.size() > 1;
+    if (open) space.splits = all_splits();
+    space.uneven_chunks = true;
+  }
+  if (!schedules_) return;
+  space.schedules.clear();
+  std::size_t begin = 0;
+  while (begin <= schedules_->size()) {
+    const std::size_t comma = std::min(schedules_->find(',', begin), schedules_->size());
+    const std::string text = schedules_->substr(begin, comma - begin);
+    const ScheduleName name = parse_schedule_name(text);
+    if (name.chunks) {
+      throw ConfigError({"--schedules", fmt::format("{} fixes the chunks", text), "",
+                         fmt::format("leave :{} out and give --vpp {}", *name.chunks, *name.chunks)});
+    }
+    space.schedules.push_back(schedule_choice(text));
+    begin = comma + 1;
+  }
+}
+
+double quantity_of(const char* flag, const std::string& text, Dimension dimension) {
+  const ParsedQuantity parsed = parse_quantity(text, dimension);
+  if (parsed.value) return *parsed.value;
+  throw ConfigError(
+      {flag, fmt::format("\"{}\" {}", text, parsed.problem), "", fmt::format("units: {}", accepted_units(dimension))});
+}
+
+double seconds_of(const char* flag, const std::string& text) {
+  return quantity_of(flag, text, Dimension::kTime);
+}
+
+Objective PlanFlags::objective() const {
+  if (!objective_) {
+    // Who asks for the fewest, or for a deadline, wants no more GPUs than that takes.
+    return min_gpus_ || (deadline_ && !budget_) ? Objective::kGpus : Objective::kTime;
+  }
+  const std::vector<std::string>& names = objective_names();
+  const auto place = std::find(names.begin(), names.end(), *objective_);
+  if (place == names.end()) {
+    throw ConfigError(
+        {"--objective", fmt::format("unknown value \"{}\"", *objective_), "", choices_help(*objective_, names)});
+  }
+  const auto objective = static_cast<Objective>(place - names.begin());
+  if (min_gpus_ && objective != Objective::kGpus) {
+    throw ConfigError(
+        {"--min-gpus", fmt::format("contradicts --objective {}", *objective_), "", "give one of the two"});
+  }
+  return objective;
+}
+
+std::vector<int> PlanFlags::node_counts(const Job& job) const {
+  const bool sizes_asked_about = min_gpus_ || max_gpus_ || objective_ == "gpus";
+  const bool varies = sizes_asked_about || deadline_ || budget_ || objective() != Objective::kTime;
+  if (job.cluster.uneven() && sizes_asked_about) {
+    throw ConfigError({"cluster.nodes", "a list of uneven nodes cannot be made larger or smaller", "",
+                       "a count of nodes, or plan without --min-gpus, --max-gpus and --objective gpus"});
+  }
+  if (!varies || job.cluster.uneven()) return {job.cluster.nodes};
+  int most = job.cluster.nodes;
+  constexpr int kMostNodes = 16'384;
+  if (max_gpus_) {
+    most = *max_gpus_ / job.cluster.devices_per_node;
+    if (most < 1) {
+      throw ConfigError({"--max-gpus", fmt::format("{} is less than a node", *max_gpus_), "",
+                         fmt::format("at least {}", job.cluster.devices_per_node)});
+    }
+    if (most > kMostNodes) {
+      throw ConfigError({"--max-gpus", fmt::format("{} is {} nodes, each number a search", *max_gpus_, most), "",
+                         fmt::format("at most {} nodes", kMostNodes)});
+    }
+  }
+  std::vector<int> counts(static_cast<std::size_t>(most));
+  std::iota(counts.begin(), counts.end(), 1);
+  return counts;
+}
+
+std::optional<Interruptions> PlanFlags::interruptions() const {
+  if (no_failures_) {
+    if (mtbf_ || checkpoint_ || restart_) {
+      throw ConfigError({"--no-failures", "contradicts --mtbf, --checkpoint-time and --restart-time", "", "give one"});
+    }
+    return std::nullopt;
+  }
+  Interruptions interruptions;
+  if (mtbf_) interruptions.gpu_mtbf_s = seconds_of("--mtbf", *mtbf_);
+  if (checkpoint_) interruptions.checkpoint_s = seconds_of("--checkpoint-time", *checkpoint_);
+  if (restart_) interruptions.restart_s = seconds_of("--restart-time", *restart_);
+  if (interruptions.gpu_mtbf_s <= 0.0) throw ConfigError({"--mtbf", "must be above zero", "", "such as 50000h"});
+  return interruptions;
+}
+
+PlanOptions PlanFlags::options(const Job& job) const {
+  PlanOptions options;
+  constexpr int kMostRanked = 1'000;
+  options.search.objective = objective();
+  options.search.ranked = top_.value_or(options.search.ranked);
+  if (options.search.ranked < 1 || options.search.ranked > kMostRanked) {
+    throw ConfigError({"--top", fmt::format("{} is out of range", *top_), "", fmt::format("1 to {}", kMostRanked)});
+  }
+  if (whole_front_) options.search.pareto_reach = std::numeric_limits<double>::infinity();
+  options.nodes = node_counts(job);
+  if (options.search.objective == Objective::kEnergy && !device_watts(job.cluster)) {
+    throw ConfigError({"cluster.device.tdp", "is not given, and the objective energy needs it", "",
+                       R"(in the job file, such as "device": {"name": "h100", "tdp": "700W"}, or plan for time)"});
+  }
+  options.interruptions = interruptions();
+  const auto need = [](bool there, const char* flag, const char* what, const char* help) {
+    if (!there) throw ConfigError({flag, fmt::format("needs {}", what), "", help});
+  };
+  for (const auto& [given, flag] :
+       {std::pair(mtbf_.has_value(), "--mtbf"), std::pair(checkpoint_.has_value(), "--checkpoint-time"),
+        std::pair(restart_.has_value(), "--restart-time")}) {
+    if (given) need(job.training.tokens.has_value(), flag, "the tokens of the run", "give --tokens, such as 300B");
+  }
+  if (deadline_) {
+    need(job.training.tokens.has_value(), "--deadline", "the tokens of the run", "give --tokens, such as 300B");
+    options.deadline_s = seconds_of("--deadline", *deadline_);
+  }
+  if (budget_) {
+    need(job.training.tokens.has_value(), "--budget", "the tokens of the run", "give --tokens, such as 300B");
+    need(job.training.price_per_gpu_hour.has_value(), "--budget", "a price", "give --price, dollars a GPU hour");
+    const bool has_sign = !budget_->empty() && budget_->front() == '$';
+    options.budget_usd = quantity_of("--budget", has_sign ? budget_->substr(1) : *budget_, Dimension::kCount);
+  }
+  return options;
+}
+
+int PlanFlags::threads() const {
+  return thread_count(threads_, std::numeric_limits<std::size_t>::max());
+}
 
 PlanEntry entry_of(const LoadedJob& loaded, const PlannedLayout& planned) {
   PlanEntry entry;
@@ -203,7 +404,7 @@ int run_plan_among(const Arguments& arguments, const Crew& crew) {
   answer.options = flags.options(question.job);
   require_an_end(question.job, answer.options);
   const std::unique_ptr<PartialRows> rows =
-      crew.shares ? partial_rows(output, {{"job", loaded.root}, {"plan", arguments}}, crew) : nullptr;
+      crew.shares ? rows_beside(output.file(), {{"job", loaded.root}, {"plan", arguments}}, crew) : nullptr;
   std::optional<SearchResult> found = rows
                                           ? search_together(loaded, question, answer.options, *rows, crew, parallel_for)
                                           : search_alone(question, answer.options, parallel_for);

@@ -1,17 +1,221 @@
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
 #include "cli/commands.hpp"
-#include "cli/order_options.hpp"
-#include "cli/output_options.hpp"
+#include "cli/output.hpp"
 #include "cli/schedule_commands.hpp"
 #include "cli/schedule_options.hpp"
-#include "cli/schedule_table.hpp"
 #include "cli/schedule_times.hpp"
 #include "cli/terminal.hpp"
-#include "cli/valid_schedule.hpp"
 #include "model/error/error.hpp"
+#include "sim/cells/check.hpp"
+#include "sim/cells/communication.hpp"
+#include "sim/cells/csv.hpp"
+#include "sim/cells/fault_grid.hpp"
+#include "sim/program/validate.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
+
+namespace {
+
+std::vector<std::vector<std::string>> texts_of(const CellProgram& program) {
+  std::vector<std::vector<std::string>> rows;
+  for (const std::vector<Cell>& cells : program.ranks) {
+    std::vector<std::string> texts;
+    texts.reserve(cells.size());
+    for (const Cell& cell : cells) texts.push_back(to_string(cell));
+    rows.push_back(std::move(texts));
+  }
+  return rows;
+}
+
+std::string listing_of(const CellProgram& program, Format format) {
+  if (format == Format::kCsv) return write_csv(program);
+  const auto rows = texts_of(program);
+  if (format == Format::kJson) {
+    nlohmann::ordered_json json = {
+        {"schedule", program.schedule}, {"ranks", rows}, {"rank_of_stage", program.rank_of_stage}};
+    if (!program.replicas_of_stage.empty()) json["replicas_of_stage"] = program.replicas_of_stage;
+    return json.dump(2);
+  }
+  Table table;
+  table.columns = {number_column("rank"), text_column("actions")};
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    table.rows.push_back({fmt::format("{}", rank), fmt::format("{}", fmt::join(rows[rank], " "))});
+  }
+  return write_table(table, format);
+}
+
+// How commands print the order of every rank's actions: --with-comm and the flags that belong to it.
+class OrderOptions {
+ public:
+  void add_to(CommandLine& command_line);
+  // Throws ConfigError for flags that contradict each other, and where communications are asked of a schedule that
+  // cannot be executed.
+  std::string listing(const Program& program, Format format) const;
+  // Whether any flag was given.
+  bool given() const { return with_communication_ || defer_receives_ || no_sharding_ || merge_backward_; }
+
+ private:
+  bool with_communication_ = false;
+  bool defer_receives_ = false;
+  bool no_sharding_ = false;
+  bool merge_backward_ = false;
+};
+
+void OrderOptions::add_to(CommandLine& command_line) {
+  command_line.begin_group("Order");
+  command_line.add_flag("--with-comm", with_communication_,
+                        "with SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD, as PyTorch lowers it");
+  command_line.add_flag("--no-sharding", no_sharding_, "without UNSHARD and RESHARD: every rank keeps its weights");
+  command_line.add_flag("--defer-recv", defer_receives_, "receives right before their use, as PyTorch defers them");
+  command_line.add_flag("--merge-bw", merge_backward_, "an I followed by its W becomes B");
+}
+
+std::string OrderOptions::listing(const Program& program, Format format) const {
+  for (const auto& [given, flag] : {std::pair(defer_receives_, "--defer-recv"), {no_sharding_, "--no-sharding"}}) {
+    if (given && !with_communication_)
+      throw ConfigError({flag, "changes communications only", "", "give --with-comm too"});
+  }
+  CellProgram order = as_cells(program);
+  if (merge_backward_) merge_backward(order);
+  if (!with_communication_) return listing_of(order, format);
+  if (!program.replicas_of_stage.empty()) {
+    throw ConfigError({"--with-comm", "torch, whose communications these are, has no replicated stages", "",
+                       "leave out --with-comm or the replicas"});
+  }
+  const Program compute = compute_of(order);
+  require_valid(compute);
+  const CellProgram lowered =
+      add_communication(compute, {.unshard_reshard = !no_sharding_, .defer_receives = defer_receives_});
+  if (const auto mismatch = find_transfer_mismatch(lowered)) {
+    warn(
+        render_fault(*mismatch) +
+        "; a transport that runs them in order, as NCCL does, hangs or swaps tensors. Without --defer-recv they agree");
+  }
+  return listing_of(lowered, format);
+}
+
+using Fault = std::optional<ScheduleFault>;
+
+struct Verdict {
+  const CellProgram& program;
+  std::size_t actions = 0;
+  Fault fault;
+};
+
+nlohmann::ordered_json verdict_json(const Verdict& verdict) {
+  const auto number = [](const std::optional<int>& value) {
+    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+  };
+  nlohmann::ordered_json json = {{"valid", !verdict.fault},
+                                 {"ranks", verdict.program.rank_count()},
+                                 {"stages", verdict.program.stage_count()},
+                                 {"actions", verdict.actions},
+                                 {"communications", verdict.program.communication_count()}};
+  if (!verdict.fault) return json;
+  json["reason"] = verdict.fault->reason;
+  json["rank"] = number(verdict.fault->rank);
+  json["step"] = number(verdict.fault->step);
+  json["cell"] = verdict.fault->cell;
+  return json;
+}
+
+Table verdict_table(const Verdict& verdict) {
+  const CellProgram& program = verdict.program;
+  Table table;
+  table.columns = {text_column("schedule"), text_column("valid"), number_column("ranks"), number_column("stages"),
+                   number_column("actions")};
+  table.rows = {{program.schedule, verdict.fault ? "no" : "yes", fmt::format("{}", program.rank_count()),
+                 fmt::format("{}", program.stage_count()), fmt::format("{}", verdict.actions)}};
+  if (const std::size_t communications = program.communication_count(); communications > 0) {
+    table.columns.push_back(number_column("communications"));
+    table.rows.front().push_back(fmt::format("{}", communications));
+  }
+  if (verdict.fault) {
+    table.columns.push_back(text_column("reason"));
+    table.rows.front().push_back(verdict.fault->reason);
+  }
+  return table;
+}
+
+std::string explain(const CellProgram& program, const Program& compute, const ScheduleFault& fault) {
+  std::string text = fmt::format("{}: invalid: {}", program.schedule, render_fault(fault));
+  if (const auto chains = hint_two_chains(compute)) {
+    text += fmt::format("\n  help: valid as a bidirectional schedule of two chains: --chains {}", *chains);
+  }
+  return text + "\n\n" + render_fault_grid(program, fault);
+}
+
+}  // namespace
+
+Table schedule_table(Format format) {
+  Table table;
+  table.columns = {text_column("schedule", "name"), text_column("what it does", "summary"),
+                   text_column("activations held by rank r", "peak_in_flight")};
+  // A terminal has no room for these.
+  const bool everything = format == Format::kCsv || format == Format::kJson;
+  if (everything) {
+    table.columns.insert(table.columns.end(),
+                         {text_column("makespan"), text_column("needs", "constraints"), text_column("source")});
+  }
+  for (const ScheduleInfo& info : schedule_catalogue()) {
+    table.rows.push_back({std::string(info.name), std::string(info.summary), std::string(info.peak_in_flight)});
+    if (!everything) continue;
+    for (const std::string_view text : {info.makespan, info.constraints, info.source})
+      table.rows.back().emplace_back(text);
+  }
+  if (!everything) table.notes.emplace_back("--format json adds closed forms, constraints and sources");
+  return table;
+}
+
+int run_schedule_check(const Arguments& arguments) {
+  CommandLine command_line(
+      "schedule check", "flopcast schedule check FILE.csv [options]",
+      "Whether a schedule can be executed: exit code 0 when it can, 3 when it cannot, with the place. Ranks and steps "
+      "count from 0, steps by the cells of a line. Sends, receives and the other communications of a file are checked "
+      "too.",
+      {"flopcast schedule check mine.csv", "flopcast schedule check dualpipe.csv --chains 0-3,4-7",
+       "flopcast schedule check lowered.csv --in-order-transfers"});
+  ScheduleOptions schedule;
+  OutputOptions output;
+  bool in_order = false;
+  schedule.add_to(command_line);
+  command_line.begin_group("Transfers");
+  command_line.add_flag("--in-order-transfers", in_order,
+                        "two ranks that list their transfers in different orders are a fault, not a warning");
+  output.add_to(command_line);
+  if (!command_line.parse(arguments)) return 0;
+  const Format format = output.format();
+  const CellProgram program = schedule.cell_program();
+  const Program compute = compute_of(program);
+  Verdict verdict{program, compute.action_count(), find_fault(program)};
+  if (!verdict.fault) {
+    if (Fault mismatch = find_transfer_mismatch(program)) {
+      if (in_order) {
+        verdict.fault = std::move(mismatch);
+      } else {
+        warn(
+            fmt::format("{}: {}; a transport that runs them in order, as NCCL does, hangs or swaps tensors "
+                        "(--in-order-transfers makes this a fault)",
+                        program.schedule, render_fault(*mismatch)));
+      }
+    }
+  }
+  if (format == Format::kJson) {
+    output.write(verdict_json(verdict).dump(2));
+  } else if (!verdict.fault || format != Format::kTable) {
+    output.write({verdict_table(verdict)});
+  }
+  // Readable, but it cannot be executed: the answer is no.
+  if (verdict.fault) throw NegativeAnswer(explain(program, compute, *verdict.fault));
+  return 0;
+}
 
 namespace {
 

@@ -18,4 +18,8 @@ int run_schedule_compare(const Arguments& arguments);
 /// what --policy says: of a schedule from a file, which would flush without it, and vertical-sync of pipedream.
 std::string versions_listing(const ScheduleOptions& schedule, const std::optional<std::string>& policy, Format format);
 
+/// Every schedule, for `schedule list` and `catalog schedules`. CSV and JSON hold closed forms, constraints and sources
+/// too.
+Table schedule_table(Format format);
+
 }  // namespace flopcast

@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
 #include "cli/commands.hpp"
-#include "cli/output_options.hpp"
+#include "cli/output.hpp"
 #include "cli/schedule_commands.hpp"
-#include "cli/schedule_list.hpp"
+#include "cli/schedule_options.hpp"
 #include "cli/schedule_times.hpp"
 #include "model/error/error.hpp"
 #include "planner/tables/schedule_tables.hpp"

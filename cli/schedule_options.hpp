@@ -7,11 +7,16 @@
 #include <vector>
 
 #include "cli/command_line.hpp"
+#include "cli/schedule_times.hpp"
+#include "planner/tables/schedule_tables.hpp"
 #include "sim/cells/cell.hpp"
 #include "sim/program/program.hpp"
 #include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
+
+/// Throws ConfigError with the step x rank grid when the schedule cannot be executed.
+void require_valid(const Program& program);
 
 /// What ScheduleOptions and `timeline` read from the command line, absent where it says nothing.
 struct ScheduleNumbers {
@@ -79,5 +84,33 @@ ScheduleRequest request_for(const std::string& name, const ScheduleNumbers& numb
 Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers);
 /// `times` may be empty: equal times for a schedule whose order depends on them.
 Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers, const TimesOfStages& times);
+
+/// Several schedules, names and files, that are put side by side with the same numbers.
+struct ScheduleList {
+  std::vector<std::string> names;  ///< "1f1b", "interleaved:2", "file:PATH"
+  ScheduleNumbers numbers;
+  std::optional<std::string> chains;  ///< of the files
+
+  bool only_files() const;
+  /// Throws ConfigError for a number that none of the schedules reads: it would be a silent mistake.
+  void refuse_what_nobody_reads() const;
+  /// Throws ConfigError for what is refused, for a schedule that cannot be executed, and for a file of other ranks,
+  /// microbatches or chunks than were given.
+  Program program(const std::string& name, const TimesOfStages& times) const;
+  /// The line of `program`, which is that of `name`. `memory` as --at-memory.
+  ComparedSchedule compared(const std::string& name, const Program& program, std::optional<int> memory,
+                            const TimesOfProgram& times) const;
+
+ private:
+  void require_shape(const std::string& name, const Program& program) const;
+};
+
+inline constexpr std::string_view kAtMemoryHelp =
+    "how many microbatches fit when a rank has room for the activations of N";
+/// Throws ConfigError for an --at-memory that is out of range.
+void require_memory(const std::optional<int>& memory);
+
+/// On standard error, where schedules that split the backward pass would do other work than the others.
+void warn_of_unequal_parts(const TimeOptions& times);
 
 }  // namespace flopcast

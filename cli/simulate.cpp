@@ -4,7 +4,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/job_options.hpp"
-#include "cli/output_options.hpp"
+#include "cli/output.hpp"
 #include "cli/terminal.hpp"
 #include "cli/timeline_files.hpp"
 #include "cli/variation_options.hpp"

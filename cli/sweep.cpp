@@ -7,9 +7,8 @@
 #include "cli/commands.hpp"
 #include "cli/job_options.hpp"
 #include "cli/layout_text.hpp"
-#include "cli/output_options.hpp"
+#include "cli/output.hpp"
 #include "cli/progress.hpp"
-#include "cli/shared_commands.hpp"
 #include "cli/terminal.hpp"
 #include "model/error/error.hpp"
 #include "planner/shared/crew.hpp"
@@ -267,7 +266,7 @@ int run_sweep_among(const Arguments& arguments, const Crew& crew) {
   if (svg) require_writable(*svg);
 
   const Json question = {{"job", job.load().root}, {"vary", vary}};
-  const std::unique_ptr<PartialRows> file = partial_rows(output, question, crew);
+  const std::unique_ptr<PartialRows> file = rows_beside(output.file(), question, crew);
   const std::optional<std::vector<Json>> answer =
       run_grid(job, grid, file.get(), crew, wanted > 0 || !crew.shares ? wanted : 1);
   if (!answer) return 0;

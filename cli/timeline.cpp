@@ -7,8 +7,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/job_options.hpp"
-#include "cli/output_options.hpp"
-#include "cli/schedule_list.hpp"
+#include "cli/output.hpp"
 #include "cli/schedule_options.hpp"
 #include "cli/schedule_times.hpp"
 #include "cli/timeline_files.hpp"

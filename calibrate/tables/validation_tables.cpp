@@ -1,6 +1,7 @@
 #include "calibrate/tables/validation_tables.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>

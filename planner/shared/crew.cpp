@@ -180,6 +180,16 @@ void PartialRows::remove() {
   fs::remove(writer_, ignored);
 }
 
+std::unique_ptr<PartialRows> rows_beside(const std::optional<std::string>& output, const nlohmann::json& question,
+                                         const Crew& crew) {
+  if (!output || output->empty()) {
+    if (!crew.shares) return nullptr;
+    throw ConfigError({"--output", "is required: processes share their rows beside it", "", "give -o FILE"});
+  }
+  const std::optional<int> rank = crew.shares ? std::optional<int>(crew.rank) : std::nullopt;
+  return std::make_unique<PartialRows>(*output, question, rank);
+}
+
 namespace {
 
 class Answer {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -88,6 +89,10 @@ struct Crew {
 
   bool leads() const { return rank == 0; }
 };
+
+/// The rows beside the output file; null for a process alone without one. Several need one, and throw ConfigError.
+std::unique_ptr<PartialRows> rows_beside(const std::optional<std::string>& output, const nlohmann::json& question,
+                                         const Crew& crew);
 
 /// A row for each part of some work.
 struct SharedWork {

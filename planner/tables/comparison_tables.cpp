@@ -1,6 +1,7 @@
 #include "planner/tables/comparison_tables.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 

@@ -1,11 +1,12 @@
 #include "planner/tables/schedule_tables.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 
 #include "planner/tables/time_units.hpp"
-#include "sim/schedule/replicas.hpp"
+#include "sim/program/program.hpp"
 
 namespace flopcast {
 

@@ -1,0 +1,85 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/commands.hpp"
+#include "model/error/error.hpp"
+
+namespace flopcast {
+
+namespace {
+
+std::string overview(const std::string& program, const std::string& description,
+                     const std::vector<CommandEntry>& entries) {
+  std::string text = fmt::format("{}\n\nusage: {} COMMAND [options]\n\ncommands:\n", description, program);
+  std::size_t widest = 0;
+  for (const CommandEntry& entry : entries) widest = std::max(widest, entry.name.size());
+  for (const CommandEntry& entry : entries) text += fmt::format("  {:<{}}  {}\n", entry.name, widest, entry.summary);
+  text += fmt::format("\n{} COMMAND --help tells the flags of a command.\n", program);
+  return text;
+}
+
+}  // namespace
+
+const std::vector<CommandEntry>& commands() {
+  static const std::vector<CommandEntry> entries = {
+      {"plan", "every layout of a model on a cluster, ranked: which, how many GPUs, how long, what it costs", run_plan},
+      {"simulate", "one layout: step time, MFU, bubble, communication, memory", run_simulate},
+      {"memory", "memory of each pipeline rank, at its peak and over time", run_memory},
+      {"compare", "layouts side by side, the difference term by term; strategies; optimizations", run_compare},
+      {"sweep", "a forecast for every combination of values: table, CSV, heat map", run_sweep},
+      {"timeline", "draw a step, or a schedule without any model", run_timeline},
+      {"schedule", "list, show, check, simulate and export pipeline schedules", run_schedule, true},
+      {"calibrate", "a device profile out of measurements; measure this machine", run_calibrate},
+      {"partition", "which layers go to which pipeline stage", run_partition},
+      {"validate", "forecast against measured steps: an error table that hides no row", run_validate},
+      {"run", "train for real on this machine, forecast beside measurement", run_run},
+      {"report", "one HTML file of results, to look at and to send", run_report},
+      {"catalog", "models, devices, clusters, schedules and stacks that have names", run_catalog},
+      {"convert", "the job that files of other programs mean, as a job file", run_convert},
+      {"explain", "a term, its formula and its source, with your job's numbers", run_explain},
+      {"completion", "shell completion for bash, zsh and fish", run_completion},
+  };
+  return entries;
+}
+
+int dispatch(const std::string& program, const std::string& description, const std::vector<CommandEntry>& entries,
+             const Arguments& arguments) {
+  const bool asks_for_help =
+      !arguments.empty() && (arguments.front() == "--help" || arguments.front() == "-h" || arguments.front() == "help");
+  if (asks_for_help) {
+    std::fputs(overview(program, description, entries).c_str(), stdout);
+    return 0;
+  }
+  if (arguments.size() == 1 && arguments.front() == kListFlags) {
+    for (const CommandEntry& entry : entries) std::fputs(fmt::format("{}\n", entry.name).c_str(), stdout);
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (const CommandEntry& entry : entries) names.emplace_back(entry.name);
+  if (arguments.empty()) {
+    throw ConfigError({"", fmt::format("{}: no command given", program), "",
+                       choices_help("", names) + fmt::format("; see: {} --help", program)});
+  }
+  for (const CommandEntry& entry : entries) {
+    if (entry.name == arguments.front()) return entry.run(Arguments(arguments.begin() + 1, arguments.end()));
+  }
+  throw ConfigError(
+      {"", fmt::format("unknown command \"{}\"", arguments.front()), "", choices_help(arguments.front(), names)});
+}
+
+int run_program(const Arguments& arguments) {
+  if (!arguments.empty() && arguments.front() == "--version") {
+    std::fputs("flopcast " FLOPCAST_VERSION "\n", stdout);
+    return 0;
+  }
+  return dispatch("flopcast",
+                  "flopcast forecasts distributed deep-learning training before the cluster is rented.\n\n"
+                  "  flopcast simulate --model gpt3-175b --cluster 8xdgx-a100-80g --tp 8 --pp 8 --gbs 64\n"
+                  "  flopcast memory job.json --check\n"
+                  "  flopcast timeline --pp 4 --microbatches 8 --schedule gpipe,1f1b",
+                  commands(), arguments);
+}
+
+}  // namespace flopcast
