@@ -12,7 +12,7 @@
 #include "model/catalog/profiles.hpp"
 #include "model/config/sections.hpp"
 #include "model/error/error.hpp"
-#include "sim/forecast/held_out_errors.hpp"
+#include "sim/forecast/interval.hpp"
 
 namespace flopcast {
 

@@ -11,7 +11,7 @@
 #include "model/error/error.hpp"
 #include "model/units/parse.hpp"
 #include "planner/compare/terms.hpp"
-#include "sim/variation/percentile.hpp"
+#include "sim/variation/step_distribution.hpp"
 
 namespace flopcast {
 

@@ -13,7 +13,7 @@
 #include "reports/result/result_json.hpp"
 #include "reports/series/series_svg.hpp"
 #include "reports/timeline/timeline_json.hpp"
-#include "sim/variation/percentile.hpp"
+#include "sim/variation/step_distribution.hpp"
 
 namespace flopcast {
 

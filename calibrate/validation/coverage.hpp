@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/forecast/held_out_errors.hpp"
+#include "sim/forecast/interval.hpp"
 
 namespace flopcast {
 

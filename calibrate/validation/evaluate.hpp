@@ -7,7 +7,7 @@
 
 #include "calibrate/validation/map_row.hpp"
 #include "calibrate/validation/published_row.hpp"
-#include "sim/forecast/held_out_errors.hpp"
+#include "sim/forecast/interval.hpp"
 #include "sim/forecast/prepare.hpp"
 
 namespace flopcast {

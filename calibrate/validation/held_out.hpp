@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "calibrate/validation/refit.hpp"
-#include "sim/forecast/held_out_errors.hpp"
+#include "sim/forecast/interval.hpp"
 
 namespace flopcast {
 

@@ -9,7 +9,6 @@
 #include "calibrate/verdict/run_times.hpp"
 #include "model/error/error.hpp"
 #include "model/units/quantity.hpp"
-#include "sim/forecast/fill_result.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/program/program.hpp"
 

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "sim/forecast/stage_map.hpp"
+#include "sim/forecast/prepare.hpp"
 
 namespace flopcast {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "model/error/error.hpp"
-#include "sim/forecast/stage_map.hpp"
+#include "sim/forecast/prepare.hpp"
 
 namespace flopcast::realrun {
 

@@ -7,7 +7,7 @@
 
 #include "model/units/quantity.hpp"
 #include "reports/result/cluster_json.hpp"
-#include "sim/forecast/memory_parts.hpp"
+#include "sim/forecast/memory.hpp"
 
 namespace flopcast {
 

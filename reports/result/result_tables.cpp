@@ -10,7 +10,7 @@
 #include "model/units/quantity.hpp"
 #include "reports/result/result_json.hpp"
 #include "reports/timeline/span_text.hpp"
-#include "sim/forecast/memory_parts.hpp"
+#include "sim/forecast/memory.hpp"
 
 namespace flopcast {
 

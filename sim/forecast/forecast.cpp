@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
-#include "sim/forecast/fill_result.hpp"
+#include "model/cost/uneven_costs.hpp"
 #include "sim/forecast/interval.hpp"
 #include "sim/forecast/memory.hpp"
 #include "sim/forecast/step_profile.hpp"
@@ -48,49 +49,129 @@ std::vector<PassCounts> count_passes(const PreparedStep& step) {
   return counts;
 }
 
-void add(AxisCommunication& axis, const Traffic& traffic, double times) {
+void add_traffic(AxisCommunication& axis, const Traffic& traffic, double times) {
   axis.total_s += traffic.time.value() * times;
   axis.bytes_sent_per_rank += traffic.sent_per_rank.value() * times;
   axis.messages += traffic.messages * times;
 }
 
 // Everything that the costs say without the clock: what is sent, and what of the actions' time is not plain compute.
-void fill_from_costs(const PreparedStep& step, Result& result, double& recompute_flops) {
+struct InsidePasses {
+  Breakdown spent;               // what passes spend on recomputation, communication and the host, means over ranks
+  CommunicationResult sent;      // all that is under way, hidden or not
+  double recompute_flops = 0.0;  // of one pipeline
+};
+
+InsidePasses inside_passes(const PreparedStep& step) {
   const double ranks = step.program.rank_count();
   const std::vector<PassCounts> counts = count_passes(step);
-  CommunicationResult& sent = result.communication;
+  InsidePasses inside;
+  Breakdown& spent = inside.spent;
+  CommunicationResult& sent = inside.sent;
   for (std::size_t index = 0; index < step.costs.stages.size(); ++index) {
     const StageCosts& stage = step.costs.stages[index];
     const double share = counts[index].forward / ranks;
     const Seconds tp =
         stage.forward.tp_comm + stage.recompute.tp_comm + stage.input_gradient.tp_comm + stage.weight_gradient.tp_comm;
     const Seconds dp = stage.forward.dp_comm + stage.input_gradient.dp_comm;
-    const Seconds offload = stage.forward.offload + stage.input_gradient.offload;
-    result.breakdown.dp_comm_s += dp.value() * share;
-    result.breakdown.offload_s += offload.value() * share;
-    add(sent.dp, stage.dp, share);
     const Seconds cp = stage.forward.cp_comm + stage.recompute.cp_comm + stage.input_gradient.cp_comm;
-    result.breakdown.tp_comm_s += tp.value() * share - stage.tp_hidden.value() * counts[index].backward / ranks;
-    result.breakdown.cp_comm_s += cp.value() * share;
     const Seconds ep = stage.forward.ep_comm + stage.recompute.ep_comm + stage.input_gradient.ep_comm;
-    result.breakdown.ep_comm_s += ep.value() * share;
-    result.breakdown.recompute_s += stage.recompute.compute.value() * share;
-    add(sent.tp, stage.tp, share);
-    add(sent.cp, stage.cp, share);
-    add(sent.ep, stage.ep, share);
-    recompute_flops += stage.recompute_flops.value() * counts[index].forward;
+    const Seconds offload = stage.forward.offload + stage.input_gradient.offload;
+    spent.recompute_s += stage.recompute.compute.value() * share;
+    spent.tp_comm_s += tp.value() * share - stage.tp_hidden.value() * counts[index].backward / ranks;
+    spent.dp_comm_s += dp.value() * share;
+    spent.cp_comm_s += cp.value() * share;
+    spent.ep_comm_s += ep.value() * share;
+    spent.offload_s += offload.value() * share;
+    add_traffic(sent.tp, stage.tp, share);
+    add_traffic(sent.dp, stage.dp, share);
+    add_traffic(sent.cp, stage.cp, share);
+    add_traffic(sent.ep, stage.ep, share);
+    inside.recompute_flops += stage.recompute_flops.value() * counts[index].forward;
     if (index < step.costs.boundaries.size()) {
       const BoundaryCosts& boundary = step.costs.boundaries[index];
       const double messages = boundary.bytes.value() > 0 ? 2.0 : 0.0;
       // Both ends are busy with a transfer, one of them sends it.
       const Seconds at_both_ends = (boundary.forward + boundary.backward) * 2.0;
-      add(sent.pp, {at_both_ends, boundary.bytes * messages, messages}, share * step.program.slices_per_microbatch);
+      add_traffic(sent.pp, {at_both_ends, boundary.bytes * messages, messages},
+                  share * step.program.slices_per_microbatch);
     }
   }
   const double updates = step.program.asynchronous
                              ? step.job.layout.microbatches() / static_cast<double>(*step.request.accumulation)
                              : 1.0;
-  for (const FlushCosts& rank : step.costs.ranks) add(sent.dp, rank.dp, updates / ranks);
+  for (const FlushCosts& rank : step.costs.ranks) add_traffic(sent.dp, rank.dp, updates / ranks);
+  return inside;
+}
+
+Breakdown breakdown_of(const StepProfile& profile, const Breakdown& inside) {
+  Breakdown breakdown = inside;
+  breakdown.pp_comm_s = profile.exposed_pipeline_s;
+  breakdown.dp_comm_s += profile.exposed_data_parallel_s;
+  breakdown.optimizer_s = profile.optimizer_s;
+  breakdown.bubble_s = profile.bubble_total_s();
+  breakdown.compute_s = profile.actions_s - inside.recompute_s - inside.tp_comm_s - inside.cp_comm_s -
+                        inside.ep_comm_s - (inside.dp_comm_s + inside.offload_s);
+  return breakdown;
+}
+
+BubbleResult bubble_of(const StepProfile& profile) {
+  const auto caused_by = [&profile](BubbleCause cause) { return profile.bubble_s[static_cast<std::size_t>(cause)]; };
+  BubbleResult bubble;
+  bubble.fraction = profile.bubble_total_s() / profile.time_s;
+  bubble.ratio = profile.time_s / profile.busiest_rank_s - 1.0;
+  bubble.span_s = profile.span_s;
+  bubble.warmup_s = caused_by(BubbleCause::kWarmup);
+  bubble.cooldown_s = caused_by(BubbleCause::kCooldown);
+  bubble.imbalance_s = caused_by(BubbleCause::kImbalance);
+  bubble.dependency_s = caused_by(BubbleCause::kDependency);
+  bubble.per_pipeline_rank = profile.bubble_share;
+  return bubble;
+}
+
+CommunicationResult communication_of(const CommunicationResult& under_way, const Breakdown& exposed, double time_s) {
+  CommunicationResult sent = under_way;
+  sent.tp.exposed_s = exposed.tp_comm_s;
+  sent.pp.exposed_s = exposed.pp_comm_s;
+  sent.dp.exposed_s = exposed.dp_comm_s;
+  sent.cp.exposed_s = exposed.cp_comm_s;
+  sent.ep.exposed_s = exposed.ep_comm_s;
+  const auto total = [&sent](double AxisCommunication::*part) {
+    return sent.tp.*part + sent.pp.*part + sent.dp.*part + sent.cp.*part + sent.ep.*part;
+  };
+  sent.fraction = total(&AxisCommunication::total_s) / time_s;
+  sent.exposed_fraction = total(&AxisCommunication::exposed_s) / time_s;
+  return sent;
+}
+
+IterationResult iteration_of(const Job& job, double time_s, double recompute_flops_per_pipeline) {
+  constexpr double kTera = 1e12;
+  const double gpus = job.cluster.devices();
+  const double samples = job.layout.global_batch_size;
+  const double model_flops = model_flops_per_step(job).value();
+  const double pipelines = static_cast<double>(job.layout.dp) * job.layout.tp * job.layout.cp;
+  const double hardware_flops = model_flops + recompute_flops_per_pipeline * pipelines;
+  IterationResult iteration;
+  iteration.time_s = time_s;
+  iteration.samples_per_s = samples / time_s;
+  iteration.tokens_per_s = iteration.samples_per_s * job.training.sequence_length;
+  iteration.tokens_per_s_per_gpu = iteration.tokens_per_s / gpus;
+  iteration.model_tflops_per_gpu = model_flops / time_s / gpus / kTera;
+  iteration.hardware_tflops_per_gpu = hardware_flops / time_s / gpus / kTera;
+  const double peak = mean_peak(job).value() / kTera;
+  iteration.mfu = iteration.model_tflops_per_gpu / peak;
+  iteration.hfu = iteration.hardware_tflops_per_gpu / peak;
+  return iteration;
+}
+
+// What a step's time says: iteration, breakdown, communication and bubble.
+Result result_of_profile(const Job& job, const StepProfile& profile, const InsidePasses& inside) {
+  Result result;
+  result.iteration = iteration_of(job, profile.time_s, inside.recompute_flops);
+  result.breakdown = breakdown_of(profile, inside.spent);
+  result.communication = communication_of(inside.sent, result.breakdown, profile.time_s);
+  result.bubble = bubble_of(profile);
+  return result;
 }
 
 TrainingResult training_of(const Job& job, double time_s) {
@@ -132,69 +213,11 @@ std::string words_of(const StepTimeInterval& interval) {
       1e2 * interval.level, 1e2 * interval.half_width, interval.models, interval.evidence);
 }
 
-void add_warnings(const Job& job, Result& result) {
-  result.warnings.insert(result.warnings.end(), job.warnings.begin(), job.warnings.end());
-  // Where nodes differ, the rank closest to its own device's limit need not be the fullest.
-  const std::vector<RankMemoryResult>& ranks = result.memory.per_pipeline_rank;
-  const RankMemoryResult& tightest =
-      *std::max_element(ranks.begin(), ranks.end(), [](const RankMemoryResult& a, const RankMemoryResult& b) {
-        return a.shown_gib / a.capacity_gib < b.shown_gib / b.capacity_gib;
-      });
-  if (!result.memory.fits) {
-    result.warnings.push_back(fmt::format("does not fit: the fullest rank needs {:.1f} GiB of {:.1f} GiB",
-                                          tightest.shown_gib, tightest.capacity_gib));
-  } else if (tightest.shown_gib > kNearlyFull * tightest.capacity_gib) {
-    result.warnings.push_back(
-        fmt::format("within 10 % of the memory limit ({:.1f} of {:.1f} GiB): fragmentation may still exhaust it",
-                    tightest.shown_gib, tightest.capacity_gib));
-  }
-  if (job.layout.ep > 1 && job.layout.tp * job.layout.ep > job.cluster.devices_per_node) {
-    result.warnings.push_back(fmt::format("expert parallelism of {} leaves the node of {} devices", job.layout.ep,
-                                          job.cluster.devices_per_node));
-  }
-  if (job.layout.tp > job.cluster.devices_per_node) {
-    result.warnings.push_back(fmt::format("tensor parallelism of {} leaves the node of {} devices", job.layout.tp,
-                                          job.cluster.devices_per_node));
-  }
-}
-
-}  // namespace
-
-Forecast forecast(const Job& job, const ReadFile& read_file) {
-  Forecast answer;
-  answer.step = prepare(job, read_file);
-  const PreparedStep& step = answer.step;
-  Result& result = answer.result;
-
-  answer.timeline = simulate(step.program, step.times);
-  answer.timeline.title = fmt::format("{}, {}", step.job.model.name, step.job.layout.schedule);
-  answer.timeline.time_unit = "s";
-  answer.timeline.units_per_tick = kSecondsPerTick;
-
-  StepProfile profile;
-  std::vector<int> weight_versions(static_cast<std::size_t>(step.program.rank_count()), 1);
-  if (step.program.asynchronous) {
-    const AsynchronousProfile steady = profile_of_steady_step(step);
-    profile = steady.step;
-    result.steady = steady_of(step, steady);
-    weight_versions = result.steady->weight_versions;
-  } else {
-    profile = profile_of_flushed_step(answer.timeline);
-  }
-  double recompute_flops = 0.0;
-  fill_from_costs(step, result, recompute_flops);
-  fill_from_profile(profile, result);
-  fill_iteration(step.job, profile.time_s, recompute_flops, result.iteration);
-  result.interval = step_time_interval(facts_of(step.job), profile.time_s, shipped_held_out_errors());
-  if (step.job.training.tokens) result.training = training_of(step.job, profile.time_s);
-
-  MemoryForecast memory = forecast_memory(step, answer.timeline, weight_versions);
-  result.memory = std::move(memory.result);
-  answer.memory = std::move(memory.over_time);
-  result.assumptions = step.job.assumptions;
-  if (!step.job.profile) result.assumptions.push_back("MFU counts attention in full, not causal-halved");
+std::vector<std::string> assumptions_of(const PreparedStep& step, const std::optional<StepTimeInterval>& interval) {
+  std::vector<std::string> assumptions = step.job.assumptions;
+  if (!step.job.profile) assumptions.emplace_back("MFU counts attention in full, not causal-halved");
   if (step.stages.copies() > 1) {
-    result.assumptions.push_back(fmt::format(
+    assumptions.push_back(fmt::format(
         "{} copies of the model: twice the weights, gradients and optimizer state, and an all-reduce of the "
         "gradients between the two ranks that hold a stage",
         step.stages.copies()));
@@ -203,16 +226,87 @@ Forecast forecast(const Job& job, const ReadFile& read_file) {
                              std::any_of(step.stages.passes_in_a_row.begin(), step.stages.passes_in_a_row.end(),
                                          [](int passes) { return passes > 1; });
   if (keeps_weights) {
-    result.assumptions.push_back(
+    assumptions.emplace_back(
         "a stage's weights stay gathered, and its gradients whole, for all the microbatches that run in a row");
   }
-  if (result.interval) result.assumptions.push_back(words_of(*result.interval));
-  result.assumptions.push_back("one pipeline stands for all replicas: no stragglers");
-  result.assumptions.push_back(beyond_tensors(step.job.training.stack));
+  if (interval) assumptions.push_back(words_of(*interval));
+  assumptions.emplace_back("one pipeline stands for all replicas: no stragglers");
+  assumptions.push_back(beyond_tensors(step.job.training.stack));
   if (step.job.cluster.node_devices.size() > 1) {
-    result.assumptions.push_back("a pipeline rank runs at the pace of its slowest device, with equal microbatches");
+    assumptions.emplace_back("a pipeline rank runs at the pace of its slowest device, with equal microbatches");
   }
-  add_warnings(step.job, result);
+  return assumptions;
+}
+
+std::vector<std::string> warnings_of(const Job& job, const MemoryResult& memory) {
+  std::vector<std::string> warnings = job.warnings;
+  // Where nodes differ, the rank closest to its own device's limit need not be the fullest.
+  const std::vector<RankMemoryResult>& ranks = memory.per_pipeline_rank;
+  const RankMemoryResult& tightest =
+      *std::max_element(ranks.begin(), ranks.end(), [](const RankMemoryResult& a, const RankMemoryResult& b) {
+        return a.shown_gib / a.capacity_gib < b.shown_gib / b.capacity_gib;
+      });
+  if (!memory.fits) {
+    warnings.push_back(fmt::format("does not fit: the fullest rank needs {:.1f} GiB of {:.1f} GiB", tightest.shown_gib,
+                                   tightest.capacity_gib));
+  } else if (tightest.shown_gib > kNearlyFull * tightest.capacity_gib) {
+    warnings.push_back(
+        fmt::format("within 10 % of the memory limit ({:.1f} of {:.1f} GiB): fragmentation may still exhaust it",
+                    tightest.shown_gib, tightest.capacity_gib));
+  }
+  if (job.layout.ep > 1 && job.layout.tp * job.layout.ep > job.cluster.devices_per_node) {
+    warnings.push_back(fmt::format("expert parallelism of {} leaves the node of {} devices", job.layout.ep,
+                                   job.cluster.devices_per_node));
+  }
+  if (job.layout.tp > job.cluster.devices_per_node) {
+    warnings.push_back(fmt::format("tensor parallelism of {} leaves the node of {} devices", job.layout.tp,
+                                   job.cluster.devices_per_node));
+  }
+  return warnings;
+}
+
+Timeline timeline_of(const PreparedStep& step) {
+  Timeline timeline = simulate(step.program, step.times);
+  timeline.title = fmt::format("{}, {}", step.job.model.name, step.job.layout.schedule);
+  timeline.time_unit = "s";
+  timeline.units_per_tick = kSecondsPerTick;
+  return timeline;
+}
+
+}  // namespace
+
+Result result_of_timeline(const Job& job, const Timeline& step) {
+  return result_of_profile(job, profile_of_flushed_step(step), InsidePasses{});
+}
+
+Forecast forecast(const Job& job, const ReadFile& read_file) {
+  Forecast answer;
+  answer.step = prepare(job, read_file);
+  const PreparedStep& step = answer.step;
+  answer.timeline = timeline_of(step);
+
+  StepProfile profile;
+  std::optional<SteadyResult> steady;
+  std::vector<int> weight_versions(static_cast<std::size_t>(step.program.rank_count()), 1);
+  if (step.program.asynchronous) {
+    AsynchronousProfile stretch = profile_of_steady_step(step);
+    steady = steady_of(step, stretch);
+    weight_versions = steady->weight_versions;
+    profile = std::move(stretch.step);
+  } else {
+    profile = profile_of_flushed_step(answer.timeline);
+  }
+  MemoryForecast memory = forecast_memory(step, answer.timeline, weight_versions);
+  answer.memory = std::move(memory.over_time);
+
+  Result& result = answer.result;
+  result = result_of_profile(step.job, profile, inside_passes(step));
+  result.interval = step_time_interval(facts_of(step.job), profile.time_s, shipped_held_out_errors());
+  result.memory = std::move(memory.result);
+  if (step.job.training.tokens) result.training = training_of(step.job, profile.time_s);
+  result.steady = std::move(steady);
+  result.assumptions = assumptions_of(step, result.interval);
+  result.warnings = warnings_of(step.job, result.memory);
   return answer;
 }
 

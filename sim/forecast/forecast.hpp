@@ -26,4 +26,8 @@ struct Forecast {
 /// Left out: stragglers, data loading, checkpoints.
 Forecast forecast(const Job& job, const ReadFile& read_file);
 
+/// What a timeline of one step tells of a job, forecast or measured: everything but memory and what was sent.
+/// Communication inside actions (tensor parallelism, ZeRO 3) counts as compute.
+Result result_of_timeline(const Job& job, const Timeline& step);
+
 }  // namespace flopcast

@@ -1,16 +1,27 @@
 #include "sim/forecast/memory.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/uneven_costs.hpp"
-#include "sim/forecast/workspace.hpp"
+#include "model/workload/operators.hpp"
 #include "sim/program/program.hpp"
 
 namespace flopcast {
 
 namespace {
+
+Bytes gathered_input_of(const Job& job, int slices) {
+  const Layout& layout = job.layout;
+  if (!layout.sequence_parallel || layout.tp == 1) return Bytes(0);
+  const double tokens = static_cast<double>(layout.micro_batch_size) * job.training.sequence_length /
+                        (layout.cp * static_cast<double>(slices));
+  return element_size(job.training.precision) * (tokens * job.model.hidden);
+}
 
 struct HeldParameters {
   double all = 0.0;
@@ -28,7 +39,94 @@ HeldParameters parameters_of(const StageMap& map, const StepCosts& costs, int ra
   return parameters;
 }
 
+class ActivationParts {
+ public:
+  ActivationParts(const PreparedStep& step, const RankMemory& over_time) : step_(step), over_time_(over_time) {}
+
+  void add_stage(std::size_t stage);
+  const std::vector<MemoryPart>& parts() const { return parts_; }
+
+ private:
+  void add_operators(const std::vector<Operator>& operators, double count, Recompute recompute);
+  void add(const std::string& name, Bytes each, double count);
+
+  const PreparedStep& step_;
+  const RankMemory& over_time_;
+  std::vector<MemoryPart> parts_;
+};
+
+void ActivationParts::add(const std::string& name, Bytes each, double count) {
+  if (each.value() <= 0.0 || count <= 0.0) return;
+  const auto known = std::find_if(parts_.begin(), parts_.end(), [&](const MemoryPart& part) {
+    return part.name == name && part.each.value() == each.value();
+  });
+  if (known != parts_.end()) {
+    known->count += count;
+  } else {
+    parts_.push_back({"activations", name, each, count});
+  }
+}
+
+void ActivationParts::add_operators(const std::vector<Operator>& operators, double count, Recompute recompute) {
+  for (const Operator& op : operators) {
+    add(std::string(op.name), op.saved + (recompute == Recompute::kNone ? op.saved_core : Bytes(0)), count);
+  }
+}
+
+void ActivationParts::add_stage(std::size_t stage) {
+  const Job& job = step_.job;
+  const StageCosts& costs = step_.costs.stages[stage];
+  const double slices = step_.program.slices_per_microbatch;
+  const double held = static_cast<double>(over_time_.held_at_peak[stage]) / slices;
+  const bool only_sum = job.profile || job.layout.recompute == Recompute::kFull || job.layout.offloads_activations();
+  if (only_sum) {
+    add(fmt::format("kept by stage {}", stage), costs.activation, held);
+    return;
+  }
+  const std::vector<int>& of_stages = job.layout.stage_layers;
+  const int part = step_.stages.model_stage(static_cast<int>(stage));
+  const int first = std::accumulate(of_stages.begin(), of_stages.begin() + part, 0);
+  const int with_experts = job.model.expert_layers(first, costs.layers);
+  const auto block = [&job](BlockKind kind) { return block_operators(job.model, job.layout, job.training, kind); };
+  if (costs.has_embedding) {
+    add_operators(embedding_operators(job.model, job.layout, job.training), held, Recompute::kNone);
+  }
+  if (costs.layers > with_experts) {
+    add_operators(block(BlockKind::kDense), held * (costs.layers - with_experts), job.layout.recompute);
+  }
+  if (with_experts > 0) add_operators(block(BlockKind::kExperts), held * with_experts, job.layout.recompute);
+  if (costs.has_head) {
+    add_operators(head_operators(job.model, job.layout, job.training), held, Recompute::kNone);
+  }
+}
+
 }  // namespace
+
+Bytes Workspace::total() const {
+  return std::max(block, logits) + offload + gathered_weights + placeholders + gathered_input + residuals;
+}
+
+Workspace workspace_of(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank) {
+  Workspace workspace;
+  double parameters = 0.0;
+  for (int index = 0; index < stages.stages(); ++index) {
+    if (stages.rank_of_stage[static_cast<std::size_t>(index)] != rank) continue;
+    const StageCosts& stage = costs.stages[static_cast<std::size_t>(index)];
+    workspace.block = std::max(workspace.block, (stage.recompute_buffer + stage.gradient_buffer) / slices);
+    workspace.logits = std::max(workspace.logits, stage.logits_buffer / slices);
+    workspace.offload = std::max(workspace.offload, stage.offload_buffer / slices);
+    workspace.gathered_weights =
+        std::max(workspace.gathered_weights, stage.gathered_weights + stage.gathered_gradients);
+    workspace.placeholders = std::max(workspace.placeholders, stage.placeholders);
+    parameters += stage.parameters;
+  }
+  workspace.gathered_input = gathered_input_of(job, slices);
+  const Compression::Kind kind = job.layout.compression.kind;
+  if (kind == Compression::Kind::kTopK || kind == Compression::Kind::kPowerSgd) {
+    workspace.residuals = Bytes(job.training.stack.gradient_bytes * parameters);
+  }
+  return workspace;
+}
 
 StandingMemory standing_memory(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank,
                                int versions) {
@@ -78,6 +176,63 @@ MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timelin
     forecast.over_time.push_back(over_time);
   }
   return forecast;
+}
+
+std::vector<MemoryPart> workspace_parts(const PreparedStep& step, int rank) {
+  const Workspace workspace = workspace_of(step.job, step.stages, step.costs, step.program.slices_per_microbatch, rank);
+  const bool full = step.job.layout.recompute == Recompute::kFull;
+  MemoryPart of_pass{"workspace", "gradients of the logits", workspace.logits};
+  if (workspace.block >= workspace.logits) {
+    of_pass.each = workspace.block;
+    of_pass.name = full ? "a block's activations and gradients" : "gradients of a block's activations";
+  }
+  std::vector<MemoryPart> parts = {of_pass,
+                                   {"workspace", "activations on their way to or from the host", workspace.offload},
+                                   {"workspace", "gathered weights and gradients", workspace.gathered_weights},
+                                   {"workspace", "placeholders of weight gradients", workspace.placeholders},
+                                   {"workspace", "gathered input of a linear", workspace.gathered_input},
+                                   {"workspace", "gradients that compression held back", workspace.residuals}};
+  parts.erase(std::remove_if(parts.begin(), parts.end(), [](const MemoryPart& part) { return part.each <= Bytes(0); }),
+              parts.end());
+  return parts;
+}
+
+int fullest_rank(const MemoryResult& memory) {
+  const auto less = [](const RankMemoryResult& a, const RankMemoryResult& b) { return a.total_gib < b.total_gib; };
+  const auto& ranks = memory.per_pipeline_rank;
+  return static_cast<int>(std::max_element(ranks.begin(), ranks.end(), less) - ranks.begin());
+}
+
+std::vector<MemoryPart> memory_parts(const PreparedStep& step, int rank, const RankMemoryResult& memory,
+                                     const RankMemory& over_time) {
+  std::vector<MemoryPart> parts;
+  const auto add = [&parts](const char* group, const char* name, double gib) {
+    if (gib > 0.0) parts.push_back({group, name, Bytes(gib * kGibibyte)});
+  };
+  add("weights", "of all linears, norms and tables", memory.weights_gib);
+  add("versions", "weights of microbatches still under way", memory.weight_versions_gib);
+  add("gradients", "summed over microbatches", memory.gradients_gib);
+  add("optimizer", "fp32 weights and moments", memory.optimizer_gib);
+  ActivationParts activations(step, over_time);
+  for (int stage = 0; stage < step.stages.stages(); ++stage) {
+    if (step.stages.rank_of_stage[static_cast<std::size_t>(stage)] == rank) {
+      activations.add_stage(static_cast<std::size_t>(stage));
+    }
+  }
+  parts.insert(parts.end(), activations.parts().begin(), activations.parts().end());
+  const std::vector<MemoryPart> workspace = workspace_parts(step, rank);
+  parts.insert(parts.end(), workspace.begin(), workspace.end());
+  return parts;
+}
+
+std::vector<MemoryPart> fullest_rank_parts(const PreparedStep& step, const MemoryResult& memory,
+                                           const std::vector<RankMemory>& over_time) {
+  const int rank = fullest_rank(memory);
+  const std::size_t index = static_cast<std::size_t>(rank);
+  std::vector<MemoryPart> parts = memory_parts(step, rank, memory.per_pipeline_rank[index], over_time[index]);
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const MemoryPart& a, const MemoryPart& b) { return a.total() > b.total(); });
+  return parts;
 }
 
 }  // namespace flopcast

@@ -1,14 +1,33 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "model/cost/data_parallel.hpp"
+#include "model/cost/stage_costs.hpp"
+#include "model/job.hpp"
 #include "sim/forecast/prepare.hpp"
 #include "sim/forecast/result.hpp"
 #include "sim/metrics/memory_over_time.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {
+
+/// Buffers that a rank needs beside its states and the activations it keeps. Of its stages the largest each, since one
+/// action runs at a time; what belongs to a pass is that of a token slice.
+struct Workspace {
+  Bytes block;             ///< gradients of a block's activations, with what recomputation redoes
+  Bytes logits;            ///< gradients of the logits and of their input
+  Bytes offload;           ///< activations on their way to or from the host
+  Bytes gathered_weights;  ///< of sharded weights, with whole gradients before they are scattered
+  Bytes placeholders;      ///< gradients of linears that are allocated and never read
+  Bytes gathered_input;    ///< the whole input of a linear whose tokens sequence parallelism keeps apart
+  Bytes residuals;         ///< gradients that compression did not send, added to the next step's
+
+  Bytes total() const;
+};
+
+Workspace workspace_of(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank);
 
 struct MemoryForecast {
   MemoryResult result;
@@ -42,5 +61,30 @@ StandingMemory standing_memory(const Job& job, const StageMap& stages, const Ste
 /// It fits where every rank's `shown` does: the device has to hold the overhead as well.
 MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timeline,
                                const std::vector<int>& weight_versions);
+
+/// One kind of tensor on a rank at its fullest moment.
+struct MemoryPart {
+  std::string group;  ///< weights, gradients, optimizer, activations, versions, workspace
+  std::string name;   ///< "mlp up input"
+  Bytes each;
+  double count = 1.0;  ///< layers times microbatches in flight, of activations
+
+  Bytes total() const { return each * count; }
+};
+
+/// Buffers alive inside one action of the rank.
+std::vector<MemoryPart> workspace_parts(const PreparedStep& step, int rank);
+
+/// Everything that a rank holds when it holds most; totals add up to RankMemoryResult::total_gib. Activations by the
+/// operator that keeps them for its backward pass; by stage where only a stage's sum is known: of layer profiles, block
+/// inputs under full recomputation.
+std::vector<MemoryPart> memory_parts(const PreparedStep& step, int rank, const RankMemoryResult& memory,
+                                     const RankMemory& over_time);
+
+/// Of the rank that holds most.
+int fullest_rank(const MemoryResult& memory);
+/// memory_parts of the fullest rank, largest first.
+std::vector<MemoryPart> fullest_rank_parts(const PreparedStep& step, const MemoryResult& memory,
+                                           const std::vector<RankMemory>& over_time);
 
 }  // namespace flopcast

@@ -3,25 +3,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <utility>
 
 #include "model/error/error.hpp"
-#include "sim/forecast/program_file.hpp"
-#include "sim/forecast/spread_layers.hpp"
-#include "sim/forecast/stage_map.hpp"
+#include "sim/cells/csv.hpp"
+#include "sim/cells/fault_grid.hpp"
+#include "sim/forecast/price.hpp"
+#include "sim/program/validate.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 
 namespace {
 
-constexpr int kAsynchronousStretch = 4;  // microbatches per pipeline rank
-
-[[noreturn]] void fail(const Job& job, const std::string& field, const std::string& problem, const std::string& help) {
+[[noreturn]] void fail_at(const Job& job, const std::string& field, const std::string& problem,
+                          const std::string& help) {
   throw ConfigError({field, problem, job.origins.where(field), help});
 }
+
+constexpr int kAsynchronousStretch = 4;  // microbatches per pipeline rank
 
 std::string default_schedule(Job& job) {
   const bool one_microbatch = job.layout.microbatches() == 1;
@@ -31,11 +33,6 @@ std::string default_schedule(Job& job) {
   return name;
 }
 
-// A schedule's complaint is about the job's own fields, and points there.
-[[noreturn]] void fail_schedule(const Job& job, const Diagnostic& diagnostic) {
-  throw ConfigError({"layout.schedule", diagnostic.problem, job.origins.where("layout.schedule"), diagnostic.help});
-}
-
 void generate_program(PreparedStep& step) {
   Job& job = step.job;
   if (job.layout.schedule.empty()) job.layout.schedule = default_schedule(job);
@@ -43,11 +40,12 @@ void generate_program(PreparedStep& step) {
   try {
     name = parse_schedule_name(job.layout.schedule);
   } catch (const ConfigError& error) {
-    fail_schedule(job, error.diagnostic());
+    // A schedule's complaint is about the job's own fields, and points there.
+    fail_at(job, "layout.schedule", error.diagnostic().problem, error.diagnostic().help);
   }
   if (name.chunks && job.layout.vpp && *name.chunks != *job.layout.vpp) {
-    fail(job, "layout.vpp", fmt::format("{} contradicts layout.schedule {}", *job.layout.vpp, job.layout.schedule),
-         "give one of the two");
+    fail_at(job, "layout.vpp", fmt::format("{} contradicts layout.schedule {}", *job.layout.vpp, job.layout.schedule),
+            "give one of the two");
   }
   step.schedule = name.info;
   if (!name.chunks && !job.layout.vpp && name.info->default_chunks > 1) {
@@ -73,7 +71,7 @@ void generate_program(PreparedStep& step) {
         std::max({microbatches, 2 * *step.request.accumulation, kAsynchronousStretch * job.layout.pp});
   }
   if (const auto refusal = refuse_request(*name.info, step.request)) {
-    fail(job, "layout.schedule", fmt::format("{}: {}", name.info->name, refusal->problem), refusal->help);
+    fail_at(job, "layout.schedule", fmt::format("{}: {}", name.info->name, refusal->problem), refusal->help);
   }
   // Stages can be priced without the order; where that depends on the prices, it follows them.
   step.program =
@@ -86,115 +84,154 @@ void generate_program(PreparedStep& step) {
       slices));
 }
 
-Ticks picoseconds(Seconds time) {
-  constexpr double kPerSecond = 1e12;
-  constexpr double kLargest = 9e18;
-  const double ticks = std::round(time.value() * kPerSecond);
-  if (!(ticks < kLargest)) {
-    throw ConfigError({"", fmt::format("a single pass takes {:.3g} s, too long to simulate", time.value()), "",
-                       "a step may last 107 days"});
+// A schedule from a file.
+
+constexpr std::string_view kFilePrefix = "file:";
+
+std::vector<Chain> chains_of(const Job& job) {
+  if (job.layout.chains.empty()) return {};
+  try {
+    return parse_chains(job.layout.chains);
+  } catch (const ConfigError& error) {
+    fail_at(job, "layout.chains", error.diagnostic().problem, error.diagnostic().help);
   }
-  return static_cast<Ticks>(ticks);
 }
 
-// A stage's buckets as one reduction that ends when the last of them does. Buckets queue: with the stream free at f
-// they end at max(f + ΣD, max over i of (ready_i + Σ from i on of D)), which is when one reduction of ΣD ends that may
-// start at max_i(ready_i + Σ from i on of D) - ΣD.
-OverlappedReduction merged_buckets(const StageCosts& costs, int stage, Ticks pass) {
-  double total = 0.0;
-  for (const GradientBucket& bucket : costs.buckets) total += bucket.reduction.value();
-  const double pass_s = static_cast<double>(pass) * kSecondsPerTick;
-  double left = total;
-  double end = -pass_s;
-  for (const GradientBucket& bucket : costs.buckets) {
-    end = std::max(end, left - bucket.remaining * pass_s);
-    left -= bucket.reduction.value();
-  }
-  return {stage, picoseconds(Seconds(std::max(0.0, total - end))), picoseconds(Seconds(total))};
+void require_valid(const Job& job, const Program& program) {
+  const auto fault = find_fault(program);
+  if (!fault) return;
+  const auto hint = hint_two_chains(program);
+  fail_at(job, "layout.schedule",
+          fmt::format("{}: {}\n\n{}", program.schedule, render_fault(*fault), render_fault_grid(program, *fault)),
+          hint ? fmt::format("valid as a bidirectional schedule: layout.chains {}", *hint) : "");
 }
 
-void add_overlapped_reductions(const PreparedStep& step, StepTimes& times) {
-  std::vector<bool> splits(step.costs.stages.size(), false);
-  bool any = false;
-  for (const StageCosts& stage : step.costs.stages) any = any || !stage.buckets.empty();
-  if (!any) return;
-  for (const std::vector<Action>& actions : step.program.ranks) {
+void require_one_rank_a_stage(const Job& job, const Program& program) {
+  if (program.replicas_of_stage.empty()) return;
+  fail_at(job, "layout.schedule", fmt::format("{} replicates single stages, which a job cannot", program.schedule),
+          "one rank a stage and layout.dp, or `flopcast schedule simulate`, which knows replicated stages");
+}
+
+// Every chain is a copy of the whole model, cut in the same places.
+void require_equal_chains(const Job& job, const Program& program) {
+  const auto length = [](const Chain& chain) { return chain.last_stage - chain.first_stage; };
+  for (const Chain& chain : program.chains) {
+    if (length(chain) == length(program.chains.front())) continue;
+    fail_at(job, "layout.chains", fmt::format("{} are chains of unequal length", job.layout.chains),
+            "each chain is a copy of the model: give ranges of as many stages each");
+  }
+}
+
+void require_fitting_counts(const Job& job, const Program& program) {
+  const Layout& layout = job.layout;
+  const int ranks = program.rank_count();
+  if (ranks != layout.pp) {
+    fail_at(job, "layout.pp", fmt::format("{} pipeline ranks, but {} has {} lines", layout.pp, program.schedule, ranks),
+            fmt::format("valid: {}", ranks));
+  }
+  // Each chain of a bidirectional schedule takes its share of the step's microbatches.
+  long microbatches = 0;
+  for (const Chain& chain : program.chains) microbatches += program.microbatches_of(chain);
+  if (microbatches != layout.microbatches()) {
+    fail_at(
+        job, "layout.global_batch_size",
+        fmt::format("{} microbatches a pipeline, but {} has {}", layout.microbatches(), program.schedule, microbatches),
+        fmt::format("valid: {}", microbatches * layout.dp * layout.micro_batch_size));
+  }
+  const int chunks = program.stages_per_chain() / ranks;
+  if (layout.vpp.value_or(chunks) != chunks) {
+    fail_at(job, "layout.vpp", fmt::format("{} stages a rank, but {} has {}", *layout.vpp, program.schedule, chunks),
+            fmt::format("valid: {}", chunks));
+  }
+}
+
+void refuse_schedule_numbers(const Job& job) {
+  for (const ScheduleNumber& number : schedule_numbers()) {
+    const std::optional<int>& value = job.layout.*number.layout;
+    if (!value) continue;
+    fail_at(job, std::string(number.field), fmt::format("{} means nothing to a schedule from a file", *value),
+            "leave it out");
+  }
+}
+
+bool has_program_file(const Job& job) {
+  return job.layout.schedule.rfind(kFilePrefix, 0) == 0;
+}
+
+// Communications in the file are left out, with a note; a bidirectional schedule needs layout.chains, and its
+// microbatches are those of all chains together. Sets layout.vpp.
+Program read_program_file(Job& job, const ReadFile& read_file) {
+  const std::string path = job.layout.schedule.substr(kFilePrefix.size());
+  const CellProgram lowered = parse_lowered_csv(read_file(path), path, chains_of(job));
+  if (const std::size_t communications = lowered.communication_count(); communications > 0) {
+    job.assumptions.push_back(fmt::format(
+        "{} communications of {} are left out: transfers follow from the order of its actions", communications, path));
+  }
+  Program program = compute_of(lowered);
+  require_valid(job, program);
+  require_one_rank_a_stage(job, program);
+  require_equal_chains(job, program);
+  require_fitting_counts(job, program);
+  refuse_schedule_numbers(job);
+  job.layout.vpp = program.stages_per_chain() / program.rank_count();
+  return program;
+}
+
+// The schedule that the job names, in a file or generated.
+void choose_program(PreparedStep& step, const ReadFile& read_file) {
+  if (has_program_file(step.job)) {
+    step.program = read_program_file(step.job, read_file);
+    return;
+  }
+  if (!step.job.layout.chains.empty()) {
+    fail_at(step.job, "layout.chains", fmt::format("{} is for a schedule in a file", step.job.layout.chains),
+            "layout.schedule file:PATH, or leave it out");
+  }
+  generate_program(step);
+}
+
+// StageMap::passes_in_a_row: a stage has all its passes of a direction in a row when its rank turns to it once. Empty
+// unless that holds for all: a program gathers in one way.
+std::vector<int> passes_in_a_row(const Program& program) {
+  const auto stages = static_cast<std::size_t>(program.stage_count());
+  std::vector<int> forward_rows(stages, 0);
+  std::vector<int> backward_rows(stages, 0);
+  for (const std::vector<Action>& actions : program.ranks) {
+    const Action* before = nullptr;
     for (const Action& action : actions) {
-      if (action.kind == ActionKind::kWeightGradient) splits[action.stage] = true;
+      const bool forward = action.kind == ActionKind::kForward;
+      const bool continues =
+          before != nullptr && before->stage == action.stage && (before->kind == ActionKind::kForward) == forward;
+      if (!continues) ++(forward ? forward_rows : backward_rows)[action.stage];
+      before = &action;
     }
   }
-  times.overlapped_reductions.resize(step.costs.ranks.size());
-  for (std::size_t stage = 0; stage < step.costs.stages.size(); ++stage) {
-    const StageCosts& costs = step.costs.stages[stage];
-    if (costs.buckets.empty()) continue;
-    const Ticks pass = splits[stage] ? times.stages[stage].weight_gradient : times.stages[stage].backward;
-    const std::size_t rank = static_cast<std::size_t>(step.stages.rank_of_stage[stage]);
-    times.overlapped_reductions[rank].push_back(merged_buckets(costs, static_cast<int>(stage), pass));
+  std::vector<int> passes(stages, 1);
+  for (const Chain& chain : program.chains) {
+    const int all = program.microbatches_of(chain) / program.slices_per_microbatch;
+    for (auto stage = static_cast<std::size_t>(chain.first_stage); stage <= static_cast<std::size_t>(chain.last_stage);
+         ++stage) {
+      if (forward_rows[stage] != 1 || backward_rows[stage] != 1) return {};
+      passes[stage] = all;
+    }
   }
-}
-
-StepTimes times_of(const PreparedStep& step) {
-  StepTimes times;
-  const double slices = step.program.slices_per_microbatch;
-  for (const StageCosts& stage : step.costs.stages) {
-    StageTimes passes;
-    const Seconds input_gradient = stage.recompute.total() + stage.input_gradient.total();
-    passes.forward = picoseconds(stage.forward.total() / slices);
-    passes.input_gradient = picoseconds((input_gradient + stage.split_slowdown) / slices);
-    passes.weight_gradient = picoseconds(stage.weight_gradient.total() / slices);
-    passes.backward = picoseconds((input_gradient + stage.weight_gradient.total() - stage.tp_hidden) / slices);
-    times.stages.push_back(passes);
-  }
-  for (const BoundaryCosts& boundary : step.costs.boundaries) {
-    times.boundaries.push_back({picoseconds(boundary.forward), picoseconds(boundary.backward)});
-  }
-  times.blocking_sends = step.job.training.stack.blocking_sends;
-  if (step.program.asynchronous) return times;
-  for (const FlushCosts& rank : step.costs.ranks) {
-    FlushTimes flush;
-    flush.gradient_reduction = picoseconds(rank.gradient_reduction);
-    flush.embedding_reduction = picoseconds(rank.embedding_reduction);
-    flush.gradient_norm = picoseconds(rank.gradient_norm);
-    flush.optimizer = picoseconds(rank.optimizer);
-    flush.parameter_gather = picoseconds(rank.parameter_gather);
-    times.flush.push_back(flush);
-  }
-  add_overlapped_reductions(step, times);
-  return times;
-}
-
-// What a schedule may know of the step: its passes and transfers.
-StepTimes pass_times(const StepTimes& times) {
-  StepTimes passes;
-  passes.stages = times.stages;
-  passes.boundaries = times.boundaries;
   return passes;
 }
 
 }  // namespace
 
-void price(PreparedStep& step) {
-  step.costs = price_step(step.job, step.stages, step.job.layout.stage_layers);
-  step.times = times_of(step);
-  if (step.schedule == nullptr || !step.schedule->uses_times) return;
-  step.request.times = pass_times(step.times);
-  step.program = step.schedule->generate(step.request);
-  step.times = times_of(step);
+StageMap stage_map_of(const Program& program) {
+  StageMap map;
+  map.rank_of_stage = program.rank_of_stage;
+  map.model_stages = program.stages_per_chain();
+  map.passes_in_a_row = passes_in_a_row(program);
+  return map;
 }
 
 PreparedStep prepare(Job job, const ReadFile& read_file) {
   PreparedStep step;
   step.job = std::move(job);
-  const bool from_file = has_program_file(step.job);
-  if (!from_file && !step.job.layout.chains.empty()) {
-    fail(step.job, "layout.chains", fmt::format("{} is for a schedule in a file", step.job.layout.chains),
-         "layout.schedule file:PATH, or leave it out");
-  }
-  if (from_file) {
-    step.program = read_program_file(step.job, read_file);
-  } else {
-    generate_program(step);
-  }
+  choose_program(step, read_file);
   step.stages = stage_map_of(step.program);
   spread_layers(step);
   price(step);

@@ -26,12 +26,13 @@ struct PreparedStep {
   StepTimes times;  ///< in picoseconds
 };
 
-/// Chooses the schedule (naive for one microbatch, interleaved with vpp, else 1f1b), generates or reads its program,
-/// spreads the layers over the stages and prices them. Throws ConfigError, for an invalid schedule file with
-/// the step x rank grid.
+/// Four steps: the schedule (naive for one microbatch, interleaved with vpp, else 1f1b), generated or read from the
+/// file that layout.schedule names as file:PATH; its stages; the layers of each; their prices (price.hpp). Throws
+/// ConfigError, for an invalid schedule file with the step x rank grid.
 PreparedStep prepare(Job job, const ReadFile& read_file);
 
-/// Costs and times of a step whose layers are spread; where the schedule's order depends on the times, the program too.
-void price(PreparedStep& step);
+/// What the cost model needs to know of a program: which part of the model each stage holds, which rank runs it, and
+/// how many microbatches pass through it in a row.
+StageMap stage_map_of(const Program& program);
 
 }  // namespace flopcast

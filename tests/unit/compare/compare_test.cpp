@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "sim/compare/closed_form.hpp"
 #include "sim/compare/comparison.hpp"
 #include "sim/lower/lower.hpp"
 

@@ -9,7 +9,7 @@
 #include "model/cost/collectives.hpp"
 #include "model/cost/data_parallel.hpp"
 #include "sim/forecast/forecast.hpp"
-#include "sim/forecast/memory_parts.hpp"
+#include "sim/forecast/memory.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/unit/model/jobs.hpp"

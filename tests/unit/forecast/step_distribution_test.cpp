@@ -10,7 +10,6 @@
 
 #include "model/error/error.hpp"
 #include "sim/lower/lower.hpp"
-#include "sim/variation/random_factors.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {

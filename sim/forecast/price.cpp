@@ -1,0 +1,223 @@
+#include "sim/forecast/price.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+
+#include "model/error/error.hpp"
+#include "model/partition/balanced_split.hpp"
+#include "sim/forecast/memory.hpp"
+#include "sim/forecast/step_profile.hpp"
+#include "sim/lower/lower.hpp"
+
+namespace flopcast {
+
+namespace {
+
+Ticks picoseconds(Seconds time) {
+  constexpr double kPerSecond = 1e12;
+  constexpr double kLargest = 9e18;
+  const double ticks = std::round(time.value() * kPerSecond);
+  if (!(ticks < kLargest)) {
+    throw ConfigError({"", fmt::format("a single pass takes {:.3g} s, too long to simulate", time.value()), "",
+                       "a step may last 107 days"});
+  }
+  return static_cast<Ticks>(ticks);
+}
+
+// A stage's buckets as one reduction that ends when the last of them does. Buckets queue: with the stream free at f
+// they end at max(f + ΣD, max over i of (ready_i + Σ from i on of D)), which is when one reduction of ΣD ends that may
+// start at max_i(ready_i + Σ from i on of D) - ΣD.
+OverlappedReduction merged_buckets(const StageCosts& costs, int stage, Ticks pass) {
+  double total = 0.0;
+  for (const GradientBucket& bucket : costs.buckets) total += bucket.reduction.value();
+  const double pass_s = static_cast<double>(pass) * kSecondsPerTick;
+  double left = total;
+  double end = -pass_s;
+  for (const GradientBucket& bucket : costs.buckets) {
+    end = std::max(end, left - bucket.remaining * pass_s);
+    left -= bucket.reduction.value();
+  }
+  return {stage, picoseconds(Seconds(std::max(0.0, total - end))), picoseconds(Seconds(total))};
+}
+
+void add_overlapped_reductions(const PreparedStep& step, StepTimes& times) {
+  std::vector<bool> splits(step.costs.stages.size(), false);
+  bool any = false;
+  for (const StageCosts& stage : step.costs.stages) any = any || !stage.buckets.empty();
+  if (!any) return;
+  for (const std::vector<Action>& actions : step.program.ranks) {
+    for (const Action& action : actions) {
+      if (action.kind == ActionKind::kWeightGradient) splits[action.stage] = true;
+    }
+  }
+  times.overlapped_reductions.resize(step.costs.ranks.size());
+  for (std::size_t stage = 0; stage < step.costs.stages.size(); ++stage) {
+    const StageCosts& costs = step.costs.stages[stage];
+    if (costs.buckets.empty()) continue;
+    const Ticks pass = splits[stage] ? times.stages[stage].weight_gradient : times.stages[stage].backward;
+    const std::size_t rank = static_cast<std::size_t>(step.stages.rank_of_stage[stage]);
+    times.overlapped_reductions[rank].push_back(merged_buckets(costs, static_cast<int>(stage), pass));
+  }
+}
+
+StepTimes times_of(const PreparedStep& step) {
+  StepTimes times;
+  const double slices = step.program.slices_per_microbatch;
+  for (const StageCosts& stage : step.costs.stages) {
+    StageTimes passes;
+    const Seconds input_gradient = stage.recompute.total() + stage.input_gradient.total();
+    passes.forward = picoseconds(stage.forward.total() / slices);
+    passes.input_gradient = picoseconds((input_gradient + stage.split_slowdown) / slices);
+    passes.weight_gradient = picoseconds(stage.weight_gradient.total() / slices);
+    passes.backward = picoseconds((input_gradient + stage.weight_gradient.total() - stage.tp_hidden) / slices);
+    times.stages.push_back(passes);
+  }
+  for (const BoundaryCosts& boundary : step.costs.boundaries) {
+    times.boundaries.push_back({picoseconds(boundary.forward), picoseconds(boundary.backward)});
+  }
+  times.blocking_sends = step.job.training.stack.blocking_sends;
+  if (step.program.asynchronous) return times;
+  for (const FlushCosts& rank : step.costs.ranks) {
+    FlushTimes flush;
+    flush.gradient_reduction = picoseconds(rank.gradient_reduction);
+    flush.embedding_reduction = picoseconds(rank.embedding_reduction);
+    flush.gradient_norm = picoseconds(rank.gradient_norm);
+    flush.optimizer = picoseconds(rank.optimizer);
+    flush.parameter_gather = picoseconds(rank.parameter_gather);
+    times.flush.push_back(flush);
+  }
+  add_overlapped_reductions(step, times);
+  return times;
+}
+
+// What a schedule may know of the step: its passes and transfers.
+StepTimes pass_times(const StepTimes& times) {
+  StepTimes passes;
+  passes.stages = times.stages;
+  passes.boundaries = times.boundaries;
+  return passes;
+}
+
+[[noreturn]] void fail_split(const Job& job, const std::string& field, const std::string& problem,
+                             const std::string& help) {
+  throw ConfigError({field, problem, job.origins.where(field), help});
+}
+
+// Layers by stage, and what a step with them takes.
+struct Split {
+  std::vector<int> stage_layers;
+  double time_s = 0.0;
+  bool fits = false;
+};
+
+void try_split(PreparedStep step, Split& split) {
+  step.job.layout.stage_layers = split.stage_layers;
+  price(step);
+  const Timeline timeline = simulate(step.program, step.times);
+  std::vector<int> versions(static_cast<std::size_t>(step.program.rank_count()), 1);
+  if (step.program.asynchronous) {
+    split.time_s = profile_of_steady_step(step).step.time_s;
+    for (std::size_t rank = 0; rank < versions.size(); ++rank) {
+      versions[rank] = step.schedule->weights.versions(step.request, static_cast<int>(rank));
+    }
+  } else {
+    split.time_s = profile_of_flushed_step(timeline).time_s;
+  }
+  split.fits = forecast_memory(step, timeline, versions).result.fits;
+}
+
+// The same costs as if every stage had a rank of its own: what fills and drains a pipeline fastest.
+SplitCosts stage_by_stage(SplitCosts costs) {
+  std::iota(costs.rank_of_stage.begin(), costs.rank_of_stage.end(), 0);
+  return costs;
+}
+
+std::vector<int> balanced_by_simulation(const PreparedStep& step) {
+  const Job& job = step.job;
+  const int stages = step.stages.model_stages;
+  std::vector<int> even = even_stage_layers(job.model.layers, stages);
+  if (stages == 1) return even;
+  const SplitCosts costs = split_costs(job, step.stages);
+  std::vector<Split> splits = {{even}};
+  const auto add = [&splits](std::vector<int> layers) {
+    const auto same = [&layers](const Split& known) { return known.stage_layers == layers; };
+    if (std::none_of(splits.begin(), splits.end(), same)) splits.push_back({std::move(layers)});
+  };
+  add(balanced_split(costs, even));
+  const bool one_chain = step.stages.stages() == stages;
+  if (one_chain && stages > job.layout.pp) add(balanced_split(stage_by_stage(costs), even));
+  if (splits.size() == 1) return even;
+  for (Split& split : splits) try_split(step, split);
+  const auto better = [](const Split& a, const Split& b) { return a.fits != b.fits ? a.fits : a.time_s < b.time_s; };
+  return std::min_element(splits.begin(), splits.end(), better)->stage_layers;
+}
+
+void choose_layers(PreparedStep& step) {
+  Job& job = step.job;
+  const int stages = step.stages.model_stages;
+  const bool balanced = job.layout.stage_split.value_or(job.profile ? StageSplit::kBalanced : StageSplit::kUniform) ==
+                        StageSplit::kBalanced;
+  std::vector<int>& layers = job.layout.stage_layers;
+  if (balanced && job.profile) {
+    layers = balanced_stage_layers(*job.profile, stages);
+    job.assumptions.push_back(
+        fmt::format("layout.stage_layers balances the profile's times: {}", fmt::join(layers, ", ")));
+  } else if (balanced) {
+    layers = balanced_by_simulation(step);
+    job.assumptions.push_back(
+        fmt::format("layout.stage_layers is balanced, the fastest of the splits tried: {}", fmt::join(layers, ", ")));
+  } else {
+    layers = even_stage_layers(job.model.layers, stages);
+    if (job.layout.stage_split || job.model.layers % stages != 0) {
+      job.assumptions.push_back(fmt::format("layout.stage_layers is {}", fmt::join(layers, ", ")));
+    }
+  }
+}
+
+void check_listed_layers(const Job& job, int stages) {
+  const std::vector<int>& layers = job.layout.stage_layers;
+  const std::string given = fmt::format("[{}]", fmt::join(layers, ", "));
+  if (static_cast<int>(layers.size()) != stages) {
+    fail_split(job, "layout.stage_layers", fmt::format("{} has {} entries for {} stages", given, layers.size(), stages),
+               fmt::format("give {} numbers", stages));
+  }
+  const long sum = std::accumulate(layers.begin(), layers.end(), 0L);
+  if (sum != job.model.layers) {
+    fail_split(job, "layout.stage_layers",
+               fmt::format("{} sums to {}, the model has {} layers", given, sum, job.model.layers), "");
+  }
+}
+
+}  // namespace
+
+void price(PreparedStep& step) {
+  step.costs = price_step(step.job, step.stages, step.job.layout.stage_layers);
+  step.times = times_of(step);
+  if (step.schedule == nullptr || !step.schedule->uses_times) return;
+  step.request.times = pass_times(step.times);
+  step.program = step.schedule->generate(step.request);
+  step.times = times_of(step);
+}
+
+void spread_layers(PreparedStep& step) {
+  Job& job = step.job;
+  const int stages = step.stages.model_stages;
+  if (!job.layout.stage_layers.empty()) {
+    check_listed_layers(job, stages);
+    return;
+  }
+  if (stages > job.model.layers) {
+    fail_split(job, "layout.pp",
+               fmt::format("pp {} · vpp {} = {} stages for {} layers", job.layout.pp, *job.layout.vpp, stages,
+                           job.model.layers),
+               fmt::format("at most {} stages", job.model.layers));
+  }
+  choose_layers(step);
+}
+
+}  // namespace flopcast
