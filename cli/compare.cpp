@@ -10,11 +10,11 @@
 #include "cli/job_options.hpp"
 #include "cli/layout_text.hpp"
 #include "cli/output.hpp"
-#include "cli/saved_result.hpp"
 #include "model/error/error.hpp"
 #include "planner/shared/threads.hpp"
 #include "planner/tables/comparison_tables.hpp"
 #include "reports/result/result_json.hpp"
+#include "sim/files/result_file.hpp"
 
 namespace flopcast {
 
@@ -33,7 +33,7 @@ ComparedLayout forecast_job(const std::string& name, const LoadedJob& loaded) {
 
 std::optional<ComparedLayout> saved_layout(const std::string& file) {
   const std::string text = read_file(file);
-  std::optional<Result> saved = read_saved_result(text, file);
+  std::optional<Result> saved = read_result(text, file);
   if (!saved) return std::nullopt;
   return ComparedLayout{file, std::move(*saved), nlohmann::ordered_json::parse(text)};
 }

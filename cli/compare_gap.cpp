@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 
 #include "calibrate/device/import/training_log.hpp"
@@ -16,27 +15,6 @@
 namespace flopcast {
 
 namespace {
-
-// What makes a term longer than forecast, most likely first.
-std::string check_of(const std::string& term) {
-  static const std::map<std::string, std::string> checks = {
-      {"compute", "clocks and power (nvidia-smi -q -d CLOCK,POWER), fused kernels, data loading; calibrate --trace"},
-      {"recomputation", "how many layers are recomputed, and which parts"},
-      {"tensor-parallel communication", "tp inside a node, NVLink up (nvidia-smi topo -m); calibrate --nccl-tests"},
-      {"context-parallel communication", "ranks of a ring on one node; overlap with attention"},
-      {"expert-parallel communication", "balance of the experts; all-to-all over the network"},
-      {"pipeline communication", "p2p over the expected cards (NCCL_DEBUG=INFO), batched or blocking sends"},
-      {"data-parallel communication", "overlap of the reduction, bucket size, GPUDirect RDMA, one slow link"},
-      {"optimizer", "fused optimizer, sharded states, offload"},
-      {"offloaded activations", "pinned memory, PCIe width"},
-      {"bubble: warm-up", "microbatches a step"},
-      {"bubble: cool-down", "microbatches a step"},
-      {"bubble: uneven stages", "layers of each stage; one slow GPU (step time by rank)"},
-      {"bubble: dependencies", "jitter between ranks; transfers that do not overlap"},
-  };
-  const auto found = checks.find(term);
-  return found == checks.end() ? std::string() : found->second;
-}
 
 // Steps this uneven are a finding of their own.
 constexpr double kWideSpread = 0.05;
@@ -102,7 +80,7 @@ std::vector<GapTerm> gap_terms(const Result& forecast, double measured_s) {
   std::vector<GapTerm> terms;
   for (const ComparedTerm& term : compare_terms(forecast, forecast)) {
     if (term.a_s <= 0.0) continue;
-    GapTerm part = {term.name, term.a_s, gap * term.a_s / time_s, std::nullopt, check_of(term.name)};
+    GapTerm part = {term.name, term.a_s, gap * term.a_s / time_s, std::nullopt, step_term(term.id).check};
     if (term.a_s + gap >= 0.0) part.alone = (term.a_s + gap) / term.a_s;
     terms.push_back(std::move(part));
   }

@@ -128,7 +128,8 @@ class App {
     showDetails(this.panel, this.timeline, null);
     const cards = figureCards(this.views);
     document.getElementById("figures").replaceChildren(...(cards ? [cards] : []));
-    const parts = [stepSection(this.views), memorySection(this.views), bubbleSection(this.views), ranksSection(this.views), ...assumptionsSection(this.views)];
+    const {terms} = this.names;
+    const parts = [stepSection(this.views, terms), memorySection(this.views, terms), bubbleSection(this.views, terms), ranksSection(this.views, terms), ...assumptionsSection(this.views)];
     document.getElementById("sections").replaceChildren(...parts.filter(part => part));
     this.shownMs = performance.now() - started;
   }

@@ -208,7 +208,11 @@ Json names() {
   for (const ScheduleInfo& info : schedule_catalogue()) {
     schedules.push_back({{"name", info.name}, {"summary", info.summary}, {"chunks", accepted_chunks(info)}});
   }
-  return {{"models", models}, {"clusters", clusters}, {"stacks", stacks}, {"schedules", schedules}};
+  return {{"models", models},
+          {"clusters", clusters},
+          {"stacks", stacks},
+          {"schedules", schedules},
+          {"terms", page_terms()}};
 }
 
 std::string answer_valid(const nlohmann::json& question) {

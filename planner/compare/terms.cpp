@@ -1,51 +1,33 @@
 #include "planner/compare/terms.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <utility>
+#include <cstddef>
+#include <numeric>
 
 namespace flopcast {
 
 namespace {
 
-using Column = std::vector<std::pair<const char*, double>>;
-
-Column column_of(const Result& result) {
-  const Breakdown& spent = result.breakdown;
-  const BubbleResult& bubble = result.bubble;
-  Column column = {{"compute", spent.compute_s},
-                   {"recomputation", spent.recompute_s},
-                   {"tensor-parallel communication", spent.tp_comm_s},
-                   {"context-parallel communication", spent.cp_comm_s},
-                   {"expert-parallel communication", spent.ep_comm_s},
-                   {"pipeline communication", spent.pp_comm_s},
-                   {"data-parallel communication", spent.dp_comm_s},
-                   {"optimizer", spent.optimizer_s},
-                   {"offloaded activations", spent.offload_s},
-                   {"bubble: warm-up", bubble.warmup_s},
-                   {"bubble: cool-down", bubble.cooldown_s},
-                   {"bubble: uneven stages", bubble.imbalance_s},
-                   {"bubble: dependencies", bubble.dependency_s}};
+// Seconds of the compared terms, in their order.
+std::vector<double> compared_seconds(const Result& result) {
+  std::vector<double> seconds;
+  for (const TermId id : compared_terms()) seconds.push_back(step_term(id).seconds(result));
   // Rounding of the sum is the largest term's: it must be somewhere.
-  double sum = 0.0;
-  auto* largest = &column.front();
-  for (auto& term : column) {
-    sum += term.second;
-    if (term.second > largest->second) largest = &term;
-  }
-  largest->second += result.iteration.time_s - sum;
-  return column;
+  const double sum = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+  *std::max_element(seconds.begin(), seconds.end()) += result.iteration.time_s - sum;
+  return seconds;
 }
 
 }  // namespace
 
 std::vector<ComparedTerm> compare_terms(const Result& a, const Result& b) {
-  const Column first = column_of(a);
-  const Column second = column_of(b);
+  const std::vector<double> first = compared_seconds(a);
+  const std::vector<double> second = compared_seconds(b);
   std::vector<ComparedTerm> terms;
   for (std::size_t index = 0; index < first.size(); ++index) {
-    terms.push_back({first[index].first, first[index].second, second[index].second});
+    const StepTerm& term = step_term(compared_terms()[index]);
+    terms.push_back({term.id, term.name, first[index], second[index]});
   }
   return terms;
 }

@@ -4,11 +4,13 @@
 #include <vector>
 
 #include "sim/forecast/result.hpp"
+#include "sim/forecast/terms.hpp"
 
 namespace flopcast {
 
 /// A part of the step's time in two layouts.
 struct ComparedTerm {
+  TermId id = TermId::kCompute;
   std::string name;
   double a_s = 0.0;
   double b_s = 0.0;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "model/error/error.hpp"
+#include "reports/html/page_view.hpp"
 #include "reports/timeline/svg_style.hpp"
 
 namespace flopcast {
@@ -56,8 +57,11 @@ std::string escaped(const std::string& json) {
 }  // namespace
 
 std::string write_page(const PageInfo& info, const std::vector<nlohmann::ordered_json>& views) {
-  const nlohmann::ordered_json data = {
-      {"title", info.title}, {"tool", info.tool}, {"question", info.question}, {"views", views}};
+  const nlohmann::ordered_json data = {{"title", info.title},
+                                       {"tool", info.tool},
+                                       {"question", info.question},
+                                       {"terms", page_terms()},
+                                       {"views", views}};
   return filled(all_with_ending(".html"),
                 {{"title", escape_xml(info.title)},
                  {"style", all_with_ending(".css")},

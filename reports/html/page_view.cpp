@@ -8,6 +8,7 @@
 
 #include "reports/html/packed_timeline.hpp"
 #include "reports/result/result_json.hpp"
+#include "sim/forecast/terms.hpp"
 #include "sim/metrics/critical_path.hpp"
 #include "sim/metrics/metrics.hpp"
 
@@ -19,15 +20,17 @@ using Json = nlohmann::ordered_json;
 
 // Adds the parts of a pass that take any time, each name after what the pass is for.
 void add_parts(Json& parts, const std::string& prefix, const PassCost& pass, double slices) {
-  const auto add = [&](const char* name, Seconds time) {
-    if (time.value() > 0.0) parts.push_back({{"name", prefix + name}, {"seconds", time.value() / slices}});
+  const auto add = [&](TermId id, Seconds time) {
+    if (time.value() > 0.0) {
+      parts.push_back({{"name", prefix + step_term(id).name}, {"seconds", time.value() / slices}});
+    }
   };
-  add("compute", pass.compute);
-  add("tensor-parallel communication", pass.tp_comm);
-  add("context-parallel communication", pass.cp_comm);
-  add("expert-parallel communication", pass.ep_comm);
-  add("weights gathered, gradients reduced", pass.dp_comm);
-  add("activations to or from the host", pass.offload);
+  add(TermId::kCompute, pass.compute);
+  add(TermId::kTensorParallel, pass.tp_comm);
+  add(TermId::kContextParallel, pass.cp_comm);
+  add(TermId::kExpertParallel, pass.ep_comm);
+  add(TermId::kDataParallel, pass.dp_comm);
+  add(TermId::kOffload, pass.offload);
 }
 
 Json metrics_json(const Timeline& timeline) {
@@ -51,6 +54,20 @@ Json metrics_json(const Timeline& timeline) {
 
 }  // namespace
 
+Json page_terms() {
+  Json terms = {{"step", Json::array()}, {"bubble", Json::array()}, {"memory", Json::array()}};
+  const auto add = [&terms](const char* group, std::string_view key, const auto& term) {
+    terms[group].push_back({{"key", key}, {"name", term.name}, {"color", term.color}, {"what", term.what}});
+  };
+  for (const StepTerm& term : breakdown_terms()) add("step", term.key, term);
+  for (std::size_t cause = 0; cause < kBubbleCauses; ++cause) {
+    add("bubble", name_of(static_cast<BubbleCause>(cause)), bubble_terms().at(cause));
+  }
+  for (const MemoryTerm& term : memory_terms()) add("memory", term.key, term);
+  add("memory", kBeyondTensors.key, kBeyondTensors);
+  return terms;
+}
+
 Json action_parts(const PreparedStep& step) {
   Json all = Json::object();
   const double slices = step.program.slices_per_microbatch;
@@ -66,8 +83,9 @@ Json action_parts(const PreparedStep& step) {
     Json backward = input;
     for (const Json& part : weight) backward.push_back(part);
     if (stage.tp_hidden.value() > 0.0) {
-      backward.push_back({{"name", "tensor-parallel communication hidden behind the weight gradient"},
-                          {"seconds", -stage.tp_hidden.value() / slices}});
+      backward.push_back(
+          {{"name", fmt::format("{} hidden behind the weight gradient", step_term(TermId::kTensorParallel).name)},
+           {"seconds", -stage.tp_hidden.value() / slices}});
     }
     if (stage.split_slowdown.value() > 0.0) {
       input.push_back(

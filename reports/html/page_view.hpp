@@ -21,6 +21,11 @@ nlohmann::ordered_json page_view_of_spans(const std::string& name, const Timelin
 /// Of a result alone.
 nlohmann::ordered_json page_view(const std::string& name, const nlohmann::ordered_json& result);
 
+/// The terms that pages draw, with their keys, names, colours and explanations: {"step": [...] by the keys of a
+/// breakdown, "bubble": [...] by those of a view's metrics, "memory": [...] by those of a rank}. Pages take them from
+/// their data, so that they name a term as every other output does.
+nlohmann::ordered_json page_terms();
+
 /// Seconds of an action by what it consists of, by letter and stage ("F0"). They sum to the action's time, but for
 /// rounding to ticks: a full backward pass has what it hides behind its weight gradient as a negative part.
 nlohmann::ordered_json action_parts(const PreparedStep& step);

@@ -9,11 +9,11 @@
 
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
-#include "reports/html/check_result.hpp"
 #include "reports/html/packed_timeline.hpp"
 #include "reports/html/page_view.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/timeline/timeline_json.hpp"
+#include "sim/files/result_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/metrics/memory_over_time.hpp"
 

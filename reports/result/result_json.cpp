@@ -1,12 +1,11 @@
 #include "reports/result/result_json.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "model/units/quantity.hpp"
 #include "reports/result/cluster_json.hpp"
+#include "sim/files/result_file.hpp"
 #include "sim/forecast/memory.hpp"
 
 namespace flopcast {
@@ -14,115 +13,6 @@ namespace flopcast {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json axis_json(const AxisCommunication& axis) {
-  return {{"total_s", axis.total_s},
-          {"exposed_s", axis.exposed_s},
-          {"bytes_sent_per_rank", axis.bytes_sent_per_rank},
-          {"messages", axis.messages}};
-}
-
-Json iteration_json(const IterationResult& iteration) {
-  return {{"time_s", iteration.time_s},
-          {"tokens_per_s", iteration.tokens_per_s},
-          {"tokens_per_s_per_gpu", iteration.tokens_per_s_per_gpu},
-          {"samples_per_s", iteration.samples_per_s},
-          {"model_tflops_per_gpu", iteration.model_tflops_per_gpu},
-          {"hardware_tflops_per_gpu", iteration.hardware_tflops_per_gpu},
-          {"mfu", iteration.mfu},
-          {"hfu", iteration.hfu}};
-}
-
-Json breakdown_json(const Breakdown& breakdown) {
-  return {{"compute_s", breakdown.compute_s}, {"recompute_s", breakdown.recompute_s},
-          {"tp_comm_s", breakdown.tp_comm_s}, {"pp_comm_s", breakdown.pp_comm_s},
-          {"dp_comm_s", breakdown.dp_comm_s}, {"cp_comm_s", breakdown.cp_comm_s},
-          {"ep_comm_s", breakdown.ep_comm_s}, {"optimizer_s", breakdown.optimizer_s},
-          {"offload_s", breakdown.offload_s}, {"bubble_s", breakdown.bubble_s}};
-}
-
-Json communication_json(const CommunicationResult& communication) {
-  return {{"fraction", communication.fraction}, {"exposed_fraction", communication.exposed_fraction},
-          {"tp", axis_json(communication.tp)},  {"pp", axis_json(communication.pp)},
-          {"dp", axis_json(communication.dp)},  {"cp", axis_json(communication.cp)},
-          {"ep", axis_json(communication.ep)}};
-}
-
-Json bubble_json(const BubbleResult& bubble) {
-  return {{"fraction", bubble.fraction},
-          {"ratio", bubble.ratio},
-          {"span_s", bubble.span_s},
-          {"by_cause",
-           {{"warmup_s", bubble.warmup_s},
-            {"cooldown_s", bubble.cooldown_s},
-            {"imbalance_s", bubble.imbalance_s},
-            {"dependency_s", bubble.dependency_s}}},
-          {"per_pipeline_rank", bubble.per_pipeline_rank}};
-}
-
-Json memory_section(const MemoryResult& memory) {
-  Json ranks = Json::array();
-  for (const RankMemoryResult& rank : memory.per_pipeline_rank) {
-    ranks.push_back({{"weights_gib", rank.weights_gib},
-                     {"gradients_gib", rank.gradients_gib},
-                     {"optimizer_gib", rank.optimizer_gib},
-                     {"activations_gib", rank.activations_gib},
-                     {"weight_versions_gib", rank.weight_versions_gib},
-                     {"workspace_gib", rank.workspace_gib},
-                     {"total_gib", rank.total_gib},
-                     {"shown_gib", rank.shown_gib},
-                     {"capacity_gib", rank.capacity_gib},
-                     {"peak_in_flight", rank.peak_in_flight}});
-  }
-  return {{"capacity_gib", memory.capacity_gib},
-          {"peak_gib", memory.peak_gib},
-          {"shown_gib", memory.shown_gib},
-          {"fits", memory.fits},
-          {"per_pipeline_rank", std::move(ranks)}};
-}
-
-Json interval_json(const StepTimeInterval& interval) {
-  return {{"level", interval.level},   {"half_width", interval.half_width}, {"low_s", interval.low_s},
-          {"high_s", interval.high_s}, {"models", interval.models},         {"evidence", interval.evidence}};
-}
-
-Json training_json(const TrainingResult& training, const std::optional<StepTimeInterval>& interval) {
-  Json json = {{"steps", training.steps}, {"days", training.days}, {"gpu_hours", training.gpu_hours}};
-  if (interval) {
-    json["days_low"] = training.days * std::max(0.0, 1.0 - interval->half_width);
-    json["days_high"] = training.days * (1.0 + interval->half_width);
-  }
-  if (training.cost_usd) json["cost_usd"] = *training.cost_usd;
-  return json;
-}
-
-Json steady_json(const SteadyResult& steady) {
-  return {{"period_s", steady.period_s},
-          {"fill_s", steady.fill_s},
-          {"throughput_samples_per_s", steady.throughput_samples_per_s},
-          {"weight_versions", steady.weight_versions},
-          {"staleness", steady.staleness}};
-}
-
-Json distribution_json(const DistributionResult& distribution) {
-  return {{"samples", distribution.samples},  {"seed", distribution.seed},
-          {"jitter", distribution.jitter},    {"stragglers", distribution.stragglers},
-          {"mean_s", distribution.mean_s},    {"std_s", distribution.std_s},
-          {"p5_s", distribution.p5_s},        {"p50_s", distribution.p50_s},
-          {"p95_s", distribution.p95_s},      {"p99_s", distribution.p99_s},
-          {"slowdown", distribution.slowdown}};
-}
-
-Json packing_json(const PackingResult& packing) {
-  return {{"sequences", packing.sequences},
-          {"filled", packing.filled},
-          {"attention", packing.attention},
-          {"time_s", packing.time_s},
-          {"idle", packing.idle},
-          {"equal_s", packing.equal_s},
-          {"equal_idle", packing.equal_idle},
-          {"tokens_per_s", packing.tokens_per_s}};
-}
 
 Json experts_json(const Experts& experts) {
   return {{"count", experts.count},
@@ -235,21 +125,8 @@ Json critical_path_json(const Timeline& timeline, const CriticalPath& path) {
 }
 
 Json result_json(const Forecast& forecast) {
-  const Result& result = forecast.result;
-  Json json = {{"schema", "flopcast.result/1"},
-               {"job", job_json(forecast.step.job)},
-               {"iteration", iteration_json(result.iteration)},
-               {"breakdown", breakdown_json(result.breakdown)},
-               {"communication", communication_json(result.communication)},
-               {"bubble", bubble_json(result.bubble)},
-               {"memory", memory_section(result.memory)}};
-  if (result.interval) json["step_time_interval"] = interval_json(*result.interval);
-  if (result.training) json["training"] = training_json(*result.training, result.interval);
-  if (result.steady) json["steady"] = steady_json(*result.steady);
-  if (result.distribution) json["distribution"] = distribution_json(*result.distribution);
-  if (result.packing) json["packing"] = packing_json(*result.packing);
-  json["assumptions"] = result.assumptions;
-  json["warnings"] = result.warnings;
+  Json json = {{"schema", "flopcast.result/1"}, {"job", job_json(forecast.step.job)}};
+  json.update(result_parts(forecast.result));
   return json;
 }
 
@@ -262,7 +139,7 @@ Json simulation_json(const Forecast& forecast) {
 Json memory_json(const Forecast& forecast, MemoryView view) {
   Json json = {{"schema", "flopcast.memory/1"},
                {"job", job_json(forecast.step.job)},
-               {"memory", memory_section(forecast.result.memory)}};
+               {"memory", memory_part(forecast.result.memory)}};
   if (view == MemoryView::kOverTime) {
     Json ranks = Json::array();
     for (const RankMemory& rank : forecast.memory) {

@@ -11,6 +11,7 @@
 #include "reports/result/result_json.hpp"
 #include "reports/timeline/span_text.hpp"
 #include "sim/forecast/memory.hpp"
+#include "sim/forecast/terms.hpp"
 
 namespace flopcast {
 
@@ -76,7 +77,6 @@ Table step_table(const Forecast& forecast) {
 }
 
 Table breakdown_table(const Result& result) {
-  const Breakdown& breakdown = result.breakdown;
   const CommunicationResult& sent = result.communication;
   Table table;
   table.columns = {text_column("where the step goes"),
@@ -91,19 +91,13 @@ Table breakdown_table(const Result& result) {
                           axis == nullptr ? "" : duration(axis->total_s),
                           axis == nullptr ? "" : rounded(axis->bytes_sent_per_rank / kGiga, 3)});
   };
-  add("compute", breakdown.compute_s, nullptr);
-  add("recomputation", breakdown.recompute_s, nullptr);
-  add("tensor-parallel communication", breakdown.tp_comm_s, &sent.tp);
-  add("pipeline communication", breakdown.pp_comm_s, &sent.pp);
-  add("data-parallel communication", breakdown.dp_comm_s, &sent.dp);
-  add("context-parallel communication", breakdown.cp_comm_s, &sent.cp);
-  add("expert-parallel communication", breakdown.ep_comm_s, &sent.ep);
-  add("optimizer", breakdown.optimizer_s, nullptr);
-  add("activations to and from the host", breakdown.offload_s, nullptr);
-  add("bubble: warm-up", result.bubble.warmup_s, nullptr);
-  add("bubble: cool-down", result.bubble.cooldown_s, nullptr);
-  add("bubble: uneven stages", result.bubble.imbalance_s, nullptr);
-  add("bubble: dependencies", result.bubble.dependency_s, nullptr);
+  const auto add_term = [&](const StepTerm& term) {
+    add(term.name, term.seconds(result), term.sent == nullptr ? nullptr : &(sent.*term.sent));
+  };
+  for (const StepTerm& term : breakdown_terms()) {
+    if (term.id != TermId::kBubble) add_term(term);
+  }
+  for (const StepTerm& term : bubble_terms()) add_term(term);
   return table;
 }
 
@@ -209,16 +203,14 @@ std::string describe_job(const Job& job) {
 
 Table memory_table(const Forecast& forecast) {
   Table table;
-  table.columns = {number_column("rank", "rank"),
-                   text_column("layers", "layers"),
-                   number_column("weights", "weights_gib"),
-                   number_column("gradients", "gradients_gib"),
-                   number_column("optimizer", "optimizer_gib"),
-                   number_column("activations", "activations_gib"),
-                   number_column("in flight", "peak_in_flight"),
-                   number_column("versions", "weight_versions_gib"),
-                   number_column("workspace", "workspace_gib"),
-                   number_column("total GiB", "total_gib")};
+  table.columns = {number_column("rank", "rank"), text_column("layers", "layers")};
+  for (const MemoryTerm& term : memory_terms()) {
+    table.columns.push_back(number_column(term.name, term.key));
+    if (term.gib == &RankMemoryResult::activations_gib) {
+      table.columns.push_back(number_column("in flight", "peak_in_flight"));
+    }
+  }
+  table.columns.push_back(number_column("total GiB", "total_gib"));
   const MemoryResult& memory = forecast.result.memory;
   // A column of its own only where the stack's description knows more than the tensors.
   const bool shows_more = memory.shown_gib > memory.peak_gib;
@@ -233,9 +225,13 @@ Table memory_table(const Forecast& forecast) {
       layers += fmt::format("{}{}{}{}", layers.empty() ? "" : "+", costs.has_embedding ? "emb+" : "", costs.layers,
                             costs.has_head ? "+head" : "");
     }
-    table.rows.push_back({fmt::format("{}", rank), layers, gib(row.weights_gib), gib(row.gradients_gib),
-                          gib(row.optimizer_gib), gib(row.activations_gib), fmt::format("{}", row.peak_in_flight),
-                          gib(row.weight_versions_gib), gib(row.workspace_gib), gib(row.total_gib)});
+    std::vector<std::string> cells = {fmt::format("{}", rank), layers};
+    for (const MemoryTerm& term : memory_terms()) {
+      cells.push_back(gib(row.*term.gib));
+      if (term.gib == &RankMemoryResult::activations_gib) cells.push_back(fmt::format("{}", row.peak_in_flight));
+    }
+    cells.push_back(gib(row.total_gib));
+    table.rows.push_back(std::move(cells));
     if (shows_more) table.rows.back().push_back(gib(row.shown_gib));
   }
   table.notes.push_back(

@@ -9,6 +9,7 @@
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/uneven_costs.hpp"
 #include "model/workload/operators.hpp"
+#include "sim/forecast/terms.hpp"
 #include "sim/program/program.hpp"
 
 namespace flopcast {
@@ -63,7 +64,7 @@ void ActivationParts::add(const std::string& name, Bytes each, double count) {
   if (known != parts_.end()) {
     known->count += count;
   } else {
-    parts_.push_back({"activations", name, each, count});
+    parts_.push_back({memory_term(&RankMemoryResult::activations_gib).name, name, each, count});
   }
 }
 
@@ -181,17 +182,18 @@ MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timelin
 std::vector<MemoryPart> workspace_parts(const PreparedStep& step, int rank) {
   const Workspace workspace = workspace_of(step.job, step.stages, step.costs, step.program.slices_per_microbatch, rank);
   const bool full = step.job.layout.recompute == Recompute::kFull;
-  MemoryPart of_pass{"workspace", "gradients of the logits", workspace.logits};
+  const std::string group = memory_term(&RankMemoryResult::workspace_gib).name;
+  MemoryPart of_pass{group, "gradients of the logits", workspace.logits};
   if (workspace.block >= workspace.logits) {
     of_pass.each = workspace.block;
     of_pass.name = full ? "a block's activations and gradients" : "gradients of a block's activations";
   }
   std::vector<MemoryPart> parts = {of_pass,
-                                   {"workspace", "activations on their way to or from the host", workspace.offload},
-                                   {"workspace", "gathered weights and gradients", workspace.gathered_weights},
-                                   {"workspace", "placeholders of weight gradients", workspace.placeholders},
-                                   {"workspace", "gathered input of a linear", workspace.gathered_input},
-                                   {"workspace", "gradients that compression held back", workspace.residuals}};
+                                   {group, "activations on their way to or from the host", workspace.offload},
+                                   {group, "gathered weights and gradients", workspace.gathered_weights},
+                                   {group, "placeholders of weight gradients", workspace.placeholders},
+                                   {group, "gathered input of a linear", workspace.gathered_input},
+                                   {group, "gradients that compression held back", workspace.residuals}};
   parts.erase(std::remove_if(parts.begin(), parts.end(), [](const MemoryPart& part) { return part.each <= Bytes(0); }),
               parts.end());
   return parts;
@@ -206,13 +208,13 @@ int fullest_rank(const MemoryResult& memory) {
 std::vector<MemoryPart> memory_parts(const PreparedStep& step, int rank, const RankMemoryResult& memory,
                                      const RankMemory& over_time) {
   std::vector<MemoryPart> parts;
-  const auto add = [&parts](const char* group, const char* name, double gib) {
-    if (gib > 0.0) parts.push_back({group, name, Bytes(gib * kGibibyte)});
+  const auto add = [&](double RankMemoryResult::*gib, const char* name) {
+    if (memory.*gib > 0.0) parts.push_back({memory_term(gib).name, name, Bytes(memory.*gib * kGibibyte)});
   };
-  add("weights", "of all linears, norms and tables", memory.weights_gib);
-  add("versions", "weights of microbatches still under way", memory.weight_versions_gib);
-  add("gradients", "summed over microbatches", memory.gradients_gib);
-  add("optimizer", "fp32 weights and moments", memory.optimizer_gib);
+  add(&RankMemoryResult::weights_gib, "of all linears, norms and tables");
+  add(&RankMemoryResult::weight_versions_gib, "weights of microbatches still under way");
+  add(&RankMemoryResult::gradients_gib, "summed over microbatches");
+  add(&RankMemoryResult::optimizer_gib, "fp32 weights and moments");
   ActivationParts activations(step, over_time);
   for (int stage = 0; stage < step.stages.stages(); ++stage) {
     if (step.stages.rank_of_stage[static_cast<std::size_t>(stage)] == rank) {

@@ -64,7 +64,7 @@ MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timelin
 
 /// One kind of tensor on a rank at its fullest moment.
 struct MemoryPart {
-  std::string group;  ///< weights, gradients, optimizer, activations, versions, workspace
+  std::string group;  ///< the name of a MemoryTerm
   std::string name;   ///< "mlp up input"
   Bytes each;
   double count = 1.0;  ///< layers times microbatches in flight, of activations

@@ -189,6 +189,28 @@ TEST(Compare, SpreadsTheGapToAMeasuredStep) {
   }
 }
 
+// A name is looked for in the table of `simulate`, so it has to be the same there; advice follows the term, not its
+// name.
+TEST(Compare, TermsHaveTheNamesOfTheForecastAndAdviceEach) {
+  const std::vector<std::string> job = {job_file(), "--layout.offload",         "activations", "--recompute",
+                                        "full",     "--cluster.host_bandwidth", "25GB/s"};
+  const auto ask = [&job](std::vector<std::string> words, std::vector<std::string> more) {
+    words.insert(words.end(), job.begin(), job.end());
+    words.insert(words.end(), more.begin(), more.end());
+    return run_flopcast(words);
+  };
+  const std::string table = ask({"simulate"}, {}).standard_output;
+  const Json gap = json_of(ask({"compare"}, {"--measured", "60s", "--format", "json"}));
+  bool offloads = false;
+  for (const Json& term : gap["terms"]) {
+    const std::string name = term["name"].get<std::string>();
+    EXPECT_NE(table.find(name), std::string::npos) << name << " is not in\n" << table;
+    EXPECT_FALSE(term["check"].get<std::string>().empty()) << name;
+    offloads = offloads || name == "activations to and from the host";
+  }
+  EXPECT_TRUE(offloads) << gap.dump(1);
+}
+
 std::string log_line(int iteration, double milliseconds, int batch, const std::string& more = "") {
   return " [2026-01-02 03:04:05] iteration " + std::to_string(iteration) +
          "/ 100 | consumed samples: 64 | elapsed time " + "per iteration (ms): " + std::to_string(milliseconds) +

@@ -2,7 +2,7 @@
 
 const kHatch = "repeating-linear-gradient(45deg, var(--idle) 0 4px, var(--faint) 4px 5px)";
 
-// rows: [{label, values: [number], limit}], parts: [{name, color}], format: number -> text; `scale` is the sum that fills
+// rows: [{label, values: [number], limit}], parts: [{name, color, what}], format: number -> text; `scale` is the sum that fills
 // the width, the longest row's unless given.
 function stackedBars(parts, rows, format, {limitName, compact, scale} = {}) {
   const total = row => row.values.reduce((sum, value) => sum + Math.max(0, value), 0);
@@ -17,7 +17,7 @@ function stackedBars(parts, rows, format, {limitName, compact, scale} = {}) {
     return [element("span", {class: "bar-label"}, row.label), bar, element("span", {class: "bar-total"}, format(total(row)))];
   });
   const legend = element("p", {class: "legend"}, ...parts.filter((_, i) => used[i]).map(part =>
-    element("span", {class: "key"}, element("i", {style: `background:${part.color}`}), part.name)),
+    element("span", {class: "key", title: part.what}, element("i", {style: `background:${part.color}`}), part.name)),
     limitName ? element("span", {class: "key"}, element("i", {class: "limit"}), limitName) : "");
   const head = element("tr", {}, element("td"), ...rows.map(row => element("th", {scope: "col"}, row.label)));
   const body = parts.map((part, i) => !used[i] ? null : element("tr", {}, element("th", {scope: "row"}, part.name),

@@ -16,7 +16,7 @@ function showReport(main, data) {
     timeline.show(models);
     showDetails(panel, timeline, null);
   }
-  for (const part of [stepSection(views), memorySection(views), bubbleSection(views), ranksSection(views), ...assumptionsSection(views)]) {
+  for (const part of [stepSection(views, data.terms), memorySection(views, data.terms), bubbleSection(views, data.terms), ranksSection(views, data.terms), ...assumptionsSection(views)]) {
     if (part) main.append(part);
   }
   main.append(element("footer", {}, `Made by ${data.tool}. Nothing is loaded from elsewhere.`));

@@ -1,20 +1,7 @@
 // The parts of a page below its timeline. Each returns a section, or null where no view has what it shows.
 
-const kTerms = [
-  ["compute_s", "compute", "#0072B2"], ["recompute_s", "recomputation", "#56B4E9"],
-  ["tp_comm_s", "tensor-parallel communication", "#CC79A7"], ["pp_comm_s", "pipeline communication", "#D55E00"],
-  ["dp_comm_s", "data-parallel communication", "#E69F00"], ["cp_comm_s", "context-parallel communication", "#009E73"],
-  ["ep_comm_s", "expert-parallel communication", "#F0E442"], ["optimizer_s", "optimizer", "#8C8C8C"],
-  ["offload_s", "offload", "#7F4B68"], ["bubble_s", "bubble", kHatch],
-];
-const kMemoryParts = [
-  ["weights_gib", "weights", "#0072B2"], ["gradients_gib", "gradients", "#E69F00"], ["optimizer_gib", "optimizer", "#009E73"],
-  ["activations_gib", "activations", "#CC79A7"], ["weight_versions_gib", "weight versions", "#56B4E9"], ["workspace_gib", "workspace", "#F0E442"],
-  ["beyond_gib", "beyond tensors: context, buffers, fragmentation", "#8C8C8C"],
-];
-const kCauses = [["warmup", "warm-up", "#56B4E9"], ["cooldown", "cool-down", "#0072B2"], ["imbalance", "uneven stages", "#E69F00"], ["dependency", "dependencies", "#CC79A7"]];
-
-const partsOf = list => list.map(([, name, color]) => ({name, color}));
+// Of the terms of the page's data what bars need: waiting, which has no colour, is hatched.
+const partsOf = terms => terms.map(({name, color, what}) => ({name, color: color || kHatch, what}));
 
 function section(title, id, ...children) {
   return element("section", {"aria-labelledby": id}, element("h2", {id}, title), ...children);
@@ -76,38 +63,38 @@ function figureCards(views) {
   return element("div", {class: "cards"}, ...cards.filter(card => card));
 }
 
-function stepSection(views) {
+function stepSection(views, {step}) {
   const shown = views.filter(view => view.result);
   if (shown.length === 0) return null;
-  const rows = shown.map(view => ({label: view.name, values: kTerms.map(([key]) => view.result.breakdown[key] ?? 0)}));
+  const rows = shown.map(view => ({label: view.name, values: step.map(({key}) => view.result.breakdown[key] ?? 0)}));
   return section("Where the step's time goes", "step", element("p", {class: "note"}, "Exposed time, mean over pipeline ranks."),
-    stackedBars(partsOf(kTerms), rows, value => timeText(value, "s", 3)));
+    stackedBars(partsOf(step), rows, value => timeText(value, "s", 3)));
 }
 
-function bubbleSection(views) {
+function bubbleSection(views, {bubble}) {
   const shown = views.filter(view => view.metrics);
   if (shown.length === 0) return null;
   const unit = shown[0].timeline.time_unit;
-  const longest = Math.max(...shown.flatMap(view => view.metrics.ranks.map(rank => kCauses.reduce((sum, [key]) => sum + rank[key], 0))));
+  const longest = Math.max(...shown.flatMap(view => view.metrics.ranks.map(rank => bubble.reduce((sum, {key}) => sum + rank[key], 0))));
   const blocks = shown.map(view => {
-    const rows = view.metrics.ranks.map((rank, i) => ({label: `rank ${i}`, values: kCauses.map(([key]) => rank[key])}));
+    const rows = view.metrics.ranks.map((rank, i) => ({label: `rank ${i}`, values: bubble.map(({key}) => rank[key])}));
     if (rows.every(row => row.values.every(value => value === 0))) return element("p", {}, `${view.name}: no bubble.`);
-    return element("div", {}, shown.length > 1 ? element("h3", {}, view.name) : "", stackedBars(partsOf(kCauses), rows, value => timeText(value, unit, 3), {compact: rows.length > 8, scale: longest}));
+    return element("div", {}, shown.length > 1 ? element("h3", {}, view.name) : "", stackedBars(partsOf(bubble), rows, value => timeText(value, unit, 3), {compact: rows.length > 8, scale: longest}));
   });
   return section("Bubble by cause", "bubble", element("p", {class: "note"}, "Waiting that is no communication: before a rank's first backward pass, after its last forward pass, because it has less to do than the busiest, or for another rank's result."),
     element("div", {class: "columns"}, ...blocks));
 }
 
-function memorySection(views) {
+function memorySection(views, {memory}) {
   const shown = views.filter(view => view.result && view.result.memory.peak_gib > 0);
   if (shown.length === 0) return null;
   const blocks = shown.map(view => {
     const ranks = view.result.memory.per_pipeline_rank;
     // A limit that is out of sight would leave nothing to see of the bars, and a measurement knows none.
     const near = rank => rank.capacity_gib > 0 && view.result.memory.peak_gib > rank.capacity_gib / 50;
-    const rows = ranks.map((rank, i) => ({label: `rank ${i}`, values: kMemoryParts.map(([key]) => memoryParts(rank)[key]), limit: near(rank) ? rank.capacity_gib : undefined}));
+    const rows = ranks.map((rank, i) => ({label: `rank ${i}`, values: memory.map(({key}) => memoryParts(rank)[key]), limit: near(rank) ? rank.capacity_gib : undefined}));
     return element("div", {}, shown.length > 1 ? element("h3", {}, view.name) : "",
-      stackedBars(partsOf(kMemoryParts), rows, gib => gibText(gib, 3), {limitName: rows.some(row => row.limit) ? "capacity" : undefined, compact: rows.length > 8}),
+      stackedBars(partsOf(memory), rows, gib => gibText(gib, 3), {limitName: rows.some(row => row.limit) ? "capacity" : undefined, compact: rows.length > 8}),
       !(view.result.memory.capacity_gib > 0) ? "" : element("p", {class: view.result.memory.fits ? "note" : "warning"}, view.result.memory.fits
         ? `Fits: the fullest rank needs ${gibText(shownGib(view.result.memory))} of ${gibText(view.result.memory.capacity_gib)}.`
         : `Does not fit: ${gibText(shownGib(view.result.memory))} are needed, ${gibText(view.result.memory.capacity_gib)} are there.`));
@@ -115,17 +102,17 @@ function memorySection(views) {
   return section("Memory at the peak", "memory", element("div", {class: "columns"}, ...blocks));
 }
 
-function ranksSection(views) {
+function ranksSection(views, {bubble}) {
   const shown = views.filter(view => view.metrics);
   if (shown.length === 0) return null;
   const unit = shown[0].timeline.time_unit;
   const time = value => timeText(value, unit, 4);
-  const columns = ["rank", "computes", "waits for pipeline transfers", "for gradients", "warm-up", "cool-down", "uneven", "dependencies", inFlight(shown)];
+  const columns = ["rank", "computes", "waits for pipeline transfers", "for gradients", ...bubble.map(({name}) => name), inFlight(shown)];
   const tables = shown.map(view => element("div", {class: "wide"}, element("table", {},
     element("caption", {}, shown.length > 1 ? view.name : "What each rank does with its time"),
     element("thead", {}, element("tr", {}, ...columns.map(column => element("th", {scope: "col"}, column)))),
     element("tbody", {}, ...view.metrics.ranks.map((rank, i) => element("tr", {}, element("th", {scope: "row"}, String(i)),
-      ...[rank.busy, rank.pipeline, rank.data_parallel, rank.warmup, rank.cooldown, rank.imbalance, rank.dependency].map(value => element("td", {}, time(value))),
+      ...[rank.busy, rank.pipeline, rank.data_parallel, ...bubble.map(({key}) => rank[key])].map(value => element("td", {}, time(value))),
       element("td", {}, String(rank.peak_in_flight))))))));
   return section("Rank by rank", "ranks", element("details", {open: shown[0].metrics.ranks.length <= 8}, element("summary", {}, "table"), ...tables));
 }

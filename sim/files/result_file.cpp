@@ -1,0 +1,567 @@
+#include "sim/files/result_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <variant>
+#include <vector>
+
+#include "model/config/document.hpp"
+#include "model/error/error.hpp"
+#include "sim/forecast/terms.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Who refuses a result without a field. Early versions did not write all of them.
+enum class Needed : std::uint8_t {
+  kLater,       // nobody: early versions, or many results, are without it
+  kWritten,     // nobody, though all versions write it
+  kPage,        // a page
+  kComparison,  // a comparison
+  kBoth,
+};
+constexpr bool page_needs(Needed needed) {
+  return needed == Needed::kPage || needed == Needed::kBoth;
+}
+constexpr bool comparison_needs(Needed needed) {
+  return needed == Needed::kComparison || needed == Needed::kBoth;
+}
+
+constexpr int kAnySign = -1;  // as the least of a field's values
+
+template <class Part>
+struct Field {
+  using Member = std::variant<double Part::*, int Part::*, std::uint64_t Part::*, bool Part::*, std::string Part::*,
+                              std::optional<double> Part::*, std::vector<double> Part::*, std::vector<int> Part::*,
+                              std::vector<std::string> Part::*>;
+  const char* key;
+  Member member;
+  Needed needed = Needed::kWritten;
+  int least = 0;
+  const char* what = "";
+};
+template <class Part>
+using Fields = std::vector<Field<Part>>;
+
+const Fields<IterationResult>& iteration_fields() {
+  using P = IterationResult;
+  static const Fields<P> kFields = {
+      {"time_s", &P::time_s, Needed::kBoth},
+      {"tokens_per_s", &P::tokens_per_s, Needed::kPage},
+      {"tokens_per_s_per_gpu", &P::tokens_per_s_per_gpu},
+      {"samples_per_s", &P::samples_per_s},
+      {"model_tflops_per_gpu", &P::model_tflops_per_gpu},
+      {"hardware_tflops_per_gpu", &P::hardware_tflops_per_gpu},
+      {"mfu", &P::mfu, Needed::kBoth, 0, "model FLOPs, attention in full, over the device's peak"},
+      {"hfu", &P::hfu, Needed::kWritten, 0, "recomputed FLOPs included"},
+  };
+  return kFields;
+}
+
+const Fields<Breakdown>& breakdown_fields() {
+  static const Fields<Breakdown> kFields = [] {
+    Fields<Breakdown> fields;
+    for (const StepTerm& term : breakdown_terms()) {
+      fields.push_back({term.key, term.spent, Needed::kComparison, kAnySign, term.what});
+    }
+    return fields;
+  }();
+  return kFields;
+}
+
+struct AxisField {
+  const char* key;
+  AxisCommunication CommunicationResult::*member;
+};
+constexpr AxisField kAxes[] = {{"tp", &CommunicationResult::tp},
+                               {"pp", &CommunicationResult::pp},
+                               {"dp", &CommunicationResult::dp},
+                               {"cp", &CommunicationResult::cp},
+                               {"ep", &CommunicationResult::ep}};
+
+const Fields<AxisCommunication>& axis_fields() {
+  using P = AxisCommunication;
+  static const Fields<P> kFields = {
+      {"total_s", &P::total_s, Needed::kWritten, 0, "under way, hidden or not; mean over pipeline ranks"},
+      {"exposed_s", &P::exposed_s, Needed::kWritten, 0, "the device waits for it"},
+      {"bytes_sent_per_rank", &P::bytes_sent_per_rank},
+      {"messages", &P::messages}};
+  return kFields;
+}
+
+const Fields<CommunicationResult>& communication_fields() {
+  using P = CommunicationResult;
+  static const Fields<P> kFields = {
+      {"fraction", &P::fraction, Needed::kWritten, 0, "of time_s; above 1 when axes overlap"},
+      {"exposed_fraction", &P::exposed_fraction, Needed::kBoth}};
+  return kFields;
+}
+
+const Fields<BubbleResult>& bubble_fields() {
+  using P = BubbleResult;
+  static const Fields<P> kFields = {
+      {"fraction", &P::fraction, Needed::kBoth, 0, "waiting that is no communication, over ranks and time_s"},
+      {"ratio", &P::ratio, Needed::kWritten, kAnySign, "time_s over the busiest rank's work, less 1"},
+      {"span_s", &P::span_s, Needed::kWritten, 0, "the longest time from a rank's first start to its last end"}};
+  return kFields;
+}
+
+const Fields<BubbleResult>& cause_fields() {
+  static const Fields<BubbleResult> kFields = [] {
+    Fields<BubbleResult> fields;
+    for (const StepTerm& term : bubble_terms()) {
+      fields.push_back({term.key, term.waited, Needed::kComparison, 0, term.what});
+    }
+    return fields;
+  }();
+  return kFields;
+}
+
+const Fields<BubbleResult>& bubble_by_rank_fields() {
+  static const Fields<BubbleResult> kFields = {
+      {"per_pipeline_rank", &BubbleResult::per_pipeline_rank, Needed::kWritten, 0, "each rank's bubble over time_s"}};
+  return kFields;
+}
+
+const Fields<MemoryResult>& memory_fields() {
+  using P = MemoryResult;
+  static const Fields<P> kFields = {
+      {"capacity_gib", &P::capacity_gib, Needed::kPage, 0, "of the smallest device"},
+      {"peak_gib", &P::peak_gib, Needed::kBoth},
+      {"shown_gib", &P::shown_gib, Needed::kLater, 0,
+       "as nvidia-smi shows it: the tensors and what the stack holds beyond them"},
+      {"fits", &P::fits, Needed::kWritten, 0, "all that nvidia-smi shows, on every rank"}};
+  return kFields;
+}
+
+const Fields<RankMemoryResult>& rank_memory_fields() {
+  using P = RankMemoryResult;
+  static const Fields<P> kFields = [] {
+    Fields<P> fields;
+    for (const MemoryTerm& term : memory_terms()) fields.push_back({term.key, term.gib, Needed::kPage, 0, term.what});
+    fields.push_back({"total_gib", &P::total_gib, Needed::kPage});
+    fields.push_back({"shown_gib", &P::shown_gib, Needed::kLater, 0, "as nvidia-smi shows it"});
+    fields.push_back({"capacity_gib", &P::capacity_gib, Needed::kLater, 0, "of the smallest device among its ranks"});
+    fields.push_back(
+        {"peak_in_flight", &P::peak_in_flight, Needed::kWritten, 0, "activations of one stage and microbatch each"});
+    return fields;
+  }();
+  return kFields;
+}
+
+const Fields<StepTimeInterval>& interval_fields() {
+  using P = StepTimeInterval;
+  static const Fields<P> kFields = {{"level", &P::level},
+                                    {"half_width", &P::half_width},
+                                    {"low_s", &P::low_s},
+                                    {"high_s", &P::high_s},
+                                    {"models", &P::models, Needed::kWritten, 1},
+                                    {"evidence", &P::evidence}};
+  return kFields;
+}
+
+const Fields<TrainingResult>& training_fields() {
+  using P = TrainingResult;
+  static const Fields<P> kFields = {{"steps", &P::steps}, {"days", &P::days}, {"gpu_hours", &P::gpu_hours}};
+  return kFields;
+}
+// Where there is an interval.
+struct DayInterval {
+  double low = 0.0;
+  double high = 0.0;
+};
+const Fields<DayInterval>& day_fields() {
+  static const Fields<DayInterval> kFields = {{"days_low", &DayInterval::low, Needed::kLater},
+                                              {"days_high", &DayInterval::high, Needed::kLater}};
+  return kFields;
+}
+const Fields<TrainingResult>& cost_fields() {
+  static const Fields<TrainingResult> kFields = {{"cost_usd", &TrainingResult::cost_usd, Needed::kLater}};
+  return kFields;
+}
+
+const Fields<SteadyResult>& steady_fields() {
+  using P = SteadyResult;
+  static const Fields<P> kFields = {{"period_s", &P::period_s, Needed::kWritten, 0, "from one microbatch to the next"},
+                                    {"fill_s", &P::fill_s, Needed::kWritten, kAnySign, "paid once, to fill and drain"},
+                                    {"throughput_samples_per_s", &P::throughput_samples_per_s},
+                                    {"weight_versions", &P::weight_versions, Needed::kWritten, 0, "by pipeline rank"},
+                                    {"staleness", &P::staleness, Needed::kWritten, 0,
+                                     "updates between a microbatch's weights and those its gradient is applied to"}};
+  return kFields;
+}
+
+const Fields<DistributionResult>& distribution_fields() {
+  using P = DistributionResult;
+  static const Fields<P> kFields = {
+      {"samples", &P::samples, Needed::kWritten, 1},
+      {"seed", &P::seed},
+      {"jitter", &P::jitter, Needed::kWritten, 0, "Standard deviation of a pass's time over its mean."},
+      {"stragglers", &P::stragglers},
+      {"mean_s", &P::mean_s},
+      {"std_s", &P::std_s},
+      {"p5_s", &P::p5_s},
+      {"p50_s", &P::p50_s},
+      {"p95_s", &P::p95_s},
+      {"p99_s", &P::p99_s},
+      {"slowdown", &P::slowdown, Needed::kWritten, kAnySign, "mean_s over iteration.time_s, less 1."}};
+  return kFields;
+}
+
+const Fields<PackingResult>& packing_fields() {
+  using P = PackingResult;
+  static const Fields<P> kFields = {
+      {"sequences", &P::sequences, Needed::kWritten, 1},
+      {"filled", &P::filled},
+      {"attention", &P::attention, Needed::kWritten, 0, "Its work over that of full sequences."},
+      {"time_s", &P::time_s},
+      {"idle", &P::idle, Needed::kWritten, kAnySign},
+      {"equal_s", &P::equal_s, Needed::kWritten, 0, "Were every microbatch's attention the mean."},
+      {"equal_idle", &P::equal_idle, Needed::kWritten, kAnySign},
+      {"tokens_per_s", &P::tokens_per_s, Needed::kWritten, 0, "Without padding."}};
+  return kFields;
+}
+
+// Adds the fields of a part to an object; what a part may lack and lacks is left out.
+template <class Part>
+void write_fields(const Fields<Part>& fields, const Part& part, Json& object) {
+  for (const Field<Part>& field : fields) {
+    std::visit(
+        [&](auto member) {
+          const auto& value = part.*member;
+          if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::optional<double>>) {
+            if (value) object[field.key] = *value;
+          } else {
+            object[field.key] = value;
+          }
+        },
+        field.member);
+  }
+}
+
+template <class Part>
+Json fields_json(const Fields<Part>& fields, const Part& part) {
+  Json object = Json::object();
+  write_fields(fields, part, object);
+  return object;
+}
+
+Json communication_part(const CommunicationResult& communication) {
+  Json json = fields_json(communication_fields(), communication);
+  for (const AxisField& axis : kAxes) json[axis.key] = fields_json(axis_fields(), communication.*axis.member);
+  return json;
+}
+
+Json bubble_part(const BubbleResult& bubble) {
+  Json json = fields_json(bubble_fields(), bubble);
+  json["by_cause"] = fields_json(cause_fields(), bubble);
+  write_fields(bubble_by_rank_fields(), bubble, json);
+  return json;
+}
+
+Json training_part(const TrainingResult& training, const std::optional<StepTimeInterval>& interval) {
+  Json json = fields_json(training_fields(), training);
+  if (interval) {
+    const DayInterval days = {training.days * std::max(0.0, 1.0 - interval->half_width),
+                              training.days * (1.0 + interval->half_width)};
+    write_fields(day_fields(), days, json);
+  }
+  write_fields(cost_fields(), training, json);
+  return json;
+}
+
+// Reads what a comparison needs, each field at its pointer in the file.
+class ComparisonReader {
+ public:
+  ComparisonReader(const nlohmann::json& json, const std::string& file) : json_(json), file_(file) {}
+
+  template <class Part>
+  void read(const std::string& section, const Fields<Part>& fields, Part& part) const {
+    for (const Field<Part>& field : fields) {
+      const auto* const number = std::get_if<double Part::*>(&field.member);
+      if (number == nullptr || !comparison_needs(field.needed)) continue;
+      const std::string place = section + "/" + field.key;
+      const nlohmann::json::json_pointer pointer(place);
+      if (!json_.contains(pointer) || !json_.at(pointer).is_number()) {
+        throw ConfigError({place, "a result must hold this number", file_, "what simulate --format json writes"});
+      }
+      part.*(*number) = json_.at(pointer).get<double>();
+    }
+  }
+
+ private:
+  const nlohmann::json& json_;
+  const std::string& file_;
+};
+
+// Checks what a page needs of results in a JSON that holds some.
+class PageChecker {
+ public:
+  explicit PageChecker(const std::string& file) : file_(file) {}
+
+  void walk(const Json& json, const std::string& field) const {
+    if (json.is_array()) {
+      for (std::size_t index = 0; index < json.size(); ++index) walk(json[index], fmt::format("{}[{}]", field, index));
+    }
+    if (!json.is_object()) return;
+    if (json.value("schema", Json()) == "flopcast.result/1") return check(json, field);
+    for (const auto& item : json.items()) {
+      // Of timelines, the bulk of a file, no page reads a result.
+      if (item.key() != "timelines") walk(item.value(), joined(field, item.key()));
+    }
+  }
+
+ private:
+  static std::string joined(const std::string& field, const std::string& key) {
+    return field.empty() ? key : field + "." + key;
+  }
+  [[noreturn]] void fail(const std::string& field, const std::string& problem) const {
+    throw ConfigError({field, problem, file_, "expected what simulate, compare or run write with --format json"});
+  }
+  const Json& object(const Json& json, const std::string& field, const std::string& key) const {
+    if (!json.contains(key)) fail(joined(field, key), "is missing");
+    if (!json.at(key).is_object()) fail(joined(field, key), "is no object");
+    return json.at(key);
+  }
+  void number(const Json& json, const std::string& field, const std::string& key) const {
+    if (!json.contains(key)) fail(joined(field, key), "is missing");
+    if (!json.at(key).is_number()) fail(joined(field, key), fmt::format("{} is no number", json.at(key).dump()));
+  }
+  void texts(const Json& json, const std::string& field, const std::string& key) const {
+    if (!json.contains(key)) return;
+    if (!json.at(key).is_array()) fail(joined(field, key), "is no list of texts");
+    for (const Json& text : json.at(key)) {
+      if (!text.is_string()) fail(joined(field, key), fmt::format("{} is no text", text.dump()));
+    }
+  }
+  // Figures that the page needs, and those that early versions did not write where they are there.
+  template <class Part>
+  void figures(const Json& json, const std::string& field, const Fields<Part>& fields) const {
+    for (const Field<Part>& entry : fields) {
+      const bool given = entry.needed == Needed::kLater && json.contains(entry.key);
+      if (page_needs(entry.needed) || given) number(json, field, entry.key);
+    }
+  }
+  template <class Part>
+  void section(const Json& result, const std::string& field, const char* key, const Fields<Part>& fields) const {
+    figures(object(result, field, key), joined(field, key), fields);
+  }
+
+  void check(const Json& result, const std::string& field) const {
+    section(result, field, "iteration", iteration_fields());
+    section(result, field, "bubble", bubble_fields());
+    section(result, field, "communication", communication_fields());
+    section(result, field, "memory", memory_fields());
+    const Json& breakdown = object(result, field, "breakdown");
+    for (const auto& item : breakdown.items()) number(breakdown, joined(field, "breakdown"), item.key());
+    check_memory(result.at("memory"), joined(field, "memory"));
+    texts(result, field, "assumptions");
+    texts(result, field, "warnings");
+    if (result.contains("job")) check_job(object(result, field, "job"), joined(field, "job"));
+  }
+  void check_memory(const Json& memory, const std::string& field) const {
+    if (memory.contains("fits") && !memory.at("fits").is_boolean()) fail(field + ".fits", "is neither true nor false");
+    const std::string ranks_field = field + ".per_pipeline_rank";
+    if (!memory.contains("per_pipeline_rank")) fail(ranks_field, "is missing");
+    const Json& ranks = memory.at("per_pipeline_rank");
+    if (!ranks.is_array()) fail(ranks_field, "is no list");
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      const std::string here = fmt::format("{}[{}]", ranks_field, rank);
+      if (!ranks[rank].is_object()) fail(here, "is no object");
+      figures(ranks[rank], here, rank_memory_fields());
+    }
+  }
+  void check_job(const Json& job, const std::string& field) const {
+    const Json& model = object(job, field, "model");
+    if (model.contains("name") && !model.at("name").is_string()) fail(field + ".model.name", "is no text");
+  }
+
+  const std::string& file_;
+};
+
+Json object_schema() {
+  return {{"type", "object"}, {"required", Json::array()}, {"properties", Json::object()}};
+}
+
+void add_property(Json& schema, const char* key, bool required, Json property) {
+  if (required) schema["required"].push_back(key);
+  schema["properties"][key] = std::move(property);
+}
+
+struct TypeName {
+  const char* of(double) const { return "number"; }
+  const char* of(const std::optional<double>&) const { return "number"; }
+  const char* of(int) const { return "integer"; }
+  const char* of(std::uint64_t) const { return "integer"; }
+  const char* of(bool) const { return "boolean"; }
+  const char* of(const std::string&) const { return "string"; }
+};
+
+Json value_schema(const char* type, int least) {
+  Json schema = {{"type", type}};
+  const std::string name = type;
+  if (least != kAnySign && (name == "number" || name == "integer")) schema["minimum"] = least;
+  return schema;
+}
+
+template <class Part>
+void add_fields(Json& schema, const Fields<Part>& fields) {
+  for (const Field<Part>& field : fields) {
+    Json property = std::visit(
+        [&](auto member) {
+          using Value = std::decay_t<decltype(Part().*member)>;
+          if constexpr (std::is_same_v<Value, std::vector<double>> || std::is_same_v<Value, std::vector<int>> ||
+                        std::is_same_v<Value, std::vector<std::string>>) {
+            const char* const type = TypeName().of(typename Value::value_type());
+            return Json{{"type", "array"}, {"items", value_schema(type, field.least)}};
+          } else {
+            return value_schema(TypeName().of(Value()), field.least);
+          }
+        },
+        field.member);
+    if (*field.what != '\0') property["description"] = field.what;
+    add_property(schema, field.key, field.needed != Needed::kLater, std::move(property));
+  }
+}
+
+template <class Part>
+Json part_schema(const Fields<Part>& fields, const char* what = "") {
+  Json schema = object_schema();
+  add_fields(schema, fields);
+  if (*what != '\0') schema["description"] = what;
+  return schema;
+}
+
+Json communication_schema() {
+  Json schema = part_schema(communication_fields());
+  for (const AxisField& axis : kAxes) add_property(schema, axis.key, true, part_schema(axis_fields()));
+  return schema;
+}
+
+Json bubble_schema() {
+  Json schema = part_schema(bubble_fields());
+  add_property(schema, "by_cause", true, part_schema(cause_fields()));
+  add_fields(schema, bubble_by_rank_fields());
+  return schema;
+}
+
+Json memory_schema() {
+  Json schema = part_schema(memory_fields());
+  add_property(schema, "per_pipeline_rank", true,
+               {{"type", "array"}, {"minItems", 1}, {"items", part_schema(rank_memory_fields())}});
+  return schema;
+}
+
+Json training_schema() {
+  Json schema = part_schema(training_fields());
+  add_fields(schema, day_fields());
+  add_fields(schema, cost_fields());
+  return schema;
+}
+
+// What `simulate` adds: reports/result/result_json.hpp writes it.
+Json critical_path_schema() {
+  const Json seconds = value_schema("number", 0);
+  Json schema = object_schema();
+  schema["description"] = "The longest chain of work and transfers of the timeline; its parts sum to total_s.";
+  add_property(schema, "total_s", true, seconds);
+  add_property(schema, "steps", true, value_schema("integer", 0));
+  add_property(schema, "by_kind_s", true, {{"type", "object"}});
+  add_property(schema, "transfers_s", true, seconds);
+  add_property(schema, "waiting_s", true, seconds);
+  return schema;
+}
+
+}  // namespace
+
+Json memory_part(const MemoryResult& memory) {
+  Json ranks = Json::array();
+  for (const RankMemoryResult& rank : memory.per_pipeline_rank) {
+    ranks.push_back(fields_json(rank_memory_fields(), rank));
+  }
+  Json json = fields_json(memory_fields(), memory);
+  json["per_pipeline_rank"] = std::move(ranks);
+  return json;
+}
+
+Json result_parts(const Result& result) {
+  Json json = {{"iteration", fields_json(iteration_fields(), result.iteration)},
+               {"breakdown", fields_json(breakdown_fields(), result.breakdown)},
+               {"communication", communication_part(result.communication)},
+               {"bubble", bubble_part(result.bubble)},
+               {"memory", memory_part(result.memory)}};
+  if (result.interval) json["step_time_interval"] = fields_json(interval_fields(), *result.interval);
+  if (result.training) json["training"] = training_part(*result.training, result.interval);
+  if (result.steady) json["steady"] = fields_json(steady_fields(), *result.steady);
+  if (result.distribution) json["distribution"] = fields_json(distribution_fields(), *result.distribution);
+  if (result.packing) json["packing"] = fields_json(packing_fields(), *result.packing);
+  json["assumptions"] = result.assumptions;
+  json["warnings"] = result.warnings;
+  return json;
+}
+
+std::optional<Result> read_result(const std::string& text, const std::string& file) {
+  if (text.find("flopcast.result/1") == std::string::npos) return std::nullopt;
+  const nlohmann::json json = parse_json(text, file);
+  if (!json.is_object() || json.value("schema", "") != "flopcast.result/1") return std::nullopt;
+  Result result;
+  const ComparisonReader reader(json, file);
+  reader.read("/iteration", iteration_fields(), result.iteration);
+  reader.read("/breakdown", breakdown_fields(), result.breakdown);
+  reader.read("/communication", communication_fields(), result.communication);
+  reader.read("/bubble", bubble_fields(), result.bubble);
+  reader.read("/bubble/by_cause", cause_fields(), result.bubble);
+  reader.read("/memory", memory_fields(), result.memory);
+  const nlohmann::json::json_pointer fits("/memory/fits");
+  result.memory.fits = !json.contains(fits) || json.at(fits) == true;
+  return result;
+}
+
+void check_results(const Json& json, const std::string& file) {
+  PageChecker(file).walk(json, "");
+}
+
+Json result_schema() {
+  Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
+                 {"title", "flopcast.result/1"},
+                 {"description", "A forecast. Times in seconds, memory in GiB (2^30 bytes), shares between 0 and 1."}};
+  schema.update(object_schema());
+  const Json texts = {{"type", "array"}, {"items", {{"type", "string"}}}};
+  add_property(schema, "schema", true, {{"const", "flopcast.result/1"}});
+  add_property(schema, "job", true,
+               {{"type", "object"},
+                {"description", "The resolved job, in the form of a job file."},
+                {"required", {"model", "cluster", "layout", "training"}}});
+  add_property(schema, "iteration", true, part_schema(iteration_fields()));
+  add_property(
+      schema, "breakdown", true,
+      part_schema(breakdown_fields(), "Exposed times, mean over pipeline ranks; they sum to iteration.time_s."));
+  add_property(schema, "communication", true, communication_schema());
+  add_property(schema, "bubble", true, bubble_schema());
+  add_property(schema, "memory", true, memory_schema());
+  add_property(
+      schema, "step_time_interval", false,
+      part_schema(interval_fields(),
+                  "Nine of ten measured steps are expected between low_s and high_s, iteration.time_s (1 ± "
+                  "half_width). From the held-out errors of so many models, of the runs that evidence names."));
+  add_property(schema, "training", false, training_schema());
+  add_property(schema, "steady", false, part_schema(steady_fields()));
+  add_property(schema, "distribution", false,
+               part_schema(distribution_fields(), "Of the step time when passes vary (--jitter, --straggler)."));
+  add_property(schema, "packing", false,
+               part_schema(packing_fields(),
+                           "A step whose microbatches hold sequences of several lengths (--sequence-lengths)."));
+  add_property(schema, "assumptions", true, texts);
+  add_property(schema, "warnings", true, texts);
+  add_property(schema, "critical_path", false, critical_path_schema());
+  return schema;
+}
+
+}  // namespace flopcast

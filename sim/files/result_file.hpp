@@ -1,0 +1,33 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "sim/forecast/result.hpp"
+
+namespace flopcast {
+
+/// Results as JSON, schema flopcast.result/1: iteration, breakdown, communication, bubble, memory, and
+/// step_time_interval, training, steady, distribution and packing where there are any; the unit of a figure is the
+/// ending of its key. What is written, what readers need and docs/schema/result-1.schema.json all come from one table
+/// of fields, the parts of the step's time and of memory from sim/forecast/terms.hpp. Later versions only add keys:
+/// unknown ones are left alone.
+///
+/// All of it but "schema" and the "job" it answers.
+nlohmann::ordered_json result_parts(const Result& result);
+/// Its "memory", which flopcast.memory/1 has too.
+nlohmann::ordered_json memory_part(const MemoryResult& memory);
+
+/// What comparisons read of a file that `simulate --format json` wrote: the parts of the step's time, bubbles, and the
+/// figures beside them; nothing when the text is none. Throws ConfigError with the field that is missing.
+std::optional<Result> read_result(const std::string& text, const std::string& file);
+
+/// Checks what a page reads of every flopcast.result/1 inside `json`, wherever it lies: that figures are numbers, texts
+/// texts, ranks a list. Files come from people and from other programs. Throws ConfigError with the field.
+void check_results(const nlohmann::ordered_json& json, const std::string& file);
+
+/// docs/schema/result-1.schema.json.
+nlohmann::ordered_json result_schema();
+
+}  // namespace flopcast
