@@ -26,12 +26,16 @@ enum class Needed : std::uint8_t {
   kPage,        // a page
   kComparison,  // a comparison
   kBoth,
+  kLaterComparison,  // a comparison, though early versions did not write it
 };
+constexpr bool always_written(Needed needed) {
+  return needed != Needed::kLater && needed != Needed::kLaterComparison;
+}
 constexpr bool page_needs(Needed needed) {
   return needed == Needed::kPage || needed == Needed::kBoth;
 }
 constexpr bool comparison_needs(Needed needed) {
-  return needed == Needed::kComparison || needed == Needed::kBoth;
+  return needed == Needed::kComparison || needed == Needed::kBoth || needed == Needed::kLaterComparison;
 }
 
 constexpr int kAnySign = -1;  // as the least of a field's values
@@ -69,7 +73,8 @@ const Fields<Breakdown>& breakdown_fields() {
   static const Fields<Breakdown> kFields = [] {
     Fields<Breakdown> fields;
     for (const StepTerm& term : breakdown_terms()) {
-      fields.push_back({term.key, term.spent, Needed::kComparison, kAnySign, term.what});
+      const Needed needed = term.id == TermId::kOffload ? Needed::kLaterComparison : Needed::kComparison;
+      fields.push_back({term.key, term.spent, needed, kAnySign, term.what});
     }
     return fields;
   }();
@@ -427,7 +432,7 @@ void add_fields(Json& schema, const Fields<Part>& fields) {
         },
         field.member);
     if (*field.what != '\0') property["description"] = field.what;
-    add_property(schema, field.key, field.needed != Needed::kLater, std::move(property));
+    add_property(schema, field.key, always_written(field.needed), std::move(property));
   }
 }
 
