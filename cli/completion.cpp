@@ -12,7 +12,7 @@
 #include "model/error/error.hpp"
 #include "model/layout/layout.hpp"
 #include "model/workload/training.hpp"
-#include "planner/search/objective.hpp"
+#include "planner/search/search.hpp"
 #include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {

@@ -221,14 +221,15 @@ void ScheduleOptions::refuse_contradictions() const {
 
 namespace {
 
-bool is_file(const std::string& name) {
+bool names_file(const std::string& name) {
   return schedule_file_of(name).has_value();
 }
 
 template <class Reads>
 bool somebody(const std::vector<std::string>& names, const Reads& reads) {
-  return std::any_of(names.begin(), names.end(),
-                     [&](const std::string& name) { return !is_file(name) && reads(*parse_schedule_name(name).info); });
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return !names_file(name) && reads(*parse_schedule_name(name).info);
+  });
 }
 
 bool uses_chunks(const ScheduleInfo& info) {
@@ -243,11 +244,11 @@ bool uses_chunks(const ScheduleInfo& info) {
 }  // namespace
 
 bool ScheduleList::only_files() const {
-  return std::all_of(names.begin(), names.end(), is_file);
+  return std::all_of(names.begin(), names.end(), names_file);
 }
 
 void ScheduleList::refuse_what_nobody_reads() const {
-  const bool some_file = std::any_of(names.begin(), names.end(), is_file);
+  const bool some_file = std::any_of(names.begin(), names.end(), names_file);
   if (numbers.chunks.value_or(1) != 1 && !some_file && !somebody(names, uses_chunks)) {
     refuse("--vpp", std::to_string(*numbers.chunks));
   }
@@ -296,7 +297,7 @@ Program ScheduleList::program(const std::string& name, const TimesOfStages& time
 
 ComparedSchedule ScheduleList::compared(const std::string& name, const Program& program, std::optional<int> memory,
                                         const TimesOfProgram& times) const {
-  if (is_file(name)) return compare_program(name, program, memory, times);
+  if (names_file(name)) return compare_program(name, program, memory, times);
   return compare_named(name, request_for(name, numbers), memory, times);
 }
 

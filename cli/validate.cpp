@@ -28,8 +28,6 @@ namespace flopcast {
 
 namespace {
 
-using Json = nlohmann::json;
-
 class DocumentedRun {
  public:
   explicit DocumentedRun(std::string file) : file_(std::move(file)), values_(parse_json(read_file(file_), file_)) {
@@ -47,10 +45,10 @@ class DocumentedRun {
     }
   }
 
-  const Json& published() const { return values_.at("published"); }
+  const nlohmann::json& published() const { return values_.at("published"); }
 
   Forecast answer() const {
-    const Json& root = values_.at("job");
+    const nlohmann::json& root = values_.at("job");
     Origins origins;
     origins.file = file_;
     const bool planned = values_.contains("planned") && values_.at("planned") == true;
@@ -74,7 +72,7 @@ class DocumentedRun {
   }
 
   double published_figure(const std::string& key) const {
-    const Json& value = published().at(key);
+    const nlohmann::json& value = published().at(key);
     if (!value.is_number() || !(value.get<double>() > 0.0)) {
       refuse("published." + key, fmt::format("{} is no number above zero", value.dump()), "");
     }
@@ -94,7 +92,7 @@ class DocumentedRun {
   }
 
   std::string file_;
-  Json values_;
+  nlohmann::json values_;
 };
 
 std::string documented_layout(const Layout& layout) {

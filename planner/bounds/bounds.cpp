@@ -2,12 +2,84 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <tuple>
+#include <utility>
 
+#include "model/cost/data_parallel.hpp"
 #include "model/cost/gradient_buckets.hpp"
 #include "model/cost/uneven_costs.hpp"
+#include "model/layout/layout.hpp"
+#include "model/partition/balanced_split.hpp"
 #include "sim/forecast/memory.hpp"
 
 namespace flopcast {
+
+namespace {
+
+double seconds_of(const StageCosts& costs) {
+  return (costs.forward.total() + costs.recompute.total() + costs.input_gradient.total() +
+          costs.weight_gradient.total() - costs.tp_hidden)
+      .value();
+}
+
+// Where stages sit between the embedding and the head: their cost is so many layers.
+struct Ends {
+  double layer = 0.0;
+  double first = 0.0;
+  double last = 0.0;
+};
+
+bool layers_are_alike(const Job& job) {
+  const int with_experts = job.model.expert_layers(0, job.model.layers);
+  return with_experts == 0 || with_experts == job.model.layers;
+}
+
+// From three stages of the even split, of which an inner one has layers alone.
+Ends ends_of(const StepCosts& uniform) {
+  const std::size_t last = uniform.stages.size() - 1;
+  const StageCosts& inner = uniform.stages[1];
+  Ends ends;
+  ends.layer = seconds_of(inner) / inner.layers;
+  ends.first = seconds_of(uniform.stages[0]) - ends.layer * uniform.stages[0].layers;
+  ends.last = seconds_of(uniform.stages[last]) - ends.layer * uniform.stages[last].layers;
+  return ends;
+}
+
+}  // namespace
+
+std::vector<int> balanced_layers(const Job& job, const StageMap& stages, const StepCosts& uniform) {
+  const int count = stages.model_stages;
+  const int layers = job.model.layers;
+  const std::vector<int> even = even_stage_layers(layers, count);
+  const bool simple = count > 2 && stages.copies() == 1 && layers_are_alike(job) && !job.cluster.uneven();
+  if (!simple) return balanced_split(split_costs(job, stages), even);
+  const Ends ends = ends_of(uniform);
+  using Quality = std::tuple<double, double, int>;  // dearest stage, squares, layers of the first
+  std::vector<int> best;
+  Quality best_quality;
+  const int most = layers / count + 1;
+  for (int first = std::max(0, most - 1 - static_cast<int>(ends.first / ends.layer) - 1); first <= most; ++first) {
+    for (int last = std::max(0, most - 1 - static_cast<int>(ends.last / ends.layer) - 1); last <= most; ++last) {
+      const int inner = layers - first - last;
+      if (inner < 0) continue;
+      const int low = inner / (count - 2);
+      const int higher = inner % (count - 2);
+      const double first_s = ends.first + first * ends.layer;
+      const double last_s = ends.last + last * ends.layer;
+      const double high_s = ends.layer * (low + (higher > 0 ? 1 : 0));
+      const double low_s = ends.layer * low;
+      const double squares =
+          first_s * first_s + last_s * last_s + higher * high_s * high_s + (count - 2 - higher) * low_s * low_s;
+      const Quality quality{std::max({first_s, last_s, high_s}), squares, first};
+      if (!best.empty() && quality >= best_quality) continue;
+      best_quality = quality;
+      best = even_stage_layers(inner, count - 2);
+      best.insert(best.begin(), first);
+      best.push_back(last);
+    }
+  }
+  return best;
+}
 
 namespace {
 
@@ -193,6 +265,102 @@ StepCosts price_for_bounds(Job& job, const StageMap& stages, const std::vector<i
   job.training.stack.overlap_gradient_reduction = true;
   for (FlushCosts& rank : costs.ranks) rank.gradient_reduction = Seconds(0);
   return costs;
+}
+
+namespace {
+
+// All that the price of a block depends on beside what all layouts of the search share.
+using WorkKey = std::tuple<int, int, int, int, bool, Recompute>;
+
+WorkKey key_of(const LayoutGroup& group) {
+  return {group.tp, group.cp, group.ep, group.micro_batch_size, group.sequence_parallel, group.recompute};
+}
+
+// Of the whole model, one microbatch.
+struct Work {
+  double seconds = 0.0;
+  double activation = 0.0;
+  double parameters = 0.0;
+  double expert_parameters = 0.0;
+};
+
+Work price_work(Job job, const LayoutGroup& group) {
+  Layout& layout = job.layout;
+  layout.tp = group.tp;
+  layout.cp = group.cp;
+  layout.ep = group.ep;
+  layout.pp = 1;
+  layout.dp = std::max(1, group.ep / group.cp);
+  layout.micro_batch_size = group.micro_batch_size;
+  layout.global_batch_size = layout.dp * group.micro_batch_size;
+  layout.sequence_parallel = group.sequence_parallel;
+  layout.recompute = group.recompute;
+  layout.zero = 0;
+  layout.data_parallel = DataParallel::kDdp;
+  layout.stage_layers = {job.model.layers};
+  StageMap map;
+  map.rank_of_stage = {0};
+  const StepCosts costs = price_for_bounds(job, map, layout.stage_layers);
+  const StageCosts& stage = costs.stages.front();
+  const PassCost& forward = stage.forward;
+  const Seconds passes = forward.total() + stage.recompute.total() + stage.input_gradient.total() +
+                         stage.weight_gradient.total() - stage.tp_hidden;
+  Work work;
+  work.seconds = passes.value();
+  work.activation = stage.activation.value();
+  work.parameters = stage.parameters;
+  work.expert_parameters = stage.expert_parameters;
+  return work;
+}
+
+double least_states(const Job& job, const SearchSpace& space, const LayoutGroup& group, const Work& work) {
+  Layout layout = job.layout;
+  layout.tp = group.tp;
+  layout.cp = group.cp;
+  layout.pp = group.pp;
+  layout.dp = group.dp;
+  layout.ep = group.ep;
+  if (layout.data_parallel == DataParallel::kDdp) {
+    constexpr int kMostSharded = 3;
+    layout.zero = space.zero.empty() ? kMostSharded : *std::max_element(space.zero.begin(), space.zero.end());
+  }
+  const double parameters = work.parameters / group.pp;
+  return model_states(layout, job.training, parameters, work.expert_parameters / group.pp).total().value();
+}
+
+double smallest_memory(const Job& job) {
+  double smallest = job.cluster.device.memory_capacity.value();
+  for (const Device& device : job.cluster.node_devices) smallest = std::min(smallest, device.memory_capacity.value());
+  return smallest;
+}
+
+// Sums are rounded in another order than the simulator's.
+constexpr double kSafe = 1.0 - 1e-9;
+
+}  // namespace
+
+std::vector<GroupBound> bound_groups(const Job& job, const SearchSpace& space, const std::vector<LayoutGroup>& groups,
+                                     const ParallelFor& parallel_for) {
+  std::vector<GroupBound> bounds(groups.size());
+  if (job.cluster.uneven()) return bounds;
+  std::map<WorkKey, std::size_t> numbers;
+  std::vector<const LayoutGroup*> examples;
+  for (const LayoutGroup& group : groups) {
+    if (numbers.emplace(key_of(group), examples.size()).second) examples.push_back(&group);
+  }
+  std::vector<Work> works(examples.size());
+  parallel_for(examples.size(), [&](std::size_t index) { works[index] = price_work(job, *examples[index]); });
+  const double capacity = smallest_memory(job);
+  const double overhead = job.training.stack.memory_overhead_gib * kGibibyte;
+  for (std::size_t index = 0; index < groups.size(); ++index) {
+    const LayoutGroup& group = groups[index];
+    const Work& work = works[numbers.at(key_of(group))];
+    const double rounding = 1e-9 * static_cast<double>(group.microbatches);  // passes in whole picoseconds
+    bounds[index].time_s = std::max(0.0, kSafe * group.microbatches * work.seconds / group.pp - rounding);
+    bounds[index].bytes = kSafe * (least_states(job, space, group, work) + work.activation / group.pp + overhead);
+    bounds[index].memory_share = bounds[index].bytes / capacity;
+  }
+  return bounds;
 }
 
 }  // namespace flopcast

@@ -1,10 +1,22 @@
 #pragma once
 
+#include <cstddef>
+#include <map>
+#include <vector>
+
 #include "model/cost/stage_costs.hpp"
 #include "model/job.hpp"
 #include "planner/bounds/schedule_shapes.hpp"
+#include "planner/parallel_for.hpp"
+#include "planner/space/space.hpp"
 
 namespace flopcast {
+
+/// The layers of each stage, one stage a rank, whose dearest stage is cheapest; of those the most even, and then the
+/// one with fewer layers in the first stage, which holds the most activations. Exact where all layers cost alike: then
+/// only how much the first and the last stage hold is open. `uniform` are the costs of the even split on `stages`.
+/// Models with two kinds of layers go to balanced_split (model/partition).
+std::vector<int> balanced_layers(const Job& job, const StageMap& stages, const StepCosts& uniform);
 
 /// The time no order of the shape's actions can undercut, in seconds, from the same StepCosts that the simulator reads.
 /// Of rank r, with m microbatches, load_r the sum of its passes and lowest_r the first of its stages:
@@ -37,5 +49,19 @@ MemoryBound program_memory(const Job& job, const StageMap& stages, const StepCos
 /// price_step less what neither bound reads and what costs most: gradients that are reduced in buckets beside the
 /// passes. They count as free.
 StepCosts price_for_bounds(Job& job, const StageMap& stages, const std::vector<int>& stage_layers);
+
+/// What no member of a group undercuts.
+struct GroupBound {
+  double time_s = 0.0;
+  double memory_share = 0.0;  ///< of the smallest device's memory
+  double bytes = 0.0;
+};
+
+/// Bounds of whole groups, from one price of the whole model as a single stage for all groups that differ only in dp,
+/// pp or the number of microbatches: the busiest rank computes at least the mean of all, m · work / pp, and the fullest
+/// holds at least the mean of their states at the most sharding of the space, and of one microbatch's activations.
+/// Clusters of uneven nodes are not bounded this way: all bounds are 0.
+std::vector<GroupBound> bound_groups(const Job& job, const SearchSpace& space, const std::vector<LayoutGroup>& groups,
+                                     const ParallelFor& parallel_for);
 
 }  // namespace flopcast

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "model/units/quantity.hpp"
-#include "planner/search/evaluate.hpp"
+#include "planner/search/search.hpp"
 
 namespace flopcast {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "planner/search/evaluate.hpp"
+#include "planner/search/search.hpp"
 
 namespace flopcast {
 

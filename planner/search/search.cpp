@@ -2,11 +2,66 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "model/error/error.hpp"
 #include "planner/search/cluster_search.hpp"
+#include "sim/forecast/step_profile.hpp"
+#include "sim/lower/lower.hpp"
 
 namespace flopcast {
+
+const std::vector<std::string>& objective_names() {
+  static const std::vector<std::string> names = {"time", "cost", "gpus", "energy"};
+  return names;
+}
+
+Score score_of(Objective objective, double time_s, int devices, double training_share) {
+  const double clock_s = time_s / training_share;
+  switch (objective) {
+    case Objective::kTime:
+      return {clock_s, clock_s};
+    case Objective::kGpus:
+      return {static_cast<double>(devices), clock_s};
+    case Objective::kCost:
+    case Objective::kEnergy:
+      break;
+  }
+  return {clock_s * devices, clock_s};
+}
+
+namespace {
+
+std::string no_files(const std::string& path) {
+  throw InternalError("a planned layout asked for the file " + path);
+}
+
+}  // namespace
+
+EvaluatedLayout evaluate_layout(const Job& job) {
+  const PreparedStep step = prepare(job, no_files);
+  std::vector<int> versions(static_cast<std::size_t>(step.program.rank_count()), 1);
+  for (std::size_t rank = 0; step.program.asynchronous && rank < versions.size(); ++rank) {
+    versions[rank] = step.schedule->weights.versions(step.request, static_cast<int>(rank));
+  }
+  EvaluatedLayout evaluated;
+  evaluated.memory = program_memory(step.job, step.stages, step.costs, step.program, versions);
+  evaluated.fits = evaluated.memory.share <= 1.0;
+  if (!evaluated.fits) return evaluated;
+  if (step.program.asynchronous) {
+    evaluated.time_s = profile_of_steady_step(step).step.time_s;
+    return evaluated;
+  }
+  LoweredStep lowered;
+  EngineResult result;
+  lower(step.program, step.times, lowered);
+  run(lowered.graph, result);
+  FLOPCAST_CHECK(!result.deadlocked());
+  evaluated.time_s = static_cast<double>(result.makespan) * kSecondsPerTick;
+  return evaluated;
+}
 
 bool ranks_before(const PlannedLayout& a, const PlannedLayout& b) {
   if (a.score.better_than(b.score)) return true;

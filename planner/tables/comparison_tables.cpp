@@ -35,7 +35,7 @@ Json terms_json(const ComparedLayout& a, const ComparedLayout& b) {
 }
 
 // Sums of terms in another order differ in their last digits: a picosecond is nothing.
-std::string number(double seconds) {
+std::string seconds_text(double seconds) {
   constexpr double kNothing = 1e-11;
   return fmt::format("{:.4g}", std::abs(seconds) < kNothing ? 0.0 : seconds);
 }
@@ -56,16 +56,16 @@ Table terms_table(const std::vector<ComparedLayout>& layouts) {
     if (!spent) continue;
     std::vector<std::string> cells = {terms.front()[row].name};
     for (std::size_t index = 0; index < terms.size(); ++index) {
-      cells.push_back(number(terms[index][row].b_s));
-      if (index > 0) cells.push_back(number(terms[index][row].delta_s()));
+      cells.push_back(seconds_text(terms[index][row].b_s));
+      if (index > 0) cells.push_back(seconds_text(terms[index][row].delta_s()));
     }
     table.rows.push_back(std::move(cells));
   }
   std::vector<std::string> total = {"step time"};
   for (std::size_t index = 0; index < layouts.size(); ++index) {
     const double time_s = layouts[index].result.iteration.time_s;
-    total.push_back(number(time_s));
-    if (index > 0) total.push_back(number(time_s - layouts.front().result.iteration.time_s));
+    total.push_back(seconds_text(time_s));
+    if (index > 0) total.push_back(seconds_text(time_s - layouts.front().result.iteration.time_s));
   }
   table.rows.push_back(std::move(total));
   return table;
@@ -82,7 +82,7 @@ Table summary_table(const std::vector<ComparedLayout>& layouts) {
                    text_column("fits")};
   for (const ComparedLayout& layout : layouts) {
     const Result& result = layout.result;
-    table.rows.push_back({layout.name, number(result.iteration.time_s),
+    table.rows.push_back({layout.name, seconds_text(result.iteration.time_s),
                           fmt::format("{:.1f}", 100 * result.iteration.mfu),
                           fmt::format("{:.1f}", 100 * result.bubble.fraction),
                           fmt::format("{:.1f}", 100 * result.communication.exposed_fraction),

@@ -66,7 +66,7 @@ std::string title_of(const ScheduleComparison& comparison) {
                      comparison.microbatches == 1 ? "" : "es");
 }
 
-std::string number(double value) {
+std::string figure_text(double value) {
   return fmt::format("{:.6g}", value);
 }
 // "4 … 1" when the ranks differ, with the first and the last rank's value.
@@ -140,7 +140,7 @@ Table figures_table(const ScheduleComparison& comparison, Format format) {
     const ScheduleFigures& figures = schedule.figures;
     table.rows.push_back({schedule.name, units_text(figures.makespan), units_text(figures.span),
                           fmt::format("{:.4f}", figures.bubble_fraction), fmt::format("{:.4f}", figures.bubble_ratio),
-                          number(figures.largest_peak()), fmt::format("{}", largest(figures.weight_copies)),
+                          figure_text(figures.largest_peak()), fmt::format("{}", largest(figures.weight_copies)),
                           fmt::format("{}", largest(figures.staleness)), fmt::format("{}", figures.messages),
                           figures.closed_form ? units_text(*figures.closed_form) : ""});
     if (with_reasons) table.rows.back().insert(table.rows.back().end(), {figures.closed_form_note, ""});
@@ -203,7 +203,7 @@ Table semantics_table(const ScheduleComparison& comparison, Format format) {
     const std::string formula =
         schedule.info == nullptr ? "" : fmt::format("; chunks on rank r: {}", schedule.info->peak_in_flight);
     const double peak = schedule.figures.largest_peak();
-    const std::string most = fmt::format("{} microbatch{} at most", number(peak), peak == 1.0 ? "" : "es");
+    const std::string most = fmt::format("{} microbatch{} at most", figure_text(peak), peak == 1.0 ? "" : "es");
     table.rows.push_back({schedule.name, is_asynchronous(schedule) ? "asynchronous" : "synchronous", most + formula,
                           copies_of(schedule.figures.weight_copies), updates_of(schedule), bubble_of(schedule),
                           schedule.info == nullptr ? "" : std::string(schedule.info->where_to_use)});

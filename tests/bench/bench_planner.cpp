@@ -15,7 +15,6 @@
 
 #include "model/config/read_job.hpp"
 #include "planner/bounds/schedule_shapes.hpp"
-#include "planner/search/evaluate.hpp"
 #include "planner/search/search.hpp"
 
 namespace flopcast {

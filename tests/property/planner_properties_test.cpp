@@ -10,9 +10,8 @@
 
 #include "model/config/read_job.hpp"
 #include "planner/bounds/bounds.hpp"
-#include "planner/bounds/group_bounds.hpp"
-#include "planner/search/evaluate.hpp"
-#include "planner/search/group_prices.hpp"
+#include "planner/search/cluster_search.hpp"
+#include "planner/search/search.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/unit/planner/questions.hpp"
 

@@ -1,5 +1,5 @@
 // Daly's model against its limits and against a simulated run.
-#include "planner/plan/goodput.hpp"
+#include "planner/plan/plan.hpp"
 
 #include <gtest/gtest.h>
 
