@@ -48,8 +48,8 @@ TEST(StructureRules, TheCoreHasNoThreadsFilesOrClocks) {
 }
 
 TEST(StructureRules, DevicesBelongToTheRealRun) {
-  EXPECT_EQ(structure_violations("cli/run.cpp", "#include <cuda_runtime.h>\n#include <mpi.h>").size(), 2u);
-  EXPECT_EQ(structure_violations("cli/run.cpp", "#include \"realrun/transport/nccl.hpp\"").size(), 1u);
+  EXPECT_EQ(structure_violations("cli/measured/run.cpp", "#include <cuda_runtime.h>\n#include <mpi.h>").size(), 2u);
+  EXPECT_EQ(structure_violations("cli/measured/run.cpp", "#include \"realrun/transport/nccl.hpp\"").size(), 1u);
   EXPECT_EQ(structure_violations("realrun/compute/cuda.cu", "#include <cublasLt.h>\n#include <nccl.h>"), Sentences{});
 }
 

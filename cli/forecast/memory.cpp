@@ -1,0 +1,74 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "cli/commands.hpp"
+#include "cli/options/job_options.hpp"
+#include "cli/options/output.hpp"
+#include "cli/terminal.hpp"
+#include "model/error/error.hpp"
+#include "reports/result/result_json.hpp"
+#include "reports/result/result_tables.hpp"
+#include "reports/series/figures.hpp"
+#include "reports/series/series_svg.hpp"
+#include "sim/forecast/forecast.hpp"
+
+namespace flopcast {
+
+int run_memory(const Arguments& arguments) {
+  CommandLine command_line(
+      "memory", "flopcast memory [JOB] [options]",
+      "Memory of each pipeline rank: weights, gradients, optimizer, activations, workspace.",
+      {"flopcast memory job.json", "flopcast memory job.json --check && sbatch train.sh",
+       "flopcast memory job.json --explain", "flopcast memory job.json --over-time --format csv -o memory.csv"});
+  JobOptions job;
+  OutputOptions output;
+  bool over_time = false;
+  bool check = false;
+  bool tensors = false;
+  std::optional<std::string> svg;
+  job.add_to(command_line);
+  output.add_to(command_line);
+  command_line.add_flag("--over-time", over_time, "every change over the step instead of the peak");
+  command_line.add_flag("--explain", tensors, "the tensors of the fullest rank at its fullest moment");
+  command_line.add_flag("--check", check, "exit with 3 when it does not fit");
+  command_line.add_option("--svg", svg, "FILE", "draw every rank's memory over time");
+  if (!command_line.parse(arguments)) return 0;
+
+  const Format format = output.format();
+  if (over_time && tensors) throw ConfigError({"--explain", "contradicts --over-time", "", "give one of the two"});
+  const MemoryView view = over_time ? MemoryView::kOverTime : tensors ? MemoryView::kTensors : MemoryView::kPeak;
+  if (job.show_config(output)) return 0;
+  const Forecast answer = forecast(job.read(), read_file);
+  if (svg) write_file(*svg, write_series_svg(memory_charts(answer), {}));
+  if (format == Format::kJson) {
+    output.write(memory_json(answer, view).dump(2));
+  } else {
+    Table table = over_time ? memory_over_time_table(answer)
+                  : tensors ? memory_parts_table(answer)
+                            : memory_table(answer);
+    if (tensors) table.title = describe_job(answer.step.job);
+    if (view == MemoryView::kPeak) {
+      table.title = describe_job(answer.step.job);
+      double states_gib = 0.0;
+      for (const RankMemoryResult& rank : answer.result.memory.per_pipeline_rank) {
+        states_gib = std::max(states_gib, rank.weights_gib + rank.gradients_gib + rank.optimizer_gib);
+      }
+      table.notes.push_back(fmt::format("weights, gradients and optimizer of the fullest rank: {:.4g} GB (1e9 bytes)",
+                                        states_gib * kGibibyte / 1e9));
+    }
+    output.write({table});
+  }
+  const MemoryResult& memory = answer.result.memory;
+  if (check && !memory.fits) {
+    throw NegativeAnswer(fmt::format("does not fit: the fullest rank needs {:.1f} GiB of {:.1f} GiB", memory.shown_gib,
+                                     memory.capacity_gib));
+  }
+  for (const std::string& warning : answer.result.warnings) warn(warning);
+  return 0;
+}
+
+}  // namespace flopcast

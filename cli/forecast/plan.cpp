@@ -1,0 +1,430 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
+
+#include "cli/commands.hpp"
+#include "cli/options/job_options.hpp"
+#include "cli/options/output.hpp"
+#include "cli/progress.hpp"
+#include "cli/terminal.hpp"
+#include "model/config/read_job.hpp"
+#include "model/error/error.hpp"
+#include "model/units/parse.hpp"
+#include "planner/plan/feasible.hpp"
+#include "planner/plan/launchable.hpp"
+#include "planner/plan/plan.hpp"
+#include "planner/plan/read_question.hpp"
+#include "planner/shared/crew.hpp"
+#include "planner/shared/plan_parts.hpp"
+#include "planner/shared/threads.hpp"
+#include "planner/tables/plan_tables.hpp"
+
+namespace flopcast {
+
+namespace {
+
+// The flags of `plan` that are no keys of a job: what is searched, what is wanted, what may go wrong.
+class PlanFlags {
+ public:
+  void add_to(CommandLine& command_line);
+  // Refuses --schedules beside --schedule.
+  void require_one_list(const std::optional<std::string>& schedule) const;
+  // Narrows or widens the space by --schedules and --wide.
+  void apply(SearchSpace& space) const;
+  // Throws ConfigError on flags that contradict each other, or that need tokens or a price the job does not have.
+  PlanOptions options(const Job& job) const;
+  int threads() const;
+  // The file that --svg names.
+  const std::optional<std::string>& svg() const { return svg_; }
+  bool has_threads() const { return threads_.has_value(); }
+
+ private:
+  std::vector<int> node_counts(const Job& job) const;
+  Objective objective() const;
+  std::optional<Interruptions> interruptions() const;
+
+  std::optional<std::string> objective_;
+  std::optional<std::string> schedules_;
+  std::optional<int> top_;
+  std::optional<int> max_gpus_;
+  std::optional<std::string> deadline_;
+  std::optional<std::string> budget_;
+  std::optional<std::string> mtbf_;
+  std::optional<std::string> checkpoint_;
+  std::optional<std::string> restart_;
+  std::optional<int> threads_;
+  std::optional<std::string> svg_;
+  bool min_gpus_ = false;
+  bool wide_ = false;
+  bool whole_front_ = false;
+  bool no_failures_ = false;
+};
+
+void PlanFlags::add_to(CommandLine& command_line) {
+  command_line.begin_group("Question");
+  command_line.add_option("--objective", objective_, "KIND",
+                          "time (default), cost, gpus or energy; all but time try every number of nodes");
+  command_line.add_flag("--min-gpus", min_gpus_, "the fewest nodes that fit: objective gpus, from 1 node on");
+  command_line.add_option("--max-gpus", max_gpus_, "N", "try every number of nodes up to so many GPUs");
+  command_line.add_option("--deadline", deadline_, "TIME", "the run is done by then: 45d (needs --tokens)");
+  command_line.add_option("--budget", budget_, "DOLLARS", "the run costs no more: 200K (needs --tokens and --price)");
+  command_line.begin_group("Search");
+  command_line.add_option("--schedules", schedules_, "A,B,…", "pipeline schedules to choose from");
+  command_line.add_flag("--wide", wide_, "uneven chunks and lighter first and last stages too");
+  command_line.add_flag("--whole-front", whole_front_,
+                        "the Pareto front without end, not only within 10 % of the best; takes longer");
+  command_line.add_option("--top", top_, "N", "layouts to rank (default 10)");
+  command_line.add_option("--threads", threads_, "N", "threads (default: one for each core)");
+  command_line.add_option("--svg", svg_, "FILE", "draw the layouts found and their Pareto front");
+  command_line.begin_group("Interruptions");
+  command_line.add_option("--mtbf", mtbf_, "TIME", "mean time between failures of one GPU (default 50676h, Llama 3's)");
+  command_line.add_option("--checkpoint-time", checkpoint_, "TIME", "the run stands still for each (default 10s)");
+  command_line.add_option("--restart-time", restart_, "TIME", "from a failure to the next step (default 5min)");
+  command_line.add_flag("--no-failures", no_failures_, "days as if nothing ever failed");
+}
+
+void PlanFlags::require_one_list(const std::optional<std::string>& schedule) const {
+  if (!schedules_ || !schedule) return;
+  throw ConfigError({"--schedules", fmt::format("contradicts --schedule {}", *schedule), "", "give one of the two"});
+}
+
+void PlanFlags::apply(SearchSpace& space) const {
+  if (wide_) {
+    const bool open = space.splits.size() > 1;
+    if (open) space.splits = all_splits();
+    space.uneven_chunks = true;
+  }
+  if (!schedules_) return;
+  space.schedules.clear();
+  std::size_t begin = 0;
+  while (begin <= schedules_->size()) {
+    const std::size_t comma = std::min(schedules_->find(',', begin), schedules_->size());
+    const std::string text = schedules_->substr(begin, comma - begin);
+    const ScheduleName name = parse_schedule_name(text);
+    if (name.chunks) {
+      throw ConfigError({"--schedules", fmt::format("{} fixes the chunks", text), "",
+                         fmt::format("leave :{} out and give --vpp {}", *name.chunks, *name.chunks)});
+    }
+    space.schedules.push_back(schedule_choice(text));
+    begin = comma + 1;
+  }
+}
+
+double quantity_of(const char* flag, const std::string& text, Dimension dimension) {
+  const ParsedQuantity parsed = parse_quantity(text, dimension);
+  if (parsed.value) return *parsed.value;
+  throw ConfigError(
+      {flag, fmt::format("\"{}\" {}", text, parsed.problem), "", fmt::format("units: {}", accepted_units(dimension))});
+}
+
+double seconds_of(const char* flag, const std::string& text) {
+  return quantity_of(flag, text, Dimension::kTime);
+}
+
+Objective PlanFlags::objective() const {
+  if (!objective_) {
+    // Who asks for the fewest, or for a deadline, wants no more GPUs than that takes.
+    return min_gpus_ || (deadline_ && !budget_) ? Objective::kGpus : Objective::kTime;
+  }
+  const std::vector<std::string>& names = objective_names();
+  const auto place = std::find(names.begin(), names.end(), *objective_);
+  if (place == names.end()) {
+    throw ConfigError(
+        {"--objective", fmt::format("unknown value \"{}\"", *objective_), "", choices_help(*objective_, names)});
+  }
+  const auto objective = static_cast<Objective>(place - names.begin());
+  if (min_gpus_ && objective != Objective::kGpus) {
+    throw ConfigError(
+        {"--min-gpus", fmt::format("contradicts --objective {}", *objective_), "", "give one of the two"});
+  }
+  return objective;
+}
+
+std::vector<int> PlanFlags::node_counts(const Job& job) const {
+  const bool sizes_asked_about = min_gpus_ || max_gpus_ || objective_ == "gpus";
+  const bool varies = sizes_asked_about || deadline_ || budget_ || objective() != Objective::kTime;
+  if (job.cluster.uneven() && sizes_asked_about) {
+    throw ConfigError({"cluster.nodes", "a list of uneven nodes cannot be made larger or smaller", "",
+                       "a count of nodes, or plan without --min-gpus, --max-gpus and --objective gpus"});
+  }
+  if (!varies || job.cluster.uneven()) return {job.cluster.nodes};
+  int most = job.cluster.nodes;
+  constexpr int kMostNodes = 16'384;
+  if (max_gpus_) {
+    most = *max_gpus_ / job.cluster.devices_per_node;
+    if (most < 1) {
+      throw ConfigError({"--max-gpus", fmt::format("{} is less than a node", *max_gpus_), "",
+                         fmt::format("at least {}", job.cluster.devices_per_node)});
+    }
+    if (most > kMostNodes) {
+      throw ConfigError({"--max-gpus", fmt::format("{} is {} nodes, each number a search", *max_gpus_, most), "",
+                         fmt::format("at most {} nodes", kMostNodes)});
+    }
+  }
+  std::vector<int> counts(static_cast<std::size_t>(most));
+  std::iota(counts.begin(), counts.end(), 1);
+  return counts;
+}
+
+std::optional<Interruptions> PlanFlags::interruptions() const {
+  if (no_failures_) {
+    if (mtbf_ || checkpoint_ || restart_) {
+      throw ConfigError({"--no-failures", "contradicts --mtbf, --checkpoint-time and --restart-time", "", "give one"});
+    }
+    return std::nullopt;
+  }
+  Interruptions interruptions;
+  if (mtbf_) interruptions.gpu_mtbf_s = seconds_of("--mtbf", *mtbf_);
+  if (checkpoint_) interruptions.checkpoint_s = seconds_of("--checkpoint-time", *checkpoint_);
+  if (restart_) interruptions.restart_s = seconds_of("--restart-time", *restart_);
+  if (interruptions.gpu_mtbf_s <= 0.0) throw ConfigError({"--mtbf", "must be above zero", "", "such as 50000h"});
+  return interruptions;
+}
+
+PlanOptions PlanFlags::options(const Job& job) const {
+  PlanOptions options;
+  constexpr int kMostRanked = 1'000;
+  options.search.objective = objective();
+  options.search.ranked = top_.value_or(options.search.ranked);
+  if (options.search.ranked < 1 || options.search.ranked > kMostRanked) {
+    throw ConfigError({"--top", fmt::format("{} is out of range", *top_), "", fmt::format("1 to {}", kMostRanked)});
+  }
+  if (whole_front_) options.search.pareto_reach = std::numeric_limits<double>::infinity();
+  options.nodes = node_counts(job);
+  if (options.search.objective == Objective::kEnergy && !device_watts(job.cluster)) {
+    throw ConfigError({"cluster.device.tdp", "is not given, and the objective energy needs it", "",
+                       R"(in the job file, such as "device": {"name": "h100", "tdp": "700W"}, or plan for time)"});
+  }
+  options.interruptions = interruptions();
+  const auto need = [](bool there, const char* flag, const char* what, const char* help) {
+    if (!there) throw ConfigError({flag, fmt::format("needs {}", what), "", help});
+  };
+  for (const auto& [given, flag] :
+       {std::pair(mtbf_.has_value(), "--mtbf"), std::pair(checkpoint_.has_value(), "--checkpoint-time"),
+        std::pair(restart_.has_value(), "--restart-time")}) {
+    if (given) need(job.training.tokens.has_value(), flag, "the tokens of the run", "give --tokens, such as 300B");
+  }
+  if (deadline_) {
+    need(job.training.tokens.has_value(), "--deadline", "the tokens of the run", "give --tokens, such as 300B");
+    options.deadline_s = seconds_of("--deadline", *deadline_);
+  }
+  if (budget_) {
+    need(job.training.tokens.has_value(), "--budget", "the tokens of the run", "give --tokens, such as 300B");
+    need(job.training.price_per_gpu_hour.has_value(), "--budget", "a price", "give --price, dollars a GPU hour");
+    const bool has_sign = !budget_->empty() && budget_->front() == '$';
+    options.budget_usd = quantity_of("--budget", has_sign ? budget_->substr(1) : *budget_, Dimension::kCount);
+  }
+  return options;
+}
+
+int PlanFlags::threads() const {
+  return thread_count(threads_, std::numeric_limits<std::size_t>::max());
+}
+
+PlanEntry entry_of(const LoadedJob& loaded, const PlannedLayout& planned) {
+  PlanEntry entry;
+  entry.planned = planned;
+  entry.layout = layout_section_of(loaded.root, planned);
+  Job job = read_job(job_file_of(loaded.root, planned), Origins());
+  job.assumptions.insert(job.assumptions.begin(), loaded.notes.begin(), loaded.notes.end());
+  job.warnings = loaded.warnings;
+  entry.forecast = forecast(job, read_file);
+  FLOPCAST_CHECK(entry.forecast.result.memory.fits);
+  return entry;
+}
+
+std::vector<PlanEntry> entries_of(const LoadedJob& loaded, const std::vector<PlannedLayout>& planned) {
+  std::vector<PlanEntry> entries;
+  for (const PlannedLayout& one : planned) entries.push_back(entry_of(loaded, one));
+  return entries;
+}
+
+std::string duration(double seconds) {
+  constexpr double kMinute = 60.0;
+  constexpr double kHour = 3600.0;
+  constexpr double kDay = 86'400.0;
+  if (seconds < kMinute) return fmt::format("{:.3g} s", seconds);
+  if (seconds < kHour) return fmt::format("{:.3g} min", seconds / kMinute);
+  return seconds < kDay ? fmt::format("{:.3g} h", seconds / kHour) : fmt::format("{:.3g} days", seconds / kDay);
+}
+
+// Before anything is searched: on the fewest GPUs asked about failures are rarest.
+void require_an_end(const Job& job, const PlanOptions& options) {
+  if (!job.training.tokens || !options.interruptions) return;
+  const Interruptions& interruptions = *options.interruptions;
+  const int devices = on_nodes(job, options.nodes.front()).cluster.devices();
+  const Goodput goodput = goodput_of(interruptions, devices);
+  if (goodput.finishes()) return;
+  throw NegativeAnswer(fmt::format(
+      "error: the run never finishes: a failure every {} on {} GPUs, {} for each checkpoint and {} for each restart "
+      "leave less than 1 % of the time to train\n"
+      "  help: --mtbf is the mean time between failures of one GPU; of the whole cluster it is that over {}",
+      duration(interruptions.gpu_mtbf_s / devices), devices, duration(interruptions.checkpoint_s),
+      duration(interruptions.restart_s), devices));
+}
+
+// Nothing fits, or not in time: what is closest, and what would.
+[[noreturn]] void refuse(const PlanQuestion& question, const PlanAnswer& answer, const ParallelFor& parallel_for) {
+  const Refusal refusal = nearest_feasible(question.job, question.space, answer.options, answer.search, parallel_for);
+  std::string text = fmt::format("error: no layout {}\n", refusal.missed);
+  for (const RejectedLayouts& one : answer.search.rejected)
+    text += fmt::format("  {:>10}  {}\n", one.count, one.reason);
+  for (const std::string& change : refusal.changes) text += fmt::format("  help: {}\n", change);
+  text.pop_back();
+  throw NegativeAnswer(text);
+}
+
+// The first of the ranked layouts that the program can be told. Throws the complaint about the best when there is none.
+LaunchFile launch_file_of(LaunchProgram program, const PlanAnswer& answer) {
+  std::optional<ConfigError> complaint;
+  for (std::size_t place = 0; place < answer.ranked.size(); ++place) {
+    const Forecast& forecast = answer.ranked[place].forecast;
+    try {
+      LaunchFile file = write_launch(program, forecast.step.job);
+      if (place > 0)
+        file.notes.push_back(fmt::format("number {} of those found is the first that it can be told", place + 1));
+      file.notes.push_back(fmt::format("forecast: {:.4g} s a step, {:.1f} of {:.0f} GiB",
+                                       forecast.result.iteration.time_s, forecast.result.memory.peak_gib,
+                                       forecast.result.memory.capacity_gib));
+      return file;
+    } catch (const ConfigError& error) {
+      if (!complaint) complaint = error;
+    }
+  }
+  throw ConfigError(*complaint);
+}
+
+// As plan() does, with a bar for the sizes.
+SearchResult search_alone(const PlanQuestion& question, const PlanOptions& options, const ParallelFor& parallel_for) {
+  const SizedPlan sized(question.job, question.space, options, parallel_for);
+  Progress progress(sized.parts() > 1);
+  progress.begin(sized.parts());
+  std::vector<SearchResult> parts;
+  for (std::size_t part = 0; part < sized.parts(); ++part) {
+    parts.push_back(sized.search(part));
+    progress.step();
+    if (sized.ends_with(parts.back())) break;
+  }
+  return sized.merge(parts);
+}
+
+// The sizes of the cluster are shared. Nothing when another process writes the answer.
+std::optional<SearchResult> search_together(const LoadedJob& loaded, const PlanQuestion& question,
+                                            const PlanOptions& options, PartialRows& rows, const Crew& crew,
+                                            const ParallelFor& parallel_for) {
+  const SizedPlan sized(question.job, question.space, options, parallel_for);
+  const auto part_in = [&](const nlohmann::ordered_json& row) { return part_of(loaded.root, row); };
+  SharedWork work;
+  work.parts = sized.parts();
+  work.compute = [&](std::size_t part) { return part_json(loaded.root, sized.search(part)); };
+  work.is_row = [&](const nlohmann::ordered_json& row) { return is_part(loaded.root, row); };
+  if (options.search.objective == Objective::kGpus) {
+    work.ends = [&](const nlohmann::ordered_json& row) { return sized.ends_with(part_in(row)); };
+  }
+  // A search uses the threads itself.
+  const auto answered = answer_together(work, rows, crew, serial_for, 1);
+  if (!answered) return std::nullopt;
+  std::vector<SearchResult> parts;
+  for (const nlohmann::ordered_json& row : *answered) parts.push_back(part_in(row));
+  return sized.merge(parts);
+}
+
+void write_answer(const PlanAnswer& answer, Format format, const OutputOptions& output) {
+  switch (format) {
+    case Format::kJson:
+      output.write(plan_json(answer).dump(2));
+      break;
+    case Format::kCsv:
+      output.write(write_table(ranked_table(answer), format));
+      break;
+    case Format::kTable:
+    case Format::kMarkdown:
+      output.write(plan_tables(answer), format);
+      break;
+  }
+}
+
+void narrow_to(LaunchProgram program, PlanQuestion& question, bool tells) {
+  const std::vector<std::string> left_out = keep_launchable(program, question.job, question.space);
+  if (left_out.empty() || !tells) return;
+  std::fputs(fmt::format("note: not searched, since {} cannot be told: {}\n",
+                         launch_program_names()[static_cast<std::size_t>(program)], fmt::join(left_out, ", "))
+                 .c_str(),
+             stderr);
+}
+
+}  // namespace
+
+int run_plan(const Arguments& arguments) {
+  return run_plan_among(arguments, Crew());
+}
+
+int run_plan_among(const Arguments& arguments, const Crew& crew) {
+  CommandLine command_line(
+      "plan", "flopcast plan [JOB] [options]",
+      "Ranks every layout of a model on a cluster: tp, cp, pp, vpp, dp, ep, microbatch, schedule, recomputation, ZeRO, "
+      "sequence parallelism and stage split. What the job or a flag says of the layout stays as it is.",
+      {"flopcast plan --model gpt3-175b --cluster 128xdgx-a100-80g --gbs 1536",
+       "flopcast plan --model llama3-70b --cluster 64xdgx-h100 --gbs 1024 --tokens 2T --deadline 45d --price 2.5",
+       "flopcast plan --model gpt3-175b --cluster 64xdgx-a100-80g --gbs 512 --min-gpus",
+       "flopcast plan job.json --tp 8 --schedules 1f1b,interleaved -o plan.json",
+       "flopcast plan job.json --emit torchrun -o train.sh"});
+  JobOptions job;
+  OutputOptions output;
+  PlanFlags flags;
+  EmitOption emit;
+  job.add_to(command_line);
+  flags.add_to(command_line);
+  output.add_to(command_line);
+  emit.add_to(command_line);
+  if (!command_line.parse(arguments)) return 0;
+
+  job.refuse_show_config("plan");
+  const Format format = emit.program() ? output.format() : output.format_of_file();
+  if (emit.program() && output.has_format()) {
+    throw ConfigError(
+        {"--format", "contradicts --emit, whose program sets the format", "", "leave one of the two out"});
+  }
+  flags.require_one_list(job.flag("layout.schedule"));
+  const LoadedJob loaded = job.load();
+  require_named_cluster(loaded);
+  PlanQuestion question = read_question(loaded.root, loaded.origins);
+  flags.apply(question.space);
+  const std::optional<LaunchProgram> program = emit.program();
+  if (program) narrow_to(*program, question, crew.leads());
+  const ParallelFor parallel_for = threaded_for(crew.shares && !flags.has_threads() ? 1 : flags.threads());
+
+  PlanAnswer answer;
+  answer.options = flags.options(question.job);
+  require_an_end(question.job, answer.options);
+  const std::unique_ptr<PartialRows> rows =
+      crew.shares ? rows_beside(output.file(), {{"job", loaded.root}, {"plan", arguments}}, crew) : nullptr;
+  std::optional<SearchResult> found = rows
+                                          ? search_together(loaded, question, answer.options, *rows, crew, parallel_for)
+                                          : search_alone(question, answer.options, parallel_for);
+  if (!found) return 0;
+  answer.search = std::move(*found);
+  if (answer.search.ranked.empty()) {
+    if (rows) rows->remove();
+    refuse(question, answer, parallel_for);
+  }
+  answer.job = job_file_of(loaded.root, answer.search.ranked.front());
+  answer.ranked = entries_of(loaded, answer.search.ranked);
+  answer.pareto = entries_of(loaded, answer.search.pareto);
+  if (program) {
+    EmitOption::write(launch_file_of(*program, answer), output.file());
+  } else {
+    write_answer(answer, format, output);
+  }
+  if (flags.svg()) write_file(*flags.svg(), plan_svg(answer));
+  if (rows) rows->remove();
+  return 0;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,74 @@
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "cli/commands.hpp"
+#include "cli/options/job_options.hpp"
+#include "cli/options/output.hpp"
+#include "cli/options/timeline_files.hpp"
+#include "cli/options/variation_options.hpp"
+#include "cli/terminal.hpp"
+#include "reports/result/result_json.hpp"
+#include "reports/result/result_tables.hpp"
+#include "reports/series/figures.hpp"
+#include "reports/series/series_svg.hpp"
+#include "sim/forecast/forecast.hpp"
+#include "sim/variation/packed_sequences.hpp"
+
+namespace flopcast {
+
+namespace {
+
+std::vector<Table> tables_of(const Forecast& answer) {
+  std::vector<Table> tables = result_tables(answer);
+  tables.insert(tables.end() - 1, critical_path_table(answer.timeline, critical_path(answer.timeline)));
+  return tables;
+}
+
+}  // namespace
+
+int run_simulate(const Arguments& arguments) {
+  CommandLine command_line("simulate", "flopcast simulate [JOB] [options]",
+                           "Forecasts one training step: time, MFU, bubble, communication, memory.",
+                           {"flopcast simulate job.json --svg timeline.svg --trace timeline.trace.json",
+                            "flopcast simulate --model gpt3-175b --cluster 8xdgx-a100-80g --tp 8 --pp 8 --gbs 64",
+                            "flopcast simulate job.json --recompute full --format json",
+                            "flopcast simulate job.json --jitter 3% --straggler 0.1%:1.5"});
+  JobOptions job;
+  OutputOptions output;
+  TimelineFiles files;
+  VariationOptions doubt;
+  std::optional<std::string> roofline;
+  job.add_to(command_line);
+  output.add_to(command_line);
+  files.add_to(command_line);
+  command_line.add_option("--roofline", roofline, "FILE", "draw a block's operators below the device's roof, as SVG");
+  doubt.add_to(command_line);
+  if (!command_line.parse(arguments)) return 0;
+
+  const Format format = output.format();
+  if (job.show_config(output)) return 0;
+  const std::optional<Variation> variation = doubt.variation();
+  const std::optional<std::vector<int>> lengths = doubt.sequence_lengths();
+  Forecast answer = forecast(job.read(), read_file);
+  if (variation) add_distribution(*variation, answer);
+  if (lengths) add_packing(*lengths, answer);
+  files.write(answer);
+  if (roofline) write_file(*roofline, write_series_svg({roofline_chart(answer.step.job)}, {}));
+  switch (format) {
+    case Format::kJson:
+      output.write(simulation_json(answer).dump(2));
+      break;
+    case Format::kCsv:
+      output.write({result_row(answer)});
+      break;
+    case Format::kTable:
+    case Format::kMarkdown:
+      output.write(tables_of(answer));
+      break;
+  }
+  for (const std::string& warning : answer.result.warnings) warn(warning);
+  return 0;
+}
+
+}  // namespace flopcast

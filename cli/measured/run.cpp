@@ -1,0 +1,272 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calibrate/tables/run_tables.hpp"
+#include "calibrate/verdict/measured_run.hpp"
+#include "calibrate/verdict/verdict.hpp"
+#include "cli/child_process.hpp"
+#include "cli/commands.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/job_files.hpp"
+#include "cli/measured/mpirun.hpp"
+#include "cli/options/job_options.hpp"
+#include "cli/options/timeline_files.hpp"
+#include "cli/terminal.hpp"
+#include "model/error/error.hpp"
+#include "reports/table.hpp"
+#include "sim/forecast/forecast.hpp"
+
+namespace flopcast {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// A name for a file of this process that goes when the command ends.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const char* what)
+      : path_((fs::temp_directory_path() / fmt::format("flopcast-{}-{}.json", what, getpid())).string()) {}
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  TemporaryFile(TemporaryFile&&) = delete;
+  TemporaryFile& operator=(TemporaryFile&&) = delete;
+  ~TemporaryFile() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// What a run that failed has left in the file that the user asked for; empty when there is none.
+std::string left_in(const std::optional<std::string>& file) {
+  if (!file || !fs::is_regular_file(*file)) return {};
+  try {
+    const MeasuredRun run = read_measured_run(read_file(*file), *file);
+    if (run.failure.empty()) return {};  // of an earlier run
+    return fmt::format("{} has the {} step{} before that", *file, run.steps.size(), run.steps.size() == 1 ? "" : "s");
+  } catch (const ConfigError&) {
+    return {};
+  }
+}
+
+// The child has told what happened to it on the shared standard error, unless a signal killed it.
+int report_failure(const ChildEnd& end, const std::optional<std::string>& file) {
+  const std::string left = left_in(file);
+  if (end.signal != 0) {
+    throw EnvironmentError(fmt::format("flopcast-run was killed by signal {} ({}){}{}", end.signal,
+                                       strsignal(end.signal), left.empty() ? "" : "; ", left));
+  }
+  // mpirun leaves with 128 and the signal of a rank that was killed.
+  constexpr int kSignalled = 128;
+  const int exit_code = end.exit_code < kSignalled ? end.exit_code : kEnvironmentFailed;
+  if (exit_code == kEnvironmentFailed && !left.empty()) std::fputs(fmt::format("  note: {}\n", left).c_str(), stderr);
+  return exit_code;
+}
+
+// What cannot be read back, such as /dev/stdout, is written when all is over.
+bool is_pipe_or_device(const std::string& path) {
+  const fs::file_status status = fs::status(path);
+  return fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status);
+}
+
+// How many steps, and which of them count.
+struct StepCounts {
+  static constexpr int kWarmup = 2;
+  static constexpr int kRepetitions = 15;
+  int steps = 0;
+  int warmup = 0;
+};
+
+struct Options {
+  JobOptions job;
+  TimelineFiles files;
+  std::optional<std::string> format;
+  std::optional<std::string> measured;
+  std::optional<std::string> backend;
+  std::optional<std::string> partition;
+  std::optional<int> one_gpu;
+  std::optional<std::string> times;
+  std::optional<int> repetitions;
+  std::optional<int> warmup;
+  std::optional<int> steps;
+  std::optional<int> timeout;
+  std::optional<std::string> learning_rate;
+  std::optional<int> seed;
+  std::optional<std::string> compute;
+  std::optional<std::string> forward;
+  std::optional<std::string> backward;
+  std::optional<std::string> input_gradient;
+  std::optional<std::string> weight_gradient;
+  std::optional<std::string> slow_down;
+  std::optional<std::string> loss_svg;
+  std::vector<std::string> beside;
+
+  void add_to(CommandLine& command_line) {
+    job.add_to(command_line);
+    command_line.begin_group("Run");
+    command_line.add_option("--backend", backend, "NAME",
+                            "threads (default): each rank a thread of one process; mpi: each a process, by mpirun; "
+                            "nccl: each a process with a GPU; virtual-gpus: all on one GPU");
+    command_line.add_option("--partition", partition, "NAME",
+                            "of a virtual GPU: green (default), multiprocessors of its own; streams, which compete");
+    command_line.add_option("--one-gpu", one_gpu, "N", "nccl with all N ranks on the first GPU, over loopback sockets");
+    command_line.add_option("--repetitions", repetitions, "N", "steps that count (15); the median is shown");
+    command_line.add_option("--warmup", warmup, "N", "steps before them (2)");
+    command_line.add_option("--steps", steps, "N", "all steps, instead of --repetitions");
+    command_line.add_option("--times", times, "FROM",
+                            "of the forecast: calibration (default), measured on these ranks just before; job, priced "
+                            "for the job's cluster or --profile");
+    command_line.add_option("--timeout", timeout, "SECONDS", "how long a rank waits for another (60)");
+    command_line.add_option("--learning-rate", learning_rate, "R", "of the optimizer (0.001)");
+    command_line.add_option("--seed", seed, "N", "of weights and data (1)");
+    command_line.begin_group("Emulation: more ranks than processors");
+    command_line.add_option("--compute", compute, "NAME",
+                            "network (default): train; sleep: take the time of the passes only, communicate for real");
+    command_line.add_option("--forward", forward, "T[,T…]", "slept for a forward pass, one time or one a stage: 5ms");
+    command_line.add_option("--backward", backward, "T[,T…]", "for a backward pass, or for both of its halves");
+    command_line.add_option("--backward-input", input_gradient, "T[,T…]", "for an input gradient");
+    command_line.add_option("--backward-weight", weight_gradient, "T[,T…]", "for a weight gradient");
+    command_line.add_option("--slow-down", slow_down, "F",
+                            "sleep F times what the job's cluster would take, where no time is given (1)");
+    command_line.begin_group("Output");
+    command_line.add_option("--format", format, "NAME", "table (default), markdown, csv, json");
+    command_line.add_option("-o,--output", measured, "FILE", "keep the measurement file, comparison included");
+    files.add_to(command_line);
+    command_line.add_option("--loss-svg", loss_svg, "FILE", "write the loss of every step as a figure");
+    command_line.add_option("--beside", beside, "MEASURED", "draw the losses of an earlier run too; may be repeated");
+  }
+
+  // Found out before minutes of training.
+  void check_files() const {
+    if (!beside.empty() && !loss_svg) {
+      throw ConfigError({"--beside", "means nothing without --loss-svg", "--beside", {}});
+    }
+    for (const std::string& path : beside) read_loss_curve(read_file(path), path);
+    files.require_writable();
+    if (loss_svg) require_writable(*loss_svg);
+    if (measured) require_writable(*measured);
+  }
+
+  // An asynchronous run drains in its last step, which does not count.
+  StepCounts counts(bool asynchronous) const {
+    if (steps && repetitions) throw ConfigError({"--steps", "given beside --repetitions", "--steps", "give one"});
+    if (warmup && *warmup < 0) throw ConfigError({"--warmup", "below 0", "--warmup", {}});
+    if (repetitions && *repetitions < 1) throw ConfigError({"--repetitions", "below 1", "--repetitions", {}});
+    StepCounts counts;
+    const int least = asynchronous ? 1 : 0;
+    if (!steps) {
+      counts.warmup = warmup.value_or(StepCounts::kWarmup);
+      counts.steps = std::max(counts.warmup, least) + repetitions.value_or(StepCounts::kRepetitions) + least;
+      return counts;
+    }
+    counts.steps = *steps;
+    counts.warmup = warmup.value_or(std::clamp(*steps - 1 - least, 0, StepCounts::kWarmup));
+    if (counted_steps(counts.steps, counts.warmup, asynchronous) < 1) {
+      throw ConfigError({"--steps", fmt::format("{} leave none that counts", *steps), "--steps",
+                         asynchronous ? "an asynchronous schedule fills in its first and drains in its last: 3 or more"
+                                      : "1 or more, and more than --warmup"});
+    }
+    return counts;
+  }
+
+  std::vector<std::string> launcher_words(const std::string& job_file, const std::string& output, int ranks,
+                                          const StepCounts& counts, bool calibrates) const {
+    std::vector<std::string> words = backend == "mpi" ? mpirun_words(ranks) : std::vector<std::string>();
+    words.insert(words.end(), {program_beside("flopcast-run"), job_file, "--output", output});
+    const auto add = [&](const char* flag, const std::string& value) { words.insert(words.end(), {flag, value}); };
+    const auto add_given = [&](const char* flag, const std::optional<std::string>& value) {
+      if (value) add(flag, *value);
+    };
+    constexpr int kCalibrationSteps = 6;  // before and after the run, two of them to warm up
+    add("--steps", fmt::format("{}", counts.steps));
+    add("--warmup", fmt::format("{}", counts.warmup));
+    add("--calibration-steps", fmt::format("{}", calibrates ? kCalibrationSteps : 0));
+    add_given("--backend", backend);
+    add_given("--partition", partition);
+    if (one_gpu) add("--one-gpu", fmt::format("{}", *one_gpu));
+    if (timeout) add("--timeout", fmt::format("{}", *timeout));
+    add_given("--learning-rate", learning_rate);
+    if (seed) add("--seed", fmt::format("{}", *seed));
+    add_given("--compute", compute);
+    add_given("--forward", forward);
+    add_given("--backward", backward);
+    add_given("--backward-input", input_gradient);
+    add_given("--backward-weight", weight_gradient);
+    add_given("--slow-down", slow_down);
+    return words;
+  }
+};
+
+TimesFrom parse_times_from(const std::optional<std::string>& text) {
+  const std::vector<std::string> choices = {"calibration", "job"};
+  if (!text || *text == choices.front()) return TimesFrom::kCalibration;
+  if (*text == choices.back()) return TimesFrom::kJob;
+  throw ConfigError({"--times", fmt::format("unknown value \"{}\"", *text), "--times", choices_help(*text, choices)});
+}
+
+// The measurement file gets the comparison beside the run, so that one file tells it all.
+void keep_comparison(const std::string& path, const nlohmann::ordered_json& comparison) {
+  nlohmann::ordered_json file = nlohmann::ordered_json::parse(read_file(path));
+  file["comparison"] = comparison;
+  write_file(path, file.dump() + "\n");
+}
+
+}  // namespace
+
+int run_run(const Arguments& arguments) {
+  CommandLine command_line("run", "flopcast run [JOB] [options]",
+                           "Trains for real under the job's schedule and layout, on ranks of this machine, and shows "
+                           "the forecast beside the "
+                           "measurement. The model has to be a small GPT. See docs/real-runs.md.",
+                           {"flopcast run job.json -o measured.json --svg forecast-above-measured.svg",
+                            "flopcast run job.json --schedule gpipe --repetitions 30 --format json",
+                            "flopcast run job.json --pp 8 --compute sleep --forward 5ms --backward 10ms"});
+  Options options;
+  options.add_to(command_line);
+  if (!command_line.parse(arguments)) return 0;
+  const Format format = parse_format(options.format.value_or("table"));
+  const TimesFrom times_from = parse_times_from(options.times);
+  options.check_files();
+  const Job asked = options.job.read();
+  const Forecast answer = forecast(asked, read_file);
+  const StepCounts counts = options.counts(answer.step.program.asynchronous);
+
+  const TemporaryFile job("job");
+  const TemporaryFile kept("measured");
+  const bool copies = options.measured && is_pipe_or_device(*options.measured);
+  const std::string output = copies ? kept.path() : options.measured.value_or(kept.path());
+  write_file(job.path(), options.job.load().root.dump());
+  const Layout& layout = answer.step.job.layout;
+  const ChildEnd end = run_child(options.launcher_words(job.path(), output, layout.dp * layout.tp * layout.pp, counts,
+                                                        times_from == TimesFrom::kCalibration));
+  if (end.signal != 0 || end.exit_code != 0) return report_failure(end, options.measured);
+
+  const RunComparison comparison =
+      judge_run(asked, answer, read_measured_run(read_file(output), output), times_from, read_file);
+  const nlohmann::ordered_json json = run_json(comparison);
+  if (options.measured) keep_comparison(output, json);
+  if (copies) write_file(*options.measured, read_file(output));
+  write_output("", format == Format::kJson ? json.dump(2) : write_table(run_table(comparison), format));
+  options.files.write(comparison);
+  if (options.loss_svg) {
+    std::vector<Series> curves = {loss_curve(comparison.schedule, comparison.losses)};
+    for (const std::string& path : options.beside) curves.push_back(read_loss_curve(read_file(path), path));
+    write_file(*options.loss_svg, loss_figure(curves));
+  }
+  // Rows of figures have no notes.
+  if (format == Format::kCsv && !comparison.conditions.empty()) warn(comparison.conditions);
+  for (const std::string& disturbance : disturbance_texts(comparison)) warn(disturbance);
+  return 0;
+}
+
+}  // namespace flopcast

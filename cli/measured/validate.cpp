@@ -1,0 +1,369 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "calibrate/tables/validation_tables.hpp"
+#include "calibrate/validation/held_out.hpp"
+#include "calibrate/validation/refit_json.hpp"
+#include "calibrate/validation/run_result.hpp"
+#include "calibrate/validation/shipped.hpp"
+#include "cli/commands.hpp"
+#include "cli/device_profile_file.hpp"
+#include "cli/options/output.hpp"
+#include "cli/terminal.hpp"
+#include "model/config/device_profile.hpp"
+#include "model/config/document.hpp"
+#include "model/config/read_job.hpp"
+#include "model/error/error.hpp"
+#include "planner/plan/plan.hpp"
+#include "planner/plan/read_question.hpp"
+#include "planner/shared/threads.hpp"
+#include "reports/result/result_json.hpp"
+#include "sim/forecast/forecast.hpp"
+
+namespace flopcast {
+
+namespace {
+
+class DocumentedRun {
+ public:
+  explicit DocumentedRun(std::string file) : file_(std::move(file)), values_(parse_json(read_file(file_), file_)) {
+    if (!values_.is_object() || !values_.contains("job") || !values_.contains("published")) {
+      refuse("", "is no documented run", R"(expected {"run": …, "source": …, "published": {…}, "job": {…}})");
+    }
+    if (!published().is_object() || published().empty()) {
+      refuse("published", "names no figure", R"(such as {"iteration.time_s": 13.75})");
+    }
+    for (const auto& item : values_.items()) {
+      const std::vector<std::string> keys = {"run", "source", "published", "assumed", "planned", "job"};
+      if (std::find(keys.begin(), keys.end(), item.key()) == keys.end()) {
+        refuse(item.key(), "is unknown", choices_help(item.key(), keys));
+      }
+    }
+  }
+
+  const nlohmann::json& published() const { return values_.at("published"); }
+
+  Forecast answer() const {
+    const nlohmann::json& root = values_.at("job");
+    Origins origins;
+    origins.file = file_;
+    const bool planned = values_.contains("planned") && values_.at("planned") == true;
+    if (!planned) return forecast(read_job(root, origins), read_file);
+    const PlanQuestion question = read_question(root, origins);
+    PlanOptions options;
+    options.search.ranked = 1;
+    options.nodes = {question.job.cluster.nodes};
+    const SearchResult found = plan(question.job, question.space, options, threaded_for(0));
+    if (found.ranked.empty()) refuse("job", "no layout of it fits", "see: flopcast plan");
+    return forecast(read_job(job_file_of(root, found.ranked.front()), origins), read_file);
+  }
+
+  // A dotted key of flopcast.result/1.
+  double figure(const nlohmann::ordered_json& result, const std::string& key) const {
+    const nlohmann::ordered_json::json_pointer pointer(pointer_of(key));
+    if (!result.contains(pointer) || !result.at(pointer).is_number()) {
+      refuse("published." + key, "is no number of a result", "such as iteration.time_s, training.days (with tokens)");
+    }
+    return result.at(pointer).get<double>();
+  }
+
+  double published_figure(const std::string& key) const {
+    const nlohmann::json& value = published().at(key);
+    if (!value.is_number() || !(value.get<double>() > 0.0)) {
+      refuse("published." + key, fmt::format("{} is no number above zero", value.dump()), "");
+    }
+    return value.get<double>();
+  }
+
+  std::string text(const char* key) const {
+    const auto value = values_.find(key);
+    if (value == values_.end()) return "";
+    if (!value->is_string()) refuse(key, "is no text", "");
+    return value->get<std::string>();
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& field, const std::string& problem, const std::string& help) const {
+    throw ConfigError({field, problem, field.empty() ? file_ : fmt::format("{}:{}", file_, pointer_of(field)), help});
+  }
+
+  std::string file_;
+  nlohmann::json values_;
+};
+
+std::string documented_layout(const Layout& layout) {
+  std::string text = fmt::format("tp {} pp {} dp {}", layout.tp, layout.pp, layout.dp);
+  if (layout.cp > 1) text += fmt::format(" cp {}", layout.cp);
+  if (*layout.vpp > 1) text += fmt::format(" vpp {}", *layout.vpp);
+  return text;
+}
+
+void add_rows(const DocumentedRun& run, Table& table) {
+  const Forecast forecast = run.answer();
+  const nlohmann::ordered_json result = result_json(forecast);
+  const Job& job = forecast.step.job;
+  for (const auto& item : run.published().items()) {
+    const double published = run.published_figure(item.key());
+    const double predicted = run.figure(result, item.key());
+    table.rows.push_back({run.text("run"), fmt::format("{}", job.cluster.devices()), documented_layout(job.layout),
+                          item.key(), fmt::format("{:.4g}", published), fmt::format("{:.4g}", predicted),
+                          fmt::format("{:.1f}", 100.0 * (predicted / published - 1.0))});
+  }
+}
+
+// Runs of one source are told together.
+std::vector<std::string> notes_on(const std::vector<DocumentedRun>& runs) {
+  std::vector<std::pair<std::string, std::string>> told;  // what, of which runs
+  for (const DocumentedRun& run : runs) {
+    std::string what = run.text("source");
+    if (!run.text("assumed").empty()) what += "; assumed: " + run.text("assumed");
+    if (!told.empty() && told.back().first == what) {
+      told.back().second += "; " + run.text("run");
+    } else {
+      told.emplace_back(std::move(what), run.text("run"));
+    }
+  }
+  std::vector<std::string> notes;
+  for (const auto& [what, of_runs] : told) notes.push_back(fmt::format("{}: {}", of_runs, what));
+  return notes;
+}
+
+// Runs whose figures somebody published, forecast: a JSON file each,
+//   {"run": …, "source": …, "published": {"iteration.time_s": 60.1}, "assumed": …, "planned": false, "job": {…}}
+// The keys of `published` are those of flopcast.result/1 (numbers). `assumed` says what the source does not. With
+// `planned` the source names no layout: the best layout of what the job leaves open stands for it.
+// The table holds published and predicted figure and the error, predicted / published - 1, of each.
+// Throws ConfigError with the file's name.
+Table documented_runs(const std::vector<std::filesystem::path>& files) {
+  Table table;
+  table.columns = {text_column("run"),
+                   number_column("GPUs", "gpus"),
+                   text_column("layout"),
+                   text_column("figure"),
+                   number_column("published"),
+                   number_column("predicted"),
+                   number_column("error %", "error_percent")};
+  std::vector<DocumentedRun> runs;
+  for (const std::filesystem::path& file : files) runs.emplace_back(file.string());
+  for (const DocumentedRun& run : runs) add_rows(run, table);
+  table.notes = notes_on(runs);
+  return table;
+}
+
+constexpr int kWorstRows = 10;
+
+// The JSON files of a folder, or the one file that is named.
+std::vector<std::filesystem::path> json_files(const std::string& flag, const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
+    throw ConfigError(
+        {flag, fmt::format("\"{}\" does not exist", path), "", "give a folder of JSON files, or one file"});
+  }
+  if (!std::filesystem::is_directory(path, ignored)) return {path};
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  }
+  if (files.empty()) throw ConfigError({flag, fmt::format("\"{}\" holds no JSON file", path), "", ""});
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+nlohmann::json parse_file(const std::filesystem::path& file) {
+  return parse_json(read_file(file.string()), file.string());
+}
+
+std::vector<PublishedFile> published_files(const std::optional<std::string>& folder) {
+  if (!folder) return shipped_published();
+  std::vector<PublishedFile> files;
+  for (const std::filesystem::path& file : json_files("--published", *folder)) {
+    files.push_back(read_published(parse_file(file), file.stem().string(), file.string()));
+  }
+  return files;
+}
+
+// Rows that constants were fitted to are known by their ids in the files that come with the program.
+void mark_fit_rows(std::vector<PublishedFile>& files) {
+  std::vector<std::string> ids;
+  for (const PublishedFile& file : shipped_published()) {
+    for (const PublishedRow& row : file.rows) {
+      if (row.used_in_fit) ids.push_back(row.id);
+    }
+  }
+  std::sort(ids.begin(), ids.end());
+  for (PublishedFile& file : files) {
+    for (PublishedRow& row : file.rows) row.used_in_fit = std::binary_search(ids.begin(), ids.end(), row.id);
+  }
+}
+
+// Given by name or as a file.
+nlohmann::json profile_named(const std::optional<std::string>& text) {
+  if (!text) return {};
+  nlohmann::json job = {{"training", {{"profile", *text}}}};
+  Origins origins;
+  read_device_profile_file(job, origins);
+  nlohmann::json profile = job.at("training").at("profile");
+  const DeviceProfile read = read_device_profile(profile, "--profile", origins);
+  if (!read.cluster.contains("device") || !read.cluster.at("device").contains("name")) {
+    throw ConfigError(
+        {"--profile", "does not say which device it was measured on", "--profile", "calibrate with --device NAME"});
+  }
+  return profile;
+}
+
+std::vector<SourceSummary> of_published(const std::optional<std::string>& folder,
+                                        const std::vector<std::string>& wanted, const nlohmann::json& profile) {
+  std::vector<PublishedFile> files = published_files(folder);
+  mark_fit_rows(files);
+  std::vector<std::string> names;
+  for (const PublishedFile& file : files) names.push_back(file.source);
+  for (const std::string& name : wanted) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      throw ConfigError({"--source", fmt::format("no source is called \"{}\"", name), "", choices_help(name, names)});
+    }
+  }
+  std::vector<SourceSummary> sources;
+  for (const PublishedFile& file : files) {
+    const bool asked = wanted.empty() || std::find(wanted.begin(), wanted.end(), file.source) != wanted.end();
+    if (asked) sources.push_back(evaluate(file, read_file, profile));
+  }
+  return sources;
+}
+
+std::vector<SourceSummary> of_runs(const std::string& folder) {
+  SourceSummary summary;
+  const std::filesystem::path path(folder);
+  summary.source = path.has_filename() ? path.stem().string() : path.parent_path().stem().string();
+  for (const std::filesystem::path& file : json_files("--runs", folder)) {
+    summary.evaluated.push_back(read_run_result(parse_file(file), file.stem().string(), summary.source, file.string()));
+  }
+  summary.rows = static_cast<int>(summary.evaluated.size());
+  summarise(summary);
+  return {summary};
+}
+
+std::optional<double> limit_of(const std::optional<std::string>& text) {
+  if (!text) return std::nullopt;
+  char* end = nullptr;
+  const double limit = std::strtod(text->c_str(), &end);
+  if (text->empty() || *end != '\0' || !(limit >= 0.0)) {
+    throw ConfigError(
+        {"--max-error", fmt::format("\"{}\" is not a fraction", *text), "", "expected a number such as 0.05"});
+  }
+  return limit;
+}
+
+// Of every source that was compared, the mean error of the time is held to the limit.
+void check_limit(const std::vector<SourceSummary>& sources, double limit) {
+  std::string beyond;
+  for (const SourceSummary& summary : sources) {
+    if (summary.time.rows == 0 || summary.time.mape <= limit) continue;
+    beyond += fmt::format("{}{} {:.1f} %", beyond.empty() ? "" : ", ", summary.source, summary.time.mape * 100.0);
+  }
+  if (!beyond.empty()) throw NegativeAnswer(fmt::format("mean error above {:.1f} %: {}", limit * 100.0, beyond));
+}
+
+std::vector<Refit> refit_all(const std::vector<PublishedFile>& files) {
+  std::vector<Refit> fits;
+  for (const FitPlan& plan : shipped_fits()) fits.push_back(refit(plan, files, read_file));
+  return fits;
+}
+
+std::vector<Table> tables_of(const std::vector<SourceSummary>& sources, bool shipped) {
+  std::vector<Table> tables = {time_error_table(sources)};
+  if (shipped) tables.push_back(coverage_table());
+  for (Table table : {memory_error_table(sources), choice_table(sources), open_table(sources),
+                      rows_table(sources, kWorstRows), skipped_table(sources)}) {
+    if (!table.rows.empty()) tables.push_back(std::move(table));
+  }
+  return tables;
+}
+
+}  // namespace
+
+int run_validate(const Arguments& arguments) {
+  CommandLine command_line(
+      "validate", "flopcast validate [options]",
+      "Forecasts measured training steps and shows how far off it is, row by row. Without --published "
+      "or --runs: the published measurements that come with flopcast.",
+      {"flopcast validate", "flopcast validate --source zero_bubble --format csv",
+       "flopcast validate --published measurements/ --max-error 0.1", "flopcast validate --runs results/",
+       "flopcast validate --documented examples/documented-runs", "flopcast validate --refit"});
+  std::optional<std::string> published;
+  std::optional<std::string> runs;
+  std::optional<std::string> documented;
+  std::optional<std::string> max_error;
+  std::optional<std::string> svg;
+  std::vector<std::string> wanted;
+  bool page = false;
+  bool refits = false;
+  std::optional<std::string> held_out;
+  std::optional<std::string> profile;
+  OutputOptions output;
+  command_line.add_option("--published", published, "DIR", "published measurements, a JSON file a source");
+  command_line.add_option("--runs", runs, "DIR", "saved results of flopcast run");
+  command_line.add_option("--documented", documented, "DIR", "jobs beside the figures that were published of them");
+  command_line.add_option("--source", wanted, "NAME", "only this source; may be repeated");
+  command_line.add_option("--max-error", max_error, "F", "exit with 3 when a source's mean error is larger: 0.05");
+  command_line.add_option("--svg", svg, "FILE", "forecast against measurement as a chart");
+  command_line.add_flag("--refit", refits, "fit the catalogue's constants again, and without each model");
+  command_line.add_option("--profile", profile, "FILE|NAME",
+                          "rows of a device profile's device, with the profile's figures");
+  command_line.add_option("--held-out", held_out, "FILE",
+                          "with --refit: the errors of models left out, which intervals rest on");
+  command_line.add_flag("--markdown-page", page, "docs/validation.md: every table and every row");
+  output.add_to(command_line);
+  if (!command_line.parse(arguments)) return 0;
+
+  const Format format = output.format();
+  const std::optional<double> limit = limit_of(max_error);
+  if (published && runs) {
+    throw ConfigError({"--runs", "contradicts --published", "", "give one of the two"});
+  }
+  if (documented) {
+    if (published || runs || !wanted.empty() || page || svg || refits || limit) {
+      throw ConfigError({"--documented", "goes with the output options only", "", ""});
+    }
+    output.write({documented_runs(json_files("--documented", *documented))});
+    return 0;
+  }
+  if (runs && !wanted.empty()) throw ConfigError({"--source", "means nothing with --runs", "", "leave it out"});
+  if (refits) {
+    if (runs || !wanted.empty() || page || svg || limit || profile) {
+      throw ConfigError({"--refit", "goes with --published and the output options only", "", ""});
+    }
+    const std::vector<PublishedFile> files = published_files(published);
+    const std::vector<Refit> fits = refit_all(files);
+    if (held_out) write_file(*held_out, held_out_file(held_out_errors(files, fits, read_file)));
+    if (format == Format::kJson) {
+      output.write(refit_json(fits).dump(2));
+    } else {
+      output.write(refit_tables(fits));
+    }
+    return 0;
+  }
+  if (held_out) throw ConfigError({"--held-out", "needs --refit", "", "fit the constants again: --refit"});
+  if (profile && (runs || page)) {
+    throw ConfigError({"--profile", "goes with published rows only", "", "leave --runs and --markdown-page out"});
+  }
+  const std::vector<SourceSummary> sources =
+      runs ? of_runs(*runs) : of_published(published, wanted, profile_named(profile));
+  if (svg) write_file(*svg, validation_chart(sources));
+  if (page) {
+    output.write(validation_page(sources));
+  } else if (format == Format::kJson) {
+    output.write(validation_json(sources).dump(2));
+  } else if (format == Format::kCsv) {
+    output.write({rows_table(sources, 0)});
+  } else {
+    output.write(tables_of(sources, !published && !runs && !profile));
+  }
+  if (limit) check_limit(sources, *limit);
+  return 0;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/command_line.hpp"
+#include "cli/job_files.hpp"
+#include "cli/options/output.hpp"
+#include "model/config/job_keys.hpp"
+#include "model/job.hpp"
+
+namespace flopcast {
+
+/// JOB: a file, flags, or both; flags win.
+class JobOptions {
+ public:
+  /// Registers JOB and every flag of the job file's keys.
+  void add_to(CommandLine& command_line);
+
+  /// Lets further files follow JOB.
+  void add_more_files(CommandLine& command_line);
+
+  /// Lets layouts follow JOB: what is no file but key=value, and whatever comes after the first positional argument.
+  void add_layouts(CommandLine& command_line);
+  const std::vector<std::string>& layouts() const { return more_files_; }
+  /// Takes JOB for the first of the layouts where it is none: `compare --model M … tp=8 tp=4`.
+  void sort_out_layouts();
+  const std::optional<std::string>& file() const { return file_; }
+  /// load() and read(), with these flags over all.
+  LoadedJob load_with(const std::vector<FlagValue>& flags) const;
+
+  /// Whether a model was named, by file or flag: what tells a job from a bare schedule.
+  bool names_a_job() const;
+  /// What a flag said, nothing when it was not given.
+  std::optional<std::string> flag(std::string_view field) const;
+  /// Replaces what a flag says.
+  void set(std::string_view field, const std::string& text);
+  /// The fields that flags set.
+  std::vector<const FlagValue*> given() const;
+  /// The files and flags as one JSON, before its sections are read.
+  LoadedJob load() const;
+  Job read() const;
+  static Job read(const LoadedJob& loaded);
+  /// With --show-config: prints every key, its value and its origin, and returns true; the command is done then.
+  bool show_config(const OutputOptions& output) const;
+  /// For commands of no single job.
+  void refuse_show_config(const char* command) const;
+
+ private:
+  void remember_flag(const JobKey& key, const std::string& name, const std::string& text);
+
+  std::optional<std::string> file_;
+  std::vector<std::string> more_files_;
+  std::vector<FlagValue> flags_;
+  bool show_config_ = false;
+};
+
+}  // namespace flopcast

@@ -1,0 +1,102 @@
+#include "cli/options/output.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <string_view>
+#include <utility>
+
+#include "cli/terminal.hpp"
+#include "model/error/error.hpp"
+
+namespace flopcast {
+
+void OutputOptions::add_to(CommandLine& command_line) {
+  command_line.begin_group("Output");
+  command_line.add_option("--format", format_, "FORMAT", "table, markdown, csv or json");
+  command_line.add_option("-o,--output", file_, "FILE", "write there instead of to standard output");
+}
+
+Format OutputOptions::format() const {
+  return parse_format(format_.value_or("table"));
+}
+
+Format OutputOptions::format_or(Format otherwise) const {
+  return format_ ? parse_format(*format_) : otherwise;
+}
+
+Format OutputOptions::format_of_file() const {
+  if (format_ || !file_) return format();
+  constexpr std::array<std::pair<std::string_view, Format>, 3> kEndings = {
+      {{".json", Format::kJson}, {".csv", Format::kCsv}, {".md", Format::kMarkdown}}};
+  for (const auto& [ending, format] : kEndings) {
+    const bool ends =
+        file_->size() > ending.size() && std::string_view(*file_).substr(file_->size() - ending.size()) == ending;
+    if (ends) return format;
+  }
+  return Format::kTable;
+}
+
+void OutputOptions::write(const std::string& text) const {
+  if (file_ && file_->empty()) throw ConfigError({"--output", "the file's name is empty", "", "give a file"});
+  write_output(file_.value_or(""), text);
+}
+
+void OutputOptions::write(const std::vector<Table>& tables) const {
+  write(tables, format());
+}
+
+void OutputOptions::write(const std::vector<Table>& tables, Format format) const {
+  std::string text;
+  for (const Table& table : tables) text += (text.empty() ? "" : "\n") + write_table(table, format);
+  write(text);
+}
+
+void DrawingOptions::add_to(CommandLine& command_line) {
+  command_line.add_option("--color", color_, "WHEN", "auto (a terminal without NO_COLOR), always or never");
+  command_line.add_option("--width", width_, "N", "columns of the drawing");
+  command_line.add_flag("--ascii", ascii_, "draw with ASCII alone");
+}
+
+Terminal DrawingOptions::terminal() const {
+  Terminal terminal = inspect_terminal();
+  const std::string color = color_.value_or("auto");
+  if (color != "auto" && color != "always" && color != "never") {
+    throw ConfigError(
+        {"--color", fmt::format("unknown value \"{}\"", color), "", choices_help(color, {"auto", "always", "never"})});
+  }
+  if (color != "auto") terminal.color = color == "always";
+  if (ascii_) terminal.ascii = true;
+  constexpr int kNarrowest = 20;
+  constexpr int kWidest = 10'000;
+  if (width_ && (*width_ < kNarrowest || *width_ > kWidest)) {
+    throw ConfigError({"--width", fmt::format("{} is out of range", *width_), "",
+                       fmt::format("expected {} to {}", kNarrowest, kWidest)});
+  }
+  if (width_) terminal.width = *width_;
+  return terminal;
+}
+
+void EmitOption::add_to(CommandLine& command_line) {
+  command_line.add_option("--emit", program_, "PROGRAM",
+                          "print what starts the layout: megatron, torchrun, deepspeed or accelerate");
+}
+
+std::optional<LaunchProgram> EmitOption::program() const {
+  if (!program_) return std::nullopt;
+  const std::vector<std::string>& names = launch_program_names();
+  const auto place = std::find(names.begin(), names.end(), *program_);
+  if (place == names.end()) {
+    throw ConfigError({"--emit", fmt::format("unknown value \"{}\"", *program_), "", choices_help(*program_, names)});
+  }
+  return static_cast<LaunchProgram>(place - names.begin());
+}
+
+void EmitOption::write(const LaunchFile& file, const std::optional<std::string>& path) {
+  for (const std::string& note : file.notes) std::fputs(fmt::format("note: {}\n", note).c_str(), stderr);
+  write_output(path.value_or(""), file.text);
+}
+
+}  // namespace flopcast

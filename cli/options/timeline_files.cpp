@@ -1,0 +1,108 @@
+#include "cli/options/timeline_files.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "calibrate/tables/run_tables.hpp"
+#include "cli/terminal.hpp"
+#include "model/error/error.hpp"
+#include "model/units/quantity.hpp"
+#include "reports/html/page.hpp"
+#include "reports/html/page_view.hpp"
+#include "reports/html/result_views.hpp"
+#include "reports/result/result_tables.hpp"
+#include "reports/timeline/chrome_trace.hpp"
+#include "reports/timeline/svg.hpp"
+
+namespace flopcast {
+
+namespace {
+
+TraceCounter memory_counter(const Forecast& forecast) {
+  TraceCounter counter;
+  counter.name = "memory GiB";
+  counter.key = "memory";
+  for (const RankMemory& rank : forecast.memory) {
+    counter.ranks.emplace_back();
+    for (const MemoryPoint& point : rank.points) {
+      counter.ranks.back().push_back({point.time, gibibytes(Bytes(point.bytes))});
+    }
+  }
+  return counter;
+}
+
+// "gpipe: 4 ranks, …" is called gpipe.
+std::string name_before_colon(const std::string& title) {
+  const std::size_t colon = title.find(": ");
+  return title.substr(0, colon);
+}
+
+}  // namespace
+
+void TimelineFiles::add_to(CommandLine& command_line) {
+  command_line.add_option("--svg", svg_, "FILE", "write the timeline as a figure");
+  command_line.add_option("--html", html_, "FILE", "write a report to look at: one file, loads nothing");
+  command_line.add_option("--trace", trace_, "FILE", "write the timeline as a trace for ui.perfetto.dev");
+}
+
+void TimelineFiles::require_writable() const {
+  for (const std::optional<std::string>* file : {&svg_, &html_, &trace_}) {
+    if (*file) flopcast::require_writable(**file);
+  }
+}
+
+void TimelineFiles::write(const Forecast& forecast) const {
+  if (svg_) write_file(*svg_, write_svg(forecast.timeline, {}));
+  if (html_) {
+    const Job& job = forecast.step.job;
+    write_file(*html_, write_page({job.model.name + " on " + job.cluster.name, tool_text(), describe_job(job)},
+                                  {page_view("forecast", forecast)}));
+  }
+  if (!trace_) return;
+  TraceOptions options;
+  options.counters.push_back(memory_counter(forecast));
+  options.other_data = {{"tool", tool_text()}};
+  write_file(*trace_, write_chrome_trace(forecast.timeline, options));
+}
+
+void TimelineFiles::write(const std::vector<Timeline>& timelines) const {
+  if (trace_ && timelines.size() > 1) {
+    throw ConfigError(
+        {"--trace", fmt::format("a trace holds one timeline, not {}", timelines.size()), "", "give one schedule"});
+  }
+  if (svg_) write_file(*svg_, write_svg(timelines, {}));
+  if (html_) {
+    std::vector<nlohmann::ordered_json> views;
+    for (const Timeline& timeline : timelines) views.push_back(page_view(name_before_colon(timeline.title), timeline));
+    write_file(*html_, write_page({"Pipeline schedules", tool_text(), ""}, views));
+  }
+  if (trace_) write_file(*trace_, write_chrome_trace(timelines.front(), {}));
+}
+
+void TimelineFiles::write(const RunComparison& run) const {
+  const Timeline& forecast = run.forecast.drawn;
+  const Timeline& measured = run.measured.drawn;
+  if (svg_) write_file(*svg_, write_svg(std::vector<Timeline>{forecast, measured}, {}));
+  if (html_) {
+    const nlohmann::ordered_json json = run_json(run);
+    nlohmann::ordered_json above = page_view("forecast", forecast, json.at("forecast"));
+    nlohmann::ordered_json below = page_view("measured", measured, json.at("measured"));
+    add_activations(above, forecast, json, "");
+    add_activations(below, measured, json, "");
+    write_file(*html_, write_page({run.job.step.job.model.name + ": forecast and measurement", tool_text(),
+                                   describe_run(run.job.step.job, json)},
+                                  {above, below}));
+  }
+  if (!trace_) return;
+  TraceOptions options;
+  options.other_data = {{"tool", tool_text()}};
+  if (!run.conditions.empty()) options.other_data.push_back({"conditions", run.conditions});
+  write_file(*trace_, write_chrome_trace(measured, options));
+}
+
+std::string tool_text() {
+  return "flopcast " FLOPCAST_VERSION;
+}
+
+}  // namespace flopcast

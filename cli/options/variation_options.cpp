@@ -1,0 +1,141 @@
+#include "cli/options/variation_options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <sstream>
+
+#include "cli/terminal.hpp"
+#include "model/error/error.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr int kMostSamples = 1'000'000;
+
+// The whole text as a number that is not negative.
+std::optional<double> number_in(const std::string& text) {
+  const bool plain = !text.empty() && text.find_first_not_of("0123456789.eE+-") == std::string::npos;
+  if (!plain) return std::nullopt;
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (*end != '\0' || !(value >= 0.0)) return std::nullopt;
+  return value;
+}
+
+// "3%" or "0.03".
+std::optional<double> share_in(const std::string& text) {
+  constexpr double kPercent = 0.01;
+  if (text.empty() || text.back() != '%') return number_in(text);
+  std::size_t digits = text.size() - 1;
+  while (digits > 0 && text[digits - 1] == ' ') --digits;
+  const std::optional<double> number = number_in(text.substr(0, digits));
+  if (!number) return std::nullopt;
+  return *number * kPercent;
+}
+
+double jitter_of(const std::string& text) {
+  const std::optional<double> jitter = share_in(text);
+  if (jitter && *jitter <= 1.0) return *jitter;
+  throw ConfigError({"--jitter", fmt::format("\"{}\" is no share from 0 to 100 %", text), "",
+                     "the standard deviation of a pass's time, as 3% or 0.03"});
+}
+
+std::optional<int> whole_number_in(const std::string& text) {
+  int device = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, problem] = std::from_chars(text.data(), end, device);
+  if (problem != std::errc() || stop != end || device < 0) return std::nullopt;
+  return device;
+}
+
+Straggler straggler_of(const std::string& text) {
+  const auto refuse = [&text](const std::string& problem) {
+    return ConfigError({"--straggler", fmt::format("\"{}\" {}", text, problem), "",
+                        "DEVICE:FACTOR as 3:1.2, or CHANCE:FACTOR as 0.1%:1.5"});
+  };
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) throw refuse("has no factor");
+  const std::string who = text.substr(0, colon);
+  const std::optional<double> factor = number_in(text.substr(colon + 1));
+  if (!factor || *factor < 1.0) throw refuse("has no factor of 1 or more");
+  Straggler straggler;
+  straggler.factor = *factor;
+  if (!who.empty() && who.back() == '%') {
+    const std::optional<double> probability = share_in(who);
+    if (!probability || *probability > 1.0) throw refuse("has no chance from 0 to 100 %");
+    straggler.probability = *probability;
+    return straggler;
+  }
+  straggler.device = whole_number_in(who);
+  if (!straggler.device) throw refuse("names neither a device nor a chance in percent");
+  return straggler;
+}
+
+// "2048" or "2048*3"; nothing when it is neither.
+bool append_lengths(const std::string& word, std::vector<int>& lengths) {
+  constexpr int kMostAlike = 1'000'000;
+  const std::size_t star = std::min(word.find('*'), word.size());
+  const std::optional<int> length = whole_number_in(word.substr(0, star));
+  const std::optional<int> count = star == word.size() ? 1 : whole_number_in(word.substr(star + 1));
+  if (!length || *length < 1 || !count || *count < 1 || *count > kMostAlike) return false;
+  lengths.insert(lengths.end(), static_cast<std::size_t>(*count), *length);
+  return true;
+}
+
+std::uint64_t seed_of(const std::string& text) {
+  std::uint64_t seed = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, problem] = std::from_chars(text.data(), end, seed);
+  if (problem == std::errc() && stop == end) return seed;
+  throw ConfigError({"--seed", fmt::format("\"{}\" is no whole number from 0 to 2^64 - 1", text), "", ""});
+}
+
+}  // namespace
+
+void VariationOptions::add_to(CommandLine& command_line) {
+  command_line.begin_group("Doubt");
+  command_line.add_option("--jitter", jitter_, "SHARE", "passes vary by so much (3%): the step time's distribution");
+  command_line.add_option("--straggler", stragglers_, "WHO:FACTOR",
+                          "a device that computes slower: rank 3:1.2, or by chance 0.1%:1.5; repeatable");
+  command_line.add_option("--samples", samples_, "N", "steps to draw (default 1000)");
+  command_line.add_option("--seed", seed_, "S", "of the drawing (default 1)");
+  command_line.add_option("--sequence-lengths", lengths_, "FILE",
+                          "lengths of the sequences, packed in order: 512 2048*3 …");
+}
+
+std::optional<Variation> VariationOptions::variation() const {
+  if (!jitter_ && stragglers_.empty()) {
+    if (!samples_ && !seed_) return std::nullopt;
+    throw ConfigError({samples_ ? "--samples" : "--seed", "there is nothing to draw", "",
+                       "give --jitter 3% or --straggler 0.1%:1.5"});
+  }
+  Variation variation;
+  if (jitter_) variation.jitter = jitter_of(*jitter_);
+  for (const std::string& straggler : stragglers_) variation.stragglers.push_back(straggler_of(straggler));
+  if (seed_) variation.seed = seed_of(*seed_);
+  variation.samples = samples_.value_or(variation.samples);
+  if (variation.samples < 1 || variation.samples > kMostSamples) {
+    throw ConfigError({"--samples", fmt::format("{} is not from 1 to {}", variation.samples, kMostSamples), "", ""});
+  }
+  return variation;
+}
+
+std::optional<std::vector<int>> VariationOptions::sequence_lengths() const {
+  if (!lengths_) return std::nullopt;
+  std::string text = read_file(*lengths_);
+  std::replace(text.begin(), text.end(), ',', ' ');
+  std::istringstream words(text);
+  std::vector<int> lengths;
+  for (std::string word; words >> word;) {
+    if (append_lengths(word, lengths)) continue;
+    throw ConfigError({"--sequence-lengths", fmt::format("\"{}\" is no length", word), *lengths_,
+                       "whole numbers, each with *COUNT where it stands for several: 512 2048*3"});
+  }
+  return lengths;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,147 @@
+#include <fmt/format.h>
+
+#include "cli/commands.hpp"
+#include "cli/options/output.hpp"
+#include "cli/schedule/commands.hpp"
+#include "cli/schedule/options.hpp"
+#include "cli/schedule/times.hpp"
+#include "model/error/error.hpp"
+#include "planner/tables/schedule_tables.hpp"
+
+namespace flopcast {
+
+namespace {
+
+// What the command line asks for.
+struct CompareOptions {
+  std::optional<std::string> schedules;
+  ScheduleList list;
+  TimeOptions times;
+  std::optional<int> memory;
+  std::optional<std::string> columns;
+};
+
+// A number a stage, or a link, may fit some of all schedules only.
+std::optional<ScheduleRefusal> add_unless_times_do_not_fit(const std::string& name, const CompareOptions& options,
+                                                           const TimesOfProgram& times,
+                                                           ScheduleComparison& comparison) {
+  const ScheduleRequest request = request_for(name, options.list.numbers);
+  const bool may_not_fit = !options.schedules && options.times.names_stages();
+  try {
+    comparison.schedules.push_back(compare_named(name, request, options.memory, times));
+  } catch (const ConfigError& error) {
+    if (!may_not_fit) throw;
+    const Diagnostic& why = error.diagnostic();
+    return ScheduleRefusal{.problem = fmt::format("{}: {}", why.field, why.problem), .help = why.help};
+  }
+  return std::nullopt;
+}
+
+void add_schedule(const std::string& name, const CompareOptions& options, const TimesOfProgram& times,
+                  ScheduleComparison& comparison) {
+  if (schedule_file_of(name)) {
+    const Program program = options.list.program(name, times);
+    comparison.schedules.push_back(options.list.compared(name, program, options.memory, times));
+    return;
+  }
+  const ScheduleRequest request = request_for(name, options.list.numbers);
+  std::optional<ScheduleRefusal> refusal = refuse_request(*parse_schedule_name(name).info, request);
+  if (refusal && options.schedules) throw ConfigError({"schedule", refusal->problem, "", refusal->help});
+  if (!refusal) refusal = add_unless_times_do_not_fit(name, options, times, comparison);
+  if (refusal) comparison.refused.push_back({name, *refusal});
+}
+
+void check(const CompareOptions& options) {
+  // Before anything is generated, so that a wrong number is named rather than its consequences.
+  if (!options.list.only_files()) static_cast<void>(request_for("naive", options.list.numbers));
+  options.list.refuse_what_nobody_reads();
+  options.times.require_readable();
+  require_memory(options.memory);
+  warn_of_unequal_parts(options.times);
+}
+
+ScheduleComparison compare(CompareOptions options) {
+  if (options.schedules) {
+    options.list.names = split_names(*options.schedules);
+  } else {
+    for (const ScheduleInfo& info : schedule_catalogue()) options.list.names.emplace_back(info.name);
+  }
+  check(options);
+  bool any_pairs = false;
+  const TimesOfProgram times = [&](const Program& program) {
+    any_pairs = any_pairs || has_pairs(program);
+    return options.times.times_for_comparison(program);
+  };
+  ScheduleComparison comparison;
+  comparison.memory = options.memory;
+  for (const std::string& name : options.list.names) {
+    add_schedule(name, options, times, comparison);
+    if (comparison.schedules.empty()) continue;
+    // Where only files say so, the first one says what is compared.
+    const ScheduleRequest& first = comparison.schedules.front().request;
+    options.list.numbers.pipeline_ranks = first.pipeline_ranks;
+    options.list.numbers.microbatches = first.microbatches;
+  }
+  refuse_unused_fused(options.times, any_pairs, "any of the schedules");
+  comparison.pipeline_ranks = options.list.numbers.pipeline_ranks.value_or(0);
+  comparison.microbatches = options.list.numbers.microbatches.value_or(0);
+  return comparison;
+}
+
+bool wants_semantics(const CompareOptions& options) {
+  const std::string columns = options.columns.value_or("figures");
+  if (columns != "figures" && columns != "semantics") {
+    throw ConfigError({"--columns", fmt::format("unknown columns \"{}\"", columns), "",
+                       choices_help(columns, {"figures", "semantics"})});
+  }
+  return columns == "semantics";
+}
+
+std::vector<Table> tables_of(const ScheduleComparison& comparison, bool semantics, Format format) {
+  // CSV holds one table, with the refused among its rows.
+  if (comparison.memory && format == Format::kCsv) return {memory_table(comparison)};
+  std::vector<Table> tables = {semantics ? semantics_table(comparison, format) : figures_table(comparison, format)};
+  if (format == Format::kCsv) return tables;
+  if (comparison.memory) tables.push_back(memory_table(comparison));
+  if (const std::optional<Table> refused = refused_table(comparison)) tables.push_back(*refused);
+  return tables;
+}
+
+}  // namespace
+
+int run_schedule_compare(const Arguments& arguments) {
+  CommandLine command_line(
+      "schedule compare", "flopcast schedule compare [--schedule A,B,…] --pp P --microbatches M [options]",
+      "The same ranks, microbatches and times under several schedules; without --schedule, under all that accept them. "
+      "A rank takes 1 for its forward and 2 for its backward pass, spread over its chunks, unless times are given.",
+      {"flopcast schedule compare --pp 4 --microbatches 8",
+       "flopcast schedule compare --schedule gpipe,1f1b --pp 4 --microbatches 32 --p2p 0.2 --at-memory 4",
+       "flopcast schedule compare --schedule gpipe,1f1b,pipedream,pipedream-2bw --pp 4 -m 8 --columns semantics"});
+  CompareOptions options;
+  OutputOptions output;
+  command_line.begin_group("Schedules");
+  command_line.add_option("--schedule", options.schedules, "A,B,…",
+                          "compare these, file:PATH among them (see: flopcast schedule list)");
+  add_number_options(command_line, options.list.numbers);
+  command_line.add_option("--replicas", options.list.numbers.replicas, "N,N,…", std::string(kReplicasHelp));
+  command_line.add_option("--chains", options.list.chains, "A-B,C-D",
+                          "stage ranges of bidirectional schedules in files");
+  command_line.begin_group("Comparison");
+  command_line.add_option("--at-memory", options.memory, "N", std::string(kAtMemoryHelp));
+  command_line.add_option("--columns", options.columns, "WHICH",
+                          "figures (default), or semantics: updates, memory, where to use");
+  options.times.add_to(command_line);
+  output.add_to(command_line);
+  if (!command_line.parse(arguments)) return 0;
+  const Format format = output.format();
+  const bool semantics = wants_semantics(options);
+  const ScheduleComparison comparison = compare(options);
+  if (format == Format::kJson) {
+    output.write(comparison_json(comparison).dump(2));
+  } else {
+    output.write(tables_of(comparison, semantics, format));
+  }
+  return 0;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,315 @@
+#include "cli/schedule/options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cli/terminal.hpp"
+#include "model/error/error.hpp"
+#include "sim/cells/csv.hpp"
+#include "sim/cells/fault_grid.hpp"
+#include "sim/program/validate.hpp"
+
+namespace flopcast {
+
+void require_valid(const Program& program) {
+  const auto fault = find_fault(program);
+  if (!fault) return;
+  const auto hint = hint_two_chains(program);
+  throw ConfigError({"schedule", fmt::format("{}\n\n{}", render_fault(*fault), render_fault_grid(program, *fault)),
+                     program.schedule,
+                     hint ? "valid as a bidirectional schedule of two chains: --chains " + *hint : ""});
+}
+
+namespace {
+
+constexpr int kMostPipelineRanks = 65'535;
+
+int required(const std::optional<int>& number, const std::string& flag, int largest) {
+  if (!number) throw ConfigError({flag, "is required", "", fmt::format("give {} N", flag)});
+  if (*number < 1 || *number > largest) {
+    throw ConfigError({flag, fmt::format("{} is out of range", *number), "",
+                       fmt::format("expected a whole number from 1 to {}", largest)});
+  }
+  return *number;
+}
+
+std::optional<int> optional_number(const std::optional<int>& number, const std::string& flag, int largest) {
+  return number ? std::optional<int>(required(number, flag, largest)) : std::nullopt;
+}
+
+std::vector<int> parse_replicas(const std::string& text) {
+  std::vector<int> replicas;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, comma - begin);
+    const bool is_number =
+        !part.empty() && part.size() <= 5 && part.find_first_not_of("0123456789") == std::string::npos;
+    if (!is_number) {
+      throw ConfigError({"--replicas", fmt::format("\"{}\" has \"{}\" among its numbers", text, part), "",
+                         "one whole number a stage, such as 3,1"});
+    }
+    replicas.push_back(std::stoi(part));
+    begin = comma + 1;
+  }
+  return replicas;
+}
+
+}  // namespace
+
+std::vector<std::string> split_names(const std::string& text) {
+  std::vector<std::string> names;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    names.push_back(text.substr(begin, comma - begin));
+    begin = comma + 1;
+  }
+  return names;
+}
+
+void add_number_options(CommandLine& command_line, ScheduleNumbers& numbers) {
+  command_line.add_option("--pp", numbers.pipeline_ranks, "N", "pipeline ranks");
+  command_line.add_option("--microbatches,-m", numbers.microbatches, "N", "microbatches");
+  command_line.add_option("--vpp,--chunks", numbers.chunks, "N", "stages per rank");
+  for (const ScheduleNumber& number : schedule_numbers()) {
+    command_line.add_option(std::string(number.flag), numbers.request.*number.request, "N", std::string(number.help));
+  }
+}
+
+void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbers) {
+  const ScheduleInfo& info = *parse_schedule_name(name).info;
+  const auto refuse = [&name](const std::string& flag, int value) {
+    throw ConfigError({flag, fmt::format("{} means nothing to schedule {}", value, name), "", "leave it out"});
+  };
+  if (numbers.chunks.value_or(1) != 1 && !info.uses_chunks) refuse("--vpp", *numbers.chunks);
+  if (numbers.replicas && !info.uses_stage_replicas) {
+    throw ConfigError({"--replicas", fmt::format("{} means nothing to schedule {}", *numbers.replicas, name), "",
+                       "leave it out, or give --schedule pipedream"});
+  }
+  for (const ScheduleNumber& number : schedule_numbers()) {
+    const std::optional<int>& value = numbers.request.*number.request;
+    if (value && !info.reads_number(number)) refuse(std::string(number.flag), *value);
+  }
+}
+
+ScheduleRequest request_for(const std::string& name, const ScheduleNumbers& numbers) {
+  const ScheduleName parsed = parse_schedule_name(name);
+  constexpr int kMostMicrobatches = static_cast<int>(kMaxMicrobatches);
+  ScheduleRequest request;
+  request.pipeline_ranks = required(numbers.pipeline_ranks, "--pp", kMostPipelineRanks);
+  request.microbatches = required(numbers.microbatches, "--microbatches", kMostMicrobatches);
+  const auto chunks = optional_number(numbers.chunks, "--vpp", kMostPipelineRanks);
+  if (chunks && parsed.chunks && *chunks != *parsed.chunks) {
+    throw ConfigError({"--vpp", fmt::format("{} contradicts --schedule {}", *chunks, name), "", "give one of the two"});
+  }
+  // In a list, --vpp is meant for the schedules that know chunks.
+  const int default_chunks = parsed.info->uses_chunks ? chunks.value_or(parsed.info->default_chunks) : 1;
+  request.chunks = parsed.chunks.value_or(default_chunks);
+  for (const ScheduleNumber& number : schedule_numbers()) {
+    if (!parsed.info->reads_number(number)) continue;
+    request.*number.request =
+        optional_number(numbers.request.*number.request, std::string(number.flag), kMostMicrobatches);
+  }
+  request.variant = parsed.variant;
+  if (numbers.replicas && parsed.info->uses_stage_replicas) request.stage_replicas = parse_replicas(*numbers.replicas);
+  return request;
+}
+
+Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers, const TimesOfStages& times) {
+  const ScheduleInfo& info = *parse_schedule_name(name).info;
+  const ScheduleRequest request = request_for(name, numbers);
+  return times ? generate_schedule(info, request, times) : generate_schedule(info, request);
+}
+
+void ScheduleOptions::add_to(CommandLine& command_line) {
+  command_line.add_positional("FILE", file_, "schedule as CSV: one line a rank, cells such as 2F0");
+  command_line.begin_group("Schedule");
+  command_line.add_option("--schedule", schedule_, "NAME[:V]", "generate this one (see: flopcast schedule list)");
+  add_number_options(command_line, numbers_);
+  command_line.add_option("--replicas", numbers_.replicas, "N,N,…", std::string(kReplicasHelp));
+  command_line.add_option("--chains", chains_, "A-B,C-D", "stage ranges of a bidirectional schedule in FILE");
+}
+
+ScheduleRequest ScheduleOptions::request() const {
+  return request_for(*schedule_, numbers_);
+}
+
+Program ScheduleOptions::generate(const std::string& name, const TimesOfStages& times) const {
+  refuse_unused_numbers(name, numbers_);
+  return generate_named_schedule(name, numbers_, times);
+}
+
+std::optional<std::string> ScheduleOptions::file() const {
+  return file_ || !schedule_ ? file_ : schedule_file_of(*schedule_);
+}
+
+bool ScheduleOptions::uses_times() const {
+  return !file() && schedule_ && parse_schedule_name(*schedule_).info->uses_times;
+}
+
+void ScheduleOptions::refuse_numbers_beside_file() const {
+  const auto refuse = [this](std::string_view flag, const std::optional<int>& number) {
+    if (!number) return;
+    throw ConfigError({std::string(flag),
+                       fmt::format("{} is for a generated schedule, {} says itself", *number, *file()), "",
+                       "leave it out"});
+  };
+  refuse("--pp", numbers_.pipeline_ranks);
+  refuse("--microbatches", numbers_.microbatches);
+  refuse("--vpp", numbers_.chunks);
+  for (const ScheduleNumber& number : schedule_numbers()) {
+    if (accepts_accumulation_ && number.request == &ScheduleRequest::accumulation) continue;
+    refuse(number.flag, numbers_.request.*number.request);
+  }
+  if (numbers_.replicas) {
+    throw ConfigError({"--replicas",
+                       fmt::format("{} is for a generated schedule, {} says itself", *numbers_.replicas, *file()), "",
+                       "leave it out"});
+  }
+}
+
+namespace {
+
+CellProgram read_lowered_file(const std::string& path, const std::optional<std::string>& chains) {
+  return parse_lowered_csv(read_file(path), path, chains ? parse_chains(*chains) : std::vector<Chain>());
+}
+
+}  // namespace
+
+std::optional<std::string> schedule_file_of(const std::string& name) {
+  constexpr std::string_view kFilePrefix = "file:";
+  if (name.rfind(kFilePrefix, 0) != 0) return std::nullopt;
+  return name.substr(kFilePrefix.size());
+}
+
+Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains) {
+  const CellProgram lowered = read_lowered_file(path, chains);
+  if (const std::size_t communications = lowered.communication_count(); communications > 0) {
+    warn(fmt::format("{}: {} communications are left out; transfers follow from the order of the actions", path,
+                     communications));
+  }
+  return compute_of(lowered);
+}
+
+CellProgram ScheduleOptions::cell_program() const {
+  refuse_contradictions();
+  return file() ? read_lowered_file(*file(), chains_) : as_cells(generate(*schedule_, {}));
+}
+
+Program ScheduleOptions::program() const {
+  return program({});
+}
+
+Program ScheduleOptions::program(const TimesOfStages& times) const {
+  refuse_contradictions();
+  return file() ? read_schedule_file(*file(), chains_) : generate(*schedule_, times);
+}
+
+void ScheduleOptions::refuse_contradictions() const {
+  if (file_ && schedule_)
+    throw ConfigError({"--schedule", fmt::format("{} and the file {} are two schedules", *schedule_, *file_), "",
+                       "give one of the two"});
+  if (file()) refuse_numbers_beside_file();
+  if (file()) return;
+  if (chains_) throw ConfigError({"--chains", "is for a schedule in a file", "", "give FILE.csv"});
+  if (!schedule_)
+    throw ConfigError({"", "no schedule given", "", "give FILE.csv, or --schedule NAME --pp P --microbatches M"});
+}
+
+namespace {
+
+bool names_file(const std::string& name) {
+  return schedule_file_of(name).has_value();
+}
+
+template <class Reads>
+bool somebody(const std::vector<std::string>& names, const Reads& reads) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return !names_file(name) && reads(*parse_schedule_name(name).info);
+  });
+}
+
+bool uses_chunks(const ScheduleInfo& info) {
+  return info.uses_chunks;
+}
+
+[[noreturn]] void refuse(std::string_view flag, const std::string& value) {
+  throw ConfigError(
+      {std::string(flag), fmt::format("{} means nothing to any of the schedules", value), "", "leave it out"});
+}
+
+}  // namespace
+
+bool ScheduleList::only_files() const {
+  return std::all_of(names.begin(), names.end(), names_file);
+}
+
+void ScheduleList::refuse_what_nobody_reads() const {
+  const bool some_file = std::any_of(names.begin(), names.end(), names_file);
+  if (numbers.chunks.value_or(1) != 1 && !some_file && !somebody(names, uses_chunks)) {
+    refuse("--vpp", std::to_string(*numbers.chunks));
+  }
+  if (numbers.replicas && !somebody(names, [](const ScheduleInfo& info) { return info.uses_stage_replicas; })) {
+    refuse("--replicas", *numbers.replicas);
+  }
+  for (const ScheduleNumber& number : schedule_numbers()) {
+    const std::optional<int>& value = numbers.request.*number.request;
+    if (value && !somebody(names, [&](const ScheduleInfo& info) { return info.reads_number(number); })) {
+      refuse(number.flag, std::to_string(*value));
+    }
+  }
+  if (chains && !some_file) {
+    throw ConfigError({"--chains", fmt::format("{} is for a schedule in a file", *chains), "",
+                       "give --schedule file:PATH, or leave it out"});
+  }
+}
+
+// A file has the ranks and microbatches that it has. --vpp may be meant for the schedules beside it.
+void ScheduleList::require_shape(const std::string& name, const Program& program) const {
+  const ScheduleRequest shape = shape_of(program);
+  const int ranks = numbers.pipeline_ranks.value_or(shape.pipeline_ranks);
+  const int microbatches = numbers.microbatches.value_or(shape.microbatches);
+  if (ranks != shape.pipeline_ranks || microbatches != shape.microbatches) {
+    throw ConfigError({"--schedule",
+                       fmt::format("{} has {}, which cannot be compared with {} and {}", name, shape_text(shape), ranks,
+                                   microbatches),
+                       "", fmt::format("--pp {} --microbatches {}", shape.pipeline_ranks, shape.microbatches)});
+  }
+  const bool chunks_are_its = numbers.chunks && !somebody(names, uses_chunks);
+  if (chunks_are_its && std::int64_t{*numbers.chunks} * shape.pipeline_ranks != program.stages_per_chain()) {
+    throw ConfigError({"--vpp",
+                       fmt::format("{} contradicts {}, which has {} stages on {} ranks", *numbers.chunks, name,
+                                   program.stages_per_chain(), shape.pipeline_ranks),
+                       "", "leave it out"});
+  }
+}
+
+Program ScheduleList::program(const std::string& name, const TimesOfStages& times) const {
+  const auto path = schedule_file_of(name);
+  Program program = path ? read_schedule_file(*path, chains) : generate_named_schedule(name, numbers, times);
+  require_valid(program);
+  if (path) require_shape(name, program);
+  return program;
+}
+
+ComparedSchedule ScheduleList::compared(const std::string& name, const Program& program, std::optional<int> memory,
+                                        const TimesOfProgram& times) const {
+  if (names_file(name)) return compare_program(name, program, memory, times);
+  return compare_named(name, request_for(name, numbers), memory, times);
+}
+
+void require_memory(const std::optional<int>& memory) {
+  constexpr int kMostActivations = 1'000'000;
+  if (!memory || (*memory >= 1 && *memory <= kMostActivations)) return;
+  throw ConfigError({"--at-memory", fmt::format("{} is out of range", *memory), "",
+                     fmt::format("expected a whole number of microbatches from 1 to {}", kMostActivations)});
+}
+
+void warn_of_unequal_parts(const TimeOptions& times) {
+  if (const std::string why = times.unequal_parts(); !why.empty()) warn(why);
+}
+
+}  // namespace flopcast

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/command_line.hpp"
+#include "cli/schedule/times.hpp"
+#include "planner/tables/schedule_tables.hpp"
+#include "sim/cells/cell.hpp"
+#include "sim/program/program.hpp"
+#include "sim/schedules/catalogue.hpp"
+
+namespace flopcast {
+
+/// Throws ConfigError with the step x rank grid when the schedule cannot be executed.
+void require_valid(const Program& program);
+
+/// What ScheduleOptions and `timeline` read from the command line, absent where it says nothing.
+struct ScheduleNumbers {
+  std::optional<int> pipeline_ranks;
+  std::optional<int> microbatches;
+  std::optional<int> chunks;
+  std::optional<std::string> replicas;  ///< "3,1": one number a stage
+  ScheduleRequest request;              ///< its schedule_numbers() as given; the rest is not read
+};
+/// The times of a program's stages, as a command reads them.
+using TimesOfStages = std::function<StepTimes(const Program& stages)>;
+
+/// FILE.csv (or --schedule file:FILE.csv), or --schedule --pp --microbatches [--vpp --group --accumulation]: the
+/// schedule a command works on.
+class ScheduleOptions {
+ public:
+  void add_to(CommandLine& command_line);
+  /// From the file or generated. Throws ConfigError for what cannot be read or is refused; a readable file may still
+  /// hold an invalid schedule.
+  Program program() const;
+  /// The same with the communications of the file; a generated schedule has none.
+  CellProgram cell_program() const;
+  /// The same; of a schedule whose order depends on times, the one for what `times` gives its stages.
+  Program program(const TimesOfStages& times) const;
+  /// Whether the schedule is generated and its order depends on times.
+  bool uses_times() const;
+  /// The path of FILE or of --schedule file:PATH; nothing when the schedule is generated.
+  std::optional<std::string> file() const;
+  /// The request behind `name` (such as "interleaved:2"); pipeline ranks and microbatches must have been given.
+  Program generate(const std::string& name, const TimesOfStages& times) const;
+  const std::optional<std::string>& schedule() const { return schedule_; }
+  /// What a generated schedule was asked for. Throws like program().
+  ScheduleRequest request() const;
+  /// Lets --accumulation stand beside FILE, which says nothing about updates.
+  void accept_accumulation_beside_file() { accepts_accumulation_ = true; }
+  std::optional<int> accumulation() const { return numbers_.request.accumulation; }
+
+ private:
+  void refuse_contradictions() const;
+  void refuse_numbers_beside_file() const;
+
+  std::optional<std::string> file_;
+  std::optional<std::string> schedule_;
+  std::optional<std::string> chains_;
+  ScheduleNumbers numbers_;
+  bool accepts_accumulation_ = false;
+};
+
+inline constexpr std::string_view kReplicasHelp =
+    "of pipedream: ranks that share each stage's microbatches in turn, one number a stage";
+
+/// "gpipe,interleaved:2" as a list.
+std::vector<std::string> split_names(const std::string& text);
+/// --pp, --microbatches, --vpp and schedule_numbers().
+void add_number_options(CommandLine& command_line, ScheduleNumbers& numbers);
+/// Throws ConfigError for a number that the schedule would ignore. In a list of schedules each takes what it knows.
+void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbers);
+/// PATH of "file:PATH"; nothing for any other name.
+std::optional<std::string> schedule_file_of(const std::string& name);
+/// The compute actions of the file, with a warning that names what is left out. `chains` as --chains gives them.
+Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains);
+/// What `name` and the numbers ask for; each schedule takes the numbers it reads. Throws ConfigError for a number out
+/// of range; whether the schedule accepts the request is refuse_request's to say.
+ScheduleRequest request_for(const std::string& name, const ScheduleNumbers& numbers);
+Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers);
+/// `times` may be empty: equal times for a schedule whose order depends on them.
+Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers, const TimesOfStages& times);
+
+/// Several schedules, names and files, that are put side by side with the same numbers.
+struct ScheduleList {
+  std::vector<std::string> names;  ///< "1f1b", "interleaved:2", "file:PATH"
+  ScheduleNumbers numbers;
+  std::optional<std::string> chains;  ///< of the files
+
+  bool only_files() const;
+  /// Throws ConfigError for a number that none of the schedules reads: it would be a silent mistake.
+  void refuse_what_nobody_reads() const;
+  /// Throws ConfigError for what is refused, for a schedule that cannot be executed, and for a file of other ranks,
+  /// microbatches or chunks than were given.
+  Program program(const std::string& name, const TimesOfStages& times) const;
+  /// The line of `program`, which is that of `name`. `memory` as --at-memory.
+  ComparedSchedule compared(const std::string& name, const Program& program, std::optional<int> memory,
+                            const TimesOfProgram& times) const;
+
+ private:
+  void require_shape(const std::string& name, const Program& program) const;
+};
+
+inline constexpr std::string_view kAtMemoryHelp =
+    "how many microbatches fit when a rank has room for the activations of N";
+/// Throws ConfigError for an --at-memory that is out of range.
+void require_memory(const std::optional<int>& memory);
+
+/// On standard error, where schedules that split the backward pass would do other work than the others.
+void warn_of_unequal_parts(const TimeOptions& times);
+
+}  // namespace flopcast

@@ -1,0 +1,303 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.hpp"
+#include "cli/options/output.hpp"
+#include "cli/schedule/commands.hpp"
+#include "cli/schedule/options.hpp"
+#include "cli/schedule/times.hpp"
+#include "cli/terminal.hpp"
+#include "model/error/error.hpp"
+#include "planner/tables/time_units.hpp"
+#include "sim/lower/lower.hpp"
+#include "sim/metrics/metrics.hpp"
+#include "sim/metrics/steady_state.hpp"
+#include "sim/schedules/catalogue.hpp"
+
+namespace flopcast {
+
+namespace {
+
+struct UpdateRule {
+  WeightPolicy policy = WeightPolicy::kFlushed;
+  int accumulation = 1;
+};
+
+WeightPolicy policy_named(const std::string& text) {
+  const std::optional<WeightPolicy> policy = parse_weight_policy(text);
+  if (policy) return *policy;
+  throw ConfigError(
+      {"--policy", fmt::format("unknown policy \"{}\"", text), "", choices_help(text, weight_policy_names())});
+}
+
+// A schedule from a file is executed with a flush unless --policy says otherwise.
+UpdateRule rule_of_file(const Program& program, const ScheduleOptions& schedule,
+                        const std::optional<std::string>& policy) {
+  UpdateRule rule;
+  rule.policy = policy ? policy_named(*policy) : WeightPolicy::kFlushed;
+  if (schedule.accumulation() && *schedule.accumulation() < 1) {
+    throw ConfigError(
+        {"--accumulation", fmt::format("{} is out of range", *schedule.accumulation()), "", "at least 1"});
+  }
+  if (rule.policy == WeightPolicy::kFlushed) {
+    if (schedule.accumulation()) {
+      throw ConfigError(
+          {"--accumulation",
+           fmt::format("{} means nothing when all microbatches make one update", *schedule.accumulation()), "",
+           "give --policy stashed, vertical-sync, double-buffered or newest"});
+    }
+    rule.accumulation = std::max(1, program.microbatches_of(program.chains.front()));
+  } else {
+    const int fewest = rule.policy == WeightPolicy::kDoubleBuffered ? program.rank_count() : 1;
+    rule.accumulation = schedule.accumulation().value_or(fewest);
+  }
+  return rule;
+}
+
+UpdateRule rule_of_schedule(const Program& program, const ScheduleOptions& schedule,
+                            const std::optional<std::string>& policy) {
+  const ScheduleInfo& info = *parse_schedule_name(*schedule.schedule()).info;
+  ScheduleRequest request = schedule.request();
+  UpdateRule rule;
+  rule.policy = info.weight_policy(request);
+  if (policy && rule.policy == WeightPolicy::kStashed && policy_named(*policy) == WeightPolicy::kVerticalSync) {
+    rule.policy = WeightPolicy::kVerticalSync;
+  }
+  if (policy && policy_named(*policy) != rule.policy) {
+    throw ConfigError(
+        {"--policy", fmt::format("{} is not how {} updates its weights: {}", *policy, info.name, name_of(rule.policy)),
+         "", "leave it out; vertical-sync is valid with --schedule pipedream"});
+  }
+  // With all microbatches in one update there would be nothing to see of an asynchronous schedule's versions.
+  const bool shows_updates = schedule.accumulation() || request.microbatches < 2 * request.pipeline_ranks;
+  if (!shows_updates && info.asynchronous) {
+    ScheduleRequest shorter = request;
+    shorter.accumulation = request.pipeline_ranks;
+    if (!refuse_request(info, shorter)) request = shorter;
+  }
+  rule.accumulation =
+      info.asynchronous ? info.weights.accumulation(request) : program.microbatches_of(program.chains.front());
+  return rule;
+}
+
+void require_comparable_updates(const Program& program, const UpdateRule& rule) {
+  for (const Chain& chain : program.chains) {
+    for (int stage = chain.first_stage; stage <= chain.last_stage; ++stage) {
+      if (rule.policy != WeightPolicy::kVerticalSync || program.replicas(stage) == program.replicas(chain.first_stage))
+        continue;
+      throw ConfigError(
+          {"--policy",
+           fmt::format("vertical-sync compares the updates of stages, but stage {} has {} replicas and "
+                       "stage {} has {}",
+                       chain.first_stage, program.replicas(chain.first_stage), stage, program.replicas(stage)),
+           "", "valid with equally many replicas on every stage"});
+    }
+  }
+}
+
+std::string ranks_of(const Program& program, int stage) {
+  const int first = program.rank_of_stage[static_cast<std::size_t>(stage)];
+  const int last = first + program.replicas(stage) - 1;
+  return first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+}
+
+nlohmann::ordered_json versions_json(const Program& program, const UpdateRule& rule,
+                                     const std::vector<StageVersions>& stages) {
+  nlohmann::ordered_json json = {{"schedule", program.schedule},
+                                 {"policy", name_of(rule.policy)},
+                                 {"accumulation", rule.accumulation},
+                                 {"stages", nlohmann::ordered_json::array()}};
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const StageVersions& weights = stages[stage];
+    json["stages"].push_back({{"stage", stage},
+                              {"rank", program.rank_of_stage[stage]},
+                              {"replicas", program.replicas(static_cast<int>(stage))},
+                              {"versions_kept", weights.versions_kept},
+                              {"staleness", weights.largest_delay()},
+                              {"version", weights.version},
+                              {"backward_version", weights.backward_version},
+                              {"delay", weights.delay}});
+  }
+  return json;
+}
+
+Table versions_table(const Program& program, const UpdateRule& rule, const std::vector<StageVersions>& stages) {
+  Table table;
+  // A flush waits for all replicas; otherwise each counts its own microbatches.
+  const bool by_replica = !program.replicas_of_stage.empty() && rule.policy != WeightPolicy::kFlushed;
+  table.title = fmt::format("{}: {} weights, an update every {} microbatch{}{}{}", program.schedule,
+                            name_of(rule.policy), rule.accumulation, rule.accumulation == 1 ? "" : "es",
+                            by_replica ? " of each replica" : "", program.chains.size() > 1 ? " of each copy" : "");
+  table.columns = {number_column("stage"),
+                   text_column("rank"),
+                   number_column("versions kept"),
+                   number_column("staleness"),
+                   text_column("version of F0, F1, …", "versions"),
+                   text_column("version of B0, B1, …", "backward_versions")};
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const StageVersions& weights = stages[stage];
+    table.rows.push_back({fmt::format("{}", stage), ranks_of(program, static_cast<int>(stage)),
+                          fmt::format("{}", weights.versions_kept), fmt::format("{}", weights.largest_delay()),
+                          fmt::format("{}", fmt::join(weights.version, " ")),
+                          fmt::format("{}", fmt::join(weights.backward_version, " "))});
+  }
+  table.notes = {
+      "a version is the number of updates before it",
+      "staleness: the most updates between the version a forward used and the one its gradient is applied to"};
+  return table;
+}
+
+}  // namespace
+
+std::string versions_listing(const ScheduleOptions& schedule, const std::optional<std::string>& policy, Format format) {
+  const Program program = schedule.program();
+  require_valid(program);
+  const UpdateRule rule =
+      schedule.file() ? rule_of_file(program, schedule, policy) : rule_of_schedule(program, schedule, policy);
+  require_comparable_updates(program, rule);
+  const std::vector<StageVersions> stages = weight_versions(program, rule.policy, rule.accumulation);
+  if (format == Format::kJson) return versions_json(program, rule, stages).dump(2);
+  return write_table(versions_table(program, rule, stages), format);
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Whole numbers stay whole, so that a reader can compare them exactly.
+Json number_in_units(double ticks) {
+  const double units = in_units(ticks);
+  return std::floor(units) == units && std::abs(units) < 1e15 ? Json(static_cast<std::int64_t>(units)) : Json(units);
+}
+Json number_in_units(Ticks ticks) {
+  return number_in_units(static_cast<double>(ticks));
+}
+
+Json metrics_json(const TimelineMetrics& metrics) {
+  Json ranks = Json::array();
+  for (std::size_t rank = 0; rank < metrics.ranks.size(); ++rank) {
+    const RankMetrics& row = metrics.ranks[rank];
+    ranks.push_back({{"busy", number_in_units(row.busy)},
+                     {"first_start", number_in_units(row.first_start)},
+                     {"last_end", number_in_units(row.last_end)},
+                     {"idle_fraction", metrics.idle_fraction(rank)},
+                     {"span", number_in_units(row.span())},
+                     {"peak_in_flight", row.peak_in_flight}});
+  }
+  return {
+      {"makespan", number_in_units(metrics.makespan)}, {"bubble_fraction", metrics.idle_fraction()}, {"ranks", ranks}};
+}
+
+Table metrics_table(const Program& program, const TimelineMetrics& metrics) {
+  const auto number = [](Ticks ticks) { return number_in_units(ticks).dump(); };
+  Table table;
+  table.title = fmt::format(
+      "{}: makespan {}, bubble fraction {:.4f} (idle share of all ranks), bubble ratio {:.4f} (over the busiest rank)",
+      program.schedule, number(metrics.makespan), metrics.idle_fraction(), metrics.bubble_ratio());
+  table.columns = {number_column("rank"),
+                   number_column("busy"),
+                   number_column("first start", "first_start"),
+                   number_column("last end", "last_end"),
+                   number_column("idle share", "idle_fraction"),
+                   number_column("span"),
+                   number_column("peak in flight", "peak_in_flight")};
+  for (std::size_t rank = 0; rank < metrics.ranks.size(); ++rank) {
+    const RankMetrics& row = metrics.ranks[rank];
+    table.rows.push_back({fmt::format("{}", rank), number(row.busy), number(row.first_start), number(row.last_end),
+                          fmt::format("{:.6f}", metrics.idle_fraction(rank)), number(row.span()),
+                          fmt::format("{}", row.peak_in_flight)});
+  }
+  return table;
+}
+
+// The regime of a pipeline that never flushes.
+struct Steady {
+  SteadyState state;
+  CriticalCycle cycle;
+};
+
+// Of a generated asynchronous schedule; a file says nothing about further microbatches.
+std::optional<Steady> steady_of(const ScheduleOptions& schedule, const StepTimes& times) {
+  if (schedule.file()) return std::nullopt;
+  const ScheduleInfo& info = *parse_schedule_name(*schedule.schedule()).info;
+  if (!info.asynchronous) return std::nullopt;
+  const auto generate = [&](int microbatches) {
+    ScheduleRequest request = schedule.request();
+    request.microbatches = microbatches;
+    return info.generate(request);
+  };
+  const std::optional<CriticalCycle> cycle = critical_cycle(generate, times);
+  if (!cycle) return std::nullopt;
+  return Steady{steady_state(generate, times), *cycle};
+}
+
+Json steady_json(const Steady& steady) {
+  Json steps = Json::array();
+  for (const CriticalCycle::Step& step : steady.cycle.steps) {
+    steps.push_back({{"rank", step.rank}, {"action", to_string(step.action)}});
+  }
+  return {{"period", number_in_units(steady.cycle.period_ticks())},
+          {"fill", number_in_units(steady.state.fill_ticks)},
+          {"idle_fraction", steady.state.idle_fraction},
+          {"cycle",
+           {{"time", number_in_units(steady.cycle.time)},
+            {"microbatches", steady.cycle.microbatches},
+            {"actions", std::move(steps)}}}};
+}
+
+std::string steady_note(const Steady& steady) {
+  const std::optional<int> busy = steady.cycle.only_rank();
+  const std::string why = busy ? fmt::format("rank {} never waits", *busy)
+                               : fmt::format("{} every {} microbatch{}", number_in_units(steady.cycle.time).dump(),
+                                             steady.cycle.microbatches, steady.cycle.microbatches == 1 ? "" : "es");
+  return fmt::format("steady: period {} a microbatch, fill {} once, cycle {} ({})",
+                     number_in_units(steady.cycle.period_ticks()).dump(),
+                     number_in_units(steady.state.fill_ticks).dump(), describe(steady.cycle), why);
+}
+
+}  // namespace
+
+int run_schedule_simulate(const Arguments& arguments) {
+  CommandLine command_line(
+      "schedule simulate",
+      "flopcast schedule simulate (FILE.csv | --schedule NAME --pp P --microbatches M) --forward T --backward T "
+      "[options]",
+      "Times a schedule: every rank executes its order, an action starts when its rank is free and what it needs has "
+      "arrived. Transfers cost latency only.",
+      {"flopcast schedule simulate --schedule 1f1b --pp 4 --microbatches 8 --forward 1 --backward 2",
+       "flopcast schedule simulate mine.csv --forward 10,12 --backward-input 11 --backward-weight 9 --p2p 1 --format "
+       "json"});
+  ScheduleOptions schedule;
+  TimeOptions times;
+  OutputOptions output;
+  schedule.add_to(command_line);
+  times.add_to(command_line);
+  output.add_to(command_line);
+  if (!command_line.parse(arguments)) return 0;
+
+  const Format format = output.format();
+  const Program program = schedule.program([&times](const Program& stages) { return times.times_for(stages); });
+  require_valid(program);
+  const StepTimes step_times = times.times_for(program);
+  refuse_unused_fused(times, has_pairs(program), "schedule " + program.schedule);
+  if (const std::string assumed = times.assumed_for(program); !assumed.empty()) warn(assumed);
+  const TimelineMetrics metrics = measure(simulate(program, step_times));
+  const std::optional<Steady> steady = steady_of(schedule, step_times);
+  if (format == Format::kJson) {
+    Json json = metrics_json(metrics);
+    if (steady) json["steady"] = steady_json(*steady);
+    output.write(json.dump(2));
+  } else {
+    Table table = metrics_table(program, metrics);
+    if (steady) table.notes.push_back(steady_note(*steady));
+    output.write({table});
+  }
+  return 0;
+}
+
+}  // namespace flopcast

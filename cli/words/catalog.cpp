@@ -1,0 +1,186 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "cli/commands.hpp"
+#include "cli/options/output.hpp"
+#include "cli/schedule/commands.hpp"
+#include "model/catalog/catalogue.hpp"
+#include "model/catalog/profiles.hpp"
+#include "model/config/sections.hpp"
+#include "model/error/error.hpp"
+#include "sim/forecast/interval.hpp"
+
+namespace flopcast {
+
+namespace {
+
+Table models_table() {
+  Table table;
+  table.columns = {text_column("name"), text_column("description"), number_column("parameters"),
+                   number_column("active per token", "active_parameters")};
+  for (const std::string& name : catalogue_names(CatalogueKind::kModels)) {
+    const nlohmann::json root = {{"model", name}};
+    const Origins origins;
+    ObjectReader reader(root, "", origins);
+    Job job;
+    const ParameterCounts counts = count_parameters(read_model(reader, job, origins));
+    table.rows.push_back({name, catalogue_entry(CatalogueKind::kModels, name).description,
+                          fmt::format("{}", counts.total), fmt::format("{}", counts.active)});
+  }
+  table.notes.emplace_back("flopcast catalog models NAME shows every figure with its source");
+  return table;
+}
+
+// What a forecast on the device has been compared with.
+Table devices_table() {
+  struct Seen {
+    std::set<int> models;
+    std::size_t steps = 0;
+  };
+  std::map<std::string, Seen> seen;
+  for (const HeldOutErrors& group : shipped_held_out_errors()) {
+    seen[group.facts.device].models.insert(group.model);
+    seen[group.facts.device].steps += group.errors.size();
+  }
+  std::map<std::string, std::string> profiles;
+  for (const std::string& name : shipped_profile_names()) {
+    std::string& list = profiles[shipped_profile(name).at("cluster").at("device").at("name")];
+    list += (list.empty() ? "" : ", ") + name;
+  }
+  Table table;
+  table.columns = {text_column("name"), text_column("description"), number_column("steps compared", "steps_compared"),
+                   number_column("of models", "models_compared"), text_column("profiles")};
+  for (const std::string& name : catalogue_names(CatalogueKind::kDevices)) {
+    const Seen& compared = seen[name];
+    table.rows.push_back({name, catalogue_entry(CatalogueKind::kDevices, name).description,
+                          fmt::format("{}", compared.steps), fmt::format("{}", compared.models.size()),
+                          profiles[name]});
+  }
+  table.notes.emplace_back(
+      "steps compared: published training steps beside the forecast; 0: its figures are those of "
+      "datasheets, isolated kernels and its generation");
+  table.notes.emplace_back("flopcast catalog devices NAME shows every figure with its source");
+  return table;
+}
+
+Table entries_table(CatalogueKind kind) {
+  if (kind == CatalogueKind::kModels) return models_table();
+  if (kind == CatalogueKind::kDevices) return devices_table();
+  Table table;
+  table.columns = {text_column("name"), text_column("description")};
+  for (const std::string& name : catalogue_names(kind)) {
+    table.rows.push_back({name, catalogue_entry(kind, name).description});
+  }
+  table.notes.push_back(fmt::format("flopcast catalog {} NAME shows every figure with its source", name_of(kind)));
+  return table;
+}
+
+Table figures_table(CatalogueKind kind, const std::string& name) {
+  const std::vector<std::string> names = catalogue_names(kind);
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    throw ConfigError({"",
+                       fmt::format("no {} is called \"{}\"", name_of(kind).substr(0, name_of(kind).size() - 1), name),
+                       "", choices_help(name, names)});
+  }
+  const CatalogueEntry entry = catalogue_entry(kind, name);
+  Table table;
+  table.title = fmt::format("{}: {}", entry.name, entry.description);
+  table.columns = {text_column("figure"), text_column("value"), text_column("source")};
+  for (const SourcedFigure& figure : entry.figures) table.rows.push_back({figure.key, figure.value, figure.source});
+  return table;
+}
+
+Table profiles_table() {
+  Table table;
+  table.columns = {text_column("name"),
+                   text_column("device"),
+                   text_column("confidence"),
+                   text_column("date"),
+                   number_column("fits"),
+                   number_column("median error %", "median_error_percent"),
+                   number_column("left out %", "left_out_percent"),
+                   text_column("source")};
+  for (const std::string& name : shipped_profile_names()) {
+    const DeviceProfile profile = read_device_profile(shipped_profile(name), "profile", {});
+    double worst = 0.0;
+    double left_out = 0.0;
+    for (const ProfileFit& fit : profile.fits) {
+      worst = std::max(worst, fit.median_error);
+      left_out = std::max(left_out, fit.left_out_median_error);
+    }
+    table.rows.push_back({name, profile.cluster.at("device").at("name"), profile.confidence, profile.date,
+                          fmt::format("{}", profile.fits.size()), fmt::format("{:.1f}", 1e2 * worst),
+                          fmt::format("{:.1f}", 1e2 * left_out), profile.source});
+  }
+  table.notes.emplace_back("errors are those of the worst fit; --profile NAME takes one, no job has one by itself");
+  table.notes.emplace_back("flopcast catalog profiles NAME shows every fit");
+  return table;
+}
+
+Table profile_fits_table(const std::string& name) {
+  const nlohmann::json values = shipped_profile(name);
+  if (values.is_null()) {
+    throw ConfigError(
+        {"", fmt::format("no profile is called \"{}\"", name), "", choices_help(name, shipped_profile_names())});
+  }
+  const DeviceProfile profile = read_device_profile(values, "profile", {});
+  Table table;
+  table.title = fmt::format("{}: {}, {}", profile.name, profile.source, profile.confidence);
+  table.columns = {text_column("fit"), number_column("median %", "median_percent"),
+                   number_column("p95 %", "p95_percent"), number_column("max %", "max_percent"),
+                   number_column("left out, median %", "left_out_percent")};
+  for (const ProfileFit& fit : profile.fits) {
+    const auto percent = [](double error) { return fmt::format("{:.1f}", 1e2 * error); };
+    table.rows.push_back({fit.what, percent(fit.median_error), percent(fit.p95_error), percent(fit.largest_error),
+                          percent(fit.left_out_median_error)});
+  }
+  for (const auto& figure : profile.cluster.at("device").items()) {
+    table.notes.push_back(fmt::format("device.{} {}", figure.key(), figure.value().dump()));
+  }
+  return table;
+}
+
+}  // namespace
+
+int run_catalog(const Arguments& arguments) {
+  CommandLine command_line(
+      "catalog", "flopcast catalog (models | devices | clusters | schedules | stacks | profiles) [NAME] [options]",
+      "What has a name in job files and flags; with NAME every figure and its source.",
+      {"flopcast catalog models", "flopcast catalog devices a100-80g"});
+  std::optional<std::string> kind_name;
+  std::optional<std::string> name;
+  OutputOptions output;
+  command_line.add_positional("KIND", kind_name, "models, devices, clusters, schedules, stacks or profiles");
+  command_line.add_positional("NAME", name, "one entry");
+  output.add_to(command_line);
+  if (!command_line.parse(arguments)) return 0;
+
+  std::vector<std::string> kinds;
+  for (const CatalogueKind kind : kAllCatalogueKinds) kinds.emplace_back(name_of(kind));
+  kinds.emplace_back("schedules");
+  kinds.emplace_back("profiles");
+  if (!kind_name) throw ConfigError({"", "catalog: no kind given", "", choices_help("", kinds)});
+  if (*kind_name == "schedules") {
+    if (name)
+      throw ConfigError({"", fmt::format("unexpected argument \"{}\"", *name), "",
+                         "see: flopcast schedule show --schedule " + *name});
+    output.write({schedule_table(output.format())});
+    return 0;
+  }
+  if (*kind_name == "profiles") {
+    output.write({name ? profile_fits_table(*name) : profiles_table()});
+    return 0;
+  }
+  for (const CatalogueKind kind : kAllCatalogueKinds) {
+    if (name_of(kind) != *kind_name) continue;
+    output.write({name ? figures_table(kind, *name) : entries_table(kind)});
+    return 0;
+  }
+  throw ConfigError({"", fmt::format("unknown kind \"{}\"", *kind_name), "", choices_help(*kind_name, kinds)});
+}
+
+}  // namespace flopcast

@@ -1,0 +1,178 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "cli/commands.hpp"
+#include "cli/options/output.hpp"
+#include "cli/words/explain.hpp"
+#include "model/catalog/catalogue.hpp"
+#include "model/config/job_keys.hpp"
+#include "model/error/error.hpp"
+#include "model/layout/layout.hpp"
+#include "model/workload/training.hpp"
+#include "planner/search/search.hpp"
+#include "sim/schedules/catalogue.hpp"
+
+namespace flopcast {
+
+namespace {
+
+// The shells only pass on the words typed so far; what fits is decided below, in one place for all of them.
+constexpr const char* kBash = R"sh(# flopcast: bash completion. Load it with: source <(flopcast completion bash)
+_flopcast() {
+  local current="${COMP_WORDS[COMP_CWORD]}"
+  local words
+  words="$(flopcast completion words --current "$current" -- "${COMP_WORDS[@]:1:COMP_CWORD-1}" 2>/dev/null)"
+  COMPREPLY=($(compgen -W "$words" -- "$current"))
+}
+complete -o default -F _flopcast flopcast
+)sh";
+
+constexpr const char* kZsh = R"sh(#compdef flopcast
+# flopcast: zsh completion. Load it with: source <(flopcast completion zsh)
+_flopcast() {
+  local -a candidates
+  candidates=("${(@f)$(flopcast completion words --current "$words[CURRENT]" -- "${(@)words[2,CURRENT-1]}" 2>/dev/null)}")
+  compadd -a candidates
+  _files
+}
+# Installed as a file of its own, all of this is the function and runs at the first TAB.
+if [[ "$funcstack[1]" == _flopcast ]]; then
+  _flopcast "$@"
+else
+  compdef _flopcast flopcast
+fi
+)sh";
+
+constexpr const char* kFish = R"sh(# flopcast: fish completion. Load it with: flopcast completion fish | source
+function __flopcast_words
+  set -l typed (commandline -opc)
+  set -l current (commandline -ct)
+  flopcast completion words --current "$current" -- $typed[2..-1] 2>/dev/null
+end
+complete -c flopcast -a '(__flopcast_words)'
+)sh";
+
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (const ScheduleInfo& info : schedule_catalogue()) names.emplace_back(info.name);
+  return names;
+}
+
+// The values of a key that has a fixed set of them; empty for numbers, sizes and files.
+std::vector<std::string> values_of_field(std::string_view field) {
+  if (field == "model") return catalogue_names(CatalogueKind::kModels);
+  if (field == "cluster") return catalogue_names(CatalogueKind::kClusters);
+  if (field == "cluster.device") return catalogue_names(CatalogueKind::kDevices);
+  if (field == "training.stack") return catalogue_names(CatalogueKind::kStacks);
+  if (field == "layout.schedule") return schedule_names();
+  if (field == "layout.recompute") return recompute_names();
+  if (field == "training.precision") return precision_names();
+  if (field == "training.optimizer") return optimizer_names();
+  if (field == "training.attention") return {"flash", "unfused"};
+  if (field == "training.transport") return transport_names();
+  if (field == "layout.data_parallel") return data_parallel_names();
+  if (field == "layout.tensor_parallel") return tensor_parallel_names();
+  if (field == "layout.context_parallel") return context_parallel_names();
+  if (field == "layout.offload") return offload_names();
+  return {};
+}
+
+bool is_flag(const std::string& word) {
+  return word.size() > 1 && word.front() == '-';
+}
+
+std::vector<std::string> values_of_flag(const std::string& flag) {
+  if (flag == "--format") return {"table", "markdown", "csv", "json"};
+  if (flag == "--color") return {"auto", "always", "never"};
+  if (flag == "--objective") return objective_names();
+  for (const JobKey& key : job_keys()) {
+    const bool names_it = flag == fmt::format("--{}", key.field) ||
+                          std::find(key.aliases.begin(), key.aliases.end(), flag) != key.aliases.end();
+    if (names_it) return values_of_field(key.field);
+  }
+  return {};
+}
+
+void print_words(const std::vector<std::string>& words) {
+  for (const std::string& word : words) std::fputs((word + "\n").c_str(), stdout);
+}
+
+// What stays of the word that is being typed when a value is put in: "8x" of "8xdgx", "gpipe," of "gpipe,1f".
+std::string kept_of(const std::string& current) {
+  const std::size_t comma = current.rfind(',');
+  const std::size_t begin = comma == std::string::npos ? 0 : comma + 1;
+  const std::size_t digits = current.find_first_not_of("0123456789", begin);
+  const bool counted = digits != std::string::npos && digits > begin && current[digits] == 'x';
+  return current.substr(0, counted ? digits + 1 : begin);
+}
+
+// The words that may take the place of `current` after those typed so far (the program's name not among them).
+int print_candidates(const Arguments& typed, const std::string& current) {
+  if (!typed.empty() && is_flag(typed.back())) {
+    std::vector<std::string> values = values_of_flag(typed.back());
+    if (!values.empty()) {
+      const std::string kept = kept_of(current);
+      for (std::string& value : values) value.insert(0, kept);
+      print_words(values);
+      return 0;
+    }
+  }
+  std::vector<std::string> words;
+  std::copy_if(typed.begin(), typed.end(), std::back_inserter(words),
+               [](const std::string& word) { return !is_flag(word); });
+  for (const CommandEntry& entry : commands()) {
+    if (words.empty()) print_words({std::string(entry.name)});
+    if (words.empty() || entry.name != words.front()) continue;
+    if (entry.name == "catalog" && words.size() == 1) {
+      for (const CatalogueKind kind : kAllCatalogueKinds) print_words({std::string(name_of(kind))});
+      print_words({"schedules"});
+    } else if (entry.name == "explain" && words.size() == 1) {
+      for (const Explanation& explanation : read_explanations()) {
+        if (explanation.name.find(' ') == std::string::npos) print_words({explanation.name});
+      }
+    } else if (entry.name == "completion") {
+      if (words.size() == 1) print_words({"bash", "zsh", "fish"});
+      return 0;
+    }
+    // The command's own table; a command of commands passes it on to the one that was named.
+    Arguments request;
+    if (words.size() > 1 && entry.has_commands) request.push_back(words[1]);
+    request.emplace_back(kListFlags);
+    return entry.run(request);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int run_completion(const Arguments& arguments) {
+  if (!arguments.empty() && arguments.front() == "words") {
+    auto begin = arguments.begin() + 1;
+    std::string current;
+    if (arguments.end() - begin >= 2 && *begin == "--current") {
+      current = *(begin + 1);
+      begin += 2;
+    }
+    if (begin != arguments.end() && *begin == "--") ++begin;
+    return print_candidates(Arguments(begin, arguments.end()), current);
+  }
+  CommandLine command_line("completion", "flopcast completion (bash | zsh | fish)",
+                           "A script that lets the shell complete commands, flags, and names from the catalogue.",
+                           {"source <(flopcast completion bash)", "flopcast completion fish | source"});
+  std::optional<std::string> shell;
+  command_line.add_positional("SHELL", shell, "bash, zsh or fish");
+  if (!command_line.parse(arguments)) return 0;
+  const std::map<std::string, const char*> scripts = {{"bash", kBash}, {"zsh", kZsh}, {"fish", kFish}};
+  const auto script = scripts.find(shell.value_or(""));
+  if (script == scripts.end()) {
+    throw ConfigError({"", shell ? fmt::format("unknown shell \"{}\"", *shell) : "completion: no shell given", "",
+                       choices_help(shell.value_or(""), {"bash", "zsh", "fish"})});
+  }
+  std::fputs(script->second, stdout);
+  return 0;
+}
+
+}  // namespace flopcast

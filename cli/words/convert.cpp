@@ -1,0 +1,83 @@
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.hpp"
+#include "cli/job_files.hpp"
+#include "cli/options/job_options.hpp"
+#include "cli/options/output.hpp"
+#include "cli/terminal.hpp"
+#include "model/error/error.hpp"
+#include "sim/forecast/prepare.hpp"
+
+namespace flopcast {
+
+namespace {
+
+// The sections in the order of the job file's description, and inside them that of the keys' table.
+nlohmann::ordered_json in_order(const nlohmann::json& root) {
+  nlohmann::ordered_json ordered = nlohmann::ordered_json::object();
+  constexpr std::array<const char*, 4> kSections = {"model", "cluster", "layout", "training"};
+  for (const char* section : kSections) {
+    const auto value = root.find(section);
+    if (value == root.end()) continue;
+    if (!value->is_object()) {
+      ordered[section] = *value;
+      continue;
+    }
+    nlohmann::ordered_json keys = nlohmann::ordered_json::object();
+    if (value->contains("name")) keys["name"] = value->at("name");
+    for (const JobKey& key : job_keys()) {
+      const std::size_t dot = key.field.find('.');
+      if (dot == std::string_view::npos || key.field.substr(0, dot) != section) continue;
+      const std::string name(key.field.substr(dot + 1));
+      if (value->contains(name)) keys[name] = value->at(name);
+    }
+    for (const auto& item : value->items()) {
+      if (!keys.contains(item.key())) keys[item.key()] = item.value();
+    }
+    ordered[section] = keys;
+  }
+  for (const auto& item : root.items()) {
+    if (!ordered.contains(item.key())) ordered[item.key()] = item.value();
+  }
+  return ordered;
+}
+
+}  // namespace
+
+int run_convert(const Arguments& arguments) {
+  CommandLine command_line(
+      "convert", "flopcast convert FILE… [options]",
+      "Shows the job that files of other programs mean, as a job file: Hugging Face config.json, "
+      "Megatron-LM arguments and launch scripts, DeepSpeed, Accelerate and LLaMA-Factory "
+      "configurations. A later file wins over an earlier one, flags over all. With --emit the "
+      "other way round.",
+      {"flopcast convert config.json ds_config.json --cluster 8xdgx-a100-80g -o job.json",
+       "flopcast convert train_gpt3.sh", "flopcast convert plan.json --emit torchrun -o train.sh"});
+  JobOptions job;
+  EmitOption emit;
+  std::optional<std::string> output;
+  job.add_to(command_line);
+  job.add_more_files(command_line);
+  command_line.begin_group("Output");
+  emit.add_to(command_line);
+  command_line.add_option("-o,--output", output, "FILE", "write there instead of to standard output");
+  if (!command_line.parse(arguments)) return 0;
+  if (!job.names_a_job()) {
+    throw ConfigError({"", "convert: no file given", "", "see: flopcast convert --help"});
+  }
+  const LoadedJob loaded = job.load();
+  for (const std::string& note : loaded.notes) std::fputs(("note: " + note + "\n").c_str(), stderr);
+  for (const std::string& warning : loaded.warnings) warn(warning);
+  if (const std::optional<LaunchProgram> program = emit.program()) {
+    require_named_cluster(loaded);
+    EmitOption::write(write_launch(*program, prepare(JobOptions::read(loaded), read_file).job), output);
+    return 0;
+  }
+  constexpr int kIndent = 2;
+  write_output(output.value_or(""), in_order(loaded.root).dump(kIndent));
+  return 0;
+}
+
+}  // namespace flopcast

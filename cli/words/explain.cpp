@@ -1,0 +1,322 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.hpp"
+#include "cli/options/job_options.hpp"
+#include "cli/options/output.hpp"
+#include "cli/terminal.hpp"
+#include "cli/words/explain.hpp"
+#include "model/error/error.hpp"
+#include "sim/forecast/forecast.hpp"
+
+namespace flopcast {
+
+namespace {
+
+std::string normal_form(std::string_view term) {
+  std::string form;
+  for (const char character : term) {
+    const auto byte = static_cast<unsigned char>(character);
+    if (std::isspace(byte) || character == '-' || character == '_' || character == '/' || character == '.') continue;
+    form += static_cast<char>(std::tolower(byte));
+  }
+  return form;
+}
+
+Explanation explanation_from(const nlohmann::json& term, const std::string& group) {
+  Explanation explanation;
+  explanation.group = group;
+  explanation.name = term.at("name").get<std::string>();
+  explanation.aliases = term.at("aliases").get<std::vector<std::string>>();
+  explanation.what = term.at("what").get<std::string>();
+  explanation.formulas = term.at("formulas").get<std::vector<std::string>>();
+  explanation.yours = term.at("yours").get<std::vector<std::string>>();
+  explanation.source = term.at("source").get<std::string>();
+  explanation.see = term.at("see").get<std::vector<std::string>>();
+  return explanation;
+}
+
+}  // namespace
+
+std::vector<Explanation> read_explanations() {
+  std::vector<Explanation> explanations;
+  for (const EmbeddedFile& file : embedded_explanations()) {
+    const nlohmann::json json = nlohmann::json::parse(file.text);
+    for (const nlohmann::json& term : json.at("terms")) {
+      explanations.push_back(explanation_from(term, json.at("group").get<std::string>()));
+    }
+  }
+  return explanations;
+}
+
+namespace {
+
+// By name or alias, whatever the case, blanks, dashes and underscores; null when there is none.
+const Explanation* find_explanation(const std::vector<Explanation>& explanations, std::string_view term) {
+  const std::string wanted = normal_form(term);
+  for (const Explanation& explanation : explanations) {
+    if (normal_form(explanation.name) == wanted) return &explanation;
+  }
+  for (const Explanation& explanation : explanations) {
+    for (const std::string& alias : explanation.aliases) {
+      if (normal_form(alias) == wanted) return &explanation;
+    }
+  }
+  return nullptr;
+}
+
+// A job's numbers by the names that the sentences use: "m", "bubble_fraction". Text where the number is a word.
+struct JobNumbers {
+  std::map<std::string, double> numbers;
+  std::map<std::string, std::string> words;
+};
+
+void add_layout(const Job& job, JobNumbers& all) {
+  const Layout& layout = job.layout;
+  auto& numbers = all.numbers;
+  numbers["tp"] = layout.tp;
+  numbers["pp"] = layout.pp;
+  numbers["dp"] = layout.dp;
+  numbers["cp"] = layout.cp;
+  numbers["vpp"] = layout.vpp.value_or(1);
+  numbers["m"] = layout.microbatches();
+  numbers["mbs"] = layout.micro_batch_size;
+  numbers["gbs"] = layout.global_batch_size;
+  numbers["gpus"] = job.cluster.devices();
+  numbers["nodes"] = job.cluster.nodes;
+  numbers["tokens_per_step"] = static_cast<double>(layout.global_batch_size) * job.training.sequence_length;
+  numbers["zero"] = layout.zero;
+  const double others = layout.pp - 1;
+  const double m = layout.microbatches();
+  const double chunks = layout.vpp.value_or(1);
+  numbers["ideal_bubble"] = others / (chunks * m + others);
+  numbers["ideal_bubble_v1"] = others / (m + others);
+  numbers["ideal_ratio"] = others / (chunks * m);
+  numbers["tp_bus_factor"] = 2.0 * (layout.tp - 1) / layout.tp;
+  numbers["dp_bus_factor"] = 2.0 * (layout.dp - 1) / layout.dp;
+  all.words["schedule"] = layout.schedule;
+  all.words["recompute"] = recompute_names()[static_cast<std::size_t>(layout.recompute)];
+  all.words["sequence_parallel"] = layout.sequence_parallel ? "true" : "false";
+}
+
+void add_hardware(const Job& job, JobNumbers& all) {
+  constexpr double kTera = 1e12;
+  constexpr double kGiga = 1e9;
+  const Device& device = job.cluster.device;
+  const double peak = device.peak_of(job.training.precision).value();
+  all.numbers["peak_tflops"] = peak / kTera;
+  all.numbers["memory_bandwidth"] = device.memory_bandwidth.value() / kTera;
+  all.numbers["ridge"] = peak / device.memory_bandwidth.value();
+  all.numbers["capacity_gib"] = gibibytes(device.memory_capacity);
+  all.numbers["capacity_gb"] = device.memory_capacity.value() / kGiga;
+  all.words["device"] = device.name;
+  all.words["precision"] = std::string(name_of(job.training.precision));
+}
+
+void add_memory(const MemoryResult& memory, JobNumbers& all) {
+  const RankMemoryResult& first = memory.per_pipeline_rank.front();
+  const RankMemoryResult& fullest =
+      *std::max_element(memory.per_pipeline_rank.begin(), memory.per_pipeline_rank.end(),
+                        [](const auto& a, const auto& b) { return a.total_gib < b.total_gib; });
+  all.numbers["peak_gib"] = memory.peak_gib;
+  all.numbers["weights_gib"] = first.weights_gib;
+  all.numbers["gradients_gib"] = first.gradients_gib;
+  all.numbers["optimizer_gib"] = first.optimizer_gib;
+  all.numbers["versions_gib"] = first.weight_versions_gib;
+  all.numbers["activations_gib"] = fullest.activations_gib;
+  all.numbers["in_flight"] = first.peak_in_flight;
+}
+
+JobNumbers explain_numbers(const Forecast& forecast) {
+  const Job& job = forecast.step.job;
+  const Result& result = forecast.result;
+  JobNumbers all;
+  add_layout(job, all);
+  add_hardware(job, all);
+  add_memory(result.memory, all);
+  auto& numbers = all.numbers;
+  numbers["time_s"] = result.iteration.time_s;
+  numbers["recompute_s"] = result.breakdown.recompute_s;
+  numbers["bubble_fraction"] = result.bubble.fraction;
+  numbers["bubble_ratio"] = result.bubble.ratio;
+  numbers["warmup_s"] = result.bubble.warmup_s;
+  numbers["cooldown_s"] = result.bubble.cooldown_s;
+  numbers["imbalance_s"] = result.bubble.imbalance_s;
+  numbers["dependency_s"] = result.bubble.dependency_s;
+  numbers["communication_fraction"] = result.communication.fraction;
+  numbers["exposed_fraction"] = result.communication.exposed_fraction;
+  numbers["tp_exposed_s"] = result.communication.tp.exposed_s;
+  numbers["pp_exposed_s"] = result.communication.pp.exposed_s;
+  numbers["dp_exposed_s"] = result.communication.dp.exposed_s;
+  numbers["staleness0"] = result.steady ? result.steady->staleness.front() : 0;
+  numbers["versions0"] = result.steady ? result.steady->weight_versions.front() : 1;
+  if (!job.profile) {
+    numbers["model_tflops"] = result.iteration.model_tflops_per_gpu;
+    numbers["mfu"] = result.iteration.mfu;
+    numbers["hfu"] = result.iteration.hfu;
+  }
+  return all;
+}
+
+// The sentence with the numbers put in, four digits each; nothing when one of them does not exist for the job.
+std::string put_in(const std::string& sentence, const JobNumbers& numbers) {
+  std::string text;
+  std::size_t at = 0;
+  while (at < sentence.size()) {
+    const std::size_t open = std::min(sentence.find('{', at), sentence.size());
+    text += sentence.substr(at, open - at);
+    if (open == sentence.size()) break;
+    const std::size_t close = sentence.find('}', open);
+    FLOPCAST_CHECK(close != std::string::npos);
+    std::string name = sentence.substr(open + 1, close - open - 1);
+    const bool percent = !name.empty() && name.back() == '%';
+    if (percent) name.pop_back();
+    const auto number = numbers.numbers.find(name);
+    const auto word = numbers.words.find(name);
+    if (number == numbers.numbers.end() && word == numbers.words.end()) return "";
+    constexpr double kWholeBelow = 1e12;
+    if (number == numbers.numbers.end()) {
+      text += word->second;
+    } else if (percent) {
+      text += fmt::format("{:.2f} %", 100.0 * number->second);
+    } else if (number->second < kWholeBelow &&
+               number->second == static_cast<double>(static_cast<long long>(number->second))) {
+      text += fmt::format("{}", static_cast<long long>(number->second));
+    } else {
+      text += fmt::format("{:.4g}", number->second);
+    }
+    at = close + 1;
+  }
+  return text;
+}
+
+// Breaks a paragraph at blanks, so that no line is longer than `width`.
+std::string wrapped(const std::string& text, std::size_t width, const std::string& indent) {
+  std::string lines;
+  std::string line;
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t blank = std::min(text.find(' ', at), text.size());
+    const std::string word = text.substr(at, blank - at);
+    if (!line.empty() && line.size() + 1 + word.size() > width) {
+      lines += indent + line + "\n";
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+    at = blank + 1;
+  }
+  return lines + indent + line + "\n";
+}
+
+std::string as_text(const Explanation& explanation, const std::vector<std::string>& yours) {
+  constexpr std::size_t kWidth = 96;
+  std::string text = explanation.name + "\n\n" + wrapped(explanation.what, kWidth, "  ");
+  const auto add = [&text](const char* title, const std::vector<std::string>& lines) {
+    if (lines.empty()) return;
+    text += fmt::format("\n{}\n", title);
+    for (const std::string& line : lines) text += "  " + line + "\n";
+  };
+  add("Formula", explanation.formulas);
+  add("Your job", yours);
+  add("Source", {explanation.source});
+  if (!explanation.see.empty()) add("See also", {fmt::format("{}", fmt::join(explanation.see, ", "))});
+  return text;
+}
+
+Table as_table(const std::vector<const Explanation*>& explanations, const std::vector<std::string>& yours) {
+  Table table;
+  table.columns = {text_column("term"),    text_column("group"),    text_column("what"),
+                   text_column("formula"), text_column("your job"), text_column("source")};
+  for (const Explanation* explanation : explanations) {
+    table.rows.push_back({explanation->name, explanation->group, explanation->what,
+                          fmt::format("{}", fmt::join(explanation->formulas, "; ")),
+                          fmt::format("{}", fmt::join(yours, "; ")), explanation->source});
+  }
+  return table;
+}
+
+nlohmann::ordered_json as_json(const Explanation& explanation, const std::vector<std::string>& yours) {
+  return {{"term", explanation.name},         {"group", explanation.group},
+          {"aliases", explanation.aliases},   {"what", explanation.what},
+          {"formulas", explanation.formulas}, {"your_job", yours},
+          {"source", explanation.source},     {"see", explanation.see}};
+}
+
+Table term_list(const std::vector<Explanation>& explanations) {
+  Table table;
+  table.columns = {text_column("term"), text_column("group"), text_column("also")};
+  for (const Explanation& explanation : explanations) {
+    table.rows.push_back(
+        {explanation.name, explanation.group, fmt::format("{}", fmt::join(explanation.aliases, ", "))});
+  }
+  table.notes.push_back("flopcast explain TERM [JOB]");
+  return table;
+}
+
+const Explanation& require(const std::vector<Explanation>& explanations, const std::string& term) {
+  const Explanation* found = find_explanation(explanations, term);
+  if (found != nullptr) return *found;
+  std::vector<std::string> names;
+  std::vector<std::string> words;
+  for (const Explanation& explanation : explanations) {
+    names.push_back(explanation.name);
+    words.push_back(explanation.name);
+    words.insert(words.end(), explanation.aliases.begin(), explanation.aliases.end());
+  }
+  const std::vector<std::string> near = nearest_choices(term, words);
+  throw ConfigError({"", fmt::format("\"{}\" is not explained", term), "",
+                     near.empty() ? choices_help("", names)
+                                  : fmt::format("did you mean {}? see: flopcast explain", fmt::join(near, " or "))});
+}
+
+}  // namespace
+
+int run_explain(const Arguments& arguments) {
+  CommandLine command_line("explain", "flopcast explain [TERM] [JOB] [options]",
+                           "A term with its formula and source, and with a job's own numbers put in.",
+                           {"flopcast explain", "flopcast explain bubble", "flopcast explain mfu job.json --tp 4"});
+  std::optional<std::string> term;
+  JobOptions job;
+  OutputOptions output;
+  command_line.add_positional("TERM", term, "such as bubble, mfu, zero, \"weight stashing\"; without it, all terms");
+  job.add_to(command_line);
+  output.add_to(command_line);
+  if (!command_line.parse(arguments)) return 0;
+  const Format format = output.format();
+  if (job.show_config(output)) return 0;
+  const std::vector<Explanation> explanations = read_explanations();
+  if (!term) {
+    output.write({term_list(explanations)});
+    return 0;
+  }
+  const Explanation& explanation = require(explanations, *term);
+  std::vector<std::string> yours;
+  if (job.names_a_job()) {
+    const JobNumbers numbers = explain_numbers(forecast(job.read(), read_file));
+    for (const std::string& sentence : explanation.yours) {
+      const std::string line = put_in(sentence, numbers);
+      if (!line.empty()) yours.push_back(line);
+    }
+  } else if (!job.given().empty()) {
+    throw ConfigError({job.given().front()->flag, "needs a job", "", "give JOB or --model and --cluster"});
+  }
+  switch (format) {
+    case Format::kJson:
+      output.write(as_json(explanation, yours).dump(2));
+      break;
+    case Format::kTable:
+      output.write(as_text(explanation, yours));
+      break;
+    case Format::kMarkdown:
+    case Format::kCsv:
+      output.write({as_table({&explanation}, yours)});
+      break;
+  }
+  return 0;
+}
+
+}  // namespace flopcast
