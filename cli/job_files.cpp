@@ -12,8 +12,8 @@
 #include "cli/stack_file.hpp"
 #include "cli/terminal.hpp"
 #include "cli/yaml.hpp"
+#include "import/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/config/readers/imported_job.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {

@@ -7,8 +7,8 @@
 
 #include "cli/file_places.hpp"
 #include "cli/terminal.hpp"
+#include "import/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/config/readers/imported_job.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {

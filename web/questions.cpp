@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "import/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/object_reader.hpp"
 #include "model/config/read_job.hpp"
-#include "model/config/readers/imported_job.hpp"
 #include "model/error/error.hpp"
 #include "model/units/quantity.hpp"
 #include "reports/html/packed_timeline.hpp"

@@ -6,7 +6,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/terminal.hpp"
-#include "model/config/writers/launch.hpp"
+#include "import/launch.hpp"
 #include "reports/table.hpp"
 
 namespace flopcast {

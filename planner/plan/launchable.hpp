@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "model/config/writers/launch.hpp"
+#include "import/launch.hpp"
 #include "planner/space/space.hpp"
 
 namespace flopcast {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/config/readers/imported_job.hpp"
+#include "import/imported_job.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {

@@ -1,10 +1,10 @@
-// What is written for other programs (model/config/writers) is read back by our own readers as the same job.
+// What is written for other programs (import/launch) is read back by our own readers as the same job.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "import/launch.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/read_job.hpp"
-#include "model/config/writers/launch.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/unit/readers/imports.hpp"
 

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "model/config/readers/shell_words.hpp"
+#include "import/shell.hpp"
 #include "tests/unit/readers/imports.hpp"
 
 namespace flopcast {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 
-#include "model/config/readers/expert_keys.hpp"
-#include "model/config/readers/foreign_object.hpp"
-#include "model/config/readers/formats.hpp"
+#include "import/foreign_keys.hpp"
+#include "import/foreign_object.hpp"
+#include "import/formats.hpp"
 
 namespace flopcast {
 

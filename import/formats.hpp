@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "model/config/readers/imported_job.hpp"
+#include "import/imported_job.hpp"
 
 namespace flopcast {
 

@@ -1,12 +1,20 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "model/config/readers/shell_words.hpp"
+#include "import/shell.hpp"
 
 namespace flopcast {
+
+/// The value of the inside of $((…)): whole numbers, names, + - * / % and parentheses. Nothing when it holds anything
+/// else, a name without a whole value, a division by zero, or numbers beyond 10^15.
+std::optional<std::int64_t> shell_arithmetic(std::string_view text,
+                                             const std::function<std::string(const std::string&)>& value_of);
 
 /// Whether the words between `if` and `then` hold, with their operators && || ; as words of their own. Understood: [ …
 /// ],

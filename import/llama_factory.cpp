@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "import/foreign_keys.hpp"
+#include "import/foreign_object.hpp"
+#include "import/formats.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/config/readers/data_parallel_keys.hpp"
-#include "model/config/readers/foreign_object.hpp"
-#include "model/config/readers/formats.hpp"
 #include "model/error/error.hpp"
 #include "model/units/lower_case.hpp"
 
@@ -99,7 +99,7 @@ void read_deepspeed_file(ForeignObject& object, const std::string& file, const I
       fmt::format("{}: \"{}\" cannot be read as a DeepSpeed config; give --zero N", object.place("deepspeed"), *name));
 }
 
-void read_batch(ForeignObject& object, const ImportContext& context, ImportedJob& imported) {
+void read_llama_factory_batch(ForeignObject& object, const ImportContext& context, ImportedJob& imported) {
   if (const auto micro = object.whole("per_device_train_batch_size", 1)) {
     imported.put("layout.micro_batch_size", *micro, object.place("per_device_train_batch_size"));
   } else if (!imported.has("layout.micro_batch_size") && context.given.count("layout.micro_batch_size") == 0) {
@@ -114,7 +114,7 @@ void read_batch(ForeignObject& object, const ImportContext& context, ImportedJob
   }
 }
 
-void read_compute(ForeignObject& object, const ImportContext& context, ImportedJob& imported) {
+void read_llama_factory_compute(ForeignObject& object, const ImportContext& context, ImportedJob& imported) {
   for (const char* key : {"bf16", "pure_bf16", "fp16"}) {
     if (object.boolean(key).value_or(false)) {
       imported.put("training.precision", std::string(key) == "fp16" ? "fp16" : "bf16", object.place(key));
@@ -152,8 +152,8 @@ ImportedJob read_llama_factory(const nlohmann::json& values, const std::string& 
   put_stack(object.has("deepspeed") ? "deepspeed" : "pytorch-ddp", "LLaMA-Factory", file, imported);
   read_model_name(object, file, nested, imported);
   read_deepspeed_file(object, file, nested, imported);
-  read_batch(object, context, imported);
-  read_compute(object, context, imported);
+  read_llama_factory_batch(object, context, imported);
+  read_llama_factory_compute(object, context, imported);
   imported.put("training.sequence_length", length.value_or(kUsualLength), object.place("cutoff_len"));
   if (!length && context.given.count("training.sequence_length") == 0) {
     imported.notes.push_back(fmt::format("{} is absent: {}, LLaMA-Factory's default; give --seq N for another",

@@ -7,7 +7,7 @@
 
 namespace flopcast {
 
-/// What a layout can be handed to. The readers (model/config/readers) read back what is written.
+/// What a layout can be handed to. The readers beside it read back what is written.
 enum class LaunchProgram {
   kMegatron,    ///< Megatron-LM's arguments, one a line
   kDeepSpeed,   ///< ds_config.json

@@ -1,4 +1,4 @@
-#include "model/config/readers/foreign_object.hpp"
+#include "import/foreign_object.hpp"
 
 #include <fmt/format.h>
 

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "import/launch.hpp"
 #include "model/job.hpp"
 
 namespace flopcast {
@@ -29,5 +30,11 @@ class Expressible {
 std::string schedule_base_name(const Layout& layout);
 /// The schedule of a single microbatch, whatever a program calls it.
 bool runs_one_microbatch(const Layout& layout);
+
+LaunchFile write_deepspeed(const Job& job);
+LaunchFile write_accelerate(const Job& job);
+
+LaunchFile write_megatron(const Job& job);
+LaunchFile write_torchrun(const Job& job);
 
 }  // namespace flopcast

@@ -1,12 +1,10 @@
 // Megatron-LM's arguments: names and demands as in megatron/training/arguments.py.
-#include "model/config/writers/megatron_writer.hpp"
+#include "import/launch_writers.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-
-#include "model/config/writers/expressible.hpp"
 
 namespace flopcast {
 
@@ -47,7 +45,7 @@ void require_model(const Transformer& model, Expressible& expressible) {
   expressible.require(model.positions != Positions::kAlibi, "model.positions alibi", "");
 }
 
-void require_layout(const Job& job, Expressible& expressible) {
+void require_megatron_layout(const Job& job, Expressible& expressible) {
   const Layout& layout = job.layout;
   const std::string schedule = schedule_base_name(layout);
   const bool chunked = layout.vpp.value_or(1) > 1;
@@ -188,7 +186,7 @@ Arguments megatron_arguments(const Job& job) {
   Expressible expressible("Megatron-LM");
   expressible.require_common(job);
   require_model(job.model, expressible);
-  require_layout(job, expressible);
+  require_megatron_layout(job, expressible);
   expressible.enforce();
   Arguments arguments;
   write_model(job, arguments);
