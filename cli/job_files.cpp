@@ -28,11 +28,19 @@ std::optional<std::string> try_to_read(const std::string& path) {
   }
 }
 
+class FilesOnDisk final : public Files {
+ public:
+  std::optional<std::string> read(const std::string& path) const override { return try_to_read(path); }
+  nlohmann::json parse_yaml(std::string_view text, const std::string& file) const override {
+    return flopcast::parse_yaml(text, file);
+  }
+};
+
 ImportContext context_of(const std::vector<FlagValue>& flags) {
+  static const FilesOnDisk files;
   ImportContext context;
   for (const FlagValue& flag : flags) context.given.emplace(flag.key->field);
-  context.parse_yaml = [](std::string_view text, std::string_view file) { return parse_yaml(text, file); };
-  context.read_file = try_to_read;
+  context.files = &files;
   return context;
 }
 
@@ -52,8 +60,8 @@ bool names_a_file(const std::string& name) {
 
 // A job file's values with their places, so that it can be laid over other files.
 ImportedJob read_job_file(const std::string& text, const std::string& file, const ImportContext& context) {
-  ImportedJob imported = import_job(text, file, context);
-  if (imported.format != JobFormat::kJobFile) {
+  ImportedJob imported = import_job(ForeignFile(text, file), context);
+  if (!imported.format->is_job_file) {
     for (const char* section : {"model", "cluster", "layout", "training"}) imported.places.emplace(section, file);
     return imported;
   }
@@ -124,13 +132,14 @@ void read_model_path(const ImportContext& flags_context, LoadedJob& loaded) {
     throw ConfigError({"model", fmt::format("\"{}\" is neither a readable file nor a known model", path),
                        loaded.origins.where("model"), choices_help(path, catalogue_names(CatalogueKind::kModels))});
   }
-  if (detect_format(*text, path) != JobFormat::kHuggingFace) return;
+  const ForeignFile file(*text, path);
+  if (!format_of(file).is_model) return;
   ImportContext context = flags_context;
   for (const auto& section : loaded.root.items()) {
     if (!section.value().is_object()) continue;
     for (const auto& item : section.value().items()) context.given.insert(section.key() + "." + item.key());
   }
-  ImportedJob imported = import_job(*text, path, context);
+  ImportedJob imported = import_job(file, context);
   imported.places["model"] = path;
   nlohmann::json values = imported.job.at("model");
   if (loaded.root["model"].is_object()) {

@@ -117,17 +117,16 @@ void read_deepspeed_section(ForeignObject& object, ImportedJob& imported) {
   section->note_unread(imported);
 }
 
-}  // namespace
-
-ImportedJob read_accelerate(const nlohmann::json& values, const std::string& file, const ImportContext& context) {
+ImportedJob read_accelerate(const ForeignFile& file, const ImportContext& context) {
   ImportedJob imported;
-  ForeignObject object(values, "", file);
+  const nlohmann::json values = yaml_of(file, context);
+  ForeignObject object(values, "", file.name());
   // A bare NO is read as false.
   const nlohmann::json* written = object.find("distributed_type");
   const auto type =
       written != nullptr && *written == false ? std::optional<std::string>("NO") : object.text("distributed_type");
   if (!type && !object.has("fsdp_config") && !object.has("num_processes")) {
-    throw ConfigError({"", fmt::format("{} is no configuration that flopcast knows", file), file,
+    throw ConfigError({"", fmt::format("{} is no configuration that flopcast knows", file.name()), file.name(),
                        "YAML of Hugging Face Accelerate (distributed_type: FSDP) or LLaMA-Factory is read"});
   }
   const std::vector<std::string> types = {"FSDP", "MULTI_GPU", "DEEPSPEED", "NO"};
@@ -153,9 +152,9 @@ ImportedJob read_accelerate(const nlohmann::json& values, const std::string& fil
   return imported;
 }
 
-// Hugging Face Accelerate's YAML: keys as in accelerate/commands/config/config_args.py and the FSDP plugin.
-
-namespace {
+bool is_yaml(const ForeignFile& file) {
+  return file.syntax() == ForeignFile::Syntax::kYaml;
+}
 
 bool is_fsdp(const Layout& layout) {
   return layout.data_parallel == DataParallel::kFsdp || layout.data_parallel == DataParallel::kHsdp;
@@ -213,6 +212,13 @@ const char* precision_name(Precision precision) {
 }
 
 }  // namespace
+
+// Asked after the other YAML: what is none of them is refused by its keys.
+const JobFormat& accelerate_format() {
+  static constexpr JobFormat format = {
+      .name = "Accelerate config", .detect = is_yaml, .read = read_accelerate, .runs_deepspeed = true};
+  return format;
+}
 
 LaunchFile write_accelerate(const Job& job) {
   const Layout& layout = job.layout;

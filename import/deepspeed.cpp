@@ -180,12 +180,10 @@ void read_zero(ForeignObject& object, const ImportContext& context, ImportedJob&
   zero->note_unread(imported);
 }
 
-}  // namespace
-
-ImportedJob read_deepspeed(const nlohmann::json& values, const std::string& file, const ImportContext& context) {
+ImportedJob read_deepspeed(const ForeignFile& file, const ImportContext& context) {
   ImportedJob imported;
-  ForeignObject object(values, "", file);
-  put_stack("deepspeed", "DeepSpeed", file, imported);
+  ForeignObject object(file.values(), "", file.name());
+  put_stack("deepspeed", "DeepSpeed", file.name(), imported);
   read_deepspeed_batch(object, context, imported);
   read_deepspeed_precision(object, context, imported);
   if (auto parallel = object.object("tensor_parallel")) {
@@ -210,11 +208,10 @@ ImportedJob read_deepspeed(const nlohmann::json& values, const std::string& file
   return imported;
 }
 
-// DeepSpeed's configuration JSON: keys as in deepspeed/runtime/config.py and runtime/zero/config.py.
-
-namespace {
-
-using Json = nlohmann::ordered_json;
+bool is_deepspeed_config(const ForeignFile& file) {
+  return file.has_any({"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu",
+                       "gradient_accumulation_steps", "activation_checkpointing", "steps_per_print"});
+}
 
 constexpr int kShardedWeights = 3;
 
@@ -239,8 +236,8 @@ void require_deepspeed_layout(const Job& job, Expressible& expressible) {
   expressible.require(job.training.precision != Precision::kFp8, "training.precision fp8", "--precision bf16");
 }
 
-Json zero_section(const Layout& layout) {
-  Json zero = {{"stage", layout.zero}};
+nlohmann::ordered_json zero_section(const Layout& layout) {
+  nlohmann::ordered_json zero = {{"stage", layout.zero}};
   if (layout.offloads_optimizer()) zero["offload_optimizer"] = {{"device", "cpu"}};
   constexpr std::int64_t kMebibyte = 1 << 20;
   constexpr int kBytesOfHalf = 2;  // DeepSpeed counts elements
@@ -250,15 +247,21 @@ Json zero_section(const Layout& layout) {
 
 }  // namespace
 
+const JobFormat& deepspeed_format() {
+  static constexpr JobFormat format = {
+      .name = "DeepSpeed config", .detect = is_deepspeed_config, .read = read_deepspeed, .runs_deepspeed = true};
+  return format;
+}
+
 LaunchFile write_deepspeed(const Job& job) {
   const Layout& layout = job.layout;
   Expressible expressible("DeepSpeed's configuration");
   expressible.require_common(job);
   require_deepspeed_layout(job, expressible);
   expressible.enforce();
-  Json values = {{"train_batch_size", layout.global_batch_size},
-                 {"train_micro_batch_size_per_gpu", layout.micro_batch_size},
-                 {"gradient_accumulation_steps", layout.microbatches()}};
+  nlohmann::ordered_json values = {{"train_batch_size", layout.global_batch_size},
+                                   {"train_micro_batch_size_per_gpu", layout.micro_batch_size},
+                                   {"gradient_accumulation_steps", layout.microbatches()}};
   const bool half = job.training.precision == Precision::kBf16 || job.training.precision == Precision::kFp16;
   values[job.training.precision == Precision::kFp16 ? "fp16" : "bf16"] = {{"enabled", half}};
   values["zero_optimization"] = zero_section(layout);

@@ -1,19 +1,18 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
-#include <string>
-#include <string_view>
-
 #include "import/imported_job.hpp"
 
 namespace flopcast {
 
-/// The readers, one file each. `values` is the parsed file; shell text is parsed by its reader.
-ImportedJob read_hugging_face(const nlohmann::json& values, const std::string& file, const ImportContext& context);
-ImportedJob read_megatron(std::string_view text, const std::string& file, const ImportContext& context);
-ImportedJob read_deepspeed(const nlohmann::json& values, const std::string& file, const ImportContext& context);
-ImportedJob read_sizes(const nlohmann::json& values, const std::string& file);
-ImportedJob read_accelerate(const nlohmann::json& values, const std::string& file, const ImportContext& context);
-ImportedJob read_llama_factory(const nlohmann::json& values, const std::string& file, const ImportContext& context);
+/// The formats of other programs, each told by its reader's file: its name, how it is recognised and how it is read.
+/// import_job asks them in the order of its list.
+const JobFormat& megatron_format();       ///< an argument list, or the shell script that launches it
+const JobFormat& llama_factory_format();  ///< LLaMA-Factory's YAML
+const JobFormat& accelerate_format();     ///< Hugging Face Accelerate's YAML
+const JobFormat& deepspeed_format();      ///< ds_config.json
+const JobFormat& hugging_face_format();   ///< config.json of a model
+
+/// The values of a YAML file. Throws ConfigError.
+nlohmann::json yaml_of(const ForeignFile& file, const ImportContext& context);
 
 }  // namespace flopcast

@@ -287,15 +287,28 @@ ImportedJob HuggingFaceReader::read() {
   return out_;
 }
 
+ImportedJob read_hugging_face(const ForeignFile& file, const ImportContext& context) {
+  const nlohmann::json& values = file.values();
+  const bool nested = values.is_object() && values.contains("text_config") && !values.contains("num_hidden_layers");
+  if (!nested) return HuggingFaceReader(values, "", file.name(), context).read();
+  ImportedJob imported = HuggingFaceReader(values.at("text_config"), "/text_config", file.name(), context).read();
+  imported.warnings.push_back(fmt::format(
+      "{}:/text_config is read; what the file holds beside it (vision, audio) is not counted", file.name()));
+  return imported;
+}
+
+bool is_hugging_face_config(const ForeignFile& file) {
+  return file.has_any({"model_type", "architectures", "num_hidden_layers", "hidden_size", "n_layer", "n_embd"});
+}
+
 }  // namespace
 
-ImportedJob read_hugging_face(const nlohmann::json& values, const std::string& file, const ImportContext& context) {
-  const bool nested = values.is_object() && values.contains("text_config") && !values.contains("num_hidden_layers");
-  if (!nested) return HuggingFaceReader(values, "", file, context).read();
-  ImportedJob imported = HuggingFaceReader(values.at("text_config"), "/text_config", file, context).read();
-  imported.warnings.push_back(
-      fmt::format("{}:/text_config is read; what the file holds beside it (vision, audio) is not counted", file));
-  return imported;
+const JobFormat& hugging_face_format() {
+  static constexpr JobFormat format = {.name = "Hugging Face config.json",
+                                       .detect = is_hugging_face_config,
+                                       .read = read_hugging_face,
+                                       .is_model = true};
+  return format;
 }
 
 }  // namespace flopcast

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <functional>
+#include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,33 +10,38 @@
 #include <vector>
 
 #include "model/config/document.hpp"
+#include "model/error/error.hpp"
 
 namespace flopcast {
 
-/// The files of other programs that are read as jobs. Each describes a part of one; flags and --model give the rest.
-enum class JobFormat {
-  kJobFile,       ///< flopcast's own JSON
-  kHuggingFace,   ///< config.json of a model
-  kMegatron,      ///< an argument list, or the shell script that launches it
-  kDeepSpeed,     ///< ds_config.json
-  kSizes,         ///< {"data_parallel_size": 4, "pipeline_parallel_size": 2, "tensor_parallel_size": 4}
-  kAccelerate,    ///< Hugging Face Accelerate's YAML
-  kLlamaFactory,  ///< LLaMA-Factory's YAML
-  kAnswer,        ///< what flopcast itself printed as JSON: a plan, whose job is the best layout's, or a result
-};
-std::string_view name_of(JobFormat format);
+struct JobFormat;
 
-/// What the core cannot do itself, handed in by the program; each may be empty.
+/// The files that one of them may name, and what is not JSON in them: the core itself opens none. The program that
+/// loads a job owns it.
+class Files {
+ public:
+  Files() = default;
+  Files(const Files&) = delete;
+  Files& operator=(const Files&) = delete;
+  Files(Files&&) = delete;
+  Files& operator=(Files&&) = delete;
+  virtual ~Files() = default;
+
+  /// The text of a file, nothing when it cannot be read.
+  virtual std::optional<std::string> read(const std::string& path) const = 0;
+  /// YAML as JSON. Throws ConfigError, also where it cannot be read at all.
+  virtual nlohmann::json parse_yaml(std::string_view text, const std::string& file) const = 0;
+};
+
+/// What is known beside the text of a file.
 struct ImportContext {
-  std::set<std::string> given;  ///< fields that flags set: the file need not tell them
-  std::function<nlohmann::json(std::string_view text, std::string_view file)> parse_yaml;
-  /// The text of a file that another one names, nothing when it cannot be read.
-  std::function<std::optional<std::string>(const std::string& path)> read_file;
+  std::set<std::string> given;   ///< fields that flags set: the file need not tell them
+  const Files* files = nullptr;  ///< none: no other file is followed, and YAML is refused
 };
 
 /// A file of another program in the words of the job file, possibly only a part of a job.
 struct ImportedJob {
-  JobFormat format = JobFormat::kJobFile;
+  const JobFormat* format = nullptr;  ///< of the file that it was read from
   nlohmann::json job = nlohmann::json::object();
   std::map<std::string, std::string> places;  ///< "model.layers" -> "config.json:/num_hidden_layers"
   std::vector<std::string> notes;             ///< assumptions, and what has no effect
@@ -51,12 +56,46 @@ struct ImportedJob {
   void merge(const ImportedJob& other);
 };
 
-/// The format by content, with the file's name deciding between shell scripts and YAML. Text that looks like nothing
-/// known counts as a job file, whose reader then complains.
-JobFormat detect_format(std::string_view text, std::string_view file);
+/// The text of a file and, where it is JSON, its values: parsed once, for those who ask what it is and who read it.
+class ForeignFile {
+ public:
+  enum class Syntax { kJson, kYaml, kShell };
+
+  ForeignFile(std::string_view text, std::string file);
+
+  std::string_view text() const { return text_; }
+  const std::string& name() const { return name_; }
+  /// By content, with the name deciding between shell scripts and YAML. What looks like nothing known counts as JSON.
+  Syntax syntax() const { return syntax_; }
+  /// Valid JSON that is an object with at least one of these keys.
+  bool has_any(std::initializer_list<const char*> keys) const;
+  /// The values of JSON. Throws the complaint of its parser, ConfigError.
+  const nlohmann::json& values() const;
+
+ private:
+  std::string_view text_;
+  std::string name_;
+  Syntax syntax_ = Syntax::kJson;
+  nlohmann::json values_;
+  std::optional<Diagnostic> problem_;  ///< why it is not JSON
+};
+
+/// A kind of file that is read as a job, or as a part of one whose rest flags and --model give. Each is told by the
+/// file of its reader (formats.hpp).
+struct JobFormat {
+  std::string_view name;
+  bool (*detect)(const ForeignFile& file);
+  ImportedJob (*read)(const ForeignFile& file, const ImportContext& context);
+  bool is_job_file = false;     ///< flopcast's own: paths in it are beside it
+  bool is_model = false;        ///< tells a model and nothing else
+  bool runs_deepspeed = false;  ///< DeepSpeed's engine runs it, or may
+};
+
+/// Text that looks like nothing known counts as a job file, whose reader then complains.
+const JobFormat& format_of(const ForeignFile& file);
 
 /// Reads a file of any format; a job file comes back as it is. Throws ConfigError located in the file.
-ImportedJob import_job(std::string_view text, const std::string& file, const ImportContext& context);
+ImportedJob import_job(const ForeignFile& file, const ImportContext& context);
 
 /// What the other program refuses once the file, the flags and --model are one job, such as DeepSpeed's ZeRO 2 and 3
 /// with pipelines.

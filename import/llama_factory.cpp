@@ -59,21 +59,30 @@ std::string catalogue_name_of(const std::string& repository) {
   return is_known() ? name : "";
 }
 
+// Lays the first of the files that has the format over the job; false when none has.
+bool import_first(const std::vector<std::string>& paths, const JobFormat& format, const ImportContext& context,
+                  ImportedJob& imported) {
+  if (context.files == nullptr) return false;
+  for (const std::string& path : paths) {
+    const auto text = context.files->read(path);
+    if (!text) continue;
+    const ForeignFile file(*text, path);
+    if (&format_of(file) != &format) continue;
+    imported.merge(import_job(file, context));
+    return true;
+  }
+  return false;
+}
+
 // A folder or a file is followed; the name of a Hub repository is only good when the catalogue has it.
 void read_model_name(ForeignObject& object, const std::string& file, const ImportContext& context,
                      ImportedJob& imported) {
   const auto name = object.text("model_name_or_path");
   if (!name || context.given.count("model") > 0) return;
   const std::string place = object.place("model_name_or_path");
-  if (context.read_file) {
-    for (const std::string& path :
-         {*name + "/config.json", path_beside(file, *name + "/config.json"), path_beside(file, *name)}) {
-      const auto text = context.read_file(path);
-      if (!text || detect_format(*text, path) != JobFormat::kHuggingFace) continue;
-      imported.merge(import_job(*text, path, context));
-      return;
-    }
-  }
+  const std::vector<std::string> paths = {*name + "/config.json", path_beside(file, *name + "/config.json"),
+                                          path_beside(file, *name)};
+  if (import_first(paths, hugging_face_format(), context, imported)) return;
   const std::string last = catalogue_name_of(*name);
   if (!last.empty()) {
     imported.put("model", last, place);
@@ -88,13 +97,7 @@ void read_deepspeed_file(ForeignObject& object, const std::string& file, const I
                          ImportedJob& imported) {
   const auto name = object.text("deepspeed");
   if (!name) return;
-  for (const std::string& path : {*name, path_beside(file, *name)}) {
-    const auto text = context.read_file ? context.read_file(path) : std::nullopt;
-    if (!text || detect_format(*text, path) != JobFormat::kDeepSpeed) continue;
-    ImportedJob nested = import_job(*text, path, context);
-    imported.merge(nested);
-    return;
-  }
+  if (import_first({*name, path_beside(file, *name)}, deepspeed_format(), context, imported)) return;
   imported.warnings.push_back(
       fmt::format("{}: \"{}\" cannot be read as a DeepSpeed config; give --zero N", object.place("deepspeed"), *name));
 }
@@ -140,18 +143,17 @@ void read_llama_factory_compute(ForeignObject& object, const ImportContext& cont
   put_optimizer(object, "optim", imported);
 }
 
-}  // namespace
-
-ImportedJob read_llama_factory(const nlohmann::json& values, const std::string& file, const ImportContext& context) {
+ImportedJob read_llama_factory(const ForeignFile& file, const ImportContext& context) {
   ImportedJob imported;
-  ForeignObject object(values, "", file);
+  const nlohmann::json values = yaml_of(file, context);
+  ForeignObject object(values, "", file.name());
   read_method(object, imported);
   const auto length = object.whole("cutoff_len", 1);
   ImportContext nested = context;
   nested.given.insert("training.sequence_length");
-  put_stack(object.has("deepspeed") ? "deepspeed" : "pytorch-ddp", "LLaMA-Factory", file, imported);
-  read_model_name(object, file, nested, imported);
-  read_deepspeed_file(object, file, nested, imported);
+  put_stack(object.has("deepspeed") ? "deepspeed" : "pytorch-ddp", "LLaMA-Factory", file.name(), imported);
+  read_model_name(object, file.name(), nested, imported);
+  read_deepspeed_file(object, file.name(), nested, imported);
   read_llama_factory_batch(object, context, imported);
   read_llama_factory_compute(object, context, imported);
   imported.put("training.sequence_length", length.value_or(kUsualLength), object.place("cutoff_len"));
@@ -165,6 +167,26 @@ ImportedJob read_llama_factory(const nlohmann::json& values, const std::string& 
   object.note_auto(imported);
   object.note_unread(imported);
   return imported;
+}
+
+// Told apart from other YAML by its keys at the line starts, without parsing it.
+bool is_llama_factory_config(const ForeignFile& file) {
+  if (file.syntax() != ForeignFile::Syntax::kYaml) return false;
+  const std::string lines = "\n" + std::string(file.text());
+  const std::vector<std::string> keys = {"model_name_or_path", "finetuning_type", "cutoff_len",
+                                         "per_device_train_batch_size"};
+  return std::any_of(keys.begin(), keys.end(),
+                     [&lines](const std::string& key) { return lines.find("\n" + key + ":") != std::string::npos; });
+}
+
+}  // namespace
+
+const JobFormat& llama_factory_format() {
+  static constexpr JobFormat format = {.name = "LLaMA-Factory config",
+                                       .detect = is_llama_factory_config,
+                                       .read = read_llama_factory,
+                                       .runs_deepspeed = true};
+  return format;
 }
 
 }  // namespace flopcast

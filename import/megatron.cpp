@@ -696,10 +696,20 @@ ImportedJob MegatronReader::read() {
   return std::move(out_);
 }
 
+bool is_launch_script(const ForeignFile& file) {
+  return file.syntax() == ForeignFile::Syntax::kShell;
+}
+
+ImportedJob read_megatron(const ForeignFile& file, const ImportContext& context) {
+  return MegatronReader(file.text(), file.name(), context).read();
+}
+
 }  // namespace
 
-ImportedJob read_megatron(std::string_view text, const std::string& file, const ImportContext& context) {
-  return MegatronReader(text, file, context).read();
+const JobFormat& megatron_format() {
+  static constexpr JobFormat format = {
+      .name = "Megatron-LM arguments", .detect = is_launch_script, .read = read_megatron};
+  return format;
 }
 
 }  // namespace flopcast

@@ -78,12 +78,12 @@ Job job_of(const nlohmann::json& question) {
   if (question.contains("config")) {
     if (!root.is_object()) throw ConfigError({"job", "is no JSON object", "", "see web/questions.hpp"});
     const std::string text = text_of(question, "config");
-    const std::string file = "config.json";
-    if (detect_format(text, file) != JobFormat::kHuggingFace) {
-      throw ConfigError({"model", "the text is no config.json of a Hugging Face model", file,
+    const ForeignFile file(text, "config.json");
+    if (!format_of(file).is_model) {
+      throw ConfigError({"model", "the text is no config.json of a Hugging Face model", file.name(),
                          "paste the whole file, with its \"architectures\" or \"model_type\""});
     }
-    imported = import_job(text, file, context_of(root));
+    imported = import_job(file, context_of(root));
     root["model"] = imported.job.at("model");
   }
   Origins origins;

@@ -9,7 +9,7 @@ using nlohmann::json;
 
 TEST(HuggingFace, Llama3) {
   const ImportedJob imported = import_text(llama3_70b_config(), "config.json");
-  EXPECT_EQ(imported.format, JobFormat::kHuggingFace);
+  EXPECT_EQ(imported.format->name, "Hugging Face config.json");
   EXPECT_EQ(imported.job, json::parse(R"({"model": {"layers": 80, "hidden": 8192, "heads": 64, "kv_heads": 8,
     "vocab": 128256, "ffn": 28672, "gated_mlp": true, "norm": "rmsnorm", "positions": "rotary", "biases": false,
     "dropout": false, "tied_embeddings": false, "sequence_length": 8192}})"));

@@ -4,11 +4,22 @@
 
 namespace flopcast {
 
+namespace {
+
+// No other file can be read; JSON is YAML, too.
+class NoFiles final : public Files {
+ public:
+  std::optional<std::string> read(const std::string& /*path*/) const override { return std::nullopt; }
+  nlohmann::json parse_yaml(std::string_view text, const std::string& file) const override {
+    return parse_json(text, file);
+  }
+};
+
+}  // namespace
+
 ImportedJob import_text(std::string_view text, const std::string& file, const std::set<std::string>& given) {
-  ImportContext context;
-  context.given = given;
-  context.parse_yaml = [](std::string_view yaml, std::string_view name) { return parse_json(yaml, name); };
-  return import_job(text, file, context);
+  const NoFiles files;
+  return import_job(ForeignFile(text, file), {given, &files});
 }
 
 Diagnostic import_complaint(std::string_view text, const std::string& file) {

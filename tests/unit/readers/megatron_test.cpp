@@ -14,7 +14,7 @@ const char* const kSmall =
 
 TEST(Megatron, LaunchScript) {
   const ImportedJob imported = import_text(gpt3_script(), "train.sh");
-  EXPECT_EQ(imported.format, JobFormat::kMegatron);
+  EXPECT_EQ(imported.format->name, "Megatron-LM arguments");
   EXPECT_EQ(imported.job, json::parse(R"({
     "model": {"layers": 96, "hidden": 12288, "heads": 96, "ffn": 49152, "gated_mlp": false, "norm": "layernorm",
               "positions": "learned", "biases": true, "dropout": true, "tied_embeddings": true, "vocab": 50257,

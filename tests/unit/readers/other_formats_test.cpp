@@ -9,7 +9,7 @@ using nlohmann::json;
 
 TEST(DeepSpeed, Zero3) {
   const ImportedJob imported = import_text(zero3_config(), "ds.json");
-  EXPECT_EQ(imported.format, JobFormat::kDeepSpeed);
+  EXPECT_EQ(imported.format->name, "DeepSpeed config");
   EXPECT_EQ(imported.job, json::parse(R"({
     "layout": {"micro_batch_size": 4, "accumulation": 8, "zero": 3, "offload": "optimizer", "bucket_mb": 954,
                "recompute": "full"},
@@ -98,7 +98,7 @@ TEST(Accelerate, Fsdp) {
     "fsdp_activation_checkpointing": true, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP"},
     "mixed_precision": "bf16", "num_machines": 2, "num_processes": 16})",
                                            "fsdp.yaml");
-  EXPECT_EQ(imported.format, JobFormat::kAccelerate);
+  EXPECT_EQ(imported.format->name, "Accelerate config");
   EXPECT_EQ(imported.job, json::parse(R"({"cluster": {"nodes": 2, "devices_per_node": 8},
     "layout": {"data_parallel": "fsdp", "reshard_after_forward": false, "recompute": "full"},
     "training": {"precision": "bf16", "stack": "pytorch-ddp"}})"));
@@ -143,15 +143,25 @@ TEST(Accelerate, ComplaintsPointIntoTheFile) {
 }
 
 // The format is seen at the line starts of real YAML; the values come parsed.
-ImportedJob llama_factory(const std::string& values) {
-  ImportContext context;
-  context.parse_yaml = [&values](std::string_view, std::string_view name) { return parse_json(values, name); };
-  context.read_file = [](const std::string& path) -> std::optional<std::string> {
+class LlamaFactoryFiles final : public Files {
+ public:
+  explicit LlamaFactoryFiles(std::string values) : values_(std::move(values)) {}
+  std::optional<std::string> read(const std::string& path) const override {
     if (path == "models/llama/config.json") return llama3_70b_config();
     if (path == "runs/ds.json") return zero3_config();
     return std::nullopt;
-  };
-  return import_job("finetuning_type: full\n", "runs/train.yaml", context);
+  }
+  nlohmann::json parse_yaml(std::string_view /*text*/, const std::string& file) const override {
+    return parse_json(values_, file);
+  }
+
+ private:
+  std::string values_;
+};
+
+ImportedJob llama_factory(const std::string& values) {
+  const LlamaFactoryFiles files(values);
+  return import_job(ForeignFile("finetuning_type: full\n", "runs/train.yaml"), {{}, &files});
 }
 
 TEST(LlamaFactory, FullFineTuning) {
@@ -159,7 +169,7 @@ TEST(LlamaFactory, FullFineTuning) {
     "do_train": true, "finetuning_type": "full", "deepspeed": "ds.json", "cutoff_len": 2048,
     "per_device_train_batch_size": 2, "gradient_accumulation_steps": 16, "bf16": true, "flash_attn": "fa2",
     "learning_rate": 1e-5})");
-  EXPECT_EQ(imported.format, JobFormat::kLlamaFactory);
+  EXPECT_EQ(imported.format->name, "LLaMA-Factory config");
   EXPECT_EQ(imported.job["model"]["layers"], 80);
   EXPECT_EQ(imported.job["layout"], json::parse(R"({"micro_batch_size": 2, "accumulation": 16, "zero": 3,
     "offload": "optimizer", "bucket_mb": 954, "recompute": "full"})"));
@@ -209,17 +219,17 @@ TEST(LlamaFactory, ComplaintsPointIntoTheFile) {
 }
 
 TEST(Formats, AreToldApart) {
-  EXPECT_EQ(detect_format(R"({"model": "gpt3-175b"})", "job.json"), JobFormat::kJobFile);
-  EXPECT_EQ(detect_format("// a job\n{\"layout\": {}}", "job.json"), JobFormat::kJobFile);
-  EXPECT_EQ(detect_format("{broken", "config.json"), JobFormat::kJobFile);
-  EXPECT_EQ(detect_format("", "empty"), JobFormat::kJobFile);
-  EXPECT_EQ(detect_format("model_name_or_path: x\n", "a.yml"), JobFormat::kLlamaFactory);
-  EXPECT_EQ(detect_format("distributed_type: FSDP\n", "a.yaml"), JobFormat::kAccelerate);
-  EXPECT_EQ(detect_format("torchrun x.py --num-layers 2", "launch"), JobFormat::kMegatron);
+  EXPECT_EQ(format_of(ForeignFile(R"({"model": "gpt3-175b"})", "job.json")).name, "flopcast job file");
+  EXPECT_EQ(format_of(ForeignFile("// a job\n{\"layout\": {}}", "job.json")).name, "flopcast job file");
+  EXPECT_EQ(format_of(ForeignFile("{broken", "config.json")).name, "flopcast job file");
+  EXPECT_EQ(format_of(ForeignFile("", "empty")).name, "flopcast job file");
+  EXPECT_EQ(format_of(ForeignFile("model_name_or_path: x\n", "a.yml")).name, "LLaMA-Factory config");
+  EXPECT_EQ(format_of(ForeignFile("distributed_type: FSDP\n", "a.yaml")).name, "Accelerate config");
+  EXPECT_EQ(format_of(ForeignFile("torchrun x.py --num-layers 2", "launch")).name, "Megatron-LM arguments");
 }
 
 TEST(Formats, YamlNeedsAReader) {
-  EXPECT_THROW(import_job("distributed_type: FSDP\n", "a.yaml", {}), ConfigError);
+  EXPECT_THROW(import_job(ForeignFile("distributed_type: FSDP\n", "a.yaml"), {}), ConfigError);
 }
 
 }  // namespace
