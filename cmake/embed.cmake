@@ -1,8 +1,9 @@
-# flopcast_embed(target FUNCTION name HEADER header.hpp FILES a.json …)
+# flopcast_embed(target FUNCTION name HEADER header.hpp [FOLDER folder] FILES a.json models/*.json …)
 # Compiles the files' text into the target: writes a source that defines the function `name`, declared in HEADER, with an
-# EmbeddedFile for each, its path relative to the current folder. A changed file is embedded again by the next build.
+# EmbeddedFile for each, its path relative to FOLDER (the current folder). A changed file is embedded again by the next
+# build. Unlike sources, data may be named by a pattern: a new device is one file.
 function(flopcast_embed target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "FUNCTION;HEADER" "FILES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "FUNCTION;HEADER;FOLDER" "FILES")
   foreach(required FUNCTION HEADER FILES)
     if(NOT arg_${required})
       message(FATAL_ERROR "flopcast_embed: ${required} is missing")
@@ -10,13 +11,23 @@ function(flopcast_embed target)
   endforeach()
 
   set(source "${CMAKE_CURRENT_BINARY_DIR}/${arg_FUNCTION}.cpp")
-  list(JOIN arg_FILES "|" files)
+  set(folder "${CMAKE_CURRENT_SOURCE_DIR}/${arg_FOLDER}")
+  set(found "")
+  foreach(pattern IN LISTS arg_FILES)
+    file(GLOB of_pattern CONFIGURE_DEPENDS RELATIVE "${folder}" "${folder}/${pattern}")
+    if(NOT of_pattern)
+      message(FATAL_ERROR "flopcast_embed: no file is ${folder}/${pattern}")
+    endif()
+    list(APPEND found ${of_pattern})
+  endforeach()
+  list(JOIN found "|" files)
+  list(TRANSFORM found PREPEND "${folder}/")
   add_custom_command(
     OUTPUT "${source}"
     COMMAND "${CMAKE_COMMAND}" "-DOUTPUT=${source}" "-DFUNCTION=${arg_FUNCTION}" "-DHEADER=${arg_HEADER}"
             "-DFILES=${files}" -P "${PROJECT_SOURCE_DIR}/cmake/embed_files.cmake"
-    DEPENDS ${arg_FILES} "${PROJECT_SOURCE_DIR}/cmake/embed_files.cmake"
-    WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
+    DEPENDS ${found} "${PROJECT_SOURCE_DIR}/cmake/embed_files.cmake"
+    WORKING_DIRECTORY "${folder}"
     COMMENT "Embedding files as ${arg_FUNCTION}()"
     VERBATIM)
   # The rule belongs to this folder, the target may belong to another: a custom target ties them together.

@@ -3,24 +3,158 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
+#include <sstream>
 #include <tuple>
 #include <utility>
 
-#include "calibrate/device/describe_kernels.hpp"
-#include "calibrate/device/describe_overlaps.hpp"
-#include "calibrate/device/fit/gemm_fit.hpp"
-#include "calibrate/device/fit/message_fit.hpp"
+#include "calibrate/device/describe.hpp"
+#include "calibrate/device/kernel_fits.hpp"
+#include "calibrate/device/message_fit.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/sections.hpp"
 #include "model/error/error.hpp"
+#include "model/units/lower_case.hpp"
+#include "model/workload/precision.hpp"
 
 namespace flopcast {
 
 namespace {
 
-using Json = nlohmann::json;
+bool is_digit(char letter) {
+  return std::isdigit(static_cast<unsigned char>(letter)) != 0;
+}
+
+// A10 is no word of A100, and H200 none of GH200.
+bool has_word(const std::string& text, const std::string& word) {
+  for (std::size_t place = text.find(word); place != std::string::npos; place = text.find(word, place + 1)) {
+    const bool begins = place == 0 || std::isalnum(static_cast<unsigned char>(text[place - 1])) == 0;
+    const std::size_t end = place + word.size();
+    if (begins && (end == text.size() || !is_digit(text[end]))) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_part_of_gpu(const std::string& gpu) {
+  return has_word(lower_case(gpu), "mig");
+}
+
+std::optional<std::string> catalogued_device(const std::string& gpu) {
+  if (is_part_of_gpu(gpu)) return std::nullopt;
+  const std::string name = lower_case(gpu);
+  constexpr const char* kOtherForm = "nvl";
+  std::optional<std::string> best;
+  std::size_t most = 0;
+  bool several = false;
+  for (const std::string& known : catalogue_names(CatalogueKind::kDevices)) {
+    std::istringstream words(known);
+    std::size_t count = 0;
+    bool all = true;
+    for (std::string word; std::getline(words, word, '-'); ++count) all = all && has_word(name, word);
+    if (has_word(name, kOtherForm) && !has_word(known, kOtherForm)) continue;
+    if (!all || count < most) continue;
+    several = count == most;
+    most = count;
+    best = known;
+  }
+  return several ? std::nullopt : best;
+}
+
+namespace {
+
+bool is_named(const Measurement& measurement) {
+  return !measurement.device.empty() && measurement.device != "unnamed";
+}
+
+// What is fitted together.
+std::string group_of(const SampleKey& key) {
+  if (key.kind == SampleKind::kGemm) {
+    return fmt::format("products of {}{}", key.dtype, key.op.empty() ? "" : " (" + key.op + ")");
+  }
+  if (!is_message(key.kind)) {
+    return fmt::format("{}{}{}", name_of(key.kind), key.op.empty() ? "" : " (" + key.op + ")",
+                       key.dtype.empty() ? "" : " " + key.dtype);
+  }
+  return fmt::format("{}, {} ranks{}", name_of(key.kind), key.ranks,
+                     key.nodes > 1 ? fmt::format(" on {} nodes", key.nodes) : "");
+}
+
+// Different samples that a fit of the group needs; none where nothing is fitted over sizes.
+std::size_t needed_for(SampleKind kind) {
+  if (kind == SampleKind::kGemm) return kFewestShapes;
+  if (is_message(kind) || kind == SampleKind::kMemoryCopy || kind == SampleKind::kHostCopy) return kFewestSizes;
+  return is_memory_bound(kind) || is_attention(kind) ? kFewestAmounts : 0;
+}
+
+// What ran beside something else is fitted where there is enough of it (describe.hpp).
+bool is_fitted_alone(const SampleKey& key) {
+  return !key.beside && key.channels == 0;
+}
+
+}  // namespace
+
+void add_samples(Measurement& all, const Measurement& more, const std::string& file) {
+  if (is_named(all) && is_named(more) && all.device != more.device) {
+    throw ConfigError({"", fmt::format("was measured on {}, the files before on {}", more.device, all.device), file,
+                       "one profile describes one device"});
+  }
+  if (!is_named(all)) {
+    all.device = more.device;
+    all.multiprocessors = more.multiprocessors;
+    all.memory_bytes = more.memory_bytes;
+    all.clocks_mhz = more.clocks_mhz;
+  }
+  if (all.host.empty()) all.host = more.host;
+  all.date = std::max(all.date, more.date);
+  all.libraries.insert(more.libraries.begin(), more.libraries.end());
+  for (Sample sample : more.samples) {
+    while (all.has(sample.key)) ++sample.key.pass;
+    all.samples.push_back(std::move(sample));
+  }
+}
+
+std::vector<std::string> leave_out_small_groups(Measurement& measurement) {
+  std::map<std::string, std::set<std::string>> sizes;
+  std::map<std::string, std::string> reasons;
+  const auto& precisions = precision_names();
+  for (const Sample& sample : measurement.samples) {
+    if (!is_fitted_alone(sample.key)) continue;
+    const std::string group = group_of(sample.key);
+    SampleKey size = sample.key;
+    // A curve does not tell types apart.
+    if (is_message(size.kind)) size.dtype.clear();
+    sizes[group].insert(size.text_without_pass());
+    if (sample.key.kind == SampleKind::kGemm &&
+        std::find(precisions.begin(), precisions.end(), sample.key.dtype) == precisions.end()) {
+      reasons[group] = fmt::format("{}: no forecast uses them", group);
+    }
+  }
+  for (const Sample& sample : measurement.samples) {
+    if (!is_fitted_alone(sample.key)) continue;
+    const bool product = sample.key.kind == SampleKind::kGemm;
+    const std::string group = group_of(sample.key);
+    const std::size_t known = sizes[group].size();
+    const std::size_t needed = needed_for(sample.key.kind);
+    if (known >= needed) continue;
+    reasons.emplace(group, fmt::format("{}: {} {}{}, but a fit needs {}", group, known, product ? "shape" : "size",
+                                       known == 1 ? "" : "s", needed));
+  }
+  std::erase_if(measurement.samples, [&reasons](const Sample& sample) {
+    return is_fitted_alone(sample.key) && reasons.count(group_of(sample.key)) > 0;
+  });
+  std::vector<std::string> sentences;
+  for (auto& [group, reason] : reasons) sentences.push_back(std::move(reason));
+  return sentences;
+}
+
+namespace {
+
 using ProductName = std::pair<std::string, std::string>;  // dtype, operator
 using Shapes = std::map<std::tuple<int, int, int>, std::vector<double>>;
 using GroupName = std::tuple<SampleKind, int, int>;  // kind, ranks, nodes
@@ -169,7 +303,7 @@ class Builder {
   // The shares of all precisions of which the forward layout was measured, by the kernel that a forecast will use.
   void describe_precisions(const GemmKernel& kernel) {
     const GemmSearch search{{kernel.tile}, {kernel.overhead_depth}, kernel.overlapped, {kernel.wave_share}};
-    Json shares = Json::object();
+    nlohmann::json shares = nlohmann::json::object();
     for (const auto& [name, shapes] : pooled_.products) {
       const auto& [dtype, op] = name;
       const Precision precision = precision_of(dtype);
@@ -204,10 +338,10 @@ class Builder {
     if (fit.launch.value() > kShortestLaunch || request_.device.empty()) {
       device_["kernel_launch"] = fmt::format("{:.6g}us", std::max(kShortestLaunch, fit.launch.value()) * 1e6);
     }
-    Json kernel = {{"tile", fit.kernel.tile},
-                   {"overhead_depth", static_cast<int>(fit.kernel.overhead_depth)},
-                   {"overlapped", fit.kernel.overlapped},
-                   {"wave_share", fit.kernel.wave_share}};
+    nlohmann::json kernel = {{"tile", fit.kernel.tile},
+                             {"overhead_depth", static_cast<int>(fit.kernel.overhead_depth)},
+                             {"overlapped", fit.kernel.overlapped},
+                             {"wave_share", fit.kernel.wave_share}};
     const BytesPerSecond memory = bandwidth_.value_or(catalogue_device().memory_bandwidth);
     constexpr double kUnseen = 1e6;  // streams that no shape waited for
     const double share = fit.stream && memory.value() > 0 ? *fit.stream / memory : kUnseen;
@@ -287,7 +421,7 @@ class Builder {
   Pooled pooled_;
   DeviceProfile profile_;
   std::vector<std::string> notes_;
-  Json device_;
+  nlohmann::json device_;
   std::optional<BytesPerSecond> bandwidth_;
   std::string link_;
   std::string latency_;

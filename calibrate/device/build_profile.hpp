@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -7,6 +8,24 @@
 #include "model/config/device_profile.hpp"
 
 namespace flopcast {
+
+/// The catalogue's device that a GPU's own name tells: "NVIDIA H100 80GB HBM3" is h100. Every word of the catalogue's
+/// name is one of the GPU's ("80g" also of "80GB"); of several such devices the one with the most words. Absent when
+/// there is none, or no single one, and where a word says that it is another: NVL, unless the catalogue's name has it
+/// too, and a part of a GPU (MIG).
+std::optional<std::string> catalogued_device(const std::string& gpu);
+
+/// "NVIDIA H200 MIG 1g.18gb": its multiprocessors and memory are a part of the GPU's.
+bool is_part_of_gpu(const std::string& gpu);
+
+/// Adds the samples of `more`, read from `file`; what is there already becomes a further pass. Throws ConfigError when
+/// both name a device and it is not the same.
+void add_samples(Measurement& all, const Measurement& more, const std::string& file);
+
+/// Takes out what cannot be fitted: products of a precision that no forecast uses or with too few shapes, kernels,
+/// copies and messages of a group with too few sizes. One sentence for each, for the user. For files that hold what
+/// happened to run, or what the time sufficed for.
+std::vector<std::string> leave_out_small_groups(Measurement& measurement);
 
 /// What a measurement file does not say of itself.
 struct ProfileRequest {
@@ -21,12 +40,12 @@ struct ProfileRequest {
 };
 
 /// The profile that fits the measurement. What is fitted depends on what was measured:
-///   gemm         launch, rate, tiles (fit/gemm_fit.hpp); several precisions: each has its peak, the kernel is the one
+///   gemm         launch, rate, tiles (kernel_fits.hpp); several precisions: each has its peak, the kernel is the one
 ///                with the most shapes
 ///   memory_copy  bandwidth: the slope of the last piece of the curve over sizes, which no cache holds
-///   kernels      memory, attention, launches, host copies (describe_kernels.hpp)
+///   kernels      memory, attention, launches, host copies (describe.hpp)
 ///   messages     a curve for each kind and group of ranks and nodes (fit/message_fit.hpp)
-///   overlaps     how much slower products and messages are beside each other (describe_overlaps.hpp)
+///   overlaps     how much slower products and messages are beside each other (describe.hpp)
 /// Passes are pooled: a sample's time is the median of all its repetitions. Throws ConfigError when a fit refuses its
 /// data, or when there is nothing to fit. Kinds that no forecast uses (broadcast, reduce) are left out. A fit of which
 /// no figure follows and that refuses its data, and a precision that ran above its peak, are left out too; `notes`

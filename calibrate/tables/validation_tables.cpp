@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "calibrate/validation/coverage.hpp"
-#include "calibrate/validation/refit_json.hpp"
+#include "calibrate/validation/held_out.hpp"
+#include "calibrate/validation/refit.hpp"
 #include "reports/chart/scatter.hpp"
 
 namespace flopcast {

@@ -9,15 +9,13 @@
 #include <regex>
 #include <string_view>
 
-#include "calibrate/validation/shared_facts.hpp"
+#include "calibrate/validation/published_row.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/units/lower_case.hpp"
 
 namespace flopcast {
 
 namespace {
-
-using Json = nlohmann::json;
 
 struct DeviceRule {
   std::array<std::string_view, 2> words;  ///< all of them must appear
@@ -81,12 +79,12 @@ bool is_recent(const std::string& device) {
   return generation == "hopper" || generation == "blackwell" || generation == "ada";
 }
 
-void set_cards(Json& cluster, double cards, double gigabits) {
+void set_cards(nlohmann::json& cluster, double cards, double gigabits) {
   cluster["nics_per_node"] = std::max(1, static_cast<int>(cards));
   cluster["nic_bandwidth"] = fmt::format("{}Gbit/s", gigabits);
 }
 
-void set_network(const PublishedRow& row, const std::string& device, int devices_per_node, Json& cluster) {
+void set_network(const PublishedRow& row, const std::string& device, int devices_per_node, nlohmann::json& cluster) {
   const std::string words = lower_case(row.inter_node);
   double card = is_recent(device) ? kGigabitsOfNdr : kGigabitsOfHdr;
   bool known = false;
@@ -153,7 +151,7 @@ std::string stack_name(const PublishedRow& row, const std::string& about, const 
   return row.sequence_parallel.value_or(false) || selective || dated ? "megatron-2022" : "megatron-2021";
 }
 
-void set_properties(const std::string& words, Json& stack) {
+void set_properties(const std::string& words, nlohmann::json& stack) {
   if (mentions(words, "gradients accumulated in fp16")) stack["gradient_bytes"] = 2;
   if (mentions(words, "fp32 gradient accumulation") || mentions(words, "fp32 main-grad accumulation")) {
     stack["gradient_bytes"] = 4;
@@ -188,7 +186,7 @@ std::optional<std::string> device_of(const PublishedRow& row) {
 nlohmann::json cluster_of(const PublishedRow& row, const std::string& device, int devices) {
   const DeviceRule* rule = device_rule(row.gpu);
   const bool has_base = rule != nullptr && *rule->cluster != '\0';
-  Json cluster = catalogue_values(CatalogueKind::kClusters, has_base ? rule->cluster : "dgx-a100-80g");
+  nlohmann::json cluster = catalogue_values(CatalogueKind::kClusters, has_base ? rule->cluster : "dgx-a100-80g");
   const int per_node = std::min(devices, row.devices_per_node.value_or(8));
   cluster["name"] = "as published";
   cluster.erase("description");
@@ -203,7 +201,7 @@ nlohmann::json cluster_of(const PublishedRow& row, const std::string& device, in
 }
 
 nlohmann::json stack_of(const PublishedRow& row, const std::string& about) {
-  Json stack = {{"name", stack_name(row, about, device_of(row).value_or(""))}};
+  nlohmann::json stack = {{"name", stack_name(row, about, device_of(row).value_or(""))}};
   set_properties(words_of(row, about), stack);
   // The runtime that sends ahead is the one of zero-bubble schedules; others run Megatron's.
   if (stack["name"] == "zero-bubble" && !runs_zero_bubble(row)) stack["blocking_sends"] = true;

@@ -7,15 +7,16 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "calibrate/validation/evaluate.hpp"
 #include "model/config/sections.hpp"
+#include "sim/forecast/interval.hpp"
 
 namespace flopcast {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
 using ModelShape = std::tuple<int, int, int>;
 
 std::map<std::string, double> errors_left_out(const std::vector<Refit>& refits) {
@@ -39,7 +40,7 @@ double rounded_error(double value) {
 }
 
 // Groups by model and facts.
-class Collector {
+class ErrorGroups {
  public:
   void add(const PublishedRow& row, const ForecastFacts& facts, double error) {
     const ModelShape shape{*row.layers, *row.hidden, *row.heads};
@@ -70,7 +71,7 @@ std::vector<CatalogueChange> as_other_generations(const std::string& device, con
     int count = 0;
     for (const std::string& other : measured) {
       if (read_device(other, "device", ignored, {}).generation == own) continue;
-      const Json values = catalogue_values(CatalogueKind::kDevices, other);
+      const nlohmann::ordered_json values = catalogue_values(CatalogueKind::kDevices, other);
       if (!values.contains(figure)) continue;
       sum += values.at(figure).get<double>();
       ++count;
@@ -92,7 +93,7 @@ std::vector<HeldOutErrors> held_out_errors(const std::vector<PublishedFile>& fil
   };
   std::vector<Step> steps;
   std::set<std::string> measured;
-  Collector collector;
+  ErrorGroups collector;
   for (const PublishedFile& file : files) {
     const SourceSummary summary = evaluate(file, read_file);
     for (const EvaluatedRow& row : summary.evaluated) {
@@ -120,19 +121,62 @@ std::string held_out_file(const std::vector<HeldOutErrors>& groups) {
   std::string text = "{\n  \"groups\": [";
   const char* separator = "\n    ";
   for (const HeldOutErrors& group : groups) {
-    Json json = {{"device", group.facts.device},
-                 {"generation", generation_names()[static_cast<std::size_t>(group.facts.generation)]},
-                 {"stack", group.facts.stack},
-                 {"software", group.facts.software},
-                 {"several_nodes", group.facts.several_nodes},
-                 {"devices", group.facts.devices},
-                 {"model", group.model},
-                 {"errors", Json::array()}};
+    nlohmann::ordered_json json = {{"device", group.facts.device},
+                                   {"generation", generation_names()[static_cast<std::size_t>(group.facts.generation)]},
+                                   {"stack", group.facts.stack},
+                                   {"software", group.facts.software},
+                                   {"several_nodes", group.facts.several_nodes},
+                                   {"devices", group.facts.devices},
+                                   {"model", group.model},
+                                   {"errors", nlohmann::ordered_json::array()}};
     for (const double error : group.errors) json["errors"].push_back(rounded_error(error));
     text += separator + json.dump();
     separator = ",\n    ";
   }
   return text + "\n  ]\n}\n";
+}
+
+namespace {
+
+struct Counted {
+  Coverage coverage;
+  std::set<int> models;
+
+  void add(const HeldOutErrors& group, double half_width) {
+    models.insert(group.model);
+    for (const double error : group.errors) {
+      ++coverage.rows;
+      coverage.covered += std::abs(error) <= half_width ? 1 : 0;
+      coverage.half_width += half_width;
+    }
+  }
+  Coverage finished() const {
+    Coverage finished = coverage;
+    finished.models = static_cast<int>(models.size());
+    if (finished.rows > 0) finished.half_width /= finished.rows;
+    return finished;
+  }
+};
+
+}  // namespace
+
+std::vector<Coverage> interval_coverage(const std::vector<HeldOutErrors>& known) {
+  std::map<std::pair<std::string, std::string>, Counted> counted;
+  Counted all;
+  for (const HeldOutErrors& group : known) {
+    if (group.facts.device.empty()) continue;
+    const auto interval = step_time_interval(group.facts, 1.0, known, group.model);
+    if (!interval) continue;
+    Counted& pair = counted[{group.facts.device, group.facts.stack}];
+    pair.coverage.device = group.facts.device;
+    pair.coverage.stack = group.facts.stack;
+    pair.add(group, interval->half_width);
+    all.add(group, interval->half_width);
+  }
+  std::vector<Coverage> coverages;
+  for (const auto& [name, pair] : counted) coverages.push_back(pair.finished());
+  coverages.push_back(all.finished());
+  return coverages;
 }
 
 }  // namespace flopcast

@@ -11,15 +11,13 @@
 #include <vector>
 
 #include "calibrate/validation/evidence.hpp"
-#include "calibrate/validation/shared_facts.hpp"
+#include "calibrate/validation/published_row.hpp"
 #include "model/error/error.hpp"
 #include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr int kStagesOfSingleLayer = 3;
 
@@ -45,18 +43,18 @@ std::vector<std::string> absent_fields(const PublishedRow& row) {
   return absent;
 }
 
-Json model_of(const PublishedRow& row, const std::string& words) {
+nlohmann::json model_of(const PublishedRow& row, const std::string& words) {
   const int hidden = *row.hidden;
   const std::int64_t ffn = row.ffn.value_or(kMlpWidthOfGpt * hidden);
   const bool gpt = is_gpt(row);
-  Json model = {{"layers", *row.layers},
-                {"hidden", hidden},
-                {"heads", *row.heads},
-                {"kv_heads", row.kv_heads.value_or(*row.heads)},
-                {"ffn", ffn},
-                {"vocab", *row.vocab},
-                {"sequence_length", *row.sequence_length},
-                {"tied_embeddings", gpt && !mentions(words, "untied")}};
+  nlohmann::json model = {{"layers", *row.layers},
+                          {"hidden", hidden},
+                          {"heads", *row.heads},
+                          {"kv_heads", row.kv_heads.value_or(*row.heads)},
+                          {"ffn", ffn},
+                          {"vocab", *row.vocab},
+                          {"sequence_length", *row.sequence_length},
+                          {"tied_embeddings", gpt && !mentions(words, "untied")}};
   if (hidden % *row.heads != 0) model["head_dim"] = hidden / *row.heads;
   if (!gpt) model.update({{"gated_mlp", true}, {"norm", "rmsnorm"}, {"positions", "rotary"}, {"biases", false}});
   // Composer's MPT leaves dropout out; Megatron's GPT has it.
@@ -104,7 +102,7 @@ std::optional<ScheduleName> of_ours(const std::string& schedule) {
 }
 
 // Whether the schedule is known.
-bool set_schedule(const std::string& schedule, Json& layout) {
+bool set_schedule(const std::string& schedule, nlohmann::json& layout) {
   const int pp = layout.value("pp", 1);
   if (pp == 1 || names_no_pipeline(schedule)) return true;
   std::optional<ScheduleName> name = of_ours(schedule);
@@ -127,7 +125,7 @@ bool set_schedule(const std::string& schedule, Json& layout) {
   return true;
 }
 
-void set_stage_layers(const PublishedRow& row, const std::string& words, Json& layout) {
+void set_stage_layers(const PublishedRow& row, const std::string& words, nlohmann::json& layout) {
   const int stages = layout.value("pp", 1) * layout.value("vpp", 1);
   const int layers = *row.layers;
   constexpr int kTables = 2;  // embedding and head, counted as layers
@@ -140,14 +138,14 @@ void set_stage_layers(const PublishedRow& row, const std::string& words, Json& l
   layout["stage_layers"] = of_stages;
 }
 
-Json layout_of(const PublishedRow& row) {
-  Json layout = {{"tp", row.tp.value_or(1)},
-                 {"pp", row.pp.value_or(1)},
-                 {"cp", row.cp.value_or(1)},
-                 {"ep", std::max(1, row.ep.value_or(1))},
-                 {"micro_batch_size", *row.micro_batch_size},
-                 {"global_batch_size", *row.global_batch_size},
-                 {"sequence_parallel", row.sequence_parallel.value_or(false) && row.tp.value_or(1) > 1}};
+nlohmann::json mapped_layout(const PublishedRow& row) {
+  nlohmann::json layout = {{"tp", row.tp.value_or(1)},
+                           {"pp", row.pp.value_or(1)},
+                           {"cp", row.cp.value_or(1)},
+                           {"ep", std::max(1, row.ep.value_or(1))},
+                           {"micro_batch_size", *row.micro_batch_size},
+                           {"global_batch_size", *row.global_batch_size},
+                           {"sequence_parallel", row.sequence_parallel.value_or(false) && row.tp.value_or(1) > 1}};
   if (row.dp) {
     layout["dp"] = *row.dp;
     // A batch that the source rounded: whole microbatches on every replica.
@@ -177,7 +175,7 @@ int devices_of(const PublishedRow& row) {
 
 void make_single_layer(MappedRow& mapped) {
   mapped.part = MeasuredPart::kLayer;
-  Json& job = mapped.job;
+  nlohmann::json& job = mapped.job;
   job["model"]["layers"] = kStagesOfSingleLayer;
   job["layout"]["pp"] = kStagesOfSingleLayer;
   job["layout"]["schedule"] = "1f1b";
@@ -206,7 +204,7 @@ MappedRow map_row(const PublishedRow& row, const std::string& about) {
   if (!device) return skipped(fmt::format("no device in the catalogue is \"{}\"", row.gpu));
   const std::string words = words_of(row, about);
   MappedRow mapped;
-  Json layout = layout_of(row);
+  nlohmann::json layout = mapped_layout(row);
   if (!row.layer_s && !set_schedule(row.schedule, layout))
     return skipped(fmt::format("no schedule is known as \"{}\"", row.schedule));
   set_stage_layers(row, words, layout);

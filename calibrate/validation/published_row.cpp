@@ -2,46 +2,51 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
-#include "calibrate/validation/shared_facts.hpp"
 #include "model/config/document.hpp"
 #include "model/error/error.hpp"
 #include "model/units/lower_case.hpp"
+#include "model/workload/transformer.hpp"
 
 namespace flopcast {
 
 namespace {
 
-using Json = nlohmann::json;
-
 // The fields of one object of a row; complaints name file and place.
 class Fields {
  public:
-  Fields(const Json& object, std::string field, const std::string& file)
+  Fields(const nlohmann::json& object, std::string field, const std::string& file)
       : object_(object), field_(std::move(field)), file_(file) {
     if (!object.is_object()) refuse("", "is no object");
   }
 
-  const Json* find(const char* key) const {
+  const nlohmann::json* find(const char* key) const {
     const auto item = object_.find(key);
     return item == object_.end() || item->is_null() ? nullptr : &*item;
   }
 
   std::string text(const char* key) const {
-    const Json* value = find(key);
+    const nlohmann::json* value = find(key);
     if (value == nullptr) return "";
     if (!value->is_string()) refuse(key, fmt::format("{} is not a text", value->dump()));
     return value->get<std::string>();
   }
 
   std::optional<double> number(const char* key) const {
-    const Json* value = find(key);
+    const nlohmann::json* value = find(key);
     if (value == nullptr) return std::nullopt;
     if (!value->is_number() || !(value->get<double>() >= 0.0)) {
       refuse(key, fmt::format("{} is not a number of zero or more", value->dump()));
@@ -69,18 +74,18 @@ class Fields {
   }
 
   std::optional<bool> boolean(const char* key) const {
-    const Json* value = find(key);
+    const nlohmann::json* value = find(key);
     if (value == nullptr) return std::nullopt;
     if (!value->is_boolean()) refuse(key, fmt::format("{} is neither true nor false", value->dump()));
     return value->get<bool>();
   }
 
   std::vector<std::string> texts(const char* key) const {
-    const Json* value = find(key);
+    const nlohmann::json* value = find(key);
     std::vector<std::string> all;
     if (value == nullptr) return all;
     if (!value->is_array()) refuse(key, fmt::format("{} is no list", value->dump()));
-    for (const Json& item : *value) {
+    for (const nlohmann::json& item : *value) {
       if (!item.is_string()) refuse(key, fmt::format("{} is not a text", item.dump()));
       all.push_back(item.get<std::string>());
     }
@@ -89,8 +94,8 @@ class Fields {
 
   /// An absent object reads as one without fields.
   Fields object(const char* key) const {
-    static const Json empty = Json::object();
-    const Json* value = find(key);
+    static const nlohmann::json empty = nlohmann::json::object();
+    const nlohmann::json* value = find(key);
     return {value == nullptr ? empty : *value, field_ + "." + key, file_};
   }
 
@@ -100,7 +105,7 @@ class Fields {
   }
 
  private:
-  const Json& object_;
+  const nlohmann::json& object_;
   std::string field_;
   const std::string& file_;
 };
@@ -157,7 +162,7 @@ void read_measurements(const Fields& fields, PublishedRow& row) {
   row.out_of_memory = fields.boolean("oom").value_or(false);
 }
 
-PublishedRow read_row(const Json& json, std::size_t index, const std::string& file) {
+PublishedRow read_row(const nlohmann::json& json, std::size_t index, const std::string& file) {
   const Fields fields(json, fmt::format("rows.{}", index), file);
   PublishedRow row;
   row.id = fields.text("id");
@@ -175,20 +180,20 @@ PublishedRow read_row(const Json& json, std::size_t index, const std::string& fi
 }
 
 // {"columns": ["id", "model.layers"], "common": {…}, "rows": [["a", 24]]} as a list of whole rows.
-Json expanded_rows(const Json& json, const std::string& file) {
-  const Json& rows = json.at("rows");
+nlohmann::json expanded_rows(const nlohmann::json& json, const std::string& file) {
+  const nlohmann::json& rows = json.at("rows");
   if (!json.contains("columns")) return rows;
-  const Json& columns = json.at("columns");
-  Json all = Json::array();
+  const nlohmann::json& columns = json.at("columns");
+  nlohmann::json all = nlohmann::json::array();
   for (std::size_t index = 0; index < rows.size(); ++index) {
     const std::string field = fmt::format("rows.{}", index);
     if (!rows[index].is_array() || !columns.is_array() || rows[index].size() != columns.size()) {
       throw ConfigError({field, "does not have one value for each of \"columns\"",
                          fmt::format("{}:{}", file, pointer_of(field)), ""});
     }
-    Json row = json.value("common", Json::object());
+    nlohmann::json row = json.value("common", nlohmann::json::object());
     for (std::size_t column = 0; column < columns.size(); ++column) {
-      row[Json::json_pointer(pointer_of(columns[column].get<std::string>()))] = rows[index][column];
+      row[nlohmann::json::json_pointer(pointer_of(columns[column].get<std::string>()))] = rows[index][column];
     }
     all.push_back(std::move(row));
   }
@@ -235,7 +240,7 @@ void take_formats_over(std::vector<PublishedRow>& rows) {
 }
 
 // All texts of the file's "meta", one after the other.
-std::string text_of(const Json& meta) {
+std::string text_of(const nlohmann::json& meta) {
   std::string text;
   if (!meta.is_object()) return text;
   for (const auto& item : meta.items()) {
@@ -253,13 +258,198 @@ PublishedFile read_published(const nlohmann::json& json, const std::string& sour
   }
   PublishedFile published;
   published.source = source;
-  published.about = text_of(json.value("meta", Json::object()));
-  const Json rows = expanded_rows(json, file);
+  published.about = text_of(json.value("meta", nlohmann::json::object()));
+  const nlohmann::json rows = expanded_rows(json, file);
   for (std::size_t index = 0; index < rows.size(); ++index)
     published.rows.push_back(read_row(rows[index], index, file));
   take_formats_over(published.rows);
   share_facts(published.rows);
   return published;
+}
+
+namespace {
+
+// The arXiv numbers that a citation names: "… arXiv:2401.10241 Tables 6,8".
+std::set<std::string> publications_of(const PublishedRow& row) {
+  static const std::regex number(R"(arxiv:\s*(\d{4}\.\d{4,5}))", std::regex::icase);
+  std::set<std::string> all;
+  const std::string& text = row.citation;
+  for (std::sregex_iterator found(text.begin(), text.end(), number), end; found != end; ++found) {
+    all.insert((*found)[1].str());
+  }
+  return all;
+}
+
+bool share_one(const std::set<std::string>& some, const std::set<std::string>& others) {
+  return std::any_of(some.begin(), some.end(), [&others](const std::string& one) { return others.count(one) > 0; });
+}
+
+void mark_publications(std::vector<PublishedRow>& rows) {
+  std::set<std::string> with_zero_bubble;
+  for (const PublishedRow& row : rows) {
+    if (runs_zero_bubble(row)) with_zero_bubble.merge(publications_of(row));
+  }
+  for (PublishedRow& row : rows) {
+    row.beside_zero_bubble = !runs_zero_bubble(row) && share_one(publications_of(row), with_zero_bubble);
+  }
+}
+
+// Whether a GPT with this vocabulary and tied embeddings has as many parameters as the row says, to the digits it
+// gives.
+bool agrees(const PublishedRow& row, int vocabulary) {
+  if (!row.billion_parameters || !row.layers || !row.hidden || !row.heads || !row.sequence_length) return true;
+  if (!is_gpt(row) || row.note.find("untied") != std::string::npos) return true;
+  Transformer model;
+  model.layers = *row.layers;
+  model.hidden = *row.hidden;
+  model.heads = *row.heads;
+  model.kv_heads = *row.heads;
+  model.head_dim = *row.hidden / *row.heads;
+  model.ffn = static_cast<int>(kMlpWidthOfGpt * *row.hidden);
+  model.vocab = vocabulary;
+  model.sequence_length = *row.sequence_length;
+  constexpr double kBillion = 1e9;
+  const double counted = static_cast<double>(count_parameters(model).total) / kBillion;
+  constexpr int kMostDigits = 3;
+  double digits = 1.0;
+  for (int digit = 0; digit < kMostDigits; ++digit) {
+    const double scaled = *row.billion_parameters * digits;
+    if (std::abs(scaled - std::round(scaled)) < 1e-6) break;
+    digits *= 10.0;
+  }
+  return std::round(counted * digits) == std::round(*row.billion_parameters * digits);
+}
+
+// Of one publication's rows.
+int vocabulary_of(const std::vector<PublishedRow*>& rows) {
+  const auto stated = std::find_if(rows.begin(), rows.end(), [](const PublishedRow* row) { return row->vocab; });
+  if (stated != rows.end()) return *(*stated)->vocab;
+  constexpr std::array<int, 4> kUsual = {50257, 32000, 128256, 151936};  // GPT-2, Llama 2, Llama 3, Qwen
+  const auto agrees_with_all = [&rows](int vocabulary) {
+    return std::all_of(rows.begin(), rows.end(),
+                       [vocabulary](const PublishedRow* row) { return agrees(*row, vocabulary); });
+  };
+  const auto usual = std::find_if(kUsual.begin(), kUsual.end(), agrees_with_all);
+  return usual == kUsual.end() ? kUsual.front() : *usual;
+}
+
+void fill_vocabularies(std::vector<PublishedRow>& rows) {
+  std::map<std::set<std::string>, std::vector<PublishedRow*>> by_publication;
+  std::vector<std::vector<PublishedRow*>> groups;
+  for (PublishedRow& row : rows) {
+    const std::set<std::string> publications = publications_of(row);
+    if (publications.empty()) {
+      groups.push_back({&row});
+    } else {
+      by_publication[publications].push_back(&row);
+    }
+  }
+  for (auto& [publications, group] : by_publication) groups.push_back(std::move(group));
+  for (const std::vector<PublishedRow*>& group : groups) {
+    const int vocabulary = vocabulary_of(group);
+    for (PublishedRow* row : group) row->vocab = row->vocab.value_or(vocabulary);
+  }
+}
+
+}  // namespace
+
+bool is_gpt(const PublishedRow& row) {
+  if (!row.hidden || !row.heads) return false;
+  return row.ffn.value_or(kMlpWidthOfGpt * *row.hidden) == kMlpWidthOfGpt * *row.hidden &&
+         row.kv_heads.value_or(*row.heads) == *row.heads;
+}
+
+bool runs_zero_bubble(const PublishedRow& row) {
+  return row.schedule.rfind("zb-", 0) == 0;
+}
+
+void share_facts(std::vector<PublishedRow>& rows) {
+  mark_publications(rows);
+  fill_vocabularies(rows);
+}
+
+namespace {
+
+using Choices = std::vector<Completion>;
+
+// Each choice so far with each value of one more field.
+template <typename Value>
+void branch(Choices& choices, const char* name, const std::vector<Value>& values,
+            const std::function<void(PublishedRow&, const Value&)>& set) {
+  Choices all;
+  for (const Completion& choice : choices) {
+    for (const Value& value : values) {
+      Completion next = choice;
+      set(next.row, value);
+      next.open += (next.open.empty() ? "" : ", ") + std::string(name);
+      all.push_back(std::move(next));
+    }
+  }
+  choices = std::move(all);
+}
+
+std::vector<int> micro_batches(const PublishedRow& row) {
+  std::vector<int> sizes;
+  const int of_replica = *row.global_batch_size / row.dp.value_or(1);
+  for (const int size : {1, 2, 4, 8}) {
+    if (of_replica % size == 0) sizes.push_back(size);
+  }
+  return sizes;
+}
+
+std::vector<int> chunk_counts(const PublishedRow& row) {
+  std::vector<int> counts;
+  const int stages = row.pp.value_or(1);
+  constexpr int kTables = 2;  // embedding and head, where they count as layers
+  for (int count = 2; count * stages <= *row.layers + kTables && stages > 1; ++count) {
+    const int chunks = count * stages;
+    if (*row.layers % chunks == 0 || (*row.layers + kTables) % chunks == 0) counts.push_back(count);
+  }
+  return counts;
+}
+
+}  // namespace
+
+std::vector<Completion> completions(const PublishedRow& row) {
+  const bool known = !row.gpu.empty() && row.layers && row.hidden && row.heads && row.sequence_length &&
+                     row.global_batch_size && row.dp && row.ep.value_or(1) <= 1;
+  if (row.complete || !known) return {};
+  Choices choices = {{row, ""}};
+  choices.front().row.complete = true;
+  if (!row.micro_batch_size) {
+    branch<int>(choices, "micro batch", micro_batches(row),
+                [](PublishedRow& open, const int& size) { open.micro_batch_size = size; });
+  }
+  if (!row.recompute) {
+    branch<std::string>(choices, "recompute", {"none", "selective", "full"},
+                        [](PublishedRow& open, const std::string& policy) { open.recompute = policy; });
+  }
+  if (!row.sequence_parallel && row.tp.value_or(1) > 1) {
+    branch<bool>(choices, "sequence parallelism", {false, true},
+                 [](PublishedRow& open, const bool& split) { open.sequence_parallel = split; });
+  }
+  const bool interleaved = row.schedule.find("interleaved") != std::string::npos;
+  if (interleaved && !row.vpp && row.pp.value_or(1) > 1) {
+    branch<int>(choices, "chunks per rank", chunk_counts(row),
+                [](PublishedRow& open, const int& count) { open.vpp = count; });
+  }
+  constexpr int kGradients = 2;
+  if (row.zero == kGradients && row.pp.value_or(1) > 1) {
+    branch<bool>(choices, "gradients scattered by every microbatch", {false, true},
+                 [](PublishedRow& open, const bool& each) { open.scatters_each_microbatch = each; });
+  }
+  if (choices.empty()) return {};
+  return choices;
+}
+
+std::vector<PublishedFile> shipped_published() {
+  std::vector<PublishedFile> files;
+  for (const EmbeddedFile& file : embedded_published()) {
+    const std::string_view name = file.path.substr(file.path.rfind('/') + 1);
+    const std::string source(name.substr(0, name.rfind('.')));
+    files.push_back(read_published(nlohmann::json::parse(file.text), source, std::string(file.path)));
+  }
+  return files;
 }
 
 }  // namespace flopcast

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "model/catalog/embedded.hpp"
 
 namespace flopcast {
 
@@ -60,8 +63,41 @@ struct PublishedFile {
 /// fields of a row are left alone. Rows may be written compactly: "common" holds what all rows share, and "columns"
 /// names the dotted fields that the lists in "rows" give.
 /// A row of a log ("… line 917") that does not say its number formats has those of the row above it.
-/// What rows leave out and their neighbours say is filled in (shared_facts.hpp).
+/// What rows leave out and their neighbours say is filled in (share_facts).
 /// Throws ConfigError with the place in `file`.
 PublishedFile read_published(const nlohmann::json& json, const std::string& source, const std::string& file);
+
+/// Fills in what rows leave out and others of their publication say. A publication is told by the arXiv numbers of the
+/// citation; a row that names none stands alone.
+///   beside_zero_bubble  another row of the publication has a zero-bubble schedule
+///   vocab               the publication's, where a row states one; else the first of the usual tokenizers' with which
+///                       every GPT of the publication has as many parameters as is said of it, to the digits given,
+///                       embeddings tied; GPT-2's when none has
+void share_facts(std::vector<PublishedRow>& rows);
+
+/// MLPs of width 4h and as many key-value heads as heads: GPT; others are Llama's kind.
+bool is_gpt(const PublishedRow& row);
+inline constexpr std::int64_t kMlpWidthOfGpt = 4;
+
+/// The schedules of Qi et al. 2401.10241 and 2405.15362, in publications' own names: "zb-1p", "zb-v".
+bool runs_zero_bubble(const PublishedRow& row);
+
+/// One way to fill in what a row leaves open.
+struct Completion {
+  PublishedRow row;
+  std::string open;  ///< what was filled in: "micro batch, recompute"
+};
+
+/// Every plausible way, where only these are open: micro batch (1, 2, 4, 8, as far as it divides a replica's batch),
+/// recompute (none, selective, full), sequence parallelism (no, yes) and, with an interleaved schedule, chunks per rank
+/// (2, 4, 8, …, as far as the layers allow); and, of ZeRO 2 with a pipeline, whether gradients are scattered by every
+/// microbatch or summed until the last. Empty where the row is complete, or where something else is missing too.
+std::vector<Completion> completions(const PublishedRow& row);
+
+/// calibrate/validation/published/*.json, compiled in.
+const std::vector<EmbeddedFile>& embedded_published();
+
+/// The published measurements that come with the program.
+std::vector<PublishedFile> shipped_published();
 
 }  // namespace flopcast

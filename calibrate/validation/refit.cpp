@@ -12,30 +12,51 @@
 #include <tuple>
 
 #include "calibrate/validation/evaluate.hpp"
-#include "calibrate/validation/shipped.hpp"
+#include "calibrate/validation/published_row.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {
 
 namespace {
 
-using Json = nlohmann::json;
+// An entry by its name, or by an object that names it.
+bool names(const nlohmann::json& value, const std::string& entry) {
+  return value.is_object() ? value.value("name", "") == entry : value == entry;
+}
+
+bool apply_to(nlohmann::json& place, const CatalogueChange& change) {
+  if (!names(place, change.entry)) return false;
+  if (!place.is_object()) place = {{"name", change.entry}};
+  if (!place.contains(change.figure)) place[change.figure] = change.value;
+  return true;
+}
+
+}  // namespace
+
+bool apply(const CatalogueChange& change, nlohmann::json& job) {
+  if (change.kind == CatalogueKind::kDevices) return apply_to(job["cluster"]["device"], change);
+  const bool has_stack = job.contains("training") && job["training"].contains("stack");
+  return change.kind == CatalogueKind::kStacks && has_stack && apply_to(job["training"]["stack"], change);
+}
+
+namespace {
+
 using Values = std::vector<double>;
 
 constexpr int kNone = -1;
 
-struct FitRow {
+struct RefitRow {
   const PublishedRow* row = nullptr;
   MappedRow mapped;
   std::size_t source = 0;
   int model = 0;  ///< of all sources together
 };
 
-Json value_of(const FittedConstant& constant, double value) {
-  return constant.unit.empty() ? Json(value) : Json(fmt::format("{:.6g}{}", value, constant.unit));
+nlohmann::json value_of(const FittedConstant& constant, double value) {
+  return constant.unit.empty() ? nlohmann::json(value) : nlohmann::json(fmt::format("{:.6g}{}", value, constant.unit));
 }
 
-double number_of(const Json& value) {
+double number_of(const nlohmann::json& value) {
   return value.is_number() ? value.get<double>() : std::strtod(value.get<std::string>().c_str(), nullptr);
 }
 
@@ -55,16 +76,16 @@ Values shipped_values(const FitPlan& plan) {
 }
 
 // Rows with a measured step whose job at least one of the constants prices.
-std::vector<FitRow> rows_of(const FitPlan& plan, const std::vector<PublishedFile>& files) {
+std::vector<RefitRow> rows_of(const FitPlan& plan, const std::vector<PublishedFile>& files) {
   const std::vector<CatalogueChange> changes = changes_of(plan, shipped_values(plan));
-  std::vector<FitRow> rows;
+  std::vector<RefitRow> rows;
   for (const PublishedFile& file : files) {
     const auto source = std::find(plan.sources.begin(), plan.sources.end(), file.source);
     if (source == plan.sources.end()) continue;
     for (const PublishedRow& row : file.rows) {
       MappedRow mapped = map_row(row, file.about);
       if (!mapped.skip_reason.empty() || row.out_of_memory) continue;
-      Json job = mapped.job;
+      nlohmann::json job = mapped.job;
       const bool touched = std::count_if(changes.begin(), changes.end(),
                                          [&job](const CatalogueChange& change) { return apply(change, job); }) > 0;
       if (touched) rows.push_back({&row, mapped, static_cast<std::size_t>(source - plan.sources.begin()), 0});
@@ -74,9 +95,9 @@ std::vector<FitRow> rows_of(const FitPlan& plan, const std::vector<PublishedFile
 }
 
 // Numbers the models from 0; those of several sources are one.
-int number_models(std::vector<FitRow>& rows) {
+int number_models(std::vector<RefitRow>& rows) {
   std::map<std::tuple<int, int, int>, int> known;
-  for (FitRow& row : rows) {
+  for (RefitRow& row : rows) {
     const std::tuple<int, int, int> model = {*row.row->layers, *row.row->hidden, *row.row->heads};
     row.model = known.emplace(model, static_cast<int>(known.size())).first->second;
   }
@@ -92,16 +113,16 @@ struct Linearised {
 
 class Fitter {
  public:
-  Fitter(const FitPlan& plan, const std::vector<FitRow>& rows, const ReadFile& read_file)
+  Fitter(const FitPlan& plan, const std::vector<RefitRow>& rows, const ReadFile& read_file)
       : plan_(plan), rows_(rows), read_file_(read_file) {}
 
   std::vector<std::optional<double>> errors(const Values& values) const {
     std::vector<std::optional<double>> all;
-    for (const FitRow& row : rows_) all.push_back(error(row, values));
+    for (const RefitRow& row : rows_) all.push_back(error(row, values));
     return all;
   }
 
-  std::optional<double> error(const FitRow& row, const Values& values) const {
+  std::optional<double> error(const RefitRow& row, const Values& values) const {
     MappedRow mapped = row.mapped;
     for (const CatalogueChange& change : changes_of(plan_, values)) apply(change, mapped.job);
     return evaluate_row(*row.row, mapped, read_file_).error();
@@ -220,7 +241,7 @@ class Fitter {
   }
 
   const FitPlan& plan_;
-  const std::vector<FitRow>& rows_;
+  const std::vector<RefitRow>& rows_;
   const ReadFile& read_file_;
 };
 
@@ -232,9 +253,9 @@ bool at_bound(const FittedConstant& constant, double value) {
 
 std::vector<FitPlan> shipped_fits() {
   std::vector<FitPlan> plans;
-  for (const Json& fit : Json::parse(embedded_fits().front().text)) {
+  for (const nlohmann::json& fit : nlohmann::json::parse(embedded_fits().front().text)) {
     FitPlan plan{fit.at("name"), fit.at("sources"), {}};
-    for (const Json& json : fit.at("constants")) {
+    for (const nlohmann::json& json : fit.at("constants")) {
       FittedConstant constant;
       constant.kind = json.contains("device") ? CatalogueKind::kDevices : CatalogueKind::kStacks;
       constant.entry = json.at(json.contains("device") ? "device" : "stack");
@@ -242,7 +263,7 @@ std::vector<FitPlan> shipped_fits() {
       constant.low = json.at("low");
       constant.high = json.at("high");
       constant.unit = json.value("unit", "");
-      const Json values = catalogue_values(constant.kind, constant.entry);
+      const nlohmann::json values = catalogue_values(constant.kind, constant.entry);
       FLOPCAST_CHECK(values.contains(constant.figure));
       constant.shipped = number_of(values.at(constant.figure));
       plan.constants.push_back(constant);
@@ -268,7 +289,7 @@ struct MeanError {
   double mean() const { return rows == 0 ? 0.0 : sum / rows; }
 };
 
-std::vector<RefitSource> by_source(const FitPlan& plan, const std::vector<FitRow>& rows, const Errors& shipped,
+std::vector<RefitSource> by_source(const FitPlan& plan, const std::vector<RefitRow>& rows, const Errors& shipped,
                                    const Errors& refitted, const Errors& left_out) {
   std::vector<RefitSource> sources;
   for (std::size_t source = 0; source < plan.sources.size(); ++source) {
@@ -294,7 +315,7 @@ std::vector<RefitSource> by_source(const FitPlan& plan, const std::vector<FitRow
 }  // namespace
 
 Refit refit(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file) {
-  std::vector<FitRow> rows = rows_of(plan, files);
+  std::vector<RefitRow> rows = rows_of(plan, files);
   const int models = number_models(rows);
   const Fitter fitter(plan, rows, read_file);
   const Values shipped = shipped_values(plan);
@@ -314,11 +335,71 @@ Refit refit(const FitPlan& plan, const std::vector<PublishedFile>& files, const 
 }
 
 Refit residuals_of(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file) {
-  std::vector<FitRow> rows = rows_of(plan, files);
+  std::vector<RefitRow> rows = rows_of(plan, files);
   number_models(rows);
   const Values shipped = shipped_values(plan);
   const Errors errors = Fitter(plan, rows, read_file).errors(shipped);
   return {plan, shipped, by_source(plan, rows, errors, errors, Errors(rows.size())), {}};
+}
+
+namespace {
+
+// Six digits say more than any of these figures knows, and keep a file of them readable.
+double rounded_figure(double value) {
+  constexpr double kDigits = 1e6;
+  return std::round(value * kDigits) / kDigits;
+}
+
+}  // namespace
+
+nlohmann::ordered_json refit_json(const std::vector<Refit>& fits) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const Refit& fit : fits) {
+    nlohmann::ordered_json constants = nlohmann::ordered_json::array();
+    for (std::size_t index = 0; index < fit.values.size(); ++index) {
+      const FittedConstant& constant = fit.plan.constants[index];
+      constants.push_back({{"entry", constant.entry},
+                           {"figure", constant.figure},
+                           {"unit", constant.unit},
+                           {"shipped", rounded_figure(constant.shipped)},
+                           {"refitted", rounded_figure(fit.values[index])},
+                           {"at_bound", at_bound(constant, fit.values[index])}});
+    }
+    nlohmann::ordered_json sources = nlohmann::ordered_json::array();
+    for (const RefitSource& source : fit.sources) {
+      nlohmann::ordered_json json = {{"source", source.source},
+                                     {"rows", source.rows},
+                                     {"models", source.models},
+                                     {"shipped", rounded_figure(source.shipped)},
+                                     {"refitted", rounded_figure(source.refitted)}};
+      json["left_out"] =
+          source.left_out ? nlohmann::ordered_json(rounded_figure(*source.left_out)) : nlohmann::ordered_json(nullptr);
+      sources.push_back(std::move(json));
+    }
+    all.push_back({{"name", fit.plan.name}, {"constants", std::move(constants)}, {"sources", std::move(sources)}});
+  }
+  return {{"fits", std::move(all)}};
+}
+
+std::vector<Refit> stored_refits() {
+  std::vector<Refit> fits;
+  const std::vector<FitPlan> plans = shipped_fits();
+  const nlohmann::ordered_json file = nlohmann::ordered_json::parse(embedded_residuals().front().text);
+  for (const nlohmann::ordered_json& json : file.at("fits")) {
+    Refit fit;
+    for (const FitPlan& plan : plans) {
+      if (plan.name == json.at("name").get<std::string>()) fit.plan = plan;
+    }
+    for (const nlohmann::ordered_json& constant : json.at("constants")) fit.values.push_back(constant.at("refitted"));
+    for (const nlohmann::ordered_json& source : json.at("sources")) {
+      RefitSource errors{source.at("source"),  source.at("rows"),     source.at("models"),
+                         source.at("shipped"), source.at("refitted"), std::nullopt};
+      if (!source.at("left_out").is_null()) errors.left_out = source.at("left_out").get<double>();
+      fit.sources.push_back(errors);
+    }
+    fits.push_back(fit);
+  }
+  return fits;
 }
 
 }  // namespace flopcast

@@ -1,14 +1,28 @@
 #pragma once
+#include "model/catalog/embedded.hpp"
 
+#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "calibrate/validation/catalogue_change.hpp"
 #include "calibrate/validation/published_row.hpp"
+#include "model/catalog/catalogue.hpp"
 #include "sim/forecast/prepare.hpp"
 
 namespace flopcast {
+
+/// Another value for a figure of a device or a stack, as a job file would give it inline.
+struct CatalogueChange {
+  CatalogueKind kind = CatalogueKind::kDevices;
+  std::string entry;
+  std::string figure;
+  nlohmann::json value;
+};
+
+/// Whether the job is priced with that entry; if so it gets the value, unless it gives one of its own.
+bool apply(const CatalogueChange& change, nlohmann::json& job);
 
 /// A figure of the catalogue that no data sheet states, and the range in which it means something.
 struct FittedConstant {
@@ -65,5 +79,19 @@ Refit refit(const FitPlan& plan, const std::vector<PublishedFile>& files, const 
 
 /// The catalogue's own constants on the rows that a plan would be fitted to.
 Refit residuals_of(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file);
+
+/// {"fits": [{"name", "constants": [{"entry", "figure", "unit", "shipped", "refitted", "at_bound"}],
+///            "sources": [{"source", "rows", "models", "shipped", "refitted", "left_out"}]}]}; errors are fractions.
+nlohmann::ordered_json refit_json(const std::vector<Refit>& fits);
+
+/// calibrate/validation/residuals.json, as `flopcast validate --refit --format json` wrote it: what the constants of
+/// the catalogue leave on the rows that come with the program, and what they leave on models they were not fitted to.
+std::vector<Refit> stored_refits();
+
+/// calibrate/validation/fits.json: which constants are fitted to which sources.
+const std::vector<EmbeddedFile>& embedded_fits();
+
+/// calibrate/validation/residuals.json: stored_refits().
+const std::vector<EmbeddedFile>& embedded_residuals();
 
 }  // namespace flopcast

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-#include "calibrate/device/import/training_log.hpp"
+#include "calibrate/device/training_log.hpp"
 #include "model/error/error.hpp"
 #include "model/units/parse.hpp"
 #include "planner/compare/terms.hpp"

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "calibrate/device/build_profile.hpp"
-#include "calibrate/device/device_name.hpp"
 #include "calibrate/tables/profile_tables.hpp"
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"

@@ -8,14 +8,14 @@
 #include <istream>
 #include <numeric>
 
-#include "calibrate/device/agreement.hpp"
-#include "calibrate/device/fit/errors.hpp"
-#include "calibrate/device/import/nccl_tests.hpp"
-#include "calibrate/device/import/packed_file.hpp"
-#include "calibrate/device/import/topology.hpp"
-#include "calibrate/device/import/trace.hpp"
-#include "calibrate/device/import/training_log.hpp"
-#include "calibrate/device/merge.hpp"
+#include "calibrate/device/build_profile.hpp"
+#include "calibrate/device/describe.hpp"
+#include "calibrate/device/least_squares.hpp"
+#include "calibrate/device/nccl_tests.hpp"
+#include "calibrate/device/topology.hpp"
+#include "calibrate/device/trace.hpp"
+#include "calibrate/device/trace_events.hpp"
+#include "calibrate/device/training_log.hpp"
 #include "cli/child_process.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/terminal.hpp"

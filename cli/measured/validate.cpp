@@ -6,10 +6,10 @@
 #include <string>
 
 #include "calibrate/tables/validation_tables.hpp"
+#include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/held_out.hpp"
-#include "calibrate/validation/refit_json.hpp"
-#include "calibrate/validation/run_result.hpp"
-#include "calibrate/validation/shipped.hpp"
+#include "calibrate/validation/published_row.hpp"
+#include "calibrate/validation/refit.hpp"
 #include "cli/commands.hpp"
 #include "cli/device_profile_file.hpp"
 #include "cli/options/output.hpp"

@@ -23,6 +23,10 @@ std::string render(const Diagnostic& diagnostic) {
 ConfigError::ConfigError(Diagnostic diagnostic)
     : std::runtime_error(render(diagnostic)), diagnostic_(std::move(diagnostic)) {}
 
+void refuse_at(const std::string& where, const std::string& problem, const std::string& help) {
+  throw ConfigError({"", problem, where, help});
+}
+
 void fail_internal_check(const char* expression, const char* file, int line) {
   throw InternalError(fmt::format("{}:{}: expected {}", file, line, expression));
 }

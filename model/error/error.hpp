@@ -49,6 +49,10 @@ class InternalError : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
+/// Refuses what a file holds at `where` ("all_reduce.log:17", "trace.json:/traceEvents/3"): a ConfigError without a
+/// field.
+[[noreturn]] void refuse_at(const std::string& where, const std::string& problem, const std::string& help = "");
+
 [[noreturn]] void fail_internal_check(const char* expression, const char* file, int line);
 
 /// The choices closest to a mistyped word, best first: Damerau-Levenshtein distance of at most a third of its length

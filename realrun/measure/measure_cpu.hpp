@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/device/measurement_file.hpp"
+#include "calibrate/device/measurement.hpp"
 #include "realrun/measure/clock.hpp"
 #include "realrun/measure/measure_compute.hpp"
 #include "realrun/measure/measure_messages.hpp"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/device/fit/errors.hpp"
+#include "calibrate/device/least_squares.hpp"
 
 namespace flopcast {
 

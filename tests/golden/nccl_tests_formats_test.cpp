@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/device/import/nccl_tests.hpp"
+#include "calibrate/device/nccl_tests.hpp"
 #include "tests/support/folders.hpp"
 
 namespace flopcast {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/device/measurement_file.hpp"
+#include "calibrate/device/measurement.hpp"
 #include "realrun/measure/gpu/gpu_samples.hpp"
 
 namespace flopcast {

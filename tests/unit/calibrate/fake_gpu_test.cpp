@@ -15,9 +15,8 @@
 #include <string>
 #include <thread>
 
-#include "calibrate/device/agreement.hpp"
 #include "calibrate/device/build_profile.hpp"
-#include "calibrate/device/merge.hpp"
+#include "calibrate/device/describe.hpp"
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
 #include "realrun/measure/gpu/measure_gpu.hpp"

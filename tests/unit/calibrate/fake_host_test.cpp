@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "calibrate/device/agreement.hpp"
 #include "calibrate/device/build_profile.hpp"
+#include "calibrate/device/describe.hpp"
 #include "model/cost/compute.hpp"
 #include "model/error/error.hpp"
 #include "realrun/measure/measure_cpu.hpp"

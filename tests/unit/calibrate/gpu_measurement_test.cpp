@@ -8,8 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "calibrate/device/build_profile.hpp"
-#include "calibrate/device/device_name.hpp"
-#include "calibrate/device/fit/operator_fit.hpp"
+#include "calibrate/device/kernel_fits.hpp"
 #include "model/config/sections.hpp"
 #include "model/cost/compute.hpp"
 #include "model/error/error.hpp"

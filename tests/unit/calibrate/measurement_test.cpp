@@ -3,9 +3,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "calibrate/device/agreement.hpp"
+#include "calibrate/device/describe.hpp"
 #include "calibrate/device/measurement.hpp"
-#include "calibrate/device/measurement_file.hpp"
 #include "model/error/error.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/json_schema.hpp"

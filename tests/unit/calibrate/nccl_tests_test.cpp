@@ -5,7 +5,7 @@
 
 #include <rapidcheck/gtest.h>
 
-#include "calibrate/device/import/nccl_tests.hpp"
+#include "calibrate/device/nccl_tests.hpp"
 #include "model/error/error.hpp"
 #include "tests/unit/calibrate/damage.hpp"
 

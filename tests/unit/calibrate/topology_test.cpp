@@ -2,7 +2,7 @@
 
 #include <rapidcheck/gtest.h>
 
-#include "calibrate/device/import/topology.hpp"
+#include "calibrate/device/topology.hpp"
 #include "model/error/error.hpp"
 #include "tests/unit/calibrate/damage.hpp"
 

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "calibrate/device/import/trace.hpp"
-#include "calibrate/device/import/trace_events.hpp"
+#include "calibrate/device/trace.hpp"
+#include "calibrate/device/trace_events.hpp"
 #include "model/error/error.hpp"
 #include "tests/unit/calibrate/damage.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <rapidcheck/gtest.h>
 
-#include "calibrate/device/import/training_log.hpp"
+#include "calibrate/device/training_log.hpp"
 #include "model/error/error.hpp"
 #include "tests/unit/calibrate/damage.hpp"
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/validation/catalogue_change.hpp"
 #include "calibrate/validation/evaluate.hpp"
-#include "calibrate/validation/shipped.hpp"
+#include "calibrate/validation/published_row.hpp"
+#include "calibrate/validation/refit.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {

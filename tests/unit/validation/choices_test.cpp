@@ -1,4 +1,4 @@
-#include "calibrate/validation/choices.hpp"
+#include "calibrate/validation/evaluate.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The 90 % interval against published steps whose model neither constants nor interval know.
 
-#include "calibrate/validation/coverage.hpp"
+#include "calibrate/validation/held_out.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "calibrate/validation/evaluate.hpp"
-#include "calibrate/validation/held_out.hpp"
-#include "calibrate/validation/shipped.hpp"
+#include "calibrate/validation/published_row.hpp"
 
 namespace flopcast {
 namespace {

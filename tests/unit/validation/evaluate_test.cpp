@@ -10,10 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/validation/published_row.hpp"
 #include "calibrate/validation/refit.hpp"
-#include "calibrate/validation/refit_json.hpp"
-#include "calibrate/validation/run_result.hpp"
-#include "calibrate/validation/shipped.hpp"
 #include "model/error/error.hpp"
 #include "tests/support/folders.hpp"
 

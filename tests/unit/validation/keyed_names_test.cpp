@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/validation/shipped.hpp"
+#include "calibrate/validation/published_row.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "tests/support/folders.hpp"
 

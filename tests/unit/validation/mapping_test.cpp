@@ -5,10 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "calibrate/validation/catalogue_change.hpp"
-#include "calibrate/validation/completion.hpp"
 #include "calibrate/validation/map_row.hpp"
 #include "calibrate/validation/published_row.hpp"
+#include "calibrate/validation/refit.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {

@@ -1,4 +1,4 @@
-#include "calibrate/device/fit/message_fit.hpp"
+#include "calibrate/device/message_fit.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <map>
 #include <utility>
 
-#include "calibrate/device/fit/relative_fit.hpp"
+#include "calibrate/device/least_squares.hpp"
 
 namespace flopcast {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/device/fit/errors.hpp"
+#include "calibrate/device/least_squares.hpp"
 #include "model/hardware/message_curve.hpp"
 
 namespace flopcast {
@@ -27,7 +27,7 @@ inline constexpr int kFewestSizes = 4;
 /// sizes are pooled into 64, neighbours by their medians. Several pieces go through the nearest times that never fall
 /// (isotonic regression of least absolute differences), because an outlier that a piece follows upwards would stay in
 /// the curve. Where pieces begin is found by dynamic programming over the sorted sizes: the least sum of Huber's losses
-/// of the relative residuals (relative_fit.hpp) for each number of pieces, each of at least three sizes. Of those
+/// of the relative residuals (least_squares.hpp) for each number of pieces, each of at least three sizes. Of those
 /// numbers the one with the least n·ln(loss/n) + 3·pieces·ln n over the measured times is taken (Schwarz 1978: a piece
 /// has an alpha, a beta and a start). `most_segments` 1 gives the plain alpha-beta model.
 ///

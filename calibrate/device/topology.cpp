@@ -1,4 +1,4 @@
-#include "calibrate/device/import/topology.hpp"
+#include "calibrate/device/topology.hpp"
 
 #include <fmt/format.h>
 
@@ -15,9 +15,7 @@ namespace flopcast {
 
 namespace {
 
-using Tokens = std::vector<std::string>;
-
-[[noreturn]] void fail(const std::string& where, const std::string& problem) {
+[[noreturn]] void refuse_topology(const std::string& where, const std::string& problem) {
   throw ConfigError({"", problem, where, "expected what `nvidia-smi topo -m` prints"});
 }
 
@@ -32,9 +30,9 @@ std::string plain(std::string line) {
   return line;
 }
 
-Tokens tokens_of(const std::string& line) {
+std::vector<std::string> topology_cells(const std::string& line) {
   std::istringstream words(plain(line));
-  Tokens tokens;
+  std::vector<std::string> tokens;
   for (std::string word; words >> word;) tokens.push_back(word);
   return tokens;
 }
@@ -50,7 +48,7 @@ bool is_device(const std::string& word) {
 }
 
 // The column titles from GPU0 up to the affinities.
-Tokens header_of(const Tokens& tokens) {
+std::vector<std::string> header_of(const std::vector<std::string>& tokens) {
   const auto first = std::find(tokens.begin(), tokens.end(), "GPU0");
   const auto affinity = std::find(first, tokens.end(), "CPU");
   const auto cell = [](const std::string& word) { return word == "X" || is_numbered(word, "NV"); };
@@ -68,47 +66,48 @@ bool is_connection(const std::string& cell) {
 int links_of(const std::string& cell, const std::string& where) {
   if (!is_numbered(cell, "NV")) return 0;
   constexpr std::size_t kMostDigits = 4;
-  if (cell.size() > 2 + kMostDigits) fail(where, fmt::format("\"{}\" is no number of links", cell));
+  if (cell.size() > 2 + kMostDigits) refuse_topology(where, fmt::format("\"{}\" is no number of links", cell));
   return std::stoi(cell.substr(2));
 }
 
-class Matrix {
+class ConnectionMatrix {
  public:
-  explicit Matrix(Tokens columns, std::string where) : columns_(std::move(columns)), where_(std::move(where)) {}
+  explicit ConnectionMatrix(std::vector<std::string> columns, std::string where)
+      : columns_(std::move(columns)), where_(std::move(where)) {}
 
   // A row starts with the name of a column.
-  void read(const Tokens& tokens, const std::string& where) {
+  void read(const std::vector<std::string>& tokens, const std::string& where) {
     const auto name = std::find_if(tokens.begin(), tokens.end(), [this](const std::string& word) {
       return std::find(columns_.begin(), columns_.end(), word) != columns_.end();
     });
     if (name == tokens.end() || name + 1 == tokens.end() || !is_connection(*(name + 1))) return;
     const auto cells = static_cast<std::size_t>(tokens.end() - name - 1);
     if (cells < columns_.size()) {
-      fail(where, fmt::format("the row of {} has {} cells, the header {}", *name, cells, columns_.size()));
+      refuse_topology(where, fmt::format("the row of {} has {} cells, the header {}", *name, cells, columns_.size()));
     }
-    const Tokens row(name + 1, name + 1 + static_cast<std::ptrdiff_t>(columns_.size()));
+    const std::vector<std::string> row(name + 1, name + 1 + static_cast<std::ptrdiff_t>(columns_.size()));
     for (const std::string& cell : row) {
-      if (!is_connection(cell)) fail(where, fmt::format("\"{}\" is no connection", cell));
+      if (!is_connection(cell)) refuse_topology(where, fmt::format("\"{}\" is no connection", cell));
     }
-    if (!rows_.emplace(*name, row).second) fail(where, fmt::format("the row of {} is there twice", *name));
+    if (!rows_.emplace(*name, row).second) refuse_topology(where, fmt::format("the row of {} is there twice", *name));
     places_[*name] = where;
   }
 
   NodeTopology finished() const {
     NodeTopology topology;
-    Tokens devices;
+    std::vector<std::string> devices;
     std::copy_if(columns_.begin(), columns_.end(), std::back_inserter(devices), is_device);
     for (const std::string& device : devices) {
-      const Tokens& row = row_of(device);
+      const std::vector<std::string>& row = row_of(device);
       std::vector<int> links;
       for (const std::string& other : devices) {
         const std::string& cell = row[column_of(other)];
         if ((cell == "X") != (device == other)) {
-          fail(places_.at(device), fmt::format("{} and {} are joined by \"{}\"", device, other, cell));
+          refuse_topology(places_.at(device), fmt::format("{} and {} are joined by \"{}\"", device, other, cell));
         }
         if (cell != row_of(other)[column_of(device)]) {
-          fail(places_.at(device), fmt::format("{} to {} is {}, but {} the other way", device, other, cell,
-                                               row_of(other)[column_of(device)]));
+          refuse_topology(places_.at(device), fmt::format("{} to {} is {}, but {} the other way", device, other, cell,
+                                                          row_of(other)[column_of(device)]));
         }
         links.push_back(links_of(cell, places_.at(device)));
       }
@@ -130,15 +129,15 @@ class Matrix {
   std::size_t column_of(const std::string& name) const {
     return static_cast<std::size_t>(std::find(columns_.begin(), columns_.end(), name) - columns_.begin());
   }
-  const Tokens& row_of(const std::string& name) const {
+  const std::vector<std::string>& row_of(const std::string& name) const {
     const auto row = rows_.find(name);
-    if (row == rows_.end()) fail(where_, fmt::format("the row of {} is missing", name));
+    if (row == rows_.end()) refuse_topology(where_, fmt::format("the row of {} is missing", name));
     return row->second;
   }
 
-  Tokens columns_;
+  std::vector<std::string> columns_;
   std::string where_;
-  std::map<std::string, Tokens> rows_;
+  std::map<std::string, std::vector<std::string>> rows_;
   std::map<std::string, std::string> places_;
 };
 
@@ -196,20 +195,20 @@ void tell_bandwidth(const NodeTopology& topology, const NvLink& nvlink, nlohmann
 }  // namespace
 
 NodeTopology read_topology(std::string_view text, const std::string& file) {
-  std::optional<Matrix> matrix;
+  std::optional<ConnectionMatrix> matrix;
   std::istringstream lines{std::string(text)};
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
     const std::string where = fmt::format("{}:{}", file, ++number);
-    const Tokens tokens = tokens_of(line);
-    const Tokens header = matrix ? Tokens{} : header_of(tokens);
+    const std::vector<std::string> tokens = topology_cells(line);
+    const std::vector<std::string> header = matrix ? std::vector<std::string>{} : header_of(tokens);
     if (!header.empty()) {
       matrix.emplace(header, where);
     } else if (matrix) {
       matrix->read(tokens, where);
     }
   }
-  if (!matrix) fail(file, "holds no matrix of connections");
+  if (!matrix) refuse_topology(file, "holds no matrix of connections");
   return matrix->finished();
 }
 

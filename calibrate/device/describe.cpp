@@ -1,16 +1,21 @@
-#include "calibrate/device/describe_kernels.hpp"
+#include "calibrate/device/describe.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
-#include "calibrate/device/fit/message_fit.hpp"
-#include "calibrate/device/fit/operator_fit.hpp"
+#include "calibrate/device/kernel_fits.hpp"
+#include "calibrate/device/least_squares.hpp"
+#include "calibrate/device/message_fit.hpp"
 #include "model/cost/compute.hpp"
+#include "model/error/error.hpp"
 #include "model/workload/precision.hpp"
 
 namespace flopcast {
@@ -148,6 +153,117 @@ class Kernels {
 void describe_kernels(const Measurement& measurement, const Device& catalogue, BytesPerSecond bandwidth,
                       DeviceProfile& profile, nlohmann::json& device, std::vector<std::string>& notes) {
   Kernels(measurement, catalogue, bandwidth, profile, device, notes).describe();
+}
+
+namespace {
+
+/// Every repetition of every pass of one sample.
+struct PooledSample {
+  SampleKey key;
+  std::vector<double> seconds;
+};
+using PooledSamples = std::map<std::string, PooledSample>;
+
+// The same sample alone; what it ran beside had the channels, unless it has them itself.
+SampleKey alone(SampleKey key) {
+  const bool has_channels = key.kind == SampleKind::kChannelCopy || is_message(key.kind);
+  key.beside.reset();
+  if (!has_channels) key.channels = 0;
+  return key;
+}
+
+std::string words_of(const SampleKey& key) {
+  std::string words(name_of(key.kind));
+  if (!key.op.empty()) words += fmt::format(" ({})", key.op);
+  if (key.ranks > 1) words += fmt::format(", {} ranks", key.ranks);
+  if (!key.dtype.empty()) words += " " + key.dtype;
+  return words + fmt::format(" beside {}", name_of(*key.beside));
+}
+
+void add(const std::string& what, const OverlapFit& fit, int most_channels, DeviceProfile& profile) {
+  const OverlapLine line{what, fit.at_none, fit.per_channel, most_channels};
+  if (line.factor(0) <= 0.0 || line.factor(most_channels) <= 0.0) {
+    refuse_fit(what, "takes no time at all at one end of the line", "measure more numbers of channels");
+  }
+  ProfileFit kept{what, "channels", fit.errors.median, fit.errors.p95, fit.errors.largest, fit.left_out.median, {}};
+  for (const FittedPoint& point : fit.points) {
+    kept.points.push_back({point.label, point.x, point.measured_s, point.fitted_s});
+  }
+  profile.fits.push_back(std::move(kept));
+  profile.overlaps.push_back(line);
+}
+
+}  // namespace
+
+void describe_overlaps(const Measurement& measurement, DeviceProfile& profile, std::vector<std::string>& notes) {
+  PooledSamples samples;
+  for (const Sample& sample : measurement.samples) {
+    PooledSample& pooled = samples[sample.key.text_without_pass()];
+    pooled.key = sample.key;
+    pooled.seconds.insert(pooled.seconds.end(), sample.seconds.begin(), sample.seconds.end());
+  }
+  std::map<std::string, std::vector<OverlapPoint>> groups;
+  for (const auto& [label, beside] : samples) {
+    if (!beside.key.beside || beside.key.channels == 0) continue;
+    const auto reference = samples.find(alone(beside.key).text_without_pass());
+    if (reference == samples.end()) continue;
+    groups[words_of(beside.key)].push_back(
+        {label, beside.key.channels, median_of(reference->second.seconds), median_of(beside.seconds)});
+  }
+  for (auto& [what, points] : groups) {
+    std::set<int> channels;
+    for (const OverlapPoint& point : points) channels.insert(point.channels);
+    if (channels.size() < kFewestChannels) continue;
+    std::stable_sort(points.begin(), points.end(),
+                     [](const OverlapPoint& a, const OverlapPoint& b) { return a.channels < b.channels; });
+    try {
+      add(what, fit_overlap(what, points), *channels.rbegin(), profile);
+    } catch (const ConfigError& refusal) {
+      notes.push_back(not_fitted(refusal));
+    }
+  }
+}
+
+Agreement compare_passes(const Measurement& measurement) {
+  std::map<std::string, std::vector<double>> medians;
+  for (const Sample& sample : measurement.samples) {
+    medians[sample.key.text_without_pass()].push_back(sample.median());
+  }
+  Agreement agreement;
+  std::vector<double> differences;
+  for (const auto& [name, times] : medians) {
+    if (times.size() < 2) continue;
+    const auto [least, most] = std::minmax_element(times.begin(), times.end());
+    const double difference = *most / *least - 1.0;
+    differences.push_back(difference);
+    if (difference < agreement.largest) continue;
+    agreement.largest = difference;
+    agreement.worst = name;
+  }
+  agreement.compared = static_cast<int>(differences.size());
+  agreement.median = median_of(differences);
+  return agreement;
+}
+
+void require_agreement(const Measurement& measurement, const std::string& file) {
+  const Agreement agreement = compare_passes(measurement);
+  if (agreement.median <= kAgreementTolerance) return;
+  throw EnvironmentError(fmt::format(
+      "the two passes of the calibration disagree by {:.1f} % in the median of {} samples (tolerance {:.1f} "
+      "%), most on {} ({:.1f} %): no profile is written. Something else used this machine; calibrate again "
+      "when it is quiet{}",
+      1e2 * agreement.median, agreement.compared, 1e2 * kAgreementTolerance, agreement.worst, 1e2 * agreement.largest,
+      file.empty() ? "" : fmt::format(" (the measurements are in {})", file)));
+}
+
+std::optional<double> disturbance(const Measurement& measurement) {
+  std::vector<double> ratios;
+  for (const Sample& sample : measurement.samples) {
+    if (!sample.processor_seconds) continue;
+    ratios.push_back(std::accumulate(sample.seconds.begin(), sample.seconds.end(), 0.0) / *sample.processor_seconds);
+  }
+  if (ratios.empty()) return std::nullopt;
+  return median_of(ratios);
 }
 
 }  // namespace flopcast

@@ -39,4 +39,31 @@ RelativeErrors relative_errors(const std::vector<FittedPoint>& points);
 /// That a fit of which no figure follows was refused, as a sentence: the rest of a profile is made without it.
 std::string not_fitted(const ConfigError& refusal);
 
+/// min ‖A x - b‖² with x ≥ 0, for at most 6 unknowns: every set of unknowns that may be above zero is solved by QR, the
+/// best feasible one is the answer. Exact, 2^unknowns solves; columns are scaled to the same length first, because a
+/// latency in seconds and a slope in seconds a byte lie ten decimal orders apart. `rows` must be equally long
+/// (InternalError).
+std::vector<double> solve_non_negative(const std::vector<std::vector<double>>& rows, const std::vector<double>& right);
+
+/// What a linear model says of one sample: measured ≈ Σ terms · unknowns.
+struct FitRow {
+  std::vector<double> terms;
+  double measured = 0.0;
+};
+
+struct RelativeFit {
+  std::vector<double> unknowns;  ///< all ≥ 0
+  double loss = 0.0;             ///< Σ of Huber's loss over the relative residuals
+};
+
+/// r²/2 up to `threshold`, threshold · (|r| - threshold/2) beyond, so that an outlier pulls no harder than a residual
+/// of the threshold (Huber 1964).
+inline constexpr double kHuberThreshold = 0.1;
+double huber_loss(double residual, double threshold = kHuberThreshold);
+
+/// Fits the relative residuals r = fitted / measured - 1, so that a message of 1 KB counts as much as one of 1 GB, with
+/// Huber's loss. Iteratively reweighted least squares around solve_non_negative, until the loss no longer falls. All
+/// measured times must be above zero (InternalError).
+RelativeFit fit_relative(const std::vector<FitRow>& rows, double threshold = kHuberThreshold);
+
 }  // namespace flopcast

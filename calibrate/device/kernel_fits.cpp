@@ -1,4 +1,4 @@
-#include "calibrate/device/fit/gemm_fit.hpp"
+#include "calibrate/device/kernel_fits.hpp"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,9 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <set>
 
-#include "calibrate/device/fit/relative_fit.hpp"
+#include "calibrate/device/least_squares.hpp"
 #include "model/cost/compute.hpp"
 
 namespace flopcast {
@@ -96,7 +97,7 @@ std::vector<Terms> terms_of(const std::vector<GemmPoint>& points, Precision prec
   return all;
 }
 
-void check(const std::string& what, const std::vector<GemmPoint>& points) {
+void check_products(const std::string& what, const std::vector<GemmPoint>& points) {
   if (points.size() < kFewestShapes) {
     refuse_fit(what, fmt::format("only {} shapes were measured", points.size()),
                fmt::format("at least {} are needed", kFewestShapes));
@@ -163,7 +164,7 @@ const GemmSearch& cpu_gemm_search() {
 
 GemmFit fit_gemm(const std::string& what, const std::vector<GemmPoint>& points, Precision precision,
                  int multiprocessors, const GemmSearch& search) {
-  check(what, points);
+  check_products(what, points);
   GemmFit fit;
   Unknowns best;
   for (const GemmKernel& kernel : kernels_of(search)) {
@@ -173,7 +174,8 @@ GemmFit fit_gemm(const std::string& what, const std::vector<GemmPoint>& points, 
     fit.kernel = kernel;
   }
   if (!(best.per_flop > 0.0)) {
-    refuse_fit(what, "no rate fits: the times do not follow the work", "check shapes and times, or measure again");
+    refuse_fit(what, "no rate fits: the times do not follow the work",
+               "check_products shapes and times, or measure again");
   }
   const std::vector<Terms> all = terms_of(points, precision, multiprocessors, fit.kernel);
   fit.launch = Seconds(best.launch);
@@ -185,6 +187,150 @@ GemmFit fit_gemm(const std::string& what, const std::vector<GemmPoint>& points, 
   }
   fit.errors = relative_errors(fit.points);
   fit.left_out = leave_one_out(all, search.overlapped);
+  return fit;
+}
+
+namespace {
+
+void check_amounts(const std::string& what, const std::vector<OperatorPoint>& points) {
+  std::set<double> amounts;
+  for (const OperatorPoint& point : points) {
+    if (!std::isfinite(point.seconds) || point.seconds <= 0.0 || !std::isfinite(point.amount) || point.amount <= 0.0) {
+      refuse_fit(what, fmt::format("{} took {} s", point.label, point.seconds), "expected finite figures above zero");
+    }
+    amounts.insert(point.amount);
+  }
+  if (amounts.size() < kFewestAmounts) {
+    refuse_fit(what, fmt::format("{} sizes are too few", amounts.size()),
+               fmt::format("measure at least {}", kFewestAmounts));
+  }
+}
+
+// Launch and seconds per amount. Amounts are scaled, so that both unknowns are of one magnitude.
+std::vector<double> solve_amounts(const std::vector<OperatorPoint>& points) {
+  const double scale = std::max_element(points.begin(), points.end(), [](const auto& a, const auto& b) {
+                         return a.amount < b.amount;
+                       })->amount;
+  std::vector<FitRow> rows;
+  for (const OperatorPoint& point : points) rows.push_back({{1.0, point.amount / scale}, point.seconds});
+  std::vector<double> unknowns = fit_relative(rows).unknowns;
+  unknowns[1] /= scale;
+  return unknowns;
+}
+
+double time_of(const std::vector<double>& unknowns, const OperatorPoint& point) {
+  return unknowns[0] + unknowns[1] * point.amount;
+}
+
+RelativeErrors errors_left_out(const std::vector<OperatorPoint>& points) {
+  constexpr std::size_t kMost = 32;
+  const std::size_t step = std::max<std::size_t>(1, points.size() / kMost);
+  std::vector<double> fitted;
+  std::vector<double> measured;
+  for (std::size_t index = 0; index < points.size(); index += step) {
+    std::vector<OperatorPoint> others = points;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(index));
+    fitted.push_back(time_of(solve_amounts(others), points[index]));
+    measured.push_back(points[index].seconds);
+  }
+  return relative_errors(fitted, measured);
+}
+
+}  // namespace
+
+OperatorFit fit_operator(const std::string& what, const std::vector<OperatorPoint>& points) {
+  check_amounts(what, points);
+  const std::vector<double> unknowns = solve_amounts(points);
+  if (unknowns[1] <= 0.0) {
+    refuse_fit(what, "does not slow down with size", "measure sizes that differ more, larger than the caches");
+  }
+  OperatorFit fit;
+  fit.launch = Seconds(unknowns[0]);
+  fit.rate = 1.0 / unknowns[1];
+  for (const OperatorPoint& point : points) {
+    fit.points.push_back({point.label, point.amount, point.seconds, time_of(unknowns, point)});
+  }
+  fit.errors = relative_errors(fit.points);
+  fit.left_out = errors_left_out(points);
+  return fit;
+}
+
+namespace {
+
+struct Line {
+  double at_none = 1.0;
+  double per_channel = 0.0;
+
+  double time(const OverlapPoint& point) const { return point.alone_s * (at_none + per_channel * point.channels); }
+};
+
+std::set<int> check_channels(const std::string& what, const std::vector<OverlapPoint>& points) {
+  std::set<int> channels;
+  std::vector<double> ratios;
+  for (const OverlapPoint& point : points) {
+    for (const double seconds : {point.alone_s, point.beside_s}) {
+      if (std::isfinite(seconds) && seconds > 0.0) continue;
+      refuse_fit(what, fmt::format("{} took {} s", point.label, seconds), "expected finite times above zero");
+    }
+    channels.insert(point.channels);
+    ratios.push_back(point.beside_s / point.alone_s);
+  }
+  if (channels.size() < kFewestChannels) {
+    refuse_fit(what, fmt::format("{} numbers of channels are too few", channels.size()),
+               fmt::format("measure at least {}", kFewestChannels));
+  }
+  constexpr double kFastest = 0.9;
+  if (median_of(ratios) < kFastest) {
+    refuse_fit(what, fmt::format("takes {:.2f} of the time it takes alone", median_of(ratios)),
+               "nothing is faster for what runs beside it: clocks have changed, or one of both did not run");
+  }
+  return channels;
+}
+
+// The line is the sum of a rising and a falling one, so that solutions without negative unknowns hold all of them.
+Line solve_channels(const std::vector<OverlapPoint>& points) {
+  int most = 1;
+  for (const OverlapPoint& point : points) most = std::max(most, point.channels);
+  std::vector<FitRow> rows;
+  for (const OverlapPoint& point : points) {
+    const double share = static_cast<double>(point.channels) / most;
+    rows.push_back({{point.alone_s * share, point.alone_s * (1.0 - share)}, point.beside_s});
+  }
+  const std::vector<double> ends = fit_relative(rows).unknowns;
+  return {ends[1], (ends[0] - ends[1]) / most};
+}
+
+RelativeErrors errors_left_out(const std::vector<OverlapPoint>& points, const std::set<int>& channels) {
+  std::vector<double> fitted;
+  std::vector<double> measured;
+  for (const int left : channels) {
+    std::vector<OverlapPoint> others;
+    for (const OverlapPoint& point : points) {
+      if (point.channels != left) others.push_back(point);
+    }
+    const Line line = solve_channels(others);
+    for (const OverlapPoint& point : points) {
+      if (point.channels != left) continue;
+      fitted.push_back(line.time(point));
+      measured.push_back(point.beside_s);
+    }
+  }
+  return relative_errors(fitted, measured);
+}
+
+}  // namespace
+
+OverlapFit fit_overlap(const std::string& what, const std::vector<OverlapPoint>& points) {
+  const std::set<int> channels = check_channels(what, points);
+  const Line line = solve_channels(points);
+  OverlapFit fit;
+  fit.at_none = line.at_none;
+  fit.per_channel = line.per_channel;
+  for (const OverlapPoint& point : points) {
+    fit.points.push_back({point.label, static_cast<double>(point.channels), point.beside_s, line.time(point)});
+  }
+  fit.errors = relative_errors(fit.points);
+  fit.left_out = errors_left_out(points, channels);
   return fit;
 }
 

@@ -1,11 +1,38 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <functional>
 #include <iosfwd>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <streambuf>
 #include <string>
 
 namespace flopcast {
+
+/// Reads a file piece by piece, unpacking it where it is gzip; others are read as they are. Throws ConfigError when the
+/// file is missing, damaged or cut off, or is gzip where the program was built without zlib.
+class PackedFile : public std::streambuf {
+ public:
+  explicit PackedFile(const std::string& path);
+  PackedFile(const PackedFile&) = delete;
+  PackedFile& operator=(const PackedFile&) = delete;
+  PackedFile(PackedFile&&) = delete;
+  PackedFile& operator=(PackedFile&&) = delete;
+  ~PackedFile() override;
+
+ protected:
+  int_type underflow() override;
+
+ private:
+  struct Source;
+  static constexpr std::size_t kPiece = 1 << 16;
+
+  std::string path_;
+  std::unique_ptr<Source> source_;
+  std::array<char, kPiece> piece_{};
+};
 
 /// What a Chrome trace is made of, in the order of the file. `place` is "run.json:/traceEvents/17".
 struct TraceVisitor {

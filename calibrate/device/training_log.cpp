@@ -1,4 +1,4 @@
-#include "calibrate/device/import/training_log.hpp"
+#include "calibrate/device/training_log.hpp"
 
 #include <fmt/format.h>
 
@@ -16,11 +16,7 @@ namespace flopcast {
 
 namespace {
 
-constexpr int kMostRanks = 1'000'000;
-
-[[noreturn]] void fail(const std::string& where, const std::string& problem, const std::string& help) {
-  throw ConfigError({"", problem, where, help});
-}
+constexpr int kMostLoggedRanks = 1'000'000;
 
 std::string trimmed(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(" \t\r");
@@ -28,20 +24,21 @@ std::string trimmed(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1));
 }
 
-double number_of(const std::string& text, const std::string& name, const std::string& where) {
+double logged_number(const std::string& text, const std::string& name, const std::string& where) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   if (text.empty() || *end != '\0' || !std::isfinite(value)) {
-    fail(where, fmt::format("\"{}\" of \"{}\" is not a number", text, name), "was the line cut or mixed with another?");
+    refuse_at(where, fmt::format("\"{}\" of \"{}\" is not a number", text, name),
+              "was the line cut or mixed with another?");
   }
   return value;
 }
 
-int whole_of(const std::string& text, const std::string& name, const std::string& where) {
+int logged_count(const std::string& text, const std::string& name, const std::string& where) {
   constexpr double kMost = 1e9;
-  const double value = number_of(text, name, where);
+  const double value = logged_number(text, name, where);
   if (value < 0.0 || value > kMost || value != std::floor(value)) {
-    fail(where, fmt::format("\"{}\" of \"{}\" is no count", text, name), "expected a whole number");
+    refuse_at(where, fmt::format("\"{}\" of \"{}\" is no count", text, name), "expected a whole number");
   }
   return static_cast<int>(value);
 }
@@ -75,11 +72,11 @@ class LogReader {
 
   TrainingLog finished() {
     if (log_.steps.empty()) {
-      fail(file_, fmt::format("{} holds no progress of a training", file_),
-           "expected lines such as: iteration 5/ 100 | … | elapsed time per iteration (ms): 512.3 | …");
+      refuse_at(file_, fmt::format("{} holds no progress of a training", file_),
+                "expected lines such as: iteration 5/ 100 | … | elapsed time per iteration (ms): 512.3 | …");
     }
     const auto world = log_.arguments.find("world_size");
-    if (world != log_.arguments.end()) log_.ranks = whole_of(world->second, "world_size", file_);
+    if (world != log_.arguments.end()) log_.ranks = logged_count(world->second, "world_size", file_);
     return std::move(log_);
   }
 
@@ -88,9 +85,9 @@ class LogReader {
     LoggedStep step;
     const std::size_t slash = line.find('/');
     if (slash == std::string_view::npos) {
-      fail(where_, "the iteration has no total", "expected iteration 5/ 100 |");
+      refuse_at(where_, "the iteration has no total", "expected iteration 5/ 100 |");
     }
-    step.iteration = whole_of(trimmed(line.substr(0, slash)), "iteration", where_);
+    step.iteration = logged_count(trimmed(line.substr(0, slash)), "iteration", where_);
     const auto fields = fields_of(line.substr(slash + 1));
     const auto field = [&fields](const char* name) {
       const auto found = fields.find(name);
@@ -99,20 +96,22 @@ class LogReader {
     const std::string* milliseconds = field("elapsed time per iteration (ms)");
     const std::string* seconds = field("elapsed time per iteration (s)");
     if (milliseconds == nullptr && seconds == nullptr) {
-      fail(where_, "the elapsed time is cut off or has no unit", "expected elapsed time per iteration (ms): 512.3 |");
+      refuse_at(where_, "the elapsed time is cut off or has no unit",
+                "expected elapsed time per iteration (ms): 512.3 |");
     }
-    step.seconds = milliseconds != nullptr ? number_of(*milliseconds, "elapsed time per iteration (ms)", where_) * 1e-3
-                                           : number_of(*seconds, "elapsed time per iteration (s)", where_);
-    if (step.seconds <= 0.0) fail(where_, "the elapsed time is not above zero", "was the clock set back?");
+    step.seconds = milliseconds != nullptr
+                       ? logged_number(*milliseconds, "elapsed time per iteration (ms)", where_) * 1e-3
+                       : logged_number(*seconds, "elapsed time per iteration (s)", where_);
+    if (step.seconds <= 0.0) refuse_at(where_, "the elapsed time is not above zero", "was the clock set back?");
     const std::string* batch = field("global batch size");
-    if (batch == nullptr) fail(where_, "does not tell the global batch size", "expected global batch size: 64 |");
-    step.global_batch_size = whole_of(*batch, "global batch size", where_);
-    if (step.global_batch_size < 1) fail(where_, "a global batch size of 0", "expected 1 or more");
+    if (batch == nullptr) refuse_at(where_, "does not tell the global batch size", "expected global batch size: 64 |");
+    step.global_batch_size = logged_count(*batch, "global batch size", where_);
+    if (step.global_batch_size < 1) refuse_at(where_, "a global batch size of 0", "expected 1 or more");
     for (const char* name : {"throughput per GPU (TFLOP/s/GPU)", "TFLOPs"}) {
-      if (const std::string* tflops = field(name)) step.tflops_per_gpu = number_of(*tflops, name, where_);
+      if (const std::string* tflops = field(name)) step.tflops_per_gpu = logged_number(*tflops, name, where_);
     }
     const char* skipped = "number of skipped iterations";
-    if (const std::string* count = field(skipped)) step.skipped = whole_of(*count, skipped, where_);
+    if (const std::string* count = field(skipped)) step.skipped = logged_count(*count, skipped, where_);
     add(step);
   }
 
@@ -157,14 +156,14 @@ TrainingLog read_training_log(std::string_view text, const std::string& file) {
 
 Measurement measurement_of(const TrainingLog& log, const std::string& file, std::optional<int> ranks) {
   if (!ranks) ranks = log.ranks;
-  if (!ranks) fail(file, fmt::format("{} does not tell how many ranks trained", file), "give them: --ranks N");
-  if (*ranks < 1 || *ranks > kMostRanks) fail(file, fmt::format("{} ranks", *ranks), "give them: --ranks N");
+  if (!ranks) refuse_at(file, fmt::format("{} does not tell how many ranks trained", file), "give them: --ranks N");
+  if (*ranks < 1 || *ranks > kMostLoggedRanks) refuse_at(file, fmt::format("{} ranks", *ranks), "give them: --ranks N");
   std::map<int, std::vector<double>> by_batch;
   for (const LoggedStep& step : log.steps) {
     if (!step.warm_up && step.skipped == 0) by_batch[step.global_batch_size].push_back(step.seconds);
   }
   if (by_batch.empty()) {
-    fail(file, fmt::format("{} holds warm-up and skipped iterations alone", file), "log more iterations");
+    refuse_at(file, fmt::format("{} holds warm-up and skipped iterations alone", file), "log more iterations");
   }
   Measurement measurement;
   measurement.device = "unnamed";

@@ -1,0 +1,446 @@
+#include "calibrate/device/nccl_tests.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "model/config/document.hpp"
+#include "model/error/error.hpp"
+
+namespace flopcast {
+
+namespace {
+
+// n of 2(n-1)/n or (n-1)/n; nothing when the printed digits leave a choice.
+std::optional<int> ranks_by_factor(const NcclTestsRun& run, SampleKind kind) {
+  const NcclTestsRow* largest = nullptr;
+  for (const NcclTestsRow& row : run.rows) {
+    const bool tells = row.algbw.value_or(0.0) > 0.0 && row.busbw.value_or(0.0) > 0.0;
+    if (tells && (largest == nullptr || row.bytes > largest->bytes)) largest = &row;
+  }
+  if (largest == nullptr || bus_factor(kind, 1'000'000) == 1.0 || bus_factor(kind, 2) == bus_factor(kind, 3)) {
+    return std::nullopt;
+  }
+  const double measured = *largest->busbw / *largest->algbw;
+  const double precision = 2.0 * largest->busbw_precision / *largest->algbw;
+  constexpr int kMostRanks = 4096;
+  std::optional<int> found;
+  for (int ranks = 2; ranks <= kMostRanks; ++ranks) {
+    if (std::abs(bus_factor(kind, ranks) - measured) > precision) continue;
+    if (found) return std::nullopt;
+    found = ranks;
+  }
+  return found;
+}
+
+void check_row(const NcclTestsRow& row, SampleKind kind, int ranks) {
+  if (row.wrong > 0.0) {
+    refuse_at(row.where, fmt::format("{} elements of the result were wrong", row.wrong),
+              "measure again: times of wrong results say nothing");
+  }
+  const double time = *row.time_us;
+  if (!std::isfinite(time) || time <= 0.0)
+    refuse_at(row.where, fmt::format("{} us is no time", time), "expected above zero");
+  if (!row.busbw) return;
+  const double busbw = row.bytes / (time * 1e3) * bus_factor(kind, ranks);
+  constexpr double kRounding = 1.01;
+  const double tolerance = kRounding * (row.busbw_precision + busbw * row.time_precision / time) + 1e-9;
+  if (std::abs(busbw - *row.busbw) <= tolerance) return;
+  refuse_at(row.where,
+            fmt::format("prints busbw {}, but {} bytes in {} us on {} ranks are {:.2f} GB/s", *row.busbw, row.bytes,
+                        time, ranks, busbw),
+            "check the collective (--collective), --ranks, and whether columns were moved");
+}
+
+void add_run(const NcclTestsRun& run, const std::string& file, const NcclTestsRequest& request,
+             Measurement& measurement) {
+  const std::optional<SampleKind> kind = request.kind ? request.kind : run.kind;
+  if (!kind) {
+    refuse_at(run.where, fmt::format("{} does not tell which collective was measured", file),
+              "give it: --collective all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce or p2p");
+  }
+  const bool message = *kind == SampleKind::kPointToPoint;
+  std::optional<int> ranks = request.ranks;
+  if (!ranks && run.ranks > 0) ranks = run.ranks;
+  if (!ranks) ranks = ranks_by_factor(run, *kind);
+  if (!ranks) refuse_at(run.where, fmt::format("{} does not tell how many ranks ran", file), "give them: --ranks N");
+  const int nodes = request.nodes.value_or(run.nodes > 0 ? run.nodes : 1);
+  if (nodes > *ranks) {
+    refuse_at(run.where, fmt::format("{} nodes hold only {} ranks", nodes, *ranks), "check --ranks and --nodes");
+  }
+  for (const NcclTestsRow& row : run.rows) {
+    if (row.bytes <= 0.0) continue;
+    if (!row.time_us) {
+      refuse_at(row.where, fmt::format("has no {} time", request.in_place ? "in-place" : "out-of-place"),
+                request.in_place ? "leave --in-place out" : "give --in-place");
+    }
+    check_row(row, *kind, *ranks);
+    SampleKey key{*kind, std::nullopt, row.bytes, *ranks, nodes, precision_of_nccl(row.dtype), 1};
+    // sendrecv sends around a ring of all ranks: each link carries one message.
+    if (message) key.ranks = 2;
+    if (message) key.nodes = nodes > 1 ? 2 : 1;
+    while (measurement.has(key)) ++key.pass;
+    measurement.samples.push_back({key, {*row.time_us * 1e-6}, std::nullopt});
+  }
+  if (measurement.device.empty()) measurement.device = run.device;
+}
+
+}  // namespace
+
+double bus_factor(SampleKind kind, int ranks) {
+  const double share = static_cast<double>(ranks - 1) / ranks;
+  switch (kind) {
+    case SampleKind::kAllReduce:
+      return 2.0 * share;
+    case SampleKind::kAllGather:
+    case SampleKind::kReduceScatter:
+    case SampleKind::kAllToAll:
+      return share;
+    default:
+      return 1.0;
+  }
+}
+
+std::optional<SampleKind> kind_of_program(std::string_view text) {
+  // The longer names first: "reduce" is part of three.
+  constexpr std::array<std::pair<std::string_view, SampleKind>, 7> kPrograms = {
+      {{"all_reduce_perf", SampleKind::kAllReduce},
+       {"all_gather_perf", SampleKind::kAllGather},
+       {"reduce_scatter_perf", SampleKind::kReduceScatter},
+       {"alltoall_perf", SampleKind::kAllToAll},
+       {"broadcast_perf", SampleKind::kBroadcast},
+       {"sendrecv_perf", SampleKind::kPointToPoint},
+       {"reduce_perf", SampleKind::kReduce}}};
+  for (const auto& [name, kind] : kPrograms) {
+    if (text.find(name) != std::string_view::npos) return kind;
+  }
+  return std::nullopt;
+}
+
+std::string precision_of_nccl(const std::string& type) {
+  static const std::map<std::string, std::string> names = {
+      {"float", "fp32"}, {"half", "fp16"}, {"bfloat16", "bf16"}, {"f8e4m3", "fp8"}, {"f8e5m2", "fp8"}};
+  const auto known = names.find(type);
+  return known == names.end() ? type : known->second;
+}
+
+bool is_nccl_tests_json(std::string_view text) {
+  const std::size_t start = text.find_first_not_of(" \t\r\n");
+  return start != std::string_view::npos && text[start] == '{';
+}
+
+Measurement import_nccl_tests(std::string_view text, const std::string& file, const NcclTestsRequest& request) {
+  Measurement measurement;
+  const std::vector<NcclTestsRun> runs = is_nccl_tests_json(text)
+                                             ? read_nccl_tests_json(text, file, request.in_place, measurement)
+                                             : read_nccl_tests_text(text, file, request.in_place);
+  for (const NcclTestsRun& run : runs) add_run(run, file, request, measurement);
+  if (measurement.samples.empty()) {
+    refuse_at(file, fmt::format("{} holds no result of nccl-tests", file),
+              "expected rows such as: 1048576 262144 float sum -1 92.80 11.30 19.77 0 …");
+  }
+  if (measurement.device.empty()) measurement.device = "unnamed";
+  return measurement;
+}
+
+namespace {
+
+// The report prints times and bandwidths with six decimals.
+constexpr double kPrecision = 0.5e-6;
+
+[[noreturn]] void refuse_report(const std::string& file, const std::string& pointer, const std::string& problem) {
+  throw ConfigError({"", problem, file + ":" + pointer, "expected the report that nccl-tests writes with -J"});
+}
+
+const nlohmann::json* member(const nlohmann::json& object, const char* key) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::string text_of(const nlohmann::json& object, const char* key) {
+  const nlohmann::json* value = member(object, key);
+  return value != nullptr && value->is_string() ? value->get<std::string>() : "";
+}
+
+double number_of(const nlohmann::json& object, const char* key, const std::string& file, const std::string& pointer) {
+  const nlohmann::json* value = member(object, key);
+  if (value == nullptr || !value->is_number() || !std::isfinite(value->get<double>())) {
+    refuse_report(file, fmt::format("{}/{}", pointer, key),
+                  value == nullptr ? "is missing" : fmt::format("{} is not a number", value->dump()));
+  }
+  return value->get<double>();
+}
+
+NcclTestsRow row_of(const nlohmann::json& result, const std::string& file, const std::string& pointer, bool in_place) {
+  NcclTestsRow row;
+  row.where = file + ":" + pointer;
+  row.bytes = number_of(result, "size", file, pointer);
+  row.dtype = text_of(result, "type");
+  const char* place = in_place ? "in_place" : "out_of_place";
+  const nlohmann::json* values = member(result, place);
+  if (values == nullptr) return row;
+  const std::string inner = fmt::format("{}/{}", pointer, place);
+  row.time_us = number_of(*values, "time", file, inner);
+  row.algbw = number_of(*values, "alg_bw", file, inner);
+  row.busbw = number_of(*values, "bus_bw", file, inner);
+  row.time_precision = kPrecision;
+  row.busbw_precision = kPrecision;
+  if (member(*values, "nwrong") != nullptr) row.wrong = number_of(*values, "nwrong", file, inner);
+  return row;
+}
+
+void read_devices(const nlohmann::json& root, NcclTestsRun& run) {
+  const nlohmann::json* config = member(root, "config");
+  const nlohmann::json* devices = config == nullptr ? nullptr : member(*config, "devices");
+  if (devices == nullptr) devices = member(root, "devices");
+  if (devices == nullptr || !devices->is_array()) return;
+  std::set<std::string> hosts;
+  for (const nlohmann::json& device : *devices) {
+    hosts.insert(text_of(device, "hostname"));
+    if (run.device.empty()) run.device = text_of(device, "device_info");
+  }
+  run.ranks = static_cast<int>(devices->size());
+  run.nodes = static_cast<int>(hosts.size());
+}
+
+}  // namespace
+
+std::vector<NcclTestsRun> read_nccl_tests_json(std::string_view text, const std::string& file, bool in_place,
+                                               Measurement& about) {
+  const nlohmann::json root = parse_json(text, file);
+  NcclTestsRun run;
+  run.where = file;
+  read_devices(root, run);
+  if (const nlohmann::json* arguments = member(root, "args"); arguments != nullptr && arguments->is_array()) {
+    for (const nlohmann::json& argument : *arguments) {
+      if (!run.kind && argument.is_string()) run.kind = kind_of_program(argument.get<std::string>());
+    }
+  }
+  constexpr std::size_t kDate = 10;
+  about.date = text_of(root, "start_time").substr(0, kDate);
+  if (const nlohmann::json* version = member(root, "nccl_version"); version != nullptr && version->is_number()) {
+    about.libraries["nccl"] = version->dump();
+  }
+  const nlohmann::json* results = member(root, "results");
+  if (results == nullptr || !results->is_array()) refuse_report(file, "/results", "is no list of results");
+  for (std::size_t index = 0; index < results->size(); ++index) {
+    run.rows.push_back(row_of((*results)[index], file, fmt::format("/results/{}", index), in_place));
+  }
+  return {run};
+}
+
+namespace {
+
+std::vector<std::string> report_words(std::string line) {
+  // mpirun --tag-output glues its tag to what follows.
+  for (const char* tag : {"<stdout>:", "<stderr>:", "<stdout>", "<stderr>"}) {
+    const std::size_t place = line.find(tag);
+    if (place != std::string::npos) line.replace(place, std::string(tag).size(), " ");
+  }
+  std::istringstream words(line);
+  std::vector<std::string> tokens;
+  for (std::string word; words >> word;) tokens.push_back(word);
+  return tokens;
+}
+
+bool is_whole(const std::string& text) {
+  constexpr std::size_t kMostDigits = 18;
+  return !text.empty() && text.size() <= kMostDigits &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+bool is_type(const std::string& text) {
+  static const std::set<std::string> types = {"int8",   "uint8",  "int32",    "uint32",   "int64",
+                                              "uint64", "half",   "float",    "double",   "bfloat16",
+                                              "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2", "char"};
+  return types.count(text) > 0;
+}
+
+struct Number {
+  std::optional<double> value;  // absent: N/A
+  double precision = 0.0;       // half a unit of the last digit
+};
+
+Number number_of(const std::string& text, const std::string& column, const std::string& where) {
+  if (text == "N/A" || text == "n/a" || text == "-") return {};
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !std::isfinite(value)) {
+    throw ConfigError({"", fmt::format("\"{}\" in column {} is not a number", text, column), where,
+                       "expected a row of nccl-tests; was the line cut or mixed with another?"});
+  }
+  // "12.34" is known to 0.005, "1.2e+06" to 0.05e6.
+  const std::size_t exponent = text.find_first_of("eE");
+  const std::string mantissa = text.substr(0, exponent);
+  const std::size_t point = mantissa.find('.');
+  const double digits = point == std::string::npos ? 0.0 : static_cast<double>(mantissa.size() - point - 1);
+  const double power = exponent == std::string::npos ? 0.0 : std::strtod(text.c_str() + exponent + 1, nullptr);
+  return {value, 0.5 * std::pow(10.0, power - digits)};
+}
+
+// The columns that a version of nccl-tests prints, as its own header names them.
+class Columns {
+ public:
+  static std::optional<Columns> of_header(const std::vector<std::string>& tokens) {
+    const auto size = std::find(tokens.begin(), tokens.end(), "size");
+    const bool header = size != tokens.end() && std::find(size, tokens.end(), "count") != tokens.end() &&
+                        std::find(size, tokens.end(), "busbw") != tokens.end();
+    if (!header) return std::nullopt;
+    Columns columns;
+    columns.names_.assign(size, tokens.end());
+    return columns;
+  }
+  // Of rows without a header, such as those that grep found: today's layout.
+  static Columns usual() {
+    Columns columns;
+    columns.names_ = {"size",  "count",  "type", "redop", "root",  "time",  "algbw",
+                      "busbw", "#wrong", "time", "algbw", "busbw", "#wrong"};
+    return columns;
+  }
+
+  std::size_t count() const { return names_.size(); }
+  // The nth column of that name.
+  std::optional<std::size_t> find(const std::string& name, int nth) const {
+    for (std::size_t index = 0; index < names_.size(); ++index) {
+      if (names_[index] == name && nth-- == 0) return index;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::vector<std::string> names_;
+};
+
+class TextReader {
+ public:
+  TextReader(const std::string& file, bool in_place) : file_(file), in_place_(in_place) {}
+
+  void read_line(const std::string& line, int number) {
+    where_ = fmt::format("{}:{}", file_, number);
+    const std::vector<std::string> tokens = report_words(line);
+    const std::optional<SampleKind> kind = kind_of_program(line);
+    if (kind && *kind != kind_.value_or(SampleKind::kGemm)) {
+      finish();
+      kind_ = kind;
+    }
+    if (const auto columns = Columns::of_header(tokens)) {
+      finish_rows();
+      columns_ = *columns;
+      return;
+    }
+    if (const auto start = start_of_row(tokens)) {
+      read_row(std::vector<std::string>(tokens.begin() + static_cast<std::ptrdiff_t>(*start), tokens.end()));
+      return;
+    }
+    read_device(line, tokens);
+  }
+
+  std::vector<NcclTestsRun> finished() {
+    finish_rows();
+    return std::move(runs_);
+  }
+
+ private:
+  static std::optional<std::size_t> start_of_row(const std::vector<std::string>& tokens) {
+    for (std::size_t index = 0; index + 2 < tokens.size(); ++index) {
+      if (is_whole(tokens[index]) && is_whole(tokens[index + 1]) && is_type(tokens[index + 2])) return index;
+    }
+    return std::nullopt;
+  }
+
+  void read_row(const std::vector<std::string>& tokens) {
+    if (tokens.size() < columns_.count()) {
+      throw ConfigError({"", fmt::format("the row has {} columns, its header {}", tokens.size(), columns_.count()),
+                         where_, "was the log cut? remove the row, or measure again"});
+    }
+    const int nth = in_place_ ? 1 : 0;
+    const auto read = [&](const std::string& name) {
+      const auto column = columns_.find(name, nth);
+      return column ? number_of(tokens[*column], name, where_) : Number{};
+    };
+    NcclTestsRow row;
+    row.where = where_;
+    row.bytes = number_of(tokens[0], "size", where_).value.value_or(0.0);
+    row.dtype = tokens[2];
+    const Number time = read("time");
+    const Number busbw = read("busbw");
+    row.time_us = time.value;
+    row.time_precision = time.precision;
+    row.algbw = read("algbw").value;
+    row.busbw = busbw.value;
+    row.busbw_precision = busbw.precision;
+    row.wrong = read("#wrong").value.value_or(0.0);
+    if (run_.rows.empty()) run_.where = where_;
+    run_.rows.push_back(std::move(row));
+  }
+
+  // "#  Rank  0 Group  0 Pid 43 on HOST device  0 [0x0f] NVIDIA A100-SXM4-40GB"
+  void read_device(const std::string& line, const std::vector<std::string>& tokens) {
+    const auto rank = std::find(tokens.begin(), tokens.end(), "Rank");
+    const auto on = std::find(rank, tokens.end(), "on");
+    if (rank == tokens.end() || on == tokens.end() || on + 2 >= tokens.end() || *(on + 2) != "device") return;
+    if (!is_whole(*(rank + 1))) return;
+    if (!run_.rows.empty()) finish();
+    ranks_.insert(*(rank + 1));
+    hosts_.insert(*(on + 1));
+    const std::size_t bracket = line.find(']', line.find("device"));
+    if (bracket == std::string::npos || !device_.empty()) return;
+    device_ = line.substr(bracket + 1);
+    device_.erase(0, device_.find_first_not_of(" \t"));
+    device_.erase(device_.find_last_not_of(" \t\r") + 1);
+  }
+
+  void finish_rows() {
+    if (!run_.rows.empty()) {
+      run_.kind = kind_;
+      run_.ranks = static_cast<int>(ranks_.size());
+      run_.nodes = static_cast<int>(hosts_.size());
+      run_.device = device_;
+      runs_.push_back(std::move(run_));
+    }
+    run_ = {};
+  }
+
+  // A new program starts: its devices are listed anew.
+  void finish() {
+    const bool had_rows = !run_.rows.empty();
+    finish_rows();
+    if (!had_rows) return;
+    ranks_.clear();
+    hosts_.clear();
+    columns_ = Columns::usual();
+  }
+
+  std::string file_;
+  bool in_place_;
+  std::string where_;
+  Columns columns_ = Columns::usual();
+  std::optional<SampleKind> kind_;
+  std::set<std::string> ranks_;
+  std::set<std::string> hosts_;
+  std::string device_;
+  NcclTestsRun run_;
+  std::vector<NcclTestsRun> runs_;
+};
+
+}  // namespace
+
+std::vector<NcclTestsRun> read_nccl_tests_text(std::string_view text, const std::string& file, bool in_place) {
+  TextReader reader(file, in_place);
+  std::istringstream lines{std::string(text)};
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) reader.read_line(line, ++number);
+  return reader.finished();
+}
+
+}  // namespace flopcast

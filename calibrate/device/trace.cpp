@@ -1,0 +1,433 @@
+#include "calibrate/device/trace.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "calibrate/device/measurement.hpp"
+#include "calibrate/device/trace_events.hpp"
+#include "model/error/error.hpp"
+#include "model/units/lower_case.hpp"
+
+namespace flopcast {
+
+/// The arguments of a trace's events, for trace.cpp. Absent and malformed members give nothing.
+const nlohmann::json* trace_member(const nlohmann::json& object, const char* key);
+std::string trace_text(const nlohmann::json& object, const char* key);
+/// Numbers are also written as text.
+std::optional<double> trace_number(const nlohmann::json& object, const char* key);
+std::optional<int> trace_count(const nlohmann::json& object, const char* key);  ///< 1 or more
+std::optional<std::int64_t> external_id(const nlohmann::json& arguments);
+
+struct TracedType {
+  const char* precision;
+  int bytes;
+};
+/// "c10::BFloat16" of an operator's argument, "BFloat16" of a collective's.
+std::optional<TracedType> traced_type(std::string name);
+
+struct TracedProduct {
+  SampleShape shape;
+  std::string dtype;
+};
+std::optional<TracedProduct> traced_product(const std::string& name, const nlohmann::json& arguments);
+std::optional<SampleKind> traced_collective(std::string name);
+/// "[0, 1, 2]", also as a list; nothing where it is shortened with dots.
+std::vector<int> traced_ranks(const nlohmann::json& arguments);
+
+namespace {
+
+template <std::size_t N>
+bool holds_any(const std::string& text, const std::array<const char*, N>& words) {
+  return std::any_of(words.begin(), words.end(),
+                     [&text](const char* word) { return text.find(word) != std::string::npos; });
+}
+
+}  // namespace
+
+const std::vector<std::string>& trace_work_names() {
+  static const std::vector<std::string> names = {"products", "attention", "communication", "copies", "other kernels"};
+  return names;
+}
+
+TraceWork work_of_kernel(std::string_view name) {
+  const std::string text = lower_case(name);
+  if (text.rfind("nccl", 0) == 0) return TraceWork::kCommunication;
+  if (text.rfind("memcpy", 0) == 0 || text.rfind("memset", 0) == 0) return TraceWork::kCopy;
+  // Before the products: attention kernels are written with the same templates.
+  if (holds_any(text, std::array{"flash", "fmha", "attention"})) return TraceWork::kAttention;
+  if (holds_any(text, std::array{"gemm", "cutlass", "cublas", "nvjet", "splitk"})) return TraceWork::kProduct;
+  return TraceWork::kOther;
+}
+
+TraceWork work_of_operator(std::string_view name) {
+  const std::string text = lower_case(name);
+  if (holds_any(text, std::array{"nccl:", "c10d::"})) return TraceWork::kCommunication;
+  if (holds_any(text, std::array{"attention", "flash"})) return TraceWork::kAttention;
+  const std::string last = text.substr(text.rfind(':') + 1);
+  constexpr std::array<const char*, 8> kProducts = {"mm",     "addmm",  "bmm",        "baddbmm",
+                                                    "matmul", "linear", "_scaled_mm", "_grouped_mm"};
+  const bool product = std::any_of(kProducts.begin(), kProducts.end(), [&last](const char* n) { return last == n; });
+  return product ? TraceWork::kProduct : TraceWork::kOther;
+}
+
+namespace {
+
+// Two numbers of a matrix's shape.
+std::optional<std::pair<int, int>> matrix_of(const nlohmann::json& dimensions, std::size_t index) {
+  constexpr std::int64_t kLargest = 100'000'000;
+  if (!dimensions.is_array() || index >= dimensions.size()) return std::nullopt;
+  const nlohmann::json& shape = dimensions[index];
+  if (!shape.is_array() || shape.size() != 2) return std::nullopt;
+  std::pair<int, int> sides;
+  for (std::size_t side = 0; side < 2; ++side) {
+    if (!shape[side].is_number_integer()) return std::nullopt;
+    const auto length = shape[side].get<std::int64_t>();
+    if (length < 1 || length > kLargest) return std::nullopt;
+    (side == 0 ? sides.first : sides.second) = static_cast<int>(length);
+  }
+  return sides;
+}
+
+}  // namespace
+
+const nlohmann::json* trace_member(const nlohmann::json& object, const char* key) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(key);
+  return found == object.end() ? nullptr : &*found;
+}
+
+std::string trace_text(const nlohmann::json& object, const char* key) {
+  const nlohmann::json* value = trace_member(object, key);
+  return value != nullptr && value->is_string() ? value->get<std::string>() : "";
+}
+
+std::optional<double> trace_number(const nlohmann::json& object, const char* key) {
+  const nlohmann::json* value = trace_member(object, key);
+  if (value == nullptr) return std::nullopt;
+  double number = 0.0;
+  if (value->is_number()) {
+    number = value->get<double>();
+  } else if (value->is_string()) {
+    const std::string& text = value->get_ref<const std::string&>();
+    char* end = nullptr;
+    number = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0') return std::nullopt;
+  } else {
+    return std::nullopt;
+  }
+  return std::isfinite(number) ? std::optional(number) : std::nullopt;
+}
+
+std::optional<int> trace_count(const nlohmann::json& object, const char* key) {
+  constexpr double kMost = 1e9;
+  const auto number = trace_number(object, key);
+  if (!number || *number < 1.0 || *number > kMost || *number != std::floor(*number)) return std::nullopt;
+  return static_cast<int>(*number);
+}
+
+std::optional<std::int64_t> external_id(const nlohmann::json& arguments) {
+  for (const char* key : {"External id", "external id"}) {
+    constexpr double kLargest = 9e15;
+    const auto number = trace_number(arguments, key);
+    if (number && std::abs(*number) < kLargest) return static_cast<std::int64_t>(*number);
+  }
+  return std::nullopt;
+}
+
+std::optional<TracedType> traced_type(std::string name) {
+  const std::size_t scope = name.rfind(':');
+  if (scope != std::string::npos) name.erase(0, scope + 1);
+  static const std::map<std::string, TracedType> types = {
+      {"float", {"fp32", 4}},      {"Float", {"fp32", 4}},         {"Half", {"fp16", 2}},
+      {"BFloat16", {"bf16", 2}},   {"double", {"fp64", 8}},        {"Double", {"fp64", 8}},
+      {"Int", {"int32", 4}},       {"Long", {"int64", 8}},         {"Byte", {"uint8", 1}},
+      {"Char", {"int8", 1}},       {"Bool", {"uint8", 1}},         {"Float8_e4m3fn", {"fp8", 1}},
+      {"Float8_e5m2", {"fp8", 1}}, {"Float8_e4m3fnuz", {"fp8", 1}}};
+  const auto known = types.find(name);
+  return known == types.end() ? std::nullopt : std::optional(known->second);
+}
+
+std::optional<TracedProduct> traced_product(const std::string& name, const nlohmann::json& arguments) {
+  const bool added = name == "aten::addmm";
+  if (!added && name != "aten::mm" && name != "aten::_scaled_mm") return std::nullopt;
+  const nlohmann::json* dimensions = trace_member(arguments, "Input Dims");
+  const nlohmann::json* types = trace_member(arguments, "Input type");
+  if (dimensions == nullptr || types == nullptr || !types->is_array()) return std::nullopt;
+  const std::size_t first = added ? 1 : 0;
+  const auto left = matrix_of(*dimensions, first);
+  const auto right = matrix_of(*dimensions, first + 1);
+  if (!left || !right || left->second != right->first || first >= types->size() || !(*types)[first].is_string()) {
+    return std::nullopt;
+  }
+  const auto dtype = traced_type((*types)[first].get<std::string>());
+  if (!dtype) return std::nullopt;
+  return TracedProduct{{left->first, right->second, left->second}, dtype->precision};
+}
+
+std::optional<SampleKind> traced_collective(std::string name) {
+  std::erase(name, '_');
+  // The longer names first.
+  static const std::vector<std::pair<const char*, SampleKind>> kinds = {
+      {"allreduce", SampleKind::kAllReduce},         {"allgather", SampleKind::kAllGather},
+      {"reducescatter", SampleKind::kReduceScatter}, {"alltoall", SampleKind::kAllToAll},
+      {"broadcast", SampleKind::kBroadcast},         {"reduce", SampleKind::kReduce},
+      {"send", SampleKind::kPointToPoint},           {"recv", SampleKind::kPointToPoint}};
+  for (const auto& [word, kind] : kinds) {
+    if (name.find(word) != std::string::npos) return kind;
+  }
+  return std::nullopt;
+}
+
+std::vector<int> traced_ranks(const nlohmann::json& arguments) {
+  const nlohmann::json* value = trace_member(arguments, "Process Group Ranks");
+  if (value == nullptr) return {};
+  const std::string text = value->is_string() ? value->get<std::string>() : value->dump();
+  if (text.find('.') != std::string::npos) return {};
+  std::vector<int> ranks;
+  const char* rest = text.c_str();
+  while (*rest != '\0') {
+    if (*rest < '0' || *rest > '9') {
+      ++rest;
+      continue;
+    }
+    constexpr long kMostRanks = 1'000'000;
+    char* end = nullptr;
+    const long rank = std::strtol(rest, &end, 10);
+    if (rank > kMostRanks) return {};
+    ranks.push_back(static_cast<int>(rank));
+    rest = end;
+  }
+  return ranks;
+}
+
+namespace {
+
+class Collector {
+ public:
+  Collector(const std::string& file, const TraceRequest& request) : file_(file), request_(request) {}
+
+  void take_member(const std::string& key, const nlohmann::json& value) {
+    if (key != "deviceProperties" || !value.is_array() || value.empty()) return;
+    listed_devices_ = static_cast<int>(value.size());
+    trace_.measurement.device = trace_text(value[0], "name");
+    if (const auto count = trace_count(value[0], "numSms")) trace_.measurement.multiprocessors = *count;
+  }
+
+  void take_event(const nlohmann::json& event, const std::string& place) {
+    if (trace_text(event, "ph") != "X") return;
+    const std::string category = trace_text(event, "cat");
+    const nlohmann::json* found = trace_member(event, "args");
+    static const nlohmann::json nothing = nlohmann::json::object();
+    const nlohmann::json& arguments = found == nullptr ? nothing : *found;
+    if (category == "cpu_op" || category == "Operator") take_operator(trace_text(event, "name"), arguments);
+    if (category != "kernel" && category != "Kernel" && category != "gpu_memcpy" && category != "gpu_memset") return;
+    const auto microseconds = trace_number(event, "dur");
+    if (!microseconds || *microseconds < 0.0) {
+      refuse_at(place,
+                fmt::format("a kernel whose \"dur\" is {}",
+                            event.contains("dur") ? event["dur"].dump() : std::string("missing")),
+                "expected microseconds");
+    }
+    take_kernel(trace_text(event, "name"), category, *microseconds * 1e-6, arguments);
+  }
+
+  Trace finished() {
+    if (trace_.total().kernels == 0 && kernels_.empty()) {
+      refuse_at(file_, "holds no kernels of a device", "profile with activities=[CPU, CUDA] and record_shapes=True");
+    }
+    match();
+    add_products();
+    add_collectives();
+    if (trace_.measurement.device.empty()) trace_.measurement.device = "unnamed";
+    return std::move(trace_);
+  }
+
+ private:
+  struct Operator {
+    std::size_t name = 0;     // index into names_
+    std::size_t product = 0;  // one past the index into products_; zero: none
+  };
+  struct Kernel {
+    std::optional<std::int64_t> id;
+    TraceWork work = TraceWork::kOther;
+    double seconds = 0.0;
+  };
+  using Group = std::tuple<SampleKind, double, int, int, std::string>;  // bytes, ranks, nodes, dtype
+
+  void take_operator(const std::string& name, const nlohmann::json& arguments) {
+    const auto id = external_id(arguments);
+    if (!id || name.empty()) return;
+    Operator& known = operators_[*id];
+    known.name = index_of(name);
+    const auto product = traced_product(name, arguments);
+    if (product) products_.push_back(*product);
+    known.product = product ? products_.size() : 0;
+  }
+
+  std::size_t index_of(const std::string& name) {
+    const auto [place, fresh] = indices_.emplace(name, names_.size());
+    if (fresh) names_.push_back(name);
+    return place->second;
+  }
+
+  void take_kernel(const std::string& name, const std::string& category, double seconds,
+                   const nlohmann::json& arguments) {
+    const bool copy = category == "gpu_memcpy" || category == "gpu_memset";
+    const TraceWork work = copy ? TraceWork::kCopy : work_of_kernel(name);
+    if (work == TraceWork::kCommunication) {
+      add(work, seconds);
+      take_collective(seconds, arguments);
+    } else {
+      kernels_.push_back({external_id(arguments), work, seconds});
+    }
+  }
+
+  void add(TraceWork work, double seconds) {
+    TraceTime& time = trace_.work[static_cast<std::size_t>(work)];
+    ++time.kernels;
+    time.seconds += seconds;
+  }
+
+  void take_collective(double seconds, const nlohmann::json& arguments) {
+    const auto kind = traced_collective(trace_text(arguments, "Collective name"));
+    const auto dtype = traced_type(trace_text(arguments, "dtype"));
+    const auto group = trace_count(arguments, "Group size");
+    const bool gathers = kind == SampleKind::kAllGather;
+    const auto elements = trace_number(arguments, gathers ? "Out msg nelems" : "In msg nelems");
+    if (!kind || !dtype || !group || !elements || *elements < 1.0 || seconds <= 0.0) {
+      ++without_size_;
+      return;
+    }
+    if (*group < 2) return;
+    const auto nodes = nodes_of(*group, traced_ranks(arguments));
+    const bool message = *kind == SampleKind::kPointToPoint;
+    // Which two of a larger group exchanged it is not told.
+    if (!nodes || (message && *group > 2 && *nodes > 1)) {
+      ++without_nodes_;
+      return;
+    }
+    collectives_[{*kind, *elements * dtype->bytes, message ? 2 : *group, message ? std::min(*nodes, 2) : *nodes,
+                  dtype->precision}]
+        .push_back(seconds);
+  }
+
+  std::optional<int> nodes_of(int group, const std::vector<int>& ranks) const {
+    const std::optional<int> per_node = request_.devices_per_node ? request_.devices_per_node : listed_devices_;
+    if (!per_node || ranks.size() != static_cast<std::size_t>(group)) return std::nullopt;
+    std::set<int> nodes;
+    for (const int rank : ranks) nodes.insert(rank / *per_node);
+    return static_cast<int>(nodes.size());
+  }
+
+  void match() {
+    std::map<std::size_t, OperatorTime> times;
+    for (const Kernel& kernel : kernels_) {
+      const auto known = kernel.id ? operators_.find(*kernel.id) : operators_.end();
+      TraceWork work = kernel.work;
+      if (known != operators_.end()) {
+        const TraceWork told = work_of_operator(names_[known->second.name]);
+        if (told != TraceWork::kOther && work != TraceWork::kCopy) work = told;
+        OperatorTime& time = times[known->second.name];
+        time.name = names_[known->second.name];
+        time.work = work;
+        ++time.time.kernels;
+        time.time.seconds += kernel.seconds;
+        ++trace_.matched.kernels;
+        trace_.matched.seconds += kernel.seconds;
+        if (known->second.product > 0) calls_[*kernel.id] += kernel.seconds;
+      }
+      add(work, kernel.seconds);
+    }
+    for (auto& [name, time] : times) trace_.operators.push_back(std::move(time));
+    std::stable_sort(trace_.operators.begin(), trace_.operators.end(),
+                     [](const OperatorTime& a, const OperatorTime& b) { return a.time.seconds > b.time.seconds; });
+  }
+
+  void add_products() {
+    std::map<std::tuple<std::string, int, int, int>, std::vector<double>> shapes;
+    for (const auto& [id, seconds] : calls_) {
+      const TracedProduct& product = products_[operators_.at(id).product - 1];
+      if (seconds > 0.0) {
+        shapes[{product.dtype, product.shape.m, product.shape.n, product.shape.k}].push_back(seconds);
+      }
+    }
+    for (auto& [shape, seconds] : shapes) {
+      const auto& [dtype, m, n, k] = shape;
+      SampleKey key;
+      key.shape = SampleShape{m, n, k};
+      key.dtype = dtype;
+      trace_.measurement.samples.push_back({key, std::move(seconds), std::nullopt});
+    }
+  }
+
+  void add_collectives() {
+    for (auto& [group, seconds] : collectives_) {
+      const auto& [kind, bytes, ranks, nodes, dtype] = group;
+      std::sort(seconds.begin(), seconds.end());
+      seconds.resize((seconds.size() + 3) / 4);
+      trace_.measurement.samples.push_back(
+          {{kind, std::nullopt, bytes, ranks, nodes, dtype, 1}, seconds, std::nullopt});
+    }
+    if (without_size_ > 0) {
+      trace_.notes.push_back(
+          fmt::format("{} nccl kernels do not tell collective, size, group and type", without_size_));
+    }
+    if (without_nodes_ > 0) {
+      trace_.notes.push_back(fmt::format(
+          "{} nccl kernels do not tell over how many nodes their group lies; --devices-per-node helps where "
+          "the trace lists the group's ranks",
+          without_nodes_));
+    }
+  }
+
+  std::string file_;
+  TraceRequest request_;
+  Trace trace_;
+  std::optional<int> listed_devices_;
+  std::unordered_map<std::int64_t, Operator> operators_;  // by External id
+  std::map<std::string, std::size_t> indices_;
+  std::vector<std::string> names_;
+  std::vector<TracedProduct> products_;
+  std::vector<Kernel> kernels_;
+  std::map<std::int64_t, double> calls_;  // seconds of each call of a product
+  std::map<Group, std::vector<double>> collectives_;
+  long without_size_ = 0;
+  long without_nodes_ = 0;
+};
+
+}  // namespace
+
+TraceTime Trace::total() const {
+  TraceTime total;
+  for (const TraceTime& time : work) {
+    total.kernels += time.kernels;
+    total.seconds += time.seconds;
+  }
+  return total;
+}
+
+Trace read_trace(std::istream& stream, const std::string& file, const TraceRequest& request) {
+  Collector collector(file, request);
+  read_trace_events(
+      stream, file,
+      {[&collector](const nlohmann::json& event, const std::string& place) { collector.take_event(event, place); },
+       [&collector](const std::string& key, const nlohmann::json& value) { collector.take_member(key, value); }});
+  return collector.finished();
+}
+
+}  // namespace flopcast
