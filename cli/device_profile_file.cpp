@@ -10,7 +10,7 @@
 
 #include "cli/file_places.hpp"
 #include "cli/terminal.hpp"
-#include "model/catalog/profiles.hpp"
+#include "model/catalog/catalogue.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {

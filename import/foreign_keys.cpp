@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/units/lower_case.hpp"
+#include "model/units/parse.hpp"
 
 namespace flopcast {
 

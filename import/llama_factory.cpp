@@ -8,7 +8,7 @@
 #include "import/formats.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/error/error.hpp"
-#include "model/units/lower_case.hpp"
+#include "model/units/parse.hpp"
 
 namespace flopcast {
 

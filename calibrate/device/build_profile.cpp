@@ -18,7 +18,7 @@
 #include "model/catalog/catalogue.hpp"
 #include "model/config/sections.hpp"
 #include "model/error/error.hpp"
-#include "model/units/lower_case.hpp"
+#include "model/units/parse.hpp"
 #include "model/workload/precision.hpp"
 
 namespace flopcast {

@@ -21,7 +21,7 @@
 #include "calibrate/device/measurement.hpp"
 #include "calibrate/device/trace_events.hpp"
 #include "model/error/error.hpp"
-#include "model/units/lower_case.hpp"
+#include "model/units/parse.hpp"
 
 namespace flopcast {
 

@@ -11,7 +11,7 @@
 
 #include "calibrate/validation/published_row.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/units/lower_case.hpp"
+#include "model/units/parse.hpp"
 
 namespace flopcast {
 

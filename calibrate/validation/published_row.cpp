@@ -18,7 +18,7 @@
 
 #include "model/config/document.hpp"
 #include "model/error/error.hpp"
-#include "model/units/lower_case.hpp"
+#include "model/units/parse.hpp"
 #include "model/workload/transformer.hpp"
 
 namespace flopcast {

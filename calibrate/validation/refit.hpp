@@ -1,5 +1,5 @@
 #pragma once
-#include "model/catalog/embedded.hpp"
+#include "model/catalog/catalogue.hpp"
 
 #include <nlohmann/json.hpp>
 #include <nlohmann/json_fwd.hpp>
@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "calibrate/validation/published_row.hpp"
-#include "model/catalog/catalogue.hpp"
 #include "sim/forecast/prepare.hpp"
 
 namespace flopcast {

@@ -9,7 +9,6 @@
 #include "cli/options/output.hpp"
 #include "cli/schedule/commands.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/catalog/profiles.hpp"
 #include "model/config/sections.hpp"
 #include "model/error/error.hpp"
 #include "sim/forecast/interval.hpp"

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "model/catalog/embedded.hpp"
+#include "model/catalog/catalogue.hpp"
 
 namespace flopcast {
 

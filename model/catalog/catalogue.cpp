@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "model/catalog/embedded.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {
@@ -102,6 +101,30 @@ CatalogueEntry catalogue_entry(CatalogueKind kind, std::string_view name) {
   entry.description = json.at("description").get<std::string>();
   collect_figures(json, json.at("sources"), "", entry.figures);
   return entry;
+}
+
+namespace {
+
+constexpr std::string_view kFolder = "profiles/";
+constexpr std::string_view kSuffix = ".json";
+
+std::string_view name_in(std::string_view path) {
+  return path.substr(kFolder.size(), path.size() - kFolder.size() - kSuffix.size());
+}
+
+}  // namespace
+
+std::vector<std::string> shipped_profile_names() {
+  std::vector<std::string> names;
+  for (const EmbeddedFile& file : embedded_profiles()) names.emplace_back(name_in(file.path));
+  return names;
+}
+
+nlohmann::json shipped_profile(std::string_view name) {
+  for (const EmbeddedFile& file : embedded_profiles()) {
+    if (name_in(file.path) == name) return nlohmann::json::parse(file.text);
+  }
+  return {};
 }
 
 }  // namespace flopcast

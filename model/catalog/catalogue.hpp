@@ -7,6 +7,17 @@
 
 namespace flopcast {
 
+/// A file compiled into the program, so that flopcast finds its catalogue wherever it is copied, and in a browser.
+struct EmbeddedFile {
+  std::string_view path;  ///< relative to the folder that embeds it: "devices/a100-80g.json"
+  std::string_view text;
+};
+
+/// The catalogue's files by kind and name. The source is generated: cmake/embed.cmake.
+const std::vector<EmbeddedFile>& embedded_catalogue();
+/// Device profiles, model/catalog/profiles/*.json by name.
+const std::vector<EmbeddedFile>& embedded_profiles();
+
 enum class CatalogueKind { kModels, kDevices, kClusters, kStacks };
 inline constexpr CatalogueKind kAllCatalogueKinds[] = {CatalogueKind::kModels, CatalogueKind::kDevices,
                                                        CatalogueKind::kClusters, CatalogueKind::kStacks};
@@ -37,5 +48,11 @@ nlohmann::json plain_values(const nlohmann::json& file);
 nlohmann::json catalogue_values(CatalogueKind kind, std::string_view name);
 /// The entry with its sources; the name must exist.
 CatalogueEntry catalogue_entry(CatalogueKind kind, std::string_view name);
+
+/// Device profiles that come with the program (model/catalog/profiles/NAME.json, schema flopcast.profile/1 without the
+/// points that were fitted). --profile NAME takes one; no job has one by itself.
+std::vector<std::string> shipped_profile_names();
+/// Null JSON when there is none of that name.
+nlohmann::json shipped_profile(std::string_view name);
 
 }  // namespace flopcast

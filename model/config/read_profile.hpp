@@ -7,7 +7,7 @@
 
 #include "model/config/object_reader.hpp"
 #include "model/job.hpp"
-#include "model/workload/layer_graph.hpp"
+#include "model/workload/layer_profile.hpp"
 
 namespace flopcast {
 

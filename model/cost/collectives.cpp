@@ -154,10 +154,6 @@ double nvls_us(Collective kind, double bytes, const Group& group) {
   return latency + bytes / (algorithm_bandwidth * kGiga) / kMicro;
 }
 
-}  // namespace
-
-namespace {
-
 constexpr double kGlooBytesPerSecond = 1.15e9;
 constexpr double kGlooStep = 50e-6;
 constexpr double kMpiStep = 10e-6;
@@ -171,10 +167,6 @@ BytesPerSecond host_ring_bandwidth(const Cluster& cluster, Transport transport, 
   }
   return transport == Transport::kGloo ? std::min(rate, BytesPerSecond(kGlooBytesPerSecond)) : rate;
 }
-
-}  // namespace
-
-namespace {
 
 MessageKind message_kind(Collective kind) {
   switch (kind) {

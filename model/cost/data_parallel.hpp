@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "model/cost/gradients.hpp"
 #include "model/cost/pricing.hpp"
-#include "model/cost/reduction.hpp"
 
 namespace flopcast {
 
@@ -59,5 +59,20 @@ void add_replica_passes(const PricingContext& pricing, int stage, const std::vec
 /// An offloaded optimizer sends its gradients to the host, updates there at the speed of the node's memory, and takes
 /// the weights back, one after the other (ZeRO-Offload 2101.06840 §4, without its one-step delay).
 std::vector<FlushCosts> price_flushes(const PricingContext& pricing, const StepCosts& costs);
+
+/// The part of add_replica_passes (data_parallel.hpp, which has the formulas) that is for ZeRO 2 and 3, fsdp and hsdp.
+/// `runs` is not empty.
+void add_sharded_passes(const PricingContext& pricing, int stage, const std::vector<UnitRun>& runs, StageCosts& costs);
+
+/// Completes stage `stage`, whose computation and other communication are known: what its replicas send inside the
+/// passes or in buckets, and activations that go to the host and back. `runs` are in order of the forward pass.
+///
+/// Offloaded activations leave during the forward pass and return during the backward pass, each way activation bytes
+/// over host_bandwidth; what the pass does not cover is exposed. Two layers' worth stays on the device.
+void finish_stage(const PricingContext& pricing, int stage, const std::vector<UnitRun>& runs, StageCosts& costs);
+
+/// The gradients of a run of operators, given each one's share of the time in the backward pass.
+std::vector<GradientPiece> gradient_pieces(const std::vector<Operator>& operators, const std::vector<Seconds>& backward,
+                                           const Layout& layout);
 
 }  // namespace flopcast

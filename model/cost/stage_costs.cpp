@@ -6,16 +6,10 @@
 #include <optional>
 #include <utility>
 
-#include "model/cost/context_parallel.hpp"
+#include "model/cost/axis_costs.hpp"
 #include "model/cost/data_parallel.hpp"
-#include "model/cost/expert_parallel.hpp"
-#include "model/cost/host_floor.hpp"
 #include "model/cost/pricing.hpp"
-#include "model/cost/profile_costs.hpp"
-#include "model/cost/stage_replicas.hpp"
-#include "model/cost/tensor_grid.hpp"
-#include "model/cost/tensor_parallel.hpp"
-#include "model/cost/uneven_costs.hpp"
+#include "model/cost/special_steps.hpp"
 #include "model/error/error.hpp"
 #include "model/workload/operators.hpp"
 
@@ -173,10 +167,6 @@ void add_section(const Section& section, double times, StageCosts& costs) {
   costs.expert_parameters += section.expert_parameters * times;
   costs.low_rank_elements += section.low_rank_elements * times;
 }
-
-}  // namespace
-
-namespace {
 
 // What of the replicas' traffic inside the passes is hidden, a third of it in the forward pass.
 void add_overlap_slowdown(double slowdown, StageCosts& costs) {

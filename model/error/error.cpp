@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "model/units/lower_case.hpp"
+#include "model/units/parse.hpp"
 
 namespace flopcast {
 

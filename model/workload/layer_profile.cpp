@@ -1,6 +1,6 @@
 #include "model/workload/layer_profile.hpp"
 
-#include "model/partition/min_max.hpp"
+#include "model/partition/balanced_split.hpp"
 
 namespace flopcast {
 

@@ -1,11 +1,104 @@
 #include "model/workload/operators.hpp"
 
 #include <algorithm>
-
-#include "model/workload/operator_parts.hpp"
-#include "model/workload/tensor_grid_operators.hpp"
+#include <cmath>
 
 namespace flopcast {
+
+namespace {
+
+std::int64_t whole(double value) {
+  return static_cast<std::int64_t>(value);
+}
+
+}  // namespace
+
+OperatorShapes::OperatorShapes(const Transformer& model, const Layout& layout, const Training& training)
+    : tokens(static_cast<double>(layout.micro_batch_size) * training.sequence_length / layout.cp),
+      tp(layout.tp),
+      element(element_size(training.precision).value()),
+      sharded_tokens(layout.sequence_parallel ? tokens / layout.tp : tokens),
+      scores(static_cast<double>(layout.micro_batch_size) * model.heads / layout.tp *
+             (static_cast<double>(training.sequence_length) / layout.cp) * training.sequence_length),
+      single_pass_norm(training.stack.single_pass_norm),
+      unsplit_copies(layout.sequence_parallel ? 1 : layout.tp),
+      tensor_ranks(layout.tp) {}
+
+Operator memory_bound(std::string_view name, double elements, double forward, double input_gradient) {
+  Operator op;
+  op.name = name;
+  op.forward_bytes = Bytes(elements * forward);
+  op.input_gradient_bytes = Bytes(elements * input_gradient);
+  op.forward_kernels = forward > 0 ? 1 : 0;
+  op.backward_kernels = input_gradient > 0 ? 1 : 0;
+  op.reads_fresh = true;
+  return op;
+}
+
+Operator latent_norm(const Transformer& model, const OperatorShapes& shapes, std::string_view name, double width) {
+  const double elements = shapes.sharded_tokens * width;
+  const double forward_tensors = shapes.single_pass_norm ? 2.0 : 3.0;
+  const double backward_tensors = shapes.single_pass_norm ? 5.0 : 10.0;
+  Operator op = memory_bound(name, elements, forward_tensors * shapes.element, backward_tensors * shapes.element);
+  op.backward_kernels = shapes.single_pass_norm ? 2 : 3;
+  op.parameters = (model.norm == Norm::kLayerNorm ? 2.0 : 1.0) * width;
+  op.saved = Bytes(elements * shapes.element);
+  op.work_copies = shapes.unsplit_copies;
+  op.parameter_copies = shapes.tensor_ranks;
+  return op;
+}
+
+Operator norm_operator(const Transformer& model, const OperatorShapes& shapes, std::string_view name) {
+  return latent_norm(model, shapes, name, model.hidden);
+}
+
+Operator linear_operator(std::string_view name, const OperatorShapes& shapes, double inputs, double outputs,
+                         double saved_tokens, const Stack& stack) {
+  Operator op;
+  op.name = name;
+  op.kind = OperatorKind::kLinear;
+  op.shape = {whole(shapes.tokens), whole(outputs), whole(inputs), 1};
+  op.forward_kernels = 1;
+  op.backward_kernels = 2;
+  op.parameters = inputs * outputs;
+  op.saved = Bytes(saved_tokens * inputs * shapes.element);
+  op.gradient_buffer = Bytes(shapes.tokens * (inputs + outputs) * shapes.element);
+  if (!stack.fused_gradient_accumulation) {
+    op.weight_gradient_bytes = Bytes(op.parameters * (shapes.element + 2 * stack.gradient_bytes));
+    op.backward_kernels += 1;
+  }
+  return op;
+}
+
+Operator replicated_linear(std::string_view name, const OperatorShapes& shapes, double inputs, double outputs,
+                           const Stack& stack) {
+  Operator op = linear_operator(name, shapes, inputs, outputs, shapes.sharded_tokens, stack);
+  op.shape.m = whole(shapes.sharded_tokens);
+  op.work_copies = shapes.unsplit_copies;
+  op.parameter_copies = shapes.tensor_ranks;
+  return op;
+}
+
+void add_bias(Operator& op, const OperatorShapes& shapes, double outputs) {
+  op.parameters += outputs;
+  op.input_gradient_bytes += Bytes(shapes.tokens * outputs * shapes.element);
+  op.backward_kernels += 1;
+}
+
+void append_mlp(std::vector<Operator>& operators, const Transformer& model, const OperatorShapes& shapes,
+                const Stack& stack, double width) {
+  const double e = shapes.element;
+  const double columns = width / shapes.tp;
+  const double inputs = (model.gated_mlp ? 2.0 : 1.0) * columns;
+  operators.push_back(linear_operator("mlp up", shapes, model.hidden, inputs, shapes.sharded_tokens, stack));
+  if (model.biases) add_bias(operators.back(), shapes, inputs);
+  Operator activation = model.gated_mlp ? memory_bound("gated activation", shapes.tokens * columns, 3 * e, 5 * e)
+                                        : memory_bound("activation", shapes.tokens * columns, 2 * e, 3 * e);
+  activation.saved = Bytes(shapes.tokens * inputs * e);
+  activation.gradient_buffer = Bytes(shapes.tokens * (inputs + columns) * e);
+  operators.push_back(activation);
+  operators.push_back(linear_operator("mlp down", shapes, columns, model.hidden, shapes.tokens, stack));
+}
 
 namespace {
 
@@ -160,6 +253,265 @@ Bytes placeholder_gradients(const std::vector<Operator>& operators, const Traini
     if (op.kind == OperatorKind::kLinear) total += element_size(training.precision) * op.parameters;
   }
   return total;
+}
+
+namespace {
+
+constexpr double kCausalShare = 0.5;  // of the score matrix that a causal kernel visits
+
+constexpr double kUnfusedSoftmaxBytes = 20.0;  // per score, read and written beyond the fused kernel
+constexpr int kUnfusedSoftmaxKernels = 8;
+
+void append_unfused_core(std::vector<Operator>& operators, const Transformer& model, const Layout& layout,
+                         const Training& training, const OperatorShapes& shapes) {
+  const double e = shapes.element;
+  // Ulysses hands each rank whole sequences of some heads, a ring some queries of all.
+  const int head_parts = layout.context_parallel == ContextParallel::kUlysses ? layout.cp : 1;
+  const std::int64_t batch =
+      static_cast<std::int64_t>(static_cast<double>(layout.micro_batch_size) * model.heads / (shapes.tp * head_parts));
+  const std::int64_t queries = training.sequence_length / (layout.cp / head_parts);
+  const std::int64_t keys = training.sequence_length;
+
+  Operator product;
+  product.name = "attention scores";
+  product.kind = OperatorKind::kBatchedProduct;
+  product.shape = {queries, keys, model.key_dim(), batch};
+  product.forward_kernels = 1;
+  product.backward_kernels = 2;
+  product.saved = Bytes(shapes.tokens * (model.attention_width() + model.key_width()) / shapes.tp * e);
+  product.attention_core = true;
+  operators.push_back(product);
+
+  const bool fused = batch % training.stack.fused_softmax_group == 0;
+  const double extra = fused ? 0.0 : kUnfusedSoftmaxBytes;
+  const double forward = std::max(training.stack.softmax_forward_bytes, 2 * e + extra);
+  Operator softmax = memory_bound("softmax", shapes.scores, forward, 3 * e + extra);
+  if (!fused) softmax.forward_kernels = softmax.backward_kernels = kUnfusedSoftmaxKernels;
+  softmax.saved_core = Bytes(shapes.scores * e);
+  softmax.reads_fresh = false;
+  softmax.gradient_buffer = Bytes(shapes.scores * 2 * e);
+  softmax.attention_core = true;
+  operators.push_back(softmax);
+
+  double kept_probabilities = 0.0;
+  if (model.dropout) {
+    Operator dropout = memory_bound("softmax dropout", shapes.scores, 2 * e + kMaskBytes, 2 * e + kMaskBytes);
+    dropout.saved_core = Bytes(shapes.scores * kMaskBytes);
+    dropout.attention_core = true;
+    dropout.reads_fresh = false;
+    operators.push_back(dropout);
+    kept_probabilities = shapes.scores * e;
+  }
+
+  product.name = "attention context";
+  product.shape = {queries, model.value_dim(), keys, batch};
+  product.saved = Bytes(shapes.tokens * model.value_width() / shapes.tp * e);
+  product.saved_core = Bytes(kept_probabilities);
+  operators.push_back(product);
+}
+
+void append_fused_core(std::vector<Operator>& operators, const Transformer& model, const OperatorShapes& shapes) {
+  Operator attention;
+  attention.name = "flash attention";
+  attention.kind = OperatorKind::kFusedAttention;
+  attention.full_attention_flops = Flops(2 * shapes.scores * (model.key_dim() + model.value_dim()));
+  attention.attention_flops = attention.full_attention_flops * (model.causal ? kCausalShare : 1.0);
+  attention.forward_kernels = 1;
+  attention.backward_kernels = 2;
+  const double width = (static_cast<double>(model.attention_width()) + model.key_width() + model.value_width());
+  attention.saved = Bytes(shapes.tokens * width / shapes.tp * shapes.element);
+  // The logarithm of each row's softmax sum, which the backward kernel needs to rebuild the scores.
+  attention.saved_core = Bytes(shapes.tokens * model.heads / shapes.tp * kFp32Bytes);
+  attention.attention_core = true;
+  operators.push_back(attention);
+}
+
+void append_projections(std::vector<Operator>& operators, const Transformer& model, const OperatorShapes& shapes,
+                        const Stack& stack) {
+  const double e = shapes.element;
+  const double qkv = (static_cast<double>(model.attention_width()) + model.key_width() + model.value_width());
+  const double columns = qkv / shapes.tp;
+  operators.push_back(linear_operator("qkv projection", shapes, model.hidden, columns, shapes.sharded_tokens, stack));
+  if (model.query_bias()) add_bias(operators.back(), shapes, columns);
+  const double rotated = shapes.tokens * (model.attention_width() + model.key_width()) / shapes.tp;
+  if (model.qk_norm) {
+    Operator norms = memory_bound("query and key norms", rotated, 2 * e, 5 * e);
+    norms.forward_kernels = 2;
+    norms.backward_kernels = 4;
+    norms.parameters = 2 * (model.norm == Norm::kLayerNorm ? 2.0 : 1.0) * model.head_dim;
+    norms.parameter_copies = shapes.tensor_ranks;
+    norms.saved = Bytes(rotated * e);
+    operators.push_back(norms);
+  }
+  if (model.positions == Positions::kRotary) {
+    operators.push_back(memory_bound("rotary embedding", rotated, 2 * e, 2 * e));
+  }
+}
+
+void append_latent_projections(std::vector<Operator>& operators, const Transformer& model, const OperatorShapes& shapes,
+                               const Stack& stack) {
+  const double e = shapes.element;
+  const LatentAttention& latent = *model.latent;
+  const double queries = model.attention_width() / shapes.tp;
+  const double heads = model.heads / shapes.tp;
+  if (latent.query_rank > 0) {
+    operators.push_back(replicated_linear("query down projection", shapes, model.hidden, latent.query_rank, stack));
+    operators.push_back(latent_norm(model, shapes, "query latent norm", latent.query_rank));
+    operators.push_back(
+        linear_operator("query up projection", shapes, latent.query_rank, queries, shapes.sharded_tokens, stack));
+  } else {
+    operators.push_back(
+        linear_operator("query projection", shapes, model.hidden, queries, shapes.sharded_tokens, stack));
+  }
+  const double compressed = static_cast<double>(latent.key_value_rank) + latent.rope_dim;
+  operators.push_back(replicated_linear("key-value down projection", shapes, model.hidden, compressed, stack));
+  operators.push_back(latent_norm(model, shapes, "key-value latent norm", latent.key_value_rank));
+  operators.push_back(linear_operator("key-value up projection", shapes, latent.key_value_rank,
+                                      heads * (latent.nope_dim + latent.value_dim), shapes.sharded_tokens, stack));
+  // The rotated part of every query, and the shared rotated key copied to every head.
+  operators.push_back(memory_bound("rotary embedding", shapes.tokens * heads * latent.rope_dim * 2, 2 * e, 2 * e));
+}
+
+}  // namespace
+
+void append_attention(std::vector<Operator>& operators, const Transformer& model, const Layout& layout,
+                      const Training& training) {
+  const OperatorShapes shapes(model, layout, training);
+  const double e = shapes.element;
+  if (model.latent) {
+    append_latent_projections(operators, model, shapes, training.stack);
+  } else {
+    append_projections(operators, model, shapes, training.stack);
+  }
+  if (training.flash_attention) {
+    append_fused_core(operators, model, shapes);
+  } else {
+    append_unfused_core(operators, model, layout, training, shapes);
+  }
+  const double context = model.context_width() / shapes.tp;
+  Operator transpose = memory_bound("head transpose", shapes.tokens * context, 2 * e, 6 * e);
+  transpose.backward_kernels = 3;
+  operators.push_back(transpose);
+  operators.push_back(
+      linear_operator("output projection", shapes, context, model.hidden, shapes.tokens, training.stack));
+}
+
+namespace {
+
+struct ExpertRows {
+  double each = 0.0;    ///< rows of one expert, padding included
+  double filled = 0.0;  ///< of these, rows that hold tokens
+};
+
+// One product a local expert, all in one grouped kernel.
+Operator grouped_linear(std::string_view name, const OperatorShapes& shapes, const ExpertRows& rows, double experts,
+                        double inputs, double outputs, const Stack& stack) {
+  Operator op = linear_operator(name, shapes, inputs, outputs, 0.0, stack);
+  op.shape.m = static_cast<std::int64_t>(std::ceil(rows.each));
+  op.filled = rows.filled / static_cast<double>(op.shape.m);
+  op.shape.batch = static_cast<std::int64_t>(experts);
+  op.parameters *= experts;
+  op.weight_gradient_bytes *= experts;
+  op.saved = Bytes(rows.each * experts * inputs * shapes.element);
+  op.gradient_buffer = Bytes(rows.each * experts * (inputs + outputs) * shapes.element);
+  op.of_experts = true;
+  return op;
+}
+
+}  // namespace
+
+void append_experts(std::vector<Operator>& operators, const Transformer& model, const Layout& layout,
+                    const Training& training) {
+  const OperatorShapes shapes(model, layout, training);
+  const Stack& stack = training.stack;
+  const Experts& experts = *model.experts;
+  const double e = shapes.element;
+  const double capacity = experts.capacity_factor.value_or(1.0);
+  const double routed = shapes.tokens * experts.top_k * capacity;  // rows that this rank's experts see
+  const double here = static_cast<double>(experts.count) / layout.ep;
+  const ExpertRows rows = {routed / here, routed / here * std::min(1.0, 1.0 / capacity)};
+  const double columns = experts.ffn / shapes.tp;
+  const double inputs = (model.gated_mlp ? 2.0 : 1.0) * columns;
+
+  operators.push_back(replicated_linear("router", shapes, model.hidden, experts.count, stack));
+  Operator choice =
+      memory_bound("router choice", shapes.sharded_tokens * experts.count, e + 2 * kFp32Bytes, e + 2 * kFp32Bytes);
+  choice.saved = Bytes(shapes.sharded_tokens * experts.count * kFp32Bytes);
+  choice.work_copies = shapes.unsplit_copies;
+  operators.push_back(choice);
+
+  const double sent = shapes.sharded_tokens * experts.top_k * capacity * model.hidden;
+  Operator dispatch = memory_bound("dispatch permutation", sent, 2 * e, 2 * e);
+  dispatch.work_copies = shapes.unsplit_copies;
+  operators.push_back(dispatch);
+
+  operators.push_back(grouped_linear("experts up", shapes, rows, here, model.hidden, inputs, stack));
+  if (model.biases) {
+    operators.back().parameters += inputs * here;
+    operators.back().input_gradient_bytes += Bytes(routed * inputs * e);
+  }
+  Operator activation = model.gated_mlp ? memory_bound("experts gated activation", routed * columns, 3 * e, 5 * e)
+                                        : memory_bound("experts activation", routed * columns, 2 * e, 3 * e);
+  activation.saved = Bytes(routed * inputs * e);
+  activation.gradient_buffer = Bytes(routed * (inputs + columns) * e);
+  operators.push_back(activation);
+  operators.push_back(grouped_linear("experts down", shapes, rows, here, columns, model.hidden, stack));
+  if (model.biases) {
+    // Added once, by whichever tensor-parallel rank; all hold it.
+    Operator bias = memory_bound("experts down bias", 0.0, 0.0, 0.0);
+    bias.parameters = model.hidden * here;
+    bias.of_experts = true;
+    bias.parameter_copies = shapes.tensor_ranks;
+    operators.push_back(bias);
+  }
+
+  // Each token's k results are weighted and summed; the weights' gradient needs the results again.
+  Operator combine = memory_bound("combine permutation", sent, e + e / experts.top_k, 2 * e + e / experts.top_k);
+  combine.saved = Bytes(sent * e);
+  combine.work_copies = shapes.unsplit_copies;
+  operators.push_back(combine);
+
+  if (experts.shared > 0) {
+    append_mlp(operators, model, shapes, stack, static_cast<double>(experts.shared) * experts.shared_ffn);
+    if (model.biases) {
+      Operator bias = memory_bound("shared experts bias", 0.0, 0.0, 0.0);
+      bias.parameters = static_cast<double>(experts.shared) * model.hidden;
+      bias.parameter_copies = shapes.tensor_ranks;
+      operators.push_back(bias);
+    }
+  }
+}
+
+Layout without_tensor_grid(const Layout& layout) {
+  Layout plain = layout;
+  plain.tensor_parallel = TensorParallel::k1d;
+  plain.tp = 1;
+  return plain;
+}
+
+std::vector<Operator> split_over_grid(std::vector<Operator> operators, const Layout& layout) {
+  const TensorGrid grid = tensor_grid(layout.tensor_parallel, layout.tp, layout.tensor_depth);
+  const bool cubic = layout.tensor_parallel == TensorParallel::k3d;
+  const double ranks = grid.ranks();
+  for (Operator& op : operators) {
+    if (op.kind == OperatorKind::kLinear) {
+      op.shape.m /= cubic ? grid.q : grid.token_parts;
+      op.shape.n /= grid.q;
+      if (cubic) op.shape.k /= grid.q;
+    } else if (op.kind == OperatorKind::kBatchedProduct) {
+      op.shape.batch /= grid.ranks();
+    }
+    op.attention_flops = op.attention_flops / ranks;
+    op.full_attention_flops = op.full_attention_flops / ranks;
+    op.forward_bytes = op.forward_bytes / ranks;
+    op.input_gradient_bytes = op.input_gradient_bytes / ranks;
+    op.weight_gradient_bytes = op.weight_gradient_bytes / static_cast<double>(grid.weight_parts);
+    op.parameters /= grid.weight_parts;
+    op.parameter_copies = grid.ranks() / grid.weight_parts;
+    op.saved = op.saved / ranks;
+    op.saved_core = op.saved_core / ranks;
+  }
+  return operators;
 }
 
 }  // namespace flopcast

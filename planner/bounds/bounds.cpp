@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "model/cost/data_parallel.hpp"
-#include "model/cost/gradient_buckets.hpp"
-#include "model/cost/uneven_costs.hpp"
+#include "model/cost/gradients.hpp"
+#include "model/cost/special_steps.hpp"
 #include "model/layout/layout.hpp"
 #include "model/partition/balanced_split.hpp"
 #include "sim/forecast/memory.hpp"

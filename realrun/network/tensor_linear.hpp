@@ -22,7 +22,7 @@ enum class CutSide {
 };
 
 /// A linear on a line of tensor-parallel ranks, without bias (Shoeybi et al. 1909.08053 §3; with sequence parallelism
-/// Korthikanti et al. 2205.05198 §4.2). What each form sends: model/cost/tensor_line.hpp.
+/// Korthikanti et al. 2205.05198 §4.2). What each form sends: tests/support/tensor_line.hpp.
 ///
 ///   column   W cut by rows, the outputs. Input: all features, of all rows or this rank's. kWhole gathers the output,
 ///   or

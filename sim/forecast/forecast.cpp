@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "model/cost/uneven_costs.hpp"
+#include "model/cost/special_steps.hpp"
 #include "sim/forecast/interval.hpp"
 #include "sim/forecast/memory.hpp"
 #include "sim/forecast/step_profile.hpp"

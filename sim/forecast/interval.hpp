@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "model/catalog/embedded.hpp"
+#include "model/catalog/catalogue.hpp"
 #include "model/job.hpp"
 #include "sim/forecast/result.hpp"
 

@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "model/config/read_profile.hpp"
-#include "model/partition/cut_states.hpp"
-#include "model/partition/min_max.hpp"
+#include "model/partition/balanced_split.hpp"
 #include "model/partition/pipedream_planner.hpp"
 
 namespace flopcast {

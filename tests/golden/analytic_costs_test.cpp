@@ -4,11 +4,11 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "model/cost/axis_costs.hpp"
 #include "model/cost/collectives.hpp"
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/stage_costs.hpp"
-#include "model/cost/tensor_grid.hpp"
-#include "model/workload/tensor_grid_operators.hpp"
+#include "model/workload/operators.hpp"
 #include "tests/support/folders.hpp"
 
 namespace flopcast {

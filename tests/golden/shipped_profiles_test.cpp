@@ -14,7 +14,7 @@
 
 #include "calibrate/device/build_profile.hpp"
 #include "calibrate/device/least_squares.hpp"
-#include "model/catalog/profiles.hpp"
+#include "model/catalog/catalogue.hpp"
 #include "tests/golden/operator_tables.hpp"
 #include "tests/golden/simumax_tables.hpp"
 #include "tests/support/folders.hpp"

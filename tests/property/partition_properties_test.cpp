@@ -11,8 +11,6 @@
 
 #include "model/config/read_profile.hpp"
 #include "model/partition/balanced_split.hpp"
-#include "model/partition/cut_states.hpp"
-#include "model/partition/min_max.hpp"
 #include "model/partition/pipedream_planner.hpp"
 
 namespace flopcast {

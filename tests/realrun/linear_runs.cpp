@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "model/cost/tensor_grid.hpp"
+#include "model/cost/axis_costs.hpp"
 #include "realrun/transport/threads/run_threads.hpp"
 
 namespace flopcast::realrun {

@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "model/cost/tensor_line.hpp"
 #include "realrun/network/grid_linear.hpp"
 #include "realrun/network/tensor_linear.hpp"
+#include "tests/support/tensor_line.hpp"
 
 namespace flopcast::realrun {
 

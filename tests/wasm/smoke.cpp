@@ -1,7 +1,7 @@
 // Shows that the core works in WebAssembly: an answer, an error thrown and caught, and one line that says so.
 #include <cstdio>
 
-#include "model/catalog/embedded.hpp"
+#include "model/catalog/catalogue.hpp"
 #include "model/error/error.hpp"
 #include "model/units/parse.hpp"
 #include "sim/schedules/catalogue.hpp"

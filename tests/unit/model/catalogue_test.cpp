@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "model/catalog/embedded.hpp"
 #include "model/config/read_job.hpp"
 #include "model/cost/stage_costs.hpp"
 #include "tests/support/folders.hpp"

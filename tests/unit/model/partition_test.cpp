@@ -3,8 +3,6 @@
 #include "model/config/read_profile.hpp"
 #include "model/error/error.hpp"
 #include "model/partition/balanced_split.hpp"
-#include "model/partition/cut_states.hpp"
-#include "model/partition/min_max.hpp"
 #include "model/partition/pipedream_planner.hpp"
 #include "tests/unit/model/jobs.hpp"
 

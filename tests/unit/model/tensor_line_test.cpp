@@ -1,8 +1,8 @@
-#include "model/cost/tensor_line.hpp"
+#include "tests/support/tensor_line.hpp"
 
 #include <gtest/gtest.h>
 
-#include "model/cost/tensor_grid.hpp"
+#include "model/cost/axis_costs.hpp"
 
 namespace flopcast {
 namespace {

@@ -1,4 +1,4 @@
-#include "model/cost/uneven_costs.hpp"
+#include "model/cost/special_steps.hpp"
 
 #include <gtest/gtest.h>
 

@@ -13,6 +13,30 @@ struct LineVolume {
   double weight_gradient = 0.0;
 };
 
+inline LineVolume plain_volume(LineForm form, double input, double output) {
+  switch (form) {
+    case LineForm::kColumn:
+      return {output, 2.0 * input, 0.0};
+    case LineForm::kRow:
+      return {2.0 * output, input, 0.0};
+    case LineForm::kPair:
+      break;
+  }
+  return {2.0 * output, 2.0 * input, 0.0};
+}
+
+inline LineVolume sequence_parallel_volume(LineForm form, int ranks, double input, double output) {
+  switch (form) {
+    case LineForm::kColumn:
+      return {input + output / ranks, output / ranks + input, input};
+    case LineForm::kRow:
+      return {input / ranks + output, output + input / ranks, 0.0};
+    case LineForm::kPair:
+      break;
+  }
+  return {input + output, output + input, input};
+}
+
 /// The linear i -> o, or the pair i -> any width -> o, over S tokens; bandwidth-optimal collectives (Patarasuk & Yuan
 /// 2009), r = (t-1)/t:
 ///   column        forward  all-gather of the output's features                    r·S·o
@@ -31,6 +55,12 @@ struct LineVolume {
 ///                 dX       the same                                                  r·S·o + r·S·i
 ///                 dW       all-gather of the input                                   r·S·i
 /// (Korthikanti et al. 2205.05198 §4.2). Left out: biases.
-LineVolume line_volume(LineForm form, bool sequence_parallel, int ranks, double tokens, double inputs, double outputs);
+inline LineVolume line_volume(LineForm form, bool sequence_parallel, int ranks, double tokens, double inputs,
+                              double outputs) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  const double input = others * tokens * inputs;
+  const double output = others * tokens * outputs;
+  return sequence_parallel ? sequence_parallel_volume(form, ranks, input, output) : plain_volume(form, input, output);
+}
 
 }  // namespace flopcast

@@ -1,13 +1,17 @@
-#include "model/cost/reduction.hpp"
+#include "model/cost/gradients.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include "model/cost/axis_costs.hpp"
 
 namespace flopcast {
 
 namespace {
 
-constexpr double kFp32 = 4.0;
 constexpr double kIndexBytes = 4.0;
 constexpr double kElementsPerScale = 512.0;
 constexpr int kCompressionKernels = 4;
@@ -50,7 +54,7 @@ Traffic compressed(const PricingContext& pricing, const GradientAmount& amount, 
   double touched = 0.0;
   if (compression.kind == Compression::Kind::kQuantized) {
     constexpr double kBitsPerByte = 8.0;
-    const double code = compression.bits / kBitsPerByte + kFp32 / kElementsPerScale;
+    const double code = compression.bits / kBitsPerByte + kFp32Bytes / kElementsPerScale;
     traffic = plain(pricing, Bytes(amount.parameters * code), group);
     touched = 2.0 * (gradient + code);
   } else if (compression.kind == Compression::Kind::kTopK) {
@@ -59,8 +63,8 @@ Traffic compressed(const PricingContext& pricing, const GradientAmount& amount, 
                                          group, 1);
     touched = 4.0 * gradient;
   } else {
-    traffic =
-        pricing.replica_collective(Collective::kAllReduce, Bytes(amount.low_rank_elements * kFp32 / 2.0), group, 2);
+    traffic = pricing.replica_collective(Collective::kAllReduce, Bytes(amount.low_rank_elements * kFp32Bytes / 2.0),
+                                         group, 2);
     touched = 6.0 * gradient;
   }
   traffic.time += pricing.compute.memory_bound(Bytes(amount.parameters * touched), kCompressionKernels);
@@ -101,6 +105,106 @@ double parameter_server_time(double gpu_nodes, double spare_hosts) {
   if (gpu_nodes <= 1.0) return 0.0;
   if (spare_hosts <= 0.0) return 2.0 * (gpu_nodes - 1.0) / gpu_nodes;
   return std::max(1.0, gpu_nodes / spare_hosts);
+}
+
+namespace {
+
+// The buckets of gradients that one group of ranks adds up.
+class Buckets {
+ public:
+  Buckets(const PricingContext& pricing, const GroupPlacement& group, StageCosts& costs)
+      : pricing_(pricing),
+        group_(group),
+        costs_(costs),
+        given_(pricing.job.layout.bucket_mb),
+        limit_(parameters_in(given_ ? *given_ : kFirstMebibytes)) {}
+
+  void add(const GradientAmount& amount, double finished) {
+    open_ += amount;
+    finished_ = finished;
+    if (open_.parameters >= limit_) close();
+  }
+
+  void close() {
+    if (open_.parameters <= 0.0) return;
+    const Traffic& traffic = reduced(open_);
+    costs_.buckets.push_back({1.0 - finished_, traffic.time});
+    costs_.bucket_traffic += traffic;
+    open_ = {};
+    limit_ = parameters_in(given_ ? *given_ : kMebibytes);
+  }
+
+ private:
+  static constexpr double kFirstMebibytes = 1.0;
+  static constexpr double kMebibytes = 25.0;
+
+  double parameters_in(double mebibytes) const {
+    constexpr double kMebibyte = 1024.0 * 1024.0;
+    return mebibytes * kMebibyte / pricing_.job.training.stack.gradient_bytes;
+  }
+
+  // Blocks are alike, and so are their buckets.
+  const Traffic& reduced(const GradientAmount& amount) {
+    const auto known = std::find_if(priced_.begin(), priced_.end(), [&amount](const auto& entry) {
+      return entry.first.parameters == amount.parameters && entry.first.low_rank_elements == amount.low_rank_elements;
+    });
+    if (known != priced_.end()) return known->second;
+    return priced_.emplace_back(amount, reduce_gradients(pricing_, amount, group_)).second;
+  }
+
+  const PricingContext& pricing_;
+  GroupPlacement group_;
+  StageCosts& costs_;
+  std::optional<int> given_;
+  double limit_;
+  GradientAmount open_;
+  double finished_ = 0.0;
+  std::vector<std::pair<GradientAmount, Traffic>> priced_;
+};
+
+void fill_from(const std::vector<UnitRun>& runs, bool of_experts, Buckets& buckets) {
+  Seconds total;
+  for (const UnitRun& run : runs) total += run.backward() * static_cast<double>(run.count);
+  const bool takes_time = total > Seconds(0);
+  Seconds done;
+  for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
+    const Seconds backward = run->backward();
+    for (int unit = 0; unit < run->count; ++unit) {
+      for (const GradientPiece& piece : run->section->gradients) {
+        if (piece.of_experts != of_experts) continue;
+        const double finished = takes_time ? (done + backward * piece.finished) / total : 1.0;
+        buckets.add(piece.amount, std::min(1.0, finished));
+      }
+      done += backward;
+    }
+  }
+  buckets.close();
+}
+
+}  // namespace
+
+bool reduces_in_buckets(const Job& job) {
+  const Layout& layout = job.layout;
+  return job.training.stack.overlap_gradient_reduction && layout.replicas() > 1 && layout.gradient_shards() == 1 &&
+         layout.data_parallel != DataParallel::kDataParallel && !job.profile;
+}
+
+void fill_buckets(const PricingContext& pricing, const std::vector<UnitRun>& runs, StageCosts& costs) {
+  if (!reduces_in_buckets(pricing.job)) return;
+  bool with_experts = false;
+  std::size_t gradients = 0;
+  for (const UnitRun& run : runs) {
+    with_experts = with_experts || run.section->expert_parameters > 0.0;
+    gradients += run.section->gradients.size() * static_cast<std::size_t>(run.count);
+  }
+  costs.buckets.reserve(gradients);
+  Buckets dense(pricing, pricing.replicas, costs);
+  fill_from(runs, false, dense);
+  if (!with_experts) return;
+  Buckets experts(pricing, expert_replicas(pricing), costs);
+  fill_from(runs, true, experts);
+  std::stable_sort(costs.buckets.begin(), costs.buckets.end(),
+                   [](const GradientBucket& a, const GradientBucket& b) { return a.remaining > b.remaining; });
 }
 
 }  // namespace flopcast

@@ -1,0 +1,311 @@
+#include "model/cost/axis_costs.hpp"
+
+#include <algorithm>
+
+namespace flopcast {
+
+void add_block_collectives(const PricingContext& pricing, Section& block) {
+  const Bytes bytes = pricing.hidden_bytes();
+  const GroupPlacement& group = pricing.tp_group;
+  Traffic forward;
+  Traffic backward;
+  if (pricing.job.layout.sequence_parallel) {
+    const Traffic gathered = pricing.collective(Collective::kAllGather, bytes, group, 2);
+    const Traffic scattered = pricing.collective(Collective::kReduceScatter, bytes, group, 2);
+    forward = gathered;
+    forward += scattered;
+    backward = forward;
+    backward += gathered;
+    block.overlappable_tp = gathered.time + scattered.time;
+  } else {
+    forward = pricing.collective(Collective::kAllReduce, bytes, group, 2);
+    backward = forward;
+    block.overlappable_tp = backward.time;
+  }
+  block.forward.tp_comm += forward.time;
+  block.input_gradient.tp_comm += backward.time;
+  block.tp += forward;
+  block.tp += backward;
+}
+
+void add_embedding_collectives(const PricingContext& pricing, Section& embedding) {
+  const bool sharded = pricing.job.layout.sequence_parallel;
+  const Bytes bytes = pricing.hidden_bytes();
+  const Traffic forward =
+      pricing.collective(sharded ? Collective::kReduceScatter : Collective::kAllReduce, bytes, pricing.tp_group, 1);
+  embedding.forward.tp_comm += forward.time;
+  embedding.tp += forward;
+  if (sharded) {
+    const Traffic backward = pricing.collective(Collective::kAllGather, bytes, pricing.tp_group, 1);
+    embedding.input_gradient.tp_comm += backward.time;
+    embedding.tp += backward;
+  }
+}
+
+void add_head_collectives(const PricingContext& pricing, Section& head) {
+  const bool sharded = pricing.job.layout.sequence_parallel;
+  const Bytes bytes = pricing.hidden_bytes();
+  const GroupPlacement& group = pricing.tp_group;
+  if (sharded) {
+    const Traffic forward = pricing.collective(Collective::kAllGather, bytes, group, 1);
+    head.forward.tp_comm += forward.time;
+    head.tp += forward;
+  }
+  const Traffic backward =
+      pricing.collective(sharded ? Collective::kReduceScatter : Collective::kAllReduce, bytes, group, 1);
+  head.input_gradient.tp_comm += backward.time;
+  head.tp += backward;
+  constexpr double kLossReductions = 3.0;
+  const Traffic loss =
+      pricing.collective(Collective::kAllReduce, Bytes(kFp32Bytes * pricing.tokens()), group, kLossReductions);
+  head.forward.tp_comm += loss.time;
+  head.tp += loss;
+}
+
+Traffic recomputed_collectives(const PricingContext& pricing, const Section& block) {
+  if (pricing.job.layout.tensor_parallel != TensorParallel::k1d) {
+    const bool silent = block.tp.time.value() <= 0.0;
+    return silent ? Traffic{} : scaled(block.tp, block.forward.tp_comm / block.tp.time);
+  }
+  const Traffic again = pricing.collective(Collective::kAllReduce, pricing.hidden_bytes(), pricing.tp_group, 2);
+  if (!pricing.job.layout.sequence_parallel) return again;
+  return {block.forward.tp_comm, again.sent_per_rank, 4.0};
+}
+
+namespace {
+
+// Ranks of the grid fill its rows first, then its columns, then its depth.
+struct GridLines {
+  GroupPlacement row;
+  GroupPlacement column;
+  GroupPlacement depth;
+};
+
+GroupPlacement line(const PricingContext& pricing, int ranks, int stride) {
+  const Cluster& cluster = pricing.job.cluster;
+  const int step = stride * pricing.grid.stride(Axis::kTensor);
+  GroupPlacement placement;
+  placement.ranks = ranks;
+  placement.ranks_per_node = std::max(1, std::min(ranks, cluster.devices_per_node / step));
+  placement.nodes = (ranks + placement.ranks_per_node - 1) / placement.ranks_per_node;
+  const int on_node = std::min(cluster.devices_per_node, pricing.grid.ranks());
+  placement.groups_sharing_nics = std::max(1, on_node / placement.ranks_per_node);
+  return placement;
+}
+
+TensorGrid grid_of(const Layout& layout) {
+  return tensor_grid(layout.tensor_parallel, layout.tp, layout.tensor_depth);
+}
+
+GridLines lines_of(const PricingContext& pricing) {
+  const Layout& layout = pricing.job.layout;
+  const TensorGrid grid = grid_of(layout);
+  const int depth = layout.tensor_parallel == TensorParallel::k3d ? grid.q : grid.depth;
+  return {line(pricing, grid.q, 1), line(pricing, grid.q, grid.q), line(pricing, depth, grid.q * grid.q)};
+}
+
+Traffic gather(const PricingContext& pricing, double elements, const GroupPlacement& group) {
+  const Bytes bytes = element_size(pricing.job.training.precision) * elements;
+  return pricing.collective(Collective::kAllGather, bytes, group, 1);
+}
+
+Traffic reduce(const PricingContext& pricing, double elements, const GroupPlacement& group) {
+  const Bytes bytes = element_size(pricing.job.training.precision) * elements;
+  return pricing.collective(Collective::kReduceScatter, bytes, group, 1);
+}
+
+void add_to(Seconds& pass, const Traffic& traffic, Section& section) {
+  pass += traffic.time;
+  section.tp += traffic;
+}
+
+void add_linear(const PricingContext& pricing, const GridLines& lines, const Operator& op, Section& section) {
+  const Layout& layout = pricing.job.layout;
+  const TensorGrid grid = grid_of(layout);
+  const bool cubic = layout.tensor_parallel == TensorParallel::k3d;
+  const double inputs = static_cast<double>(op.shape.k) * (cubic ? grid.q : 1);
+  const double outputs = static_cast<double>(op.shape.n) * grid.q;
+  const GridPanels panels = grid_panels(layout.tensor_parallel, grid, pricing.tokens(), inputs, outputs);
+  Seconds& forward = section.forward.tp_comm;
+  Seconds& input_gradient = section.input_gradient.tp_comm;
+  Seconds& weight_gradient = section.weight_gradient.tp_comm;
+  const auto gathered = [&](double elements, const GroupPlacement& group) { return gather(pricing, elements, group); };
+  const auto reduced = [&](double elements, const GroupPlacement& group) { return reduce(pricing, elements, group); };
+  add_to(forward, gathered(panels.gathered_input, lines.row), section);
+  add_to(forward, gathered(panels.gathered_weight, lines.column), section);
+  if (cubic) {
+    add_to(forward, reduced(panels.reduced_output, lines.depth), section);
+    add_to(input_gradient, gathered(panels.reduced_output, lines.depth), section);
+    add_to(input_gradient, reduced(panels.gathered_input, lines.row), section);
+    add_to(weight_gradient, reduced(panels.gathered_weight, lines.column), section);
+    return;
+  }
+  add_to(input_gradient, gathered(panels.gathered_weight, lines.column), section);
+  add_to(input_gradient, reduced(panels.gathered_input, lines.row), section);
+  add_to(weight_gradient, gathered(panels.gathered_input, lines.row), section);
+  add_to(weight_gradient, reduced(panels.gathered_weight, lines.column), section);
+  const Bytes part = element_size(pricing.job.training.precision) * panels.summed_over_depth;
+  add_to(weight_gradient, pricing.collective(Collective::kAllReduce, part, lines.depth, 1), section);
+}
+
+bool is_norm(const Operator& op) {
+  constexpr std::string_view kSuffix = "norm";
+  return op.name.size() >= kSuffix.size() && op.name.substr(op.name.size() - kSuffix.size()) == kSuffix;
+}
+
+}  // namespace
+
+GridPanels grid_panels(TensorParallel form, const TensorGrid& grid, double tokens, double inputs, double outputs) {
+  const double q = grid.q;
+  GridPanels panels;
+  if (form == TensorParallel::k3d) {
+    panels.gathered_input = tokens * inputs / (q * q);
+    panels.gathered_weight = inputs * outputs / (q * q);
+    panels.reduced_output = tokens * outputs / (q * q);
+    return panels;
+  }
+  panels.gathered_input = tokens * inputs / (q * grid.depth);
+  panels.gathered_weight = inputs * outputs / q;
+  panels.summed_over_depth = inputs * outputs / (q * q);
+  return panels;
+}
+
+GridVolume grid_volume(TensorParallel form, const TensorGrid& grid, double tokens, double inputs, double outputs) {
+  const GridPanels panels = grid_panels(form, grid, tokens, inputs, outputs);
+  const double sent = static_cast<double>(grid.q - 1) / grid.q;
+  const double both = (panels.gathered_input + panels.gathered_weight) * sent;
+  GridVolume volume;
+  volume.steps = 6 * (grid.q - 1);
+  if (form == TensorParallel::k3d) {
+    volume.forward = both + panels.reduced_output * sent;
+    volume.input_gradient = (panels.reduced_output + panels.gathered_input) * sent;
+    volume.weight_gradient = panels.gathered_weight * sent;
+    return volume;
+  }
+  volume.forward = volume.input_gradient = volume.weight_gradient = both;
+  volume.depth_reduction = 2.0 * (grid.depth - 1) / grid.depth * panels.summed_over_depth;
+  return volume;
+}
+
+void add_grid_collectives(const PricingContext& pricing, const std::vector<Operator>& operators, Section& section) {
+  const GridLines lines = lines_of(pricing);
+  const double tokens = pricing.tokens() / grid_of(pricing.job.layout).token_parts;
+  for (const Operator& op : operators) {
+    if (op.kind == OperatorKind::kLinear) add_linear(pricing, lines, op, section);
+    if (!is_norm(op)) continue;
+    // Two sums a token each way: mean and variance, and the two projections of the gradient.
+    const Traffic statistics = pricing.collective(Collective::kAllReduce, Bytes(2 * kFp32Bytes * tokens), lines.row, 1);
+    add_to(section.forward.tp_comm, statistics, section);
+    add_to(section.input_gradient.tp_comm, statistics, section);
+  }
+}
+
+void add_grid_embedding(const PricingContext& pricing, Section& embedding) {
+  const TensorGrid grid = grid_of(pricing.job.layout);
+  const GridLines lines = lines_of(pricing);
+  const double elements = pricing.tokens() / grid.token_parts * pricing.job.model.hidden;
+  add_to(embedding.forward.tp_comm, reduce(pricing, elements, lines.column), embedding);
+  add_to(embedding.weight_gradient.tp_comm, gather(pricing, elements, lines.column), embedding);
+}
+
+void add_grid_loss(const PricingContext& pricing, Section& head) {
+  constexpr double kLossReductions = 3.0;
+  const double tokens = pricing.tokens() / grid_of(pricing.job.layout).token_parts;
+  add_to(head.forward.tp_comm,
+         pricing.collective(Collective::kAllReduce, Bytes(kFp32Bytes * tokens), lines_of(pricing).row, kLossReductions),
+         head);
+}
+
+namespace {
+
+constexpr double kRingBackward = 2.0;  // K and V, and their gradients
+
+void add_ring(const PricingContext& pricing, const GroupPlacement& group, Section& block) {
+  const Job& job = pricing.job;
+  const Bytes step = element_size(job.training.precision) *
+                     (pricing.tokens() * (job.model.key_width() + job.model.value_width()) / job.layout.tp);
+  const Seconds hop = pricing.communication.point_to_point(step, group.crosses_nodes(), group.groups_sharing_nics);
+  const double steps = job.layout.cp - 1;
+  const Seconds forward = hop * steps;
+  const Seconds backward = hop * (steps * kRingBackward);
+  block.forward.cp_comm += std::max(Seconds(0), forward - block.core.compute);
+  block.input_gradient.cp_comm += std::max(Seconds(0), backward - block.core.compute * kRingBackward);
+  block.cp.time += forward + backward;
+  block.cp.sent_per_rank += step * (steps * (1.0 + kRingBackward));
+  block.cp.messages += steps * (1.0 + kRingBackward);
+}
+
+void add_all_to_alls(const PricingContext& pricing, const GroupPlacement& group, Section& block) {
+  const Job& job = pricing.job;
+  const Bytes column = element_size(job.training.precision) * (pricing.tokens() / job.layout.tp);
+  const Transformer& model = job.model;
+  for (const int width : {model.attention_width(), model.key_width(), model.value_width(), model.context_width()}) {
+    const Bytes buffer = column * static_cast<double>(width);
+    const Seconds exchange = pricing.communication.all_to_all(buffer, group);
+    block.forward.cp_comm += exchange;
+    block.input_gradient.cp_comm += exchange;
+    constexpr double kPasses = 2.0;
+    block.cp += scaled({exchange, all_to_all_sent_per_rank(buffer, group.ranks), static_cast<double>(group.ranks - 1)},
+                       kPasses);
+  }
+}
+
+}  // namespace
+
+void add_context_exchange(const PricingContext& pricing, Section& block) {
+  const Layout& layout = pricing.job.layout;
+  if (layout.cp == 1) return;
+  const GroupPlacement group = pricing.grid.placement(Axis::kContext, pricing.job.cluster);
+  if (layout.context_parallel == ContextParallel::kRing) {
+    add_ring(pricing, group, block);
+  } else {
+    add_all_to_alls(pricing, group, block);
+  }
+}
+
+double context_share_of_forward(const Layout& layout) {
+  return layout.context_parallel == ContextParallel::kRing ? 1.0 / (1.0 + kRingBackward) : 0.5;
+}
+
+namespace {
+
+void add_gathers_of_routed_tokens(const PricingContext& pricing, Section& block) {
+  const Layout& layout = pricing.job.layout;
+  const Experts& experts = *pricing.job.model.experts;
+  if (!layout.sequence_parallel || layout.tp == 1) return;
+  // Shared experts read the tokens as they are, so that the dense MLP's own collectives stay beside those of the
+  // routed.
+  const double routed = experts.top_k * experts.capacity_factor.value_or(1.0);
+  const double more = experts.shared > 0 ? routed : std::max(0.0, routed - 1.0);
+  const Bytes bytes = pricing.hidden_bytes() * more;
+  Traffic pass = pricing.collective(Collective::kAllGather, bytes, pricing.tp_group, 1);
+  pass += pricing.collective(Collective::kReduceScatter, bytes, pricing.tp_group, 1);
+  block.forward.tp_comm += pass.time;
+  block.input_gradient.tp_comm += pass.time;
+  block.tp += scaled(pass, 2);
+}
+
+}  // namespace
+
+void add_expert_exchange(const PricingContext& pricing, Section& block) {
+  const Layout& layout = pricing.job.layout;
+  add_gathers_of_routed_tokens(pricing, block);
+  if (layout.ep == 1) return;
+  const double share = layout.sequence_parallel ? layout.tp : 1.0;
+  const Experts& experts = *pricing.job.model.experts;
+  const double copies = experts.top_k * experts.capacity_factor.value_or(1.0);
+  const Bytes routed = pricing.hidden_bytes() * (copies / share);
+  const GroupPlacement group = pricing.grid.expert_placement(layout.ep, pricing.job.cluster);
+  const Seconds exchange = pricing.communication.all_to_all(routed, group);
+  constexpr double kExchangesPerPass = 2.0;  // dispatch and combine
+  block.forward.ep_comm += exchange * kExchangesPerPass;
+  block.input_gradient.ep_comm += exchange * kExchangesPerPass;
+  const Bytes sent = all_to_all_sent_per_rank(routed, group.ranks);
+  block.ep += scaled({exchange, sent, static_cast<double>(group.ranks - 1)}, 2 * kExchangesPerPass);
+}
+
+GroupPlacement expert_replicas(const PricingContext& pricing) {
+  return pricing.grid.expert_replica_placement(pricing.job.layout.ep, pricing.job.cluster);
+}
+
+}  // namespace flopcast

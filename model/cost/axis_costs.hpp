@@ -1,0 +1,94 @@
+#pragma once
+
+#include <vector>
+
+#include "model/cost/pricing.hpp"
+
+namespace flopcast {
+
+/// Communication of tensor-parallel ranks, per microbatch (1d: Shoeybi et al. 1909.08053 §3).
+///
+/// Two all-reduces of the hidden states forward (after attention and MLP) and two backward (before them): 8bsh(t-1)/t
+/// elements sent per rank and layer. Sequence parallelism makes each an all-gather and a reduce-scatter, and gathers
+/// each column-parallel linear's input again for its weight gradient (Korthikanti et al. 2205.05198 §4.2).
+void add_block_collectives(const PricingContext& pricing, Section& block);
+
+/// The vocabulary is split over the ranks, so the looked-up rows are summed over them.
+void add_embedding_collectives(const PricingContext& pricing, Section& embedding);
+
+/// The logits' input and its gradient, and maximum, target logit and sum of exponentials of every token in fp32
+/// (Megatron's vocabulary-parallel cross entropy).
+void add_head_collectives(const PricingContext& pricing, Section& head);
+
+/// What a block's forward pass sends again under full recomputation.
+Traffic recomputed_collectives(const PricingContext& pricing, const Section& block);
+
+/// What one linear of `inputs` x `outputs` over `tokens` tokens sends on a grid of ranks: panels in elements, each the
+/// whole of what a line of q ranks gathers or reduces, so that a rank sends (q-1)/q of it.
+///
+/// 2d, SUMMA (Optimus, Xu et al. 2104.05343 §3; van de Geijn & Watts 1997) and 2.5d (Tesseract, Wang et al. 2105.14500
+/// §3), q x q x d ranks, d = 1 for 2d; Y = X·A:
+///   forward   X along rows, A along columns             (q-1)/q · (S·i/(q·d) + i·o/q)
+///   dX        A along columns, dX reduced along rows    the same
+///   dA        X along rows, dA reduced along columns    the same, and 2(d-1)/d · i·o/q² summed over the depth
+///   2(q-1) steps each
+/// 3d (Bian et al. 2105.14450 §3, Agarwal et al. 1995), q³ ranks:
+///   forward   X, A gathered, Y reduced                  (q-1)/q³ · (S·i + i·o + S·o)
+///   backward  dY gathered, dX, dA reduced               the same (X and A are kept from the forward pass)
+///   3(q-1) steps each
+/// The convention is that of bandwidth-optimal (pipelined or ring) broadcasts and reductions, as NCCL runs them:
+/// volumes are what a rank receives. Tables that print 6(q-1)/q for 2d and 3(q-1)(d+1)/(dq) for 2.5d count every step
+/// of a store-and-forward broadcast instead and leave out the sum over the depth.
+struct GridPanels {
+  double gathered_input = 0.0;     ///< X
+  double gathered_weight = 0.0;    ///< A
+  double reduced_output = 0.0;     ///< Y of 3d
+  double summed_over_depth = 0.0;  ///< dA of 2.5d, elements of one rank's part
+};
+GridPanels grid_panels(TensorParallel form, const TensorGrid& grid, double tokens, double inputs, double outputs);
+
+/// Elements a rank sends for the forward pass, for the input's and for the weight's gradient.
+struct GridVolume {
+  double forward = 0.0;
+  double input_gradient = 0.0;
+  double weight_gradient = 0.0;
+  double depth_reduction = 0.0;
+  int steps = 0;  ///< of all three passes together, without the sum over the depth
+};
+GridVolume grid_volume(TensorParallel form, const TensorGrid& grid, double tokens, double inputs, double outputs);
+
+/// Adds the traffic of the linears among `operators` (of one rank), and of the statistics of the norms, over each line
+/// of q ranks. Nothing of it is hidden behind computation. Left out: overlapping a SUMMA step with the next panel.
+void add_grid_collectives(const PricingContext& pricing, const std::vector<Operator>& operators, Section& section);
+/// Of the embedding: rows looked up in a table that is cut both ways are summed over a line of q ranks.
+void add_grid_embedding(const PricingContext& pricing, Section& embedding);
+/// Of the loss: maximum, target logit and sum of exponentials over the vocabulary's q parts, in fp32.
+void add_grid_loss(const PricingContext& pricing, Section& head);
+
+/// Communication of context-parallel ranks, per microbatch and layer.
+///
+/// Ring: K and V of every other rank pass by while the blocks at hand are worked on (Liu et al. 2310.01889), and come
+/// round again with their gradients in the backward pass; what the attention kernels do not cover is exposed. Each rank
+/// holds an early and a late part of the sequence (zigzag), so that causal masks leave all with as much work.
+/// Ulysses: before attention an all-to-all turns the tokens of Q, K and V into heads, behind it another turns the
+/// context back; the backward pass does the same with their gradients (2309.14509 §3.2). Nothing of it is hidden.
+/// Left out: a ring inside Ulysses groups.
+void add_context_exchange(const PricingContext& pricing, Section& block);
+
+/// Of the traffic that add_context_exchange counts, what a forward pass alone sends.
+double context_share_of_forward(const Layout& layout);
+
+/// Communication of expert-parallel ranks, per microbatch and layer with experts, at first order.
+///
+/// Two all-to-alls forward (dispatch, combine) and two backward, each sending b·s·k·h·(ep-1)/ep elements per rank
+/// (GShard 2006.16668 §2.2, DeepSpeed-MoE 2201.05596 §5.2); sequence parallelism leaves each tensor-parallel rank 1/tp
+/// of the tokens to send. Nothing of it is hidden behind compute. With sequence parallelism the k copies of each token
+/// are also gathered over the tensor-parallel ranks before the experts and reduce-scattered behind them: what that adds
+/// to a dense MLP's collectives is added here. A capacity factor sends and pads as many rows as the experts take.
+/// Left out: imbalance, node-limited routing, overlap with shared experts.
+void add_expert_exchange(const PricingContext& pricing, Section& block);
+
+/// The ranks that hold the same experts, dp·cp/ep of them: expert gradients are summed over these.
+GroupPlacement expert_replicas(const PricingContext& pricing);
+
+}  // namespace flopcast
