@@ -107,9 +107,9 @@ void evaluate_collective(const PublishedRow& row, const MappedRow& mapped, Evalu
   Cluster cluster = read_cluster(reader, profile ? &*profile : nullptr, assumptions, origins);
   if (profile) cluster.curves = profile->curves;
   const std::string& operation = row.collective->operation;
-  const Collective kind = operation == "all_gather"       ? Collective::kAllGather
-                          : operation == "reduce_scatter" ? Collective::kReduceScatter
-                                                          : Collective::kAllReduce;
+  const MessageKind kind = operation == "all_gather"       ? MessageKind::kAllGather
+                           : operation == "reduce_scatter" ? MessageKind::kReduceScatter
+                                                           : MessageKind::kAllReduce;
   GroupPlacement group;
   group.ranks = cluster.devices();
   group.ranks_per_node = cluster.devices_per_node;

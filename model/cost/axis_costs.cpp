@@ -10,15 +10,15 @@ void add_block_collectives(const PricingContext& pricing, Section& block) {
   Traffic forward;
   Traffic backward;
   if (pricing.job.layout.sequence_parallel) {
-    const Traffic gathered = pricing.collective(Collective::kAllGather, bytes, group, 2);
-    const Traffic scattered = pricing.collective(Collective::kReduceScatter, bytes, group, 2);
+    const Traffic gathered = pricing.collective(MessageKind::kAllGather, bytes, group, 2);
+    const Traffic scattered = pricing.collective(MessageKind::kReduceScatter, bytes, group, 2);
     forward = gathered;
     forward += scattered;
     backward = forward;
     backward += gathered;
     block.overlappable_tp = gathered.time + scattered.time;
   } else {
-    forward = pricing.collective(Collective::kAllReduce, bytes, group, 2);
+    forward = pricing.collective(MessageKind::kAllReduce, bytes, group, 2);
     backward = forward;
     block.overlappable_tp = backward.time;
   }
@@ -32,11 +32,11 @@ void add_embedding_collectives(const PricingContext& pricing, Section& embedding
   const bool sharded = pricing.job.layout.sequence_parallel;
   const Bytes bytes = pricing.hidden_bytes();
   const Traffic forward =
-      pricing.collective(sharded ? Collective::kReduceScatter : Collective::kAllReduce, bytes, pricing.tp_group, 1);
+      pricing.collective(sharded ? MessageKind::kReduceScatter : MessageKind::kAllReduce, bytes, pricing.tp_group, 1);
   embedding.forward.tp_comm += forward.time;
   embedding.tp += forward;
   if (sharded) {
-    const Traffic backward = pricing.collective(Collective::kAllGather, bytes, pricing.tp_group, 1);
+    const Traffic backward = pricing.collective(MessageKind::kAllGather, bytes, pricing.tp_group, 1);
     embedding.input_gradient.tp_comm += backward.time;
     embedding.tp += backward;
   }
@@ -47,17 +47,17 @@ void add_head_collectives(const PricingContext& pricing, Section& head) {
   const Bytes bytes = pricing.hidden_bytes();
   const GroupPlacement& group = pricing.tp_group;
   if (sharded) {
-    const Traffic forward = pricing.collective(Collective::kAllGather, bytes, group, 1);
+    const Traffic forward = pricing.collective(MessageKind::kAllGather, bytes, group, 1);
     head.forward.tp_comm += forward.time;
     head.tp += forward;
   }
   const Traffic backward =
-      pricing.collective(sharded ? Collective::kReduceScatter : Collective::kAllReduce, bytes, group, 1);
+      pricing.collective(sharded ? MessageKind::kReduceScatter : MessageKind::kAllReduce, bytes, group, 1);
   head.input_gradient.tp_comm += backward.time;
   head.tp += backward;
   constexpr double kLossReductions = 3.0;
   const Traffic loss =
-      pricing.collective(Collective::kAllReduce, Bytes(kFp32Bytes * pricing.tokens()), group, kLossReductions);
+      pricing.collective(MessageKind::kAllReduce, Bytes(kFp32Bytes * pricing.tokens()), group, kLossReductions);
   head.forward.tp_comm += loss.time;
   head.tp += loss;
 }
@@ -67,7 +67,7 @@ Traffic recomputed_collectives(const PricingContext& pricing, const Section& blo
     const bool silent = block.tp.time.value() <= 0.0;
     return silent ? Traffic{} : scaled(block.tp, block.forward.tp_comm / block.tp.time);
   }
-  const Traffic again = pricing.collective(Collective::kAllReduce, pricing.hidden_bytes(), pricing.tp_group, 2);
+  const Traffic again = pricing.collective(MessageKind::kAllReduce, pricing.hidden_bytes(), pricing.tp_group, 2);
   if (!pricing.job.layout.sequence_parallel) return again;
   return {block.forward.tp_comm, again.sent_per_rank, 4.0};
 }
@@ -106,12 +106,12 @@ GridLines lines_of(const PricingContext& pricing) {
 
 Traffic gather(const PricingContext& pricing, double elements, const GroupPlacement& group) {
   const Bytes bytes = element_size(pricing.job.training.precision) * elements;
-  return pricing.collective(Collective::kAllGather, bytes, group, 1);
+  return pricing.collective(MessageKind::kAllGather, bytes, group, 1);
 }
 
 Traffic reduce(const PricingContext& pricing, double elements, const GroupPlacement& group) {
   const Bytes bytes = element_size(pricing.job.training.precision) * elements;
-  return pricing.collective(Collective::kReduceScatter, bytes, group, 1);
+  return pricing.collective(MessageKind::kReduceScatter, bytes, group, 1);
 }
 
 void add_to(Seconds& pass, const Traffic& traffic, Section& section) {
@@ -145,7 +145,7 @@ void add_linear(const PricingContext& pricing, const GridLines& lines, const Ope
   add_to(weight_gradient, gathered(panels.gathered_input, lines.row), section);
   add_to(weight_gradient, reduced(panels.gathered_weight, lines.column), section);
   const Bytes part = element_size(pricing.job.training.precision) * panels.summed_over_depth;
-  add_to(weight_gradient, pricing.collective(Collective::kAllReduce, part, lines.depth, 1), section);
+  add_to(weight_gradient, pricing.collective(MessageKind::kAllReduce, part, lines.depth, 1), section);
 }
 
 bool is_norm(const Operator& op) {
@@ -194,7 +194,8 @@ void add_grid_collectives(const PricingContext& pricing, const std::vector<Opera
     if (op.kind == OperatorKind::kLinear) add_linear(pricing, lines, op, section);
     if (!is_norm(op)) continue;
     // Two sums a token each way: mean and variance, and the two projections of the gradient.
-    const Traffic statistics = pricing.collective(Collective::kAllReduce, Bytes(2 * kFp32Bytes * tokens), lines.row, 1);
+    const Traffic statistics =
+        pricing.collective(MessageKind::kAllReduce, Bytes(2 * kFp32Bytes * tokens), lines.row, 1);
     add_to(section.forward.tp_comm, statistics, section);
     add_to(section.input_gradient.tp_comm, statistics, section);
   }
@@ -211,9 +212,10 @@ void add_grid_embedding(const PricingContext& pricing, Section& embedding) {
 void add_grid_loss(const PricingContext& pricing, Section& head) {
   constexpr double kLossReductions = 3.0;
   const double tokens = pricing.tokens() / grid_of(pricing.job.layout).token_parts;
-  add_to(head.forward.tp_comm,
-         pricing.collective(Collective::kAllReduce, Bytes(kFp32Bytes * tokens), lines_of(pricing).row, kLossReductions),
-         head);
+  add_to(
+      head.forward.tp_comm,
+      pricing.collective(MessageKind::kAllReduce, Bytes(kFp32Bytes * tokens), lines_of(pricing).row, kLossReductions),
+      head);
 }
 
 namespace {
@@ -278,8 +280,8 @@ void add_gathers_of_routed_tokens(const PricingContext& pricing, Section& block)
   const double routed = experts.top_k * experts.capacity_factor.value_or(1.0);
   const double more = experts.shared > 0 ? routed : std::max(0.0, routed - 1.0);
   const Bytes bytes = pricing.hidden_bytes() * more;
-  Traffic pass = pricing.collective(Collective::kAllGather, bytes, pricing.tp_group, 1);
-  pass += pricing.collective(Collective::kReduceScatter, bytes, pricing.tp_group, 1);
+  Traffic pass = pricing.collective(MessageKind::kAllGather, bytes, pricing.tp_group, 1);
+  pass += pricing.collective(MessageKind::kReduceScatter, bytes, pricing.tp_group, 1);
   block.forward.tp_comm += pass.time;
   block.input_gradient.tp_comm += pass.time;
   block.tp += scaled(pass, 2);

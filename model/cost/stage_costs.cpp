@@ -193,7 +193,7 @@ void StepPricer::add_blocks(const Block& block, int layers, StageCosts& costs) c
     costs.cp += scaled(block.cost.cp, layers * context_share_of_forward(layout));
     if (layout.partition_checkpoints) {
       const Traffic gather =
-          pricing_.collective(Collective::kAllGather, pricing_.hidden_bytes(), pricing_.tp_group, layers);
+          pricing_.collective(MessageKind::kAllGather, pricing_.hidden_bytes(), pricing_.tp_group, layers);
       costs.recompute.tp_comm += gather.time;
       costs.tp += gather;
     }
@@ -312,7 +312,7 @@ BoundaryCosts StepPricer::transfer(bool crosses_nodes) const {
   costs.forward = pricing_.communication.point_to_point(costs.bytes, crosses_nodes, flows);
   if (scattered)
     costs.forward +=
-        pricing_.communication.collective(Collective::kAllGather, pricing_.hidden_bytes() / slices, pricing_.tp_group);
+        pricing_.communication.collective(MessageKind::kAllGather, pricing_.hidden_bytes() / slices, pricing_.tp_group);
   costs.forward += job_.training.stack.transfer_synchronization;
   costs.backward = costs.forward;
   return costs;

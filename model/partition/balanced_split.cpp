@@ -309,4 +309,12 @@ std::vector<int> balanced_split(const SplitCosts& costs, const std::vector<int>&
   return improve(costs, start);
 }
 
+std::vector<int> balanced_stage_layers(const LayerProfile& profile, int stages) {
+  std::vector<double> times;
+  for (const ProfiledLayer& layer : profile.layers) {
+    times.push_back((layer.forward + layer.input_gradient + layer.weight_gradient).value());
+  }
+  return min_max_partition(times, stages);
+}
+
 }  // namespace flopcast

@@ -51,4 +51,9 @@ SplitQuality quality_of(const SplitCosts& costs, const std::vector<int>& stage_l
 /// heuristic when they differ.
 std::vector<int> balanced_split(const SplitCosts& costs, const std::vector<int>& start);
 
+/// Layers of each of `stages` stages, at least one each, such that the slowest stage is as fast as possible: the exact
+/// min-max over contiguous splits of forward and backward time. Communication is not weighed. Of equally good splits
+/// the one that fills early stages first. Needs at least as many layers as stages.
+std::vector<int> balanced_stage_layers(const LayerProfile& profile, int stages);
+
 }  // namespace flopcast

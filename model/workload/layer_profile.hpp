@@ -39,11 +39,6 @@ struct LayerProfile {
   double scale(int layout_micro_batch_size) const;
 };
 
-/// Layers of each of `stages` stages, at least one each, such that the slowest stage is as fast as possible: the exact
-/// min-max over contiguous splits of forward and backward time. Communication is not weighed. Of equally good splits
-/// the one that fills early stages first. Needs at least as many layers as stages.
-std::vector<int> balanced_stage_layers(const LayerProfile& profile, int stages);
-
 /// One measured layer of a graph: what one minibatch costs on one worker.
 struct GraphLayer {
   std::string name;  ///< as edges name it: "node17"

@@ -1,4 +1,5 @@
 #include "planner/search/cluster_search.hpp"
+#include "model/partition/balanced_split.hpp"
 
 #include <algorithm>
 #include <limits>

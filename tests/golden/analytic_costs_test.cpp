@@ -138,10 +138,10 @@ TEST_F(AnalyticCosts, Collectives) {
     const int n = row.at("N");
     const Bytes size(row.at("S").get<double>());
     const Json& reduce = row.at("ring_allreduce");
-    EXPECT_EQ(ring_steps(Collective::kAllReduce, n), reduce.at("steps").get<int>());
-    EXPECT_NEAR(bytes_sent_per_rank(Collective::kAllReduce, size, n).value(), reduce.at("bytes_per_rank"), 1e-3);
+    EXPECT_EQ(ring_steps(MessageKind::kAllReduce, n), reduce.at("steps").get<int>());
+    EXPECT_NEAR(bytes_sent_per_rank(MessageKind::kAllReduce, size, n).value(), reduce.at("bytes_per_rank"), 1e-3);
     const Json& half = row.at("ring_allgather_or_reducescatter");
-    for (const Collective kind : {Collective::kAllGather, Collective::kReduceScatter}) {
+    for (const MessageKind kind : {MessageKind::kAllGather, MessageKind::kReduceScatter}) {
       EXPECT_EQ(ring_steps(kind, n), half.at("steps").get<int>());
       EXPECT_NEAR(bytes_sent_per_rank(kind, size, n).value(), half.at("bytes_per_rank"), 1e-3);
     }
@@ -164,8 +164,8 @@ TEST_F(AnalyticCosts, TensorParallel1d) {
     }
     EXPECT_DOUBLE_EQ(split.tp.messages, messages);
     const Bytes gathered(kHalf * row.at("elements_per_allreduce").get<double>());
-    const Bytes extra =
-        bytes_sent_per_rank(Collective::kAllGather, gathered, t) * sp.at("extra_allgather_bwd_for_wgrad").get<double>();
+    const Bytes extra = bytes_sent_per_rank(MessageKind::kAllGather, gathered, t) *
+                        sp.at("extra_allgather_bwd_for_wgrad").get<double>();
     EXPECT_NEAR((split.tp.sent_per_rank - extra).value() / kHalf, sp.at("ring_elements_sent_excl_extra"), 1e-3);
   }
 }

@@ -113,11 +113,12 @@ TEST(DeviceProfile, MeasuredCurvesPriceTheirGroupsAlone) {
   without_curves.curves.clear();
   const CommunicationModel without(without_curves);
   const Bytes bytes(5e6);
-  EXPECT_NEAR(with.collective(Collective::kAllReduce, bytes, {4, 1, 4, 1}).value(), 2 * kAlpha + 3 * 5e6 / kLink, 1e-6);
-  EXPECT_EQ(with.collective(Collective::kAllReduce, bytes, {2, 1, 2, 1}),
-            without.collective(Collective::kAllReduce, bytes, {2, 1, 2, 1}));
-  EXPECT_EQ(with.collective(Collective::kAllGather, bytes, {4, 1, 4, 1}),
-            without.collective(Collective::kAllGather, bytes, {4, 1, 4, 1}));
+  EXPECT_NEAR(with.collective(MessageKind::kAllReduce, bytes, {4, 1, 4, 1}).value(), 2 * kAlpha + 3 * 5e6 / kLink,
+              1e-6);
+  EXPECT_EQ(with.collective(MessageKind::kAllReduce, bytes, {2, 1, 2, 1}),
+            without.collective(MessageKind::kAllReduce, bytes, {2, 1, 2, 1}));
+  EXPECT_EQ(with.collective(MessageKind::kAllGather, bytes, {4, 1, 4, 1}),
+            without.collective(MessageKind::kAllGather, bytes, {4, 1, 4, 1}));
   EXPECT_NEAR(with.point_to_point(bytes, false, 1).value(), kAlpha + 5e6 / kLink, 1e-6);
   EXPECT_EQ(with.point_to_point(bytes, true, 1), without.point_to_point(bytes, true, 1));
 }
@@ -129,8 +130,8 @@ TEST(DeviceProfile, GroupsThatShareCardsKeepTheModel) {
                         .cluster;
   cluster.curves.push_back({MessageKind::kAllReduce, 2, 2, MessageCurve({{Bytes(0), Seconds(1.0), 0.0}})});
   const CommunicationModel model(cluster);
-  EXPECT_EQ(model.collective(Collective::kAllReduce, Bytes(1e6), {2, 2, 1, 1}).value(), 1.0);
-  EXPECT_LT(model.collective(Collective::kAllReduce, Bytes(1e6), {2, 2, 1, 8}).value(), 0.1);
+  EXPECT_EQ(model.collective(MessageKind::kAllReduce, Bytes(1e6), {2, 2, 1, 1}).value(), 1.0);
+  EXPECT_LT(model.collective(MessageKind::kAllReduce, Bytes(1e6), {2, 2, 1, 8}).value(), 0.1);
 }
 
 Json partial_profile() {

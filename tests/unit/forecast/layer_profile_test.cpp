@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "model/config/read_profile.hpp"
+#include "model/partition/balanced_split.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/unit/model/jobs.hpp"
