@@ -15,7 +15,7 @@
 #include "model/error/error.hpp"
 #include "model/units/quantity.hpp"
 #include "reports/html/packed_timeline.hpp"
-#include "reports/html/page_view.hpp"
+#include "reports/html/page.hpp"
 #include "reports/result/result_json.hpp"
 #include "sim/compare/comparison.hpp"
 #include "sim/forecast/forecast.hpp"

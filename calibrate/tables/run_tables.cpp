@@ -11,8 +11,8 @@
 #include "model/config/document.hpp"
 #include "model/error/error.hpp"
 #include "reports/result/result_json.hpp"
-#include "reports/series/series_svg.hpp"
-#include "reports/timeline/timeline_json.hpp"
+#include "reports/svg/series_svg.hpp"
+#include "sim/files/timeline_file.hpp"
 #include "sim/variation/step_distribution.hpp"
 
 namespace flopcast {

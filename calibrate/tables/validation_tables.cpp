@@ -12,7 +12,7 @@
 
 #include "calibrate/validation/held_out.hpp"
 #include "calibrate/validation/refit.hpp"
-#include "reports/chart/scatter.hpp"
+#include "reports/svg/scatter.hpp"
 
 namespace flopcast {
 

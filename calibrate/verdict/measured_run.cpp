@@ -7,52 +7,11 @@
 
 #include "model/config/document.hpp"
 #include "model/error/error.hpp"
+#include "sim/files/timeline_file.hpp"
 
 namespace flopcast {
 
 namespace {
-
-template <class Kind>
-Kind kind_named(const std::string& name, Kind last) {
-  for (int index = 0; index <= static_cast<int>(last); ++index) {
-    if (name_of(static_cast<Kind>(index)) == name) return static_cast<Kind>(index);
-  }
-  throw ConfigError({"kind", "unknown kind \"" + name + "\"", {}, {}});
-}
-
-Action action_named(const std::string& text) {
-  const std::optional<Action> action = parse_action(text);
-  if (!action) throw ConfigError({"action", "\"" + text + "\" is no action", {}, {}});
-  return *action;
-}
-
-Timeline read_timeline(const nlohmann::json& json) {
-  Timeline timeline;
-  timeline.title = "measured";
-  timeline.time_unit = "s";
-  timeline.units_per_tick = 1e-12;
-  for (const nlohmann::json& spans : json.at("ranks")) {
-    timeline.ranks.emplace_back();
-    for (const nlohmann::json& entry : spans) {
-      Span span;
-      span.kind = kind_named(entry.at("kind").get<std::string>(), SpanKind::kParameterGather);
-      span.stream = kind_named(entry.at("stream").get<std::string>(), StreamKind::kPipeline);
-      if (is_action(span.kind)) span.action = action_named(entry.at("action").get<std::string>());
-      span.start = entry.at("start_ps").get<Ticks>();
-      span.end = entry.at("end_ps").get<Ticks>();
-      timeline.ranks.back().push_back(span);
-    }
-  }
-  for (const nlohmann::json& entry : json.at("transfers")) {
-    timeline.transfers.push_back({.start = entry.at("start_ps").get<Ticks>(),
-                                  .end = entry.at("end_ps").get<Ticks>(),
-                                  .produced_by = action_named(entry.at("produced_by").get<std::string>()),
-                                  .to_stage = entry.at("to_stage").get<std::uint16_t>(),
-                                  .from_rank = entry.at("from_rank").get<std::uint32_t>(),
-                                  .to_rank = entry.at("to_rank").get<std::uint32_t>()});
-  }
-  return timeline;
-}
 
 // JSON has no word for what is no number.
 double loss_of(const nlohmann::json& json) {
@@ -65,10 +24,12 @@ std::vector<Ticks> ticks_of(const nlohmann::json& seconds) {
   return ticks;
 }
 
-void read_calibration(const nlohmann::json& json, MeasuredRun& run) {
-  for (const nlohmann::json& timeline : json.at("timelines")) run.calibration.push_back(read_timeline(timeline));
+void read_calibration(const nlohmann::json& json, const std::string& file, MeasuredRun& run) {
+  for (const nlohmann::json& timeline : json.at("timelines")) {
+    run.calibration.push_back(read_run_timeline(timeline, file, "run.calibration.timelines"));
+  }
   for (const nlohmann::json& timeline : json.at("later_timelines")) {
-    run.later_calibration.push_back(read_timeline(timeline));
+    run.later_calibration.push_back(read_run_timeline(timeline, file, "run.calibration.later_timelines"));
   }
   for (const nlohmann::json& messages : json.at("messages")) {
     run.messages.push_back({messages.at("to_stage").get<int>(), messages.at("carries") == "activation",
@@ -99,10 +60,10 @@ void add_traffic(const nlohmann::json& by_rank, MeasuredRun& run) {
   }
 }
 
-void read_steps(const nlohmann::json& json, MeasuredRun& run) {
+void read_steps(const nlohmann::json& json, const std::string& file, MeasuredRun& run) {
   const std::size_t replica = json.at("dp").get<std::size_t>() * json.at("tp").get<std::size_t>();
   for (const nlohmann::json& step : json.at("steps")) {
-    run.steps.push_back(read_timeline(step.at("timeline")));
+    run.steps.push_back(read_run_timeline(step.at("timeline"), file, "run.steps"));
     run.losses.push_back(loss_of(step.at("loss")));
     run.microbatch_losses.emplace_back();
     for (const nlohmann::json& loss : step.at("microbatch_losses")) {
@@ -142,8 +103,8 @@ MeasuredRun read_measured_run(std::string_view text, const std::string& file) {
     const nlohmann::json& load = json.at("load");
     run.load = {load.at("wall_s").get<double>(), load.at("others_cpu_s").get<double>(), load.at("cores").get<int>()};
     read_sleep(json.at("sleep"), run);
-    read_calibration(json.at("calibration"), run);
-    read_steps(json, run);
+    read_calibration(json.at("calibration"), file, run);
+    read_steps(json, file, run);
   } catch (const nlohmann::json::exception& error) {
     throw ConfigError({"", "this is no measurement of a run", file, error.what()});
   }

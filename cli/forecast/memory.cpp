@@ -10,10 +10,10 @@
 #include "cli/options/output.hpp"
 #include "cli/terminal.hpp"
 #include "model/error/error.hpp"
+#include "reports/result/figures.hpp"
 #include "reports/result/result_json.hpp"
 #include "reports/result/result_tables.hpp"
-#include "reports/series/figures.hpp"
-#include "reports/series/series_svg.hpp"
+#include "reports/svg/series_svg.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {

@@ -8,10 +8,10 @@
 #include "cli/options/timeline_files.hpp"
 #include "cli/options/variation_options.hpp"
 #include "cli/terminal.hpp"
+#include "reports/result/figures.hpp"
 #include "reports/result/result_json.hpp"
 #include "reports/result/result_tables.hpp"
-#include "reports/series/figures.hpp"
-#include "reports/series/series_svg.hpp"
+#include "reports/svg/series_svg.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/variation/packed_sequences.hpp"
 

@@ -15,7 +15,7 @@
 #include "planner/shared/threads.hpp"
 #include "planner/sweep/grid.hpp"
 #include "reports/result/result_json.hpp"
-#include "reports/series/heat_map.hpp"
+#include "reports/svg/heat_map.hpp"
 
 namespace flopcast {
 

@@ -15,7 +15,7 @@
 #include "planner/tables/schedule_tables.hpp"
 #include "planner/tables/time_units.hpp"
 #include "reports/timeline/terminal.hpp"
-#include "reports/timeline/timeline_json.hpp"
+#include "sim/files/timeline_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
 

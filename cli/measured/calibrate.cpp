@@ -20,7 +20,7 @@
 #include "model/config/document.hpp"
 #include "model/config/sections.hpp"
 #include "model/error/error.hpp"
-#include "reports/series/series_svg.hpp"
+#include "reports/svg/series_svg.hpp"
 
 namespace flopcast {
 

@@ -10,7 +10,6 @@
 #include "model/config/document.hpp"
 #include "model/error/error.hpp"
 #include "reports/html/page.hpp"
-#include "reports/html/result_views.hpp"
 
 namespace flopcast {
 

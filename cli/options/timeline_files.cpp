@@ -9,11 +9,9 @@
 #include "model/error/error.hpp"
 #include "model/units/quantity.hpp"
 #include "reports/html/page.hpp"
-#include "reports/html/page_view.hpp"
-#include "reports/html/result_views.hpp"
 #include "reports/result/result_tables.hpp"
+#include "reports/svg/timeline_svg.hpp"
 #include "reports/timeline/chrome_trace.hpp"
-#include "reports/timeline/svg.hpp"
 
 namespace flopcast {
 

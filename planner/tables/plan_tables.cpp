@@ -7,10 +7,10 @@
 
 #include "planner/compare/terms.hpp"
 #include "planner/plan/rules_of_thumb.hpp"
+#include "reports/result/figures.hpp"
 #include "reports/result/result_json.hpp"
 #include "reports/result/result_tables.hpp"
-#include "reports/series/figures.hpp"
-#include "reports/series/series_svg.hpp"
+#include "reports/svg/series_svg.hpp"
 
 namespace flopcast {
 

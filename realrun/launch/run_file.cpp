@@ -11,6 +11,7 @@
 
 #include "model/error/error.hpp"
 #include "realrun/network/gemm.hpp"
+#include "sim/files/timeline_file.hpp"
 
 namespace flopcast::realrun {
 
@@ -60,31 +61,6 @@ Json samples_of(const std::vector<RankResult>& ranks, int warmup, const std::str
   return samples;
 }
 
-Json timeline_json(const Timeline& timeline) {
-  Json ranks = Json::array();
-  for (const std::vector<Span>& spans : timeline.ranks) {
-    Json list = Json::array();
-    for (const Span& span : spans) {
-      Json entry = {{"kind", std::string(name_of(span.kind))}, {"stream", std::string(name_of(span.stream))}};
-      if (is_action(span.kind)) entry["action"] = to_string(span.action);
-      entry["start_ps"] = span.start;
-      entry["end_ps"] = span.end;
-      list.push_back(entry);
-    }
-    ranks.push_back(list);
-  }
-  Json transfers = Json::array();
-  for (const Transfer& transfer : timeline.transfers) {
-    transfers.push_back({{"produced_by", to_string(transfer.produced_by)},
-                         {"to_stage", transfer.to_stage},
-                         {"from_rank", transfer.from_rank},
-                         {"to_rank", transfer.to_rank},
-                         {"start_ps", transfer.start},
-                         {"end_ps", transfer.end}});
-  }
-  return {{"ranks", ranks}, {"transfers", transfers}};
-}
-
 Json traffic_json(const Traffic& traffic) {
   Json entries = Json::array();
   const auto add = [&](std::string_view kind, Axis axis, const TrafficCount& count) {
@@ -115,7 +91,7 @@ Json steps_json(const std::vector<RankResult>& ranks) {
                      {"wall_s", wall},
                      {"cpu_s", cpu},
                      {"traffic_by_rank", traffic},
-                     {"timeline", timeline_json(timeline_of(ranks, step))}});
+                     {"timeline", run_timeline_json(timeline_of(ranks, step))}});
   }
   return steps;
 }
@@ -131,7 +107,7 @@ Json calibration_steps_json(const std::vector<RankResult>& ranks, std::vector<St
   for (const RankResult& rank : ranks) count = std::min(count, (rank.calibration.*steps).size());
   Json timelines = Json::array();
   for (std::size_t step = 0; step < count; ++step) {
-    timelines.push_back(timeline_json(calibration_of(ranks, steps, step)));
+    timelines.push_back(run_timeline_json(calibration_of(ranks, steps, step)));
   }
   return timelines;
 }

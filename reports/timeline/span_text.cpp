@@ -11,8 +11,40 @@
 
 namespace flopcast {
 
+namespace {
+
+constexpr std::array<Rgb, kSpanKindCount> kHues = {{
+    {0x00, 0x72, 0xB2},  // forward: blue
+    {0xE6, 0x9F, 0x00},  // backward: orange
+    {0xD5, 0x5E, 0x00},  // input gradient: vermilion
+    {0x00, 0x9E, 0x73},  // weight gradient: bluish green
+    {0x56, 0xB4, 0xE9},  // send: sky blue
+    {0xCC, 0x79, 0xA7},  // gradient reduction: reddish purple
+    {0xE5, 0xBC, 0xD3},  // embedding reduction: the same, lighter
+    {0x8C, 0x8C, 0x8C},  // gradient norm: grey
+    {0xF0, 0xE4, 0x42},  // optimizer: yellow
+    {0x7F, 0x4B, 0x68},  // parameter gather: reddish purple, darker
+}};
+
+}  // namespace
+
 char letter_of(SpanKind kind) {
   return std::string_view("FBIWSRENOG").at(static_cast<std::size_t>(kind));
+}
+
+Rgb fill_color(SpanKind kind, int chunk, int chunks) {
+  const Rgb hue = kHues.at(static_cast<std::size_t>(kind));
+  if (chunk == 0 || chunks < 2) return hue;
+  const double white = 0.6 * chunk / (chunks - 1);
+  const auto mix = [white](std::uint8_t channel) {
+    return static_cast<std::uint8_t>(std::lround(channel + (255 - channel) * white));
+  };
+  return {mix(hue.red), mix(hue.green), mix(hue.blue)};
+}
+
+std::string css_class(SpanKind kind, int chunk) {
+  const std::string letter(1, letter_of(kind));
+  return chunk == 0 ? letter : letter + std::to_string(chunk);
 }
 
 std::string number_text(const Action& action, int slices_per_microbatch) {

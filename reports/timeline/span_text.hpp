@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "reports/svg/canvas.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {
@@ -13,6 +14,10 @@ inline constexpr std::size_t kSpanKindCount = 10;
 /// One letter a kind, the same in every drawing: F B I W as schedules write them, S send, R gradient reduction,
 /// E embedding reduction, N gradient norm, O optimizer, G parameter gather.
 char letter_of(SpanKind kind);
+/// The Okabe-Ito hue of a kind, mixed with white for later chunks: evenly up to 60 % for the last of `chunks`.
+Rgb fill_color(SpanKind kind, int chunk, int chunks);
+/// The class of a rectangle: letter and, from chunk 1 on, the chunk: "F", "B2".
+std::string css_class(SpanKind kind, int chunk);
 
 /// "3", or "3.1" for slice 1 of microbatch 3 where microbatches are cut.
 std::string number_text(const Action& action, int slices_per_microbatch);

@@ -1,4 +1,4 @@
-// Reads what reports/html/column.hpp and packed_timeline.hpp write.
+// Reads what reports/html/packed_timeline.hpp writes.
 
 class Column {
   constructor(base64) {

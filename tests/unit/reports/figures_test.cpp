@@ -1,4 +1,4 @@
-#include "reports/series/figures.hpp"
+#include "reports/result/figures.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,10 +10,9 @@
 
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
-#include "reports/series/heat_map.hpp"
-#include "reports/series/point_labels.hpp"
-#include "reports/series/series_svg.hpp"
-#include "reports/series/text_width.hpp"
+#include "reports/svg/canvas.hpp"
+#include "reports/svg/heat_map.hpp"
+#include "reports/svg/series_svg.hpp"
 
 namespace flopcast {
 namespace {
@@ -84,7 +83,7 @@ double rightmost(const std::string& svg) {
   double right = 0.0;
   for (auto found = std::sregex_iterator(svg.begin(), svg.end(), texts); found != std::sregex_iterator(); ++found) {
     if ((*found)[2].str().find("text-anchor") != std::string::npos) continue;
-    right = std::max(right, std::stod((*found)[1]) + text_width((*found)[3]));
+    right = std::max(right, std::stod((*found)[1]) + text_width((*found)[3].str(), kLetterOf11));
   }
   return right;
 }

@@ -6,12 +6,9 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "reports/html/column.hpp"
 #include "reports/html/packed_timeline.hpp"
 #include "reports/html/page.hpp"
-#include "reports/html/page_view.hpp"
-#include "reports/html/result_views.hpp"
-#include "reports/timeline/timeline_json.hpp"
+#include "sim/files/timeline_file.hpp"
 #include "tests/unit/reports/sample_timelines.hpp"
 
 namespace flopcast {

@@ -1,4 +1,4 @@
-#include "reports/timeline/svg.hpp"
+#include "reports/svg/timeline_svg.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "reports/timeline/svg_style.hpp"
+#include "reports/svg/canvas.hpp"
+#include "reports/timeline/span_text.hpp"
 #include "tests/unit/reports/sample_timelines.hpp"
 
 namespace flopcast {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "model/error/error.hpp"
-#include "reports/html/page_view.hpp"
+#include "reports/html/page.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/terms.hpp"
 #include "tests/support/folders.hpp"

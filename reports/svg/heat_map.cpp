@@ -1,15 +1,13 @@
-#include "reports/series/heat_map.hpp"
+#include "reports/svg/heat_map.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iterator>
-#include <utility>
 
 #include "model/error/error.hpp"
-#include "reports/timeline/svg_style.hpp"
+#include "reports/svg/canvas.hpp"
 
 namespace flopcast {
 
@@ -46,7 +44,7 @@ Rgb color_at(double share) {
 
 class HeatMapDrawing {
  public:
-  explicit HeatMapDrawing(const HeatMap& map) : map_(map) {
+  HeatMapDrawing(Canvas& canvas, const HeatMap& map) : canvas_(canvas), map_(map) {
     FLOPCAST_CHECK(map.cells.size() == map.rows.size());
     std::size_t longest = map.row_title.size();
     for (const std::string& row : map.rows) longest = std::max(longest, row.size());
@@ -68,28 +66,19 @@ class HeatMapDrawing {
   }
   double height() const { return kTop + kCellHeight * static_cast<double>(map_.rows.size()) + kScaleHeight; }
 
-  std::string draw() {
-    text(kMargin, 26.0, "font-weight=\"bold\" font-size=\"13\"", map_.title);
-    text(left_, 46.0, "class=\"soft\"", map_.column_title);
-    text(left_ - 8.0, kTop - 8.0, "class=\"soft\" text-anchor=\"end\"", map_.row_title);
+  void draw() {
+    canvas_.text(kMargin, 26.0, " font-weight=\"bold\" font-size=\"13\"", map_.title);
+    canvas_.text(left_, 46.0, " class=\"soft\"", map_.column_title);
+    canvas_.text(left_ - 8.0, kTop - 8.0, " class=\"soft\" text-anchor=\"end\"", map_.row_title);
     for (std::size_t column = 0; column < map_.columns.size(); ++column) {
-      text(left_ + cell_width_ * (static_cast<double>(column) + 0.5), kTop - 8.0, "text-anchor=\"middle\"",
-           map_.columns[column]);
+      canvas_.text(left_ + cell_width_ * (static_cast<double>(column) + 0.5), kTop - 8.0, " text-anchor=\"middle\"",
+                   map_.columns[column]);
     }
     for (std::size_t row = 0; row < map_.rows.size(); ++row) draw_row(row);
     draw_scale();
-    return std::move(svg_);
   }
 
  private:
-  template <class... Values>
-  void put(fmt::format_string<Values...> form, Values&&... values) {
-    fmt::format_to(std::back_inserter(svg_), form, std::forward<Values>(values)...);
-  }
-  void text(double x, double y, const std::string& attributes, const std::string& words) {
-    put("<text x=\"{}\" y=\"{}\" {}>{}</text>\n", coordinate(x), coordinate(y), attributes, escape_xml(words));
-  }
-
   void note_value(const HeatMap::Cell& cell) {
     if (!cell.value) return;
     least_ = any_ ? std::min(least_, *cell.value) : *cell.value;
@@ -103,7 +92,7 @@ class HeatMapDrawing {
 
   void draw_row(std::size_t row) {
     const double y = kTop + kCellHeight * static_cast<double>(row);
-    text(left_ - 8.0, y + kCellHeight / 2 + 4.0, "text-anchor=\"end\"", map_.rows[row]);
+    canvas_.text(left_ - 8.0, y + kCellHeight / 2 + 4.0, " text-anchor=\"end\"", map_.rows[row]);
     for (std::size_t column = 0; column < map_.columns.size(); ++column) {
       draw_cell(map_.cells[row][column], map_.rows[row], map_.columns[column],
                 left_ + cell_width_ * static_cast<double>(column), y);
@@ -113,22 +102,22 @@ class HeatMapDrawing {
   void draw_cell(const HeatMap::Cell& cell, const std::string& row, const std::string& column, double x, double y) {
     const std::string place = fmt::format("{} {}, {} {}", map_.row_title, row, map_.column_title, column);
     const std::string said = cell.value ? fmt::format("{:.4g} {}", *cell.value, map_.value_name) : "none";
-    const std::string title =
-        escape_xml(fmt::format("{}: {}{}{}", place, said, cell.note.empty() ? "" : ", ", cell.note));
+    const std::string title = fmt::format("{}: {}{}{}", place, said, cell.note.empty() ? "" : ", ", cell.note);
     const double width = cell_width_ - 2.0;
+    const double height = kCellHeight - 2.0;
     if (!cell.value) {
-      put("<rect class=\"none\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"><title>{}</title></rect>\n", coordinate(x),
-          coordinate(y), coordinate(width), coordinate(kCellHeight - 2.0), title);
+      canvas_.rectangle(" class=\"none\"", x, y, width, height, title);
       return;
     }
     const Rgb fill = color_at(share(*cell.value));
     const bool best = cell.fits && cell.value == best_;
-    put("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"{}><title>{}</title></rect>\n", coordinate(x),
-        coordinate(y), coordinate(width), coordinate(kCellHeight - 2.0), hex_color(fill), best ? " class=\"best\"" : "",
-        title);
-    put("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" style=\"fill:{}{}\">{:.4g}</text>\n", coordinate(x + width / 2),
-        coordinate(y + kCellHeight / 2 + 3.0), needs_light_text(fill) ? "#fff" : "#111",
-        cell.fits ? "" : ";text-decoration:line-through", *cell.value);
+    canvas_.put("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"{}><title>{}</title></rect>\n",
+                coordinate(x), coordinate(y), coordinate(width), coordinate(height), hex_color(fill),
+                best ? " class=\"best\"" : "", escape_xml(title));
+    canvas_.text(x + width / 2, y + kCellHeight / 2 + 3.0,
+                 fmt::format(" text-anchor=\"middle\" style=\"fill:{}{}\"", needs_light_text(fill) ? "#fff" : "#111",
+                             cell.fits ? "" : ";text-decoration:line-through"),
+                 fmt::format("{:.4g}", *cell.value));
   }
 
   void draw_scale() {
@@ -136,15 +125,16 @@ class HeatMapDrawing {
     const double y = height() - 34.0;
     constexpr int kSteps = 40;
     for (int step = 0; step < kSteps; ++step) {
-      put("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"8\" fill=\"{}\"/>\n",
-          coordinate(left_ + kScaleWidth * step / kSteps), coordinate(y), coordinate(kScaleWidth / kSteps + 0.3),
-          hex_color(color_at(step / (kSteps - 1.0))));
+      canvas_.put("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"8\" fill=\"{}\"/>\n",
+                  coordinate(left_ + kScaleWidth * step / kSteps), coordinate(y),
+                  coordinate(kScaleWidth / kSteps + 0.3), hex_color(color_at(step / (kSteps - 1.0))));
     }
-    text(left_, y + 20.0, "class=\"soft\"", fmt::format("{:.4g}", least_));
-    text(left_ + kScaleWidth, y + 20.0, "class=\"soft\" text-anchor=\"end\"", fmt::format("{:.4g}", most_));
-    text(left_ + kScaleWidth + 10.0, y + 8.0, "class=\"soft\"", map_.value_name);
+    canvas_.text(left_, y + 20.0, " class=\"soft\"", fmt::format("{:.4g}", least_));
+    canvas_.text(left_ + kScaleWidth, y + 20.0, " class=\"soft\" text-anchor=\"end\"", fmt::format("{:.4g}", most_));
+    canvas_.text(left_ + kScaleWidth + 10.0, y + 8.0, " class=\"soft\"", map_.value_name);
   }
 
+  Canvas& canvas_;
   const HeatMap& map_;
   double left_ = 0.0;
   double cell_width_ = 0.0;
@@ -152,28 +142,22 @@ class HeatMapDrawing {
   std::optional<double> best_;
   double least_ = 0.0;
   double most_ = 0.0;
-  std::string svg_;
 };
 
 }  // namespace
 
 std::string write_heat_map_svg(const HeatMap& map, bool dark_mode) {
-  HeatMapDrawing drawing(map);
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"heat\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
-      "role=\"img\">\n<title>{2}</title>\n"
-      "<style>.heat{{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:12px}}.heat text{{fill:#222}}"
-      ".heat .bg{{fill:#fff}}.heat .soft{{fill:#666}}.heat .none{{fill:url(#hatch)}}.heat .hatch{{stroke:#bbb}}"
-      ".heat .best{{stroke:#d55e00;stroke-width:3}}{3}</style>\n"
-      "<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
-      "patternTransform=\"rotate(45)\"><path class=\"hatch\" d=\"M0 0V6\"/></pattern></defs>\n"
-      "<rect class=\"bg\" width=\"{0}\" height=\"{1}\"/>\n",
-      coordinate(drawing.width()), coordinate(drawing.height()), escape_xml(map.title),
-      dark_mode ? "@media (prefers-color-scheme:dark){.heat text{fill:#ddd}.heat .bg{fill:#16181c}.heat "
-                  ".soft{fill:#aaa}.heat .hatch{stroke:#444}}"
-                : "");
-  svg += drawing.draw();
-  return svg + "</svg>\n";
+  Canvas canvas;
+  HeatMapDrawing drawing(canvas, map);
+  drawing.draw();
+  SvgFrame frame{"heat", drawing.width(), drawing.height(), 12, map.title};
+  frame.css = ".heat .none{fill:url(#hatch)}.heat .hatch{stroke:#bbb}.heat .best{stroke:#d55e00;stroke-width:3}";
+  frame.dark_css = ".heat .hatch{stroke:#444}";
+  frame.dark_mode = dark_mode;
+  frame.definitions =
+      "<pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
+      "patternTransform=\"rotate(45)\"><path class=\"hatch\" d=\"M0 0V6\"/></pattern>";
+  return canvas.finish(frame);
 }
 
 }  // namespace flopcast

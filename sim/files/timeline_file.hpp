@@ -11,9 +11,14 @@ namespace flopcast {
 /// timeline's unit. How many copies of the model it holds is left out.
 nlohmann::ordered_json timeline_json(const Timeline& timeline);
 
-/// The inverse, rounded to ticks: picoseconds, or millionths of an abstract unit. A file that tells no transfers (early
-/// versions wrote none) is read without. Throws ConfigError whose place is `field` of `file`.
+/// The same in a flopcast.measurement/1 of a run, times in picoseconds; its title and unit go without saying.
+nlohmann::ordered_json run_timeline_json(const Timeline& timeline);
+
+/// The inverse of timeline_json, rounded to ticks: picoseconds, or millionths of an abstract unit. A file that tells no
+/// transfers (early versions wrote none) is read without. Throws ConfigError whose place is `field` of `file`.
 Timeline read_timeline(const nlohmann::ordered_json& json, const std::string& file, const std::string& field);
+/// The inverse of run_timeline_json.
+Timeline read_run_timeline(const nlohmann::json& json, const std::string& file, const std::string& field);
 
 /// Where it is false, what a rank waited for is unknown: neither waiting nor the critical path can be told.
 bool tells_transfers(const nlohmann::ordered_json& json);

@@ -1,4 +1,4 @@
-#include "reports/series/figures.hpp"
+#include "reports/result/figures.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "reports/series/series_svg.hpp"
+#include "reports/svg/series_svg.hpp"
 
 #include <fmt/format.h>
 
@@ -9,10 +9,7 @@
 #include <iterator>
 #include <utility>
 
-#include "reports/series/point_labels.hpp"
-#include "reports/series/series_axis.hpp"
-#include "reports/series/text_width.hpp"
-#include "reports/timeline/svg_style.hpp"
+#include "reports/svg/canvas.hpp"
 
 namespace flopcast {
 
@@ -23,8 +20,10 @@ constexpr double kLeft = 56.0;
 constexpr double kTop = 44.0;
 constexpr double kBottom = 42.0;
 constexpr double kLegendRow = 14.0;
-// Okabe & Ito 2008: told apart with every kind of colour vision.
-constexpr std::array<const char*, 6> kColors = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"};
+constexpr std::size_t kColors = 6;  // of the palette: black is for text
+constexpr double kNameHeight = 12.0;
+constexpr double kNameGap = 7.0;
+constexpr double kPointRadius = 4.0;
 
 struct Frame {
   double left = 0.0;
@@ -55,37 +54,19 @@ bool is_line(SeriesStyle style) {
   return style == SeriesStyle::kLine || style == SeriesStyle::kDashed || style == SeriesStyle::kSteps;
 }
 
-struct LegendEntry {
-  std::string name;
-  double x = 0.0;
-  int row = 0;
-};
-
-// The series in rows as wide as the frame.
-std::vector<LegendEntry> legend_of(const SeriesChart& chart, const Frame& frame) {
+std::vector<LegendPlace> legend_of(const SeriesChart& chart, const Frame& frame) {
   constexpr double kSquare = 13.0;
   constexpr double kGap = 21.0;
-  std::vector<LegendEntry> legend;
-  for (const Series& series : chart.series) legend.push_back({series.name});
-  double x = frame.left;
-  int row = 0;
-  for (LegendEntry& entry : legend) {
-    const double width = kSquare + text_width(entry.name);
-    if (x > frame.left && x + width > frame.left + frame.width) {
-      x = frame.left;
-      ++row;
-    }
-    entry.x = x;
-    entry.row = row;
-    x += width + kGap;
-  }
-  return legend;
+  std::vector<double> widths;
+  for (const Series& series : chart.series) widths.push_back(kSquare + text_width(series.name, kLetterOf11));
+  return wrap_legend(widths, frame.left, frame.left + frame.width, kGap);
 }
 
 class ChartDrawing {
  public:
-  ChartDrawing(const SeriesChart& chart, const Frame& frame)
-      : chart_(chart),
+  ChartDrawing(Canvas& canvas, const SeriesChart& chart, const Frame& frame)
+      : canvas_(canvas),
+        chart_(chart),
         frame_(frame),
         legend_(legend_of(chart, frame)),
         x_(x_values(chart), chart.x.logarithmic),
@@ -97,8 +78,8 @@ class ChartDrawing {
     frame_.height -= more;
   }
 
-  std::string draw() {
-    text(frame_.left, title_y(), " font-weight=\"bold\" font-size=\"12\"", chart_.title);
+  void draw() {
+    canvas_.text(frame_.left, title_y(), " font-weight=\"bold\" font-size=\"12\"", chart_.title);
     draw_axes();
     for (std::size_t index = 0; index < chart_.series.size(); ++index) {
       const Series& series = chart_.series[index];
@@ -109,29 +90,20 @@ class ChartDrawing {
       if (chart_.series[index].style == SeriesStyle::kNamedPoints) draw_names(chart_.series[index]);
     }
     draw_legend();
-    return std::move(svg_);
   }
 
  private:
-  template <class... Values>
-  void put(fmt::format_string<Values...> form, Values&&... values) {
-    fmt::format_to(std::back_inserter(svg_), form, std::forward<Values>(values)...);
-  }
-  void text(double x, double y, const std::string& attributes, const std::string& words) {
-    put("<text x=\"{}\" y=\"{}\"{}>{}</text>\n", coordinate(x), coordinate(y), attributes, escape_xml(words));
-  }
   double title_y() const { return frame_.top - kLegendRow * rows_below_ - 26.0; }
   std::string css_of(std::size_t index) const {
-    return chart_.series[index].style == SeriesStyle::kDashed ? "ref" : fmt::format("s{}", index % kColors.size());
+    return chart_.series[index].style == SeriesStyle::kDashed ? "ref" : fmt::format("s{}", index % kColors);
   }
 
   void draw_legend() {
     for (std::size_t index = 0; index < legend_.size(); ++index) {
-      const LegendEntry& entry = legend_[index];
-      const double y = title_y() + 9.0 + kLegendRow * entry.row;
-      put("<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"9\" height=\"9\"/>\n", css_of(index), coordinate(entry.x),
-          coordinate(y));
-      text(entry.x + 13.0, y + 8.0, "", entry.name);
+      const LegendPlace& place = legend_[index];
+      const double y = title_y() + 9.0 + kLegendRow * place.row;
+      canvas_.rectangle(fmt::format(" class=\"{}\"", css_of(index)), place.x, y, 9.0, 9.0);
+      canvas_.text(place.x + 13.0, y + 8.0, "", chart_.series[index].name);
     }
   }
 
@@ -145,10 +117,10 @@ class ChartDrawing {
       const double middle = box.top + box.height / 2;
       if (std::abs(middle - y) > 1.5 * box.height) {
         const double nearest = std::clamp(x, box.left, box.left + box.width);
-        put("<path class=\"lead\" d=\"M{} {}L{} {}\"/>\n", coordinate(x), coordinate(y), coordinate(nearest),
-            coordinate(middle));
+        canvas_.path(
+            "lead", fmt::format("M{} {}L{} {}", coordinate(x), coordinate(y), coordinate(nearest), coordinate(middle)));
       }
-      text(box.left, box.top + box.height - 2.5, " class=\"name\"", point.label);
+      canvas_.text(box.left, box.top + box.height - 2.5, " class=\"name\"", point.label);
     }
   }
 
@@ -159,22 +131,23 @@ class ChartDrawing {
     const double bottom = frame_.top + frame_.height;
     for (const AxisMark& mark : x_.marks()) {
       const double x = frame_.left + frame_.width * mark.position;
-      put("<path class=\"grid\" d=\"M{} {}V{}\"/>\n", coordinate(x), coordinate(frame_.top), coordinate(bottom));
-      text(x, bottom + 15.0, " text-anchor=\"middle\"", mark.label);
+      canvas_.path("grid", fmt::format("M{} {}V{}", coordinate(x), coordinate(frame_.top), coordinate(bottom)));
+      canvas_.text(x, bottom + 15.0, " text-anchor=\"middle\"", mark.label);
     }
     for (const AxisMark& mark : y_.marks()) {
       const double y = bottom - frame_.height * mark.position;
-      put("<path class=\"grid\" d=\"M{} {}H{}\"/>\n", coordinate(frame_.left), coordinate(y),
-          coordinate(frame_.left + frame_.width));
-      text(frame_.left - 6.0, y + 4.0, " text-anchor=\"end\"", mark.label);
+      canvas_.path("grid", fmt::format("M{} {}H{}", coordinate(frame_.left), coordinate(y),
+                                       coordinate(frame_.left + frame_.width)));
+      canvas_.text(frame_.left - 6.0, y + 4.0, " text-anchor=\"end\"", mark.label);
     }
-    text(frame_.left + frame_.width / 2, bottom + 31.0, " text-anchor=\"middle\" class=\"soft\"", chart_.x.title);
+    canvas_.text(frame_.left + frame_.width / 2, bottom + 31.0, " text-anchor=\"middle\" class=\"soft\"",
+                 chart_.x.title);
     const double x = frame_.left - 42.0;
     const double y = frame_.top + frame_.height / 2;
-    text(x, y,
-         fmt::format(" text-anchor=\"middle\" class=\"soft\" transform=\"rotate(-90 {} {})\"", coordinate(x),
-                     coordinate(y)),
-         chart_.y.title);
+    canvas_.text(x, y,
+                 fmt::format(" text-anchor=\"middle\" class=\"soft\" transform=\"rotate(-90 {} {})\"", coordinate(x),
+                             coordinate(y)),
+                 chart_.y.title);
   }
 
   void draw_line(const Series& series, const std::string& css) {
@@ -191,7 +164,7 @@ class ChartDrawing {
       }
     }
     const char* const dashes = series.style == SeriesStyle::kDashed ? " stroke-dasharray=\"5 4\"" : "";
-    if (!path.empty()) put("<path class=\"l {}l\"{} d=\"{}\"/>\n", css, dashes, path);
+    if (!path.empty()) canvas_.put("<path class=\"l {}l\"{} d=\"{}\"/>\n", css, dashes, path);
   }
 
   void draw_points(const Series& series, const std::string& css) {
@@ -202,52 +175,78 @@ class ChartDrawing {
       const std::string title =
           escape_xml(fmt::format("{}{}{}: {:.4g}", point.label, point.label.empty() ? "" : ", ", series.name, point.y));
       if (series.style != SeriesStyle::kCrosses) {
-        put("<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"3\"><title>{}</title></circle>\n", css, coordinate(x),
-            coordinate(y), title);
+        canvas_.put("<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"3\"><title>{}</title></circle>\n", css, coordinate(x),
+                    coordinate(y), title);
       } else {
-        put("<path class=\"l {}l\" d=\"M{} {}l{} {}m0 -{}l-{} {}\"><title>{}</title></path>\n", css,
-            coordinate(x - kArm), coordinate(y - kArm), 2 * kArm, 2 * kArm, 2 * kArm, 2 * kArm, 2 * kArm, title);
+        canvas_.put("<path class=\"l {}l\" d=\"M{} {}l{} {}m0 -{}l-{} {}\"><title>{}</title></path>\n", css,
+                    coordinate(x - kArm), coordinate(y - kArm), 2 * kArm, 2 * kArm, 2 * kArm, 2 * kArm, 2 * kArm,
+                    title);
       }
     }
   }
 
+  Canvas& canvas_;
   const SeriesChart& chart_;
   Frame frame_;
-  std::vector<LegendEntry> legend_;
+  std::vector<LegendPlace> legend_;
   int rows_below_ = 0;  // of the legend, below its first
   AxisScale x_;
   AxisScale y_;
-  std::string svg_;
 };
 
-std::string style_sheet(bool dark_mode) {
+// How series are drawn, beside what all images have.
+std::string series_css() {
   std::string css =
-      ".series{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:11px}.series text{fill:#222}"
-      ".series .bg{fill:#fff}.series .soft{fill:#666}.series .grid{stroke:#000;stroke-opacity:.13;fill:none}"
-      ".series .l{fill:none;stroke-width:1.5}.series .ref{fill:#777}.series "
-      ".refl{stroke:#777}.series .lead{stroke:#777;stroke-width:.7}\n";
-  for (std::size_t index = 0; index < kColors.size(); ++index) {
-    css += fmt::format(".series .s{0}{{fill:{1}}}.series .s{0}l{{stroke:{1}}}", index, kColors[index]);
-  }
-  if (dark_mode) {
-    css +=
-        "\n@media (prefers-color-scheme:dark){.series text{fill:#ddd}.series .bg{fill:#16181c}.series "
-        ".soft{fill:#aaa}.series .grid{stroke:#fff}}";
+      ".series .l{fill:none;stroke-width:1.5}.series .ref{fill:#777}.series .refl{stroke:#777}"
+      ".series .lead{stroke:#777;stroke-width:.7}\n";
+  for (std::size_t index = 0; index < kColors; ++index) {
+    css += fmt::format(".series .s{0}{{fill:{1}}}.series .s{0}l{{stroke:{1}}}", index, kPalette.at(index));
   }
   return css;
 }
 
 }  // namespace
 
+void PointLabels::avoid(double x, double y) {
+  taken_.push_back({x - kPointRadius, y - kPointRadius, 2 * kPointRadius, 2 * kPointRadius});
+}
+
+LabelBox PointLabels::place(double x, double y, const std::string& name) {
+  constexpr int kRings = 8;
+  const double width = text_width(name, kLetterOf11);
+  const auto free = [this](const LabelBox& box) {
+    const bool inside = box.left >= frame_.left && box.top >= frame_.top &&
+                        box.left + box.width <= frame_.left + frame_.width &&
+                        box.top + box.height <= frame_.top + frame_.height;
+    return inside &&
+           std::none_of(taken_.begin(), taken_.end(), [&](const LabelBox& other) { return box.overlaps(other); });
+  };
+  const double right = x + kNameGap;
+  const double left = x - kNameGap - width;
+  const double middle = x - width / 2;
+  for (int ring = 0; ring < kRings; ++ring) {
+    const double up = y - kNameHeight / 2 - ring * kNameHeight;
+    const double down = y - kNameHeight / 2 + ring * kNameHeight;
+    const LabelBox places[] = {{right, up, width, kNameHeight},
+                               {right, down, width, kNameHeight},
+                               {left, up, width, kNameHeight},
+                               {left, down, width, kNameHeight},
+                               {middle, up - kNameHeight, width, kNameHeight},
+                               {middle, down + kNameHeight, width, kNameHeight}};
+    const auto* const found = std::find_if(std::begin(places), std::end(places), free);
+    if (found == std::end(places)) continue;
+    taken_.push_back(*found);
+    return *found;
+  }
+  taken_.push_back({right, y - kNameHeight / 2, width, kNameHeight});
+  return taken_.back();
+}
+
 std::string write_series_svg(const std::vector<SeriesChart>& charts, const SeriesSvgOptions& options) {
   const std::size_t in_row = charts.size() == 1 ? 1 : 2;
   const double column = (options.width - 2 * kMargin) / static_cast<double>(in_row);
   const std::size_t rows = (charts.size() + in_row - 1) / in_row;
-  const double height = 2 * kMargin + options.chart_height * static_cast<double>(rows);
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"series\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
-      "role=\"img\">\n<style>\n{2}\n</style>\n<rect class=\"bg\" width=\"{0}\" height=\"{1}\"/>\n",
-      coordinate(options.width), coordinate(height), style_sheet(options.dark_mode));
+  Canvas canvas;
   for (std::size_t index = 0; index < charts.size(); ++index) {
     Frame frame;
     const std::size_t row = index / in_row;
@@ -255,9 +254,12 @@ std::string write_series_svg(const std::vector<SeriesChart>& charts, const Serie
     frame.top = kMargin + options.chart_height * static_cast<double>(row) + kTop;
     frame.width = column - kLeft - kMargin;
     frame.height = options.chart_height - kTop - kBottom;
-    svg += ChartDrawing(charts[index], frame).draw();
+    ChartDrawing(canvas, charts[index], frame).draw();
   }
-  return svg + "</svg>\n";
+  SvgFrame frame{"series", options.width, 2 * kMargin + options.chart_height * static_cast<double>(rows)};
+  frame.css = series_css();
+  frame.dark_mode = options.dark_mode;
+  return canvas.finish(frame);
 }
 
 }  // namespace flopcast

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace flopcast {
+
+struct Rgb {
+  std::uint8_t red = 0;
+  std::uint8_t green = 0;
+  std::uint8_t blue = 0;
+};
+/// Whether white text stands out more than black on it: contrast ratio of WCAG 2.1.
+bool needs_light_text(Rgb background);
+std::string hex_color(Rgb color);
+
+/// Okabe & Ito 2008: told apart with every kind of colour vision.
+inline constexpr std::array<const char*, 7> kPalette = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                                        "#e69f00", "#56b4e9", "#000000"};
+
+/// `&`, `<`, `>`, quotes as entities; what XML forbids (control characters, broken UTF-8) as U+FFFD.
+std::string escape_xml(std::string_view text);
+/// Two decimals without trailing zeros: "12.5".
+std::string coordinate(double value);
+/// About what a text takes, in pixels, where a mean letter takes so many.
+double text_width(std::string_view text, double letter);
+/// The mean letter of Helvetica at 11 px, with some room.
+inline constexpr double kLetterOf11 = 6.2;
+
+/// 1, 2 or 5 times a power of ten: the smallest step with at most `most` steps in the range.
+double round_step(double range, int most);
+
+struct AxisMark {
+  double position = 0.0;  ///< between 0 and 1 along the axis
+  double value = 0.0;
+  std::string label;
+};
+
+/// Maps values to positions along an axis of length one.
+class AxisScale {
+ public:
+  /// The range of the values, widened to whole decades of a logarithmic axis and to round steps of a linear one.
+  AxisScale(const std::vector<double>& values, bool logarithmic);
+
+  double position(double value) const;
+  /// At most about eight, powers of ten or round steps.
+  std::vector<AxisMark> marks() const;
+  double decades() const { return high_ - low_; }  ///< of a logarithmic axis
+
+ private:
+  double low_ = 0.0;  // log10 on a logarithmic axis
+  double high_ = 1.0;
+  double step_ = 1.0;
+  bool logarithmic_ = false;
+};
+
+/// Where the entries of a legend begin: in rows from `left`, none beyond `right` that is not the first of its row.
+struct LegendPlace {
+  double x = 0.0;
+  int row = 0;
+};
+std::vector<LegendPlace> wrap_legend(const std::vector<double>& widths, double left, double right, double gap);
+
+/// What surrounds a drawing.
+struct SvgFrame {
+  const char* name;    ///< class of the image, ahead of every rule of its style sheet, as images share a page
+  double width = 0.0;  ///< pixels
+  double height = 0.0;
+  int font_size = 11;
+  std::string title = {};
+  std::string description = {};
+  std::string css = {};       ///< beside that of text, .bg, .soft and .grid
+  std::string dark_css = {};  ///< the same for readers who prefer dark pages
+  bool dark_mode = true;      ///< follow the reader's prefers-color-scheme
+  std::string definitions = {};
+};
+
+/// An image in the making: valid XML, self-contained, without scripts; the same calls give the same bytes.
+class Canvas {
+ public:
+  template <class... Values>
+  void put(fmt::format_string<Values...> form, Values&&... values) {
+    fmt::format_to(std::back_inserter(svg_), form, std::forward<Values>(values)...);
+  }
+  void append(std::string_view svg) { svg_ += svg; }
+  const std::string& drawn() const { return svg_; }
+  /// `attributes` begin with a blank, or are empty.
+  void text(double x, double y, std::string_view attributes, std::string_view words);
+  void rectangle(std::string_view attributes, double x, double y, double width, double height);
+  /// With a tooltip.
+  void rectangle(std::string_view attributes, double x, double y, double width, double height, std::string_view title);
+  /// Nothing where the path is empty.
+  void path(std::string_view css, std::string_view path);
+
+  std::string finish(const SvgFrame& frame) const;
+
+ private:
+  std::string svg_;
+};
+
+}  // namespace flopcast

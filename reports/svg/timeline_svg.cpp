@@ -1,0 +1,452 @@
+#include "reports/svg/timeline_svg.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "model/error/error.hpp"
+#include "reports/svg/canvas.hpp"
+#include "reports/timeline/span_text.hpp"
+
+namespace flopcast {
+namespace {
+
+constexpr double kMargin = 16.0;
+constexpr double kLegendEntry = 11.0;  // side of a legend square
+constexpr double kLetter = 11.0 * 0.56;
+
+/// Sizes in pixels; x of a time is left + ticks * per_tick.
+struct RowGeometry {
+  double left = 0.0;
+  double per_tick = 0.0;
+  double height = 22.0;           ///< of the compute lane
+  double lane_height = 5.0;       ///< of each lane of another stream
+  std::vector<StreamKind> lanes;  ///< the other streams that something runs on, top to bottom
+  int chunks = 1;                 ///< of the whole figure: shades depend on it
+
+  double x(Ticks time) const { return left + static_cast<double>(time) * per_tick; }
+  double total_height() const { return height + static_cast<double>(lanes.size()) * (lane_height + 1.0); }
+};
+
+constexpr double kOwnRectangle = 1.2;  // narrower spans have no tooltip: nobody can point at them
+constexpr double kSmallest = 0.2;      // narrower spans are drawn as what takes most of this width
+
+struct Box {
+  double x = 0.0;
+  double y = 0.0;
+  double width = 0.0;
+  double height = 0.0;
+};
+
+using Style = std::pair<SpanKind, int>;  // kind and chunk
+
+/// Draws narrow spans of one lane as one path a style. Times that lie within kSmallest of each other are decided by
+/// majority.
+class NarrowSpans {
+ public:
+  void add(const Box& box, const Style& style) {
+    if (box.width >= kSmallest) {
+      flush();
+      extend(box, style);
+      return;
+    }
+    const bool fits = !shares_.empty() && box.y == pending_.y && box.x + box.width - pending_.x <= kSmallest;
+    if (!fits) {
+      flush();
+      pending_ = box;
+    }
+    pending_.width = box.x + box.width - pending_.x;
+    shares_[style] += box.width;
+  }
+
+  void write(Canvas& canvas) {
+    flush();
+    for (const auto& [style, path] : paths_) {
+      canvas.path(css_class(style.first, style.second), path_text(path));
+    }
+  }
+
+ private:
+  void flush() {
+    if (shares_.empty()) return;
+    const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
+    extend(pending_, std::max_element(shares_.begin(), shares_.end(), less)->first);
+    shares_.clear();
+  }
+
+  void extend(Box box, const Style& style) {
+    if (box.width <= 0.0) return;
+    std::vector<Box>& path = paths_[style];
+    if (!path.empty() && path.back().y == box.y && box.x - (path.back().x + path.back().width) < 1e-6) {
+      path.back().width = box.x + box.width - path.back().x;
+    } else {
+      path.push_back(box);
+    }
+  }
+
+  static std::string path_text(const std::vector<Box>& path) {
+    std::string text;
+    for (const Box& box : path) {
+      fmt::format_to(std::back_inserter(text), "M{} {}h{}v{}h-{}z", coordinate(box.x), coordinate(box.y),
+                     coordinate(std::max(box.width, 0.01)), coordinate(box.height),
+                     coordinate(std::max(box.width, 0.01)));
+    }
+    return text;
+  }
+
+  Box pending_;
+  std::map<Style, double> shares_;
+  std::map<Style, std::vector<Box>> paths_;
+};
+
+std::string tooltip(const Span& span, int slices, const DisplayUnit& unit) {
+  std::string text(name_of(span.kind));
+  if (is_action(span.kind) || span.kind == SpanKind::kSend) {
+    text += fmt::format(" of {}, stage {}", unit_words(span.action, slices), span.action.stage);
+  }
+  return text + fmt::format("\nstart {}, duration {}", time_text(static_cast<double>(span.start), unit, 6),
+                            time_text(static_cast<double>(span.end - span.start), unit, 6));
+}
+
+std::string label_of(const Span& span, int slices) {
+  return is_action(span.kind) ? number_text(span.action, slices) : std::string(1, letter_of(span.kind));
+}
+
+void draw_label(Canvas& canvas, const std::string& label, const Box& box, bool light) {
+  const double size = std::min(11.0, box.height * 0.7);
+  if (size < 5.0 || box.width < text_width(label, size * 0.6) + 1.0) return;
+  canvas.put("<text class=\"{}\" x=\"{}\" y=\"{}\"{}>{}</text>\n", light ? "l" : "d", coordinate(box.x + box.width / 2),
+             coordinate(box.y + box.height / 2 + size * 0.36),
+             size < 11.0 ? fmt::format(" font-size=\"{}\"", coordinate(size)) : "", label);
+}
+
+void draw_box(Canvas& canvas, const std::string& tooltip, const Box& box, const Style& style) {
+  // A hairline of background keeps neighbours apart without touching where a span starts.
+  const double gap = std::min(0.7, box.width * 0.12);
+  canvas.rectangle(fmt::format(" class=\"{}\"", css_class(style.first, style.second)), box.x, box.y, box.width - gap,
+                   box.height, tooltip);
+}
+
+/// The vertical place of each span: its stream's lane; the halves of an overlapped pair share the compute lane.
+std::vector<Box> place(const std::vector<Span>& spans, const RowGeometry& geometry) {
+  std::vector<Box> boxes;
+  const std::vector<int> lane_of = assign_lanes(spans);
+  std::size_t last_compute = spans.size();
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    const Span& span = spans[i];
+    Box box{geometry.x(span.start), 0.0, static_cast<double>(span.end - span.start) * geometry.per_tick,
+            geometry.height};
+    const auto lane = std::find(geometry.lanes.begin(), geometry.lanes.end(), span.stream);
+    if (lane != geometry.lanes.end()) {
+      const auto index = static_cast<double>(lane - geometry.lanes.begin());
+      box.y = geometry.height + 1.0 + index * (geometry.lane_height + 1.0);
+      box.height = geometry.lane_height;
+    } else {
+      if (lane_of[i] > 0 && last_compute < spans.size()) {
+        boxes[last_compute].height = geometry.height / 2;
+        box.y = box.height = geometry.height / 2;
+      }
+      last_compute = i;
+    }
+    boxes.push_back(box);
+  }
+  return boxes;
+}
+
+/// The rectangles, tooltips and numbers of one rank, with y = 0 at the top of its row.
+void draw_rank(Canvas& canvas, const Timeline& timeline, std::size_t rank, const RowGeometry& geometry,
+               const DisplayUnit& unit) {
+  const std::vector<Span>& spans = timeline.ranks[rank];
+  const std::vector<Box> boxes = place(spans, geometry);
+  const int slices = timeline.slices_per_microbatch;
+  NarrowSpans narrow;
+  Canvas labels;
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    const Style style{spans[i].kind, chunk_of(spans[i], timeline.rank_count())};
+    if (boxes[i].width < kOwnRectangle) {
+      narrow.add(boxes[i], style);
+      continue;
+    }
+    draw_box(canvas, tooltip(spans[i], slices, unit), boxes[i], style);
+    draw_label(labels, label_of(spans[i], slices), boxes[i],
+               needs_light_text(fill_color(style.first, style.second, geometry.chunks)));
+  }
+  narrow.write(canvas);
+  canvas.append(labels.drawn());
+}
+
+/// What is common to all panels of a figure.
+struct Figure {
+  const std::vector<Timeline>& timelines;
+  const SvgOptions& options;
+  Ticks makespan = 0;  ///< of the longest timeline
+  DisplayUnit unit;
+  RowGeometry geometry;
+  double row_pitch = 0.0;
+  double right = 0.0;
+  bool panel_titles = false;
+};
+
+std::vector<StreamKind> side_lanes(const std::vector<Timeline>& timelines) {
+  std::set<StreamKind> streams;
+  for (const Timeline& timeline : timelines) {
+    for (const auto& spans : timeline.ranks) {
+      for (const Span& span : spans) streams.insert(span.stream);
+    }
+  }
+  streams.erase(StreamKind::kCompute);
+  return {streams.begin(), streams.end()};
+}
+
+double row_height(int most_ranks) {
+  return most_ranks <= 8 ? 22.0 : most_ranks <= 16 ? 18.0 : most_ranks <= 32 ? 14.0 : 10.0;
+}
+
+Figure lay_out(const std::vector<Timeline>& timelines, const SvgOptions& options) {
+  Figure figure{timelines, options, 0, {}, {}, 0.0, options.width - kMargin, timelines.size() > 1};
+  int most_ranks = 0;
+  for (const Timeline& timeline : timelines) {
+    FLOPCAST_CHECK(timeline.time_unit == timelines.front().time_unit);
+    FLOPCAST_CHECK(timeline.units_per_tick == timelines.front().units_per_tick);
+    figure.makespan = std::max(figure.makespan, timeline.makespan());
+    most_ranks = std::max(most_ranks, timeline.rank_count());
+    figure.geometry.chunks = std::max(figure.geometry.chunks, chunk_count(timeline));
+  }
+  if (!timelines.empty()) figure.unit = display_unit(timelines.front(), figure.makespan);
+  figure.geometry.height = row_height(most_ranks);
+  figure.geometry.lanes = side_lanes(timelines);
+  const std::string widest = "rank " + std::to_string(std::max(0, most_ranks - 1));
+  figure.geometry.left = kMargin + text_width(widest, kLetter) + 8.0;
+  const double plot = std::max(50.0, figure.right - figure.geometry.left);
+  figure.right = figure.geometry.left + plot;
+  figure.geometry.per_tick = figure.makespan > 0 ? plot / static_cast<double>(figure.makespan) : 0.0;
+  figure.row_pitch = figure.geometry.total_height() + (most_ranks <= 32 ? 3.0 : 1.5);
+  return figure;
+}
+
+std::string summary(const Timeline& timeline, const DisplayUnit& unit) {
+  const int ranks = timeline.rank_count();
+  if (timeline.makespan() <= 0) return fmt::format("{} rank{}, nothing ran", ranks, ranks == 1 ? "" : "s");
+  return fmt::format("{} rank{}, makespan {}, idle {:.1f} %", ranks, ranks == 1 ? "" : "s",
+                     time_text(static_cast<double>(timeline.makespan()), unit), 100.0 * idle_share(timeline));
+}
+
+/// Kinds and chunks that occur, in drawing order.
+std::set<std::pair<SpanKind, int>> styles_present(const Figure& figure) {
+  std::set<std::pair<SpanKind, int>> styles;
+  for (const Timeline& timeline : figure.timelines) {
+    for (const auto& spans : timeline.ranks) {
+      for (const Span& span : spans) styles.emplace(span.kind, chunk_of(span, timeline.rank_count()));
+    }
+  }
+  return styles;
+}
+
+// How timelines are drawn, beside what all images have.
+std::string timeline_css(const Figure& figure) {
+  std::string css =
+      ".flopcast .idle{fill:#ececec}.flopcast .axis{stroke:#555;fill:none}"
+      ".flopcast .move{stroke:#333;stroke-opacity:.55;stroke-width:.8;fill:none}\n"
+      ".flopcast .l,.flopcast .d{text-anchor:middle;pointer-events:none}.flopcast .l{fill:#fff}.flopcast "
+      ".d{fill:#000}\n";
+  for (const auto& [kind, chunk] : styles_present(figure)) {
+    css += fmt::format(".flopcast .{}{{fill:{}}}", css_class(kind, chunk),
+                       hex_color(fill_color(kind, chunk, figure.geometry.chunks)));
+  }
+  return css;
+}
+constexpr const char* kDarkCss =
+    ".flopcast .idle{fill:#2b2f36}.flopcast .axis{stroke:#aaa}.flopcast .move{stroke:#ddd}.flopcast .l{fill:#fff}"
+    ".flopcast .d{fill:#000}";
+
+/// The positions of the axis, as text and x.
+std::vector<std::pair<std::string, double>> axis_marks(const Figure& figure) {
+  std::vector<std::pair<std::string, double>> marks;
+  const double range = static_cast<double>(figure.makespan) * figure.unit.per_tick;
+  if (range <= 0.0) return marks;
+  const double plot = figure.right - figure.geometry.left;
+  const double label = text_width(rounded(range, 4), kLetter) + 24.0;
+  const double step = round_step(range, std::clamp(static_cast<int>(plot / label), 1, 12));
+  const int decimals = std::max(0, static_cast<int>(std::ceil(-std::log10(step) - 1e-9)));
+  for (int i = 0; i * step <= range * (1.0 + 1e-9); ++i) {
+    marks.emplace_back(fmt::format("{:.{}f}", i * step, decimals), figure.geometry.left + plot * (i * step / range));
+  }
+  return marks;
+}
+
+void draw_axis(Canvas& canvas, const Figure& figure, double y) {
+  std::string line =
+      fmt::format("M{} {}H{}", coordinate(figure.geometry.left), coordinate(y), coordinate(figure.right));
+  const auto marks = axis_marks(figure);
+  for (const auto& [label, x] : marks) line += fmt::format("M{} {}v4", coordinate(x), coordinate(y));
+  canvas.path("axis", line);
+  for (const auto& [label, x] : marks) canvas.text(x, y + 16.0, " text-anchor=\"middle\"", label);
+  const std::string name = figure.unit.name.empty() ? "time" : "time (" + figure.unit.name + ")";
+  canvas.text((figure.geometry.left + figure.right) / 2, y + 31.0, " text-anchor=\"middle\" class=\"soft\"", name);
+}
+
+void draw_grid(Canvas& canvas, const Figure& figure, double top, double bottom) {
+  std::string path;
+  for (const auto& [label, x] : axis_marks(figure)) {
+    path += fmt::format("M{} {}V{}", coordinate(x), coordinate(top), coordinate(bottom));
+  }
+  canvas.path("grid", path);
+}
+
+void draw_transfers(Canvas& canvas, const Figure& figure, const Timeline& timeline, double top) {
+  std::string path;
+  const auto middle = [&](std::uint32_t rank) {
+    return top + static_cast<double>(rank) * figure.row_pitch + figure.geometry.height / 2;
+  };
+  for (const Transfer& transfer : timeline.transfers) {
+    const double toward = transfer.to_rank > transfer.from_rank ? 1.0 : -1.0;
+    const double offset = toward * figure.geometry.height / 2;
+    path += fmt::format("M{} {}L{} {}", coordinate(figure.geometry.x(transfer.start)),
+                        coordinate(middle(transfer.from_rank) + offset), coordinate(figure.geometry.x(transfer.end)),
+                        coordinate(middle(transfer.to_rank) - offset));
+  }
+  canvas.path("move", path);
+}
+
+/// Returns the y below the panel.
+double draw_panel(Canvas& canvas, const Figure& figure, const Timeline& timeline, double y) {
+  if (figure.panel_titles) {
+    const std::string title = timeline.title.empty() ? "timeline" : timeline.title;
+    canvas.put(
+        "<text x=\"{}\" y=\"{}\"><tspan font-weight=\"bold\" font-size=\"12\">{}</tspan>"
+        "<tspan class=\"soft\" dx=\"12\">{}</tspan></text>\n",
+        coordinate(figure.geometry.left), coordinate(y + 12.0), escape_xml(title),
+        escape_xml(summary(timeline, figure.unit)));
+    y += 20.0;
+  }
+  const double bottom = y + figure.row_pitch * timeline.rank_count();
+  const double width = static_cast<double>(timeline.makespan()) * figure.geometry.per_tick;
+  for (int rank = 0; rank < timeline.rank_count(); ++rank) {
+    canvas.put("<rect class=\"idle\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n",
+               coordinate(figure.geometry.left), coordinate(y + rank * figure.row_pitch), coordinate(width),
+               coordinate(figure.geometry.total_height()));
+  }
+  draw_grid(canvas, figure, y, bottom);
+  for (int rank = 0; rank < timeline.rank_count(); ++rank) {
+    const double row = y + rank * figure.row_pitch;
+    canvas.put("<g transform=\"translate(0 {})\">\n", coordinate(row));
+    canvas.text(figure.geometry.left - 8.0, figure.geometry.height / 2 + 4.0,
+                figure.geometry.height < 12.0 ? " text-anchor=\"end\" font-size=\"9\"" : " text-anchor=\"end\"",
+                "rank " + std::to_string(rank));
+    draw_rank(canvas, timeline, static_cast<std::size_t>(rank), figure.geometry, figure.unit);
+    canvas.append("</g>\n");
+  }
+  if (figure.options.show_transfers) draw_transfers(canvas, figure, timeline, y);
+  return bottom;
+}
+
+/// What a shade stands for: a chunk of the model, or one of its copies.
+std::string_view chunk_word(const Figure& figure) {
+  bool any_chunks = false;
+  bool any_copies = false;
+  for (const Timeline& timeline : figure.timelines) {
+    if (chunk_count(timeline) == 1) continue;
+    (timeline.model_copies > 1 ? any_copies : any_chunks) = true;
+  }
+  if (any_copies) return any_chunks ? "chunk or copy" : "copy";
+  return "chunk";
+}
+
+std::string legend_words(const Figure& figure, SpanKind kind, int chunk) {
+  std::string words(name_of(kind));
+  if (!is_action(kind)) return fmt::format("{} {}", letter_of(kind), words);
+  if (figure.geometry.chunks > 1) words += fmt::format(", {} {}", chunk_word(figure), chunk);
+  return words;
+}
+
+/// One entry for each colour that occurs, and how slices are numbered; wrapped to the width. Returns the y below it.
+double draw_legend(Canvas& canvas, const Figure& figure, double y) {
+  std::vector<std::pair<std::string, std::string>> entries;
+  for (const auto& [kind, chunk] : styles_present(figure)) {
+    const std::string words = legend_words(figure, kind, chunk);
+    // Sends come in a shade a chunk too, but one entry says what they are.
+    if (entries.empty() || entries.back().second != words) entries.emplace_back(css_class(kind, chunk), words);
+  }
+  entries.emplace_back("idle", "idle");
+  const auto cut = [](const Timeline& timeline) { return timeline.slices_per_microbatch > 1; };
+  if (std::any_of(figure.timelines.begin(), figure.timelines.end(), cut)) {
+    entries.emplace_back("", "3.1: slice 1 of microbatch 3");
+  }
+  std::vector<double> widths;
+  const auto square = [](const std::string& css) { return css.empty() ? 0.0 : kLegendEntry + 5.0; };
+  for (const auto& [css, words] : entries) widths.push_back(square(css) + text_width(words, kLetter) + 16.0);
+  const std::vector<LegendPlace> places = wrap_legend(widths, figure.geometry.left, figure.right, 0.0);
+  for (std::size_t index = 0; index < entries.size(); ++index) {
+    const auto& [css, words] = entries[index];
+    const double x = places[index].x;
+    const double top = y + 18.0 * places[index].row;
+    if (!css.empty()) {
+      canvas.rectangle(fmt::format(" class=\"{}\"", css), x, top, kLegendEntry, kLegendEntry);
+    }
+    canvas.text(x + square(css), top + 9.5, "", words);
+  }
+  return y + 18.0 * (places.back().row + 1);
+}
+
+std::string describe(const Figure& figure) {
+  std::string text = "Pipeline timeline: one row a rank, time to the right.";
+  for (const Timeline& timeline : figure.timelines) {
+    text += " " + (timeline.title.empty() ? "" : timeline.title + ": ") + summary(timeline, figure.unit) + ".";
+  }
+  return text;
+}
+
+std::string headline(const Figure& figure) {
+  if (!figure.options.title.empty()) return figure.options.title;
+  return figure.timelines.size() == 1 ? figure.timelines.front().title : "";
+}
+
+/// Returns the y below title and subtitle.
+double draw_heading(Canvas& canvas, const Figure& figure) {
+  double y = kMargin;
+  const std::string title = headline(figure);
+  if (!title.empty()) {
+    canvas.text(figure.geometry.left, y + 12.0, " font-size=\"15\" font-weight=\"bold\"", title);
+    y += 20.0;
+  }
+  std::string subtitle = figure.options.subtitle;
+  if (subtitle.empty() && figure.timelines.size() == 1) subtitle = summary(figure.timelines.front(), figure.unit);
+  if (!subtitle.empty()) {
+    canvas.text(figure.geometry.left, y + 10.0, " class=\"soft\"", subtitle);
+    y += 20.0;
+  }
+  return y;
+}
+
+}  // namespace
+
+std::string write_svg(const Timeline& timeline, const SvgOptions& options) {
+  return write_svg(std::vector<Timeline>{timeline}, options);
+}
+
+std::string write_svg(const std::vector<Timeline>& timelines, const SvgOptions& options) {
+  const Figure figure = lay_out(timelines, options);
+  Canvas canvas;
+  double y = draw_heading(canvas, figure);
+  for (std::size_t i = 0; i < timelines.size(); ++i) {
+    y = draw_panel(canvas, figure, timelines[i], i == 0 ? y : y + 10.0);
+  }
+  draw_axis(canvas, figure, y + 2.0);
+  y = draw_legend(canvas, figure, y + 46.0);
+  SvgFrame frame{"flopcast", figure.right + kMargin, y + kMargin / 2};
+  frame.title = headline(figure).empty() ? "Pipeline timeline" : headline(figure);
+  frame.description = describe(figure);
+  frame.css = timeline_css(figure);
+  frame.dark_css = kDarkCss;
+  frame.dark_mode = options.dark_mode;
+  return canvas.finish(frame);
+}
+
+}  // namespace flopcast
