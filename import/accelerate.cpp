@@ -6,7 +6,6 @@
 #include <cctype>
 
 #include "import/foreign_keys.hpp"
-#include "import/foreign_object.hpp"
 #include "import/formats.hpp"
 #include "import/launch_writers.hpp"
 #include "model/error/error.hpp"
@@ -20,7 +19,7 @@ std::string upper(std::string text) {
   return text;
 }
 
-void read_machines(ForeignObject& object, ImportedJob& imported) {
+void read_machines(JsonReader& object, ImportedJob& imported) {
   const auto machines = object.whole("num_machines", 1);
   const auto processes = object.whole("num_processes", 1);
   const int nodes = machines.value_or(1);
@@ -33,7 +32,7 @@ void read_machines(ForeignObject& object, ImportedJob& imported) {
   imported.put("cluster.devices_per_node", *processes / nodes, object.place("num_processes"));
 }
 
-void read_accelerate_precision(ForeignObject& object, ImportedJob& imported) {
+void read_accelerate_precision(JsonReader& object, ImportedJob& imported) {
   const nlohmann::json* value = object.find("mixed_precision");
   if (value == nullptr) return;
   // YAML 1.1 reads no as false.
@@ -52,7 +51,7 @@ void read_accelerate_precision(ForeignObject& object, ImportedJob& imported) {
   }
 }
 
-void read_strategy(ForeignObject& fsdp, ImportedJob& imported) {
+void read_strategy(JsonReader& fsdp, ImportedJob& imported) {
   static const std::vector<std::string> strategies = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
                                                       "HYBRID_SHARD_ZERO2"};
   // Version 2 of FSDP takes a boolean under the new key; files of version 1 write a strategy under either.
@@ -85,7 +84,7 @@ void read_strategy(ForeignObject& fsdp, ImportedJob& imported) {
   if (keeps_weights) imported.put("layout.reshard_after_forward", false, place);
 }
 
-void read_fsdp(ForeignObject& object, ImportedJob& imported) {
+void read_fsdp(JsonReader& object, ImportedJob& imported) {
   auto fsdp = object.object("fsdp_config");
   if (!fsdp) return;
   read_strategy(*fsdp, imported);
@@ -94,10 +93,10 @@ void read_fsdp(ForeignObject& object, ImportedJob& imported) {
   if (fsdp->boolean("fsdp_activation_checkpointing").value_or(false)) {
     imported.put("layout.recompute", "full", fsdp->place("fsdp_activation_checkpointing"));
   }
-  fsdp->note_unread(imported);
+  note_unread(*fsdp, imported);
 }
 
-void read_deepspeed_section(ForeignObject& object, ImportedJob& imported) {
+void read_deepspeed_section(JsonReader& object, ImportedJob& imported) {
   auto section = object.object("deepspeed_config");
   if (!section) return;
   const auto stage = section->whole("zero_stage", 0);
@@ -113,14 +112,14 @@ void read_deepspeed_section(ForeignObject& object, ImportedJob& imported) {
     imported.warnings.push_back(
         fmt::format("{}: not followed; convert both files together", section->place("deepspeed_config_file")));
   }
-  section->note_auto(imported);
-  section->note_unread(imported);
+  note_auto(*section, imported);
+  note_unread(*section, imported);
 }
 
 ImportedJob read_accelerate(const ForeignFile& file, const ImportContext& context) {
   ImportedJob imported;
   const nlohmann::json values = yaml_of(file, context);
-  ForeignObject object(values, "", file.name());
+  JsonReader object = JsonReader::foreign(values, "", file.name());
   // A bare NO is read as false.
   const nlohmann::json* written = object.find("distributed_type");
   const auto type =
@@ -147,8 +146,8 @@ ImportedJob read_accelerate(const ForeignFile& file, const ImportContext& contex
     imported.job["layout"].erase("accumulation");
     imported.places.erase("layout.accumulation");
   }
-  object.note_auto(imported);
-  object.note_unread(imported);
+  note_auto(object, imported);
+  note_unread(object, imported);
   return imported;
 }
 

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "import/foreign_keys.hpp"
-#include "import/foreign_object.hpp"
 #include "import/formats.hpp"
 #include "import/launch_writers.hpp"
 #include "model/error/error.hpp"
@@ -17,7 +16,7 @@ namespace {
 constexpr const char* kCheckpointing = "activation_checkpointing";
 constexpr int kHighestStage = 3;
 
-void read_deepspeed_batch(ForeignObject& object, const ImportContext& context, ImportedJob& imported) {
+void read_deepspeed_batch(JsonReader& object, const ImportContext& context, ImportedJob& imported) {
   const auto batch = object.whole("train_batch_size", 1);
   const auto micro = object.whole("train_micro_batch_size_per_gpu", 1);
   const auto accumulation = object.whole("gradient_accumulation_steps", 1);
@@ -47,7 +46,7 @@ void read_deepspeed_batch(ForeignObject& object, const ImportContext& context, I
   }
 }
 
-void read_deepspeed_precision(ForeignObject& object, const ImportContext& context, ImportedJob& imported) {
+void read_deepspeed_precision(JsonReader& object, const ImportContext& context, ImportedJob& imported) {
   const char* chosen = nullptr;
   bool open = false;
   for (const char* key : {"bf16", "bfloat16", "fp16"}) {
@@ -56,8 +55,8 @@ void read_deepspeed_precision(ForeignObject& object, const ImportContext& contex
     const nlohmann::json* enabled = section->find("enabled");
     const bool on = enabled != nullptr && section->boolean("enabled").value_or(false);
     open = open || enabled == nullptr;
-    section->note_auto(imported);
-    section->note_unread(imported);
+    note_auto(*section, imported);
+    note_unread(*section, imported);
     if (!on) continue;
     if (chosen != nullptr)
       section->fail("enabled", fmt::format("{} and {} are both on", chosen, key), "keep one of the two");
@@ -85,7 +84,7 @@ void put_partitioned_checkpoints(const std::string& place, const ImportContext& 
   }
 }
 
-void read_checkpointing(ForeignObject& object, const ImportContext& context, ImportedJob& imported) {
+void read_checkpointing(JsonReader& object, const ImportContext& context, ImportedJob& imported) {
   const bool partitions = object.boolean("partition_activations").value_or(false);
   const bool contiguous = object.boolean("contiguous_memory_optimization").value_or(false);
   const auto layers = object.whole("number_checkpoints", 1);
@@ -101,12 +100,12 @@ void read_checkpointing(ForeignObject& object, const ImportContext& context, Imp
   }
   if (partitions) put_partitioned_checkpoints(object.place("partition_activations"), context, imported);
   if (on_cpu) put_activation_offload(object.place("cpu_checkpointing"), imported);
-  object.has_no_effect("contiguous_memory_optimization", "it avoids fragmentation, which is not modelled", imported);
-  object.has_no_effect("synchronize_checkpoint_boundary", "it times, it does not change the step", imported);
-  object.has_no_effect("profile", "it times, it does not change the step", imported);
+  has_no_effect(object, "contiguous_memory_optimization", "it avoids fragmentation, which is not modelled", imported);
+  has_no_effect(object, "synchronize_checkpoint_boundary", "it times, it does not change the step", imported);
+  has_no_effect(object, "profile", "it times, it does not change the step", imported);
 }
 
-std::optional<std::string> offload_device(ForeignObject& zero, const char* key, ImportedJob& imported) {
+std::optional<std::string> offload_device(JsonReader& zero, const char* key, ImportedJob& imported) {
   auto section = zero.object(key);
   if (!section) return std::nullopt;
   const auto device = section->text("device");
@@ -114,32 +113,32 @@ std::optional<std::string> offload_device(ForeignObject& zero, const char* key, 
   if (device && std::find(names.begin(), names.end(), *device) == names.end()) {
     section->fail("device", fmt::format("unknown value \"{}\"", *device), choices_help(*device, names));
   }
-  section->note_unread(imported);
+  note_unread(*section, imported);
   return device.value_or("none");
 }
 
-void read_buckets(ForeignObject& zero, int stage, ImportedJob& imported) {
+void read_buckets(JsonReader& zero, int stage, ImportedJob& imported) {
   constexpr double kBytesOfHalf = 2.0;  // DeepSpeed counts elements
   const auto reduce = zero.number("reduce_bucket_size");
   if (reduce && *reduce <= 0)
     zero.fail("reduce_bucket_size", fmt::format("{} is out of range", *reduce), "expected more than 0");
   if (reduce) put_bucket(*reduce * kBytesOfHalf, zero.place("reduce_bucket_size"), imported);
-  zero.has_no_effect("allgather_bucket_size", "gathered weights are forecast as one transfer a step", imported);
+  has_no_effect(zero, "allgather_bucket_size", "gathered weights are forecast as one transfer a step", imported);
   const char* why_not =
       stage < kHighestStage ? "only ZeRO 3 reads it" : "weights are gathered layer by layer, one ahead";
-  zero.has_no_effect("stage3_prefetch_bucket_size", why_not, imported);
-  zero.has_no_effect("stage3_param_persistence_threshold", "small weights that stay whole are not told apart",
-                     imported);
-  zero.has_no_effect("sub_group_size", "the optimizer is forecast as one pass over its states", imported);
-  zero.has_no_effect("stage3_max_live_parameters", "one gathered layer ahead is counted", imported);
-  zero.has_no_effect("stage3_max_reuse_distance", "each layer is gathered again for backward", imported);
-  zero.has_no_effect("contiguous_gradients", "it avoids fragmentation, which is not modelled", imported);
-  zero.has_no_effect("reduce_scatter", "a reduce-scatter is forecast where gradients are sharded", imported);
-  zero.has_no_effect("allgather_partitions", "an all-gather is forecast where weights are sharded", imported);
-  zero.has_no_effect("round_robin_gradients", "it speeds up offloading a little", imported);
+  has_no_effect(zero, "stage3_prefetch_bucket_size", why_not, imported);
+  has_no_effect(zero, "stage3_param_persistence_threshold", "small weights that stay whole are not told apart",
+                imported);
+  has_no_effect(zero, "sub_group_size", "the optimizer is forecast as one pass over its states", imported);
+  has_no_effect(zero, "stage3_max_live_parameters", "one gathered layer ahead is counted", imported);
+  has_no_effect(zero, "stage3_max_reuse_distance", "each layer is gathered again for backward", imported);
+  has_no_effect(zero, "contiguous_gradients", "it avoids fragmentation, which is not modelled", imported);
+  has_no_effect(zero, "reduce_scatter", "a reduce-scatter is forecast where gradients are sharded", imported);
+  has_no_effect(zero, "allgather_partitions", "an all-gather is forecast where weights are sharded", imported);
+  has_no_effect(zero, "round_robin_gradients", "it speeds up offloading a little", imported);
 }
 
-void read_zero(ForeignObject& object, const ImportContext& context, ImportedJob& imported) {
+void read_zero(JsonReader& object, const ImportContext& context, ImportedJob& imported) {
   auto zero = object.object("zero_optimization");
   if (!zero) return;
   const auto stage = zero->whole("stage", 0);
@@ -176,20 +175,20 @@ void read_zero(ForeignObject& object, const ImportContext& context, ImportedJob&
       imported.warnings.push_back(fmt::format("{}: not modelled", zero->place(key)));
     }
   }
-  zero->note_auto(imported);
-  zero->note_unread(imported);
+  note_auto(*zero, imported);
+  note_unread(*zero, imported);
 }
 
 ImportedJob read_deepspeed(const ForeignFile& file, const ImportContext& context) {
   ImportedJob imported;
-  ForeignObject object(file.values(), "", file.name());
+  JsonReader object = JsonReader::foreign(file.values(), "", file.name());
   put_stack("deepspeed", "DeepSpeed", file.name(), imported);
   read_deepspeed_batch(object, context, imported);
   read_deepspeed_precision(object, context, imported);
   if (auto parallel = object.object("tensor_parallel")) {
     if (const auto tp = parallel->whole("autotp_size", 1))
       imported.put("layout.tp", *tp, parallel->place("autotp_size"));
-    parallel->note_unread(imported);
+    note_unread(*parallel, imported);
   }
   read_zero(object, context, imported);
   if (auto section = object.object(kCheckpointing)) read_checkpointing(*section, context, imported);
@@ -197,14 +196,14 @@ ImportedJob read_deepspeed(const ForeignFile& file, const ImportContext& context
     read_checkpointing(object, context, imported);
   if (auto optimizer = object.object("optimizer")) {
     put_optimizer(*optimizer, "type", imported);
-    optimizer->note_unread(imported);
+    note_unread(*optimizer, imported);
   }
   if (const auto cp = object.whole("sequence_parallel_size", 1); cp && *cp > 1) {
     imported.put("layout.cp", *cp, object.place("sequence_parallel_size"));
     imported.put("layout.context_parallel", "ulysses", object.place("sequence_parallel_size"));
   }
-  object.note_auto(imported);
-  object.note_unread(imported);
+  note_auto(object, imported);
+  note_unread(object, imported);
   return imported;
 }
 

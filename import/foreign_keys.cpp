@@ -4,9 +4,45 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/error/error.hpp"
 #include "model/units/parse.hpp"
 
 namespace flopcast {
+
+void has_no_effect(JsonReader& object, std::string_view key, const std::string& why, ImportedJob& imported) {
+  if (object.find(key) == nullptr) return;
+  imported.notes.push_back(fmt::format("{}: no effect: {}", object.place(key), why));
+}
+
+void note_unread(const JsonReader& object, ImportedJob& imported) {
+  const std::vector<std::string> unread = object.unread();
+  for (const std::string& key : unread) {
+    // A slip of the pen in an optional key must not go by as one of many without effect.
+    const std::vector<std::string> near = nearest_choices(key, object.asked());
+    const auto slip = std::find_if(near.begin(), near.end(), [&](const std::string& name) {
+      const std::size_t longer = std::max(name.size(), key.size());
+      const std::size_t shorter = std::min(name.size(), key.size());
+      constexpr std::size_t kLongestSlip = 2;
+      constexpr std::size_t kSameStart = 2;
+      return longer - shorter <= kLongestSlip && name.substr(0, kSameStart) == key.substr(0, kSameStart) &&
+             !object.values().contains(name);
+    });
+    if (slip != near.end()) {
+      imported.warnings.push_back(fmt::format("{}: unknown key; is \"{}\" meant?", object.place(key), *slip));
+    }
+  }
+  if (unread.empty()) return;
+  imported.notes.push_back(fmt::format("{}: no effect on the forecast: {}", object.place(), fmt::join(unread, ", ")));
+}
+
+void note_auto(const JsonReader& object, ImportedJob& imported) {
+  std::vector<std::string> keys;
+  for (const auto& item : object.values().items()) {
+    if (item.value() == "auto") keys.push_back(item.key());
+  }
+  if (keys.empty()) return;
+  imported.notes.push_back(fmt::format("{}: \"auto\" counts as not set: {}", object.place(), fmt::join(keys, ", ")));
+}
 
 void put_stack(const std::string& stack, const std::string& program, const std::string& place, ImportedJob& imported) {
   imported.put("training.stack", stack, place);
@@ -41,7 +77,7 @@ void put_bucket(double bytes, const std::string& place, ImportedJob& imported) {
                place);
 }
 
-void put_optimizer(ForeignObject& object, const std::string& key, ImportedJob& imported) {
+void put_optimizer(JsonReader& object, const std::string& key, ImportedJob& imported) {
   const auto name = object.text(key);
   if (!name) return;
   const std::string lower = lower_case(*name);

@@ -3,10 +3,17 @@
 #include <optional>
 #include <string>
 
-#include "import/foreign_object.hpp"
 #include "import/imported_job.hpp"
+#include "model/config/object_reader.hpp"
 
 namespace flopcast {
+
+/// Tells that a key was read and changes nothing, when it is there.
+void has_no_effect(JsonReader& object, std::string_view key, const std::string& why, ImportedJob& imported);
+/// One note that names every key that was not asked for; a warning where one looks like a slip of the pen.
+void note_unread(const JsonReader& object, ImportedJob& imported);
+/// One note that names every key whose value is "auto".
+void note_auto(const JsonReader& object, ImportedJob& imported);
 
 /// The one place that knows which keys of the job file sharding and offloading become.
 
@@ -20,7 +27,7 @@ void put_activation_offload(const std::string& place, ImportedJob& imported);
 /// The bytes of a gradient bucket.
 void put_bucket(double bytes, const std::string& place, ImportedJob& imported);
 /// Adam and its kin, or SGD; throws for an optimizer with other states.
-void put_optimizer(ForeignObject& object, const std::string& key, ImportedJob& imported);
+void put_optimizer(JsonReader& object, const std::string& key, ImportedJob& imported);
 
 /// A mixture of experts and latent attention as other programs describe them; absent members were not given. The one
 /// place that knows which keys of the job file they become.

@@ -6,7 +6,6 @@
 #include <array>
 
 #include "import/foreign_keys.hpp"
-#include "import/foreign_object.hpp"
 #include "import/formats.hpp"
 
 namespace flopcast {
@@ -44,7 +43,7 @@ class HuggingFaceReader {
  public:
   HuggingFaceReader(const nlohmann::json& values, const std::string& pointer, const std::string& file,
                     const ImportContext& context)
-      : object_(values, pointer, file), context_(context) {}
+      : object_(JsonReader::foreign(values, pointer, file)), context_(context) {}
 
   ImportedJob read();
 
@@ -61,7 +60,7 @@ class HuggingFaceReader {
   void read_dropout(std::initializer_list<const char*> keys);
   void warn_about_windows();
 
-  ForeignObject object_;
+  JsonReader object_;
   const ImportContext& context_;
   ImportedJob out_;
 };
@@ -283,7 +282,7 @@ ImportedJob HuggingFaceReader::read() {
                                           object_.place("model_type"), type.value_or(""), known));
     }
   }
-  object_.note_unread(out_);
+  note_unread(object_, out_);
   return out_;
 }
 

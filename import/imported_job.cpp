@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "import/foreign_object.hpp"
+#include "import/foreign_keys.hpp"
 #include "import/formats.hpp"
 
 namespace flopcast {
@@ -59,7 +59,7 @@ ImportedJob read_sizes(const ForeignFile& file, const ImportContext& /*context*/
                                     {"micro_batch_size", "layout.micro_batch_size"},
                                     {"global_batch_size", "layout.global_batch_size"}};
   ImportedJob imported;
-  ForeignObject object(file.values(), "", file.name());
+  JsonReader object = JsonReader::foreign(file.values(), "", file.name());
   std::vector<std::string> known;
   for (const Size& size : kSizes) {
     known.emplace_back(size.key);

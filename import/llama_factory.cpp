@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "import/foreign_keys.hpp"
-#include "import/foreign_object.hpp"
 #include "import/formats.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/error/error.hpp"
@@ -18,7 +17,7 @@ namespace {
 constexpr int kUsualLength = 2048;
 constexpr int kUsualMicroBatch = 8;
 
-void read_method(ForeignObject& object, ImportedJob& imported) {
+void read_method(JsonReader& object, ImportedJob& imported) {
   const auto type = object.text("finetuning_type");
   if (!type) {
     imported.warnings.push_back(
@@ -75,8 +74,7 @@ bool import_first(const std::vector<std::string>& paths, const JobFormat& format
 }
 
 // A folder or a file is followed; the name of a Hub repository is only good when the catalogue has it.
-void read_model_name(ForeignObject& object, const std::string& file, const ImportContext& context,
-                     ImportedJob& imported) {
+void read_model_name(JsonReader& object, const std::string& file, const ImportContext& context, ImportedJob& imported) {
   const auto name = object.text("model_name_or_path");
   if (!name || context.given.count("model") > 0) return;
   const std::string place = object.place("model_name_or_path");
@@ -93,7 +91,7 @@ void read_model_name(ForeignObject& object, const std::string& file, const Impor
   }
 }
 
-void read_deepspeed_file(ForeignObject& object, const std::string& file, const ImportContext& context,
+void read_deepspeed_file(JsonReader& object, const std::string& file, const ImportContext& context,
                          ImportedJob& imported) {
   const auto name = object.text("deepspeed");
   if (!name) return;
@@ -102,7 +100,7 @@ void read_deepspeed_file(ForeignObject& object, const std::string& file, const I
       fmt::format("{}: \"{}\" cannot be read as a DeepSpeed config; give --zero N", object.place("deepspeed"), *name));
 }
 
-void read_llama_factory_batch(ForeignObject& object, const ImportContext& context, ImportedJob& imported) {
+void read_llama_factory_batch(JsonReader& object, const ImportContext& context, ImportedJob& imported) {
   if (const auto micro = object.whole("per_device_train_batch_size", 1)) {
     imported.put("layout.micro_batch_size", *micro, object.place("per_device_train_batch_size"));
   } else if (!imported.has("layout.micro_batch_size") && context.given.count("layout.micro_batch_size") == 0) {
@@ -117,7 +115,7 @@ void read_llama_factory_batch(ForeignObject& object, const ImportContext& contex
   }
 }
 
-void read_llama_factory_compute(ForeignObject& object, const ImportContext& context, ImportedJob& imported) {
+void read_llama_factory_compute(JsonReader& object, const ImportContext& context, ImportedJob& imported) {
   for (const char* key : {"bf16", "pure_bf16", "fp16"}) {
     if (object.boolean(key).value_or(false)) {
       imported.put("training.precision", std::string(key) == "fp16" ? "fp16" : "bf16", object.place(key));
@@ -146,7 +144,7 @@ void read_llama_factory_compute(ForeignObject& object, const ImportContext& cont
 ImportedJob read_llama_factory(const ForeignFile& file, const ImportContext& context) {
   ImportedJob imported;
   const nlohmann::json values = yaml_of(file, context);
-  ForeignObject object(values, "", file.name());
+  JsonReader object = JsonReader::foreign(values, "", file.name());
   read_method(object, imported);
   const auto length = object.whole("cutoff_len", 1);
   ImportContext nested = context;
@@ -164,8 +162,8 @@ ImportedJob read_llama_factory(const ForeignFile& file, const ImportContext& con
   if (const auto packing = object.boolean("packing"); !packing || !*packing) {
     imported.notes.push_back("samples shorter than cutoff_len are forecast as padded to it");
   }
-  object.note_auto(imported);
-  object.note_unread(imported);
+  note_auto(object, imported);
+  note_unread(object, imported);
   return imported;
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "model/config/document.hpp"
+#include "model/config/object_reader.hpp"
 #include "model/error/error.hpp"
 #include "model/units/parse.hpp"
 #include "model/workload/transformer.hpp"
@@ -25,99 +26,56 @@ namespace flopcast {
 
 namespace {
 
-// The fields of one object of a row; complaints name file and place.
-class Fields {
+// The rows of a file, with complaints that name it.
+class RowReader : public JsonReader {
  public:
-  Fields(const nlohmann::json& object, std::string field, const std::string& file)
-      : object_(object), field_(std::move(field)), file_(file) {
-    if (!object.is_object()) refuse("", "is no object");
-  }
+  RowReader(const nlohmann::json& object, std::string field, const Origins& origins)
+      : JsonReader(object, field, origins, JsonStyle::kData), part_(std::move(field)), origins_(origins) {}
 
-  const nlohmann::json* find(const char* key) const {
-    const auto item = object_.find(key);
-    return item == object_.end() || item->is_null() ? nullptr : &*item;
-  }
+  /// An absent text is an empty one.
+  std::string words(const char* key) { return text(key).value_or(""); }
 
-  std::string text(const char* key) const {
-    const nlohmann::json* value = find(key);
-    if (value == nullptr) return "";
-    if (!value->is_string()) refuse(key, fmt::format("{} is not a text", value->dump()));
-    return value->get<std::string>();
-  }
-
-  std::optional<double> number(const char* key) const {
-    const nlohmann::json* value = find(key);
-    if (value == nullptr) return std::nullopt;
-    if (!value->is_number() || !(value->get<double>() >= 0.0)) {
-      refuse(key, fmt::format("{} is not a number of zero or more", value->dump()));
-    }
-    return value->get<double>();
-  }
-
-  std::optional<int> whole(const char* key) const {
-    const auto value = number(key);
-    if (!value) return std::nullopt;
-    if (*value != std::floor(*value) || *value > std::numeric_limits<int>::max()) {
-      refuse(key, fmt::format("{} is not a whole number", object_.at(key).dump()));
-    }
-    return static_cast<int>(*value);
-  }
-
-  /// A size of the model: at most a billion, so that products of a few stay numbers.
-  std::optional<int> size(const char* key) const {
-    const std::optional<int> value = whole(key);
-    constexpr int kMost = 1'000'000'000;
-    if (value && (*value < 1 || *value > kMost)) {
-      refuse(key, fmt::format("{} is out of range: 1 to {}", *value, kMost));
-    }
+  std::optional<double> amount_of(const char* key) {
+    const std::optional<double> value = number(key);
+    if (value && !(*value >= 0.0)) fail(key, fmt::format("{} is not a number of zero or more", *value), "");
     return value;
   }
 
-  std::optional<bool> boolean(const char* key) const {
-    const nlohmann::json* value = find(key);
-    if (value == nullptr) return std::nullopt;
-    if (!value->is_boolean()) refuse(key, fmt::format("{} is neither true nor false", value->dump()));
-    return value->get<bool>();
-  }
+  /// A size of the model: at most a billion, so that products of a few stay numbers.
+  std::optional<int> size(const char* key) { return whole(key, 1, 1'000'000'000); }
 
-  std::vector<std::string> texts(const char* key) const {
+  std::vector<std::string> texts(const char* key) {
     const nlohmann::json* value = find(key);
     std::vector<std::string> all;
     if (value == nullptr) return all;
-    if (!value->is_array()) refuse(key, fmt::format("{} is no list", value->dump()));
+    if (!value->is_array()) fail(key, fmt::format("{} is no list", shown_value(*value)), "");
     for (const nlohmann::json& item : *value) {
-      if (!item.is_string()) refuse(key, fmt::format("{} is not a text", item.dump()));
+      if (!item.is_string()) fail(key, fmt::format("{} is not a text", shown_value(item)), "");
       all.push_back(item.get<std::string>());
     }
     return all;
   }
 
   /// An absent object reads as one without fields.
-  Fields object(const char* key) const {
+  RowReader part(const char* key) {
     static const nlohmann::json empty = nlohmann::json::object();
     const nlohmann::json* value = find(key);
-    return {value == nullptr ? empty : *value, field_ + "." + key, file_};
-  }
-
-  [[noreturn]] void refuse(const std::string& key, const std::string& problem) const {
-    const std::string field = key.empty() ? field_ : field_ + "." + key;
-    throw ConfigError({field, problem, fmt::format("{}:{}", file_, pointer_of(field)), ""});
+    return {value == nullptr ? empty : *value, part_ + "." + key, origins_};
   }
 
  private:
-  const nlohmann::json& object_;
-  std::string field_;
-  const std::string& file_;
+  std::string part_;
+  const Origins& origins_;
 };
 
-void read_setup(const Fields& fields, PublishedRow& row) {
-  const Fields hardware = fields.object("hardware");
-  row.gpu = hardware.text("gpu");
-  row.devices_per_node = hardware.whole("gpus_per_node");
-  row.devices = hardware.whole("num_gpus");
-  row.intra_node = hardware.text("intra_node");
-  row.inter_node = hardware.text("inter_node");
-  const Fields model = fields.object("model");
+void read_setup(RowReader& fields, PublishedRow& row) {
+  RowReader hardware = fields.part("hardware");
+  row.gpu = hardware.words("gpu");
+  row.devices_per_node = hardware.whole("gpus_per_node", 0);
+  row.devices = hardware.whole("num_gpus", 0);
+  row.intra_node = hardware.words("intra_node");
+  row.inter_node = hardware.words("inter_node");
+  RowReader model = fields.part("model");
   row.layers = model.size("layers");
   row.hidden = model.size("hidden");
   row.heads = model.size("heads");
@@ -125,54 +83,54 @@ void read_setup(const Fields& fields, PublishedRow& row) {
   row.ffn = model.size("ffn");
   row.sequence_length = model.size("seq");
   row.vocab = model.size("vocab");
-  row.billion_parameters = model.number("params_b");
-  const Fields parallel = fields.object("parallel");
-  row.dp = parallel.whole("dp");
-  row.tp = parallel.whole("tp");
-  row.pp = parallel.whole("pp");
-  row.vpp = parallel.whole("vp");
-  row.cp = parallel.whole("cp");
-  row.ep = parallel.whole("ep");
+  row.billion_parameters = model.amount_of("params_b");
+  RowReader parallel = fields.part("parallel");
+  row.dp = parallel.whole("dp", 0);
+  row.tp = parallel.whole("tp", 0);
+  row.pp = parallel.whole("pp", 0);
+  row.vpp = parallel.whole("vp", 0);
+  row.cp = parallel.whole("cp", 0);
+  row.ep = parallel.whole("ep", 0);
   row.sequence_parallel = parallel.boolean("sp");
-  row.zero = parallel.whole("zero_stage");
-  row.micro_batch_size = parallel.whole("micro_batch");
-  row.global_batch_size = parallel.whole("global_batch");
-  row.schedule = lower_case(parallel.text("schedule"));
-  if (parallel.find("recompute") != nullptr) row.recompute = parallel.text("recompute");
+  row.zero = parallel.whole("zero_stage", 0);
+  row.micro_batch_size = parallel.whole("micro_batch", 0);
+  row.global_batch_size = parallel.whole("global_batch", 0);
+  row.schedule = lower_case(parallel.words("schedule"));
+  if (parallel.find("recompute") != nullptr) row.recompute = parallel.words("recompute");
 }
 
-void read_measurements(const Fields& fields, PublishedRow& row) {
+void read_measurements(RowReader& fields, PublishedRow& row) {
   constexpr double kMilli = 1e-3;
-  const Fields measured = fields.object("measured");
-  row.iteration_s = measured.number("iteration_s");
-  row.tflops_per_gpu = measured.number("tflops_per_gpu");
-  row.tokens_per_s_per_gpu = measured.number("tokens_per_s_per_gpu");
-  row.samples_per_s = measured.number("samples_per_s");
-  row.peak_memory_gib = measured.number("peak_memory_gib");
-  const Fields layer = fields.object("measured_layer");
-  const auto forward = layer.number("forward_ms");
-  const auto backward = layer.number("backward_ms");
+  RowReader measured = fields.part("measured");
+  row.iteration_s = measured.amount_of("iteration_s");
+  row.tflops_per_gpu = measured.amount_of("tflops_per_gpu");
+  row.tokens_per_s_per_gpu = measured.amount_of("tokens_per_s_per_gpu");
+  row.samples_per_s = measured.amount_of("samples_per_s");
+  row.peak_memory_gib = measured.amount_of("peak_memory_gib");
+  RowReader layer = fields.part("measured_layer");
+  const auto forward = layer.amount_of("forward_ms");
+  const auto backward = layer.amount_of("backward_ms");
   if (forward && backward) row.layer_s = (*forward + *backward) * kMilli;
   if (fields.find("collective") != nullptr) {
-    const Fields collective = fields.object("collective");
-    const auto bytes = collective.number("bytes");
-    const auto seconds = collective.number("time_s_out_of_place");
-    if (bytes && seconds) row.collective = PublishedCollective{collective.text("op"), *bytes, *seconds};
+    RowReader collective = fields.part("collective");
+    const auto bytes = collective.amount_of("bytes");
+    const auto seconds = collective.amount_of("time_s_out_of_place");
+    if (bytes && seconds) row.collective = PublishedCollective{collective.words("op"), *bytes, *seconds};
   }
   row.out_of_memory = fields.boolean("oom").value_or(false);
 }
 
-PublishedRow read_row(const nlohmann::json& json, std::size_t index, const std::string& file) {
-  const Fields fields(json, fmt::format("rows.{}", index), file);
+PublishedRow read_row(const nlohmann::json& json, std::size_t index, const Origins& origins) {
+  RowReader fields(json, fmt::format("rows.{}", index), origins);
   PublishedRow row;
-  row.id = fields.text("id");
-  if (row.id.empty()) fields.refuse("id", "is missing");
-  row.citation = fields.text("source");
+  row.id = fields.words("id");
+  if (row.id.empty()) fields.fail("id", "is missing", "");
+  row.citation = fields.words("source");
   read_setup(fields, row);
   read_measurements(fields, row);
-  row.flops_convention = fields.text("flops_convention");
-  row.note = fields.text("note");
-  row.precision = fields.text("precision");
+  row.flops_convention = fields.words("flops_convention");
+  row.note = fields.words("note");
+  row.precision = fields.words("precision");
   row.complete = fields.boolean("complete_for_e2e").value_or(false);
   row.missing = fields.texts("missing");
   row.used_in_fit = fields.boolean("used_in_fit").value_or(false);
@@ -260,8 +218,10 @@ PublishedFile read_published(const nlohmann::json& json, const std::string& sour
   published.source = source;
   published.about = text_of(json.value("meta", nlohmann::json::object()));
   const nlohmann::json rows = expanded_rows(json, file);
+  Origins origins;
+  origins.file = file;
   for (std::size_t index = 0; index < rows.size(); ++index)
-    published.rows.push_back(read_row(rows[index], index, file));
+    published.rows.push_back(read_row(rows[index], index, origins));
   take_formats_over(published.rows);
   share_facts(published.rows);
   return published;
