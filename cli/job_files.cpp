@@ -12,7 +12,7 @@
 #include "cli/stack_file.hpp"
 #include "cli/terminal.hpp"
 #include "cli/yaml.hpp"
-#include "import/imported_job.hpp"
+#include "import/programs/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/error/error.hpp"
 

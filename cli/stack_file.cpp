@@ -7,7 +7,7 @@
 
 #include "cli/file_places.hpp"
 #include "cli/terminal.hpp"
-#include "import/imported_job.hpp"
+#include "import/programs/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/error/error.hpp"
 

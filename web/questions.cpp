@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "import/imported_job.hpp"
+#include "import/programs/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/object_reader.hpp"
 #include "model/config/read_job.hpp"

@@ -18,8 +18,8 @@
 #include "model/catalog/catalogue.hpp"
 #include "model/config/sections.hpp"
 #include "model/error/error.hpp"
+#include "model/hardware/precision.hpp"
 #include "model/units/parse.hpp"
-#include "model/workload/precision.hpp"
 
 namespace flopcast {
 

@@ -1,6 +1,7 @@
 #include "calibrate/device/describe.hpp"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <map>
@@ -16,7 +17,7 @@
 #include "calibrate/device/message_fit.hpp"
 #include "model/cost/compute.hpp"
 #include "model/error/error.hpp"
-#include "model/workload/precision.hpp"
+#include "model/hardware/precision.hpp"
 
 namespace flopcast {
 

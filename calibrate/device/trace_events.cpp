@@ -3,6 +3,7 @@
 #include "calibrate/device/trace_events.hpp"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <zlib.h>
 #include <cstddef>

@@ -5,7 +5,7 @@
 #include <functional>
 #include <iosfwd>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <streambuf>
 #include <string>
 

@@ -307,6 +307,10 @@ SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file, con
   return summary;
 }
 
+SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file) {
+  return evaluate(file, read_file, nlohmann::json());
+}
+
 namespace {
 
 // Rows that answer the same question: how to train this model on these devices with this batch.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -97,7 +96,8 @@ struct SourceSummary {
 
 /// Forecasts every row of a file that says enough. A row whose job is refused is skipped with the complaint.
 /// `profile`, unless null, is a device profile: only rows of its device are looked at, with its figures.
-SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file, const nlohmann::json& profile = {});
+SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file, const nlohmann::json& profile);
+SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file);
 
 /// Fills in the statistics from the evaluated rows.
 void summarise(SourceSummary& summary);

@@ -6,7 +6,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/terminal.hpp"
-#include "import/launch.hpp"
+#include "import/programs/launch.hpp"
 #include "reports/table.hpp"
 
 namespace flopcast {

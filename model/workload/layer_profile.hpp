@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "model/hardware/precision.hpp"
 #include "model/units/quantity.hpp"
-#include "model/workload/precision.hpp"
 
 namespace flopcast {
 

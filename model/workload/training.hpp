@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "model/workload/precision.hpp"
+#include "model/hardware/precision.hpp"
 #include "model/workload/stack.hpp"
 
 namespace flopcast {

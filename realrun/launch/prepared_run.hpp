@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/workload/precision.hpp"
+#include "model/hardware/precision.hpp"
 #include "realrun/launch/command_line.hpp"
 #include "realrun/training/training_plan.hpp"
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "import/imported_job.hpp"
+#include "import/programs/imported_job.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {

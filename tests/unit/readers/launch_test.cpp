@@ -1,8 +1,8 @@
-// What is written for other programs (import/launch) is read back by our own readers as the same job.
+// What is written for other programs (import/programs/launch) is read back by our own readers as the same job.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "import/launch.hpp"
+#include "import/programs/launch.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/read_job.hpp"
 #include "sim/forecast/forecast.hpp"

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "import/shell.hpp"
+#include "import/shell/shell.hpp"
 #include "tests/unit/readers/imports.hpp"
 
 namespace flopcast {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "import/foreign_keys.hpp"
-#include "import/formats.hpp"
+#include "import/programs/foreign_keys.hpp"
+#include "import/programs/formats.hpp"
 
 namespace flopcast {
 

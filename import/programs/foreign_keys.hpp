@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "import/imported_job.hpp"
+#include "import/programs/imported_job.hpp"
 #include "model/config/object_reader.hpp"
 
 namespace flopcast {

@@ -1,4 +1,4 @@
-#include "import/foreign_keys.hpp"
+#include "import/programs/foreign_keys.hpp"
 
 #include <fmt/format.h>
 #include <algorithm>

@@ -1,9 +1,9 @@
-#include "import/launch.hpp"
+#include "import/programs/launch.hpp"
 
 #include <fmt/format.h>
 #include <algorithm>
 
-#include "import/launch_writers.hpp"
+#include "import/programs/launch_writers.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {

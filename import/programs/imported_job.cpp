@@ -1,4 +1,4 @@
-#include "import/imported_job.hpp"
+#include "import/programs/imported_job.hpp"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <array>
 #include <utility>
 
-#include "import/foreign_keys.hpp"
-#include "import/formats.hpp"
+#include "import/programs/foreign_keys.hpp"
+#include "import/programs/formats.hpp"
 
 namespace flopcast {
 

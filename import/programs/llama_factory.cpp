@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "import/foreign_keys.hpp"
-#include "import/formats.hpp"
+#include "import/programs/foreign_keys.hpp"
+#include "import/programs/formats.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/error/error.hpp"
 #include "model/units/parse.hpp"

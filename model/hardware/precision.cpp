@@ -1,4 +1,4 @@
-#include "model/workload/precision.hpp"
+#include "model/hardware/precision.hpp"
 
 #include <cstddef>
 

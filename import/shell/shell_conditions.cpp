@@ -1,4 +1,4 @@
-#include "import/shell_conditions.hpp"
+#include "import/shell/shell_conditions.hpp"
 
 #include <cctype>
 #include <cstdint>
@@ -10,23 +10,23 @@ namespace {
 constexpr std::int64_t kLargest = 1'000'000'000'000'000;
 constexpr int kDeepestNesting = 32;
 
-using Number = std::optional<std::int64_t>;
+using ShellNumber = std::optional<std::int64_t>;
 
 class Arithmetic {
  public:
   Arithmetic(std::string_view text, const std::function<std::string(const std::string&)>& value_of)
       : text_(text), value_of_(value_of) {}
 
-  Number evaluate() {
-    const Number value = sum(0);
+  ShellNumber evaluate() {
+    const ShellNumber value = sum(0);
     skip_blanks();
     return at_ == text_.size() ? value : std::nullopt;
   }
 
  private:
-  static Number bounded(double estimate, std::int64_t value) {
+  static ShellNumber bounded(double estimate, std::int64_t value) {
     return estimate > static_cast<double>(kLargest) || estimate < -static_cast<double>(kLargest) ? std::nullopt
-                                                                                                 : Number(value);
+                                                                                                 : ShellNumber(value);
   }
 
   void skip_blanks() {
@@ -38,11 +38,11 @@ class Arithmetic {
     return at_ < text_.size() ? text_[at_] : '\0';
   }
 
-  Number sum(int depth) {
-    Number left = product(depth);
+  ShellNumber sum(int depth) {
+    ShellNumber left = product(depth);
     while (left && (next() == '+' || next() == '-')) {
       const char sign = text_[at_++];
-      const Number right = product(depth);
+      const ShellNumber right = product(depth);
       if (!right) return std::nullopt;
       const std::int64_t result = sign == '+' ? *left + *right : *left - *right;
       left = bounded(static_cast<double>(result), result);
@@ -50,11 +50,11 @@ class Arithmetic {
     return left;
   }
 
-  Number product(int depth) {
-    Number left = factor(depth);
+  ShellNumber product(int depth) {
+    ShellNumber left = factor(depth);
     while (left && (next() == '*' || next() == '/' || next() == '%')) {
       const char sign = text_[at_++];
-      const Number right = factor(depth);
+      const ShellNumber right = factor(depth);
       if (!right || (sign != '*' && *right == 0)) return std::nullopt;
       if (sign == '/') {
         left = *left / *right;
@@ -69,25 +69,25 @@ class Arithmetic {
     return left;
   }
 
-  Number factor(int depth) {
+  ShellNumber factor(int depth) {
     if (depth > kDeepestNesting) return std::nullopt;
     const char first = next();
     if (first == '(') {
       ++at_;
-      const Number value = sum(depth + 1);
+      const ShellNumber value = sum(depth + 1);
       if (next() != ')') return std::nullopt;
       ++at_;
       return value;
     }
     if (first == '-') {
       ++at_;
-      const Number value = factor(depth + 1);
-      return value ? Number(-*value) : std::nullopt;
+      const ShellNumber value = factor(depth + 1);
+      return value ? ShellNumber(-*value) : std::nullopt;
     }
     return operand();
   }
 
-  Number operand() {
+  ShellNumber operand() {
     if (next() == '$') ++at_;
     const bool braced = next() == '{';
     if (braced) ++at_;
@@ -103,7 +103,7 @@ class Arithmetic {
     return whole(std::isdigit(static_cast<unsigned char>(name[0])) != 0 ? name : value_of_(name));
   }
 
-  static Number whole(const std::string& text) {
+  static ShellNumber whole(const std::string& text) {
     constexpr std::size_t kMostDigits = 15;
     const std::size_t begin = !text.empty() && text[0] == '-' ? 1 : 0;
     if (text.size() == begin || text.size() - begin > kMostDigits) return std::nullopt;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "import/imported_job.hpp"
+#include "import/programs/imported_job.hpp"
 
 namespace flopcast {
 

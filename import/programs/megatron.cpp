@@ -12,10 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include "import/foreign_keys.hpp"
-#include "import/formats.hpp"
-#include "import/imported_job.hpp"
-#include "import/shell.hpp"
+#include "import/programs/foreign_keys.hpp"
+#include "import/programs/formats.hpp"
+#include "import/programs/imported_job.hpp"
+#include "import/shell/shell.hpp"
 #include "model/error/error.hpp"
 
 // Megatron-LM's argument lists: names, defaults and meanings as in megatron/training/arguments.py and the

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "import/foreign_keys.hpp"
-#include "import/formats.hpp"
-#include "import/launch_writers.hpp"
+#include "import/programs/foreign_keys.hpp"
+#include "import/programs/formats.hpp"
+#include "import/programs/launch_writers.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {

@@ -1,4 +1,4 @@
-#include "import/shell.hpp"
+#include "import/shell/shell.hpp"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "import/shell_conditions.hpp"
+#include "import/shell/shell_conditions.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "import/shell.hpp"
+#include "import/shell/shell.hpp"
 
 namespace flopcast {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "import/launch.hpp"
+#include "import/programs/launch.hpp"
 #include "model/job.hpp"
 
 namespace flopcast {
