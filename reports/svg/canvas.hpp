@@ -34,6 +34,9 @@ double text_width(std::string_view text, double letter);
 /// The mean letter of Helvetica at 11 px, with some room.
 inline constexpr double kLetterOf11 = 6.2;
 
+/// Around every drawing, in pixels.
+inline constexpr double kImageMargin = 16.0;
+
 /// 1, 2 or 5 times a power of ten: the smallest step with at most `most` steps in the range.
 double round_step(double range, int most);
 

@@ -13,9 +13,8 @@ namespace flopcast {
 
 namespace {
 
-constexpr double kMargin = 16.0;
 constexpr double kCellHeight = 30.0;
-constexpr double kTop = 72.0;
+constexpr double kCellsTop = 72.0;
 constexpr double kScaleWidth = 200.0;
 constexpr double kScaleHeight = 58.0;
 
@@ -48,7 +47,7 @@ class HeatMapDrawing {
     FLOPCAST_CHECK(map.cells.size() == map.rows.size());
     std::size_t longest = map.row_title.size();
     for (const std::string& row : map.rows) longest = std::max(longest, row.size());
-    left_ = kMargin + 8.0 + 7.0 * static_cast<double>(longest);
+    left_ = kImageMargin + 8.0 + 7.0 * static_cast<double>(longest);
     for (const auto& row : map.cells) {
       FLOPCAST_CHECK(row.size() == map.columns.size());
       for (const HeatMap::Cell& cell : row) note_value(cell);
@@ -62,17 +61,17 @@ class HeatMapDrawing {
     constexpr double kLetter = 7.0;
     const double cells = cell_width_ * static_cast<double>(map_.columns.size());
     const double scale = kScaleWidth + 10.0 + kLetter * static_cast<double>(map_.value_name.size());
-    return left_ + std::max(cells, scale) + kMargin;
+    return left_ + std::max(cells, scale) + kImageMargin;
   }
-  double height() const { return kTop + kCellHeight * static_cast<double>(map_.rows.size()) + kScaleHeight; }
+  double height() const { return kCellsTop + kCellHeight * static_cast<double>(map_.rows.size()) + kScaleHeight; }
 
   void draw() {
-    canvas_.text(kMargin, 26.0, " font-weight=\"bold\" font-size=\"13\"", map_.title);
+    canvas_.text(kImageMargin, 26.0, " font-weight=\"bold\" font-size=\"13\"", map_.title);
     canvas_.text(left_, 46.0, " class=\"soft\"", map_.column_title);
-    canvas_.text(left_ - 8.0, kTop - 8.0, " class=\"soft\" text-anchor=\"end\"", map_.row_title);
+    canvas_.text(left_ - 8.0, kCellsTop - 8.0, " class=\"soft\" text-anchor=\"end\"", map_.row_title);
     for (std::size_t column = 0; column < map_.columns.size(); ++column) {
-      canvas_.text(left_ + cell_width_ * (static_cast<double>(column) + 0.5), kTop - 8.0, " text-anchor=\"middle\"",
-                   map_.columns[column]);
+      canvas_.text(left_ + cell_width_ * (static_cast<double>(column) + 0.5), kCellsTop - 8.0,
+                   " text-anchor=\"middle\"", map_.columns[column]);
     }
     for (std::size_t row = 0; row < map_.rows.size(); ++row) draw_row(row);
     draw_scale();
@@ -91,7 +90,7 @@ class HeatMapDrawing {
   double share(double value) const { return most_ > least_ ? (value - least_) / (most_ - least_) : 0.5; }
 
   void draw_row(std::size_t row) {
-    const double y = kTop + kCellHeight * static_cast<double>(row);
+    const double y = kCellsTop + kCellHeight * static_cast<double>(row);
     canvas_.text(left_ - 8.0, y + kCellHeight / 2 + 4.0, " text-anchor=\"end\"", map_.rows[row]);
     for (std::size_t column = 0; column < map_.columns.size(); ++column) {
       draw_cell(map_.cells[row][column], map_.rows[row], map_.columns[column],

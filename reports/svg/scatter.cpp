@@ -11,20 +11,20 @@ namespace flopcast {
 
 namespace {
 
-constexpr double kPlot = 480.0;  // side of the square
-constexpr double kLeft = 80.0;
-constexpr double kTop = 48.0;
-constexpr double kBottom = 56.0;
+constexpr double kPlotSide = 480.0;  // side of the square
+constexpr double kPlotLeft = 80.0;
+constexpr double kPlotTop = 48.0;
+constexpr double kPlotBottom = 56.0;
 constexpr double kLeastLegend = 150.0;
-constexpr double kLetter = 8.2;  // of the legend, px: the mean of wide fonts at 13 px
+constexpr double kLegendLetter = 8.2;  // of the legend, px: the mean of wide fonts at 13 px
 constexpr double kLegendLine = 20.0;
-constexpr double kMarker = 3.5;
+constexpr double kMarkerRadius = 3.5;
 
 // Circle, square, diamond and triangle: with seven colours, 28 series before a pair comes again.
 std::string marker(std::size_t series, double x, double y) {
   const std::size_t shape = series % 4;
   const auto at = [](double value) { return coordinate(value); };
-  const double r = kMarker;
+  const double r = kMarkerRadius;
   if (shape == 0) return fmt::format(R"(<circle cx="{}" cy="{}" r="{}")", at(x), at(y), at(r));
   if (shape == 1) {
     return fmt::format(R"(<rect x="{}" y="{}" width="{}" height="{}")", at(x - r), at(y - r), at(2 * r), at(2 * r));
@@ -58,30 +58,31 @@ std::string decade_label(double decade) {
 }
 
 void draw_axes(Canvas& canvas, const ScatterChart& chart, const AxisScale& scale) {
-  canvas.rectangle(" class=\"frame\"", kLeft, kTop, kPlot, kPlot);
+  canvas.rectangle(" class=\"frame\"", kPlotLeft, kPlotTop, kPlotSide, kPlotSide);
   for (const AxisMark& mark : scale.marks()) {
-    const double x = kLeft + mark.position * kPlot;
-    const double y = kTop + kPlot - mark.position * kPlot;
-    canvas.path("grid", fmt::format("M{} {}v{}M{} {}h{}", coordinate(x), coordinate(kTop), coordinate(kPlot),
-                                    coordinate(kLeft), coordinate(y), coordinate(kPlot)));
+    const double x = kPlotLeft + mark.position * kPlotSide;
+    const double y = kPlotTop + kPlotSide - mark.position * kPlotSide;
+    canvas.path("grid", fmt::format("M{} {}v{}M{} {}h{}", coordinate(x), coordinate(kPlotTop), coordinate(kPlotSide),
+                                    coordinate(kPlotLeft), coordinate(y), coordinate(kPlotSide)));
     const std::string label = decade_label(mark.value);
-    canvas.text(x, kTop + kPlot + 16, " class=\"tick\" text-anchor=\"middle\"", label);
-    canvas.text(kLeft - 6, y + 4, " class=\"tick\" text-anchor=\"end\"", label);
+    canvas.text(x, kPlotTop + kPlotSide + 16, " class=\"tick\" text-anchor=\"middle\"", label);
+    canvas.text(kPlotLeft - 6, y + 4, " class=\"tick\" text-anchor=\"end\"", label);
   }
-  canvas.text(kLeft + kPlot / 2, kTop + kPlot + 40, " text-anchor=\"middle\"", chart.x_label);
+  canvas.text(kPlotLeft + kPlotSide / 2, kPlotTop + kPlotSide + 40, " text-anchor=\"middle\"", chart.x_label);
   const std::string turn = fmt::format(" text-anchor=\"middle\" transform=\"translate({} {}) rotate(-90)\"",
-                                       coordinate(kLeft - 52), coordinate(kTop + kPlot / 2));
+                                       coordinate(kPlotLeft - 52), coordinate(kPlotTop + kPlotSide / 2));
   canvas.text(0.0, 0.0, turn, chart.y_label);
 }
 
 // y = x · factor over the plot, cut where it leaves the square.
 void draw_diagonal(Canvas& canvas, const char* css, double factor, const AxisScale& scale) {
-  const double shift = std::log10(factor) / scale.decades() * kPlot;
+  const double shift = std::log10(factor) / scale.decades() * kPlotSide;
   const double from = std::max(0.0, -shift);
-  const double to = std::min(kPlot, kPlot - shift);
+  const double to = std::min(kPlotSide, kPlotSide - shift);
   if (to <= from) return;
-  canvas.path(css, fmt::format("M{} {}L{} {}", coordinate(kLeft + from), coordinate(kTop + kPlot - from - shift),
-                               coordinate(kLeft + to), coordinate(kTop + kPlot - to - shift)));
+  canvas.path(css,
+              fmt::format("M{} {}L{} {}", coordinate(kPlotLeft + from), coordinate(kPlotTop + kPlotSide - from - shift),
+                          coordinate(kPlotLeft + to), coordinate(kPlotTop + kPlotSide - to - shift)));
 }
 
 constexpr double kLegendGap = 24.0;
@@ -94,14 +95,14 @@ std::string legend_text(const ScatterSeries& series) {
 double legend_width(const ScatterChart& chart) {
   double widest = kLeastLegend;
   for (const ScatterSeries& series : chart.series) {
-    widest = std::max(widest, text_width(legend_text(series), kLetter));
+    widest = std::max(widest, text_width(legend_text(series), kLegendLetter));
   }
   return kLegendGap + kLegendText + widest;
 }
 
 void draw_legend_entry(Canvas& canvas, const ScatterSeries& series, std::size_t index) {
-  const double x = kLeft + kPlot + kLegendGap;
-  const double y = kTop + 10 + kLegendLine * static_cast<double>(index);
+  const double x = kPlotLeft + kPlotSide + kLegendGap;
+  const double y = kPlotTop + 10 + kLegendLine * static_cast<double>(index);
   canvas.put("{} fill=\"{}\"/>\n", marker(index, x, y), kPalette.at(index % kPalette.size()));
   canvas.text(x + kLegendText, y + 4, "", legend_text(series));
 }
@@ -110,8 +111,8 @@ void draw_points(Canvas& canvas, const ScatterSeries& series, std::size_t index,
   canvas.put("<g class=\"point\" fill=\"{}\">\n", kPalette.at(index % kPalette.size()));
   for (const ScatterPoint& point : series.points) {
     if (!drawable(point)) continue;
-    const std::string shape =
-        marker(index, kLeft + scale.position(point.x) * kPlot, kTop + kPlot - scale.position(point.y) * kPlot);
+    const std::string shape = marker(index, kPlotLeft + scale.position(point.x) * kPlotSide,
+                                     kPlotTop + kPlotSide - scale.position(point.y) * kPlotSide);
     const std::string tag = shape.substr(1, shape.find(' ') - 1);
     canvas.put("{}><title>{}: {:.4g}, {:.4g}</title></{}>\n", shape, escape_xml(point.label), point.x, point.y, tag);
   }
@@ -124,20 +125,21 @@ std::string write_scatter_svg(const ScatterChart& chart) {
   const AxisScale scale = scale_of(chart);
   const double legend_height = kLegendLine * static_cast<double>(chart.series.size() + 2);
   Canvas canvas;
-  canvas.text(kLeft, 26.0, " font-size=\"16\"", chart.title);
+  canvas.text(kPlotLeft, 26.0, " font-size=\"16\"", chart.title);
   draw_axes(canvas, chart, scale);
   draw_diagonal(canvas, "exact", 1.0, scale);
   if (chart.band > 0.0) {
     draw_diagonal(canvas, "band", 1.0 + chart.band, scale);
     draw_diagonal(canvas, "band", 1.0 - chart.band, scale);
-    canvas.text(kLeft + kPlot + 18, kTop + legend_height, " class=\"tick\"",
+    canvas.text(kPlotLeft + kPlotSide + 18, kPlotTop + legend_height, " class=\"tick\"",
                 fmt::format("dashed: ±{:g} %", chart.band * 100.0));
   }
   for (std::size_t index = 0; index < chart.series.size(); ++index) {
     draw_points(canvas, chart.series[index], index, scale);
     draw_legend_entry(canvas, chart.series[index], index);
   }
-  SvgFrame frame{"scatter", kLeft + kPlot + legend_width(chart), kTop + std::max(kPlot, legend_height) + kBottom, 13};
+  SvgFrame frame{"scatter", kPlotLeft + kPlotSide + legend_width(chart),
+                 kPlotTop + std::max(kPlotSide, legend_height) + kPlotBottom, 13};
   frame.title = chart.title;
   frame.css =
       ".scatter .frame{fill:none;stroke:#444}.scatter .tick{font-size:11px}.scatter .exact{stroke:#444}"

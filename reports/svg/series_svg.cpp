@@ -15,12 +15,11 @@ namespace flopcast {
 
 namespace {
 
-constexpr double kMargin = 16.0;
-constexpr double kLeft = 56.0;
-constexpr double kTop = 44.0;
-constexpr double kBottom = 42.0;
-constexpr double kLegendRow = 14.0;
-constexpr std::size_t kColors = 6;  // of the palette: black is for text
+constexpr double kChartLeft = 56.0;
+constexpr double kChartTop = 44.0;
+constexpr double kChartBottom = 42.0;
+constexpr double kSeriesLegendRow = 14.0;
+constexpr std::size_t kSeriesColors = 6;  // of the palette: black is for text
 constexpr double kNameHeight = 12.0;
 constexpr double kNameGap = 7.0;
 constexpr double kPointRadius = 4.0;
@@ -73,7 +72,7 @@ class ChartDrawing {
         y_(y_values(chart), chart.y.logarithmic) {
     // Further rows of the legend take their height from the plot.
     rows_below_ = legend_.empty() ? 0 : legend_.back().row;
-    const double more = kLegendRow * rows_below_;
+    const double more = kSeriesLegendRow * rows_below_;
     frame_.top += more;
     frame_.height -= more;
   }
@@ -93,15 +92,15 @@ class ChartDrawing {
   }
 
  private:
-  double title_y() const { return frame_.top - kLegendRow * rows_below_ - 26.0; }
+  double title_y() const { return frame_.top - kSeriesLegendRow * rows_below_ - 26.0; }
   std::string css_of(std::size_t index) const {
-    return chart_.series[index].style == SeriesStyle::kDashed ? "ref" : fmt::format("s{}", index % kColors);
+    return chart_.series[index].style == SeriesStyle::kDashed ? "ref" : fmt::format("s{}", index % kSeriesColors);
   }
 
   void draw_legend() {
     for (std::size_t index = 0; index < legend_.size(); ++index) {
       const LegendPlace& place = legend_[index];
-      const double y = title_y() + 9.0 + kLegendRow * place.row;
+      const double y = title_y() + 9.0 + kSeriesLegendRow * place.row;
       canvas_.rectangle(fmt::format(" class=\"{}\"", css_of(index)), place.x, y, 9.0, 9.0);
       canvas_.text(place.x + 13.0, y + 8.0, "", chart_.series[index].name);
     }
@@ -199,7 +198,7 @@ std::string series_css() {
   std::string css =
       ".series .l{fill:none;stroke-width:1.5}.series .ref{fill:#777}.series .refl{stroke:#777}"
       ".series .lead{stroke:#777;stroke-width:.7}\n";
-  for (std::size_t index = 0; index < kColors; ++index) {
+  for (std::size_t index = 0; index < kSeriesColors; ++index) {
     css += fmt::format(".series .s{0}{{fill:{1}}}.series .s{0}l{{stroke:{1}}}", index, kPalette.at(index));
   }
   return css;
@@ -244,19 +243,19 @@ LabelBox PointLabels::place(double x, double y, const std::string& name) {
 
 std::string write_series_svg(const std::vector<SeriesChart>& charts, const SeriesSvgOptions& options) {
   const std::size_t in_row = charts.size() == 1 ? 1 : 2;
-  const double column = (options.width - 2 * kMargin) / static_cast<double>(in_row);
+  const double column = (options.width - 2 * kImageMargin) / static_cast<double>(in_row);
   const std::size_t rows = (charts.size() + in_row - 1) / in_row;
   Canvas canvas;
   for (std::size_t index = 0; index < charts.size(); ++index) {
     Frame frame;
     const std::size_t row = index / in_row;
-    frame.left = kMargin + column * static_cast<double>(index % in_row) + kLeft;
-    frame.top = kMargin + options.chart_height * static_cast<double>(row) + kTop;
-    frame.width = column - kLeft - kMargin;
-    frame.height = options.chart_height - kTop - kBottom;
+    frame.left = kImageMargin + column * static_cast<double>(index % in_row) + kChartLeft;
+    frame.top = kImageMargin + options.chart_height * static_cast<double>(row) + kChartTop;
+    frame.width = column - kChartLeft - kImageMargin;
+    frame.height = options.chart_height - kChartTop - kChartBottom;
     ChartDrawing(canvas, charts[index], frame).draw();
   }
-  SvgFrame frame{"series", options.width, 2 * kMargin + options.chart_height * static_cast<double>(rows)};
+  SvgFrame frame{"series", options.width, 2 * kImageMargin + options.chart_height * static_cast<double>(rows)};
   frame.css = series_css();
   frame.dark_mode = options.dark_mode;
   return canvas.finish(frame);

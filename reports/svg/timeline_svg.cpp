@@ -18,9 +18,8 @@
 namespace flopcast {
 namespace {
 
-constexpr double kMargin = 16.0;
 constexpr double kLegendEntry = 11.0;  // side of a legend square
-constexpr double kLetter = 11.0 * 0.56;
+constexpr double kTimelineLetter = 11.0 * 0.56;
 
 /// Sizes in pixels; x of a time is left + ticks * per_tick.
 struct RowGeometry {
@@ -210,7 +209,7 @@ double row_height(int most_ranks) {
 }
 
 Figure lay_out(const std::vector<Timeline>& timelines, const SvgOptions& options) {
-  Figure figure{timelines, options, 0, {}, {}, 0.0, options.width - kMargin, timelines.size() > 1};
+  Figure figure{timelines, options, 0, {}, {}, 0.0, options.width - kImageMargin, timelines.size() > 1};
   int most_ranks = 0;
   for (const Timeline& timeline : timelines) {
     FLOPCAST_CHECK(timeline.time_unit == timelines.front().time_unit);
@@ -223,7 +222,7 @@ Figure lay_out(const std::vector<Timeline>& timelines, const SvgOptions& options
   figure.geometry.height = row_height(most_ranks);
   figure.geometry.lanes = side_lanes(timelines);
   const std::string widest = "rank " + std::to_string(std::max(0, most_ranks - 1));
-  figure.geometry.left = kMargin + text_width(widest, kLetter) + 8.0;
+  figure.geometry.left = kImageMargin + text_width(widest, kTimelineLetter) + 8.0;
   const double plot = std::max(50.0, figure.right - figure.geometry.left);
   figure.right = figure.geometry.left + plot;
   figure.geometry.per_tick = figure.makespan > 0 ? plot / static_cast<double>(figure.makespan) : 0.0;
@@ -272,7 +271,7 @@ std::vector<std::pair<std::string, double>> axis_marks(const Figure& figure) {
   const double range = static_cast<double>(figure.makespan) * figure.unit.per_tick;
   if (range <= 0.0) return marks;
   const double plot = figure.right - figure.geometry.left;
-  const double label = text_width(rounded(range, 4), kLetter) + 24.0;
+  const double label = text_width(rounded(range, 4), kTimelineLetter) + 24.0;
   const double step = round_step(range, std::clamp(static_cast<int>(plot / label), 1, 12));
   const int decimals = std::max(0, static_cast<int>(std::ceil(-std::log10(step) - 1e-9)));
   for (int i = 0; i * step <= range * (1.0 + 1e-9); ++i) {
@@ -381,7 +380,7 @@ double draw_legend(Canvas& canvas, const Figure& figure, double y) {
   }
   std::vector<double> widths;
   const auto square = [](const std::string& css) { return css.empty() ? 0.0 : kLegendEntry + 5.0; };
-  for (const auto& [css, words] : entries) widths.push_back(square(css) + text_width(words, kLetter) + 16.0);
+  for (const auto& [css, words] : entries) widths.push_back(square(css) + text_width(words, kTimelineLetter) + 16.0);
   const std::vector<LegendPlace> places = wrap_legend(widths, figure.geometry.left, figure.right, 0.0);
   for (std::size_t index = 0; index < entries.size(); ++index) {
     const auto& [css, words] = entries[index];
@@ -410,7 +409,7 @@ std::string headline(const Figure& figure) {
 
 /// Returns the y below title and subtitle.
 double draw_heading(Canvas& canvas, const Figure& figure) {
-  double y = kMargin;
+  double y = kImageMargin;
   const std::string title = headline(figure);
   if (!title.empty()) {
     canvas.text(figure.geometry.left, y + 12.0, " font-size=\"15\" font-weight=\"bold\"", title);
@@ -440,7 +439,7 @@ std::string write_svg(const std::vector<Timeline>& timelines, const SvgOptions& 
   }
   draw_axis(canvas, figure, y + 2.0);
   y = draw_legend(canvas, figure, y + 46.0);
-  SvgFrame frame{"flopcast", figure.right + kMargin, y + kMargin / 2};
+  SvgFrame frame{"flopcast", figure.right + kImageMargin, y + kImageMargin / 2};
   frame.title = headline(figure).empty() ? "Pipeline timeline" : headline(figure);
   frame.description = describe(figure);
   frame.css = timeline_css(figure);
