@@ -14,8 +14,7 @@ endfunction()
 join(page "${WEB}/page.html")
 join(style "${REPORT}/style.css" "${WEB}/page.css")
 join(script "${REPORT}/decode.js" "${REPORT}/numbers.js" "${REPORT}/timeline_model.js" "${REPORT}/timeline_painter.js"
-     "${REPORT}/timeline_view.js" "${REPORT}/details.js" "${REPORT}/bars.js" "${REPORT}/sections.js" "${WEB}/state.js"
-     "${WEB}/presets.js" "${WEB}/controls.js" "${WEB}/page.js")
+     "${REPORT}/timeline_view.js" "${REPORT}/details.js" "${REPORT}/sections.js" "${WEB}/state.js" "${WEB}/controls.js" "${WEB}/page.js")
 join(engine "${ENGINE}")
 string(REPLACE "{{style}}" "${style}" page "${page}")
 string(REPLACE "{{script}}" "${script}" page "${page}")

@@ -76,6 +76,18 @@ TEST(TimelineJson, ReadsBackWhatItWrote) {
   EXPECT_EQ(timeline_json(again), timeline_json(timeline));
 }
 
+TEST(TimelineJson, OfARunTooInWholePicoseconds) {
+  testing::Times times;
+  times.transfer = 250'000;
+  Timeline timeline = testing::lay_out("measured", testing::one_f_one_b_orders(3, 5), times);
+  timeline.time_unit = "s";
+  timeline.units_per_tick = 1e-12;
+  const nlohmann::json json = nlohmann::json::parse(run_timeline_json(timeline).dump());
+  const Timeline again = read_run_timeline(json, "run.json", "run.steps[0].timeline");
+  EXPECT_EQ(timeline_json(again), timeline_json(timeline));
+  EXPECT_FALSE(again.transfers.empty());
+}
+
 TEST(TimelineJson, TellsThatMicrobatchesAreCut) {
   Timeline timeline = testing::lay_out("terapipe", testing::gpipe_orders(2, 4));
   EXPECT_FALSE(timeline_json(timeline).contains("slices_per_microbatch"));
