@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/host/command_line.hpp"
+
 namespace flopcast {
 
 struct Crew;
@@ -21,9 +23,6 @@ struct CommandEntry {
 
 /// The program's commands.
 const std::vector<CommandEntry>& commands();
-
-/// As the last argument: instead of running, print the words that may come next, one a line. For shell completion.
-inline constexpr const char* kListFlags = "--list-flags";
 
 /// What several processes can answer together.
 int run_plan_among(const Arguments& arguments, const Crew& crew);

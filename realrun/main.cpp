@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/host/exit_code.hpp"
 #include "model/error/error.hpp"
 #include "realrun/launch/command_line.hpp"
-#include "realrun/launch/complaint.hpp"
 #include "realrun/launch/freed_memory.hpp"
 #include "realrun/launch/gpu_launch.hpp"
 #include "realrun/launch/kept_run.hpp"

@@ -3,31 +3,20 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <sstream>
+#include <optional>
 
-#include "model/error/error.hpp"
+#include "base/host/processes.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 
-namespace {
-
-std::string find_in_path(const std::string& program) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    std::string candidate = fmt::format("{}/{}", folder.empty() ? "." : folder, program);
-    if (access(candidate.c_str(), X_OK) == 0) return candidate;
-  }
-  throw EnvironmentError(
-      fmt::format("{} is not on the path, and --backend mpi needs it (Debian: openmpi-bin)", program));
-}
-
-}  // namespace
-
 std::vector<std::string> mpirun_words(int ranks) {
+  const std::optional<std::string> mpirun = program_on_path("mpirun");
+  if (!mpirun) {
+    throw EnvironmentError("mpirun is not on the path, and --backend mpi needs it (Debian: openmpi-bin)");
+  }
   // Quiet: flopcast-run itself tells what went wrong.
-  std::vector<std::string> words = {find_in_path("mpirun"), "--quiet", "--oversubscribe"};
+  std::vector<std::string> words = {*mpirun, "--quiet", "--oversubscribe"};
   if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
   words.insert(words.end(), {"-n", fmt::format("{}", ranks)});
   return words;

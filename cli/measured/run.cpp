@@ -31,22 +31,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A name for a file of this process that goes when the command ends.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const char* what)
-      : path_((fs::temp_directory_path() / fmt::format("flopcast-{}-{}.json", what, getpid())).string()) {}
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  TemporaryFile(TemporaryFile&&) = delete;
-  TemporaryFile& operator=(TemporaryFile&&) = delete;
-  ~TemporaryFile() { std::remove(path_.c_str()); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 // What a run that failed has left in the file that the user asked for; empty when there is none.
 std::string left_in(const std::optional<std::string>& file) {
   if (!file || !fs::is_regular_file(*file)) return {};
@@ -71,12 +55,6 @@ int report_failure(const ChildEnd& end, const std::optional<std::string>& file) 
   const int exit_code = end.exit_code < kSignalled ? end.exit_code : kEnvironmentFailed;
   if (exit_code == kEnvironmentFailed && !left.empty()) std::fputs(fmt::format("  note: {}\n", left).c_str(), stderr);
   return exit_code;
-}
-
-// What cannot be read back, such as /dev/stdout, is written when all is over.
-bool is_pipe_or_device(const std::string& path) {
-  const fs::file_status status = fs::status(path);
-  return fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status);
 }
 
 // How many steps, and which of them count.
@@ -243,6 +221,7 @@ int run_run(const Arguments& arguments) {
 
   const TemporaryFile job("job");
   const TemporaryFile kept("measured");
+  // What cannot be read back is written when all is over.
   const bool copies = options.measured && is_pipe_or_device(*options.measured);
   const std::string output = copies ? kept.path() : options.measured.value_or(kept.path());
   write_file(job.path(), options.job.load().root.dump());

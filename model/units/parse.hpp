@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/text/words.hpp"
+
 namespace flopcast {
 
 enum class Dimension { kBytes, kBandwidth, kTime, kFlopRate, kCount, kMoney, kPower };
@@ -21,8 +23,5 @@ ParsedQuantity parse_quantity(std::string_view text, Dimension dimension);
 
 /// The units of a dimension, for messages: "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB".
 std::string accepted_units(Dimension dimension);
-
-/// ASCII letters in lower case, all else as it is.
-std::string lower_case(std::string_view text);
 
 }  // namespace flopcast

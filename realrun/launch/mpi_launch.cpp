@@ -7,9 +7,9 @@
 #include <memory>
 #include <optional>
 
+#include "base/host/exit_code.hpp"
 #include "model/error/error.hpp"
 #include "realrun/compute/cpu/host_device.hpp"
-#include "realrun/launch/complaint.hpp"
 #include "realrun/launch/prepared_run.hpp"
 #include "realrun/launch/result_file.hpp"
 #include "realrun/launch/run_file.hpp"

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -17,9 +16,10 @@
 #include <system_error>
 #include <thread>
 
+#include "base/host/exit_code.hpp"
+#include "base/host/processes.hpp"
 #include "model/error/error.hpp"
 #include "realrun/compute/cuda/gpu.hpp"
-#include "realrun/launch/complaint.hpp"
 #include "realrun/launch/gpu_launch.hpp"
 #include "realrun/launch/nccl_rank.hpp"
 #include "realrun/rendezvous/launch_environment.hpp"
@@ -31,12 +31,6 @@ namespace flopcast::realrun {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 // Whether the launcher has given the process what MPI begins by: without it some libraries end the process.
 bool has_mpi() {

@@ -6,10 +6,6 @@
 
 namespace flopcast::realrun {
 
-/// Writes beside the target and renames, so that nobody ever reads half a file; devices and pipes are written as they
-/// are. Throws EnvironmentError.
-void write_whole_file(const std::string& path, const std::string& text);
-
 /// The file of a run that goes on. It is kept up to date, so that a run that is killed leaves what it has measured; a
 /// file from an earlier run is replaced when the run begins.
 class ResultFile {

@@ -1,7 +1,6 @@
 #include "realrun/launch/run_file.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -9,7 +8,8 @@
 #include <map>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/host/processes.hpp"
+#include "base/text/error.hpp"
 #include "realrun/network/gemm.hpp"
 #include "sim/files/timeline_file.hpp"
 
@@ -18,11 +18,6 @@ namespace flopcast::realrun {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
 
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);

@@ -4,22 +4,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/host/processes.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast::realrun {
 
 namespace {
 
 std::string here() {
-  std::array<char, 256> name{};
-  const bool known = gethostname(name.data(), name.size() - 1) == 0;
-  return fmt::format("process {} on {}", getpid(), known ? name.data() : "an unnamed host");
+  return fmt::format("process {} on {}", getpid(), host_name());
 }
 
 constexpr const char* kHelp =

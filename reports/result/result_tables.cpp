@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/text/numbers.hpp"
 #include "model/units/quantity.hpp"
 #include "reports/result/result_json.hpp"
 #include "reports/timeline/span_text.hpp"
@@ -16,16 +17,6 @@
 namespace flopcast {
 
 namespace {
-
-std::string percent(double share) {
-  return fmt::format("{:.1f} %", 100.0 * share);
-}
-
-std::string duration(double seconds) {
-  if (seconds >= 1.0) return rounded(seconds, 4) + " s";
-  if (seconds >= 1e-3) return rounded(seconds * 1e3, 4) + " ms";
-  return rounded(seconds * 1e6, 4) + " us";
-}
 
 std::string billions(double count) {
   constexpr double kBillion = 1e9;
@@ -43,7 +34,7 @@ Table step_table(const Forecast& forecast) {
   table.title = describe_job(forecast.step.job);
   table.columns = {text_column("step"), {"value", Align::kRight, "value", false}};
   const auto add = [&table](const std::string& name, const std::string& value) { table.rows.push_back({name, value}); };
-  add("step time", duration(iteration.time_s));
+  add("step time", time_in_seconds(iteration.time_s));
   if (result.interval)
     add(fmt::format("{:.0f} % interval", 1e2 * result.interval->level), plus_minus(*result.interval));
   if (forecast.step.job.profile) {
@@ -52,19 +43,19 @@ Table step_table(const Forecast& forecast) {
   } else {
     add("tokens per second", fmt::format("{:.0f}", iteration.tokens_per_s));
     add("model TFLOP/s per GPU", fmt::format("{:.1f}", iteration.model_tflops_per_gpu));
-    add("MFU", percent(iteration.mfu));
-    add("HFU", percent(iteration.hfu));
+    add("MFU", percent(iteration.mfu) + " %");
+    add("HFU", percent(iteration.hfu) + " %");
   }
-  add("bubble (share of all device time)", percent(result.bubble.fraction));
-  add("bubble ratio (over the busiest rank)", percent(result.bubble.ratio));
-  add("exposed communication", percent(result.communication.exposed_fraction));
+  add("bubble (share of all device time)", percent(result.bubble.fraction) + " %");
+  add("bubble ratio (over the busiest rank)", percent(result.bubble.ratio) + " %");
+  add("exposed communication", percent(result.communication.exposed_fraction) + " %");
   add("peak memory", fmt::format("{:.1f} of {:.0f} GiB", result.memory.peak_gib, result.memory.capacity_gib));
   if (result.memory.shown_gib > result.memory.peak_gib) {
     add("as nvidia-smi shows it", fmt::format("{:.1f} GiB", result.memory.shown_gib));
   }
   if (result.steady) {
-    add("period per microbatch", duration(result.steady->period_s));
-    add("pipeline fill, once", duration(result.steady->fill_s));
+    add("period per microbatch", time_in_seconds(result.steady->period_s));
+    add("pipeline fill, once", time_in_seconds(result.steady->fill_s));
   }
   if (result.training) {
     add("steps", fmt::format("{:.0f}", result.training->steps));
@@ -87,8 +78,8 @@ Table breakdown_table(const Result& result) {
   const auto add = [&](const std::string& name, double seconds, const AxisCommunication* axis) {
     if (seconds == 0.0 && (axis == nullptr || axis->total_s == 0.0)) return;
     constexpr double kGiga = 1e9;
-    table.rows.push_back({name, duration(seconds), percent(seconds / result.iteration.time_s),
-                          axis == nullptr ? "" : duration(axis->total_s),
+    table.rows.push_back({name, time_in_seconds(seconds), percent(seconds / result.iteration.time_s) + " %",
+                          axis == nullptr ? "" : time_in_seconds(axis->total_s),
                           axis == nullptr ? "" : rounded(axis->bytes_sent_per_rank / kGiga, 3)});
   };
   const auto add_term = [&](const StepTerm& term) {
@@ -112,10 +103,10 @@ Table distribution_table(const Result& result) {
     constexpr double kShown = 0.0005;  // half of the last digit; less has no sign
     const double over = seconds / forecast - 1.0;
     table.rows.push_back(
-        {name, duration(seconds), fmt::format("{:+.1f} %", std::abs(over) < kShown ? 0.0 : 100.0 * over)});
+        {name, time_in_seconds(seconds), fmt::format("{:+.1f} %", std::abs(over) < kShown ? 0.0 : 100.0 * over)});
   };
   add("mean", distribution.mean_s);
-  table.rows.push_back({"standard deviation", duration(distribution.std_s), ""});
+  table.rows.push_back({"standard deviation", time_in_seconds(distribution.std_s), ""});
   add("5th percentile", distribution.p5_s);
   add("median", distribution.p50_s);
   add("95th percentile", distribution.p95_s);
@@ -132,13 +123,14 @@ Table packing_table(const Result& result) {
   table.columns = {text_column("sequences of several lengths", "packing"),
                    {"step time", Align::kRight, "step_time", false},
                    {"idle", Align::kRight, "idle", false}};
-  table.rows = {{"full sequences, the forecast", duration(result.iteration.time_s), ""},
-                {"the same work in equal microbatches", duration(packing.equal_s), percent(packing.equal_idle)},
-                {"packed as they come", duration(packing.time_s), percent(packing.idle)}};
+  table.rows = {
+      {"full sequences, the forecast", time_in_seconds(result.iteration.time_s), ""},
+      {"the same work in equal microbatches", time_in_seconds(packing.equal_s), percent(packing.equal_idle) + " %"},
+      {"packed as they come", time_in_seconds(packing.time_s), percent(packing.idle) + " %"}};
   table.notes.push_back(fmt::format(
       "{} sequences a step fill {} of the microbatches; attention works {} of what full sequences need; {:.0f} tokens "
       "per second without padding; idle: no pass and no optimizer step",
-      packing.sequences, percent(packing.filled), percent(packing.attention), packing.tokens_per_s));
+      packing.sequences, percent(packing.filled) + " %", percent(packing.attention) + " %", packing.tokens_per_s));
   return table;
 }
 
@@ -281,7 +273,8 @@ Table critical_path_table(const Timeline& timeline, const CriticalPath& path) {
   const auto add = [&](std::string name, Ticks ticks) {
     if (ticks == 0) return;
     const double time = static_cast<double>(ticks);
-    table.rows.push_back({std::move(name), duration(time * timeline.units_per_tick), percent(time / total)});
+    table.rows.push_back(
+        {std::move(name), time_in_seconds(time * timeline.units_per_tick), percent(time / total) + " %"});
   };
   for (std::size_t kind = 0; kind < path.time_by_kind.size(); ++kind) {
     add(std::string(name_of(static_cast<SpanKind>(kind))), path.time_by_kind[kind]);

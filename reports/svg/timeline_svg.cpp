@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/text/numbers.hpp"
 #include "model/error/error.hpp"
 #include "reports/svg/canvas.hpp"
 #include "reports/timeline/span_text.hpp"

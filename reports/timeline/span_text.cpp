@@ -1,5 +1,7 @@
 #include "reports/timeline/span_text.hpp"
 
+#include "base/text/numbers.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -110,18 +112,6 @@ DisplayUnit display_unit(const Timeline& timeline, Ticks largest) {
     if (seconds * per_second >= 1.0 - 1e-9) return {timeline.units_per_tick * per_second, std::string(name)};
   }
   return {timeline.units_per_tick, "s"};
-}
-
-std::string rounded(double value, int digits) {
-  const double size = std::abs(value);
-  const int before_point = size > 0.0 ? static_cast<int>(std::floor(std::log10(size) + 1e-12)) + 1 : 1;
-  const int decimals = std::clamp(digits - before_point, 0, 15);
-  std::string text = fmt::format("{:.{}f}", value, decimals);
-  if (decimals > 0) {
-    text.erase(text.find_last_not_of('0') + 1);
-    if (text.back() == '.') text.pop_back();
-  }
-  return text == "-0" ? "0" : text;
 }
 
 std::string time_text(double ticks, const DisplayUnit& unit, int digits) {

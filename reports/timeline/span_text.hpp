@@ -44,7 +44,6 @@ struct DisplayUnit {
 DisplayUnit display_unit(const Timeline& timeline, Ticks largest);
 /// "3.1 ms", "33": rounded to `digits` significant digits, never in scientific notation, no trailing zeros.
 std::string time_text(double ticks, const DisplayUnit& unit, int digits = 4);
-std::string rounded(double value, int digits);
 
 /// Share of ranks · makespan in which a rank's compute stream runs nothing; 0 for an empty timeline.
 double idle_share(const Timeline& timeline);

@@ -18,36 +18,36 @@ struct Layer {
 
 const std::vector<Layer>& layers() {
   static const std::vector<Layer> all = {
-      {"model/", {"model/"}},
-      {"import/", {"import/", "model/"}},
-      {"sim/", {"sim/", "model/"}},
-      {"planner/tables/", {"planner/", "reports/", "sim/", "import/", "model/"}},
-      {"planner/shared/", {"planner/", "sim/", "model/"}},
+      {"base/text/", {"base/text/"}},
+      {"base/host/", {"base/host/", "base/text/"}},
+      {"model/", {"model/", "base/text/"}},
+      {"import/", {"import/", "model/", "base/text/"}},
+      {"sim/", {"sim/", "model/", "base/text/"}},
+      {"planner/tables/", {"planner/", "reports/", "sim/", "import/", "model/", "base/text/"}},
+      {"planner/shared/", {"planner/", "sim/", "model/", "base/"}},
       {"planner/",
        {"planner/plan/", "planner/space/", "planner/bounds/", "planner/search/", "planner/compare/", "planner/sweep/",
-        "planner/parallel_for.hpp", "sim/", "import/", "model/"}},
-      {"reports/", {"reports/", "sim/", "model/"}},
-      {"calibrate/device/", {"calibrate/device/", "model/"}},
-      {"calibrate/tables/", {"calibrate/", "reports/", "sim/", "model/"}},
-      {"calibrate/", {"calibrate/device/", "calibrate/validation/", "calibrate/verdict/", "sim/", "model/"}},
+        "planner/parallel_for.hpp", "sim/", "import/", "model/", "base/text/"}},
+      {"reports/", {"reports/", "sim/", "model/", "base/text/"}},
+      {"calibrate/device/", {"calibrate/device/", "model/", "base/text/"}},
+      {"calibrate/tables/", {"calibrate/", "reports/", "sim/", "model/", "base/text/"}},
+      {"calibrate/",
+       {"calibrate/device/", "calibrate/validation/", "calibrate/verdict/", "sim/", "model/", "base/text/"}},
       // A measurement file is all that the real run and the calibration share.
-      {"realrun/", {"realrun/", "calibrate/device/measurement", "sim/", "model/"}},
-      {"cli/", {"cli/", "reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/"}},
-      {"web/", {"web/", "reports/", "planner/", "sim/", "import/", "model/"}},
-      {"examples/", {"reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/"}},
-      {"tests/", {"tests/", "cli/", "reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/"}},
+      {"realrun/", {"realrun/", "calibrate/device/measurement", "sim/", "model/", "base/"}},
+      {"cli/", {"cli/", "reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/", "base/"}},
+      {"web/", {"web/", "reports/", "planner/", "sim/", "import/", "model/", "base/text/"}},
+      {"examples/", {"reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/", "base/"}},
+      {"tests/",
+       {"tests/", "cli/", "reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/", "base/"}},
   };
   return all;
 }
 
 /// Folders whose code also runs in a browser: no thread, no file, no clock, nothing Emscripten's library lacks.
-<<<<<<< HEAD
-const Names kCore = {"model/", "sim/", "planner/", "reports/"};
+const Names kCore = {"base/text/", "model/", "import/", "sim/", "planner/", "reports/"};
 /// Except for these, which are for programs.
 const Names kPrograms = {"planner/shared/"};
-=======
-const Names kCore = {"model/", "import/", "sim/", "planner/", "reports/"};
->>>>>>> 58ae34c (import: files of other programs leave model for a folder of their own)
 const Names kNotInCore = {"thread",   "mutex",           "shared_mutex", "condition_variable",
                           "future",   "stop_token",      "fstream",      "filesystem",
                           "iostream", "chrono",          "ctime",        "time.h",

@@ -17,6 +17,8 @@ using Sentences = std::vector<std::string>;
 TEST(StructureRules, UpwardIncludesAreFound) {
   EXPECT_EQ(structure_violations("sim/engine/engine.cpp", "#include <vector>\n  #  include \"reports/table.hpp\"\n"),
             Sentences{"sim/engine/engine.cpp:2: reports/table.hpp points upward or sideways"});
+  EXPECT_EQ(structure_violations("base/text/words.cpp", "#include \"model/error/error.hpp\"").size(), 1u);
+  EXPECT_EQ(structure_violations("sim/engine/engine.cpp", "#include \"base/host/files.hpp\"").size(), 1u);
   EXPECT_EQ(structure_violations("model/cost/cost.hpp", "#include \"sim/timeline.hpp\"").size(), 1u);
   EXPECT_EQ(structure_violations("reports/svg.cpp", "#include \"planner/plan.hpp\"").size(), 1u);
   EXPECT_EQ(structure_violations("planner/plan.cpp", "#include \"reports/table.hpp\"").size(), 1u);
@@ -73,7 +75,8 @@ TEST(StructureRules, TypesAreFoundWithTheirNamespaces) {
 
 TEST(ProjectStructure, NoTypeIsDefinedTwice) {
   std::map<std::string, std::string> header_of;
-  for (const char* folder : {"model", "sim", "planner", "calibrate", "realrun", "reports", "cli", "tests/support"}) {
+  for (const char* folder :
+       {"base", "model", "sim", "planner", "calibrate", "realrun", "reports", "cli", "tests/support"}) {
     for (const auto& entry : fs::recursive_directory_iterator(project_folder() / folder)) {
       if (entry.path().extension() != ".hpp") continue;
       const std::string path = entry.path().lexically_relative(project_folder()).generic_string();
@@ -89,8 +92,8 @@ TEST(ProjectStructure, NoTypeIsDefinedTwice) {
 TEST(ProjectStructure, HoldsInEveryFile) {
   int headers_and_sources = 0;
   int cmake_files = 0;
-  for (const char* folder : {"model", "sim", "planner", "calibrate", "realrun", "reports", "cli", "tests", "examples",
-                             "web", "packaging", "cmake", "CMakeLists.txt"}) {
+  for (const char* folder : {"base", "model", "sim", "planner", "calibrate", "realrun", "reports", "cli", "tests",
+                             "examples", "web", "packaging", "cmake", "CMakeLists.txt"}) {
     const fs::path start = project_folder() / folder;
     std::vector<fs::path> files;
     if (fs::is_regular_file(start)) files.push_back(start);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/text/numbers.hpp"
 #include "reports/timeline/span_text.hpp"
 #include "tests/unit/reports/sample_timelines.hpp"
 

@@ -1,64 +1,19 @@
-#include "cli/terminal.hpp"
+#include "base/host/files.hpp"
 
 #include <fmt/format.h>
-#include <langinfo.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
-#include <clocale>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <string_view>
 #include <system_error>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
-
-namespace {
-
-std::string_view environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string_view() : std::string_view(value);
-}
-
-bool locale_is_utf8() {
-  // Only the character set: numbers keep the decimal point of the C locale.
-  std::setlocale(LC_CTYPE, "");
-  const std::string_view codeset = nl_langinfo(CODESET);
-  // Without any locale a modern terminal still shows UTF-8; only an explicit other choice is honoured.
-  const bool chosen =
-      !environment("LC_ALL").empty() || !environment("LC_CTYPE").empty() || !environment("LANG").empty();
-  return codeset == "UTF-8" || !chosen || environment("LC_ALL") == "C" || environment("LANG") == "C";
-}
-
-}  // namespace
-
-Terminal inspect_terminal() {
-  Terminal terminal;
-  const bool is_terminal = isatty(STDOUT_FILENO) == 1;
-  terminal.color = is_terminal && environment("NO_COLOR").empty() && environment("TERM") != "dumb";
-  terminal.ascii = !locale_is_utf8();
-  winsize size{};
-  constexpr int kNarrowest = 20;
-  constexpr int kWidest = 10'000;
-  if (is_terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= kNarrowest) {
-    terminal.width = size.ws_col;
-  } else {
-    const std::string_view told = environment("COLUMNS");
-    int columns = 0;
-    std::from_chars(told.data(), told.data() + told.size(), columns);
-    constexpr int kPipedWidth = 120;
-    terminal.width = columns >= kNarrowest && columns <= kWidest ? columns : kPipedWidth;
-  }
-  return terminal;
-}
 
 std::string read_file(const std::string& path) {
   std::error_code code;
@@ -85,40 +40,50 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
-void write_file(const std::string& path, const std::string& text) {
+bool is_pipe_or_device(const std::string& path) {
   std::error_code code;
-  const auto fail = [&path](const std::string& reason) {
-    throw EnvironmentError(fmt::format("cannot write {}: {}", path, reason));
-  };
+  const auto status = std::filesystem::status(path, code);
+  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+         !std::filesystem::is_directory(status);
+}
+
+std::optional<std::string> replace_file(const std::string& path, const std::string& text) {
+  std::error_code code;
   // Through a symbolic link the file itself is replaced, not the link.
   const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, code);
   const std::string file = code ? path : resolved.string();
   const auto status = std::filesystem::status(file, code);
-  if (status.type() == std::filesystem::file_type::directory) fail("it is a directory");
+  if (status.type() == std::filesystem::file_type::directory) return "it is a directory";
   const bool exists = std::filesystem::exists(status);
-  if (exists && access(file.c_str(), W_OK) != 0) fail(std::strerror(errno));
+  if (exists && access(file.c_str(), W_OK) != 0) return std::strerror(errno);
   // Pipes and devices (/dev/stdout, /dev/full) cannot be renamed over.
-  const bool in_place = exists && status.type() != std::filesystem::file_type::regular;
+  const bool in_place = is_pipe_or_device(file);
   const std::string target = in_place ? file : fmt::format("{}.{}.tmp", file, getpid());
   errno = 0;
   {
     std::ofstream stream(target, std::ios::binary);
-    if (!stream) fail(std::strerror(errno));
+    if (!stream) return std::strerror(errno);
     stream << text;
     stream.flush();
     if (!stream) {
-      const std::string reason = std::strerror(errno);
+      std::string reason = std::strerror(errno);
       if (!in_place) std::filesystem::remove(target, code);
-      fail(reason);
+      return reason;
     }
   }
-  if (in_place) return;
+  if (in_place) return std::nullopt;
   if (exists) std::filesystem::permissions(target, status.permissions(), code);
   std::filesystem::rename(target, file, code);
-  if (!code) return;
-  const std::string reason = code.message();
+  if (!code) return std::nullopt;
+  std::string reason = code.message();
   std::filesystem::remove(target, code);
-  fail(reason);
+  return reason;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  if (const auto reason = replace_file(path, text)) {
+    throw EnvironmentError(fmt::format("cannot write {}: {}", path, *reason));
+  }
 }
 
 void require_writable(const std::string& path) {
@@ -154,8 +119,11 @@ void write_output(const std::string& path, const std::string& text) {
     throw EnvironmentError(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
 }
 
-void warn(const std::string& text) {
-  std::fputs(fmt::format("warning: {}\n", text).c_str(), stderr);
+TemporaryFile::TemporaryFile(const std::string& what)
+    : path_((std::filesystem::temp_directory_path() / fmt::format("flopcast-{}-{}.json", what, getpid())).string()) {}
+
+TemporaryFile::~TemporaryFile() {
+  std::remove(path_.c_str());
 }
 
 }  // namespace flopcast

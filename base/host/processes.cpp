@@ -1,15 +1,18 @@
-#include "cli/child_process.hpp"
+#include "base/host/processes.hpp"
 
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
+#include "base/text/words.hpp"
 
 extern char** environ;
 
@@ -78,6 +81,22 @@ std::string program_beside(const std::string& name) {
   }
   throw EnvironmentError(fmt::format("{} is not there: it belongs beside {} (build the target {})", name,
                                      (folder / "flopcast").string(), name));
+}
+
+std::optional<std::string> program_on_path(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  if (path == nullptr || *path == '\0') return std::nullopt;
+  for (const std::string& folder : split(path, ':')) {
+    std::string candidate = fmt::format("{}/{}", folder.empty() ? "." : folder, name);
+    if (access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return std::nullopt;
+}
+
+std::string host_name() {
+  constexpr std::size_t kLongest = 256;
+  std::array<char, kLongest> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 ChildEnd run_child(const std::vector<std::string>& words) {

@@ -1,4 +1,4 @@
-#include "reports/table.hpp"
+#include "base/text/table.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,8 @@
 #include <set>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
+#include "base/text/words.hpp"
 
 namespace flopcast {
 namespace {
@@ -74,11 +75,6 @@ void check(const Table& table) {
   }
 }
 
-std::size_t display_width(std::string_view text) {
-  const auto starts_code_point = [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; };
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), starts_code_point));
-}
-
 std::string on_one_line(std::string_view text, std::string_view line_break) {
   std::string line;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -93,7 +89,7 @@ std::string on_one_line(std::string_view text, std::string_view line_break) {
 }
 
 std::string padded(const std::string& text, std::size_t width, Align align) {
-  const std::string blanks(width - std::min(width, display_width(text)), ' ');
+  const std::string blanks(width - std::min(width, text_columns(text)), ' ');
   return align == Align::kLeft ? text + blanks : blanks + text;
 }
 
@@ -112,7 +108,7 @@ std::vector<std::vector<std::string>> prepared_lines(const Table& table, Prepare
 std::vector<std::size_t> column_widths(const std::vector<std::vector<std::string>>& lines, std::size_t least) {
   std::vector<std::size_t> widths(lines.front().size(), least);
   for (const std::vector<std::string>& line : lines) {
-    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], display_width(line[i]));
+    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], text_columns(line[i]));
   }
   return widths;
 }

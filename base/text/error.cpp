@@ -1,4 +1,4 @@
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "model/units/parse.hpp"
+#include "base/text/words.hpp"
 
 namespace flopcast {
 

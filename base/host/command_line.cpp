@@ -1,4 +1,4 @@
-#include "cli/command_line.hpp"
+#include "base/host/command_line.hpp"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,7 @@
 #include <deque>
 #include <utility>
 
-#include "cli/commands.hpp"
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 
@@ -27,9 +26,7 @@ struct Switch {
 
 struct CommandLine::Parser {
   CLI::App app;
-  std::string name;
-  std::string usage;
-  std::string examples;
+  std::string name;  // with the program's
   std::string group = "Options";
   std::deque<Switch> switches;  // the parser keeps references to their texts
 };
@@ -57,7 +54,7 @@ class HelpFormatter : public CLI::Formatter {
 
 [[noreturn]] void refuse(const std::string& field, const std::string& problem, const std::string& command,
                          const std::string& help) {
-  throw ConfigError({field, problem, "", help.empty() ? fmt::format("see: flopcast {} --help", command) : help});
+  throw ConfigError({field, problem, "", help.empty() ? fmt::format("see: {} --help", command) : help});
 }
 
 std::vector<std::string> known_flags(const CLI::App& app) {
@@ -98,10 +95,10 @@ std::vector<std::string> join_switch_values(const std::vector<std::string>& argu
 
 }  // namespace
 
-CommandLine::CommandLine(std::string name, const std::string& usage, const std::string& description,
+CommandLine::CommandLine(const std::string& name, const std::string& usage, const std::string& description,
                          const std::vector<std::string>& examples)
     : parser_(std::make_unique<Parser>()) {
-  parser_->name = std::move(name);
+  parser_->name = usage.substr(0, usage.find(' ')) + (name.empty() ? "" : " " + name);
   std::string lines;
   for (const std::string& example : examples) lines += "  " + example + "\n";
   parser_->app.description(description);
@@ -191,7 +188,7 @@ bool CommandLine::parse(const std::vector<std::string>& arguments) {
   const std::string flag = extra.substr(0, extra.find('='));
   const std::vector<std::string> near = nearest_choices(flag, known_flags(app));
   refuse(flag, "unknown flag", command,
-         near.empty() ? "" : fmt::format("did you mean {}? see: flopcast {} --help", fmt::join(near, " or "), command));
+         near.empty() ? "" : fmt::format("did you mean {}? see: {} --help", fmt::join(near, " or "), command));
 }
 
 }  // namespace flopcast

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace flopcast {
+
+/// As the last argument: instead of running, print the words that may come next, one a line. For shell completion.
+inline constexpr const char* kListFlags = "--list-flags";
+
+/// The flags of one command. A thin wrapper, so that the parser library is compiled once and every complaint has our
+/// form. Names are as the user types them, comma separated: "--format,-f".
+class CommandLine {
+ public:
+  /// The command's name as it follows the program's, empty for a program without commands. `usage` follows "usage: "
+  /// and begins with the program; `examples` are shown below the description, one a line.
+  CommandLine(const std::string& name, const std::string& usage, const std::string& description,
+              const std::vector<std::string>& examples);
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+  CommandLine(CommandLine&&) = delete;
+  CommandLine& operator=(CommandLine&&) = delete;
+  ~CommandLine();
+
+  /// The flags that follow are listed under this heading in --help.
+  void begin_group(const std::string& title);
+  void add_positional(const std::string& name, std::optional<std::string>& target, const std::string& help);
+  /// Takes every positional argument that is left.
+  void add_positional(const std::string& name, std::vector<std::string>& target, const std::string& help);
+  void add_option(const std::string& names, std::optional<std::string>& target, const std::string& value_name,
+                  const std::string& help);
+  void add_option(const std::string& names, std::optional<int>& target, const std::string& value_name,
+                  const std::string& help);
+  /// May be given several times.
+  void add_option(const std::string& names, std::vector<std::string>& target, const std::string& value_name,
+                  const std::string& help);
+  void add_flag(const std::string& names, bool& target, const std::string& help);
+  /// Calls back with the text; `takes_value` false makes it a flag that says "true" (or what follows --name=).
+  void add_callback(const std::string& name, bool takes_value, const std::string& value_name, const std::string& help,
+                    bool listed, const std::function<void(const std::string&)>& callback);
+
+  /// False when --help was asked for and printed. Throws ConfigError on bad usage.
+  bool parse(const std::vector<std::string>& arguments);
+
+ private:
+  struct Parser;
+  std::unique_ptr<Parser> parser_;
+};
+
+}  // namespace flopcast

@@ -1,0 +1,39 @@
+#include "base/host/exit_code.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <new>
+
+#include "base/text/error.hpp"
+
+namespace flopcast {
+
+Complaint complaint_about(const std::exception& error) {
+  constexpr int kBug = 1;
+  constexpr int kAnswerIsNo = 3;
+  if (dynamic_cast<const ConfigError*>(&error) != nullptr) return {kBadInput, error.what()};
+  if (dynamic_cast<const NegativeAnswer*>(&error) != nullptr) return {kAnswerIsNo, error.what()};
+  if (dynamic_cast<const EnvironmentError*>(&error) != nullptr) {
+    return {kEnvironmentFailed, fmt::format("error: {}", error.what())};
+  }
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return {kEnvironmentFailed, "error: out of memory"};
+  return {kBug, fmt::format("internal error: {}\nThis is a bug of flopcast; please report it with the command.",
+                            error.what())};
+}
+
+void complain(const std::string& text) {
+  std::fputs((text + "\n").c_str(), stderr);
+}
+
+int exit_code_of(const std::function<int()>& command, bool tells) {
+  try {
+    return command();
+  } catch (const std::exception& error) {
+    const Complaint complaint = complaint_about(error);
+    if (tells || complaint.exit_code != kBadInput) complain(complaint.text);
+    return complaint.exit_code;
+  }
+}
+
+}  // namespace flopcast

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace flopcast {
+
+/// How another program ended.
+struct ChildEnd {
+  int exit_code = 0;
+  int signal = 0;  ///< that killed it; 0: it ended by itself
+};
+
+/// The path of a program of ours, which lies beside this one or in the folder that it is built in. Throws
+/// EnvironmentError when it is in neither.
+std::string program_beside(const std::string& name);
+
+/// The path of a program by its name, as the shell finds it.
+std::optional<std::string> program_on_path(const std::string& name);
+
+/// "unknown" where the system does not tell.
+std::string host_name();
+
+/// Runs a program on this one's streams and waits for it. An interrupt from the terminal is left to the program, a
+/// SIGTERM is handed on to it. Throws EnvironmentError when it cannot be started.
+ChildEnd run_child(const std::vector<std::string>& words);
+
+}  // namespace flopcast

@@ -1,0 +1,89 @@
+#include "base/host/terminal.hpp"
+
+#include <fmt/format.h>
+#include <langinfo.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+namespace flopcast {
+
+namespace {
+
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string_view() : std::string_view(value);
+}
+
+bool locale_is_utf8() {
+  // Only the character set: numbers keep the decimal point of the C locale.
+  std::setlocale(LC_CTYPE, "");
+  const std::string_view codeset = nl_langinfo(CODESET);
+  // Without any locale a modern terminal still shows UTF-8; only an explicit other choice is honoured.
+  const bool chosen =
+      !environment("LC_ALL").empty() || !environment("LC_CTYPE").empty() || !environment("LANG").empty();
+  return codeset == "UTF-8" || !chosen || environment("LC_ALL") == "C" || environment("LANG") == "C";
+}
+
+}  // namespace
+
+Terminal inspect_terminal() {
+  Terminal terminal;
+  const bool is_terminal = isatty(STDOUT_FILENO) == 1;
+  terminal.color = is_terminal && environment("NO_COLOR").empty() && environment("TERM") != "dumb";
+  terminal.ascii = !locale_is_utf8();
+  winsize size{};
+  constexpr int kNarrowest = 20;
+  constexpr int kWidest = 10'000;
+  if (is_terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= kNarrowest) {
+    terminal.width = size.ws_col;
+  } else {
+    const std::string_view told = environment("COLUMNS");
+    int columns = 0;
+    std::from_chars(told.data(), told.data() + told.size(), columns);
+    constexpr int kPipedWidth = 120;
+    terminal.width = columns >= kNarrowest && columns <= kWidest ? columns : kPipedWidth;
+  }
+  return terminal;
+}
+
+void warn(const std::string& text) {
+  std::fputs(fmt::format("warning: {}\n", text).c_str(), stderr);
+}
+
+Progress::Progress(bool shows) : shows_(shows && isatty(STDERR_FILENO) == 1) {}
+
+Progress::~Progress() {
+  if (shows_ && done_ > 0) std::fputs("\n", stderr);
+}
+
+void Progress::step() {
+  const std::size_t done = ++done_;
+  if (!shows_) return;
+  constexpr std::size_t kWidth = 40;
+  const std::size_t filled = done * kWidth / all_;
+  std::fputs(fmt::format("\r[{:<{}}] {}/{}", std::string(filled, '#'), kWidth, done, all_).c_str(), stderr);
+}
+
+ProgressLine::ProgressLine() : shows_(isatty(STDERR_FILENO) == 1) {}
+
+ProgressLine::~ProgressLine() {
+  if (shows_) std::fputs("\r\033[K", stderr);
+}
+
+void ProgressLine::show(std::size_t done, std::size_t all, const std::string& next) const {
+  if (!shows_) return;
+  constexpr std::size_t kWidth = 20;
+  constexpr std::size_t kLine = 79;  // a line that wraps could not be written over
+  const std::size_t filled = all == 0 ? kWidth : done * kWidth / all;
+  const std::string line =
+      fmt::format("[{}{}] {}/{} {}", std::string(filled, '#'), std::string(kWidth - filled, '.'), done + 1, all, next);
+  std::fputs(("\r\033[K" + line.substr(0, kLine)).c_str(), stderr);
+}
+
+}  // namespace flopcast

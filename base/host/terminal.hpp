@@ -1,0 +1,57 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <string>
+
+namespace flopcast {
+
+/// What the terminal on standard output can show. Colour only on a terminal, never with NO_COLOR or TERM=dumb.
+struct Terminal {
+  int width = 80;
+  bool color = false;
+  bool ascii = false;  ///< the locale is not UTF-8
+};
+Terminal inspect_terminal();
+
+/// A warning or hint on standard error.
+void warn(const std::string& text);
+
+/// A bar on standard error where that is a terminal; nothing elsewhere.
+class Progress {
+ public:
+  explicit Progress(bool shows);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  Progress(Progress&&) = delete;
+  Progress& operator=(Progress&&) = delete;
+  /// Ends the line, done or not.
+  ~Progress();
+
+  void begin(std::size_t all) { all_ = all; }
+  /// For several threads at once.
+  void step();
+
+ private:
+  std::size_t all_ = 0;
+  bool shows_;
+  std::atomic<std::size_t> done_{0};
+};
+
+/// A line on a terminal's standard error that tells how far it is and what comes next, gone in the end.
+class ProgressLine {
+ public:
+  ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+  ProgressLine(ProgressLine&&) = delete;
+  ProgressLine& operator=(ProgressLine&&) = delete;
+  ~ProgressLine();
+
+  void show(std::size_t done, std::size_t all, const std::string& next) const;
+
+ private:
+  bool shows_;
+};
+
+}  // namespace flopcast

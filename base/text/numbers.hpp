@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace flopcast {
+
+/// The whole text as a whole number, with a sign or without; nothing when it is anything else, or too large.
+std::optional<std::int64_t> parse_whole(std::string_view text);
+/// The whole text as digits alone that say a number from `smallest` to `largest`.
+std::optional<int> parse_digits(std::string_view text, int smallest, int largest);
+/// The whole text as a number, as C has them: "2.5", "1e-3", also "inf" and "nan", which the caller judges.
+std::optional<double> parse_number(std::string_view text);
+
+/// 0.1234: "12.3". The sign is the column's, or the sentence's.
+std::string percent(double share);
+/// Rounded to `digits` significant digits, never in scientific notation, no trailing zeros.
+std::string rounded(double value, int digits);
+/// A time of a step or of a part of it, to four digits, in s, ms or us: "1.234 s".
+std::string time_in_seconds(double seconds);
+/// A time that people wait for, to three digits, in s, min, h or days: "2.5 days".
+std::string time_in_days(double seconds);
+
+}  // namespace flopcast

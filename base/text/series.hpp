@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace flopcast {
+
+struct SeriesPoint {
+  double x = 0.0;
+  double y = 0.0;
+  std::string label;  ///< its tooltip's first words
+};
+
+enum class SeriesStyle {
+  kPoints,
+  kNamedPoints,  ///< each with its label beside it
+  kCrosses,
+  kLine,
+  kDashed,  ///< what the others are held against, a limit: grey in every chart
+  kSteps,   ///< a value holds until the next point's x
+};
+
+/// Values over something: what a chart shows in one colour. Knows nothing of what they mean.
+struct Series {
+  std::string name;
+  std::vector<SeriesPoint> points;  ///< a line joins them in this order
+  SeriesStyle style = SeriesStyle::kLine;
+};
+
+struct SeriesAxis {
+  std::string title;         ///< with its unit
+  bool logarithmic = false;  ///< values must then be above zero (InternalError)
+  bool from_zero = false;    ///< of a linear axis: starts at zero whatever the values
+};
+
+struct SeriesChart {
+  std::string title;
+  SeriesAxis x;
+  SeriesAxis y;
+  std::vector<Series> series;
+};
+
+}  // namespace flopcast

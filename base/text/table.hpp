@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace flopcast {
+
+enum class Format { kTable, kMarkdown, kCsv, kJson };
+/// "table", "markdown", "csv", "json"; throws ConfigError (field "--format") otherwise.
+Format parse_format(std::string_view text);
+
+enum class Align { kLeft, kRight };
+
+struct Column {
+  std::string name;  ///< with its unit: "peak GiB"
+  Align align = Align::kRight;
+  /// The name in JSON, "peak_gib"; empty: the column's name in lower case, '%' as "percent", anything else as '_'.
+  std::string key = {};
+  /// Every cell is a JSON number ("44.6", not "44.6%" or "1,024") or empty. JSON writes it as it stands, null if empty.
+  bool numeric = false;
+};
+
+/// A left-aligned column of words.
+Column text_column(std::string name, std::string key = {});
+/// A right-aligned column of numbers.
+Column number_column(std::string name, std::string key = {});
+
+/// Rows of text under named columns. What a command prints in every format but its own JSON.
+struct Table {
+  std::string title;  ///< one line above the table; empty for none
+  std::vector<Column> columns;
+  std::vector<std::vector<std::string>> rows;
+  std::vector<std::string> notes;  ///< one line each below the table
+};
+
+/// Aligned columns for a terminal, GitHub markdown, RFC 4180 (header row, CRLF-free), or a JSON array of objects.
+/// Title and notes appear in the first two only: CSV and JSON hold nothing but data, under the columns' keys. Widths
+/// count code points of UTF-8. Rows as wide as the header, numbers in numeric columns and distinct keys are the
+/// caller's duty (InternalError).
+std::string write_table(const Table& table, Format format);
+
+}  // namespace flopcast

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace flopcast {
+
+/// The parts between the separators, empty ones too: "a,,b" has three, "" has one.
+std::vector<std::string> split(std::string_view text, char separator = ',');
+
+/// Without the white space around it.
+std::string_view trim(std::string_view text);
+
+/// ASCII letters in lower case, all else as it is.
+std::string lower_case(std::string_view text);
+
+/// The columns of a terminal that the text takes: code points of UTF-8.
+std::size_t text_columns(std::string_view text);
+
+}  // namespace flopcast
