@@ -1,9 +1,78 @@
 #include "realrun/buffer.hpp"
 
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
 namespace flopcast::realrun {
 
 Buffer allocate_host(std::size_t bytes) {
   return bytes == 0 ? Buffer() : Buffer(std::shared_ptr<std::byte[]>(new std::byte[bytes]()), bytes);
+}
+
+namespace {
+
+std::size_t size_class(std::size_t bytes) {
+  constexpr std::size_t kSmallest = 512;  // keeps every buffer aligned for vector loads
+  if (bytes <= kSmallest) return kSmallest;
+  const std::size_t eighth = std::max(kSmallest, std::bit_floor(bytes) / 8);
+  return (bytes + eighth - 1) / eighth * eighth;
+}
+
+}  // namespace
+
+struct MemoryPool::State {
+  State(Allocate allocator, Free releaser) : allocate(std::move(allocator)), free(std::move(releaser)) {}
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  State(State&&) = delete;
+  State& operator=(State&&) = delete;
+  ~State() {
+    for (const auto& [bytes, blocks] : idle) {
+      for (std::byte* block : blocks) free(block);
+    }
+  }
+
+  Allocate allocate;
+  Free free;
+  mutable std::mutex mutex;
+  std::map<std::size_t, std::vector<std::byte*>> idle;  // by size class
+  std::size_t allocated = 0;
+};
+
+MemoryPool::MemoryPool(Allocate allocate, Free free)
+    : state_(std::make_shared<State>(std::move(allocate), std::move(free))) {}
+
+Buffer MemoryPool::take(std::size_t bytes) {
+  if (bytes == 0) return {};
+  const std::size_t size = size_class(bytes);
+  std::byte* block = nullptr;
+  {
+    const std::lock_guard lock(state_->mutex);
+    std::vector<std::byte*>& idle = state_->idle[size];
+    if (!idle.empty()) {
+      block = idle.back();
+      idle.pop_back();
+    }
+  }
+  if (block == nullptr) {
+    block = state_->allocate(size);
+    const std::lock_guard lock(state_->mutex);
+    state_->allocated += size;
+  }
+  const auto give_back = [state = state_, size](std::byte* address) {
+    const std::lock_guard lock(state->mutex);
+    state->idle[size].push_back(address);
+  };
+  return Buffer(std::shared_ptr<std::byte[]>(block, give_back), bytes);
+}
+
+std::size_t MemoryPool::allocated_bytes() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->allocated;
 }
 
 }  // namespace flopcast::realrun

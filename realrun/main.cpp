@@ -9,10 +9,9 @@
 #include "base/host/exit_code.hpp"
 #include "model/error/error.hpp"
 #include "realrun/launch/command_line.hpp"
-#include "realrun/launch/freed_memory.hpp"
-#include "realrun/launch/gpu_launch.hpp"
+#include "realrun/launch/host_load.hpp"
 #include "realrun/launch/kept_run.hpp"
-#include "realrun/launch/mpi_launch.hpp"
+#include "realrun/launch/launch.hpp"
 #include "realrun/launch/prepared_run.hpp"
 
 namespace flopcast::realrun {
@@ -71,6 +70,7 @@ int launch(const LaunchOptions& options) {
 }  // namespace flopcast::realrun
 
 int main(int argc, char** argv) {
+  using namespace flopcast;
   using namespace flopcast::realrun;
   take_signals();
   keep_freed_memory();

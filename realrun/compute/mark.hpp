@@ -1,12 +1,24 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
+#include "realrun/buffer.hpp"
 #include "realrun/interface.hpp"
 #include "sim/program/step_times.hpp"
 
 namespace flopcast::realrun {
+
+/// The machine's steady clock starts again after so many nanoseconds, 46 days: a longer time in picoseconds would leave
+/// 64 bits. Of a run during which it does, the times are wrong.
+inline constexpr std::int64_t kHostClockPeriodNs = 4'000'000'000'000'000;
+
+/// The machine's steady clock in picoseconds, the same for all threads and processes of a machine.
+Ticks host_clock();
 
 /// A point in the work of a device's queue, which the device comes to some time after the host has set it.
 class Moment : public Interface {
@@ -27,6 +39,32 @@ struct Mark {
 struct Interval {
   Mark start;
   Mark end;
+};
+
+/// Buffers that a device still works on behind the host's back. Memory is handed out again in the order of the
+/// computation (MemoryPool), so what other queues use must be held until they are through. Any thread may call.
+class KeptBuffers {
+ public:
+  /// Until the moment is reached and somebody calls again.
+  void keep(std::shared_ptr<Moment> until, std::vector<Buffer> buffers) {
+    const std::lock_guard lock(mutex_);
+    while (!kept_.empty() && kept_.front().until->reached()) kept_.pop_front();
+    kept_.push_back({std::move(until), std::move(buffers)});
+  }
+  /// Waits for all of them.
+  void release() {
+    const std::lock_guard lock(mutex_);
+    for (const Entry& entry : kept_) entry.until->time();
+    kept_.clear();
+  }
+
+ private:
+  struct Entry {
+    std::shared_ptr<Moment> until;
+    std::vector<Buffer> buffers;
+  };
+  std::mutex mutex_;
+  std::deque<Entry> kept_;
 };
 
 }  // namespace flopcast::realrun

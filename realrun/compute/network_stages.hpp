@@ -6,7 +6,6 @@
 
 #include "realrun/compute/device.hpp"
 #include "realrun/compute/stage_compute.hpp"
-#include "realrun/network/corpus.hpp"
 #include "realrun/network/network.hpp"
 
 namespace flopcast::realrun {

@@ -6,7 +6,7 @@
 
 #include "realrun/buffer.hpp"
 #include "realrun/interface.hpp"
-#include "realrun/network/parameters.hpp"
+#include "realrun/network/layer.hpp"
 
 namespace flopcast::realrun {
 

@@ -1,19 +1,95 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "realrun/compute/device.hpp"
 #include "realrun/compute/stage_compute.hpp"
-#include "realrun/executor/recording.hpp"
-#include "realrun/executor/training_state.hpp"
 #include "realrun/executor/transfers.hpp"
+#include "realrun/interface.hpp"
 #include "realrun/transport/transport.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/weight_versions.hpp"
+#include "sim/timeline.hpp"
 
 namespace flopcast::realrun {
+
+/// Where a pass stands among those of its stage.
+struct PassPlace {
+  int version = 0;         ///< of the weights it is computed with
+  bool completes = false;  ///< no later pass adds to the gradients of this update
+  /// The rank runs the next pass of the stage in the same direction with no other stage in between, in a program where
+  /// that holds for all passes (StageMap::passes_in_a_row): weights gathered for this pass, and gradients not yet
+  /// reduced, serve the next one too.
+  bool row_goes_on = false;
+};
+
+/// The weights, gradients and optimizer state of one rank's stages, as the executor drives them. A version of a stage's
+/// weights is the number of updates before it since begin_step().
+class TrainingState : public Interface {
+ public:
+  /// The newest weights become version 0.
+  virtual void begin_step() = 0;
+  /// For one pass of a microbatch. Valid until the next call.
+  virtual UnitStore& open(int stage, const PassPlace& place) = 0;
+  /// Applies the gradients added since the last update of the stage and clears them; makes a new version. Versions
+  /// below `oldest_needed` are not asked for again.
+  virtual void update(int stage, int oldest_needed) = 0;
+  /// Ends a step with a flush: the one update of all stages, in place.
+  virtual void finish_step() = 0;
+};
+
+/// One end of a transfer: when it left, or when it had arrived in the receiver's memory.
+struct TransferEnd {
+  MessageKey key;
+  Action produced_by;
+  int peer = 0;  ///< pipeline rank at the other end
+  Ticks at = 0;
+};
+
+/// What one rank measured, in ticks of host_clock().
+struct RankRecord {
+  std::vector<Span> spans;
+  std::vector<TransferEnd> sent;
+  std::vector<TransferEnd> received;
+};
+
+/// Collects marks while a rank works, and asks the device for their times when it is done: on devices that run behind
+/// the host's back the times are not known before.
+class Recording {
+ public:
+  explicit Recording(Device& device) : device_(device) {}
+
+  void span(SpanKind kind, StreamKind stream, const Action& action, const Mark& start, const Mark& end);
+  void span(SpanKind kind, StreamKind stream, const Interval& interval);
+  void sent(const MessageKey& key, const Action& produced_by, int peer, const Mark& at);
+  void received(const MessageKey& key, const Action& produced_by, int peer, const Mark& at);
+  /// Everything since the last call.
+  RankRecord take();
+
+ private:
+  struct MarkedSpan {
+    Span span;
+    Mark start;
+    Mark end;
+  };
+  struct MarkedEnd {
+    TransferEnd end;
+    Mark at;
+  };
+  std::vector<TransferEnd> resolve(const std::vector<MarkedEnd>& ends);
+
+  Device& device_;
+  std::vector<MarkedSpan> marked_;
+  std::vector<MarkedEnd> sent_;
+  std::vector<MarkedEnd> received_;
+};
+
+/// The records of a step as one timeline that begins with its earliest span: by pipeline rank, in order. Reductions
+/// between pipeline ranks begin when the last of them is there, as in a forecast.
+Timeline merge_records(const std::vector<RankRecord>& by_pipeline_rank);
 
 /// How and when the weights change while a program runs.
 struct UpdateRules {
@@ -31,7 +107,7 @@ struct RankPlace {
 ///
 /// An action waits for its input, runs, and hands its result on: to the neighbouring stage's rank by a send that never
 /// waits, or directly where that is the same rank. Receives are posted a few ahead, for each peer in the order in which
-/// it sends. A program without faults (sim/program/validate.hpp) therefore cannot deadlock. The halves of an
+/// it sends. A program without faults (sim/schedule/validate.hpp) therefore cannot deadlock. The halves of an
 /// overlapped pair run one after the other, forward first: one CPU core has nothing to overlap.
 class Executor {
  public:

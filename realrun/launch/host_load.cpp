@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <string>
 
-#include "realrun/compute/host_clock.hpp"
+#include "realrun/compute/mark.hpp"
 
 namespace flopcast::realrun {
 
@@ -54,6 +56,22 @@ HostLoad HostLoadMeter::load() const {
   load.others_cpu_s = std::max(0.0, busy_seconds() - busy_ - load.own_cpu_s);
   load.cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
   return load;
+}
+
+}  // namespace flopcast::realrun
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+namespace flopcast::realrun {
+
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kLargestAllowed = 32 * 1024 * 1024;
+  mallopt(M_MMAP_THRESHOLD, kLargestAllowed);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+#endif
 }
 
 }  // namespace flopcast::realrun

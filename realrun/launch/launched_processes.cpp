@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "realrun/launch/mpi_launch.hpp"
+#include "realrun/launch/launch.hpp"
 
 namespace flopcast::realrun {
 

@@ -1,4 +1,4 @@
-#include "realrun/launch/mpi_launch.hpp"
+#include "realrun/launch/launch.hpp"
 
 #include <fmt/format.h>
 
@@ -9,9 +9,9 @@
 
 #include "base/host/exit_code.hpp"
 #include "model/error/error.hpp"
-#include "realrun/compute/cpu/host_device.hpp"
+#include "realrun/compute/host_device.hpp"
+#include "realrun/launch/kept_run.hpp"
 #include "realrun/launch/prepared_run.hpp"
-#include "realrun/launch/result_file.hpp"
 #include "realrun/launch/run_file.hpp"
 #include "realrun/training/train_on_mpi.hpp"
 

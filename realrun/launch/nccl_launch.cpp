@@ -20,10 +20,10 @@
 #include "base/host/processes.hpp"
 #include "model/error/error.hpp"
 #include "realrun/compute/cuda/gpu.hpp"
-#include "realrun/launch/gpu_launch.hpp"
-#include "realrun/launch/nccl_rank.hpp"
+#include "realrun/launch/gpu_ranks.hpp"
+#include "realrun/launch/launch.hpp"
 #include "realrun/rendezvous/launch_environment.hpp"
-#include "realrun/rendezvous/mpi_meeting.hpp"
+#include "realrun/rendezvous/meeting.hpp"
 #include "realrun/transport/nccl/nccl_api.hpp"
 
 namespace flopcast::realrun {

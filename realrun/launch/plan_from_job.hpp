@@ -1,12 +1,28 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
-#include "realrun/launch/emulation.hpp"
 #include "realrun/training/training_plan.hpp"
 #include "sim/forecast/prepare.hpp"
 
 namespace flopcast::realrun {
+
+/// Whether and for how long actions sleep instead of computing. Times are as the user writes them: "5ms", or one a
+/// stage, "5ms,6ms"; what is not given comes from the job's forecast, times `slow_down`.
+struct Emulation {
+  bool sleeps = false;
+  std::optional<std::string> forward;
+  std::optional<std::string> backward;
+  std::optional<std::string> input_gradient;   ///< half of a given `backward` when absent
+  std::optional<std::string> weight_gradient;  ///< half of a given `backward` when absent
+  double slow_down = 1.0;
+};
+
+/// By stage of `program`; nothing when actions compute. Throws ConfigError.
+std::vector<StageTimes> slept_times(const Emulation& emulation, const PreparedStep& step, const Program& program);
 
 /// What a run needs beside the job.
 struct RunSettings {

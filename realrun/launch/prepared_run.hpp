@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/hardware/precision.hpp"
+#include "realrun/compute/arithmetic.hpp"
 #include "realrun/launch/command_line.hpp"
 #include "realrun/training/training_plan.hpp"
 
@@ -17,5 +18,10 @@ struct PreparedRun {
 
 /// Reads the job. Throws ConfigError.
 PreparedRun prepare_run(const LaunchOptions& options);
+
+/// Throws ConfigError for what GPU ranks cannot do: compression, token slices, emulated compute, heads wider than 128,
+/// fp16 and fp8; and for another number of ranks than --one-gpu says. Returns how their products are computed.
+GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& run);
+std::string_view name_of(GemmPrecision precision);
 
 }  // namespace flopcast::realrun

@@ -3,14 +3,39 @@
 #include <fmt/format.h>
 #include <sys/utsname.h>
 #include <unistd.h>
+#include <Eigen/Core>
 
+#include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <string>
+#include <thread>
+#include <vector>
 
-#include "realrun/measure/product.hpp"
+#include "model/error/error.hpp"
+#include "realrun/measure/measure_cpu.hpp"
+
+#ifdef FLOPCAST_HAS_OPENBLAS
+#include <cblas.h>
+#endif
 
 namespace flopcast {
+
+namespace {
+
+double seconds_of(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
+
+Clock machine_clock() {
+  return {[] { return seconds_of(CLOCK_MONOTONIC); }, [] { return seconds_of(CLOCK_THREAD_CPUTIME_ID); }};
+}
 
 namespace {
 
@@ -45,6 +70,168 @@ Measurement describe_host() {
   about.memory_bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   about.libraries[product_library().name] = product_library().version;
   return about;
+}
+
+#ifdef FLOPCAST_HAS_OPENBLAS
+
+void multiply(const float* a, const float* b, float* c, int m, int n, int k) {
+  static const bool one_thread = (openblas_set_num_threads(1), true);
+  static_cast<void>(one_thread);
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, k, 1.0F, a, k, b, n, 0.0F, c, n);
+}
+
+ProductLibrary product_library() {
+  return {"OpenBLAS", openblas_get_config()};
+}
+
+#else
+
+void multiply(const float* a, const float* b, float* c, int m, int n, int k) {
+  using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  const Eigen::Map<const Matrix> left(a, m, k);
+  const Eigen::Map<const Matrix> right(b, k, n);
+  Eigen::Map<Matrix>(c, m, n).noalias() = left * right;
+}
+
+ProductLibrary product_library() {
+  return {"Eigen", fmt::format("{}.{}.{}", EIGEN_WORLD_VERSION, EIGEN_MAJOR_VERSION, EIGEN_MINOR_VERSION)};
+}
+
+#endif
+
+namespace {
+
+// Sense-reversing: the last to come releases the others, who look at the round they came in.
+class YieldingBarrier {
+ public:
+  explicit YieldingBarrier(int members) : members_(members) {}
+
+  void wait() {
+    const int round = round_.load();
+    if (arrived_.fetch_add(1) + 1 == members_) {
+      arrived_.store(0);
+      round_.fetch_add(1);
+      return;
+    }
+    while (round_.load() == round) std::this_thread::yield();
+  }
+
+ private:
+  int members_;
+  std::atomic<int> arrived_{0};
+  std::atomic<int> round_{0};
+};
+
+struct Shared {
+  Shared(int ranks, std::size_t bytes)
+      : barrier(ranks), values(static_cast<std::size_t>(ranks)), posted(static_cast<std::size_t>(ranks * ranks)) {
+    const std::size_t count = bytes / sizeof(float) + static_cast<std::size_t>(ranks);
+    for (int rank = 0; rank < ranks; ++rank) {
+      inputs.emplace_back(count, 0.5F);
+      outputs.emplace_back(count, 0.0F);
+    }
+  }
+
+  std::atomic<bool>& box(int from, int to, int ranks) { return posted[static_cast<std::size_t>(from * ranks + to)]; }
+
+  YieldingBarrier barrier;
+  std::vector<std::vector<float>> inputs;
+  std::vector<std::vector<float>> outputs;
+  std::vector<double> values;
+  std::vector<std::atomic<bool>> posted;
+};
+
+class ThreadRank : public MeasuredRank {
+ public:
+  ThreadRank(int rank, int ranks, Shared& shared) : rank_(rank), ranks_(ranks), shared_(shared) {}
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return ranks_; }
+
+  void send(int to, std::size_t) override {
+    std::atomic<bool>& box = shared_.box(rank_, to, ranks_);
+    box.store(true, std::memory_order_release);
+    // The buffer is the sender's again when the receiver has copied it.
+    while (box.load(std::memory_order_acquire)) std::this_thread::yield();
+  }
+
+  void receive(int from, std::size_t bytes) override {
+    std::atomic<bool>& box = shared_.box(from, rank_, ranks_);
+    while (!box.load(std::memory_order_acquire)) std::this_thread::yield();
+    std::memcpy(output(rank_), input(from), bytes);
+    box.store(false, std::memory_order_release);
+  }
+
+  void collective(SampleKind kind, std::size_t bytes) override {
+    const std::size_t count = bytes / sizeof(float);
+    shared_.barrier.wait();
+    if (kind == SampleKind::kAllGather) {
+      copy_parts(count, &ThreadRank::input);
+    } else {
+      reduce_part(count);
+    }
+    shared_.barrier.wait();
+    if (kind != SampleKind::kAllReduce) return;
+    copy_parts(count, &ThreadRank::output);
+    shared_.barrier.wait();
+  }
+
+  void barrier() override { shared_.barrier.wait(); }
+
+  double largest(double value) override {
+    shared_.values[static_cast<std::size_t>(rank_)] = value;
+    shared_.barrier.wait();
+    const double most = *std::max_element(shared_.values.begin(), shared_.values.end());
+    shared_.barrier.wait();
+    return most;
+  }
+
+ private:
+  float* input(int rank) { return shared_.inputs[static_cast<std::size_t>(rank)].data(); }
+  float* output(int rank) { return shared_.outputs[static_cast<std::size_t>(rank)].data(); }
+  std::size_t begin_of(std::size_t count, int part) const {
+    return count * static_cast<std::size_t>(part) / static_cast<std::size_t>(ranks_);
+  }
+
+  void reduce_part(std::size_t count) {
+    const std::size_t begin = begin_of(count, rank_);
+    const std::size_t end = begin_of(count, rank_ + 1);
+    float* sum = output(rank_);
+    std::memcpy(sum + begin, input(0) + begin, (end - begin) * sizeof(float));
+    for (int other = 1; other < ranks_; ++other) {
+      const float* values = input(other);
+      for (std::size_t index = begin; index < end; ++index) sum[index] += values[index];
+    }
+  }
+
+  void copy_parts(std::size_t count, float* (ThreadRank::*from)(int)) {
+    for (int other = 0; other < ranks_; ++other) {
+      const std::size_t begin = begin_of(count, other);
+      const std::size_t size = (begin_of(count, other + 1) - begin) * sizeof(float);
+      if (other != rank_ || from == &ThreadRank::input) {
+        std::memcpy(output(rank_) + begin, (this->*from)(other) + begin, size);
+      }
+    }
+  }
+
+  int rank_;
+  int ranks_;
+  Shared& shared_;
+};
+
+}  // namespace
+
+void run_thread_ranks(int ranks, std::size_t bytes, const std::function<void(MeasuredRank&)>& body) {
+  FLOPCAST_CHECK(ranks >= 2);
+  Shared shared(ranks, bytes);
+  const auto run = [&](int number) {
+    ThreadRank rank(number, ranks, shared);
+    body(rank);
+  };
+  std::vector<std::thread> threads;
+  for (int number = 1; number < ranks; ++number) threads.emplace_back(run, number);
+  run(0);
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace flopcast

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "realrun/measure/gpu/measure_gpu.hpp"
 #include "realrun/measure/host.hpp"
 #include "realrun/measure/measure_cpu.hpp"
+#include "realrun/measure/measure_gpu.hpp"
 
 namespace {
 

@@ -2,10 +2,117 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
+#include <functional>
+#include <vector>
 
-#include "realrun/measure/thread_ranks.hpp"
+#include "model/error/error.hpp"
+#include "realrun/measure/host.hpp"
 
 namespace flopcast {
+
+namespace {
+
+std::vector<float> numbers(std::size_t count) {
+  std::vector<float> values(count);
+  constexpr std::size_t kPeriod = 97;
+  for (std::size_t index = 0; index < count; ++index) {
+    values[index] = static_cast<float>(index % kPeriod) / static_cast<float>(kPeriod) - 0.5F;
+  }
+  return values;
+}
+
+Work product_work(const SampleShape& shape) {
+  const std::size_t m = static_cast<std::size_t>(shape.m);
+  const std::size_t n = static_cast<std::size_t>(shape.n);
+  const std::size_t k = static_cast<std::size_t>(shape.k);
+  return [shape, a = numbers(m * k), b = numbers(k * n), c = std::vector<float>(m * n)]() mutable {
+    multiply(a.data(), b.data(), c.data(), shape.m, shape.n, shape.k);
+  };
+}
+
+// Half of the bytes are read, half are written.
+Work copy_work(double bytes) {
+  const std::size_t size = static_cast<std::size_t>(bytes / 2.0);
+  return [from = std::vector<char>(size, 1), to = std::vector<char>(size, 0)]() mutable {
+    std::memcpy(to.data(), from.data(), to.size());
+    // The copy must happen although nobody looks at it.
+    asm volatile("" : : "r"(to.data()) : "memory");
+  };
+}
+
+}  // namespace
+
+Work host_work(const SampleKey& key) {
+  if (key.kind == SampleKind::kGemm) return product_work(*key.shape);
+  FLOPCAST_CHECK(key.kind == SampleKind::kMemoryCopy);
+  return copy_work(*key.bytes);
+}
+
+Sample measure_compute(const SampleKey& key, const Repetitions& repetitions, const Clock& clock, const Work& work) {
+  constexpr int kWarmUp = 2;
+  for (int round = 0; round < kWarmUp; ++round) work();
+  Sample sample;
+  sample.key = key;
+  const double processor = clock.processor();
+  const double begin = clock.wall();
+  for (int round = 0; round < repetitions.most; ++round) {
+    const double start = clock.wall();
+    work();
+    const double end = clock.wall();
+    sample.seconds.push_back(end - start);
+    if (round + 1 >= repetitions.fewest && end - begin >= repetitions.seconds) break;
+  }
+  sample.processor_seconds = clock.processor() - processor;
+  return sample;
+}
+
+namespace {
+
+int repetitions_of(std::size_t bytes, bool quick) {
+  constexpr std::size_t kKib = 1024;
+  const int usual = bytes <= 4 * kKib ? 200 : bytes <= 256 * kKib ? 60 : bytes <= 4 * kKib * kKib ? 20 : 9;
+  constexpr int kFewest = 5;
+  return quick ? std::max(kFewest, usual / 4) : usual;
+}
+
+double ping_pong(MeasuredRank& rank, const Clock& clock, std::size_t bytes) {
+  const double start = clock.wall();
+  if (rank.rank() == 0) {
+    rank.send(1, bytes);
+    rank.receive(1, bytes);
+  } else if (rank.rank() == 1) {
+    rank.receive(0, bytes);
+    rank.send(0, bytes);
+  }
+  return 0.5 * (clock.wall() - start);
+}
+
+double from_barrier(MeasuredRank& rank, const Clock& clock, SampleKind kind, std::size_t bytes) {
+  rank.barrier();
+  const double start = clock.wall();
+  rank.collective(kind, bytes);
+  return clock.wall() - start;
+}
+
+}  // namespace
+
+Sample measure_message(const SampleKey& key, const RunRanks& run, const Clock& clock, bool quick) {
+  const std::size_t bytes = static_cast<std::size_t>(*key.bytes);
+  const int repetitions = repetitions_of(bytes, quick);
+  constexpr int kWarmUp = 3;
+  Sample sample;
+  sample.key = key;
+  run(key.ranks, bytes, [&](MeasuredRank& rank) {
+    for (int round = -kWarmUp; round < repetitions; ++round) {
+      const bool message = key.kind == SampleKind::kPointToPoint;
+      const double own = message ? ping_pong(rank, clock, bytes) : from_barrier(rank, clock, key.kind, bytes);
+      const double time = message ? own : rank.largest(own);
+      if (rank.rank() == 0 && round >= 0) sample.seconds.push_back(time);
+    }
+  });
+  return sample;
+}
 
 namespace {
 

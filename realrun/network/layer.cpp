@@ -1,8 +1,79 @@
 #include "realrun/network/layer.hpp"
 
+#include <cmath>
 #include <utility>
 
+#include "model/error/error.hpp"
+
 namespace flopcast::realrun {
+
+Shard whole_matrix(std::size_t rows, std::size_t columns) {
+  return {.whole_rows = rows, .whole_columns = columns, .rows = rows, .columns = columns};
+}
+
+Shard rows_of(std::size_t rows, std::size_t columns, int index, int parts) {
+  const auto count = static_cast<std::size_t>(parts);
+  FLOPCAST_CHECK(rows % count == 0);
+  Shard shard = whole_matrix(rows, columns);
+  shard.rows = rows / count;
+  shard.first_row = static_cast<std::size_t>(index) * shard.rows;
+  return shard;
+}
+
+Shard columns_of(std::size_t rows, std::size_t columns, int index, int parts) {
+  const auto count = static_cast<std::size_t>(parts);
+  FLOPCAST_CHECK(columns % count == 0);
+  Shard shard = whole_matrix(rows, columns);
+  shard.columns = columns / count;
+  shard.first_column = static_cast<std::size_t>(index) * shard.columns;
+  return shard;
+}
+
+std::size_t ParameterList::add(Parameter parameter) {
+  parameter.offset = size_;
+  size_ += (parameter.shard.count() + alignment_ - 1) / alignment_ * alignment_;
+  parameters_.push_back(std::move(parameter));
+  return parameters_.back().offset;
+}
+
+std::uint64_t mix(std::uint64_t value) {
+  value += 0x9E3779B97F4A7C15U;
+  value = (value ^ (value >> 30U)) * 0xBF58476D1CE4E5B9U;
+  value = (value ^ (value >> 27U)) * 0x94D049BB133111EBU;
+  return value ^ (value >> 31U);
+}
+
+namespace {
+
+std::uint64_t hash_of(const std::string& name) {
+  std::uint64_t hash = name.size();
+  for (const char letter : name) hash = mix(hash ^ static_cast<unsigned char>(letter));
+  return hash;
+}
+
+}  // namespace
+
+template <class T>
+void initialise(const ParameterList& list, std::uint64_t seed, T* weights) {
+  for (const Parameter& parameter : list.parameters()) {
+    const Shard& shard = parameter.shard;
+    const std::uint64_t start = mix(seed) ^ hash_of(parameter.name);
+    T* element = weights + parameter.offset;
+    for (std::size_t row = 0; row < shard.rows; ++row) {
+      for (std::size_t column = 0; column < shard.columns; ++column) {
+        const std::size_t place = (shard.first_row + row) * shard.whole_columns + shard.first_column + column;
+        // 53 bits in [-1, 1); a uniform variable on [-a, a] deviates by a / sqrt(3).
+        const double unit = static_cast<double>(mix(start + place) >> 11U) * 0x1p-52 - 1.0;
+        *element++ = parameter.deviation == 0
+                         ? static_cast<T>(parameter.value)
+                         : static_cast<T>(unit * std::sqrt(3.0) * static_cast<double>(parameter.deviation));
+      }
+    }
+  }
+}
+
+template void initialise(const ParameterList&, std::uint64_t, float*);
+template void initialise(const ParameterList&, std::uint64_t, double*);
 
 template <class T>
 Sequence<T>::Sequence(std::vector<LayerPointer<T>> layers) : layers_(std::move(layers)) {}

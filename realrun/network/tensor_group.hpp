@@ -1,7 +1,7 @@
 #pragma once
 
 #include "realrun/compute/device.hpp"
-#include "realrun/network/tensor.hpp"
+#include "realrun/network/kernels.hpp"
 #include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {

@@ -1,6 +1,33 @@
 #include "realrun/parallel/buckets.hpp"
 
+#include <algorithm>
+#include <map>
+#include <utility>
+
 namespace flopcast::realrun {
+
+int SharedParameters::set_index(const std::string& name) const {
+  const auto found = set_of.find(name);
+  return found == set_of.end() ? -1 : found->second;
+}
+
+SharedParameters find_shared_parameters(const std::vector<StageLayout>& layouts) {
+  std::map<std::string, std::vector<int>> holders;
+  for (std::size_t stage = 0; stage < layouts.size(); ++stage) {
+    for (const ParameterList& unit : layouts[stage].units) {
+      for (const Parameter& parameter : unit.parameters()) holders[parameter.name].push_back(static_cast<int>(stage));
+    }
+  }
+  SharedParameters shared;
+  std::map<std::vector<int>, int> index_of;
+  for (const auto& [name, stages] : holders) {
+    if (stages.size() < 2) continue;
+    const auto [entry, is_new] = index_of.emplace(stages, static_cast<int>(shared.sets.size()));
+    if (is_new) shared.sets.push_back({stages});
+    shared.set_of[name] = entry->second;
+  }
+  return shared;
+}
 
 std::vector<std::size_t> unit_offsets(const StageLayout& layout) {
   std::vector<std::size_t> offsets = {0};
@@ -36,6 +63,150 @@ std::vector<Bucket> make_buckets(const StageLayout& layout, const SharedParamete
   }
   close();
   return buckets;
+}
+
+CompressedSum::CompressedSum(const CompressionContext& context, Buffer gradients, const Buffer& residual)
+    : context_(context), gradients_(std::move(gradients)) {
+  const auto replicas = static_cast<std::size_t>(context_.group.size());
+  const std::size_t count = gradients_.bytes() / sizeof(float);
+  part_values_ = by_parts() ? (count + replicas - 1) / replicas : count;
+  slot_ = context_.codec.message_bytes(part_values_);
+  messages_ = context_.device.allocate(slot_ * replicas);
+  Collective exchange{.output = messages_, .element = Element::kByte};
+  if (by_parts()) {
+    exchange.kind = CollectiveKind::kAllToAll;
+    exchange.input = context_.device.allocate(slot_ * replicas);
+    for (int index = 0; index < context_.group.size(); ++index) {
+      const Buffer values = part(gradients_, index);
+      context_.codec.encode(values, residual, message(exchange.input, index, values));
+    }
+  } else {
+    exchange.kind = CollectiveKind::kAllGather;
+    exchange.input = context_.device.allocate(slot_);
+    context_.codec.encode(gradients_, residual, exchange.input);
+  }
+  request_ = context_.transport.start(context_.group, exchange);
+}
+
+// Those behind the end of the values are empty.
+Buffer CompressedSum::part(const Buffer& values, int index) const {
+  if (!by_parts()) return values;
+  const std::size_t bytes = part_values_ * sizeof(float);
+  const std::size_t first = std::min(values.bytes(), static_cast<std::size_t>(index) * bytes);
+  return values.slice(first, std::min(bytes, values.bytes() - first));
+}
+
+Buffer CompressedSum::message(const Buffer& messages, int index, const Buffer& values) const {
+  return messages.slice(static_cast<std::size_t>(index) * slot_,
+                        context_.codec.message_bytes(values.bytes() / sizeof(float)));
+}
+
+void CompressedSum::proceed() {
+  context_.transport.wait(request_);
+  exchanges_.push_back(request_->interval());
+  const Buffer own = part(gradients_, context_.group.index);
+  context_.device.zero(own);
+  for (int index = 0; index < context_.group.size(); ++index) {
+    context_.codec.add_decoded(message(messages_, index, own), own);
+  }
+  if (!by_parts()) return;
+  const Buffer sum = context_.device.allocate(slot_);
+  context_.codec.encode(own, {}, sum.slice(0, context_.codec.message_bytes(own.bytes() / sizeof(float))));
+  request_ = context_.transport.start(
+      context_.group,
+      {.kind = CollectiveKind::kAllGather, .input = sum, .output = messages_, .element = Element::kByte});
+}
+
+void CompressedSum::finish() {
+  if (!by_parts()) return;
+  context_.transport.wait(request_);
+  exchanges_.push_back(request_->interval());
+  context_.device.zero(gradients_);
+  for (int index = 0; index < context_.group.size(); ++index) {
+    const Buffer values = part(gradients_, index);
+    context_.codec.add_decoded(message(messages_, index, values), values);
+  }
+}
+
+namespace {
+
+bool is_whole(const Shard& shard) {
+  return shard.rows == shard.whole_rows && shard.columns == shard.whole_columns;
+}
+
+std::size_t bytes_of(const std::vector<Buffer>& pieces) {
+  std::size_t bytes = 0;
+  for (const Buffer& piece : pieces) bytes += piece.bytes();
+  return bytes;
+}
+
+}  // namespace
+
+CompressedBuckets::CompressedBuckets(const CompressionContext& context, const StageLayout& layout,
+                                     const std::vector<Bucket>& buckets, Buffer gradients, int tensor_ranks)
+    : context_(context), gradients_(std::move(gradients)) {
+  for (const Bucket& bucket : buckets) portions_.push_back(portions_of(bucket, layout, tensor_ranks));
+}
+
+std::vector<CompressedBuckets::Portion> CompressedBuckets::portions_of(const Bucket& bucket, const StageLayout& layout,
+                                                                       int tensor_ranks) {
+  Portion copied;
+  Portion cut;
+  if (tensor_ranks <= 1) {
+    copied.pieces = {gradients_.slice(bucket.offset * sizeof(float), bucket.count * sizeof(float))};
+  } else {
+    const std::vector<std::size_t> starts = unit_offsets(layout);
+    for (std::size_t unit = 0; unit < layout.units.size(); ++unit) {
+      for (const Parameter& parameter : layout.units[unit].parameters()) {
+        const std::size_t start = starts[unit] + parameter.offset;
+        if (start < bucket.offset || start >= bucket.offset + bucket.count) continue;
+        Portion& portion = is_whole(parameter.shard) ? copied : cut;
+        portion.pieces.push_back(gradients_.slice(start * sizeof(float), parameter.shard.count() * sizeof(float)));
+      }
+    }
+  }
+  std::vector<Portion> portions;
+  if (!copied.pieces.empty()) portions.push_back(std::move(copied));
+  if (!cut.pieces.empty()) portions.push_back(std::move(cut));
+  for (Portion& portion : portions) {
+    if (context_.codec.keeps_residual()) portion.residual = context_.device.allocate(bytes_of(portion.pieces));
+  }
+  return portions;
+}
+
+void CompressedBuckets::begin(std::size_t bucket) {
+  for (const Portion& portion : portions_[bucket]) {
+    Running running;
+    running.portion = &portion;
+    running.packed = portion.pieces.front();
+    if (portion.pieces.size() > 1) {
+      running.packed = context_.device.allocate(bytes_of(portion.pieces));
+      std::size_t offset = 0;
+      for (const Buffer& piece : portion.pieces) {
+        context_.device.copy(piece, running.packed.slice(offset, piece.bytes()));
+        offset += piece.bytes();
+      }
+    }
+    running.sum = std::make_unique<CompressedSum>(context_, running.packed, portion.residual);
+    running_.push_back(std::move(running));
+  }
+}
+
+std::vector<Interval> CompressedBuckets::finish() {
+  for (const Running& running : running_) running.sum->proceed();
+  std::vector<Interval> ran;
+  for (const Running& running : running_) {
+    running.sum->finish();
+    ran.insert(ran.end(), running.sum->exchanges().begin(), running.sum->exchanges().end());
+    if (running.portion->pieces.size() == 1) continue;
+    std::size_t offset = 0;
+    for (const Buffer& piece : running.portion->pieces) {
+      context_.device.copy(running.packed.slice(offset, piece.bytes()), piece);
+      offset += piece.bytes();
+    }
+  }
+  running_.clear();
+  return ran;
 }
 
 }  // namespace flopcast::realrun

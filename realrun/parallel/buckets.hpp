@@ -1,11 +1,35 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
-#include "realrun/parallel/shared_parameters.hpp"
+#include "realrun/compute/device.hpp"
+#include "realrun/compute/stage_compute.hpp"
+#include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
+
+/// Parameters that the same stages hold: the token table of tied embeddings on the first and the last stage, and whole
+/// stages of a bidirectional schedule, which trains two copies of the model. Their gradients are added up before the
+/// update, so that the copies stay equal.
+struct SharedSet {
+  std::vector<int> stages;  ///< of the holders, ascending; a stage that holds a parameter twice is named twice
+};
+
+/// The sets of a pipeline, and by name the set of each shared parameter.
+struct SharedParameters {
+  std::vector<SharedSet> sets;
+  std::map<std::string, int> set_of;
+
+  /// -1 for a parameter that only one stage holds.
+  int set_index(const std::string& name) const;
+};
+
+/// Parameters with the same name are copies of each other. `layouts` by stage of the program.
+SharedParameters find_shared_parameters(const std::vector<StageLayout>& layouts);
 
 /// Neighbouring parameters of a stage whose gradients are reduced together.
 struct Bucket {
@@ -27,5 +51,79 @@ std::vector<Bucket> make_buckets(const StageLayout& layout, const SharedParamete
 
 /// Element at which each unit starts in the flat buffer, and one past the last.
 std::vector<std::size_t> unit_offsets(const StageLayout& layout);
+
+/// What a compressed sum works with; all outlive it.
+struct CompressionContext {
+  Device& device;
+  Transport& transport;
+  GradientCodec& codec;
+  const Group& group;
+};
+
+/// Replaces an all-reduce: the sum over the replicas' gradients of what their messages say, added up in the order of
+/// the replicas, equal on all of them.
+///
+///   by parts   n equal parts of ceil(count / n) values, the last ones shorter: an all-to-all of messages, one for each
+///              part; the sum of a part is encoded again and all-gathered. 2(n-1) messages of a part sent
+///   gathered   an all-gather of messages. n-1 messages of everything sent
+/// begin(), proceed() and finish() are called by all replicas in the same order over all their sums. The first exchange
+/// runs beside the computation, the second one, where there is one, beside the other sums' proceed() and finish().
+class CompressedSum {
+ public:
+  /// `residual` as in GradientCodec::encode. The gradients are read at once and overwritten by finish().
+  CompressedSum(const CompressionContext& context, Buffer gradients, const Buffer& residual);
+
+  void proceed();
+  void finish();
+  /// When the exchanges ran, after finish().
+  const std::vector<Interval>& exchanges() const { return exchanges_; }
+
+ private:
+  Buffer part(const Buffer& values, int index) const;
+  Buffer message(const Buffer& messages, int index, const Buffer& values) const;
+  bool by_parts() const { return context_.codec.exchange() == GradientCodec::Exchange::kByParts; }
+
+  CompressionContext context_;
+  Buffer gradients_;
+  std::size_t slot_ = 0;         // bytes of the largest message
+  std::size_t part_values_ = 0;  // of the largest part
+  Buffer messages_;              // received, by replica
+  Request request_;
+  std::vector<Interval> exchanges_;
+};
+
+/// Sums up the buckets of one stage over the replicas in compressed form, and keeps what compression leaves out for the
+/// next sum. Of a bucket on tensor-parallel ranks, parameters that all of them hold whole are compressed apart from
+/// those they hold a part of: blocks of both would round them differently on each rank.
+class CompressedBuckets {
+ public:
+  /// `gradients` are the stage's, units one behind the other, and stay where they are.
+  CompressedBuckets(const CompressionContext& context, const StageLayout& layout, const std::vector<Bucket>& buckets,
+                    Buffer gradients, int tensor_ranks);
+
+  /// Once the bucket's gradients are complete; in the same order on all replicas.
+  void begin(std::size_t bucket);
+  /// Waits until all sums that were begun are in the gradients; returns when their exchanges ran.
+  std::vector<Interval> finish();
+
+ private:
+  /// Ranges of the flat gradients that are compressed as one.
+  struct Portion {
+    std::vector<Buffer> pieces;
+    Buffer residual;
+  };
+  struct Running {
+    const Portion* portion = nullptr;
+    Buffer packed;  // the pieces one behind the other; the piece itself where there is one
+    std::unique_ptr<CompressedSum> sum;
+  };
+
+  std::vector<Portion> portions_of(const Bucket& bucket, const StageLayout& layout, int tensor_ranks);
+
+  CompressionContext context_;
+  Buffer gradients_;
+  std::vector<std::vector<Portion>> portions_;  // by bucket
+  std::vector<Running> running_;
+};
 
 }  // namespace flopcast::realrun

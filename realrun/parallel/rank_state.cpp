@@ -8,6 +8,240 @@
 
 namespace flopcast::realrun {
 
+namespace {
+
+constexpr std::size_t kReductionsUnderWay = 2;
+
+}  // namespace
+
+StageWeights::StageWeights(ParallelContext& context, int stage, StageLayout layout, std::vector<Bucket> buckets)
+    : context_(context), layout_(std::move(layout)), buckets_(std::move(buckets)), unit_starts_(unit_offsets(layout_)) {
+  Device& device = context_.device;
+  const std::size_t bytes = unit_starts_.back() * sizeof(float);
+  const auto parts = static_cast<std::size_t>(shards(1) ? replicas() : 1);
+  std::size_t share = 0;
+  for (const Bucket& bucket : buckets_) {
+    FLOPCAST_CHECK(bucket.count % parts == 0);
+    share_starts_.push_back(share);
+    share += bucket.count / parts;
+  }
+  Buffer whole = device.allocate(bytes);
+  for (std::size_t unit = 0; unit < layout_.units.size(); ++unit) {
+    context_.compute.initialise(stage, static_cast<int>(unit),
+                                flat(whole, unit_starts_[unit], layout_.units[unit].size()));
+  }
+  if (shards(1)) shares_ = device.allocate(share * sizeof(float));
+  if (!shards(2)) gradients_ = device.allocate(bytes);
+  if (context_.codec != nullptr && replicas() > 1) {
+    FLOPCAST_CHECK(context_.zero == 0);
+    compressed_.emplace(CompressionContext{device, context_.transport, *context_.codec, context_.data}, layout_,
+                        buckets_, gradients_, context_.tensor.size());
+  }
+  for (int state = 0; state < context_.optimizer.states(); ++state) {
+    states_.push_back(device.allocate(share * sizeof(float)));
+  }
+  if (shards(3)) {
+    const Buffer weights = device.allocate(share * sizeof(float));
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+      device.copy(own_part(flat(whole, buckets_[bucket].offset, buckets_[bucket].count), bucket),
+                  share_of(weights, bucket));
+    }
+    whole = weights;
+  }
+  versions_[0] = whole;
+}
+
+Buffer StageWeights::flat(const Buffer& buffer, std::size_t offset, std::size_t count) const {
+  return buffer.slice(offset * sizeof(float), count * sizeof(float));
+}
+
+Buffer StageWeights::share_of(const Buffer& shares, std::size_t bucket) const {
+  const auto parts = static_cast<std::size_t>(shards(1) ? replicas() : 1);
+  return flat(shares, share_starts_[bucket], buckets_[bucket].count / parts);
+}
+
+// This replica's part of a buffer that holds the whole bucket.
+Buffer StageWeights::own_part(const Buffer& whole, std::size_t bucket) const {
+  const std::size_t count = buckets_[bucket].count / static_cast<std::size_t>(replicas());
+  return flat(whole, static_cast<std::size_t>(context_.data.index) * count, count);
+}
+
+Buffer StageWeights::owned_weights(const Buffer& weights, std::size_t bucket) const {
+  if (shards(3)) return share_of(weights, bucket);
+  const Buffer whole = flat(weights, buckets_[bucket].offset, buckets_[bucket].count);
+  return shards(1) ? own_part(whole, bucket) : whole;
+}
+
+void StageWeights::begin_step() {
+  const Buffer newest = versions_.rbegin()->second;
+  versions_.clear();
+  versions_[0] = newest;
+}
+
+UnitStore& StageWeights::open(const PassPlace& place) {
+  FLOPCAST_CHECK(versions_.count(place.version) == 1);
+  // A row may end with a weight gradient, which asks for no weights.
+  if (!place_.row_goes_on) gathered_.clear();
+  place_ = place;
+  return *this;
+}
+
+Buffer StageWeights::weights(int unit) {
+  if (shards(3)) {
+    const auto kept = gathered_.find(unit);
+    Buffer whole = kept == gathered_.end() ? gather_unit(unit) : kept->second;
+    if (place_.row_goes_on) {
+      gathered_[unit] = whole;
+    } else {
+      gathered_.erase(unit);
+    }
+    return whole;
+  }
+  const auto index = static_cast<std::size_t>(unit);
+  return flat(versions_.at(place_.version), unit_starts_[index], layout_.units[index].size());
+}
+
+Buffer StageWeights::gather_unit(int unit) {
+  const auto index = static_cast<std::size_t>(unit);
+  Buffer whole = context_.device.allocate(layout_.units[index].size() * sizeof(float));
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    if (buckets_[bucket].first_unit != unit) continue;
+    const Buffer part = flat(whole, buckets_[bucket].offset - unit_starts_[index], buckets_[bucket].count);
+    context_.transport.run(
+        context_.data,
+        {.kind = CollectiveKind::kAllGather, .input = share_of(versions_.at(place_.version), bucket), .output = part});
+  }
+  return whole;
+}
+
+Buffer StageWeights::gradients(int unit) {
+  const auto index = static_cast<std::size_t>(unit);
+  if (!shards(2)) return flat(gradients_, unit_starts_[index], layout_.units[index].size());
+  Buffer& gradients = unit_gradients_[unit];
+  if (gradients.empty()) gradients = context_.device.allocate(layout_.units[index].size() * sizeof(float));
+  return gradients;
+}
+
+void StageWeights::gradients_added(int unit) {
+  if (shards(2) ? place_.row_goes_on : !place_.completes) return;
+  sum_partial_gradients(unit);
+  if (replicas() == 1) return;
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    if (buckets_[bucket].first_unit == unit) reduce(bucket);
+  }
+  unit_gradients_.erase(unit);
+}
+
+void StageWeights::sum_partial_gradients(int unit) {
+  if (context_.tensor.size() <= 1) return;
+  const auto index = static_cast<std::size_t>(unit);
+  const Buffer unit_gradients =
+      shards(2) ? unit_gradients_.at(unit) : flat(gradients_, unit_starts_[index], layout_.units[index].size());
+  std::vector<Buffer> parts;
+  std::size_t bytes = 0;
+  for (const Parameter& parameter : layout_.units[index].parameters()) {
+    if (!parameter.partial) continue;
+    parts.push_back(flat(unit_gradients, parameter.offset, parameter.shard.count()));
+    bytes += parts.back().bytes();
+  }
+  if (parts.empty()) return;
+  const Buffer packed = context_.device.allocate(bytes);
+  std::size_t offset = 0;
+  for (const Buffer& part : parts) {
+    context_.device.copy(part, packed.slice(offset, part.bytes()));
+    offset += part.bytes();
+  }
+  context_.transport.run(context_.tensor, {.kind = CollectiveKind::kAllReduce, .input = packed, .output = packed});
+  offset = 0;
+  for (const Buffer& part : parts) {
+    context_.device.copy(packed.slice(offset, part.bytes()), part);
+    offset += part.bytes();
+  }
+}
+
+void StageWeights::reduce(std::size_t bucket) {
+  if (compressed_) return compressed_->begin(bucket);
+  const Bucket& range = buckets_[bucket];
+  Reduction reduction;
+  reduction.bucket = bucket;
+  Collective collective;
+  if (shards(2)) {
+    const Buffer& unit_gradients = unit_gradients_.at(range.first_unit);
+    const std::size_t start = unit_starts_[static_cast<std::size_t>(range.first_unit)];
+    reduction.received = context_.device.allocate(share_of(shares_, bucket).bytes());
+    collective = {.kind = CollectiveKind::kReduceScatter,
+                  .input = flat(unit_gradients, range.offset - start, range.count),
+                  .output = reduction.received};
+  } else if (shards(1)) {
+    collective = {.kind = CollectiveKind::kReduceScatter,
+                  .input = flat(gradients_, range.offset, range.count),
+                  .output = share_of(shares_, bucket)};
+  } else {
+    const Buffer whole = flat(gradients_, range.offset, range.count);
+    collective = {.kind = CollectiveKind::kAllReduce, .input = whole, .output = whole};
+  }
+  reduction.request = context_.transport.start(context_.data, collective);
+  pending_.push_back(std::move(reduction));
+  // Passes that reduce would otherwise pile up a step's worth of shares.
+  while (shards(2) && pending_.size() > kReductionsUnderWay) {
+    collect(pending_.front());
+    pending_.pop_front();
+  }
+}
+
+void StageWeights::collect(Reduction& reduction) {
+  context_.transport.wait(reduction.request);
+  context_.recording.span(SpanKind::kGradientReduction, StreamKind::kGradient, reduction.request->interval());
+  if (!reduction.received.empty()) context_.device.add(reduction.received, share_of(shares_, reduction.bucket));
+}
+
+void StageWeights::finish_reductions() {
+  FLOPCAST_CHECK(unit_gradients_.empty());
+  gathered_.clear();
+  for (Reduction& reduction : std::exchange(pending_, {})) collect(reduction);
+  if (!compressed_) return;
+  for (const Interval& ran : compressed_->finish()) {
+    context_.recording.span(SpanKind::kGradientReduction, StreamKind::kGradient, ran);
+  }
+}
+
+Buffer StageWeights::reduced(std::size_t bucket) const {
+  if (shards(1)) return share_of(shares_, bucket);
+  return flat(gradients_, buckets_[bucket].offset, buckets_[bucket].count);
+}
+
+void StageWeights::update(bool in_place) {
+  const auto [newest, weights] = *versions_.rbegin();
+  const Buffer updated = in_place ? weights : context_.device.allocate(weights.bytes());
+  ++updates_;
+  const Mark start = context_.device.mark();
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    std::vector<Buffer> states;
+    for (const Buffer& state : states_) states.push_back(share_of(state, bucket));
+    context_.device.optimize(context_.optimizer, updates_, owned_weights(weights, bucket), reduced(bucket), states,
+                             owned_weights(updated, bucket));
+  }
+  context_.device.zero(gradients_);
+  context_.device.zero(shares_);
+  context_.recording.span(SpanKind::kOptimizer, StreamKind::kCompute, {}, start, context_.device.mark());
+  if (shards(1) && !shards(3)) gather_weights(updated);
+  versions_[in_place ? newest : newest + 1] = updated;
+}
+
+void StageWeights::gather_weights(const Buffer& weights) {
+  const Mark start = context_.device.mark();
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    const Buffer whole = flat(weights, buckets_[bucket].offset, buckets_[bucket].count);
+    context_.transport.run(context_.data,
+                           {.kind = CollectiveKind::kAllGather, .input = own_part(whole, bucket), .output = whole});
+  }
+  context_.recording.span(SpanKind::kParameterGather, StreamKind::kGradient, {}, start, context_.device.mark());
+}
+
+void StageWeights::retire_below(int version) {
+  versions_.erase(versions_.begin(), versions_.lower_bound(version));
+}
+
 RankState::RankState(ParallelContext& context, const Program& program, int pipeline_rank,
                      const std::vector<StageLayout>& layouts, SharedParameters shared, std::vector<Group> groups,
                      const BucketRules& rules)

@@ -1,15 +1,103 @@
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
-#include "realrun/executor/training_state.hpp"
-#include "realrun/parallel/shared_parameters.hpp"
-#include "realrun/parallel/stage_weights.hpp"
+#include "realrun/compute/device.hpp"
+#include "realrun/compute/stage_compute.hpp"
+#include "realrun/executor/executor.hpp"
+#include "realrun/parallel/buckets.hpp"
+#include "realrun/transport/transport.hpp"
 #include "sim/program/program.hpp"
 
 namespace flopcast::realrun {
+
+/// What the stages of a rank have in common. All outlive the stages.
+struct ParallelContext {
+  Device& device;
+  Transport& transport;
+  Recording& recording;
+  StageCompute& compute;
+  Optimizer optimizer;
+  Group data;    ///< replicas that share the weights
+  Group tensor;  ///< ranks that share each layer
+  int zero = 0;  ///< 0 replicated, 1 optimizer state cut over the replicas, 2 gradients too, 3 weights too
+  GradientCodec* codec = nullptr;  ///< with zero 0: gradients are sent compressed; null: as they are
+};
+
+/// Weights, gradients and optimizer state of one stage on one rank, and the data parallelism between its replicas.
+///
+///   ZeRO 0  every bucket is all-reduced beside the computation once it is complete, in the last backward pass only; or
+///           summed up in compressed form (CompressedSum)
+///   ZeRO 1  the same with reduce-scatter; each replica updates its share, and all-gathers the weights
+///   ZeRO 2  every unit is reduce-scattered by every backward pass, and added to this replica's share
+///   ZeRO 3  weights are all-gathered unit by unit, for each forward and each input gradient pass
+/// Where a rank runs all passes of a stage in a row, ZeRO 2 and 3 do that once a row (PassPlace::row_goes_on).
+/// (Rajbhandari et al. 1910.02054 §5, §7; Li et al. 2006.15704 §3.2.)
+/// Parameters whose gradients tensor-parallel ranks hold in parts (Parameter::partial) are added up first.
+/// Left out: prefetch of the next unit's weights.
+class StageWeights : public UnitStore {
+ public:
+  /// Starts from the initial weights of the stage. Parameters are aligned to the number of replicas unless zero is 0.
+  StageWeights(ParallelContext& context, int stage, StageLayout layout, std::vector<Bucket> buckets);
+
+  void begin_step();
+  UnitStore& open(const PassPlace& place);
+
+  Buffer weights(int unit) override;
+  Buffer gradients(int unit) override;
+  void gradients_added(int unit) override;
+
+  /// Waits until this replica's gradients are the sums over all replicas.
+  void finish_reductions();
+  /// What this replica updates of a bucket, after finish_reductions().
+  Buffer reduced(std::size_t bucket) const;
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  /// Clears the gradients afterwards. `in_place` overwrites the newest version, otherwise there is a new one.
+  void update(bool in_place);
+  void retire_below(int version);
+  int versions_kept() const { return static_cast<int>(versions_.size()); }
+  const StageLayout& layout() const { return layout_; }
+
+ private:
+  struct Reduction {
+    Request request;
+    std::size_t bucket = 0;
+    Buffer received;  // to be added to the share, when passes reduce
+  };
+
+  int replicas() const { return context_.data.size(); }
+  bool shards(int level) const { return context_.zero >= level && replicas() > 1; }
+  Buffer flat(const Buffer& buffer, std::size_t offset, std::size_t count) const;
+  Buffer share_of(const Buffer& shares, std::size_t bucket) const;
+  Buffer own_part(const Buffer& whole, std::size_t bucket) const;
+  Buffer owned_weights(const Buffer& weights, std::size_t bucket) const;
+  Buffer gather_unit(int unit);
+  void sum_partial_gradients(int unit);
+  void reduce(std::size_t bucket);
+  void collect(Reduction& reduction);
+  void gather_weights(const Buffer& weights);
+
+  ParallelContext& context_;
+  StageLayout layout_;
+  std::vector<Bucket> buckets_;
+  std::vector<std::size_t> unit_starts_;
+  std::vector<std::size_t> share_starts_;  // by bucket, elements into a buffer of shares
+  std::map<int, Buffer> versions_;         // whole weights, or this replica's shares of them
+  Buffer gradients_;                       // whole; empty when they are cut
+  Buffer shares_;                          // reduced gradients; empty when nothing is cut
+  std::vector<Buffer> states_;
+  std::optional<CompressedBuckets> compressed_;
+  std::map<int, Buffer> unit_gradients_;  // by unit, whole, when gradients are cut; of the row at work
+  std::map<int, Buffer> gathered_;        // by unit, whole weights that the next pass of the row needs too
+  std::deque<Reduction> pending_;
+  PassPlace place_;
+  int updates_ = 0;
+};
 
 /// The stages of one rank, and the sums over those ranks of its pipeline that hold copies of the same parameters.
 class RankState : public TrainingState {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "realrun/rendezvous/rank_register.hpp"
+#include "realrun/rendezvous/meeting.hpp"
 
 namespace flopcast::realrun {
 

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/host_clock.hpp"
-#include "realrun/rendezvous/rank_register.hpp"
+#include "realrun/compute/mark.hpp"
+#include "realrun/rendezvous/meeting.hpp"
 #include "realrun/rendezvous/store.hpp"
 #include "realrun/transport/transport.hpp"
 

@@ -8,10 +8,9 @@
 
 #include "model/error/error.hpp"
 #include "model/layout/rank_grid.hpp"
-#include "realrun/compute/cpu/host_codecs.hpp"
-#include "realrun/compute/cpu/host_device.hpp"
+#include "realrun/compute/host_device.hpp"
 #include "realrun/compute/network_stages.hpp"
-#include "realrun/compute/sleep/sleeping_stages.hpp"
+#include "realrun/compute/sleeping_stages.hpp"
 #include "realrun/parallel/rank_state.hpp"
 #include "realrun/transport/loopback.hpp"
 

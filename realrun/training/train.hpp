@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "realrun/executor/recording.hpp"
+#include "realrun/executor/executor.hpp"
 #include "realrun/network/kernels.hpp"
 #include "realrun/training/message_times.hpp"
 #include "realrun/training/training_plan.hpp"
-#include "realrun/transport/threads/run_threads.hpp"
+#include "realrun/transport/threads/thread_transport.hpp"
 
 namespace flopcast::realrun {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "realrun/training/train.hpp"
-#include "realrun/transport/mpi/run_mpi.hpp"
+#include "realrun/transport/mpi/mpi_transport.hpp"
 
 namespace flopcast::realrun {
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -14,10 +16,32 @@
 #include "realrun/buffer.hpp"
 #include "realrun/compute/mark.hpp"
 #include "realrun/interface.hpp"
-#include "realrun/transport/traffic.hpp"
 #include "sim/program/action.hpp"
+#include "sim/program/step_times.hpp"
 
 namespace flopcast::realrun {
+
+enum class CollectiveKind : std::uint8_t { kAllReduce, kReduceScatter, kAllGather, kAllToAll, kBroadcast, kBarrier };
+/// "all-reduce", …
+std::string_view name_of(CollectiveKind kind);
+
+/// What a rank sent.
+struct TrafficCount {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;  ///< payload that left this rank
+};
+
+/// Bytes sent by kind and axis. Collectives of a group of n with S bytes of whole data send, over rings or whatever
+/// else is bandwidth-optimal: all-reduce 2(n-1)/n·S, reduce-scatter and all-gather (n-1)/n·S. All-to-all sends (n-1)/n
+/// of the member's own buffer, the root of a broadcast n-1 times its buffer. A barrier sends nothing.
+struct Traffic {
+  TrafficCount point_to_point;
+  std::map<std::pair<CollectiveKind, Axis>, TrafficCount> collectives;
+
+  TrafficCount of(CollectiveKind kind, Axis axis) const;
+  std::uint64_t bytes_of(Axis axis) const;  ///< point-to-point counts under the pipeline axis
+};
+Traffic operator-(const Traffic& later, const Traffic& earlier);
 
 /// What a point-to-point message carries: the activation that `stage` is to work on, or the gradient of its output.
 /// No two messages of one step between two ranks have the same key.
@@ -130,5 +154,32 @@ class Transport : public Interface {
   /// What this rank has sent so far.
   virtual Traffic traffic() const = 0;
 };
+
+/// Part of the elements of a buffer.
+struct Part {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+/// Part `index` of `parts` nearly equal ones of `count` elements.
+Part part_of(std::size_t count, int index, int parts);
+
+/// Element by element inputs[0] + inputs[1] + …, or their maximum, in that order whatever arrived first: every
+/// transport of the host gives the same bits. The output may be one of the inputs.
+void reduce_in_order(const std::vector<const std::byte*>& inputs, std::size_t count, Element element,
+                     Reduction reduction, std::byte* output);
+
+/// One question for the time: when it was asked and answered by the own clock, and what the other clock said.
+struct ClockReading {
+  Ticks asked = 0;
+  Ticks answered = 0;
+  Ticks other = 0;
+};
+
+/// What to add to the other clock to have the own: the other one was read half-way between question and answer, most
+/// nearly so in the quickest exchange (Cristian, Distributed Computing 3, 1989, §3). Wrong by half of that exchange at
+/// most: some microseconds over InfiniBand, tens over Ethernet. Left out: clocks that run at different rates, apart
+/// from measuring anew every step.
+Ticks clock_offset(const std::vector<ClockReading>& readings);
 
 }  // namespace flopcast::realrun

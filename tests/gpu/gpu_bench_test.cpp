@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/cuda/check.hpp"
 #include "realrun/compute/cuda/cublaslt_products.hpp"
+#include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/measure/cuda/bench_kernels.hpp"
-#include "realrun/measure/gpu/measure_gpu.hpp"
+#include "realrun/measure/measure_gpu.hpp"
 
 namespace flopcast::realrun {
 namespace {

@@ -9,7 +9,6 @@
 #include <string>
 
 #include "model/error/error.hpp"
-#include "realrun/transport/nccl/nccl_abi.hpp"
 #include "realrun/transport/nccl/nccl_api.hpp"
 
 namespace flopcast::realrun {

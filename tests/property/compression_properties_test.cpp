@@ -7,11 +7,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "realrun/compute/cpu/host_codecs.hpp"
-#include "realrun/compute/cpu/host_device.hpp"
-#include "realrun/network/parameters.hpp"
-#include "realrun/parallel/compressed_sum.hpp"
-#include "realrun/transport/threads/run_threads.hpp"
+#include "realrun/compute/host_device.hpp"
+#include "realrun/network/layer.hpp"
+#include "realrun/parallel/buckets.hpp"
+#include "realrun/transport/threads/thread_transport.hpp"
 #include "tests/realrun/compression_reference.hpp"
 
 namespace flopcast::realrun {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "realrun/network/corpus.hpp"
+#include "realrun/network/network.hpp"
 #include "tests/realrun/compression_reference.hpp"
 #include "tests/realrun/plans.hpp"
 

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "model/error/error.hpp"
-#include "realrun/network/corpus.hpp"
+#include "realrun/network/network.hpp"
 
 namespace flopcast::realrun {
 

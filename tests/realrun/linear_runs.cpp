@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "model/cost/axis_costs.hpp"
-#include "realrun/transport/threads/run_threads.hpp"
+#include "realrun/transport/threads/thread_transport.hpp"
 
 namespace flopcast::realrun {
 

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "realrun/network/grid_linear.hpp"
-#include "realrun/network/tensor_linear.hpp"
+#include "realrun/network/tensor_parallel.hpp"
+#include "tests/support/grid_linear.hpp"
 #include "tests/support/tensor_line.hpp"
 
 namespace flopcast::realrun {

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "realrun/network/grid_linear.hpp"
-#include "realrun/network/layer_norm.hpp"
-#include "realrun/network/tensor_linear.hpp"
-#include "realrun/transport/threads/run_threads.hpp"
+#include "realrun/network/layers.hpp"
+#include "realrun/network/tensor_parallel.hpp"
+#include "realrun/transport/threads/thread_transport.hpp"
+#include "tests/support/grid_linear.hpp"
 
 namespace flopcast::realrun {
 namespace {

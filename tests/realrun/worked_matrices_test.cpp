@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "realrun/network/linear.hpp"
-#include "realrun/network/tensor_linear.hpp"
-#include "realrun/transport/threads/run_threads.hpp"
+#include "realrun/network/layers.hpp"
+#include "realrun/network/tensor_parallel.hpp"
+#include "realrun/transport/threads/thread_transport.hpp"
 
 namespace flopcast::realrun {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/cuda/check.hpp"
+#include "realrun/compute/cuda/runtime.hpp"
 
 namespace flopcast::realrun::cuda {
 

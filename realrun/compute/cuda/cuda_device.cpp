@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/cuda/check.hpp"
 #include "realrun/compute/cuda/launch.hpp"
+#include "realrun/compute/cuda/runtime.hpp"
 
 namespace flopcast::realrun::cuda {
 

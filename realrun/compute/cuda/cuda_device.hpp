@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "realrun/compute/cuda/device_clock.hpp"
+#include "realrun/buffer.hpp"
+#include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/compute/device.hpp"
-#include "realrun/compute/kept_buffers.hpp"
-#include "realrun/compute/memory_pool.hpp"
+#include "realrun/compute/mark.hpp"
 #include "realrun/compute/queues.hpp"
 
 namespace flopcast::realrun::cuda {

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/cuda/check.hpp"
 #include "realrun/compute/cuda/launch.hpp"
+#include "realrun/compute/cuda/runtime.hpp"
 
 namespace flopcast::realrun::cuda {
 

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/cuda/check.hpp"
 #include "realrun/compute/cuda/cublaslt_products.hpp"
 #include "realrun/compute/cuda/cuda_device.hpp"
 #include "realrun/compute/cuda/cuda_kernels.hpp"
 #include "realrun/compute/cuda/green_contexts.hpp"
+#include "realrun/compute/cuda/runtime.hpp"
 
 namespace flopcast::realrun::cuda {
 

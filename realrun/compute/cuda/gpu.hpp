@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "realrun/compute/arithmetic.hpp"
 #include "realrun/compute/device.hpp"
-#include "realrun/compute/gemm_precision.hpp"
 #include "realrun/compute/queues.hpp"
 #include "realrun/network/kernels.hpp"
 

@@ -10,13 +10,13 @@
 #include <utility>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/cuda/check.hpp"
 #include "realrun/compute/cuda/cublaslt_products.hpp"
 #include "realrun/compute/cuda/gpu.hpp"
+#include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/measure/cuda/nccl_messages.hpp"
-#include "realrun/measure/cuda/timed_work.hpp"
-#include "realrun/measure/gpu/measured_gpu.hpp"
-#include "realrun/measure/gpu/watchdog.hpp"
+#include "realrun/measure/cuda/works.hpp"
+#include "realrun/measure/measure_gpu.hpp"
+#include "realrun/measure/watchdog.hpp"
 
 namespace flopcast::realrun::cuda {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/cuda/check.hpp"
+#include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/measure/cuda/bench_kernels.hpp"
 
 namespace flopcast::realrun::cuda {

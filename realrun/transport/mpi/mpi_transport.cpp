@@ -3,15 +3,189 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <numeric>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/host_clock.hpp"
-#include "realrun/transport/mpi/wait_until.hpp"
+#include "realrun/compute/mark.hpp"
+#include "realrun/transport/mpi/processes.hpp"
+#include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
+
+// Looks after everything under way until `ready`; `awaited` says for what, should that take longer than the patience.
+template <class Ready, class Awaited>
+void MpiTransport::wait_until(Ready ready, Awaited awaited) {
+  using Clock = std::chrono::steady_clock;
+  // Answers of a neighbour that is at work come within microseconds; a sleep costs some tens.
+  constexpr auto kEager = std::chrono::microseconds(20);
+  constexpr auto kShortest = std::chrono::microseconds(20);
+  constexpr auto kLongest = std::chrono::microseconds(500);
+  // Of several that wait for the same, one tells.
+  const auto patience = patience_ + std::chrono::milliseconds(2 * (rank() % 50));
+  const Clock::time_point begin = Clock::now();
+  while (true) {
+    progress();
+    if (ready()) return;
+    processes_.watch();
+    const auto waited = Clock::now() - begin;
+    if (waited > patience) {
+      processes_.report_failure(fmt::format("rank {} is stuck in {}: it has waited {} ms for {}", rank(),
+                                            to_string(*processes_.board().activity_of(processes_.rank())),
+                                            patience_.count(), awaited()));
+      throw Aborted(processes_.failure());
+    }
+    // A hundredth of the wait: who waits long leaves the cores to others, and is late by little.
+    if (waited > kEager) std::this_thread::sleep_for(std::clamp<Clock::duration>(waited / 100, kShortest, kLongest));
+  }
+}
+
+GroupOperation::GroupOperation(MPI_Comm channel, int tag, const Group& group, const Collective& collective)
+    : channel_(channel), tag_(tag), group_(group), collective_(collective) {
+  begin();
+}
+
+void GroupOperation::begin() {
+  const std::size_t size = static_cast<std::size_t>(group_.size());
+  switch (collective_.kind) {
+    case CollectiveKind::kAllReduce:
+      FLOPCAST_CHECK(collective_.input.bytes() == collective_.output.bytes());
+      return begin_reduction();
+    case CollectiveKind::kReduceScatter:
+      FLOPCAST_CHECK(collective_.input.bytes() == collective_.output.bytes() * size);
+      return begin_reduction();
+    case CollectiveKind::kAllGather: {
+      FLOPCAST_CHECK(collective_.output.bytes() == collective_.input.bytes() * size);
+      std::byte* own = collective_.output.address() + part(group_.index).first;
+      if (own != collective_.input.address()) copy_bytes(own, collective_.input.address(), collective_.input.bytes());
+      return begin_collection();
+    }
+    case CollectiveKind::kAllToAll:
+      FLOPCAST_CHECK(collective_.input.bytes() == collective_.output.bytes());
+      FLOPCAST_CHECK(collective_.output.bytes() % size == 0);
+      return begin_exchange();
+    case CollectiveKind::kBroadcast:
+      return begin_broadcast();
+    case CollectiveKind::kBarrier:
+      break;
+  }
+  begin_collection();
+}
+
+// Of the whole data: elements stay whole where they are added up.
+GroupOperation::Bytes GroupOperation::part(int member) const {
+  const bool gathers = collective_.kind == CollectiveKind::kAllGather;
+  const std::size_t unit = gathers ? 1 : size_of(collective_.element);
+  const std::size_t bytes = gathers ? collective_.output.bytes() : collective_.input.bytes();
+  const Part elements = part_of(bytes / unit, member, group_.size());
+  return {elements.first * unit, elements.count * unit};
+}
+
+void GroupOperation::begin_reduction() {
+  phase_ = Phase::kReduce;
+  const Bytes own = part(group_.index);
+  received_.resize(own.count * static_cast<std::size_t>(group_.size() - 1));
+  std::byte* into = received_.data();
+  for (int member = 0; member < group_.size(); ++member) {
+    if (member == group_.index) continue;
+    receive(member, into, own.count);
+    into += own.count;
+    const Bytes theirs = part(member);
+    send(member, collective_.input.address() + theirs.first, theirs.count);
+  }
+}
+
+void GroupOperation::end_reduction() {
+  const Bytes own = part(group_.index);
+  std::vector<const std::byte*> inputs;
+  const std::byte* next = received_.data();
+  for (int member = 0; member < group_.size(); ++member) {
+    const bool is_own = member == group_.index;
+    inputs.push_back(is_own ? collective_.input.address() + own.first : next);
+    if (!is_own) next += own.count;
+  }
+  const bool stays = collective_.kind == CollectiveKind::kAllReduce;
+  reduce_in_order(inputs, own.count / size_of(collective_.element), collective_.element, collective_.reduction,
+                  collective_.output.address() + (stays ? own.first : 0));
+  received_ = {};
+}
+
+void GroupOperation::begin_collection() {
+  phase_ = Phase::kCollect;
+  const Bytes own = part(group_.index);
+  for (int member = 0; member < group_.size(); ++member) {
+    if (member == group_.index) continue;
+    const Bytes theirs = part(member);
+    receive(member, collective_.output.address() + theirs.first, theirs.count);
+    send(member, collective_.output.address() + own.first, own.count);
+  }
+}
+
+void GroupOperation::begin_exchange() {
+  phase_ = Phase::kCollect;
+  const std::size_t bytes = collective_.output.bytes() / static_cast<std::size_t>(group_.size());
+  for (int member = 0; member < group_.size(); ++member) {
+    const std::size_t offset = static_cast<std::size_t>(member) * bytes;
+    if (member == group_.index) {
+      copy_bytes(collective_.output.address() + offset, collective_.input.address() + offset, bytes);
+      continue;
+    }
+    receive(member, collective_.output.address() + offset, bytes);
+    send(member, collective_.input.address() + offset, bytes);
+  }
+}
+
+void GroupOperation::begin_broadcast() {
+  phase_ = Phase::kCollect;
+  const Buffer& data = collective_.output;
+  if (group_.index != collective_.root) return receive(collective_.root, data.address(), data.bytes());
+  for (int member = 0; member < group_.size(); ++member) {
+    if (member != group_.index) send(member, data.address(), data.bytes());
+  }
+}
+
+void GroupOperation::send(int member, const std::byte* from, std::size_t bytes) {
+  const int rank = group_.members[static_cast<std::size_t>(member)];
+  messages_.push_back({send_bytes(from, bytes, rank, tag_, channel_), member, false, bytes});
+  bytes_sent_ += bytes;
+}
+
+void GroupOperation::receive(int member, std::byte* into, std::size_t bytes) {
+  const int rank = group_.members[static_cast<std::size_t>(member)];
+  messages_.push_back({receive_bytes(into, bytes, rank, tag_, channel_), member, true, bytes});
+}
+
+bool GroupOperation::progress() {
+  while (phase_ != Phase::kDone) {
+    std::vector<Message> left;
+    for (Message& message : messages_) {
+      const bool ended = message.incoming ? has_received(message.request, message.bytes) : has_ended(message.request);
+      if (!ended) left.push_back(message);
+    }
+    messages_ = std::move(left);
+    if (!messages_.empty()) return false;
+    const bool reduced = phase_ == Phase::kReduce;
+    phase_ = Phase::kDone;
+    if (reduced) end_reduction();
+    if (reduced && collective_.kind == CollectiveKind::kAllReduce) begin_collection();
+  }
+  return true;
+}
+
+std::vector<int> GroupOperation::awaited() const {
+  std::vector<int> ranks;
+  for (const Message& message : messages_) {
+    if (message.incoming) ranks.push_back(group_.members[static_cast<std::size_t>(message.member)]);
+  }
+  return ranks;
+}
 
 struct MpiTransport::Receive : Pending {
   Receive(int sender, const MessageKey& message, Buffer target) : from(sender), key(message), into(std::move(target)) {}
@@ -212,6 +386,134 @@ void MpiTransport::finish() {
   execute(form_group(Axis::kPipeline, all), {.kind = CollectiveKind::kBarrier});
   wait_until([&] { return under_way_->sends.empty() && under_way_->queue.empty(); },
              [] { return std::string("its messages to arrive"); });
+}
+
+}  // namespace flopcast::realrun
+
+// What ranks tell rank 0 beside the run: results and clocks.
+
+namespace flopcast::realrun {
+
+namespace {
+
+constexpr int kReportTag = 0;
+
+template <class T>
+std::vector<std::byte> bytes_of(T value) {
+  std::vector<std::byte> bytes(sizeof(value));
+  std::memcpy(bytes.data(), &value, sizeof(value));
+  return bytes;
+}
+
+template <class T>
+T value_of(const std::vector<std::byte>& bytes) {
+  T value{};
+  std::memcpy(&value, bytes.data(), sizeof(value));
+  return value;
+}
+
+}  // namespace
+
+void MpiTransport::send_report(int to, std::vector<std::byte> bytes) {
+  const auto kept = std::make_shared<std::vector<std::byte>>(std::move(bytes));
+  under_way_->kept = kept;
+  MPI_Request request = send_bytes(kept->data(), kept->size(), to, kReportTag, reports_);
+  wait_until([&] { return has_ended(request); },
+             [&] { return fmt::format("its report to be taken by {}", processes_.whereabouts(to)); });
+  under_way_->kept = nullptr;
+}
+
+std::vector<std::byte> MpiTransport::receive_report(int from, std::size_t size) {
+  const auto kept = std::make_shared<std::vector<std::byte>>(size);
+  under_way_->kept = kept;
+  MPI_Request request = receive_bytes(kept->data(), size, from, kReportTag, reports_);
+  wait_until([&] { return has_received(request, size); },
+             [&] { return fmt::format("the report of {}", processes_.whereabouts(from)); });
+  under_way_->kept = nullptr;
+  return std::move(*kept);
+}
+
+std::vector<std::vector<std::byte>> MpiTransport::gather(const std::vector<std::byte>& own) {
+  if (rank() != 0) {
+    send_report(0, bytes_of(std::uint64_t{own.size()}));
+    send_report(0, own);
+    return {};
+  }
+  std::vector<std::vector<std::byte>> all = {own};
+  for (int rank = 1; rank < rank_count(); ++rank) {
+    const auto size = value_of<std::uint64_t>(receive_report(rank, sizeof(std::uint64_t)));
+    all.push_back(receive_report(rank, size));
+  }
+  return all;
+}
+
+ClockReading MpiTransport::ask_for_time(int rank, Ticks (*clock)()) {
+  ClockReading reading;
+  reading.asked = clock();
+  send_report(rank, bytes_of(reading.asked));
+  reading.other = value_of<Ticks>(receive_report(rank, sizeof(Ticks)));
+  reading.answered = clock();
+  return reading;
+}
+
+std::vector<Ticks> MpiTransport::clock_offsets(Ticks (*clock)(), bool measure_all) {
+  constexpr int kExchanges = 16;
+  const bool is_asking = rank() == 0;
+  std::vector<Ticks> offsets(is_asking ? static_cast<std::size_t>(rank_count()) : 0U);
+  for (int rank = 1; rank < rank_count(); ++rank) {
+    if (!is_asking && this->rank() != rank) continue;
+    if (!measure_all && processes_.board().is_here(is_asking ? rank : 0)) continue;
+    std::vector<ClockReading> readings;
+    for (int exchange = 0; exchange < kExchanges; ++exchange) {
+      if (is_asking) {
+        readings.push_back(ask_for_time(rank, clock));
+      } else {
+        receive_report(0, sizeof(Ticks));
+        send_report(0, bytes_of(clock()));
+      }
+    }
+    if (is_asking) offsets[static_cast<std::size_t>(rank)] = clock_offset(readings);
+  }
+  return offsets;
+}
+
+namespace {
+
+// Longer than any wait: those that still look after their waits tell first.
+std::chrono::milliseconds longest_silence(std::chrono::milliseconds patience) {
+  return 2 * patience + std::chrono::seconds(1);
+}
+
+[[noreturn]] void give_up(const std::string& whereabouts, std::chrono::milliseconds patience) {
+  constexpr int kEnvironmentFailed = 4;
+  std::fputs(fmt::format("error: {} is stuck: neither a computation nor MPI has come back for {} ms\n", whereabouts,
+                         longest_silence(patience).count())
+                 .c_str(),
+             stderr);
+  std::fflush(stderr);
+  std::_Exit(kEnvironmentFailed);
+}
+
+}  // namespace
+
+void run_mpi(Processes& processes, const MpiOptions& options, const std::function<void(MpiTransport&)>& body) {
+  MpiTransport transport(processes, options.patience);
+  const Watchdog watchdog(transport.beats(), longest_silence(options.patience),
+                          [&] { give_up(processes.whereabouts(processes.rank()), options.patience); });
+  try {
+    transport.note({});
+    body(transport);
+    transport.finish();
+    transport.note({.kind = Activity::Kind::kDone, .action = {}});
+    return;
+  } catch (const Aborted&) {
+    // told already
+  } catch (const std::exception& error) {
+    const Activity activity = processes.board().activity_of(processes.rank()).value_or(Activity{});
+    processes.report_failure(
+        fmt::format("rank {} failed in {}: {}", transport.rank(), to_string(activity), error.what()));
+  }
+  throw EnvironmentError(processes.failure());
 }
 
 }  // namespace flopcast::realrun

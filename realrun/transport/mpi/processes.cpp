@@ -1,18 +1,197 @@
 #include "realrun/transport/mpi/processes.hpp"
 
 #include <fmt/format.h>
+#include <mpi.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
+#include <limits>
+#include <new>
+#include <numeric>
+#include <string>
 #include <thread>
+#include <utility>
 
-#include "realrun/transport/mpi/mpi_calls.hpp"
+#include "model/error/error.hpp"
+#include "realrun/rendezvous/meeting.hpp"
 
 namespace flopcast::realrun {
+
+void check_mpi(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  throw EnvironmentError(
+      fmt::format("MPI failed to {}: {}", what, std::string(text.data(), static_cast<std::size_t>(length))));
+}
+
+namespace {
+
+int count_of(std::size_t bytes) {
+  if (bytes > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
+    throw EnvironmentError(fmt::format("a message of {} bytes is longer than MPI can count (2 GiB)", bytes));
+  }
+  return static_cast<int>(bytes);
+}
+
+}  // namespace
+
+MPI_Request send_bytes(const std::byte* address, std::size_t bytes, int to, int tag, MPI_Comm channel) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Isend(address, count_of(bytes), MPI_BYTE, to, tag, channel, &request), "send");
+  return request;
+}
+
+MPI_Request receive_bytes(std::byte* address, std::size_t bytes, int from, int tag, MPI_Comm channel) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Irecv(address, count_of(bytes), MPI_BYTE, from, tag, channel, &request), "receive");
+  return request;
+}
+
+bool has_ended(MPI_Request& request) {
+  int done = 0;
+  check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "progress");
+  return done != 0;
+}
+
+bool has_received(MPI_Request& request, std::size_t bytes) {
+  int done = 0;
+  MPI_Status status;
+  check_mpi(MPI_Test(&request, &done, &status), "receive");
+  if (done == 0) return false;
+  int count = 0;
+  check_mpi(MPI_Get_count(&status, MPI_BYTE, &count), "receive");
+  FLOPCAST_CHECK(static_cast<std::size_t>(count) == bytes);
+  return true;
+}
+
+int largest_tag() {
+  void* value = nullptr;
+  int found = 0;
+  check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&value), &found), "tell its largest tag");
+  constexpr int kPromised = 32767;
+  return found != 0 ? *static_cast<const int*>(value) : kPromised;
+}
+
+namespace {
+
+std::uint64_t pack(const Activity& activity) {
+  return static_cast<std::uint64_t>(activity.kind) << 56U | static_cast<std::uint64_t>(activity.action.kind) << 48U |
+         static_cast<std::uint64_t>(activity.action.stage) << 32U | activity.action.microbatch;
+}
+
+Activity unpack(std::uint64_t word) {
+  Activity activity;
+  activity.kind = static_cast<Activity::Kind>(word >> 56U);
+  activity.action.kind = static_cast<ActionKind>(word >> 48U & 0xFFU);
+  activity.action.stage = static_cast<std::uint16_t>(word >> 32U);
+  activity.action.microbatch = static_cast<std::uint32_t>(word);
+  return activity;
+}
+
+// Ranks of the world, by rank on this machine.
+std::vector<int> world_ranks(MPI_Comm machine) {
+  MPI_Group here = MPI_GROUP_NULL;
+  MPI_Group world = MPI_GROUP_NULL;
+  int count = 0;
+  check_mpi(MPI_Comm_size(machine, &count), "count the processes of this machine");
+  check_mpi(MPI_Comm_group(machine, &here), "name the processes of this machine");
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "name the processes");
+  std::vector<int> local(static_cast<std::size_t>(count));
+  std::iota(local.begin(), local.end(), 0);
+  std::vector<int> ranks(local.size());
+  check_mpi(MPI_Group_translate_ranks(here, count, local.data(), world, ranks.data()), "name the processes");
+  MPI_Group_free(&here);
+  MPI_Group_free(&world);
+  return ranks;
+}
+
+}  // namespace
+
+ActivityBoard::ActivityBoard() {
+  int ranks = 0;
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "count the processes");
+  entries_.resize(static_cast<std::size_t>(ranks));
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine_),
+            "find the processes of this machine");
+  check_mpi(MPI_Win_allocate_shared(sizeof(Entry), 1, MPI_INFO_NULL, machine_, static_cast<void*>(&own_), &window_),
+            "share memory");
+  own_ = new (own_) Entry{0, getpid()};
+  check_mpi(MPI_Barrier(machine_), "meet");
+  const std::vector<int> here = world_ranks(machine_);
+  for (std::size_t place = 0; place < here.size(); ++place) {
+    MPI_Aint bytes = 0;
+    int unit = 0;
+    Entry* address = nullptr;
+    check_mpi(MPI_Win_shared_query(window_, static_cast<int>(place), &bytes, &unit, static_cast<void*>(&address)),
+              "share memory");
+    entries_[static_cast<std::size_t>(here[place])] = address;
+  }
+}
+
+void ActivityBoard::take_down() {
+  MPI_Win_free(&window_);
+  MPI_Comm_free(&machine_);
+}
+
+void ActivityBoard::note(const Activity& activity) {
+  own_->activity.store(pack(activity), std::memory_order_relaxed);
+}
+
+std::optional<Activity> ActivityBoard::activity_of(int rank) const {
+  if (!is_here(rank)) return std::nullopt;
+  return unpack(entry(rank)->activity.load(std::memory_order_relaxed));
+}
+
+bool ActivityBoard::is_alive(const Entry& entry) {
+  return kill(static_cast<pid_t>(entry.process.load(std::memory_order_relaxed)), 0) == 0 || errno != ESRCH;
+}
+
+std::vector<int> ActivityBoard::dead() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < static_cast<int>(entries_.size()); ++rank) {
+    const std::optional<Activity> last = activity_of(rank);
+    if (last && last->kind != Activity::Kind::kDone && !is_alive(*entry(rank))) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+int ActivityBoard::first_alive() const {
+  for (std::size_t rank = 0; rank < entries_.size(); ++rank) {
+    if (entries_[rank] != nullptr && is_alive(*entries_[rank])) return static_cast<int>(rank);
+  }
+  return 0;
+}
+
+Watchdog::Watchdog(const std::atomic<std::uint64_t>& beats, std::chrono::milliseconds patience,
+                   std::function<void()> bite)
+    : beats_(beats), patience_(patience), bite_(std::move(bite)), thread_([this] { watch(); }) {}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_over_ = true;
+  }
+  over_.notify_one();
+  thread_.join();
+}
+
+void Watchdog::watch() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  std::uint64_t seen = beats_;
+  while (!over_.wait_for(lock, patience_, [this] { return is_over_; })) {
+    const std::uint64_t now = beats_;
+    if (now == seen) return bite_();
+    seen = now;
+  }
+}
 
 namespace {
 
@@ -137,6 +316,26 @@ void Processes::end(int exit_code) {
   }
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   _exit(exit_code);
+}
+
+std::optional<std::string> tell_by_mpi(int rank, int ranks, const std::string& given) {
+  constexpr std::size_t kLongest = 512;
+  FLOPCAST_CHECK(given.size() < kLongest);
+  if (MPI_Init(nullptr, nullptr) != MPI_SUCCESS) return std::nullopt;
+  int own = 0;
+  int count = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &own);
+  MPI_Comm_size(MPI_COMM_WORLD, &count);
+  std::array<char, kLongest> text{};
+  const bool together = own == rank && count == ranks;
+  // MPI ends the processes itself when one of them does not take part.
+  if (together) {
+    std::copy(given.begin(), given.end(), text.begin());
+    MPI_Bcast(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
+  }
+  MPI_Finalize();
+  if (!together) return std::nullopt;
+  return std::string(text.data());
 }
 
 }  // namespace flopcast::realrun

@@ -1,14 +1,97 @@
 #pragma once
 
 #include <mpi.h>
-
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "realrun/transport/mpi/activity_board.hpp"
+#include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
+
+/// Throws EnvironmentError with MPI's own words when a call did not succeed; `what` completes "MPI failed to …".
+void check_mpi(int code, const char* what);
+
+/// MPI_Isend and MPI_Irecv of bytes. Throws EnvironmentError for more than MPI can count (2 GiB).
+MPI_Request send_bytes(const std::byte* address, std::size_t bytes, int to, int tag, MPI_Comm channel);
+MPI_Request receive_bytes(std::byte* address, std::size_t bytes, int from, int tag, MPI_Comm channel);
+
+/// Whether the operation has ended. A receive must have brought exactly `bytes`.
+bool has_ended(MPI_Request& request);
+bool has_received(MPI_Request& request, std::size_t bytes);
+
+/// The largest tag of an MPI library; at least 32767.
+int largest_tag();
+
+/// What each process of this machine is at, in memory that they share: it can be read of a process that hangs or that
+/// has died. Nothing is known of processes on other machines.
+class ActivityBoard {
+ public:
+  /// Called by all processes of MPI_COMM_WORLD.
+  ActivityBoard();
+  ActivityBoard(const ActivityBoard&) = delete;
+  ActivityBoard& operator=(const ActivityBoard&) = delete;
+  ActivityBoard(ActivityBoard&&) = delete;
+  ActivityBoard& operator=(ActivityBoard&&) = delete;
+  ~ActivityBoard() = default;
+
+  /// Called by all, before MPI_Finalize.
+  void take_down();
+
+  bool is_here(int rank) const { return entry(rank) != nullptr; }
+  void note(const Activity& activity);
+  /// Of a process on this machine.
+  std::optional<Activity> activity_of(int rank) const;
+  /// Processes of this machine that have ended in the middle of their work.
+  std::vector<int> dead() const;
+  /// The lowest rank on this machine that lives.
+  int first_alive() const;
+
+ private:
+  struct Entry {
+    std::atomic<std::uint64_t> activity;
+    std::atomic<std::int64_t> process;
+  };
+  const Entry* entry(int rank) const { return entries_.at(static_cast<std::size_t>(rank)); }
+  static bool is_alive(const Entry& entry);
+
+  MPI_Comm machine_ = MPI_COMM_NULL;
+  MPI_Win window_ = MPI_WIN_NULL;
+  Entry* own_ = nullptr;
+  std::vector<const Entry*> entries_;  // by rank of the world; null on other machines
+};
+
+/// Looks from a thread of its own whether a counter moves. Waits of a rank have a limit, but only as long as MPI's
+/// calls come back: where those of all ranks do not, nobody else would notice.
+class Watchdog {
+ public:
+  /// Calls `bite` once when `beats` has stayed the same for `patience`, from the other thread.
+  Watchdog(const std::atomic<std::uint64_t>& beats, std::chrono::milliseconds patience, std::function<void()> bite);
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+  Watchdog(Watchdog&&) = delete;
+  Watchdog& operator=(Watchdog&&) = delete;
+  ~Watchdog();
+
+ private:
+  void watch();
+
+  const std::atomic<std::uint64_t>& beats_;
+  std::chrono::milliseconds patience_;
+  std::function<void()> bite_;
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool is_over_ = false;
+  std::thread thread_;
+};
 
 /// The processes that mpirun or srun started together, and how they end when one of them fails. MPI promises nothing
 /// after a failure, so the way out uses little of it:

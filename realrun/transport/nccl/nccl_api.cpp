@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "realrun/transport/nccl/nccl_abi.hpp"
 
 namespace flopcast::realrun {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "model/error/error.hpp"
-#include "realrun/transport/reduce.hpp"
+#include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
 

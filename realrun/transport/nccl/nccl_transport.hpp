@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
-#include "realrun/compute/kept_buffers.hpp"
+#include "realrun/compute/mark.hpp"
 #include "realrun/compute/queues.hpp"
-#include "realrun/rendezvous/rank_register.hpp"
+#include "realrun/rendezvous/meeting.hpp"
 #include "realrun/transport/nccl/nccl_api.hpp"
 
 namespace flopcast::realrun {

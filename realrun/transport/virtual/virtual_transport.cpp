@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "model/error/error.hpp"
-#include "realrun/transport/reduce.hpp"
+#include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
 
@@ -20,38 +20,8 @@ struct VirtualTransport::Receive : Pending {
   std::optional<Mark> arrival() const override { return Mark{0, arrived}; }
 };
 
-struct VirtualTransport::Started : Pending {
-  Started(Group members, Offer operation) : group(std::move(members)), offer(std::move(operation)) {}
-  Group group;
-  Offer offer;
-  Interval interval() const override { return {{0, begin}, {0, end}}; }
-  bool called = false;  // guarded by the transport's mutex; the others are written before
-  std::shared_ptr<Moment> begin;
-  std::shared_ptr<Moment> end;
-};
-
-VirtualTransport::VirtualTransport(ThreadHub& hub, int rank, Queues& queues)
-    : hub_(hub), rank_(rank), queues_(queues), worker_([this] { work(); }) {}
-
-VirtualTransport::~VirtualTransport() {
-  {
-    const std::lock_guard lock(mutex_);
-    closing_ = true;
-    changed_.notify_all();
-  }
-  worker_.join();
-}
-
-Group VirtualTransport::form_group(Axis axis, const std::vector<int>& members) {
-  return group_of(groups_++, axis, members, rank_);
-}
-
 void VirtualTransport::send(int to, const MessageKey& key, const Buffer& buffer) {
-  {
-    const std::lock_guard lock(mutex_);
-    traffic_.point_to_point.bytes += buffer.bytes();
-    ++traffic_.point_to_point.messages;
-  }
+  count_message(buffer.bytes());
   hub_.put(rank_, to, key, {buffer, queues_.record(Queue::kCompute)});
 }
 
@@ -60,78 +30,31 @@ Request VirtualTransport::receive(int from, const MessageKey& key, const Buffer&
 }
 
 void VirtualTransport::wait(const Request& request) {
-  if (auto* receive = dynamic_cast<Receive*>(request.get())) {
-    if (receive->arrived == nullptr) {
-      const Parcel message = hub_.take(receive->from, rank_, receive->key);
-      FLOPCAST_CHECK(message.buffer.bytes() == receive->into.bytes());
-      queues_.wait(Queue::kReceive, receive->free);
-      queues_.wait(Queue::kReceive, message.ready);
-      queues_.copy(Queue::kReceive, message.buffer, receive->into);
-      receive->arrived = queues_.record(Queue::kReceive);
-      kept_.keep(receive->arrived, {message.buffer, receive->into});
-    }
-    queues_.wait(Queue::kCompute, receive->arrived);
+  auto* receive = dynamic_cast<Receive*>(request.get());
+  if (receive == nullptr) {
+    queues_.wait(Queue::kCompute, await(request).ran.end.moment);
     return;
   }
-  auto* started = dynamic_cast<Started*>(request.get());
-  FLOPCAST_CHECK(started != nullptr);
-  std::unique_lock lock(mutex_);
-  // The second thread has the time limit: when it gives up, it marks its work as called.
-  changed_.wait(lock, [&] { return started->called; });
-  lock.unlock();
-  hub_.throw_if_aborted();
-  queues_.wait(Queue::kCompute, started->end);
-}
-
-void VirtualTransport::run(const Group& group, const Collective& collective) {
-  if (has_started(group)) {
-    wait(start(group, collective));
-  } else {
-    execute(Queue::kCompute, group, {collective, queues_.record(Queue::kCompute)});
+  if (receive->arrived == nullptr) {
+    const Parcel message = hub_.take(receive->from, rank_, receive->key);
+    FLOPCAST_CHECK(message.buffer.bytes() == receive->into.bytes());
+    queues_.wait(Queue::kReceive, receive->free);
+    queues_.wait(Queue::kReceive, message.ready);
+    queues_.copy(Queue::kReceive, message.buffer, receive->into);
+    receive->arrived = queues_.record(Queue::kReceive);
+    kept_.keep(receive->arrived, {message.buffer, receive->into});
   }
+  queues_.wait(Queue::kCompute, receive->arrived);
 }
 
-bool VirtualTransport::has_started(const Group& group) const {
-  const std::lock_guard lock(mutex_);
-  const auto is_of_group = [&](const std::shared_ptr<Started>& started) { return started->group.id == group.id; };
-  return (under_way_ != nullptr && is_of_group(under_way_)) ||
-         std::any_of(waiting_.begin(), waiting_.end(), is_of_group);
-}
-
-Request VirtualTransport::start(const Group& group, const Collective& collective) {
-  auto started = std::make_shared<Started>(group, Offer{collective, queues_.record(Queue::kCompute)});
-  const std::lock_guard lock(mutex_);
-  waiting_.push_back(started);
-  changed_.notify_all();
-  return started;
-}
-
-void VirtualTransport::work() {
-  while (true) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return closing_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
-    const std::shared_ptr<Started> next = waiting_.front();
-    waiting_.pop_front();
-    under_way_ = next;
-    lock.unlock();
-    try {
-      queues_.wait(Queue::kGradient, next->offer.ready);
-      next->begin = queues_.record(Queue::kGradient);
-      next->end = execute(Queue::kGradient, next->group, next->offer);
-    } catch (const std::exception& error) {
-      // Aborted changes nothing here; whatever else it is ends the run.
-      hub_.abort(error.what());
-    }
-    lock.lock();
-    next->called = true;
-    under_way_ = nullptr;
-    changed_.notify_all();
-  }
+void VirtualTransport::execute(Started& started) {
+  queues_.wait(Queue::kGradient, started.offer.ready);
+  started.ran.start = {0, queues_.record(Queue::kGradient)};
+  started.ran.end = {0, enqueue(Queue::kGradient, started.group, started.offer)};
 }
 
 // Returns the moment from which on the output is there and no member reads this rank's buffers any more.
-std::shared_ptr<Moment> VirtualTransport::execute(Queue queue, const Group& group, const Offer& offer) {
+std::shared_ptr<Moment> VirtualTransport::enqueue(Queue queue, const Group& group, const Offer& offer) {
   const Collective& collective = offer.collective;
   if (group.size() <= 1) {
     if (!collective.output.empty() && collective.input.address() != collective.output.address() &&
@@ -145,22 +68,18 @@ std::shared_ptr<Moment> VirtualTransport::execute(Queue queue, const Group& grou
   }
   Rendezvous& point = hub_.rendezvous(group.id);
   // Everybody's moments are waited for: nobody reads before the writer is through, or writes before the readers are.
-  const auto meet = [&](std::shared_ptr<Moment> own) {
-    std::vector<Offer> members = hub_.meet(point, group, rank_, {collective, std::move(own)});
+  const auto meet_at = [&](std::shared_ptr<Moment> own) {
+    std::vector<Offer> members = meet(point, group, {collective, std::move(own)});
     for (const Offer& member : members) queues_.wait(queue, member.ready);
     return members;
   };
-  std::vector<Offer> members = meet(offer.ready);
-  for (const Offer& member : members) {
-    FLOPCAST_CHECK(member.collective.kind == collective.kind &&
-                   member.collective.output.bytes() == collective.output.bytes());
-  }
+  std::vector<Offer> members = meet_at(offer.ready);
   std::size_t sent = first_phase(queue, members, group, collective);
   if (collective.kind == CollectiveKind::kAllReduce) {
-    members = meet(queues_.record(queue));
+    members = meet_at(queues_.record(queue));
     sent += collect_parts(queue, members, group, collective);
   }
-  members = meet(queues_.record(queue));
+  members = meet_at(queues_.record(queue));
   std::shared_ptr<Moment> end = queues_.record(queue);
   std::vector<Buffer> used;
   for (const Offer& member : members) {
@@ -244,18 +163,6 @@ std::size_t VirtualTransport::collect_parts(Queue queue, const std::vector<Offer
     read += bytes;
   }
   return read;
-}
-
-void VirtualTransport::count(CollectiveKind kind, Axis axis, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  TrafficCount& entry = traffic_.collectives[{kind, axis}];
-  ++entry.messages;
-  entry.bytes += bytes;
-}
-
-Traffic VirtualTransport::traffic() const {
-  const std::lock_guard lock(mutex_);
-  return traffic_;
 }
 
 }  // namespace flopcast::realrun

@@ -18,12 +18,11 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/cuda/check.hpp"
+#include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/measure/cuda/bench_kernels.hpp"
 #include "realrun/measure/cuda/nccl_messages.hpp"
-#include "realrun/measure/cuda/timed_work.hpp"
 #include "realrun/measure/cuda/works.hpp"
-#include "realrun/measure/gpu/measure_gpu.hpp"
+#include "realrun/measure/measure_gpu.hpp"
 #include "tests/realrun/emulated_cuda/emulation.hpp"
 
 namespace flopcast::realrun {

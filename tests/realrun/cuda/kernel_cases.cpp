@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "realrun/compute/cpu/host_device.hpp"
+#include "realrun/compute/host_device.hpp"
 #include "realrun/network/host_kernels.hpp"
 
 namespace flopcast::realrun {

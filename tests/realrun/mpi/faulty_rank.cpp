@@ -9,7 +9,7 @@
 
 #include "model/error/error.hpp"
 #include "realrun/training/train.hpp"
-#include "realrun/transport/mpi/run_mpi.hpp"
+#include "realrun/transport/mpi/mpi_transport.hpp"
 #include "tests/realrun/lossy_transport.hpp"
 #include "tests/realrun/plans.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "realrun/compute/host_clock.hpp"
+#include "realrun/compute/mark.hpp"
 #include "tests/realrun/mpi/under_mpi.hpp"
 #include "tests/unit/realrun/transport_cases.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <iostream>
 
-#include "realrun/transport/mpi/mpi_calls.hpp"
+#include "realrun/transport/mpi/processes.hpp"
 
 namespace flopcast::realrun {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "realrun/transport/mpi/run_mpi.hpp"
+#include "realrun/transport/mpi/mpi_transport.hpp"
 
 namespace flopcast::realrun {
 

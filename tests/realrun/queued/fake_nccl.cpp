@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "realrun/transport/reduce.hpp"
+#include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
 

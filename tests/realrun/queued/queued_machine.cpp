@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "realrun/transport/reduce.hpp"
+#include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
 

@@ -3,9 +3,9 @@
 #include <memory>
 #include <vector>
 
-#include "realrun/compute/cpu/host_device.hpp"
+#include "realrun/buffer.hpp"
 #include "realrun/compute/device.hpp"
-#include "realrun/compute/memory_pool.hpp"
+#include "realrun/compute/host_device.hpp"
 #include "realrun/compute/queues.hpp"
 #include "realrun/network/host_kernels.hpp"
 #include "tests/realrun/queued/work_queue.hpp"

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "realrun/compute/host_clock.hpp"
+#include "realrun/compute/mark.hpp"
 
 namespace flopcast::realrun {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "model/hardware/device.hpp"
-#include "realrun/measure/gpu/measured_gpu.hpp"
+#include "realrun/measure/measure_gpu.hpp"
 
 namespace flopcast {
 

@@ -6,10 +6,7 @@
 #include <set>
 
 #include "realrun/measure/host.hpp"
-#include "realrun/measure/measure_compute.hpp"
 #include "realrun/measure/measure_cpu.hpp"
-#include "realrun/measure/product.hpp"
-#include "realrun/measure/thread_ranks.hpp"
 
 namespace flopcast {
 namespace {

@@ -8,8 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "realrun/compute/cpu/host_codecs.hpp"
-#include "realrun/compute/cpu/host_device.hpp"
+#include "realrun/compute/host_device.hpp"
 
 namespace flopcast::realrun {
 namespace {

@@ -12,8 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "realrun/network/corpus.hpp"
-
 namespace flopcast::realrun {
 namespace {
 

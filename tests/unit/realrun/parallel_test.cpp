@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "realrun/compute/cpu/host_device.hpp"
-#include "realrun/executor/recording.hpp"
+#include "realrun/compute/host_device.hpp"
+#include "realrun/executor/executor.hpp"
 #include "realrun/executor/transfers.hpp"
 #include "realrun/parallel/buckets.hpp"
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/host_clock.hpp"
-#include "realrun/rendezvous/common_clock.hpp"
+#include "realrun/compute/mark.hpp"
 #include "realrun/rendezvous/launch_environment.hpp"
+#include "realrun/rendezvous/meeting.hpp"
 #include "realrun/rendezvous/store.hpp"
 
 namespace flopcast::realrun {

@@ -1,7 +1,7 @@
 // Messages and collectives between threads.
 #include <gtest/gtest.h>
 
-#include "realrun/transport/threads/run_threads.hpp"
+#include "realrun/transport/threads/thread_transport.hpp"
 #include "tests/unit/realrun/transport_cases.hpp"
 
 namespace flopcast::realrun {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "realrun/compute/cpu/host_device.hpp"
-#include "realrun/transport/reduce.hpp"
+#include "realrun/compute/host_device.hpp"
+#include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
 

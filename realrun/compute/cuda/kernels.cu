@@ -1,0 +1,447 @@
+#include <cuda_bf16.h>
+
+#include <cmath>
+
+#include "realrun/compute/cuda/device_code.cuh"
+#include "realrun/compute/cuda/launch.hpp"
+
+namespace flopcast::realrun::cuda {
+
+namespace {
+
+// x times the logistic function of kSlope · (x + kCubic x³), as Gelu of network/layer_norm.hpp has it.
+class GeluPoint {
+ public:
+  __device__ explicit GeluPoint(float x) : x_(x) {
+    constexpr float kFar = 60.0F;  // the shares are 0 and 1 there, and the exponential is finite
+    const float power = expf(fminf(kFar, fmaxf(-kFar, -kSlope * (x + kCubic * x * x * x))));
+    share_ = 1.0F / (1.0F + power);
+    rest_ = power * share_;
+  }
+  __device__ float value() const { return x_ * share_; }
+  __device__ float derivative() const {
+    return share_ * (1.0F + x_ * rest_ * kSlope * (1.0F + 3.0F * kCubic * x_ * x_));
+  }
+
+ private:
+  static constexpr float kCubic = 0.044715F;
+  static constexpr float kSlope = 1.59576912160573071176F;  // 2·√(2/π)
+
+  float x_;
+  float share_;
+  float rest_;  // 1 - share
+};
+
+template <class Function>
+__global__ void for_each(std::size_t count, Function function) {
+  for (std::size_t index = first_index(); index < count; index += index_stride()) function(index);
+}
+
+template <class Function>
+cudaError_t launch(std::size_t count, cudaStream_t stream, Function function) {
+  if (count == 0) return cudaSuccess;
+  FLOPCAST_LAUNCH(for_each, blocks_for(count), (kThreads), 0, stream)(count, function);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t add(const float* a, const float* b, float* sum, std::size_t count, cudaStream_t stream) {
+  return launch(count, stream, [=] __device__(std::size_t index) { sum[index] = a[index] + b[index]; });
+}
+
+cudaError_t add_bias(const float* x, const float* bias, float* y, Extent extent, cudaStream_t stream) {
+  const std::size_t columns = extent.columns;
+  return launch(extent.size(), stream,
+                [=] __device__(std::size_t index) { y[index] = x[index] + bias[index % columns]; });
+}
+
+cudaError_t gelu(const float* x, float* y, std::size_t count, cudaStream_t stream) {
+  return launch(count, stream, [=] __device__(std::size_t index) { y[index] = GeluPoint(x[index]).value(); });
+}
+
+cudaError_t gelu_gradient(const float* dy, const float* x, float* dx, std::size_t count, cudaStream_t stream) {
+  return launch(count, stream,
+                [=] __device__(std::size_t index) { dx[index] = dy[index] * GeluPoint(x[index]).derivative(); });
+}
+
+cudaError_t to_bfloat16(const float* x, void* y, std::size_t count, cudaStream_t stream) {
+  auto* rounded = static_cast<__nv_bfloat16*>(y);
+  return launch(count, stream, [=] __device__(std::size_t index) { rounded[index] = __float2bfloat16_rn(x[index]); });
+}
+
+namespace {
+
+constexpr int kColumns = 32;
+constexpr int kRowThreads = 8;
+constexpr std::size_t kRowsOfAChunk = 256;
+
+std::size_t chunks_of(std::size_t rows) {
+  return std::max<std::size_t>(1, (rows + kRowsOfAChunk - 1) / kRowsOfAChunk);
+}
+
+// A block sums one chunk of rows in 32 columns.
+__global__ void sum_chunks(const float* x, const float* factor, float* partial, Extent extent) {
+  __shared__ float sums[kRowThreads][kColumns];
+  const std::size_t column = static_cast<std::size_t>(blockIdx.x) * kColumns + threadIdx.x;
+  const std::size_t first = static_cast<std::size_t>(blockIdx.y) * kRowsOfAChunk;
+  const std::size_t last = min(first + kRowsOfAChunk, extent.rows);
+  float sum = 0.0F;
+  if (column < extent.columns) {
+    for (std::size_t row = first + threadIdx.y; row < last; row += kRowThreads) {
+      const std::size_t index = row * extent.columns + column;
+      sum += factor == nullptr ? x[index] : x[index] * factor[index];
+    }
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= extent.columns) return;
+  for (int row = 1; row < kRowThreads; ++row) sum += sums[row][threadIdx.x];
+  partial[blockIdx.y * extent.columns + column] = sum;
+}
+
+__global__ void add_chunks(const float* partial, std::size_t chunks, float* sums, std::size_t columns) {
+  for (std::size_t column = first_index(); column < columns; column += index_stride()) {
+    float sum = 0.0F;
+    for (std::size_t chunk = 0; chunk < chunks; ++chunk) sum += partial[chunk * columns + column];
+    sums[column] += sum;
+  }
+}
+
+}  // namespace
+
+std::size_t column_scratch(Extent extent) {
+  return chunks_of(extent.rows) * extent.columns;
+}
+
+cudaError_t add_up_rows(const float* x, const float* factor, float* sums, Extent extent, float* scratch,
+                        cudaStream_t stream) {
+  if (extent.size() == 0) return cudaSuccess;
+  const std::size_t chunks = chunks_of(extent.rows);
+  const dim3 grid(static_cast<unsigned>((extent.columns + kColumns - 1) / kColumns), static_cast<unsigned>(chunks));
+  FLOPCAST_LAUNCH(sum_chunks, grid, (dim3(kColumns, kRowThreads)), 0, stream)(x, factor, scratch, extent);
+  FLOPCAST_LAUNCH(add_chunks, blocks_for(extent.columns), (kThreads), 0, stream)(scratch, chunks, sums, extent.columns);
+  return cudaGetLastError();
+}
+
+namespace {
+
+constexpr float kEpsilon = 1e-5F;
+
+// A block a row.
+__global__ void normalise_rows(const float* x, const float* gain, const float* bias, float* normalised, float* scale,
+                               float* y, std::size_t columns) {
+  const std::size_t row = blockIdx.x;
+  const float* input = x + row * columns;
+  const auto width = static_cast<float>(columns);
+  float sum = 0.0F;
+  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) sum += input[column];
+  const float mean = over_block(sum, 0.0F, Sum{}) / width;
+  float squares = 0.0F;
+  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
+    const float distance = input[column] - mean;
+    squares += distance * distance;
+  }
+  const float factor = 1.0F / sqrtf(over_block(squares, 0.0F, Sum{}) / width + kEpsilon);
+  if (threadIdx.x == 0) scale[row] = factor;
+  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
+    const float value = (input[column] - mean) * factor;
+    normalised[row * columns + column] = value;
+    y[row * columns + column] = gain[column] * value + bias[column];
+  }
+}
+
+__global__ void input_gradient_rows(const float* dy, const float* normalised, const float* scale, const float* gain,
+                                    float* dx, std::size_t columns) {
+  const std::size_t row = blockIdx.x;
+  const float* given = dy + row * columns;
+  const float* value = normalised + row * columns;
+  const auto width = static_cast<float>(columns);
+  float sum = 0.0F;
+  float projection = 0.0F;
+  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
+    const float scaled = given[column] * gain[column];
+    sum += scaled;
+    projection += scaled * value[column];
+  }
+  sum = over_block(sum, 0.0F, Sum{}) / width;
+  projection = over_block(projection, 0.0F, Sum{}) / width;
+  const float factor = scale[row];
+  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
+    dx[row * columns + column] = factor * (given[column] * gain[column] - sum - value[column] * projection);
+  }
+}
+
+}  // namespace
+
+cudaError_t layer_norm(const float* x, const float* gain, const float* bias, float* normalised, float* scale, float* y,
+                       Extent extent, cudaStream_t stream) {
+  if (extent.size() == 0) return cudaSuccess;
+  FLOPCAST_LAUNCH(normalise_rows, static_cast<unsigned>(extent.rows), (kThreads), 0, stream)
+  (x, gain, bias, normalised, scale, y, extent.columns);
+  return cudaGetLastError();
+}
+
+cudaError_t layer_norm_input_gradient(const float* dy, const float* normalised, const float* scale, const float* gain,
+                                      float* dx, Extent extent, cudaStream_t stream) {
+  if (extent.size() == 0) return cudaSuccess;
+  FLOPCAST_LAUNCH(input_gradient_rows, static_cast<unsigned>(extent.rows), (kThreads), 0, stream)
+  (dy, normalised, scale, gain, dx, extent.columns);
+  return cudaGetLastError();
+}
+
+namespace {
+
+__global__ void look_up_rows(const int* tokens, int first, int count, const float* table, float* rows,
+                             std::size_t width) {
+  const std::size_t row = blockIdx.x;
+  const int place = tokens[row] - first;
+  const bool held = place >= 0 && place < count;
+  for (std::size_t column = threadIdx.x; column < width; column += blockDim.x) {
+    rows[row * width + column] = held ? table[static_cast<std::size_t>(place) * width + column] : 0.0F;
+  }
+}
+
+// A block a row of the table that any token has.
+__global__ void add_groups(const int* order, const int* starts, const int* places, const float* rows, float* table,
+                           std::size_t width) {
+  const int group = static_cast<int>(blockIdx.x);
+  float* entry = table + static_cast<std::size_t>(places[group]) * width;
+  for (std::size_t column = threadIdx.x; column < width; column += blockDim.x) {
+    float sum = 0.0F;
+    for (int index = starts[group]; index < starts[group + 1]; ++index) {
+      sum += rows[static_cast<std::size_t>(order[index]) * width + column];
+    }
+    entry[column] += sum;
+  }
+}
+
+__global__ void add_position_rows(const float* x, Positions positions, const float* table, float* y, Extent extent) {
+  for (std::size_t index = first_index(); index < extent.size(); index += index_stride()) {
+    const std::size_t row = index / extent.columns;
+    const std::size_t position = (positions.shift + row) % positions.length + positions.first;
+    y[index] = x[index] + table[position * extent.columns + index % extent.columns];
+  }
+}
+
+// A thread an element of the table, over the rows that lie at its position.
+__global__ void sum_positions(const float* dy, Positions positions, float* table, Extent extent) {
+  const std::size_t count = positions.length * extent.columns;
+  for (std::size_t index = first_index(); index < count; index += index_stride()) {
+    const std::size_t position = index / extent.columns;
+    const std::size_t column = index % extent.columns;
+    const std::size_t shift = positions.shift % positions.length;
+    float sum = 0.0F;
+    for (std::size_t row = (position + positions.length - shift) % positions.length; row < extent.rows;
+         row += positions.length) {
+      sum += dy[row * extent.columns + column];
+    }
+    table[(position + positions.first) * extent.columns + column] += sum;
+  }
+}
+
+}  // namespace
+
+cudaError_t look_up(const int* tokens, int first, int count, const float* table, float* rows, Extent extent,
+                    cudaStream_t stream) {
+  if (extent.size() == 0) return cudaSuccess;
+  FLOPCAST_LAUNCH(look_up_rows, static_cast<unsigned>(extent.rows), (kThreads), 0, stream)
+  (tokens, first, count, table, rows, extent.columns);
+  return cudaGetLastError();
+}
+
+cudaError_t add_to_table(const int* order, const int* starts, const int* places, int groups, const float* rows,
+                         float* table, std::size_t width, cudaStream_t stream) {
+  if (groups == 0) return cudaSuccess;
+  FLOPCAST_LAUNCH(add_groups, static_cast<unsigned>(groups), (kThreads), 0, stream)
+  (order, starts, places, rows, table, width);
+  return cudaGetLastError();
+}
+
+cudaError_t add_positions(const float* x, Positions positions, const float* table, float* y, Extent extent,
+                          cudaStream_t stream) {
+  if (extent.size() == 0) return cudaSuccess;
+  FLOPCAST_LAUNCH(add_position_rows, blocks_for(extent.size()), (kThreads), 0, stream)(x, positions, table, y, extent);
+  return cudaGetLastError();
+}
+
+cudaError_t add_to_positions(const float* dy, Positions positions, float* table, Extent extent, cudaStream_t stream) {
+  if (extent.size() == 0) return cudaSuccess;
+  FLOPCAST_LAUNCH(sum_positions, blocks_for(positions.length * extent.columns), (kThreads), 0, stream)
+  (dy, positions, table, extent);
+  return cudaGetLastError();
+}
+
+namespace {
+
+constexpr float kLowest = -3.402823466e+38F;
+
+// A block a row, here and below.
+__global__ void find_maxima(const float* logits, float* maxima, std::size_t columns) {
+  const float* row = logits + blockIdx.x * columns;
+  float largest = kLowest;
+  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) largest = fmaxf(largest, row[column]);
+  largest = over_block(largest, kLowest, Maximum{});
+  if (threadIdx.x == 0) maxima[blockIdx.x] = largest;
+}
+
+__global__ void take_exponentials(const float* logits, const float* maxima, const int* targets, int first,
+                                  float* values, float* sums, float* target_logits, std::size_t columns) {
+  const std::size_t row = blockIdx.x;
+  const float* given = logits + row * columns;
+  const float maximum = maxima[row];
+  float sum = 0.0F;
+  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
+    const float value = expf(given[column] - maximum);
+    values[row * columns + column] = value;
+    sum += value;
+  }
+  sum = over_block(sum, 0.0F, Sum{});
+  if (threadIdx.x != 0) return;
+  sums[row] = sum;
+  const long place = static_cast<long>(targets[row]) - first;
+  const bool held = place >= 0 && place < static_cast<long>(columns);
+  target_logits[row] = held ? given[place] - maximum : 0.0F;
+}
+
+__global__ void divide_rows(float* values, const float* sums, Extent extent) {
+  for (std::size_t index = first_index(); index < extent.size(); index += index_stride()) {
+    values[index] /= sums[index / extent.columns];
+  }
+}
+
+__global__ void mean_loss(const float* sums, const float* target_logits, double* mean, std::size_t rows) {
+  double sum = 0.0;
+  for (std::size_t row = threadIdx.x; row < rows; row += blockDim.x) {
+    sum += log(static_cast<double>(sums[row])) - static_cast<double>(target_logits[row]);
+  }
+  sum = over_block(sum, 0.0, Sum{});
+  if (threadIdx.x == 0) *mean = sum / static_cast<double>(rows);
+}
+
+__global__ void subtract_targets(const float* probabilities, const int* targets, int first, float weight,
+                                 float* gradient, Extent extent) {
+  for (std::size_t index = first_index(); index < extent.size(); index += index_stride()) {
+    const long place = static_cast<long>(targets[index / extent.columns]) - first;
+    const bool is_target = place == static_cast<long>(index % extent.columns);
+    gradient[index] = weight * probabilities[index] - (is_target ? weight : 0.0F);
+  }
+}
+
+}  // namespace
+
+cudaError_t row_maxima(const float* logits, float* maxima, Extent extent, cudaStream_t stream) {
+  if (extent.size() == 0) return cudaSuccess;
+  FLOPCAST_LAUNCH(find_maxima, static_cast<unsigned>(extent.rows), (kThreads), 0, stream)
+  (logits, maxima, extent.columns);
+  return cudaGetLastError();
+}
+
+cudaError_t exponentials(const float* logits, const float* maxima, const int* targets, int first, float* values,
+                         float* sums, float* target_logits, Extent extent, cudaStream_t stream) {
+  if (extent.size() == 0) return cudaSuccess;
+  FLOPCAST_LAUNCH(take_exponentials, static_cast<unsigned>(extent.rows), (kThreads), 0, stream)
+  (logits, maxima, targets, first, values, sums, target_logits, extent.columns);
+  return cudaGetLastError();
+}
+
+cudaError_t normalise(float* values, const float* sums, const float* target_logits, double* mean, Extent extent,
+                      cudaStream_t stream) {
+  if (extent.size() == 0) return cudaSuccess;
+  FLOPCAST_LAUNCH(divide_rows, blocks_for(extent.size()), (kThreads), 0, stream)(values, sums, extent);
+  FLOPCAST_LAUNCH(mean_loss, 1, (kThreads), 0, stream)(sums, target_logits, mean, extent.rows);
+  return cudaGetLastError();
+}
+
+cudaError_t cross_entropy_gradient(const float* probabilities, const int* targets, int first, float weight,
+                                   float* gradient, Extent extent, cudaStream_t stream) {
+  if (extent.size() == 0) return cudaSuccess;
+  FLOPCAST_LAUNCH(subtract_targets, blocks_for(extent.size()), (kThreads), 0, stream)
+  (probabilities, targets, first, weight, gradient, extent);
+  return cudaGetLastError();
+}
+
+namespace {
+
+__global__ void sgd_kernel(float rate, float momentum, Update update, float* velocity) {
+  for (std::size_t index = first_index(); index < update.count; index += index_stride()) {
+    const float speed = momentum * velocity[index] + update.gradients[index];
+    velocity[index] = speed;
+    update.updated[index] = update.weights[index] - rate * speed;
+  }
+}
+
+struct AdamRates {
+  float rate;
+  float beta1;
+  float beta2;
+  float epsilon;
+  float mean_correction;
+  float square_correction;
+};
+
+__global__ void adam_kernel(AdamRates rates, Update update, float* mean, float* square) {
+  for (std::size_t index = first_index(); index < update.count; index += index_stride()) {
+    const float gradient = update.gradients[index];
+    const float m = rates.beta1 * mean[index] + (1.0F - rates.beta1) * gradient;
+    const float v = rates.beta2 * square[index] + (1.0F - rates.beta2) * gradient * gradient;
+    mean[index] = m;
+    square[index] = v;
+    const float deviation = sqrtf(v / rates.square_correction) + rates.epsilon;
+    update.updated[index] = update.weights[index] - rates.rate * (m / rates.mean_correction) / deviation;
+  }
+}
+
+struct Inputs {
+  const float* addresses[kMostInputs];
+  int count;
+};
+
+template <class Operation>
+__global__ void reduce_kernel(Inputs inputs, float* output, std::size_t count, Operation operation) {
+  for (std::size_t index = first_index(); index < count; index += index_stride()) {
+    float value = inputs.addresses[0][index];
+    for (int input = 1; input < inputs.count; ++input) value = operation(value, inputs.addresses[input][index]);
+    output[index] = value;
+  }
+}
+
+}  // namespace
+
+cudaError_t sgd(const Optimizer& rule, const Update& update, float* velocity, cudaStream_t stream) {
+  if (update.count == 0) return cudaSuccess;
+  FLOPCAST_LAUNCH(sgd_kernel, blocks_for(update.count), (kThreads), 0, stream)
+  (rule.rate, rule.momentum, update, velocity);
+  return cudaGetLastError();
+}
+
+cudaError_t adam(const Optimizer& rule, int step, const Update& update, float* mean, float* square,
+                 cudaStream_t stream) {
+  if (update.count == 0) return cudaSuccess;
+  const auto exponent = static_cast<float>(step);
+  const AdamRates rates{rule.rate,
+                        rule.beta1,
+                        rule.beta2,
+                        rule.epsilon,
+                        1.0F - std::pow(rule.beta1, exponent),
+                        1.0F - std::pow(rule.beta2, exponent)};
+  FLOPCAST_LAUNCH(adam_kernel, blocks_for(update.count), (kThreads), 0, stream)(rates, update, mean, square);
+  return cudaGetLastError();
+}
+
+cudaError_t reduce(const std::vector<const float*>& inputs, bool maximum, float* output, std::size_t count,
+                   cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  if (inputs.empty() || inputs.size() > kMostInputs) return cudaErrorInvalidValue;
+  Inputs list{};
+  list.count = static_cast<int>(inputs.size());
+  for (std::size_t input = 0; input < inputs.size(); ++input) list.addresses[input] = inputs[input];
+  if (maximum) {
+    FLOPCAST_LAUNCH(reduce_kernel, blocks_for(count), (kThreads), 0, stream)(list, output, count, Maximum{});
+  } else {
+    FLOPCAST_LAUNCH(reduce_kernel, blocks_for(count), (kThreads), 0, stream)(list, output, count, Sum{});
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace flopcast::realrun::cuda

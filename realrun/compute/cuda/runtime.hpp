@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <mutex>
+
+#include "sim/program/step_times.hpp"
+
+namespace flopcast::realrun::cuda {
+
+/// Throws EnvironmentError with the name of the call and CUDA's own words unless it went well.
+void check(cudaError_t result, const char* call);
+
+/// Whether the device is past the event. Not being there yet is no error, nor is it left for the next launch to report.
+bool has_reached(cudaEvent_t event);
+
+/// Tells when events of one GPU happened, in ticks of host_clock(). CUDA measures between two events, to half a
+/// microsecond and with 24 bits: times are taken from an anchor, an event whose time is known, which moves on with the
+/// events so that no distance is long. Any thread may call.
+class DeviceClock {
+ public:
+  /// Compares the clocks: waits for an event of an idle stream several times and believes the shortest wait.
+  DeviceClock();
+  /// By a stream given, where events of others cannot be timed against those of a new one. Destroys it in the end.
+  explicit DeviceClock(cudaStream_t stream);
+  DeviceClock(const DeviceClock&) = delete;
+  DeviceClock& operator=(const DeviceClock&) = delete;
+  DeviceClock(DeviceClock&&) = delete;
+  DeviceClock& operator=(DeviceClock&&) = delete;
+  ~DeviceClock();
+
+  /// Of an event that has been reached.
+  Ticks time_of(cudaEvent_t event);
+  /// Compares the clocks anew. For one rank a process: the others' clocks drift apart. From now on times are those of
+  /// the host's clock plus `offset`.
+  void synchronise(Ticks offset);
+
+ private:
+  void compare_with_host();
+  void move_anchor();
+
+  std::mutex mutex_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t anchor_ = nullptr;
+  cudaEvent_t next_ = nullptr;
+  Ticks anchor_time_ = 0;
+  Ticks offset_ = 0;
+};
+
+}  // namespace flopcast::realrun::cuda

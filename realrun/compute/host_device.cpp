@@ -1,0 +1,271 @@
+#include "realrun/compute/host_device.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "model/error/error.hpp"
+#include "realrun/compute/mark.hpp"
+
+namespace flopcast::realrun {
+
+Ticks host_clock() {
+  constexpr Ticks kPicosecondsPerNanosecond = 1000;
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  const std::int64_t nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  return nanoseconds % kHostClockPeriodNs * kPicosecondsPerNanosecond;
+}
+
+float* host_floats(const Buffer& buffer) {
+  return reinterpret_cast<float*>(buffer.address());
+}
+
+namespace {
+
+std::size_t float_count(const Buffer& buffer) {
+  return buffer.bytes() / sizeof(float);
+}
+
+struct Slice {
+  const float* weights;
+  const float* gradients;
+  float* updated;
+  std::size_t count;
+};
+
+void sgd(const Optimizer& rule, const Slice& slice, float* velocity) {
+  for (std::size_t index = 0; index < slice.count; ++index) {
+    velocity[index] = rule.momentum * velocity[index] + slice.gradients[index];
+    slice.updated[index] = slice.weights[index] - rule.rate * velocity[index];
+  }
+}
+
+void adam(const Optimizer& rule, int step, const Slice& slice, float* mean, float* square) {
+  const auto exponent = static_cast<float>(step);
+  const float mean_correction = 1.0F - std::pow(rule.beta1, exponent);
+  const float square_correction = 1.0F - std::pow(rule.beta2, exponent);
+  for (std::size_t index = 0; index < slice.count; ++index) {
+    const float gradient = slice.gradients[index];
+    mean[index] = rule.beta1 * mean[index] + (1.0F - rule.beta1) * gradient;
+    square[index] = rule.beta2 * square[index] + (1.0F - rule.beta2) * gradient * gradient;
+    const float deviation = std::sqrt(square[index] / square_correction) + rule.epsilon;
+    slice.updated[index] = slice.weights[index] - rule.rate * (mean[index] / mean_correction) / deviation;
+  }
+}
+
+}  // namespace
+
+Buffer HostDevice::allocate(std::size_t bytes) {
+  return allocate_host(bytes);
+}
+
+void HostDevice::zero(const Buffer& buffer) {
+  if (!buffer.empty()) std::memset(buffer.address(), 0, buffer.bytes());
+}
+
+void HostDevice::copy(const Buffer& from, const Buffer& to) {
+  FLOPCAST_CHECK(from.bytes() == to.bytes());
+  if (!from.empty()) std::memcpy(to.address(), from.address(), from.bytes());
+}
+
+void HostDevice::add(const Buffer& from, const Buffer& to) {
+  FLOPCAST_CHECK(from.bytes() == to.bytes());
+  const float* source = host_floats(from);
+  float* target = host_floats(to);
+  for (std::size_t index = 0; index < float_count(from); ++index) target[index] += source[index];
+}
+
+void HostDevice::optimize(const Optimizer& rule, int step, const Buffer& weights, const Buffer& gradients,
+                          const std::vector<Buffer>& states, const Buffer& updated) {
+  FLOPCAST_CHECK(static_cast<int>(states.size()) == rule.states() && weights.bytes() == gradients.bytes());
+  const Slice slice{host_floats(weights), host_floats(gradients), host_floats(updated), float_count(weights)};
+  if (rule.kind == OptimizerKind::kSgd) {
+    sgd(rule, slice, host_floats(states[0]));
+  } else {
+    adam(rule, step, slice, host_floats(states[0]), host_floats(states[1]));
+  }
+}
+
+void HostDevice::upload(const std::byte* from, const Buffer& to) {
+  copy_bytes(to.address(), from, to.bytes());
+}
+
+void HostDevice::download(const Buffer& from, std::byte* to) {
+  copy_bytes(to, from.address(), from.bytes());
+}
+
+Mark HostDevice::mark() {
+  return {host_clock()};
+}
+
+Ticks HostDevice::time_of(const Mark& mark) {
+  return mark.ticks;
+}
+
+namespace {
+
+constexpr std::size_t kBlock = 512;
+
+std::size_t count_of(const Buffer& values) {
+  return values.bytes() / sizeof(float);
+}
+
+std::size_t blocks_of(std::size_t count) {
+  return (count + kBlock - 1) / kBlock;
+}
+
+// NaN counts as larger than everything, so that it is not passed over.
+float magnitude(float value) {
+  return std::isnan(value) ? std::numeric_limits<float>::infinity() : std::abs(value);
+}
+
+class Quantizer : public GradientCodec {
+ public:
+  explicit Quantizer(int bits) : bits_(bits), largest_(bits == 8 ? 127.0F : 7.0F) {}
+
+  Exchange exchange() const override { return Exchange::kByParts; }
+  bool keeps_residual() const override { return false; }
+  std::size_t message_bytes(std::size_t count) const override {
+    return blocks_of(count) * sizeof(float) + (bits_ == 8 ? count : (count + 1) / 2);
+  }
+
+  void encode(const Buffer& values, const Buffer& residual, const Buffer& message) override {
+    FLOPCAST_CHECK(residual.empty());
+    const std::size_t count = count_of(values);
+    const float* value = host_floats(values);
+    std::uint8_t* codes = codes_of(message, count);
+    // A byte that two codes share is written in two halves.
+    std::memset(codes, 0, message_bytes(count) - blocks_of(count) * sizeof(float));
+    for (std::size_t block = 0; block < blocks_of(count); ++block) {
+      const std::size_t first = block * kBlock;
+      const std::size_t last = std::min(count, first + kBlock);
+      float peak = 0;
+      for (std::size_t index = first; index < last; ++index) peak = std::max(peak, magnitude(value[index]));
+      const float scale = peak / largest_;
+      std::memcpy(message.address() + block * sizeof(float), &scale, sizeof(float));
+      if (scale == 0 || !std::isfinite(scale)) continue;
+      for (std::size_t index = first; index < last; ++index) write(codes, index, value[index] / scale);
+    }
+  }
+
+  void add_decoded(const Buffer& message, const Buffer& sum) override {
+    const std::size_t count = count_of(sum);
+    const std::uint8_t* codes = codes_of(message, count);
+    float* total = host_floats(sum);
+    float scale = 0;
+    for (std::size_t index = 0; index < count; ++index) {
+      if (index % kBlock == 0) {
+        std::memcpy(&scale, message.address() + index / kBlock * sizeof(float), sizeof(float));
+      }
+      total[index] += scale * read(codes, index);  // infinity times the code 0 is not a number
+    }
+  }
+
+ private:
+  static std::uint8_t* codes_of(const Buffer& message, std::size_t count) {
+    return reinterpret_cast<std::uint8_t*>(message.address() + blocks_of(count) * sizeof(float));
+  }
+  void write(std::uint8_t* codes, std::size_t index, float scaled) const {
+    // A subnormal scale is so coarse that quotients may lie outside.
+    const float code = std::nearbyint(std::clamp(scaled, -largest_, largest_));
+    const auto bits = static_cast<std::uint8_t>(static_cast<std::int8_t>(code));
+    if (bits_ == 8) {
+      codes[index] = bits;
+    } else {
+      const auto half = static_cast<std::uint8_t>(bits & 0xFU);
+      codes[index / 2] |= static_cast<std::uint8_t>(index % 2 == 0 ? half : half << 4U);
+    }
+  }
+  float read(const std::uint8_t* codes, std::size_t index) const {
+    if (bits_ == 8) return static_cast<float>(static_cast<std::int8_t>(codes[index]));
+    const unsigned half = index % 2 == 0 ? codes[index / 2] & 0xFU : codes[index / 2] >> 4U;
+    return static_cast<float>(half < 8 ? static_cast<int>(half) : static_cast<int>(half) - 16);
+  }
+
+  int bits_;
+  float largest_;
+};
+
+class LargestFew : public GradientCodec {
+ public:
+  explicit LargestFew(double fraction) : fraction_(fraction) {}
+
+  Exchange exchange() const override { return Exchange::kGathered; }
+  bool keeps_residual() const override { return true; }
+  std::size_t message_bytes(std::size_t count) const override {
+    return kept(count) * (sizeof(float) + sizeof(std::uint32_t));
+  }
+
+  void encode(const Buffer& values, const Buffer& residual, const Buffer& message) override {
+    const std::size_t count = count_of(values);
+    FLOPCAST_CHECK(residual.bytes() == values.bytes() && count <= std::numeric_limits<std::uint32_t>::max());
+    const float* value = host_floats(values);
+    float* rest = host_floats(residual);
+    for (std::size_t index = 0; index < count; ++index) rest[index] += value[index];
+    const std::vector<std::uint32_t> places = largest(rest, count);
+    std::byte* target = message.address();
+    for (const std::uint32_t place : places) {
+      std::memcpy(target, rest + place, sizeof(float));
+      target += sizeof(float);
+      rest[place] = 0;
+    }
+    std::memcpy(target, places.data(), places.size() * sizeof(std::uint32_t));
+  }
+
+  void add_decoded(const Buffer& message, const Buffer& sum) override {
+    const std::size_t count = kept(count_of(sum));
+    float* total = host_floats(sum);
+    for (std::size_t index = 0; index < count; ++index) {
+      float value = 0;
+      std::uint32_t place = 0;
+      std::memcpy(&value, message.address() + index * sizeof(float), sizeof(float));
+      std::memcpy(&place, message.address() + count * sizeof(float) + index * sizeof place, sizeof place);
+      total[place] += value;
+    }
+  }
+
+ private:
+  std::size_t kept(std::size_t count) const {
+    return static_cast<std::size_t>(std::ceil(static_cast<double>(count) * fraction_));
+  }
+  std::vector<std::uint32_t> largest(const float* values, std::size_t count) const {
+    std::vector<std::uint32_t> places(count);
+    std::iota(places.begin(), places.end(), 0U);
+    const auto comes_first = [&](std::uint32_t a, std::uint32_t b) {
+      const float size_a = magnitude(values[a]);
+      const float size_b = magnitude(values[b]);
+      return size_a != size_b ? size_a > size_b : a < b;
+    };
+    const auto end = places.begin() + static_cast<std::ptrdiff_t>(kept(count));
+    std::nth_element(places.begin(), end, places.end(), comes_first);
+    places.erase(end, places.end());
+    std::sort(places.begin(), places.end());
+    return places;
+  }
+
+  double fraction_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientCodec> make_host_codec(const Compression& compression) {
+  switch (compression.kind) {
+    case Compression::Kind::kNone:
+      return nullptr;
+    case Compression::Kind::kQuantized:
+      return std::make_unique<Quantizer>(compression.bits);
+    case Compression::Kind::kTopK:
+      return std::make_unique<LargestFew>(compression.fraction);
+    case Compression::Kind::kPowerSgd:
+      break;
+  }
+  FLOPCAST_CHECK(false && "a run without a codec for its compression");
+  return nullptr;
+}
+
+}  // namespace flopcast::realrun

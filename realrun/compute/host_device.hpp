@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+
+#include "model/layout/parallel_forms.hpp"
+#include "realrun/compute/device.hpp"
+
+namespace flopcast::realrun {
+
+/// The CPU: works at once.
+class HostDevice : public Device {
+ public:
+  Buffer allocate(std::size_t bytes) override;
+  void zero(const Buffer& buffer) override;
+  void copy(const Buffer& from, const Buffer& to) override;
+  void add(const Buffer& from, const Buffer& to) override;
+  void optimize(const Optimizer& rule, int step, const Buffer& weights, const Buffer& gradients,
+                const std::vector<Buffer>& states, const Buffer& updated) override;
+  void upload(const std::byte* from, const Buffer& to) override;
+  void download(const Buffer& from, std::byte* to) override;
+  Mark mark() override;
+  Ticks time_of(const Mark& mark) override;
+};
+
+/// The floats of a buffer in host memory.
+float* host_floats(const Buffer& buffer);
+
+/// The codec that a job file's layout.compression names; null for none. What messages cost: model/cost/reduction.hpp.
+///
+///   8bit, 4bit  blocks of 512 values, the last one shorter: scale = largest magnitude / 127 (/ 7), codes = values /
+///               scale, rounded to nearest, ties to even (QSGD, 1610.02132 §5, rounds by chance: equal runs would
+///               differ). A message is all scales, then all codes; two 4-bit codes share a byte, the first in its low
+///               half. Exchanged by parts, as 1-bit Adam does (Tang et al. 2102.02888 §4.2); no error feedback
+///   topk:F      the ceil(F · count) largest magnitudes, the earlier of equals, in order of place: all values, then all
+///               4-byte places (1704.05021 §3). Gathered. The rest is kept as residual (Stich et al. 1809.07599 §2)
+/// Gradients that are not finite stay so in the blocks they lie in.
+/// PowerSGD needs the shapes of matrices and is not among them.
+std::unique_ptr<GradientCodec> make_host_codec(const Compression& compression);
+
+}  // namespace flopcast::realrun

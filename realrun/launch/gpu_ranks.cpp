@@ -1,0 +1,305 @@
+#include "realrun/launch/gpu_ranks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "model/error/error.hpp"
+#include "realrun/compute/arithmetic.hpp"
+#include "realrun/compute/cuda/gpu.hpp"
+#include "realrun/launch/kept_run.hpp"
+#include "realrun/launch/launch.hpp"
+#include "realrun/launch/prepared_run.hpp"
+#include "realrun/launch/run_file.hpp"
+#include "realrun/rendezvous/meeting.hpp"
+#include "realrun/training/result_bytes.hpp"
+#include "realrun/transport/nccl/nccl_transport.hpp"
+#include "realrun/transport/transport.hpp"
+#include "realrun/transport/virtual/virtual_transport.hpp"
+
+namespace flopcast::realrun {
+
+/// A transport that shows NVIDIA's tools what its rank is at.
+template <class Base>
+class Traced : public Base {
+ public:
+  using Base::Base;
+  void note(const Activity& activity) override {
+    range_.begin(to_string(activity));
+    Base::note(activity);
+  }
+
+ private:
+  cuda::ToolRange range_;
+};
+
+namespace {
+
+std::string conditions_of(const cuda::Gpu& gpu, int ranks) {
+  if (gpu.partition() == cuda::Partition::kWhole) return {};
+  const std::string shares = gpu.partition() == cuda::Partition::kGreen
+                                 ? fmt::format("{} multiprocessors each", gpu.multiprocessors_per_rank())
+                                 : std::string("competing for all of its multiprocessors");
+  std::string text = fmt::format(
+      "{} virtual devices on one GPU, {}; messages are copies in its memory, whose bandwidth, caches and power all "
+      "share",
+      ranks, shares);
+  if (!gpu.has_one_clock()) text += "; each timed by a clock of its own, some microseconds apart";
+  if (!gpu.refusal().empty()) text += fmt::format("; no parts of their own: {}", gpu.refusal());
+  return text;
+}
+
+void check_ranks(const TrainingPlan& plan) {
+  const int largest = std::max({plan.dp, plan.tp, plan.pipeline_ranks()});
+  if (largest <= cuda::kMostInputs) return;
+  throw ConfigError({"--backend",
+                     fmt::format("virtual-gpus: {} ranks along one axis are more than the {} that share a "
+                                 "GPU",
+                                 largest, cuda::kMostInputs),
+                     "--backend",
+                     {}});
+}
+
+}  // namespace
+
+int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& threads) {
+  const PreparedRun run = prepare_run(options);
+  const TrainingPlan& plan = run.plan;
+  const GemmPrecision precision = check_for_gpus(options, run);
+  check_ranks(plan);
+  const cuda::Partition wanted =
+      options.gpu.partition == "streams" ? cuda::Partition::kStreams : cuda::Partition::kGreen;
+  const std::unique_ptr<cuda::Gpu> gpu = cuda::share_gpu(0, plan.ranks(), wanted, precision);
+  const cuda::GpuInfo& info = gpu->info();
+  RunOrigin origin{.backend = "virtual-gpus"};
+  origin.device = info.name;
+  origin.dtype = name_of(precision);
+  origin.libraries = {{"cuda_driver", info.driver_version},
+                      {"cuda_runtime", info.runtime_version},
+                      {"cublaslt", info.cublaslt_version}};
+  origin.conditions = conditions_of(*gpu, plan.ranks());
+  keep_run(options, run, origin, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
+    check_plan(plan);
+    std::vector<std::unique_ptr<cuda::GpuRank>> ranks(static_cast<std::size_t>(plan.ranks()));
+    const auto make = [&](ThreadHub& hub, int rank) {
+      std::unique_ptr<cuda::GpuRank>& machine = ranks[static_cast<std::size_t>(rank)];
+      machine = gpu->make_rank(rank);
+      return std::make_unique<Traced<VirtualTransport>>(hub, rank, machine->queues());
+    };
+    run_threads(plan.ranks(), threads, make, [&](Transport& transport) {
+      const auto rank = static_cast<std::size_t>(transport.rank());
+      train_rank(plan, {ranks[rank]->device(), ranks[rank]->kernels()}, transport, results[rank], between);
+    });
+  });
+  return 0;
+}
+
+namespace {
+
+// Several ranks of NCCL on one GPU, which it refuses unless they seem to be on machines of their own, or, from 2.30 on,
+// is told to allow: then it talks over sockets. Few blocks, so that kernels that wait leave room for those they wait
+// for. What the user set stays.
+void pretend_own_machines(int rank) {
+  const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 0); };
+  set("NCCL_HOSTID", fmt::format("flopcast-{}", rank));
+  for (const auto& [name, value] : {std::pair{"NCCL_NET", "Socket"},
+                                    {"NCCL_SOCKET_IFNAME", "lo"},
+                                    {"NCCL_IB_DISABLE", "1"},
+                                    {"NCCL_NET_PLUGIN", "none"},
+                                    {"NCCL_TUNER_PLUGIN", "none"},
+                                    {"NCCL_P2P_DISABLE", "1"},
+                                    {"NCCL_SHM_DISABLE", "1"},
+                                    {"NCCL_NVLS_ENABLE", "0"},
+                                    {"NCCL_MNNVL_ENABLE", "0"},
+                                    {"NCCL_RAS_ENABLE", "0"},
+                                    {"NCCL_RUNTIME_CONNECT", "0"},
+                                    {"NCCL_MAX_NCHANNELS", "2"},
+                                    {"NCCL_MULTI_RANK_GPU_ENABLE", "1"},
+                                    {"NCCL_PROTO", "Simple"}}) {
+    set(name, value);
+  }
+}
+
+std::string conditions_of(const NcclRun& run) {
+  if (run.options.gpu.one_gpu == 0) return {};
+  return fmt::format(
+      "{} processes on one GPU, which take turns on it or share it (MPS); NCCL over loopback sockets, not over any "
+      "link between GPUs",
+      run.options.gpu.one_gpu);
+}
+
+RunOrigin origin_of(const NcclRun& run, const cuda::Gpu& gpu, const NcclApi& nccl) {
+  RunOrigin origin{.backend = "nccl"};
+  origin.job = run.prepared.job;
+  origin.warmup = run.options.warmup;
+  origin.device = gpu.info().name;
+  origin.dtype = name_of(run.precision);
+  origin.libraries = {{"cuda_driver", gpu.info().driver_version},
+                      {"cuda_runtime", gpu.info().runtime_version},
+                      {"cublaslt", gpu.info().cublaslt_version},
+                      {"nccl", nccl.version()}};
+  origin.conditions = conditions_of(run);
+  return origin;
+}
+
+/// Hands every rank's results to rank 0 through the store.
+class Collection {
+ public:
+  Collection(const NcclRun& run, Store& store, const ProcessPlace& place)
+      : store_(store),
+        place_(place),
+        patience_(run.patience()),
+        with_calibration_(run.options.settings.calibration_steps > 0),
+        results_(place.rank == 0 ? places() : 0U) {}
+
+  // The last step of each, and whatever else is known; but no weights, which the file leaves out.
+  void add(const RankResult& own) {
+    RankResult latest{.rank = own.rank,
+                      .pipeline_rank = own.pipeline_rank,
+                      .data_index = own.data_index,
+                      .tensor_index = own.tensor_index,
+                      .calibration = with_calibration_ ? own.calibration : RankCalibration{},
+                      .steps = {own.steps.back()},
+                      .weights = {},
+                      .peak_activation_bytes = own.peak_activation_bytes};
+    const std::size_t step = own.steps.size();
+    if (place_.rank != 0) return put(step, to_bytes(latest));
+    for (std::size_t rank = 0; rank < results_.size(); ++rank) {
+      RankResult theirs = rank == 0 ? latest : take(rank, step);
+      std::vector<StepRecord> steps = std::move(results_[rank].steps);
+      steps.push_back(std::move(theirs.steps.back()));
+      theirs.steps = std::move(steps);
+      results_[rank] = std::move(theirs);
+    }
+  }
+  const std::vector<RankResult>& results() const { return results_; }
+
+ private:
+  // A value of a store has an end.
+  static constexpr std::size_t kPiece = std::size_t{1} << 19U;
+
+  std::size_t places() const { return static_cast<std::size_t>(place_.ranks); }
+  static std::string key(std::size_t rank, std::size_t step, std::size_t piece) {
+    return fmt::format("result/{}/{}/{}", rank, step, piece);
+  }
+
+  void put(std::size_t step, const std::vector<std::byte>& bytes) {
+    const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const auto rank = static_cast<std::size_t>(place_.rank);
+    std::size_t pieces = 0;
+    for (std::size_t start = 0; start < text.size(); start += kPiece) {
+      store_.set(key(rank, step, ++pieces), text.substr(start, kPiece));
+    }
+    store_.set(key(rank, step, 0), std::to_string(pieces));
+  }
+
+  RankResult take(std::size_t rank, std::size_t step) {
+    const std::string what = fmt::format("what rank {} measured", rank);
+    const std::size_t pieces = std::stoul(wait_for(store_, key(rank, step, 0), patience_, what));
+    std::string text;
+    for (std::size_t piece = 1; piece <= pieces; ++piece) {
+      text += wait_for(store_, key(rank, step, piece), patience_, what);
+    }
+    const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+    return result_from_bytes({bytes, bytes + text.size()});
+  }
+
+  Store& store_;
+  ProcessPlace place_;
+  std::chrono::milliseconds patience_;
+  bool with_calibration_ = false;
+  std::vector<RankResult> results_;
+};
+
+// Some launchers show each process one GPU only, its own.
+int gpu_of(const NcclRun& run, const ProcessPlace& place) {
+  if (run.options.gpu.one_gpu > 0) return 0;
+  return std::getenv("CUDA_VISIBLE_DEVICES") != nullptr && cuda::count_gpus() == 1 ? 0 : place.local_rank;
+}
+
+// Returns when all ranks have ended well. Each says so to rank 0, which has the store and therefore goes last.
+void leave_together(const NcclRun& run, const ProcessPlace& place, Store& store) {
+  store.set(kDoneKey + std::to_string(place.rank), "");
+  for (int rank = 0; place.rank == 0 && rank < place.ranks; ++rank) {
+    wait_for(store, kDoneKey + std::to_string(rank), run.patience(), fmt::format("the end of rank {}", rank));
+  }
+}
+
+void train_as(const NcclRun& run, const ProcessPlace& place, Store& store, cuda::Gpu& gpu, NcclApi& nccl) {
+  const std::unique_ptr<cuda::GpuRank> machine = gpu.make_rank(0);
+  Collection collection(run, store, place);
+  RunOrigin origin = origin_of(run, gpu, nccl);
+  ResultFile file(run.options.output, [&](const std::string& failure) {
+    origin.failure = failure;
+    return run_file(run.prepared.plan, collection.results(), origin).dump() + "\n";
+  });
+  const bool keeps_file = place.rank == 0;
+  if (keeps_file) file.keep();
+  std::string failure;
+  {
+    const NcclOptions options{
+        .place = place, .patience = run.patience(), .interruption = run.interruption, .abandon = run.abandon};
+    Traced<NcclTransport> transport(
+        nccl, machine->queues(), [&](Queue queue) { return machine->stream(queue); }, store, options);
+    const RankMachine computes{machine->device(), machine->kernels()};
+    const auto go_by_one_clock = [&] { gpu.synchronise_clock(common_clock_offset(store, place, run.patience())); };
+    try {
+      RankResult own;
+      go_by_one_clock();
+      train_rank(run.prepared.plan, computes, transport, own, [&](Transport&) {
+        collection.add(own);
+        if (keeps_file) file.keep();
+        go_by_one_clock();
+      });
+      collection.add(own);
+      transport.note({.kind = Activity::Kind::kDone, .action = {}});
+      leave_together(run, place, store);
+    } catch (const Aborted&) {
+      failure = transport.failure();
+    } catch (const std::exception& error) {
+      transport.fail(fmt::format("rank {} failed: {}", place.rank, error.what()));
+      failure = transport.failure();
+    }
+  }
+  if (keeps_file) file.finish(failure);
+  if (!failure.empty()) throw EnvironmentError(failure);
+}
+
+}  // namespace
+
+NcclRun prepare_nccl_run(const LaunchOptions& options, const std::atomic<int>* interruption) {
+  // Memory is allocated and kernels are loaded when first used, either of which may stop a GPU until the messages come
+  // that it awaits. A calibration awaits none, and so goes before every run.
+  LaunchOptions calibrating = options;
+  calibrating.settings.calibration_steps = std::max(1, options.settings.calibration_steps);
+  NcclRun run{.options = options, .prepared = prepare_run(calibrating), .interruption = interruption};
+  run.precision = check_for_gpus(options, run.prepared);
+  return run;
+}
+
+void train_nccl_rank(const NcclRun& run, const ProcessPlace& place, Store& store) {
+  const int ranks = run.prepared.plan.ranks();
+  if (place.ranks != ranks) {
+    throw ConfigError({"--backend",
+                       fmt::format("nccl: {} process{} started, and the job has {} ranks", place.ranks,
+                                   place.ranks == 1 ? " was" : "es were", ranks),
+                       "--backend", fmt::format("start {}", ranks)});
+  }
+  gather_ranks(store, place, run.patience());
+  if (run.options.gpu.one_gpu > 0) pretend_own_machines(place.rank);
+  try {
+    const std::unique_ptr<NcclApi> nccl = load_nccl();
+    const std::unique_ptr<cuda::Gpu> gpu =
+        cuda::share_gpu(gpu_of(run, place), 1, cuda::Partition::kWhole, run.precision);
+    train_as(run, place, store, *gpu, *nccl);
+  } catch (const EnvironmentError& error) {
+    store.set_once("failure", error.what());
+    throw;
+  }
+}
+
+}  // namespace flopcast::realrun

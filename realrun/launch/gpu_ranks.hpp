@@ -1,0 +1,34 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "realrun/compute/arithmetic.hpp"
+#include "realrun/launch/command_line.hpp"
+#include "realrun/launch/prepared_run.hpp"
+#include "realrun/rendezvous/meeting.hpp"
+
+namespace flopcast::realrun {
+
+/// What all processes of a run with NCCL know alike.
+struct NcclRun {
+  const LaunchOptions& options;
+  PreparedRun prepared;
+  GemmPrecision precision = GemmPrecision::kFp32;
+  const std::atomic<int>* interruption = nullptr;
+  /// See NcclOptions::abandon.
+  std::function<void(const std::string& failure)> abandon = {};
+
+  std::chrono::milliseconds patience() const { return std::chrono::seconds(options.patience_s); }
+};
+
+/// Throws ConfigError.
+NcclRun prepare_nccl_run(const LaunchOptions& options, const std::atomic<int>* interruption);
+
+/// Trains as one of the processes, which meet at the store; rank 0 writes the file. Throws ConfigError when other than
+/// the job's ranks were started, and EnvironmentError with the one failure that all processes tell.
+void train_nccl_rank(const NcclRun& run, const ProcessPlace& place, Store& store);
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "realrun/launch/command_line.hpp"
+#include "realrun/transport/threads/thread_transport.hpp"
+
+namespace flopcast::realrun {
+
+/// All ranks of the job on the first GPU, as threads of this process. Returns the exit code. Throws ConfigError and
+/// EnvironmentError, which says so when flopcast-run was built without CUDA.
+int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& threads);
+
+/// A rank of the job on a GPU with NCCL: as one of the processes that a launcher started, or after forking them.
+int launch_on_nccl(const LaunchOptions& options, const std::atomic<int>* interruption);
+
+/// How many processes mpirun or srun started together with this one, by the variables that Open MPI, MPICH and Slurm
+/// set; 1 when none did.
+int launched_processes();
+
+/// flopcast-run as one of these processes. Returns the exit code, the same in all of them, of which one has told why it
+/// is not 0; after a failure of the run it ends the processes itself. Throws EnvironmentError when built without MPI.
+int launch_on_mpi(const std::vector<std::string>& arguments);
+
+}  // namespace flopcast::realrun

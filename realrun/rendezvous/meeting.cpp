@@ -1,0 +1,120 @@
+#include "realrun/rendezvous/meeting.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/host/processes.hpp"
+#include "base/text/error.hpp"
+#include "realrun/compute/mark.hpp"
+#include "realrun/transport/transport.hpp"
+
+namespace flopcast::realrun {
+
+namespace {
+
+std::string here() {
+  return fmt::format("process {} on {}", getpid(), host_name());
+}
+
+constexpr const char* kHelp =
+    "\n  help: a store is for one run: a folder that an earlier one has left is taken for ranks of this";
+
+// The first failure is the one that everybody tells.
+[[noreturn]] void fail(Store& store, const std::string& failure) {
+  store.set_once("failure", failure);
+  throw EnvironmentError(failure);
+}
+
+}  // namespace
+
+void gather_ranks(Store& store, const ProcessPlace& place, std::chrono::milliseconds patience) {
+  const std::string count = fmt::format("{}", place.ranks);
+  if (!store.set_once("ranks", count) && store.get("ranks") != count) {
+    fail(store, fmt::format("rank {} was started as one of {} ranks, and another as one of {}", place.rank, count,
+                            store.get("ranks").value_or("?")) +
+                    kHelp);
+  }
+  const std::string key = kRankKey + std::to_string(place.rank);
+  if (!store.set_once(key, here())) {
+    fail(store,
+         fmt::format("two processes are rank {}: {} and {}", place.rank, store.get(key).value_or("?"), here()) + kHelp);
+  }
+  using Steady = std::chrono::steady_clock;
+  constexpr auto kPause = std::chrono::milliseconds(5);
+  const auto deadline = Steady::now() + patience;
+  std::vector<int> missing(static_cast<std::size_t>(place.ranks));
+  std::iota(missing.begin(), missing.end(), 0);
+  while (true) {
+    const auto has_come = [&](int rank) { return store.get(kRankKey + std::to_string(rank)).has_value(); };
+    missing.erase(std::remove_if(missing.begin(), missing.end(), has_come), missing.end());
+    if (const auto failure = store.get("failure")) throw EnvironmentError(*failure);
+    if (missing.empty()) return;
+    if (Steady::now() >= deadline) {
+      fail(store, fmt::format("of {} ranks {} {} not come within {} s", place.ranks, fmt::join(missing, ", "),
+                              missing.size() == 1 ? "has" : "have", static_cast<double>(patience.count()) / 1000.0));
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+namespace {
+
+constexpr const char* kMachineKey = "clock/machine";
+constexpr const char* kSystemKey = "clock/system";
+
+// Of the machine since it was started, for all its containers alike.
+std::string machine() {
+  std::ifstream stream("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  stream >> id;
+  return id;
+}
+
+// The system's clock less the steady one in nanoseconds: in picoseconds the years since 1970 do not fit 64 bits.
+std::int64_t system_offset() {
+  using std::chrono::nanoseconds;
+  return nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count() -
+         nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// What to add to host_clock(), of which `offset` is known up to whole periods.
+Ticks to_the_host_clock(std::int64_t offset) {
+  constexpr Ticks kPicosecondsPerNanosecond = 1000;
+  offset = (offset % kHostClockPeriodNs + kHostClockPeriodNs) % kHostClockPeriodNs;
+  if (host_clock() / kPicosecondsPerNanosecond + offset >= kHostClockPeriodNs) offset -= kHostClockPeriodNs;
+  return offset * kPicosecondsPerNanosecond;
+}
+
+}  // namespace
+
+Ticks common_clock_offset(Store& store, const ProcessPlace& place, std::chrono::milliseconds patience) {
+  if (place.rank == 0) {
+    store.set(kSystemKey, std::to_string(system_offset()));
+    store.set(kMachineKey, machine());
+    return 0;
+  }
+  const std::string own = machine();
+  if (!own.empty() && wait_for(store, kMachineKey, patience, "the clock of rank 0") == own) return 0;
+  constexpr int kReadings = 20;
+  std::vector<ClockReading> readings;
+  for (int reading = 0; reading < kReadings; ++reading) {
+    const Ticks asked = host_clock();
+    const std::optional<Ticks> other = store.clock();
+    if (!other) break;
+    readings.push_back({asked, host_clock(), *other});
+  }
+  if (!readings.empty()) return -clock_offset(readings);
+  return to_the_host_clock(system_offset() - std::stoll(wait_for(store, kSystemKey, patience, "the clock of rank 0")));
+}
+
+}  // namespace flopcast::realrun
