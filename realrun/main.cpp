@@ -1,12 +1,12 @@
+#include <array>
 #include <atomic>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <string>
 #include <vector>
 
 #include "base/host/exit_code.hpp"
+#include "base/host/launcher.hpp"
 #include "model/error/error.hpp"
 #include "realrun/launch/command_line.hpp"
 #include "realrun/launch/host_load.hpp"
@@ -37,33 +37,59 @@ void take_signals() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
-bool names_nccl(const std::vector<std::string>& arguments) {
-  for (std::size_t index = 0; index < arguments.size(); ++index) {
-    if (arguments[index] == "--backend=nccl") return true;
-    if (arguments[index] == "--backend" && index + 1 < arguments.size() && arguments[index + 1] == "nccl") return true;
-  }
-  return false;
-}
-
 // A rank that hangs may still write to its results: what was kept after the last step has to do.
 [[noreturn]] void end_process(const std::string& failure) {
   complain("error: " + failure);
   std::_Exit(kEnvironmentFailed);
 }
 
-int launch(const LaunchOptions& options) {
-  if (options.help) {
-    std::fputs(launch_help().c_str(), stdout);
-    return 0;
-  }
-  const ThreadOptions threads{
-      .patience = std::chrono::seconds(options.patience_s), .interruption = &interruption, .abandon = end_process};
-  if (options.backend == "virtual-gpus") return launch_on_virtual_gpus(options, threads);
+ThreadOptions thread_options(const LaunchOptions& options) {
+  return {.patience = std::chrono::seconds(options.patience_s), .interruption = &interruption, .abandon = end_process};
+}
+
+using Words = std::vector<std::string>;
+
+int on_threads(const Words& words) {
+  const LaunchOptions options = parse_launch_options(words);
+  if (show_help(options)) return 0;
   const PreparedRun run = prepare_run(options);
   keep_run(options, run, {.backend = "threads"}, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
-    train_on_threads(run.plan, threads, results, between);
+    train_on_threads(run.plan, thread_options(options), results, between);
   });
   return 0;
+}
+
+int on_virtual_gpus(const Words& words) {
+  const LaunchOptions options = parse_launch_options(words);
+  return show_help(options) ? 0 : launch_on_virtual_gpus(options, thread_options(options));
+}
+
+int on_nccl(const Words& words) {
+  const LaunchOptions options = parse_launch_options(words);
+  return show_help(options) ? 0 : launch_on_nccl(options, &interruption);
+}
+
+using Launch = int (*)(const Words& words);
+
+// In the order of kBackends.
+constexpr std::array<Launch, kBackends.size()> kLaunches = {on_threads, launch_on_mpi, on_virtual_gpus, on_nccl};
+
+// What the words name, before they are judged: processes that were started together and find a mistake have to agree on
+// who tells.
+const Backend* named_backend(const Words& words) {
+  const std::string flag = "--backend";
+  for (std::size_t index = 0; index < words.size(); ++index) {
+    if (words[index].rfind(flag + "=", 0) == 0) return find_backend(words[index].substr(flag.size() + 1));
+    if (words[index] == flag && index + 1 < words.size()) return find_backend(words[index + 1]);
+  }
+  return nullptr;
+}
+
+const Backend& backend_for(const Words& words) {
+  const Backend* named = named_backend(words);
+  if (named != nullptr && named->meets) return *named;
+  if (launched_processes() > 1) return *find_backend("mpi");
+  return named == nullptr ? kBackends.front() : *named;
 }
 
 }  // namespace
@@ -74,17 +100,11 @@ int main(int argc, char** argv) {
   using namespace flopcast::realrun;
   take_signals();
   keep_freed_memory();
-  try {
-    const std::vector<std::string> arguments(argv + 1, argv + argc);
-    // Under a launcher too: each process has its GPU.
-    if (names_nccl(arguments)) return launch_on_nccl(parse_launch_options(arguments), &interruption);
-    // Started together, processes that find a mistake have to agree on who tells.
-    if (launched_processes() > 1) return launch_on_mpi(arguments);
-    const LaunchOptions options = parse_launch_options(arguments);
-    return options.backend == "mpi" && !options.help ? launch_on_mpi(arguments) : launch(options);
-  } catch (const std::exception& error) {
-    const Complaint complaint = complaint_about(error);
-    complain(complaint.text);
-    return complaint.exit_code;
-  }
+  return exit_code_of(
+      [&] {
+        const Words words(argv + 1, argv + argc);
+        const auto index = static_cast<std::size_t>(&backend_for(words) - kBackends.data());
+        return kLaunches.at(index)(words);
+      },
+      true);
 }

@@ -159,19 +159,25 @@ void CommandLine::add_callback(const std::string& name, bool takes_value, const 
 }
 
 bool CommandLine::parse(const std::vector<std::string>& arguments) {
+  const std::optional<std::string> text = read(arguments);
+  if (text) std::fputs(text->c_str(), stdout);
+  return !text;
+}
+
+std::optional<std::string> CommandLine::read(const std::vector<std::string>& arguments) {
   CLI::App& app = parser_->app;
   const std::string& command = parser_->name;
   if (!arguments.empty() && arguments.back() == kListFlags) {
-    for (const std::string& flag : known_flags(app)) std::fputs((flag + "\n").c_str(), stdout);
-    return false;
+    std::string flags;
+    for (const std::string& flag : known_flags(app)) flags += flag + "\n";
+    return flags;
   }
   std::vector<std::string> joined = join_switch_values(arguments, parser_->switches);
   std::reverse(joined.begin(), joined.end());
   try {
     app.parse(std::move(joined));
   } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return false;
+    return app.help();
   } catch (const CLI::ArgumentMismatch& error) {
     refuse_count(app, error, command);
   } catch (const CLI::ParseError& error) {
@@ -181,7 +187,7 @@ bool CommandLine::parse(const std::vector<std::string>& arguments) {
     if (added.option->count() > 0) added.callback(added.text);
   }
   const std::vector<std::string> extras = app.remaining();
-  if (extras.empty()) return true;
+  if (extras.empty()) return std::nullopt;
   const std::string& extra = extras.front();
   if (extra.size() < 2 || extra.front() != '-')
     refuse("", fmt::format("unexpected argument \"{}\"", extra), command, "");

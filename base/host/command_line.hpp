@@ -42,7 +42,10 @@ class CommandLine {
   void add_callback(const std::string& name, bool takes_value, const std::string& value_name, const std::string& help,
                     bool listed, const std::function<void(const std::string&)>& callback);
 
-  /// False when --help was asked for and printed. Throws ConfigError on bad usage.
+  /// What is to be shown instead of anything being done: the help, where it was asked for. Throws ConfigError on bad
+  /// usage.
+  std::optional<std::string> read(const std::vector<std::string>& arguments);
+  /// The same, printed: false when there was something to show.
   bool parse(const std::vector<std::string>& arguments);
 
  private:

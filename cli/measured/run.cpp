@@ -5,15 +5,20 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/host/files.hpp"
+#include "base/host/processes.hpp"
+#include "base/text/table.hpp"
 #include "calibrate/tables/run_tables.hpp"
 #include "calibrate/verdict/measured_run.hpp"
 #include "calibrate/verdict/verdict.hpp"
-#include "cli/child_process.hpp"
 #include "cli/commands.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/job_files.hpp"
@@ -22,7 +27,7 @@
 #include "cli/options/timeline_files.hpp"
 #include "cli/terminal.hpp"
 #include "model/error/error.hpp"
-#include "reports/table.hpp"
+#include "realrun/launch/backend.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {
@@ -70,52 +75,39 @@ struct Options {
   TimelineFiles files;
   std::optional<std::string> format;
   std::optional<std::string> measured;
-  std::optional<std::string> backend;
-  std::optional<std::string> partition;
-  std::optional<int> one_gpu;
   std::optional<std::string> times;
   std::optional<int> repetitions;
   std::optional<int> warmup;
   std::optional<int> steps;
-  std::optional<int> timeout;
-  std::optional<std::string> learning_rate;
-  std::optional<int> seed;
-  std::optional<std::string> compute;
-  std::optional<std::string> forward;
-  std::optional<std::string> backward;
-  std::optional<std::string> input_gradient;
-  std::optional<std::string> weight_gradient;
-  std::optional<std::string> slow_down;
   std::optional<std::string> loss_svg;
   std::vector<std::string> beside;
+  std::map<std::string_view, std::optional<std::string>> handed_on;  ///< flags of flopcast-run, as given
+
+  void add_handed_on(CommandLine& command_line, std::span<const realrun::RunFlag> flags) {
+    for (const realrun::RunFlag& flag : flags) {
+      command_line.add_option(std::string(flag.name), handed_on[flag.name], std::string(flag.value_name),
+                              std::string(flag.help));
+    }
+  }
+  const realrun::Backend* backend() const {
+    return realrun::find_backend(handed_on.at("--backend").value_or("threads"));
+  }
 
   void add_to(CommandLine& command_line) {
     job.add_to(command_line);
     command_line.begin_group("Run");
-    command_line.add_option("--backend", backend, "NAME",
-                            "threads (default): each rank a thread of one process; mpi: each a process, by mpirun; "
-                            "nccl: each a process with a GPU; virtual-gpus: all on one GPU");
-    command_line.add_option("--partition", partition, "NAME",
-                            "of a virtual GPU: green (default), multiprocessors of its own; streams, which compete");
-    command_line.add_option("--one-gpu", one_gpu, "N", "nccl with all N ranks on the first GPU, over loopback sockets");
+    const std::span<const realrun::RunFlag> run_flags = realrun::kRunFlags;
+    constexpr std::size_t kOfBackend = 3;  // the others stand behind the counts of steps
+    add_handed_on(command_line, run_flags.first(kOfBackend));
     command_line.add_option("--repetitions", repetitions, "N", "steps that count (15); the median is shown");
     command_line.add_option("--warmup", warmup, "N", "steps before them (2)");
     command_line.add_option("--steps", steps, "N", "all steps, instead of --repetitions");
     command_line.add_option("--times", times, "FROM",
                             "of the forecast: calibration (default), measured on these ranks just before; job, priced "
                             "for the job's cluster or --profile");
-    command_line.add_option("--timeout", timeout, "SECONDS", "how long a rank waits for another (60)");
-    command_line.add_option("--learning-rate", learning_rate, "R", "of the optimizer (0.001)");
-    command_line.add_option("--seed", seed, "N", "of weights and data (1)");
+    add_handed_on(command_line, run_flags.subspan(kOfBackend));
     command_line.begin_group("Emulation: more ranks than processors");
-    command_line.add_option("--compute", compute, "NAME",
-                            "network (default): train; sleep: take the time of the passes only, communicate for real");
-    command_line.add_option("--forward", forward, "T[,T…]", "slept for a forward pass, one time or one a stage: 5ms");
-    command_line.add_option("--backward", backward, "T[,T…]", "for a backward pass, or for both of its halves");
-    command_line.add_option("--backward-input", input_gradient, "T[,T…]", "for an input gradient");
-    command_line.add_option("--backward-weight", weight_gradient, "T[,T…]", "for a weight gradient");
-    command_line.add_option("--slow-down", slow_down, "F",
-                            "sleep F times what the job's cluster would take, where no time is given (1)");
+    add_handed_on(command_line, realrun::kEmulationFlags);
     command_line.begin_group("Output");
     command_line.add_option("--format", format, "NAME", "table (default), markdown, csv, json");
     command_line.add_option("-o,--output", measured, "FILE", "keep the measurement file, comparison included");
@@ -159,28 +151,17 @@ struct Options {
 
   std::vector<std::string> launcher_words(const std::string& job_file, const std::string& output, int ranks,
                                           const StepCounts& counts, bool calibrates) const {
-    std::vector<std::string> words = backend == "mpi" ? mpirun_words(ranks) : std::vector<std::string>();
+    const bool needs_mpirun = backend() != nullptr && backend()->needs_mpirun;
+    std::vector<std::string> words = needs_mpirun ? mpirun_words(ranks) : std::vector<std::string>();
     words.insert(words.end(), {program_beside("flopcast-run"), job_file, "--output", output});
     const auto add = [&](const char* flag, const std::string& value) { words.insert(words.end(), {flag, value}); };
-    const auto add_given = [&](const char* flag, const std::optional<std::string>& value) {
-      if (value) add(flag, *value);
-    };
     constexpr int kCalibrationSteps = 6;  // before and after the run, two of them to warm up
     add("--steps", fmt::format("{}", counts.steps));
     add("--warmup", fmt::format("{}", counts.warmup));
     add("--calibration-steps", fmt::format("{}", calibrates ? kCalibrationSteps : 0));
-    add_given("--backend", backend);
-    add_given("--partition", partition);
-    if (one_gpu) add("--one-gpu", fmt::format("{}", *one_gpu));
-    if (timeout) add("--timeout", fmt::format("{}", *timeout));
-    add_given("--learning-rate", learning_rate);
-    if (seed) add("--seed", fmt::format("{}", *seed));
-    add_given("--compute", compute);
-    add_given("--forward", forward);
-    add_given("--backward", backward);
-    add_given("--backward-input", input_gradient);
-    add_given("--backward-weight", weight_gradient);
-    add_given("--slow-down", slow_down);
+    for (const auto& [flag, text] : handed_on) {
+      if (text) words.insert(words.end(), {std::string(flag), *text});
+    }
     return words;
   }
 };

@@ -3,234 +3,164 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <utility>
+#include <cstdio>
+#include <map>
 
-#include "model/error/error.hpp"
+#include "base/host/command_line.hpp"
+#include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
 
 namespace flopcast::realrun {
 
 namespace {
 
-const std::vector<std::string>& own_flags() {
-  static const std::vector<std::string> names = {"--backend",
-                                                 "--output",
-                                                 "--steps",
-                                                 "--warmup",
-                                                 "--calibration-steps",
-                                                 "--timeout",
-                                                 "--learning-rate",
-                                                 "--seed",
-                                                 "--compute",
-                                                 "--forward",
-                                                 "--backward",
-                                                 "--backward-input",
-                                                 "--backward-weight",
-                                                 "--slow-down",
-                                                 "--partition",
-                                                 "--one-gpu",
-                                                 "--store",
-                                                 "--help"};
-  return names;
-}
-
-const JobKey* find_key(const std::string& flag) {
-  for (const JobKey& key : job_keys()) {
-    if (flag == fmt::format("--{}", key.field)) return &key;
-    for (const std::string_view alias : key.aliases) {
-      if (flag == alias) return &key;
-    }
-  }
-  return nullptr;
-}
-
-int whole_number(const std::string& flag, const std::string& text, long smallest = 1) {
-  char* end = nullptr;
-  const long value = std::strtol(text.c_str(), &end, 10);
-  constexpr long kLargest = 1'000'000;
-  if (text.empty() || *end != '\0' || value < smallest || value > kLargest) {
+int whole_number(const std::string& flag, const std::string& text, int smallest = 1) {
+  constexpr int kLargest = 1'000'000;
+  const std::optional<std::int64_t> value = parse_whole(text);
+  if (!value || *value < smallest || *value > kLargest) {
     throw ConfigError(
         {flag, fmt::format("\"{}\" is no whole number from {} to {}", text, smallest, kLargest), flag, {}});
   }
-  return static_cast<int>(value);
+  return static_cast<int>(*value);
 }
 
 double positive_number(const std::string& flag, const std::string& text) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !(value > 0) || !(value < 1e6)) {
+  const std::optional<double> value = parse_number(text);
+  if (!value || !(*value > 0) || !(*value < 1e6)) {
     throw ConfigError({flag, fmt::format("\"{}\" is no positive number", text), flag, {}});
   }
-  return value;
+  return *value;
 }
 
-void set_backend(LaunchOptions& options, const std::string& text) {
-  const std::vector<std::string> choices = {"threads", "mpi", "virtual-gpus", "nccl"};
-  if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
-    throw ConfigError(
-        {"--backend", fmt::format("unknown backend \"{}\"", text), "--backend", choices_help(text, choices)});
+// The text of a flag whose values are words.
+std::string chosen(const char* flag, const char* what, const std::string& text,
+                   const std::vector<std::string>& choices) {
+  if (std::find(choices.begin(), choices.end(), text) != choices.end()) return text;
+  throw ConfigError({flag, fmt::format("unknown {} \"{}\"", what, text), flag, choices_help(text, choices)});
+}
+
+/// The flags of the command line by name, as texts.
+class RunTexts {
+ public:
+  void add(CommandLine& command_line, const RunFlag& flag) {
+    const std::string names(flag.name);
+    command_line.add_option(names, texts_[names.substr(0, names.find(','))], std::string(flag.value_name),
+                            std::string(flag.help));
   }
-  options.backend = text;
-}
+  const std::optional<std::string>& of(const std::string& name) const { return texts_.at(name); }
 
-void set_compute(Emulation& emulation, const std::string& text) {
-  const std::vector<std::string> choices = {"network", "sleep"};
-  if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
-    throw ConfigError(
-        {"--compute", fmt::format("unknown way to compute \"{}\"", text), "--compute", choices_help(text, choices)});
+ private:
+  std::map<std::string, std::optional<std::string>> texts_;
+};
+
+constexpr std::array<RunFlag, 5> kOwnFlags = {
+    {{"--store", "ADDRESS",
+      "where nccl's processes meet: file:FOLDER or tcp:HOST:PORT (from MASTER_ADDR and MASTER_PORT; a folder of its "
+      "own "
+      "when they are forked here)"},
+     {"--steps", "N", "training steps (5)"},
+     {"--warmup", "N", "first steps that the samples leave out (1)"},
+     {"--calibration-steps", "N",
+      "steps of each rank on its own, before the training and with weights of their own, and messages, from which the "
+      "run can be forecast (0)"},
+     {"--output,-o", "FILE", "the measurement file; standard output otherwise"}}};
+
+void set_emulation(Emulation& emulation, const RunTexts& texts) {
+  if (const auto& text = texts.of("--compute")) {
+    emulation.sleeps = chosen("--compute", "way to compute", *text, {"network", "sleep"}) == "sleep";
   }
-  emulation.sleeps = text == "sleep";
+  emulation.forward = texts.of("--forward");
+  emulation.backward = texts.of("--backward");
+  emulation.input_gradient = texts.of("--backward-input");
+  emulation.weight_gradient = texts.of("--backward-weight");
+  if (const auto& text = texts.of("--slow-down")) emulation.slow_down = positive_number("--slow-down", *text);
 }
 
-void set_partition(GpuSettings& settings, const std::string& text) {
-  const std::vector<std::string> choices = {"green", "streams"};
-  if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
-    throw ConfigError(
-        {"--partition", fmt::format("unknown partition \"{}\"", text), "--partition", choices_help(text, choices)});
+void set_backend(LaunchOptions& options, const RunTexts& texts) {
+  if (const auto& text = texts.of("--backend")) {
+    std::vector<std::string> names;
+    for (const Backend& backend : kBackends) names.emplace_back(backend.name);
+    options.backend = find_backend(chosen("--backend", "backend", *text, names));
   }
-  settings.partition = text;
-}
-
-// Returns false when the flag is none of them.
-bool set_emulation(Emulation& emulation, const std::string& flag, const std::string& text) {
-  if (flag == "--compute") {
-    set_compute(emulation, text);
-  } else if (flag == "--forward") {
-    emulation.forward = text;
-  } else if (flag == "--backward") {
-    emulation.backward = text;
-  } else if (flag == "--backward-input") {
-    emulation.input_gradient = text;
-  } else if (flag == "--backward-weight") {
-    emulation.weight_gradient = text;
-  } else if (flag == "--slow-down") {
-    emulation.slow_down = positive_number(flag, text);
-  } else {
-    return false;
+  for (const Backend& backend : kBackends) {
+    if (options.backend == &backend) continue;
+    for (const std::string_view name : backend.flags) {
+      const std::string flag(name);
+      if (flag.empty() || !texts.of(flag)) continue;
+      throw ConfigError({flag, fmt::format("is for --backend {} only", backend.name), flag, {}});
+    }
   }
-  return true;
-}
-
-void set_own(LaunchOptions& options, const std::string& flag, const std::string& text) {
-  if (set_emulation(options.settings.emulation, flag, text)) return;
-  if (flag == "--backend") {
-    set_backend(options, text);
-  } else if (flag == "--output") {
-    options.output = text;
-  } else if (flag == "--steps") {
-    options.settings.steps = whole_number(flag, text);
-  } else if (flag == "--warmup") {
-    options.warmup = whole_number(flag, text, 0);
-  } else if (flag == "--calibration-steps") {
-    options.settings.calibration_steps = whole_number(flag, text, 0);
-  } else if (flag == "--timeout") {
-    options.patience_s = whole_number(flag, text);
-  } else if (flag == "--partition") {
-    set_partition(options.gpu, text);
-  } else if (flag == "--one-gpu") {
-    options.gpu.one_gpu = whole_number(flag, text, 2);
-  } else if (flag == "--store") {
-    options.gpu.store = text;
-  } else if (flag == "--learning-rate") {
-    options.settings.learning_rate = positive_number(flag, text);
-  } else {
-    options.settings.seed = static_cast<std::uint64_t>(whole_number(flag, text));
+  if (const auto& text = texts.of("--partition")) {
+    options.gpu.partition = chosen("--partition", "partition", *text, {"green", "streams"});
   }
+  constexpr int kFewestToShare = 2;
+  if (const auto& text = texts.of("--one-gpu")) options.gpu.one_gpu = whole_number("--one-gpu", *text, kFewestToShare);
+  options.gpu.store = texts.of("--store").value_or("");
 }
 
-[[noreturn]] void refuse_flag(const std::string& flag) {
-  std::vector<std::string> known = own_flags();
-  for (const JobKey& key : job_keys()) known.push_back(fmt::format("--{}", key.field));
-  const std::vector<std::string> near = nearest_choices(flag, known);
-  throw ConfigError({flag, "unknown flag", flag,
-                     near.empty() ? "see: flopcast-run --help" : fmt::format("did you mean {}?", near.front())});
-}
-
-}  // namespace
-
-namespace {
-
-void check_gpu_flags(const LaunchOptions& options) {
-  if (!options.gpu.partition.empty() && options.backend != "virtual-gpus") {
-    throw ConfigError({"--partition", "is for --backend virtual-gpus only", "--partition", {}});
+void set_steps(LaunchOptions& options, const RunTexts& texts) {
+  RunSettings& settings = options.settings;
+  if (const auto& text = texts.of("--steps")) settings.steps = whole_number("--steps", *text);
+  if (const auto& text = texts.of("--calibration-steps")) {
+    settings.calibration_steps = whole_number("--calibration-steps", *text, 0);
   }
-  if (options.backend == "nccl") return;
-  if (options.gpu.one_gpu > 0) throw ConfigError({"--one-gpu", "is for --backend nccl only", "--one-gpu", {}});
-  if (!options.gpu.store.empty()) throw ConfigError({"--store", "is for --backend nccl only", "--store", {}});
+  const auto& warmup = texts.of("--warmup");
+  options.warmup = warmup ? whole_number("--warmup", *warmup, 0) : std::min(1, settings.steps - 1);
+  if (options.warmup < settings.steps) return;
+  throw ConfigError({"--warmup",
+                     fmt::format("{} of {} steps warm up: none is left", options.warmup, settings.steps),
+                     "--warmup",
+                     {}});
 }
 
 }  // namespace
 
 LaunchOptions parse_launch_options(const std::vector<std::string>& arguments) {
+  CommandLine command_line(
+      "", "flopcast-run [JOB] [options]",
+      "Trains a small transformer for real under the job's schedule and layout, and writes what "
+      "it measured. `flopcast run` starts it, and shows the forecast beside the measurement.",
+      {"flopcast-run job.json --steps 3 -o measured.json", "mpirun -n 4 flopcast-run job.json -o measured.json",
+       "srun --ntasks-per-node 8 flopcast-run job.json --backend nccl -o measured.json"});
   LaunchOptions options;
-  for (std::size_t index = 0; index < arguments.size(); ++index) {
-    std::string flag = arguments[index];
-    if (flag == "--help" || flag == "-h") {
-      options.help = true;
-      continue;
-    }
-    if (flag.empty() || flag.front() != '-') {
-      if (options.job_file) throw ConfigError({"JOB", fmt::format("a second job file, {}", flag), {}, "give one"});
-      options.job_file = flag;
-      continue;
-    }
-    const std::size_t equals = flag.find('=');
-    std::optional<std::string> value;
-    if (equals != std::string::npos) value = flag.substr(equals + 1);
-    flag = flag.substr(0, equals);
-    if (flag == "-o") flag = "--output";
-    const bool own = std::find(own_flags().begin(), own_flags().end(), flag) != own_flags().end();
-    const JobKey* key = own ? nullptr : find_key(flag);
-    if (!own && key == nullptr) refuse_flag(flag);
-    if (!value && key != nullptr && key->kind == KeyKind::kBoolean) value = "true";
-    if (!value && index + 1 < arguments.size()) value = arguments[++index];
-    if (!value) throw ConfigError({flag, "a value is missing", flag, {}});
-    if (own) {
-      set_own(options, flag, *value);
-    } else {
-      options.flags.push_back({key, flag, *value});
+  RunTexts texts;
+  command_line.add_positional("JOB", options.job_file, "job file; its keys are flags too, as for flopcast simulate");
+  for (const auto& flags : {kRunFlags, kEmulationFlags}) {
+    for (const RunFlag& flag : flags) texts.add(command_line, flag);
+  }
+  for (const RunFlag& flag : kOwnFlags) texts.add(command_line, flag);
+  for (const JobKey& key : job_keys()) {
+    std::vector<std::string> names(key.aliases.begin(), key.aliases.end());
+    names.push_back(fmt::format("--{}", key.field));
+    for (const std::string& name : names) {
+      command_line.add_callback(name, key.kind != KeyKind::kBoolean, std::string(key.value_name), std::string(key.help),
+                                false, [&options, &key, name](const std::string& text) {
+                                  options.flags.push_back({&key, name, text});
+                                });
     }
   }
-  check_gpu_flags(options);
-  const bool warms_up = std::any_of(arguments.begin(), arguments.end(),
-                                    [](const std::string& word) { return word.rfind("--warmup", 0) == 0; });
-  if (!warms_up) options.warmup = std::min(1, options.settings.steps - 1);
-  if (options.warmup >= options.settings.steps) {
-    throw ConfigError({"--warmup",
-                       fmt::format("{} of {} steps warm up: none is left", options.warmup, options.settings.steps),
-                       "--warmup",
-                       {}});
+  if (const std::optional<std::string> help = command_line.read(arguments)) {
+    options.help = *help;
+    return options;
+  }
+  set_backend(options, texts);
+  set_emulation(options.settings.emulation, texts);
+  set_steps(options, texts);
+  options.output = texts.of("--output").value_or("");
+  if (const auto& text = texts.of("--timeout")) options.patience_s = whole_number("--timeout", *text);
+  if (const auto& text = texts.of("--learning-rate")) {
+    options.settings.learning_rate = positive_number("--learning-rate", *text);
+  }
+  if (const auto& text = texts.of("--seed")) {
+    options.settings.seed = static_cast<std::uint64_t>(whole_number("--seed", *text));
   }
   return options;
 }
 
-std::string launch_help() {
-  return "usage: flopcast-run [JOB] [options]\n\n"
-         "Trains a small transformer for real under the job's schedule and layout, and writes what it measured.\n"
-         "`flopcast run` starts it, and shows the forecast beside the measurement.\n\n"
-         "  JOB                  job file; its keys are flags too, as for flopcast simulate\n"
-         "  --backend NAME       threads: each rank a thread of this process; mpi: each a process, all started by\n"
-         "                       mpirun or srun (the default under them); nccl: each a process with a GPU, forked "
-         "here\n"
-         "                       or started by torchrun, srun or mpirun; virtual-gpus: all on one GPU, for testing\n"
-         "  --partition NAME     of a virtual GPU: green, multiprocessors of its own (default), or streams, which\n"
-         "                       compete for all of them\n"
-         "  --one-gpu N          nccl with all N ranks on the first GPU, over loopback sockets: slow, for testing\n"
-         "  --store ADDRESS      where nccl's processes meet: file:FOLDER or tcp:HOST:PORT (from MASTER_ADDR and\n"
-         "                       MASTER_PORT; a folder of its own when they are forked here)\n"
-         "  --steps N            training steps (5)\n"
-         "  --warmup N           first steps that the samples leave out (1)\n"
-         "  --calibration-steps N  steps of each rank on its own, before the training and with weights of their own,\n"
-         "                       and messages, from which the run can be forecast (0)\n"
-         "  --compute NAME       network: train (default); sleep: take the time of the passes only\n"
-         "  --forward T[,T...]   slept for a forward pass: one time, or one a stage; also --backward, "
-         "--backward-input\n"
-         "                       and --backward-weight; the forecast's otherwise\n"
-         "  --slow-down F        sleep F times as long as the forecast says (1)\n"
-         "  --timeout SECONDS    how long a rank waits for another (60)\n"
-         "  --learning-rate R    of the optimizer (0.001)\n"
-         "  --seed N             of weights and data (1)\n"
-         "  -o, --output FILE    the measurement file; standard output otherwise\n";
+bool show_help(const LaunchOptions& options) {
+  if (options.help.empty()) return false;
+  std::fputs(options.help.c_str(), stdout);
+  return true;
 }
 
 }  // namespace flopcast::realrun

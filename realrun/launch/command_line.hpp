@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/config/job_keys.hpp"
+#include "realrun/launch/backend.hpp"
 #include "realrun/launch/plan_from_job.hpp"
 
 namespace flopcast::realrun {
@@ -19,18 +20,19 @@ struct GpuSettings {
 /// What flopcast-run was asked for.
 struct LaunchOptions {
   std::optional<std::string> job_file;
-  std::vector<FlagValue> flags;  ///< of the job, as `flopcast simulate` has them
-  std::string backend;           ///< empty: mpi for processes that a launcher started together, threads otherwise
-  std::string output;            ///< empty: standard output
+  std::vector<FlagValue> flags;      ///< of the job, as `flopcast simulate` has them
+  const Backend* backend = nullptr;  ///< null: mpi for processes that a launcher started together, threads otherwise
+  std::string output;                ///< empty: standard output
   RunSettings settings;
   GpuSettings gpu;
   int warmup = 1;  ///< first steps that no figure counts
   int patience_s = 60;
-  bool help = false;
+  std::string help;  ///< to be shown instead of a run, where it was asked for
 };
 
 /// Throws ConfigError on bad usage.
 LaunchOptions parse_launch_options(const std::vector<std::string>& arguments);
-std::string launch_help();
+/// False when there is none to show.
+bool show_help(const LaunchOptions& options);
 
 }  // namespace flopcast::realrun

@@ -16,12 +16,9 @@ int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& th
 /// A rank of the job on a GPU with NCCL: as one of the processes that a launcher started, or after forking them.
 int launch_on_nccl(const LaunchOptions& options, const std::atomic<int>* interruption);
 
-/// How many processes mpirun or srun started together with this one, by the variables that Open MPI, MPICH and Slurm
-/// set; 1 when none did.
-int launched_processes();
-
-/// flopcast-run as one of these processes. Returns the exit code, the same in all of them, of which one has told why it
-/// is not 0; after a failure of the run it ends the processes itself. Throws EnvironmentError when built without MPI.
+/// flopcast-run as one of the processes that mpirun or srun started together. Returns the exit code, the same in all of
+/// them, of which one has told why it is not 0; after a failure of the run it ends the processes itself. Throws
+/// EnvironmentError when built without MPI.
 int launch_on_mpi(const std::vector<std::string>& arguments);
 
 }  // namespace flopcast::realrun

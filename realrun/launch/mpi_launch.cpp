@@ -39,8 +39,8 @@ void check_processes(const TrainingPlan& plan, int processes) {
 MpiRun prepare_on_mpi(const std::vector<std::string>& arguments, int processes) {
   MpiRun run;
   run.options = parse_launch_options(arguments);
-  if (run.options.help) return run;
-  if (run.options.backend == "threads") {
+  if (!run.options.help.empty()) return run;
+  if (run.options.backend == find_backend("threads")) {
     throw ConfigError({"--backend", fmt::format("threads: each of {} processes would run the whole job", processes),
                        "--backend", "mpi, or start one process"});
   }
@@ -114,8 +114,8 @@ int launch_on_mpi(const std::vector<std::string>& arguments) {
   }
   const MpiOptions mpi{std::chrono::seconds(run.options.patience_s)};
   if (const int exit_code = agree(processes, mpi, complaint)) return exit_code;
-  if (run.options.help) {
-    if (processes.rank() == 0) std::fputs(launch_help().c_str(), stdout);
+  if (!run.options.help.empty()) {
+    if (processes.rank() == 0) show_help(run.options);
     return 0;
   }
   complaint = train(processes, run, mpi);

@@ -17,12 +17,12 @@
 #include <thread>
 
 #include "base/host/exit_code.hpp"
+#include "base/host/launcher.hpp"
 #include "base/host/processes.hpp"
 #include "model/error/error.hpp"
 #include "realrun/compute/cuda/gpu.hpp"
 #include "realrun/launch/gpu_ranks.hpp"
 #include "realrun/launch/launch.hpp"
-#include "realrun/rendezvous/launch_environment.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "realrun/transport/nccl/nccl_api.hpp"
 
@@ -269,10 +269,6 @@ void check_gpus(int wanted) {
 }  // namespace
 
 int launch_on_nccl(const LaunchOptions& options, const std::atomic<int>* interruption) {
-  if (options.help) {
-    std::fputs(launch_help().c_str(), stdout);
-    return 0;
-  }
   const std::optional<Launched> launched = launched_by([](const char* name) { return std::getenv(name); });
   // Interactive shells of Slurm are a launched process too, alone, from which ranks can be forked as well.
   const bool alone = launched && launched->place.ranks == 1 && !launched->store && options.gpu.store.empty();

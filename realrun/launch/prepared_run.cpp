@@ -34,7 +34,7 @@ PreparedRun prepare_run(const LaunchOptions& options) {
   apply_flags(options.flags, root, origins);
   const PreparedStep step = prepare(read_job(root, origins), read_text_file);
   RunSettings settings = options.settings;
-  settings.on_gpus = options.backend == "nccl" || options.backend == "virtual-gpus";
+  settings.on_gpus = options.backend != nullptr && options.backend->on_gpus;
   return {root, plan_from_job(step, settings), step.job.training.precision};
 }
 

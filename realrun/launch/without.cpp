@@ -1,6 +1,4 @@
 // What a build without MPI or CUDA says in their place.
-#include <cstdio>
-
 #include "base/text/error.hpp"
 #include "realrun/launch/launch.hpp"
 #include "realrun/launch/prepared_run.hpp"
@@ -25,10 +23,6 @@ namespace {
 
 // What is wrong with the job is wrong with or without GPUs, and told first.
 int refuse_gpus(const LaunchOptions& options) {
-  if (options.help) {
-    std::fputs(launch_help().c_str(), stdout);
-    return 0;
-  }
   check_for_gpus(options, prepare_run(options));
   throw EnvironmentError(
       "flopcast-run was built without CUDA, and so has --backend threads and mpi only\n"

@@ -2,26 +2,24 @@
 // file.
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <memory>
-#include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/host/command_line.hpp"
+#include "base/host/exit_code.hpp"
+#include "base/host/terminal.hpp"
+#include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "realrun/measure/host.hpp"
 #include "realrun/measure/measure_cpu.hpp"
 #include "realrun/measure/measure_gpu.hpp"
 
 namespace {
-
-constexpr int kBug = 1;
-constexpr int kBadInput = 2;
-constexpr int kEnvironmentFailed = 4;
 
 // The standard set of a GPU takes less than eight minutes, whatever the GPU.
 constexpr double kGpuSeconds = 450.0;
@@ -35,95 +33,57 @@ struct Wishes {
 };
 
 std::vector<int> group_sizes(const std::string& text) {
-  constexpr long kMostRanks = 64;
+  constexpr int kMostRanks = 64;
   std::vector<int> sizes;
-  const char* rest = text.c_str();
-  while (true) {
-    char* end = nullptr;
-    const long size = std::strtol(rest, &end, 10);
-    if (end == rest || size < 2 || size > kMostRanks || (*end != ',' && *end != '\0')) {
+  for (const std::string& part : flopcast::split(text)) {
+    const std::optional<std::int64_t> size = flopcast::parse_whole(part);
+    if (!size || *size < 2 || *size > kMostRanks) {
       throw flopcast::ConfigError({"--ranks", fmt::format("\"{}\" is no list of group sizes", text), "--ranks",
                                    fmt::format("expected numbers from 2 to {}, such as 2,4", kMostRanks)});
     }
-    sizes.push_back(static_cast<int>(size));
-    if (*end == '\0') return sizes;
-    rest = end + 1;
+    sizes.push_back(static_cast<int>(*size));
   }
+  return sizes;
 }
 
 double whole_seconds(const std::string& text) {
-  constexpr std::size_t kMostDigits = 5;
-  const bool whole = !text.empty() && text.size() <= kMostDigits &&
-                     text.find_first_not_of("0123456789") == std::string::npos && std::stoi(text) > 0;
-  if (whole) return std::stoi(text);
+  constexpr int kLongest = 99'999;
+  if (const std::optional<int> seconds = flopcast::parse_digits(text, 1, kLongest)) return *seconds;
   throw flopcast::ConfigError(
       {"--seconds", fmt::format("\"{}\" is no number of seconds", text), "--seconds", "expected 1 to 99999"});
 }
 
-Wishes read(const std::vector<std::string>& arguments) {
+// Nothing when help was asked for and shown.
+std::optional<Wishes> wishes_of(const std::vector<std::string>& arguments) {
   Wishes wishes;
-  for (std::size_t index = 0; index < arguments.size(); ++index) {
-    const std::string& flag = arguments[index];
-    const bool has_value = flag == "-o" || flag == "--ranks" || flag == "--seconds";
-    if (has_value && index + 1 == arguments.size()) {
-      throw flopcast::ConfigError({flag, "needs a value", "", ""});
-    }
-    if (flag == "--quick") {
-      wishes.quick = true;
-    } else if (flag == "--cuda") {
-      wishes.cuda = true;
-    } else if (flag == "--seconds") {
-      wishes.seconds = whole_seconds(arguments[++index]);
-    } else if (flag == "-o") {
-      wishes.file = arguments[++index];
-    } else if (flag == "--ranks") {
-      wishes.ranks = group_sizes(arguments[++index]);
-    } else {
-      throw flopcast::ConfigError(
-          {"", fmt::format("unknown flag \"{}\"", flag), "",
-           "flopcast-measure -o FILE [--cuda] [--quick] [--ranks N,N] [--seconds N]; see: flopcast "
-           "calibrate --help"});
-    }
-  }
-  if (wishes.file.empty()) throw flopcast::ConfigError({"-o", "is required", "", "give the measurement file"});
+  std::optional<std::string> file;
+  std::optional<std::string> ranks;
+  std::optional<std::string> seconds;
+  flopcast::CommandLine command_line("", "flopcast-measure -o FILE [options]",
+                                     "Times this machine, or its GPU, for `flopcast calibrate`, which starts it.", {});
+  command_line.add_option("-o", file, "FILE", "the measurement file; what it holds already is not measured again");
+  command_line.add_flag("--cuda", wishes.cuda, "the GPU, and messages between GPUs");
+  command_line.add_flag("--quick", wishes.quick, "fewer samples");
+  command_line.add_option("--ranks", ranks, "N,N", "sizes of the groups whose messages are timed");
+  command_line.add_option("--seconds", seconds, "N", "with --cuda: after which no further sample begins (450)");
+  if (!command_line.parse(arguments)) return std::nullopt;
+  if (!file) throw flopcast::ConfigError({"-o", "is required", "", "give the measurement file"});
+  wishes.file = *file;
+  if (ranks) wishes.ranks = group_sizes(*ranks);
+  if (seconds) wishes.seconds = whole_seconds(*seconds);
   return wishes;
 }
-
-/// A line on a terminal's standard error that tells how far it is, gone in the end.
-class ProgressLine {
- public:
-  ProgressLine() : terminal_(isatty(STDERR_FILENO) == 1) {}
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-  ProgressLine(ProgressLine&&) = delete;
-  ProgressLine& operator=(ProgressLine&&) = delete;
-  ~ProgressLine() {
-    if (terminal_) std::fputs("\r\033[K", stderr);
-  }
-
-  void show(std::size_t done, std::size_t all, const flopcast::SampleKey& next) const {
-    if (!terminal_) return;
-    constexpr std::size_t kWidth = 20;
-    constexpr std::size_t kLine = 79;  // a line that wraps could not be written over
-    const std::size_t filled = all == 0 ? kWidth : done * kWidth / all;
-    const std::string line = fmt::format("[{}{}] {}/{} {}", std::string(filled, '#'), std::string(kWidth - filled, '.'),
-                                         done + 1, all, next.text());
-    std::fputs(("\r\033[K" + line.substr(0, kLine)).c_str(), stderr);
-  }
-
- private:
-  bool terminal_;
-};
 
 void measure_host(const Wishes& wishes) {
   flopcast::MeasurementFile file(wishes.file, flopcast::describe_host());
   flopcast::CpuSet set;
   set.quick = wishes.quick;
   if (!wishes.ranks.empty()) set.ranks = wishes.ranks;
-  const ProgressLine line;
-  flopcast::measure_cpu(
-      set, flopcast::this_host(), file,
-      [&line](std::size_t done, std::size_t all, const flopcast::SampleKey& next) { line.show(done, all, next); });
+  const flopcast::ProgressLine line;
+  flopcast::measure_cpu(set, flopcast::this_host(), file,
+                        [&line](std::size_t done, std::size_t all, const flopcast::SampleKey& next) {
+                          line.show(done, all, next.text());
+                        });
 }
 
 void check_groups(const std::vector<int>& ranks, int gpus) {
@@ -147,10 +107,11 @@ void measure_cuda(const Wishes& wishes) {
   flopcast::MeasurementFile file(wishes.file, flopcast::describe_gpu(facts, flopcast::describe_host()));
   flopcast::GpuOutcome outcome;
   {
-    const ProgressLine line;
-    outcome = flopcast::measure_gpu(
-        {wishes.quick, wishes.ranks, wishes.seconds}, *gpu, flopcast::machine_clock().wall, file,
-        [&line](std::size_t done, std::size_t all, const flopcast::SampleKey& next) { line.show(done, all, next); });
+    const flopcast::ProgressLine line;
+    outcome = flopcast::measure_gpu({wishes.quick, wishes.ranks, wishes.seconds}, *gpu, flopcast::machine_clock().wall,
+                                    file, [&line](std::size_t done, std::size_t all, const flopcast::SampleKey& next) {
+                                      line.show(done, all, next.text());
+                                    });
   }
   if (!facts.no_messages.empty()) say("note: messages between GPUs are left out: " + facts.no_messages);
   for (const std::string& refusal : outcome.refused) say("note: not measured: " + refusal);
@@ -161,26 +122,20 @@ void measure_cuda(const Wishes& wishes) {
 
 }  // namespace
 
+#ifndef FLOPCAST_HAS_CUDA
+std::unique_ptr<flopcast::MeasuredGpu> flopcast::open_measured_gpu() {
+  throw EnvironmentError(
+      "flopcast-measure was built without CUDA: configure with -DFLOPCAST_WITH_CUDA=ON where nvcc is (CUDA 12.5 or "
+      "later) and build");
+}
+#endif
+
 int main(int argc, char** argv) {
-  try {
-    const Wishes wishes = read(std::vector<std::string>(argv + 1, argv + argc));
-    if (wishes.cuda) {
-      measure_cuda(wishes);
-    } else {
-      measure_host(wishes);
-    }
-    return 0;
-  } catch (const flopcast::ConfigError& error) {
-    std::fputs(fmt::format("{}\n", error.what()).c_str(), stderr);
-    return kBadInput;
-  } catch (const flopcast::EnvironmentError& error) {
-    std::fputs(fmt::format("error: {}\n", error.what()).c_str(), stderr);
-    return kEnvironmentFailed;
-  } catch (const std::bad_alloc&) {
-    std::fputs("error: out of memory\n", stderr);
-    return kEnvironmentFailed;
-  } catch (const std::exception& error) {
-    std::fputs(fmt::format("internal error: {}\n", error.what()).c_str(), stderr);
-    return kBug;
-  }
+  return flopcast::exit_code_of(
+      [&] {
+        const std::optional<Wishes> wishes = wishes_of(std::vector<std::string>(argv + 1, argv + argc));
+        if (wishes) wishes->cuda ? measure_cuda(*wishes) : measure_host(*wishes);
+        return 0;
+      },
+      true);
 }

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "base/host/launcher.hpp"
 #include "realrun/rendezvous/store.hpp"
 #include "sim/program/step_times.hpp"
 
@@ -13,13 +14,6 @@ inline constexpr const char* kActivityKey = "activity/";  ///< and the rank: wha
 inline constexpr const char* kDoneKey = "done/";          ///< and the rank, once it has ended well
 inline constexpr const char* kEndedKey = "ended/";        ///< and the rank, once it knows of the failure
 inline constexpr const char* kRankKey = "rank/";          ///< and the rank: which process it is
-
-/// A process's place in the run.
-struct ProcessPlace {
-  int rank = 0;
-  int ranks = 1;
-  int local_rank = 0;  ///< on its machine: the GPU it takes
-};
 
 /// Enters the rank and waits until all ranks are there. Throws EnvironmentError when another process says it has that
 /// rank, counts other ranks, or when some do not come: then it names them.

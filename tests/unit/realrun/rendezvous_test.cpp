@@ -11,7 +11,7 @@
 
 #include "model/error/error.hpp"
 #include "realrun/compute/mark.hpp"
-#include "realrun/rendezvous/launch_environment.hpp"
+#include "base/host/launcher.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "realrun/rendezvous/store.hpp"
 

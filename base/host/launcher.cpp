@@ -1,12 +1,14 @@
-#include "realrun/rendezvous/launch_environment.hpp"
+#include "base/host/launcher.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
 
-namespace flopcast::realrun {
+namespace flopcast {
 
 namespace {
 
@@ -16,13 +18,12 @@ constexpr int kLargestPort = 65535;
 constexpr int kMostRanks = 1'000'000;
 
 int whole(const std::string& field, const std::string& text, int smallest, int largest) {
-  char* end = nullptr;
-  const long value = std::strtol(text.c_str(), &end, 10);
-  if (text.empty() || *end != '\0' || value < smallest || value > largest) {
+  const std::optional<std::int64_t> value = parse_whole(text);
+  if (!value || *value < smallest || *value > largest) {
     throw ConfigError(
         {field, fmt::format("\"{}\" is no whole number from {} to {}", text, smallest, largest), field, {}});
   }
-  return static_cast<int>(value);
+  return static_cast<int>(*value);
 }
 
 struct Names {
@@ -89,4 +90,13 @@ std::optional<Launched> launched_by(const Variable& variable) {
   return std::nullopt;
 }
 
-}  // namespace flopcast::realrun
+int launched_processes() {
+  std::int64_t processes = 1;
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    const char* value = std::getenv(variable);
+    if (value != nullptr) processes = std::max(processes, parse_whole(value).value_or(1));
+  }
+  return static_cast<int>(processes);
+}
+
+}  // namespace flopcast

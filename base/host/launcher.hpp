@@ -4,13 +4,18 @@
 #include <optional>
 #include <string>
 
-#include "realrun/rendezvous/meeting.hpp"
+namespace flopcast {
 
-namespace flopcast::realrun {
+/// A process's place among those that a launcher started together.
+struct ProcessPlace {
+  int rank = 0;
+  int ranks = 1;
+  int local_rank = 0;  ///< on its machine: the GPU it takes
+};
 
-/// Where a store is, as --store has it.
+/// Where such processes meet, as --store has it.
 struct StoreAddress {
-  std::string folder;  ///< of a file store; empty: TCP
+  std::string folder;  ///< of files that all see; empty: TCP
   std::string host;
   int port = 0;
 };
@@ -30,4 +35,8 @@ struct Launched {
 /// a wrong value or one that is missing.
 std::optional<Launched> launched_by(const std::function<const char*(const char*)>& variable);
 
-}  // namespace flopcast::realrun
+/// How many processes mpirun or srun started together with this one, by the variables that Open MPI, MPICH and Slurm
+/// set; 1 when none did.
+int launched_processes();
+
+}  // namespace flopcast
