@@ -13,11 +13,4 @@ std::string quote(std::string_view text) {
   return quoted + (text.size() > kLongest ? "...'" : "'");
 }
 
-std::string_view trim(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r";
-  const std::size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
-
 }  // namespace flopcast
