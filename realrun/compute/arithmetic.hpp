@@ -2,15 +2,19 @@
 
 #include <cstdint>
 
-namespace flopcast::realrun {
+namespace flopcast {
 
-enum class OptimizerKind { kSgd, kAdam };
+enum class Optimizer;  // model/workload/training.hpp, which nvcc does not read
+
+}  // namespace flopcast
+
+namespace flopcast::realrun {
 
 /// sgd   v = momentum·v + g; w -= rate·v
 /// adam  m = b1·m + (1-b1)·g; v = b2·v + (1-b2)·g²; w -= rate · m/(1-b1^t) / (sqrt(v/(1-b2^t)) + epsilon)
 ///       (Kingma & Ba 1412.6980, algorithm 1)
-struct Optimizer {
-  OptimizerKind kind = OptimizerKind::kAdam;
+struct UpdateRule {
+  Optimizer kind = {};  ///< adam
   float rate = 1e-3F;
   float momentum = 0.9F;
   float beta1 = 0.9F;
@@ -18,7 +22,7 @@ struct Optimizer {
   float epsilon = 1e-8F;
 
   /// Floats of state for each weight.
-  int states() const { return kind == OptimizerKind::kSgd ? 1 : 2; }
+  int states() const;
 };
 
 /// How a GPU multiplies matrices. Sums have 32 bits, and so has everything between the products.

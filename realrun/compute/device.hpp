@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "model/workload/training.hpp"
 #include "realrun/buffer.hpp"
 #include "realrun/compute/arithmetic.hpp"
 #include "realrun/compute/mark.hpp"
@@ -13,7 +14,7 @@ namespace flopcast::realrun {
 
 /// Memory and elementwise work of one rank's device, as the executor and the parallel strategies need it. All buffers
 /// hold 32-bit floats. A device may work behind the host's back: operations happen in the order of the calls.
-class Device : public Interface {
+class ComputeDevice : public Interface {
  public:
   /// Filled with zeros.
   virtual Buffer allocate(std::size_t bytes) = 0;
@@ -23,7 +24,7 @@ class Device : public Interface {
   virtual void copy(const Buffer& from, const Buffer& to) = 0;
   virtual void add(const Buffer& from, const Buffer& to) = 0;  ///< to += from
   /// One optimizer step: `updated`, which may be `weights`, from weights, gradients and states. `step` counts from 1.
-  virtual void optimize(const Optimizer& rule, int step, const Buffer& weights, const Buffer& gradients,
+  virtual void optimize(const UpdateRule& rule, int step, const Buffer& weights, const Buffer& gradients,
                         const std::vector<Buffer>& states, const Buffer& updated) = 0;
 
   /// From and to the host's memory; both return when the host may go on with it.

@@ -14,6 +14,10 @@
 
 namespace flopcast::realrun {
 
+int UpdateRule::states() const {
+  return kind == Optimizer::kSgd ? 1 : 2;
+}
+
 Ticks host_clock() {
   constexpr Ticks kPicosecondsPerNanosecond = 1000;
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -38,14 +42,14 @@ struct Slice {
   std::size_t count;
 };
 
-void sgd(const Optimizer& rule, const Slice& slice, float* velocity) {
+void sgd(const UpdateRule& rule, const Slice& slice, float* velocity) {
   for (std::size_t index = 0; index < slice.count; ++index) {
     velocity[index] = rule.momentum * velocity[index] + slice.gradients[index];
     slice.updated[index] = slice.weights[index] - rule.rate * velocity[index];
   }
 }
 
-void adam(const Optimizer& rule, int step, const Slice& slice, float* mean, float* square) {
+void adam(const UpdateRule& rule, int step, const Slice& slice, float* mean, float* square) {
   const auto exponent = static_cast<float>(step);
   const float mean_correction = 1.0F - std::pow(rule.beta1, exponent);
   const float square_correction = 1.0F - std::pow(rule.beta2, exponent);
@@ -80,11 +84,11 @@ void HostDevice::add(const Buffer& from, const Buffer& to) {
   for (std::size_t index = 0; index < float_count(from); ++index) target[index] += source[index];
 }
 
-void HostDevice::optimize(const Optimizer& rule, int step, const Buffer& weights, const Buffer& gradients,
+void HostDevice::optimize(const UpdateRule& rule, int step, const Buffer& weights, const Buffer& gradients,
                           const std::vector<Buffer>& states, const Buffer& updated) {
   FLOPCAST_CHECK(static_cast<int>(states.size()) == rule.states() && weights.bytes() == gradients.bytes());
   const Slice slice{host_floats(weights), host_floats(gradients), host_floats(updated), float_count(weights)};
-  if (rule.kind == OptimizerKind::kSgd) {
+  if (rule.kind == Optimizer::kSgd) {
     sgd(rule, slice, host_floats(states[0]));
   } else {
     adam(rule, step, slice, host_floats(states[0]), host_floats(states[1]));

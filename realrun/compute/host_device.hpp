@@ -8,13 +8,13 @@
 namespace flopcast::realrun {
 
 /// The CPU: works at once.
-class HostDevice : public Device {
+class HostDevice : public ComputeDevice {
  public:
   Buffer allocate(std::size_t bytes) override;
   void zero(const Buffer& buffer) override;
   void copy(const Buffer& from, const Buffer& to) override;
   void add(const Buffer& from, const Buffer& to) override;
-  void optimize(const Optimizer& rule, int step, const Buffer& weights, const Buffer& gradients,
+  void optimize(const UpdateRule& rule, int step, const Buffer& weights, const Buffer& gradients,
                 const std::vector<Buffer>& states, const Buffer& updated) override;
   void upload(const std::byte* from, const Buffer& to) override;
   void download(const Buffer& from, std::byte* to) override;

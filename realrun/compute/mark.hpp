@@ -35,7 +35,7 @@ struct Mark {
   std::shared_ptr<Moment> moment = nullptr;
 };
 
-/// From when to when, by the clock of the device (Device::mark).
+/// From when to when, by the clock of the device (ComputeDevice::mark).
 struct Interval {
   Mark start;
   Mark end;

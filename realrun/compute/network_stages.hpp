@@ -23,7 +23,7 @@ struct NetworkStagesSpec {
   /// First sample of a microbatch in a step.
   std::function<std::uint64_t(int step, int stage, int microbatch)> first_sample;
   std::function<void()> poke;                        ///< see Pass
-  Device* device = nullptr;                          ///< of the rank
+  ComputeDevice* device = nullptr;                   ///< of the rank
   Kernels<float>* kernels = &host_kernels<float>();  ///< on that device
 };
 

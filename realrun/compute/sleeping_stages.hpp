@@ -16,7 +16,7 @@ namespace flopcast::realrun {
 /// some 20 us late. Many more ranks than cores thus keep their time as long as actions are milliseconds.
 class Pace {
  public:
-  /// `poke` is called about every millisecond of sleep (see Transport::poke).
+  /// `poke` is called about every millisecond of sleep (see RankTransport::poke).
   explicit Pace(std::function<void()> poke);
 
   void begin();               ///< an action

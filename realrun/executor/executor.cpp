@@ -139,7 +139,7 @@ SpanKind span_kind(ActionKind kind) {
 }  // namespace
 
 Executor::Executor(const Program& program, const UpdateRules& rules, RankPlace place, StageCompute& compute,
-                   TrainingState& state, Transport& transport, Device& device, Recording& recording)
+                   TrainingState& state, RankTransport& transport, ComputeDevice& device, Recording& recording)
     : program_(program),
       rules_(rules),
       place_(std::move(place)),

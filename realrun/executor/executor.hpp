@@ -60,7 +60,7 @@ struct RankRecord {
 /// the host's back the times are not known before.
 class Recording {
  public:
-  explicit Recording(Device& device) : device_(device) {}
+  explicit Recording(ComputeDevice& device) : device_(device) {}
 
   void span(SpanKind kind, StreamKind stream, const Action& action, const Mark& start, const Mark& end);
   void span(SpanKind kind, StreamKind stream, const Interval& interval);
@@ -81,7 +81,7 @@ class Recording {
   };
   std::vector<TransferEnd> resolve(const std::vector<MarkedEnd>& ends);
 
-  Device& device_;
+  ComputeDevice& device_;
   std::vector<MarkedSpan> marked_;
   std::vector<MarkedEnd> sent_;
   std::vector<MarkedEnd> received_;
@@ -113,7 +113,7 @@ class Executor {
  public:
   /// The program must be valid, and outlive the executor like everything else handed in.
   Executor(const Program& program, const UpdateRules& rules, RankPlace place, StageCompute& compute,
-           TrainingState& state, Transport& transport, Device& device, Recording& recording);
+           TrainingState& state, RankTransport& transport, ComputeDevice& device, Recording& recording);
 
   /// All actions once, and the flush of a synchronous program.
   void run_step(int step);
@@ -153,8 +153,8 @@ class Executor {
   RankPlace place_;
   StageCompute& compute_;
   TrainingState& state_;
-  Transport& transport_;
-  Device& device_;
+  RankTransport& transport_;
+  ComputeDevice& device_;
   Recording& recording_;
   StageNeighbours neighbours_;
   std::map<int, StageProgress> progress_;  // by stage of this rank

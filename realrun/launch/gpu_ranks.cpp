@@ -90,7 +90,7 @@ int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& th
       machine = gpu->make_rank(rank);
       return std::make_unique<Traced<VirtualTransport>>(hub, rank, machine->queues());
     };
-    run_threads(plan.ranks(), threads, make, [&](Transport& transport) {
+    run_threads(plan.ranks(), threads, make, [&](RankTransport& transport) {
       const auto rank = static_cast<std::size_t>(transport.rank());
       train_rank(plan, {ranks[rank]->device(), ranks[rank]->kernels()}, transport, results[rank], between);
     });
@@ -250,7 +250,7 @@ void train_as(const NcclRun& run, const ProcessPlace& place, Store& store, cuda:
     try {
       RankResult own;
       go_by_one_clock();
-      train_rank(run.prepared.plan, computes, transport, own, [&](Transport&) {
+      train_rank(run.prepared.plan, computes, transport, own, [&](RankTransport&) {
         collection.add(own);
         if (keeps_file) file.keep();
         go_by_one_clock();

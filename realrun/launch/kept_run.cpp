@@ -61,7 +61,7 @@ void keep_run(const LaunchOptions& options, const PreparedRun& run, RunOrigin or
   file.keep();
   std::string failure;
   try {
-    train(results, [&](Transport& transport) {
+    train(results, [&](RankTransport& transport) {
       if (transport.rank() == 0) file.keep();
     });
   } catch (const EnvironmentError& error) {

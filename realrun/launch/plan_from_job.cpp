@@ -183,8 +183,7 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   plan.zero = job.layout.zero;
   plan.compression = job.layout.compression;
   plan.micro_batch_size = job.layout.micro_batch_size;
-  plan.optimizer.kind =
-      job.training.optimizer == flopcast::Optimizer::kAdam ? OptimizerKind::kAdam : OptimizerKind::kSgd;
+  plan.optimizer.kind = job.training.optimizer;
   plan.optimizer.rate = static_cast<float>(settings.learning_rate);
   if (job.layout.bucket_mb) plan.bucket_bytes = *job.layout.bucket_mb * 1024 * 1024;
   check_plan(plan);

@@ -56,7 +56,7 @@ Json samples_of(const std::vector<RankResult>& ranks, int warmup, const std::str
   return samples;
 }
 
-Json traffic_json(const Traffic& traffic) {
+Json traffic_json(const SentTraffic& traffic) {
   Json entries = Json::array();
   const auto add = [&](std::string_view kind, Axis axis, const TrafficCount& count) {
     entries.push_back({{"kind", std::string(kind)},

@@ -6,9 +6,9 @@
 
 namespace flopcast {
 
-Watchdog::Watchdog(Bark bark) : bark_(std::move(bark)), thread_([this] { watch(); }) {}
+CallWatchdog::CallWatchdog(Bark bark) : bark_(std::move(bark)), thread_([this] { watch(); }) {}
 
-Watchdog::~Watchdog() {
+CallWatchdog::~CallWatchdog() {
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
@@ -17,7 +17,7 @@ Watchdog::~Watchdog() {
   thread_.join();
 }
 
-void Watchdog::watch() {
+void CallWatchdog::watch() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return guarding_ || closing_; });
@@ -30,7 +30,7 @@ void Watchdog::watch() {
   }
 }
 
-Watchdog::Guard::Guard(Watchdog& dog, std::string what, std::chrono::milliseconds limit) : dog_(dog) {
+CallWatchdog::Guard::Guard(CallWatchdog& dog, std::string what, std::chrono::milliseconds limit) : dog_(dog) {
   {
     const std::lock_guard lock(dog_.mutex_);
     FLOPCAST_CHECK(!dog_.guarding_);
@@ -42,7 +42,7 @@ Watchdog::Guard::Guard(Watchdog& dog, std::string what, std::chrono::millisecond
   dog_.changed_.notify_one();
 }
 
-Watchdog::Guard::~Guard() {
+CallWatchdog::Guard::~Guard() {
   const std::lock_guard lock(dog_.mutex_);
   dog_.guarding_ = false;
 }

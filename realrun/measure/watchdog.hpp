@@ -11,20 +11,20 @@ namespace flopcast {
 
 /// Ends what a library never returns from: while something is guarded for longer than it may take, `bark` is called
 /// once, in a thread of its own. No guard inside another.
-class Watchdog {
+class CallWatchdog {
  public:
   using Bark = std::function<void(const std::string& what, std::chrono::milliseconds limit)>;
-  explicit Watchdog(Bark bark);
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
-  Watchdog(Watchdog&&) = delete;
-  Watchdog& operator=(Watchdog&&) = delete;
-  ~Watchdog();
+  explicit CallWatchdog(Bark bark);
+  CallWatchdog(const CallWatchdog&) = delete;
+  CallWatchdog& operator=(const CallWatchdog&) = delete;
+  CallWatchdog(CallWatchdog&&) = delete;
+  CallWatchdog& operator=(CallWatchdog&&) = delete;
+  ~CallWatchdog();
 
   /// Guards until it is gone.
   class Guard {
    public:
-    Guard(Watchdog& dog, std::string what, std::chrono::milliseconds limit);
+    Guard(CallWatchdog& dog, std::string what, std::chrono::milliseconds limit);
     Guard(const Guard&) = delete;
     Guard& operator=(const Guard&) = delete;
     Guard(Guard&&) = delete;
@@ -32,7 +32,7 @@ class Watchdog {
     ~Guard();
 
    private:
-    Watchdog& dog_;
+    CallWatchdog& dog_;
   };
 
  private:

@@ -256,7 +256,7 @@ struct HeadColumns {
 
 /// One head of one sequence.
 struct HeadPlace {
-  const AttentionShape& attention;
+  const AttentionExtent& attention;
   ScoreShape scores;
   std::size_t first_row = 0;  // of the sequence in every slice's tensors
   std::size_t head = 0;
@@ -277,7 +277,7 @@ View block(Tensor& tensor, const HeadPlace& place, std::size_t column, Transpose
 }
 
 template <class T>
-T scale_of(const AttentionShape& shape) {
+T scale_of(const AttentionExtent& shape) {
   return T(1) / std::sqrt(static_cast<T>(shape.head_dim));
 }
 
@@ -380,7 +380,7 @@ void spread_gradient(const HeadPlace& place, const Tensor<T>& output_gradient, c
 }  // namespace
 
 template <class T>
-std::vector<Tensor<T>> HostKernels<T>::attention(const AttentionShape& shape, const std::vector<Tensor<T>>& slices,
+std::vector<Tensor<T>> HostKernels<T>::attention(const AttentionExtent& shape, const std::vector<Tensor<T>>& slices,
                                                  Tensor<T>& output) {
   const ScoreShape scores{shape.length, slices.size() * shape.length};
   Tensor<T> probabilities(output.rows() * shape.heads, scores.columns);
@@ -394,7 +394,7 @@ std::vector<Tensor<T>> HostKernels<T>::attention(const AttentionShape& shape, co
 }
 
 template <class T>
-void HostKernels<T>::attention_gradient(const AttentionShape& shape, const std::vector<Tensor<T>>& slices,
+void HostKernels<T>::attention_gradient(const AttentionExtent& shape, const std::vector<Tensor<T>>& slices,
                                         const std::vector<Tensor<T>>& kept, const Tensor<T>& output_gradient,
                                         std::vector<Tensor<T>>& gradients) {
   const Tensor<T>& probabilities = kept.front();
@@ -412,15 +412,15 @@ void HostKernels<T>::attention_gradient(const AttentionShape& shape, const std::
   }
 }
 
-template std::vector<Tensor<float>> HostKernels<float>::attention(const AttentionShape&,
+template std::vector<Tensor<float>> HostKernels<float>::attention(const AttentionExtent&,
                                                                   const std::vector<Tensor<float>>&, Tensor<float>&);
-template std::vector<Tensor<double>> HostKernels<double>::attention(const AttentionShape&,
+template std::vector<Tensor<double>> HostKernels<double>::attention(const AttentionExtent&,
                                                                     const std::vector<Tensor<double>>&,
                                                                     Tensor<double>&);
-template void HostKernels<float>::attention_gradient(const AttentionShape&, const std::vector<Tensor<float>>&,
+template void HostKernels<float>::attention_gradient(const AttentionExtent&, const std::vector<Tensor<float>>&,
                                                      const std::vector<Tensor<float>>&, const Tensor<float>&,
                                                      std::vector<Tensor<float>>&);
-template void HostKernels<double>::attention_gradient(const AttentionShape&, const std::vector<Tensor<double>>&,
+template void HostKernels<double>::attention_gradient(const AttentionExtent&, const std::vector<Tensor<double>>&,
                                                       const std::vector<Tensor<double>>&, const Tensor<double>&,
                                                       std::vector<Tensor<double>>&);
 

@@ -25,9 +25,9 @@ class HostKernels : public Kernels<T> {
   void gelu(const Tensor<T>& x, Tensor<T>& y) override;
   void gelu_gradient(const Tensor<T>& dy, const Tensor<T>& x, Tensor<T>& dx) override;
   /// Keeps the probabilities.
-  std::vector<Tensor<T>> attention(const AttentionShape& shape, const std::vector<Tensor<T>>& slices,
+  std::vector<Tensor<T>> attention(const AttentionExtent& shape, const std::vector<Tensor<T>>& slices,
                                    Tensor<T>& output) override;
-  void attention_gradient(const AttentionShape& shape, const std::vector<Tensor<T>>& slices,
+  void attention_gradient(const AttentionExtent& shape, const std::vector<Tensor<T>>& slices,
                           const std::vector<Tensor<T>>& kept, const Tensor<T>& output_gradient,
                           std::vector<Tensor<T>>& gradients) override;
   void look_up(const std::vector<int>& tokens, const VocabularyShare& share, const T* table, Tensor<T>& rows) override;

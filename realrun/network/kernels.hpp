@@ -58,7 +58,7 @@ struct RowPositions {
 
 /// Causal attention of one microbatch: every `length` rows are (a slice of) a sequence, whose columns hold query, key
 /// and value of each head. See CausalAttention.
-struct AttentionShape {
+struct AttentionExtent {
   std::size_t heads = 1;
   std::size_t head_dim = 1;
   std::size_t length = 1;
@@ -95,10 +95,10 @@ class Kernels : public Interface {
 
   /// The queries of the last of `slices` against the keys and values of all of them. Returns what the backward pass
   /// needs beside the inputs.
-  virtual std::vector<Tensor<T>> attention(const AttentionShape& shape, const std::vector<Tensor<T>>& slices,
+  virtual std::vector<Tensor<T>> attention(const AttentionExtent& shape, const std::vector<Tensor<T>>& slices,
                                            Tensor<T>& output) = 0;
   /// `gradients` by slice are added to; an empty one is made first.
-  virtual void attention_gradient(const AttentionShape& shape, const std::vector<Tensor<T>>& slices,
+  virtual void attention_gradient(const AttentionExtent& shape, const std::vector<Tensor<T>>& slices,
                                   const std::vector<Tensor<T>>& kept, const Tensor<T>& output_gradient,
                                   std::vector<Tensor<T>>& gradients) = 0;
 

@@ -167,13 +167,13 @@ CausalAttention<T>::CausalAttention(std::size_t heads, std::size_t head_dim, std
     : heads_(heads), head_dim_(head_dim), sequence_(sequence) {}
 
 template <class T>
-AttentionShape CausalAttention<T>::shape_of(const Pass<T>& pass) const {
+AttentionExtent CausalAttention<T>::shape_of(const Pass<T>& pass) const {
   return {heads_, head_dim_, pass.slice.length(sequence_)};
 }
 
 template <class T>
 Tensor<T> CausalAttention<T>::forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const {
-  const AttentionShape shape = shape_of(pass);
+  const AttentionExtent shape = shape_of(pass);
   FLOPCAST_CHECK(input.rows() % shape.length == 0 && input.columns() == 3 * heads_ * head_dim_);
   std::vector<Tensor<T>> slices = {input};
   if (pass.slices != nullptr) {
@@ -191,7 +191,7 @@ Tensor<T> CausalAttention<T>::forward(const Tensor<T>& input, const Pass<T>& pas
 template <class T>
 Tensor<T> CausalAttention<T>::input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass,
                                              Saved<T>& saved) const {
-  const AttentionShape shape = shape_of(pass);
+  const AttentionExtent shape = shape_of(pass);
   const std::vector<Tensor<T>> kept(saved.tensors.begin() + 1, saved.tensors.end());
   if (pass.slices == nullptr) {
     std::vector<Tensor<T>> gradients(1);
@@ -247,11 +247,11 @@ void Embedding<T>::weight_gradient(const Pass<T>& pass, Saved<T>& saved) const {
 }
 
 template <class T>
-Positions<T>::Positions(std::string name, std::size_t sequence, std::size_t width, int index, int parts)
+LearnedPositions<T>::LearnedPositions(std::string name, std::size_t sequence, std::size_t width, int index, int parts)
     : name_(std::move(name)), sequence_(sequence), width_(width), index_(index), parts_(parts) {}
 
 template <class T>
-void Positions<T>::declare(ParameterList& list) {
+void LearnedPositions<T>::declare(ParameterList& list) {
   offset_ = list.add({.name = name_ + ".positions",
                       .shard = whole_matrix(sequence_, width_),
                       .deviation = 0.1F,
@@ -259,26 +259,26 @@ void Positions<T>::declare(ParameterList& list) {
 }
 
 template <class T>
-RowPositions Positions<T>::positions_of(std::size_t rows, const TokenSlice& slice) const {
+RowPositions LearnedPositions<T>::positions_of(std::size_t rows, const TokenSlice& slice) const {
   return {static_cast<std::size_t>(index_) * rows, slice.length(sequence_), slice.first(sequence_)};
 }
 
 template <class T>
-Tensor<T> Positions<T>::forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& /*saved*/) const {
+Tensor<T> LearnedPositions<T>::forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& /*saved*/) const {
   Tensor<T> output = pass.kernels->tensor(input.rows(), width_);
   pass.kernels->add_positions(input, positions_of(input.rows(), pass.slice), pass.weights + offset_, output);
   return output;
 }
 
 template <class T>
-Tensor<T> Positions<T>::input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/,
-                                       Saved<T>& saved) const {
+Tensor<T> LearnedPositions<T>::input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/,
+                                              Saved<T>& saved) const {
   saved.tensors = {output_gradient};
   return output_gradient;
 }
 
 template <class T>
-void Positions<T>::weight_gradient(const Pass<T>& pass, Saved<T>& saved) const {
+void LearnedPositions<T>::weight_gradient(const Pass<T>& pass, Saved<T>& saved) const {
   const Tensor<T>& output_gradient = saved.tensors[0];
   pass.kernels->add_to_positions(output_gradient, positions_of(output_gradient.rows(), pass.slice),
                                  pass.gradients + offset_);
@@ -306,8 +306,8 @@ Tensor<T> Features<T>::input_gradient(const Tensor<T>& /*output_gradient*/, cons
 
 template class Embedding<float>;
 template class Embedding<double>;
-template class Positions<float>;
-template class Positions<double>;
+template class LearnedPositions<float>;
+template class LearnedPositions<double>;
 template class Features<float>;
 template class Features<double>;
 

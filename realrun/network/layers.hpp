@@ -89,7 +89,7 @@ class CausalAttention : public Layer<T> {
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override;
 
  private:
-  AttentionShape shape_of(const Pass<T>& pass) const;
+  AttentionExtent shape_of(const Pass<T>& pass) const;
 
   std::size_t heads_ = 0;
   std::size_t head_dim_ = 0;
@@ -118,9 +118,9 @@ class Embedding : public Layer<T> {
 /// y = x + p[position]: learned positions. Rows may be one of `parts` equal shares (sequence parallelism), and belong
 /// to a slice of the sequences.
 template <class T>
-class Positions : public Layer<T> {
+class LearnedPositions : public Layer<T> {
  public:
-  Positions(std::string name, std::size_t sequence, std::size_t width, int index = 0, int parts = 1);
+  LearnedPositions(std::string name, std::size_t sequence, std::size_t width, int index = 0, int parts = 1);
   void declare(ParameterList& list) override;
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override;
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override;

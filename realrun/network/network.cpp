@@ -76,8 +76,8 @@ class Builder {
     layers.push_back(std::make_unique<Embedding<T>>(tied_parameter(), rows_of(vocab(), hidden(), index(), ranks()),
                                                     kTableDeviation));
     layers.push_back(sum_over_ranks());
-    layers.push_back(std::make_unique<Positions<T>>("embedding", static_cast<std::size_t>(spec_.sequence), hidden(),
-                                                    sharded() ? index() : 0, sharded() ? ranks() : 1));
+    layers.push_back(std::make_unique<LearnedPositions<T>>("embedding", static_cast<std::size_t>(spec_.sequence),
+                                                           hidden(), sharded() ? index() : 0, sharded() ? ranks() : 1));
     return sequence(std::move(layers));
   }
 

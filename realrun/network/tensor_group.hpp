@@ -11,7 +11,7 @@ class TensorGroup {
  public:
   TensorGroup() = default;
   /// Results lie in the memory of `device`; without one, in that of the host.
-  TensorGroup(Transport& transport, Group group, Device* device = nullptr)
+  TensorGroup(RankTransport& transport, Group group, ComputeDevice* device = nullptr)
       : transport_(&transport), group_(std::move(group)), device_(device) {}
 
   int size() const { return transport_ == nullptr ? 1 : group_.size(); }
@@ -47,9 +47,9 @@ class TensorGroup {
   template <class T>
   Tensor<T> make(std::size_t rows, std::size_t columns) const;
 
-  Transport* transport_ = nullptr;
+  RankTransport* transport_ = nullptr;
   Group group_;
-  Device* device_ = nullptr;
+  ComputeDevice* device_ = nullptr;
 };
 
 /// How the tensor-parallel ranks share each layer.

@@ -54,8 +54,8 @@ std::vector<std::size_t> unit_offsets(const StageLayout& layout);
 
 /// What a compressed sum works with; all outlive it.
 struct CompressionContext {
-  Device& device;
-  Transport& transport;
+  ComputeDevice& device;
+  RankTransport& transport;
   GradientCodec& codec;
   const Group& group;
 };

@@ -16,7 +16,7 @@ constexpr std::size_t kReductionsUnderWay = 2;
 
 StageWeights::StageWeights(ParallelContext& context, int stage, StageLayout layout, std::vector<Bucket> buckets)
     : context_(context), layout_(std::move(layout)), buckets_(std::move(buckets)), unit_starts_(unit_offsets(layout_)) {
-  Device& device = context_.device;
+  ComputeDevice& device = context_.device;
   const std::size_t bytes = unit_starts_.back() * sizeof(float);
   const auto parts = static_cast<std::size_t>(shards(1) ? replicas() : 1);
   std::size_t share = 0;

@@ -18,11 +18,11 @@ namespace flopcast::realrun {
 
 /// What the stages of a rank have in common. All outlive the stages.
 struct ParallelContext {
-  Device& device;
-  Transport& transport;
+  ComputeDevice& device;
+  RankTransport& transport;
   Recording& recording;
   StageCompute& compute;
-  Optimizer optimizer;
+  UpdateRule optimizer;
   Group data;    ///< replicas that share the weights
   Group tensor;  ///< ranks that share each layer
   int zero = 0;  ///< 0 replicated, 1 optimizer state cut over the replicas, 2 gradients too, 3 weights too

@@ -23,7 +23,7 @@ struct Route {
 /// One end of a route.
 class RouteEnd {
  public:
-  RouteEnd(const Route& route, int peer, Transport& transport, Device& device)
+  RouteEnd(const Route& route, int peer, RankTransport& transport, ComputeDevice& device)
       : route_(route), peer_(peer), transport_(transport), device_(device) {}
 
   void send_all() {
@@ -84,8 +84,8 @@ class RouteEnd {
 
   const Route& route_;
   int peer_ = 0;
-  Transport& transport_;
-  Device& device_;
+  RankTransport& transport_;
+  ComputeDevice& device_;
 };
 
 std::vector<Route> routes_of(const Program& program, const StageCompute& compute) {
@@ -108,7 +108,7 @@ std::vector<Route> routes_of(const Program& program, const StageCompute& compute
 }  // namespace
 
 std::vector<MessageTimes> measure_messages(const Program& program, const RankPlace& place, const StageCompute& compute,
-                                           Transport& transport, Device& device) {
+                                           RankTransport& transport, ComputeDevice& device) {
   std::vector<MessageTimes> received;
   for (const Route& route : routes_of(program, compute)) {
     if (place.pipeline_rank == route.sender) {

@@ -21,6 +21,6 @@ struct MessageTimes {
 /// Sends messages over every boundary between two ranks of the program, both ways, one boundary after the other.
 /// Called by all ranks. Returns what this rank received. One clock for all ranks is assumed.
 std::vector<MessageTimes> measure_messages(const Program& program, const RankPlace& place, const StageCompute& compute,
-                                           Transport& transport, Device& device);
+                                           RankTransport& transport, ComputeDevice& device);
 
 }  // namespace flopcast::realrun

@@ -75,7 +75,7 @@ struct CollectiveCount {
 };
 
 template <class Stream>
-void pass(Stream& stream, Traffic& traffic) {
+void pass(Stream& stream, SentTraffic& traffic) {
   auto& [point_to_point, collectives] = traffic;
   stream.value(point_to_point);
   std::vector<CollectiveCount> counts;

@@ -27,7 +27,7 @@ RankGrid grid_of(const TrainingPlan& plan) {
 }
 
 // All groups of the axis, made in the same order by everybody; returns the one this rank is in.
-Group form_groups(Transport& transport, const RankGrid& grid, Axis axis) {
+Group form_groups(RankTransport& transport, const RankGrid& grid, Axis axis) {
   Group own;
   for (int rank = 0; rank < grid.ranks(); ++rank) {
     if (grid.coordinate(rank, axis) != 0) continue;
@@ -38,7 +38,7 @@ Group form_groups(Transport& transport, const RankGrid& grid, Axis axis) {
 }
 
 // By shared set, for the replica this rank is in.
-std::vector<Group> form_shared_groups(Transport& transport, const RankGrid& grid,
+std::vector<Group> form_shared_groups(RankTransport& transport, const RankGrid& grid,
                                       const std::vector<std::vector<int>>& holders) {
   std::vector<Group> own(holders.size());
   for (int rank = 0; rank < grid.ranks(); ++rank) {
@@ -109,7 +109,7 @@ double thread_cpu_seconds() {
 /// One rank with all that it is made of.
 class RankTraining {
  public:
-  RankTraining(const TrainingPlan& plan, const RankMachine& machine, Transport& transport)
+  RankTraining(const TrainingPlan& plan, const RankMachine& machine, RankTransport& transport)
       : plan_(plan),
         machine_(machine),
         device_(machine.device),
@@ -162,7 +162,7 @@ class RankTraining {
   }
 
   /// Over `transport` even where the steps themselves go without it.
-  std::vector<MessageTimes> time_messages(Transport& transport) const {
+  std::vector<MessageTimes> time_messages(RankTransport& transport) const {
     return measure_messages(plan_.program, place(), compute_, transport, device_);
   }
 
@@ -203,7 +203,7 @@ class RankTraining {
 
   StepRecord run_step(int step) {
     transport_.run(everybody_, {.kind = CollectiveKind::kBarrier});
-    const Traffic before = transport_.traffic();
+    const SentTraffic before = transport_.traffic();
     const Ticks start = device_.time_of(device_.mark());
     const double cpu = thread_cpu_seconds();
     executor_->run_step(step);
@@ -247,8 +247,8 @@ class RankTraining {
 
   const TrainingPlan& plan_;
   RankMachine machine_;
-  Device& device_;
-  Transport& transport_;
+  ComputeDevice& device_;
+  RankTransport& transport_;
   RankGrid grid_;
   int pipeline_rank_ = 0;
   int data_index_ = 0;
@@ -266,12 +266,13 @@ class RankTraining {
 
 }  // namespace
 
-void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result, const BetweenSteps& between_steps) {
+void train_rank(const TrainingPlan& plan, RankTransport& transport, RankResult& result,
+                const BetweenSteps& between_steps) {
   HostDevice device;
   train_rank(plan, {device, host_kernels<float>()}, transport, result, between_steps);
 }
 
-void train_rank(const TrainingPlan& plan, const RankMachine& machine, Transport& transport, RankResult& result,
+void train_rank(const TrainingPlan& plan, const RankMachine& machine, RankTransport& transport, RankResult& result,
                 const BetweenSteps& between_steps) {
   FLOPCAST_CHECK(transport.rank_count() == plan.ranks());
   if (!plan.calibration) return RankTraining(plan, machine, transport).run(result, between_steps);
@@ -301,7 +302,7 @@ void train_on_threads(const TrainingPlan& plan, const ThreadOptions& options, st
                       const BetweenSteps& between_steps) {
   check_plan(plan);
   results.assign(static_cast<std::size_t>(plan.ranks()), {});
-  run_threads(plan.ranks(), options, [&](Transport& transport) {
+  run_threads(plan.ranks(), options, [&](RankTransport& transport) {
     train_rank(plan, transport, results[static_cast<std::size_t>(transport.rank())], between_steps);
   });
 }

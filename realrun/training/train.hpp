@@ -23,7 +23,7 @@ struct StepRecord {
   RankRecord record;
   /// Of the microbatches (or slices) whose loss this rank computes, each a mean over its tokens: by chain, in order.
   std::vector<double> losses;
-  Traffic traffic;  ///< sent in this step
+  SentTraffic traffic;  ///< sent in this step
   double wall_seconds = 0;
   double cpu_seconds = 0;  ///< of the rank's own thread
 };
@@ -50,20 +50,20 @@ struct RankResult {
 
 /// Called on every rank between two steps: all ranks have added the step before to their results, and none begins the
 /// next one until all have returned.
-using BetweenSteps = std::function<void(Transport&)>;
+using BetweenSteps = std::function<void(RankTransport&)>;
 
 /// What a rank computes on.
 struct RankMachine {
-  Device& device;
+  ComputeDevice& device;
   Kernels<float>& kernels;  ///< of that device
 };
 
 /// Calibrates and trains as one rank of the plan, on this thread's CPU. Called by all ranks of the transport. Each step
 /// is added to `result` when it is done, so that a run that fails later leaves what it measured.
-void train_rank(const TrainingPlan& plan, Transport& transport, RankResult& result,
+void train_rank(const TrainingPlan& plan, RankTransport& transport, RankResult& result,
                 const BetweenSteps& between_steps = {});
 /// The same on another device.
-void train_rank(const TrainingPlan& plan, const RankMachine& machine, Transport& transport, RankResult& result,
+void train_rank(const TrainingPlan& plan, const RankMachine& machine, RankTransport& transport, RankResult& result,
                 const BetweenSteps& between_steps = {});
 
 /// All ranks of the plan as threads of this process. By rank.

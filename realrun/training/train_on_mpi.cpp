@@ -46,7 +46,7 @@ void train_on_mpi(Processes& processes, const TrainingPlan& plan, const MpiOptio
   results.assign(is_first ? static_cast<std::size_t>(plan.ranks()) : 0U, {});
   run_mpi(processes, options, [&](MpiTransport& transport) {
     RankResult own;
-    train_rank(plan, transport, own, [&](Transport& /*the same*/) {
+    train_rank(plan, transport, own, [&](RankTransport& /*the same*/) {
       collect(transport, own, results);
       if (progress && is_first) progress();
     });

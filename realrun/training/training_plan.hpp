@@ -31,7 +31,7 @@ struct TrainingPlan {
   Compression compression;  ///< of gradients between replicas; with zero 0
   int micro_batch_size = 1;
   int steps = 1;
-  Optimizer optimizer;
+  UpdateRule optimizer;
   std::vector<StageTimes> sleep;  ///< by stage: actions sleep as long instead of computing; empty: they compute
   std::optional<CalibrationPlan> calibration;
   std::optional<int> bucket_bytes;  ///< absent: 25 MiB, and 1 MiB for the first of a stage, as PyTorch does

@@ -13,7 +13,7 @@ struct Echo : Pending {
 };
 
 // Between -1 and 1: zeros would take other branches in exponentials than activations do.
-Buffer make_noise(std::size_t bytes, Device& device) {
+Buffer make_noise(std::size_t bytes, ComputeDevice& device) {
   std::vector<float> values(bytes / sizeof(float));
   std::minstd_rand random(1);
   for (float& value : values) {

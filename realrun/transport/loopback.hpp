@@ -8,9 +8,9 @@ namespace flopcast::realrun {
 /// A rank without neighbours on the pipeline: messages it sends go nowhere, and those it asks for hold noise and are
 /// there at once. Collectives are those of the transport behind it. A program's actions then run in their order, at
 /// their memory, as fast as the rank can: what is left of a step without waiting.
-class LoopbackTransport : public Transport {
+class LoopbackTransport : public RankTransport {
  public:
-  LoopbackTransport(Transport& behind, Device& device) : behind_(behind), device_(device) {}
+  LoopbackTransport(RankTransport& behind, ComputeDevice& device) : behind_(behind), device_(device) {}
 
   int rank() const override { return behind_.rank(); }
   int rank_count() const override { return behind_.rank_count(); }
@@ -23,11 +23,11 @@ class LoopbackTransport : public Transport {
   void wait(const Request& request) override;
   void poke() override { behind_.poke(); }
   void note(const Activity& activity) override { behind_.note(activity); }
-  Traffic traffic() const override { return behind_.traffic(); }
+  SentTraffic traffic() const override { return behind_.traffic(); }
 
  private:
-  Transport& behind_;
-  Device& device_;
+  RankTransport& behind_;
+  ComputeDevice& device_;
   Buffer noise_;  // as large as the largest message so far
 };
 

@@ -25,19 +25,19 @@ Group group_of(int id, Axis axis, const std::vector<int>& members, int rank) {
   return group;
 }
 
-TrafficCount Traffic::of(CollectiveKind kind, Axis axis) const {
+TrafficCount SentTraffic::of(CollectiveKind kind, Axis axis) const {
   const auto found = collectives.find({kind, axis});
   return found == collectives.end() ? TrafficCount{} : found->second;
 }
 
-std::uint64_t Traffic::bytes_of(Axis axis) const {
+std::uint64_t SentTraffic::bytes_of(Axis axis) const {
   std::uint64_t sum = axis == Axis::kPipeline ? point_to_point.bytes : 0;
   for (const auto& [key, count] : collectives) sum += key.second == axis ? count.bytes : 0;
   return sum;
 }
 
-Traffic operator-(const Traffic& later, const Traffic& earlier) {
-  Traffic difference = later;
+SentTraffic operator-(const SentTraffic& later, const SentTraffic& earlier) {
+  SentTraffic difference = later;
   difference.point_to_point.messages -= earlier.point_to_point.messages;
   difference.point_to_point.bytes -= earlier.point_to_point.bytes;
   for (const auto& [key, count] : earlier.collectives) {

@@ -34,14 +34,14 @@ struct TrafficCount {
 /// Bytes sent by kind and axis. Collectives of a group of n with S bytes of whole data send, over rings or whatever
 /// else is bandwidth-optimal: all-reduce 2(n-1)/n·S, reduce-scatter and all-gather (n-1)/n·S. All-to-all sends (n-1)/n
 /// of the member's own buffer, the root of a broadcast n-1 times its buffer. A barrier sends nothing.
-struct Traffic {
+struct SentTraffic {
   TrafficCount point_to_point;
   std::map<std::pair<CollectiveKind, Axis>, TrafficCount> collectives;
 
   TrafficCount of(CollectiveKind kind, Axis axis) const;
   std::uint64_t bytes_of(Axis axis) const;  ///< point-to-point counts under the pipeline axis
 };
-Traffic operator-(const Traffic& later, const Traffic& earlier);
+SentTraffic operator-(const SentTraffic& later, const SentTraffic& earlier);
 
 /// What a point-to-point message carries: the activation that `stage` is to work on, or the gradient of its output.
 /// No two messages of one step between two ranks have the same key.
@@ -81,7 +81,7 @@ struct Collective {
   int root = 0;  ///< index within the group
 };
 
-/// An ordered set of ranks that communicate with each other, made by Transport::form_group.
+/// An ordered set of ranks that communicate with each other, made by RankTransport::form_group.
 struct Group {
   int id = 0;
   Axis axis = Axis::kData;   ///< what its traffic is counted under
@@ -123,7 +123,7 @@ class Aborted : public std::runtime_error {
 ///
 /// Buffers are those of the device the transport belongs to. On devices that run behind the host's back (CUDA) an
 /// operation waits for what was queued before it, and what is queued later waits for it; host code needs wait().
-class Transport : public Interface {
+class RankTransport : public Interface {
  public:
   virtual int rank() const = 0;
   virtual int rank_count() const = 0;
@@ -152,7 +152,7 @@ class Transport : public Interface {
   /// What this rank does from now on.
   virtual void note(const Activity& activity) = 0;
   /// What this rank has sent so far.
-  virtual Traffic traffic() const = 0;
+  virtual SentTraffic traffic() const = 0;
 };
 
 /// Part of the elements of a buffer.

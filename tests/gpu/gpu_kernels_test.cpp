@@ -88,7 +88,7 @@ std::vector<RankResult> on_virtual_gpus(const TrainingPlan& plan, cuda::Partitio
         machine = gpu->make_rank(rank);
         return std::make_unique<VirtualTransport>(hub, rank, machine->queues());
       },
-      [&](Transport& transport) {
+      [&](RankTransport& transport) {
         const auto rank = static_cast<std::size_t>(transport.rank());
         train_rank(plan, {ranks[rank]->device(), ranks[rank]->kernels()}, transport, results[rank]);
       });

@@ -37,7 +37,7 @@ std::vector<Values> sums_on_threads(const Compression& compression, const std::v
   std::vector<int> members(gradients.front().size());
   std::iota(members.begin(), members.end(), 0);
   std::vector<std::vector<Values>> sums(members.size());
-  run_threads(replicas, {}, [&](Transport& transport) {
+  run_threads(replicas, {}, [&](RankTransport& transport) {
     HostDevice device;
     const auto codec = make_host_codec(compression);
     const Group group = transport.form_group(Axis::kData, members);

@@ -31,7 +31,7 @@ double predicted(const PreparedStep& step, int pipeline_rank) {
 std::vector<double> surplus(const PreparedStep& step) {
   std::vector<double> surplus;
   for (const RankResult& rank : train_on_threads(plan_from_job(step, {.steps = 1}), {})) {
-    const Traffic& traffic = rank.steps.front().traffic;
+    const SentTraffic& traffic = rank.steps.front().traffic;
     const auto sent = static_cast<double>(traffic.bytes_of(Axis::kData) + traffic.bytes_of(Axis::kPipeline) -
                                           traffic.point_to_point.bytes);
     surplus.push_back(sent - predicted(step, rank.pipeline_rank));

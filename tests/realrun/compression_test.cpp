@@ -190,7 +190,7 @@ TEST(CompressedRun, LearnsTheTextAllTheSame) {
     plan.micro_batch_size = 4;
     plan.network.blocks = 2;
     plan.stage_blocks = {1, 1};
-    plan.optimizer = {.kind = OptimizerKind::kAdam, .rate = 0.02F};
+    plan.optimizer = {.kind = Optimizer::kAdam, .rate = 0.02F};
     const std::vector<double> losses = mean_losses(train_on_threads(plan, {}));
     EXPECT_GT(losses.front(), 2.0);
     EXPECT_LT(losses.back(), 1.3) << compression.text();

@@ -32,7 +32,7 @@ Outcome run_with_fault(const TrainingPlan& plan, const std::function<bool(const 
   Outcome outcome;
   outcome.results.resize(static_cast<std::size_t>(plan.ranks()));
   try {
-    run_threads(plan.ranks(), {.patience = std::chrono::milliseconds(300)}, [&](Transport& transport) {
+    run_threads(plan.ranks(), {.patience = std::chrono::milliseconds(300)}, [&](RankTransport& transport) {
       LossyTransport lossy(transport,
                            [&](const MessageKey& key) { return transport.rank() != 1 || rank_1_may_send(key); });
       train_rank(plan, lossy, outcome.results[static_cast<std::size_t>(transport.rank())]);
@@ -78,13 +78,14 @@ TEST(Faults, AnInterruptionIsNamedWithRankAndAction) {
   std::atomic<int> interruption{0};
   std::string failure;
   try {
-    run_threads(4, {.patience = std::chrono::seconds(30), .interruption = &interruption}, [&](Transport& transport) {
-      LossyTransport watched(transport, [&](const MessageKey& key) {
-        if (key.stage == 3 && key.microbatch == 2) interruption = 15;
-        return true;
-      });
-      train_rank(plan, watched, results[static_cast<std::size_t>(transport.rank())]);
-    });
+    run_threads(4, {.patience = std::chrono::seconds(30), .interruption = &interruption},
+                [&](RankTransport& transport) {
+                  LossyTransport watched(transport, [&](const MessageKey& key) {
+                    if (key.stage == 3 && key.microbatch == 2) interruption = 15;
+                    return true;
+                  });
+                  train_rank(plan, watched, results[static_cast<std::size_t>(transport.rank())]);
+                });
   } catch (const EnvironmentError& error) {
     failure = error.what();
   }
@@ -103,7 +104,7 @@ TEST(Faults, ARankThatComputesForEverIsLeftBehind) {
                          told = failure;
                          released = true;  // a program would end the process here
                        }},
-                  [&](Transport& transport) {
+                  [&](RankTransport& transport) {
                     const Group group = transport.form_group(Axis::kData, {0, 1});
                     if (transport.rank() == 0) transport.run(group, {.kind = CollectiveKind::kBarrier});
                     transport.note({.kind = Activity::Kind::kAction, .action = {4, 1, ActionKind::kBackward, false}});
@@ -118,7 +119,7 @@ TEST(Faults, BetweenStepsAllRanksHaveTheStepBefore) {
   const TrainingPlan plan = four_ranks();
   std::vector<RankResult> results;
   std::vector<std::size_t> seen;
-  train_on_threads(plan, {}, results, [&](Transport& transport) {
+  train_on_threads(plan, {}, results, [&](RankTransport& transport) {
     if (transport.rank() != 2) return;
     seen.push_back(finished_steps(results));
     for (const RankResult& rank : results) EXPECT_EQ(rank.steps.size(), seen.back());
@@ -129,7 +130,7 @@ TEST(Faults, BetweenStepsAllRanksHaveTheStepBefore) {
 TEST(Faults, AMemberThatMissesACollectiveIsNamed) {
   std::string failure;
   try {
-    run_threads(3, {.patience = std::chrono::milliseconds(200)}, [](Transport& transport) {
+    run_threads(3, {.patience = std::chrono::milliseconds(200)}, [](RankTransport& transport) {
       const Group group = transport.form_group(Axis::kData, {0, 1, 2});
       if (transport.rank() != 2) transport.run(group, {.kind = CollectiveKind::kBarrier});
     });
@@ -141,7 +142,7 @@ TEST(Faults, AMemberThatMissesACollectiveIsNamed) {
 
 TEST(Faults, AFailureDuringAStartedCollectiveEndsTheWait) {
   EXPECT_THROW(run_threads(2, {.patience = std::chrono::seconds(30)},
-                           [](Transport& transport) {
+                           [](RankTransport& transport) {
                              const Group group = transport.form_group(Axis::kData, {0, 1});
                              if (transport.rank() == 1) throw std::runtime_error("gone");
                              const Buffer buffer = allocate_host(16);

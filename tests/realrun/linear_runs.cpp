@@ -132,7 +132,7 @@ struct RankLinears {
   Shard output;
 };
 
-LineVolume run_rank(Transport& transport, const RankLinears& linears, const LinearChain& chain,
+LineVolume run_rank(RankTransport& transport, const RankLinears& linears, const LinearChain& chain,
                     const std::string& form) {
   const std::string what = fmt::format("{}, rank {}", form, transport.rank());
   const Serial serial = solve(chain);
@@ -179,16 +179,16 @@ std::vector<int> first_ranks(int count) {
   return ranks;
 }
 
-std::vector<LineVolume> on_threads(int ranks, const std::function<LineVolume(Transport&)>& run) {
+std::vector<LineVolume> on_threads(int ranks, const std::function<LineVolume(RankTransport&)>& run) {
   std::vector<LineVolume> volumes(static_cast<std::size_t>(ranks));
   run_threads(ranks, {},
-              [&](Transport& transport) { volumes[static_cast<std::size_t>(transport.rank())] = run(transport); });
+              [&](RankTransport& transport) { volumes[static_cast<std::size_t>(transport.rank())] = run(transport); });
   return volumes;
 }
 
 }  // namespace
 
-LineVolume run_line_on(Transport& transport, LineForm form, bool sequence_parallel, const LinearChain& chain) {
+LineVolume run_line_on(RankTransport& transport, LineForm form, bool sequence_parallel, const LinearChain& chain) {
   const int ranks = transport.rank_count();
   const TensorGroup group(transport, transport.form_group(Axis::kTensor, first_ranks(ranks)));
   const TensorForm shared{.group = &group, .sequence_parallel = sequence_parallel};
@@ -210,7 +210,8 @@ LineVolume run_line_on(Transport& transport, LineForm form, bool sequence_parall
                   fmt::format("{}{} on {}", name, sequence_parallel ? " by tokens" : "", ranks));
 }
 
-LineVolume run_grid_on(Transport& transport, TensorParallel form, const TensorGrid& grid, const LinearChain& chain) {
+LineVolume run_grid_on(RankTransport& transport, TensorParallel form, const TensorGrid& grid,
+                       const LinearChain& chain) {
   GridPlace place = form_grid(transport, form, grid, first_ranks(grid.ranks()));
   const LinearSpec& first = chain.linears.front();
   RankLinears linears;
@@ -229,11 +230,11 @@ LineVolume run_grid_on(Transport& transport, TensorParallel form, const TensorGr
 
 std::vector<LineVolume> run_line(LineForm form, bool sequence_parallel, int ranks, const LinearChain& chain) {
   return on_threads(ranks,
-                    [&](Transport& transport) { return run_line_on(transport, form, sequence_parallel, chain); });
+                    [&](RankTransport& transport) { return run_line_on(transport, form, sequence_parallel, chain); });
 }
 
 std::vector<LineVolume> run_grid(TensorParallel form, const TensorGrid& grid, const LinearChain& chain) {
-  return on_threads(grid.ranks(), [&](Transport& transport) { return run_grid_on(transport, form, grid, chain); });
+  return on_threads(grid.ranks(), [&](RankTransport& transport) { return run_grid_on(transport, form, grid, chain); });
 }
 
 LineVolume predicted_on(TensorParallel form, const TensorGrid& grid, const LinearChain& chain) {

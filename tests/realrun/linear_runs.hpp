@@ -20,9 +20,9 @@ struct LinearChain {
 // Returns the elements that a rank sent in the first round.
 
 /// One linear, or a pair, on a line of all ranks of the transport, each of which calls it.
-LineVolume run_line_on(Transport& transport, LineForm form, bool sequence_parallel, const LinearChain& chain);
+LineVolume run_line_on(RankTransport& transport, LineForm form, bool sequence_parallel, const LinearChain& chain);
 /// The chain on a grid of all ranks of the transport.
-LineVolume run_grid_on(Transport& transport, TensorParallel form, const TensorGrid& grid, const LinearChain& chain);
+LineVolume run_grid_on(RankTransport& transport, TensorParallel form, const TensorGrid& grid, const LinearChain& chain);
 
 /// The same on that many threads; by rank.
 std::vector<LineVolume> run_line(LineForm form, bool sequence_parallel, int ranks, const LinearChain& chain);

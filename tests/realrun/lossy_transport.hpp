@@ -9,9 +9,9 @@
 namespace flopcast::realrun {
 
 /// Hands everything on, but asks first whether a message goes out.
-class LossyTransport : public Transport {
+class LossyTransport : public RankTransport {
  public:
-  LossyTransport(Transport& inner, std::function<bool(const MessageKey&)> may_send)
+  LossyTransport(RankTransport& inner, std::function<bool(const MessageKey&)> may_send)
       : inner_(inner), may_send_(std::move(may_send)) {}
   int rank() const override { return inner_.rank(); }
   int rank_count() const override { return inner_.rank_count(); }
@@ -27,10 +27,10 @@ class LossyTransport : public Transport {
   void wait(const Request& request) override { inner_.wait(request); }
   void note(const Activity& activity) override { inner_.note(activity); }
   void poke() override { inner_.poke(); }
-  Traffic traffic() const override { return inner_.traffic(); }
+  SentTraffic traffic() const override { return inner_.traffic(); }
 
  private:
-  Transport& inner_;
+  RankTransport& inner_;
   std::function<bool(const MessageKey&)> may_send_;
 };
 

@@ -105,7 +105,7 @@ class NcclRuns {
 
 class NcclTransportCases : public testing::TestWithParam<int> {
  protected:
-  static void on_all_ranks(void (*check)(Transport&)) {
+  static void on_all_ranks(void (*check)(RankTransport&)) {
     NcclRuns runs(GetParam());
     const std::vector<std::string> failures =
         runs.run<SettledNccl>([&](NcclTransport& transport, QueuedDevice&) { check(transport); });
@@ -164,8 +164,8 @@ TEST(NcclTraining, BytesAreThoseOfThreads) {
   const std::vector<RankResult> expected = train_on_threads(plan, {});
   const std::vector<RankResult> actual = on_nccl(plan);
   for (std::size_t rank = 0; rank < expected.size(); ++rank) {
-    const Traffic& sent = actual[rank].steps.back().traffic;
-    const Traffic& due = expected[rank].steps.back().traffic;
+    const SentTraffic& sent = actual[rank].steps.back().traffic;
+    const SentTraffic& due = expected[rank].steps.back().traffic;
     EXPECT_EQ(sent.point_to_point.bytes, due.point_to_point.bytes);
     EXPECT_EQ(sent.bytes_of(Axis::kData), due.bytes_of(Axis::kData));
     EXPECT_EQ(sent.bytes_of(Axis::kTensor), due.bytes_of(Axis::kTensor));

@@ -31,7 +31,7 @@ TrainingPlan plan_for(const NetworkSpec& network, const ScheduleInfo& info, cons
   }
   plan.micro_batch_size = 2;
   plan.steps = 3;
-  plan.optimizer.kind = OptimizerKind::kSgd;
+  plan.optimizer.kind = Optimizer::kSgd;
   plan.optimizer.rate = 0.05F;
   return plan;
 }

@@ -159,7 +159,7 @@ RC_GTEST_PROP(RandomPrograms, TrainAsOneRankDoes, ()) {
   plan.micro_batch_size = 2;
   plan.steps = 2;
   plan.bucket_bytes = between(1, 4) * 400;
-  plan.optimizer = {.kind = OptimizerKind::kSgd, .rate = 0.05F};
+  plan.optimizer = {.kind = Optimizer::kSgd, .rate = 0.05F};
   const std::string what = fmt::format("dp={} tp={} zero={} slices={}\n{}", plan.dp, plan.tp, plan.zero, plan.slices(),
                                        write_csv(plan.program));
   RC_LOG(what);

@@ -22,7 +22,7 @@ void expect_equal_to_one_rank(const TrainingPlan& plan, const std::string& what)
 }
 
 TEST(ShardedRun, EveryZeroLevelOverPipelinesAndReplicas) {
-  for (const OptimizerKind optimizer : {OptimizerKind::kSgd, OptimizerKind::kAdam}) {
+  for (const Optimizer optimizer : {Optimizer::kSgd, Optimizer::kAdam}) {
     for (const int zero : {0, 1, 2, 3}) {
       for (const int pipeline_ranks : {1, 2}) {
         for (const int dp : {2, 3}) {
@@ -160,7 +160,7 @@ TEST(ShardedRun, LearnsTheText) {
   plan.micro_batch_size = 4;
   plan.network.blocks = 2;
   plan.stage_blocks = {1, 1};
-  plan.optimizer = {.kind = OptimizerKind::kAdam, .rate = 0.02F};
+  plan.optimizer = {.kind = Optimizer::kAdam, .rate = 0.02F};
   const std::vector<double> losses = mean_losses(train_on_threads(plan, {}));
   EXPECT_GT(losses.front(), 2.0) << "the logarithm of 12 tokens is 2.48";
   EXPECT_LT(losses.back(), 1.2);

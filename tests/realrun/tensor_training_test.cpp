@@ -35,7 +35,7 @@ struct Perceptron {
   Shard input;
   Shard output;
 };
-using Build = std::function<Perceptron(Transport&)>;
+using Build = std::function<Perceptron(RankTransport&)>;
 
 struct Trained {
   std::vector<double> losses;
@@ -62,7 +62,7 @@ struct RankTraining {
 };
 
 // Gradient descent on the mean over the tokens of half the squared error.
-RankTraining train_rank(Transport& transport, const Build& build) {
+RankTraining train_rank(RankTransport& transport, const Build& build) {
   Perceptron perceptron = build(transport);
   Sequence<double> layers(std::move(perceptron.layers));
   RankTraining rank;
@@ -106,7 +106,7 @@ void place(const Parameter& parameter, const double* values, std::vector<double>
 
 Trained train(int ranks, const Build& build) {
   std::vector<RankTraining> results(static_cast<std::size_t>(ranks));
-  run_threads(ranks, {}, [&](Transport& transport) {
+  run_threads(ranks, {}, [&](RankTransport& transport) {
     results[static_cast<std::size_t>(transport.rank())] = train_rank(transport, build);
   });
   Trained trained;
@@ -122,14 +122,14 @@ Trained train(int ranks, const Build& build) {
   return trained;
 }
 
-std::vector<int> all_ranks(const Transport& transport) {
+std::vector<int> all_ranks(const RankTransport& transport) {
   std::vector<int> ranks(static_cast<std::size_t>(transport.rank_count()));
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
 }
 
 Build on_line(bool sequence_parallel) {
-  return [=](Transport& transport) {
+  return [=](RankTransport& transport) {
     Perceptron perceptron;
     perceptron.group =
         std::make_shared<TensorGroup>(transport, transport.form_group(Axis::kTensor, all_ranks(transport)));
@@ -144,7 +144,7 @@ Build on_line(bool sequence_parallel) {
 }
 
 Build on_grid(TensorParallel form, const TensorGrid& grid) {
-  return [=](Transport& transport) {
+  return [=](RankTransport& transport) {
     const GridPlace first = form_grid(transport, form, grid, all_ranks(transport));
     const GridPlace second = first.turned();
     Perceptron perceptron;

@@ -207,7 +207,7 @@ int compare(const std::string& layout, bool tied) {
     expect_the_models_sums(step, rank.pipeline_rank, expected, what);
     add_second_table(step, rank.pipeline_rank, expected);
     expected[{CollectiveKind::kAllReduce, Axis::kTensor}] += partial_bytes(step, rank);
-    const Traffic& traffic = rank.steps.front().traffic;
+    const SentTraffic& traffic = rank.steps.front().traffic;
     for (const auto& [key, bytes] : expected) {
       // An all-reduce cuts its data into nearly equal parts: what members send may differ by an element a message.
       EXPECT_NEAR(static_cast<double>(traffic.of(key.first, key.second).bytes), bytes, 1e-6)

@@ -16,7 +16,7 @@ constexpr int kDelay = 40;
 
 class VirtualTransportCases : public testing::TestWithParam<int> {
  protected:
-  static void on_all_ranks(void (*check)(Transport&)) {
+  static void on_all_ranks(void (*check)(RankTransport&)) {
     std::vector<std::unique_ptr<QueuedDevice>> devices;
     for (int rank = 0; rank < GetParam(); ++rank) devices.push_back(std::make_unique<QueuedDevice>(rank, kDelay));
     run_threads(
@@ -89,7 +89,7 @@ std::vector<RankResult> on_virtual_devices(const TrainingPlan& plan) {
       [&](ThreadHub& hub, int rank) {
         return std::make_unique<VirtualTransport>(hub, rank, *devices[static_cast<std::size_t>(rank)]);
       },
-      [&](Transport& transport) {
+      [&](RankTransport& transport) {
         const auto rank = static_cast<std::size_t>(transport.rank());
         QueuedKernels kernels(*devices[rank]);
         train_rank(plan, {*devices[rank], kernels}, transport, results[rank]);

@@ -106,7 +106,7 @@ class OnTwoRanks : public testing::Test {
  protected:
   static void run(const std::function<void(const TensorForm&, std::size_t rank)>& body,
                   bool sequence_parallel = false) {
-    run_threads(2, {}, [&](Transport& transport) {
+    run_threads(2, {}, [&](RankTransport& transport) {
       const TensorGroup group(transport, transport.form_group(Axis::kTensor, {0, 1}));
       body({.group = &group, .sequence_parallel = sequence_parallel}, static_cast<std::size_t>(transport.rank()));
     });

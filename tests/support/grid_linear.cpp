@@ -159,7 +159,8 @@ GridPlace GridPlace::turned() const {
   return other;
 }
 
-GridPlace form_grid(Transport& transport, TensorParallel form, const TensorGrid& grid, const std::vector<int>& ranks) {
+GridPlace form_grid(RankTransport& transport, TensorParallel form, const TensorGrid& grid,
+                    const std::vector<int>& ranks) {
   const int q = grid.q;
   const int layers = form == TensorParallel::k3d ? q : grid.depth;
   FLOPCAST_CHECK(form != TensorParallel::k1d && static_cast<int>(ranks.size()) == grid.ranks());

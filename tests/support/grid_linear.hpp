@@ -23,7 +23,8 @@ struct GridPlace {
 };
 
 /// Called by all ranks of the run; `ranks` are those of the grid, in order, and this rank is among them.
-GridPlace form_grid(Transport& transport, TensorParallel form, const TensorGrid& grid, const std::vector<int>& ranks);
+GridPlace form_grid(RankTransport& transport, TensorParallel form, const TensorGrid& grid,
+                    const std::vector<int>& ranks);
 
 /// The rectangles of X (tokens x inputs), W (outputs x inputs) and Y (tokens x outputs) that a rank holds.
 struct GridCut {

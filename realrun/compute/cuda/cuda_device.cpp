@@ -136,11 +136,11 @@ void CudaDevice::add(const Buffer& from, const Buffer& to) {
   check(cuda::add(floats(to), floats(from), floats(to), to.bytes() / sizeof(float), stream(Queue::kCompute)), "add");
 }
 
-void CudaDevice::optimize(const Optimizer& rule, int step, const Buffer& weights, const Buffer& gradients,
+void CudaDevice::optimize(const UpdateRule& rule, int step, const Buffer& weights, const Buffer& gradients,
                           const std::vector<Buffer>& states, const Buffer& updated) {
   FLOPCAST_CHECK(static_cast<int>(states.size()) == rule.states() && weights.bytes() == gradients.bytes());
   const Update update{floats(weights), floats(gradients), floats(updated), weights.bytes() / sizeof(float)};
-  if (rule.kind == OptimizerKind::kSgd) {
+  if (rule.kind == Optimizer::kSgd) {
     check(sgd(rule, update, floats(states[0]), stream(Queue::kCompute)), "sgd");
   } else {
     check(adam(rule, step, update, floats(states[0]), floats(states[1]), stream(Queue::kCompute)), "adam");

@@ -20,7 +20,7 @@ using Streams = std::array<cudaStream_t, kQueues>;
 
 /// One rank's share of a GPU: a stream for each queue, memory of its own, events for moments. Calls queue work and
 /// return; errors of the work come out of a later call.
-class CudaDevice : public Device, public Queues {
+class CudaDevice : public ComputeDevice, public Queues {
  public:
   /// Destroys the streams in the end. Memory comes from the current GPU.
   CudaDevice(const Streams& streams, DeviceClock& clock);
@@ -35,7 +35,7 @@ class CudaDevice : public Device, public Queues {
   void zero(const Buffer& buffer) override;
   void copy(const Buffer& from, const Buffer& to) override;
   void add(const Buffer& from, const Buffer& to) override;
-  void optimize(const Optimizer& rule, int step, const Buffer& weights, const Buffer& gradients,
+  void optimize(const UpdateRule& rule, int step, const Buffer& weights, const Buffer& gradients,
                 const std::vector<Buffer>& states, const Buffer& updated) override;
   void upload(const std::byte* from, const Buffer& to) override;
   void download(const Buffer& from, std::byte* to) override;

@@ -20,7 +20,7 @@ const int* ints(const Buffer& buffer) {
   return reinterpret_cast<const int*>(buffer.address());
 }
 
-AttentionSize size_of_attention(const AttentionShape& shape, const Tensor<float>& input) {
+AttentionSize size_of_attention(const AttentionExtent& shape, const Tensor<float>& input) {
   return {static_cast<int>(input.rows() / shape.length), static_cast<int>(shape.heads),
           static_cast<int>(shape.head_dim), static_cast<int>(shape.length)};
 }
@@ -129,8 +129,8 @@ void CudaKernels::gelu_gradient(const Tensor<float>& dy, const Tensor<float>& x,
   check(cuda::gelu_gradient(dy.data(), x.data(), dx.data(), x.size(), stream()), "gelu_gradient");
 }
 
-std::vector<Tensor<float>> CudaKernels::attention(const AttentionShape& shape, const std::vector<Tensor<float>>& slices,
-                                                  Tensor<float>& output) {
+std::vector<Tensor<float>> CudaKernels::attention(const AttentionExtent& shape,
+                                                  const std::vector<Tensor<float>>& slices, Tensor<float>& output) {
   FLOPCAST_CHECK(slices.size() == 1 && shape.head_dim <= static_cast<std::size_t>(kLargestHead));
   const Tensor<float>& input = slices.front();
   Tensor<float> logsumexp = tensor(input.rows(), shape.heads);
@@ -139,7 +139,7 @@ std::vector<Tensor<float>> CudaKernels::attention(const AttentionShape& shape, c
   return {output, logsumexp};
 }
 
-void CudaKernels::attention_gradient(const AttentionShape& shape, const std::vector<Tensor<float>>& slices,
+void CudaKernels::attention_gradient(const AttentionExtent& shape, const std::vector<Tensor<float>>& slices,
                                      const std::vector<Tensor<float>>& kept, const Tensor<float>& output_gradient,
                                      std::vector<Tensor<float>>& gradients) {
   FLOPCAST_CHECK(slices.size() == 1 && gradients.front().empty());

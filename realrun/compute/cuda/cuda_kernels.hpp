@@ -31,9 +31,9 @@ class CudaKernels : public Kernels<float> {
   void gelu(const Tensor<float>& x, Tensor<float>& y) override;
   void gelu_gradient(const Tensor<float>& dy, const Tensor<float>& x, Tensor<float>& dx) override;
   /// Keeps the output and, for each row and head, the logarithm of the sum of exponentials.
-  std::vector<Tensor<float>> attention(const AttentionShape& shape, const std::vector<Tensor<float>>& slices,
+  std::vector<Tensor<float>> attention(const AttentionExtent& shape, const std::vector<Tensor<float>>& slices,
                                        Tensor<float>& output) override;
-  void attention_gradient(const AttentionShape& shape, const std::vector<Tensor<float>>& slices,
+  void attention_gradient(const AttentionExtent& shape, const std::vector<Tensor<float>>& slices,
                           const std::vector<Tensor<float>>& kept, const Tensor<float>& output_gradient,
                           std::vector<Tensor<float>>& gradients) override;
   void look_up(const std::vector<int>& tokens, const VocabularyShare& share, const float* table,

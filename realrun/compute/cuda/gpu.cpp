@@ -55,7 +55,7 @@ class CudaRank : public GpuRank {
         products_(make_cublaslt_products(std::move(library), device_.stream(Queue::kCompute), settings)),
         kernels_(device_, *products_, precision) {}
 
-  Device& device() override { return device_; }
+  ComputeDevice& device() override { return device_; }
   Queues& queues() override { return device_; }
   Kernels<float>& kernels() override { return kernels_; }
   void* stream(Queue queue) override { return device_.stream(queue); }

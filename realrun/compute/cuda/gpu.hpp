@@ -39,7 +39,7 @@ enum class Partition {
 /// One rank's machine. Used from the rank's own threads; destroyed before the GPU.
 class GpuRank : public Interface {
  public:
-  virtual Device& device() = 0;
+  virtual ComputeDevice& device() = 0;
   virtual Queues& queues() = 0;
   virtual Kernels<float>& kernels() = 0;
   /// Stream of a queue (cudaStream_t), for NCCL.

@@ -216,7 +216,7 @@ __global__ void add_groups(const int* order, const int* starts, const int* place
   }
 }
 
-__global__ void add_position_rows(const float* x, Positions positions, const float* table, float* y, Extent extent) {
+__global__ void add_position_rows(const float* x, PositionWindow positions, const float* table, float* y, Extent extent) {
   for (std::size_t index = first_index(); index < extent.size(); index += index_stride()) {
     const std::size_t row = index / extent.columns;
     const std::size_t position = (positions.shift + row) % positions.length + positions.first;
@@ -225,7 +225,7 @@ __global__ void add_position_rows(const float* x, Positions positions, const flo
 }
 
 // A thread an element of the table, over the rows that lie at its position.
-__global__ void sum_positions(const float* dy, Positions positions, float* table, Extent extent) {
+__global__ void sum_positions(const float* dy, PositionWindow positions, float* table, Extent extent) {
   const std::size_t count = positions.length * extent.columns;
   for (std::size_t index = first_index(); index < count; index += index_stride()) {
     const std::size_t position = index / extent.columns;
@@ -258,14 +258,14 @@ cudaError_t add_to_table(const int* order, const int* starts, const int* places,
   return cudaGetLastError();
 }
 
-cudaError_t add_positions(const float* x, Positions positions, const float* table, float* y, Extent extent,
+cudaError_t add_positions(const float* x, PositionWindow positions, const float* table, float* y, Extent extent,
                           cudaStream_t stream) {
   if (extent.size() == 0) return cudaSuccess;
   FLOPCAST_LAUNCH(add_position_rows, blocks_for(extent.size()), (kThreads), 0, stream)(x, positions, table, y, extent);
   return cudaGetLastError();
 }
 
-cudaError_t add_to_positions(const float* dy, Positions positions, float* table, Extent extent, cudaStream_t stream) {
+cudaError_t add_to_positions(const float* dy, PositionWindow positions, float* table, Extent extent, cudaStream_t stream) {
   if (extent.size() == 0) return cudaSuccess;
   FLOPCAST_LAUNCH(sum_positions, blocks_for(positions.length * extent.columns), (kThreads), 0, stream)
   (dy, positions, table, extent);
@@ -408,14 +408,14 @@ __global__ void reduce_kernel(Inputs inputs, float* output, std::size_t count, O
 
 }  // namespace
 
-cudaError_t sgd(const Optimizer& rule, const Update& update, float* velocity, cudaStream_t stream) {
+cudaError_t sgd(const UpdateRule& rule, const Update& update, float* velocity, cudaStream_t stream) {
   if (update.count == 0) return cudaSuccess;
   FLOPCAST_LAUNCH(sgd_kernel, blocks_for(update.count), (kThreads), 0, stream)
   (rule.rate, rule.momentum, update, velocity);
   return cudaGetLastError();
 }
 
-cudaError_t adam(const Optimizer& rule, int step, const Update& update, float* mean, float* square,
+cudaError_t adam(const UpdateRule& rule, int step, const Update& update, float* mean, float* square,
                  cudaStream_t stream) {
   if (update.count == 0) return cudaSuccess;
   const auto exponent = static_cast<float>(step);

@@ -34,15 +34,15 @@ cudaError_t to_bfloat16(const float* x, void* y, std::size_t count, cudaStream_t
 /// Keeps one thread busy.
 cudaError_t spin(std::int64_t nanoseconds, cudaStream_t stream);
 
-// update.cu: see Optimizer
+// update.cu: see UpdateRule
 struct Update {
   const float* weights;
   const float* gradients;
   float* updated;
   std::size_t count;
 };
-cudaError_t sgd(const Optimizer& rule, const Update& update, float* velocity, cudaStream_t stream);
-cudaError_t adam(const Optimizer& rule, int step, const Update& update, float* mean, float* square,
+cudaError_t sgd(const UpdateRule& rule, const Update& update, float* velocity, cudaStream_t stream);
+cudaError_t adam(const UpdateRule& rule, int step, const Update& update, float* mean, float* square,
                  cudaStream_t stream);
 /// Element by element in the order of the inputs, at most kMostInputs; the output may be one of them.
 cudaError_t reduce(const std::vector<const float*>& inputs, bool maximum, float* output, std::size_t count,
@@ -68,14 +68,15 @@ cudaError_t look_up(const int* tokens, int first, int count, const float* table,
 cudaError_t add_to_table(const int* order, const int* starts, const int* places, int groups, const float* rows,
                          float* table, std::size_t width, cudaStream_t stream);
 /// Row r lies at position (shift + r) mod length + first.
-struct Positions {
+struct PositionWindow {
   std::size_t shift;
   std::size_t length;
   std::size_t first;
 };
-cudaError_t add_positions(const float* x, Positions positions, const float* table, float* y, Extent extent,
+cudaError_t add_positions(const float* x, PositionWindow positions, const float* table, float* y, Extent extent,
                           cudaStream_t stream);
-cudaError_t add_to_positions(const float* dy, Positions positions, float* table, Extent extent, cudaStream_t stream);
+cudaError_t add_to_positions(const float* dy, PositionWindow positions, float* table, Extent extent,
+                             cudaStream_t stream);
 
 // cross_entropy.cu
 cudaError_t row_maxima(const float* logits, float* maxima, Extent extent, cudaStream_t stream);

@@ -62,16 +62,16 @@ constexpr std::chrono::minutes kLongestCall{3};
 
 class GuardedWork : public QueuedWork {
  public:
-  GuardedWork(Watchdog& watchdog, std::string what, std::unique_ptr<QueuedWork> work)
+  GuardedWork(CallWatchdog& watchdog, std::string what, std::unique_ptr<QueuedWork> work)
       : watchdog_(watchdog), what_(std::move(what)), work_(std::move(work)) {}
 
   QueuedTime run(int times, int neighbours) override {
-    const Watchdog::Guard guard(watchdog_, what_, kLongestCall);
+    const CallWatchdog::Guard guard(watchdog_, what_, kLongestCall);
     return work_->run(times, neighbours);
   }
 
  private:
-  Watchdog& watchdog_;
+  CallWatchdog& watchdog_;
   std::string what_;
   std::unique_ptr<QueuedWork> work_;
 };
@@ -92,7 +92,7 @@ class CudaBench : public MeasuredGpu {
   CudaBench(CudaBench&&) = delete;
   CudaBench& operator=(CudaBench&&) = delete;
   ~CudaBench() override {
-    const Watchdog::Guard guard(watchdog_, "the end", kLongestCall);
+    const CallWatchdog::Guard guard(watchdog_, "the end", kLongestCall);
     messages_.reset();
     products_.reset();
     other_products_.reset();
@@ -104,7 +104,7 @@ class CudaBench : public MeasuredGpu {
   const GpuFacts& facts() const override { return facts_; }
 
   PreparedWork prepare(const SampleKey& key) override {
-    const Watchdog::Guard guard(watchdog_, key.text(), kLongestCall);
+    const CallWatchdog::Guard guard(watchdog_, key.text(), kLongestCall);
     settle("before " + key.text());
     try {
       std::unique_ptr<QueuedWork> work = make(key);
@@ -216,7 +216,7 @@ class CudaBench : public MeasuredGpu {
     }
   }
 
-  Watchdog watchdog_{leave};
+  CallWatchdog watchdog_{leave};
   GpuInfo info_;
   std::shared_ptr<CublasLt> library_;
   cudaStream_t stream_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/error/error.hpp"
+#include "model/workload/training.hpp"
 #include "realrun/compute/cuda/launch.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/measure/cuda/bench_kernels.hpp"
@@ -174,8 +175,8 @@ QueueOnce elementwise_work(const SampleKey& key, const Lane& lane, std::size_t c
 QueueOnce optimizer_work(const SampleKey& key, const Lane& lane, std::size_t cache_bytes) {
   const bool is_adam = key.op == "adam";
   FLOPCAST_CHECK(is_adam || key.op == "sgd");
-  Optimizer rule;
-  rule.kind = is_adam ? OptimizerKind::kAdam : OptimizerKind::kSgd;
+  UpdateRule rule;
+  rule.kind = is_adam ? Optimizer::kAdam : Optimizer::kSgd;
   // Weights, gradient and states are read, weights and states written.
   const auto moved = static_cast<std::size_t>(3 + 2 * rule.states()) * sizeof(float);
   const std::size_t count = std::max<std::size_t>(1, static_cast<std::size_t>(*key.bytes) / moved);
@@ -267,7 +268,7 @@ QueueOnce loss_work(const SampleKey& key, const Lane& lane, std::size_t cache_by
 }
 
 QueueOnce attention_work(const SampleKey& key, const Lane& lane, std::size_t cache_bytes) {
-  const flopcast::AttentionShape& shape = *key.attention;
+  const AttentionShape& shape = *key.attention;
   if (!shape.causal || shape.head_dim > kLargestHead) throw EnvironmentError("flopcast's attention is causal only");
   const AttentionSize size{shape.batch, shape.heads, shape.head_dim, shape.sequence};
   const std::size_t rows = static_cast<std::size_t>(shape.batch) * static_cast<std::size_t>(shape.sequence);

@@ -498,8 +498,8 @@ std::chrono::milliseconds longest_silence(std::chrono::milliseconds patience) {
 
 void run_mpi(Processes& processes, const MpiOptions& options, const std::function<void(MpiTransport&)>& body) {
   MpiTransport transport(processes, options.patience);
-  const Watchdog watchdog(transport.beats(), longest_silence(options.patience),
-                          [&] { give_up(processes.whereabouts(processes.rank()), options.patience); });
+  const BeatWatchdog watchdog(transport.beats(), longest_silence(options.patience),
+                              [&] { give_up(processes.whereabouts(processes.rank()), options.patience); });
   try {
     transport.note({});
     body(transport);

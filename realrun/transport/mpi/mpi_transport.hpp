@@ -80,7 +80,7 @@ class GroupOperation {
 /// A group is a tag of its own on a communicator for collectives, not a communicator: making one has no time limit.
 /// Of the tags that a library offers, those of messages and of groups wrap around; MPI keeps messages of equal tags in
 /// order. Thread-safe in nothing: one thread a process.
-class MpiTransport : public Transport {
+class MpiTransport : public RankTransport {
  public:
   /// Made by all processes together, each of which is a rank of the run.
   MpiTransport(Processes& processes, std::chrono::milliseconds patience);
@@ -100,7 +100,7 @@ class MpiTransport : public Transport {
   void wait(const Request& request) override;
   void poke() override;
   void note(const Activity& activity) override { processes_.board().note(activity); }
-  Traffic traffic() const override { return traffic_; }
+  SentTraffic traffic() const override { return traffic_; }
   /// Grows with every look at what is under way.
   const std::atomic<std::uint64_t>& beats() const { return beats_; }
 
@@ -152,7 +152,7 @@ class MpiTransport : public Transport {
   int largest_tag_ = 0;
   int groups_ = 0;
   std::chrono::steady_clock::time_point poked_;
-  Traffic traffic_;
+  SentTraffic traffic_;
   std::unique_ptr<UnderWay> under_way_;
 };
 

@@ -170,11 +170,11 @@ int ActivityBoard::first_alive() const {
   return 0;
 }
 
-Watchdog::Watchdog(const std::atomic<std::uint64_t>& beats, std::chrono::milliseconds patience,
-                   std::function<void()> bite)
+BeatWatchdog::BeatWatchdog(const std::atomic<std::uint64_t>& beats, std::chrono::milliseconds patience,
+                           std::function<void()> bite)
     : beats_(beats), patience_(patience), bite_(std::move(bite)), thread_([this] { watch(); }) {}
 
-Watchdog::~Watchdog() {
+BeatWatchdog::~BeatWatchdog() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_over_ = true;
@@ -183,7 +183,7 @@ Watchdog::~Watchdog() {
   thread_.join();
 }
 
-void Watchdog::watch() {
+void BeatWatchdog::watch() {
   std::unique_lock<std::mutex> lock(mutex_);
   std::uint64_t seen = beats_;
   while (!over_.wait_for(lock, patience_, [this] { return is_over_; })) {

@@ -71,15 +71,15 @@ class ActivityBoard {
 
 /// Looks from a thread of its own whether a counter moves. Waits of a rank have a limit, but only as long as MPI's
 /// calls come back: where those of all ranks do not, nobody else would notice.
-class Watchdog {
+class BeatWatchdog {
  public:
   /// Calls `bite` once when `beats` has stayed the same for `patience`, from the other thread.
-  Watchdog(const std::atomic<std::uint64_t>& beats, std::chrono::milliseconds patience, std::function<void()> bite);
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
-  Watchdog(Watchdog&&) = delete;
-  Watchdog& operator=(Watchdog&&) = delete;
-  ~Watchdog();
+  BeatWatchdog(const std::atomic<std::uint64_t>& beats, std::chrono::milliseconds patience, std::function<void()> bite);
+  BeatWatchdog(const BeatWatchdog&) = delete;
+  BeatWatchdog& operator=(const BeatWatchdog&) = delete;
+  BeatWatchdog(BeatWatchdog&&) = delete;
+  BeatWatchdog& operator=(BeatWatchdog&&) = delete;
+  ~BeatWatchdog();
 
  private:
   void watch();

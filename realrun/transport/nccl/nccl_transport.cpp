@@ -215,7 +215,7 @@ void NcclTransport::all_to_all(const Group& group, const Collective& collective,
   nccl_.end_group();
 }
 
-// What a bandwidth-optimal algorithm sends, see Traffic; NCCL may take another.
+// What a bandwidth-optimal algorithm sends, see SentTraffic; NCCL may take another.
 void NcclTransport::count(const Group& group, const Collective& collective) {
   const auto others = static_cast<std::size_t>(group.size() - 1);
   std::size_t bytes = 0;

@@ -33,7 +33,7 @@ struct NcclOptions {
 /// A thread of its own tells the store what the rank is at, and looks every 50 ms whether a communicator has an error,
 /// the rank has not come further for `patience`, or somebody else has failed. Then it aborts all communicators at once,
 /// so that whatever waits on the GPU comes back, and the next call throws Aborted.
-class NcclTransport : public Transport {
+class NcclTransport : public RankTransport {
  public:
   using StreamOf = std::function<void*(Queue)>;
 
@@ -55,7 +55,7 @@ class NcclTransport : public Transport {
   Request start(const Group& group, const Collective& collective) override;
   void wait(const Request& request) override;
   void note(const Activity& activity) override;
-  Traffic traffic() const override { return traffic_; }
+  SentTraffic traffic() const override { return traffic_; }
 
   /// Ends the run for everybody with this message, unless it has ended already.
   void fail(const std::string& failure);
@@ -94,7 +94,7 @@ class NcclTransport : public Transport {
   std::map<int, std::shared_ptr<Moment>> last_;            // operation of a group
   std::map<std::pair<int, int>, Connection> connections_;  // by sender and receiver
   Buffer token_;                                           // for barriers
-  Traffic traffic_;
+  SentTraffic traffic_;
   std::mutex calling_;  // held while NCCL is handed an operation of a communicator, which an abort would free
 
   mutable std::mutex mutex_;  // of what follows

@@ -245,7 +245,7 @@ void HubTransport::count(CollectiveKind kind, Axis axis, std::size_t bytes) {
   entry.bytes += bytes;
 }
 
-Traffic HubTransport::traffic() const {
+SentTraffic HubTransport::traffic() const {
   const std::lock_guard lock(mutex_);
   return traffic_;
 }

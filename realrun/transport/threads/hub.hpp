@@ -86,7 +86,7 @@ class ThreadHub {
 
 /// What transports that meet at a hub have in common: what they sent is counted here, and what they started runs in a
 /// second thread of the rank, in its order.
-class HubTransport : public Transport {
+class HubTransport : public RankTransport {
  public:
   int rank() const override { return rank_; }
   int rank_count() const override { return hub_.ranks(); }
@@ -96,7 +96,7 @@ class HubTransport : public Transport {
   void run(const Group& group, const Collective& collective) override;
   Request start(const Group& group, const Collective& collective) override;
   void note(const Activity& activity) override { hub_.note(rank_, activity); }
-  Traffic traffic() const override;
+  SentTraffic traffic() const override;
 
  protected:
   struct Started : Pending {
@@ -139,7 +139,7 @@ class HubTransport : public Transport {
   std::deque<std::shared_ptr<Started>> waiting_;
   std::shared_ptr<Started> under_way_;
   bool closing_ = false;
-  Traffic traffic_;
+  SentTraffic traffic_;
   std::thread worker_;  // from the first start() on
 };
 

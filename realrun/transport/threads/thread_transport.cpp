@@ -162,9 +162,9 @@ void ThreadTransport::execute(const Group& group, const Offer& offer) {
 namespace {
 
 void run_rank(ThreadHub& hub, int rank, const MakeTransport& make_transport,
-              const std::function<void(Transport&)>& body) {
+              const std::function<void(RankTransport&)>& body) {
   try {
-    const std::unique_ptr<Transport> transport = make_transport(hub, rank);
+    const std::unique_ptr<RankTransport> transport = make_transport(hub, rank);
     try {
       body(*transport);
       transport->note({.kind = Activity::Kind::kDone, .action = {}});
@@ -228,13 +228,13 @@ std::string with_missing(const ThreadHub& hub, const std::vector<int>& missing) 
 
 }  // namespace
 
-void run_threads(int ranks, const ThreadOptions& options, const std::function<void(Transport&)>& body) {
+void run_threads(int ranks, const ThreadOptions& options, const std::function<void(RankTransport&)>& body) {
   run_threads(
       ranks, options, [](ThreadHub& hub, int rank) { return std::make_unique<ThreadTransport>(hub, rank); }, body);
 }
 
 void run_threads(int ranks, const ThreadOptions& options, const MakeTransport& make_transport,
-                 const std::function<void(Transport&)>& body) {
+                 const std::function<void(RankTransport&)>& body) {
   FLOPCAST_CHECK(ranks > 0);
   ThreadHub hub(ranks, options.patience, options.interruption);
   Attendance attendance(ranks);

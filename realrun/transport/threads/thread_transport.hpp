@@ -55,12 +55,12 @@ struct ThreadOptions {
 /// Runs `body` once for each rank, each in a thread of this process with a memory of its own by convention: messages
 /// and collectives copy. Returns when all have ended. When one throws, or waits longer than it has patience, all others
 /// are stopped at their next action or communication and EnvironmentError names that rank and the action it was in.
-void run_threads(int ranks, const ThreadOptions& options, const std::function<void(Transport&)>& body);
+void run_threads(int ranks, const ThreadOptions& options, const std::function<void(RankTransport&)>& body);
 
 /// A rank's end of the network between threads; called in the rank's own thread.
-using MakeTransport = std::function<std::unique_ptr<Transport>(ThreadHub& hub, int rank)>;
+using MakeTransport = std::function<std::unique_ptr<RankTransport>(ThreadHub& hub, int rank)>;
 /// The same over other transports that meet at a hub.
 void run_threads(int ranks, const ThreadOptions& options, const MakeTransport& make_transport,
-                 const std::function<void(Transport&)>& body);
+                 const std::function<void(RankTransport&)>& body);
 
 }  // namespace flopcast::realrun

@@ -115,7 +115,7 @@ std::vector<RankResult> on_emulated_devices(const TrainingPlan& plan, GemmPrecis
       [&](ThreadHub& hub, int rank) {
         return std::make_unique<VirtualTransport>(hub, rank, *devices[static_cast<std::size_t>(rank)]);
       },
-      [&](Transport& transport) {
+      [&](RankTransport& transport) {
         const auto rank = static_cast<std::size_t>(transport.rank());
         cuda::CudaKernels kernels(*devices[rank], products, precision);
         train_rank(plan, {*devices[rank], kernels}, transport, results[rank]);

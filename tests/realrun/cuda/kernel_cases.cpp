@@ -203,7 +203,7 @@ void check_attention(const KernelsUnderTest& test) {
   for (const Case& size : {Case{2, 2, 4, 5}, Case{1, 3, 16, 64}, Case{1, 1, 20, 70}, Case{2, 1, 32, 130},
                            Case{1, 2, 64, 129}, Case{1, 1, 80, 65}, Case{1, 1, 128, 100}, Case{3, 1, 128, 1}}) {
     Comparison with(test, static_cast<unsigned>(size.head_dim));
-    const AttentionShape shape{size.heads, size.head_dim, size.length};
+    const AttentionExtent shape{size.heads, size.head_dim, size.length};
     const std::size_t rows = size.sequences * size.length;
     const std::size_t width = size.heads * size.head_dim;
     const auto qkv = with.random(rows, 3 * width);
@@ -285,10 +285,10 @@ void check_cross_entropy(const KernelsUnderTest& test) {
 }
 
 void check_optimizers(const KernelsUnderTest& test) {
-  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdam}) {
+  for (const Optimizer kind : {Optimizer::kSgd, Optimizer::kAdam}) {
     Comparison with(test, 1);
     const auto count = static_cast<std::size_t>(with.size_up_to(10 * test.largest));
-    const Optimizer rule{.kind = kind};
+    const UpdateRule rule{.kind = kind};
     const auto weights = with.random(1, count);
     auto updated = with.poisoned(1, count);
     std::vector<Comparison::Pair> states;

@@ -9,7 +9,7 @@ namespace flopcast::realrun {
 
 /// Kernels under test and the device on which they work.
 struct KernelsUnderTest {
-  Device& device;
+  ComputeDevice& device;
   Kernels<float>& kernels;
   double tolerance = 1e-5;          ///< of relative norm errors, for all that has 32 bits
   double product_tolerance = 1e-5;  ///< the same for products

@@ -24,7 +24,7 @@ bool may_send(const std::string& fault, const MessageKey& key) {
 }
 
 // All ranks, so that none is there to notice.
-void block(Transport& transport) {
+void block(RankTransport& transport) {
   transport.note({.kind = Activity::Kind::kAction, .action = {3, 1, ActionKind::kForward}});
   int never = 0;
   MPI_Recv(&never, 1, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE);

@@ -13,7 +13,7 @@
 namespace flopcast::realrun {
 namespace {
 
-void on_all_ranks(void (*check)(Transport&)) {
+void on_all_ranks(void (*check)(RankTransport&)) {
   run_mpi(test_processes(), {}, [&](MpiTransport& transport) { check(transport); });
 }
 

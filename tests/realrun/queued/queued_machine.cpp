@@ -73,7 +73,7 @@ void QueuedDevice::add(const Buffer& from, const Buffer& to) {
   of(Queue::kCompute).add([a = unheld(from), b = unheld(to)] { HostDevice().add(a, b); });
 }
 
-void QueuedDevice::optimize(const Optimizer& rule, int step, const Buffer& weights, const Buffer& gradients,
+void QueuedDevice::optimize(const UpdateRule& rule, int step, const Buffer& weights, const Buffer& gradients,
                             const std::vector<Buffer>& states, const Buffer& updated) {
   of(Queue::kCompute)
       .add([rule, step, w = unheld(weights), g = unheld(gradients), s = unheld(states), u = unheld(updated)] {
@@ -169,7 +169,7 @@ void QueuedKernels::gelu_gradient(const Tensor<float>& dy, const Tensor<float>& 
   });
 }
 
-std::vector<Tensor<float>> QueuedKernels::attention(const AttentionShape& shape,
+std::vector<Tensor<float>> QueuedKernels::attention(const AttentionExtent& shape,
                                                     const std::vector<Tensor<float>>& slices, Tensor<float>& output) {
   Tensor<float> probabilities = tensor(output.rows() * shape.heads, slices.size() * shape.length);
   FLOPCAST_QUEUE(shape, inputs = unheld(slices), to = unheld(output), kept = unheld(probabilities)) {
@@ -179,7 +179,7 @@ std::vector<Tensor<float>> QueuedKernels::attention(const AttentionShape& shape,
   return {probabilities};
 }
 
-void QueuedKernels::attention_gradient(const AttentionShape& shape, const std::vector<Tensor<float>>& slices,
+void QueuedKernels::attention_gradient(const AttentionExtent& shape, const std::vector<Tensor<float>>& slices,
                                        const std::vector<Tensor<float>>& kept, const Tensor<float>& output_gradient,
                                        std::vector<Tensor<float>>& gradients) {
   for (std::size_t slice = 0; slice < slices.size(); ++slice) {

@@ -14,7 +14,7 @@ namespace flopcast::realrun {
 
 /// A rank's GPU without a GPU: its queues are threads, its memory is handed out as soon as the host lets it go. What is
 /// not ordered by moments is a race, which ThreadSanitizer sees and the losses tell.
-class QueuedDevice : public Device, public Queues {
+class QueuedDevice : public ComputeDevice, public Queues {
  public:
   /// Work is delayed by chance, by up to so many microseconds.
   QueuedDevice(int rank, int delay);
@@ -25,7 +25,7 @@ class QueuedDevice : public Device, public Queues {
   void zero(const Buffer& buffer) override;
   void copy(const Buffer& from, const Buffer& to) override;
   void add(const Buffer& from, const Buffer& to) override;
-  void optimize(const Optimizer& rule, int step, const Buffer& weights, const Buffer& gradients,
+  void optimize(const UpdateRule& rule, int step, const Buffer& weights, const Buffer& gradients,
                 const std::vector<Buffer>& states, const Buffer& updated) override;
   void upload(const std::byte* from, const Buffer& to) override;
   void download(const Buffer& from, std::byte* to) override;
@@ -69,9 +69,9 @@ class QueuedKernels : public Kernels<float> {
                                   float* bias) override;
   void gelu(const Tensor<float>& x, Tensor<float>& y) override;
   void gelu_gradient(const Tensor<float>& dy, const Tensor<float>& x, Tensor<float>& dx) override;
-  std::vector<Tensor<float>> attention(const AttentionShape& shape, const std::vector<Tensor<float>>& slices,
+  std::vector<Tensor<float>> attention(const AttentionExtent& shape, const std::vector<Tensor<float>>& slices,
                                        Tensor<float>& output) override;
-  void attention_gradient(const AttentionShape& shape, const std::vector<Tensor<float>>& slices,
+  void attention_gradient(const AttentionExtent& shape, const std::vector<Tensor<float>>& slices,
                           const std::vector<Tensor<float>>& kept, const Tensor<float>& output_gradient,
                           std::vector<Tensor<float>>& gradients) override;
   void look_up(const std::vector<int>& tokens, const VocabularyShare& share, const float* table,

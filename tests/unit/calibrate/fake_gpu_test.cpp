@@ -402,17 +402,18 @@ TEST(Watchdog, BarksOnceAtWhatTakesTooLong) {
   std::atomic<int> barks{0};
   std::string told;
   {
-    Watchdog dog([&](const std::string& what, milliseconds limit) {
+    CallWatchdog dog([&](const std::string& what, milliseconds limit) {
       told = what + " " + std::to_string(limit.count());
       ++barks;
     });
-    for (int round = 0; round < 100; ++round) const Watchdog::Guard guard(dog, "a short call", milliseconds(60'000));
+    for (int round = 0; round < 100; ++round)
+      const CallWatchdog::Guard guard(dog, "a short call", milliseconds(60'000));
     EXPECT_EQ(barks, 0);
     {
-      const Watchdog::Guard guard(dog, "a long call", milliseconds(5));
+      const CallWatchdog::Guard guard(dog, "a long call", milliseconds(5));
       while (barks == 0) std::this_thread::sleep_for(milliseconds(1));
     }
-    const Watchdog::Guard guard(dog, "another", milliseconds(60'000));
+    const CallWatchdog::Guard guard(dog, "another", milliseconds(60'000));
   }
   EXPECT_EQ(barks, 1);
   EXPECT_EQ(told, "a long call 5");

@@ -79,8 +79,8 @@ TEST(SleepingStages, CommunicateAsIfTheyComputed) {
       const std::vector<RankResult> expected = train_on_threads(computing, {});
       const std::vector<RankResult> ranks = train_on_threads(sleeping, {});
       for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-        const Traffic& sent = ranks[rank].steps[0].traffic;
-        const Traffic& as_computed = expected[rank].steps[0].traffic;
+        const SentTraffic& sent = ranks[rank].steps[0].traffic;
+        const SentTraffic& as_computed = expected[rank].steps[0].traffic;
         EXPECT_GT(sent.point_to_point.bytes, 0U);
         EXPECT_EQ(sent.point_to_point.bytes, as_computed.point_to_point.bytes) << schedule;
         EXPECT_EQ(sent.point_to_point.messages, as_computed.point_to_point.messages) << schedule;

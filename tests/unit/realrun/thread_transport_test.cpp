@@ -9,7 +9,7 @@ namespace {
 
 class ThreadTransportCases : public testing::TestWithParam<int> {
  protected:
-  static void on_all_ranks(void (*check)(Transport&)) { run_threads(GetParam(), {}, check); }
+  static void on_all_ranks(void (*check)(RankTransport&)) { run_threads(GetParam(), {}, check); }
 };
 
 TEST_P(ThreadTransportCases, AllReduce) {

@@ -51,7 +51,7 @@ std::vector<int> first_ranks(int count) {
 
 }  // namespace
 
-void check_all_reduce(Transport& transport) {
+void check_all_reduce(RankTransport& transport) {
   constexpr int kCount = 13;  // no multiple of any number of ranks
   const int ranks = transport.rank_count();
   const Group group = transport.form_group(Axis::kData, first_ranks(ranks));
@@ -73,7 +73,7 @@ void check_all_reduce(Transport& transport) {
   EXPECT_EQ(values_of(largest), input_of(ranks - 1, kCount));
 }
 
-void check_scatter_gather_and_broadcast(Transport& transport) {
+void check_scatter_gather_and_broadcast(RankTransport& transport) {
   constexpr int kShare = 3;
   const int ranks = transport.rank_count();
   const Group group = transport.form_group(Axis::kTensor, first_ranks(ranks));
@@ -94,19 +94,19 @@ void check_scatter_gather_and_broadcast(Transport& transport) {
   EXPECT_EQ(values_of(text), input_of(ranks - 1, 2));
 
   const auto share_bytes = static_cast<std::uint64_t>(ranks - 1) * kShare * sizeof(float);
-  const Traffic traffic = transport.traffic();
+  const SentTraffic traffic = transport.traffic();
   EXPECT_EQ(traffic.of(CollectiveKind::kReduceScatter, Axis::kTensor).bytes, share_bytes);
   EXPECT_EQ(traffic.of(CollectiveKind::kAllGather, Axis::kTensor).bytes, share_bytes);
   EXPECT_EQ(traffic.of(CollectiveKind::kBroadcast, Axis::kTensor).bytes,
             transport.rank() == ranks - 1 ? static_cast<std::uint64_t>(ranks - 1) * 2 * sizeof(float) : 0U);
 }
 
-void check_all_to_all(Transport& transport) {
+void check_all_to_all(RankTransport& transport) {
   constexpr int kPart = 2;
   const int ranks = transport.rank_count();
   const Group group = transport.form_group(Axis::kTensor, first_ranks(ranks));
   const Buffer received = allocate_host(static_cast<std::size_t>(kPart * ranks) * sizeof(float));
-  const Traffic before = transport.traffic();
+  const SentTraffic before = transport.traffic();
   transport.run(group, {.kind = CollectiveKind::kAllToAll,
                         .input = floats(input_of(transport.rank(), kPart * ranks)),
                         .output = received});
@@ -121,7 +121,7 @@ void check_all_to_all(Transport& transport) {
             static_cast<std::uint64_t>(ranks - 1) * kPart * sizeof(float));
 }
 
-void check_order_of_additions(Transport& transport) {
+void check_order_of_additions(RankTransport& transport) {
   const int ranks = transport.rank_count();
   const auto value_of = [](int rank, int index) {
     return std::sin(static_cast<float>(rank * 31 + index)) * std::pow(10.0F, static_cast<float>((rank + index) % 9));
@@ -141,7 +141,7 @@ void check_order_of_additions(Transport& transport) {
   EXPECT_EQ(values_of(buffer), expected);
 }
 
-void check_order_of_started_collectives(Transport& transport) {
+void check_order_of_started_collectives(RankTransport& transport) {
   const int ranks = transport.rank_count();
   const Group group = transport.form_group(Axis::kData, first_ranks(ranks));
   const Buffer value = floats({1.0F});
@@ -159,12 +159,12 @@ void check_order_of_started_collectives(Transport& transport) {
   }
 }
 
-void check_messages(Transport& transport) {
+void check_messages(RankTransport& transport) {
   const int ranks = transport.rank_count();
   if (ranks == 1) return;
   const int next = (transport.rank() + 1) % ranks;
   const int previous = (transport.rank() + ranks - 1) % ranks;
-  const Traffic before = transport.traffic();
+  const SentTraffic before = transport.traffic();
   const auto own = static_cast<float>(transport.rank());
   const MessageKey gradient{3, 0, false};
   const MessageKey activation{3, 0, true};
@@ -200,7 +200,7 @@ void check_messages(Transport& transport) {
   EXPECT_EQ(count.bytes, (kMessages * kLong + 2U) * sizeof(float));
 }
 
-void check_groups(Transport& transport) {
+void check_groups(RankTransport& transport) {
   std::vector<int> even;
   for (int rank = 0; rank < transport.rank_count(); rank += 2) even.push_back(rank);
   const Group group = transport.form_group(Axis::kData, even);
@@ -270,7 +270,7 @@ Trial make_trial(std::minstd_rand& dice, const Group& group) {
 
 }  // namespace
 
-void check_random_collectives(Transport& transport) {
+void check_random_collectives(RankTransport& transport) {
   const int ranks = transport.rank_count();
   // The sets of ranks, by the bits of a number.
   std::vector<Group> groups;
