@@ -47,7 +47,7 @@ bool is_pipe_or_device(const std::string& path) {
          !std::filesystem::is_directory(status);
 }
 
-std::optional<std::string> replace_file(const std::string& path, const std::string& text) {
+std::optional<std::string> try_write_file(const std::string& path, const std::string& text) {
   std::error_code code;
   // Through a symbolic link the file itself is replaced, not the link.
   const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, code);
@@ -81,7 +81,7 @@ std::optional<std::string> replace_file(const std::string& path, const std::stri
 }
 
 void write_file(const std::string& path, const std::string& text) {
-  if (const auto reason = replace_file(path, text)) {
+  if (const auto reason = try_write_file(path, text)) {
     throw EnvironmentError(fmt::format("cannot write {}: {}", path, *reason));
   }
 }

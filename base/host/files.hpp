@@ -10,7 +10,7 @@ std::string read_file(const std::string& path);
 
 /// Writes beside the target and renames, so that a full disk leaves no half file and nobody ever reads one; pipes and
 /// devices are written in place. Why it could not be done, or nothing.
-std::optional<std::string> replace_file(const std::string& path, const std::string& text);
+std::optional<std::string> try_write_file(const std::string& path, const std::string& text);
 /// The same. Throws EnvironmentError.
 void write_file(const std::string& path, const std::string& text);
 /// Throws what write_file would throw where the target's folder is missing or may not be written, before hours of work.

@@ -15,7 +15,7 @@ namespace flopcast::realrun {
 namespace {
 
 void keep_text(const std::string& path, const std::string& text) {
-  if (replace_file(path, text)) throw EnvironmentError(fmt::format("{} cannot be written", path));
+  if (try_write_file(path, text)) throw EnvironmentError(fmt::format("{} cannot be written", path));
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ std::vector<SampleKey> small_keys() {
   for (const SampleKind kind : {SampleKind::kAttentionForward, SampleKind::kAttentionBackward}) {
     SampleKey key;
     key.kind = kind;
-    key.attention = flopcast::AttentionExtent{1, 2, 48, 64, true};
+    key.attention = flopcast::AttentionShape{1, 2, 48, 64, true};
     keys.push_back(key);
   }
   for (const SampleKind kind : {SampleKind::kLaunch, SampleKind::kHostDispatch}) {
