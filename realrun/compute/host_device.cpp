@@ -1,7 +1,6 @@
 #include "realrun/compute/host_device.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -10,19 +9,12 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/mark.hpp"
+#include "realrun/device/mark.hpp"
 
 namespace flopcast::realrun {
 
 int UpdateRule::states() const {
   return kind == Optimizer::kSgd ? 1 : 2;
-}
-
-Ticks host_clock() {
-  constexpr Ticks kPicosecondsPerNanosecond = 1000;
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  const std::int64_t nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-  return nanoseconds % kHostClockPeriodNs * kPicosecondsPerNanosecond;
 }
 
 float* host_floats(const Buffer& buffer) {

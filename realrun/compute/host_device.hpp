@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "model/layout/parallel_forms.hpp"
-#include "realrun/compute/device.hpp"
+#include "realrun/device/device.hpp"
 
 namespace flopcast::realrun {
 

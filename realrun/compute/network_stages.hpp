@@ -4,8 +4,8 @@
 #include <map>
 #include <utility>
 
-#include "realrun/compute/device.hpp"
 #include "realrun/compute/stage_compute.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/network/network.hpp"
 
 namespace flopcast::realrun {

@@ -7,7 +7,7 @@
 #include <ctime>
 #include <utility>
 
-#include "realrun/compute/mark.hpp"
+#include "realrun/device/mark.hpp"
 
 namespace flopcast::realrun {
 

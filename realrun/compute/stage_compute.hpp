@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include "realrun/buffer.hpp"
-#include "realrun/interface.hpp"
+#include "realrun/device/buffer.hpp"
+#include "realrun/device/interface.hpp"
 #include "realrun/network/layer.hpp"
 
 namespace flopcast::realrun {

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "realrun/compute/device.hpp"
 #include "realrun/compute/stage_compute.hpp"
+#include "realrun/device/device.hpp"
+#include "realrun/device/interface.hpp"
 #include "realrun/executor/transfers.hpp"
-#include "realrun/interface.hpp"
 #include "realrun/transport/transport.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/weight_versions.hpp"

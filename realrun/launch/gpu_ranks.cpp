@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/arithmetic.hpp"
 #include "realrun/compute/cuda/gpu.hpp"
+#include "realrun/device/arithmetic.hpp"
 #include "realrun/launch/kept_run.hpp"
 #include "realrun/launch/launch.hpp"
 #include "realrun/launch/prepared_run.hpp"

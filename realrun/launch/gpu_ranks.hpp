@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "realrun/compute/arithmetic.hpp"
+#include "realrun/device/arithmetic.hpp"
 #include "realrun/launch/command_line.hpp"
 #include "realrun/launch/prepared_run.hpp"
 #include "realrun/rendezvous/meeting.hpp"

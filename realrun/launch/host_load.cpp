@@ -10,7 +10,7 @@
 #include <limits>
 #include <string>
 
-#include "realrun/compute/mark.hpp"
+#include "realrun/device/mark.hpp"
 
 namespace flopcast::realrun {
 

@@ -9,7 +9,7 @@
 #include "model/config/document.hpp"
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
-#include "realrun/compute/arithmetic.hpp"
+#include "realrun/device/arithmetic.hpp"
 
 namespace flopcast::realrun {
 

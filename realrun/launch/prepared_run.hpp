@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/hardware/precision.hpp"
-#include "realrun/compute/arithmetic.hpp"
+#include "realrun/device/arithmetic.hpp"
 #include "realrun/launch/command_line.hpp"
 #include "realrun/training/training_plan.hpp"
 

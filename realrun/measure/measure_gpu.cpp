@@ -17,10 +17,10 @@ namespace flopcast {
 
 namespace {
 
-constexpr int kPasses = 2;
-constexpr double kKib = 1024.0;
-constexpr double kMib = kKib * kKib;
-constexpr double kGib = kMib * kKib;
+constexpr int kGpuPasses = 2;
+constexpr double kKibibyte = 1024.0;
+constexpr double kMebibyte = kKibibyte * kKibibyte;
+constexpr double kGib = kMebibyte * kKibibyte;
 constexpr int kFirstWithFp8 = 89;
 // A multiple of what a row takes in every kernel that memory bounds: two to seven tensors, 1024 to 8192 columns, 32
 // bits.
@@ -54,7 +54,7 @@ void add_sizes(Keys& keys, SampleKind kind, const std::string& op, const std::ve
   for (const double bytes : sizes) keys.push_back(moved(kind, op, bytes));
 }
 
-std::vector<double> sizes(double from, double to, double factor) {
+std::vector<double> gpu_sizes(double from, double to, double factor) {
   std::vector<double> all;
   for (double size = from; size <= to; size *= factor) all.push_back(size);
   return all;
@@ -97,19 +97,19 @@ Keys basics(const GpuSet& set) {
   keys.push_back(moved(SampleKind::kLaunch, {}, 0.0));
   keys.push_back(moved(SampleKind::kHostDispatch, {}, 0.0));
   for (SampleKey& key : keys) key.bytes.reset();
-  add_sizes(keys, SampleKind::kMemoryCopy, {}, sizes(256 * kKib, set.quick ? 1 * kGib : 4 * kGib, 4.0));
+  add_sizes(keys, SampleKind::kMemoryCopy, {}, gpu_sizes(256 * kKibibyte, set.quick ? 1 * kGib : 4 * kGib, 4.0));
   add_products(keys, training_shapes(), "bf16");
   return keys;
 }
 
 Keys memory_kernels(const GpuSet& set) {
   const std::vector<double> all =
-      set.quick ? sizes(4 * kWholeRows, 144 * kWholeRows, 6.0) : sizes(kWholeRows, 256 * kWholeRows, 4.0);
+      set.quick ? gpu_sizes(4 * kWholeRows, 144 * kWholeRows, 6.0) : gpu_sizes(kWholeRows, 256 * kWholeRows, 4.0);
   Keys keys;
   for (const char* op : {"layernorm forward", "layernorm backward"}) add_sizes(keys, SampleKind::kNorm, op, all);
   for (const char* op : {"gelu", "gelu backward", "add", "to bf16"}) add_sizes(keys, SampleKind::kElementwise, op, all);
   for (const char* op : {"adam", "sgd"}) add_sizes(keys, SampleKind::kOptimizerStep, op, all);
-  const std::vector<double> copies = sizes(kMib, 256 * kMib, 4.0);
+  const std::vector<double> copies = gpu_sizes(kMebibyte, 256 * kMebibyte, 4.0);
   for (const char* op : {"to device", "to host"}) add_sizes(keys, SampleKind::kHostCopy, op, copies);
   return keys;
 }
@@ -119,7 +119,7 @@ Keys messages(const GpuSet& set, const GpuFacts& facts) {
   if (facts.gpus < 2) return keys;
   std::vector<int> groups = set.ranks;
   if (groups.empty()) groups = facts.gpus == 2 ? std::vector<int>{2} : std::vector<int>{2, facts.gpus};
-  const std::vector<double> all = sizes(kKib, set.quick ? 64 * kMib : 1 * kGib, set.quick ? 8.0 : 4.0);
+  const std::vector<double> all = gpu_sizes(kKibibyte, set.quick ? 64 * kMebibyte : 1 * kGib, set.quick ? 8.0 : 4.0);
   for (const int ranks : groups) {
     for (const SampleKind kind : {SampleKind::kPointToPoint, SampleKind::kAllReduce, SampleKind::kAllGather,
                                   SampleKind::kReduceScatter, SampleKind::kAllToAll}) {
@@ -146,7 +146,7 @@ Keys layouts(const GpuSet& set, const GpuFacts& facts) {
 // Each alone and beside the other, for every number of channels. Where there are several GPUs, an all-reduce of them
 // too.
 Keys overlaps(const GpuSet& set, const GpuFacts& facts) {
-  constexpr double kCopied = 256 * kMib;
+  constexpr double kCopied = 256 * kMebibyte;
   const Shapes shapes = set.quick ? Shapes{{4096, 4096, 4096}} : Shapes{{4096, 4096, 4096}, {8192, 8192, 8192}};
   Keys keys;
   for (const int channels : set.quick ? std::vector<int>{2, 8, 24} : std::vector<int>{1, 2, 4, 8, 16, 24, 32}) {
@@ -176,7 +176,7 @@ Keys other_precisions(const GpuSet& set, const GpuFacts& facts) {
   add_products(keys, precision_shapes(), "tf32");
   add_products(keys, precision_shapes(), "fp16");
   if (facts.compute_capability >= kFirstWithFp8) add_products(keys, precision_shapes(), "fp8");
-  const std::vector<double> all = sizes(4 * kWholeRows, 144 * kWholeRows, set.quick ? 6.0 : 3.0);
+  const std::vector<double> all = gpu_sizes(4 * kWholeRows, 144 * kWholeRows, set.quick ? 6.0 : 3.0);
   for (const char* op : {"forward", "backward"}) {
     add_sizes(keys, SampleKind::kEmbedding, op, all);
     add_sizes(keys, SampleKind::kLoss, op, all);
@@ -235,7 +235,7 @@ std::vector<SampleKey> gpu_samples(const GpuSet& set, const GpuFacts& facts) {
   append(groups[2], overlaps(set, facts));
   Keys all;
   for (const Keys& group : groups) {
-    for (int pass = 1; pass <= kPasses; ++pass) {
+    for (int pass = 1; pass <= kGpuPasses; ++pass) {
       for (SampleKey key : group) {
         key.pass = pass;
         if (buffer_bytes(key) <= facts.workspace_bytes) all.push_back(std::move(key));

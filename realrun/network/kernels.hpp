@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "realrun/buffer.hpp"
-#include "realrun/interface.hpp"
+#include "realrun/device/buffer.hpp"
+#include "realrun/device/interface.hpp"
 #include "realrun/network/gemm.hpp"
 
 namespace flopcast::realrun {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "realrun/interface.hpp"
+#include "realrun/device/interface.hpp"
 #include "realrun/network/kernels.hpp"
 
 namespace flopcast::realrun {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "realrun/compute/device.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/network/kernels.hpp"
 #include "realrun/transport/transport.hpp"
 

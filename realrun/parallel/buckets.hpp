@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "realrun/compute/device.hpp"
 #include "realrun/compute/stage_compute.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "realrun/compute/device.hpp"
 #include "realrun/compute/stage_compute.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/executor/executor.hpp"
 #include "realrun/parallel/buckets.hpp"
 #include "realrun/transport/transport.hpp"

@@ -15,8 +15,7 @@
 
 #include "base/host/processes.hpp"
 #include "base/text/error.hpp"
-#include "realrun/compute/mark.hpp"
-#include "realrun/transport/transport.hpp"
+#include "realrun/device/mark.hpp"
 
 namespace flopcast::realrun {
 

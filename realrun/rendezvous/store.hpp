@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "realrun/interface.hpp"
+#include "realrun/device/interface.hpp"
 #include "sim/program/step_times.hpp"
 
 namespace flopcast::realrun {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/mark.hpp"
+#include "realrun/device/mark.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "realrun/rendezvous/store.hpp"
 #include "realrun/transport/transport.hpp"

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "realrun/compute/device.hpp"
 #include "realrun/compute/stage_compute.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/executor/executor.hpp"
 #include "realrun/transport/transport.hpp"
 

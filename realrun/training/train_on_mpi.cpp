@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/mark.hpp"
+#include "realrun/device/mark.hpp"
 #include "realrun/training/result_bytes.hpp"
 
 namespace flopcast::realrun {

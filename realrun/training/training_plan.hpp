@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "model/layout/parallel_forms.hpp"
-#include "realrun/compute/arithmetic.hpp"
+#include "realrun/device/arithmetic.hpp"
 #include "realrun/executor/executor.hpp"
 #include "realrun/network/network.hpp"
 #include "sim/program/program.hpp"

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "model/layout/layout.hpp"
-#include "realrun/buffer.hpp"
-#include "realrun/compute/mark.hpp"
-#include "realrun/interface.hpp"
+#include "realrun/device/buffer.hpp"
+#include "realrun/device/interface.hpp"
+#include "realrun/device/mark.hpp"
 #include "sim/program/action.hpp"
 #include "sim/program/step_times.hpp"
 
@@ -168,18 +168,5 @@ Part part_of(std::size_t count, int index, int parts);
 /// transport of the host gives the same bits. The output may be one of the inputs.
 void reduce_in_order(const std::vector<const std::byte*>& inputs, std::size_t count, Element element,
                      Reduction reduction, std::byte* output);
-
-/// One question for the time: when it was asked and answered by the own clock, and what the other clock said.
-struct ClockReading {
-  Ticks asked = 0;
-  Ticks answered = 0;
-  Ticks other = 0;
-};
-
-/// What to add to the other clock to have the own: the other one was read half-way between question and answer, most
-/// nearly so in the quickest exchange (Cristian, Distributed Computing 3, 1989, §3). Wrong by half of that exchange at
-/// most: some microseconds over InfiniBand, tens over Ethernet. Left out: clocks that run at different rates, apart
-/// from measuring anew every step.
-Ticks clock_offset(const std::vector<ClockReading>& readings);
 
 }  // namespace flopcast::realrun

@@ -7,11 +7,11 @@
 #include <memory>
 #include <vector>
 
-#include "realrun/buffer.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
-#include "realrun/compute/device.hpp"
-#include "realrun/compute/mark.hpp"
-#include "realrun/compute/queues.hpp"
+#include "realrun/device/buffer.hpp"
+#include "realrun/device/device.hpp"
+#include "realrun/device/mark.hpp"
+#include "realrun/transport/queues.hpp"
 
 namespace flopcast::realrun::cuda {
 

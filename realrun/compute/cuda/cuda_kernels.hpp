@@ -1,8 +1,8 @@
 #pragma once
 
-#include "realrun/compute/arithmetic.hpp"
 #include "realrun/compute/cuda/cuda_device.hpp"
 #include "realrun/compute/cuda/matrix_products.hpp"
+#include "realrun/device/arithmetic.hpp"
 #include "realrun/network/kernels.hpp"
 
 namespace flopcast::realrun::cuda {

@@ -4,10 +4,10 @@
 #include <memory>
 #include <string>
 
-#include "realrun/compute/arithmetic.hpp"
-#include "realrun/compute/device.hpp"
-#include "realrun/compute/queues.hpp"
+#include "realrun/device/arithmetic.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/network/kernels.hpp"
+#include "realrun/transport/queues.hpp"
 
 // What the rest of flopcast-run sees of CUDA: no header of CUDA is needed here.
 

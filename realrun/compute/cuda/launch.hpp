@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "realrun/compute/arithmetic.hpp"
+#include "realrun/device/arithmetic.hpp"
 
 // The kernels, as functions that queue them. Matrices are row-major without gaps; addresses are the device's. Sums are
 // taken in an order that depends on the sizes only: equal runs give equal bits. Nothing here waits; errors of a launch

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "realrun/interface.hpp"
+#include "realrun/device/interface.hpp"
 
 namespace flopcast::realrun::cuda {
 

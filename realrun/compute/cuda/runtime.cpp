@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/mark.hpp"
+#include "realrun/device/mark.hpp"
 
 namespace flopcast::realrun::cuda {
 

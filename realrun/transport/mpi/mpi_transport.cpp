@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/mark.hpp"
+#include "realrun/device/mark.hpp"
 #include "realrun/transport/mpi/processes.hpp"
 #include "realrun/transport/transport.hpp"
 

@@ -8,10 +8,10 @@
 #include <thread>
 #include <utility>
 
-#include "realrun/compute/mark.hpp"
-#include "realrun/compute/queues.hpp"
+#include "realrun/device/mark.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "realrun/transport/nccl/nccl_api.hpp"
+#include "realrun/transport/queues.hpp"
 
 namespace flopcast::realrun {
 

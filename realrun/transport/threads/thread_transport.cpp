@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "model/error/error.hpp"
-#include "realrun/compute/mark.hpp"
+#include "realrun/device/mark.hpp"
 #include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {

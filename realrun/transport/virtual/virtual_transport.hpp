@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "realrun/compute/mark.hpp"
-#include "realrun/compute/queues.hpp"
+#include "realrun/device/mark.hpp"
+#include "realrun/transport/queues.hpp"
 #include "realrun/transport/threads/hub.hpp"
 #include "realrun/transport/transport.hpp"
 

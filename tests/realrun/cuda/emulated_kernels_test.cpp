@@ -9,7 +9,7 @@
 #include "realrun/compute/cuda/cuda_device.hpp"
 #include "realrun/compute/cuda/cuda_kernels.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
-#include "realrun/compute/mark.hpp"
+#include "realrun/device/mark.hpp"
 #include "realrun/launch/plan_from_job.hpp"
 #include "realrun/transport/virtual/virtual_transport.hpp"
 #include "tests/realrun/cuda/kernel_cases.hpp"

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "realrun/compute/device.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/network/kernels.hpp"
 
 namespace flopcast::realrun {

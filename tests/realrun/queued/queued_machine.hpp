@@ -3,11 +3,11 @@
 #include <memory>
 #include <vector>
 
-#include "realrun/buffer.hpp"
-#include "realrun/compute/device.hpp"
 #include "realrun/compute/host_device.hpp"
-#include "realrun/compute/queues.hpp"
+#include "realrun/device/buffer.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/network/host_kernels.hpp"
+#include "realrun/transport/queues.hpp"
 #include "tests/realrun/queued/work_queue.hpp"
 
 namespace flopcast::realrun {

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "realrun/compute/mark.hpp"
+#include "realrun/device/mark.hpp"
 
 namespace flopcast::realrun {
 

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "realrun/compute/mark.hpp"
+#include "realrun/device/mark.hpp"
 
 namespace flopcast::realrun {
 

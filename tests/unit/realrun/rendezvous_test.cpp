@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "model/error/error.hpp"
-#include "realrun/compute/mark.hpp"
 #include "base/host/launcher.hpp"
+#include "model/error/error.hpp"
+#include "realrun/device/mark.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "realrun/rendezvous/store.hpp"
 

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "realrun/compute/mark.hpp"
 #include "realrun/compute/sleeping_stages.hpp"
+#include "realrun/device/mark.hpp"
 #include "realrun/training/train.hpp"
 #include "tests/realrun/plans.hpp"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "realrun/compute/mark.hpp"
+#include "realrun/device/mark.hpp"
 #include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "model/workload/training.hpp"
-#include "realrun/buffer.hpp"
-#include "realrun/compute/arithmetic.hpp"
-#include "realrun/compute/mark.hpp"
-#include "realrun/interface.hpp"
+#include "realrun/device/arithmetic.hpp"
+#include "realrun/device/buffer.hpp"
+#include "realrun/device/interface.hpp"
+#include "realrun/device/mark.hpp"
 #include "sim/program/step_times.hpp"
 
 namespace flopcast::realrun {

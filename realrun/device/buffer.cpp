@@ -1,4 +1,4 @@
-#include "realrun/buffer.hpp"
+#include "realrun/device/buffer.hpp"
 
 #include <algorithm>
 #include <bit>
