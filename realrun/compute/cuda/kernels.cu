@@ -9,7 +9,7 @@ namespace flopcast::realrun::cuda {
 
 namespace {
 
-// x times the logistic function of kSlope · (x + kCubic x³), as Gelu of network/layer_norm.hpp has it.
+// x times the logistic function of kSlope · (x + kCubic x³), as Gelu of network/layers.hpp has it.
 class GeluPoint {
  public:
   __device__ explicit GeluPoint(float x) : x_(x) {

@@ -22,7 +22,7 @@ struct Extent {
   constexpr std::size_t size() const { return rows * columns; }
 };
 
-// elementwise.cu
+// element by element
 cudaError_t add(const float* a, const float* b, float* sum, std::size_t count, cudaStream_t stream);
 cudaError_t add_bias(const float* x, const float* bias, float* y, Extent extent, cudaStream_t stream);
 cudaError_t gelu(const float* x, float* y, std::size_t count, cudaStream_t stream);
@@ -34,7 +34,7 @@ cudaError_t to_bfloat16(const float* x, void* y, std::size_t count, cudaStream_t
 /// Keeps one thread busy.
 cudaError_t spin(std::int64_t nanoseconds, cudaStream_t stream);
 
-// update.cu: see UpdateRule
+// See UpdateRule.
 struct Update {
   const float* weights;
   const float* gradients;
@@ -48,19 +48,19 @@ cudaError_t adam(const UpdateRule& rule, int step, const Update& update, float* 
 cudaError_t reduce(const std::vector<const float*>& inputs, bool maximum, float* output, std::size_t count,
                    cudaStream_t stream);
 
-// column_sums.cu: sums over rows in two steps, through `scratch` of column_scratch() floats.
+// Sums over rows in two steps, through `scratch` of column_scratch() floats.
 std::size_t column_scratch(Extent extent);
 /// sums += the rows of x, times the rows of `factor` unless that is null.
 cudaError_t add_up_rows(const float* x, const float* factor, float* sums, Extent extent, float* scratch,
                         cudaStream_t stream);
 
-// layer_norm.cu
+// layer norm
 cudaError_t layer_norm(const float* x, const float* gain, const float* bias, float* normalised, float* scale, float* y,
                        Extent extent, cudaStream_t stream);
 cudaError_t layer_norm_input_gradient(const float* dy, const float* normalised, const float* scale, const float* gain,
                                       float* dx, Extent extent, cudaStream_t stream);
 
-// embedding.cu
+// embedding
 cudaError_t look_up(const int* tokens, int first, int count, const float* table, float* rows, Extent extent,
                     cudaStream_t stream);
 /// Adds rows to table rows. `order` lists the rows sorted by token, group g those from starts[g] to starts[g + 1], for
@@ -78,7 +78,7 @@ cudaError_t add_positions(const float* x, PositionWindow positions, const float*
 cudaError_t add_to_positions(const float* dy, PositionWindow positions, float* table, Extent extent,
                              cudaStream_t stream);
 
-// cross_entropy.cu
+// cross entropy
 cudaError_t row_maxima(const float* logits, float* maxima, Extent extent, cudaStream_t stream);
 cudaError_t exponentials(const float* logits, const float* maxima, const int* targets, int first, float* values,
                          float* sums, float* target_logits, Extent extent, cudaStream_t stream);

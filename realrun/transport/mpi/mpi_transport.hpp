@@ -107,7 +107,7 @@ class MpiTransport : public RankTransport {
   /// Everybody's bytes at rank 0, by rank; the others get nothing. Called by all ranks; not counted as traffic.
   std::vector<std::vector<std::byte>> gather(const std::vector<std::byte>& own);
   /// At rank 0 what to add to the clocks of the other ranks, by rank, to have them read as its own; see
-  /// clock_offset.hpp. Clocks of one machine agree; `measure_all` measures them nevertheless. Called by all ranks.
+  /// clock_offset(). Clocks of one machine agree; `measure_all` measures them nevertheless. Called by all ranks.
   std::vector<Ticks> clock_offsets(Ticks (*clock)(), bool measure_all = false);
   /// Waits until all ranks are here and what this one sent has arrived. Called by all ranks at the end of the run.
   void finish();
