@@ -174,8 +174,7 @@ GemmFit fit_gemm(const std::string& what, const std::vector<GemmPoint>& points, 
     fit.kernel = kernel;
   }
   if (!(best.per_flop > 0.0)) {
-    refuse_fit(what, "no rate fits: the times do not follow the work",
-               "check_products shapes and times, or measure again");
+    refuse_fit(what, "no rate fits: the times do not follow the work", "check shapes and times, or measure again");
   }
   const std::vector<Terms> all = terms_of(points, precision, multiprocessors, fit.kernel);
   fit.launch = Seconds(best.launch);

@@ -60,7 +60,7 @@ std::optional<ScheduleRefusal> refuse_pipedream(const ScheduleRequest& request) 
   if (request.accumulation.value_or(1) == 1) return refuse_replicas(request);
   return ScheduleRefusal{.problem = fmt::format("pipedream updates the weights after every microbatch, not after {}",
                                                 *request.accumulation),
-                         .help = "pipedream_accumulation 1, or schedule pipedream-2bw, which accumulates"};
+                         .help = "accumulation 1, or schedule pipedream-2bw, which accumulates"};
 }
 
 // Microbatches that each replica of a stage takes in before its first backward is due, less one.
@@ -147,14 +147,14 @@ std::optional<Ticks> pipedream_makespan(const ScheduleRequest& request, const Un
 ScheduleInfo pipedream_schedule() {
   ScheduleInfo info;
   info.name = "pipedream";
-  info.summary = "asynchronous 1f1b: weights updated after every microbatch, p - s pipedream_versions stashed";
+  info.summary = "asynchronous 1f1b: weights updated after every microbatch, p - s versions stashed";
   info.source = "PipeDream, SOSP 2019 (arXiv 1806.03377), section 3.2";
-  info.constraints = "pipedream_accumulation is 1; vertical-sync: as many replicas on every stage";
+  info.constraints = "accumulation is 1; vertical-sync: as many replicas on every stage";
   info.peak_in_flight = "min(m, p - r)";
   info.makespan = "with the drain: that of 1f1b; steady period F + B + 2c (p - 1) / p";
   info.where_to_use =
-      "links or stages too uneven for a flush, memory for p weight pipedream_versions, a model that bears "
-      "pipedream_staleness";
+      "links or stages too uneven for a flush, memory for p weight versions, a model that bears "
+      "staleness";
   info.asynchronous = true;
   info.uses_stage_replicas = true;
   info.variants = {"stashing", kVerticalSync};
@@ -191,10 +191,9 @@ std::optional<ScheduleRefusal> refuse_two_bw(const ScheduleRequest& request) {
   return ScheduleRefusal{
       .problem = fmt::format(
           "pipedream-2bw with {} pipeline ranks cannot update the weights after {} microbatch{}: two "
-          "weight two_bw_versions need at least one microbatch per rank",
+          "weight versions need at least one microbatch per rank",
           request.pipeline_ranks, asked_accumulation(request), asked_accumulation(request) == 1 ? "" : "es"),
-      .help = fmt::format("{} >= {}", request.accumulation ? "asked_accumulation" : "microbatches",
-                          request.pipeline_ranks)};
+      .help = fmt::format("{} >= {}", request.accumulation ? "accumulation" : "microbatches", request.pipeline_ranks)};
 }
 
 Program generate_two_bw(const ScheduleRequest& request) {
@@ -208,12 +207,12 @@ Program generate_two_bw(const ScheduleRequest& request) {
 ScheduleInfo pipedream_2bw_schedule() {
   ScheduleInfo info;
   info.name = "pipedream-2bw";
-  info.summary = "asynchronous 1f1b with gradient asked_accumulation and two weight two_bw_versions";
+  info.summary = "asynchronous 1f1b with gradient accumulation and two weight versions";
   info.source = "PipeDream-2BW, arXiv 2006.09503, section 3.1";
-  info.constraints = "asked_accumulation >= p (all microbatches unless given)";
+  info.constraints = "accumulation >= p (all microbatches unless given)";
   info.peak_in_flight = "min(m, p - r)";
   info.makespan = "with the drain: that of 1f1b; steady period F + B + 2c (p - 1) / p";
-  info.where_to_use = "large models without a flush: two weight two_bw_versions, a two_bw_staleness of one update";
+  info.where_to_use = "large models without a flush: two weight versions, a staleness of one update";
   info.asynchronous = true;
   info.reads = {&ScheduleRequest::accumulation};
   info.refuse = refuse_two_bw;
@@ -257,7 +256,7 @@ std::optional<ScheduleRefusal> refuse_pipemare(const ScheduleRequest& request) {
   if (pipemare_accumulation(request) >= 1) return std::nullopt;
   return ScheduleRefusal{.problem = fmt::format("pipemare cannot update the weights after {} microbatches",
                                                 pipemare_accumulation(request)),
-                         .help = "pipemare_accumulation >= 1"};
+                         .help = "accumulation >= 1"};
 }
 
 Program generate_pipemare(const ScheduleRequest& request) {
@@ -275,7 +274,7 @@ ScheduleInfo pipemare_schedule() {
   info.name = "pipemare";
   info.summary = "asynchronous and stash-free: forward and backward each use the newest weights";
   info.source = "PipeMare, arXiv 1910.05124, section 2";
-  info.constraints = "pipemare_accumulation >= 1 (all microbatches unless given)";
+  info.constraints = "accumulation >= 1 (all microbatches unless given)";
   info.peak_in_flight = "min(m, 2 (p - 1 - r) + 1)";
   info.makespan = "with the drain: that of eager-1f1b; steady period F + B while 2c <= F + B";
   info.where_to_use = "no memory for a second copy of the weights, and training tuned for differing passes";
