@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "base/text/series.hpp"
+#include "base/text/table.hpp"
 #include "model/config/device_profile.hpp"
-#include "reports/series/series.hpp"
-#include "reports/table.hpp"
 
 namespace flopcast {
 

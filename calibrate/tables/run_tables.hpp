@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text/series.hpp"
+#include "base/text/table.hpp"
 #include "calibrate/verdict/run_comparison.hpp"
-#include "reports/series/series.hpp"
-#include "reports/table.hpp"
 
 namespace flopcast {
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "base/text/table.hpp"
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/refit.hpp"
-#include "reports/table.hpp"
 
 namespace flopcast {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/text/table.hpp"
 #include "model/job.hpp"
-#include "reports/table.hpp"
 #include "sim/forecast/result.hpp"
 
 namespace flopcast {

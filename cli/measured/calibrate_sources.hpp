@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/text/table.hpp"
 #include "calibrate/device/measurement.hpp"
-#include "reports/table.hpp"
 
 namespace flopcast {
 

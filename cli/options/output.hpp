@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "base/text/table.hpp"
 #include "cli/command_line.hpp"
 #include "cli/terminal.hpp"
 #include "import/programs/launch.hpp"
-#include "reports/table.hpp"
 
 namespace flopcast {
 

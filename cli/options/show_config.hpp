@@ -2,8 +2,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "base/text/table.hpp"
 #include "model/job.hpp"
-#include "reports/table.hpp"
 
 namespace flopcast {
 

@@ -3,9 +3,9 @@
 #include <optional>
 #include <string>
 
+#include "base/text/table.hpp"
 #include "cli/commands.hpp"
 #include "cli/schedule/options.hpp"
-#include "reports/table.hpp"
 #include "sim/program/program.hpp"
 
 namespace flopcast {

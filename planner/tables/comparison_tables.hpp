@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "base/text/table.hpp"
 #include "model/job.hpp"
 #include "planner/parallel_for.hpp"
-#include "reports/table.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "reports/table.hpp"
+#include "base/text/table.hpp"
 
 namespace flopcast {
 

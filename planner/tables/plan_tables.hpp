@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/text/table.hpp"
 #include "planner/plan/plan.hpp"
-#include "reports/table.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {

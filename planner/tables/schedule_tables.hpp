@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/table.hpp"
+#include "base/text/table.hpp"
 #include "sim/compare/comparison.hpp"
 
 namespace flopcast {

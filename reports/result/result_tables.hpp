@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/table.hpp"
+#include "base/text/table.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/metrics/critical_path.hpp"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/series/series.hpp"
+#include "base/text/series.hpp"
 
 namespace flopcast {
 

@@ -1,4 +1,4 @@
-#include "reports/table.hpp"
+#include "base/text/table.hpp"
 
 #include <gtest/gtest.h>
 
