@@ -19,6 +19,20 @@
 
 namespace flopcast::realrun {
 
+std::string to_string(const Activity& activity) {
+  switch (activity.kind) {
+    case Activity::Kind::kSetUp:
+      return "its set-up";
+    case Activity::Kind::kAction:
+      return flopcast::to_string(activity.action);
+    case Activity::Kind::kFlush:
+      return "the end of the step";
+    case Activity::Kind::kDone:
+      break;
+  }
+  return "nothing: it has ended";
+}
+
 namespace {
 
 std::string here() {

@@ -1,14 +1,25 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "base/host/launcher.hpp"
 #include "realrun/rendezvous/store.hpp"
+#include "sim/program/action.hpp"
 #include "sim/program/step_times.hpp"
 
 namespace flopcast::realrun {
+
+/// What a rank is at, for messages about a stuck or failed run.
+struct Activity {
+  enum class Kind : std::uint8_t { kSetUp, kAction, kFlush, kDone };
+  Kind kind = Kind::kSetUp;
+  Action action;
+};
+/// "2F0", "the end of the step".
+std::string to_string(const Activity& activity);
 
 inline constexpr const char* kActivityKey = "activity/";  ///< and the rank: what it is at
 inline constexpr const char* kDoneKey = "done/";          ///< and the rank, once it has ended well

@@ -21,7 +21,6 @@
 #include "realrun/device/mark.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "realrun/rendezvous/store.hpp"
-#include "realrun/transport/transport.hpp"
 
 // A request is a letter (s: set, o: set once, g: get, c: clock), two lengths of four bytes, and key and value. The
 // answer is a letter (y or n), a length and a value. Numbers go in network order.
@@ -202,7 +201,7 @@ class Server : public TcpServer {
   void lose(const Client& client) {
     if (client.rank.empty() || values_.count(kDoneKey + client.rank) > 0) return;
     const auto found = values_.find(kActivityKey + client.rank);
-    const std::string activity = found == values_.end() ? to_string(Activity{}) : found->second;
+    const std::string activity = found == values_.end() ? to_string(Activity()) : found->second;
     values_.emplace("failure", fmt::format("rank {} was lost in {}", client.rank, activity));
   }
 

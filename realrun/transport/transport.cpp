@@ -64,20 +64,6 @@ std::string to_string(const MessageKey& key) {
                      key.stage);
 }
 
-std::string to_string(const Activity& activity) {
-  switch (activity.kind) {
-    case Activity::Kind::kSetUp:
-      return "its set-up";
-    case Activity::Kind::kAction:
-      return flopcast::to_string(activity.action);
-    case Activity::Kind::kFlush:
-      return "the end of the step";
-    case Activity::Kind::kDone:
-      break;
-  }
-  return "nothing: it has ended";
-}
-
 Part part_of(std::size_t count, int index, int parts) {
   const auto place = static_cast<std::size_t>(index);
   const auto total = static_cast<std::size_t>(parts);

@@ -16,7 +16,7 @@
 #include "realrun/device/buffer.hpp"
 #include "realrun/device/interface.hpp"
 #include "realrun/device/mark.hpp"
-#include "sim/program/action.hpp"
+#include "realrun/rendezvous/meeting.hpp"
 #include "sim/program/step_times.hpp"
 
 namespace flopcast::realrun {
@@ -102,15 +102,6 @@ class Pending : public Interface {
   virtual std::optional<Mark> arrival() const { return std::nullopt; }
 };
 using Request = std::shared_ptr<Pending>;
-
-/// What a rank is at, for messages about a stuck or failed run.
-struct Activity {
-  enum class Kind : std::uint8_t { kSetUp, kAction, kFlush, kDone };
-  Kind kind = Kind::kSetUp;
-  Action action;
-};
-/// "2F0", "the end of the step".
-std::string to_string(const Activity& activity);
 
 /// Thrown out of a transport's operations on every other rank once one rank has failed: not an error of its own.
 class Aborted : public std::runtime_error {
