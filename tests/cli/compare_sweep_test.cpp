@@ -193,7 +193,7 @@ TEST(Compare, SpreadsTheGapToAMeasuredStep) {
 // name.
 TEST(Compare, TermsHaveTheNamesOfTheForecastAndAdviceEach) {
   const std::vector<std::string> job = {job_file(), "--layout.offload",         "activations", "--recompute",
-                                        "full",     "--cluster.host_bandwidth", "25GB/s"};
+                                        "full",     "--cluster.host_bandwidth", "1GB/s"};
   const auto ask = [&job](std::vector<std::string> words, std::vector<std::string> more) {
     words.insert(words.end(), job.begin(), job.end());
     words.insert(words.end(), more.begin(), more.end());
