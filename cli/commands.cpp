@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/host/exit_code.hpp"
+#include "base/host/streams.hpp"
 #include "cli/commands.hpp"
 #include "model/error/error.hpp"
 
@@ -45,15 +47,15 @@ const std::vector<CommandEntry>& commands() {
 }
 
 int dispatch(const std::string& program, const std::string& description, const std::vector<CommandEntry>& entries,
-             const Arguments& arguments) {
+             const Arguments& arguments, const Streams& streams) {
   const bool asks_for_help =
       !arguments.empty() && (arguments.front() == "--help" || arguments.front() == "-h" || arguments.front() == "help");
   if (asks_for_help) {
-    std::fputs(overview(program, description, entries).c_str(), stdout);
+    std::fputs(overview(program, description, entries).c_str(), streams.out);
     return 0;
   }
   if (arguments.size() == 1 && arguments.front() == kListFlags) {
-    for (const CommandEntry& entry : entries) std::fputs(fmt::format("{}\n", entry.name).c_str(), stdout);
+    for (const CommandEntry& entry : entries) std::fputs(fmt::format("{}\n", entry.name).c_str(), streams.out);
     return 0;
   }
   std::vector<std::string> names;
@@ -63,23 +65,26 @@ int dispatch(const std::string& program, const std::string& description, const s
                        choices_help("", names) + fmt::format("; see: {} --help", program)});
   }
   for (const CommandEntry& entry : entries) {
-    if (entry.name == arguments.front()) return entry.run(Arguments(arguments.begin() + 1, arguments.end()));
+    if (entry.name == arguments.front()) return entry.run(Arguments(arguments.begin() + 1, arguments.end()), streams);
   }
   throw ConfigError(
       {"", fmt::format("unknown command \"{}\"", arguments.front()), "", choices_help(arguments.front(), names)});
 }
 
-int run_program(const Arguments& arguments) {
-  if (!arguments.empty() && arguments.front() == "--version") {
-    std::fputs("flopcast " FLOPCAST_VERSION "\n", stdout);
-    return 0;
-  }
-  return dispatch("flopcast",
-                  "flopcast forecasts distributed deep-learning training before the cluster is rented.\n\n"
-                  "  flopcast simulate --model gpt3-175b --cluster 8xdgx-a100-80g --tp 8 --pp 8 --gbs 64\n"
-                  "  flopcast memory job.json --check\n"
-                  "  flopcast timeline --pp 4 --microbatches 8 --schedule gpipe,1f1b",
-                  commands(), arguments);
+int run_program(const Arguments& arguments, const Streams& streams) {
+  const auto run = [&] {
+    if (!arguments.empty() && arguments.front() == "--version") {
+      std::fputs("flopcast " FLOPCAST_VERSION "\n", streams.out);
+      return 0;
+    }
+    return dispatch("flopcast",
+                    "flopcast forecasts distributed deep-learning training before the cluster is rented.\n\n"
+                    "  flopcast simulate --model gpt3-175b --cluster 8xdgx-a100-80g --tp 8 --pp 8 --gbs 64\n"
+                    "  flopcast memory job.json --check\n"
+                    "  flopcast timeline --pp 4 --microbatches 8 --schedule gpipe,1f1b",
+                    commands(), arguments, streams);
+  };
+  return exit_code_of(run, true, streams);
 }
 
 }  // namespace flopcast

@@ -10,14 +10,15 @@
 namespace flopcast {
 
 struct Crew;
+struct Streams;
 
-/// Commands read their own flags, print, and return the exit code.
+/// Commands read their own flags, print to the streams, and return the exit code.
 using Arguments = std::vector<std::string>;
 
 struct CommandEntry {
   std::string_view name;
   std::string_view summary;
-  std::function<int(const Arguments&)> run;
+  std::function<int(const Arguments&, const Streams&)> run;
   bool has_commands = false;  ///< its first argument names a command of its own
 };
 
@@ -25,32 +26,32 @@ struct CommandEntry {
 const std::vector<CommandEntry>& commands();
 
 /// What several processes can answer together.
-int run_plan_among(const Arguments& arguments, const Crew& crew);
-int run_sweep_among(const Arguments& arguments, const Crew& crew);
+int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& streams);
+int run_sweep_among(const Arguments& arguments, const Crew& crew, const Streams& streams);
 
-int run_plan(const Arguments& arguments);
-int run_compare(const Arguments& arguments);
-int run_sweep(const Arguments& arguments);
-int run_simulate(const Arguments& arguments);
-int run_memory(const Arguments& arguments);
-int run_timeline(const Arguments& arguments);
-int run_partition(const Arguments& arguments);
-int run_schedule(const Arguments& arguments);
-int run_validate(const Arguments& arguments);
-int run_run(const Arguments& arguments);
-int run_report(const Arguments& arguments);
-int run_calibrate(const Arguments& arguments);
-int run_catalog(const Arguments& arguments);
-int run_convert(const Arguments& arguments);
-int run_explain(const Arguments& arguments);
-int run_completion(const Arguments& arguments);
+int run_plan(const Arguments& arguments, const Streams& streams);
+int run_compare(const Arguments& arguments, const Streams& streams);
+int run_sweep(const Arguments& arguments, const Streams& streams);
+int run_simulate(const Arguments& arguments, const Streams& streams);
+int run_memory(const Arguments& arguments, const Streams& streams);
+int run_timeline(const Arguments& arguments, const Streams& streams);
+int run_partition(const Arguments& arguments, const Streams& streams);
+int run_schedule(const Arguments& arguments, const Streams& streams);
+int run_validate(const Arguments& arguments, const Streams& streams);
+int run_run(const Arguments& arguments, const Streams& streams);
+int run_report(const Arguments& arguments, const Streams& streams);
+int run_calibrate(const Arguments& arguments, const Streams& streams);
+int run_catalog(const Arguments& arguments, const Streams& streams);
+int run_convert(const Arguments& arguments, const Streams& streams);
+int run_explain(const Arguments& arguments, const Streams& streams);
+int run_completion(const Arguments& arguments, const Streams& streams);
 
-/// The whole program: --version, or a command.
-int run_program(const Arguments& arguments);
+/// The whole program: --version, or a command. What it throws ends as a complaint and an exit code.
+int run_program(const Arguments& arguments, const Streams& streams);
 
 /// Picks the entry named by the first argument and runs it with the rest; prints an overview for --help.
 /// `program` is what the user typed before: "flopcast", "flopcast schedule".
 int dispatch(const std::string& program, const std::string& description, const std::vector<CommandEntry>& entries,
-             const Arguments& arguments);
+             const Arguments& arguments, const Streams& streams);
 
 }  // namespace flopcast

@@ -12,18 +12,23 @@
 #include <thread>
 #include <vector>
 
+#include "base/host/exit_code.hpp"
+#include "base/host/streams.hpp"
 #include "cli/commands.hpp"
-#include "cli/exit_code.hpp"
 #include "planner/shared/crew.hpp"
 
 namespace {
 
-int run(const flopcast::Arguments& arguments, const flopcast::Crew& crew) {
+int run(const flopcast::Arguments& arguments, const flopcast::Crew& crew, const flopcast::Streams& streams) {
   const std::vector<flopcast::CommandEntry> entries = {
       {"plan", "flopcast plan, its cluster sizes shared among the ranks",
-       [&](const flopcast::Arguments& rest) { return run_plan_among(rest, crew); }},
+       [&](const flopcast::Arguments& rest, const flopcast::Streams& streams) {
+         return run_plan_among(rest, crew, streams);
+       }},
       {"sweep", "flopcast sweep, its rows shared among the ranks",
-       [&](const flopcast::Arguments& rest) { return run_sweep_among(rest, crew); }}};
+       [&](const flopcast::Arguments& rest, const flopcast::Streams& streams) {
+         return run_sweep_among(rest, crew, streams);
+       }}};
   const auto asks = [](const std::string& word) { return word == "--help" || word == "-h" || word == "help"; };
   const bool helps = std::any_of(arguments.begin(), arguments.end(), asks);
   if (helps && !crew.leads()) return 0;
@@ -35,7 +40,7 @@ int run(const flopcast::Arguments& arguments, const flopcast::Crew& crew) {
       "  mpirun -n 64 flopcast-mpi sweep job.json --vary pp=1,2,4,8 --vary mbs=1,2,4 -o sweep.csv\n"
       "  mpirun --enable-recovery -n 64 flopcast-mpi plan job.json --max-gpus 4096 -o plan.json\n"
       "  srun -n 64 flopcast-mpi plan job.json --max-gpus 4096 -o plan.json",
-      entries, arguments);
+      entries, arguments, streams);
 }
 
 // A rank that was lost on the way here is not waited for any longer: ranks that read their files at different times do
@@ -71,8 +76,9 @@ int main(int argc, char** argv) {
   crew.meet = [&all_came] { all_came = meet(); };
   MPI_Comm_rank(MPI_COMM_WORLD, &crew.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &crew.size);
-  const int code =
-      flopcast::exit_code_of([&] { return run(flopcast::Arguments(argv + 1, argv + argc), crew); }, crew.leads());
+  const flopcast::Streams streams{stdout, stderr};
+  const int code = flopcast::exit_code_of(
+      [&] { return run(flopcast::Arguments(argv + 1, argv + argc), crew, streams); }, crew.leads(), streams);
   // With a barrier under way that somebody will never reach, MPI would not end; nor does it always when a rank was
   // lost. All that counts is in files by now.
   if (!all_came) std::_Exit(code);

@@ -106,5 +106,5 @@ int main(int argc, char** argv) {
         const auto index = static_cast<std::size_t>(&backend_for(words) - kBackends.data());
         return kLaunches.at(index)(words);
       },
-      true);
+      true, standard_streams());
 }

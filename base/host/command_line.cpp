@@ -25,6 +25,7 @@ struct Switch {
 }  // namespace
 
 struct CommandLine::Parser {
+  Streams streams;
   CLI::App app;
   std::string name;  // with the program's
   std::string group = "Options";
@@ -95,9 +96,10 @@ std::vector<std::string> join_switch_values(const std::vector<std::string>& argu
 
 }  // namespace
 
-CommandLine::CommandLine(const std::string& name, const std::string& usage, const std::string& description,
-                         const std::vector<std::string>& examples)
+CommandLine::CommandLine(const Streams& streams, const std::string& name, const std::string& usage,
+                         const std::string& description, const std::vector<std::string>& examples)
     : parser_(std::make_unique<Parser>()) {
+  parser_->streams = streams;
   parser_->name = usage.substr(0, usage.find(' ')) + (name.empty() ? "" : " " + name);
   std::string lines;
   for (const std::string& example : examples) lines += "  " + example + "\n";
@@ -108,6 +110,10 @@ CommandLine::CommandLine(const std::string& name, const std::string& usage, cons
 }
 
 CommandLine::~CommandLine() = default;
+
+const Streams& CommandLine::streams() const {
+  return parser_->streams;
+}
 
 void CommandLine::begin_group(const std::string& title) {
   parser_->group = title;
@@ -160,7 +166,7 @@ void CommandLine::add_callback(const std::string& name, bool takes_value, const 
 
 bool CommandLine::parse(const std::vector<std::string>& arguments) {
   const std::optional<std::string> text = read(arguments);
-  if (text) std::fputs(text->c_str(), stdout);
+  if (text) std::fputs(text->c_str(), parser_->streams.out);
   return !text;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/host/streams.hpp"
+
 namespace flopcast {
 
 /// As the last argument: instead of running, print the words that may come next, one a line. For shell completion.
@@ -17,7 +19,7 @@ class CommandLine {
  public:
   /// The command's name as it follows the program's, empty for a program without commands. `usage` follows "usage: "
   /// and begins with the program; `examples` are shown below the description, one a line.
-  CommandLine(const std::string& name, const std::string& usage, const std::string& description,
+  CommandLine(const Streams& streams, const std::string& name, const std::string& usage, const std::string& description,
               const std::vector<std::string>& examples);
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
@@ -41,6 +43,9 @@ class CommandLine {
   /// Calls back with the text; `takes_value` false makes it a flag that says "true" (or what follows --name=).
   void add_callback(const std::string& name, bool takes_value, const std::string& value_name, const std::string& help,
                     bool listed, const std::function<void(const std::string&)>& callback);
+
+  /// Where help goes, and what options write without a file.
+  const Streams& streams() const;
 
   /// What is to be shown instead of anything being done: the help, where it was asked for. Throws ConfigError on bad
   /// usage.

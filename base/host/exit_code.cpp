@@ -26,12 +26,12 @@ void complain(const std::string& text) {
   std::fputs((text + "\n").c_str(), stderr);
 }
 
-int exit_code_of(const std::function<int()>& command, bool tells) {
+int exit_code_of(const std::function<int()>& command, bool tells, const Streams& streams) {
   try {
     return command();
   } catch (const std::exception& error) {
     const Complaint complaint = complaint_about(error);
-    if (tells || complaint.exit_code != kBadInput) complain(complaint.text);
+    if (tells || complaint.exit_code != kBadInput) std::fputs((complaint.text + "\n").c_str(), streams.err);
     return complaint.exit_code;
   }
 }

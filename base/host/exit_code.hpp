@@ -4,6 +4,8 @@
 #include <functional>
 #include <string>
 
+#include "base/host/streams.hpp"
+
 namespace flopcast {
 
 inline constexpr int kBadInput = 2;
@@ -19,8 +21,8 @@ Complaint complaint_about(const std::exception& error);
 /// On standard error.
 void complain(const std::string& text);
 
-/// Runs a command and turns what it throws into a complaint on standard error and an exit code; 0: done. Of several
+/// Runs a command and turns what it throws into a complaint on the error stream and an exit code; 0: done. Of several
 /// processes that read the same arguments one `tells` what is wrong with them.
-int exit_code_of(const std::function<int()>& command, bool tells);
+int exit_code_of(const std::function<int()>& command, bool tells, const Streams& streams);
 
 }  // namespace flopcast

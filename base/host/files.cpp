@@ -104,7 +104,7 @@ void require_writable(const std::string& path) {
   if (exists && access(file.c_str(), W_OK) != 0) fail(std::strerror(errno));
 }
 
-void write_output(const std::string& path, const std::string& text) {
+void write_output(const Streams& streams, const std::string& path, const std::string& text) {
   std::string output = text;
   if (!output.empty() && output.back() != '\n') output += '\n';
   if (!path.empty()) {
@@ -113,7 +113,7 @@ void write_output(const std::string& path, const std::string& text) {
   }
   errno = 0;
   const bool written =
-      std::fwrite(output.data(), 1, output.size(), stdout) == output.size() && std::fflush(stdout) == 0;
+      std::fwrite(output.data(), 1, output.size(), streams.out) == output.size() && std::fflush(streams.out) == 0;
   // A reader that has seen enough (head, less) is no failure of ours.
   if (!written && errno != EPIPE)
     throw EnvironmentError(fmt::format("cannot write to standard output: {}", std::strerror(errno)));

@@ -3,6 +3,8 @@
 #include <optional>
 #include <string>
 
+#include "base/host/streams.hpp"
+
 namespace flopcast {
 
 /// The file's text. Throws ConfigError when it is missing, a directory or unreadable.
@@ -15,8 +17,8 @@ std::optional<std::string> try_write_file(const std::string& path, const std::st
 void write_file(const std::string& path, const std::string& text);
 /// Throws what write_file would throw where the target's folder is missing or may not be written, before hours of work.
 void require_writable(const std::string& path);
-/// To the file, or to standard output when there is none; a final newline is added.
-void write_output(const std::string& path, const std::string& text);
+/// To the file, or to the output stream when there is none; a final newline is added.
+void write_output(const Streams& streams, const std::string& path, const std::string& text);
 
 /// What can be written but neither renamed over nor read back, such as /dev/stdout.
 bool is_pipe_or_device(const std::string& path);

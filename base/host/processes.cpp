@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
@@ -53,7 +54,7 @@ class SignalsForChild {
   struct sigaction terminate_ {};
 };
 
-pid_t start(const std::vector<std::string>& words) {
+pid_t start(const std::vector<std::string>& words, const Streams& streams) {
   std::vector<char*> arguments;
   arguments.reserve(words.size() + 1);
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -65,9 +66,19 @@ pid_t start(const std::vector<std::string>& words) {
   sigaddset(&defaults, SIGINT);  // an ignored signal would stay ignored
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  const int out = fileno(streams.out);
+  const int err = fileno(streams.err);
+  FLOPCAST_CHECK(out >= 0 && err >= 0);
+  std::fflush(streams.out);
+  std::fflush(streams.err);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&files, err, STDERR_FILENO);
   pid_t child = 0;
-  const int error = posix_spawn(&child, arguments.front(), nullptr, &attributes, arguments.data(), environ);
+  const int error = posix_spawn(&child, arguments.front(), &files, &attributes, arguments.data(), environ);
   posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
   if (error != 0) throw EnvironmentError(fmt::format("{} cannot be started", words.front()));
   return child;
 }
@@ -99,9 +110,9 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-ChildEnd run_child(const std::vector<std::string>& words) {
+ChildEnd run_child(const std::vector<std::string>& words, const Streams& streams) {
   const SignalsForChild signals;
-  const pid_t child = start(words);
+  const pid_t child = start(words, streams);
   child_of_handler = child;
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {

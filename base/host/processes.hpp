@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/host/streams.hpp"
+
 namespace flopcast {
 
 /// How another program ended.
@@ -22,8 +24,9 @@ std::optional<std::string> program_on_path(const std::string& name);
 /// "unknown" where the system does not tell.
 std::string host_name();
 
-/// Runs a program on this one's streams and waits for it. An interrupt from the terminal is left to the program, a
-/// SIGTERM is handed on to it. Throws EnvironmentError when it cannot be started.
-ChildEnd run_child(const std::vector<std::string>& words);
+/// Runs a program, which prints to the streams, and waits for it; they have to be files of the system. An interrupt
+/// from the terminal is left to the program, a SIGTERM is handed on to it. Throws EnvironmentError when it cannot be
+/// started.
+ChildEnd run_child(const std::vector<std::string>& words, const Streams& streams);
 
 }  // namespace flopcast

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 #include <langinfo.h>
+#include <locale.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <charconv>
-#include <clocale>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -21,26 +21,27 @@ std::string_view environment(const char* name) {
 }
 
 bool locale_is_utf8() {
-  // Only the character set: numbers keep the decimal point of the C locale.
-  std::setlocale(LC_CTYPE, "");
-  const std::string_view codeset = nl_langinfo(CODESET);
+  // Only asked, not set: the process keeps the C locale, with its decimal point.
+  const locale_t locale = newlocale(LC_CTYPE_MASK, "", nullptr);
+  const bool is_utf8 = locale != nullptr && std::string_view(nl_langinfo_l(CODESET, locale)) == "UTF-8";
+  if (locale != nullptr) freelocale(locale);
   // Without any locale a modern terminal still shows UTF-8; only an explicit other choice is honoured.
   const bool chosen =
       !environment("LC_ALL").empty() || !environment("LC_CTYPE").empty() || !environment("LANG").empty();
-  return codeset == "UTF-8" || !chosen || environment("LC_ALL") == "C" || environment("LANG") == "C";
+  return is_utf8 || !chosen || environment("LC_ALL") == "C" || environment("LANG") == "C";
 }
 
 }  // namespace
 
-Terminal inspect_terminal() {
+Terminal inspect_terminal(const Streams& streams) {
   Terminal terminal;
-  const bool is_terminal = isatty(STDOUT_FILENO) == 1;
+  const bool is_terminal = isatty(fileno(streams.out)) == 1;
   terminal.color = is_terminal && environment("NO_COLOR").empty() && environment("TERM") != "dumb";
   terminal.ascii = !locale_is_utf8();
   winsize size{};
   constexpr int kNarrowest = 20;
   constexpr int kWidest = 10'000;
-  if (is_terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= kNarrowest) {
+  if (is_terminal && ioctl(fileno(streams.out), TIOCGWINSZ, &size) == 0 && size.ws_col >= kNarrowest) {
     terminal.width = size.ws_col;
   } else {
     const std::string_view told = environment("COLUMNS");
@@ -52,14 +53,15 @@ Terminal inspect_terminal() {
   return terminal;
 }
 
-void warn(const std::string& text) {
-  std::fputs(fmt::format("warning: {}\n", text).c_str(), stderr);
+void warn(const Streams& streams, const std::string& text) {
+  std::fputs(fmt::format("warning: {}\n", text).c_str(), streams.err);
 }
 
-Progress::Progress(bool shows) : shows_(shows && isatty(STDERR_FILENO) == 1) {}
+Progress::Progress(const Streams& streams, bool shows)
+    : stream_(streams.err), shows_(shows && isatty(fileno(streams.err)) == 1) {}
 
 Progress::~Progress() {
-  if (shows_ && done_ > 0) std::fputs("\n", stderr);
+  if (shows_ && done_ > 0) std::fputs("\n", stream_);
 }
 
 void Progress::step() {
@@ -67,7 +69,7 @@ void Progress::step() {
   if (!shows_) return;
   constexpr std::size_t kWidth = 40;
   const std::size_t filled = done * kWidth / all_;
-  std::fputs(fmt::format("\r[{:<{}}] {}/{}", std::string(filled, '#'), kWidth, done, all_).c_str(), stderr);
+  std::fputs(fmt::format("\r[{:<{}}] {}/{}", std::string(filled, '#'), kWidth, done, all_).c_str(), stream_);
 }
 
 ProgressLine::ProgressLine() : shows_(isatty(STDERR_FILENO) == 1) {}

@@ -4,23 +4,25 @@
 #include <cstddef>
 #include <string>
 
+#include "base/host/streams.hpp"
+
 namespace flopcast {
 
-/// What the terminal on standard output can show. Colour only on a terminal, never with NO_COLOR or TERM=dumb.
+/// What the terminal behind the output stream can show. Colour only on a terminal, never with NO_COLOR or TERM=dumb.
 struct Terminal {
   int width = 80;
   bool color = false;
   bool ascii = false;  ///< the locale is not UTF-8
 };
-Terminal inspect_terminal();
+Terminal inspect_terminal(const Streams& streams);
 
-/// A warning or hint on standard error.
-void warn(const std::string& text);
+/// A warning or hint on the error stream.
+void warn(const Streams& streams, const std::string& text);
 
-/// A bar on standard error where that is a terminal; nothing elsewhere.
+/// A bar on the error stream where that is a terminal; nothing elsewhere.
 class Progress {
  public:
-  explicit Progress(bool shows);
+  Progress(const Streams& streams, bool shows);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   Progress(Progress&&) = delete;
@@ -33,6 +35,7 @@ class Progress {
   void step();
 
  private:
+  std::FILE* stream_;
   std::size_t all_ = 0;
   bool shows_;
   std::atomic<std::size_t> done_{0};

@@ -1,7 +1,6 @@
 #include "base/text/table.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -12,9 +11,6 @@
 
 namespace flopcast {
 namespace {
-
-constexpr std::array<std::pair<std::string_view, Format>, 4> kFormats = {
-    {{"table", Format::kTable}, {"markdown", Format::kMarkdown}, {"csv", Format::kCsv}, {"json", Format::kJson}}};
 
 constexpr bool is_digit(char c) {
   return c >= '0' && c <= '9';
@@ -207,14 +203,30 @@ std::string write_json(const Table& table) {
 
 }  // namespace
 
+const std::vector<FormatInfo>& formats() {
+  static const std::vector<FormatInfo> all = {{Format::kTable, "table", "", Shows::kPages},
+                                              {Format::kMarkdown, "markdown", ".md", Shows::kPages},
+                                              {Format::kCsv, "csv", ".csv", Shows::kRows},
+                                              {Format::kJson, "json", ".json", Shows::kValues}};
+  return all;
+}
+
+Shows shown_by(Format format) {
+  return formats()[static_cast<std::size_t>(format)].shows;
+}
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const FormatInfo& info : formats()) names.emplace_back(info.name);
+  return names;
+}
+
 Format parse_format(std::string_view text) {
-  std::vector<std::string> choices;
-  for (const auto& [name, format] : kFormats) {
-    if (name == text) return format;
-    choices.emplace_back(name);
+  for (const FormatInfo& info : formats()) {
+    if (info.name == text) return info.format;
   }
-  throw ConfigError(
-      {"--format", "\"" + std::string(text) + "\" is not an output format", "--format", choices_help(text, choices)});
+  throw ConfigError({"--format", "\"" + std::string(text) + "\" is not an output format", "--format",
+                     choices_help(text, format_names())});
 }
 
 Column text_column(std::string name, std::string key) {

@@ -7,7 +7,26 @@
 namespace flopcast {
 
 enum class Format { kTable, kMarkdown, kCsv, kJson };
-/// "table", "markdown", "csv", "json"; throws ConfigError (field "--format") otherwise.
+
+/// What a format shows of an answer.
+enum class Shows {
+  kPages,   ///< tables below each other with their titles and notes, for people
+  kRows,    ///< the data of one table
+  kValues,  ///< all of it, for programs
+};
+
+struct FormatInfo {
+  Format format;
+  std::string_view name;
+  std::string_view ending;  ///< of files that hold it; empty: none in particular
+  Shows shows;
+};
+/// Every format, in the order of Format.
+const std::vector<FormatInfo>& formats();
+Shows shown_by(Format format);
+/// "table", "markdown", "csv", "json"
+std::vector<std::string> format_names();
+/// By its name; throws ConfigError (field "--format") when there is none.
 Format parse_format(std::string_view text);
 
 enum class Align { kLeft, kRight };

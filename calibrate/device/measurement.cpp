@@ -317,7 +317,7 @@ void require_same_libraries(const Measurement& known, const Measurement& about, 
 
 }  // namespace
 
-void replace_file(const std::string& path, const std::string& text) {
+void replace_measurement_file(const std::string& path, const std::string& text) {
   const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
   std::error_code code;
   const auto fail = [&](const std::string& reason) {
@@ -341,7 +341,7 @@ MeasurementFile::MeasurementFile(std::string path, const Measurement& about)
   if (path_.empty()) return;
   std::error_code code;
   if (!std::filesystem::exists(path_, code)) {
-    replace_file(path_, write_measurement(measurement_));
+    replace_measurement_file(path_, write_measurement(measurement_));
     return;
   }
   Measurement known = read_measurement(text_of(path_), path_);
@@ -360,7 +360,7 @@ MeasurementFile::MeasurementFile(std::string path, const Measurement& about)
 void MeasurementFile::append(const Sample& sample) {
   FLOPCAST_CHECK(!has(sample.key));
   measurement_.samples.push_back(sample);
-  if (!path_.empty()) replace_file(path_, write_measurement(measurement_));
+  if (!path_.empty()) replace_measurement_file(path_, write_measurement(measurement_));
 }
 
 }  // namespace flopcast

@@ -120,7 +120,7 @@ std::string write_measurement(const Measurement& measurement);
 
 /// Writes beside the target and renames, so that a killed run or a full disk leaves the old file or the new one, never
 /// half of one. Throws EnvironmentError.
-void replace_file(const std::string& path, const std::string& text);
+void replace_measurement_file(const std::string& path, const std::string& text);
 
 /// A measurement that grows on disk: every sample is there as soon as `append` returns. A file that exists already is
 /// continued, so that a run which was stopped goes on where it was.

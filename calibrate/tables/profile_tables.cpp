@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <optional>
 
+#include "base/text/numbers.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/sections.hpp"
 
@@ -72,10 +73,6 @@ struct Miss {
   double error() const { return point->fitted_s / point->measured_s - 1.0; }
 };
 
-std::string percent_of(double share) {
-  return fmt::format("{:.1f}", 1e2 * share);
-}
-
 Table errors_table(const DeviceProfile& profile) {
   Table table;
   table.title = fmt::format("{}: {}{}{}, {}", profile.name, profile.source, profile.date.empty() ? "" : ", ",
@@ -87,9 +84,8 @@ Table errors_table(const DeviceProfile& profile) {
                    number_column("largest %", "largest_error_percent"),
                    number_column("left out, median %", "left_out_median_error_percent")};
   for (const ProfileFit& fit : profile.fits) {
-    table.rows.push_back({fit.what, std::to_string(fit.points.size()), percent_of(fit.median_error),
-                          percent_of(fit.p95_error), percent_of(fit.largest_error),
-                          percent_of(fit.left_out_median_error)});
+    table.rows.push_back({fit.what, std::to_string(fit.points.size()), percent(fit.median_error),
+                          percent(fit.p95_error), percent(fit.largest_error), percent(fit.left_out_median_error)});
   }
   table.notes = {"left out: each sample predicted by a fit of the others"};
   return table;
@@ -110,7 +106,7 @@ Table worst_table(const DeviceProfile& profile) {
                    number_column("error %", "error_percent")};
   for (const Miss& miss : misses) {
     table.rows.push_back({miss.fit->what, miss.point->label, fmt::format("{:.4g}", 1e6 * miss.point->measured_s),
-                          fmt::format("{:.4g}", 1e6 * miss.point->fitted_s), percent_of(miss.error())});
+                          fmt::format("{:.4g}", 1e6 * miss.point->fitted_s), percent(miss.error())});
   }
   return table;
 }
@@ -127,7 +123,7 @@ Table peaks_table(const std::vector<AchievedPeak>& peaks) {
                    number_column("share %", "share_percent")};
   for (const AchievedPeak& peak : peaks) {
     table.rows.push_back({peak.what, peak.sample, rate_text(peak, peak.rate), rate_text(peak, peak.datasheet),
-                          percent_of(peak.rate / peak.datasheet)});
+                          percent(peak.rate / peak.datasheet)});
   }
   table.notes = {"of copies the largest, which no cache holds"};
   return table;
@@ -157,9 +153,8 @@ Table overlaps_table(const DeviceProfile& profile) {
     const OverlapLine* line = overlap_of(profile, fit);
     if (line == nullptr) continue;
     for (const ProfilePoint& point : fit.points) {
-      table.rows.push_back({point.label, fmt::format("{:.0f}", point.x),
-                            percent_of(measured_factor(*line, point) - 1.0),
-                            percent_of(fitted_factor(*line, point) - 1.0)});
+      table.rows.push_back({point.label, fmt::format("{:.0f}", point.x), percent(measured_factor(*line, point) - 1.0),
+                            percent(fitted_factor(*line, point) - 1.0)});
     }
   }
   table.notes = {"no forecast uses them: what it takes off is fitted to published steps"};
@@ -187,7 +182,7 @@ Table figures_table(const DeviceProfile& profile) {
 
 SeriesChart overlap_chart(const ProfileFit& fit, const OverlapLine& line) {
   SeriesChart chart;
-  chart.title = fmt::format("{}, median error {} %", fit.what, percent_of(fit.median_error));
+  chart.title = fmt::format("{}, median error {} %", fit.what, percent(fit.median_error));
   chart.x = {"channels"};
   chart.y = {"time beside / time alone"};
   chart.y.from_zero = true;
@@ -237,7 +232,7 @@ std::vector<SeriesChart> profile_charts(const DeviceProfile& profile) {
       continue;
     }
     SeriesChart chart;
-    chart.title = fmt::format("{}, median error {} %", fit.what, percent_of(fit.median_error));
+    chart.title = fmt::format("{}, median error {} %", fit.what, percent(fit.median_error));
     chart.x = {fit.unit, true};
     chart.y = {"seconds", true};
     // Products of one FLOP count take different times: a line between them would mean nothing.

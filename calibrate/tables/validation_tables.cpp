@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text/numbers.hpp"
 #include "calibrate/validation/held_out.hpp"
 #include "calibrate/validation/refit.hpp"
 #include "reports/svg/scatter.hpp"
@@ -37,10 +38,6 @@ Json choices_json(const ChoiceStatistics& choices) {
           {"rows", choices.rows},
           {"mean_regret", of(choices.mean)},
           {"worst_regret", of(choices.worst)}};
-}
-
-std::string percent(double fraction) {
-  return fmt::format("{:.1f}", fraction * 100.0);
 }
 
 std::string signed_percent(double fraction) {
@@ -338,7 +335,7 @@ std::vector<Table> refit_tables(const std::vector<Refit>& fits) {
                     number_column("shipped"),
                     number_column("refitted"),
                     number_column("left out", "left_out")};
-  const auto percent = [](double fraction) { return fmt::format("{:.2f}", fraction * 100.0); };
+  const auto two_digits = [](double fraction) { return fmt::format("{:.2f}", fraction * 100.0); };
   for (const Refit& fit : fits) {
     for (std::size_t index = 0; index < fit.values.size(); ++index) {
       const FittedConstant& constant = fit.plan.constants[index];
@@ -349,8 +346,8 @@ std::vector<Table> refit_tables(const std::vector<Refit>& fits) {
     }
     for (const RefitSource& source : fit.sources) {
       errors.rows.push_back({fit.plan.name, source.source, fmt::format("{}", source.rows),
-                             fmt::format("{}", source.models), percent(source.shipped), percent(source.refitted),
-                             source.left_out ? percent(*source.left_out) : ""});
+                             fmt::format("{}", source.models), two_digits(source.shipped), two_digits(source.refitted),
+                             source.left_out ? two_digits(*source.left_out) : ""});
     }
   }
   errors.notes.emplace_back("left out: every row with constants fitted without any row of its model");

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/host/command_line.hpp"
+#include "base/host/files.hpp"
 #include "cli/commands.hpp"
 #include "cli/forecast/compare_gap.hpp"
 #include "cli/options/job_options.hpp"
@@ -66,19 +68,16 @@ void answer_why(const JobOptions& job, const std::optional<std::string>& measure
   const ComparedLayout first = first_of(job);
   const MeasuredStep step =
       measured ? measured_step(*measured) : logged_step(read_file(*log), *log, JobOptions::read(job.load_with({})));
-  const Format format = output.format_of_file();
-  if (format == Format::kJson) {
-    output.write(gap_json(first.result, step).dump(2));
-  } else {
-    output.write({gap_table(first.result, step)}, format);
-  }
+  output.write({.tables = [&] { return std::vector<Table>{gap_table(first.result, step)}; },
+                .json = [&] { return gap_json(first.result, step); }},
+               output.format_of_file());
 }
 
 }  // namespace
 
-int run_compare(const Arguments& arguments) {
+int run_compare(const Arguments& arguments, const Streams& streams) {
   CommandLine command_line(
-      "compare", "flopcast compare [JOB] LAYOUT… [options]",
+      streams, "compare", "flopcast compare [JOB] LAYOUT… [options]",
       "Layouts side by side, the difference in step time split term by term. LAYOUT is tp=8,pp=4,… over JOB, a job "
       "file, "
       "a plan or a result.",
@@ -133,11 +132,8 @@ int run_compare(const Arguments& arguments) {
   if (layouts.size() < 2) {
     throw ConfigError({"compare", "needs two layouts", "", "such as: flopcast compare job.json tp=4,pp=8"});
   }
-  if (format == Format::kJson) {
-    output.write(comparison_json(layouts).dump(2));
-  } else {
-    output.write(comparison_tables(layouts), format);
-  }
+  output.write({.tables = [&] { return comparison_tables(layouts); }, .json = [&] { return comparison_json(layouts); }},
+               format);
   return 0;
 }
 

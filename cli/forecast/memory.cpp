@@ -5,10 +5,12 @@
 #include <optional>
 #include <string>
 
+#include "base/host/command_line.hpp"
+#include "base/host/files.hpp"
+#include "base/host/terminal.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
-#include "cli/terminal.hpp"
 #include "model/error/error.hpp"
 #include "reports/result/figures.hpp"
 #include "reports/result/result_json.hpp"
@@ -18,9 +20,9 @@
 
 namespace flopcast {
 
-int run_memory(const Arguments& arguments) {
+int run_memory(const Arguments& arguments, const Streams& streams) {
   CommandLine command_line(
-      "memory", "flopcast memory [JOB] [options]",
+      streams, "memory", "flopcast memory [JOB] [options]",
       "Memory of each pipeline rank: weights, gradients, optimizer, activations, workspace.",
       {"flopcast memory job.json", "flopcast memory job.json --check && sbatch train.sh",
        "flopcast memory job.json --explain", "flopcast memory job.json --over-time --format csv -o memory.csv"});
@@ -44,9 +46,7 @@ int run_memory(const Arguments& arguments) {
   if (job.show_config(output)) return 0;
   const Forecast answer = forecast(job.read(), read_file);
   if (svg) write_file(*svg, write_series_svg(memory_charts(answer), {}));
-  if (format == Format::kJson) {
-    output.write(memory_json(answer, view).dump(2));
-  } else {
+  const auto table_of_view = [&] {
     Table table = over_time ? memory_over_time_table(answer)
                   : tensors ? memory_parts_table(answer)
                             : memory_table(answer);
@@ -60,14 +60,15 @@ int run_memory(const Arguments& arguments) {
       table.notes.push_back(fmt::format("weights, gradients and optimizer of the fullest rank: {:.4g} GB (1e9 bytes)",
                                         states_gib * kGibibyte / 1e9));
     }
-    output.write({table});
-  }
+    return std::vector<Table>{table};
+  };
+  output.write({.tables = table_of_view, .json = [&] { return memory_json(answer, view); }}, format);
   const MemoryResult& memory = answer.result.memory;
   if (check && !memory.fits) {
     throw NegativeAnswer(fmt::format("does not fit: the fullest rank needs {:.1f} GiB of {:.1f} GiB", memory.shown_gib,
                                      memory.capacity_gib));
   }
-  for (const std::string& warning : answer.result.warnings) warn(warning);
+  for (const std::string& warning : answer.result.warnings) warn(streams, warning);
   return 0;
 }
 

@@ -4,6 +4,9 @@
 #include <cstdlib>
 #include <set>
 
+#include "base/host/command_line.hpp"
+#include "base/host/files.hpp"
+#include "base/text/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "model/config/read_profile.hpp"
@@ -34,17 +37,6 @@ struct PlannerFlags {
 
 [[noreturn]] void refuse(const char* flag, const std::string& problem, const std::string& help) {
   throw ConfigError({flag, problem, "", help});
-}
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::size_t begin = 0;
-  while (true) {
-    const std::size_t end = text.find(separator, begin);
-    parts.push_back(text.substr(begin, end - begin));
-    if (end == std::string::npos) return parts;
-    begin = end + 1;
-  }
 }
 
 double number(const char* flag, const std::string& text) {
@@ -283,9 +275,9 @@ void add_to(CommandLine& command_line, PlannerFlags& flags) {
 
 }  // namespace
 
-int run_partition(const Arguments& arguments) {
+int run_partition(const Arguments& arguments, const Streams& streams) {
   CommandLine command_line(
-      "partition",
+      streams, "partition",
       "flopcast partition (JOB | --costs T,T,… --stages N | --graph FILE --workers N --bandwidth RATE) [options]",
       "Layers to pipeline stages: a job's by the real costs of its stages and a simulation, bare costs by the exact "
       "min-max split, a PipeDream profile by its planner, with replication.",
@@ -307,11 +299,9 @@ int run_partition(const Arguments& arguments) {
   const PartitionAnswer answer = flags.costs   ? answer_for_costs(flags)
                                  : flags.graph ? answer_for_graph(flags)
                                                : answer_for_job(job.read());
-  if (format == Format::kJson) {
-    output.write(partition_json(answer).dump(2));
-  } else {
-    output.write({partition_table(answer)});
-  }
+  output.write({.tables = [&] { return std::vector<Table>{partition_table(answer)}; },
+                .json = [&] { return partition_json(answer); }},
+               format);
   return 0;
 }
 

@@ -8,11 +8,14 @@
 #include <numeric>
 #include <utility>
 
+#include "base/host/command_line.hpp"
+#include "base/host/files.hpp"
+#include "base/host/terminal.hpp"
+#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
-#include "cli/progress.hpp"
-#include "cli/terminal.hpp"
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"
 #include "model/units/parse.hpp"
@@ -102,17 +105,13 @@ void PlanFlags::apply(SearchSpace& space) const {
   }
   if (!schedules_) return;
   space.schedules.clear();
-  std::size_t begin = 0;
-  while (begin <= schedules_->size()) {
-    const std::size_t comma = std::min(schedules_->find(',', begin), schedules_->size());
-    const std::string text = schedules_->substr(begin, comma - begin);
+  for (const std::string& text : split(*schedules_)) {
     const ScheduleName name = parse_schedule_name(text);
     if (name.chunks) {
       throw ConfigError({"--schedules", fmt::format("{} fixes the chunks", text), "",
                          fmt::format("leave :{} out and give --vpp {}", *name.chunks, *name.chunks)});
     }
     space.schedules.push_back(schedule_choice(text));
-    begin = comma + 1;
   }
 }
 
@@ -245,15 +244,6 @@ std::vector<PlanEntry> entries_of(const LoadedJob& loaded, const std::vector<Pla
   return entries;
 }
 
-std::string duration(double seconds) {
-  constexpr double kMinute = 60.0;
-  constexpr double kHour = 3600.0;
-  constexpr double kDay = 86'400.0;
-  if (seconds < kMinute) return fmt::format("{:.3g} s", seconds);
-  if (seconds < kHour) return fmt::format("{:.3g} min", seconds / kMinute);
-  return seconds < kDay ? fmt::format("{:.3g} h", seconds / kHour) : fmt::format("{:.3g} days", seconds / kDay);
-}
-
 // Before anything is searched: on the fewest GPUs asked about failures are rarest.
 void require_an_end(const Job& job, const PlanOptions& options) {
   if (!job.training.tokens || !options.interruptions) return;
@@ -265,8 +255,8 @@ void require_an_end(const Job& job, const PlanOptions& options) {
       "error: the run never finishes: a failure every {} on {} GPUs, {} for each checkpoint and {} for each restart "
       "leave less than 1 % of the time to train\n"
       "  help: --mtbf is the mean time between failures of one GPU; of the whole cluster it is that over {}",
-      duration(interruptions.gpu_mtbf_s / devices), devices, duration(interruptions.checkpoint_s),
-      duration(interruptions.restart_s), devices));
+      time_in_days(interruptions.gpu_mtbf_s / devices), devices, time_in_days(interruptions.checkpoint_s),
+      time_in_days(interruptions.restart_s), devices));
 }
 
 // Nothing fits, or not in time: what is closest, and what would.
@@ -301,9 +291,10 @@ LaunchFile launch_file_of(LaunchProgram program, const PlanAnswer& answer) {
 }
 
 // As plan() does, with a bar for the sizes.
-SearchResult search_alone(const PlanQuestion& question, const PlanOptions& options, const ParallelFor& parallel_for) {
+SearchResult search_alone(const PlanQuestion& question, const PlanOptions& options, const ParallelFor& parallel_for,
+                          const Streams& streams) {
   const SizedPlan sized(question.job, question.space, options, parallel_for);
-  Progress progress(sized.parts() > 1);
+  Progress progress(streams, sized.parts() > 1);
   progress.begin(sized.parts());
   std::vector<SearchResult> parts;
   for (std::size_t part = 0; part < sized.parts(); ++part) {
@@ -335,39 +326,24 @@ std::optional<SearchResult> search_together(const LoadedJob& loaded, const PlanQ
   return sized.merge(parts);
 }
 
-void write_answer(const PlanAnswer& answer, Format format, const OutputOptions& output) {
-  switch (format) {
-    case Format::kJson:
-      output.write(plan_json(answer).dump(2));
-      break;
-    case Format::kCsv:
-      output.write(write_table(ranked_table(answer), format));
-      break;
-    case Format::kTable:
-    case Format::kMarkdown:
-      output.write(plan_tables(answer), format);
-      break;
-  }
-}
-
-void narrow_to(LaunchProgram program, PlanQuestion& question, bool tells) {
+void narrow_to(LaunchProgram program, PlanQuestion& question, bool tells, const Streams& streams) {
   const std::vector<std::string> left_out = keep_launchable(program, question.job, question.space);
   if (left_out.empty() || !tells) return;
   std::fputs(fmt::format("note: not searched, since {} cannot be told: {}\n",
                          launch_program_names()[static_cast<std::size_t>(program)], fmt::join(left_out, ", "))
                  .c_str(),
-             stderr);
+             streams.err);
 }
 
 }  // namespace
 
-int run_plan(const Arguments& arguments) {
-  return run_plan_among(arguments, Crew());
+int run_plan(const Arguments& arguments, const Streams& streams) {
+  return run_plan_among(arguments, Crew(), streams);
 }
 
-int run_plan_among(const Arguments& arguments, const Crew& crew) {
+int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& streams) {
   CommandLine command_line(
-      "plan", "flopcast plan [JOB] [options]",
+      streams, "plan", "flopcast plan [JOB] [options]",
       "Ranks every layout of a model on a cluster: tp, cp, pp, vpp, dp, ep, microbatch, schedule, recomputation, ZeRO, "
       "sequence parallelism and stage split. What the job or a flag says of the layout stays as it is.",
       {"flopcast plan --model gpt3-175b --cluster 128xdgx-a100-80g --gbs 1536",
@@ -397,7 +373,7 @@ int run_plan_among(const Arguments& arguments, const Crew& crew) {
   PlanQuestion question = read_question(loaded.root, loaded.origins);
   flags.apply(question.space);
   const std::optional<LaunchProgram> program = emit.program();
-  if (program) narrow_to(*program, question, crew.leads());
+  if (program) narrow_to(*program, question, crew.leads(), streams);
   const ParallelFor parallel_for = threaded_for(crew.shares && !flags.has_threads() ? 1 : flags.threads());
 
   PlanAnswer answer;
@@ -407,7 +383,7 @@ int run_plan_among(const Arguments& arguments, const Crew& crew) {
       crew.shares ? rows_beside(output.file(), {{"job", loaded.root}, {"plan", arguments}}, crew) : nullptr;
   std::optional<SearchResult> found = rows
                                           ? search_together(loaded, question, answer.options, *rows, crew, parallel_for)
-                                          : search_alone(question, answer.options, parallel_for);
+                                          : search_alone(question, answer.options, parallel_for, streams);
   if (!found) return 0;
   answer.search = std::move(*found);
   if (answer.search.ranked.empty()) {
@@ -418,9 +394,12 @@ int run_plan_among(const Arguments& arguments, const Crew& crew) {
   answer.ranked = entries_of(loaded, answer.search.ranked);
   answer.pareto = entries_of(loaded, answer.search.pareto);
   if (program) {
-    EmitOption::write(launch_file_of(*program, answer), output.file());
+    emit.write(launch_file_of(*program, answer), output.file());
   } else {
-    write_answer(answer, format, output);
+    output.write({.tables = [&] { return plan_tables(answer); },
+                  .rows = [&] { return ranked_table(answer); },
+                  .json = [&] { return plan_json(answer); }},
+                 format);
   }
   if (flags.svg()) write_file(*flags.svg(), plan_svg(answer));
   if (rows) rows->remove();

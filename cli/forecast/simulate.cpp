@@ -2,12 +2,14 @@
 #include <optional>
 #include <string>
 
+#include "base/host/command_line.hpp"
+#include "base/host/files.hpp"
+#include "base/host/terminal.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "cli/options/timeline_files.hpp"
 #include "cli/options/variation_options.hpp"
-#include "cli/terminal.hpp"
 #include "reports/result/figures.hpp"
 #include "reports/result/result_json.hpp"
 #include "reports/result/result_tables.hpp"
@@ -27,8 +29,8 @@ std::vector<Table> tables_of(const Forecast& answer) {
 
 }  // namespace
 
-int run_simulate(const Arguments& arguments) {
-  CommandLine command_line("simulate", "flopcast simulate [JOB] [options]",
+int run_simulate(const Arguments& arguments, const Streams& streams) {
+  CommandLine command_line(streams, "simulate", "flopcast simulate [JOB] [options]",
                            "Forecasts one training step: time, MFU, bubble, communication, memory.",
                            {"flopcast simulate job.json --svg timeline.svg --trace timeline.trace.json",
                             "flopcast simulate --model gpt3-175b --cluster 8xdgx-a100-80g --tp 8 --pp 8 --gbs 64",
@@ -55,19 +57,11 @@ int run_simulate(const Arguments& arguments) {
   if (lengths) add_packing(*lengths, answer);
   files.write(answer);
   if (roofline) write_file(*roofline, write_series_svg({roofline_chart(answer.step.job)}, {}));
-  switch (format) {
-    case Format::kJson:
-      output.write(simulation_json(answer).dump(2));
-      break;
-    case Format::kCsv:
-      output.write({result_row(answer)});
-      break;
-    case Format::kTable:
-    case Format::kMarkdown:
-      output.write(tables_of(answer));
-      break;
-  }
-  for (const std::string& warning : answer.result.warnings) warn(warning);
+  output.write({.tables = [&] { return tables_of(answer); },
+                .rows = [&] { return result_row(answer); },
+                .json = [&] { return simulation_json(answer); }},
+               format);
+  for (const std::string& warning : answer.result.warnings) warn(streams, warning);
   return 0;
 }
 

@@ -4,12 +4,14 @@
 #include <array>
 #include <memory>
 
+#include "base/host/command_line.hpp"
+#include "base/host/files.hpp"
+#include "base/host/terminal.hpp"
+#include "base/text/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/layout_text.hpp"
 #include "cli/options/output.hpp"
-#include "cli/progress.hpp"
-#include "cli/terminal.hpp"
 #include "model/error/error.hpp"
 #include "planner/shared/crew.hpp"
 #include "planner/shared/threads.hpp"
@@ -33,12 +35,9 @@ SweepAxis read_axis(const std::string& text) {
   axis.key = std::string(key_named(text.substr(0, equals), "--vary").field);
   // The values of a list hold commas themselves.
   const char separator = text.find(';', equals) == std::string::npos ? ',' : ';';
-  for (std::size_t begin = equals + 1; begin <= text.size();) {
-    const std::size_t comma = std::min(text.find(separator, begin), text.size());
-    axis.values.push_back(text.substr(begin, comma - begin));
-    if (axis.values.back().empty())
-      throw ConfigError({"--vary", fmt::format("an empty value in \"{}\"", text), "", ""});
-    begin = comma + 1;
+  axis.values = split(std::string_view(text).substr(equals + 1), separator);
+  if (std::find(axis.values.begin(), axis.values.end(), "") != axis.values.end()) {
+    throw ConfigError({"--vary", fmt::format("an empty value in \"{}\"", text), "", ""});
   }
   return axis;
 }
@@ -198,11 +197,11 @@ bool is_row(const SweepGrid& grid, const Json& row) {
 
 // Nothing when another process writes the answer.
 std::optional<std::vector<Json>> run_grid(const JobOptions& job, const SweepGrid& grid, PartialRows* file,
-                                          const Crew& crew, int threads) {
+                                          const Crew& crew, int threads, const Streams& streams) {
   const ParallelFor parallel_for = threaded_for(threads);
   if (file == nullptr) {
     std::vector<Json> rows(grid.size());
-    Progress progress(true);
+    Progress progress(streams, true);
     progress.begin(rows.size());
     parallel_for(rows.size(), [&](std::size_t index) {
       rows[index] = row_of(job, grid, index);
@@ -210,7 +209,7 @@ std::optional<std::vector<Json>> run_grid(const JobOptions& job, const SweepGrid
     });
     return rows;
   }
-  Progress progress(!crew.shares);
+  Progress progress(streams, !crew.shares);
   SharedWork work;
   work.parts = grid.size();
   work.is_row = [&grid](const Json& row) { return is_row(grid, row); };
@@ -231,13 +230,13 @@ Json sweep_json(const SweepGrid& grid, const std::vector<Json>& rows) {
 
 }  // namespace
 
-int run_sweep(const Arguments& arguments) {
-  return run_sweep_among(arguments, Crew());
+int run_sweep(const Arguments& arguments, const Streams& streams) {
+  return run_sweep_among(arguments, Crew(), streams);
 }
 
-int run_sweep_among(const Arguments& arguments, const Crew& crew) {
+int run_sweep_among(const Arguments& arguments, const Crew& crew, const Streams& streams) {
   CommandLine command_line(
-      "sweep", "flopcast sweep [JOB] --vary KEY=A,B,… [options]",
+      streams, "sweep", "flopcast sweep [JOB] --vary KEY=A,B,… [options]",
       "A forecast for every combination of values. With -o FILE an interrupted sweep goes on where it "
       "stopped: finished rows are kept in FILE.partial.",
       {"flopcast sweep job.json --vary pp=1,2,4 --vary mbs=1,2,4 --format csv -o sweep.csv",
@@ -268,16 +267,14 @@ int run_sweep_among(const Arguments& arguments, const Crew& crew) {
   const Json question = {{"job", job.load().root}, {"vary", vary}};
   const std::unique_ptr<PartialRows> file = rows_beside(output.file(), question, crew);
   const std::optional<std::vector<Json>> answer =
-      run_grid(job, grid, file.get(), crew, wanted > 0 || !crew.shares ? wanted : 1);
+      run_grid(job, grid, file.get(), crew, wanted > 0 || !crew.shares ? wanted : 1, streams);
   if (!answer) return 0;
   const std::vector<Json>& rows = *answer;
-  if (format == Format::kJson) {
-    output.write(sweep_json(grid, rows).dump(2));
-  } else {
-    output.write({table_of(grid, rows)}, format);
-  }
+  output.write({.tables = [&] { return std::vector<Table>{table_of(grid, rows)}; },
+                .json = [&] { return sweep_json(grid, rows); }},
+               format);
   if (file) file->remove();
-  if (drawn) write_output(*svg, write_heat_map_svg(heat_map_of(grid, rows, *drawn)));
+  if (drawn) write_file(*svg, write_heat_map_svg(heat_map_of(grid, rows, *drawn)));
   return 0;
 }
 

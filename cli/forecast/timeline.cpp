@@ -5,6 +5,10 @@
 #include <cstddef>
 #include <nlohmann/json.hpp>
 
+#include "base/host/command_line.hpp"
+#include "base/host/files.hpp"
+#include "base/host/terminal.hpp"
+#include "base/text/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
@@ -78,7 +82,7 @@ ScheduleList list_of(const JobOptions& options, const BareOptions& bare) {
     throw ConfigError(
         {"", "no job and no schedule given", "", "give JOB, or --pp P --microbatches M --schedule NAME[,NAME…]"});
   ScheduleList list;
-  list.names = split_names(*schedules);
+  list.names = split(*schedules);
   list.chains = options.flag("layout.chains");
   list.numbers.pipeline_ranks = number_of(options, "layout.pp", "--pp");
   list.numbers.microbatches = bare.microbatches;
@@ -101,11 +105,11 @@ Timeline titled(Timeline timeline, const Program& program, const ComparedSchedul
   return timeline;
 }
 
-BareTimelines bare_timelines(const ScheduleList& list, const BareOptions& options) {
+BareTimelines bare_timelines(const ScheduleList& list, const BareOptions& options, const Streams& streams) {
   const TimeOptions& times = options.times;
   times.require_readable();
   list.refuse_what_nobody_reads();
-  if (list.names.size() > 1) warn_of_unequal_parts(times);
+  if (list.names.size() > 1) warn_of_unequal_parts(times, streams);
   bool any_pairs = false;
   const auto times_of = [&](const Program& program) {
     any_pairs = any_pairs || has_pairs(program);
@@ -114,7 +118,7 @@ BareTimelines bare_timelines(const ScheduleList& list, const BareOptions& option
   BareTimelines bare;
   bare.comparison.memory = options.memory;
   for (const std::string& name : list.names) {
-    const Program program = list.program(name, times_of);
+    const Program program = list.program(name, times_of, streams);
     bare.comparison.schedules.push_back(list.compared(name, program, options.memory, times_of));
     Timeline timeline = in_millionths(simulate(program, times_of(program)));
     bare.timelines.push_back(titled(std::move(timeline), program, bare.comparison.schedules.back()));
@@ -178,8 +182,9 @@ std::string rendered(const std::vector<Timeline>& timelines, Format format, cons
 
 }  // namespace
 
-int run_timeline(const Arguments& arguments) {
-  CommandLine command_line("timeline", "flopcast timeline (JOB | --pp P --microbatches M --schedule A,B,…) [options]",
+int run_timeline(const Arguments& arguments, const Streams& streams) {
+  CommandLine command_line(streams, "timeline",
+                           "flopcast timeline (JOB | --pp P --microbatches M --schedule A,B,…) [options]",
                            "Draws what every pipeline rank does when. Without a job a rank takes 1 for its forward and "
                            "2 for its backward pass, "
                            "spread over its chunks, unless times are given.",
@@ -211,7 +216,7 @@ int run_timeline(const Arguments& arguments) {
       throw ConfigError({"--at-memory", "stands below the drawing, in a terminal only", "",
                          "flopcast schedule compare --at-memory writes every format"});
     }
-    BareTimelines bare = bare_timelines(list_of(job, bare_options), bare_options);
+    BareTimelines bare = bare_timelines(list_of(job, bare_options), bare_options, streams);
     files.write(bare.timelines);
     const std::string figures = format == Format::kTable ? compared(bare.comparison) : "";
     output.write(rendered(bare.timelines, format, terminal) + figures);

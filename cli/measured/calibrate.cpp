@@ -7,14 +7,15 @@
 #include <utility>
 #include <vector>
 
+#include "base/host/command_line.hpp"
+#include "base/host/exit_code.hpp"
+#include "base/host/files.hpp"
+#include "base/host/terminal.hpp"
 #include "calibrate/device/build_profile.hpp"
 #include "calibrate/tables/profile_tables.hpp"
-#include "cli/command_line.hpp"
 #include "cli/commands.hpp"
-#include "cli/exit_code.hpp"
 #include "cli/measured/calibrate_sources.hpp"
 #include "cli/options/output.hpp"
-#include "cli/terminal.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/device_profile.hpp"
 #include "model/config/document.hpp"
@@ -194,16 +195,17 @@ std::string source_of(const CalibrationWishes& sources, const Measurement& measu
 }
 
 // As many as the catalogue's device has, or it is another one of the same name.
-void check_multiprocessors(const Measurement& measurement, const std::string& device) {
+void check_multiprocessors(const Measurement& measurement, const std::string& device, const Streams& streams) {
   std::vector<std::string> ignored;
   const int known = read_device(device, "device", ignored, {}).multiprocessors;
   if (measurement.multiprocessors == known) return;
-  warn(fmt::format("the GPU has {} multiprocessors, and {} has {}: is it that device? --device NAME tells another",
+  warn(streams,
+       fmt::format("the GPU has {} multiprocessors, and {} has {}: is it that device? --device NAME tells another",
                    measurement.multiprocessors, device, known));
 }
 
 // Of a GPU, by its own name where the user gives none.
-std::string device_of(const CalibrationWishes& sources, const Measurement& measurement) {
+std::string device_of(const CalibrationWishes& sources, const Measurement& measurement, const Streams& streams) {
   if (!sources.cuda && !(sources.from && describes_gpu(measurement))) return sources.device.value_or("");
   if (is_part_of_gpu(measurement.device)) {
     throw ConfigError({"--device", fmt::format("\"{}\" is a part of a GPU", measurement.device), "",
@@ -211,11 +213,12 @@ std::string device_of(const CalibrationWishes& sources, const Measurement& measu
   }
   const std::optional<std::string> known = catalogued_device(measurement.device);
   if (sources.device && known && *known != *sources.device) {
-    warn(fmt::format("the GPU calls itself {}, which is {} and not {}", measurement.device, *known, *sources.device));
+    warn(streams,
+         fmt::format("the GPU calls itself {}, which is {} and not {}", measurement.device, *known, *sources.device));
   }
   if (sources.device || known) {
     const std::string device = sources.device.value_or(known.value_or(""));
-    check_multiprocessors(measurement, device);
+    check_multiprocessors(measurement, device, streams);
     return device;
   }
   throw ConfigError(
@@ -224,12 +227,12 @@ std::string device_of(const CalibrationWishes& sources, const Measurement& measu
            "; the measurements are kept: flopcast calibrate --from FILE --device NAME makes the profile"});
 }
 
-DeviceProfile profile_of(const Wishes& wishes, const Calibration& calibration) {
+DeviceProfile profile_of(const Wishes& wishes, const Calibration& calibration, const Streams& streams) {
   const CalibrationWishes& sources = wishes.sources;
   const Measurement& measurement = calibration.measurement;
   ProfileRequest request;
   request.name = wishes.name.value_or("");
-  request.device = device_of(sources, measurement);
+  request.device = device_of(sources, measurement, streams);
   request.cluster = calibration.cluster;
   request.host = sources.cpu || (sources.from && describes_host(measurement, sources));
   request.in_step = !sources.traces.empty();
@@ -238,16 +241,16 @@ DeviceProfile profile_of(const Wishes& wishes, const Calibration& calibration) {
   request.source = wishes.source.value_or(source_of(sources, measurement));
   std::vector<std::string> notes;
   DeviceProfile profile = build_profile(measurement, request, &notes);
-  for (const std::string& note : notes) warn(note);
+  for (const std::string& note : notes) warn(streams, note);
   return profile;
 }
 
-void print(const std::string& file, std::vector<Table> tables, Format format) {
+void print(const Streams& streams, const std::string& file, std::vector<Table> tables, Format format) {
   // Data formats hold one table.
-  if (format == Format::kCsv || format == Format::kJson) tables.resize(std::min<std::size_t>(tables.size(), 1));
+  if (shown_by(format) != Shows::kPages) tables.resize(std::min<std::size_t>(tables.size(), 1));
   std::string text;
   for (const Table& table : tables) text += (text.empty() ? "" : "\n") + write_table(table, format);
-  write_output(file, text);
+  write_output(streams, file, text);
 }
 
 void declare(CommandLine& command_line, Wishes& wishes) {
@@ -282,34 +285,34 @@ void declare(CommandLine& command_line, Wishes& wishes) {
   command_line.begin_group("Report");
   command_line.add_option("--report", wishes.report, "PROFILE", "errors of its fits, and its worst samples");
   command_line.add_option("--svg", wishes.svg, "FILE", "draw measured against fitted");
-  command_line.add_option("--format", wishes.format, "FORMAT", "of the report: table, markdown, csv or json");
+  command_line.add_option("--format", wishes.format, "FORMAT", "of the report: " + listed_formats());
 }
 
 // The profile where it belongs, and what a person wants to know of it.
-int write_calibration(const Wishes& wishes, const Calibration& calibration, Format format) {
+int write_calibration(const Wishes& wishes, const Calibration& calibration, Format format, const Streams& streams) {
   const CalibrationWishes& sources = wishes.sources;
   const bool shows_trace = !sources.traces.empty() && !sources.profile;
   if (sources.training_log || shows_trace) {
-    print(sources.profile.value_or(""), calibration.tables, format);
+    print(streams, sources.profile.value_or(""), calibration.tables, format);
     return 0;
   }
-  const DeviceProfile profile = profile_of(wishes, calibration);
+  const DeviceProfile profile = profile_of(wishes, calibration, streams);
   const std::vector<SeriesChart> charts = wishes.svg ? profile_charts(profile) : std::vector<SeriesChart>();
   const std::string drawing = charts.empty() ? "" : write_series_svg(charts, {});
   std::vector<Table> tables = profile_tables(profile);
   tables.insert(tables.end(), calibration.tables.begin(), calibration.tables.end());
-  write_output(sources.profile.value_or(""), write_profile(profile));
+  write_output(streams, sources.profile.value_or(""), write_profile(profile));
   if (!drawing.empty()) write_file(*wishes.svg, drawing);
-  if (wishes.svg && drawing.empty()) warn(fmt::format("nothing to draw: {} is not written", *wishes.svg));
-  if (sources.profile) print("", std::move(tables), format);
+  if (wishes.svg && drawing.empty()) warn(streams, fmt::format("nothing to draw: {} is not written", *wishes.svg));
+  if (sources.profile) print(streams, "", std::move(tables), format);
   return 0;
 }
 
 }  // namespace
 
-int run_calibrate(const Arguments& arguments) {
+int run_calibrate(const Arguments& arguments, const Streams& streams) {
   CommandLine command_line(
-      "calibrate",
+      streams, "calibrate",
       "flopcast calibrate --cpu | --cuda | --nccl-tests FILE | --trace FILE | --topology FILE | --from MEASUREMENTS | "
       "--training-log FILE | --report PROFILE [options]",
       "Makes a device profile out of measurements, which simulate --profile uses in place of the catalogue's figures, "
@@ -329,13 +332,13 @@ int run_calibrate(const Arguments& arguments) {
   const Format format = parse_format(wishes.format.value_or("table"));
   switch (mode) {
     case Mode::kHere: {
-      const std::optional<Calibration> calibration = calibrate_here(wishes.sources);
-      return calibration ? write_calibration(wishes, *calibration, format) : kEnvironmentFailed;
+      const std::optional<Calibration> calibration = calibrate_here(wishes.sources, streams);
+      return calibration ? write_calibration(wishes, *calibration, format, streams) : kEnvironmentFailed;
     }
     case Mode::kImport:
-      return write_calibration(wishes, import_files(wishes.sources), format);
+      return write_calibration(wishes, import_files(wishes.sources, streams), format, streams);
     case Mode::kTrainingLog:
-      return write_calibration(wishes, import_training_log(wishes.sources), format);
+      return write_calibration(wishes, import_training_log(wishes.sources), format, streams);
     case Mode::kReport:
       break;
   }
@@ -349,7 +352,7 @@ int run_calibrate(const Arguments& arguments) {
     }
     write_file(*wishes.svg, write_series_svg(charts, {}));
   }
-  print(wishes.sources.profile.value_or(""), std::move(tables), format);
+  print(streams, wishes.sources.profile.value_or(""), std::move(tables), format);
   return 0;
 }
 

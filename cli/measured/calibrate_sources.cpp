@@ -8,6 +8,10 @@
 #include <istream>
 #include <numeric>
 
+#include "base/host/exit_code.hpp"
+#include "base/host/files.hpp"
+#include "base/host/processes.hpp"
+#include "base/host/terminal.hpp"
 #include "calibrate/device/build_profile.hpp"
 #include "calibrate/device/describe.hpp"
 #include "calibrate/device/least_squares.hpp"
@@ -16,9 +20,6 @@
 #include "calibrate/device/trace.hpp"
 #include "calibrate/device/trace_events.hpp"
 #include "calibrate/device/training_log.hpp"
-#include "cli/child_process.hpp"
-#include "cli/exit_code.hpp"
-#include "cli/terminal.hpp"
 #include "model/config/sections.hpp"
 #include "model/error/error.hpp"
 
@@ -90,29 +91,30 @@ Table operator_table(const Trace& trace) {
   return table;
 }
 
-void import_trace(const std::string& path, const TraceRequest& request, Calibration& calibration) {
+void import_trace(const std::string& path, const TraceRequest& request, const Streams& streams,
+                  Calibration& calibration) {
   PackedFile file(path);
   std::istream stream(&file);
   const Trace trace = read_trace(stream, path, request);
-  for (const std::string& note : trace.notes) warn(fmt::format("{}: {}", path, note));
+  for (const std::string& note : trace.notes) warn(streams, fmt::format("{}: {}", path, note));
   add_samples(calibration.measurement, trace.measurement, path);
   calibration.tables.push_back(work_table(trace, path));
   if (!trace.operators.empty()) calibration.tables.push_back(operator_table(trace));
 }
 
-void import_topology(const CalibrationWishes& wishes, Calibration& calibration) {
+void import_topology(const CalibrationWishes& wishes, const Streams& streams, Calibration& calibration) {
   std::optional<GpuGeneration> generation;
   if (wishes.device) {
     std::vector<std::string> ignored;
     generation = read_device(*wishes.device, "device", ignored, {}).generation;
   }
   const TopologyFacts facts = topology_facts(read_topology(read_file(*wishes.topology), *wishes.topology), generation);
-  for (const std::string& note : facts.notes) warn(fmt::format("{}: {}", *wishes.topology, note));
+  for (const std::string& note : facts.notes) warn(streams, fmt::format("{}: {}", *wishes.topology, note));
   calibration.cluster = facts.cluster;
 }
 
-void tell_what_is_not_fitted(Measurement& measurement) {
-  for (const std::string& reason : leave_out_small_groups(measurement)) warn("not fitted: " + reason);
+void tell_what_is_not_fitted(Measurement& measurement, const Streams& streams) {
+  for (const std::string& reason : leave_out_small_groups(measurement)) warn(streams, "not fitted: " + reason);
 }
 
 }  // namespace
@@ -124,7 +126,7 @@ std::string measurement_path(const CalibrationWishes& wishes) {
   return path.replace_extension(".measurements.json").string();
 }
 
-std::optional<Calibration> calibrate_here(const CalibrationWishes& wishes) {
+std::optional<Calibration> calibrate_here(const CalibrationWishes& wishes, const Streams& streams) {
   const std::string path = measurement_path(wishes);
   std::vector<std::string> arguments = {"-o", path};
   if (wishes.cuda) arguments.emplace_back("--cuda");
@@ -133,7 +135,7 @@ std::optional<Calibration> calibrate_here(const CalibrationWishes& wishes) {
   if (wishes.ranks) arguments.insert(arguments.end(), {"--ranks", *wishes.ranks});
   std::vector<std::string> words = {program_beside("flopcast-measure")};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  const ChildEnd end = run_child(words);
+  const ChildEnd end = run_child(words, streams);
   if (end.signal != 0) throw EnvironmentError(fmt::format("flopcast-measure was ended by signal {}", end.signal));
   const int code = end.exit_code;
   // It has told what is wrong.
@@ -144,15 +146,15 @@ std::optional<Calibration> calibrate_here(const CalibrationWishes& wishes) {
   require_agreement(measurement, path);
   const std::optional<double> ratio = disturbance(measurement);
   if (ratio && *ratio > kDisturbedFrom) {
-    warn(
-        fmt::format("the machine was disturbed: wall time is {:.2f} times the CPU time (1.00 on a quiet one)", *ratio));
+    warn(streams, fmt::format("the machine was disturbed: wall time is {:.2f} times the CPU time (1.00 on a quiet one)",
+                              *ratio));
   }
   // Its time may have been too short for some.
-  if (wishes.cuda) tell_what_is_not_fitted(measurement);
+  if (wishes.cuda) tell_what_is_not_fitted(measurement, streams);
   return Calibration{std::move(measurement), nlohmann::json::object(), {}};
 }
 
-Calibration import_files(const CalibrationWishes& wishes) {
+Calibration import_files(const CalibrationWishes& wishes, const Streams& streams) {
   Calibration calibration;
   if (wishes.from) {
     calibration.measurement = read_measurement(read_file(*wishes.from), *wishes.from);
@@ -162,11 +164,12 @@ Calibration import_files(const CalibrationWishes& wishes) {
     add_samples(calibration.measurement, import_nccl_tests(read_file(path), path, nccl_request(wishes)), path);
   }
   const TraceRequest request{count(wishes.devices_per_node, "--devices-per-node")};
-  for (const std::string& path : wishes.traces) import_trace(path, request, calibration);
-  if (wishes.topology) import_topology(wishes, calibration);
+  for (const std::string& path : wishes.traces) import_trace(path, request, streams, calibration);
+  if (wishes.topology) import_topology(wishes, streams, calibration);
   const bool kept = wishes.measurements && !calibration.measurement.samples.empty();
   if (kept) write_file(*wishes.measurements, write_measurement(calibration.measurement));
-  if (wishes.from || (!wishes.traces.empty() && wishes.profile)) tell_what_is_not_fitted(calibration.measurement);
+  if (wishes.from || (!wishes.traces.empty() && wishes.profile))
+    tell_what_is_not_fitted(calibration.measurement, streams);
   return calibration;
 }
 

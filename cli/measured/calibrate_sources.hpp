@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/host/streams.hpp"
 #include "base/text/table.hpp"
 #include "calibrate/device/measurement.hpp"
 
@@ -47,9 +48,9 @@ std::string measurement_path(const CalibrationWishes& wishes);
 
 /// Measures this machine or its GPU in a program of its own; throws EnvironmentError when its two passes disagree.
 /// Absent when the machine has not what is to be measured, which that program has told.
-std::optional<Calibration> calibrate_here(const CalibrationWishes& wishes);
+std::optional<Calibration> calibrate_here(const CalibrationWishes& wishes, const Streams& streams);
 /// Reads the files named; what they leave open is told as warnings.
-Calibration import_files(const CalibrationWishes& wishes);
+Calibration import_files(const CalibrationWishes& wishes, const Streams& streams);
 Calibration import_training_log(const CalibrationWishes& wishes);
 
 }  // namespace flopcast

@@ -4,9 +4,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/host/command_line.hpp"
+#include "base/host/files.hpp"
+#include "base/host/terminal.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/timeline_files.hpp"
-#include "cli/terminal.hpp"
 #include "model/config/document.hpp"
 #include "model/error/error.hpp"
 #include "reports/html/page.hpp"
@@ -34,7 +36,7 @@ std::string title_of(const std::vector<Json>& views) {
 
 // What the page says below its title: the layouts, once where all views are of one, and what had to be left out, which
 // is a warning too. Neither is part of a view's data.
-std::string header_of(std::vector<Json>& views) {
+std::string header_of(std::vector<Json>& views, const Streams& streams) {
   std::vector<std::string> lines;
   std::set<std::string> descriptions;
   for (const Json& view : views) descriptions.insert(view.value("description", std::string()));
@@ -47,7 +49,7 @@ std::string header_of(std::vector<Json>& views) {
   for (const Json& view : views) {
     if (!view.contains("note")) continue;
     lines.push_back(view.at("note").get<std::string>());
-    warn(lines.back());
+    warn(streams, lines.back());
   }
   for (Json& view : views) {
     view.erase("description");
@@ -76,9 +78,9 @@ void refuse_other_units(const std::vector<Json>& views, const std::vector<std::s
 
 }  // namespace
 
-int run_report(const Arguments& arguments) {
+int run_report(const Arguments& arguments, const Streams& streams) {
   CommandLine command_line(
-      "report", "flopcast report RESULT… [-o FILE]",
+      streams, "report", "flopcast report RESULT… [-o FILE]",
       "Makes one HTML file of results, to look at and to send: timeline, step, memory, bubble, "
       "assumptions. RESULT is what simulate, compare, timeline or run wrote with --format json, or "
       "run with -o; of a run the forecast stands above the measurement.",
@@ -106,8 +108,8 @@ int run_report(const Arguments& arguments) {
     }
   }
   refuse_other_units(views, file_of_view);
-  const std::string header = header_of(views);
-  write_output(output.value_or(""), write_page({title_of(views), tool_text(), header}, views));
+  const std::string header = header_of(views, streams);
+  write_output(streams, output.value_or(""), write_page({title_of(views), tool_text(), header}, views));
   return 0;
 }
 

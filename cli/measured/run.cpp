@@ -13,19 +13,19 @@
 #include <string_view>
 #include <vector>
 
+#include "base/host/command_line.hpp"
+#include "base/host/exit_code.hpp"
 #include "base/host/files.hpp"
 #include "base/host/processes.hpp"
+#include "base/host/terminal.hpp"
 #include "base/text/table.hpp"
 #include "calibrate/tables/run_tables.hpp"
 #include "calibrate/verdict/measured_run.hpp"
 #include "calibrate/verdict/verdict.hpp"
 #include "cli/commands.hpp"
-#include "cli/exit_code.hpp"
-#include "cli/job_files.hpp"
-#include "cli/measured/mpirun.hpp"
+#include "cli/jobs/job_files.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/timeline_files.hpp"
-#include "cli/terminal.hpp"
 #include "model/error/error.hpp"
 #include "realrun/launch/backend.hpp"
 #include "sim/forecast/forecast.hpp"
@@ -49,7 +49,7 @@ std::string left_in(const std::optional<std::string>& file) {
 }
 
 // The child has told what happened to it on the shared standard error, unless a signal killed it.
-int report_failure(const ChildEnd& end, const std::optional<std::string>& file) {
+int report_failure(const ChildEnd& end, const std::optional<std::string>& file, const Streams& streams) {
   const std::string left = left_in(file);
   if (end.signal != 0) {
     throw EnvironmentError(fmt::format("flopcast-run was killed by signal {} ({}){}{}", end.signal,
@@ -58,7 +58,8 @@ int report_failure(const ChildEnd& end, const std::optional<std::string>& file) 
   // mpirun leaves with 128 and the signal of a rank that was killed.
   constexpr int kSignalled = 128;
   const int exit_code = end.exit_code < kSignalled ? end.exit_code : kEnvironmentFailed;
-  if (exit_code == kEnvironmentFailed && !left.empty()) std::fputs(fmt::format("  note: {}\n", left).c_str(), stderr);
+  if (exit_code == kEnvironmentFailed && !left.empty())
+    std::fputs(fmt::format("  note: {}\n", left).c_str(), streams.err);
   return exit_code;
 }
 
@@ -69,6 +70,21 @@ struct StepCounts {
   int steps = 0;
   int warmup = 0;
 };
+
+// The words that make `mpirun` of Open MPI start a program once for each rank, on this machine or wherever its own
+// settings (OMPI_MCA_…, a hostfile) say; more ranks than cores are fine. As root, containers' usual user, it is told
+// that this is meant. Throws EnvironmentError when it is not there.
+std::vector<std::string> mpirun_words(int ranks) {
+  const std::optional<std::string> mpirun = program_on_path("mpirun");
+  if (!mpirun) {
+    throw EnvironmentError("mpirun is not on the path, and --backend mpi needs it (Debian: openmpi-bin)");
+  }
+  // Quiet: flopcast-run itself tells what went wrong.
+  std::vector<std::string> words = {*mpirun, "--quiet", "--oversubscribe"};
+  if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
+  words.insert(words.end(), {"-n", fmt::format("{}", ranks)});
+  return words;
+}
 
 struct Options {
   JobOptions job;
@@ -182,8 +198,8 @@ void keep_comparison(const std::string& path, const nlohmann::ordered_json& comp
 
 }  // namespace
 
-int run_run(const Arguments& arguments) {
-  CommandLine command_line("run", "flopcast run [JOB] [options]",
+int run_run(const Arguments& arguments, const Streams& streams) {
+  CommandLine command_line(streams, "run", "flopcast run [JOB] [options]",
                            "Trains for real under the job's schedule and layout, on ranks of this machine, and shows "
                            "the forecast beside the "
                            "measurement. The model has to be a small GPT. See docs/real-runs.md.",
@@ -208,15 +224,17 @@ int run_run(const Arguments& arguments) {
   write_file(job.path(), options.job.load().root.dump());
   const Layout& layout = answer.step.job.layout;
   const ChildEnd end = run_child(options.launcher_words(job.path(), output, layout.dp * layout.tp * layout.pp, counts,
-                                                        times_from == TimesFrom::kCalibration));
-  if (end.signal != 0 || end.exit_code != 0) return report_failure(end, options.measured);
+                                                        times_from == TimesFrom::kCalibration),
+                                 streams);
+  if (end.signal != 0 || end.exit_code != 0) return report_failure(end, options.measured, streams);
 
   const RunComparison comparison =
       judge_run(asked, answer, read_measured_run(read_file(output), output), times_from, read_file);
   const nlohmann::ordered_json json = run_json(comparison);
   if (options.measured) keep_comparison(output, json);
   if (copies) write_file(*options.measured, read_file(output));
-  write_output("", format == Format::kJson ? json.dump(2) : write_table(run_table(comparison), format));
+  write_output(streams, "",
+               shown_by(format) == Shows::kValues ? json.dump(2) : write_table(run_table(comparison), format));
   options.files.write(comparison);
   if (options.loss_svg) {
     std::vector<Series> curves = {loss_curve(comparison.schedule, comparison.losses)};
@@ -224,8 +242,8 @@ int run_run(const Arguments& arguments) {
     write_file(*options.loss_svg, loss_figure(curves));
   }
   // Rows of figures have no notes.
-  if (format == Format::kCsv && !comparison.conditions.empty()) warn(comparison.conditions);
-  for (const std::string& disturbance : disturbance_texts(comparison)) warn(disturbance);
+  if (shown_by(format) == Shows::kRows && !comparison.conditions.empty()) warn(streams, comparison.conditions);
+  for (const std::string& disturbance : disturbance_texts(comparison)) warn(streams, disturbance);
   return 0;
 }
 

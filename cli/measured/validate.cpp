@@ -5,15 +5,16 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/host/command_line.hpp"
+#include "base/host/files.hpp"
 #include "calibrate/tables/validation_tables.hpp"
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/held_out.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "calibrate/validation/refit.hpp"
 #include "cli/commands.hpp"
-#include "cli/device_profile_file.hpp"
+#include "cli/jobs/device_profile_file.hpp"
 #include "cli/options/output.hpp"
-#include "cli/terminal.hpp"
 #include "model/config/device_profile.hpp"
 #include "model/config/document.hpp"
 #include "model/config/read_job.hpp"
@@ -285,9 +286,9 @@ std::vector<Table> tables_of(const std::vector<SourceSummary>& sources, bool shi
 
 }  // namespace
 
-int run_validate(const Arguments& arguments) {
+int run_validate(const Arguments& arguments, const Streams& streams) {
   CommandLine command_line(
-      "validate", "flopcast validate [options]",
+      streams, "validate", "flopcast validate [options]",
       "Forecasts measured training steps and shows how far off it is, row by row. Without --published "
       "or --runs: the published measurements that come with flopcast.",
       {"flopcast validate", "flopcast validate --source zero_bubble --format csv",
@@ -339,11 +340,7 @@ int run_validate(const Arguments& arguments) {
     const std::vector<PublishedFile> files = published_files(published);
     const std::vector<Refit> fits = refit_all(files);
     if (held_out) write_file(*held_out, held_out_file(held_out_errors(files, fits, read_file)));
-    if (format == Format::kJson) {
-      output.write(refit_json(fits).dump(2));
-    } else {
-      output.write(refit_tables(fits));
-    }
+    output.write({.tables = [&] { return refit_tables(fits); }, .json = [&] { return refit_json(fits); }}, format);
     return 0;
   }
   if (held_out) throw ConfigError({"--held-out", "needs --refit", "", "fit the constants again: --refit"});
@@ -355,12 +352,11 @@ int run_validate(const Arguments& arguments) {
   if (svg) write_file(*svg, validation_chart(sources));
   if (page) {
     output.write(validation_page(sources));
-  } else if (format == Format::kJson) {
-    output.write(validation_json(sources).dump(2));
-  } else if (format == Format::kCsv) {
-    output.write({rows_table(sources, 0)});
   } else {
-    output.write(tables_of(sources, !published && !runs && !profile));
+    output.write({.tables = [&] { return tables_of(sources, !published && !runs && !profile); },
+                  .rows = [&] { return rows_table(sources, 0); },
+                  .json = [&] { return validation_json(sources); }},
+                 format);
   }
   if (limit) check_limit(sources, *limit);
   return 0;

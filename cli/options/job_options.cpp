@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/host/files.hpp"
 #include "cli/options/show_config.hpp"
-#include "cli/terminal.hpp"
 #include "model/config/document.hpp"
 #include "model/config/read_job.hpp"
 #include "model/error/error.hpp"

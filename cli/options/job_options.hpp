@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/command_line.hpp"
-#include "cli/job_files.hpp"
+#include "base/host/command_line.hpp"
+#include "cli/jobs/job_files.hpp"
 #include "cli/options/output.hpp"
 #include "model/config/job_keys.hpp"
 #include "model/job.hpp"

@@ -3,19 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <string_view>
-#include <utility>
 
-#include "cli/terminal.hpp"
+#include "base/host/files.hpp"
+#include "base/host/terminal.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {
 
+std::string listed_formats() {
+  const std::vector<std::string> names = format_names();
+  return fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
+}
+
 void OutputOptions::add_to(CommandLine& command_line) {
+  streams_ = command_line.streams();
   command_line.begin_group("Output");
-  command_line.add_option("--format", format_, "FORMAT", "table, markdown, csv or json");
+  command_line.add_option("--format", format_, "FORMAT", listed_formats());
   command_line.add_option("-o,--output", file_, "FILE", "write there instead of to standard output");
 }
 
@@ -29,19 +34,15 @@ Format OutputOptions::format_or(Format otherwise) const {
 
 Format OutputOptions::format_of_file() const {
   if (format_ || !file_) return format();
-  constexpr std::array<std::pair<std::string_view, Format>, 3> kEndings = {
-      {{".json", Format::kJson}, {".csv", Format::kCsv}, {".md", Format::kMarkdown}}};
-  for (const auto& [ending, format] : kEndings) {
-    const bool ends =
-        file_->size() > ending.size() && std::string_view(*file_).substr(file_->size() - ending.size()) == ending;
-    if (ends) return format;
+  for (const FormatInfo& info : formats()) {
+    if (!info.ending.empty() && file_->size() > info.ending.size() && file_->ends_with(info.ending)) return info.format;
   }
   return Format::kTable;
 }
 
 void OutputOptions::write(const std::string& text) const {
   if (file_ && file_->empty()) throw ConfigError({"--output", "the file's name is empty", "", "give a file"});
-  write_output(file_.value_or(""), text);
+  write_output(streams_, file_.value_or(""), text);
 }
 
 void OutputOptions::write(const std::vector<Table>& tables) const {
@@ -54,14 +55,27 @@ void OutputOptions::write(const std::vector<Table>& tables, Format format) const
   write(text);
 }
 
+void OutputOptions::write(const Answer& answer, Format format) const {
+  constexpr int kIndent = 2;
+  const Shows shown = shown_by(format);
+  if (shown == Shows::kValues && answer.json) {
+    write(answer.json().dump(kIndent));
+  } else if (shown == Shows::kRows && answer.rows) {
+    write({answer.rows()}, format);
+  } else {
+    write(answer.tables(), format);
+  }
+}
+
 void DrawingOptions::add_to(CommandLine& command_line) {
+  streams_ = command_line.streams();
   command_line.add_option("--color", color_, "WHEN", "auto (a terminal without NO_COLOR), always or never");
   command_line.add_option("--width", width_, "N", "columns of the drawing");
   command_line.add_flag("--ascii", ascii_, "draw with ASCII alone");
 }
 
 Terminal DrawingOptions::terminal() const {
-  Terminal terminal = inspect_terminal();
+  Terminal terminal = inspect_terminal(streams_);
   const std::string color = color_.value_or("auto");
   if (color != "auto" && color != "always" && color != "never") {
     throw ConfigError(
@@ -80,6 +94,7 @@ Terminal DrawingOptions::terminal() const {
 }
 
 void EmitOption::add_to(CommandLine& command_line) {
+  streams_ = command_line.streams();
   command_line.add_option("--emit", program_, "PROGRAM",
                           "print what starts the layout: megatron, torchrun, deepspeed or accelerate");
 }
@@ -94,9 +109,9 @@ std::optional<LaunchProgram> EmitOption::program() const {
   return static_cast<LaunchProgram>(place - names.begin());
 }
 
-void EmitOption::write(const LaunchFile& file, const std::optional<std::string>& path) {
-  for (const std::string& note : file.notes) std::fputs(fmt::format("note: {}\n", note).c_str(), stderr);
-  write_output(path.value_or(""), file.text);
+void EmitOption::write(const LaunchFile& file, const std::optional<std::string>& path) const {
+  for (const std::string& note : file.notes) std::fputs(fmt::format("note: {}\n", note).c_str(), streams_.err);
+  write_output(streams_, path.value_or(""), file.text);
 }
 
 }  // namespace flopcast

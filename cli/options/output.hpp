@@ -1,15 +1,28 @@
 #pragma once
 
+#include <functional>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/host/command_line.hpp"
+#include "base/host/streams.hpp"
+#include "base/host/terminal.hpp"
 #include "base/text/table.hpp"
-#include "cli/command_line.hpp"
-#include "cli/terminal.hpp"
 #include "import/programs/launch.hpp"
 
 namespace flopcast {
+
+/// What a command answers; a format shows of it what it can. Only what is shown is made.
+struct Answer {
+  std::function<std::vector<Table>()> tables;         ///< for people
+  std::function<Table()> rows = {};                   ///< data of one table; the tables where it is empty
+  std::function<nlohmann::ordered_json()> json = {};  ///< the command's own; the tables where it is empty
+};
+
+/// "table, markdown, csv or json"
+std::string listed_formats();
 
 /// --format and -o, which every command has.
 class OutputOptions {
@@ -26,8 +39,10 @@ class OutputOptions {
   void write(const std::string& text) const;
   void write(const std::vector<Table>& tables) const;
   void write(const std::vector<Table>& tables, Format format) const;
+  void write(const Answer& answer, Format format) const;
 
  private:
+  Streams streams_;
   std::optional<std::string> format_;
   std::optional<std::string> file_;
 };
@@ -39,6 +54,7 @@ class DrawingOptions {
   Terminal terminal() const;
 
  private:
+  Streams streams_;
   std::optional<std::string> color_;
   std::optional<int> width_;
   bool ascii_ = false;
@@ -51,9 +67,10 @@ class EmitOption {
   /// Nothing when --emit is not given. Throws ConfigError on an unknown program.
   std::optional<LaunchProgram> program() const;
   /// To a file or standard output; what has to be given elsewhere as notes on standard error.
-  static void write(const LaunchFile& file, const std::optional<std::string>& path);
+  void write(const LaunchFile& file, const std::optional<std::string>& path) const;
 
  private:
+  Streams streams_;
   std::optional<std::string> program_;
 };
 

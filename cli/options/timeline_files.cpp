@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/host/files.hpp"
 #include "calibrate/tables/run_tables.hpp"
-#include "cli/terminal.hpp"
 #include "model/error/error.hpp"
 #include "model/units/quantity.hpp"
 #include "reports/html/page.hpp"

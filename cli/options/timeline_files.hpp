@@ -4,8 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "base/host/command_line.hpp"
+#include "base/host/files.hpp"
 #include "calibrate/verdict/run_comparison.hpp"
-#include "cli/command_line.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/timeline.hpp"
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "cli/terminal.hpp"
+#include "base/host/files.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {

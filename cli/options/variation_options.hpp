@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/command_line.hpp"
+#include "base/host/command_line.hpp"
 #include "sim/variation/step_distribution.hpp"
 
 namespace flopcast {

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "base/host/streams.hpp"
 #include "base/text/table.hpp"
 #include "cli/commands.hpp"
 #include "cli/schedule/options.hpp"
@@ -10,9 +11,9 @@
 
 namespace flopcast {
 
-int run_schedule_check(const Arguments& arguments);
-int run_schedule_simulate(const Arguments& arguments);
-int run_schedule_compare(const Arguments& arguments);
+int run_schedule_check(const Arguments& arguments, const Streams& streams);
+int run_schedule_simulate(const Arguments& arguments, const Streams& streams);
+int run_schedule_compare(const Arguments& arguments, const Streams& streams);
 
 /// Which weight version every forward and every backward uses, as `schedule show --versions` prints it. `policy` is
 /// what --policy says: of a schedule from a file, which would flush without it, and vertical-sync of pipedream.

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include "base/host/command_line.hpp"
+#include "base/text/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
 #include "cli/schedule/commands.hpp"
@@ -38,9 +40,9 @@ std::optional<ScheduleRefusal> add_unless_times_do_not_fit(const std::string& na
 }
 
 void add_schedule(const std::string& name, const CompareOptions& options, const TimesOfProgram& times,
-                  ScheduleComparison& comparison) {
+                  const Streams& streams, ScheduleComparison& comparison) {
   if (schedule_file_of(name)) {
-    const Program program = options.list.program(name, times);
+    const Program program = options.list.program(name, times, streams);
     comparison.schedules.push_back(options.list.compared(name, program, options.memory, times));
     return;
   }
@@ -51,22 +53,22 @@ void add_schedule(const std::string& name, const CompareOptions& options, const 
   if (refusal) comparison.refused.push_back({name, *refusal});
 }
 
-void check(const CompareOptions& options) {
+void check(const CompareOptions& options, const Streams& streams) {
   // Before anything is generated, so that a wrong number is named rather than its consequences.
   if (!options.list.only_files()) static_cast<void>(request_for("naive", options.list.numbers));
   options.list.refuse_what_nobody_reads();
   options.times.require_readable();
   require_memory(options.memory);
-  warn_of_unequal_parts(options.times);
+  warn_of_unequal_parts(options.times, streams);
 }
 
-ScheduleComparison compare(CompareOptions options) {
+ScheduleComparison compare(CompareOptions options, const Streams& streams) {
   if (options.schedules) {
-    options.list.names = split_names(*options.schedules);
+    options.list.names = split(*options.schedules);
   } else {
     for (const ScheduleInfo& info : schedule_catalogue()) options.list.names.emplace_back(info.name);
   }
-  check(options);
+  check(options, streams);
   bool any_pairs = false;
   const TimesOfProgram times = [&](const Program& program) {
     any_pairs = any_pairs || has_pairs(program);
@@ -75,7 +77,7 @@ ScheduleComparison compare(CompareOptions options) {
   ScheduleComparison comparison;
   comparison.memory = options.memory;
   for (const std::string& name : options.list.names) {
-    add_schedule(name, options, times, comparison);
+    add_schedule(name, options, times, streams, comparison);
     if (comparison.schedules.empty()) continue;
     // Where only files say so, the first one says what is compared.
     const ScheduleRequest& first = comparison.schedules.front().request;
@@ -98,10 +100,7 @@ bool wants_semantics(const CompareOptions& options) {
 }
 
 std::vector<Table> tables_of(const ScheduleComparison& comparison, bool semantics, Format format) {
-  // CSV holds one table, with the refused among its rows.
-  if (comparison.memory && format == Format::kCsv) return {memory_table(comparison)};
   std::vector<Table> tables = {semantics ? semantics_table(comparison, format) : figures_table(comparison, format)};
-  if (format == Format::kCsv) return tables;
   if (comparison.memory) tables.push_back(memory_table(comparison));
   if (const std::optional<Table> refused = refused_table(comparison)) tables.push_back(*refused);
   return tables;
@@ -109,9 +108,9 @@ std::vector<Table> tables_of(const ScheduleComparison& comparison, bool semantic
 
 }  // namespace
 
-int run_schedule_compare(const Arguments& arguments) {
+int run_schedule_compare(const Arguments& arguments, const Streams& streams) {
   CommandLine command_line(
-      "schedule compare", "flopcast schedule compare [--schedule A,B,…] --pp P --microbatches M [options]",
+      streams, "schedule compare", "flopcast schedule compare [--schedule A,B,…] --pp P --microbatches M [options]",
       "The same ranks, microbatches and times under several schedules; without --schedule, under all that accept them. "
       "A rank takes 1 for its forward and 2 for its backward pass, spread over its chunks, unless times are given.",
       {"flopcast schedule compare --pp 4 --microbatches 8",
@@ -135,12 +134,17 @@ int run_schedule_compare(const Arguments& arguments) {
   if (!command_line.parse(arguments)) return 0;
   const Format format = output.format();
   const bool semantics = wants_semantics(options);
-  const ScheduleComparison comparison = compare(options);
-  if (format == Format::kJson) {
-    output.write(comparison_json(comparison).dump(2));
-  } else {
-    output.write(tables_of(comparison, semantics, format));
-  }
+  const ScheduleComparison comparison = compare(options, streams);
+  // One table holds the refused among its rows.
+  const auto rows = [&] {
+    return comparison.memory ? memory_table(comparison)
+           : semantics       ? semantics_table(comparison, format)
+                             : figures_table(comparison, format);
+  };
+  output.write({.tables = [&] { return tables_of(comparison, semantics, format); },
+                .rows = rows,
+                .json = [&] { return comparison_json(comparison); }},
+               format);
   return 0;
 }
 

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cli/terminal.hpp"
+#include "base/host/files.hpp"
+#include "base/host/terminal.hpp"
+#include "base/text/words.hpp"
 #include "model/error/error.hpp"
 #include "sim/cells/csv.hpp"
 #include "sim/cells/fault_grid.hpp"
@@ -41,10 +43,7 @@ std::optional<int> optional_number(const std::optional<int>& number, const std::
 
 std::vector<int> parse_replicas(const std::string& text) {
   std::vector<int> replicas;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t comma = std::min(text.find(',', begin), text.size());
-    const std::string part = text.substr(begin, comma - begin);
+  for (const std::string& part : split(text)) {
     const bool is_number =
         !part.empty() && part.size() <= 5 && part.find_first_not_of("0123456789") == std::string::npos;
     if (!is_number) {
@@ -52,23 +51,11 @@ std::vector<int> parse_replicas(const std::string& text) {
                          "one whole number a stage, such as 3,1"});
     }
     replicas.push_back(std::stoi(part));
-    begin = comma + 1;
   }
   return replicas;
 }
 
 }  // namespace
-
-std::vector<std::string> split_names(const std::string& text) {
-  std::vector<std::string> names;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t comma = std::min(text.find(',', begin), text.size());
-    names.push_back(text.substr(begin, comma - begin));
-    begin = comma + 1;
-  }
-  return names;
-}
 
 void add_number_options(CommandLine& command_line, ScheduleNumbers& numbers) {
   command_line.add_option("--pp", numbers.pipeline_ranks, "N", "pipeline ranks");
@@ -125,6 +112,7 @@ Program generate_named_schedule(const std::string& name, const ScheduleNumbers& 
 }
 
 void ScheduleOptions::add_to(CommandLine& command_line) {
+  streams_ = command_line.streams();
   command_line.add_positional("FILE", file_, "schedule as CSV: one line a rank, cells such as 2F0");
   command_line.begin_group("Schedule");
   command_line.add_option("--schedule", schedule_, "NAME[:V]", "generate this one (see: flopcast schedule list)");
@@ -185,11 +173,11 @@ std::optional<std::string> schedule_file_of(const std::string& name) {
   return name.substr(kFilePrefix.size());
 }
 
-Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains) {
+Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains, const Streams& streams) {
   const CellProgram lowered = read_lowered_file(path, chains);
   if (const std::size_t communications = lowered.communication_count(); communications > 0) {
-    warn(fmt::format("{}: {} communications are left out; transfers follow from the order of the actions", path,
-                     communications));
+    warn(streams, fmt::format("{}: {} communications are left out; transfers follow from the order of the actions",
+                              path, communications));
   }
   return compute_of(lowered);
 }
@@ -205,7 +193,7 @@ Program ScheduleOptions::program() const {
 
 Program ScheduleOptions::program(const TimesOfStages& times) const {
   refuse_contradictions();
-  return file() ? read_schedule_file(*file(), chains_) : generate(*schedule_, times);
+  return file() ? read_schedule_file(*file(), chains_, streams_) : generate(*schedule_, times);
 }
 
 void ScheduleOptions::refuse_contradictions() const {
@@ -287,9 +275,9 @@ void ScheduleList::require_shape(const std::string& name, const Program& program
   }
 }
 
-Program ScheduleList::program(const std::string& name, const TimesOfStages& times) const {
+Program ScheduleList::program(const std::string& name, const TimesOfStages& times, const Streams& streams) const {
   const auto path = schedule_file_of(name);
-  Program program = path ? read_schedule_file(*path, chains) : generate_named_schedule(name, numbers, times);
+  Program program = path ? read_schedule_file(*path, chains, streams) : generate_named_schedule(name, numbers, times);
   require_valid(program);
   if (path) require_shape(name, program);
   return program;
@@ -308,8 +296,8 @@ void require_memory(const std::optional<int>& memory) {
                      fmt::format("expected a whole number of microbatches from 1 to {}", kMostActivations)});
 }
 
-void warn_of_unequal_parts(const TimeOptions& times) {
-  if (const std::string why = times.unequal_parts(); !why.empty()) warn(why);
+void warn_of_unequal_parts(const TimeOptions& times, const Streams& streams) {
+  if (const std::string why = times.unequal_parts(); !why.empty()) warn(streams, why);
 }
 
 }  // namespace flopcast

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/command_line.hpp"
+#include "base/host/command_line.hpp"
 #include "cli/schedule/times.hpp"
 #include "planner/tables/schedule_tables.hpp"
 #include "sim/cells/cell.hpp"
@@ -58,6 +58,7 @@ class ScheduleOptions {
   void refuse_contradictions() const;
   void refuse_numbers_beside_file() const;
 
+  Streams streams_;
   std::optional<std::string> file_;
   std::optional<std::string> schedule_;
   std::optional<std::string> chains_;
@@ -68,8 +69,6 @@ class ScheduleOptions {
 inline constexpr std::string_view kReplicasHelp =
     "of pipedream: ranks that share each stage's microbatches in turn, one number a stage";
 
-/// "gpipe,interleaved:2" as a list.
-std::vector<std::string> split_names(const std::string& text);
 /// --pp, --microbatches, --vpp and schedule_numbers().
 void add_number_options(CommandLine& command_line, ScheduleNumbers& numbers);
 /// Throws ConfigError for a number that the schedule would ignore. In a list of schedules each takes what it knows.
@@ -77,7 +76,7 @@ void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbe
 /// PATH of "file:PATH"; nothing for any other name.
 std::optional<std::string> schedule_file_of(const std::string& name);
 /// The compute actions of the file, with a warning that names what is left out. `chains` as --chains gives them.
-Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains);
+Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains, const Streams& streams);
 /// What `name` and the numbers ask for; each schedule takes the numbers it reads. Throws ConfigError for a number out
 /// of range; whether the schedule accepts the request is refuse_request's to say.
 ScheduleRequest request_for(const std::string& name, const ScheduleNumbers& numbers);
@@ -96,7 +95,7 @@ struct ScheduleList {
   void refuse_what_nobody_reads() const;
   /// Throws ConfigError for what is refused, for a schedule that cannot be executed, and for a file of other ranks,
   /// microbatches or chunks than were given.
-  Program program(const std::string& name, const TimesOfStages& times) const;
+  Program program(const std::string& name, const TimesOfStages& times, const Streams& streams) const;
   /// The line of `program`, which is that of `name`. `memory` as --at-memory.
   ComparedSchedule compared(const std::string& name, const Program& program, std::optional<int> memory,
                             const TimesOfProgram& times) const;
@@ -111,6 +110,6 @@ inline constexpr std::string_view kAtMemoryHelp =
 void require_memory(const std::optional<int>& memory);
 
 /// On standard error, where schedules that split the backward pass would do other work than the others.
-void warn_of_unequal_parts(const TimeOptions& times);
+void warn_of_unequal_parts(const TimeOptions& times, const Streams& streams);
 
 }  // namespace flopcast

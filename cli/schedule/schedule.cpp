@@ -5,12 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/host/command_line.hpp"
+#include "base/host/terminal.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
 #include "cli/schedule/commands.hpp"
 #include "cli/schedule/options.hpp"
 #include "cli/schedule/times.hpp"
-#include "cli/terminal.hpp"
 #include "model/error/error.hpp"
 #include "sim/cells/check.hpp"
 #include "sim/cells/communication.hpp"
@@ -62,6 +63,7 @@ class OrderOptions {
   bool given() const { return with_communication_ || defer_receives_ || no_sharding_ || merge_backward_; }
 
  private:
+  Streams streams_;
   bool with_communication_ = false;
   bool defer_receives_ = false;
   bool no_sharding_ = false;
@@ -69,6 +71,7 @@ class OrderOptions {
 };
 
 void OrderOptions::add_to(CommandLine& command_line) {
+  streams_ = command_line.streams();
   command_line.begin_group("Order");
   command_line.add_flag("--with-comm", with_communication_,
                         "with SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD, as PyTorch lowers it");
@@ -94,9 +97,9 @@ std::string OrderOptions::listing(const Program& program, Format format) const {
   const CellProgram lowered =
       add_communication(compute, {.unshard_reshard = !no_sharding_, .defer_receives = defer_receives_});
   if (const auto mismatch = find_transfer_mismatch(lowered)) {
-    warn(
-        render_fault(*mismatch) +
-        "; a transport that runs them in order, as NCCL does, hangs or swaps tensors. Without --defer-recv they agree");
+    warn(streams_, render_fault(*mismatch) +
+                       "; a transport that runs them in order, as NCCL does, hangs or swaps tensors. Without "
+                       "--defer-recv they agree");
   }
   return listing_of(lowered, format);
 }
@@ -159,7 +162,7 @@ Table schedule_table(Format format) {
   table.columns = {text_column("schedule", "name"), text_column("what it does", "summary"),
                    text_column("activations held by rank r", "peak_in_flight")};
   // A terminal has no room for these.
-  const bool everything = format == Format::kCsv || format == Format::kJson;
+  const bool everything = shown_by(format) != Shows::kPages;
   if (everything) {
     table.columns.insert(table.columns.end(),
                          {text_column("makespan"), text_column("needs", "constraints"), text_column("source")});
@@ -174,9 +177,9 @@ Table schedule_table(Format format) {
   return table;
 }
 
-int run_schedule_check(const Arguments& arguments) {
+int run_schedule_check(const Arguments& arguments, const Streams& streams) {
   CommandLine command_line(
-      "schedule check", "flopcast schedule check FILE.csv [options]",
+      streams, "schedule check", "flopcast schedule check FILE.csv [options]",
       "Whether a schedule can be executed: exit code 0 when it can, 3 when it cannot, with the place. Ranks and steps "
       "count from 0, steps by the cells of a line. Sends, receives and the other communications of a file are checked "
       "too.",
@@ -200,17 +203,17 @@ int run_schedule_check(const Arguments& arguments) {
       if (in_order) {
         verdict.fault = std::move(mismatch);
       } else {
-        warn(
-            fmt::format("{}: {}; a transport that runs them in order, as NCCL does, hangs or swaps tensors "
-                        "(--in-order-transfers makes this a fault)",
-                        program.schedule, render_fault(*mismatch)));
+        warn(streams, fmt::format("{}: {}; a transport that runs them in order, as NCCL does, hangs or swaps tensors "
+                                  "(--in-order-transfers makes this a fault)",
+                                  program.schedule, render_fault(*mismatch)));
       }
     }
   }
-  if (format == Format::kJson) {
-    output.write(verdict_json(verdict).dump(2));
-  } else if (!verdict.fault || format != Format::kTable) {
-    output.write({verdict_table(verdict)});
+  // A person is told of a fault where it lies, below.
+  if (!verdict.fault || format != Format::kTable) {
+    output.write({.tables = [&] { return std::vector<Table>{verdict_table(verdict)}; },
+                  .json = [&] { return verdict_json(verdict); }},
+                 format);
   }
   // Readable, but it cannot be executed: the answer is no.
   if (verdict.fault) throw NegativeAnswer(explain(program, compute, *verdict.fault));
@@ -219,8 +222,9 @@ int run_schedule_check(const Arguments& arguments) {
 
 namespace {
 
-int run_list(const Arguments& arguments) {
-  CommandLine command_line("schedule list", "flopcast schedule list [options]", "The schedules flopcast can generate.",
+int run_list(const Arguments& arguments, const Streams& streams) {
+  CommandLine command_line(streams, "schedule list", "flopcast schedule list [options]",
+                           "The schedules flopcast can generate.",
                            {"flopcast schedule list", "flopcast schedule list --format json"});
   OutputOptions output;
   output.add_to(command_line);
@@ -230,7 +234,7 @@ int run_list(const Arguments& arguments) {
 }
 
 // Times only matter to a schedule whose order depends on them; without any it is the one for equal times.
-Program program_for(const ScheduleOptions& schedule, const TimeOptions& times) {
+Program program_for(const ScheduleOptions& schedule, const TimeOptions& times, const Streams& streams) {
   if (!times.given()) return schedule.program();
   if (!schedule.uses_times()) {
     throw ConfigError({"--forward and the other times", "change nothing: the order does not depend on them", "",
@@ -238,13 +242,13 @@ Program program_for(const ScheduleOptions& schedule, const TimeOptions& times) {
   }
   Program program = schedule.program([&times](const Program& stages) { return times.times_for(stages); });
   refuse_unused_fused(times, has_pairs(program), "schedule " + program.schedule);
-  if (const std::string assumed = times.assumed_for(program); !assumed.empty()) warn(assumed);
+  if (const std::string assumed = times.assumed_for(program); !assumed.empty()) warn(streams, assumed);
   return program;
 }
 
-int run_show(const Arguments& arguments) {
+int run_show(const Arguments& arguments, const Streams& streams) {
   CommandLine command_line(
-      "schedule show", "flopcast schedule show (FILE.csv | --schedule NAME --pp P --microbatches M) [options]",
+      streams, "schedule show", "flopcast schedule show (FILE.csv | --schedule NAME --pp P --microbatches M) [options]",
       "The order in which every rank executes its actions.",
       {"flopcast schedule show --schedule 1f1b --pp 4 --microbatches 8",
        "flopcast schedule show --schedule interleaved --pp 4 --microbatches 8 --vpp 2 --format csv",
@@ -279,12 +283,12 @@ int run_show(const Arguments& arguments) {
   }
   if (policy) throw ConfigError({"--policy", "changes weight versions only", "", "give --versions too"});
   if (vertical_sync) throw ConfigError({"--vertical-sync", "changes weight versions only", "", "give --versions too"});
-  output.write(order.listing(program_for(schedule, times), format));
+  output.write(order.listing(program_for(schedule, times, streams), format));
   return 0;
 }
 
-int run_export(const Arguments& arguments) {
-  CommandLine command_line("schedule export",
+int run_export(const Arguments& arguments, const Streams& streams) {
+  CommandLine command_line(streams, "schedule export",
                            "flopcast schedule export (FILE.csv | --schedule NAME --pp P --microbatches M) [options]",
                            "Writes a schedule for another program. torch: the CSV that torch.distributed.pipelining "
                            "loads, as compute_only, or with --with-comm as compute_comms; ours is the same text.",
@@ -307,7 +311,7 @@ int run_export(const Arguments& arguments) {
     throw ConfigError({"--for", fmt::format("unknown program \"{}\"", program_name), "",
                        choices_help(program_name, {"torch", "ours"})});
   }
-  const Program program = program_for(schedule, times);
+  const Program program = program_for(schedule, times, streams);
   require_valid(program);
   if (program_name == "torch" && !program.replicas_of_stage.empty()) {
     throw ConfigError({"--for", "torch executes a stage on one rank, but this schedule has replicated stages", "",
@@ -320,7 +324,7 @@ int run_export(const Arguments& arguments) {
 
 }  // namespace
 
-int run_schedule(const Arguments& arguments) {
+int run_schedule(const Arguments& arguments, const Streams& streams) {
   static const std::vector<CommandEntry> entries = {
       {"list", "the schedules flopcast can generate", run_list},
       {"show", "the order of every rank's actions", run_show},
@@ -329,7 +333,8 @@ int run_schedule(const Arguments& arguments) {
       {"compare", "the same request under several schedules", run_schedule_compare},
       {"export", "write it for another program", run_export},
   };
-  return dispatch("flopcast schedule", "Pipeline schedules by themselves, without a model.", entries, arguments);
+  return dispatch("flopcast schedule", "Pipeline schedules by themselves, without a model.", entries, arguments,
+                  streams);
 }
 
 }  // namespace flopcast

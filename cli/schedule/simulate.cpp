@@ -6,12 +6,13 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
+#include "base/host/command_line.hpp"
+#include "base/host/terminal.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
 #include "cli/schedule/commands.hpp"
 #include "cli/schedule/options.hpp"
 #include "cli/schedule/times.hpp"
-#include "cli/terminal.hpp"
 #include "model/error/error.hpp"
 #include "planner/tables/time_units.hpp"
 #include "sim/lower/lower.hpp"
@@ -262,9 +263,9 @@ std::string steady_note(const Steady& steady) {
 
 }  // namespace
 
-int run_schedule_simulate(const Arguments& arguments) {
+int run_schedule_simulate(const Arguments& arguments, const Streams& streams) {
   CommandLine command_line(
-      "schedule simulate",
+      streams, "schedule simulate",
       "flopcast schedule simulate (FILE.csv | --schedule NAME --pp P --microbatches M) --forward T --backward T "
       "[options]",
       "Times a schedule: every rank executes its order, an action starts when its rank is free and what it needs has "
@@ -285,18 +286,20 @@ int run_schedule_simulate(const Arguments& arguments) {
   require_valid(program);
   const StepTimes step_times = times.times_for(program);
   refuse_unused_fused(times, has_pairs(program), "schedule " + program.schedule);
-  if (const std::string assumed = times.assumed_for(program); !assumed.empty()) warn(assumed);
+  if (const std::string assumed = times.assumed_for(program); !assumed.empty()) warn(streams, assumed);
   const TimelineMetrics metrics = measure(simulate(program, step_times));
   const std::optional<Steady> steady = steady_of(schedule, step_times);
-  if (format == Format::kJson) {
-    Json json = metrics_json(metrics);
-    if (steady) json["steady"] = steady_json(*steady);
-    output.write(json.dump(2));
-  } else {
+  const auto json = [&] {
+    Json values = metrics_json(metrics);
+    if (steady) values["steady"] = steady_json(*steady);
+    return values;
+  };
+  const auto tables = [&] {
     Table table = metrics_table(program, metrics);
     if (steady) table.notes.push_back(steady_note(*steady));
-    output.write({table});
-  }
+    return std::vector<Table>{table};
+  };
+  output.write({.tables = tables, .json = json}, format);
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include <set>
 #include <string_view>
 
+#include "base/text/words.hpp"
 #include "model/error/error.hpp"
 #include "planner/tables/time_units.hpp"
 #include "sim/lower/spread_times.hpp"
@@ -30,17 +31,6 @@ bool uses(const Program& program, ActionKind kind) {
 
 bool splits_backward(const Program& program) {
   return uses(program, ActionKind::kInputGradient) || uses(program, ActionKind::kWeightGradient);
-}
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  std::size_t begin = 0;
-  while (true) {
-    const std::size_t end = text.find(separator, begin);
-    parts.push_back(text.substr(begin, end - begin));
-    if (end == std::string_view::npos) return parts;
-    begin = end + 1;
-  }
 }
 
 int stage_number(const std::string& link, std::string_view text, std::size_t stages) {

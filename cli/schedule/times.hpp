@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/command_line.hpp"
+#include "base/host/command_line.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/step_times.hpp"
 

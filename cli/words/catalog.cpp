@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/host/command_line.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
 #include "cli/schedule/commands.hpp"
@@ -145,9 +146,10 @@ Table profile_fits_table(const std::string& name) {
 
 }  // namespace
 
-int run_catalog(const Arguments& arguments) {
+int run_catalog(const Arguments& arguments, const Streams& streams) {
   CommandLine command_line(
-      "catalog", "flopcast catalog (models | devices | clusters | schedules | stacks | profiles) [NAME] [options]",
+      streams, "catalog",
+      "flopcast catalog (models | devices | clusters | schedules | stacks | profiles) [NAME] [options]",
       "What has a name in job files and flags; with NAME every figure and its source.",
       {"flopcast catalog models", "flopcast catalog devices a100-80g"});
   std::optional<std::string> kind_name;

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <map>
 
+#include "base/host/command_line.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
 #include "cli/words/explain.hpp"
@@ -85,7 +86,7 @@ bool is_flag(const std::string& word) {
 }
 
 std::vector<std::string> values_of_flag(const std::string& flag) {
-  if (flag == "--format") return {"table", "markdown", "csv", "json"};
+  if (flag == "--format") return format_names();
   if (flag == "--color") return {"auto", "always", "never"};
   if (flag == "--objective") return objective_names();
   for (const JobKey& key : job_keys()) {
@@ -96,8 +97,8 @@ std::vector<std::string> values_of_flag(const std::string& flag) {
   return {};
 }
 
-void print_words(const std::vector<std::string>& words) {
-  for (const std::string& word : words) std::fputs((word + "\n").c_str(), stdout);
+void print_words(const std::vector<std::string>& words, const Streams& streams) {
+  for (const std::string& word : words) std::fputs((word + "\n").c_str(), streams.out);
 }
 
 // What stays of the word that is being typed when a value is put in: "8x" of "8xdgx", "gpipe," of "gpipe,1f".
@@ -110,13 +111,13 @@ std::string kept_of(const std::string& current) {
 }
 
 // The words that may take the place of `current` after those typed so far (the program's name not among them).
-int print_candidates(const Arguments& typed, const std::string& current) {
+int print_candidates(const Arguments& typed, const std::string& current, const Streams& streams) {
   if (!typed.empty() && is_flag(typed.back())) {
     std::vector<std::string> values = values_of_flag(typed.back());
     if (!values.empty()) {
       const std::string kept = kept_of(current);
       for (std::string& value : values) value.insert(0, kept);
-      print_words(values);
+      print_words(values, streams);
       return 0;
     }
   }
@@ -124,31 +125,31 @@ int print_candidates(const Arguments& typed, const std::string& current) {
   std::copy_if(typed.begin(), typed.end(), std::back_inserter(words),
                [](const std::string& word) { return !is_flag(word); });
   for (const CommandEntry& entry : commands()) {
-    if (words.empty()) print_words({std::string(entry.name)});
+    if (words.empty()) print_words({std::string(entry.name)}, streams);
     if (words.empty() || entry.name != words.front()) continue;
     if (entry.name == "catalog" && words.size() == 1) {
-      for (const CatalogueKind kind : kAllCatalogueKinds) print_words({std::string(name_of(kind))});
-      print_words({"schedules"});
+      for (const CatalogueKind kind : kAllCatalogueKinds) print_words({std::string(name_of(kind))}, streams);
+      print_words({"schedules"}, streams);
     } else if (entry.name == "explain" && words.size() == 1) {
       for (const Explanation& explanation : read_explanations()) {
-        if (explanation.name.find(' ') == std::string::npos) print_words({explanation.name});
+        if (explanation.name.find(' ') == std::string::npos) print_words({explanation.name}, streams);
       }
     } else if (entry.name == "completion") {
-      if (words.size() == 1) print_words({"bash", "zsh", "fish"});
+      if (words.size() == 1) print_words({"bash", "zsh", "fish"}, streams);
       return 0;
     }
     // The command's own table; a command of commands passes it on to the one that was named.
     Arguments request;
     if (words.size() > 1 && entry.has_commands) request.push_back(words[1]);
     request.emplace_back(kListFlags);
-    return entry.run(request);
+    return entry.run(request, streams);
   }
   return 0;
 }
 
 }  // namespace
 
-int run_completion(const Arguments& arguments) {
+int run_completion(const Arguments& arguments, const Streams& streams) {
   if (!arguments.empty() && arguments.front() == "words") {
     auto begin = arguments.begin() + 1;
     std::string current;
@@ -157,9 +158,9 @@ int run_completion(const Arguments& arguments) {
       begin += 2;
     }
     if (begin != arguments.end() && *begin == "--") ++begin;
-    return print_candidates(Arguments(begin, arguments.end()), current);
+    return print_candidates(Arguments(begin, arguments.end()), current, streams);
   }
-  CommandLine command_line("completion", "flopcast completion (bash | zsh | fish)",
+  CommandLine command_line(streams, "completion", "flopcast completion (bash | zsh | fish)",
                            "A script that lets the shell complete commands, flags, and names from the catalogue.",
                            {"source <(flopcast completion bash)", "flopcast completion fish | source"});
   std::optional<std::string> shell;
@@ -171,7 +172,7 @@ int run_completion(const Arguments& arguments) {
     throw ConfigError({"", shell ? fmt::format("unknown shell \"{}\"", *shell) : "completion: no shell given", "",
                        choices_help(shell.value_or(""), {"bash", "zsh", "fish"})});
   }
-  std::fputs(script->second, stdout);
+  std::fputs(script->second, streams.out);
   return 0;
 }
 

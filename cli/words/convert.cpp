@@ -2,11 +2,13 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/host/command_line.hpp"
+#include "base/host/files.hpp"
+#include "base/host/terminal.hpp"
 #include "cli/commands.hpp"
-#include "cli/job_files.hpp"
+#include "cli/jobs/job_files.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
-#include "cli/terminal.hpp"
 #include "model/error/error.hpp"
 #include "sim/forecast/prepare.hpp"
 
@@ -46,9 +48,9 @@ nlohmann::ordered_json in_order(const nlohmann::json& root) {
 
 }  // namespace
 
-int run_convert(const Arguments& arguments) {
+int run_convert(const Arguments& arguments, const Streams& streams) {
   CommandLine command_line(
-      "convert", "flopcast convert FILE… [options]",
+      streams, "convert", "flopcast convert FILE… [options]",
       "Shows the job that files of other programs mean, as a job file: Hugging Face config.json, "
       "Megatron-LM arguments and launch scripts, DeepSpeed, Accelerate and LLaMA-Factory "
       "configurations. A later file wins over an earlier one, flags over all. With --emit the "
@@ -68,15 +70,15 @@ int run_convert(const Arguments& arguments) {
     throw ConfigError({"", "convert: no file given", "", "see: flopcast convert --help"});
   }
   const LoadedJob loaded = job.load();
-  for (const std::string& note : loaded.notes) std::fputs(("note: " + note + "\n").c_str(), stderr);
-  for (const std::string& warning : loaded.warnings) warn(warning);
+  for (const std::string& note : loaded.notes) std::fputs(("note: " + note + "\n").c_str(), streams.err);
+  for (const std::string& warning : loaded.warnings) warn(streams, warning);
   if (const std::optional<LaunchProgram> program = emit.program()) {
     require_named_cluster(loaded);
-    EmitOption::write(write_launch(*program, prepare(JobOptions::read(loaded), read_file).job), output);
+    emit.write(write_launch(*program, prepare(JobOptions::read(loaded), read_file).job), output);
     return 0;
   }
   constexpr int kIndent = 2;
-  write_output(output.value_or(""), in_order(loaded.root).dump(kIndent));
+  write_output(streams, output.value_or(""), in_order(loaded.root).dump(kIndent));
   return 0;
 }
 

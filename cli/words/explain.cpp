@@ -5,10 +5,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/host/command_line.hpp"
+#include "base/host/files.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
-#include "cli/terminal.hpp"
 #include "cli/words/explain.hpp"
 #include "model/error/error.hpp"
 #include "sim/forecast/forecast.hpp"
@@ -275,8 +276,8 @@ const Explanation& require(const std::vector<Explanation>& explanations, const s
 
 }  // namespace
 
-int run_explain(const Arguments& arguments) {
-  CommandLine command_line("explain", "flopcast explain [TERM] [JOB] [options]",
+int run_explain(const Arguments& arguments, const Streams& streams) {
+  CommandLine command_line(streams, "explain", "flopcast explain [TERM] [JOB] [options]",
                            "A term with its formula and source, and with a job's own numbers put in.",
                            {"flopcast explain", "flopcast explain bubble", "flopcast explain mfu job.json --tp 4"});
   std::optional<std::string> term;
@@ -304,18 +305,13 @@ int run_explain(const Arguments& arguments) {
   } else if (!job.given().empty()) {
     throw ConfigError({job.given().front()->flag, "needs a job", "", "give JOB or --model and --cluster"});
   }
-  switch (format) {
-    case Format::kJson:
-      output.write(as_json(explanation, yours).dump(2));
-      break;
-    case Format::kTable:
-      output.write(as_text(explanation, yours));
-      break;
-    case Format::kMarkdown:
-    case Format::kCsv:
-      output.write({as_table({&explanation}, yours)});
-      break;
+  if (format == Format::kTable) {
+    output.write(as_text(explanation, yours));
+    return 0;
   }
+  output.write({.tables = [&] { return std::vector<Table>{as_table({&explanation}, yours)}; },
+                .json = [&] { return as_json(explanation, yours); }},
+               format);
   return 0;
 }
 

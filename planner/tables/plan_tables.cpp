@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/text/numbers.hpp"
 #include "planner/compare/terms.hpp"
 #include "planner/plan/rules_of_thumb.hpp"
 #include "reports/result/figures.hpp"
@@ -24,10 +25,6 @@ std::string grouped(std::int64_t number) {
     digits.insert(static_cast<std::size_t>(place), ",");
   }
   return digits;
-}
-
-std::string percent(double share) {
-  return fmt::format("{:.1f}", 100.0 * share);
 }
 
 std::optional<RunLength> length_of(const PlanAnswer& answer, const PlanEntry& entry) {

@@ -134,7 +134,7 @@ Table figures_table(const ScheduleComparison& comparison, Format format) {
                    number_column("staleness"),
                    number_column("messages"),
                    number_column("closed form", "closed_form")};
-  const bool with_reasons = format == Format::kCsv;
+  const bool with_reasons = shown_by(format) == Shows::kRows;
   if (with_reasons) table.columns.insert(table.columns.end(), {text_column("note"), text_column("refused")});
   for (const ComparedSchedule& schedule : comparison.schedules) {
     const ScheduleFigures& figures = schedule.figures;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <limits>
 
+#include "base/text/words.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {
@@ -64,11 +65,7 @@ Ticks parse_time(const std::string& flag, std::string_view text) {
 
 std::vector<Ticks> parse_times(const std::string& flag, std::string_view text) {
   std::vector<Ticks> times;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    times.push_back(parse_time(flag, text.substr(begin, end - begin)));
-    begin = end + 1;
-  }
+  for (const std::string& part : split(text)) times.push_back(parse_time(flag, part));
   return times;
 }
 

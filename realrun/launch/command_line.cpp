@@ -117,7 +117,7 @@ void set_steps(LaunchOptions& options, const RunTexts& texts) {
 
 LaunchOptions parse_launch_options(const std::vector<std::string>& arguments) {
   CommandLine command_line(
-      "", "flopcast-run [JOB] [options]",
+      standard_streams(), "", "flopcast-run [JOB] [options]",
       "Trains a small transformer for real under the job's schedule and layout, and writes what "
       "it measured. `flopcast run` starts it, and shows the forecast beside the measurement.",
       {"flopcast-run job.json --steps 3 -o measured.json", "mpirun -n 4 flopcast-run job.json -o measured.json",

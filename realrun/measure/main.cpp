@@ -59,7 +59,7 @@ std::optional<Wishes> wishes_of(const std::vector<std::string>& arguments) {
   std::optional<std::string> file;
   std::optional<std::string> ranks;
   std::optional<std::string> seconds;
-  flopcast::CommandLine command_line("", "flopcast-measure -o FILE [options]",
+  flopcast::CommandLine command_line(flopcast::standard_streams(), "", "flopcast-measure -o FILE [options]",
                                      "Times this machine, or its GPU, for `flopcast calibrate`, which starts it.", {});
   command_line.add_option("-o", file, "FILE", "the measurement file; what it holds already is not measured again");
   command_line.add_flag("--cuda", wishes.cuda, "the GPU, and messages between GPUs");
@@ -137,5 +137,5 @@ int main(int argc, char** argv) {
         if (wishes) wishes->cuda ? measure_cuda(*wishes) : measure_host(*wishes);
         return 0;
       },
-      true);
+      true, flopcast::standard_streams());
 }

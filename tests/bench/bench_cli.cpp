@@ -23,7 +23,7 @@ Timing time_calls(const std::vector<std::string>& arguments) {
   std::vector<double> milliseconds;
   for (int call = 0; call < kCalls; ++call) {
     const auto start = std::chrono::steady_clock::now();
-    const flopcast::CommandResult result = flopcast::run_flopcast(arguments);
+    const flopcast::CommandResult result = flopcast::start_flopcast(arguments);
     const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
     if (result.exit_code != 0) std::printf("exit code %d: %s\n", result.exit_code, result.standard_error.c_str());
     milliseconds.push_back(elapsed.count());

@@ -59,7 +59,7 @@ flopcast::CommandResult start(const Run& run) {
   words.insert(words.end(), run.words.begin(), run.words.end());
   flopcast::CommandOptions options;
   options.timeout = std::chrono::minutes(5);
-  return flopcast::run_flopcast(words, options);
+  return flopcast::start_flopcast(words, options);
 }
 
 bool calibrations_agree(const flopcast::CommandResult& result) {

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "tests/support/folders.hpp"
-#include "tests/support/run_command.hpp"
+#include "tests/support/run_flopcast.hpp"
 
 namespace flopcast {
 namespace {

@@ -6,14 +6,14 @@ namespace flopcast {
 namespace {
 
 TEST(Cli, PrintsItsVersion) {
-  const CommandResult result = run_flopcast({"--version"});
+  const CommandResult result = start_flopcast({"--version"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.standard_output, "flopcast " FLOPCAST_VERSION "\n");
   EXPECT_EQ(result.standard_error, "");
 }
 
 TEST(Cli, HelpNamesTheCommands) {
-  const CommandResult result = run_flopcast({"--help"});
+  const CommandResult result = start_flopcast({"--help"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.standard_error, "");
   for (const char* command : {"simulate", "memory", "timeline", "schedule", "partition", "catalog"}) {
@@ -22,7 +22,7 @@ TEST(Cli, HelpNamesTheCommands) {
 }
 
 TEST(Cli, UnknownCommandIsAUsageError) {
-  const CommandResult result = run_flopcast({"simulat"});
+  const CommandResult result = start_flopcast({"simulat"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.standard_output, "");
   EXPECT_NE(result.standard_error.find("simulat"), std::string::npos) << result.standard_error;

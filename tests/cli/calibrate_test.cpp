@@ -9,7 +9,7 @@
 
 #include "tests/support/folders.hpp"
 #include "tests/support/json_schema.hpp"
-#include "tests/support/run_command.hpp"
+#include "tests/support/run_flopcast.hpp"
 
 namespace flopcast {
 namespace {
@@ -206,7 +206,7 @@ TEST_F(Calibrate, NumbersThatNoFitHasAreRefused) {
 
 TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
   const auto complaint = [](const std::vector<std::string>& arguments) {
-    const CommandResult result = run_flopcast(arguments);
+    const CommandResult result = start_flopcast(arguments);
     EXPECT_EQ(result.exit_code, 2) << result.standard_error;
     return result.standard_error;
   };
@@ -348,7 +348,7 @@ TEST_F(Calibrate, WithoutAGpuOneLineSaysSo) {
   const std::string name = path("gpu.json");
   CommandOptions options;
   options.environment["CUDA_VISIBLE_DEVICES"] = "";
-  const CommandResult result = run_flopcast({"calibrate", "--cuda", "--device", "h200", "-o", name}, options);
+  const CommandResult result = start_flopcast({"calibrate", "--cuda", "--device", "h200", "-o", name}, options);
   EXPECT_EQ(result.exit_code, 4);
   EXPECT_EQ(std::count(result.standard_error.begin(), result.standard_error.end(), '\n'), 1) << result.standard_error;
   EXPECT_EQ(result.standard_error.rfind("error: ", 0), 0u);
@@ -489,7 +489,7 @@ TEST_F(Calibrate, ATrainingLogTellsItsSteps) {
 
 // The machine may be too busy for two passes to agree: then the answer is 4 and no profile, else a whole one.
 TEST_F(Calibrate, MeasuresThisMachine) {
-  const CommandResult result = run_flopcast({"calibrate", "--cpu", "--quick", "-o", path("cpu.json")});
+  const CommandResult result = start_flopcast({"calibrate", "--cpu", "--quick", "-o", path("cpu.json")});
   const Json measurement = Json::parse(read_text(path("cpu.measurements.json")));
   EXPECT_EQ(schema_violation(schema("measurement-1"), measurement), "");
   EXPECT_GT(measurement["samples"].size(), 100u);

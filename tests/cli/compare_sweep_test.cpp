@@ -8,7 +8,7 @@
 
 #include "tests/support/folders.hpp"
 #include "tests/support/json_schema.hpp"
-#include "tests/support/run_command.hpp"
+#include "tests/support/run_flopcast.hpp"
 
 namespace flopcast {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "tests/cli/report_page.hpp"
 #include "tests/support/folders.hpp"
-#include "tests/support/run_command.hpp"
+#include "tests/support/run_flopcast.hpp"
 
 namespace flopcast {
 namespace {

@@ -65,7 +65,7 @@ class RunFaults : public testing::Test {
 
   // Starts a run that would take hours, and sends its flopcast-run a signal once it has finished a step.
   CommandResult run_with_signal(int signal) {
-    auto running = std::async(std::launch::async, [&] { return run_flopcast(run_of({"--steps", "1000000"})); });
+    auto running = std::async(std::launch::async, [&] { return start_flopcast(run_of({"--steps", "1000000"})); });
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(50);
     while (steps_in_file() == 0 && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -100,7 +100,7 @@ TEST_F(RunFaults, AnInterruptedRunSaysWhereItWas) {
 
 TEST_F(RunFaults, AFullDiskForTheTraceLosesNothingElse) {
   for (const char* flag : {"--trace", "--svg"}) {
-    const CommandResult result = run_flopcast(run_of({"--steps", "2", flag, "/dev/full"}));
+    const CommandResult result = start_flopcast(run_of({"--steps", "2", flag, "/dev/full"}));
     EXPECT_EQ(result.exit_code, kEnvironmentFailed) << flag;
     EXPECT_NE(result.standard_error.find("/dev/full"), std::string::npos) << result.standard_error;
     const Json run = Json::parse(contents_of(file_)).at("run");
@@ -127,14 +127,14 @@ TEST_F(RunFaults, ADiskThatFillsUpKeepsWhatWasWritten) {
 }
 
 TEST_F(RunFaults, AnOlderFileIsNotTakenForThisRuns) {
-  ASSERT_EQ(run_flopcast(run_of({"--steps", "2"})).exit_code, 0);
-  const CommandResult result = run_flopcast(run_of({"--steps", "2", "--backend", "smoke"}));
+  ASSERT_EQ(start_flopcast(run_of({"--steps", "2"})).exit_code, 0);
+  const CommandResult result = start_flopcast(run_of({"--steps", "2", "--backend", "smoke"}));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.standard_error.find("note:"), std::string::npos) << result.standard_error;
 }
 
 TEST_F(RunFaults, TheMeasurementCanGoToAPipe) {
-  const CommandResult result = run_flopcast(small_run({"--steps", "1", "-o", "/dev/stdout"}));
+  const CommandResult result = start_flopcast(small_run({"--steps", "1", "-o", "/dev/stdout"}));
   EXPECT_EQ(result.exit_code, 0) << result.standard_error;
   EXPECT_EQ(result.standard_output.rfind("{\"schema\":\"flopcast.measurement/1\"", 0), 0U);
   EXPECT_NE(result.standard_output.find("step time"), std::string::npos);

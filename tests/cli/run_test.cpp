@@ -54,8 +54,8 @@ TEST_F(Run, TakesAPlan) {
   const fs::path plan = folder_ / "plan.json";
   std::vector<std::string> question = small_run({"--precision", "fp32", "--tp", "1", "-o", plan.string()});
   question.front() = "plan";
-  ASSERT_EQ(run_flopcast(question).exit_code, 0);
-  const CommandResult result = run_flopcast({"run", plan.string(), "--steps", "3", "--format", "json"});
+  ASSERT_EQ(start_flopcast(question).exit_code, 0);
+  const CommandResult result = start_flopcast({"run", plan.string(), "--steps", "3", "--format", "json"});
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
   const Json best = Json::parse(read_text(plan)).at("best");
   for (const char* part : {"forecast", "measured"}) {
@@ -72,7 +72,7 @@ TEST_F(Run, TracesOfRunAndForecastUseTheSameNames) {
   const fs::path measured = folder_ / "measured.json";
   const fs::path page = folder_ / "run.html";
   run.insert(run.end(), {"--trace", measured.string(), "--html", page.string()});
-  const CommandResult result = run_flopcast(run);
+  const CommandResult result = start_flopcast(run);
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
 
   std::vector<std::string> simulate = run_of(layout);
@@ -81,7 +81,7 @@ TEST_F(Run, TracesOfRunAndForecastUseTheSameNames) {
                  std::find(simulate.begin(), simulate.end(), "--steps") + 2);
   const fs::path forecast = folder_ / "forecast.json";
   simulate.insert(simulate.end(), {"--trace", forecast.string()});
-  const CommandResult simulated = run_flopcast(simulate);
+  const CommandResult simulated = start_flopcast(simulate);
   ASSERT_EQ(simulated.exit_code, 0) << simulated.standard_error;
 
   const std::set<std::string> names = slices_of(forecast);
@@ -101,20 +101,20 @@ TEST_F(Run, FilesThatCannotBeWrittenAreRefusedBeforeTraining) {
   for (const char* flag : {"--svg", "--html", "--trace", "--loss-svg"}) {
     std::vector<std::string> run = run_of({"--pp", "2", "-o", measured.string()});
     run.insert(run.end(), {flag, (folder_ / "missing" / "x").string()});
-    const CommandResult result = run_flopcast(run);
+    const CommandResult result = start_flopcast(run);
     EXPECT_EQ(result.exit_code, 4) << flag;
     EXPECT_NE(result.standard_error.find("there is no folder"), std::string::npos) << result.standard_error;
     EXPECT_EQ(result.standard_output, "");
     EXPECT_FALSE(fs::exists(measured)) << flag << ": it has trained";
   }
-  const CommandResult directory = run_flopcast(run_of({"--pp", "2", "--svg", folder_.string()}));
+  const CommandResult directory = start_flopcast(run_of({"--pp", "2", "--svg", folder_.string()}));
   EXPECT_EQ(directory.exit_code, 4);
   EXPECT_NE(directory.standard_error.find("is a directory"), std::string::npos) << directory.standard_error;
 }
 
 TEST_F(Run, ShowsForecastReplayAndMeasurement) {
   const CommandResult result =
-      run_flopcast(run_of({"--pp", "2", "--model.tied_embeddings", "false", "--format", "json"}));
+      start_flopcast(run_of({"--pp", "2", "--model.tied_embeddings", "false", "--format", "json"}));
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
   const Json answer = Json::parse(result.standard_output);
   EXPECT_EQ(schema_violation(rules_of("run-1"), answer), "");
@@ -139,14 +139,14 @@ TEST_F(Run, AReportOfASavedRunTellsWhatItsOwnPageDoes) {
   const fs::path report = folder_ / "report.html";
   const fs::path kept = folder_ / "measured.json";
   const CommandResult result =
-      run_flopcast(run_of({"--pp", "2", "--model.tied_embeddings", "false", "--schedule", "1f1b", "--html",
-                           page.string(), "-o", kept.string(), "--format", "json"}));
+      start_flopcast(run_of({"--pp", "2", "--model.tied_embeddings", "false", "--schedule", "1f1b", "--html",
+                             page.string(), "-o", kept.string(), "--format", "json"}));
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
   std::ofstream(saved) << result.standard_output;
   const Json own = data_of_page(read_text(page)).at("views");
   ASSERT_EQ(own.size(), 2U);
   for (const fs::path& file : {saved, kept}) {
-    const CommandResult reported = run_flopcast({"report", file.string(), "-o", report.string()});
+    const CommandResult reported = start_flopcast({"report", file.string(), "-o", report.string()});
     ASSERT_EQ(reported.exit_code, 0) << reported.standard_error;
     EXPECT_EQ(data_of_page(read_text(report)), data_of_page(read_text(page))) << file;
   }
@@ -159,7 +159,7 @@ TEST_F(Run, AReportOfASavedRunTellsWhatItsOwnPageDoes) {
 
 // What the spans of the forecast's timeline hold, by the bytes told, peaks where the forecast of memory does.
 TEST_F(Run, TellsWhatItsActionsKeep) {
-  const CommandResult result = run_flopcast(
+  const CommandResult result = start_flopcast(
       run_of({"--pp", "2", "--model.tied_embeddings", "false", "--schedule", "zb-h1", "--format", "json"}));
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
   const Json answer = Json::parse(result.standard_output);
@@ -184,8 +184,9 @@ TEST_F(Run, TellsWhatItsActionsKeep) {
 
 TEST_F(Run, SleptRanksKeepNothingAndThePageSaysSo) {
   const fs::path page = folder_ / "slept.html";
-  const CommandResult result = run_flopcast(run_of({"--pp", "2", "--compute", "sleep", "--forward", "1ms", "--backward",
-                                                    "2ms", "--html", page.string(), "--format", "json"}));
+  const CommandResult result =
+      start_flopcast(run_of({"--pp", "2", "--compute", "sleep", "--forward", "1ms", "--backward", "2ms", "--html",
+                             page.string(), "--format", "json"}));
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
   EXPECT_FALSE(Json::parse(result.standard_output).contains("activation_bytes"));
   const auto data = data_of_page(read_text(page));
@@ -195,7 +196,7 @@ TEST_F(Run, SleptRanksKeepNothingAndThePageSaysSo) {
 
 TEST_F(Run, RepeatsFifteenTimesUnlessTold) {
   for (const auto& [schedule, losses] : {std::pair("gpipe", 17U), std::pair("pipedream-2bw", 18U)}) {
-    const CommandResult result = run_flopcast(
+    const CommandResult result = start_flopcast(
         small_run({"--pp", "2", "--format", "json", "--model.tied_embeddings", "false", "--schedule", schedule}));
     ASSERT_EQ(result.exit_code, 0) << result.standard_error;
     const Json answer = Json::parse(result.standard_output);
@@ -206,7 +207,7 @@ TEST_F(Run, RepeatsFifteenTimesUnlessTold) {
 }
 
 TEST_F(Run, EmulatesMoreRanksThanProcessors) {
-  const CommandResult result = run_flopcast(run_of(
+  const CommandResult result = start_flopcast(run_of(
       {"--pp", "4", "--compute", "sleep", "--forward", "2ms", "--backward", "3ms,3ms,3ms,4ms", "--format", "json"}));
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
   const Json answer = Json::parse(result.standard_output);
@@ -220,10 +221,10 @@ TEST_F(Run, EmulatesMoreRanksThanProcessors) {
 TEST_F(Run, LossesOfSeveralRunsShareAFigure) {
   const std::string first = (folder_ / "first.json").string();
   const std::string figure = (folder_ / "loss.svg").string();
-  ASSERT_EQ(run_flopcast(run_of({"--pp", "2", "--schedule", "gpipe", "-o", first})).exit_code, 0);
+  ASSERT_EQ(start_flopcast(run_of({"--pp", "2", "--schedule", "gpipe", "-o", first})).exit_code, 0);
   const CommandResult result =
-      run_flopcast(run_of({"--pp", "2", "--schedule", "pipedream-2bw", "--model.tied_embeddings", "false", "--loss-svg",
-                           figure, "--beside", first}));
+      start_flopcast(run_of({"--pp", "2", "--schedule", "pipedream-2bw", "--model.tied_embeddings", "false",
+                             "--loss-svg", figure, "--beside", first}));
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
   const std::string svg = read_text(figure);
   EXPECT_NE(svg.find("gpipe"), std::string::npos);
@@ -233,8 +234,8 @@ TEST_F(Run, LossesOfSeveralRunsShareAFigure) {
 TEST_F(Run, KeepsTheMeasurementFile) {
   const fs::path file = folder_ / "measured.json";
   const CommandResult result =
-      run_flopcast(run_of({"--pp", "4", "--tp", "2", "--zero", "1", "-o", file.string(), "--svg",
-                           (folder_ / "m.svg").string(), "--trace", (folder_ / "m.trace.json").string()}));
+      start_flopcast(run_of({"--pp", "4", "--tp", "2", "--zero", "1", "-o", file.string(), "--svg",
+                             (folder_ / "m.svg").string(), "--trace", (folder_ / "m.trace.json").string()}));
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
   const std::string svg = read_text(folder_ / "m.svg");
   EXPECT_LT(svg.find("forecast: step"), svg.find("measured: step"));
@@ -268,7 +269,7 @@ TEST_F(Run, KeepsTheMeasurementFile) {
 TEST_F(Run, EqualRunsLearnEqually) {
   const auto losses = [&](const std::string& name) {
     const fs::path file = folder_ / name;
-    const CommandResult result = run_flopcast(run_of({"--pp", "2", "-o", file.string()}));
+    const CommandResult result = start_flopcast(run_of({"--pp", "2", "-o", file.string()}));
     EXPECT_EQ(result.exit_code, 0) << result.standard_error;
     std::vector<double> values;
     const Json measurement = Json::parse(read_text(file));
@@ -284,7 +285,7 @@ TEST_F(Run, CompressedGradientsTakeFewerBytes) {
   const auto bytes_of = [&](const std::string& compression) {
     const fs::path file = folder_ / "compressed.json";
     const CommandResult result =
-        run_flopcast(run_of({"--pp", "2", "--layout.compression", compression, "-o", file.string()}));
+        start_flopcast(run_of({"--pp", "2", "--layout.compression", compression, "-o", file.string()}));
     EXPECT_EQ(result.exit_code, 0) << result.standard_error;
     const Json run = Json::parse(read_text(file)).at("run");
     EXPECT_EQ(run.at("compression"), compression);
@@ -308,7 +309,7 @@ TEST_F(Run, CompressedGradientsTakeFewerBytes) {
 TEST_F(Run, TheJobsTimesNeedNoCalibration) {
   const fs::path file = folder_ / "job-times.json";
   const CommandResult result =
-      run_flopcast(run_of({"--pp", "2", "--times", "job", "--format", "json", "-o", file.string()}));
+      start_flopcast(run_of({"--pp", "2", "--times", "job", "--format", "json", "-o", file.string()}));
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
   const Json answer = Json::parse(result.standard_output);
   EXPECT_EQ(schema_violation(rules_of("run-1"), answer), "");
@@ -324,7 +325,7 @@ TEST_F(Run, ALossThatIsNoNumberIsShown) {
   const std::vector<std::string> words = {"--pp", "2", "--learning-rate", "999999", "--training.optimizer", "sgd"};
   std::vector<std::string> diverging = words;
   diverging.insert(diverging.end(), {"--steps", "8", "-o", file});
-  const CommandResult result = run_flopcast(small_run(diverging));
+  const CommandResult result = start_flopcast(small_run(diverging));
   EXPECT_EQ(result.exit_code, 0) << result.standard_error;
   EXPECT_NE(result.standard_output.find("nan in the last of 8 steps"), std::string::npos) << result.standard_output;
   const Json measurement = Json::parse(read_text(file));
@@ -332,21 +333,21 @@ TEST_F(Run, ALossThatIsNoNumberIsShown) {
   EXPECT_EQ(schema_violation(rules_of("run-1"), measurement.at("comparison")), "");
   EXPECT_TRUE(measurement.at("comparison").at("losses").back().is_null());
   const std::string figure = (folder_ / "diverged.svg").string();
-  EXPECT_EQ(run_flopcast(run_of({"--pp", "2", "--loss-svg", figure, "--beside", file})).exit_code, 0);
+  EXPECT_EQ(start_flopcast(run_of({"--pp", "2", "--loss-svg", figure, "--beside", file})).exit_code, 0);
   EXPECT_EQ(read_text(figure).find("nan"), std::string::npos);
 }
 
 TEST_F(Run, ItsFileMakesNoProfile) {
   const std::string file = (folder_ / "measured.json").string();
-  ASSERT_EQ(run_flopcast(run_of({"-o", file})).exit_code, 0);
-  const CommandResult result = run_flopcast({"calibrate", "--from", file});
+  ASSERT_EQ(start_flopcast(run_of({"-o", file})).exit_code, 0);
+  const CommandResult result = start_flopcast({"calibrate", "--from", file});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.standard_error.find("steps of a run"), std::string::npos) << result.standard_error;
 }
 
 TEST_F(Run, MistakesAreNamed) {
   const auto complaint = [](const std::vector<std::string>& more, int exit_code) {
-    const CommandResult result = run_flopcast(run_of(more));
+    const CommandResult result = start_flopcast(run_of(more));
     EXPECT_EQ(result.exit_code, exit_code) << result.standard_error;
     return result.standard_error;
   };
@@ -372,7 +373,7 @@ TEST_F(Run, MistakesAreNamed) {
             std::string::npos);
   EXPECT_NE(complaint({"--backend", "nccl", "--one-gpu", "7"}, 2).find("7, and the job has"), std::string::npos);
   EXPECT_NE(complaint({"--backend", "nccl", "--compute", "sleep"}, 2).find("GPUs do not sleep"), std::string::npos);
-  const CommandResult huge = run_flopcast({"run", "--model", "gpt3-175b", "--cluster", "dgx-a100-80g", "--gbs", "8"});
+  const CommandResult huge = start_flopcast({"run", "--model", "gpt3-175b", "--cluster", "dgx-a100-80g", "--gbs", "8"});
   EXPECT_EQ(huge.exit_code, 2);
   EXPECT_NE(huge.standard_error.find("this machine has"), std::string::npos) << huge.standard_error;
 }

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/folders.hpp"
-#include "tests/support/run_command.hpp"
+#include "tests/support/run_flopcast.hpp"
 
 namespace flopcast {
 namespace {

@@ -49,7 +49,7 @@ class Shared : public testing::Test {
 
   std::string serial(Words command) const {
     command.insert(command.end(), {"-o", "serial.json"});
-    const CommandResult result = run_flopcast(command, options());
+    const CommandResult result = start_flopcast(command, options());
     EXPECT_EQ(result.exit_code, 0) << result.standard_error;
     return read_text(folder_.path() / "serial.json");
   }
@@ -137,7 +137,7 @@ TEST_F(Shared, RowsOfAnotherQuestionAreRefused) {
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_NE(refused.standard_error.find("holds another question"), std::string::npos) << refused.standard_error;
   EXPECT_EQ(refused.standard_error.find("error: "), refused.standard_error.rfind("error: "));
-  const CommandResult alone = run_flopcast(command, options());
+  const CommandResult alone = start_flopcast(command, options());
   EXPECT_EQ(alone.exit_code, 2) << alone.standard_error;
 }
 

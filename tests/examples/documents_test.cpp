@@ -35,7 +35,7 @@ CommandResult run_shown(const std::vector<std::string>& arguments, const std::fi
   CommandOptions options;
   options.working_directory = scratch;
   options.environment = {{"COLUMNS", "100"}, {"LC_ALL", "C.UTF-8"}};
-  return run_flopcast(arguments, options);
+  return start_flopcast(arguments, options);
 }
 
 TEST(Documents, ShowWhatTheCommandsPrint) {

@@ -171,7 +171,7 @@ CommandResult run_command(const std::vector<std::string>& arguments, const Comma
   return result;
 }
 
-CommandResult run_flopcast(std::vector<std::string> arguments, const CommandOptions& options) {
+CommandResult start_flopcast(std::vector<std::string> arguments, const CommandOptions& options) {
   arguments.insert(arguments.begin(), FLOPCAST_PROGRAM);
   return run_command(arguments, options);
 }

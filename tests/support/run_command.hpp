@@ -28,7 +28,8 @@ struct CommandResult {
 /// is up, the program and everything it started are killed. Throws std::runtime_error when it cannot be started.
 CommandResult run_command(const std::vector<std::string>& arguments, const CommandOptions& options = {});
 
-/// run_command with the flopcast program of this build in front of the arguments.
-CommandResult run_flopcast(std::vector<std::string> arguments, const CommandOptions& options = {});
+/// run_command with the flopcast program of this build in front of the arguments, for what only a process has: an
+/// environment, an input, signals, children. Other tests call commands in process: run_flopcast.hpp.
+CommandResult start_flopcast(std::vector<std::string> arguments, const CommandOptions& options = {});
 
 }  // namespace flopcast

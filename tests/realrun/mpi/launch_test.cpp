@@ -74,7 +74,7 @@ std::vector<double> losses_of(const Json& run) {
 TEST_F(MpiLaunch, TrainsAsThreadsDo) {
   const auto run_with = [&](const std::string& backend) {
     const CommandResult result =
-        run_flopcast({"run", job(), "--backend", backend, "-o", file_.string(), "--format", "json"}, mpi_options());
+        start_flopcast({"run", job(), "--backend", backend, "-o", file_.string(), "--format", "json"}, mpi_options());
     EXPECT_EQ(result.exit_code, 0) << result.standard_error;
     EXPECT_TRUE(Json::accept(result.standard_output)) << result.standard_output;
     return read_run(file_).value();
@@ -122,7 +122,7 @@ TEST_F(MpiLaunch, OneProcessTellsOfAMistake) {
             std::string::npos);
   CommandOptions without_mpirun = mpi_options();
   without_mpirun.environment["PATH"] = "/nowhere";
-  const CommandResult missing = run_flopcast({"run", job(), "--backend", "mpi"}, without_mpirun);
+  const CommandResult missing = start_flopcast({"run", job(), "--backend", "mpi"}, without_mpirun);
   EXPECT_NE(complaint(missing, 4).find("mpirun is not on the path"), std::string::npos);
 }
 
@@ -174,7 +174,7 @@ std::optional<pid_t> process_of_rank(int rank) {
 // Sends the signal to rank 1 in the middle of a long run.
 CommandResult run_and_signal(const Words& words, const fs::path& file, int signal) {
   std::future<CommandResult> running =
-      std::async(std::launch::async, [&] { return run_flopcast(words, mpi_options()); });
+      std::async(std::launch::async, [&] { return start_flopcast(words, mpi_options()); });
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -89,11 +89,11 @@ TEST(MeasurementFile, AStoppedRunGoesOn) {
 
 TEST(MeasurementFile, AFullDiskLeavesTheOldFile) {
   const TemporaryFolder folder;
-  EXPECT_THROW(replace_file((folder.path() / "missing" / "m.json").string(), "text"), EnvironmentError);
+  EXPECT_THROW(replace_measurement_file((folder.path() / "missing" / "m.json").string(), "text"), EnvironmentError);
   const std::string path = (folder.path() / "m.json").string();
-  replace_file(path, "old");
+  replace_measurement_file(path, "old");
   std::filesystem::create_directory(folder.path() / "d");
-  EXPECT_THROW(replace_file((folder.path() / "d").string(), "text"), EnvironmentError);
+  EXPECT_THROW(replace_measurement_file((folder.path() / "d").string(), "text"), EnvironmentError);
   EXPECT_EQ(read_text(path), "old");
 }
 

@@ -1,11 +1,11 @@
-#include "cli/model_file.hpp"
+#include "cli/jobs/model_file.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
-#include "cli/terminal.hpp"
+#include "base/host/files.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/read_profile.hpp"
 

@@ -1,12 +1,12 @@
-#include "cli/stack_file.hpp"
+#include "cli/jobs/stack_file.hpp"
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cli/file_places.hpp"
-#include "cli/terminal.hpp"
+#include "base/host/files.hpp"
+#include "cli/jobs/file_places.hpp"
 #include "import/programs/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/error/error.hpp"

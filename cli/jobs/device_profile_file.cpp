@@ -1,4 +1,4 @@
-#include "cli/device_profile_file.hpp"
+#include "cli/jobs/device_profile_file.hpp"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 #include <system_error>
 #include <utility>
 
-#include "cli/file_places.hpp"
-#include "cli/terminal.hpp"
+#include "base/host/files.hpp"
+#include "cli/jobs/file_places.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/error/error.hpp"
 

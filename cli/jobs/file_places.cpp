@@ -1,4 +1,4 @@
-#include "cli/file_places.hpp"
+#include "cli/jobs/file_places.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "cli/job_files.hpp"
+#include "cli/jobs/job_files.hpp"
 
 #include <fmt/format.h>
 
@@ -7,11 +7,11 @@
 #include <filesystem>
 #include <optional>
 
-#include "cli/device_profile_file.hpp"
-#include "cli/model_file.hpp"
-#include "cli/stack_file.hpp"
-#include "cli/terminal.hpp"
-#include "cli/yaml.hpp"
+#include "base/host/files.hpp"
+#include "cli/jobs/device_profile_file.hpp"
+#include "cli/jobs/model_file.hpp"
+#include "cli/jobs/stack_file.hpp"
+#include "cli/jobs/yaml.hpp"
 #include "import/programs/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/error/error.hpp"

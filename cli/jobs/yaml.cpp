@@ -1,4 +1,4 @@
-#include "cli/yaml.hpp"
+#include "cli/jobs/yaml.hpp"
 
 #include <fmt/format.h>
 

@@ -1,3 +1,0 @@
-#pragma once
-
-#include "base/host/command_line.hpp"

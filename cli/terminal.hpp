@@ -1,4 +1,0 @@
-#pragma once
-
-#include "base/host/files.hpp"
-#include "base/host/terminal.hpp"

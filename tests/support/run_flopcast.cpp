@@ -1,0 +1,71 @@
+#include "tests/support/run_flopcast.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+
+#include "base/host/streams.hpp"
+#include "cli/commands.hpp"
+
+namespace flopcast {
+namespace {
+
+/// A stream into memory.
+class TextStream {
+ public:
+  TextStream() : file_(open_memstream(&text_, &size_)) {
+    if (file_ == nullptr) throw std::runtime_error("open_memstream");
+  }
+  TextStream(const TextStream&) = delete;
+  TextStream& operator=(const TextStream&) = delete;
+  ~TextStream() {
+    std::fclose(file_);
+    std::free(text_);
+  }
+  std::FILE* file() { return file_; }
+  std::string text() {
+    std::fflush(file_);
+    return {text_, size_};
+  }
+
+ private:
+  char* text_ = nullptr;
+  std::size_t size_ = 0;
+  std::FILE* file_;
+};
+
+/// The process's folder, until the object goes.
+class WorkingDirectory {
+ public:
+  explicit WorkingDirectory(const std::optional<std::filesystem::path>& folder) {
+    if (folder) std::filesystem::current_path(*folder);
+  }
+  WorkingDirectory(const WorkingDirectory&) = delete;
+  WorkingDirectory& operator=(const WorkingDirectory&) = delete;
+  ~WorkingDirectory() {
+    std::error_code ignored;
+    std::filesystem::current_path(before_, ignored);
+  }
+
+ private:
+  std::filesystem::path before_ = std::filesystem::current_path();
+};
+
+}  // namespace
+
+CommandResult run_flopcast(const std::vector<std::string>& arguments, const CommandOptions& options) {
+  if (!options.environment.empty() || !options.unset.empty() || !options.standard_input.empty()) {
+    throw std::logic_error("run_flopcast: an environment or an input is a program's: start_flopcast");
+  }
+  const WorkingDirectory folder(options.working_directory);
+  TextStream out;
+  TextStream err;
+  CommandResult result;
+  result.exit_code = run_program(arguments, {out.file(), err.file()});
+  result.standard_output = out.text();
+  result.standard_error = err.text();
+  return result;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/support/run_command.hpp"
+
+namespace flopcast {
+
+/// A command of flopcast in this process, with streams of its own: what most tests of commands need. Of the options it
+/// takes the working directory, this process's until the command returns; whoever sets the environment or an input has
+/// to start a program (std::logic_error).
+CommandResult run_flopcast(const std::vector<std::string>& arguments, const CommandOptions& options = {});
+
+}  // namespace flopcast
