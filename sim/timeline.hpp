@@ -25,6 +25,20 @@ enum class SpanKind : std::uint8_t {
 constexpr bool is_action(SpanKind kind) {
   return kind <= SpanKind::kWeightGradient;
 }
+/// Of an action's span.
+constexpr SpanKind span_kind(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::kForward:
+      return SpanKind::kForward;
+    case ActionKind::kBackward:
+      return SpanKind::kBackward;
+    case ActionKind::kInputGradient:
+      return SpanKind::kInputGradient;
+    case ActionKind::kWeightGradient:
+      break;
+  }
+  return SpanKind::kWeightGradient;
+}
 /// "forward", "gradient reduction" …: the words of every legend, trace and table.
 std::string_view name_of(SpanKind kind);
 

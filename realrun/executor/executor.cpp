@@ -122,20 +122,6 @@ bool ends_a_backward(ActionKind kind) {
   return kind == ActionKind::kBackward || kind == ActionKind::kWeightGradient;
 }
 
-SpanKind span_kind(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::kForward:
-      return SpanKind::kForward;
-    case ActionKind::kBackward:
-      return SpanKind::kBackward;
-    case ActionKind::kInputGradient:
-      return SpanKind::kInputGradient;
-    case ActionKind::kWeightGradient:
-      break;
-  }
-  return SpanKind::kWeightGradient;
-}
-
 }  // namespace
 
 Executor::Executor(const Program& program, const UpdateRules& rules, RankPlace place, StageCompute& compute,
@@ -148,7 +134,7 @@ Executor::Executor(const Program& program, const UpdateRules& rules, RankPlace p
       transport_(transport),
       device_(device),
       recording_(recording),
-      neighbours_(program) {
+      needs_(program) {
   FLOPCAST_CHECK(place_.transport_ranks.size() == program.ranks.size());
   const bool in_a_row = !stage_map_of(program).passes_in_a_row.empty();
   const std::vector<StageVersions> versions = weight_versions(program, rules.policy, rules.accumulation);
@@ -241,9 +227,9 @@ Buffer Executor::compute(const Action& action, const Buffer& input) {
 }
 
 void Executor::hand_on(const Action& action, const Buffer& result) {
-  const std::optional<MessageKey> key = neighbours_.result_of(action);
+  const std::optional<MessageKey> key = result_of(needs_, action);
   if (!key) return;
-  const int peer = program_.rank_of_stage[key->stage];
+  const int peer = static_cast<int>(needs_.result_of(action).rank);
   if (peer == place_.pipeline_rank) {
     local_[*key] = result;
     return;
@@ -253,10 +239,9 @@ void Executor::hand_on(const Action& action, const Buffer& result) {
 }
 
 Buffer Executor::input_for(const Action& action) {
-  const std::optional<MessageKey> key = neighbours_.input_of(action);
+  const std::optional<MessageKey> key = input_of(needs_, action);
   if (!key) return {};
-  const int sender_stage = action.kind == ActionKind::kForward ? action.stage - 1 : action.stage + 1;
-  const int peer = program_.rank_of_stage[static_cast<std::size_t>(sender_stage)];
+  const int peer = static_cast<int>(needs_.input_of(action).rank);
   if (peer == place_.pipeline_rank) {
     const auto found = local_.find(*key);
     FLOPCAST_CHECK(found != local_.end());

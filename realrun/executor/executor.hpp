@@ -156,7 +156,7 @@ class Executor {
   RankTransport& transport_;
   ComputeDevice& device_;
   Recording& recording_;
-  StageNeighbours neighbours_;
+  Needs needs_;
   std::map<int, StageProgress> progress_;  // by stage of this rank
   std::map<int, Channel> channels_;        // by peer
   std::map<MessageKey, Posted> posted_;

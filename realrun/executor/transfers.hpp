@@ -5,25 +5,14 @@
 #include <vector>
 
 #include "realrun/transport/transport.hpp"
-#include "sim/program/program.hpp"
+#include "sim/program/needs.hpp"
 
 namespace flopcast::realrun {
 
-/// Between which stages results travel, from the chains of a program.
-class StageNeighbours {
- public:
-  explicit StageNeighbours(const Program& program);
-  bool is_first(int stage) const { return first_[static_cast<std::size_t>(stage)]; }
-  bool is_last(int stage) const { return last_[static_cast<std::size_t>(stage)]; }
-  /// Whom the action's result is for; nothing for a weight gradient and at the ends of a chain.
-  std::optional<MessageKey> result_of(const Action& action) const;
-  /// What the action waits for from another stage.
-  std::optional<MessageKey> input_of(const Action& action) const;
-
- private:
-  std::vector<bool> first_;
-  std::vector<bool> last_;
-};
+/// The message that carries what the action needs from another stage, or makes for one; nothing where it needs or makes
+/// none.
+std::optional<MessageKey> input_of(const Needs& needs, const Action& action);
+std::optional<MessageKey> result_of(const Needs& needs, const Action& action);
 
 /// A message on its way to a rank.
 struct Incoming {

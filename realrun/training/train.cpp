@@ -171,10 +171,10 @@ class RankTraining {
 
   std::unique_ptr<SleepingStages> make_sleeping() {
     if (plan_.sleep.empty()) return nullptr;
-    const auto neighbours = std::make_shared<StageNeighbours>(plan_.program);
+    const auto needs = std::make_shared<Needs>(plan_.program);
     return std::make_unique<SleepingStages>(
-        network_, plan_.sleep, [neighbours](int stage) { return neighbours->is_first(stage); },
-        [neighbours](int stage) { return neighbours->is_last(stage); }, [this] { transport_.poke(); });
+        network_, plan_.sleep, [needs](int stage) { return needs->is_first(stage); },
+        [needs](int stage) { return needs->is_last(stage); }, [this] { transport_.poke(); });
   }
 
   NetworkStagesSpec stages_spec() {

@@ -9,9 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "model/error/error.hpp"
 #include "sim/cells/cell.hpp"
-#include "sim/program/validate.hpp"
+#include "sim/program/deadlock.hpp"
 
 namespace flopcast {
 
@@ -38,12 +37,12 @@ class TransferCheck {
  public:
   explicit TransferCheck(const CellProgram& program)
       : program_(program),
-        transfers_(program.chains, program.rank_of_stage),
+        needs_(needs_of(program)),
         microbatches_(program.microbatches_by_stage()),
-        sent_(microbatches_),
-        received_(microbatches_),
-        made_(microbatches_),
-        arrived_(microbatches_) {}
+        sent_(microbatches_, false),
+        received_(microbatches_, false),
+        made_(microbatches_, false),
+        arrived_(microbatches_, false) {}
 
   std::optional<ScheduleFault> run() {
     for (const auto check :
@@ -66,21 +65,21 @@ class TransferCheck {
   std::string check_order(const Cell& cell, int rank);
 
   const CellProgram& program_;
-  TransferMap transfers_;
+  Needs needs_;
   std::vector<std::size_t> microbatches_;
-  TransferFlags sent_;  // by any rank, at any step
-  TransferFlags received_;
-  TransferFlags made_;  // before the cell that is looked at
-  TransferFlags arrived_;
+  Inputs<bool> sent_;  // by any rank, at any step
+  Inputs<bool> received_;
+  Inputs<bool> made_;  // before the cell that is looked at
+  Inputs<bool> arrived_;
 };
 
 std::string TransferCheck::check_place(const Cell& cell, int rank) {
   if (!is_send(cell.kind) && !is_receive(cell.kind)) return {};
   const int stage = cell.action.stage;
   if (stage >= program_.stage_count()) return fmt::format("the program has {} stages", program_.stage_count());
-  if (transfers_.rank_of(stage) != rank)
-    return fmt::format("stage {} belongs to rank {}", stage, transfers_.rank_of(stage));
-  const auto transfer = transfers_.of(cell);
+  if (program_.rank_of_stage[static_cast<std::size_t>(stage)] != rank)
+    return fmt::format("stage {} belongs to rank {}", stage, program_.rank_of_stage[static_cast<std::size_t>(stage)]);
+  const auto transfer = transfer_of(needs_, cell);
   const bool to_next = cell.kind == CellKind::kSendForward || cell.kind == CellKind::kReceiveBackward;
   if (!transfer) {
     return fmt::format("stage {} is the {} of its chain: it has no stage to {}", stage, to_next ? "last" : "first",
@@ -88,7 +87,7 @@ std::string TransferCheck::check_place(const Cell& cell, int rank) {
   }
   const std::size_t count = microbatches_[static_cast<std::size_t>(stage)];
   if (cell.action.microbatch >= count) return fmt::format("stage {} has microbatches 0 to {}", stage, count - 1);
-  if (!transfers_.crosses_ranks(*transfer)) {
+  if (!needs_.crosses_ranks(*transfer)) {
     return fmt::format("stages {} and {} are both on rank {}: nothing is sent between them", transfer->from_stage,
                        transfer->to_stage, rank);
   }
@@ -100,28 +99,28 @@ std::string TransferCheck::check_place(const Cell& cell, int rank) {
 
 std::string TransferCheck::check_other_half(const Cell& cell, int /*rank*/) {
   const auto missing = [this](const StageTransfer& transfer, bool send) {
-    return send ? fmt::format("{} of rank {} is missing", to_string(transfer.send()), transfers_.sender(transfer))
-                : fmt::format("{} of rank {} is missing", to_string(transfer.receive()), transfers_.receiver(transfer));
+    return send ? fmt::format("{} of rank {} is missing", to_string(send_cell(transfer)), needs_.sender(transfer))
+                : fmt::format("{} of rank {} is missing", to_string(receive_cell(transfer)), needs_.receiver(transfer));
   };
-  if (const auto transfer = transfers_.of(cell)) {
+  if (const auto transfer = transfer_of(needs_, cell)) {
     if (is_send(cell.kind) && !received_[*transfer]) return missing(*transfer, false);
     if (is_receive(cell.kind) && !sent_[*transfer]) return missing(*transfer, true);
   }
   std::string reason;
   for_each_action(cell, [&](const Action& action) {
-    const auto needed = transfers_.needed_by(action);
-    if (!needed || !transfers_.crosses_ranks(*needed) || received_[*needed] || !reason.empty()) return;
+    const auto needed = needs_.needed_by(action);
+    if (!needed || !needs_.crosses_ranks(*needed) || received_[*needed] || !reason.empty()) return;
     reason = missing(*needed, false);
     if (!sent_[*needed])
       reason +=
-          ", and so is " + to_string(needed->send()) + " of rank " + fmt::format("{}", transfers_.sender(*needed));
+          ", and so is " + to_string(send_cell(*needed)) + " of rank " + fmt::format("{}", needs_.sender(*needed));
   });
   return reason;
 }
 
 std::string TransferCheck::check_order(const Cell& cell, int /*rank*/) {
   std::string reason;
-  if (const auto transfer = transfers_.of(cell)) {
+  if (const auto transfer = transfer_of(needs_, cell)) {
     if (is_receive(cell.kind)) arrived_[*transfer] = true;
     if (is_send(cell.kind) && !made_[*transfer]) {
       reason = fmt::format("{} comes before the {} that makes what it sends", to_string(cell),
@@ -129,12 +128,12 @@ std::string TransferCheck::check_order(const Cell& cell, int /*rank*/) {
     }
   }
   for_each_action(cell, [&](const Action& action) {
-    const auto needed = transfers_.needed_by(action);
-    if (!needed || !transfers_.crosses_ranks(*needed) || arrived_[*needed] || !reason.empty()) return;
-    reason = fmt::format("{} comes before {}", to_string(action), to_string(needed->receive()));
+    const auto needed = needs_.needed_by(action);
+    if (!needed || !needs_.crosses_ranks(*needed) || arrived_[*needed] || !reason.empty()) return;
+    reason = fmt::format("{} comes before {}", to_string(action), to_string(receive_cell(*needed)));
   });
   for_each_action(cell, [&](const Action& action) {
-    if (const auto made = transfers_.produced_by(action)) made_[*made] = true;
+    if (const auto made = needs_.produced_by(action)) made_[*made] = true;
   });
   return reason;
 }
@@ -248,113 +247,53 @@ std::optional<ScheduleFault> find_stage_fault(const CellProgram& program) {
   return StageCheck(program).run();
 }
 
-// Executes the ranks in any order that the transfers allow: which one does not matter, because a cell that can run
-// stays able to run.
-class CellExecution {
+// Cells as DeadlockSearch asks for them. Sends and receives return at once; an action waits until what it receives has
+// been sent.
+class CellSteps {
  public:
-  explicit CellExecution(const CellProgram& program)
-      : program_(program),
-        transfers_(program.chains, program.rank_of_stage),
-        lists_transfers_(lists_transfers(program)),
-        available_(program.microbatches_by_stage()),
-        next_(program.ranks.size(), 0),
-        is_runnable_(program.ranks.size(), true) {}
+  CellSteps(const CellProgram& program, const Needs& needs)
+      : program_(program), needs_(needs), lists_transfers_(lists_transfers(program)) {}
 
-  std::optional<ScheduleFault> run() {
-    std::vector<int> runnable;
-    for (int rank = program_.rank_count() - 1; rank >= 0; --rank) runnable.push_back(rank);
-    while (!runnable.empty()) {
-      const int rank = runnable.back();
-      runnable.pop_back();
-      is_runnable_[static_cast<std::size_t>(rank)] = false;
-      advance(rank, runnable);
+  std::size_t size(std::size_t rank) const { return program_.ranks[rank].size(); }
+  static std::size_t width(std::size_t /*rank*/, std::size_t /*next*/) { return 1; }
+  template <class Visit>
+  void for_each_action(std::size_t rank, std::size_t next, const Visit& visit) const {
+    flopcast::for_each_action(program_.ranks[rank][next], visit);
+  }
+  template <class Visit>
+  void for_each_made(std::size_t rank, std::size_t next, const Visit& visit) const {
+    const Cell& cell = program_.ranks[rank][next];
+    if (is_send(cell.kind)) visit(*transfer_of(needs_, cell));
+    flopcast::for_each_action(cell, [&](const Action& action) {
+      const auto made = needs_.produced_by(action);
+      if (made && !is_sent(*made)) visit(*made);
+    });
+  }
+  static int place(std::size_t /*rank*/, std::size_t next) { return static_cast<int>(next); }
+  std::string text(std::size_t rank, std::size_t next) const { return to_string(program_.ranks[rank][next]); }
+  std::string provider(const StageTransfer& transfer) const {
+    if (is_sent(transfer)) return to_string(send_cell(transfer));
+    std::string text;
+    for (const Cell& cell : program_.ranks[static_cast<std::size_t>(needs_.sender(transfer))]) {
+      flopcast::for_each_action(cell, [&](const Action& action) {
+        if (needs_.produced_by(action) == transfer) text = to_string(action);
+      });
     }
-    for (int rank = 0; rank < program_.rank_count(); ++rank) {
-      if (next_[static_cast<std::size_t>(rank)] < cells_of(rank).size()) return describe(rank);
-    }
-    return std::nullopt;
+    return text;
   }
 
  private:
-  const std::vector<Cell>& cells_of(int rank) const { return program_.ranks[static_cast<std::size_t>(rank)]; }
-  bool is_sent(const StageTransfer& transfer) const { return lists_transfers_ && transfers_.crosses_ranks(transfer); }
-
-  // The first transfer that the rank's next cell still lacks.
-  std::optional<StageTransfer> awaited_at(int rank) {
-    std::optional<StageTransfer> awaited;
-    const std::size_t step = next_[static_cast<std::size_t>(rank)];
-    if (step == cells_of(rank).size()) return awaited;
-    for_each_action(cells_of(rank)[step], [this, &awaited](const Action& action) {
-      const auto needed = transfers_.needed_by(action);
-      if (needed && !awaited && !available_[*needed]) awaited = needed;
-    });
-    return awaited;
-  }
-
-  void provide(const StageTransfer& transfer, std::vector<int>& runnable) {
-    available_[transfer] = true;
-    const int receiver = transfers_.receiver(transfer);
-    if (is_runnable_[static_cast<std::size_t>(receiver)]) return;
-    is_runnable_[static_cast<std::size_t>(receiver)] = true;
-    runnable.push_back(receiver);
-  }
-
-  void advance(int rank, std::vector<int>& runnable) {
-    std::size_t& step = next_[static_cast<std::size_t>(rank)];
-    for (; step < cells_of(rank).size() && !awaited_at(rank); ++step) {
-      const Cell& cell = cells_of(rank)[step];
-      if (is_send(cell.kind)) provide(*transfers_.of(cell), runnable);
-      for_each_action(cell, [this, &runnable](const Action& action) {
-        const auto made = transfers_.produced_by(action);
-        if (made && !is_sent(*made)) provide(*made, runnable);
-      });
-    }
-  }
-
-  std::string provider_of(const StageTransfer& transfer) const;
-  ScheduleFault describe(int rank);
+  bool is_sent(const StageTransfer& transfer) const { return lists_transfers_ && needs_.crosses_ranks(transfer); }
 
   const CellProgram& program_;
-  TransferMap transfers_;
+  const Needs& needs_;
   bool lists_transfers_;
-  TransferFlags available_;
-  std::vector<std::size_t> next_;  // by rank: the step it executes next
-  std::vector<bool> is_runnable_;  // by rank
 };
 
-// The cell that would make the transfer available, as its rank writes it.
-std::string CellExecution::provider_of(const StageTransfer& transfer) const {
-  if (is_sent(transfer)) return to_string(transfer.send());
-  std::string text;
-  for (const Cell& cell : cells_of(transfers_.sender(transfer))) {
-    for_each_action(cell, [&](const Action& action) {
-      const auto made = transfers_.produced_by(action);
-      if (made && *made == transfer) text = to_string(action);
-    });
-  }
-  return text;
-}
-
-ScheduleFault CellExecution::describe(int rank) {
-  std::vector<BlockedCell> waits;
-  std::vector<std::size_t> place(program_.ranks.size(), program_.ranks.size());
-  while (place[static_cast<std::size_t>(rank)] == program_.ranks.size()) {
-    place[static_cast<std::size_t>(rank)] = waits.size();
-    const std::size_t step = next_[static_cast<std::size_t>(rank)];
-    const std::optional<StageTransfer> awaited = awaited_at(rank);
-    FLOPCAST_CHECK(awaited.has_value());
-    const int sender = transfers_.sender(*awaited);
-    waits.push_back({.place = {.rank = rank, .step = static_cast<int>(step)},
-                     .cell = to_string(cells_of(rank)[step]),
-                     .awaited = provider_of(*awaited),
-                     .awaited_rank = sender});
-    rank = sender;
-  }
-  return describe_circle(waits, place[static_cast<std::size_t>(rank)]);
-}
-
-std::optional<ScheduleFault> find_communication_deadlock(const CellProgram& program) {
-  return CellExecution(program).run();
+std::optional<ScheduleFault> find_cell_deadlock(const CellProgram& program) {
+  const Needs needs = needs_of(program);
+  const CellSteps steps(program, needs);
+  return DeadlockSearch(steps, needs, program.ranks.size(), program.microbatches_by_stage()).run();
 }
 
 // The step among all cells of what is step `step` among the compute cells.
@@ -384,14 +323,14 @@ struct ListedTransfer {
 // By (rank, peer): the transfers between the two in the order in which the rank lists them.
 using TransferLists = std::map<std::pair<int, int>, std::vector<ListedTransfer>>;
 
-TransferLists list_transfers(const CellProgram& program, const TransferMap& transfers) {
+TransferLists list_transfers(const CellProgram& program, const Needs& needs) {
   TransferLists lists;
   for (int rank = 0; rank < program.rank_count(); ++rank) {
     const std::vector<Cell>& cells = program.ranks[static_cast<std::size_t>(rank)];
     for (std::size_t step = 0; step < cells.size(); ++step) {
-      const auto transfer = transfers.of(cells[step]);
+      const auto transfer = transfer_of(needs, cells[step]);
       if (!transfer) continue;
-      const int peer = is_send(cells[step].kind) ? transfers.receiver(*transfer) : transfers.sender(*transfer);
+      const int peer = is_send(cells[step].kind) ? needs.receiver(*transfer) : needs.sender(*transfer);
       lists[{rank, peer}].push_back({*transfer, step});
     }
   }
@@ -403,15 +342,15 @@ TransferLists list_transfers(const CellProgram& program, const TransferMap& tran
 std::optional<ScheduleFault> find_fault(const CellProgram& program) {
   // Without communications, all there is to find.
   if (!program.replicas_of_stage.empty()) return find_fault(compute_of(program));
-  for (const auto check : {find_compute_fault, find_transfer_fault, find_stage_fault, find_communication_deadlock}) {
+  for (const auto check : {find_compute_fault, find_transfer_fault, find_stage_fault, find_cell_deadlock}) {
     if (std::optional<ScheduleFault> fault = check(program)) return fault;
   }
   return std::nullopt;
 }
 
 std::optional<ScheduleFault> find_transfer_mismatch(const CellProgram& program) {
-  const TransferMap transfers(program.chains, program.rank_of_stage);
-  const TransferLists lists = list_transfers(program, transfers);
+  const Needs needs = needs_of(program);
+  const TransferLists lists = list_transfers(program, needs);
   for (const auto& [ranks, mine] : lists) {
     const auto [rank, peer] = ranks;
     if (rank > peer) continue;

@@ -135,8 +135,8 @@ class SendReceivePass {
  public:
   explicit SendReceivePass(const CellProgram& program)
       : program_(program),
-        transfers_(program.chains, program.rank_of_stage),
-        arrived_(program.microbatches_by_stage()),
+        needs_(needs_of(program)),
+        arrived_(program.microbatches_by_stage(), false),
         next_(program.ranks.size(), 0),
         waits_(program.ranks.size(), false),
         result_(program.ranks.size()) {}
@@ -156,7 +156,7 @@ class SendReceivePass {
   bool is_ready(const Cell& cell) {
     bool ready = true;
     for_each_action(cell, [this, &ready](const Action& action) {
-      const auto needed = transfers_.needed_by(action);
+      const auto needed = needs_.needed_by(action);
       if (needed && !arrived_[*needed]) ready = false;
     });
     return ready;
@@ -172,24 +172,24 @@ class SendReceivePass {
     if (cell.kind == CellKind::kIdle) return;
     result_[turn.rank].push_back(cell);
     for_each_action(cell, [this, &turn](const Action& action) {
-      if (const auto produced = transfers_.produced_by(action)) pass_on(*produced, turn);
+      if (const auto produced = needs_.produced_by(action)) pass_on(*produced, turn);
     });
   }
 
   void pass_on(const StageTransfer& transfer, const Turn& turn) {
     arrived_[transfer] = true;
-    if (!transfers_.crosses_ranks(transfer)) return;
-    const auto receiver = static_cast<std::size_t>(transfers_.receiver(transfer));
-    result_[turn.rank].push_back(transfer.send());
-    result_[receiver].push_back(transfer.receive());
+    if (!needs_.crosses_ranks(transfer)) return;
+    const auto receiver = static_cast<std::size_t>(needs_.receiver(transfer));
+    result_[turn.rank].push_back(send_cell(transfer));
+    result_[receiver].push_back(receive_cell(transfer));
     if (!waits_[receiver]) return;
     waits_[receiver] = false;
     turns_.push({turn.round + (turn.rank < receiver ? 0 : 1), receiver});
   }
 
   const CellProgram& program_;
-  TransferMap transfers_;
-  TransferFlags arrived_;
+  Needs needs_;
+  Inputs<bool> arrived_;
   std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns_;
   std::vector<std::size_t> next_;  // by rank: the cell it takes next
   std::vector<bool> waits_;        // by rank
@@ -208,25 +208,24 @@ namespace {
 // list and is recognised there by its flag.
 class DeferPass {
  public:
-  DeferPass(const TransferMap& transfers, TransferFlags& waiting, int rank)
-      : transfers_(transfers), waiting_(waiting), rank_(rank) {}
+  DeferPass(const Needs& needs, Inputs<bool>& waiting, int rank) : needs_(needs), waiting_(waiting), rank_(rank) {}
 
   std::vector<Cell> run(const std::vector<Cell>& cells) {
     for (const Cell& cell : cells) {
-      const auto transfer = transfers_.of(cell);
+      const auto transfer = transfer_of(needs_, cell);
       if (transfer && is_receive(cell.kind)) {
         waiting_[*transfer] = true;
-        from_peer_[transfers_.sender(*transfer)].push_back(*transfer);
+        from_peer_[needs_.sender(*transfer)].push_back(*transfer);
         order_.push_back(*transfer);
         continue;
       }
-      if (transfer && rank_ < transfers_.receiver(*transfer)) {
-        std::vector<StageTransfer>& due = from_peer_[transfers_.receiver(*transfer)];
+      if (transfer && rank_ < needs_.receiver(*transfer)) {
+        std::vector<StageTransfer>& due = from_peer_[needs_.receiver(*transfer)];
         for (const StageTransfer& received : due) put_back(received);
         due.clear();
       }
       for_each_action(cell, [this](const Action& action) {
-        if (const auto needed = transfers_.needed_by(action)) put_back(*needed);
+        if (const auto needed = needs_.needed_by(action)) put_back(*needed);
       });
       result_.push_back(cell);
     }
@@ -238,11 +237,11 @@ class DeferPass {
   void put_back(const StageTransfer& transfer) {
     if (!waiting_[transfer]) return;
     waiting_[transfer] = false;
-    result_.push_back(transfer.receive());
+    result_.push_back(receive_cell(transfer));
   }
 
-  const TransferMap& transfers_;
-  TransferFlags& waiting_;
+  const Needs& needs_;
+  Inputs<bool>& waiting_;
   int rank_;
   std::map<int, std::vector<StageTransfer>> from_peer_;
   std::vector<StageTransfer> order_;
@@ -252,11 +251,11 @@ class DeferPass {
 }  // namespace
 
 void defer_receives(CellProgram& program) {
-  const TransferMap transfers(program.chains, program.rank_of_stage);
-  TransferFlags waiting(program.microbatches_by_stage());
+  const Needs needs = needs_of(program);
+  Inputs<bool> waiting(program.microbatches_by_stage(), false);
   for (int rank = 0; rank < program.rank_count(); ++rank) {
     std::vector<Cell>& cells = program.ranks[static_cast<std::size_t>(rank)];
-    cells = DeferPass(transfers, waiting, rank).run(cells);
+    cells = DeferPass(needs, waiting, rank).run(cells);
   }
 }
 

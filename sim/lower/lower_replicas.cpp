@@ -6,14 +6,14 @@
 
 #include "model/error/error.hpp"
 #include "sim/lower/result_table.hpp"
-#include "sim/lower/stage_links.hpp"
+#include "sim/program/needs.hpp"
 
 namespace flopcast {
 
 namespace {
 
 constexpr std::uint32_t kNone = TaskGraph::kNone;
-constexpr CostId kKinds = 4;
+constexpr CostId kKinds = kActionKinds.size();
 
 // One action, the same in every replica but for the numbers of tasks and streams.
 struct Stamp {
@@ -28,7 +28,7 @@ class ReplicaLowering {
       : program_(program),
         times_(times),
         replicas_(replicas),
-        links_(link_stages(program, times)),
+        needs_(needs_of(program, times)),
         results_(program),
         tasks_per_action_(replicas.tensor_parallel > 1 ? 2 : 1),
         data_(static_cast<std::size_t>(replicas.data_parallel)),
@@ -45,6 +45,8 @@ class ReplicaLowering {
   void add_stream(std::size_t rank, std::size_t data, std::size_t tensor, const std::vector<Stamp>& stamps,
                   CollectiveId first_collective);
   void add_flush(std::size_t rank, std::size_t data, std::size_t tensor);
+  std::uint32_t first_rank() const { return needs_.rank_of(0, 0); }
+  std::uint32_t last_rank() const { return needs_.rank_of(needs_.stage_count() - 1, 0); }
   TaskId first_task(std::size_t rank, std::size_t data, std::size_t tensor) const {
     return first_of_rank_[rank] + static_cast<TaskId>(data * tensor_ + tensor) * length_[rank];
   }
@@ -52,7 +54,7 @@ class ReplicaLowering {
   const Program& program_;
   const StepTimes& times_;
   const Replicas& replicas_;
-  std::vector<StageLinks> links_;
+  Needs needs_;
   ResultTable results_;
   TaskId tasks_per_action_;
   std::size_t data_;
@@ -92,7 +94,7 @@ void ReplicaLowering::number_tasks() {
     const std::size_t rank = length_.size();
     std::size_t length = actions.size() * tasks_per_action_;
     if (!times_.flush.empty()) {
-      const bool shares_embedding = !embeddings_.empty() && (rank == links_.front().rank || rank == links_.back().rank);
+      const bool shares_embedding = !embeddings_.empty() && (rank == first_rank() || rank == last_rank());
       length += 3 + (shares_embedding ? 1 : 0) + (norm_ == kNone ? 0 : 1);
     }
     first_of_rank_.push_back(static_cast<TaskId>(next));
@@ -104,12 +106,10 @@ void ReplicaLowering::number_tasks() {
 }
 
 void ReplicaLowering::add_costs() {
-  for (std::size_t stage = 0; stage < links_.size(); ++stage) {
-    const StageTimes& times = times_.stages[stage];
-    graph_.add_cost(times.forward, links_[stage].from_previous);
-    graph_.add_cost(times.backward, links_[stage].from_next);
-    graph_.add_cost(times.input_gradient, links_[stage].from_next);
-    graph_.add_cost(times.weight_gradient, 0);
+  for (std::size_t stage = 0; stage < needs_.stage_count(); ++stage) {
+    for (const ActionKind kind : kActionKinds) {
+      graph_.add_cost(times_.stages[stage].of(kind), needs_.input_latency(times_, kind, stage));
+    }
   }
 }
 
@@ -124,8 +124,8 @@ void ReplicaLowering::add_flush_collectives() {
     }
   }
   if (norm > 0) norm_ = graph_.add_collective(norm);
-  const std::uint32_t first = links_.front().rank;
-  const std::uint32_t last = links_.back().rank;
+  const std::uint32_t first = first_rank();
+  const std::uint32_t last = last_rank();
   const Ticks embedding = std::max(times_.flush[first].embedding_reduction, times_.flush[last].embedding_reduction);
   if (first == last || embedding == 0) return;
   for (std::size_t group = 0; group < data_ * tensor_; ++group) embeddings_.push_back(graph_.add_collective(embedding));
@@ -135,15 +135,12 @@ std::vector<Stamp> ReplicaLowering::stamps_of(std::size_t rank) const {
   std::vector<Stamp> stamps;
   stamps.reserve(program_.ranks[rank].size());
   for (const Action& action : program_.ranks[rank]) {
-    const StageLinks& links = links_[action.stage];
     Stamp stamp;
     stamp.cost = CostId{action.stage} * kKinds + static_cast<CostId>(action.kind);
-    if (action.kind == ActionKind::kForward && links.previous_is_remote()) {
-      stamp.producer = results_.find(action, -1, ActionKind::kForward);
-      stamp.producer_rank = links.previous_rank;
-    } else if (is_backward_like(action.kind) && links.next_is_remote()) {
-      stamp.producer = results_.find(action, +1, ActionKind::kBackward);
-      stamp.producer_rank = links.next_rank;
+    const Needs::Neighbour& from = needs_.input_of(action);
+    if (from.crosses) {
+      stamp.producer = results_.find(action, from.stage, action.kind);
+      stamp.producer_rank = from.rank;
     }
     stamps.push_back(stamp);
   }
@@ -171,7 +168,7 @@ void ReplicaLowering::add_stream(std::size_t rank, std::size_t data, std::size_t
 
 void ReplicaLowering::add_flush(std::size_t rank, std::size_t data, std::size_t tensor) {
   graph_.add_part(reductions_[rank * tensor_ + tensor], {});
-  if (!embeddings_.empty() && (rank == links_.front().rank || rank == links_.back().rank)) {
+  if (!embeddings_.empty() && (rank == first_rank() || rank == last_rank())) {
     graph_.add_part(embeddings_[data * tensor_ + tensor], {});
   }
   if (norm_ != kNone) graph_.add_part(norm_, {});

@@ -7,7 +7,7 @@
 
 #include "model/error/error.hpp"
 #include "sim/lower/lower.hpp"
-#include "sim/lower/stage_links.hpp"
+#include "sim/program/needs.hpp"
 
 namespace flopcast {
 
@@ -16,7 +16,7 @@ namespace {
 class TimelineBuilder {
  public:
   TimelineBuilder(const Program& program, const StepTimes& times, const LoweredStep& step, const EngineResult& result)
-      : step_(step), result_(result), links_(link_stages(program, times)), blocking_(times.blocking_sends) {
+      : step_(step), result_(result), times_(times), needs_(needs_of(program, times)), blocking_(times.blocking_sends) {
     timeline_.title = program.schedule;
     timeline_.ranks.resize(program.ranks.size());
     timeline_.slices_per_microbatch = program.slices_per_microbatch;
@@ -43,7 +43,8 @@ class TimelineBuilder {
 
   const LoweredStep& step_;
   const EngineResult& result_;
-  std::vector<StageLinks> links_;
+  const StepTimes& times_;
+  Needs needs_;
   bool blocking_;
   std::size_t next_pair_ = 0;
   Timeline timeline_;
@@ -56,7 +57,7 @@ void TimelineBuilder::add_stream(StreamId stream) {
     add_span(where, task, label);
     if (next_pair_ < step_.second_of_pair.size() && step_.second_of_pair[next_pair_].first == task) {
       const Action& second = step_.second_of_pair[next_pair_++].second;
-      add_span(where, task, TaskLabel{second, static_cast<SpanKind>(second.kind)});
+      add_span(where, task, TaskLabel{second, span_kind(second.kind)});
     }
   }
 }
@@ -69,16 +70,16 @@ void TimelineBuilder::add_span(const StreamLabel& where, TaskId task, const Task
 
 void TimelineBuilder::add_transfer(TaskId task, const TaskLabel& label) {
   const Action& action = label.action;
-  const StageLinks& links = links_[action.stage];
-  const bool forward = action.kind == ActionKind::kForward;
-  if (forward ? !links.next_is_remote() : !(is_backward_like(action.kind) && links.previous_is_remote())) return;
+  const Needs::Neighbour& to = needs_.result_of(action);
+  if (!to.crosses) return;
   Transfer transfer;
   transfer.start = blocking_ ? result_.start[task] : result_.end[task];
-  transfer.end = blocking_ ? result_.end[task] : transfer.start + (forward ? links.to_next : links.to_previous);
+  transfer.end =
+      blocking_ ? result_.end[task] : transfer.start + needs_.result_latency(times_, action.kind, action.stage);
   transfer.produced_by = action;
-  transfer.to_stage = static_cast<std::uint16_t>(forward ? action.stage + 1 : action.stage - 1);
-  transfer.from_rank = links.rank_of(action.microbatch);
-  transfer.to_rank = forward ? links.next_rank_of(action.microbatch) : links.previous_rank_of(action.microbatch);
+  transfer.to_stage = to.stage;
+  transfer.from_rank = needs_.rank_of(action);
+  transfer.to_rank = to.rank_of(action.microbatch);
   timeline_.transfers.push_back(transfer);
 }
 

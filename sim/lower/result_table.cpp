@@ -35,9 +35,9 @@ void ResultTable::refuse_twice(const Action& action) {
                                "every stage runs F once and either B once or I and W once for each microbatch"});
 }
 
-void ResultTable::refuse_missing(const Action& action, int stage_step, ActionKind kind) {
+void ResultTable::refuse_missing(const Action& action, std::uint16_t stage, ActionKind kind) {
   Action missing = action;
-  missing.stage = static_cast<std::uint16_t>(action.stage + stage_step);
+  missing.stage = stage;
   missing.kind = kind;
   const std::string either =
       kind == ActionKind::kForward

@@ -25,11 +25,11 @@ class ResultTable {
     entry = task;
   }
 
-  /// The result of the stage `stage_step` away from the action's, of kind forward or (B or I) backward, for the
-  /// action's microbatch. Throws ConfigError when nobody produces it.
-  TaskId find(const Action& action, int stage_step, ActionKind kind) const {
-    const TaskId task = tasks_[index(static_cast<std::size_t>(action.stage + stage_step), kind, action.microbatch)];
-    if (task == TaskGraph::kNone) refuse_missing(action, stage_step, kind);
+  /// The result of a stage that the action waits for, of kind forward or (B or I) backward, for the action's
+  /// microbatch. Throws ConfigError when nobody produces it.
+  TaskId find(const Action& action, std::uint16_t stage, ActionKind kind) const {
+    const TaskId task = tasks_[index(stage, kind, action.microbatch)];
+    if (task == TaskGraph::kNone) refuse_missing(action, stage, kind);
     return task;
   }
 
@@ -38,7 +38,7 @@ class ResultTable {
     return (2 * stage + (kind == ActionKind::kForward ? 0 : 1)) * microbatches_ + microbatch;
   }
   [[noreturn]] static void refuse_twice(const Action& action);
-  [[noreturn]] static void refuse_missing(const Action& action, int stage_step, ActionKind kind);
+  [[noreturn]] static void refuse_missing(const Action& action, std::uint16_t stage, ActionKind kind);
 
   std::size_t microbatches_ = 0;
   std::vector<TaskId> tasks_;

@@ -13,7 +13,7 @@
 
 #include "model/error/error.hpp"
 #include "sim/lower/lower.hpp"
-#include "sim/lower/stage_links.hpp"
+#include "sim/program/needs.hpp"
 
 namespace flopcast {
 
@@ -115,12 +115,10 @@ namespace {
 
 using Constraint = TimedArc;
 
-constexpr std::size_t kActionKinds = 4;
-
 class SteadyGraph {
  public:
   SteadyGraph(const Program& program, const StepTimes& times, int turn)
-      : program_(program), times_(times), links_(link_stages(program, times)), turn_(turn) {}
+      : program_(program), times_(times), needs_(needs_of(program, times)), turn_(turn) {}
 
   // The constraints whose first action belongs to one of the microbatches begin .. begin + turn - 1.
   std::vector<Constraint> constraints_from(int begin) const;
@@ -128,13 +126,13 @@ class SteadyGraph {
   Action action_of(std::size_t node) const {
     Action action;
     action.microbatch = static_cast<std::uint32_t>(node % static_cast<std::size_t>(turn_));
-    action.kind = static_cast<ActionKind>(node / static_cast<std::size_t>(turn_) % kActionKinds);
-    action.stage = static_cast<std::uint16_t>(node / static_cast<std::size_t>(turn_) / kActionKinds);
+    action.kind = static_cast<ActionKind>(node / static_cast<std::size_t>(turn_) % kActionKinds.size());
+    action.stage = static_cast<std::uint16_t>(node / static_cast<std::size_t>(turn_) / kActionKinds.size());
     return action;
   }
   int turn() const { return turn_; }
   std::size_t node_count() const {
-    return static_cast<std::size_t>(program_.stage_count()) * kActionKinds * static_cast<std::size_t>(turn_);
+    return static_cast<std::size_t>(program_.stage_count()) * kActionKinds.size() * static_cast<std::size_t>(turn_);
   }
   int rank_of(std::size_t node) const {
     const Action action = action_of(node);
@@ -143,39 +141,33 @@ class SteadyGraph {
 
  private:
   std::size_t node_of(const Action& action) const {
-    return (action.stage * kActionKinds + static_cast<std::size_t>(action.kind)) * static_cast<std::size_t>(turn_) +
+    return (action.stage * kActionKinds.size() + static_cast<std::size_t>(action.kind)) *
+               static_cast<std::size_t>(turn_) +
            action.microbatch % static_cast<std::size_t>(turn_);
   }
   Ticks duration_of(const Action& action) const { return times_.stages[action.stage].of(action.kind); }
-  Ticks latency_after(const Action& action) const;
+  Ticks latency_after(const Action& action) const { return needs_.result_latency(times_, action.kind, action.stage); }
   void add_transfer(const Action& action, const std::vector<ActionKind>& backward_of_stage,
                     std::vector<Constraint>& constraints) const;
 
   const Program& program_;
   const StepTimes& times_;
-  std::vector<StageLinks> links_;
+  Needs needs_;
   int turn_;
 };
 
-Ticks SteadyGraph::latency_after(const Action& action) const {
-  const StageLinks& links = links_[action.stage];
-  if (action.kind == ActionKind::kForward) return links.to_next;
-  return is_backward_like(action.kind) ? links.to_previous : 0;
-}
-
 void SteadyGraph::add_transfer(const Action& action, const std::vector<ActionKind>& backward_of_stage,
                                std::vector<Constraint>& constraints) const {
-  const StageLinks& links = links_[action.stage];
-  const bool forward = action.kind == ActionKind::kForward;
-  if (forward ? !links.next_is_remote() : !(is_backward_like(action.kind) && links.previous_is_remote())) return;
+  const Needs::Neighbour& to = needs_.result_of(action);
+  if (!to.crosses) return;
   Action consumer = action;
-  consumer.stage = static_cast<std::uint16_t>(forward ? action.stage + 1 : action.stage - 1);
-  if (!forward) consumer.kind = backward_of_stage[consumer.stage];
+  consumer.stage = to.stage;
+  if (action.kind != ActionKind::kForward) consumer.kind = backward_of_stage[consumer.stage];
   constraints.push_back({node_of(action), node_of(consumer), duration_of(action) + latency_after(action), 0});
 }
 
 std::vector<Constraint> SteadyGraph::constraints_from(int begin) const {
-  std::vector<ActionKind> backward_of_stage(links_.size(), ActionKind::kBackward);
+  std::vector<ActionKind> backward_of_stage(needs_.stage_count(), ActionKind::kBackward);
   for (const std::vector<Action>& actions : program_.ranks) {
     for (const Action& action : actions) {
       if (is_backward_like(action.kind)) backward_of_stage[action.stage] = action.kind;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,6 +16,9 @@ enum class ActionKind : std::uint8_t {
   kInputGradient,   ///< I: the part of the backward pass that the previous stage waits for
   kWeightGradient,  ///< W: the part nobody waits for
 };
+
+inline constexpr std::array<ActionKind, 4> kActionKinds = {ActionKind::kForward, ActionKind::kBackward,
+                                                           ActionKind::kInputGradient, ActionKind::kWeightGradient};
 
 /// One cell of a schedule: `2F0` is stage 2, forward, microbatch 0. Stages are global: 0 .. ranks * chunks - 1.
 struct Action {
@@ -38,28 +42,21 @@ char letter_of(ActionKind kind);
 constexpr bool is_backward_like(ActionKind kind) {
   return kind == ActionKind::kBackward || kind == ActionKind::kInputGradient;
 }
+constexpr Action action_of(ActionKind kind, int stage, int microbatch) {
+  return Action{
+      .microbatch = static_cast<std::uint32_t>(microbatch), .stage = static_cast<std::uint16_t>(stage), .kind = kind};
+}
 constexpr Action forward_action(int stage, int microbatch) {
-  return Action{.microbatch = static_cast<std::uint32_t>(microbatch),
-                .stage = static_cast<std::uint16_t>(stage),
-                .kind = ActionKind::kForward};
+  return action_of(ActionKind::kForward, stage, microbatch);
 }
-
 constexpr Action backward_action(int stage, int microbatch) {
-  return Action{.microbatch = static_cast<std::uint32_t>(microbatch),
-                .stage = static_cast<std::uint16_t>(stage),
-                .kind = ActionKind::kBackward};
+  return action_of(ActionKind::kBackward, stage, microbatch);
 }
-
 constexpr Action input_gradient_action(int stage, int microbatch) {
-  return Action{.microbatch = static_cast<std::uint32_t>(microbatch),
-                .stage = static_cast<std::uint16_t>(stage),
-                .kind = ActionKind::kInputGradient};
+  return action_of(ActionKind::kInputGradient, stage, microbatch);
 }
-
 constexpr Action weight_gradient_action(int stage, int microbatch) {
-  return Action{.microbatch = static_cast<std::uint32_t>(microbatch),
-                .stage = static_cast<std::uint16_t>(stage),
-                .kind = ActionKind::kWeightGradient};
+  return action_of(ActionKind::kWeightGradient, stage, microbatch);
 }
 
 /// "2F0"; the pairing flag is a matter of the cell, not of the action.

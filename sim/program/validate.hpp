@@ -34,20 +34,6 @@ std::optional<ScheduleFault> find_fault(const Program& program);
 /// "rank 1, step 3 (1B0): …"
 std::string render_fault(const ScheduleFault& fault);
 
-/// A rank that can never execute its next cell, and whose cell it waits for.
-struct BlockedCell {
-  SchedulePlace place;
-  std::string cell;
-  std::string awaited;
-  int awaited_rank = 0;
-};
-
-/// The circle at the end of `waits`, each of which waits for the next and the last for the one at `begin`.
-ScheduleFault describe_circle(const std::vector<BlockedCell>& waits, std::size_t begin);
-
-/// The ranks that wait for each other in a circle, if any. Expects a program without any of the other faults.
-std::optional<ScheduleFault> find_deadlock(const Program& program);
-
 /// "0-3,4-7" where a faulty program of one chain has no fault as two chains of half the stages each, the second one
 /// running through the ranks in the opposite direction; nothing otherwise. A text cannot say which of the two was
 /// meant, so this is a hint and not a reading.

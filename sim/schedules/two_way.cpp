@@ -151,13 +151,7 @@ class DualPipeRank {
     int backwards = 0;
   };
 
-  void push(ActionKind kind, int stage, int microbatch) {
-    Action action;
-    action.microbatch = static_cast<std::uint32_t>(microbatch);
-    action.stage = static_cast<std::uint16_t>(stage);
-    action.kind = kind;
-    actions_.push_back(action);
-  }
+  void push(ActionKind kind, int stage, int microbatch) { actions_.push_back(action_of(kind, stage, microbatch)); }
   void forward(Side& side) { push(ActionKind::kForward, side.stage, side.forwards++); }
   void backward(Side& side) { push(ActionKind::kBackward, side.stage, side.backwards++); }
   void input_gradient(Side& side) {

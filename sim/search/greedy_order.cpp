@@ -8,6 +8,8 @@
 #include <tuple>
 #include <vector>
 
+#include "sim/program/needs.hpp"
+
 namespace flopcast {
 
 namespace {
@@ -39,7 +41,7 @@ struct Arrival {
 class GreedyScheduler {
  public:
   GreedyScheduler(Program& program, const GreedyRule& rule)
-      : program_(program), rule_(rule), ranks_(program.ranks.size()), entries_(program.chains.size()) {
+      : program_(program), needs_(program), rule_(rule), ranks_(program.ranks.size()), entries_(program.chains.size()) {
     for (std::size_t chain = 0; chain < program.chains.size(); ++chain) {
       const auto [first, last] = program.chains[chain];
       chain_of_stage_.resize(static_cast<std::size_t>(last) + 1, chain);
@@ -88,7 +90,6 @@ class GreedyScheduler {
     return static_cast<std::size_t>(program_.rank_of_stage[static_cast<std::size_t>(stage)]);
   }
   Entry& entry_of(int stage) { return entries_[chain_of_stage_[static_cast<std::size_t>(stage)]]; }
-  const Chain& chain_of(int stage) const { return program_.chains[chain_of_stage_[static_cast<std::size_t>(stage)]]; }
 
   Urgent& line_of(Rank& rank, int stage) { return rank.forwards[chunk_of_stage_[static_cast<std::size_t>(stage)]]; }
 
@@ -141,28 +142,23 @@ class GreedyScheduler {
   }
 
   void push_action(ActionKind kind, int stage, int microbatch) {
-    Action action;
-    action.microbatch = static_cast<std::uint32_t>(microbatch);
-    action.stage = static_cast<std::uint16_t>(stage);
-    action.kind = kind;
-    program_.ranks[index_of_rank(stage)].push_back(action);
+    program_.ranks[index_of_rank(stage)].push_back(action_of(kind, stage, microbatch));
   }
 
   void arrive(Time time, int stage, bool is_forward, int unit) {
-    const Task task{unit, stage - chain_of(stage).first_stage, stage};
+    const Task task{unit, stage - program_.chains[chain_of_stage_[static_cast<std::size_t>(stage)]].first_stage, stage};
     arrivals_.push({time, static_cast<int>(index_of_rank(stage)), true, is_forward, task});
   }
 
   void run_forward(Rank& rank, const Task& task, Time now) {
-    const Chain& chain = chain_of(task.stage);
     rank.free_at = now + Time{rule_.forward} * rule_.together;
     rank.held += rule_.together;
     for (int offset = 0; offset < rule_.together; ++offset) {
       push_action(ActionKind::kForward, task.stage, task.unit * rule_.together + offset);
     }
-    if (task.stage == chain.first_stage) ++entry_of(task.stage).started;
-    if (task.stage < chain.last_stage) {
-      arrive(rank.free_at, task.stage + 1, true, task.unit);
+    if (needs_.is_first(task.stage)) ++entry_of(task.stage).started;
+    if (const auto& next = needs_.result_of(ActionKind::kForward, static_cast<std::size_t>(task.stage))) {
+      arrive(rank.free_at, next.stage, true, task.unit);
       return;
     }
     for (int offset = 0; offset < rule_.together; ++offset) {
@@ -174,8 +170,8 @@ class GreedyScheduler {
     rank.free_at = now + rule_.backward;
     --rank.held;
     push_action(ActionKind::kBackward, task.stage, task.unit);
-    if (task.stage > chain_of(task.stage).first_stage) {
-      arrive(rank.free_at, task.stage - 1, false, task.unit);
+    if (const auto& previous = needs_.result_of(ActionKind::kBackward, static_cast<std::size_t>(task.stage))) {
+      arrive(rank.free_at, previous.stage, false, task.unit);
       return;
     }
     Entry& entry = entry_of(task.stage);
@@ -183,6 +179,7 @@ class GreedyScheduler {
   }
 
   Program& program_;
+  Needs needs_;
   const GreedyRule& rule_;
   std::vector<Rank> ranks_;
   std::vector<Entry> entries_;

@@ -1,12 +1,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <tuple>
 
-#include "sim/program/action.hpp"
-#include "sim/program/program.hpp"
-#include "sim/program/step_times.hpp"
+#include "sim/program/needs.hpp"
 
 namespace flopcast {
 
@@ -46,6 +45,43 @@ struct OrderGoal {
     };
     return key(a) < key(b);
   }
+};
+
+/// When what each F and each B or I takes in arrives, while a program of one chain without overlapped pairs runs and
+/// transfers are latency only.
+class Arrivals {
+ public:
+  static constexpr Ticks kNotYet = -1;
+
+  /// `stages` is asked for its stages only; `times` has to outlive this.
+  Arrivals(const Program& stages, int microbatches, const StepTimes& times);
+
+  /// 0 for W, which takes in nothing.
+  Ticks at(const Action& action) const {
+    return action.kind == ActionKind::kWeightGradient ? Ticks{0} : inputs_[action];
+  }
+
+  /// Enters what an action that ended at `end` hands on, and calls receive(rank, at) when that is for another rank.
+  template <class Receive>
+  void hand_on(const Action& action, Ticks end, const Receive& receive) {
+    const Needs::Neighbour& to = needs_.result_of(action);
+    Action next = action;
+    if (!to) {
+      // Where the chain ends the microbatch turns round: its first backward waits for its own forward only.
+      next.kind = ActionKind::kBackward;
+      if (action.kind == ActionKind::kForward) inputs_[next] = end;
+      return;
+    }
+    next.stage = to.stage;
+    const Ticks at = end + needs_.result_latency(times_, action.kind, action.stage);
+    inputs_[next] = at;
+    if (to.crosses) receive(std::size_t{to.rank}, at);
+  }
+
+ private:
+  Needs needs_;
+  const StepTimes& times_;
+  Inputs<Ticks> inputs_;
 };
 
 /// Expects a program that find_fault accepts. A search times thousands of orders: this is faster than the engine, which

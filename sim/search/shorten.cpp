@@ -132,17 +132,18 @@ void OrderGraph::connect(const Program& program, const StepTimes& times) {
     node(to).before = from;
     node(to).latency_before = latency;
   };
-  const auto stages = static_cast<std::size_t>(stages_);
-  for (std::size_t microbatch = 0; microbatch < microbatches_; ++microbatch) {
-    for (std::size_t stage = 0; stage + 1 < stages; ++stage) {
-      const bool crosses = program.rank_of_stage[stage] != program.rank_of_stage[stage + 1];
-      link(number_of(stage, microbatch, ActionKind::kForward), number_of(stage + 1, microbatch, ActionKind::kForward),
-           crosses ? times.boundaries[stage].forward : 0);
-      link(number_of(stage + 1, microbatch, ActionKind::kBackward), number_of(stage, microbatch, ActionKind::kBackward),
-           crosses ? times.boundaries[stage].backward : 0);
+  const Needs needs(program);
+  for (std::size_t stage = 0; stage < needs.stage_count(); ++stage) {
+    for (const ActionKind kind : {ActionKind::kForward, ActionKind::kBackward}) {
+      // At the last stage what is waited for is the microbatch's own forward.
+      const Needs::Neighbour& from = needs.input_of(kind, stage);
+      if (!from && kind == ActionKind::kForward) continue;
+      const ActionKind source = from ? kind : ActionKind::kForward;
+      const Ticks latency = needs.input_latency(times, kind, stage);
+      for (std::size_t microbatch = 0; microbatch < microbatches_; ++microbatch) {
+        link(number_of(from ? from.stage : stage, microbatch, source), number_of(stage, microbatch, kind), latency);
+      }
     }
-    link(number_of(stages - 1, microbatch, ActionKind::kForward),
-         number_of(stages - 1, microbatch, ActionKind::kBackward), 0);
   }
 }
 
@@ -157,13 +158,9 @@ bool OrderGraph::time_actions() {
   topological_.clear();
   std::vector<std::size_t> next(order_.size(), 0);
   std::vector<Ticks> free_at(order_.size(), 0);
-  std::vector<std::size_t> list;
-  for (std::size_t rank = order_.size(); rank-- > 0;) list.push_back(rank);
   std::size_t total = 0;
   for (const auto& actions : order_) total += actions.size();
-  while (!list.empty()) {
-    const std::size_t rank = list.back();
-    list.pop_back();
+  replay(order_.size(), [&](std::size_t rank, const auto& wake) {
     while (next[rank] < order_[rank].size()) {
       const std::int32_t number = order_[rank][next[rank]];
       Node& current = node(number);
@@ -175,11 +172,11 @@ bool OrderGraph::time_actions() {
       ++next[rank];
       if (current.after < 0) continue;
       const auto receiver = static_cast<std::size_t>(node(current.after).rank);
-      const bool waited_for = receiver != rank && next[receiver] < order_[receiver].size() &&
-                              order_[receiver][next[receiver]] == current.after;
-      if (waited_for) list.push_back(receiver);
+      const bool waited_for =
+          next[receiver] < order_[receiver].size() && order_[receiver][next[receiver]] == current.after;
+      if (waited_for) wake(receiver);
     }
-  }
+  });
   return topological_.size() == total;
 }
 

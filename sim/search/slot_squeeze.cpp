@@ -67,7 +67,7 @@ class SlotMemory {
 class SlotSqueezer {
  public:
   SlotSqueezer(const Program& empty, int microbatches, const BuildingBlock& block, const ActivationRule& rule)
-      : empty_(empty),
+      : needs_(empty),
         microbatches_(static_cast<std::size_t>(microbatches)),
         rule_(rule),
         ends_(empty.rank_of_stage.size() * microbatches_ * kKinds, 0),
@@ -109,8 +109,8 @@ class SlotSqueezer {
   static std::size_t effective(const Placed& placed) {
     return placed.action.kind == ActionKind::kForward ? placed.slot : placed.slot + width_of(placed.action.kind);
   }
-  std::size_t& end_of(int stage, std::uint32_t microbatch, ActionKind kind) {
-    return ends_[(static_cast<std::size_t>(stage) * microbatches_ + microbatch) * kKinds + place_of(kind)];
+  std::size_t& end_of(std::size_t stage, std::uint32_t microbatch, ActionKind kind) {
+    return ends_[(stage * microbatches_ + microbatch) * kKinds + place_of(kind)];
   }
   std::size_t& last_end_of(const Action& action) { return last_end_[action.stage * kKinds + place_of(action.kind)]; }
 
@@ -162,13 +162,11 @@ class SlotSqueezer {
   }
 
   std::size_t ready_at(const Action& action) {
-    const int stage = action.stage;
-    if (action.kind == ActionKind::kWeightGradient) return end_of(stage, action.microbatch, ActionKind::kInputGradient);
-    if (action.kind == ActionKind::kForward) {
-      return stage == 0 ? 0 : end_of(stage - 1, action.microbatch, ActionKind::kForward);
+    if (const Needs::Neighbour& from = needs_.input_of(action)) {
+      return end_of(from.stage, action.microbatch, action.kind);
     }
-    if (stage + 1 == empty_.stage_count()) return end_of(stage, action.microbatch, ActionKind::kForward);
-    return end_of(stage + 1, action.microbatch, action.kind);
+    const std::optional<ActionKind> needed = needed_on_stage(action.kind);
+    return needed ? end_of(action.stage, action.microbatch, *needed) : 0;
   }
 
   // What was not moved yet stands in this slot or in later ones: only moved actions are in the way.
@@ -188,7 +186,7 @@ class SlotSqueezer {
     rank.moved.push_back(placed);
   }
 
-  const Program& empty_;
+  Needs needs_;
   std::size_t microbatches_;
   ActivationRule rule_;
   std::size_t slots_ = 0;

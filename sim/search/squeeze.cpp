@@ -13,7 +13,6 @@ namespace flopcast {
 
 namespace {
 
-constexpr Ticks kNotReady = -1;
 constexpr Ticks kNever = std::numeric_limits<Ticks>::max();
 constexpr std::size_t kLookAhead = 64;  // actions of a rank that are candidates for being moved forward
 constexpr int kWholeActivation = 2;
@@ -46,14 +45,12 @@ class Squeezer {
   Squeezer(const Program& empty, int microbatches, const Plan& plan, const StepTimes& times, const ActivationRule& rule,
            const SqueezePolicy& policy, const std::optional<SqueezeTarget>& target)
       : program_(empty),
-        microbatches_(static_cast<std::size_t>(microbatches)),
         times_(times),
         rule_(rule),
         policy_(policy),
         target_(target),
         ranks_(plan.size()),
-        forward_ready_(program_.rank_of_stage.size() * microbatches_, kNotReady),
-        backward_ready_(forward_ready_.size(), kNotReady),
+        arrivals_(program_, microbatches, times),
         input_gradients_(program_.rank_of_stage.size(), 0) {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) intend(plan[rank], ranks_[rank]);
   }
@@ -63,7 +60,6 @@ class Squeezer {
       if (!fits_in_order(ranks_[rank])) return {};
       wake(0, rank);
     }
-    std::fill_n(forward_ready_.begin(), microbatches_, Ticks{0});
     while (!events_.empty() && !stuck_) {
       const auto [now, rank] = events_.top();
       events_.pop();
@@ -121,12 +117,9 @@ class Squeezer {
 
   void wake(Ticks at, std::size_t rank) { events_.emplace(at, rank); }
 
-  std::size_t index_of(const Action& action) const { return action.stage * microbatches_ + action.microbatch; }
-
   Ticks ready_at(const Action& action) const {
-    if (action.kind == ActionKind::kForward) return forward_ready_[index_of(action)];
-    if (action.kind != ActionKind::kWeightGradient) return backward_ready_[index_of(action)];
-    return input_gradients_[action.stage] > action.microbatch ? 0 : kNotReady;
+    if (action.kind != ActionKind::kWeightGradient) return arrivals_.at(action);
+    return input_gradients_[action.stage] > action.microbatch ? 0 : Arrivals::kNotYet;
   }
 
   static void advance(RankState& state) {
@@ -150,14 +143,14 @@ class Squeezer {
     const Action& due = state.steps[state.next].action;
     const Ticks due_at = ready_at(due);
     const bool has_memory = due.kind != ActionKind::kForward || rule_.allows(state.held + kWholeActivation);
-    const bool arrived = due_at != kNotReady && due_at <= now;
+    const bool arrived = due_at != Arrivals::kNotYet && due_at <= now;
     if (!has_memory && arrived) {
       if (!state.has_waiting()) return sleep_or_stop(state);
       return {Choice::Kind::kWaiting, 0, kNever};
     }
     const bool can_be_passed = due.kind == ActionKind::kWeightGradient;
     if (arrived && !can_be_passed) return {Choice::Kind::kStep, state.next, kNever};
-    const Ticks wake_at = arrived || due_at == kNotReady ? kNever : due_at;
+    const Ticks wake_at = arrived || due_at == Arrivals::kNotYet ? kNever : due_at;
     Choice choice{Choice::Kind::kSleep, 0, wake_at};
     if (!policy_.passes_in_order || can_be_passed) choice = look_ahead(now, state, wake_at, arrived);
     if (choice.kind == Choice::Kind::kStep) return choice;
@@ -194,7 +187,7 @@ class Squeezer {
       const unsigned bit = bit_of(step);
       if (index > state.next && (wanted & bit) != 0) {
         const Ticks at = ready_at(step.action);
-        if (at != kNotReady && at <= now && may_delay(now, step.action, wake_at)) {
+        if (at != Arrivals::kNotYet && at <= now && may_delay(now, step.action, wake_at)) {
           return {Choice::Kind::kStep, index, kNever};
         }
         if (at > now) wake_at = std::min(wake_at, at);
@@ -228,7 +221,7 @@ class Squeezer {
     program_.ranks[rank].push_back(action);
     ++placed_;
     if (misses_target(state)) stuck_ = true;
-    finish(action, rank, state);
+    finish(action, state);
     wake(state.free_at, rank);
   }
 
@@ -239,7 +232,7 @@ class Squeezer {
     return !target_->goal.prefers(at_least_, target_->beat);
   }
 
-  void finish(const Action& action, std::size_t rank, RankState& state) {
+  void finish(const Action& action, RankState& state) {
     state.held += rule_.change(action.kind);
     if (action.kind == ActionKind::kWeightGradient) return;
     if (action.kind == ActionKind::kInputGradient) {
@@ -248,25 +241,10 @@ class Squeezer {
         state.waiting.push_back(weight_gradient_action(action.stage, static_cast<int>(action.microbatch)));
       }
     }
-    hand_on(action, rank, state.free_at, action.kind == ActionKind::kForward ? 1 : -1);
-  }
-
-  void hand_on(const Action& action, std::size_t rank, Ticks end, int direction) {
-    const int to = action.stage + direction;
-    if (to == program_.stage_count()) backward_ready_[index_of(action)] = end;
-    if (to < 0 || to == program_.stage_count()) return;
-    Action next = action;
-    next.stage = static_cast<std::uint16_t>(to);
-    const auto receiver = static_cast<std::size_t>(program_.rank_of_stage[next.stage]);
-    const BoundaryTimes& boundary = times_.boundaries[std::min(next.stage, action.stage)];
-    const Ticks latency = direction > 0 ? boundary.forward : boundary.backward;
-    const Ticks at = end + (receiver == rank ? 0 : latency);
-    (direction > 0 ? forward_ready_ : backward_ready_)[index_of(next)] = at;
-    if (receiver != rank) wake(at, receiver);
+    arrivals_.hand_on(action, state.free_at, [this](std::size_t receiver, Ticks at) { wake(at, receiver); });
   }
 
   Program program_;
-  std::size_t microbatches_;
   const StepTimes& times_;
   ActivationRule rule_;
   SqueezePolicy policy_;
@@ -274,8 +252,7 @@ class Squeezer {
   OrderTimes at_least_;
   std::size_t placed_ = 0;
   std::vector<RankState> ranks_;
-  std::vector<Ticks> forward_ready_;   // by stage and microbatch
-  std::vector<Ticks> backward_ready_;  // likewise
+  Arrivals arrivals_;
   std::vector<std::uint32_t> input_gradients_;
   bool stuck_ = false;
   using Event = std::pair<Ticks, std::size_t>;
