@@ -35,6 +35,8 @@ struct Program {
   int rank_count() const { return static_cast<int>(ranks.size()); }
   int stage_count() const { return static_cast<int>(rank_of_stage.size()); }
   std::size_t action_count() const;
+  std::vector<Action>& actions_of(int rank) { return ranks[static_cast<std::size_t>(rank)]; }
+  const std::vector<Action>& actions_of(int rank) const { return ranks[static_cast<std::size_t>(rank)]; }
   int replicas(int stage) const {
     return replicas_of_stage.empty() ? 1 : replicas_of_stage[static_cast<std::size_t>(stage)];
   }

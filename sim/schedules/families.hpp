@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string_view>
@@ -48,36 +49,54 @@ ScheduleInfo pipedream_schedule();
 ScheduleInfo pipedream_2bw_schedule();
 ScheduleInfo pipemare_schedule();
 
-// What families share. The orders of one stage a rank:
+// What families share.
 
-/// min(warmup, m) forwards, then one forward and one backward in turn, then the backwards that are left; one stage per
-/// rank. `warmup[r]` belongs to rank r.
+/// The order of one rank that most schedules follow: `warmup` forwards, then one forward and one backward pass in turn,
+/// then the backward passes that are left. Where these are split, a backward pass is an input gradient and, once
+/// `delay` of them lie behind it, the oldest weight gradient; those that are left come last.
+struct Alternation {
+  std::size_t passes = 0;  ///< in each direction
+  std::size_t warmup = 0;
+  std::optional<std::size_t> delay = std::nullopt;  ///< absent: whole backward passes
+};
+
+/// `forward` and `backward` give the action of the pass number 0 .. passes - 1: F, and B or I.
+template <class Forward, class Backward>
+void alternate(const Alternation& order, const Forward& forward, const Backward& backward,
+               std::vector<Action>& actions) {
+  const std::size_t warmup = std::min(order.warmup, order.passes);
+  const auto push_weight_gradient = [&](std::size_t pass) {
+    actions.push_back(backward(pass));
+    actions.back().kind = ActionKind::kWeightGradient;
+  };
+  actions.reserve((order.delay ? 3 : 2) * order.passes);
+  for (std::size_t pass = 0; pass < warmup; ++pass) actions.push_back(forward(pass));
+  for (std::size_t pass = 0; pass < order.passes; ++pass) {
+    if (warmup + pass < order.passes) actions.push_back(forward(warmup + pass));
+    actions.push_back(backward(pass));
+    if (order.delay && pass >= *order.delay) push_weight_gradient(pass - *order.delay);
+  }
+  if (!order.delay) return;
+  const std::size_t left = std::min(*order.delay, order.passes);
+  for (std::size_t pass = order.passes - left; pass < order.passes; ++pass) push_weight_gradient(pass);
+}
+
+/// alternate() with one stage a rank and whole backward passes. `warmup[r]` belongs to rank r.
 Program one_forward_one_backward(std::string_view schedule, const ScheduleRequest& request,
                                  const std::vector<int>& warmup);
 
 /// p - 1 - r: just enough forwards to reach the last rank before the first backward is due.
 std::vector<int> shortest_warmup(int pipeline_ranks);
+/// Twice that: enough to hide the way to the next rank and back.
+std::vector<int> eager_warmup(int pipeline_ranks);
 
 /// The exact makespan of one_forward_one_backward with the shortest warm-up:
 /// (m + p - 1)(F + B) + 2c [(p - 1) + ceil(max(0, m - 2)(p - 1) / p)]. The steady state costs 2c (p - 1) / p a
 /// microbatch, because a rank that alternates waits for the round trip to its neighbour.
 std::optional<Ticks> one_forward_one_backward_makespan(const ScheduleRequest& request, const UniformTimes& times);
 
-/// The same with twice the shortest warm-up: (m + p - 1)(F + B) + 2 (p - 1) c; nothing when 2c > F + B.
+/// The same with the eager warm-up: (m + p - 1)(F + B) + 2 (p - 1) c; nothing when 2c > F + B.
 std::optional<Ticks> eager_1f1b_makespan(const ScheduleRequest& request, const UniformTimes& times);
-
-// Split backward passes:
-
-/// How one rank splits its backward passes: `warmup` forwards, then in turn a forward, an input gradient and, once
-/// `delay` input gradients lie behind it, the oldest weight gradient; then without forwards, then the weight gradients
-/// that are left. `forwards` and `input_gradients` are the rank's actions in their order.
-struct SplitOrder {
-  std::vector<Action> forwards;
-  std::vector<Action> input_gradients;
-  std::size_t warmup = 0;
-  std::size_t delay = 0;
-};
-void append_split_order(const SplitOrder& order, std::vector<Action>& actions);
 
 /// The handcrafted schedules of 2401.10241: rank r has `depth` times 1f1b's warm-up, depth (p - 1 - r), and keeps
 /// `depth` r weight gradients back.

@@ -26,7 +26,7 @@ Program generate_bfs(const ScheduleRequest& request) {
   const int count = request.microbatches;
   const bool first_in_first_out = request.variant == "fifo";
   for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
-    std::vector<Action>& actions = program.ranks[static_cast<std::size_t>(rank)];
+    std::vector<Action>& actions = program.actions_of(rank);
     for (int stage = rank; stage < program.stage_count(); stage += request.pipeline_ranks) {
       for (int index = 0; index < count; ++index) actions.push_back(forward_action(stage, index));
     }
@@ -133,6 +133,33 @@ std::vector<ChunkTurn> interleaving_table(int microbatches, int chunks, int grou
   return table;
 }
 
+// Passes in the order of the table, backward ones with the chunks reversed; `order_of(rank)` says how they alternate.
+template <class OrderOf>
+Program loop_in_groups(std::string_view schedule, const ScheduleRequest& request, int group_size,
+                       const OrderOf& order_of) {
+  Program program = empty_loop(schedule, request);
+  const std::vector<ChunkTurn> table = interleaving_table(request.microbatches, request.chunks, group_size);
+  for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
+    Alternation order = order_of(static_cast<std::size_t>(rank));
+    order.passes = table.size();
+    const auto stage_of = [&](int chunk) { return chunk * request.pipeline_ranks + rank; };
+    const ActionKind backward = order.delay ? ActionKind::kInputGradient : ActionKind::kBackward;
+    alternate(
+        order, [&](std::size_t pass) { return forward_action(stage_of(table[pass].chunk), table[pass].microbatch); },
+        [&](std::size_t pass) {
+          const int mirrored = request.chunks - 1 - table[pass].chunk;
+          return action_of(backward, stage_of(mirrored), table[pass].microbatch);
+        },
+        program.actions_of(rank));
+  }
+  return program;
+}
+
+// Forwards that the later chunks' first backward has to wait for.
+std::size_t passes_before_last_chunk(const ScheduleRequest& request, int group_size) {
+  return static_cast<std::size_t>(request.chunks - 1) * static_cast<std::size_t>(group_size);
+}
+
 // For a schedule called `name`. Says which groups or microbatch counts near the requested ones are valid. With one
 // chunk nothing is refused but a group, which would have no meaning.
 std::optional<ScheduleRefusal> refuse_interleaving(std::string_view name, const ScheduleRequest& request) {
@@ -179,40 +206,15 @@ std::optional<ScheduleRefusal> refuse_interleaving(std::string_view name, const 
 
 namespace {
 
-std::size_t interleaved_warmup(const ScheduleRequest& request, int group_size, int rank) {
-  return 2 * static_cast<std::size_t>(request.pipeline_ranks - 1 - rank) +
-         static_cast<std::size_t>(request.chunks - 1) * static_cast<std::size_t>(group_size);
-}
-
 Program generate_interleaved(const ScheduleRequest& request) {
   if (request.chunks == 1) {
     return one_forward_one_backward("interleaved", request, shortest_warmup(request.pipeline_ranks));
   }
-  Program program = empty_loop("interleaved", request);
-  const int group_size = *interleaving_group(request);
-  const std::vector<ChunkTurn> table = interleaving_table(request.microbatches, request.chunks, group_size);
-  for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
-    std::vector<Action>& actions = program.ranks[static_cast<std::size_t>(rank)];
-    const auto push_forward = [&](const ChunkTurn& slot) {
-      actions.push_back(forward_action(slot.chunk * request.pipeline_ranks + rank, slot.microbatch));
-    };
-    const auto push_backward = [&](const ChunkTurn& slot) {
-      const int chunk = request.chunks - 1 - slot.chunk;
-      actions.push_back(backward_action(chunk * request.pipeline_ranks + rank, slot.microbatch));
-    };
-    const std::size_t warmup = std::min(table.size(), interleaved_warmup(request, group_size, rank));
-    for (std::size_t index = 0; index < warmup; ++index) push_forward(table[index]);
-    for (std::size_t index = warmup; index < table.size(); ++index) {
-      push_forward(table[index]);
-      push_backward(table[index - warmup]);
-    }
-    for (std::size_t index = table.size() - warmup; index < table.size(); ++index) push_backward(table[index]);
-  }
-  return program;
-}
-
-std::optional<ScheduleRefusal> refuse_interleaved(const ScheduleRequest& request) {
-  return refuse_interleaving("interleaved", request);
+  const int group = *interleaving_group(request);
+  return loop_in_groups("interleaved", request, group, [&](std::size_t rank) {
+    const std::size_t later_ranks = static_cast<std::size_t>(request.pipeline_ranks) - 1 - rank;
+    return Alternation{.warmup = 2 * later_ranks + passes_before_last_chunk(request, group)};
+  });
 }
 
 std::optional<Ticks> interleaved_makespan(const ScheduleRequest& request, const UniformTimes& times) {
@@ -241,7 +243,7 @@ ScheduleInfo interleaved_schedule() {
   info.uses_chunks = true;
   info.reads = {&ScheduleRequest::group_size};
   info.default_chunks = 2;
-  info.refuse = refuse_interleaved;
+  info.refuse = [](const ScheduleRequest& request) { return refuse_interleaving("interleaved", request); };
   info.generate = generate_interleaved;
   info.closed_form_makespan = interleaved_makespan;
   return info;
@@ -261,26 +263,11 @@ namespace {
 
 Program generate_interleaved_zb(const ScheduleRequest& request) {
   if (request.chunks == 1) return handcrafted_zero_bubble("interleaved-zb", request, 1);
-  Program program = empty_loop("interleaved-zb", request);
-  const int group_size = *interleaving_group(request);
-  const std::vector<ChunkTurn> table = interleaving_table(request.microbatches, request.chunks, group_size);
-  for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
-    SplitOrder order;
-    for (const ChunkTurn& turn : table) {
-      const int mirrored = request.chunks - 1 - turn.chunk;
-      order.forwards.push_back(forward_action(turn.chunk * request.pipeline_ranks + rank, turn.microbatch));
-      order.input_gradients.push_back(input_gradient_action(mirrored * request.pipeline_ranks + rank, turn.microbatch));
-    }
-    order.warmup = static_cast<std::size_t>(request.pipeline_ranks - 1 - rank) +
-                   static_cast<std::size_t>(request.chunks - 1) * static_cast<std::size_t>(group_size);
-    order.delay = static_cast<std::size_t>(rank);
-    append_split_order(order, program.ranks[static_cast<std::size_t>(rank)]);
-  }
-  return program;
-}
-
-std::optional<ScheduleRefusal> refuse_interleaved_zb(const ScheduleRequest& request) {
-  return refuse_interleaving("interleaved-zb", request);
+  const int group = *interleaving_group(request);
+  return loop_in_groups("interleaved-zb", request, group, [&](std::size_t rank) {
+    const std::size_t later_ranks = static_cast<std::size_t>(request.pipeline_ranks) - 1 - rank;
+    return Alternation{.warmup = later_ranks + passes_before_last_chunk(request, group), .delay = rank};
+  });
 }
 
 std::optional<Ticks> interleaved_zb_makespan(const ScheduleRequest& request, const UniformTimes& times) {
@@ -307,7 +294,7 @@ ScheduleInfo interleaved_zb_schedule() {
   info.uses_chunks = true;
   info.reads = {&ScheduleRequest::group_size};
   info.default_chunks = 2;
-  info.refuse = refuse_interleaved_zb;
+  info.refuse = [](const ScheduleRequest& request) { return refuse_interleaving("interleaved-zb", request); };
   info.generate = generate_interleaved_zb;
   info.closed_form_makespan = interleaved_zb_makespan;
   return info;
@@ -359,47 +346,13 @@ std::optional<ScheduleRefusal> refuse_gis(const ScheduleRequest& request) {
                                              : fmt::format("{} microbatches", more)};
 }
 
-struct Slot {
-  int microbatch = 0;
-  int chunk = 0;
-};
-
-// The index-th pass of a rank: groups one after the other, in a group chunk by chunk.
-Slot slot_of(std::size_t index, std::size_t group, std::size_t chunks) {
-  const std::size_t of_groups = group * chunks;
-  const std::size_t within = index % of_groups;
-  return {static_cast<int>(index / of_groups * group + within % group), static_cast<int>(within / group)};
-}
-
+// One forward less than the rule's warm-up, because alternate() begins with a forward.
 Program generate_gis(const ScheduleRequest& request) {
-  Program program = empty_loop("gis", request);
-  const auto group = static_cast<std::size_t>(*gis_group(request));
-  const auto chunks = static_cast<std::size_t>(request.chunks);
-  const std::size_t passes = static_cast<std::size_t>(request.microbatches) * chunks;
-  for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
-    std::vector<Action>& actions = program.ranks[static_cast<std::size_t>(rank)];
-    actions.reserve(3 * passes);
-    const auto push_forward = [&](std::size_t index) {
-      const Slot slot = slot_of(index, group, chunks);
-      actions.push_back(forward_action(slot.chunk * request.pipeline_ranks + rank, slot.microbatch));
-    };
-    const auto push_backward = [&](std::size_t index) {
-      const Slot slot = slot_of(index, group, chunks);
-      const int chunk = request.chunks - 1 - slot.chunk;
-      for (const ActionKind half : {ActionKind::kInputGradient, ActionKind::kWeightGradient}) {
-        actions.push_back(backward_action(chunk * request.pipeline_ranks + rank, slot.microbatch));
-        actions.back().kind = half;
-      }
-    };
-    const std::size_t warmup =
-        std::min(passes, (chunks - 1) * group + static_cast<std::size_t>(request.pipeline_ranks - rank));
-    for (std::size_t index = 0; index < warmup; ++index) push_forward(index);
-    for (std::size_t index = 0; index < passes; ++index) {
-      push_backward(index);
-      if (index + warmup < passes) push_forward(index + warmup);
-    }
-  }
-  return program;
+  const int group = *gis_group(request);
+  return loop_in_groups("gis", request, group, [&](std::size_t rank) {
+    const std::size_t later_ranks = static_cast<std::size_t>(request.pipeline_ranks) - 1 - rank;
+    return Alternation{.warmup = later_ranks + passes_before_last_chunk(request, group), .delay = 0};
+  });
 }
 
 std::optional<Ticks> gis_makespan(const ScheduleRequest& request, const UniformTimes& times) {

@@ -10,18 +10,12 @@ namespace flopcast {
 Program one_forward_one_backward(std::string_view schedule, const ScheduleRequest& request,
                                  const std::vector<int>& warmup) {
   Program program = empty_loop(schedule, request);
-  const int count = request.microbatches;
   for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
-    std::vector<Action>& actions = program.ranks[static_cast<std::size_t>(rank)];
-    const int ahead = std::min(warmup[static_cast<std::size_t>(rank)], count);
-    for (int microbatch = 0; microbatch < ahead; ++microbatch) actions.push_back(forward_action(rank, microbatch));
-    for (int microbatch = ahead; microbatch < count; ++microbatch) {
-      actions.push_back(forward_action(rank, microbatch));
-      actions.push_back(backward_action(rank, microbatch - ahead));
-    }
-    for (int microbatch = count - ahead; microbatch < count; ++microbatch) {
-      actions.push_back(backward_action(rank, microbatch));
-    }
+    const auto own = static_cast<std::size_t>(rank);
+    alternate(
+        {.passes = static_cast<std::size_t>(request.microbatches), .warmup = static_cast<std::size_t>(warmup[own])},
+        [rank](std::size_t pass) { return forward_action(rank, static_cast<int>(pass)); },
+        [rank](std::size_t pass) { return backward_action(rank, static_cast<int>(pass)); }, program.ranks[own]);
   }
   return program;
 }
@@ -30,6 +24,12 @@ std::vector<int> shortest_warmup(int pipeline_ranks) {
   std::vector<int> warmup;
   warmup.reserve(static_cast<std::size_t>(pipeline_ranks));
   for (int rank = 0; rank < pipeline_ranks; ++rank) warmup.push_back(pipeline_ranks - 1 - rank);
+  return warmup;
+}
+
+std::vector<int> eager_warmup(int pipeline_ranks) {
+  std::vector<int> warmup = shortest_warmup(pipeline_ranks);
+  for (int& forwards : warmup) forwards *= 2;
   return warmup;
 }
 
@@ -98,7 +98,7 @@ Program generate_gpipe(const ScheduleRequest& request) {
   const int count = request.microbatches;
   const bool last_in_first_out = request.variant == "lifo";
   for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
-    std::vector<Action>& actions = program.ranks[static_cast<std::size_t>(rank)];
+    std::vector<Action>& actions = program.actions_of(rank);
     for (int index = 0; index < count; ++index) actions.push_back(forward_action(rank, index));
     for (int index = 0; index < count; ++index) {
       actions.push_back(backward_action(rank, last_in_first_out ? count - 1 - index : index));
@@ -107,9 +107,14 @@ Program generate_gpipe(const ScheduleRequest& request) {
   return program;
 }
 
-std::optional<Ticks> gpipe_makespan(const ScheduleRequest& request, const UniformTimes& times) {
+// (m + p - 1)(F + B) + 2 (p - 1) c.
+Ticks fill_and_drain_makespan(const ScheduleRequest& request, Ticks passes, const UniformTimes& times) {
   const Ticks ranks = request.pipeline_ranks;
-  return (request.microbatches + ranks - 1) * (times.forward + times.backward) + 2 * (ranks - 1) * times.latency;
+  return (passes + ranks - 1) * (times.forward + times.backward) + 2 * (ranks - 1) * times.latency;
+}
+
+std::optional<Ticks> gpipe_makespan(const ScheduleRequest& request, const UniformTimes& times) {
+  return fill_and_drain_makespan(request, request.microbatches, times);
 }
 
 }  // namespace
@@ -169,7 +174,7 @@ Program generate_terapipe(const ScheduleRequest& request) {
   Program program = empty_loop("terapipe", sliced);
   program.slices_per_microbatch = slices_of(request);
   for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
-    std::vector<Action>& actions = program.ranks[static_cast<std::size_t>(rank)];
+    std::vector<Action>& actions = program.actions_of(rank);
     for (int unit = 0; unit < sliced.microbatches; ++unit) actions.push_back(forward_action(rank, unit));
     for (int unit = sliced.microbatches; unit-- > 0;) actions.push_back(backward_action(rank, unit));
   }
@@ -177,9 +182,7 @@ Program generate_terapipe(const ScheduleRequest& request) {
 }
 
 std::optional<Ticks> terapipe_makespan(const ScheduleRequest& request, const UniformTimes& times) {
-  const Ticks ranks = request.pipeline_ranks;
-  const Ticks units = Ticks{request.microbatches} * slices_of(request);
-  return (units + ranks - 1) * (times.forward + times.backward) + 2 * (ranks - 1) * times.latency;
+  return fill_and_drain_makespan(request, Ticks{request.microbatches} * slices_of(request), times);
 }
 
 }  // namespace
@@ -210,14 +213,6 @@ ScheduleInfo terapipe_schedule() {
 // not once a step. bubble_fraction (p - 1) / (m + p - 1) at c = 0. For uneven stages no closed form is exact.
 // Constraints: one chunk per rank. Fewer microbatches than ranks are fine, as in Megatron-LM (PyTorch refuses them).
 
-namespace {
-
-Program generate_one_f_one_b(const ScheduleRequest& request) {
-  return one_forward_one_backward("1f1b", request, shortest_warmup(request.pipeline_ranks));
-}
-
-}  // namespace
-
 ScheduleInfo one_forward_one_backward_schedule() {
   ScheduleInfo info;
   info.name = "1f1b";
@@ -226,7 +221,9 @@ ScheduleInfo one_forward_one_backward_schedule() {
   info.peak_in_flight = "min(m, p - r)";
   info.makespan = "(m + p - 1)(F + B) + 2c ((p - 1) + ceil(max(0, m - 2)(p - 1) / p))";
   info.where_to_use = "the default: many microbatches in bounded memory, links that are fast beside a stage";
-  info.generate = generate_one_f_one_b;
+  info.generate = [](const ScheduleRequest& request) {
+    return one_forward_one_backward("1f1b", request, shortest_warmup(request.pipeline_ranks));
+  };
   info.closed_form_makespan = one_forward_one_backward_makespan;
   return info;
 }
@@ -240,16 +237,6 @@ ScheduleInfo one_forward_one_backward_schedule() {
 // Makespan: (m + p - 1)(F + B) + 2 (p - 1) c, exact while 2c <= F + B. bubble_fraction (p - 1) / (m + p - 1) at c = 0.
 // Constraints: one chunk per rank.
 
-namespace {
-
-Program generate_eager(const ScheduleRequest& request) {
-  std::vector<int> warmup = shortest_warmup(request.pipeline_ranks);
-  for (int& forwards : warmup) forwards *= 2;
-  return one_forward_one_backward("eager-1f1b", request, warmup);
-}
-
-}  // namespace
-
 ScheduleInfo eager_1f1b_schedule() {
   ScheduleInfo info;
   info.name = "eager-1f1b";
@@ -258,7 +245,9 @@ ScheduleInfo eager_1f1b_schedule() {
   info.peak_in_flight = "min(m, 2 (p - 1 - r) + 1)";
   info.makespan = "(m + p - 1)(F + B) + 2 (p - 1) c while 2c <= F + B";
   info.where_to_use = "1f1b across slow links, with memory for twice the activations";
-  info.generate = generate_eager;
+  info.generate = [](const ScheduleRequest& request) {
+    return one_forward_one_backward("eager-1f1b", request, eager_warmup(request.pipeline_ranks));
+  };
   info.closed_form_makespan = eager_1f1b_makespan;
   return info;
 }
@@ -292,11 +281,9 @@ std::optional<ScheduleRefusal> refuse_dapple(const ScheduleRequest& request) {
 }
 
 Program generate_dapple(const ScheduleRequest& request) {
-  std::vector<int> warmup = shortest_warmup(request.pipeline_ranks);
-  for (int& forwards : warmup) {
-    if (is_policy_b(request)) forwards *= 2;
-    forwards = std::min(forwards, dapple_limit(request) - 1);
-  }
+  std::vector<int> warmup =
+      is_policy_b(request) ? eager_warmup(request.pipeline_ranks) : shortest_warmup(request.pipeline_ranks);
+  for (int& forwards : warmup) forwards = std::min(forwards, dapple_limit(request) - 1);
   return one_forward_one_backward("dapple", request, warmup);
 }
 

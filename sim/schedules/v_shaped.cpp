@@ -52,31 +52,16 @@ ScheduleInfo v_search_info() {
 // rank: three quarters of 1f1b's first rank. Makespan: no closed form. Bubble: more than 1f1b's in most cases, the
 // price of the memory. Constraints: two chunks per rank.
 
-namespace {
-
-// Activations, each of one chunk.
-int most_for_1f1b_v(int ranks) {
-  return std::max(4, (3 * ranks + 1) / 2);
-}
-
-Program generate_one_f_one_b_v(const ScheduleRequest& request) {
-  return search_v("1f1b-v", request, false, most_for_1f1b_v(request.pipeline_ranks));
-}
-
-std::optional<ScheduleRefusal> refuse_one_f_one_b_v(const ScheduleRequest& request) {
-  return refuse_all_but_two_chunks("1f1b-v", request);
-}
-
-}  // namespace
-
 ScheduleInfo one_f_one_b_v_schedule() {
   ScheduleInfo info = v_search_info();
   info.name = "1f1b-v";
   info.summary = "1f1b on the V map: every rank holds the same, three quarters of what 1f1b's first rank does";
   info.peak_in_flight = "max(4, ceil(3 p / 2)) chunks";
   info.where_to_use = "no first rank that holds more than the others; links fast enough for twice the messages";
-  info.refuse = refuse_one_f_one_b_v;
-  info.generate = generate_one_f_one_b_v;
+  info.refuse = [](const ScheduleRequest& request) { return refuse_all_but_two_chunks("1f1b-v", request); };
+  info.generate = [](const ScheduleRequest& request) {
+    return search_v("1f1b-v", request, false, std::max(4, (3 * request.pipeline_ranks + 1) / 2));
+  };
   return info;
 }
 
@@ -89,31 +74,16 @@ ScheduleInfo one_f_one_b_v_schedule() {
 // Makespan: no closed form; the bubble is about half of 1f1b's for equal times.
 // Constraints: two chunks per rank.
 
-namespace {
-
-// Activations, each of one chunk.
-int most_for_v_half(int ranks) {
-  return 2 * ((ranks + 2) / 2);
-}
-
-Program generate_v_half(const ScheduleRequest& request) {
-  return search_v("v-half", request, true, most_for_v_half(request.pipeline_ranks));
-}
-
-std::optional<ScheduleRefusal> refuse_v_half(const ScheduleRequest& request) {
-  return refuse_all_but_two_chunks("v-half", request);
-}
-
-}  // namespace
-
 ScheduleInfo v_half_schedule() {
   ScheduleInfo info = v_search_info();
   info.name = "v-half";
   info.summary = "split backward passes on the V map with half of 1f1b's activations";
   info.peak_in_flight = "2 floor((p + 2) / 2) chunks";
   info.where_to_use = "activations that fill the memory: half of them for a bubble like 1f1b's";
-  info.refuse = refuse_v_half;
-  info.generate = generate_v_half;
+  info.refuse = [](const ScheduleRequest& request) { return refuse_all_but_two_chunks("v-half", request); };
+  info.generate = [](const ScheduleRequest& request) {
+    return search_v("v-half", request, true, 2 * ((request.pipeline_ranks + 2) / 2));
+  };
   return info;
 }
 
@@ -126,31 +96,16 @@ ScheduleInfo v_half_schedule() {
 // Makespan: no closed form; the bubble is about two thirds of 1f1b's for equal times, and grows with m for unequal
 // ones. Constraints: two chunks per rank.
 
-namespace {
-
-// Activations, each of one chunk.
-int most_for_v_min(int ranks) {
-  return 2 * ((ranks + 4) / 3);
-}
-
-Program generate_v_min(const ScheduleRequest& request) {
-  return search_v("v-min", request, true, most_for_v_min(request.pipeline_ranks));
-}
-
-std::optional<ScheduleRefusal> refuse_v_min(const ScheduleRequest& request) {
-  return refuse_all_but_two_chunks("v-min", request);
-}
-
-}  // namespace
-
 ScheduleInfo v_min_schedule() {
   ScheduleInfo info = v_search_info();
   info.name = "v-min";
   info.summary = "split backward passes on the V map with a third of 1f1b's activations";
   info.peak_in_flight = "2 floor((p + 4) / 3) chunks";
   info.where_to_use = "activations that fill the memory: a third of them for a bubble above 1f1b's";
-  info.refuse = refuse_v_min;
-  info.generate = generate_v_min;
+  info.refuse = [](const ScheduleRequest& request) { return refuse_all_but_two_chunks("v-min", request); };
+  info.generate = [](const ScheduleRequest& request) {
+    return search_v("v-min", request, true, 2 * ((request.pipeline_ranks + 4) / 3));
+  };
   return info;
 }
 
@@ -170,10 +125,7 @@ Program generate_v_auto(const ScheduleRequest& request) {
   search.empty = empty_zigzag("v-auto", request);
   search.chunks = 2;
   search.shapes = v_shapes(request.pipeline_ranks);
-  search.rule = {limit_in_halves(request, 2), request.variant != "full" && !request.variant.empty()};
-  if (request.variant == "chunks" && request.memory_limit) {
-    search.rule.limit = 2 * std::min(*request.memory_limit, 2 * request.microbatches);
-  }
+  search.rule = rule_of_variant(request, 2);
   return search_blocks(search, request);
 }
 
@@ -287,7 +239,7 @@ void fill_rank(const ScheduleRequest& request, int rank, std::vector<Action>& ac
 Program fixed_order(const ScheduleRequest& request) {
   Program program = empty_zigzag("zbv", request);
   for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
-    fill_rank(request, rank, program.ranks[static_cast<std::size_t>(rank)]);
+    fill_rank(request, rank, program.actions_of(rank));
   }
   return program;
 }
@@ -302,10 +254,6 @@ Program generate_zbv(const ScheduleRequest& request) {
   search.goal.span_first = true;
   search.rivals.push_back(fixed_order(request));
   return search_blocks(search, request);
-}
-
-std::optional<ScheduleRefusal> refuse_zbv(const ScheduleRequest& request) {
-  return refuse_all_but_two_chunks("zbv", request);
 }
 
 std::optional<Ticks> zbv_makespan(const ScheduleRequest& request, const UniformTimes& times) {
@@ -332,7 +280,7 @@ ScheduleInfo zbv_schedule() {
   info.uses_times = true;
   info.default_chunks = 2;
   info.variants = {"fixed", "greedy"};
-  info.refuse = refuse_zbv;
+  info.refuse = [](const ScheduleRequest& request) { return refuse_all_but_two_chunks("zbv", request); };
   info.generate = generate_zbv;
   info.closed_form_makespan = zbv_makespan;
   return info;

@@ -7,6 +7,22 @@
 
 namespace flopcast {
 
+namespace {
+
+// 1F1B over all microbatches, as the flushing schedules of one stage a rank order it.
+Program without_flush(std::string_view schedule, const ScheduleRequest& request, const std::vector<int>& warmup) {
+  Program program = one_forward_one_backward(schedule, request, warmup);
+  program.asynchronous = true;
+  return program;
+}
+
+// Microbatches per update: all unless given.
+int asked_accumulation(const ScheduleRequest& request) {
+  return request.accumulation.value_or(request.microbatches);
+}
+
+}  // namespace
+
 // PipeDream: Harlap 2018, arXiv 1806.03377; SOSP 2019, sections 3.2 and 3.3: 1F1B that never flushes.
 //
 // Rule: rank r executes min(m, p - 1 - r) forwards, then one forward and one backward in turn without end; a finite
@@ -79,13 +95,11 @@ std::vector<Action> order_of_replica(const ScheduleRequest& request, int stage, 
   std::vector<int> own;
   const int step = request.stage_replicas[static_cast<std::size_t>(stage)];
   for (int microbatch = replica; microbatch < request.microbatches; microbatch += step) own.push_back(microbatch);
-  const std::size_t ahead = std::min(static_cast<std::size_t>(warmup), own.size());
   std::vector<Action> actions;
-  actions.reserve(2 * own.size());
-  for (std::size_t index = 0; index < own.size() + ahead; ++index) {
-    if (index < own.size()) actions.push_back(forward_action(stage, own[index]));
-    if (index >= ahead) actions.push_back(backward_action(stage, own[index - ahead]));
-  }
+  alternate(
+      {.passes = own.size(), .warmup = static_cast<std::size_t>(warmup)},
+      [&](std::size_t pass) { return forward_action(stage, own[pass]); },
+      [&](std::size_t pass) { return backward_action(stage, own[pass]); }, actions);
   return actions;
 }
 
@@ -93,6 +107,7 @@ Program round_robin(const ScheduleRequest& request) {
   Program program;
   program.schedule = "pipedream";
   program.replicas_of_stage = request.stage_replicas;
+  program.asynchronous = true;
   program.chains = {Chain{.first_stage = 0, .last_stage = request.pipeline_ranks - 1}};
   const std::vector<int> warmup = pipedream_warmup(request);
   for (int stage = 0; stage < request.pipeline_ranks; ++stage) {
@@ -105,11 +120,8 @@ Program round_robin(const ScheduleRequest& request) {
 }
 
 Program generate_pipedream(const ScheduleRequest& request) {
-  Program program = request.stage_replicas.empty()
-                        ? one_forward_one_backward("pipedream", request, shortest_warmup(request.pipeline_ranks))
-                        : round_robin(request);
-  program.asynchronous = true;
-  return program;
+  if (!request.stage_replicas.empty()) return round_robin(request);
+  return without_flush("pipedream", request, shortest_warmup(request.pipeline_ranks));
 }
 
 int stage_of_replica(const ScheduleRequest& request, int rank) {
@@ -153,8 +165,7 @@ ScheduleInfo pipedream_schedule() {
   info.peak_in_flight = "min(m, p - r)";
   info.makespan = "with the drain: that of 1f1b; steady period F + B + 2c (p - 1) / p";
   info.where_to_use =
-      "links or stages too uneven for a flush, memory for p weight versions, a model that bears "
-      "staleness";
+      "links or stages too uneven for a flush, memory for p weight versions, a model that bears staleness";
   info.asynchronous = true;
   info.uses_stage_replicas = true;
   info.variants = {"stashing", kVerticalSync};
@@ -176,9 +187,6 @@ ScheduleInfo pipedream_schedule() {
 
 namespace {
 
-int asked_accumulation(const ScheduleRequest& request) {
-  return request.accumulation.value_or(request.microbatches);
-}
 int two_bw_versions(const ScheduleRequest& /*request*/, int /*rank*/) {
   return 2;
 }
@@ -196,12 +204,6 @@ std::optional<ScheduleRefusal> refuse_two_bw(const ScheduleRequest& request) {
       .help = fmt::format("{} >= {}", request.accumulation ? "accumulation" : "microbatches", request.pipeline_ranks)};
 }
 
-Program generate_two_bw(const ScheduleRequest& request) {
-  Program program = one_forward_one_backward("pipedream-2bw", request, shortest_warmup(request.pipeline_ranks));
-  program.asynchronous = true;
-  return program;
-}
-
 }  // namespace
 
 ScheduleInfo pipedream_2bw_schedule() {
@@ -216,7 +218,9 @@ ScheduleInfo pipedream_2bw_schedule() {
   info.asynchronous = true;
   info.reads = {&ScheduleRequest::accumulation};
   info.refuse = refuse_two_bw;
-  info.generate = generate_two_bw;
+  info.generate = [](const ScheduleRequest& request) {
+    return without_flush("pipedream-2bw", request, shortest_warmup(request.pipeline_ranks));
+  };
   info.closed_form_makespan = one_forward_one_backward_makespan;
   info.weights = {asked_accumulation, two_bw_versions, two_bw_staleness,
                   [](const ScheduleRequest& /*request*/) { return WeightPolicy::kDoubleBuffered; }};
@@ -239,32 +243,21 @@ ScheduleInfo pipedream_2bw_schedule() {
 
 namespace {
 
-int pipemare_accumulation(const ScheduleRequest& request) {
-  return request.accumulation.value_or(request.microbatches);
-}
 int pipemare_versions(const ScheduleRequest& /*request*/, int /*rank*/) {
   return 1;
 }
 // Of the microbatch with the most updates between its two passes.
 int pipemare_staleness(const ScheduleRequest& request, int rank) {
   const int backwards_between = 2 * (request.pipeline_ranks - 1 - rank);
-  const int every = pipemare_accumulation(request);
+  const int every = asked_accumulation(request);
   return (backwards_between + every - 1) / every;
 }
 
 std::optional<ScheduleRefusal> refuse_pipemare(const ScheduleRequest& request) {
-  if (pipemare_accumulation(request) >= 1) return std::nullopt;
-  return ScheduleRefusal{.problem = fmt::format("pipemare cannot update the weights after {} microbatches",
-                                                pipemare_accumulation(request)),
-                         .help = "accumulation >= 1"};
-}
-
-Program generate_pipemare(const ScheduleRequest& request) {
-  std::vector<int> warmup = shortest_warmup(request.pipeline_ranks);
-  for (int& forwards : warmup) forwards *= 2;
-  Program program = one_forward_one_backward("pipemare", request, warmup);
-  program.asynchronous = true;
-  return program;
+  if (asked_accumulation(request) >= 1) return std::nullopt;
+  return ScheduleRefusal{
+      .problem = fmt::format("pipemare cannot update the weights after {} microbatches", asked_accumulation(request)),
+      .help = "accumulation >= 1"};
 }
 
 }  // namespace
@@ -281,9 +274,11 @@ ScheduleInfo pipemare_schedule() {
   info.asynchronous = true;
   info.reads = {&ScheduleRequest::accumulation};
   info.refuse = refuse_pipemare;
-  info.generate = generate_pipemare;
+  info.generate = [](const ScheduleRequest& request) {
+    return without_flush("pipemare", request, eager_warmup(request.pipeline_ranks));
+  };
   info.closed_form_makespan = eager_1f1b_makespan;
-  info.weights = {pipemare_accumulation, pipemare_versions, pipemare_staleness,
+  info.weights = {asked_accumulation, pipemare_versions, pipemare_staleness,
                   [](const ScheduleRequest& /*request*/) { return WeightPolicy::kNewest; }};
   return info;
 }

@@ -7,33 +7,17 @@
 
 namespace flopcast {
 
-void append_split_order(const SplitOrder& order, std::vector<Action>& actions) {
-  const std::size_t count = order.forwards.size();
-  const std::size_t warmup = std::min(order.warmup, count);
-  const auto push_weight_gradient = [&](std::size_t index) {
-    const Action& input_gradient = order.input_gradients[index];
-    actions.push_back(weight_gradient_action(input_gradient.stage, static_cast<int>(input_gradient.microbatch)));
-  };
-  actions.insert(actions.end(), order.forwards.begin(), order.forwards.begin() + static_cast<std::ptrdiff_t>(warmup));
-  for (std::size_t index = 0; index < count; ++index) {
-    if (warmup + index < count) actions.push_back(order.forwards[warmup + index]);
-    actions.push_back(order.input_gradients[index]);
-    if (index >= order.delay) push_weight_gradient(index - order.delay);
-  }
-  for (std::size_t index = count - std::min(order.delay, count); index < count; ++index) push_weight_gradient(index);
-}
-
 Program handcrafted_zero_bubble(std::string_view schedule, const ScheduleRequest& request, int depth) {
   Program program = empty_loop(schedule, request);
   for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
-    SplitOrder order;
-    for (int microbatch = 0; microbatch < request.microbatches; ++microbatch) {
-      order.forwards.push_back(forward_action(rank, microbatch));
-      order.input_gradients.push_back(input_gradient_action(rank, microbatch));
-    }
+    Alternation order;
+    order.passes = static_cast<std::size_t>(request.microbatches);
     order.warmup = static_cast<std::size_t>(depth) * static_cast<std::size_t>(request.pipeline_ranks - 1 - rank);
     order.delay = static_cast<std::size_t>(depth) * static_cast<std::size_t>(rank);
-    append_split_order(order, program.ranks[static_cast<std::size_t>(rank)]);
+    alternate(
+        order, [rank](std::size_t pass) { return forward_action(rank, static_cast<int>(pass)); },
+        [rank](std::size_t pass) { return input_gradient_action(rank, static_cast<int>(pass)); },
+        program.actions_of(rank));
   }
   return program;
 }
@@ -49,10 +33,6 @@ Program handcrafted_zero_bubble(std::string_view schedule, const ScheduleRequest
 // Constraints: one chunk per rank.
 
 namespace {
-
-Program generate_zb_h1(const ScheduleRequest& request) {
-  return handcrafted_zero_bubble("zb-h1", request, 1);
-}
 
 std::optional<Ticks> zb_h1_makespan(const ScheduleRequest& request, const UniformTimes& times) {
   const Ticks ranks = request.pipeline_ranks;
@@ -76,7 +56,7 @@ ScheduleInfo zb_h1_schedule() {
   info.peak_in_flight = "min(m, p)";
   info.makespan = "m (F + B) + (p - 1)(F + I - W) at c = 0 for m >= p, W <= min(F, I)";
   info.where_to_use = "1f1b's memory with a third of its bubble, where backward passes can be split";
-  info.generate = generate_zb_h1;
+  info.generate = [](const ScheduleRequest& request) { return handcrafted_zero_bubble("zb-h1", request, 1); };
   info.closed_form_makespan = zb_h1_makespan;
   return info;
 }
@@ -93,10 +73,6 @@ ScheduleInfo zb_h1_schedule() {
 // one chunk per rank; fewer than 2 p - 1 microbatches are fine, the bubble then grows.
 
 namespace {
-
-Program generate_zb_h2(const ScheduleRequest& request) {
-  return handcrafted_zero_bubble("zb-h2", request, 2);
-}
 
 std::optional<Ticks> zb_h2_makespan(const ScheduleRequest& request, const UniformTimes& times) {
   const Ticks ranks = request.pipeline_ranks;
@@ -118,7 +94,7 @@ ScheduleInfo zb_h2_schedule() {
   info.peak_in_flight = "min(m, 2 p - 1)";
   info.makespan = "m (F + B) + (p - 1) F at c = 0 for m >= 2 p - 1, I <= 2 min(F, W)";
   info.where_to_use = "memory for twice the activations and no synchronisation before the optimizer's step";
-  info.generate = generate_zb_h2;
+  info.generate = [](const ScheduleRequest& request) { return handcrafted_zero_bubble("zb-h2", request, 2); };
   info.closed_form_makespan = zb_h2_makespan;
   return info;
 }
@@ -142,7 +118,7 @@ Program generate_zb_auto(const ScheduleRequest& request) {
   BlockSearch search;
   search.empty = empty_loop("zb-auto", request);
   search.shapes = all_shapes(1, kLargestStep, kLargestGap);
-  search.rule = {limit_in_halves(request, 1), request.variant == "half"};
+  search.rule = rule_of_variant(request, 1);
   for (const int depth : {1, 2}) {
     Program rival = handcrafted_zero_bubble("zb-auto", request, depth);
     const std::vector<int> peaks = peak_in_flight(rival);
@@ -150,10 +126,6 @@ Program generate_zb_auto(const ScheduleRequest& request) {
     if (peak <= request.memory_limit.value_or(peak)) search.rivals.push_back(std::move(rival));
   }
   return search_blocks(search, request);
-}
-
-std::optional<ScheduleRefusal> refuse_zb_auto(const ScheduleRequest& request) {
-  return refuse_memory_limit("zb-auto", request);
 }
 
 }  // namespace
@@ -170,7 +142,7 @@ ScheduleInfo zb_auto_schedule() {
   info.uses_times = true;
   info.reads = {&ScheduleRequest::memory_limit};
   info.variants = {"full", "half"};
-  info.refuse = refuse_zb_auto;
+  info.refuse = [](const ScheduleRequest& request) { return refuse_memory_limit("zb-auto", request); };
   info.generate = generate_zb_auto;
   return info;
 }

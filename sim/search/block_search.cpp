@@ -328,10 +328,15 @@ Program search_blocks(const BlockSearch& search, const ScheduleRequest& request)
   return Searcher(search, request).run();
 }
 
-std::optional<int> limit_in_halves(const ScheduleRequest& request, int chunks) {
-  if (!request.memory_limit) return std::nullopt;
-  // A limit of all microbatches is none; the product must not overflow.
-  return 2 * chunks * std::min(*request.memory_limit, request.microbatches);
+ActivationRule rule_of_variant(const ScheduleRequest& request, int chunks) {
+  const bool counts_chunks = request.variant == "chunks";
+  ActivationRule rule;
+  rule.half_freed_at_i = counts_chunks || request.variant == "half";
+  if (!request.memory_limit) return rule;
+  // A limit of all there is is none; the product must not overflow.
+  rule.limit = counts_chunks ? 2 * std::min(*request.memory_limit, chunks * request.microbatches)
+                             : 2 * chunks * std::min(*request.memory_limit, request.microbatches);
+  return rule;
 }
 
 std::optional<ScheduleRefusal> refuse_memory_limit(std::string_view name, const ScheduleRequest& request) {

@@ -28,8 +28,9 @@ struct BlockSearch {
 /// order.
 Program search_blocks(const BlockSearch& search, const ScheduleRequest& request);
 
-/// An absent limit is none; a limit counts microbatches, each of them `chunks` activations.
-std::optional<int> limit_in_halves(const ScheduleRequest& request, int chunks);
+/// What a request's variant says its memory limit counts: "full" or none microbatches of `chunks` activations, held
+/// until W; "half" the same, of which I gives one half back; "chunks" like half, but single activations.
+ActivationRule rule_of_variant(const ScheduleRequest& request, int chunks);
 
 /// Refuses a limit below one microbatch, with which nothing could run.
 std::optional<ScheduleRefusal> refuse_memory_limit(std::string_view name, const ScheduleRequest& request);
