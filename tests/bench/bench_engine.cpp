@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "sim/lower/lower.hpp"
-#include "sim/lower/lower_replicas.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/bench/bare_loop.hpp"
+#include "tests/support/lower_replicas.hpp"
 
 namespace flopcast {
 namespace {

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "sim/lower/lower.hpp"
-#include "sim/lower/lower_replicas.hpp"
 #include "sim/metrics/critical_path.hpp"
 #include "sim/metrics/memory_over_time.hpp"
 #include "sim/metrics/metrics.hpp"
 #include "sim/schedules/catalogue.hpp"
+#include "tests/support/lower_replicas.hpp"
 
 namespace flopcast {
 namespace {

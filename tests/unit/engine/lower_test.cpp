@@ -1,5 +1,5 @@
 #include "sim/lower/lower.hpp"
-#include "sim/lower/lower_replicas.hpp"
+#include "tests/support/lower_replicas.hpp"
 
 #include <gtest/gtest.h>
 

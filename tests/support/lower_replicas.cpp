@@ -1,4 +1,4 @@
-#include "sim/lower/lower_replicas.hpp"
+#include "tests/support/lower_replicas.hpp"
 
 #include <algorithm>
 #include <cstddef>
