@@ -9,6 +9,7 @@
 #include "base/host/files.hpp"
 #include "cli/commands.hpp"
 #include "cli/forecast/compare_gap.hpp"
+#include "cli/options/files_on_disk.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/layout_text.hpp"
 #include "cli/options/output.hpp"
@@ -43,7 +44,7 @@ std::optional<ComparedLayout> saved_layout(const std::string& file) {
 ComparedLayout compared(const JobOptions& job, const std::string& layout) {
   if (is_file(layout)) {
     std::optional<ComparedLayout> saved = saved_layout(layout);
-    return saved ? std::move(*saved) : forecast_job(layout, load_job({layout}, {}));
+    return saved ? std::move(*saved) : forecast_job(layout, load_job({layout}, {}, files_on_disk()));
   }
   const std::vector<FlagValue> values = parse_layout_text(layout);
   LoadedJob loaded = job.load_with(values);

@@ -13,8 +13,9 @@
 #include "calibrate/validation/published_row.hpp"
 #include "calibrate/validation/refit.hpp"
 #include "cli/commands.hpp"
-#include "cli/jobs/device_profile_file.hpp"
+#include "cli/options/files_on_disk.hpp"
 #include "cli/options/output.hpp"
+#include "import/jobs/load_job.hpp"
 #include "model/config/device_profile.hpp"
 #include "model/config/document.hpp"
 #include "model/config/read_job.hpp"
@@ -206,7 +207,7 @@ nlohmann::json profile_named(const std::optional<std::string>& text) {
   if (!text) return {};
   nlohmann::json job = {{"training", {{"profile", *text}}}};
   Origins origins;
-  read_device_profile_file(job, origins);
+  read_device_profile_file(files_on_disk(), job, origins);
   nlohmann::json profile = job.at("training").at("profile");
   const DeviceProfile read = read_device_profile(profile, "--profile", origins);
   if (!read.cluster.contains("device") || !read.cluster.at("device").contains("name")) {

@@ -1,4 +1,5 @@
 #include "cli/options/job_options.hpp"
+#include "cli/options/files_on_disk.hpp"
 
 #include <fmt/format.h>
 
@@ -77,7 +78,7 @@ LoadedJob JobOptions::load_with(const std::vector<FlagValue>& flags) const {
   all.insert(all.end(), flags.begin(), flags.end());
   std::vector<std::string> files;
   if (file_) files.push_back(*file_);
-  return load_job(files, all);
+  return load_job(files, all, files_on_disk());
 }
 
 void JobOptions::remember_flag(const JobKey& key, const std::string& name, const std::string& text) {
@@ -120,7 +121,7 @@ std::vector<const FlagValue*> JobOptions::given() const {
 LoadedJob JobOptions::load() const {
   std::vector<std::string> files = more_files_;
   if (file_) files.insert(files.begin(), *file_);
-  return load_job(files, flags_);
+  return load_job(files, flags_, files_on_disk());
 }
 
 Job JobOptions::read(const LoadedJob& loaded) {

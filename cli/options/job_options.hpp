@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/host/command_line.hpp"
-#include "cli/jobs/job_files.hpp"
 #include "cli/options/output.hpp"
+#include "import/jobs/load_job.hpp"
 #include "model/config/job_keys.hpp"
 #include "model/job.hpp"
 

@@ -6,9 +6,9 @@
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
 #include "cli/commands.hpp"
-#include "cli/jobs/job_files.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
+#include "import/jobs/load_job.hpp"
 #include "model/error/error.hpp"
 #include "sim/forecast/prepare.hpp"
 

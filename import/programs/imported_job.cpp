@@ -107,6 +107,14 @@ std::string printable(const std::string& text) {
 
 }  // namespace
 
+std::optional<std::string> Files::try_read(const std::string& path) const {
+  try {
+    return read(path);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
 ForeignFile::ForeignFile(std::string_view text, std::string file)
     : text_(text), name_(std::move(file)), syntax_(syntax_of(text, name_)) {
   if (syntax_ != Syntax::kJson) return;

@@ -27,8 +27,12 @@ class Files {
   Files& operator=(Files&&) = delete;
   virtual ~Files() = default;
 
-  /// The text of a file, nothing when it cannot be read.
-  virtual std::optional<std::string> read(const std::string& path) const = 0;
+  /// The text of a file. Throws ConfigError when it cannot be read.
+  virtual std::string read(const std::string& path) const = 0;
+  /// Nothing when it cannot be read.
+  std::optional<std::string> try_read(const std::string& path) const;
+  enum class Kind { kNone, kFile, kFolder };
+  virtual Kind kind_of(const std::string& path) const { return try_read(path) ? Kind::kFile : Kind::kNone; }
   /// YAML as JSON. Throws ConfigError, also where it cannot be read at all.
   virtual nlohmann::json parse_yaml(std::string_view text, const std::string& file) const = 0;
 };

@@ -63,7 +63,7 @@ bool import_first(const std::vector<std::string>& paths, const JobFormat& format
                   ImportedJob& imported) {
   if (context.files == nullptr) return false;
   for (const std::string& path : paths) {
-    const auto text = context.files->read(path);
+    const auto text = context.files->try_read(path);
     if (!text) continue;
     const ForeignFile file(*text, path);
     if (&format_of(file) != &format) continue;

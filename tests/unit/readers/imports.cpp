@@ -9,7 +9,7 @@ namespace {
 // No other file can be read; JSON is YAML, too.
 class NoFiles final : public Files {
  public:
-  std::optional<std::string> read(const std::string& /*path*/) const override { return std::nullopt; }
+  std::string read(const std::string& path) const override { throw ConfigError({"", "no such file", path, ""}); }
   nlohmann::json parse_yaml(std::string_view text, const std::string& file) const override {
     return parse_json(text, file);
   }

@@ -146,10 +146,10 @@ TEST(Accelerate, ComplaintsPointIntoTheFile) {
 class LlamaFactoryFiles final : public Files {
  public:
   explicit LlamaFactoryFiles(std::string values) : values_(std::move(values)) {}
-  std::optional<std::string> read(const std::string& path) const override {
+  std::string read(const std::string& path) const override {
     if (path == "models/llama/config.json") return llama3_70b_config();
     if (path == "runs/ds.json") return zero3_config();
-    return std::nullopt;
+    throw ConfigError({"", "no such file", path, ""});
   }
   nlohmann::json parse_yaml(std::string_view /*text*/, const std::string& file) const override {
     return parse_json(values_, file);

@@ -1,11 +1,14 @@
-#include "cli/jobs/yaml.hpp"
+#include "cli/options/files_on_disk.hpp"
 
 #include <fmt/format.h>
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
+#include "base/host/files.hpp"
 #include "model/error/error.hpp"
 
 #ifdef FLOPCAST_HAS_YAML
@@ -75,9 +78,9 @@ class YamlConverter {
   int values_ = 0;
 };
 
-}  // namespace
-
-nlohmann::json parse_yaml(std::string_view text, std::string_view file) {
+// YAML as JSON, plain words typed as Python's readers do: null, true and yes, whole and decimal numbers, else text.
+// Refuses keys given twice, nesting deeper than 64 and more than 100,000 values.
+nlohmann::json yaml_values(std::string_view text, std::string_view file) {
   YamlConverter converter(file);
   try {
     return converter.convert(YAML::Load(std::string(text)), 0);
@@ -86,13 +89,41 @@ nlohmann::json parse_yaml(std::string_view text, std::string_view file) {
   }
 }
 
+}  // namespace
+
 #else
 
-nlohmann::json parse_yaml(std::string_view /*text*/, std::string_view file) {
+namespace {
+
+nlohmann::json yaml_values(std::string_view /*text*/, std::string_view file) {
   throw ConfigError({"", fmt::format("{} is YAML, which this build of flopcast cannot read", file), std::string(file),
                      "build it with yaml-cpp (Debian: libyaml-cpp-dev), or give the values as flags"});
 }
 
+}  // namespace
+
 #endif
+
+namespace {
+
+class FilesOnDisk final : public Files {
+ public:
+  std::string read(const std::string& path) const override { return read_file(path); }
+  Kind kind_of(const std::string& path) const override {
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) return Kind::kNone;
+    return std::filesystem::is_directory(path, ignored) ? Kind::kFolder : Kind::kFile;
+  }
+  nlohmann::json parse_yaml(std::string_view text, const std::string& file) const override {
+    return yaml_values(text, file);
+  }
+};
+
+}  // namespace
+
+const Files& files_on_disk() {
+  static const FilesOnDisk files;
+  return files;
+}
 
 }  // namespace flopcast

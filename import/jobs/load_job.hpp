@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "import/programs/imported_job.hpp"
 #include "model/config/document.hpp"
 #include "model/config/job_keys.hpp"
 
@@ -19,9 +20,13 @@ struct LoadedJob {
 
 /// Reads job files and files of other programs, a later one winning over an earlier one, then flags. A model that is
 /// the path of a config.json is read too; in a job file the path is relative to the file.
-LoadedJob load_job(const std::vector<std::string>& files, const std::vector<FlagValue>& flags);
+LoadedJob load_job(const std::vector<std::string>& names, const std::vector<FlagValue>& flags, const Files& files);
 
 /// Refuses a cluster of which a launch script told the size and nothing names the devices.
 void require_named_cluster(const LoadedJob& loaded);
+
+/// When training.profile is a path, puts the device profile that the file holds in its place, and tells `origins` which
+/// of the cluster's keys come from there. Throws ConfigError when it cannot be read.
+void read_device_profile_file(const Files& files, nlohmann::json& root, Origins& origins);
 
 }  // namespace flopcast

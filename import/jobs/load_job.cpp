@@ -1,43 +1,104 @@
-#include "cli/jobs/job_files.hpp"
+#include "import/jobs/load_job.hpp"
 
 #include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
+#include <cstddef>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/host/files.hpp"
-#include "cli/jobs/device_profile_file.hpp"
-#include "cli/jobs/model_file.hpp"
-#include "cli/jobs/stack_file.hpp"
-#include "cli/jobs/yaml.hpp"
 #include "import/programs/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
+#include "model/config/read_profile.hpp"
 #include "model/error/error.hpp"
 
 namespace flopcast {
 
 namespace {
 
-std::optional<std::string> try_to_read(const std::string& path) {
-  try {
-    return read_file(path);
-  } catch (const ConfigError&) {
-    return std::nullopt;
+// Tells `origins` that `field` of the job, and what it holds, comes from `file`, where it is at `pointer`: messages
+// then name the file and the place in it.
+void add_file_places(const nlohmann::json& value, const std::string& file, const std::string& pointer,
+                     const std::string& field, Origins& origins) {
+  origins.places[field] = pointer.empty() ? file : file + ":" + pointer;
+  constexpr std::size_t kDeepest = 5;
+  if (static_cast<std::size_t>(std::count(pointer.begin(), pointer.end(), '/')) >= kDeepest) return;
+  if (value.is_array()) {
+    for (std::size_t index = 0; index < value.size(); ++index) {
+      const std::string inside = fmt::format("{}/{}", pointer, index);
+      add_file_places(value[index], file, inside, fmt::format("{}.{}", field, index), origins);
+    }
+  }
+  if (!value.is_object()) return;
+  for (const auto& item : value.items()) {
+    add_file_places(item.value(), file, pointer + "/" + item.key(), field + "." + item.key(), origins);
   }
 }
 
-class FilesOnDisk final : public Files {
- public:
-  std::optional<std::string> read(const std::string& path) const override { return try_to_read(path); }
-  nlohmann::json parse_yaml(std::string_view text, const std::string& file) const override {
-    return flopcast::parse_yaml(text, file);
+// When training.stack is a path, puts the description that the file holds in its place: an object as a job may hold
+// itself ("name" is the catalogue's entry that it changes), or a whole entry as the catalogue writes them, with a
+// source beside each value.
+void read_stack_file(const Files& files, nlohmann::json& root, Origins& origins) {
+  const auto training = root.find("training");
+  if (training == root.end() || !training->is_object() || !training->contains("stack")) return;
+  nlohmann::json& stack = training->at("stack");
+  if (!stack.is_string() || !is_path(stack.get<std::string>())) return;
+  const std::string path = stack.get<std::string>();
+  const nlohmann::json file = parse_json(files.read(path), path);
+  if (!file.is_object()) {
+    throw ConfigError({"training.stack", fmt::format("{} holds no JSON object", path), path,
+                       "expected { \"name\": \"megatron-core\", \"gradient_bytes\": 2, … }"});
   }
-};
+  stack = plain_values(file);
+  add_file_places(stack, path, "", "training.stack", origins);
+}
 
-ImportContext context_of(const std::vector<FlagValue>& flags) {
-  static const FilesOnDisk files;
+// A word that is neither a file nor anything like one was meant as a name.
+void refuse_unknown_name(const Files& files, const std::string& text) {
+  const bool like_a_path = text.find_first_of("/.\\") != std::string::npos;
+  if (like_a_path || files.kind_of(text) != Files::Kind::kNone) return;
+  throw ConfigError({"training.profile", fmt::format("\"{}\" is neither a file nor a profile that comes along", text),
+                     "training.profile", choices_help(text, shipped_profile_names())});
+}
+
+bool is_profile_path(const std::string& name) {
+  const std::vector<std::string> known = catalogue_names(CatalogueKind::kModels);
+  if (std::find(known.begin(), known.end(), name) != known.end()) return false;
+  return name.ends_with(".txt") || name.ends_with(".json");
+}
+
+// When the model is the path of a layer profile (ours in JSON, or PipeDream's graph.txt), puts what the file holds in
+// its place; keys beside the path win over the file's. Other models stay as they are.
+void read_profile_file(const Files& files, nlohmann::json& root, Origins& origins) {
+  const auto model = root.find("model");
+  if (model == root.end()) return;
+  const bool named = model->is_object() && model->contains("name");
+  const nlohmann::json& name = named ? model->at("name") : *model;
+  if (!name.is_string() || !is_profile_path(name.get<std::string>()) || lists_measured_layers(*model)) return;
+  const std::string path = name.get<std::string>();
+  const std::string text = files.read(path);
+  nlohmann::json values;
+  if (path.ends_with(".txt")) {
+    values = profile_from_graph(text, path);
+  } else {
+    values = parse_json(text, path);
+    if (!lists_measured_layers(values)) return;
+    if (!values.contains("name")) values["name"] = path;
+  }
+  if (named) {
+    for (const auto& item : model->items()) {
+      if (item.key() != "name") values[item.key()] = item.value();
+    }
+  }
+  root["model"] = std::move(values);
+  origins.section_files["model"] = path;
+}
+
+ImportContext context_of(const std::vector<FlagValue>& flags, const Files& files) {
   ImportContext context;
   for (const FlagValue& flag : flags) context.given.emplace(flag.key->field);
   context.files = &files;
@@ -59,7 +120,7 @@ bool names_a_file(const std::string& name) {
 }
 
 // A job file's values with their places, so that it can be laid over other files.
-ImportedJob read_job_file(const std::string& text, const std::string& file, const ImportContext& context) {
+ImportedJob place_job_file(const std::string& text, const std::string& file, const ImportContext& context) {
   ImportedJob imported = import_job(ForeignFile(text, file), context);
   if (!imported.format->is_job_file) {
     for (const char* section : {"model", "cluster", "layout", "training"}) imported.places.emplace(section, file);
@@ -125,9 +186,9 @@ void read_model_path(const ImportContext& flags_context, LoadedJob& loaded) {
   const nlohmann::json* name = model_name(loaded.root);
   if (name == nullptr || !names_a_file(name->get<std::string>())) return;
   std::string path = name->get<std::string>();
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) path += "/config.json";
-  const std::optional<std::string> text = try_to_read(path);
+  const Files& files = *flags_context.files;
+  if (files.kind_of(path) == Files::Kind::kFolder) path += "/config.json";
+  const std::optional<std::string> text = files.try_read(path);
   if (!text) {
     throw ConfigError({"model", fmt::format("\"{}\" is neither a readable file nor a known model", path),
                        loaded.origins.where("model"), choices_help(path, catalogue_names(CatalogueKind::kModels))});
@@ -158,18 +219,42 @@ void read_model_path(const ImportContext& flags_context, LoadedJob& loaded) {
 
 }  // namespace
 
-LoadedJob load_job(const std::vector<std::string>& files, const std::vector<FlagValue>& flags) {
-  const ImportContext context = context_of(flags);
+void read_device_profile_file(const Files& files, nlohmann::json& root, Origins& origins) {
+  const auto training = root.find("training");
+  if (training == root.end() || !training->is_object() || !training->contains("profile")) return;
+  nlohmann::json& profile = training->at("profile");
+  if (!profile.is_string()) return;
+  const std::string path = profile.get<std::string>();
+  if (nlohmann::json shipped = shipped_profile(path); !shipped.is_null()) {
+    profile = std::move(shipped);
+    return;
+  }
+  refuse_unknown_name(files, path);
+  nlohmann::json values = parse_json(files.read(path), path);
+  add_file_places(values, path, "", "training.profile", origins);
+  const auto cluster = values.find("cluster");
+  if (cluster != values.end() && cluster->is_object()) {
+    const nlohmann::json given = root.value("cluster", nlohmann::json());
+    for (const auto& item : cluster->items()) {
+      const bool overridden = given.is_object() && given.contains(item.key());
+      if (!overridden) add_file_places(item.value(), path, "/cluster/" + item.key(), "cluster." + item.key(), origins);
+    }
+  }
+  profile = std::move(values);
+}
+
+LoadedJob load_job(const std::vector<std::string>& names, const std::vector<FlagValue>& flags, const Files& files) {
+  const ImportContext context = context_of(flags, files);
   LoadedJob loaded;
   ImportedJob all;
   std::vector<ImportedJob> parts;
-  for (const std::string& file : files) {
-    ImportedJob imported = read_job_file(read_file(file), file, context);
-    if (files.size() > 1) add_places(file, imported);
+  for (const std::string& name : names) {
+    ImportedJob imported = place_job_file(files.read(name), name, context);
+    if (names.size() > 1) add_places(name, imported);
     all.merge(imported);
     parts.push_back(std::move(imported));
   }
-  if (!files.empty()) loaded.origins.file = files.front();
+  if (!names.empty()) loaded.origins.file = names.front();
   loaded.origins.places = std::move(all.places);
   loaded.root = std::move(all.job);
   loaded.notes = std::move(all.notes);
@@ -178,9 +263,9 @@ LoadedJob load_job(const std::vector<std::string>& files, const std::vector<Flag
   apply_flags(flags, loaded.root, loaded.origins);
   join_cluster(told_cluster, loaded);
   read_model_path(context, loaded);
-  read_profile_file(loaded.root, loaded.origins);
-  read_device_profile_file(loaded.root, loaded.origins);
-  read_stack_file(loaded.root, loaded.origins);
+  read_profile_file(files, loaded.root, loaded.origins);
+  read_device_profile_file(files, loaded.root, loaded.origins);
+  read_stack_file(files, loaded.root, loaded.origins);
   for (const ImportedJob& part : parts) {
     for (std::string& refusal : refused_combinations(part, loaded.root)) loaded.warnings.push_back(std::move(refusal));
   }
