@@ -5,8 +5,8 @@
 
 #include "base/host/exit_code.hpp"
 #include "base/host/streams.hpp"
+#include "base/text/error.hpp"
 #include "cli/commands.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

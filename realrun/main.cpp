@@ -7,7 +7,7 @@
 
 #include "base/host/exit_code.hpp"
 #include "base/host/launcher.hpp"
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/launch/command_line.hpp"
 #include "realrun/launch/host_load.hpp"
 #include "realrun/launch/kept_run.hpp"

@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/text/error.hpp"
 #include "import/programs/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/object_reader.hpp"
 #include "model/config/read_job.hpp"
-#include "model/error/error.hpp"
 #include "model/units/quantity.hpp"
 #include "reports/html/packed_timeline.hpp"
 #include "reports/html/page.hpp"

@@ -12,12 +12,12 @@
 #include <tuple>
 #include <utility>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/describe.hpp"
 #include "calibrate/device/kernel_fits.hpp"
 #include "calibrate/device/message_fit.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/sections.hpp"
-#include "model/error/error.hpp"
 #include "model/hardware/precision.hpp"
 #include "model/units/parse.hpp"
 

@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/kernel_fits.hpp"
 #include "calibrate/device/least_squares.hpp"
 #include "calibrate/device/message_fit.hpp"
 #include "model/cost/compute.hpp"
-#include "model/error/error.hpp"
 #include "model/hardware/precision.hpp"
 
 namespace flopcast {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 

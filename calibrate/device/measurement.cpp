@@ -16,9 +16,9 @@
 #include <system_error>
 #include <utility>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/least_squares.hpp"
 #include "model/config/object_reader.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

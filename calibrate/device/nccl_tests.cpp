@@ -13,8 +13,8 @@
 #include <sstream>
 #include <utility>
 
+#include "base/text/error.hpp"
 #include "model/config/document.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <sstream>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 

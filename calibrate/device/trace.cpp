@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/measurement.hpp"
 #include "calibrate/device/trace_events.hpp"
-#include "model/error/error.hpp"
 #include "model/units/parse.hpp"
 
 namespace flopcast {

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 

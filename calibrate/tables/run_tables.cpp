@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
+#include "base/text/error.hpp"
 #include "calibrate/verdict/verdict.hpp"
 #include "model/config/document.hpp"
-#include "model/error/error.hpp"
 #include "reports/result/result_json.hpp"
 #include "reports/svg/series_svg.hpp"
 #include "sim/files/timeline_file.hpp"

@@ -10,6 +10,7 @@
 #include <string>
 #include <tuple>
 
+#include "base/text/error.hpp"
 #include "calibrate/validation/evidence.hpp"
 #include "calibrate/validation/map_row.hpp"
 #include "calibrate/validation/published_row.hpp"
@@ -17,7 +18,6 @@
 #include "model/config/read_job.hpp"
 #include "model/config/sections.hpp"
 #include "model/cost/collectives.hpp"
-#include "model/error/error.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "base/text/error.hpp"
 #include "calibrate/validation/evidence.hpp"
 #include "calibrate/validation/published_row.hpp"
-#include "model/error/error.hpp"
 #include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {

@@ -16,9 +16,9 @@
 #include <string_view>
 #include <utility>
 
+#include "base/text/error.hpp"
 #include "model/config/document.hpp"
 #include "model/config/object_reader.hpp"
-#include "model/error/error.hpp"
 #include "model/units/parse.hpp"
 #include "model/workload/transformer.hpp"
 

@@ -11,9 +11,9 @@
 #include <set>
 #include <tuple>
 
+#include "base/text/error.hpp"
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/published_row.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/text/error.hpp"
 #include "model/config/document.hpp"
-#include "model/error/error.hpp"
 #include "sim/files/timeline_file.hpp"
 
 namespace flopcast {

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "base/text/error.hpp"
 #include "calibrate/verdict/run_times.hpp"
-#include "model/error/error.hpp"
 #include "model/units/quantity.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/program/program.hpp"

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/training_log.hpp"
-#include "model/error/error.hpp"
 #include "model/units/parse.hpp"
 #include "planner/compare/terms.hpp"
 #include "sim/variation/step_distribution.hpp"

@@ -6,11 +6,11 @@
 
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
+#include "base/text/error.hpp"
 #include "base/text/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "model/config/read_profile.hpp"
-#include "model/error/error.hpp"
 #include "model/partition/balanced_split.hpp"
 #include "model/partition/pipedream_planner.hpp"
 #include "model/units/parse.hpp"

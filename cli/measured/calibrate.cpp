@@ -11,6 +11,7 @@
 #include "base/host/exit_code.hpp"
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
+#include "base/text/error.hpp"
 #include "calibrate/device/build_profile.hpp"
 #include "calibrate/tables/profile_tables.hpp"
 #include "cli/commands.hpp"
@@ -20,7 +21,6 @@
 #include "model/config/device_profile.hpp"
 #include "model/config/document.hpp"
 #include "model/config/sections.hpp"
-#include "model/error/error.hpp"
 #include "reports/svg/series_svg.hpp"
 
 namespace flopcast {

@@ -12,6 +12,7 @@
 #include "base/host/files.hpp"
 #include "base/host/processes.hpp"
 #include "base/host/terminal.hpp"
+#include "base/text/error.hpp"
 #include "calibrate/device/build_profile.hpp"
 #include "calibrate/device/describe.hpp"
 #include "calibrate/device/least_squares.hpp"
@@ -21,7 +22,6 @@
 #include "calibrate/device/trace_events.hpp"
 #include "calibrate/device/training_log.hpp"
 #include "model/config/sections.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

@@ -7,10 +7,10 @@
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
+#include "base/text/error.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/timeline_files.hpp"
 #include "model/config/document.hpp"
-#include "model/error/error.hpp"
 #include "reports/html/page.hpp"
 
 namespace flopcast {

@@ -18,6 +18,7 @@
 #include "base/host/files.hpp"
 #include "base/host/processes.hpp"
 #include "base/host/terminal.hpp"
+#include "base/text/error.hpp"
 #include "base/text/table.hpp"
 #include "calibrate/tables/run_tables.hpp"
 #include "calibrate/verdict/measured_run.hpp"
@@ -26,7 +27,6 @@
 #include "cli/options/job_options.hpp"
 #include "cli/options/timeline_files.hpp"
 #include "import/jobs/load_job.hpp"
-#include "model/error/error.hpp"
 #include "realrun/launch/backend.hpp"
 #include "sim/forecast/forecast.hpp"
 

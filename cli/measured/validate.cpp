@@ -7,6 +7,7 @@
 
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
+#include "base/text/error.hpp"
 #include "calibrate/tables/validation_tables.hpp"
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/held_out.hpp"
@@ -19,7 +20,6 @@
 #include "model/config/device_profile.hpp"
 #include "model/config/document.hpp"
 #include "model/config/read_job.hpp"
-#include "model/error/error.hpp"
 #include "planner/plan/plan.hpp"
 #include "planner/plan/read_question.hpp"
 #include "planner/shared/threads.hpp"

@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "base/host/files.hpp"
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 #ifdef FLOPCAST_HAS_YAML
 #include <yaml-cpp/yaml.h>

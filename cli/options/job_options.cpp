@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/host/files.hpp"
+#include "base/text/error.hpp"
 #include "cli/options/show_config.hpp"
 #include "model/config/document.hpp"
 #include "model/config/read_job.hpp"
-#include "model/error/error.hpp"
 #include "sim/forecast/prepare.hpp"
 
 namespace flopcast {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 

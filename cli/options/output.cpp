@@ -8,7 +8,7 @@
 
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 

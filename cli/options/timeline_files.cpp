@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/host/files.hpp"
+#include "base/text/error.hpp"
 #include "calibrate/tables/run_tables.hpp"
-#include "model/error/error.hpp"
 #include "model/units/quantity.hpp"
 #include "reports/html/page.hpp"
 #include "reports/result/result_tables.hpp"

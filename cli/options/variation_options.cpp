@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "base/host/files.hpp"
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 

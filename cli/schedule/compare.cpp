@@ -1,13 +1,13 @@
 #include <fmt/format.h>
 
 #include "base/host/command_line.hpp"
+#include "base/text/error.hpp"
 #include "base/text/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
 #include "cli/schedule/commands.hpp"
 #include "cli/schedule/options.hpp"
 #include "cli/schedule/times.hpp"
-#include "model/error/error.hpp"
 #include "planner/tables/schedule_tables.hpp"
 
 namespace flopcast {

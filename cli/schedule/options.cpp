@@ -7,8 +7,8 @@
 
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
+#include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "model/error/error.hpp"
 #include "sim/cells/csv.hpp"
 #include "sim/cells/fault_grid.hpp"
 #include "sim/program/validate.hpp"

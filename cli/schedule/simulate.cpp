@@ -8,12 +8,12 @@
 
 #include "base/host/command_line.hpp"
 #include "base/host/terminal.hpp"
+#include "base/text/error.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
 #include "cli/schedule/commands.hpp"
 #include "cli/schedule/options.hpp"
 #include "cli/schedule/times.hpp"
-#include "model/error/error.hpp"
 #include "planner/tables/time_units.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/metrics.hpp"

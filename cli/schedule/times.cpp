@@ -10,8 +10,8 @@
 #include <set>
 #include <string_view>
 
+#include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "model/error/error.hpp"
 #include "planner/tables/time_units.hpp"
 #include "sim/lower/spread_times.hpp"
 

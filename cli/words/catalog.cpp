@@ -6,12 +6,12 @@
 #include <set>
 
 #include "base/host/command_line.hpp"
+#include "base/text/error.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
 #include "cli/schedule/commands.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/sections.hpp"
-#include "model/error/error.hpp"
 #include "sim/forecast/interval.hpp"
 
 namespace flopcast {

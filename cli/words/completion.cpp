@@ -5,12 +5,12 @@
 #include <map>
 
 #include "base/host/command_line.hpp"
+#include "base/text/error.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
 #include "cli/words/explain.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/job_keys.hpp"
-#include "model/error/error.hpp"
 #include "model/layout/layout.hpp"
 #include "model/workload/training.hpp"
 #include "planner/search/search.hpp"

@@ -5,11 +5,11 @@
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
+#include "base/text/error.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "import/jobs/load_job.hpp"
-#include "model/error/error.hpp"
 #include "sim/forecast/prepare.hpp"
 
 namespace flopcast {

@@ -7,11 +7,11 @@
 
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
+#include "base/text/error.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "cli/words/explain.hpp"
-#include "model/error/error.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {

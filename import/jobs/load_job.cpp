@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "base/host/files.hpp"
+#include "base/text/error.hpp"
 #include "import/programs/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/read_profile.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

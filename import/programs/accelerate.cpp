@@ -5,10 +5,10 @@
 #include <array>
 #include <cctype>
 
+#include "base/text/error.hpp"
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/formats.hpp"
 #include "import/programs/launch_writers.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

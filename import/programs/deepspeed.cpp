@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/text/error.hpp"
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/formats.hpp"
 #include "import/programs/launch_writers.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

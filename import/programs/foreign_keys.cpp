@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "model/units/parse.hpp"
 
 namespace flopcast {

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text/error.hpp"
 #include "model/config/document.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

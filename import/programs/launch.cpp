@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <algorithm>
 
+#include "base/text/error.hpp"
 #include "import/programs/launch_writers.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

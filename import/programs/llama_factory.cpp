@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "base/text/error.hpp"
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/formats.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/error/error.hpp"
 #include "model/units/parse.hpp"
 
 namespace flopcast {

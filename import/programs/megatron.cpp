@@ -12,11 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text/error.hpp"
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/formats.hpp"
 #include "import/programs/imported_job.hpp"
 #include "import/shell/shell.hpp"
-#include "model/error/error.hpp"
 
 // Megatron-LM's argument lists: names, defaults and meanings as in megatron/training/arguments.py and the
 // configuration classes it takes arguments from.

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/text/error.hpp"
 #include "import/shell/shell_conditions.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <optional>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 

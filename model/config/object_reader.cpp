@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 

@@ -7,9 +7,9 @@
 #include <optional>
 #include <utility>
 
+#include "base/text/error.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/sections.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

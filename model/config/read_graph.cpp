@@ -9,8 +9,8 @@
 #include <queue>
 #include <vector>
 
+#include "base/text/error.hpp"
 #include "model/config/read_profile.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

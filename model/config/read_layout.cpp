@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/text/error.hpp"
 #include "model/config/read_parallel_forms.hpp"
 #include "model/config/read_profile.hpp"
 #include "model/config/sections.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/text/error.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/sections.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

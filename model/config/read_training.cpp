@@ -4,10 +4,10 @@
 #include <string>
 #include <utility>
 
+#include "base/text/error.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/read_profile.hpp"
 #include "model/config/sections.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <set>
 
+#include "base/text/error.hpp"
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/pricing.hpp"
-#include "model/error/error.hpp"
 #include "model/layout/rank_grid.hpp"
 
 namespace flopcast {

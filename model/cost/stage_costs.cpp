@@ -6,11 +6,11 @@
 #include <optional>
 #include <utility>
 
+#include "base/text/error.hpp"
 #include "model/cost/axis_costs.hpp"
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/pricing.hpp"
 #include "model/cost/special_steps.hpp"
-#include "model/error/error.hpp"
 #include "model/workload/operators.hpp"
 
 namespace flopcast {

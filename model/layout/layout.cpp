@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 

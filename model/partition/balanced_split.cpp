@@ -8,7 +8,7 @@
 #include <limits>
 #include <numeric>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 

@@ -8,7 +8,7 @@
 #include <map>
 #include <numeric>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 

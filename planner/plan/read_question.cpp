@@ -9,9 +9,9 @@
 #include <numeric>
 #include <utility>
 
+#include "base/text/error.hpp"
 #include "model/config/object_reader.hpp"
 #include "model/config/read_job.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

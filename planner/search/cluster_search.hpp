@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "planner/bounds/bounds.hpp"
 #include "planner/bounds/schedule_shapes.hpp"
 #include "planner/search/search.hpp"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "planner/search/cluster_search.hpp"
 #include "sim/forecast/step_profile.hpp"
 #include "sim/lower/lower.hpp"

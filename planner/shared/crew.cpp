@@ -13,7 +13,7 @@
 #include <limits>
 #include <thread>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 

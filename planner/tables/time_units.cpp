@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <limits>
 
+#include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/device/mark.hpp"
 
 namespace flopcast::realrun {

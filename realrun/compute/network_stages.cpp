@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast::realrun {
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/forecast/prepare.hpp"
 
 namespace flopcast::realrun {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/compute/cuda/gpu.hpp"
 #include "realrun/device/arithmetic.hpp"
 #include "realrun/launch/kept_run.hpp"

@@ -8,7 +8,6 @@
 
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast::realrun {
 

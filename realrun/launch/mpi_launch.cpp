@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "base/host/exit_code.hpp"
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/compute/host_device.hpp"
 #include "realrun/launch/kept_run.hpp"
 #include "realrun/launch/prepared_run.hpp"

@@ -19,7 +19,7 @@
 #include "base/host/exit_code.hpp"
 #include "base/host/launcher.hpp"
 #include "base/host/processes.hpp"
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/compute/cuda/gpu.hpp"
 #include "realrun/launch/gpu_ranks.hpp"
 #include "realrun/launch/launch.hpp"

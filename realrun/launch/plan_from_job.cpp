@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "model/units/parse.hpp"
 
 namespace flopcast::realrun {

@@ -6,9 +6,9 @@
 #include <iterator>
 #include <string>
 
+#include "base/text/error.hpp"
 #include "model/config/document.hpp"
 #include "model/config/read_job.hpp"
-#include "model/error/error.hpp"
 #include "realrun/device/arithmetic.hpp"
 
 namespace flopcast::realrun {

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/measure/measure_cpu.hpp"
 
 #ifdef FLOPCAST_HAS_OPENBLAS

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/measure/host.hpp"
 
 namespace flopcast {

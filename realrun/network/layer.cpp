@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast::realrun {
 

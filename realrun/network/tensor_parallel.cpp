@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/network/layers.hpp"
 
 namespace flopcast::realrun {

@@ -12,7 +12,7 @@
 #include <system_error>
 #include <thread>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast::realrun {
 

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/device/mark.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "realrun/rendezvous/store.hpp"

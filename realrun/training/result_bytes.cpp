@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast::realrun {
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "model/layout/rank_grid.hpp"
 #include "realrun/compute/host_device.hpp"
 #include "realrun/compute/network_stages.hpp"

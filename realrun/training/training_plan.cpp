@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/program/validate.hpp"
 
 namespace flopcast::realrun {

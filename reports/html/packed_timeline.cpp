@@ -9,7 +9,7 @@
 #include <string>
 #include <tuple>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "reports/svg/canvas.hpp"
 #include "reports/timeline/span_text.hpp"
 #include "sim/metrics/critical_path.hpp"

@@ -11,8 +11,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/text/error.hpp"
 #include "model/config/read_job.hpp"
-#include "model/error/error.hpp"
 #include "reports/html/packed_timeline.hpp"
 #include "reports/result/result_json.hpp"
 #include "reports/result/result_tables.hpp"

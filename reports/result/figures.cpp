@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <string_view>
 
+#include "base/text/error.hpp"
 #include "model/cost/compute.hpp"
-#include "model/error/error.hpp"
 #include "model/units/quantity.hpp"
 #include "model/workload/operators.hpp"
 

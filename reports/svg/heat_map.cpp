@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "reports/svg/canvas.hpp"
 
 namespace flopcast {

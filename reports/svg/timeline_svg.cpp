@@ -11,8 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/text/error.hpp"
 #include "base/text/numbers.hpp"
-#include "model/error/error.hpp"
 #include "reports/svg/canvas.hpp"
 #include "reports/timeline/span_text.hpp"
 

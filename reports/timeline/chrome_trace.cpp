@@ -15,7 +15,7 @@
 #include <tuple>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "reports/timeline/span_text.hpp"
 
 namespace flopcast {

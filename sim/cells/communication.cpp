@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/cells/cell.hpp"
 
 namespace flopcast {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/program/action.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/text.hpp"

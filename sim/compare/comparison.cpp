@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/metrics.hpp"
 #include "sim/metrics/steady_state.hpp"

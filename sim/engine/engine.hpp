@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/engine/task_graph.hpp"
 
 namespace flopcast {

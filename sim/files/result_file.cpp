@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/text/error.hpp"
 #include "model/config/document.hpp"
-#include "model/error/error.hpp"
 #include "sim/forecast/terms.hpp"
 
 namespace flopcast {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 

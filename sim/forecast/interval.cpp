@@ -11,9 +11,9 @@
 #include <string>
 #include <utility>
 
+#include "base/text/error.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/sections.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

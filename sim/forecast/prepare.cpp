@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/cells/csv.hpp"
 #include "sim/cells/fault_grid.hpp"
 #include "sim/forecast/price.hpp"

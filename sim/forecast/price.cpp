@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "model/partition/balanced_split.hpp"
 #include "sim/forecast/memory.hpp"
 #include "sim/forecast/step_profile.hpp"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/lower/result_table.hpp"
 #include "sim/program/needs.hpp"
 

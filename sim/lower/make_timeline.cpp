@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/program/needs.hpp"
 

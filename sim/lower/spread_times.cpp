@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/program/program.hpp"
 
 namespace flopcast {

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/metrics/awaited_transfers.hpp"
 
 namespace flopcast {

@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/program/needs.hpp"
 

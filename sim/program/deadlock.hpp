@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/program/needs.hpp"
 #include "sim/program/validate.hpp"
 

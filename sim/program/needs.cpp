@@ -1,6 +1,6 @@
 #include "sim/program/needs.hpp"
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast {
 

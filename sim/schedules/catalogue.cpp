@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/program/text.hpp"
 #include "sim/schedules/families.hpp"
 

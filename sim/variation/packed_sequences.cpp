@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <string>
 
+#include "base/text/error.hpp"
 #include "model/cost/compute.hpp"
-#include "model/error/error.hpp"
 #include "model/workload/operators.hpp"
 #include "sim/variation/joined_replicas.hpp"
 #include "sim/variation/step_distribution.hpp"

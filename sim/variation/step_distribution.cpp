@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "model/layout/rank_grid.hpp"
 #include "sim/variation/joined_replicas.hpp"
 

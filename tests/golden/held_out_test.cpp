@@ -11,9 +11,9 @@
 #include <numeric>
 #include <optional>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/least_squares.hpp"
 #include "calibrate/device/message_fit.hpp"
-#include "model/error/error.hpp"
 #include "tests/golden/held_out.hpp"
 #include "tests/golden/operator_tables.hpp"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/compute/cuda/cublaslt_products.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/measure/cuda/bench_kernels.hpp"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/compute/cuda/gpu.hpp"
 #include "realrun/transport/virtual/virtual_transport.hpp"
 #include "tests/realrun/cuda/kernel_cases.hpp"

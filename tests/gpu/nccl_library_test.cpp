@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/transport/nccl/nccl_api.hpp"
 
 namespace flopcast::realrun {

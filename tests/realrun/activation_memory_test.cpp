@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/text/error.hpp"
 #include "calibrate/verdict/run_memory.hpp"
-#include "model/error/error.hpp"
 #include "realrun/launch/plan_from_job.hpp"
 #include "realrun/training/train.hpp"
 #include "tests/unit/model/jobs.hpp"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "tests/realrun/delayed_gradients.hpp"
 #include "tests/realrun/plans.hpp"
 

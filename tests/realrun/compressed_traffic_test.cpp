@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/launch/plan_from_job.hpp"
 #include "realrun/training/train.hpp"
 #include "tests/unit/model/jobs.hpp"

@@ -8,7 +8,7 @@
 #include <map>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/network/network.hpp"
 #include "tests/realrun/compression_reference.hpp"
 #include "tests/realrun/plans.hpp"

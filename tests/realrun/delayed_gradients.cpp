@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/network/network.hpp"
 
 namespace flopcast::realrun {

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "tests/realrun/lossy_transport.hpp"
 #include "tests/realrun/plans.hpp"
 

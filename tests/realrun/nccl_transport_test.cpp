@@ -9,7 +9,7 @@
 #include <memory>
 #include <thread>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/transport/nccl/nccl_transport.hpp"
 #include "tests/realrun/loss_matrix.hpp"
 #include "tests/realrun/queued/fake_nccl.hpp"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/network/gemm.hpp"
 
 namespace flopcast::realrun {

@@ -1,8 +1,8 @@
 // Shows that the core works in WebAssembly: an answer, an error thrown and caught, and one line that says so.
 #include <cstdio>
 
+#include "base/text/error.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/error/error.hpp"
 #include "model/units/parse.hpp"
 #include "sim/schedules/catalogue.hpp"
 

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
 
 namespace flopcast::realrun::cuda {

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/compute/cuda/launch.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
 

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <optional>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/compute/cuda/launch.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/compute/cuda/cublaslt_products.hpp"
 #include "realrun/compute/cuda/cuda_device.hpp"
 #include "realrun/compute/cuda/cuda_kernels.hpp"

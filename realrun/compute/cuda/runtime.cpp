@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/device/mark.hpp"
 
 namespace flopcast::realrun::cuda {

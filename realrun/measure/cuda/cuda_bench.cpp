@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/compute/cuda/cublaslt_products.hpp"
 #include "realrun/compute/cuda/gpu.hpp"
 #include "realrun/compute/cuda/runtime.hpp"

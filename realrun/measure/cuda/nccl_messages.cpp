@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/measure/cuda/bench_kernels.hpp"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "model/workload/training.hpp"
 #include "realrun/compute/cuda/launch.hpp"
 #include "realrun/compute/cuda/runtime.hpp"

@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/device/mark.hpp"
 #include "realrun/transport/mpi/processes.hpp"
 #include "realrun/transport/transport.hpp"

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 namespace flopcast::realrun {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {

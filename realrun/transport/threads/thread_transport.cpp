@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/device/mark.hpp"
 #include "realrun/transport/transport.hpp"
 

@@ -4,7 +4,7 @@
 #include <exception>
 #include <utility>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/measure/cuda/bench_kernels.hpp"
 #include "realrun/measure/cuda/nccl_messages.hpp"

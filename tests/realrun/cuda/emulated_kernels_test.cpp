@@ -4,8 +4,8 @@
 
 #include <memory>
 
+#include "base/text/error.hpp"
 #include "calibrate/verdict/run_memory.hpp"
-#include "model/error/error.hpp"
 #include "realrun/compute/cuda/cuda_device.hpp"
 #include "realrun/compute/cuda/cuda_kernels.hpp"
 #include "realrun/compute/cuda/runtime.hpp"

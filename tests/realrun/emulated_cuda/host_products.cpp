@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/network/gemm.hpp"
 
 namespace flopcast::realrun::cuda {

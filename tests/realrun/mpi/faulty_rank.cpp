@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/training/train.hpp"
 #include "realrun/transport/mpi/mpi_transport.hpp"
 #include "tests/realrun/lossy_transport.hpp"

@@ -15,10 +15,10 @@
 #include <string>
 #include <thread>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/build_profile.hpp"
 #include "calibrate/device/describe.hpp"
 #include "model/config/read_job.hpp"
-#include "model/error/error.hpp"
 #include "realrun/measure/measure_gpu.hpp"
 #include "realrun/measure/watchdog.hpp"
 #include "sim/forecast/forecast.hpp"

@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/build_profile.hpp"
 #include "calibrate/device/describe.hpp"
 #include "model/cost/compute.hpp"
-#include "model/error/error.hpp"
 #include "realrun/measure/measure_cpu.hpp"
 #include "tests/support/folders.hpp"
 

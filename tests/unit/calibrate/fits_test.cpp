@@ -7,11 +7,11 @@
 #include <limits>
 #include <random>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/kernel_fits.hpp"
 #include "calibrate/device/least_squares.hpp"
 #include "calibrate/device/message_fit.hpp"
 #include "model/cost/compute.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 namespace {

@@ -7,11 +7,11 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/build_profile.hpp"
 #include "calibrate/device/kernel_fits.hpp"
 #include "model/config/sections.hpp"
 #include "model/cost/compute.hpp"
-#include "model/error/error.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/json_schema.hpp"
 #include "tests/unit/calibrate/damage.hpp"

@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/describe.hpp"
 #include "calibrate/device/measurement.hpp"
-#include "model/error/error.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/json_schema.hpp"
 

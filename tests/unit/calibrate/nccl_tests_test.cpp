@@ -5,8 +5,8 @@
 
 #include <rapidcheck/gtest.h>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/nccl_tests.hpp"
-#include "model/error/error.hpp"
 #include "tests/unit/calibrate/damage.hpp"
 
 namespace flopcast {

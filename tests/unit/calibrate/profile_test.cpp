@@ -4,12 +4,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/build_profile.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/read_job.hpp"
 #include "model/cost/collectives.hpp"
 #include "model/cost/compute.hpp"
-#include "model/error/error.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/json_schema.hpp"
 

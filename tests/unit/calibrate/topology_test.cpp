@@ -2,8 +2,8 @@
 
 #include <rapidcheck/gtest.h>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/topology.hpp"
-#include "model/error/error.hpp"
 #include "tests/unit/calibrate/damage.hpp"
 
 namespace flopcast {

@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/trace.hpp"
 #include "calibrate/device/trace_events.hpp"
-#include "model/error/error.hpp"
 #include "tests/unit/calibrate/damage.hpp"
 
 namespace flopcast {

@@ -2,8 +2,8 @@
 
 #include <rapidcheck/gtest.h>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/training_log.hpp"
-#include "model/error/error.hpp"
 #include "tests/unit/calibrate/damage.hpp"
 
 namespace flopcast {

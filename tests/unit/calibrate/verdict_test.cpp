@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
+#include "base/text/error.hpp"
 #include "calibrate/verdict/run_times.hpp"
-#include "model/error/error.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/unit/model/jobs.hpp"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/cells/csv.hpp"
 #include "tests/unit/model/jobs.hpp"
 

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <string>
 
+#include "base/text/error.hpp"
 #include "model/cost/compute.hpp"
-#include "model/error/error.hpp"
 #include "sim/lower/lower.hpp"
 #include "tests/unit/model/jobs.hpp"
 

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <string>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/lower/lower.hpp"
 #include "tests/unit/model/jobs.hpp"
 

@@ -1,4 +1,4 @@
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 
 #include <gtest/gtest.h>
 

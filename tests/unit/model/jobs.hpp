@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "model/job.hpp"
 
 namespace flopcast {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "tests/unit/planner/questions.hpp"
 
 namespace flopcast {

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text/error.hpp"
 #include "import/programs/imported_job.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 

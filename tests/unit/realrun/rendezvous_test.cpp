@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/host/launcher.hpp"
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "realrun/device/mark.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "realrun/rendezvous/store.hpp"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "tests/unit/reports/sample_timelines.hpp"
 
 namespace flopcast {

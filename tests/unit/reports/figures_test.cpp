@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/text/error.hpp"
 #include "model/config/read_job.hpp"
-#include "model/error/error.hpp"
 #include "reports/svg/canvas.hpp"
 #include "reports/svg/heat_map.hpp"
 #include "reports/svg/series_svg.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "reports/html/packed_timeline.hpp"
 #include "reports/html/page.hpp"
 #include "sim/files/timeline_file.hpp"

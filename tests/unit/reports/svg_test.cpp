@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "reports/svg/canvas.hpp"
 #include "reports/timeline/span_text.hpp"
 #include "tests/unit/reports/sample_timelines.hpp"

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "reports/html/page.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/terms.hpp"

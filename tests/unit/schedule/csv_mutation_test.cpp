@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/error/error.hpp"
+#include "base/text/error.hpp"
 #include "sim/cells/check.hpp"
 #include "sim/cells/communication.hpp"
 #include "sim/cells/csv.hpp"

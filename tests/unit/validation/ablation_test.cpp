@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "base/text/error.hpp"
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "calibrate/validation/refit.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 namespace {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "base/text/error.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "calibrate/validation/refit.hpp"
-#include "model/error/error.hpp"
 #include "tests/support/folders.hpp"
 
 namespace flopcast {

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/text/error.hpp"
 #include "calibrate/validation/map_row.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "calibrate/validation/refit.hpp"
-#include "model/error/error.hpp"
 
 namespace flopcast {
 namespace {
