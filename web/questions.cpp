@@ -12,7 +12,7 @@
 #include "import/programs/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/object_reader.hpp"
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "model/units/quantity.hpp"
 #include "reports/html/packed_timeline.hpp"
 #include "reports/html/page.hpp"

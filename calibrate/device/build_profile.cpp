@@ -17,8 +17,8 @@
 #include "calibrate/device/kernel_fits.hpp"
 #include "calibrate/device/message_fit.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/config/sections.hpp"
 #include "model/hardware/precision.hpp"
+#include "model/job/read_job.hpp"
 #include "model/units/parse.hpp"
 
 namespace flopcast {
@@ -122,7 +122,7 @@ void add_samples(Measurement& all, const Measurement& more, const std::string& f
 std::vector<std::string> leave_out_small_groups(Measurement& measurement) {
   std::map<std::string, std::set<std::string>> sizes;
   std::map<std::string, std::string> reasons;
-  const auto& precisions = precision_names();
+  const auto& precisions = names_of<Precision>();
   for (const Sample& sample : measurement.samples) {
     if (!is_fitted_alone(sample.key)) continue;
     const std::string group = group_of(sample.key);
@@ -212,7 +212,7 @@ std::optional<MessageKind> message_kind(SampleKind kind) {
 }
 
 Precision precision_of(const std::string& dtype) {
-  const auto& names = precision_names();
+  const auto& names = names_of<Precision>();
   const auto match = std::find(names.begin(), names.end(), dtype);
   if (match == names.end()) {
     refuse_fit("gemm " + dtype, fmt::format("unknown precision \"{}\"", dtype), choices_help(dtype, names));
@@ -428,9 +428,7 @@ class Builder {
 };
 
 nlohmann::ordered_json curve_json(const GroupCurve& group) {
-  nlohmann::ordered_json json = {{"kind", message_kind_names()[static_cast<std::size_t>(group.kind)]},
-                                 {"ranks", group.ranks},
-                                 {"nodes", group.nodes}};
+  nlohmann::ordered_json json = {{"kind", name_of(group.kind)}, {"ranks", group.ranks}, {"nodes", group.nodes}};
   json["segments"] = nlohmann::ordered_json::array();
   for (const MessageSegment& segment : group.curve.segments()) {
     json["segments"].push_back(

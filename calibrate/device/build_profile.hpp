@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "calibrate/device/measurement.hpp"
-#include "model/config/device_profile.hpp"
+#include "model/job/device_profile.hpp"
 
 namespace flopcast {
 

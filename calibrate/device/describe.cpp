@@ -116,11 +116,8 @@ class Kernels {
     // A kernel that is named is one of several: what trains elsewhere is another.
     if (!op.empty()) return fit_if_possible(what, "FLOP", points);
     const OperatorFit fitted = fit(what, "FLOP", points);
-    const auto& precisions = precision_names();
-    const auto precision = std::find(precisions.begin(), precisions.end(), dtype);
-    const double peak = precision == precisions.end()
-                            ? 0.0
-                            : catalogue_.peak_of(static_cast<Precision>(precision - precisions.begin())).value();
+    const auto precision = parse<Precision>(dtype);
+    const double peak = precision ? catalogue_.peak_of(*precision).value() : 0.0;
     if (peak <= 0.0 || fitted.rate > peak) {
       refuse_fit(what,
                  fmt::format("ran at {:.0f} TFLOP/s, and the device's peak is {:.0f}", fitted.rate / 1e12, peak / 1e12),

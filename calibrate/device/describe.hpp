@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "calibrate/device/measurement.hpp"
-#include "model/config/device_profile.hpp"
 #include "model/hardware/device.hpp"
+#include "model/job/device_profile.hpp"
 
 namespace flopcast {
 

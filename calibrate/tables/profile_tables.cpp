@@ -9,7 +9,7 @@
 
 #include "base/text/numbers.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/config/sections.hpp"
+#include "model/job/read_job.hpp"
 
 namespace flopcast {
 
@@ -41,10 +41,7 @@ std::optional<Precision> precision_of(const std::string& what) {
   const std::string kind = "gemm ";
   if (what.rfind(kind, 0) != 0) return std::nullopt;
   const std::string word = what.substr(kind.size(), what.find(' ', kind.size()) - kind.size());
-  const auto& names = precision_names();
-  const auto match = std::find(names.begin(), names.end(), word);
-  if (match == names.end()) return std::nullopt;
-  return static_cast<Precision>(match - names.begin());
+  return parse<Precision>(word);
 }
 
 // Of the catalogue's device that the profile names; none where it names none. Copies count without those that a cache

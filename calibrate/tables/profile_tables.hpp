@@ -5,7 +5,7 @@
 
 #include "base/text/series.hpp"
 #include "base/text/table.hpp"
-#include "model/config/device_profile.hpp"
+#include "model/job/device_profile.hpp"
 
 namespace flopcast {
 

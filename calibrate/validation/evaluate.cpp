@@ -15,9 +15,8 @@
 #include "calibrate/validation/map_row.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "model/config/document.hpp"
-#include "model/config/read_job.hpp"
-#include "model/config/sections.hpp"
 #include "model/cost/collectives.hpp"
+#include "model/job/read_job.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "calibrate/validation/evaluate.hpp"
-#include "model/config/sections.hpp"
+#include "model/job/read_job.hpp"
 #include "sim/forecast/interval.hpp"
 
 namespace flopcast {
@@ -122,7 +122,7 @@ std::string held_out_file(const std::vector<HeldOutErrors>& groups) {
   const char* separator = "\n    ";
   for (const HeldOutErrors& group : groups) {
     nlohmann::ordered_json json = {{"device", group.facts.device},
-                                   {"generation", generation_names()[static_cast<std::size_t>(group.facts.generation)]},
+                                   {"generation", name_of(group.facts.generation)},
                                    {"stack", group.facts.stack},
                                    {"software", group.facts.software},
                                    {"several_nodes", group.facts.several_nodes},

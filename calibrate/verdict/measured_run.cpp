@@ -52,8 +52,7 @@ void add_traffic(const nlohmann::json& by_rank, MeasuredRun& run) {
   const double ranks = static_cast<double>(by_rank.size());
   for (const nlohmann::json& rank : by_rank) {
     for (const nlohmann::json& entry : rank) {
-      const auto name = std::find(axis_names().begin(), axis_names().end(), entry.at("axis").get<std::string>());
-      MeasuredTraffic& axis = run.traffic[static_cast<Axis>(name - axis_names().begin())];
+      MeasuredTraffic& axis = run.traffic[parse<Axis>(entry.at("axis").get<std::string>()).value()];
       axis.bytes += entry.at("bytes_sent").get<double>() / ranks;
       axis.messages += entry.at("messages").get<double>() / ranks;
     }

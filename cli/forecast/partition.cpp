@@ -10,7 +10,7 @@
 #include "base/text/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
-#include "model/config/read_profile.hpp"
+#include "model/job/read_profile.hpp"
 #include "model/partition/balanced_split.hpp"
 #include "model/partition/pipedream_planner.hpp"
 #include "model/units/parse.hpp"

@@ -17,7 +17,7 @@
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "model/units/parse.hpp"
 #include "planner/plan/feasible.hpp"
 #include "planner/plan/launchable.hpp"

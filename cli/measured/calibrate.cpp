@@ -18,9 +18,9 @@
 #include "cli/measured/calibrate_sources.hpp"
 #include "cli/options/output.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/config/device_profile.hpp"
 #include "model/config/document.hpp"
-#include "model/config/sections.hpp"
+#include "model/job/device_profile.hpp"
+#include "model/job/read_job.hpp"
 #include "reports/svg/series_svg.hpp"
 
 namespace flopcast {

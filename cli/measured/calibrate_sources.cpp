@@ -21,7 +21,7 @@
 #include "calibrate/device/trace.hpp"
 #include "calibrate/device/trace_events.hpp"
 #include "calibrate/device/training_log.hpp"
-#include "model/config/sections.hpp"
+#include "model/job/read_job.hpp"
 
 namespace flopcast {
 

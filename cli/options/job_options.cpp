@@ -10,7 +10,7 @@
 #include "base/text/error.hpp"
 #include "cli/options/show_config.hpp"
 #include "model/config/document.hpp"
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "sim/forecast/prepare.hpp"
 
 namespace flopcast {
@@ -49,8 +49,8 @@ void JobOptions::add_to(CommandLine& command_line) {
     const std::string& shown = has_short_flag ? names[1] : names[0];
     for (const std::string& name : names) {
       const auto remember = [this, &key, name](const std::string& text) { remember_flag(key, name, text); };
-      command_line.add_callback(name, key.kind != KeyKind::kBoolean, std::string(key.value_name), std::string(key.help),
-                                name == shown, remember);
+      command_line.add_callback(name, key.kind != FieldKind::kBoolean, std::string(key.value_name),
+                                std::string(key.help), name == shown, remember);
     }
   }
 }
@@ -139,7 +139,12 @@ Job JobOptions::read() const {
 bool JobOptions::show_config(const OutputOptions& output) const {
   if (!show_config_) return false;
   const LoadedJob loaded = load();
-  output.write({config_table(prepare(read(loaded), read_file).job, loaded.root)});
+  const Job job = prepare(read(loaded), read_file).job;
+  if (output.format() == Format::kJson) {
+    output.write(config_json(job, loaded).dump(2) + "\n");
+  } else {
+    output.write({config_table(job, loaded)});
+  }
   return true;
 }
 

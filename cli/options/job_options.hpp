@@ -8,8 +8,8 @@
 #include "base/host/command_line.hpp"
 #include "cli/options/output.hpp"
 #include "import/jobs/load_job.hpp"
-#include "model/config/job_keys.hpp"
 #include "model/job.hpp"
+#include "model/job/flags.hpp"
 
 namespace flopcast {
 

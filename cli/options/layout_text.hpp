@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "model/config/job_keys.hpp"
+#include "model/job/flags.hpp"
 
 namespace flopcast {
 

@@ -2,147 +2,176 @@
 
 #include <fmt/format.h>
 
-#include <map>
+#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <string>
 
 #include "model/catalog/catalogue.hpp"
-#include "model/config/job_keys.hpp"
-#include "sim/schedules/catalogue.hpp"
+#include "model/job/fields.hpp"
+#include "model/job/write_job.hpp"
 
 namespace flopcast {
 
 namespace {
 
-std::string shown(const nlohmann::json& value) {
+using OrderedJson = nlohmann::ordered_json;
+
+struct ConfigRow {
+  std::string key;
+  OrderedJson value;
+  std::string origin;
+};
+
+// The value at a dotted path; what names an object stands for it. Null where there is none.
+template <class Json>
+const Json* value_at(const Json& root, std::string_view path) {
+  const Json* value = &root;
+  while (!path.empty()) {
+    const std::size_t dot = std::min(path.find('.'), path.size());
+    if (!value->is_object()) return nullptr;
+    const auto entry = value->find(std::string(path.substr(0, dot)));
+    if (entry == value->end()) return nullptr;
+    value = &*entry;
+    path.remove_prefix(std::min(dot + 1, path.size()));
+  }
+  return value;
+}
+
+// What file and flags say of a key.
+const nlohmann::json* given_at(const nlohmann::json& root, const JobKey& key) {
+  const nlohmann::json* value = value_at(root, key.field);
+  const bool named = key.entry->names_object && value != nullptr && value->is_object();
+  return named ? value_at(*value, key.entry->key) : value;
+}
+
+bool starts_with(std::string_view text, std::string_view beginning) {
+  return text.substr(0, beginning.size()) == beginning;
+}
+
+// "8xdgx-h100" tells the nodes, too.
+bool tells_nodes(const nlohmann::json* cluster) {
+  if (cluster == nullptr || !cluster->is_string()) return false;
+  const std::string name = cluster->get<std::string>();
+  const std::size_t digits = name.find_first_not_of("0123456789");
+  return digits != std::string::npos && digits > 0 && name[digits] == 'x';
+}
+
+// The rows of one job.
+class ConfigRows {
+ public:
+  ConfigRows(const Job& job, const nlohmann::json& root) : job_(job), root_(root), values_(job_json(job)) {
+    values_["training"]["stack"] = stack_json(job.training.stack);
+    // Below the name of a part stands what the catalogue says of it, the innermost part first.
+    add_entry("cluster.device", CatalogueKind::kDevices, job.cluster.device.name);
+    add_entry("training.stack", CatalogueKind::kStacks, job.training.stack.name);
+    add_entry("model", CatalogueKind::kModels, job.model.name);
+    add_entry("cluster", CatalogueKind::kClusters, job.cluster.name);
+    const nlohmann::json* profile = value_at(root, "training.profile");
+    if (profile != nullptr && profile->is_object()) {
+      profile_name_ = profile->value("name", "");
+      measured_["cluster"] = profile->value("cluster", nlohmann::json::object());
+      if (profile->contains("curves")) measured_["cluster"]["curves"] = profile->at("curves");
+    }
+  }
+
+  std::vector<ConfigRow> rows() const {
+    std::vector<ConfigRow> rows;
+    for (const JobKey& key : all_job_keys()) rows.push_back({key.field, value_of(key), origin_of(key)});
+    return rows;
+  }
+
+ private:
+  struct CatalogueValues {
+    std::string path;
+    std::string name;
+    nlohmann::json values;
+  };
+
+  void add_entry(const std::string& path, CatalogueKind kind, const std::string& name) {
+    nlohmann::json values = catalogue_values(kind, name);
+    if (values.is_object()) catalogue_.push_back({path, name, std::move(values)});
+  }
+
+  const CatalogueValues* catalogued(const JobKey& key) const {
+    for (const CatalogueValues& entry : catalogue_) {
+      if (!starts_with(key.field, entry.path + ".")) continue;
+      // A device that tells everything is not looked up.
+      const nlohmann::json* inline_device = value_at(root_, "cluster.device.peak");
+      if (entry.path == "cluster.device" && inline_device != nullptr) continue;
+      if (value_at(entry.values, std::string_view(key.field).substr(entry.path.size() + 1)) != nullptr) return &entry;
+    }
+    return nullptr;
+  }
+
+  OrderedJson value_of(const JobKey& key) const {
+    if (key.entry->write != nullptr) {
+      const std::string path = key.entry->names_object ? fmt::format("{}.{}", key.field, key.entry->key) : key.field;
+      const OrderedJson* value = value_at(values_, path);
+      return value == nullptr ? OrderedJson() : *value;
+    }
+    // What no job keeps, since it only helped to find other keys.
+    if (const nlohmann::json* given = given_at(root_, key)) return *given;
+    if (const nlohmann::json* measured = value_at(measured_, key.field)) return *measured;
+    const CatalogueValues* entry = catalogued(key);
+    if (entry == nullptr) return nullptr;
+    return *value_at(entry->values, std::string_view(key.field).substr(entry->path.size() + 1));
+  }
+
+  std::string origin_of(const JobKey& key) const {
+    if (given_at(root_, key) != nullptr) return place_of(key.field);
+    if (key.field == "cluster.nodes" && tells_nodes(value_at(root_, "cluster"))) return place_of("cluster");
+    const nlohmann::json* measured = value_at(measured_, key.field);
+    if (measured != nullptr) return "profile " + profile_name_;
+    if (const CatalogueValues* entry = catalogued(key)) return "catalogue entry " + entry->name;
+    if (key.field == "training.attention") return stack_attention_origin();
+    return key.entry->otherwise.empty() || value_of(key).is_null() ? "default" : "derived";
+  }
+
+  std::string place_of(const std::string& field) const {
+    const std::string place = job_.origins.where(field);
+    return place.empty() ? "the question" : place;
+  }
+
+  // Where nobody says it, the stack does.
+  std::string stack_attention_origin() const {
+    const bool given = value_at(root_, "training.stack.attention") != nullptr;
+    return given ? place_of("training.stack.attention") : "catalogue entry " + job_.training.stack.name;
+  }
+
+  const Job& job_;
+  const nlohmann::json& root_;
+  OrderedJson values_;
+  std::vector<CatalogueValues> catalogue_;
+  nlohmann::json measured_ = nlohmann::json::object();
+  std::string profile_name_;
+};
+
+// Short enough for a cell: a text as it is, an object by its name.
+std::string cell(const OrderedJson& value) {
+  if (value.is_null()) return "";
   if (value.is_string()) return value.get<std::string>();
-  if (value.is_object() && value.contains("name")) return shown(value.at("name"));
+  if (value.is_object() && value.contains("name")) return cell(value.at("name"));
   constexpr std::size_t kLongest = 60;
   const std::string text = value.dump();
   return text.size() > kLongest ? text.substr(0, kLongest) + "…" : text;
 }
 
-const char* yes_no(bool value) {
-  return value ? "true" : "false";
-}
-
-// What the program chose where nobody said anything. A key that is missing here has no default.
-std::map<std::string_view, std::string> defaults_of(const Job& job) {
-  const Layout& layout = job.layout;
-  const Training& training = job.training;
-  std::map<std::string_view, std::string> values;
-  const auto number = [&values](std::string_view field, int value) { values[field] = fmt::format("{}", value); };
-  if (!job.profile) {
-    number("model.kv_heads", job.model.kv_heads);
-    number("model.head_dim", job.model.head_dim);
-    number("model.ffn", job.model.ffn);
-    values["model.gated_mlp"] = yes_no(job.model.gated_mlp);
-    values["model.biases"] = yes_no(job.model.biases);
-    values["model.dropout"] = yes_no(job.model.dropout);
-    values["model.norm"] = norm_names()[static_cast<std::size_t>(job.model.norm)];
-    values["model.positions"] = position_names()[static_cast<std::size_t>(job.model.positions)];
-    values["model.tied_embeddings"] = yes_no(job.model.tied_embeddings);
-  }
-  number("model.layers", job.model.layers);
-  number("cluster.nodes", job.cluster.nodes);
-  number("cluster.devices_per_node", job.cluster.devices_per_node);
-  number("layout.dp", layout.dp);
-  number("layout.tp", layout.tp);
-  number("layout.pp", layout.pp);
-  number("layout.vpp", layout.vpp.value_or(1));
-  number("layout.cp", layout.cp);
-  number("layout.ep", layout.ep);
-  values["layout.tensor_parallel"] = tensor_parallel_names()[static_cast<std::size_t>(layout.tensor_parallel)];
-  number("layout.tensor_depth", layout.tensor_depth);
-  values["layout.context_parallel"] = context_parallel_names()[static_cast<std::size_t>(layout.context_parallel)];
-  values["layout.sequence_parallel"] = yes_no(layout.sequence_parallel);
-  if (layout.schedule.rfind("interleaved", 0) == 0) number("layout.group_size", layout.pp);
-  const ScheduleInfo* schedule = find_schedule(layout.schedule.substr(0, layout.schedule.find(':')));
-  if (schedule != nullptr && schedule->asynchronous) {
-    ScheduleRequest request;
-    request.pipeline_ranks = layout.pp;
-    request.microbatches = layout.microbatches();
-    number("layout.accumulation", schedule->weights.accumulation(request));
-  }
-  number("layout.micro_batch_size", layout.micro_batch_size);
-  values["layout.schedule"] = layout.schedule;
-  values["layout.stage_layers"] = fmt::format("{}", fmt::join(layout.stage_layers, ","));
-  values["layout.recompute"] = recompute_names()[static_cast<std::size_t>(layout.recompute)];
-  values["layout.partition_checkpoints"] = yes_no(layout.partition_checkpoints);
-  values["layout.data_parallel"] = data_parallel_names()[static_cast<std::size_t>(layout.data_parallel)];
-  number("layout.shards", layout.shards);
-  values["layout.reshard_after_forward"] = yes_no(layout.reshard_after_forward);
-  number("layout.spare_hosts", layout.spare_hosts);
-  number("layout.zero", layout.zero);
-  values["layout.compression"] = layout.compression.text();
-  values["layout.offload"] = offload_names()[static_cast<std::size_t>(layout.offload)];
-  std::string placement;
-  for (const Axis axis : layout.placement) {
-    placement += (placement.empty() ? "" : "-") + axis_names()[static_cast<std::size_t>(axis)];
-  }
-  values["layout.placement"] = placement;
-  number("training.sequence_length", training.sequence_length);
-  values["training.precision"] = std::string(name_of(training.precision));
-  values["training.optimizer"] = optimizer_names()[static_cast<std::size_t>(training.optimizer)];
-  values["training.attention"] = training.flash_attention ? "flash" : "unfused";
-  values["training.transport"] = transport_names()[static_cast<std::size_t>(training.transport)];
-  values["training.gradient_transport"] = transport_names()[static_cast<std::size_t>(training.gradient_transport)];
-  values["training.stack"] = training.stack.name;
-  return values;
-}
-
-struct Section {
-  nlohmann::json given;      // what file and flags say
-  nlohmann::json catalogue;  // the entry it starts from, null without one
-  std::string entry;
-};
-
-Section section_of(const nlohmann::json& root, const std::string& name, CatalogueKind kind, const std::string& entry) {
-  Section section;
-  section.given = root.value(name, nlohmann::json());
-  section.catalogue = catalogue_values(kind, entry);
-  section.entry = entry;
-  return section;
-}
-
 }  // namespace
 
-Table config_table(const Job& job, const nlohmann::json& root) {
-  const std::map<std::string_view, std::string> defaults = defaults_of(job);
-  std::map<std::string, Section> sections;
-  sections["model"] = section_of(root, "model", CatalogueKind::kModels, job.model.name);
-  sections["cluster"] = section_of(root, "cluster", CatalogueKind::kClusters, job.cluster.name);
-  sections["layout"].given = root.value("layout", nlohmann::json::object());
-  sections["training"].given = root.value("training", nlohmann::json::object());
-
-  const nlohmann::json profile = sections["training"].given.value("profile", nlohmann::json::object());
-  const nlohmann::json measured =
-      profile.is_object() ? profile.value("cluster", nlohmann::json::object()) : nlohmann::json::object();
+Table config_table(const Job& job, const LoadedJob& loaded) {
   Table table;
   table.columns = {text_column("key"), text_column("value"), text_column("origin")};
-  for (const JobKey& key : job_keys()) {
-    const std::string field(key.field);
-    const std::size_t dot = field.find('.');
-    const Section& section = sections[field.substr(0, dot)];
-    if (dot == std::string::npos) {
-      table.rows.push_back({field, section.given.is_null() ? "" : shown(section.given), job.origins.where(field)});
-      continue;
-    }
-    const std::string name = field.substr(dot + 1);
-    const auto chosen = defaults.find(key.field);
-    if (section.given.is_object() && section.given.contains(name)) {
-      table.rows.push_back({field, shown(section.given.at(name)), job.origins.where(field)});
-    } else if (field.starts_with("cluster.") && measured.contains(name)) {
-      table.rows.push_back({field, shown(measured.at(name)), "profile " + shown(profile)});
-    } else if (section.catalogue.is_object() && section.catalogue.contains(name)) {
-      table.rows.push_back({field, shown(section.catalogue.at(name)), "catalogue entry " + section.entry});
-    } else if (field == "training.attention") {
-      table.rows.push_back({field, chosen->second, "catalogue entry " + job.training.stack.name});
-    } else {
-      table.rows.push_back({field, chosen == defaults.end() ? "" : chosen->second, "default"});
-    }
+  for (const ConfigRow& row : ConfigRows(job, loaded.root).rows()) {
+    table.rows.push_back({row.key, cell(row.value), row.origin});
   }
   return table;
+}
+
+OrderedJson config_json(const Job& job, const LoadedJob& loaded) {
+  OrderedJson rows = OrderedJson::array();
+  for (const ConfigRow& row : ConfigRows(job, loaded.root).rows()) {
+    rows.push_back({{"key", row.key}, {"value", row.value}, {"origin", row.origin}});
+  }
+  return rows;
 }
 
 }  // namespace flopcast

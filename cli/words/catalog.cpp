@@ -11,7 +11,7 @@
 #include "cli/options/output.hpp"
 #include "cli/schedule/commands.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/config/sections.hpp"
+#include "model/job/read_job.hpp"
 #include "sim/forecast/interval.hpp"
 
 namespace flopcast {

@@ -10,9 +10,7 @@
 #include "cli/options/output.hpp"
 #include "cli/words/explain.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/config/job_keys.hpp"
-#include "model/layout/layout.hpp"
-#include "model/workload/training.hpp"
+#include "model/job/fields.hpp"
 #include "planner/search/search.hpp"
 #include "sim/schedules/catalogue.hpp"
 
@@ -63,22 +61,9 @@ std::vector<std::string> schedule_names() {
 }
 
 // The values of a key that has a fixed set of them; empty for numbers, sizes and files.
-std::vector<std::string> values_of_field(std::string_view field) {
-  if (field == "model") return catalogue_names(CatalogueKind::kModels);
-  if (field == "cluster") return catalogue_names(CatalogueKind::kClusters);
-  if (field == "cluster.device") return catalogue_names(CatalogueKind::kDevices);
-  if (field == "training.stack") return catalogue_names(CatalogueKind::kStacks);
-  if (field == "layout.schedule") return schedule_names();
-  if (field == "layout.recompute") return recompute_names();
-  if (field == "training.precision") return precision_names();
-  if (field == "training.optimizer") return optimizer_names();
-  if (field == "training.attention") return {"flash", "unfused"};
-  if (field == "training.transport") return transport_names();
-  if (field == "layout.data_parallel") return data_parallel_names();
-  if (field == "layout.tensor_parallel") return tensor_parallel_names();
-  if (field == "layout.context_parallel") return context_parallel_names();
-  if (field == "layout.offload") return offload_names();
-  return {};
+std::vector<std::string> values_of_key(const JobKey& key) {
+  if (key.field == "layout.schedule") return schedule_names();
+  return key.entry->choices == nullptr ? std::vector<std::string>() : key.entry->choices();
 }
 
 bool is_flag(const std::string& word) {
@@ -92,7 +77,7 @@ std::vector<std::string> values_of_flag(const std::string& flag) {
   for (const JobKey& key : job_keys()) {
     const bool names_it = flag == fmt::format("--{}", key.field) ||
                           std::find(key.aliases.begin(), key.aliases.end(), flag) != key.aliases.end();
-    if (names_it) return values_of_field(key.field);
+    if (names_it) return values_of_key(key);
   }
   return {};
 }

@@ -100,7 +100,7 @@ void add_layout(const Job& job, JobNumbers& all) {
   numbers["tp_bus_factor"] = 2.0 * (layout.tp - 1) / layout.tp;
   numbers["dp_bus_factor"] = 2.0 * (layout.dp - 1) / layout.dp;
   all.words["schedule"] = layout.schedule;
-  all.words["recompute"] = recompute_names()[static_cast<std::size_t>(layout.recompute)];
+  all.words["recompute"] = std::string(name_of(layout.recompute));
   all.words["sequence_parallel"] = layout.sequence_parallel ? "true" : "false";
 }
 

@@ -14,7 +14,8 @@
 #include "base/text/error.hpp"
 #include "import/programs/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/config/read_profile.hpp"
+#include "model/job/read_job.hpp"
+#include "model/job/read_profile.hpp"
 
 namespace flopcast {
 
@@ -78,7 +79,7 @@ void read_profile_file(const Files& files, nlohmann::json& root, Origins& origin
   if (model == root.end()) return;
   const bool named = model->is_object() && model->contains("name");
   const nlohmann::json& name = named ? model->at("name") : *model;
-  if (!name.is_string() || !is_profile_path(name.get<std::string>()) || lists_measured_layers(*model)) return;
+  if (!name.is_string() || !is_profile_path(name.get<std::string>()) || tells_whole_model(*model)) return;
   const std::string path = name.get<std::string>();
   const std::string text = files.read(path);
   nlohmann::json values;
@@ -111,7 +112,8 @@ nlohmann::json* model_name(nlohmann::json& root) {
   if (model == root.end()) return nullptr;
   if (model->is_string()) return &*model;
   const bool named = model->is_object() && model->contains("name") && model->at("name").is_string();
-  return named ? &model->at("name") : nullptr;
+  // What tells everything is not looked up: its name is no more than a name.
+  return named && !tells_whole_model(*model) ? &model->at("name") : nullptr;
 }
 
 bool names_a_file(const std::string& name) {

@@ -6,7 +6,7 @@
 
 #include "import/programs/imported_job.hpp"
 #include "model/config/document.hpp"
-#include "model/config/job_keys.hpp"
+#include "model/job/flags.hpp"
 
 namespace flopcast {
 

@@ -174,8 +174,7 @@ void require_accelerate_layout(const Job& job, Expressible& expressible) {
   const bool recomputes = layout.recompute == Recompute::kFull && is_fsdp(layout);
   expressible.require(
       layout.recompute == Recompute::kNone || recomputes,
-      fmt::format("layout.recompute {}{}", recompute_names()[static_cast<std::size_t>(layout.recompute)],
-                  is_fsdp(layout) ? "" : " without FSDP"),
+      fmt::format("layout.recompute {}{}", name_of(layout.recompute), is_fsdp(layout) ? "" : " without FSDP"),
       is_fsdp(layout) ? "--recompute none or full" : "--recompute none or --layout.data_parallel fsdp");
   expressible.require(layout.data_parallel != DataParallel::kHsdp || layout.shards == job.cluster.devices_per_node,
                       fmt::format("layout.shards {} (a node's GPUs share one copy)", layout.shards),

@@ -8,6 +8,7 @@
 
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/formats.hpp"
+#include "model/job/flags.hpp"
 
 namespace flopcast {
 
@@ -31,7 +32,9 @@ ForeignFile::Syntax syntax_of(std::string_view text, std::string_view file) {
 }
 
 // What plan and simulate print names its schema and holds the job that it answers: the best layout's, or the one asked.
+// --show-config prints the job's keys one by one.
 bool is_answer(const ForeignFile& file) {
+  if (file.is_list() && lists_keys(file.values())) return true;
   if (!file.has_any({"job"}) || !file.has_any({"schema"})) return false;
   const nlohmann::json& schema = file.values().at("schema");
   return schema == "flopcast.plan/1" || schema == "flopcast.result/1";
@@ -74,7 +77,7 @@ ImportedJob read_sizes(const ForeignFile& file, const ImportContext& /*context*/
 
 ImportedJob read_answer(const ForeignFile& file, const ImportContext& /*context*/) {
   ImportedJob imported;
-  imported.job = file.values().at("job");
+  imported.job = lists_keys(file.values()) ? job_of_keys(file.values()) : file.values().at("job");
   return imported;
 }
 

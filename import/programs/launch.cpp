@@ -45,7 +45,7 @@ void Expressible::require_common(const Job& job) {
           fmt::format("layout.compression {}", layout.compression.text()), "--layout.compression none");
   require(layout.placement == Layout().placement, "layout.placement other than tp-cp-dp-pp",
           "--layout.placement tp-cp-dp-pp");
-  const std::string& form = data_parallel_names()[static_cast<std::size_t>(layout.data_parallel)];
+  const std::string_view form = name_of(layout.data_parallel);
   const bool is_known = layout.data_parallel == DataParallel::kDdp || layout.data_parallel == DataParallel::kFsdp ||
                         layout.data_parallel == DataParallel::kHsdp;
   require(is_known, fmt::format("layout.data_parallel {}", form), "--layout.data_parallel ddp");

@@ -163,6 +163,16 @@ std::optional<double> JsonReader::fraction(std::string_view key, double largest)
   return value->get<double>();
 }
 
+std::optional<double> JsonReader::amount(std::string_view key) {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  const std::string expected = "expected a number of 0 or more, in the unit the key names";
+  if (!value->is_number()) fail(key, fmt::format("{} is not a number", value->dump()), expected);
+  const double number = value->get<double>();
+  if (!std::isfinite(number) || number < 0) fail(key, fmt::format("{} is out of range", number), expected);
+  return number;
+}
+
 std::optional<double> JsonReader::quantity(std::string_view key, Dimension dimension) {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;

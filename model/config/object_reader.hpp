@@ -39,6 +39,8 @@ class JsonReader {
   std::optional<std::string> text(std::string_view key);
   /// A share between 0 (excluded) and 1, or up to `largest`.
   std::optional<double> fraction(std::string_view key, double largest);
+  /// A number of 0 or more, in the unit that the key names.
+  std::optional<double> amount(std::string_view key);
   /// A string with a unit, or a bare number for dimensions that need none.
   std::optional<double> quantity(std::string_view key, Dimension dimension);
   std::optional<std::vector<int>> whole_list(std::string_view key, int smallest, int largest);

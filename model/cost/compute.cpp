@@ -92,7 +92,7 @@ ComputeModel::ComputeModel(const Device& device, Precision precision, const Stac
     : device_(device),
       precision_(precision),
       flash_{device.flash_forward_efficiency, device.flash_backward_efficiency} {
-  const auto own = stack.flash_efficiency.find(generation_names()[static_cast<std::size_t>(device.generation)]);
+  const auto own = stack.flash_efficiency.find(name_of(device.generation));
   if (own != stack.flash_efficiency.end()) flash_ = own->second;
 }
 

@@ -13,12 +13,6 @@ DeviceDefaults defaults(double gemm, double flash_forward, double flash_backward
 
 }  // namespace
 
-const std::vector<std::string>& generation_names() {
-  static const std::vector<std::string> names = {"volta",     "turing", "ampere", "ada", "hopper",
-                                                 "blackwell", "cdna2",  "cdna3",  "cpu"};
-  return names;
-}
-
 const DeviceDefaults& device_defaults(GpuGeneration generation) {
   static const DeviceDefaults ampere =
       defaults(0.79, 0.55, 0.5, "fitted to published A100 training steps; FlashAttention-2 as Dao 2307.08691 measured");

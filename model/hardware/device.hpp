@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "model/enum_names.hpp"
 #include "model/hardware/precision.hpp"
 #include "model/units/quantity.hpp"
 
@@ -14,7 +15,11 @@ namespace flopcast {
 /// Ampere's are taken), and RCCL's for CDNA are not known: Ampere's are taken.
 /// kCpu: the cores of a host; its messages have measured curves or go through host memory.
 enum class GpuGeneration { kVolta, kTuring, kAmpere, kAda, kHopper, kBlackwell, kCdna2, kCdna3, kCpu };
-const std::vector<std::string>& generation_names();  ///< in the order of the enumerators
+template <>
+struct EnumNames<GpuGeneration> {
+  static constexpr std::string_view names[] = {"volta",     "turing", "ampere", "ada", "hopper",
+                                               "blackwell", "cdna2",  "cdna3",  "cpu"};
+};
 
 /// What a device of a generation is taken to reach where nobody has measured the device itself.
 struct DeviceDefaults {

@@ -37,9 +37,4 @@ Seconds MessageCurve::time(Bytes bytes) const {
   return std::max(floors_[index], piece_time(segments_[index], bytes));
 }
 
-const std::vector<std::string>& message_kind_names() {
-  static const std::vector<std::string> names = {"p2p", "all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
-  return names;
-}
-
 }  // namespace flopcast

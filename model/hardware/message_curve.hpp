@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "model/enum_names.hpp"
 #include "model/units/quantity.hpp"
 
 namespace flopcast {
@@ -34,7 +35,10 @@ class MessageCurve {
 
 /// The kinds of messages that a profile can tell about.
 enum class MessageKind { kPointToPoint, kAllReduce, kAllGather, kReduceScatter, kAllToAll };
-const std::vector<std::string>& message_kind_names();  ///< "p2p", "all_reduce", …
+template <>
+struct EnumNames<MessageKind> {
+  static constexpr std::string_view names[] = {"p2p", "all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
+};
 
 /// A curve with the group it was measured on, which had the network to itself.
 struct GroupCurve {

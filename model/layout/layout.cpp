@@ -6,21 +6,6 @@
 
 namespace flopcast {
 
-const std::vector<std::string>& stage_split_names() {
-  static const std::vector<std::string> names = {"uniform", "balanced"};
-  return names;
-}
-
-const std::vector<std::string>& recompute_names() {
-  static const std::vector<std::string> names = {"none", "selective", "full"};
-  return names;
-}
-
-const std::vector<std::string>& axis_names() {
-  static const std::vector<std::string> names = {"tp", "cp", "dp", "pp"};
-  return names;
-}
-
 int Layout::degree(Axis axis) const {
   switch (axis) {
     case Axis::kTensor:

@@ -5,21 +5,31 @@
 #include <string>
 #include <vector>
 
+#include "model/enum_names.hpp"
 #include "model/layout/parallel_forms.hpp"
 
 namespace flopcast {
 
 /// The axes along which ranks are laid out. Expert parallelism takes its ranks from dp·cp.
 enum class Axis { kTensor, kContext, kData, kPipeline };
+template <>
+struct EnumNames<Axis> {
+  static constexpr std::string_view names[] = {"tp", "cp", "dp", "pp"};
+};
 inline constexpr int kAxisCount = 4;
 
 /// How layers are spread over stages when nobody lists them.
 enum class StageSplit { kUniform, kBalanced };
-const std::vector<std::string>& stage_split_names();
+template <>
+struct EnumNames<StageSplit> {
+  static constexpr std::string_view names[] = {"uniform", "balanced"};
+};
 
 enum class Recompute { kNone, kSelective, kFull };
-const std::vector<std::string>& recompute_names();
-const std::vector<std::string>& axis_names();  ///< "tp", "cp", "dp", "pp", in the order of the enumerators
+template <>
+struct EnumNames<Recompute> {
+  static constexpr std::string_view names[] = {"none", "selective", "full"};
+};
 
 /// How the model and the batch are spread over the devices.
 struct Layout {
@@ -34,6 +44,7 @@ struct Layout {
   int micro_batch_size = 1;
   int global_batch_size = 1;
   std::string schedule;  ///< as written: name, name:V, file:PATH; empty for the default
+  std::string schedule_csv;  ///< rows of the schedule file:NAME, in place of the file's; empty: the file is read
   std::string chains;    ///< "0-3,4-7", of a bidirectional schedule in a file; empty: one chain
   std::optional<int> group_size;
   std::optional<int> accumulation;

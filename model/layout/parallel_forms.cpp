@@ -4,26 +4,6 @@
 
 namespace flopcast {
 
-const std::vector<std::string>& data_parallel_names() {
-  static const std::vector<std::string> names = {"ddp", "fsdp", "hsdp", "dataparallel", "ps", "byteps"};
-  return names;
-}
-
-const std::vector<std::string>& tensor_parallel_names() {
-  static const std::vector<std::string> names = {"1d", "2d", "2.5d", "3d"};
-  return names;
-}
-
-const std::vector<std::string>& context_parallel_names() {
-  static const std::vector<std::string> names = {"ring", "ulysses"};
-  return names;
-}
-
-const std::vector<std::string>& offload_names() {
-  static const std::vector<std::string> names = {"none", "optimizer", "activations", "all"};
-  return names;
-}
-
 std::string Compression::text() const {
   switch (kind) {
     case Kind::kNone:

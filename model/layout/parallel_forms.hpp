@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "model/enum_names.hpp"
+
 namespace flopcast {
 
 /// How replicas keep their weights equal.
@@ -14,19 +16,31 @@ enum class DataParallel {
   kPs,            ///< parameter servers: on the spare hosts, or beside the workers without any
   kByteps,        ///< BytePS: servers on spare hosts and beside the workers, with optimal shares
 };
-const std::vector<std::string>& data_parallel_names();
+template <>
+struct EnumNames<DataParallel> {
+  static constexpr std::string_view names[] = {"ddp", "fsdp", "hsdp", "dataparallel", "ps", "byteps"};
+};
 
 /// How tensor-parallel ranks are arranged: a line, q x q, q x q x d, q x q x q.
 enum class TensorParallel { k1d, k2d, k25d, k3d };
-const std::vector<std::string>& tensor_parallel_names();
+template <>
+struct EnumNames<TensorParallel> {
+  static constexpr std::string_view names[] = {"1d", "2d", "2.5d", "3d"};
+};
 
 /// How ranks that share a sequence bring every query to every key. Ring: keys and values travel round the ranks (Liu et
 /// al. 2310.01889). Ulysses: all-to-alls hand each rank whole sequences of some heads and back (2309.14509).
 enum class ContextParallel { kRing, kUlysses };
-const std::vector<std::string>& context_parallel_names();
+template <>
+struct EnumNames<ContextParallel> {
+  static constexpr std::string_view names[] = {"ring", "ulysses"};
+};
 
 enum class Offload { kNone, kOptimizer, kActivations, kAll };
-const std::vector<std::string>& offload_names();
+template <>
+struct EnumNames<Offload> {
+  static constexpr std::string_view names[] = {"none", "optimizer", "activations", "all"};
+};
 
 /// What is sent instead of the gradients.
 struct Compression {

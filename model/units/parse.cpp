@@ -114,6 +114,22 @@ ParsedQuantity parse_quantity(std::string_view text, Dimension dimension) {
   return {std::nullopt, fmt::format("has the unknown unit \"{}\"", unit_name)};
 }
 
+std::string quantity_text(double value, Dimension dimension) {
+  const auto& units = units_of(dimension);
+  const std::string_view usual = dimension == Dimension::kBytes       ? "GiB"
+                                 : dimension == Dimension::kBandwidth ? "GB/s"
+                                 : dimension == Dimension::kTime      ? "us"
+                                 : dimension == Dimension::kFlopRate  ? "TFLOP/s"
+                                                                      : "W";
+  for (const Unit& unit : units) {
+    if (unit.name != usual) continue;
+    std::string text = fmt::format("{}{}", value / unit.factor, unit.name);
+    if (parse_quantity(text, dimension).value == value) return text;
+  }
+  const auto base = std::find_if(units.begin(), units.end(), [](const Unit& unit) { return unit.factor == 1.0; });
+  return fmt::format("{}{}", value, base->name);
+}
+
 std::string accepted_units(Dimension dimension) {
   std::string names;
   for (const Unit& unit : units_of(dimension)) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 
@@ -20,7 +21,7 @@ struct Stack {
   std::string description;
   std::string based_on;   ///< the stack whose software this one is a version of; its own name where it is of none
   int vocab_divisor = 1;  ///< Megatron's make-vocab-size-divisible-by
-  bool flash_attention = false;
+  bool flash_attention = true;
   bool fused_bias_dropout_add = false;  ///< one kernel for bias, dropout and residual after attention and MLP
   /// The stack's softmax kernel takes so many rows of scores at once; where heads and samples of a rank do not come in
   /// such groups, scale, mask, cast and softmax are kernels of their own.
@@ -58,7 +59,7 @@ struct Stack {
   Seconds host_time_per_kernel;
   Seconds host_time_per_collective;
   /// What the attention kernels of this software reach, by generation, where they are not the device's best.
-  std::map<std::string, FlashEfficiency> flash_efficiency;
+  std::map<std::string, FlashEfficiency, std::less<>> flash_efficiency;
   /// What tools such as nvidia-smi show beyond the tensors: CUDA context, communication buffers, fragmentation.
   double memory_overhead_gib = 0.0;
 };

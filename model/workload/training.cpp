@@ -2,16 +2,6 @@
 
 namespace flopcast {
 
-const std::vector<std::string>& transport_names() {
-  static const std::vector<std::string> names = {"nccl", "gloo", "mpi"};
-  return names;
-}
-
-const std::vector<std::string>& optimizer_names() {
-  static const std::vector<std::string> names = {"adam", "sgd"};
-  return names;
-}
-
 double optimizer_bytes_per_parameter(const Training& training) {
   const bool weights_are_fp32 = training.precision == Precision::kFp32 || training.precision == Precision::kTf32;
   const double weight_copy = weights_are_fp32 ? 0.0 : 4.0;

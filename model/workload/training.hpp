@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "model/enum_names.hpp"
 #include "model/hardware/precision.hpp"
 #include "model/workload/stack.hpp"
 
@@ -11,10 +12,16 @@ namespace flopcast {
 
 /// The library that moves data between devices.
 enum class Transport { kNccl, kGloo, kMpi };
-const std::vector<std::string>& transport_names();
+template <>
+struct EnumNames<Transport> {
+  static constexpr std::string_view names[] = {"nccl", "gloo", "mpi"};
+};
 
 enum class Optimizer { kAdam, kSgd };
-const std::vector<std::string>& optimizer_names();
+template <>
+struct EnumNames<Optimizer> {
+  static constexpr std::string_view names[] = {"adam", "sgd"};
+};
 
 /// How the model is trained, beside its layout.
 struct Training {

@@ -35,16 +35,6 @@ std::int64_t mlp_parameters(const Transformer& model, std::int64_t width) {
 
 }  // namespace
 
-const std::vector<std::string>& norm_names() {
-  static const std::vector<std::string> names = {"layernorm", "rmsnorm"};
-  return names;
-}
-
-const std::vector<std::string>& position_names() {
-  static const std::vector<std::string> names = {"learned", "rotary", "alibi", "none"};
-  return names;
-}
-
 BlockKind Transformer::kind_of(int layer) const {
   const bool sparse = experts && layer >= experts->first_dense_layers && (layer + 1) % experts->every == 0;
   return sparse ? BlockKind::kExperts : BlockKind::kDense;

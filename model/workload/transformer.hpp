@@ -5,13 +5,20 @@
 #include <string>
 #include <vector>
 
+#include "model/enum_names.hpp"
+
 namespace flopcast {
 
 enum class Norm { kLayerNorm, kRmsNorm };
+template <>
+struct EnumNames<Norm> {
+  static constexpr std::string_view names[] = {"layernorm", "rmsnorm"};
+};
 enum class Positions { kLearned, kRotary, kAlibi, kNone };
-
-const std::vector<std::string>& norm_names();
-const std::vector<std::string>& position_names();
+template <>
+struct EnumNames<Positions> {
+  static constexpr std::string_view names[] = {"learned", "rotary", "alibi", "none"};
+};
 
 /// A mixture of experts in place of the MLP: a router picks `top_k` of `count` experts for each token, and `shared`
 /// experts see every token. All are MLPs of the model's form, gated or not.

@@ -65,10 +65,6 @@ Job with_transport(const Job& job, Transport transport) {
   return changed;
 }
 
-const std::string& name_of(Transport transport) {
-  return transport_names()[static_cast<std::size_t>(transport)];
-}
-
 Optimization nccl_instead_of(const Job& job, Transport transport, const char* name) {
   const bool all = job.training.transport != Transport::kNccl;
   const char* axes = all ? "every axis" : job.layout.cp > 1 ? "dp with cp" : "dp";

@@ -77,11 +77,10 @@ FreedAxis axis(const char* name, Values SearchSpace::*values, int Layout::*field
 
 std::vector<FreedAxis> freed_axes() {
   std::vector<FreedAxis> axes;
-  axes.push_back({"recompute", [](const SearchSpace& space) { return !space.recompute.empty(); },
-                  [](SearchSpace& space) { space.recompute.clear(); },
-                  [](const PlannedLayout& planned) {
-                    return "recompute " + recompute_names()[static_cast<std::size_t>(planned.layout.recompute)];
-                  }});
+  axes.push_back(
+      {"recompute", [](const SearchSpace& space) { return !space.recompute.empty(); },
+       [](SearchSpace& space) { space.recompute.clear(); },
+       [](const PlannedLayout& planned) { return fmt::format("recompute {}", name_of(planned.layout.recompute)); }});
   axes.push_back(axis("zero", &SearchSpace::zero, &Layout::zero));
   axes.push_back(axis("mbs", &SearchSpace::micro_batch_size, &Layout::micro_batch_size));
   axes.push_back({"sequence parallelism", [](const SearchSpace& space) { return !space.sequence_parallel.empty(); },
@@ -122,7 +121,7 @@ std::string closest_text(const Job& job, const TightestMiss& miss) {
       "{} schedule {}{}",
       gibibytes(Bytes(memory.bytes)), gibibytes(Bytes(memory.bytes / memory.share)), layout.tp, layout.cp, layout.pp,
       *layout.vpp, layout.dp, layout.ep, layout.micro_batch_size, layout.zero, layout.sequence_parallel ? "yes" : "no",
-      recompute_names()[static_cast<std::size_t>(layout.recompute)], layout.schedule, split);
+      name_of(layout.recompute), layout.schedule, split);
 }
 
 std::string missed_limit(const SearchResult& nothing) {

@@ -11,44 +11,29 @@
 
 #include "base/text/error.hpp"
 #include "model/config/object_reader.hpp"
-#include "model/config/read_job.hpp"
+#include "model/job/fields.hpp"
+#include "model/job/read_job.hpp"
 
 namespace flopcast {
 
 namespace {
-
-constexpr int kMostRanks = 1'000'000;
-constexpr int kLargestBatch = 1'000'000'000;
-constexpr int kHighestStage = 3;
-
-void fix(const std::optional<int>& value, std::vector<int>& axis) {
-  if (value) axis = {*value};
-}
 
 [[noreturn]] void fail(const Origins& origins, const std::string& field, const std::string& problem,
                        const std::string& help) {
   throw ConfigError({field, problem, origins.where(field), help});
 }
 
-void read_schedule(ObjectReader& reader, const Origins& origins, SearchSpace& space) {
-  const std::optional<std::string> text = reader.text("schedule");
-  if (!text) {
-    space.schedules = default_schedules();
-    return;
-  }
-  if (text->rfind("file:", 0) == 0) {
+void fix_schedule(const Origins& origins, const std::string& text, SearchSpace& space) {
+  if (text.rfind("file:", 0) == 0) {
     fail(origins, "layout.schedule", "a schedule in a file is made for one layout",
          "simulate it, or give a schedule's name");
   }
-  const auto point_here = [&](const ConfigError& error) {
-    fail(origins, "layout.schedule", error.diagnostic().problem, error.diagnostic().help);
-  };
   try {
-    const ScheduleName name = parse_schedule_name(*text);
-    space.schedules = {schedule_choice(*text)};
+    const ScheduleName name = parse_schedule_name(text);
+    space.schedules = {schedule_choice(text)};
     if (name.chunks) space.vpp = {*name.chunks};
   } catch (const ConfigError& error) {
-    point_here(error);
+    fail(origins, "layout.schedule", error.diagnostic().problem, error.diagnostic().help);
   }
 }
 
@@ -61,46 +46,42 @@ void read_splits(const nlohmann::json& layout, const Job& job, SearchSpace& spac
   if (!balanced) space.splits = {SplitRule()};
 }
 
-void read_axes(const nlohmann::json& layout, const Origins& origins, const Job& job, SearchSpace& space) {
-  ObjectReader reader(layout, "layout", origins);
-  fix(reader.whole("tp", 1, kMostRanks), space.tp);
-  fix(reader.whole("cp", 1, kMostRanks), space.cp);
-  fix(reader.whole("pp", 1, kMostRanks), space.pp);
-  fix(reader.whole("dp", 1, kMostRanks), space.dp);
-  fix(reader.whole("ep", 1, kMostRanks), space.ep);
-  fix(reader.whole("micro_batch_size", 1, kLargestBatch), space.micro_batch_size);
-  fix(reader.whole("zero", 0, kHighestStage), space.zero);
-  if (const auto parallel = reader.boolean("sequence_parallel")) space.sequence_parallel = {*parallel ? 1 : 0};
-  if (const auto recompute = reader.choice("recompute", recompute_names())) {
-    space.recompute = {static_cast<Recompute>(*recompute)};
+// What the job says of the axes that the planner chooses; the others stay open.
+void fix_axes(const ObjectReader& reader, const Layout& given, const Origins& origins, SearchSpace& space) {
+  const auto fix = [&reader](const char* key, auto value, auto& axis) {
+    if (reader.has(key)) axis = {value};
+  };
+  fix("tp", given.tp, space.tp);
+  fix("cp", given.cp, space.cp);
+  fix("pp", given.pp, space.pp);
+  fix("dp", given.dp, space.dp);
+  fix("ep", given.ep, space.ep);
+  fix("micro_batch_size", given.micro_batch_size, space.micro_batch_size);
+  fix("zero", given.zero, space.zero);
+  fix("sequence_parallel", given.sequence_parallel ? 1 : 0, space.sequence_parallel);
+  fix("recompute", given.recompute, space.recompute);
+  if (reader.has("schedule")) {
+    fix_schedule(origins, given.schedule, space);
+  } else {
+    space.schedules = default_schedules();
   }
-  read_schedule(reader, origins, space);
-  if (const auto vpp = reader.whole("vpp", 1, kMostRanks)) space.vpp = {*vpp};
-  read_splits(layout, job, space);
+  if (given.vpp) space.vpp = {*given.vpp};
 }
 
-void read_forms(ObjectReader& reader, const Origins& origins, Job& job) {
-  Layout& layout = job.layout;
-  if (const auto form = reader.choice("context_parallel", context_parallel_names())) {
-    layout.context_parallel = static_cast<ContextParallel>(*form);
+// What the job's layout says, where not every layout can have it.
+void take_forms(const ObjectReader& reader, const Layout& given, const Origins& origins, Job& job) {
+  for (const Field& field : layout_fields()) {
+    if (field.planning == Planning::kPossible) field.copy(&given, &job.layout);
   }
-  if (const auto form = reader.choice("tensor_parallel", tensor_parallel_names())) {
-    layout.tensor_parallel = static_cast<TensorParallel>(*form);
-  }
-  layout.tensor_depth = reader.whole("tensor_depth", 1, kMostRanks).value_or(1);
-  layout.partition_checkpoints = reader.boolean("partition_checkpoints").value_or(false);
-  const std::string& form = tensor_parallel_names()[static_cast<std::size_t>(layout.tensor_parallel)];
-  if (layout.tensor_parallel != TensorParallel::k25d && layout.tensor_depth > 1) {
-    fail(origins, "layout.tensor_depth", fmt::format("{} belongs to tensor_parallel 2.5d", layout.tensor_depth),
-         "valid: 1");
-  }
-  if (layout.tensor_parallel == TensorParallel::k1d) return;
+  check_tensor_depth(reader, given);
+  if (given.tensor_parallel == TensorParallel::k1d) return;
   if (job.profile || job.model.experts || job.model.latent) {
     fail(origins, "layout.tensor_parallel",
-         fmt::format("{} is modelled for transformers without experts and latent attention", form),
+         fmt::format("{} is modelled for transformers without experts and latent attention",
+                     name_of(given.tensor_parallel)),
          "valid for this model: 1d");
   }
-  if (layout.partition_checkpoints) {
+  if (given.partition_checkpoints) {
     fail(origins, "layout.partition_checkpoints",
          "true changes nothing: block inputs are cut over the tensor-parallel ranks already", "valid: false");
   }
@@ -132,32 +113,14 @@ void check_listed_layers(const PlanQuestion& question, const Origins& origins) {
 // layout can have are rules of the space.
 nlohmann::json layout_for_reading(const nlohmann::json& layout) {
   nlohmann::json rest = layout;
-  for (const std::string& key : planned_keys()) rest.erase(key);
-  for (const char* key : {"context_parallel", "tensor_parallel", "tensor_depth", "partition_checkpoints"}) {
-    rest.erase(key);
+  for (const Field& field : layout_fields()) {
+    if (field.planning != Planning::kGiven) rest.erase(std::string(field.key));
   }
   rest["accumulation"] = 1;
   return rest;
 }
 
 }  // namespace
-
-const std::vector<std::string>& planned_keys() {
-  static const std::vector<std::string> keys = {"tp",
-                                                "cp",
-                                                "pp",
-                                                "dp",
-                                                "ep",
-                                                "vpp",
-                                                "micro_batch_size",
-                                                "sequence_parallel",
-                                                "recompute",
-                                                "zero",
-                                                "schedule",
-                                                "stage_layers",
-                                                "global_batch_size"};
-  return keys;
-}
 
 PlanQuestion read_question(const nlohmann::json& root, const Origins& origins) {
   const nlohmann::json layout = root.value("layout", nlohmann::json::object());
@@ -167,15 +130,18 @@ PlanQuestion read_question(const nlohmann::json& root, const Origins& origins) {
   readable["layout"] = layout_for_reading(layout);
   question.job = read_job(readable, origins);
   ObjectReader reader(layout, "layout", origins);
-  const std::optional<int> batch = reader.whole("global_batch_size", 1, kLargestBatch);
-  if (!batch) reader.fail_missing("global_batch_size", "give --gbs N, the sequences per step");
-  question.job.layout.global_batch_size = *batch;
-  question.job.layout.accumulation = reader.whole("accumulation", 1, kLargestBatch);
-  read_forms(reader, origins, question.job);
-  read_axes(layout, origins, question.job, question.space);
-  const auto given = layout.find("stage_layers");
-  if (given != layout.end() && given->is_array()) {
-    question.job.layout.stage_layers = *reader.whole_list("stage_layers", 0, kMostRanks);
+  Layout given;
+  read_fields(layout_fields(), reader, &given);
+  if (!reader.has("global_batch_size")) {
+    reader.fail_missing("global_batch_size", "give --gbs N, the sequences per step");
+  }
+  question.job.layout.global_batch_size = given.global_batch_size;
+  question.job.layout.accumulation = given.accumulation;
+  take_forms(reader, given, origins, question.job);
+  fix_axes(reader, given, origins, question.space);
+  read_splits(layout, question.job, question.space);
+  if (!given.stage_layers.empty() || (layout.contains("stage_layers") && layout.at("stage_layers").is_array())) {
+    question.job.layout.stage_layers = given.stage_layers;
     check_listed_layers(question, origins);
   }
   return question;
@@ -184,20 +150,17 @@ PlanQuestion read_question(const nlohmann::json& root, const Origins& origins) {
 nlohmann::json layout_section_of(const nlohmann::json& root, const PlannedLayout& planned) {
   const Layout& layout = planned.layout;
   nlohmann::json section = root.value("layout", nlohmann::json::object());
-  section.erase("stage_layers");
-  section["tp"] = layout.tp;
-  section["cp"] = layout.cp;
-  section["pp"] = layout.pp;
-  section["dp"] = layout.dp;
-  section["ep"] = layout.ep;
-  section["vpp"] = *layout.vpp;
-  section["micro_batch_size"] = layout.micro_batch_size;
-  section["global_batch_size"] = layout.global_batch_size;
-  section["sequence_parallel"] = layout.sequence_parallel;
-  section["recompute"] = recompute_names()[static_cast<std::size_t>(layout.recompute)];
-  section["schedule"] = layout.schedule;
-  if (layout.data_parallel == DataParallel::kDdp) section["zero"] = layout.zero;
-  if (!layout.stage_layers.empty()) section["stage_layers"] = layout.stage_layers;
+  for (const Field& field : layout_fields()) {
+    // Sharding that the form of data parallelism decides is not said twice.
+    const bool decided = field.key == "zero" && layout.data_parallel != DataParallel::kDdp;
+    if (field.planning != Planning::kChosen || decided) continue;
+    const nlohmann::json value = field.write(field, &layout);
+    if (value.is_null()) {
+      section.erase(std::string(field.key));
+    } else {
+      section[std::string(field.key)] = value;
+    }
+  }
   return section;
 }
 

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-#include <string>
-#include <vector>
 
 #include "model/config/document.hpp"
 #include "planner/search/search.hpp"
@@ -17,9 +15,6 @@ struct PlanQuestion {
 
 /// Reads a job file whose layout holds global_batch_size and whatever is fixed. Throws ConfigError.
 PlanQuestion read_question(const nlohmann::json& root, const Origins& origins);
-
-/// The keys of a job's layout section that a planner chooses.
-const std::vector<std::string>& planned_keys();
 
 /// The job file of a planned layout: `root` with its nodes and layout.
 nlohmann::json job_file_of(const nlohmann::json& root, const PlannedLayout& planned);

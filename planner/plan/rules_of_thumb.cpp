@@ -21,13 +21,9 @@ std::optional<Recompute> less_that_fits(const Job& job) {
   return std::nullopt;
 }
 
-const std::string& name_of(Recompute recompute) {
-  return recompute_names()[static_cast<std::size_t>(recompute)];
-}
-
 RuleOfThumb recomputation_rule(const Job& job) {
   RuleOfThumb rule = {"activations are recomputed only when they do not fit otherwise", "2205.05198 section 5", true,
-                      "recompute " + name_of(job.layout.recompute)};
+                      fmt::format("recompute {}", name_of(job.layout.recompute))};
   if (job.layout.recompute != Recompute::kFull) return rule;
   const std::optional<Recompute> less = less_that_fits(job);
   rule.followed = !less;

@@ -1,7 +1,7 @@
 #include "planner/shared/plan_parts.hpp"
 
 #include "base/text/error.hpp"
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "planner/plan/read_question.hpp"
 
 namespace flopcast {

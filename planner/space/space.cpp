@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "planner/space/rules.hpp"
+#include "model/job/rules.hpp"
 
 namespace flopcast {
 
@@ -146,8 +146,8 @@ void MemberTable::add_schedule(std::uint16_t schedule, const LayoutGroup& group,
 
 std::vector<int> MemberTable::shardings(const LayoutGroup& group, Row& row) const {
   if (job_.layout.data_parallel != DataParallel::kDdp) {
-    if (const char* reason = broken_sharding_rule(job_, group, 0)) {
-      ++row.rejected[reason];
+    if (const auto rule = broken_sharding_rule(job_, group.dp, group.cp, group.ep, 0)) {
+      ++row.rejected[std::string(name_of(*rule))];
       return {};
     }
     return {job_.layout.zero};
@@ -157,8 +157,8 @@ std::vector<int> MemberTable::shardings(const LayoutGroup& group, Row& row) cons
   for (const int zero : space_.zero.empty() ? all : space_.zero) {
     const bool same_as_none = space_.zero.empty() && zero > 0 && group.dp * group.cp == 1;
     if (same_as_none) continue;
-    if (const char* reason = broken_sharding_rule(job_, group, zero)) {
-      ++row.rejected[reason];
+    if (const auto rule = broken_sharding_rule(job_, group.dp, group.cp, group.ep, zero)) {
+      ++row.rejected[std::string(name_of(*rule))];
     } else {
       valid.push_back(zero);
     }
@@ -211,8 +211,8 @@ class Enumeration {
     const int devices = job_.cluster.devices();
     const int most = job_.profile ? 1 : job_.model.heads;
     for (const int tp : chosen(space_.tp, divisors_of(devices, most))) {
-      if (const char* reason = broken_tensor_rule(job_, tp)) {
-        reject(reason);
+      if (const auto rule = broken_tensor_rule(job_, tp)) {
+        reject(*rule);
       } else if (devices % tp != 0) {
         reject(kUnevenDevices);
       } else {
@@ -240,11 +240,13 @@ class Enumeration {
 
   void reject(const std::string& reason, std::int64_t count = 1) { rejected_[reason] += count; }
 
+  void reject(LayoutRule rule) { reject(std::string(name_of(rule))); }
+
   void add_contexts(int tp, int rest) {
     const int most = job_.profile ? 1 : std::max(1, job_.training.sequence_length / 2);
     for (const int cp : chosen(space_.cp, divisors_of(rest, most))) {
-      if (const char* reason = broken_context_rule(job_, tp, cp)) {
-        reject(reason);
+      if (const auto rule = broken_context_rule(job_, tp, cp)) {
+        reject(*rule);
       } else if (rest % cp != 0) {
         reject(kUnevenDevices);
       } else {
@@ -268,8 +270,8 @@ class Enumeration {
           !space_.dp.empty() && std::find(space_.dp.begin(), space_.dp.end(), group.dp) == space_.dp.end();
       if (other) {
         reject("tp cp pp leave over another dp than asked for");
-      } else if (const char* reason = broken_replica_rule(job_, group)) {
-        reject(reason);
+      } else if (const auto rule = broken_replica_rule(job_, tp * cp * pp)) {
+        reject(*rule);
       } else if (pp > job_.model.layers) {
         reject("more stages than layers");
       } else if (job_.layout.global_batch_size % group.dp != 0) {
@@ -284,8 +286,8 @@ class Enumeration {
     const int most = job_.model.experts ? job_.model.experts->count : 1;
     for (const int ep : chosen(space_.ep, divisors_of(most, most))) {
       group.ep = ep;
-      if (const char* reason = broken_expert_rule(job_, group)) {
-        reject(reason);
+      if (const auto rule = broken_expert_rule(job_, group.dp, group.cp, ep)) {
+        reject(*rule);
       } else {
         add_batches(group);
       }
@@ -298,8 +300,8 @@ class Enumeration {
       group.micro_batch_size = size;
       if (samples % size != 0) {
         reject("the batch is no multiple of dp mbs");
-      } else if (const char* reason = broken_batch_rule(job_, group)) {
-        reject(reason);
+      } else if (const auto rule = broken_batch_rule(job_, group.tp, size)) {
+        reject(*rule);
       } else {
         group.microbatches = samples / size;
         if (group.microbatches > kMostMicrobatches) {
@@ -316,16 +318,16 @@ class Enumeration {
     const MemberTable::Row& row = table_.row(group);
     for (const int parallel : chosen(space_.sequence_parallel, splits ? std::vector<int>{0, 1} : std::vector<int>{0})) {
       group.sequence_parallel = parallel != 0;
-      if (const char* reason = broken_sequence_rule(job_, group)) {
-        reject(reason);
+      if (const auto rule = broken_sequence_rule(job_, group.tp, group.cp, group.sequence_parallel)) {
+        reject(*rule);
         continue;
       }
       std::vector<Recompute> all = {Recompute::kNone, Recompute::kFull};
       if (!job_.training.flash_attention) all.insert(all.begin() + 1, Recompute::kSelective);
       for (const Recompute recompute : space_.recompute.empty() ? all : space_.recompute) {
         group.recompute = recompute;
-        if (const char* reason = broken_recompute_rule(job_, group)) {
-          reject(reason);
+        if (const auto rule = broken_recompute_rule(job_, group.tp, group.sequence_parallel, recompute)) {
+          reject(*rule);
           continue;
         }
         group.members = row.members;

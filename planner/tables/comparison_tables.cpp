@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "planner/compare/strategies.hpp"
 #include "planner/compare/terms.hpp"
 #include "planner/plan/read_question.hpp"
@@ -140,14 +140,14 @@ Table strategies_table(const nlohmann::json& job_file, const Origins& origins, c
     for (const AxisCommunication* axis : {&sent.tp, &sent.pp, &sent.dp, &sent.cp, &sent.ep})
       bytes += axis->bytes_sent_per_rank;
     if (whole_gib == 0.0) whole_gib = result.memory.peak_gib;
-    table.rows.push_back(
-        {answer.strategy.name,
-         fmt::format("tp {} pp {} dp {} mbs {} zero {} {} {}", layout.tp, layout.pp, layout.dp, layout.micro_batch_size,
-                     layout.zero, recompute_names()[static_cast<std::size_t>(layout.recompute)], layout.schedule),
-         fmt::format("{:.4g}", result.iteration.time_s), fmt::format("{:.1f}", 100 * result.iteration.mfu),
-         fmt::format("{:.1f}", 100 * sent.exposed_fraction), fmt::format("{:.3g}", bytes / 1e9),
-         fmt::format("{:.1f}", result.memory.peak_gib), answer.fits ? "yes" : "no",
-         fmt::format("{:.0f}", 100 * (1 - result.memory.peak_gib / whole_gib))});
+    table.rows.push_back({answer.strategy.name,
+                          fmt::format("tp {} pp {} dp {} mbs {} zero {} {} {}", layout.tp, layout.pp, layout.dp,
+                                      layout.micro_batch_size, layout.zero, name_of(layout.recompute), layout.schedule),
+                          fmt::format("{:.4g}", result.iteration.time_s),
+                          fmt::format("{:.1f}", 100 * result.iteration.mfu),
+                          fmt::format("{:.1f}", 100 * sent.exposed_fraction), fmt::format("{:.3g}", bytes / 1e9),
+                          fmt::format("{:.1f}", result.memory.peak_gib), answer.fits ? "yes" : "no",
+                          fmt::format("{:.0f}", 100 * (1 - result.memory.peak_gib / whole_gib))});
   }
   table.notes = {"memory saved beside the first strategy that any layout of the job has"};
   return table;

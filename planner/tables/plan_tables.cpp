@@ -74,7 +74,7 @@ std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry
     row.push_back(std::to_string(axis));
   }
   row.push_back(layout.sequence_parallel ? "yes" : "no");
-  row.push_back(recompute_names()[static_cast<std::size_t>(layout.recompute)]);
+  row.emplace_back(name_of(layout.recompute));
   row.push_back(layout.schedule);
   row.push_back(layout.stage_layers.empty() ? "even" : "uneven");
   row.push_back(fmt::format("{:.4g}", result.iteration.time_s));

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "model/config/job_keys.hpp"
+#include "model/job/flags.hpp"
 #include "realrun/launch/backend.hpp"
 #include "realrun/launch/plan_from_job.hpp"
 

@@ -8,7 +8,7 @@
 
 #include "base/text/error.hpp"
 #include "model/config/document.hpp"
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "realrun/device/arithmetic.hpp"
 
 namespace flopcast::realrun {

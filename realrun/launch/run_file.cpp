@@ -60,7 +60,7 @@ Json traffic_json(const SentTraffic& traffic) {
   Json entries = Json::array();
   const auto add = [&](std::string_view kind, Axis axis, const TrafficCount& count) {
     entries.push_back({{"kind", std::string(kind)},
-                       {"axis", axis_names().at(static_cast<std::size_t>(axis))},
+                       {"axis", name_of(axis)},
                        {"messages", count.messages},
                        {"bytes_sent", count.bytes}});
   };

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "base/text/error.hpp"
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "reports/html/packed_timeline.hpp"
 #include "reports/result/result_json.hpp"
 #include "reports/result/result_tables.hpp"

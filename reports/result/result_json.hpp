@@ -2,7 +2,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "model/job.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/result.hpp"
 #include "sim/metrics/critical_path.hpp"
@@ -20,9 +19,6 @@ nlohmann::ordered_json critical_path_json(const Timeline& timeline, const Critic
 
 /// result_json with the critical path as "critical_path": what `flopcast simulate` prints.
 nlohmann::ordered_json simulation_json(const Forecast& forecast);
-
-/// The resolved job in the form of a job file.
-nlohmann::ordered_json job_json(const Job& job);
 
 /// What is told of memory beside the result's own part.
 enum class MemoryView {

@@ -185,8 +185,7 @@ std::string describe_job(const Job& job) {
   if (layout.vpp.value_or(1) > 1) text += fmt::format("  vpp {}", *layout.vpp);
   if (layout.cp > 1) text += fmt::format("  cp {}", layout.cp);
   if (layout.ep > 1) text += fmt::format("  ep {}", layout.ep);
-  text += fmt::format("  dp {}  schedule {}  recompute {}", layout.dp, layout.schedule,
-                      recompute_names()[static_cast<std::size_t>(layout.recompute)]);
+  text += fmt::format("  dp {}  schedule {}  recompute {}", layout.dp, layout.schedule, name_of(layout.recompute));
   text +=
       fmt::format("\n{} microbatches a pipeline = gbs {} / (dp {} x mbs {}), sequence length {}", layout.microbatches(),
                   layout.global_batch_size, layout.dp, layout.micro_batch_size, job.training.sequence_length);

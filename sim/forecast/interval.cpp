@@ -13,7 +13,7 @@
 
 #include "base/text/error.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/config/sections.hpp"
+#include "model/job/read_job.hpp"
 
 namespace flopcast {
 
@@ -51,20 +51,13 @@ std::string unlike_all_runs(const Job& job) {
   return "";
 }
 
-GpuGeneration generation_of(const std::string& name) {
-  const auto& names = generation_names();
-  const auto found = std::find(names.begin(), names.end(), name);
-  FLOPCAST_CHECK(found != names.end());
-  return static_cast<GpuGeneration>(found - names.begin());
-}
-
 std::vector<HeldOutErrors> read_held_out_errors() {
   std::vector<HeldOutErrors> all;
   const nlohmann::json file = nlohmann::json::parse(embedded_held_out_errors().front().text);
   for (const nlohmann::json& group : file.at("groups")) {
     ForecastFacts facts;
     facts.device = group.at("device");
-    facts.generation = generation_of(group.at("generation"));
+    facts.generation = parse<GpuGeneration>(group.at("generation").get<std::string>()).value();
     facts.stack = group.at("stack");
     facts.software = group.at("software");
     facts.several_nodes = group.at("several_nodes");

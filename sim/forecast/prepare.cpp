@@ -66,6 +66,7 @@ void generate_program(PreparedStep& step) {
     if (!job.layout.accumulation) {
       job.assumptions.push_back(
           fmt::format("weights are updated after every {} microbatches", *step.request.accumulation));
+      job.layout.accumulation = step.request.accumulation;
     }
     step.request.microbatches =
         std::max({microbatches, 2 * *step.request.accumulation, kAsynchronousStretch * job.layout.pp});
@@ -162,7 +163,8 @@ bool has_program_file(const Job& job) {
 // microbatches are those of all chains together. Sets layout.vpp.
 Program read_program_file(Job& job, const ReadFile& read_file) {
   const std::string path = job.layout.schedule.substr(kFilePrefix.size());
-  const CellProgram lowered = parse_lowered_csv(read_file(path), path, chains_of(job));
+  if (job.layout.schedule_csv.empty()) job.layout.schedule_csv = read_file(path);
+  const CellProgram lowered = parse_lowered_csv(job.layout.schedule_csv, path, chains_of(job));
   if (const std::size_t communications = lowered.communication_count(); communications > 0) {
     job.assumptions.push_back(fmt::format(
         "{} communications of {} are left out: transfers follow from the order of its actions", communications, path));

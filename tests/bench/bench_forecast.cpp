@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/metrics.hpp"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "model/config/read_profile.hpp"
+#include "model/job/read_profile.hpp"
 #include "model/partition/balanced_split.hpp"
 #include "model/partition/pipedream_planner.hpp"
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "planner/bounds/schedule_shapes.hpp"
 #include "planner/search/search.hpp"
 
@@ -189,7 +189,7 @@ void answer(const Question& question) {
   std::fputs(fmt::format("  best: {:.4g} s, tp {} cp {} pp {} dp {} ep {} mbs {} {}:{} zero {} recompute {}\n",
                          first.time_s, first.layout.tp, first.layout.cp, first.layout.pp, first.layout.dp,
                          first.layout.ep, first.layout.micro_batch_size, first.layout.schedule, *first.layout.vpp,
-                         first.layout.zero, recompute_names()[static_cast<std::size_t>(first.layout.recompute)])
+                         first.layout.zero, name_of(first.layout.recompute))
                  .c_str(),
              stdout);
 }

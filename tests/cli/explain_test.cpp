@@ -5,7 +5,7 @@
 #include <set>
 #include <sstream>
 
-#include "model/config/job_keys.hpp"
+#include "model/job/flags.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/run_flopcast.hpp"
 
@@ -102,18 +102,66 @@ TEST(ShowConfig, ListsEveryKeyWithItsOrigin) {
     const CommandResult result = run_flopcast(with_job({command, "--show-config", "--format", "json"}));
     ASSERT_EQ(result.exit_code, 0) << result.standard_error;
     const Json rows = Json::parse(result.standard_output);
-    ASSERT_EQ(rows.size(), job_keys().size());
+    ASSERT_EQ(rows.size(), all_job_keys().size());
     std::map<std::string, Json> by_key;
     for (const Json& row : rows) by_key[row.at("key").get<std::string>()] = row;
-    EXPECT_EQ(by_key["layout.tp"].at("value"), "8");
+    EXPECT_EQ(by_key["layout.tp"].at("value"), 8);
     EXPECT_EQ(by_key["layout.tp"].at("origin"), "--tp");
-    EXPECT_EQ(by_key["layout.dp"].at("value"), "1");
-    EXPECT_EQ(by_key["layout.dp"].at("origin"), "default");
+    EXPECT_EQ(by_key["layout.dp"].at("value"), 1);
+    EXPECT_EQ(by_key["layout.dp"].at("origin"), "derived");
+    EXPECT_EQ(by_key["layout.ep"].at("origin"), "default");
+    EXPECT_TRUE(by_key["layout.memory_limit"].at("value").is_null());
     EXPECT_EQ(by_key["layout.schedule"].at("value"), "1f1b");
-    EXPECT_EQ(by_key["model.layers"].at("value"), "96");
+    EXPECT_EQ(by_key["model.layers"].at("value"), 96);
     EXPECT_EQ(by_key["model.layers"].at("origin"), "catalogue entry gpt3-175b");
     EXPECT_EQ(by_key["training.stack"].at("value"), "megatron-core");
   }
+}
+
+TEST(ShowConfig, TellsNestedKeysAndWhereTheyWereGiven) {
+  const std::vector<std::string> job = {"simulate",
+                                        "--model",
+                                        "mixtral-8x7b",
+                                        "--cluster",
+                                        "2xdgx-h100",
+                                        "--gbs",
+                                        "64",
+                                        "--ep",
+                                        "4",
+                                        "--moe-expert-capacity-factor",
+                                        "1.25",
+                                        "--training.stack",
+                                        "nemo"};
+  std::vector<std::string> shown = job;
+  shown.insert(shown.end(), {"--show-config", "--format", "json"});
+  const std::string rows = run_flopcast(shown).standard_output;
+  std::map<std::string, Json> by_key;
+  for (const Json& row : Json::parse(rows)) by_key[row.at("key").get<std::string>()] = row;
+  const auto expect = [&by_key](const char* key, const Json& value, const char* origin) {
+    EXPECT_EQ(by_key[key].at("value"), value) << key;
+    EXPECT_EQ(by_key[key].at("origin"), origin) << key;
+  };
+  expect("model.experts.capacity_factor", 1.25, "--moe-expert-capacity-factor");
+  expect("model.experts.count", 8, "catalogue entry mixtral-8x7b");
+  expect("model.causal", true, "default");
+  expect("cluster.nodes", 2, "--cluster");
+  expect("cluster.device", "h100", "catalogue entry dgx-h100");
+  expect("cluster.device.multiprocessors", 132, "catalogue entry h100");
+  expect("training.stack", "nemo", "--training.stack");
+  expect("training.gradient_transport", "nccl", "derived");
+  EXPECT_TRUE(by_key["layout.chains"].at("value").is_null());
+  // Read back, it is the job.
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "config.json").string();
+  write_text(file, rows);
+  EXPECT_EQ(run_flopcast({"simulate", file, "--show-config", "--format", "json"}).exit_code, 0);
+  const auto figures = [](std::vector<std::string> words) {
+    words.insert(words.end(), {"--format", "json"});
+    Json result = Json::parse(run_flopcast(words).standard_output);
+    result.erase("assumptions");
+    return result;
+  };
+  EXPECT_EQ(figures({"simulate", file}), figures(job));
 }
 
 TEST(ShowConfig, NamesThePlaceInAFile) {

@@ -8,7 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "model/cost/collectives.hpp"
 #include "tests/support/folders.hpp"
 

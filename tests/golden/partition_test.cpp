@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
-#include "model/config/read_profile.hpp"
+#include "model/job/read_profile.hpp"
 #include "model/partition/balanced_split.hpp"
 #include "model/partition/pipedream_planner.hpp"
 #include "tests/support/folders.hpp"

@@ -8,7 +8,7 @@
 #include <random>
 #include <string>
 
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "planner/bounds/bounds.hpp"
 #include "planner/search/cluster_search.hpp"
 #include "planner/search/search.hpp"

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "model/cost/stage_costs.hpp"
 #include "model/workload/operators.hpp"
 

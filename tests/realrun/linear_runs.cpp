@@ -223,9 +223,7 @@ LineVolume run_grid_on(RankTransport& transport, TensorParallel form, const Tens
     place = place.turned();
   }
   linears.layer = std::make_unique<Sequence<double>>(std::move(layers));
-  return run_rank(
-      transport, linears, chain,
-      fmt::format("{} q={} d={}", tensor_parallel_names()[static_cast<std::size_t>(form)], grid.q, grid.depth));
+  return run_rank(transport, linears, chain, fmt::format("{} q={} d={}", name_of(form), grid.q, grid.depth));
 }
 
 std::vector<LineVolume> run_line(LineForm form, bool sequence_parallel, int ranks, const LinearChain& chain) {

@@ -211,8 +211,7 @@ int compare(const std::string& layout, bool tied) {
     for (const auto& [key, bytes] : expected) {
       // An all-reduce cuts its data into nearly equal parts: what members send may differ by an element a message.
       EXPECT_NEAR(static_cast<double>(traffic.of(key.first, key.second).bytes), bytes, 1e-6)
-          << what << ", " << name_of(key.first) << " along axis "
-          << axis_names().at(static_cast<std::size_t>(key.second));
+          << what << ", " << name_of(key.first) << " along axis " << name_of(key.second);
       compared += bytes > 0 ? 1 : 0;
     }
     for (const auto& [key, count] : traffic.collectives) {

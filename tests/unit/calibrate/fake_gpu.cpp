@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "model/config/sections.hpp"
+#include "model/job/read_job.hpp"
 #include "model/cost/compute.hpp"
 
 namespace flopcast {
@@ -15,7 +15,7 @@ Device catalogued() {
 }
 
 Precision precision_of(const std::string& dtype) {
-  const auto& names = precision_names();
+  const auto& names = names_of<Precision>();
   return static_cast<Precision>(std::find(names.begin(), names.end(), dtype) - names.begin());
 }
 

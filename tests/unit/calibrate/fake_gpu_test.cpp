@@ -18,7 +18,7 @@
 #include "base/text/error.hpp"
 #include "calibrate/device/build_profile.hpp"
 #include "calibrate/device/describe.hpp"
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "realrun/measure/measure_gpu.hpp"
 #include "realrun/measure/watchdog.hpp"
 #include "sim/forecast/forecast.hpp"

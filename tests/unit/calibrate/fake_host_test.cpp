@@ -115,7 +115,7 @@ void expect_truth(const DeviceProfile& profile) {
     const double share = group.kind == MessageKind::kPointToPoint ? 1.0 : 0.5;
     for (const double bytes : {1500.0, 3e5, 3e6}) {
       const double truth = rounds * (kAlpha + share * bytes / kLink);
-      EXPECT_NEAR(group.curve.time(Bytes(bytes)).value(), truth, 0.01 * truth) << message_kind_names()[0] << bytes;
+      EXPECT_NEAR(group.curve.time(Bytes(bytes)).value(), truth, 0.01 * truth) << names_of<MessageKind>()[0] << bytes;
     }
   }
   EXPECT_EQ(profile.cluster.at("device").at("memory_bandwidth"), "12GB/s");

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "model/config/read_profile.hpp"
+#include "model/job/read_profile.hpp"
 #include "model/partition/balanced_split.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/support/folders.hpp"

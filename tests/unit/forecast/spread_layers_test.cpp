@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "model/catalog/catalogue.hpp"
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/unit/model/jobs.hpp"
 

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/config/document.hpp"
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/support/folders.hpp"
 

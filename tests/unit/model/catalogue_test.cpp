@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "model/config/read_job.hpp"
 #include "model/cost/stage_costs.hpp"
+#include "model/job/read_job.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/unit/model/jobs.hpp"
 

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "model/config/document.hpp"
-#include "model/config/job_keys.hpp"
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
+#include "model/job/flags.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 
 namespace flopcast {
 

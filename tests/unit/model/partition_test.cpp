@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text/error.hpp"
-#include "model/config/read_profile.hpp"
+#include "model/job/read_profile.hpp"
 #include "model/partition/balanced_split.hpp"
 #include "model/partition/pipedream_planner.hpp"
 #include "tests/unit/model/jobs.hpp"

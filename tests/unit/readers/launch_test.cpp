@@ -4,7 +4,7 @@
 
 #include "import/programs/launch.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/unit/readers/imports.hpp"
 

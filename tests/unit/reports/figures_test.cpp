@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "model/config/read_job.hpp"
+#include "model/job/read_job.hpp"
 #include "reports/svg/canvas.hpp"
 #include "reports/svg/heat_map.hpp"
 #include "reports/svg/series_svg.hpp"

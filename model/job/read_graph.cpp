@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "model/config/read_profile.hpp"
+#include "model/job/read_profile.hpp"
 
 namespace flopcast {
 

@@ -1,44 +1,28 @@
-#include "model/config/read_profile.hpp"
+#include "model/job/read_profile.hpp"
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
+#include "model/job/fields.hpp"
 
 namespace flopcast {
 
 namespace {
 
-constexpr int kLargestBatch = 1'000'000'000;
-constexpr int kLongestSequence = 100'000'000;
 constexpr std::size_t kMostLayers = 65'535;
 
-std::optional<double> amount(ObjectReader& reader, std::string_view key) {
-  const nlohmann::json* value = reader.find(key);
-  if (value == nullptr) return std::nullopt;
-  const std::string expected = "expected a number of 0 or more, in the unit the key names";
-  if (!value->is_number()) reader.fail(key, fmt::format("{} is not a number", value->dump()), expected);
-  const double number = value->get<double>();
-  if (!std::isfinite(number) || number < 0) reader.fail(key, fmt::format("{} is out of range", number), expected);
-  return number;
-}
-
-void read_backward(ObjectReader& reader, ProfiledLayer& layer) {
-  const auto whole = amount(reader, "backward_s");
-  const auto input = amount(reader, "input_gradient_s");
-  const auto weight = amount(reader, "weight_gradient_s");
-  if (whole && (input || weight)) {
-    reader.fail("backward_s", "is given beside one of its parts",
-                "give backward_s, or input_gradient_s and weight_gradient_s");
+// A backward time in one goes by halves to its parts where the layer has parameters.
+void settle_backward(ObjectReader& reader, ProfiledLayer& layer) {
+  constexpr const char* kForms = "give backward_s, or input_gradient_s and weight_gradient_s";
+  const auto whole = reader.amount("backward_s");
+  const bool has_input = reader.has("input_gradient_s");
+  if (whole && (has_input || reader.has("weight_gradient_s"))) {
+    reader.fail("backward_s", "is given beside one of its parts", kForms);
   }
-  if (!whole && !input) reader.fail_missing("backward_s", "give backward_s, or input_gradient_s and weight_gradient_s");
-  if (input) {
-    layer.input_gradient = Seconds(*input);
-    layer.weight_gradient = Seconds(weight.value_or(0.0));
-    return;
-  }
+  if (!whole && !has_input) reader.fail_missing("backward_s", kForms);
+  if (has_input) return;
   layer.weight_gradient = Seconds(layer.parameters > 0 ? 0.5 * *whole : 0.0);
   layer.input_gradient = Seconds(*whole) - layer.weight_gradient;
 }
@@ -47,14 +31,9 @@ ProfiledLayer read_layer(const nlohmann::json& value, const std::string& field, 
                          const Origins& origins) {
   ObjectReader reader(value, field, origins);
   ProfiledLayer layer;
-  layer.name = reader.text("name").value_or("");
-  const auto forward = amount(reader, "forward_s");
-  if (!forward) reader.fail_missing("forward_s", "the forward time of one microbatch in seconds");
-  layer.forward = Seconds(*forward);
-  layer.activation = Bytes(amount(reader, "activation_bytes").value_or(0.0));
-  layer.output = Bytes(amount(reader, "output_bytes").value_or(0.0));
-  layer.parameters = amount(reader, "parameter_bytes").value_or(0.0) / element_size(precision).value();
-  read_backward(reader, layer);
+  read_fields(profiled_layer_fields(), reader, &layer);
+  layer.parameters = reader.amount("parameter_bytes").value_or(0.0) / element_size(precision).value();
+  settle_backward(reader, layer);
   reader.refuse_unknown_keys();
   return layer;
 }
@@ -70,14 +49,8 @@ LayerProfile read_profile(const nlohmann::json& model, Job& job, const Origins& 
   ObjectReader reader(model, "model", origins);
   LayerProfile profile;
   job.model.name = reader.text("name").value_or("inline");
-  profile.measured_on = reader.text("measured_on").value_or("");
-  profile.micro_batch_size = reader.whole("micro_batch_size", 1, kLargestBatch);
-  if (const auto precision = reader.choice("precision", precision_names())) {
-    profile.precision = static_cast<Precision>(*precision);
-  } else {
-    job.assumptions.push_back("model.precision of the profile is fp32");
-  }
-  profile.sequence_length = reader.whole("sequence_length", 1, kLongestSequence).value_or(1);
+  read_fields(layer_profile_fields(), reader, &profile);
+  if (!reader.has("precision")) job.assumptions.push_back("model.precision of the profile is fp32");
   const nlohmann::json& layers = *reader.find("layers");
   reader.refuse_unknown_keys();
   if (layers.empty() || layers.size() > kMostLayers) {
@@ -124,7 +97,7 @@ void check_profile_layout(const ObjectReader& layout_reader, const Layout& layou
   if (!between_updates)
     layout_reader.fail("data_parallel",
                        fmt::format("{} communicates inside the passes, whose operators a layer profile does not know",
-                                   data_parallel_names()[static_cast<std::size_t>(layout.data_parallel)]),
+                                   name_of(layout.data_parallel)),
                        "valid for a layer profile: ddp, ps, byteps");
   constexpr int kLargestZero = 1;
   if (layout.zero > kLargestZero)
@@ -148,13 +121,13 @@ void check_profile_training(const ObjectReader& training_reader, int sequence_le
   if (sequence_length == 1) job.assumptions.push_back("a sample of the profile counts as one token");
 }
 
-Precision profile_precision(const ObjectReader& training_reader, std::optional<std::size_t> given,
+Precision profile_precision(const ObjectReader& training_reader, std::optional<Precision> given,
                             const LayerProfile& profile) {
-  if (given && static_cast<Precision>(*given) != profile.precision) {
-    training_reader.fail("precision",
-                         fmt::format("the profile was measured in {}, not in {}", name_of(profile.precision),
-                                     name_of(static_cast<Precision>(*given))),
-                         "leave it out: times that were measured do not change with it");
+  if (given && *given != profile.precision) {
+    training_reader.fail(
+        "precision",
+        fmt::format("the profile was measured in {}, not in {}", name_of(profile.precision), name_of(*given)),
+        "leave it out: times that were measured do not change with it");
   }
   return profile.precision;
 }

@@ -59,6 +59,10 @@ const std::vector<std::string>& confidence_names();
 /// Throws ConfigError with the field below `field`. What `cluster` holds is checked where the job's cluster is read.
 DeviceProfile read_device_profile(const nlohmann::json& value, const std::string& field, const Origins& origins);
 
+/// Measured messages of groups, each of which may be given once.
+std::vector<GroupCurve> read_group_curves(const nlohmann::json& values, const std::string& field,
+                                          const Origins& origins);
+
 /// The cluster section `given` with the profile's keys below its own and above those of `catalogue`. Throws ConfigError
 /// when the profile was measured on another device than the cluster holds.
 nlohmann::json overlay_profile(const DeviceProfile& profile, const nlohmann::json& given,

@@ -1,20 +1,21 @@
-#include "model/config/device_profile.hpp"
+#include "model/job/device_profile.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/text/error.hpp"
+#include "model/job/fields.hpp"
 
 namespace flopcast {
 
 namespace {
 
 constexpr const char* kSchema = "flopcast.profile/1";
-constexpr int kMostRanks = 1'000'000;
 // Beyond anything measured, and still far from what ratios and products of a double overflow at.
 constexpr double kMostAmount = 1e60;
 constexpr double kLeastAmount = 1e-30;
@@ -73,13 +74,11 @@ MessageCurve read_segments(ObjectReader& reader, const Origins& origins) {
 GroupCurve read_curve(const nlohmann::json& value, const std::string& field, const Origins& origins) {
   ObjectReader reader(value, field, origins);
   GroupCurve group;
-  const auto kind = reader.choice("kind", message_kind_names());
-  if (!kind) reader.fail_missing("kind", choices_help("", message_kind_names()));
-  group.kind = static_cast<MessageKind>(*kind);
-  const auto ranks = reader.whole("ranks", 2, kMostRanks);
-  if (!ranks) reader.fail_missing("ranks", "the size of the group that was measured");
-  group.ranks = *ranks;
-  group.nodes = reader.whole("nodes", 1, group.ranks).value_or(1);
+  read_fields(curve_fields(), reader, &group);
+  if (group.nodes > group.ranks) {
+    reader.fail("nodes", fmt::format("{} is out of range", group.nodes),
+                fmt::format("expected a whole number from 1 to {}", group.ranks));
+  }
   group.curve = read_segments(reader, origins);
   reader.refuse_unknown_keys();
   return group;
@@ -107,24 +106,10 @@ ProfileFit read_fit(const nlohmann::json& value, const std::string& field, const
 }
 
 std::string words_of(const GroupCurve& group) {
-  std::string words = message_kind_names()[static_cast<std::size_t>(group.kind)];
+  std::string words(name_of(group.kind));
   if (group.kind != MessageKind::kPointToPoint) words += fmt::format(" of {} ranks", group.ranks);
   if (group.nodes > 1) words += fmt::format(" on {} nodes", group.nodes);
   return words;
-}
-
-void read_curves(ObjectReader& reader, DeviceProfile& profile, const Origins& origins) {
-  const nlohmann::json* curves = list(reader, "curves");
-  if (curves == nullptr) return;
-  for (std::size_t index = 0; index < curves->size(); ++index) {
-    const std::string field = fmt::format("{}.{}", reader.field_of("curves"), index);
-    GroupCurve curve = read_curve((*curves)[index], field, origins);
-    const std::string words = words_of(curve);
-    const bool known = std::any_of(profile.curves.begin(), profile.curves.end(),
-                                   [&words](const GroupCurve& other) { return words_of(other) == words; });
-    if (known) throw ConfigError({field, words + " is given twice", origins.where(field), "keep one of the two"});
-    profile.curves.push_back(std::move(curve));
-  }
 }
 
 OverlapLine read_overlap(const nlohmann::json& value, const std::string& field, const Origins& origins) {
@@ -187,6 +172,23 @@ nlohmann::json overlay_device(const DeviceProfile& profile, const nlohmann::json
 
 }  // namespace
 
+std::vector<GroupCurve> read_group_curves(const nlohmann::json& values, const std::string& field,
+                                          const Origins& origins) {
+  if (!values.is_array()) throw ConfigError({field, "is no list", origins.where(field), "expected a list"});
+  std::vector<GroupCurve> curves;
+  std::vector<std::string> known;
+  for (std::size_t index = 0; index < values.size(); ++index) {
+    const std::string place = fmt::format("{}.{}", field, index);
+    curves.push_back(read_curve(values[index], place, origins));
+    const std::string words = words_of(curves.back());
+    if (std::find(known.begin(), known.end(), words) != known.end()) {
+      throw ConfigError({place, words + " is given twice", origins.where(place), "keep one of the two"});
+    }
+    known.push_back(words);
+  }
+  return curves;
+}
+
 const std::vector<std::string>& confidence_names() {
   static const std::vector<std::string> names = {"measured", "imported", "published"};
   return names;
@@ -213,7 +215,9 @@ DeviceProfile read_device_profile(const nlohmann::json& value, const std::string
       reader.fail("cluster", "holds a device that is no object", "expected its figures, such as {\"name\": …}");
     }
   }
-  read_curves(reader, profile, origins);
+  if (const nlohmann::json* curves = list(reader, "curves")) {
+    profile.curves = read_group_curves(*curves, reader.field_of("curves"), origins);
+  }
   if (const nlohmann::json* fits = list(reader, "fits")) {
     for (std::size_t index = 0; index < fits->size(); ++index) {
       profile.fits.push_back(read_fit((*fits)[index], fmt::format("{}.{}", reader.field_of("fits"), index), origins));

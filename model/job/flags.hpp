@@ -6,21 +6,9 @@
 #include <vector>
 
 #include "model/config/document.hpp"
+#include "model/job/fields.hpp"
 
 namespace flopcast {
-
-enum class KeyKind { kWhole, kBoolean, kText, kNumber, kWholeList };
-
-/// One key of the job file that is a flag too. The table below is the only list of them: reading flags, --help and
-/// --show-config all walk it.
-struct JobKey {
-  std::string_view field;  ///< "layout.tp"
-  KeyKind kind = KeyKind::kText;
-  std::vector<std::string_view> aliases;  ///< flags beside --layout.tp: the short one first, then Megatron's names
-  std::string_view value_name;            ///< for --help: N, NAME, SIZE
-  std::string_view help;
-};
-const std::vector<JobKey>& job_keys();
 
 /// A flag as given: `--tp 16`.
 struct FlagValue {
@@ -28,6 +16,14 @@ struct FlagValue {
   std::string flag;
   std::string text;
 };
+
+/// Sets the key of a dotted path. An object that goes by its name becomes one that starts from it.
+void lay_over(std::string_view field, nlohmann::json value, nlohmann::json& root);
+
+/// Whether a JSON document is what --show-config prints: a list of keys with values and origins.
+bool lists_keys(const nlohmann::json& document);
+/// The job file that those keys make.
+nlohmann::json job_of_keys(const nlohmann::json& document);
 
 /// Lays flags over a job file's JSON; flags win. A field inside a name (`--model.layers 48` over `"model":
 /// "gpt3-175b"`) turns the name into an object that starts from it. Throws ConfigError when a text does not fit its

@@ -9,15 +9,12 @@
 
 #include "base/text/error.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/config/sections.hpp"
+#include "model/job/fields.hpp"
+#include "model/job/read_job.hpp"
 
 namespace flopcast {
 
 namespace {
-
-constexpr int kMostNodes = 1'000'000;
-constexpr int kMostDevicesPerNode = 1'024;
-constexpr int kMostMultiprocessors = 100'000;
 
 // "8xdgx-a100-80g" -> {"name": "dgx-a100-80g", "nodes": 8}.
 nlohmann::json from_short_form(const std::string& text) {
@@ -48,31 +45,16 @@ nlohmann::json with_catalogue_entry(CatalogueKind kind, const nlohmann::json& ob
   return values;
 }
 
-GemmKernel read_gemm_kernel(ObjectReader& reader) {
+GemmKernel read_gemm_kernel(ObjectReader& device) {
   GemmKernel kernel;
-  auto values = reader.object("gemm_kernel");
-  if (!values) return kernel;
-  constexpr int kLargestTile = 4'096;
-  constexpr int kDeepest = 1'000'000;
-  constexpr double kLargestShare = 1e6;  // operands that stay in a cache stream faster than memory does
-  kernel.tile = values->whole("tile", 0, kLargestTile).value_or(kernel.tile);
-  if (const auto depth = values->whole("overhead_depth", 0, kDeepest)) {
-    kernel.overhead_depth = kernel.weight_gradient_depth = *depth;
-  }
-  kernel.memory_efficiency = values->fraction("memory_efficiency", kLargestShare).value_or(kernel.memory_efficiency);
-  kernel.overlapped = values->boolean("overlapped").value_or(kernel.overlapped);
-  kernel.wave_share = values->fraction("wave_share", 1.0).value_or(kernel.wave_share);
-  values->refuse_unknown_keys();
+  auto reader = device.object("gemm_kernel");
+  if (!reader) return kernel;
+  read_fields(gemm_kernel_fields(), *reader, &kernel);
+  reader->refuse_unknown_keys();
+  // Who measured one depth measured it of all products.
+  const bool one_depth = reader->has("overhead_depth") && !reader->has("weight_gradient_depth");
+  if (one_depth) kernel.weight_gradient_depth = kernel.overhead_depth;
   return kernel;
-}
-
-void read_peaks(ObjectReader& reader, Device& device) {
-  auto peaks = reader.object("peak");
-  if (!peaks) reader.fail_missing("peak", R"(such as {"bf16": "312TFLOP/s"})");
-  for (std::size_t index = 0; index < precision_names().size(); ++index) {
-    device.peak[index] = FlopsPerSecond(peaks->quantity(precision_names()[index], Dimension::kFlopRate).value_or(0.0));
-  }
-  peaks->refuse_unknown_keys();
 }
 
 // Products that were timed by themselves (kernel_efficiency) run at a share of that rate in a training step. Who gives
@@ -97,8 +79,8 @@ void read_precision_efficiencies(ObjectReader& reader, Device& device, bool is_g
   const auto read = [&](std::string_view key, double sustained, bool counts) {
     auto shares = reader.object(key);
     if (!shares) return;
-    for (std::size_t index = 0; index < precision_names().size(); ++index) {
-      const auto share = shares->fraction(precision_names()[index], 1.0);
+    for (std::size_t index = 0; index < names_of<Precision>().size(); ++index) {
+      const auto share = shares->fraction(names_of<Precision>()[index], 1.0);
       if (share && counts) device.gemm_efficiency_by_precision[index] = *share * sustained;
     }
     shares->refuse_unknown_keys();
@@ -108,28 +90,27 @@ void read_precision_efficiencies(ObjectReader& reader, Device& device, bool is_g
 }
 
 // What an inline device need not say: its generation answers, and the job says that it did.
-void read_efficiencies(ObjectReader& reader, Device& device, bool gives_gemm, std::vector<std::string>& assumptions) {
+void settle_efficiencies(ObjectReader& reader, Device& device, bool gives_gemm, std::vector<std::string>& assumptions) {
   const DeviceDefaults& defaults = device_defaults(device.generation);
   std::vector<std::string> assumed;
-  const auto or_default = [&assumed](std::string_view key, std::optional<double> number, double otherwise) {
-    if (!number) assumed.push_back(fmt::format("{} {}", key, otherwise));
-    return number.value_or(otherwise);
+  const auto sustained = sustained_efficiency(reader, device, gives_gemm, assumptions);
+  device.gemm_efficiency = sustained.value_or(defaults.gemm_efficiency);
+  if (!sustained) assumed.push_back(fmt::format("gemm_efficiency {}", defaults.gemm_efficiency));
+  const auto settle = [&reader, &assumed](std::string_view key, double& share, double otherwise) {
+    if (reader.has(key)) return;
+    share = otherwise;
+    assumed.push_back(fmt::format("{} {}", key, otherwise));
   };
-  const auto share = [&reader, &or_default](std::string_view key, double otherwise) {
-    return or_default(key, reader.fraction(key, 1.0), otherwise);
-  };
-  device.gemm_efficiency = or_default("gemm_efficiency", sustained_efficiency(reader, device, gives_gemm, assumptions),
-                                      defaults.gemm_efficiency);
-  device.memory_efficiency = share("memory_efficiency", defaults.memory_efficiency);
-  device.flash_forward_efficiency = share("flash_forward_efficiency", defaults.flash_forward_efficiency);
-  device.flash_backward_efficiency = share("flash_backward_efficiency", defaults.flash_backward_efficiency);
-  const auto launch = reader.quantity("kernel_launch", Dimension::kTime);
-  if (launch && *launch <= 0.0) reader.fail("kernel_launch", "is zero", "expected more than zero");
-  if (!launch) assumed.push_back(fmt::format("kernel_launch {} us", defaults.kernel_launch.value() * 1e6));
-  device.kernel_launch = launch ? Seconds(*launch) : defaults.kernel_launch;
+  settle("memory_efficiency", device.memory_efficiency, defaults.memory_efficiency);
+  settle("flash_forward_efficiency", device.flash_forward_efficiency, defaults.flash_forward_efficiency);
+  settle("flash_backward_efficiency", device.flash_backward_efficiency, defaults.flash_backward_efficiency);
+  if (!reader.has("kernel_launch")) {
+    device.kernel_launch = defaults.kernel_launch;
+    assumed.push_back(fmt::format("kernel_launch {} us", defaults.kernel_launch.value() * 1e6));
+  }
   if (assumed.empty()) return;
   assumptions.push_back(fmt::format("device {} has {} of generation {} ({})", device.name, fmt::join(assumed, ", "),
-                                    generation_names()[static_cast<std::size_t>(device.generation)], defaults.source));
+                                    name_of(device.generation), defaults.source));
 }
 
 // The index of a device among the distinct ones; nodes that name the same device share it.
@@ -158,19 +139,22 @@ void read_uneven_nodes(ObjectReader& reader, const nlohmann::json& nodes, Cluste
     const std::string field = fmt::format("cluster.nodes.{}", index);
     if (!nodes[index].is_object()) reader.fail("nodes", fmt::format("{} is no object", nodes[index].dump()), form);
     ObjectReader node(nodes[index], field, origins);
-    const auto devices = node.whole("devices", 1, kMostDevicesPerNode);
-    if (!devices) node.fail_missing("devices", form);
+    ClusterNode read_node;
+    read_fields(node_fields(), node, &read_node);
+    if (!node.has("devices")) node.fail_missing("devices", form);
     const nlohmann::json* own = node.find("device");
     node.refuse_unknown_keys();
     const nlohmann::json* device = own == nullptr ? common : own;
     if (device == nullptr) node.fail_missing("device", choices_help("", catalogue_names(CatalogueKind::kDevices)));
     const bool known = std::find(descriptions.begin(), descriptions.end(), *device) != descriptions.end();
     std::vector<std::string> repeated;
-    const Device read = read_device(*device, own == nullptr ? "cluster.device" : field + ".device",
-                                    known ? repeated : assumptions, origins);
-    cluster.uneven_nodes.push_back({first_rank, *devices, add_device(read, *device, descriptions, cluster)});
-    cluster.devices_per_node = std::max(cluster.devices_per_node, *devices);
-    first_rank += *devices;
+    const Device read_one = read_device(*device, own == nullptr ? "cluster.device" : field + ".device",
+                                        known ? repeated : assumptions, origins);
+    read_node.first_rank = first_rank;
+    read_node.device = add_device(read_one, *device, descriptions, cluster);
+    cluster.uneven_nodes.push_back(read_node);
+    cluster.devices_per_node = std::max(cluster.devices_per_node, read_node.devices);
+    first_rank += read_node.devices;
   }
   cluster.nodes = static_cast<int>(nodes.size());
   cluster.device = cluster.node_devices.front();
@@ -191,27 +175,12 @@ Device read_device(const nlohmann::json& value, const std::string& field, std::v
   if (named) values = with_catalogue_entry(CatalogueKind::kDevices, values, field, origins);
 
   ObjectReader reader(values, field, origins);
-  const auto quantity = [&reader](std::string_view key, Dimension dimension) {
-    const auto number = reader.quantity(key, dimension);
-    if (!number) reader.fail_missing(key, "an inline device needs it");
-    if (*number <= 0.0) reader.fail(key, "is zero", "expected more than zero");
-    return *number;
-  };
   Device device;
-  device.name = reader.text("name").value_or("inline");
+  device.name = "inline";
+  read_fields(device_fields(), reader, &device);
   device.description = reader.text("description").value_or("");
-  const auto generation = reader.choice("generation", generation_names());
-  if (!generation) reader.fail_missing("generation", choices_help("", generation_names()));
-  device.generation = static_cast<GpuGeneration>(*generation);
-  read_peaks(reader, device);
-  device.memory_capacity = Bytes(quantity("memory_capacity", Dimension::kBytes));
-  device.memory_bandwidth = BytesPerSecond(quantity("memory_bandwidth", Dimension::kBandwidth));
-  const auto multiprocessors = reader.whole("multiprocessors", 1, kMostMultiprocessors);
-  if (!multiprocessors) reader.fail_missing("multiprocessors", "an inline device needs it");
-  device.multiprocessors = *multiprocessors;
-  device.tdp_w = reader.quantity("tdp", Dimension::kPower).value_or(0.0);
   const bool gives_gemm = value.is_object() && value.contains("gemm_efficiency");
-  read_efficiencies(reader, device, gives_gemm, assumptions);
+  settle_efficiencies(reader, device, gives_gemm, assumptions);
   read_precision_efficiencies(reader, device, gives_gemm);
   device.gemm_kernel = read_gemm_kernel(reader);
   reader.refuse_unknown_keys();
@@ -256,45 +225,26 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
   }
 
   ObjectReader reader(values, "cluster", origins);
-  const auto quantity = [&reader](std::string_view key, Dimension dimension) {
-    const auto number = reader.quantity(key, dimension);
-    if (!number) reader.fail_missing(key, "an inline cluster needs it");
-    return *number;
-  };
-  const auto bandwidth = [&reader, &quantity](std::string_view key) {
-    const double rate = quantity(key, Dimension::kBandwidth);
-    if (rate <= 0.0) reader.fail(key, "is zero", "expected more than zero");
-    return BytesPerSecond(rate);
-  };
   Cluster cluster;
-  cluster.name = reader.text("name").value_or("inline");
-  cluster.description = reader.text("description").value_or("");
+  cluster.name = "inline";
   const nlohmann::json* nodes = reader.find("nodes");
-  if (nodes != nullptr && nodes->is_array()) {
-    read_uneven_nodes(reader, *nodes, cluster, assumptions, origins);
-  } else {
-    cluster.nodes = reader.whole("nodes", 1, kMostNodes).value_or(1);
-    const auto devices = reader.whole("devices_per_node", 1, kMostDevicesPerNode);
-    if (!devices) reader.fail_missing("devices_per_node", "an inline cluster needs it");
-    cluster.devices_per_node = *devices;
-    const nlohmann::json* device = reader.find("device");
-    if (device == nullptr) reader.fail_missing("device", choices_help("", catalogue_names(CatalogueKind::kDevices)));
-    cluster.device = read_device(*device, "cluster.device", assumptions, origins);
+  const bool uneven = nodes != nullptr && nodes->is_array();
+  if (!uneven) {
+    if (!reader.has("devices_per_node")) reader.fail_missing("devices_per_node", "an inline cluster needs it");
+    if (!reader.has("device")) {
+      reader.fail_missing("device", choices_help("", catalogue_names(CatalogueKind::kDevices)));
+    }
+    cluster.device = read_device(*reader.find("device"), "cluster.device", assumptions, origins);
   }
-  cluster.intra_bandwidth = bandwidth("intra_bandwidth");
-  cluster.intra_efficiency = reader.fraction("intra_efficiency", 1.0).value_or(1.0);
-  cluster.intra_latency = Seconds(quantity("intra_latency", Dimension::kTime));
-  cluster.in_switch_reduction = reader.boolean("in_switch_reduction").value_or(true);
-  cluster.nics_per_node = reader.whole("nics_per_node", 1, kMostDevicesPerNode).value_or(1);
-  cluster.nic_bandwidth = bandwidth("nic_bandwidth");
-  cluster.nic_efficiency = reader.fraction("nic_efficiency", 1.0).value_or(1.0);
-  cluster.inter_latency = Seconds(quantity("inter_latency", Dimension::kTime));
-  cluster.host_bandwidth = BytesPerSecond(reader.quantity("host_bandwidth", Dimension::kBandwidth).value_or(0.0));
-  cluster.host_memory_bandwidth =
-      BytesPerSecond(reader.quantity("host_memory_bandwidth", Dimension::kBandwidth).value_or(0.0));
+  read_fields(cluster_fields(), reader, &cluster);
+  cluster.description = reader.text("description").value_or("");
+  if (uneven) read_uneven_nodes(reader, *nodes, cluster, assumptions, origins);
+  if (profile != nullptr) cluster.curves = profile->curves;
+  if (const nlohmann::json* curves = reader.find("curves")) {
+    cluster.curves = read_group_curves(*curves, "cluster.curves", origins);
+  }
   reader.refuse_unknown_keys();
   if (profile == nullptr) return cluster;
-  cluster.curves = profile->curves;
   for (std::string& sentence : profile_assumptions(*profile)) assumptions.push_back(std::move(sentence));
   return cluster;
 }

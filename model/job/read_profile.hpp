@@ -29,7 +29,7 @@ void check_profile_layout(const ObjectReader& layout_reader, const Layout& layou
 /// change times that nobody measured, so it is refused.
 void check_profile_training(const ObjectReader& training_reader, int sequence_length, const LayerProfile& profile,
                             Job& job);
-Precision profile_precision(const ObjectReader& training_reader, std::optional<std::size_t> given,
+Precision profile_precision(const ObjectReader& training_reader, std::optional<Precision> given,
                             const LayerProfile& profile);
 
 /// PipeDream's graph.txt. A line per layer,

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace flopcast {
+
+/// The names of an enum's values as job files and outputs spell them, in the order of the enumerators. Declared beside
+/// the enum:
+///   template <>
+///   struct EnumNames<Norm> {
+///     static constexpr std::string_view names[] = {"layernorm", "rmsnorm"};
+///   };
+template <class Enum>
+struct EnumNames;
+
+template <class Enum, class = decltype(EnumNames<Enum>::names)>
+constexpr std::string_view name_of(Enum value) {
+  return EnumNames<Enum>::names[static_cast<std::size_t>(value)];
+}
+
+/// Nothing where no value has that name.
+template <class Enum>
+constexpr std::optional<Enum> parse(std::string_view name) {
+  const auto& names = EnumNames<Enum>::names;
+  const auto found = std::find(std::begin(names), std::end(names), name);
+  if (found == std::end(names)) return std::nullopt;
+  return static_cast<Enum>(found - std::begin(names));
+}
+
+/// All names, for lists and messages.
+template <class Enum>
+const std::vector<std::string>& names_of() {
+  static const std::vector<std::string> names(std::begin(EnumNames<Enum>::names), std::end(EnumNames<Enum>::names));
+  return names;
+}
+
+}  // namespace flopcast

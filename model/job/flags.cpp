@@ -1,0 +1,118 @@
+#include "model/job/flags.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/text/error.hpp"
+
+namespace flopcast {
+
+namespace {
+
+[[noreturn]] void refuse(const FlagValue& value, const std::string& problem, const std::string& help) {
+  throw ConfigError({std::string(value.key->field), problem, value.flag, help});
+}
+
+std::optional<long> whole_number(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  errno = 0;
+  char* end = nullptr;
+  const long number = std::strtol(text.c_str(), &end, 10);
+  if (errno != 0 || *end != '\0') return std::nullopt;
+  return number;
+}
+
+// A list, or a word, which the reader of the section judges.
+nlohmann::json list_of(const FlagValue& value) {
+  const bool is_word =
+      !value.text.empty() && value.text.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos;
+  if (is_word) return value.text;
+  nlohmann::json numbers = nlohmann::json::array();
+  std::size_t begin = 0;
+  while (begin <= value.text.size()) {
+    const std::size_t comma = std::min(value.text.find(',', begin), value.text.size());
+    const auto number = whole_number(value.text.substr(begin, comma - begin));
+    if (!number) refuse(value, fmt::format("\"{}\" is not a list of whole numbers", value.text), "expected N,N,…");
+    numbers.push_back(*number);
+    begin = comma + 1;
+  }
+  return numbers;
+}
+
+nlohmann::json typed(const FlagValue& value) {
+  switch (value.key->kind) {
+    case FieldKind::kText:
+    case FieldKind::kChoice:
+    case FieldKind::kQuantity:
+    case FieldKind::kObject:
+    case FieldKind::kList:
+      return value.text;
+    case FieldKind::kBoolean:
+      if (value.text == "true" || value.text == "false") return value.text == "true";
+      refuse(value, fmt::format("\"{}\" is neither true nor false", value.text), "valid: true, false");
+    case FieldKind::kNumber: {
+      char* end = nullptr;
+      const double number = std::strtod(value.text.c_str(), &end);
+      if (value.text.empty() || *end != '\0') refuse(value, fmt::format("\"{}\" is not a number", value.text), "");
+      return number;
+    }
+    case FieldKind::kWholeList:
+      return list_of(value);
+    case FieldKind::kWhole:
+      break;
+  }
+  const auto number = whole_number(value.text);
+  if (!number) refuse(value, fmt::format("\"{}\" is not a whole number", value.text), "");
+  return *number;
+}
+
+// The key under which a name becomes an object: "gpt3-175b" -> {"name": "gpt3-175b"}.
+constexpr const char* kNameKey = "name";
+
+}  // namespace
+
+void lay_over(std::string_view field, nlohmann::json value, nlohmann::json& root) {
+  nlohmann::json* object = &root;
+  for (std::size_t dot = field.find('.'); dot != std::string_view::npos; dot = field.find('.')) {
+    object = &(*object)[std::string(field.substr(0, dot))];
+    if (object->is_string()) *object = {{kNameKey, *object}};
+    if (!object->is_null() && !object->is_object()) return;  // the reader reports the object itself
+    field.remove_prefix(dot + 1);
+  }
+  (*object)[std::string(field)] = std::move(value);
+}
+
+bool lists_keys(const nlohmann::json& document) {
+  if (!document.is_array() || document.empty()) return false;
+  const nlohmann::json& first = document.front();
+  return first.is_object() && first.contains("key") && first.contains("value") && first.contains("origin");
+}
+
+nlohmann::json job_of_keys(const nlohmann::json& document) {
+  nlohmann::json job = nlohmann::json::object();
+  for (const nlohmann::json& row : document) {
+    const bool told = row.is_object() && row.contains("key") && row.at("key").is_string() && row.contains("value");
+    if (!told || row.at("value").is_null()) continue;
+    lay_over(row.at("key").get<std::string>(), row.at("value"), job);
+  }
+  return job;
+}
+
+void apply_flags(const std::vector<FlagValue>& flags, nlohmann::json& root, Origins& origins) {
+  // Whole names first, so that --model.layers refines --model whatever their order on the command line.
+  for (const bool nested : {false, true}) {
+    for (const FlagValue& value : flags) {
+      if ((value.key->field.find('.') != std::string::npos) != nested) continue;
+      origins.flags[value.key->field] = value.flag;
+      lay_over(value.key->field, typed(value), root);
+    }
+  }
+}
+
+}  // namespace flopcast

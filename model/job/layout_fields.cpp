@@ -1,0 +1,366 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "model/catalog/catalogue.hpp"
+#include "model/hardware/device.hpp"
+#include "model/job/access.hpp"
+#include "model/layout/layout.hpp"
+#include "model/workload/training.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr int kMostRanks = 1'000'000;
+constexpr int kMostHelpers = 10'000'000;
+constexpr int kLargestBatch = 1'000'000'000;
+constexpr int kLargestBucket = 1'000'000;
+constexpr int kHighestStage = 3;
+constexpr int kLongestSequence = 100'000'000;
+constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
+constexpr std::string_view kFilePrefix = "file:";
+
+// A schedule whose rows are told goes by its file's name: the path means nothing elsewhere.
+nlohmann::ordered_json write_schedule(const Field&, const void* owner) {
+  const Layout& layout = *static_cast<const Layout*>(owner);
+  if (layout.schedule.empty()) return nullptr;
+  const std::size_t slash = layout.schedule.rfind('/');
+  if (layout.schedule_csv.empty() || slash == std::string::npos) return layout.schedule;
+  return std::string(kFilePrefix) + layout.schedule.substr(slash + 1);
+}
+
+void read_schedule(ObjectReader& reader, const Field& field, void* owner) {
+  if (const auto name = reader.text(field.key)) static_cast<Layout*>(owner)->schedule = *name;
+}
+
+// A list, or a word for how to make one.
+void read_stage_layers(ObjectReader& reader, const Field& field, void* owner) {
+  Layout& layout = *static_cast<Layout*>(owner);
+  const nlohmann::json* value = reader.find(field.key);
+  if (value != nullptr && value->is_string()) {
+    layout.stage_split = static_cast<StageSplit>(*reader.choice(field.key, names_of<StageSplit>()));
+  } else if (const auto layers = reader.whole_list(field.key, 0, kMostRanks)) {
+    layout.stage_layers = *layers;
+  }
+}
+
+nlohmann::ordered_json write_stage_layers(const Field&, const void* owner) {
+  const Layout& layout = *static_cast<const Layout*>(owner);
+  if (!layout.stage_layers.empty()) return layout.stage_layers;
+  if (layout.stage_split) return name_of(*layout.stage_split);
+  return nullptr;
+}
+
+void read_placement(ObjectReader& reader, const Field& field, void* owner) {
+  const auto text = reader.text(field.key);
+  if (!text) return;
+  std::array<Axis, kAxisCount> placement{};
+  const std::string help = "name each of tp, cp, dp, pp once, innermost first: tp-cp-dp-pp";
+  std::size_t begin = 0;
+  std::size_t count = 0;
+  while (begin <= text->size() && count < placement.size()) {
+    const std::size_t dash = std::min(text->find('-', begin), text->size());
+    const std::string word = text->substr(begin, dash - begin);
+    const std::optional<Axis> axis = parse<Axis>(word);
+    if (!axis) reader.fail(field.key, fmt::format("unknown axis \"{}\"", word), help);
+    placement[count++] = *axis;
+    begin = dash + 1;
+  }
+  auto sorted = placement;
+  std::sort(sorted.begin(), sorted.end());
+  const bool complete = count == placement.size() && begin == text->size() + 1 &&
+                        std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+  if (!complete) reader.fail(field.key, fmt::format("\"{}\" does not name every axis once", *text), help);
+  static_cast<Layout*>(owner)->placement = placement;
+}
+
+nlohmann::ordered_json write_placement(const Field&, const void* owner) {
+  std::string text;
+  for (const Axis axis : static_cast<const Layout*>(owner)->placement) {
+    text.append(text.empty() ? "" : "-").append(name_of(axis));
+  }
+  return text;
+}
+
+void read_compression(ObjectReader& reader, const Field& field, void* owner) {
+  const auto text = reader.text(field.key);
+  if (!text || *text == "none") return;
+  const auto refuse = [&]() {
+    reader.fail(field.key, fmt::format("unknown value \"{}\"", *text),
+                "valid: none, 8bit, 4bit, topk:F with a share F such as 0.01, powersgd:R with a rank R such as 4");
+  };
+  Compression& compression = static_cast<Layout*>(owner)->compression;
+  if (*text == "8bit" || *text == "4bit") {
+    compression.kind = Compression::Kind::kQuantized;
+    compression.bits = *text == "8bit" ? 8 : 4;
+    return;
+  }
+  const std::size_t colon = text->find(':');
+  if (colon == std::string::npos) refuse();
+  const std::string name = text->substr(0, colon);
+  const std::string value = text->substr(colon + 1);
+  char* end = nullptr;
+  const double number = std::strtod(value.c_str(), &end);
+  if (value.empty() || *end != '\0' || !(number > 0.0)) refuse();
+  if (name == "topk" && number <= 1.0) {
+    compression.kind = Compression::Kind::kTopK;
+    compression.fraction = number;
+  } else if (name == "powersgd" && number <= kMostHelpers && number == static_cast<int>(number)) {
+    compression.kind = Compression::Kind::kPowerSgd;
+    compression.rank = static_cast<int>(number);
+  } else {
+    refuse();
+  }
+}
+
+nlohmann::ordered_json write_compression(const Field&, const void* owner) {
+  return static_cast<const Layout*>(owner)->compression.text();
+}
+
+const std::vector<std::string>& attention_names() {
+  static const std::vector<std::string> names = {"flash", "unfused"};
+  return names;
+}
+
+// flash or unfused, kept as whether it is flash.
+template <auto Member>
+Entry attention(std::string_view help) {
+  const auto read = [](ObjectReader& reader, const Field& field, void* owner) {
+    if (const auto index = reader.choice(field.key, attention_names())) member_of<Member>(owner) = *index == 0;
+  };
+  const auto write = [](const Field&, const void* owner) -> nlohmann::ordered_json {
+    return attention_names()[member_of<Member>(owner) ? 0 : 1];
+  };
+  return entry_of<Member>("attention", FieldKind::kChoice, help, read, write).among([] { return attention_names(); });
+}
+
+// {"ampere": [0.57, 0.25]}: forward and backward, by generation.
+void read_flash_efficiency(ObjectReader& owner_reader, const Field& field, void* owner) {
+  auto reader = owner_reader.object(field.key);
+  if (!reader) return;
+  Stack& stack = *static_cast<Stack*>(owner);
+  for (const std::string& generation : names_of<GpuGeneration>()) {
+    const nlohmann::json* pair = reader->find(generation);
+    if (pair == nullptr) continue;
+    const auto is_share = [](const nlohmann::json& value) {
+      return value.is_number() && value.get<double>() > 0.0 && value.get<double>() <= 1.0;
+    };
+    if (!pair->is_array() || pair->size() != 2 || !is_share(pair->at(0)) || !is_share(pair->at(1))) {
+      reader->fail(generation, fmt::format("{} is no pair of shares", pair->dump()), "expected [forward, backward]");
+    }
+    stack.flash_efficiency[generation] = {pair->at(0).get<double>(), pair->at(1).get<double>()};
+  }
+  reader->refuse_unknown_keys();
+}
+
+nlohmann::ordered_json write_flash_efficiency(const Field&, const void* owner) {
+  nlohmann::ordered_json json;
+  for (const auto& [generation, share] : static_cast<const Stack*>(owner)->flash_efficiency) {
+    json[generation] = {share.forward, share.backward};
+  }
+  return json;
+}
+
+}  // namespace
+
+const Fields& layout_fields() {
+  static const Fields fields = {
+      whole<&Layout::dp>("dp", 1, kMostRanks, "data-parallel replicas (default: the devices left over)")
+          .flag("N", {"--dp"})
+          .otherwise("the devices left over")
+          .chosen(),
+      whole<&Layout::tp>("tp", 1, kMostRanks, "tensor-parallel ranks")
+          .flag("N", {"--tp", "--tensor-model-parallel-size"})
+          .chosen(),
+      whole<&Layout::pp>("pp", 1, kMostRanks, "pipeline ranks")
+          .flag("N", {"--pp", "--pipeline-model-parallel-size"})
+          .chosen(),
+      whole<&Layout::vpp>("vpp", 1, kMostRanks, "stages per pipeline rank")
+          .flag("N", {"--vpp", "--num-virtual-stages-per-pipeline-rank"})
+          .otherwise("the schedule's")
+          .chosen(),
+      whole<&Layout::cp>("cp", 1, kMostRanks, "context-parallel ranks")
+          .flag("N", {"--cp", "--context-parallel-size"})
+          .chosen(),
+      choice<&Layout::context_parallel>("context_parallel", "of cp ranks: ring or ulysses").flag("FORM").possible(),
+      whole<&Layout::ep>("ep", 1, kMostRanks, "expert-parallel ranks")
+          .flag("N", {"--ep", "--expert-model-parallel-size"})
+          .chosen(),
+      choice<&Layout::tensor_parallel>("tensor_parallel", "1d, 2d, 2.5d or 3d").flag("FORM").possible(),
+      whole<&Layout::tensor_depth>("tensor_depth", 1, kMostHelpers, "depth d of tensor_parallel 2.5d, tp = q²·d")
+          .flag("D")
+          .possible(),
+      boolean<&Layout::sequence_parallel>("sequence_parallel", "split norms and dropouts over tp")
+          .flag("", {"--sp", "--sequence-parallel"})
+          .chosen(),
+      whole<&Layout::micro_batch_size>("micro_batch_size", 1, kLargestBatch, "sequences per microbatch")
+          .flag("N", {"--mbs", "--micro-batch-size"})
+          .chosen(),
+      whole<&Layout::global_batch_size>("global_batch_size", 1, kLargestBatch, "sequences per step")
+          .flag("N", {"--gbs", "--global-batch-size"})
+          .otherwise("dp · micro_batch_size · accumulation; required without accumulation")
+          .chosen(),
+      custom<Layout>("schedule", FieldKind::kText, "pipeline schedule (see: flopcast schedule list)", &read_schedule,
+                     &write_schedule)
+          .flag("NAME[:V]", {"--schedule"})
+          .otherwise("naive for one microbatch, interleaved with vpp, else 1f1b")
+          .chosen(),
+      text<&Layout::schedule_csv>("schedule_csv", "rows of a schedule file:NAME, in place of the file's"),
+      text<&Layout::chains>("chains", "stage ranges of a bidirectional schedule in a file")
+          .flag("A-B,C-D", {"--chains"}),
+      whole<&Layout::group_size>("group_size", 1, kLargestBatch, "interleaving group")
+          .flag("N", {"--group"})
+          .otherwise("pp"),
+      whole<&Layout::accumulation>("accumulation", 1, kLargestBatch, "microbatches per update of pipedream-2bw")
+          .flag("N", {"--accumulation"})
+          .otherwise("a step's microbatches"),
+      whole<&Layout::memory_limit>("memory_limit", 1, kLargestBatch, "activations a rank may hold, in microbatches")
+          .flag("N", {"--memory-limit"}),
+      whole<&Layout::slices>("slices", 1, kLargestBatch, "token slices that a microbatch is cut into")
+          .flag("N", {"--slices"})
+          .otherwise("the schedule's"),
+      custom<Layout>("stage_layers", FieldKind::kWholeList, "layers of each stage, or uniform or balanced",
+                     &read_stage_layers, &write_stage_layers)
+          .flag("N,N,…")
+          .otherwise("as even as possible; balanced for a layer profile")
+          .among([] { return names_of<StageSplit>(); })
+          .up_to(kMostRanks)
+          .chosen(),
+      choice<&Layout::recompute>("recompute", "none, selective or full")
+          .flag("KIND", {"--recompute", "--recompute-granularity"})
+          .chosen(),
+      boolean<&Layout::partition_checkpoints>("partition_checkpoints", "recompute full: cut kept block inputs over tp")
+          .flag("", {"--distribute-saved-activations"})
+          .possible(),
+      choice<&Layout::data_parallel>("data_parallel", "ddp, fsdp, hsdp, dataparallel, ps or byteps").flag("FORM"),
+      whole<&Layout::shards>("shards", 1, kMostHelpers, "hsdp: ranks that share one copy of the model")
+          .flag("N")
+          .otherwise("hsdp: the replicas of one node"),
+      boolean<&Layout::reshard_after_forward>("reshard_after_forward",
+                                              "fsdp, hsdp: gather weights again for the backward pass")
+          .flag(""),
+      whole<&Layout::spare_hosts>("spare_hosts", 0, kMostHelpers, "ps, byteps: hosts without GPUs that hold parameters")
+          .flag("K"),
+      whole<&Layout::zero>("zero", 0, kHighestStage, "shard optimizer state (1), gradients (2), weights (3)")
+          .flag("0..3", {"--zero"})
+          .chosen(),
+      whole<&Layout::bucket_mb>("bucket_mb", 1, kLargestBucket, "gradient bucket of ddp (default 25, the first 1)")
+          .flag("MIB"),
+      custom<Layout>("compression", FieldKind::kText, "of gradients: none, 8bit, 4bit, topk:F or powersgd:R",
+                     &read_compression, &write_compression)
+          .flag("KIND"),
+      choice<&Layout::offload>("offload", "to the host: none, optimizer, activations or all").flag("KIND"),
+      custom<Layout>("placement", FieldKind::kText, "axes, innermost first: tp-cp-dp-pp", &read_placement,
+                     &write_placement)
+          .flag("AXES"),
+  };
+  return fields;
+}
+
+const Fields& stack_fields() {
+  constexpr int kLargestDivisor = 1'000'000;
+  constexpr int kLargestGradient = 8;
+  constexpr int kMostSoftmaxRows = 1024;
+  constexpr int kMostLossBytes = 1'000;
+  static const Fields fields = {
+      text<&Stack::name>("name", "training software: a name (flopcast catalog stacks) or a JSON file")
+          .flag("NAME|FILE", {"--stack"})
+          .names_object()
+          .among([] { return catalogue_names(CatalogueKind::kStacks); }),
+      other("description", FieldKind::kText, "what it is"),
+      text<&Stack::based_on>("based_on", "of which entry's software this one is a version")
+          .otherwise("the stack itself"),
+      whole<&Stack::vocab_divisor>("vocab_divisor", 1, kLargestDivisor,
+                                   "the vocabulary is padded to a multiple of this times tp"),
+      attention<&Stack::flash_attention>("flash: one kernel for scores, softmax and context; unfused: a kernel each"),
+      boolean<&Stack::fused_bias_dropout_add>("fused_bias_dropout_add", "one kernel for bias, dropout and residual"),
+      whole<&Stack::fused_softmax_group>("fused_softmax_group", 1, kMostSoftmaxRows,
+                                         "rows of scores that the softmax kernel takes at once")
+          .of_gpus(),
+      boolean<&Stack::fused_gradient_accumulation>("fused_gradient_accumulation",
+                                                   "the weight-gradient product adds into the gradient buffer itself"),
+      whole<&Stack::gradient_bytes>("gradient_bytes", 2, kLargestGradient,
+                                    "per parameter, of the buffer that microbatches add their gradients to"),
+      whole<&Stack::optimizer_gradient_bytes>("optimizer_gradient_bytes", 0, kLargestGradient,
+                                              "per parameter, of a copy of the gradients that the optimizer keeps"),
+      boolean<&Stack::keeps_pass_gradients>("keeps_pass_gradients",
+                                            "the gradients of a pass stay in memory beside that buffer"),
+      boolean<&Stack::placeholder_gradients>("placeholder_gradients",
+                                             "with fused accumulation: a gradient of each linear that nobody reads")
+          .of_gpus(),
+      boolean<&Stack::blocking_sends>("blocking_sends", "pipeline transfers occupy the sender"),
+      quantity<&Stack::transfer_synchronization>("transfer_synchronization", Dimension::kTime,
+                                                 "device and host wait for each other after a transfer")
+          .of_gpus(),
+      quantity<&Stack::gather_allocation>("gather_allocation", Dimension::kTime,
+                                          "device and host wait while the output of a gather is allocated")
+          .of_gpus(),
+      boolean<&Stack::scatter_gather_transfers>("scatter_gather_transfers",
+                                                "without sequence parallelism: each tensor-parallel rank sends 1/tp"),
+      boolean<&Stack::overlap_gradient_reduction>("overlap_gradient_reduction",
+                                                  "gradients are reduced in buckets during the last backward pass"),
+      boolean<&Stack::overlap_tp_with_weight_gradient>(
+          "overlap_tp_with_weight_gradient",
+          "tensor-parallel collectives of the backward pass run beside the weight-gradient product"),
+      boolean<&Stack::single_pass_norm>("single_pass_norm", "false: statistics and result of a norm in two passes"),
+      quantity<&Stack::softmax_forward_bytes>("softmax_forward_bytes", Dimension::kCount,
+                                              "bytes a score that scale, mask and softmax move, 0: what they must")
+          .up_to(1'000.0)
+          .of_gpus(),
+      quantity<&Stack::split_backward_slowdown>(
+          "split_backward_slowdown", Dimension::kCount,
+          "share by which an input gradient takes longer where its weight gradient is left for later")
+          .up_to(1.0)
+          .of_gpus(),
+      whole<&Stack::loss_forward_bytes>("loss_forward_bytes", 0, kMostLossBytes, "bytes a logit that the loss moves")
+          .of_gpus(),
+      whole<&Stack::loss_backward_bytes>("loss_backward_bytes", 0, kMostLossBytes,
+                                         "bytes a logit that the loss's backward pass moves")
+          .of_gpus(),
+      whole<&Stack::loss_saved_bytes>("loss_saved_bytes", 0, kMostLossBytes,
+                                      "bytes a logit that are kept until the backward pass")
+          .of_gpus(),
+      quantity<&Stack::host_time_per_kernel>("host_time_per_kernel", Dimension::kTime, "to launch a kernel").of_gpus(),
+      quantity<&Stack::host_time_per_collective>("host_time_per_collective", Dimension::kTime, "to launch a collective")
+          .of_gpus(),
+      entry_of<&Stack::flash_efficiency>("flash_efficiency", FieldKind::kObject,
+                                         "[forward, backward] shares that fused attention reaches, by generation",
+                                         &read_flash_efficiency, &write_flash_efficiency)
+          .among([] { return names_of<GpuGeneration>(); })
+          .of_gpus(),
+      quantity<&Stack::memory_overhead_gib>("memory_overhead", Dimension::kBytes,
+                                            "what nvidia-smi shows beyond the tensors")
+          .in_units_of(kBytesPerGib)
+          .of_gpus(),
+  };
+  return fields;
+}
+
+const Fields& training_fields() {
+  static const Fields fields = {
+      whole<&Training::sequence_length>("sequence_length", 1, kLongestSequence, "tokens per sequence")
+          .flag("N", {"--seq", "--seq-length"})
+          .otherwise("the model's"),
+      choice<&Training::precision>("precision", "fp32, tf32, fp16, bf16 or fp8")
+          .flag("FORMAT", {"--precision"})
+          .otherwise("bf16, or fp16 where a device has none; a layer profile's own"),
+      choice<&Training::optimizer>("optimizer", "adam or sgd").flag("NAME"),
+      attention<&Training::flash_attention>("flash or unfused").flag("KIND").otherwise("the stack's"),
+      choice<&Training::transport>("transport", "nccl, gloo or mpi").flag("NAME"),
+      choice<&Training::gradient_transport>("gradient_transport", "of data-parallel traffic alone (default: transport)")
+          .flag("NAME")
+          .otherwise("transport"),
+      other("stack", FieldKind::kObject, "what the training software does").of(stack_fields),
+      quantity<&Training::tokens>("tokens", Dimension::kCount, "tokens of the whole run, such as 300B")
+          .flag("COUNT", {"--tokens"}),
+      quantity<&Training::price_per_gpu_hour>("price_per_gpu_hour", Dimension::kMoney, "price of a GPU hour")
+          .flag("DOLLARS", {"--price"}),
+      other("profile", FieldKind::kObject, "device profile (see: flopcast calibrate --help, flopcast catalog profiles)")
+          .flag("FILE|NAME", {"--profile"}),
+  };
+  return fields;
+}
+
+}  // namespace flopcast

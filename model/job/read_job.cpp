@@ -1,0 +1,293 @@
+#include "model/job/read_job.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "base/text/error.hpp"
+#include "model/catalog/catalogue.hpp"
+#include "model/job/fields.hpp"
+#include "model/job/read_profile.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr std::int64_t kLargestProjection = 1'000'000'000;  // heads · head_dim, so that shapes fit their integers
+constexpr const char* kDefaultStack = "megatron-core";
+
+// The values to read: an inline object, a catalogue entry, or an entry with some keys replaced ({"name": …, "layers":
+// 4}).
+nlohmann::json model_values(ObjectReader& root, const Origins& origins) {
+  const nlohmann::json* value = root.find("model");
+  const std::vector<std::string> names = catalogue_names(CatalogueKind::kModels);
+  if (value == nullptr) root.fail_missing("model", fmt::format("give --model NAME; {}", choices_help("", names)));
+  if (!value->is_string() && !value->is_object()) {
+    root.fail("model", fmt::format("{} is neither a name nor an object", value->dump()), choices_help("", names));
+  }
+  nlohmann::json values = nlohmann::json::object();
+  if (value->is_string() || value->contains("name")) {
+    const nlohmann::json& name = value->is_string() ? *value : value->at("name");
+    const std::string text = name.is_string() ? name.get<std::string>() : name.dump();
+    values = catalogue_values(CatalogueKind::kModels, text);
+    // An inline model that says everything may carry a name of its own.
+    if (values.is_null() && tells_whole_model(*value)) values = nlohmann::json::object();
+    if (values.is_null()) {
+      const std::string field = value->is_string() ? "model" : "model.name";
+      throw ConfigError(
+          {field, fmt::format("unknown model \"{}\"", text), origins.where(field), choices_help(text, names)});
+    }
+  }
+  if (value->is_object()) {
+    for (const auto& item : value->items()) {
+      // Of the parts of a model ("experts", "mla") single figures may be replaced too.
+      const bool part = item.value().is_object() && values.contains(item.key()) && values[item.key()].is_object();
+      if (part) {
+        values[item.key()].update(item.value());
+      } else {
+        values[item.key()] = item.value();
+      }
+    }
+  }
+  return values;
+}
+
+// {"count": 8, "top_k": 2, "ffn": 14336, "shared": 0, "shared_ffn": 0, "first_dense_layers": 0, "every": 1}
+Experts read_experts(ObjectReader& reader, const Transformer& model, Job& job) {
+  Experts experts;
+  read_fields(experts_fields(), reader, &experts);
+  reader.refuse_unknown_keys();
+  if (experts.top_k > experts.count) {
+    reader.fail("top_k", fmt::format("{} of {} experts", experts.top_k, experts.count),
+                fmt::format("at most {}", experts.count));
+  }
+  if (experts.first_dense_layers > model.layers) {
+    reader.fail("first_dense_layers", fmt::format("{} is out of range", experts.first_dense_layers),
+                fmt::format("expected a whole number from 0 to {}", model.layers));
+  }
+  if (experts.shared_ffn == 0) {
+    experts.shared_ffn = experts.ffn;
+    if (experts.shared > 0) {
+      job.assumptions.push_back(fmt::format("model.experts.shared_ffn is that of the others, {}", experts.ffn));
+    }
+  }
+  job.assumptions.emplace_back(experts.capacity_factor
+                                   ? "experts are evenly loaded: capacity_factor pads them above 1, drops tokens below"
+                                   : "experts are evenly loaded: no imbalance, no dropped tokens");
+  return experts;
+}
+
+// {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}: the
+// names of DeepSeek's configurations.
+LatentAttention read_latent(ObjectReader& reader, const Transformer& model) {
+  LatentAttention latent;
+  read_fields(latent_fields(), reader, &latent);
+  reader.refuse_unknown_keys();
+  if (model.qk_norm || model.biases || model.attention_bias) {
+    reader.fail("kv_lora_rank", "latent attention with qk_norm or biases is not modelled", "leave them out");
+  }
+  return latent;
+}
+
+}  // namespace
+
+Transformer read_model(ObjectReader& root, Job& job, const Origins& origins) {
+  const nlohmann::json values = model_values(root, origins);
+  ObjectReader reader(values, "model", origins);
+  Transformer model;
+  model.name = "inline";
+  read_fields(transformer_fields(), reader, &model);
+  reader.refuse_unknown_keys();
+  const auto otherwise = [&reader](const char* key, auto& member, auto value) {
+    if (!reader.has(key)) member = value;
+  };
+  otherwise("kv_heads", model.kv_heads, model.heads);
+  if (!reader.has("head_dim") && model.hidden % model.heads != 0) {
+    reader.fail("heads", fmt::format("{} does not divide hidden {}", model.heads, model.hidden),
+                "give head_dim, or heads that divide hidden");
+  }
+  otherwise("head_dim", model.head_dim, model.hidden / model.heads);
+  if (model.heads % model.kv_heads != 0) {
+    reader.fail("kv_heads", fmt::format("{} does not divide heads {}", model.kv_heads, model.heads),
+                "give a divisor of heads, or leave it out for one a head");
+  }
+  if (static_cast<std::int64_t>(model.heads) * model.head_dim > kLargestProjection) {
+    reader.fail("head_dim", fmt::format("heads {} · head_dim {} is too wide", model.heads, model.head_dim),
+                fmt::format("at most {} together", kLargestProjection));
+  }
+  otherwise("biases", model.biases, model.norm == Norm::kLayerNorm);
+  otherwise("attention_bias", model.attention_bias, model.biases);
+  if (model.biases && !model.attention_bias) {
+    reader.fail("attention_bias", "is false, but biases is true", "set biases to false: it means every linear");
+  }
+  otherwise("dropout", model.dropout, model.norm == Norm::kLayerNorm);
+  if (auto experts = reader.object("experts")) model.experts = read_experts(*experts, model, job);
+  if (auto latent = reader.object("mla")) model.latent = read_latent(*latent, model);
+  otherwise("ffn", model.ffn, 4 * model.hidden);
+  const bool has_dense_layers = model.expert_layers(0, model.layers) < model.layers;
+  if (!reader.has("ffn") && has_dense_layers) {
+    job.assumptions.push_back(fmt::format("model.ffn is 4 · hidden = {}", model.ffn));
+  }
+  return model;
+}
+
+namespace {
+
+// training.profile, whose file the caller has put in place of its path.
+std::optional<DeviceProfile> measured_profile(ObjectReader& root, const Origins& origins) {
+  const nlohmann::json* training = root.find("training");
+  if (training == nullptr || !training->is_object() || !training->contains("profile")) return std::nullopt;
+  return read_device_profile(training->at("profile"), "training.profile", origins);
+}
+
+// "megatron-core", or an entry with some properties replaced: {"name": "megatron-core", "gradient_bytes": 2}.
+nlohmann::json stack_values(const nlohmann::json& given, const Origins& origins) {
+  const std::vector<std::string> names = catalogue_names(CatalogueKind::kStacks);
+  const auto fail = [&](const std::string& problem, const std::string& name) {
+    throw ConfigError({"training.stack", problem, origins.where("training.stack"), choices_help(name, names)});
+  };
+  if (!given.is_string() && !given.is_object())
+    fail(fmt::format("{} is neither a name nor an object", given.dump()), "");
+  const nlohmann::json name = given.is_string() ? given : given.value("name", nlohmann::json(kDefaultStack));
+  if (!name.is_string()) fail(fmt::format("{} is not a stack's name", name.dump()), "");
+  nlohmann::json values = catalogue_values(CatalogueKind::kStacks, name.get<std::string>());
+  if (values.is_null()) fail(fmt::format("unknown stack {}", name.dump()), name.get<std::string>());
+  const nlohmann::json own_base = values.value("based_on", name);
+  if (given.is_object() && given.contains("based_on") && given.at("based_on") != own_base) {
+    throw ConfigError({"training.stack.based_on", "tells which published runs speak for a stack of the catalogue",
+                       origins.where("training.stack.based_on"),
+                       "leave it out: figures that a job changes are its own"});
+  }
+  if (given.is_object()) values.update(given);
+  return values;
+}
+
+// What a stack's kernels and their launches take is known of GPUs alone.
+Stack read_stack(const nlohmann::json& given, GpuGeneration generation, const Origins& origins) {
+  const nlohmann::json values = stack_values(given, origins);
+  ObjectReader reader(values, "training.stack", origins);
+  Stack stack;
+  stack.name = kDefaultStack;
+  read_fields(stack_fields(), reader, &stack);
+  reader.refuse_unknown_keys();
+  if (stack.based_on.empty()) stack.based_on = stack.name;
+  if (generation != GpuGeneration::kCpu) return stack;
+  const Stack unknown;
+  for (const Field& field : stack_fields()) {
+    if (field.of_gpus) field.copy(&unknown, &stack);
+  }
+  return stack;
+}
+
+void check_precision(const ObjectReader& reader, const Training& training, const Device& device) {
+  if (device.peak_of(training.precision).value() > 0) return;
+  std::vector<std::string> available;
+  for (std::size_t index = 0; index < device.peak.size(); ++index) {
+    if (device.peak[index].value() > 0) available.push_back(names_of<Precision>()[index]);
+  }
+  reader.fail("precision", fmt::format("{} has no rate on device {}", name_of(training.precision), device.name),
+              choices_help("", available));
+}
+
+// bf16, or fp16 where a device is too old for it.
+Precision default_precision(Job& job) {
+  const Device* without = nullptr;
+  const auto look_at = [&without](const Device& device) {
+    if (device.peak_of(Precision::kBf16).value() <= 0) without = &device;
+  };
+  look_at(job.cluster.device);
+  for (const Device& device : job.cluster.node_devices) look_at(device);
+  job.assumptions.push_back(without == nullptr
+                                ? "training.precision is bf16"
+                                : fmt::format("training.precision is fp16: {} has no bf16", without->name));
+  return without == nullptr ? Precision::kBf16 : Precision::kFp16;
+}
+
+// Gloo and MPI move data through the hosts' memory.
+void check_transports(const ObjectReader& reader, const Training& training, Job& job) {
+  const bool all = training.transport != Transport::kNccl;
+  if (!all && training.gradient_transport == Transport::kNccl) return;
+  const char* key = all ? "transport" : "gradient_transport";
+  if (job.cluster.host_bandwidth.value() <= 0.0) {
+    reader.fail(key, fmt::format("goes through host memory, and cluster {} has no host_bandwidth", job.cluster.name),
+                "give cluster.host_bandwidth, such as \"32GB/s\" for PCIe 4 x16, or use nccl");
+  }
+  job.assumptions.push_back(fmt::format(
+      "training.{}: a ring through host memory; gloo reaches 1.15 GB/s a connection and pays 50 us a step, mpi "
+      "what the links carry and 10 us",
+      key));
+}
+
+void settle_sequence_and_precision(const ObjectReader& reader, Training& training, Job& job) {
+  const bool says_length = reader.has("sequence_length");
+  const bool says_precision = reader.has("precision");
+  if (job.profile) {
+    if (!says_length) training.sequence_length = job.profile->sequence_length;
+    check_profile_training(reader, training.sequence_length, *job.profile, job);
+    training.precision =
+        profile_precision(reader, says_precision ? std::optional(training.precision) : std::nullopt, *job.profile);
+    return;
+  }
+  if (!says_length) {
+    training.sequence_length = job.model.sequence_length;
+    job.assumptions.push_back(fmt::format("training.sequence_length is the model's {}", training.sequence_length));
+  }
+  if (!says_precision) training.precision = default_precision(job);
+}
+
+Training read_training(ObjectReader& root, Job& job, const Origins& origins) {
+  const nlohmann::json* section = root.find("training");
+  const nlohmann::json values = section == nullptr ? nlohmann::json::object() : *section;
+  ObjectReader reader(values, "training", origins);
+  Training training;
+  read_fields(training_fields(), reader, &training);
+  reader.refuse_unknown_keys();
+  settle_sequence_and_precision(reader, training, job);
+  check_precision(reader, training, job.cluster.device);
+  for (const Device& device : job.cluster.node_devices) check_precision(reader, training, device);
+  const nlohmann::json* stack = reader.find("stack");
+  training.stack =
+      read_stack(stack == nullptr ? nlohmann::json(kDefaultStack) : *stack, job.cluster.device.generation, origins);
+  if (stack == nullptr) job.assumptions.push_back(fmt::format("training.stack is {}", kDefaultStack));
+  if (!reader.has("attention")) training.flash_attention = training.stack.flash_attention;
+  if (!reader.has("gradient_transport")) training.gradient_transport = training.transport;
+  check_transports(reader, training, job);
+  if (training.tokens && *training.tokens <= 0) reader.fail("tokens", "is zero", "expected a count such as \"300B\"");
+  return training;
+}
+
+}  // namespace
+
+bool tells_whole_model(const nlohmann::json& model) {
+  return lists_measured_layers(model) || (model.is_object() && model.contains("layers") && model.contains("hidden") &&
+                                          model.contains("heads") && model.contains("vocab"));
+}
+
+std::optional<Stack> catalogue_stack(const std::string& name, GpuGeneration generation) {
+  if (catalogue_values(CatalogueKind::kStacks, name).is_null()) return std::nullopt;
+  return read_stack(name, generation, {});
+}
+
+Job read_job(const nlohmann::json& root, const Origins& origins) {
+  Job job;
+  job.origins = origins;
+  ObjectReader reader(root, "", job.origins);
+  // Unknown sections first: a misspelt "trainig" must not be reported as a missing default.
+  for (const Field& section : job_fields()) reader.find(section.key);
+  reader.refuse_unknown_keys();
+  const nlohmann::json* model = reader.find("model");
+  if (model != nullptr && lists_measured_layers(*model)) {
+    job.profile = read_profile(*model, job, job.origins);
+  } else {
+    job.model = read_model(reader, job, job.origins);
+  }
+  const std::optional<DeviceProfile> measured = measured_profile(reader, job.origins);
+  job.cluster = read_cluster(reader, measured ? &*measured : nullptr, job.assumptions, job.origins);
+  job.training = read_training(reader, job, job.origins);
+  read_layout(reader, job, job.origins);
+  return job;
+}
+
+}  // namespace flopcast

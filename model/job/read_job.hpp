@@ -1,0 +1,37 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+
+#include "model/config/object_reader.hpp"
+#include "model/job.hpp"
+#include "model/job/device_profile.hpp"
+
+namespace flopcast {
+
+/// Reads a job; all_job_keys() lists every key. `root` is the job file's JSON with flags laid over it.
+/// Fills in defaults, noting those that matter in `assumptions`; throws ConfigError.
+/// What depends on the schedule (stages per rank) is checked by prepare (sim/forecast) once the schedule is known.
+Job read_job(const nlohmann::json& root, const Origins& origins);
+
+/// The readers of single sections. Each takes the root object, so that a section may be a name or an object.
+/// `assumptions` gains what the description left out and the device's generation answers, and what the profile gives.
+/// `profile` may be null.
+Transformer read_model(ObjectReader& root, Job& job, const Origins& origins);
+Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vector<std::string>& assumptions,
+                     const Origins& origins);
+Device read_device(const nlohmann::json& value, const std::string& field, std::vector<std::string>& assumptions,
+                   const Origins& origins);
+/// Needs job.cluster: dp defaults to the devices left over.
+void read_layout(ObjectReader& root, Job& job, const Origins& origins);
+
+/// Refuses a depth of what is no 2.5d grid.
+void check_tensor_depth(const ObjectReader& reader, const Layout& layout);
+
+/// Whether a model object needs no catalogue entry and no file: it tells the shape of a transformer, or lists layers.
+bool tells_whole_model(const nlohmann::json& model);
+
+/// The catalogue's stack as a device of that generation runs it; nothing where the catalogue has none of the name.
+std::optional<Stack> catalogue_stack(const std::string& name, GpuGeneration generation);
+
+}  // namespace flopcast

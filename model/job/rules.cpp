@@ -1,0 +1,95 @@
+#include "model/job/rules.hpp"
+
+namespace flopcast {
+
+namespace {
+
+std::optional<LayoutRule> broken_unless(bool kept, LayoutRule rule) {
+  return kept ? std::nullopt : std::optional<LayoutRule>(rule);
+}
+
+std::optional<LayoutRule> broken_grid_rule(const Job& job, int tp) {
+  const TensorGrid grid = tensor_grid(job.layout.tensor_parallel, tp, job.layout.tensor_depth);
+  if (grid.q == 0) return LayoutRule::kGrid;
+  const int parts = grid.weight_parts / grid.q;
+  const Transformer& model = job.model;
+  const bool cut =
+      model.heads % grid.q == 0 && model.kv_heads % grid.q == 0 && model.ffn % parts == 0 && model.hidden % parts == 0;
+  return broken_unless(cut, LayoutRule::kGridCut);
+}
+
+}  // namespace
+
+std::optional<LayoutRule> broken_tensor_rule(const Job& job, int tp) {
+  if (job.profile) return broken_unless(tp == 1, LayoutRule::kProfileTensor);
+  if (job.layout.tensor_parallel != TensorParallel::k1d) return broken_grid_rule(job, tp);
+  const Transformer& model = job.model;
+  if (model.heads % tp != 0) return LayoutRule::kHeads;
+  if (model.kv_heads % tp != 0) return LayoutRule::kKeyValueHeads;
+  if (model.ffn % tp != 0) return LayoutRule::kMlp;
+  if (!model.experts) return std::nullopt;
+  const bool cut = model.experts->ffn % tp == 0 && model.experts->shared * model.experts->shared_ffn % tp == 0;
+  return broken_unless(cut, LayoutRule::kExpertWidth);
+}
+
+std::optional<LayoutRule> broken_context_rule(const Job& job, int tp, int cp) {
+  const bool ulysses = job.layout.context_parallel == ContextParallel::kUlysses;
+  if (cp == 1) return broken_unless(!ulysses, LayoutRule::kUlyssesAlone);
+  if (job.profile) return LayoutRule::kProfileContext;
+  // Causal balance gives each rank an early and a late part of the sequence, so it is cut in 2·cp (2310.01889 §4).
+  if (job.training.sequence_length % (2 * cp) != 0) return LayoutRule::kSequence;
+  if (!ulysses) return std::nullopt;
+  return broken_unless(rank_heads(job.model, tp).shared_by(cp), LayoutRule::kUlyssesHeads);
+}
+
+std::optional<LayoutRule> broken_replica_rule(const Job& job, int model_ranks) {
+  if (job.layout.data_parallel != DataParallel::kDataParallel) return std::nullopt;
+  return broken_unless(job.cluster.nodes == 1 && model_ranks == 1, LayoutRule::kOneProcess);
+}
+
+std::optional<LayoutRule> broken_expert_rule(const Job& job, int dp, int cp, int ep) {
+  if (!job.model.experts) return broken_unless(ep == 1, LayoutRule::kNoExperts);
+  const bool among_contexts = cp % ep == 0;
+  const bool over_replicas = ep % cp == 0 && dp % (ep / cp) == 0;
+  if (job.model.experts->count % ep != 0) return LayoutRule::kExperts;
+  return broken_unless(among_contexts || over_replicas, LayoutRule::kExpertReplicas);
+}
+
+std::optional<LayoutRule> broken_sequence_rule(const Job& job, int tp, int cp, bool sequence_parallel) {
+  if (!sequence_parallel) return std::nullopt;
+  if (job.layout.tensor_parallel != TensorParallel::k1d) return LayoutRule::kSequenceGrid;
+  return broken_unless(job.training.sequence_length / cp % tp == 0, LayoutRule::kSequenceTokens);
+}
+
+std::optional<LayoutRule> broken_recompute_rule(const Job& job, int tp, bool sequence_parallel, Recompute recompute) {
+  if (!job.layout.partition_checkpoints) return std::nullopt;
+  const bool whole_inputs = !sequence_parallel && job.layout.tensor_parallel == TensorParallel::k1d;
+  return broken_unless(recompute == Recompute::kFull && tp > 1 && whole_inputs, LayoutRule::kCheckpoints);
+}
+
+std::optional<LayoutRule> broken_batch_rule(const Job& job, int tp, int micro_batch_size) {
+  if (job.layout.tensor_parallel == TensorParallel::k1d) return std::nullopt;
+  const TensorGrid grid = tensor_grid(job.layout.tensor_parallel, tp, job.layout.tensor_depth);
+  return broken_unless(micro_batch_size % grid.token_parts == 0, LayoutRule::kGridBatch);
+}
+
+std::optional<LayoutRule> broken_sharding_rule(const Job& job, int dp, int cp, int ep, int zero) {
+  const Layout& layout = job.layout;
+  const bool whole_gradients = layout.data_parallel == DataParallel::kDdp && zero == 0;
+  if (layout.compression.kind != Compression::Kind::kNone && !whole_gradients) return LayoutRule::kCompression;
+  if (job.profile && zero > 1) return LayoutRule::kProfileSharding;
+  if (layout.data_parallel != DataParallel::kHsdp) return std::nullopt;
+  return broken_unless(shards_fit(layout.shards, dp, cp, ep), LayoutRule::kShards);
+}
+
+RankHeads rank_heads(const Transformer& model, int tp) {
+  const int queries = model.heads / tp;
+  return {queries, model.latent ? queries : model.kv_heads / tp};
+}
+
+bool shards_fit(int shards, int dp, int cp, int ep) {
+  const auto beside = [shards](int ranks) { return shards % ranks == 0 || ranks % shards == 0; };
+  return dp * cp % shards == 0 && beside(cp) && beside(ep);
+}
+
+}  // namespace flopcast

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <optional>
+
+#include "model/enum_names.hpp"
+#include "model/job.hpp"
+
+namespace flopcast {
+
+/// What one layout must obey beside the ranges of its keys. The reader of a job asks one layout and tells the values;
+/// the planner asks millions, a few axes at a time, and counts by rule.
+enum class LayoutRule {
+  kProfileTensor,
+  kGrid,
+  kGridCut,
+  kHeads,
+  kKeyValueHeads,
+  kMlp,
+  kExpertWidth,
+  kUlyssesAlone,
+  kProfileContext,
+  kSequence,
+  kUlyssesHeads,
+  kOneProcess,
+  kNoExperts,
+  kExperts,
+  kExpertReplicas,
+  kSequenceGrid,
+  kSequenceTokens,
+  kCheckpoints,
+  kGridBatch,
+  kCompression,
+  kProfileSharding,
+  kShards,
+};
+template <>
+struct EnumNames<LayoutRule> {
+  static constexpr std::string_view names[] = {
+      "a layer profile cannot be split over tp",
+      "tp does not fill the grid of tensor_parallel",
+      "the grid of tensor_parallel does not cut heads, MLP and hidden size",
+      "tp does not divide the attention heads",
+      "tp does not divide the key/value heads",
+      "tp does not divide the MLP width",
+      "tp does not divide the width of the experts",
+      "ulysses needs cp above 1",
+      "a layer profile cannot be split over cp",
+      "2 cp does not divide the sequence length",
+      "ulysses: cp does not divide the heads of a tensor rank",
+      "dataparallel is one process on one node, without other parallelism",
+      "ep needs a model with experts",
+      "ep does not divide the experts",
+      "ep does not divide the replicas dp cp",
+      "sequence parallelism is of tensor_parallel 1d",
+      "tp does not divide the tokens of a rank",
+      "partition_checkpoints needs recompute full and tp above 1 without sequence parallelism",
+      "the grid does not cut the microbatch",
+      "compression needs zero 0",
+      "a layer profile cannot shard gradients",
+      "shards does not divide the replicas",
+  };
+};
+
+/// The rule that the axes break, if any. What is no argument (the forms of the axes) is job.layout's.
+std::optional<LayoutRule> broken_tensor_rule(const Job& job, int tp);
+std::optional<LayoutRule> broken_context_rule(const Job& job, int tp, int cp);
+std::optional<LayoutRule> broken_replica_rule(const Job& job, int model_ranks);
+std::optional<LayoutRule> broken_expert_rule(const Job& job, int dp, int cp, int ep);
+std::optional<LayoutRule> broken_sequence_rule(const Job& job, int tp, int cp, bool sequence_parallel);
+std::optional<LayoutRule> broken_recompute_rule(const Job& job, int tp, bool sequence_parallel, Recompute recompute);
+std::optional<LayoutRule> broken_batch_rule(const Job& job, int tp, int micro_batch_size);
+std::optional<LayoutRule> broken_sharding_rule(const Job& job, int dp, int cp, int ep, int zero);
+
+/// The heads of a tensor-parallel rank that ulysses hands out: of queries, and of keys and values.
+struct RankHeads {
+  int queries = 0;
+  int keys = 0;
+  bool shared_by(int cp) const { return queries % cp == 0 && keys % cp == 0; }
+};
+RankHeads rank_heads(const Transformer& model, int tp);
+
+/// Groups of `shards` neighbours must not cut those of the other axes.
+bool shards_fit(int shards, int dp, int cp, int ep);
+
+}  // namespace flopcast

@@ -1,0 +1,264 @@
+// Every key of a job survives being written and read: what a result holds as its job gives that result again, and what
+// --show-config prints is the job. Jobs are made by walking the tables of keys, so a key that is added is tested.
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/text/error.hpp"
+#include "model/job/fields.hpp"
+#include "model/job/flags.hpp"
+#include "model/job/read_job.hpp"
+#include "model/job/write_job.hpp"
+#include "reports/result/result_json.hpp"
+#include "sim/forecast/forecast.hpp"
+#include "sim/schedules/catalogue.hpp"
+#include "tests/support/folders.hpp"
+
+namespace flopcast {
+namespace {
+
+using Json = nlohmann::json;
+
+// A 1F1B step of two ranks and four microbatches.
+constexpr const char* kRows = "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n";
+
+std::string no_file(const std::string& path) {
+  throw ConfigError({"layout.schedule", "reads " + path, "", ""});
+}
+
+// What jobs begin with: every kind of model, cluster and stack.
+const std::vector<Json>& beginnings() {
+  static const std::vector<Json> jobs = [] {
+    std::vector<Json> all;
+    const Json dense = Json::parse(R"({
+      "model": {"name": "gpt3-125m", "layers": 8}, "cluster": {"name": "dgx-a100-80g", "nodes": 2},
+      "layout": {"tp": 2, "pp": 2, "global_batch_size": 64}, "training": {"stack": "megatron-2022"}})");
+    all.push_back(dense);
+    Json experts = dense;
+    experts["model"] = {{"name", "mixtral-8x7b"}, {"layers", 4}};
+    experts["layout"] = {{"ep", 4}, {"pp", 2}, {"global_batch_size", 64}};
+    all.push_back(experts);
+    Json latent = experts;
+    latent["model"] = {{"name", "deepseek-v3"}, {"layers", 4}, {"experts", {{"count", 16}, {"first_dense_layers", 1}}}};
+    all.push_back(latent);
+    Json searched = dense;
+    searched["layout"]["schedule"] = "v-auto";
+    all.push_back(searched);
+    Json sliced = dense;
+    sliced["layout"]["schedule"] = "terapipe";
+    all.push_back(sliced);
+    Json context = dense;
+    context["layout"] = {{"cp", 2}, {"tp", 2}, {"global_batch_size", 64}};
+    all.push_back(context);
+    Json grid = dense;
+    grid["layout"] = {{"tp", 8},
+                      {"tensor_parallel", "2.5d"},
+                      {"tensor_depth", 2},
+                      {"micro_batch_size", 4},
+                      {"global_batch_size", 64}};
+    grid["model"] = {{"name", "gpt3-13b"}, {"layers", 4}};
+    all.push_back(grid);
+    Json sharded = dense;
+    sharded["layout"] = {{"data_parallel", "hsdp"}, {"global_batch_size", 64}};
+    all.push_back(sharded);
+    Json served = dense;
+    served["layout"] = {{"data_parallel", "ps"}, {"global_batch_size", 64}};
+    all.push_back(served);
+    Json checkpoints = dense;
+    checkpoints["layout"]["recompute"] = "full";
+    all.push_back(checkpoints);
+    Json from_file = dense;
+    from_file["layout"] = Json::parse(R"({"pp": 2, "tp": 2, "schedule": "file:some/where/rows.csv", "chains": "0-1",
+      "global_batch_size": 16})");
+    from_file["layout"]["schedule_csv"] = kRows;
+    all.push_back(from_file);
+    Json asynchronous = dense;
+    asynchronous["layout"]["schedule"] = "pipedream-2bw";
+    all.push_back(asynchronous);
+    Json interleaved = dense;
+    interleaved["layout"]["schedule"] = "interleaved:2";
+    all.push_back(interleaved);
+    Json measured = dense;
+    measured["model"] =
+        Json::parse(R"({"name": "two", "measured_on": "a GPU", "micro_batch_size": 2, "precision": "fp16",
+      "sequence_length": 128, "layers": [
+        {"name": "a", "forward_s": 0.0123, "backward_s": 0.0457, "parameter_bytes": 1e7, "output_bytes": 12345},
+        {"name": "b", "forward_s": 0.03, "input_gradient_s": 0.04, "weight_gradient_s": 0.01, "activation_bytes": 1e6}]})");
+    measured["layout"] = {{"pp", 2}, {"global_batch_size", 64}};
+    measured["training"] = {{"precision", "fp16"}};
+    all.push_back(measured);
+    Json uneven = dense;
+    uneven["cluster"]["nodes"] = Json::parse(R"([{"devices": 4}, {"devices": 2, "device": "a100-40g"}])");
+    uneven["layout"] = {{"pp", 2}, {"global_batch_size", 63}};
+    all.push_back(uneven);
+    Json own_cluster = dense;
+    own_cluster["cluster"] = job_json(read_job(dense, {})).at("cluster");
+    own_cluster["cluster"]["name"] = "ours";
+    own_cluster["cluster"]["curves"] = Json::parse(R"([{"kind": "all_reduce", "ranks": 2, "nodes": 1, "segments": [
+      {"from_bytes": 0, "alpha_s": 1.3e-5, "beta_s_per_byte": 1.7e-11},
+      {"from_bytes": 1e6, "alpha_s": 2e-5, "beta_s_per_byte": 1e-11}]}])");
+    all.push_back(own_cluster);
+    Json cores = own_cluster;
+    cores["cluster"]["device"]["generation"] = "cpu";
+    cores["cluster"]["device"]["gemm_kernel"] = {{"overhead_depth", 33}, {"overlapped", false}};
+    all.push_back(cores);
+    Json own_stack = dense;
+    own_stack["training"]["stack"] = {{"name", "nemo"}, {"gradient_bytes", 2}, {"host_time_per_kernel", "3.7us"}};
+    own_stack["training"]["profile"] =
+        Json::parse(read_text(project_folder() / "model" / "catalog" / "profiles" / "a100-nccl.json"));
+    all.push_back(own_stack);
+    return all;
+  }();
+  return jobs;
+}
+
+// Some value of a key; not every one suits every job.
+Json some_value(const Field& field, std::size_t seed) {
+  const auto pick = [seed](std::initializer_list<Json> values) { return *(values.begin() + seed % values.size()); };
+  if (field.key == "compression") return pick({"none", "8bit", "4bit", "topk:0.013", "powersgd:3"});
+  if (field.key == "placement") return pick({"tp-cp-dp-pp", "pp-tp-cp-dp", "dp-tp-pp-cp"});
+  if (field.key == "stage_layers") return pick({"balanced", "uniform", Json({3, 5}), Json({5, 3}), Json({1, 1})});
+  if (field.key == "schedule") return schedule_catalogue()[seed % schedule_catalogue().size()].name;
+  if (field.key == "schedule_csv") return kRows;
+  if (field.key == "chains") return "0-1";
+  if (field.key == "peak") return Json({{"bf16", "301.7TFLOP/s"}, {"fp16", "299TFLOP/s"}, {"fp32", "19.5TFLOP/s"}});
+  if (field.key == "based_on") return pick({"megatron-core", "megatron-2022", "nemo"});
+  if (field.key == "curves") {
+    return Json::parse(R"([{"kind": "p2p", "ranks": 2, "segments": [
+      {"from_bytes": 0, "alpha_s": 7.7e-6, "beta_s_per_byte": 5.1e-11}]}])");
+  }
+  if (field.key == "flash_efficiency") return Json({{"ampere", {0.31, 0.27}}});
+  if (field.kind == FieldKind::kObject && field.choices != nullptr) return Json({{"bf16", 0.53}, {"fp16", 0.51}});
+  if (field.choices != nullptr && !field.names_object) return field.choices()[seed % field.choices().size()];
+  switch (field.kind) {
+    case FieldKind::kBoolean:
+      return seed % 2 == 0;
+    case FieldKind::kWhole:
+      return pick({1, 2, 3, 4, 8, 16, 64, 256, 1024});
+    case FieldKind::kNumber:
+      return pick({0.3, 0.7123, 1.0, 1.25, 2.0});
+    case FieldKind::kQuantity:
+      switch (field.dimension) {
+        case Dimension::kBytes:
+          return pick({"80GiB", "79.3GB", "1.7TB"});
+        case Dimension::kBandwidth:
+          return pick({"31.7GB/s", "200Gbit/s", "1.23456789TB/s"});
+        case Dimension::kTime:
+          return pick({"3us", "1.7us", "333.3ns"});
+        case Dimension::kFlopRate:
+          return "301.7TFLOP/s";
+        case Dimension::kPower:
+          return "401.3W";
+        case Dimension::kCount:
+        case Dimension::kMoney:
+          return pick({0.7, 1, "0.31"});
+      }
+      return nullptr;
+    default:
+      return "some words";
+  }
+}
+
+std::optional<Job> prepared(const Json& root) {
+  try {
+    return prepare(read_job(root, {}), no_file).job;
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+std::string figures_of(const Job& job) {
+  nlohmann::ordered_json result = simulation_json(forecast(job, no_file));
+  // Sentences about what was assumed; a job that says everything assumes less.
+  result.erase("assumptions");
+  result.erase("warnings");
+  return result.dump();
+}
+
+// A job in which each of `changes` (a key and a value of it) holds where the others leave it possible.
+Json job_with(std::size_t beginning, const std::vector<std::pair<std::size_t, std::size_t>>& changes,
+              std::set<std::string>* covered = nullptr) {
+  Json job = beginnings()[beginning % beginnings().size()];
+  for (const auto& [index, seed] : changes) {
+    const JobKey& key = all_job_keys()[index % all_job_keys().size()];
+    if (key.entry->names_object || key.field == "training.profile") continue;
+    Json changed = job;
+    lay_over(key.field, some_value(*key.entry, seed), changed);
+    if (!prepared(changed)) continue;
+    job = std::move(changed);
+    if (covered != nullptr) covered->insert(key.field);
+  }
+  return job;
+}
+
+void expect_round_trip(const Json& root) {
+  const Job job = read_job(root, {});
+  const Json written = job_json(job);
+  const Job read = read_job(written, {});
+  RC_ASSERT(Json(job_json(read)).dump() == written.dump());
+  RC_ASSERT(figures_of(read) == figures_of(job));
+  // What a result holds: the schedule chosen, the layers spread, no file to be read.
+  const Job chosen = *prepared(root);
+  const Json echo = job_json(chosen);
+  const Job again = *prepared(echo);
+  RC_ASSERT(Json(job_json(again)).dump() == echo.dump());
+  RC_ASSERT(figures_of(read_job(echo, {})) == figures_of(job));
+}
+
+RC_GTEST_PROP(JobProperties, AJobInAResultIsTheJobThatWasForecast, ()) {
+  const auto beginning = *rc::gen::inRange<std::size_t>(0, beginnings().size());
+  const auto changes = *rc::gen::container<std::vector<std::pair<std::size_t, std::size_t>>>(
+      rc::gen::pair(rc::gen::inRange<std::size_t>(0, all_job_keys().size()), rc::gen::inRange<std::size_t>(0, 16)));
+  expect_round_trip(job_with(beginning, changes));
+}
+
+// Each key by itself, in the first job that can have it.
+TEST(JobProperties, EveryKeySurvivesARoundTrip) {
+  std::set<std::string> covered;
+  for (std::size_t index = 0; index < all_job_keys().size(); ++index) {
+    const JobKey& key = all_job_keys()[index];
+    for (std::size_t beginning = 0; beginning < beginnings().size() && covered.count(key.field) == 0; ++beginning) {
+      for (std::size_t seed = 0; seed < 9 && covered.count(key.field) == 0; ++seed) {
+        const Json job = job_with(beginning, {{index, seed}}, &covered);
+        if (covered.count(key.field) == 0) continue;
+        const Job read = read_job(job, {});
+        const Job again = read_job(job_json(read), {});
+        EXPECT_EQ(job_json(again), job_json(read)) << key.field;
+        EXPECT_EQ(figures_of(again), figures_of(read)) << key.field;
+      }
+    }
+    const bool apart = key.entry->names_object || key.field == "training.profile";
+    EXPECT_TRUE(apart || covered.count(key.field) == 1) << key.field << ": no job has it";
+  }
+}
+
+TEST(JobProperties, BeginningsSurviveARoundTrip) {
+  for (const Json& root : beginnings()) {
+    const Job job = read_job(root, {});
+    const Json echo = job_json(*prepared(root));
+    EXPECT_EQ(echo.dump().find("some/where"), std::string::npos);
+    EXPECT_EQ(figures_of(read_job(echo, {})), figures_of(job)) << echo.dump(2);
+  }
+}
+
+TEST(JobSchema, IsWhatTheTablesSay) {
+  const std::filesystem::path file = project_folder() / "docs" / "schema" / "job-1.schema.json";
+  const std::string schema = job_schema().dump(2) + "\n";
+  // FLOPCAST_WRITE_SCHEMA=1 writes it anew.
+  if (std::getenv("FLOPCAST_WRITE_SCHEMA") != nullptr) std::ofstream(file) << schema;
+  EXPECT_EQ(read_text(file), schema) << "FLOPCAST_WRITE_SCHEMA=1 writes it";
+}
+
+}  // namespace
+}  // namespace flopcast
