@@ -12,19 +12,15 @@
 
 namespace flopcast {
 
-namespace {
-
-// A flag that is true when it stands alone: --sp, --sp=false.
-struct Switch {
-  std::string name;
-  std::string text;
-  std::function<void(const std::string&)> callback;
-  CLI::Option* option;
-};
-
-}  // namespace
-
 struct CommandLine::Parser {
+  // A flag that is true when it stands alone: --sp, --sp=false.
+  struct Switch {
+    std::string name;
+    std::string text;
+    std::function<void(const std::string&)> callback;
+    CLI::Option* option;
+  };
+
   Streams streams;
   CLI::App app;
   std::string name;  // with the program's
@@ -78,13 +74,13 @@ std::vector<std::string> known_flags(const CLI::App& app) {
 
 // `--sp false` means `--sp=false`; any other word after a switch is not its value.
 std::vector<std::string> join_switch_values(const std::vector<std::string>& arguments,
-                                            const std::deque<Switch>& switches) {
+                                            const auto& switches) {
   std::vector<std::string> joined;
   for (const std::string& argument : arguments) {
     const bool is_value = argument == "true" || argument == "false";
     const bool after_switch =
         !joined.empty() && std::any_of(switches.begin(), switches.end(),
-                                       [&joined](const Switch& known) { return known.name == joined.back(); });
+                                       [&joined](const auto& known) { return known.name == joined.back(); });
     if (is_value && after_switch) {
       joined.back() += "=" + argument;
     } else {
@@ -160,7 +156,7 @@ void CommandLine::add_callback(const std::string& name, bool takes_value, const 
   }
   // The text after --name= is judged by who knows the key, like every other value.
   parser_->switches.push_back({name, "true", callback, nullptr});
-  Switch& added = parser_->switches.back();
+  Parser::Switch& added = parser_->switches.back();
   added.option = parser_->app.add_flag(name, added.text, help)->group(group);
 }
 
@@ -189,7 +185,7 @@ std::optional<std::string> CommandLine::read(const std::vector<std::string>& arg
   } catch (const CLI::ParseError& error) {
     refuse("", error.what(), command, "");
   }
-  for (const Switch& added : parser_->switches) {
+  for (const Parser::Switch& added : parser_->switches) {
     if (added.option->count() > 0) added.callback(added.text);
   }
   const std::vector<std::string> extras = app.remaining();

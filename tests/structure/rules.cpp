@@ -1,8 +1,10 @@
 #include "tests/structure/rules.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <regex>
+#include <set>
 #include <sstream>
 
 namespace flopcast {
@@ -165,6 +167,48 @@ std::vector<std::string> types_defined(std::string_view text) {
     }
   }
   return types;
+}
+
+std::string circle_of_rooms(std::string_view folder, const std::map<std::string, std::string>& files) {
+  const std::string start = std::string(folder) + "/";
+  const auto room_of = [](const std::string& path) {
+    const std::size_t end = path.find('/', path.find('/') + 1);
+    return path.substr(0, end == std::string::npos ? path.rfind('.') : end);
+  };
+  std::map<std::string, std::map<std::string, std::string>> includers;  // room -> room it includes -> a file that does
+  for (const auto& [path, text] : files) {
+    std::istringstream lines{text};
+    for (std::string line; std::getline(lines, line);) {
+      const std::optional<Include> include = parse_include(line);
+      if (!include || !include->quoted || !include->name.starts_with(start)) continue;
+      if (room_of(path) != room_of(include->name)) includers[room_of(path)].emplace(room_of(include->name), path);
+    }
+  }
+  std::set<std::string> done;
+  std::vector<std::string> way;
+  std::string circle;
+  const std::function<bool(const std::string&)> closes = [&](const std::string& room) {
+    const auto seen = std::find(way.begin(), way.end(), room);
+    if (seen != way.end()) {
+      for (auto step = seen; step != way.end(); ++step) {
+        circle += includers[*step][step + 1 == way.end() ? room : *(step + 1)] + " -> ";
+      }
+      circle += room;
+      return true;
+    }
+    if (done.count(room) > 0) return false;
+    way.push_back(room);
+    for (const auto& [next, file] : includers[room]) {
+      if (closes(next)) return true;
+    }
+    way.pop_back();
+    done.insert(room);
+    return false;
+  };
+  for (const auto& [path, text] : files) {
+    if (closes(room_of(path))) break;
+  }
+  return circle;
 }
 
 }  // namespace flopcast

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,5 +17,10 @@ std::vector<std::string> structure_violations(std::string_view path, std::string
 /// headers must not define the same one: no single source need include both, so only the linker would meet them, and it
 /// says nothing. Relies on the project's format: such definitions start at the first column.
 std::vector<std::string> types_defined(std::string_view text);
+
+/// A circle of includes between the rooms of a top-level folder, as the includes that close it; empty when there is
+/// none. A room is a subfolder, or a header with its source that lies directly in the folder. `files` maps paths to
+/// texts.
+std::string circle_of_rooms(std::string_view folder, const std::map<std::string, std::string>& files);
 
 }  // namespace flopcast

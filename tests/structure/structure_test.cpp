@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -89,6 +90,57 @@ TEST(ProjectStructure, NoTypeIsDefinedTwice) {
     }
   }
   EXPECT_GT(header_of.size(), 100u);
+}
+
+TEST(StructureRules, CirclesOfRoomsAreFound) {
+  const auto circle = [](const std::map<std::string, std::string>& files) { return circle_of_rooms("sim", files); };
+  EXPECT_EQ(circle({{"sim/a/x.hpp", "#include \"sim/b/y.hpp\"\n"}, {"sim/b/y.hpp", "#include \"model/a/z.hpp\"\n"}}),
+            "");
+  EXPECT_EQ(circle({{"sim/a/x.hpp", "#include \"sim/b/y.hpp\"\n"},
+                    {"sim/b/z.cpp", "#include \"sim/top.hpp\"\n"},
+                    {"sim/top.hpp", "#include \"sim/a/w.hpp\"\n"}}),
+            "sim/a/x.hpp -> sim/b/z.cpp -> sim/top.hpp -> sim/a");
+}
+
+TEST(ProjectStructure, RoomsFormNoCircle) {
+  for (const char* folder : {"base", "model", "import", "sim", "planner", "calibrate", "realrun", "reports", "cli"}) {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(project_folder() / folder)) {
+      const fs::path extension = entry.path().extension();
+      if (extension != ".cpp" && extension != ".hpp" && extension != ".cu" && extension != ".cuh") continue;
+      files[entry.path().lexically_relative(project_folder()).generic_string()] = read_text(entry.path());
+    }
+    EXPECT_FALSE(files.empty()) << folder;
+    EXPECT_EQ(circle_of_rooms(folder, files), "");
+  }
+}
+
+TEST(ProjectStructure, ARoomIsSeenAtAGlance) {
+  for (const char* folder : {"base", "model", "import", "sim", "planner", "calibrate", "realrun", "reports", "cli"}) {
+    const auto entries = std::distance(fs::directory_iterator(project_folder() / folder), fs::directory_iterator());
+    EXPECT_LE(entries, 16) << folder << "/ holds too much to be seen at a glance";
+  }
+}
+
+TEST(ProjectStructure, TheTenAnswersLieWhereContributingSays) {
+  const std::string text = read_text(project_folder() / "CONTRIBUTING.md");
+  const std::size_t begin = text.find("## Ten questions");
+  ASSERT_NE(begin, std::string::npos);
+  std::istringstream lines(text.substr(begin, text.find("\n## ", begin + 1) - begin));
+  int questions = 0;
+  for (std::string line; std::getline(lines, line);) {
+    std::size_t paths = 0;
+    for (std::size_t quote = line.find('`'); quote != std::string::npos; quote = line.find('`', quote + 1)) {
+      const std::size_t end = line.find('`', quote + 1);
+      const std::string path = line.substr(quote + 1, end - quote - 1);
+      EXPECT_TRUE(fs::exists(project_folder() / path)) << path << ", named for: " << line;
+      ++paths;
+      quote = end;
+    }
+    if (paths > 0) ++questions;
+    EXPECT_LE(paths, 3u) << line;
+  }
+  EXPECT_EQ(questions, 10);
 }
 
 TEST(ProjectStructure, HoldsInEveryFile) {
