@@ -12,6 +12,7 @@
 #include "calibrate/device/least_squares.hpp"
 #include "calibrate/device/message_fit.hpp"
 #include "model/cost/compute.hpp"
+#include "tests/support/product_fit.hpp"
 
 namespace flopcast {
 namespace {
@@ -90,6 +91,26 @@ TEST(RelativeFit, AnOutlierHardlyPulls) {
   const RelativeFit fit = fit_relative(rows);
   EXPECT_NEAR(fit.unknowns[0], 10e-6, 0.1e-6);
   EXPECT_NEAR(fit.unknowns[1], 1 / 100e9, 0.01 / 100e9);
+}
+
+TEST(ProductFit, FindsPowers) {
+  std::vector<ProductRow> rows;
+  for (const double tokens : {512.0, 1024.0, 2048.0, 8192.0}) {
+    for (const double width : {256.0, 1024.0, 4096.0}) {
+      rows.push_back({{tokens, width}, 3e-9 * tokens * std::pow(width, 0.8)});
+    }
+  }
+  rows[5].measured *= 3.0;  // a row that says otherwise
+  const ProductFit fit(rows);
+  const double expected = 3e-9 * 4096.0 * std::pow(512.0, 0.8);
+  EXPECT_NEAR(fit.time({4096.0, 512.0}), expected, 0.1 * expected);
+  EXPECT_THROW(ProductFit({{{1.0, 2.0}, 1.0}}), ConfigError);
+  rows[0].factors[0] = 0.0;
+  EXPECT_THROW(ProductFit{rows}, ConfigError);
+  // A factor that never varies is no obstacle.
+  std::vector<ProductRow> plain;
+  for (const double size : {1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0}) plain.push_back({{size, 7.0}, 1e-6 * size});
+  EXPECT_NEAR(ProductFit(plain).time({24.0, 7.0}), 24e-6, 1e-8);
 }
 
 TEST(MessageCurve, NeverFalls) {
