@@ -10,8 +10,8 @@
 #include "model/units/quantity.hpp"
 #include "reports/html/page.hpp"
 #include "reports/result/result_tables.hpp"
-#include "reports/svg/timeline_svg.hpp"
 #include "reports/timeline/chrome_trace.hpp"
+#include "reports/timeline/timeline_svg.hpp"
 
 namespace flopcast {
 

@@ -12,7 +12,7 @@
 #include <map>
 #include <string>
 
-#include "reports/svg/timeline_svg.hpp"
+#include "reports/timeline/timeline_svg.hpp"
 #include "sim/compare/comparison.hpp"
 #include "sim/lower/lower.hpp"
 #include "tests/support/folders.hpp"

@@ -1,4 +1,4 @@
-#include "reports/svg/timeline_svg.hpp"
+#include "reports/timeline/timeline_svg.hpp"
 
 #include <gtest/gtest.h>
 
