@@ -149,8 +149,7 @@ void add_linear(const PricingContext& pricing, const GridLines& lines, const Ope
 }
 
 bool is_norm(const Operator& op) {
-  constexpr std::string_view kSuffix = "norm";
-  return op.name.size() >= kSuffix.size() && op.name.substr(op.name.size() - kSuffix.size()) == kSuffix;
+  return op.name.ends_with("norm");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "base/text/error.hpp"
 #include "reports/svg/canvas.hpp"
@@ -84,8 +85,8 @@ class HeatMapDrawing {
     most_ = any_ ? std::max(most_, *cell.value) : *cell.value;
     any_ = true;
     if (!cell.fits) return;
-    const bool better = !best_ || (map_.low_is_good ? *cell.value < *best_ : *cell.value > *best_);
-    if (better) best_ = cell.value;
+    const bool better = std::isnan(best_) || (map_.low_is_good ? *cell.value < best_ : *cell.value > best_);
+    if (better) best_ = *cell.value;
   }
   double share(double value) const { return most_ > least_ ? (value - least_) / (most_ - least_) : 0.5; }
 
@@ -109,7 +110,7 @@ class HeatMapDrawing {
       return;
     }
     const Rgb fill = color_at(share(*cell.value));
-    const bool best = cell.fits && cell.value == best_;
+    const bool best = cell.fits && *cell.value == best_;
     canvas_.put("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"{}><title>{}</title></rect>\n",
                 coordinate(x), coordinate(y), coordinate(width), coordinate(height), hex_color(fill),
                 best ? " class=\"best\"" : "", escape_xml(title));
@@ -138,7 +139,7 @@ class HeatMapDrawing {
   double left_ = 0.0;
   double cell_width_ = 0.0;
   bool any_ = false;
-  std::optional<double> best_;
+  double best_ = std::numeric_limits<double>::quiet_NaN();  // until a cell fits
   double least_ = 0.0;
   double most_ = 0.0;
 };

@@ -117,8 +117,8 @@ void fail_at(const CsvPlace& place, std::string problem, std::string help) {
 
 void fail_at_cell(const CsvPlace& place, std::string_view cell) {
   const std::string_view word = word_of(cell);
-  constexpr std::array<std::string_view, 8> kWords = {"F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B"};
-  if (std::find(kWords.begin(), kWords.end(), word) != kWords.end()) {
+  constexpr std::array<std::string_view, 8> kKnown = {"F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B"};
+  if (std::find(kKnown.begin(), kKnown.end(), word) != kKnown.end()) {
     fail_at(place, fmt::format("cell {} has too large a number", quote(cell)),
             fmt::format("stages below {}, microbatches below {}", kMaxStages, kMaxMicrobatches));
   }
