@@ -97,7 +97,7 @@ TEST(Compare, ReportsShowWhatItWrote) {
   }
 }
 
-TEST(Report, TimelinesOfOtherUnitsAreRefused) {
+TEST(ReportOfSchedules, TimelinesOfOtherUnitsAreRefused) {
   const TemporaryFolder folder;
   CommandOptions options;
   options.working_directory = folder.path();

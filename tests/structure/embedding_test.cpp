@@ -16,10 +16,10 @@ namespace {
 TEST(Embedding, KeepsEveryByteOfEveryFile) {
   const std::vector<EmbeddedFile>& files = embedded_samples();
   ASSERT_EQ(files.size(), 2u);
-  EXPECT_EQ(files[0].path, "samples/awkward.json");
-  EXPECT_EQ(files[1].path, "samples/long.txt");
+  EXPECT_EQ(files[0].path, "structure/samples/awkward.json");
+  EXPECT_EQ(files[1].path, "structure/samples/long.txt");
   for (const EmbeddedFile& file : files) {
-    EXPECT_EQ(file.text, read_text(project_folder() / "tests" / "structure" / file.path)) << file.path;
+    EXPECT_EQ(file.text, read_text(project_folder() / "tests" / file.path)) << file.path;
   }
 }
 
