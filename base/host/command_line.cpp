@@ -73,8 +73,7 @@ std::vector<std::string> known_flags(const CLI::App& app) {
 }
 
 // `--sp false` means `--sp=false`; any other word after a switch is not its value.
-std::vector<std::string> join_switch_values(const std::vector<std::string>& arguments,
-                                            const auto& switches) {
+std::vector<std::string> join_switch_values(const std::vector<std::string>& arguments, const auto& switches) {
   std::vector<std::string> joined;
   for (const std::string& argument : arguments) {
     const bool is_value = argument == "true" || argument == "false";

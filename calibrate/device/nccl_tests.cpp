@@ -32,9 +32,9 @@ std::optional<int> ranks_by_factor(const NcclTestsRun& run, SampleKind kind) {
   }
   const double measured = *largest->busbw / *largest->algbw;
   const double precision = 2.0 * largest->busbw_precision / *largest->algbw;
-  constexpr int kMostRanks = 4096;
+  constexpr int kMostTried = 4096;
   std::optional<int> found;
-  for (int ranks = 2; ranks <= kMostRanks; ++ranks) {
+  for (int ranks = 2; ranks <= kMostTried; ++ranks) {
     if (std::abs(bus_factor(kind, ranks) - measured) > precision) continue;
     if (found) return std::nullopt;
     found = ranks;

@@ -43,9 +43,9 @@ struct Layout {
   bool sequence_parallel = false;
   int micro_batch_size = 1;
   int global_batch_size = 1;
-  std::string schedule;  ///< as written: name, name:V, file:PATH; empty for the default
+  std::string schedule;      ///< as written: name, name:V, file:PATH; empty for the default
   std::string schedule_csv;  ///< rows of the schedule file:NAME, in place of the file's; empty: the file is read
-  std::string chains;    ///< "0-3,4-7", of a bidirectional schedule in a file; empty: one chain
+  std::string chains;        ///< "0-3,4-7", of a bidirectional schedule in a file; empty: one chain
   std::optional<int> group_size;
   std::optional<int> accumulation;
   std::optional<int> memory_limit;        ///< microbatches' activations that a rank may hold, where a schedule searches

@@ -21,8 +21,8 @@ struct ParsedQuantity {
 /// need none), and so are negative, infinite and not-a-number values and anything after the unit.
 ParsedQuantity parse_quantity(std::string_view text, Dimension dimension);
 
-/// The value as text that parse_quantity reads back, bit for bit: in GiB, GB/s, us, TFLOP/s or W where that is exact, else
-/// in the base unit. For the dimensions that have units.
+/// The value as text that parse_quantity reads back, bit for bit: in GiB, GB/s, us, TFLOP/s or W where that is exact,
+/// else in the base unit. For the dimensions that have units.
 std::string quantity_text(double value, Dimension dimension);
 
 /// The units of a dimension, for messages: "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB".

@@ -133,8 +133,8 @@ LaunchOptions parse_launch_options(const std::vector<std::string>& arguments) {
     std::vector<std::string> names(key.aliases.begin(), key.aliases.end());
     names.push_back(fmt::format("--{}", key.field));
     for (const std::string& name : names) {
-      command_line.add_callback(name, key.kind != FieldKind::kBoolean, std::string(key.value_name), std::string(key.help),
-                                false, [&options, &key, name](const std::string& text) {
+      command_line.add_callback(name, key.kind != FieldKind::kBoolean, std::string(key.value_name),
+                                std::string(key.help), false, [&options, &key, name](const std::string& text) {
                                   options.flags.push_back({&key, name, text});
                                 });
     }

@@ -17,7 +17,7 @@ using ReadFile = std::function<std::string(const std::string& path)>;
 
 /// A job with its schedule chosen, checked and priced: everything but the run.
 struct PreparedStep {
-  Job job;                                 ///< with schedule, vpp, accumulation and stage_layers filled in, and the rows of a file
+  Job job;  ///< with schedule, vpp, accumulation and stage_layers filled in, and the rows of a file
   const ScheduleInfo* schedule = nullptr;  ///< null for a schedule read from a file
   ScheduleRequest request;
   Program program;  ///< of one step; of an asynchronous schedule, a stretch that reaches the steady state

@@ -8,8 +8,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "model/job/read_job.hpp"
 #include "model/cost/collectives.hpp"
+#include "model/job/read_job.hpp"
 #include "tests/support/folders.hpp"
 
 namespace flopcast {

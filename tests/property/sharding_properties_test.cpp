@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "model/job/read_job.hpp"
 #include "model/cost/stage_costs.hpp"
+#include "model/job/read_job.hpp"
 #include "model/workload/operators.hpp"
 
 #include <nlohmann/json.hpp>

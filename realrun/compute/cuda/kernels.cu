@@ -216,7 +216,8 @@ __global__ void add_groups(const int* order, const int* starts, const int* place
   }
 }
 
-__global__ void add_position_rows(const float* x, PositionWindow positions, const float* table, float* y, Extent extent) {
+__global__ void add_position_rows(const float* x, PositionWindow positions, const float* table, float* y,
+                                  Extent extent) {
   for (std::size_t index = first_index(); index < extent.size(); index += index_stride()) {
     const std::size_t row = index / extent.columns;
     const std::size_t position = (positions.shift + row) % positions.length + positions.first;
@@ -265,7 +266,8 @@ cudaError_t add_positions(const float* x, PositionWindow positions, const float*
   return cudaGetLastError();
 }
 
-cudaError_t add_to_positions(const float* dy, PositionWindow positions, float* table, Extent extent, cudaStream_t stream) {
+cudaError_t add_to_positions(const float* dy, PositionWindow positions, float* table, Extent extent,
+                             cudaStream_t stream) {
   if (extent.size() == 0) return cudaSuccess;
   FLOPCAST_LAUNCH(sum_positions, blocks_for(positions.length * extent.columns), (kThreads), 0, stream)
   (dy, positions, table, extent);

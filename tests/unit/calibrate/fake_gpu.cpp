@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "model/job/read_job.hpp"
 #include "model/cost/compute.hpp"
+#include "model/job/read_job.hpp"
 
 namespace flopcast {
 

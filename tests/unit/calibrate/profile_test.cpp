@@ -7,9 +7,9 @@
 #include "base/text/error.hpp"
 #include "calibrate/device/build_profile.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/job/read_job.hpp"
 #include "model/cost/collectives.hpp"
 #include "model/cost/compute.hpp"
+#include "model/job/read_job.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/json_schema.hpp"
 

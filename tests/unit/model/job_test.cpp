@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "model/config/document.hpp"
-#include "model/job/read_job.hpp"
 #include "model/job/flags.hpp"
+#include "model/job/read_job.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {
