@@ -22,12 +22,12 @@ namespace {
 int run(const flopcast::Arguments& arguments, const flopcast::Crew& crew, const flopcast::Streams& streams) {
   const std::vector<flopcast::CommandEntry> entries = {
       {"plan", "flopcast plan, its cluster sizes shared among the ranks",
-       [&](const flopcast::Arguments& rest, const flopcast::Streams& streams) {
-         return run_plan_among(rest, crew, streams);
+       [&](const flopcast::Arguments& rest, const flopcast::Streams& shown) {
+         return run_plan_among(rest, crew, shown);
        }},
       {"sweep", "flopcast sweep, its rows shared among the ranks",
-       [&](const flopcast::Arguments& rest, const flopcast::Streams& streams) {
-         return run_sweep_among(rest, crew, streams);
+       [&](const flopcast::Arguments& rest, const flopcast::Streams& shown) {
+         return run_sweep_among(rest, crew, shown);
        }}};
   const auto asks = [](const std::string& word) { return word == "--help" || word == "-h" || word == "help"; };
   const bool helps = std::any_of(arguments.begin(), arguments.end(), asks);
