@@ -14,20 +14,20 @@ namespace flopcast {
 /// the enum:
 ///   template <>
 ///   struct EnumNames<Norm> {
-///     static constexpr std::string_view names[] = {"layernorm", "rmsnorm"};
+///     static constexpr std::string_view kNames[] = {"layernorm", "rmsnorm"};
 ///   };
 template <class Enum>
 struct EnumNames;
 
-template <class Enum, class = decltype(EnumNames<Enum>::names)>
+template <class Enum, class = decltype(EnumNames<Enum>::kNames)>
 constexpr std::string_view name_of(Enum value) {
-  return EnumNames<Enum>::names[static_cast<std::size_t>(value)];
+  return EnumNames<Enum>::kNames[static_cast<std::size_t>(value)];
 }
 
 /// Nothing where no value has that name.
 template <class Enum>
 constexpr std::optional<Enum> parse(std::string_view name) {
-  const auto& names = EnumNames<Enum>::names;
+  const auto& names = EnumNames<Enum>::kNames;
   const auto found = std::find(std::begin(names), std::end(names), name);
   if (found == std::end(names)) return std::nullopt;
   return static_cast<Enum>(found - std::begin(names));
@@ -36,7 +36,7 @@ constexpr std::optional<Enum> parse(std::string_view name) {
 /// All names, for lists and messages.
 template <class Enum>
 const std::vector<std::string>& names_of() {
-  static const std::vector<std::string> names(std::begin(EnumNames<Enum>::names), std::end(EnumNames<Enum>::names));
+  static const std::vector<std::string> names(std::begin(EnumNames<Enum>::kNames), std::end(EnumNames<Enum>::kNames));
   return names;
 }
 

@@ -213,9 +213,9 @@ const char* precision_name(Precision precision) {
 
 // Asked after the other YAML: what is none of them is refused by its keys.
 const JobFormat& accelerate_format() {
-  static constexpr JobFormat format = {
+  static constexpr JobFormat kFormat = {
       .name = "Accelerate config", .detect = is_yaml, .read = read_accelerate, .runs_deepspeed = true};
-  return format;
+  return kFormat;
 }
 
 LaunchFile write_accelerate(const Job& job) {

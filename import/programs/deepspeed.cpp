@@ -247,9 +247,9 @@ nlohmann::ordered_json zero_section(const Layout& layout) {
 }  // namespace
 
 const JobFormat& deepspeed_format() {
-  static constexpr JobFormat format = {
+  static constexpr JobFormat kFormat = {
       .name = "DeepSpeed config", .detect = is_deepspeed_config, .read = read_deepspeed, .runs_deepspeed = true};
-  return format;
+  return kFormat;
 }
 
 LaunchFile write_deepspeed(const Job& job) {

@@ -303,11 +303,11 @@ bool is_hugging_face_config(const ForeignFile& file) {
 }  // namespace
 
 const JobFormat& hugging_face_format() {
-  static constexpr JobFormat format = {.name = "Hugging Face config.json",
-                                       .detect = is_hugging_face_config,
-                                       .read = read_hugging_face,
-                                       .is_model = true};
-  return format;
+  static constexpr JobFormat kFormat = {.name = "Hugging Face config.json",
+                                        .detect = is_hugging_face_config,
+                                        .read = read_hugging_face,
+                                        .is_model = true};
+  return kFormat;
 }
 
 }  // namespace flopcast

@@ -180,11 +180,11 @@ bool is_llama_factory_config(const ForeignFile& file) {
 }  // namespace
 
 const JobFormat& llama_factory_format() {
-  static constexpr JobFormat format = {.name = "LLaMA-Factory config",
-                                       .detect = is_llama_factory_config,
-                                       .read = read_llama_factory,
-                                       .runs_deepspeed = true};
-  return format;
+  static constexpr JobFormat kFormat = {.name = "LLaMA-Factory config",
+                                        .detect = is_llama_factory_config,
+                                        .read = read_llama_factory,
+                                        .runs_deepspeed = true};
+  return kFormat;
 }
 
 }  // namespace flopcast

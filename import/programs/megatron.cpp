@@ -707,9 +707,9 @@ ImportedJob read_megatron(const ForeignFile& file, const ImportContext& context)
 }  // namespace
 
 const JobFormat& megatron_format() {
-  static constexpr JobFormat format = {
+  static constexpr JobFormat kFormat = {
       .name = "Megatron-LM arguments", .detect = is_launch_script, .read = read_megatron};
-  return format;
+  return kFormat;
 }
 
 }  // namespace flopcast

@@ -17,8 +17,8 @@ namespace flopcast {
 enum class GpuGeneration { kVolta, kTuring, kAmpere, kAda, kHopper, kBlackwell, kCdna2, kCdna3, kCpu };
 template <>
 struct EnumNames<GpuGeneration> {
-  static constexpr std::string_view names[] = {"volta",     "turing", "ampere", "ada", "hopper",
-                                               "blackwell", "cdna2",  "cdna3",  "cpu"};
+  static constexpr std::string_view kNames[] = {"volta",     "turing", "ampere", "ada", "hopper",
+                                                "blackwell", "cdna2",  "cdna3",  "cpu"};
 };
 
 /// What a device of a generation is taken to reach where nobody has measured the device itself.

@@ -37,7 +37,7 @@ class MessageCurve {
 enum class MessageKind { kPointToPoint, kAllReduce, kAllGather, kReduceScatter, kAllToAll };
 template <>
 struct EnumNames<MessageKind> {
-  static constexpr std::string_view names[] = {"p2p", "all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
+  static constexpr std::string_view kNames[] = {"p2p", "all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
 };
 
 /// A curve with the group it was measured on, which had the network to itself.

@@ -13,7 +13,7 @@ namespace flopcast {
 enum class Precision { kFp32, kTf32, kFp16, kBf16, kFp8 };
 template <>
 struct EnumNames<Precision> {
-  static constexpr std::string_view names[] = {"fp32", "tf32", "fp16", "bf16", "fp8"};
+  static constexpr std::string_view kNames[] = {"fp32", "tf32", "fp16", "bf16", "fp8"};
 };
 
 inline constexpr int kPrecisionCount = 5;

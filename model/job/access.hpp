@@ -74,7 +74,7 @@ struct Entry {
   Entry& in_units_of(double unit) { return field.unit = unit, *this; }
   Entry& among(std::vector<std::string> (*choices)()) { return field.choices = choices, *this; }
   Entry& of(const Fields& (*parts)()) { return field.parts = parts, *this; }
-  operator Field() const { return field; }
+  operator Field() const { return field; }  // NOLINT(google-explicit-constructor): tables list entries as fields
 };
 
 template <class Owner>
@@ -124,6 +124,7 @@ template <auto Member>
 Entry whole(std::string_view key, double smallest, double largest, std::string_view help) {
   const auto read = [](ObjectReader& reader, const Field& field, void* owner) {
     const auto number = reader.whole(field.key, static_cast<int>(field.smallest), static_cast<int>(field.largest));
+    // NOLINTNEXTLINE(bugprone-optional-value-conversion): the member may be optional itself
     if (number) member_of<Member>(owner) = *number;
   };
   Entry entry = entry_of<Member>(key, FieldKind::kWhole, help, read, &write_whole<Member>);
@@ -143,7 +144,9 @@ nlohmann::ordered_json write_number(const Field& field, const void* owner) {
 template <auto Member>
 Entry share(std::string_view key, double largest, std::string_view help) {
   const auto read = [](ObjectReader& reader, const Field& field, void* owner) {
-    if (const auto number = reader.fraction(field.key, field.largest)) member_of<Member>(owner) = *number;
+    const auto number = reader.fraction(field.key, field.largest);
+    // NOLINTNEXTLINE(bugprone-optional-value-conversion): the member may be optional itself
+    if (number) member_of<Member>(owner) = *number;
   };
   return entry_of<Member>(key, FieldKind::kNumber, help, read, &write_number<Member>).up_to(largest);
 }

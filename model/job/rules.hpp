@@ -35,7 +35,7 @@ enum class LayoutRule {
 };
 template <>
 struct EnumNames<LayoutRule> {
-  static constexpr std::string_view names[] = {
+  static constexpr std::string_view kNames[] = {
       "a layer profile cannot be split over tp",
       "tp does not fill the grid of tensor_parallel",
       "the grid of tensor_parallel does not cut heads, MLP and hidden size",

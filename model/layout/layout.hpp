@@ -14,7 +14,7 @@ namespace flopcast {
 enum class Axis { kTensor, kContext, kData, kPipeline };
 template <>
 struct EnumNames<Axis> {
-  static constexpr std::string_view names[] = {"tp", "cp", "dp", "pp"};
+  static constexpr std::string_view kNames[] = {"tp", "cp", "dp", "pp"};
 };
 inline constexpr int kAxisCount = 4;
 
@@ -22,13 +22,13 @@ inline constexpr int kAxisCount = 4;
 enum class StageSplit { kUniform, kBalanced };
 template <>
 struct EnumNames<StageSplit> {
-  static constexpr std::string_view names[] = {"uniform", "balanced"};
+  static constexpr std::string_view kNames[] = {"uniform", "balanced"};
 };
 
 enum class Recompute { kNone, kSelective, kFull };
 template <>
 struct EnumNames<Recompute> {
-  static constexpr std::string_view names[] = {"none", "selective", "full"};
+  static constexpr std::string_view kNames[] = {"none", "selective", "full"};
 };
 
 /// How the model and the batch are spread over the devices.

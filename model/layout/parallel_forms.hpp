@@ -18,14 +18,14 @@ enum class DataParallel {
 };
 template <>
 struct EnumNames<DataParallel> {
-  static constexpr std::string_view names[] = {"ddp", "fsdp", "hsdp", "dataparallel", "ps", "byteps"};
+  static constexpr std::string_view kNames[] = {"ddp", "fsdp", "hsdp", "dataparallel", "ps", "byteps"};
 };
 
 /// How tensor-parallel ranks are arranged: a line, q x q, q x q x d, q x q x q.
 enum class TensorParallel { k1d, k2d, k25d, k3d };
 template <>
 struct EnumNames<TensorParallel> {
-  static constexpr std::string_view names[] = {"1d", "2d", "2.5d", "3d"};
+  static constexpr std::string_view kNames[] = {"1d", "2d", "2.5d", "3d"};
 };
 
 /// How ranks that share a sequence bring every query to every key. Ring: keys and values travel round the ranks (Liu et
@@ -33,13 +33,13 @@ struct EnumNames<TensorParallel> {
 enum class ContextParallel { kRing, kUlysses };
 template <>
 struct EnumNames<ContextParallel> {
-  static constexpr std::string_view names[] = {"ring", "ulysses"};
+  static constexpr std::string_view kNames[] = {"ring", "ulysses"};
 };
 
 enum class Offload { kNone, kOptimizer, kActivations, kAll };
 template <>
 struct EnumNames<Offload> {
-  static constexpr std::string_view names[] = {"none", "optimizer", "activations", "all"};
+  static constexpr std::string_view kNames[] = {"none", "optimizer", "activations", "all"};
 };
 
 /// What is sent instead of the gradients.

@@ -14,13 +14,13 @@ namespace flopcast {
 enum class Transport { kNccl, kGloo, kMpi };
 template <>
 struct EnumNames<Transport> {
-  static constexpr std::string_view names[] = {"nccl", "gloo", "mpi"};
+  static constexpr std::string_view kNames[] = {"nccl", "gloo", "mpi"};
 };
 
 enum class Optimizer { kAdam, kSgd };
 template <>
 struct EnumNames<Optimizer> {
-  static constexpr std::string_view names[] = {"adam", "sgd"};
+  static constexpr std::string_view kNames[] = {"adam", "sgd"};
 };
 
 /// How the model is trained, beside its layout.

@@ -12,12 +12,12 @@ namespace flopcast {
 enum class Norm { kLayerNorm, kRmsNorm };
 template <>
 struct EnumNames<Norm> {
-  static constexpr std::string_view names[] = {"layernorm", "rmsnorm"};
+  static constexpr std::string_view kNames[] = {"layernorm", "rmsnorm"};
 };
 enum class Positions { kLearned, kRotary, kAlibi, kNone };
 template <>
 struct EnumNames<Positions> {
-  static constexpr std::string_view names[] = {"learned", "rotary", "alibi", "none"};
+  static constexpr std::string_view kNames[] = {"learned", "rotary", "alibi", "none"};
 };
 
 /// A mixture of experts in place of the MLP: a router picks `top_k` of `count` experts for each token, and `shared`
