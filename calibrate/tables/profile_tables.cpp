@@ -37,7 +37,7 @@ std::optional<Device> catalogued(const DeviceProfile& profile) {
 }
 
 // "gemm bf16 (dgrad)": the precision is the second word.
-std::optional<Precision> precision_of(const std::string& what) {
+std::optional<Precision> precision_named(const std::string& what) {
   const std::string kind = "gemm ";
   if (what.rfind(kind, 0) != 0) return std::nullopt;
   const std::string word = what.substr(kind.size(), what.find(' ', kind.size()) - kind.size());
@@ -52,7 +52,7 @@ std::vector<AchievedPeak> achieved_peaks(const DeviceProfile& profile) {
   std::vector<AchievedPeak> peaks;
   for (const ProfileFit& fit : profile.fits) {
     if (fit.points.empty()) continue;
-    const std::optional<Precision> precision = fit.unit == "FLOP" ? precision_of(fit.what) : std::nullopt;
+    const std::optional<Precision> precision = fit.unit == "FLOP" ? precision_named(fit.what) : std::nullopt;
     const bool copies = fit.what == "memory_copy";
     if (!precision && !copies) continue;
     const auto best = std::max_element(fit.points.begin(), fit.points.end(), [&](const auto& a, const auto& b) {

@@ -10,8 +10,7 @@
 #include "base/text/error.hpp"
 #include "calibrate/verdict/verdict.hpp"
 #include "model/config/document.hpp"
-#include "reports/result/result_json.hpp"
-#include "reports/svg/series_svg.hpp"
+#include "sim/files/result_json.hpp"
 #include "sim/files/timeline_file.hpp"
 #include "sim/variation/step_distribution.hpp"
 
@@ -151,13 +150,13 @@ Series read_loss_curve(std::string_view text, const std::string& file) {
   }
 }
 
-std::string loss_figure(const std::vector<Series>& curves) {
+SeriesChart loss_chart(std::vector<Series> curves) {
   SeriesChart chart;
   chart.title = "Loss";
   chart.x.title = "step";
   chart.y.title = "mean cross-entropy, nats";
-  chart.series = curves;
-  return write_series_svg({chart}, {});
+  chart.series = std::move(curves);
+  return chart;
 }
 
 }  // namespace flopcast

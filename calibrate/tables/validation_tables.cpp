@@ -13,7 +13,6 @@
 #include "base/text/numbers.hpp"
 #include "calibrate/validation/held_out.hpp"
 #include "calibrate/validation/refit.hpp"
-#include "reports/svg/scatter.hpp"
 
 namespace flopcast {
 
@@ -403,7 +402,7 @@ std::string validation_page(const std::vector<SourceSummary>& sources) {
   return page;
 }
 
-std::string validation_chart(const std::vector<SourceSummary>& sources) {
+ScatterChart validation_chart(const std::vector<SourceSummary>& sources) {
   ScatterChart chart;
   chart.title = "Step time: forecast against measurement";
   chart.x_label = "measured, seconds";
@@ -416,7 +415,7 @@ std::string validation_chart(const std::vector<SourceSummary>& sources) {
     }
     if (!series.points.empty()) chart.series.push_back(series);
   }
-  return write_scatter_svg(chart);
+  return chart;
 }
 
 }  // namespace flopcast

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/text/series.hpp"
 #include "base/text/table.hpp"
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/refit.hpp"
@@ -34,7 +35,7 @@ std::vector<Table> refit_tables(const std::vector<Refit>& fits);
 /// docs/validation.md: what is compared, every table, the worst rows and all of them.
 std::string validation_page(const std::vector<SourceSummary>& sources);
 
-/// Forecast against measurement of every row, a series a source, with lines at ±10 %. SVG.
-std::string validation_chart(const std::vector<SourceSummary>& sources);
+/// Forecast against measurement of every row, a series a source, with lines at ±10 %.
+ScatterChart validation_chart(const std::vector<SourceSummary>& sources);
 
 }  // namespace flopcast

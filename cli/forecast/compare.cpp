@@ -16,8 +16,8 @@
 #include "cli/options/output.hpp"
 #include "planner/shared/threads.hpp"
 #include "planner/tables/comparison_tables.hpp"
-#include "reports/result/result_json.hpp"
 #include "sim/files/result_file.hpp"
+#include "sim/files/result_json.hpp"
 
 namespace flopcast {
 

@@ -11,9 +11,9 @@
 #include "cli/options/timeline_files.hpp"
 #include "cli/options/variation_options.hpp"
 #include "reports/result/figures.hpp"
-#include "reports/result/result_json.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/series_svg.hpp"
+#include "sim/files/result_json.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/variation/packed_sequences.hpp"
 

@@ -16,8 +16,8 @@
 #include "planner/shared/crew.hpp"
 #include "planner/shared/threads.hpp"
 #include "planner/sweep/grid.hpp"
-#include "reports/result/result_json.hpp"
 #include "reports/svg/heat_map.hpp"
+#include "sim/files/result_json.hpp"
 
 namespace flopcast {
 

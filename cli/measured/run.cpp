@@ -28,6 +28,7 @@
 #include "cli/options/timeline_files.hpp"
 #include "import/jobs/load_job.hpp"
 #include "realrun/launch/backend.hpp"
+#include "reports/svg/series_svg.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {
@@ -239,7 +240,7 @@ int run_run(const Arguments& arguments, const Streams& streams) {
   if (options.loss_svg) {
     std::vector<Series> curves = {loss_curve(comparison.schedule, comparison.losses)};
     for (const std::string& path : options.beside) curves.push_back(read_loss_curve(read_file(path), path));
-    write_file(*options.loss_svg, loss_figure(curves));
+    write_file(*options.loss_svg, write_series_svg({loss_chart(std::move(curves))}, {}));
   }
   // Rows of figures have no notes.
   if (shown_by(format) == Shows::kRows && !comparison.conditions.empty()) warn(streams, comparison.conditions);

@@ -23,7 +23,8 @@
 #include "planner/plan/plan.hpp"
 #include "planner/plan/read_question.hpp"
 #include "planner/shared/threads.hpp"
-#include "reports/result/result_json.hpp"
+#include "reports/svg/scatter.hpp"
+#include "sim/files/result_json.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {
@@ -350,7 +351,7 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   }
   const std::vector<SourceSummary> sources =
       runs ? of_runs(*runs) : of_published(published, wanted, profile_named(profile));
-  if (svg) write_file(*svg, validation_chart(sources));
+  if (svg) write_file(*svg, write_scatter_svg(validation_chart(sources)));
   if (page) {
     output.write(validation_page(sources));
   } else {

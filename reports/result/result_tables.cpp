@@ -9,8 +9,8 @@
 
 #include "base/text/numbers.hpp"
 #include "model/units/quantity.hpp"
-#include "reports/result/result_json.hpp"
 #include "reports/timeline/span_text.hpp"
+#include "sim/files/result_json.hpp"
 #include "sim/forecast/memory.hpp"
 #include "sim/forecast/terms.hpp"
 

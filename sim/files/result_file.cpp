@@ -471,7 +471,7 @@ Json training_schema() {
   return schema;
 }
 
-// What `simulate` adds: reports/result/result_json.hpp writes it.
+// What `simulate` adds: sim/files/result_json.hpp writes it.
 Json critical_path_schema() {
   const Json seconds = value_schema("number", 0);
   Json schema = object_schema();

@@ -20,7 +20,7 @@
 #include "model/job/flags.hpp"
 #include "model/job/read_job.hpp"
 #include "model/job/write_job.hpp"
-#include "reports/result/result_json.hpp"
+#include "sim/files/result_json.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/support/folders.hpp"

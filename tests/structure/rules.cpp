@@ -32,7 +32,7 @@ const std::vector<Layer>& layers() {
         "planner/parallel_for.hpp", "sim/", "import/", "model/", "base/text/"}},
       {"reports/", {"reports/", "sim/", "model/", "base/text/"}},
       {"calibrate/device/", {"calibrate/device/", "model/", "base/text/"}},
-      {"calibrate/tables/", {"calibrate/", "reports/", "sim/", "model/", "base/text/"}},
+      {"calibrate/tables/", {"calibrate/", "sim/", "model/", "base/text/"}},
       {"calibrate/",
        {"calibrate/device/", "calibrate/validation/", "calibrate/verdict/", "sim/", "model/", "base/text/"}},
       // A measurement file is all that the real run and the calibration share.

@@ -1,4 +1,4 @@
-#include "reports/result/result_json.hpp"
+#include "sim/files/result_json.hpp"
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
@@ -10,11 +10,7 @@
 
 namespace flopcast {
 
-namespace {
-
 using Json = nlohmann::ordered_json;
-
-}  // namespace
 
 Json critical_path_json(const Timeline& timeline, const CriticalPath& path) {
   const auto seconds = [&timeline](Ticks ticks) { return static_cast<double>(ticks) * timeline.units_per_tick; };
