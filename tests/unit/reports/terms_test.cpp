@@ -52,8 +52,9 @@ TEST(Terms, EachIsThereOnceUnderOneName) {
 
 TEST(Terms, KeysAreThoseOfAResult) {
   const Json json = result_file();
-  for (const Json& term : page_terms().at("step")) EXPECT_TRUE(json["breakdown"].contains(term.at("key"))) << term;
-  EXPECT_EQ(json["breakdown"].size(), page_terms().at("step").size());
+  const Json terms = page_terms();
+  for (const Json& term : terms.at("step")) EXPECT_TRUE(json["breakdown"].contains(term.at("key"))) << term;
+  EXPECT_EQ(json["breakdown"].size(), terms.at("step").size());
   for (const StepTerm& term : bubble_terms()) EXPECT_TRUE(json["bubble"]["by_cause"].contains(term.key)) << term.key;
   for (const MemoryTerm& term : memory_terms()) {
     EXPECT_TRUE(json["memory"]["per_pipeline_rank"][0].contains(term.key)) << term.key;
