@@ -184,9 +184,7 @@ class Comparer {
     const double steps = asynchronous_ ? program_.microbatch_count() / static_cast<double>(microbatches())
                                        : static_cast<double>(run_.steps.size());
     for (const auto& [axis, traffic] : run_.traffic) {
-      AxisCommunication& sent = axis == Axis::kTensor ? result.communication.tp
-                                : axis == Axis::kData ? result.communication.dp
-                                                      : result.communication.pp;
+      AxisCommunication& sent = result.communication[axis];
       sent.bytes_sent_per_rank = traffic.bytes / steps;
       sent.messages = traffic.messages / steps;
     }

@@ -79,10 +79,7 @@ struct JobNumbers {
 void add_layout(const Job& job, JobNumbers& all) {
   const Layout& layout = job.layout;
   auto& numbers = all.numbers;
-  numbers["tp"] = layout.tp;
-  numbers["pp"] = layout.pp;
-  numbers["dp"] = layout.dp;
-  numbers["cp"] = layout.cp;
+  for (const Axis axis : kAxes) numbers[std::string(name_of(axis))] = layout[axis];
   numbers["vpp"] = layout.vpp.value_or(1);
   numbers["m"] = layout.microbatches();
   numbers["mbs"] = layout.micro_batch_size;

@@ -163,13 +163,9 @@ void require_accelerate_layout(const Job& job, Expressible& expressible) {
   const Layout& layout = job.layout;
   expressible.require(schedule_base_name(layout) == "1f1b" || runs_one_microbatch(layout),
                       fmt::format("layout.schedule {}", layout.schedule), "--schedule 1f1b");
-  struct AxisOfOne {
-    const char* name;
-    int ranks;
-  };
-  for (const AxisOfOne& axis : {AxisOfOne{"tp", layout.tp}, {"pp", layout.pp}, {"cp", layout.cp}, {"ep", layout.ep}}) {
-    expressible.require(axis.ranks == 1, fmt::format("layout.{} {}", axis.name, axis.ranks),
-                        fmt::format("--{} 1", axis.name));
+  for (const Axis axis : {Axis::kTensor, Axis::kPipeline, Axis::kContext, Axis::kExpert}) {
+    expressible.require(layout[axis] == 1, fmt::format("layout.{} {}", name_of(axis), layout[axis]),
+                        fmt::format("--{} 1", name_of(axis)));
   }
   const bool recomputes = layout.recompute == Recompute::kFull && is_fsdp(layout);
   expressible.require(

@@ -22,10 +22,10 @@ void add_block_collectives(const PricingContext& pricing, Section& block) {
     backward = forward;
     block.overlappable_tp = backward.time;
   }
-  block.forward.tp_comm += forward.time;
-  block.input_gradient.tp_comm += backward.time;
-  block.tp += forward;
-  block.tp += backward;
+  block.forward.comm.tp += forward.time;
+  block.input_gradient.comm.tp += backward.time;
+  block.sent.tp += forward;
+  block.sent.tp += backward;
 }
 
 void add_embedding_collectives(const PricingContext& pricing, Section& embedding) {
@@ -33,12 +33,12 @@ void add_embedding_collectives(const PricingContext& pricing, Section& embedding
   const Bytes bytes = pricing.hidden_bytes();
   const Traffic forward =
       pricing.collective(sharded ? MessageKind::kReduceScatter : MessageKind::kAllReduce, bytes, pricing.tp_group, 1);
-  embedding.forward.tp_comm += forward.time;
-  embedding.tp += forward;
+  embedding.forward.comm.tp += forward.time;
+  embedding.sent.tp += forward;
   if (sharded) {
     const Traffic backward = pricing.collective(MessageKind::kAllGather, bytes, pricing.tp_group, 1);
-    embedding.input_gradient.tp_comm += backward.time;
-    embedding.tp += backward;
+    embedding.input_gradient.comm.tp += backward.time;
+    embedding.sent.tp += backward;
   }
 }
 
@@ -48,28 +48,28 @@ void add_head_collectives(const PricingContext& pricing, Section& head) {
   const GroupPlacement& group = pricing.tp_group;
   if (sharded) {
     const Traffic forward = pricing.collective(MessageKind::kAllGather, bytes, group, 1);
-    head.forward.tp_comm += forward.time;
-    head.tp += forward;
+    head.forward.comm.tp += forward.time;
+    head.sent.tp += forward;
   }
   const Traffic backward =
       pricing.collective(sharded ? MessageKind::kReduceScatter : MessageKind::kAllReduce, bytes, group, 1);
-  head.input_gradient.tp_comm += backward.time;
-  head.tp += backward;
+  head.input_gradient.comm.tp += backward.time;
+  head.sent.tp += backward;
   constexpr double kLossReductions = 3.0;
   const Traffic loss =
       pricing.collective(MessageKind::kAllReduce, Bytes(kFp32Bytes * pricing.tokens()), group, kLossReductions);
-  head.forward.tp_comm += loss.time;
-  head.tp += loss;
+  head.forward.comm.tp += loss.time;
+  head.sent.tp += loss;
 }
 
 Traffic recomputed_collectives(const PricingContext& pricing, const Section& block) {
   if (pricing.job.layout.tensor_parallel != TensorParallel::k1d) {
-    const bool silent = block.tp.time.value() <= 0.0;
-    return silent ? Traffic{} : scaled(block.tp, block.forward.tp_comm / block.tp.time);
+    const bool silent = block.sent.tp.time.value() <= 0.0;
+    return silent ? Traffic{} : scaled(block.sent.tp, block.forward.comm.tp / block.sent.tp.time);
   }
   const Traffic again = pricing.collective(MessageKind::kAllReduce, pricing.hidden_bytes(), pricing.tp_group, 2);
   if (!pricing.job.layout.sequence_parallel) return again;
-  return {block.forward.tp_comm, again.sent_per_rank, 4.0};
+  return {block.forward.comm.tp, again.sent_per_rank, 4.0};
 }
 
 namespace {
@@ -116,7 +116,7 @@ Traffic reduce(const PricingContext& pricing, double elements, const GroupPlacem
 
 void add_to(Seconds& pass, const Traffic& traffic, Section& section) {
   pass += traffic.time;
-  section.tp += traffic;
+  section.sent.tp += traffic;
 }
 
 void add_linear(const PricingContext& pricing, const GridLines& lines, const Operator& op, Section& section) {
@@ -126,9 +126,9 @@ void add_linear(const PricingContext& pricing, const GridLines& lines, const Ope
   const double inputs = static_cast<double>(op.shape.k) * (cubic ? grid.q : 1);
   const double outputs = static_cast<double>(op.shape.n) * grid.q;
   const GridPanels panels = grid_panels(layout.tensor_parallel, grid, pricing.tokens(), inputs, outputs);
-  Seconds& forward = section.forward.tp_comm;
-  Seconds& input_gradient = section.input_gradient.tp_comm;
-  Seconds& weight_gradient = section.weight_gradient.tp_comm;
+  Seconds& forward = section.forward.comm.tp;
+  Seconds& input_gradient = section.input_gradient.comm.tp;
+  Seconds& weight_gradient = section.weight_gradient.comm.tp;
   const auto gathered = [&](double elements, const GroupPlacement& group) { return gather(pricing, elements, group); };
   const auto reduced = [&](double elements, const GroupPlacement& group) { return reduce(pricing, elements, group); };
   add_to(forward, gathered(panels.gathered_input, lines.row), section);
@@ -195,8 +195,8 @@ void add_grid_collectives(const PricingContext& pricing, const std::vector<Opera
     // Two sums a token each way: mean and variance, and the two projections of the gradient.
     const Traffic statistics =
         pricing.collective(MessageKind::kAllReduce, Bytes(2 * kFp32Bytes * tokens), lines.row, 1);
-    add_to(section.forward.tp_comm, statistics, section);
-    add_to(section.input_gradient.tp_comm, statistics, section);
+    add_to(section.forward.comm.tp, statistics, section);
+    add_to(section.input_gradient.comm.tp, statistics, section);
   }
 }
 
@@ -204,15 +204,15 @@ void add_grid_embedding(const PricingContext& pricing, Section& embedding) {
   const TensorGrid grid = grid_of(pricing.job.layout);
   const GridLines lines = lines_of(pricing);
   const double elements = pricing.tokens() / grid.token_parts * pricing.job.model.hidden;
-  add_to(embedding.forward.tp_comm, reduce(pricing, elements, lines.column), embedding);
-  add_to(embedding.weight_gradient.tp_comm, gather(pricing, elements, lines.column), embedding);
+  add_to(embedding.forward.comm.tp, reduce(pricing, elements, lines.column), embedding);
+  add_to(embedding.weight_gradient.comm.tp, gather(pricing, elements, lines.column), embedding);
 }
 
 void add_grid_loss(const PricingContext& pricing, Section& head) {
   constexpr double kLossReductions = 3.0;
   const double tokens = pricing.tokens() / grid_of(pricing.job.layout).token_parts;
   add_to(
-      head.forward.tp_comm,
+      head.forward.comm.tp,
       pricing.collective(MessageKind::kAllReduce, Bytes(kFp32Bytes * tokens), lines_of(pricing).row, kLossReductions),
       head);
 }
@@ -229,11 +229,11 @@ void add_ring(const PricingContext& pricing, const GroupPlacement& group, Sectio
   const double steps = job.layout.cp - 1;
   const Seconds forward = hop * steps;
   const Seconds backward = hop * (steps * kRingBackward);
-  block.forward.cp_comm += std::max(Seconds(0), forward - block.core.compute);
-  block.input_gradient.cp_comm += std::max(Seconds(0), backward - block.core.compute * kRingBackward);
-  block.cp.time += forward + backward;
-  block.cp.sent_per_rank += step * (steps * (1.0 + kRingBackward));
-  block.cp.messages += steps * (1.0 + kRingBackward);
+  block.forward.comm.cp += std::max(Seconds(0), forward - block.core.compute);
+  block.input_gradient.comm.cp += std::max(Seconds(0), backward - block.core.compute * kRingBackward);
+  block.sent.cp.time += forward + backward;
+  block.sent.cp.sent_per_rank += step * (steps * (1.0 + kRingBackward));
+  block.sent.cp.messages += steps * (1.0 + kRingBackward);
 }
 
 void add_all_to_alls(const PricingContext& pricing, const GroupPlacement& group, Section& block) {
@@ -243,11 +243,11 @@ void add_all_to_alls(const PricingContext& pricing, const GroupPlacement& group,
   for (const int width : {model.attention_width(), model.key_width(), model.value_width(), model.context_width()}) {
     const Bytes buffer = column * static_cast<double>(width);
     const Seconds exchange = pricing.communication.all_to_all(buffer, group);
-    block.forward.cp_comm += exchange;
-    block.input_gradient.cp_comm += exchange;
+    block.forward.comm.cp += exchange;
+    block.input_gradient.comm.cp += exchange;
     constexpr double kPasses = 2.0;
-    block.cp += scaled({exchange, all_to_all_sent_per_rank(buffer, group.ranks), static_cast<double>(group.ranks - 1)},
-                       kPasses);
+    block.sent.cp += scaled(
+        {exchange, all_to_all_sent_per_rank(buffer, group.ranks), static_cast<double>(group.ranks - 1)}, kPasses);
   }
 }
 
@@ -281,9 +281,9 @@ void add_gathers_of_routed_tokens(const PricingContext& pricing, Section& block)
   const Bytes bytes = pricing.hidden_bytes() * more;
   Traffic pass = pricing.collective(MessageKind::kAllGather, bytes, pricing.tp_group, 1);
   pass += pricing.collective(MessageKind::kReduceScatter, bytes, pricing.tp_group, 1);
-  block.forward.tp_comm += pass.time;
-  block.input_gradient.tp_comm += pass.time;
-  block.tp += scaled(pass, 2);
+  block.forward.comm.tp += pass.time;
+  block.input_gradient.comm.tp += pass.time;
+  block.sent.tp += scaled(pass, 2);
 }
 
 }  // namespace
@@ -299,10 +299,10 @@ void add_expert_exchange(const PricingContext& pricing, Section& block) {
   const GroupPlacement group = pricing.grid.expert_placement(layout.ep, pricing.job.cluster);
   const Seconds exchange = pricing.communication.all_to_all(routed, group);
   constexpr double kExchangesPerPass = 2.0;  // dispatch and combine
-  block.forward.ep_comm += exchange * kExchangesPerPass;
-  block.input_gradient.ep_comm += exchange * kExchangesPerPass;
+  block.forward.comm.ep += exchange * kExchangesPerPass;
+  block.input_gradient.comm.ep += exchange * kExchangesPerPass;
   const Bytes sent = all_to_all_sent_per_rank(routed, group.ranks);
-  block.ep += scaled({exchange, sent, static_cast<double>(group.ranks - 1)}, 2 * kExchangesPerPass);
+  block.sent.ep += scaled({exchange, sent, static_cast<double>(group.ranks - 1)}, 2 * kExchangesPerPass);
 }
 
 GroupPlacement expert_replicas(const PricingContext& pricing) {

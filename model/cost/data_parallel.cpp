@@ -82,9 +82,9 @@ void add_single_process_passes(const PricingContext& pricing, StageCosts& costs)
   const auto over_root_link = [&](Bytes bytes) { return pricing.communication.point_to_point(bytes, false, 1); };
   const Seconds forward = over_root_link((weights + tokens + outputs) * others);
   const Seconds backward = over_root_link((gradients + outputs) * others);
-  costs.forward.dp_comm += forward;
-  costs.input_gradient.dp_comm += backward;
-  costs.dp += {forward + backward, (weights + tokens + outputs) * others, 5.0 * others};
+  costs.forward.comm.dp += forward;
+  costs.input_gradient.comm.dp += backward;
+  costs.sent.dp += {forward + backward, (weights + tokens + outputs) * others, 5.0 * others};
   costs.gathered_gradients = outputs * others;
 }
 
@@ -333,8 +333,8 @@ void add_sharded_passes(const PricingContext& pricing, int stage, const std::vec
     const double count = run.count;
     forward.push_back({traffic.gather.time, Seconds(0), run.forward(), count});
     backward.push_back({again ? traffic.gather.time : Seconds(0), traffic.scatter.time, run.backward(), count});
-    costs.dp += scaled(traffic.gather, (again ? 2.0 : 1.0) * share * count);
-    costs.dp += scaled(traffic.scatter, share * count);
+    costs.sent.dp += scaled(traffic.gather, (again ? 2.0 : 1.0) * share * count);
+    costs.sent.dp += scaled(traffic.scatter, share * count);
     largest = std::max(largest, run.section->parameters);
   }
   std::reverse(backward.begin(), backward.end());
@@ -346,7 +346,7 @@ void add_sharded_passes(const PricingContext& pricing, int stage, const std::vec
   const Seconds gathered_again = sum_of(backward, &RunInPass::gather);
   const Seconds scattered = sum_of(backward, &RunInPass::scatter);
   const Seconds computed = sum_of(forward, &RunInPass::computation) * static_cast<double>(row);
-  charge(costs.forward.dp_comm, exposed_alone(forward), beyond(gathered, computed));
+  charge(costs.forward.comm.dp, exposed_alone(forward), beyond(gathered, computed));
   if (gathers || pricing.job.training.stack.overlap_gradient_reduction) {
     const Seconds computed_back = sum_of(backward, &RunInPass::computation) * static_cast<double>(row);
     const Seconds idle_network = beyond(computed, gathered) + beyond(computed_back, gathered_again);
@@ -355,9 +355,9 @@ void add_sharded_passes(const PricingContext& pricing, int stage, const std::vec
     const Seconds alone = row == 1 ? exposed_alone(backward)
                                    : exposed_alone(without(backward, &RunInPass::scatter)) +
                                          exposed_alone(without(backward, &RunInPass::gather));
-    charge(costs.input_gradient.dp_comm, alone, among_others);
+    charge(costs.input_gradient.comm.dp, alone, among_others);
   } else {
-    costs.input_gradient.dp_comm += scattered * share;
+    costs.input_gradient.comm.dp += scattered * share;
   }
   add_gathered_memory(pricing, row > 1, again, largest, costs);
 }

@@ -49,7 +49,7 @@ ModelStates model_states(const Layout& layout, const Training& training, double 
 /// ZeRO 2 reduce-scatters each unit's gradients in every microbatch, behind the backward pass where the stack overlaps
 /// them, and otherwise after it.
 /// nn.DataParallel copies all weights from GPU 0, gathers the logits there and adds the gradients there, over one link.
-/// What the replicas of a layout send is added to costs.dp, `sent_per_rank` for the busiest GPU.
+/// What the replicas of a layout send is added to costs.sent.dp, `sent_per_rank` for the busiest GPU.
 void add_replica_passes(const PricingContext& pricing, int stage, const std::vector<UnitRun>& runs, StageCosts& costs);
 
 /// What follows the last microbatch, by pipeline rank: reduction of its gradients over the replicas (where no bucket

@@ -59,9 +59,7 @@ struct Section {
   double parameters = 0.0;
   double expert_parameters = 0.0;
   Seconds overlappable_tp;  ///< backward collectives that a weight-gradient GEMM may run beside
-  Traffic tp;
-  Traffic cp;
-  Traffic ep;
+  ByAxis<Traffic> sent;
   double low_rank_elements = 0.0;
   std::vector<GradientPiece> gradients;  ///< in the order the backward pass finishes them
 };

@@ -150,18 +150,14 @@ bool tokens_are_split(const Layout& layout) {
 
 void add_pass(PassCost& sum, const PassCost& pass, double times) {
   sum.compute += pass.compute * times;
-  sum.tp_comm += pass.tp_comm * times;
-  sum.cp_comm += pass.cp_comm * times;
-  sum.ep_comm += pass.ep_comm * times;
+  for (const Axis axis : kAxes) sum.comm[axis] += pass.comm[axis] * times;
 }
 
 void add_section(const Section& section, double times, StageCosts& costs) {
   add_pass(costs.forward, section.forward, times);
   add_pass(costs.input_gradient, section.input_gradient, times);
   add_pass(costs.weight_gradient, section.weight_gradient, times);
-  costs.tp += scaled(section.tp, times);
-  costs.cp += scaled(section.cp, times);
-  costs.ep += scaled(section.ep, times);
+  for (const Axis axis : kAxes) costs.sent[axis] += scaled(section.sent[axis], times);
   costs.model_flops += section.flops * times;
   costs.parameters += section.parameters * times;
   costs.expert_parameters += section.expert_parameters * times;
@@ -170,8 +166,8 @@ void add_section(const Section& section, double times, StageCosts& costs) {
 
 // What of the replicas' traffic inside the passes is hidden, a third of it in the forward pass.
 void add_overlap_slowdown(double slowdown, StageCosts& costs) {
-  const Seconds exposed = costs.forward.dp_comm + costs.input_gradient.dp_comm;
-  const Seconds hidden = std::max(Seconds(0), costs.dp.time - exposed);
+  const Seconds exposed = costs.forward.comm.dp + costs.input_gradient.comm.dp;
+  const Seconds hidden = std::max(Seconds(0), costs.sent.dp.time - exposed);
   constexpr double kForwardShare = 1.0 / 3.0;
   costs.forward.compute += hidden * (slowdown * kForwardShare);
   costs.input_gradient.compute += hidden * (slowdown * (1.0 - kForwardShare));
@@ -188,14 +184,14 @@ void StepPricer::add_blocks(const Block& block, int layers, StageCosts& costs) c
   Bytes buffer;
   if (layout.recompute == Recompute::kFull) {
     add_pass(costs.recompute, block.cost.forward, layers);
-    costs.tp += scaled(recomputed_collectives(pricing_, block.cost), layers);
-    costs.ep += scaled(block.cost.ep, layers / 2.0);
-    costs.cp += scaled(block.cost.cp, layers * context_share_of_forward(layout));
+    costs.sent.tp += scaled(recomputed_collectives(pricing_, block.cost), layers);
+    costs.sent.ep += scaled(block.cost.sent.ep, layers / 2.0);
+    costs.sent.cp += scaled(block.cost.sent.cp, layers * context_share_of_forward(layout));
     if (layout.partition_checkpoints) {
       const Traffic gather =
           pricing_.collective(MessageKind::kAllGather, pricing_.hidden_bytes(), pricing_.tp_group, layers);
-      costs.recompute.tp_comm += gather.time;
-      costs.tp += gather;
+      costs.recompute.comm.tp += gather.time;
+      costs.sent.tp += gather;
     }
     costs.recompute_flops += block.cost.flops * (layers / 3.0);
     costs.activation += block_input * layers;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/job.hpp"
+#include "model/layout/axis.hpp"
 #include "model/units/quantity.hpp"
 
 namespace flopcast {
@@ -26,13 +27,14 @@ struct StageMap {
 /// One pass of one microbatch through one stage, on one rank. Communication is the exposed part: the device waits.
 struct PassCost {
   Seconds compute;
-  Seconds tp_comm;
-  Seconds cp_comm;
-  Seconds ep_comm;
-  Seconds dp_comm;  ///< weights gathered and gradients reduced inside the pass
-  Seconds offload;  ///< activations on their way to or from the host
+  ByAxis<Seconds> comm;  ///< dp: weights gathered and gradients reduced inside the pass; pp: none
+  Seconds offload;       ///< activations on their way to or from the host
 
-  Seconds total() const { return compute + tp_comm + cp_comm + ep_comm + dp_comm + offload; }
+  Seconds total() const {
+    Seconds sum = compute;
+    for (const Axis axis : kAxes) sum += comm[axis];
+    return sum + offload;
+  }
 };
 
 /// What one axis sends, whatever of it is hidden behind compute.
@@ -64,10 +66,7 @@ struct StageCosts {
   Seconds split_slowdown;  ///< what the input gradient takes longer where its weight gradient comes later
   Seconds tp_hidden;       ///< TP communication of the input gradient that a full B hides behind its weight gradient
 
-  Traffic tp;  ///< all three passes together
-  Traffic cp;
-  Traffic ep;
-  Traffic dp;  ///< inside the passes; what follows the last microbatch is the flush's
+  ByAxis<Traffic> sent;  ///< in all passes together; what follows the last microbatch is the flush's
 
   std::vector<GradientBucket> buckets;  ///< in the order they become ready; empty: reduced after the flush
   Traffic bucket_traffic;               ///< of all buckets, once a step

@@ -56,15 +56,15 @@ nlohmann::ordered_json write_stage_layers(const Field&, const void* owner) {
 void read_placement(ObjectReader& reader, const Field& field, void* owner) {
   const auto text = reader.text(field.key);
   if (!text) return;
-  std::array<Axis, kAxisCount> placement{};
+  auto placement = kGridAxes;
   const std::string help = "name each of tp, cp, dp, pp once, innermost first: tp-cp-dp-pp";
   std::size_t begin = 0;
   std::size_t count = 0;
   while (begin <= text->size() && count < placement.size()) {
     const std::size_t dash = std::min(text->find('-', begin), text->size());
     const std::string word = text->substr(begin, dash - begin);
-    const std::optional<Axis> axis = parse<Axis>(word);
-    if (!axis) reader.fail(field.key, fmt::format("unknown axis \"{}\"", word), help);
+    const auto axis = std::find_if(kGridAxes.begin(), kGridAxes.end(), [&](Axis one) { return name_of(one) == word; });
+    if (axis == kGridAxes.end()) reader.fail(field.key, fmt::format("unknown axis \"{}\"", word), help);
     placement[count++] = *axis;
     begin = dash + 1;
   }
@@ -74,6 +74,24 @@ void read_placement(ObjectReader& reader, const Field& field, void* owner) {
                         std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
   if (!complete) reader.fail(field.key, fmt::format("\"{}\" does not name every axis once", *text), help);
   static_cast<Layout*>(owner)->placement = placement;
+}
+
+// Ranks along an axis, by its name.
+template <Axis kAxis>
+Entry ranks_along(std::string_view help, std::initializer_list<std::string_view> flags) {
+  const auto read = [](ObjectReader& reader, const Field& field, void* owner) {
+    const auto ranks = reader.whole(field.key, static_cast<int>(field.smallest), static_cast<int>(field.largest));
+    if (ranks) (*static_cast<Layout*>(owner))[kAxis] = *ranks;
+  };
+  const auto write = [](const Field&, const void* owner) -> nlohmann::ordered_json {
+    return (*static_cast<const Layout*>(owner))[kAxis];
+  };
+  Entry entry = custom<Layout>(name_of(kAxis), FieldKind::kWhole, help, read, write);
+  entry.field.copy = [](const void* from, void* to) {
+    (*static_cast<Layout*>(to))[kAxis] = (*static_cast<const Layout*>(from))[kAxis];
+  };
+  entry.field.smallest = 1;
+  return entry.up_to(kMostRanks).flag("N", flags).chosen();
 }
 
 nlohmann::ordered_json write_placement(const Field&, const void* owner) {
@@ -167,27 +185,17 @@ nlohmann::ordered_json write_flash_efficiency(const Field&, const void* owner) {
 
 const Fields& layout_fields() {
   static const Fields fields = {
-      whole<&Layout::dp>("dp", 1, kMostRanks, "data-parallel replicas (default: the devices left over)")
-          .flag("N", {"--dp"})
-          .otherwise("the devices left over")
-          .chosen(),
-      whole<&Layout::tp>("tp", 1, kMostRanks, "tensor-parallel ranks")
-          .flag("N", {"--tp", "--tensor-model-parallel-size"})
-          .chosen(),
-      whole<&Layout::pp>("pp", 1, kMostRanks, "pipeline ranks")
-          .flag("N", {"--pp", "--pipeline-model-parallel-size"})
-          .chosen(),
+      ranks_along<Axis::kData>("data-parallel replicas (default: the devices left over)", {"--dp"})
+          .otherwise("the devices left over"),
+      ranks_along<Axis::kTensor>("tensor-parallel ranks", {"--tp", "--tensor-model-parallel-size"}),
+      ranks_along<Axis::kPipeline>("pipeline ranks", {"--pp", "--pipeline-model-parallel-size"}),
       whole<&Layout::vpp>("vpp", 1, kMostRanks, "stages per pipeline rank")
           .flag("N", {"--vpp", "--num-virtual-stages-per-pipeline-rank"})
           .otherwise("the schedule's")
           .chosen(),
-      whole<&Layout::cp>("cp", 1, kMostRanks, "context-parallel ranks")
-          .flag("N", {"--cp", "--context-parallel-size"})
-          .chosen(),
+      ranks_along<Axis::kContext>("context-parallel ranks", {"--cp", "--context-parallel-size"}),
       choice<&Layout::context_parallel>("context_parallel", "of cp ranks: ring or ulysses").flag("FORM").possible(),
-      whole<&Layout::ep>("ep", 1, kMostRanks, "expert-parallel ranks")
-          .flag("N", {"--ep", "--expert-model-parallel-size"})
-          .chosen(),
+      ranks_along<Axis::kExpert>("expert-parallel ranks", {"--ep", "--expert-model-parallel-size"}),
       choice<&Layout::tensor_parallel>("tensor_parallel", "1d, 2d, 2.5d or 3d").flag("FORM").possible(),
       whole<&Layout::tensor_depth>("tensor_depth", 1, kMostHelpers, "depth d of tensor_parallel 2.5d, tp = q²·d")
           .flag("D")

@@ -6,18 +6,10 @@
 
 namespace flopcast {
 
-int Layout::degree(Axis axis) const {
-  switch (axis) {
-    case Axis::kTensor:
-      return tp;
-    case Axis::kContext:
-      return cp;
-    case Axis::kData:
-      return dp;
-    case Axis::kPipeline:
-      return pp;
-  }
-  return 1;
+int Layout::ranks() const {
+  int product = 1;
+  for (const Axis axis : kGridAxes) product *= (*this)[axis];
+  return product;
 }
 
 namespace {

@@ -6,17 +6,10 @@
 #include <vector>
 
 #include "model/enum_names.hpp"
+#include "model/layout/axis.hpp"
 #include "model/layout/parallel_forms.hpp"
 
 namespace flopcast {
-
-/// The axes along which ranks are laid out. Expert parallelism takes its ranks from dp·cp.
-enum class Axis { kTensor, kContext, kData, kPipeline };
-template <>
-struct EnumNames<Axis> {
-  static constexpr std::string_view kNames[] = {"tp", "cp", "dp", "pp"};
-};
-inline constexpr int kAxisCount = 4;
 
 /// How layers are spread over stages when nobody lists them.
 enum class StageSplit { kUniform, kBalanced };
@@ -32,14 +25,9 @@ struct EnumNames<Recompute> {
 };
 
 /// How the model and the batch are spread over the devices.
-struct Layout {
-  int dp = 1;
-  int tp = 1;
-  int pp = 1;
+struct Layout : AxisSizes {
   std::optional<int> vpp;  ///< stages per pipeline rank; the schedule's default when absent
-  int cp = 1;
   ContextParallel context_parallel = ContextParallel::kRing;
-  int ep = 1;  ///< expert-parallel ranks, taken from those of dp and cp
   bool sequence_parallel = false;
   int micro_batch_size = 1;
   int global_batch_size = 1;
@@ -65,13 +53,12 @@ struct Layout {
   Compression compression;
   Offload offload = Offload::kNone;
   TensorParallel tensor_parallel = TensorParallel::k1d;
-  int tensor_depth = 1;  ///< 2.5d: d of tp = q²·d
-  std::array<Axis, kAxisCount> placement = {Axis::kTensor, Axis::kContext, Axis::kData, Axis::kPipeline};
+  int tensor_depth = 1;                                      ///< 2.5d: d of tp = q²·d
+  std::array<Axis, kGridAxes.size()> placement = kGridAxes;  ///< innermost first
 
-  int ranks() const { return dp * tp * pp * cp; }
+  int ranks() const;
   /// m, the microbatches each pipeline runs per step.
   int microbatches() const { return global_batch_size / (dp * micro_batch_size); }
-  int degree(Axis axis) const;
   /// Context-parallel ranks hold the same weights, so gradients are summed over dp·cp ranks.
   int replicas() const { return dp * cp; }
   /// In how many parts the replicas cut each of the model's states.

@@ -10,18 +10,12 @@ namespace flopcast {
 
 RankGrid::RankGrid(const Layout& layout) {
   for (const Axis axis : layout.placement) {
-    strides_[static_cast<std::size_t>(axis)] = ranks_;
-    degrees_[static_cast<std::size_t>(axis)] = layout.degree(axis);
-    ranks_ *= layout.degree(axis);
+    strides_[axis] = ranks_;
+    degrees_[axis] = layout[axis];
+    ranks_ *= layout[axis];
   }
 }
 
-int RankGrid::stride(Axis axis) const {
-  return strides_[static_cast<std::size_t>(axis)];
-}
-int RankGrid::degree(Axis axis) const {
-  return degrees_[static_cast<std::size_t>(axis)];
-}
 int RankGrid::coordinate(int rank, Axis axis) const {
   return rank / stride(axis) % degree(axis);
 }
@@ -141,7 +135,7 @@ GroupPlacement RankGrid::placement(Axis axis, const Cluster& cluster) const {
   const Members members{degree(axis), stride(axis), {}};
   if (const auto placement = placement_of_alike(members, cluster)) return *placement;
   std::vector<Axis> others;
-  for (const Axis other : {Axis::kTensor, Axis::kContext, Axis::kData, Axis::kPipeline}) {
+  for (const Axis other : kGridAxes) {
     if (other != axis) others.push_back(other);
   }
   return worst_group(members, {0}, others, cluster);

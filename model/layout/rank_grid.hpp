@@ -29,8 +29,8 @@ class RankGrid {
   int coordinate(int rank, Axis axis) const;
   /// The rank reached from `rank` by moving `steps` along the axis.
   int neighbour(int rank, Axis axis, int steps) const { return rank + steps * stride(axis); }
-  int stride(Axis axis) const;
-  int degree(Axis axis) const;
+  int stride(Axis axis) const { return strides_[axis]; }
+  int degree(Axis axis) const { return degrees_[axis]; }
   /// The ranks that differ from `rank` only along the axis, in order.
   std::vector<int> group_of(int rank, Axis axis) const;
 
@@ -65,8 +65,8 @@ class RankGrid {
   int plane_offset(int position) const;  // of a position in the plane of context and data ranks
 
   int ranks_ = 1;
-  int strides_[kAxisCount] = {1, 1, 1, 1};
-  int degrees_[kAxisCount] = {1, 1, 1, 1};
+  AxisSizes strides_;
+  AxisSizes degrees_;
 };
 
 }  // namespace flopcast

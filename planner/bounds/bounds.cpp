@@ -286,9 +286,7 @@ struct Work {
 
 Work price_work(Job job, const LayoutGroup& group) {
   Layout& layout = job.layout;
-  layout.tp = group.tp;
-  layout.cp = group.cp;
-  layout.ep = group.ep;
+  layout.sizes() = group;
   layout.pp = 1;
   layout.dp = std::max(1, group.ep / group.cp);
   layout.micro_batch_size = group.micro_batch_size;
@@ -315,11 +313,7 @@ Work price_work(Job job, const LayoutGroup& group) {
 
 double least_states(const Job& job, const SearchSpace& space, const LayoutGroup& group, const Work& work) {
   Layout layout = job.layout;
-  layout.tp = group.tp;
-  layout.cp = group.cp;
-  layout.pp = group.pp;
-  layout.dp = group.dp;
-  layout.ep = group.ep;
+  layout.sizes() = group;
   if (layout.data_parallel == DataParallel::kDdp) {
     constexpr int kMostSharded = 3;
     layout.zero = space.zero.empty() ? kMostSharded : *std::max_element(space.zero.begin(), space.zero.end());

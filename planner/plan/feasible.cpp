@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <optional>
 
@@ -88,11 +89,14 @@ std::vector<FreedAxis> freed_axes() {
                   [](const PlannedLayout& planned) {
                     return fmt::format("sequence parallelism {}", planned.layout.sequence_parallel);
                   }});
-  axes.push_back(axis("pp", &SearchSpace::pp, &Layout::pp));
-  axes.push_back(axis("tp", &SearchSpace::tp, &Layout::tp));
-  axes.push_back(axis("cp", &SearchSpace::cp, &Layout::cp));
-  axes.push_back(axis("ep", &SearchSpace::ep, &Layout::ep));
-  axes.push_back(axis("dp", &SearchSpace::dp, &Layout::dp));
+  constexpr std::array<Axis, kAxisCount> kListed = {Axis::kPipeline, Axis::kTensor, Axis::kContext, Axis::kExpert,
+                                                    Axis::kData};
+  for (const Axis one : kListed) {
+    axes.push_back(
+        {std::string(name_of(one)), [one](const SearchSpace& space) { return !space[one].empty(); },
+         [one](SearchSpace& space) { space[one].clear(); },
+         [one](const PlannedLayout& planned) { return fmt::format("{} {}", name_of(one), planned.layout[one]); }});
+  }
   return axes;
 }
 

@@ -48,14 +48,10 @@ void read_splits(const nlohmann::json& layout, const Job& job, SearchSpace& spac
 
 // What the job says of the axes that the planner chooses; the others stay open.
 void fix_axes(const ObjectReader& reader, const Layout& given, const Origins& origins, SearchSpace& space) {
-  const auto fix = [&reader](const char* key, auto value, auto& axis) {
+  const auto fix = [&reader](std::string_view key, auto value, auto& axis) {
     if (reader.has(key)) axis = {value};
   };
-  fix("tp", given.tp, space.tp);
-  fix("cp", given.cp, space.cp);
-  fix("pp", given.pp, space.pp);
-  fix("dp", given.dp, space.dp);
-  fix("ep", given.ep, space.ep);
+  for (const Axis axis : kAxes) fix(name_of(axis), given[axis], space[axis]);
   fix("micro_batch_size", given.micro_batch_size, space.micro_batch_size);
   fix("zero", given.zero, space.zero);
   fix("sequence_parallel", given.sequence_parallel ? 1 : 0, space.sequence_parallel);

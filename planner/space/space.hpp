@@ -31,12 +31,9 @@ struct ScheduleChoice {
 };
 
 /// What a planner may choose. An empty list: every value that the model, the batch and the devices allow.
-struct SearchSpace {
-  std::vector<int> tp;  ///< divisors of the devices, up to the heads
-  std::vector<int> cp;  ///< divisors of the devices
-  std::vector<int> pp;  ///< divisors of the devices, up to the layers
-  std::vector<int> dp;  ///< what the others leave over
-  std::vector<int> ep;  ///< divisors of the experts
+/// tp cp pp: divisors of the devices, tp up to the heads and pp up to the layers; dp: what they leave over; ep:
+/// divisors of the experts.
+struct SearchSpace : ByAxis<std::vector<int>> {
   std::vector<int> vpp;
   std::vector<int> micro_batch_size;  ///< divisors of global_batch_size / dp
   std::vector<int> zero;
@@ -58,12 +55,7 @@ std::vector<SplitRule> default_splits();
 std::vector<SplitRule> all_splits();
 
 /// A layout less its schedule, chunks, sharding and split: what decides the time of a block.
-struct LayoutGroup {
-  int tp = 1;
-  int cp = 1;
-  int pp = 1;
-  int dp = 1;
-  int ep = 1;
+struct LayoutGroup : AxisSizes {
   int micro_batch_size = 1;
   int microbatches = 1;
   bool sequence_parallel = false;

@@ -137,8 +137,7 @@ Table strategies_table(const nlohmann::json& job_file, const Origins& origins, c
     const Layout& layout = answer.planned->layout;
     const CommunicationResult& sent = result.communication;
     double bytes = 0.0;
-    for (const AxisCommunication* axis : {&sent.tp, &sent.pp, &sent.dp, &sent.cp, &sent.ep})
-      bytes += axis->bytes_sent_per_rank;
+    for (const Axis axis : kResultAxes) bytes += sent[axis].bytes_sent_per_rank;
     if (whole_gib == 0.0) whole_gib = result.memory.peak_gib;
     table.rows.push_back({answer.strategy.name,
                           fmt::format("tp {} pp {} dp {} mbs {} zero {} {} {}", layout.tp, layout.pp, layout.dp,

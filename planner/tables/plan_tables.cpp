@@ -64,15 +64,19 @@ double energy(const PlanAnswer& answer, const PlanEntry& entry) {
          *device_watts(entry.forecast.step.job.cluster) / kJoulesPerKilojoule;
 }
 
-std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry, std::size_t rank, bool experts) {
+// The axes of a layout as tables list them: experts' ranks where the model has experts.
+std::vector<Axis> listed_axes(const Job& job) {
+  if (!job.model.experts) return {Axis::kTensor, Axis::kContext, Axis::kPipeline, Axis::kData};
+  return {Axis::kTensor, Axis::kExpert, Axis::kContext, Axis::kPipeline, Axis::kData};
+}
+
+std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry, std::size_t rank,
+                                const std::vector<Axis>& axes) {
   const Layout& layout = entry.planned.layout;
   const Result& result = entry.forecast.result;
-  std::vector<std::string> row = {std::to_string(rank), std::to_string(entry.planned.devices),
-                                  std::to_string(layout.tp)};
-  if (experts) row.push_back(std::to_string(layout.ep));
-  for (const int axis : {layout.cp, layout.pp, layout.dp, *layout.vpp, layout.micro_batch_size, layout.zero}) {
-    row.push_back(std::to_string(axis));
-  }
+  std::vector<std::string> row = {std::to_string(rank), std::to_string(entry.planned.devices)};
+  for (const Axis axis : axes) row.push_back(std::to_string(layout[axis]));
+  for (const int number : {*layout.vpp, layout.micro_batch_size, layout.zero}) row.push_back(std::to_string(number));
   row.push_back(layout.sequence_parallel ? "yes" : "no");
   row.emplace_back(name_of(layout.recompute));
   row.push_back(layout.schedule);
@@ -94,11 +98,11 @@ std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry
 
 Table layouts_table(const PlanAnswer& answer, const std::vector<PlanEntry>& entries) {
   const Job& job = answer.ranked.front().forecast.step.job;
-  const bool experts = job.model.experts.has_value();
+  const std::vector<Axis> axes = listed_axes(job);
   Table table;
-  table.columns = {number_column("#", "rank"), number_column("GPUs", "gpus"), number_column("tp")};
-  if (experts) table.columns.push_back(number_column("ep"));
-  for (const char* axis : {"cp", "pp", "dp", "vpp", "mbs", "zero"}) table.columns.push_back(number_column(axis));
+  table.columns = {number_column("#", "rank"), number_column("GPUs", "gpus")};
+  for (const Axis axis : axes) table.columns.push_back(number_column(std::string(name_of(axis))));
+  for (const char* number : {"vpp", "mbs", "zero"}) table.columns.push_back(number_column(number));
   table.columns.push_back(text_column("sp"));
   table.columns.push_back(text_column("recompute"));
   table.columns.push_back(text_column("schedule"));
@@ -118,7 +122,7 @@ Table layouts_table(const PlanAnswer& answer, const std::vector<PlanEntry>& entr
                                                 : number_column("kJ a step", "step_energy_kj"));
   }
   for (std::size_t index = 0; index < entries.size(); ++index) {
-    table.rows.push_back(row_of(answer, entries[index], index + 1, experts));
+    table.rows.push_back(row_of(answer, entries[index], index + 1, axes));
   }
   return table;
 }

@@ -40,10 +40,7 @@ void add_parts(Json& parts, const std::string& prefix, const PassCost& pass, dou
     }
   };
   add(TermId::kCompute, pass.compute);
-  add(TermId::kTensorParallel, pass.tp_comm);
-  add(TermId::kContextParallel, pass.cp_comm);
-  add(TermId::kExpertParallel, pass.ep_comm);
-  add(TermId::kDataParallel, pass.dp_comm);
+  for (const Axis axis : kAxes) add(communication_term(axis).id, pass.comm[axis]);
   add(TermId::kOffload, pass.offload);
 }
 

@@ -83,7 +83,7 @@ Table breakdown_table(const Result& result) {
                           axis == nullptr ? "" : rounded(axis->bytes_sent_per_rank / kGiga, 3)});
   };
   const auto add_term = [&](const StepTerm& term) {
-    add(term.name, term.seconds(result), term.sent == nullptr ? nullptr : &(sent.*term.sent));
+    add(term.name, term.seconds(result), term.axis ? &sent[*term.axis] : nullptr);
   };
   for (const StepTerm& term : breakdown_terms()) {
     if (term.id != TermId::kBubble) add_term(term);

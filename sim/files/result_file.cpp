@@ -81,16 +81,6 @@ const Fields<Breakdown>& breakdown_fields() {
   return kFields;
 }
 
-struct AxisField {
-  const char* key;
-  AxisCommunication CommunicationResult::*member;
-};
-constexpr AxisField kAxes[] = {{"tp", &CommunicationResult::tp},
-                               {"pp", &CommunicationResult::pp},
-                               {"dp", &CommunicationResult::dp},
-                               {"cp", &CommunicationResult::cp},
-                               {"ep", &CommunicationResult::ep}};
-
 const Fields<AxisCommunication>& axis_fields() {
   using P = AxisCommunication;
   static const Fields<P> kFields = {
@@ -260,7 +250,8 @@ Json fields_json(const Fields<Part>& fields, const Part& part) {
 
 Json communication_part(const CommunicationResult& communication) {
   Json json = fields_json(communication_fields(), communication);
-  for (const AxisField& axis : kAxes) json[axis.key] = fields_json(axis_fields(), communication.*axis.member);
+  for (const Axis axis : kResultAxes)
+    json[std::string(name_of(axis))] = fields_json(axis_fields(), communication[axis]);
   return json;
 }
 
@@ -395,7 +386,7 @@ Json object_schema() {
   return {{"type", "object"}, {"required", Json::array()}, {"properties", Json::object()}};
 }
 
-void add_property(Json& schema, const char* key, bool required, Json property) {
+void add_property(Json& schema, const std::string& key, bool required, Json property) {
   if (required) schema["required"].push_back(key);
   schema["properties"][key] = std::move(property);
 }
@@ -446,7 +437,8 @@ Json part_schema(const Fields<Part>& fields, const char* what = "") {
 
 Json communication_schema() {
   Json schema = part_schema(communication_fields());
-  for (const AxisField& axis : kAxes) add_property(schema, axis.key, true, part_schema(axis_fields()));
+  for (const Axis axis : kResultAxes)
+    add_property(schema, std::string(name_of(axis)), true, part_schema(axis_fields()));
   return schema;
 }
 

@@ -12,6 +12,7 @@
 #include "sim/forecast/interval.hpp"
 #include "sim/forecast/memory.hpp"
 #include "sim/forecast/step_profile.hpp"
+#include "sim/forecast/terms.hpp"
 #include "sim/lower/lower.hpp"
 
 namespace flopcast {
@@ -71,22 +72,16 @@ InsidePasses inside_passes(const PreparedStep& step) {
   for (std::size_t index = 0; index < step.costs.stages.size(); ++index) {
     const StageCosts& stage = step.costs.stages[index];
     const double share = counts[index].forward / ranks;
-    const Seconds tp =
-        stage.forward.tp_comm + stage.recompute.tp_comm + stage.input_gradient.tp_comm + stage.weight_gradient.tp_comm;
-    const Seconds dp = stage.forward.dp_comm + stage.input_gradient.dp_comm;
-    const Seconds cp = stage.forward.cp_comm + stage.recompute.cp_comm + stage.input_gradient.cp_comm;
-    const Seconds ep = stage.forward.ep_comm + stage.recompute.ep_comm + stage.input_gradient.ep_comm;
     const Seconds offload = stage.forward.offload + stage.input_gradient.offload;
     spent.recompute_s += stage.recompute.compute.value() * share;
-    spent.tp_comm_s += tp.value() * share - stage.tp_hidden.value() * counts[index].backward / ranks;
-    spent.dp_comm_s += dp.value() * share;
-    spent.cp_comm_s += cp.value() * share;
-    spent.ep_comm_s += ep.value() * share;
+    for (const Axis axis : kAxes) {
+      const Seconds exposed = stage.forward.comm[axis] + stage.recompute.comm[axis] + stage.input_gradient.comm[axis] +
+                              stage.weight_gradient.comm[axis];
+      const double hidden = axis == Axis::kTensor ? stage.tp_hidden.value() : 0.0;
+      spent.*communication_term(axis).spent += exposed.value() * share - hidden * counts[index].backward / ranks;
+      add_traffic(sent[axis], stage.sent[axis], share);
+    }
     spent.offload_s += offload.value() * share;
-    add_traffic(sent.tp, stage.tp, share);
-    add_traffic(sent.dp, stage.dp, share);
-    add_traffic(sent.cp, stage.cp, share);
-    add_traffic(sent.ep, stage.ep, share);
     inside.recompute_flops += stage.recompute_flops.value() * counts[index].forward;
     if (index < step.costs.boundaries.size()) {
       const BoundaryCosts& boundary = step.costs.boundaries[index];
@@ -131,16 +126,15 @@ BubbleResult bubble_of(const StepProfile& profile) {
 
 CommunicationResult communication_of(const CommunicationResult& under_way, const Breakdown& exposed, double time_s) {
   CommunicationResult sent = under_way;
-  sent.tp.exposed_s = exposed.tp_comm_s;
-  sent.pp.exposed_s = exposed.pp_comm_s;
-  sent.dp.exposed_s = exposed.dp_comm_s;
-  sent.cp.exposed_s = exposed.cp_comm_s;
-  sent.ep.exposed_s = exposed.ep_comm_s;
-  const auto total = [&sent](double AxisCommunication::*part) {
-    return sent.tp.*part + sent.pp.*part + sent.dp.*part + sent.cp.*part + sent.ep.*part;
-  };
-  sent.fraction = total(&AxisCommunication::total_s) / time_s;
-  sent.exposed_fraction = total(&AxisCommunication::exposed_s) / time_s;
+  double total_s = 0.0;
+  double exposed_s = 0.0;
+  for (const Axis axis : kResultAxes) {
+    sent[axis].exposed_s = exposed.*communication_term(axis).spent;
+    total_s += sent[axis].total_s;
+    exposed_s += sent[axis].exposed_s;
+  }
+  sent.fraction = total_s / time_s;
+  sent.exposed_fraction = exposed_s / time_s;
   return sent;
 }
 

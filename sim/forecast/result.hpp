@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "model/layout/axis.hpp"
+
 namespace flopcast {
 
 /// The answer to a job, as every output format prints it; field for field the schema flopcast.result/1.
@@ -51,11 +53,13 @@ struct AxisCommunication {
   double messages = 0.0;
 };
 
-struct CommunicationResult {
+struct CommunicationResult : ByAxis<AxisCommunication> {
   double fraction = 0.0;          ///< sum of total_s over time_s; above 1 when axes overlap
   double exposed_fraction = 0.0;  ///< sum of exposed_s over time_s
-  AxisCommunication tp, pp, dp, cp, ep;
 };
+/// In the order of outputs, which list and sum them so.
+inline constexpr std::array<Axis, kAxisCount> kResultAxes = {Axis::kTensor, Axis::kPipeline, Axis::kData,
+                                                             Axis::kContext, Axis::kExpert};
 
 struct BubbleResult {
   double fraction = 0.0;  ///< waiting that is no exposed communication, over ranks · time_s

@@ -8,7 +8,6 @@ namespace flopcast {
 
 const std::array<StepTerm, 10>& breakdown_terms() {
   using B = Breakdown;
-  using C = CommunicationResult;
   static constexpr std::array<StepTerm, 10> kTerms = {{
       {TermId::kCompute, "compute", "compute_s", "#0072B2", "forward and backward passes, without what follows",
        "clocks and power (nvidia-smi -q -d CLOCK,POWER), fused kernels, data loading; calibrate --trace",
@@ -17,19 +16,21 @@ const std::array<StepTerm, 10>& breakdown_terms() {
        "how many layers are recomputed, and which parts", &B::recompute_s},
       {TermId::kTensorParallel, "tensor-parallel communication", "tp_comm_s", "#CC79A7",
        "collectives of tensor-parallel ranks inside passes",
-       "tp inside a node, NVLink up (nvidia-smi topo -m); calibrate --nccl-tests", &B::tp_comm_s, nullptr, &C::tp},
+       "tp inside a node, NVLink up (nvidia-smi topo -m); calibrate --nccl-tests", &B::tp_comm_s, nullptr,
+       Axis::kTensor},
       {TermId::kPipeline, "pipeline communication", "pp_comm_s", "#D55E00",
        "waiting for activations and gradients of neighbouring stages that are under way",
-       "p2p over the expected cards (NCCL_DEBUG=INFO), batched or blocking sends", &B::pp_comm_s, nullptr, &C::pp},
+       "p2p over the expected cards (NCCL_DEBUG=INFO), batched or blocking sends", &B::pp_comm_s, nullptr,
+       Axis::kPipeline},
       {TermId::kDataParallel, "data-parallel communication", "dp_comm_s", "#E69F00",
        "weights gathered and gradients reduced over replicas, where nothing hides it",
-       "overlap of the reduction, bucket size, GPUDirect RDMA, one slow link", &B::dp_comm_s, nullptr, &C::dp},
+       "overlap of the reduction, bucket size, GPUDirect RDMA, one slow link", &B::dp_comm_s, nullptr, Axis::kData},
       {TermId::kContextParallel, "context-parallel communication", "cp_comm_s", "#009E73",
        "keys and values exchanged over the ranks of a sequence", "ranks of a ring on one node; overlap with attention",
-       &B::cp_comm_s, nullptr, &C::cp},
+       &B::cp_comm_s, nullptr, Axis::kContext},
       {TermId::kExpertParallel, "expert-parallel communication", "ep_comm_s", "#F0E442",
        "tokens sent to their experts and back", "balance of the experts; all-to-all over the network", &B::ep_comm_s,
-       nullptr, &C::ep},
+       nullptr, Axis::kExpert},
       {TermId::kOptimizer, "optimizer", "optimizer_s", "#8C8C8C", "the update of the weights",
        "fused optimizer, sharded states, offload", &B::optimizer_s},
       {TermId::kOffload, "activations to and from the host", "offload_s", "#7F4B68",
@@ -61,6 +62,11 @@ const StepTerm& step_term(TermId id) {
   const StepTerm& term = index < whole ? breakdown_terms().at(index) : bubble_terms().at(index - whole);
   FLOPCAST_CHECK(term.id == id);
   return term;
+}
+
+const StepTerm& communication_term(Axis axis) {
+  const auto& terms = breakdown_terms();
+  return *std::find_if(terms.begin(), terms.end(), [axis](const StepTerm& term) { return term.axis == axis; });
 }
 
 const std::vector<TermId>& compared_terms() {

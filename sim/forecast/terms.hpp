@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -37,8 +38,8 @@ struct StepTerm {
   const char* what;   ///< what the time is spent on
   const char* check;  ///< what to look at where it takes longer than forecast, most likely first; empty: nothing
   double Breakdown::*spent = nullptr;
-  double BubbleResult::*waited = nullptr;                  ///< of the causes of bubbles, instead of `spent`
-  AxisCommunication CommunicationResult::*sent = nullptr;  ///< of communication: what is under way
+  double BubbleResult::*waited = nullptr;  ///< of the causes of bubbles, instead of `spent`
+  std::optional<Axis> axis = {};           ///< of communication
 
   double seconds(const Result& result) const {
     return spent != nullptr ? result.breakdown.*spent : result.bubble.*waited;
@@ -50,6 +51,7 @@ const std::array<StepTerm, 10>& breakdown_terms();
 /// In the order of "bubble.by_cause"; they sum to the bubble.
 const std::array<StepTerm, 4>& bubble_terms();
 const StepTerm& step_term(TermId id);
+const StepTerm& communication_term(Axis axis);
 /// Every term once: the breakdown with its bubble by cause, communication along the axes of the model (tp, cp, ep)
 /// before that between stages and replicas. What comparisons list.
 const std::vector<TermId>& compared_terms();

@@ -312,7 +312,7 @@ std::string Straggler::text() const {
 
 int replicas_in_step(const PreparedStep& step) {
   const Layout& layout = step.job.layout;
-  const auto exchanges = [](const StageCosts& stage) { return stage.dp.messages > 0.0; };
+  const auto exchanges = [](const StageCosts& stage) { return stage.sent.dp.messages > 0.0; };
   const bool within_passes = std::any_of(step.costs.stages.begin(), step.costs.stages.end(), exchanges);
   const int sharing = std::max(within_passes ? layout.gradient_shards() : 1, layout.ep);
   return std::clamp((sharing + layout.cp - 1) / layout.cp, 1, layout.dp);

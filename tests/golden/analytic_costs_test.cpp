@@ -153,8 +153,8 @@ TEST_F(AnalyticCosts, TensorParallel1d) {
   for (const Json& row : rows("tensor_1d")) {
     const int t = row.at("t");
     const StageCosts plain = block_of(row, t, false, Recompute::kNone);
-    EXPECT_DOUBLE_EQ(plain.tp.messages, row.at("allreduce_fwd").get<int>() + row.at("allreduce_bwd").get<int>());
-    EXPECT_NEAR(plain.tp.sent_per_rank.value() / kHalf, row.at("ring_elements_sent_per_rank_per_layer"), 1e-3);
+    EXPECT_DOUBLE_EQ(plain.sent.tp.messages, row.at("allreduce_fwd").get<int>() + row.at("allreduce_bwd").get<int>());
+    EXPECT_NEAR(plain.sent.tp.sent_per_rank.value() / kHalf, row.at("ring_elements_sent_per_rank_per_layer"), 1e-3);
     const StageCosts split = block_of(row, t, true, Recompute::kNone);
     const Json& sp = row.at("sp");
     double messages = 0.0;
@@ -162,11 +162,11 @@ TEST_F(AnalyticCosts, TensorParallel1d) {
                             "extra_allgather_bwd_for_wgrad"}) {
       messages += sp.at(key).get<double>();
     }
-    EXPECT_DOUBLE_EQ(split.tp.messages, messages);
+    EXPECT_DOUBLE_EQ(split.sent.tp.messages, messages);
     const Bytes gathered(kHalf * row.at("elements_per_allreduce").get<double>());
     const Bytes extra = bytes_sent_per_rank(MessageKind::kAllGather, gathered, t) *
                         sp.at("extra_allgather_bwd_for_wgrad").get<double>();
-    EXPECT_NEAR((split.tp.sent_per_rank - extra).value() / kHalf, sp.at("ring_elements_sent_excl_extra"), 1e-3);
+    EXPECT_NEAR((split.sent.tp.sent_per_rank - extra).value() / kHalf, sp.at("ring_elements_sent_excl_extra"), 1e-3);
   }
 }
 

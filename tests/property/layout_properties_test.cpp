@@ -79,11 +79,12 @@ void check_result(const Forecast& answer, const std::string& text) {
   }
   EXPECT_NEAR(sum / answer.result.iteration.time_s, 1.0, 1e-9) << text;
   const CommunicationResult& sent = answer.result.communication;
-  for (const AxisCommunication* axis : {&sent.tp, &sent.pp, &sent.dp, &sent.cp, &sent.ep}) {
-    for (const double part : {axis->total_s, axis->exposed_s, axis->bytes_sent_per_rank, axis->messages}) {
+  for (const Axis axis : kAxes) {
+    const AxisCommunication& along = sent[axis];
+    for (const double part : {along.total_s, along.exposed_s, along.bytes_sent_per_rank, along.messages}) {
       expect_sound(part, text);
     }
-    EXPECT_LE(axis->exposed_s, axis->total_s * (1 + 1e-9) + 1e-12) << text;
+    EXPECT_LE(along.exposed_s, along.total_s * (1 + 1e-9) + 1e-12) << text;
   }
   for (const RankMemoryResult& rank : answer.result.memory.per_pipeline_rank) {
     for (const double part : {rank.weights_gib, rank.gradients_gib, rank.optimizer_gib, rank.activations_gib,

@@ -140,7 +140,7 @@ RC_GTEST_PROP(Sharding, WorkAndParametersAddUpToTheWhole, ()) {
 }
 
 void expect_sane(const PassCost& pass) {
-  for (const Seconds time : {pass.compute, pass.tp_comm, pass.cp_comm, pass.ep_comm}) {
+  for (const Seconds time : {pass.compute, pass.comm.tp, pass.comm.cp, pass.comm.ep}) {
     RC_ASSERT(std::isfinite(time.value()) && time.value() >= 0.0);
   }
 }
@@ -155,10 +155,11 @@ RC_GTEST_PROP(Sharding, NoTermIsNegativeOrUndefined, ()) {
     for (const PassCost& pass : {stage.forward, stage.recompute, stage.input_gradient, stage.weight_gradient}) {
       expect_sane(pass);
     }
-    for (const double value : {stage.tp_hidden.value(), stage.tp.sent_per_rank.value(), stage.cp.sent_per_rank.value(),
-                               stage.ep.sent_per_rank.value(), stage.ep.time.value(), stage.model_flops.value(),
-                               stage.recompute_flops.value(), stage.activation.value(), stage.recompute_buffer.value(),
-                               stage.parameters, stage.expert_parameters, stage.parameters - stage.expert_parameters}) {
+    for (const double value :
+         {stage.tp_hidden.value(), stage.sent.tp.sent_per_rank.value(), stage.sent.cp.sent_per_rank.value(),
+          stage.sent.ep.sent_per_rank.value(), stage.sent.ep.time.value(), stage.model_flops.value(),
+          stage.recompute_flops.value(), stage.activation.value(), stage.recompute_buffer.value(), stage.parameters,
+          stage.expert_parameters, stage.parameters - stage.expert_parameters}) {
       RC_ASSERT(std::isfinite(value) && value >= 0.0);
     }
   }

@@ -161,8 +161,8 @@ void expect_the_models_sums(const PreparedStep& step, int pipeline_rank, const V
     const auto index = static_cast<std::size_t>(stage);
     if (step.program.rank_of_stage[index] != pipeline_rank) continue;
     const double microbatches = passes_of(step, stage).microbatches;
-    tensor += microbatches * step.costs.stages[index].tp.sent_per_rank.value();
-    data += microbatches * step.costs.stages[index].dp.sent_per_rank.value();
+    tensor += microbatches * step.costs.stages[index].sent.tp.sent_per_rank.value();
+    data += microbatches * step.costs.stages[index].sent.dp.sent_per_rank.value();
   }
   double expected_tensor = 0;
   double expected_data = 0;

@@ -120,7 +120,7 @@ TEST(DataParallel, HybridShardsSendExpertsInsideAndAcross) {
   const auto sent = [](const std::string& layout) {
     const Forecast answer = forecast_of_experts(R"("data_parallel": "hsdp", )" + layout);
     const StageCosts& stage = answer.step.costs.stages.front();
-    const double bytes = stage.dp.sent_per_rank.value();
+    const double bytes = stage.sent.dp.sent_per_rank.value();
     return std::pair(bytes, std::pair(stage.parameters - stage.expert_parameters, stage.expert_parameters));
   };
   // F shards, R copies, bf16 weights twice and fp32 gradients once: (2·2 + 4)(F-1)/F inside, 4·2(R-1)/R/F across.
@@ -152,9 +152,9 @@ TEST(DataParallel, ShardedTrafficIsExposedByTheFormulaOfItsPasses) {
     return forecast_of(small_job(R"("data_parallel": "fsdp", "global_batch_size": )" + std::to_string(batch)))
         .step.costs.stages.front();
   };
-  const double one = stage(64).forward.dp_comm.value();
-  const double two = stage(128).forward.dp_comm.value();
-  const double four = stage(256).forward.dp_comm.value();
+  const double one = stage(64).forward.comm.dp.value();
+  const double two = stage(128).forward.comm.dp.value();
+  const double four = stage(256).forward.comm.dp.value();
   // among + (alone - among)/k
   const double among = 2 * two - one;
   EXPECT_GE(among, -1e-12);
@@ -327,9 +327,9 @@ TEST(ShardedGathers, WaitForTheirMemory) {
   };
   const StageCosts none = costs_with(0.0);
   const StageCosts some = costs_with(1e-4);
-  EXPECT_NEAR((some.dp.time - none.dp.time).value(), 2 * 38 * 1e-4, 1e-9);
-  EXPECT_NEAR((some.forward.dp_comm - none.forward.dp_comm).value(), 1e-4, 1e-9);
-  EXPECT_NEAR((some.input_gradient.dp_comm - none.input_gradient.dp_comm).value(), 1e-4, 1e-9);
+  EXPECT_NEAR((some.sent.dp.time - none.sent.dp.time).value(), 2 * 38 * 1e-4, 1e-9);
+  EXPECT_NEAR((some.forward.comm.dp - none.forward.comm.dp).value(), 1e-4, 1e-9);
+  EXPECT_NEAR((some.input_gradient.comm.dp - none.input_gradient.comm.dp).value(), 1e-4, 1e-9);
 }
 
 TEST(Offload, TradesMemoryForTheHostLink) {

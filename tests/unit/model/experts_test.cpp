@@ -27,16 +27,16 @@ TEST(Experts, ExchangeWhatGShardCounts) {
   const Job job = job_from(moe_job(R"("mixtral-8x7b")", R"({"ep": 8, "global_batch_size": 32})"));
   const StepCosts costs = costs_of(job, {32});
   const double expected = 32.0 * 4 * (4096.0 * 2 * 4096 * 2) * 7 / 8;
-  EXPECT_DOUBLE_EQ(costs.stages[0].ep.sent_per_rank.value(), expected);
-  EXPECT_DOUBLE_EQ(costs.stages[0].forward.ep_comm.value() + costs.stages[0].input_gradient.ep_comm.value(),
-                   costs.stages[0].ep.time.value());
-  EXPECT_GT(costs.stages[0].forward.ep_comm.value(), 0.0);
+  EXPECT_DOUBLE_EQ(costs.stages[0].sent.ep.sent_per_rank.value(), expected);
+  EXPECT_DOUBLE_EQ(costs.stages[0].forward.comm.ep.value() + costs.stages[0].input_gradient.comm.ep.value(),
+                   costs.stages[0].sent.ep.time.value());
+  EXPECT_GT(costs.stages[0].forward.comm.ep.value(), 0.0);
 
   const Job apart = job_from(moe_job(R"("mixtral-8x7b")", R"({"tp": 2, "sequence_parallel": true, "ep": 8,
                                                               "global_batch_size": 16})"));
-  EXPECT_DOUBLE_EQ(costs_of(apart, {32}).stages[0].ep.sent_per_rank.value(), expected / 2);
+  EXPECT_DOUBLE_EQ(costs_of(apart, {32}).stages[0].sent.ep.sent_per_rank.value(), expected / 2);
   const Job alone = job_from(moe_job(R"("mixtral-8x7b")", R"({"global_batch_size": 32})"));
-  EXPECT_EQ(costs_of(alone, {32}).stages[0].ep.sent_per_rank.value(), 0.0);
+  EXPECT_EQ(costs_of(alone, {32}).stages[0].sent.ep.sent_per_rank.value(), 0.0);
 }
 
 // A quarter more rows: sent, multiplied and kept, but no more useful work (GShard 2006.16668 §2.2).
@@ -49,11 +49,11 @@ TEST(Experts, CapacityPadsAndDrops) {
   const StageCosts plain = with("");
   const StageCosts padded = with("1.25");
   const StageCosts dropping = with("0.5");
-  EXPECT_NEAR(padded.ep.sent_per_rank / plain.ep.sent_per_rank, 1.25, 1e-12);
+  EXPECT_NEAR(padded.sent.ep.sent_per_rank / plain.sent.ep.sent_per_rank, 1.25, 1e-12);
   EXPECT_NEAR(padded.model_flops / plain.model_flops, 1.0, 1e-12);
   EXPECT_GT(padded.forward.compute.value(), plain.forward.compute.value());
   EXPECT_GT(padded.activation.value(), plain.activation.value());
-  EXPECT_NEAR(dropping.ep.sent_per_rank / plain.ep.sent_per_rank, 0.5, 1e-12);
+  EXPECT_NEAR(dropping.sent.ep.sent_per_rank / plain.sent.ep.sent_per_rank, 0.5, 1e-12);
   EXPECT_LT(dropping.model_flops.value(), plain.model_flops.value());
   EXPECT_NEAR(with("1").forward.compute / plain.forward.compute, 1.0, 1e-12);
 }
@@ -87,7 +87,7 @@ TEST(Experts, EachStageKnowsItsKindsOfLayers) {
   EXPECT_EQ(job.model.kind_of(3), BlockKind::kExperts);
   const StepCosts costs = costs_of(job, {2, 20, 20, 19});
   EXPECT_EQ(costs.stages[0].expert_parameters, 0.0);
-  EXPECT_EQ(costs.stages[0].ep.sent_per_rank.value(), 0.0);
+  EXPECT_EQ(costs.stages[0].sent.ep.sent_per_rank.value(), 0.0);
   EXPECT_DOUBLE_EQ(costs.stages[1].expert_parameters / 19, costs.stages[2].expert_parameters / 20);
   double parameters = 0.0;
   for (const StageCosts& stage : costs.stages) parameters += stage.parameters + 7 * stage.expert_parameters;
