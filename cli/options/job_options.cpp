@@ -50,7 +50,7 @@ void JobOptions::add_to(CommandLine& command_line) {
     for (const std::string& name : names) {
       const auto remember = [this, &key, name](const std::string& text) { remember_flag(key, name, text); };
       command_line.add_callback(name, key.kind != FieldKind::kBoolean, std::string(key.value_name),
-                                std::string(key.help), name == shown, remember);
+                                std::string(key.help), key.entry->listed && name == shown, remember);
     }
   }
 }

@@ -75,7 +75,7 @@ class ConfigRows {
 
   std::vector<ConfigRow> rows() const {
     std::vector<ConfigRow> rows;
-    for (const JobKey& key : all_job_keys()) rows.push_back({key.field, value_of(key), origin_of(key)});
+    for (const JobKey& key : job_keys()) rows.push_back({key.field, value_of(key), origin_of(key)});
     return rows;
   }
 

@@ -40,22 +40,36 @@ void add_file_places(const nlohmann::json& value, const std::string& file, const
   }
 }
 
+// The text that names what a key holds, by itself or beside other keys: "nemo", {"name": "nemo", …}.
+nlohmann::json* name_in(nlohmann::json& value) {
+  if (value.is_string()) return &value;
+  const bool named = value.is_object() && value.contains("name") && value.at("name").is_string();
+  return named ? &value.at("name") : nullptr;
+}
+
 // When training.stack is a path, puts the description that the file holds in its place: an object as a job may hold
 // itself ("name" is the catalogue's entry that it changes), or a whole entry as the catalogue writes them, with a
-// source beside each value.
+// source beside each value. Keys beside the path win over the file's.
 void read_stack_file(const Files& files, nlohmann::json& root, Origins& origins) {
   const auto training = root.find("training");
   if (training == root.end() || !training->is_object() || !training->contains("stack")) return;
   nlohmann::json& stack = training->at("stack");
-  if (!stack.is_string() || !is_path(stack.get<std::string>())) return;
-  const std::string path = stack.get<std::string>();
+  const nlohmann::json* name = name_in(stack);
+  if (name == nullptr || !is_path(name->get<std::string>())) return;
+  const std::string path = name->get<std::string>();
   const nlohmann::json file = parse_json(files.read(path), path);
   if (!file.is_object()) {
     throw ConfigError({"training.stack", fmt::format("{} holds no JSON object", path), path,
                        "expected { \"name\": \"megatron-core\", \"gradient_bytes\": 2, … }"});
   }
-  stack = plain_values(file);
-  add_file_places(stack, path, "", "training.stack", origins);
+  nlohmann::json values = plain_values(file);
+  add_file_places(values, path, "", "training.stack", origins);
+  if (stack.is_object()) {
+    for (const auto& item : stack.items()) {
+      if (item.key() != "name") values[item.key()] = item.value();
+    }
+  }
+  stack = std::move(values);
 }
 
 // A word that is neither a file nor anything like one was meant as a name.
@@ -109,11 +123,8 @@ ImportContext context_of(const std::vector<FlagValue>& flags, const Files& files
 // The model's name or path inside a job, whether it stands alone or beside other keys.
 nlohmann::json* model_name(nlohmann::json& root) {
   const auto model = root.find("model");
-  if (model == root.end()) return nullptr;
-  if (model->is_string()) return &*model;
-  const bool named = model->is_object() && model->contains("name") && model->at("name").is_string();
   // What tells everything is not looked up: its name is no more than a name.
-  return named && !tells_whole_model(*model) ? &model->at("name") : nullptr;
+  return model == root.end() || tells_whole_model(*model) ? nullptr : name_in(*model);
 }
 
 bool names_a_file(const std::string& name) {
@@ -138,11 +149,12 @@ ImportedJob place_job_file(const std::string& text, const std::string& file, con
   }
   const auto training = imported.job.find("training");
   if (training == imported.job.end() || !training->is_object()) return imported;
-  for (const char* key : {"profile", "stack"}) {
-    const auto named = training->find(key);
-    if (named == training->end() || !named->is_string()) continue;
-    const std::string path = named->get<std::string>();
-    if (std::string_view(key) == "profile" || is_path(path)) *named = path_beside(file, path);
+  const auto profile = training->find("profile");
+  if (profile != training->end() && profile->is_string()) *profile = path_beside(file, profile->get<std::string>());
+  const auto stack = training->find("stack");
+  nlohmann::json* stack_name = stack == training->end() ? nullptr : name_in(*stack);
+  if (stack_name != nullptr && is_path(stack_name->get<std::string>())) {
+    *stack_name = path_beside(file, stack_name->get<std::string>());
   }
   return imported;
 }

@@ -57,7 +57,7 @@ struct Entry {
   Field field;
 
   Entry& flag(std::string_view value_name, std::initializer_list<std::string_view> aliases = {}) {
-    field.is_flag = true;
+    field.listed = true;
     field.value_name = value_name;
     field.aliases = aliases;
     return *this;

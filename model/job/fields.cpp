@@ -156,22 +156,11 @@ OrderedJson write_fields(const Fields& fields, const void* owner) {
   return json;
 }
 
-const std::vector<JobKey>& all_job_keys() {
+const std::vector<JobKey>& job_keys() {
   static const std::vector<JobKey> keys = [] {
     std::vector<JobKey> all;
     add_keys("", job_fields(), all);
     return all;
-  }();
-  return keys;
-}
-
-const std::vector<JobKey>& job_keys() {
-  static const std::vector<JobKey> keys = [] {
-    std::vector<JobKey> flags;
-    for (const JobKey& key : all_job_keys()) {
-      if (key.entry->is_flag) flags.push_back(key);
-    }
-    return flags;
   }();
   return keys;
 }

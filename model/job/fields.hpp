@@ -28,7 +28,7 @@ struct Field {
   std::string_view help;
   std::string_view value_name;            ///< for --help: N, NAME, SIZE
   std::vector<std::string_view> aliases;  ///< flags beside its path: the short one first, then Megatron's names
-  bool is_flag = false;                   ///< its path is a flag
+  bool listed = false;                    ///< by --help; every path is a flag
   bool names_object = false;              ///< its value may stand for the whole object: "model": "gpt3-175b"
   bool required = false;
   std::string_view needed;     ///< required: the help of the complaint; empty: the choices
@@ -89,9 +89,7 @@ struct JobKey {
   std::string_view help;
   const Field* entry = nullptr;
 };
-/// Every key of the job file, down to those of nested objects, in the order of --help.
-const std::vector<JobKey>& all_job_keys();
-/// Those that are flags.
+/// Every key of the job file, down to those of nested objects, in the order of --help. Each path is a flag.
 const std::vector<JobKey>& job_keys();
 
 /// docs/schema/job-1.schema.json: what a job file may hold, as JSON Schema.

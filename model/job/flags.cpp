@@ -46,6 +46,10 @@ nlohmann::json list_of(const FlagValue& value) {
 }
 
 nlohmann::json typed(const FlagValue& value) {
+  // An object or a list as a job file has it.
+  const bool may_nest = value.key->kind == FieldKind::kObject || value.key->kind == FieldKind::kList ||
+                        (value.key->kind == FieldKind::kWhole && value.key->entry->parts != nullptr);
+  if (may_nest && value.text.find_first_of("{[") == 0) return parse_json(value.text, value.flag);
   switch (value.key->kind) {
     case FieldKind::kText:
     case FieldKind::kChoice:
@@ -106,12 +110,15 @@ nlohmann::json job_of_keys(const nlohmann::json& document) {
 
 void apply_flags(const std::vector<FlagValue>& flags, nlohmann::json& root, Origins& origins) {
   // Whole names first, so that --model.layers refines --model whatever their order on the command line.
-  for (const bool nested : {false, true}) {
-    for (const FlagValue& value : flags) {
-      if ((value.key->field.find('.') != std::string::npos) != nested) continue;
-      origins.flags[value.key->field] = value.flag;
-      lay_over(value.key->field, typed(value), root);
-    }
+  const auto depth = [](const FlagValue& value) {
+    return std::count(value.key->field.begin(), value.key->field.end(), '.');
+  };
+  std::vector<FlagValue> sorted = flags;
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](const FlagValue& a, const FlagValue& b) { return depth(a) < depth(b); });
+  for (const FlagValue& value : sorted) {
+    origins.flags[value.key->field] = value.flag;
+    lay_over(value.key->field, typed(value), root);
   }
 }
 

@@ -217,6 +217,11 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
     const std::string field = value->is_string() ? "cluster" : "cluster.name";
     entry = catalogue_entry(CatalogueKind::kClusters, values, field, origins);
   }
+  // Figures without a name are of the device that the cluster has: --cluster.device.tdp 700W.
+  if (values.contains("device") && values.at("device").is_object() && !values.at("device").contains("name") &&
+      !values.at("device").contains("peak") && entry.contains("device")) {
+    values["device"]["name"] = entry.at("device");
+  }
   if (profile != nullptr) {
     values = overlay_profile(*profile, values, entry, origins);
   } else {
