@@ -41,7 +41,7 @@ class LayoutCheck {
 
   void check() {
     check_forms();
-    if (job_.profile) check_profile_layout(reader_, layout_);
+    if (job_.profile) check_profile();
     check_context();
     check_tensor();
     check_sequence();
@@ -66,7 +66,7 @@ class LayoutCheck {
       reader_.fail("shards", fmt::format("{} belongs to data_parallel hsdp", layout_.shards),
                    "valid: leave shards out");
     }
-    if (job_.profile && !is_1d()) {
+    if (broken_form_rule(job_) == LayoutRule::kProfileGrid) {
       reader_.fail("tensor_parallel", "a layer that is known by its time alone cannot be split", "valid: 1d");
     }
     if (!layout_.schedule_csv.empty() && layout_.schedule.rfind("file:", 0) != 0) {
@@ -77,9 +77,45 @@ class LayoutCheck {
     check_offload();
   }
 
+  // Layers that are known by their time alone.
+  void check_profile() const {
+    const auto refuse_ranks = [this](std::string_view key, int ranks, std::string_view what) {
+      reader_.fail(key, fmt::format("{} {} ranks cannot share a layer that is known by its time alone", ranks, what),
+                   "valid for a layer profile: 1");
+    };
+    const auto inside = [this](std::string_view key, const auto& value, const char* valid) {
+      reader_.fail(
+          key, fmt::format("{} communicates inside the passes, whose operators a layer profile does not know", value),
+          fmt::format("valid for a layer profile: {}", valid));
+    };
+    if (broken_tensor_rule(job_, layout_.tp)) refuse_ranks("tp", layout_.tp, "tensor-parallel");
+    if (broken_context_rule(job_, layout_.tp, layout_.cp) == LayoutRule::kProfileContext) {
+      refuse_ranks("cp", layout_.cp, "context-parallel");
+    }
+    if (broken_sequence_rule(job_, layout_.tp, layout_.cp, layout_.sequence_parallel)) {
+      reader_.fail("sequence_parallel", "true needs tensor parallelism, which a layer profile has not",
+                   "valid for a layer profile: false");
+    }
+    if (broken_recompute_rule(job_, layout_.tp, false, layout_.recompute) == LayoutRule::kProfileRecompute) {
+      reader_.fail("recompute", "selective recomputation is defined for transformer blocks, not for a layer profile",
+                   "valid for a layer profile: none, full");
+    }
+    const auto form = broken_form_rule(job_);
+    if (form == LayoutRule::kProfileReplication) {
+      inside("data_parallel", name_of(layout_.data_parallel), "ddp, ps, byteps");
+    }
+    if (broken_sharding_rule(job_, 1, 1, 1, layout_.zero) == LayoutRule::kProfileSharding) {
+      inside("zero", layout_.zero, "0, 1");
+    }
+    if (form == LayoutRule::kProfileOffload) {
+      reader_.fail("offload", "activations of a layer profile cannot be offloaded",
+                   "valid for a layer profile: none, optimizer");
+    }
+  }
+
   void check_checkpoints() const {
     const auto rule = broken_recompute_rule(job_, layout_.tp, layout_.sequence_parallel, layout_.recompute);
-    if (!rule) return;
+    if (rule != LayoutRule::kCheckpoints) return;
     const char* reason =
         layout_.recompute != Recompute::kFull ? "true belongs to recompute full, which keeps block inputs alone"
         : layout_.tp == 1                     ? "true needs tensor-parallel ranks to cut block inputs over"
@@ -162,7 +198,7 @@ class LayoutCheck {
     if (rule == LayoutRule::kMlp) refuse(model.ffn, "MLP width");
     if (is_1d()) return;
     check_grid(rule);
-    if (job_.model.experts || job_.model.latent) {
+    if (broken_form_rule(job_) == LayoutRule::kGridModel) {
       reader_.fail("tensor_parallel", fmt::format("{} is modelled without experts and latent attention", tensor_form()),
                    "valid for this model: 1d");
     }
@@ -351,11 +387,6 @@ class LayoutCheck {
     if (!sharding && !layout_.reshard_after_forward) {
       reader_.fail("reshard_after_forward", fmt::format("false does not exist with data_parallel {}", form),
                    "valid: true, or data_parallel fsdp or hsdp");
-    }
-    if (job_.profile && (layout_.gradient_shards() > 1 || layout_.data_parallel == DataParallel::kDataParallel)) {
-      reader_.fail(sharding || layout_.zero == 0 ? "data_parallel" : "zero",
-                   "weights and gradients of a layer profile cannot be sharded",
-                   "valid: data_parallel ddp, zero 0 or 1");
     }
   }
 

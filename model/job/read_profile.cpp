@@ -72,45 +72,6 @@ LayerProfile read_profile(const nlohmann::json& model, Job& job, const Origins& 
   return profile;
 }
 
-void check_profile_layout(const ObjectReader& layout_reader, const Layout& layout) {
-  const auto refuse_above_one = [&layout_reader](std::string_view key, int ranks, std::string_view what) {
-    if (ranks == 1) return;
-    layout_reader.fail(key,
-                       fmt::format("{} {} ranks cannot share a layer that is known by its time alone", ranks, what),
-                       "valid for a layer profile: 1");
-  };
-  refuse_above_one("tp", layout.tp, "tensor-parallel");
-  refuse_above_one("cp", layout.cp, "context-parallel");
-  if (layout.sequence_parallel)
-    layout_reader.fail("sequence_parallel", "true needs tensor parallelism, which a layer profile has not",
-                       "valid for a layer profile: false");
-  if (layout.recompute == Recompute::kSelective)
-    layout_reader.fail("recompute",
-                       "selective recomputation is defined for transformer blocks, not for a layer profile",
-                       "valid for a layer profile: none, full");
-  if (layout.tensor_parallel != TensorParallel::k1d)
-    layout_reader.fail("tensor_parallel", "a grid of ranks cannot share a layer that is known by its time alone",
-                       "valid for a layer profile: 1d");
-  const bool between_updates = layout.data_parallel == DataParallel::kDdp ||
-                               layout.data_parallel == DataParallel::kPs ||
-                               layout.data_parallel == DataParallel::kByteps;
-  if (!between_updates)
-    layout_reader.fail("data_parallel",
-                       fmt::format("{} communicates inside the passes, whose operators a layer profile does not know",
-                                   name_of(layout.data_parallel)),
-                       "valid for a layer profile: ddp, ps, byteps");
-  constexpr int kLargestZero = 1;
-  if (layout.zero > kLargestZero)
-    layout_reader.fail("zero",
-                       fmt::format("{} communicates inside the passes, whose operators a layer profile does not "
-                                   "know",
-                                   layout.zero),
-                       "valid for a layer profile: 0, 1");
-  if (layout.offloads_activations())
-    layout_reader.fail("offload", "activations of a layer profile cannot be offloaded",
-                       "valid for a layer profile: none, optimizer");
-}
-
 void check_profile_training(const ObjectReader& training_reader, int sequence_length, const LayerProfile& profile,
                             Job& job) {
   if (sequence_length != profile.sequence_length) {

@@ -21,10 +21,6 @@ bool lists_measured_layers(const nlohmann::json& model);
 /// cost one forward product) and belongs to the input gradient where it has none.
 LayerProfile read_profile(const nlohmann::json& model, Job& job, const Origins& origins);
 
-/// Refuses what cannot be said of a profile: axes that split a layer, recomputation of parts of one, and forms that
-/// communicate inside a pass.
-void check_profile_layout(const ObjectReader& layout_reader, const Layout& layout);
-
 /// The training section of a profile: its tokens a sample, and the precision it was measured in. Another value would
 /// change times that nobody measured, so it is refused.
 void check_profile_training(const ObjectReader& training_reader, int sequence_length, const LayerProfile& profile,

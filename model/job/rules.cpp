@@ -20,6 +20,18 @@ std::optional<LayoutRule> broken_grid_rule(const Job& job, int tp) {
 
 }  // namespace
 
+std::optional<LayoutRule> broken_form_rule(const Job& job) {
+  const Layout& layout = job.layout;
+  const bool grid = layout.tensor_parallel != TensorParallel::k1d;
+  if (!job.profile) return broken_unless(!grid || (!job.model.experts && !job.model.latent), LayoutRule::kGridModel);
+  if (grid) return LayoutRule::kProfileGrid;
+  const bool between_updates = layout.data_parallel == DataParallel::kDdp ||
+                               layout.data_parallel == DataParallel::kPs ||
+                               layout.data_parallel == DataParallel::kByteps;
+  if (!between_updates) return LayoutRule::kProfileReplication;
+  return broken_unless(!layout.offloads_activations(), LayoutRule::kProfileOffload);
+}
+
 std::optional<LayoutRule> broken_tensor_rule(const Job& job, int tp) {
   if (job.profile) return broken_unless(tp == 1, LayoutRule::kProfileTensor);
   if (job.layout.tensor_parallel != TensorParallel::k1d) return broken_grid_rule(job, tp);
@@ -57,11 +69,13 @@ std::optional<LayoutRule> broken_expert_rule(const Job& job, int dp, int cp, int
 
 std::optional<LayoutRule> broken_sequence_rule(const Job& job, int tp, int cp, bool sequence_parallel) {
   if (!sequence_parallel) return std::nullopt;
+  if (job.profile) return LayoutRule::kProfileSequence;
   if (job.layout.tensor_parallel != TensorParallel::k1d) return LayoutRule::kSequenceGrid;
   return broken_unless(job.training.sequence_length / cp % tp == 0, LayoutRule::kSequenceTokens);
 }
 
 std::optional<LayoutRule> broken_recompute_rule(const Job& job, int tp, bool sequence_parallel, Recompute recompute) {
+  if (job.profile && recompute == Recompute::kSelective) return LayoutRule::kProfileRecompute;
   if (!job.layout.partition_checkpoints) return std::nullopt;
   const bool whole_inputs = !sequence_parallel && job.layout.tensor_parallel == TensorParallel::k1d;
   return broken_unless(recompute == Recompute::kFull && tp > 1 && whole_inputs, LayoutRule::kCheckpoints);

@@ -10,6 +10,10 @@ namespace flopcast {
 /// What one layout must obey beside the ranges of its keys. The reader of a job asks one layout and tells the values;
 /// the planner asks millions, a few axes at a time, and counts by rule.
 enum class LayoutRule {
+  kProfileGrid,
+  kGridModel,
+  kProfileReplication,
+  kProfileOffload,
   kProfileTensor,
   kGrid,
   kGridCut,
@@ -25,8 +29,10 @@ enum class LayoutRule {
   kNoExperts,
   kExperts,
   kExpertReplicas,
+  kProfileSequence,
   kSequenceGrid,
   kSequenceTokens,
+  kProfileRecompute,
   kCheckpoints,
   kGridBatch,
   kCompression,
@@ -36,6 +42,10 @@ enum class LayoutRule {
 template <>
 struct EnumNames<LayoutRule> {
   static constexpr std::string_view kNames[] = {
+      "a layer profile cannot be split over a grid of tensor_parallel",
+      "grids of tensor_parallel are modelled without experts and latent attention",
+      "a layer profile cannot communicate inside its passes",
+      "a layer profile cannot offload activations",
       "a layer profile cannot be split over tp",
       "tp does not fill the grid of tensor_parallel",
       "the grid of tensor_parallel does not cut heads, MLP and hidden size",
@@ -51,8 +61,10 @@ struct EnumNames<LayoutRule> {
       "ep needs a model with experts",
       "ep does not divide the experts",
       "ep does not divide the replicas dp cp",
+      "a layer profile has no sequence parallelism",
       "sequence parallelism is of tensor_parallel 1d",
       "tp does not divide the tokens of a rank",
+      "a layer profile has no selective recomputation",
       "partition_checkpoints needs recompute full and tp above 1 without sequence parallelism",
       "the grid does not cut the microbatch",
       "compression needs zero 0",
@@ -62,6 +74,8 @@ struct EnumNames<LayoutRule> {
 };
 
 /// The rule that the axes break, if any. What is no argument (the forms of the axes) is job.layout's.
+/// Of what no search chooses: tensor_parallel, then data_parallel, then offload.
+std::optional<LayoutRule> broken_form_rule(const Job& job);
 std::optional<LayoutRule> broken_tensor_rule(const Job& job, int tp);
 std::optional<LayoutRule> broken_context_rule(const Job& job, int tp, int cp);
 std::optional<LayoutRule> broken_replica_rule(const Job& job, int model_ranks);

@@ -13,6 +13,7 @@
 #include "model/config/object_reader.hpp"
 #include "model/job/fields.hpp"
 #include "model/job/read_job.hpp"
+#include "model/job/rules.hpp"
 
 namespace flopcast {
 
@@ -70,14 +71,15 @@ void take_forms(const ObjectReader& reader, const Layout& given, const Origins& 
     if (field.planning == Planning::kPossible) field.copy(&given, &job.layout);
   }
   check_tensor_depth(reader, given);
-  if (given.tensor_parallel == TensorParallel::k1d) return;
-  if (job.profile || job.model.experts || job.model.latent) {
+  const auto rule = broken_form_rule(job);
+  if (rule == LayoutRule::kProfileGrid || rule == LayoutRule::kGridModel) {
     fail(origins, "layout.tensor_parallel",
          fmt::format("{} is modelled for transformers without experts and latent attention",
                      name_of(given.tensor_parallel)),
          "valid for this model: 1d");
   }
-  if (given.partition_checkpoints) {
+  // Whatever the axes: a grid has no whole block inputs.
+  if (given.tensor_parallel != TensorParallel::k1d && broken_recompute_rule(job, 2, false, Recompute::kFull)) {
     fail(origins, "layout.partition_checkpoints",
          "true changes nothing: block inputs are cut over the tensor-parallel ranks already", "valid: false");
   }
