@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/verdict/measured_run.hpp"
+#include "sim/files/run_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/metrics/memory_over_time.hpp"
 #include "sim/program/step_times.hpp"

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "calibrate/verdict/measured_run.hpp"
+#include "sim/files/run_file.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/step_times.hpp"
 #include "sim/timeline.hpp"

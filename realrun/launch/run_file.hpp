@@ -23,10 +23,7 @@ struct RunOrigin {
   std::string conditions = {};  ///< under which figures mean something else than they seem to: several ranks on one GPU
 };
 
-/// A measurement file (schema flopcast.measurement/1): host, date, libraries; `samples` with the seconds of every
-/// forward, backward, … of every stage, each over all steps and microbatches; and under `run` what happened: losses,
-/// wall and CPU seconds, bytes sent, and for each finished step the timeline of the first replica, in picoseconds;
-/// beside them the same of the calibration's steps, with the seconds of its messages.
+/// What the ranks have done so far, as sim/files/run_file.hpp writes it, with the timelines of the first replica.
 nlohmann::ordered_json run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks,
                                 const RunOrigin& origin);
 

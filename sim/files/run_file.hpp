@@ -1,0 +1,121 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/layout/layout.hpp"
+#include "sim/program/step_times.hpp"
+#include "sim/timeline.hpp"
+
+// The file of a run, schema flopcast.measurement/1: `samples` with the seconds of every forward, backward, … of every
+// stage, and under `run` what happened. Unknown keys are left alone: later versions only add keys.
+
+namespace flopcast {
+
+/// What messages from a neighbouring stage cost, in ticks.
+struct MeasuredMessages {
+  int to_stage = 0;
+  bool activation = true;      ///< false: a gradient
+  std::vector<Ticks> one_way;  ///< to a rank that waits for nothing else
+  std::vector<Ticks> receive;  ///< of the receiver's time, once it is there
+  std::size_t bytes = 0;       ///< not read back
+};
+
+/// What was sent in all steps together, mean over ranks.
+struct MeasuredTraffic {
+  double bytes = 0.0;
+  double messages = 0.0;
+};
+
+/// What the machine's processors did during a run.
+struct MeasuredLoad {
+  double wall_s = 0.0;
+  double others_cpu_s = 0.0;  ///< of other programs
+  int cores = 1;
+  double own_cpu_s = 0.0;  ///< not read back
+};
+
+/// What is read of a run: of each finished step the timeline of the first replica. An asynchronous run is one step.
+struct MeasuredRun {
+  std::vector<Timeline> steps;
+  std::vector<double> losses;
+  std::vector<std::vector<double>> microbatch_losses;  ///< by step
+  std::vector<double> cpu_s;                           ///< by step: of the threads of the first replica's ranks, summed
+  int warmup = 1;  ///< first steps that no figure counts; of an asynchronous run the caller's to cut out
+  bool has_tensor_ranks = false;
+  std::string backend;
+  std::string conditions;  ///< under which figures mean something else than they seem to; empty: none
+  std::string failure;
+  std::vector<double> peak_activation_bytes;  ///< by pipeline rank
+  std::map<Axis, MeasuredTraffic> traffic;
+  MeasuredLoad load;
+  std::vector<StageTimes> sleep;            ///< by stage of a run that slept; empty when it computed
+  std::vector<Timeline> calibration;        ///< of each rank on its own, before the run; empty without one
+  std::vector<Timeline> later_calibration;  ///< the same after the run
+  std::vector<MeasuredMessages> messages;
+};
+
+/// What a rank sent in a step, of one kind along one axis.
+struct RecordedTraffic {
+  std::string_view kind;
+  Axis axis = Axis::kData;
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+};
+struct RecordedStep {
+  double loss = 0.0;
+  std::vector<double> microbatch_losses;
+  std::vector<double> wall_s;  ///< by rank
+  std::vector<double> cpu_s;
+  std::vector<std::vector<RecordedTraffic>> traffic;
+  Timeline timeline;
+};
+/// All spans of a kind and stage, in seconds.
+struct RecordedSample {
+  SpanKind kind = SpanKind::kForward;
+  int stage = -1;  ///< below 0: of no stage
+  std::vector<double> seconds;
+};
+/// What is written of a run, by rank: those of a replica's tensor ranks are neighbours, then replicas, then stages.
+struct RunRecord {
+  std::string device;
+  std::string host;
+  std::string date;
+  std::map<std::string, std::string> libraries;
+  std::string dtype;  ///< of the samples
+  std::vector<RecordedSample> samples;
+  std::string backend;
+  std::string conditions;
+  std::string failure;
+  std::string schedule;
+  int pipeline_ranks = 1;
+  int dp = 1;
+  int tp = 1;
+  int zero = 0;
+  std::string compression;
+  int microbatches = 1;
+  int micro_batch_size = 1;
+  std::vector<std::size_t> peak_activation_bytes;
+  int warmup = 1;
+  MeasuredLoad load;
+  std::vector<StageTimes> sleep;
+  std::vector<Timeline> calibration;
+  std::vector<Timeline> later_calibration;
+  std::vector<MeasuredMessages> messages;
+  std::vector<RecordedStep> steps;
+};
+
+/// `job` is the job that was run, as it was given.
+nlohmann::ordered_json run_file_json(const RunRecord& run, const nlohmann::json& job);
+/// Throws ConfigError when the text is no measurement of a run.
+MeasuredRun read_measured_run(std::string_view text, const std::string& file);
+
+/// Whether ranks of this backend compute on GPUs, with fused attention.
+bool computes_on_gpus(std::string_view backend);
+
+}  // namespace flopcast
