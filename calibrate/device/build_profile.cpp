@@ -427,31 +427,6 @@ class Builder {
   std::string latency_;
 };
 
-nlohmann::ordered_json curve_json(const GroupCurve& group) {
-  nlohmann::ordered_json json = {{"kind", name_of(group.kind)}, {"ranks", group.ranks}, {"nodes", group.nodes}};
-  json["segments"] = nlohmann::ordered_json::array();
-  for (const MessageSegment& segment : group.curve.segments()) {
-    json["segments"].push_back(
-        {{"from_bytes", segment.from.value()}, {"alpha_s", segment.alpha.value()}, {"beta_s_per_byte", segment.beta}});
-  }
-  return json;
-}
-
-nlohmann::ordered_json fit_json(const ProfileFit& fit) {
-  nlohmann::ordered_json json = {{"what", fit.what},
-                                 {"unit", fit.unit},
-                                 {"median_error", fit.median_error},
-                                 {"p95_error", fit.p95_error},
-                                 {"largest_error", fit.largest_error},
-                                 {"left_out_median_error", fit.left_out_median_error}};
-  json["points"] = nlohmann::ordered_json::array();
-  for (const ProfilePoint& point : fit.points) {
-    json["points"].push_back(
-        {{"label", point.label}, {"x", point.x}, {"measured_s", point.measured_s}, {"fitted_s", point.fitted_s}});
-  }
-  return json;
-}
-
 }  // namespace
 
 DeviceProfile build_profile(const Measurement& measurement, const ProfileRequest& request,
@@ -460,24 +435,6 @@ DeviceProfile build_profile(const Measurement& measurement, const ProfileRequest
   DeviceProfile profile = builder.build();
   if (notes != nullptr) *notes = builder.notes();
   return profile;
-}
-
-std::string write_profile(const DeviceProfile& profile) {
-  nlohmann::ordered_json json = {{"schema", "flopcast.profile/1"},   {"name", profile.name},
-                                 {"source", profile.source},         {"date", profile.date},
-                                 {"confidence", profile.confidence}, {"cluster", profile.cluster}};
-  json["curves"] = nlohmann::ordered_json::array();
-  for (const GroupCurve& group : profile.curves) json["curves"].push_back(curve_json(group));
-  json["fits"] = nlohmann::ordered_json::array();
-  for (const ProfileFit& fit : profile.fits) json["fits"].push_back(fit_json(fit));
-  for (const OverlapLine& line : profile.overlaps) {
-    json["overlaps"].push_back({{"what", line.what},
-                                {"at_none", line.at_none},
-                                {"per_channel", line.per_channel},
-                                {"most_channels", line.most_channels}});
-  }
-  // File names need not be UTF-8.
-  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace flopcast

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,8 +53,5 @@ struct ProfileRequest {
 /// tells of them, a sentence each.
 DeviceProfile build_profile(const Measurement& measurement, const ProfileRequest& request,
                             std::vector<std::string>* notes = nullptr);
-
-/// The profile's file, schema flopcast.profile/1.
-std::string write_profile(const DeviceProfile& profile);
 
 }  // namespace flopcast

@@ -105,6 +105,21 @@ ProfileFit read_fit(const nlohmann::json& value, const std::string& field, const
   return fit;
 }
 
+nlohmann::ordered_json fit_json(const ProfileFit& fit) {
+  nlohmann::ordered_json json = {{"what", fit.what},
+                                 {"unit", fit.unit},
+                                 {"median_error", fit.median_error},
+                                 {"p95_error", fit.p95_error},
+                                 {"largest_error", fit.largest_error},
+                                 {"left_out_median_error", fit.left_out_median_error}};
+  json["points"] = nlohmann::ordered_json::array();
+  for (const ProfilePoint& point : fit.points) {
+    json["points"].push_back(
+        {{"label", point.label}, {"x", point.x}, {"measured_s", point.measured_s}, {"fitted_s", point.fitted_s}});
+  }
+  return json;
+}
+
 std::string words_of(const GroupCurve& group) {
   std::string words(name_of(group.kind));
   if (group.kind != MessageKind::kPointToPoint) words += fmt::format(" of {} ranks", group.ranks);
@@ -231,6 +246,27 @@ DeviceProfile read_device_profile(const nlohmann::json& value, const std::string
   }
   reader.refuse_unknown_keys();
   return profile;
+}
+
+std::string write_profile(const DeviceProfile& profile) {
+  nlohmann::ordered_json json = {{"schema", kSchema},
+                                 {"name", profile.name},
+                                 {"source", profile.source},
+                                 {"date", profile.date},
+                                 {"confidence", profile.confidence},
+                                 {"cluster", profile.cluster}};
+  json["curves"] = nlohmann::ordered_json::array();
+  for (const GroupCurve& group : profile.curves) json["curves"].push_back(write_fields(curve_fields(), &group));
+  json["fits"] = nlohmann::ordered_json::array();
+  for (const ProfileFit& fit : profile.fits) json["fits"].push_back(fit_json(fit));
+  for (const OverlapLine& line : profile.overlaps) {
+    json["overlaps"].push_back({{"what", line.what},
+                                {"at_none", line.at_none},
+                                {"per_channel", line.per_channel},
+                                {"most_channels", line.most_channels}});
+  }
+  // File names need not be UTF-8.
+  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 nlohmann::json overlay_profile(const DeviceProfile& profile, const nlohmann::json& given,

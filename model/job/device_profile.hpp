@@ -59,6 +59,9 @@ const std::vector<std::string>& confidence_names();
 /// Throws ConfigError with the field below `field`. What `cluster` holds is checked where the job's cluster is read.
 DeviceProfile read_device_profile(const nlohmann::json& value, const std::string& field, const Origins& origins);
 
+/// Its file, schema flopcast.profile/1.
+std::string write_profile(const DeviceProfile& profile);
+
 /// Measured messages of groups, each of which may be given once.
 std::vector<GroupCurve> read_group_curves(const nlohmann::json& values, const std::string& field,
                                           const Origins& origins);
