@@ -102,8 +102,8 @@ function jobControls(side, names, change) {
     slider("Microbatches m", "microbatches", side, including(kMicrobatches, side.microbatches), change),
     slider("Microbatch size", "mbs", side, including([1, 2, 4, 8, 16], side.mbs), change),
     slider("Sequence length", "sequence", side, including([512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072], side.sequence), change),
-    choice("Recomputation", "recompute", side, [["none"], ["selective"], ["full"]], change),
-    slider("ZeRO", "zero", side, [0, 1, 2, 3], change),
+    choice("Recomputation", "recompute", side, names.recompute.map(kind => [kind]), change),
+    slider("ZeRO", "zero", side, [...Array(names.most_zero + 1).keys()], change),
     choice("Software stack", "stack", side, names.stacks.map(stack => [stack]), change),
     checkbox("Sequence parallel", "sp", side, change),
   ];

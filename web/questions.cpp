@@ -12,6 +12,7 @@
 #include "import/programs/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/object_reader.hpp"
+#include "model/job/fields.hpp"
 #include "model/job/read_job.hpp"
 #include "model/units/quantity.hpp"
 #include "reports/html/packed_timeline.hpp"
@@ -212,6 +213,8 @@ Json names() {
           {"clusters", clusters},
           {"stacks", stacks},
           {"schedules", schedules},
+          {"recompute", field_named(layout_fields(), "recompute").choices()},
+          {"most_zero", static_cast<int>(field_named(layout_fields(), "zero").largest)},
           {"terms", page_terms()}};
 }
 

@@ -21,12 +21,13 @@
 #include "base/text/error.hpp"
 #include "base/text/table.hpp"
 #include "calibrate/tables/run_tables.hpp"
-#include "calibrate/verdict/measured_run.hpp"
+#include "sim/files/run_file.hpp"
 #include "calibrate/verdict/verdict.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/timeline_files.hpp"
 #include "import/jobs/load_job.hpp"
+#include "model/job/write_job.hpp"
 #include "realrun/launch/backend.hpp"
 #include "reports/svg/series_svg.hpp"
 #include "sim/forecast/forecast.hpp"
@@ -222,8 +223,14 @@ int run_run(const Arguments& arguments, const Streams& streams) {
   // What cannot be read back is written when all is over.
   const bool copies = options.measured && is_pipe_or_device(*options.measured);
   const std::string output = copies ? kept.path() : options.measured.value_or(kept.path());
-  write_file(job.path(), options.job.load().root.dump());
   const Layout& layout = answer.step.job.layout;
+  nlohmann::json given = options.job.load().root;
+  // The measurement keeps the job, which is to need no other file.
+  if (!layout.schedule_csv.empty()) {
+    const nlohmann::json told = job_json(answer.step.job).at("layout");
+    for (const char* key : {"schedule", "schedule_csv"}) given["layout"][key] = told.at(key);
+  }
+  write_file(job.path(), given.dump());
   const ChildEnd end = run_child(options.launcher_words(job.path(), output, layout.dp * layout.tp * layout.pp, counts,
                                                         times_from == TimesFrom::kCalibration),
                                  streams);

@@ -463,6 +463,22 @@ Json training_schema() {
   return schema;
 }
 
+Json texts_schema() {
+  return {{"type", "array"}, {"items", {{"type", "string"}}}};
+}
+
+// The beginning of a file's schema: its name, and the job that it answers.
+Json file_schema(const char* name, const char* what) {
+  Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", name}, {"description", what}};
+  schema.update(object_schema());
+  add_property(schema, "schema", true, {{"const", name}});
+  add_property(schema, "job", true,
+               {{"type", "object"},
+                {"description", "The resolved job, in the form of a job file."},
+                {"required", {"model", "cluster", "layout", "training"}}});
+  return schema;
+}
+
 // What `simulate` adds: sim/files/result_json.hpp writes it.
 Json critical_path_schema() {
   const Json seconds = value_schema("number", 0);
@@ -526,16 +542,8 @@ void check_results(const Json& json, const std::string& file) {
 }
 
 Json result_schema() {
-  Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
-                 {"title", "flopcast.result/1"},
-                 {"description", "A forecast. Times in seconds, memory in GiB (2^30 bytes), shares between 0 and 1."}};
-  schema.update(object_schema());
-  const Json texts = {{"type", "array"}, {"items", {{"type", "string"}}}};
-  add_property(schema, "schema", true, {{"const", "flopcast.result/1"}});
-  add_property(schema, "job", true,
-               {{"type", "object"},
-                {"description", "The resolved job, in the form of a job file."},
-                {"required", {"model", "cluster", "layout", "training"}}});
+  Json schema = file_schema("flopcast.result/1",
+                            "A forecast. Times in seconds, memory in GiB (2^30 bytes), shares between 0 and 1.");
   add_property(schema, "iteration", true, part_schema(iteration_fields()));
   add_property(
       schema, "breakdown", true,
@@ -555,9 +563,32 @@ Json result_schema() {
   add_property(schema, "packing", false,
                part_schema(packing_fields(),
                            "A step whose microbatches hold sequences of several lengths (--sequence-lengths)."));
-  add_property(schema, "assumptions", true, texts);
-  add_property(schema, "warnings", true, texts);
+  add_property(schema, "assumptions", true, texts_schema());
+  add_property(schema, "warnings", true, texts_schema());
   add_property(schema, "critical_path", false, critical_path_schema());
+  return schema;
+}
+
+// sim/files/result_json.hpp writes what stands beside the result's own part.
+Json memory_file_schema() {
+  Json schema = file_schema("flopcast.memory/1", "Memory of each pipeline rank, in GiB (2^30 bytes).");
+  add_property(schema, "memory", true, memory_schema());
+  const Json amount = value_schema("number", 0);
+  Json tensor = object_schema();
+  for (const char* key : {"kind", "tensor"}) add_property(tensor, key, true, {{"type", "string"}});
+  for (const char* key : {"each_gib", "count", "gib"}) add_property(tensor, key, true, amount);
+  Json fullest = object_schema();
+  fullest["description"] = "The tensors of the fullest rank at its fullest moment, largest first.";
+  add_property(fullest, "rank", true, value_schema("integer", 0));
+  add_property(fullest, "tensors", true, {{"type", "array"}, {"items", std::move(tensor)}});
+  add_property(schema, "fullest_rank", false, std::move(fullest));
+  const Json point = {{"type", "array"}, {"minItems", 2}, {"maxItems", 2}, {"items", amount}};
+  add_property(schema, "over_time", false,
+               {{"type", "array"},
+                {"description", "By pipeline rank: [seconds, GiB] at every change."},
+                {"items", {{"type", "array"}, {"items", point}}}});
+  add_property(schema, "assumptions", true, texts_schema());
+  add_property(schema, "warnings", true, texts_schema());
   return schema;
 }
 

@@ -29,5 +29,7 @@ void check_results(const nlohmann::ordered_json& json, const std::string& file);
 
 /// docs/schema/result-1.schema.json.
 nlohmann::ordered_json result_schema();
+/// docs/schema/memory-1.schema.json.
+nlohmann::ordered_json memory_file_schema();
 
 }  // namespace flopcast

@@ -20,10 +20,13 @@
 #include "model/job/flags.hpp"
 #include "model/job/read_job.hpp"
 #include "model/job/write_job.hpp"
+#include "sim/files/result_file.hpp"
 #include "sim/files/result_json.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/schedules/catalogue.hpp"
+#include "tests/cli/small_run.hpp"
 #include "tests/support/folders.hpp"
+#include "tests/support/run_flopcast.hpp"
 
 namespace flopcast {
 namespace {
@@ -191,7 +194,7 @@ Json job_with(std::size_t beginning, const std::vector<std::pair<std::size_t, st
               std::set<std::string>* covered = nullptr) {
   Json job = beginnings()[beginning % beginnings().size()];
   for (const auto& [index, seed] : changes) {
-    const JobKey& key = all_job_keys()[index % all_job_keys().size()];
+    const JobKey& key = job_keys()[index % job_keys().size()];
     if (key.entry->names_object || key.field == "training.profile") continue;
     Json changed = job;
     lay_over(key.field, some_value(*key.entry, seed), changed);
@@ -219,15 +222,15 @@ void expect_round_trip(const Json& root) {
 RC_GTEST_PROP(JobProperties, AJobInAResultIsTheJobThatWasForecast, ()) {
   const auto beginning = *rc::gen::inRange<std::size_t>(0, beginnings().size());
   const auto changes = *rc::gen::container<std::vector<std::pair<std::size_t, std::size_t>>>(
-      rc::gen::pair(rc::gen::inRange<std::size_t>(0, all_job_keys().size()), rc::gen::inRange<std::size_t>(0, 16)));
+      rc::gen::pair(rc::gen::inRange<std::size_t>(0, job_keys().size()), rc::gen::inRange<std::size_t>(0, 16)));
   expect_round_trip(job_with(beginning, changes));
 }
 
 // Each key by itself, in the first job that can have it.
 TEST(JobProperties, EveryKeySurvivesARoundTrip) {
   std::set<std::string> covered;
-  for (std::size_t index = 0; index < all_job_keys().size(); ++index) {
-    const JobKey& key = all_job_keys()[index];
+  for (std::size_t index = 0; index < job_keys().size(); ++index) {
+    const JobKey& key = job_keys()[index];
     for (std::size_t beginning = 0; beginning < beginnings().size() && covered.count(key.field) == 0; ++beginning) {
       for (std::size_t seed = 0; seed < 9 && covered.count(key.field) == 0; ++seed) {
         const Json job = job_with(beginning, {{index, seed}}, &covered);
@@ -252,12 +255,207 @@ TEST(JobProperties, BeginningsSurviveARoundTrip) {
   }
 }
 
-TEST(JobSchema, IsWhatTheTablesSay) {
-  const std::filesystem::path file = project_folder() / "docs" / "schema" / "job-1.schema.json";
-  const std::string schema = job_schema().dump(2) + "\n";
-  // FLOPCAST_WRITE_SCHEMA=1 writes it anew.
-  if (std::getenv("FLOPCAST_WRITE_SCHEMA") != nullptr) std::ofstream(file) << schema;
-  EXPECT_EQ(read_text(file), schema) << "FLOPCAST_WRITE_SCHEMA=1 writes it";
+// The text of a key's value on a command line.
+std::string flag_text(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array() || value.empty() || !value.front().is_number()) return value.dump();
+  std::string text = value.dump();
+  return text.substr(1, text.size() - 2);
+}
+
+TEST(JobProperties, EveryPathIsAFlagThatSaysWhatTheFileWould) {
+  for (std::size_t index = 0; index < job_keys().size(); ++index) {
+    const JobKey& key = job_keys()[index];
+    for (std::size_t seed = 0; seed < 4; ++seed) {
+      Json value = some_value(*key.entry, seed);
+      if (key.kind == FieldKind::kQuantity) value = flag_text(value);
+      Json in_file = beginnings().front();
+      lay_over(key.field, value, in_file);
+      Json by_flag = beginnings().front();
+      Origins origins;
+      apply_flags({{&key, "--" + key.field, flag_text(value)}}, by_flag, origins);
+      EXPECT_EQ(by_flag, in_file) << key.field;
+      EXPECT_EQ(origins.where(key.field), "--" + key.field);
+    }
+  }
+}
+
+// Figures of a part refine the entry that has it, whatever the order.
+TEST(JobProperties, FlagsReachIntoPartsThatGoByTheirName) {
+  const CommandResult changed = run_flopcast(
+      {"simulate", "--cluster.device.tdp", "123W", "--training.stack.gradient_bytes", "2", "--stack", "megatron-2022",
+       "--model", "gpt3-125m", "--cluster", "2xdgx-a100-80g", "--gbs", "64", "--format", "json"});
+  ASSERT_EQ(changed.exit_code, 0) << changed.standard_error;
+  const Json job = Json::parse(changed.standard_output).at("job");
+  EXPECT_EQ(job.at("cluster").at("device").at("tdp"), "123W");
+  EXPECT_EQ(job.at("cluster").at("device").at("name"), "a100-80g");
+  EXPECT_EQ(job.at("training").at("stack").at("gradient_bytes"), 2);
+  EXPECT_EQ(job.at("training").at("stack").at("name"), "megatron-2022");
+}
+
+// --- what commands say of the job that they answer ---
+
+Json figures_in(Json result) {
+  for (const char* key : {"assumptions", "warnings", "critical_path"}) result.erase(key);
+  return result;
+}
+
+// A result's job needs no file, and its forecast is the result.
+void expect_tells_its_job(const Json& result) {
+  const Json again = result_json(forecast(read_job(result.at("job"), {}), no_file));
+  EXPECT_EQ(figures_in(again).dump(), figures_in(result).dump());
+}
+
+class Desk {
+ public:
+  Desk() { options_.working_directory = folder_.path(); }
+  CommandResult ask(const std::vector<std::string>& words) const { return run_flopcast(words, options_); }
+  // What starts a program of its own needs streams that are files.
+  CommandResult start(const std::vector<std::string>& words) const { return start_flopcast(words, options_); }
+  Json answer(std::vector<std::string> words) const {
+    words.insert(words.end(), {"--format", "json"});
+    const CommandResult result = ask(words);
+    if (result.exit_code != 0) throw std::runtime_error(words.front() + ": " + result.standard_error);
+    return Json::parse(result.standard_output);
+  }
+  void write(const std::string& file, const std::string& text) const { write_text(folder_.path() / file, text); }
+  std::string read(const std::string& file) const { return read_text(folder_.path() / file); }
+  void remove(const std::string& file) const { std::filesystem::remove(folder_.path() / file); }
+
+ private:
+  TemporaryFolder folder_;
+  CommandOptions options_;
+};
+
+// The results in what simulate, compare and sweep say of a job, and report says nothing against them.
+void expect_answers_tell_their_job(const Desk& desk) {
+  const Json simulated = desk.answer({"simulate", "job.json"});
+  expect_tells_its_job(simulated);
+  desk.write("result.json", simulated.dump());
+  EXPECT_EQ(figures_in(desk.answer({"simulate", "result.json"})), figures_in(simulated));
+  EXPECT_EQ(desk.answer({"memory", "job.json"}).at("job"), simulated.at("job"));
+  const Json compared = desk.answer({"compare", "job.json", "result.json"});
+  expect_tells_its_job(compared.at("a").at("result"));
+  EXPECT_EQ(compared.at("b").at("result"), simulated);
+  const Json swept = desk.answer({"sweep", "job.json", "--vary", "training.tokens=1T,2T"});
+  for (const Json& row : swept.at("rows")) expect_tells_its_job(row.at("result"));
+  desk.write("compared.json", compared.dump());
+  const CommandResult reported = desk.ask({"report", "result.json", "compared.json", "-o", "page.html"});
+  EXPECT_EQ(reported.exit_code, 0);
+  EXPECT_EQ(reported.standard_error, "");
+}
+
+TEST(JobProperties, EveryCommandTellsTheJobThatItForecast) {
+  constexpr std::size_t kChanges = 8;
+  constexpr std::size_t kStride = 37;  // walks over all keys, another way in every job
+  for (std::size_t beginning = 0; beginning < beginnings().size(); ++beginning) {
+    std::vector<std::pair<std::size_t, std::size_t>> changes;
+    for (std::size_t change = 0; change < kChanges; ++change) {
+      changes.emplace_back((beginning * kChanges + change) * kStride, beginning + change);
+    }
+    const Desk desk;
+    desk.write("job.json", job_with(beginning, changes).dump());
+    expect_answers_tell_their_job(desk);
+  }
+}
+
+TEST(JobProperties, PlansTellTheirJobs) {
+  for (const Json& root : beginnings()) {
+    // A layout in a file is none to search; what does not fit is no answer.
+    if (root.at("layout").contains("schedule_csv") || root.at("cluster").at("name") == "ours") continue;
+    const Desk desk;
+    desk.write("job.json", root.dump());
+    const CommandResult planned = desk.ask({"plan", "job.json", "--top", "3", "--format", "json"});
+    if (planned.exit_code != 0) continue;
+    const Json plan = Json::parse(planned.standard_output);
+    for (const char* list : {"ranked", "pareto"}) {
+      for (const Json& entry : plan.at(list)) expect_tells_its_job(entry.at("result"));
+    }
+    // The best layout's job, as the question told it.
+    const Json best = result_json(forecast(read_job(plan.at("job"), {}), no_file));
+    EXPECT_EQ(figures_in(best), figures_in(plan.at("best").at("result"))) << plan.at("job").dump(2);
+    desk.write("plan.json", plan.dump());
+    EXPECT_EQ(figures_in(desk.answer({"simulate", "plan.json"})), figures_in(plan.at("best").at("result")));
+  }
+}
+
+// Whatever files a job names, no answer needs them.
+TEST(JobProperties, AnswersNeedNoFileOfTheJob) {
+  const Desk desk;
+  const std::vector<std::pair<const char*, std::string>> files = {
+      {"rows.csv", kRows},
+      {"stack.json", R"({"name": "nemo", "gradient_bytes": 2})"},
+      {"profile.json", read_text(project_folder() / "model" / "catalog" / "profiles" / "a100-nccl.json")},
+      {"config.json", R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024,
+        "intermediate_size": 4096, "num_attention_heads": 16, "num_hidden_layers": 8, "num_key_value_heads": 16,
+        "vocab_size": 32000, "max_position_embeddings": 2048})"}};
+  for (const auto& [name, text] : files) desk.write(name, text);
+  desk.write("job.json", R"({"model": "config.json", "cluster": {"name": "dgx-a100-80g", "nodes": 1},
+    "layout": {"tp": 2, "pp": 2, "global_batch_size": 8, "schedule": "file:rows.csv"},
+    "training": {"stack": "stack.json", "profile": "profile.json"}})");
+  expect_answers_tell_their_job(desk);
+  const Json simulated = desk.answer({"simulate", "job.json"});
+  desk.write("result.json", simulated.dump());
+  for (const auto& [name, text] : files) desk.remove(name);
+  EXPECT_EQ(figures_in(desk.answer({"simulate", "result.json"})), figures_in(simulated));
+}
+
+TEST(JobProperties, ARunTellsItsJob) {
+  const Desk desk;
+  desk.write("rows.csv", kRows);
+  std::vector<std::string> words =
+      small_run({"--pp", "2", "--cluster.devices_per_node", "2", "--mbs", "4", "--schedule", "file:rows.csv", "--steps",
+                 "2", "--times", "job", "-o", "measured.json"});
+  words.insert(words.end(), {"--format", "json"});
+  const CommandResult answered = desk.start(words);
+  ASSERT_EQ(answered.exit_code, 0) << answered.standard_error;
+  const Json run = Json::parse(answered.standard_output);
+  expect_tells_its_job(run.at("forecast"));
+  EXPECT_EQ(run.at("measured").at("job"), run.at("forecast").at("job"));
+  const Json kept = Json::parse(desk.read("measured.json"));
+  EXPECT_EQ(kept.at("comparison"), run);
+  desk.remove("rows.csv");
+  const Json again = result_json(forecast(read_job(kept.at("run").at("job"), {}), no_file));
+  EXPECT_EQ(figures_in(again), figures_in(run.at("forecast")));
+  const CommandResult reported = desk.ask({"report", "measured.json", "-o", "page.html"});
+  EXPECT_EQ(reported.exit_code, 0) << reported.standard_error;
+  EXPECT_EQ(reported.standard_error, "");
+}
+
+// FLOPCAST_BLESS=1 writes them anew.
+TEST(Schemas, AreWhatTheTablesSay) {
+  const std::pair<const char*, nlohmann::ordered_json> schemas[] = {
+      {"job-1", job_schema()}, {"result-1", result_schema()}, {"memory-1", memory_file_schema()}};
+  for (const auto& [name, rules] : schemas) {
+    const std::filesystem::path file = project_folder() / "docs" / "schema" / (std::string(name) + ".schema.json");
+    const std::string schema = rules.dump(2) + "\n";
+    if (std::getenv("FLOPCAST_BLESS") != nullptr) write_text(file, schema);
+    EXPECT_EQ(read_text(file), schema);
+  }
+}
+
+// The keys that the first column of a table of a document lists.
+std::multiset<std::string> keys_listed_in(const std::string& document) {
+  std::multiset<std::string> keys;
+  std::istringstream lines(document);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("| `", 0) != 0) continue;
+    const std::string cell = line.substr(1, line.find('|', 1) - 1);
+    for (std::size_t tick = cell.find('`'); tick != std::string::npos; tick = cell.find('`', tick + 1)) {
+      const std::size_t end = cell.find('`', tick + 1);
+      keys.insert(cell.substr(tick + 1, end - tick - 1));
+      tick = end;
+    }
+  }
+  return keys;
+}
+
+TEST(Documents, ListEveryKeyOfAStackOnce) {
+  std::multiset<std::string> keys;
+  for (const Field& field : stack_fields()) {
+    if (!field.names_object && field.write != nullptr) keys.emplace(field.key);
+  }
+  EXPECT_EQ(keys_listed_in(read_text(project_folder() / "docs" / "stacks.md")), keys);
 }
 
 }  // namespace

@@ -87,13 +87,5 @@ TEST(ResultFile, SaysWhichNumberIsMissing) {
   EXPECT_THROW(check_results({{"a", json}}, "a.json"), ConfigError);
 }
 
-// FLOPCAST_BLESS=1 writes it.
-TEST(ResultFile, TheSchemaIsThatOfTheFields) {
-  const std::filesystem::path file = project_folder() / "docs" / "schema" / "result-1.schema.json";
-  const std::string schema = result_schema().dump(2) + "\n";
-  if (std::getenv("FLOPCAST_BLESS") != nullptr) write_text(file, schema);
-  EXPECT_EQ(read_text(file), schema);
-}
-
 }  // namespace
 }  // namespace flopcast
