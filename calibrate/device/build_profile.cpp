@@ -159,15 +159,6 @@ using ProductName = std::pair<std::string, std::string>;  // dtype, operator
 using Shapes = std::map<std::tuple<int, int, int>, std::vector<double>>;
 using GroupName = std::tuple<SampleKind, int, int>;  // kind, ranks, nodes
 
-ProfileFit profile_fit(std::string what, std::string unit, const std::vector<FittedPoint>& points,
-                       const RelativeErrors& errors, const RelativeErrors& left_out) {
-  ProfileFit fit{std::move(what), std::move(unit), errors.median, errors.p95, errors.largest, left_out.median, {}};
-  for (const FittedPoint& point : points) {
-    fit.points.push_back({point.label, point.x, point.measured_s, point.fitted_s});
-  }
-  return fit;
-}
-
 // Every repetition of every pass, by what was measured.
 struct Pooled {
   std::map<ProductName, Shapes> products;
@@ -257,7 +248,7 @@ class Builder {
     std::vector<MessagePoint> points;
     for (const auto& [bytes, seconds] : sizes) points.push_back({bytes, median_of(seconds)});
     MessageFit fit = fit_message_curve(what, points);
-    profile_.fits.push_back(profile_fit(what, "bytes", fit.points, fit.errors, fit.left_out));
+    profile_.fits.push_back(fit.told(what, "bytes"));
     return fit;
   }
 
@@ -292,7 +283,7 @@ class Builder {
       const Precision precision = precision_of(dtype);
       const GemmFit fit = fit_gemm(what, points, precision, measurement_.multiprocessors,
                                    request_.host ? cpu_gemm_search() : gpu_gemm_search());
-      profile_.fits.push_back(profile_fit(what, "FLOP", fit.points, fit.errors, fit.left_out));
+      profile_.fits.push_back(fit.told(what, "FLOP"));
       describe_rate(what, fit, precision, points.size() > most);
       if (points.size() > most) kernel = fit.kernel;
       most = std::max(most, points.size());

@@ -68,12 +68,7 @@ class Kernels {
 
   OperatorFit fit(const std::string& what, const char* unit, const std::vector<OperatorPoint>& points) {
     OperatorFit fitted = fit_operator(what, points);
-    ProfileFit kept{what, unit, fitted.errors.median, fitted.errors.p95, fitted.errors.largest, fitted.left_out.median,
-                    {}};
-    for (const FittedPoint& point : fitted.points) {
-      kept.points.push_back({point.label, point.x, point.measured_s, point.fitted_s});
-    }
-    profile_.fits.push_back(std::move(kept));
+    profile_.fits.push_back(fitted.told(what, unit));
     return fitted;
   }
 
@@ -183,11 +178,7 @@ void add(const std::string& what, const OverlapFit& fit, int most_channels, Devi
   if (line.factor(0) <= 0.0 || line.factor(most_channels) <= 0.0) {
     refuse_fit(what, "takes no time at all at one end of the line", "measure more numbers of channels");
   }
-  ProfileFit kept{what, "channels", fit.errors.median, fit.errors.p95, fit.errors.largest, fit.left_out.median, {}};
-  for (const FittedPoint& point : fit.points) {
-    kept.points.push_back({point.label, point.x, point.measured_s, point.fitted_s});
-  }
-  profile.fits.push_back(std::move(kept));
+  profile.fits.push_back(fit.told(what, "channels"));
   profile.overlaps.push_back(line);
 }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "calibrate/device/least_squares.hpp"
 #include "model/cost/compute.hpp"
@@ -137,16 +138,10 @@ std::vector<GemmKernel> kernels_of(const GemmSearch& search) {
 
 RelativeErrors leave_one_out(const std::vector<Terms>& all, bool overlapped) {
   constexpr std::size_t kMostLeftOut = 32;
-  const std::size_t stride = (all.size() + kMostLeftOut - 1) / kMostLeftOut;
-  std::vector<double> fitted;
-  std::vector<double> measured;
-  for (std::size_t left = 0; left < all.size(); left += stride) {
-    std::vector<Terms> others = all;
-    others.erase(others.begin() + static_cast<std::ptrdiff_t>(left));
-    fitted.push_back(time_of(all[left], fit_terms(others, overlapped), overlapped));
-    measured.push_back(all[left].measured);
-  }
-  return relative_errors(fitted, measured);
+  const auto predict = [overlapped](const std::vector<Terms>& others, const Terms& left) {
+    return std::pair(time_of(left, fit_terms(others, overlapped), overlapped), left.measured);
+  };
+  return errors_left_out(all, 0, all.size(), (all.size() + kMostLeftOut - 1) / kMostLeftOut, predict);
 }
 
 }  // namespace
@@ -221,18 +216,12 @@ double time_of(const std::vector<double>& unknowns, const OperatorPoint& point) 
   return unknowns[0] + unknowns[1] * point.amount;
 }
 
-RelativeErrors errors_left_out(const std::vector<OperatorPoint>& points) {
+RelativeErrors operator_errors_left_out(const std::vector<OperatorPoint>& points) {
   constexpr std::size_t kMost = 32;
-  const std::size_t step = std::max<std::size_t>(1, points.size() / kMost);
-  std::vector<double> fitted;
-  std::vector<double> measured;
-  for (std::size_t index = 0; index < points.size(); index += step) {
-    std::vector<OperatorPoint> others = points;
-    others.erase(others.begin() + static_cast<std::ptrdiff_t>(index));
-    fitted.push_back(time_of(solve_amounts(others), points[index]));
-    measured.push_back(points[index].seconds);
-  }
-  return relative_errors(fitted, measured);
+  const auto predict = [](const std::vector<OperatorPoint>& others, const OperatorPoint& left) {
+    return std::pair(time_of(solve_amounts(others), left), left.seconds);
+  };
+  return errors_left_out(points, 0, points.size(), std::max<std::size_t>(1, points.size() / kMost), predict);
 }
 
 }  // namespace
@@ -250,7 +239,7 @@ OperatorFit fit_operator(const std::string& what, const std::vector<OperatorPoin
     fit.points.push_back({point.label, point.amount, point.seconds, time_of(unknowns, point)});
   }
   fit.errors = relative_errors(fit.points);
-  fit.left_out = errors_left_out(points);
+  fit.left_out = operator_errors_left_out(points);
   return fit;
 }
 
@@ -299,7 +288,7 @@ Line solve_channels(const std::vector<OverlapPoint>& points) {
   return {ends[1], (ends[0] - ends[1]) / most};
 }
 
-RelativeErrors errors_left_out(const std::vector<OverlapPoint>& points, const std::set<int>& channels) {
+RelativeErrors channel_errors_left_out(const std::vector<OverlapPoint>& points, const std::set<int>& channels) {
   std::vector<double> fitted;
   std::vector<double> measured;
   for (const int left : channels) {
@@ -329,7 +318,7 @@ OverlapFit fit_overlap(const std::string& what, const std::vector<OverlapPoint>&
     fit.points.push_back({point.label, static_cast<double>(point.channels), point.beside_s, line.time(point)});
   }
   fit.errors = relative_errors(fit.points);
-  fit.left_out = errors_left_out(points, channels);
+  fit.left_out = channel_errors_left_out(points, channels);
   return fit;
 }
 

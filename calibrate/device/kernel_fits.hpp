@@ -26,14 +26,12 @@ struct GemmSearch {
 const GemmSearch& gpu_gemm_search();
 const GemmSearch& cpu_gemm_search();
 
-struct GemmFit {
+/// Up to 32 shapes are left out, each predicted by a fit of the others with the same kernel.
+struct GemmFit : FitQuality {
   Seconds launch;
   FlopsPerSecond rate;                   ///< of all multiprocessors, tiles full and deep
   std::optional<BytesPerSecond> stream;  ///< of operands and result; absent where no shape shows it
   GemmKernel kernel;                     ///< memory_efficiency is the caller's to set
-  std::vector<FittedPoint> points;
-  RelativeErrors errors;
-  RelativeErrors left_out;  ///< up to 32 shapes, each predicted by a fit of the others with the same kernel
 };
 
 inline constexpr int kFewestShapes = 6;
@@ -56,12 +54,10 @@ struct OperatorPoint {
   double seconds = 0.0;
 };
 
-struct OperatorFit {
+/// Up to 32 points are left out, each predicted from the others.
+struct OperatorFit : FitQuality {
   Seconds launch;
   double rate = 0.0;  ///< amount a second, without the launch
-  std::vector<FittedPoint> points;
-  RelativeErrors errors;
-  RelativeErrors left_out;  ///< up to 32 points, each predicted from the others
 };
 
 inline constexpr int kFewestAmounts = 3;
@@ -79,12 +75,11 @@ struct OverlapPoint {
   double beside_s = 0.0;
 };
 
-struct OverlapFit {
-  double at_none = 1.0;             ///< time beside over time alone, extrapolated to no channel
-  double per_channel = 0.0;         ///< what each channel adds to it; below zero where more channels disturb less
-  std::vector<FittedPoint> points;  ///< x are channels
-  RelativeErrors errors;
-  RelativeErrors left_out;  ///< all samples of a number of channels, each predicted from the other numbers
+/// The x of its points are channels; all samples of a number of channels are left out, predicted from the other
+/// numbers.
+struct OverlapFit : FitQuality {
+  double at_none = 1.0;      ///< time beside over time alone, extrapolated to no channel
+  double per_channel = 0.0;  ///< what each channel adds to it; below zero where more channels disturb less
 };
 
 inline constexpr int kFewestChannels = 3;

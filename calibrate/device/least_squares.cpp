@@ -36,10 +36,10 @@ RelativeErrors relative_errors(const std::vector<double>& fitted, const std::vec
   return {static_cast<int>(errors.size()), median_of(errors), quantile_of(errors, kMost), quantile_of(errors, 1.0)};
 }
 
-RelativeErrors relative_errors(const std::vector<FittedPoint>& points) {
+RelativeErrors relative_errors(const std::vector<ProfilePoint>& points) {
   std::vector<double> fitted;
   std::vector<double> measured;
-  for (const FittedPoint& point : points) {
+  for (const ProfilePoint& point : points) {
     fitted.push_back(point.fitted_s);
     measured.push_back(point.measured_s);
   }

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
 #include "base/text/error.hpp"
+#include "model/job/device_profile.hpp"
 
 namespace flopcast {
 
@@ -22,16 +24,36 @@ struct RelativeErrors {
 };
 RelativeErrors relative_errors(const std::vector<double>& fitted, const std::vector<double>& measured);
 
-/// One sample with what the fit says of it.
-struct FittedPoint {
-  std::string label;
-  double x = 0.0;  ///< bytes of a message, FLOPs of a product
-  double measured_s = 0.0;
-  double fitted_s = 0.0;
+RelativeErrors relative_errors(const std::vector<ProfilePoint>& points);
 
-  double relative_error() const { return fitted_s / measured_s - 1.0; }
+/// How well something was fitted.
+struct FitQuality {
+  std::vector<ProfilePoint> points;
+  RelativeErrors errors;
+  RelativeErrors left_out;  ///< each point predicted from others
+
+  /// As a profile tells it; `unit` is that of the points' x.
+  ProfileFit told(const std::string& what, const std::string& unit) const {
+    return {what, unit, errors.median, errors.p95, errors.largest, left_out.median, points};
+  }
 };
-RelativeErrors relative_errors(const std::vector<FittedPoint>& points);
+
+/// The errors of predicting points from the others: every `stride`-th of those from `first` to before `end`.
+/// `predict` makes of the others and the point left out what was fitted and measured of it.
+template <class Point, class Predict>
+RelativeErrors errors_left_out(const std::vector<Point>& points, std::size_t first, std::size_t end, std::size_t stride,
+                               const Predict& predict) {
+  std::vector<double> fitted;
+  std::vector<double> measured;
+  for (std::size_t left = first; left < end; left += stride) {
+    std::vector<Point> others = points;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(left));
+    const auto [guess, truth] = predict(others, points[left]);
+    fitted.push_back(guess);
+    measured.push_back(truth);
+  }
+  return relative_errors(fitted, measured);
+}
 
 /// Why data cannot be fitted. Throws ConfigError with it; `what` names the data: "gemm fp32".
 [[noreturn]] void refuse_fit(const std::string& what, const std::string& problem, const std::string& help);

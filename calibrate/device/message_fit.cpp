@@ -234,15 +234,10 @@ MessageCurve best_curve(const std::vector<MessagePoint>& sizes, Counts counts) {
 }
 
 RelativeErrors leave_one_out(const std::vector<MessagePoint>& points, Counts counts) {
-  std::vector<double> fitted;
-  std::vector<double> measured;
-  for (std::size_t left = 1; left + 1 < points.size(); ++left) {
-    std::vector<MessagePoint> others = points;
-    others.erase(others.begin() + static_cast<std::ptrdiff_t>(left));
-    fitted.push_back(best_curve(others, counts).time(Bytes(points[left].bytes)).value());
-    measured.push_back(points[left].seconds);
-  }
-  return relative_errors(fitted, measured);
+  const auto predict = [&](const std::vector<MessagePoint>& others, const MessagePoint& left) {
+    return std::pair(best_curve(others, counts).time(Bytes(left.bytes)).value(), left.seconds);
+  };
+  return errors_left_out(points, 1, points.size() - 1, 1, predict);
 }
 
 MessageFit fit(const std::string& what, const std::vector<MessagePoint>& given, Counts counts) {

@@ -13,11 +13,9 @@ struct MessagePoint {
   double seconds = 0.0;
 };
 
-struct MessageFit {
+/// Its points are by ascending size, each left out but the ends, predicted by a curve through the others.
+struct MessageFit : FitQuality {
   MessageCurve curve;
-  std::vector<FittedPoint> points;  ///< by ascending size
-  RelativeErrors errors;
-  RelativeErrors left_out;  ///< each size predicted by a curve through the others; the ends are not left out
 };
 
 inline constexpr int kMostSegments = 4;
