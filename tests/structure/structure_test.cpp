@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "model/job/fields.hpp"
 #include "tests/structure/rules.hpp"
 #include "tests/support/folders.hpp"
 
@@ -112,6 +113,28 @@ TEST(ProjectStructure, RoomsFormNoCircle) {
     }
     EXPECT_FALSE(files.empty()) << folder;
     EXPECT_EQ(circle_of_rooms(folder, files), "");
+  }
+}
+
+// Whoever keeps a list of a job's keys beside the tables forgets the next key. Importers of files and of published rows
+// say which of their words is which key, and the planner which keys it chooses.
+TEST(ProjectStructure, KeysOfAJobAreListedInTheirTablesAlone) {
+  constexpr int kFewestOfAList = 10;
+  for (const char* folder : {"base", "sim", "planner", "realrun", "reports", "cli", "web"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(project_folder() / folder)) {
+      const fs::path extension = entry.path().extension();
+      if (extension != ".cpp" && extension != ".hpp" && extension != ".js") continue;
+      const std::string path = entry.path().lexically_relative(project_folder()).generic_string();
+      if (path == "planner/plan/read_question.cpp") continue;
+      const std::string text = read_text(entry.path());
+      for (const Field& section : job_fields()) {
+        int named = 0;
+        for (const Field& field : section.parts()) {
+          named += text.find('"' + std::string(field.key) + '"') != std::string::npos ? 1 : 0;
+        }
+        EXPECT_LT(named, kFewestOfAList) << path << " names so many keys of " << section.key;
+      }
+    }
   }
 }
 
