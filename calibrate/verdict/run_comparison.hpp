@@ -77,7 +77,7 @@ std::vector<double> step_losses(const MeasuredRun& run, int microbatches);
 /// drains.
 int counted_steps(int steps, int warmup, bool asynchronous);
 
-/// `as_run` has the bytes and the memory of a forecast that is calibrated: see run_memory.hpp.
+/// `as_run` has the bytes and the memory of a forecast that is calibrated: see memory_as_run().
 RunComparison compare_run(Forecast job, const Result& as_run, const MeasuredRun& run, TimesFrom times_from);
 
 }  // namespace flopcast

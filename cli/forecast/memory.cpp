@@ -12,7 +12,6 @@
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
-#include "reports/result/figures.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/series_svg.hpp"
 #include "sim/files/result_json.hpp"

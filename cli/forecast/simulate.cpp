@@ -10,7 +10,6 @@
 #include "cli/options/output.hpp"
 #include "cli/options/timeline_files.hpp"
 #include "cli/options/variation_options.hpp"
-#include "reports/result/figures.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/series_svg.hpp"
 #include "sim/files/result_json.hpp"

@@ -11,7 +11,6 @@
 #include "base/text/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
-#include "cli/options/layout_text.hpp"
 #include "cli/options/output.hpp"
 #include "planner/shared/crew.hpp"
 #include "planner/shared/threads.hpp"

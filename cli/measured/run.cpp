@@ -21,15 +21,15 @@
 #include "base/text/error.hpp"
 #include "base/text/table.hpp"
 #include "calibrate/tables/run_tables.hpp"
-#include "sim/files/run_file.hpp"
 #include "calibrate/verdict/verdict.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/timeline_files.hpp"
 #include "import/jobs/load_job.hpp"
-#include "model/job/write_job.hpp"
+#include "model/job/read_job.hpp"
 #include "realrun/launch/backend.hpp"
 #include "reports/svg/series_svg.hpp"
+#include "sim/files/run_file.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {

@@ -14,7 +14,7 @@
 #include "calibrate/validation/published_row.hpp"
 #include "calibrate/validation/refit.hpp"
 #include "cli/commands.hpp"
-#include "cli/options/files_on_disk.hpp"
+#include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "import/jobs/load_job.hpp"
 #include "model/config/document.hpp"

@@ -1,4 +1,4 @@
-#include "cli/options/files_on_disk.hpp"
+#include "cli/options/job_options.hpp"
 
 #include <fmt/format.h>
 

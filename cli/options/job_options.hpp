@@ -57,4 +57,14 @@ class JobOptions {
   bool show_config_ = false;
 };
 
+/// The job key that a user means by "tp", "--tp", "layout.tp" or "cluster.nodes"; throws ConfigError naming `where`.
+const JobKey& key_named(const std::string& name, const std::string& where);
+
+/// "tp=8,pp=4,layout.stage_layers=5,3": keys and values; what follows a comma without a '=' belongs to the value
+/// before.
+std::vector<FlagValue> parse_layout_text(const std::string& text);
+
+/// The files of this machine, as jobs name them; YAML is read where flopcast was built with yaml-cpp.
+const Files& files_on_disk();
+
 }  // namespace flopcast

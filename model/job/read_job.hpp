@@ -34,4 +34,12 @@ bool tells_whole_model(const nlohmann::json& model);
 /// The catalogue's stack as a device of that generation runs it; nothing where the catalogue has none of the name.
 std::optional<Stack> catalogue_stack(const std::string& name, GpuGeneration generation);
 
+/// The job as a job file that needs no other file: read back it gives the same forecast, bit for bit. A device profile
+/// has become the cluster's figures and curves, a schedule's file its rows; a stack of the catalogue goes by its name,
+/// another is told in full.
+nlohmann::ordered_json job_json(const Job& job);
+
+/// The stack in full, whether the catalogue has it or not.
+nlohmann::ordered_json stack_json(const Stack& stack);
+
 }  // namespace flopcast

@@ -8,7 +8,6 @@
 #include "base/text/numbers.hpp"
 #include "planner/compare/terms.hpp"
 #include "planner/plan/rules_of_thumb.hpp"
-#include "reports/result/figures.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/series_svg.hpp"
 #include "sim/files/result_json.hpp"

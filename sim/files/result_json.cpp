@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <nlohmann/json.hpp>
 
-#include "model/job/write_job.hpp"
+#include "model/job/read_job.hpp"
 #include "model/units/quantity.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/memory.hpp"

@@ -19,7 +19,6 @@
 #include "model/job/fields.hpp"
 #include "model/job/flags.hpp"
 #include "model/job/read_job.hpp"
-#include "model/job/write_job.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/files/result_json.hpp"
 #include "sim/forecast/forecast.hpp"

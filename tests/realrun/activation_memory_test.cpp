@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "calibrate/verdict/run_memory.hpp"
+#include "calibrate/verdict/verdict.hpp"
 #include "realrun/launch/plan_from_job.hpp"
 #include "realrun/training/train.hpp"
 #include "tests/unit/model/jobs.hpp"

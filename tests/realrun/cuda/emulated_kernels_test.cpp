@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "base/text/error.hpp"
-#include "calibrate/verdict/run_memory.hpp"
+#include "calibrate/verdict/verdict.hpp"
 #include "realrun/compute/cuda/cuda_device.hpp"
 #include "realrun/compute/cuda/cuda_kernels.hpp"
 #include "realrun/compute/cuda/runtime.hpp"

@@ -1,4 +1,4 @@
-#include "reports/result/figures.hpp"
+#include "reports/result/result_tables.hpp"
 
 #include <gtest/gtest.h>
 
