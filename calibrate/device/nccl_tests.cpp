@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
 #include "model/config/document.hpp"
 
 namespace flopcast {
@@ -273,9 +274,8 @@ struct Number {
 
 Number number_of(const std::string& text, const std::string& column, const std::string& where) {
   if (text == "N/A" || text == "n/a" || text == "-") return {};
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !std::isfinite(value)) {
+  const std::optional<double> value = parse_number(text);
+  if (!value || !std::isfinite(*value)) {
     throw ConfigError({"", fmt::format("\"{}\" in column {} is not a number", text, column), where,
                        "expected a row of nccl-tests; was the line cut or mixed with another?"});
   }

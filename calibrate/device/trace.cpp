@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
 #include "calibrate/device/measurement.hpp"
 #include "calibrate/device/trace_events.hpp"
 #include "model/units/parse.hpp"
@@ -119,18 +120,10 @@ std::string trace_text(const nlohmann::json& object, const char* key) {
 std::optional<double> trace_number(const nlohmann::json& object, const char* key) {
   const nlohmann::json* value = trace_member(object, key);
   if (value == nullptr) return std::nullopt;
-  double number = 0.0;
-  if (value->is_number()) {
-    number = value->get<double>();
-  } else if (value->is_string()) {
-    const std::string& text = value->get_ref<const std::string&>();
-    char* end = nullptr;
-    number = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != '\0') return std::nullopt;
-  } else {
-    return std::nullopt;
-  }
-  return std::isfinite(number) ? std::optional(number) : std::nullopt;
+  std::optional<double> number;
+  if (value->is_number()) number = value->get<double>();
+  if (value->is_string()) number = parse_number(value->get_ref<const std::string&>());
+  return number && std::isfinite(*number) ? number : std::nullopt;
 }
 
 std::optional<int> trace_count(const nlohmann::json& object, const char* key) {

@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 
 namespace flopcast {
 
@@ -18,20 +20,13 @@ namespace {
 
 constexpr int kMostLoggedRanks = 1'000'000;
 
-std::string trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t\r");
-  if (begin == std::string_view::npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1));
-}
-
 double logged_number(const std::string& text, const std::string& name, const std::string& where) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !std::isfinite(value)) {
+  const std::optional<double> value = parse_number(text);
+  if (!value || !std::isfinite(*value)) {
     refuse_at(where, fmt::format("\"{}\" of \"{}\" is not a number", text, name),
               "was the line cut or mixed with another?");
   }
-  return value;
+  return *value;
 }
 
 int logged_count(const std::string& text, const std::string& name, const std::string& where) {
@@ -49,7 +44,8 @@ std::map<std::string, std::string> fields_of(std::string_view line) {
   for (std::size_t bar = line.find('|'); bar != std::string_view::npos; bar = line.find('|')) {
     const std::string_view field = line.substr(0, bar);
     const std::size_t colon = field.find_last_of(':');
-    if (colon != std::string_view::npos) fields[trimmed(field.substr(0, colon))] = trimmed(field.substr(colon + 1));
+    if (colon != std::string_view::npos)
+      fields[std::string(trim(field.substr(0, colon)))] = trim(field.substr(colon + 1));
     line.remove_prefix(bar + 1);
   }
   return fields;
@@ -63,7 +59,7 @@ class LogReader {
     where_ = fmt::format("{}:{}", file_, number);
     const std::size_t start = line.find("iteration ");
     if (start != std::string_view::npos && line.find("elapsed time per iteration") != std::string_view::npos) {
-      if (!whole && trimmed(line).back() != '|') return;
+      if (!whole && trim(line).back() != '|') return;
       read_step(line.substr(start + std::string_view("iteration ").size()));
     } else {
       read_argument(line);
@@ -87,7 +83,7 @@ class LogReader {
     if (slash == std::string_view::npos) {
       refuse_at(where_, "the iteration has no total", "expected iteration 5/ 100 |");
     }
-    step.iteration = logged_count(trimmed(line.substr(0, slash)), "iteration", where_);
+    step.iteration = logged_count(std::string(trim(line.substr(0, slash))), "iteration", where_);
     const auto fields = fields_of(line.substr(slash + 1));
     const auto field = [&fields](const char* name) {
       const auto found = fields.find(name);
@@ -128,11 +124,11 @@ class LogReader {
     const std::size_t dots = line.find(" ...");
     if (dots == std::string_view::npos) return;
     const std::size_t value = line.find_first_not_of('.', dots + 1);
-    const std::string name = trimmed(line.substr(0, dots));
+    const std::string name(trim(line.substr(0, dots)));
     const std::size_t last_word = name.find_last_of(" \t");
     const std::string key = last_word == std::string::npos ? name : name.substr(last_word + 1);
     if (value == std::string_view::npos || key.empty()) return;
-    log_.arguments.emplace(key, trimmed(line.substr(value)));
+    log_.arguments.emplace(key, trim(line.substr(value)));
   }
 
   std::string file_;

@@ -7,6 +7,7 @@
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
@@ -40,11 +41,10 @@ struct PlannerFlags {
 }
 
 double number(const char* flag, const std::string& text) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  const bool valid = !text.empty() && *end == '\0' && value >= 0 && value < 1e300;
+  const std::optional<double> value = parse_number(text);
+  const bool valid = value && *value >= 0 && *value < 1e300;
   if (!valid) refuse(flag, fmt::format("\"{}\" is not a number of 0 or more", text), "");
-  return value;
+  return *value;
 }
 
 double quantity(const char* flag, const std::string& text, Dimension dimension) {

@@ -9,6 +9,7 @@
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
@@ -30,9 +31,9 @@ namespace {
 std::optional<int> number_of(const JobOptions& options, std::string_view field, const std::string& flag) {
   const auto text = options.flag(field);
   if (!text) return std::nullopt;
-  const bool valid = !text->empty() && text->size() < 10 && text->find_first_not_of("0123456789") == std::string::npos;
-  if (!valid) throw ConfigError({flag, fmt::format("\"{}\" is not a whole number", *text), "", ""});
-  return std::stoi(*text);
+  const std::optional<int> number = parse_digits(*text, 0, 999'999'999);
+  if (!number) throw ConfigError({flag, fmt::format("\"{}\" is not a whole number", *text), "", ""});
+  return number;
 }
 
 // Flags of a job mean nothing to a bare schedule; saying nothing would hide the mistake.

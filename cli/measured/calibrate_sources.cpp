@@ -13,6 +13,7 @@
 #include "base/host/processes.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
 #include "calibrate/device/build_profile.hpp"
 #include "calibrate/device/describe.hpp"
 #include "calibrate/device/least_squares.hpp"
@@ -29,11 +30,10 @@ namespace {
 
 std::optional<int> count(const std::optional<std::string>& text, const std::string& flag) {
   if (!text) return std::nullopt;
-  constexpr std::size_t kMostDigits = 6;
-  const bool whole = !text->empty() && text->size() <= kMostDigits &&
-                     text->find_first_not_of("0123456789") == std::string::npos && std::stoi(*text) > 0;
-  if (!whole) throw ConfigError({flag, fmt::format("\"{}\" is no number of 1 or more", *text), flag, ""});
-  return std::stoi(*text);
+  constexpr int kMost = 999'999;
+  const std::optional<int> number = parse_digits(*text, 1, kMost);
+  if (!number) throw ConfigError({flag, fmt::format("\"{}\" is no number of 1 or more", *text), flag, ""});
+  return number;
 }
 
 std::optional<SampleKind> collective_of(const std::optional<std::string>& name) {

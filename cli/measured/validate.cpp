@@ -8,6 +8,7 @@
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
 #include "calibrate/tables/validation_tables.hpp"
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/held_out.hpp"
@@ -251,9 +252,8 @@ std::vector<SourceSummary> of_runs(const std::string& folder) {
 
 std::optional<double> limit_of(const std::optional<std::string>& text) {
   if (!text) return std::nullopt;
-  char* end = nullptr;
-  const double limit = std::strtod(text->c_str(), &end);
-  if (text->empty() || *end != '\0' || !(limit >= 0.0)) {
+  const std::optional<double> limit = parse_number(*text);
+  if (!limit || !(*limit >= 0.0)) {
     throw ConfigError(
         {"--max-error", fmt::format("\"{}\" is not a fraction", *text), "", "expected a number such as 0.05"});
   }

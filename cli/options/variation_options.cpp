@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
+#include <limits>
 #include <sstream>
 
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
 
 namespace flopcast {
 
@@ -18,12 +19,9 @@ constexpr int kMostSamples = 1'000'000;
 
 // The whole text as a number that is not negative.
 std::optional<double> number_in(const std::string& text) {
-  const bool plain = !text.empty() && text.find_first_not_of("0123456789.eE+-") == std::string::npos;
-  if (!plain) return std::nullopt;
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (*end != '\0' || !(value >= 0.0)) return std::nullopt;
-  return value;
+  const bool plain = text.find_first_not_of("0123456789.eE+-") == std::string::npos;
+  const std::optional<double> value = plain ? parse_number(text) : std::nullopt;
+  return value && *value >= 0.0 ? value : std::nullopt;
 }
 
 // "3%" or "0.03".
@@ -45,11 +43,7 @@ double jitter_of(const std::string& text) {
 }
 
 std::optional<int> whole_number_in(const std::string& text) {
-  int device = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, problem] = std::from_chars(text.data(), end, device);
-  if (problem != std::errc() || stop != end || device < 0) return std::nullopt;
-  return device;
+  return parse_digits(text, 0, std::numeric_limits<int>::max());
 }
 
 Straggler straggler_of(const std::string& text) {

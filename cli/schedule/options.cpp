@@ -8,6 +8,7 @@
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
 #include "sim/cells/csv.hpp"
 #include "sim/cells/fault_grid.hpp"
@@ -44,13 +45,12 @@ std::optional<int> optional_number(const std::optional<int>& number, const std::
 std::vector<int> parse_replicas(const std::string& text) {
   std::vector<int> replicas;
   for (const std::string& part : split(text)) {
-    const bool is_number =
-        !part.empty() && part.size() <= 5 && part.find_first_not_of("0123456789") == std::string::npos;
-    if (!is_number) {
+    const std::optional<int> number = parse_digits(part, 0, 99'999);
+    if (!number) {
       throw ConfigError({"--replicas", fmt::format("\"{}\" has \"{}\" among its numbers", text, part), "",
                          "one whole number a stage, such as 3,1"});
     }
-    replicas.push_back(std::stoi(part));
+    replicas.push_back(*number);
   }
   return replicas;
 }

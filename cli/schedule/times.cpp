@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
 #include "planner/tables/time_units.hpp"
 #include "sim/lower/spread_times.hpp"
@@ -34,14 +35,12 @@ bool splits_backward(const Program& program) {
 }
 
 int stage_number(const std::string& link, std::string_view text, std::size_t stages) {
-  const bool digits = !text.empty() && text.size() <= 5 &&
-                      std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
-  const int stage = digits ? std::stoi(std::string(text)) : -1;
-  if (stage < 0 || static_cast<std::size_t>(stage) >= stages) {
+  const std::optional<int> stage = parse_digits(text, 0, static_cast<int>(stages) - 1);
+  if (!stage) {
     throw ConfigError({"--p2p-link", fmt::format("\"{}\": \"{}\" is no stage of this schedule", link, text), "",
                        fmt::format("expected FROM:TO:FORWARD:BACKWARD with stages 0 to {}", stages - 1)});
   }
-  return stage;
+  return *stage;
 }
 
 void apply_link(const std::string& link, StepTimes& times) {

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstddef>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 
 namespace flopcast {
 
@@ -19,28 +17,16 @@ namespace {
   throw ConfigError({std::string(value.key->field), problem, value.flag, help});
 }
 
-std::optional<long> whole_number(const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  errno = 0;
-  char* end = nullptr;
-  const long number = std::strtol(text.c_str(), &end, 10);
-  if (errno != 0 || *end != '\0') return std::nullopt;
-  return number;
-}
-
 // A list, or a word, which the reader of the section judges.
 nlohmann::json list_of(const FlagValue& value) {
   const bool is_word =
       !value.text.empty() && value.text.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos;
   if (is_word) return value.text;
   nlohmann::json numbers = nlohmann::json::array();
-  std::size_t begin = 0;
-  while (begin <= value.text.size()) {
-    const std::size_t comma = std::min(value.text.find(',', begin), value.text.size());
-    const auto number = whole_number(value.text.substr(begin, comma - begin));
+  for (const std::string& part : split(value.text)) {
+    const auto number = parse_whole(part);
     if (!number) refuse(value, fmt::format("\"{}\" is not a list of whole numbers", value.text), "expected N,N,…");
     numbers.push_back(*number);
-    begin = comma + 1;
   }
   return numbers;
 }
@@ -61,17 +47,16 @@ nlohmann::json typed(const FlagValue& value) {
       if (value.text == "true" || value.text == "false") return value.text == "true";
       refuse(value, fmt::format("\"{}\" is neither true nor false", value.text), "valid: true, false");
     case FieldKind::kNumber: {
-      char* end = nullptr;
-      const double number = std::strtod(value.text.c_str(), &end);
-      if (value.text.empty() || *end != '\0') refuse(value, fmt::format("\"{}\" is not a number", value.text), "");
-      return number;
+      const auto number = parse_number(value.text);
+      if (!number) refuse(value, fmt::format("\"{}\" is not a number", value.text), "");
+      return *number;
     }
     case FieldKind::kWholeList:
       return list_of(value);
     case FieldKind::kWhole:
       break;
   }
-  const auto number = whole_number(value.text);
+  const auto number = parse_whole(value.text);
   if (!number) refuse(value, fmt::format("\"{}\" is not a whole number", value.text), "");
   return *number;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
 #include "model/job/fields.hpp"
 
 namespace flopcast {
@@ -195,13 +196,11 @@ double GraphReader::metric(std::string_view metrics, std::string_view key) const
 }
 
 double GraphReader::number(std::string_view text, std::string_view key) const {
-  const std::string digits(text);
-  char* end = nullptr;
-  const double value = std::strtod(digits.c_str(), &end);
   constexpr double kLargest = 1e18;
-  const bool valid = end != digits.c_str() && *end == '\0' && value >= 0 && value < kLargest;
-  if (!valid) fail(fmt::format("{} \"{}\" is not a number of 0 or more", key, digits), "");
-  return value;
+  const std::optional<double> value = parse_number(text);
+  const bool valid = value && *value >= 0 && *value < kLargest;
+  if (!valid) fail(fmt::format("{} \"{}\" is not a number of 0 or more", key, text), "");
+  return *value;
 }
 
 std::size_t GraphReader::known(std::string_view name) const {
