@@ -41,7 +41,7 @@ void add_file_places(const nlohmann::json& value, const std::string& file, const
 }
 
 // The text that names what a key holds, by itself or beside other keys: "nemo", {"name": "nemo", …}.
-nlohmann::json* name_in(nlohmann::json& value) {
+nlohmann::json* text_naming(nlohmann::json& value) {
   if (value.is_string()) return &value;
   const bool named = value.is_object() && value.contains("name") && value.at("name").is_string();
   return named ? &value.at("name") : nullptr;
@@ -54,7 +54,7 @@ void read_stack_file(const Files& files, nlohmann::json& root, Origins& origins)
   const auto training = root.find("training");
   if (training == root.end() || !training->is_object() || !training->contains("stack")) return;
   nlohmann::json& stack = training->at("stack");
-  const nlohmann::json* name = name_in(stack);
+  const nlohmann::json* name = text_naming(stack);
   if (name == nullptr || !is_path(name->get<std::string>())) return;
   const std::string path = name->get<std::string>();
   const nlohmann::json file = parse_json(files.read(path), path);
@@ -124,7 +124,7 @@ ImportContext context_of(const std::vector<FlagValue>& flags, const Files& files
 nlohmann::json* model_name(nlohmann::json& root) {
   const auto model = root.find("model");
   // What tells everything is not looked up: its name is no more than a name.
-  return model == root.end() || tells_whole_model(*model) ? nullptr : name_in(*model);
+  return model == root.end() || tells_whole_model(*model) ? nullptr : text_naming(*model);
 }
 
 bool names_a_file(const std::string& name) {
@@ -152,7 +152,7 @@ ImportedJob place_job_file(const std::string& text, const std::string& file, con
   const auto profile = training->find("profile");
   if (profile != training->end() && profile->is_string()) *profile = path_beside(file, profile->get<std::string>());
   const auto stack = training->find("stack");
-  nlohmann::json* stack_name = stack == training->end() ? nullptr : name_in(*stack);
+  nlohmann::json* stack_name = stack == training->end() ? nullptr : text_naming(*stack);
   if (stack_name != nullptr && is_path(stack_name->get<std::string>())) {
     *stack_name = path_beside(file, stack_name->get<std::string>());
   }

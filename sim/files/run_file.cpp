@@ -100,7 +100,7 @@ OrderedJson traffic_json(const std::vector<RecordedTraffic>& sent) {
         {"kind", entry.kind}, {"axis", name_of(entry.axis)}, {"messages", entry.messages}, {"bytes_sent", entry.bytes}};
   });
 }
-void add_traffic(const nlohmann::json& by_rank, MeasuredRun& run) {
+void add_sent(const nlohmann::json& by_rank, MeasuredRun& run) {
   const double ranks = static_cast<double>(by_rank.size());
   for (const nlohmann::json& rank : by_rank) {
     for (const nlohmann::json& entry : rank) {
@@ -136,7 +136,7 @@ void read_step(const nlohmann::json& json, const std::string& file, std::size_t 
   for (std::size_t rank = 0; rank < run.steps.back().ranks.size(); ++rank) {
     run.cpu_s.back() += json.at("cpu_s").at(rank * replica).get<double>();
   }
-  add_traffic(json.at("traffic_by_rank"), run);
+  add_sent(json.at("traffic_by_rank"), run);
 }
 
 OrderedJson record_json(const RunRecord& run, const nlohmann::json& job) {
