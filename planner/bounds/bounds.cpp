@@ -286,7 +286,7 @@ struct Work {
 
 Work price_work(Job job, const LayoutGroup& group) {
   Layout& layout = job.layout;
-  layout.sizes() = group;
+  layout.sizes() = group.sizes();
   layout.pp = 1;
   layout.dp = std::max(1, group.ep / group.cp);
   layout.micro_batch_size = group.micro_batch_size;
@@ -313,7 +313,7 @@ Work price_work(Job job, const LayoutGroup& group) {
 
 double least_states(const Job& job, const SearchSpace& space, const LayoutGroup& group, const Work& work) {
   Layout layout = job.layout;
-  layout.sizes() = group;
+  layout.sizes() = group.sizes();
   if (layout.data_parallel == DataParallel::kDdp) {
     constexpr int kMostSharded = 3;
     layout.zero = space.zero.empty() ? kMostSharded : *std::max_element(space.zero.begin(), space.zero.end());

@@ -403,7 +403,7 @@ std::vector<int> lighter_ends(const SplitRule& split, int layers, int stages) {
 Layout layout_of(const Layout& base, const SearchSpace& space, const LayoutGroup& group, const LayoutMember& member,
                  int layers) {
   Layout layout = base;
-  layout.sizes() = group;
+  layout.sizes() = group.sizes();
   layout.micro_batch_size = group.micro_batch_size;
   layout.sequence_parallel = group.sequence_parallel;
   layout.recompute = group.recompute;
