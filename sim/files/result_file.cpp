@@ -56,7 +56,7 @@ using Fields = std::vector<Field<Part>>;
 
 const Fields<IterationResult>& iteration_fields() {
   using P = IterationResult;
-  static const Fields<P> kFields = {
+  static const Fields<P> table = {
       {"time_s", &P::time_s, Needed::kBoth},
       {"tokens_per_s", &P::tokens_per_s, Needed::kPage},
       {"tokens_per_s_per_gpu", &P::tokens_per_s_per_gpu},
@@ -66,11 +66,11 @@ const Fields<IterationResult>& iteration_fields() {
       {"mfu", &P::mfu, Needed::kBoth, 0, "model FLOPs, attention in full, over the device's peak"},
       {"hfu", &P::hfu, Needed::kWritten, 0, "recomputed FLOPs included"},
   };
-  return kFields;
+  return table;
 }
 
 const Fields<Breakdown>& breakdown_fields() {
-  static const Fields<Breakdown> kFields = [] {
+  static const Fields<Breakdown> table = [] {
     Fields<Breakdown> fields;
     for (const StepTerm& term : breakdown_terms()) {
       const Needed needed = term.id == TermId::kOffload ? Needed::kLaterComparison : Needed::kComparison;
@@ -78,67 +78,66 @@ const Fields<Breakdown>& breakdown_fields() {
     }
     return fields;
   }();
-  return kFields;
+  return table;
 }
 
 const Fields<AxisCommunication>& axis_fields() {
   using P = AxisCommunication;
-  static const Fields<P> kFields = {
+  static const Fields<P> table = {
       {"total_s", &P::total_s, Needed::kWritten, 0, "under way, hidden or not; mean over pipeline ranks"},
       {"exposed_s", &P::exposed_s, Needed::kWritten, 0, "the device waits for it"},
       {"bytes_sent_per_rank", &P::bytes_sent_per_rank},
       {"messages", &P::messages}};
-  return kFields;
+  return table;
 }
 
 const Fields<CommunicationResult>& communication_fields() {
   using P = CommunicationResult;
-  static const Fields<P> kFields = {
+  static const Fields<P> table = {
       {"fraction", &P::fraction, Needed::kWritten, 0, "of time_s; above 1 when axes overlap"},
       {"exposed_fraction", &P::exposed_fraction, Needed::kBoth}};
-  return kFields;
+  return table;
 }
 
 const Fields<BubbleResult>& bubble_fields() {
   using P = BubbleResult;
-  static const Fields<P> kFields = {
+  static const Fields<P> table = {
       {"fraction", &P::fraction, Needed::kBoth, 0, "waiting that is no communication, over ranks and time_s"},
       {"ratio", &P::ratio, Needed::kWritten, kAnySign, "time_s over the busiest rank's work, less 1"},
       {"span_s", &P::span_s, Needed::kWritten, 0, "the longest time from a rank's first start to its last end"}};
-  return kFields;
+  return table;
 }
 
 const Fields<BubbleResult>& cause_fields() {
-  static const Fields<BubbleResult> kFields = [] {
+  static const Fields<BubbleResult> table = [] {
     Fields<BubbleResult> fields;
     for (const StepTerm& term : bubble_terms()) {
       fields.push_back({term.key, term.waited, Needed::kComparison, 0, term.what});
     }
     return fields;
   }();
-  return kFields;
+  return table;
 }
 
 const Fields<BubbleResult>& bubble_by_rank_fields() {
-  static const Fields<BubbleResult> kFields = {
+  static const Fields<BubbleResult> table = {
       {"per_pipeline_rank", &BubbleResult::per_pipeline_rank, Needed::kWritten, 0, "each rank's bubble over time_s"}};
-  return kFields;
+  return table;
 }
 
 const Fields<MemoryResult>& memory_fields() {
   using P = MemoryResult;
-  static const Fields<P> kFields = {
-      {"capacity_gib", &P::capacity_gib, Needed::kPage, 0, "of the smallest device"},
-      {"peak_gib", &P::peak_gib, Needed::kBoth},
-      {"shown_gib", &P::shown_gib, Needed::kLater, 0,
-       "as nvidia-smi shows it: the tensors and what the stack holds beyond them"},
-      {"fits", &P::fits, Needed::kWritten, 0, "all that nvidia-smi shows, on every rank"}};
-  return kFields;
+  static const Fields<P> table = {{"capacity_gib", &P::capacity_gib, Needed::kPage, 0, "of the smallest device"},
+                                  {"peak_gib", &P::peak_gib, Needed::kBoth},
+                                  {"shown_gib", &P::shown_gib, Needed::kLater, 0,
+                                   "as nvidia-smi shows it: the tensors and what the stack holds beyond them"},
+                                  {"fits", &P::fits, Needed::kWritten, 0, "all that nvidia-smi shows, on every rank"}};
+  return table;
 }
 
 const Fields<RankMemoryResult>& rank_memory_fields() {
   using P = RankMemoryResult;
-  static const Fields<P> kFields = [] {
+  static const Fields<P> table = [] {
     Fields<P> fields;
     for (const MemoryTerm& term : memory_terms()) fields.push_back({term.key, term.gib, Needed::kPage, 0, term.what});
     fields.push_back({"total_gib", &P::total_gib, Needed::kPage});
@@ -148,24 +147,24 @@ const Fields<RankMemoryResult>& rank_memory_fields() {
         {"peak_in_flight", &P::peak_in_flight, Needed::kWritten, 0, "activations of one stage and microbatch each"});
     return fields;
   }();
-  return kFields;
+  return table;
 }
 
 const Fields<StepTimeInterval>& interval_fields() {
   using P = StepTimeInterval;
-  static const Fields<P> kFields = {{"level", &P::level},
-                                    {"half_width", &P::half_width},
-                                    {"low_s", &P::low_s},
-                                    {"high_s", &P::high_s},
-                                    {"models", &P::models, Needed::kWritten, 1},
-                                    {"evidence", &P::evidence}};
-  return kFields;
+  static const Fields<P> table = {{"level", &P::level},
+                                  {"half_width", &P::half_width},
+                                  {"low_s", &P::low_s},
+                                  {"high_s", &P::high_s},
+                                  {"models", &P::models, Needed::kWritten, 1},
+                                  {"evidence", &P::evidence}};
+  return table;
 }
 
 const Fields<TrainingResult>& training_fields() {
   using P = TrainingResult;
-  static const Fields<P> kFields = {{"steps", &P::steps}, {"days", &P::days}, {"gpu_hours", &P::gpu_hours}};
-  return kFields;
+  static const Fields<P> table = {{"steps", &P::steps}, {"days", &P::days}, {"gpu_hours", &P::gpu_hours}};
+  return table;
 }
 // Where there is an interval.
 struct DayInterval {
@@ -173,29 +172,29 @@ struct DayInterval {
   double high = 0.0;
 };
 const Fields<DayInterval>& day_fields() {
-  static const Fields<DayInterval> kFields = {{"days_low", &DayInterval::low, Needed::kLater},
-                                              {"days_high", &DayInterval::high, Needed::kLater}};
-  return kFields;
+  static const Fields<DayInterval> table = {{"days_low", &DayInterval::low, Needed::kLater},
+                                            {"days_high", &DayInterval::high, Needed::kLater}};
+  return table;
 }
 const Fields<TrainingResult>& cost_fields() {
-  static const Fields<TrainingResult> kFields = {{"cost_usd", &TrainingResult::cost_usd, Needed::kLater}};
-  return kFields;
+  static const Fields<TrainingResult> table = {{"cost_usd", &TrainingResult::cost_usd, Needed::kLater}};
+  return table;
 }
 
 const Fields<SteadyResult>& steady_fields() {
   using P = SteadyResult;
-  static const Fields<P> kFields = {{"period_s", &P::period_s, Needed::kWritten, 0, "from one microbatch to the next"},
-                                    {"fill_s", &P::fill_s, Needed::kWritten, kAnySign, "paid once, to fill and drain"},
-                                    {"throughput_samples_per_s", &P::throughput_samples_per_s},
-                                    {"weight_versions", &P::weight_versions, Needed::kWritten, 0, "by pipeline rank"},
-                                    {"staleness", &P::staleness, Needed::kWritten, 0,
-                                     "updates between a microbatch's weights and those its gradient is applied to"}};
-  return kFields;
+  static const Fields<P> table = {{"period_s", &P::period_s, Needed::kWritten, 0, "from one microbatch to the next"},
+                                  {"fill_s", &P::fill_s, Needed::kWritten, kAnySign, "paid once, to fill and drain"},
+                                  {"throughput_samples_per_s", &P::throughput_samples_per_s},
+                                  {"weight_versions", &P::weight_versions, Needed::kWritten, 0, "by pipeline rank"},
+                                  {"staleness", &P::staleness, Needed::kWritten, 0,
+                                   "updates between a microbatch's weights and those its gradient is applied to"}};
+  return table;
 }
 
 const Fields<DistributionResult>& distribution_fields() {
   using P = DistributionResult;
-  static const Fields<P> kFields = {
+  static const Fields<P> table = {
       {"samples", &P::samples, Needed::kWritten, 1},
       {"seed", &P::seed},
       {"jitter", &P::jitter, Needed::kWritten, 0, "Standard deviation of a pass's time over its mean."},
@@ -207,12 +206,12 @@ const Fields<DistributionResult>& distribution_fields() {
       {"p95_s", &P::p95_s},
       {"p99_s", &P::p99_s},
       {"slowdown", &P::slowdown, Needed::kWritten, kAnySign, "mean_s over iteration.time_s, less 1."}};
-  return kFields;
+  return table;
 }
 
 const Fields<PackingResult>& packing_fields() {
   using P = PackingResult;
-  static const Fields<P> kFields = {
+  static const Fields<P> table = {
       {"sequences", &P::sequences, Needed::kWritten, 1},
       {"filled", &P::filled},
       {"attention", &P::attention, Needed::kWritten, 0, "Its work over that of full sequences."},
@@ -221,7 +220,7 @@ const Fields<PackingResult>& packing_fields() {
       {"equal_s", &P::equal_s, Needed::kWritten, 0, "Were every microbatch's attention the mean."},
       {"equal_idle", &P::equal_idle, Needed::kWritten, kAnySign},
       {"tokens_per_s", &P::tokens_per_s, Needed::kWritten, 0, "Without padding."}};
-  return kFields;
+  return table;
 }
 
 // Adds the fields of a part to an object; what a part may lack and lacks is left out.

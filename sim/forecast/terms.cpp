@@ -70,12 +70,12 @@ const StepTerm& communication_term(Axis axis) {
 }
 
 const std::vector<TermId>& compared_terms() {
-  static const std::vector<TermId> kOrder = {TermId::kCompute,         TermId::kRecompute,      TermId::kTensorParallel,
-                                             TermId::kContextParallel, TermId::kExpertParallel, TermId::kPipeline,
-                                             TermId::kDataParallel,    TermId::kOptimizer,      TermId::kOffload,
-                                             TermId::kWarmup,          TermId::kCooldown,       TermId::kImbalance,
-                                             TermId::kDependency};
-  return kOrder;
+  static const std::vector<TermId> order = {TermId::kCompute,         TermId::kRecompute,      TermId::kTensorParallel,
+                                            TermId::kContextParallel, TermId::kExpertParallel, TermId::kPipeline,
+                                            TermId::kDataParallel,    TermId::kOptimizer,      TermId::kOffload,
+                                            TermId::kWarmup,          TermId::kCooldown,       TermId::kImbalance,
+                                            TermId::kDependency};
+  return order;
 }
 
 const std::array<MemoryTerm, 6>& memory_terms() {
