@@ -13,9 +13,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "calibrate/device/describe.hpp"
-#include "calibrate/device/kernel_fits.hpp"
-#include "calibrate/device/message_fit.hpp"
+#include "calibrate/device/fits.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/hardware/precision.hpp"
 #include "model/job/read_job.hpp"

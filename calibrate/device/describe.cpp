@@ -1,4 +1,4 @@
-#include "calibrate/device/describe.hpp"
+#include "calibrate/device/build_profile.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -13,9 +13,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "calibrate/device/kernel_fits.hpp"
-#include "calibrate/device/least_squares.hpp"
-#include "calibrate/device/message_fit.hpp"
+#include "calibrate/device/fits.hpp"
 #include "model/cost/compute.hpp"
 #include "model/hardware/precision.hpp"
 

@@ -1,4 +1,4 @@
-#include "calibrate/device/kernel_fits.hpp"
+#include "calibrate/device/fits.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,6 @@
 #include <set>
 #include <utility>
 
-#include "calibrate/device/least_squares.hpp"
 #include "model/cost/compute.hpp"
 
 namespace flopcast {

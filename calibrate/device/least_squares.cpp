@@ -1,4 +1,4 @@
-#include "calibrate/device/least_squares.hpp"
+#include "calibrate/device/fits.hpp"
 
 #include <fmt/format.h>
 

@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "calibrate/device/least_squares.hpp"
+#include "calibrate/device/fits.hpp"
 #include "model/config/object_reader.hpp"
 
 namespace flopcast {

@@ -1,4 +1,4 @@
-#include "calibrate/device/message_fit.hpp"
+#include "calibrate/device/fits.hpp"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,6 @@
 #include <limits>
 #include <map>
 #include <utility>
-
-#include "calibrate/device/least_squares.hpp"
 
 namespace flopcast {
 

@@ -1,4 +1,4 @@
-#include "calibrate/device/topology.hpp"
+#include "calibrate/device/imports.hpp"
 
 #include <fmt/format.h>
 

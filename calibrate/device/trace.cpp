@@ -1,4 +1,4 @@
-#include "calibrate/device/trace.hpp"
+#include "calibrate/device/imports.hpp"
 
 #include <fmt/format.h>
 
@@ -21,7 +21,6 @@
 #include "base/text/error.hpp"
 #include "base/text/numbers.hpp"
 #include "calibrate/device/measurement.hpp"
-#include "calibrate/device/trace_events.hpp"
 #include "model/units/parse.hpp"
 
 namespace flopcast {

@@ -1,6 +1,6 @@
 #ifdef FLOPCAST_HAS_ZLIB
 #endif
-#include "calibrate/device/trace_events.hpp"
+#include "calibrate/device/imports.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

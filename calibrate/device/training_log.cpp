@@ -1,4 +1,4 @@
-#include "calibrate/device/training_log.hpp"
+#include "calibrate/device/imports.hpp"
 
 #include <fmt/format.h>
 

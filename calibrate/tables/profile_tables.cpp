@@ -1,4 +1,4 @@
-#include "calibrate/tables/profile_tables.hpp"
+#include "calibrate/tables/tables.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "calibrate/verdict/run_comparison.hpp"
+#include "calibrate/verdict/verdict.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "calibrate/verdict/run_times.hpp"
 #include "model/units/quantity.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/program/program.hpp"

@@ -1,4 +1,4 @@
-#include "calibrate/verdict/run_times.hpp"
+#include "calibrate/verdict/verdict.hpp"
 
 #include <algorithm>
 #include <map>

@@ -10,7 +10,7 @@
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
-#include "calibrate/device/training_log.hpp"
+#include "calibrate/device/imports.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"

@@ -13,7 +13,7 @@
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
 #include "calibrate/device/build_profile.hpp"
-#include "calibrate/tables/profile_tables.hpp"
+#include "calibrate/tables/tables.hpp"
 #include "cli/commands.hpp"
 #include "cli/measured/calibrate_sources.hpp"
 #include "cli/options/output.hpp"

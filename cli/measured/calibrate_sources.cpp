@@ -15,13 +15,8 @@
 #include "base/text/error.hpp"
 #include "base/text/numbers.hpp"
 #include "calibrate/device/build_profile.hpp"
-#include "calibrate/device/describe.hpp"
-#include "calibrate/device/least_squares.hpp"
-#include "calibrate/device/nccl_tests.hpp"
-#include "calibrate/device/topology.hpp"
-#include "calibrate/device/trace.hpp"
-#include "calibrate/device/trace_events.hpp"
-#include "calibrate/device/training_log.hpp"
+#include "calibrate/device/fits.hpp"
+#include "calibrate/device/imports.hpp"
 #include "model/job/read_job.hpp"
 
 namespace flopcast {

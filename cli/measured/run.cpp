@@ -20,7 +20,7 @@
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
 #include "base/text/table.hpp"
-#include "calibrate/tables/run_tables.hpp"
+#include "calibrate/tables/tables.hpp"
 #include "calibrate/verdict/verdict.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"

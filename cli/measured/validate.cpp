@@ -9,7 +9,7 @@
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
 #include "base/text/numbers.hpp"
-#include "calibrate/tables/validation_tables.hpp"
+#include "calibrate/tables/tables.hpp"
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/held_out.hpp"
 #include "calibrate/validation/published_row.hpp"

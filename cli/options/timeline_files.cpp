@@ -6,7 +6,7 @@
 
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
-#include "calibrate/tables/run_tables.hpp"
+#include "calibrate/tables/tables.hpp"
 #include "model/units/quantity.hpp"
 #include "reports/html/page.hpp"
 #include "reports/result/result_tables.hpp"

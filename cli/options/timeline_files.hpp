@@ -6,7 +6,7 @@
 
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
-#include "calibrate/verdict/run_comparison.hpp"
+#include "calibrate/verdict/verdict.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/timeline.hpp"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/device/least_squares.hpp"
+#include "calibrate/device/fits.hpp"
 
 namespace flopcast {
 

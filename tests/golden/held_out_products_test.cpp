@@ -8,7 +8,7 @@
 #include <iostream>
 #include <numeric>
 
-#include "calibrate/device/kernel_fits.hpp"
+#include "calibrate/device/fits.hpp"
 #include "model/cost/compute.hpp"
 #include "tests/golden/held_out.hpp"
 #include "tests/golden/operator_tables.hpp"

@@ -12,8 +12,7 @@
 #include <optional>
 
 #include "base/text/error.hpp"
-#include "calibrate/device/least_squares.hpp"
-#include "calibrate/device/message_fit.hpp"
+#include "calibrate/device/fits.hpp"
 #include "tests/golden/held_out.hpp"
 #include "tests/golden/operator_tables.hpp"
 #include "tests/support/product_fit.hpp"

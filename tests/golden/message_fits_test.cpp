@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "calibrate/device/message_fit.hpp"
+#include "calibrate/device/fits.hpp"
 #include "tests/support/folders.hpp"
 
 namespace flopcast {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/device/nccl_tests.hpp"
+#include "calibrate/device/imports.hpp"
 #include "tests/support/folders.hpp"
 
 namespace flopcast {

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "calibrate/device/build_profile.hpp"
-#include "calibrate/device/least_squares.hpp"
+#include "calibrate/device/fits.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "tests/golden/operator_tables.hpp"
 #include "tests/golden/simumax_tables.hpp"

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "calibrate/device/least_squares.hpp"
+#include "calibrate/device/fits.hpp"
 
 namespace flopcast {
 

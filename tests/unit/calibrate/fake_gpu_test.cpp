@@ -17,7 +17,6 @@
 
 #include "base/text/error.hpp"
 #include "calibrate/device/build_profile.hpp"
-#include "calibrate/device/describe.hpp"
 #include "model/job/read_job.hpp"
 #include "realrun/measure/measure_gpu.hpp"
 #include "realrun/measure/watchdog.hpp"

@@ -4,7 +4,6 @@
 
 #include "base/text/error.hpp"
 #include "calibrate/device/build_profile.hpp"
-#include "calibrate/device/describe.hpp"
 #include "model/cost/compute.hpp"
 #include "realrun/measure/measure_cpu.hpp"
 #include "tests/support/folders.hpp"

@@ -8,9 +8,7 @@
 #include <random>
 
 #include "base/text/error.hpp"
-#include "calibrate/device/kernel_fits.hpp"
-#include "calibrate/device/least_squares.hpp"
-#include "calibrate/device/message_fit.hpp"
+#include "calibrate/device/fits.hpp"
 #include "model/cost/compute.hpp"
 #include "tests/support/product_fit.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "base/text/error.hpp"
 #include "calibrate/device/build_profile.hpp"
-#include "calibrate/device/kernel_fits.hpp"
+#include "calibrate/device/fits.hpp"
 #include "model/cost/compute.hpp"
 #include "model/job/read_job.hpp"
 #include "tests/support/folders.hpp"

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
-#include "calibrate/device/describe.hpp"
+#include "calibrate/device/build_profile.hpp"
 #include "calibrate/device/measurement.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/json_schema.hpp"

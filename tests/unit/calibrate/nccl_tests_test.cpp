@@ -6,7 +6,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "base/text/error.hpp"
-#include "calibrate/device/nccl_tests.hpp"
+#include "calibrate/device/imports.hpp"
 #include "tests/unit/calibrate/damage.hpp"
 
 namespace flopcast {

@@ -3,7 +3,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "base/text/error.hpp"
-#include "calibrate/device/topology.hpp"
+#include "calibrate/device/imports.hpp"
 #include "tests/unit/calibrate/damage.hpp"
 
 namespace flopcast {

@@ -5,8 +5,7 @@
 #include <sstream>
 
 #include "base/text/error.hpp"
-#include "calibrate/device/trace.hpp"
-#include "calibrate/device/trace_events.hpp"
+#include "calibrate/device/imports.hpp"
 #include "tests/unit/calibrate/damage.hpp"
 
 namespace flopcast {

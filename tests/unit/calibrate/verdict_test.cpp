@@ -1,5 +1,5 @@
 // Runs that go exactly as simulated, instead of real ones: what their calibration and their timelines must tell.
-#include "calibrate/verdict/run_comparison.hpp"
+#include "calibrate/verdict/verdict.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "base/text/error.hpp"
-#include "calibrate/verdict/run_times.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/unit/model/jobs.hpp"

@@ -2,14 +2,38 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/text/series.hpp"
 #include "base/text/table.hpp"
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/refit.hpp"
+#include "calibrate/verdict/verdict.hpp"
+#include "model/job/device_profile.hpp"
 
 namespace flopcast {
+
+/// How well each part of a profile fits, what was reached of the datasheet, slowdowns, then the worst samples.
+std::vector<Table> profile_tables(const DeviceProfile& profile);
+/// Measured points and fitted lines, a panel for each fit; the datasheet's rate where it has one.
+std::vector<SeriesChart> profile_charts(const DeviceProfile& profile);
+
+/// Forecast, measurement and replay term by term, with the forecast's error.
+Table run_table(const RunComparison& run);
+
+/// Schema flopcast.run/1 (docs/schema/run-1.schema.json): forecast and measured as flopcast.result/1, error by term,
+/// repetitions, and what disturbed them.
+nlohmann::ordered_json run_json(const RunComparison& run);
+
+/// The loss of every step of a run, under the name of its schedule.
+Series loss_curve(const std::string& schedule, const std::vector<double>& losses);
+
+/// The same from a measurement file that `flopcast run -o` kept. Throws ConfigError when it is none.
+Series read_loss_curve(std::string_view text, const std::string& file);
+
+/// Curves over steps as a chart.
+SeriesChart loss_chart(std::vector<Series> curves);
 
 /// What `flopcast validate` prints: schema flopcast.validation/1.
 nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources);

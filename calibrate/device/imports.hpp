@@ -1,0 +1,213 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <iosfwd>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <streambuf>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "calibrate/device/measurement.hpp"
+#include "model/hardware/device.hpp"
+
+namespace flopcast {
+
+/// What the file may not tell, and which of its columns count.
+struct NcclTestsRequest {
+  std::optional<SampleKind> kind;  ///< given: the file's collective, whatever it says
+  std::optional<int> ranks;
+  std::optional<int> nodes;
+  bool in_place = false;  ///< the in-place columns instead of the out-of-place ones
+};
+
+/// Whether the text is what nccl-tests writes with -J rather than what it prints.
+bool is_nccl_tests_json(std::string_view text);
+
+/// Reads what nccl-tests prints (all versions: with or without root and redop columns, "#wrong" or "error", N/A, extra
+/// columns; every line behind a prefix such as mpirun's "[1,0]<stdout>:", a rank or a timestamp) or its JSON report, of
+/// one or several runs. Ranks are counted from the device lines, nodes from their hosts; a file without them tells the
+/// ranks by busbw / algbw of its largest message, 2(n-1)/n or (n-1)/n, where that is exact enough.
+///
+/// Every printed busbw must be what size, time and ranks give, as precisely as it is printed; no result may be marked
+/// wrong. Size 0 is left out. Nothing else of the file is taken, least of all its environment. Throws ConfigError with
+/// `file:line` or `file:/results/3`; there is no partial answer.
+Measurement import_nccl_tests(std::string_view text, const std::string& file, const NcclTestsRequest& request);
+
+/// busbw / algbw of nccl-tests (doc/PERFORMANCE.md): all-reduce 2(n-1)/n; all-gather, reduce-scatter, all-to-all
+/// (n-1)/n; the others 1.
+double bus_factor(SampleKind kind, int ranks);
+
+/// One result of a run, before it is a sample. For the two readers.
+struct NcclTestsRow {
+  double bytes = 0.0;
+  std::string dtype;
+  std::optional<double> time_us;
+  std::optional<double> algbw;
+  std::optional<double> busbw;
+  double time_precision = 0.0;   ///< half a unit of the last printed digit
+  double busbw_precision = 0.0;  ///< the same
+  double wrong = 0.0;
+  std::string where;
+};
+
+struct NcclTestsRun {
+  std::optional<SampleKind> kind;
+  int ranks = 0;  ///< zero: the file does not tell
+  int nodes = 0;
+  std::string device;
+  std::string where;
+  std::vector<NcclTestsRow> rows;
+};
+
+std::vector<NcclTestsRun> read_nccl_tests_text(std::string_view text, const std::string& file, bool in_place);
+std::vector<NcclTestsRun> read_nccl_tests_json(std::string_view text, const std::string& file, bool in_place,
+                                               Measurement& about);
+/// The collective that a program's name such as "./build/all_reduce_perf_mpi" tells.
+std::optional<SampleKind> kind_of_program(std::string_view text);
+/// "float" -> "fp32", "half" -> "fp16", "bfloat16" -> "bf16"; others as they are.
+std::string precision_of_nccl(const std::string& type);
+
+/// How the devices of a node are wired, as `nvidia-smi topo -m` prints it.
+struct NodeTopology {
+  std::vector<std::vector<int>> links;  ///< NVLinks between each two devices; zero: through PCIe or the host
+  int network_cards = 0;
+  int near_network_cards = 0;  ///< those that share a PCIe switch (PIX, PXB) with a device
+
+  int devices() const { return static_cast<int>(links.size()); }
+};
+
+/// Reads the matrix wherever it stands in the text; lines may have prefixes, the header terminal escapes, and network
+/// cards either name (mlx5_0, NIC0). Throws ConfigError with `file:line`: no matrix, a row that is cut or missing, a
+/// cell that is no connection, two halves of the matrix that differ.
+NodeTopology read_topology(std::string_view text, const std::string& file);
+
+struct TopologyFacts {
+  nlohmann::json cluster;          ///< keys of a job's cluster section
+  std::vector<std::string> notes;  ///< what the matrix leaves open
+};
+
+/// The cluster keys that the matrix tells: devices_per_node, nics_per_node (those near a device, where there are such),
+/// and intra_bandwidth, links times a link's rate per direction: 25 GB/s of NVLink 2 to 4 (V100, A100, H100 and H200),
+/// 50 GB/s of NVLink 5 (B200) (NVIDIA, NVLink and NVSwitch, 2024). A device with more links to all others together than
+/// it has (6, 12, 18, 18) reaches them through a switch, which takes all its links to any of them; else the links to
+/// its peers add up, and nothing between them can reduce. No bandwidth is told where the generation is not known or has
+/// no NVLink, or where NVLink joins only some of the devices.
+TopologyFacts topology_facts(const NodeTopology& topology, std::optional<GpuGeneration> generation);
+
+/// What the device was doing. kCopy: copies and fills of the driver.
+enum class TraceWork { kProduct, kAttention, kCommunication, kCopy, kOther };
+inline constexpr std::size_t kTraceWorkCount = 5;
+const std::vector<std::string>& trace_work_names();  ///< in the order of the enumerators
+
+struct TraceTime {
+  long kernels = 0;
+  double seconds = 0.0;
+};
+
+struct OperatorTime {
+  std::string name;  ///< of the innermost operator that launched the kernels: "aten::mm"
+  TraceWork work = TraceWork::kOther;
+  TraceTime time;
+};
+
+/// One rank's trace.
+struct Trace {
+  Measurement measurement;
+  std::array<TraceTime, kTraceWorkCount> work;  ///< by TraceWork
+  std::vector<OperatorTime> operators;          ///< the longest first
+  TraceTime matched;                            ///< kernels, communication aside, whose operator the trace names
+  std::vector<std::string> notes;               ///< what could not become a sample, and why
+
+  TraceTime total() const;
+};
+
+struct TraceRequest {
+  std::optional<int> devices_per_node;  ///< absent: as many as the trace lists devices
+};
+
+/// Reads what torch.profiler (Kineto) writes, as it comes (trace_events.hpp). Kernels are matched to operators by
+/// "External id". What becomes samples:
+///   gemm         kernels of aten::mm, aten::addmm and aten::_scaled_mm with shapes recorded (record_shapes=True); all
+///                kernels of one call add up
+///   collectives  nccl kernels with "Collective name", "In msg nelems", "Out msg nelems", "Group size" and "dtype";
+///                bytes as nccl-tests counts them. Such a kernel also lasts while it waits for its last rank, so that
+///                of each size the fastest quarter is kept. Nodes follow from "Process Group Ranks" and
+///                devices_per_node.
+/// The file's environment, host names and stacks are not taken. Throws ConfigError with "file:/traceEvents/17": what
+/// trace_events.hpp refuses, a kernel whose time is no number above zero, a trace without kernels.
+Trace read_trace(std::istream& stream, const std::string& file, const TraceRequest& request);
+
+/// What a kernel does by its own name, where no operator is known: "sm90_xmma_gemm_bf16…", "ncclDevKernel_AllReduce…".
+TraceWork work_of_kernel(std::string_view name);
+TraceWork work_of_operator(std::string_view name);
+
+/// Reads a file piece by piece, unpacking it where it is gzip; others are read as they are. Throws ConfigError when the
+/// file is missing, damaged or cut off, or is gzip where the program was built without zlib.
+class PackedFile : public std::streambuf {
+ public:
+  explicit PackedFile(const std::string& path);
+  PackedFile(const PackedFile&) = delete;
+  PackedFile& operator=(const PackedFile&) = delete;
+  PackedFile(PackedFile&&) = delete;
+  PackedFile& operator=(PackedFile&&) = delete;
+  ~PackedFile() override;
+
+ protected:
+  int_type underflow() override;
+
+ private:
+  struct Source;
+  static constexpr std::size_t kPiece = 1 << 16;
+
+  std::string path_;
+  std::unique_ptr<Source> source_;
+  std::array<char, kPiece> piece_{};
+};
+
+/// What a Chrome trace is made of, in the order of the file. `place` is "run.json:/traceEvents/17".
+struct TraceVisitor {
+  std::function<void(const nlohmann::json& event, const std::string& place)> event;
+  /// A member of the file beside its events, such as "deviceProperties".
+  std::function<void(const std::string& key, const nlohmann::json& value)> member;
+};
+
+/// Reads the JSON object format (events in "traceEvents") or the array format of Chrome traces, one event at a time: a
+/// file of gigabytes takes the memory of its largest event. Throws ConfigError: what is no JSON, with its place; events
+/// that are no objects or are nested deeper than 16; a file without events.
+void read_trace_events(std::istream& stream, const std::string& file, const TraceVisitor& visitor);
+
+/// One line of progress: the mean over the steps since the line before.
+struct LoggedStep {
+  long iteration = 0;
+  double seconds = 0.0;
+  int global_batch_size = 0;
+  std::optional<double> tflops_per_gpu;
+  int skipped = 0;       ///< iterations that did not update, such as after an overflow
+  bool warm_up = false;  ///< the first of a start: it holds compilation, allocation and the first touch of the data
+};
+
+struct TrainingLog {
+  std::vector<LoggedStep> steps;
+  std::map<std::string, std::string> arguments;  ///< as the log lists them at its start
+  std::optional<int> ranks;                      ///< world_size
+  int starts = 0;                                ///< how often training began, restarts included
+};
+
+/// Reads what Megatron-LM and Megatron-DeepSpeed print while they train: lines with "iteration 5/ 100 |" and "elapsed
+/// time per iteration (ms):" (or "(s):"), fields in any order, behind any prefix; several ranks may print the same
+/// line. A last line without its end belongs to a job that was killed and is left out. Throws ConfigError with
+/// `file:line`: no such line, a number that is none or not above zero, a batch size that is missing.
+TrainingLog read_training_log(std::string_view text, const std::string& file);
+
+/// The steps as samples, a sample for each global batch size; warm-up and skipped updates are left out.
+/// Throws ConfigError when none is left, or when neither the log nor `ranks` tells how many ranks trained.
+Measurement measurement_of(const TrainingLog& log, const std::string& file, std::optional<int> ranks);
+
+}  // namespace flopcast
