@@ -100,7 +100,7 @@ Mark HostDevice::mark() {
 }
 
 Ticks HostDevice::time_of(const Mark& mark) {
-  return mark.ticks;
+  return mark.moment == nullptr ? mark.ticks : mark.moment->time();
 }
 
 namespace {

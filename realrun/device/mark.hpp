@@ -49,6 +49,7 @@ class KeptBuffers {
   void keep(std::shared_ptr<Moment> until, std::vector<Buffer> buffers) {
     const std::lock_guard lock(mutex_);
     while (!kept_.empty() && kept_.front().until->reached()) kept_.pop_front();
+    if (kept_.empty() && until->reached()) return;
     kept_.push_back({std::move(until), std::move(buffers)});
   }
   /// Waits for all of them.

@@ -19,7 +19,7 @@
 #include "realrun/training/result_bytes.hpp"
 #include "realrun/transport/nccl/nccl_transport.hpp"
 #include "realrun/transport/transport.hpp"
-#include "realrun/transport/virtual/virtual_transport.hpp"
+#include "realrun/transport/threads/thread_transport.hpp"
 
 namespace flopcast::realrun {
 
@@ -88,7 +88,7 @@ int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& th
     const auto make = [&](ThreadHub& hub, int rank) {
       std::unique_ptr<cuda::GpuRank>& machine = ranks[static_cast<std::size_t>(rank)];
       machine = gpu->make_rank(rank);
-      return std::make_unique<Traced<VirtualTransport>>(hub, rank, machine->queues());
+      return std::make_unique<Traced<ThreadTransport>>(hub, rank, machine->queues());
     };
     run_threads(plan.ranks(), threads, make, [&](RankTransport& transport) {
       const auto rank = static_cast<std::size_t>(transport.rank());

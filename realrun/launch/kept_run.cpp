@@ -26,10 +26,10 @@ bool ResultFile::replaceable() const {
 }
 
 void ResultFile::keep() {
-  constexpr int kAtOnce = 2;  // before the first step, and behind it
+  constexpr int kWithoutPause = 2;  // before the first step, and behind it
   constexpr int kMostOften = 20;
   const Clock::time_point start = Clock::now();
-  if (!replaceable() || (kept_ >= kAtOnce && start < next_)) return;
+  if (!replaceable() || (kept_ >= kWithoutPause && start < next_)) return;
   keep_text(path_, contents_("killed, or still under way"));
   ++kept_;
   const Clock::time_point end = Clock::now();

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/host/processes.hpp"
-#include "realrun/network/gemm.hpp"
+#include "realrun/network/kernels.hpp"
 #include "sim/files/run_file.hpp"
 
 namespace flopcast::realrun {

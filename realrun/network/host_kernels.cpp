@@ -1,95 +1,90 @@
-#include "realrun/network/host_kernels.hpp"
+#include <Eigen/Core>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <optional>
 
+#include "realrun/network/kernels.hpp"
+
+#ifdef FLOPCAST_HAS_OPENBLAS
+#include <cblas.h>
+#endif
+
 namespace flopcast::realrun {
 
+namespace {
+
 template <class T>
-Kernels<T>& host_kernels() {
-  static HostKernels<T> kernels;
-  return kernels;
+using Matrix = Eigen::Matrix<std::remove_const_t<T>, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+auto map(const auto& view) {
+  using Element = std::remove_pointer_t<decltype(view.data)>;
+  using Mapped = std::conditional_t<std::is_const_v<Element>, const Matrix<Element>, Matrix<Element>>;
+  return Eigen::Map<Mapped, 0, Eigen::OuterStride<>>(view.data, static_cast<Eigen::Index>(view.rows),
+                                                     static_cast<Eigen::Index>(view.columns),
+                                                     Eigen::OuterStride<>(static_cast<Eigen::Index>(view.stride)));
 }
 
-template Kernels<float>& host_kernels();
-template Kernels<double>& host_kernels();
-
 template <class T>
-void HostKernels<T>::add(const Tensor<T>& a, const Tensor<T>& b, Tensor<T>& sum) {
-  for (std::size_t index = 0; index < sum.size(); ++index) sum.data()[index] = a.data()[index] + b.data()[index];
-}
-
-template <class T>
-void HostKernels<T>::add_bias(const Tensor<T>& x, const T* bias, Tensor<T>& y) {
-  for (std::size_t row = 0; row < x.rows(); ++row) {
-    for (std::size_t column = 0; column < x.columns(); ++column) y.row(row)[column] = x.row(row)[column] + bias[column];
+void multiply_with_eigen(const MatrixView<const T>& a, const MatrixView<const T>& b, const MatrixView<T>& result,
+                         T factor, bool accumulate) {
+  const auto left = map(a);
+  const auto right = map(b);
+  auto out = map(result);
+  if (!accumulate) out.setZero();
+  const bool left_transposed = a.transposed == Transposed::kYes;
+  const bool right_transposed = b.transposed == Transposed::kYes;
+  if (left_transposed && right_transposed) {
+    out.noalias() += factor * left.transpose() * right.transpose();
+  } else if (left_transposed) {
+    out.noalias() += factor * left.transpose() * right;
+  } else if (right_transposed) {
+    out.noalias() += factor * left * right.transpose();
+  } else {
+    out.noalias() += factor * left * right;
   }
 }
 
-template <class T>
-void HostKernels<T>::add_up_rows(const Tensor<T>& x, T* sums) {
-  for (std::size_t row = 0; row < x.rows(); ++row) {
-    for (std::size_t column = 0; column < x.columns(); ++column) sums[column] += x.row(row)[column];
-  }
+#ifdef FLOPCAST_HAS_OPENBLAS
+void multiply_with_openblas(const MatrixView<const float>& a, const MatrixView<const float>& b,
+                            const MatrixView<float>& result, float factor, bool accumulate) {
+  static const bool one_thread = (openblas_set_num_threads(1), true);
+  static_cast<void>(one_thread);
+  const auto transposition = [](Transposed t) { return t == Transposed::kYes ? CblasTrans : CblasNoTrans; };
+  const std::size_t inner = a.transposed == Transposed::kYes ? a.rows : a.columns;
+  cblas_sgemm(CblasRowMajor, transposition(a.transposed), transposition(b.transposed),
+              static_cast<blasint>(result.rows), static_cast<blasint>(result.columns), static_cast<blasint>(inner),
+              factor, a.data, static_cast<blasint>(a.stride), b.data, static_cast<blasint>(b.stride),
+              accumulate ? 1.0F : 0.0F, result.data, static_cast<blasint>(result.stride));
 }
+#endif
+
+}  // namespace
 
 template <class T>
-void HostKernels<T>::layer_norm(const Tensor<T>& x, const T* gain, const T* bias, Tensor<T>& normalised,
-                                Tensor<T>& scale, Tensor<T>& y) {
-  const std::size_t columns = x.columns();
-  const auto width = static_cast<T>(columns);
-  for (std::size_t row = 0; row < x.rows(); ++row) {
-    const T* input = x.row(row);
-    T mean = 0;
-    for (std::size_t column = 0; column < columns; ++column) mean += input[column];
-    mean /= width;
-    T variance = 0;
-    for (std::size_t column = 0; column < columns; ++column) {
-      variance += (input[column] - mean) * (input[column] - mean);
-    }
-    const T factor = T(1) / std::sqrt(variance / width + T(1e-5));
-    scale.data()[row] = factor;
-    for (std::size_t column = 0; column < columns; ++column) {
-      const T value = (input[column] - mean) * factor;
-      normalised.row(row)[column] = value;
-      y.row(row)[column] = gain[column] * value + bias[column];
-    }
+void multiply(const MatrixView<const T>& a, const MatrixView<const T>& b, const MatrixView<T>& result, T factor,
+              bool accumulate) {
+#ifdef FLOPCAST_HAS_OPENBLAS
+  if constexpr (std::is_same_v<T, float>) {
+    multiply_with_openblas(a, b, result, factor, accumulate);
+    return;
   }
+#endif
+  multiply_with_eigen(a, b, result, factor, accumulate);
 }
 
-template <class T>
-void HostKernels<T>::layer_norm_input_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, const Tensor<T>& scale,
-                                               const T* gain, Tensor<T>& dx) {
-  const std::size_t columns = dy.columns();
-  const auto width = static_cast<T>(columns);
-  for (std::size_t row = 0; row < dx.rows(); ++row) {
-    const T* given = dy.row(row);
-    const T* value = normalised.row(row);
-    T sum = 0;
-    T projection = 0;
-    for (std::size_t column = 0; column < columns; ++column) {
-      const T scaled = given[column] * gain[column];
-      sum += scaled;
-      projection += scaled * value[column];
-    }
-    const T factor = scale.data()[row];
-    for (std::size_t column = 0; column < columns; ++column) {
-      dx.row(row)[column] = factor * (given[column] * gain[column] - sum / width - value[column] * projection / width);
-    }
-  }
-}
+template void multiply(const MatrixView<const float>&, const MatrixView<const float>&, const MatrixView<float>&, float,
+                       bool);
+template void multiply(const MatrixView<const double>&, const MatrixView<const double>&, const MatrixView<double>&,
+                       double, bool);
 
-template <class T>
-void HostKernels<T>::layer_norm_weight_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, T* gain, T* bias) {
-  for (std::size_t row = 0; row < normalised.rows(); ++row) {
-    const T* given = dy.row(row);
-    for (std::size_t column = 0; column < normalised.columns(); ++column) {
-      gain[column] += given[column] * normalised.row(row)[column];
-      bias[column] += given[column];
-    }
-  }
+std::string_view gemm_library() {
+#ifdef FLOPCAST_HAS_OPENBLAS
+  return "OpenBLAS";
+#else
+  return "Eigen";
+#endif
 }
 
 namespace {
@@ -117,128 +112,12 @@ class GeluPoint {
   T rest_;  // 1 - share
 };
 
-}  // namespace
-
-template <class T>
-void HostKernels<T>::gelu(const Tensor<T>& x, Tensor<T>& y) {
-  for (std::size_t index = 0; index < x.size(); ++index) y.data()[index] = GeluPoint<T>(x.data()[index]).value();
-}
-
-template <class T>
-void HostKernels<T>::gelu_gradient(const Tensor<T>& dy, const Tensor<T>& x, Tensor<T>& dx) {
-  for (std::size_t index = 0; index < x.size(); ++index) {
-    dx.data()[index] = dy.data()[index] * GeluPoint<T>(x.data()[index]).derivative();
-  }
-}
-
-namespace {
-
 // The row of a token among those held here.
 std::optional<std::size_t> place_of(int token, const VocabularyShare& share) {
   const auto place = static_cast<std::size_t>(token);
   if (place < share.first || place >= share.first + share.count) return std::nullopt;
   return place - share.first;
 }
-
-}  // namespace
-
-template <class T>
-void HostKernels<T>::look_up(const std::vector<int>& tokens, const VocabularyShare& share, const T* table,
-                             Tensor<T>& rows) {
-  const std::size_t width = rows.columns();
-  for (std::size_t row = 0; row < tokens.size(); ++row) {
-    const auto place = place_of(tokens[row], share);
-    if (!place) {
-      std::fill_n(rows.row(row), width, T(0));
-      continue;
-    }
-    const T* entry = table + *place * width;
-    std::copy_n(entry, width, rows.row(row));
-  }
-}
-
-template <class T>
-void HostKernels<T>::add_to_table(const std::vector<int>& tokens, const VocabularyShare& share, const Tensor<T>& rows,
-                                  T* table) {
-  const std::size_t width = rows.columns();
-  for (std::size_t row = 0; row < tokens.size(); ++row) {
-    const auto place = place_of(tokens[row], share);
-    if (!place) continue;
-    T* entry = table + *place * width;
-    for (std::size_t column = 0; column < width; ++column) entry[column] += rows.row(row)[column];
-  }
-}
-
-template <class T>
-void HostKernels<T>::add_positions(const Tensor<T>& x, const RowPositions& positions, const T* table, Tensor<T>& y) {
-  const std::size_t width = x.columns();
-  for (std::size_t row = 0; row < x.rows(); ++row) {
-    const T* position = table + positions.of(row) * width;
-    for (std::size_t column = 0; column < width; ++column) y.row(row)[column] = x.row(row)[column] + position[column];
-  }
-}
-
-template <class T>
-void HostKernels<T>::add_to_positions(const Tensor<T>& dy, const RowPositions& positions, T* table) {
-  const std::size_t width = dy.columns();
-  for (std::size_t row = 0; row < dy.rows(); ++row) {
-    T* position = table + positions.of(row) * width;
-    for (std::size_t column = 0; column < width; ++column) position[column] += dy.row(row)[column];
-  }
-}
-
-template <class T>
-void HostKernels<T>::row_maxima(const Tensor<T>& logits, Tensor<T>& maxima) {
-  for (std::size_t row = 0; row < logits.rows(); ++row) {
-    maxima.data()[row] = *std::max_element(logits.row(row), logits.row(row) + logits.columns());
-  }
-}
-
-template <class T>
-void HostKernels<T>::exponentials(const Tensor<T>& logits, const Tensor<T>& maxima, const std::vector<int>& targets,
-                                  const VocabularyShare& share, Tensor<T>& exponentials, Tensor<T>& sums,
-                                  Tensor<T>& target_logits) {
-  for (std::size_t row = 0; row < logits.rows(); ++row) {
-    const T* x = logits.row(row);
-    const T maximum = maxima.data()[row];
-    T sum = 0;
-    for (std::size_t column = 0; column < logits.columns(); ++column) {
-      exponentials.row(row)[column] = std::exp(x[column] - maximum);
-      sum += exponentials.row(row)[column];
-    }
-    sums.data()[row] = sum;
-    const auto place = place_of(targets[row], share);
-    target_logits.data()[row] = place ? x[*place] - maximum : T(0);
-  }
-}
-
-template <class T>
-Loss HostKernels<T>::normalise(Tensor<T>& exponentials, const Tensor<T>& sums, const Tensor<T>& target_logits) {
-  double loss = 0;
-  for (std::size_t row = 0; row < exponentials.rows(); ++row) {
-    const T sum = sums.data()[row];
-    for (std::size_t column = 0; column < exponentials.columns(); ++column) exponentials.row(row)[column] /= sum;
-    loss += std::log(static_cast<double>(sum)) - static_cast<double>(target_logits.data()[row]);
-  }
-  const double mean = loss / static_cast<double>(exponentials.rows());
-  return [mean] { return mean; };
-}
-
-template <class T>
-void HostKernels<T>::cross_entropy_gradient(const Tensor<T>& probabilities, const std::vector<int>& targets,
-                                            const VocabularyShare& share, T weight, Tensor<T>& gradient) {
-  for (std::size_t row = 0; row < gradient.rows(); ++row) {
-    for (std::size_t column = 0; column < gradient.columns(); ++column) {
-      gradient.row(row)[column] = weight * probabilities.row(row)[column];
-    }
-    if (const auto place = place_of(targets[row], share)) gradient.row(row)[*place] -= weight;
-  }
-}
-
-template class HostKernels<float>;
-template class HostKernels<double>;
-
-namespace {
 
 /// Scores of `rows` queries over `columns` keys. A row sees the keys up to its own; the queries are the last of them.
 struct ScoreShape {
@@ -377,51 +256,206 @@ void spread_gradient(const HeadPlace& place, const Tensor<T>& output_gradient, c
   }
 }
 
+template <class T>
+class HostKernels : public Kernels<T> {
+ public:
+  /// Filled with zeros.
+  Tensor<T> tensor(std::size_t rows, std::size_t columns) override { return Tensor<T>(rows, columns); }
+  void multiply(const MatrixView<const T>& a, const MatrixView<const T>& b, const MatrixView<T>& result, T factor,
+                bool accumulate) override {
+    realrun::multiply(a, b, result, factor, accumulate);
+  }
+  void add(const Tensor<T>& a, const Tensor<T>& b, Tensor<T>& sum) override {
+    for (std::size_t index = 0; index < sum.size(); ++index) sum.data()[index] = a.data()[index] + b.data()[index];
+  }
+  void add_bias(const Tensor<T>& x, const T* bias, Tensor<T>& y) override {
+    for (std::size_t row = 0; row < x.rows(); ++row) {
+      for (std::size_t column = 0; column < x.columns(); ++column)
+        y.row(row)[column] = x.row(row)[column] + bias[column];
+    }
+  }
+  void add_up_rows(const Tensor<T>& x, T* sums) override {
+    for (std::size_t row = 0; row < x.rows(); ++row) {
+      for (std::size_t column = 0; column < x.columns(); ++column) sums[column] += x.row(row)[column];
+    }
+  }
+  void layer_norm(const Tensor<T>& x, const T* gain, const T* bias, Tensor<T>& normalised, Tensor<T>& scale,
+                  Tensor<T>& y) override {
+    const std::size_t columns = x.columns();
+    const auto width = static_cast<T>(columns);
+    for (std::size_t row = 0; row < x.rows(); ++row) {
+      const T* input = x.row(row);
+      T mean = 0;
+      for (std::size_t column = 0; column < columns; ++column) mean += input[column];
+      mean /= width;
+      T variance = 0;
+      for (std::size_t column = 0; column < columns; ++column) {
+        variance += (input[column] - mean) * (input[column] - mean);
+      }
+      const T factor = T(1) / std::sqrt(variance / width + T(1e-5));
+      scale.data()[row] = factor;
+      for (std::size_t column = 0; column < columns; ++column) {
+        const T value = (input[column] - mean) * factor;
+        normalised.row(row)[column] = value;
+        y.row(row)[column] = gain[column] * value + bias[column];
+      }
+    }
+  }
+  void layer_norm_input_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, const Tensor<T>& scale,
+                                 const T* gain, Tensor<T>& dx) override {
+    const std::size_t columns = dy.columns();
+    const auto width = static_cast<T>(columns);
+    for (std::size_t row = 0; row < dx.rows(); ++row) {
+      const T* given = dy.row(row);
+      const T* value = normalised.row(row);
+      T sum = 0;
+      T projection = 0;
+      for (std::size_t column = 0; column < columns; ++column) {
+        const T scaled = given[column] * gain[column];
+        sum += scaled;
+        projection += scaled * value[column];
+      }
+      const T factor = scale.data()[row];
+      for (std::size_t column = 0; column < columns; ++column) {
+        dx.row(row)[column] =
+            factor * (given[column] * gain[column] - sum / width - value[column] * projection / width);
+      }
+    }
+  }
+  void layer_norm_weight_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, T* gain, T* bias) override {
+    for (std::size_t row = 0; row < normalised.rows(); ++row) {
+      const T* given = dy.row(row);
+      for (std::size_t column = 0; column < normalised.columns(); ++column) {
+        gain[column] += given[column] * normalised.row(row)[column];
+        bias[column] += given[column];
+      }
+    }
+  }
+  void gelu(const Tensor<T>& x, Tensor<T>& y) override {
+    for (std::size_t index = 0; index < x.size(); ++index) y.data()[index] = GeluPoint<T>(x.data()[index]).value();
+  }
+  void gelu_gradient(const Tensor<T>& dy, const Tensor<T>& x, Tensor<T>& dx) override {
+    for (std::size_t index = 0; index < x.size(); ++index) {
+      dx.data()[index] = dy.data()[index] * GeluPoint<T>(x.data()[index]).derivative();
+    }
+  }
+  /// Keeps the probabilities.
+  std::vector<Tensor<T>> attention(const AttentionExtent& shape, const std::vector<Tensor<T>>& slices,
+                                   Tensor<T>& output) override {
+    const ScoreShape scores{shape.length, slices.size() * shape.length};
+    Tensor<T> probabilities(output.rows() * shape.heads, scores.columns);
+    std::fill_n(output.data(), output.size(), T(0));
+    for (std::size_t row = 0; row < output.rows(); row += shape.length) {
+      for (std::size_t head = 0; head < shape.heads; ++head) {
+        attend({shape, scores, row, head}, slices, probabilities, output);
+      }
+    }
+    return {probabilities};
+  }
+  void attention_gradient(const AttentionExtent& shape, const std::vector<Tensor<T>>& slices,
+                          const std::vector<Tensor<T>>& kept, const Tensor<T>& output_gradient,
+                          std::vector<Tensor<T>>& gradients) override {
+    const Tensor<T>& probabilities = kept.front();
+    const ScoreShape scores{shape.length, probabilities.columns()};
+    for (std::size_t slice = 0; slice < slices.size(); ++slice) {
+      if (gradients[slice].empty()) gradients[slice] = Tensor<T>(slices[slice].rows(), slices[slice].columns());
+    }
+    Tensor<T> score_gradients(shape.length, scores.columns);
+    for (std::size_t row = 0; row < output_gradient.rows(); row += shape.length) {
+      for (std::size_t head = 0; head < shape.heads; ++head) {
+        const HeadPlace place{shape, scores, row, head};
+        score_gradient(place, output_gradient, slices, probabilities, score_gradients);
+        spread_gradient(place, output_gradient, slices, probabilities, score_gradients, gradients);
+      }
+    }
+  }
+  void look_up(const std::vector<int>& tokens, const VocabularyShare& share, const T* table, Tensor<T>& rows) override {
+    const std::size_t width = rows.columns();
+    for (std::size_t row = 0; row < tokens.size(); ++row) {
+      const auto place = place_of(tokens[row], share);
+      if (!place) {
+        std::fill_n(rows.row(row), width, T(0));
+        continue;
+      }
+      const T* entry = table + *place * width;
+      std::copy_n(entry, width, rows.row(row));
+    }
+  }
+  void add_to_table(const std::vector<int>& tokens, const VocabularyShare& share, const Tensor<T>& rows,
+                    T* table) override {
+    const std::size_t width = rows.columns();
+    for (std::size_t row = 0; row < tokens.size(); ++row) {
+      const auto place = place_of(tokens[row], share);
+      if (!place) continue;
+      T* entry = table + *place * width;
+      for (std::size_t column = 0; column < width; ++column) entry[column] += rows.row(row)[column];
+    }
+  }
+  void add_positions(const Tensor<T>& x, const RowPositions& positions, const T* table, Tensor<T>& y) override {
+    const std::size_t width = x.columns();
+    for (std::size_t row = 0; row < x.rows(); ++row) {
+      const T* position = table + positions.of(row) * width;
+      for (std::size_t column = 0; column < width; ++column) y.row(row)[column] = x.row(row)[column] + position[column];
+    }
+  }
+  void add_to_positions(const Tensor<T>& dy, const RowPositions& positions, T* table) override {
+    const std::size_t width = dy.columns();
+    for (std::size_t row = 0; row < dy.rows(); ++row) {
+      T* position = table + positions.of(row) * width;
+      for (std::size_t column = 0; column < width; ++column) position[column] += dy.row(row)[column];
+    }
+  }
+  void row_maxima(const Tensor<T>& logits, Tensor<T>& maxima) override {
+    for (std::size_t row = 0; row < logits.rows(); ++row) {
+      maxima.data()[row] = *std::max_element(logits.row(row), logits.row(row) + logits.columns());
+    }
+  }
+  void exponentials(const Tensor<T>& logits, const Tensor<T>& maxima, const std::vector<int>& targets,
+                    const VocabularyShare& share, Tensor<T>& exponentials, Tensor<T>& sums,
+                    Tensor<T>& target_logits) override {
+    for (std::size_t row = 0; row < logits.rows(); ++row) {
+      const T* x = logits.row(row);
+      const T maximum = maxima.data()[row];
+      T sum = 0;
+      for (std::size_t column = 0; column < logits.columns(); ++column) {
+        exponentials.row(row)[column] = std::exp(x[column] - maximum);
+        sum += exponentials.row(row)[column];
+      }
+      sums.data()[row] = sum;
+      const auto place = place_of(targets[row], share);
+      target_logits.data()[row] = place ? x[*place] - maximum : T(0);
+    }
+  }
+  Loss normalise(Tensor<T>& exponentials, const Tensor<T>& sums, const Tensor<T>& target_logits) override {
+    double loss = 0;
+    for (std::size_t row = 0; row < exponentials.rows(); ++row) {
+      const T sum = sums.data()[row];
+      for (std::size_t column = 0; column < exponentials.columns(); ++column) exponentials.row(row)[column] /= sum;
+      loss += std::log(static_cast<double>(sum)) - static_cast<double>(target_logits.data()[row]);
+    }
+    const double mean = loss / static_cast<double>(exponentials.rows());
+    return [mean] { return mean; };
+  }
+  void cross_entropy_gradient(const Tensor<T>& probabilities, const std::vector<int>& targets,
+                              const VocabularyShare& share, T weight, Tensor<T>& gradient) override {
+    for (std::size_t row = 0; row < gradient.rows(); ++row) {
+      for (std::size_t column = 0; column < gradient.columns(); ++column) {
+        gradient.row(row)[column] = weight * probabilities.row(row)[column];
+      }
+      if (const auto place = place_of(targets[row], share)) gradient.row(row)[*place] -= weight;
+    }
+  }
+};
+
 }  // namespace
 
 template <class T>
-std::vector<Tensor<T>> HostKernels<T>::attention(const AttentionExtent& shape, const std::vector<Tensor<T>>& slices,
-                                                 Tensor<T>& output) {
-  const ScoreShape scores{shape.length, slices.size() * shape.length};
-  Tensor<T> probabilities(output.rows() * shape.heads, scores.columns);
-  std::fill_n(output.data(), output.size(), T(0));
-  for (std::size_t row = 0; row < output.rows(); row += shape.length) {
-    for (std::size_t head = 0; head < shape.heads; ++head) {
-      attend({shape, scores, row, head}, slices, probabilities, output);
-    }
-  }
-  return {probabilities};
+Kernels<T>& host_kernels() {
+  static HostKernels<T> kernels;
+  return kernels;
 }
 
-template <class T>
-void HostKernels<T>::attention_gradient(const AttentionExtent& shape, const std::vector<Tensor<T>>& slices,
-                                        const std::vector<Tensor<T>>& kept, const Tensor<T>& output_gradient,
-                                        std::vector<Tensor<T>>& gradients) {
-  const Tensor<T>& probabilities = kept.front();
-  const ScoreShape scores{shape.length, probabilities.columns()};
-  for (std::size_t slice = 0; slice < slices.size(); ++slice) {
-    if (gradients[slice].empty()) gradients[slice] = Tensor<T>(slices[slice].rows(), slices[slice].columns());
-  }
-  Tensor<T> score_gradients(shape.length, scores.columns);
-  for (std::size_t row = 0; row < output_gradient.rows(); row += shape.length) {
-    for (std::size_t head = 0; head < shape.heads; ++head) {
-      const HeadPlace place{shape, scores, row, head};
-      score_gradient(place, output_gradient, slices, probabilities, score_gradients);
-      spread_gradient(place, output_gradient, slices, probabilities, score_gradients, gradients);
-    }
-  }
-}
-
-template std::vector<Tensor<float>> HostKernels<float>::attention(const AttentionExtent&,
-                                                                  const std::vector<Tensor<float>>&, Tensor<float>&);
-template std::vector<Tensor<double>> HostKernels<double>::attention(const AttentionExtent&,
-                                                                    const std::vector<Tensor<double>>&,
-                                                                    Tensor<double>&);
-template void HostKernels<float>::attention_gradient(const AttentionExtent&, const std::vector<Tensor<float>>&,
-                                                     const std::vector<Tensor<float>>&, const Tensor<float>&,
-                                                     std::vector<Tensor<float>>&);
-template void HostKernels<double>::attention_gradient(const AttentionExtent&, const std::vector<Tensor<double>>&,
-                                                      const std::vector<Tensor<double>>&, const Tensor<double>&,
-                                                      std::vector<Tensor<double>>&);
+template Kernels<float>& host_kernels();
+template Kernels<double>& host_kernels();
 
 }  // namespace flopcast::realrun

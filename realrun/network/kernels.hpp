@@ -2,14 +2,26 @@
 
 #include <cstddef>
 #include <functional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "realrun/device/buffer.hpp"
 #include "realrun/device/interface.hpp"
-#include "realrun/network/gemm.hpp"
 
 namespace flopcast::realrun {
+
+enum class Transposed { kNo, kYes };
+
+/// A row-major matrix somewhere in memory, as stored; `stride` elements from row to row.
+template <class T>
+struct MatrixView {
+  T* data = nullptr;
+  std::size_t rows = 0;
+  std::size_t columns = 0;
+  std::size_t stride = 0;
+  Transposed transposed = Transposed::kNo;
+};
 
 /// A row-major matrix in host memory: one row a token (microbatch and position flattened), one column a feature.
 /// Copies share the memory; whoever computes a new value makes a new tensor.
@@ -31,6 +43,11 @@ class Tensor {
   const T* data() const { return reinterpret_cast<const T*>(buffer_.address()); }
   T* row(std::size_t index) { return data() + index * columns_; }
   const T* row(std::size_t index) const { return data() + index * columns_; }
+  MatrixView<const T> view(Transposed transposed = Transposed::kNo) const {
+    return {data(), rows_, columns_, columns_, transposed};
+  }
+  /// To be written.
+  MatrixView<T> target() { return {data(), rows_, columns_, columns_}; }
 
  private:
   Buffer buffer_;
@@ -124,7 +141,17 @@ class Kernels : public Interface {
                                       const VocabularyShare& share, T weight, Tensor<T>& gradient) = 0;
 };
 
-/// On the calling thread's CPU. It has no state: all ranks share it.
+/// result = factor · op(a) · op(b), or += when `accumulate`, in host memory. One thread: a rank is one core.
+/// Source of the arithmetic: OpenBLAS when the build found it (32-bit floats), otherwise Eigen.
+template <class T>
+void multiply(const MatrixView<const T>& a, const MatrixView<const T>& b, const MatrixView<T>& result, T factor = T(1),
+              bool accumulate = false);
+
+/// "OpenBLAS" or "Eigen".
+std::string_view gemm_library();
+
+/// On the calling thread's CPU: plain loops, products by multiply(). Sums run in the order of the rows. It has no
+/// state: all ranks share it.
 template <class T>
 Kernels<T>& host_kernels();
 

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "realrun/device/interface.hpp"
@@ -142,27 +144,69 @@ using LayerPointer = std::unique_ptr<Layer<T>>;
 template <class T>
 class Sequence : public Layer<T> {
  public:
-  explicit Sequence(std::vector<LayerPointer<T>> layers);
-  void declare(ParameterList& list) override;
-  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override;
-  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override;
-  void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override;
+  explicit Sequence(std::vector<LayerPointer<T>> layers) : layers_(std::move(layers)) {}
+  void declare(ParameterList& list) override {
+    for (const LayerPointer<T>& layer : layers_) layer->declare(list);
+  }
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
+    saved.parts.assign(layers_.size(), {});
+    Tensor<T> flow = input;
+    for (std::size_t index = 0; index < layers_.size(); ++index) {
+      flow = layers_[index]->forward(flow, pass, saved.parts[index]);
+      if (pass.poke) pass.poke();
+    }
+    return flow;
+  }
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
+    Tensor<T> flow = output_gradient;
+    for (std::size_t index = layers_.size(); index-- > 0;) {
+      flow = layers_[index]->input_gradient(flow, pass, saved.parts[index]);
+      if (pass.poke) pass.poke();
+    }
+    return flow;
+  }
+  void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
+    for (std::size_t index = layers_.size(); index-- > 0;) {
+      layers_[index]->weight_gradient(pass, saved.parts[index]);
+      saved.parts[index] = {};
+      if (pass.poke) pass.poke();
+    }
+  }
 
  private:
   std::vector<LayerPointer<T>> layers_;
 };
+template <class T>
+LayerPointer<T> sequence(std::convertible_to<LayerPointer<T>> auto... layers) {
+  std::vector<LayerPointer<T>> all;
+  (all.push_back(std::move(layers)), ...);
+  return std::make_unique<Sequence<T>>(std::move(all));
+}
 
 /// x + inner(x).
 template <class T>
 class Residual : public Layer<T> {
  public:
-  explicit Residual(LayerPointer<T> inner);
-  void declare(ParameterList& list) override;
-  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override;
-  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override;
-  void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override;
+  explicit Residual(LayerPointer<T> inner) : inner_(std::move(inner)) {}
+  void declare(ParameterList& list) override { inner_->declare(list); }
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
+    saved.parts.resize(1);
+    return sum_of(input, inner_->forward(input, pass, saved.parts[0]), *pass.kernels);
+  }
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
+    return sum_of(output_gradient, inner_->input_gradient(output_gradient, pass, saved.parts[0]), *pass.kernels);
+  }
+  void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
+    inner_->weight_gradient(pass, saved.parts[0]);
+  }
 
  private:
+  static Tensor<T> sum_of(const Tensor<T>& a, const Tensor<T>& b, Kernels<T>& kernels) {
+    Tensor<T> sum = kernels.tensor(a.rows(), a.columns());
+    kernels.add(a, b, sum);
+    return sum;
+  }
+
   LayerPointer<T> inner_;
 };
 

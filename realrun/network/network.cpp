@@ -67,44 +67,24 @@ class Builder {
   Builder(const NetworkSpec& spec, const TensorForm& form) : spec_(spec), form_(form) {}
 
   LayerPointer<T> embedding() const {
-    std::vector<LayerPointer<T>> layers;
-    if (spec_.kind == NetworkKind::kMlp) {
-      layers.push_back(std::make_unique<Features<T>>(hidden()));
-      layers.push_back(std::make_unique<Linear<T>>("embedding", whole_matrix(hidden(), hidden())));
-      return sequence(std::move(layers));
-    }
-    layers.push_back(std::make_unique<Embedding<T>>(tied_parameter(), rows_of(vocab(), hidden(), index(), ranks()),
-                                                    kTableDeviation));
-    layers.push_back(sum_over_ranks());
-    layers.push_back(std::make_unique<LearnedPositions<T>>("embedding", static_cast<std::size_t>(spec_.sequence),
-                                                           hidden(), sharded() ? index() : 0, sharded() ? ranks() : 1));
-    return sequence(std::move(layers));
+    const Shard shard = rows_of(vocab(), hidden(), index(), ranks());
+    return sequence<T>(
+        std::make_unique<Embedding<T>>(tied_parameter(), shard, kTableDeviation), leave_group<T>(form_),
+        std::make_unique<LearnedPositions<T>>("embedding", static_cast<std::size_t>(spec_.sequence), hidden(),
+                                              sharded() ? index() : 0, sharded() ? ranks() : 1));
   }
 
   LayerPointer<T> block(int number) const {
     const std::string name = fmt::format("block.{}", number);
-    std::vector<LayerPointer<T>> halves;
-    if (spec_.kind == NetworkKind::kTransformer) halves.push_back(attention(name));
-    halves.push_back(mlp(name));
-    return sequence(std::move(halves));
+    return sequence<T>(attention(name), mlp(name));
   }
 
   LayerPointer<T> head() const {
     const Shard shard = rows_of(vocab(), hidden(), index(), ranks());
-    std::vector<LayerPointer<T>> layers;
-    layers.push_back(norm("head.norm"));
-    if (sharded()) {
-      layers.push_back(std::make_unique<GatherRows<T>>(*form_.group));
-    } else {
-      layers.push_back(std::make_unique<CopyToGroup<T>>(*form_.group));
-    }
-    if (spec_.tied) {
-      layers.push_back(std::make_unique<Linear<T>>(tied_parameter(), shard, kTableDeviation));
-    } else {
-      layers.push_back(std::make_unique<Linear<T>>("head", shard));
-    }
-    layers.push_back(std::make_unique<CrossEntropy<T>>(*form_.group));
-    return sequence(std::move(layers));
+    auto logits = spec_.tied ? std::make_unique<Linear<T>>(tied_parameter(), shard, kTableDeviation)
+                             : std::make_unique<Linear<T>>("head", shard);
+    return sequence<T>(norm("head.norm"), enter_group<T>(form_), std::move(logits),
+                       std::make_unique<CrossEntropy<T>>(*form_.group));
   }
 
  private:
@@ -114,28 +94,18 @@ class Builder {
   int index() const { return form_.group->index(); }
   bool sharded() const { return form_.shares_rows(); }
 
-  static LayerPointer<T> sequence(std::vector<LayerPointer<T>> layers) {
-    return std::make_unique<Sequence<T>>(std::move(layers));
-  }
   LayerPointer<T> norm(const std::string& name) const {
     return std::make_unique<LayerNorm<T>>(name, hidden(), sharded());
-  }
-  LayerPointer<T> sum_over_ranks() const {
-    if (sharded()) return std::make_unique<ScatterRows<T>>(*form_.group);
-    return std::make_unique<SumOverGroup<T>>(*form_.group);
   }
 
   // norm, column linear, whatever works on its shares, row linear.
   LayerPointer<T> linear_pair(const std::string& norm_name, const std::string& up, const std::string& down,
                               std::size_t inputs, std::size_t outputs, LayerPointer<T> between) const {
-    std::vector<LayerPointer<T>> layers;
-    layers.push_back(norm(norm_name));
-    layers.push_back(column_linear<T>({up, hidden(), inputs}, form_, CutSide::kCut));
-    layers.push_back(std::make_unique<Bias<T>>(up, columns_of(1, inputs, index(), ranks())));
-    layers.push_back(std::move(between));
-    layers.push_back(row_linear<T>({down, outputs, hidden()}, form_, CutSide::kCut));
-    layers.push_back(std::make_unique<Bias<T>>(down, whole_matrix(1, hidden()), sharded()));
-    return std::make_unique<Residual<T>>(sequence(std::move(layers)));
+    return std::make_unique<Residual<T>>(
+        sequence<T>(norm(norm_name), column_linear<T>({up, hidden(), inputs}, form_),
+                    std::make_unique<Bias<T>>(up, columns_of(1, inputs, index(), ranks())), std::move(between),
+                    row_linear<T>({down, outputs, hidden()}, form_),
+                    std::make_unique<Bias<T>>(down, whole_matrix(1, hidden()), sharded())));
   }
 
   LayerPointer<T> attention(const std::string& name) const {

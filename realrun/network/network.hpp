@@ -24,19 +24,15 @@ struct Corpus {
 /// The tokens of one slice of each of a microbatch's sequences.
 Microbatch cut(const Microbatch& whole, std::size_t sequence, const TokenSlice& slice);
 
-enum class NetworkKind { kTransformer, kMlp };
-
-/// What is trained. A transformer is decoder-only, pre-norm, as GPT-2: token and learned position embeddings, blocks of
-/// causal attention and GELU MLP with biases, a final norm and a head without bias. An MLP turns features into
-/// ffn-wide residual blocks of the same kind without attention, and classifies.
+/// What is trained: a transformer, decoder-only, pre-norm, as GPT-2: token and learned position embeddings, blocks of
+/// causal attention and GELU MLP with biases, a final norm and a head without bias.
 /// Left out: dropout, rotary positions, grouped queries, gated MLPs, experts.
 struct NetworkSpec {
-  NetworkKind kind = NetworkKind::kTransformer;
   int blocks = 1;
   int hidden = 8;
-  int heads = 1;  ///< of a transformer; divides hidden
+  int heads = 1;  ///< divides hidden
   int ffn = 32;
-  int vocab = 16;     ///< tokens, or classes
+  int vocab = 16;
   int sequence = 8;   ///< tokens of a sample
   bool tied = false;  ///< the head's matrix is the token table
   std::uint64_t seed = 1;

@@ -1,10 +1,17 @@
 #pragma once
 
+#include <type_traits>
+#include <utility>
+
+#include "base/text/error.hpp"
 #include "realrun/device/device.hpp"
 #include "realrun/network/kernels.hpp"
 #include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
+
+template <class T>
+inline constexpr Element kElementOf = std::is_same_v<T, float> ? Element::kFloat32 : Element::kFloat64;
 
 /// The tensor-parallel ranks, as layers see them. Nobody else: every operation returns its argument.
 class TensorGroup {
@@ -18,35 +25,46 @@ class TensorGroup {
   int index() const { return transport_ == nullptr ? 0 : group_.index; }
 
   template <class T>
-  Tensor<T> all_reduce(const Tensor<T>& tensor, Reduction reduction = Reduction::kSum) const;
+  Tensor<T> keep(const Tensor<T>& tensor) const {
+    return tensor;
+  }
+  template <class T>
+  Tensor<T> sum(const Tensor<T>& tensor) const {
+    return collect(CollectiveKind::kAllReduce, tensor, tensor.rows());
+  }
+  template <class T>
+  Tensor<T> maximum(const Tensor<T>& tensor) const {
+    return collect(CollectiveKind::kAllReduce, tensor, tensor.rows(), Reduction::kMax);
+  }
   /// Rows of all ranks, in order of their index.
   template <class T>
-  Tensor<T> gather_rows(const Tensor<T>& tensor) const;
+  Tensor<T> gather_rows(const Tensor<T>& tensor) const {
+    return collect(CollectiveKind::kAllGather, tensor, tensor.rows() * ranks());
+  }
   /// This rank's share of the rows of the sum.
   template <class T>
-  Tensor<T> scatter_rows(const Tensor<T>& tensor) const;
-  /// Columns of all ranks, in order of their index.
+  Tensor<T> scatter_rows(const Tensor<T>& tensor) const {
+    FLOPCAST_CHECK(tensor.rows() % ranks() == 0);
+    return collect(CollectiveKind::kReduceScatter, tensor, tensor.rows() / ranks());
+  }
+
+ protected:
+  std::size_t ranks() const { return static_cast<std::size_t>(size()); }
+
+  void run(const Collective& collective) const { transport_->run(group_, collective); }
+  /// What a collective makes of the tensor, in so many rows.
   template <class T>
-  Tensor<T> gather_columns(const Tensor<T>& tensor) const;
-  /// This rank's share of the columns; nothing is sent.
-  template <class T>
-  Tensor<T> own_columns(const Tensor<T>& tensor) const;
-  /// From all rows of this rank's columns to all columns of this rank's rows, by an all-to-all.
-  template <class T>
-  Tensor<T> columns_to_rows(const Tensor<T>& tensor) const;
-  /// The reverse.
-  template <class T>
-  Tensor<T> rows_to_columns(const Tensor<T>& tensor) const;
-  /// The root's tensor, on every rank of this shape; elsewhere the argument is not read.
-  template <class T>
-  Tensor<T> broadcast(const Tensor<T>& tensor, int root) const;
+  Tensor<T> collect(CollectiveKind kind, const Tensor<T>& tensor, std::size_t rows,
+                    Reduction reduction = Reduction::kSum) const {
+    if (size() == 1) return tensor;
+    const std::size_t bytes = rows * tensor.columns() * sizeof(T);
+    const Tensor<T> result(device_ == nullptr ? allocate_host(bytes) : device_->allocate(bytes), rows,
+                           tensor.columns());
+    run({kind, tensor.buffer(), result.buffer(), kElementOf<T>, reduction});
+    return result;
+  }
 
  private:
-  template <class T>
-  Tensor<T> exchange(const Tensor<T>& tensor) const;
-  template <class T>
-  Tensor<T> make(std::size_t rows, std::size_t columns) const;
-
   RankTransport* transport_ = nullptr;
   Group group_;
   ComputeDevice* device_ = nullptr;

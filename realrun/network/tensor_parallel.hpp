@@ -1,186 +1,59 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
+#include <utility>
 
-#include "realrun/network/layer.hpp"
+#include "realrun/network/layers.hpp"
 #include "realrun/network/tensor_group.hpp"
 
 namespace flopcast::realrun {
 
-/// y = x·Wᵀ for W of `outputs` rows and `inputs` columns.
-struct LinearSpec {
-  std::string name;
-  std::size_t inputs = 0;
-  std::size_t outputs = 0;
-};
-
-/// What a linear hands over on the side on which its weights are cut.
-enum class CutSide {
-  kCut,    ///< each rank's features, as a pair of linears has it in the middle
-  kWhole,  ///< all features, of all rows or, with sequence parallelism, of this rank's rows: the linear stands alone
-};
-
-/// A linear on a line of tensor-parallel ranks, without bias (Shoeybi et al. 1909.08053 §3; with sequence parallelism
-/// Korthikanti et al. 2205.05198 §4.2). What each form sends: tests/support/tensor_line.hpp.
-///
-///   column   W cut by rows, the outputs. Input: all features, of all rows or this rank's. kWhole gathers the output,
-///   or
-///            with sequence parallelism exchanges its features for rows
-///   row      W cut by columns, the inputs. Output: the sum over the ranks. kWhole cuts the input, or exchanges its
-///   rows
-///            for features
-/// Where a whole tensor comes out, all ranks must hand in the same gradient for it.
-template <class T>
-LayerPointer<T> column_linear(const LinearSpec& spec, const TensorForm& form, CutSide output);
-template <class T>
-LayerPointer<T> row_linear(const LinearSpec& spec, const TensorForm& form, CutSide input);
-/// A column and a row linear with nothing between them.
-template <class T>
-LayerPointer<T> linear_pair(const LinearSpec& up, const LinearSpec& down, const TensorForm& form);
-
-// The communication between tensor-parallel parts of a network, as layers of their own (Shoeybi et al. 1909.08053 §3).
-// A column linear takes its input through CopyToGroup, a row linear gives its output through SumOverGroup; with
-// sequence parallelism (Korthikanti et al. 2205.05198 §4.2) through GatherRows and ScatterRows.
-
-/// Forward: nothing. Backward: all-reduce. ("f")
-template <class T>
-class CopyToGroup : public Layer<T> {
+/// Communication between tensor-parallel parts of a network as a layer of its own: one operation of the group on the
+/// way forward, and the one that undoes it on the way back (Shoeybi et al. 1909.08053 §3).
+template <class T, class Ranks = TensorGroup>
+class GroupLayer : public Layer<T> {
  public:
-  explicit CopyToGroup(const TensorGroup& group) : group_(group) {}
+  using Operation = Tensor<T> (Ranks::*)(const Tensor<T>&) const;
+
+  GroupLayer(const Ranks& group, Operation forward, Operation backward)
+      : group_(group), forward_(forward), backward_(backward) {}
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& /*pass*/, Saved<T>& /*saved*/) const override {
-    return input;
+    return (group_.*forward_)(input);
   }
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/,
                            Saved<T>& /*saved*/) const override {
-    return group_.all_reduce(output_gradient);
+    return (group_.*backward_)(output_gradient);
   }
 
  private:
-  const TensorGroup& group_;
+  const Ranks& group_;
+  Operation forward_;
+  Operation backward_;
 };
 
-/// Forward: all-reduce. Backward: nothing. ("g")
+/// What a column linear takes its input through: "f", or with sequence parallelism (Korthikanti et al. 2205.05198 §4.2)
+/// an all-gather of the rows, whose reverse is their reduce-scatter.
 template <class T>
-class SumOverGroup : public Layer<T> {
- public:
-  explicit SumOverGroup(const TensorGroup& group) : group_(group) {}
-  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& /*pass*/, Saved<T>& /*saved*/) const override {
-    return group_.all_reduce(input);
+LayerPointer<T> enter_group(const TensorForm& form) {
+  if (!form.shares_rows()) {
+    return std::make_unique<GroupLayer<T>>(*form.group, &TensorGroup::keep<T>, &TensorGroup::sum<T>);
   }
-  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/,
-                           Saved<T>& /*saved*/) const override {
-    return output_gradient;
-  }
+  return std::make_unique<GroupLayer<T>>(*form.group, &TensorGroup::gather_rows<T>, &TensorGroup::scatter_rows<T>);
+}
 
- private:
-  const TensorGroup& group_;
-};
-
-/// Forward: all-gather of rows. Backward: reduce-scatter.
+/// What a row linear gives its output through: "g", or with sequence parallelism a reduce-scatter of the rows.
 template <class T>
-class GatherRows : public Layer<T> {
- public:
-  explicit GatherRows(const TensorGroup& group) : group_(group) {}
-  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& /*pass*/, Saved<T>& /*saved*/) const override {
-    return group_.gather_rows(input);
+LayerPointer<T> leave_group(const TensorForm& form) {
+  if (!form.shares_rows()) {
+    return std::make_unique<GroupLayer<T>>(*form.group, &TensorGroup::sum<T>, &TensorGroup::keep<T>);
   }
-  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/,
-                           Saved<T>& /*saved*/) const override {
-    return group_.scatter_rows(output_gradient);
-  }
+  return std::make_unique<GroupLayer<T>>(*form.group, &TensorGroup::scatter_rows<T>, &TensorGroup::gather_rows<T>);
+}
 
- private:
-  const TensorGroup& group_;
-};
-
-/// Forward: reduce-scatter of rows. Backward: all-gather.
-template <class T>
-class ScatterRows : public Layer<T> {
- public:
-  explicit ScatterRows(const TensorGroup& group) : group_(group) {}
-  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& /*pass*/, Saved<T>& /*saved*/) const override {
-    return group_.scatter_rows(input);
-  }
-  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/,
-                           Saved<T>& /*saved*/) const override {
-    return group_.gather_rows(output_gradient);
-  }
-
- private:
-  const TensorGroup& group_;
-};
-
-/// Forward: all-gather of columns. Backward: this rank's columns.
-template <class T>
-class GatherColumns : public Layer<T> {
- public:
-  explicit GatherColumns(const TensorGroup& group) : group_(group) {}
-  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& /*pass*/, Saved<T>& /*saved*/) const override {
-    return group_.gather_columns(input);
-  }
-  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/,
-                           Saved<T>& /*saved*/) const override {
-    return group_.own_columns(output_gradient);
-  }
-
- private:
-  const TensorGroup& group_;
-};
-
-/// Forward: this rank's columns. Backward: all-gather of columns.
-template <class T>
-class OwnColumns : public Layer<T> {
- public:
-  explicit OwnColumns(const TensorGroup& group) : group_(group) {}
-  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& /*pass*/, Saved<T>& /*saved*/) const override {
-    return group_.own_columns(input);
-  }
-  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/,
-                           Saved<T>& /*saved*/) const override {
-    return group_.gather_columns(output_gradient);
-  }
-
- private:
-  const TensorGroup& group_;
-};
-
-/// Forward: all columns of this rank's rows for its columns of all rows. Backward: the reverse.
-template <class T>
-class ColumnsToRows : public Layer<T> {
- public:
-  explicit ColumnsToRows(const TensorGroup& group) : group_(group) {}
-  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& /*pass*/, Saved<T>& /*saved*/) const override {
-    return group_.columns_to_rows(input);
-  }
-  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/,
-                           Saved<T>& /*saved*/) const override {
-    return group_.rows_to_columns(output_gradient);
-  }
-
- private:
-  const TensorGroup& group_;
-};
-
-/// Forward: all rows of this rank's columns for its rows of all columns. Backward: the reverse.
-template <class T>
-class RowsToColumns : public Layer<T> {
- public:
-  explicit RowsToColumns(const TensorGroup& group) : group_(group) {}
-  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& /*pass*/, Saved<T>& /*saved*/) const override {
-    return group_.rows_to_columns(input);
-  }
-  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/,
-                           Saved<T>& /*saved*/) const override {
-    return group_.columns_to_rows(output_gradient);
-  }
-
- private:
-  const TensorGroup& group_;
-};
-
-/// GatherRows and the linear behind it as one: the input is kept as this rank's rows only, and gathered again for the
-/// weight gradient.
+/// A gather of the rows and the linear behind it as one: the input is kept as this rank's rows only, and gathered again
+/// for the weight gradient.
 template <class T>
 class GatheredLinear : public Layer<T> {
  public:
@@ -204,5 +77,32 @@ class GatheredLinear : public Layer<T> {
   const TensorGroup& group_;
   LayerPointer<T> linear_;
 };
+
+/// y = x·Wᵀ for W of `outputs` rows and `inputs` columns.
+struct LinearSpec {
+  std::string name;
+  std::size_t inputs = 0;
+  std::size_t outputs = 0;
+};
+
+/// The two linears of a pair on a line of tensor-parallel ranks, without biases; between them each rank has features of
+/// its own. What they send: tests/support/tensor_line.hpp.
+///
+///   column   W cut by rows, the outputs. Input: all features, of all rows or with sequence parallelism this rank's
+///   row      W cut by columns, the inputs. Output: the sum over the ranks, of all rows or this rank's
+template <class T>
+LayerPointer<T> column_linear(const LinearSpec& spec, const TensorForm& form) {
+  const TensorGroup& group = *form.group;
+  LayerPointer<T> linear =
+      std::make_unique<Linear<T>>(spec.name, rows_of(spec.outputs, spec.inputs, group.index(), group.size()));
+  if (form.shares_rows()) return std::make_unique<GatheredLinear<T>>(group, std::move(linear));
+  return sequence<T>(enter_group<T>(form), std::move(linear));
+}
+
+template <class T>
+LayerPointer<T> row_linear(const LinearSpec& spec, const TensorForm& form) {
+  const Shard shard = columns_of(spec.outputs, spec.inputs, form.group->index(), form.group->size());
+  return sequence<T>(std::make_unique<Linear<T>>(spec.name, shard), leave_group<T>(form));
+}
 
 }  // namespace flopcast::realrun

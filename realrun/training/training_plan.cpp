@@ -57,7 +57,7 @@ void check_program(const TrainingPlan& plan) {
 void check_slices(const TrainingPlan& plan) {
   const int slices = plan.slices();
   if (slices == 1) return;
-  if (plan.network.kind != NetworkKind::kTransformer || plan.updates.policy != WeightPolicy::kFlushed) {
+  if (plan.updates.policy != WeightPolicy::kFlushed) {
     refuse("layout.slices", fmt::format("{}: only a transformer with a flush is trained in slices", slices), "1");
   }
   check_division("layout.slices", slices, plan.network.sequence, "the sequence length");
@@ -125,10 +125,8 @@ void check_plan(const TrainingPlan& plan) {
   check_updates(plan);
   check_slices(plan);
   const NetworkSpec& network = plan.network;
-  if (network.kind == NetworkKind::kTransformer) {
-    check_division("model.heads", network.heads, network.hidden, "the hidden size");
-    check_division("layout.tp", plan.tp, network.heads, "the attention heads");
-  }
+  check_division("model.heads", network.heads, network.hidden, "the hidden size");
+  check_division("layout.tp", plan.tp, network.heads, "the attention heads");
   check_division("layout.tp", plan.tp, network.ffn, "the MLP width");
   check_division("layout.tp", plan.tp, network.vocab, "the vocabulary");
   if (plan.sequence_parallel) {

@@ -103,4 +103,40 @@ void reduce_in_order(const std::vector<const std::byte*>& inputs, std::size_t co
   FLOPCAST_CHECK(false && "bytes cannot be added up");
 }
 
+namespace {
+
+class PastMoment : public Moment {
+ public:
+  bool reached() override { return true; }
+  Ticks time() override { return time_; }
+
+ private:
+  Ticks time_ = host_clock();
+};
+
+class HostQueues : public Queues {
+ public:
+  Queue add_queue() override { return Queue::kCompute; }
+  Buffer reserve_word() override { return allocate_host(sizeof(float)); }
+  std::shared_ptr<Moment> record(Queue /*queue*/) override { return std::make_shared<PastMoment>(); }
+  void wait(Queue /*queue*/, const std::shared_ptr<Moment>& /*moment*/) override {}
+  void copy(Queue /*queue*/, const Buffer& from, const Buffer& to) override {
+    FLOPCAST_CHECK(from.bytes() == to.bytes());
+    copy_bytes(to.address(), from.address(), from.bytes());
+  }
+  void reduce(Queue /*queue*/, const std::vector<Buffer>& inputs, Element element, Reduction reduction,
+              const Buffer& output) override {
+    std::vector<const std::byte*> addresses;
+    for (const Buffer& input : inputs) addresses.push_back(input.address());
+    reduce_in_order(addresses, output.bytes() / size_of(element), element, reduction, output.address());
+  }
+};
+
+}  // namespace
+
+Queues& host_queues() {
+  static HostQueues queues;
+  return queues;
+}
+
 }  // namespace flopcast::realrun

@@ -8,7 +8,7 @@
 
 #include "base/text/error.hpp"
 #include "realrun/compute/cuda/gpu.hpp"
-#include "realrun/transport/virtual/virtual_transport.hpp"
+#include "realrun/transport/threads/thread_transport.hpp"
 #include "tests/realrun/cuda/kernel_cases.hpp"
 #include "tests/realrun/loss_matrix.hpp"
 
@@ -86,7 +86,7 @@ std::vector<RankResult> on_virtual_gpus(const TrainingPlan& plan, cuda::Partitio
       [&](ThreadHub& hub, int rank) {
         auto& machine = ranks[static_cast<std::size_t>(rank)];
         machine = gpu->make_rank(rank);
-        return std::make_unique<VirtualTransport>(hub, rank, machine->queues());
+        return std::make_unique<ThreadTransport>(hub, rank, machine->queues());
       },
       [&](RankTransport& transport) {
         const auto rank = static_cast<std::size_t>(transport.rank());

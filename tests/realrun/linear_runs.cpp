@@ -190,7 +190,7 @@ std::vector<LineVolume> on_threads(int ranks, const std::function<LineVolume(Ran
 
 LineVolume run_line_on(RankTransport& transport, LineForm form, bool sequence_parallel, const LinearChain& chain) {
   const int ranks = transport.rank_count();
-  const TensorGroup group(transport, transport.form_group(Axis::kTensor, first_ranks(ranks)));
+  const LineGroup group(transport, transport.form_group(Axis::kTensor, first_ranks(ranks)));
   const TensorForm shared{.group = &group, .sequence_parallel = sequence_parallel};
   const int parts = sequence_parallel ? ranks : 1;
   const int part = sequence_parallel ? transport.rank() : 0;
@@ -199,11 +199,12 @@ LineVolume run_line_on(RankTransport& transport, LineForm form, bool sequence_pa
   linears.input = rows_of(chain.tokens, first.inputs, part, parts);
   linears.output = rows_of(chain.tokens, chain.linears.back().outputs, part, parts);
   if (form == LineForm::kColumn) {
-    linears.layer = column_linear<double>(first, shared, CutSide::kWhole);
+    linears.layer = lone_column_linear<double>(first, group, sequence_parallel);
   } else if (form == LineForm::kRow) {
-    linears.layer = row_linear<double>(first, shared, CutSide::kWhole);
+    linears.layer = lone_row_linear<double>(first, group, sequence_parallel);
   } else {
-    linears.layer = linear_pair<double>(first, chain.linears.back(), shared);
+    linears.layer =
+        sequence<double>(column_linear<double>(first, shared), row_linear<double>(chain.linears.back(), shared));
   }
   const char* name = form == LineForm::kColumn ? "column" : form == LineForm::kRow ? "row" : "pair";
   return run_rank(transport, linears, chain,

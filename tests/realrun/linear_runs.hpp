@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "realrun/network/tensor_parallel.hpp"
 #include "tests/support/grid_linear.hpp"
 #include "tests/support/tensor_line.hpp"
 

@@ -136,9 +136,9 @@ Build on_line(bool sequence_parallel) {
     const TensorForm form{.group = perceptron.group.get(), .sequence_parallel = sequence_parallel};
     const int parts = sequence_parallel ? transport.rank_count() : 1;
     perceptron.input = perceptron.output = rows_of(kTokens, kWidth, sequence_parallel ? transport.rank() : 0, parts);
-    perceptron.layers.push_back(column_linear<double>(kUp, form, CutSide::kCut));
+    perceptron.layers.push_back(column_linear<double>(kUp, form));
     perceptron.layers.push_back(std::make_unique<Gelu<double>>());
-    perceptron.layers.push_back(row_linear<double>(kDown, form, CutSide::kCut));
+    perceptron.layers.push_back(row_linear<double>(kDown, form));
     return perceptron;
   };
 }

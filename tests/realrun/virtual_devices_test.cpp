@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "realrun/transport/virtual/virtual_transport.hpp"
+#include "realrun/transport/threads/thread_transport.hpp"
 #include "tests/realrun/loss_matrix.hpp"
 #include "tests/realrun/queued/queued_machine.hpp"
 #include "tests/unit/realrun/transport_cases.hpp"
@@ -28,16 +28,16 @@ class VirtualTransportCases : public testing::TestWithParam<int> {
   }
 
   // Host code that looks at its buffers waits for the device first.
-  class SettledTransport : public VirtualTransport {
+  class SettledTransport : public ThreadTransport {
    public:
     SettledTransport(ThreadHub& hub, int rank, QueuedDevice& device)
-        : VirtualTransport(hub, rank, device), device_(device) {}
+        : ThreadTransport(hub, rank, device), device_(device) {}
     void run(const Group& group, const Collective& collective) override {
-      VirtualTransport::run(group, collective);
+      ThreadTransport::run(group, collective);
       device_.settle();
     }
     void wait(const Request& request) override {
-      VirtualTransport::wait(request);
+      ThreadTransport::wait(request);
       device_.settle();
     }
 
@@ -87,7 +87,7 @@ std::vector<RankResult> on_virtual_devices(const TrainingPlan& plan) {
   run_threads(
       plan.ranks(), {},
       [&](ThreadHub& hub, int rank) {
-        return std::make_unique<VirtualTransport>(hub, rank, *devices[static_cast<std::size_t>(rank)]);
+        return std::make_unique<ThreadTransport>(hub, rank, *devices[static_cast<std::size_t>(rank)]);
       },
       [&](RankTransport& transport) {
         const auto rank = static_cast<std::size_t>(transport.rank());

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "realrun/network/layers.hpp"
-#include "realrun/network/tensor_parallel.hpp"
 #include "realrun/transport/threads/thread_transport.hpp"
+#include "tests/support/line_linear.hpp"
 
 namespace flopcast::realrun {
 namespace {
@@ -130,8 +130,8 @@ TEST_F(OnTwoRanks, EachHalfComputesItsPart) {
 
 TEST_F(OnTwoRanks, ThePairSumsWhatTheHalvesComputed) {
   run([](const TensorForm& form, std::size_t rank) {
-    DrawnLinear up(column_linear<float>(kUp, form, CutSide::kCut), columns(kA, 4 * rank, 4));
-    DrawnLinear down(row_linear<float>(kDown, form, CutSide::kCut), rows(kB, 4 * rank, 4));
+    DrawnLinear up(column_linear<float>(kUp, form), columns(kA, 4 * rank, 4));
+    DrawnLinear down(row_linear<float>(kDown, form), rows(kB, 4 * rank, 4));
     EXPECT_EQ(up.forward(kX), kHidden[rank]);
     EXPECT_EQ(down.forward(kHidden[rank]), kOutput);
     EXPECT_EQ(down.input_gradient(kOutputGradient), kHiddenGradient[rank]);
@@ -142,7 +142,9 @@ TEST_F(OnTwoRanks, ThePairSumsWhatTheHalvesComputed) {
 }
 
 TEST_F(OnTwoRanks, AloneTheColumnLinearGathersAndTheRowLinearCuts) {
-  run([](const TensorForm& form, std::size_t rank) {
+  run_threads(2, {}, [](RankTransport& transport) {
+    const LineGroup group(transport, transport.form_group(Axis::kTensor, {0, 1}));
+    const auto rank = static_cast<std::size_t>(transport.rank());
     Matrix hidden = kHidden[0];
     Matrix hidden_gradient = kHiddenGradient[0];
     for (std::size_t row = 0; row < 4; ++row) {
@@ -150,8 +152,8 @@ TEST_F(OnTwoRanks, AloneTheColumnLinearGathersAndTheRowLinearCuts) {
       hidden_gradient[row].insert(hidden_gradient[row].end(), kHiddenGradient[1][row].begin(),
                                   kHiddenGradient[1][row].end());
     }
-    DrawnLinear up(column_linear<float>(kUp, form, CutSide::kWhole), columns(kA, 4 * rank, 4));
-    DrawnLinear down(row_linear<float>(kDown, form, CutSide::kWhole), rows(kB, 4 * rank, 4));
+    DrawnLinear up(lone_column_linear<float>(kUp, group, false), columns(kA, 4 * rank, 4));
+    DrawnLinear down(lone_row_linear<float>(kDown, group, false), rows(kB, 4 * rank, 4));
     EXPECT_EQ(up.forward(kX), hidden);
     EXPECT_EQ(down.forward(hidden), kOutput);
     EXPECT_EQ(down.input_gradient(kOutputGradient), hidden_gradient);
@@ -164,8 +166,8 @@ TEST_F(OnTwoRanks, AloneTheColumnLinearGathersAndTheRowLinearCuts) {
 TEST_F(OnTwoRanks, WithSequenceParallelismEachRankHasHalfOfTheTokens) {
   run(
       [](const TensorForm& form, std::size_t rank) {
-        DrawnLinear up(column_linear<float>(kUp, form, CutSide::kCut), columns(kA, 4 * rank, 4));
-        DrawnLinear down(row_linear<float>(kDown, form, CutSide::kCut), rows(kB, 4 * rank, 4));
+        DrawnLinear up(column_linear<float>(kUp, form), columns(kA, 4 * rank, 4));
+        DrawnLinear down(row_linear<float>(kDown, form), rows(kB, 4 * rank, 4));
         EXPECT_EQ(up.forward(rows(kX, 2 * rank, 2)), kHidden[rank]);
         EXPECT_EQ(down.forward(kHidden[rank]), rows(kOutput, 2 * rank, 2));
         EXPECT_EQ(down.input_gradient(rows(kOutputGradient, 2 * rank, 2)), kHiddenGradient[rank]);

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "realrun/network/gemm.hpp"
 
 namespace flopcast::realrun {
 
@@ -26,11 +25,6 @@ Shard block_of(std::size_t rows, std::size_t columns, const Shard& by_rows, cons
 Shard block(std::size_t rows, std::size_t columns, int row, int row_parts, int column, int column_parts) {
   return block_of(rows, columns, rows_of(rows, columns, row, row_parts),
                   columns_of(rows, columns, column, column_parts));
-}
-
-template <class T>
-MatrixView<const T> whole(const Tensor<T>& tensor, Transposed transposed = Transposed::kNo) {
-  return {tensor.data(), tensor.rows(), tensor.columns(), tensor.columns(), transposed};
 }
 
 // Matrix `index` of equal ones that lie one below the other.
@@ -84,7 +78,7 @@ class SummaLinear : public GridLinear<T> {
     for (int step = 0; step < steps(); ++step) {
       const Tensor<T> inputs = this->place().row.broadcast(input, step);
       const Tensor<T> weights = this->place().column.broadcast(own, step);
-      multiply(whole(inputs), whole(weights, Transposed::kYes), stacked(output, 0, output.rows()), T(1), kAccumulate);
+      multiply(inputs.view(), weights.view(Transposed::kYes), stacked(output, 0, output.rows()), T(1), kAccumulate);
     }
     return output;
   }
@@ -97,7 +91,7 @@ class SummaLinear : public GridLinear<T> {
     Tensor<T> parts(rows * static_cast<std::size_t>(steps()), own.columns());
     for (int step = 0; step < steps(); ++step) {
       const Tensor<T> weights = this->place().column.broadcast(own, step);
-      multiply(whole(output_gradient), whole(weights), stacked(parts, step, rows));
+      multiply(output_gradient.view(), weights.view(), stacked(parts, step, rows));
     }
     return this->place().row.scatter_rows(parts);
   }
@@ -109,10 +103,10 @@ class SummaLinear : public GridLinear<T> {
     Tensor<T> parts(rows * static_cast<std::size_t>(steps()), input.columns());
     for (int step = 0; step < steps(); ++step) {
       const Tensor<T> inputs = this->place().row.broadcast(input, step);
-      multiply(whole(output_gradient, Transposed::kYes), whole(inputs), stacked(parts, step, rows));
+      multiply(output_gradient.view(Transposed::kYes), inputs.view(), stacked(parts, step, rows));
     }
     const Tensor<T> gradient = this->place().column.scatter_rows(parts);
-    this->add_gradient(this->place().depth.all_reduce(gradient), pass);
+    this->add_gradient(this->place().depth.sum(gradient), pass);
   }
 
  private:
@@ -129,7 +123,7 @@ class CubeLinear : public GridLinear<T> {
     const Tensor<T> weights = this->place().column.gather_rows(this->own_weight(pass));
     saved.tensors = {inputs, weights};
     Tensor<T> part(inputs.rows(), weights.rows());
-    multiply(whole(inputs), whole(weights, Transposed::kYes), stacked(part, 0, part.rows()));
+    multiply(inputs.view(), weights.view(Transposed::kYes), stacked(part, 0, part.rows()));
     return this->place().depth.scatter_rows(part);
   }
 
@@ -137,7 +131,7 @@ class CubeLinear : public GridLinear<T> {
     const Tensor<T> gradients = this->place().depth.gather_rows(output_gradient);
     const Tensor<T>& weights = saved.tensors[1];
     Tensor<T> part(gradients.rows(), weights.columns());
-    multiply(whole(gradients), whole(weights), stacked(part, 0, part.rows()));
+    multiply(gradients.view(), weights.view(), stacked(part, 0, part.rows()));
     saved.tensors[1] = gradients;
     return this->place().row.scatter_rows(part);
   }
@@ -146,7 +140,7 @@ class CubeLinear : public GridLinear<T> {
     const Tensor<T>& inputs = saved.tensors[0];
     const Tensor<T>& gradients = saved.tensors[1];
     Tensor<T> part(gradients.columns(), inputs.columns());
-    multiply(whole(gradients, Transposed::kYes), whole(inputs), stacked(part, 0, part.rows()));
+    multiply(gradients.view(Transposed::kYes), inputs.view(), stacked(part, 0, part.rows()));
     this->add_gradient(this->place().column.scatter_rows(part), pass);
   }
 };
@@ -166,14 +160,14 @@ GridPlace form_grid(RankTransport& transport, TensorParallel form, const TensorG
   FLOPCAST_CHECK(form != TensorParallel::k1d && static_cast<int>(ranks.size()) == grid.ranks());
   // All ranks make all lines in the same order and keep their own.
   const auto line_through = [&](int stride, int length) {
-    TensorGroup own;
+    LineGroup own;
     for (int first = 0; first < grid.ranks(); ++first) {
       if (first / stride % length != 0) continue;
       std::vector<int> members;
       for (int step = 0; step < length; ++step)
         members.push_back(ranks[static_cast<std::size_t>(first + step * stride)]);
       const Group group = transport.form_group(Axis::kTensor, members);
-      if (group.size() > 0) own = TensorGroup(transport, group);
+      if (group.size() > 0) own = LineGroup(transport, group);
     }
     return own;
   };

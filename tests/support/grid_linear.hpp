@@ -4,8 +4,7 @@
 #include <vector>
 
 #include "model/layout/parallel_forms.hpp"
-#include "realrun/network/tensor_group.hpp"
-#include "realrun/network/tensor_parallel.hpp"
+#include "tests/support/line_linear.hpp"
 
 namespace flopcast::realrun {
 
@@ -14,9 +13,9 @@ namespace flopcast::realrun {
 struct GridPlace {
   TensorParallel form = TensorParallel::k2d;
   TensorGrid grid;
-  TensorGroup row;
-  TensorGroup column;
-  TensorGroup depth;
+  LineGroup row;
+  LineGroup column;
+  LineGroup depth;
 
   /// For the next linear of a 3d chain, which finds its input cut as this one's output is: row and depth change roles.
   GridPlace turned() const;

@@ -11,7 +11,7 @@
 #include "realrun/device/buffer.hpp"
 #include "realrun/device/device.hpp"
 #include "realrun/device/mark.hpp"
-#include "realrun/transport/queues.hpp"
+#include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun::cuda {
 

@@ -7,7 +7,7 @@
 #include "realrun/device/arithmetic.hpp"
 #include "realrun/device/device.hpp"
 #include "realrun/network/kernels.hpp"
-#include "realrun/transport/queues.hpp"
+#include "realrun/transport/transport.hpp"
 
 // What the rest of flopcast-run sees of CUDA: no header of CUDA is needed here.
 

@@ -11,7 +11,7 @@
 #include "realrun/device/mark.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "realrun/transport/nccl/nccl_api.hpp"
-#include "realrun/transport/queues.hpp"
+#include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "base/text/error.hpp"
@@ -155,99 +154,6 @@ std::string ThreadHub::failure() const {
 void ThreadHub::throw_if_aborted() const {
   const std::lock_guard lock(mutex_);
   if (aborted_) throw Aborted(failure_);
-}
-
-void HubTransport::close() {
-  {
-    const std::lock_guard lock(mutex_);
-    closing_ = true;
-    changed_.notify_all();
-  }
-  if (worker_.joinable()) worker_.join();
-}
-
-void HubTransport::run(const Group& group, const Collective& collective) {
-  if (has_started(group)) {
-    wait(start(group, collective));
-  } else {
-    execute(group, offer_of(collective));
-  }
-}
-
-bool HubTransport::has_started(const Group& group) const {
-  const std::lock_guard lock(mutex_);
-  const auto is_of_group = [&](const std::shared_ptr<Started>& started) { return started->group.id == group.id; };
-  return (under_way_ != nullptr && is_of_group(under_way_)) ||
-         std::any_of(waiting_.begin(), waiting_.end(), is_of_group);
-}
-
-Request HubTransport::start(const Group& group, const Collective& collective) {
-  auto started = std::make_shared<Started>(group, offer_of(collective));
-  const std::lock_guard lock(mutex_);
-  waiting_.push_back(started);
-  if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
-  changed_.notify_all();
-  return started;
-}
-
-void HubTransport::work() {
-  while (true) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return closing_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
-    const std::shared_ptr<Started> next = waiting_.front();
-    waiting_.pop_front();
-    under_way_ = next;
-    lock.unlock();
-    try {
-      execute(*next);
-    } catch (const std::exception& error) {
-      // Aborted changes nothing here; whatever else it is ends the run.
-      hub_.abort(error.what());
-    }
-    lock.lock();
-    next->done = true;
-    under_way_ = nullptr;
-    changed_.notify_all();
-  }
-}
-
-HubTransport::Started& HubTransport::await(const Request& request) {
-  auto* started = dynamic_cast<Started*>(request.get());
-  FLOPCAST_CHECK(started != nullptr);
-  std::unique_lock lock(mutex_);
-  // The second thread has the time limit: when it gives up, it marks its work as done.
-  changed_.wait(lock, [&] { return started->done; });
-  lock.unlock();
-  hub_.throw_if_aborted();
-  return *started;
-}
-
-std::vector<Offer> HubTransport::meet(Rendezvous& point, const Group& group, const Offer& offer) {
-  std::vector<Offer> members = hub_.meet(point, group, rank_, offer);
-  for (const Offer& member : members) {
-    FLOPCAST_CHECK(member.collective.kind == offer.collective.kind &&
-                   member.collective.output.bytes() == offer.collective.output.bytes());
-  }
-  return members;
-}
-
-void HubTransport::count_message(std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  traffic_.point_to_point.bytes += bytes;
-  ++traffic_.point_to_point.messages;
-}
-
-void HubTransport::count(CollectiveKind kind, Axis axis, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  TrafficCount& entry = traffic_.collectives[{kind, axis}];
-  ++entry.messages;
-  entry.bytes += bytes;
-}
-
-SentTraffic HubTransport::traffic() const {
-  const std::lock_guard lock(mutex_);
-  return traffic_;
 }
 
 }  // namespace flopcast::realrun

@@ -10,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -51,8 +50,6 @@ class ThreadHub {
   Rendezvous& rendezvous(int group);
   /// Publishes this member's buffers and waits until all members have done so; then every member may read them all.
   std::vector<Offer> meet(Rendezvous& point, const Group& group, int rank, const Offer& offer);
-  /// Waits until all members are here.
-  void gather(Rendezvous& point, const Group& group, int rank);
 
   /// Throws Aborted when the run has ended.
   void note(int rank, const Activity& activity);
@@ -69,6 +66,7 @@ class ThreadHub {
   template <class Ready>
   void wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& wake, int rank,
                   const std::string& awaited, Ready ready);
+  void gather(Rendezvous& point, const Group& group, int rank);
   void abort_locked(const std::string& message);
   void throw_if_lost_locked(int rank);
   std::string missing_members(const Group& group, const Rendezvous& point) const;
@@ -82,65 +80,6 @@ class ThreadHub {
   std::map<int, std::unique_ptr<Rendezvous>> rendezvous_;
   bool aborted_ = false;
   std::string failure_;
-};
-
-/// What transports that meet at a hub have in common: what they sent is counted here, and what they started runs in a
-/// second thread of the rank, in its order.
-class HubTransport : public RankTransport {
- public:
-  int rank() const override { return rank_; }
-  int rank_count() const override { return hub_.ranks(); }
-  Group form_group(Axis axis, const std::vector<int>& members) override {
-    return group_of(groups_++, axis, members, rank_);
-  }
-  void run(const Group& group, const Collective& collective) override;
-  Request start(const Group& group, const Collective& collective) override;
-  void note(const Activity& activity) override { hub_.note(rank_, activity); }
-  SentTraffic traffic() const override;
-
- protected:
-  struct Started : Pending {
-    Started(Group members, Offer operation) : group(std::move(members)), offer(std::move(operation)) {}
-    Group group;
-    Offer offer;
-    Interval ran;       // written before, and read after `done`
-    bool done = false;  // guarded by the transport's mutex
-    Interval interval() const override { return ran; }
-  };
-
-  HubTransport(ThreadHub& hub, int rank) : hub_(hub), rank_(rank) {}
-  /// What is begun is finished. To be called by the destructor of whoever says how collectives are executed.
-  void close();
-
-  /// A collective, and from when on its input may be read.
-  virtual Offer offer_of(const Collective& collective) = 0;
-  /// In the rank's own thread.
-  virtual void execute(const Group& group, const Offer& offer) = 0;
-  /// In the second one; says when it ran.
-  virtual void execute(Started& started) = 0;
-
-  void count_message(std::size_t bytes);
-  void count(CollectiveKind kind, Axis axis, std::size_t bytes);
-  /// What the request stands for, once it has run. Throws Aborted when the run has ended.
-  Started& await(const Request& request);
-  /// Everybody's offers, of one kind and size.
-  std::vector<Offer> meet(Rendezvous& point, const Group& group, const Offer& offer);
-
-  ThreadHub& hub_;
-  int rank_ = 0;
-
- private:
-  bool has_started(const Group& group) const;
-  void work();
-
-  int groups_ = 0;
-  mutable std::mutex mutex_;  // of what follows
-  std::condition_variable changed_;
-  std::deque<std::shared_ptr<Started>> waiting_;
-  std::shared_ptr<Started> under_way_;
-  bool closing_ = false;
-  SentTraffic traffic_;
-  std::thread worker_;  // from the first start() on
 };
 
 }  // namespace flopcast::realrun

@@ -3,160 +3,259 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <optional>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/text/error.hpp"
-#include "realrun/device/mark.hpp"
-#include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
 
-namespace {
+struct ThreadTransport::Started : Pending {
+  Started(Group members, Offer operation) : group(std::move(members)), offer(std::move(operation)) {}
+  Group group;
+  Offer offer;
+  Interval ran;       // written before, and read after `done`
+  bool done = false;  // guarded by the transport's mutex
+  Interval interval() const override { return ran; }
+};
 
-// Writes elements `part` of the reduction of all members' inputs to `output`, adding up in the order of the members.
-void reduce_part(const std::vector<Collective>& members, const Part& part, std::byte* output) {
-  const Collective& first = members.front();
-  std::vector<const std::byte*> inputs;
-  for (const Collective& member : members) {
-    inputs.push_back(member.input.address() + part.first * size_of(first.element));
+struct ThreadTransport::Receive : Pending {
+  Receive(int sender, const MessageKey& message, Buffer target, std::shared_ptr<Moment> usable)
+      : from(sender), key(message), into(std::move(target)), free(std::move(usable)) {}
+  int from;
+  MessageKey key;
+  Buffer into;
+  std::shared_ptr<Moment> free;  // from when on nothing called before uses `into`
+  std::shared_ptr<Moment> arrived;
+  std::optional<Mark> arrival() const override { return Mark{0, arrived}; }
+};
+
+void ThreadTransport::send(int to, const MessageKey& key, const Buffer& buffer) {
+  {
+    const std::lock_guard lock(mutex_);
+    traffic_.point_to_point.bytes += buffer.bytes();
+    ++traffic_.point_to_point.messages;
   }
-  reduce_in_order(inputs, part.count, first.element, first.reduction, output);
+  hub_.put(rank_, to, key, {buffer, queues_.record(Queue::kCompute)});
 }
 
-std::size_t all_reduce(const std::vector<Collective>& members, const Group& group, const Collective& collective,
-                       const std::function<void()>& meet) {
-  const std::size_t element = size_of(collective.element);
-  const std::size_t count = collective.input.bytes() / element;
-  const Part own = part_of(count, group.index, group.size());
-  std::byte* output = collective.output.address();
-  reduce_part(members, own, output + own.first * element);
-  meet();
-  std::size_t read = own.count * element * (members.size() - 1);
-  for (int other = 0; other < group.size(); ++other) {
-    if (other == group.index) continue;
-    const Part part = part_of(count, other, group.size());
-    const std::byte* theirs = members[static_cast<std::size_t>(other)].output.address();
-    copy_bytes(output + part.first * element, theirs + part.first * element, part.count * element);
-    read += part.count * element;
+Request ThreadTransport::receive(int from, const MessageKey& key, const Buffer& into) {
+  return std::make_shared<Receive>(from, key, into, queues_.record(Queue::kCompute));
+}
+
+void ThreadTransport::wait(const Request& request) {
+  if (const auto* started = dynamic_cast<Started*>(request.get())) {
+    await(*started);
+    return queues_.wait(Queue::kCompute, started->ran.end.moment);
   }
-  return read;
-}
-
-std::size_t reduce_scatter(const std::vector<Collective>& members, const Group& group, const Collective& collective) {
-  FLOPCAST_CHECK(collective.input.bytes() == collective.output.bytes() * members.size());
-  const std::size_t count = collective.output.bytes() / size_of(collective.element);
-  reduce_part(members, {static_cast<std::size_t>(group.index) * count, count}, collective.output.address());
-  return (members.size() - 1) * collective.output.bytes();
-}
-
-std::size_t all_gather(const std::vector<Collective>& members, const Collective& collective) {
-  const std::size_t bytes = collective.input.bytes();
-  FLOPCAST_CHECK(collective.output.bytes() == bytes * members.size());
-  for (std::size_t other = 0; other < members.size(); ++other) {
-    std::byte* target = collective.output.address() + other * bytes;
-    // A member's input may be its own part of its output.
-    if (target != members[other].input.address()) copy_bytes(target, members[other].input.address(), bytes);
+  auto* receive = dynamic_cast<Receive*>(request.get());
+  FLOPCAST_CHECK(receive != nullptr);
+  if (receive->arrived == nullptr) {
+    const Parcel message = hub_.take(receive->from, rank_, receive->key);
+    FLOPCAST_CHECK(message.buffer.bytes() == receive->into.bytes());
+    queues_.wait(Queue::kReceive, receive->free);
+    queues_.wait(Queue::kReceive, message.ready);
+    queues_.copy(Queue::kReceive, message.buffer, receive->into);
+    receive->arrived = queues_.record(Queue::kReceive);
+    kept_.keep(receive->arrived, {message.buffer, receive->into});
   }
-  return (members.size() - 1) * bytes;
+  queues_.wait(Queue::kCompute, receive->arrived);
 }
 
-std::size_t all_to_all(const std::vector<Collective>& members, const Group& group, const Collective& collective) {
-  FLOPCAST_CHECK(collective.input.bytes() == collective.output.bytes());
-  FLOPCAST_CHECK(collective.output.bytes() % members.size() == 0);
-  const std::size_t part = collective.output.bytes() / members.size();
-  const std::size_t offset = static_cast<std::size_t>(group.index) * part;
-  for (std::size_t other = 0; other < members.size(); ++other) {
-    copy_bytes(collective.output.address() + other * part, members[other].input.address() + offset, part);
+ThreadTransport::~ThreadTransport() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    changed_.notify_all();
   }
-  return (members.size() - 1) * part;
+  if (worker_.joinable()) worker_.join();
 }
 
-std::size_t broadcast(const std::vector<Collective>& members, const Group& group, const Collective& collective) {
-  const Collective& root = members.at(static_cast<std::size_t>(collective.root));
-  if (group.index == collective.root) return (members.size() - 1) * collective.output.bytes();
-  copy_bytes(collective.output.address(), root.output.address(), collective.output.bytes());
-  return 0;
+void ThreadTransport::run(const Group& group, const Collective& collective) {
+  if (has_started(group)) {
+    wait(start(group, collective));
+  } else {
+    execute(Queue::kCompute, group, offer_of(collective));
+  }
 }
 
-}  // namespace
+bool ThreadTransport::has_started(const Group& group) const {
+  const std::lock_guard lock(mutex_);
+  const auto is_of_group = [&](const std::shared_ptr<Started>& started) { return started->group.id == group.id; };
+  return (under_way_ != nullptr && is_of_group(under_way_)) ||
+         std::any_of(waiting_.begin(), waiting_.end(), is_of_group);
+}
 
-std::size_t exchange(const std::vector<Collective>& members, const Group& group, const Collective& collective,
-                     const std::function<void()>& meet) {
+Request ThreadTransport::start(const Group& group, const Collective& collective) {
+  auto started = std::make_shared<Started>(group, offer_of(collective));
+  const std::lock_guard lock(mutex_);
+  waiting_.push_back(started);
+  if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
+  changed_.notify_all();
+  return started;
+}
+
+void ThreadTransport::work() {
+  while (true) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return closing_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    const std::shared_ptr<Started> next = waiting_.front();
+    waiting_.pop_front();
+    under_way_ = next;
+    lock.unlock();
+    try {
+      execute(*next);
+    } catch (const std::exception& error) {
+      // Aborted changes nothing here; whatever else it is ends the run.
+      hub_.abort(error.what());
+    }
+    lock.lock();
+    next->done = true;
+    under_way_ = nullptr;
+    changed_.notify_all();
+  }
+}
+
+void ThreadTransport::await(const Started& started) {
+  std::unique_lock lock(mutex_);
+  // The second thread has the time limit: when it gives up, it marks its work as done.
+  changed_.wait(lock, [&] { return started.done; });
+  lock.unlock();
+  hub_.throw_if_aborted();
+}
+
+SentTraffic ThreadTransport::traffic() const {
+  const std::lock_guard lock(mutex_);
+  return traffic_;
+}
+
+void ThreadTransport::execute(Started& started) {
+  queues_.wait(Queue::kGradient, started.offer.ready);
+  started.ran.start = {0, queues_.record(Queue::kGradient)};
+  started.ran.end = {0, execute(Queue::kGradient, started.group, started.offer)};
+}
+
+// Returns the moment from which on the output is there and no member reads this rank's buffers any more.
+std::shared_ptr<Moment> ThreadTransport::execute(Queue queue, const Group& group, const Offer& offer) {
+  const Collective& collective = offer.collective;
+  if (group.size() <= 1) {
+    if (!collective.output.empty() && collective.input.address() != collective.output.address() &&
+        !collective.input.empty()) {
+      queues_.wait(queue, offer.ready);
+      queues_.copy(queue, collective.input, collective.output);
+    }
+    std::shared_ptr<Moment> end = queues_.record(queue);
+    kept_.keep(end, {collective.input, collective.output});
+    return end;
+  }
+  Rendezvous& point = hub_.rendezvous(group.id);
+  // Everybody's moments are waited for: nobody reads before the writer is through, or writes before the readers are.
+  const auto meet_at = [&](std::shared_ptr<Moment> own) {
+    std::vector<Offer> members = hub_.meet(point, group, rank_, {collective, std::move(own)});
+    for (const Offer& member : members) {
+      FLOPCAST_CHECK(member.collective.kind == collective.kind &&
+                     member.collective.output.bytes() == collective.output.bytes());
+      queues_.wait(queue, member.ready);
+    }
+    return members;
+  };
+  std::vector<Offer> members = meet_at(offer.ready);
+  std::size_t sent = first_phase(queue, members, group, collective);
+  if (collective.kind == CollectiveKind::kAllReduce) {
+    members = meet_at(queues_.record(queue));
+    sent += collect_parts(queue, members, group, collective);
+  }
+  members = meet_at(queues_.record(queue));
+  std::shared_ptr<Moment> end = queues_.record(queue);
+  std::vector<Buffer> used;
+  for (const Offer& member : members) {
+    used.push_back(member.collective.input);
+    used.push_back(member.collective.output);
+  }
+  kept_.keep(end, std::move(used));
+  const std::lock_guard lock(mutex_);
+  TrafficCount& entry = traffic_.collectives[{collective.kind, group.axis}];
+  ++entry.messages;
+  entry.bytes += sent;
+  return end;
+}
+
+// Returns the bytes this member reads of the others' memory, which are as many as it sends: with n members and S bytes
+// (n-1)/n·S for the reduction of its own part, and as much for the collection of the others' parts.
+std::size_t ThreadTransport::first_phase(Queue queue, const std::vector<Offer>& members, const Group& group,
+                                         const Collective& collective) {
+  const std::size_t others = members.size() - 1;
+  const auto index = static_cast<std::size_t>(group.index);
+  const auto reduce = [&](std::size_t offset, std::size_t bytes, const Buffer& output) {
+    if (bytes == 0) return;
+    std::vector<Buffer> inputs;
+    for (const Offer& member : members) inputs.push_back(member.collective.input.slice(offset, bytes));
+    queues_.reduce(queue, inputs, collective.element, collective.reduction, output);
+  };
   switch (collective.kind) {
-    case CollectiveKind::kAllReduce:
-      return all_reduce(members, group, collective, meet);
-    case CollectiveKind::kReduceScatter:
-      return reduce_scatter(members, group, collective);
-    case CollectiveKind::kAllGather:
-      return all_gather(members, collective);
-    case CollectiveKind::kAllToAll:
-      return all_to_all(members, group, collective);
-    case CollectiveKind::kBroadcast:
-      return broadcast(members, group, collective);
+    case CollectiveKind::kAllReduce: {
+      const std::size_t element = size_of(collective.element);
+      const Part own = part_of(collective.input.bytes() / element, group.index, group.size());
+      const std::size_t bytes = own.count * element;
+      reduce(own.first * element, bytes, collective.output.slice(own.first * element, bytes));
+      return bytes * others;
+    }
+    case CollectiveKind::kReduceScatter: {
+      const std::size_t bytes = collective.output.bytes();
+      FLOPCAST_CHECK(collective.input.bytes() == bytes * members.size());
+      reduce(index * bytes, bytes, collective.output);
+      return bytes * others;
+    }
+    case CollectiveKind::kAllGather: {
+      const std::size_t bytes = collective.input.bytes();
+      FLOPCAST_CHECK(collective.output.bytes() == bytes * members.size());
+      for (std::size_t other = 0; other < members.size(); ++other) {
+        const Buffer target = collective.output.slice(other * bytes, bytes);
+        // A member's input may be its own part of its output.
+        const Buffer& theirs = members[other].collective.input;
+        if (target.address() != theirs.address()) queues_.copy(queue, theirs, target);
+      }
+      return bytes * others;
+    }
+    case CollectiveKind::kAllToAll: {
+      FLOPCAST_CHECK(collective.input.bytes() == collective.output.bytes());
+      FLOPCAST_CHECK(collective.output.bytes() % members.size() == 0);
+      const std::size_t part = collective.output.bytes() / members.size();
+      for (std::size_t other = 0; other < members.size(); ++other) {
+        queues_.copy(queue, members[other].collective.input.slice(index * part, part),
+                     collective.output.slice(other * part, part));
+      }
+      return part * others;
+    }
+    case CollectiveKind::kBroadcast: {
+      if (group.index == collective.root) return others * collective.output.bytes();
+      queues_.copy(queue, members.at(static_cast<std::size_t>(collective.root)).collective.output, collective.output);
+      return 0;
+    }
     case CollectiveKind::kBarrier:
       break;
   }
   return 0;
 }
 
-struct ThreadTransport::Receive : Pending {
-  Receive(int sender, const MessageKey& message, Buffer target) : from(sender), key(message), into(std::move(target)) {}
-  int from;
-  MessageKey key;
-  Buffer into;
-  bool done = false;
-};
-
-void ThreadTransport::send(int to, const MessageKey& key, const Buffer& buffer) {
-  count_message(buffer.bytes());
-  hub_.put(rank_, to, key, {buffer});
-}
-
-Request ThreadTransport::receive(int from, const MessageKey& key, const Buffer& into) {
-  return std::make_shared<Receive>(from, key, into);
-}
-
-void ThreadTransport::wait(const Request& request) {
-  auto* receive = dynamic_cast<Receive*>(request.get());
-  if (receive == nullptr) {
-    await(request);
-    return;
+// The second half of an all-reduce: everybody's part of the output.
+std::size_t ThreadTransport::collect_parts(Queue queue, const std::vector<Offer>& members, const Group& group,
+                                           const Collective& collective) {
+  const std::size_t element = size_of(collective.element);
+  std::size_t read = 0;
+  for (int other = 0; other < group.size(); ++other) {
+    if (other == group.index) continue;
+    const Part part = part_of(collective.input.bytes() / element, other, group.size());
+    const std::size_t bytes = part.count * element;
+    if (bytes == 0) continue;
+    const Buffer& theirs = members[static_cast<std::size_t>(other)].collective.output;
+    queues_.copy(queue, theirs.slice(part.first * element, bytes),
+                 collective.output.slice(part.first * element, bytes));
+    read += bytes;
   }
-  if (receive->done) return;
-  const Buffer message = hub_.take(receive->from, rank_, receive->key).buffer;
-  FLOPCAST_CHECK(message.bytes() == receive->into.bytes());
-  copy_bytes(receive->into.address(), message.address(), message.bytes());
-  receive->done = true;
-}
-
-void ThreadTransport::execute(Started& started) {
-  started.ran.start = {host_clock()};
-  execute(started.group, started.offer);
-  started.ran.end = {host_clock()};
-}
-
-void ThreadTransport::execute(const Group& group, const Offer& offer) {
-  const Collective& collective = offer.collective;
-  if (group.size() <= 1) {
-    if (!collective.output.empty() && collective.input.address() != collective.output.address() &&
-        !collective.input.empty()) {
-      copy_bytes(collective.output.address(), collective.input.address(), collective.output.bytes());
-    }
-    return;
-  }
-  Rendezvous& point = hub_.rendezvous(group.id);
-  std::vector<Collective> members;
-  for (const Offer& member : meet(point, group, offer)) members.push_back(member.collective);
-  const std::size_t sent = exchange(members, group, collective, [&] { hub_.gather(point, group, rank_); });
-  // Nobody touches its buffers again before all have read them.
-  hub_.gather(point, group, rank_);
-  count(collective.kind, group.axis, sent);
+  return read;
 }
 
 namespace {

@@ -2,9 +2,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <thread>
 #include <vector>
 
 #include "realrun/transport/threads/hub.hpp"
@@ -12,33 +16,62 @@
 
 namespace flopcast::realrun {
 
-/// This member's share of a collective whose buffers all members can read, `members[group.index]` its own. Calls
-/// `meet`, which waits for all members, between phases; they have to meet once more before anybody touches its buffers.
-/// Returns the bytes this member sends: as many as it reads of the others' memory. With n members and S bytes that is
-/// (n-1)/n·S for the reduction of its own part, and as much for the collection of the others' parts.
-std::size_t exchange(const std::vector<Collective>& members, const Group& group, const Collective& collective,
-                     const std::function<void()>& meet);
-
-/// A rank that is a thread.
-class ThreadTransport : public HubTransport {
+/// A rank that is a thread of this process. Messages are copies between the ranks' memory, which the receiver makes
+/// once the sender's computation has come so far; collectives are copies and reductions from every member's memory, in
+/// the order of the members. Started ones run in a second thread of the rank, in their order.
+///
+/// Over the queues of a virtual device, which share a GPU with those of the other ranks, threads meet only to tell each
+/// other of moments, and do not wait for the GPU. What that cannot show: the speed of any link between devices.
+class ThreadTransport : public RankTransport {
  public:
-  ThreadTransport(ThreadHub& hub, int rank) : HubTransport(hub, rank) {}
+  ThreadTransport(ThreadHub& hub, int rank, Queues& queues = host_queues()) : hub_(hub), rank_(rank), queues_(queues) {}
   ThreadTransport(const ThreadTransport&) = delete;
   ThreadTransport& operator=(const ThreadTransport&) = delete;
   ThreadTransport(ThreadTransport&&) = delete;
   ThreadTransport& operator=(ThreadTransport&&) = delete;
-  ~ThreadTransport() override { close(); }
+  /// What is begun is finished.
+  ~ThreadTransport() override;
 
+  int rank() const override { return rank_; }
+  int rank_count() const override { return hub_.ranks(); }
+  Group form_group(Axis axis, const std::vector<int>& members) override {
+    return group_of(groups_++, axis, members, rank_);
+  }
   void send(int to, const MessageKey& key, const Buffer& buffer) override;
   Request receive(int from, const MessageKey& key, const Buffer& into) override;
+  void run(const Group& group, const Collective& collective) override;
+  Request start(const Group& group, const Collective& collective) override;
   void wait(const Request& request) override;
+  void note(const Activity& activity) override { hub_.note(rank_, activity); }
+  SentTraffic traffic() const override;
 
  private:
   struct Receive;
+  struct Started;
 
-  Offer offer_of(const Collective& collective) override { return {collective}; }
-  void execute(const Group& group, const Offer& offer) override;
-  void execute(Started& started) override;
+  Offer offer_of(const Collective& collective) { return {collective, queues_.record(Queue::kCompute)}; }
+  bool has_started(const Group& group) const;
+  void work();
+  void await(const Started& started);
+  void execute(Started& started);
+  std::shared_ptr<Moment> execute(Queue queue, const Group& group, const Offer& offer);
+  std::size_t first_phase(Queue queue, const std::vector<Offer>& members, const Group& group,
+                          const Collective& collective);
+  std::size_t collect_parts(Queue queue, const std::vector<Offer>& members, const Group& group,
+                            const Collective& collective);
+
+  ThreadHub& hub_;
+  int rank_ = 0;
+  Queues& queues_;
+  KeptBuffers kept_;
+  int groups_ = 0;
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Started>> waiting_;
+  std::shared_ptr<Started> under_way_;
+  bool closing_ = false;
+  SentTraffic traffic_;
+  std::thread worker_;  // from the first start() on
 };
 
 struct ThreadOptions {

@@ -11,7 +11,7 @@
 #include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/device/mark.hpp"
 #include "realrun/launch/plan_from_job.hpp"
-#include "realrun/transport/virtual/virtual_transport.hpp"
+#include "realrun/transport/threads/thread_transport.hpp"
 #include "tests/realrun/cuda/kernel_cases.hpp"
 #include "tests/realrun/emulated_cuda/emulation.hpp"
 #include "tests/realrun/emulated_cuda/host_products.hpp"
@@ -113,7 +113,7 @@ std::vector<RankResult> on_emulated_devices(const TrainingPlan& plan, GemmPrecis
   run_threads(
       plan.ranks(), {},
       [&](ThreadHub& hub, int rank) {
-        return std::make_unique<VirtualTransport>(hub, rank, *devices[static_cast<std::size_t>(rank)]);
+        return std::make_unique<ThreadTransport>(hub, rank, *devices[static_cast<std::size_t>(rank)]);
       },
       [&](RankTransport& transport) {
         const auto rank = static_cast<std::size_t>(transport.rank());

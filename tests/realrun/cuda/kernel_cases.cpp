@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "realrun/compute/host_device.hpp"
-#include "realrun/network/host_kernels.hpp"
 
 namespace flopcast::realrun {
 
@@ -87,9 +86,8 @@ class Comparison {
 
 constexpr unsigned kRounds = 4;
 
-HostKernels<float>& host() {
-  static HostKernels<float> kernels;
-  return kernels;
+Kernels<float>& host() {
+  return host_kernels<float>();
 }
 
 MatrixView<const float> stored(const Tensor<float>& tensor, bool transposed) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "realrun/network/gemm.hpp"
+#include "realrun/network/kernels.hpp"
 
 namespace flopcast::realrun::cuda {
 

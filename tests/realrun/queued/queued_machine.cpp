@@ -31,7 +31,7 @@ std::vector<Buffer> unheld(const std::vector<Buffer>& buffers) {
   return result;
 }
 
-HostKernels<float> host;
+Kernels<float>& host = host_kernels<float>();
 
 }  // namespace
 

@@ -6,8 +6,8 @@
 #include "realrun/compute/host_device.hpp"
 #include "realrun/device/buffer.hpp"
 #include "realrun/device/device.hpp"
-#include "realrun/network/host_kernels.hpp"
-#include "realrun/transport/queues.hpp"
+#include "realrun/network/kernels.hpp"
+#include "realrun/transport/transport.hpp"
 #include "tests/realrun/queued/work_queue.hpp"
 
 namespace flopcast::realrun {

@@ -15,9 +15,8 @@
 namespace flopcast::realrun {
 namespace {
 
-NetworkSpec small_network(NetworkKind kind, bool tied) {
+NetworkSpec small_network(bool tied) {
   NetworkSpec spec;
-  spec.kind = kind;
   spec.blocks = 2;
   spec.hidden = 6;
   spec.heads = 2;
@@ -112,15 +111,11 @@ void expect_exact_gradients(const NetworkSpec& spec, const std::vector<int>& sta
 }
 
 TEST(NetworkGradients, OfATransformerAgreeWithFiniteDifferences) {
-  expect_exact_gradients(small_network(NetworkKind::kTransformer, false), {2});
+  expect_exact_gradients(small_network(false), {2});
 }
 
 TEST(NetworkGradients, OfAPartitionedTransformerAgreeToo) {
-  expect_exact_gradients(small_network(NetworkKind::kTransformer, false), {0, 1, 1, 0});
-}
-
-TEST(NetworkGradients, OfAnMlpAgreeWithFiniteDifferences) {
-  expect_exact_gradients(small_network(NetworkKind::kMlp, false), {1, 1});
+  expect_exact_gradients(small_network(false), {0, 1, 1, 0});
 }
 
 // All gradients of a pipeline, stage by stage, when each sequence passes in `slices` slices.
@@ -166,7 +161,7 @@ std::vector<std::vector<double>> gradients_in_slices(const NetworkSpec& spec, co
 }
 
 TEST(NetworkGradients, OfTokenSlicesAddUpToThoseOfWholeSequences) {
-  const NetworkSpec spec = small_network(NetworkKind::kTransformer, true);
+  const NetworkSpec spec = small_network(true);
   const Microbatch data = Corpus{spec.vocab, spec.sequence, 3}.microbatch(5, 3);
   const auto whole = gradients_in_slices(spec, data, 1);
   for (const int slices : {2, 4}) {
@@ -195,7 +190,7 @@ std::map<std::string, std::vector<double>> weights_by_name(const NetworkSpec& sp
 
 TEST(Network, StartsFromTheSameWeightsInEveryPartition) {
   for (const bool tied : {false, true}) {
-    const NetworkSpec spec = small_network(NetworkKind::kTransformer, tied);
+    const NetworkSpec spec = small_network(tied);
     const auto whole = weights_by_name(spec, {2});
     EXPECT_EQ(whole, weights_by_name(spec, {1, 1}));
     EXPECT_EQ(whole, weights_by_name(spec, {0, 2, 0}));
