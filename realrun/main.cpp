@@ -9,10 +9,9 @@
 #include "base/host/launcher.hpp"
 #include "base/text/error.hpp"
 #include "realrun/launch/command_line.hpp"
-#include "realrun/launch/host_load.hpp"
-#include "realrun/launch/kept_run.hpp"
 #include "realrun/launch/launch.hpp"
-#include "realrun/launch/prepared_run.hpp"
+#include "realrun/launch/run_file.hpp"
+#include "realrun/rendezvous/meeting.hpp"
 
 namespace flopcast::realrun {
 namespace {
@@ -47,32 +46,15 @@ ThreadOptions thread_options(const LaunchOptions& options) {
   return {.patience = std::chrono::seconds(options.patience_s), .interruption = &interruption, .abandon = end_process};
 }
 
-using Words = std::vector<std::string>;
-
-int on_threads(const Words& words) {
-  const LaunchOptions options = parse_launch_options(words);
-  if (show_help(options)) return 0;
+int launch_on_threads(const LaunchOptions& options, const ThreadOptions& threads) {
   const PreparedRun run = prepare_run(options);
   keep_run(options, run, {.backend = "threads"}, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
-    train_on_threads(run.plan, thread_options(options), results, between);
+    train_on_threads(run.plan, threads, results, between);
   });
   return 0;
 }
 
-int on_virtual_gpus(const Words& words) {
-  const LaunchOptions options = parse_launch_options(words);
-  return show_help(options) ? 0 : launch_on_virtual_gpus(options, thread_options(options));
-}
-
-int on_nccl(const Words& words) {
-  const LaunchOptions options = parse_launch_options(words);
-  return show_help(options) ? 0 : launch_on_nccl(options, &interruption);
-}
-
-using Launch = int (*)(const Words& words);
-
-// In the order of kBackends.
-constexpr std::array<Launch, kBackends.size()> kLaunches = {on_threads, launch_on_mpi, on_virtual_gpus, on_nccl};
+using Words = std::vector<std::string>;
 
 // What the words name, before they are judged: processes that were started together and find a mistake have to agree on
 // who tells.
@@ -92,7 +74,59 @@ const Backend& backend_for(const Words& words) {
   return named == nullptr ? kBackends.front() : *named;
 }
 
+using Launch = int (*)(const LaunchOptions& options, const ThreadOptions& threads);
+
+// In the order of kBackends.
+constexpr std::array<Launch, kBackends.size()> kLaunches = {launch_on_threads, nullptr, launch_on_virtual_gpus,
+                                                            launch_on_nccl};
+
+int launch(const Words& words) {
+  const Backend& backend = backend_for(words);
+  if (backend.needs_mpirun) return launch_on_mpi(words);
+  const LaunchOptions options = parse_launch_options(words);
+  if (show_help(options)) return 0;
+  const auto index = static_cast<std::size_t>(&backend - kBackends.data());
+  return kLaunches.at(index)(options, thread_options(options));
+}
+
 }  // namespace
+
+// What a build without MPI or CUDA says in their place.
+
+#ifndef FLOPCAST_HAS_MPI
+int launch_on_mpi(const std::vector<std::string>& /*arguments*/) {
+  throw EnvironmentError(
+      "flopcast-run was built without MPI, and so has --backend threads only\n"
+      "  help: on Debian install openmpi-bin and libopenmpi-dev, then configure with -DFLOPCAST_WITH_MPI=ON and build");
+}
+
+std::optional<std::string> tell_by_mpi(int /*rank*/, int /*ranks*/, const std::string& /*given*/) {
+  return std::nullopt;
+}
+#endif
+
+#ifndef FLOPCAST_HAS_CUDA
+namespace {
+
+// What is wrong with the job is wrong with or without GPUs, and told first.
+int refuse_gpus(const LaunchOptions& options) {
+  check_for_gpus(options, prepare_run(options));
+  throw EnvironmentError(
+      "flopcast-run was built without CUDA, and so has --backend threads and mpi only\n"
+      "  help: configure with -DFLOPCAST_WITH_CUDA=ON where nvcc is (CUDA 12.5 or later) and build");
+}
+
+}  // namespace
+
+int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& /*threads*/) {
+  return refuse_gpus(options);
+}
+
+int launch_on_nccl(const LaunchOptions& options, const ThreadOptions& /*threads*/) {
+  return refuse_gpus(options);
+}
+#endif
+
 }  // namespace flopcast::realrun
 
 int main(int argc, char** argv) {
@@ -100,11 +134,5 @@ int main(int argc, char** argv) {
   using namespace flopcast::realrun;
   take_signals();
   keep_freed_memory();
-  return exit_code_of(
-      [&] {
-        const Words words(argv + 1, argv + argc);
-        const auto index = static_cast<std::size_t>(&backend_for(words) - kBackends.data());
-        return kLaunches.at(index)(words);
-      },
-      true, standard_streams());
+  return exit_code_of([&] { return launch({argv + 1, argv + argc}); }, true, standard_streams());
 }

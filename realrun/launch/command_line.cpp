@@ -91,7 +91,7 @@ void set_backend(LaunchOptions& options, const RunTexts& texts) {
     }
   }
   if (const auto& text = texts.of("--partition")) {
-    options.gpu.partition = chosen("--partition", "partition", *text, {"green", "streams"});
+    options.gpu.streams = chosen("--partition", "partition", *text, {"green", "streams"}) == "streams";
   }
   constexpr int kFewestToShare = 2;
   if (const auto& text = texts.of("--one-gpu")) options.gpu.one_gpu = whole_number("--one-gpu", *text, kFewestToShare);

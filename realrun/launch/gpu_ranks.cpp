@@ -10,16 +10,13 @@
 
 #include "base/text/error.hpp"
 #include "realrun/compute/cuda/gpu.hpp"
-#include "realrun/device/arithmetic.hpp"
-#include "realrun/launch/kept_run.hpp"
 #include "realrun/launch/launch.hpp"
-#include "realrun/launch/prepared_run.hpp"
 #include "realrun/launch/run_file.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "realrun/training/result_bytes.hpp"
 #include "realrun/transport/nccl/nccl_transport.hpp"
-#include "realrun/transport/transport.hpp"
 #include "realrun/transport/threads/thread_transport.hpp"
+#include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
 
@@ -38,6 +35,15 @@ class Traced : public Base {
 };
 
 namespace {
+
+RunOrigin origin_of(const char* backend, const cuda::GpuInfo& gpu, GemmPrecision precision) {
+  return {.backend = backend,
+          .device = gpu.name,
+          .dtype = std::string(name_of(precision)),
+          .libraries = {{"cuda_driver", gpu.driver_version},
+                        {"cuda_runtime", gpu.runtime_version},
+                        {"cublaslt", gpu.cublaslt_version}}};
+}
 
 std::string conditions_of(const cuda::Gpu& gpu, int ranks) {
   if (gpu.partition() == cuda::Partition::kWhole) return {};
@@ -71,16 +77,9 @@ int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& th
   const TrainingPlan& plan = run.plan;
   const GemmPrecision precision = check_for_gpus(options, run);
   check_ranks(plan);
-  const cuda::Partition wanted =
-      options.gpu.partition == "streams" ? cuda::Partition::kStreams : cuda::Partition::kGreen;
+  const cuda::Partition wanted = options.gpu.streams ? cuda::Partition::kStreams : cuda::Partition::kGreen;
   const std::unique_ptr<cuda::Gpu> gpu = cuda::share_gpu(0, plan.ranks(), wanted, precision);
-  const cuda::GpuInfo& info = gpu->info();
-  RunOrigin origin{.backend = "virtual-gpus"};
-  origin.device = info.name;
-  origin.dtype = name_of(precision);
-  origin.libraries = {{"cuda_driver", info.driver_version},
-                      {"cuda_runtime", info.runtime_version},
-                      {"cublaslt", info.cublaslt_version}};
+  RunOrigin origin = origin_of("virtual-gpus", gpu->info(), precision);
   origin.conditions = conditions_of(*gpu, plan.ranks());
   keep_run(options, run, origin, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
     check_plan(plan);
@@ -133,15 +132,10 @@ std::string conditions_of(const NcclRun& run) {
 }
 
 RunOrigin origin_of(const NcclRun& run, const cuda::Gpu& gpu, const NcclApi& nccl) {
-  RunOrigin origin{.backend = "nccl"};
+  RunOrigin origin = origin_of("nccl", gpu.info(), run.precision);
   origin.job = run.prepared.job;
   origin.warmup = run.options.warmup;
-  origin.device = gpu.info().name;
-  origin.dtype = name_of(run.precision);
-  origin.libraries = {{"cuda_driver", gpu.info().driver_version},
-                      {"cuda_runtime", gpu.info().runtime_version},
-                      {"cublaslt", gpu.info().cublaslt_version},
-                      {"nccl", nccl.version()}};
+  origin.libraries["nccl"] = nccl.version();
   origin.conditions = conditions_of(run);
   return origin;
 }
@@ -156,24 +150,15 @@ class Collection {
         with_calibration_(run.options.settings.calibration_steps > 0),
         results_(place.rank == 0 ? places() : 0U) {}
 
-  // The last step of each, and whatever else is known; but no weights, which the file leaves out.
+  // No weights, which the file leaves out.
   void add(const RankResult& own) {
-    RankResult latest{.rank = own.rank,
-                      .pipeline_rank = own.pipeline_rank,
-                      .data_index = own.data_index,
-                      .tensor_index = own.tensor_index,
-                      .calibration = with_calibration_ ? own.calibration : RankCalibration{},
-                      .steps = {own.steps.back()},
-                      .weights = {},
-                      .peak_activation_bytes = own.peak_activation_bytes};
+    RankResult latest = own.latest();
+    latest.weights.clear();
+    if (!with_calibration_) latest.calibration = {};
     const std::size_t step = own.steps.size();
     if (place_.rank != 0) return put(step, to_bytes(latest));
     for (std::size_t rank = 0; rank < results_.size(); ++rank) {
-      RankResult theirs = rank == 0 ? latest : take(rank, step);
-      std::vector<StepRecord> steps = std::move(results_[rank].steps);
-      steps.push_back(std::move(theirs.steps.back()));
-      theirs.steps = std::move(steps);
-      results_[rank] = std::move(theirs);
+      results_[rank].add(rank == 0 ? latest : take(rank, step));
     }
   }
   const std::vector<RankResult>& results() const { return results_; }

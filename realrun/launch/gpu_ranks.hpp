@@ -5,9 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "realrun/device/arithmetic.hpp"
-#include "realrun/launch/command_line.hpp"
-#include "realrun/launch/prepared_run.hpp"
+#include "realrun/launch/plan_from_job.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 
 namespace flopcast::realrun {

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <atomic>
 #include <string>
 #include <vector>
 
-#include "realrun/launch/command_line.hpp"
+#include "realrun/launch/plan_from_job.hpp"
 #include "realrun/transport/threads/thread_transport.hpp"
 
 namespace flopcast::realrun {
@@ -13,8 +12,9 @@ namespace flopcast::realrun {
 /// EnvironmentError, which says so when flopcast-run was built without CUDA.
 int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& threads);
 
-/// A rank of the job on a GPU with NCCL: as one of the processes that a launcher started, or after forking them.
-int launch_on_nccl(const LaunchOptions& options, const std::atomic<int>* interruption);
+/// A rank of the job on a GPU with NCCL: as one of the processes that a launcher started, or after forking them. Of
+/// `threads` only the interruption counts.
+int launch_on_nccl(const LaunchOptions& options, const ThreadOptions& threads);
 
 /// flopcast-run as one of the processes that mpirun or srun started together. Returns the exit code, the same in all of
 /// them, of which one has told why it is not 0; after a failure of the run it ends the processes itself. Throws

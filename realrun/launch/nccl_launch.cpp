@@ -268,12 +268,12 @@ void check_gpus(int wanted) {
 
 }  // namespace
 
-int launch_on_nccl(const LaunchOptions& options, const std::atomic<int>* interruption) {
+int launch_on_nccl(const LaunchOptions& options, const ThreadOptions& threads) {
   const std::optional<Launched> launched = launched_by([](const char* name) { return std::getenv(name); });
   // Interactive shells of Slurm are a launched process too, alone, from which ranks can be forked as well.
   const bool alone = launched && launched->place.ranks == 1 && !launched->store && options.gpu.store.empty();
-  if (launched && !alone) return run_launched(options, *launched, interruption);
-  NcclRun run = prepare_nccl_run(options, interruption);
+  if (launched && !alone) return run_launched(options, *launched, threads.interruption);
+  NcclRun run = prepare_nccl_run(options, threads.interruption);
   run.abandon = [](const std::string& /*the parent tells*/) { std::_Exit(kEnvironmentFailed); };
   check_gpus(options.gpu.one_gpu > 0 ? 1 : run.prepared.plan.ranks());
   return fork_ranks(run);

@@ -5,10 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
+#include "model/config/document.hpp"
+#include "model/job/read_job.hpp"
 #include "model/units/parse.hpp"
 
 namespace flopcast::realrun {
@@ -29,12 +34,7 @@ Ticks parse_time(const std::string& flag, const std::string& text) {
 // One time for all stages, or one a stage.
 std::vector<Ticks> parse_times(const std::string& flag, const std::string& text, std::size_t stages) {
   std::vector<Ticks> times;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t comma = std::min(text.find(',', begin), text.size());
-    times.push_back(parse_time(flag, text.substr(begin, comma - begin)));
-    begin = comma + 1;
-  }
+  for (const std::string& part : split(text)) times.push_back(parse_time(flag, part));
   if (times.size() == 1) times.resize(stages, times.front());
   if (times.size() != stages) {
     throw ConfigError({flag, fmt::format("{} times for {} stages", times.size(), stages), flag, "one, or one a stage"});
@@ -42,18 +42,30 @@ std::vector<Ticks> parse_times(const std::string& flag, const std::string& text,
   return times;
 }
 
-Ticks slowed(Ticks time, double slow_down) {
-  return std::llround(static_cast<double>(time) * slow_down);
-}
+/// A flag that says how long actions sleep.
+struct TimeFlag {
+  const char* name;
+  std::optional<std::string> Emulation::*text;
+  void (*set)(StageTimes& stage, Ticks time);
+};
+constexpr TimeFlag kTimeFlags[] = {
+    {"--forward", &Emulation::forward, [](StageTimes& stage, Ticks time) { stage.forward = time; }},
+    {"--backward", &Emulation::backward,
+     [](StageTimes& stage, Ticks time) {
+       stage.backward = time;
+       stage.input_gradient = time / 2;
+       stage.weight_gradient = time - time / 2;
+     }},
+    {"--backward-input", &Emulation::input_gradient,
+     [](StageTimes& stage, Ticks time) { stage.input_gradient = time; }},
+    {"--backward-weight", &Emulation::weight_gradient,
+     [](StageTimes& stage, Ticks time) { stage.weight_gradient = time; }}};
 
 void refuse_without_sleep(const Emulation& emulation) {
   const auto refuse = [](bool given, const char* flag) {
     if (given) throw ConfigError({flag, "means nothing while actions compute", flag, "give --compute sleep too"});
   };
-  refuse(emulation.forward.has_value(), "--forward");
-  refuse(emulation.backward.has_value(), "--backward");
-  refuse(emulation.input_gradient.has_value(), "--backward-input");
-  refuse(emulation.weight_gradient.has_value(), "--backward-weight");
+  for (const TimeFlag& flag : kTimeFlags) refuse((emulation.*flag.text).has_value(), flag.name);
   refuse(emulation.slow_down != 1.0, "--slow-down");
 }
 
@@ -70,24 +82,15 @@ std::vector<StageTimes> slept_times(const Emulation& emulation, const PreparedSt
   for (StageTimes& stage : times) {
     stage.fused.reset();  // the halves of a pair sleep one after the other
     for (Ticks* time : {&stage.forward, &stage.backward, &stage.input_gradient, &stage.weight_gradient}) {
-      *time = slowed(*time, emulation.slow_down);
+      *time = std::llround(static_cast<double>(*time) * emulation.slow_down);
     }
   }
-  const auto replace = [&](const std::optional<std::string>& text, const char* flag, auto set) {
-    if (!text) return;
-    const std::vector<Ticks> given = parse_times(flag, *text, stages);
-    for (std::size_t stage = 0; stage < stages; ++stage) set(times[stage], given[stage]);
-  };
-  replace(emulation.forward, "--forward", [](StageTimes& stage, Ticks time) { stage.forward = time; });
-  replace(emulation.backward, "--backward", [](StageTimes& stage, Ticks time) {
-    stage.backward = time;
-    stage.input_gradient = time / 2;
-    stage.weight_gradient = time - time / 2;
-  });
-  replace(emulation.input_gradient, "--backward-input",
-          [](StageTimes& stage, Ticks time) { stage.input_gradient = time; });
-  replace(emulation.weight_gradient, "--backward-weight",
-          [](StageTimes& stage, Ticks time) { stage.weight_gradient = time; });
+  for (const TimeFlag& flag : kTimeFlags) {
+    const std::optional<std::string>& text = emulation.*flag.text;
+    if (!text) continue;
+    const std::vector<Ticks> given = parse_times(flag.name, *text, stages);
+    for (std::size_t stage = 0; stage < stages; ++stage) flag.set(times[stage], given[stage]);
+  }
   return times;
 }
 
@@ -188,6 +191,67 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   if (job.layout.bucket_mb) plan.bucket_bytes = *job.layout.bucket_mb * 1024 * 1024;
   check_plan(plan);
   return plan;
+}
+
+namespace {
+
+std::string read_text_file(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  if (!stream) throw ConfigError({"", fmt::format("{} cannot be read", path), path, {}});
+  return text;
+}
+
+}  // namespace
+
+PreparedRun prepare_run(const LaunchOptions& options) {
+  Origins origins;
+  nlohmann::json root = nlohmann::json::object();
+  if (options.job_file) {
+    root = parse_json(read_text_file(*options.job_file), *options.job_file);
+    origins.file = *options.job_file;
+  }
+  apply_flags(options.flags, root, origins);
+  const PreparedStep step = prepare(read_job(root, origins), read_text_file);
+  RunSettings settings = options.settings;
+  settings.on_gpus = options.backend != nullptr && options.backend->on_gpus;
+  return {root, plan_from_job(step, settings), step.job.training.precision};
+}
+
+GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& run) {
+  const TrainingPlan& plan = run.plan;
+  if (plan.compression.kind != Compression::Kind::kNone) {
+    throw ConfigError({"layout.compression",
+                       fmt::format("{} is not done on GPUs", plan.compression.text()),
+                       {},
+                       "--backend threads or mpi"});
+  }
+  if (plan.slices() > 1) {
+    throw ConfigError({"layout.schedule",
+                       fmt::format("{} cuts sequences into slices, which is not done on GPUs", plan.program.schedule),
+                       {},
+                       "--backend threads or mpi"});
+  }
+  if (!plan.sleep.empty()) {
+    throw ConfigError({"--compute", "GPUs do not sleep", "--compute", "--backend threads or mpi"});
+  }
+  const int head_dim = plan.network.hidden / plan.network.heads;
+  if (head_dim > cuda::kLargestHead) {
+    throw ConfigError({"model.head_dim",
+                       fmt::format("heads of {} are wider than the {} that GPUs can do", head_dim, cuda::kLargestHead),
+                       {},
+                       "more heads"});
+  }
+  const int ranks = plan.ranks();
+  if (options.gpu.one_gpu > 0 && options.gpu.one_gpu != ranks) {
+    throw ConfigError({"--one-gpu", fmt::format("{}, and the job has {} ranks", options.gpu.one_gpu, ranks),
+                       "--one-gpu", fmt::format("{}", ranks)});
+  }
+  if (const auto precision = parse<GemmPrecision>(name_of(run.precision))) return *precision;
+  throw ConfigError({"training.precision",
+                     fmt::format("{} is not done on GPUs", name_of(run.precision)),
+                     {},
+                     fmt::format("valid: {}", fmt::join(names_of<GemmPrecision>(), ", "))});
 }
 
 }  // namespace flopcast::realrun

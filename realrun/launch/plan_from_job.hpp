@@ -1,12 +1,26 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "model/enum_names.hpp"
+#include "model/job/flags.hpp"
+#include "realrun/device/arithmetic.hpp"
+#include "realrun/launch/backend.hpp"
 #include "realrun/training/training_plan.hpp"
 #include "sim/forecast/prepare.hpp"
+
+namespace flopcast {
+
+template <>
+struct EnumNames<realrun::GemmPrecision> {
+  static constexpr std::string_view kNames[] = {"fp32", "tf32", "bf16"};
+};
+
+}  // namespace flopcast
 
 namespace flopcast::realrun {
 
@@ -42,5 +56,39 @@ struct RunSettings {
 /// than PowerSGD. Anything else throws ConfigError with the field. Dropout is left out, and so is the rounding up of
 /// the vocabulary.
 TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings);
+
+/// How ranks use GPUs.
+struct GpuSettings {
+  bool streams = false;    ///< virtual GPUs compete for all of the GPU, and have no multiprocessors of their own
+  int one_gpu = 0;         ///< processes with NCCL that share the first GPU; 0: each has its own
+  std::string store = {};  ///< where processes meet; empty: the launcher's, or a folder of this run
+};
+
+/// What flopcast-run was asked for.
+struct LaunchOptions {
+  std::optional<std::string> job_file;
+  std::vector<FlagValue> flags;      ///< of the job, as `flopcast simulate` has them
+  const Backend* backend = nullptr;  ///< null: mpi for processes that a launcher started together, threads otherwise
+  std::string output;                ///< empty: standard output
+  RunSettings settings;
+  GpuSettings gpu;
+  int warmup = 1;  ///< first steps that no figure counts
+  int patience_s = 60;
+  std::string help;  ///< to be shown instead of a run, where it was asked for
+};
+
+/// What the command line asks to run.
+struct PreparedRun {
+  nlohmann::json job;  ///< file and flags together
+  TrainingPlan plan;
+  Precision precision = Precision::kFp32;  ///< of the job; what CPUs do is always fp32
+};
+
+/// Reads the job. Throws ConfigError.
+PreparedRun prepare_run(const LaunchOptions& options);
+
+/// Throws ConfigError for what GPU ranks cannot do: compression, token slices, emulated compute, heads wider than 128,
+/// fp16 and fp8; and for another number of ranks than --one-gpu says. Returns how their products are computed.
+GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& run);
 
 }  // namespace flopcast::realrun

@@ -1,14 +1,29 @@
 #include "realrun/launch/run_file.hpp"
 
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <ctime>
+#include <fstream>
+#include <limits>
 #include <map>
 #include <utility>
 
+#include "base/host/files.hpp"
 #include "base/host/processes.hpp"
+#include "base/text/error.hpp"
+#include "realrun/device/mark.hpp"
 #include "realrun/network/kernels.hpp"
 #include "sim/files/run_file.hpp"
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 namespace flopcast::realrun {
 
@@ -114,6 +129,117 @@ nlohmann::ordered_json run_file(const TrainingPlan& plan, const std::vector<Rank
   }
   run.steps = steps_of(ranks);
   return run_file_json(run, origin.job);
+}
+
+namespace {
+
+void keep_text(const std::string& path, const std::string& text) {
+  if (try_write_file(path, text)) throw EnvironmentError(fmt::format("{} cannot be written", path));
+}
+
+}  // namespace
+
+ResultFile::ResultFile(std::string path, Contents contents) : path_(std::move(path)), contents_(std::move(contents)) {}
+
+bool ResultFile::replaceable() const {
+  return !path_.empty() && !is_pipe_or_device(path_);
+}
+
+void ResultFile::keep() {
+  constexpr int kWithoutPause = 2;  // before the first step, and behind it
+  constexpr int kMostOften = 20;
+  const Clock::time_point start = Clock::now();
+  if (!replaceable() || (kept_ >= kWithoutPause && start < next_)) return;
+  keep_text(path_, contents_("killed, or still under way"));
+  ++kept_;
+  const Clock::time_point end = Clock::now();
+  next_ = end + std::max<Clock::duration>(std::chrono::seconds(1), kMostOften * (end - start));
+}
+
+void ResultFile::finish(const std::string& failure) {
+  const std::string text = contents_(failure);
+  if (!path_.empty()) {
+    keep_text(path_, text);
+    return;
+  }
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!written) throw EnvironmentError("standard output cannot be written");
+}
+
+void keep_run(const LaunchOptions& options, const PreparedRun& run, RunOrigin origin,
+              const std::function<void(std::vector<RankResult>&, const BetweenSteps&)>& train) {
+  std::vector<RankResult> results(static_cast<std::size_t>(run.plan.ranks()));
+  const HostLoadMeter meter;
+  origin.job = run.job;
+  origin.warmup = options.warmup;
+  ResultFile file(options.output, [&](const std::string& failure) {
+    origin.failure = failure;
+    origin.load = meter.load();
+    return run_file(run.plan, results, origin).dump() + "\n";
+  });
+  file.keep();
+  std::string failure;
+  try {
+    train(results, [&](RankTransport& transport) {
+      if (transport.rank() == 0) file.keep();
+    });
+  } catch (const EnvironmentError& error) {
+    failure = error.what();
+  }
+  file.finish(failure);
+  if (!failure.empty()) throw EnvironmentError(failure);
+}
+
+namespace {
+
+double seconds_in(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
+
+double own_cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return seconds_in(usage.ru_utime) + seconds_in(usage.ru_stime);
+}
+
+// All processors together: user, nice, system, (idle, iowait), irq, softirq, steal; see proc(5).
+double busy_seconds() {
+  std::ifstream stream("/proc/stat");
+  std::string name;
+  stream >> name;
+  constexpr std::array<bool, 8> kCounts = {true, true, true, false, false, true, true, true};
+  double ticks = 0;
+  for (const bool counts : kCounts) {
+    double value = 0;
+    stream >> value;
+    ticks += counts ? value : 0;
+  }
+  return stream ? ticks / static_cast<double>(sysconf(_SC_CLK_TCK)) : 0;
+}
+
+double wall_seconds() {
+  return static_cast<double>(host_clock()) * 1e-12;
+}
+
+}  // namespace
+
+HostLoadMeter::HostLoadMeter() : wall_(wall_seconds()), own_(own_cpu_seconds()), busy_(busy_seconds()) {}
+
+HostLoad HostLoadMeter::load() const {
+  HostLoad load;
+  load.wall_s = wall_seconds() - wall_;
+  load.own_cpu_s = own_cpu_seconds() - own_;
+  load.others_cpu_s = std::max(0.0, busy_seconds() - busy_ - load.own_cpu_s);
+  load.cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+  return load;
+}
+
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kLargestAllowed = 32 * 1024 * 1024;
+  mallopt(M_MMAP_THRESHOLD, kLargestAllowed);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+#endif
 }
 
 }  // namespace flopcast::realrun

@@ -1,14 +1,36 @@
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "realrun/launch/host_load.hpp"
+#include "realrun/launch/plan_from_job.hpp"
 #include "realrun/training/train.hpp"
 
 namespace flopcast::realrun {
+
+/// What a machine's processors did meanwhile, as /proc/stat and getrusage() tell it: in hundredths of a second.
+struct HostLoad {
+  double wall_s = 0;
+  double own_cpu_s = 0;     ///< of this process
+  double others_cpu_s = 0;  ///< of everybody else, time the hypervisor took included; nothing where that is not known
+  int cores = 1;
+};
+
+/// Counts from its construction on.
+class HostLoadMeter {
+ public:
+  HostLoadMeter();
+  HostLoad load() const;
+
+ private:
+  double wall_ = 0;
+  double own_ = 0;
+  double busy_ = 0;
+};
 
 /// How a run came about, for its file.
 struct RunOrigin {
@@ -26,5 +48,42 @@ struct RunOrigin {
 /// What the ranks have done so far, as sim/files/run_file.hpp writes it, with the timelines of the first replica.
 nlohmann::ordered_json run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks,
                                 const RunOrigin& origin);
+
+/// The file of a run that goes on. It is kept up to date, so that a run that is killed leaves what it has measured; a
+/// file from an earlier run is replaced when the run begins.
+class ResultFile {
+ public:
+  /// The whole text as of now; `failure` is empty when the run has ended well.
+  using Contents = std::function<std::string(const std::string& failure)>;
+
+  /// An empty path is standard output.
+  ResultFile(std::string path, Contents contents);
+  /// Writes what there is so far, in a file that can be replaced. From the second step on at most once a second and for
+  /// at most a twentieth of the time.
+  void keep();
+  void finish(const std::string& failure);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool replaceable() const;
+
+  std::string path_;
+  Contents contents_;
+  int kept_ = 0;
+  Clock::time_point next_{};
+};
+
+/// Trains with `train` on ranks of this process while the file of the run is kept up to date. `origin` says what is
+/// known before; job, failure, warm-up and load are filled in. Throws what ends the run, once the file is written.
+void keep_run(const LaunchOptions& options, const PreparedRun& run, RunOrigin origin,
+              const std::function<void(std::vector<RankResult>&, const BetweenSteps&)>& train);
+
+/// From now on memory that is freed stays with the process and is given out again, as the caching allocators of GPUs
+/// do; larger pieces than 32 MiB still come from the system. Given back, it would be mapped again page by page in the
+/// middle of later passes, which then take up to a quarter longer, or not, as the order of their allocations has it:
+/// the same passes would not take the same time in a calibration and in the run. Called once, before other threads run.
+/// Does something with the GNU C library only.
+void keep_freed_memory();
 
 }  // namespace flopcast::realrun

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <utility>
@@ -305,6 +306,16 @@ void train_on_threads(const TrainingPlan& plan, const ThreadOptions& options, st
   run_threads(plan.ranks(), options, [&](RankTransport& transport) {
     train_rank(plan, transport, results[static_cast<std::size_t>(transport.rank())], between_steps);
   });
+}
+
+RankResult RankResult::latest() const {
+  return {rank, pipeline_rank, data_index, tensor_index, calibration, {steps.back()}, weights, peak_activation_bytes};
+}
+
+void RankResult::add(RankResult latest) {
+  latest.steps.insert(latest.steps.begin(), std::make_move_iterator(steps.begin()),
+                      std::make_move_iterator(steps.end()));
+  *this = std::move(latest);
 }
 
 std::size_t finished_steps(const std::vector<RankResult>& ranks) {

@@ -46,6 +46,11 @@ struct RankResult {
   std::vector<StepRecord> steps;
   std::vector<TrainedParameter> weights;
   std::size_t peak_activation_bytes = 0;
+
+  /// All of it, but of the steps only the last.
+  RankResult latest() const;
+  /// Appends that step, and takes over whatever else is known.
+  void add(RankResult latest);
 };
 
 /// Called on every rank between two steps: all ranks have added the step before to their results, and none begins the

@@ -22,17 +22,12 @@ void shift(RankRecord& record, Ticks offset) {
 
 // Adds everybody's last step at rank 0, and replaces what else is known.
 void collect(MpiTransport& transport, const RankResult& own, std::vector<RankResult>& results) {
-  RankResult latest = own;
-  latest.steps = {own.steps.back()};
   const std::vector<Ticks> offsets = transport.clock_offsets(host_clock);
-  const std::vector<std::vector<std::byte>> all = transport.gather(to_bytes(latest));
+  const std::vector<std::vector<std::byte>> all = transport.gather(to_bytes(own.latest()));
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     RankResult theirs = result_from_bytes(all[rank]);
     shift(theirs.steps.back().record, offsets[rank]);
-    std::vector<StepRecord> steps = std::move(results[rank].steps);
-    steps.push_back(std::move(theirs.steps.back()));
-    theirs.steps = std::move(steps);
-    results[rank] = std::move(theirs);
+    results[rank].add(std::move(theirs));
   }
 }
 

@@ -8,12 +8,6 @@
 
 namespace flopcast::realrun {
 
-std::string_view name_of(CollectiveKind kind) {
-  constexpr std::array<std::string_view, 6> kNames = {"all-reduce", "reduce-scatter", "all-gather",
-                                                      "all-to-all", "broadcast",      "barrier"};
-  return kNames.at(static_cast<std::size_t>(kind));
-}
-
 Group group_of(int id, Axis axis, const std::vector<int>& members, int rank) {
   Group group;
   group.id = id;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/enum_names.hpp"
 #include "model/layout/layout.hpp"
 #include "realrun/device/buffer.hpp"
 #include "realrun/device/interface.hpp"
@@ -22,8 +23,20 @@
 namespace flopcast::realrun {
 
 enum class CollectiveKind : std::uint8_t { kAllReduce, kReduceScatter, kAllGather, kAllToAll, kBroadcast, kBarrier };
-/// "all-reduce", …
-std::string_view name_of(CollectiveKind kind);
+
+}  // namespace flopcast::realrun
+
+namespace flopcast {
+
+template <>
+struct EnumNames<realrun::CollectiveKind> {
+  static constexpr std::string_view kNames[] = {"all-reduce", "reduce-scatter", "all-gather",
+                                                "all-to-all", "broadcast",      "barrier"};
+};
+
+}  // namespace flopcast
+
+namespace flopcast::realrun {
 
 /// What a rank sent.
 struct TrafficCount {
