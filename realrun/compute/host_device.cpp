@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "realrun/device/mark.hpp"
+#include "realrun/device/device.hpp"
 
 namespace flopcast::realrun {
 

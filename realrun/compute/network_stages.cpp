@@ -1,6 +1,7 @@
 #include "realrun/compute/network_stages.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/text/error.hpp"
@@ -14,171 +15,182 @@ float* floats_of(const Buffer& buffer) {
   return reinterpret_cast<float*>(buffer.address());
 }
 
-}  // namespace
+class NetworkStages : public StageCompute {
+ public:
+  explicit NetworkStages(NetworkStagesSpec spec) : spec_(std::move(spec)) {}
 
-NetworkStages::NetworkStages(NetworkStagesSpec spec) : spec_(std::move(spec)) {}
-
-StageLayout NetworkStages::layout(int stage) const {
-  StageLayout layout;
-  for (LayerPointer<float>& unit :
-       build_stage<float>(spec_.network, spec_.parts.at(static_cast<std::size_t>(stage)), spec_.form)) {
-    ParameterList list(spec_.alignment);
-    unit->declare(list);
-    layout.units.push_back(std::move(list));
-  }
-  return layout;
-}
-
-void NetworkStages::initialise(int stage, int unit, const Buffer& weights) {
-  const StageLayout whole = layout(stage);
-  const ParameterList& list = whole.units.at(static_cast<std::size_t>(unit));
-  FLOPCAST_CHECK(weights.bytes() == list.size() * sizeof(float));
-  std::vector<float> values(list.size());
-  realrun::initialise(list, spec_.network.seed, values.data());
-  spec_.device->upload(reinterpret_cast<const std::byte*>(values.data()), weights);
-}
-
-const std::vector<LayerPointer<float>>& NetworkStages::units_of(int stage) {
-  std::vector<LayerPointer<float>>& units = units_[stage];
-  if (units.empty()) {
-    units = build_stage<float>(spec_.network, spec_.parts.at(static_cast<std::size_t>(stage)), spec_.form);
-    for (const LayerPointer<float>& unit : units) {
+  StageLayout layout(int stage) const override {
+    StageLayout layout;
+    for (LayerPointer<float>& unit :
+         build_stage<float>(spec_.network, spec_.parts.at(static_cast<std::size_t>(stage)), spec_.form)) {
       ParameterList list(spec_.alignment);
       unit->declare(list);
+      layout.units.push_back(std::move(list));
     }
+    return layout;
   }
-  return units;
-}
+  void initialise(int stage, int unit, const Buffer& weights) override {
+    const StageLayout whole = layout(stage);
+    const ParameterList& list = whole.units.at(static_cast<std::size_t>(unit));
+    FLOPCAST_CHECK(weights.bytes() == list.size() * sizeof(float));
+    std::vector<float> values(list.size());
+    realrun::initialise(list, spec_.network.seed, values.data());
+    spec_.device->upload(reinterpret_cast<const std::byte*>(values.data()), weights);
+  }
+  std::size_t boundary_bytes(int /*stage*/) const override {
+    return boundary_rows() * static_cast<std::size_t>(spec_.network.hidden) * sizeof(float);
+  }
+  void begin_step(int step) override {
+    step_ = step;
+    losses_.clear();
+    exchanges_.clear();
+  }
+  Buffer forward(int stage, int microbatch, const Buffer& input, UnitStore& store) override {
+    const std::vector<LayerPointer<float>>& units = units_of(stage);
+    InFlight& state = begin(stage, microbatch);
+    Loss loss;
+    Tensor<float> flow = boundary_tensor(input);
+    for (std::size_t unit = 0; unit < units.size(); ++unit) {
+      const Buffer weights = store.weights(static_cast<int>(unit));
+      Pass<float> work = pass(state);
+      work.weights = floats_of(weights);
+      work.loss = &loss;
+      flow = units[unit]->forward(flow, work, state.units[unit]);
+    }
+    if (loss) losses_[{stage, microbatch}] = loss;
+    account(state);
+    return flow.buffer();
+  }
+  Buffer input_gradient(int stage, int microbatch, const Buffer& output_gradient, UnitStore& store) override {
+    InFlight& state = in_flight_.at({stage, microbatch});
+    Tensor<float> flow = boundary_tensor(output_gradient);
+    for (int unit = static_cast<int>(state.units.size()) - 1; unit >= 0; --unit) {
+      flow = input_gradient_of_unit(stage, unit, state, flow, store);
+    }
+    account(state);
+    return flow.buffer();
+  }
+  void weight_gradient(int stage, int microbatch, UnitStore& store) override {
+    InFlight& state = in_flight_.at({stage, microbatch});
+    for (int unit = static_cast<int>(state.units.size()) - 1; unit >= 0; --unit) {
+      weight_gradient_of_unit(stage, unit, state, store);
+    }
+    forget({stage, microbatch});
+  }
+  Buffer backward(int stage, int microbatch, const Buffer& output_gradient, UnitStore& store) override {
+    InFlight& state = in_flight_.at({stage, microbatch});
+    Tensor<float> flow = boundary_tensor(output_gradient);
+    for (int unit = static_cast<int>(state.units.size()) - 1; unit >= 0; --unit) {
+      flow = input_gradient_of_unit(stage, unit, state, flow, store);
+      weight_gradient_of_unit(stage, unit, state, store);
+    }
+    forget({stage, microbatch});
+    return flow.buffer();
+  }
+  std::optional<double> loss(int stage, int microbatch) const override {
+    const auto found = losses_.find({stage, microbatch});
+    if (found == losses_.end()) return std::nullopt;
+    return found->second();
+  }
+  std::size_t peak_activation_bytes() const override { return peak_bytes_; }
 
-std::size_t NetworkStages::boundary_rows() const {
-  const int rows = spec_.micro_batch_size * spec_.network.sequence / spec_.slices;
-  return static_cast<std::size_t>(spec_.form.sequence_parallel ? rows / spec_.form.group->size() : rows);
-}
+ private:
+  using Key = std::pair<int, int>;  // stage, microbatch
+  struct InFlight {
+    Microbatch data;
+    TokenSlice slice;
+    SliceExchange<float>* slices = nullptr;
+    std::vector<Saved<float>> units;
+    std::size_t bytes = 0;
+  };
 
-std::size_t NetworkStages::boundary_bytes(int /*stage*/) const {
-  return boundary_rows() * static_cast<std::size_t>(spec_.network.hidden) * sizeof(float);
-}
-
-Tensor<float> NetworkStages::boundary_tensor(const Buffer& buffer) const {
-  if (buffer.empty()) return {};
-  return {buffer, boundary_rows(), static_cast<std::size_t>(spec_.network.hidden)};
-}
-
-void NetworkStages::begin_step(int step) {
-  step_ = step;
-  losses_.clear();
-  exchanges_.clear();
-}
-
-Pass<float> NetworkStages::pass(const InFlight& microbatch) const {
-  Pass<float> pass;
-  pass.data = &microbatch.data;
-  pass.loss_weight = spec_.loss_weight;
-  pass.slice = microbatch.slice;
-  pass.slices = microbatch.slices;
-  pass.poke = spec_.poke;
-  pass.kernels = spec_.kernels;
-  return pass;
-}
-
-NetworkStages::InFlight& NetworkStages::begin(int stage, int microbatch) {
-  const auto [entry, is_new] = in_flight_.emplace(Key{stage, microbatch}, InFlight{});
-  FLOPCAST_CHECK(is_new);
-  InFlight& state = entry->second;
-  const int whole = microbatch / spec_.slices;
-  state.slice = {microbatch % spec_.slices, spec_.slices};
-  if (spec_.slices > 1) state.slices = &exchanges_[{stage, whole}];
-  const Corpus corpus{spec_.network.vocab, spec_.network.sequence, spec_.network.seed};
-  state.data = cut(corpus.microbatch(spec_.first_sample(step_, stage, whole), spec_.micro_batch_size),
-                   static_cast<std::size_t>(spec_.network.sequence), state.slice);
-  state.units.resize(units_of(stage).size());
-  return state;
-}
-
-Buffer NetworkStages::forward(int stage, int microbatch, const Buffer& input, UnitStore& store) {
-  const std::vector<LayerPointer<float>>& units = units_of(stage);
-  InFlight& state = begin(stage, microbatch);
-  Loss loss;
-  Tensor<float> flow = boundary_tensor(input);
-  for (std::size_t unit = 0; unit < units.size(); ++unit) {
-    const Buffer weights = store.weights(static_cast<int>(unit));
-    Pass<float> work = pass(state);
+  const std::vector<LayerPointer<float>>& units_of(int stage) {
+    std::vector<LayerPointer<float>>& units = units_[stage];
+    if (units.empty()) {
+      units = build_stage<float>(spec_.network, spec_.parts.at(static_cast<std::size_t>(stage)), spec_.form);
+      for (const LayerPointer<float>& unit : units) {
+        ParameterList list(spec_.alignment);
+        unit->declare(list);
+      }
+    }
+    return units;
+  }
+  NetworkStages::InFlight& begin(int stage, int microbatch) {
+    const auto [entry, is_new] = in_flight_.emplace(Key{stage, microbatch}, InFlight{});
+    FLOPCAST_CHECK(is_new);
+    InFlight& state = entry->second;
+    const int whole = microbatch / spec_.slices;
+    state.slice = {microbatch % spec_.slices, spec_.slices};
+    if (spec_.slices > 1) state.slices = &exchanges_[{stage, whole}];
+    const Corpus corpus{spec_.network.vocab, spec_.network.sequence, spec_.network.seed};
+    state.data = cut(corpus.microbatch(spec_.first_sample(step_, stage, whole), spec_.micro_batch_size),
+                     static_cast<std::size_t>(spec_.network.sequence), state.slice);
+    state.units.resize(units_of(stage).size());
+    return state;
+  }
+  std::size_t boundary_rows() const {
+    const int rows = spec_.micro_batch_size * spec_.network.sequence / spec_.slices;
+    return static_cast<std::size_t>(spec_.form.sequence_parallel ? rows / spec_.form.group->size() : rows);
+  }
+  Tensor<float> boundary_tensor(const Buffer& buffer) const {
+    if (buffer.empty()) return {};
+    return {buffer, boundary_rows(), static_cast<std::size_t>(spec_.network.hidden)};
+  }
+  Pass<float> pass(const InFlight& microbatch) const {
+    Pass<float> pass;
+    pass.data = &microbatch.data;
+    pass.loss_weight = spec_.loss_weight;
+    pass.slice = microbatch.slice;
+    pass.slices = microbatch.slices;
+    pass.poke = spec_.poke;
+    pass.kernels = spec_.kernels;
+    return pass;
+  }
+  Tensor<float> input_gradient_of_unit(int stage, int unit, InFlight& microbatch, const Tensor<float>& flow,
+                                       UnitStore& store) {
+    const auto index = static_cast<std::size_t>(unit);
+    const Buffer weights = store.weights(unit);
+    Pass<float> work = pass(microbatch);
     work.weights = floats_of(weights);
-    work.loss = &loss;
-    flow = units[unit]->forward(flow, work, state.units[unit]);
+    return units_of(stage)[index]->input_gradient(flow, work, microbatch.units[index]);
   }
-  if (loss) losses_[{stage, microbatch}] = loss;
-  account(state);
-  return flow.buffer();
-}
-
-Tensor<float> NetworkStages::input_gradient_of_unit(int stage, int unit, InFlight& microbatch,
-                                                    const Tensor<float>& flow, UnitStore& store) {
-  const auto index = static_cast<std::size_t>(unit);
-  const Buffer weights = store.weights(unit);
-  Pass<float> work = pass(microbatch);
-  work.weights = floats_of(weights);
-  return units_of(stage)[index]->input_gradient(flow, work, microbatch.units[index]);
-}
-
-void NetworkStages::weight_gradient_of_unit(int stage, int unit, InFlight& microbatch, UnitStore& store) {
-  const auto index = static_cast<std::size_t>(unit);
-  const Buffer gradients = store.gradients(unit);
-  Pass<float> work = pass(microbatch);
-  work.gradients = floats_of(gradients);
-  units_of(stage)[index]->weight_gradient(work, microbatch.units[index]);
-  microbatch.units[index] = {};
-  store.gradients_added(unit);
-}
-
-Buffer NetworkStages::input_gradient(int stage, int microbatch, const Buffer& output_gradient, UnitStore& store) {
-  InFlight& state = in_flight_.at({stage, microbatch});
-  Tensor<float> flow = boundary_tensor(output_gradient);
-  for (int unit = static_cast<int>(state.units.size()) - 1; unit >= 0; --unit) {
-    flow = input_gradient_of_unit(stage, unit, state, flow, store);
+  void weight_gradient_of_unit(int stage, int unit, InFlight& microbatch, UnitStore& store) {
+    const auto index = static_cast<std::size_t>(unit);
+    const Buffer gradients = store.gradients(unit);
+    Pass<float> work = pass(microbatch);
+    work.gradients = floats_of(gradients);
+    units_of(stage)[index]->weight_gradient(work, microbatch.units[index]);
+    microbatch.units[index] = {};
+    store.gradients_added(unit);
   }
-  account(state);
-  return flow.buffer();
-}
-
-void NetworkStages::weight_gradient(int stage, int microbatch, UnitStore& store) {
-  InFlight& state = in_flight_.at({stage, microbatch});
-  for (int unit = static_cast<int>(state.units.size()) - 1; unit >= 0; --unit) {
-    weight_gradient_of_unit(stage, unit, state, store);
+  void account(InFlight& microbatch) {
+    std::map<const std::byte*, std::size_t> by_address;
+    for (const Saved<float>& unit : microbatch.units) unit.add_bytes(by_address);
+    std::size_t bytes = 0;
+    for (const auto& [address, size] : by_address) bytes += size;
+    bytes_ = bytes_ - microbatch.bytes + bytes;
+    microbatch.bytes = bytes;
+    peak_bytes_ = std::max(peak_bytes_, bytes_);
   }
-  forget({stage, microbatch});
-}
-
-Buffer NetworkStages::backward(int stage, int microbatch, const Buffer& output_gradient, UnitStore& store) {
-  InFlight& state = in_flight_.at({stage, microbatch});
-  Tensor<float> flow = boundary_tensor(output_gradient);
-  for (int unit = static_cast<int>(state.units.size()) - 1; unit >= 0; --unit) {
-    flow = input_gradient_of_unit(stage, unit, state, flow, store);
-    weight_gradient_of_unit(stage, unit, state, store);
+  void forget(const Key& key) {
+    bytes_ -= in_flight_.at(key).bytes;
+    in_flight_.erase(key);
   }
-  forget({stage, microbatch});
-  return flow.buffer();
-}
 
-void NetworkStages::account(InFlight& microbatch) {
-  std::map<const std::byte*, std::size_t> by_address;
-  for (const Saved<float>& unit : microbatch.units) unit.add_bytes(by_address);
-  std::size_t bytes = 0;
-  for (const auto& [address, size] : by_address) bytes += size;
-  bytes_ = bytes_ - microbatch.bytes + bytes;
-  microbatch.bytes = bytes;
-  peak_bytes_ = std::max(peak_bytes_, bytes_);
-}
+  NetworkStagesSpec spec_;
+  int step_ = 0;
+  std::map<int, std::vector<LayerPointer<float>>> units_;  // by stage, made when first needed
+  std::map<Key, InFlight> in_flight_;
+  std::map<Key, SliceExchange<float>> exchanges_;  // by whole microbatch, where there are slices
+  std::map<Key, Loss> losses_;
+  std::size_t bytes_ = 0;
+  std::size_t peak_bytes_ = 0;
+};
 
-void NetworkStages::forget(const Key& key) {
-  bytes_ -= in_flight_.at(key).bytes;
-  in_flight_.erase(key);
-}
+}  // namespace
 
-std::optional<double> NetworkStages::loss(int stage, int microbatch) const {
-  const auto found = losses_.find({stage, microbatch});
-  if (found == losses_.end()) return std::nullopt;
-  return found->second();
+std::unique_ptr<StageCompute> make_network_stages(NetworkStagesSpec spec) {
+  return std::make_unique<NetworkStages>(std::move(spec));
 }
 
 }  // namespace flopcast::realrun

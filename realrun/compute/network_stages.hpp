@@ -1,8 +1,8 @@
 #pragma once
 
 #include <functional>
-#include <map>
-#include <utility>
+#include <memory>
+#include <vector>
 
 #include "realrun/compute/stage_compute.hpp"
 #include "realrun/device/device.hpp"
@@ -28,50 +28,6 @@ struct NetworkStagesSpec {
 };
 
 /// The stages of a small network, in 32-bit floats between the operations.
-class NetworkStages : public StageCompute {
- public:
-  explicit NetworkStages(NetworkStagesSpec spec);
-
-  StageLayout layout(int stage) const override;
-  void initialise(int stage, int unit, const Buffer& weights) override;
-  std::size_t boundary_bytes(int stage) const override;
-  void begin_step(int step) override;
-  Buffer forward(int stage, int microbatch, const Buffer& input, UnitStore& store) override;
-  Buffer input_gradient(int stage, int microbatch, const Buffer& output_gradient, UnitStore& store) override;
-  void weight_gradient(int stage, int microbatch, UnitStore& store) override;
-  Buffer backward(int stage, int microbatch, const Buffer& output_gradient, UnitStore& store) override;
-  std::optional<double> loss(int stage, int microbatch) const override;
-  std::size_t peak_activation_bytes() const override { return peak_bytes_; }
-
- private:
-  using Key = std::pair<int, int>;  // stage, microbatch
-  struct InFlight {
-    Microbatch data;
-    TokenSlice slice;
-    SliceExchange<float>* slices = nullptr;
-    std::vector<Saved<float>> units;
-    std::size_t bytes = 0;
-  };
-
-  const std::vector<LayerPointer<float>>& units_of(int stage);
-  InFlight& begin(int stage, int microbatch);
-  std::size_t boundary_rows() const;
-  Tensor<float> boundary_tensor(const Buffer& buffer) const;
-  Pass<float> pass(const InFlight& microbatch) const;
-  Tensor<float> input_gradient_of_unit(int stage, int unit, InFlight& microbatch, const Tensor<float>& flow,
-                                       UnitStore& store);
-  void weight_gradient_of_unit(int stage, int unit, InFlight& microbatch, UnitStore& store);
-  void account(InFlight& microbatch);
-  void forget(const Key& key);
-
-  NetworkStagesSpec spec_;
-  int step_ = 0;
-  std::map<int, std::vector<LayerPointer<float>>> units_;  // by stage, made when first needed
-  std::map<Key, InFlight> in_flight_;
-  std::map<Key, SliceExchange<float>> exchanges_;  // by whole microbatch, where there are slices
-  std::map<Key, Loss> losses_;
-  std::size_t bytes_ = 0;
-  std::size_t peak_bytes_ = 0;
-};
+std::unique_ptr<StageCompute> make_network_stages(NetworkStagesSpec spec);
 
 }  // namespace flopcast::realrun

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "realrun/device/buffer.hpp"
-#include "realrun/device/interface.hpp"
 #include "realrun/network/layer.hpp"
 
 namespace flopcast::realrun {

@@ -8,6 +8,17 @@
 
 namespace flopcast::realrun {
 
+/// Base of everything that is used through pointers to an abstract class: neither copied nor moved.
+class Interface {
+ public:
+  Interface() = default;
+  Interface(const Interface&) = delete;
+  Interface& operator=(const Interface&) = delete;
+  Interface(Interface&&) = delete;
+  Interface& operator=(Interface&&) = delete;
+  virtual ~Interface() = default;
+};
+
 /// A handle on a piece of a device's memory, shared by whoever holds it. Only the device that allocated it and the
 /// transport of its kind may dereference the address: executor and parallel strategies hand buffers on, and cut them.
 class Buffer {

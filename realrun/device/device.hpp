@@ -3,14 +3,85 @@
 #include <cstddef>
 #include <vector>
 
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <utility>
 #include "model/workload/training.hpp"
 #include "realrun/device/arithmetic.hpp"
 #include "realrun/device/buffer.hpp"
-#include "realrun/device/interface.hpp"
-#include "realrun/device/mark.hpp"
 #include "sim/program/step_times.hpp"
 
 namespace flopcast::realrun {
+
+/// The machine's steady clock starts again after so many nanoseconds, 46 days: a longer time in picoseconds would leave
+/// 64 bits. Of a run during which it does, the times are wrong.
+inline constexpr std::int64_t kHostClockPeriodNs = 4'000'000'000'000'000;
+
+/// The machine's steady clock in picoseconds, the same for all threads and processes of a machine.
+Ticks host_clock();
+
+/// A point in the work of a device's queue, which the device comes to some time after the host has set it.
+class Moment : public Interface {
+ public:
+  /// Whether the device has come to it. Throws EnvironmentError when the device has failed.
+  virtual bool reached() = 0;
+  /// In ticks of host_clock(); waits until it is reached.
+  virtual Ticks time() = 0;
+};
+
+/// A moment in the work of a device: a time on a device that works at once, else a point in a queue.
+struct Mark {
+  Ticks ticks = 0;
+  std::shared_ptr<Moment> moment = nullptr;
+};
+
+/// From when to when, by the clock of the device (ComputeDevice::mark).
+struct Interval {
+  Mark start;
+  Mark end;
+};
+
+/// Buffers that a device still works on behind the host's back. Memory is handed out again in the order of the
+/// computation (MemoryPool), so what other queues use must be held until they are through. Any thread may call.
+class KeptBuffers {
+ public:
+  /// Until the moment is reached and somebody calls again.
+  void keep(std::shared_ptr<Moment> until, std::vector<Buffer> buffers) {
+    const std::lock_guard lock(mutex_);
+    while (!kept_.empty() && kept_.front().until->reached()) kept_.pop_front();
+    if (kept_.empty() && until->reached()) return;
+    kept_.push_back({std::move(until), std::move(buffers)});
+  }
+  /// Waits for all of them.
+  void release() {
+    const std::lock_guard lock(mutex_);
+    for (const Entry& entry : kept_) entry.until->time();
+    kept_.clear();
+  }
+
+ private:
+  struct Entry {
+    std::shared_ptr<Moment> until;
+    std::vector<Buffer> buffers;
+  };
+  std::mutex mutex_;
+  std::deque<Entry> kept_;
+};
+
+/// One question for the time: when it was asked and answered by the own clock, and what the other clock said.
+struct ClockReading {
+  Ticks asked = 0;
+  Ticks answered = 0;
+  Ticks other = 0;
+};
+
+/// What to add to the other clock to have the own: the other one was read half-way between question and answer, most
+/// nearly so in the quickest exchange (Cristian, Distributed Computing 3, 1989, §3). Wrong by half of that exchange at
+/// most: some microseconds over InfiniBand, tens over Ethernet. Left out: clocks that run at different rates, apart
+/// from measuring anew every step.
+Ticks clock_offset(const std::vector<ClockReading>& readings);
 
 /// Memory and elementwise work of one rank's device, as the executor and the parallel strategies need it. All buffers
 /// hold 32-bit floats. A device may work behind the host's back: operations happen in the order of the calls.

@@ -5,16 +5,31 @@
 #include <utility>
 #include <vector>
 
+#include <optional>
 #include "realrun/compute/stage_compute.hpp"
+#include "realrun/device/buffer.hpp"
 #include "realrun/device/device.hpp"
-#include "realrun/device/interface.hpp"
-#include "realrun/executor/transfers.hpp"
 #include "realrun/transport/transport.hpp"
+#include "sim/program/needs.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/weight_versions.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast::realrun {
+
+/// The message that carries what the action needs from another stage, or makes for one; nothing where it needs or makes
+/// none.
+std::optional<MessageKey> input_of(const Needs& needs, const Action& action);
+std::optional<MessageKey> result_of(const Needs& needs, const Action& action);
+
+/// A message on its way to a rank.
+struct Incoming {
+  MessageKey key;
+  Action produced_by;
+};
+/// By sending rank, in the order in which it sends them: the only order in which both ends can post their halves on a
+/// transport without message keys.
+std::map<int, std::vector<Incoming>> incoming_messages(const Program& program, int rank);
 
 /// Where a pass stands among those of its stage.
 struct PassPlace {

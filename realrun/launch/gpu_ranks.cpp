@@ -13,7 +13,7 @@
 #include "realrun/launch/launch.hpp"
 #include "realrun/launch/run_file.hpp"
 #include "realrun/rendezvous/meeting.hpp"
-#include "realrun/training/result_bytes.hpp"
+#include "realrun/training/train.hpp"
 #include "realrun/transport/nccl/nccl_transport.hpp"
 #include "realrun/transport/threads/thread_transport.hpp"
 #include "realrun/transport/transport.hpp"

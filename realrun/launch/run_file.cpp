@@ -17,7 +17,7 @@
 #include "base/host/files.hpp"
 #include "base/host/processes.hpp"
 #include "base/text/error.hpp"
-#include "realrun/device/mark.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/network/kernels.hpp"
 #include "sim/files/run_file.hpp"
 

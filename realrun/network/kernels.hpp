@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "realrun/device/buffer.hpp"
-#include "realrun/device/interface.hpp"
 
 namespace flopcast::realrun {
 

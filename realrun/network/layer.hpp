@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "realrun/device/interface.hpp"
+#include "realrun/device/buffer.hpp"
 #include "realrun/network/kernels.hpp"
 
 namespace flopcast::realrun {

@@ -15,7 +15,7 @@
 
 #include "base/host/processes.hpp"
 #include "base/text/error.hpp"
-#include "realrun/device/mark.hpp"
+#include "realrun/device/device.hpp"
 
 namespace flopcast::realrun {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "realrun/device/interface.hpp"
+#include "realrun/device/buffer.hpp"
 #include "sim/program/step_times.hpp"
 
 namespace flopcast::realrun {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "realrun/device/mark.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "realrun/rendezvous/store.hpp"
 

@@ -1,4 +1,4 @@
-#include "realrun/training/result_bytes.hpp"
+#include "realrun/training/train.hpp"
 
 #include <cstdint>
 #include <cstring>

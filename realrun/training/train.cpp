@@ -4,6 +4,7 @@
 #include <ctime>
 #include <iterator>
 #include <memory>
+#include <random>
 #include <set>
 #include <utility>
 
@@ -13,7 +14,6 @@
 #include "realrun/compute/network_stages.hpp"
 #include "realrun/compute/sleeping_stages.hpp"
 #include "realrun/parallel/rank_state.hpp"
-#include "realrun/transport/loopback.hpp"
 
 namespace flopcast::realrun {
 
@@ -107,6 +107,57 @@ double thread_cpu_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
+struct Echo : Pending {
+  explicit Echo(Buffer target) : into(std::move(target)) {}
+  Buffer into;
+};
+
+// Between -1 and 1: zeros would take other branches in exponentials than activations do.
+Buffer make_noise(std::size_t bytes, ComputeDevice& device) {
+  std::vector<float> values(bytes / sizeof(float));
+  std::minstd_rand random(1);
+  for (float& value : values) {
+    value = static_cast<float>(random()) / static_cast<float>(std::minstd_rand::max()) * 2.0F - 1.0F;
+  }
+  Buffer noise = device.allocate(values.size() * sizeof(float));
+  device.upload(reinterpret_cast<const std::byte*>(values.data()), noise);
+  return noise;
+}
+
+/// A rank without neighbours on the pipeline: messages it sends go nowhere, and those it asks for hold noise and are
+/// there at once. Collectives are those of the transport behind it. A program's actions then run in their order, at
+/// their memory, as fast as the rank can: what is left of a step without waiting.
+class LoopbackTransport : public RankTransport {
+ public:
+  LoopbackTransport(RankTransport& behind, ComputeDevice& device) : behind_(behind), device_(device) {}
+
+  int rank() const override { return behind_.rank(); }
+  int rank_count() const override { return behind_.rank_count(); }
+  Group form_group(Axis axis, const std::vector<int>& members) override { return behind_.form_group(axis, members); }
+  void connect(const std::vector<std::pair<int, int>>& pairs) override { behind_.connect(pairs); }
+  void send(int /*to*/, const MessageKey& /*key*/, const Buffer& /*buffer*/) override {}
+  Request receive(int /*from*/, const MessageKey& /*key*/, const Buffer& into) override {
+    if (noise_.bytes() < into.bytes()) noise_ = make_noise(into.bytes(), device_);
+    return std::make_shared<Echo>(into);
+  }
+  void run(const Group& group, const Collective& collective) override { behind_.run(group, collective); }
+  Request start(const Group& group, const Collective& collective) override { return behind_.start(group, collective); }
+  void wait(const Request& request) override {
+    const auto* echo = dynamic_cast<Echo*>(request.get());
+    if (echo == nullptr) return behind_.wait(request);
+    // Receiving copies: that time is the receiver's own.
+    device_.copy(noise_.slice(0, echo->into.bytes()), echo->into);
+  }
+  void poke() override { behind_.poke(); }
+  void note(const Activity& activity) override { behind_.note(activity); }
+  SentTraffic traffic() const override { return behind_.traffic(); }
+
+ private:
+  RankTransport& behind_;
+  ComputeDevice& device_;
+  Buffer noise_;  // as large as the largest message so far
+};
+
 /// One rank with all that it is made of.
 class RankTraining {
  public:
@@ -120,9 +171,9 @@ class RankTraining {
         data_index_(grid_.coordinate(transport.rank(), Axis::kData)),
         recording_(device_),
         tensor_group_(transport, form_groups(transport, grid_, Axis::kTensor), &device_),
-        network_(stages_spec()),
+        network_(make_network_stages(stages_spec())),
         sleeping_(make_sleeping()),
-        compute_(sleeping_ ? static_cast<StageCompute&>(*sleeping_) : network_),
+        compute_(sleeping_ == nullptr ? *network_ : *sleeping_),
         codec_(make_host_codec(plan.compression)),
         context_{device_, transport, recording_, compute_, plan.optimizer, {}, {}, plan.zero, codec_.get()} {
     context_.data = form_groups(transport, grid_, Axis::kData);
@@ -170,11 +221,11 @@ class RankTraining {
  private:
   RankPlace place() const { return {pipeline_rank_, grid_.group_of(transport_.rank(), Axis::kPipeline)}; }
 
-  std::unique_ptr<SleepingStages> make_sleeping() {
+  std::unique_ptr<StageCompute> make_sleeping() {
     if (plan_.sleep.empty()) return nullptr;
     const auto needs = std::make_shared<Needs>(plan_.program);
-    return std::make_unique<SleepingStages>(
-        network_, plan_.sleep, [needs](int stage) { return needs->is_first(stage); },
+    return make_sleeping_stages(
+        *network_, plan_.sleep, [needs](int stage) { return needs->is_first(stage); },
         [needs](int stage) { return needs->is_last(stage); }, [this] { transport_.poke(); });
   }
 
@@ -255,8 +306,8 @@ class RankTraining {
   int data_index_ = 0;
   Recording recording_;
   TensorGroup tensor_group_;
-  NetworkStages network_;
-  std::unique_ptr<SleepingStages> sleeping_;
+  std::unique_ptr<StageCompute> network_;
+  std::unique_ptr<StageCompute> sleeping_;
   StageCompute& compute_;
   std::unique_ptr<GradientCodec> codec_;
   ParallelContext context_;

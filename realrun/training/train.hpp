@@ -53,6 +53,11 @@ struct RankResult {
   void add(RankResult latest);
 };
 
+/// A rank's result as bytes, to be sent to another process of the same kind of machine. Throws EnvironmentError when
+/// the bytes end too early.
+std::vector<std::byte> to_bytes(const RankResult& result);
+RankResult result_from_bytes(const std::vector<std::byte>& bytes);
+
 /// Called on every rank between two steps: all ranks have added the step before to their results, and none begins the
 /// next one until all have returned.
 using BetweenSteps = std::function<void(RankTransport&)>;

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "realrun/device/mark.hpp"
-#include "realrun/training/result_bytes.hpp"
+#include "realrun/device/device.hpp"
+#include "realrun/training/train.hpp"
 
 namespace flopcast::realrun {
 

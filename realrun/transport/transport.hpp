@@ -15,8 +15,7 @@
 #include "model/enum_names.hpp"
 #include "model/layout/layout.hpp"
 #include "realrun/device/buffer.hpp"
-#include "realrun/device/interface.hpp"
-#include "realrun/device/mark.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "sim/program/step_times.hpp"
 

@@ -1,5 +1,4 @@
 #include "realrun/compute/cuda/device_code.cuh"
-#include "realrun/compute/cuda/launch.hpp"
 
 // Attention whose scores stay in shared memory, tile by tile, with the softmax kept up to date (Dao et al. 2205.14135,
 // algorithm 1; Milakov & Gimelshein 1805.02867). The backward pass computes the scores again, once for the gradients of
@@ -414,9 +413,11 @@ cudaError_t attention_gradient(const float* qkv, const float* output, const floa
                                float* projection, float* dqkv, AttentionSize size, cudaStream_t stream) {
   if (size.head_dim > kLargestHead) return cudaErrorInvalidValue;
   constexpr int kProjectThreads = 128;
-  FLOPCAST_LAUNCH(project, static_cast<unsigned>(size.sequences * size.length), kProjectThreads, 0, stream)
-  (output, dy, projection, size);
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+  const auto rows = static_cast<unsigned>(size.sequences * size.length);
+  if (const cudaError_t error = queue(project, rows, kProjectThreads, stream, output, dy, projection, size);
+      error != cudaSuccess) {
+    return error;
+  }
   const Given given{logsumexp, dy, projection};
   if (size.head_dim <= 16) return launch_gradients<16, 64, 64>(qkv, given, dqkv, size, stream);
   if (size.head_dim <= 32) return launch_gradients<32, 64, 64>(qkv, given, dqkv, size, stream);

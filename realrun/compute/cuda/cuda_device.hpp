@@ -7,10 +7,12 @@
 #include <memory>
 #include <vector>
 
+#include "realrun/compute/cuda/matrix_products.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
+#include "realrun/device/arithmetic.hpp"
 #include "realrun/device/buffer.hpp"
 #include "realrun/device/device.hpp"
-#include "realrun/device/mark.hpp"
+#include "realrun/network/kernels.hpp"
 #include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun::cuda {
@@ -69,5 +71,12 @@ class CudaDevice : public ComputeDevice, public Queues {
 };
 
 float* floats(const Buffer& buffer);
+
+/// The layers' arithmetic in a device's compute queue. Products by `products`, attention fused, everything else by
+/// kernels of its own in 32 bits. With kBf16 the factors of each product are rounded first; the sums of weight
+/// gradients have 32 bits and are added to in place.
+/// Left out: token slices, heads wider than kLargestHead.
+std::unique_ptr<Kernels<float>> make_cuda_kernels(CudaDevice& device, MatrixProducts& products,
+                                                  GemmPrecision precision);
 
 }  // namespace flopcast::realrun::cuda

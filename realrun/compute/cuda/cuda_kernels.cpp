@@ -1,10 +1,9 @@
-#include "realrun/compute/cuda/cuda_kernels.hpp"
-
 #include <algorithm>
 #include <numeric>
 #include <optional>
 
 #include "base/text/error.hpp"
+#include "realrun/compute/cuda/cuda_device.hpp"
 #include "realrun/compute/cuda/launch.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
 
@@ -55,167 +54,162 @@ TokenGroups group_by_token(const std::vector<int>& tokens, const VocabularyShare
   return groups;
 }
 
+class CudaKernels : public Kernels<float> {
+ public:
+  CudaKernels(CudaDevice& device, MatrixProducts& products, GemmPrecision precision)
+      : device_(device), products_(products), precision_(precision) {}
+
+  Tensor<float> tensor(std::size_t rows, std::size_t columns) override {
+    return Tensor<float>(device_.reserve(rows * columns * sizeof(float)), rows, columns);
+  }
+  void multiply(const MatrixView<const float>& a, const MatrixView<const float>& b, const MatrixView<float>& result,
+                float factor, bool accumulate) override {
+    FLOPCAST_CHECK(a.stride == a.columns && b.stride == b.columns && result.stride == result.columns);
+    const bool a_transposed = a.transposed == Transposed::kYes;
+    Product product{.m = result.rows,
+                    .n = result.columns,
+                    .k = a_transposed ? a.rows : a.columns,
+                    .a_transposed = a_transposed,
+                    .b_transposed = b.transposed == Transposed::kYes,
+                    .accumulate = accumulate,
+                    .factors = precision_ == GemmPrecision::kBf16 ? Factors::kBfloat16 : Factors::kFloat32};
+    if (product.factors == Factors::kFloat32) return products_.multiply(product, a.data, b.data, result.data, factor);
+    const Buffer left = rounded(a);
+    const Buffer right = rounded(b);
+    products_.multiply(product, left.address(), right.address(), result.data, factor);
+  }
+  void add(const Tensor<float>& a, const Tensor<float>& b, Tensor<float>& sum) override {
+    check(cuda::add(a.data(), b.data(), sum.data(), sum.size(), stream()), "add");
+  }
+  void add_bias(const Tensor<float>& x, const float* bias, Tensor<float>& y) override {
+    check(cuda::add_bias(x.data(), bias, y.data(), extent_of(x), stream()), "add_bias");
+  }
+  void add_up_rows(const Tensor<float>& x, float* sums) override { sum_rows(x, nullptr, sums); }
+  void layer_norm(const Tensor<float>& x, const float* gain, const float* bias, Tensor<float>& normalised,
+                  Tensor<float>& scale, Tensor<float>& y) override {
+    check(cuda::layer_norm(x.data(), gain, bias, normalised.data(), scale.data(), y.data(), extent_of(x), stream()),
+          "layer_norm");
+  }
+  void layer_norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, const Tensor<float>& scale,
+                                 const float* gain, Tensor<float>& dx) override {
+    check(cuda::layer_norm_input_gradient(dy.data(), normalised.data(), scale.data(), gain, dx.data(), extent_of(dy),
+                                          stream()),
+          "layer_norm_input_gradient");
+  }
+  void layer_norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain,
+                                  float* bias) override {
+    sum_rows(dy, normalised.data(), gain);
+    sum_rows(dy, nullptr, bias);
+  }
+  void gelu(const Tensor<float>& x, Tensor<float>& y) override {
+    check(cuda::gelu(x.data(), y.data(), x.size(), stream()), "gelu");
+  }
+  void gelu_gradient(const Tensor<float>& dy, const Tensor<float>& x, Tensor<float>& dx) override {
+    check(cuda::gelu_gradient(dy.data(), x.data(), dx.data(), x.size(), stream()), "gelu_gradient");
+  }
+  /// Keeps the output and, for each row and head, the logarithm of the sum of exponentials.
+  std::vector<Tensor<float>> attention(const AttentionExtent& shape, const std::vector<Tensor<float>>& slices,
+                                       Tensor<float>& output) override {
+    FLOPCAST_CHECK(slices.size() == 1 && shape.head_dim <= static_cast<std::size_t>(kLargestHead));
+    const Tensor<float>& input = slices.front();
+    Tensor<float> logsumexp = tensor(input.rows(), shape.heads);
+    check(cuda::attention(input.data(), output.data(), logsumexp.data(), size_of_attention(shape, input), stream()),
+          "attention");
+    return {output, logsumexp};
+  }
+  void attention_gradient(const AttentionExtent& shape, const std::vector<Tensor<float>>& slices,
+                          const std::vector<Tensor<float>>& kept, const Tensor<float>& output_gradient,
+                          std::vector<Tensor<float>>& gradients) override {
+    FLOPCAST_CHECK(slices.size() == 1 && gradients.front().empty());
+    const Tensor<float>& input = slices.front();
+    Tensor<float> projection = tensor(input.rows(), shape.heads);
+    gradients.front() = tensor(input.rows(), input.columns());
+    check(cuda::attention_gradient(input.data(), kept[0].data(), kept[1].data(), output_gradient.data(),
+                                   projection.data(), gradients.front().data(), size_of_attention(shape, input),
+                                   stream()),
+          "attention_gradient");
+  }
+  void look_up(const std::vector<int>& tokens, const VocabularyShare& share, const float* table,
+               Tensor<float>& rows) override {
+    const Buffer on_device = device_.constants(tokens);
+    check(cuda::look_up(ints(on_device), static_cast<int>(share.first), static_cast<int>(share.count), table,
+                        rows.data(), extent_of(rows), stream()),
+          "look_up");
+  }
+  void add_to_table(const std::vector<int>& tokens, const VocabularyShare& share, const Tensor<float>& rows,
+                    float* table) override {
+    const TokenGroups groups = group_by_token(tokens, share);
+    const Buffer order = device_.constants(groups.order);
+    const Buffer starts = device_.constants(groups.starts);
+    const Buffer places = device_.constants(groups.places);
+    check(cuda::add_to_table(ints(order), ints(starts), ints(places), static_cast<int>(groups.places.size()),
+                             rows.data(), table, rows.columns(), stream()),
+          "add_to_table");
+  }
+  void add_positions(const Tensor<float>& x, const RowPositions& positions, const float* table,
+                     Tensor<float>& y) override {
+    check(cuda::add_positions(x.data(), {positions.shift, positions.length, positions.first}, table, y.data(),
+                              extent_of(x), stream()),
+          "add_positions");
+  }
+  void add_to_positions(const Tensor<float>& dy, const RowPositions& positions, float* table) override {
+    check(cuda::add_to_positions(dy.data(), {positions.shift, positions.length, positions.first}, table, extent_of(dy),
+                                 stream()),
+          "add_to_positions");
+  }
+  void row_maxima(const Tensor<float>& logits, Tensor<float>& maxima) override {
+    check(cuda::row_maxima(logits.data(), maxima.data(), extent_of(logits), stream()), "row_maxima");
+  }
+  void exponentials(const Tensor<float>& logits, const Tensor<float>& maxima, const std::vector<int>& targets,
+                    const VocabularyShare& share, Tensor<float>& exponentials, Tensor<float>& sums,
+                    Tensor<float>& target_logits) override {
+    const Buffer on_device = device_.constants(targets);
+    check(cuda::exponentials(logits.data(), maxima.data(), ints(on_device), static_cast<int>(share.first),
+                             exponentials.data(), sums.data(), target_logits.data(), extent_of(logits), stream()),
+          "exponentials");
+  }
+  Loss normalise(Tensor<float>& exponentials, const Tensor<float>& sums, const Tensor<float>& target_logits) override {
+    const Buffer mean = device_.reserve(sizeof(double));
+    check(cuda::normalise(exponentials.data(), sums.data(), target_logits.data(),
+                          reinterpret_cast<double*>(mean.address()), extent_of(exponentials), stream()),
+          "normalise");
+    return [&device = device_, mean] {
+      double value = 0;
+      device.download(mean, reinterpret_cast<std::byte*>(&value));
+      return value;
+    };
+  }
+  void cross_entropy_gradient(const Tensor<float>& probabilities, const std::vector<int>& targets,
+                              const VocabularyShare& share, float weight, Tensor<float>& gradient) override {
+    const Buffer on_device = device_.constants(targets);
+    check(cuda::cross_entropy_gradient(probabilities.data(), ints(on_device), static_cast<int>(share.first), weight,
+                                       gradient.data(), extent_of(gradient), stream()),
+          "cross_entropy_gradient");
+  }
+
+ private:
+  cudaStream_t stream() const { return device_.stream(Queue::kCompute); }
+  Buffer rounded(const MatrixView<const float>& view) {
+    const std::size_t count = view.rows * view.columns;
+    Buffer buffer = device_.reserve(count * sizeof(std::uint16_t));
+    check(to_bfloat16(view.data, buffer.address(), count, stream()), "to_bfloat16");
+    return buffer;
+  }
+  void sum_rows(const Tensor<float>& x, const float* factor, float* sums) {
+    const Buffer scratch = device_.reserve(column_scratch(extent_of(x)) * sizeof(float));
+    check(cuda::add_up_rows(x.data(), factor, sums, extent_of(x), floats(scratch), stream()), "add_up_rows");
+  }
+
+  CudaDevice& device_;
+  MatrixProducts& products_;
+  GemmPrecision precision_;
+};
+
 }  // namespace
 
-Tensor<float> CudaKernels::tensor(std::size_t rows, std::size_t columns) {
-  return Tensor<float>(device_.reserve(rows * columns * sizeof(float)), rows, columns);
-}
-
-Buffer CudaKernels::rounded(const MatrixView<const float>& view) {
-  const std::size_t count = view.rows * view.columns;
-  Buffer buffer = device_.reserve(count * sizeof(std::uint16_t));
-  check(to_bfloat16(view.data, buffer.address(), count, stream()), "to_bfloat16");
-  return buffer;
-}
-
-void CudaKernels::multiply(const MatrixView<const float>& a, const MatrixView<const float>& b,
-                           const MatrixView<float>& result, float factor, bool accumulate) {
-  FLOPCAST_CHECK(a.stride == a.columns && b.stride == b.columns && result.stride == result.columns);
-  const bool a_transposed = a.transposed == Transposed::kYes;
-  Product product{.m = result.rows,
-                  .n = result.columns,
-                  .k = a_transposed ? a.rows : a.columns,
-                  .a_transposed = a_transposed,
-                  .b_transposed = b.transposed == Transposed::kYes,
-                  .accumulate = accumulate,
-                  .factors = precision_ == GemmPrecision::kBf16 ? Factors::kBfloat16 : Factors::kFloat32};
-  if (product.factors == Factors::kFloat32) return products_.multiply(product, a.data, b.data, result.data, factor);
-  const Buffer left = rounded(a);
-  const Buffer right = rounded(b);
-  products_.multiply(product, left.address(), right.address(), result.data, factor);
-}
-
-void CudaKernels::add(const Tensor<float>& a, const Tensor<float>& b, Tensor<float>& sum) {
-  check(cuda::add(a.data(), b.data(), sum.data(), sum.size(), stream()), "add");
-}
-
-void CudaKernels::add_bias(const Tensor<float>& x, const float* bias, Tensor<float>& y) {
-  check(cuda::add_bias(x.data(), bias, y.data(), extent_of(x), stream()), "add_bias");
-}
-
-void CudaKernels::sum_rows(const Tensor<float>& x, const float* factor, float* sums) {
-  const Buffer scratch = device_.reserve(column_scratch(extent_of(x)) * sizeof(float));
-  check(cuda::add_up_rows(x.data(), factor, sums, extent_of(x), floats(scratch), stream()), "add_up_rows");
-}
-
-void CudaKernels::add_up_rows(const Tensor<float>& x, float* sums) {
-  sum_rows(x, nullptr, sums);
-}
-
-void CudaKernels::layer_norm(const Tensor<float>& x, const float* gain, const float* bias, Tensor<float>& normalised,
-                             Tensor<float>& scale, Tensor<float>& y) {
-  check(cuda::layer_norm(x.data(), gain, bias, normalised.data(), scale.data(), y.data(), extent_of(x), stream()),
-        "layer_norm");
-}
-
-void CudaKernels::layer_norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised,
-                                            const Tensor<float>& scale, const float* gain, Tensor<float>& dx) {
-  check(cuda::layer_norm_input_gradient(dy.data(), normalised.data(), scale.data(), gain, dx.data(), extent_of(dy),
-                                        stream()),
-        "layer_norm_input_gradient");
-}
-
-void CudaKernels::layer_norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain,
-                                             float* bias) {
-  sum_rows(dy, normalised.data(), gain);
-  sum_rows(dy, nullptr, bias);
-}
-
-void CudaKernels::gelu(const Tensor<float>& x, Tensor<float>& y) {
-  check(cuda::gelu(x.data(), y.data(), x.size(), stream()), "gelu");
-}
-
-void CudaKernels::gelu_gradient(const Tensor<float>& dy, const Tensor<float>& x, Tensor<float>& dx) {
-  check(cuda::gelu_gradient(dy.data(), x.data(), dx.data(), x.size(), stream()), "gelu_gradient");
-}
-
-std::vector<Tensor<float>> CudaKernels::attention(const AttentionExtent& shape,
-                                                  const std::vector<Tensor<float>>& slices, Tensor<float>& output) {
-  FLOPCAST_CHECK(slices.size() == 1 && shape.head_dim <= static_cast<std::size_t>(kLargestHead));
-  const Tensor<float>& input = slices.front();
-  Tensor<float> logsumexp = tensor(input.rows(), shape.heads);
-  check(cuda::attention(input.data(), output.data(), logsumexp.data(), size_of_attention(shape, input), stream()),
-        "attention");
-  return {output, logsumexp};
-}
-
-void CudaKernels::attention_gradient(const AttentionExtent& shape, const std::vector<Tensor<float>>& slices,
-                                     const std::vector<Tensor<float>>& kept, const Tensor<float>& output_gradient,
-                                     std::vector<Tensor<float>>& gradients) {
-  FLOPCAST_CHECK(slices.size() == 1 && gradients.front().empty());
-  const Tensor<float>& input = slices.front();
-  Tensor<float> projection = tensor(input.rows(), shape.heads);
-  gradients.front() = tensor(input.rows(), input.columns());
-  check(
-      cuda::attention_gradient(input.data(), kept[0].data(), kept[1].data(), output_gradient.data(), projection.data(),
-                               gradients.front().data(), size_of_attention(shape, input), stream()),
-      "attention_gradient");
-}
-
-void CudaKernels::look_up(const std::vector<int>& tokens, const VocabularyShare& share, const float* table,
-                          Tensor<float>& rows) {
-  const Buffer on_device = device_.constants(tokens);
-  check(cuda::look_up(ints(on_device), static_cast<int>(share.first), static_cast<int>(share.count), table, rows.data(),
-                      extent_of(rows), stream()),
-        "look_up");
-}
-
-void CudaKernels::add_to_table(const std::vector<int>& tokens, const VocabularyShare& share, const Tensor<float>& rows,
-                               float* table) {
-  const TokenGroups groups = group_by_token(tokens, share);
-  const Buffer order = device_.constants(groups.order);
-  const Buffer starts = device_.constants(groups.starts);
-  const Buffer places = device_.constants(groups.places);
-  check(cuda::add_to_table(ints(order), ints(starts), ints(places), static_cast<int>(groups.places.size()), rows.data(),
-                           table, rows.columns(), stream()),
-        "add_to_table");
-}
-
-void CudaKernels::add_positions(const Tensor<float>& x, const RowPositions& positions, const float* table,
-                                Tensor<float>& y) {
-  check(cuda::add_positions(x.data(), {positions.shift, positions.length, positions.first}, table, y.data(),
-                            extent_of(x), stream()),
-        "add_positions");
-}
-
-void CudaKernels::add_to_positions(const Tensor<float>& dy, const RowPositions& positions, float* table) {
-  check(cuda::add_to_positions(dy.data(), {positions.shift, positions.length, positions.first}, table, extent_of(dy),
-                               stream()),
-        "add_to_positions");
-}
-
-void CudaKernels::row_maxima(const Tensor<float>& logits, Tensor<float>& maxima) {
-  check(cuda::row_maxima(logits.data(), maxima.data(), extent_of(logits), stream()), "row_maxima");
-}
-
-void CudaKernels::exponentials(const Tensor<float>& logits, const Tensor<float>& maxima,
-                               const std::vector<int>& targets, const VocabularyShare& share,
-                               Tensor<float>& exponentials, Tensor<float>& sums, Tensor<float>& target_logits) {
-  const Buffer on_device = device_.constants(targets);
-  check(cuda::exponentials(logits.data(), maxima.data(), ints(on_device), static_cast<int>(share.first),
-                           exponentials.data(), sums.data(), target_logits.data(), extent_of(logits), stream()),
-        "exponentials");
-}
-
-Loss CudaKernels::normalise(Tensor<float>& exponentials, const Tensor<float>& sums,
-                            const Tensor<float>& target_logits) {
-  const Buffer mean = device_.reserve(sizeof(double));
-  check(cuda::normalise(exponentials.data(), sums.data(), target_logits.data(),
-                        reinterpret_cast<double*>(mean.address()), extent_of(exponentials), stream()),
-        "normalise");
-  return [&device = device_, mean] {
-    double value = 0;
-    device.download(mean, reinterpret_cast<std::byte*>(&value));
-    return value;
-  };
-}
-
-void CudaKernels::cross_entropy_gradient(const Tensor<float>& probabilities, const std::vector<int>& targets,
-                                         const VocabularyShare& share, float weight, Tensor<float>& gradient) {
-  const Buffer on_device = device_.constants(targets);
-  check(cuda::cross_entropy_gradient(probabilities.data(), ints(on_device), static_cast<int>(share.first), weight,
-                                     gradient.data(), extent_of(gradient), stream()),
-        "cross_entropy_gradient");
+std::unique_ptr<Kernels<float>> make_cuda_kernels(CudaDevice& device, MatrixProducts& products,
+                                                  GemmPrecision precision) {
+  return std::make_unique<CudaKernels>(device, products, precision);
 }
 
 }  // namespace flopcast::realrun::cuda

@@ -12,7 +12,6 @@
 #include "base/text/error.hpp"
 #include "realrun/compute/cuda/cublaslt_products.hpp"
 #include "realrun/compute/cuda/cuda_device.hpp"
-#include "realrun/compute/cuda/cuda_kernels.hpp"
 #include "realrun/compute/cuda/green_contexts.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
 
@@ -53,18 +52,18 @@ class CudaRank : public GpuRank {
            const ProductSettings& settings, GemmPrecision precision)
       : device_(streams, clock),
         products_(make_cublaslt_products(std::move(library), device_.stream(Queue::kCompute), settings)),
-        kernels_(device_, *products_, precision) {}
+        kernels_(make_cuda_kernels(device_, *products_, precision)) {}
 
   ComputeDevice& device() override { return device_; }
   Queues& queues() override { return device_; }
-  Kernels<float>& kernels() override { return kernels_; }
+  Kernels<float>& kernels() override { return *kernels_; }
   void* stream(Queue queue) override { return device_.stream(queue); }
   std::size_t allocated_bytes() const override { return device_.allocated_bytes(); }
 
  private:
   CudaDevice device_;
   std::unique_ptr<MatrixProducts> products_;
-  CudaKernels kernels_;
+  std::unique_ptr<Kernels<float>> kernels_;
 };
 
 class SharedGpu : public Gpu {

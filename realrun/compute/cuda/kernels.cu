@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "realrun/compute/cuda/device_code.cuh"
-#include "realrun/compute/cuda/launch.hpp"
 
 namespace flopcast::realrun::cuda {
 
@@ -39,9 +38,7 @@ __global__ void for_each(std::size_t count, Function function) {
 
 template <class Function>
 cudaError_t launch(std::size_t count, cudaStream_t stream, Function function) {
-  if (count == 0) return cudaSuccess;
-  FLOPCAST_LAUNCH(for_each, blocks_for(count), (kThreads), 0, stream)(count, function);
-  return cudaGetLastError();
+  return queue_over(for_each<Function>, count, stream, count, function);
 }
 
 }  // namespace
@@ -119,9 +116,9 @@ cudaError_t add_up_rows(const float* x, const float* factor, float* sums, Extent
   if (extent.size() == 0) return cudaSuccess;
   const std::size_t chunks = chunks_of(extent.rows);
   const dim3 grid(static_cast<unsigned>((extent.columns + kColumns - 1) / kColumns), static_cast<unsigned>(chunks));
-  FLOPCAST_LAUNCH(sum_chunks, grid, (dim3(kColumns, kRowThreads)), 0, stream)(x, factor, scratch, extent);
-  FLOPCAST_LAUNCH(add_chunks, blocks_for(extent.columns), (kThreads), 0, stream)(scratch, chunks, sums, extent.columns);
-  return cudaGetLastError();
+  const cudaError_t error = queue(sum_chunks, grid, dim3(kColumns, kRowThreads), stream, x, factor, scratch, extent);
+  return error != cudaSuccess ? error
+                              : queue_over(add_chunks, extent.columns, stream, scratch, chunks, sums, extent.columns);
 }
 
 namespace {
@@ -176,18 +173,12 @@ __global__ void input_gradient_rows(const float* dy, const float* normalised, co
 
 cudaError_t layer_norm(const float* x, const float* gain, const float* bias, float* normalised, float* scale, float* y,
                        Extent extent, cudaStream_t stream) {
-  if (extent.size() == 0) return cudaSuccess;
-  FLOPCAST_LAUNCH(normalise_rows, static_cast<unsigned>(extent.rows), (kThreads), 0, stream)
-  (x, gain, bias, normalised, scale, y, extent.columns);
-  return cudaGetLastError();
+  return queue_rows(normalise_rows, extent, stream, x, gain, bias, normalised, scale, y, extent.columns);
 }
 
 cudaError_t layer_norm_input_gradient(const float* dy, const float* normalised, const float* scale, const float* gain,
                                       float* dx, Extent extent, cudaStream_t stream) {
-  if (extent.size() == 0) return cudaSuccess;
-  FLOPCAST_LAUNCH(input_gradient_rows, static_cast<unsigned>(extent.rows), (kThreads), 0, stream)
-  (dy, normalised, scale, gain, dx, extent.columns);
-  return cudaGetLastError();
+  return queue_rows(input_gradient_rows, extent, stream, dy, normalised, scale, gain, dx, extent.columns);
 }
 
 namespace {
@@ -245,33 +236,24 @@ __global__ void sum_positions(const float* dy, PositionWindow positions, float* 
 
 cudaError_t look_up(const int* tokens, int first, int count, const float* table, float* rows, Extent extent,
                     cudaStream_t stream) {
-  if (extent.size() == 0) return cudaSuccess;
-  FLOPCAST_LAUNCH(look_up_rows, static_cast<unsigned>(extent.rows), (kThreads), 0, stream)
-  (tokens, first, count, table, rows, extent.columns);
-  return cudaGetLastError();
+  return queue_rows(look_up_rows, extent, stream, tokens, first, count, table, rows, extent.columns);
 }
 
 cudaError_t add_to_table(const int* order, const int* starts, const int* places, int groups, const float* rows,
                          float* table, std::size_t width, cudaStream_t stream) {
-  if (groups == 0) return cudaSuccess;
-  FLOPCAST_LAUNCH(add_groups, static_cast<unsigned>(groups), (kThreads), 0, stream)
-  (order, starts, places, rows, table, width);
-  return cudaGetLastError();
+  return queue_rows(add_groups, {static_cast<std::size_t>(groups), width}, stream, order, starts, places, rows, table,
+                    width);
 }
 
 cudaError_t add_positions(const float* x, PositionWindow positions, const float* table, float* y, Extent extent,
                           cudaStream_t stream) {
-  if (extent.size() == 0) return cudaSuccess;
-  FLOPCAST_LAUNCH(add_position_rows, blocks_for(extent.size()), (kThreads), 0, stream)(x, positions, table, y, extent);
-  return cudaGetLastError();
+  return queue_over(add_position_rows, extent.size(), stream, x, positions, table, y, extent);
 }
 
 cudaError_t add_to_positions(const float* dy, PositionWindow positions, float* table, Extent extent,
                              cudaStream_t stream) {
   if (extent.size() == 0) return cudaSuccess;
-  FLOPCAST_LAUNCH(sum_positions, blocks_for(positions.length * extent.columns), (kThreads), 0, stream)
-  (dy, positions, table, extent);
-  return cudaGetLastError();
+  return queue_over(sum_positions, positions.length * extent.columns, stream, dy, positions, table, extent);
 }
 
 namespace {
@@ -333,34 +315,25 @@ __global__ void subtract_targets(const float* probabilities, const int* targets,
 }  // namespace
 
 cudaError_t row_maxima(const float* logits, float* maxima, Extent extent, cudaStream_t stream) {
-  if (extent.size() == 0) return cudaSuccess;
-  FLOPCAST_LAUNCH(find_maxima, static_cast<unsigned>(extent.rows), (kThreads), 0, stream)
-  (logits, maxima, extent.columns);
-  return cudaGetLastError();
+  return queue_rows(find_maxima, extent, stream, logits, maxima, extent.columns);
 }
 
 cudaError_t exponentials(const float* logits, const float* maxima, const int* targets, int first, float* values,
                          float* sums, float* target_logits, Extent extent, cudaStream_t stream) {
-  if (extent.size() == 0) return cudaSuccess;
-  FLOPCAST_LAUNCH(take_exponentials, static_cast<unsigned>(extent.rows), (kThreads), 0, stream)
-  (logits, maxima, targets, first, values, sums, target_logits, extent.columns);
-  return cudaGetLastError();
+  return queue_rows(take_exponentials, extent, stream, logits, maxima, targets, first, values, sums, target_logits,
+                    extent.columns);
 }
 
 cudaError_t normalise(float* values, const float* sums, const float* target_logits, double* mean, Extent extent,
                       cudaStream_t stream) {
   if (extent.size() == 0) return cudaSuccess;
-  FLOPCAST_LAUNCH(divide_rows, blocks_for(extent.size()), (kThreads), 0, stream)(values, sums, extent);
-  FLOPCAST_LAUNCH(mean_loss, 1, (kThreads), 0, stream)(sums, target_logits, mean, extent.rows);
-  return cudaGetLastError();
+  const cudaError_t error = queue_over(divide_rows, extent.size(), stream, values, sums, extent);
+  return error != cudaSuccess ? error : queue(mean_loss, 1, kThreads, stream, sums, target_logits, mean, extent.rows);
 }
 
 cudaError_t cross_entropy_gradient(const float* probabilities, const int* targets, int first, float weight,
                                    float* gradient, Extent extent, cudaStream_t stream) {
-  if (extent.size() == 0) return cudaSuccess;
-  FLOPCAST_LAUNCH(subtract_targets, blocks_for(extent.size()), (kThreads), 0, stream)
-  (probabilities, targets, first, weight, gradient, extent);
-  return cudaGetLastError();
+  return queue_over(subtract_targets, extent.size(), stream, probabilities, targets, first, weight, gradient, extent);
 }
 
 namespace {
@@ -411,15 +384,11 @@ __global__ void reduce_kernel(Inputs inputs, float* output, std::size_t count, O
 }  // namespace
 
 cudaError_t sgd(const UpdateRule& rule, const Update& update, float* velocity, cudaStream_t stream) {
-  if (update.count == 0) return cudaSuccess;
-  FLOPCAST_LAUNCH(sgd_kernel, blocks_for(update.count), (kThreads), 0, stream)
-  (rule.rate, rule.momentum, update, velocity);
-  return cudaGetLastError();
+  return queue_over(sgd_kernel, update.count, stream, rule.rate, rule.momentum, update, velocity);
 }
 
 cudaError_t adam(const UpdateRule& rule, int step, const Update& update, float* mean, float* square,
                  cudaStream_t stream) {
-  if (update.count == 0) return cudaSuccess;
   const auto exponent = static_cast<float>(step);
   const AdamRates rates{rule.rate,
                         rule.beta1,
@@ -427,23 +396,17 @@ cudaError_t adam(const UpdateRule& rule, int step, const Update& update, float* 
                         rule.epsilon,
                         1.0F - std::pow(rule.beta1, exponent),
                         1.0F - std::pow(rule.beta2, exponent)};
-  FLOPCAST_LAUNCH(adam_kernel, blocks_for(update.count), (kThreads), 0, stream)(rates, update, mean, square);
-  return cudaGetLastError();
+  return queue_over(adam_kernel, update.count, stream, rates, update, mean, square);
 }
 
 cudaError_t reduce(const std::vector<const float*>& inputs, bool maximum, float* output, std::size_t count,
                    cudaStream_t stream) {
-  if (count == 0) return cudaSuccess;
   if (inputs.empty() || inputs.size() > kMostInputs) return cudaErrorInvalidValue;
   Inputs list{};
   list.count = static_cast<int>(inputs.size());
   for (std::size_t input = 0; input < inputs.size(); ++input) list.addresses[input] = inputs[input];
-  if (maximum) {
-    FLOPCAST_LAUNCH(reduce_kernel, blocks_for(count), (kThreads), 0, stream)(list, output, count, Maximum{});
-  } else {
-    FLOPCAST_LAUNCH(reduce_kernel, blocks_for(count), (kThreads), 0, stream)(list, output, count, Sum{});
-  }
-  return cudaGetLastError();
+  return maximum ? queue_over(reduce_kernel<Maximum>, count, stream, list, output, count, Maximum{})
+                 : queue_over(reduce_kernel<Sum>, count, stream, list, output, count, Sum{});
 }
 
 }  // namespace flopcast::realrun::cuda

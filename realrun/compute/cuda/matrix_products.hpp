@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "realrun/device/interface.hpp"
+#include "realrun/device/buffer.hpp"
 
 namespace flopcast::realrun::cuda {
 

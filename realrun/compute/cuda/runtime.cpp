@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "realrun/device/mark.hpp"
+#include "realrun/device/device.hpp"
 
 namespace flopcast::realrun::cuda {
 

@@ -1,5 +1,4 @@
 #include "realrun/compute/cuda/device_code.cuh"
-#include "realrun/compute/cuda/launch.hpp"
 
 namespace flopcast::realrun::cuda {
 
@@ -17,8 +16,7 @@ __global__ void spin_for(std::int64_t nanoseconds) {
 }  // namespace
 
 cudaError_t spin(std::int64_t nanoseconds, cudaStream_t stream) {
-  FLOPCAST_LAUNCH(spin_for, 1, (1), 0, stream)(nanoseconds);
-  return cudaGetLastError();
+  return queue(spin_for, 1, 1, stream, nanoseconds);
 }
 
 }  // namespace flopcast::realrun::cuda

@@ -1,7 +1,6 @@
 #include "realrun/measure/cuda/bench_kernels.hpp"
 
 #include "realrun/compute/cuda/device_code.cuh"
-#include "realrun/compute/cuda/launch.hpp"
 
 namespace flopcast::realrun::cuda {
 
@@ -76,17 +75,14 @@ Format format_of(Factors factors) {
 }  // namespace
 
 cudaError_t nothing(cudaStream_t stream) {
-  FLOPCAST_LAUNCH(do_nothing, 1, (1), 0, stream)();
-  return cudaGetLastError();
+  return queue(do_nothing, 1, 1, stream);
 }
 
 cudaError_t fill_random(void* to, std::size_t bytes, Factors factors, bool positive, std::uint64_t seed,
                         cudaStream_t stream) {
   const std::size_t count = bytes / sizeof(std::uint32_t);
-  if (count == 0) return cudaSuccess;
-  FLOPCAST_LAUNCH(fill_words, blocks_for(count), (kThreads), 0, stream)
-  (static_cast<std::uint32_t*>(to), count, format_of(factors), positive, seed);
-  return cudaGetLastError();
+  return queue_over(fill_words, count, stream, static_cast<std::uint32_t*>(to), count, format_of(factors), positive,
+                    seed);
 }
 
 cudaError_t copy_on_channels(const void* from, void* to, std::size_t bytes, int channels, cudaStream_t stream) {

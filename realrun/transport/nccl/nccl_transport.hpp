@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "realrun/device/mark.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "realrun/transport/nccl/nccl_api.hpp"
 #include "realrun/transport/transport.hpp"

@@ -7,9 +7,8 @@
 #include "base/text/error.hpp"
 #include "calibrate/verdict/verdict.hpp"
 #include "realrun/compute/cuda/cuda_device.hpp"
-#include "realrun/compute/cuda/cuda_kernels.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
-#include "realrun/device/mark.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/launch/plan_from_job.hpp"
 #include "realrun/transport/threads/thread_transport.hpp"
 #include "tests/realrun/cuda/kernel_cases.hpp"
@@ -35,10 +34,10 @@ class EmulatedKernels : public testing::Test {
     cuda::DeviceClock clock;
     cuda::CudaDevice device(new_streams(), clock);
     cuda::HostProducts products;
-    cuda::CudaKernels kernels(device, products, precision);
+    const auto kernels = cuda::make_cuda_kernels(device, products, precision);
     const std::size_t before = emulated::threads_run();
     check_kernel(
-        {.device = device, .kernels = kernels, .product_tolerance = precision == GemmPrecision::kFp32 ? 1e-5 : 1e-2});
+        {.device = device, .kernels = *kernels, .product_tolerance = precision == GemmPrecision::kFp32 ? 1e-5 : 1e-2});
     if (precision == GemmPrecision::kBf16 || check_kernel != check_products) {
       EXPECT_GT(emulated::threads_run(), before);
     }
@@ -117,8 +116,8 @@ std::vector<RankResult> on_emulated_devices(const TrainingPlan& plan, GemmPrecis
       },
       [&](RankTransport& transport) {
         const auto rank = static_cast<std::size_t>(transport.rank());
-        cuda::CudaKernels kernels(*devices[rank], products, precision);
-        train_rank(plan, {*devices[rank], kernels}, transport, results[rank]);
+        const auto kernels = cuda::make_cuda_kernels(*devices[rank], products, precision);
+        train_rank(plan, {*devices[rank], *kernels}, transport, results[rank]);
       });
   return results;
 }

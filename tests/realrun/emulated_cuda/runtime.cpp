@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 #include "realrun/compute/cuda/launch.hpp"
-#include "realrun/device/mark.hpp"
+#include "realrun/device/device.hpp"
 #include "tests/realrun/emulated_cuda/emulation.hpp"
 
 struct CUstream_st {

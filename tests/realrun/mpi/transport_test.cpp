@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "realrun/device/mark.hpp"
+#include "realrun/device/device.hpp"
 #include "tests/realrun/mpi/under_mpi.hpp"
 #include "tests/unit/realrun/transport_cases.hpp"
 

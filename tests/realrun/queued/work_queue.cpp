@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "realrun/device/mark.hpp"
+#include "realrun/device/device.hpp"
 
 namespace flopcast::realrun {
 

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "realrun/device/mark.hpp"
+#include "realrun/device/device.hpp"
 
 namespace flopcast::realrun {
 

@@ -7,7 +7,6 @@
 
 #include "realrun/compute/host_device.hpp"
 #include "realrun/executor/executor.hpp"
-#include "realrun/executor/transfers.hpp"
 #include "realrun/parallel/buckets.hpp"
 
 namespace flopcast::realrun {

@@ -11,7 +11,7 @@
 
 #include "base/host/launcher.hpp"
 #include "base/text/error.hpp"
-#include "realrun/device/mark.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "realrun/rendezvous/store.hpp"
 

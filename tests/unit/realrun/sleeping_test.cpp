@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "realrun/compute/sleeping_stages.hpp"
-#include "realrun/device/mark.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/training/train.hpp"
 #include "tests/realrun/plans.hpp"
 

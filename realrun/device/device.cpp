@@ -1,6 +1,9 @@
-#include "realrun/device/buffer.hpp"
+#include "realrun/device/device.hpp"
 
 #include <algorithm>
+#include <chrono>
+
+#include "base/text/error.hpp"
 #include <bit>
 #include <map>
 #include <mutex>
@@ -8,6 +11,21 @@
 #include <vector>
 
 namespace flopcast::realrun {
+
+Ticks host_clock() {
+  constexpr Ticks kPicosecondsPerNanosecond = 1000;
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  const std::int64_t nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  return nanoseconds % kHostClockPeriodNs * kPicosecondsPerNanosecond;
+}
+
+Ticks clock_offset(const std::vector<ClockReading>& readings) {
+  if (readings.empty()) return 0;
+  const auto quickest = std::min_element(
+      readings.begin(), readings.end(),
+      [](const ClockReading& a, const ClockReading& b) { return a.answered - a.asked < b.answered - b.asked; });
+  return quickest->asked + (quickest->answered - quickest->asked) / 2 - quickest->other;
+}
 
 Buffer allocate_host(std::size_t bytes) {
   return bytes == 0 ? Buffer() : Buffer(std::shared_ptr<std::byte[]>(new std::byte[bytes]()), bytes);
