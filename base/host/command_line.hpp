@@ -23,8 +23,6 @@ class CommandLine {
               const std::vector<std::string>& examples);
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
-  CommandLine(CommandLine&&) = delete;
-  CommandLine& operator=(CommandLine&&) = delete;
   ~CommandLine();
 
   /// The flags that follow are listed under this heading in --help.

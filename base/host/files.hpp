@@ -29,8 +29,6 @@ class TemporaryFile {
   explicit TemporaryFile(const std::string& what);
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
-  TemporaryFile(TemporaryFile&&) = delete;
-  TemporaryFile& operator=(TemporaryFile&&) = delete;
   ~TemporaryFile();
   const std::string& path() const { return path_; }
 

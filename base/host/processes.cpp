@@ -41,8 +41,6 @@ class SignalsForChild {
   }
   SignalsForChild(const SignalsForChild&) = delete;
   SignalsForChild& operator=(const SignalsForChild&) = delete;
-  SignalsForChild(SignalsForChild&&) = delete;
-  SignalsForChild& operator=(SignalsForChild&&) = delete;
   ~SignalsForChild() {
     child_of_handler = 0;
     sigaction(SIGINT, &interrupt_, nullptr);

@@ -25,8 +25,6 @@ class Progress {
   Progress(const Streams& streams, bool shows);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  Progress(Progress&&) = delete;
-  Progress& operator=(Progress&&) = delete;
   /// Ends the line, done or not.
   ~Progress();
 
@@ -47,8 +45,6 @@ class ProgressLine {
   ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
-  ProgressLine(ProgressLine&&) = delete;
-  ProgressLine& operator=(ProgressLine&&) = delete;
   ~ProgressLine();
 
   void show(std::size_t done, std::size_t all, const std::string& next) const;

@@ -14,8 +14,6 @@ class Interface {
   Interface() = default;
   Interface(const Interface&) = delete;
   Interface& operator=(const Interface&) = delete;
-  Interface(Interface&&) = delete;
-  Interface& operator=(Interface&&) = delete;
   virtual ~Interface() = default;
 };
 
@@ -65,7 +63,6 @@ class MemoryPool {
 
   MemoryPool(Allocate allocate, Free free);
   Buffer take(std::size_t bytes);
-  std::size_t allocated_bytes() const;
 
  private:
   struct State;

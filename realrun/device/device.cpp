@@ -46,8 +46,6 @@ struct MemoryPool::State {
   State(Allocate allocator, Free releaser) : allocate(std::move(allocator)), free(std::move(releaser)) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
-  State(State&&) = delete;
-  State& operator=(State&&) = delete;
   ~State() {
     for (const auto& [bytes, blocks] : idle) {
       for (std::byte* block : blocks) free(block);
@@ -56,9 +54,8 @@ struct MemoryPool::State {
 
   Allocate allocate;
   Free free;
-  mutable std::mutex mutex;
+  std::mutex mutex;
   std::map<std::size_t, std::vector<std::byte*>> idle;  // by size class
-  std::size_t allocated = 0;
 };
 
 MemoryPool::MemoryPool(Allocate allocate, Free free)
@@ -76,21 +73,12 @@ Buffer MemoryPool::take(std::size_t bytes) {
       idle.pop_back();
     }
   }
-  if (block == nullptr) {
-    block = state_->allocate(size);
-    const std::lock_guard lock(state_->mutex);
-    state_->allocated += size;
-  }
+  if (block == nullptr) block = state_->allocate(size);
   const auto give_back = [state = state_, size](std::byte* address) {
     const std::lock_guard lock(state->mutex);
     state->idle[size].push_back(address);
   };
   return Buffer(std::shared_ptr<std::byte[]>(block, give_back), bytes);
-}
-
-std::size_t MemoryPool::allocated_bytes() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->allocated;
 }
 
 }  // namespace flopcast::realrun

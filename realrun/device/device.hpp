@@ -54,12 +54,6 @@ class KeptBuffers {
     if (kept_.empty() && until->reached()) return;
     kept_.push_back({std::move(until), std::move(buffers)});
   }
-  /// Waits for all of them.
-  void release() {
-    const std::lock_guard lock(mutex_);
-    for (const Entry& entry : kept_) entry.until->time();
-    kept_.clear();
-  }
 
  private:
   struct Entry {

@@ -140,8 +140,6 @@ class MeetingFolder {
   }
   MeetingFolder(const MeetingFolder&) = delete;
   MeetingFolder& operator=(const MeetingFolder&) = delete;
-  MeetingFolder(MeetingFolder&&) = delete;
-  MeetingFolder& operator=(MeetingFolder&&) = delete;
   ~MeetingFolder() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);

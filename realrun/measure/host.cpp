@@ -1,4 +1,3 @@
-#include "realrun/measure/host.hpp"
 
 #include <fmt/format.h>
 #include <sys/utsname.h>

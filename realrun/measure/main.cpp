@@ -15,7 +15,6 @@
 #include "base/text/error.hpp"
 #include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
-#include "realrun/measure/host.hpp"
 #include "realrun/measure/measure_cpu.hpp"
 #include "realrun/measure/measure_gpu.hpp"
 

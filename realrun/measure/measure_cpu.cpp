@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "realrun/measure/host.hpp"
 
 namespace flopcast {
 
@@ -148,13 +147,13 @@ std::vector<SampleShape> shapes(bool quick) {
   return all;
 }
 
-std::vector<double> sizes(double from, double to, double factor) {
+}  // namespace
+
+std::vector<double> growing_sizes(double from, double to, double factor) {
   std::vector<double> all;
   for (double size = from; size <= to; size *= factor) all.push_back(size);
   return all;
 }
-
-}  // namespace
 
 std::vector<SampleKey> cpu_samples(const CpuSet& set) {
   constexpr double kFactor = 2.0;
@@ -163,10 +162,10 @@ std::vector<SampleKey> cpu_samples(const CpuSet& set) {
     for (const SampleShape& shape : shapes(set.quick)) {
       keys.push_back({SampleKind::kGemm, shape, std::nullopt, 1, 1, kDtype, pass});
     }
-    for (const double bytes : sizes(64 * kKib, set.quick ? 128 * kMib : 512 * kMib, kFactor)) {
+    for (const double bytes : growing_sizes(64 * kKib, set.quick ? 128 * kMib : 512 * kMib, kFactor)) {
       keys.push_back({SampleKind::kMemoryCopy, std::nullopt, bytes, 1, 1, "", pass});
     }
-    const std::vector<double> messages = sizes(kKib, set.quick ? 4 * kMib : 32 * kMib, kFactor);
+    const std::vector<double> messages = growing_sizes(kKib, set.quick ? 4 * kMib : 32 * kMib, kFactor);
     for (const double bytes : messages) {
       keys.push_back({SampleKind::kPointToPoint, std::nullopt, bytes, 2, 1, "", pass});
     }

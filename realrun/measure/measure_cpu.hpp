@@ -6,9 +6,30 @@
 #include <vector>
 
 #include "calibrate/device/measurement.hpp"
-#include "realrun/measure/host.hpp"
+#include "realrun/device/buffer.hpp"
 
 namespace flopcast {
+
+/// What times the samples; tests have one that only moves when they say so. Called from the threads of all ranks.
+struct Clock {
+  std::function<double()> wall;       ///< seconds; only runs forward
+  std::function<double()> processor;  ///< CPU time of the calling thread
+};
+
+Clock machine_clock();
+
+/// This machine's processor, name, memory, today's date and the library that multiplies; no samples.
+Measurement describe_host();
+
+/// c = a · b of row-major fp32 matrices, m x k times k x n, on the calling thread: OpenBLAS when the build found it,
+/// else Eigen.
+void multiply(const float* a, const float* b, float* c, int m, int n, int k);
+
+struct ProductLibrary {
+  std::string name;
+  std::string version;
+};
+ProductLibrary product_library();
 
 /// Repetitions of one sample: at least `fewest`, more until `seconds` have passed, at most `most`.
 struct Repetitions {
@@ -26,15 +47,8 @@ Sample measure_compute(const SampleKey& key, const Repetitions& repetitions, con
 
 /// One rank's end of a transport, called from that rank's own thread or process. Buffers are the transport's own: only
 /// the time counts.
-class MeasuredRank {
+class MeasuredRank : public realrun::Interface {
  public:
-  MeasuredRank() = default;
-  MeasuredRank(const MeasuredRank&) = delete;
-  MeasuredRank& operator=(const MeasuredRank&) = delete;
-  MeasuredRank(MeasuredRank&&) = delete;
-  MeasuredRank& operator=(MeasuredRank&&) = delete;
-  virtual ~MeasuredRank() = default;
-
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
   virtual void send(int to, std::size_t bytes) = 0;
@@ -72,6 +86,9 @@ MeasuredHost this_host();
 
 /// Called before each sample with how many are done.
 using ShowProgress = std::function<void(std::size_t done, std::size_t all, const SampleKey& next)>;
+
+/// `from`, and as often times `factor` as it is at most `to`.
+std::vector<double> growing_sizes(double from, double to, double factor);
 
 /// Measures what the file does not hold yet, each sample appended as soon as it is known. A file that holds all of it
 /// was finished by a run before: everything is measured anew.

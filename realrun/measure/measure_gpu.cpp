@@ -54,12 +54,6 @@ void add_sizes(Keys& keys, SampleKind kind, const std::string& op, const std::ve
   for (const double bytes : sizes) keys.push_back(moved(kind, op, bytes));
 }
 
-std::vector<double> gpu_sizes(double from, double to, double factor) {
-  std::vector<double> all;
-  for (double size = from; size <= to; size *= factor) all.push_back(size);
-  return all;
-}
-
 // Products of transformer layers, and squares that show launch and rate.
 Shapes training_shapes() {
   return {{256, 256, 256},    {1024, 1024, 1024},  {2048, 2048, 2048},  {4096, 4096, 4096},
@@ -97,19 +91,19 @@ Keys basics(const GpuSet& set) {
   keys.push_back(moved(SampleKind::kLaunch, {}, 0.0));
   keys.push_back(moved(SampleKind::kHostDispatch, {}, 0.0));
   for (SampleKey& key : keys) key.bytes.reset();
-  add_sizes(keys, SampleKind::kMemoryCopy, {}, gpu_sizes(256 * kKibibyte, set.quick ? 1 * kGib : 4 * kGib, 4.0));
+  add_sizes(keys, SampleKind::kMemoryCopy, {}, growing_sizes(256 * kKibibyte, set.quick ? 1 * kGib : 4 * kGib, 4.0));
   add_products(keys, training_shapes(), "bf16");
   return keys;
 }
 
 Keys memory_kernels(const GpuSet& set) {
-  const std::vector<double> all =
-      set.quick ? gpu_sizes(4 * kWholeRows, 144 * kWholeRows, 6.0) : gpu_sizes(kWholeRows, 256 * kWholeRows, 4.0);
+  const std::vector<double> all = set.quick ? growing_sizes(4 * kWholeRows, 144 * kWholeRows, 6.0)
+                                            : growing_sizes(kWholeRows, 256 * kWholeRows, 4.0);
   Keys keys;
   for (const char* op : {"layernorm forward", "layernorm backward"}) add_sizes(keys, SampleKind::kNorm, op, all);
   for (const char* op : {"gelu", "gelu backward", "add", "to bf16"}) add_sizes(keys, SampleKind::kElementwise, op, all);
   for (const char* op : {"adam", "sgd"}) add_sizes(keys, SampleKind::kOptimizerStep, op, all);
-  const std::vector<double> copies = gpu_sizes(kMebibyte, 256 * kMebibyte, 4.0);
+  const std::vector<double> copies = growing_sizes(kMebibyte, 256 * kMebibyte, 4.0);
   for (const char* op : {"to device", "to host"}) add_sizes(keys, SampleKind::kHostCopy, op, copies);
   return keys;
 }
@@ -119,7 +113,8 @@ Keys messages(const GpuSet& set, const GpuFacts& facts) {
   if (facts.gpus < 2) return keys;
   std::vector<int> groups = set.ranks;
   if (groups.empty()) groups = facts.gpus == 2 ? std::vector<int>{2} : std::vector<int>{2, facts.gpus};
-  const std::vector<double> all = gpu_sizes(kKibibyte, set.quick ? 64 * kMebibyte : 1 * kGib, set.quick ? 8.0 : 4.0);
+  const std::vector<double> all =
+      growing_sizes(kKibibyte, set.quick ? 64 * kMebibyte : 1 * kGib, set.quick ? 8.0 : 4.0);
   for (const int ranks : groups) {
     for (const SampleKind kind : {SampleKind::kPointToPoint, SampleKind::kAllReduce, SampleKind::kAllGather,
                                   SampleKind::kReduceScatter, SampleKind::kAllToAll}) {
@@ -176,7 +171,7 @@ Keys other_precisions(const GpuSet& set, const GpuFacts& facts) {
   add_products(keys, precision_shapes(), "tf32");
   add_products(keys, precision_shapes(), "fp16");
   if (facts.compute_capability >= kFirstWithFp8) add_products(keys, precision_shapes(), "fp8");
-  const std::vector<double> all = gpu_sizes(4 * kWholeRows, 144 * kWholeRows, set.quick ? 6.0 : 3.0);
+  const std::vector<double> all = growing_sizes(4 * kWholeRows, 144 * kWholeRows, set.quick ? 6.0 : 3.0);
   for (const char* op : {"forward", "backward"}) {
     add_sizes(keys, SampleKind::kEmbedding, op, all);
     add_sizes(keys, SampleKind::kLoss, op, all);
@@ -323,7 +318,7 @@ class CountedPhrases {
 class Calibrator {
  public:
   Calibrator(const GpuSet& set, MeasuredGpu& gpu, const std::function<double()>& seconds, MeasurementFile& file,
-             const ShowGpuProgress& show)
+             const ShowProgress& show)
       : set_(set), gpu_(gpu), seconds_(seconds), file_(file), show_(show), keys_(gpu_samples(set, gpu.facts())) {}
 
   GpuOutcome run() {
@@ -402,7 +397,7 @@ class Calibrator {
   MeasuredGpu& gpu_;
   const std::function<double()>& seconds_;
   MeasurementFile& file_;
-  const ShowGpuProgress& show_;
+  const ShowProgress& show_;
   std::vector<SampleKey> keys_;
   double begin_ = 0.0;
   bool warm_ = false;
@@ -430,7 +425,7 @@ Sample measure_work(const SampleKey& key, bool quick, const std::function<double
 }
 
 GpuOutcome measure_gpu(const GpuSet& set, MeasuredGpu& gpu, const std::function<double()>& seconds,
-                       MeasurementFile& file, const ShowGpuProgress& show) {
+                       MeasurementFile& file, const ShowProgress& show) {
   return Calibrator(set, gpu, seconds, file, show).run();
 }
 
@@ -444,6 +439,47 @@ Measurement describe_gpu(const GpuFacts& facts, const Measurement& host) {
   about.libraries = facts.libraries;
   about.clocks_mhz = facts.clocks_mhz;
   return about;
+}
+
+CallWatchdog::CallWatchdog(Bark bark) : bark_(std::move(bark)), thread_([this] { watch(); }) {}
+
+CallWatchdog::~CallWatchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void CallWatchdog::watch() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return guarding_ || closing_; });
+    if (closing_) return;
+    // A guard that comes after the one that is waited for has another deadline.
+    if (changed_.wait_until(lock, deadline_) == std::cv_status::no_timeout || !guarding_) continue;
+    if (std::chrono::steady_clock::now() < deadline_) continue;
+    guarding_ = false;
+    bark_(what_, limit_);
+  }
+}
+
+CallWatchdog::Guard::Guard(CallWatchdog& dog, std::string what, std::chrono::milliseconds limit) : dog_(dog) {
+  {
+    const std::lock_guard lock(dog_.mutex_);
+    FLOPCAST_CHECK(!dog_.guarding_);
+    dog_.what_ = std::move(what);
+    dog_.limit_ = limit;
+    dog_.deadline_ = std::chrono::steady_clock::now() + limit;
+    dog_.guarding_ = true;
+  }
+  dog_.changed_.notify_one();
+}
+
+CallWatchdog::Guard::~Guard() {
+  const std::lock_guard lock(dog_.mutex_);
+  dog_.guarding_ = false;
 }
 
 }  // namespace flopcast

@@ -6,7 +6,13 @@
 #include <string>
 #include <vector>
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 #include "calibrate/device/measurement.hpp"
+#include "realrun/device/buffer.hpp"
+#include "realrun/measure/measure_cpu.hpp"
 
 // What measuring needs of a GPU; nothing here knows CUDA, so that a test can measure a GPU of known figures.
 
@@ -34,15 +40,8 @@ struct QueuedTime {
 };
 
 /// A sample's kernel or message, ready to be queued: its buffers are filled, libraries have chosen their algorithms.
-class QueuedWork {
+class QueuedWork : public realrun::Interface {
  public:
-  QueuedWork() = default;
-  QueuedWork(const QueuedWork&) = delete;
-  QueuedWork& operator=(const QueuedWork&) = delete;
-  QueuedWork(QueuedWork&&) = delete;
-  QueuedWork& operator=(QueuedWork&&) = delete;
-  virtual ~QueuedWork() = default;
-
   /// Queues the work `times` times, each on buffers that no cache holds, and waits for all of it. The GPU is held until
   /// the host has queued everything, so that it never waits for the host. `neighbours` is how many times to queue what
   /// runs beside it, where the sample has such.
@@ -55,15 +54,8 @@ struct PreparedWork {
   std::string refusal;
 };
 
-class MeasuredGpu {
+class MeasuredGpu : public realrun::Interface {
  public:
-  MeasuredGpu() = default;
-  MeasuredGpu(const MeasuredGpu&) = delete;
-  MeasuredGpu& operator=(const MeasuredGpu&) = delete;
-  MeasuredGpu(MeasuredGpu&&) = delete;
-  MeasuredGpu& operator=(MeasuredGpu&&) = delete;
-  virtual ~MeasuredGpu() = default;
-
   virtual const GpuFacts& facts() const = 0;
   /// One work at a time: the one before is gone.
   virtual PreparedWork prepare(const SampleKey& key) = 0;
@@ -103,8 +95,6 @@ struct GpuOutcome {
   std::vector<std::string> refused;  ///< with what the GPU's libraries said: "9 of gemm fp8: no algorithm"
 };
 
-using ShowGpuProgress = std::function<void(std::size_t done, std::size_t all, const SampleKey& next)>;
-
 /// Times one work, warm: batches of as many repetitions as take some 200 us or more, since an event takes half a
 /// microsecond; a sample's times are those of a batch over its repetitions. What runs beside it is queued ever more
 /// often until it outlasts the batch; batches whose queueing takes the host longer than the GPU can be held are halved.
@@ -115,9 +105,45 @@ Sample measure_work(const SampleKey& key, bool quick, const std::function<double
 /// `set.seconds` have passed by `seconds`, a clock that only runs forward. A file that holds all of it was finished by
 /// a run before: everything is measured anew.
 GpuOutcome measure_gpu(const GpuSet& set, MeasuredGpu& gpu, const std::function<double()>& seconds,
-                       MeasurementFile& file, const ShowGpuProgress& show);
+                       MeasurementFile& file, const ShowProgress& show);
 
 /// Device and libraries for the head of the measurement file; `host` as describe_host() tells it.
 Measurement describe_gpu(const GpuFacts& facts, const Measurement& host);
+
+/// Ends what a library never returns from: while something is guarded for longer than it may take, `bark` is called
+/// once, in a thread of its own. No guard inside another.
+class CallWatchdog {
+ public:
+  using Bark = std::function<void(const std::string& what, std::chrono::milliseconds limit)>;
+  explicit CallWatchdog(Bark bark);
+  CallWatchdog(const CallWatchdog&) = delete;
+  CallWatchdog& operator=(const CallWatchdog&) = delete;
+  ~CallWatchdog();
+
+  /// Guards until it is gone.
+  class Guard {
+   public:
+    Guard(CallWatchdog& dog, std::string what, std::chrono::milliseconds limit);
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+    ~Guard();
+
+   private:
+    CallWatchdog& dog_;
+  };
+
+ private:
+  void watch();
+
+  Bark bark_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string what_;
+  std::chrono::milliseconds limit_{0};
+  std::chrono::steady_clock::time_point deadline_;
+  bool guarding_ = false;
+  bool closing_ = false;
+  std::thread thread_;
+};
 
 }  // namespace flopcast

@@ -105,8 +105,6 @@ class Server : public TcpServer {
   }
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
-  Server(Server&&) = delete;
-  Server& operator=(Server&&) = delete;
   ~Server() override {
     closing_ = true;
     thread_.join();

@@ -152,8 +152,6 @@ class CublasLtProducts : public MatrixProducts {
   }
   CublasLtProducts(const CublasLtProducts&) = delete;
   CublasLtProducts& operator=(const CublasLtProducts&) = delete;
-  CublasLtProducts(CublasLtProducts&&) = delete;
-  CublasLtProducts& operator=(CublasLtProducts&&) = delete;
   ~CublasLtProducts() override {
     cudaStreamSynchronize(stream_);
     for (const auto& [key, plan] : plans_) {

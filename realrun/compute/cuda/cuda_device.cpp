@@ -22,8 +22,6 @@ class CudaDevice::EventPool {
   explicit EventPool(DeviceClock& clock) : clock_(clock) {}
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
-  EventPool(EventPool&&) = delete;
-  EventPool& operator=(EventPool&&) = delete;
   ~EventPool() {
     for (const cudaEvent_t event : idle_) cudaEventDestroy(event);
   }
@@ -58,8 +56,6 @@ class CudaDevice::EventMoment : public Moment {
   explicit EventMoment(std::shared_ptr<EventPool> pool) : pool_(std::move(pool)), event_(pool_->take()) {}
   EventMoment(const EventMoment&) = delete;
   EventMoment& operator=(const EventMoment&) = delete;
-  EventMoment(EventMoment&&) = delete;
-  EventMoment& operator=(EventMoment&&) = delete;
   ~EventMoment() override { pool_->give_back(event_); }
 
   bool reached() override { return has_reached(event_); }

@@ -28,8 +28,6 @@ class CudaDevice : public ComputeDevice, public Queues {
   CudaDevice(const Streams& streams, DeviceClock& clock);
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
-  CudaDevice(CudaDevice&&) = delete;
-  CudaDevice& operator=(CudaDevice&&) = delete;
   ~CudaDevice() override;
 
   Buffer allocate(std::size_t bytes) override;
@@ -57,7 +55,6 @@ class CudaDevice : public ComputeDevice, public Queues {
   cudaStream_t stream(Queue queue) const { return streams_.at(static_cast<std::size_t>(queue)); }
   /// The same numbers in the device's memory, without waiting for what was queued before.
   Buffer constants(const std::vector<int>& values);
-  std::size_t allocated_bytes() const { return pool_.allocated_bytes(); }
 
  private:
   class EventPool;

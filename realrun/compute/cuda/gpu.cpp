@@ -58,7 +58,6 @@ class CudaRank : public GpuRank {
   Queues& queues() override { return device_; }
   Kernels<float>& kernels() override { return *kernels_; }
   void* stream(Queue queue) override { return device_.stream(queue); }
-  std::size_t allocated_bytes() const override { return device_.allocated_bytes(); }
 
  private:
   CudaDevice device_;

@@ -44,7 +44,6 @@ class GpuRank : public Interface {
   virtual Kernels<float>& kernels() = 0;
   /// Stream of a queue (cudaStream_t), for NCCL.
   virtual void* stream(Queue queue) = 0;
-  virtual std::size_t allocated_bytes() const = 0;
 };
 
 /// A GPU in use by ranks of this process.
@@ -73,8 +72,6 @@ class ToolRange {
   ToolRange() = default;
   ToolRange(const ToolRange&) = delete;
   ToolRange& operator=(const ToolRange&) = delete;
-  ToolRange(ToolRange&&) = delete;
-  ToolRange& operator=(ToolRange&&) = delete;
   ~ToolRange();
   void begin(const std::string& name);
 

@@ -85,8 +85,6 @@ class TriedEvent {
   TriedEvent() { require(cudaEventCreate(&event_), "cudaEventCreate"); }
   TriedEvent(const TriedEvent&) = delete;
   TriedEvent& operator=(const TriedEvent&) = delete;
-  TriedEvent(TriedEvent&&) = delete;
-  TriedEvent& operator=(TriedEvent&&) = delete;
   ~TriedEvent() { cudaEventDestroy(event_); }
 
   void record(cudaStream_t stream) {

@@ -24,8 +24,6 @@ class DeviceClock {
   explicit DeviceClock(cudaStream_t stream);
   DeviceClock(const DeviceClock&) = delete;
   DeviceClock& operator=(const DeviceClock&) = delete;
-  DeviceClock(DeviceClock&&) = delete;
-  DeviceClock& operator=(DeviceClock&&) = delete;
   ~DeviceClock();
 
   /// Of an event that has been reached.

@@ -16,7 +16,6 @@
 #include "realrun/measure/cuda/nccl_messages.hpp"
 #include "realrun/measure/cuda/works.hpp"
 #include "realrun/measure/measure_gpu.hpp"
-#include "realrun/measure/watchdog.hpp"
 
 namespace flopcast::realrun::cuda {
 
@@ -89,8 +88,6 @@ class CudaBench : public MeasuredGpu {
   }
   CudaBench(const CudaBench&) = delete;
   CudaBench& operator=(const CudaBench&) = delete;
-  CudaBench(CudaBench&&) = delete;
-  CudaBench& operator=(CudaBench&&) = delete;
   ~CudaBench() override {
     const CallWatchdog::Guard guard(watchdog_, "the end", kLongestCall);
     messages_.reset();

@@ -72,8 +72,6 @@ class NcclGroup {
   explicit NcclGroup(NcclApi& nccl) : nccl_(nccl) { nccl_.begin_group(); }
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
-  NcclGroup(NcclGroup&&) = delete;
-  NcclGroup& operator=(NcclGroup&&) = delete;
   ~NcclGroup() {
     if (!open_) return;
     try {
@@ -96,8 +94,6 @@ class FirstGpuAgain {
   FirstGpuAgain() = default;
   FirstGpuAgain(const FirstGpuAgain&) = delete;
   FirstGpuAgain& operator=(const FirstGpuAgain&) = delete;
-  FirstGpuAgain(FirstGpuAgain&&) = delete;
-  FirstGpuAgain& operator=(FirstGpuAgain&&) = delete;
   ~FirstGpuAgain() { cudaSetDevice(0); }
 };
 

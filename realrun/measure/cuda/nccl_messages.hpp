@@ -20,8 +20,6 @@ class NcclMessages {
   explicit NcclMessages(std::unique_ptr<NcclApi> nccl) : nccl_(std::move(nccl)) {}
   NcclMessages(const NcclMessages&) = delete;
   NcclMessages& operator=(const NcclMessages&) = delete;
-  NcclMessages(NcclMessages&&) = delete;
-  NcclMessages& operator=(NcclMessages&&) = delete;
   ~NcclMessages();
 
   std::string version() const { return nccl_->version(); }

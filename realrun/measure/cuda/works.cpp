@@ -14,7 +14,7 @@
 #include "realrun/compute/cuda/launch.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/measure/cuda/bench_kernels.hpp"
-#include "realrun/measure/host.hpp"
+#include "realrun/measure/measure_cpu.hpp"
 
 namespace flopcast::realrun::cuda {
 

@@ -69,8 +69,6 @@ class TimedEvent {
   TimedEvent();
   TimedEvent(const TimedEvent&) = delete;
   TimedEvent& operator=(const TimedEvent&) = delete;
-  TimedEvent(TimedEvent&&) = delete;
-  TimedEvent& operator=(TimedEvent&&) = delete;
   ~TimedEvent();
 
   void record(cudaStream_t stream);

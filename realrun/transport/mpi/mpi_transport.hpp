@@ -33,8 +33,6 @@ class MpiTransport : public RankTransport {
   MpiTransport(Processes& processes, std::chrono::milliseconds patience);
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
-  MpiTransport(MpiTransport&&) = delete;
-  MpiTransport& operator=(MpiTransport&&) = delete;
   ~MpiTransport() override;
 
   int rank() const override { return processes_.rank(); }

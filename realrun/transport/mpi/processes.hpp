@@ -39,8 +39,6 @@ class ActivityBoard {
   ActivityBoard();
   ActivityBoard(const ActivityBoard&) = delete;
   ActivityBoard& operator=(const ActivityBoard&) = delete;
-  ActivityBoard(ActivityBoard&&) = delete;
-  ActivityBoard& operator=(ActivityBoard&&) = delete;
   ~ActivityBoard() = default;
 
   /// Called by all, before MPI_Finalize.
@@ -77,8 +75,6 @@ class BeatWatchdog {
   BeatWatchdog(const std::atomic<std::uint64_t>& beats, std::chrono::milliseconds patience, std::function<void()> bite);
   BeatWatchdog(const BeatWatchdog&) = delete;
   BeatWatchdog& operator=(const BeatWatchdog&) = delete;
-  BeatWatchdog(BeatWatchdog&&) = delete;
-  BeatWatchdog& operator=(BeatWatchdog&&) = delete;
   ~BeatWatchdog();
 
  private:
@@ -105,8 +101,6 @@ class Processes {
   Processes();
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
-  Processes(Processes&&) = delete;
-  Processes& operator=(Processes&&) = delete;
   /// MPI_Finalize, unless the run is lost.
   ~Processes();
 

@@ -33,8 +33,6 @@ class NcclTransport::Joining {
   }
   Joining(const Joining&) = delete;
   Joining& operator=(const Joining&) = delete;
-  Joining(Joining&&) = delete;
-  Joining& operator=(Joining&&) = delete;
   ~Joining() {
     const std::lock_guard lock(transport_.mutex_);
     begin(was_idle_);

@@ -41,8 +41,6 @@ class NcclTransport : public RankTransport {
   NcclTransport(NcclApi& nccl, Queues& queues, StreamOf stream_of, Store& store, const NcclOptions& options);
   NcclTransport(const NcclTransport&) = delete;
   NcclTransport& operator=(const NcclTransport&) = delete;
-  NcclTransport(NcclTransport&&) = delete;
-  NcclTransport& operator=(NcclTransport&&) = delete;
   ~NcclTransport() override;
 
   int rank() const override { return options_.place.rank; }

@@ -39,8 +39,6 @@ class ThreadHub {
   ThreadHub(int ranks, std::chrono::milliseconds patience, const std::atomic<int>* interruption = nullptr);
   ThreadHub(const ThreadHub&) = delete;
   ThreadHub& operator=(const ThreadHub&) = delete;
-  ThreadHub(ThreadHub&&) = delete;
-  ThreadHub& operator=(ThreadHub&&) = delete;
   ~ThreadHub();
 
   int ranks() const { return static_cast<int>(mailboxes_.size()); }

@@ -27,8 +27,6 @@ class ThreadTransport : public RankTransport {
   ThreadTransport(ThreadHub& hub, int rank, Queues& queues = host_queues()) : hub_(hub), rank_(rank), queues_(queues) {}
   ThreadTransport(const ThreadTransport&) = delete;
   ThreadTransport& operator=(const ThreadTransport&) = delete;
-  ThreadTransport(ThreadTransport&&) = delete;
-  ThreadTransport& operator=(ThreadTransport&&) = delete;
   /// What is begun is finished.
   ~ThreadTransport() override;
 

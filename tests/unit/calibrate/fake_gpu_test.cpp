@@ -19,7 +19,6 @@
 #include "calibrate/device/build_profile.hpp"
 #include "model/job/read_job.hpp"
 #include "realrun/measure/measure_gpu.hpp"
-#include "realrun/measure/watchdog.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/json_schema.hpp"
@@ -29,7 +28,7 @@ namespace flopcast {
 namespace {
 
 constexpr double kPlenty = 1e9;
-const ShowGpuProgress kSilent = [](std::size_t, std::size_t, const SampleKey&) {};
+const ShowProgress kSilent = [](std::size_t, std::size_t, const SampleKey&) {};
 
 Measurement about(const FakeGpu& gpu) {
   Measurement host;

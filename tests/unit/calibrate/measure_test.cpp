@@ -5,7 +5,6 @@
 #include <atomic>
 #include <set>
 
-#include "realrun/measure/host.hpp"
 #include "realrun/measure/measure_cpu.hpp"
 
 namespace flopcast {
