@@ -349,20 +349,20 @@ dim3 grid_over(int rows, int tile, AttentionSize size) {
 }
 
 // A block may have more than 48 KiB only when asked for.
-template <class Kernel>
-cudaError_t allow_shared(Kernel kernel, std::size_t floats) {
-  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(floats * sizeof(float)));
+template <class... Parameters, class... Arguments>
+void queue_tiles(const char* name, void (*kernel)(Parameters...), dim3 grid, std::size_t floats, cudaStream_t stream,
+                 Arguments... arguments) {
+  const std::size_t bytes = floats * sizeof(float);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), name);
+  FLOPCAST_LAUNCH(kernel, grid, kSide * kSide, bytes, stream)(arguments...);
+  check(cudaGetLastError(), name);
 }
 
 template <int kWidth, int kQueries, int kKeys>
-cudaError_t launch_forward(const float* qkv, float* output, float* logsumexp, AttentionSize size, cudaStream_t stream) {
+void queue_forward(const float* qkv, float* output, float* logsumexp, AttentionSize size, cudaStream_t stream) {
   constexpr std::size_t kFloats = (kQueries + 2 * kKeys) * (kWidth + kPad) + kQueries * (kKeys + kPad);
-  const auto kernel = forward<kWidth, kQueries, kKeys>;
-  if (const cudaError_t error = allow_shared(kernel, kFloats); error != cudaSuccess) return error;
-  FLOPCAST_LAUNCH(kernel, grid_over(size.length, kQueries, size), kSide * kSide, kFloats * sizeof(float), stream)
-  (qkv, output, logsumexp, size);
-  return cudaGetLastError();
+  queue_tiles("attention", forward<kWidth, kQueries, kKeys>, grid_over(size.length, kQueries, size), kFloats, stream,
+              qkv, output, logsumexp, size);
 }
 
 // Of the larger of the two kernels of the backward pass.
@@ -372,61 +372,47 @@ constexpr std::size_t gradient_floats() {
 }
 
 // Whether a block can have as much: 163 KiB on compute capability 8.0, 227 KiB on 9.0, but 99 KiB on 8.6 and 8.9.
-cudaError_t can_share(std::size_t floats, bool& can) {
+bool can_share(std::size_t floats) {
   int device = 0;
-  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
   int limit = 0;
-  const cudaError_t error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  can = floats * sizeof(float) <= static_cast<std::size_t>(limit);
-  return error;
+  check(cudaGetDevice(&device), "attention_gradient");
+  check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "attention_gradient");
+  return floats * sizeof(float) <= static_cast<std::size_t>(limit);
 }
 
 template <int kWidth, int kQueries, int kKeys>
-cudaError_t launch_gradients(const float* qkv, const Given& given, float* dqkv, AttentionSize size,
-                             cudaStream_t stream) {
+void queue_gradients(const float* qkv, const Given& given, float* dqkv, AttentionSize size, cudaStream_t stream) {
   // Keys in tiles as wide as the queries' in the other kernel.
-  constexpr std::size_t kFloats = gradient_floats<kWidth, kQueries, kKeys>();
-  const auto keys = key_value_gradient<kWidth, kQueries, kKeys>;
-  if (const cudaError_t error = allow_shared(keys, kFloats); error != cudaSuccess) return error;
-  FLOPCAST_LAUNCH(keys, grid_over(size.length, kKeys, size), kSide * kSide, kFloats * sizeof(float), stream)
-  (qkv, given, dqkv, size);
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
-  const auto queries = query_gradient<kWidth, kKeys, kQueries>;
+  const dim3 grid = grid_over(size.length, kKeys, size);
+  queue_tiles("attention_gradient", key_value_gradient<kWidth, kQueries, kKeys>, grid,
+              gradient_floats<kWidth, kQueries, kKeys>(), stream, qkv, given, dqkv, size);
   constexpr std::size_t kFewer = 2 * (kQueries + kKeys) * (kWidth + kPad) + kKeys * (kQueries + kPad);
-  if (const cudaError_t error = allow_shared(queries, kFewer); error != cudaSuccess) return error;
-  FLOPCAST_LAUNCH(queries, grid_over(size.length, kKeys, size), kSide * kSide, kFewer * sizeof(float), stream)
-  (qkv, given, dqkv, size);
-  return cudaGetLastError();
+  queue_tiles("attention_gradient", query_gradient<kWidth, kKeys, kQueries>, grid, kFewer, stream, qkv, given, dqkv,
+              size);
 }
 
 }  // namespace
 
-cudaError_t attention(const float* qkv, float* output, float* logsumexp, AttentionSize size, cudaStream_t stream) {
-  if (size.head_dim <= 16) return launch_forward<16, 64, 64>(qkv, output, logsumexp, size, stream);
-  if (size.head_dim <= 32) return launch_forward<32, 64, 64>(qkv, output, logsumexp, size, stream);
-  if (size.head_dim <= 64) return launch_forward<64, 64, 64>(qkv, output, logsumexp, size, stream);
-  if (size.head_dim <= kLargestHead) return launch_forward<128, 64, 32>(qkv, output, logsumexp, size, stream);
-  return cudaErrorInvalidValue;
+void attention(const float* qkv, float* output, float* logsumexp, AttentionSize size, cudaStream_t stream) {
+  if (size.head_dim <= 16) return queue_forward<16, 64, 64>(qkv, output, logsumexp, size, stream);
+  if (size.head_dim <= 32) return queue_forward<32, 64, 64>(qkv, output, logsumexp, size, stream);
+  if (size.head_dim <= 64) return queue_forward<64, 64, 64>(qkv, output, logsumexp, size, stream);
+  if (size.head_dim <= kLargestHead) return queue_forward<128, 64, 32>(qkv, output, logsumexp, size, stream);
+  check(cudaErrorInvalidValue, "attention");
 }
 
-cudaError_t attention_gradient(const float* qkv, const float* output, const float* logsumexp, const float* dy,
-                               float* projection, float* dqkv, AttentionSize size, cudaStream_t stream) {
-  if (size.head_dim > kLargestHead) return cudaErrorInvalidValue;
+void attention_gradient(const float* qkv, const float* output, const float* logsumexp, const float* dy,
+                        float* projection, float* dqkv, AttentionSize size, cudaStream_t stream) {
+  if (size.head_dim > kLargestHead) return check(cudaErrorInvalidValue, "attention_gradient");
   constexpr int kProjectThreads = 128;
-  const auto rows = static_cast<unsigned>(size.sequences * size.length);
-  if (const cudaError_t error = queue(project, rows, kProjectThreads, stream, output, dy, projection, size);
-      error != cudaSuccess) {
-    return error;
-  }
+  queue("attention_gradient", project, static_cast<unsigned>(size.sequences * size.length), kProjectThreads, stream,
+        output, dy, projection, size);
   const Given given{logsumexp, dy, projection};
-  if (size.head_dim <= 16) return launch_gradients<16, 64, 64>(qkv, given, dqkv, size, stream);
-  if (size.head_dim <= 32) return launch_gradients<32, 64, 64>(qkv, given, dqkv, size, stream);
-  if (size.head_dim <= 64) return launch_gradients<64, 32, 64>(qkv, given, dqkv, size, stream);
-  bool large_tiles = false;
-  const cudaError_t error = can_share(gradient_floats<128, 32, 64>(), large_tiles);
-  if (error != cudaSuccess) return error;
-  if (large_tiles) return launch_gradients<128, 32, 64>(qkv, given, dqkv, size, stream);
-  return launch_gradients<128, 32, 32>(qkv, given, dqkv, size, stream);
+  if (size.head_dim <= 16) return queue_gradients<16, 64, 64>(qkv, given, dqkv, size, stream);
+  if (size.head_dim <= 32) return queue_gradients<32, 64, 64>(qkv, given, dqkv, size, stream);
+  if (size.head_dim <= 64) return queue_gradients<64, 32, 64>(qkv, given, dqkv, size, stream);
+  if (can_share(gradient_floats<128, 32, 64>())) return queue_gradients<128, 32, 64>(qkv, given, dqkv, size, stream);
+  queue_gradients<128, 32, 32>(qkv, given, dqkv, size, stream);
 }
 
 }  // namespace flopcast::realrun::cuda

@@ -129,7 +129,7 @@ void CudaDevice::copy(const Buffer& from, const Buffer& to) {
 
 void CudaDevice::add(const Buffer& from, const Buffer& to) {
   FLOPCAST_CHECK(from.bytes() == to.bytes());
-  check(cuda::add(floats(to), floats(from), floats(to), to.bytes() / sizeof(float), stream(Queue::kCompute)), "add");
+  cuda::add(floats(to), floats(from), floats(to), to.bytes() / sizeof(float), stream(Queue::kCompute));
 }
 
 void CudaDevice::optimize(const UpdateRule& rule, int step, const Buffer& weights, const Buffer& gradients,
@@ -137,9 +137,9 @@ void CudaDevice::optimize(const UpdateRule& rule, int step, const Buffer& weight
   FLOPCAST_CHECK(static_cast<int>(states.size()) == rule.states() && weights.bytes() == gradients.bytes());
   const Update update{floats(weights), floats(gradients), floats(updated), weights.bytes() / sizeof(float)};
   if (rule.kind == Optimizer::kSgd) {
-    check(sgd(rule, update, floats(states[0]), stream(Queue::kCompute)), "sgd");
+    sgd(rule, update, floats(states[0]), stream(Queue::kCompute));
   } else {
-    check(adam(rule, step, update, floats(states[0]), floats(states[1]), stream(Queue::kCompute)), "adam");
+    adam(rule, step, update, floats(states[0]), floats(states[1]), stream(Queue::kCompute));
   }
 }
 
@@ -193,9 +193,7 @@ void CudaDevice::reduce(Queue queue, const std::vector<Buffer>& inputs, Element 
   FLOPCAST_CHECK(element == Element::kFloat32);
   std::vector<const float*> addresses;
   for (const Buffer& input : inputs) addresses.push_back(floats(input));
-  check(cuda::reduce(addresses, reduction == Reduction::kMax, floats(output), output.bytes() / sizeof(float),
-                     stream(queue)),
-        "reduce");
+  cuda::reduce(addresses, reduction == Reduction::kMax, floats(output), output.bytes() / sizeof(float), stream(queue));
 }
 
 Buffer CudaDevice::constants(const std::vector<int>& values) {

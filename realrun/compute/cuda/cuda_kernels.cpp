@@ -79,33 +79,29 @@ class CudaKernels : public Kernels<float> {
     products_.multiply(product, left.address(), right.address(), result.data, factor);
   }
   void add(const Tensor<float>& a, const Tensor<float>& b, Tensor<float>& sum) override {
-    check(cuda::add(a.data(), b.data(), sum.data(), sum.size(), stream()), "add");
+    cuda::add(a.data(), b.data(), sum.data(), sum.size(), stream());
   }
   void add_bias(const Tensor<float>& x, const float* bias, Tensor<float>& y) override {
-    check(cuda::add_bias(x.data(), bias, y.data(), extent_of(x), stream()), "add_bias");
+    cuda::add_bias(x.data(), bias, y.data(), extent_of(x), stream());
   }
   void add_up_rows(const Tensor<float>& x, float* sums) override { sum_rows(x, nullptr, sums); }
   void layer_norm(const Tensor<float>& x, const float* gain, const float* bias, Tensor<float>& normalised,
                   Tensor<float>& scale, Tensor<float>& y) override {
-    check(cuda::layer_norm(x.data(), gain, bias, normalised.data(), scale.data(), y.data(), extent_of(x), stream()),
-          "layer_norm");
+    cuda::layer_norm(x.data(), gain, bias, normalised.data(), scale.data(), y.data(), extent_of(x), stream());
   }
   void layer_norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, const Tensor<float>& scale,
                                  const float* gain, Tensor<float>& dx) override {
-    check(cuda::layer_norm_input_gradient(dy.data(), normalised.data(), scale.data(), gain, dx.data(), extent_of(dy),
-                                          stream()),
-          "layer_norm_input_gradient");
+    cuda::layer_norm_input_gradient(dy.data(), normalised.data(), scale.data(), gain, dx.data(), extent_of(dy),
+                                    stream());
   }
   void layer_norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain,
                                   float* bias) override {
     sum_rows(dy, normalised.data(), gain);
     sum_rows(dy, nullptr, bias);
   }
-  void gelu(const Tensor<float>& x, Tensor<float>& y) override {
-    check(cuda::gelu(x.data(), y.data(), x.size(), stream()), "gelu");
-  }
+  void gelu(const Tensor<float>& x, Tensor<float>& y) override { cuda::gelu(x.data(), y.data(), x.size(), stream()); }
   void gelu_gradient(const Tensor<float>& dy, const Tensor<float>& x, Tensor<float>& dx) override {
-    check(cuda::gelu_gradient(dy.data(), x.data(), dx.data(), x.size(), stream()), "gelu_gradient");
+    cuda::gelu_gradient(dy.data(), x.data(), dx.data(), x.size(), stream());
   }
   /// Keeps the output and, for each row and head, the logarithm of the sum of exponentials.
   std::vector<Tensor<float>> attention(const AttentionExtent& shape, const std::vector<Tensor<float>>& slices,
@@ -113,8 +109,7 @@ class CudaKernels : public Kernels<float> {
     FLOPCAST_CHECK(slices.size() == 1 && shape.head_dim <= static_cast<std::size_t>(kLargestHead));
     const Tensor<float>& input = slices.front();
     Tensor<float> logsumexp = tensor(input.rows(), shape.heads);
-    check(cuda::attention(input.data(), output.data(), logsumexp.data(), size_of_attention(shape, input), stream()),
-          "attention");
+    cuda::attention(input.data(), output.data(), logsumexp.data(), size_of_attention(shape, input), stream());
     return {output, logsumexp};
   }
   void attention_gradient(const AttentionExtent& shape, const std::vector<Tensor<float>>& slices,
@@ -124,17 +119,14 @@ class CudaKernels : public Kernels<float> {
     const Tensor<float>& input = slices.front();
     Tensor<float> projection = tensor(input.rows(), shape.heads);
     gradients.front() = tensor(input.rows(), input.columns());
-    check(cuda::attention_gradient(input.data(), kept[0].data(), kept[1].data(), output_gradient.data(),
-                                   projection.data(), gradients.front().data(), size_of_attention(shape, input),
-                                   stream()),
-          "attention_gradient");
+    cuda::attention_gradient(input.data(), kept[0].data(), kept[1].data(), output_gradient.data(), projection.data(),
+                             gradients.front().data(), size_of_attention(shape, input), stream());
   }
   void look_up(const std::vector<int>& tokens, const VocabularyShare& share, const float* table,
                Tensor<float>& rows) override {
     const Buffer on_device = device_.constants(tokens);
-    check(cuda::look_up(ints(on_device), static_cast<int>(share.first), static_cast<int>(share.count), table,
-                        rows.data(), extent_of(rows), stream()),
-          "look_up");
+    cuda::look_up(ints(on_device), static_cast<int>(share.first), static_cast<int>(share.count), table, rows.data(),
+                  extent_of(rows), stream());
   }
   void add_to_table(const std::vector<int>& tokens, const VocabularyShare& share, const Tensor<float>& rows,
                     float* table) override {
@@ -142,37 +134,32 @@ class CudaKernels : public Kernels<float> {
     const Buffer order = device_.constants(groups.order);
     const Buffer starts = device_.constants(groups.starts);
     const Buffer places = device_.constants(groups.places);
-    check(cuda::add_to_table(ints(order), ints(starts), ints(places), static_cast<int>(groups.places.size()),
-                             rows.data(), table, rows.columns(), stream()),
-          "add_to_table");
+    cuda::add_to_table(ints(order), ints(starts), ints(places), static_cast<int>(groups.places.size()), rows.data(),
+                       table, rows.columns(), stream());
   }
   void add_positions(const Tensor<float>& x, const RowPositions& positions, const float* table,
                      Tensor<float>& y) override {
-    check(cuda::add_positions(x.data(), {positions.shift, positions.length, positions.first}, table, y.data(),
-                              extent_of(x), stream()),
-          "add_positions");
+    cuda::add_positions(x.data(), {positions.shift, positions.length, positions.first}, table, y.data(), extent_of(x),
+                        stream());
   }
   void add_to_positions(const Tensor<float>& dy, const RowPositions& positions, float* table) override {
-    check(cuda::add_to_positions(dy.data(), {positions.shift, positions.length, positions.first}, table, extent_of(dy),
-                                 stream()),
-          "add_to_positions");
+    cuda::add_to_positions(dy.data(), {positions.shift, positions.length, positions.first}, table, extent_of(dy),
+                           stream());
   }
   void row_maxima(const Tensor<float>& logits, Tensor<float>& maxima) override {
-    check(cuda::row_maxima(logits.data(), maxima.data(), extent_of(logits), stream()), "row_maxima");
+    cuda::row_maxima(logits.data(), maxima.data(), extent_of(logits), stream());
   }
   void exponentials(const Tensor<float>& logits, const Tensor<float>& maxima, const std::vector<int>& targets,
                     const VocabularyShare& share, Tensor<float>& exponentials, Tensor<float>& sums,
                     Tensor<float>& target_logits) override {
     const Buffer on_device = device_.constants(targets);
-    check(cuda::exponentials(logits.data(), maxima.data(), ints(on_device), static_cast<int>(share.first),
-                             exponentials.data(), sums.data(), target_logits.data(), extent_of(logits), stream()),
-          "exponentials");
+    cuda::exponentials(logits.data(), maxima.data(), ints(on_device), static_cast<int>(share.first),
+                       exponentials.data(), sums.data(), target_logits.data(), extent_of(logits), stream());
   }
   Loss normalise(Tensor<float>& exponentials, const Tensor<float>& sums, const Tensor<float>& target_logits) override {
     const Buffer mean = device_.reserve(sizeof(double));
-    check(cuda::normalise(exponentials.data(), sums.data(), target_logits.data(),
-                          reinterpret_cast<double*>(mean.address()), extent_of(exponentials), stream()),
-          "normalise");
+    cuda::normalise(exponentials.data(), sums.data(), target_logits.data(), reinterpret_cast<double*>(mean.address()),
+                    extent_of(exponentials), stream());
     return [&device = device_, mean] {
       double value = 0;
       device.download(mean, reinterpret_cast<std::byte*>(&value));
@@ -182,9 +169,8 @@ class CudaKernels : public Kernels<float> {
   void cross_entropy_gradient(const Tensor<float>& probabilities, const std::vector<int>& targets,
                               const VocabularyShare& share, float weight, Tensor<float>& gradient) override {
     const Buffer on_device = device_.constants(targets);
-    check(cuda::cross_entropy_gradient(probabilities.data(), ints(on_device), static_cast<int>(share.first), weight,
-                                       gradient.data(), extent_of(gradient), stream()),
-          "cross_entropy_gradient");
+    cuda::cross_entropy_gradient(probabilities.data(), ints(on_device), static_cast<int>(share.first), weight,
+                                 gradient.data(), extent_of(gradient), stream());
   }
 
  private:
@@ -192,12 +178,12 @@ class CudaKernels : public Kernels<float> {
   Buffer rounded(const MatrixView<const float>& view) {
     const std::size_t count = view.rows * view.columns;
     Buffer buffer = device_.reserve(count * sizeof(std::uint16_t));
-    check(to_bfloat16(view.data, buffer.address(), count, stream()), "to_bfloat16");
+    to_bfloat16(view.data, buffer.address(), count, stream());
     return buffer;
   }
   void sum_rows(const Tensor<float>& x, const float* factor, float* sums) {
     const Buffer scratch = device_.reserve(column_scratch(extent_of(x)) * sizeof(float));
-    check(cuda::add_up_rows(x.data(), factor, sums, extent_of(x), floats(scratch), stream()), "add_up_rows");
+    cuda::add_up_rows(x.data(), factor, sums, extent_of(x), floats(scratch), stream());
   }
 
   CudaDevice& device_;

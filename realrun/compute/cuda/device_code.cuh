@@ -26,24 +26,26 @@ inline unsigned blocks_for(std::size_t work) {
   return static_cast<unsigned>(std::clamp<std::size_t>((work + kThreads - 1) / kThreads, 1, kMostBlocks));
 }
 
-/// Queues a kernel.
+/// Queues a kernel; `name` is what an error calls it.
 template <class... Parameters, class... Arguments>
-cudaError_t queue(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream, Arguments... arguments) {
+void queue(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
+           Arguments... arguments) {
   FLOPCAST_LAUNCH(kernel, grid, block, 0, stream)(arguments...);
-  return cudaGetLastError();
+  check(cudaGetLastError(), name);
 }
 
 /// A kernel whose threads go over `count` items by first_index() and index_stride(); where there are none, nothing.
 template <class... Parameters, class... Arguments>
-cudaError_t queue_over(void (*kernel)(Parameters...), std::size_t count, cudaStream_t stream, Arguments... arguments) {
-  return count == 0 ? cudaSuccess : queue(kernel, blocks_for(count), kThreads, stream, arguments...);
+void queue_over(const char* name, void (*kernel)(Parameters...), std::size_t count, cudaStream_t stream,
+                Arguments... arguments) {
+  if (count > 0) queue(name, kernel, blocks_for(count), kThreads, stream, arguments...);
 }
 
 /// A kernel with a block a row of that matrix.
 template <class... Parameters, class... Arguments>
-cudaError_t queue_rows(void (*kernel)(Parameters...), Extent extent, cudaStream_t stream, Arguments... arguments) {
-  if (extent.size() == 0) return cudaSuccess;
-  return queue(kernel, static_cast<unsigned>(extent.rows), kThreads, stream, arguments...);
+void queue_rows(const char* name, void (*kernel)(Parameters...), Extent extent, cudaStream_t stream,
+                Arguments... arguments) {
+  if (extent.size() > 0) queue(name, kernel, static_cast<unsigned>(extent.rows), kThreads, stream, arguments...);
 }
 
 inline __device__ std::size_t first_index() {

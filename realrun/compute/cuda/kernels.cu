@@ -37,34 +37,35 @@ __global__ void for_each(std::size_t count, Function function) {
 }
 
 template <class Function>
-cudaError_t launch(std::size_t count, cudaStream_t stream, Function function) {
-  return queue_over(for_each<Function>, count, stream, count, function);
+void launch(const char* name, std::size_t count, cudaStream_t stream, Function function) {
+  queue_over(name, for_each<Function>, count, stream, count, function);
 }
 
 }  // namespace
 
-cudaError_t add(const float* a, const float* b, float* sum, std::size_t count, cudaStream_t stream) {
-  return launch(count, stream, [=] __device__(std::size_t index) { sum[index] = a[index] + b[index]; });
+void add(const float* a, const float* b, float* sum, std::size_t count, cudaStream_t stream) {
+  launch("add", count, stream, [=] __device__(std::size_t index) { sum[index] = a[index] + b[index]; });
 }
 
-cudaError_t add_bias(const float* x, const float* bias, float* y, Extent extent, cudaStream_t stream) {
+void add_bias(const float* x, const float* bias, float* y, Extent extent, cudaStream_t stream) {
   const std::size_t columns = extent.columns;
-  return launch(extent.size(), stream,
-                [=] __device__(std::size_t index) { y[index] = x[index] + bias[index % columns]; });
+  launch("add_bias", extent.size(), stream,
+         [=] __device__(std::size_t index) { y[index] = x[index] + bias[index % columns]; });
 }
 
-cudaError_t gelu(const float* x, float* y, std::size_t count, cudaStream_t stream) {
-  return launch(count, stream, [=] __device__(std::size_t index) { y[index] = GeluPoint(x[index]).value(); });
+void gelu(const float* x, float* y, std::size_t count, cudaStream_t stream) {
+  launch("gelu", count, stream, [=] __device__(std::size_t index) { y[index] = GeluPoint(x[index]).value(); });
 }
 
-cudaError_t gelu_gradient(const float* dy, const float* x, float* dx, std::size_t count, cudaStream_t stream) {
-  return launch(count, stream,
-                [=] __device__(std::size_t index) { dx[index] = dy[index] * GeluPoint(x[index]).derivative(); });
+void gelu_gradient(const float* dy, const float* x, float* dx, std::size_t count, cudaStream_t stream) {
+  launch("gelu_gradient", count, stream,
+         [=] __device__(std::size_t index) { dx[index] = dy[index] * GeluPoint(x[index]).derivative(); });
 }
 
-cudaError_t to_bfloat16(const float* x, void* y, std::size_t count, cudaStream_t stream) {
+void to_bfloat16(const float* x, void* y, std::size_t count, cudaStream_t stream) {
   auto* rounded = static_cast<__nv_bfloat16*>(y);
-  return launch(count, stream, [=] __device__(std::size_t index) { rounded[index] = __float2bfloat16_rn(x[index]); });
+  launch("to_bfloat16", count, stream,
+         [=] __device__(std::size_t index) { rounded[index] = __float2bfloat16_rn(x[index]); });
 }
 
 namespace {
@@ -111,14 +112,12 @@ std::size_t column_scratch(Extent extent) {
   return chunks_of(extent.rows) * extent.columns;
 }
 
-cudaError_t add_up_rows(const float* x, const float* factor, float* sums, Extent extent, float* scratch,
-                        cudaStream_t stream) {
-  if (extent.size() == 0) return cudaSuccess;
+void add_up_rows(const float* x, const float* factor, float* sums, Extent extent, float* scratch, cudaStream_t stream) {
+  if (extent.size() == 0) return;
   const std::size_t chunks = chunks_of(extent.rows);
   const dim3 grid(static_cast<unsigned>((extent.columns + kColumns - 1) / kColumns), static_cast<unsigned>(chunks));
-  const cudaError_t error = queue(sum_chunks, grid, dim3(kColumns, kRowThreads), stream, x, factor, scratch, extent);
-  return error != cudaSuccess ? error
-                              : queue_over(add_chunks, extent.columns, stream, scratch, chunks, sums, extent.columns);
+  queue("add_up_rows", sum_chunks, grid, dim3(kColumns, kRowThreads), stream, x, factor, scratch, extent);
+  queue_over("add_up_rows", add_chunks, extent.columns, stream, scratch, chunks, sums, extent.columns);
 }
 
 namespace {
@@ -171,14 +170,15 @@ __global__ void input_gradient_rows(const float* dy, const float* normalised, co
 
 }  // namespace
 
-cudaError_t layer_norm(const float* x, const float* gain, const float* bias, float* normalised, float* scale, float* y,
-                       Extent extent, cudaStream_t stream) {
-  return queue_rows(normalise_rows, extent, stream, x, gain, bias, normalised, scale, y, extent.columns);
+void layer_norm(const float* x, const float* gain, const float* bias, float* normalised, float* scale, float* y,
+                Extent extent, cudaStream_t stream) {
+  queue_rows("layer_norm", normalise_rows, extent, stream, x, gain, bias, normalised, scale, y, extent.columns);
 }
 
-cudaError_t layer_norm_input_gradient(const float* dy, const float* normalised, const float* scale, const float* gain,
-                                      float* dx, Extent extent, cudaStream_t stream) {
-  return queue_rows(input_gradient_rows, extent, stream, dy, normalised, scale, gain, dx, extent.columns);
+void layer_norm_input_gradient(const float* dy, const float* normalised, const float* scale, const float* gain,
+                               float* dx, Extent extent, cudaStream_t stream) {
+  queue_rows("layer_norm_input_gradient", input_gradient_rows, extent, stream, dy, normalised, scale, gain, dx,
+             extent.columns);
 }
 
 namespace {
@@ -234,26 +234,26 @@ __global__ void sum_positions(const float* dy, PositionWindow positions, float* 
 
 }  // namespace
 
-cudaError_t look_up(const int* tokens, int first, int count, const float* table, float* rows, Extent extent,
-                    cudaStream_t stream) {
-  return queue_rows(look_up_rows, extent, stream, tokens, first, count, table, rows, extent.columns);
+void look_up(const int* tokens, int first, int count, const float* table, float* rows, Extent extent,
+             cudaStream_t stream) {
+  queue_rows("look_up", look_up_rows, extent, stream, tokens, first, count, table, rows, extent.columns);
 }
 
-cudaError_t add_to_table(const int* order, const int* starts, const int* places, int groups, const float* rows,
-                         float* table, std::size_t width, cudaStream_t stream) {
-  return queue_rows(add_groups, {static_cast<std::size_t>(groups), width}, stream, order, starts, places, rows, table,
-                    width);
+void add_to_table(const int* order, const int* starts, const int* places, int groups, const float* rows, float* table,
+                  std::size_t width, cudaStream_t stream) {
+  queue_rows("add_to_table", add_groups, {static_cast<std::size_t>(groups), width}, stream, order, starts, places, rows,
+             table, width);
 }
 
-cudaError_t add_positions(const float* x, PositionWindow positions, const float* table, float* y, Extent extent,
-                          cudaStream_t stream) {
-  return queue_over(add_position_rows, extent.size(), stream, x, positions, table, y, extent);
+void add_positions(const float* x, PositionWindow positions, const float* table, float* y, Extent extent,
+                   cudaStream_t stream) {
+  queue_over("add_positions", add_position_rows, extent.size(), stream, x, positions, table, y, extent);
 }
 
-cudaError_t add_to_positions(const float* dy, PositionWindow positions, float* table, Extent extent,
-                             cudaStream_t stream) {
-  if (extent.size() == 0) return cudaSuccess;
-  return queue_over(sum_positions, positions.length * extent.columns, stream, dy, positions, table, extent);
+void add_to_positions(const float* dy, PositionWindow positions, float* table, Extent extent, cudaStream_t stream) {
+  if (extent.size() == 0) return;
+  queue_over("add_to_positions", sum_positions, positions.length * extent.columns, stream, dy, positions, table,
+             extent);
 }
 
 namespace {
@@ -314,26 +314,27 @@ __global__ void subtract_targets(const float* probabilities, const int* targets,
 
 }  // namespace
 
-cudaError_t row_maxima(const float* logits, float* maxima, Extent extent, cudaStream_t stream) {
-  return queue_rows(find_maxima, extent, stream, logits, maxima, extent.columns);
+void row_maxima(const float* logits, float* maxima, Extent extent, cudaStream_t stream) {
+  queue_rows("row_maxima", find_maxima, extent, stream, logits, maxima, extent.columns);
 }
 
-cudaError_t exponentials(const float* logits, const float* maxima, const int* targets, int first, float* values,
-                         float* sums, float* target_logits, Extent extent, cudaStream_t stream) {
-  return queue_rows(take_exponentials, extent, stream, logits, maxima, targets, first, values, sums, target_logits,
-                    extent.columns);
+void exponentials(const float* logits, const float* maxima, const int* targets, int first, float* values, float* sums,
+                  float* target_logits, Extent extent, cudaStream_t stream) {
+  queue_rows("exponentials", take_exponentials, extent, stream, logits, maxima, targets, first, values, sums,
+             target_logits, extent.columns);
 }
 
-cudaError_t normalise(float* values, const float* sums, const float* target_logits, double* mean, Extent extent,
-                      cudaStream_t stream) {
-  if (extent.size() == 0) return cudaSuccess;
-  const cudaError_t error = queue_over(divide_rows, extent.size(), stream, values, sums, extent);
-  return error != cudaSuccess ? error : queue(mean_loss, 1, kThreads, stream, sums, target_logits, mean, extent.rows);
+void normalise(float* values, const float* sums, const float* target_logits, double* mean, Extent extent,
+               cudaStream_t stream) {
+  if (extent.size() == 0) return;
+  queue_over("normalise", divide_rows, extent.size(), stream, values, sums, extent);
+  queue("normalise", mean_loss, 1, kThreads, stream, sums, target_logits, mean, extent.rows);
 }
 
-cudaError_t cross_entropy_gradient(const float* probabilities, const int* targets, int first, float weight,
-                                   float* gradient, Extent extent, cudaStream_t stream) {
-  return queue_over(subtract_targets, extent.size(), stream, probabilities, targets, first, weight, gradient, extent);
+void cross_entropy_gradient(const float* probabilities, const int* targets, int first, float weight, float* gradient,
+                            Extent extent, cudaStream_t stream) {
+  queue_over("cross_entropy_gradient", subtract_targets, extent.size(), stream, probabilities, targets, first, weight,
+             gradient, extent);
 }
 
 namespace {
@@ -383,12 +384,11 @@ __global__ void reduce_kernel(Inputs inputs, float* output, std::size_t count, O
 
 }  // namespace
 
-cudaError_t sgd(const UpdateRule& rule, const Update& update, float* velocity, cudaStream_t stream) {
-  return queue_over(sgd_kernel, update.count, stream, rule.rate, rule.momentum, update, velocity);
+void sgd(const UpdateRule& rule, const Update& update, float* velocity, cudaStream_t stream) {
+  queue_over("sgd", sgd_kernel, update.count, stream, rule.rate, rule.momentum, update, velocity);
 }
 
-cudaError_t adam(const UpdateRule& rule, int step, const Update& update, float* mean, float* square,
-                 cudaStream_t stream) {
+void adam(const UpdateRule& rule, int step, const Update& update, float* mean, float* square, cudaStream_t stream) {
   const auto exponent = static_cast<float>(step);
   const AdamRates rates{rule.rate,
                         rule.beta1,
@@ -396,17 +396,18 @@ cudaError_t adam(const UpdateRule& rule, int step, const Update& update, float* 
                         rule.epsilon,
                         1.0F - std::pow(rule.beta1, exponent),
                         1.0F - std::pow(rule.beta2, exponent)};
-  return queue_over(adam_kernel, update.count, stream, rates, update, mean, square);
+  queue_over("adam", adam_kernel, update.count, stream, rates, update, mean, square);
 }
 
-cudaError_t reduce(const std::vector<const float*>& inputs, bool maximum, float* output, std::size_t count,
-                   cudaStream_t stream) {
-  if (inputs.empty() || inputs.size() > kMostInputs) return cudaErrorInvalidValue;
+void reduce(const std::vector<const float*>& inputs, bool maximum, float* output, std::size_t count,
+            cudaStream_t stream) {
+  if (count == 0) return;
+  if (inputs.empty() || inputs.size() > kMostInputs) return check(cudaErrorInvalidValue, "reduce");
   Inputs list{};
   list.count = static_cast<int>(inputs.size());
   for (std::size_t input = 0; input < inputs.size(); ++input) list.addresses[input] = inputs[input];
-  return maximum ? queue_over(reduce_kernel<Maximum>, count, stream, list, output, count, Maximum{})
-                 : queue_over(reduce_kernel<Sum>, count, stream, list, output, count, Sum{});
+  if (maximum) return queue_over("reduce", reduce_kernel<Maximum>, count, stream, list, output, count, Maximum{});
+  queue_over("reduce", reduce_kernel<Sum>, count, stream, list, output, count, Sum{});
 }
 
 }  // namespace flopcast::realrun::cuda

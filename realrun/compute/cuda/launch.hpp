@@ -9,10 +9,13 @@
 #include "realrun/device/arithmetic.hpp"
 
 // The kernels, as functions that queue them. Matrices are row-major without gaps; addresses are the device's. Sums are
-// taken in an order that depends on the sizes only: equal runs give equal bits. Nothing here waits; errors of a launch
-// come back as cudaGetLastError() has them.
+// taken in an order that depends on the sizes only: equal runs give equal bits. Nothing here waits. A launch that fails
+// throws EnvironmentError with the function's name.
 
 namespace flopcast::realrun::cuda {
+
+/// Throws EnvironmentError with the name of the call and CUDA's own words unless it went well.
+void check(cudaError_t result, const char* call);
 
 /// A matrix of that many rows and columns.
 struct Extent {
@@ -23,15 +26,15 @@ struct Extent {
 };
 
 // element by element
-cudaError_t add(const float* a, const float* b, float* sum, std::size_t count, cudaStream_t stream);
-cudaError_t add_bias(const float* x, const float* bias, float* y, Extent extent, cudaStream_t stream);
-cudaError_t gelu(const float* x, float* y, std::size_t count, cudaStream_t stream);
-cudaError_t gelu_gradient(const float* dy, const float* x, float* dx, std::size_t count, cudaStream_t stream);
+void add(const float* a, const float* b, float* sum, std::size_t count, cudaStream_t stream);
+void add_bias(const float* x, const float* bias, float* y, Extent extent, cudaStream_t stream);
+void gelu(const float* x, float* y, std::size_t count, cudaStream_t stream);
+void gelu_gradient(const float* dy, const float* x, float* dx, std::size_t count, cudaStream_t stream);
 /// Rounded to nearest, ties to even; 16 bits each.
-cudaError_t to_bfloat16(const float* x, void* y, std::size_t count, cudaStream_t stream);
+void to_bfloat16(const float* x, void* y, std::size_t count, cudaStream_t stream);
 
 // spin.cu
-/// Keeps one thread busy.
+/// Keeps one thread busy. Gives the error of its launch back.
 cudaError_t spin(std::int64_t nanoseconds, cudaStream_t stream);
 
 // See UpdateRule.
@@ -41,52 +44,49 @@ struct Update {
   float* updated;
   std::size_t count;
 };
-cudaError_t sgd(const UpdateRule& rule, const Update& update, float* velocity, cudaStream_t stream);
-cudaError_t adam(const UpdateRule& rule, int step, const Update& update, float* mean, float* square,
-                 cudaStream_t stream);
+void sgd(const UpdateRule& rule, const Update& update, float* velocity, cudaStream_t stream);
+void adam(const UpdateRule& rule, int step, const Update& update, float* mean, float* square, cudaStream_t stream);
 /// Element by element in the order of the inputs, at most kMostInputs; the output may be one of them.
-cudaError_t reduce(const std::vector<const float*>& inputs, bool maximum, float* output, std::size_t count,
-                   cudaStream_t stream);
+void reduce(const std::vector<const float*>& inputs, bool maximum, float* output, std::size_t count,
+            cudaStream_t stream);
 
 // Sums over rows in two steps, through `scratch` of column_scratch() floats.
 std::size_t column_scratch(Extent extent);
 /// sums += the rows of x, times the rows of `factor` unless that is null.
-cudaError_t add_up_rows(const float* x, const float* factor, float* sums, Extent extent, float* scratch,
-                        cudaStream_t stream);
+void add_up_rows(const float* x, const float* factor, float* sums, Extent extent, float* scratch, cudaStream_t stream);
 
 // layer norm
-cudaError_t layer_norm(const float* x, const float* gain, const float* bias, float* normalised, float* scale, float* y,
-                       Extent extent, cudaStream_t stream);
-cudaError_t layer_norm_input_gradient(const float* dy, const float* normalised, const float* scale, const float* gain,
-                                      float* dx, Extent extent, cudaStream_t stream);
+void layer_norm(const float* x, const float* gain, const float* bias, float* normalised, float* scale, float* y,
+                Extent extent, cudaStream_t stream);
+void layer_norm_input_gradient(const float* dy, const float* normalised, const float* scale, const float* gain,
+                               float* dx, Extent extent, cudaStream_t stream);
 
 // embedding
-cudaError_t look_up(const int* tokens, int first, int count, const float* table, float* rows, Extent extent,
-                    cudaStream_t stream);
+void look_up(const int* tokens, int first, int count, const float* table, float* rows, Extent extent,
+             cudaStream_t stream);
 /// Adds rows to table rows. `order` lists the rows sorted by token, group g those from starts[g] to starts[g + 1], for
 /// the table's row places[g].
-cudaError_t add_to_table(const int* order, const int* starts, const int* places, int groups, const float* rows,
-                         float* table, std::size_t width, cudaStream_t stream);
+void add_to_table(const int* order, const int* starts, const int* places, int groups, const float* rows, float* table,
+                  std::size_t width, cudaStream_t stream);
 /// Row r lies at position (shift + r) mod length + first.
 struct PositionWindow {
   std::size_t shift;
   std::size_t length;
   std::size_t first;
 };
-cudaError_t add_positions(const float* x, PositionWindow positions, const float* table, float* y, Extent extent,
-                          cudaStream_t stream);
-cudaError_t add_to_positions(const float* dy, PositionWindow positions, float* table, Extent extent,
-                             cudaStream_t stream);
+void add_positions(const float* x, PositionWindow positions, const float* table, float* y, Extent extent,
+                   cudaStream_t stream);
+void add_to_positions(const float* dy, PositionWindow positions, float* table, Extent extent, cudaStream_t stream);
 
 // cross entropy
-cudaError_t row_maxima(const float* logits, float* maxima, Extent extent, cudaStream_t stream);
-cudaError_t exponentials(const float* logits, const float* maxima, const int* targets, int first, float* values,
-                         float* sums, float* target_logits, Extent extent, cudaStream_t stream);
+void row_maxima(const float* logits, float* maxima, Extent extent, cudaStream_t stream);
+void exponentials(const float* logits, const float* maxima, const int* targets, int first, float* values, float* sums,
+                  float* target_logits, Extent extent, cudaStream_t stream);
 /// Divides the rows by their sums and writes the mean of log(sum) - target.
-cudaError_t normalise(float* values, const float* sums, const float* target_logits, double* mean, Extent extent,
-                      cudaStream_t stream);
-cudaError_t cross_entropy_gradient(const float* probabilities, const int* targets, int first, float weight,
-                                   float* gradient, Extent extent, cudaStream_t stream);
+void normalise(float* values, const float* sums, const float* target_logits, double* mean, Extent extent,
+               cudaStream_t stream);
+void cross_entropy_gradient(const float* probabilities, const int* targets, int first, float weight, float* gradient,
+                            Extent extent, cudaStream_t stream);
 
 // attention.cu: fused, causal; the scores never leave the chip.
 struct AttentionSize {
@@ -96,9 +96,9 @@ struct AttentionSize {
   int length;    ///< of a sequence
 };
 /// `qkv` as CausalAttention has it; `logsumexp` by sequence, head and row.
-cudaError_t attention(const float* qkv, float* output, float* logsumexp, AttentionSize size, cudaStream_t stream);
+void attention(const float* qkv, float* output, float* logsumexp, AttentionSize size, cudaStream_t stream);
 /// Writes the gradient of `qkv`. `projection` is scratch of the size of `logsumexp`.
-cudaError_t attention_gradient(const float* qkv, const float* output, const float* logsumexp, const float* dy,
-                               float* projection, float* dqkv, AttentionSize size, cudaStream_t stream);
+void attention_gradient(const float* qkv, const float* output, const float* logsumexp, const float* dy,
+                        float* projection, float* dqkv, AttentionSize size, cudaStream_t stream);
 
 }  // namespace flopcast::realrun::cuda

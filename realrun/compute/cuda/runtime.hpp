@@ -3,12 +3,10 @@
 #include <cuda_runtime_api.h>
 #include <mutex>
 
+#include "realrun/compute/cuda/launch.hpp"
 #include "sim/program/step_times.hpp"
 
 namespace flopcast::realrun::cuda {
-
-/// Throws EnvironmentError with the name of the call and CUDA's own words unless it went well.
-void check(cudaError_t result, const char* call);
 
 /// Whether the device is past the event. Not being there yet is no error, nor is it left for the next launch to report.
 bool has_reached(cudaEvent_t event);

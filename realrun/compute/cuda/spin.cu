@@ -16,7 +16,8 @@ __global__ void spin_for(std::int64_t nanoseconds) {
 }  // namespace
 
 cudaError_t spin(std::int64_t nanoseconds, cudaStream_t stream) {
-  return queue(spin_for, 1, 1, stream, nanoseconds);
+  FLOPCAST_LAUNCH(spin_for, 1, 1, 0, stream)(nanoseconds);
+  return cudaGetLastError();
 }
 
 }  // namespace flopcast::realrun::cuda

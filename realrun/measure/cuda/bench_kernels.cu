@@ -74,29 +74,26 @@ Format format_of(Factors factors) {
 
 }  // namespace
 
-cudaError_t nothing(cudaStream_t stream) {
-  return queue(do_nothing, 1, 1, stream);
+void nothing(cudaStream_t stream) {
+  queue("an empty kernel", do_nothing, 1, 1, stream);
 }
 
-cudaError_t fill_random(void* to, std::size_t bytes, Factors factors, bool positive, std::uint64_t seed,
-                        cudaStream_t stream) {
+void fill_random(void* to, std::size_t bytes, Factors factors, bool positive, std::uint64_t seed, cudaStream_t stream) {
   const std::size_t count = bytes / sizeof(std::uint32_t);
-  return queue_over(fill_words, count, stream, static_cast<std::uint32_t*>(to), count, format_of(factors), positive,
-                    seed);
+  queue_over("fill_random", fill_words, count, stream, static_cast<std::uint32_t*>(to), count, format_of(factors),
+             positive, seed);
 }
 
-cudaError_t copy_on_channels(const void* from, void* to, std::size_t bytes, int channels, cudaStream_t stream) {
-  if (bytes == 0) return cudaSuccess;
-  if (channels < 1) return cudaErrorInvalidValue;
+void copy_on_channels(const void* from, void* to, std::size_t bytes, int channels, cudaStream_t stream) {
+  if (bytes == 0) return;
+  check(channels < 1
+            ? cudaErrorInvalidValue
+            : cudaFuncSetAttribute(copy_blocks, cudaFuncAttributeMaxDynamicSharedMemorySize, kChannelSharedBytes),
+        "copy_on_channels");
   constexpr int kChannelThreads = 512;
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(copy_blocks, cudaFuncAttributeMaxDynamicSharedMemorySize, kChannelSharedBytes);
-      error != cudaSuccess) {
-    return error;
-  }
   FLOPCAST_LAUNCH(copy_blocks, static_cast<unsigned>(channels), (kChannelThreads), kChannelSharedBytes, stream)
   (static_cast<const float4*>(from), static_cast<float4*>(to), bytes / sizeof(float4));
-  return cudaGetLastError();
+  check(cudaGetLastError(), "copy_on_channels");
 }
 
 }  // namespace flopcast::realrun::cuda

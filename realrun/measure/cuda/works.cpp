@@ -40,7 +40,7 @@ void Rotation::fill(Factors factors, bool positive) {
   const std::size_t wanted = 2 * cache_bytes_ / stride_ + 2;
   slots_ = std::min(wanted, lane_.bytes / stride_);
   constexpr std::uint64_t kSeed = 20260101;
-  check(fill_random(lane_.memory, slots_ * stride_, factors, positive, kSeed, lane_.stream), "fill_random");
+  fill_random(lane_.memory, slots_ * stride_, factors, positive, kSeed, lane_.stream);
 }
 
 std::byte* Rotation::address(std::size_t part, int round) const {
@@ -126,18 +126,16 @@ QueueOnce norm_work(const SampleKey& key, const Lane& lane, std::size_t cache_by
   rotation.fill(Factors::kFloat32, false);
   if (key.op == "layernorm forward") {
     return [=, stream = lane.stream](int round) {
-      check(layer_norm(rotation.at<float>(first, round), rotation.at<float>(gain, round),
-                       rotation.at<float>(bias, round), rotation.at<float>(normalised, round),
-                       rotation.at<float>(scale, round), rotation.at<float>(last, round), extent, stream),
-            "layer_norm");
+      layer_norm(rotation.at<float>(first, round), rotation.at<float>(gain, round), rotation.at<float>(bias, round),
+                 rotation.at<float>(normalised, round), rotation.at<float>(scale, round),
+                 rotation.at<float>(last, round), extent, stream);
     };
   }
   FLOPCAST_CHECK(key.op == "layernorm backward");
   return [=, stream = lane.stream](int round) {
-    check(layer_norm_input_gradient(rotation.at<float>(first, round), rotation.at<float>(normalised, round),
-                                    rotation.at<float>(scale, round), rotation.at<float>(gain, round),
-                                    rotation.at<float>(last, round), extent, stream),
-          "layer_norm_input_gradient");
+    layer_norm_input_gradient(rotation.at<float>(first, round), rotation.at<float>(normalised, round),
+                              rotation.at<float>(scale, round), rotation.at<float>(gain, round),
+                              rotation.at<float>(last, round), extent, stream);
   };
 }
 
@@ -154,21 +152,16 @@ QueueOnce elementwise_work(const SampleKey& key, const Lane& lane, std::size_t c
   rotation.fill(Factors::kFloat32, false);
   const cudaStream_t stream = lane.stream;
   if (rounds) {
-    return [=](int round) {
-      check(to_bfloat16(rotation.at<float>(x, round), rotation.at<void>(y, round), count, stream), "to_bfloat16");
-    };
+    return [=](int round) { to_bfloat16(rotation.at<float>(x, round), rotation.at<void>(y, round), count, stream); };
   }
   if (two) {
-    return [=](int round) {
-      check(gelu(rotation.at<float>(x, round), rotation.at<float>(y, round), count, stream), "gelu");
-    };
+    return [=](int round) { gelu(rotation.at<float>(x, round), rotation.at<float>(y, round), count, stream); };
   }
   const bool sum = key.op == "add";
   FLOPCAST_CHECK(sum || key.op == "gelu backward");
   return [=](int round) {
-    check((sum ? add : gelu_gradient)(rotation.at<float>(x, round), rotation.at<float>(y, round),
-                                      rotation.at<float>(z, round), count, stream),
-          sum ? "add" : "gelu_gradient");
+    (sum ? add : gelu_gradient)(rotation.at<float>(x, round), rotation.at<float>(y, round),
+                                rotation.at<float>(z, round), count, stream);
   };
 }
 
@@ -191,10 +184,8 @@ QueueOnce optimizer_work(const SampleKey& key, const Lane& lane, std::size_t cac
     const Update update{rotation.at<float>(weights, round), rotation.at<float>(gradients, round),
                         rotation.at<float>(updated, round), count};
     constexpr int kStep = 100;
-    check(is_adam
-              ? adam(rule, kStep, update, rotation.at<float>(mean, round), rotation.at<float>(square, round), stream)
-              : sgd(rule, update, rotation.at<float>(mean, round), stream),
-          is_adam ? "adam" : "sgd");
+    if (!is_adam) return sgd(rule, update, rotation.at<float>(mean, round), stream);
+    adam(rule, kStep, update, rotation.at<float>(mean, round), rotation.at<float>(square, round), stream);
   };
 }
 
@@ -212,18 +203,15 @@ QueueOnce embedding_work(const SampleKey& key, const Lane& lane, std::size_t cac
   const cudaStream_t stream = lane.stream;
   if (forward) {
     return [=](int round) {
-      check(look_up(order.get(), 0, count, rotation.at<float>(table, round), rotation.at<float>(rows, round), extent,
-                    stream),
-            "look_up");
+      look_up(order.get(), 0, count, rotation.at<float>(table, round), rotation.at<float>(rows, round), extent, stream);
     };
   }
   std::vector<int> ascending(extent.rows + 1);
   std::iota(ascending.begin(), ascending.end(), 0);
   const auto starts = on_device(ascending, lane.stream);
   return [=](int round) {
-    check(add_to_table(order.get(), starts.get(), starts.get(), count, rotation.at<float>(rows, round),
-                       rotation.at<float>(table, round), extent.columns, stream),
-          "add_to_table");
+    add_to_table(order.get(), starts.get(), starts.get(), count, rotation.at<float>(rows, round),
+                 rotation.at<float>(table, round), extent.columns, stream);
   };
 }
 
@@ -248,22 +236,18 @@ QueueOnce loss_work(const SampleKey& key, const Lane& lane, std::size_t cache_by
   const cudaStream_t stream = lane.stream;
   if (!forward) {
     return [=](int round) {
-      check(cross_entropy_gradient(rotation.at<float>(logits, round), targets.get(), 0, 1.0F,
-                                   rotation.at<float>(values, round), extent, stream),
-            "cross_entropy_gradient");
+      cross_entropy_gradient(rotation.at<float>(logits, round), targets.get(), 0, 1.0F,
+                             rotation.at<float>(values, round), extent, stream);
     };
   }
   return [=](int round) {
     float* const of_values = rotation.at<float>(values, round);
     float* const of_sums = rotation.at<float>(sums, round);
-    check(row_maxima(rotation.at<float>(logits, round), rotation.at<float>(maxima, round), extent, stream),
-          "row_maxima");
-    check(exponentials(rotation.at<float>(logits, round), rotation.at<float>(maxima, round), targets.get(), 0,
-                       of_values, of_sums, rotation.at<float>(of_targets, round), extent, stream),
-          "exponentials");
-    check(normalise(of_values, of_sums, rotation.at<float>(of_targets, round), rotation.at<double>(mean, round), extent,
-                    stream),
-          "normalise");
+    row_maxima(rotation.at<float>(logits, round), rotation.at<float>(maxima, round), extent, stream);
+    exponentials(rotation.at<float>(logits, round), rotation.at<float>(maxima, round), targets.get(), 0, of_values,
+                 of_sums, rotation.at<float>(of_targets, round), extent, stream);
+    normalise(of_values, of_sums, rotation.at<float>(of_targets, round), rotation.at<double>(mean, round), extent,
+              stream);
   };
 }
 
@@ -285,18 +269,16 @@ QueueOnce attention_work(const SampleKey& key, const Lane& lane, std::size_t cac
   rotation.fill(Factors::kFloat32, false);
   const cudaStream_t stream = lane.stream;
   const auto run_forward = [=](int round) {
-    check(attention(rotation.at<float>(qkv, round), rotation.at<float>(output, round),
-                    rotation.at<float>(logsumexp, round), size, stream),
-          "attention");
+    attention(rotation.at<float>(qkv, round), rotation.at<float>(output, round), rotation.at<float>(logsumexp, round),
+              size, stream);
   };
   if (forward) return run_forward;
   // The backward pass takes what the forward pass has left.
   for (std::size_t slot = 0; slot < rotation.slots(); ++slot) run_forward(static_cast<int>(slot));
   return [=](int round) {
-    check(attention_gradient(rotation.at<float>(qkv, round), rotation.at<float>(output, round),
-                             rotation.at<float>(logsumexp, round), rotation.at<float>(dy, round),
-                             rotation.at<float>(projection, round), rotation.at<float>(dqkv, round), size, stream),
-          "attention_gradient");
+    attention_gradient(rotation.at<float>(qkv, round), rotation.at<float>(output, round),
+                       rotation.at<float>(logsumexp, round), rotation.at<float>(dy, round),
+                       rotation.at<float>(projection, round), rotation.at<float>(dqkv, round), size, stream);
   };
 }
 
@@ -310,8 +292,7 @@ QueueOnce copy_work(const SampleKey& key, const Lane& lane, std::size_t cache_by
   const cudaStream_t stream = lane.stream;
   if (key.kind == SampleKind::kChannelCopy) {
     return [=, channels = key.channels](int round) {
-      check(copy_on_channels(rotation.at<void>(from, round), rotation.at<void>(to, round), half, channels, stream),
-            "copy_on_channels");
+      copy_on_channels(rotation.at<void>(from, round), rotation.at<void>(to, round), half, channels, stream);
     };
   }
   return [=](int round) {
@@ -367,7 +348,7 @@ QueueOnce make_work(const SampleKey& key, const Lane& lane, std::size_t cache_by
       return attention_work(key, lane, cache_bytes);
     case SampleKind::kLaunch:
     case SampleKind::kHostDispatch:
-      return [stream = lane.stream](int /*round*/) { check(nothing(stream), "an empty kernel"); };
+      return [stream = lane.stream](int /*round*/) { nothing(stream); };
     default:
       break;
   }
