@@ -8,7 +8,6 @@
 #include "base/host/exit_code.hpp"
 #include "base/host/launcher.hpp"
 #include "base/text/error.hpp"
-#include "realrun/launch/command_line.hpp"
 #include "realrun/launch/launch.hpp"
 #include "realrun/launch/run_file.hpp"
 #include "realrun/rendezvous/meeting.hpp"

@@ -409,7 +409,7 @@ ScatterChart validation_chart(const std::vector<SourceSummary>& sources) {
   chart.y_label = "forecast, seconds";
   chart.band = 0.1;
   for (const SourceSummary& summary : sources) {
-    ScatterSeries series{summary.source, {}};
+    Series series{summary.source, {}};
     for (const EvaluatedRow& row : summary.evaluated) {
       if (row.measured_s) series.points.push_back({*row.measured_s, row.predicted_s, row.id});
     }

@@ -1,4 +1,4 @@
-#include "realrun/launch/command_line.hpp"
+#include "realrun/launch/launch.hpp"
 
 #include <fmt/format.h>
 

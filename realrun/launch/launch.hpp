@@ -8,6 +8,11 @@
 
 namespace flopcast::realrun {
 
+/// Throws ConfigError on bad usage.
+LaunchOptions parse_launch_options(const std::vector<std::string>& arguments);
+/// False when there is none to show.
+bool show_help(const LaunchOptions& options);
+
 /// All ranks of the job on the first GPU, as threads of this process. Returns the exit code. Throws ConfigError and
 /// EnvironmentError, which says so when flopcast-run was built without CUDA.
 int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& threads);

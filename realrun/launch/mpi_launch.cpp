@@ -10,7 +10,6 @@
 #include "base/host/exit_code.hpp"
 #include "base/text/error.hpp"
 #include "realrun/compute/host_device.hpp"
-#include "realrun/launch/command_line.hpp"
 #include "realrun/launch/run_file.hpp"
 #include "realrun/training/train_on_mpi.hpp"
 

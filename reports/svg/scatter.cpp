@@ -36,15 +36,15 @@ std::string marker(std::size_t series, double x, double y) {
   return fmt::format(R"(<path d="M{} {}l{} {}h{}z")", at(x), at(y - r), at(r), at(2 * r), at(-2 * r));
 }
 
-bool drawable(const ScatterPoint& point) {
+bool drawable(const SeriesPoint& point) {
   return point.x > 0.0 && point.y > 0.0 && std::isfinite(point.x) && std::isfinite(point.y);
 }
 
 // Decades that hold every point of both axes.
 AxisScale scale_of(const ScatterChart& chart) {
   std::vector<double> values;
-  for (const ScatterSeries& series : chart.series) {
-    for (const ScatterPoint& point : series.points) {
+  for (const Series& series : chart.series) {
+    for (const SeriesPoint& point : series.points) {
       if (drawable(point)) values.insert(values.end(), {point.x, point.y});
     }
   }
@@ -88,28 +88,28 @@ void draw_diagonal(Canvas& canvas, const char* css, double factor, const AxisSca
 constexpr double kLegendGap = 24.0;
 constexpr double kLegendText = 12.0;  // from the marker
 
-std::string legend_text(const ScatterSeries& series) {
+std::string legend_text(const Series& series) {
   return fmt::format("{} ({})", series.name, std::count_if(series.points.begin(), series.points.end(), drawable));
 }
 
 double legend_width(const ScatterChart& chart) {
   double widest = kLeastLegend;
-  for (const ScatterSeries& series : chart.series) {
+  for (const Series& series : chart.series) {
     widest = std::max(widest, text_width(legend_text(series), kLegendLetter));
   }
   return kLegendGap + kLegendText + widest;
 }
 
-void draw_legend_entry(Canvas& canvas, const ScatterSeries& series, std::size_t index) {
+void draw_legend_entry(Canvas& canvas, const Series& series, std::size_t index) {
   const double x = kPlotLeft + kPlotSide + kLegendGap;
   const double y = kPlotTop + 10 + kLegendLine * static_cast<double>(index);
   canvas.put("{} fill=\"{}\"/>\n", marker(index, x, y), kPalette.at(index % kPalette.size()));
   canvas.text(x + kLegendText, y + 4, "", legend_text(series));
 }
 
-void draw_points(Canvas& canvas, const ScatterSeries& series, std::size_t index, const AxisScale& scale) {
+void draw_points(Canvas& canvas, const Series& series, std::size_t index, const AxisScale& scale) {
   canvas.put("<g class=\"point\" fill=\"{}\">\n", kPalette.at(index % kPalette.size()));
-  for (const ScatterPoint& point : series.points) {
+  for (const SeriesPoint& point : series.points) {
     if (!drawable(point)) continue;
     const std::string shape = marker(index, kPlotLeft + scale.position(point.x) * kPlotSide,
                                      kPlotTop + kPlotSide - scale.position(point.y) * kPlotSide);

@@ -100,33 +100,15 @@ struct Plan {
   cublasLtMatmulAlgo_t algorithm = {};
 };
 
-// As cuBLASLt calls them, and as users do.
-cudaDataType_t type_of(Factors factors) {
-  switch (factors) {
-    case Factors::kFloat32:
-      return CUDA_R_32F;
-    case Factors::kBfloat16:
-      return CUDA_R_16BF;
-    case Factors::kFloat16:
-      return CUDA_R_16F;
-    case Factors::kFloat8:
-      break;
-  }
-  return CUDA_R_8F_E4M3;
-}
-
-const char* words_of(Factors factors) {
-  switch (factors) {
-    case Factors::kFloat32:
-      return "fp32";
-    case Factors::kBfloat16:
-      return "bf16";
-    case Factors::kFloat16:
-      return "fp16";
-    case Factors::kFloat8:
-      break;
-  }
-  return "fp8";
+/// Factors as cuBLASLt calls them, and as users do.
+struct FactorNames {
+  cudaDataType_t type;
+  const char* words;
+};
+const FactorNames& names_of(Factors factors) {
+  static constexpr FactorNames kNames[] = {
+      {CUDA_R_32F, "fp32"}, {CUDA_R_16BF, "bf16"}, {CUDA_R_16F, "fp16"}, {CUDA_R_8F_E4M3, "fp8"}};
+  return kNames[static_cast<std::size_t>(factors)];
 }
 
 cudaDataType_t result_type(const Product& product) {
@@ -185,7 +167,7 @@ class CublasLtProducts : public MatrixProducts {
   }
 
   Plan make_plan(const Product& product, const Key& key) {
-    const cudaDataType_t type = type_of(product.factors);
+    const cudaDataType_t type = names_of(product.factors).type;
     const bool tf32 = settings_.tf32 && product.factors == Factors::kFloat32;
     Plan plan;
     library_->check(library_->create_description(&plan.description,
@@ -244,7 +226,7 @@ class CublasLtProducts : public MatrixProducts {
     library_->destroy_preference(preference);
     if (status != CUBLAS_STATUS_SUCCESS || answers == 0) {
       throw EnvironmentError(fmt::format("cuBLASLt has no algorithm for a product of {} × {} × {} in {}", product.m,
-                                         product.n, product.k, words_of(product.factors)));
+                                         product.n, product.k, names_of(product.factors).words));
     }
     plan.algorithm = answer.algo;
   }
