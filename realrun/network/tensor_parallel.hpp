@@ -17,8 +17,7 @@ class GroupLayer : public Layer<T> {
  public:
   using Operation = Tensor<T> (Ranks::*)(const Tensor<T>&) const;
 
-  GroupLayer(const Ranks& group, Operation forward, Operation backward)
-      : group_(group), forward_(forward), backward_(backward) {}
+  GroupLayer(const Ranks& group, Operation there, Operation back) : group_(group), forward_(there), backward_(back) {}
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& /*pass*/, Saved<T>& /*saved*/) const override {
     return (group_.*forward_)(input);
   }
