@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/text/error.hpp"
 #include <bit>
 #include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
+#include "base/text/error.hpp"
 
 namespace flopcast::realrun {
 
