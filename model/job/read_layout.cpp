@@ -92,14 +92,7 @@ class LayoutCheck {
     if (broken_context_rule(job_, layout_.tp, layout_.cp) == LayoutRule::kProfileContext) {
       refuse_ranks("cp", layout_.cp, "context-parallel");
     }
-    if (broken_sequence_rule(job_, layout_.tp, layout_.cp, layout_.sequence_parallel)) {
-      reader_.fail("sequence_parallel", "true needs tensor parallelism, which a layer profile has not",
-                   "valid for a layer profile: false");
-    }
-    if (broken_recompute_rule(job_, layout_.tp, false, layout_.recompute) == LayoutRule::kProfileRecompute) {
-      reader_.fail("recompute", "selective recomputation is defined for transformer blocks, not for a layer profile",
-                   "valid for a layer profile: none, full");
-    }
+    check_profile_choices(reader_, job_);
     const auto form = broken_form_rule(job_);
     if (form == LayoutRule::kProfileReplication) {
       inside("data_parallel", name_of(layout_.data_parallel), "ddp, ps, byteps");
@@ -414,6 +407,18 @@ class LayoutCheck {
 };
 
 }  // namespace
+
+void check_profile_choices(const ObjectReader& reader, const Job& job) {
+  const Layout& layout = job.layout;
+  if (broken_sequence_rule(job, 1, 1, layout.sequence_parallel) == LayoutRule::kProfileSequence) {
+    reader.fail("sequence_parallel", "true needs tensor parallelism, which a layer profile has not",
+                "valid for a layer profile: false");
+  }
+  if (broken_recompute_rule(job, 1, false, layout.recompute) == LayoutRule::kProfileRecompute) {
+    reader.fail("recompute", "selective recomputation is defined for transformer blocks, not for a layer profile",
+                "valid for a layer profile: none, full");
+  }
+}
 
 void check_tensor_depth(const ObjectReader& reader, const Layout& layout) {
   if (layout.tensor_parallel == TensorParallel::k25d || layout.tensor_depth == 1) return;

@@ -71,6 +71,9 @@ void take_forms(const ObjectReader& reader, const Layout& given, const Origins& 
     if (field.planning == Planning::kPossible) field.copy(&given, &job.layout);
   }
   check_tensor_depth(reader, given);
+  Job asked = job;
+  asked.layout = given;
+  check_profile_choices(reader, asked);
   const auto rule = broken_form_rule(job);
   if (rule == LayoutRule::kProfileGrid || rule == LayoutRule::kGridModel) {
     fail(origins, "layout.tensor_parallel",
