@@ -133,8 +133,8 @@ std::size_t CellProgram::communication_count() const {
   return static_cast<std::size_t>(count);
 }
 
-std::vector<std::size_t> CellProgram::microbatches_by_stage() const {
-  std::vector<std::size_t> counts(rank_of_stage.size(), 0);
+ByStage<std::size_t> CellProgram::microbatches_by_stage() const {
+  ByStage<std::size_t> counts(rank_of_stage.size(), 0);
   for (const std::vector<Cell>& cells : ranks) {
     for (const Cell& cell : cells) {
       for_each_action(cell, [&counts](const Action& action) {

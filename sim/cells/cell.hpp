@@ -73,17 +73,17 @@ std::optional<Cell> parse_cell(std::string_view text);
 /// A schedule whose communications stand in the order of its ranks, as a training program executes it. A Program holds
 /// only the compute actions: whoever executes that one derives the communications himself.
 struct CellProgram {
-  std::string schedule;                  ///< the catalogue name, or the file it was read from
-  std::vector<std::vector<Cell>> ranks;  ///< ranks[r][step]
-  std::vector<int> rank_of_stage;        ///< as in Program
-  std::vector<int> replicas_of_stage;    ///< as in Program; empty where communications are listed
-  std::vector<Chain> chains;             ///< as in Program
+  std::string schedule;             ///< the catalogue name, or the file it was read from
+  ByRank<std::vector<Cell>> ranks;  ///< ranks[r][step]
+  ByStage<int> rank_of_stage;       ///< as in Program
+  ByStage<int> replicas_of_stage;   ///< as in Program; empty where communications are listed
+  std::vector<Chain> chains;        ///< as in Program
 
   int rank_count() const { return static_cast<int>(ranks.size()); }
   int stage_count() const { return static_cast<int>(rank_of_stage.size()); }
   std::size_t communication_count() const;
   /// By stage: 1 + the largest microbatch index of its compute actions.
-  std::vector<std::size_t> microbatches_by_stage() const;
+  ByStage<std::size_t> microbatches_by_stage() const;
 };
 
 /// The same order, one cell a compute action or overlapped pair, nothing else.

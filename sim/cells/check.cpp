@@ -20,7 +20,7 @@ ScheduleFault fault_at_cell(const CellProgram& program, int rank, std::size_t st
   ScheduleFault fault;
   fault.rank = rank;
   fault.step = static_cast<int>(step);
-  fault.cell = to_string(program.ranks[static_cast<std::size_t>(rank)][step]);
+  fault.cell = to_string(program.ranks[rank][step]);
   fault.reason = std::move(reason);
   return fault;
 }
@@ -48,7 +48,7 @@ class TransferCheck {
     for (const auto check :
          {&TransferCheck::check_place, &TransferCheck::check_other_half, &TransferCheck::check_order}) {
       for (int rank = 0; rank < program_.rank_count(); ++rank) {
-        const std::vector<Cell>& cells = program_.ranks[static_cast<std::size_t>(rank)];
+        const std::vector<Cell>& cells = program_.ranks[rank];
         for (std::size_t step = 0; step < cells.size(); ++step) {
           std::string reason = (this->*check)(cells[step], rank);
           if (!reason.empty()) return fault_at_cell(program_, rank, step, std::move(reason));
@@ -66,7 +66,7 @@ class TransferCheck {
 
   const CellProgram& program_;
   Needs needs_;
-  std::vector<std::size_t> microbatches_;
+  ByStage<std::size_t> microbatches_;
   Inputs<bool> sent_;  // by any rank, at any step
   Inputs<bool> received_;
   Inputs<bool> made_;  // before the cell that is looked at
@@ -77,15 +77,15 @@ std::string TransferCheck::check_place(const Cell& cell, int rank) {
   if (!is_send(cell.kind) && !is_receive(cell.kind)) return {};
   const int stage = cell.action.stage;
   if (stage >= program_.stage_count()) return fmt::format("the program has {} stages", program_.stage_count());
-  if (program_.rank_of_stage[static_cast<std::size_t>(stage)] != rank)
-    return fmt::format("stage {} belongs to rank {}", stage, program_.rank_of_stage[static_cast<std::size_t>(stage)]);
+  if (program_.rank_of_stage[stage] != rank)
+    return fmt::format("stage {} belongs to rank {}", stage, program_.rank_of_stage[stage]);
   const auto transfer = transfer_of(needs_, cell);
   const bool to_next = cell.kind == CellKind::kSendForward || cell.kind == CellKind::kReceiveBackward;
   if (!transfer) {
     return fmt::format("stage {} is the {} of its chain: it has no stage to {}", stage, to_next ? "last" : "first",
                        is_send(cell.kind) ? "send to" : "receive from");
   }
-  const std::size_t count = microbatches_[static_cast<std::size_t>(stage)];
+  const std::size_t count = microbatches_[stage];
   if (cell.action.microbatch >= count) return fmt::format("stage {} has microbatches 0 to {}", stage, count - 1);
   if (!needs_.crosses_ranks(*transfer)) {
     return fmt::format("stages {} and {} are both on rank {}: nothing is sent between them", transfer->from_stage,
@@ -174,7 +174,7 @@ class StageCheck {
 
   std::optional<ScheduleFault> run() {
     for (int rank = 0; rank < program_.rank_count(); ++rank) {
-      const std::vector<Cell>& cells = program_.ranks[static_cast<std::size_t>(rank)];
+      const std::vector<Cell>& cells = program_.ranks[rank];
       for (std::size_t step = 0; step < cells.size(); ++step) {
         std::string reason = why_wrong(cells[step], rank);
         if (!reason.empty()) return fault_at_cell(program_, rank, step, std::move(reason));
@@ -274,7 +274,7 @@ class CellSteps {
   std::string provider(const StageTransfer& transfer) const {
     if (is_sent(transfer)) return to_string(send_cell(transfer));
     std::string text;
-    for (const Cell& cell : program_.ranks[static_cast<std::size_t>(needs_.sender(transfer))]) {
+    for (const Cell& cell : program_.ranks[needs_.sender(transfer)]) {
       flopcast::for_each_action(cell, [&](const Action& action) {
         if (needs_.produced_by(action) == transfer) text = to_string(action);
       });
@@ -310,7 +310,7 @@ std::optional<ScheduleFault> find_compute_fault(const CellProgram& program) {
   // A deadlock is found again among all cells, with their steps.
   if (!fault || !fault->cycle.empty()) return std::nullopt;
   if (fault->rank && fault->step) {
-    fault->step = step_among_all(program.ranks[static_cast<std::size_t>(*fault->rank)], *fault->step);
+    fault->step = step_among_all(program.ranks[*fault->rank], *fault->step);
   }
   return fault;
 }
@@ -326,7 +326,7 @@ using TransferLists = std::map<std::pair<int, int>, std::vector<ListedTransfer>>
 TransferLists list_transfers(const CellProgram& program, const Needs& needs) {
   TransferLists lists;
   for (int rank = 0; rank < program.rank_count(); ++rank) {
-    const std::vector<Cell>& cells = program.ranks[static_cast<std::size_t>(rank)];
+    const std::vector<Cell>& cells = program.ranks[rank];
     for (std::size_t step = 0; step < cells.size(); ++step) {
       const auto transfer = transfer_of(needs, cells[step]);
       if (!transfer) continue;
@@ -363,7 +363,7 @@ std::optional<ScheduleFault> find_transfer_mismatch(const CellProgram& program) 
     ScheduleFault fault = fault_at_cell(program, rank, here->step, "");
     fault.reason = fmt::format(
         "ranks {} and {} list their transfers in different orders: next is {} here, {} on rank {} at step {}", rank,
-        peer, fault.cell, to_string(program.ranks[static_cast<std::size_t>(peer)][there->step]), peer, peer_step);
+        peer, fault.cell, to_string(program.ranks[peer][there->step]), peer, peer_step);
     fault.cycle = {{.rank = rank, .step = *fault.step}, {.rank = peer, .step = peer_step}};
     return fault;
   }

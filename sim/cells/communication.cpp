@@ -254,7 +254,7 @@ void defer_receives(CellProgram& program) {
   const Needs needs = needs_of(program);
   Inputs<bool> waiting(program.microbatches_by_stage(), false);
   for (int rank = 0; rank < program.rank_count(); ++rank) {
-    std::vector<Cell>& cells = program.ranks[static_cast<std::size_t>(rank)];
+    std::vector<Cell>& cells = program.ranks[rank];
     cells = DeferPass(needs, waiting, rank).run(cells);
   }
 }

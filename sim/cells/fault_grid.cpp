@@ -69,7 +69,7 @@ std::string render_fault_grid(const CellProgram& program, const ScheduleFault& f
   std::vector<std::vector<std::string>> columns;
   std::size_t width = fmt::format("rank {}", ranks.end).size();
   for (int rank = ranks.begin; rank < ranks.end; ++rank) {
-    columns.push_back(texts_of(program.ranks[static_cast<std::size_t>(rank)], steps));
+    columns.push_back(texts_of(program.ranks[rank], steps));
     for (const std::string& cell : columns.back()) width = std::max(width, cell.size() + 2);
   }
   const std::size_t head = fmt::format("step {}", steps.end).size();

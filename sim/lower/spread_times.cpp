@@ -45,7 +45,7 @@ class Spreader {
     }
     if (list.size() == stages) return share_of(list[static_cast<std::size_t>(stage)], 1, slices);
     if (!in_comparison_ || list.size() != ranks.size()) refuse_list(name, list.size(), ranks.size());
-    const int rank = program_.rank_of_stage[static_cast<std::size_t>(stage)];
+    const int rank = program_.rank_of_stage[stage];
     const auto chunks = std::count(program_.rank_of_stage.begin() + chain.first_stage,
                                    program_.rank_of_stage.begin() + chain.last_stage + 1, rank);
     const auto index = std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin();

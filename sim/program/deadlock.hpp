@@ -36,8 +36,7 @@ template <class Steps>
 class DeadlockSearch {
  public:
   /// `microbatches` by stage.
-  DeadlockSearch(const Steps& steps, const Needs& needs, std::size_t ranks,
-                 const std::vector<std::size_t>& microbatches)
+  DeadlockSearch(const Steps& steps, const Needs& needs, std::size_t ranks, const ByStage<std::size_t>& microbatches)
       : steps_(steps), needs_(needs), arrived_(microbatches, false), next_(ranks, 0) {}
 
   std::optional<ScheduleFault> run() {

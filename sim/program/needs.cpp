@@ -16,8 +16,7 @@ std::optional<StageTransfer> transfer_between(const Action& action, const Needs:
 
 }  // namespace
 
-Needs::Needs(const std::vector<Chain>& chains, const std::vector<int>& rank_of_stage,
-             const std::vector<int>& replicas_of_stage)
+Needs::Needs(const std::vector<Chain>& chains, const ByStage<int>& rank_of_stage, const ByStage<int>& replicas_of_stage)
     : stages_(rank_of_stage.size()) {
   for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
     Neighbour& itself = stages_[stage][kItself];
@@ -28,9 +27,8 @@ Needs::Needs(const std::vector<Chain>& chains, const std::vector<int>& rank_of_s
   }
   for (const Chain& chain : chains) {
     FLOPCAST_CHECK(0 <= chain.first_stage && chain.first_stage <= chain.last_stage);
-    FLOPCAST_CHECK(static_cast<std::size_t>(chain.last_stage) < stages_.size());
-    for (auto stage = static_cast<std::size_t>(chain.first_stage); stage < static_cast<std::size_t>(chain.last_stage);
-         ++stage) {
+    FLOPCAST_CHECK(chain.last_stage < static_cast<int>(stages_.size()));
+    for (int stage = chain.first_stage; stage < chain.last_stage; ++stage) {
       Neighbour& upper = stages_[stage][kNext];
       Neighbour& lower = stages_[stage + 1][kPrevious];
       upper = stages_[stage + 1][kItself];

@@ -60,29 +60,35 @@ class Needs {
   /// Throws InternalError unless the chains and ranks fit the stages.
   explicit Needs(const Program& program) : Needs(program.chains, program.rank_of_stage, program.replicas_of_stage) {}
   /// `replicas_of_stage` empty: one each.
-  Needs(const std::vector<Chain>& chains, const std::vector<int>& rank_of_stage,
-        const std::vector<int>& replicas_of_stage);
+  Needs(const std::vector<Chain>& chains, const ByStage<int>& rank_of_stage, const ByStage<int>& replicas_of_stage);
 
   /// Where the activation (F) or gradient (B, I) that the action waits for comes from.
-  const Neighbour& input_of(ActionKind kind, std::size_t stage) const { return stages_[stage][input_side(kind)]; }
+  template <class Stage>
+  const Neighbour& input_of(ActionKind kind, Stage stage) const {
+    return stages_[stage][input_side(kind)];
+  }
   const Neighbour& input_of(const Action& action) const { return input_of(action.kind, action.stage); }
   /// Where the action's own result goes.
-  const Neighbour& result_of(ActionKind kind, std::size_t stage) const { return stages_[stage][result_side(kind)]; }
+  template <class Stage>
+  const Neighbour& result_of(ActionKind kind, Stage stage) const {
+    return stages_[stage][result_side(kind)];
+  }
   const Neighbour& result_of(const Action& action) const { return result_of(action.kind, action.stage); }
 
   std::optional<StageTransfer> needed_by(const Action& action) const;
   std::optional<StageTransfer> produced_by(const Action& action) const;
 
-  std::uint32_t rank_of(std::size_t stage, std::uint32_t microbatch) const {
+  template <class Stage>
+  std::uint32_t rank_of(Stage stage, std::uint32_t microbatch) const {
     return stages_[stage][kItself].rank_of(microbatch);
   }
   std::uint32_t rank_of(const Action& action) const { return rank_of(action.stage, action.microbatch); }
-  int sender(const StageTransfer& transfer) const { return rank_of_end(transfer.from_stage, transfer); }
-  int receiver(const StageTransfer& transfer) const { return rank_of_end(transfer.to_stage, transfer); }
+  RankIndex sender(const StageTransfer& transfer) const { return rank_of_end(transfer.from_stage, transfer); }
+  RankIndex receiver(const StageTransfer& transfer) const { return rank_of_end(transfer.to_stage, transfer); }
   bool crosses_ranks(const StageTransfer& transfer) const { return sender(transfer) != receiver(transfer); }
   std::size_t stage_count() const { return stages_.size(); }
-  bool is_first(int stage) const { return !input_of(ActionKind::kForward, static_cast<std::size_t>(stage)); }
-  bool is_last(int stage) const { return !result_of(ActionKind::kForward, static_cast<std::size_t>(stage)); }
+  bool is_first(int stage) const { return !input_of(ActionKind::kForward, stage); }
+  bool is_last(int stage) const { return !result_of(ActionKind::kForward, stage); }
 
   /// How long the action's input is under way; 0 where it stays on its rank and where there is none.
   Ticks input_latency(const StepTimes& times, ActionKind kind, std::size_t stage) const {
@@ -101,8 +107,8 @@ class Needs {
   static constexpr Side result_side(ActionKind kind) {
     return kind == ActionKind::kForward ? kNext : kind == ActionKind::kWeightGradient ? kNobody : kPrevious;
   }
-  int rank_of_end(int stage, const StageTransfer& transfer) const {
-    return static_cast<int>(rank_of(static_cast<std::size_t>(stage), transfer.microbatch));
+  RankIndex rank_of_end(int stage, const StageTransfer& transfer) const {
+    return RankIndex(rank_of(stage, transfer.microbatch));
   }
   static Ticks latency(const StepTimes& times, ActionKind kind, std::size_t stage, const Neighbour& other) {
     if (!other.crosses) return 0;
@@ -110,7 +116,7 @@ class Needs {
     return kind == ActionKind::kForward ? boundary.forward : boundary.backward;
   }
 
-  std::vector<std::array<Neighbour, 4>> stages_;
+  ByStage<std::array<Neighbour, 4>> stages_;
 };
 
 /// Throws InternalError unless the program's maps and the times fit together.
@@ -121,7 +127,7 @@ template <class Value>
 class Inputs {
  public:
   /// `microbatches` by stage.
-  Inputs(const std::vector<std::size_t>& microbatches, Value value) {
+  Inputs(const ByStage<std::size_t>& microbatches, Value value) {
     std::size_t count = 0;
     for (const std::size_t of_stage : microbatches) {
       for (int way = 0; way < 2; ++way) {

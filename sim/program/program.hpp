@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/program/action.hpp"
+#include "sim/program/index.hpp"
 
 namespace flopcast {
 
@@ -19,31 +20,27 @@ struct Chain {
 /// A schedule as data: which actions every pipeline rank executes, in which order. The simulator, CPU ranks and GPU
 /// ranks all execute the same Program.
 struct Program {
-  std::string schedule;                    ///< the catalogue name, or the file it was read from
-  std::vector<std::vector<Action>> ranks;  ///< ranks[r]: the actions of pipeline rank r in order
+  std::string schedule;               ///< the catalogue name, or the file it was read from
+  ByRank<std::vector<Action>> ranks;  ///< ranks[r]: the actions of pipeline rank r in order
   /// 1, or into how many slices of tokens each microbatch is cut: the actions' "microbatches" are then slices, slice j
   /// of microbatch k has the number k * slices_per_microbatch + j, and times, activations and messages of an action are
   /// those of one slice.
   int slices_per_microbatch = 1;
-  std::vector<int> rank_of_stage;  ///< stage -> pipeline rank; of a replicated stage the first
+  ByStage<int> rank_of_stage;  ///< stage -> pipeline rank; of a replicated stage the first
   /// By stage: how many consecutive ranks, rank_of_stage and those after it, take the stage's microbatches in turn:
   /// microbatch k goes to number k mod replicas, forward and backward. They execute no other stage. Empty: one each.
-  std::vector<int> replicas_of_stage;
+  ByStage<int> replicas_of_stage;
   std::vector<Chain> chains;  ///< in order of stages; together they cover every stage once
   bool asynchronous = false;  ///< never flushes: weights are updated while the pipeline stays full
 
   int rank_count() const { return static_cast<int>(ranks.size()); }
   int stage_count() const { return static_cast<int>(rank_of_stage.size()); }
   std::size_t action_count() const;
-  std::vector<Action>& actions_of(int rank) { return ranks[static_cast<std::size_t>(rank)]; }
-  const std::vector<Action>& actions_of(int rank) const { return ranks[static_cast<std::size_t>(rank)]; }
-  int replicas(int stage) const {
-    return replicas_of_stage.empty() ? 1 : replicas_of_stage[static_cast<std::size_t>(stage)];
-  }
+  int replicas(int stage) const { return replicas_of_stage.empty() ? 1 : replicas_of_stage[stage]; }
   /// The rank that executes the stage's actions of a microbatch.
-  int rank_of(int stage, std::uint32_t microbatch) const {
-    const int first = rank_of_stage[static_cast<std::size_t>(stage)];
-    return replicas_of_stage.empty() ? first : first + static_cast<int>(microbatch) % replicas(stage);
+  RankIndex rank_of(int stage, std::uint32_t microbatch) const {
+    const int first = rank_of_stage[stage];
+    return RankIndex(replicas_of_stage.empty() ? first : first + static_cast<int>(microbatch) % replicas(stage));
   }
   /// 1 + the largest microbatch index of the chain; of slices, where microbatches are cut.
   int microbatches_of(const Chain& chain) const;

@@ -47,7 +47,7 @@ class ProgramSteps {
   std::string text(std::size_t rank, std::size_t next) const { return to_string(program_.ranks[rank][next]); }
   // Who waits for a gradient waits for B or I, whichever the stage's own order holds.
   std::string provider(const StageTransfer& transfer) const {
-    for (const Action& action : program_.ranks[static_cast<std::size_t>(needs_.sender(transfer))]) {
+    for (const Action& action : program_.ranks[needs_.sender(transfer)]) {
       if (needs_.produced_by(action) == transfer) return to_string(action);
     }
     return {};
@@ -60,7 +60,7 @@ class ProgramSteps {
 
 std::optional<ScheduleFault> find_deadlock(const Program& program) {
   const Needs needs(program);
-  std::vector<std::size_t> microbatches(needs.stage_count(), 0);
+  ByStage<std::size_t> microbatches(needs.stage_count(), 0);
   for (const std::vector<Action>& actions : program.ranks) {
     for (const Action& action : actions) microbatches[action.stage] += action.kind == ActionKind::kForward ? 1 : 0;
   }
@@ -95,7 +95,7 @@ class Validator {
   }
 
  private:
-  const std::vector<Action>& actions_of(int rank) const { return program_.ranks[static_cast<std::size_t>(rank)]; }
+  const std::vector<Action>& actions_of(int rank) const { return program_.ranks[rank]; }
   const Action& action_at(const Position& position) const { return actions_of(position.rank)[position.index]; }
   Progress& progress_of(const Action& action) { return progress_[offset_[action.stage] + action.microbatch]; }
 
@@ -119,10 +119,10 @@ class Validator {
   std::string why_out_of_order(const Action& action);
 
   const Program& program_;
-  std::vector<int> chain_of_stage_;
-  std::vector<Position> last_microbatch_;   // by chain: where its largest microbatch index first appears
-  std::vector<std::size_t> forward_count_;  // by stage
-  std::vector<std::size_t> offset_;         // by stage: where its microbatches begin in progress_
+  ByStage<int> chain_of_stage_;
+  ByChain<Position> last_microbatch_;   // by chain: where its largest microbatch index first appears
+  ByStage<std::size_t> forward_count_;  // by stage
+  ByStage<std::size_t> offset_;         // by stage: where its microbatches begin in progress_
   std::vector<Progress> progress_;
 };
 
@@ -146,9 +146,9 @@ std::optional<ScheduleFault> Validator::check_stage_map() {
     return fault_of(
         fmt::format("{} stages have replicas, of {}", program_.replicas_of_stage.size(), program_.stage_count()));
   }
-  std::vector<int> replicated_stage(program_.ranks.size(), -1);
+  ByRank<int> replicated_stage(program_.ranks.size(), -1);
   for (int stage = 0; stage < program_.stage_count(); ++stage) {
-    const int rank = program_.rank_of_stage[static_cast<std::size_t>(stage)];
+    const int rank = program_.rank_of_stage[stage];
     const int replicas = program_.replicas(stage);
     if (rank < 0 || replicas < 1 || rank > program_.rank_count() - replicas) {
       return fault_of(fmt::format("no rank executes stage {}", stage));
@@ -157,9 +157,9 @@ std::optional<ScheduleFault> Validator::check_stage_map() {
     std::fill_n(replicated_stage.begin() + rank, replicas, stage);
   }
   for (int stage = 0; stage < program_.stage_count(); ++stage) {
-    const int first = program_.rank_of_stage[static_cast<std::size_t>(stage)];
+    const int first = program_.rank_of_stage[stage];
     for (int rank = first; rank < first + program_.replicas(stage); ++rank) {
-      const int other = replicated_stage[static_cast<std::size_t>(rank)];
+      const int other = replicated_stage[rank];
       if (other == -1 || other == stage) continue;
       return fault_of(fmt::format("the rank replicates stage {} and executes stage {} too", other, stage), rank);
     }
@@ -237,14 +237,13 @@ std::optional<ScheduleFault> Validator::check_forward_counts() {
   const std::size_t action_count = program_.action_count();
   std::size_t offset = 0;
   for (int stage = 0; stage < program_.stage_count(); ++stage) {
-    const auto index = static_cast<std::size_t>(stage);
-    const Position& last = last_microbatch_[static_cast<std::size_t>(chain_of_stage_[index])];
+    const Position& last = last_microbatch_[chain_of_stage_[stage]];
     const std::size_t count = std::size_t{action_at(last).microbatch} + 1;
     if (count > action_count) {
       return fault_at(last, fmt::format("microbatches are numbered from 0 without gaps, and there are only {} actions",
                                         action_count));
     }
-    if (forward_count_[index] != count) return explain_forward_count(stage, count);
+    if (forward_count_[stage] != count) return explain_forward_count(stage, count);
     offset_.push_back(offset);
     offset += count;
   }
@@ -253,7 +252,7 @@ std::optional<ScheduleFault> Validator::check_forward_counts() {
 }
 
 ScheduleFault Validator::explain_forward_count(int stage, std::size_t count) {
-  const int first = program_.rank_of_stage[static_cast<std::size_t>(stage)];
+  const int first = program_.rank_of_stage[stage];
   std::vector<bool> seen(count, false);
   for (int rank = first; rank < first + program_.replicas(stage); ++rank) {
     const std::vector<Action>& actions = actions_of(rank);
@@ -266,7 +265,7 @@ ScheduleFault Validator::explain_forward_count(int stage, std::size_t count) {
     }
   }
   const auto missing = static_cast<std::size_t>(std::find(seen.begin(), seen.end(), false) - seen.begin());
-  const Position& last = last_microbatch_[static_cast<std::size_t>(chain_of_stage_[static_cast<std::size_t>(stage)])];
+  const Position& last = last_microbatch_[chain_of_stage_[stage]];
   return fault_of(fmt::format("{}F{} never runs: the chain has microbatches 0 to {} ({} on rank {})", stage, missing,
                               count - 1, to_string(action_at(last)), last.rank),
                   program_.rank_of(stage, static_cast<std::uint32_t>(missing)));
@@ -309,9 +308,8 @@ std::optional<ScheduleFault> Validator::check_orders() {
 
 std::optional<ScheduleFault> Validator::check_completeness() {
   for (int stage = 0; stage < program_.stage_count(); ++stage) {
-    const auto index = static_cast<std::size_t>(stage);
-    for (std::size_t microbatch = 0; microbatch < forward_count_[index]; ++microbatch) {
-      const Progress done = progress_[offset_[index] + microbatch];
+    for (std::size_t microbatch = 0; microbatch < forward_count_[stage]; ++microbatch) {
+      const Progress done = progress_[offset_[stage] + microbatch];
       const bool split = (done & bit(ActionKind::kInputGradient)) != 0;
       if (split ? (done & bit(ActionKind::kWeightGradient)) != 0 : (done & bit(ActionKind::kBackward)) != 0) continue;
       return fault_of(fmt::format("{}{}{} never runs", stage, split ? "W" : "B", microbatch),

@@ -36,10 +36,10 @@ bool ends_a_backward(ActionKind kind) {
 // Calls visit(action, updates so far) for the stage's forwards and ends of backwards, replica by replica.
 template <class Visit>
 void replay_stage(const Program& program, int stage, int accumulation, Visit visit) {
-  const int first = program.rank_of_stage[static_cast<std::size_t>(stage)];
+  const int first = program.rank_of_stage[stage];
   for (int rank = first; rank < first + program.replicas(stage); ++rank) {
     int backwards = 0;
-    for (const Action& action : program.ranks[static_cast<std::size_t>(rank)]) {
+    for (const Action& action : program.ranks[rank]) {
       if (action.stage != stage || action.kind == ActionKind::kInputGradient) continue;
       visit(action, backwards / accumulation);
       if (ends_a_backward(action.kind)) ++backwards;
@@ -121,13 +121,13 @@ StageVersions versions_of(const Program& program, const Chain& chain, int stage,
 
 std::vector<StageVersions> weight_versions(const Program& program, WeightPolicy policy, int accumulation) {
   FLOPCAST_CHECK(accumulation > 0);
-  std::vector<StageVersions> stages(static_cast<std::size_t>(program.stage_count()));
+  ByStage<StageVersions> stages(program.rank_of_stage.size());
   for (const Chain& chain : program.chains) {
     // With a flush the update waits for every microbatch.
     const int per_update =
         policy == WeightPolicy::kFlushed ? std::max(1, program.microbatches_of(chain)) : accumulation;
     for (int stage = chain.first_stage; stage <= chain.last_stage; ++stage) {
-      stages[static_cast<std::size_t>(stage)] = versions_of(program, chain, stage, policy, per_update);
+      stages[stage] = versions_of(program, chain, stage, policy, per_update);
     }
   }
   return stages;

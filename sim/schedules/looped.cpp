@@ -26,7 +26,7 @@ Program generate_bfs(const ScheduleRequest& request) {
   const int count = request.microbatches;
   const bool first_in_first_out = request.variant == "fifo";
   for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
-    std::vector<Action>& actions = program.actions_of(rank);
+    std::vector<Action>& actions = program.ranks[rank];
     for (int stage = rank; stage < program.stage_count(); stage += request.pipeline_ranks) {
       for (int index = 0; index < count; ++index) actions.push_back(forward_action(stage, index));
     }
@@ -150,7 +150,7 @@ Program loop_in_groups(std::string_view schedule, const ScheduleRequest& request
           const int mirrored = request.chunks - 1 - table[pass].chunk;
           return action_of(backward, stage_of(mirrored), table[pass].microbatch);
         },
-        program.actions_of(rank));
+        program.ranks[rank]);
   }
   return program;
 }

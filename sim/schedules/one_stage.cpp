@@ -98,7 +98,7 @@ Program generate_gpipe(const ScheduleRequest& request) {
   const int count = request.microbatches;
   const bool last_in_first_out = request.variant == "lifo";
   for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
-    std::vector<Action>& actions = program.actions_of(rank);
+    std::vector<Action>& actions = program.ranks[rank];
     for (int index = 0; index < count; ++index) actions.push_back(forward_action(rank, index));
     for (int index = 0; index < count; ++index) {
       actions.push_back(backward_action(rank, last_in_first_out ? count - 1 - index : index));
@@ -174,7 +174,7 @@ Program generate_terapipe(const ScheduleRequest& request) {
   Program program = empty_loop("terapipe", sliced);
   program.slices_per_microbatch = slices_of(request);
   for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
-    std::vector<Action>& actions = program.actions_of(rank);
+    std::vector<Action>& actions = program.ranks[rank];
     for (int unit = 0; unit < sliced.microbatches; ++unit) actions.push_back(forward_action(rank, unit));
     for (int unit = sliced.microbatches; unit-- > 0;) actions.push_back(backward_action(rank, unit));
   }

@@ -70,7 +70,7 @@ void concatenate(Program& program, const ScheduleRequest& request) {
         table[static_cast<std::size_t>(slot + unit_length - 1 - depth)] = backward_action(stage, microbatch);
       }
     }
-    std::vector<Action>& actions = program.actions_of(rank);
+    std::vector<Action>& actions = program.ranks[rank];
     actions.reserve(static_cast<std::size_t>(4 * each));
     std::copy_if(table.begin(), table.end(), std::back_inserter(actions),
                  [&](const Action& action) { return !(action == kNothing); });
@@ -286,7 +286,7 @@ Program generate_dualpipe(const ScheduleRequest& request) {
     place.position = std::min(rank, ranks - 1 - rank);
     place.positions = ranks / 2;
     place.microbatches = request.microbatches / 2;
-    program.actions_of(rank) = dualpipe_order(place);
+    program.ranks[rank] = dualpipe_order(place);
   }
   return program;
 }
@@ -348,7 +348,7 @@ Program generate_dualpipev(const ScheduleRequest& request) {
     place.position = rank;
     place.positions = request.pipeline_ranks;
     place.microbatches = request.microbatches;
-    program.actions_of(rank) = dualpipe_order(place);
+    program.ranks[rank] = dualpipe_order(place);
   }
   return program;
 }

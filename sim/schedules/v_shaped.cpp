@@ -239,7 +239,7 @@ void fill_rank(const ScheduleRequest& request, int rank, std::vector<Action>& ac
 Program fixed_order(const ScheduleRequest& request) {
   Program program = empty_zigzag("zbv", request);
   for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
-    fill_rank(request, rank, program.actions_of(rank));
+    fill_rank(request, rank, program.ranks[rank]);
   }
   return program;
 }

@@ -16,8 +16,7 @@ Program handcrafted_zero_bubble(std::string_view schedule, const ScheduleRequest
     order.delay = static_cast<std::size_t>(depth) * static_cast<std::size_t>(rank);
     alternate(
         order, [rank](std::size_t pass) { return forward_action(rank, static_cast<int>(pass)); },
-        [rank](std::size_t pass) { return input_gradient_action(rank, static_cast<int>(pass)); },
-        program.actions_of(rank));
+        [rank](std::size_t pass) { return input_gradient_action(rank, static_cast<int>(pass)); }, program.ranks[rank]);
   }
   return program;
 }

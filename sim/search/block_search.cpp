@@ -236,11 +236,10 @@ class Searcher {
 
   // Of the rank that idles longest between its first and its last action.
   Ticks longest_idle() const {
-    std::vector<Ticks> busy(search_.empty.ranks.size(), 0);
+    ByRank<Ticks> busy(search_.empty.ranks.size(), 0);
     for (std::size_t stage = 0; stage < search_.empty.rank_of_stage.size(); ++stage) {
       const StageTimes& times = assumed_.front().stages[stage];
-      busy[static_cast<std::size_t>(search_.empty.rank_of_stage[stage])] +=
-          microbatches_ * (times.forward + times.backward);
+      busy[search_.empty.rank_of_stage[stage]] += microbatches_ * (times.forward + times.backward);
     }
     return best_.shortest().span - *std::min_element(busy.begin(), busy.end());
   }

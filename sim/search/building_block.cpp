@@ -72,7 +72,7 @@ BuildingBlock building_block(int ranks, int chunks, bool split, const BlockShape
   block.period = kSlotsPerChunk * chunks;
   block.ranks.resize(static_cast<std::size_t>(ranks));
   const int backward_width = split ? 1 : 2;
-  std::vector<SlotTable> tables(static_cast<std::size_t>(ranks), SlotTable(block.period, backward_width));
+  ByRank<SlotTable> tables(static_cast<std::size_t>(ranks), SlotTable(block.period, backward_width));
   int earliest = 0;
   for (int leg = 0; leg < 2 * chunks; ++leg) {
     const bool forward = leg < chunks;
@@ -86,8 +86,8 @@ BuildingBlock building_block(int ranks, int chunks, bool split, const BlockShape
                      : split ? input_gradient_action(stage, 0)
                              : backward_action(stage, 0);
       entry.chunk = chunk;
-      entry.offset = tables[static_cast<std::size_t>(rank)].take(earliest, forward ? 1 : backward_width);
-      block.ranks[static_cast<std::size_t>(rank)].push_back(entry);
+      entry.offset = tables[rank].take(earliest, forward ? 1 : backward_width);
+      block.ranks[rank].push_back(entry);
       const bool last = index == ranks - 1;
       const std::size_t place = static_cast<std::size_t>(leg);
       earliest = entry.offset + (last ? (place < shape.gaps.size() ? shape.gaps[place] : 0) : shape.steps[place]);

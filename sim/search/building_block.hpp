@@ -27,8 +27,8 @@ struct BlockEntry {
 };
 
 struct BuildingBlock {
-  int period = 0;                              ///< slots between a microbatch and the next
-  std::vector<std::vector<BlockEntry>> ranks;  ///< by rank, in order of offset
+  int period = 0;                         ///< slots between a microbatch and the next
+  ByRank<std::vector<BlockEntry>> ranks;  ///< by rank, in order of offset
 };
 
 /// One chunk per rank, or two on the V map (v_map.hpp). `split`: input and weight gradients apart.

@@ -62,7 +62,7 @@ class GreedyScheduler {
       touched_.clear();
       for (; !arrivals_.empty() && arrivals_.top().time == now; arrivals_.pop()) {
         const Arrival& arrival = arrivals_.top();
-        Rank& rank = ranks_[static_cast<std::size_t>(arrival.rank)];
+        Rank& rank = ranks_[arrival.rank];
         if (arrival.is_work)
           (arrival.is_forward ? line_of(rank, arrival.task.stage) : rank.backwards).push(arrival.task);
         touched_.push_back(static_cast<std::size_t>(arrival.rank));
@@ -86,12 +86,10 @@ class GreedyScheduler {
     std::vector<int> backwards_left;  // by group
   };
 
-  std::size_t index_of_rank(int stage) const {
-    return static_cast<std::size_t>(program_.rank_of_stage[static_cast<std::size_t>(stage)]);
-  }
-  Entry& entry_of(int stage) { return entries_[chain_of_stage_[static_cast<std::size_t>(stage)]]; }
+  std::size_t index_of_rank(int stage) const { return static_cast<std::size_t>(program_.rank_of_stage[stage]); }
+  Entry& entry_of(int stage) { return entries_[chain_of_stage_[stage]]; }
 
-  Urgent& line_of(Rank& rank, int stage) { return rank.forwards[chunk_of_stage_[static_cast<std::size_t>(stage)]]; }
+  Urgent& line_of(Rank& rank, int stage) { return rank.forwards[chunk_of_stage_[stage]]; }
 
   bool has_room(const Rank& rank, std::size_t chunk) const {
     if (!rule_.most_held) return true;
@@ -146,7 +144,7 @@ class GreedyScheduler {
   }
 
   void arrive(Time time, int stage, bool is_forward, int unit) {
-    const Task task{unit, stage - program_.chains[chain_of_stage_[static_cast<std::size_t>(stage)]].first_stage, stage};
+    const Task task{unit, stage - program_.chains[chain_of_stage_[stage]].first_stage, stage};
     arrivals_.push({time, static_cast<int>(index_of_rank(stage)), true, is_forward, task});
   }
 
@@ -157,7 +155,7 @@ class GreedyScheduler {
       push_action(ActionKind::kForward, task.stage, task.unit * rule_.together + offset);
     }
     if (needs_.is_first(task.stage)) ++entry_of(task.stage).started;
-    if (const auto& next = needs_.result_of(ActionKind::kForward, static_cast<std::size_t>(task.stage))) {
+    if (const auto& next = needs_.result_of(ActionKind::kForward, task.stage)) {
       arrive(rank.free_at, next.stage, true, task.unit);
       return;
     }
@@ -170,7 +168,7 @@ class GreedyScheduler {
     rank.free_at = now + rule_.backward;
     --rank.held;
     push_action(ActionKind::kBackward, task.stage, task.unit);
-    if (const auto& previous = needs_.result_of(ActionKind::kBackward, static_cast<std::size_t>(task.stage))) {
+    if (const auto& previous = needs_.result_of(ActionKind::kBackward, task.stage)) {
       arrive(rank.free_at, previous.stage, false, task.unit);
       return;
     }
@@ -181,10 +179,10 @@ class GreedyScheduler {
   Program& program_;
   Needs needs_;
   const GreedyRule& rule_;
-  std::vector<Rank> ranks_;
+  ByRank<Rank> ranks_;
   std::vector<Entry> entries_;
-  std::vector<std::size_t> chain_of_stage_;
-  std::vector<std::size_t> chunk_of_stage_;  // which of its rank's stages it is
+  ByStage<std::size_t> chain_of_stage_;
+  ByStage<std::size_t> chunk_of_stage_;  // which of its rank's stages it is
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> arrivals_;
   std::vector<std::size_t> touched_;
 };

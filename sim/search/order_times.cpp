@@ -57,7 +57,7 @@ class OrderClock {
 Arrivals::Arrivals(const Program& stages, int microbatches, const StepTimes& times)
     : needs_(stages),
       times_(times),
-      inputs_(std::vector<std::size_t>(stages.rank_of_stage.size(), static_cast<std::size_t>(microbatches)), kNotYet) {
+      inputs_(ByStage<std::size_t>(stages.rank_of_stage.size(), static_cast<std::size_t>(microbatches)), kNotYet) {
   for (int microbatch = 0; microbatch < microbatches; ++microbatch) inputs_[forward_action(0, microbatch)] = 0;
 }
 
@@ -83,10 +83,8 @@ struct RankBound {
 OrderTimes order_bound(const Program& program, int microbatches, const StepTimes& times, const ActivationRule& rule,
                        bool split) {
   const std::size_t stages = program.rank_of_stage.size();
-  std::vector<RankBound> ranks(program.ranks.size());
-  const auto rank_of = [&](std::size_t stage) -> RankBound& {
-    return ranks[static_cast<std::size_t>(program.rank_of_stage[stage])];
-  };
+  ByRank<RankBound> ranks(program.ranks.size());
+  const auto rank_of = [&](std::size_t stage) -> RankBound& { return ranks[program.rank_of_stage[stage]]; };
   const Needs needs(program);
   Ticks input_at = 0;
   Ticks after = 0;

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace flopcast {
+
+/// The number of a rank, a stage, …: `Kind` tells them apart. It reads as an int, but none is taken for another.
+template <class Kind>
+class Index {
+ public:
+  constexpr Index() = default;
+  template <class Number, std::enable_if_t<std::is_integral_v<Number>, int> = 0>
+  constexpr explicit Index(Number number) : number_(static_cast<int>(number)) {}
+
+  constexpr operator int() const { return number_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  int number_ = 0;
+};
+
+/// A value by index: a vector that takes indices of its own kind or plain numbers, signed ones too, and none of another
+/// kind.
+template <class Kind, class Value>
+class IndexedVector : public std::vector<Value> {
+ public:
+  using std::vector<Value>::vector;
+  IndexedVector() = default;
+  IndexedVector(std::vector<Value> values)  // NOLINT(google-explicit-constructor)
+      : std::vector<Value>(std::move(values)) {}
+
+  template <class Number>
+  decltype(auto) operator[](Number index) {
+    return std::vector<Value>::operator[](place(index));
+  }
+  template <class Number>
+  decltype(auto) operator[](Number index) const {
+    return std::vector<Value>::operator[](place(index));
+  }
+
+ private:
+  static constexpr std::size_t place(Index<Kind> index) { return static_cast<std::size_t>(static_cast<int>(index)); }
+  template <class Number, std::enable_if_t<std::is_integral_v<Number>, int> = 0>
+  static constexpr std::size_t place(Number index) {
+    return static_cast<std::size_t>(index);
+  }
+};
+
+struct RankKind;
+struct StageKind;
+struct ChainKind;
+using RankIndex = Index<RankKind>;
+using StageIndex = Index<StageKind>;
+template <class Value>
+using ByRank = IndexedVector<RankKind, Value>;
+template <class Value>
+using ByChain = IndexedVector<ChainKind, Value>;
+template <class Value>
+using ByStage = IndexedVector<StageKind, Value>;
+
+}  // namespace flopcast
