@@ -94,14 +94,14 @@ std::string OrderOptions::listing(const Program& program, Format format) const {
   }
   const Program compute = compute_of(order);
   require_valid(compute);
-  const CellProgram lowered =
+  const CellProgram with_transfers =
       add_communication(compute, {.unshard_reshard = !no_sharding_, .defer_receives = defer_receives_});
-  if (const auto mismatch = find_transfer_mismatch(lowered)) {
+  if (const auto mismatch = find_transfer_mismatch(with_transfers)) {
     warn(streams_, render_fault(*mismatch) +
                        "; a transport that runs them in order, as NCCL does, hangs or swaps tensors. Without "
                        "--defer-recv they agree");
   }
-  return listing_of(lowered, format);
+  return listing_of(with_transfers, format);
 }
 
 using Fault = std::optional<ScheduleFault>;

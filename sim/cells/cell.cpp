@@ -146,22 +146,22 @@ ByStage<std::size_t> CellProgram::microbatches_by_stage() const {
 }
 
 CellProgram as_cells(const Program& program) {
-  CellProgram lowered;
-  lowered.schedule = program.schedule;
-  lowered.rank_of_stage = program.rank_of_stage;
-  lowered.replicas_of_stage = program.replicas_of_stage;
-  lowered.chains = program.chains;
-  for (const std::vector<Action>& actions : program.ranks) lowered.ranks.push_back(cells_of(actions));
-  return lowered;
+  CellProgram written;
+  written.schedule = program.schedule;
+  written.rank_of_stage = program.rank_of_stage;
+  written.replicas_of_stage = program.replicas_of_stage;
+  written.chains = program.chains;
+  for (const std::vector<Action>& actions : program.ranks) written.ranks.push_back(cells_of(actions));
+  return written;
 }
 
-Program compute_of(const CellProgram& lowered) {
+Program compute_of(const CellProgram& written) {
   Program program;
-  program.schedule = lowered.schedule;
-  program.rank_of_stage = lowered.rank_of_stage;
-  program.replicas_of_stage = lowered.replicas_of_stage;
-  program.chains = lowered.chains;
-  for (const std::vector<Cell>& cells : lowered.ranks) program.ranks.push_back(actions_of(cells));
+  program.schedule = written.schedule;
+  program.rank_of_stage = written.rank_of_stage;
+  program.replicas_of_stage = written.replicas_of_stage;
+  program.chains = written.chains;
+  for (const std::vector<Cell>& cells : written.ranks) program.ranks.push_back(actions_of(cells));
   return program;
 }
 

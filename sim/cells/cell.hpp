@@ -11,7 +11,7 @@
 
 namespace flopcast {
 
-/// What one cell of a lowered schedule does. The words are those of torch.distributed.pipelining.
+/// What one cell of a CellProgram does. The words are those of torch.distributed.pipelining.
 enum class CellKind : std::uint8_t {
   kIdle,            ///< an empty cell
   kCompute,         ///< F, B, I or W
@@ -89,7 +89,7 @@ struct CellProgram {
 /// The same order, one cell a compute action or overlapped pair, nothing else.
 CellProgram as_cells(const Program& program);
 /// The compute actions in their order; communications and idle cells are dropped.
-Program compute_of(const CellProgram& lowered);
+Program compute_of(const CellProgram& written);
 
 /// The two halves of a transfer.
 Cell send_cell(const StageTransfer& transfer);

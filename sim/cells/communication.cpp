@@ -285,12 +285,12 @@ void merge_backward(CellProgram& program) {
 }
 
 CellProgram add_communication(const Program& program, const CommunicationOptions& options) {
-  CellProgram lowered = as_cells(program);
-  if (options.unshard_reshard) add_unshard_reshard(lowered);
-  add_gradient_reductions(lowered);
-  add_send_receive(lowered);
-  if (options.defer_receives) defer_receives(lowered);
-  return lowered;
+  CellProgram written = as_cells(program);
+  if (options.unshard_reshard) add_unshard_reshard(written);
+  add_gradient_reductions(written);
+  add_send_receive(written);
+  if (options.defer_receives) defer_receives(written);
+  return written;
 }
 
 }  // namespace flopcast

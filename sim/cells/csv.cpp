@@ -235,7 +235,7 @@ Program parse_csv(std::string_view text, std::string_view file_name, const std::
   return program;
 }
 
-CellProgram parse_lowered_csv(std::string_view text, std::string_view file_name, const std::vector<Chain>& chains) {
+CellProgram parse_cell_csv(std::string_view text, std::string_view file_name, const std::vector<Chain>& chains) {
   CellProgram program;
   CsvReading reading = read_cells(text, file_name, [&program](const Cell& cell, std::size_t rank) {
     list_of(program.ranks, rank).push_back(cell);

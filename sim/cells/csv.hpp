@@ -24,7 +24,7 @@ std::string write_csv(const CellProgram& program);
 /// stages. Throws ConfigError (field "schedule", where "file.csv:LINE:CELL", both from 1) on text that is no schedule.
 Program parse_csv(std::string_view text, std::string_view file_name, const std::vector<Chain>& chains);
 /// The same text with its communications and idle cells.
-CellProgram parse_lowered_csv(std::string_view text, std::string_view file_name, const std::vector<Chain>& chains);
+CellProgram parse_cell_csv(std::string_view text, std::string_view file_name, const std::vector<Chain>& chains);
 
 /// "0-3,4-7": the stage ranges of a bidirectional schedule. Whether they fit a program is find_fault's to say.
 /// Throws ConfigError (field "chains").

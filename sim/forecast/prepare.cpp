@@ -164,12 +164,12 @@ bool has_program_file(const Job& job) {
 Program read_program_file(Job& job, const ReadFile& read_file) {
   const std::string path = job.layout.schedule.substr(kFilePrefix.size());
   if (job.layout.schedule_csv.empty()) job.layout.schedule_csv = read_file(path);
-  const CellProgram lowered = parse_lowered_csv(job.layout.schedule_csv, path, chains_of(job));
-  if (const std::size_t communications = lowered.communication_count(); communications > 0) {
+  const CellProgram written = parse_cell_csv(job.layout.schedule_csv, path, chains_of(job));
+  if (const std::size_t communications = written.communication_count(); communications > 0) {
     job.assumptions.push_back(fmt::format(
         "{} communications of {} are left out: transfers follow from the order of its actions", communications, path));
   }
-  Program program = compute_of(lowered);
+  Program program = compute_of(written);
   require_valid(job, program);
   require_one_rank_a_stage(job, program);
   require_equal_chains(job, program);

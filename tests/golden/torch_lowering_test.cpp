@@ -37,7 +37,7 @@ std::string to_csv(const Json& ranks) {
 }
 
 CellProgram read(const std::string& csv) {
-  return parse_lowered_csv(csv, "reference", {});
+  return parse_cell_csv(csv, "reference", {});
 }
 
 std::string fault_of(const CellProgram& program) {

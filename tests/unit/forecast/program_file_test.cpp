@@ -60,9 +60,9 @@ TEST(ProgramFile, OfEveryScheduleTakesAsLongAsTheScheduleByName) {
         const std::string named = fmt::format(R"(, "schedule": "{}", "vpp": {})", info.name, chunks);
         const Forecast expected = forecast(job_from(gpt3_job(layout_of(ranks, microbatches, named))), no_files);
         const Program& program = expected.step.program;
-        const CellProgram lowered = add_communication(program, {});
-        for (const std::string& csv : {write_csv(program), write_csv(lowered)}) {
-          EXPECT_FALSE(find_fault(parse_lowered_csv(csv, "own.csv", program.chains)).has_value());
+        const CellProgram cells = add_communication(program, {});
+        for (const std::string& csv : {write_csv(program), write_csv(cells)}) {
+          EXPECT_FALSE(find_fault(parse_cell_csv(csv, "own.csv", program.chains)).has_value());
           const Forecast read = forecast_file(csv, ranks, microbatches, chains_key(program));
           EXPECT_EQ(read.result.iteration.time_s, expected.result.iteration.time_s);
           EXPECT_EQ(read.step.job.layout.microbatches(), microbatches);

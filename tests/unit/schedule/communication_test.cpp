@@ -83,16 +83,16 @@ TEST(Lowering, OfTheCatalogueIsValidAndKeepsTheOrder) {
   for (const Program& program : programs) {
     SCOPED_TRACE(program.schedule);
     for (const bool sharding : {true, false}) {
-      CellProgram lowered = add_communication(program, {.unshard_reshard = sharding});
-      EXPECT_EQ(fault_text(lowered), "");
-      EXPECT_FALSE(find_transfer_mismatch(lowered).has_value());
-      EXPECT_EQ(compute_of(lowered).ranks, program.ranks);
-      const CellProgram again = parse_lowered_csv(write_csv(lowered), program.schedule, program.chains);
-      EXPECT_EQ(again.ranks, lowered.ranks);
-      const std::size_t communications = lowered.communication_count();
-      defer_receives(lowered);
-      EXPECT_EQ(fault_text(lowered), "");
-      EXPECT_EQ(lowered.communication_count(), communications);
+      CellProgram cells = add_communication(program, {.unshard_reshard = sharding});
+      EXPECT_EQ(fault_text(cells), "");
+      EXPECT_FALSE(find_transfer_mismatch(cells).has_value());
+      EXPECT_EQ(compute_of(cells).ranks, program.ranks);
+      const CellProgram again = parse_cell_csv(write_csv(cells), program.schedule, program.chains);
+      EXPECT_EQ(again.ranks, cells.ranks);
+      const std::size_t communications = cells.communication_count();
+      defer_receives(cells);
+      EXPECT_EQ(fault_text(cells), "");
+      EXPECT_EQ(cells.communication_count(), communications);
     }
   }
 }
@@ -120,7 +120,7 @@ struct Case {
 class CommunicationCheck : public testing::TestWithParam<Case> {};
 
 TEST_P(CommunicationCheck, NamesRankStepCellAndReason) {
-  EXPECT_EQ(fault_text(parse_lowered_csv(GetParam().csv, "case.csv", {})), GetParam().fault);
+  EXPECT_EQ(fault_text(parse_cell_csv(GetParam().csv, "case.csv", {})), GetParam().fault);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -197,7 +197,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(CommunicationCheck, ShowsTheCellsAroundTheFault) {
   const CellProgram program =
-      parse_lowered_csv("0F0,,(0F1;0B0)OVERLAP_F_B,0B1\n1RECV_F0,1F0,1B0,1F1,1B1\n", "grid.csv", {});
+      parse_cell_csv("0F0,,(0F1;0B0)OVERLAP_F_B,0B1\n1RECV_F0,1F0,1B0,1F1,1B1\n", "grid.csv", {});
   EXPECT_EQ(render_fault_grid(program, find_fault(program).value()),
             "         rank 0      rank 1\n"
             "step 0     0F0      1RECV_F0\n"
@@ -209,7 +209,7 @@ TEST(CommunicationCheck, ShowsTheCellsAroundTheFault) {
 
 TEST(TransferOrder, DiffersWhereARankSendsWhileItsPeerSends) {
   // Both ranks send before they receive: a transport that runs transfers in order waits forever.
-  const CellProgram program = parse_lowered_csv(
+  const CellProgram program = parse_cell_csv(
       "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n",
       "both.csv", {});
   EXPECT_EQ(fault_text(program), "");

@@ -100,7 +100,7 @@ void check(const std::string& text, Counts& counts) {
   SCOPED_TRACE(text);
   CellProgram program;
   try {
-    program = parse_lowered_csv(text, "damaged.csv", {});
+    program = parse_cell_csv(text, "damaged.csv", {});
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.diagnostic().where.rfind("damaged.csv", 0), 0U) << error.what();
     EXPECT_FALSE(error.diagnostic().help.empty());
