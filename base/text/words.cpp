@@ -1,6 +1,7 @@
 #include "base/text/words.hpp"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace flopcast {
 
@@ -32,6 +33,15 @@ std::string lower_case(std::string_view text) {
 std::size_t text_columns(std::string_view text) {
   const auto starts_code_point = [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; };
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), starts_code_point));
+}
+
+std::string quote(std::string_view text) {
+  constexpr std::size_t kLongest = 40;
+  std::string quoted = "'";
+  for (const char character : text.substr(0, kLongest)) {
+    quoted += character >= ' ' && character <= '~' ? character : '?';
+  }
+  return quoted + (text.size() > kLongest ? "...'" : "'");
 }
 
 }  // namespace flopcast

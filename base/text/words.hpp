@@ -19,4 +19,9 @@ std::string lower_case(std::string_view text);
 /// The columns of a terminal that the text takes: code points of UTF-8.
 std::size_t text_columns(std::string_view text);
 
+inline constexpr std::string_view kDecimalDigits = "0123456789";
+
+/// A user's text in quotes, fit for an error message: at most 40 characters, unprintable bytes as '?'.
+std::string quote(std::string_view text);
+
 }  // namespace flopcast

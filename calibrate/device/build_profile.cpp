@@ -17,7 +17,7 @@
 #include "model/catalog/catalogue.hpp"
 #include "model/hardware/precision.hpp"
 #include "model/job/read_job.hpp"
-#include "model/units/parse.hpp"
+#include "model/units/quantity.hpp"
 
 namespace flopcast {
 

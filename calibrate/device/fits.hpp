@@ -7,7 +7,7 @@
 
 #include "base/text/error.hpp"
 #include "model/hardware/device.hpp"
-#include "model/hardware/message_curve.hpp"
+#include "model/hardware/cluster.hpp"
 #include "model/job/device_profile.hpp"
 #include "model/units/quantity.hpp"
 #include "model/workload/operators.hpp"

@@ -21,7 +21,7 @@
 #include "base/text/error.hpp"
 #include "base/text/numbers.hpp"
 #include "calibrate/device/measurement.hpp"
-#include "model/units/parse.hpp"
+#include "model/units/quantity.hpp"
 
 namespace flopcast {
 

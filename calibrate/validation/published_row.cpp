@@ -19,7 +19,7 @@
 #include "base/text/error.hpp"
 #include "model/config/document.hpp"
 #include "model/config/object_reader.hpp"
-#include "model/units/parse.hpp"
+#include "model/units/quantity.hpp"
 #include "model/workload/transformer.hpp"
 
 namespace flopcast {

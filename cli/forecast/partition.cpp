@@ -14,7 +14,7 @@
 #include "model/job/read_profile.hpp"
 #include "model/partition/balanced_split.hpp"
 #include "model/partition/pipedream_planner.hpp"
-#include "model/units/parse.hpp"
+#include "model/units/quantity.hpp"
 #include "planner/tables/partition_tables.hpp"
 #include "reports/result/result_tables.hpp"
 #include "sim/forecast/forecast.hpp"

@@ -18,7 +18,6 @@
 #include "cli/schedule/options.hpp"
 #include "cli/schedule/times.hpp"
 #include "planner/tables/schedule_tables.hpp"
-#include "planner/tables/time_units.hpp"
 #include "reports/timeline/terminal.hpp"
 #include "sim/files/timeline_file.hpp"
 #include "sim/forecast/forecast.hpp"

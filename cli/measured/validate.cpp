@@ -22,7 +22,7 @@
 #include "model/job/device_profile.hpp"
 #include "model/job/read_job.hpp"
 #include "planner/plan/plan.hpp"
-#include "planner/plan/read_question.hpp"
+#include "planner/plan/question.hpp"
 #include "planner/shared/threads.hpp"
 #include "reports/svg/scatter.hpp"
 #include "sim/files/result_json.hpp"

@@ -10,8 +10,8 @@
 #include "base/text/error.hpp"
 #include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
+#include "sim/cells/check.hpp"
 #include "sim/cells/csv.hpp"
-#include "sim/cells/fault_grid.hpp"
 #include "sim/program/validate.hpp"
 
 namespace flopcast {

@@ -16,7 +16,6 @@
 #include "sim/cells/check.hpp"
 #include "sim/cells/communication.hpp"
 #include "sim/cells/csv.hpp"
-#include "sim/cells/fault_grid.hpp"
 #include "sim/program/validate.hpp"
 #include "sim/schedules/catalogue.hpp"
 

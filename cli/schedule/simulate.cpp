@@ -14,7 +14,7 @@
 #include "cli/schedule/commands.hpp"
 #include "cli/schedule/options.hpp"
 #include "cli/schedule/times.hpp"
-#include "planner/tables/time_units.hpp"
+#include "planner/tables/schedule_tables.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/metrics.hpp"
 #include "sim/metrics/steady_state.hpp"

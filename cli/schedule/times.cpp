@@ -13,7 +13,7 @@
 #include "base/text/error.hpp"
 #include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
-#include "planner/tables/time_units.hpp"
+#include "planner/tables/schedule_tables.hpp"
 #include "sim/lower/spread_times.hpp"
 
 namespace flopcast {

@@ -1,11 +1,12 @@
 #include "import/programs/foreign_keys.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "base/text/error.hpp"
-#include "model/units/parse.hpp"
+#include "model/units/quantity.hpp"
 
 namespace flopcast {
 

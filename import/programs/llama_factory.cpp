@@ -7,7 +7,7 @@
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/formats.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/units/parse.hpp"
+#include "model/units/quantity.hpp"
 
 namespace flopcast {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "model/config/document.hpp"
-#include "model/units/parse.hpp"
+#include "model/units/quantity.hpp"
 
 namespace flopcast {
 

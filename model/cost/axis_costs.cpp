@@ -169,23 +169,6 @@ GridPanels grid_panels(TensorParallel form, const TensorGrid& grid, double token
   return panels;
 }
 
-GridVolume grid_volume(TensorParallel form, const TensorGrid& grid, double tokens, double inputs, double outputs) {
-  const GridPanels panels = grid_panels(form, grid, tokens, inputs, outputs);
-  const double sent = static_cast<double>(grid.q - 1) / grid.q;
-  const double both = (panels.gathered_input + panels.gathered_weight) * sent;
-  GridVolume volume;
-  volume.steps = 6 * (grid.q - 1);
-  if (form == TensorParallel::k3d) {
-    volume.forward = both + panels.reduced_output * sent;
-    volume.input_gradient = (panels.reduced_output + panels.gathered_input) * sent;
-    volume.weight_gradient = panels.gathered_weight * sent;
-    return volume;
-  }
-  volume.forward = volume.input_gradient = volume.weight_gradient = both;
-  volume.depth_reduction = 2.0 * (grid.depth - 1) / grid.depth * panels.summed_over_depth;
-  return volume;
-}
-
 void add_grid_collectives(const PricingContext& pricing, const std::vector<Operator>& operators, Section& section) {
   const GridLines lines = lines_of(pricing);
   const double tokens = pricing.tokens() / grid_of(pricing.job.layout).token_parts;

@@ -47,16 +47,6 @@ struct GridPanels {
 };
 GridPanels grid_panels(TensorParallel form, const TensorGrid& grid, double tokens, double inputs, double outputs);
 
-/// Elements a rank sends for the forward pass, for the input's and for the weight's gradient.
-struct GridVolume {
-  double forward = 0.0;
-  double input_gradient = 0.0;
-  double weight_gradient = 0.0;
-  double depth_reduction = 0.0;
-  int steps = 0;  ///< of all three passes together, without the sum over the depth
-};
-GridVolume grid_volume(TensorParallel form, const TensorGrid& grid, double tokens, double inputs, double outputs);
-
 /// Adds the traffic of the linears among `operators` (of one rank), and of the statistics of the norms, over each line
 /// of q ranks. Nothing of it is hidden behind computation. Left out: overlapping a SUMMA step with the next panel.
 void add_grid_collectives(const PricingContext& pricing, const std::vector<Operator>& operators, Section& section);

@@ -20,6 +20,8 @@ inline constexpr int kPrecisionCount = 5;
 
 /// Bytes of a weight or activation element: 4 for fp32 and tf32, 2 for fp16 and bf16. fp8 keeps weights and activations
 /// in two bytes and casts per GEMM, as Transformer Engine does.
-Bytes element_size(Precision precision);
+inline Bytes element_size(Precision precision) {
+  return Bytes(precision == Precision::kFp32 || precision == Precision::kTf32 ? 4.0 : 2.0);
+}
 
 }  // namespace flopcast

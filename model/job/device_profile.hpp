@@ -6,7 +6,7 @@
 
 #include "model/config/document.hpp"
 #include "model/config/object_reader.hpp"
-#include "model/hardware/message_curve.hpp"
+#include "model/hardware/cluster.hpp"
 
 namespace flopcast {
 

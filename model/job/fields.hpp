@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/config/object_reader.hpp"
-#include "model/units/parse.hpp"
+#include "model/units/quantity.hpp"
 
 namespace flopcast {
 
@@ -73,8 +73,6 @@ const Fields& stack_fields();
 /// The sections of a job file.
 const Fields& job_fields();
 
-/// The field of that key; there must be one.
-const Field& field_named(const Fields& fields, std::string_view key);
 /// Reads every key that the table can read into `owner`, the struct of the table. All keys count as asked for.
 void read_fields(const Fields& fields, ObjectReader& reader, void* owner);
 /// Every value of `owner`, in the table's order.

@@ -34,9 +34,15 @@ struct LayerProfile {
   int sequence_length = 1;  ///< tokens of a sample
   std::vector<ProfiledLayer> layers;
 
-  double parameters() const;
+  double parameters() const {
+    double sum = 0.0;
+    for (const ProfiledLayer& layer : layers) sum += layer.parameters;
+    return sum;
+  }
   /// Samples of a microbatch over those of the measurement.
-  double scale(int layout_micro_batch_size) const;
+  double scale(int layout_micro_batch_size) const {
+    return micro_batch_size ? static_cast<double>(layout_micro_batch_size) / *micro_batch_size : 1.0;
+  }
 };
 
 /// One measured layer of a graph: what one minibatch costs on one worker.

@@ -40,6 +40,11 @@ struct Training {
 
 /// Bytes of optimizer state per parameter: Adam keeps an fp32 weight and two fp32 moments, plain SGD with momentum an
 /// fp32 weight and one; with fp32 weights there is no second copy of them.
-double optimizer_bytes_per_parameter(const Training& training);
+inline double optimizer_bytes_per_parameter(const Training& training) {
+  const bool weights_are_fp32 = training.precision == Precision::kFp32 || training.precision == Precision::kTf32;
+  const double weight_copy = weights_are_fp32 ? 0.0 : 4.0;
+  const double moments = training.optimizer == Optimizer::kAdam ? 8.0 : 4.0;
+  return weight_copy + moments;
+}
 
 }  // namespace flopcast

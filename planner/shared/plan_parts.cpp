@@ -2,7 +2,7 @@
 
 #include "base/text/error.hpp"
 #include "model/job/read_job.hpp"
-#include "planner/plan/read_question.hpp"
+#include "planner/plan/question.hpp"
 
 namespace flopcast {
 

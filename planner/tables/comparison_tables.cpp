@@ -6,9 +6,8 @@
 #include <cmath>
 
 #include "model/job/read_job.hpp"
-#include "planner/compare/strategies.hpp"
-#include "planner/compare/terms.hpp"
-#include "planner/plan/read_question.hpp"
+#include "planner/compare/compare.hpp"
+#include "planner/plan/question.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "base/text/numbers.hpp"
-#include "planner/compare/terms.hpp"
-#include "planner/plan/rules_of_thumb.hpp"
+#include "planner/compare/compare.hpp"
+#include "planner/plan/advice.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/series_svg.hpp"
 #include "sim/files/result_json.hpp"

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "model/layout/parallel_forms.hpp"
+#include "model/layout/layout.hpp"
 #include "realrun/device/device.hpp"
 
 namespace flopcast::realrun {

@@ -14,7 +14,7 @@
 #include "base/text/words.hpp"
 #include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
-#include "model/units/parse.hpp"
+#include "model/units/quantity.hpp"
 
 namespace flopcast::realrun {
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "model/layout/parallel_forms.hpp"
+#include "model/layout/layout.hpp"
 #include "realrun/device/arithmetic.hpp"
 #include "realrun/executor/executor.hpp"
 #include "realrun/network/network.hpp"

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstddef>
 
-#include "sim/program/text.hpp"
+#include "base/text/words.hpp"
 
 namespace flopcast {
 
@@ -39,8 +39,8 @@ std::optional<Cell> parse_pair(std::string_view text) {
 }
 
 std::optional<Cell> parse_communication(std::string_view text) {
-  const std::size_t begin = std::min(text.find_first_not_of(kDigits), text.size());
-  const std::size_t end = std::min(text.find_first_of(kDigits, begin), text.size());
+  const std::size_t begin = std::min(text.find_first_not_of(kDecimalDigits), text.size());
+  const std::size_t end = std::min(text.find_first_of(kDecimalDigits, begin), text.size());
   const std::string_view word = text.substr(begin, end - begin);
   const auto* found =
       std::find_if(kWords.begin(), kWords.end(), [word](const Word& known) { return known.text == word; });

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "sim/cells/cell.hpp"
 #include "sim/program/validate.hpp"
@@ -20,5 +21,11 @@ std::optional<ScheduleFault> find_fault(const CellProgram& program);
 /// two ranks run one after the other, without tags, as NCCL runs them, such a program hangs or swaps tensors. Expects a
 /// program without a fault.
 std::optional<ScheduleFault> find_transfer_mismatch(const CellProgram& program);
+
+/// The grid of steps (rows) and ranks (columns) around the fault, the cells at fault in brackets and their rows marked
+/// with "<-- here". At most 40 steps and 16 ranks are shown.
+std::string render_fault_grid(const Program& program, const ScheduleFault& fault);
+
+std::string render_fault_grid(const CellProgram& program, const ScheduleFault& fault);
 
 }  // namespace flopcast

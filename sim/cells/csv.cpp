@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 #include "sim/program/action.hpp"
 #include "sim/program/program.hpp"
-#include "sim/program/text.hpp"
 
 namespace flopcast {
 
@@ -66,10 +66,10 @@ void visit_line(std::string_view line, CsvPlace place,
 
 // What stands between the numbers of `cell`; empty when it is not number, letters, number.
 std::string_view word_of(std::string_view cell) {
-  const std::size_t begin = std::min(cell.find_first_not_of(kDigits), cell.size());
-  const std::size_t end = std::min(cell.find_first_of(kDigits, begin), cell.size());
+  const std::size_t begin = std::min(cell.find_first_not_of(kDecimalDigits), cell.size());
+  const std::size_t end = std::min(cell.find_first_of(kDecimalDigits, begin), cell.size());
   const bool well_formed =
-      begin > 0 && end < cell.size() && cell.find_first_not_of(kDigits, end) == std::string_view::npos;
+      begin > 0 && end < cell.size() && cell.find_first_not_of(kDecimalDigits, end) == std::string_view::npos;
   return well_formed ? cell.substr(begin, end - begin) : std::string_view();
 }
 
@@ -180,7 +180,8 @@ void append_actions(const Cell& cell, std::vector<Action>& actions) {
 
 std::optional<int> parse_stage(std::string_view text) {
   text = trim(text);
-  if (text.empty() || text.size() > 5 || text.find_first_not_of(kDigits) != std::string_view::npos) return std::nullopt;
+  if (text.empty() || text.size() > 5 || text.find_first_not_of(kDecimalDigits) != std::string_view::npos)
+    return std::nullopt;
   int stage = 0;
   for (const char digit : text) stage = stage * 10 + (digit - '0');
   if (stage >= static_cast<int>(kMaxStages)) return std::nullopt;

@@ -8,9 +8,8 @@
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "sim/cells/check.hpp"
 #include "sim/cells/csv.hpp"
-#include "sim/cells/fault_grid.hpp"
-#include "sim/forecast/price.hpp"
 #include "sim/program/validate.hpp"
 #include "sim/schedules/catalogue.hpp"
 

@@ -1,4 +1,4 @@
-#include "sim/forecast/price.hpp"
+#include "sim/forecast/prepare.hpp"
 
 #include <fmt/format.h>
 

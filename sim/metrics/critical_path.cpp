@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "sim/metrics/awaited_transfers.hpp"
+#include "sim/metrics/metrics.hpp"
 
 namespace flopcast {
 

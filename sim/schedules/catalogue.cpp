@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "sim/program/text.hpp"
+#include "base/text/words.hpp"
 #include "sim/schedules/families.hpp"
 
 namespace flopcast {

@@ -10,9 +10,7 @@
 
 #include "sim/program/program.hpp"
 #include "sim/program/step_times.hpp"
-#include "sim/search/building_block.hpp"
 #include "sim/search/order_times.hpp"
-#include "sim/search/shorten.hpp"
 #include "sim/search/squeeze.hpp"
 
 namespace flopcast {

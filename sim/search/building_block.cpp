@@ -1,4 +1,4 @@
-#include "sim/search/building_block.hpp"
+#include "sim/search/block_search.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -155,10 +155,10 @@ std::vector<BlockShape> all_shapes(int chunks, int largest_step, int largest_gap
 }
 
 std::vector<BlockShape> v_shapes(int ranks) {
-  constexpr int kLargestStep = 2;
+  constexpr int kLongestStep = 2;
   // Gaps matter less the longer the legs are; and time is short where there are many ranks.
-  constexpr int kManyRanks = 16;
-  std::vector<BlockShape> shapes = all_shapes(2, kLargestStep, ranks > kManyRanks ? 1 : 2);
+  constexpr int kLongPipeline = 16;
+  std::vector<BlockShape> shapes = all_shapes(2, kLongestStep, ranks > kLongPipeline ? 1 : 2);
   // Found by trying all steps and gaps up to 4 and 6 on pipelines of 2 to 8 ranks: those that were best somewhere.
   const std::vector<BlockShape> wider = {
       {{2, 1, 2, 1}, {1, 4, 2}}, {{1, 2, 1, 2}, {1, 4, 2}}, {{1, 2, 1, 2}, {2, 4, 4}}, {{1, 2, 1, 2}, {2, 4, 1}},

@@ -1,4 +1,4 @@
-#include "sim/search/shorten.hpp"
+#include "sim/search/squeeze.hpp"
 
 #include <algorithm>
 #include <array>

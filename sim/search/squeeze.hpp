@@ -1,11 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
 #include "sim/program/program.hpp"
 #include "sim/program/step_times.hpp"
-#include "sim/search/building_block.hpp"
+#include "sim/search/block_search.hpp"
 #include "sim/search/order_times.hpp"
 
 namespace flopcast {
@@ -51,5 +52,16 @@ Squeezed squeeze(const Program& empty, int microbatches, const Plan& plan, const
 /// is always the better one. Nothing when the block needs more memory than the limit.
 std::optional<Plan> squeeze_slots(const Program& empty, int microbatches, const BuildingBlock& block,
                                   const ActivationRule& rule);
+
+/// A bounded local search from several orders of the same actions, the best one first: the best order seen, so never a
+/// worse one than the first. A tabu search that exchanges neighbours on the longest paths, as Nowicki and Smutnicki
+/// 1996 (Management Science 42(6)) do for the job shop problem, first for the first half of the goal, then for the
+/// second half at no loss of the first. Memory stays within the rule.
+///
+/// Ends when nothing can be better (no rank idles between its earliest start and its end), or after timing
+/// `most_actions` actions: the same orders always give the same result. Expects at least one program; each of them
+/// passes find_fault and keeps the rule.
+Program shorten(const std::vector<Program>& programs, int microbatches, const StepTimes& times,
+                const ActivationRule& rule, const OrderGoal& goal, std::size_t most_actions);
 
 }  // namespace flopcast

@@ -10,6 +10,7 @@
 #include "model/cost/stage_costs.hpp"
 #include "model/workload/operators.hpp"
 #include "tests/support/folders.hpp"
+#include "tests/support/grid_volume.hpp"
 
 namespace flopcast {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "model/layout/parallel_forms.hpp"
+#include "model/layout/layout.hpp"
 
 namespace flopcast::realrun {
 

@@ -13,6 +13,7 @@
 
 #include "model/cost/axis_costs.hpp"
 #include "realrun/transport/threads/thread_transport.hpp"
+#include "tests/support/grid_volume.hpp"
 
 namespace flopcast::realrun {
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "model/layout/parallel_forms.hpp"
+#include "model/layout/layout.hpp"
 #include "tests/support/line_linear.hpp"
 
 namespace flopcast::realrun {

@@ -3,7 +3,7 @@
 
 #include "base/text/error.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/units/parse.hpp"
+#include "model/units/quantity.hpp"
 #include "sim/schedules/catalogue.hpp"
 
 namespace {

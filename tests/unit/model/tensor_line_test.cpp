@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "model/cost/axis_costs.hpp"
+#include "tests/support/grid_volume.hpp"
 
 namespace flopcast {
 namespace {

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "model/units/parse.hpp"
 #include "model/units/quantity.hpp"
 
 namespace flopcast {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "planner/plan/read_question.hpp"
+#include "planner/plan/question.hpp"
 
 namespace flopcast {
 

@@ -7,7 +7,6 @@
 #include "sim/program/validate.hpp"
 #include "sim/schedules/families.hpp"
 #include "sim/search/order_times.hpp"
-#include "sim/search/shorten.hpp"
 #include "sim/search/squeeze.hpp"
 
 namespace flopcast {

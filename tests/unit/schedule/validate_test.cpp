@@ -1,5 +1,5 @@
 #include "sim/program/validate.hpp"
-#include "sim/cells/fault_grid.hpp"
+#include "sim/cells/check.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "model/units/parse.hpp"
+#include "model/units/quantity.hpp"
 
 #include <fmt/format.h>
 

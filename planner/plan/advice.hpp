@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "planner/plan/plan.hpp"
+#include "sim/forecast/forecast.hpp"
 
 namespace flopcast {
 
@@ -19,5 +20,14 @@ struct Refusal {
 /// it.
 Refusal nearest_feasible(const Job& job, const SearchSpace& space, const PlanOptions& options,
                          const SearchResult& nothing, const ParallelFor& parallel_for);
+
+/// What practitioners go by, and whether a layout does.
+struct RuleOfThumb {
+  std::string rule;
+  std::string source;
+  bool followed = false;
+  std::string here;  ///< the figures of the layout
+};
+std::vector<RuleOfThumb> rules_of_thumb(const Forecast& forecast);
 
 }  // namespace flopcast

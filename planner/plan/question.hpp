@@ -1,9 +1,13 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
 
+#include "import/programs/launch.hpp"
 #include "model/config/document.hpp"
 #include "planner/search/search.hpp"
+#include "planner/space/space.hpp"
 
 namespace flopcast {
 
@@ -20,5 +24,9 @@ PlanQuestion read_question(const nlohmann::json& root, const Origins& origins);
 nlohmann::json job_file_of(const nlohmann::json& root, const PlannedLayout& planned);
 /// The layout section alone.
 nlohmann::json layout_section_of(const nlohmann::json& root, const PlannedLayout& planned);
+
+/// Narrows what the job leaves open to what the program can be told (write_launch); what the job fixes stays as it is.
+/// Returns what was left out, in words.
+std::vector<std::string> keep_launchable(LaunchProgram program, const Job& job, SearchSpace& space);
 
 }  // namespace flopcast
