@@ -88,8 +88,8 @@ std::vector<FreedAxis> freed_axes() {
                   [](const PlannedLayout& planned) {
                     return fmt::format("sequence parallelism {}", planned.layout.sequence_parallel);
                   }});
-  constexpr std::array<Axis, kAxisCount> kListed = {Axis::kPipeline, Axis::kTensor, Axis::kContext, Axis::kExpert,
-                                                    Axis::kData};
+  constexpr std::array kListed = {Axis::kPipeline, Axis::kTensor, Axis::kContext, Axis::kExpert, Axis::kData};
+  static_assert(kListed.size() == kAxisCount);
   for (const Axis one : kListed) {
     axes.push_back(
         {std::string(name_of(one)), [one](const SearchSpace& space) { return !space[one].empty(); },

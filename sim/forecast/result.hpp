@@ -58,8 +58,8 @@ struct CommunicationResult : ByAxis<AxisCommunication> {
   double exposed_fraction = 0.0;  ///< sum of exposed_s over time_s
 };
 /// In the order of outputs, which list and sum them so.
-inline constexpr std::array<Axis, kAxisCount> kResultAxes = {Axis::kTensor, Axis::kPipeline, Axis::kData,
-                                                             Axis::kContext, Axis::kExpert};
+inline constexpr std::array kResultAxes = {Axis::kTensor, Axis::kPipeline, Axis::kData, Axis::kContext, Axis::kExpert};
+static_assert(kResultAxes.size() == kAxisCount);
 
 struct BubbleResult {
   double fraction = 0.0;  ///< waiting that is no exposed communication, over ranks · time_s

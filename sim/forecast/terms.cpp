@@ -66,7 +66,10 @@ const StepTerm& step_term(TermId id) {
 
 const StepTerm& communication_term(Axis axis) {
   const auto& terms = breakdown_terms();
-  return *std::find_if(terms.begin(), terms.end(), [axis](const StepTerm& term) { return term.axis == axis; });
+  const auto* const found =
+      std::find_if(terms.begin(), terms.end(), [axis](const StepTerm& term) { return term.axis == axis; });
+  FLOPCAST_CHECK(found != terms.end());
+  return *found;
 }
 
 const std::vector<TermId>& compared_terms() {
