@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "model/hardware/device.hpp"
 #include "model/hardware/cluster.hpp"
+#include "model/hardware/device.hpp"
 #include "model/job/device_profile.hpp"
 #include "model/units/quantity.hpp"
 #include "model/workload/operators.hpp"
