@@ -197,10 +197,10 @@ std::vector<int> traced_ranks(const nlohmann::json& arguments) {
       ++rest;
       continue;
     }
-    constexpr long kMostRanks = 1'000'000;
+    constexpr long kMostTracedRanks = 1'000'000;
     char* end = nullptr;
     const long rank = std::strtol(rest, &end, 10);
-    if (rank > kMostRanks) return {};
+    if (rank > kMostTracedRanks) return {};
     ranks.push_back(static_cast<int>(rank));
     rest = end;
   }
