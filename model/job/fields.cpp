@@ -129,6 +129,12 @@ const Fields& job_fields() {
   return fields;
 }
 
+const Field& field_named(const Fields& fields, std::string_view key) {
+  const auto found = std::find_if(fields.begin(), fields.end(), [key](const Field& field) { return field.key == key; });
+  FLOPCAST_CHECK(found != fields.end());
+  return *found;
+}
+
 void read_fields(const Fields& fields, ObjectReader& reader, void* owner) {
   for (const Field& field : fields) {
     const nlohmann::json* value = reader.find(field.key);

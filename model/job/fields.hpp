@@ -72,6 +72,8 @@ const Fields& training_fields();
 const Fields& stack_fields();
 /// The sections of a job file.
 const Fields& job_fields();
+/// The field of that key; there must be one.
+const Field& field_named(const Fields& fields, std::string_view key);
 
 /// Reads every key that the table can read into `owner`, the struct of the table. All keys count as asked for.
 void read_fields(const Fields& fields, ObjectReader& reader, void* owner);
