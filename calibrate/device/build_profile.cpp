@@ -90,7 +90,7 @@ std::size_t needed_for(SampleKind kind) {
   return is_memory_bound(kind) || is_attention(kind) ? kFewestAmounts : 0;
 }
 
-// What ran beside something else is fitted where there is enough of it (describe.hpp).
+// What ran beside something else is fitted where there is enough of it (describe.cpp).
 bool is_fitted_alone(const SampleKey& key) {
   return !key.beside && key.channels == 0;
 }

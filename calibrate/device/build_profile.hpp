@@ -43,12 +43,12 @@ struct ProfileRequest {
 };
 
 /// The profile that fits the measurement. What is fitted depends on what was measured:
-///   gemm         launch, rate, tiles (kernel_fits.hpp); several precisions: each has its peak, the kernel is the one
+///   gemm         launch, rate, tiles (fits.hpp); several precisions: each has its peak, the kernel is the one
 ///                with the most shapes
 ///   memory_copy  bandwidth: the slope of the last piece of the curve over sizes, which no cache holds
-///   kernels      memory, attention, launches, host copies (describe.hpp)
-///   messages     a curve for each kind and group of ranks and nodes (fit/message_fit.hpp)
-///   overlaps     how much slower products and messages are beside each other (describe.hpp)
+///   kernels      memory, attention, launches, host copies (describe.cpp)
+///   messages     a curve for each kind and group of ranks and nodes (fits.hpp)
+///   overlaps     how much slower products and messages are beside each other (describe.cpp)
 /// Passes are pooled: a sample's time is the median of all its repetitions. Throws ConfigError when a fit refuses its
 /// data, or when there is nothing to fit. Kinds that no forecast uses (broadcast, reduce) are left out. A fit of which
 /// no figure follows and that refuses its data, and a precision that ran above its peak, are left out too; `notes`

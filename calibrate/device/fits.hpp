@@ -110,7 +110,7 @@ inline constexpr int kFewestSizes = 4;
 /// sizes are pooled into 64, neighbours by their medians. Several pieces go through the nearest times that never fall
 /// (isotonic regression of least absolute differences), because an outlier that a piece follows upwards would stay in
 /// the curve. Where pieces begin is found by dynamic programming over the sorted sizes: the least sum of Huber's losses
-/// of the relative residuals (least_squares.hpp) for each number of pieces, each of at least three sizes. Of those
+/// of the relative residuals (fit_relative) for each number of pieces, each of at least three sizes. Of those
 /// numbers the one with the least n·ln(loss/n) + 3·pieces·ln n over the measured times is taken (Schwarz 1978: a piece
 /// has an alpha, a beta and a start). `most_segments` 1 gives the plain alpha-beta model.
 ///
@@ -151,7 +151,7 @@ inline constexpr int kFewestShapes = 6;
 /// Fits the GEMM model of the forecast itself (model/cost/compute.hpp) to measured products of one precision:
 ///   t = launch + max(c · busy, s · moved), or the sum of the three where the device does not overlap,
 /// with tiles and waves on `multiprocessors` inside `busy`. For every kernel of the search the unknowns launch, c, s ≥
-/// 0 are fitted to relative residuals (least_squares.hpp); the kernel with the least loss is taken. Which branch of the
+/// 0 are fitted to relative residuals (fit_relative); the kernel with the least loss is taken. Which branch of the
 /// maximum a shape is on is found by repetition: every shape on the slower one under the last unknowns.
 ///
 /// Throws ConfigError with the reason: fewer than six shapes, times that are not finite and above zero, work that grows
@@ -174,7 +174,7 @@ struct OperatorFit : FitQuality {
 
 inline constexpr int kFewestAmounts = 3;
 
-/// Fits t = launch + amount / rate to relative residuals, robustly, both at least 0 (least_squares.hpp).
+/// Fits t = launch + amount / rate to relative residuals, robustly, both at least 0 (fit_relative).
 /// Throws ConfigError with the reason: fewer than three amounts, times or amounts that are not finite and above zero,
 /// or times that do not grow with the amount.
 OperatorFit fit_operator(const std::string& what, const std::vector<OperatorPoint>& points);
@@ -196,7 +196,7 @@ struct OverlapFit : FitQuality {
 
 inline constexpr int kFewestChannels = 3;
 
-/// Fits beside = alone · (at_none + per_channel · channels) to relative residuals, robustly (least_squares.hpp);
+/// Fits beside = alone · (at_none + per_channel · channels) to relative residuals, robustly (fit_relative);
 /// at_none and the factor at the most channels measured are at least 0. A collective's channels take multiprocessors
 /// from a product in proportion to their number, and its memory bandwidth; left out are the steps in which whole waves
 /// of tiles are added. Throws ConfigError with the reason: fewer than three numbers of channels, times that are not

@@ -132,7 +132,7 @@ struct TraceRequest {
   std::optional<int> devices_per_node;  ///< absent: as many as the trace lists devices
 };
 
-/// Reads what torch.profiler (Kineto) writes, as it comes (trace_events.hpp). Kernels are matched to operators by
+/// Reads what torch.profiler (Kineto) writes, as it comes. Kernels are matched to operators by
 /// "External id". What becomes samples:
 ///   gemm         kernels of aten::mm, aten::addmm and aten::_scaled_mm with shapes recorded (record_shapes=True); all
 ///                kernels of one call add up
@@ -141,7 +141,7 @@ struct TraceRequest {
 ///                of each size the fastest quarter is kept. Nodes follow from "Process Group Ranks" and
 ///                devices_per_node.
 /// The file's environment, host names and stacks are not taken. Throws ConfigError with "file:/traceEvents/17": what
-/// trace_events.hpp refuses, a kernel whose time is no number above zero, a trace without kernels.
+/// is no list of events, a kernel whose time is no number above zero, a trace without kernels.
 Trace read_trace(std::istream& stream, const std::string& file, const TraceRequest& request);
 
 /// What a kernel does by its own name, where no operator is known: "sm90_xmma_gemm_bf16…", "ncclDevKernel_AllReduce…".

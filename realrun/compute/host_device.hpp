@@ -25,7 +25,7 @@ class HostDevice : public ComputeDevice {
 /// The floats of a buffer in host memory.
 float* host_floats(const Buffer& buffer);
 
-/// The codec that a job file's layout.compression names; null for none. What messages cost: model/cost/reduction.hpp.
+/// The codec that a job file's layout.compression names; null for none. What messages cost: model/cost/gradients.cpp.
 ///
 ///   8bit, 4bit  blocks of 512 values, the last one shorter: scale = largest magnitude / 127 (/ 7), codes = values /
 ///               scale, rounded to nearest, ties to even (QSGD, 1610.02132 §5, rounds by chance: equal runs would

@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <utility>
 
+#include "base/host/files.hpp"
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
 #include "model/config/document.hpp"
@@ -193,26 +192,15 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   return plan;
 }
 
-namespace {
-
-std::string read_text_file(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (!stream) throw ConfigError({"", fmt::format("{} cannot be read", path), path, {}});
-  return text;
-}
-
-}  // namespace
-
 PreparedRun prepare_run(const LaunchOptions& options) {
   Origins origins;
   nlohmann::json root = nlohmann::json::object();
   if (options.job_file) {
-    root = parse_json(read_text_file(*options.job_file), *options.job_file);
+    root = parse_json(read_file(*options.job_file), *options.job_file);
     origins.file = *options.job_file;
   }
   apply_flags(options.flags, root, origins);
-  const PreparedStep step = prepare(read_job(root, origins), read_text_file);
+  const PreparedStep step = prepare(read_job(root, origins), read_file);
   RunSettings settings = options.settings;
   settings.on_gpus = options.backend != nullptr && options.backend->on_gpus;
   return {root, plan_from_job(step, settings), step.job.training.precision};

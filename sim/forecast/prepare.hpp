@@ -27,7 +27,7 @@ struct PreparedStep {
 };
 
 /// Four steps: the schedule (naive for one microbatch, interleaved with vpp, else 1f1b), generated or read from the
-/// file that layout.schedule names as file:PATH; its stages; the layers of each; their prices (price.hpp). Throws
+/// file that layout.schedule names as file:PATH; its stages; the layers of each; their prices (price.cpp). Throws
 /// ConfigError, for an invalid schedule file with the step x rank grid.
 PreparedStep prepare(Job job, const ReadFile& read_file);
 

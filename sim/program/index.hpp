@@ -21,6 +21,10 @@ class Index {
   int number_ = 0;
 };
 
+/// What a list by `Kind` takes: an index of that kind, or a plain number.
+template <class Place, class Kind>
+concept PlaceOf = std::is_integral_v<Place> || std::is_same_v<Place, Index<Kind>>;
+
 /// A value by index: a vector that takes indices of its own kind or plain numbers, signed ones too, and none of another
 /// kind.
 template <class Kind, class Value>
@@ -31,20 +35,13 @@ class IndexedVector : public std::vector<Value> {
   IndexedVector(std::vector<Value> values)  // NOLINT(google-explicit-constructor)
       : std::vector<Value>(std::move(values)) {}
 
-  template <class Number>
-  decltype(auto) operator[](Number index) {
-    return std::vector<Value>::operator[](place(index));
+  template <PlaceOf<Kind> Place>
+  decltype(auto) operator[](Place place) {
+    return std::vector<Value>::operator[](static_cast<std::size_t>(place));
   }
-  template <class Number>
-  decltype(auto) operator[](Number index) const {
-    return std::vector<Value>::operator[](place(index));
-  }
-
- private:
-  static constexpr std::size_t place(Index<Kind> index) { return static_cast<std::size_t>(static_cast<int>(index)); }
-  template <class Number, std::enable_if_t<std::is_integral_v<Number>, int> = 0>
-  static constexpr std::size_t place(Number index) {
-    return static_cast<std::size_t>(index);
+  template <PlaceOf<Kind> Place>
+  decltype(auto) operator[](Place place) const {
+    return std::vector<Value>::operator[](static_cast<std::size_t>(place));
   }
 };
 

@@ -13,9 +13,9 @@ std::size_t Program::action_count() const {
 
 int Program::microbatches_of(const Chain& chain) const {
   std::uint32_t count = 0;
-  const int first = rank_of_stage[chain.first_stage];
+  const int first = rank_of_stage.at(static_cast<std::size_t>(chain.first_stage));
   for (int rank = first; rank < first + replicas(chain.first_stage); ++rank) {
-    for (const Action& action : ranks[rank]) {
+    for (const Action& action : ranks.at(static_cast<std::size_t>(rank))) {
       if (action.stage == chain.first_stage) count = std::max(count, action.microbatch + 1);
     }
   }

@@ -9,7 +9,7 @@
 namespace flopcast {
 
 /// Simulated time is an integer. For a job one tick is a picosecond; for an abstract schedule it is a share of the unit
-/// the user chose, small enough that chunks divide it (cli/time_units.hpp).
+/// the user chose, small enough that chunks divide it (planner/tables/schedule_tables.hpp).
 using Ticks = std::int64_t;
 inline constexpr double kSecondsPerTick = 1e-12;  ///< of a job
 inline constexpr double kTicksPerSecond = 1e12;

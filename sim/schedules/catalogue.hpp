@@ -36,8 +36,8 @@ struct WeightRules {
   WeightPolicy (*policy)(const ScheduleRequest&) = nullptr;
 };
 
-/// One entry of the schedule catalogue. A new schedule is a new file that defines one of these (generators.hpp), plus a
-/// line in catalogue.cpp.
+/// One entry of the schedule catalogue. A new schedule is a section of its family's file that defines one of
+/// these, a line in families.hpp and one in catalogue.cpp.
 struct ScheduleInfo {
   std::string_view name;
   std::string_view summary;            ///< one line for `flopcast schedule list`

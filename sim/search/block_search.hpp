@@ -34,7 +34,7 @@ struct BuildingBlock {
   ByRank<std::vector<BlockEntry>> ranks;  ///< by rank, in order of offset
 };
 
-/// One chunk per rank, or two on the V map (v_map.hpp). `split`: input and weight gradients apart.
+/// One chunk per rank, or two on the V map. `split`: input and weight gradients apart.
 BuildingBlock building_block(int ranks, int chunks, bool split, const BlockShape& shape);
 
 /// By rank, the actions it intends to run, in order.
@@ -65,7 +65,7 @@ struct BlockSearch {
 
 /// The best order found for the goal under the request's times (F = I = W and no latency without any). Every shape is
 /// squeezed on a shorter pipeline run first, the best ones in full, in slots and in simulated time under several
-/// policies; a local search (shorten.hpp) starts from the best orders. A block that needs more memory than the rule
+/// policies; a local search (squeeze.hpp) starts from the best orders. A block that needs more memory than the rule
 /// allows is repeated less often. All of it is bounded by counts of actions: the same request always gives the same
 /// order.
 Program search_blocks(const BlockSearch& search, const ScheduleRequest& request);

@@ -36,7 +36,7 @@ struct GridCut {
 ///   3d        X part (b·q + a of q², c of q), W part (a·q + b of q², c of q), Y part (b·q + c of q², a of q)
 GridCut grid_cut(const GridPlace& place, std::size_t tokens, std::size_t inputs, std::size_t outputs);
 
-/// y = x·Wᵀ on a grid, without bias. What it sends: model/cost/tensor_grid.hpp.
+/// y = x·Wᵀ on a grid, without bias. What it sends: model/cost/axis_costs.hpp.
 ///
 ///   2d, 2.5d  SUMMA (van de Geijn & Watts 1997; Optimus, Xu et al. 2104.05343 §3): in q steps a panel of X comes along
 ///             the row and one of W along the column, and their product is added to Y. For the gradients the panels

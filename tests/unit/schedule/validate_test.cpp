@@ -15,6 +15,14 @@
 namespace flopcast {
 namespace {
 
+// A rank is no place in a list by stage, nor the other way round.
+template <class List, class Place>
+concept Takes = requires(List list, Place place) {
+  list[place];
+};
+static_assert(Takes<ByRank<int>, RankIndex> && Takes<ByRank<int>, int> && Takes<ByStage<int>, StageIndex>);
+static_assert(!Takes<ByStage<int>, RankIndex> && !Takes<ByRank<int>, StageIndex>);
+
 std::string fault_text(const Program& program) {
   const auto fault = find_fault(program);
   return fault ? render_fault(*fault) : "";
