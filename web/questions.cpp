@@ -69,7 +69,7 @@ ImportContext context_of(const nlohmann::json& job) {
   ImportContext context;
   const auto training = job.find("training");
   if (training != job.end() && training->is_object() && training->contains("sequence_length"))
-    context.given.insert("training.sequence_length");
+    context.given.emplace("training.sequence_length", "");
   return context;
 }
 

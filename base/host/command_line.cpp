@@ -25,7 +25,8 @@ struct CommandLine::Parser {
   CLI::App app;
   std::string name;  // with the program's
   std::string group = "Options";
-  std::deque<Switch> switches;  // the parser keeps references to their texts
+  std::deque<Switch> switches;               // the parser keeps references to their texts
+  std::vector<std::string>* rest = nullptr;  // what follows a bare --
 };
 
 namespace {
@@ -145,6 +146,10 @@ void CommandLine::add_flag(const std::string& names, bool& target, const std::st
   parser_->app.add_flag(names, target, help)->group(parser_->group);
 }
 
+void CommandLine::add_rest(std::vector<std::string>& target) {
+  parser_->rest = &target;
+}
+
 void CommandLine::add_callback(const std::string& name, bool takes_value, const std::string& value_name,
                                const std::string& help, bool listed,
                                const std::function<void(const std::string&)>& callback) {
@@ -173,7 +178,9 @@ std::optional<std::string> CommandLine::read(const std::vector<std::string>& arg
     for (const std::string& flag : known_flags(app)) flags += flag + "\n";
     return flags;
   }
-  std::vector<std::string> joined = join_switch_values(arguments, parser_->switches);
+  const auto bare = parser_->rest == nullptr ? arguments.end() : std::find(arguments.begin(), arguments.end(), "--");
+  if (bare != arguments.end()) parser_->rest->assign(bare + 1, arguments.end());
+  std::vector<std::string> joined = join_switch_values({arguments.begin(), bare}, parser_->switches);
   std::reverse(joined.begin(), joined.end());
   try {
     app.parse(std::move(joined));

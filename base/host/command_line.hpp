@@ -38,6 +38,8 @@ class CommandLine {
   void add_option(const std::string& names, std::vector<std::string>& target, const std::string& value_name,
                   const std::string& help);
   void add_flag(const std::string& names, bool& target, const std::string& help);
+  /// Takes what follows a bare --, as it stands.
+  void add_rest(std::vector<std::string>& target);
   /// Calls back with the text; `takes_value` false makes it a flag that says "true" (or what follows --name=).
   void add_callback(const std::string& name, bool takes_value, const std::string& value_name, const std::string& help,
                     bool listed, const std::function<void(const std::string&)>& callback);

@@ -59,7 +59,8 @@ struct NcclTestsRow {
 
 struct NcclTestsRun {
   std::optional<SampleKind> kind;
-  int ranks = 0;  ///< zero: the file does not tell
+  bool is_concluded = false;  ///< the footer tells the kind
+  int ranks = 0;              ///< zero: the file does not tell
   int nodes = 0;
   std::string device;
   std::string where;

@@ -69,11 +69,20 @@ void add_run(const NcclTestsRun& run, const std::string& file, const NcclTestsRe
     refuse_at(run.where, fmt::format("{} does not tell which collective was measured", file),
               "give it: --collective all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce or p2p");
   }
+  if (run.is_concluded && run.kind && *run.kind != *kind) {
+    refuse_at(run.where, fmt::format("{} says at its end that it measured {}", file, name_of(*run.kind)),
+              "leave --collective out");
+  }
   const bool message = *kind == SampleKind::kPointToPoint;
   std::optional<int> ranks = request.ranks;
   if (!ranks && run.ranks > 0) ranks = run.ranks;
   if (!ranks) ranks = ranks_by_factor(run, *kind);
   if (!ranks) refuse_at(run.where, fmt::format("{} does not tell how many ranks ran", file), "give them: --ranks N");
+  constexpr int kLargestNode = 8;  // beyond it the log has to tell
+  if (!request.nodes && run.nodes == 0 && *ranks > kLargestNode) {
+    refuse_at(run.where, fmt::format("{} does not list its devices: {} ranks may be on several nodes", file, *ranks),
+              "give them: --nodes N");
+  }
   const int nodes = request.nodes.value_or(run.nodes > 0 ? run.nodes : 1);
   if (nodes > *ranks) {
     refuse_at(run.where, fmt::format("{} nodes hold only {} ranks", nodes, *ranks), "check --ranks and --nodes");
@@ -329,6 +338,12 @@ class TextReader {
     where_ = fmt::format("{}:{}", file_, number);
     const std::vector<std::string> tokens = report_words(line);
     const std::optional<SampleKind> kind = kind_of_program(line);
+    if (kind && line.find("concluded") != std::string::npos) {
+      kind_ = kind;
+      run_.is_concluded = true;
+      finish();
+      return;
+    }
     if (kind && *kind != kind_.value_or(SampleKind::kGemm)) {
       finish();
       kind_ = kind;

@@ -31,6 +31,7 @@ std::string trace_text(const nlohmann::json& object, const char* key);
 /// Numbers are also written as text.
 std::optional<double> trace_number(const nlohmann::json& object, const char* key);
 std::optional<int> trace_count(const nlohmann::json& object, const char* key);  ///< 1 or more
+std::optional<std::int64_t> trace_id(const nlohmann::json& arguments, const char* key);
 std::optional<std::int64_t> external_id(const nlohmann::json& arguments);
 
 struct TracedType {
@@ -132,13 +133,16 @@ std::optional<int> trace_count(const nlohmann::json& object, const char* key) {
   return static_cast<int>(*number);
 }
 
+std::optional<std::int64_t> trace_id(const nlohmann::json& arguments, const char* key) {
+  constexpr double kLargest = 9e15;
+  const auto number = trace_number(arguments, key);
+  const bool fits = number && std::abs(*number) < kLargest;
+  return fits ? std::optional<std::int64_t>(static_cast<std::int64_t>(*number)) : std::nullopt;
+}
+
 std::optional<std::int64_t> external_id(const nlohmann::json& arguments) {
-  for (const char* key : {"External id", "external id"}) {
-    constexpr double kLargest = 9e15;
-    const auto number = trace_number(arguments, key);
-    if (number && std::abs(*number) < kLargest) return static_cast<std::int64_t>(*number);
-  }
-  return std::nullopt;
+  const auto id = trace_id(arguments, "External id");
+  return id ? id : trace_id(arguments, "external id");
 }
 
 std::optional<TracedType> traced_type(std::string name) {
@@ -226,7 +230,8 @@ class Collector {
     const nlohmann::json* found = trace_member(event, "args");
     static const nlohmann::json nothing = nlohmann::json::object();
     const nlohmann::json& arguments = found == nullptr ? nothing : *found;
-    if (category == "cpu_op" || category == "Operator") take_operator(trace_text(event, "name"), arguments);
+    if (category == "cpu_op" || category == "Operator") take_operator(event, arguments);
+    if (category == "cuda_runtime" || category == "cuda_driver" || category == "Runtime") take_launch(event, arguments);
     if (category != "kernel" && category != "Kernel" && category != "gpu_memcpy" && category != "gpu_memset") return;
     const auto microseconds = trace_number(event, "dur");
     if (!microseconds || *microseconds < 0.0) {
@@ -242,6 +247,7 @@ class Collector {
     if (trace_.total().kernels == 0 && kernels_.empty()) {
       refuse_at(file_, "holds no kernels of a device", "profile with activities=[CPU, CUDA] and record_shapes=True");
     }
+    link_launches();
     match();
     add_products();
     add_collectives();
@@ -256,14 +262,70 @@ class Collector {
   };
   struct Kernel {
     std::optional<std::int64_t> id;
+    std::optional<std::int64_t> correlation;  // CUPTI's number of the call that launched it
     TraceWork work = TraceWork::kOther;
     double seconds = 0.0;
   };
   using Group = std::tuple<SampleKind, double, int, int, std::string>;  // bytes, ranks, nodes, dtype
 
-  void take_operator(const std::string& name, const nlohmann::json& arguments) {
-    const auto id = external_id(arguments);
-    if (!id || name.empty()) return;
+  // What a thread of the host did: an operator, or a call that launches a kernel.
+  struct Span {
+    double begin = 0.0;
+    double end = 0.0;
+    std::int64_t id = 0;  // the operator's, or the call's correlation
+    bool is_launch = false;
+  };
+
+  static std::string thread_of(const nlohmann::json& event) {
+    const auto text = [&event](const char* key) { return event.contains(key) ? event.at(key).dump() : std::string(); };
+    return text("pid") + "/" + text("tid");
+  }
+
+  void take_launch(const nlohmann::json& event, const nlohmann::json& arguments) {
+    const auto correlation = trace_id(arguments, "correlation");
+    const auto begin = trace_number(event, "ts");
+    if (!correlation || !begin) return;
+    spans_[thread_of(event)].push_back({*begin, *begin, *correlation, true});
+  }
+
+  // Some traces call CUPTI's correlation of a kernel its External id, and others have none: then the operator is the
+  // innermost one that the launching call lies in.
+  void link_launches() {
+    const auto tells_nothing = [this](const Kernel& kernel) { return !kernel.id || operators_.count(*kernel.id) == 0; };
+    const bool correlations_only = std::all_of(kernels_.begin(), kernels_.end(), [](const Kernel& kernel) {
+      return !kernel.id || !kernel.correlation || *kernel.id == *kernel.correlation;
+    });
+    std::unordered_map<std::int64_t, std::int64_t> operator_of;  // by correlation
+    for (auto& [thread, spans] : spans_) {
+      std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
+        return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
+      });
+      std::vector<const Span*> open;
+      for (const Span& span : spans) {
+        while (!open.empty() && open.back()->end < span.begin) open.pop_back();
+        if (!span.is_launch) open.push_back(&span);
+        if (span.is_launch && !open.empty()) operator_of[span.id] = open.back()->id;
+      }
+    }
+    for (Kernel& kernel : kernels_) {
+      if (!correlations_only && !tells_nothing(kernel)) continue;
+      const auto found = kernel.correlation ? operator_of.find(*kernel.correlation) : operator_of.end();
+      if (found != operator_of.end()) {
+        kernel.id = found->second;
+      } else if (correlations_only && kernel.correlation) {
+        kernel.id.reset();
+      }
+    }
+  }
+
+  void take_operator(const nlohmann::json& event, const nlohmann::json& arguments) {
+    const std::string name = trace_text(event, "name");
+    auto id = external_id(arguments);
+    const auto begin = trace_number(event, "ts");
+    const auto duration = trace_number(event, "dur");
+    if (name.empty() || (!id && !begin)) return;
+    if (!id) id = -1 - static_cast<std::int64_t>(operators_.size());  // of no kernel's own telling
+    if (begin && duration) spans_[thread_of(event)].push_back({*begin, *begin + *duration, *id, false});
     Operator& known = operators_[*id];
     known.name = index_of(name);
     const auto product = traced_product(name, arguments);
@@ -285,7 +347,7 @@ class Collector {
       add(work, seconds);
       take_collective(seconds, arguments);
     } else {
-      kernels_.push_back({external_id(arguments), work, seconds});
+      kernels_.push_back({external_id(arguments), trace_id(arguments, "correlation"), work, seconds});
     }
   }
 
@@ -392,6 +454,7 @@ class Collector {
   Trace trace_;
   std::optional<int> listed_devices_;
   std::unordered_map<std::int64_t, Operator> operators_;  // by External id
+  std::map<std::string, std::vector<Span>> spans_;        // by thread of the host
   std::map<std::string, std::size_t> indices_;
   std::vector<std::string> names_;
   std::vector<TracedProduct> products_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -36,9 +37,12 @@ nlohmann::json typed(const std::string& word) {
   if (word.find_first_not_of(kNumberCharacters) != std::string::npos) return word;
   errno = 0;
   char* end = nullptr;
-  const long long whole = std::strtoll(word.c_str(), &end, 10);
+  // YAML 1.1 and Python group digits: 10_000.
+  std::string digits = word;
+  if (std::isdigit(static_cast<unsigned char>(word.front())) != 0) std::erase(digits, '_');
+  const long long whole = std::strtoll(digits.c_str(), &end, 10);
   if (*end == '\0' && errno == 0) return whole;
-  const double number = std::strtod(word.c_str(), &end);
+  const double number = std::strtod(digits.c_str(), &end);
   if (*end == '\0' && number >= -1e300 && number <= 1e300) return number;
   return word;
 }
@@ -70,7 +74,8 @@ class YamlConverter {
 
   [[noreturn]] void fail(const YAML::Mark& mark, const std::string& problem) const {
     const std::string where = mark.is_null() ? file_ : fmt::format("{}:{}:{}", file_, mark.line + 1, mark.column + 1);
-    throw ConfigError({"", fmt::format("{} {}", file_, problem), where, ""});
+    throw ConfigError({"", fmt::format("{} {}", file_, problem), where,
+                       "mend the file, or a copy of it: other readers of YAML take the last of two and guess"});
   }
 
  private:

@@ -196,6 +196,11 @@ void JobOptions::add_to(CommandLine& command_line) {
                               "job file (JSON with comments), or a file of another program (see: flopcast convert "
                               "--help); flags win over it");
   command_line.add_flag("--show-config", show_config_, "print every key with its value and origin, and stop");
+  command_line.add_option("--env", environment_, "NAME=VALUE",
+                          "a variable of a launch script; its arguments follow --");
+  command_line.add_flag("--strict", strict_,
+                        "what is not modelled or unknown in a file of another program is an error");
+  command_line.add_rest(script_arguments_);
   std::string_view section;
   for (const JobKey& key : job_keys()) {
     if (section_of(key.field) != section) {
@@ -239,7 +244,21 @@ LoadedJob JobOptions::load_with(const std::vector<FlagValue>& flags) const {
   all.insert(all.end(), flags.begin(), flags.end());
   std::vector<std::string> files;
   if (file_) files.push_back(*file_);
-  return load_job(files, all, files_on_disk());
+  return load_job(files, all, files_on_disk(), import_options());
+}
+
+ImportOptions JobOptions::import_options() const {
+  ImportOptions options;
+  options.arguments = script_arguments_;
+  options.strict = strict_;
+  for (const std::string& variable : environment_) {
+    const std::size_t equals = variable.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      throw ConfigError({"--env", fmt::format("\"{}\" sets nothing", variable), "--env", "expected NAME=VALUE"});
+    }
+    options.environment[variable.substr(0, equals)] = variable.substr(equals + 1);
+  }
+  return options;
 }
 
 void JobOptions::remember_flag(const JobKey& key, const std::string& name, const std::string& text) {
@@ -282,7 +301,7 @@ std::vector<const FlagValue*> JobOptions::given() const {
 LoadedJob JobOptions::load() const {
   std::vector<std::string> files = more_files_;
   if (file_) files.insert(files.begin(), *file_);
-  return load_job(files, flags_, files_on_disk());
+  return load_job(files, flags_, files_on_disk(), import_options());
 }
 
 Job JobOptions::read(const LoadedJob& loaded) {

@@ -49,12 +49,16 @@ class JobOptions {
   void refuse_show_config(const char* command) const;
 
  private:
+  ImportOptions import_options() const;
   void remember_flag(const JobKey& key, const std::string& name, const std::string& text);
 
   std::optional<std::string> file_;
   std::vector<std::string> more_files_;
   std::vector<FlagValue> flags_;
   bool show_config_ = false;
+  std::vector<std::string> script_arguments_;
+  std::vector<std::string> environment_;
+  bool strict_ = false;
 };
 
 /// The job key that a user means by "tp", "--tp", "layout.tp" or "cluster.nodes"; throws ConfigError naming `where`.

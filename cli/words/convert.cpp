@@ -1,6 +1,10 @@
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
@@ -46,6 +50,19 @@ nlohmann::ordered_json in_order(const nlohmann::json& root) {
   return ordered;
 }
 
+// The job, and what every key of the files means for it.
+nlohmann::ordered_json with_keys(const LoadedJob& loaded) {
+  const KeyUse& keys = loaded.keys;
+  return {{"job", in_order(loaded.root)},
+          {"keys",
+           {{"read", keys.read},
+            {"no_effect", keys.no_effect},
+            {"not_modelled", keys.not_modelled},
+            {"unknown", keys.unknown}}},
+          {"notes", loaded.notes},
+          {"warnings", loaded.warnings}};
+}
+
 }  // namespace
 
 int run_convert(const Arguments& arguments, const Streams& streams) {
@@ -56,14 +73,17 @@ int run_convert(const Arguments& arguments, const Streams& streams) {
       "configurations. A later file wins over an earlier one, flags over all. With --emit the "
       "other way round.",
       {"flopcast convert config.json ds_config.json --cluster 8xdgx-a100-80g -o job.json",
-       "flopcast convert train_gpt3.sh", "flopcast convert plan.json --emit torchrun -o train.sh"});
+       "flopcast convert train_gpt3.sh", "flopcast convert run_mcore_qwen.sh --env NNODES=4 -- dsw 7B 1 64",
+       "flopcast convert plan.json --emit torchrun -o train.sh"});
   JobOptions job;
   EmitOption emit;
   std::optional<std::string> output;
+  std::optional<std::string> format;
   job.add_to(command_line);
   job.add_more_files(command_line);
   command_line.begin_group("Output");
   emit.add_to(command_line);
+  command_line.add_option("--format", format, "FORMAT", "json: the job, and its files' keys by what they mean for it");
   command_line.add_option("-o,--output", output, "FILE", "write there instead of to standard output");
   if (!command_line.parse(arguments)) return 0;
   if (!job.names_a_job()) {
@@ -78,6 +98,14 @@ int run_convert(const Arguments& arguments, const Streams& streams) {
     return 0;
   }
   constexpr int kIndent = 2;
+  if (format && *format != "json") {
+    throw ConfigError({"--format", fmt::format("unknown value \"{}\"", *format), "--format",
+                       "valid: json; without it the job file is printed"});
+  }
+  if (format) {
+    write_output(streams, output.value_or(""), with_keys(loaded).dump(kIndent));
+    return 0;
+  }
   write_output(streams, output.value_or(""), in_order(loaded.root).dump(kIndent));
   return 0;
 }

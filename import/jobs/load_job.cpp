@@ -115,7 +115,7 @@ void read_profile_file(const Files& files, nlohmann::json& root, Origins& origin
 
 ImportContext context_of(const std::vector<FlagValue>& flags, const Files& files) {
   ImportContext context;
-  for (const FlagValue& flag : flags) context.given.emplace(flag.key->field);
+  for (const FlagValue& flag : flags) context.given.emplace(flag.key->field, flag.text);
   context.files = &files;
   return context;
 }
@@ -212,7 +212,7 @@ void read_model_path(const ImportContext& flags_context, LoadedJob& loaded) {
   ImportContext context = flags_context;
   for (const auto& section : loaded.root.items()) {
     if (!section.value().is_object()) continue;
-    for (const auto& item : section.value().items()) context.given.insert(section.key() + "." + item.key());
+    for (const auto& item : section.value().items()) context.given.emplace(section.key() + "." + item.key(), "");
   }
   ImportedJob imported = import_job(file, context);
   imported.places["model"] = path;
@@ -229,6 +229,16 @@ void read_model_path(const ImportContext& flags_context, LoadedJob& loaded) {
   for (const auto& [field, place] : imported.places) loaded.origins.places[field] = place;
   loaded.notes.insert(loaded.notes.end(), imported.notes.begin(), imported.notes.end());
   loaded.warnings.insert(loaded.warnings.end(), imported.warnings.begin(), imported.warnings.end());
+  loaded.keys.add(imported.keys);
+}
+
+void refuse_unmodelled(const LoadedJob& loaded) {
+  std::vector<std::string> told;
+  for (const std::string& key : loaded.keys.not_modelled) told.push_back(fmt::format("{} is not modelled", key));
+  for (const std::string& key : loaded.keys.unknown) told.push_back(fmt::format("{} is unknown", key));
+  if (told.empty()) return;
+  throw ConfigError({"--strict", fmt::format("{}", fmt::join(told, ", ")), loaded.origins.file,
+                     "leave them out of a copy of the file, or read it without --strict"});
 }
 
 }  // namespace
@@ -257,8 +267,11 @@ void read_device_profile_file(const Files& files, nlohmann::json& root, Origins&
   profile = std::move(values);
 }
 
-LoadedJob load_job(const std::vector<std::string>& names, const std::vector<FlagValue>& flags, const Files& files) {
-  const ImportContext context = context_of(flags, files);
+LoadedJob load_job(const std::vector<std::string>& names, const std::vector<FlagValue>& flags, const Files& files,
+                   const ImportOptions& options) {
+  ImportContext context = context_of(flags, files);
+  context.arguments = options.arguments;
+  context.environment = options.environment;
   LoadedJob loaded;
   ImportedJob all;
   std::vector<ImportedJob> parts;
@@ -273,10 +286,12 @@ LoadedJob load_job(const std::vector<std::string>& names, const std::vector<Flag
   loaded.root = std::move(all.job);
   loaded.notes = std::move(all.notes);
   loaded.warnings = std::move(all.warnings);
+  loaded.keys = std::move(all.keys);
   const nlohmann::json told_cluster = loaded.root.value("cluster", nlohmann::json());
   apply_flags(flags, loaded.root, loaded.origins);
   join_cluster(told_cluster, loaded);
   read_model_path(context, loaded);
+  if (options.strict) refuse_unmodelled(loaded);
   read_profile_file(files, loaded.root, loaded.origins);
   read_device_profile_file(files, loaded.root, loaded.origins);
   read_stack_file(files, loaded.root, loaded.origins);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -16,11 +17,20 @@ struct LoadedJob {
   Origins origins;
   std::vector<std::string> notes;     ///< assumptions of the files' readers, and what had no effect
   std::vector<std::string> warnings;  ///< what is not modelled, or what the other program refuses
+  KeyUse keys;                        ///< of the files of other programs
+};
+
+/// How files of other programs are to be read.
+struct ImportOptions {
+  std::vector<std::string> arguments;              ///< of a launch script: $1, $2, …
+  std::map<std::string, std::string> environment;  ///< of a launch script
+  bool strict = false;                             ///< what is not modelled or unknown is an error
 };
 
 /// Reads job files and files of other programs, a later one winning over an earlier one, then flags. A model that is
 /// the path of a config.json is read too; in a job file the path is relative to the file.
-LoadedJob load_job(const std::vector<std::string>& names, const std::vector<FlagValue>& flags, const Files& files);
+LoadedJob load_job(const std::vector<std::string>& names, const std::vector<FlagValue>& flags, const Files& files,
+                   const ImportOptions& options = {});
 
 /// Refuses a cluster of which a launch script told the size and nothing names the devices.
 void require_named_cluster(const LoadedJob& loaded);

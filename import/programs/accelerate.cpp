@@ -93,7 +93,7 @@ void read_fsdp(JsonReader& object, ImportedJob& imported) {
   if (fsdp->boolean("fsdp_activation_checkpointing").value_or(false)) {
     imported.put("layout.recompute", "full", fsdp->place("fsdp_activation_checkpointing"));
   }
-  note_unread(*fsdp, imported);
+  judge_keys(*fsdp, "accelerate", imported);
 }
 
 void read_deepspeed_section(JsonReader& object, ImportedJob& imported) {
@@ -113,7 +113,34 @@ void read_deepspeed_section(JsonReader& object, ImportedJob& imported) {
         fmt::format("{}: not followed; convert both files together", section->place("deepspeed_config_file")));
   }
   note_auto(*section, imported);
-  note_unread(*section, imported);
+  judge_keys(*section, "accelerate", imported);
+}
+
+// Ranks of an axis stay out of the data-parallel ones that num_processes holds.
+void read_parallelism(JsonReader& object, ImportedJob& imported) {
+  if (!object.has("parallelism_config")) return;
+  auto axes = object.object("parallelism_config");
+  const auto size = [&](const char* key) { return axes->whole(key, 1).value_or(1); };
+  const int tp = size("parallelism_config_tp_size");
+  const int cp = size("parallelism_config_cp_size");
+  const int sp = size("parallelism_config_sp_size");
+  const int copies = size("parallelism_config_dp_replicate_size");
+  const int shards = size("parallelism_config_dp_shard_size");
+  if (tp > 1) imported.put("layout.tp", tp, axes->place("parallelism_config_tp_size"));
+  if (cp > 1 && sp > 1)
+    axes->fail("parallelism_config_sp_size", "is given together with cp_size", "keep one of the two");
+  if (cp > 1) imported.put("layout.cp", cp, axes->place("parallelism_config_cp_size"));
+  if (sp > 1) {
+    imported.put("layout.cp", sp, axes->place("parallelism_config_sp_size"));
+    imported.put("layout.context_parallel", "ulysses", axes->place("parallelism_config_sp_size"));
+  }
+  if (copies > 1 && shards > 1) {
+    imported.put("layout.data_parallel", "hsdp", axes->place("parallelism_config_dp_replicate_size"));
+    imported.put("layout.shards", shards, axes->place("parallelism_config_dp_shard_size"));
+  } else if (shards > 1 && !imported.has("layout.zero")) {
+    imported.put("layout.data_parallel", "fsdp", axes->place("parallelism_config_dp_shard_size"));
+  }
+  judge_keys(*axes, "accelerate", imported);
 }
 
 ImportedJob read_accelerate(const ForeignFile& file, const ImportContext& context) {
@@ -125,19 +152,37 @@ ImportedJob read_accelerate(const ForeignFile& file, const ImportContext& contex
   const auto type =
       written != nullptr && *written == false ? std::optional<std::string>("NO") : object.text("distributed_type");
   if (!type && !object.has("fsdp_config") && !object.has("num_processes")) {
-    throw ConfigError({"", fmt::format("{} is no configuration that flopcast knows", file.name()), file.name(),
-                       "YAML of Hugging Face Accelerate (distributed_type: FSDP) or LLaMA-Factory is read"});
+    throw ConfigError(
+        {"", fmt::format("{} is no configuration that flopcast knows", file.name()), file.name(), readable_formats()});
   }
   const std::vector<std::string> types = {"FSDP", "MULTI_GPU", "DEEPSPEED", "NO"};
   if (type && std::find(types.begin(), types.end(), upper(*type)) == types.end()) {
     object.fail("distributed_type", fmt::format("\"{}\" is not modelled", *type), choices_help(*type, types));
   }
-  put_stack(object.has("deepspeed_config") ? "deepspeed" : "pytorch-ddp", "Accelerate",
-            object.place("distributed_type"), imported);
-  read_machines(object, imported);
+  // Sections of another type lie about empty.
+  const std::string form = type ? upper(*type) : "";
+  const bool sharded = form == "FSDP" || (form.empty() && object.has("fsdp_config"));
+  const bool deepspeed = form == "DEEPSPEED" || (form.empty() && object.has("deepspeed_config"));
+  put_stack(deepspeed ? "deepspeed" : "pytorch-ddp", "Accelerate", object.place("distributed_type"), imported);
+  if (form == "NO") {
+    object.whole("num_machines", 1);
+    const auto processes = object.whole("num_processes", 1);
+    imported.put("cluster.nodes", 1, object.place("distributed_type"));
+    imported.put("cluster.devices_per_node", 1, object.place("distributed_type"));
+    if (processes.value_or(1) > 1) {
+      imported.notes.push_back(fmt::format("{}: NO starts one process, whatever num_processes {} says",
+                                           object.place("distributed_type"), *processes));
+    }
+  } else {
+    read_machines(object, imported);
+  }
   read_accelerate_precision(object, imported);
-  read_fsdp(object, imported);
-  read_deepspeed_section(object, imported);
+  if (sharded && object.has("fsdp_config")) read_fsdp(object, imported);
+  if (sharded && !imported.has("layout.data_parallel"))
+    imported.put("layout.data_parallel", "fsdp", object.place("distributed_type"));
+  if (deepspeed) read_deepspeed_section(object, imported);
+  for (const char* unused : {"fsdp_config", "deepspeed_config"}) object.find(unused);
+  read_parallelism(object, imported);
   const bool batch_given = context.given.count("layout.global_batch_size") > 0;
   if (const auto steps = object.whole("gradient_accumulation_steps", 1); steps && !batch_given) {
     imported.put("layout.accumulation", *steps, object.place("gradient_accumulation_steps"));
@@ -147,7 +192,7 @@ ImportedJob read_accelerate(const ForeignFile& file, const ImportContext& contex
     imported.places.erase("layout.accumulation");
   }
   note_auto(object, imported);
-  note_unread(object, imported);
+  judge_keys(object, "accelerate", imported);
   return imported;
 }
 

@@ -56,7 +56,7 @@ void read_deepspeed_precision(JsonReader& object, const ImportContext& context, 
     const bool on = enabled != nullptr && section->boolean("enabled").value_or(false);
     open = open || enabled == nullptr;
     note_auto(*section, imported);
-    note_unread(*section, imported);
+    judge_keys(*section, "deepspeed", imported);
     if (!on) continue;
     if (chosen != nullptr)
       section->fail("enabled", fmt::format("{} and {} are both on", chosen, key), "keep one of the two");
@@ -100,9 +100,6 @@ void read_checkpointing(JsonReader& object, const ImportContext& context, Import
   }
   if (partitions) put_partitioned_checkpoints(object.place("partition_activations"), context, imported);
   if (on_cpu) put_activation_offload(object.place("cpu_checkpointing"), imported);
-  has_no_effect(object, "contiguous_memory_optimization", "it avoids fragmentation, which is not modelled", imported);
-  has_no_effect(object, "synchronize_checkpoint_boundary", "it times, it does not change the step", imported);
-  has_no_effect(object, "profile", "it times, it does not change the step", imported);
 }
 
 std::optional<std::string> offload_device(JsonReader& zero, const char* key, ImportedJob& imported) {
@@ -113,29 +110,16 @@ std::optional<std::string> offload_device(JsonReader& zero, const char* key, Imp
   if (device && std::find(names.begin(), names.end(), *device) == names.end()) {
     section->fail("device", fmt::format("unknown value \"{}\"", *device), choices_help(*device, names));
   }
-  note_unread(*section, imported);
+  judge_keys(*section, "deepspeed", imported);
   return device.value_or("none");
 }
 
-void read_buckets(JsonReader& zero, int stage, ImportedJob& imported) {
+void read_buckets(JsonReader& zero, ImportedJob& imported) {
   constexpr double kBytesOfHalf = 2.0;  // DeepSpeed counts elements
   const auto reduce = zero.number("reduce_bucket_size");
   if (reduce && *reduce <= 0)
     zero.fail("reduce_bucket_size", fmt::format("{} is out of range", *reduce), "expected more than 0");
   if (reduce) put_bucket(*reduce * kBytesOfHalf, zero.place("reduce_bucket_size"), imported);
-  has_no_effect(zero, "allgather_bucket_size", "gathered weights are forecast as one transfer a step", imported);
-  const char* why_not =
-      stage < kHighestStage ? "only ZeRO 3 reads it" : "weights are gathered layer by layer, one ahead";
-  has_no_effect(zero, "stage3_prefetch_bucket_size", why_not, imported);
-  has_no_effect(zero, "stage3_param_persistence_threshold", "small weights that stay whole are not told apart",
-                imported);
-  has_no_effect(zero, "sub_group_size", "the optimizer is forecast as one pass over its states", imported);
-  has_no_effect(zero, "stage3_max_live_parameters", "one gathered layer ahead is counted", imported);
-  has_no_effect(zero, "stage3_max_reuse_distance", "each layer is gathered again for backward", imported);
-  has_no_effect(zero, "contiguous_gradients", "it avoids fragmentation, which is not modelled", imported);
-  has_no_effect(zero, "reduce_scatter", "a reduce-scatter is forecast where gradients are sharded", imported);
-  has_no_effect(zero, "allgather_partitions", "an all-gather is forecast where weights are sharded", imported);
-  has_no_effect(zero, "round_robin_gradients", "it speeds up offloading a little", imported);
 }
 
 void read_zero(JsonReader& object, const ImportContext& context, ImportedJob& imported) {
@@ -147,14 +131,9 @@ void read_zero(JsonReader& object, const ImportContext& context, ImportedJob& im
   if (stage) imported.put("layout.zero", *stage, zero->place("stage"));
   const auto overlap = zero->boolean("overlap_comm");
   if (overlap && *overlap && stage.value_or(0) < kHighestStage) {
-    imported.warnings.push_back(
-        fmt::format("{}: true is not modelled: the deepspeed stack reduces gradients after the backward pass; "
-                    "--stack pytorch-ddp overlaps them",
-                    zero->place("overlap_comm")));
-  } else if (overlap) {
-    imported.notes.push_back(
-        fmt::format("{}: no effect: {}", zero->place("overlap_comm"),
-                    *overlap ? "ZeRO 3 gathers one layer ahead anyway" : "as the deepspeed stack does it"));
+    imported.warn_of(
+        "zero_optimization/overlap_comm", zero->place("overlap_comm"),
+        "the deepspeed stack reduces gradients after the backward pass; --stack pytorch-ddp overlaps them");
   }
   const auto optimizer = offload_device(*zero, "offload_optimizer", imported);
   const auto weights = offload_device(*zero, "offload_param", imported);
@@ -164,19 +143,15 @@ void read_zero(JsonReader& object, const ImportContext& context, ImportedJob& im
                 imported);
   if (const auto old = zero->boolean("cpu_offload"); old && *old)
     put_offload("cpu", std::nullopt, zero->place("cpu_offload"), imported);
-  read_buckets(*zero, stage.value_or(0), imported);
-  if (auto section = zero->object(kCheckpointing)) read_checkpointing(*section, context, imported);
+  read_buckets(*zero, imported);
+  if (auto section = zero->object(kCheckpointing)) {
+    read_checkpointing(*section, context, imported);
+    judge_keys(*section, "deepspeed", imported);
+  }
   if (zero->has("partition_activations") || zero->has("contiguous_memory_optimization"))
     read_checkpointing(*zero, context, imported);
-  for (const char* key :
-       {"zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients", "mics_shard_size"}) {
-    const nlohmann::json* value = zero->find(key);
-    if (value != nullptr && *value != false && *value != 1 && *value != -1) {
-      imported.warnings.push_back(fmt::format("{}: not modelled", zero->place(key)));
-    }
-  }
   note_auto(*zero, imported);
-  note_unread(*zero, imported);
+  judge_keys(*zero, "deepspeed", imported);
 }
 
 ImportedJob read_deepspeed(const ForeignFile& file, const ImportContext& context) {
@@ -188,22 +163,25 @@ ImportedJob read_deepspeed(const ForeignFile& file, const ImportContext& context
   if (auto parallel = object.object("tensor_parallel")) {
     if (const auto tp = parallel->whole("autotp_size", 1))
       imported.put("layout.tp", *tp, parallel->place("autotp_size"));
-    note_unread(*parallel, imported);
+    judge_keys(*parallel, "deepspeed", imported);
   }
   read_zero(object, context, imported);
-  if (auto section = object.object(kCheckpointing)) read_checkpointing(*section, context, imported);
+  if (auto section = object.object(kCheckpointing)) {
+    read_checkpointing(*section, context, imported);
+    judge_keys(*section, "deepspeed", imported);
+  }
   if (object.has("partition_activations") || object.has("contiguous_memory_optimization"))
     read_checkpointing(object, context, imported);
   if (auto optimizer = object.object("optimizer")) {
     put_optimizer(*optimizer, "type", imported);
-    note_unread(*optimizer, imported);
+    judge_keys(*optimizer, "deepspeed", imported);
   }
   if (const auto cp = object.whole("sequence_parallel_size", 1); cp && *cp > 1) {
     imported.put("layout.cp", *cp, object.place("sequence_parallel_size"));
     imported.put("layout.context_parallel", "ulysses", object.place("sequence_parallel_size"));
   }
   note_auto(object, imported);
-  note_unread(object, imported);
+  judge_keys(object, "deepspeed", imported);
   return imported;
 }
 

@@ -4,36 +4,184 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
+#include <utility>
 
 #include "base/text/error.hpp"
+#include "import/programs/formats.hpp"
+#include "import/shell/shell.hpp"
 #include "model/units/quantity.hpp"
 
 namespace flopcast {
 
-void has_no_effect(JsonReader& object, std::string_view key, const std::string& why, ImportedJob& imported) {
-  if (object.find(key) == nullptr) return;
-  imported.notes.push_back(fmt::format("{}: no effect: {}", object.place(key), why));
+namespace {
+
+std::vector<std::string> words_in(const nlohmann::json& lines) {
+  std::vector<std::string> words;
+  for (const nlohmann::json& line : lines) {
+    std::istringstream stream(line.get<std::string>());
+    for (std::string word; stream >> word;) words.push_back(word);
+  }
+  return words;
 }
 
-void note_unread(const JsonReader& object, ImportedJob& imported) {
-  const std::vector<std::string> unread = object.unread();
-  for (const std::string& key : unread) {
-    // A slip of the pen in an optional key must not go by as one of many without effect.
-    const std::vector<std::string> near = nearest_choices(key, object.asked());
-    const auto slip = std::find_if(near.begin(), near.end(), [&](const std::string& name) {
-      const std::size_t longer = std::max(name.size(), key.size());
-      const std::size_t shorter = std::min(name.size(), key.size());
-      constexpr std::size_t kLongestSlip = 2;
-      constexpr std::size_t kSameStart = 2;
-      return longer - shorter <= kLongestSlip && name.substr(0, kSameStart) == key.substr(0, kSameStart) &&
-             !object.values().contains(name);
-    });
-    if (slip != near.end()) {
-      imported.warnings.push_back(fmt::format("{}: unknown key; is \"{}\" meant?", object.place(key), *slip));
+}  // namespace
+
+// "key=a|b": at a and b it changes nothing.
+KeyTable::KeyTable(std::string_view text, const std::string& path) {
+  const nlohmann::json table = parse_json(text, path);
+  const nlohmann::json sources = table.value("sources", nlohmann::json::object());
+  const auto add = [&](const nlohmann::json& group, Kind kind) {
+    const std::string why = group.value(kind == Kind::kNotModelled ? "how" : "why", "");
+    const std::string source = group.value("source", "");
+    for (const std::string& word : words_in(group.at("keys"))) {
+      const std::size_t equals = word.find('=');
+      Entry entry{kind, why, {}, sources.value(source, sources.empty() ? "" : sources.begin()->get<std::string>())};
+      std::istringstream values(equals == std::string::npos ? "" : word.substr(equals + 1));
+      for (std::string value; std::getline(values, value, '|');) entry.harmless.push_back(value);
+      entries_.emplace(word.substr(0, equals), std::move(entry));
+    }
+  };
+  add({{"keys", table.value("read", nlohmann::json::array())}}, Kind::kRead);
+  const nlohmann::json none = nlohmann::json::object();
+  const nlohmann::json aliases = table.value("aliases", none);
+  const nlohmann::json programs = table.value("programs", none);
+  for (const auto& alias : aliases.items()) aliases_[alias.key()] = alias.value().get<std::string>();
+  for (const auto& group : programs.items()) {
+    const bool has_reasons = group.value().is_object();
+    for (const auto& words : group.value().items()) {
+      if (!has_reasons) {
+        programs_[group.key()].emplace_back(words.value().get<std::string>(), group.key());
+        continue;
+      }
+      for (const auto& word : words.value()) programs_[group.key()].emplace_back(word.get<std::string>(), words.key());
     }
   }
-  if (unread.empty()) return;
-  imported.notes.push_back(fmt::format("{}: no effect on the forecast: {}", object.place(), fmt::join(unread, ", ")));
+  const std::pair<const char*, Kind> groups[] = {
+      {"refused", Kind::kRefused}, {"not_modelled", Kind::kNotModelled}, {"no_effect", Kind::kNoEffect}};
+  for (const auto& [name, kind] : groups) {
+    for (const nlohmann::json& group : table.value(name, nlohmann::json::array())) add(group, kind);
+  }
+}
+
+const std::string& KeyTable::name_of(const std::string& key) const {
+  const auto alias = aliases_.find(key);
+  return alias == aliases_.end() ? key : alias->second;
+}
+
+std::string KeyTable::program_reason(const std::string& program, const std::string& group) const {
+  const std::string lower = lower_case(program);
+  const auto words = programs_.find(group);
+  if (words == programs_.end()) return "";
+  for (const auto& [word, reason] : words->second) {
+    if (lower.find(word) != std::string::npos) return reason;
+  }
+  return "";
+}
+
+const KeyTable& KeyTable::of(const std::string& name) {
+  static const std::map<std::string, KeyTable> tables = [] {
+    std::map<std::string, KeyTable> all;
+    for (const EmbeddedFile& file : embedded_keys()) {
+      const std::string path(file.path);
+      all.emplace(path.substr(0, path.find('.')), KeyTable(file.text, path));
+    }
+    return all;
+  }();
+  const auto table = tables.find(name);
+  FLOPCAST_CHECK(table != tables.end());
+  return table->second;
+}
+
+const KeyTable::Entry* KeyTable::find(const std::string& key) const {
+  const auto match = entries_.find(key);
+  if (match != entries_.end()) return &match->second;
+  for (std::size_t length = key.size(); length > 0; --length) {
+    const auto family = entries_.find(key.substr(0, length) + "*");
+    if (family != entries_.end()) return &family->second;
+  }
+  return nullptr;
+}
+
+std::string KeyTable::nearest(const std::string& key) const {
+  constexpr std::size_t kLongestSlip = 2;
+  constexpr std::size_t kSameStart = 2;
+  std::vector<std::string> near;
+  for (const auto& [word, entry] : entries_) {
+    const std::size_t difference = std::max(word.size(), key.size()) - std::min(word.size(), key.size());
+    if (difference <= kLongestSlip && word.substr(0, kSameStart) == key.substr(0, kSameStart)) near.push_back(word);
+  }
+  near = nearest_choices(key, near);
+  return near.empty() ? "" : near.front();
+}
+
+void KeyJudge::judge(const std::string& key, const std::string& value, const std::string& shown,
+                     const std::string& place) {
+  const KeyTable::Entry* entry = table_.find(key);
+  if (entry == nullptr) {
+    const std::string near = table_.nearest(key);
+    imported_.keys.unknown.push_back(shown);
+    imported_.warnings.push_back(
+        fmt::format("{}: unknown, and left out{}", place, near.empty() ? "" : fmt::format("; did you mean {}?", near)));
+    return;
+  }
+  const bool off = value == "false" || value == "False" || value == "null" || value == "None" || value == "auto";
+  const bool harmless =
+      off || std::find(entry->harmless.begin(), entry->harmless.end(), value) != entry->harmless.end();
+  switch (entry->kind) {
+    case KeyTable::Kind::kRead:
+      imported_.keys.read.push_back(shown);
+      return;
+    case KeyTable::Kind::kNoEffect:
+      imported_.keys.no_effect.push_back(shown);
+      no_effect_.push_back(shown);
+      return;
+    case KeyTable::Kind::kNotModelled:
+      if (harmless) {
+        imported_.keys.no_effect.push_back(shown);
+        return;
+      }
+      imported_.keys.not_modelled.push_back(shown);
+      places_[entry->why].push_back(place);
+      return;
+    case KeyTable::Kind::kRefused:
+      if (harmless) {
+        imported_.keys.no_effect.push_back(shown);
+        return;
+      }
+      throw ConfigError(
+          {shown,
+           fmt::format("stands for {}, which {} not modelled", entry->why,
+                       entry->why.starts_with("layers") ? "are" : "is"),
+           place,
+           "transformers of attention and of dense or expert layers are forecast; see: flopcast catalog models"});
+  }
+}
+
+void KeyJudge::finish(const std::string& file) {
+  for (const auto& [how, places] : places_) {
+    imported_.warnings.push_back(fmt::format("{}: not modelled: {}", fmt::join(places, ", "), how));
+  }
+  if (no_effect_.empty()) return;
+  imported_.notes.push_back(fmt::format("{}: no effect on the forecast: {}", file, fmt::join(no_effect_, ", ")));
+}
+
+void judge_keys(const JsonReader& object, const std::string& table, ImportedJob& imported) {
+  KeyJudge judge(KeyTable::of(table), imported);
+  const std::vector<std::string> unread = object.unread();
+  const std::string prefix = object.pointer().empty() ? "" : object.pointer().substr(1) + "/";
+  for (const auto& item : object.values().items()) {
+    const std::string shown = prefix + item.key();
+    if (std::find(unread.begin(), unread.end(), item.key()) != unread.end()) {
+      judge.judge(item.key(), item.value().is_string() ? item.value().get<std::string>() : item.value().dump(), shown,
+                  object.place(item.key()));
+    } else {
+      const auto& told = imported.keys.not_modelled;
+      const bool warned = std::find(told.begin(), told.end(), shown) != told.end();
+      if (!warned) imported.keys.read.push_back(shown);
+    }
+  }
+  judge.finish(object.place());
 }
 
 void note_auto(const JsonReader& object, ImportedJob& imported) {
@@ -108,6 +256,194 @@ void put_experts(const ForeignExperts& experts, const std::string& place, Import
   if (experts.first_dense > 0) values["first_dense_layers"] = experts.first_dense;
   if (experts.every != 1) values["every"] = experts.every;
   imported.put("model.experts", values, place);
+}
+
+namespace {
+
+// The catalogue's name for a repository of the Hub: Qwen/Qwen2.5-7B-Instruct is qwen2.5-7b. Empty when it has none.
+std::string catalogue_name_of(const std::string& repository) {
+  const std::size_t slash = repository.rfind('/');
+  std::string name = lower_case(slash == std::string::npos ? repository : repository.substr(slash + 1));
+  const auto drop_start = [&name](const std::string& start, const std::string& instead) {
+    if (name.rfind(start, 0) == 0) name = instead + name.substr(start.size());
+  };
+  const auto drop_end = [&name](const std::string& end) {
+    const bool ends = name.size() > end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+    if (ends) name.resize(name.size() - end.size());
+    return ends;
+  };
+  const std::vector<std::string> known = catalogue_names(CatalogueKind::kModels);
+  const auto is_known = [&] { return std::find(known.begin(), known.end(), name) != known.end(); };
+  if (is_known()) return name;
+  drop_start("meta-", "");
+  if (is_known()) return name;
+  drop_start("llama-", "llama");
+  while (!is_known() &&
+         (drop_end("-hf") || drop_end("-instruct") || drop_end("-base") || drop_end("-chat") || drop_end("-it") ||
+          drop_end("-fp8") || drop_end("-v0.1") || drop_end("-v0.3") || drop_end("-2507") || drop_end("-thinking"))) {
+  }
+  return is_known() ? name : "";
+}
+
+}  // namespace
+
+bool put_hub_model(const std::string& name, const std::string& file, const std::string& place,
+                   const ImportContext& context, ImportedJob& imported) {
+  for (const std::string& path :
+       {name + "/config.json", path_beside(file, name + "/config.json"), path_beside(file, name)}) {
+    if (context.files == nullptr || context.files->kind_of(path) != Files::Kind::kFile) continue;
+    const std::string text = context.files->read(path);
+    const ForeignFile inside(text, path);
+    if (!format_of(inside).is_model) continue;
+    imported.merge(import_job(inside, context));
+    return true;
+  }
+  const std::string known = catalogue_name_of(name);
+  if (known.empty()) return false;
+  imported.put("model", known, place);
+  imported.notes.push_back(fmt::format("{}: the catalogue's {}", place, known));
+  return true;
+}
+
+std::string hub_help(const std::string& name) {
+  const bool is_repository =
+      std::count(name.begin(), name.end(), '/') == 1 && name.front() != '/' && name.front() != '.';
+  if (!is_repository) return "give --model NAME of the catalogue, or the path of its config.json";
+  return fmt::format(
+      "give --model NAME of the catalogue, or fetch its config.json: hf download {} config.json --local-dir model; "
+      "then --model model/config.json",
+      name);
+}
+
+std::string without_open_values(const std::string& text) {
+  std::string plain;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != kUnset) {
+      plain += text[at];
+      continue;
+    }
+    at = std::min(text.find(kUnset, at + 1), text.size() - 1);
+    const bool in_text = !plain.empty() && plain.back() == '"';
+    plain += in_text ? "auto" : "null";
+  }
+  return plain;
+}
+
+std::optional<std::vector<int>> layers_of_pattern(const std::string& text) {
+  constexpr std::size_t kMostLayers = 100'000;
+  std::vector<int> layers;
+  std::size_t at = 0;
+  const auto skip = [&](std::string_view characters) {
+    while (at < text.size() && characters.find(text[at]) != std::string_view::npos) ++at;
+  };
+  const auto number = [&]() -> std::optional<int> {
+    const std::size_t begin = at;
+    skip("0123456789");
+    if (at == begin || at - begin > 5) return std::nullopt;
+    return std::stoi(text.substr(begin, at - begin));
+  };
+  while (true) {
+    skip("( '\"\t\n");
+    if (at >= text.size() || text[at] != '[') return std::nullopt;
+    ++at;
+    std::vector<int> part;
+    while (true) {
+      skip(" ,\t\n");
+      if (at < text.size() && text[at] == ']') break;
+      const auto value = number();
+      if (!value || part.size() > kMostLayers) return std::nullopt;
+      part.push_back(*value);
+    }
+    ++at;
+    skip(" ");
+    int times = 1;
+    if (at < text.size() && text[at] == '*') {
+      ++at;
+      skip(" ");
+      const auto told = number();
+      if (!told) return std::nullopt;
+      times = *told;
+    }
+    for (int each = 0; each < times; ++each) {
+      if (layers.size() + part.size() > kMostLayers) return std::nullopt;
+      layers.insert(layers.end(), part.begin(), part.end());
+    }
+    skip(" )'\"");
+    if (at >= text.size()) return layers;
+    if (text[at] != '+') return std::nullopt;
+    ++at;
+  }
+}
+
+bool put_layer_pattern(const std::vector<int>& layers, ForeignExperts& experts) {
+  const auto first = std::find_if(layers.begin(), layers.end(), [](int layer) { return layer != 0; });
+  if (first == layers.end()) return false;
+  if (std::all_of(first, layers.end(), [](int layer) { return layer != 0; })) {
+    experts.first_dense = static_cast<int>(first - layers.begin());
+    return true;
+  }
+  const int every = static_cast<int>(first - layers.begin()) + 1;
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    const bool has_experts = (layer + 1) % static_cast<std::size_t>(every) == 0;
+    if (has_experts != (layers[layer] != 0)) return false;
+  }
+  experts.every = every;
+  return true;
+}
+
+std::optional<std::vector<int>> stages_of_string(const std::string& text) {
+  constexpr std::size_t kLongest = 100'000;
+  constexpr int kMostTimes = 10'000;
+  // x*N and (…)*N written out; brackets do not nest.
+  std::string plain;
+  std::string group;
+  bool in_group = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == ' ' || c == ',' || c == '\'' || c == '"') continue;
+    if (c == '(' && !in_group) {
+      in_group = true;
+      group.clear();
+      continue;
+    }
+    if (c == ')' && in_group) {
+      in_group = false;
+    } else if (std::string_view("EtmL|").find(c) == std::string_view::npos) {
+      return std::nullopt;
+    } else if (in_group) {
+      group += c;
+      if (at + 1 < text.size() && text[at + 1] == '*') {
+        std::size_t digits = at + 2;
+        int times = 0;
+        while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9' && times < kMostTimes)
+          times = times * 10 + (text[digits++] - '0');
+        if (times == 0 || times > kMostTimes) return std::nullopt;
+        group.append(static_cast<std::size_t>(times - 1), c);
+        at = digits - 1;
+      }
+      continue;
+    } else {
+      group.assign(1, c);
+    }
+    int times = 1;
+    if (at + 1 < text.size() && text[at + 1] == '*') {
+      std::size_t digits = at + 2;
+      times = 0;
+      while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9' && times < kMostTimes)
+        times = times * 10 + (text[digits++] - '0');
+      if (times == 0 || times > kMostTimes) return std::nullopt;
+      at = digits - 1;
+    }
+    for (int each = 0; each < times; ++each) plain += group;
+    if (plain.size() > kLongest) return std::nullopt;
+  }
+  if (in_group || plain.empty()) return std::nullopt;
+  std::vector<int> stages(1, 0);
+  for (const char c : plain) {
+    if (c == '|') stages.push_back(0);
+    if (c == 't') ++stages.back();
+  }
+  return stages;
 }
 
 void put_latent_attention(const ForeignLatentAttention& attention, const std::string& place, ImportedJob& imported) {

@@ -1,17 +1,75 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "import/programs/imported_job.hpp"
+#include "model/catalog/catalogue.hpp"
 #include "model/config/object_reader.hpp"
 
 namespace flopcast {
 
-/// Tells that a key was read and changes nothing, when it is there.
-void has_no_effect(JsonReader& object, std::string_view key, const std::string& why, ImportedJob& imported);
-/// One note that names every key that was not asked for; a warning where one looks like a slip of the pen.
-void note_unread(const JsonReader& object, ImportedJob& imported);
+/// The tables of import/keys. The source is generated: cmake/embed.cmake.
+const std::vector<EmbeddedFile>& embedded_keys();
+
+/// The keys of a program: each is read, has no effect, is not modelled (with how the forecast would change) or is
+/// refused (with what it stands for), from a source. A file of import/keys.
+class KeyTable {
+ public:
+  enum class Kind { kRead, kNoEffect, kNotModelled, kRefused };
+  struct Entry {
+    Kind kind = Kind::kRead;
+    std::string why;                    ///< of what is not modelled or refused
+    std::vector<std::string> harmless;  ///< values at which it changes nothing after all
+    std::string source;
+  };
+
+  /// import/keys/NAME.json.
+  static const KeyTable& of(const std::string& name);
+
+  /// A key that ends in * stands for all that begin so. Null for an unknown one.
+  const Entry* find(const std::string& key) const;
+  const std::map<std::string, Entry>& entries() const { return entries_; }
+  /// The name that an older or other one stands for; itself where it has none.
+  const std::string& name_of(const std::string& key) const;
+  /// Why a program is not one that is forecast: the first reason of `group` ("refused", "no_training", "bidirectional")
+  /// one of whose words is in the program's name; empty when none is.
+  std::string program_reason(const std::string& program, const std::string& group) const;
+  /// The nearest word of the table to an unknown one, for "did you mean"; empty when none is near.
+  std::string nearest(const std::string& key) const;
+
+ private:
+  explicit KeyTable(std::string_view text, const std::string& path);
+
+  std::map<std::string, Entry> entries_;
+  std::map<std::string, std::string> aliases_;
+  std::map<std::string, std::vector<std::pair<std::string, std::string>>> programs_;  ///< group -> word, reason
+};
+
+/// Sorts what a reader did not ask for by its program's table: one warning for each reason, a warning for every key
+/// that no table has. Throws ConfigError for a key that stands for what is no such model or training.
+class KeyJudge {
+ public:
+  KeyJudge(const KeyTable& table, ImportedJob& imported) : table_(table), imported_(imported) {}
+
+  /// `value` as it was written; `shown` is the key as the file writes it.
+  void judge(const std::string& key, const std::string& value, const std::string& shown, const std::string& place);
+  void finish(const std::string& file);
+
+ private:
+  const KeyTable& table_;
+  ImportedJob& imported_;
+  std::map<std::string, std::vector<std::string>> places_;  ///< of what is not modelled, by how
+  std::vector<std::string> no_effect_;
+};
+
+/// Sorts the keys of an object: those that were asked for are read. A section of the table's no-effect keys is not
+/// entered.
+void judge_keys(const JsonReader& object, const std::string& table, ImportedJob& imported);
 /// One note that names every key whose value is "auto".
 void note_auto(const JsonReader& object, ImportedJob& imported);
 
@@ -42,6 +100,14 @@ struct ForeignExperts {
 };
 void put_experts(const ForeignExperts& experts, const std::string& place, ImportedJob& imported);
 
+/// The layers with experts of a Python list, "([0]*3+[1]*58)" or "[0, 1, 1]"; nothing when it is none.
+std::optional<std::vector<int>> layers_of_pattern(const std::string& text);
+/// Puts the layers with experts (not 0) into `experts`; false when neither leading dense layers nor every n-th tells
+/// them.
+bool put_layer_pattern(const std::vector<int>& layers, ForeignExperts& experts);
+/// The decoder layers of each stage of Megatron's "Et*3|(tt|)*29|L"; nothing when it is not understood.
+std::optional<std::vector<int>> stages_of_string(const std::string& text);
+
 struct ForeignLatentAttention {
   std::optional<int> q_rank;  ///< absent: queries are not compressed
   int kv_rank = 0;
@@ -49,6 +115,15 @@ struct ForeignLatentAttention {
   int qk_rope_dim = 0;
   int v_dim = 0;
 };
+/// A model by the name of a repository of the Hub, or a folder with a config.json beside `file`: false when neither the
+/// catalogue nor a folder has it.
+bool put_hub_model(const std::string& name, const std::string& file, const std::string& place,
+                   const ImportContext& context, ImportedJob& imported);
+/// How to come by the config.json of a repository of the Hub.
+std::string hub_help(const std::string& name);
+/// JSON of a here-document, null in place of what the script does not set.
+std::string without_open_values(const std::string& text);
+
 void put_latent_attention(const ForeignLatentAttention& attention, const std::string& place, ImportedJob& imported);
 
 }  // namespace flopcast

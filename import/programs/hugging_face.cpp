@@ -1,9 +1,11 @@
 // Hugging Face config.json: field names as in the configuration classes of the transformers library
-// (models/<family>/configuration_<family>.py).
+// (models/<family>/configuration_<family>.py); what a family has without a key that says so is in
+// import/keys/hugging_face.json.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <map>
+#include <sstream>
 
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/formats.hpp"
@@ -12,32 +14,73 @@ namespace flopcast {
 
 namespace {
 
+// What the configuration of a family leaves unsaid.
 struct Family {
-  std::string_view type;
-  bool tied_default;  ///< of tie_word_embeddings
+  bool gated = true;
+  bool layernorm = false;
+  std::string norm_key;         ///< tells whether the norm is RMSNorm
+  std::string biases = "none";  ///< "attention", "all"
+  std::string positions = "rotary";
+  bool tied = false;
+  bool qk_norm = false;
+  bool embedding_norm = false;
+  bool causal = true;
+  bool dropout = false;
+  bool halved_ffn = false;     ///< intermediate_size is that of both gates (Qwen 1)
+  bool shared_routed = false;  ///< a shared expert as wide as a routed one (Llama 4)
+  int kv_heads = 0;
+  int length = 0;
+  nlohmann::json defaults;  ///< sizes that a part of another configuration may leave out
 };
 
-constexpr std::array<Family, 10> kLlamaLike = {{{"llama", false},
-                                                {"mistral", false},
-                                                {"qwen2", false},
-                                                {"qwen3", false},
-                                                {"mixtral", false},
-                                                {"qwen2_moe", false},
-                                                {"qwen3_moe", false},
-                                                {"deepseek_v2", false},
-                                                {"deepseek_v3", false},
-                                                {"olmo2", false}}};
+struct Families {
+  std::map<std::string, Family> known;
+  std::map<std::string, std::string> refused;  ///< what it stands for
+};
 
-const Family* family_of(const std::string& type) {
-  const auto match =
-      std::find_if(kLlamaLike.begin(), kLlamaLike.end(), [&type](const Family& family) { return family.type == type; });
-  return match == kLlamaLike.end() ? nullptr : &*match;
+const Families& families() {
+  static const Families all = [] {
+    Families found;
+    for (const EmbeddedFile& file : embedded_keys()) {
+      if (file.path != "hugging_face.json") continue;
+      const nlohmann::json table = parse_json(file.text, std::string(file.path));
+      for (const auto& group : table.at("families").items()) {
+        const nlohmann::json& said = group.value();
+        Family family;
+        family.gated = said.value("gated", true);
+        family.layernorm = said.value("norm", "rmsnorm") == "layernorm";
+        family.norm_key = said.value("norm_key", "");
+        family.biases = said.value("biases", "none");
+        family.positions = said.value("positions", "rotary");
+        family.tied = said.value("tied", false);
+        family.qk_norm = said.value("qk_norm", false);
+        family.embedding_norm = said.value("embedding_norm", false);
+        family.causal = said.value("causal", true);
+        family.dropout = said.value("dropout", false);
+        family.halved_ffn = said.value("halved_ffn", false);
+        family.shared_routed = said.value("shared_routed", false);
+        family.kv_heads = said.value("kv_heads", 0);
+        family.length = said.value("length", 0);
+        family.defaults = said.value("defaults", nlohmann::json::object());
+        std::istringstream names(group.key());
+        for (std::string name; names >> name;) found.known[name] = family;
+      }
+      for (const auto& group : table.at("refused_families").items()) {
+        std::istringstream names(group.value().get<std::string>());
+        for (std::string name; names >> name;) found.refused[name] = group.key();
+      }
+    }
+    return found;
+  }();
+  return all;
 }
 
 // max_position_embeddings says what the model can read, not what it is trained on; windows beyond this were reached
 // by a later extension.
 constexpr int kLongestTrainingWindow = 16'384;
 constexpr int kUsualTrainingWindow = 4'096;
+constexpr const char* kForecastable =
+    "transformers of attention and of dense or expert layers are forecast; see: flopcast catalog models";
 
 class HuggingFaceReader {
  public:
@@ -48,54 +91,185 @@ class HuggingFaceReader {
   ImportedJob read();
 
  private:
-  int required(std::string_view key, const std::string& field);
-  void read_gpt2();
-  void read_llama_like(const Family* family);
+  using Keys = std::initializer_list<const char*>;
+
+  /// The first of the keys, names that families have for one size; nothing when all are absent or null.
+  std::optional<int> whole(Keys keys, int smallest = 1);
+  std::optional<int> unsaid(Keys keys);
+  std::optional<bool> boolean(Keys keys);
+  /// As above; asks flags where the file is silent, and complains where they are, too.
+  int required(Keys keys, const std::string& field);
+  std::string key_of(Keys keys) const;
+  void put(const std::string& field, nlohmann::json value, const std::string& key) {
+    out_.put(field, std::move(value), object_.place(key));
+  }
+  void warn_of(const std::string& key, const std::string& how) {
+    const std::string& pointer = object_.pointer();
+    out_.warn_of(pointer.empty() ? key : pointer.substr(1) + "/" + key, object_.place(key), how);
+  }
+
+  void choose_family();
+  void refuse_patterns();
   void read_attention();
-  void read_biases(const Family* family);
+  void read_key_value_heads(int heads);
   void read_mlp();
-  void read_sequence_length(std::string_view key, bool learned);
-  void read_mixture();
+  void read_biases();
+  void read_norm_and_positions();
+  void read_sequence_length();
+  void read_experts();
+  void read_expert_layers(ForeignExperts& experts);
   void read_latent_attention();
-  void read_dropout(std::initializer_list<const char*> keys);
-  void warn_about_windows();
+  void read_dropout();
+  void tell_windows();
+  void tell_other_towers();
 
   JsonReader object_;
   const ImportContext& context_;
   ImportedJob out_;
+  std::string type_;
+  Family family_;
+  std::optional<JsonReader> attention_;  ///< attn_config of MPT and DBRX
+  std::optional<JsonReader> mlp_;        ///< ffn_config of DBRX
+  int hidden_ = 0;
 };
 
-int HuggingFaceReader::required(std::string_view key, const std::string& field) {
-  const auto number = object_.whole(key, 1);
-  if (!number)
-    object_.fail_missing(key, fmt::format("a config.json of this family has it; --{} would say it too", field));
-  out_.put(field, *number, object_.place(key));
-  return *number;
+std::string HuggingFaceReader::key_of(Keys keys) const {
+  for (const char* key : keys) {
+    if (object_.has(key)) return key;
+  }
+  return *keys.begin();
 }
 
-void HuggingFaceReader::read_dropout(std::initializer_list<const char*> keys) {
+std::optional<int> HuggingFaceReader::whole(Keys keys, int smallest) {
+  std::optional<int> found;
+  for (const char* key : keys) {
+    const auto number = object_.whole(key, smallest);
+    if (!found) found = number;
+  }
+  return found;
+}
+
+// The family's own size, which a text_config may leave out.
+std::optional<int> HuggingFaceReader::unsaid(Keys keys) {
+  for (const char* key : keys) {
+    if (object_.pointer().empty() || !family_.defaults.contains(key)) continue;
+    const int size = family_.defaults.at(key).get<int>();
+    out_.notes.push_back(fmt::format("{} is absent: {}, as transformers has it", object_.place(key), size));
+    return size;
+  }
+  return std::nullopt;
+}
+
+std::optional<bool> HuggingFaceReader::boolean(Keys keys) {
+  std::optional<bool> found;
+  for (const char* key : keys) {
+    const nlohmann::json* value = object_.find(key);
+    if (value == nullptr || !value->is_boolean()) continue;
+    if (!found) found = value->get<bool>();
+  }
+  return found;
+}
+
+int HuggingFaceReader::required(Keys keys, const std::string& field) {
+  const auto number = whole(keys);
+  if (number) {
+    put(field, *number, key_of(keys));
+    return *number;
+  }
+  if (const auto size = unsaid(keys)) {
+    put(field, *size, *keys.begin());
+    return *size;
+  }
+  if (!context_.has(field))
+    object_.fail_missing(*keys.begin(), fmt::format("a config.json of this family has it; or give --{} N", field));
+  return context_.whole(field);
+}
+
+void HuggingFaceReader::choose_family() {
+  type_ = object_.text("model_type").value_or("");
+  const nlohmann::json* written = object_.find("architectures");
+  const std::string architecture =
+      written != nullptr && written->is_array() && !written->empty() && written->front().is_string()
+          ? written->front().get<std::string>()
+          : "";
+  // Files before model_type have llama's names or BERT's.
+  if (type_.empty() && lower_case(architecture).starts_with("bert")) type_ = "bert";
+  const bool of_bert = type_.empty() && architecture.empty() && object_.has("type_vocab_size");
+  if (of_bert) type_ = "bert";
+  if (type_.empty()) {
+    for (const auto& [name, family] : families().known) {
+      const bool same = !architecture.empty() && lower_case(architecture).starts_with(name + "for");
+      if (same) type_ = name;
+    }
+  }
+  const auto refused = families().refused.find(type_);
+  if (refused != families().refused.end() || object_.boolean("is_encoder_decoder").value_or(false)) {
+    const std::string what = refused != families().refused.end() ? refused->second : "an encoder beside the decoder";
+    object_.fail("model_type", fmt::format("\"{}\" stands for {}, not modelled", type_, what), kForecastable);
+  }
+  const auto known = families().known.find(type_);
+  if (known != families().known.end()) {
+    family_ = known->second;
+    return;
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, family] : families().known) names.push_back(name);
+  const std::vector<std::string> near = nearest_choices(type_, names);
+  object_.fail(
+      "model_type",
+      type_.empty() ? std::string("is absent, and nothing else tells the family")
+                    : fmt::format("\"{}\" is a family that is not known", type_),
+      fmt::format(
+          "{}write the nearest family into a copy of the file (\"model_type\": \"llama\": gated MLP, "
+          "RMSNorm, rotary positions, no biases), "
+          "or leave the file out and give the sizes as flags: --model.layers N --model.hidden N --model.heads N …",
+          near.empty() ? "" : fmt::format("did you mean {}? ", near.front())));
+}
+
+// Keys that mean another architecture whatever the family is called.
+void HuggingFaceReader::refuse_patterns() {
+  for (const char* key : {"layer_types", "layers_block_type", "attn_type_list"}) {
+    const nlohmann::json* layers = object_.find(key);
+    if (layers == nullptr || !layers->is_array()) continue;
+    for (const nlohmann::json& layer : *layers) {
+      const std::string name = layer.is_string() ? layer.get<std::string>()
+                               : layer == 0      ? "linear_attention"
+                                                 : "attention";
+      const bool other = name.find("linear") != std::string::npos || name.find("mamba") != std::string::npos ||
+                         name.find("recurrent") != std::string::npos || name.find("conv") != std::string::npos;
+      if (other) object_.fail(key, fmt::format("holds layers of \"{}\", not modelled", name), kForecastable);
+    }
+  }
+}
+
+void HuggingFaceReader::read_dropout() {
   bool any = false;
   std::string place;
-  for (const char* key : keys) {
+  for (const char* key :
+       {"attention_dropout", "resid_pdrop", "attn_pdrop", "embd_pdrop", "emb_pdrop", "dropout", "hidden_dropout",
+        "attention_probs_dropout_prob", "hidden_dropout_prob", "residual_dropout"}) {
     const auto share = object_.number(key);
     if (!share) continue;
     any = any || *share > 0;
     if (place.empty() || *share > 0) place = object_.place(key);
   }
-  if (place.empty()) place = object_.place("model_type");
-  out_.put("model.dropout", any, place);
+  if (place.empty()) any = family_.dropout;
+  out_.put("model.dropout", any, place.empty() ? object_.place("model_type") : place);
 }
 
-void HuggingFaceReader::read_sequence_length(std::string_view key, bool learned) {
-  const auto positions = object_.whole(key, 1);
-  const bool told = context_.given.count("training.sequence_length") > 0;
-  if (!positions && !told && context_.given.count("model.sequence_length") == 0) {
+void HuggingFaceReader::read_sequence_length() {
+  const Keys keys = {"max_position_embeddings", "n_positions", "max_seq_len",     "seq_length",
+                     "max_sequence_length",     "n_ctx",       "model_max_length"};
+  const auto positions = whole(keys);
+  const std::string key = key_of(keys);
+  const bool told = context_.has("training.sequence_length");
+  if (!positions && family_.length == 0 && !told && !context_.has("model.sequence_length")) {
     object_.fail_missing(key, "give --seq N, the tokens per sequence");
   }
-  const int length = positions.value_or(kUsualTrainingWindow);
-  const bool extended = !learned && length > kLongestTrainingWindow;
+  const int length = positions.value_or(family_.length > 0 ? family_.length : kUsualTrainingWindow);
+  const bool extended = family_.positions != "learned" && length > kLongestTrainingWindow;
   const int taken = extended ? kUsualTrainingWindow : length;
-  out_.put("model.sequence_length", taken, object_.place(key));
+  put("model.sequence_length", taken, key);
   if (told) return;
   if (extended) {
     out_.warnings.push_back(
@@ -108,88 +282,162 @@ void HuggingFaceReader::read_sequence_length(std::string_view key, bool learned)
   }
 }
 
-void HuggingFaceReader::read_attention() {
-  const int hidden = required("hidden_size", "model.hidden");
-  const int heads = required("num_attention_heads", "model.heads");
-  const auto kv_heads = object_.whole("num_key_value_heads", 1);
-  if (kv_heads) {
-    out_.put("model.kv_heads", *kv_heads, object_.place("num_key_value_heads"));
-    if (heads % *kv_heads != 0) {
-      object_.fail("num_key_value_heads", fmt::format("{} does not divide num_attention_heads {}", *kv_heads, heads),
-                   "");
-    }
-  } else {
-    out_.notes.push_back(
-        fmt::format("{} is absent: as many key/value heads as heads, {}", object_.place("num_key_value_heads"), heads));
+void HuggingFaceReader::read_key_value_heads(int heads) {
+  const Keys keys = {"num_key_value_heads", "n_head_kv", "num_kv_heads"};
+  auto kv_heads = whole(keys);
+  std::string key = key_of(keys);
+  if (attention_ && !kv_heads) kv_heads = attention_->whole("kv_n_heads", 1);
+  // Falcon's new layout takes num_kv_heads, the old one a single head; ChatGLM counts groups.
+  const bool single = boolean({"multi_query"}).value_or(family_.kv_heads == 1);
+  const bool new_layout = boolean({"new_decoder_architecture"}).value_or(false);
+  const bool grouped = boolean({"multi_query_attention"}).value_or(false);
+  const auto groups = whole({"multi_query_group_num"});
+  if (single && !new_layout) {
+    kv_heads = 1;
+    key = "multi_query";
+  } else if (grouped && groups) {
+    kv_heads = groups;
+    key = "multi_query_group_num";
   }
-  const auto head_dim = object_.whole("head_dim", 1);
-  if (head_dim) out_.put("model.head_dim", *head_dim, object_.place("head_dim"));
-  if (!head_dim && !object_.has("kv_lora_rank") && hidden % heads != 0) {
-    object_.fail("num_attention_heads", fmt::format("{} does not divide hidden_size {}", heads, hidden),
+  if (!kv_heads) kv_heads = unsaid(keys);
+  if (!kv_heads) {
+    out_.notes.push_back(fmt::format("{} is absent: as many key/value heads as heads, {}", object_.place(key), heads));
+    return;
+  }
+  put("model.kv_heads", *kv_heads, key);
+  if (heads > 0 && heads % *kv_heads != 0) {
+    object_.fail(key, fmt::format("{} does not divide num_attention_heads {}", *kv_heads, heads),
+                 "it divides the heads");
+  }
+}
+
+void HuggingFaceReader::read_attention() {
+  const Keys width_keys = {"hidden_size", "n_embd", "n_embed", "d_model"};
+  const Keys head_keys = {"num_attention_heads", "n_head", "n_heads", "num_heads"};
+  hidden_ = required(width_keys, "model.hidden");
+  const int heads = required(head_keys, "model.heads");
+  read_key_value_heads(heads);
+  const Keys keys = {"head_dim", "kv_channels"};
+  auto head_dim = whole(keys);
+  if (!head_dim) head_dim = unsaid(keys);
+  if (head_dim) put("model.head_dim", *head_dim, key_of(keys));
+  if (!head_dim && !object_.has("kv_lora_rank") && heads > 0 && hidden_ % heads != 0) {
+    object_.fail(key_of(head_keys), fmt::format("{} does not divide {} {}", heads, key_of(width_keys), hidden_),
                  "the file may give head_dim");
   }
 }
 
 void HuggingFaceReader::read_mlp() {
-  const auto act = object_.text("hidden_act");
-  const bool mixture_only = object_.has("num_local_experts");
-  required("intermediate_size", "model.ffn");
-  const bool gated = !act || *act == "silu" || *act == "swish";
-  out_.put("model.gated_mlp", gated, object_.place("hidden_act"));
-  if (!act && !mixture_only)
-    out_.notes.push_back(fmt::format("{} is absent: silu, gated", object_.place("hidden_act")));
+  for (const char* key : {"hidden_act", "hidden_activation", "activation_function", "activation", "act_fn",
+                          "mlp_hidden_act", "feed_forward_proj"})
+    object_.find(key);
+  put("model.gated_mlp", family_.gated,
+      key_of({"hidden_act", "hidden_activation", "activation_function", "model_type"}));
+  const Keys keys = {"intermediate_size", "ffn_dim", "n_inner", "inner_dim", "ffn_hidden_size", "inner_hidden_size"};
+  // Llama 4: the width of dense layers has a key of its own.
+  const auto dense = whole({"intermediate_size_mlp"});
+  auto width = whole(keys);
+  if (mlp_ && !width) width = mlp_->whole("ffn_hidden_size", 1);
+  const auto ratio = object_.number(object_.has("expansion_ratio") ? "expansion_ratio" : "mlp_ratio");
+  if (!width && ratio && *ratio > 0) width = static_cast<int>(*ratio * hidden_);
+  if (width && family_.halved_ffn) *width /= 2;
+  if (dense) return put("model.ffn", *dense, "intermediate_size_mlp");
+  if (width) return put("model.ffn", *width, key_of(keys));
+  const auto expert = whole({"moe_intermediate_size"});
+  if (expert) return put("model.ffn", *expert, "moe_intermediate_size");
+  constexpr std::int64_t kUsualWidening = 4;
+  if (!family_.gated) return put("model.ffn", kUsualWidening * hidden_, key_of(keys));
+  required({"intermediate_size"}, "model.ffn");
 }
 
-void HuggingFaceReader::warn_about_windows() {
-  const auto window = object_.whole("sliding_window", 1);
-  const bool used = object_.boolean("use_sliding_window").value_or(true);
-  const int length = out_.whole("model.sequence_length");
-  object_.find("max_window_layers");
+void HuggingFaceReader::tell_windows() {
+  const Keys keys = {"sliding_window", "sliding_window_size", "attention_chunk_size"};
+  const auto window = whole(keys);
+  const bool used = boolean({"use_sliding_window"}).value_or(true);
+  const int length = context_.whole("training.sequence_length") > 0 ? context_.whole("training.sequence_length")
+                                                                    : out_.whole("model.sequence_length");
+  for (const char* key : {"max_window_layers", "sliding_window_pattern"}) object_.find(key);
+  const bool local = type_ == "gpt_neo" && object_.find("attention_types") != nullptr;
   if (window && used && *window < length) {
-    out_.warnings.push_back(
-        fmt::format("{}: a sliding window of {} is not modelled: attention is counted over the whole sequence",
-                    object_.place("sliding_window"), *window));
+    warn_of(key_of(keys), fmt::format("a sliding window of {}: attention is counted over the whole sequence", *window));
+  } else if (local) {
+    warn_of("attention_types", "local attention of every other layer: attention is counted over the whole sequence");
   }
-  const auto predicted = object_.whole("num_nextn_predict_layers", 0);
-  if (predicted.value_or(0) > 0) {
-    out_.warnings.push_back(fmt::format("{}: the {} layers that predict further tokens are not counted",
-                                        object_.place("num_nextn_predict_layers"), *predicted));
+  for (const char* key : {"num_nextn_predict_layers", "mtp_num_hidden_layers"}) {
+    const auto predicted = object_.whole(key, 0);
+    if (predicted.value_or(0) > 0)
+      warn_of(key, fmt::format("the {} layers that predict further tokens are not counted", *predicted));
   }
 }
 
-void HuggingFaceReader::read_mixture() {
+void HuggingFaceReader::read_expert_layers(ForeignExperts& experts) {
+  const auto dense = whole({"first_k_dense_replace", "moe_layer_start_index"}, 0);
+  experts.first_dense = dense.value_or(0);
+  const auto step = whole({"decoder_sparse_step", "interleave_moe_layer_step"}, 1);
+  experts.every = step.value_or(1);
+  for (const char* key : {"moe_layer_freq", "mlp_layer_types"}) {
+    const nlohmann::json* pattern = object_.find(key);
+    if (pattern == nullptr) continue;
+    if (pattern->is_number_integer()) {
+      experts.every = std::max(1, pattern->get<int>());
+      continue;
+    }
+    std::vector<int> layers;
+    if (pattern->is_array()) {
+      for (const nlohmann::json& layer : *pattern) layers.push_back(layer == 0 || layer == "dense" ? 0 : 1);
+    }
+    if (!put_layer_pattern(layers, experts)) {
+      object_.fail(key, "has experts in layers that neither follow dense ones nor repeat: not modelled",
+                   "give --model.experts.first_dense_layers N or --model.experts.every N");
+    }
+  }
+  for (const char* key : {"mlp_only_layers", "moe_layers"}) {
+    const nlohmann::json* layers = object_.find(key);
+    const bool told = layers != nullptr && layers->is_array() && !layers->empty();
+    if (told && std::string_view(key) == "mlp_only_layers") warn_of(key, "these layers are counted as the others are");
+  }
+}
+
+void HuggingFaceReader::read_experts() {
   ForeignExperts experts;
-  std::string count_key;
-  for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
-    const auto count = object_.whole(key, 1);
-    if (!count) continue;
-    experts.count = *count;
-    count_key = key;
+  const Keys counts = {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts",
+                       "moe_num_routed_experts"};
+  std::string key = key_of(counts);
+  auto count = whole(counts, 0);
+  if (mlp_ && !count) {
+    count = mlp_->whole("moe_num_experts", 0);
+    key = "ffn_config";
   }
-  if (count_key.empty()) return;
-  const auto top_k = object_.whole("num_experts_per_tok", 1);
-  if (!top_k) object_.fail_missing("num_experts_per_tok", "the experts each token visits");
-  if (*top_k > experts.count) {
-    object_.fail("num_experts_per_tok", fmt::format("{} is more than the {} experts", *top_k, experts.count), "");
+  const Keys choices = {"num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "moe_k",
+                        "experts_per_token"};
+  auto top_k = whole(choices, 0);
+  if (mlp_ && !top_k) top_k = mlp_->whole("moe_top_k", 0);
+  experts.ffn = whole({"moe_intermediate_size"}, 0);
+  const auto shared =
+      whole({"n_shared_experts", "moe_num_shared_experts", "num_shared_experts", "num_shared_expert"}, 0);
+  const auto shared_ffn =
+      whole({"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"}, 0);
+  read_expert_layers(experts);
+  // Families that have them with 0 or 1 experts are dense.
+  if (count.value_or(0) <= 1 || (top_k && *top_k == 0)) return;
+  if (!top_k) object_.fail_missing(*choices.begin(), "the experts each token visits");
+  if (*top_k > *count) {
+    object_.fail(key_of(choices), fmt::format("{} is more than the {} experts", *top_k, *count),
+                 "a token visits at most all of them");
   }
+  experts.count = *count;
   experts.top_k = *top_k;
-  experts.ffn = object_.whole("moe_intermediate_size", 1);
-  if (!experts.ffn) experts.ffn = out_.whole("model.ffn");
-  const auto shared = object_.whole("n_shared_experts", 0);
-  const auto shared_ffn = object_.whole("shared_expert_intermediate_size", 0);
   experts.shared = shared.value_or(0);
-  if (shared_ffn && *shared_ffn > 0) {
-    experts.shared = 1;
-    experts.shared_ffn = shared_ffn;
+  if (shared_ffn.value_or(0) > 0) {
+    experts.shared = std::max(experts.shared, 1);
+    experts.shared_ffn = *shared_ffn / experts.shared;
   }
-  experts.first_dense = object_.whole("first_k_dense_replace", 0).value_or(0);
-  experts.every = object_.whole("decoder_sparse_step", 1).value_or(object_.whole("moe_layer_freq", 1).value_or(1));
-  const nlohmann::json* dense = object_.find("mlp_only_layers");
-  if (dense != nullptr && dense->is_array() && !dense->empty()) {
-    out_.warnings.push_back(fmt::format("{}: single dense layers are not modelled: every layer has experts",
-                                        object_.place("mlp_only_layers")));
+  if (family_.shared_routed) experts.shared = 1;
+  if (!experts.ffn || *experts.ffn == 0) {
+    const auto width = object_.has("intermediate_size_mlp") ? object_.whole("intermediate_size", 1) : std::nullopt;
+    experts.ffn = width ? *width : out_.whole("model.ffn");
   }
-  put_experts(experts, object_.place(count_key), out_);
+  put_experts(experts, object_.place(key), out_);
 }
 
 void HuggingFaceReader::read_latent_attention() {
@@ -205,95 +453,115 @@ void HuggingFaceReader::read_latent_attention() {
   attention.q_rank = object_.whole("q_lora_rank", 1);
   attention.qk_nope_dim = required_width("qk_nope_head_dim");
   attention.qk_rope_dim = required_width("qk_rope_head_dim");
-  attention.v_dim = required_width("v_head_dim");
+  attention.v_dim = object_.has("v_head_dim") ? required_width("v_head_dim") : attention.qk_nope_dim;
   // transformers repeats the rotary width as head_dim for this family, which is no width of a head here.
   out_.job["model"].erase("head_dim");
   out_.places.erase("model.head_dim");
   put_latent_attention(attention, object_.place("kv_lora_rank"), out_);
 }
 
-// Qwen2 has biases on queries, keys and values, Qwen3 a norm over each of their heads, without a key that says so.
-void HuggingFaceReader::read_biases(const Family* family) {
-  const std::string type = family == nullptr ? "" : std::string(family->type);
-  const bool attention = object_.boolean("attention_bias").value_or(type == "qwen2" || type == "qwen2_moe");
-  const bool mlp = object_.boolean("mlp_bias").value_or(false);
-  out_.put("model.biases", attention && mlp, object_.place("mlp_bias"));
-  if (attention && !mlp) out_.put("model.attention_bias", true, object_.place("attention_bias"));
+void HuggingFaceReader::read_biases() {
+  const auto attention_key = boolean({"attention_bias", "use_qkv_bias", "qkv_bias", "add_qkv_bias"});
+  auto everywhere = boolean({"use_bias", "add_bias_linear"});
+  const auto plain = boolean({"bias"});
+  const auto none = boolean({"no_bias"});
+  if (none && !everywhere) everywhere = !*none;
+  const auto mlp_key = boolean({"mlp_bias"});
+  if (type_ == "falcon" || type_.starts_with("RefinedWeb")) everywhere = everywhere ? everywhere : plain;
+  const bool all = everywhere.value_or(family_.biases == "all");
+  const bool attention = attention_key.value_or(all || (family_.biases == "attention" && plain.value_or(true)));
+  const bool mlp = mlp_key.value_or(all);
+  put("model.biases", attention && mlp, key_of({"mlp_bias", "use_bias", "bias", "attention_bias"}));
+  if (attention && !mlp)
+    put("model.attention_bias", true, key_of({"attention_bias", "use_qkv_bias", "qkv_bias", "add_qkv_bias", "bias"}));
   if (mlp && !attention)
     out_.notes.push_back(fmt::format("{}: biases of the MLP alone are not counted", object_.place("mlp_bias")));
-  if (type == "qwen3" || type == "qwen3_moe") out_.put("model.qk_norm", true, object_.place("model_type"));
+  if (boolean({"qk_norm", "use_qk_norm", "qk_layernorm"}).value_or(family_.qk_norm))
+    put("model.qk_norm", true, key_of({"qk_norm", "use_qk_norm", "qk_layernorm", "model_type"}));
 }
 
-void HuggingFaceReader::read_llama_like(const Family* family) {
-  required("num_hidden_layers", "model.layers");
-  read_attention();
-  required("vocab_size", "model.vocab");
-  read_mlp();
-  out_.put("model.norm", "rmsnorm", object_.place("rms_norm_eps"));
-  object_.number("rms_norm_eps");
-  out_.put("model.positions", "rotary", object_.place("rope_theta"));
-  object_.find("rope_theta");
-  read_biases(family);
-  read_dropout({"attention_dropout"});
-  const auto tied = object_.boolean("tie_word_embeddings");
-  out_.put("model.tied_embeddings", tied.value_or(family != nullptr && family->tied_default),
-           object_.place("tie_word_embeddings"));
-  if (!tied) out_.notes.push_back(fmt::format("{} is absent: not tied", object_.place("tie_word_embeddings")));
-  read_sequence_length("max_position_embeddings", false);
-  read_latent_attention();
-  read_mixture();
-  warn_about_windows();
+void HuggingFaceReader::read_norm_and_positions() {
+  for (const char* key :
+       {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_eps", "rope_theta"})
+    object_.find(key);
+  bool layernorm = family_.layernorm;
+  if (!family_.norm_key.empty()) layernorm = !object_.boolean(family_.norm_key).value_or(true);
+  put("model.norm", layernorm ? "layernorm" : "rmsnorm",
+      key_of({"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "model_type"}));
+  const nlohmann::json* alibi = object_.find("alibi");
+  const nlohmann::json* inner = attention_ ? attention_->find("alibi") : nullptr;
+  std::string positions = family_.positions;
+  if (inner != nullptr) alibi = inner;
+  if (alibi != nullptr && alibi->is_boolean()) {
+    if (*alibi == true) positions = "alibi";
+    if (*alibi == false && positions == "alibi")
+      positions =
+          attention_ && attention_->has("rope") && attention_->values().at("rope") == true ? "rotary" : "learned";
+  }
+  const auto named =
+      object_.text(object_.has("position_embedding_type") ? "position_embedding_type" : "positional_embedding");
+  if (named && (*named == "alibi" || *named == "ALIBI")) positions = "alibi";
+  if (named && (*named == "rope" || *named == "rotary")) positions = "rotary";
+  put("model.positions", positions, key_of({"rope_theta", "alibi", "n_positions", "model_type"}));
+  if (family_.embedding_norm) put("model.embedding_norm", true, "model_type");
+  if (!family_.causal && !object_.boolean("is_decoder").value_or(false)) put("model.causal", false, "model_type");
 }
 
-void HuggingFaceReader::read_gpt2() {
-  const auto layers = required("n_layer", "model.layers");
-  const int hidden = required("n_embd", "model.hidden");
-  const int heads = required("n_head", "model.heads");
-  if (hidden % heads != 0) object_.fail("n_head", fmt::format("{} does not divide n_embd {}", heads, hidden), "");
-  required("vocab_size", "model.vocab");
-  const auto inner = object_.whole("n_inner", 1);
-  constexpr int kUsualWidening = 4;
-  out_.put("model.ffn", inner ? std::int64_t{*inner} : std::int64_t{kUsualWidening} * hidden, object_.place("n_inner"));
-  object_.text("activation_function");
-  object_.whole("n_ctx", 1);
-  out_.put("model.gated_mlp", false, object_.place("activation_function"));
-  out_.put("model.norm", "layernorm", object_.place("layer_norm_epsilon"));
-  object_.number("layer_norm_epsilon");
-  out_.put("model.positions", "learned", object_.place("n_positions"));
-  out_.put("model.biases", true, object_.place("model_type"));
-  read_dropout({"resid_pdrop", "attn_pdrop", "embd_pdrop"});
-  out_.put("model.tied_embeddings", object_.boolean("tie_word_embeddings").value_or(true),
-           object_.place("tie_word_embeddings"));
-  read_sequence_length("n_positions", true);
-  static_cast<void>(layers);
+void HuggingFaceReader::tell_other_towers() {
+  for (const char* key : {"vision_config", "audio_config", "img_processor"}) {
+    const nlohmann::json* tower = object_.find(key);
+    if (tower == nullptr || tower->is_null()) continue;
+    warn_of(key, "the text part is read; the vision or audio tower beside it is not counted");
+  }
 }
 
 ImportedJob HuggingFaceReader::read() {
-  const auto type = object_.text("model_type");
-  const Family* family = type ? family_of(*type) : nullptr;
-  if (type && *type == "gpt2") {
-    read_gpt2();
-  } else {
-    read_llama_like(family);
-    if (family == nullptr) {
-      std::string known = "gpt2";
-      for (const Family& each : kLlamaLike) known += fmt::format(", {}", each.type);
-      out_.warnings.push_back(fmt::format("{}: \"{}\" is read as if it were a llama; known: {}",
-                                          object_.place("model_type"), type.value_or(""), known));
-    }
+  choose_family();
+  refuse_patterns();
+  if (object_.has("attn_config")) attention_.emplace(*object_.object("attn_config"));
+  if (object_.has("ffn_config")) mlp_.emplace(*object_.object("ffn_config"));
+  required({"num_hidden_layers", "n_layer", "n_layers", "num_layers"}, "model.layers");
+  read_attention();
+  required({"vocab_size", "padded_vocab_size"}, "model.vocab");
+  read_mlp();
+  read_norm_and_positions();
+  read_biases();
+  read_dropout();
+  const auto tied = boolean({"tie_word_embeddings"});
+  put("model.tied_embeddings", tied.value_or(family_.tied), "tie_word_embeddings");
+  if (!tied) {
+    out_.notes.push_back(fmt::format("{} is absent: {}tied, as {} has it", object_.place("tie_word_embeddings"),
+                                     family_.tied ? "" : "not ", type_));
   }
-  note_unread(object_, out_);
+  read_sequence_length();
+  read_latent_attention();
+  read_experts();
+  tell_windows();
+  tell_other_towers();
+  for (auto* part : {&attention_, &mlp_}) {
+    if (*part) judge_keys(**part, "hugging_face", out_);
+  }
+  judge_keys(object_, "hugging_face", out_);
   return out_;
 }
 
+// The language model of a model of several kinds of input.
 ImportedJob read_hugging_face(const ForeignFile& file, const ImportContext& context) {
   const nlohmann::json& values = file.values();
-  const bool nested = values.is_object() && values.contains("text_config") && !values.contains("num_hidden_layers");
-  if (!nested) return HuggingFaceReader(values, "", file.name(), context).read();
-  ImportedJob imported = HuggingFaceReader(values.at("text_config"), "/text_config", file.name(), context).read();
-  imported.warnings.push_back(fmt::format(
-      "{}:/text_config is read; what the file holds beside it (vision, audio) is not counted", file.name()));
-  return imported;
+  const bool has_own = values.is_object() && (values.contains("num_hidden_layers") || values.contains("n_layer"));
+  for (const char* key : {"text_config", "llm_config", "language_config", "thinker_config"}) {
+    if (has_own || !values.is_object() || !values.contains(key) || !values.at(key).is_object()) continue;
+    const nlohmann::json& inside = values.at(key);
+    std::string pointer = std::string("/") + key;
+    const bool deeper = inside.contains("text_config") && inside.at("text_config").is_object();
+    if (deeper) pointer += "/text_config";
+    ImportedJob imported =
+        HuggingFaceReader(deeper ? inside.at("text_config") : inside, pointer, file.name(), context).read();
+    imported.warn_of("vision_config", fmt::format("{}:{} is read", file.name(), pointer),
+                     "what the file holds beside it, the vision or audio tower, is not counted");
+    return imported;
+  }
+  return HuggingFaceReader(values, "", file.name(), context).read();
 }
 
 bool is_hugging_face_config(const ForeignFile& file) {

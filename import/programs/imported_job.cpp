@@ -81,10 +81,52 @@ ImportedJob read_answer(const ForeignFile& file, const ImportContext& /*context*
   return imported;
 }
 
+// A word of a template that is to be filled in, outside of quotes: CONFIG_BATCH_SIZE, <batch>, {{batch}}.
+std::string open_place(std::string_view text) {
+  constexpr std::size_t kShortest = 4;
+  bool quoted = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '"') quoted = !quoted;
+    if (quoted) continue;
+    std::size_t end = at;
+    while (end < text.size() && ((text[end] >= 'A' && text[end] <= 'Z') || text[end] == '_')) ++end;
+    if (end - at >= kShortest) return std::string(text.substr(at, end - at));
+    at = std::max(at, end);
+  }
+  return "";
+}
+
+// What is no job of any program must not pass for one.
 ImportedJob read_job_file(const ForeignFile& file, const ImportContext& /*context*/) {
+  const auto ends = [&file](std::string_view ending) { return file.name().ends_with(ending); };
+  if (ends(".toml") || ends(".py")) {
+    throw ConfigError(
+        {"", fmt::format("{} is {}, which has no reader", file.name(), ends(".py") ? "Python" : "TOML (torchtitan's?)"),
+         file.name(),
+         "give the job as flags, as in --model llama3.1-405b --tp 8 --pp 16 --mbs 1 --gbs 512; " + readable_formats()});
+  }
   ImportedJob imported;
-  imported.job = file.values();
-  return imported;
+  try {
+    imported.job = file.values();
+  } catch (const ConfigError& error) {
+    Diagnostic problem = error.diagnostic();
+    const std::string place = open_place(file.text());
+    const bool is_template = !place.empty() && file.text().find('{') != std::string_view::npos;
+    if (problem.help.empty()) {
+      problem.help =
+          is_template ? fmt::format("it is a template: fill in {} in a copy of it", place) : readable_formats();
+    }
+    throw ConfigError(problem);
+  }
+  const std::vector<std::string> sections = {"model", "cluster", "layout", "training"};
+  if (!imported.job.is_object() || imported.job.empty()) return imported;
+  for (const auto& item : imported.job.items()) {
+    const bool known = std::find(sections.begin(), sections.end(), item.key()) != sections.end();
+    if (known || !nearest_choices(item.key(), sections).empty()) return imported;
+  }
+  throw ConfigError(
+      {"", fmt::format("{} holds no job: none of its keys is one of any program that flopcast reads", file.name()),
+       file.name(), readable_formats()});
 }
 
 constexpr JobFormat kJobFile = {
@@ -139,13 +181,34 @@ const nlohmann::json& ForeignFile::values() const {
 }
 
 void ImportedJob::put(const std::string& field, nlohmann::json value, const std::string& place) {
-  const std::size_t dot = field.find('.');
-  if (dot == std::string::npos) {
-    job[field] = std::move(value);
-  } else {
-    job[field.substr(0, dot)][field.substr(dot + 1)] = std::move(value);
+  nlohmann::json* at = &job;
+  std::size_t begin = 0;
+  for (std::size_t dot = field.find('.'); dot != std::string::npos; dot = field.find('.', begin)) {
+    at = &(*at)[field.substr(begin, dot - begin)];
+    begin = dot + 1;
   }
+  (*at)[field.substr(begin)] = std::move(value);
   places[field] = place;
+}
+
+int ImportContext::whole(const std::string& field) const {
+  const auto flag = given.find(field);
+  constexpr std::size_t kMostDigits = 9;
+  const bool is_number = flag != given.end() && !flag->second.empty() && flag->second.size() <= kMostDigits &&
+                         flag->second.find_first_not_of("0123456789") == std::string::npos;
+  return is_number ? std::stoi(flag->second) : 0;
+}
+
+void KeyUse::add(const KeyUse& other) {
+  read.insert(read.end(), other.read.begin(), other.read.end());
+  no_effect.insert(no_effect.end(), other.no_effect.begin(), other.no_effect.end());
+  not_modelled.insert(not_modelled.end(), other.not_modelled.begin(), other.not_modelled.end());
+  unknown.insert(unknown.end(), other.unknown.begin(), other.unknown.end());
+}
+
+void ImportedJob::warn_of(const std::string& key, const std::string& place, const std::string& how) {
+  keys.not_modelled.push_back(key);
+  warnings.push_back(fmt::format("{}: not modelled: {}", place, how));
 }
 
 bool ImportedJob::has(const std::string& field) const {
@@ -172,21 +235,29 @@ void ImportedJob::merge(const ImportedJob& other) {
   for (const auto& [field, place] : other.places) places[field] = place;
   notes.insert(notes.end(), other.notes.begin(), other.notes.end());
   warnings.insert(warnings.end(), other.warnings.begin(), other.warnings.end());
+  keys.add(other.keys);
 }
 
 const JobFormat& format_of(const ForeignFile& file) {
   // The first that fits counts.
-  static const std::array<const JobFormat*, 8> formats = {&kAnswer,
+  static const std::array<const JobFormat*, 9> formats = {&kAnswer,
                                                           &kJobFile,
                                                           &kSizes,
                                                           &deepspeed_format(),
                                                           &hugging_face_format(),
                                                           &megatron_format(),
+                                                          &recipe_format(),
                                                           &llama_factory_format(),
                                                           &accelerate_format()};
   const auto match =
       std::find_if(formats.begin(), formats.end(), [&file](const JobFormat* format) { return format->detect(file); });
   return match == formats.end() ? kJobFile : **match;
+}
+
+std::string readable_formats() {
+  return "flopcast reads its own job files, launch scripts of the Megatron family, Hugging Face config.json, DeepSpeed "
+         "JSON, "
+         "and YAML of Accelerate, LLaMA-Factory, GPT-NeoX, nanotron and axolotl";
 }
 
 nlohmann::json yaml_of(const ForeignFile& file, const ImportContext& context) {
@@ -200,10 +271,21 @@ ImportedJob import_job(const ForeignFile& file, const ImportContext& context) {
     const JobFormat& format = format_of(file);
     ImportedJob imported = format.read(file, context);
     imported.format = &format;
+    if (imported.keys.count() > 0) {
+      imported.notes.insert(
+          imported.notes.begin(),
+          fmt::format("{}: {} keys: {} read, {} of no effect, {} not modelled, {} unknown", file.name(),
+                      imported.keys.count(), imported.keys.read.size(), imported.keys.no_effect.size(),
+                      imported.keys.not_modelled.size(), imported.keys.unknown.size()));
+    }
     for (auto* sentences : {&imported.notes, &imported.warnings}) {
       for (std::string& sentence : *sentences) sentence = printable(sentence);
     }
     for (auto& [field, place] : imported.places) place = printable(place);
+    for (auto* words :
+         {&imported.keys.read, &imported.keys.no_effect, &imported.keys.not_modelled, &imported.keys.unknown}) {
+      for (std::string& word : *words) word = printable(word);
+    }
     return imported;
   } catch (const ConfigError& error) {
     const Diagnostic& raw = error.diagnostic();

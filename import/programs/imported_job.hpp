@@ -39,8 +39,27 @@ class Files {
 
 /// What is known beside the text of a file.
 struct ImportContext {
-  std::set<std::string> given;   ///< fields that flags set: the file need not tell them
-  const Files* files = nullptr;  ///< none: no other file is followed, and YAML is refused
+  /// Fields that flags or other files set, so that this one need not tell them; with the flag's text where there is
+  /// one.
+  std::map<std::string, std::string> given;
+  const Files* files = nullptr;                    ///< none: no other file is followed, and YAML is refused
+  std::vector<std::string> arguments;              ///< of a launch script: $1, $2, …
+  std::map<std::string, std::string> environment;  ///< of a launch script
+
+  bool has(const std::string& field) const { return given.count(field) > 0; }
+  /// The whole number that a flag gives; 0 when none does.
+  int whole(const std::string& field) const;
+};
+
+/// The keys of a file by what they mean for the forecast, as the file writes them.
+struct KeyUse {
+  std::vector<std::string> read;          ///< in the job
+  std::vector<std::string> no_effect;     ///< known to change neither time nor memory
+  std::vector<std::string> not_modelled;  ///< would change the forecast: each has its warning
+  std::vector<std::string> unknown;       ///< no table has them: each has its warning
+
+  std::size_t count() const { return read.size() + no_effect.size() + not_modelled.size() + unknown.size(); }
+  void add(const KeyUse& other);
 };
 
 /// A file of another program in the words of the job file, possibly only a part of a job.
@@ -50,12 +69,15 @@ struct ImportedJob {
   std::map<std::string, std::string> places;  ///< "model.layers" -> "config.json:/num_hidden_layers"
   std::vector<std::string> notes;             ///< assumptions, and what has no effect
   std::vector<std::string> warnings;          ///< what is not modelled, or what the other program refuses
+  KeyUse keys;
 
   /// Sets a dotted field of the job; `place` is where complaints about it point.
   void put(const std::string& field, nlohmann::json value, const std::string& place);
   bool has(const std::string& field) const;
   /// A dotted field that was put as a whole number; 0 when it was not.
   int whole(const std::string& field) const;
+  /// Warns that `key` is not modelled, or not fully; `how` says what the forecast has instead.
+  void warn_of(const std::string& key, const std::string& place, const std::string& how);
   /// Lays another import over this one: its values win.
   void merge(const ImportedJob& other);
 };

@@ -6,8 +6,6 @@
 #include "base/text/error.hpp"
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/formats.hpp"
-#include "model/catalog/catalogue.hpp"
-#include "model/units/quantity.hpp"
 
 namespace flopcast {
 
@@ -32,30 +30,12 @@ void read_method(JsonReader& object, ImportedJob& imported) {
   if (stage && *stage != "sft" && *stage != "pt") {
     object.fail("stage", fmt::format("\"{}\" is not modelled", *stage), "valid: pt, sft");
   }
-  object.boolean("do_train");
-}
-
-// The catalogue's name for a repository of the Hub: Qwen/Qwen2.5-7B-Instruct is qwen2.5-7b. Empty when it has none.
-std::string catalogue_name_of(const std::string& repository) {
-  const std::size_t slash = repository.rfind('/');
-  std::string name = lower_case(slash == std::string::npos ? repository : repository.substr(slash + 1));
-  const auto drop_start = [&name](const std::string& start, const std::string& instead) {
-    if (name.rfind(start, 0) == 0) name = instead + name.substr(start.size());
-  };
-  const auto drop_end = [&name](const std::string& end) {
-    const bool ends = name.size() > end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
-    if (ends) name.resize(name.size() - end.size());
-    return ends;
-  };
-  const std::vector<std::string> known = catalogue_names(CatalogueKind::kModels);
-  const auto is_known = [&] { return std::find(known.begin(), known.end(), name) != known.end(); };
-  if (is_known()) return name;
-  drop_start("meta-", "");
-  if (is_known()) return name;
-  drop_start("llama-", "llama");
-  while (!is_known() && (drop_end("-hf") || drop_end("-instruct") || drop_end("-base") || drop_end("-chat"))) {
+  const bool trains = object.boolean("do_train").value_or(false);
+  for (const char* key : {"export_dir", "infer_backend", "do_predict", "do_eval"}) {
+    if (trains || !object.has(key)) continue;
+    object.fail(key, "the file exports, predicts or serves, and does not train",
+                "give the file of the training: do_train: true");
   }
-  return is_known() ? name : "";
 }
 
 // Lays the first of the files that has the format over the job; false when none has.
@@ -78,17 +58,9 @@ void read_model_name(JsonReader& object, const std::string& file, const ImportCo
   const auto name = object.text("model_name_or_path");
   if (!name || context.given.count("model") > 0) return;
   const std::string place = object.place("model_name_or_path");
-  const std::vector<std::string> paths = {*name + "/config.json", path_beside(file, *name + "/config.json"),
-                                          path_beside(file, *name)};
-  if (import_first(paths, hugging_face_format(), context, imported)) return;
-  const std::string last = catalogue_name_of(*name);
-  if (!last.empty()) {
-    imported.put("model", last, place);
-    imported.notes.push_back(fmt::format("{}: the catalogue's {}", place, last));
-  } else {
-    imported.warnings.push_back(
-        fmt::format("{}: \"{}\" has no config.json here; give --model NAME or its config.json", place, *name));
-  }
+  if (put_hub_model(*name, file, place, context, imported)) return;
+  imported.warnings.push_back(
+      fmt::format("{}: \"{}\" is neither in the catalogue nor here; {}", place, *name, hub_help(*name)));
 }
 
 void read_deepspeed_file(JsonReader& object, const std::string& file, const ImportContext& context,
@@ -115,11 +87,54 @@ void read_llama_factory_batch(JsonReader& object, const ImportContext& context, 
   }
 }
 
+// Megatron's words, as LLaMA-Factory hands them to mcore_adapter.
+bool read_megatron_words(JsonReader& object, ImportedJob& imported) {
+  bool any = false;
+  struct Axis {
+    const char* key;
+    const char* field;
+  };
+  static constexpr Axis kAxes[] = {{"tensor_model_parallel_size", "layout.tp"},
+                                   {"pipeline_model_parallel_size", "layout.pp"},
+                                   {"virtual_pipeline_model_parallel_size", "layout.vpp"},
+                                   {"expert_model_parallel_size", "layout.ep"},
+                                   {"context_parallel_size", "layout.cp"}};
+  for (const Axis& axis : kAxes) {
+    const auto ranks = object.whole(axis.key, 1);
+    if (!ranks) continue;
+    imported.put(axis.field, *ranks, object.place(axis.key));
+    any = true;
+  }
+  const bool sequence = object.boolean("sequence_parallel").value_or(false);
+  if (sequence && imported.whole("layout.tp") > 1)
+    imported.put("layout.sequence_parallel", true, object.place("sequence_parallel"));
+  if (object.boolean("use_distributed_optimizer").value_or(false)) {
+    imported.put("layout.zero", 1, object.place("use_distributed_optimizer"));
+    any = true;
+  }
+  const auto recompute = object.text("recompute_granularity");
+  if (recompute && *recompute != "full" && *recompute != "selective" && *recompute != "none")
+    object.fail("recompute_granularity", fmt::format("unknown value \"{}\"", *recompute),
+                "valid: full, selective, none");
+  if (recompute) imported.put("layout.recompute", *recompute, object.place("recompute_granularity"));
+  return any || recompute;
+}
+
+void refuse_other_optimizers(JsonReader& object) {
+  for (const char* key : {"use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon"}) {
+    if (!object.boolean(key).value_or(false)) continue;
+    object.fail(key, "holds other states than Adam, which are not modelled",
+                "valid: false, with optim adamw_torch or sgd");
+  }
+}
+
 void read_llama_factory_compute(JsonReader& object, const ImportContext& context, ImportedJob& imported) {
-  for (const char* key : {"bf16", "pure_bf16", "fp16"}) {
-    if (object.boolean(key).value_or(false)) {
-      imported.put("training.precision", std::string(key) == "fp16" ? "fp16" : "bf16", object.place(key));
-    }
+  for (const char* key : {"bf16", "pure_bf16", "fp16", "fp8"}) {
+    const nlohmann::json* value = object.find(key);
+    const bool on = value != nullptr && !value->is_string() && object.boolean(key).value_or(false);
+    if (!on) continue;
+    const std::string name = key;
+    imported.put("training.precision", name == "pure_bf16" ? "bf16" : name, object.place(key));
   }
   if (!imported.has("training.precision") && context.given.count("training.precision") == 0) {
     imported.put("training.precision", "fp32", object.place("bf16"));
@@ -128,7 +143,8 @@ void read_llama_factory_compute(JsonReader& object, const ImportContext& context
   }
   const bool off = object.boolean("disable_gradient_checkpointing").value_or(false);
   const bool told = object.boolean("gradient_checkpointing").value_or(true);
-  imported.put("layout.recompute", off || !told ? "none" : "full", object.place("disable_gradient_checkpointing"));
+  if (!imported.has("layout.recompute") || off)
+    imported.put("layout.recompute", off || !told ? "none" : "full", object.place("disable_gradient_checkpointing"));
   if (!off && told)
     imported.notes.push_back("layout.recompute is full: LLaMA-Factory checkpoints every layer unless told not to");
   const auto attention = object.text("flash_attn");
@@ -141,15 +157,33 @@ void read_llama_factory_compute(JsonReader& object, const ImportContext& context
   put_optimizer(object, "optim", imported);
 }
 
+// src/llamafactory/v1: other keys, other defaults.
+void refuse_second_schema(JsonReader& object, const std::string& file) {
+  const bool is_second = (object.has("model") && !object.has("model_name_or_path")) || object.has("dist_config") ||
+                         object.has("peft_config");
+  if (!is_second) return;
+  throw ConfigError({"", fmt::format("{} is in the schema of LLaMA-Factory v1, which has no reader", file), file,
+                     "give the job as flags: --model NAME --mbs N --gbs N --seq N --layout.data_parallel fsdp"});
+}
+
 ImportedJob read_llama_factory(const ForeignFile& file, const ImportContext& context) {
   ImportedJob imported;
   const nlohmann::json values = yaml_of(file, context);
   JsonReader object = JsonReader::foreign(values, "", file.name());
+  refuse_second_schema(object, file.name());
   read_method(object, imported);
+  refuse_other_optimizers(object);
   const auto length = object.whole("cutoff_len", 1);
   ImportContext nested = context;
-  nested.given.insert("training.sequence_length");
-  put_stack(object.has("deepspeed") ? "deepspeed" : "pytorch-ddp", "LLaMA-Factory", file.name(), imported);
+  nested.given.emplace("training.sequence_length", "");
+  const bool by_megatron = read_megatron_words(object, imported);
+  const bool sharded =
+      object.has("fsdp") && object.find("fsdp")->is_string() && !object.find("fsdp")->get<std::string>().empty();
+  put_stack(by_megatron               ? "megatron-core"
+            : object.has("deepspeed") ? "deepspeed"
+                                      : "pytorch-ddp",
+            "LLaMA-Factory", file.name(), imported);
+  if (sharded) imported.put("layout.data_parallel", "fsdp", object.place("fsdp"));
   read_model_name(object, file.name(), nested, imported);
   read_deepspeed_file(object, file.name(), nested, imported);
   read_llama_factory_batch(object, context, imported);
@@ -163,7 +197,7 @@ ImportedJob read_llama_factory(const ForeignFile& file, const ImportContext& con
     imported.notes.push_back("samples shorter than cutoff_len are forecast as padded to it");
   }
   note_auto(object, imported);
-  note_unread(object, imported);
+  judge_keys(object, "llama_factory", imported);
   return imported;
 }
 
@@ -171,8 +205,8 @@ ImportedJob read_llama_factory(const ForeignFile& file, const ImportContext& con
 bool is_llama_factory_config(const ForeignFile& file) {
   if (file.syntax() != ForeignFile::Syntax::kYaml) return false;
   const std::string lines = "\n" + std::string(file.text());
-  const std::vector<std::string> keys = {"model_name_or_path", "finetuning_type", "cutoff_len",
-                                         "per_device_train_batch_size"};
+  const std::vector<std::string> keys = {"model_name_or_path",          "finetuning_type", "cutoff_len",
+                                         "per_device_train_batch_size", "dist_config",     "peft_config"};
   return std::any_of(keys.begin(), keys.end(),
                      [&lines](const std::string& key) { return lines.find("\n" + key + ":") != std::string::npos; });
 }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <string>
@@ -26,7 +28,7 @@ struct Variable {
 
 // An if or a case that is not closed yet.
 struct Branching {
-  enum class Kind { kIf, kCase, kGroup };
+  enum class Kind { kIf, kCase, kGroup, kLoop };
   Kind kind = Kind::kIf;
   int line = 0;
   bool reads_condition = true;  // or the pattern of a case
@@ -35,12 +37,23 @@ struct Branching {
   bool taken = false;           // no later branch runs
   bool doubtful = false;        // an earlier branch may run
   std::optional<bool> runs;     // the branch at hand
+  // Of a loop: where it is read again from, and for which words.
+  std::size_t again_at = 0;
+  int again_line = 0;
+  std::string variable;
+  std::vector<ShellWord> rest;
+  std::string holds;  // of for ((…; …; …)), and its step
+  std::string step;
+  bool is_while = false;
 };
 
 // Reads a script from top to bottom: words first, then commands and branches.
 class ShellParser {
  public:
-  ShellParser(std::string_view text, const std::string& file) : text_(text), file_(file) {}
+  ShellParser(std::string_view text, const std::string& file, const ShellInput& input)
+      : text_(text), file_(file), input_(input) {}
+
+  void start();
 
   ShellScript parse();
 
@@ -55,6 +68,7 @@ class ShellParser {
   void read_word_piece();
   void read_double_quotes();
   void read_single_quotes();
+  void read_back_ticks(bool quoted);
   void read_dollar(bool quoted);
   void read_braces(bool quoted);
   std::string until_closing(char open, char close, int levels);
@@ -74,6 +88,23 @@ class ShellParser {
   void judge_short_circuit(const ShellCommand& command, const std::string& by);
   void add_command(ShellCommand command);
   void run_nested(const ShellCommand& prefix, const std::string& text, int line);
+  void follow(const ShellCommand& command);
+  void take_over(ShellParser& nested, const ShellCommand& prefix);
+  ShellParser nested_in(std::string_view text, int line) const;
+  std::optional<std::string> substitute(const std::string& inside) const;
+  std::string expanded(const std::string& text) const;
+  void write_file(const std::string& redirection, std::string_view body, bool as_it_is);
+  void set_arguments(const std::vector<ShellWord>& arguments);
+  void shift(std::size_t count);
+  void tell_batch(const ShellCommand& command);
+  void begin_loop(const ShellCommand& command, const std::string& by);
+  bool end_loop();
+  bool read_arithmetic_command();
+  void calculate(const std::string& text);
+  std::optional<bool> counts_on(const Branching& loop) const;
+  void judge_loop_condition(Branching& branching);
+  std::optional<bool> decide(const ShellCommand& condition, int line);
+  std::optional<std::string> operated(const std::string& value, std::string rest) const;
   void tell_undecided(const std::string& name, const Variable& value, bool append_to_it);
   void assign(const std::string& name, Variable value, bool append_to_it);
   void read_operator();
@@ -82,6 +113,11 @@ class ShellParser {
 
   std::string_view text_;
   const std::string& file_;
+  const ShellInput& input_;
+  int file_index_ = 0;
+  std::size_t command_at_ = 0;  // where the command at hand begins
+  int command_line_ = 1;
+  int loops_ = 0;  // rounds read so far
   std::size_t at_ = 0;
   int line_ = 1;
   std::size_t expanded_ = 0;
@@ -118,6 +154,16 @@ bool takes_script(const std::string& text) {
          std::all_of(text.begin() + 1, text.end(), [](unsigned char c) { return std::islower(c) != 0; });
 }
 
+std::string shown(const ShellCommand& words) {
+  std::string text;
+  for (const ShellWord& word : words) {
+    const std::string unset = unset_name(word.text);
+    text += (text.empty() ? "" : " ") + (unset.empty() ? word.text : unset);
+  }
+  constexpr std::size_t kLongest = 60;
+  return text.size() > kLongest ? text.substr(0, kLongest) + "…" : text;
+}
+
 // What an enclosing shell left unset, as it stands.
 std::string ShellParser::marked() {
   std::string text(1, take());
@@ -133,11 +179,12 @@ char ShellParser::take() {
 }
 
 void ShellParser::fail(const std::string& problem, int line) const {
-  throw ConfigError({"", problem, fmt::format("{}:{}", file_, line), ""});
+  throw ConfigError({"", problem, fmt::format("{}:{}", file_, line),
+                     "flopcast reads launch scripts as bash would; see whether bash -n takes it"});
 }
 
 void ShellParser::append(const std::string& text) {
-  if (!in_word_) word_ = {"", line_};
+  if (!in_word_) word_ = {"", line_, file_index_};
   in_word_ = true;
   word_.text += text;
   expanded_ += text.size();
@@ -150,7 +197,11 @@ void ShellParser::append_split(const std::string& text, int line, bool quoted) {
     return;
   }
   for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find_first_of(" \t\n", begin), text.size());
+    // What is not set is one piece, blanks and all.
+    std::size_t end = begin;
+    while (end < text.size() && text[end] != ' ' && text[end] != '\t' && text[end] != '\n') {
+      end = text[end] == kUnset ? std::min(text.find(kUnset, end + 1), text.size() - 1) + 1 : end + 1;
+    }
     if (end > begin) {
       const bool starts = !in_word_;
       append(text.substr(begin, end - begin));
@@ -169,7 +220,10 @@ std::string ShellParser::scalar(const std::string& name) const {
 void ShellParser::expand(const std::string& name, bool quoted) {
   const auto variable = variables_.find(name);
   if (variable == variables_.end()) {
-    mark_unset(name);
+    const bool is_argument = std::isdigit(static_cast<unsigned char>(name[0])) != 0;
+    script_.takes_arguments = script_.takes_arguments || is_argument;
+    // The shell leaves nothing where fewer arguments were given.
+    if (!is_argument || input_.arguments.empty()) mark_unset(name);
   } else if (!variable->second.words.empty()) {
     append_split(variable->second.words.front().text, variable->second.words.front().line, quoted);
   }
@@ -208,14 +262,95 @@ void ShellParser::read_braces(bool quoted) {
     }
     return;
   }
-  const bool has_default = rest.rfind(":-", 0) == 0 || rest.rfind('-', 0) == 0 || rest.rfind(":=", 0) == 0;
-  if (!name.empty() && (rest.empty() || (has_default && variable != variables_.end()))) return expand(name, quoted);
-  if (!name.empty() && has_default) {
-    const std::string fallback = rest.substr(rest[0] == ':' ? 2 : 1);
-    if (fallback.find('$') != std::string::npos) return mark_unset(name);
+  if (name.empty() && rest == "#") return append(scalar("#"));
+  if (name.empty() && rest.size() > 1 && rest[0] == '#') {
+    const std::string counted = rest.substr(1, rest.find('[') - 1);
+    const auto array = variables_.find(counted);
+    const bool elements = rest.find('[') != std::string::npos;
+    if (array == variables_.end()) return append("0");
+    return append(fmt::format("{}", elements ? array->second.words.size() : scalar(counted).size()));
+  }
+  if (name.empty()) return mark_unset("{" + inside.substr(0, 20) + "}");
+  if (rest.empty()) return expand(name, quoted);
+  if (rest[0] == '[') {
+    const std::size_t close = rest.find(']');
+    const auto index = shell_arithmetic(rest.substr(1, close == std::string::npos ? close : close - 1),
+                                        [this](const std::string& each) { return scalar(each); });
+    const bool has = variable != variables_.end() && index && *index >= 0 &&
+                     static_cast<std::size_t>(*index) < variable->second.words.size();
+    if (has) {
+      const ShellWord word = variable->second.words[static_cast<std::size_t>(*index)];
+      return append_split(word.text, word.line, quoted);
+    }
+    return mark_unset(name + rest.substr(0, 8));
+  }
+  const bool colon = rest[0] == ':' && rest.size() > 1;
+  const char sign = rest[colon ? 1 : 0];
+  const bool is_set = variable != variables_.end() && (!colon || !scalar(name).empty());
+  const std::string operand = rest.substr(colon ? 2 : 1);
+  if (sign == '+') {
+    if (is_set) append_split(expanded(operand), line_, quoted);
+    return;
+  }
+  if (sign == '-' || sign == '=' || sign == '?') {
+    if (is_set) return expand(name, quoted);
+    if (sign == '?') return mark_unset(name);
+    const std::string fallback = expanded(operand);
+    if (sign == '=') assign(name, {{{fallback, line_, file_index_}}}, false);
     return append_split(fallback, line_, quoted);
   }
-  mark_unset(name.empty() ? "{" + inside.substr(0, 20) + "}" : name);
+  if (variable == variables_.end()) return mark_unset(name);
+  const auto changed = operated(scalar(name), rest);
+  return changed ? append_split(*changed, line_, quoted) : mark_unset(name);
+}
+
+// ${V%suffix} ${V#prefix} ${V/from/to} ${V,,} ${V^^} ${V:from:count}; nothing for patterns other than one * at an end.
+std::optional<std::string> ShellParser::operated(const std::string& value, std::string rest) const {
+  if (value.find(kUnset) != std::string::npos) return value;
+  if (rest == ",," || rest == "^^") {
+    std::string turned = value;
+    for (char& c : turned) {
+      const auto byte = static_cast<unsigned char>(c);
+      c = static_cast<char>(rest == ",," ? std::tolower(byte) : std::toupper(byte));
+    }
+    return turned;
+  }
+  const char sign = rest[0];
+  const bool twice = rest.size() > 1 && rest[1] == sign;
+  const std::string operand = expanded(rest.substr(twice ? 2 : 1));
+  if (sign == '/') {
+    const std::size_t cut = operand.find('/');
+    const std::string from = operand.substr(0, cut);
+    const std::string to = cut == std::string::npos ? "" : operand.substr(cut + 1);
+    if (from.empty() || from.find_first_of("*?[#%") != std::string::npos) return std::nullopt;
+    std::string text = value;
+    for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+      text.replace(at, from.size(), to);
+      if (!twice || text.size() > kLongestExpansion) break;
+    }
+    return text;
+  }
+  if (sign == '#' || sign == '%') {
+    for (std::size_t length = 0; length <= value.size(); ++length) {
+      const std::size_t taken = twice ? value.size() - length : length;
+      const std::string part = sign == '#' ? value.substr(0, taken) : value.substr(value.size() - taken);
+      const auto matches = shell_matches(part, operand);
+      if (!matches) return std::nullopt;
+      if (*matches) return sign == '#' ? value.substr(taken) : value.substr(0, value.size() - taken);
+    }
+    return value;
+  }
+  if (sign == ':') {
+    const auto no_names = [this](const std::string& each) { return scalar(each); };
+    const std::size_t cut = operand.find(':');
+    const auto from = shell_arithmetic(operand.substr(0, cut), no_names);
+    const auto count = cut == std::string::npos ? std::optional<std::int64_t>(kLongestExpansion)
+                                                : shell_arithmetic(operand.substr(cut + 1), no_names);
+    if (!from || !count || *from < 0 || *count < 0 || static_cast<std::size_t>(*from) > value.size())
+      return std::nullopt;
+    return value.substr(static_cast<std::size_t>(*from), static_cast<std::size_t>(*count));
+  }
+  return std::nullopt;
 }
 
 void ShellParser::read_dollar(bool quoted) {
@@ -226,26 +361,84 @@ void ShellParser::read_dollar(bool quoted) {
     const std::string inside = until_closing('(', ')', 2);
     const std::string expression =
         !inside.empty() && inside.back() == ')' ? inside.substr(0, inside.size() - 1) : inside;
-    const auto value = shell_arithmetic(expression, [this](const std::string& name) { return scalar(name); });
+    std::string without_value;
+    const auto value = shell_arithmetic(expression, [&](const std::string& name) {
+      const std::string text = scalar(name);
+      const std::string unset = unset_name(text);
+      if (without_value.empty() && (text.empty() || !unset.empty())) {
+        without_value = unset.empty() ? name : unset;
+      }
+      return text;
+    });
     if (value) return append(fmt::format("{}", *value));
-    return mark_unset(fmt::format("(({}))", expression.substr(0, 60)));
+    return mark_unset(without_value.empty() ? fmt::format("(({}))", expression.substr(0, 60)) : without_value);
   }
   if (peek() == '(') {
     take();
-    return mark_unset(fmt::format("({})", until_closing('(', ')', 1).substr(0, 60)));
+    const std::string inside = until_closing('(', ')', 1);
+    const auto value = substitute(inside);
+    return value ? append_split(*value, line_, quoted) : mark_unset(fmt::format("({})", inside.substr(0, 60)));
   }
   if (peek() == '{') {
     take();
     return read_braces(quoted);
   }
   std::string name;
-  if (std::isdigit(static_cast<unsigned char>(peek())) != 0 || peek() == '@' || peek() == '*' || peek() == '#' ||
-      peek() == '?') {
-    return mark_unset(fmt::format("${}", take()));
+  if (std::isdigit(static_cast<unsigned char>(peek())) != 0 || peek() == '#')
+    return expand(std::string(1, take()), quoted);
+  if (peek() == '@' || peek() == '*') {
+    take();
+    const std::vector<ShellWord> words = variables_["@"].words;
+    for (std::size_t index = 0; index < words.size(); ++index) {
+      if (index > 0) end_word();
+      append_split(words[index].text, words[index].line, quoted);
+    }
+    return;
   }
+  if (peek() == '?' || peek() == '$' || peek() == '!') return mark_unset(fmt::format("${}", take()));
   while (is_name_character(peek())) name += take();
   if (name.empty()) return append("$");
   expand(name, quoted);
+}
+
+// The output of a command that only rewrites text or paths: echo, expr, bc, dirname, basename, pwd, realpath, cat of a
+// file that the script wrote.
+std::optional<std::string> ShellParser::substitute(const std::string& inside) const {
+  constexpr int kDeepest = 8;
+  if (depth_ >= kDeepest) return std::nullopt;
+  ShellParser nested = nested_in(inside, line_);
+  const std::vector<ShellCommand> commands = nested.parse().commands;
+  if (commands.empty()) return std::nullopt;
+  const auto words_of = [](const ShellCommand& command) {
+    std::string text;
+    for (std::size_t index = 1; index < command.size(); ++index) {
+      if (index == 1 && (command[index].text == "-e" || command[index].text == "-n")) continue;
+      text += (text.empty() ? "" : " ") + command[index].text;
+    }
+    return text;
+  };
+  const auto calculated = [](const std::string& text) -> std::optional<std::string> {
+    const auto number = shell_arithmetic(text, [](const std::string&) { return std::string(); });
+    return number ? std::optional<std::string>(fmt::format("{}", *number)) : std::nullopt;
+  };
+  const std::string& first = commands.front().front().text;
+  const std::string& last = commands.back().back().text;
+  const auto folder_of = [](const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    return slash == std::string::npos ? std::string(".") : path.substr(0, slash);
+  };
+  if (commands.size() == 2 && first == "echo" && commands[1].front().text == "bc")
+    return calculated(words_of(commands[0]));
+  if (first == "cd" && last == "pwd" && commands.front().size() > 1) return commands.front().back().text;
+  if (commands.size() != 1) return std::nullopt;
+  if (first == "echo") return words_of(commands[0]);
+  if (first == "expr") return calculated(words_of(commands[0]));
+  if (commands[0].size() < 2) return std::nullopt;
+  if (first == "dirname") return folder_of(last);
+  if (first == "basename" && commands[0].size() == 2) return last.substr(last.rfind('/') + 1);
+  if (first == "realpath" || first == "readlink") return last;
+  if (first == "cat" && script_.written.count(last) > 0) return script_.written.at(last);
+  return std::nullopt;
 }
 
 void ShellParser::read_double_quotes() {
@@ -266,12 +459,29 @@ void ShellParser::read_double_quotes() {
       append(std::string(1, take()));
     } else if (peek() == '$') {
       read_dollar(true);
+    } else if (peek() == '`') {
+      read_back_ticks(true);
     } else {
       append(std::string(1, take()));
     }
   }
   if (done()) fail("a double quote is never closed", line);
   take();
+}
+
+void ShellParser::read_back_ticks(bool quoted) {
+  const int line = line_;
+  take();
+  std::string inside;
+  while (!done() && peek() != '`') {
+    if (peek() == '\\' && at_ + 1 < text_.size()) take();
+    inside += take();
+  }
+  if (done()) fail("a back-tick is never closed", line);
+  take();
+  const auto value = substitute(inside);
+  if (value) return append_split(*value, line, quoted);
+  mark_unset(fmt::format("`{}`", inside.substr(0, 60)));
 }
 
 void ShellParser::read_single_quotes() {
@@ -312,12 +522,19 @@ void ShellParser::read_comment() {
   constexpr std::string_view kBatch = "#SBATCH ";
   if (comment.rfind(kBatch, 0) != 0 || in_array_) return;
   end_command();
-  append_split(comment, line, false);
+  const std::size_t remark = comment.find(" #", kBatch.size());
+  append_split(comment.substr(0, remark), line, false);
+  end_word();
+  tell_batch(command_);
   end_command();
 }
 
 void ShellParser::read_word_piece() {
   const char character = peek();
+  if (!in_word_ && command_.empty()) {
+    command_at_ = at_;
+    command_line_ = line_;
+  }
   switch (character) {
     case ' ':
     case '\t':
@@ -325,9 +542,9 @@ void ShellParser::read_word_piece() {
       take();
       return end_word();
     case '\n':
-      end_command();
+      // Taken first: a loop may be read again from its beginning.
       take();
-      return;
+      return end_command();
     case '#':
       if (!in_word_) return read_comment();
       return append(std::string(1, take()));
@@ -351,11 +568,11 @@ void ShellParser::read_word_piece() {
     case '$':
       return read_dollar(false);
     case '`':
-      take();
-      return mark_unset(fmt::format("`{}`", until_closing('\0', '`', 1).substr(0, 60)));
+      return read_back_ticks(false);
     case kUnset:
       return append(marked());
     case '(':
+      if (peek(1) == '(' && !in_word_ && !in_array_ && read_arithmetic_command()) return;
       if (in_word_ && !in_array_ && word_.text.size() > 1 && word_.text.back() == '=') {
         const std::string name = word_.text.substr(0, word_.text.size() - 1);
         const std::string_view bare = name.back() == '+' ? std::string_view(name).substr(0, name.size() - 1) : name;
@@ -372,6 +589,57 @@ void ShellParser::read_word_piece() {
     default:
       append(std::string(1, take()));
   }
+}
+
+// ((…)) as a command or a condition, and the head of for ((…; …; …)); false where neither can stand.
+bool ShellParser::read_arithmetic_command() {
+  static const std::vector<std::string> before = {"if", "elif", "while", "until", "!", "for"};
+  const bool fits =
+      command_.empty() || (command_.size() == 1 && std::count(before.begin(), before.end(), command_[0].text) > 0);
+  if (!fits) return false;
+  take();
+  take();
+  std::string inside = until_closing('(', ')', 2);
+  if (!inside.empty() && inside.back() == ')') inside.pop_back();
+  if (command_.size() == 1 && command_[0].text == "for") {
+    Branching loop;
+    loop.kind = Branching::Kind::kLoop;
+    loop.line = line_;
+    const std::size_t first = std::min(inside.find(';'), inside.size());
+    const std::size_t second = std::min(inside.find(';', std::min(first + 1, inside.size())), inside.size());
+    calculate(inside.substr(0, first));
+    loop.holds = first < inside.size() ? inside.substr(first + 1, second - first - 1) : "";
+    loop.step = second < inside.size() ? inside.substr(second + 1) : "";
+    command_.clear();
+    branchings_.push_back(std::move(loop));
+    return true;
+  }
+  if (command_.empty()) {
+    calculate(inside);
+    return true;
+  }
+  const auto value = shell_arithmetic(inside, [this](const std::string& name) { return scalar(name); });
+  append(!value ? "((" : *value != 0 ? "true" : "false");
+  end_word();
+  return true;
+}
+
+// i=0, i++, i+=2.
+void ShellParser::calculate(const std::string& text) {
+  const std::size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string::npos) return;
+  std::size_t end = begin;
+  while (end < text.size() && is_name_character(text[end])) ++end;
+  const std::string name = text.substr(begin, end - begin);
+  const std::string rest = text.substr(std::min(text.find_first_not_of(" \t", end), text.size()));
+  if (!is_name(name) || rest.empty()) return;
+  const bool counts = rest.starts_with("++") || rest.starts_with("--");
+  const bool adds = rest.size() > 1 && rest[1] == '=';
+  if (!counts && !adds && rest[0] != '=') return;
+  const std::string operand = counts ? "1" : rest.substr(adds ? 2 : 1);
+  const std::string expression = rest[0] == '=' ? operand : fmt::format("({}){}({})", name, rest[0], operand);
+  const auto value = shell_arithmetic(expression, [this](const std::string& each) { return scalar(each); });
+  if (value) assign(name, {{{fmt::format("{}", *value), line_, file_index_}}}, false);
 }
 
 // Skips the text of <<NAME, unless it holds flags: then it is a script that is written or run.
@@ -394,8 +662,69 @@ void ShellParser::read_here_document() {
     if (ends) break;
     ++close;
   }
-  if (text_.substr(first, close - first).find("--") != std::string_view::npos) return;
+  const std::string_view body = text_.substr(first + 1, close > first ? close - first - 1 : 0);
+  std::size_t line_begin = text_.rfind('\n', at_);
+  line_begin = line_begin == std::string_view::npos ? 0 : line_begin + 1;
+  const std::string redirection =
+      std::string(text_.substr(line_begin, at_ - line_begin)) + std::string(text_.substr(end, first - end));
+  const bool as_it_is = text_[begin - 1] == '\'' || text_[begin - 1] == '"';
+  if (!is_dead()) write_file(redirection, body, as_it_is);
+  const bool is_script = redirection.find('>') == std::string::npos && body.find("--") != std::string_view::npos;
+  if (is_script) return;
   while (at_ < close) take();
+}
+
+// What a here-document writes with > PATH on its line.
+void ShellParser::write_file(const std::string& redirection, std::string_view body, bool as_it_is) {
+  const std::size_t sign = redirection.find('>');
+  if (sign == std::string::npos || depth_ > 0 || (sign > 0 && redirection[sign - 1] == '2')) return;
+  const std::size_t begin = redirection.find_first_not_of("> \t'", sign);
+  if (begin == std::string::npos) return;
+  const std::size_t end = std::min(redirection.find_first_of(" \t;|&<'", begin), redirection.size());
+  const std::string path = expanded(redirection.substr(begin, end - begin));
+  script_.written[path] = as_it_is ? std::string(body) : expanded(std::string(body));
+}
+
+// Text as between double quotes, but with quotes around all of it taken off.
+std::string ShellParser::expanded(const std::string& text) const {
+  constexpr int kDeepest = 8;
+  if (depth_ >= kDeepest) return text;
+  const bool is_quoted =
+      text.size() > 1 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front();
+  if (is_quoted && text.front() == '\'') return text.substr(1, text.size() - 2);
+  const std::string inside = is_quoted ? text.substr(1, text.size() - 2) : text;
+  ShellParser nested = nested_in(inside, line_);
+  nested.append("");
+  while (!nested.done()) {
+    if (nested.peek() == '$') {
+      nested.read_dollar(true);
+    } else if (nested.peek() == '`') {
+      nested.read_back_ticks(true);
+    } else if (nested.peek() == kUnset) {
+      nested.append(nested.marked());
+    } else {
+      const bool escapes =
+          nested.peek() == '\\' && (nested.peek(1) == '$' || nested.peek(1) == '`' || nested.peek(1) == '"');
+      if (escapes) nested.take();
+      nested.append(std::string(1, nested.take()));
+    }
+  }
+  std::string all;
+  for (const ShellWord& word : nested.command_) all += word.text + " ";
+  return all + nested.word_.text;
+}
+
+ShellParser ShellParser::nested_in(std::string_view text, int line) const {
+  ShellParser nested(text, file_, input_);
+  nested.line_ = line;
+  nested.depth_ = depth_ + 1;
+  nested.expanded_ = expanded_;
+  nested.variables_ = variables_;
+  nested.file_index_ = file_index_;
+  nested.script_.files = script_.files;
+  nested.script_.written = script_.written;
+  nested.loops_ = loops_;
+  return nested;
 }
 
 void ShellParser::read_operator() {
@@ -406,11 +735,75 @@ void ShellParser::read_operator() {
   if (written != ";;") end_command(written);
   if (in_array_) return;
   if (written == ";;") end_command();
+  if (character == '<' && twice && peek(1) == '<') {
+    take();
+    take();
+    return;
+  }
   if (character == '<' && twice) read_here_document();
   if (branchings_.empty() || branchings_.back().kind != Branching::Kind::kCase) return;
   Branching& branching = branchings_.back();
   if (written == ";;") branching.reads_condition = true;
   if (character == ')' && branching.reads_condition) begin_case_branch();
+}
+
+// $0, $1 …, what the environment says.
+void ShellParser::start() {
+  script_.files = {file_};
+  for (const auto& [name, value] : input_.environment) variables_[name] = {{{value, 0}}};
+  variables_["0"] = {{{file_, 0}}};
+  variables_["BASH_SOURCE"] = {{{file_, 0}}};
+  std::vector<ShellWord> arguments;
+  for (const std::string& argument : input_.arguments) arguments.push_back({argument, 0});
+  set_arguments(arguments);
+}
+
+void ShellParser::set_arguments(const std::vector<ShellWord>& arguments) {
+  for (std::size_t index = 1; index <= variables_["@"].words.size(); ++index)
+    variables_.erase(fmt::format("{}", index));
+  for (std::size_t index = 0; index < arguments.size(); ++index)
+    variables_[fmt::format("{}", index + 1)] = {{arguments[index]}};
+  variables_["#"] = {{{fmt::format("{}", arguments.size()), 0}}};
+  variables_["@"] = {arguments};
+}
+
+void ShellParser::shift(std::size_t count) {
+  std::vector<ShellWord> arguments = variables_["@"].words;
+  arguments.erase(arguments.begin(),
+                  arguments.begin() + static_cast<std::ptrdiff_t>(std::min(count, arguments.size())));
+  set_arguments(arguments);
+}
+
+// SLURM sets its variables from the script's own #SBATCH lines (sbatch's manual, "OUTPUT ENVIRONMENT VARIABLES").
+void ShellParser::tell_batch(const ShellCommand& command) {
+  struct BatchFlag {
+    std::string_view flag;
+    std::vector<const char*> names;
+  };
+  static const std::vector<BatchFlag> flags = {{"--nodes", {"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}},
+                                               {"-N", {"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}},
+                                               {"--ntasks", {"SLURM_NTASKS", "SLURM_NPROCS"}},
+                                               {"-n", {"SLURM_NTASKS", "SLURM_NPROCS"}},
+                                               {"--ntasks-per-node", {"SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}},
+                                               {"--gpus-per-node", {"SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"}},
+                                               {"--gres", {"SLURM_GPUS_ON_NODE"}},
+                                               {"--cpus-per-task", {"SLURM_CPUS_PER_TASK"}}};
+  for (std::size_t index = 1; index < command.size(); ++index) {
+    const std::string& text = command[index].text;
+    const std::size_t equals = text.find('=');
+    const std::string flag = text.substr(0, equals);
+    std::string value = equals != std::string::npos  ? text.substr(equals + 1)
+                        : index + 1 < command.size() ? command[index + 1].text
+                                                     : "";
+    const std::size_t colon = value.rfind(':');  // gpu:a100:8
+    if (colon != std::string::npos) value = value.substr(colon + 1);
+    for (const BatchFlag& known : flags) {
+      if (known.flag != flag) continue;
+      for (const char* name : known.names) {
+        if (input_.environment.count(name) == 0) variables_[name] = {{{value, command[index].line, file_index_}}};
+      }
+    }
+  }
 }
 
 ShellScript ShellParser::parse() {
@@ -420,17 +813,8 @@ ShellScript ShellParser::parse() {
     const Branching& open = branchings_.back();
     fail(open.kind == Branching::Kind::kIf ? "an if has no then" : "a case has no esac", open.line);
   }
+  for (const auto& [name, variable] : variables_) script_.variables[name] = variable.words;
   return std::move(script_);
-}
-
-std::string shown(const ShellCommand& words) {
-  std::string text;
-  for (const ShellWord& word : words) {
-    const std::string unset = unset_name(word.text);
-    text += (text.empty() ? "" : " ") + (unset.empty() ? word.text : unset);
-  }
-  constexpr std::size_t kLongest = 60;
-  return text.size() > kLongest ? text.substr(0, kLongest) + "…" : text;
 }
 
 // The innermost branch that may or may not run.
@@ -463,7 +847,10 @@ void ShellParser::begin_case_branch() {
   Branching& branching = branchings_.back();
   std::optional<bool> any = false;
   for (const ShellWord& pattern : branching.condition) {
-    const auto match = pattern.text == "*" ? std::optional<bool>(true) : shell_matches(branching.subject, pattern.text);
+    const auto subject = without_unset(branching.subject);
+    const auto match = pattern.text == "*" ? std::optional<bool>(true)
+                       : subject           ? shell_matches(*subject, pattern.text)
+                                           : std::nullopt;
     if (match && *match) {
       any = true;
       break;
@@ -471,6 +858,19 @@ void ShellParser::begin_case_branch() {
     if (!match) any = std::nullopt;
   }
   begin_branch(branching, any);
+}
+
+std::optional<bool> ShellParser::decide(const ShellCommand& condition, int line) {
+  std::vector<std::string> empty;
+  const auto holds = shell_condition(condition, &empty);
+  if (!holds || is_dead()) return holds;
+  for (const std::string& name : empty) {
+    const bool is_argument = name.size() > 1 && std::isdigit(static_cast<unsigned char>(name[1])) != 0;
+    script_.warnings.push_back(
+        fmt::format("{}:{}: {} is not set: the condition is decided as if it were empty; give it {}", file_, line, name,
+                    is_argument ? "after --" : "by --env NAME=VALUE"));
+  }
+  return holds;
 }
 
 void ShellParser::tell_undecided(const std::string& name, const Variable& value, bool append_to_it) {
@@ -533,7 +933,7 @@ bool ShellParser::read_branching(ShellCommand& command, const std::string& by) {
   }
   if (in_if && inner->reads_condition) {
     if (first == "then") {
-      begin_branch(*inner, shell_condition(inner->condition));
+      begin_branch(*inner, decide(inner->condition, inner->line));
     } else {
       inner->condition.insert(inner->condition.end(), command.begin(), command.end());
       inner->condition.push_back({by, line_});
@@ -552,6 +952,22 @@ bool ShellParser::read_branching(ShellCommand& command, const std::string& by) {
     branching.condition.assign(command.begin() + 1, command.end());
     branching.condition.push_back({by, line_});
     return true;
+  }
+  if ((first == "for" || first == "while" || first == "until") && command.size() > 1) {
+    begin_loop(command, by);
+    return true;
+  }
+  if (inner != nullptr && inner->kind == Branching::Kind::kLoop) {
+    if (inner->reads_condition && first == "do") {
+      judge_loop_condition(*inner);
+      return true;
+    }
+    if (inner->reads_condition) {
+      inner->condition.insert(inner->condition.end(), command.begin(), command.end());
+      inner->condition.push_back({by, line_});
+      return true;
+    }
+    if (first == "done") return end_loop();
   }
   if (first == "case" && command.size() == 3) {
     Branching branching;
@@ -583,6 +999,78 @@ bool ShellParser::read_branching(ShellCommand& command, const std::string& by) {
   return true;
 }
 
+void ShellParser::begin_loop(const ShellCommand& command, const std::string& by) {
+  Branching loop;
+  loop.kind = Branching::Kind::kLoop;
+  loop.line = command.front().line;
+  loop.is_while = command.front().text != "for";
+  loop.again_at = command_at_;
+  loop.again_line = command_line_;
+  if (loop.is_while) {
+    loop.condition.assign(command.begin() + 1, command.end());
+    if (command.front().text == "until") loop.condition.insert(loop.condition.begin(), {"!", loop.line});
+    loop.condition.push_back({by, line_});
+  } else if (command.size() > 2 && command[2].text == "in") {
+    loop.variable = command[1].text;
+    loop.rest.assign(command.begin() + 3, command.end());
+  } else if (command.size() == 2 && is_name(command[1].text)) {
+    loop.variable = command[1].text;
+    loop.rest = variables_["@"].words;
+  }
+  branchings_.push_back(std::move(loop));
+}
+
+// At `do`.
+void ShellParser::judge_loop_condition(Branching& branching) {
+  if (branching.is_while) {
+    begin_branch(branching, decide(branching.condition, branching.line));
+    return;
+  }
+  branching.again_at = at_;
+  branching.again_line = line_;
+  if (branching.variable.empty()) {
+    begin_branch(branching, counts_on(branching));
+    return;
+  }
+  begin_branch(branching, !branching.rest.empty());
+  if (branching.rest.empty()) return;
+  const ShellWord word = branching.rest.front();
+  branching.rest.erase(branching.rest.begin());
+  assign(branching.variable, {{word}}, false);
+}
+
+std::optional<bool> ShellParser::counts_on(const Branching& loop) const {
+  const auto value = shell_arithmetic(loop.holds, [this](const std::string& name) { return scalar(name); });
+  return value ? std::optional<bool>(*value != 0) : std::nullopt;
+}
+
+// At `done`: goes back while there is another round.
+bool ShellParser::end_loop() {
+  constexpr int kMostRounds = 500;
+  Branching& loop = branchings_.back();
+  const bool runs = loop.runs.value_or(false) && !is_dead();
+  const bool counts = !loop.is_while && loop.variable.empty();
+  if (runs && counts) calculate(loop.step);
+  const bool more = loop.is_while || !loop.rest.empty() || (counts && counts_on(loop).value_or(false));
+  const bool again = runs && ++loops_ < kMostRounds && more;
+  if (runs && loops_ >= kMostRounds) script_.has_conditions = true;
+  if (!again) {
+    branchings_.pop_back();
+    return true;
+  }
+  at_ = loop.again_at;
+  line_ = loop.again_line;
+  if (loop.is_while) {
+    branchings_.pop_back();
+    return true;
+  }
+  if (counts) return true;
+  const ShellWord word = loop.rest.front();
+  loop.rest.erase(loop.rest.begin());
+  assign(loop.variable, {{word}}, false);
+  return true;
+}
+
 // "[ … ] && NAME=…" outside of an if.
 void ShellParser::judge_short_circuit(const ShellCommand& command, const std::string& by) {
   const bool pending = skips_next_ || doubt_.line > 0;
@@ -592,7 +1080,7 @@ void ShellParser::judge_short_circuit(const ShellCommand& command, const std::st
   const std::string first = command.empty() ? "" : command.front().text;
   const bool judges = by == "&&" || by == "||";
   const bool is_test = judges && (first == "[" || first == "[[" || first == "test");
-  const auto holds = is_test ? shell_condition(command) : std::nullopt;
+  const auto holds = is_test ? decide(command, command.front().line) : std::nullopt;
   skips_next_ = holds && *holds == (by == "||");
   doubt_.line = is_test && !holds ? command.front().line : 0;
   joint_ = by;
@@ -602,20 +1090,68 @@ void ShellParser::judge_short_circuit(const ShellCommand& command, const std::st
 void ShellParser::run_nested(const ShellCommand& prefix, const std::string& text, int line) {
   constexpr int kDeepest = 8;
   if (depth_ >= kDeepest) fail("sh -c is nested too deeply", line);
-  ShellParser nested(text, file_);
-  nested.line_ = line;
-  nested.depth_ = depth_ + 1;
-  nested.expanded_ = expanded_;
-  nested.variables_ = variables_;
+  ShellParser nested = nested_in(text, line);
+  take_over(nested, prefix);
+}
+
+void ShellParser::take_over(ShellParser& nested, const ShellCommand& prefix) {
   ShellScript inside = nested.parse();
   expanded_ = nested.expanded_;
+  loops_ = nested.loops_;
+  if (prefix.empty()) variables_ = nested.variables_;
   for (ShellCommand& command : inside.commands) {
     command.insert(command.begin(), prefix.begin(), prefix.end());
     script_.commands.push_back(std::move(command));
   }
   script_.has_conditions = script_.has_conditions || inside.has_conditions;
+  script_.takes_arguments = script_.takes_arguments || inside.takes_arguments;
+  script_.files = std::move(inside.files);
+  script_.written.merge(inside.written);
   script_.warnings.insert(script_.warnings.end(), inside.warnings.begin(), inside.warnings.end());
   script_.notes.insert(script_.notes.end(), inside.notes.begin(), inside.notes.end());
+  script_.not_found.insert(script_.not_found.end(), inside.not_found.begin(), inside.not_found.end());
+}
+
+// source FILE: beside the script, or where its path says.
+void ShellParser::follow(const ShellCommand& command) {
+  constexpr int kDeepest = 8;
+  const std::string& path = command[1].text;
+  const std::size_t unset = path.rfind(kUnset);
+  const std::string tail = unset == std::string::npos
+                               ? path
+                               : path.substr(path.find_first_not_of('/', unset + 1) == std::string::npos
+                                                 ? unset
+                                                 : path.find_first_not_of('/', unset + 1));
+  const std::size_t slash = file_.rfind('/');
+  const std::string beside = (slash == std::string::npos ? "" : file_.substr(0, slash + 1)) + tail;
+  std::optional<std::string> text;
+  std::string found;
+  if (input_.read && depth_ < kDeepest) {
+    for (const std::string& each : {tail, beside}) {
+      if (text || each.empty() || each.find(kUnset) != std::string::npos) continue;
+      text = input_.read(each);
+      found = each;
+    }
+  }
+  if (!text) {
+    script_.not_found.push_back(fmt::format("{}:{}: {}", file_, command[1].line,
+                                            shown({command[1]}) + (unset == std::string::npos ? "" : "/" + tail)));
+    return;
+  }
+  const std::string name = found;
+  const std::string body = *text;
+  ShellParser sourced(body, name, input_);
+  sourced.depth_ = depth_ + 1;
+  sourced.expanded_ = expanded_;
+  sourced.variables_ = variables_;
+  sourced.variables_["BASH_SOURCE"] = {{{name, 0}}};
+  sourced.loops_ = loops_;
+  sourced.script_.files = script_.files;
+  sourced.script_.written = script_.written;
+  sourced.file_index_ = static_cast<int>(script_.files.size());
+  sourced.script_.files.push_back(name);
+  take_over(sourced, {});
+  variables_["BASH_SOURCE"] = {{{file_, 0}}};
 }
 
 void ShellParser::add_command(ShellCommand command) {
@@ -624,10 +1160,23 @@ void ShellParser::add_command(ShellCommand command) {
     for (std::size_t index = 1; index < command.size(); ++index) text += command[index].text + " ";
     return run_nested({}, text, command[1].line);
   }
+  const std::string& name = command.front().text;
+  if ((name == "source" || name == ".") && command.size() > 1) return follow(command);
+  if (name == "shift")
+    return shift(command.size() > 1 ? static_cast<std::size_t>(std::max(0, std::atoi(command[1].text.c_str()))) : 1);
+  if (name == "printf" && command.size() > 4 && command[1].text == "-v") {
+    std::string text = command[3].text;
+    const std::size_t place = text.find("%s");
+    if (place != std::string::npos) text.replace(place, 2, command[4].text);
+    return assign(command[2].text, {{{text, command[4].line, file_index_}}}, false);
+  }
+  if (name == "set" && command.size() > 1 && command[1].text == "--") {
+    return set_arguments(std::vector<ShellWord>(command.begin() + 2, command.end()));
+  }
   for (std::size_t index = 0; index + 2 < command.size(); ++index) {
     const std::string& path = command[index].text;
-    const std::string name = path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
-    if (name != "sh" && name != "bash" && name != "dash" && name != "zsh") continue;
+    const std::string program = path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
+    if (program != "sh" && program != "bash" && program != "dash" && program != "zsh") continue;
     std::size_t option = index + 1;
     while (option + 1 < command.size() && command[option].text[0] == '-' && !takes_script(command[option].text))
       ++option;
@@ -642,7 +1191,7 @@ void ShellParser::end_command(const std::string& by) {
   end_word();
   if (in_array_) return;  // inside ( … ) a line end only separates words
   static const std::vector<std::string> prefixes = {"export", "local", "readonly", "declare"};
-  static const std::vector<std::string> conditions = {"for", "while", "until", "select"};
+  static const std::vector<std::string> conditions = {"select"};
   static const std::vector<std::string> keywords = {"then", "do", "else", "{", "!"};
   ShellCommand command;
   std::swap(command, command_);
@@ -658,7 +1207,7 @@ void ShellParser::end_command(const std::string& by) {
     const bool adds = equals != std::string::npos && equals > 0 && text[equals - 1] == '+';
     const std::string name = equals == std::string::npos ? "" : text.substr(0, adds ? equals - 1 : equals);
     if (!skipped && !is_name(name)) break;
-    if (!skipped) assign(name, {{{text.substr(equals + 1), command[first].line}}}, adds);
+    if (!skipped) assign(name, {{{text.substr(equals + 1), command[first].line, command[first].file}}}, adds);
     ++first;
   }
   const bool dead = is_dead();
@@ -676,8 +1225,11 @@ std::string unset_name(const std::string& text) {
   return name.rfind('$', 0) == 0 || name.rfind('`', 0) == 0 ? name : "$" + name;
 }
 
-ShellScript parse_shell(std::string_view text, const std::string& file) {
-  return ShellParser(text, file).parse();
+ShellScript parse_shell(std::string_view text, const std::string& file, const ShellInput& input) {
+  ShellParser parser(text, file, input);
+  parser.start();
+  ShellScript script = parser.parse();
+  return script;
 }
 
 }  // namespace flopcast

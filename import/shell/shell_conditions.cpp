@@ -1,7 +1,9 @@
 #include "import/shell/shell_conditions.hpp"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdint>
+#include <utility>
 
 namespace flopcast {
 
@@ -18,7 +20,7 @@ class Arithmetic {
       : text_(text), value_of_(value_of) {}
 
   ShellNumber evaluate() {
-    const ShellNumber value = sum(0);
+    const ShellNumber value = choice(0);
     skip_blanks();
     return at_ == text_.size() ? value : std::nullopt;
   }
@@ -36,6 +38,60 @@ class Arithmetic {
   char next() {
     skip_blanks();
     return at_ < text_.size() ? text_[at_] : '\0';
+  }
+
+  bool takes(std::string_view sign) {
+    skip_blanks();
+    if (text_.substr(at_, sign.size()) != sign) return false;
+    at_ += sign.size();
+    return true;
+  }
+
+  ShellNumber choice(int depth) {
+    if (depth > kDeepestNesting) return std::nullopt;
+    const ShellNumber asked = logical(depth);
+    if (!asked || next() != '?') return asked;
+    ++at_;
+    const ShellNumber yes = choice(depth + 1);
+    if (next() != ':') return std::nullopt;
+    ++at_;
+    const ShellNumber no = choice(depth + 1);
+    return *asked != 0 ? yes : no;
+  }
+
+  // && and || bind equally here: mixed without parentheses they are not decided.
+  ShellNumber logical(int depth) {
+    ShellNumber left = compared(depth);
+    std::string_view joint;
+    while (left) {
+      const std::string_view sign = takes("&&") ? "&&" : takes("||") ? "||" : "";
+      if (sign.empty()) return left;
+      if (!joint.empty() && joint != sign) return std::nullopt;
+      joint = sign;
+      const ShellNumber right = compared(depth);
+      if (!right) return std::nullopt;
+      const bool holds = sign == "&&" ? *left != 0 && *right != 0 : *left != 0 || *right != 0;
+      left = holds ? 1 : 0;
+    }
+    return left;
+  }
+
+  ShellNumber compared(int depth) {
+    const ShellNumber left = sum(depth);
+    if (!left) return left;
+    for (const std::string_view sign : {"==", "!=", "<=", ">=", "<", ">"}) {
+      if (!takes(sign)) continue;
+      const ShellNumber right = sum(depth);
+      if (!right) return std::nullopt;
+      const bool holds = sign == "=="   ? *left == *right
+                         : sign == "!=" ? *left != *right
+                         : sign == "<=" ? *left <= *right
+                         : sign == ">=" ? *left >= *right
+                         : sign == "<"  ? *left < *right
+                                        : *left > *right;
+      return holds ? 1 : 0;
+    }
+    return left;
   }
 
   ShellNumber sum(int depth) {
@@ -74,15 +130,16 @@ class Arithmetic {
     const char first = next();
     if (first == '(') {
       ++at_;
-      const ShellNumber value = sum(depth + 1);
+      const ShellNumber value = choice(depth + 1);
       if (next() != ')') return std::nullopt;
       ++at_;
       return value;
     }
-    if (first == '-') {
+    if (first == '-' || first == '!') {
       ++at_;
       const ShellNumber value = factor(depth + 1);
-      return value ? ShellNumber(-*value) : std::nullopt;
+      if (!value) return value;
+      return first == '-' ? -*value : *value == 0 ? 1 : 0;
     }
     return operand();
   }
@@ -134,11 +191,9 @@ using Verdict = std::optional<bool>;
 
 constexpr const char* kNot = "!";
 
-bool is_unset(const std::string& text) {
-  return text.find(kUnset) != std::string::npos;
-}
-
 Verdict compare_numbers(const std::string& left, const std::string& comparison, const std::string& right) {
+  // The shell complains of what is empty, and goes on as if the comparison failed.
+  if (left.empty() || right.empty()) return false;
   const auto no_names = [](const std::string&) { return std::string(); };
   const auto a = shell_arithmetic(left, no_names);
   const auto b = shell_arithmetic(right, no_names);
@@ -152,14 +207,24 @@ Verdict compare_numbers(const std::string& left, const std::string& comparison, 
   return std::nullopt;
 }
 
-Verdict compare(const std::vector<std::string>& words, bool with_patterns) {
-  for (const std::string& word : words) {
-    if (is_unset(word)) return std::nullopt;
+Verdict compare(std::vector<std::string> words, bool with_patterns, std::vector<std::string>* assumed_empty) {
+  std::vector<std::string> unset;
+  for (std::string& word : words) {
+    const std::string name = unset_name(word);
+    if (!name.empty()) unset.push_back(name);
+    const auto plain = without_unset(word);
+    if (!plain) return std::nullopt;
+    word = *plain;
   }
+  if (words.empty()) return false;
   if (words.size() == 1) return !words[0].empty();
   if (words.size() == 2 && words[0] == "-z") return words[1].empty();
   if (words.size() == 2 && words[0] == "-n") return !words[1].empty();
+  // An unquoted variable that is empty leaves no word.
+  if (words.size() == 2 && (words[0] == "=" || words[0] == "==")) return words[1].empty();
+  if (words.size() == 2 && words[0] == "!=") return !words[1].empty();
   if (words.size() != 3) return std::nullopt;
+  if (assumed_empty != nullptr) assumed_empty->insert(assumed_empty->end(), unset.begin(), unset.end());
   const std::string& sign = words[1];
   if (sign == "=" || sign == "==" || sign == "!=") {
     const Verdict same = with_patterns ? shell_matches(words[0], words[2]) : Verdict(words[0] == words[2]);
@@ -169,7 +234,7 @@ Verdict compare(const std::vector<std::string>& words, bool with_patterns) {
 }
 
 // One comparison; `bracket` is the bracket it stands in, which it may open and close.
-Verdict simple(std::vector<std::string> words, std::string& bracket) {
+Verdict simple(std::vector<std::string> words, std::string& bracket, std::vector<std::string>* assumed_empty) {
   bool turned = false;
   const auto drop_not = [&] {
     while (!words.empty() && words[0] == kNot) {
@@ -195,14 +260,29 @@ Verdict simple(std::vector<std::string> words, std::string& bracket) {
   } else if (!with_patterns) {
     return std::nullopt;
   }
-  const Verdict verdict = compare(words, with_patterns);
+  const Verdict verdict = compare(std::move(words), with_patterns, assumed_empty);
   return verdict ? Verdict(*verdict != turned) : std::nullopt;
 }
 
 }  // namespace
 
+std::optional<std::string> without_unset(const std::string& text) {
+  std::string plain;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != kUnset) {
+      plain += text[at];
+      continue;
+    }
+    const std::size_t end = std::min(text.find(kUnset, at + 1), text.size());
+    if (at + 1 < end && (text[at + 1] == '(' || text[at + 1] == '`')) return std::nullopt;
+    at = end;
+  }
+  return plain;
+}
+
 std::optional<bool> shell_matches(const std::string& text, const std::string& pattern) {
-  if (is_unset(text) || is_unset(pattern) || pattern.find('[') != std::string::npos) return std::nullopt;
+  const bool unset = text.find(kUnset) != std::string::npos || pattern.find(kUnset) != std::string::npos;
+  if (unset || pattern.find('[') != std::string::npos) return std::nullopt;
   std::size_t at = 0;
   std::size_t next = 0;
   std::size_t star = std::string::npos;  // the last one, and where its match ends so far
@@ -224,7 +304,7 @@ std::optional<bool> shell_matches(const std::string& text, const std::string& pa
   return pattern.find_first_not_of('*', next) == std::string::npos;
 }
 
-std::optional<bool> shell_condition(const ShellCommand& words) {
+std::optional<bool> shell_condition(const ShellCommand& words, std::vector<std::string>* assumed_empty) {
   std::vector<std::string> part;
   std::string bracket;
   std::string joint;  // between what was judged and the part at hand
@@ -237,7 +317,7 @@ std::optional<bool> shell_condition(const ShellCommand& words) {
       continue;
     }
     if (part.empty() && text == ";") continue;
-    const Verdict judged = simple(std::move(part), bracket);
+    const Verdict judged = simple(std::move(part), bracket, assumed_empty);
     part.clear();
     if (!judged || joint == ";") return std::nullopt;
     verdict = joint.empty() ? judged : joint == "&&" ? Verdict(*verdict && *judged) : Verdict(*verdict || *judged);

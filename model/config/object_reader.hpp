@@ -59,6 +59,8 @@ class JsonReader {
   std::string place(std::string_view key) const;
   /// Of the object itself.
   std::string place() const;
+  /// Of a foreign object its pointer in the file, of our own its dotted path; empty for the root.
+  const std::string& pointer() const { return field_; }
   [[noreturn]] void fail(std::string_view key, const std::string& problem, const std::string& help) const;
   /// The error for a required key that is absent; of a foreign file it names a key that was probably meant.
   [[noreturn]] void fail_missing(std::string_view key, const std::string& help) const;

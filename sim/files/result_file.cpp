@@ -54,6 +54,15 @@ struct Field {
 template <class Part>
 using Fields = std::vector<Field<Part>>;
 
+const Fields<ModelResult>& parameter_fields() {
+  using P = ModelResult;
+  static const Fields<P> kFields = {
+      {"parameters", &P::parameters},
+      {"active_parameters", &P::active_parameters, Needed::kWritten, 0, "those that a token passes"},
+  };
+  return kFields;
+}
+
 const Fields<IterationResult>& iteration_fields() {
   using P = IterationResult;
   static const Fields<P> table = {
@@ -510,6 +519,7 @@ Json result_parts(const Result& result) {
                {"communication", communication_part(result.communication)},
                {"bubble", bubble_part(result.bubble)},
                {"memory", memory_part(result.memory)}};
+  if (result.model) json["model"] = fields_json(parameter_fields(), *result.model);
   if (result.interval) json["step_time_interval"] = fields_json(interval_fields(), *result.interval);
   if (result.training) json["training"] = training_part(*result.training, result.interval);
   if (result.steady) json["steady"] = fields_json(steady_fields(), *result.steady);
@@ -551,6 +561,7 @@ Json result_schema() {
   add_property(schema, "communication", true, communication_schema());
   add_property(schema, "bubble", true, bubble_schema());
   add_property(schema, "memory", true, memory_schema());
+  add_property(schema, "model", false, part_schema(parameter_fields(), "Weights of the model, counted exactly."));
   add_property(
       schema, "step_time_interval", false,
       part_schema(interval_fields(),

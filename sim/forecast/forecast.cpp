@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "model/cost/special_steps.hpp"
+#include "model/workload/transformer.hpp"
 #include "sim/forecast/interval.hpp"
 #include "sim/forecast/memory.hpp"
 #include "sim/forecast/step_profile.hpp"
@@ -162,6 +163,10 @@ IterationResult iteration_of(const Job& job, double time_s, double recompute_flo
 Result result_of_profile(const Job& job, const StepProfile& profile, const InsidePasses& inside) {
   Result result;
   result.iteration = iteration_of(job, profile.time_s, inside.recompute_flops);
+  if (!job.profile) {
+    const ParameterCounts counts = count_parameters(job.model);
+    result.model = {static_cast<std::uint64_t>(counts.total), static_cast<std::uint64_t>(counts.active)};
+  }
   result.breakdown = breakdown_of(profile, inside.spent);
   result.communication = communication_of(inside.sent, result.breakdown, profile.time_s);
   result.bubble = bubble_of(profile);

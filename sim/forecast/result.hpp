@@ -135,8 +135,15 @@ struct PackingResult {
   double tokens_per_s = 0.0;  ///< without padding
 };
 
+/// Weights, to the last one: see count_parameters (model/workload/transformer.hpp).
+struct ModelResult {
+  std::uint64_t parameters = 0;
+  std::uint64_t active_parameters = 0;  ///< those that a token passes
+};
+
 struct Result {
   IterationResult iteration;
+  std::optional<ModelResult> model;  ///< nothing for a layer profile
   std::optional<StepTimeInterval> interval;
   Breakdown breakdown;
   CommunicationResult communication;

@@ -7,7 +7,7 @@
 namespace flopcast {
 namespace {
 
-constexpr int kMutationsPerFile = 3'000;
+constexpr int kMutations = 200'000;
 
 struct Sample {
   std::string text;
@@ -27,7 +27,21 @@ std::vector<Sample> samples() {
       {R"({"distributed_type": "FSDP", "fsdp_config": {"fsdp_sharding_strategy": "FULL_SHARD"},
 "mixed_precision": "bf16", "num_machines": 2, "num_processes": 16})",
        "fsdp.yaml"},
-      {"\nfinetuning_type: full\n", "train.yaml"}};
+      {"\nfinetuning_type: full\n", "train.yaml"},
+      {"#SBATCH --nodes=2\n#SBATCH --gres=gpu:4\nfor i in 1 2; do L+=(--num-layers $i); done\nfor ((i=0; i<3; i++)); "
+       "do N=$((i*2)); "
+       "done\nwhile [[ $# -gt 0 ]]; do case $1 in -x) X=${2:-\"y\"} ;; esac; shift; done\ncat <<E > "
+       "ds.json\n{\"zero_optimization\": "
+       "{\"stage\": $N}}\nE\npython x_gpt.py ${L[@]} --hidden-size 64 --num-attention-heads 4 --seq-length 128 "
+       "--vocab-size 99 "
+       "--deepspeed --deepspeed_config ds.json --moe-layer-freq '([0]*1+[1]*1)' --num-experts 4\n",
+       "a.slurm"},
+      {R"({"model_type": "dbrx", "d_model": 64, "n_heads": 4, "n_layers": 2, "vocab_size": 100, "max_seq_len": 128,
+"attn_config": {"kv_n_heads": 2}, "ffn_config": {"ffn_hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 2}})",
+       "dbrx.json"},
+      {R"({"pipe_parallel_size": 2, "num_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "norm": "rmsnorm",
+"zero_optimization": {"stage": 1}, "fp16": {"enabled": true, "type": "bfloat16"}, "attention_config": [[["flash"], 4]]})",
+       "neox.yml"}};
 }
 
 // Either a job or a complaint of ours; anything else fails the test by escaping.
@@ -66,8 +80,10 @@ TEST(ReadersFuzz, MutatedTextIsReadOrComplainedAbout) {
   std::mt19937 random(20260101);
   int complaints = 0;
   int runs = 0;
-  for (const Sample& sample : samples()) {
-    for (int round = 0; round < kMutationsPerFile; ++round, ++runs) {
+  const std::vector<Sample> all = samples();
+  const int rounds = kMutations / static_cast<int>(all.size());
+  for (const Sample& sample : all) {
+    for (int round = 0; round < rounds; ++round, ++runs) {
       std::string text = sample.text;
       mutate(text, random);
       complaints += complaints_about(text, sample.file);

@@ -16,7 +16,7 @@ TEST(HuggingFace, Llama3) {
   EXPECT_EQ(imported.places.at("model.kv_heads"), "config.json:/num_key_value_heads");
   EXPECT_TRUE(imported.warnings.empty());
   EXPECT_TRUE(mentions(imported.notes, "the sequence length 8192 is config.json:/max_position_embeddings"));
-  EXPECT_TRUE(mentions(imported.notes, "no effect on the forecast: architectures, rope_scaling, torch_dtype"));
+  EXPECT_TRUE(mentions(imported.notes, "no effect on the forecast: rope_scaling, torch_dtype"));
 }
 
 TEST(HuggingFace, Gpt2) {
@@ -54,7 +54,7 @@ TEST(HuggingFace, Qwen3NormsItsHeads) {
 
 TEST(HuggingFace, AWindowShorterThanTheSequenceIsAWarning) {
   EXPECT_TRUE(mentions(import_text(small("mistral", R"(, "sliding_window": 1024)"), "config.json").warnings,
-                       "config.json:/sliding_window: a sliding window of 1024 is not modelled"));
+                       "config.json:/sliding_window: not modelled: a sliding window of 1024"));
   const std::string unused = R"(, "sliding_window": 1024, "use_sliding_window": false)";
   EXPECT_TRUE(import_text(small("qwen2", unused), "config.json").warnings.empty());
 }
@@ -81,7 +81,8 @@ TEST(HuggingFace, DeepSeekV3) {
             json::parse(R"({"count": 256, "top_k": 8, "ffn": 16, "shared": 1, "first_dense_layers": 3})"));
   EXPECT_EQ(imported.job["model"]["mla"], json::parse(R"({"q_lora_rank": 24, "kv_lora_rank": 12,
     "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16})"));
-  EXPECT_TRUE(mentions(imported.warnings, "num_nextn_predict_layers: the 1 layers that predict further tokens"));
+  EXPECT_TRUE(
+      mentions(imported.warnings, "num_nextn_predict_layers: not modelled: the 1 layers that predict further tokens"));
 }
 
 TEST(HuggingFace, ALongReadingWindowIsNotTheTrainingLength) {
@@ -94,10 +95,50 @@ TEST(HuggingFace, ALongReadingWindowIsNotTheTrainingLength) {
   EXPECT_TRUE(import_text(text, "config.json", {"training.sequence_length"}).warnings.empty());
 }
 
-TEST(HuggingFace, AnUnknownFamilyIsReadAsALlamaWithAWarning) {
-  const ImportedJob imported = import_text(small("novel", ""), "config.json");
-  EXPECT_EQ(imported.job["model"]["layers"], 4);
-  EXPECT_TRUE(mentions(imported.warnings, "\"novel\" is read as if it were a llama"));
+TEST(HuggingFace, AFamilyThatNobodyKnowsIsRefused) {
+  const Diagnostic complaint = import_complaint(small("novel", ""), "config.json");
+  EXPECT_EQ(complaint.where, "config.json:/model_type");
+  EXPECT_NE(complaint.help.find("--model.layers N"), std::string::npos);
+  for (const char* type : {"jamba", "t5", "qwen3_next", "rwkv5", "clip_vision_model"}) {
+    EXPECT_NE(import_complaint(small(type, ""), "c.json").problem.find("not modelled"), std::string::npos) << type;
+  }
+  const std::string hybrid = R"(, "layer_types": ["full_attention", "linear_attention"])";
+  EXPECT_EQ(import_complaint(small("llama", hybrid), "c.json").where, "c.json:/layer_types");
+  EXPECT_EQ(import_complaint(small("llama", R"(, "mamba_d_state": 16)"), "c.json").field, "mamba_d_state");
+}
+
+TEST(HuggingFace, FamiliesHaveTheirOwnNamesAndDefaults) {
+  const json bloom = import_text(R"({"model_type": "bloom", "n_layer": 3, "n_embed": 64, "num_attention_heads": 4,
+    "vocab_size": 1000})",
+                                 "c.json")
+                         .job["model"];
+  EXPECT_EQ(bloom, json::parse(R"({"layers": 3, "hidden": 64, "heads": 4, "vocab": 1000, "ffn": 256, "gated_mlp": false,
+    "norm": "layernorm", "positions": "alibi", "embedding_norm": true, "biases": true, "dropout": false,
+    "tied_embeddings": true, "sequence_length": 2048})"));
+  const json falcon = import_text(R"({"model_type": "falcon", "num_hidden_layers": 2, "hidden_size": 64,
+    "num_attention_heads": 4, "vocab_size": 100, "multi_query": true, "bias": false})",
+                                  "c.json")
+                          .job["model"];
+  EXPECT_EQ(falcon["kv_heads"], 1);
+  EXPECT_EQ(falcon["ffn"], 256);
+  EXPECT_EQ(falcon["tied_embeddings"], true);
+  const json dbrx = import_text(R"({"model_type": "dbrx", "d_model": 64, "n_heads": 4, "n_layers": 2, "vocab_size": 100,
+    "max_seq_len": 128, "attn_config": {"kv_n_heads": 2}, "ffn_config": {"ffn_hidden_size": 32, "moe_num_experts": 4,
+    "moe_top_k": 2}})",
+                                "c.json")
+                        .job["model"];
+  EXPECT_EQ(dbrx["kv_heads"], 2);
+  EXPECT_EQ(dbrx["experts"], json::parse(R"({"count": 4, "top_k": 2, "ffn": 32})"));
+  const json scout = import_text(small("llama4_text", R"(, "intermediate_size_mlp": 256, "num_local_experts": 8,
+    "num_experts_per_tok": 1, "interleave_moe_layer_step": 2)"),
+                                 "c.json")
+                         .job["model"];
+  EXPECT_EQ(scout["ffn"], 256);
+  EXPECT_EQ(scout["experts"], json::parse(R"({"count": 8, "top_k": 1, "ffn": 128, "shared": 1, "every": 2})"));
+  EXPECT_EQ(import_text(small("bert", ""), "c.json").job["model"]["causal"], false);
+  EXPECT_EQ(
+      import_text(small("gemma2", R"(, "hidden_activation": "gelu_pytorch_tanh")"), "c.json").job["model"]["gated_mlp"],
+      true);
 }
 
 TEST(HuggingFace, TheTextPartOfAMultimodalModelIsRead) {
@@ -128,7 +169,7 @@ TEST(HuggingFace, ASlipInAnOptionalKeyIsAWarning) {
   std::string text = llama3_70b_config();
   text.replace(text.find("num_key_value_heads"), 19, "num_key_value_head");
   EXPECT_TRUE(mentions(import_text(text, "config.json").warnings,
-                       "config.json:/num_key_value_head: unknown key; is \"num_key_value_heads\" meant?"));
+                       "config.json:/num_key_value_head: unknown, and left out; did you mean num_key_value_heads?"));
 }
 
 }  // namespace

@@ -19,7 +19,10 @@ class NoFiles final : public Files {
 
 ImportedJob import_text(std::string_view text, const std::string& file, const std::set<std::string>& given) {
   const NoFiles files;
-  return import_job(ForeignFile(text, file), {given, &files});
+  ImportContext context;
+  context.files = &files;
+  for (const std::string& field : given) context.given.emplace(field, "");
+  return import_job(ForeignFile(text, file), context);
 }
 
 Diagnostic import_complaint(std::string_view text, const std::string& file) {

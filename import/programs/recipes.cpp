@@ -1,0 +1,292 @@
+// Training recipes in YAML whose keys mean one thing each: the tables of import/keys that have a "recipe" tell how a
+// file is recognised, and the job's field that each key becomes. A further program is one more table.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "base/text/error.hpp"
+#include "import/programs/foreign_keys.hpp"
+#include "import/programs/formats.hpp"
+#include "model/units/quantity.hpp"
+
+namespace flopcast {
+
+namespace {
+
+struct Recipe {
+  std::string table;  ///< of KeyTable
+  std::string program;
+  nlohmann::json rules;
+};
+
+const std::vector<Recipe>& recipes() {
+  static const std::vector<Recipe> all = [] {
+    std::vector<Recipe> found;
+    for (const EmbeddedFile& file : embedded_keys()) {
+      const std::string path(file.path);
+      const nlohmann::json table = parse_json(file.text, path);
+      if (!table.contains("recipe")) continue;
+      found.push_back({path.substr(0, path.find('.')), table.at("program").get<std::string>(), table.at("recipe")});
+    }
+    return found;
+  }();
+  return all;
+}
+
+// Every value that is no object, by its path. GPT-NeoX writes some keys with dashes.
+using Leaves = std::map<std::string, nlohmann::json>;
+
+void collect(const nlohmann::json& values, const std::string& prefix, const KeyTable* table, Leaves& leaves) {
+  for (const auto& item : values.items()) {
+    std::string key = item.key();
+    std::replace(key.begin(), key.end(), '-', '_');
+    const std::string path = prefix.empty() ? key : prefix + "/" + key;
+    const KeyTable::Entry* entry = table == nullptr ? nullptr : table->find(path);
+    const bool closed = entry != nullptr && entry->kind != KeyTable::Kind::kRead;
+    if (item.value().is_object() && !closed) {
+      collect(item.value(), path, table, leaves);
+    } else {
+      leaves[path] = item.value();
+    }
+  }
+}
+
+// "a|b" is in the file when either key is.
+bool has_any_of(const nlohmann::json& values, const std::string& alternatives) {
+  std::istringstream stream(alternatives);
+  for (std::string path; std::getline(stream, path, '|');) {
+    const nlohmann::json* at = &values;
+    std::istringstream steps(path);
+    for (std::string step; at != nullptr && std::getline(steps, step, '/');) {
+      std::string dashed = step;
+      std::replace(dashed.begin(), dashed.end(), '_', '-');
+      const auto plain = at->is_object() ? at->find(step) : at->end();
+      const auto other = at->is_object() ? at->find(dashed) : at->end();
+      at = at->is_object() && plain != at->end() ? &*plain : at->is_object() && other != at->end() ? &*other : nullptr;
+    }
+    if (at != nullptr) return true;
+  }
+  return false;
+}
+
+const Recipe* recipe_of(const nlohmann::json& values) {
+  if (!values.is_object()) return nullptr;
+  for (const Recipe& recipe : recipes()) {
+    const nlohmann::json& needed = recipe.rules.at("detect");
+    const bool all = std::all_of(needed.begin(), needed.end(), [&](const nlohmann::json& keys) {
+      return has_any_of(values, keys.get<std::string>());
+    });
+    if (all) return &recipe;
+  }
+  return nullptr;
+}
+
+class RecipeReader {
+ public:
+  RecipeReader(const Recipe& recipe, const nlohmann::json& values, const std::string& file,
+               const ImportContext& context)
+      : recipe_(recipe), table_(KeyTable::of(recipe.table)), file_(file), context_(context) {
+    collect(values, "", &table_, leaves_);
+  }
+
+  ImportedJob read();
+
+ private:
+  std::string place(const std::string& path) const { return fmt::format("{}:/{}", file_, path); }
+  [[noreturn]] void fail(const std::string& path, const std::string& problem, const std::string& help) const {
+    throw ConfigError({path, problem, place(path), help});
+  }
+  const nlohmann::json* rule(const char* group, const std::string& path) const;
+  bool read_leaf(const std::string& path, const nlohmann::json& value);
+  void read_choice(const std::string& path, const nlohmann::json& value, const nlohmann::json& choices);
+  void put_all(const nlohmann::json& fields, const std::string& path);
+  void read_any();
+  void finish();
+
+  const Recipe& recipe_;
+  const KeyTable& table_;
+  const std::string& file_;
+  const ImportContext& context_;
+  Leaves leaves_;
+  ImportedJob out_;
+};
+
+const nlohmann::json* RecipeReader::rule(const char* group, const std::string& path) const {
+  const auto rules = recipe_.rules.find(group);
+  if (rules == recipe_.rules.end()) return nullptr;
+  const auto match = rules->find(path);
+  return match == rules->end() ? nullptr : &*match;
+}
+
+void RecipeReader::put_all(const nlohmann::json& fields, const std::string& path) {
+  for (const auto& item : fields.items()) out_.put(item.key(), item.value(), place(path));
+}
+
+void RecipeReader::read_choice(const std::string& path, const nlohmann::json& value, const nlohmann::json& choices) {
+  const std::string word = lower_case(value.is_string() ? value.get<std::string>() : value.dump());
+  const auto choice = choices.find(word);
+  if (choice == choices.end()) {
+    std::vector<std::string> names;
+    for (const auto& item : choices.items()) names.push_back(item.key());
+    fail(path, fmt::format("{} is not modelled", shown_value(value)), choices_help(word, names));
+  }
+  if (choice->is_string()) {
+    fail(path, fmt::format("{} stands for {}, not modelled", shown_value(value), choice->get<std::string>()),
+         "transformers of attention and of dense or expert layers are forecast, trained in full");
+  }
+  put_all(*choice, path);
+}
+
+// False when no rule is about it.
+bool RecipeReader::read_leaf(const std::string& path, const nlohmann::json& value) {
+  const nlohmann::json* words = rule("refused_words", path);
+  if (words != nullptr) {
+    const std::string text = lower_case(value.dump());
+    for (const auto& item : words->items()) {
+      if (text.find(item.key()) == std::string::npos) continue;
+      fail(path, fmt::format("{} stands for {}, not modelled", shown_value(value), item.value().get<std::string>()),
+           "transformers of attention and of dense or expert layers are forecast");
+    }
+    return true;
+  }
+  if (const nlohmann::json* choices = rule("choices", path)) {
+    read_choice(path, value, *choices);
+    return true;
+  }
+  if (const nlohmann::json* field = rule("negated", path)) {
+    if (!value.is_boolean()) fail(path, fmt::format("{} is no boolean", shown_value(value)), "expected true or false");
+    out_.put(field->get<std::string>(), !value.get<bool>(), place(path));
+    return true;
+  }
+  const nlohmann::json* field = rule("fields", path);
+  if (field == nullptr) return false;
+  const std::string name = field->get<std::string>();
+  if (name == "@hub") {
+    const bool named = value.is_string() && put_hub_model(value.get<std::string>(), file_, place(path), context_, out_);
+    if (!named && !context_.has("model") && !context_.has("model.layers")) {
+      fail(path, fmt::format("{} is neither in the catalogue nor a folder with a config.json", shown_value(value)),
+           hub_help(value.is_string() ? value.get<std::string>() : ""));
+    }
+    return true;
+  }
+  const bool fits = value.is_boolean() || (value.is_number() && value.get<double>() >= 0.0);
+  if (!fits)
+    fail(path, fmt::format("{} is neither a number nor a boolean", shown_value(value)), "give --" + name + " instead");
+  // A pipeline of 0 stages is none.
+  const bool is_axis = value.is_number_integer() && value == 0 && name.starts_with("layout.") && name != "layout.zero";
+  out_.put(name, is_axis ? nlohmann::json(1) : value, place(path));
+  return true;
+}
+
+// Fields that are on when any of several numbers is above zero.
+void RecipeReader::read_any() {
+  const auto group = recipe_.rules.find("any");
+  if (group == recipe_.rules.end()) return;
+  for (const auto& item : group->items()) {
+    bool any = false;
+    std::string where;
+    for (const nlohmann::json& path : item.value()) {
+      const auto leaf = leaves_.find(path.get<std::string>());
+      if (leaf == leaves_.end() || !leaf->second.is_number()) continue;
+      any = any || leaf->second.get<double>() > 0.0;
+      where = place(leaf->first);
+    }
+    if (!where.empty()) out_.put(item.key(), any, where);
+  }
+}
+
+void RecipeReader::finish() {
+  const auto needed = recipe_.rules.value("needs", nlohmann::json::array());
+  for (const nlohmann::json& field : needed) {
+    const std::string name = field.get<std::string>();
+    if (out_.has(name) || out_.has("model") || context_.has(name) || context_.has("model")) continue;
+    throw ConfigError(
+        {name, fmt::format("{} does not tell it", file_), file_, fmt::format("give --{} or --model NAME", name)});
+  }
+  const bool batch = out_.has("layout.global_batch_size") || context_.has("layout.global_batch_size");
+  if (batch && out_.has("layout.accumulation")) {
+    out_.job["layout"].erase("accumulation");
+    out_.places.erase("layout.accumulation");
+  }
+  if (!batch && !out_.has("layout.accumulation") && out_.has("layout.micro_batch_size")) {
+    out_.put("layout.accumulation", 1, out_.places.at("layout.micro_batch_size"));
+    out_.notes.push_back(fmt::format("{}: no accumulation is given: one microbatch per replica", file_));
+  }
+}
+
+ImportedJob RecipeReader::read() {
+  const auto stack = recipe_.rules.find("stack");
+  if (stack != recipe_.rules.end()) put_stack(stack->get<std::string>(), recipe_.program, file_, out_);
+  const auto fixed = recipe_.rules.find("fixed");
+  if (fixed != recipe_.rules.end()) {
+    for (const auto& item : fixed->items()) out_.put(item.key(), item.value(), file_);
+  }
+  KeyJudge judge(table_, out_);
+  for (const auto& [path, value] : leaves_) {
+    const bool silent = value.is_null() || value == "auto" || value == "null";
+    const std::string leaf = path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
+    if (!silent && read_leaf(path, value)) {
+      out_.keys.read.push_back(path);
+      continue;
+    }
+    const bool by_path = table_.find(path) != nullptr;
+    judge.judge(by_path ? path : leaf,
+                silent              ? "null"
+                : value.is_string() ? value.get<std::string>()
+                                    : value.dump(),
+                path, place(path));
+  }
+  read_any();
+  judge.finish(file_);
+  finish();
+  return std::move(out_);
+}
+
+bool is_recipe(const ForeignFile& file) {
+  if (file.syntax() != ForeignFile::Syntax::kYaml) return false;
+  // Told by lines that begin with the last steps of the keys, without parsing: read_recipe looks again.
+  const std::string text = "\n" + std::string(file.text());
+  return std::any_of(recipes().begin(), recipes().end(), [&](const Recipe& recipe) {
+    const nlohmann::json& needed = recipe.rules.at("detect");
+    return std::all_of(needed.begin(), needed.end(), [&](const nlohmann::json& keys) {
+      std::istringstream stream(keys.get<std::string>());
+      for (std::string path; std::getline(stream, path, '|');) {
+        std::string leaf = path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
+        std::string dashed = leaf;
+        std::replace(dashed.begin(), dashed.end(), '_', '-');
+        for (const std::string& name : {leaf, dashed}) {
+          for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+            const std::size_t before = text.find_last_not_of(" \t\"'{,", at - 1);
+            const std::size_t after = text.find_first_not_of("\"' ", at + name.size());
+            const bool begins =
+                before != std::string::npos && (text[before] == '\n' || text[at - 1] == '"' || text[at - 1] == '\'');
+            if (begins && after != std::string::npos && text[after] == ':') return true;
+          }
+        }
+      }
+      return false;
+    });
+  });
+}
+
+ImportedJob read_recipe(const ForeignFile& file, const ImportContext& context) {
+  const nlohmann::json values = yaml_of(file, context);
+  const Recipe* recipe = recipe_of(values);
+  if (recipe == nullptr) {
+    throw ConfigError(
+        {"", fmt::format("{} is no recipe that flopcast knows", file.name()), file.name(), readable_formats()});
+  }
+  return RecipeReader(*recipe, values, file.name(), context).read();
+}
+
+}  // namespace
+
+const JobFormat& recipe_format() {
+  static constexpr JobFormat kFormat = {
+      .name = "training recipe", .detect = is_recipe, .read = read_recipe, .runs_deepspeed = true};
+  return kFormat;
+}
+
+}  // namespace flopcast
