@@ -79,6 +79,7 @@ const Families& families() {
 // by a later extension.
 constexpr int kLongestTrainingWindow = 16'384;
 constexpr int kUsualTrainingWindow = 4'096;
+constexpr int kMostLayers = 100'000;
 constexpr const char* kForecastable =
     "transformers of attention and of dense or expert layers are forecast; see: flopcast catalog models";
 
@@ -328,11 +329,7 @@ void HuggingFaceReader::read_attention() {
 }
 
 void HuggingFaceReader::read_mlp() {
-  for (const char* key : {"hidden_act", "hidden_activation", "activation_function", "activation", "act_fn",
-                          "mlp_hidden_act", "feed_forward_proj"})
-    object_.find(key);
-  put("model.gated_mlp", family_.gated,
-      key_of({"hidden_act", "hidden_activation", "activation_function", "model_type"}));
+  put("model.gated_mlp", family_.gated, "model_type");
   const Keys keys = {"intermediate_size", "ffn_dim", "n_inner", "inner_dim", "ffn_hidden_size", "inner_hidden_size"};
   // Llama 4: the width of dense layers has a key of its own.
   const auto dense = whole({"intermediate_size_mlp"});
@@ -341,6 +338,9 @@ void HuggingFaceReader::read_mlp() {
   const auto ratio = object_.number(object_.has("expansion_ratio") ? "expansion_ratio" : "mlp_ratio");
   if (!width && ratio && *ratio > 0) width = static_cast<int>(*ratio * hidden_);
   if (width && family_.halved_ffn) *width /= 2;
+  const auto embedding = whole({"word_embed_proj_dim"});
+  if (embedding && *embedding != hidden_)
+    warn_of("word_embed_proj_dim", fmt::format("embeddings are counted {} wide", hidden_));
   if (dense) return put("model.ffn", *dense, "intermediate_size_mlp");
   if (width) return put("model.ffn", *width, key_of(keys));
   const auto expert = whole({"moe_intermediate_size"});
@@ -356,9 +356,14 @@ void HuggingFaceReader::tell_windows() {
   const bool used = boolean({"use_sliding_window"}).value_or(true);
   const int length = context_.whole("training.sequence_length") > 0 ? context_.whole("training.sequence_length")
                                                                     : out_.whole("model.sequence_length");
-  for (const char* key : {"max_window_layers", "sliding_window_pattern"}) object_.find(key);
+  const bool counts = window && used && *window < length;
+  // Which layers have one.
+  for (const char* key : {"use_sliding_window", "max_window_layers", "sliding_window_pattern"}) {
+    if (object_.find(key) != nullptr && counts)
+      warn_of(key, "every layer's attention is counted over the whole sequence");
+  }
   const bool local = type_ == "gpt_neo" && object_.find("attention_types") != nullptr;
-  if (window && used && *window < length) {
+  if (counts) {
     warn_of(key_of(keys), fmt::format("a sliding window of {}: attention is counted over the whole sequence", *window));
   } else if (local) {
     warn_of("attention_types", "local attention of every other layer: attention is counted over the whole sequence");
@@ -391,10 +396,18 @@ void HuggingFaceReader::read_expert_layers(ForeignExperts& experts) {
                    "give --model.experts.first_dense_layers N or --model.experts.every N");
     }
   }
+  // Layers by number: without experts, or with them.
   for (const char* key : {"mlp_only_layers", "moe_layers"}) {
-    const nlohmann::json* layers = object_.find(key);
-    const bool told = layers != nullptr && layers->is_array() && !layers->empty();
-    if (told && std::string_view(key) == "mlp_only_layers") warn_of(key, "these layers are counted as the others are");
+    const nlohmann::json* listed = object_.find(key);
+    if (listed == nullptr || !listed->is_array() || listed->empty()) continue;
+    const bool dense = std::string_view(key) == "mlp_only_layers";
+    const int count = out_.whole("model.layers");
+    std::vector<int> layers(static_cast<std::size_t>(std::clamp(count, 0, kMostLayers)), dense ? 1 : 0);
+    for (const nlohmann::json& layer : *listed) {
+      const bool inside = layer.is_number_integer() && layer >= 0 && layer < layers.size();
+      if (inside) layers[layer.get<std::size_t>()] = dense ? 0 : 1;
+    }
+    if (!put_layer_pattern(layers, experts)) warn_of(key, "these layers are counted as the others are");
   }
 }
 
@@ -481,13 +494,9 @@ void HuggingFaceReader::read_biases() {
 }
 
 void HuggingFaceReader::read_norm_and_positions() {
-  for (const char* key :
-       {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_eps", "rope_theta"})
-    object_.find(key);
   bool layernorm = family_.layernorm;
   if (!family_.norm_key.empty()) layernorm = !object_.boolean(family_.norm_key).value_or(true);
-  put("model.norm", layernorm ? "layernorm" : "rmsnorm",
-      key_of({"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "model_type"}));
+  put("model.norm", layernorm ? "layernorm" : "rmsnorm", "model_type");
   const nlohmann::json* alibi = object_.find("alibi");
   const nlohmann::json* inner = attention_ ? attention_->find("alibi") : nullptr;
   std::string positions = family_.positions;
@@ -502,7 +511,7 @@ void HuggingFaceReader::read_norm_and_positions() {
       object_.text(object_.has("position_embedding_type") ? "position_embedding_type" : "positional_embedding");
   if (named && (*named == "alibi" || *named == "ALIBI")) positions = "alibi";
   if (named && (*named == "rope" || *named == "rotary")) positions = "rotary";
-  put("model.positions", positions, key_of({"rope_theta", "alibi", "n_positions", "model_type"}));
+  put("model.positions", positions, key_of({"alibi", "n_positions", "model_type"}));
   if (family_.embedding_norm) put("model.embedding_norm", true, "model_type");
   if (!family_.causal && !object_.boolean("is_decoder").value_or(false)) put("model.causal", false, "model_type");
 }

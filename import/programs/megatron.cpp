@@ -177,6 +177,11 @@ void MegatronReader::read_cluster() {
   // With torchrun one task starts all ranks of a node.
   first_of("cluster.devices_per_node", {"ntasks-per-node"});
   first_of("cluster.nodes", {"nnodes", "actor-num-nodes", "num-nodes", "num-machines", "nodes"});
+  // Accelerate counts the processes of all machines.
+  const auto all = counts("num-processes");
+  const int nodes = std::max(1, out_.whole("cluster.nodes"));
+  if (all && !out_.has("cluster.devices_per_node"))
+    put("cluster.devices_per_node", std::max(1, std::stoi(*all) / nodes), "num-processes");
 }
 
 void MegatronReader::read_norm_and_positions() {
@@ -284,7 +289,6 @@ void MegatronReader::read_experts() {
   const bool enabled = arguments_.has("enable-shared-expert");
   read_expert_layers(experts);
   const auto capacity = arguments_.number("moe-expert-capacity-factor", "model.experts.capacity_factor");
-  arguments_.has("moe-pad-expert-input-to-capacity");
   const bool drops = !arguments_.has("disable-moe-token-dropping");
   if (!count || *count == 1) return;
   if (shared.value_or(0) > 0) {
@@ -323,8 +327,6 @@ void MegatronReader::read_latent() {
 // Megatron's default is 4h, or 4h·2/3 rounded down to a multiple of 64 with a gate.
 void MegatronReader::read_ffn(int hidden) {
   const bool gated = arguments_.has("swiglu");
-  arguments_.has("squared-relu");
-  arguments_.has("openai-gelu");
   put("model.gated_mlp", gated, "swiglu");
   if (put_whole("ffn-hidden-size", "model.ffn") || hidden == 0 || arguments_.is_open("ffn-hidden-size")) return;
   constexpr std::int64_t kGranule = 64;

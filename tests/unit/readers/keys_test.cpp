@@ -21,6 +21,12 @@ struct Base {
 };
 
 std::string text_of(const Base& base) {
+  // A recipe is told by the keys at its line starts.
+  if (std::string(base.table) == "llama_factory") {
+    std::string lines;
+    for (const auto& item : base.values.items()) lines += item.key() + ": " + item.value().dump() + "\n";
+    return lines;
+  }
   if (std::string(base.table) != "megatron") return base.values.dump();
   std::string text = "torchrun pretrain_gpt.py";
   for (const auto& item : base.values.items()) {
@@ -78,6 +84,7 @@ std::vector<Base> bases() {
                 {"group-query-attention", true},
                 {"optimizer-cpu-offload", true}}),
       megatron({{"vocab-size", nullptr}}),
+      megatron({{"vocab-size", nullptr}, {"vocab-file", "v.json"}, {"merge-file", "m.txt"}}),
       config({{"model_type", "llama"}}),
       config({{"model_type", "mixtral"}, {"num_local_experts", 8}, {"num_experts_per_tok", 2}}),
       config({{"model_type", "deepseek_v3"},
@@ -100,6 +107,11 @@ std::vector<Base> bases() {
               {"vocab_size", nullptr},
               {"padded_vocab_size", 100}}),
       config({{"model_type", "chatglm"}, {"multi_query_attention", true}, {"multi_query_group_num", 2}}),
+      config({{"model_type", "dbrx"},
+              {"attn_config", {{"kv_n_heads", 2}}},
+              {"ffn_config", {{"moe_num_experts", 4}, {"moe_top_k", 2}}}}),
+      config({{"model_type", "falcon"}, {"num_kv_heads", 2}}),
+      config({{"model_type", "opt"}}),
       config({{"model_type", "bert"}}),
       config({{"model_type", nullptr}, {"architectures", {"LlamaForCausalLM"}}}),
       config({{"model_type", "gpt_neo"}}),
@@ -130,6 +142,7 @@ std::vector<Base> bases() {
        "l.yaml",
        {{"model_name_or_path", "Qwen/Qwen3-8B"},
         {"finetuning_type", "full"},
+        {"do_train", true},
         {"cutoff_len", 1024},
         {"tensor_model_parallel_size", 2}}},
       {"gpt_neox",
