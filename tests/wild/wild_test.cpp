@@ -53,7 +53,7 @@ json told(const json& job, const std::string& key) {
   if (key == "model.experts.ffn") return lookup(job, "model.ffn");
   if (key == "model.head_dim" && hidden.is_number()) return hidden.get<int>() / lookup(job, "model.heads").get<int>();
   constexpr int kUsualWidening = 4;
-  const bool gated = told(job, "model.gated_mlp") == true;
+  const bool gated = lookup(job, "model.gated_mlp") == true;
   if (key == "model.ffn" && hidden.is_number() && !gated) return kUsualWidening * hidden.get<int>();
   return unsaid().value(key, json());
 }
@@ -73,11 +73,13 @@ json trace_values(const std::string& text) {
   static const std::regex linked(R"((\d+) of (\d+) kernels)");
   double kernels = 0;
   double milliseconds = 0;
-  for (std::sregex_iterator match(text.begin(), text.end(), row), end; match != end; ++match) {
-    kernels += std::stod((*match)[2]);
-    milliseconds += std::stod((*match)[3]);
-  }
   std::smatch match;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!std::regex_search(line, match, row, std::regex_constants::match_continuous)) continue;
+    kernels += std::stod(match[2]);
+    milliseconds += std::stod(match[3]);
+  }
   const bool tells = std::regex_search(text, match, linked);
   return {{"trace.kernels", kernels},
           {"trace.ms", milliseconds},
