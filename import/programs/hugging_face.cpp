@@ -400,14 +400,15 @@ void HuggingFaceReader::read_expert_layers(ForeignExperts& experts) {
   for (const char* key : {"mlp_only_layers", "moe_layers"}) {
     const nlohmann::json* listed = object_.find(key);
     if (listed == nullptr || !listed->is_array() || listed->empty()) continue;
-    const bool dense = std::string_view(key) == "mlp_only_layers";
+    const bool is_dense = std::string_view(key) == "mlp_only_layers";
     const int count = out_.whole("model.layers");
-    std::vector<int> layers(static_cast<std::size_t>(std::clamp(count, 0, kMostLayers)), dense ? 1 : 0);
+    std::vector<int> layers(static_cast<std::size_t>(std::clamp(count, 0, kMostLayers)), is_dense ? 1 : 0);
     for (const nlohmann::json& layer : *listed) {
       const bool inside = layer.is_number_integer() && layer >= 0 && layer < layers.size();
-      if (inside) layers[layer.get<std::size_t>()] = dense ? 0 : 1;
+      if (inside) layers[layer.get<std::size_t>()] = is_dense ? 0 : 1;
     }
-    if (!put_layer_pattern(layers, experts)) warn_of(key, "these layers are counted as the others are");
+    if ((is_dense && experts.every > 1) || !put_layer_pattern(layers, experts))
+      warn_of(key, "these layers are counted as the others are");
   }
 }
 
