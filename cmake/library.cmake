@@ -16,11 +16,10 @@ function(flopcast_joined target)
   if(FLOPCAST_UNITY GREATER 1)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE BATCH UNITY_BUILD_BATCH_SIZE ${FLOPCAST_UNITY})
   endif()
-  flopcast_precompiled(${target})
 endfunction()
 
-# Code that runs once per command, to read, ask or print: nobody notices it running at -O1, and it compiles in two thirds
-# of the time.
+# Code that runs once per command, to read, ask or print: nobody notices it running at -O1, and it compiles in half
+# the time.
 set(flopcast_cold_options "")
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT EMSCRIPTEN)
   set(flopcast_cold_options -O1)
@@ -31,17 +30,18 @@ function(flopcast_cold target)
   target_compile_options(${target} PRIVATE ${flopcast_cold_options})
 endfunction()
 
-# flopcast_cold_sources(model a.cpp b.cpp)
+# flopcast_cold_sources(model a.cpp b.cpp): such sources of a library whose others are not; joined among themselves. Follows
+# the library's target_link_libraries.
 function(flopcast_cold_sources name)
-  target_sources(flopcast_${name} PRIVATE ${ARGN})
-endfunction()
-
-# flopcast_precompiled(target): what most sources include is read once, where FLOPCAST_PRECOMPILED_HEADERS says so.
-# Not where warnings are errors: GCC 12 warns of the standard library's own code once it is precompiled.
-function(flopcast_precompiled target)
-  if(FLOPCAST_PRECOMPILED_HEADERS AND NOT FLOPCAST_WARNINGS_AS_ERRORS)
-    target_link_libraries(${target} PRIVATE fmt::fmt nlohmann_json::nlohmann_json)
-    target_precompile_headers(${target} PRIVATE <nlohmann/json.hpp> <fmt/format.h> <algorithm> <functional> <map> <optional>
-                              <set> <sstream> <string> <vector>)
+  if(NOT flopcast_cold_options)
+    target_sources(flopcast_${name} PRIVATE ${ARGN})
+    return()
   endif()
+  add_library(flopcast_${name}_cold OBJECT ${ARGN})
+  get_target_property(libraries flopcast_${name} LINK_LIBRARIES)
+  target_link_libraries(flopcast_${name}_cold PRIVATE ${libraries})
+  target_include_directories(flopcast_${name}_cold PRIVATE "${PROJECT_SOURCE_DIR}")
+  flopcast_cold(flopcast_${name}_cold)
+  flopcast_joined(flopcast_${name}_cold)
+  target_sources(flopcast_${name} PRIVATE $<TARGET_OBJECTS:flopcast_${name}_cold>)
 endfunction()

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <limits>
-#include <numeric>
 
 #include "base/text/error.hpp"
 
@@ -67,29 +65,31 @@ Eigen::MatrixXd columns_of(const Eigen::MatrixXd& all, unsigned chosen) {
   return picked;
 }
 
-}  // namespace
+// The same sum of squares from no more rows than there are numbers in one: R of the rows with their right sides.
+void compress(Eigen::MatrixXd& matrix, Eigen::VectorXd& target) {
+  const Eigen::Index width = matrix.cols() + 1;
+  if (matrix.rows() <= width) return;
+  Eigen::MatrixXd all(matrix.rows(), width);
+  all << matrix, target;
+  const Eigen::HouseholderQR<Eigen::MatrixXd> factors(all);
+  const Eigen::MatrixXd upper = factors.matrixQR().topRows(width).triangularView<Eigen::Upper>();
+  matrix = upper.leftCols(width - 1);
+  target = upper.col(width - 1);
+}
 
-std::vector<double> solve_non_negative(const std::vector<std::vector<double>>& rows, const std::vector<double>& right) {
-  FLOPCAST_CHECK(!rows.empty() && rows.size() == right.size());
-  constexpr std::size_t kMostUnknowns = 6;
-  const std::size_t unknowns = rows.front().size();
-  FLOPCAST_CHECK(unknowns >= 1 && unknowns <= kMostUnknowns);
-  Eigen::MatrixXd matrix(static_cast<Eigen::Index>(rows.size()), static_cast<Eigen::Index>(unknowns));
-  Eigen::VectorXd target(static_cast<Eigen::Index>(rows.size()));
-  for (std::size_t row = 0; row < rows.size(); ++row) {
-    FLOPCAST_CHECK(rows[row].size() == unknowns);
-    for (std::size_t column = 0; column < unknowns; ++column) {
-      matrix(static_cast<Eigen::Index>(row), static_cast<Eigen::Index>(column)) = rows[row][column];
-    }
-    target(static_cast<Eigen::Index>(row)) = right[row];
-  }
+Eigen::VectorXd solve_non_negative(Eigen::MatrixXd matrix, Eigen::VectorXd target) {
+  const Eigen::Index unknowns = matrix.cols();
   Eigen::VectorXd scale = matrix.colwise().norm();
   for (double& length : scale) length = length > 0.0 ? length : 1.0;
   matrix = matrix * scale.cwiseInverse().asDiagonal();
+  compress(matrix, target);
 
+  // Where the free answer is none below zero, none is better.
+  const Eigen::VectorXd free = matrix.colPivHouseholderQr().solve(target);
+  if (free.minCoeff() >= 0.0) return free.cwiseQuotient(scale);
   double least = target.squaredNorm();
-  std::vector<double> best(unknowns, 0.0);
-  for (unsigned chosen = 1; chosen < 1U << unknowns; ++chosen) {
+  Eigen::VectorXd best = Eigen::VectorXd::Zero(unknowns);
+  for (unsigned chosen = 1; chosen + 1 < 1U << unknowns; ++chosen) {
     const Eigen::MatrixXd part = columns_of(matrix, chosen);
     const Eigen::VectorXd solution = part.colPivHouseholderQr().solve(target);
     if (!(solution.minCoeff() >= 0.0)) continue;
@@ -97,21 +97,38 @@ std::vector<double> solve_non_negative(const std::vector<std::vector<double>>& r
     if (!(residual < least)) continue;
     least = residual;
     Eigen::Index next = 0;
-    for (std::size_t column = 0; column < unknowns; ++column) {
+    for (Eigen::Index column = 0; column < unknowns; ++column) {
       const bool used = (chosen >> column & 1U) != 0;
-      best[column] = used ? solution(next++) / scale(static_cast<Eigen::Index>(column)) : 0.0;
+      best(column) = used ? solution(next++) / scale(column) : 0.0;
     }
   }
   return best;
 }
 
-namespace {
-
-double residual_of(const FitRow& row, const std::vector<double>& unknowns) {
-  return std::inner_product(row.terms.begin(), row.terms.end(), unknowns.begin(), 0.0) / row.measured - 1.0;
+Eigen::MatrixXd matrix_of(const std::vector<std::vector<double>>& rows) {
+  constexpr std::size_t kMostUnknowns = 6;
+  FLOPCAST_CHECK(!rows.empty());
+  const std::size_t unknowns = rows.front().size();
+  FLOPCAST_CHECK(unknowns >= 1 && unknowns <= kMostUnknowns);
+  Eigen::MatrixXd matrix(static_cast<Eigen::Index>(rows.size()), static_cast<Eigen::Index>(unknowns));
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    FLOPCAST_CHECK(rows[row].size() == unknowns);
+    for (std::size_t column = 0; column < unknowns; ++column) {
+      matrix(static_cast<Eigen::Index>(row), static_cast<Eigen::Index>(column)) = rows[row][column];
+    }
+  }
+  return matrix;
 }
 
 }  // namespace
+
+std::vector<double> solve_non_negative(const std::vector<std::vector<double>>& rows, const std::vector<double>& right) {
+  FLOPCAST_CHECK(rows.size() == right.size());
+  const Eigen::VectorXd target =
+      Eigen::Map<const Eigen::VectorXd>(right.data(), static_cast<Eigen::Index>(right.size()));
+  const Eigen::VectorXd solution = solve_non_negative(matrix_of(rows), target);
+  return {solution.begin(), solution.end()};
+}
 
 double huber_loss(double residual, double threshold) {
   const double size = std::abs(residual);
@@ -121,25 +138,25 @@ double huber_loss(double residual, double threshold) {
 RelativeFit fit_relative(const std::vector<FitRow>& rows, double threshold) {
   constexpr int kMostRounds = 100;
   constexpr double kSettled = 1e-10;
-  std::vector<double> weights(rows.size(), 1.0);
+  std::vector<std::vector<double>> terms;
+  for (const FitRow& row : rows) {
+    FLOPCAST_CHECK(row.measured > 0.0);
+    terms.push_back(row.terms);
+    for (double& term : terms.back()) term /= row.measured;
+  }
+  const Eigen::MatrixXd matrix = matrix_of(terms);
+  Eigen::VectorXd weights = Eigen::VectorXd::Ones(matrix.rows());
   RelativeFit best;
   for (int round = 0; round < kMostRounds; ++round) {
-    std::vector<std::vector<double>> scaled;
-    std::vector<double> right;
-    for (std::size_t index = 0; index < rows.size(); ++index) {
-      FLOPCAST_CHECK(rows[index].measured > 0.0);
-      std::vector<double> terms = rows[index].terms;
-      for (double& term : terms) term *= weights[index] / rows[index].measured;
-      scaled.push_back(std::move(terms));
-      right.push_back(weights[index]);
-    }
+    const Eigen::VectorXd solution = solve_non_negative(weights.asDiagonal() * matrix, weights);
+    const Eigen::VectorXd residuals = (matrix * solution).array() - 1.0;
     RelativeFit fit;
-    fit.unknowns = solve_non_negative(scaled, right);
-    for (std::size_t index = 0; index < rows.size(); ++index) {
-      const double residual = residual_of(rows[index], fit.unknowns);
-      fit.loss += huber_loss(residual, threshold);
+    fit.unknowns.assign(solution.begin(), solution.end());
+    for (Eigen::Index row = 0; row < residuals.size(); ++row) {
+      fit.loss += huber_loss(residuals(row), threshold);
+      const double size = std::abs(residuals(row));
       // Least squares multiplies by the weight twice.
-      weights[index] = std::abs(residual) <= threshold ? 1.0 : std::sqrt(threshold / std::abs(residual));
+      weights(row) = size <= threshold ? 1.0 : std::sqrt(threshold / size);
     }
     const bool settled = round > 0 && !(fit.loss < best.loss * (1.0 - kSettled));
     if (round == 0 || fit.loss < best.loss) best = std::move(fit);
