@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
@@ -23,6 +25,57 @@ const EmbeddedFile* find_file(CatalogueKind kind, std::string_view name) {
   return nullptr;
 }
 
+constexpr const char* kReleases = "releases";
+// Of a release, beside what it changes.
+constexpr std::string_view kOfRelease[] = {"release", "date", "changes", "source"};
+
+// "24.11" before "25.02", "0.9" before "0.12", "2024-12" before "2025-03".
+bool earlier(std::string_view a, std::string_view b) {
+  const auto next = [](std::string_view& text) {
+    long number = 0;
+    std::size_t at = 0;
+    for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) number = number * 10 + (text[at] - '0');
+    text.remove_prefix(std::min(text.size(), at + 1));
+    return number;
+  };
+  while (!a.empty() || !b.empty()) {
+    const long one = next(a);
+    const long other = next(b);
+    if (one != other) return one < other;
+  }
+  return false;
+}
+
+struct VersionedName {
+  std::string_view base;
+  std::string_view release;  // empty: the newest
+};
+
+VersionedName versioned(std::string_view name) {
+  const std::size_t at = name.find('@');
+  if (at == std::string_view::npos) return {name, {}};
+  return {name.substr(0, at), name.substr(at + 1)};
+}
+
+// The entry as of a release; null JSON where the stack begins later.
+nlohmann::json as_of_release(nlohmann::json entry, std::string_view release) {
+  const auto releases = entry.find(kReleases);
+  if (releases == entry.end()) return release.empty() ? entry : nlohmann::json();
+  const nlohmann::json all = *releases;
+  entry.erase(kReleases);
+  bool known = release.empty();
+  for (const nlohmann::json& one : all) {
+    if (!release.empty() && earlier(release, one.at("release").get<std::string>())) break;
+    known = true;
+    for (const auto& item : one.items()) {
+      if (std::find(std::begin(kOfRelease), std::end(kOfRelease), item.key()) == std::end(kOfRelease)) {
+        entry[item.key()] = item.value();
+      }
+    }
+  }
+  return known ? entry : nlohmann::json();
+}
+
 bool is_figure(const nlohmann::json& value) {
   return value.is_object() && value.contains("value");
 }
@@ -30,7 +83,7 @@ bool is_figure(const nlohmann::json& value) {
 nlohmann::json without_sources(const nlohmann::json& entry) {
   nlohmann::json values = nlohmann::json::object();
   for (const auto& item : entry.items()) {
-    if (item.key() == "sources") continue;
+    if (item.key() == "sources" || item.key() == kReleases) continue;
     if (is_figure(item.value())) {
       values[item.key()] = item.value().at("value");
     } else {
@@ -88,14 +141,52 @@ nlohmann::json plain_values(const nlohmann::json& file) {
 }
 
 nlohmann::json catalogue_values(CatalogueKind kind, std::string_view name) {
-  const EmbeddedFile* file = find_file(kind, name);
-  return file == nullptr ? nlohmann::json() : without_sources(nlohmann::json::parse(file->text));
+  if (kind != CatalogueKind::kStacks) {
+    const EmbeddedFile* file = find_file(kind, name);
+    return file == nullptr ? nlohmann::json() : without_sources(nlohmann::json::parse(file->text));
+  }
+  const VersionedName stack = versioned(name);
+  const EmbeddedFile* file = find_file(kind, stack.base);
+  if (file == nullptr || (stack.release.empty() && stack.base.size() < name.size())) return {};
+  const nlohmann::json entry = as_of_release(nlohmann::json::parse(file->text), stack.release);
+  if (entry.is_null()) return {};
+  nlohmann::json values = without_sources(entry);
+  values["name"] = name;
+  if (!stack.release.empty() && !values.contains("based_on")) values["based_on"] = stack.base;
+  return values;
+}
+
+std::vector<StackRelease> stack_releases(std::string_view name) {
+  // A planner reads many jobs.
+  static const std::map<std::string, std::vector<StackRelease>, std::less<>> all = [] {
+    std::map<std::string, std::vector<StackRelease>, std::less<>> by_stack;
+    for (const std::string& stack : catalogue_names(CatalogueKind::kStacks)) {
+      const nlohmann::json json = nlohmann::json::parse(find_file(CatalogueKind::kStacks, stack)->text);
+      for (const nlohmann::json& one : json.value(kReleases, nlohmann::json::array())) {
+        const std::string source = json.at("sources").at(one.at("source").get<std::string>());
+        by_stack[stack].push_back({one.at("release"), one.at("date"), one.at("changes"), source});
+      }
+    }
+    return by_stack;
+  }();
+  const auto found = all.find(versioned(name).base);
+  return found == all.end() ? std::vector<StackRelease>{} : found->second;
+}
+
+std::string release_of_stack(std::string_view name) {
+  const std::string_view asked = versioned(name).release;
+  std::string last;
+  for (const StackRelease& release : stack_releases(name)) {
+    if (asked.empty() || !earlier(asked, release.release)) last = release.release;
+  }
+  return last;
 }
 
 CatalogueEntry catalogue_entry(CatalogueKind kind, std::string_view name) {
-  const EmbeddedFile* file = find_file(kind, name);
+  const VersionedName entry_name = versioned(name);
+  const EmbeddedFile* file = find_file(kind, entry_name.base);
   FLOPCAST_CHECK(file != nullptr);
-  const nlohmann::json json = nlohmann::json::parse(file->text);
+  const nlohmann::json json = as_of_release(nlohmann::json::parse(file->text), entry_name.release);
   CatalogueEntry entry;
   entry.name = json.at("name").get<std::string>();
   entry.description = json.at("description").get<std::string>();

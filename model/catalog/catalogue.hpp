@@ -42,9 +42,25 @@ struct CatalogueEntry {
   std::vector<SourcedFigure> figures;
 };
 
+/// Software has versions: a stack's file says in "releases", oldest first, what changed with each, and with which date.
+/// "nemo@24.11" is the entry as of the last release that is not later; a bare name the newest. Releases are compared
+/// number by number: 0.9 is before 0.12, 24.11 before 25.02.
+struct StackRelease {
+  std::string release;
+  std::string date;
+  std::string changes;  ///< in words
+  std::string source;
+};
+/// Of a stack, oldest first; empty where it has one version.
+std::vector<StackRelease> stack_releases(std::string_view name);
+/// The release whose figures a name stands for, "24.11" of "nemo@25.01"; empty where the stack has one version or
+/// begins later.
+std::string release_of_stack(std::string_view name);
+
 /// A catalogue file's figures without their sources: the JSON a user would write inline.
 nlohmann::json plain_values(const nlohmann::json& file);
-/// The entry's values as inline JSON (with "name" and "description"), or null JSON when there is no such entry.
+/// The entry's values as inline JSON (with "name" and "description"), or null JSON when there is no such entry. A
+/// stack's may be "name@release".
 nlohmann::json catalogue_values(CatalogueKind kind, std::string_view name);
 /// The entry with its sources; the name must exist.
 CatalogueEntry catalogue_entry(CatalogueKind kind, std::string_view name);

@@ -9,14 +9,18 @@ void add_block_collectives(const PricingContext& pricing, Section& block) {
   const GroupPlacement& group = pricing.tp_group;
   Traffic forward;
   Traffic backward;
+  const Training& training = pricing.job.training;
   if (pricing.job.layout.sequence_parallel) {
-    const Traffic gathered = pricing.collective(MessageKind::kAllGather, bytes, group, 2);
+    // Operands that are cast anyway are gathered in 8 bits; sums are not.
+    const bool narrow = training.precision == Precision::kFp8 && training.stack.fp8_gathers;
+    const Traffic gathered = pricing.collective(MessageKind::kAllGather, bytes * (narrow ? 0.5 : 1.0), group, 2);
     const Traffic scattered = pricing.collective(MessageKind::kReduceScatter, bytes, group, 2);
     forward = gathered;
     forward += scattered;
     backward = forward;
     backward += gathered;
     block.overlappable_tp = gathered.time + scattered.time;
+    if (training.stack.overlap_tp_in_pieces) block.tp_in_pieces = forward.time;
   } else {
     forward = pricing.collective(MessageKind::kAllReduce, bytes, group, 2);
     backward = forward;

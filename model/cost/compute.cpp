@@ -78,7 +78,7 @@ GemmWork work_of_kernel(const GemmKernel& kernel, double multiprocessors, Precis
                         double output_bytes) {
   GemmWork work;
   work.busy = Flops(busy_work(kernel, multiprocessors, shape));
-  const double element = element_size(precision).value();
+  const double element = precision == Precision::kFp8 ? 1.0 : element_size(precision).value();
   const double m = static_cast<double>(shape.m);
   const double n = static_cast<double>(shape.n);
   const double k = static_cast<double>(shape.k);
@@ -86,38 +86,64 @@ GemmWork work_of_kernel(const GemmKernel& kernel, double multiprocessors, Precis
   return work;
 }
 
+// Of overhead_depth: filling a tile of 8-bit operands is as many steps of k.
+constexpr double kLowPrecisionDepth = 790.0 / 200.0;
+constexpr double kScaledByBlocks = 0.88;
+constexpr double kScaledByRows = 0.7;
+
+// What attention kernels written for Ampere reach on it and on what followed it. 1: of the published llm-foundry steps
+// of 2023. 2: 35 % of an H100 (Shah et al. 2407.08608, abstract), whose own backward kernel is up to 1.75 times as
+// fast.
+FlashEfficiency flash_of(const Device& device, const Stack& stack) {
+  const FlashEfficiency best{device.flash_forward_efficiency, device.flash_backward_efficiency};
+  const auto own = stack.flash_efficiency.find(name_of(device.generation));
+  if (own != stack.flash_efficiency.end()) return own->second;
+  const FlashKernels kernels = stack.flash_kernels.value_or(FlashKernels::kCudnn);
+  const bool follows = device.generation == GpuGeneration::kHopper || device.generation == GpuGeneration::kBlackwell;
+  const auto at_most = [&best](FlashEfficiency kernel) {
+    return FlashEfficiency{std::min(best.forward, kernel.forward), std::min(best.backward, kernel.backward)};
+  };
+  if (kernels == FlashKernels::k1) return follows ? at_most({0.27, 0.15}) : FlashEfficiency{0.57, 0.25};
+  return kernels == FlashKernels::k2 && follows ? at_most({0.35, 0.3}) : best;
+}
+
 }  // namespace
 
-ComputeModel::ComputeModel(const Device& device, Precision precision, const Stack& stack)
-    : device_(device),
-      precision_(precision),
-      flash_{device.flash_forward_efficiency, device.flash_backward_efficiency} {
-  const auto own = stack.flash_efficiency.find(name_of(device.generation));
-  if (own != stack.flash_efficiency.end()) flash_ = own->second;
+ComputeModel::ComputeModel(const Device& device, Precision precision, const Stack& stack,
+                           std::optional<Fp8Recipe> recipe)
+    : device_(device), precision_(precision), clock_(device.clock_under_limit()), flash_(flash_of(device, stack)) {
+  const bool hopper = device.generation != GpuGeneration::kBlackwell;
+  if (recipe == Fp8Recipe::kBlockwise && hopper) scaled_share_ = kScaledByBlocks;
+  if (recipe == Fp8Recipe::kRowwise) scaled_share_ = kScaledByRows;
 }
 
 GemmWork gemm_work(const Device& device, Precision precision, const GemmShape& shape, double output_bytes) {
   return work_of_kernel(device.gemm_kernel, device.multiprocessors, precision, shape, output_bytes);
 }
 
-Seconds ComputeModel::gemm(const GemmShape& shape, double output_bytes) const {
-  return gemm(shape, output_bytes, device_.gemm_kernel);
+Seconds ComputeModel::gemm(const GemmShape& shape, double output_bytes, bool low_precision) const {
+  return multiply(shape, output_bytes, low_precision, device_.gemm_kernel);
 }
 
-Seconds ComputeModel::weight_gradient(const GemmShape& shape, double output_bytes) const {
+Seconds ComputeModel::weight_gradient(const GemmShape& shape, double output_bytes, bool low_precision) const {
   GemmKernel kernel = device_.gemm_kernel;
-  if (kernel.tile == 0) kernel.overhead_depth = kernel.weight_gradient_depth;
-  return gemm(shape, output_bytes, kernel);
+  if (kernel.tile == 0 && !low_precision) kernel.overhead_depth = kernel.weight_gradient_depth;
+  return multiply(shape, output_bytes, low_precision, kernel);
 }
 
-Seconds ComputeModel::gemm(const GemmShape& shape, double output_bytes, const GemmKernel& kernel) const {
+Seconds ComputeModel::multiply(const GemmShape& shape, double output_bytes, bool low_precision,
+                               const GemmKernel& kernel) const {
   if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0 || shape.batch <= 0) return Seconds(0);
-  const FlopsPerSecond per_multiprocessor =
-      device_.peak_of(precision_) * (device_.gemm_efficiency_of(precision_) / device_.multiprocessors);
-  const GemmWork work = work_of_kernel(kernel, device_.multiprocessors, precision_, shape, output_bytes);
+  const Precision precision = low_precision ? precision_ : wide_precision();
+  const bool in_8_bits = precision == Precision::kFp8;
+  GemmKernel used = kernel;
+  if (in_8_bits) used.overhead_depth *= kLowPrecisionDepth;
+  const double share = device_.gemm_efficiency_of(precision) * (in_8_bits ? scaled_share_ : 1.0) * clock_;
+  const FlopsPerSecond per_multiprocessor = device_.peak_of(precision) * (share / device_.multiprocessors);
+  const GemmWork work = work_of_kernel(used, device_.multiprocessors, precision, shape, output_bytes);
   const Seconds multiplying = work.busy / per_multiprocessor;
-  const Seconds streaming = work.moved / (device_.memory_bandwidth * kernel.memory_efficiency);
-  const Seconds busy = kernel.overlapped ? std::max(multiplying, streaming) : multiplying + streaming;
+  const Seconds streaming = work.moved / (device_.memory_bandwidth * used.memory_efficiency);
+  const Seconds busy = used.overlapped ? std::max(multiplying, streaming) : multiplying + streaming;
   return device_.kernel_launch + busy;
 }
 
@@ -127,9 +153,9 @@ Seconds ComputeModel::memory_bound(Bytes moved, int kernels) const {
 }
 
 Seconds ComputeModel::fused_attention(Flops flops, bool backward) const {
-  const double efficiency = backward ? flash_.backward : flash_.forward;
+  const double efficiency = (backward ? flash_.backward : flash_.forward) * clock_;
   const double work = backward ? kAttentionBackwardWork : 1.0;
-  return flops * work / (device_.peak_of(attention_precision()) * efficiency);
+  return flops * work / (device_.peak_of(wide_precision()) * efficiency);
 }
 
 double ComputeModel::share_from_memory(bool reads_fresh) const {
@@ -152,10 +178,12 @@ OperatorTimes operator_times(const Operator& op, const ComputeModel& compute, co
       const auto beside_product = [&compute](Bytes moved) {
         return moved > Bytes(0) ? compute.memory_bound(moved, 1) : Seconds(0);
       };
-      times.forward = compute.gemm(shape, element);
-      times.input_gradient =
-          compute.gemm({shape.m, shape.k, shape.n, shape.batch}, element) + beside_product(op.input_gradient_bytes);
-      times.weight_gradient = compute.weight_gradient({shape.k, shape.n, shape.m, shape.batch}, gradient_bytes) +
+      const bool low = op.low_precision;
+      const int casts = op.cast_kernels / 2;
+      times.forward = compute.gemm(shape, element, low) + compute.memory_bound(op.forward_casts, casts);
+      times.input_gradient = compute.gemm({shape.m, shape.k, shape.n, shape.batch}, element, low) +
+                             beside_product(op.input_gradient_bytes) + compute.memory_bound(op.backward_casts, casts);
+      times.weight_gradient = compute.weight_gradient({shape.k, shape.n, shape.m, shape.batch}, gradient_bytes, low) +
                               beside_product(op.weight_gradient_bytes);
       break;
     }

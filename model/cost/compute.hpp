@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "model/hardware/device.hpp"
 #include "model/units/quantity.hpp"
 #include "model/workload/operators.hpp"
@@ -19,6 +21,12 @@ inline constexpr double kAttentionBackwardWork = 2.5;
 ///       device with a gemm_kernel of its own (a CPU) has one tile, its own k0 and s, and adds the two times up where
 ///       it packs operands before it multiplies. Source of the form: CUTLASS's tile and wave model; constants in
 ///       compute.cpp.
+///       Products of 8-bit operands have the same e of a doubled peak, operands of one byte and k0 = 790: filling a
+///       tile takes as long as in 16 bits, and partial sums are moved to fp32 registers as the kernel goes. 790 is what
+///       the first published tables of deepseek-ai/DeepGEMM ask for (M 4096: 590 TFLOP/s at k = 512, 990 at 1536; 16 of
+///       18 products within 9 %). Kernels that scale inside the product reach less of e: 0.88 by blocks, 0.7 by rows
+///       (TransformerEngine docs/features/low_precision_training; torchao).
+/// Casts bytes / (HBM * memory_efficiency): read and written once, too large for what the L2 cache would keep.
 /// Fused attention  FLOPs / (peak · flash efficiency); backward has kAttentionBackwardWork times the forward FLOPs
 ///                  (Dao 2307.08691 §4.1).
 /// Memory bound     bytes / (HBM · memory_efficiency) + a launch per kernel; 0.7 of the bytes where a kernel reads what
@@ -27,14 +35,15 @@ inline constexpr double kAttentionBackwardWork = 2.5;
 class ComputeModel {
  public:
   /// The stack's own attention kernels replace the device's efficiencies where it names its generation.
-  ComputeModel(const Device& device, Precision precision, const Stack& stack = {});
+  ComputeModel(const Device& device, Precision precision, const Stack& stack = {},
+               std::optional<Fp8Recipe> recipe = std::nullopt);
 
   /// `output_bytes` is what is written per element of C, plus what is read when the product is added to it.
-  Seconds gemm(const GemmShape& shape, double output_bytes) const;
+  Seconds gemm(const GemmShape& shape, double output_bytes, bool low_precision = false) const;
   /// The product of a weight gradient, [h, tokens] · [tokens, h']. On A100 it lasts as with k0 = 60: the profiled T_W
   /// of 1.5B and 6.2B models, 9.34 and 19.93 ms (Qi et al. 2401.10241, appendix), ask for 40 and 80. Why is not known;
   /// it is assumed of all GPUs whose products nobody measured.
-  Seconds weight_gradient(const GemmShape& shape, double output_bytes) const;
+  Seconds weight_gradient(const GemmShape& shape, double output_bytes, bool low_precision = false) const;
   Seconds memory_bound(Bytes moved, int kernels) const;
   Seconds fused_attention(Flops flops, bool backward) const;
   /// Of the bytes of a kernel that reads what the one before it wrote, the share that goes to memory.
@@ -43,13 +52,15 @@ class ComputeModel {
   double misalignment(const GemmShape& shape) const;
 
  private:
-  Seconds gemm(const GemmShape& shape, double output_bytes, const GemmKernel& kernel) const;
-  /// Attention is computed in 16 bits where the linears are in 8.
-  Precision attention_precision() const { return precision_ == Precision::kFp8 ? Precision::kBf16 : precision_; }
+  Seconds multiply(const GemmShape& shape, double output_bytes, bool low_precision, const GemmKernel& kernel) const;
+  /// Where the linears are in 8 bits all else is computed in 16.
+  Precision wide_precision() const { return precision_ == Precision::kFp8 ? Precision::kBf16 : precision_; }
 
   const Device& device_;
   Precision precision_;
+  double clock_ = 1.0;  // of products and attention, where power is limited
   FlashEfficiency flash_;
+  double scaled_share_ = 1.0;  // of gemm_efficiency, where kernels scale inside the product
 };
 
 /// What a GEMM has to do on a device: `busy` is what its longest-busy multiprocessor could have computed meanwhile at

@@ -10,6 +10,12 @@ namespace flopcast {
 
 namespace {
 
+// A weight on its way between replicas.
+Bytes gathered_weight(const Training& training) {
+  const bool narrow = training.precision == Precision::kFp8 && training.stack.fp8_parameters;
+  return narrow ? Bytes(1) : element_size(training.precision);
+}
+
 // Adam reads the gradient and reads and writes both moments and the fp32 weight, then writes the weight; the gradient
 // norm reads the gradient once more, and clearing it writes it.
 double optimizer_traffic_per_parameter(const Training& training) {
@@ -127,12 +133,26 @@ struct Holdings {
   double low_rank_elements = 0.0;
   double table = 0.0;
   Traffic buckets;
+  Seconds forward;  ///< of one microbatch through all its stages
+  int layers = 0;
+  int stages = 0;
 
   bool as(const Holdings& other) const {
     return parameters == other.parameters && experts == other.experts && low_rank_elements == other.low_rank_elements &&
-           table == other.table && buckets.time == other.buckets.time;
+           table == other.table && buckets.time == other.buckets.time && forward == other.forward;
   }
 };
+
+// Weights are gathered layer by layer while the first microbatches pass. Of c stages a rank's first has g/c of the time
+// beside its first pass, less its first layer; the last is needed once pp microbatches have passed each stage before
+// it.
+Seconds exposed_gather(Seconds gather, const Holdings& holdings, int pipeline_ranks) {
+  const double stages = holdings.stages;
+  const Seconds pass = holdings.forward / stages;
+  const Seconds first_layer = gather / std::max(1.0, static_cast<double>(holdings.layers));
+  const Seconds last = gather - pass * ((stages - 1.0) * pipeline_ranks + 1.0);
+  return std::max({first_layer, gather / stages - pass, last});
+}
 
 std::vector<Holdings> holdings_of(const PricingContext& pricing, const StepCosts& costs) {
   std::vector<Holdings> ranks(static_cast<std::size_t>(pricing.job.layout.pp));
@@ -145,6 +165,9 @@ std::vector<Holdings> holdings_of(const PricingContext& pricing, const StepCosts
     rank.low_rank_elements += of_stage.low_rank_elements;
     rank.table = std::max(rank.table, of_stage.embedding_parameters);
     rank.buckets += of_stage.bucket_traffic;
+    rank.forward += of_stage.forward.total();
+    rank.layers += of_stage.layers;
+    ++rank.stages;
   }
   return ranks;
 }
@@ -169,12 +192,21 @@ FlushCosts price_flush(const PricingContext& pricing, const Holdings& holdings, 
     flush.gradient_reduction = reduced.time;
     flush.dp += reduced;
   }
+  if (reduces_in_buckets(pricing.job)) {
+    // The last backward pass, twice as long as a forward pass, is slowed by what is reduced beside it.
+    const Seconds beside = std::min(holdings.buckets.time, holdings.forward * 2.0);
+    flush.gradient_reduction = beside * overlap_slowdown(pricing.job.cluster.device);
+  }
   if (layout.optimizer_shards() > 1 && layout.weight_shards() == 1) {
-    const Bytes weight = element_size(training.precision);
+    const Bytes weight = gathered_weight(training);
     Traffic gather =
         pricing.replica_collective(MessageKind::kAllGather, weight * dense.parameters, pricing.replicas, 1);
     if (experts > 0.0) gather += pricing.replica_collective(MessageKind::kAllGather, weight * experts, expert_group, 1);
     flush.parameter_gather = gather.time;
+    if (training.stack.overlap_parameter_gather) {
+      const Seconds exposed = exposed_gather(gather.time, holdings, layout.pp);
+      flush.parameter_gather = exposed + (gather.time - exposed) * overlap_slowdown(pricing.job.cluster.device);
+    }
     flush.dp += gather;
   }
   const double held = held_parameters(layout, layout.optimizer_shards(), flush.parameters, experts);
@@ -238,8 +270,8 @@ UnitTraffic traffic_of(const PricingContext& pricing, const Section& unit, bool 
     const double parameters = of_experts ? unit.expert_parameters : unit.parameters - unit.expert_parameters;
     if (parameters <= 0.0) continue;
     const ReplicaGroups groups = sharded_groups(pricing, of_experts);
-    const Bytes weights = element_size(training.precision) * parameters;
-    const Bytes gradients(parameters * training.stack.gradient_bytes);
+    const Bytes weights = gathered_weight(training) * parameters;
+    const Bytes gradients(parameters * training.stack.reduced_gradient_bytes());
     if (gathers) traffic.gather += pricing.replica_collective(MessageKind::kAllGather, weights, groups.shards, 1);
     traffic.scatter += pricing.replica_collective(MessageKind::kReduceScatter, gradients, groups.shards, 1);
     if (gathers && !of_experts) traffic.gather.time += training.stack.gather_allocation;

@@ -49,7 +49,7 @@ Traffic through_servers(const PricingContext& pricing, Bytes bytes, const GroupP
 
 Traffic compressed(const PricingContext& pricing, const GradientAmount& amount, const GroupPlacement& group) {
   const Compression& compression = pricing.job.layout.compression;
-  const double gradient = pricing.job.training.stack.gradient_bytes;
+  const double gradient = pricing.job.training.stack.reduced_gradient_bytes();
   Traffic traffic;
   double touched = 0.0;
   if (compression.kind == Compression::Kind::kQuantized) {
@@ -88,7 +88,7 @@ Traffic reduce_gradients(const PricingContext& pricing, const GradientAmount& am
   const Layout& layout = pricing.job.layout;
   if (group.ranks <= 1 || amount.parameters <= 0.0) return {};
   if (layout.compression.kind != Compression::Kind::kNone) return compressed(pricing, amount, group);
-  const Bytes bytes(amount.parameters * pricing.job.training.stack.gradient_bytes);
+  const Bytes bytes(amount.parameters * pricing.job.training.stack.reduced_gradient_bytes());
   const bool servers = layout.data_parallel == DataParallel::kPs || layout.data_parallel == DataParallel::kByteps;
   return servers ? through_servers(pricing, bytes, group) : plain(pricing, bytes, group);
 }

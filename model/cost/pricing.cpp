@@ -21,11 +21,17 @@ Traffic scaled(const Traffic& traffic, double times) {
   return {traffic.time * times, traffic.sent_per_rank * times, traffic.messages * times};
 }
 
+double overlap_slowdown(const Device& device) {
+  constexpr double kOfGpus = 0.4;
+  return device.generation == GpuGeneration::kCpu ? 0.0 : kOfGpus;
+}
+
 PricingContext::PricingContext(const Job& priced_job, const StageMap& stage_map)
     : job(priced_job),
       map(stage_map),
       grid(priced_job.layout),
-      compute(priced_job.cluster.device, priced_job.training.precision, priced_job.training.stack),
+      compute(priced_job.cluster.device, priced_job.training.precision, priced_job.training.stack,
+              priced_job.training.fp8_recipe),
       communication(priced_job.cluster, priced_job.training.transport),
       replica_communication(priced_job.cluster, priced_job.training.gradient_transport),
       tp_group(grid.placement(Axis::kTensor, priced_job.cluster)),
@@ -83,6 +89,12 @@ void add_host_floor(const Job& job, const std::vector<Operator>& operators, Sect
     forward += op.forward_kernels;
     backward += op.backward_kernels;
   }
+  // Graphs of attention and what is around it take the launches of about half of a block's kernels.
+  const double launched = stack.cuda_graphs == CudaGraphs::kFull     ? 0.0
+                          : stack.cuda_graphs == CudaGraphs::kScoped ? 0.5
+                                                                     : 1.0;
+  forward *= launched;
+  backward *= launched;
   const bool split = job.layout.tp > 1;
   const double collectives = split ? (job.layout.sequence_parallel ? 4.0 : 2.0) : 0.0;
   const Seconds waits = stack.host_time_per_collective * collectives;

@@ -59,6 +59,7 @@ struct Section {
   double parameters = 0.0;
   double expert_parameters = 0.0;
   Seconds overlappable_tp;  ///< backward collectives that a weight-gradient GEMM may run beside
+  Seconds tp_in_pieces;     ///< forward collectives that are cut in pieces beside the products
   ByAxis<Traffic> sent;
   double low_rank_elements = 0.0;
   std::vector<GradientPiece> gradients;  ///< in the order the backward pass finishes them
@@ -76,6 +77,12 @@ struct UnitRun {
 };
 
 Traffic scaled(const Traffic& traffic, double times);
+
+/// What computation takes longer beside communication, of the time that the two run side by side: they share
+/// multiprocessors and memory bandwidth. Fitted to published FSDP steps, at the upper end of the 0.19 to 0.4 of the
+/// literature; cores that only compute: nothing. The same for sharded weights, gradient buckets, updated weights and
+/// pipeline transfers.
+double overlap_slowdown(const Device& device);
 
 /// A pass takes no less than the host needs to launch its kernels and collectives, and somewhat more where both take
 /// about as long, because now one and now the other waits: (device^6 + host^6)^(1/6). What that adds counts as

@@ -50,13 +50,6 @@ double hidden_share(const Device& device) {
 // While a block is recomputed and differentiated, its activations, their gradients and the kernels' temporaries live
 // together: three times the activations, fitted to the memory of the published BLOOM runs.
 constexpr double kRecomputeWorkingSet = 3.0;
-// Computation beside a collective is slowed: the two share SMs and memory bandwidth. Of the hidden time; fitted to
-// published FSDP steps, between the 0.19 and 0.4 of the literature at its upper end. Cores that only compute: nothing.
-double overlap_slowdown(const Device& device) {
-  constexpr double kOfGpus = 0.4;
-  return device.generation == GpuGeneration::kCpu ? 0.0 : kOfGpus;
-}
-
 class StepPricer {
  public:
   StepPricer(const Job& job, const StageMap& map) : job_(job), map_(map), pricing_(job, map) {}
@@ -114,9 +107,9 @@ Section StepPricer::price_operators(const std::vector<Operator>& operators) cons
     section.flops += forward_flops(op) * 3.0;
     section.parameters += op.parameters;
     if (op.of_experts) section.expert_parameters += op.parameters;
-    if (op.attention_core) {
-      section.core.compute += times.forward;
-      section.core_flops += forward_flops(op);
+    if (const double redone = redone_selectively(op, job_.training.stack); redone > 0.0) {
+      section.core.compute += times.forward * redone;
+      section.core_flops += forward_flops(op) * redone;
     }
   }
   section.gradients = gradient_pieces(operators, backward, job_.layout);
@@ -137,6 +130,9 @@ StepPricer::Block StepPricer::price_block(BlockKind kind) const {
   }
   add_context_exchange(pricing_, block.cost);
   if (kind == BlockKind::kExperts) add_expert_exchange(pricing_, block.cost);
+  // The last piece has no product beside it, and the device slows down beside the others.
+  const Seconds beside = std::min(block.cost.tp_in_pieces, block.cost.forward.compute);
+  block.cost.forward.comm.tp -= beside * std::min(hidden_share(job_.cluster.device), 1.0 - 1.0 / job_.layout.tp);
   add_host_floor(job_, block.operators, block.cost);
   return block;
 }
@@ -309,6 +305,10 @@ BoundaryCosts StepPricer::transfer(bool crosses_nodes) const {
   if (scattered)
     costs.forward +=
         pricing_.communication.collective(MessageKind::kAllGather, pricing_.hidden_bytes() / slices, pricing_.tp_group);
+  // What device and host wait for has no computation beside it.
+  const Stack& stack = job_.training.stack;
+  const bool beside = !stack.blocking_sends && stack.transfer_synchronization == Seconds(0);
+  if (beside) costs.slowdown = costs.forward * overlap_slowdown(job_.cluster.device);
   costs.forward += job_.training.stack.transfer_synchronization;
   costs.backward = costs.forward;
   return costs;

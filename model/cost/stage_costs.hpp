@@ -153,7 +153,8 @@ inline CostsByStage::Iterator CostsByStage::end() const {
 struct BoundaryCosts {
   Seconds forward;
   Seconds backward;
-  Bytes bytes;  ///< sent per rank, one direction
+  Seconds slowdown;  ///< of a pass at its lower end, beside which it travels; 0 where transfers occupy the sender
+  Bytes bytes;       ///< sent per rank, one direction
 };
 
 /// What follows the last microbatch, by pipeline rank.

@@ -54,7 +54,8 @@ struct Device {
   Bytes memory_capacity;
   BytesPerSecond memory_bandwidth;
   int multiprocessors = 0;
-  double tdp_w = 0.0;  ///< W, thermal design power of the datasheet; zero: not known
+  double tdp_w = 0.0;          ///< W, thermal design power of the datasheet; zero: not known
+  double power_limit_w = 0.0;  ///< below the tdp (nvidia-smi -pl); zero: the tdp
   /// Share of the peak that the best GEMM tile sustains inside a training step, clocks and power included.
   double gemm_efficiency = 0.0;
   /// The same by Precision, where one was measured that differs; zero: gemm_efficiency.
@@ -67,6 +68,10 @@ struct Device {
   Seconds kernel_launch;  ///< from one kernel's end to the next one's start on a busy stream
   GemmKernel gemm_kernel;
 
+  /// Of what products and attention reach at the tdp: their clock is what the power allows. Switching takes f·V² and V
+  /// goes with f, so f goes with the cube root of what the limit leaves beside the static 0.15 of the tdp. V100 at 450
+  /// W (DGX-2H) and 300 W, H100 at 700 W and 500 W are forecast alike with it.
+  double clock_under_limit() const;
   FlopsPerSecond peak_of(Precision precision) const { return peak[static_cast<std::size_t>(precision)]; }
   double gemm_efficiency_of(Precision precision) const {
     const double own = gemm_efficiency_by_precision[static_cast<std::size_t>(precision)];

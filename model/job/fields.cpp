@@ -66,7 +66,12 @@ OrderedJson schema_of(const Field& field) {
       break;
     case FieldKind::kList:
       schema["type"] = "array";
-      schema["items"] = schema_of(field.parts());
+      if (field.parts != nullptr) {
+        schema["items"] = schema_of(field.parts());
+      } else {
+        schema["type"] = {"array", "string"};
+        schema["items"] = {{"type", "string"}, {"enum", field.choices()}};
+      }
       break;
     case FieldKind::kObject:
       if (field.parts != nullptr) {

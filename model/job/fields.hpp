@@ -70,10 +70,16 @@ const Fields& segment_fields();
 const Fields& layout_fields();
 const Fields& training_fields();
 const Fields& stack_fields();
+/// What a job may say of its software beside the stack's name, and a stack's description as well.
+const Fields& software_fields();
 /// The sections of a job file.
 const Fields& job_fields();
 /// The field of that key; there must be one.
 const Field& field_named(const Fields& fields, std::string_view key);
+
+struct Stack;
+/// Of the section "training": what it says of the software replaces the stack's.
+void read_software(ObjectReader& reader, Stack& stack);
 
 /// Reads every key that the table can read into `owner`, the struct of the table. All keys count as asked for.
 void read_fields(const Fields& fields, ObjectReader& reader, void* owner);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/text/error.hpp"
+#include "base/text/words.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/hardware/device.hpp"
 #include "model/job/access.hpp"
@@ -181,7 +183,130 @@ nlohmann::ordered_json write_flash_efficiency(const Field&, const void* owner) {
   return json;
 }
 
+// A format by its bytes.
+struct Format {
+  std::string_view name;
+  double bytes;
+};
+constexpr Format kFormats[] = {{"fp32", 4.0}, {"bf16", 2.0}, {"fp16", 2.0}, {"fp8", 1.0}};
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const Format& format : kFormats) names.emplace_back(format.name);
+  return names;
+}
+
+// Bytes of an element, said as a format.
+template <auto Member>
+Entry format(std::string_view key, std::string_view help) {
+  const auto read = [](ObjectReader& reader, const Field& field, void* owner) {
+    if (const auto index = reader.choice(field.key, format_names())) member_of<Member>(owner) = kFormats[*index].bytes;
+  };
+  const auto write = [](const Field&, const void* owner) -> nlohmann::ordered_json {
+    const double bytes = member_of<Member>(owner);
+    for (const Format& format : kFormats) {
+      if (format.bytes == bytes) return format.name;
+    }
+    return nullptr;
+  };
+  return entry_of<Member>(key, FieldKind::kChoice, help, read, write).among(&format_names);
+}
+
+template <auto Member>
+Entry optional_choice(std::string_view key, std::string_view help) {
+  using Enum = typename ValueOf<Member>::value_type;
+  const auto read = [](ObjectReader& reader, const Field& field, void* owner) {
+    if (const auto index = reader.choice(field.key, names_of<Enum>())) {
+      member_of<Member>(owner) = static_cast<Enum>(*index);
+    }
+  };
+  const auto write = [](const Field&, const void* owner) -> nlohmann::ordered_json {
+    const auto& value = member_of<Member>(owner);
+    return value ? nlohmann::ordered_json(name_of(*value)) : nlohmann::ordered_json(nullptr);
+  };
+  return entry_of<Member>(key, FieldKind::kChoice, help, read, write).among([] { return names_of<Enum>(); });
+}
+
+// ["norm", "rotary"]; flags name them with commas between.
+void read_fused(ObjectReader& reader, const Field& field, void* owner) {
+  const nlohmann::json* value = reader.find(field.key);
+  std::vector<std::string> words;
+  if (value->is_string()) {
+    words = split(value->get<std::string>());
+  } else if (value->is_array()) {
+    for (const nlohmann::json& word : *value) words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
+  } else {
+    reader.fail(field.key, fmt::format("{} is no list", shown_value(*value)), "such as [\"norm\", \"rotary\"]");
+  }
+  auto& fused = static_cast<Stack*>(owner)->fused;
+  fused.fill(false);
+  for (const std::string& word : words) {
+    if (word == "none") continue;
+    const std::optional<FusedOperator> op = parse<FusedOperator>(word);
+    if (!op) {
+      reader.fail(field.key, fmt::format("unknown operator \"{}\"", word),
+                  choices_help(word, names_of<FusedOperator>()));
+    }
+    fused[static_cast<std::size_t>(*op)] = true;
+  }
+}
+
+nlohmann::ordered_json write_fused(const Field&, const void* owner) {
+  nlohmann::ordered_json names = nlohmann::ordered_json::array();
+  const auto& fused = static_cast<const Stack*>(owner)->fused;
+  for (std::size_t index = 0; index < fused.size(); ++index) {
+    if (fused[index]) names.push_back(names_of<FusedOperator>()[index]);
+  }
+  return names;
+}
+
 }  // namespace
+
+const Fields& software_fields() {
+  static const Fields fields = {
+      boolean<&Stack::fp8_parameters>("fp8_parameters", "weights are gathered in 8 bits")
+          .flag("", {"--fp8-param-gather"}),
+      boolean<&Stack::compile>("compile", "element-wise kernels are generated and fused, as torch.compile does")
+          .flag(""),
+      entry_of<&Stack::fused>("fused", FieldKind::kList, "operators of one kernel each", &read_fused, &write_fused)
+          .among([] { return names_of<FusedOperator>(); })
+          .flag("NAME,…"),
+      choice<&Stack::cuda_graphs>("cuda_graphs", "launches in graphs: none, scoped or full").flag("KIND"),
+      optional_choice<&Stack::flash_kernels>("flash_attention", "generation of the fused attention kernels")
+          .flag("2|3|cudnn"),
+      format<&Stack::reduce_bytes>("reduce_dtype", "of gradients on their way between replicas").flag("FORMAT"),
+      format<&Stack::moment_bytes>("moment_dtype", "of the optimizer's moments").flag("FORMAT", {"--exp-avg-dtype"}),
+  };
+  return fields;
+}
+
+const Fields& overlap_fields() {
+  static const Fields fields = {
+      other("gradients", FieldKind::kBoolean, "gradient reduction beside the last backward pass")
+          .flag("", {"--overlap-grad-reduce"}),
+      other("parameters", FieldKind::kBoolean, "the gather of updated weights beside the first forward passes")
+          .flag("", {"--overlap-param-gather"}),
+      other("p2p", FieldKind::kBoolean, "pipeline transfers").flag(""),
+      other("tp", FieldKind::kBoolean, "tensor-parallel collectives beside the products, in pieces")
+          .flag("", {"--tp-comm-overlap"}),
+  };
+  return fields;
+}
+
+void read_software(ObjectReader& reader, Stack& stack) {
+  read_fields(software_fields(), reader, &stack);
+  if (const auto index = reader.choice("gradient_dtype", format_names())) stack.gradient_bytes = kFormats[*index].bytes;
+  auto overlap = reader.object("overlap");
+  if (!overlap) return;
+  if (const auto on = overlap->boolean("gradients")) stack.overlap_gradient_reduction = *on;
+  if (const auto on = overlap->boolean("parameters")) stack.overlap_parameter_gather = *on;
+  if (const auto on = overlap->boolean("p2p")) stack.blocking_sends = !*on;
+  if (const auto on = overlap->boolean("tp")) {
+    stack.overlap_tp_in_pieces = *on;
+    stack.overlap_tp_with_weight_gradient = *on;
+  }
+  overlap->refuse_unknown_keys();
+}
 
 const Fields& layout_fields() {
   static const Fields fields = {
@@ -272,7 +397,7 @@ const Fields& stack_fields() {
   constexpr int kLargestGradient = 8;
   constexpr int kMostSoftmaxRows = 1024;
   constexpr int kMostLossBytes = 1'000;
-  static const Fields fields = {
+  static const Fields own = {
       text<&Stack::name>("name", "training software: a name (flopcast catalog stacks) or a JSON file")
           .flag("NAME|FILE", {"--stack"})
           .names_object()
@@ -312,6 +437,13 @@ const Fields& stack_fields() {
       boolean<&Stack::overlap_tp_with_weight_gradient>(
           "overlap_tp_with_weight_gradient",
           "tensor-parallel collectives of the backward pass run beside the weight-gradient product"),
+      boolean<&Stack::overlap_tp_in_pieces>("overlap_tp_in_pieces",
+                                            "tensor-parallel collectives are cut in tp pieces beside the products"),
+      boolean<&Stack::overlap_parameter_gather>("overlap_parameter_gather",
+                                                "updated weights are gathered beside the first forward passes"),
+      choice<&Stack::selective_recompute>("selective_recompute", "what recompute selective redoes"),
+      boolean<&Stack::fp8_gathers>("fp8_gathers", "with fp8: tensor-parallel ranks gather operands in 8 bits"),
+      optional_choice<&Stack::fp8_recipe>("fp8_recipe", "of training.fp8_recipe where a job says none"),
       boolean<&Stack::single_pass_norm>("single_pass_norm", "false: statistics and result of a norm in two passes"),
       quantity<&Stack::softmax_forward_bytes>("softmax_forward_bytes", Dimension::kCount,
                                               "bytes a score that scale, mask and softmax move, 0: what they must")
@@ -343,11 +475,20 @@ const Fields& stack_fields() {
           .in_units_of(kBytesPerGib)
           .of_gpus(),
   };
+  static const Fields fields = [] {
+    Fields all = own;
+    for (Field field : software_fields()) {
+      field.listed = false;
+      field.aliases.clear();
+      all.push_back(field);
+    }
+    return all;
+  }();
   return fields;
 }
 
 const Fields& training_fields() {
-  static const Fields fields = {
+  static const Fields own = {
       whole<&Training::sequence_length>("sequence_length", 1, kLongestSequence, "tokens per sequence")
           .flag("N", {"--seq", "--seq-length"})
           .otherwise("the model's"),
@@ -361,6 +502,14 @@ const Fields& training_fields() {
           .flag("NAME")
           .otherwise("transport"),
       other("stack", FieldKind::kObject, "what the training software does").of(stack_fields),
+      optional_choice<&Training::fp8_recipe>("fp8_recipe", "scales of the operands of precision fp8")
+          .flag("NAME", {"--fp8-recipe"})
+          .otherwise("the stack's; else delayed, mxfp8 on Blackwell"),
+      other("gradient_dtype", FieldKind::kChoice, "of the buffer that microbatches accumulate into")
+          .among(&format_names)
+          .flag("FORMAT", {"--main-grads-dtype"})
+          .otherwise("the stack's"),
+      other("overlap", FieldKind::kObject, "what runs beside computation").of(overlap_fields),
       quantity<&Training::tokens>("tokens", Dimension::kCount, "tokens of the whole run, such as 300B")
           .flag("COUNT", {"--tokens"}),
       quantity<&Training::price_per_gpu_hour>("price_per_gpu_hour", Dimension::kMoney, "price of a GPU hour")
@@ -368,6 +517,18 @@ const Fields& training_fields() {
       other("profile", FieldKind::kObject, "device profile (see: flopcast calibrate --help, flopcast catalog profiles)")
           .flag("FILE|NAME", {"--profile"}),
   };
+  // What a job says of its software is said to the stack.
+  static const Fields fields = [] {
+    Fields all = own;
+    for (Field field : software_fields()) {
+      field.read = nullptr;
+      field.write = nullptr;
+      field.fallback = nullptr;
+      field.otherwise = "the stack's";
+      all.push_back(field);
+    }
+    return all;
+  }();
   return fields;
 }
 

@@ -325,6 +325,8 @@ const Fields& device_fields() {
                      &write_efficiencies)
           .among(&precision_choices),
       quantity<&Device::tdp_w>("tdp", Dimension::kPower, "thermal design power").zero_is_none(),
+      quantity<&Device::power_limit_w>("power_limit", Dimension::kPower, "set below the tdp: products slow down")
+          .zero_is_none(),
       other("kernel_efficiency", FieldKind::kNumber, "share of the peak that products reach by themselves").up_to(1.0),
       other("sustained_share", FieldKind::kNumber, "share of that rate which a step sustains").up_to(1.0),
       other("kernel_efficiency_by_precision", FieldKind::kObject, "the same where a precision differs")

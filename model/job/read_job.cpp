@@ -236,6 +236,30 @@ void settle_sequence_and_precision(const ObjectReader& reader, Training& trainin
   if (!says_precision) training.precision = default_precision(job);
 }
 
+void note_release(const Stack& stack, Job& job) {
+  const std::string release = release_of_stack(stack.name);
+  if (release.empty() || stack.name.ends_with("@" + release)) return;
+  job.assumptions.push_back(fmt::format("training.stack {} is priced as {}@{}", stack.name, stack.based_on, release));
+}
+
+// MX and NVFP4 scales are read by Blackwell's tensor cores.
+void settle_recipe(const ObjectReader& reader, Training& training, Job& job) {
+  const bool blackwell = job.cluster.device.generation == GpuGeneration::kBlackwell;
+  if (training.precision != Precision::kFp8) {
+    if (training.fp8_recipe) reader.fail("fp8_recipe", "is of precision fp8", "set training.precision to fp8");
+    return;
+  }
+  if (!training.fp8_recipe) {
+    training.fp8_recipe = training.stack.fp8_recipe.value_or(blackwell ? Fp8Recipe::kMxfp8 : Fp8Recipe::kDelayed);
+    job.assumptions.push_back(fmt::format("training.fp8_recipe is {}", name_of(*training.fp8_recipe)));
+  }
+  const bool of_blackwell = training.fp8_recipe == Fp8Recipe::kMxfp8 || training.fp8_recipe == Fp8Recipe::kNvfp4;
+  if (of_blackwell && !blackwell) {
+    reader.fail("fp8_recipe", fmt::format("{} has no such products", job.cluster.device.name),
+                "valid here: delayed, tensorwise, current, blockwise, rowwise");
+  }
+}
+
 Training read_training(ObjectReader& root, Job& job, const Origins& origins) {
   const nlohmann::json* section = root.find("training");
   const nlohmann::json values = section == nullptr ? nlohmann::json::object() : *section;
@@ -250,6 +274,9 @@ Training read_training(ObjectReader& root, Job& job, const Origins& origins) {
   training.stack =
       read_stack(stack == nullptr ? nlohmann::json(kDefaultStack) : *stack, job.cluster.device.generation, origins);
   if (stack == nullptr) job.assumptions.push_back(fmt::format("training.stack is {}", kDefaultStack));
+  note_release(training.stack, job);
+  read_software(reader, training.stack);
+  settle_recipe(reader, training, job);
   if (!reader.has("attention")) training.flash_attention = training.stack.flash_attention;
   if (!reader.has("gradient_transport")) training.gradient_transport = training.transport;
   check_transports(reader, training, job);

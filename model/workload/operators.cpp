@@ -21,6 +21,8 @@ OperatorShapes::OperatorShapes(const Transformer& model, const Layout& layout, c
       scores(static_cast<double>(layout.micro_batch_size) * model.heads / layout.tp *
              (static_cast<double>(training.sequence_length) / layout.cp) * training.sequence_length),
       single_pass_norm(training.stack.single_pass_norm),
+      fused_norm(training.stack.fuses(FusedOperator::kNorm)),
+      compiled(training.stack.compile),
       unsplit_copies(layout.sequence_parallel ? 1 : layout.tp),
       tensor_ranks(layout.tp) {}
 
@@ -35,12 +37,36 @@ Operator memory_bound(std::string_view name, double elements, double forward, do
   return op;
 }
 
+namespace {
+
+// An eager RMSNorm, kernel by kernel: to fp32, square, mean, scaling, back, weight; backward the gradients of these.
+// LayerNorm is one kernel of every framework. A compiler joins norms with the residuals beside them.
+struct NormCosts {
+  double forward = 0.0;  ///< bytes an element
+  double backward = 0.0;
+  int forward_kernels = 1;
+  int backward_kernels = 2;
+};
+
+NormCosts norm_costs(const Transformer& model, const OperatorShapes& shapes) {
+  const double e = shapes.element;
+  if (model.norm == Norm::kRmsNorm && !shapes.fused_norm) {
+    const double cast = e + kFp32Bytes;
+    return {2 * cast + 5 * kFp32Bytes + 2 * e, 2 * cast + 12 * kFp32Bytes + 5 * e, 6, 11};
+  }
+  if (shapes.compiled) return {e, 4 * e, 0, 2};
+  if (!shapes.single_pass_norm) return {3 * e, 10 * e, 1, 3};
+  return {2 * e, 5 * e, 1, 2};
+}
+
+}  // namespace
+
 Operator latent_norm(const Transformer& model, const OperatorShapes& shapes, std::string_view name, double width) {
   const double elements = shapes.sharded_tokens * width;
-  const double forward_tensors = shapes.single_pass_norm ? 2.0 : 3.0;
-  const double backward_tensors = shapes.single_pass_norm ? 5.0 : 10.0;
-  Operator op = memory_bound(name, elements, forward_tensors * shapes.element, backward_tensors * shapes.element);
-  op.backward_kernels = shapes.single_pass_norm ? 2 : 3;
+  const NormCosts costs = norm_costs(model, shapes);
+  Operator op = memory_bound(name, elements, costs.forward, costs.backward);
+  op.forward_kernels = costs.forward_kernels;
+  op.backward_kernels = costs.backward_kernels;
   op.parameters = (model.norm == Norm::kLayerNorm ? 2.0 : 1.0) * width;
   op.saved = Bytes(elements * shapes.element);
   op.work_copies = shapes.unsplit_copies;
@@ -85,19 +111,80 @@ void add_bias(Operator& op, const OperatorShapes& shapes, double outputs) {
   op.backward_kernels += 1;
 }
 
+namespace {
+
+struct Fp8Casts {
+  double bytes = 0.0;  ///< an element
+  int kernels = 0;     ///< a tensor
+};
+
+Fp8Casts casts_of(Fp8Recipe recipe) {
+  switch (recipe) {
+    case Fp8Recipe::kDelayed:
+      return {4.0, 1};
+    case Fp8Recipe::kTensorwise:
+    case Fp8Recipe::kCurrent:
+      return {6.0, 3};
+    case Fp8Recipe::kBlockwise:
+      return {6.5, 2};
+    case Fp8Recipe::kRowwise:
+      return {12.0, 4};
+    case Fp8Recipe::kMxfp8:
+      return {4.2, 3};
+    case Fp8Recipe::kNvfp4:
+      return {3.2, 3};
+  }
+  return {};
+}
+
+}  // namespace
+
+void quantise(Operator& op, const Training& training, bool normed) {
+  if (training.precision != Precision::kFp8) return;
+  const Fp8Recipe recipe = training.fp8_recipe.value_or(Fp8Recipe::kDelayed);
+  const Fp8Casts casts = casts_of(recipe);
+  constexpr double kSavedByNorm = 3.0;  // it writes 1 byte in place of 2, which nobody reads again
+  const double rows = static_cast<double>(op.shape.m) * static_cast<double>(op.shape.batch);
+  const double before = casts.bytes - (normed && recipe == Fp8Recipe::kDelayed ? kSavedByNorm : 0.0);
+  op.low_precision = true;
+  op.forward_casts = Bytes(rows * static_cast<double>(op.shape.k) * before);
+  op.backward_casts = Bytes(rows * static_cast<double>(op.shape.n) * casts.bytes);
+  op.cast_kernels = 2 * casts.kernels;
+  op.forward_kernels += casts.kernels;
+  op.backward_kernels += casts.kernels;
+}
+
+namespace {
+
+// Eager: the gate's function and the product are kernels of their own, and so are their gradients.
+Operator activation_operator(const Transformer& model, const OperatorShapes& shapes, const Stack& stack,
+                             std::string_view name, double elements) {
+  const double e = shapes.element;
+  if (!model.gated_mlp) return memory_bound(name, elements, 2 * e, 3 * e);
+  if (stack.fuses(FusedOperator::kActivation)) return memory_bound(name, elements, 3 * e, 5 * e);
+  Operator op = memory_bound(name, elements, 5 * e, 9 * e);
+  op.forward_kernels = 2;
+  op.backward_kernels = 3;
+  return op;
+}
+
+}  // namespace
+
 void append_mlp(std::vector<Operator>& operators, const Transformer& model, const OperatorShapes& shapes,
-                const Stack& stack, double width) {
+                const Training& training, double width) {
+  const Stack& stack = training.stack;
   const double e = shapes.element;
   const double columns = width / shapes.tp;
   const double inputs = (model.gated_mlp ? 2.0 : 1.0) * columns;
   operators.push_back(linear_operator("mlp up", shapes, model.hidden, inputs, shapes.sharded_tokens, stack));
   if (model.biases) add_bias(operators.back(), shapes, inputs);
-  Operator activation = model.gated_mlp ? memory_bound("gated activation", shapes.tokens * columns, 3 * e, 5 * e)
-                                        : memory_bound("activation", shapes.tokens * columns, 2 * e, 3 * e);
+  quantise(operators.back(), training, true);
+  Operator activation = activation_operator(model, shapes, stack, "activation", shapes.tokens * columns);
   activation.saved = Bytes(shapes.tokens * inputs * e);
   activation.gradient_buffer = Bytes(shapes.tokens * (inputs + columns) * e);
   operators.push_back(activation);
   operators.push_back(linear_operator("mlp down", shapes, columns, model.hidden, shapes.tokens, stack));
+  quantise(operators.back(), training, false);
 }
 
 namespace {
@@ -147,7 +234,7 @@ std::vector<Operator> block_operators(const Transformer& model, const Layout& la
   if (kind == BlockKind::kExperts) {
     append_experts(operators, model, layout, training);
   } else {
-    append_mlp(operators, model, shapes, stack, model.ffn);
+    append_mlp(operators, model, shapes, training, model.ffn);
   }
   operators.push_back(residual(model, shapes, stack, "mlp residual", model.biases && kind == BlockKind::kDense));
   return operators;
@@ -205,9 +292,13 @@ std::vector<Operator> head_operators(const Transformer& model, const Layout& lay
   const Stack& stack = training.stack;
   const double kernel_by_kernel =
       (e + kFp32Bytes) + kFp32Bytes + 2 * kFp32Bytes + 2 * kFp32Bytes + kFp32Bytes + 2 * kFp32Bytes;
-  const double forward = stack.loss_forward_bytes > 0.0 ? stack.loss_forward_bytes : kernel_by_kernel;
-  const double backward =
-      stack.loss_backward_bytes > 0.0 ? stack.loss_backward_bytes : 2 * kFp32Bytes + (kFp32Bytes + e);
+  double forward = stack.loss_forward_bytes > 0.0 ? stack.loss_forward_bytes : kernel_by_kernel;
+  double backward = stack.loss_backward_bytes > 0.0 ? stack.loss_backward_bytes : 2 * kFp32Bytes + (kFp32Bytes + e);
+  // In one kernel: maximum and sum in one pass each, then the gradient from the logits.
+  if (stack.fuses(FusedOperator::kLoss)) {
+    forward = std::min(forward, 2 * e + kFp32Bytes);
+    backward = std::min(backward, kFp32Bytes + e);
+  }
   Operator loss = memory_bound("cross entropy", logits, forward, backward);
   loss.reads_fresh = false;
   loss.forward_kernels = 6;
@@ -215,6 +306,12 @@ std::vector<Operator> head_operators(const Transformer& model, const Layout& lay
   loss.saved = Bytes(logits * stack.loss_saved_bytes);
   operators.push_back(loss);
   return operators;
+}
+
+double redone_selectively(const Operator& op, const Stack& stack) {
+  if (stack.selective_recompute == SelectiveRecompute::kAttention) return op.attention_core ? 1.0 : 0.0;
+  if (op.kind == OperatorKind::kFusedAttention) return 0.0;
+  return op.kind == OperatorKind::kMemoryBound ? 1.0 : 0.5;
 }
 
 Flops forward_flops(const Operator& op) {
@@ -327,12 +424,14 @@ void append_fused_core(std::vector<Operator>& operators, const Transformer& mode
 }
 
 void append_projections(std::vector<Operator>& operators, const Transformer& model, const OperatorShapes& shapes,
-                        const Stack& stack) {
+                        const Training& training) {
+  const Stack& stack = training.stack;
   const double e = shapes.element;
   const double qkv = (static_cast<double>(model.attention_width()) + model.key_width() + model.value_width());
   const double columns = qkv / shapes.tp;
   operators.push_back(linear_operator("qkv projection", shapes, model.hidden, columns, shapes.sharded_tokens, stack));
   if (model.query_bias()) add_bias(operators.back(), shapes, columns);
+  quantise(operators.back(), training, true);
   const double rotated = shapes.tokens * (model.attention_width() + model.key_width()) / shapes.tp;
   if (model.qk_norm) {
     Operator norms = memory_bound("query and key norms", rotated, 2 * e, 5 * e);
@@ -344,12 +443,18 @@ void append_projections(std::vector<Operator>& operators, const Transformer& mod
     operators.push_back(norms);
   }
   if (model.positions == Positions::kRotary) {
-    operators.push_back(memory_bound("rotary embedding", rotated, 2 * e, 2 * e));
+    // Eager: halves negated and joined, two products, a sum, each written and read.
+    const bool fused = stack.fuses(FusedOperator::kRotary);
+    Operator rotary = memory_bound("rotary embedding", rotated, (fused ? 2 : 10) * e, (fused ? 2 : 10) * e);
+    if (!fused) rotary.forward_kernels = rotary.backward_kernels = 5;
+    operators.push_back(rotary);
   }
 }
 
 void append_latent_projections(std::vector<Operator>& operators, const Transformer& model, const OperatorShapes& shapes,
-                               const Stack& stack) {
+                               const Training& training) {
+  const Stack& stack = training.stack;
+  const std::size_t first = operators.size();
   const double e = shapes.element;
   const LatentAttention& latent = *model.latent;
   const double queries = model.attention_width() / shapes.tp;
@@ -368,6 +473,9 @@ void append_latent_projections(std::vector<Operator>& operators, const Transform
   operators.push_back(latent_norm(model, shapes, "key-value latent norm", latent.key_value_rank));
   operators.push_back(linear_operator("key-value up projection", shapes, latent.key_value_rank,
                                       heads * (latent.nope_dim + latent.value_dim), shapes.sharded_tokens, stack));
+  for (std::size_t index = first; index < operators.size(); ++index) {
+    if (operators[index].kind == OperatorKind::kLinear) quantise(operators[index], training, false);
+  }
   // The rotated part of every query, and the shared rotated key copied to every head.
   operators.push_back(memory_bound("rotary embedding", shapes.tokens * heads * latent.rope_dim * 2, 2 * e, 2 * e));
 }
@@ -379,9 +487,9 @@ void append_attention(std::vector<Operator>& operators, const Transformer& model
   const OperatorShapes shapes(model, layout, training);
   const double e = shapes.element;
   if (model.latent) {
-    append_latent_projections(operators, model, shapes, training.stack);
+    append_latent_projections(operators, model, shapes, training);
   } else {
-    append_projections(operators, model, shapes, training.stack);
+    append_projections(operators, model, shapes, training);
   }
   if (training.flash_attention) {
     append_fused_core(operators, model, shapes);
@@ -394,6 +502,7 @@ void append_attention(std::vector<Operator>& operators, const Transformer& model
   operators.push_back(transpose);
   operators.push_back(
       linear_operator("output projection", shapes, context, model.hidden, shapes.tokens, training.stack));
+  quantise(operators.back(), training, false);
 }
 
 namespace {
@@ -450,12 +559,13 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
     operators.back().parameters += inputs * here;
     operators.back().input_gradient_bytes += Bytes(routed * inputs * e);
   }
-  Operator activation = model.gated_mlp ? memory_bound("experts gated activation", routed * columns, 3 * e, 5 * e)
-                                        : memory_bound("experts activation", routed * columns, 2 * e, 3 * e);
+  quantise(operators.back(), training, false);
+  Operator activation = activation_operator(model, shapes, stack, "experts activation", routed * columns);
   activation.saved = Bytes(routed * inputs * e);
   activation.gradient_buffer = Bytes(routed * (inputs + columns) * e);
   operators.push_back(activation);
   operators.push_back(grouped_linear("experts down", shapes, rows, here, columns, model.hidden, stack));
+  quantise(operators.back(), training, false);
   if (model.biases) {
     // Added once, by whichever tensor-parallel rank; all hold it.
     Operator bias = memory_bound("experts down bias", 0.0, 0.0, 0.0);
@@ -472,7 +582,7 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
   operators.push_back(combine);
 
   if (experts.shared > 0) {
-    append_mlp(operators, model, shapes, stack, static_cast<double>(experts.shared) * experts.shared_ffn);
+    append_mlp(operators, model, shapes, training, static_cast<double>(experts.shared) * experts.shared_ffn);
     if (model.biases) {
       Operator bias = memory_bound("shared experts bias", 0.0, 0.0, 0.0);
       bias.parameters = static_cast<double>(experts.shared) * model.hidden;
@@ -501,6 +611,8 @@ std::vector<Operator> split_over_grid(std::vector<Operator> operators, const Lay
     } else if (op.kind == OperatorKind::kBatchedProduct) {
       op.shape.batch /= grid.ranks();
     }
+    op.forward_casts = op.forward_casts / ranks;
+    op.backward_casts = op.backward_casts / ranks;
     op.attention_flops = op.attention_flops / ranks;
     op.full_attention_flops = op.full_attention_flops / ranks;
     op.forward_bytes = op.forward_bytes / ranks;

@@ -42,6 +42,11 @@ struct Operator {
   int forward_kernels = 0;
   int backward_kernels = 0;
   double parameters = 0.0;
+  /// Computed in 8 bits where the training is: no head, no router (TransformerEngine, Megatron Core, torchtitan).
+  bool low_precision = false;
+  Bytes forward_casts;      ///< what casts of its input read and write: Fp8Casts
+  Bytes backward_casts;     ///< and of its output's gradient
+  int cast_kernels = 0;     ///< of both
   bool of_experts = false;  ///< its parameters are split over the expert-parallel ranks
   /// Named replication: how many tensor-parallel ranks do this very work / hold these very parameters.
   int work_copies = 1;
@@ -74,6 +79,9 @@ std::vector<Operator> block_operators(const Transformer& model, const Layout& la
 std::vector<Operator> embedding_operators(const Transformer& model, const Layout& layout, const Training& training);
 std::vector<Operator> head_operators(const Transformer& model, const Layout& layout, const Training& training);
 
+/// The share of the operator's forward pass that selective recomputation does again.
+double redone_selectively(const Operator& op, const Stack& stack);
+
 /// FLOPs of one forward pass of the operator on one rank: 2·m·n·k·batch; attention in full (not causal-halved), as MFU
 /// counts it.
 Flops forward_flops(const Operator& op);
@@ -97,6 +105,8 @@ struct OperatorShapes {
   double sharded_tokens;  ///< S where sequence parallelism splits it
   double scores;          ///< elements of this rank's score matrices
   bool single_pass_norm;
+  bool fused_norm;
+  bool compiled;
   int unsplit_copies;  ///< tensor-parallel ranks that do the same work on tokens that nothing splits
   int tensor_ranks;
 };
@@ -121,9 +131,20 @@ void add_bias(Operator& op, const OperatorShapes& shapes, double outputs);
 /// From the normed hidden states to the output projection, which is included.
 void append_attention(std::vector<Operator>& operators, const Transformer& model, const Layout& layout,
                       const Training& training);
+/// Makes a linear of a block one of 8-bit operands where the training is in fp8. `normed`: its input comes out of a
+/// norm.
+///
+/// Casts read and write, a element of the product's input and of its output's gradient: delayed 4 bytes (16 bits read,
+/// rows and transposed columns written, amax inside); current and tensorwise 6 (an amax pass first); blockwise 6.5
+/// (rows and columns each from 16 bits, fp32 scales); mxfp8 4.2, nvfp4 3.2 (both directions and scales in one kernel);
+/// rowwise 12 (each operand again for each of its products). A norm of TransformerEngine writes 8 bits itself under
+/// delayed scaling. Source: NVIDIA/TransformerEngine 2.x, docs/features/low_precision_training, and common/cast;
+/// pytorch/ao float8.
+void quantise(Operator& op, const Training& training, bool normed);
+
 /// An MLP of `width` columns over all tensor-parallel ranks, without the residual.
 void append_mlp(std::vector<Operator>& operators, const Transformer& model, const OperatorShapes& shapes,
-                const Stack& stack, double width);
+                const Training& training, double width);
 /// Router, routed and shared experts, without the residual and the exchanges between expert-parallel ranks.
 void append_experts(std::vector<Operator>& operators, const Transformer& model, const Layout& layout,
                     const Training& training);

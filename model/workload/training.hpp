@@ -28,7 +28,8 @@ struct Training {
   int sequence_length = 0;
   Precision precision = Precision::kBf16;
   Optimizer optimizer = Optimizer::kAdam;
-  bool flash_attention = true;  ///< fused attention that keeps no score matrix
+  std::optional<Fp8Recipe> fp8_recipe;  ///< of precision fp8 alone
+  bool flash_attention = true;          ///< fused attention that keeps no score matrix
   Transport transport = Transport::kNccl;
   /// Of the replicas' collectives alone: gradients and sharded weights. A process group has a backend of its own in
   /// torch.distributed, and Gloo or MPI for all is nobody's choice where tensor-parallel ranks share a node.
@@ -43,7 +44,7 @@ struct Training {
 inline double optimizer_bytes_per_parameter(const Training& training) {
   const bool weights_are_fp32 = training.precision == Precision::kFp32 || training.precision == Precision::kTf32;
   const double weight_copy = weights_are_fp32 ? 0.0 : 4.0;
-  const double moments = training.optimizer == Optimizer::kAdam ? 8.0 : 4.0;
+  const double moments = (training.optimizer == Optimizer::kAdam ? 2.0 : 1.0) * training.stack.moment_bytes;
   return weight_copy + moments;
 }
 

@@ -77,7 +77,11 @@ StepTimes times_of(const PreparedStep& step) {
     passes.backward = picoseconds((input_gradient + stage.weight_gradient.total() - stage.tp_hidden) / slices);
     times.stages.push_back(passes);
   }
-  for (const BoundaryCosts& boundary : step.costs.boundaries) {
+  for (std::size_t index = 0; index < step.costs.boundaries.size(); ++index) {
+    const BoundaryCosts& boundary = step.costs.boundaries[index];
+    const Ticks slowdown = picoseconds(boundary.slowdown);
+    StageTimes& sender = times.stages[index];
+    for (Ticks* pass : {&sender.forward, &sender.input_gradient, &sender.backward}) *pass += slowdown;
     times.boundaries.push_back({picoseconds(boundary.forward), picoseconds(boundary.backward)});
   }
   times.blocking_sends = step.job.training.stack.blocking_sends;

@@ -22,6 +22,14 @@ void expect_sourced(const nlohmann::json& entry, const nlohmann::json& sources, 
   for (const auto& item : entry.items()) {
     if (item.key() == "name" || item.key() == "description" || item.key() == "sources") continue;
     const std::string path = where + "." + item.key();
+    if (item.key() == "releases") {
+      for (nlohmann::json release : item.value()) {
+        EXPECT_TRUE(sources.contains(release.at("source").get<std::string>())) << path;
+        for (const char* key : {"release", "date", "changes", "source"}) release.erase(key);
+        expect_sourced(release, sources, path);
+      }
+      continue;
+    }
     ASSERT_TRUE(item.value().is_object()) << path;
     if (!item.value().contains("value")) {
       expect_sourced(item.value(), sources, path);

@@ -130,7 +130,10 @@ TEST(Compute, APrecisionMayHaveAShareOfItsOwn) {
   device.gemm_efficiency_by_precision[static_cast<std::size_t>(Precision::kFp8)] = 0.4;
   const GemmShape shape{4096, 4096, 4096, 1};
   const double usual = ComputeModel(device, Precision::kBf16).gemm(shape, 2).value();
-  EXPECT_DOUBLE_EQ(ComputeModel(device, Precision::kFp8).gemm(shape, 2).value(), 2.0 * usual);
+  // Operands of 8 bits have 790 steps of overhead where others have 200; all else of such a training has 16.
+  const double deeper = (4096.0 + 790.0) / (4096.0 + 200.0);
+  EXPECT_NEAR(ComputeModel(device, Precision::kFp8).gemm(shape, 2, true).value(), 2.0 * usual * deeper, 1e-12);
+  EXPECT_DOUBLE_EQ(ComputeModel(device, Precision::kFp8).gemm(shape, 2).value(), usual);
   EXPECT_DOUBLE_EQ(ComputeModel(device, Precision::kFp16).gemm(shape, 2).value(), usual);
 }
 

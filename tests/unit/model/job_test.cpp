@@ -39,7 +39,7 @@ TEST(Job, FillsDefaultsAndSaysSo) {
   EXPECT_EQ(job.layout.microbatches(), 2);
   EXPECT_EQ(job.training.sequence_length, 2048);
   EXPECT_EQ(job.training.stack.name, "megatron-core");
-  EXPECT_EQ(job.assumptions.size(), 4u);  // sequence length, precision, stack, bucket
+  EXPECT_EQ(job.assumptions.size(), 5u);  // sequence length, precision, stack and its release, bucket
 }
 
 TEST(Job, AnInlineModelAndClusterNeedNoCatalogue) {
@@ -203,6 +203,44 @@ TEST(Document, LongListsTakeTimeByTheirLength) {
   const std::clock_t before = std::clock();
   EXPECT_EQ(parse_json(text + "]", "a.json").size(), 400'001U);
   EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 15.0);
+}
+
+TEST(Job, SoftwareHasVersions) {
+  const auto stack = [](const std::string& name) {
+    return job_from(R"({"model": "llama3-8b", "cluster": "dgx-h100", "layout": {"global_batch_size": 8},
+      "training": {"stack": ")" +
+                    name + R"("}})");
+  };
+  EXPECT_EQ(stack("nemo@23.04").training.stack.flash_kernels, FlashKernels::k1);
+  EXPECT_EQ(stack("nemo@23.09").training.stack.flash_kernels, FlashKernels::k2);
+  EXPECT_FALSE(stack("nemo@23.09").training.stack.fp8_parameters);
+  EXPECT_EQ(stack("nemo@25.02").training.stack.flash_kernels, FlashKernels::kCudnn);
+  EXPECT_EQ(stack("nemo@25.02").training.stack.based_on, "nemo");
+  EXPECT_EQ(stack("nemo").training.stack.fp8_recipe, Fp8Recipe::kCurrent);
+  EXPECT_THROW(stack("nemo@20.01"), ConfigError);
+  EXPECT_THROW(stack("deepspeed@1"), ConfigError);
+}
+
+TEST(Job, WhatItSaysOfItsSoftwareReplacesTheStacks) {
+  const Job job = job_from(R"({"model": "llama3-8b", "cluster": "dgx-h100", "layout": {"global_batch_size": 8},
+    "training": {"stack": "torchtitan", "compile": true, "fused": ["norm"], "cuda_graphs": "full",
+      "flash_attention": "3", "overlap": {"tp": true, "p2p": false}, "gradient_dtype": "bf16", "reduce_dtype": "fp32",
+      "moment_dtype": "bf16", "precision": "fp8", "fp8_recipe": "rowwise"}})");
+  const Stack& stack = job.training.stack;
+  EXPECT_TRUE(stack.compile);
+  EXPECT_TRUE(stack.fuses(FusedOperator::kLoss));
+  EXPECT_FALSE(stack.fused[static_cast<std::size_t>(FusedOperator::kRotary)]);
+  EXPECT_EQ(stack.cuda_graphs, CudaGraphs::kFull);
+  EXPECT_EQ(stack.flash_kernels, FlashKernels::k3);
+  EXPECT_TRUE(stack.overlap_tp_in_pieces);
+  EXPECT_TRUE(stack.blocking_sends);
+  EXPECT_DOUBLE_EQ(stack.gradient_bytes, 2.0);
+  EXPECT_DOUBLE_EQ(stack.reduced_gradient_bytes(), 4.0);
+  EXPECT_DOUBLE_EQ(optimizer_bytes_per_parameter(job.training), 8.0);
+  EXPECT_EQ(job.training.fp8_recipe, Fp8Recipe::kRowwise);
+  EXPECT_THROW(job_from(R"({"model": "llama3-8b", "cluster": "dgx-h100", "layout": {"global_batch_size": 8},
+    "training": {"precision": "fp8", "fp8_recipe": "mxfp8"}})"),
+               ConfigError);
 }
 
 }  // namespace
