@@ -46,12 +46,20 @@ Table coverage_table();
 Table memory_error_table(const std::vector<SourceSummary>& sources);
 /// What choosing the row forecast fastest costs, and the errors without rows that others contradict.
 Table choice_table(const std::vector<SourceSummary>& sources);
+/// Every source and group: size, errors, interval, choosing by forecast, memory, floor.
+Table group_table(const std::vector<SourceSummary>& sources);
+/// Rows whose completed jobs are equal, and how far apart their measurements lie.
+Table floor_table(const std::vector<SourceSummary>& sources);
 /// How many rows were skipped for which reason.
 Table skipped_table(const std::vector<SourceSummary>& sources);
 /// Rows that leave something open: the fastest and the slowest forecast over the plausible choices.
 Table open_table(const std::vector<SourceSummary>& sources);
 /// The `count` rows with the largest errors of the step time; all when it is 0.
 Table rows_table(const std::vector<SourceSummary>& sources, int count);
+
+/// Every number of the forecast that was fitted to measurements: those that --refit fits again, and those of the code.
+/// What was looked up, counted or taken from data sheets is not among them.
+Table constants_table();
 
 /// The constants as shipped and as refitted, then the errors by source.
 std::vector<Table> refit_tables(const std::vector<Refit>& fits);

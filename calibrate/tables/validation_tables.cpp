@@ -83,15 +83,37 @@ std::string share_inside(const SourceSummary& summary, bool used_in_fit) {
 
 Json coverage_json() {
   Json list = Json::array();
-  for (const Coverage& coverage : interval_coverage(shipped_held_out_errors())) {
-    list.push_back({{"device", coverage.device},
-                    {"stack", coverage.stack},
-                    {"models", coverage.models},
+  for (const Coverage& coverage : interval_coverage(shipped_source_errors())) {
+    list.push_back({{"devices", coverage.devices},
+                    {"stacks", coverage.stacks},
                     {"rows", coverage.rows},
                     {"covered", coverage.covered},
                     {"mean_half_width", coverage.half_width}});
   }
   return list;
+}
+
+std::vector<SourceSummary> with_groups(const std::vector<SourceSummary>& sources) {
+  std::vector<SourceSummary> all;
+  for (const SourceSummary& summary : sources) {
+    all.push_back(summary);
+    for (SourceSummary& group : groups_of(summary)) all.push_back(std::move(group));
+  }
+  return all;
+}
+
+void add_group_figures(const SourceSummary& summary, Json& json) {
+  const bool any = summary.time.rows > 0;
+  json["group"] = summary.group.empty() ? Json(nullptr) : Json(summary.group);
+  json["n"] = summary.time.rows;
+  json["mape"] = any ? Json(summary.time.mape) : Json(nullptr);
+  json["bias"] = any ? Json(summary.time.bias) : Json(nullptr);
+  json["inside"] = or_null(summary.of_group.inside);
+  json["half_width"] = or_null(summary.of_group.half_width);
+  json["memory_mape"] = summary.memory.rows > 0 ? Json(summary.memory.mape) : Json(nullptr);
+  json["regret"] = or_null(summary.of_group.regret);
+  json["rank_correlation"] = or_null(summary.of_group.rank_correlation);
+  json["floor"] = or_null(summary.of_group.floor);
 }
 
 }  // namespace
@@ -102,7 +124,9 @@ nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources
                {"rows", Json::array()},
                {"open_rows", Json::array()},
                {"coverage", coverage_json()}};
-  for (const SourceSummary& summary : sources) {
+  Json inexpressible = Json::array();
+  for (const SourceSummary& summary : with_groups(sources)) {
+    for (const std::string& row : summary.inexpressible) inexpressible.push_back(row);
     Json skipped = Json::array();
     for (const SkippedRow& row : summary.skipped) skipped.push_back({{"id", row.id}, {"reason", row.reason}});
     Json time = statistics_json(summary.time);
@@ -121,6 +145,8 @@ nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources
                                {"memory", memory},
                                {"choices", choices_json(summary.choices)},
                                {"speed_up", statistics_json(summary.speed_up)}});
+    add_group_figures(summary, json["sources"].back());
+    if (!summary.group.empty()) continue;
     for (const OpenRow& row : summary.open) {
       json["open_rows"].push_back({{"id", row.id},
                                    {"source", row.source},
@@ -138,12 +164,64 @@ nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources
                               {"predicted_s", row.predicted_s},
                               {"measured_s", or_null(row.measured_s)},
                               {"error", or_null(row.error())},
-                              {"half_width", or_null(row.half_width)},
+                              {"half_width", row.interval ? Json(row.interval->half_width) : Json(nullptr)},
+                              {"low_s", row.interval ? Json(row.interval->low_s) : Json(nullptr)},
+                              {"high_s", row.interval ? Json(row.interval->high_s) : Json(nullptr)},
+                              {"group", row.group},
                               {"memory_predicted_gib", or_null(row.memory_predicted_gib)},
                               {"memory_measured_gib", or_null(row.memory_measured_gib)}});
     }
   }
+  json["inexpressible"] = std::move(inexpressible);
   return json;
+}
+
+Table group_table(const std::vector<SourceSummary>& sources) {
+  Table table;
+  table.title = "By source and group";
+  table.columns = {text_column("source"),
+                   text_column("group"),
+                   number_column("n"),
+                   number_column("MAPE %", "mape_percent"),
+                   text_column("bias %", "bias_percent"),
+                   number_column("inside %", "inside_percent"),
+                   number_column("± %", "half_width_percent"),
+                   number_column("regret %", "regret_percent"),
+                   number_column("rank correlation", "rank_correlation"),
+                   number_column("memory MAPE %", "memory_mape_percent"),
+                   number_column("floor %", "floor_percent")};
+  const auto share = [](const std::optional<double>& value) { return value ? percent(*value) : ""; };
+  for (const SourceSummary& summary : with_groups(sources)) {
+    if (summary.time.rows == 0) continue;
+    const GroupStatistics& group = summary.of_group;
+    table.rows.push_back({summary.source, summary.group, fmt::format("{}", summary.time.rows),
+                          percent(summary.time.mape), signed_percent(summary.time.bias), share(group.inside),
+                          share(group.half_width), share(group.regret),
+                          group.rank_correlation ? fmt::format("{:.2f}", *group.rank_correlation) : "",
+                          summary.memory.rows > 0 ? percent(summary.memory.mape) : "", share(group.floor)});
+  }
+  table.notes.emplace_back(
+      "regret and rank correlation: over questions (model, devices, batch, format) with five rows or more; floor: how "
+      "far apart measurements of one job lie");
+  return table;
+}
+
+Table floor_table(const std::vector<SourceSummary>& sources) {
+  Table table;
+  table.title = "Equal jobs, different measurements";
+  table.columns = {text_column("source"), text_column("rows"), number_column("spread %", "spread_percent")};
+  constexpr std::size_t kShown = 4;
+  for (const SourceSummary& summary : sources) {
+    for (const EqualJobs& equal : equal_jobs(summary.evaluated)) {
+      std::string rows;
+      for (std::size_t index = 0; index < std::min(kShown, equal.ids.size()); ++index) {
+        rows += (index > 0 ? ", " : "") + equal.ids[index];
+      }
+      if (equal.ids.size() > kShown) rows += fmt::format(" and {} more", equal.ids.size() - kShown);
+      table.rows.push_back({summary.source, rows, percent(equal.spread)});
+    }
+  }
+  return table;
 }
 
 Table time_error_table(const std::vector<SourceSummary>& sources) {
@@ -182,22 +260,18 @@ Table time_error_table(const std::vector<SourceSummary>& sources) {
 
 Table coverage_table() {
   Table table;
-  table.title = "Coverage of the 90 % interval, each model left out";
-  table.columns = {text_column("device"),
-                   text_column("stack"),
-                   number_column("models"),
-                   number_column("steps"),
-                   number_column("± %", "half_width_percent"),
-                   number_column("inside %", "inside_percent")};
-  for (const Coverage& coverage : interval_coverage(shipped_held_out_errors())) {
-    const bool all = coverage.device.empty();
-    table.rows.push_back({all ? "all" : coverage.device, coverage.stack, fmt::format("{}", coverage.models),
-                          fmt::format("{}", coverage.rows), percent(coverage.half_width),
-                          coverage.rows == 0 ? "" : percent(static_cast<double>(coverage.covered) / coverage.rows)});
+  table.title = "Coverage of the 90 % interval, each source left out whole";
+  table.columns = {text_column("devices"), text_column("stacks"), number_column("steps"),
+                   number_column("± %", "half_width_percent"), number_column("inside %", "inside_percent")};
+  const std::vector<Coverage> coverages = interval_coverage(shipped_source_errors());
+  for (const Coverage& coverage : coverages) {
+    table.rows.push_back({coverage.devices, coverage.stacks, fmt::format("{}", coverage.rows),
+                          percent(coverage.half_width),
+                          percent(static_cast<double>(coverage.covered) / coverage.rows)});
   }
+  table.rows.push_back({"all, each source one vote", "", "", "", percent(mean_coverage(coverages))});
   table.notes.emplace_back(
-      "constants and interval both know nothing of the step's model; ± is the mean over the steps; "
-      "docs/uncertainty.md");
+      "a row a source, whose interval knows nothing of it; ± is the mean over its steps; docs/uncertainty.md");
   return table;
 }
 
@@ -315,6 +389,46 @@ Table rows_table(const std::vector<SourceSummary>& sources, int count) {
   return table;
 }
 
+Table constants_table() {
+  Table table;
+  table.title = "Fitted constants";
+  table.columns = {text_column("where"), text_column("constant"), number_column("value"), text_column("fitted to")};
+  for (const FitPlan& plan : shipped_fits()) {
+    for (const FittedConstant& constant : plan.constants) {
+      table.rows.push_back(
+          {constant.entry, constant.figure, fmt::format("{:.4g}{}", constant.shipped, constant.unit), plan.name});
+    }
+  }
+  struct InCode {
+    const char* where;
+    const char* constant;
+    const char* value;
+    const char* fitted_to;
+  };
+  constexpr InCode kInCode[] = {
+      {"b200", "gemm_efficiency_by_precision.fp8", "0.5", "NeMo 25.02 on B200"},
+      {"products", "weight_gradient_depth", "60", "profiled passes of zero-bubble models"},
+      {"products", "slowdown of heads that tensor cores cannot load", "10", "BLOOM, heads of 108, 150 and 450"},
+      {"element-wise", "share of fresh bytes that goes to memory", "0.7", "A100, training"},
+      {"FlashAttention 1", "forward on Ampere", "0.57", "llm-foundry on A100"},
+      {"FlashAttention 1", "backward on Ampere", "0.25", "llm-foundry on A100"},
+      {"FlashAttention 1", "forward on Hopper", "0.27", "llm-foundry on H100"},
+      {"FlashAttention 1", "backward on Hopper", "0.15", "llm-foundry on H100"},
+      {"stacks", "loss_forward_bytes", "14", "last stages of zero-bubble, vTrain, BLOOM"},
+      {"stacks", "loss_backward_bytes", "5", "last stages of zero-bubble, vTrain, BLOOM"},
+      {"pytorch-fsdp@2023-01", "loss_forward_bytes", "28", "llm-foundry"},
+      {"pytorch-fsdp@2023-01", "loss_backward_bytes", "7", "llm-foundry"},
+      {"communication", "what a product hides of a collective beside it", "0.76", "2205.05198, Tables 4 and 5"},
+      {"communication", "slowdown of computation beside it", "0.4", "llm-foundry"},
+      {"host", "exponent where device and host take as long", "6", "vTrain on one node"},
+      {"memory", "working set of a recomputed block", "3", "BLOOM"},
+      {"omni-path", "nic_efficiency", "0.45", "BLOOM"},
+  };
+  for (const InCode& row : kInCode) table.rows.push_back({row.where, row.constant, row.value, row.fitted_to});
+  table.notes.push_back(fmt::format("{} numbers", table.rows.size()));
+  return table;
+}
+
 std::vector<Table> refit_tables(const std::vector<Refit>& fits) {
   Table constants;
   constants.title = "Constants";
@@ -389,8 +503,8 @@ std::vector<Table> fit_tables() {
 
 std::string validation_page(const std::vector<SourceSummary>& sources) {
   std::string page = kIntroduction;
-  std::vector<Table> tables = {time_error_table(sources), coverage_table(), memory_error_table(sources),
-                               choice_table(sources)};
+  std::vector<Table> tables = {group_table(sources),        time_error_table(sources), coverage_table(),
+                               memory_error_table(sources), choice_table(sources),     floor_table(sources)};
   for (Table& table : fit_tables()) tables.push_back(std::move(table));
   for (Table& table : std::vector<Table>{rows_table(sources, kWorstRows), open_table(sources), skipped_table(sources),
                                          rows_table(sources, 0)}) {

@@ -50,9 +50,10 @@ double flops_as_published(const PublishedRow& row, const Forecast& answer) {
 std::optional<double> measured_step(const PublishedRow& row, const Forecast& answer) {
   const Job& job = answer.step.job;
   if (row.iteration_s) return row.iteration_s;
-  if (row.samples_per_s) return *row.global_batch_size / *row.samples_per_s;
+  const double samples = row.global_batch_size.value_or(job.layout.global_batch_size);
+  if (row.samples_per_s) return samples / *row.samples_per_s;
   const double devices = job.cluster.devices();
-  const double tokens = static_cast<double>(*row.global_batch_size) * *row.sequence_length;
+  const double tokens = samples * row.sequence_length.value_or(job.training.sequence_length);
   if (row.tokens_per_s_per_gpu) return tokens / (*row.tokens_per_s_per_gpu * devices);
   if (row.tflops_per_gpu) return flops_as_published(row, answer) / (*row.tflops_per_gpu * kTera * devices);
   return std::nullopt;
@@ -82,8 +83,15 @@ void evaluate_step(const PublishedRow& row, const MappedRow& mapped, const Forec
   if (mapped.steps_overlap) evaluated.predicted_s = answer.result.bubble.span_s + answer.result.breakdown.optimizer_s;
   evaluated.measured_s = measured_step(row, answer);
   evaluated.ideal_s = ideal_time(answer);
-  evaluated.facts = facts_of(answer.step.job);
-  if (answer.result.interval) evaluated.half_width = answer.result.interval->half_width;
+  evaluated.facts = facts_of(answer.step.job, answer.result.communication.exposed_fraction);
+  evaluated.interval = answer.result.interval;
+  evaluated.group = row.group;
+  if (!row.job.is_null()) evaluated.job = mapped.job.dump();
+  const Job& job = answer.step.job;
+  evaluated.question =
+      fmt::format("{} {} {} {} {} {} {} {} {} {}", job.model.layers, job.model.hidden, job.model.heads, job.model.ffn,
+                  job.model.vocab, job.training.sequence_length, name_of(job.training.precision),
+                  job.cluster.device.name, job.cluster.devices(), job.layout.global_batch_size);
   const bool memory_counts = row.peak_memory_gib || row.out_of_memory;
   if (!memory_counts) return;
   const MemoryResult& memory = answer.result.memory;
@@ -222,8 +230,8 @@ std::optional<double> EvaluatedRow::memory_error() const {
 }
 
 std::optional<bool> EvaluatedRow::inside() const {
-  if (!half_width || !error()) return std::nullopt;
-  return std::abs(*measured_s / predicted_s - 1.0) <= *half_width;
+  if (!interval || !error()) return std::nullopt;
+  return interval->low_s <= *measured_s && *measured_s <= interval->high_s;
 }
 
 ErrorStatistics statistics_of(const std::vector<double>& signed_errors) {
@@ -262,6 +270,127 @@ void summarise(SourceSummary& summary) {
   summary.time = statistics_of(times);
   summary.memory = statistics_of(memories);
   summary.naive_mape = naive_error(summary.evaluated);
+  summary.of_group = group_statistics(summary.evaluated);
+}
+
+namespace {
+
+using Rows = std::vector<const EvaluatedRow*>;
+
+double chosen_over_fastest(const Rows& rows) {
+  const auto by = [&rows](auto time) {
+    return *std::min_element(rows.begin(), rows.end(),
+                             [&time](const EvaluatedRow* a, const EvaluatedRow* b) { return time(*a) < time(*b); });
+  };
+  const EvaluatedRow* chosen = by([](const EvaluatedRow& row) { return row.predicted_s; });
+  const EvaluatedRow* fastest = by([](const EvaluatedRow& row) { return *row.measured_s; });
+  return *chosen->measured_s / *fastest->measured_s - 1.0;
+}
+
+// Spearman's: of the ranks, equal values sharing the mean of theirs.
+double rank_correlation_of(const Rows& rows) {
+  const auto ranks = [&rows](auto value) {
+    std::vector<double> all;
+    for (const EvaluatedRow* row : rows) {
+      double rank = 0.0;
+      for (const EvaluatedRow* other : rows) {
+        rank += value(*other) < value(*row) ? 1.0 : value(*other) == value(*row) ? 0.5 : 0.0;
+      }
+      all.push_back(rank - static_cast<double>(rows.size()) / 2.0);
+    }
+    return all;
+  };
+  const std::vector<double> forecast = ranks([](const EvaluatedRow& row) { return row.predicted_s; });
+  const std::vector<double> measured = ranks([](const EvaluatedRow& row) { return *row.measured_s; });
+  double both = 0.0;
+  double one = 0.0;
+  double other = 0.0;
+  for (std::size_t index = 0; index < rows.size(); ++index) {
+    both += forecast[index] * measured[index];
+    one += forecast[index] * forecast[index];
+    other += measured[index] * measured[index];
+  }
+  return one > 0.0 && other > 0.0 ? both / std::sqrt(one * other) : 0.0;
+}
+
+}  // namespace
+
+std::vector<EqualJobs> equal_jobs(const std::vector<EvaluatedRow>& rows) {
+  std::map<std::string, Rows> by_job;
+  for (const EvaluatedRow& row : rows) {
+    if (!row.job.empty() && row.measured_s) by_job[row.job].push_back(&row);
+  }
+  std::vector<EqualJobs> all;
+  for (const auto& [job, equal] : by_job) {
+    if (equal.size() < 2) continue;
+    EqualJobs found;
+    double fastest = *equal.front()->measured_s;
+    double slowest = fastest;
+    for (const EvaluatedRow* row : equal) {
+      found.ids.push_back(row->id);
+      fastest = std::min(fastest, *row->measured_s);
+      slowest = std::max(slowest, *row->measured_s);
+    }
+    found.spread = slowest / fastest - 1.0;
+    all.push_back(std::move(found));
+  }
+  return all;
+}
+
+GroupStatistics group_statistics(const std::vector<EvaluatedRow>& rows) {
+  GroupStatistics statistics;
+  double inside = 0.0;
+  double width = 0.0;
+  int with_interval = 0;
+  std::map<std::string, Rows> by_question;
+  for (const EvaluatedRow& row : rows) {
+    if (!row.error()) continue;
+    if (!row.question.empty()) by_question[row.question].push_back(&row);
+    if (!row.interval) continue;
+    ++with_interval;
+    inside += *row.inside() ? 1.0 : 0.0;
+    width += row.interval->half_width;
+  }
+  if (with_interval > 0) {
+    statistics.inside = inside / with_interval;
+    statistics.half_width = width / with_interval;
+  }
+  constexpr std::size_t kFewestLayouts = 5;
+  int questions = 0;
+  double regret = 0.0;
+  double correlation = 0.0;
+  for (const auto& [question, answers] : by_question) {
+    if (answers.size() < kFewestLayouts) continue;
+    ++questions;
+    regret += chosen_over_fastest(answers);
+    correlation += rank_correlation_of(answers);
+  }
+  if (questions > 0) {
+    statistics.regret = regret / questions;
+    statistics.rank_correlation = correlation / questions;
+  }
+  for (const EqualJobs& equal : equal_jobs(rows)) {
+    statistics.floor = std::max(statistics.floor.value_or(0.0), equal.spread);
+  }
+  return statistics;
+}
+
+std::vector<SourceSummary> groups_of(const SourceSummary& summary) {
+  std::map<std::string, SourceSummary> groups;
+  for (const EvaluatedRow& row : summary.evaluated) {
+    if (row.group.empty()) continue;
+    SourceSummary& group = groups[row.group];
+    group.source = summary.source;
+    group.group = row.group;
+    group.evaluated.push_back(row);
+    ++group.rows;
+  }
+  std::vector<SourceSummary> all;
+  for (auto& [name, group] : groups) {
+    summarise(group);
+    all.push_back(std::move(group));
+  }
+  return all;
 }
 
 SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file, const nlohmann::json& profile) {
@@ -271,6 +400,7 @@ SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file, con
   std::vector<const PublishedRow*> published;
   for (const PublishedRow& row : file.rows) {
     MappedRow mapped = map_row(row, file.about);
+    if (!row.inexpressible.empty()) summary.inexpressible.push_back(row.id + ": " + row.inexpressible);
     if (!profile.is_null() && mapped.skip_reason.empty()) {
       if (mapped.job["cluster"]["device"] != profile.at("cluster").at("device").at("name")) {
         mapped.skip_reason = "another device than the profile's";
@@ -361,13 +491,7 @@ ChoiceStatistics choice_statistics(const std::vector<ComparedRow>& rows) {
   for (const auto& group : groups) {
     const std::vector<const EvaluatedRow*>& answers = group.second;
     if (answers.size() < kFewest) continue;
-    const auto by = [&answers](auto time) {
-      return *std::min_element(answers.begin(), answers.end(),
-                               [&time](const EvaluatedRow* a, const EvaluatedRow* b) { return time(*a) < time(*b); });
-    };
-    const EvaluatedRow* chosen = by([](const EvaluatedRow& row) { return row.predicted_s; });
-    const EvaluatedRow* fastest = by([](const EvaluatedRow& row) { return *row.measured_s; });
-    const double regret = *chosen->measured_s / *fastest->measured_s - 1.0;
+    const double regret = chosen_over_fastest(answers);
     ++statistics.groups;
     statistics.rows += static_cast<int>(answers.size());
     statistics.mean += regret;

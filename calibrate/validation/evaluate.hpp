@@ -27,7 +27,10 @@ struct EvaluatedRow {
   bool out_of_memory = false;  ///< measured
   bool predicted_out_of_memory = false;
   std::optional<ForecastFacts> facts;  ///< of a training step; absent for its parts
-  std::optional<double> half_width;    ///< of the forecast's interval
+  std::optional<StepTimeInterval> interval;
+  std::string group;     ///< of rows with a job
+  std::string job;       ///< the completed job of such a row, as text
+  std::string question;  ///< model, devices, batch, format: rows with one question differ in layout and software
 
   std::optional<double> error() const;
   std::optional<double> memory_error() const;
@@ -76,8 +79,32 @@ struct ChoiceStatistics {
   double worst = 0.0;
 };
 
+/// Of a source, or of a group of its rows, how good the forecasts are.
+struct GroupStatistics {
+  std::optional<double> inside;      ///< share of the steps in their interval
+  std::optional<double> half_width;  ///< mean, of the forecast
+  /// Over questions with five rows or more, the mean of what choosing by forecast costs, and of Spearman's rank
+  /// correlation of forecast and measurement.
+  std::optional<double> regret;
+  std::optional<double> rank_correlation;
+  /// How far apart measurements of one completed job lie, slowest / fastest - 1, the most of all jobs: no forecast can
+  /// be closer to both than about half of it.
+  std::optional<double> floor;
+};
+GroupStatistics group_statistics(const std::vector<EvaluatedRow>& rows);
+
+/// Rows whose completed jobs are equal.
+struct EqualJobs {
+  std::vector<std::string> ids;
+  double spread = 0.0;  ///< slowest / fastest - 1
+};
+std::vector<EqualJobs> equal_jobs(const std::vector<EvaluatedRow>& rows);
+
 struct SourceSummary {
   std::string source;
+  std::string group;  ///< empty: all of the source
+  GroupStatistics of_group;
+  std::vector<std::string> inexpressible;  ///< "id: what no key could say"
   int rows = 0;
   int fit_rows = 0;
   std::vector<SkippedRow> skipped;
@@ -101,6 +128,9 @@ SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file);
 
 /// Fills in the statistics from the evaluated rows.
 void summarise(SourceSummary& summary);
+
+/// Its groups, each as a summary of its own; none where the rows name no groups.
+std::vector<SourceSummary> groups_of(const SourceSummary& summary);
 
 /// A row that was evaluated and what its source says of it.
 struct ComparedRow {

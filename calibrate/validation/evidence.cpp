@@ -22,11 +22,12 @@ struct DeviceRule {
   const char* device;
   const char* cluster;  ///< whose links a node of it has, where the row does not say
 };
-constexpr std::array<DeviceRule, 14> kDeviceRules = {{
+constexpr std::array<DeviceRule, 15> kDeviceRules = {{
     {{"a100", "pcie"}, "a100-80g-pcie", "dgx-a100-80g"},
     {{"a100", "40gb"}, "a100-40g", "dgx-a100-40g"},
     {{"a100", ""}, "a100-80g", "dgx-a100-80g"},
     {{"ampere", ""}, "a100-80g", "dgx-a100-80g"},
+    {{"v100-sxm3", ""}, "v100-sxm3-32g", "dgx-v100"},
     {{"v100", "16gb"}, "v100-16g", "dgx-v100"},
     {{"v100", ""}, "v100-32g", "dgx-v100"},
     {{"h100", "pcie"}, "h100-pcie", "dgx-h100"},
@@ -124,8 +125,8 @@ constexpr std::array<StackRule, 8> kStackRules = {{
     {"megatron-bridge", "nemo", true},
     {"nemo", "nemo", true},
     {"deepspeed", "megatron-deepspeed", true},
-    {"fsdp", "pytorch-fsdp", false},
-    {"pytorch", "pytorch-fsdp", false},
+    {"fsdp", "pytorch-fsdp@2023-01", false},
+    {"pytorch", "pytorch-fsdp@2023-01", false},
 }};
 
 // The year of a preprint's number, arXiv:YYMM.NNNNN.

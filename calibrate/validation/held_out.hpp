@@ -3,33 +3,32 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/validation/refit.hpp"
+#include "calibrate/validation/evaluate.hpp"
 #include "sim/forecast/interval.hpp"
 
 namespace flopcast {
 
-/// Errors of published steps whose model had no part in the constants: rows of a refit as it left them out, other rows
-/// as they are. Then the same rows once more, under no device, by the mean fitted shares of the measured devices of
-/// other generations: what a forecast of an unmeasured generation misses by. Layers measured alone and collectives are
-/// no steps.
-std::vector<HeldOutErrors> held_out_errors(const std::vector<PublishedFile>& files, const std::vector<Refit>& refits,
-                                           const ReadFile& read_file);
+/// Errors of published steps by source and facts, which intervals rest on. Of sources that a constant was fitted to
+/// they are no smaller for it than the interval's own test allows: every source is left out whole when it is judged.
+/// Layers measured alone and collectives are no steps.
+std::vector<SourceErrors> source_errors(const std::vector<SourceSummary>& sources);
 
-/// The text of sim/forecast/held_out_errors.json.
-std::string held_out_file(const std::vector<HeldOutErrors>& groups);
+/// The text of sim/forecast/source_errors.json.
+std::string source_errors_file(const std::vector<SourceErrors>& groups);
 
-/// How often measured steps lie inside the interval of a forecast that knows nothing of their model: neither its
-/// constants nor the interval's errors come from it.
+/// How often the steps of a source lie inside the interval of a forecast that knows nothing of it.
 struct Coverage {
-  std::string device;
-  std::string stack;
-  int models = 0;
+  int source = 0;
+  std::string devices;  ///< "h100, h200"
+  std::string stacks;
   int rows = 0;
   int covered = 0;
   double half_width = 0.0;  ///< mean over the rows
 };
 
-/// By device and stack, then one of all with both empty. Errors of devices forecast as other generations are left out.
-std::vector<Coverage> interval_coverage(const std::vector<HeldOutErrors>& known);
+/// By source, each left out whole.
+std::vector<Coverage> interval_coverage(const std::vector<SourceErrors>& known);
+/// The mean of the sources' shares, each one vote.
+double mean_coverage(const std::vector<Coverage>& coverages);
 
 }  // namespace flopcast

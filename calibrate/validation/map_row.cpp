@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 #include "calibrate/validation/evidence.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "sim/schedules/catalogue.hpp"
@@ -191,7 +192,45 @@ MappedRow map_collective(const PublishedRow& row, const std::string& device) {
 
 }  // namespace
 
+namespace {
+
+// A name where an object stands already replaces the object's.
+void complete_with(const nlohmann::json& more, nlohmann::json& job) {
+  for (const auto& item : more.items()) {
+    nlohmann::json& place = job[item.key()];
+    if (place.is_string() && item.value().is_object()) place = {{"name", place}};
+    if (place.is_object() && item.value().is_string()) {
+      place["name"] = item.value();
+    } else if (place.is_object() && item.value().is_object()) {
+      complete_with(item.value(), place);
+    } else {
+      place = item.value();
+    }
+  }
+}
+
+nlohmann::json completed_job(const PublishedRow& row, const std::string& about) {
+  static const nlohmann::json completions = nlohmann::json::parse(embedded_completions().front().text);
+  nlohmann::json job = row.job;
+  if (row.software.is_object()) complete_with({{"training", row.software}}, job);
+  const std::string words = lower_case(row.id + "; ") + words_of(row, about);
+  for (const nlohmann::json& completion : completions) {
+    const auto says = [&words](const nlohmann::json& phrase) { return mentions(words, phrase.get<std::string>()); };
+    if (std::all_of(completion.at("says").begin(), completion.at("says").end(), says)) {
+      complete_with(completion.at("job"), job);
+    }
+  }
+  return job;
+}
+
+}  // namespace
+
 MappedRow map_row(const PublishedRow& row, const std::string& about) {
+  if (!row.job.is_null()) {
+    MappedRow mapped;
+    mapped.job = completed_job(row, about);
+    return mapped;
+  }
   if (row.gpu.empty()) return skipped("not stated: gpu");
   const auto device = device_of(row);
   if (row.collective && device) return map_collective(row, *device);

@@ -31,6 +31,11 @@ struct MappedRow {
 /// the stages even), first and last stage have one layer less.
 /// ZeRO 2 with a pipeline is ZeRO 1, as gradients are scattered once a step, unless `scatters_each_microbatch`.
 /// A single layer is priced as the middle one of three pipeline ranks.
+/// A row with a job is that job: `software` completes its training, then completions.json, a table by source made from
+/// what rows say in id, citation and note.
 MappedRow map_row(const PublishedRow& row, const std::string& about);
+/// The text of completions.json: [{"says": […], "job": {…}}], each merged (RFC 7396) into jobs of rows that say all of
+/// it.
+const std::vector<EmbeddedFile>& embedded_completions();
 
 }  // namespace flopcast

@@ -134,6 +134,14 @@ PublishedRow read_row(const nlohmann::json& json, std::size_t index, const Origi
   row.complete = fields.boolean("complete_for_e2e").value_or(false);
   row.missing = fields.texts("missing");
   row.used_in_fit = fields.boolean("used_in_fit").value_or(false);
+  row.group = fields.words("group");
+  row.inexpressible = fields.words("inexpressible");
+  for (const auto& [key, part] : {std::pair("job", &row.job), std::pair("software", &row.software)}) {
+    const nlohmann::json* value = fields.find(key);
+    if (value == nullptr || value->is_null()) continue;
+    if (!value->is_object()) fields.fail(key, fmt::format("{} is no object", shown_value(*value)), "");
+    *part = *value;
+  }
   return row;
 }
 
@@ -151,7 +159,11 @@ nlohmann::json expanded_rows(const nlohmann::json& json, const std::string& file
     }
     nlohmann::json row = json.value("common", nlohmann::json::object());
     for (std::size_t column = 0; column < columns.size(); ++column) {
-      row[nlohmann::json::json_pointer(pointer_of(columns[column].get<std::string>()))] = rows[index][column];
+      const std::string& key = columns[column].get_ref<const std::string&>();
+      // Keys of a job are absent, not null.
+      const bool of_job = key.rfind("job.", 0) == 0 || key.rfind("software.", 0) == 0;
+      if (of_job && rows[index][column].is_null()) continue;
+      row[nlohmann::json::json_pointer(pointer_of(key))] = rows[index][column];
     }
     all.push_back(std::move(row));
   }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,6 +50,13 @@ struct PublishedRow {
   bool complete = false;             ///< the source says all that a forecast needs
   std::vector<std::string> missing;  ///< what it does not say
   bool used_in_fit = false;          ///< a constant of the catalogue was fitted to it
+
+  /// What a user would give to simulate; null JSON where the row's fields are mapped instead. `software` is what the
+  /// row says of release, kernels and recipe in the keys of "training".
+  nlohmann::json job;
+  nlohmann::json software;
+  std::string group;          ///< rows that are told together
+  std::string inexpressible;  ///< what no key could say
 };
 
 /// A file of published measurements.

@@ -279,8 +279,8 @@ std::vector<Refit> refit_all(const std::vector<PublishedFile>& files) {
 std::vector<Table> tables_of(const std::vector<SourceSummary>& sources, bool shipped) {
   std::vector<Table> tables = {time_error_table(sources)};
   if (shipped) tables.push_back(coverage_table());
-  for (Table table : {memory_error_table(sources), choice_table(sources), open_table(sources),
-                      rows_table(sources, kWorstRows), skipped_table(sources)}) {
+  for (Table table : {group_table(sources), memory_error_table(sources), choice_table(sources), floor_table(sources),
+                      open_table(sources), rows_table(sources, kWorstRows), skipped_table(sources)}) {
     if (!table.rows.empty()) tables.push_back(std::move(table));
   }
   return tables;
@@ -304,7 +304,8 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   std::vector<std::string> wanted;
   bool page = false;
   bool refits = false;
-  std::optional<std::string> held_out;
+  bool constants = false;
+  std::optional<std::string> source_errors_out;
   std::optional<std::string> profile;
   OutputOptions output;
   command_line.add_option("--published", published, "DIR", "published measurements, a JSON file a source");
@@ -314,16 +315,21 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   command_line.add_option("--max-error", max_error, "F", "exit with 3 when a source's mean error is larger: 0.05");
   command_line.add_option("--svg", svg, "FILE", "forecast against measurement as a chart");
   command_line.add_flag("--refit", refits, "fit the catalogue's constants again, and without each model");
+  command_line.add_flag("--constants", constants, "every number of the forecast that was fitted to measurements");
   command_line.add_option("--profile", profile, "FILE|NAME",
                           "rows of a device profile's device, with the profile's figures");
-  command_line.add_option("--held-out", held_out, "FILE",
-                          "with --refit: the errors of models left out, which intervals rest on");
+  command_line.add_option("--source-errors", source_errors_out, "FILE",
+                          "write the errors of every source, which intervals rest on");
   command_line.add_flag("--markdown-page", page, "docs/validation.md: every table and every row");
   output.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
 
   const Format format = output.format();
   const std::optional<double> limit = limit_of(max_error);
+  if (constants) {
+    output.write({constants_table()});
+    return 0;
+  }
   if (published && runs) {
     throw ConfigError({"--runs", "contradicts --published", "", "give one of the two"});
   }
@@ -341,16 +347,15 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
     }
     const std::vector<PublishedFile> files = published_files(published);
     const std::vector<Refit> fits = refit_all(files);
-    if (held_out) write_file(*held_out, held_out_file(held_out_errors(files, fits, read_file)));
     output.write({.tables = [&] { return refit_tables(fits); }, .json = [&] { return refit_json(fits); }}, format);
     return 0;
   }
-  if (held_out) throw ConfigError({"--held-out", "needs --refit", "", "fit the constants again: --refit"});
   if (profile && (runs || page)) {
     throw ConfigError({"--profile", "goes with published rows only", "", "leave --runs and --markdown-page out"});
   }
   const std::vector<SourceSummary> sources =
       runs ? of_runs(*runs) : of_published(published, wanted, profile_named(profile));
+  if (source_errors_out) write_file(*source_errors_out, source_errors_file(source_errors(sources)));
   if (svg) write_file(*svg, write_scatter_svg(validation_chart(sources)));
   if (page) {
     output.write(validation_page(sources));

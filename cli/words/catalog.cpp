@@ -38,12 +38,12 @@ Table models_table() {
 // What a forecast on the device has been compared with.
 Table devices_table() {
   struct Seen {
-    std::set<int> models;
+    std::set<int> sources;
     std::size_t steps = 0;
   };
   std::map<std::string, Seen> seen;
-  for (const HeldOutErrors& group : shipped_held_out_errors()) {
-    seen[group.facts.device].models.insert(group.model);
+  for (const SourceErrors& group : shipped_source_errors()) {
+    seen[group.facts.device].sources.insert(group.source);
     seen[group.facts.device].steps += group.errors.size();
   }
   std::map<std::string, std::string> profiles;
@@ -53,11 +53,11 @@ Table devices_table() {
   }
   Table table;
   table.columns = {text_column("name"), text_column("description"), number_column("steps compared", "steps_compared"),
-                   number_column("of models", "models_compared"), text_column("profiles")};
+                   number_column("of sources", "sources_compared"), text_column("profiles")};
   for (const std::string& name : catalogue_names(CatalogueKind::kDevices)) {
     const Seen& compared = seen[name];
     table.rows.push_back({name, catalogue_entry(CatalogueKind::kDevices, name).description,
-                          fmt::format("{}", compared.steps), fmt::format("{}", compared.models.size()),
+                          fmt::format("{}", compared.steps), fmt::format("{}", compared.sources.size()),
                           profiles[name]});
   }
   table.notes.emplace_back(

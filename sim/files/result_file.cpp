@@ -165,7 +165,8 @@ const Fields<StepTimeInterval>& interval_fields() {
                                   {"half_width", &P::half_width},
                                   {"low_s", &P::low_s},
                                   {"high_s", &P::high_s},
-                                  {"models", &P::models, Needed::kWritten, 1},
+                                  {"factor", &P::factor, Needed::kWritten, 1},
+                                  {"sources", &P::sources, Needed::kWritten, 1},
                                   {"evidence", &P::evidence}};
   return table;
 }
@@ -271,11 +272,11 @@ Json bubble_part(const BubbleResult& bubble) {
   return json;
 }
 
-Json training_part(const TrainingResult& training, const std::optional<StepTimeInterval>& interval) {
+Json training_part(const TrainingResult& training, double step_s, const std::optional<StepTimeInterval>& interval) {
   Json json = fields_json(training_fields(), training);
   if (interval) {
-    const DayInterval days = {training.days * std::max(0.0, 1.0 - interval->half_width),
-                              training.days * (1.0 + interval->half_width)};
+    const double per_second = training.days / step_s;
+    const DayInterval days = {per_second * interval->low_s, per_second * interval->high_s};
     write_fields(day_fields(), days, json);
   }
   write_fields(cost_fields(), training, json);
@@ -521,7 +522,7 @@ Json result_parts(const Result& result) {
                {"memory", memory_part(result.memory)}};
   if (result.model) json["model"] = fields_json(parameter_fields(), *result.model);
   if (result.interval) json["step_time_interval"] = fields_json(interval_fields(), *result.interval);
-  if (result.training) json["training"] = training_part(*result.training, result.interval);
+  if (result.training) json["training"] = training_part(*result.training, result.iteration.time_s, result.interval);
   if (result.steady) json["steady"] = fields_json(steady_fields(), *result.steady);
   if (result.distribution) json["distribution"] = fields_json(distribution_fields(), *result.distribution);
   if (result.packing) json["packing"] = fields_json(packing_fields(), *result.packing);
@@ -565,8 +566,8 @@ Json result_schema() {
   add_property(
       schema, "step_time_interval", false,
       part_schema(interval_fields(),
-                  "Nine of ten measured steps are expected between low_s and high_s, iteration.time_s (1 ± "
-                  "half_width). From the held-out errors of so many models, of the runs that evidence names."));
+                  "Nine of ten measured steps are expected between low_s and high_s. From the errors of so many "
+                  "sources of published runs; factor: by how much the distance from them widens it."));
   add_property(schema, "training", false, training_schema());
   add_property(schema, "steady", false, part_schema(steady_fields()));
   add_property(schema, "distribution", false,

@@ -207,9 +207,8 @@ std::string beyond_tensors(const Stack& stack) {
 }
 
 std::string words_of(const StepTimeInterval& interval) {
-  return fmt::format(
-      "the {:.0f} % interval of the step time, ± {:.2g} %, is that of {} models left out of all fits: {}",
-      1e2 * interval.level, 1e2 * interval.half_width, interval.models, interval.evidence);
+  return fmt::format("nine of ten measured steps are expected between {:.4g} and {:.4g} s: {}", interval.low_s,
+                     interval.high_s, interval.evidence);
 }
 
 std::vector<std::string> assumptions_of(const PreparedStep& step, const std::optional<StepTimeInterval>& interval) {
@@ -300,7 +299,8 @@ Forecast forecast(const Job& job, const ReadFile& read_file) {
 
   Result& result = answer.result;
   result = result_of_profile(step.job, profile, inside_passes(step));
-  result.interval = step_time_interval(facts_of(step.job), profile.time_s, shipped_held_out_errors());
+  result.interval =
+      shipped_interval_model().interval(facts_of(step.job, result.communication.exposed_fraction), profile.time_s);
   result.memory = std::move(memory.result);
   if (step.job.training.tokens) result.training = training_of(step.job, profile.time_s);
   result.steady = std::move(steady);

@@ -1,240 +1,217 @@
 #include "sim/forecast/interval.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
 
-#include "base/text/error.hpp"
-#include "model/catalog/catalogue.hpp"
-#include "model/job/read_job.hpp"
-
 namespace flopcast {
 
 namespace {
 
-// Whether kernels take as long on both: a device that bears a catalogue name and figures of its own is another one.
-bool same_figures(const Device& a, const Device& b) {
-  const GemmKernel& kernel = a.gemm_kernel;
-  const GemmKernel& other = b.gemm_kernel;
-  return a.peak == b.peak && a.memory_bandwidth == b.memory_bandwidth && a.multiprocessors == b.multiprocessors &&
-         a.gemm_efficiency == b.gemm_efficiency && a.gemm_efficiency_by_precision == b.gemm_efficiency_by_precision &&
-         a.memory_efficiency == b.memory_efficiency && a.flash_forward_efficiency == b.flash_forward_efficiency &&
-         a.flash_backward_efficiency == b.flash_backward_efficiency && a.kernel_launch == b.kernel_launch &&
-         kernel.tile == other.tile && kernel.overhead_depth == other.overhead_depth &&
-         kernel.memory_efficiency == other.memory_efficiency && kernel.overlapped == other.overlapped &&
-         kernel.weight_gradient_depth == other.weight_gradient_depth && kernel.wave_share == other.wave_share;
-}
-
-bool as_catalogued(const Device& device) {
-  if (catalogue_values(CatalogueKind::kDevices, device.name).is_null()) return false;
-  std::vector<std::string> ignored;
-  return same_figures(device, read_device(device.name, "device", ignored, {}));
-}
+constexpr double kLevel = 0.9;
+constexpr double kFreedom = 3.0;
+constexpr double kQuantile = 2.3534;  // t.95 of three degrees of freedom
+constexpr double kRowsThatCount = 6.0;
+constexpr int kFewestSources = 3;
 
 // What of a job no published run has; empty where all of it has been seen.
 std::string unlike_all_runs(const Job& job) {
   if (job.profile) return "layers that were measured one by one";
   if (job.cluster.uneven()) return "nodes that differ";
-  if (job.model.experts) return "a mixture of experts";
   const Precision precision = job.training.precision;
   if (precision == Precision::kFp32 || precision == Precision::kTf32) {
     return "training in " + std::string(name_of(precision));
   }
-  if (!as_catalogued(job.cluster.device)) return "a device whose figures are not the catalogue's";
   return "";
 }
 
-std::vector<HeldOutErrors> read_held_out_errors() {
-  std::vector<HeldOutErrors> all;
-  const nlohmann::json file = nlohmann::json::parse(embedded_held_out_errors().front().text);
+std::vector<SourceErrors> read_source_errors() {
+  std::vector<SourceErrors> all;
+  const nlohmann::json file = nlohmann::json::parse(embedded_source_errors().front().text);
   for (const nlohmann::json& group : file.at("groups")) {
     ForecastFacts facts;
     facts.device = group.at("device");
     facts.generation = parse<GpuGeneration>(group.at("generation").get<std::string>()).value();
     facts.stack = group.at("stack");
-    facts.software = group.at("software");
-    facts.several_nodes = group.at("several_nodes");
-    facts.devices = group.at("devices");
-    all.push_back({facts, group.at("model"), group.at("errors")});
+    facts.precision = parse<Precision>(group.at("precision").get<std::string>()).value();
+    facts.experts = group.at("experts");
+    facts.slow_launches = group.at("slow_launches");
+    facts.exposed = group.at("exposed");
+    all.push_back({group.at("source"), facts, group.at("errors")});
   }
   return all;
 }
 
-constexpr double kLevel = 0.9;
-constexpr std::size_t kFewestModels = 3;
-
-using Groups = std::vector<const HeldOutErrors*>;
-using Alike = std::function<bool(const ForecastFacts&)>;
-
-struct Pool {
-  std::string words;
-  Groups groups;
-  bool by_generation = false;  // what weighs the same: generations of devices instead of models
-  std::size_t units = 0;       // of these
-  int most_devices = 0;
+// Of one source's errors, each divided by its factor.
+struct Moments {
+  double rows = 0.0;
+  double mean = 0.0;
+  double squares = 0.0;  // about the mean
 };
 
-int unit_of(const HeldOutErrors& group, bool by_generation) {
-  return by_generation ? static_cast<int>(group.facts.generation) : group.model;
+double likelihood(const std::vector<Moments>& sources, double centre, double log_between, double log_within) {
+  const double between = std::exp(2.0 * log_between);
+  const double within = std::exp(2.0 * log_within);
+  double sum = 0.0;
+  for (const Moments& source : sources) {
+    const double rows = std::min(source.rows, kRowsThatCount);
+    const double off = source.mean - centre;
+    const double spread = source.squares * rows / (source.rows * within) + rows * off * off / (within + rows * between);
+    sum += std::lgamma((kFreedom + rows) / 2.0) - 0.5 * (kFreedom + rows) * std::log1p(spread / kFreedom) -
+           0.5 * ((rows - 1.0) * std::log(within) + std::log(within + rows * between));
+  }
+  // A weak prior, for few sources that agree by chance.
+  constexpr double kWeight = 0.02;
+  constexpr double kUsual = 2.0;
+  const auto squared = [](double value) { return value * value; };
+  return sum - kWeight * (squared(log_between + kUsual) + squared(log_within + kUsual));
 }
-
-std::size_t models_in(const Groups& groups) {
-  std::set<int> models;
-  for (const HeldOutErrors* group : groups) models.insert(group->model);
-  return models.size();
-}
-
-// The smallest size of an error that a share of the weight does not exceed; each unit weighs the same.
-double half_width(const Pool& pool) {
-  std::map<int, double> rows;
-  for (const HeldOutErrors* group : pool.groups) {
-    rows[unit_of(*group, pool.by_generation)] += static_cast<double>(group->errors.size());
-  }
-  std::vector<std::pair<double, double>> weighed;  // size, weight
-  for (const HeldOutErrors* group : pool.groups) {
-    const double weight = 1.0 / rows.at(unit_of(*group, pool.by_generation));
-    for (const double error : group->errors) weighed.emplace_back(std::abs(error), weight);
-  }
-  std::sort(weighed.begin(), weighed.end());
-  constexpr double kRounding = 1e-9;
-  const double units = static_cast<double>(rows.size());
-  // Four generations are too few for the correction, which would ask for the largest error of all.
-  const double needed = pool.by_generation ? kLevel * units : std::min(units, kLevel * (units + 1.0));
-  double reached = 0.0;
-  for (const auto& [size, weight] : weighed) {
-    reached += weight;
-    if (reached >= needed - kRounding) return size;
-  }
-  return weighed.back().first;
-}
-
-class Evidence {
- public:
-  Evidence(const ForecastFacts& facts, const std::vector<HeldOutErrors>& known, std::optional<int> without_model)
-      : facts_(facts) {
-    for (const HeldOutErrors& group : known) {
-      if (group.model != without_model) known_.push_back(&group);
-    }
-  }
-
-  std::optional<StepTimeInterval> interval() const {
-    const std::vector<Pool> pools = pools_from_narrow_to_wide();
-    StepTimeInterval found;
-    const Pool* last = nullptr;
-    for (const Pool& pool : pools) {
-      if (pool.units < kFewestModels && &pool != &pools.back()) continue;
-      if (pool.groups.empty()) continue;
-      last = &pool;
-      // A wider pool is taken for what the narrower one does not know, and never makes an interval narrower.
-      found.half_width = std::max(found.half_width, half_width(pool));
-      if (pool.most_devices >= facts_.devices) break;
-    }
-    if (last == nullptr) return std::nullopt;
-    found.level = kLevel;
-    found.models = static_cast<int>(models_in(last->groups));
-    found.evidence = last->words;
-    if (last->most_devices < facts_.devices) {
-      found.evidence += fmt::format(", none on more than {} GPUs", last->most_devices);
-    }
-    return found;
-  }
-
- private:
-  std::vector<Pool> pools_from_narrow_to_wide() const {
-    const auto seen = [](const ForecastFacts& other) { return !other.device.empty(); };
-    if (!facts_.unlike.empty()) {
-      return {other_generations(fmt::format("no published run has {}", facts_.unlike))};
-    }
-    const std::string& device = facts_.device;
-    if (!any([&device](const ForecastFacts& other) { return other.device == device; })) {
-      const auto sibling = [&](const ForecastFacts& other) {
-        return seen(other) && other.generation == facts_.generation;
-      };
-      if (!any(sibling)) return {other_generations(fmt::format("no published run is on {}", device))};
-      const std::string reason = fmt::format("no published run is on {}", device);
-      return {pool(reason + ": others of its generation", sibling), pool(reason + ": all published runs", seen)};
-    }
-    const auto same_software = [this](const ForecastFacts& other) { return other.stack == facts_.stack; };
-    const auto same_pair = [&](const ForecastFacts& other) { return other.device == device && same_software(other); };
-    const auto same_origin = [&](const ForecastFacts& other) {
-      return other.device == device && other.software == facts_.software;
-    };
-    const char* place = facts_.several_nodes ? "several nodes" : "one node";
-    return {pool(fmt::format("{} with {} on {}", device, facts_.stack, place),
-                 [&](const ForecastFacts& other) {
-                   return same_pair(other) && other.several_nodes == facts_.several_nodes;
-                 }),
-            pool(fmt::format("{} with {}", device, facts_.stack), same_pair),
-            pool(fmt::format("{} with {} and stacks based on it", device, facts_.software), same_origin),
-            pool(fmt::format("{} on several devices", facts_.stack),
-                 [&](const ForecastFacts& other) { return seen(other) && same_software(other); }),
-            pool(fmt::format("{} with several stacks", device),
-                 [&device](const ForecastFacts& other) { return other.device == device; }),
-            pool("all published runs", seen)};
-  }
-
-  bool any(const Alike& alike) const {
-    return std::any_of(known_.begin(), known_.end(),
-                       [&alike](const HeldOutErrors* group) { return alike(group->facts); });
-  }
-
-  Pool other_generations(const std::string& reason) const {
-    return pool(
-        reason + ": devices forecast by the figures of other generations",
-        [](const ForecastFacts& other) { return other.device.empty(); }, true);
-  }
-
-  Pool pool(std::string words, const Alike& alike, bool by_generation = false) const {
-    Pool pool{std::move(words), {}, by_generation, 0, 0};
-    std::set<int> units;
-    for (const HeldOutErrors* group : known_) {
-      if (!alike(group->facts)) continue;
-      pool.groups.push_back(group);
-      pool.most_devices = std::max(pool.most_devices, group->facts.devices);
-      units.insert(unit_of(*group, by_generation));
-    }
-    pool.units = units.size();
-    return pool;
-  }
-
-  const ForecastFacts& facts_;
-  Groups known_;
-};
 
 }  // namespace
 
-ForecastFacts facts_of(const Job& job) {
+ForecastFacts facts_of(const Job& job, double exposed_share) {
   ForecastFacts facts;
+  constexpr double kSlowLaunch = 30e-6;
   facts.unlike = unlike_all_runs(job);
-  if (facts.unlike.empty()) facts.device = job.cluster.device.name;
+  facts.device = job.cluster.device.name;
   facts.generation = job.cluster.device.generation;
   facts.stack = job.training.stack.name;
-  facts.software = job.training.stack.based_on;
-  facts.several_nodes = job.cluster.nodes > 1;
-  facts.devices = job.cluster.devices();
+  facts.precision = job.training.precision;
+  facts.experts = job.model.experts.has_value();
+  facts.slow_launches = job.training.stack.host_time_per_kernel > Seconds(kSlowLaunch);
+  facts.exposed = job.cluster.nodes > 1 ? exposed_share : 0.0;
   return facts;
 }
 
-const std::vector<HeldOutErrors>& shipped_held_out_errors() {
-  static const std::vector<HeldOutErrors> all = read_held_out_errors();
+const std::vector<SourceErrors>& shipped_source_errors() {
+  static const std::vector<SourceErrors> all = read_source_errors();
   return all;
 }
 
-std::optional<StepTimeInterval> step_time_interval(const ForecastFacts& facts, double time_s,
-                                                   const std::vector<HeldOutErrors>& known,
-                                                   std::optional<int> without_model) {
-  std::optional<StepTimeInterval> interval = Evidence(facts, known, without_model).interval();
-  if (!interval) return std::nullopt;
-  interval->low_s = time_s * std::max(0.0, 1.0 - interval->half_width);
-  interval->high_s = time_s * (1.0 + interval->half_width);
-  return interval;
+const IntervalModel& shipped_interval_model() {
+  static const IntervalModel model(shipped_source_errors());
+  return model;
+}
+
+IntervalModel::IntervalModel(std::vector<SourceErrors> known, std::optional<int> without_source) {
+  for (SourceErrors& group : known) {
+    if (group.source != without_source) known_.push_back(std::move(group));
+  }
+  fit();
+}
+
+double IntervalModel::factor(const ForecastFacts& facts, std::optional<int> source,
+                             std::vector<std::string>* reasons) const {
+  constexpr double kOfExperts = 4.0;
+  constexpr double kOfDistance = 2.0;
+  constexpr double kWorthSaying = 0.05;
+  constexpr std::size_t kFewest = 2;
+  double product = 1.0;
+  const auto widen = [&](double by, const std::string& reason) {
+    product *= by;
+    if (reasons != nullptr) reasons->push_back(fmt::format("× {:.2g}: {}", by, reason));
+  };
+  if (facts.experts) widen(kOfExperts, "experts");
+  if (facts.exposed > kWorthSaying) {
+    widen(1.0 + facts.exposed, fmt::format("{:.0f} % of the step waits for the network", 1e2 * facts.exposed));
+  }
+  if (facts.slow_launches) widen(kOfDistance, "the host binds its launches");
+  if (!facts.unlike.empty()) widen(kOfDistance, "no published run has " + facts.unlike);
+  std::set<int> others;
+  for (const SourceErrors& group : known_) {
+    if (group.source != source && group.facts.generation == facts.generation) others.insert(group.source);
+  }
+  if (others.size() < kFewest) {
+    widen(kOfDistance, fmt::format("{} of a device of generation {}",
+                                   others.empty() ? "no published run" : "one source", name_of(facts.generation)));
+  }
+  return product;
+}
+
+void IntervalModel::fit() {
+  std::map<int, std::vector<double>> by_source;
+  for (const SourceErrors& group : known_) {
+    const double by = factor(group.facts, group.source, nullptr);
+    for (const double error : group.errors) by_source[group.source].push_back(error / by);
+  }
+  std::vector<Moments> sources;
+  for (const auto& [source, errors] : by_source) {
+    Moments moments;
+    moments.rows = static_cast<double>(errors.size());
+    for (const double error : errors) moments.mean += error / moments.rows;
+    for (const double error : errors) moments.squares += (error - moments.mean) * (error - moments.mean);
+    sources.push_back(moments);
+  }
+  sources_ = static_cast<int>(sources.size());
+  if (sources_ < kFewestSources) return;
+  // By coordinates, each step halved where neither direction is better.
+  std::array<double, 3> at = {0.05, std::log(0.1), std::log(0.1)};
+  std::array<double, 3> steps = {0.05, 0.5, 0.5};
+  double best = likelihood(sources, at[0], at[1], at[2]);
+  constexpr int kRounds = 80;
+  for (int round = 0; round < kRounds; ++round) {
+    for (std::size_t index = 0; index < at.size(); ++index) {
+      const double before = best;
+      for (const double step : {steps[index], -steps[index]}) {
+        std::array<double, 3> tried = at;
+        tried[index] += step;
+        const double found = likelihood(sources, tried[0], tried[1], tried[2]);
+        if (found <= best) continue;
+        best = found;
+        at = tried;
+        break;
+      }
+      if (best == before) steps[index] /= 2.0;
+    }
+  }
+  centre_ = at[0];
+  between_ = std::exp(at[1]);
+  within_ = std::exp(at[2]);
+}
+
+std::optional<StepTimeInterval> IntervalModel::interval(const ForecastFacts& facts, double time_s) const {
+  if (sources_ < kFewestSources) return std::nullopt;
+  std::vector<std::string> reasons;
+  StepTimeInterval found;
+  found.level = kLevel;
+  found.factor = factor(facts, std::nullopt, &reasons);
+  const double reach = kQuantile * std::sqrt(between_ * between_ + within_ * within_);
+  found.low_s = time_s * std::exp(found.factor * (centre_ - reach));
+  found.high_s = time_s * std::exp(found.factor * (centre_ + reach));
+  found.half_width = (found.high_s - found.low_s) / (2.0 * time_s);
+  found.sources = sources_;
+  int alike = 0;
+  int inside = 0;
+  std::set<int> of_sources;
+  for (const SourceErrors& group : known_) {
+    const bool same = group.facts.device == facts.device && group.facts.experts == facts.experts &&
+                      (group.facts.precision == Precision::kFp8) == (facts.precision == Precision::kFp8);
+    if (!same) continue;
+    of_sources.insert(group.source);
+    const double by = factor(group.facts, std::nullopt, nullptr);
+    for (const double error : group.errors) {
+      ++alike;
+      inside += std::abs(error / by - centre_) <= reach ? 1 : 0;
+    }
+  }
+  const char* format = facts.precision == Precision::kFp8 ? "fp8" : "16 bits";
+  const std::string kind = fmt::format("{} in {}{}", facts.device, format, facts.experts ? " with experts" : "");
+  found.evidence = fmt::format("{} published sources, one vote each", sources_);
+  found.evidence +=
+      alike == 0 ? fmt::format("; no step on {}", kind)
+                 : fmt::format("; {} steps of {} on {}, {} inside", alike,
+                               of_sources.size() == 1 ? "one source" : fmt::format("{} sources", of_sources.size()),
+                               kind, inside);
+  if (!reasons.empty()) found.evidence += fmt::format("; {}", fmt::join(reasons, ", "));
+  return found;
 }
 
 }  // namespace flopcast

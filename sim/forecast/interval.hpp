@@ -12,48 +12,62 @@ namespace flopcast {
 
 /// What of a job decides how far off its forecast may be: facts of hardware and software, never a model's name.
 struct ForecastFacts {
-  std::string device;  ///< the catalogue's; empty where nothing like the job was ever compared with a measurement
+  std::string device;  ///< the catalogue's
   GpuGeneration generation = GpuGeneration::kAmpere;
   std::string stack;
-  std::string software;  ///< Stack::based_on
-  bool several_nodes = false;
-  int devices = 1;
-  std::string unlike;  ///< why `device` is empty: "its figures are not the catalogue's"
+  Precision precision = Precision::kBf16;
+  bool experts = false;
+  bool slow_launches = false;  ///< the host takes longer to launch a kernel than most kernels take
+  double exposed = 0.0;        ///< of several nodes: the share of the step that waits for communication
+  std::string unlike;          ///< what no published run has: "nodes that differ"
 };
-ForecastFacts facts_of(const Job& job);
+ForecastFacts facts_of(const Job& job, double exposed_share = 0.0);
 
-/// Measured training steps of one model on one device with one stack, beside forecasts whose constants were fitted
-/// without any row of that model.
-struct HeldOutErrors {
-  /// An empty device: forecasts of devices by the fitted figures of other generations.
-  ForecastFacts facts;         ///< devices: of the largest run
-  int model = 0;               ///< a number for each (layers, width, heads): what is left out together
-  std::vector<double> errors;  ///< measured / forecast - 1
+/// Measured training steps of one source beside their forecasts.
+struct SourceErrors {
+  int source = 0;  ///< a number for each
+  ForecastFacts facts;
+  std::vector<double> errors;  ///< ln(measured / forecast)
 };
 
-/// sim/forecast/held_out_errors.json, written by flopcast validate --refit --held-out.
-const std::vector<HeldOutErrors>& shipped_held_out_errors();
-const std::vector<EmbeddedFile>& embedded_held_out_errors();
+/// sim/forecast/source_errors.json, written by flopcast validate --source-errors.
+const std::vector<SourceErrors>& shipped_source_errors();
+const std::vector<EmbeddedFile>& embedded_source_errors();
 
-/// How far off a step's forecast may be, by how far off forecasts of published runs were; docs/uncertainty.md.
-/// Split conformal prediction with whole models as units (Lei et al. 2018, section 2; Dunn et al. 2023, section 3): the
-/// half-width is the smallest |measured / forecast - 1| that a share 0.9 · (M + 1) / M of the errors does not exceed,
-/// each of their M models weighing the same; the largest where that share exceeds one.
-/// The errors are those of the runs most like the job that tell of at least three models and hold one on as many
-/// devices:
-///   the same device and stack, and one node or several
-///   the same device and stack
-///   the same stack
-///   the same device
-///   all runs
-/// For a device without a run: those of its generation, then all.
-/// Wider pools never make an interval narrower than one they were taken instead of.
-/// For other generations, and for jobs unlike all runs: errors of devices forecast by the figures of other generations,
-/// each generation weighing the same; the share is 0.9.
-/// Left out: what no published run can show, such as failures, stragglers, and a network that others use.
-/// Nothing where no errors are known.
-std::optional<StepTimeInterval> step_time_interval(const ForecastFacts& facts, double time_s,
-                                                   const std::vector<HeldOutErrors>& known,
-                                                   std::optional<int> without_model = std::nullopt);
+/// Where measured steps of a source that nobody has seen are expected; docs/uncertainty.md.
+///
+///   ln(measured / forecast) = c · (μ + u + e), (u, e) jointly Student t with ν = 3, of scales τ (one u a source) and ω
+///   nine of ten steps lie in forecast · exp(c · (μ ± t.95(ν) √(τ² + ω²)))
+///
+/// μ, τ, ω by greatest likelihood over the sources; rows of a source beyond six tell no more than six. c is known
+/// before the run and grows with the distance from what was measured: 4 with experts; 1 + s where s of the step waits
+/// for the network; 2 where launches are slow; 2 on a generation of devices that fewer than two sources ran; 2 for what
+/// no published run has. Left out: what no published run can show, such as failures, stragglers, and a network that
+/// others use.
+class IntervalModel {
+ public:
+  /// Without the errors of one source, where that is given.
+  explicit IntervalModel(std::vector<SourceErrors> known, std::optional<int> without_source = std::nullopt);
+
+  /// Nothing where fewer than three sources are known.
+  std::optional<StepTimeInterval> interval(const ForecastFacts& facts, double time_s) const;
+
+  double centre() const { return centre_; }
+  double between_sources() const { return between_; }
+  double within_source() const { return within_; }
+
+ private:
+  double factor(const ForecastFacts& facts, std::optional<int> source, std::vector<std::string>* reasons) const;
+  void fit();
+
+  std::vector<SourceErrors> known_;
+  int sources_ = 0;
+  double centre_ = 0.0;
+  double between_ = 0.0;
+  double within_ = 0.0;
+};
+
+/// Of the shipped errors.
+const IntervalModel& shipped_interval_model();
 
 }  // namespace flopcast

@@ -1,10 +1,11 @@
-// Intervals from held-out errors: closed forms of the quantile, which runs are taken, and what is wider than what.
+// Intervals from the errors of sources: the fit, what widens them, and what they say.
 
 #include "sim/forecast/interval.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <stdexcept>
 
 #include "sim/forecast/forecast.hpp"
 #include "tests/unit/model/jobs.hpp"
@@ -12,135 +13,95 @@
 namespace flopcast {
 namespace {
 
-ForecastFacts run_on(const std::string& device, const std::string& stack, bool several_nodes = false) {
+ForecastFacts run_on(const std::string& device, GpuGeneration generation = GpuGeneration::kHopper) {
   ForecastFacts facts;
   facts.device = device;
-  facts.stack = stack;
-  facts.software = stack;
-  facts.several_nodes = several_nodes;
-  facts.devices = several_nodes ? 64 : 8;
+  facts.generation = generation;
+  facts.stack = "nemo";
   return facts;
 }
 
-// So many models with these errors each, numbered from `first`.
-std::vector<HeldOutErrors> models(const ForecastFacts& facts, int first, const std::vector<double>& errors) {
-  std::vector<HeldOutErrors> groups;
-  for (const double error : errors) groups.push_back({facts, first++, {error}});
-  return groups;
+// Sources numbered from `first`, each with these errors around a centre of its own.
+std::vector<SourceErrors> sources(const ForecastFacts& facts, int first, const std::vector<double>& centres) {
+  std::vector<SourceErrors> all;
+  for (const double centre : centres) {
+    all.push_back({first++, facts, {centre - 0.05, centre - 0.02, centre, centre + 0.02, centre + 0.05}});
+  }
+  return all;
 }
 
-std::vector<HeldOutErrors> operator+(std::vector<HeldOutErrors> a, const std::vector<HeldOutErrors>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
+const std::vector<double> kCentres = {-0.06, -0.02, 0.0, 0.03, 0.05, 0.01, -0.03, 0.08};
+
+TEST(Interval, CentreAndEndsFollowTheFit) {
+  const IntervalModel model(sources(run_on("h100"), 0, kCentres));
+  EXPECT_NEAR(model.centre(), 0.0075, 0.02);
+  EXPECT_NEAR(model.between_sources(), 0.04, 0.03);
+  EXPECT_NEAR(model.within_source(), 0.04, 0.02);
+  const StepTimeInterval found = model.interval(run_on("h100"), 10.0).value();
+  const double reach = 2.3534 * std::hypot(model.between_sources(), model.within_source());
+  EXPECT_NEAR(found.low_s, 10.0 * std::exp(model.centre() - reach), 1e-9);
+  EXPECT_NEAR(found.high_s, 10.0 * std::exp(model.centre() + reach), 1e-9);
+  EXPECT_NEAR(found.half_width, (found.high_s - found.low_s) / 20.0, 1e-12);
+  EXPECT_DOUBLE_EQ(found.factor, 1.0);
+  EXPECT_EQ(found.sources, 8);
 }
 
-TEST(Interval, IsTheCorrectedQuantile) {
-  const ForecastFacts facts = run_on("a100-80g", "megatron-2022");
-  // 19 models: 0.9 · 20 / 19 of 19 are 18, the second largest error, whatever its sign.
-  std::vector<double> errors;
-  for (int index = 1; index <= 19; ++index) errors.push_back(0.01 * index * (index % 2 == 0 ? 1 : -1));
-  const auto interval = step_time_interval(facts, 10.0, models(facts, 0, errors));
-  ASSERT_TRUE(interval.has_value());
-  EXPECT_DOUBLE_EQ(interval->level, 0.9);
-  EXPECT_DOUBLE_EQ(interval->half_width, 0.18);
-  EXPECT_DOUBLE_EQ(interval->low_s, 8.2);
-  EXPECT_DOUBLE_EQ(interval->high_s, 11.8);
-  EXPECT_EQ(interval->models, 19);
-  // Eight are too few for anything but the largest.
-  errors.resize(8);
-  EXPECT_DOUBLE_EQ(step_time_interval(facts, 10.0, models(facts, 0, errors))->half_width, 0.08);
+TEST(Interval, ASourceIsOneVoteHoweverManyRowsItHas) {
+  const std::vector<SourceErrors> few = sources(run_on("h100"), 0, kCentres);
+  std::vector<SourceErrors> many = few;
+  for (int copy = 0; copy < 30; ++copy) {
+    for (const double error : few.back().errors) many.back().errors.push_back(error);
+  }
+  EXPECT_NEAR(IntervalModel(many).interval(run_on("h100"), 1.0)->half_width,
+              IntervalModel(few).interval(run_on("h100"), 1.0)->half_width, 0.01);
 }
 
-TEST(Interval, ModelsWeighTheSameHoweverManyRowsTheyHave) {
-  const ForecastFacts facts = run_on("a100-80g", "megatron-2022");
-  std::vector<HeldOutErrors> known = models(facts, 0, std::vector<double>(19, 0.02));
-  known.push_back({facts, 19, std::vector<double>(1000, 0.5)});
-  // 0.9 · 21 / 20 of 20 models are 18.9: within the nineteen, although nearly all rows are of the twentieth.
-  EXPECT_DOUBLE_EQ(step_time_interval(facts, 1.0, known)->half_width, 0.02);
-  EXPECT_DOUBLE_EQ(step_time_interval(facts, 1.0, known, 3)->half_width, 0.02);
-  known.push_back({facts, 20, {0.5}});
-  known.push_back({facts, 21, {0.5}});
-  EXPECT_DOUBLE_EQ(step_time_interval(facts, 1.0, known)->half_width, 0.5);
+TEST(Interval, OneFarSourceWidensIt) {
+  std::vector<SourceErrors> known = sources(run_on("h100"), 0, kCentres);
+  const double before = IntervalModel(known).interval(run_on("h100"), 1.0)->half_width;
+  known.push_back({20, run_on("h100"), {0.7, 0.72, 0.69}});
+  EXPECT_GT(IntervalModel(known).interval(run_on("h100"), 1.0)->half_width, before);
+  EXPECT_NEAR(IntervalModel(known, 20).interval(run_on("h100"), 1.0)->half_width, before, 1e-12);
 }
 
-TEST(Interval, VersionsOfOneSoftwareSpeakForEachOther) {
-  ForecastFacts version = run_on("a100-80g", "zero-bubble");
-  version.software = "megatron-2022";
-  const ForecastFacts here = run_on("a100-80g", "megatron-2022");
-  const auto known = models(here, 0, {0.01, 0.02}) + models(version, 2, {0.04}) +
-                     models(run_on("a100-80g", "nemo"), 3, {0.3, 0.3, 0.3});
-  const auto interval = step_time_interval(here, 1.0, known);
-  EXPECT_DOUBLE_EQ(interval->half_width, 0.04);
-  EXPECT_EQ(interval->evidence, "a100-80g with megatron-2022 and stacks based on it");
-  EXPECT_DOUBLE_EQ(step_time_interval(version, 1.0, known)->half_width, 0.04);
-}
-
-TEST(Interval, TakesTheRunsMostAlikeThatTellOfThreeModels) {
-  const ForecastFacts here = run_on("a100-80g", "megatron-2022");
-  const auto known = models(here, 0, {0.01, 0.02, 0.03}) + models(run_on("h100", "megatron-2022"), 3, {0.2, 0.2, 0.2}) +
-                     models(run_on("a100-80g", "nemo"), 6, {0.3, 0.1, 0.1});
-  EXPECT_DOUBLE_EQ(step_time_interval(here, 1.0, known)->half_width, 0.03);
-  // Without one of its models two are left: the stack on other devices tells.
-  EXPECT_DOUBLE_EQ(step_time_interval(here, 1.0, known, 0)->half_width, 0.2);
-  // A stack that was never run on the device, and nowhere else: the device with other software.
-  EXPECT_DOUBLE_EQ(step_time_interval(run_on("a100-80g", "zero-bubble"), 1.0, known)->half_width, 0.3);
-  EXPECT_NE(step_time_interval(run_on("a100-80g", "zero-bubble"), 1.0, known)->evidence.find("several stacks"),
+TEST(Interval, WidensWithTheDistanceFromWhatWasMeasured) {
+  const IntervalModel model(sources(run_on("h100"), 0, kCentres));
+  const double near = model.interval(run_on("h100"), 1.0)->half_width;
+  const auto with = [&model](auto change) {
+    ForecastFacts facts = run_on("h100");
+    change(facts);
+    return model.interval(facts, 1.0).value();
+  };
+  EXPECT_DOUBLE_EQ(with([](ForecastFacts& facts) { facts.experts = true; }).factor, 4.0);
+  EXPECT_DOUBLE_EQ(with([](ForecastFacts& facts) { facts.exposed = 0.3; }).factor, 1.3);
+  EXPECT_DOUBLE_EQ(with([](ForecastFacts& facts) { facts.slow_launches = true; }).factor, 2.0);
+  EXPECT_DOUBLE_EQ(with([](ForecastFacts& facts) { facts.unlike = "nodes that differ"; }).factor, 2.0);
+  const StepTimeInterval other = model.interval(run_on("mi300x", GpuGeneration::kCdna3), 1.0).value();
+  EXPECT_DOUBLE_EQ(other.factor, 2.0);
+  EXPECT_GT(other.half_width, near);
+  EXPECT_GT(other.low_s, 0.0);
+  EXPECT_NE(other.evidence.find("no step on mi300x"), std::string::npos) << other.evidence;
+  EXPECT_NE(other.evidence.find("no published run of a device of generation cdna3"), std::string::npos);
+  EXPECT_NE(model.interval(run_on("h100"), 1.0)->evidence.find("40 steps of 8 sources on h100 in 16 bits"),
             std::string::npos);
 }
 
-TEST(Interval, LargerRunsThanMeasuredNeverHaveNarrowerOnes) {
-  ForecastFacts here = run_on("a100-80g", "megatron-2022", true);
-  const auto known = models(here, 0, {0.2, 0.2, 0.2}) + models(run_on("h100", "nemo", true), 3, {0.01, 0.01, 0.01});
-  here.devices = 65;
-  const auto interval = step_time_interval(here, 1.0, known);
-  EXPECT_DOUBLE_EQ(interval->half_width, 0.2);
-  EXPECT_NE(interval->evidence.find("none on more than 64 GPUs"), std::string::npos) << interval->evidence;
-  here.devices = 64;
-  EXPECT_EQ(step_time_interval(here, 1.0, known)->evidence.find("none on more"), std::string::npos);
-}
-
-TEST(Interval, OutsideMeasuredTerritoryGenerationsAreTheUnits) {
-  std::vector<HeldOutErrors> known = models(run_on("a100-80g", "megatron-2022"), 0, {0.01, 0.01, 0.01});
-  ForecastFacts blind;
-  blind.devices = 8;
-  for (const double error : std::vector<double>(30, 0.1))
-    known.push_back({blind, static_cast<int>(known.size()), {error}});
-  blind.generation = GpuGeneration::kBlackwell;
-  known.push_back({blind, 99, {0.6, 0.5}});
-  // Two generations: nine tenths of their weight end inside the second, whose models are one of 31.
-  const auto of_ada = [&known] {
-    ForecastFacts facts = run_on("l40s", "nemo");
-    facts.generation = GpuGeneration::kAda;
-    return *step_time_interval(facts, 1.0, known);
-  };
-  EXPECT_DOUBLE_EQ(of_ada().half_width, 0.6);
-  EXPECT_NE(of_ada().evidence.find("l40s"), std::string::npos);
-  // Another device of a measured generation is held to all runs.
-  EXPECT_DOUBLE_EQ(step_time_interval(run_on("a100-40g", "nemo"), 1.0, known)->half_width, 0.01);
-  ForecastFacts unlike = run_on("", "nemo");
-  unlike.unlike = "a mixture of experts";
-  EXPECT_DOUBLE_EQ(step_time_interval(unlike, 1.0, known)->half_width, 0.6);
-  EXPECT_FALSE(step_time_interval(unlike, 1.0, {}).has_value());
+TEST(Interval, NeedsThreeSources) {
+  EXPECT_FALSE(IntervalModel(sources(run_on("h100"), 0, {0.0, 0.1})).interval(run_on("h100"), 1.0).has_value());
 }
 
 std::string no_files(const std::string& path) {
   throw std::runtime_error(path);
 }
 
-TEST(Interval, ForecastsCarryOne) {
-  const Job job = job_from(
-      R"({"model": "gpt3-175b", "cluster": {"name": "dgx-a100-80g", "nodes": 8},
-          "layout": {"tp": 8, "pp": 8, "global_batch_size": 64}, "training": {"stack": "megatron-2022", "tokens": "300B"}})");
+TEST(Interval, IsPartOfEveryForecast) {
+  const Job job = job_from(R"({"model": "gpt3-1.3b", "cluster": "dgx-h100", "layout": {"global_batch_size": 16}})");
   const Result result = forecast(job, no_files).result;
   ASSERT_TRUE(result.interval.has_value());
-  EXPECT_GT(result.interval->half_width, 0.0);
+  EXPECT_GT(result.interval->half_width, 0.03);
   EXPECT_LT(result.interval->half_width, 0.2);
-  EXPECT_NEAR(result.interval->low_s + result.interval->high_s, 2.0 * result.iteration.time_s, 1e-9);
-  Job faster = job;
-  faster.cluster.device.gemm_efficiency = 0.9;
-  const Result other = forecast(faster, no_files).result;
-  EXPECT_GT(other.interval->half_width, result.interval->half_width);
-  EXPECT_NE(other.interval->evidence.find("not the catalogue's"), std::string::npos);
+  EXPECT_LT(result.interval->low_s, result.iteration.time_s);
+  EXPECT_GT(result.interval->high_s, result.iteration.time_s);
 }
 
 }  // namespace
