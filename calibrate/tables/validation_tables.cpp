@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -392,7 +395,7 @@ Table rows_table(const std::vector<SourceSummary>& sources, int count) {
 Table constants_table() {
   Table table;
   table.title = "Fitted constants";
-  table.columns = {text_column("where"), text_column("constant"), number_column("value"), text_column("fitted to")};
+  table.columns = {text_column("where"), text_column("constant"), text_column("value"), text_column("fitted to")};
   for (const FitPlan& plan : shipped_fits()) {
     for (const FittedConstant& constant : plan.constants) {
       table.rows.push_back(
@@ -499,12 +502,62 @@ std::vector<Table> fit_tables() {
   return tables;
 }
 
+// Steps of one kind on one device.
+struct Expectation {
+  std::set<std::string> sources;
+  std::vector<double> errors;
+  int inside = 0;
+  bool fitted = false;
+};
+
+// What a user of a device may expect.
+Table expectation_table(const std::vector<SourceSummary>& sources) {
+  Table table;
+  table.title = "What to expect of a step time, by device";
+  table.columns = {text_column("device"),
+                   text_column("format"),
+                   text_column("kind"),
+                   number_column("sources"),
+                   number_column("steps"),
+                   text_column("fitted"),
+                   number_column("MAPE %", "mape_percent"),
+                   number_column("median %", "median_percent"),
+                   text_column("bias %", "bias_percent"),
+                   number_column("inside %", "inside_percent")};
+  std::map<std::array<std::string, 3>, Expectation> kinds;
+  for (const SourceSummary& summary : sources) {
+    for (const EvaluatedRow& row : summary.evaluated) {
+      const std::optional<double> error = row.error();
+      if (!error || !row.facts) continue;
+      const bool fp8 = row.facts->precision == Precision::kFp8;
+      const char* kind = row.facts->experts ? "experts" : row.facts->slow_launches ? "dense, launches bind" : "dense";
+      Expectation& expected = kinds[{row.facts->device, fp8 ? "fp8" : "16 bits", kind}];
+      expected.sources.insert(summary.source);
+      expected.errors.push_back(*error);
+      expected.inside += row.inside().value_or(false) ? 1 : 0;
+      expected.fitted = expected.fitted || row.used_in_fit;
+    }
+  }
+  for (const auto& [kind, expected] : kinds) {
+    const ErrorStatistics statistics = statistics_of(expected.errors);
+    table.rows.push_back({kind[0], kind[1], kind[2], fmt::format("{}", expected.sources.size()),
+                          fmt::format("{}", statistics.rows), expected.fitted ? "yes" : "no", percent(statistics.mape),
+                          percent(statistics.median), signed_percent(statistics.bias),
+                          percent(static_cast<double>(expected.inside) / statistics.rows)});
+  }
+  table.notes.emplace_back(
+      "fitted: a constant was fitted to some of these steps; launches bind: the host takes longer to launch a kernel "
+      "than most kernels take; inside: of the forecast's 90 % interval");
+  return table;
+}
+
 }  // namespace
 
 std::string validation_page(const std::vector<SourceSummary>& sources) {
   std::string page = kIntroduction;
-  std::vector<Table> tables = {group_table(sources),        time_error_table(sources), coverage_table(),
-                               memory_error_table(sources), choice_table(sources),     floor_table(sources)};
+  std::vector<Table> tables = {expectation_table(sources), group_table(sources),        time_error_table(sources),
+                               coverage_table(),           memory_error_table(sources), choice_table(sources),
+                               floor_table(sources)};
   for (Table& table : fit_tables()) tables.push_back(std::move(table));
   for (Table& table : std::vector<Table>{rows_table(sources, kWorstRows), open_table(sources), skipped_table(sources),
                                          rows_table(sources, 0)}) {

@@ -192,11 +192,6 @@ FlushCosts price_flush(const PricingContext& pricing, const Holdings& holdings, 
     flush.gradient_reduction = reduced.time;
     flush.dp += reduced;
   }
-  if (reduces_in_buckets(pricing.job)) {
-    // The last backward pass, twice as long as a forward pass, is slowed by what is reduced beside it.
-    const Seconds beside = std::min(holdings.buckets.time, holdings.forward * 2.0);
-    flush.gradient_reduction = beside * overlap_slowdown(pricing.job.cluster.device);
-  }
   if (layout.optimizer_shards() > 1 && layout.weight_shards() == 1) {
     const Bytes weight = gathered_weight(training);
     Traffic gather =

@@ -12,6 +12,9 @@
 #include <string>
 #include <utility>
 
+#include "model/catalog/catalogue.hpp"
+#include "model/job/read_job.hpp"
+
 namespace flopcast {
 
 namespace {
@@ -22,6 +25,21 @@ constexpr double kQuantile = 2.3534;  // t.95 of three degrees of freedom
 constexpr double kRowsThatCount = 6.0;
 constexpr int kFewestSources = 3;
 
+// Whether products take as long on both: a device that bears a catalogue name and shares of its own is another one.
+// Memory and power are looked up, on whatever variant of a board.
+bool same_products(const Device& a, const Device& b) {
+  return a.peak == b.peak && a.multiprocessors == b.multiprocessors && a.gemm_efficiency == b.gemm_efficiency &&
+         a.gemm_efficiency_by_precision == b.gemm_efficiency_by_precision &&
+         a.flash_forward_efficiency == b.flash_forward_efficiency &&
+         a.flash_backward_efficiency == b.flash_backward_efficiency && a.kernel_launch == b.kernel_launch;
+}
+
+bool as_catalogued(const Device& device) {
+  if (catalogue_values(CatalogueKind::kDevices, device.name).is_null()) return false;
+  std::vector<std::string> ignored;
+  return same_products(device, read_device(device.name, "device", ignored, {}));
+}
+
 // What of a job no published run has; empty where all of it has been seen.
 std::string unlike_all_runs(const Job& job) {
   if (job.profile) return "layers that were measured one by one";
@@ -30,6 +48,7 @@ std::string unlike_all_runs(const Job& job) {
   if (precision == Precision::kFp32 || precision == Precision::kTf32) {
     return "training in " + std::string(name_of(precision));
   }
+  if (!as_catalogued(job.cluster.device)) return "a device whose figures are not the catalogue's";
   return "";
 }
 

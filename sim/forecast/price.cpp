@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "model/cost/pricing.hpp"
 #include "model/partition/balanced_split.hpp"
 #include "sim/forecast/memory.hpp"
 #include "sim/forecast/step_profile.hpp"
@@ -61,7 +62,12 @@ void add_overlapped_reductions(const PreparedStep& step, StepTimes& times) {
     if (costs.buckets.empty()) continue;
     const Ticks pass = splits[stage] ? times.stages[stage].weight_gradient : times.stages[stage].backward;
     const std::size_t rank = static_cast<std::size_t>(step.stages.rank_of_stage[stage]);
-    times.overlapped_reductions[rank].push_back(merged_buckets(costs, static_cast<int>(stage), pass));
+    const OverlappedReduction merged = merged_buckets(costs, static_cast<int>(stage), pass);
+    times.overlapped_reductions[rank].push_back(merged);
+    // What is reduced beside the pass slows it down, whose end all that follows waits for.
+    const auto hidden = static_cast<double>(std::min(merged.duration, merged.ready_before_end));
+    const double slowdown = overlap_slowdown(step.job.cluster.device);
+    times.flush[rank].gradient_reduction += static_cast<Ticks>(hidden * slowdown);
   }
 }
 

@@ -102,6 +102,11 @@ TEST(Interval, IsPartOfEveryForecast) {
   EXPECT_LT(result.interval->half_width, 0.2);
   EXPECT_LT(result.interval->low_s, result.iteration.time_s);
   EXPECT_GT(result.interval->high_s, result.iteration.time_s);
+  Job faster = job;
+  faster.cluster.device.gemm_efficiency = 0.9;
+  const Result other = forecast(faster, no_files).result;
+  EXPECT_GT(other.interval->half_width, result.interval->half_width);
+  EXPECT_NE(other.interval->evidence.find("not the catalogue's"), std::string::npos);
 }
 
 }  // namespace

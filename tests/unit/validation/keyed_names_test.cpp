@@ -42,6 +42,8 @@ std::set<std::string> forbidden_names() {
     for (const PublishedRow& row : file.rows) names.insert(row.id);
   }
   for (const std::string& model : catalogue_names(CatalogueKind::kModels)) names.insert(model);
+  // Software that a source ran and is called after.
+  for (const std::string& stack : catalogue_names(CatalogueKind::kStacks)) names.erase(stack);
   names.erase("large");
   names.erase("nccl");
   names.erase("zero");
