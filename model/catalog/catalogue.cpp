@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/text/error.hpp"
 
@@ -61,7 +62,7 @@ VersionedName versioned(std::string_view name) {
 nlohmann::json as_of_release(nlohmann::json entry, std::string_view release) {
   const auto releases = entry.find(kReleases);
   if (releases == entry.end()) return release.empty() ? entry : nlohmann::json();
-  const nlohmann::json all = *releases;
+  const nlohmann::json all = std::move(*releases);
   entry.erase(kReleases);
   bool known = release.empty();
   for (const nlohmann::json& one : all) {

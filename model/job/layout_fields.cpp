@@ -414,7 +414,7 @@ const Fields& stack_fields() {
           .of_gpus(),
       boolean<&Stack::fused_gradient_accumulation>("fused_gradient_accumulation",
                                                    "the weight-gradient product adds into the gradient buffer itself"),
-      whole<&Stack::gradient_bytes>("gradient_bytes", 2, kLargestGradient,
+      whole<&Stack::gradient_bytes>("gradient_bytes", 1, kLargestGradient,
                                     "per parameter, of the buffer that microbatches add their gradients to"),
       whole<&Stack::optimizer_gradient_bytes>("optimizer_gradient_bytes", 0, kLargestGradient,
                                               "per parameter, of a copy of the gradients that the optimizer keeps"),

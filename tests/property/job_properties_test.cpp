@@ -112,7 +112,7 @@ const std::vector<Json>& beginnings() {
       {"from_bytes": 1e6, "alpha_s": 2e-5, "beta_s_per_byte": 1e-11}]}])");
     all.push_back(own_cluster);
     Json in_8_bits = dense;
-    in_8_bits["cluster"] = "dgx-h100";
+    in_8_bits["cluster"] = {{"name", "dgx-h100"}};
     in_8_bits["layout"] = {{"tp", 2}, {"pp", 2}, {"global_batch_size", 64}};
     in_8_bits["training"] = {{"precision", "fp8"}};
     all.push_back(in_8_bits);
