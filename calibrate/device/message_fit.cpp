@@ -126,9 +126,33 @@ void check_scatter(const std::string& what, const std::vector<MessagePoint>& poi
              "measure again without other traffic, or leave these out");
 }
 
+struct LineFit {
+  double alpha = 0.0;
+  double beta = 0.0;
+  double loss = 0.0;
+};
+
+// Lines through runs of points: with one size left out, most runs are as they were.
+class Lines {
+ public:
+  const LineFit& through(const MessagePoint* first, const MessagePoint* last) {
+    std::vector<std::pair<double, double>> key;
+    for (const MessagePoint* point = first; point != last; ++point) key.emplace_back(point->bytes, point->seconds);
+    const auto known = fitted_.find(key);
+    if (known != fitted_.end()) return known->second;
+    std::vector<FitRow> rows;
+    for (const auto& [bytes, seconds] : key) rows.push_back({{1.0, bytes}, seconds});
+    const RelativeFit fit = fit_relative(rows);
+    return fitted_.emplace(std::move(key), LineFit{fit.unknowns[0], fit.unknowns[1], fit.loss}).first->second;
+  }
+
+ private:
+  std::map<std::vector<std::pair<double, double>>, LineFit> fitted_;
+};
+
 class Partition {
  public:
-  explicit Partition(const std::vector<MessagePoint>& points) : points_(points) {}
+  Partition(const std::vector<MessagePoint>& points, Lines& lines) : points_(points), lines_(lines) {}
 
   // The best cut into 1, 2, … `most` pieces; fewer where the sizes do not suffice.
   std::vector<Pieces> best(int most) {
@@ -154,27 +178,15 @@ class Partition {
  private:
   void extend(const Pieces& head, std::size_t first, std::size_t last, Pieces& best) {
     if (last - first < std::min(kFewestPerPiece, points_.size())) return;
-    const auto& [piece, loss] = piece_of(first, last);
-    if (!(head.loss + loss < best.loss)) return;
+    const LineFit& line = lines_.through(points_.data() + first, points_.data() + last);
+    if (!(head.loss + line.loss < best.loss)) return;
     best = head;
-    best.pieces.push_back(piece);
-    best.loss = head.loss + loss;
-  }
-
-  const std::pair<Piece, double>& piece_of(std::size_t first, std::size_t last) {
-    const auto known = fitted_.find({first, last});
-    if (known != fitted_.end()) return known->second;
-    std::vector<FitRow> rows;
-    for (std::size_t index = first; index < last; ++index) {
-      rows.push_back({{1.0, points_[index].bytes}, points_[index].seconds});
-    }
-    const RelativeFit fit = fit_relative(rows);
-    const Piece piece{first, fit.unknowns[0], fit.unknowns[1]};
-    return fitted_.emplace(std::pair(first, last), std::pair(piece, fit.loss)).first->second;
+    best.pieces.push_back({first, line.alpha, line.beta});
+    best.loss = head.loss + line.loss;
   }
 
   const std::vector<MessagePoint>& points_;
-  std::map<std::pair<std::size_t, std::size_t>, std::pair<Piece, double>> fitted_;
+  Lines& lines_;
 };
 
 // Between the last size of one piece and the first of the next: where the lines cross, else where the curve neither
@@ -212,10 +224,10 @@ struct Counts {
   bool exactly = false;
 };
 
-MessageCurve best_curve(const std::vector<MessagePoint>& sizes, Counts counts) {
+MessageCurve best_curve(const std::vector<MessagePoint>& sizes, Counts counts, Lines& lines) {
   // One line does not follow an outlier.
   const std::vector<MessagePoint> points = counts.most > 1 ? rising(sizes) : sizes;
-  const std::vector<Pieces> cuts = Partition(points).best(counts.most);
+  const std::vector<Pieces> cuts = Partition(points, lines).best(counts.most);
   if (counts.exactly) return curve_of(points, cuts.back());
   const double count = static_cast<double>(sizes.size());
   MessageCurve best;
@@ -231,9 +243,9 @@ MessageCurve best_curve(const std::vector<MessagePoint>& sizes, Counts counts) {
   return best;
 }
 
-RelativeErrors leave_one_out(const std::vector<MessagePoint>& points, Counts counts) {
+RelativeErrors leave_one_out(const std::vector<MessagePoint>& points, Counts counts, Lines& lines) {
   const auto predict = [&](const std::vector<MessagePoint>& others, const MessagePoint& left) {
-    return std::pair(best_curve(others, counts).time(Bytes(left.bytes)).value(), left.seconds);
+    return std::pair(best_curve(others, counts, lines).time(Bytes(left.bytes)).value(), left.seconds);
   };
   return errors_left_out(points, 1, points.size() - 1, 1, predict);
 }
@@ -248,13 +260,14 @@ MessageFit fit(const std::string& what, const std::vector<MessagePoint>& given, 
   check_growth(what, sizes);
   check_scatter(what, points);
   MessageFit fit;
-  fit.curve = best_curve(sizes, counts);
+  Lines lines;
+  fit.curve = best_curve(sizes, counts, lines);
   for (const MessagePoint& point : points) {
     fit.points.push_back(
         {fmt::format("{} B", point.bytes), point.bytes, point.seconds, fit.curve.time(Bytes(point.bytes)).value()});
   }
   fit.errors = relative_errors(fit.points);
-  fit.left_out = leave_one_out(sizes, counts);
+  fit.left_out = leave_one_out(sizes, counts, lines);
   return fit;
 }
 

@@ -245,9 +245,6 @@ std::optional<MessageCurve> curve_or_refusal(const std::string& name, const std:
 TEST(HeldOut, Collectives) {
   const auto folder = held_out_tables();
   if (!folder) GTEST_SKIP() << "no reference folder: the curves were not tried on measured collectives";
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "fitting a thousand curves takes a sanitizer ten minutes; fits_test runs the same code";
-#endif
   print_held_out_heading("curves");
   HeldOutTally tally(0.08, HeldOutTally::kAny);
   int refused = 0;
