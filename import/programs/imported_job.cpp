@@ -120,9 +120,13 @@ ImportedJob read_job_file(const ForeignFile& file, const ImportContext& /*contex
   }
   const std::vector<std::string> sections = {"model", "cluster", "layout", "training"};
   if (!imported.job.is_object() || imported.job.empty()) return imported;
+  // A vocabulary may have a word that is one of ours.
+  const bool counts = imported.job.size() > sections.size() &&
+                      std::all_of(imported.job.begin(), imported.job.end(),
+                                  [](const nlohmann::json& value) { return value.is_number(); });
   for (const auto& item : imported.job.items()) {
     const bool known = std::find(sections.begin(), sections.end(), item.key()) != sections.end();
-    if (known || !nearest_choices(item.key(), sections).empty()) return imported;
+    if (!counts && (known || !nearest_choices(item.key(), sections).empty())) return imported;
   }
   throw ConfigError(
       {"", fmt::format("{} holds no job: none of its keys is one of any program that flopcast reads", file.name()),
@@ -243,10 +247,10 @@ const JobFormat& format_of(const ForeignFile& file) {
   static const std::array<const JobFormat*, 9> formats = {&kAnswer,
                                                           &kJobFile,
                                                           &kSizes,
+                                                          &recipe_format(),
                                                           &deepspeed_format(),
                                                           &hugging_face_format(),
                                                           &megatron_format(),
-                                                          &recipe_format(),
                                                           &llama_factory_format(),
                                                           &accelerate_format()};
   const auto match =

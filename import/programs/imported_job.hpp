@@ -96,6 +96,7 @@ class ForeignFile {
   /// Valid JSON that is an object with at least one of these keys.
   bool has_any(std::initializer_list<const char*> keys) const;
   bool is_list() const { return values_.is_array(); }
+  bool is_object() const { return values_.is_object(); }
   /// The values of JSON. Throws the complaint of its parser, ConfigError.
   const nlohmann::json& values() const;
 

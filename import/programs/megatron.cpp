@@ -26,6 +26,15 @@ constexpr int kStackVocabularyDivisor = 128;
 constexpr double kMegatronDropout = 0.1;
 constexpr int kGateless = 4;  // times as wide as the model is the MLP
 
+// Without the marks of what the script does not set.
+std::string shown_path(const std::string& path) {
+  std::string plain;
+  for (const char c : path) {
+    if (c != kUnset) plain += c;
+  }
+  return plain;
+}
+
 class MegatronReader {
  public:
   MegatronReader(std::string_view text, const std::string& file, const ImportContext& context)
@@ -115,8 +124,16 @@ void MegatronReader::read_program() {
   }
   if (!layers.empty() && layers != "local")
     arguments_.warn_of("spec", "GPT's layers are forecast, not a specification of one's own", out_);
+  // tasks/main.py of Megatron-LM: MNLI, RACE, MSDP-EVAL-F1, RET-FINETUNE-NQ.
+  if (arguments_.has("task")) {
+    arguments_.fail("task",
+                    fmt::format("\"{}\" evaluates a model or trains one with a head of its own: not modelled",
+                                shown_path(arguments_.all_text("task"))),
+                    "give the script of the pretraining");
+  }
   is_swift_ = program.starts_with("megatron ");
-  is_slime_ = arguments_.has("actor-num-nodes") || arguments_.has("actor-num-gpus-per-node");
+  is_slime_ = arguments_.has("actor-num-nodes") || arguments_.has("actor-num-gpus-per-node") ||
+              arguments_.is_written_as("num-rollout", "num-rollout");
   is_deepspeed_ = arguments_.has("deepspeed");
   // swift/megatron/arguments/megatron_args.py; slime takes bf16 unless told fp16.
   if (is_swift_) {
@@ -518,15 +535,6 @@ void MegatronReader::read_recompute() {
     warn_of("recompute-modules", "selective recomputes the core attention");
 }
 
-// Without the marks of what the script does not set.
-std::string shown_path(const std::string& path) {
-  std::string plain;
-  for (const char c : path) {
-    if (c != kUnset) plain += c;
-  }
-  return plain;
-}
-
 // What --deepspeed_config names, a file or a here-document of the script: its stage and its offloading, beneath what
 // the arguments say.
 void MegatronReader::read_deepspeed_file() {
@@ -545,7 +553,8 @@ void MegatronReader::read_deepspeed_file() {
   for (const char* field : {"layout.global_batch_size", "layout.tp", "training.precision"})
     context.given.emplace(field, "");
   const std::string values = without_open_values(*text);
-  const ImportedJob inside = import_job(ForeignFile(values, fmt::format("{} of {}", shown_path(path), file_)), context);
+  const ImportedJob inside =
+      import_job(ForeignFile(values, fmt::format("{}: {}.json", file_, shown_path(path))), context);
   if (inside.format->name != deepspeed_format().name)
     return warn_of("deepspeed-config", "it is no DeepSpeed configuration");
   for (const char* field : {"layout.zero", "layout.offload", "layout.bucket_mb"}) {

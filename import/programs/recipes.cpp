@@ -245,6 +245,7 @@ ImportedJob RecipeReader::read() {
 }
 
 bool is_recipe(const ForeignFile& file) {
+  if (file.is_object()) return recipe_of(file.values()) != nullptr;
   if (file.syntax() != ForeignFile::Syntax::kYaml) return false;
   // Told by lines that begin with the last steps of the keys, without parsing: read_recipe looks again.
   const std::string text = "\n" + std::string(file.text());
@@ -272,7 +273,7 @@ bool is_recipe(const ForeignFile& file) {
 }
 
 ImportedJob read_recipe(const ForeignFile& file, const ImportContext& context) {
-  const nlohmann::json values = yaml_of(file, context);
+  const nlohmann::json values = file.is_object() ? file.values() : yaml_of(file, context);
   const Recipe* recipe = recipe_of(values);
   if (recipe == nullptr) {
     throw ConfigError(

@@ -48,6 +48,16 @@ struct Branching {
 };
 
 // Reads a script from top to bottom: words first, then commands and branches.
+// <PATH TO THE CHECKPOINT>, which an example asks to be filled in: a value, and no files to read and write.
+std::size_t placeholder_size(std::string_view text) {
+  if (text.size() < 3 || std::isalpha(static_cast<unsigned char>(text[1])) == 0) return 0;
+  const std::size_t end = text.find_first_of("<>\n\"'`$|;&()", 1);
+  if (end == std::string_view::npos || text[end] != '>' || text[end - 1] == ' ') return 0;
+  const bool stands_alone =
+      end + 1 == text.size() || std::string_view(" \t\r\n\\\"')").find(text[end + 1]) != std::string_view::npos;
+  return stands_alone ? end + 1 : 0;
+}
+
 class ShellParser {
  public:
   ShellParser(std::string_view text, const std::string& file, const ShellInput& input)
@@ -571,6 +581,12 @@ void ShellParser::read_word_piece() {
       return read_back_ticks(false);
     case kUnset:
       return append(marked());
+    case '<':
+      if (const std::size_t size = placeholder_size(text_.substr(at_)); size > 0) {
+        for (std::size_t each = 0; each < size; ++each) append(std::string(1, take()));
+        return;
+      }
+      return read_operator();
     case '(':
       if (peek(1) == '(' && !in_word_ && !in_array_ && read_arithmetic_command()) return;
       if (in_word_ && !in_array_ && word_.text.size() > 1 && word_.text.back() == '=') {
@@ -583,7 +599,6 @@ void ShellParser::read_word_piece() {
     case ';':
     case '&':
     case '|':
-    case '<':
     case '>':
       return read_operator();
     default:

@@ -123,6 +123,35 @@ TEST(Readers, ConvertJoinsFiles) {
   EXPECT_NE(result.standard_error.find("note: "), std::string::npos);
 }
 
+TEST(Readers, StrictRefusesWhatIsNotModelledOrUnknown) {
+  const TemporaryFolder folder;
+  const auto convert = [&folder](const std::string& argument, bool strict) {
+    const std::string file = (folder.path() / "train.sh").string();
+    write_text(file,
+               "torchrun pretrain_gpt.py --num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 128 "
+               "--vocab-size 1000 --micro-batch-size 1 --lr 1e-4 " +
+                   argument);
+    std::vector<std::string> words = {"convert", file, "--cluster", "1xdgx-h100", "--format", "json"};
+    if (strict) words.emplace_back("--strict");
+    return run_flopcast(words);
+  };
+  EXPECT_EQ(convert("", true).exit_code, 0);
+  for (const char* argument : {"--window-size 64,0", "--quux 3"}) {
+    EXPECT_EQ(convert(argument, false).exit_code, 0);
+    const CommandResult refused = convert(argument, true);
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.standard_error.find("error: --strict: " + std::string(argument).substr(0, 6)), std::string::npos)
+        << refused.standard_error;
+    EXPECT_NE(refused.standard_error.find("help: "), std::string::npos);
+  }
+  const nlohmann::json keys =
+      nlohmann::json::parse(convert("--quux 3 --window-size 64,0", false).standard_output).at("keys");
+  EXPECT_EQ(keys.at("unknown"), nlohmann::json::parse(R"(["--quux"])"));
+  EXPECT_EQ(keys.at("not_modelled"), nlohmann::json::parse(R"(["--window-size"])"));
+  EXPECT_EQ(keys.at("no_effect"), nlohmann::json::parse(R"(["--lr"])"));
+  EXPECT_EQ(keys.at("read").size(), 6u);
+}
+
 TEST(Readers, APathInAJobFileIsRelativeToTheFile) {
   const TemporaryFolder folder;
   write_text(folder.path() / "config.json", read_text(example("llama3-70b-config/config.json")));

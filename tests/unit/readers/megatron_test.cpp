@@ -128,6 +128,19 @@ TEST(Megatron, ScriptsInsideAWord) {
   EXPECT_EQ(imported.places.at("model.hidden"), "a.sh:5: --hidden-size");
 }
 
+TEST(Megatron, AHereDocumentOfDeepSpeedIsFollowed) {
+  const std::string script =
+      "DS=./tmp/ds.json\ncat <<E > $DS\n{\"zero_optimization\": {\"stage\": 2}, \"bf16\": "
+      "{\"enabled\": $BF16}}\nE\npython pretrain_gpt.py --deepspeed --deepspeed_config $DS " +
+      std::string(kSmall).substr(0, std::string(kSmall).find('\n')) + " --vocab-size 1000";
+  EXPECT_EQ(import_text(script, "train.sh").job["layout"]["zero"], 2);
+}
+
+TEST(Megatron, AKnownTaskIsNoPretraining) {
+  const std::string script = "python tasks/main.py --task RACE " + std::string(kSmall);
+  EXPECT_NE(import_complaint(script, "a.sh").problem.find("\"RACE\" evaluates a model"), std::string::npos);
+}
+
 TEST(Megatron, UndecidedBranchesAreToldOf) {
   const std::string run =
       "fi\nARGS=(" + std::string(kSmall) + ")\ntorchrun p.py ${ARGS[@]} --tensor-model-parallel-size $TP";
@@ -227,6 +240,11 @@ TEST(Shell, ParametersAreRewritten) {
             "[run][x][b.json][a/b][a/c.json][a/b.json][y][8];");
   EXPECT_EQ(words_of("A=(5 6 7)\nrun ${A[1]} ${#A[@]} $(echo 2 3) `expr 2 + 3` $(basename a/b)"),
             "[run][6][3][2][3][5][b];");
+}
+
+TEST(Shell, PlacesToFillInAreValues) {
+  EXPECT_EQ(words_of("O=\"--load <PATH TO IT> --fp16\"\nrun --save <DIR> $O --bf16 <in >out"),
+            "[run][--save][<DIR>][--load][<PATH][TO][IT>][--fp16][--bf16];[in];[out];");
 }
 
 TEST(Shell, LoopsAreRead) {

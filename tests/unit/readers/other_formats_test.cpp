@@ -228,6 +228,12 @@ TEST(Formats, AreToldApart) {
   EXPECT_EQ(format_of(ForeignFile("torchrun x.py --num-layers 2", "launch")).name, "Megatron-LM arguments");
 }
 
+TEST(Formats, AVocabularyIsNoJob) {
+  EXPECT_NE(import_complaint(R"({"model": 17, "a": 1, "the": 2, "of": 3, "layer": 4})", "vocab.json")
+                .problem.find("holds no job"),
+            std::string::npos);
+}
+
 TEST(Formats, YamlNeedsAReader) {
   EXPECT_THROW(import_job(ForeignFile("distributed_type: FSDP\n", "a.yaml"), {}), ConfigError);
 }
