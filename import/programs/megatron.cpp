@@ -132,8 +132,7 @@ void MegatronReader::read_program() {
                     "give the script of the pretraining");
   }
   is_swift_ = program.starts_with("megatron ");
-  is_slime_ = arguments_.has("actor-num-nodes") || arguments_.has("actor-num-gpus-per-node") ||
-              arguments_.is_written_as("num-rollout", "num-rollout");
+  is_slime_ = arguments_.has("actor-num-nodes") || arguments_.has("actor-num-gpus-per-node");
   is_deepspeed_ = arguments_.has("deepspeed");
   // swift/megatron/arguments/megatron_args.py; slime takes bf16 unless told fp16.
   if (is_swift_) {
