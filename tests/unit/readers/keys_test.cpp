@@ -323,7 +323,9 @@ TEST(Keys, WhatHasNoEffectChangesNothingAndWhatIsNotModelledIsToldOf) {
       const bool is_silent = entry.kind == KeyTable::Kind::kNoEffect;
       const auto& list = is_silent ? imported.keys.no_effect : imported.keys.not_modelled;
       EXPECT_TRUE(mentions(list, key)) << table << ": " << key;
-      if (!is_silent) EXPECT_TRUE(mentions(imported.warnings, entry.why)) << table << ": " << key;
+      if (!is_silent) {
+        EXPECT_TRUE(mentions(imported.warnings, entry.why)) << table << ": " << key;
+      }
     }
   }
 }

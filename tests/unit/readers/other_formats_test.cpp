@@ -161,7 +161,9 @@ class LlamaFactoryFiles final : public Files {
 
 ImportedJob llama_factory(const std::string& values) {
   const LlamaFactoryFiles files(values);
-  return import_job(ForeignFile("finetuning_type: full\n", "runs/train.yaml"), {{}, &files});
+  ImportContext context;
+  context.files = &files;
+  return import_job(ForeignFile("finetuning_type: full\n", "runs/train.yaml"), context);
 }
 
 TEST(LlamaFactory, FullFineTuning) {
