@@ -218,7 +218,9 @@ TEST(Job, SoftwareHasVersions) {
   EXPECT_EQ(stack("nemo@25.02").training.stack.based_on, "nemo");
   EXPECT_EQ(stack("nemo").training.stack.fp8_recipe, Fp8Recipe::kCurrent);
   EXPECT_THROW(stack("nemo@20.01"), ConfigError);
-  EXPECT_THROW(stack("deepspeed@1"), ConfigError);
+  EXPECT_EQ(stack("deepspeed@0.9").training.stack.flash_kernels, FlashKernels::k1);
+  EXPECT_THROW(stack("deepspeed@0.8"), ConfigError);
+  EXPECT_THROW(stack("zero-bubble@1"), ConfigError);
 }
 
 TEST(Job, WhatItSaysOfItsSoftwareReplacesTheStacks) {
