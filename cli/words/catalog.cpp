@@ -67,9 +67,27 @@ Table devices_table() {
   return table;
 }
 
+Table stacks_table() {
+  Table table;
+  table.columns = {text_column("name"), text_column("releases"), text_column("newest"), text_column("description")};
+  for (const std::string& name : catalogue_names(CatalogueKind::kStacks)) {
+    std::string releases;
+    std::string date;
+    for (const StackRelease& release : stack_releases(name)) {
+      releases += (releases.empty() ? "" : " ") + release.release;
+      date = release.date;
+    }
+    table.rows.push_back({name, releases, date, catalogue_entry(CatalogueKind::kStacks, name).description});
+  }
+  table.notes.emplace_back("NAME@RELEASE is the software as of that release, a bare name the newest");
+  table.notes.emplace_back("flopcast catalog stacks NAME shows every figure and release with its source");
+  return table;
+}
+
 Table entries_table(CatalogueKind kind) {
   if (kind == CatalogueKind::kModels) return models_table();
   if (kind == CatalogueKind::kDevices) return devices_table();
+  if (kind == CatalogueKind::kStacks) return stacks_table();
   Table table;
   table.columns = {text_column("name"), text_column("description")};
   for (const std::string& name : catalogue_names(kind)) {
@@ -91,6 +109,10 @@ Table figures_table(CatalogueKind kind, const std::string& name) {
   table.title = fmt::format("{}: {}", entry.name, entry.description);
   table.columns = {text_column("figure"), text_column("value"), text_column("source")};
   for (const SourcedFigure& figure : entry.figures) table.rows.push_back({figure.key, figure.value, figure.source});
+  if (kind != CatalogueKind::kStacks) return table;
+  for (const StackRelease& release : stack_releases(name)) {
+    table.rows.push_back({"release " + release.release, release.date + ": " + release.changes, release.source});
+  }
   return table;
 }
 
