@@ -42,7 +42,7 @@ void collect(const nlohmann::json& values, const std::string& prefix, const KeyT
   for (const auto& item : values.items()) {
     std::string key = item.key();
     std::replace(key.begin(), key.end(), '-', '_');
-    const std::string path = prefix.empty() ? key : prefix + "/" + key;
+    const std::string path = prefix.empty() ? key : fmt::format("{}/{}", prefix, key);
     const KeyTable::Entry* entry = table == nullptr ? nullptr : table->find(path);
     const bool closed = entry != nullptr && entry->kind != KeyTable::Kind::kRead;
     if (item.value().is_object() && !closed) {

@@ -1178,7 +1178,9 @@ void ShellParser::add_command(ShellCommand command) {
   const std::string& name = command.front().text;
   if ((name == "source" || name == ".") && command.size() > 1) return follow(command);
   if (name == "shift")
-    return shift(command.size() > 1 ? static_cast<std::size_t>(std::max(0, std::atoi(command[1].text.c_str()))) : 1);
+    return shift(command.size() > 1
+                     ? static_cast<std::size_t>(std::max(0L, std::strtol(command[1].text.c_str(), nullptr, 10)))
+                     : 1);
   if (name == "printf" && command.size() > 4 && command[1].text == "-v") {
     std::string text = command[3].text;
     const std::size_t place = text.find("%s");
