@@ -373,11 +373,13 @@ TEST(GpuMeasurement, AGpuTellsWhichDeviceItIs) {
                                                         {"NVIDIA A100-SXM4-40GB", "a100-40g"},
                                                         {"NVIDIA A10", "a10"},
                                                         {"Tesla V100-SXM2-32GB", "v100-32g"},
+                                                        {"NVIDIA GB200", "gb200"},
+                                                        {"NVIDIA H20", "h20"},
                                                         {"NVIDIA L40S", "l40s"}}) {
     EXPECT_EQ(catalogued_device(gpu).value_or("none"), device) << gpu;
   }
-  for (const char* unknown : {"NVIDIA GB200", "NVIDIA H20", "Tesla V100", "NVIDIA T400", "NVIDIA H100 NVL",
-                              "NVIDIA H200 NVL", "NVIDIA H200 MIG 1g.18gb", "NVIDIA A100-SXM4-80GB MIG 3g.40gb", ""}) {
+  for (const char* unknown : {"NVIDIA B100", "Tesla V100", "NVIDIA T400", "NVIDIA H100 NVL", "NVIDIA H200 NVL",
+                              "NVIDIA H200 MIG 1g.18gb", "NVIDIA A100-SXM4-80GB MIG 3g.40gb", ""}) {
     EXPECT_FALSE(catalogued_device(unknown)) << unknown;
   }
   EXPECT_TRUE(is_part_of_gpu("NVIDIA H200 MIG 1g.18gb"));
