@@ -91,6 +91,11 @@ constexpr double kLowPrecisionDepth = 790.0 / 200.0;
 constexpr double kScaledByBlocks = 0.88;
 constexpr double kScaledByRows = 0.7;
 
+GemmKernel in_precision(GemmKernel kernel, Precision precision) {
+  if (precision == Precision::kFp8) kernel.overhead_depth *= kLowPrecisionDepth;
+  return kernel;
+}
+
 // What attention kernels written for Ampere reach on it and on what followed it. 1: of the published llm-foundry steps
 // of 2023. 2: 35 % of an H100 (Shah et al. 2407.08608, abstract), whose own backward kernel is up to 1.75 times as
 // fast.
@@ -118,7 +123,8 @@ ComputeModel::ComputeModel(const Device& device, Precision precision, const Stac
 }
 
 GemmWork gemm_work(const Device& device, Precision precision, const GemmShape& shape, double output_bytes) {
-  return work_of_kernel(device.gemm_kernel, device.multiprocessors, precision, shape, output_bytes);
+  return work_of_kernel(in_precision(device.gemm_kernel, precision), device.multiprocessors, precision, shape,
+                        output_bytes);
 }
 
 Seconds ComputeModel::gemm(const GemmShape& shape, double output_bytes, bool low_precision) const {
@@ -136,8 +142,7 @@ Seconds ComputeModel::multiply(const GemmShape& shape, double output_bytes, bool
   if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0 || shape.batch <= 0) return Seconds(0);
   const Precision precision = low_precision ? precision_ : wide_precision();
   const bool in_8_bits = precision == Precision::kFp8;
-  GemmKernel used = kernel;
-  if (in_8_bits) used.overhead_depth *= kLowPrecisionDepth;
+  const GemmKernel used = in_precision(kernel, precision);
   const double share = device_.gemm_efficiency_of(precision) * (in_8_bits ? scaled_share_ : 1.0) * clock_;
   const FlopsPerSecond per_multiprocessor = device_.peak_of(precision) * (share / device_.multiprocessors);
   const GemmWork work = work_of_kernel(used, device_.multiprocessors, precision, shape, output_bytes);

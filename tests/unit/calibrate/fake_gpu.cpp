@@ -82,10 +82,11 @@ double FakeGpu::seconds_of(const SampleKey& key) const {
   switch (key.kind) {
     case SampleKind::kGemm: {
       const Device device = truth();
-      const double alone =
-          ComputeModel(device, precision_of(key.dtype))
-              .gemm({key.shape->m, key.shape->n, key.shape->k, 1}, element_size(precision_of(key.dtype)).value())
-              .value();
+      const Precision precision = precision_of(key.dtype);
+      const double alone = ComputeModel(device, precision)
+                               .gemm({key.shape->m, key.shape->n, key.shape->k, 1}, element_size(precision).value(),
+                                     precision == Precision::kFp8)
+                               .value();
       return alone * (key.beside ? 1.0 + kComputeSlowdown * key.channels : 1.0);
     }
     case SampleKind::kMemoryCopy:

@@ -18,7 +18,7 @@ class FakeGpu : public MeasuredGpu {
   static constexpr double kFp8Efficiency = 0.45;
   static constexpr double kTf32Efficiency = 0.62;
   static constexpr double kMemory = 4.2e12;         ///< bytes a second of a copy
-  static constexpr double kMemoryEfficiency = 0.8;  ///< of that, norms and element-wise kernels
+  static constexpr double kMemoryEfficiency = 0.5;  ///< of that, norms and element-wise kernels
   static constexpr double kLaunch = 2.2e-6;
   static constexpr double kDispatch = 3.1e-6;
   static constexpr double kHostRate = 52e9;
