@@ -19,10 +19,10 @@ function(flopcast_joined target)
 endfunction()
 
 # Code that runs once per command, to read, ask or print: nobody notices it running at -O1, and it compiles in half
-# the time.
+# the time. To a browser it is sent, so it shall be small.
 set(flopcast_cold_options "")
-if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT EMSCRIPTEN)
-  set(flopcast_cold_options -O1)
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  set(flopcast_cold_options $<IF:$<BOOL:${EMSCRIPTEN}>,-Oz,-O1>)
 endif()
 
 # flopcast_cold(target): such a target.

@@ -38,6 +38,7 @@ if(FLOPCAST_STATIC_RUNTIME)
   add_link_options(-static-libstdc++ -static-libgcc)
 endif()
 if(EMSCRIPTEN)
+  string(REPLACE "-O3" "-Os" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")  # a page is sent before it runs
   # Emscripten leaves exceptions out by default; flopcast reports every user's mistake through one.
   add_compile_options(-fexceptions)
   add_link_options(-fexceptions)

@@ -178,8 +178,11 @@ std::optional<std::string> CommandLine::read(const std::vector<std::string>& arg
     for (const std::string& flag : known_flags(app)) flags += flag + "\n";
     return flags;
   }
-  const auto bare = parser_->rest == nullptr ? arguments.end() : std::find(arguments.begin(), arguments.end(), "--");
-  if (bare != arguments.end()) parser_->rest->assign(bare + 1, arguments.end());
+  auto bare = arguments.end();
+  if (parser_->rest != nullptr) {
+    bare = std::find(arguments.begin(), arguments.end(), "--");
+    if (bare != arguments.end()) parser_->rest->assign(bare + 1, arguments.end());
+  }
   std::vector<std::string> joined = join_switch_values({arguments.begin(), bare}, parser_->switches);
   std::reverse(joined.begin(), joined.end());
   try {

@@ -56,11 +56,11 @@ using Fields = std::vector<Field<Part>>;
 
 const Fields<ModelResult>& parameter_fields() {
   using P = ModelResult;
-  static const Fields<P> kFields = {
+  static const Fields<P> table = {
       {"parameters", &P::parameters},
       {"active_parameters", &P::active_parameters, Needed::kWritten, 0, "those that a token passes"},
   };
-  return kFields;
+  return table;
 }
 
 const Fields<IterationResult>& iteration_fields() {
