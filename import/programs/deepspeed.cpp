@@ -130,11 +130,7 @@ void read_zero(JsonReader& object, const ImportContext& context, ImportedJob& im
     zero->fail("stage", fmt::format("{} is out of range", *stage), "valid: 0, 1, 2, 3");
   if (stage) imported.put("layout.zero", *stage, zero->place("stage"));
   const auto overlap = zero->boolean("overlap_comm");
-  if (overlap && *overlap && stage.value_or(0) < kHighestStage) {
-    imported.warn_of(
-        "zero_optimization/overlap_comm", zero->place("overlap_comm"),
-        "the deepspeed stack reduces gradients after the backward pass; --stack pytorch-ddp overlaps them");
-  }
+  if (overlap) imported.put("training.overlap.gradients", *overlap, zero->place("overlap_comm"));
   const auto optimizer = offload_device(*zero, "offload_optimizer", imported);
   const auto weights = offload_device(*zero, "offload_param", imported);
   const bool on = (optimizer && *optimizer != "none") || (weights && *weights != "none");

@@ -16,6 +16,7 @@
 #include "import/programs/formats.hpp"
 #include "import/programs/imported_job.hpp"
 #include "import/programs/launch_arguments.hpp"
+#include "model/workload/stack.hpp"
 
 namespace flopcast {
 
@@ -76,6 +77,7 @@ class MegatronReader {
   void read_sharding();
   void read_deepspeed_file();
   void read_precision();
+  void read_overlap();
   void read_optimizer();
   void read_length();
   void fit_nodes();
@@ -647,12 +649,35 @@ void MegatronReader::read_precision() {
   const char* name = fp8 ? "fp8-format" : bf16 ? "bf16" : "fp16";
   put("training.precision", fp8 ? "fp8" : bf16 ? "bf16" : fp16 ? "fp16" : "fp32", name);
   if (!fp8 && !bf16 && !fp16) note("neither --bf16 nor --fp16: Megatron computes in fp32");
+  const auto recipe = fp8 ? arguments_.text("fp8-recipe", "training.fp8_recipe") : std::nullopt;
+  const auto& recipes = names_of<Fp8Recipe>();
+  if (recipe && std::find(recipes.begin(), recipes.end(), *recipe) != recipes.end()) {
+    put("training.fp8_recipe", *recipe, "fp8-recipe");
+  } else if (recipe) {
+    note(fmt::format("--fp8-recipe {} is not modelled: the stack's own recipe is forecast", *recipe));
+  }
+  const auto gradients = arguments_.text("main-grads-dtype", "training.gradient_dtype");
+  const char* const by = gradients ? "main-grads-dtype" : "grad-reduce-in-bf16";
+  if ((gradients && *gradients == "bf16") || (bf16 && arguments_.has("grad-reduce-in-bf16")))
+    put("training.gradient_dtype", "bf16", by);
   const auto attention = arguments_.text("attention-backend", "training.attention");
   if (arguments_.has("use-flash-attn")) put("training.attention", "flash", "use-flash-attn");
   if (attention && (*attention == "flash" || *attention == "fused"))
     put("training.attention", "flash", "attention-backend");
   if (attention && (*attention == "unfused" || *attention == "local"))
     put("training.attention", "unfused", "attention-backend");
+}
+
+// Megatron overlaps nothing between replicas unless told to; a sharded form prefetches by itself.
+void MegatronReader::read_overlap() {
+  if (is_deepspeed_) return;
+  const bool sharded = arguments_.has("use-megatron-fsdp") || arguments_.has("use-torch-fsdp2");
+  const bool reduces = arguments_.has("overlap-grad-reduce");
+  if (reduces || !sharded) put("training.overlap.gradients", reduces, "overlap-grad-reduce");
+  if (arguments_.has("overlap-param-gather")) put("training.overlap.parameters", true, "overlap-param-gather");
+  if (arguments_.has("tp-comm-overlap")) put("training.overlap.tp", true, "tp-comm-overlap");
+  if (arguments_.has("no-overlap-p2p-communication"))
+    put("training.overlap.p2p", false, "no-overlap-p2p-communication");
 }
 
 void MegatronReader::read_optimizer() {
@@ -725,6 +750,7 @@ ImportedJob MegatronReader::read() {
   read_recompute();
   read_sharding();
   read_precision();
+  read_overlap();
   read_optimizer();
   read_length();
   fit_nodes();

@@ -22,7 +22,8 @@ TEST(Megatron, LaunchScript) {
     "cluster": {"nodes": 16, "devices_per_node": 8},
     "layout": {"tp": 8, "pp": 16, "vpp": 2, "schedule": "interleaved", "sequence_parallel": true,
                "micro_batch_size": 1, "global_batch_size": 1536, "recompute": "selective", "zero": 1},
-    "training": {"precision": "bf16", "sequence_length": 2048, "tokens": 2048000000.0}})"));
+    "training": {"precision": "bf16", "sequence_length": 2048, "tokens": 2048000000.0,
+                 "overlap": {"gradients": false}}})"));
   EXPECT_EQ(imported.places.at("layout.tp"), "train.sh:22: --tensor-model-parallel-size");
   EXPECT_EQ(imported.places.at("layout.global_batch_size"), "train.sh:15: --global-batch-size");
   EXPECT_EQ(imported.places.at("model.layers"), "train.sh:10: --num-layers");
@@ -44,7 +45,29 @@ TEST(Megatron, ArgumentList) {
               "sequence_length": 128},
     "layout": {"pp": 4, "schedule": "1f1b", "stage_layers": [1, 3, 3, 1], "micro_batch_size": 1,
                "global_batch_size": 8, "recompute": "full"},
-    "training": {"precision": "fp16", "sequence_length": 128, "attention": "unfused"}})"));
+    "training": {"precision": "fp16", "sequence_length": 128, "attention": "unfused",
+                 "overlap": {"gradients": false}}})"));
+}
+
+TEST(Megatron, OverlapAndPrecisionAreWhatTheFlagsSay) {
+  const auto training = [](const std::string& flags) {
+    return import_text(std::string(kSmall) + flags, "arguments.txt").job["training"];
+  };
+  EXPECT_EQ(training(" --bf16")["overlap"], json::parse(R"({"gradients": false})"));
+  EXPECT_EQ(training(" --bf16 --overlap-grad-reduce --overlap-param-gather --tp-comm-overlap "
+                     "--no-overlap-p2p-communication")["overlap"],
+            json::parse(R"({"gradients": true, "parameters": true, "tp": true, "p2p": false})"));
+  // A sharded form prefetches, told or not.
+  EXPECT_FALSE(training(" --bf16 --use-torch-fsdp2").contains("overlap"));
+  EXPECT_FALSE(training(" --bf16 --fp8-recipe mxfp8").contains("fp8_recipe"));
+  EXPECT_EQ(training(" --bf16 --fp8-format e4m3 --fp8-recipe mxfp8")["fp8_recipe"], "mxfp8");
+  EXPECT_EQ(training(" --bf16 --grad-reduce-in-bf16")["gradient_dtype"], "bf16");
+  EXPECT_EQ(training(" --bf16 --main-grads-dtype bf16")["gradient_dtype"], "bf16");
+  EXPECT_FALSE(training(" --bf16 --main-grads-dtype fp32").contains("gradient_dtype"));
+  const ImportedJob own =
+      import_text(std::string(kSmall) + " --bf16 --fp8-format e4m3 --fp8-recipe custom", "arguments.txt");
+  EXPECT_FALSE(own.job["training"].contains("fp8_recipe"));
+  EXPECT_TRUE(mentions(own.notes, "--fp8-recipe custom is not modelled"));
 }
 
 TEST(Megatron, ExpertsAndLatentAttention) {

@@ -13,7 +13,7 @@ TEST(DeepSpeed, Zero3) {
   EXPECT_EQ(imported.job, json::parse(R"({
     "layout": {"micro_batch_size": 4, "accumulation": 8, "zero": 3, "offload": "optimizer", "bucket_mb": 954,
                "recompute": "full"},
-    "training": {"precision": "bf16", "optimizer": "adam", "stack": "deepspeed"}})"));
+    "training": {"precision": "bf16", "optimizer": "adam", "stack": "deepspeed", "overlap": {"gradients": true}}})"));
   EXPECT_EQ(imported.places.at("layout.zero"), "ds.json:/zero_optimization/stage");
   EXPECT_TRUE(mentions(imported.notes, "\"auto\" counts as not set: train_batch_size"));
   EXPECT_TRUE(mentions(imported.warnings, "/sub_group_size: not modelled: the optimizer is forecast as one pass"));
@@ -176,7 +176,7 @@ TEST(LlamaFactory, FullFineTuning) {
   EXPECT_EQ(imported.job["layout"], json::parse(R"({"micro_batch_size": 2, "accumulation": 16, "zero": 3,
     "offload": "optimizer", "bucket_mb": 954, "recompute": "full"})"));
   EXPECT_EQ(imported.job["training"], json::parse(R"({"sequence_length": 2048, "precision": "bf16",
-    "attention": "flash", "optimizer": "adam", "stack": "deepspeed"})"));
+    "attention": "flash", "optimizer": "adam", "stack": "deepspeed", "overlap": {"gradients": true}})"));
   EXPECT_EQ(imported.places.at("layout.zero"), "runs/ds.json:/zero_optimization/stage");
 }
 
