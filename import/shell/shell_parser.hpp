@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "import/shell/shell.hpp"
+
+namespace flopcast {
+
+/// An array, or a plain variable as an array of one word that unquoted use splits.
+struct ShellVariable {
+  std::vector<ShellWord> words;
+};
+
+/// An if or a case that is not closed yet.
+struct ShellBranching {
+  enum class Kind { kIf, kCase, kGroup, kLoop };
+  Kind kind = Kind::kIf;
+  int line = 0;
+  bool reads_condition = true;  // or the pattern of a case
+  ShellCommand condition;       // or the patterns read so far
+  std::string subject;          // of a case
+  bool taken = false;           // no later branch runs
+  bool doubtful = false;        // an earlier branch may run
+  std::optional<bool> runs;     // the branch at hand
+  // Of a loop: where it is read again from, and for which words.
+  std::size_t again_at = 0;
+  int again_line = 0;
+  std::string variable;
+  std::vector<ShellWord> rest;
+  std::string holds;  // of for ((…; …; …)), and its step
+  std::string step;
+  bool is_while = false;
+};
+
+bool is_name_character(char character);
+bool is_name(std::string_view text);
+/// -c, -lc, -ec: the flag after which a shell takes a script as its next word.
+bool takes_script(const std::string& text);
+/// The beginning of a command, for a message.
+std::string shown(const ShellCommand& words);
+
+/// Reads a script from top to bottom: what words mean (shell_words.cpp, shell_expansion.cpp), then commands and
+/// branches (shell.cpp).
+class ShellParser {
+ public:
+  ShellParser(std::string_view text, const std::string& file, const ShellInput& input)
+      : text_(text), file_(file), input_(input) {}
+
+  void start();
+
+  ShellScript parse();
+
+ private:
+  bool done() const { return at_ >= text_.size(); }
+  char peek(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
+  char take();
+  [[noreturn]] void fail(const std::string& problem, int line) const;
+
+  std::string marked();
+  void read_comment();
+  void read_word_piece();
+  void read_double_quotes();
+  void read_single_quotes();
+  void read_back_ticks(bool quoted);
+  void read_dollar(bool quoted);
+  void read_braces(bool quoted);
+  std::string until_closing(char open, char close, int levels);
+  void expand(const std::string& name, bool quoted);
+  void append_split(const std::string& text, int line, bool quoted);
+  void append(const std::string& text);
+  std::string scalar(const std::string& name) const;
+  void mark_unset(const std::string& name) { append(kUnset + name + kUnset); }
+
+  void end_word();
+  void end_command(const std::string& by = ";");
+  bool read_branching(ShellCommand& command, const std::string& by);
+  void begin_branch(ShellBranching& branching, std::optional<bool> holds);
+  void begin_case_branch();
+  bool is_dead() const;
+  const ShellBranching* undecided() const;
+  void judge_short_circuit(const ShellCommand& command, const std::string& by);
+  void add_command(ShellCommand command);
+  void run_nested(const ShellCommand& prefix, const std::string& text, int line);
+  void follow(const ShellCommand& command);
+  void take_over(ShellParser& nested, const ShellCommand& prefix);
+  ShellParser nested_in(std::string_view text, int line) const;
+  std::optional<std::string> substitute(const std::string& inside) const;
+  std::string expanded(const std::string& text) const;
+  void write_file(const std::string& redirection, std::string_view body, bool as_it_is);
+  void set_arguments(const std::vector<ShellWord>& arguments);
+  void shift(std::size_t count);
+  void tell_batch(const ShellCommand& command);
+  void begin_loop(const ShellCommand& command, const std::string& by);
+  bool end_loop();
+  bool read_arithmetic_command();
+  void calculate(const std::string& text);
+  std::optional<bool> counts_on(const ShellBranching& loop) const;
+  void judge_loop_condition(ShellBranching& branching);
+  std::optional<bool> decide(const ShellCommand& condition, int line);
+  std::optional<std::string> operated(const std::string& value, std::string rest) const;
+  void tell_undecided(const std::string& name, const ShellVariable& value, bool append_to_it);
+  void assign(const std::string& name, ShellVariable value, bool append_to_it);
+  void read_operator();
+  void read_here_document();
+  void read_array(std::string name);
+
+  std::string_view text_;
+  const std::string& file_;
+  const ShellInput& input_;
+  int file_index_ = 0;
+  std::size_t command_at_ = 0;  // where the command at hand begins
+  int command_line_ = 1;
+  int loops_ = 0;  // rounds read so far
+  std::size_t at_ = 0;
+  int line_ = 1;
+  std::size_t expanded_ = 0;
+
+  std::map<std::string, ShellVariable> variables_;
+  ShellWord word_;
+  bool in_word_ = false;
+  ShellCommand command_;
+  bool in_array_ = false;
+  ShellScript script_;
+  std::vector<ShellBranching> branchings_;
+  bool skips_next_ = false;  // the right side of && after what does not hold
+  ShellBranching doubt_;     // its line is that of a [ … ] before && that cannot be decided, else 0
+  std::string joint_;        // the && or || of the two
+  bool read_array_ = false;  // in this command
+  int depth_ = 0;            // of sh -c "sh -c …"
+};
+
+}  // namespace flopcast
