@@ -167,6 +167,15 @@ void write_layout(const Job& job, Arguments& arguments) {
   }
 }
 
+void write_overlap(const Job& job, Arguments& arguments) {
+  const Stack& stack = job.training.stack;
+  arguments.flag_if(stack.overlap_gradient_reduction, "overlap-grad-reduce");
+  // Megatron gathers beside what follows only where it reduces so, and of a distributed optimizer.
+  arguments.flag_if(stack.overlap_gradient_reduction && stack.overlap_parameter_gather && job.layout.zero > 0,
+                    "overlap-param-gather");
+  arguments.flag_if(stack.overlap_tp_in_pieces && job.layout.tp > 1 && job.layout.sequence_parallel, "tp-comm-overlap");
+}
+
 void write_training(const Job& job, Arguments& arguments) {
   const Training& training = job.training;
   arguments.value("seq-length", training.sequence_length);
@@ -174,7 +183,10 @@ void write_training(const Job& job, Arguments& arguments) {
   arguments.value("max-position-embeddings", std::max(training.sequence_length, job.model.sequence_length));
   arguments.flag_if(training.precision == Precision::kBf16 || training.precision == Precision::kFp8, "bf16");
   arguments.flag_if(training.precision == Precision::kFp16, "fp16");
-  if (training.precision == Precision::kFp8) arguments.value("fp8-format", "hybrid");
+  if (training.precision == Precision::kFp8) {
+    arguments.value("fp8-format", "hybrid");
+    if (training.fp8_recipe) arguments.value("fp8-recipe", std::string(name_of(*training.fp8_recipe)));
+  }
   arguments.value("optimizer", training.optimizer == Optimizer::kSgd ? "sgd" : "adam");
   arguments.value("attention-backend", training.flash_attention ? "flash" : "unfused");
   if (training.tokens) {
@@ -191,6 +203,7 @@ Arguments megatron_arguments(const Job& job) {
   Arguments arguments;
   write_model(job, arguments);
   write_layout(job, arguments);
+  write_overlap(job, arguments);
   write_training(job, arguments);
   return arguments;
 }
