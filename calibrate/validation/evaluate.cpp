@@ -29,7 +29,8 @@ constexpr double kTera = 1e12;
 // forward and twice backward.
 double causal_surplus(const Job& job) {
   const double sequence = job.training.sequence_length;
-  const double scores = sequence * sequence * (job.model.attention_width() + job.model.context_width());
+  const double scores = sequence * sequence * (job.model.attention_width() + job.model.context_width()) *
+                        job.model.attended_share(sequence);
   return 3.0 * scores * job.model.layers * job.layout.global_batch_size;
 }
 

@@ -213,6 +213,17 @@ const Fields& transformer_fields() {
       boolean<&Transformer::qk_norm>("qk_norm", "a norm over each query and key head").flag("", {"--qk-layernorm"}),
       boolean<&Transformer::causal>("causal", "false: every token attends to every other").flag(""),
       boolean<&Transformer::embedding_norm>("embedding_norm", "a norm behind the embedding").flag(""),
+      boolean<&Transformer::post_norms>("post_norms", "norms behind attention and MLP, too").flag(""),
+      choice<&Transformer::block>("block", "attention and MLP one after the other, or side by side").flag("FORM"),
+      whole<&Transformer::sliding_window>("sliding_window", 0, kLargestWidth,
+                                          "last tokens that attention sees, 0 for all")
+          .flag("N"),
+      whole<&Transformer::attention_chunk>("attention_chunk", 0, kLargestWidth,
+                                           "attention inside chunks of N tokens, 0 for none")
+          .flag("N"),
+      whole<&Transformer::windowed_layers>("windowed_layers", 0, kLargestLayers, "layers with a window or chunks")
+          .flag("N")
+          .otherwise("all, where there is a window"),
       part<&Transformer::experts, experts_fields>("experts", "a mixture of experts in place of the MLP"),
       part<&Transformer::latent, latent_fields>("mla", "multi-head latent attention"),
       boolean<&Transformer::dropout>("dropout", "dropout, with its stored masks")

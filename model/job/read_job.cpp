@@ -90,6 +90,26 @@ LatentAttention read_latent(ObjectReader& reader, const Transformer& model) {
   return latent;
 }
 
+void settle_windows(const ObjectReader& reader, Transformer& model) {
+  const bool has_window = model.sliding_window > 0 || model.attention_chunk > 0;
+  if (model.sliding_window > 0 && model.attention_chunk > 0) {
+    reader.fail("attention_chunk", "stands beside sliding_window", "give one of them: a layer has a window or chunks");
+  }
+  if (has_window && !model.causal) {
+    reader.fail(model.sliding_window > 0 ? "sliding_window" : "attention_chunk",
+                "of attention that is not causal is not modelled", "leave it out, or set causal to true");
+  }
+  if (!reader.has("windowed_layers") && has_window) model.windowed_layers = model.layers;
+  if (model.windowed_layers == 0) return;
+  if (!has_window) {
+    reader.fail("windowed_layers", "stands without a window", "give sliding_window or attention_chunk, in tokens");
+  }
+  if (model.windowed_layers > model.layers) {
+    reader.fail("windowed_layers", fmt::format("{} is out of range", model.windowed_layers),
+                fmt::format("expected a whole number from 0 to {}", model.layers));
+  }
+}
+
 }  // namespace
 
 Transformer read_model(ObjectReader& root, Job& job, const Origins& origins) {
@@ -122,6 +142,7 @@ Transformer read_model(ObjectReader& root, Job& job, const Origins& origins) {
     reader.fail("attention_bias", "is false, but biases is true", "set biases to false: it means every linear");
   }
   otherwise("dropout", model.dropout, model.norm == Norm::kLayerNorm);
+  settle_windows(reader, model);
   if (auto experts = reader.object("experts")) model.experts = read_experts(*experts, model, job);
   if (auto latent = reader.object("mla")) model.latent = read_latent(*latent, model);
   otherwise("ffn", model.ffn, 4 * model.hidden);

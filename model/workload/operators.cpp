@@ -20,6 +20,7 @@ OperatorShapes::OperatorShapes(const Transformer& model, const Layout& layout, c
       sharded_tokens(layout.sequence_parallel ? tokens / layout.tp : tokens),
       scores(static_cast<double>(layout.micro_batch_size) * model.heads / layout.tp *
              (static_cast<double>(training.sequence_length) / layout.cp) * training.sequence_length),
+      attended(model.attended_share(training.sequence_length)),
       single_pass_norm(training.stack.single_pass_norm),
       fused_norm(training.stack.fuses(FusedOperator::kNorm)),
       compiled(training.stack.compile),
@@ -216,6 +217,14 @@ Operator residual(const Transformer& model, const OperatorShapes& shapes, const 
   return op;
 }
 
+// The bias of attention's output in a parallel block: the MLP's sum adds it.
+Operator unadded_bias(const Transformer& model, const OperatorShapes& shapes) {
+  Operator op = memory_bound("attention bias", 0.0, 0.0, 0.0);
+  op.parameters = model.hidden;
+  op.parameter_copies = shapes.tensor_ranks;
+  return op;
+}
+
 }  // namespace
 
 std::vector<Operator> block_operators(const Transformer& model, const Layout& layout, const Training& training,
@@ -229,13 +238,19 @@ std::vector<Operator> block_operators(const Transformer& model, const Layout& la
   operators.reserve(24);
   operators.push_back(norm_operator(model, shapes, "attention norm"));
   append_attention(operators, model, layout, training);
-  operators.push_back(residual(model, shapes, stack, "attention residual", model.biases));
-  operators.push_back(norm_operator(model, shapes, "mlp norm"));
+  if (model.post_norms) operators.push_back(norm_operator(model, shapes, "attention post norm"));
+  if (model.block == BlockForm::kSequential) {
+    operators.push_back(residual(model, shapes, stack, "attention residual", model.biases));
+  } else if (model.biases) {
+    operators.push_back(unadded_bias(model, shapes));
+  }
+  if (model.block != BlockForm::kParallelOneNorm) operators.push_back(norm_operator(model, shapes, "mlp norm"));
   if (kind == BlockKind::kExperts) {
     append_experts(operators, model, layout, training);
   } else {
     append_mlp(operators, model, shapes, training, model.ffn);
   }
+  if (model.post_norms) operators.push_back(norm_operator(model, shapes, "mlp post norm"));
   operators.push_back(residual(model, shapes, stack, "mlp residual", model.biases && kind == BlockKind::kDense));
   return operators;
 }
@@ -411,7 +426,7 @@ void append_fused_core(std::vector<Operator>& operators, const Transformer& mode
   Operator attention;
   attention.name = "flash attention";
   attention.kind = OperatorKind::kFusedAttention;
-  attention.full_attention_flops = Flops(2 * shapes.scores * (model.key_dim() + model.value_dim()));
+  attention.full_attention_flops = Flops(2 * shapes.scores * shapes.attended * (model.key_dim() + model.value_dim()));
   attention.attention_flops = attention.full_attention_flops * (model.causal ? kCausalShare : 1.0);
   attention.forward_kernels = 1;
   attention.backward_kernels = 2;

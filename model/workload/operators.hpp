@@ -73,7 +73,12 @@ struct Operator {
 /// meet E/ep experts as one grouped product of E/ep members with S·k·ep/E rows each, as if the router were balanced.
 /// Without sequence parallelism each tensor-parallel rank routes all tokens.
 /// Latent attention (2405.04434): the two down projections and their norms are the same on every tensor-parallel rank.
-/// Left out: the mask of padded tokens, attention windows, dropped tokens and imbalance of experts.
+/// Windows: fused kernels skip what lies outside; a block stands for the mean over the model's layers, exact where
+/// stages hold as many layers with a window as their share. Kernels of scores and softmax compute all and mask. Context
+/// parallelism sends every key still.
+/// A parallel block adds once, and has one norm where both read it; its two sums over tensor-parallel ranks are counted
+/// as of a sequential one.
+/// Left out: the mask of padded tokens, dropped tokens and imbalance of experts.
 std::vector<Operator> block_operators(const Transformer& model, const Layout& layout, const Training& training,
                                       BlockKind kind);
 std::vector<Operator> embedding_operators(const Transformer& model, const Layout& layout, const Training& training);
@@ -104,6 +109,7 @@ struct OperatorShapes {
   double element;         ///< bytes
   double sharded_tokens;  ///< S where sequence parallelism splits it
   double scores;          ///< elements of this rank's score matrices
+  double attended;        ///< share of them that fused kernels compute under windows
   bool single_pass_norm;
   bool fused_norm;
   bool compiled;

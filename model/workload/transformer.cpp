@@ -1,5 +1,8 @@
 #include "model/workload/transformer.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 namespace flopcast {
 
 namespace {
@@ -27,6 +30,11 @@ std::int64_t attention_parameters(const Transformer& model) {
   return count;
 }
 
+std::int64_t block_norm_parameters(const Transformer& model) {
+  const int before = model.block == BlockForm::kParallelOneNorm ? 1 : 2;
+  return (before + (model.post_norms ? 2 : 0)) * norm_parameters(model, model.hidden);
+}
+
 std::int64_t mlp_parameters(const Transformer& model, std::int64_t width) {
   const std::int64_t h = model.hidden;
   const std::int64_t inputs = model.gated_mlp ? 2 : 1;
@@ -34,6 +42,20 @@ std::int64_t mlp_parameters(const Transformer& model, std::int64_t width) {
 }
 
 }  // namespace
+
+double Transformer::attended_share(double sequence) const {
+  if (!windowed() || sequence <= 0.0) return 1.0;
+  double share = 1.0;
+  if (sliding_window > 0 && sliding_window < sequence) {
+    const double window = sliding_window / sequence;
+    share = window * (2.0 - window);
+  } else if (attention_chunk > 0 && attention_chunk < sequence) {
+    const double rest = std::fmod(sequence, attention_chunk);
+    share = ((sequence - rest) * attention_chunk + rest * rest) / (sequence * sequence);
+  }
+  const double windowed = static_cast<double>(std::min(windowed_layers, layers)) / layers;
+  return 1.0 - windowed * (1.0 - share);
+}
 
 BlockKind Transformer::kind_of(int layer) const {
   const bool sparse = experts && layer >= experts->first_dense_layers && (layer + 1) % experts->every == 0;
@@ -53,7 +75,7 @@ ParameterCounts count_parameters(const Transformer& model) {
   const std::int64_t attention = attention_parameters(model);
 
   ParameterCounts counts;
-  counts.block = attention + mlp_parameters(model, model.ffn) + 2 * norm;
+  counts.block = attention + mlp_parameters(model, model.ffn) + block_norm_parameters(model);
   counts.embedding = static_cast<std::int64_t>(model.vocab) * h;
   if (model.positions == Positions::kLearned) counts.embedding += static_cast<std::int64_t>(model.sequence_length) * h;
   if (model.embedding_norm) counts.embedding += norm;
@@ -66,8 +88,8 @@ ParameterCounts count_parameters(const Transformer& model) {
   if (model.experts) {
     const Experts& experts = *model.experts;
     const std::int64_t one = mlp_parameters(model, experts.ffn);
-    const std::int64_t always =
-        attention + 2 * norm + h * experts.count + experts.shared * mlp_parameters(model, experts.shared_ffn);
+    const std::int64_t always = attention + block_norm_parameters(model) + h * experts.count +
+                                experts.shared * mlp_parameters(model, experts.shared_ffn);
     counts.expert_block = always + experts.count * one;
     counts.total += sparse * counts.expert_block;
     counts.active += sparse * (always + experts.top_k * one);

@@ -20,6 +20,14 @@ struct EnumNames<Positions> {
   static constexpr std::string_view kNames[] = {"learned", "rotary", "alibi", "none"};
 };
 
+/// How a block puts attention and MLP together. Parallel ones add both results to their input at once (GPT-J; PaLM
+/// 2204.02311 §2): each has a norm of its own (GPT-NeoX), or both read one (GPT-J, Phi, Cohere, Falcon-7B).
+enum class BlockForm { kSequential, kParallel, kParallelOneNorm };
+template <>
+struct EnumNames<BlockForm> {
+  static constexpr std::string_view kNames[] = {"sequential", "parallel", "parallel_one_norm"};
+};
+
 /// A mixture of experts in place of the MLP: a router picks `top_k` of `count` experts for each token, and `shared`
 /// experts see every token. All are MLPs of the model's form, gated or not.
 /// Layer i (from 0) has experts when i >= first_dense_layers and (i + 1) is a multiple of `every`, as in the
@@ -54,8 +62,10 @@ enum class BlockKind { kDense, kExperts };
 /// A transformer: embedding, `layers` blocks of attention and MLP (or experts) with residuals, a final norm and a head
 /// over the vocabulary.
 /// Shapes: hidden h, `heads` query heads and `kv_heads` key/value heads of `head_dim` each, MLP width `ffn`.
-/// Left out: encoder-decoder models and cross attention, attention windows, multi-token prediction, embeddings of token
-/// types; of BERT also the pooler and the dense layer of the masked-language head.
+/// Windows: in `windowed_layers` layers a token attends to the `sliding_window` last tokens, itself included (Mistral
+/// 2310.06825 §2), or to those of its own chunk of `attention_chunk` tokens (Llama 4); in the others to all before it.
+/// Left out: encoder-decoder models and cross attention, windows to both sides, multi-token prediction, embeddings of
+/// token types; of BERT also the pooler and the dense layer of the masked-language head.
 struct Transformer {
   std::string name;  ///< catalogue name, or "inline"
   int layers = 0;
@@ -74,6 +84,11 @@ struct Transformer {
   bool dropout = true;          ///< dropout after attention, MLP and softmax: its masks are stored for backward
   bool causal = true;           ///< false: every token attends to every other (BERT)
   bool embedding_norm = false;  ///< a norm after the embedding, as BLOOM has
+  bool post_norms = false;      ///< norms behind attention and MLP beside those before them, as Gemma 2 and GLM-4 have
+  BlockForm block = BlockForm::kSequential;
+  int sliding_window = 0;   ///< tokens, 0: none
+  int attention_chunk = 0;  ///< tokens, 0: none
+  int windowed_layers = 0;  ///< with a window or chunks
   Norm norm = Norm::kLayerNorm;
   Positions positions = Positions::kLearned;
   bool tied_embeddings = true;
@@ -87,6 +102,10 @@ struct Transformer {
   int context_width() const { return heads * value_dim(); }
   int key_dim() const { return latent ? latent->nope_dim + latent->rope_dim : head_dim; }
   int value_dim() const { return latent ? latent->value_dim : head_dim; }
+  bool windowed() const { return windowed_layers > 0; }
+  /// Pairs of query and key that causal attention computes over those of layers without windows, s²/2, mean over the
+  /// layers. Of a window w < s: (w·s − w²/2) / (s²/2); of chunks c < s: (⌊s/c⌋·c² + (s mod c)²) / s².
+  double attended_share(double sequence) const;
   bool query_bias() const { return biases || attention_bias; }
 
   BlockKind kind_of(int layer) const;
@@ -97,7 +116,8 @@ struct Transformer {
 /// Exact parameter counts.
 ///   attention  h·(a·d + 2·k·d) + a·d·h; latent: h·q + q + q·a·(n+r), h·(c+r) + c + c·a·(n+v), a·v·h
 ///   MLP        h·f·(2, or 3 gated); experts: h·E for the router and E·(2 or 3)·h·f_e, likewise the shared ones
-///   block      attention + MLP + biases + 2 norms (+ 2·d norms of queries and keys)
+///   block      attention + MLP + biases + 2 norms, 1 of a parallel block that shares it (+ 2 behind attention and MLP,
+///              + 2·d norms of queries and keys)
 ///   embedding  V·h (+ sequence_length·h with learned positions, + a norm)
 ///   head       final norm + V·h when untied
 /// Source: Narayanan et al. 2021 (2104.04473) §3 eq. 2 for the GPT form, 12Lh²(1 + 13/12h + (V+s)/12Lh); the

@@ -113,8 +113,9 @@ void check_model(const Job& job) {
           fmt::format("{}", model.hidden / std::max(1, model.heads)));
   require(model.norm == Norm::kLayerNorm, "model.norm", "a run knows LayerNorm only", "layernorm");
   require(model.positions == Positions::kLearned, "model.positions", "a run knows learned positions only", "learned");
-  require(model.biases && !model.qk_norm && !model.embedding_norm && model.causal, "model",
-          "a run has biases, causal attention, and norms before attention and MLP only", {});
+  require(model.biases && !model.qk_norm && !model.embedding_norm && !model.post_norms && model.causal &&
+              !model.windowed() && model.block == BlockForm::kSequential,
+          "model", "a run has biases, causal attention without windows, and norms before attention and MLP only", {});
 }
 
 void check_layout(const Job& job) {

@@ -29,6 +29,7 @@ void refuse(const PreparedStep& step) {
     fail("unfused attention knows no sequences in a row", "--training.attention flash");
   if (job.layout.cp > 1) fail("sequences cut over context-parallel ranks are not modelled", "--cp 1");
   if (job.layout.tensor_parallel != TensorParallel::k1d) fail("tensor parallelism in grids is not modelled", "");
+  if (job.model.windowed()) fail("attention windows are not modelled", "--model.windowed_layers 0");
   if (job.cluster.uneven()) fail("uneven nodes are not modelled", "");
   if (step.program.slices_per_microbatch > 1) fail("token slices are not modelled", "another schedule");
   if (step.program.asynchronous) fail("an asynchronous schedule has no steps", "a schedule that flushes");

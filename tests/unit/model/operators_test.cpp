@@ -1,5 +1,6 @@
 #include "model/workload/operators.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -45,6 +46,75 @@ TEST(Operators, FlashAttentionKeepsNoScores) {
   const auto operators = block_operators(job.model, job.layout, job.training, BlockKind::kDense);
   EXPECT_NEAR(saved_activation(operators, Recompute::kNone).value(), 34 * sbh + log_sums, 1.0);
   EXPECT_NEAR(saved_activation(operators, Recompute::kSelective).value(), 34 * sbh, 1.0);
+}
+
+// Pairs of query and key counted one by one.
+TEST(Operators, WindowsCostWhatTheirPairsAre) {
+  Transformer model;
+  model.layers = 4;
+  model.windowed_layers = 3;
+  const auto pairs = [](int sequence, int window, int chunk) {
+    double found = 0;
+    for (int query = 0; query < sequence; ++query) {
+      for (int key = 0; key <= query; ++key) {
+        const bool seen = (window == 0 || query - key < window) && (chunk == 0 || query / chunk == key / chunk);
+        // Half of the diagonal, as causal attention's s²/2 has it.
+        if (seen) found += query == key ? 0.5 : 1.0;
+      }
+    }
+    return found;
+  };
+  for (const auto& [window, chunk] : {std::pair{0, 0}, {96, 0}, {1024, 0}, {0, 96}, {0, 128}, {0, 1024}}) {
+    model.sliding_window = window;
+    model.attention_chunk = chunk;
+    constexpr int kSequence = 512;
+    const double whole = pairs(kSequence, 0, 0);
+    const double expected = (3 * pairs(kSequence, window, chunk) + whole) / (4 * whole);
+    // The window's last token is a whole one, where the closed form has half of it.
+    EXPECT_NEAR(model.attended_share(kSequence), expected, 0.002) << window << " " << chunk;
+  }
+}
+
+TEST(Operators, FusedAttentionSkipsWhatAWindowHides) {
+  const std::string text = R"({"model": {"layers": 4, "hidden": 64, "heads": 4, "vocab": 1000, "sequence_length": 1024,
+    "sliding_window": 256, "windowed_layers": 2}, "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})";
+  Job job = job_from(text);
+  const auto attention = [&job] {
+    for (const Operator& op : block_operators(job.model, job.layout, job.training, BlockKind::kDense)) {
+      if (op.kind == OperatorKind::kFusedAttention) return op.attention_flops.value();
+    }
+    return 0.0;
+  };
+  const double with_window = attention();
+  job.model.windowed_layers = 0;
+  EXPECT_NEAR(with_window / attention(), (1 + 0.25 * 1.75) / 2, 1e-12);
+  EXPECT_EQ(attention(), 4.0 * 1024 * 1024 * 64 / 2);
+}
+
+TEST(Operators, ParallelBlocksAddOnce) {
+  const auto job_of = [](const char* more) {
+    return job_from(fmt::format(R"({{"model": {{"layers": 4, "hidden": 64, "heads": 4, "vocab": 1000,
+      "sequence_length": 1024{}}}, "cluster": "dgx-h100", "layout": {{"global_batch_size": 8}}}})",
+                                more));
+  };
+  const auto parameters = [](const Job& job) {
+    double sum = 0;
+    for (const Operator& op : block_operators(job.model, job.layout, job.training, BlockKind::kDense))
+      sum += op.parameters;
+    EXPECT_EQ(sum, static_cast<double>(count_parameters(job.model).block));
+    return sum;
+  };
+  const double sequential = parameters(job_of(""));
+  EXPECT_EQ(parameters(job_of(R"(, "block": "parallel")")), sequential);
+  EXPECT_EQ(parameters(job_of(R"(, "block": "parallel_one_norm")")), sequential - 2 * 64);
+  EXPECT_EQ(parameters(job_of(R"(, "post_norms": true)")), sequential + 4 * 64);
+  const auto bytes = [](const Job& job) {
+    double sum = 0;
+    for (const Operator& op : block_operators(job.model, job.layout, job.training, BlockKind::kDense))
+      sum += op.forward_bytes.value();
+    return sum;
+  };
+  EXPECT_LT(bytes(job_of(R"(, "block": "parallel")")), bytes(job_of("")));
 }
 
 // 72BLsh²(1 + s/6h + V/12hL), Narayanan et al. 2104.04473 eq. 3 without recomputation.
