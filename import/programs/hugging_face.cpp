@@ -4,135 +4,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <sstream>
 
-#include "import/programs/foreign_keys.hpp"
 #include "import/programs/formats.hpp"
+#include "import/programs/hugging_face_reader.hpp"
 
 namespace flopcast {
 
 namespace {
 
-// What the configuration of a family leaves unsaid.
-struct Family {
-  bool gated = true;
-  bool layernorm = false;
-  std::string norm_key;         ///< tells whether the norm is RMSNorm
-  std::string biases = "none";  ///< "attention", "all"
-  std::string positions = "rotary";
-  bool tied = false;
-  bool qk_norm = false;
-  bool embedding_norm = false;
-  bool causal = true;
-  bool dropout = false;
-  bool halved_ffn = false;     ///< intermediate_size is that of both gates (Qwen 1)
-  bool shared_routed = false;  ///< a shared expert as wide as a routed one (Llama 4)
-  int kv_heads = 0;
-  int length = 0;
-  nlohmann::json defaults;  ///< sizes that a part of another configuration may leave out
-};
-
-struct Families {
-  std::map<std::string, Family> known;
-  std::map<std::string, std::string> refused;  ///< what it stands for
-};
-
-const Families& families() {
-  static const Families all = [] {
-    Families found;
-    for (const EmbeddedFile& file : embedded_keys()) {
-      if (file.path != "hugging_face.json") continue;
-      const nlohmann::json table = parse_json(file.text, std::string(file.path));
-      for (const auto& group : table.at("families").items()) {
-        const nlohmann::json& said = group.value();
-        Family family;
-        family.gated = said.value("gated", true);
-        family.layernorm = said.value("norm", "rmsnorm") == "layernorm";
-        family.norm_key = said.value("norm_key", "");
-        family.biases = said.value("biases", "none");
-        family.positions = said.value("positions", "rotary");
-        family.tied = said.value("tied", false);
-        family.qk_norm = said.value("qk_norm", false);
-        family.embedding_norm = said.value("embedding_norm", false);
-        family.causal = said.value("causal", true);
-        family.dropout = said.value("dropout", false);
-        family.halved_ffn = said.value("halved_ffn", false);
-        family.shared_routed = said.value("shared_routed", false);
-        family.kv_heads = said.value("kv_heads", 0);
-        family.length = said.value("length", 0);
-        family.defaults = said.value("defaults", nlohmann::json::object());
-        std::istringstream names(group.key());
-        for (std::string name; names >> name;) found.known[name] = family;
-      }
-      for (const auto& group : table.at("refused_families").items()) {
-        std::istringstream names(group.value().get<std::string>());
-        for (std::string name; names >> name;) found.refused[name] = group.key();
-      }
-    }
-    return found;
-  }();
-  return all;
-}
-
 // max_position_embeddings says what the model can read, not what it is trained on; windows beyond this were reached
 // by a later extension.
 constexpr int kLongestTrainingWindow = 16'384;
 constexpr int kUsualTrainingWindow = 4'096;
-constexpr int kMostLayers = 100'000;
 constexpr const char* kForecastable =
     "transformers of attention and of dense or expert layers are forecast; see: flopcast catalog models";
 
-class HuggingFaceReader {
- public:
-  HuggingFaceReader(const nlohmann::json& values, const std::string& pointer, const std::string& file,
-                    const ImportContext& context)
-      : object_(JsonReader::foreign(values, pointer, file)), context_(context) {}
-
-  ImportedJob read();
-
- private:
-  using Keys = std::initializer_list<const char*>;
-
-  /// The first of the keys, names that families have for one size; nothing when all are absent or null.
-  std::optional<int> whole(Keys keys, int smallest = 1);
-  std::optional<int> unsaid(Keys keys);
-  std::optional<bool> boolean(Keys keys);
-  /// As above; asks flags where the file is silent, and complains where they are, too.
-  int required(Keys keys, const std::string& field);
-  std::string key_of(Keys keys) const;
-  void put(const std::string& field, nlohmann::json value, const std::string& key) {
-    out_.put(field, std::move(value), object_.place(key));
-  }
-  void warn_of(const std::string& key, const std::string& how) {
-    const std::string& pointer = object_.pointer();
-    out_.warn_of(pointer.empty() ? key : pointer.substr(1) + "/" + key, object_.place(key), how);
-  }
-
-  void choose_family();
-  void refuse_patterns();
-  void read_attention();
-  void read_key_value_heads(int heads);
-  void read_mlp();
-  void read_biases();
-  void read_norm_and_positions();
-  void read_sequence_length();
-  void read_experts();
-  void read_expert_layers(ForeignExperts& experts);
-  void read_latent_attention();
-  void read_dropout();
-  void tell_windows();
-  void tell_other_towers();
-
-  JsonReader object_;
-  const ImportContext& context_;
-  ImportedJob out_;
-  std::string type_;
-  Family family_;
-  std::optional<JsonReader> attention_;  ///< attn_config of MPT and DBRX
-  std::optional<JsonReader> mlp_;        ///< ffn_config of DBRX
-  int hidden_ = 0;
-};
+}  // namespace
 
 std::string HuggingFaceReader::key_of(Keys keys) const {
   for (const char* key : keys) {
@@ -198,23 +85,24 @@ void HuggingFaceReader::choose_family() {
   const bool of_bert = type_.empty() && architecture.empty() && object_.has("type_vocab_size");
   if (of_bert) type_ = "bert";
   if (type_.empty()) {
-    for (const auto& [name, family] : families().known) {
+    for (const auto& [name, family] : hugging_face_families().known) {
       const bool same = !architecture.empty() && lower_case(architecture).starts_with(name + "for");
       if (same) type_ = name;
     }
   }
-  const auto refused = families().refused.find(type_);
-  if (refused != families().refused.end() || object_.boolean("is_encoder_decoder").value_or(false)) {
-    const std::string what = refused != families().refused.end() ? refused->second : "an encoder beside the decoder";
+  const auto refused = hugging_face_families().refused.find(type_);
+  if (refused != hugging_face_families().refused.end() || object_.boolean("is_encoder_decoder").value_or(false)) {
+    const std::string what =
+        refused != hugging_face_families().refused.end() ? refused->second : "an encoder beside the decoder";
     object_.fail("model_type", fmt::format("\"{}\" stands for {}, not modelled", type_, what), kForecastable);
   }
-  const auto known = families().known.find(type_);
-  if (known != families().known.end()) {
+  const auto known = hugging_face_families().known.find(type_);
+  if (known != hugging_face_families().known.end()) {
     family_ = known->second;
     return;
   }
   std::vector<std::string> names;
-  for (const auto& [name, family] : families().known) names.push_back(name);
+  for (const auto& [name, family] : hugging_face_families().known) names.push_back(name);
   const std::vector<std::string> near = nearest_choices(type_, names);
   object_.fail(
       "model_type",
@@ -350,128 +238,17 @@ void HuggingFaceReader::read_mlp() {
   required({"intermediate_size"}, "model.ffn");
 }
 
-void HuggingFaceReader::tell_windows() {
-  const Keys keys = {"sliding_window", "sliding_window_size", "attention_chunk_size"};
-  const auto window = whole(keys);
-  const bool used = boolean({"use_sliding_window"}).value_or(true);
-  const int length = context_.whole("training.sequence_length") > 0 ? context_.whole("training.sequence_length")
-                                                                    : out_.whole("model.sequence_length");
-  const bool counts = window && used && *window < length;
-  // Which layers have one.
-  for (const char* key : {"use_sliding_window", "max_window_layers", "sliding_window_pattern"}) {
-    if (object_.find(key) != nullptr && counts)
-      warn_of(key, "every layer's attention is counted over the whole sequence");
-  }
-  const bool local = type_ == "gpt_neo" && object_.find("attention_types") != nullptr;
-  if (counts) {
-    warn_of(key_of(keys), fmt::format("a sliding window of {}: attention is counted over the whole sequence", *window));
-  } else if (local) {
-    warn_of("attention_types", "local attention of every other layer: attention is counted over the whole sequence");
-  }
-  for (const char* key : {"num_nextn_predict_layers", "mtp_num_hidden_layers"}) {
-    const auto predicted = object_.whole(key, 0);
-    if (predicted.value_or(0) > 0)
-      warn_of(key, fmt::format("the {} layers that predict further tokens are not counted", *predicted));
-  }
-}
-
-void HuggingFaceReader::read_expert_layers(ForeignExperts& experts) {
-  const auto dense = whole({"first_k_dense_replace", "moe_layer_start_index"}, 0);
-  experts.first_dense = dense.value_or(0);
-  const auto step = whole({"decoder_sparse_step", "interleave_moe_layer_step"}, 1);
-  experts.every = step.value_or(1);
-  for (const char* key : {"moe_layer_freq", "mlp_layer_types"}) {
-    const nlohmann::json* pattern = object_.find(key);
-    if (pattern == nullptr) continue;
-    if (pattern->is_number_integer()) {
-      experts.every = std::max(1, pattern->get<int>());
-      continue;
-    }
-    std::vector<int> layers;
-    if (pattern->is_array()) {
-      for (const nlohmann::json& layer : *pattern) layers.push_back(layer == 0 || layer == "dense" ? 0 : 1);
-    }
-    if (!put_layer_pattern(layers, experts)) {
-      object_.fail(key, "has experts in layers that neither follow dense ones nor repeat: not modelled",
-                   "give --model.experts.first_dense_layers N or --model.experts.every N");
-    }
-  }
-  // Layers by number: without experts, or with them.
-  for (const char* key : {"mlp_only_layers", "moe_layers"}) {
-    const nlohmann::json* listed = object_.find(key);
-    if (listed == nullptr || !listed->is_array() || listed->empty()) continue;
-    const bool is_dense = std::string_view(key) == "mlp_only_layers";
-    const int count = out_.whole("model.layers");
-    std::vector<int> layers(static_cast<std::size_t>(std::clamp(count, 0, kMostLayers)), is_dense ? 1 : 0);
-    for (const nlohmann::json& layer : *listed) {
-      const bool inside = layer.is_number_integer() && layer >= 0 && layer < layers.size();
-      if (inside) layers[layer.get<std::size_t>()] = is_dense ? 0 : 1;
-    }
-    if ((is_dense && experts.every > 1) || !put_layer_pattern(layers, experts))
-      warn_of(key, "these layers are counted as the others are");
-  }
-}
-
-void HuggingFaceReader::read_experts() {
-  ForeignExperts experts;
-  const Keys counts = {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts",
-                       "moe_num_routed_experts"};
-  std::string key = key_of(counts);
-  auto count = whole(counts, 0);
-  if (mlp_ && !count) {
-    count = mlp_->whole("moe_num_experts", 0);
-    key = "ffn_config";
-  }
-  const Keys choices = {"num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "moe_k",
-                        "experts_per_token"};
-  auto top_k = whole(choices, 0);
-  if (mlp_ && !top_k) top_k = mlp_->whole("moe_top_k", 0);
-  experts.ffn = whole({"moe_intermediate_size"}, 0);
-  const auto shared =
-      whole({"n_shared_experts", "moe_num_shared_experts", "num_shared_experts", "num_shared_expert"}, 0);
-  const auto shared_ffn =
-      whole({"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"}, 0);
-  read_expert_layers(experts);
-  // Families that have them with 0 or 1 experts are dense.
-  if (count.value_or(0) <= 1 || (top_k && *top_k == 0)) return;
-  if (!top_k) object_.fail_missing(*choices.begin(), "the experts each token visits");
-  if (*top_k > *count) {
-    object_.fail(key_of(choices), fmt::format("{} is more than the {} experts", *top_k, *count),
-                 "a token visits at most all of them");
-  }
-  experts.count = *count;
-  experts.top_k = *top_k;
-  experts.shared = shared.value_or(0);
-  if (shared_ffn.value_or(0) > 0) {
-    experts.shared = std::max(experts.shared, 1);
-    experts.shared_ffn = *shared_ffn / experts.shared;
-  }
-  if (family_.shared_routed) experts.shared = 1;
-  if (!experts.ffn || *experts.ffn == 0) {
-    const auto width = object_.has("intermediate_size_mlp") ? object_.whole("intermediate_size", 1) : std::nullopt;
-    experts.ffn = width ? *width : out_.whole("model.ffn");
-  }
-  put_experts(experts, object_.place(key), out_);
-}
-
-void HuggingFaceReader::read_latent_attention() {
-  const auto kv_rank = object_.whole("kv_lora_rank", 1);
-  if (!kv_rank) return;
-  const auto required_width = [this](const char* key) {
-    const auto width = object_.whole(key, 1);
-    if (!width) object_.fail_missing(key, "latent attention (kv_lora_rank) needs it");
-    return *width;
-  };
-  ForeignLatentAttention attention;
-  attention.kv_rank = *kv_rank;
-  attention.q_rank = object_.whole("q_lora_rank", 1);
-  attention.qk_nope_dim = required_width("qk_nope_head_dim");
-  attention.qk_rope_dim = required_width("qk_rope_head_dim");
-  attention.v_dim = object_.has("v_head_dim") ? required_width("v_head_dim") : attention.qk_nope_dim;
-  // transformers repeats the rotary width as head_dim for this family, which is no width of a head here.
-  out_.job["model"].erase("head_dim");
-  out_.places.erase("model.head_dim");
-  put_latent_attention(attention, object_.place("kv_lora_rank"), out_);
+void HuggingFaceReader::read_block() {
+  if (family_.post_norms) put("model.post_norms", true, "model_type");
+  const bool parallel = family_.block_key.empty() ||
+                        boolean({family_.block_key.c_str()})
+                            .value_or(family_.block_key != "use_parallel_residual" || type_.starts_with("gpt_neox"));
+  if (family_.block == "sequential" || !parallel) return;
+  // Falcon's new layout gives each a norm, but for Falcon 2.
+  const bool own_norms =
+      boolean({"new_decoder_architecture"}).value_or(false) && whole({"num_ln_in_parallel_attn"}, 0).value_or(2) == 2;
+  put("model.block", own_norms ? "parallel" : family_.block,
+      key_of({"parallel_attn", "use_parallel_residual", "model_type"}));
 }
 
 void HuggingFaceReader::read_biases() {
@@ -534,6 +311,7 @@ ImportedJob HuggingFaceReader::read() {
   read_attention();
   required({"vocab_size", "padded_vocab_size"}, "model.vocab");
   read_mlp();
+  read_block();
   read_norm_and_positions();
   read_biases();
   read_dropout();
@@ -546,7 +324,8 @@ ImportedJob HuggingFaceReader::read() {
   read_sequence_length();
   read_latent_attention();
   read_experts();
-  tell_windows();
+  read_windows();
+  tell_further_tokens();
   tell_other_towers();
   for (auto* part : {&attention_, &mlp_}) {
     if (*part) judge_keys(**part, "hugging_face", out_);
@@ -554,6 +333,8 @@ ImportedJob HuggingFaceReader::read() {
   judge_keys(object_, "hugging_face", out_);
   return out_;
 }
+
+namespace {
 
 // The language model of a model of several kinds of input.
 ImportedJob read_hugging_face(const ForeignFile& file, const ImportContext& context) {

@@ -53,11 +53,60 @@ TEST(HuggingFace, Qwen3NormsItsHeads) {
   EXPECT_FALSE(imported.job["model"].contains("attention_bias"));
 }
 
-TEST(HuggingFace, AWindowShorterThanTheSequenceIsAWarning) {
-  EXPECT_TRUE(mentions(import_text(small("mistral", R"(, "sliding_window": 1024)"), "config.json").warnings,
-                       "config.json:/sliding_window: not modelled: a sliding window of 1024"));
-  const std::string unused = R"(, "sliding_window": 1024, "use_sliding_window": false)";
-  EXPECT_TRUE(import_text(small("qwen2", unused), "config.json").warnings.empty());
+TEST(HuggingFace, WindowsOfTheFamilies) {
+  struct Windows {
+    const char* type;
+    const char* more;
+    int window;  ///< 0: none
+    int layers;  ///< 0: all four
+  };
+  const Windows cases[] = {
+      {"mistral", R"(, "sliding_window": 1024)", 1024, 0},
+      {"mistral", R"(, "sliding_window": null)", 0, 0},
+      {"qwen2", R"(, "sliding_window": 1024, "use_sliding_window": false)", 0, 0},
+      {"qwen2", R"(, "sliding_window": 1024)", 0, 0},
+      {"qwen2", R"(, "sliding_window": 1024, "use_sliding_window": true, "max_window_layers": 3)", 1024, 1},
+      {"qwen2", R"(, "sliding_window": 1024, "use_sliding_window": true, "max_window_layers": 4)", 0, 0},
+      {"gemma2", "", 4096, 2},
+      {"gemma3_text", R"(, "sliding_window": 512, "sliding_window_pattern": 4)", 512, 3},
+      {"gemma3_text", R"(, "sliding_window": 512, "layer_types": ["sliding_attention", "full_attention",
+         "full_attention", "full_attention"])",
+       512, 1},
+      {"cohere2", R"(, "sliding_window": 512)", 512, 3},
+      {"exaone4", R"(, "sliding_window": 512, "sliding_window_pattern": "LG")", 512, 2},
+      {"gpt_neo", R"(, "attention_types": [[["global", "local"], 2]], "window_size": 64)", 64, 2},
+      {"gpt_oss", R"(, "num_local_experts": 4, "num_experts_per_tok": 2)", 128, 2},
+  };
+  for (const Windows& item : cases) {
+    const json model = import_text(small(item.type, item.more), "config.json").job["model"];
+    EXPECT_EQ(model.value("sliding_window", 0), item.window) << item.type << item.more;
+    EXPECT_EQ(model.value("windowed_layers", 0), item.layers) << item.type << item.more;
+  }
+  const json llama4 =
+      import_text(small("llama4_text", R"(, "attention_chunk_size": 256, "no_rope_layers": [1, 1, 1, 0])"),
+                  "config.json")
+          .job["model"];
+  EXPECT_EQ(llama4["attention_chunk"], 256);
+  EXPECT_EQ(llama4["windowed_layers"], 3);
+  const ImportedJob unknown = import_text(small("llama", R"(, "sliding_window": 1024)"), "config.json");
+  EXPECT_TRUE(mentions(unknown.warnings, "config.json:/sliding_window: not modelled: which layers"));
+}
+
+TEST(HuggingFace, BlocksOfTheFamilies) {
+  const auto block = [](const char* type, const char* more) {
+    return import_text(small(type, more), "config.json").job["model"].value("block", "sequential");
+  };
+  EXPECT_EQ(block("llama", ""), "sequential");
+  EXPECT_EQ(block("gptj", ""), "parallel_one_norm");
+  EXPECT_EQ(block("phi", ""), "parallel_one_norm");
+  EXPECT_EQ(block("cohere", ""), "parallel_one_norm");
+  EXPECT_EQ(block("gpt_neox", ""), "parallel");
+  EXPECT_EQ(block("gpt_neox", R"(, "use_parallel_residual": false)"), "sequential");
+  EXPECT_EQ(block("falcon", ""), "parallel_one_norm");
+  EXPECT_EQ(block("falcon", R"(, "new_decoder_architecture": true)"), "parallel");
+  EXPECT_EQ(block("falcon", R"(, "parallel_attn": false)"), "sequential");
+  EXPECT_EQ(block("stablelm", ""), "sequential");
+  EXPECT_EQ(block("stablelm", R"(, "use_parallel_residual": true)"), "parallel_one_norm");
 }
 
 TEST(HuggingFace, MixturesOfExperts) {
