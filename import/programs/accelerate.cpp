@@ -96,7 +96,8 @@ void read_fsdp(JsonReader& object, ImportedJob& imported) {
   judge_keys(*fsdp, "accelerate", imported);
 }
 
-void read_deepspeed_section(JsonReader& object, ImportedJob& imported) {
+void read_deepspeed_section(JsonReader& object, const std::string& file, const ImportContext& context,
+                            ImportedJob& imported) {
   auto section = object.object("deepspeed_config");
   if (!section) return;
   const auto stage = section->whole("zero_stage", 0);
@@ -107,10 +108,11 @@ void read_deepspeed_section(JsonReader& object, ImportedJob& imported) {
   }
   const auto optimizer = section->text("offload_optimizer_device");
   put_offload(optimizer, section->text("offload_param_device"), section->place("offload_optimizer_device"), imported);
-  if (section->has("deepspeed_config_file")) {
-    section->find("deepspeed_config_file");
+  const auto named = section->text("deepspeed_config_file");
+  if (named && !put_deepspeed_file(*named, file, context, imported)) {
     imported.warnings.push_back(
-        fmt::format("{}: not followed; convert both files together", section->place("deepspeed_config_file")));
+        fmt::format("{}: \"{}\" cannot be read as a DeepSpeed config; convert both files together",
+                    section->place("deepspeed_config_file"), *named));
   }
   note_auto(*section, imported);
   judge_keys(*section, "accelerate", imported);
@@ -180,7 +182,7 @@ ImportedJob read_accelerate(const ForeignFile& file, const ImportContext& contex
   if (sharded && object.has("fsdp_config")) read_fsdp(object, imported);
   if (sharded && !imported.has("layout.data_parallel"))
     imported.put("layout.data_parallel", "fsdp", object.place("distributed_type"));
-  if (deepspeed) read_deepspeed_section(object, imported);
+  if (deepspeed) read_deepspeed_section(object, file.name(), context, imported);
   for (const char* unused : {"fsdp_config", "deepspeed_config"}) object.find(unused);
   read_parallelism(object, imported);
   const bool batch_given = context.given.count("layout.global_batch_size") > 0;

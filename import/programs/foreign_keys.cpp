@@ -305,6 +305,27 @@ bool put_hub_model(const std::string& name, const std::string& file, const std::
   return true;
 }
 
+bool put_deepspeed_file(const std::string& name, const std::string& file, const ImportContext& context,
+                        ImportedJob& imported) {
+  if (context.files == nullptr) return false;
+  constexpr int kMostFolders = 5;
+  std::vector<std::string> paths = {name};
+  std::string above = name;
+  for (int folder = 0; folder < kMostFolders; ++folder) {
+    paths.push_back(path_beside(file, above));
+    above = "../" + above;
+  }
+  for (const std::string& path : paths) {
+    const auto text = context.files->try_read(path);
+    if (!text) continue;
+    const ForeignFile found(*text, path);
+    if (&format_of(found) != &deepspeed_format()) continue;
+    imported.merge(import_job(found, context));
+    return true;
+  }
+  return false;
+}
+
 std::string hub_help(const std::string& name) {
   const bool is_repository =
       std::count(name.begin(), name.end(), '/') == 1 && name.front() != '/' && name.front() != '.';

@@ -119,6 +119,10 @@ struct ForeignLatentAttention {
 /// catalogue nor a folder has it.
 bool put_hub_model(const std::string& name, const std::string& file, const std::string& place,
                    const ImportContext& context, ImportedJob& imported);
+/// Lays a DeepSpeed JSON over the job, named from where the program runs, beside `file` or from a folder above it, as a
+/// repository's root; false when none is there.
+bool put_deepspeed_file(const std::string& name, const std::string& file, const ImportContext& context,
+                        ImportedJob& imported);
 /// How to come by the config.json of a repository of the Hub.
 std::string hub_help(const std::string& name);
 /// JSON of a here-document, null in place of what the script does not set.

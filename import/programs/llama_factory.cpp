@@ -38,21 +38,6 @@ void read_method(JsonReader& object, ImportedJob& imported) {
   }
 }
 
-// Lays the first of the files that has the format over the job; false when none has.
-bool import_first(const std::vector<std::string>& paths, const JobFormat& format, const ImportContext& context,
-                  ImportedJob& imported) {
-  if (context.files == nullptr) return false;
-  for (const std::string& path : paths) {
-    const auto text = context.files->try_read(path);
-    if (!text) continue;
-    const ForeignFile file(*text, path);
-    if (&format_of(file) != &format) continue;
-    imported.merge(import_job(file, context));
-    return true;
-  }
-  return false;
-}
-
 // A folder or a file is followed; the name of a Hub repository is only good when the catalogue has it.
 void read_model_name(JsonReader& object, const std::string& file, const ImportContext& context, ImportedJob& imported) {
   const auto name = object.text("model_name_or_path");
@@ -67,7 +52,7 @@ void read_deepspeed_file(JsonReader& object, const std::string& file, const Impo
                          ImportedJob& imported) {
   const auto name = object.text("deepspeed");
   if (!name) return;
-  if (import_first({*name, path_beside(file, *name)}, deepspeed_format(), context, imported)) return;
+  if (put_deepspeed_file(*name, file, context, imported)) return;
   imported.warnings.push_back(
       fmt::format("{}: \"{}\" cannot be read as a DeepSpeed config; give --zero N", object.place("deepspeed"), *name));
 }
@@ -166,11 +151,25 @@ void refuse_second_schema(JsonReader& object, const std::string& file) {
                      "give the job as flags: --model NAME --mbs N --gbs N --seq N --layout.data_parallel fsdp"});
 }
 
+// Scripts of TRL and transformers take files with many of the same keys, and have other defaults.
+void refuse_other_trainers(JsonReader& object, const std::string& file) {
+  for (const char* key : {"finetuning_type", "cutoff_len", "stage", "template", "dataset"}) {
+    if (object.has(key)) return;
+  }
+  for (const char* key : {"dataset_name", "dataset_mixer", "dataset_mixture", "max_seq_length", "use_peft"}) {
+    if (!object.has(key)) continue;
+    throw ConfigError({"", fmt::format("{} is for a script of TRL or transformers, which has no reader", file),
+                       object.place(key),
+                       "give the job as flags: --model NAME --mbs N --gbs N --seq N --precision bf16"});
+  }
+}
+
 ImportedJob read_llama_factory(const ForeignFile& file, const ImportContext& context) {
   ImportedJob imported;
   const nlohmann::json values = yaml_of(file, context);
   JsonReader object = JsonReader::foreign(values, "", file.name());
   refuse_second_schema(object, file.name());
+  refuse_other_trainers(object, file.name());
   read_method(object, imported);
   refuse_other_optimizers(object);
   const auto length = object.whole("cutoff_len", 1);

@@ -42,6 +42,9 @@ bool all_equal(const std::vector<int>& layers) {
 void require_model(const Transformer& model, Expressible& expressible) {
   expressible.require(model.causal, "a model whose attention is not causal", "");
   expressible.require(!model.embedding_norm, "model.embedding_norm", "");
+  expressible.require(!model.post_norms, "model.post_norms", "");
+  expressible.require(model.block == BlockForm::kSequential, "model.block parallel", "");
+  expressible.require(model.attention_chunk == 0, "model.attention_chunk", "");
   expressible.require(model.positions != Positions::kAlibi, "model.positions alibi", "");
 }
 
@@ -102,6 +105,12 @@ void write_attention(const Transformer& model, Arguments& arguments) {
   arguments.flag_if(!model.biases, "disable-bias-linear");
   arguments.flag_if(model.attention_bias && !model.biases, "add-qkv-bias");
   arguments.flag_if(model.qk_norm, "qk-layernorm");
+  if (!model.windowed()) return;
+  arguments.value("window-size", fmt::format("\"({},0)\"", model.sliding_window - 1));
+  if (model.windowed_layers < model.layers) {
+    arguments.value("window-attn-skip-freq",
+                    fmt::format("\"([1]*{}+[0]*{})\"", model.windowed_layers, model.layers - model.windowed_layers));
+  }
 }
 
 void write_model(const Job& job, Arguments& arguments) {

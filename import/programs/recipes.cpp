@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <sstream>
 
@@ -103,6 +104,11 @@ class RecipeReader {
   void read_choice(const std::string& path, const nlohmann::json& value, const nlohmann::json& choices);
   void put_all(const nlohmann::json& fields, const std::string& path);
   void read_any();
+  void read_named(const std::string& path, const nlohmann::json& value, const nlohmann::json& rule);
+  void read_shared_width();
+  void read_shards();
+  void read_block();
+  int whole_leaf(const std::string& path, int otherwise) const;
   void finish();
 
   const Recipe& recipe_;
@@ -139,8 +145,22 @@ void RecipeReader::read_choice(const std::string& path, const nlohmann::json& va
   put_all(*choice, path);
 }
 
+void RecipeReader::read_named(const std::string& path, const nlohmann::json& value, const nlohmann::json& rule) {
+  const std::string text = lower_case(value.is_string() ? value.get<std::string>() : value.dump());
+  for (const nlohmann::json& known : rule.at("words")) {
+    if (text.find(known.at("word").get<std::string>()) == std::string::npos) continue;
+    put_all(known.at("fields"), path);
+    if (known.contains("warning"))
+      out_.warnings.push_back(fmt::format("{}: {}", place(path), known.at("warning").get<std::string>()));
+    out_.notes.push_back(fmt::format("{}: {} is taken for what its name says", place(path), shown_value(value)));
+    return;
+  }
+  out_.warn_of(path, place(path), rule.at("otherwise").get<std::string>());
+}
+
 // False when no rule is about it.
 bool RecipeReader::read_leaf(const std::string& path, const nlohmann::json& value) {
+  if (rule("worked_out", path) != nullptr) return true;
   const nlohmann::json* words = rule("refused_words", path);
   if (words != nullptr) {
     const std::string text = lower_case(value.dump());
@@ -153,6 +173,11 @@ bool RecipeReader::read_leaf(const std::string& path, const nlohmann::json& valu
   }
   if (const nlohmann::json* choices = rule("choices", path)) {
     read_choice(path, value, *choices);
+    return true;
+  }
+  // The first word that is in the value, a list or the path of a file.
+  if (const nlohmann::json* named = rule("named", path)) {
+    read_named(path, value, *named);
     return true;
   }
   if (const nlohmann::json* field = rule("negated", path)) {
@@ -197,6 +222,60 @@ void RecipeReader::read_any() {
   }
 }
 
+int RecipeReader::whole_leaf(const std::string& path, int otherwise) const {
+  const auto leaf = leaves_.find(path);
+  const bool fits = leaf != leaves_.end() && leaf->second.is_number_integer() && leaf->second > 0 &&
+                    leaf->second <= std::numeric_limits<int>::max();
+  return fits ? leaf->second.get<int>() : otherwise;
+}
+
+// GPT-NeoX shares the width that it is told among the matrices of a gated MLP, so that there are as many parameters as
+// without the gate: f -> ⌊2f/3⌋/2, rounded up to a multiple (megatron/model/transformer.py, ParallelMLP).
+void RecipeReader::read_shared_width() {
+  const auto keys = recipe_.rules.find("shared_width");
+  const std::int64_t hidden = out_.whole("model.hidden");
+  if (keys == recipe_.rules.end() || hidden == 0) return;
+  const std::string told = keys->at("width").get<std::string>();
+  const auto factor = leaves_.find(keys->at("factor").get<std::string>());
+  constexpr std::int64_t kUsualWidening = 4;
+  std::int64_t width = kUsualWidening * hidden;
+  if (factor != leaves_.end() && factor->second.is_number() && factor->second > 0.0 && factor->second < 1e3)
+    width = static_cast<std::int64_t>(factor->second.get<double>() * static_cast<double>(hidden));
+  const bool given = leaves_.count(told) > 0 && leaves_.at(told).is_number_integer();
+  if (given) width = whole_leaf(told, 1);
+  if (out_.job["model"].value("gated_mlp", false)) width = width * 2 / 3 / 2;
+  const int multiple = whole_leaf(keys->at("multiple").get<std::string>(), 1);
+  width = (width + multiple - 1) / multiple * multiple;
+  out_.put("model.ffn", width, place(given ? told : "hidden_size"));
+}
+
+// Ranks that share the weights, and copies of them all.
+void RecipeReader::read_shards() {
+  const auto keys = recipe_.rules.find("shard_sizes");
+  if (keys == recipe_.rules.end()) return;
+  const std::string shards = keys->at("shards").get<std::string>();
+  const std::string replicas = keys->at("replicas").get<std::string>();
+  const int sharded = whole_leaf(shards, 1);
+  if (sharded > 1 && whole_leaf(replicas, 1) > 1) {
+    out_.put("layout.data_parallel", "hsdp", place(replicas));
+    out_.put("layout.shards", sharded, place(shards));
+  } else if (sharded > 1 && !out_.has("layout.zero")) {
+    out_.put("layout.data_parallel", "fsdp", place(shards));
+  }
+}
+
+// Attention and MLP side by side, with one norm where they share it.
+void RecipeReader::read_block() {
+  const auto keys = recipe_.rules.find("parallel_block");
+  if (keys == recipe_.rules.end()) return;
+  const auto is_on = [this, &keys](const char* key) {
+    const auto leaf = leaves_.find(keys->at(key).get<std::string>());
+    return leaf != leaves_.end() && leaf->second == true;
+  };
+  const std::string where = place(keys->at("parallel").get<std::string>());
+  if (is_on("parallel")) out_.put("model.block", is_on("one_norm") ? "parallel_one_norm" : "parallel", where);
+}
+
 void RecipeReader::finish() {
   const auto needed = recipe_.rules.value("needs", nlohmann::json::array());
   for (const nlohmann::json& field : needed) {
@@ -239,6 +318,9 @@ ImportedJob RecipeReader::read() {
                 path, place(path));
   }
   read_any();
+  read_shared_width();
+  read_block();
+  read_shards();
   judge.finish(file_);
   finish();
   return std::move(out_);
