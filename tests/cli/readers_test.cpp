@@ -136,7 +136,7 @@ TEST(Readers, StrictRefusesWhatIsNotModelledOrUnknown) {
     return run_flopcast(words);
   };
   EXPECT_EQ(convert("", true).exit_code, 0);
-  for (const char* argument : {"--window-size 64,0", "--quux 3"}) {
+  for (const char* argument : {"--cuda-graph-scope full", "--quux 3"}) {
     EXPECT_EQ(convert(argument, false).exit_code, 0);
     const CommandResult refused = convert(argument, true);
     EXPECT_EQ(refused.exit_code, 2);
@@ -145,9 +145,9 @@ TEST(Readers, StrictRefusesWhatIsNotModelledOrUnknown) {
     EXPECT_NE(refused.standard_error.find("help: "), std::string::npos);
   }
   const nlohmann::json keys =
-      nlohmann::json::parse(convert("--quux 3 --window-size 64,0", false).standard_output).at("keys");
+      nlohmann::json::parse(convert("--quux 3 --cuda-graph-scope full", false).standard_output).at("keys");
   EXPECT_EQ(keys.at("unknown"), nlohmann::json::parse(R"(["--quux"])"));
-  EXPECT_EQ(keys.at("not_modelled"), nlohmann::json::parse(R"(["--window-size"])"));
+  EXPECT_EQ(keys.at("not_modelled"), nlohmann::json::parse(R"(["--cuda-graph-scope"])"));
   EXPECT_EQ(keys.at("no_effect"), nlohmann::json::parse(R"(["--lr"])"));
   EXPECT_EQ(keys.at("read").size(), 6u);
 }
