@@ -21,7 +21,7 @@ endfunction()
 # Code that runs once per command, to read, ask or print: nobody notices it running at -O1, and it compiles in half
 # the time. To a browser it is sent, so it shall be small.
 set(flopcast_cold_options "")
-if(CMAKE_BUILD_TYPE STREQUAL "Release")
+if(CMAKE_BUILD_TYPE MATCHES "^(Release|RelWithDebInfo)$" AND NOT FLOPCAST_SANITIZERS)
   set(flopcast_cold_options $<IF:$<BOOL:${EMSCRIPTEN}>,-Oz,-O1>)
 endif()
 

@@ -50,13 +50,3 @@ endif()
 if(FLOPCAST_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER AND NOT EMSCRIPTEN)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${FLOPCAST_CCACHE}")
 endif()
-
-# Tests read the headers of their framework once, but where a compiler cache would have to see through that. Libraries are
-# joined: what a precompiled header costs each of them is more than it saves.
-if(NOT DEFINED FLOPCAST_PRECOMPILED_HEADERS)
-  if(FLOPCAST_CCACHE OR EMSCRIPTEN)
-    set(FLOPCAST_PRECOMPILED_HEADERS OFF)
-  else()
-    set(FLOPCAST_PRECOMPILED_HEADERS ON)
-  endif()
-endif()

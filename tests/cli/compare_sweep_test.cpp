@@ -19,11 +19,6 @@ std::string job_file() {
   return (project_folder() / "examples" / "gpt3-175b-64-gpus" / "job.json").string();
 }
 
-Json json_of(const CommandResult& result) {
-  EXPECT_EQ(result.exit_code, 0) << result.standard_error;
-  return Json::parse(result.standard_output);
-}
-
 TEST(Compare, DeltasSumToTheDifference) {
   const Json answer =
       json_of(run_flopcast({"compare", job_file(), "tp=4,pp=16,vpp=6", "recompute=full", "--format", "json"}));

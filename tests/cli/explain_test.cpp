@@ -14,11 +14,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-const std::vector<std::string> kJob = {"--model", "gpt3-175b", "--cluster", "8xdgx-a100-80g", "--tp",
-                                       "8",       "--pp",      "8",         "--gbs",          "64"};
+const std::vector<std::string> kGpt3Job = {"--model", "gpt3-175b", "--cluster", "8xdgx-a100-80g", "--tp",
+                                           "8",       "--pp",      "8",         "--gbs",          "64"};
 
 std::vector<std::string> with_job(std::vector<std::string> arguments) {
-  arguments.insert(arguments.end(), kJob.begin(), kJob.end());
+  arguments.insert(arguments.end(), kGpt3Job.begin(), kGpt3Job.end());
   return arguments;
 }
 

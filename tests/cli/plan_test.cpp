@@ -25,11 +25,6 @@ CommandResult plan_small(const std::vector<std::string>& more, const CommandOpti
   return run_flopcast(arguments, options);
 }
 
-Json json_of(const CommandResult& result) {
-  EXPECT_EQ(result.exit_code, 0) << result.standard_error;
-  return Json::parse(result.standard_output);
-}
-
 TEST(Plan, HoldsWhatTheUserGives) {
   const Json answer = json_of(plan_small({"--tp", "2", "--zero", "1", "--schedule", "1f1b", "--format", "json"}));
   for (const Json& entry : answer["ranked"]) {

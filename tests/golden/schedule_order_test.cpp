@@ -1,14 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -18,6 +15,7 @@
 #include "sim/program/program.hpp"
 #include "sim/program/validate.hpp"
 #include "sim/schedules/catalogue.hpp"
+#include "tests/support/folders.hpp"
 
 // Orders that other programs produced, compared with ours action by action. The few in schedules/ travel with the
 // project; the many come from the reference data, which a clone alone does not have.
@@ -26,14 +24,6 @@ namespace flopcast {
 namespace {
 
 using nlohmann::json;
-
-std::string read_text(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  EXPECT_TRUE(file.good()) << path;
-  return text.str();
-}
 
 struct KeptCase {
   std::string file;
@@ -46,8 +36,7 @@ struct KeptCase {
 class KeptOrder : public testing::TestWithParam<KeptCase> {};
 
 TEST_P(KeptOrder, EqualsTheGeneratedOne) {
-  const std::string text =
-      read_text(std::filesystem::path(FLOPCAST_SOURCE_DIR) / "tests/golden/schedules" / GetParam().file);
+  const std::string text = read_text(project_folder() / "tests/golden/schedules" / GetParam().file);
   const Program program = generate_schedule(*find_schedule(GetParam().schedule), GetParam().request);
   EXPECT_EQ(write_csv(program), text);
   EXPECT_FALSE(find_fault(parse_csv(text, GetParam().file, program.chains)).has_value());
@@ -100,23 +89,16 @@ std::string to_csv(const json& order) {
   return csv;
 }
 
-/// The folder of reference data: FLOPCAST_REFERENCE, or shared/reference beside the project.
-std::filesystem::path reference_folder() {
-  const char* folder = std::getenv("FLOPCAST_REFERENCE");
-  if (folder != nullptr) return folder;
-  return std::filesystem::path(FLOPCAST_SOURCE_DIR).parent_path() / "shared/reference";
-}
-
 class ReferenceOrders : public testing::Test {
  protected:
   // The cases of goldens/NAME; nothing, and the test skipped, where there are none.
   std::vector<json> cases_of(const std::string& name) {
-    const std::filesystem::path path = reference_folder() / "goldens" / name;
-    if (!std::filesystem::exists(path)) {
-      std::cout << "NOT COMPARED: no reference data at " << path << "; set FLOPCAST_REFERENCE to its folder\n";
+    const auto folder = reference_folder();
+    if (!folder) {
+      std::cout << "NOT COMPARED: no reference data; set FLOPCAST_REFERENCE to its folder\n";
       return {};
     }
-    return json::parse(read_text(path)).at("cases").get<std::vector<json>>();
+    return json::parse(read_text(*folder / "goldens" / name)).at("cases").get<std::vector<json>>();
   }
 
   // Our order against the case's, whose gradient reductions parse_csv leaves out.

@@ -25,7 +25,7 @@ namespace {
 using Json = nlohmann::json;
 using Row = std::map<std::string, double>;
 
-constexpr double kHalf = 2.0;  // bytes of an fp16 number
+constexpr double kHalfBytes = 2.0;  // bytes of an fp16 number
 
 struct Machine {
   const char* profile;
@@ -113,15 +113,15 @@ void add_kernels(Measurement& measurement, const std::filesystem::path& folder, 
   };
   for (const Row& row : table("layernorm")) {
     const double elements = row.at("b") * row.at("l") * row.at("dim");
-    add_memory(SampleKind::kNorm, "layernorm forward", 2 * kHalf * elements, row.at("F_dur(us)") * 1e-6);
+    add_memory(SampleKind::kNorm, "layernorm forward", 2 * kHalfBytes * elements, row.at("F_dur(us)") * 1e-6);
   }
   for (const Row& row : table("res_add")) {
     const double elements = row.at("b") * row.at("l") * row.at("dim");
-    add_memory(SampleKind::kElementwise, "residual add", 3 * kHalf * elements, row.at("F_dur(us)") * 1e-6);
+    add_memory(SampleKind::kElementwise, "residual add", 3 * kHalfBytes * elements, row.at("F_dur(us)") * 1e-6);
   }
   for (const Row& row : table("gelu")) {
     const double elements = row.at("b") * row.at("l") * 4 * row.at("dim") / row.at("mp");
-    add_memory(SampleKind::kElementwise, "gelu forward", 2 * kHalf * elements, row.at("F_dur(us)") * 1e-6);
+    add_memory(SampleKind::kElementwise, "gelu forward", 2 * kHalfBytes * elements, row.at("F_dur(us)") * 1e-6);
   }
   constexpr double kCommonDimension = 128.0;
   for (const Row& row : table("flash_atten")) {
@@ -154,7 +154,7 @@ void add_messages(Measurement& measurement, const std::filesystem::path& folder,
         const auto file = folder / fmt::format("{}_{}{}_fp16_{}_{}.csv", machine.name, name, range, nodes, devices);
         if (scatters || !std::filesystem::exists(file)) continue;
         for (const Row& row : read_operator_table(file).rows) {
-          points.emplace_back(row.at("shape") * kHalf, row.at("dur(us)") * 1e-6);
+          points.emplace_back(row.at("shape") * kHalfBytes, row.at("dur(us)") * 1e-6);
         }
       }
       if (!points.empty()) add_curve(measurement, kind, nodes * devices, nodes, points);

@@ -42,7 +42,7 @@ double seconds_of(const std::string& shape, double computed_flops, double counte
   return seconds;
 }
 
-void add(Measurement& measurement, const SampleKey& key, double seconds) {
+void add_sample(Measurement& measurement, const SampleKey& key, double seconds) {
   for (Sample& sample : measurement.samples) {
     if (!(sample.key == key)) continue;
     sample.seconds.push_back(seconds);
@@ -61,7 +61,7 @@ void add_products(Measurement& measurement, const Json& table) {
     key.dtype = "bf16";
     key.shape = SampleShape{whole(fields, "m"), whole(fields, "n"), whole(fields, "k")};
     const double flops = 2.0 * key.shape->m * key.shape->n * key.shape->k;
-    add(measurement, key, seconds_of(row.key(), flops, flops, row.value().get<double>(), peak));
+    add_sample(measurement, key, seconds_of(row.key(), flops, flops, row.value().get<double>(), peak));
   }
 }
 
@@ -79,7 +79,8 @@ void add_attention(Measurement& measurement, const Json& table, SampleKind kind)
     AttentionShape counted = *key.attention;
     counted.causal = false;
     const double computed = work * key.attention->flops();
-    add(measurement, key, seconds_of(row.key(), computed, work * counted.flops(), row.value().get<double>(), peak));
+    add_sample(measurement, key,
+               seconds_of(row.key(), computed, work * counted.flops(), row.value().get<double>(), peak));
   }
 }
 

@@ -26,7 +26,7 @@ std::string joined(const std::vector<std::string>& cells) {
 }
 
 // Ranks as an array of blank-separated strings, or as an object of arrays by rank.
-std::string to_csv(const Json& ranks) {
+std::string csv_of_ranks(const Json& ranks) {
   std::string csv;
   for (const Json& rank : ranks) {
     std::string line = rank.is_string() ? rank.get<std::string>() + "\n" : joined(rank.get<std::vector<std::string>>());
@@ -82,8 +82,8 @@ TEST_F(TorchReference, LoweredOrders) {
     SCOPED_TRACE(schedule + " p=" + expected.at("p").dump() + " m=" + expected.at("m").dump() +
                  " v=" + expected.at("v").dump());
     if (expected.contains("order_with_comms")) {
-      const std::string comms = to_csv(expected.at("order_with_comms"));
-      const Program compute = parse_csv(to_csv(expected.at("order")), "reference", {});
+      const std::string comms = csv_of_ranks(expected.at("order_with_comms"));
+      const Program compute = parse_csv(csv_of_ranks(expected.at("order")), "reference", {});
       const CellProgram ours = add_communication(compute, {});
       EXPECT_EQ(write_csv(ours), comms);
       EXPECT_EQ(fault_of(read(comms)), "");
@@ -91,7 +91,7 @@ TEST_F(TorchReference, LoweredOrders) {
       ++lowered[schedule];
     }
     if (expected.contains("torch_simulated_steps")) {
-      CellProgram transfers = as_cells(parse_csv(to_csv(expected.at("order")), "reference", {}));
+      CellProgram transfers = as_cells(parse_csv(csv_of_ranks(expected.at("order")), "reference", {}));
       add_send_receive(transfers);
       EXPECT_EQ(longest_rank(in_unit_steps(transfers)), expected.at("torch_simulated_steps").get<int>());
       ++simulated[schedule];
@@ -116,17 +116,17 @@ TEST_F(TorchReference, SendReceiveAndDeferVectors) {
   for (const Json& vector : reference.at("vectors")) {
     if (!vector.contains("add_send_recv")) continue;
     SCOPED_TRACE(vector.at("name").get<std::string>());
-    CellProgram program = read(to_csv(vector.at("compute")));
+    CellProgram program = read(csv_of_ranks(vector.at("compute")));
     EXPECT_EQ(program.rank_of_stage, vector.at("stage_to_rank").get<std::vector<int>>());
     EXPECT_EQ(program.stage_count(), vector.at("num_stages").get<int>());
     if (vector.at("merge_bw").get<bool>()) merge_backward(program);
     add_send_receive(program);
-    EXPECT_EQ(write_csv(program), to_csv(vector.at("add_send_recv")));
+    EXPECT_EQ(write_csv(program), csv_of_ranks(vector.at("add_send_recv")));
     const CellProgram steps = in_unit_steps(program);
     EXPECT_EQ(longest_rank(steps), vector.at("simulated_steps").get<int>());
-    EXPECT_EQ(write_csv(steps), to_csv(vector.at("simulated")));
+    EXPECT_EQ(write_csv(steps), csv_of_ranks(vector.at("simulated")));
     defer_receives(program);
-    EXPECT_EQ(write_csv(program), to_csv(vector.at("defer_recv")));
+    EXPECT_EQ(write_csv(program), csv_of_ranks(vector.at("defer_recv")));
     ++compared;
   }
   EXPECT_EQ(compared, 3);

@@ -33,7 +33,7 @@ std::vector<json> cases_of(const std::string& name) {
   return json::parse(read_text(*folder / "goldens" / name)).at("cases").get<std::vector<json>>();
 }
 
-std::string to_csv(const json& order) {
+std::string csv_of_order(const json& order) {
   std::string csv;
   for (const json& rank : order) csv += rank.get<std::string>() + "\n";
   std::replace(csv.begin(), csv.end(), ' ', ',');
@@ -199,7 +199,7 @@ TEST_F(ZeroBubble, OrdersEqualThoseOfPyTorch) {
       continue;
     }
     const Program program = generate_schedule(info, request);
-    EXPECT_EQ(write_csv(program), write_csv(parse_csv(to_csv(reference.at("order")), "reference", {})));
+    EXPECT_EQ(write_csv(program), write_csv(parse_csv(csv_of_order(reference.at("order")), "reference", {})));
     EXPECT_EQ(program.rank_of_stage, reference.at("stage_to_rank").get<std::vector<int>>());
     ++equal[schedule];
   }
@@ -237,7 +237,7 @@ TEST_F(ZeroBubble, OrdersAndTimesEqualThoseOfIndependentGenerators) {
     const ScheduleInfo& info = *find_schedule(name->second);
     const ScheduleRequest request = request_of(reference);
     const Program program = generate_schedule(info, request);
-    EXPECT_EQ(write_csv(program), to_csv(reference.at("order")));
+    EXPECT_EQ(write_csv(program), csv_of_order(reference.at("order")));
     EXPECT_EQ(peak_in_flight(program), reference.at("expect").at("peak_inflight").get<std::vector<int>>());
     ++equal[name->second];
     const json& times = reference.at("times");

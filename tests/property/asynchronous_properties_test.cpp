@@ -15,14 +15,10 @@
 #include "sim/program/program.hpp"
 #include "sim/program/validate.hpp"
 #include "sim/schedules/catalogue.hpp"
+#include "tests/property/generators.hpp"
 
 namespace flopcast {
 namespace {
-
-template <class Value>
-Value between(Value first, Value past_last) {
-  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<Value>(first, past_last));
-}
 
 ScheduleRequest random_request(const ScheduleInfo& info) {
   ScheduleRequest request;

@@ -15,15 +15,10 @@
 #include "sim/program/program.hpp"
 #include "sim/program/validate.hpp"
 #include "sim/schedules/catalogue.hpp"
+#include "tests/property/generators.hpp"
 
 namespace flopcast {
 namespace {
-
-// The whole range from the first case on: rapidcheck would start with the smallest values and grow.
-template <class Value>
-Value between(Value first, Value past_last) {
-  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<Value>(first, past_last));
-}
 
 constexpr int kLargestPipeline = 16;
 constexpr int kMostMicrobatches = 64;

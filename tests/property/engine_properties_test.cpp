@@ -8,15 +8,10 @@
 #include <vector>
 
 #include "sim/engine/engine.hpp"
+#include "tests/property/generators.hpp"
 
 namespace flopcast {
 namespace {
-
-// The whole range from the first case on: rapidcheck would start with the smallest values and grow.
-template <class Value>
-Value between(Value first, Value past_last) {
-  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<Value>(first, past_last));
-}
 
 struct Plan {
   Ticks duration = 0;

@@ -26,6 +26,7 @@
 #include "tests/cli/small_run.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/run_flopcast.hpp"
+#include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {
 namespace {
@@ -34,10 +35,6 @@ using Json = nlohmann::json;
 
 // A 1F1B step of two ranks and four microbatches.
 constexpr const char* kRows = "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n";
-
-std::string no_file(const std::string& path) {
-  throw ConfigError({"layout.schedule", "reads " + path, "", ""});
-}
 
 // What jobs begin with: every kind of model, cluster and stack.
 const std::vector<Json>& beginnings() {
@@ -179,14 +176,14 @@ Json some_value(const Field& field, std::size_t seed) {
 
 std::optional<Job> prepared(const Json& root) {
   try {
-    return prepare(read_job(root, {}), no_file).job;
+    return prepare(read_job(root, {}), no_files).job;
   } catch (const ConfigError&) {
     return std::nullopt;
   }
 }
 
 std::string figures_of(const Job& job) {
-  nlohmann::ordered_json result = simulation_json(forecast(job, no_file));
+  nlohmann::ordered_json result = simulation_json(forecast(job, no_files));
   // Sentences about what was assumed; a job that says everything assumes less.
   result.erase("assumptions");
   result.erase("warnings");
@@ -306,7 +303,7 @@ Json figures_in(Json result) {
 
 // A result's job needs no file, and its forecast is the result.
 void expect_tells_its_job(const Json& result) {
-  const Json again = result_json(forecast(read_job(result.at("job"), {}), no_file));
+  const Json again = result_json(forecast(read_job(result.at("job"), {}), no_files));
   EXPECT_EQ(figures_in(again).dump(), figures_in(result).dump());
 }
 
@@ -376,7 +373,7 @@ TEST(JobProperties, PlansTellTheirJobs) {
       for (const Json& entry : plan.at(list)) expect_tells_its_job(entry.at("result"));
     }
     // The best layout's job, as the question told it.
-    const Json best = result_json(forecast(read_job(plan.at("job"), {}), no_file));
+    const Json best = result_json(forecast(read_job(plan.at("job"), {}), no_files));
     EXPECT_EQ(figures_in(best), figures_in(plan.at("best").at("result"))) << plan.at("job").dump(2);
     desk.write("plan.json", plan.dump());
     EXPECT_EQ(figures_in(desk.answer({"simulate", "plan.json"})), figures_in(plan.at("best").at("result")));
@@ -419,7 +416,7 @@ TEST(JobProperties, ARunTellsItsJob) {
   const Json kept = Json::parse(desk.read("measured.json"));
   EXPECT_EQ(kept.at("comparison"), run);
   desk.remove("rows.csv");
-  const Json again = result_json(forecast(read_job(kept.at("run").at("job"), {}), no_file));
+  const Json again = result_json(forecast(read_job(kept.at("run").at("job"), {}), no_files));
   EXPECT_EQ(figures_in(again), figures_in(run.at("forecast")));
   const CommandResult reported = desk.ask({"report", "measured.json", "-o", "page.html"});
   EXPECT_EQ(reported.exit_code, 0) << reported.standard_error;

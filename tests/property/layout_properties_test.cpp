@@ -16,10 +16,6 @@
 namespace flopcast {
 namespace {
 
-std::string no_files(const std::string& path) {
-  throw EnvironmentError("unexpected read of " + path);
-}
-
 class Draw {
  public:
   explicit Draw(unsigned seed) : random_(seed) {}

@@ -13,14 +13,11 @@
 #include "planner/search/cluster_search.hpp"
 #include "planner/search/search.hpp"
 #include "sim/forecast/forecast.hpp"
+#include "tests/unit/model/jobs.hpp"
 #include "tests/unit/planner/questions.hpp"
 
 namespace flopcast {
 namespace {
-
-std::string no_files(const std::string& path) {
-  throw EnvironmentError("unexpected read of " + path);
-}
 
 PlanQuestion drawn_question(std::mt19937& random) {
   const auto one_of = [&random](std::initializer_list<const char*> choices) {

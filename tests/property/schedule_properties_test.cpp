@@ -16,16 +16,11 @@
 #include "sim/metrics/memory_over_time.hpp"
 #include "sim/metrics/metrics.hpp"
 #include "sim/schedules/catalogue.hpp"
+#include "tests/property/generators.hpp"
 #include "tests/support/lower_replicas.hpp"
 
 namespace flopcast {
 namespace {
-
-// The whole range from the first case on: rapidcheck would start with the smallest values and grow.
-template <class Value>
-Value between(Value first, Value past_last) {
-  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<Value>(first, past_last));
-}
 
 struct Run {
   Program program;

@@ -16,15 +16,10 @@
 #include "sim/program/validate.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "sim/search/order_times.hpp"
+#include "tests/property/generators.hpp"
 
 namespace flopcast {
 namespace {
-
-// The whole range from the first case on: rapidcheck would start with the smallest values and grow.
-template <class Value>
-Value between(Value first, Value past_last) {
-  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<Value>(first, past_last));
-}
 
 StepTimes random_times(int stages) {
   const bool even = *rc::gen::arbitrary<bool>();
@@ -47,7 +42,7 @@ struct Sizes {
 };
 constexpr Sizes kSmall = {8, 24};
 
-ScheduleRequest random_request(const ScheduleInfo& info, const Sizes& largest = {}) {
+ScheduleRequest random_timed_request(const ScheduleInfo& info, const Sizes& largest = {}) {
   ScheduleRequest request;
   request.pipeline_ranks = between(1, largest.ranks + 1);
   request.microbatches = between(1, largest.microbatches + 1);
@@ -73,7 +68,7 @@ std::optional<int> claimed_peak(const ScheduleInfo& info, const ScheduleRequest&
   return std::nullopt;
 }
 
-int peak_halves(const Program& program) {
+int halves_at_peak(const Program& program) {
   int peak = 0;
   for (const std::vector<Action>& actions : program.ranks) {
     int held = 0;
@@ -92,7 +87,7 @@ const ScheduleInfo& any_schedule() {
 
 RC_GTEST_PROP(ZeroBubbleProperties, EveryOrderRunsWithinItsMemory, ()) {
   const ScheduleInfo& info = any_schedule();
-  const ScheduleRequest request = random_request(info);
+  const ScheduleRequest request = random_timed_request(info);
   RC_PRE(!refuse_request(info, request));
   const Program program = generate_schedule(info, request);
   RC_ASSERT(!find_fault(program));
@@ -103,13 +98,13 @@ RC_GTEST_PROP(ZeroBubbleProperties, EveryOrderRunsWithinItsMemory, ()) {
   if (const auto claimed = claimed_peak(info, request))
     RC_ASSERT(*std::max_element(peaks.begin(), peaks.end()) <= *claimed);
   const int unit = request.variant == "chunks" ? 1 : request.chunks;  // of the memory limit, in chunks
-  if (request.memory_limit) RC_ASSERT(peak_halves(program) <= 2 * unit * *request.memory_limit);
+  if (request.memory_limit) RC_ASSERT(halves_at_peak(program) <= 2 * unit * *request.memory_limit);
   RC_TAG(std::string(info.name));
 }
 
 RC_GTEST_PROP(ZeroBubbleProperties, TheSearchsClockIsTheEngines, ()) {
   const ScheduleInfo& info = any_schedule();
-  const ScheduleRequest request = random_request(info, kSmall);
+  const ScheduleRequest request = random_timed_request(info, kSmall);
   RC_PRE(!refuse_request(info, request));
   const Program program = generate_schedule(info, request);
   const OrderTimes times = time_order(program, request.microbatches, *request.times);
@@ -120,7 +115,7 @@ RC_GTEST_PROP(ZeroBubbleProperties, TheSearchsClockIsTheEngines, ()) {
 
 RC_GTEST_PROP(ZeroBubbleProperties, NoOrderTakesLessThanTheBoundOfTheSearch, ()) {
   const ScheduleInfo& info = any_schedule();
-  const ScheduleRequest request = random_request(info, kSmall);
+  const ScheduleRequest request = random_timed_request(info, kSmall);
   RC_PRE(!refuse_request(info, request));
   const Program program = generate_schedule(info, request);
   const OrderTimes times = time_order(program, request.microbatches, *request.times);
@@ -135,7 +130,7 @@ RC_GTEST_PROP(ZeroBubbleProperties, NoOrderTakesLessThanTheBoundOfTheSearch, ())
 RC_GTEST_PROP(ZeroBubbleProperties, SearchesAreNotWorseThanTheFixedRules, ()) {
   const bool v_map = *rc::gen::arbitrary<bool>();
   const ScheduleInfo& info = *find_schedule(v_map ? "zbv" : "zb-auto");
-  ScheduleRequest request = random_request(info);
+  ScheduleRequest request = random_timed_request(info);
   const auto times_of = [&request](const ScheduleInfo& one, const std::string& variant) {
     ScheduleRequest its = request;
     its.variant = variant;
@@ -163,7 +158,7 @@ RC_GTEST_PROP(ZeroBubbleProperties, SearchesAreNotWorseThanTheFixedRules, ()) {
 
 RC_GTEST_PROP(ZeroBubbleProperties, TheSameRequestGivesTheSameOrder, ()) {
   const ScheduleInfo& info = any_schedule();
-  const ScheduleRequest request = random_request(info, kSmall);
+  const ScheduleRequest request = random_timed_request(info, kSmall);
   RC_PRE(!refuse_request(info, request));
   RC_ASSERT(write_csv(generate_schedule(info, request)) == write_csv(generate_schedule(info, request)));
 }

@@ -14,10 +14,6 @@
 namespace flopcast::realrun {
 namespace {
 
-std::string no_files(const std::string& path) {
-  throw EnvironmentError("unexpected read of " + path);
-}
-
 Job small_job(const std::string& layout) {
   return job_from(fmt::format(R"({{"model": {{"layers": 8, "hidden": 32, "heads": 4, "ffn": 128, "vocab": 64,
                                     "sequence_length": 16, "tied_embeddings": false}},

@@ -14,10 +14,6 @@
 namespace flopcast::realrun {
 namespace {
 
-std::string no_files(const std::string& path) {
-  throw EnvironmentError("unexpected read of " + path);
-}
-
 // The model's figure for a pipeline rank: its flush, with the sum of a tied table, less the norm of the gradients,
 // which the run does not take.
 double predicted(const PreparedStep& step, int pipeline_rank) {

@@ -20,7 +20,7 @@ namespace flopcast::realrun {
 namespace {
 
 constexpr std::uint64_t kSeed = 11;
-constexpr int kRounds = 2;
+constexpr int kRunsOfEach = 2;
 
 struct Matrix {
   std::size_t rows = 0;
@@ -86,7 +86,7 @@ Serial solve(const LinearChain& chain) {
     weights.push_back(std::move(weight));
     serial.weight_gradients.push_back(zeros(linear.outputs, linear.inputs));
   }
-  for (std::size_t round = 0; round < kRounds; ++round) {
+  for (std::size_t round = 0; round < kRunsOfEach; ++round) {
     std::vector<Matrix> flow = {drawn(chain.tokens, chain.linears.front().inputs, 2 * round + 1)};
     for (const Matrix& weight : weights) flow.push_back(product(flow.back(), transposed(weight)));
     Matrix gradient = drawn(chain.tokens, chain.linears.back().outputs, 2 * round + 2);
@@ -149,7 +149,7 @@ LineVolume run_rank(RankTransport& transport, const RankLinears& linears, const 
     const auto now = static_cast<double>(transport.traffic().bytes_of(Axis::kTensor));
     return (now - std::exchange(before, now)) / sizeof(double);
   };
-  for (std::size_t round = 0; round < kRounds; ++round) {
+  for (std::size_t round = 0; round < kRunsOfEach; ++round) {
     Saved<double> saved;
     LineVolume volume;
     Pass<double> pass{.weights = weights.data()};
@@ -180,7 +180,7 @@ std::vector<int> first_ranks(int count) {
   return ranks;
 }
 
-std::vector<LineVolume> on_threads(int ranks, const std::function<LineVolume(RankTransport&)>& run) {
+std::vector<LineVolume> volumes_on_threads(int ranks, const std::function<LineVolume(RankTransport&)>& run) {
   std::vector<LineVolume> volumes(static_cast<std::size_t>(ranks));
   run_threads(ranks, {},
               [&](RankTransport& transport) { volumes[static_cast<std::size_t>(transport.rank())] = run(transport); });
@@ -229,12 +229,13 @@ LineVolume run_grid_on(RankTransport& transport, TensorParallel form, const Tens
 }
 
 std::vector<LineVolume> run_line(LineForm form, bool sequence_parallel, int ranks, const LinearChain& chain) {
-  return on_threads(ranks,
-                    [&](RankTransport& transport) { return run_line_on(transport, form, sequence_parallel, chain); });
+  return volumes_on_threads(
+      ranks, [&](RankTransport& transport) { return run_line_on(transport, form, sequence_parallel, chain); });
 }
 
 std::vector<LineVolume> run_grid(TensorParallel form, const TensorGrid& grid, const LinearChain& chain) {
-  return on_threads(grid.ranks(), [&](RankTransport& transport) { return run_grid_on(transport, form, grid, chain); });
+  return volumes_on_threads(grid.ranks(),
+                            [&](RankTransport& transport) { return run_grid_on(transport, form, grid, chain); });
 }
 
 LineVolume predicted_on(TensorParallel form, const TensorGrid& grid, const LinearChain& chain) {

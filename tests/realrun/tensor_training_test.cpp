@@ -25,8 +25,8 @@ constexpr std::size_t kWidth = 36;
 constexpr std::size_t kMiddle = 72;
 constexpr int kSteps = 6;
 constexpr double kRate = 0.2;
-const LinearSpec kUp{"up", kWidth, kMiddle};
-const LinearSpec kDown{"down", kMiddle, kWidth};
+const LinearSpec kFirstLinear{"up", kWidth, kMiddle};
+const LinearSpec kSecondLinear{"down", kMiddle, kWidth};
 
 /// The perceptron as a rank holds it, and its parts of input and output.
 struct Perceptron {
@@ -136,9 +136,9 @@ Build on_line(bool sequence_parallel) {
     const TensorForm form{.group = perceptron.group.get(), .sequence_parallel = sequence_parallel};
     const int parts = sequence_parallel ? transport.rank_count() : 1;
     perceptron.input = perceptron.output = rows_of(kTokens, kWidth, sequence_parallel ? transport.rank() : 0, parts);
-    perceptron.layers.push_back(column_linear<double>(kUp, form));
+    perceptron.layers.push_back(column_linear<double>(kFirstLinear, form));
     perceptron.layers.push_back(std::make_unique<Gelu<double>>());
-    perceptron.layers.push_back(row_linear<double>(kDown, form));
+    perceptron.layers.push_back(row_linear<double>(kSecondLinear, form));
     return perceptron;
   };
 }
@@ -150,9 +150,9 @@ Build on_grid(TensorParallel form, const TensorGrid& grid) {
     Perceptron perceptron;
     perceptron.input = grid_cut(first, kTokens, kWidth, kMiddle).input;
     perceptron.output = grid_cut(second, kTokens, kMiddle, kWidth).output;
-    perceptron.layers.push_back(grid_linear<double>(kUp, kTokens, first));
+    perceptron.layers.push_back(grid_linear<double>(kFirstLinear, kTokens, first));
     perceptron.layers.push_back(std::make_unique<Gelu<double>>());
-    perceptron.layers.push_back(grid_linear<double>(kDown, kTokens, second));
+    perceptron.layers.push_back(grid_linear<double>(kSecondLinear, kTokens, second));
     return perceptron;
   };
 }

@@ -17,10 +17,6 @@
 namespace flopcast::realrun {
 namespace {
 
-std::string no_files(const std::string& path) {
-  throw EnvironmentError("unexpected read of " + path);
-}
-
 // In 32-bit floats, with sizes that all degrees used here divide.
 PreparedStep small_job(const std::string& layout, bool tied, const char* stack = "pytorch-ddp") {
   return prepare(job_from(fmt::format(R"({{"model": {{"layers": 8, "hidden": 16, "heads": 4, "ffn": 32, "vocab": 24,

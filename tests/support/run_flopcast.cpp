@@ -5,6 +5,9 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
 #include "base/host/streams.hpp"
 #include "cli/commands.hpp"
 
@@ -66,6 +69,11 @@ CommandResult run_flopcast(const std::vector<std::string>& arguments, const Comm
   result.standard_output = out.text();
   result.standard_error = err.text();
   return result;
+}
+
+nlohmann::json json_of(const CommandResult& result) {
+  EXPECT_EQ(result.exit_code, 0) << result.standard_error;
+  return nlohmann::json::parse(result.standard_output);
 }
 
 }  // namespace flopcast

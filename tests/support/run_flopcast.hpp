@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "tests/support/run_command.hpp"
 
 namespace flopcast {
@@ -11,5 +13,8 @@ namespace flopcast {
 /// takes the working directory, this process's until the command returns; whoever sets the environment or an input has
 /// to start a program (std::logic_error).
 CommandResult run_flopcast(const std::vector<std::string>& arguments, const CommandOptions& options = {});
+
+/// What it printed as JSON; the test fails where the command did.
+nlohmann::json json_of(const CommandResult& result);
 
 }  // namespace flopcast

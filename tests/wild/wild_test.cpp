@@ -72,17 +72,17 @@ json trace_values(const std::string& text) {
   static const std::regex row(R"((products|attention|communication|copies|other kernels)\s+(\d+)\s+([\d.]+))");
   static const std::regex linked(R"((\d+) of (\d+) kernels)");
   double kernels = 0;
-  double milliseconds = 0;
+  double kernels_ms = 0;
   std::smatch match;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     if (!std::regex_search(line, match, row, std::regex_constants::match_continuous)) continue;
     kernels += std::stod(match[2]);
-    milliseconds += std::stod(match[3]);
+    kernels_ms += std::stod(match[3]);
   }
   const bool tells = std::regex_search(text, match, linked);
   return {{"trace.kernels", kernels},
-          {"trace.ms", milliseconds},
+          {"trace.ms", kernels_ms},
           {"trace.linked", tells ? json(std::stod(match[1])) : json()}};
 }
 

@@ -52,7 +52,7 @@ Measurement measured(FakeGpu& gpu, const GpuSet& set) {
   return file.measurement();
 }
 
-ProfileRequest request() {
+ProfileRequest gpu_request() {
   ProfileRequest request;
   request.device = "h200";
   request.source = "a test";
@@ -127,7 +127,7 @@ TEST(FakeGpu, CalibrationFindsWhatItIsMadeOf) {
     set.seconds = kPlenty;
     const Measurement measurement = measured(gpu, set);
     require_agreement(measurement, "");
-    const DeviceProfile profile = build_profile(measurement, request());
+    const DeviceProfile profile = build_profile(measurement, gpu_request());
     for (const ProfileFit& fit : profile.fits) EXPECT_LT(fit.median_error, 0.02) << fit.what;
     const nlohmann::json& device = profile.cluster.at("device");
     EXPECT_NEAR(device.at("kernel_efficiency").get<double>(), FakeGpu::kGemmEfficiency, 0.02);
@@ -188,7 +188,8 @@ TEST(FakeGpu, ASmallTrainingStepIsForecastFromTheProfile) {
     GpuSet set;
     set.quick = few;
     set.seconds = kPlenty;
-    const nlohmann::json profile = nlohmann::json::parse(write_profile(build_profile(measured(gpu, set), request())));
+    const nlohmann::json profile =
+        nlohmann::json::parse(write_profile(build_profile(measured(gpu, set), gpu_request())));
     for (const char* precision : {"bf16", "tf32", "fp8"}) {
       Job truth = step_on(nullptr, precision);
       truth.cluster.device = gpu.truth();
@@ -211,7 +212,7 @@ TEST(FakeGpu, ASmallTrainingStepIsForecastFromTheProfile) {
 TEST(FakeGpu, HiccupsDoNotMoveTheMedians) {
   FakeGpu gpu;
   gpu.hiccup_every = 7;
-  const DeviceProfile profile = build_profile(measured(gpu, quick()), request());
+  const DeviceProfile profile = build_profile(measured(gpu, quick()), gpu_request());
   EXPECT_EQ(profile.cluster.at("device").at("memory_bandwidth"), "4200GB/s");
 }
 
@@ -271,7 +272,7 @@ TEST(FakeGpu, AProfileIsMadeOfWhatTheTimeSufficedFor) {
       EXPECT_FALSE(sentences.empty()) << count;
       continue;
     }
-    const DeviceProfile profile = build_profile(measurement, request());
+    const DeviceProfile profile = build_profile(measurement, gpu_request());
     EXPECT_NEAR(profile.cluster.at("device").at("kernel_efficiency").get<double>(), FakeGpu::kGemmEfficiency, 0.02)
         << count;
   }

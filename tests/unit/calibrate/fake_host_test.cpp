@@ -88,7 +88,7 @@ Measurement about_fake() {
   return about;
 }
 
-ProfileRequest request() {
+ProfileRequest host_request() {
   ProfileRequest request;
   request.source = "a test";
   request.confidence = "measured";
@@ -96,13 +96,13 @@ ProfileRequest request() {
   return request;
 }
 
-const ShowProgress kSilent = [](std::size_t, std::size_t, const SampleKey&) {};
+const ShowProgress kUnseen = [](std::size_t, std::size_t, const SampleKey&) {};
 
 DeviceProfile calibrated(FakeHost& fake, const CpuSet& set) {
   MeasurementFile file("", about_fake());
-  measure_cpu(set, fake.host(), file, kSilent);
+  measure_cpu(set, fake.host(), file, kUnseen);
   require_agreement(file.measurement(), "");
-  return build_profile(file.measurement(), request());
+  return build_profile(file.measurement(), host_request());
 }
 
 void expect_truth(const DeviceProfile& profile) {

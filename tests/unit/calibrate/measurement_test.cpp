@@ -31,7 +31,7 @@ Measurement sample_measurement() {
   return measurement;
 }
 
-Diagnostic complaint(const std::string& text) {
+Diagnostic measurement_complaint(const std::string& text) {
   try {
     read_measurement(text, "m.json");
   } catch (const ConfigError& error) {
@@ -54,17 +54,22 @@ TEST(MeasurementFile, WhatIsWrittenIsRead) {
 
 TEST(MeasurementFile, ComplaintsTellThePlace) {
   const std::string start = R"({"schema": "flopcast.measurement/1", "device": "d", "samples": [)";
-  EXPECT_EQ(complaint(start + R"({"kind": "p2p", "bytes": 8, "seconds": [0]}]})").where, "m.json:/samples/0/seconds");
-  EXPECT_EQ(complaint(start + R"({"kind": "p2p", "bytes": 8, "seconds": []}]})").where, "m.json:/samples/0/seconds");
-  EXPECT_EQ(complaint(start + R"({"kind": "p2q", "bytes": 8, "seconds": [1]}]})").where, "m.json:/samples/0/kind");
-  EXPECT_EQ(complaint(start + R"({"kind": "gemm", "shape": [1, 2], "seconds": [1]}]})").where,
+  EXPECT_EQ(measurement_complaint(start + R"({"kind": "p2p", "bytes": 8, "seconds": [0]}]})").where,
+            "m.json:/samples/0/seconds");
+  EXPECT_EQ(measurement_complaint(start + R"({"kind": "p2p", "bytes": 8, "seconds": []}]})").where,
+            "m.json:/samples/0/seconds");
+  EXPECT_EQ(measurement_complaint(start + R"({"kind": "p2q", "bytes": 8, "seconds": [1]}]})").where,
+            "m.json:/samples/0/kind");
+  EXPECT_EQ(measurement_complaint(start + R"({"kind": "gemm", "shape": [1, 2], "seconds": [1]}]})").where,
             "m.json:/samples/0/shape");
-  EXPECT_EQ(complaint(start + R"({"kind": "p2p", "bytes": 8, "second": [1]}]})").where, "m.json");
-  EXPECT_EQ(complaint(start + R"({"kind": "p2p", "bytes": 8, "seconds": [1], "x": 1}]})").where, "m.json:/samples/0/x");
+  EXPECT_EQ(measurement_complaint(start + R"({"kind": "p2p", "bytes": 8, "second": [1]}]})").where, "m.json");
+  EXPECT_EQ(measurement_complaint(start + R"({"kind": "p2p", "bytes": 8, "seconds": [1], "x": 1}]})").where,
+            "m.json:/samples/0/x");
   const std::string twice = R"({"kind": "p2p", "bytes": 8, "ranks": 2, "seconds": [1]})";
-  EXPECT_NE(complaint(start + twice + "," + twice + "]}").problem.find("is given twice"), std::string::npos);
-  EXPECT_EQ(complaint(R"({"schema": "flopcast.profile/1"})").where, "m.json:/schema");
-  EXPECT_EQ(complaint(start).where, "m.json:1:65");
+  EXPECT_NE(measurement_complaint(start + twice + "," + twice + "]}").problem.find("is given twice"),
+            std::string::npos);
+  EXPECT_EQ(measurement_complaint(R"({"schema": "flopcast.profile/1"})").where, "m.json:/schema");
+  EXPECT_EQ(measurement_complaint(start).where, "m.json:1:65");
 }
 
 TEST(MeasurementFile, AStoppedRunGoesOn) {

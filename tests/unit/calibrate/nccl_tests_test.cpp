@@ -54,7 +54,7 @@ Measurement import(const std::string& text, const NcclTestsRequest& request = {}
   return import_nccl_tests(text, "run.log", request);
 }
 
-Diagnostic complaint(const std::string& text, const NcclTestsRequest& request = {}) {
+Diagnostic log_complaint(const std::string& text, const NcclTestsRequest& request = {}) {
   try {
     import(text, request);
   } catch (const ConfigError& error) {
@@ -98,9 +98,9 @@ TEST(NcclTests, RowsAloneTellTheRanksByTheirBandwidths) {
   NcclTestsRequest request;
   request.kind = SampleKind::kAllReduce;
   EXPECT_EQ(import(kNewRows, request).samples[0].key.ranks, 8);
-  EXPECT_NE(complaint(kNewRows).problem.find("which collective"), std::string::npos);
+  EXPECT_NE(log_complaint(kNewRows).problem.find("which collective"), std::string::npos);
   request.kind = SampleKind::kBroadcast;
-  EXPECT_NE(complaint(kNewRows, request).problem.find("how many ranks"), std::string::npos);
+  EXPECT_NE(log_complaint(kNewRows, request).problem.find("how many ranks"), std::string::npos);
 }
 
 const char* const kReport =
@@ -121,7 +121,7 @@ TEST(NcclTests, ReadsTheJsonReportWithoutItsEnvironment) {
   EXPECT_EQ(write_measurement(measurement).find("SECRET"), std::string::npos);
   std::string broken = json;
   broken.replace(broken.find("52.428800"), 9, "\"nan\"    ");
-  EXPECT_EQ(complaint(broken).where, "run.log:/results/0/out_of_place/time");
+  EXPECT_EQ(log_complaint(broken).where, "run.log:/results/0/out_of_place/time");
 }
 
 TEST(NcclTests, SeveralRunsInOneFile) {
@@ -136,18 +136,18 @@ TEST(NcclTests, SeveralRunsInOneFile) {
 TEST(NcclTests, ComplaintsTellTheLine) {
   std::string log = new_log();
   const std::string cut = log.substr(0, log.find("83.89") + 2);
-  EXPECT_EQ(complaint(cut).where, "run.log:15");
+  EXPECT_EQ(log_complaint(cut).where, "run.log:15");
   std::string garbled = log;
   garbled.replace(garbled.find("52.43"), 5, "52,43");
-  EXPECT_EQ(complaint(garbled).where, "run.log:14");
+  EXPECT_EQ(log_complaint(garbled).where, "run.log:14");
   std::string moved = log;
   moved.replace(moved.find("35.00"), 5, "33.00");
-  EXPECT_NE(complaint(moved).problem.find("prints busbw 33"), std::string::npos);
+  EXPECT_NE(log_complaint(moved).problem.find("prints busbw 33"), std::string::npos);
   std::string wrong = log;
   wrong.replace(wrong.find("35.00      0"), 12, "35.00      7");
-  EXPECT_NE(complaint(wrong).problem.find("7 elements"), std::string::npos);
-  EXPECT_NE(complaint("nothing of the kind\n").problem.find("no result"), std::string::npos);
-  EXPECT_NE(complaint("").problem.find("no result"), std::string::npos);
+  EXPECT_NE(log_complaint(wrong).problem.find("7 elements"), std::string::npos);
+  EXPECT_NE(log_complaint("nothing of the kind\n").problem.find("no result"), std::string::npos);
+  EXPECT_NE(log_complaint("").problem.find("no result"), std::string::npos);
 }
 
 RC_GTEST_PROP(NcclTests, DamagedLogsAreRefusedOrRead, ()) {

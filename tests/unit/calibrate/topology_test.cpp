@@ -42,7 +42,7 @@ TopologyFacts facts(const char* text, std::optional<GpuGeneration> generation) {
   return topology_facts(read_topology(text, "topo.txt"), generation);
 }
 
-std::string complaint(const std::string& text) {
+std::string topology_complaint(const std::string& text) {
   try {
     read_topology(text, "topo.txt");
   } catch (const ConfigError& error) {
@@ -94,15 +94,16 @@ TEST(Topology, BehindPrefixesAndAlone) {
 
 TEST(Topology, ComplaintsTellTheLine) {
   const std::string text = kPairs;
-  EXPECT_EQ(complaint(""), "topo.txt: holds no matrix of connections");
-  EXPECT_NE(complaint(text.substr(0, text.find("GPU3 SYS"))).find("the row of GPU3 is missing"), std::string::npos);
-  EXPECT_EQ(complaint(text.substr(0, text.size() - 12)).substr(0, 11), "topo.txt:5:");
+  EXPECT_EQ(topology_complaint(""), "topo.txt: holds no matrix of connections");
+  EXPECT_NE(topology_complaint(text.substr(0, text.find("GPU3 SYS"))).find("the row of GPU3 is missing"),
+            std::string::npos);
+  EXPECT_EQ(topology_complaint(text.substr(0, text.size() - 12)).substr(0, 11), "topo.txt:5:");
   std::string lopsided = text;
   lopsided.replace(lopsided.find("NV12"), 4, "NV8 ");
-  EXPECT_NE(complaint(lopsided).find("GPU0 to GPU1 is NV8, but NV12 the other way"), std::string::npos);
+  EXPECT_NE(topology_complaint(lopsided).find("GPU0 to GPU1 is NV8, but NV12 the other way"), std::string::npos);
   std::string unknown = text;
   unknown.replace(unknown.find("SYS  SYS  0-7"), 3, "ABC");
-  EXPECT_NE(complaint(unknown).find("\"ABC\" is no connection"), std::string::npos);
+  EXPECT_NE(topology_complaint(unknown).find("\"ABC\" is no connection"), std::string::npos);
 }
 
 RC_GTEST_PROP(Topology, DamagedFilesAreRefusedOrRead, ()) {

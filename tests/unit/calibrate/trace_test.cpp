@@ -77,7 +77,7 @@ Trace read(const std::string& text, const TraceRequest& request = {}) {
   return read_trace(stream, "t.json", request);
 }
 
-std::string complaint(const std::string& text) {
+std::string trace_complaint(const std::string& text) {
   try {
     read(text);
   } catch (const ConfigError& error) {
@@ -137,20 +137,20 @@ TEST(Trace, ArraysOfEventsAreTracesToo) {
 }
 
 TEST(Trace, ComplaintsTellThePlace) {
-  EXPECT_NE(complaint("").find("t.json, byte 1"), std::string::npos);
-  EXPECT_NE(complaint(trace().dump().substr(0, 500)).find("t.json, byte 501"), std::string::npos);
-  EXPECT_EQ(complaint("{}"), "t.json: holds no traceEvents");
-  EXPECT_EQ(complaint("7"), "t.json: 7 is no trace");
-  EXPECT_EQ(complaint(R"({"traceEvents": 3})"), "t.json:/traceEvents: is no list");
-  EXPECT_EQ(complaint(R"({"traceEvents": [{}, 3]})"), "t.json:/traceEvents/1: 3 is no event");
-  EXPECT_EQ(complaint(R"({"traceEvents": []})"), "t.json: holds no kernels of a device");
+  EXPECT_NE(trace_complaint("").find("t.json, byte 1"), std::string::npos);
+  EXPECT_NE(trace_complaint(trace().dump().substr(0, 500)).find("t.json, byte 501"), std::string::npos);
+  EXPECT_EQ(trace_complaint("{}"), "t.json: holds no traceEvents");
+  EXPECT_EQ(trace_complaint("7"), "t.json: 7 is no trace");
+  EXPECT_EQ(trace_complaint(R"({"traceEvents": 3})"), "t.json:/traceEvents: is no list");
+  EXPECT_EQ(trace_complaint(R"({"traceEvents": [{}, 3]})"), "t.json:/traceEvents/1: 3 is no event");
+  EXPECT_EQ(trace_complaint(R"({"traceEvents": []})"), "t.json: holds no kernels of a device");
   Json broken = trace();
   broken["traceEvents"][3]["dur"] = "ten";
-  EXPECT_EQ(complaint(broken.dump()), "t.json:/traceEvents/3: a kernel whose \"dur\" is \"ten\"");
+  EXPECT_EQ(trace_complaint(broken.dump()), "t.json:/traceEvents/3: a kernel whose \"dur\" is \"ten\"");
   broken["traceEvents"][3].erase("dur");
-  EXPECT_EQ(complaint(broken.dump()), "t.json:/traceEvents/3: a kernel whose \"dur\" is missing");
+  EXPECT_EQ(trace_complaint(broken.dump()), "t.json:/traceEvents/3: a kernel whose \"dur\" is missing");
   std::string deep(1000, '[');
-  EXPECT_NE(complaint(R"({"traceEvents": [{"args": )" + deep).find("nested too deeply"), std::string::npos);
+  EXPECT_NE(trace_complaint(R"({"traceEvents": [{"args": )" + deep).find("nested too deeply"), std::string::npos);
 }
 
 // A stream that makes its events up as it is read: a gigabyte of them must not be held.

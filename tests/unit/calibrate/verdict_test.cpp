@@ -16,10 +16,6 @@ namespace {
 
 constexpr Ticks kMillisecond = 1'000'000'000;
 
-std::string no_files(const std::string& path) {
-  throw EnvironmentError("unexpected read of " + path);
-}
-
 Forecast job_of(const std::string& schedule) {
   return forecast(job_from(fmt::format(R"({{"model": {{"layers": 8, "hidden": 16, "heads": 4, "ffn": 32, "vocab": 24,
                                             "sequence_length": 8, "tied_embeddings": false}},

@@ -17,7 +17,7 @@
 namespace flopcast {
 namespace {
 
-StepTimes times_of(const Program& program, Ticks latency) {
+StepTimes even_times(const Program& program, Ticks latency) {
   StepTimes times;
   times.stages.assign(program.rank_of_stage.size(), StageTimes{10, 20, 12, 8, {}});
   times.boundaries.assign(program.rank_of_stage.size() - 1, BoundaryTimes{latency, latency});
@@ -31,7 +31,7 @@ Ticks cause(const RankMetrics& rank, BubbleCause wanted) {
 // Rank 0: F 0-10, F 10-20, idle, B 46-66, idle, B 76-96. Rank 1: idle, F 13-23, B 23-43, F 43-53, B 53-73.
 TEST(Metrics, WaitingForATransferUnderWayIsExposedAndTheRestIsBubble) {
   const Program program = parse_csv("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "test.csv", {});
-  const TimelineMetrics metrics = measure(simulate(program, times_of(program, 3)));
+  const TimelineMetrics metrics = measure(simulate(program, even_times(program, 3)));
   ASSERT_EQ(metrics.makespan, 96);
   const RankMetrics& first = metrics.ranks[0];
   EXPECT_EQ(first.busy, 60);
@@ -56,7 +56,7 @@ TEST(Metrics, WaitingForATransferUnderWayIsExposedAndTheRestIsBubble) {
 // The slow second stage leaves the first one waiting in the middle: that is imbalance, as far as it computes less.
 TEST(Metrics, ARankThatComputesLessThanTheBusiestWaitsForImbalance) {
   const Program program = parse_csv("0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n", "t.csv", {});
-  StepTimes times = times_of(program, 0);
+  StepTimes times = even_times(program, 0);
   times.stages[1] = StageTimes{20, 40, 0, 0, {}};
   const TimelineMetrics metrics = measure(simulate(program, times));
   const RankMetrics& first = metrics.ranks[0];
@@ -71,7 +71,7 @@ TEST(Metrics, ARankThatComputesLessThanTheBusiestWaitsForImbalance) {
 
 TEST(Metrics, WaitingOfEquallyBusyRanksIsDependency) {
   const Program program = parse_csv("0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n", "test.csv", {});
-  const TimelineMetrics metrics = measure(simulate(program, times_of(program, 0)));
+  const TimelineMetrics metrics = measure(simulate(program, even_times(program, 0)));
   EXPECT_EQ(cause(metrics.ranks[1], BubbleCause::kWarmup), 10);
   EXPECT_EQ(cause(metrics.ranks[1], BubbleCause::kDependency), 30);
   EXPECT_EQ(cause(metrics.ranks[1], BubbleCause::kImbalance), 0);
@@ -80,7 +80,7 @@ TEST(Metrics, WaitingOfEquallyBusyRanksIsDependency) {
 
 TEST(Metrics, ABlockingSendIsExposedCommunicationOfItsSender) {
   const Program program = parse_csv("0F0,0B0\n1F0,1B0\n", "test.csv", {});
-  StepTimes times = times_of(program, 4);
+  StepTimes times = even_times(program, 4);
   times.blocking_sends = true;
   const TimelineMetrics metrics = measure(simulate(program, times));
   EXPECT_EQ(metrics.makespan, 68);
@@ -91,7 +91,7 @@ TEST(Metrics, ABlockingSendIsExposedCommunicationOfItsSender) {
 
 TEST(Metrics, ReductionsThatNoComputeCoversAreExposed) {
   const Program program = parse_csv("0F0,0B0\n1F0,1B0\n", "test.csv", {});
-  StepTimes times = times_of(program, 0);
+  StepTimes times = even_times(program, 0);
   times.flush = {FlushTimes{7, 4, 2, 5, 6}, FlushTimes{30, 4, 2, 5, 6}};  // the spans are those of the lowering test
   const TimelineMetrics metrics = measure(simulate(program, times));
   EXPECT_EQ(metrics.ranks[0].busy, 35);
@@ -104,7 +104,7 @@ TEST(Metrics, ReductionsThatNoComputeCoversAreExposed) {
 
 TEST(Memory, RisesAtForwardsAndFallsAtTheEndOfBackwards) {
   const Program program = parse_csv("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "test.csv", {});
-  const RankMemory memory = memory_over_time(simulate(program, times_of(program, 3)), 0, 100.0, {8.0, 1.0});
+  const RankMemory memory = memory_over_time(simulate(program, even_times(program, 3)), 0, 100.0, {8.0, 1.0});
   const std::vector<std::pair<Ticks, double>> expected = {{0, 108.0}, {10, 116.0}, {66, 108.0}, {96, 100.0}};
   ASSERT_EQ(memory.points.size(), expected.size());
   for (std::size_t index = 0; index < expected.size(); ++index) {
@@ -142,7 +142,7 @@ TEST(Memory, InputGradientsLeaveOnlyWhatWeightGradientsNeed) {
 
 TEST(CriticalPathTest, FollowsTheFirstMicrobatchDownAndTheLastOneBack) {
   const Program program = parse_csv("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "test.csv", {});
-  const CriticalPath path = critical_path(simulate(program, times_of(program, 3)));
+  const CriticalPath path = critical_path(simulate(program, even_times(program, 3)));
   std::vector<std::string> actions;
   for (const CriticalStep& step : path.steps) actions.push_back(to_string(step.span.action));
   EXPECT_EQ(actions, (std::vector<std::string>{"0F0", "1F0", "1B0", "1F1", "1B1", "0B1"}));
@@ -155,7 +155,7 @@ TEST(CriticalPathTest, FollowsTheFirstMicrobatchDownAndTheLastOneBack) {
 
 TEST(CriticalPathTest, PassesThroughTheSlowestReductionIntoTheOptimizer) {
   const Program program = parse_csv("0F0,0B0\n1F0,1B0\n", "test.csv", {});
-  StepTimes times = times_of(program, 0);
+  StepTimes times = even_times(program, 0);
   times.flush = {FlushTimes{7, 4, 2, 5, 6}, FlushTimes{30, 4, 2, 5, 6}};
   const CriticalPath path = critical_path(simulate(program, times));
   EXPECT_EQ(path.total(), 87);
@@ -165,7 +165,7 @@ TEST(CriticalPathTest, PassesThroughTheSlowestReductionIntoTheOptimizer) {
 
 TEST(CriticalPathTest, LeavesAPassWhereTheReductionBesideItBegins) {
   const Program program = parse_csv("0F0,0B0\n", "test.csv", {});
-  StepTimes times = times_of(program, 0);
+  StepTimes times = even_times(program, 0);
   times.flush = {FlushTimes{0, 0, 2, 5, 0}};
   times.overlapped_reductions = {{OverlappedReduction{0, 15, 40}}};
   const CriticalPath path = critical_path(simulate(program, times));
@@ -179,7 +179,7 @@ TEST(CriticalPathTest, LeavesAPassWhereTheReductionBesideItBegins) {
 
 TEST(CriticalPathTest, AReductionThatTakesNoTimeComesBeforeTheOptimizer) {
   const Program program = parse_csv("0F0,0B0\n", "test.csv", {});
-  StepTimes times = times_of(program, 0);
+  StepTimes times = even_times(program, 0);
   times.flush = {FlushTimes{0, 0, 0, 5, 3}};
   times.overlapped_reductions = {{OverlappedReduction{0, 0, 0}}};
   const Timeline timeline = simulate(program, times);
@@ -219,7 +219,7 @@ Program one_forward_one_backward(int ranks, int microbatches) {
 TEST(SteadyStateTest, OneForwardOneBackwardWithLatencyHasAFractionalPeriod) {
   const Program one = one_forward_one_backward(3, 1);
   const SteadyState steady =
-      steady_state([](int microbatches) { return one_forward_one_backward(3, microbatches); }, times_of(one, 5));
+      steady_state([](int microbatches) { return one_forward_one_backward(3, microbatches); }, even_times(one, 5));
   EXPECT_TRUE(steady.periodic);
   EXPECT_EQ(steady.window_microbatches % 3, 0);
   EXPECT_DOUBLE_EQ(steady.period_ticks(), 30.0 + 10.0 * 2.0 / 3.0);
@@ -227,7 +227,7 @@ TEST(SteadyStateTest, OneForwardOneBackwardWithLatencyHasAFractionalPeriod) {
 }
 
 TEST(SteadyStateTest, TheSlowestStageSetsThePace) {
-  StepTimes times = times_of(one_forward_one_backward(4, 1), 0);
+  StepTimes times = even_times(one_forward_one_backward(4, 1), 0);
   times.stages[2] = StageTimes{17, 40, 0, 0, {}};
   const SteadyState steady =
       steady_state([](int microbatches) { return one_forward_one_backward(4, microbatches); }, times);

@@ -13,10 +13,6 @@
 namespace flopcast {
 namespace {
 
-std::string no_files(const std::string& path) {
-  throw EnvironmentError("unexpected read of " + path);
-}
-
 Forecast forecast_of(const std::string& layout) {
   return forecast(job_from(gpt3_job(layout)), no_files);
 }

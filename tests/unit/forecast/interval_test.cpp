@@ -90,10 +90,6 @@ TEST(Interval, NeedsThreeSources) {
   EXPECT_FALSE(IntervalModel(sources(run_on("h100"), 0, {0.0, 0.1})).interval(run_on("h100"), 1.0).has_value());
 }
 
-std::string no_files(const std::string& path) {
-  throw std::runtime_error(path);
-}
-
 TEST(Interval, IsPartOfEveryForecast) {
   const Job job = job_from(R"({"model": "gpt3-1.3b", "cluster": "dgx-h100", "layout": {"global_batch_size": 16}})");
   const Result result = forecast(job, no_files).result;

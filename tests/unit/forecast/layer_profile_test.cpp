@@ -16,10 +16,6 @@
 namespace flopcast {
 namespace {
 
-std::string no_files(const std::string& path) {
-  throw EnvironmentError("unexpected read of " + path);
-}
-
 std::string job_text(const nlohmann::json& model, const char* layout) {
   return nlohmann::json{{"model", model}, {"cluster", "dgx-a100-80g"}, {"layout", nlohmann::json::parse(layout)}}
       .dump();
@@ -32,7 +28,7 @@ nlohmann::json small_profile() {
     {"name": "c", "forward_s": 0.3, "backward_s": 0.6, "activation_bytes": 300, "output_bytes": 0, "parameter_bytes": 80}]})");
 }
 
-double sum_of(const Breakdown& b) {
+double breakdown_sum(const Breakdown& b) {
   return b.compute_s + b.recompute_s + b.tp_comm_s + b.pp_comm_s + b.dp_comm_s + b.cp_comm_s + b.ep_comm_s +
          b.optimizer_s + b.bubble_s;
 }
@@ -222,7 +218,7 @@ TEST(LayerProfile, SimulatesEveryPublishedProfile) {
       const Forecast answer = forecast(job_from(job_text(model, layout)), no_files);
       const Result& result = answer.result;
       EXPECT_TRUE(std::isfinite(result.iteration.time_s)) << name << layout;
-      EXPECT_NEAR(sum_of(result.breakdown) / result.iteration.time_s, 1.0, 1e-9) << name << layout;
+      EXPECT_NEAR(breakdown_sum(result.breakdown) / result.iteration.time_s, 1.0, 1e-9) << name << layout;
       double stage_seconds = 0.0;
       double stage_parameters = 0.0;
       double stage_activations = 0.0;

@@ -15,10 +15,6 @@ namespace {
 
 constexpr int kLength = 4096;
 
-std::string no_files(const std::string& path) {
-  throw EnvironmentError("unexpected read of " + path);
-}
-
 PreparedStep step_of(const std::string& layout, int gpus, const std::string& training = "") {
   return prepare(job_from(R"({"model": {"layers": 16, "hidden": 1024, "heads": 16, "vocab": 128,
       "sequence_length": 4096}, "cluster": {"name": "one-gpu", "nodes": )" +

@@ -17,10 +17,6 @@
 namespace flopcast {
 namespace {
 
-std::string no_files(const std::string& path) {
-  throw EnvironmentError("unexpected read of " + path);
-}
-
 // 64 GPUs in 8 nodes, a model of 36 layers and 1024 features.
 std::string small_job(const std::string& layout, const std::string& stack = "deepspeed", const std::string& more = "") {
   return R"({"model": {"layers": 36, "hidden": 1024, "heads": 16, "vocab": 51200, "sequence_length": 1024},
@@ -28,7 +24,7 @@ std::string small_job(const std::string& layout, const std::string& stack = "dee
          layout + R"(}, "training": {"precision": "fp16", "stack": ")" + stack + "\"" + more + "}}";
 }
 
-Forecast forecast_of(const std::string& job) {
+Forecast forecast_of_job(const std::string& job) {
   return forecast(job_from(job), no_files);
 }
 
@@ -41,7 +37,7 @@ TEST(DataParallel, VolumesAreThoseOfTheZeroPaper) {
   const double bytes = 2.0;  // weights and gradients alike
   const auto sent_over = [&](const char* layout) {
     const Forecast answer =
-        forecast_of(small_job(std::string(R"("micro_batch_size": 1, "global_batch_size": 64, )") + layout));
+        forecast_of_job(small_job(std::string(R"("micro_batch_size": 1, "global_batch_size": 64, )") + layout));
     return answer.result.communication.dp.bytes_sent_per_rank / (psi(answer) * bytes * (n - 1) / n);
   };
   EXPECT_NEAR(sent_over(R"("zero": 0)"), 2.0, 1e-6);
@@ -56,7 +52,7 @@ TEST(DataParallel, VolumesAreThoseOfTheZeroPaper) {
 
 TEST(DataParallel, AccumulationReducesOnceExceptUnderZero2AndSharding) {
   const auto sent = [](const std::string& form, int batch) {
-    return forecast_of(small_job(form + R"(, "global_batch_size": )" + std::to_string(batch)))
+    return forecast_of_job(small_job(form + R"(, "global_batch_size": )" + std::to_string(batch)))
         .result.communication.dp.bytes_sent_per_rank;
   };
   EXPECT_NEAR(sent(R"("zero": 0)", 256) / sent(R"("zero": 0)", 64), 1.0, 1e-9);
@@ -67,7 +63,7 @@ TEST(DataParallel, AccumulationReducesOnceExceptUnderZero2AndSharding) {
 
 TEST(DataParallel, MemoryFollowsTheShards) {
   const auto memory = [](const std::string& form) {
-    return forecast_of(small_job(form + R"(, "global_batch_size": 64)")).result.memory.per_pipeline_rank.front();
+    return forecast_of_job(small_job(form + R"(, "global_batch_size": 64)")).result.memory.per_pipeline_rank.front();
   };
   const RankMemoryResult whole = memory(R"("zero": 0)");
   const RankMemoryResult stage2 = memory(R"("zero": 2)");
@@ -83,9 +79,9 @@ TEST(DataParallel, MemoryFollowsTheShards) {
 }
 
 Forecast forecast_of_experts(const std::string& layout) {
-  return forecast_of(R"({"model": "mixtral-8x7b", "cluster": {"name": "dgx-h100", "nodes": 8},
+  return forecast_of_job(R"({"model": "mixtral-8x7b", "cluster": {"name": "dgx-h100", "nodes": 8},
       "layout": {"global_batch_size": 64, )" +
-                     layout + R"(}, "training": {"stack": "pytorch-ddp"}})");
+                         layout + R"(}, "training": {"stack": "pytorch-ddp"}})");
 }
 
 TEST(DataParallel, HybridShardsHoldExpertsLikeOtherWeights) {
@@ -137,9 +133,9 @@ TEST(DataParallel, HybridShardsSendExpertsInsideAndAcross) {
 // computation beside it by two fifths of its time.
 TEST(DataParallel, PassesThatFollowEachOtherHideTheEndsOfTheirTraffic) {
   const auto answer = [](const std::string& layout) {
-    return forecast_of(R"({"model": "llama3.1-405b", "cluster": {"name": "dgx-h100", "nodes": 2048}, "layout": {
+    return forecast_of_job(R"({"model": "llama3.1-405b", "cluster": {"name": "dgx-h100", "nodes": 2048}, "layout": {
         "tp": 8, "pp": 16, "vpp": 7, "sequence_parallel": true, "schedule": "interleaved", "global_batch_size": 2048, )" +
-                       layout + R"(}, "training": {"sequence_length": 8192}})");
+                           layout + R"(}, "training": {"sequence_length": 8192}})");
   };
   const Forecast once = answer(R"("zero": 1)");
   const Forecast each = answer(R"("zero": 2)");
@@ -149,7 +145,7 @@ TEST(DataParallel, PassesThatFollowEachOtherHideTheEndsOfTheirTraffic) {
 
 TEST(DataParallel, ShardedTrafficIsExposedByTheFormulaOfItsPasses) {
   const auto stage = [](int batch) {
-    return forecast_of(small_job(R"("data_parallel": "fsdp", "global_batch_size": )" + std::to_string(batch)))
+    return forecast_of_job(small_job(R"("data_parallel": "fsdp", "global_batch_size": )" + std::to_string(batch)))
         .step.costs.stages.front();
   };
   const double one = stage(64).forward.comm.dp.value();
@@ -166,7 +162,7 @@ TEST(DataParallel, AsynchronousRanksExposeNoMoreThanTheySend) {
   for (const char* schedule : {"pipedream", "pipedream-2bw"}) {
     // The last rank holds the head, so that the ranks' gradients differ.
     const std::string layout = R"("pp": 4, "global_batch_size": 64, "schedule": ")" + std::string(schedule) + '"';
-    const Forecast answer = forecast_of(small_job(layout, "deepspeed", R"(, "transport": "gloo")"));
+    const Forecast answer = forecast_of_job(small_job(layout, "deepspeed", R"(, "transport": "gloo")"));
     const AxisCommunication& dp = answer.result.communication.dp;
     EXPECT_GT(dp.exposed_s, 0.0) << schedule;
     EXPECT_LE(dp.exposed_s, dp.total_s) << schedule;
@@ -196,17 +192,17 @@ TEST(DataParallel, ComplaintsBlameAnAxisThatWasGiven) {
 }
 
 TEST(DataParallel, ContextParallelRanksShareGradients) {
-  const Forecast answer = forecast_of(small_job(R"("cp": 2, "global_batch_size": 64)"));
+  const Forecast answer = forecast_of_job(small_job(R"("cp": 2, "global_batch_size": 64)"));
   EXPECT_EQ(answer.step.job.layout.dp, 32);
   EXPECT_NEAR(answer.result.communication.dp.bytes_sent_per_rank / (psi(answer) * 2.0), 2.0 * 63 / 64, 1e-6);
-  const RankMemoryResult rank =
-      forecast_of(small_job(R"("cp": 2, "zero": 1, "global_batch_size": 64)")).result.memory.per_pipeline_rank.front();
+  const RankMemoryResult rank = forecast_of_job(small_job(R"("cp": 2, "zero": 1, "global_batch_size": 64)"))
+                                    .result.memory.per_pipeline_rank.front();
   EXPECT_NEAR(rank.optimizer_gib * 64 * kGibibyte / (psi(answer) * 12.0), 1.0, 1e-9);
 }
 
 TEST(DataParallel, BucketsHideBehindTheLastBackwardPass) {
   const auto exposed = [](const char* stack, const std::string& more) {
-    return forecast_of(small_job(R"("global_batch_size": 64)" + more, stack)).result.communication.dp;
+    return forecast_of_job(small_job(R"("global_batch_size": 64)" + more, stack)).result.communication.dp;
   };
   const AxisCommunication hidden = exposed("pytorch-ddp", "");
   const AxisCommunication small = exposed("pytorch-ddp", R"(, "bucket_mb": 1)");
@@ -259,8 +255,8 @@ TEST(DataParallel, OneProcessSendsEverythingOverOneLink) {
                "cluster": "dgx-a100-80g", "layout": {"global_batch_size": 8, "data_parallel": ")" +
            std::string(form) + R"("}, "training": {"stack": "pytorch-ddp", "precision": "fp16"}})";
   };
-  const Forecast one = forecast_of(job("dataparallel"));
-  const Forecast many = forecast_of(job("ddp"));
+  const Forecast one = forecast_of_job(job("dataparallel"));
+  const Forecast many = forecast_of_job(job("ddp"));
   EXPECT_GT(one.result.iteration.time_s, 2 * many.result.iteration.time_s);
   const double outputs = 2.0 * 1024 * 50304 + 8.0 * 1024;
   EXPECT_NEAR(one.result.communication.dp.bytes_sent_per_rank, 7 * (2.0 * psi(one) + outputs), 1e-3 * psi(one));
@@ -268,7 +264,7 @@ TEST(DataParallel, OneProcessSendsEverythingOverOneLink) {
 
 TEST(DataParallel, SpareHostsHelpBytepsMoreThanParameterServers) {
   const auto time = [](const std::string& form) {
-    return forecast_of(small_job(R"("global_batch_size": 64, "data_parallel": )" + form))
+    return forecast_of_job(small_job(R"("global_batch_size": 64, "data_parallel": )" + form))
         .result.communication.dp.total_s;
   };
   EXPECT_GT(time(R"("ps", "spare_hosts": 1)"), time(R"("ps", "spare_hosts": 4)"));
@@ -279,7 +275,7 @@ TEST(DataParallel, SpareHostsHelpBytepsMoreThanParameterServers) {
 
 TEST(Compression, SendsWhatItsFormulaSays) {
   const auto answer = [](const std::string& form) {
-    return forecast_of(small_job(R"("global_batch_size": 64, "compression": )" + form));
+    return forecast_of_job(small_job(R"("global_batch_size": 64, "compression": )" + form));
   };
   const Forecast none = answer(R"("none")");
   const double all = none.result.communication.dp.bytes_sent_per_rank;
@@ -298,7 +294,7 @@ TEST(Compression, SendsWhatItsFormulaSays) {
 
 // Codes of 8 bits and an fp32 scale for each 512: gradients are read and codes written, then the reverse.
 TEST(Compression, CostsItsPassesOverMemory) {
-  const Forecast answer = forecast_of(small_job(R"("global_batch_size": 64, "compression": "8bit")"));
+  const Forecast answer = forecast_of_job(small_job(R"("global_batch_size": 64, "compression": "8bit")"));
   const Cluster& cluster = answer.step.job.cluster;
   const Device& device = cluster.device;
   const double code = 1.0 + 4.0 / 512;
@@ -334,7 +330,7 @@ TEST(ShardedGathers, WaitForTheirMemory) {
 
 TEST(Offload, TradesMemoryForTheHostLink) {
   const auto answer = [](const std::string& form) {
-    return forecast_of(small_job(R"("global_batch_size": 64, "offload": ")" + form + "\""));
+    return forecast_of_job(small_job(R"("global_batch_size": 64, "offload": ")" + form + "\""));
   };
   const Forecast none = answer("none");
   const Forecast optimizer = answer("optimizer");
@@ -348,20 +344,20 @@ TEST(Offload, TradesMemoryForTheHostLink) {
 
 TEST(Transport, GlooAndMpiAreSlowerThanNccl) {
   const auto time = [](const char* transport) {
-    return forecast_of(small_job(R"("global_batch_size": 64)", "deepspeed",
-                                 std::string(R"(, "transport": ")") + transport + "\""))
+    return forecast_of_job(small_job(R"("global_batch_size": 64)", "deepspeed",
+                                     std::string(R"(, "transport": ")") + transport + "\""))
         .result.communication.dp.total_s;
   };
   EXPECT_LT(time("nccl"), time("mpi"));
   EXPECT_LT(time("mpi"), time("gloo"));
   // A ring of 64 at 1.15 GB/s.
-  const double bytes = psi(forecast_of(small_job(R"("global_batch_size": 64)"))) * 2.0;
+  const double bytes = psi(forecast_of_job(small_job(R"("global_batch_size": 64)"))) * 2.0;
   EXPECT_NEAR(time("gloo"), 2.0 * 63 / 64 * bytes / 1.15e9 + 126 * 50e-6 + 2 * bytes / 32e9, 0.02 * time("gloo"));
 }
 
 TEST(TensorGrid, FormsShareWorkAndWeights) {
   const auto answer = [](const std::string& form) {
-    return forecast_of(small_job(R"("micro_batch_size": 16, "global_batch_size": 256, )" + form));
+    return forecast_of_job(small_job(R"("micro_batch_size": 16, "global_batch_size": 256, )" + form));
   };
   const Forecast line = answer(R"("tp": 16)");
   const Forecast plane = answer(R"("tp": 16, "tensor_parallel": "2d")");
@@ -410,7 +406,7 @@ TEST(ContextParallel, SendsWhatItsFormSends) {
   const std::string common = R"("cp": 4, "micro_batch_size": 1, "global_batch_size": 16)";
   const double buffer = 1024.0 / 4 * 1024 * 2;  // tokens of a rank, width, fp16
   const auto sent = [&](const std::string& form) {
-    return forecast_of(small_job(common + form)).result.communication.cp.bytes_sent_per_rank;
+    return forecast_of_job(small_job(common + form)).result.communication.cp.bytes_sent_per_rank;
   };
   EXPECT_NEAR(sent(R"(, "context_parallel": "ulysses")") / (36 * 8 * buffer * 3 / 4), 1.0, 1e-9);
   EXPECT_NEAR(sent("") / (36 * 3 * 3 * 2 * buffer), 1.0, 1e-9);
@@ -420,8 +416,8 @@ TEST(ContextParallel, SendsWhatItsFormSends) {
 
 TEST(ContextParallel, BothFormsComputeAsMuch) {
   const std::string common = R"("cp": 4, "global_batch_size": 16)";
-  const Result ring = forecast_of(small_job(common)).result;
-  const Result ulysses = forecast_of(small_job(common + R"(, "context_parallel": "ulysses")")).result;
+  const Result ring = forecast_of_job(small_job(common)).result;
+  const Result ulysses = forecast_of_job(small_job(common + R"(, "context_parallel": "ulysses")")).result;
   EXPECT_NEAR(ulysses.breakdown.compute_s / ring.breakdown.compute_s, 1.0, 1e-9);
   EXPECT_GT(ulysses.breakdown.cp_comm_s, 0.0);
 }
@@ -438,8 +434,8 @@ TEST(ContextParallel, UlyssesNeedsWholeHeads) {
 // Each tensor-parallel rank keeps 1/t of the block inputs, and one all-gather a layer brings them back: (t-1)/t · bsh.
 TEST(PartitionedCheckpoints, TradeMemoryForAGather) {
   const std::string common = R"("tp": 4, "recompute": "full", "micro_batch_size": 1, "global_batch_size": 16)";
-  const Result plain = forecast_of(small_job(common)).result;
-  const Result cut = forecast_of(small_job(common + R"(, "partition_checkpoints": true)")).result;
+  const Result plain = forecast_of_job(small_job(common)).result;
+  const Result cut = forecast_of_job(small_job(common + R"(, "partition_checkpoints": true)")).result;
   const double hidden = 1024.0 * 1024 * 2;
   const double kept = gibibytes(Bytes(36 * hidden));
   EXPECT_NEAR(plain.memory.per_pipeline_rank[0].activations_gib - cut.memory.per_pipeline_rank[0].activations_gib,
@@ -462,7 +458,7 @@ TEST(MemoryParts, AddUpToEveryRanksTotal) {
         R"("pp": 4, "recompute": "full", "global_batch_size": 64)",
         R"("data_parallel": "fsdp", "global_batch_size": 64)", R"("pp": 2, "zero": 1, "global_batch_size": 64)",
         R"("compression": "topk:0.01", "global_batch_size": 64)"}) {
-    const Forecast answer = forecast_of(small_job(layout, "megatron-2022"));
+    const Forecast answer = forecast_of_job(small_job(layout, "megatron-2022"));
     const auto& ranks = answer.result.memory.per_pipeline_rank;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       Bytes sum;
@@ -478,7 +474,7 @@ TEST(MemoryParts, AddUpToEveryRanksTotal) {
 
 TEST(MemoryShown, AddsWhatTheStackHoldsBeyondTensors) {
   const MemoryResult memory =
-      forecast_of(small_job(R"("tp": 2, "global_batch_size": 64)", "megatron-deepspeed")).result.memory;
+      forecast_of_job(small_job(R"("tp": 2, "global_batch_size": 64)", "megatron-deepspeed")).result.memory;
   EXPECT_NEAR(memory.shown_gib - memory.peak_gib, 8.0, 1e-9);
   EXPECT_NEAR(memory.per_pipeline_rank[0].shown_gib, memory.shown_gib, 1e-9);
 }
@@ -486,7 +482,7 @@ TEST(MemoryShown, AddsWhatTheStackHoldsBeyondTensors) {
 // One answer does not both count the overhead and say that it leaves it out.
 TEST(MemoryShown, IsWhatTheAssumptionsTell) {
   const auto told = [](const char* stack, const char* words) {
-    const Forecast answer = forecast_of(small_job(R"("tp": 2, "global_batch_size": 64)", stack));
+    const Forecast answer = forecast_of_job(small_job(R"("tp": 2, "global_batch_size": 64)", stack));
     const auto& lines = answer.result.assumptions;
     return std::any_of(lines.begin(), lines.end(),
                        [&](const std::string& line) { return line.find(words) != std::string::npos; });

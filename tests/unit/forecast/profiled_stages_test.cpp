@@ -14,10 +14,6 @@
 namespace flopcast {
 namespace {
 
-std::string no_files(const std::string& path) {
-  throw EnvironmentError("unexpected read of " + path);
-}
-
 struct Profiled {
   int layers, hidden, heads, micro_batch;
   double forward_ms, input_gradient_ms, weight_gradient_ms, transfer_ms;

@@ -14,10 +14,6 @@
 namespace flopcast {
 namespace {
 
-std::string no_files(const std::string& path) {
-  throw EnvironmentError("unexpected read of " + path);
-}
-
 // The job has 64 devices: dp is what is left of them.
 std::string layout_of(int ranks, int microbatches, const std::string& more) {
   return fmt::format(R"({{"tp": 8, "pp": {}, "global_batch_size": {}{}}})", ranks, microbatches * 8 / ranks, more);

@@ -10,13 +10,9 @@
 namespace flopcast {
 namespace {
 
-std::string no_files(const std::string& path) {
-  throw EnvironmentError("unexpected read of " + path);
-}
-
 // 32 GPUs in 4 nodes, a model of 32 layers and 1024 features; without tied tables, so that stages add up.
-Forecast forecast_of(const std::string& layout, const std::string& model = R"(, "tied_embeddings": false)",
-                     const std::string& cluster = "") {
+Forecast forecast_of_layers(const std::string& layout, const std::string& model = R"(, "tied_embeddings": false)",
+                            const std::string& cluster = "") {
   const std::string job = R"({"model": {"layers": 32, "hidden": 1024, "heads": 16, "vocab": 51200,
       "sequence_length": 1024)" +
                           model + R"(}, "cluster": {"name": "dgx-a100-80g", "nodes": 4)" + cluster + R"(},
@@ -37,8 +33,9 @@ constexpr double kReplicas = 8.0;
 
 // 8 microbatches on 4 pipeline ranks with 8 replicas of sharded weights.
 Forecast sharded(const std::string& schedule, const std::string& cluster = "") {
-  return forecast_of(R"("data_parallel": "fsdp", "pp": 4, "global_batch_size": 64, "schedule": ")" + schedule + "\"",
-                     R"(, "tied_embeddings": false)", cluster);
+  return forecast_of_layers(
+      R"("data_parallel": "fsdp", "pp": 4, "global_batch_size": 64, "schedule": ")" + schedule + "\"",
+      R"(, "tied_embeddings": false)", cluster);
 }
 
 // In units of what one gather of a rank's weights sends.
@@ -56,9 +53,10 @@ TEST(ShardedWeights, AreGatheredOncePerDirectionWhereMicrobatchesRunInARow) {
   EXPECT_NEAR(gathers_and_scatters(sharded("bfs:4:fifo")), 3.0, 1e-3);
   EXPECT_NEAR(gathers_and_scatters(sharded("gpipe")), 3.0, 1e-3);
   EXPECT_NEAR(gathers_and_scatters(sharded("terapipe")), 3.0, 1e-3) << "slices are no microbatches";
-  EXPECT_NEAR(gathers_and_scatters(forecast_of(R"("data_parallel": "fsdp", "reshard_after_forward": false, "pp": 4,
+  EXPECT_NEAR(
+      gathers_and_scatters(forecast_of_layers(R"("data_parallel": "fsdp", "reshard_after_forward": false, "pp": 4,
       "global_batch_size": 64, "schedule": "bfs")")),
-              2.0, 1e-3);
+      2.0, 1e-3);
 }
 
 TEST(ShardedWeights, AreWholeInMemoryForARowOfMicrobatches) {
@@ -93,13 +91,15 @@ TEST(ShardedWeights, OfARowAreExposedLikeOnePass) {
 
 TEST(ShardedWeights, OfOneMicrobatchAreGatheredByLayers) {
   const auto one = [](const std::string& schedule) {
-    return forecast_of(R"("data_parallel": "fsdp", "pp": 4, "global_batch_size": 8, "schedule": ")" + schedule + "\"");
+    return forecast_of_layers(R"("data_parallel": "fsdp", "pp": 4, "global_batch_size": 8, "schedule": ")" + schedule +
+                              "\"");
   };
   EXPECT_EQ(one("gpipe").step.costs.stages.back().gathered_weights,
             one("1f1b").step.costs.stages.back().gathered_weights);
   EXPECT_DOUBLE_EQ(one("gpipe").result.iteration.time_s, one("1f1b").result.iteration.time_s);
   // Two of 1f1b's microbatches run in a row on the first ranks, but not on the last.
-  const Forecast few = forecast_of(R"("data_parallel": "fsdp", "pp": 4, "global_batch_size": 16, "schedule": "1f1b")");
+  const Forecast few =
+      forecast_of_layers(R"("data_parallel": "fsdp", "pp": 4, "global_batch_size": 16, "schedule": "1f1b")");
   EXPECT_NEAR(gathers_and_scatters(few), 3.0 * 2, 1e-3);
 }
 
@@ -107,7 +107,7 @@ class TwoCopies : public testing::TestWithParam<std::string> {
  protected:
   static Forecast of(const std::string& schedule, const std::string& layout = R"("tp": 8)",
                      const std::string& model = R"(, "tied_embeddings": false)") {
-    return forecast_of(layout + R"(, "pp": 4, "global_batch_size": 32, "schedule": ")" + schedule + "\"", model);
+    return forecast_of_layers(layout + R"(, "pp": 4, "global_batch_size": 32, "schedule": ")" + schedule + "\"", model);
   }
 };
 
@@ -156,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(Schedules, TwoCopies, testing::Values("dualpipe", "chim
 
 TEST(CopiesOfTheModel, NeedAnEvenNumberOfMicrobatches) {
   try {
-    forecast_of(R"("tp": 8, "pp": 4, "global_batch_size": 15, "schedule": "chimera")");
+    forecast_of_layers(R"("tp": 8, "pp": 4, "global_batch_size": 15, "schedule": "chimera")");
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.diagnostic().field, "layout.schedule");
@@ -166,7 +166,7 @@ TEST(CopiesOfTheModel, NeedAnEvenNumberOfMicrobatches) {
 
 TEST(TokenSlices, TakeTheirShareOfTheMicrobatch) {
   const auto of = [](const std::string& schedule) {
-    return forecast_of(R"("tp": 8, "pp": 4, "global_batch_size": 8, )" + schedule);
+    return forecast_of_layers(R"("tp": 8, "pp": 4, "global_batch_size": 8, )" + schedule);
   };
   const Forecast whole = of(R"("schedule": "gpipe:lifo")");
   const Forecast sliced = of(R"("schedule": "terapipe", "slices": 8)");

@@ -12,10 +12,6 @@
 namespace flopcast {
 namespace {
 
-std::string no_files(const std::string& path) {
-  throw EnvironmentError("unexpected read of " + path);
-}
-
 Forecast forecast_of(const std::string& model, nlohmann::json layout, const char* stage_layers) {
   layout["stage_layers"] = stage_layers;
   const nlohmann::json root = {{"model", model}, {"cluster", "8xdgx-h100"}, {"layout", std::move(layout)}};

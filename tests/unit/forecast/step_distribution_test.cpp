@@ -15,10 +15,6 @@
 namespace flopcast {
 namespace {
 
-std::string no_files(const std::string& path) {
-  throw EnvironmentError("unexpected read of " + path);
-}
-
 PreparedStep step_of(const std::string& layout, const std::string& model = "",
                      const std::string& stack = "megatron-2022") {
   return prepare(job_from(R"({"model": {"layers": 16, "hidden": 1024, "heads": 16, "vocab": 51200,

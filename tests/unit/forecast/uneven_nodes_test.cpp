@@ -10,7 +10,7 @@
 namespace flopcast {
 namespace {
 
-Forecast forecast_of(const std::string& stage_layers) {
+Forecast forecast_of_nodes(const std::string& stage_layers) {
   const std::string path = (project_folder() / "examples" / "uneven-nodes" / "job.json").string();
   nlohmann::json root = parse_json(read_text(path), path);
   if (!stage_layers.empty()) root["layout"]["stage_layers"] = nlohmann::json::parse(stage_layers);
@@ -19,7 +19,7 @@ Forecast forecast_of(const std::string& stage_layers) {
 
 // examples/uneven-nodes: four A100 and three V100, seven layers.
 TEST(UnevenNodes, TheExampleWaitsForItsSlowNode) {
-  const Forecast even = forecast_of("");
+  const Forecast even = forecast_of_nodes("");
   const std::vector<double>& bubble = even.result.bubble.per_pipeline_rank;
   ASSERT_EQ(bubble.size(), 7u);
   for (int fast = 0; fast < 4; ++fast) {
@@ -35,7 +35,7 @@ TEST(UnevenNodes, TheExampleWaitsForItsSlowNode) {
     const double time = even.step.costs.boundaries[hop].forward.value();
     EXPECT_EQ(time > 1.5 * even.step.costs.boundaries[0].forward.value(), hop == 3) << hop;
   }
-  const Forecast moved = forecast_of("[1, 1, 2, 1, 1, 1, 0]");
+  const Forecast moved = forecast_of_nodes("[1, 1, 2, 1, 1, 1, 0]");
   EXPECT_LT(moved.result.iteration.time_s, 0.65 * even.result.iteration.time_s);
 }
 

@@ -21,6 +21,10 @@ Diagnostic complaint_about(std::string_view text) {
   return {};
 }
 
+std::string no_files(const std::string& path) {
+  throw EnvironmentError("unexpected read of " + path);
+}
+
 std::string gpt3_job(std::string_view layout) {
   return R"({"model": "gpt3-175b", "cluster": {"name": "dgx-a100-80g", "nodes": 8}, "layout": )" + std::string(layout) +
          R"(, "training": {"stack": "megatron-2022", "precision": "fp16"}})";

@@ -19,10 +19,10 @@ namespace flopcast {
 namespace {
 
 using namespace testing;  // NOLINT: the samples of these tests
-using nlohmann::json;
+using TraceJson = nlohmann::json;
 
 /// Whole nanoseconds, cut off, as Perfetto counts them.
-std::int64_t nanoseconds(const json& microseconds) {
+std::int64_t nanoseconds(const TraceJson& microseconds) {
   return static_cast<std::int64_t>(std::floor(microseconds.get<double>() * 1000.0 + 1e-6));
 }
 
@@ -38,8 +38,8 @@ struct Slice {
 /// change.
 class TraceChecker {
  public:
-  explicit TraceChecker(const std::string& text) : trace_(json::parse(text)) {
-    for (const json& event : trace_.at("traceEvents")) {
+  explicit TraceChecker(const std::string& text) : trace_(TraceJson::parse(text)) {
+    for (const TraceJson& event : trace_.at("traceEvents")) {
       const std::string phase = event.at("ph");
       if (phase == "M") {
         check_name(event);
@@ -60,7 +60,7 @@ class TraceChecker {
     EXPECT_EQ(arrows.size(), heads_.size()) << "arrows without a tail";
   }
 
-  const json& document() const { return trace_; }
+  const TraceJson& document() const { return trace_; }
 
   std::map<std::pair<int, int>, std::vector<Slice>> slices;  ///< by (pid, tid)
   std::vector<std::pair<Slice, Slice>> arrows;
@@ -69,12 +69,12 @@ class TraceChecker {
  private:
   using FlowId = std::tuple<std::string, std::string, std::int64_t>;
 
-  void check_name(const json& event) {
+  void check_name(const TraceJson& event) {
     if (event.at("name") == "process_name") processes_.insert(event.at("pid").get<int>());
     if (event.at("name") == "thread_name") threads_.emplace(event.at("pid").get<int>(), event.at("tid").get<int>());
   }
 
-  void add_slice(const json& event) {
+  void add_slice(const TraceJson& event) {
     const std::pair<int, int> thread{event.at("pid"), event.at("tid")};
     EXPECT_EQ(threads_.count(thread), 1U) << event;
     EXPECT_FALSE(event.at("cat").get<std::string>().empty());
@@ -87,7 +87,7 @@ class TraceChecker {
     of_thread.push_back({start, start + nanoseconds(event.at("dur")), event.at("name"), stage});
   }
 
-  void add_flow(const json& event, bool tail) {
+  void add_flow(const TraceJson& event, bool tail) {
     const std::vector<Slice>& of_thread = slices[{event.at("pid"), event.at("tid")}];
     const std::int64_t at = nanoseconds(event.at("ts"));
     ASSERT_FALSE(of_thread.empty()) << event;
@@ -98,7 +98,7 @@ class TraceChecker {
     EXPECT_EQ(tails_.count(id), 1U) << "head before tail: " << event;
   }
 
-  void add_counter(const json& event) {
+  void add_counter(const TraceJson& event) {
     for (const auto& [key, value] : event.at("args").items()) {
       std::vector<double>& values = counters[{event.at("pid"), key}];
       if (!values.empty()) {
@@ -108,7 +108,7 @@ class TraceChecker {
     }
   }
 
-  json trace_;
+  TraceJson trace_;
   double last_ts_ = 0.0;
   std::set<int> processes_;
   std::set<std::pair<int, int>> threads_;
@@ -199,12 +199,12 @@ TEST(ChromeTrace, SlicesNameTheirMicrobatch) {
   timeline.slices_per_microbatch = 2;
   const TraceChecker trace(write_chrome_trace(timeline, {}));
   EXPECT_EQ(trace.slices.at({1, 0}).at(3).name, "F 1.1");
-  const json& events = trace.document().at("traceEvents");
-  const auto last_forward = std::find_if(events.begin(), events.end(), [](const json& event) {
+  const TraceJson& events = trace.document().at("traceEvents");
+  const auto last_forward = std::find_if(events.begin(), events.end(), [](const TraceJson& event) {
     return event.at("name") == "F 1.1" && event.at("pid") == 1;
   });
   ASSERT_NE(last_forward, events.end());
-  EXPECT_EQ(last_forward->at("args"), json({{"stage", 1}, {"microbatch", 1}, {"slice", 1}}));
+  EXPECT_EQ(last_forward->at("args"), TraceJson({{"stage", 1}, {"microbatch", 1}, {"slice", 1}}));
 }
 
 TEST(ChromeTrace, RepeatedActionsBindInTime) {

@@ -50,7 +50,7 @@ std::vector<std::size_t> commas_of(const std::string& text) {
 // One damage: a byte changed, removed or put in, a cell removed, doubled or swapped with its neighbour, the rest lost.
 void damage(std::string& text, Random& random) {
   using namespace std::string_view_literals;
-  constexpr std::string_view kBytes = "0123456789FBIWSENDRECV_,;()\"\n\r\t \0\xFFx-"sv;
+  constexpr std::string_view kDamage = "0123456789FBIWSENDRECV_,;()\"\n\r\t \0\xFFx-"sv;
   if (text.size() < 2) {
     text += "0F0,0B0\n";
     return;
@@ -63,13 +63,13 @@ void damage(std::string& text, Random& random) {
   };
   switch (below(random, commas.size() < 3 ? 3 : 7)) {
     case 0:
-      text[place] = kBytes[below(random, kBytes.size())];
+      text[place] = kDamage[below(random, kDamage.size())];
       return;
     case 1:
       text.erase(place, 1 + below(random, 3));
       return;
     case 2:
-      text.insert(place, 1, kBytes[below(random, kBytes.size())]);
+      text.insert(place, 1, kDamage[below(random, kDamage.size())]);
       return;
     case 3:
       text.erase(commas[cell] + 1, commas[cell + 1] - commas[cell]);

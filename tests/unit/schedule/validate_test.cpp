@@ -28,96 +28,103 @@ std::string fault_text(const Program& program) {
   return fault ? render_fault(*fault) : "";
 }
 
-struct Case {
+struct Validated {
   std::string csv;
   std::string fault;  ///< empty: valid
   std::string chains = "";
 
-  friend void PrintTo(const Case& validated, std::ostream* out) { *out << validated.csv; }
+  friend void PrintTo(const Validated& validated, std::ostream* out) { *out << validated.csv; }
 };
 
-class Validation : public testing::TestWithParam<Case> {};
+class Validation : public testing::TestWithParam<Validated> {};
 
 TEST_P(Validation, NamesRankStepActionAndReason) {
   const std::vector<Chain> chains = GetParam().chains.empty() ? std::vector<Chain>{} : parse_chains(GetParam().chains);
   EXPECT_EQ(fault_text(parse_csv(GetParam().csv, "case.csv", chains)), GetParam().fault) << GetParam().csv;
 }
 
-INSTANTIATE_TEST_SUITE_P(Valid, Validation,
-                         testing::Values(Case{"0F0,0B0\n", ""}, Case{"0F0,0I0,0W0\n", ""},
-                                         Case{"0F0,0F1,0I0,0B1,0W0\n1F0,1B0,1F1,1I1,1W1\n",
-                                              ""},  // B and I/W mixed by microbatch
-                                         Case{"0F1,0F0,0B0,0B1\n1F1,1F0,1B0,1B1\n", ""},  // microbatches in any order
-                                         Case{"0F0,1F0,1B0,0B0\n", ""},                   // two stages on one rank
-                                         Case{"0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n", ""},  // V map
-                                         Case{"0F0,1F0,(0F1;1B0)OVERLAP_F_B,0B0,0B1\n", "", "0-0,1-1"}));
+INSTANTIATE_TEST_SUITE_P(
+    Valid, Validation,
+    testing::Values(Validated{"0F0,0B0\n", ""}, Validated{"0F0,0I0,0W0\n", ""},
+                    Validated{"0F0,0F1,0I0,0B1,0W0\n1F0,1B0,1F1,1I1,1W1\n", ""},  // B and I/W mixed by microbatch
+                    Validated{"0F1,0F0,0B0,0B1\n1F1,1F0,1B0,1B1\n", ""},          // microbatches in any order
+                    Validated{"0F0,1F0,1B0,0B0\n", ""},                           // two stages on one rank
+                    Validated{"0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n", ""},          // V map
+                    Validated{"0F0,1F0,(0F1;1B0)OVERLAP_F_B,0B0,0B1\n", "", "0-0,1-1"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Faulty, Validation,
     testing::Values(
-        Case{"0F0,0B0,0F1,0B1\n0F2,0B2\n",
-             "rank 1, step 0 (0F2): stage 0 belongs to rank 0; n neighbouring ranks may share a stage only when "
-             "microbatch k is on number k mod n of them, forward and backward"},
-        Case{"0F0,0B0\n0F1,0B1,1F0,1B0,1F1,1B1\n", "rank 1: the rank replicates stage 0 and executes stage 1 too"},
-        Case{"0F0,0B0\n0F3,0B3\n1F0,1B0\n",
-             "rank 1: 0F1 never runs: the chain has microbatches 0 to 3 (0F3 on rank 1)"},
-        Case{"0F0,0B0\n2F0,2B0\n", "no rank executes stage 1"},
-        Case{"0F0,0B0\n\n1F0,1B0\n", "rank 1: the rank has nothing to do"},
-        Case{"0F0,0B0,0F0\n", "rank 0, step 2 (0F0): 0F0 runs a second time"},
-        Case{"0F0,0B0,0B0\n", "rank 0, step 2 (0B0): 0B0 runs a second time"},
-        Case{"0F0,0I0,0W0,0W0\n", "rank 0, step 3 (0W0): 0W0 runs a second time"},
-        Case{"0B0,0F0\n", "rank 0, step 0 (0B0): 0B0 runs before 0F0"},
-        Case{"0F0,0W0,0I0\n", "rank 0, step 1 (0W0): 0W0 runs before 0I0"},
-        Case{
+        Validated{"0F0,0B0,0F1,0B1\n0F2,0B2\n",
+                  "rank 1, step 0 (0F2): stage 0 belongs to rank 0; n neighbouring ranks may share a stage only when "
+                  "microbatch k is on number k mod n of them, forward and backward"},
+        Validated{"0F0,0B0\n0F1,0B1,1F0,1B0,1F1,1B1\n", "rank 1: the rank replicates stage 0 and executes stage 1 too"},
+        Validated{"0F0,0B0\n0F3,0B3\n1F0,1B0\n",
+                  "rank 1: 0F1 never runs: the chain has microbatches 0 to 3 (0F3 on rank 1)"},
+        Validated{"0F0,0B0\n2F0,2B0\n", "no rank executes stage 1"},
+        Validated{"0F0,0B0\n\n1F0,1B0\n", "rank 1: the rank has nothing to do"},
+        Validated{"0F0,0B0,0F0\n", "rank 0, step 2 (0F0): 0F0 runs a second time"},
+        Validated{"0F0,0B0,0B0\n", "rank 0, step 2 (0B0): 0B0 runs a second time"},
+        Validated{"0F0,0I0,0W0,0W0\n", "rank 0, step 3 (0W0): 0W0 runs a second time"},
+        Validated{"0B0,0F0\n", "rank 0, step 0 (0B0): 0B0 runs before 0F0"},
+        Validated{"0F0,0W0,0I0\n", "rank 0, step 1 (0W0): 0W0 runs before 0I0"},
+        Validated{
             "0F0,0B0,0W0\n",
             "rank 0, step 2 (0W0): 0W0 runs in spite of 0B0: B is I and W in one; papers on zero bubble write B for I"},
-        Case{
+        Validated{
             "0F0,0I0,0B0\n",
             "rank 0, step 2 (0B0): 0B0 runs in spite of 0I0: B is I and W in one; papers on zero bubble write B for I"},
-        Case{"0F0,0I0\n", "rank 0: 0W0 never runs"}, Case{"0F0,0F1,0B1\n", "rank 0: 0B0 never runs"},
-        Case{"0F0,0B0,0F2,0B2\n", "rank 0: 0F1 never runs: the chain has microbatches 0 to 2 (0F2 on rank 0)"},
-        Case{"0F0,0F1,0B0,0B1\n1F0,1B0\n", "rank 1: 1F1 never runs: the chain has microbatches 0 to 1 (0F1 on rank 0)"},
-        Case{"0F0,0B0,0B1\n", "rank 0: 0F1 never runs: the chain has microbatches 0 to 1 (0B1 on rank 0)"},
-        Case{
+        Validated{"0F0,0I0\n", "rank 0: 0W0 never runs"}, Validated{"0F0,0F1,0B1\n", "rank 0: 0B0 never runs"},
+        Validated{"0F0,0B0,0F2,0B2\n", "rank 0: 0F1 never runs: the chain has microbatches 0 to 2 (0F2 on rank 0)"},
+        Validated{"0F0,0F1,0B0,0B1\n1F0,1B0\n",
+                  "rank 1: 1F1 never runs: the chain has microbatches 0 to 1 (0F1 on rank 0)"},
+        Validated{"0F0,0B0,0B1\n", "rank 0: 0F1 never runs: the chain has microbatches 0 to 1 (0B1 on rank 0)"},
+        Validated{
             "0F99999999,0B99999999\n",
             "rank 0, step 0 (0F99999999): microbatches are numbered from 0 without gaps, and there are only 2 actions"},
-        Case{"0F0,(0F1;0F2)OVERLAP_F_B,0B0,0B1,0B2\n",
-             "rank 0, step 1 (0F1): 0F1 and 0F2 cannot overlap: a pair is one F and one B or I"},
-        Case{"0F0,0I0,(0F1;0W0)OVERLAP_F_B,0B1\n",
-             "rank 0, step 2 (0F1): 0F1 and 0W0 cannot overlap: a pair is one F and one B or I"},
-        Case{"(0F0;0B0)OVERLAP_F_B\n", "rank 0, step 0 (0B0): 0B0 runs before 0F0"},
+        Validated{"0F0,(0F1;0F2)OVERLAP_F_B,0B0,0B1,0B2\n",
+                  "rank 0, step 1 (0F1): 0F1 and 0F2 cannot overlap: a pair is one F and one B or I"},
+        Validated{"0F0,0I0,(0F1;0W0)OVERLAP_F_B,0B1\n",
+                  "rank 0, step 2 (0F1): 0F1 and 0W0 cannot overlap: a pair is one F and one B or I"},
+        Validated{"(0F0;0B0)OVERLAP_F_B\n", "rank 0, step 0 (0B0): 0B0 runs before 0F0"},
         // A backward of a later step: the step counts a pair as one cell.
-        Case{"0F0,(0F1;0B0)OVERLAP_F_B,0B0,0B1\n", "rank 0, step 2 (0B0): 0B0 runs a second time"},
-        Case{"0F0,0B0\n1F0,1B0\n", "the chains cover 1 of 2 stages", "0-0"},
-        Case{"0F0,0B0\n1F0,1B0\n", "chain 1-1 does not fit: the next stage is 0 of 2", "1-1"},
-        Case{"0F0,0B0\n1F0,1B0\n", "chain 0-2 does not fit: the next stage is 0 of 2", "0-2"},
-        Case{"0F0,0B0\n1F0,1B0\n", "chain 0-1 does not fit: the next stage is 1 of 2", "0-0,0-1"}));
+        Validated{"0F0,(0F1;0B0)OVERLAP_F_B,0B0,0B1\n", "rank 0, step 2 (0B0): 0B0 runs a second time"},
+        Validated{"0F0,0B0\n1F0,1B0\n", "the chains cover 1 of 2 stages", "0-0"},
+        Validated{"0F0,0B0\n1F0,1B0\n", "chain 1-1 does not fit: the next stage is 0 of 2", "1-1"},
+        Validated{"0F0,0B0\n1F0,1B0\n", "chain 0-2 does not fit: the next stage is 0 of 2", "0-2"},
+        Validated{"0F0,0B0\n1F0,1B0\n", "chain 0-1 does not fit: the next stage is 1 of 2", "0-0,0-1"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Deadlock, Validation,
     testing::Values(
         // Rank 0 wants the gradient of microbatch 0 before it sends microbatch 1, which rank 1 wants first.
-        Case{"0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n",
-             "rank 0, step 1 (0B0): deadlock: rank 0 at step 1 (0B0) waits for 1B0 of rank 1, rank 1 at step 1 (1F1) "
-             "waits for 0F1 of rank 0"},
+        Validated{
+            "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n",
+            "rank 0, step 1 (0B0): deadlock: rank 0 at step 1 (0B0) waits for 1B0 of rank 1, rank 1 at step 1 (1F1) "
+            "waits for 0F1 of rank 0"},
         // Stage 2 belongs to rank 0 and needs stage 1, which waits for stage 0 later in rank 0's own order.
-        Case{"2F0,0F0,2B0,0B0\n1F0,1B0\n",
-             "rank 0, step 0 (2F0): deadlock: rank 0 at step 0 (2F0) waits for 1F0 of rank 1, rank 1 at step 0 (1F0) "
-             "waits for 0F0 of rank 0"},
+        Validated{
+            "2F0,0F0,2B0,0B0\n1F0,1B0\n",
+            "rank 0, step 0 (2F0): deadlock: rank 0 at step 0 (2F0) waits for 1F0 of rank 1, rank 1 at step 0 (1F0) "
+            "waits for 0F0 of rank 0"},
         // One rank can block itself.
-        Case{"1F0,0F0,1B0,0B0\n", "rank 0, step 0 (1F0): deadlock: rank 0 at step 0 (1F0) waits for 0F0 of rank 0"},
+        Validated{"1F0,0F0,1B0,0B0\n",
+                  "rank 0, step 0 (1F0): deadlock: rank 0 at step 0 (1F0) waits for 0F0 of rank 0"},
         // Gradients are awaited by the name that their producer gives them.
-        Case{"0F0,0B0,0F1,0B1\n1F0,1F1,1I0,1I1,1W0,1W1\n",
-             "rank 0, step 1 (0B0): deadlock: rank 0 at step 1 (0B0) waits for 1I0 of rank 1, rank 1 at step 1 (1F1) "
-             "waits for 0F1 of rank 0"},
+        Validated{
+            "0F0,0B0,0F1,0B1\n1F0,1F1,1I0,1I1,1W0,1W1\n",
+            "rank 0, step 1 (0B0): deadlock: rank 0 at step 1 (0B0) waits for 1I0 of rank 1, rank 1 at step 1 (1F1) "
+            "waits for 0F1 of rank 0"},
         // Rank 2 waits for the circle of ranks 0 and 1 and is no part of it.
-        Case{"0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n2F0,2B0,2F1,2B1\n",
-             "rank 0, step 1 (0B0): deadlock: rank 0 at step 1 (0B0) waits for 1B0 of rank 1, rank 1 at step 1 (1F1) "
-             "waits for 0F1 of rank 0"},
+        Validated{
+            "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n2F0,2B0,2F1,2B1\n",
+            "rank 0, step 1 (0B0): deadlock: rank 0 at step 1 (0B0) waits for 1B0 of rank 1, rank 1 at step 1 (1F1) "
+            "waits for 0F1 of rank 0"},
         // A pair waits for both halves.
-        Case{"0F0,0F1,(0F2;0B0)OVERLAP_F_B,0B1,0B2\n1F0,1F1,1F2,1B0,1B1,1B2\n",
-             "rank 0, step 2 (0F2): deadlock: rank 0 at step 2 (0F2) waits for 1B0 of rank 1, rank 1 at step 2 (1F2) "
-             "waits for 0F2 of rank 0"}));
+        Validated{
+            "0F0,0F1,(0F2;0B0)OVERLAP_F_B,0B1,0B2\n1F0,1F1,1F2,1B0,1B1,1B2\n",
+            "rank 0, step 2 (0F2): deadlock: rank 0 at step 2 (0F2) waits for 1B0 of rank 1, rank 1 at step 2 (1F2) "
+            "waits for 0F2 of rank 0"}));
 
 TEST(Validation, NamesAtMostEightRanksOfALongCircle) {
   std::string csv;

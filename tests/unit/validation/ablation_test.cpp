@@ -12,15 +12,12 @@
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "calibrate/validation/refit.hpp"
+#include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {
 namespace {
 
 using Json = nlohmann::json;
-
-std::string no_file(const std::string& path) {
-  throw ConfigError({path, "no file belongs to a published row", "", ""});
-}
 
 struct Priced {
   PublishedRow row;
@@ -32,7 +29,7 @@ struct Priced {
 EvaluatedRow price(const Priced& priced, const MappedRow& mapped) {
   PublishedRow row = priced.row;
   row.out_of_memory = true;  // so that memory is forecast too
-  return evaluate_row(row, mapped, no_file);
+  return evaluate_row(row, mapped, no_files);
 }
 
 // Some rows of every source, spread over it.

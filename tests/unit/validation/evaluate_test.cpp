@@ -14,13 +14,10 @@
 #include "calibrate/validation/published_row.hpp"
 #include "calibrate/validation/refit.hpp"
 #include "tests/support/folders.hpp"
+#include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {
 namespace {
-
-std::string no_file(const std::string& path) {
-  throw ConfigError({path, "no file belongs to a published row", "", ""});
-}
 
 TEST(Statistics, OfSignedErrors) {
   const ErrorStatistics errors = statistics_of({0.1, -0.2, 0.3, -0.4});
@@ -44,7 +41,7 @@ TEST(Accuracy, OfTheShippedRows) {
                                                 {"simumax", 0.025}};
   std::size_t checked = 0;
   for (const PublishedFile& file : shipped_published()) {
-    const SourceSummary summary = evaluate(file, no_file);
+    const SourceSummary summary = evaluate(file, no_files);
     EXPECT_EQ(summary.evaluated.size() + summary.skipped.size(), file.rows.size()) << "no row gets lost";
     for (const SkippedRow& row : summary.skipped) EXPECT_FALSE(row.reason.empty()) << row.id;
     const auto limit = limits.find(file.source);
@@ -71,7 +68,7 @@ TEST(OpenRows, StayInTheTableWhenNothingFits) {
       "measured": {"iteration_s": 2.0}})");
   };
   const auto open_of = [](const nlohmann::json& json) {
-    const SourceSummary summary = evaluate(read_published({{"rows", {json}}}, "made_up", "made_up.json"), no_file);
+    const SourceSummary summary = evaluate(read_published({{"rows", {json}}}, "made_up", "made_up.json"), no_files);
     EXPECT_EQ(summary.open.size(), 1u);
     return summary.open.front();
   };
@@ -141,7 +138,7 @@ TEST(Refit, NeverWorsensItsLossAndReportsEverySource) {
   }
   FitPlan small = plans.back();
   small.constants.front().shipped = 0.7;
-  const Refit found = refit(small, shipped_published(), no_file);
+  const Refit found = refit(small, shipped_published(), no_files);
   ASSERT_EQ(found.sources.size(), 1u);
   EXPECT_EQ(found.sources[0].rows, 2);
   EXPECT_LT(found.sources[0].refitted, 0.5 * found.sources[0].shipped);
@@ -156,7 +153,7 @@ TEST(Refit, StoredResidualsAreThoseOfTheCatalogue) {
   const std::vector<PublishedFile> files = shipped_published();
   for (std::size_t index = 0; index < plans.size(); ++index) {
     EXPECT_EQ(stored[index].plan.name, plans[index].name);
-    const Refit today = residuals_of(plans[index], files, no_file);
+    const Refit today = residuals_of(plans[index], files, no_files);
     ASSERT_EQ(stored[index].sources.size(), today.sources.size());
     for (std::size_t source = 0; source < today.sources.size(); ++source) {
       const RefitSource& expected = today.sources[source];
@@ -184,7 +181,7 @@ TEST(Refit, EveryModelOfTheHostBoundRowsIsForecastWithoutItsOwn) {
     return std::find(of.sources.begin(), of.sources.end(), source) != of.sources.end();
   });
   ASSERT_NE(plan, plans.end());
-  const Refit found = refit(*plan, files, no_file);
+  const Refit found = refit(*plan, files, no_files);
   ASSERT_EQ(found.sources.size(), 1u);
   EXPECT_GE(found.sources[0].rows, 400);
   EXPECT_GE(found.sources[0].models, 8);
