@@ -18,7 +18,7 @@
 #include "reports/html/packed_timeline.hpp"
 #include "reports/html/page.hpp"
 #include "sim/compare/comparison.hpp"
-#include "sim/files/result_json.hpp"
+#include "sim/files/result_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/lower/spread_times.hpp"
@@ -227,7 +227,7 @@ std::string answer_valid(const nlohmann::json& question) {
     const Layout& layout = job.layout;
     if (ask == "view") refuse_too_many(least_actions(layout.pp, layout.vpp.value_or(1), layout.microbatches()));
     const Forecast forecast = flopcast::forecast(job, refuse_file);
-    return ask == "simulate" ? simulation_json(forecast).dump(2) : page_view("forecast", forecast).dump();
+    return ask == "simulate" ? write_simulation(forecast) : page_view("forecast", forecast).dump();
   }
   throw ConfigError({"ask", fmt::format("nothing is known about \"{}\"", ask), "", "valid: simulate, view, names"});
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,10 +21,6 @@ std::vector<SeriesChart> profile_charts(const DeviceProfile& profile);
 /// Forecast, measurement and replay term by term, with the forecast's error.
 Table run_table(const RunComparison& run);
 
-/// Schema flopcast.run/1 (docs/schema/run-1.schema.json): forecast and measured as flopcast.result/1, error by term,
-/// repetitions, and what disturbed them.
-nlohmann::ordered_json run_json(const RunComparison& run);
-
 /// The loss of every step of a run, under the name of its schedule.
 Series loss_curve(const std::string& schedule, const std::vector<double>& losses);
 
@@ -36,7 +31,7 @@ Series read_loss_curve(std::string_view text, const std::string& file);
 SeriesChart loss_chart(std::vector<Series> curves);
 
 /// What `flopcast validate` prints: schema flopcast.validation/1.
-nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources);
+std::string write_validation(const std::vector<SourceSummary>& sources);
 
 /// Errors of the step time by source, rows that constants were fitted to apart from the others.
 Table time_error_table(const std::vector<SourceSummary>& sources);

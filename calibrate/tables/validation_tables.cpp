@@ -121,7 +121,7 @@ void add_group_figures(const SourceSummary& summary, Json& json) {
 
 }  // namespace
 
-nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources) {
+std::string write_validation(const std::vector<SourceSummary>& sources) {
   Json json = {{"schema", "flopcast.validation/1"},
                {"sources", Json::array()},
                {"rows", Json::array()},
@@ -176,7 +176,7 @@ nlohmann::ordered_json validation_json(const std::vector<SourceSummary>& sources
     }
   }
   json["inexpressible"] = std::move(inexpressible);
-  return json;
+  return json.dump(2);
 }
 
 Table group_table(const std::vector<SourceSummary>& sources) {

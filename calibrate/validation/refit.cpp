@@ -352,7 +352,7 @@ double rounded_figure(double value) {
 
 }  // namespace
 
-nlohmann::ordered_json refit_json(const std::vector<Refit>& fits) {
+std::string write_refits(const std::vector<Refit>& fits) {
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const Refit& fit : fits) {
     nlohmann::ordered_json constants = nlohmann::ordered_json::array();
@@ -378,7 +378,7 @@ nlohmann::ordered_json refit_json(const std::vector<Refit>& fits) {
     }
     all.push_back({{"name", fit.plan.name}, {"constants", std::move(constants)}, {"sources", std::move(sources)}});
   }
-  return {{"fits", std::move(all)}};
+  return nlohmann::ordered_json{{"fits", std::move(all)}}.dump(2);
 }
 
 std::vector<Refit> stored_refits() {

@@ -2,7 +2,6 @@
 #include "model/catalog/catalogue.hpp"
 
 #include <nlohmann/json.hpp>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -81,7 +80,7 @@ Refit residuals_of(const FitPlan& plan, const std::vector<PublishedFile>& files,
 
 /// {"fits": [{"name", "constants": [{"entry", "figure", "unit", "shipped", "refitted", "at_bound"}],
 ///            "sources": [{"source", "rows", "models", "shipped", "refitted", "left_out"}]}]}; errors are fractions.
-nlohmann::ordered_json refit_json(const std::vector<Refit>& fits);
+std::string write_refits(const std::vector<Refit>& fits);
 
 /// calibrate/validation/residuals.json, as `flopcast validate --refit --format json` wrote it: what the constants of
 /// the catalogue leave on the rows that come with the program, and what they leave on models they were not fitted to.

@@ -11,56 +11,6 @@
 
 namespace flopcast {
 
-namespace {
-
-template <class ValueOf>
-RunTerm run_term(const RunComparison& run, const char* name, const char* key, const char* unit, ValueOf value_of) {
-  return {name, key, unit, value_of(run.forecast), value_of(run.replay), value_of(run.measured)};
-}
-
-double mean_stage_time(const RunView& view, Ticks StageTimes::*time) {
-  double sum = 0.0;
-  for (const StageTimes& stage : view.times.stages) sum += static_cast<double>(stage.*time) * kSecondsPerTick;
-  return sum / static_cast<double>(view.times.stages.size());
-}
-
-bool executes(const Program& program, ActionKind kind) {
-  for (const std::vector<Action>& actions : program.ranks) {
-    for (const Action& action : actions) {
-      if (action.kind == kind) return true;
-    }
-  }
-  return false;
-}
-
-void add_action_terms(const RunComparison& run, std::vector<RunTerm>& terms) {
-  const auto add = [&](ActionKind kind, const char* name, const char* key, Ticks StageTimes::*time) {
-    if (!executes(run.job.step.program, kind)) return;
-    terms.push_back(run_term(run, name, key, "s", [time](const RunView& view) { return mean_stage_time(view, time); }));
-  };
-  add(ActionKind::kForward, "forward of a stage, median", "forward_s", &StageTimes::forward);
-  const bool asynchronous = run.job.step.program.asynchronous;
-  add(ActionKind::kBackward,
-      asynchronous ? "backward of a stage with its update, median" : "backward of a stage, median", "backward_s",
-      &StageTimes::backward);
-  add(ActionKind::kInputGradient, "input gradient of a stage, median", "input_gradient_s", &StageTimes::input_gradient);
-  add(ActionKind::kWeightGradient, "weight gradient of a stage, median", "weight_gradient_s",
-      &StageTimes::weight_gradient);
-}
-
-double peak_activations(const Result& result) {
-  double peak = 0.0;
-  for (const RankMemoryResult& rank : result.memory.per_pipeline_rank) peak = std::max(peak, rank.activations_gib);
-  return peak;
-}
-
-}  // namespace
-
-std::optional<double> RunTerm::error_percent() const {
-  if (!(measured > 0.0)) return std::nullopt;
-  return 100.0 * (forecast - measured) / measured;
-}
-
 RunComparison judge_run(const Job& asked, Forecast answer, const MeasuredRun& run, TimesFrom times_from,
                         const ReadFile& read_file) {
   const Forecast trained = forecast(job_as_run(asked, computes_on_gpus(run.backend)), read_file);
@@ -72,34 +22,6 @@ RunComparison judge_run(const Job& asked, Forecast answer, const MeasuredRun& ru
   comparison.forecast.held =
       times_from == TimesFrom::kJob ? held_as_priced(comparison.job.step) : comparison.measured.held;
   return comparison;
-}
-
-std::vector<RunTerm> run_terms(const RunComparison& run) {
-  std::vector<RunTerm> terms;
-  const auto add = [&](const char* name, const char* key, const char* unit, auto value_of) {
-    terms.push_back(run_term(run, name, key, unit, [value_of](const RunView& view) { return value_of(view.result); }));
-  };
-  add("step time", "time_s", "s", [](const Result& result) { return result.iteration.time_s; });
-  // Where nothing is flushed, updates come between the actions, and a forecast spreads them over the backward passes.
-  const bool asynchronous = run.job.step.program.asynchronous;
-  if (asynchronous) {
-    add("compute and updates, mean of ranks", "compute_s", "s",
-        [](const Result& result) { return result.breakdown.compute_s + result.breakdown.optimizer_s; });
-  } else {
-    add("compute, mean of ranks", "compute_s", "s", [](const Result& result) { return result.breakdown.compute_s; });
-  }
-  if (!asynchronous)
-    add("optimizer, mean of ranks", "optimizer_s", "s",
-        [](const Result& result) { return result.breakdown.optimizer_s; });
-  add("exposed pipeline communication", "pp_comm_s", "s",
-      [](const Result& result) { return result.breakdown.pp_comm_s; });
-  add("exposed data-parallel communication", "dp_comm_s", "s",
-      [](const Result& result) { return result.breakdown.dp_comm_s; });
-  add("bubble", "bubble_s", "s", [](const Result& result) { return result.breakdown.bubble_s; });
-  add("bubble", "bubble_fraction", "share", [](const Result& result) { return result.bubble.fraction; });
-  add_action_terms(run, terms);
-  if (!run.slept) add("peak activations, fullest rank", "peak_activations_gib", "GiB", peak_activations);
-  return terms;
 }
 
 std::vector<std::string> disturbance_texts(const RunComparison& run) {

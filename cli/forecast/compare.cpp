@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
@@ -15,11 +14,9 @@
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "model/units/quantity.hpp"
-#include "planner/compare/compare.hpp"
 #include "planner/shared/threads.hpp"
 #include "planner/tables/comparison_tables.hpp"
 #include "sim/files/result_file.hpp"
-#include "sim/files/result_json.hpp"
 #include "sim/variation/step_distribution.hpp"
 
 namespace flopcast {
@@ -33,15 +30,15 @@ bool is_file(const std::string& text) {
 
 ComparedLayout forecast_job(const std::string& name, const LoadedJob& loaded) {
   Forecast answer = forecast(JobOptions::read(loaded), read_file);
-  nlohmann::ordered_json json = result_json(answer);
-  return {name, std::move(answer.result), std::move(json)};
+  std::string document = write_result(answer);
+  return {name, std::move(answer.result), std::move(document)};
 }
 
 std::optional<ComparedLayout> saved_layout(const std::string& file) {
-  const std::string text = read_file(file);
+  std::string text = read_file(file);
   std::optional<Result> saved = read_result(text, file);
   if (!saved) return std::nullopt;
-  return ComparedLayout{file, std::move(*saved), nlohmann::ordered_json::parse(text)};
+  return ComparedLayout{file, std::move(*saved), std::move(text)};
 }
 
 ComparedLayout compared(const JobOptions& job, const std::string& layout) {
@@ -53,9 +50,7 @@ ComparedLayout compared(const JobOptions& job, const std::string& layout) {
   LoadedJob loaded = job.load_with(values);
   // Another tp or pp leaves over another dp, unless the layout says which.
   const auto sets_dp = [](const FlagValue& value) { return value.key->field == "layout.dp"; };
-  if (std::none_of(values.begin(), values.end(), sets_dp) && loaded.root.contains("layout")) {
-    loaded.root["layout"].erase("dp");
-  }
+  if (std::none_of(values.begin(), values.end(), sets_dp)) loaded.leave_dp_over();
   return forecast_job(layout, loaded);
 }
 
@@ -65,46 +60,6 @@ ComparedLayout first_of(const JobOptions& job) {
     if (std::optional<ComparedLayout> saved = saved_layout(*job.file())) return std::move(*saved);
   }
   return forecast_job("job", job.load_with({}));
-}
-
-// What a run says of its step time.
-struct MeasuredStep {
-  double median_s = 0.0;
-  int steps = 0;  // 0: a time that the user gave
-  double p5_s = 0.0;
-  double p95_s = 0.0;
-};
-
-// A term of the forecast and the gap to the measurement.
-struct GapTerm {
-  std::string name;
-  double forecast_s = 0.0;
-  double gap_s = 0.0;  // its part, were every term off by the same factor
-  // How many times its forecast the term would take if it made the whole gap; nothing when it would be less than none.
-  std::optional<double> alone;
-  std::string check;  // what to look at
-};
-
-// Steps this uneven are a finding of their own.
-constexpr double kWideSpread = 0.05;
-
-std::vector<std::string> notes_of(double gap, const MeasuredStep& measured) {
-  std::vector<std::string> notes;
-  if (measured.steps > 0) {
-    notes.push_back(fmt::format("{} logged steps, 5th to 95th percentile {:.4g} to {:.4g} s", measured.steps,
-                                measured.p5_s, measured.p95_s));
-    if (measured.p95_s - measured.p5_s > kWideSpread * measured.median_s) {
-      notes.emplace_back(
-          "steps differ: look at data loading, checkpoints and slow devices first (simulate --straggler)");
-    }
-  }
-  notes.emplace_back(
-      "of the gap: as if every term were off by the same factor; alone: how many times its forecast a term would take "
-      "if it made the whole gap");
-  if (gap < 0.0)
-    notes.emplace_back("faster than forecast: check that both do the same work (sequence length, recompute)");
-  notes.emplace_back("flopcast run, or a trace read by calibrate, measures the terms one by one");
-  return notes;
 }
 
 // Of --measured. Throws ConfigError when it is no time above zero.
@@ -144,73 +99,13 @@ MeasuredStep logged_step(const std::string& text, const std::string& file, const
           percentile(seconds, kHigh)};
 }
 
-// Largest first. The parts sum to the gap.
-std::vector<GapTerm> gap_terms(const Result& forecast, double measured_s) {
-  const double time_s = forecast.iteration.time_s;
-  const double gap = measured_s - time_s;
-  std::vector<GapTerm> terms;
-  for (const ComparedTerm& term : compare_terms(forecast, forecast)) {
-    if (term.a_s <= 0.0) continue;
-    GapTerm part = {term.name, term.a_s, gap * term.a_s / time_s, std::nullopt, step_term(term.id).check};
-    if (term.a_s + gap >= 0.0) part.alone = (term.a_s + gap) / term.a_s;
-    terms.push_back(std::move(part));
-  }
-  std::stable_sort(terms.begin(), terms.end(),
-                   [](const GapTerm& one, const GapTerm& other) { return one.forecast_s > other.forecast_s; });
-  return terms;
-}
-
-Table gap_table(const Result& forecast, const MeasuredStep& measured) {
-  const double time_s = forecast.iteration.time_s;
-  const double gap = measured.median_s - time_s;
-  Table table;
-  table.title =
-      fmt::format("forecast {:.4g} s, measured {:.4g} s, {:+.1f} %", time_s, measured.median_s, 100.0 * gap / time_s);
-  table.columns = {text_column("term"),
-                   number_column("forecast s", "forecast_s"),
-                   number_column("share %", "share_percent"),
-                   number_column("of the gap s", "gap_s"),
-                   {"alone", Align::kRight, "alone", false},
-                   text_column("what to check", "check")};
-  for (const GapTerm& term : gap_terms(forecast, measured.median_s)) {
-    constexpr double kMostTimes = 100.0;
-    std::string alone = "cannot";
-    if (term.alone) alone = *term.alone > kMostTimes ? "> 100 x" : fmt::format("{:.2f} x", *term.alone);
-    table.rows.push_back({term.name, fmt::format("{:.4g}", term.forecast_s),
-                          fmt::format("{:.1f}", 100.0 * term.forecast_s / time_s), fmt::format("{:.4g}", term.gap_s),
-                          std::move(alone), term.check});
-  }
-  table.notes = notes_of(gap, measured);
-  return table;
-}
-
-// Schema flopcast.gap/1.
-nlohmann::ordered_json gap_json(const Result& forecast, const MeasuredStep& measured) {
-  nlohmann::ordered_json terms = nlohmann::ordered_json::array();
-  for (const GapTerm& term : gap_terms(forecast, measured.median_s)) {
-    nlohmann::ordered_json entry = {{"name", term.name}, {"forecast_s", term.forecast_s}, {"gap_s", term.gap_s}};
-    if (term.alone) entry["alone"] = *term.alone;
-    entry["check"] = term.check;
-    terms.push_back(std::move(entry));
-  }
-  nlohmann::ordered_json json = {{"schema", "flopcast.gap/1"},
-                                 {"forecast_s", forecast.iteration.time_s},
-                                 {"measured_s", measured.median_s},
-                                 {"gap_s", measured.median_s - forecast.iteration.time_s}};
-  if (measured.steps > 0) {
-    json["logged"] = {{"steps", measured.steps}, {"p5_s", measured.p5_s}, {"p95_s", measured.p95_s}};
-  }
-  json["terms"] = std::move(terms);
-  return json;
-}
-
 void answer_why(const JobOptions& job, const std::optional<std::string>& measured,
                 const std::optional<std::string>& log, const OutputOptions& output) {
   const ComparedLayout first = first_of(job);
   const MeasuredStep step =
       measured ? measured_step(*measured) : logged_step(read_file(*log), *log, JobOptions::read(job.load_with({})));
   output.write({.tables = [&] { return std::vector<Table>{gap_table(first.result, step)}; },
-                .json = [&] { return gap_json(first.result, step); }},
+                .json = [&] { return write_gap(first.result, step); }},
                output.format_of_file());
 }
 
@@ -273,8 +168,9 @@ int run_compare(const Arguments& arguments, const Streams& streams) {
   if (layouts.size() < 2) {
     throw ConfigError({"compare", "needs two layouts", "", "such as: flopcast compare job.json tp=4,pp=8"});
   }
-  output.write({.tables = [&] { return comparison_tables(layouts); }, .json = [&] { return comparison_json(layouts); }},
-               format);
+  output.write(
+      {.tables = [&] { return comparison_tables(layouts); }, .json = [&] { return write_comparison(layouts); }},
+      format);
   return 0;
 }
 

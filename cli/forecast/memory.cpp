@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -14,7 +13,7 @@
 #include "cli/options/output.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/series_svg.hpp"
-#include "sim/files/result_json.hpp"
+#include "sim/files/result_file.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {
@@ -61,7 +60,7 @@ int run_memory(const Arguments& arguments, const Streams& streams) {
     }
     return std::vector<Table>{table};
   };
-  output.write({.tables = table_of_view, .json = [&] { return memory_json(answer, view); }}, format);
+  output.write({.tables = table_of_view, .json = [&] { return write_memory(answer, view); }}, format);
   const MemoryResult& memory = answer.result.memory;
   if (check && !memory.fits) {
     throw NegativeAnswer(fmt::format("does not fit: the fullest rank needs {:.1f} GiB of {:.1f} GiB", memory.shown_gib,

@@ -300,7 +300,7 @@ int run_partition(const Arguments& arguments, const Streams& streams) {
                                  : flags.graph ? answer_for_graph(flags)
                                                : answer_for_job(job.read());
   output.write({.tables = [&] { return std::vector<Table>{partition_table(answer)}; },
-                .json = [&] { return partition_json(answer); }},
+                .json = [&] { return write_partition(answer); }},
                format);
   return 0;
 }

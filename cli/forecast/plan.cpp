@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
@@ -228,7 +227,6 @@ int PlanFlags::threads() const {
 PlanEntry entry_of(const LoadedJob& loaded, const PlannedLayout& planned) {
   PlanEntry entry;
   entry.planned = planned;
-  entry.layout = layout_section_of(loaded.root, planned);
   Job job = read_job(job_file_of(loaded.root, planned), Origins());
   job.assumptions.insert(job.assumptions.begin(), loaded.notes.begin(), loaded.notes.end());
   job.warnings = loaded.warnings;
@@ -309,19 +307,18 @@ std::optional<SearchResult> search_together(const LoadedJob& loaded, const PlanQ
                                             const PlanOptions& options, PartialRows& rows, const Crew& crew,
                                             const ParallelFor& parallel_for) {
   const SizedPlan sized(question.job, question.space, options, parallel_for);
-  const auto part_in = [&](const nlohmann::ordered_json& row) { return part_of(loaded.root, row); };
   SharedWork work;
   work.parts = sized.parts();
-  work.compute = [&](std::size_t part) { return part_json(loaded.root, sized.search(part)); };
-  work.is_row = [&](const nlohmann::ordered_json& row) { return is_part(loaded.root, row); };
+  work.compute = [&](std::size_t part) { return write_part(loaded.root, sized.search(part)); };
+  work.is_row = [&](const std::string& row) { return read_part(loaded.root, row).has_value(); };
   if (options.search.objective == Objective::kGpus) {
-    work.ends = [&](const nlohmann::ordered_json& row) { return sized.ends_with(part_in(row)); };
+    work.ends = [&](const std::string& row) { return sized.ends_with(*read_part(loaded.root, row)); };
   }
   // A search uses the threads itself.
   const auto answered = answer_together(work, rows, crew, serial_for, 1);
   if (!answered) return std::nullopt;
   std::vector<SearchResult> parts;
-  for (const nlohmann::ordered_json& row : *answered) parts.push_back(part_in(row));
+  for (const std::string& row : *answered) parts.push_back(*read_part(loaded.root, row));
   return sized.merge(parts);
 }
 
@@ -379,7 +376,7 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
   answer.options = flags.options(question.job);
   require_an_end(question.job, answer.options);
   const std::unique_ptr<PartialRows> rows =
-      crew.shares ? rows_beside(output.file(), {{"job", loaded.root}, {"plan", arguments}}, crew) : nullptr;
+      crew.shares ? rows_beside(output.file(), loaded.root, "plan", arguments, crew) : nullptr;
   std::optional<SearchResult> found = rows
                                           ? search_together(loaded, question, answer.options, *rows, crew, parallel_for)
                                           : search_alone(question, answer.options, parallel_for, streams);
@@ -389,7 +386,6 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
     if (rows) rows->remove();
     refuse(question, answer, parallel_for);
   }
-  answer.job = job_file_of(loaded.root, answer.search.ranked.front());
   answer.ranked = entries_of(loaded, answer.search.ranked);
   answer.pareto = entries_of(loaded, answer.search.pareto);
   if (program) {
@@ -397,7 +393,7 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
   } else {
     output.write({.tables = [&] { return plan_tables(answer); },
                   .rows = [&] { return ranked_table(answer); },
-                  .json = [&] { return plan_json(answer); }},
+                  .json = [&] { return write_plan(answer, loaded.root); }},
                  format);
   }
   if (flags.svg()) write_file(*flags.svg(), plan_svg(answer));

@@ -1,4 +1,3 @@
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -12,7 +11,7 @@
 #include "cli/options/variation_options.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/series_svg.hpp"
-#include "sim/files/result_json.hpp"
+#include "sim/files/result_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/variation/packed_sequences.hpp"
 
@@ -58,7 +57,7 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   if (roofline) write_file(*roofline, write_series_svg({roofline_chart(answer.step.job)}, {}));
   output.write({.tables = [&] { return tables_of(answer); },
                 .rows = [&] { return result_row(answer); },
-                .json = [&] { return simulation_json(answer); }},
+                .json = [&] { return write_simulation(answer); }},
                format);
   for (const std::string& warning : answer.result.warnings) warn(streams, warning);
   return 0;

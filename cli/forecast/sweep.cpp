@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 
 #include "base/host/command_line.hpp"
@@ -15,14 +14,12 @@
 #include "planner/shared/crew.hpp"
 #include "planner/shared/threads.hpp"
 #include "planner/sweep/grid.hpp"
+#include "planner/tables/sweep_tables.hpp"
 #include "reports/svg/heat_map.hpp"
-#include "sim/files/result_json.hpp"
 
 namespace flopcast {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 SweepAxis read_axis(const std::string& text) {
   const std::size_t equals = text.find('=');
@@ -69,137 +66,41 @@ bool leaves_over_another_dp(const JobOptions& job, const SweepGrid& grid) {
   return changes && !job.flag("layout.dp");
 }
 
-// A combination that makes no job is a row too, with the complaint instead of a result.
-Json row_of(const JobOptions& job, const SweepGrid& grid, std::size_t index) {
+std::string row_of(const JobOptions& job, const SweepGrid& grid, std::size_t index) {
   std::vector<FlagValue> flags;
-  Json values = Json::object();
   const std::vector<std::string> texts = grid.values(index);
   for (std::size_t axis = 0; axis < texts.size(); ++axis) {
     flags.push_back({&key_named(grid.axes()[axis].key, "--vary"), "--vary", texts[axis]});
-    values[grid.axes()[axis].key] = texts[axis];
   }
-  Json row = {{"values", std::move(values)}};
   try {
     LoadedJob loaded = job.load_with(flags);
-    if (leaves_over_another_dp(job, grid) && loaded.root.contains("layout")) loaded.root["layout"].erase("dp");
-    row["result"] = result_json(forecast(JobOptions::read(loaded), read_file));
+    if (leaves_over_another_dp(job, grid)) loaded.leave_dp_over();
+    return write_sweep_row(grid, index, forecast(JobOptions::read(loaded), read_file));
   } catch (const ConfigError& error) {
-    const Diagnostic& complaint = error.diagnostic();
-    row["result"] = nullptr;
-    row["error"] = complaint.field.empty() ? complaint.problem : complaint.field + ": " + complaint.problem;
+    return write_sweep_row(grid, index, error.diagnostic());
   }
-  return row;
-}
-
-struct Metric {
-  const char* name;
-  const char* pointer;
-  double scale;
-  bool low_is_good;
-};
-constexpr std::array<Metric, 7> kMetrics = {{{"step_s", "/iteration/time_s", 1.0, true},
-                                             {"tokens_per_s", "/iteration/tokens_per_s", 1.0, false},
-                                             {"mfu_percent", "/iteration/mfu", 100.0, false},
-                                             {"bubble_percent", "/bubble/fraction", 100.0, true},
-                                             {"exposed_percent", "/communication/exposed_fraction", 100.0, true},
-                                             {"peak_gib", "/memory/peak_gib", 1.0, true},
-                                             {"days", "/training/days", 1.0, true}}};
-
-std::optional<double> value_of(const Json& row, const Metric& metric) {
-  const Json::json_pointer pointer(metric.pointer);
-  const Json& result = row.at("result");
-  if (!result.is_object() || !result.contains(pointer)) return std::nullopt;
-  return result.at(pointer).get<double>() * metric.scale;
-}
-
-bool fits(const Json& row) {
-  return row.at("result").is_object() && row.at("result").at("memory").at("fits") == true;
-}
-
-Table table_of(const SweepGrid& grid, const std::vector<Json>& rows) {
-  Table table;
-  for (const SweepAxis& axis : grid.axes()) table.columns.push_back(text_column(axis.key));
-  for (const Metric& metric : kMetrics) table.columns.push_back(number_column(metric.name, metric.name));
-  table.columns.push_back(text_column("fits"));
-  table.columns.push_back(text_column("error"));
-  for (const Json& row : rows) {
-    std::vector<std::string> cells;
-    for (const SweepAxis& axis : grid.axes()) cells.push_back(row.at("values").at(axis.key).get<std::string>());
-    for (const Metric& metric : kMetrics) {
-      const std::optional<double> value = value_of(row, metric);
-      cells.push_back(value ? fmt::format("{:.6g}", *value) : std::string());
-    }
-    const bool answered = row.at("result").is_object();
-    cells.emplace_back(!answered ? "" : fits(row) ? "yes" : "no");
-    cells.push_back(row.value("error", ""));
-    table.rows.push_back(std::move(cells));
-  }
-  return table;
 }
 
 // What --svg draws, known before anything is computed.
-std::optional<Metric> metric_of(const SweepGrid& grid, const std::optional<std::string>& svg,
-                                const std::optional<std::string>& name) {
+const SweepMetric* metric_of(const SweepGrid& grid, const std::optional<std::string>& svg,
+                             const std::optional<std::string>& name) {
   if (!svg) {
     if (name) throw ConfigError({"--metric", "is of the heat map", "", "give --svg FILE"});
-    return std::nullopt;
+    return nullptr;
   }
   if (grid.axes().size() != 2) {
     throw ConfigError(
         {"--svg", fmt::format("a heat map has two keys, not {}", grid.axes().size()), "", "give --vary twice"});
   }
-  const std::string wanted = name.value_or("step_s");
-  std::vector<std::string> names;
-  for (const Metric& one : kMetrics) {
-    if (one.name == wanted) return one;
-    names.emplace_back(one.name);
-  }
-  throw ConfigError({"--metric", fmt::format("unknown value \"{}\"", wanted), "", choices_help(wanted, names)});
-}
-
-HeatMap heat_map_of(const SweepGrid& grid, const std::vector<Json>& rows, const Metric& metric) {
-  HeatMap map;
-  map.title = map.value_name = metric.name;
-  map.row_title = grid.axes()[0].key;
-  map.column_title = grid.axes()[1].key;
-  map.rows = grid.axes()[0].values;
-  map.columns = grid.axes()[1].values;
-  map.low_is_good = metric.low_is_good;
-  bool any = false;
-  for (std::size_t row = 0; row < map.rows.size(); ++row) {
-    map.cells.emplace_back();
-    for (std::size_t column = 0; column < map.columns.size(); ++column) {
-      const Json& answer = rows[row * map.columns.size() + column];
-      HeatMap::Cell cell = {value_of(answer, metric), answer.value("error", "")};
-      cell.fits = fits(answer);
-      if (cell.value && !cell.fits) cell.note = "does not fit";
-      any = any || cell.value;
-      map.cells.back().push_back(std::move(cell));
-    }
-  }
-  if (!any) {
-    throw ConfigError({"--svg", fmt::format("no combination has a value of {}", metric.name), "",
-                       std::string(metric.name) == "days" ? "days need --tokens" : "the table says why"});
-  }
-  return map;
-}
-
-// Whether a row of a file can be answered with.
-bool is_row(const SweepGrid& grid, const Json& row) {
-  try {
-    table_of(grid, {row});
-  } catch (const Json::exception&) {
-    return false;
-  }
-  return true;
+  return &sweep_metric(name.value_or("step_s"));
 }
 
 // Nothing when another process writes the answer.
-std::optional<std::vector<Json>> run_grid(const JobOptions& job, const SweepGrid& grid, PartialRows* file,
-                                          const Crew& crew, int threads, const Streams& streams) {
+std::optional<std::vector<std::string>> run_grid(const JobOptions& job, const SweepGrid& grid, PartialRows* file,
+                                                 const Crew& crew, int threads, const Streams& streams) {
   const ParallelFor parallel_for = threaded_for(threads);
   if (file == nullptr) {
-    std::vector<Json> rows(grid.size());
+    std::vector<std::string> rows(grid.size());
     Progress progress(streams, true);
     progress.begin(rows.size());
     parallel_for(rows.size(), [&](std::size_t index) {
@@ -211,20 +112,14 @@ std::optional<std::vector<Json>> run_grid(const JobOptions& job, const SweepGrid
   Progress progress(streams, !crew.shares);
   SharedWork work;
   work.parts = grid.size();
-  work.is_row = [&grid](const Json& row) { return is_row(grid, row); };
+  work.is_row = [&grid](const std::string& row) { return read_sweep_row(grid, row).has_value(); };
   work.begins = [&progress](std::size_t missing) { progress.begin(missing); };
   work.compute = [&](std::size_t index) {
-    Json row = row_of(job, grid, index);
+    std::string row = row_of(job, grid, index);
     progress.step();
     return row;
   };
   return answer_together(work, *file, crew, parallel_for, static_cast<std::size_t>(std::max(1, threads)));
-}
-
-Json sweep_json(const SweepGrid& grid, const std::vector<Json>& rows) {
-  Json keys = Json::array();
-  for (const SweepAxis& axis : grid.axes()) keys.push_back(axis.key);
-  return {{"schema", "flopcast.sweep/1"}, {"keys", std::move(keys)}, {"rows", rows}};
 }
 
 }  // namespace
@@ -259,21 +154,20 @@ int run_sweep_among(const Arguments& arguments, const Crew& crew, const Streams&
   const Format format = output.format_of_file();
   const SweepGrid grid = read_grid(vary);
   const int wanted = thread_count(threads, grid.size());
-  const std::optional<Metric> drawn = metric_of(grid, svg, metric);
+  const SweepMetric* const drawn = metric_of(grid, svg, metric);
   if (output.file()) require_writable(*output.file());
   if (svg) require_writable(*svg);
 
-  const Json question = {{"job", job.load().root}, {"vary", vary}};
-  const std::unique_ptr<PartialRows> file = rows_beside(output.file(), question, crew);
-  const std::optional<std::vector<Json>> answer =
+  const std::unique_ptr<PartialRows> file = rows_beside(output.file(), job.load().root, "vary", vary, crew);
+  const std::optional<std::vector<std::string>> answer =
       run_grid(job, grid, file.get(), crew, wanted > 0 || !crew.shares ? wanted : 1, streams);
   if (!answer) return 0;
-  const std::vector<Json>& rows = *answer;
-  output.write({.tables = [&] { return std::vector<Table>{table_of(grid, rows)}; },
-                .json = [&] { return sweep_json(grid, rows); }},
+  const std::vector<std::string>& rows = *answer;
+  output.write({.tables = [&] { return std::vector<Table>{sweep_table(grid, rows)}; },
+                .json = [&] { return write_sweep(grid, rows); }},
                format);
   if (file) file->remove();
-  if (drawn) write_file(*svg, write_heat_map_svg(heat_map_of(grid, rows, *drawn)));
+  if (drawn) write_file(*svg, write_heat_map_svg(sweep_map(grid, rows, *drawn)));
   return 0;
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <nlohmann/json.hpp>
 
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
@@ -163,11 +162,7 @@ Table span_table(const std::vector<Timeline>& timelines) {
 }
 
 std::string rendered(const std::vector<Timeline>& timelines, Format format, const Terminal& terminal) {
-  if (format == Format::kJson) {
-    nlohmann::ordered_json json = {{"schema", "flopcast.timeline/1"}, {"timelines", nlohmann::ordered_json::array()}};
-    for (const Timeline& timeline : timelines) json["timelines"].push_back(timeline_json(timeline));
-    return json.dump(2);
-  }
+  if (format == Format::kJson) return write_timelines(timelines);
   if (format != Format::kTable) return write_table(span_table(timelines), format);
   std::string text;
   for (const Timeline& timeline : timelines) {

@@ -191,13 +191,6 @@ TimesFrom parse_times_from(const std::optional<std::string>& text) {
   throw ConfigError({"--times", fmt::format("unknown value \"{}\"", *text), "--times", choices_help(*text, choices)});
 }
 
-// The measurement file gets the comparison beside the run, so that one file tells it all.
-void keep_comparison(const std::string& path, const nlohmann::ordered_json& comparison) {
-  nlohmann::ordered_json file = nlohmann::ordered_json::parse(read_file(path));
-  file["comparison"] = comparison;
-  write_file(path, file.dump() + "\n");
-}
-
 }  // namespace
 
 int run_run(const Arguments& arguments, const Streams& streams) {
@@ -238,11 +231,11 @@ int run_run(const Arguments& arguments, const Streams& streams) {
 
   const RunComparison comparison =
       judge_run(asked, answer, read_measured_run(read_file(output), output), times_from, read_file);
-  const nlohmann::ordered_json json = run_json(comparison);
-  if (options.measured) keep_comparison(output, json);
+  // So that one file tells it all.
+  if (options.measured) write_file(output, with_comparison(read_file(output), comparison));
   if (copies) write_file(*options.measured, read_file(output));
   write_output(streams, "",
-               shown_by(format) == Shows::kValues ? json.dump(2) : write_table(run_table(comparison), format));
+               shown_by(format) == Shows::kValues ? write_run(comparison) : write_table(run_table(comparison), format));
   options.files.write(comparison);
   if (options.loss_svg) {
     std::vector<Series> curves = {loss_curve(comparison.schedule, comparison.losses)};

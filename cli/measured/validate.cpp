@@ -25,7 +25,7 @@
 #include "planner/plan/question.hpp"
 #include "planner/shared/threads.hpp"
 #include "reports/svg/scatter.hpp"
-#include "sim/files/result_json.hpp"
+#include "sim/files/result_file.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {
@@ -347,7 +347,7 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
     }
     const std::vector<PublishedFile> files = published_files(published);
     const std::vector<Refit> fits = refit_all(files);
-    output.write({.tables = [&] { return refit_tables(fits); }, .json = [&] { return refit_json(fits); }}, format);
+    output.write({.tables = [&] { return refit_tables(fits); }, .json = [&] { return write_refits(fits); }}, format);
     return 0;
   }
   if (profile && (runs || page)) {
@@ -362,7 +362,7 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   } else {
     output.write({.tables = [&] { return tables_of(sources, !published && !runs && !profile); },
                   .rows = [&] { return rows_table(sources, 0); },
-                  .json = [&] { return validation_json(sources); }},
+                  .json = [&] { return write_validation(sources); }},
                  format);
   }
   if (limit) check_limit(sources, *limit);

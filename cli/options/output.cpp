@@ -56,10 +56,9 @@ void OutputOptions::write(const std::vector<Table>& tables, Format format) const
 }
 
 void OutputOptions::write(const Answer& answer, Format format) const {
-  constexpr int kIndent = 2;
   const Shows shown = shown_by(format);
   if (shown == Shows::kValues && answer.json) {
-    write(answer.json().dump(kIndent));
+    write(answer.json());
   } else if (shown == Shows::kRows && answer.rows) {
     write({answer.rows()}, format);
   } else {

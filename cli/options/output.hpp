@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,9 +15,9 @@ namespace flopcast {
 
 /// What a command answers; a format shows of it what it can. Only what is shown is made.
 struct Answer {
-  std::function<std::vector<Table>()> tables;         ///< for people
-  std::function<Table()> rows = {};                   ///< data of one table; the tables where it is empty
-  std::function<nlohmann::ordered_json()> json = {};  ///< the command's own; the tables where it is empty
+  std::function<std::vector<Table>()> tables;  ///< for people
+  std::function<Table()> rows = {};            ///< data of one table; the tables where it is empty
+  std::function<std::string()> json = {};      ///< the command's own; the tables where it is empty
 };
 
 /// "table, markdown, csv or json"

@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
-#include "calibrate/tables/tables.hpp"
 #include "model/units/quantity.hpp"
 #include "reports/html/page.hpp"
 #include "reports/result/result_tables.hpp"
@@ -30,12 +27,6 @@ TraceCounter memory_counter(const Forecast& forecast) {
   return counter;
 }
 
-// "gpipe: 4 ranks, …" is called gpipe.
-std::string name_before_colon(const std::string& title) {
-  const std::size_t colon = title.find(": ");
-  return title.substr(0, colon);
-}
-
 }  // namespace
 
 void TimelineFiles::add_to(CommandLine& command_line) {
@@ -54,8 +45,8 @@ void TimelineFiles::write(const Forecast& forecast) const {
   if (svg_) write_file(*svg_, write_svg(forecast.timeline, {}));
   if (html_) {
     const Job& job = forecast.step.job;
-    write_file(*html_, write_page({job.model.name + " on " + job.cluster.name, tool_text(), describe_job(job)},
-                                  {page_view("forecast", forecast)}));
+    write_file(*html_,
+               forecast_page({job.model.name + " on " + job.cluster.name, tool_text(), describe_job(job)}, forecast));
   }
   if (!trace_) return;
   TraceOptions options;
@@ -70,11 +61,7 @@ void TimelineFiles::write(const std::vector<Timeline>& timelines) const {
         {"--trace", fmt::format("a trace holds one timeline, not {}", timelines.size()), "", "give one schedule"});
   }
   if (svg_) write_file(*svg_, write_svg(timelines, {}));
-  if (html_) {
-    std::vector<nlohmann::ordered_json> views;
-    for (const Timeline& timeline : timelines) views.push_back(page_view(name_before_colon(timeline.title), timeline));
-    write_file(*html_, write_page({"Pipeline schedules", tool_text(), ""}, views));
-  }
+  if (html_) write_file(*html_, timelines_page({"Pipeline schedules", tool_text(), ""}, timelines));
   if (trace_) write_file(*trace_, write_chrome_trace(timelines.front(), {}));
 }
 
@@ -83,14 +70,8 @@ void TimelineFiles::write(const RunComparison& run) const {
   const Timeline& measured = run.measured.drawn;
   if (svg_) write_file(*svg_, write_svg(std::vector<Timeline>{forecast, measured}, {}));
   if (html_) {
-    const nlohmann::ordered_json json = run_json(run);
-    nlohmann::ordered_json above = page_view("forecast", forecast, json.at("forecast"));
-    nlohmann::ordered_json below = page_view("measured", measured, json.at("measured"));
-    add_activations(above, forecast, json, "");
-    add_activations(below, measured, json, "");
-    write_file(*html_, write_page({run.job.step.job.model.name + ": forecast and measurement", tool_text(),
-                                   describe_run(run.job.step.job, json)},
-                                  {above, below}));
+    const std::string title = run.job.step.job.model.name + ": forecast and measurement";
+    write_file(*html_, run_page({title, tool_text(), ""}, run));
   }
   if (!trace_) return;
   TraceOptions options;

@@ -143,7 +143,7 @@ int run_schedule_compare(const Arguments& arguments, const Streams& streams) {
   };
   output.write({.tables = [&] { return tables_of(comparison, semantics, format); },
                 .rows = rows,
-                .json = [&] { return comparison_json(comparison); }},
+                .json = [&] { return write_comparison(comparison); }},
                format);
   return 0;
 }

@@ -211,7 +211,7 @@ int run_schedule_check(const Arguments& arguments, const Streams& streams) {
   // A person is told of a fault where it lies, below.
   if (!verdict.fault || format != Format::kTable) {
     output.write({.tables = [&] { return std::vector<Table>{verdict_table(verdict)}; },
-                  .json = [&] { return verdict_json(verdict); }},
+                  .json = [&] { return verdict_json(verdict).dump(2); }},
                  format);
   }
   // Readable, but it cannot be executed: the answer is no.

@@ -292,7 +292,7 @@ int run_schedule_simulate(const Arguments& arguments, const Streams& streams) {
   const auto json = [&] {
     Json values = metrics_json(metrics);
     if (steady) values["steady"] = steady_json(*steady);
-    return values;
+    return values.dump(2);
   };
   const auto tables = [&] {
     Table table = metrics_table(program, metrics);

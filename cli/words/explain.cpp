@@ -307,7 +307,7 @@ int run_explain(const Arguments& arguments, const Streams& streams) {
     return 0;
   }
   output.write({.tables = [&] { return std::vector<Table>{as_table({&explanation}, yours)}; },
-                .json = [&] { return as_json(explanation, yours); }},
+                .json = [&] { return as_json(explanation, yours).dump(2); }},
                format);
   return 0;
 }

@@ -301,6 +301,10 @@ LoadedJob load_job(const std::vector<std::string>& names, const std::vector<Flag
   return loaded;
 }
 
+void LoadedJob::leave_dp_over() {
+  if (root.contains("layout")) root["layout"].erase("dp");
+}
+
 void require_named_cluster(const LoadedJob& loaded) {
   const auto cluster = loaded.root.find("cluster");
   if (cluster == loaded.root.end() || !cluster->is_object()) return;

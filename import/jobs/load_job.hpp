@@ -18,6 +18,9 @@ struct LoadedJob {
   std::vector<std::string> notes;     ///< assumptions of the files' readers, and what had no effect
   std::vector<std::string> warnings;  ///< what is not modelled, or what the other program refuses
   KeyUse keys;                        ///< of the files of other programs
+
+  /// Another tp, cp, pp or number of GPUs leaves over another dp than a file says.
+  void leave_dp_over();
 };
 
 /// How files of other programs are to be read.

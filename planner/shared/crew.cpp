@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/text/error.hpp"
@@ -107,7 +108,7 @@ void PartialRows::read(const fs::path& file) {
                          "finish that one, remove the file, or write elsewhere"});
     }
     const Json row = Json::parse(line, nullptr, false);
-    if (is_row(row)) rows_[row["index"].get<std::size_t>()] = row["row"];
+    if (is_row(row)) rows_[row["index"].get<std::size_t>()] = row["row"].dump();
   }
   done += begin;
 }
@@ -118,7 +119,7 @@ void PartialRows::load(bool clears) {
   if (clears) fs::remove(writer_, ignored);
 }
 
-void PartialRows::keep(const std::function<bool(const Json& row)>& is_whole) {
+void PartialRows::keep(const std::function<bool(const std::string& row)>& is_whole) {
   for (auto row = rows_.begin(); row != rows_.end();) row = is_whole(row->second) ? std::next(row) : rows_.erase(row);
 }
 
@@ -141,8 +142,8 @@ void PartialRows::refresh() {
   }
 }
 
-void PartialRows::append(std::size_t index, const Json& row) {
-  const std::string line = Json{{"index", index}, {"row", row}}.dump();
+void PartialRows::append(std::size_t index, const std::string& row) {
+  const std::string line = fmt::format(R"({{"index":{},"row":{}}})", index, row);
   const std::lock_guard<std::mutex> lock(mutex_);
   write_line(stream_, own_, line);
   rows_[index] = row;
@@ -180,14 +181,15 @@ void PartialRows::remove() {
   fs::remove(writer_, ignored);
 }
 
-std::unique_ptr<PartialRows> rows_beside(const std::optional<std::string>& output, const nlohmann::json& question,
+std::unique_ptr<PartialRows> rows_beside(const std::optional<std::string>& output, const nlohmann::json& job,
+                                         const std::string& command, const std::vector<std::string>& words,
                                          const Crew& crew) {
   if (!output || output->empty()) {
     if (!crew.shares) return nullptr;
     throw ConfigError({"--output", "is required: processes share their rows beside it", "", "give -o FILE"});
   }
   const std::optional<int> rank = crew.shares ? std::optional<int>(crew.rank) : std::nullopt;
-  return std::make_unique<PartialRows>(*output, question, rank);
+  return std::make_unique<PartialRows>(*output, nlohmann::json{{"job", job}, {command, words}}, rank);
 }
 
 namespace {
@@ -206,8 +208,8 @@ class Answer {
   }
   bool needs(std::size_t part) const { return part < last_ && rows_.rows().count(part) == 0; }
 
-  std::vector<Json> take() const {
-    std::vector<Json> all;
+  std::vector<std::string> take() const {
+    std::vector<std::string> all;
     for (std::size_t part = 0; part < last_; ++part) all.push_back(rows_.rows().at(part));
     return all;
   }
@@ -220,8 +222,8 @@ class Answer {
 
 }  // namespace
 
-std::optional<std::vector<Json>> answer_together(const SharedWork& work, PartialRows& rows, const Crew& crew,
-                                                 const ParallelFor& parallel_for, std::size_t threads) {
+std::optional<std::vector<std::string>> answer_together(const SharedWork& work, PartialRows& rows, const Crew& crew,
+                                                        const ParallelFor& parallel_for, std::size_t threads) {
   rows.load(crew.leads());
   rows.keep(work.is_row);
   // Nobody may write before everybody has read: what is missing has to be the same for all.

@@ -8,7 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,14 +51,14 @@ class PartialRows {
   /// killed has left.
   void load(bool clears);
   /// Forgets rows that make no answer, as an editor leaves them: they are computed again.
-  void keep(const std::function<bool(const nlohmann::ordered_json& row)>& is_whole);
+  void keep(const std::function<bool(const std::string& row)>& is_whole);
   /// Opens the process's own file, after load().
   void open();
   /// Reads what others have appended since.
   void refresh();
-  const std::map<std::size_t, nlohmann::ordered_json>& rows() const { return rows_; }
+  const std::map<std::size_t, std::string>& rows() const { return rows_; }
   /// For several threads at once. Throws EnvironmentError.
-  void append(std::size_t index, const nlohmann::ordered_json& row);
+  void append(std::size_t index, const std::string& row);
   /// Whether another process has written the output and removed the files.
   bool is_gone() const;
   /// Whether this process is to write the output; false when another has. Waits for one that is at it.
@@ -74,7 +74,7 @@ class PartialRows {
   std::filesystem::path own_;
   std::filesystem::path writer_;
   std::string header_;
-  std::map<std::size_t, nlohmann::ordered_json> rows_;
+  std::map<std::size_t, std::string> rows_;
   std::map<std::filesystem::path, std::uint64_t> read_;  // bytes of whole lines
   std::FILE* stream_ = nullptr;
   std::mutex mutex_;
@@ -91,24 +91,25 @@ struct Crew {
 };
 
 /// The rows beside the output file; null for a process alone without one. Several need one, and throw ConfigError.
-std::unique_ptr<PartialRows> rows_beside(const std::optional<std::string>& output, const nlohmann::json& question,
+/// The question is that of `command` with `words` about the job file.
+std::unique_ptr<PartialRows> rows_beside(const std::optional<std::string>& output, const nlohmann::json& job,
+                                         const std::string& command, const std::vector<std::string>& words,
                                          const Crew& crew);
 
-/// A row for each part of some work.
+/// A row, a JSON object on one line, for each part of some work.
 struct SharedWork {
   std::size_t parts = 0;
-  std::function<nlohmann::ordered_json(std::size_t part)> compute;
+  std::function<std::string(std::size_t part)> compute;
   /// Whether a row read from a file is one of this work.
-  std::function<bool(const nlohmann::ordered_json& row)> is_row;
+  std::function<bool(const std::string& row)> is_row;
   std::function<void(std::size_t missing)> begins;  ///< may be empty
   /// Whether a row makes the parts after it needless; empty: none does.
-  std::function<bool(const nlohmann::ordered_json& row)> ends;
+  std::function<bool(const std::string& row)> ends;
 };
 
 /// Computes the rows that `rows` lacks, this process's part of them and then what is missing whoever's it was. Nothing
 /// when another process writes the answer; else this one writes it and calls rows.remove().
-std::optional<std::vector<nlohmann::ordered_json>> answer_together(const SharedWork& work, PartialRows& rows,
-                                                                   const Crew& crew, const ParallelFor& parallel_for,
-                                                                   std::size_t threads);
+std::optional<std::vector<std::string>> answer_together(const SharedWork& work, PartialRows& rows, const Crew& crew,
+                                                        const ParallelFor& parallel_for, std::size_t threads);
 
 }  // namespace flopcast

@@ -1,5 +1,7 @@
 #include "planner/shared/plan_parts.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include "base/text/error.hpp"
 #include "model/job/read_job.hpp"
 #include "planner/plan/question.hpp"
@@ -51,33 +53,6 @@ Json closest_json(const nlohmann::json& root, const TightestMiss& miss) {
       {"nodes", miss.nodes}, {"layout", layout_section_of(root, layout)}, {"bytes", miss.bytes}, {"share", miss.share}};
 }
 
-}  // namespace
-
-Json part_json(const nlohmann::json& root, const SearchResult& result) {
-  Json ranked = Json::array();
-  for (const PlannedLayout& planned : result.ranked) ranked.push_back(layout_json(root, planned));
-  Json pareto = Json::array();
-  for (const PlannedLayout& planned : result.pareto) pareto.push_back(layout_json(root, planned));
-  Json rejected = Json::array();
-  for (const RejectedLayouts& one : result.rejected) rejected.push_back({one.reason, one.count});
-  return {{"ranked", std::move(ranked)},
-          {"pareto", std::move(pareto)},
-          {"rejected", std::move(rejected)},
-          {"space", {result.space.enumerated, result.space.pruned, result.space.simulated}},
-          {"closest", result.closest ? closest_json(root, *result.closest) : Json()}};
-}
-
-bool is_part(const nlohmann::json& root, const Json& part) {
-  try {
-    part_of(root, part);
-  } catch (const Json::exception&) {
-    return false;
-  } catch (const ConfigError&) {
-    return false;
-  }
-  return true;
-}
-
 SearchResult part_of(const nlohmann::json& root, const Json& part) {
   SearchResult result;
   for (const Json& one : part.at("ranked")) result.ranked.push_back(planned_of(root, one));
@@ -94,6 +69,33 @@ SearchResult part_of(const nlohmann::json& root, const Json& part) {
                                   closest.at("bytes").get<double>(), closest.at("share").get<double>()};
   }
   return result;
+}
+
+}  // namespace
+
+std::string write_part(const nlohmann::json& root, const SearchResult& result) {
+  Json ranked = Json::array();
+  for (const PlannedLayout& planned : result.ranked) ranked.push_back(layout_json(root, planned));
+  Json pareto = Json::array();
+  for (const PlannedLayout& planned : result.pareto) pareto.push_back(layout_json(root, planned));
+  Json rejected = Json::array();
+  for (const RejectedLayouts& one : result.rejected) rejected.push_back({one.reason, one.count});
+  const Json part = {{"ranked", std::move(ranked)},
+                     {"pareto", std::move(pareto)},
+                     {"rejected", std::move(rejected)},
+                     {"space", {result.space.enumerated, result.space.pruned, result.space.simulated}},
+                     {"closest", result.closest ? closest_json(root, *result.closest) : Json()}};
+  return part.dump();
+}
+
+std::optional<SearchResult> read_part(const nlohmann::json& root, const std::string& line) {
+  try {
+    return part_of(root, Json::parse(line));
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace flopcast

@@ -1,15 +1,16 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
 
 #include "planner/search/search.hpp"
 
 namespace flopcast {
 
 /// What a search has found, as a line that another process reads back to the bit. `root` is the job file.
-nlohmann::ordered_json part_json(const nlohmann::json& root, const SearchResult& result);
-/// Whether part_of() can read it.
-bool is_part(const nlohmann::json& root, const nlohmann::ordered_json& part);
-SearchResult part_of(const nlohmann::json& root, const nlohmann::ordered_json& part);
+std::string write_part(const nlohmann::json& root, const SearchResult& result);
+/// Nothing where the line is none.
+std::optional<SearchResult> read_part(const nlohmann::json& root, const std::string& line);
 
 }  // namespace flopcast

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "model/job/read_job.hpp"
 #include "planner/compare/compare.hpp"
@@ -22,7 +24,7 @@ Json side_json(const ComparedLayout& layout) {
           {"mfu", layout.result.iteration.mfu},
           {"peak_gib", layout.result.memory.peak_gib},
           {"fits", layout.result.memory.fits},
-          {"result", layout.json}};
+          {"result", Json::parse(layout.document, nullptr, true, true)}};
 }
 
 Json terms_json(const ComparedLayout& a, const ComparedLayout& b) {
@@ -96,16 +98,17 @@ std::vector<Table> comparison_tables(const std::vector<ComparedLayout>& layouts)
   return {summary_table(layouts), terms_table(layouts)};
 }
 
-Json comparison_json(const std::vector<ComparedLayout>& layouts) {
+std::string write_comparison(const std::vector<ComparedLayout>& layouts) {
   Json others = Json::array();
   for (std::size_t index = 2; index < layouts.size(); ++index) {
     others.push_back({{"b", side_json(layouts[index])}, {"terms", terms_json(layouts[0], layouts[index])}});
   }
-  return {{"schema", "flopcast.comparison/1"},
-          {"a", side_json(layouts[0])},
-          {"b", side_json(layouts[1])},
-          {"terms", terms_json(layouts[0], layouts[1])},
-          {"others", std::move(others)}};
+  const Json json = {{"schema", "flopcast.comparison/1"},
+                     {"a", side_json(layouts[0])},
+                     {"b", side_json(layouts[1])},
+                     {"terms", terms_json(layouts[0], layouts[1])},
+                     {"others", std::move(others)}};
+  return json.dump(2);
 }
 
 Table strategies_table(const nlohmann::json& job_file, const Origins& origins, const ReadFile& read_file,
@@ -199,6 +202,101 @@ Table optimizations_table(const Job& job, const ReadFile& read_file) {
   }
   table.notes = optimization_notes(job);
   return table;
+}
+
+namespace {
+
+// A term of the forecast and the gap to the measurement.
+struct GapTerm {
+  std::string name;
+  double forecast_s = 0.0;
+  double gap_s = 0.0;  // its part, were every term off by the same factor
+  // How many times its forecast the term would take if it made the whole gap; nothing when it would be less than none.
+  std::optional<double> alone;
+  std::string check;  // what to look at
+};
+
+// Steps this uneven are a finding of their own.
+constexpr double kWideSpread = 0.05;
+
+std::vector<std::string> notes_of(double gap, const MeasuredStep& measured) {
+  std::vector<std::string> notes;
+  if (measured.steps > 0) {
+    notes.push_back(fmt::format("{} logged steps, 5th to 95th percentile {:.4g} to {:.4g} s", measured.steps,
+                                measured.p5_s, measured.p95_s));
+    if (measured.p95_s - measured.p5_s > kWideSpread * measured.median_s) {
+      notes.emplace_back(
+          "steps differ: look at data loading, checkpoints and slow devices first (simulate --straggler)");
+    }
+  }
+  notes.emplace_back(
+      "of the gap: as if every term were off by the same factor; alone: how many times its forecast a term would take "
+      "if it made the whole gap");
+  if (gap < 0.0)
+    notes.emplace_back("faster than forecast: check that both do the same work (sequence length, recompute)");
+  notes.emplace_back("flopcast run, or a trace read by calibrate, measures the terms one by one");
+  return notes;
+}
+
+// Largest first. The parts sum to the gap.
+std::vector<GapTerm> gap_terms(const Result& forecast, double measured_s) {
+  const double time_s = forecast.iteration.time_s;
+  const double gap = measured_s - time_s;
+  std::vector<GapTerm> terms;
+  for (const ComparedTerm& term : compare_terms(forecast, forecast)) {
+    if (term.a_s <= 0.0) continue;
+    GapTerm part = {term.name, term.a_s, gap * term.a_s / time_s, std::nullopt, step_term(term.id).check};
+    if (term.a_s + gap >= 0.0) part.alone = (term.a_s + gap) / term.a_s;
+    terms.push_back(std::move(part));
+  }
+  std::stable_sort(terms.begin(), terms.end(),
+                   [](const GapTerm& one, const GapTerm& other) { return one.forecast_s > other.forecast_s; });
+  return terms;
+}
+
+}  // namespace
+
+Table gap_table(const Result& forecast, const MeasuredStep& measured) {
+  const double time_s = forecast.iteration.time_s;
+  const double gap = measured.median_s - time_s;
+  Table table;
+  table.title =
+      fmt::format("forecast {:.4g} s, measured {:.4g} s, {:+.1f} %", time_s, measured.median_s, 100.0 * gap / time_s);
+  table.columns = {text_column("term"),
+                   number_column("forecast s", "forecast_s"),
+                   number_column("share %", "share_percent"),
+                   number_column("of the gap s", "gap_s"),
+                   {"alone", Align::kRight, "alone", false},
+                   text_column("what to check", "check")};
+  for (const GapTerm& term : gap_terms(forecast, measured.median_s)) {
+    constexpr double kMostTimes = 100.0;
+    std::string alone = "cannot";
+    if (term.alone) alone = *term.alone > kMostTimes ? "> 100 x" : fmt::format("{:.2f} x", *term.alone);
+    table.rows.push_back({term.name, fmt::format("{:.4g}", term.forecast_s),
+                          fmt::format("{:.1f}", 100.0 * term.forecast_s / time_s), fmt::format("{:.4g}", term.gap_s),
+                          std::move(alone), term.check});
+  }
+  table.notes = notes_of(gap, measured);
+  return table;
+}
+
+std::string write_gap(const Result& forecast, const MeasuredStep& measured) {
+  Json terms = Json::array();
+  for (const GapTerm& term : gap_terms(forecast, measured.median_s)) {
+    Json entry = {{"name", term.name}, {"forecast_s", term.forecast_s}, {"gap_s", term.gap_s}};
+    if (term.alone) entry["alone"] = *term.alone;
+    entry["check"] = term.check;
+    terms.push_back(std::move(entry));
+  }
+  Json json = {{"schema", "flopcast.gap/1"},
+               {"forecast_s", forecast.iteration.time_s},
+               {"measured_s", measured.median_s},
+               {"gap_s", measured.median_s - forecast.iteration.time_s}};
+  if (measured.steps > 0) {
+    json["logged"] = {{"steps", measured.steps}, {"p5_s", measured.p5_s}, {"p95_s", measured.p95_s}};
+  }
+  json["terms"] = std::move(terms);
+  return json.dump(2);
 }
 
 }  // namespace flopcast

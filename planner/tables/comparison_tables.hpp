@@ -1,6 +1,6 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -15,13 +15,25 @@ namespace flopcast {
 struct ComparedLayout {
   std::string name;  ///< as the user gave it
   Result result;
-  nlohmann::ordered_json json;  ///< the whole result, flopcast.result/1
+  std::string document;  ///< the whole result, flopcast.result/1
 };
 
 /// Side by side: the step's terms, each with its difference to the first layout, then rates and memory.
 std::vector<Table> comparison_tables(const std::vector<ComparedLayout>& layouts);
 /// Schema flopcast.comparison/1: a, b and terms of the first two, and others for what follows.
-nlohmann::ordered_json comparison_json(const std::vector<ComparedLayout>& layouts);
+std::string write_comparison(const std::vector<ComparedLayout>& layouts);
+
+/// What a run says of its step time.
+struct MeasuredStep {
+  double median_s = 0.0;
+  int steps = 0;  ///< 0: a time that the user gave
+  double p5_s = 0.0;
+  double p95_s = 0.0;
+};
+/// Where the gap between a forecast and a measured step may come from, term by term, largest first.
+Table gap_table(const Result& forecast, const MeasuredStep& measured);
+/// Schema flopcast.gap/1.
+std::string write_gap(const Result& forecast, const MeasuredStep& measured);
 
 /// The fastest layout of each strategy for what a job file leaves its layout: memory, communication and compute
 /// efficiency beside those of plain DP.

@@ -25,7 +25,7 @@ double share_of(const PartitionAnswer& answer, const PartitionStage& stage) {
 
 }  // namespace
 
-Json partition_json(const PartitionAnswer& answer) {
+std::string write_partition(const PartitionAnswer& answer) {
   Json stages = Json::array();
   for (std::size_t index = 0; index < answer.stages.size(); ++index) {
     const PartitionStage& stage = answer.stages[index];
@@ -48,7 +48,7 @@ Json partition_json(const PartitionAnswer& answer) {
   if (answer.step_s) json["step_s"] = *answer.step_s;
   if (answer.uniform_step_s) json["uniform_step_s"] = *answer.uniform_step_s;
   json["notes"] = answer.notes;
-  return json;
+  return json.dump(2);
 }
 
 Table partition_table(const PartitionAnswer& answer) {

@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "base/text/table.hpp"
 
 namespace flopcast {
@@ -34,6 +32,6 @@ struct PartitionAnswer {
 
 Table partition_table(const PartitionAnswer& answer);
 /// Schema flopcast.partition/1.
-nlohmann::ordered_json partition_json(const PartitionAnswer& answer);
+std::string write_partition(const PartitionAnswer& answer);
 
 }  // namespace flopcast

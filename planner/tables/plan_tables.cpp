@@ -4,13 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/text/numbers.hpp"
 #include "planner/compare/compare.hpp"
 #include "planner/plan/advice.hpp"
+#include "planner/plan/question.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/series_svg.hpp"
-#include "sim/files/result_json.hpp"
+#include "sim/files/result_file.hpp"
 
 namespace flopcast {
 
@@ -43,15 +45,15 @@ Json run_json(const RunLength& length) {
   return run;
 }
 
-Json entry_json(const PlanAnswer& answer, const PlanEntry& entry) {
-  Json json = {{"layout", entry.layout}, {"result", result_json(entry.forecast)}};
+Json entry_json(const PlanAnswer& answer, const PlanEntry& entry, const nlohmann::json& root) {
+  Json json = {{"layout", layout_section_of(root, entry.planned)}, {"result", result_json(entry.forecast)}};
   if (const std::optional<RunLength> length = length_of(answer, entry)) json["run"] = run_json(*length);
   return json;
 }
 
-Json entries_json(const PlanAnswer& answer, const std::vector<PlanEntry>& entries) {
+Json entries_json(const PlanAnswer& answer, const std::vector<PlanEntry>& entries, const nlohmann::json& root) {
   Json list = Json::array();
-  for (const PlanEntry& entry : entries) list.push_back(entry_json(answer, entry));
+  for (const PlanEntry& entry : entries) list.push_back(entry_json(answer, entry, root));
   return list;
 }
 
@@ -203,19 +205,22 @@ std::optional<std::string> objective_note(const PlanAnswer& answer) {
 
 }  // namespace
 
-Json plan_json(const PlanAnswer& answer) {
+std::string write_plan(const PlanAnswer& answer, const nlohmann::json& root) {
   Json rejected = Json::array();
   for (const RejectedLayouts& one : answer.search.rejected) {
     rejected.push_back({{"reason", one.reason}, {"count", one.count}});
   }
   const SpaceCounts& space = answer.search.space;
-  return {{"schema", "flopcast.plan/1"},
-          {"job", answer.job},
-          {"best", answer.ranked.empty() ? Json() : entry_json(answer, answer.ranked.front())},
-          {"ranked", entries_json(answer, answer.ranked)},
-          {"pareto", entries_json(answer, answer.pareto)},
-          {"rejected", std::move(rejected)},
-          {"space", {{"enumerated", space.enumerated}, {"pruned", space.pruned}, {"simulated", space.simulated}}}};
+  const PlanEntry& best = answer.ranked.front();
+  const Json json = {
+      {"schema", "flopcast.plan/1"},
+      {"job", job_file_of(root, best.planned)},
+      {"best", entry_json(answer, best, root)},
+      {"ranked", entries_json(answer, answer.ranked, root)},
+      {"pareto", entries_json(answer, answer.pareto, root)},
+      {"rejected", std::move(rejected)},
+      {"space", {{"enumerated", space.enumerated}, {"pruned", space.pruned}, {"simulated", space.simulated}}}};
+  return json.dump(2);
 }
 
 Table ranked_table(const PlanAnswer& answer) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -13,21 +13,19 @@ namespace flopcast {
 /// A planned layout as `flopcast simulate` would answer it.
 struct PlanEntry {
   PlannedLayout planned;
-  nlohmann::json layout;  ///< the layout section of its job file
   Forecast forecast;
 };
 
 /// What `flopcast plan` prints.
 struct PlanAnswer {
-  nlohmann::json job;  ///< the job file of the best layout
   PlanOptions options;
   SearchResult search;
   std::vector<PlanEntry> ranked;
   std::vector<PlanEntry> pareto;
 };
 
-/// Schema flopcast.plan/1 (docs/schema/plan-1.schema.json).
-nlohmann::ordered_json plan_json(const PlanAnswer& answer);
+/// Schema flopcast.plan/1 (docs/schema/plan-1.schema.json). `root` is the job file that was asked about.
+std::string write_plan(const PlanAnswer& answer, const nlohmann::json& root);
 std::vector<Table> plan_tables(const PlanAnswer& answer);
 /// The ranked layouts alone, for CSV.
 Table ranked_table(const PlanAnswer& answer);

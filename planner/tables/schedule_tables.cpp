@@ -1,6 +1,7 @@
 #include "planner/tables/schedule_tables.hpp"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cctype>
@@ -352,7 +353,7 @@ Json schedule_json(const ComparedSchedule& schedule) {
 
 }  // namespace
 
-Json comparison_json(const ScheduleComparison& comparison) {
+std::string write_comparison(const ScheduleComparison& comparison) {
   Json json = {{"schema", "flopcast.schedule-comparison/1"},
                {"pipeline_ranks", comparison.pipeline_ranks},
                {"microbatches", comparison.microbatches}};
@@ -364,7 +365,7 @@ Json comparison_json(const ScheduleComparison& comparison) {
     json["refused"].push_back(
         {{"name", refused.name}, {"reason", refused.refusal.problem}, {"help", refused.refusal.help}});
   }
-  return json;
+  return json.dump(2);
 }
 
 }  // namespace flopcast

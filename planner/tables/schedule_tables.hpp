@@ -1,6 +1,5 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -74,6 +73,7 @@ Table semantics_table(const ScheduleComparison& comparison, Format format);
 Table memory_table(const ScheduleComparison& comparison);
 /// Nothing to show when nothing was refused.
 std::optional<Table> refused_table(const ScheduleComparison& comparison);
-nlohmann::ordered_json comparison_json(const ScheduleComparison& comparison);
+/// Schema flopcast.schedule-comparison/1.
+std::string write_comparison(const ScheduleComparison& comparison);
 
 }  // namespace flopcast

@@ -220,7 +220,7 @@ void train_as(const NcclRun& run, const ProcessPlace& place, Store& store, cuda:
   RunOrigin origin = origin_of(run, gpu, nccl);
   ResultFile file(run.options.output, [&](const std::string& failure) {
     origin.failure = failure;
-    return run_file(run.prepared.plan, collection.results(), origin).dump() + "\n";
+    return run_file(run.prepared.plan, collection.results(), origin);
   });
   const bool keeps_file = place.rank == 0;
   if (keeps_file) file.keep();

@@ -75,9 +75,7 @@ Complaint train(Processes& processes, const MpiRun& run, const MpiOptions& mpi) 
   // What other programs take is not known: the meter of one process would count the other ranks among them.
   const HostLoad unknown;
   ResultFile file(run.options.output, [&](const std::string& failure) {
-    return run_file(run.prepared.plan, results, {"mpi", run.prepared.job, failure, run.options.warmup, unknown})
-               .dump() +
-           "\n";
+    return run_file(run.prepared.plan, results, {"mpi", run.prepared.job, failure, run.options.warmup, unknown});
   });
   Complaint complaint;
   std::string failure;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -204,7 +205,7 @@ PreparedRun prepare_run(const LaunchOptions& options) {
   const PreparedStep step = prepare(read_job(root, origins), read_file);
   RunSettings settings = options.settings;
   settings.on_gpus = options.backend != nullptr && options.backend->on_gpus;
-  return {root, plan_from_job(step, settings), step.job.training.precision};
+  return {root.dump(), plan_from_job(step, settings), step.job.training.precision};
 }
 
 GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& run) {

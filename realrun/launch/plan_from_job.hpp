@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -79,7 +78,7 @@ struct LaunchOptions {
 
 /// What the command line asks to run.
 struct PreparedRun {
-  nlohmann::json job;  ///< file and flags together
+  std::string job;  ///< file and flags together, JSON
   TrainingPlan plan;
   Precision precision = Precision::kFp32;  ///< of the job; what CPUs do is always fp32
 };

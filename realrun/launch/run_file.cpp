@@ -94,8 +94,7 @@ std::vector<Timeline> calibration_steps(const std::vector<RankResult>& ranks,
 
 }  // namespace
 
-nlohmann::ordered_json run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks,
-                                const RunOrigin& origin) {
+std::string run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks, const RunOrigin& origin) {
   RunRecord run;
   run.device = origin.device;
   run.host = host_name();
@@ -128,7 +127,8 @@ nlohmann::ordered_json run_file(const TrainingPlan& plan, const std::vector<Rank
     }
   }
   run.steps = steps_of(ranks);
-  return run_file_json(run, origin.job);
+  run.job = origin.job;
+  return write_run_record(run);
 }
 
 namespace {
@@ -175,7 +175,7 @@ void keep_run(const LaunchOptions& options, const PreparedRun& run, RunOrigin or
   ResultFile file(options.output, [&](const std::string& failure) {
     origin.failure = failure;
     origin.load = meter.load();
-    return run_file(run.plan, results, origin).dump() + "\n";
+    return run_file(run.plan, results, origin);
   });
   file.keep();
   std::string failure;

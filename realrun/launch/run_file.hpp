@@ -3,7 +3,6 @@
 #include <chrono>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -35,7 +34,7 @@ class HostLoadMeter {
 /// How a run came about, for its file.
 struct RunOrigin {
   std::string backend;       ///< "threads"
-  nlohmann::json job = {};   ///< as given
+  std::string job = {};      ///< as given, JSON; empty: not told
   std::string failure = {};  ///< why it ended early; empty when it did not
   int warmup = 1;            ///< first steps that no figure counts
   HostLoad load = {};        ///< of calibration and training together
@@ -46,8 +45,7 @@ struct RunOrigin {
 };
 
 /// What the ranks have done so far, as sim/files/run_file.hpp writes it, with the timelines of the first replica.
-nlohmann::ordered_json run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks,
-                                const RunOrigin& origin);
+std::string run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks, const RunOrigin& origin);
 
 /// The file of a run that goes on. It is kept up to date, so that a run that is killed leaves what it has measured; a
 /// file from an earlier run is replaced when the run begins.

@@ -1,6 +1,7 @@
 #include "reports/html/page.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <cmath>
@@ -8,16 +9,18 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
 #include "base/text/error.hpp"
+#include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
 #include "reports/html/packed_timeline.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/canvas.hpp"
+#include "sim/files/compared_run.hpp"
 #include "sim/files/result_file.hpp"
-#include "sim/files/result_json.hpp"
 #include "sim/files/timeline_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/terms.hpp"
@@ -63,10 +66,6 @@ Json metrics_json(const Timeline& timeline) {
           {"bubble_ratio", metrics.bubble_ratio()},   {"ranks", std::move(ranks)}};
 }
 
-bool is_result(const Json& json) {
-  return json.is_object() && json.value("schema", Json()) == "flopcast.result/1";
-}
-
 // The job of a result, if this program can read it.
 std::optional<Job> job_of(const Json& result) {
   if (!result.contains("job")) return std::nullopt;
@@ -105,77 +104,63 @@ Json view_of(const Json& result, const std::string& name, const ReadFile& read_f
   return view;
 }
 
+// Over time: what the spans of a timeline hold, by the bytes of each stage.
+Json activations_of(const Timeline& timeline, const std::vector<HeldBytes>& held) {
+  std::vector<RankMemory> ranks;
+  for (int rank = 0; rank < timeline.rank_count(); ++rank) ranks.push_back(memory_over_time(timeline, rank, 0.0, held));
+  Json memory = pack_memory(timeline, ranks, std::vector<double>(ranks.size(), 0.0));
+  memory["of"] = "activations";
+  return memory;
+}
+
 // A timeline from a file, with what its ranks waited for where the file tells that.
-Json view_of_timeline(const Json& json, const std::string& name, const std::string& file, const std::string& field) {
-  const Timeline timeline = read_timeline(json, file, field);
-  const std::string shown = name.empty() ? timeline.title.substr(0, timeline.title.find(": ")) : name;
-  if (tells_transfers(json)) return page_view(shown, timeline);
-  Json view = page_view_of_spans(shown, timeline);
+Json view_of_timeline(const SavedTimeline& saved, const std::string& name, const std::string& file) {
+  const std::string& title = saved.timeline.title;
+  const std::string shown = name.empty() ? title.substr(0, title.find(": ")) : name;
+  if (saved.tells_transfers) return page_view(shown, saved.timeline);
+  Json view = page_view_of_spans(shown, saved.timeline);
   view["note"] = fmt::format("{} of {} tells no transfers, as early versions wrote it: no waiting and no critical path",
-                             field, file);
+                             saved.field, file);
   return view;
 }
 
-std::vector<HeldBytes> read_held(const Json& stages, const std::string& field, const std::string& file) {
-  std::vector<HeldBytes> held;
-  const auto fail = [&](const std::string& problem) {
-    throw ConfigError({field, problem, file, "expected what `flopcast run --format json` writes"});
-  };
-  if (!stages.is_array()) fail("is no list");
-  for (const Json& stage : stages) {
-    for (const char* key : {"from_forward", "after_input_gradient"}) {
-      if (!stage.is_object() || !stage.contains(key) || !stage.at(key).is_number()) {
-        fail(fmt::format("a stage tells no {}", key));
-      }
-    }
-    held.push_back({stage.at("from_forward").get<double>(), stage.at("after_input_gradient").get<double>()});
-  }
-  return held;
+// Named as the run's file names it.
+Json view_of_side(const SavedRun::Side& side, const std::string& name, const Json& result, const std::string& file) {
+  if (!side.timeline) return page_view(name, result);
+  Json view = view_of_timeline(*side.timeline, name, file);
+  view["result"] = result;
+  if (!side.held.empty()) view["memory"] = activations_of(side.timeline->timeline, side.held);
+  return view;
 }
 
-Views views_of_run(const Json& run, const std::string& file) {
-  Views views;
-  const Json timelines = run.value("timelines", Json::object());
-  if (!timelines.is_object()) throw ConfigError({"timelines", "is no object", file, "give forecast and measured"});
-  for (const char* side : {"forecast", "measured"}) {
-    if (!run.contains(side) || !is_result(run.at(side))) {
-      throw ConfigError({side, "is no flopcast.result/1", file, "expected what `flopcast run --format json` writes"});
-    }
-    if (timelines.contains(side)) {
-      Json view = view_of_timeline(timelines.at(side), side, file, fmt::format("timelines.{}", side));
-      view["result"] = run.at(side);
-      add_activations(view, read_timeline(timelines.at(side), file, fmt::format("timelines.{}", side)), run, file);
-      views.push_back(std::move(view));
-    } else {
-      views.push_back(page_view(side, run.at(side)));
-    }
-    if (const std::optional<Job> job = job_of(run.at(side))) views.back()["description"] = describe_run(*job, run);
+std::string describe_run(const Job& job, const SavedRun& run) {
+  std::string text = describe_job(job);
+  if (run.backend.empty()) return text;
+  text += fmt::format("\nmeasured with backend {}", run.backend);
+  if (!run.conditions.empty()) text += ", " + run.conditions;
+  text += "; the cluster above is the one that the job names\n";
+  if (run.tells_held) {
+    return text +
+           "under each rank: activations over time, from the times of its actions and the bytes that each keeps by its "
+           "costs; of memory only peak activations were measured";
+  }
+  if (run.slept) return text + "no memory over time: the ranks slept and kept no activations";
+  return text + "no memory over time: the run does not tell what its actions keep, as early versions wrote it";
+}
+
+Views views_of_run(const Json& json, const std::string& file) {
+  const SavedRun run = read_run(json, file);
+  Views views = {view_of_side(run.forecast, "forecast", json.at("forecast"), file),
+                 view_of_side(run.measured, "measured", json.at("measured"), file)};
+  for (Json& view : views) {
+    if (const std::optional<Job> job = job_of(view.at("result"))) view["description"] = describe_run(*job, run);
   }
   return views;
 }
 
-// What `run -o` keeps: the measurement, with the comparison beside it if the run ended well.
-const Json& comparison_of(const Json& json, const std::string& file) {
-  if (!json.contains("comparison")) {
-    throw ConfigError({"comparison", "is missing", file,
-                       "a report shows the file of a `flopcast run -o` that ended well; of other measurements it shows "
-                       "nothing"});
-  }
-  const Json& comparison = json.at("comparison");
-  if (!comparison.is_object() || comparison.value("schema", Json()) != "flopcast.run/1") {
-    throw ConfigError({"comparison", "is no flopcast.run/1", file, "expected what `flopcast run -o` writes"});
-  }
-  return comparison;
-}
-
 Views views_of_timelines(const Json& json, const std::string& file) {
   Views views;
-  const Json timelines = json.value("timelines", Json::array());
-  if (!timelines.is_array()) throw ConfigError({"timelines", "is no list", file, "give at least one timeline"});
-  for (std::size_t index = 0; index < timelines.size(); ++index) {
-    views.push_back(view_of_timeline(timelines[index], "", file, fmt::format("timelines[{}]", index)));
-  }
-  if (views.empty()) throw ConfigError({"timelines", "holds nothing", file, "give at least one timeline"});
+  for (const SavedTimeline& saved : read_timelines(json, file)) views.push_back(view_of_timeline(saved, "", file));
   return views;
 }
 
@@ -294,18 +279,13 @@ Json page_view_of_spans(const std::string& name, const Timeline& timeline) {
           {"slices", timeline.slices_per_microbatch}};
 }
 
-Json page_view(const std::string& name, const Timeline& timeline, const Json& result) {
-  Json view = page_view(name, timeline);
-  view["result"] = result;
-  return view;
-}
-
 Json page_view(const std::string& name, const Json& result) {
   return {{"name", name}, {"result", result}};
 }
 
 Json page_view(const std::string& name, const Forecast& forecast) {
-  Json view = page_view(name, forecast.timeline, result_json(forecast));
+  Json view = page_view(name, forecast.timeline);
+  view["result"] = result_json(forecast);
   std::vector<double> capacities;
   // The curves are tensors: what the stack takes beyond them is taken off the limit.
   for (const RankMemoryResult& rank : forecast.result.memory.per_pipeline_rank) {
@@ -316,49 +296,13 @@ Json page_view(const std::string& name, const Forecast& forecast) {
   return view;
 }
 
-void add_activations(Json& view, const Timeline& timeline, const Json& run, const std::string& file) {
-  if (!run.contains("activation_bytes")) return;
-  const std::string side = view.at("name").get<std::string>();
-  const std::string field = "activation_bytes." + side;
-  const Json& sides = run.at("activation_bytes");
-  const std::vector<HeldBytes> held = read_held(sides.is_object() ? sides.value(side, Json()) : Json(), field, file);
-  for (const std::vector<Span>& spans : timeline.ranks) {
-    for (const Span& span : spans) {
-      if (!is_action(span.kind) || span.action.stage < held.size()) continue;
-      throw ConfigError({field, fmt::format("tells nothing of stage {}", span.action.stage), file, "give every stage"});
-    }
-  }
-  std::vector<RankMemory> ranks;
-  for (int rank = 0; rank < timeline.rank_count(); ++rank) ranks.push_back(memory_over_time(timeline, rank, 0.0, held));
-  view["memory"] = pack_memory(timeline, ranks, std::vector<double>(ranks.size(), 0.0));
-  view["memory"]["of"] = "activations";
-}
-
-std::string describe_run(const Job& job, const Json& run) {
-  const auto text_of = [&run](const char* key) {
-    return run.contains(key) && run.at(key).is_string() ? run.at(key).get<std::string>() : std::string();
-  };
-  std::string text = describe_job(job);
-  if (text_of("backend").empty()) return text;
-  text += fmt::format("\nmeasured with backend {}", text_of("backend"));
-  if (!text_of("conditions").empty()) text += ", " + text_of("conditions");
-  text += "; the cluster above is the one that the job names\n";
-  if (run.contains("activation_bytes")) {
-    return text +
-           "under each rank: activations over time, from the times of its actions and the bytes that each keeps by its "
-           "costs; of memory only peak activations were measured";
-  }
-  if (text_of("compute") == "sleep") return text + "no memory over time: the ranks slept and kept no activations";
-  return text + "no memory over time: the run does not tell what its actions keep, as early versions wrote it";
-}
-
 Views views_of_result(const Json& json, const std::string& name, const std::string& file, const ReadFile& read_file) {
   const Json schema = json.is_object() ? json.value("schema", Json()) : Json();
-  if (schema == "flopcast.measurement/1") return views_of_result(comparison_of(json, file), name, file, read_file);
+  if (schema == "flopcast.measurement/1") return views_of_result(run_kept_in(json, file), name, file, read_file);
   check_results(json, file);
   if (is_result(json)) return {view_of(json, name, read_file)};
-  if (schema == "flopcast.run/1") return views_of_run(json, file);
-  if (schema == "flopcast.timeline/1") return views_of_timelines(json, file);
+  if (is_run(json)) return views_of_run(json, file);
+  if (is_timelines(json)) return views_of_timelines(json, file);
   if (schema == "flopcast.comparison/1") return views_of_comparison(json, file, read_file);
   throw ConfigError({"", fmt::format("{} holds no result that a report shows", file), file,
                      "expected what simulate, compare, timeline or run write with --format json"});
@@ -375,6 +319,100 @@ std::string write_page(const PageInfo& info, const std::vector<Json>& views) {
                  {"style", all_with_ending(".css")},
                  {"script", all_with_ending(".js")},
                  {"data", escaped(data.dump(-1, ' ', false, Json::error_handler_t::replace))}});
+}
+
+namespace {
+
+// The model, where all views are of one; else what kind of page it is.
+std::string title_of(const Views& views) {
+  std::string title;
+  for (const Json& view : views) {
+    if (!view.contains("result")) return "Timelines";
+    const Json model = view.at("result").value("/job/model/name"_json_pointer, Json());
+    const std::string name = model.is_string() ? model.get<std::string>() : "Forecast";
+    if (!title.empty() && title != name) return "Results side by side";
+    title = name;
+  }
+  const auto called = [&](std::size_t index, const char* name) { return views[index].at("name") == name; };
+  const bool of_a_run = views.size() == 2 && called(0, "forecast") && called(1, "measured");
+  return of_a_run ? title + ": forecast and measurement" : title;
+}
+
+// What the page says below its title: the layouts, once where all views are of one, and what had to be left out, which
+// is a note too. Neither is part of a view's data.
+std::string header_of(Views& views, std::vector<std::string>& notes) {
+  std::vector<std::string> lines;
+  std::set<std::string> descriptions;
+  for (const Json& view : views) descriptions.insert(view.value("description", std::string()));
+  if (descriptions.size() == 1 && !descriptions.begin()->empty()) lines.push_back(*descriptions.begin());
+  for (const Json& view : views) {
+    const std::string description = view.value("description", std::string());
+    if (descriptions.size() == 1 || description.empty()) continue;
+    lines.push_back(fmt::format("{}: {}", view.at("name").get<std::string>(), description));
+  }
+  for (const Json& view : views) {
+    if (!view.contains("note")) continue;
+    lines.push_back(view.at("note").get<std::string>());
+    notes.push_back(lines.back());
+  }
+  for (Json& view : views) {
+    view.erase("description");
+    view.erase("note");
+  }
+  return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+// Timelines are drawn over one axis: seconds beside a bare schedule's own units would mislead.
+void refuse_other_units(const Views& views, const std::vector<std::string>& files) {
+  const auto unit_of = [](const Json& view) {
+    return view.contains("timeline") ? view.at("timeline").value("time_unit", std::string()) : std::string();
+  };
+  const auto named = [](const std::string& unit) { return unit.empty() ? "a schedule's own units" : unit; };
+  std::size_t first = views.size();
+  for (std::size_t index = 0; index < views.size(); ++index) {
+    if (!views[index].contains("timeline")) continue;
+    if (first == views.size()) first = index;
+    if (unit_of(views[index]) == unit_of(views[first])) continue;
+    throw ConfigError({"",
+                       fmt::format("the timeline of {} is in {}, that of {} in {}", files[first],
+                                   named(unit_of(views[first])), files[index], named(unit_of(views[index]))),
+                       files[index], "make a report of each"});
+  }
+}
+
+}  // namespace
+
+std::string report_page(const std::vector<ReportFile>& files, const std::string& tool, const ReadFile& read_file,
+                        std::vector<std::string>& notes) {
+  Views views;
+  std::vector<std::string> file_of_view;
+  for (const ReportFile& file : files) {
+    const Json json = Json(parse_json(read_file(file.path), file.path));
+    for (Json& view : views_of_result(json, file.name, file.path, read_file)) {
+      views.push_back(std::move(view));
+      file_of_view.push_back(file.path);
+    }
+  }
+  refuse_other_units(views, file_of_view);
+  const std::string header = header_of(views, notes);
+  return write_page({title_of(views), tool, header}, views);
+}
+
+std::string forecast_page(const PageInfo& info, const Forecast& forecast) {
+  return write_page(info, {page_view("forecast", forecast)});
+}
+
+std::string timelines_page(const PageInfo& info, const std::vector<Timeline>& timelines) {
+  Views views;
+  for (const Timeline& timeline : timelines) views.push_back(view_of_timeline(SavedTimeline{timeline}, "", ""));
+  return write_page(info, views);
+}
+
+std::string run_page(PageInfo info, const RunComparison& run) {
+  const SavedRun saved = saved_run(run);
+  info.question = describe_run(run.job.step.job, saved);
+  return write_page(info, {view_of_side(saved.forecast, "forecast", side_json(run, run.forecast), ""),
+                           view_of_side(saved.measured, "measured", side_json(run, run.measured), "")});
 }
 
 }  // namespace flopcast

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/catalog/catalogue.hpp"
+#include "sim/files/compared_run.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/prepare.hpp"
 #include "sim/metrics/memory_over_time.hpp"
@@ -22,6 +23,22 @@ struct PageInfo {
 /// assumptions; with a second view of the same kind (measured below forecast, one layout beside another) side by side.
 /// Its parts lie in page/; `<` in data is escaped, so that nothing in a name ends the data. Same input, same bytes.
 std::string write_page(const PageInfo& info, const std::vector<nlohmann::ordered_json>& views);
+std::string forecast_page(const PageInfo& info, const Forecast& forecast);
+/// Each under what stands before the colon of its title.
+std::string timelines_page(const PageInfo& info, const std::vector<Timeline>& timelines);
+/// The forecast above what was measured on what, which is the page's question: the cluster that the job names need not
+/// be there. Each with its activations over time: what the spans of its timeline hold, by the bytes of each stage.
+std::string run_page(PageInfo info, const RunComparison& run);
+
+/// A saved result, and what its view is called where it is of one layout.
+struct ReportFile {
+  std::string path;
+  std::string name;
+};
+/// The views of all of them. `notes`: what had to be left out. Throws ConfigError for what is no result, and where
+/// timelines are in other units: they are drawn over one axis.
+std::string report_page(const std::vector<ReportFile>& files, const std::string& tool, const ReadFile& read_file,
+                        std::vector<std::string>& notes);
 
 /// The parts of the page: page/report.html, style.css and scripts in the order in which they are joined.
 const std::vector<EmbeddedFile>& embedded_page();
@@ -30,8 +47,6 @@ const std::vector<EmbeddedFile>& embedded_page();
 /// its ranks did with their time, memory over time, and what each kind of action consists of.
 nlohmann::ordered_json page_view(const std::string& name, const Forecast& forecast);
 nlohmann::ordered_json page_view(const std::string& name, const Timeline& timeline);
-nlohmann::ordered_json page_view(const std::string& name, const Timeline& timeline,
-                                 const nlohmann::ordered_json& result);
 /// Of a timeline whose transfers are unknown: neither what its ranks waited for nor its critical path is told.
 nlohmann::ordered_json page_view_of_spans(const std::string& name, const Timeline& timeline);
 /// Of a result alone.
@@ -53,13 +68,5 @@ nlohmann::ordered_json action_parts(const PreparedStep& step);
 /// "note". Throws ConfigError for anything else.
 std::vector<nlohmann::ordered_json> views_of_result(const nlohmann::ordered_json& json, const std::string& name,
                                                     const std::string& file, const ReadFile& read_file);
-
-/// Adds to a view of a flopcast.run/1, "forecast" or "measured", its activations over time: what the spans of its
-/// timeline hold, by the bytes that the run tells for each stage. Does nothing where it tells none. Throws ConfigError.
-void add_activations(nlohmann::ordered_json& view, const Timeline& timeline, const nlohmann::ordered_json& run,
-                     const std::string& file);
-
-/// What was measured on what, for people, from a flopcast.run/1: the cluster that its job names need not be there.
-std::string describe_run(const Job& job, const nlohmann::ordered_json& run);
 
 }  // namespace flopcast

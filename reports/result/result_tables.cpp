@@ -14,7 +14,7 @@
 #include "model/units/quantity.hpp"
 #include "model/workload/operators.hpp"
 #include "reports/timeline/span_text.hpp"
-#include "sim/files/result_json.hpp"
+#include "sim/files/result_file.hpp"
 #include "sim/forecast/memory.hpp"
 #include "sim/forecast/terms.hpp"
 

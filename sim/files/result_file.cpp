@@ -1,7 +1,6 @@
 #include "sim/files/result_file.hpp"
 
 #include <fmt/format.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -11,13 +10,20 @@
 
 #include "base/text/error.hpp"
 #include "model/config/document.hpp"
+#include "model/job/read_job.hpp"
+#include "model/units/quantity.hpp"
+#include "sim/forecast/memory.hpp"
 #include "sim/forecast/terms.hpp"
+#include "sim/metrics/critical_path.hpp"
 
 namespace flopcast {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr const char* kResultName = "flopcast.result/1";
+constexpr const char* kMemoryName = "flopcast.memory/1";
 
 // Who refuses a result without a field. Early versions did not write all of them.
 enum class Needed : std::uint8_t {
@@ -272,6 +278,16 @@ Json bubble_part(const BubbleResult& bubble) {
   return json;
 }
 
+Json memory_part(const MemoryResult& memory) {
+  Json ranks = Json::array();
+  for (const RankMemoryResult& rank : memory.per_pipeline_rank) {
+    ranks.push_back(fields_json(rank_memory_fields(), rank));
+  }
+  Json json = fields_json(memory_fields(), memory);
+  json["per_pipeline_rank"] = std::move(ranks);
+  return json;
+}
+
 Json training_part(const TrainingResult& training, double step_s, const std::optional<StepTimeInterval>& interval) {
   Json json = fields_json(training_fields(), training);
   if (interval) {
@@ -281,6 +297,21 @@ Json training_part(const TrainingResult& training, double step_s, const std::opt
   }
   write_fields(cost_fields(), training, json);
   return json;
+}
+
+Json critical_path_part(const Timeline& timeline) {
+  const CriticalPath path = critical_path(timeline);
+  const auto seconds = [&timeline](Ticks ticks) { return static_cast<double>(ticks) * timeline.units_per_tick; };
+  Json by_kind = Json::object();
+  for (std::size_t kind = 0; kind < path.time_by_kind.size(); ++kind) {
+    if (path.time_by_kind[kind] == 0) continue;
+    by_kind[std::string(name_of(static_cast<SpanKind>(kind)))] = seconds(path.time_by_kind[kind]);
+  }
+  return {{"total_s", seconds(path.total())},
+          {"steps", path.steps.size()},
+          {"by_kind_s", std::move(by_kind)},
+          {"transfers_s", seconds(path.lag)},
+          {"waiting_s", seconds(path.wait)}};
 }
 
 // Reads what a comparison needs, each field at its pointer in the file.
@@ -317,7 +348,7 @@ class PageChecker {
       for (std::size_t index = 0; index < json.size(); ++index) walk(json[index], fmt::format("{}[{}]", field, index));
     }
     if (!json.is_object()) return;
-    if (json.value("schema", Json()) == "flopcast.result/1") return check(json, field);
+    if (is_result(json)) return check(json, field);
     for (const auto& item : json.items()) {
       // Of timelines, the bulk of a file, no page reads a result.
       if (item.key() != "timelines") walk(item.value(), joined(field, item.key()));
@@ -489,7 +520,7 @@ Json file_schema(const char* name, const char* what) {
   return schema;
 }
 
-// What `simulate` adds: sim/files/result_json.hpp writes it.
+// What `simulate` adds.
 Json critical_path_schema() {
   const Json seconds = value_schema("number", 0);
   Json schema = object_schema();
@@ -503,16 +534,6 @@ Json critical_path_schema() {
 }
 
 }  // namespace
-
-Json memory_part(const MemoryResult& memory) {
-  Json ranks = Json::array();
-  for (const RankMemoryResult& rank : memory.per_pipeline_rank) {
-    ranks.push_back(fields_json(rank_memory_fields(), rank));
-  }
-  Json json = fields_json(memory_fields(), memory);
-  json["per_pipeline_rank"] = std::move(ranks);
-  return json;
-}
 
 Json result_parts(const Result& result) {
   Json json = {{"iteration", fields_json(iteration_fields(), result.iteration)},
@@ -532,9 +553,9 @@ Json result_parts(const Result& result) {
 }
 
 std::optional<Result> read_result(const std::string& text, const std::string& file) {
-  if (text.find("flopcast.result/1") == std::string::npos) return std::nullopt;
+  if (text.find(kResultName) == std::string::npos) return std::nullopt;
   const nlohmann::json json = parse_json(text, file);
-  if (!json.is_object() || json.value("schema", "") != "flopcast.result/1") return std::nullopt;
+  if (!json.is_object() || json.value("schema", "") != kResultName) return std::nullopt;
   Result result;
   const ComparisonReader reader(json, file);
   reader.read("/iteration", iteration_fields(), result.iteration);
@@ -553,8 +574,8 @@ void check_results(const Json& json, const std::string& file) {
 }
 
 Json result_schema() {
-  Json schema = file_schema("flopcast.result/1",
-                            "A forecast. Times in seconds, memory in GiB (2^30 bytes), shares between 0 and 1.");
+  Json schema =
+      file_schema(kResultName, "A forecast. Times in seconds, memory in GiB (2^30 bytes), shares between 0 and 1.");
   add_property(schema, "iteration", true, part_schema(iteration_fields()));
   add_property(
       schema, "breakdown", true,
@@ -581,9 +602,8 @@ Json result_schema() {
   return schema;
 }
 
-// sim/files/result_json.hpp writes what stands beside the result's own part.
 Json memory_file_schema() {
-  Json schema = file_schema("flopcast.memory/1", "Memory of each pipeline rank, in GiB (2^30 bytes).");
+  Json schema = file_schema(kMemoryName, "Memory of each pipeline rank, in GiB (2^30 bytes).");
   add_property(schema, "memory", true, memory_schema());
   const Json amount = value_schema("number", 0);
   Json tensor = object_schema();
@@ -602,6 +622,57 @@ Json memory_file_schema() {
   add_property(schema, "assumptions", true, texts_schema());
   add_property(schema, "warnings", true, texts_schema());
   return schema;
+}
+
+bool is_result(const Json& json) {
+  return json.is_object() && json.value("schema", Json()) == kResultName;
+}
+
+Json result_json(const Forecast& forecast) {
+  Json json = {{"schema", kResultName}, {"job", job_json(forecast.step.job)}};
+  json.update(result_parts(forecast.result));
+  return json;
+}
+
+std::string write_result(const Forecast& forecast) {
+  return result_json(forecast).dump();
+}
+
+std::string write_simulation(const Forecast& forecast) {
+  Json json = result_json(forecast);
+  json["critical_path"] = critical_path_part(forecast.timeline);
+  return json.dump(2);
+}
+
+std::string write_memory(const Forecast& forecast, MemoryView view) {
+  Json json = {
+      {"schema", kMemoryName}, {"job", job_json(forecast.step.job)}, {"memory", memory_part(forecast.result.memory)}};
+  if (view == MemoryView::kOverTime) {
+    Json ranks = Json::array();
+    for (const RankMemory& rank : forecast.memory) {
+      Json points = Json::array();
+      for (const MemoryPoint& point : rank.points) {
+        points.push_back(
+            {static_cast<double>(point.time) * forecast.timeline.units_per_tick, gibibytes(Bytes(point.bytes))});
+      }
+      ranks.push_back(std::move(points));
+    }
+    json["over_time"] = std::move(ranks);
+  }
+  if (view == MemoryView::kTensors) {
+    Json parts = Json::array();
+    for (const MemoryPart& part : fullest_rank_parts(forecast.step, forecast.result.memory, forecast.memory)) {
+      parts.push_back({{"kind", part.group},
+                       {"tensor", part.name},
+                       {"each_gib", gibibytes(part.each)},
+                       {"count", part.count},
+                       {"gib", gibibytes(part.total())}});
+    }
+    json["fullest_rank"] = {{"rank", fullest_rank(forecast.result.memory)}, {"tensors", std::move(parts)}};
+  }
+  json["assumptions"] = forecast.result.assumptions;
+  json["warnings"] = forecast.result.warnings;
+  return json.dump(2);
 }
 
 }  // namespace flopcast

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "sim/forecast/forecast.hpp"
 #include "sim/forecast/result.hpp"
 
 namespace flopcast {
@@ -16,9 +17,15 @@ namespace flopcast {
 ///
 /// All of it but "schema" and the "job" it answers.
 nlohmann::ordered_json result_parts(const Result& result);
-/// Its "memory", which flopcast.memory/1 has too.
-nlohmann::ordered_json memory_part(const MemoryResult& memory);
+/// Under "schema" and the "job" that it answers.
+nlohmann::ordered_json result_json(const Forecast& forecast);
+std::string write_result(const Forecast& forecast);
+/// The same with "critical_path", what the makespan of the timeline drawn (one step, or an asynchronous schedule's
+/// stretch) is made of: seconds by kind of work, transfers between ranks and waiting. What `flopcast simulate` prints.
+std::string write_simulation(const Forecast& forecast);
 
+/// Whether `json` calls itself a flopcast.result/1.
+bool is_result(const nlohmann::ordered_json& json);
 /// What comparisons read of a file that `simulate --format json` wrote: the parts of the step's time, bubbles, and the
 /// figures beside them; nothing when the text is none. Throws ConfigError with the field that is missing.
 std::optional<Result> read_result(const std::string& text, const std::string& file);
@@ -31,5 +38,14 @@ void check_results(const nlohmann::ordered_json& json, const std::string& file);
 nlohmann::ordered_json result_schema();
 /// docs/schema/memory-1.schema.json.
 nlohmann::ordered_json memory_file_schema();
+
+/// What is told of memory beside the result's own part.
+enum class MemoryView {
+  kPeak,      ///< nothing
+  kOverTime,  ///< "over_time": per rank [seconds, GiB] pairs
+  kTensors,   ///< "fullest_rank": its tensors at its fullest moment
+};
+/// Schema flopcast.memory/1.
+std::string write_memory(const Forecast& forecast, MemoryView view);
 
 }  // namespace flopcast

@@ -139,7 +139,7 @@ void read_step(const nlohmann::json& json, const std::string& file, std::size_t 
   add_sent(json.at("traffic_by_rank"), run);
 }
 
-OrderedJson record_json(const RunRecord& run, const nlohmann::json& job) {
+OrderedJson record_json(const RunRecord& run) {
   return {{"backend", run.backend},
           {"conditions", run.conditions},
           {"complete", run.failure.empty()},
@@ -153,7 +153,7 @@ OrderedJson record_json(const RunRecord& run, const nlohmann::json& job) {
           {"microbatches", run.microbatches},
           {"micro_batch_size", run.micro_batch_size},
           {"peak_activation_bytes_by_rank", run.peak_activation_bytes},
-          {"job", job},
+          {"job", run.job.empty() ? OrderedJson() : OrderedJson::parse(run.job)},
           {"warmup", run.warmup},
           {"load", load_json(run.load)},
           {"sleep", list_json(run.sleep, sleep_json)},
@@ -183,7 +183,7 @@ MeasuredRun read_record(const nlohmann::json& json, const std::string& file) {
 
 }  // namespace
 
-OrderedJson run_file_json(const RunRecord& run, const nlohmann::json& job) {
+std::string write_run_record(const RunRecord& run) {
   OrderedJson samples = OrderedJson::array();
   for (const RecordedSample& sample : run.samples) {
     OrderedJson json = {{"kind", name_of(sample.kind)}};
@@ -193,13 +193,14 @@ OrderedJson run_file_json(const RunRecord& run, const nlohmann::json& job) {
     json["seconds"] = sample.seconds;
     samples.push_back(std::move(json));
   }
-  return {{"schema", "flopcast.measurement/1"},
-          {"device", run.device},
-          {"host", run.host},
-          {"date", run.date},
-          {"libraries", run.libraries},
-          {"samples", std::move(samples)},
-          {"run", record_json(run, job)}};
+  const OrderedJson file = {{"schema", "flopcast.measurement/1"},
+                            {"device", run.device},
+                            {"host", run.host},
+                            {"date", run.date},
+                            {"libraries", run.libraries},
+                            {"samples", std::move(samples)},
+                            {"run", record_json(run)}};
+  return file.dump() + "\n";
 }
 
 MeasuredRun read_measured_run(std::string_view text, const std::string& file) {

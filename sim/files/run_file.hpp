@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -108,10 +107,10 @@ struct RunRecord {
   std::vector<Timeline> later_calibration;
   std::vector<MeasuredMessages> messages;
   std::vector<RecordedStep> steps;
+  std::string job;  ///< that was run, as it was given, JSON; empty: not told
 };
 
-/// `job` is the job that was run, as it was given.
-nlohmann::ordered_json run_file_json(const RunRecord& run, const nlohmann::json& job);
+std::string write_run_record(const RunRecord& run);
 /// Throws ConfigError when the text is no measurement of a run.
 MeasuredRun read_measured_run(std::string_view text, const std::string& file);
 

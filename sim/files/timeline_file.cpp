@@ -20,6 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kTimelinesName = "flopcast.timeline/1";
+
 // What a file calls the times and the ends of what it tells: in the timeline's unit, or in whole ticks.
 struct TimelineKeys {
   const char* start;
@@ -226,16 +228,37 @@ Json run_timeline_json(const Timeline& timeline) {
   return {{"ranks", ranks_json(timeline, kOfRuns)}, {"transfers", transfers_json(timeline, kOfRuns)}};
 }
 
-bool tells_transfers(const Json& json) {
-  return json.is_object() && json.contains("transfers");
-}
-
 Timeline read_timeline(const Json& json, const std::string& file, const std::string& field) {
   return TimelineReader<Json>(kOfReports, file, field).read(json);
 }
 
 Timeline read_run_timeline(const nlohmann::json& json, const std::string& file, const std::string& field) {
   return TimelineReader<nlohmann::json>(kOfRuns, file, field).read(json);
+}
+
+bool is_timelines(const Json& json) {
+  return json.is_object() && json.value("schema", Json()) == kTimelinesName;
+}
+
+std::string write_timelines(const std::vector<Timeline>& timelines) {
+  Json json = {{"schema", kTimelinesName}, {"timelines", Json::array()}};
+  for (const Timeline& timeline : timelines) json["timelines"].push_back(timeline_json(timeline));
+  return json.dump(2);
+}
+
+SavedTimeline read_saved_timeline(const Json& json, const std::string& file, const std::string& field) {
+  return {read_timeline(json, file, field), json.contains("transfers"), field};
+}
+
+std::vector<SavedTimeline> read_timelines(const Json& json, const std::string& file) {
+  const Json timelines = json.value("timelines", Json::array());
+  if (!timelines.is_array()) throw ConfigError({"timelines", "is no list", file, "give at least one timeline"});
+  if (timelines.empty()) throw ConfigError({"timelines", "holds nothing", file, "give at least one timeline"});
+  std::vector<SavedTimeline> read;
+  for (std::size_t index = 0; index < timelines.size(); ++index) {
+    read.push_back(read_saved_timeline(timelines[index], file, fmt::format("timelines[{}]", index)));
+  }
+  return read;
 }
 
 }  // namespace flopcast

@@ -20,7 +20,6 @@
 #include "model/job/flags.hpp"
 #include "model/job/read_job.hpp"
 #include "sim/files/result_file.hpp"
-#include "sim/files/result_json.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/cli/small_run.hpp"
@@ -183,7 +182,7 @@ std::optional<Job> prepared(const Json& root) {
 }
 
 std::string figures_of(const Job& job) {
-  nlohmann::ordered_json result = simulation_json(forecast(job, no_files));
+  nlohmann::ordered_json result = nlohmann::ordered_json::parse(write_simulation(forecast(job, no_files)));
   // Sentences about what was assumed; a job that says everything assumes less.
   result.erase("assumptions");
   result.erase("warnings");

@@ -8,6 +8,7 @@
 #include "base/text/error.hpp"
 #include "reports/html/packed_timeline.hpp"
 #include "reports/html/page.hpp"
+#include "sim/files/result_file.hpp"
 #include "sim/files/timeline_file.hpp"
 #include "tests/unit/reports/sample_timelines.hpp"
 
@@ -166,19 +167,25 @@ TEST(TimelineJson, ComplaintsPointAtTheSpan) {
 TEST(ResultViews, ActivationsOverTimeNeedTheBytesOfEveryStage) {
   const Timeline timeline = testing::lay_out("measured", testing::one_f_one_b_orders(2, 4));
   const auto parsed = [](const char* text) { return nlohmann::ordered_json::parse(text); };
-  const nlohmann::ordered_json view = page_view("measured", timeline);
-  auto filled = view;
-  add_activations(filled, timeline, parsed("{}"), "a.json");
-  EXPECT_EQ(filled, view);
-  add_activations(filled, timeline, parsed(R"({"activation_bytes":{"measured":[
-      {"from_forward":3,"after_input_gradient":1},{"from_forward":5,"after_input_gradient":1}]}})"),
-                  "a.json");
-  EXPECT_EQ(filled.at("/memory/changes"_json_pointer), parsed("[3, 0, -3, 5, -5]"));
+  const auto view_with = [&](const char* told) {
+    nlohmann::ordered_json result = {{"schema", "flopcast.result/1"}};
+    result.update(result_parts(Result()));
+    nlohmann::ordered_json run = {{"schema", "flopcast.run/1"},
+                                  {"forecast", result},
+                                  {"measured", result},
+                                  {"timelines", {{"measured", timeline_json(timeline)}}}};
+    run.update(parsed(told));
+    return views_of_result(run, "", "a.json", [](const std::string&) { return std::string(); }).at(1);
+  };
+  EXPECT_FALSE(view_with("{}").contains("memory"));
+  const nlohmann::ordered_json view = view_with(R"({"activation_bytes":{"forecast":[],"measured":[
+      {"from_forward":3,"after_input_gradient":1},{"from_forward":5,"after_input_gradient":1}]}})");
+  EXPECT_EQ(view.at("/memory/changes"_json_pointer), parsed("[3, 0, -3, 5, -5]"));
   for (const char* bad :
        {R"({"activation_bytes":3})", R"({"activation_bytes":{"forecast":[]}})",
         R"({"activation_bytes":{"measured":[{"from_forward":3,"after_input_gradient":1}]}})",
         R"({"activation_bytes":{"measured":[{"from_forward":3},{"from_forward":null,"after_input_gradient":1}]}})"}) {
-    EXPECT_THROW(add_activations(filled, timeline, parsed(bad), "a.json"), ConfigError) << bad;
+    EXPECT_THROW(view_with(bad), ConfigError) << bad;
   }
 }
 

@@ -1,0 +1,129 @@
+#include "planner/tables/sweep_tables.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/text/words.hpp"
+#include "sim/files/result_file.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr SweepMetric kMetrics[] = {{"step_s", "/iteration/time_s", 1.0, true},
+                                    {"tokens_per_s", "/iteration/tokens_per_s", 1.0, false},
+                                    {"mfu_percent", "/iteration/mfu", 100.0, false},
+                                    {"bubble_percent", "/bubble/fraction", 100.0, true},
+                                    {"exposed_percent", "/communication/exposed_fraction", 100.0, true},
+                                    {"peak_gib", "/memory/peak_gib", 1.0, true},
+                                    {"days", "/training/days", 1.0, true}};
+
+Json row_json(const SweepGrid& grid, std::size_t index, Json result) {
+  Json values = Json::object();
+  const std::vector<std::string> texts = grid.values(index);
+  for (std::size_t axis = 0; axis < texts.size(); ++axis) values[grid.axes()[axis].key] = texts[axis];
+  return {{"values", std::move(values)}, {"result", std::move(result)}};
+}
+
+SweepRow row_of_json(const SweepGrid& grid, const Json& json) {
+  SweepRow row;
+  for (const SweepAxis& axis : grid.axes()) row.values.push_back(json.at("values").at(axis.key).get<std::string>());
+  const Json& result = json.at("result");
+  for (const SweepMetric& metric : kMetrics) {
+    const Json::json_pointer pointer(metric.pointer);
+    const bool told = result.is_object() && result.contains(pointer);
+    row.figures.push_back(told ? std::optional(result.at(pointer).get<double>() * metric.scale) : std::nullopt);
+  }
+  if (result.is_object()) row.fits = result.at("memory").at("fits") == true;
+  row.error = json.value("error", "");
+  return row;
+}
+
+}  // namespace
+
+const SweepMetric& sweep_metric(const std::string& name) {
+  std::vector<std::string> names;
+  for (const SweepMetric& one : kMetrics) {
+    if (one.name == name) return one;
+    names.emplace_back(one.name);
+  }
+  throw ConfigError({"--metric", fmt::format("unknown value \"{}\"", name), "", choices_help(name, names)});
+}
+
+std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Forecast& forecast) {
+  return row_json(grid, index, result_json(forecast)).dump();
+}
+
+std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Diagnostic& complaint) {
+  Json row = row_json(grid, index, nullptr);
+  row["error"] = complaint.field.empty() ? complaint.problem : complaint.field + ": " + complaint.problem;
+  return row.dump();
+}
+
+std::optional<SweepRow> read_sweep_row(const SweepGrid& grid, const std::string& line) {
+  try {
+    return row_of_json(grid, Json::parse(line));
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+std::string write_sweep(const SweepGrid& grid, const std::vector<std::string>& rows) {
+  Json json = {{"schema", "flopcast.sweep/1"}, {"keys", Json::array()}, {"rows", Json::array()}};
+  for (const SweepAxis& axis : grid.axes()) json["keys"].push_back(axis.key);
+  for (const std::string& row : rows) json["rows"].push_back(Json::parse(row));
+  return json.dump(2);
+}
+
+Table sweep_table(const SweepGrid& grid, const std::vector<std::string>& rows) {
+  Table table;
+  for (const SweepAxis& axis : grid.axes()) table.columns.push_back(text_column(axis.key));
+  for (const SweepMetric& metric : kMetrics) table.columns.push_back(number_column(metric.name, metric.name));
+  table.columns.push_back(text_column("fits"));
+  table.columns.push_back(text_column("error"));
+  for (const std::string& line : rows) {
+    const SweepRow row = read_sweep_row(grid, line).value();
+    std::vector<std::string> cells = row.values;
+    for (const std::optional<double>& figure : row.figures) {
+      cells.push_back(figure ? fmt::format("{:.6g}", *figure) : std::string());
+    }
+    cells.emplace_back(!row.fits ? "" : *row.fits ? "yes" : "no");
+    cells.push_back(row.error);
+    table.rows.push_back(std::move(cells));
+  }
+  return table;
+}
+
+HeatMap sweep_map(const SweepGrid& grid, const std::vector<std::string>& rows, const SweepMetric& metric) {
+  HeatMap map;
+  map.title = map.value_name = metric.name;
+  map.row_title = grid.axes()[0].key;
+  map.column_title = grid.axes()[1].key;
+  map.rows = grid.axes()[0].values;
+  map.columns = grid.axes()[1].values;
+  map.low_is_good = metric.low_is_good;
+  const auto place = static_cast<std::size_t>(&metric - kMetrics);
+  bool any = false;
+  for (std::size_t row = 0; row < map.rows.size(); ++row) {
+    map.cells.emplace_back();
+    for (std::size_t column = 0; column < map.columns.size(); ++column) {
+      const SweepRow answer = read_sweep_row(grid, rows[row * map.columns.size() + column]).value();
+      HeatMap::Cell cell = {answer.figures[place], answer.error};
+      cell.fits = answer.fits.value_or(false);
+      if (cell.value && !cell.fits) cell.note = "does not fit";
+      any = any || cell.value;
+      map.cells.back().push_back(std::move(cell));
+    }
+  }
+  if (!any) {
+    throw ConfigError({"--svg", fmt::format("no combination has a value of {}", metric.name), "",
+                       std::string(metric.name) == "days" ? "days need --tokens" : "the table says why"});
+  }
+  return map;
+}
+
+}  // namespace flopcast

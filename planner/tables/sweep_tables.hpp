@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/text/error.hpp"
+#include "base/text/table.hpp"
+#include "planner/sweep/grid.hpp"
+#include "reports/svg/heat_map.hpp"
+#include "sim/forecast/forecast.hpp"
+
+namespace flopcast {
+
+/// A figure of a result that tables and maps of a sweep show.
+struct SweepMetric {
+  const char* name;
+  const char* pointer;  ///< into a flopcast.result/1
+  double scale;
+  bool low_is_good;
+};
+/// Throws ConfigError naming --metric.
+const SweepMetric& sweep_metric(const std::string& name);
+
+/// A combination of a sweep as a JSON object on one line: its values and its result, flopcast.result/1. One that makes
+/// no job is a row too, with the complaint instead of a result.
+std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Forecast& forecast);
+std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Diagnostic& complaint);
+
+/// What is read of it.
+struct SweepRow {
+  std::vector<std::string> values;             ///< by axis
+  std::vector<std::optional<double>> figures;  ///< by metric
+  std::optional<bool> fits;                    ///< nothing where there is no result
+  std::string error;
+};
+/// Nothing where the line is no row of this sweep.
+std::optional<SweepRow> read_sweep_row(const SweepGrid& grid, const std::string& line);
+
+/// Schema flopcast.sweep/1 (docs/schema/sweep-1.schema.json).
+std::string write_sweep(const SweepGrid& grid, const std::vector<std::string>& rows);
+Table sweep_table(const SweepGrid& grid, const std::vector<std::string>& rows);
+/// Of a grid with two axes. Throws ConfigError where no combination has the figure.
+HeatMap sweep_map(const SweepGrid& grid, const std::vector<std::string>& rows, const SweepMetric& metric);
+
+}  // namespace flopcast
