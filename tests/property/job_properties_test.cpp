@@ -121,6 +121,9 @@ const std::vector<Json>& beginnings() {
     own_stack["training"]["profile"] =
         Json::parse(read_text(project_folder() / "model" / "catalog" / "profiles" / "a100-nccl.json"));
     all.push_back(own_stack);
+    Json windows = dense;
+    windows["model"] = {{"name", "gpt3-13b"}, {"layers", 4}, {"sliding_window", 96}};
+    all.push_back(windows);
     return all;
   }();
   return jobs;

@@ -34,6 +34,8 @@ nlohmann::json random_model() {
                           {"dropout", *rc::gen::arbitrary<bool>()},
                           {"causal", *rc::gen::arbitrary<bool>()},
                           {"embedding_norm", *rc::gen::arbitrary<bool>()},
+                          {"post_norms", *rc::gen::arbitrary<bool>()},
+                          {"block", *rc::gen::element("sequential", "parallel", "parallel_one_norm")},
                           {"norm", *rc::gen::element("layernorm", "rmsnorm")},
                           {"positions", *rc::gen::element("learned", "rotary", "alibi")},
                           {"tied_embeddings", *rc::gen::arbitrary<bool>()}};
