@@ -9,7 +9,7 @@ namespace flopcast {
 
 namespace {
 
-constexpr int kMostLayers = 100'000;
+constexpr int kMostConfiguredLayers = 100'000;
 
 }  // namespace
 
@@ -51,7 +51,7 @@ void HuggingFaceReader::read_windows() {
   const auto chunk = whole({"attention_chunk_size"}, 0);
   const bool used = boolean({"use_sliding_window"}).value_or(!family_.windows_off);
   const bool is_null = object_.values().contains("sliding_window") && !written;
-  const int layers = std::clamp(out_.whole("model.layers"), 0, kMostLayers);
+  const int layers = std::clamp(out_.whole("model.layers"), 0, kMostConfiguredLayers);
   const int windowed = windowed_layers(layers);
   if (const nlohmann::json* local = object_.find("attention_types"); local != nullptr && type_ == "gpt_neo")
     return read_local_layers(*local, layers);
@@ -78,7 +78,7 @@ void HuggingFaceReader::read_local_layers(const nlohmann::json& types, int layer
   std::int64_t local = 0;
   for (const nlohmann::json& group : types) {
     const bool is_group = group.is_array() && group.size() == 2 && group[0].is_array() && group[1].is_number_unsigned();
-    if (!is_group || group[1] > kMostLayers)
+    if (!is_group || group[1] > kMostConfiguredLayers)
       object_.fail("attention_types", "is no list of kinds and how often", "expected [[[\"global\", \"local\"], 12]]");
     local += group[1].get<std::int64_t>() * std::count(group[0].begin(), group[0].end(), nlohmann::json("local"));
   }
@@ -122,7 +122,7 @@ void HuggingFaceReader::read_expert_layers(ForeignExperts& experts) {
     if (listed == nullptr || !listed->is_array() || listed->empty()) continue;
     const bool is_dense = std::string_view(key) == "mlp_only_layers";
     const int count = out_.whole("model.layers");
-    std::vector<int> layers(static_cast<std::size_t>(std::clamp(count, 0, kMostLayers)), is_dense ? 1 : 0);
+    std::vector<int> layers(static_cast<std::size_t>(std::clamp(count, 0, kMostConfiguredLayers)), is_dense ? 1 : 0);
     for (const nlohmann::json& layer : *listed) {
       const bool inside = layer.is_number_integer() && layer >= 0 && layer < layers.size();
       if (inside) layers[layer.get<std::size_t>()] = is_dense ? 0 : 1;
