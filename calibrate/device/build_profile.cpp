@@ -182,24 +182,6 @@ Pooled pool(const Measurement& measurement) {
   return pooled;
 }
 
-std::optional<MessageKind> message_kind(SampleKind kind) {
-  switch (kind) {
-    case SampleKind::kPointToPoint:
-      return MessageKind::kPointToPoint;
-    case SampleKind::kAllReduce:
-      return MessageKind::kAllReduce;
-    case SampleKind::kAllGather:
-      return MessageKind::kAllGather;
-    case SampleKind::kReduceScatter:
-      return MessageKind::kReduceScatter;
-    case SampleKind::kAllToAll:
-      return MessageKind::kAllToAll;
-    default:
-      break;  // no message, or none that a forecast uses
-  }
-  return std::nullopt;
-}
-
 Precision precision_of(const std::string& dtype) {
   const auto& names = names_of<Precision>();
   const auto match = std::find(names.begin(), names.end(), dtype);
@@ -361,13 +343,15 @@ class Builder {
 
   void fit_messages(const GroupName& name, const std::map<double, std::vector<double>>& sizes) {
     const auto& [sample_kind, ranks, nodes] = name;
-    const auto kind = message_kind(sample_kind);
-    if (!kind || ranks < 2) return;
+    const std::optional<CollectiveKind> collective = collective_of(sample_kind);
+    // A forecast prices no broadcasts and no reductions to one rank.
+    const bool priced = is_message(sample_kind) && sample_kind < sample_of(CollectiveKind::kBroadcast);
+    if (!priced || ranks < 2) return;
     const std::string what =
         fmt::format("{}, {} ranks{}", name_of(sample_kind), ranks, nodes > 1 ? fmt::format(" on {} nodes", nodes) : "");
     const MessageFit fit = fit_curve(what, sizes);
-    profile_.curves.push_back({*kind, ranks, nodes, fit.curve});
-    if (*kind == MessageKind::kPointToPoint && nodes == 1) describe_link(fit.curve);
+    profile_.curves.push_back({collective, ranks, nodes, fit.curve});
+    if (!collective && nodes == 1) describe_link(fit.curve);
   }
 
   void describe_link(const MessageCurve& curve) {

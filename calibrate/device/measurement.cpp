@@ -162,16 +162,25 @@ nlohmann::ordered_json json_of(const Sample& sample) {
 }  // namespace
 
 const std::vector<std::string>& sample_kind_names() {
-  static const std::vector<std::string> names = {
-      "gemm",          "memory_copy", "p2p",         "all_reduce",    "all_gather",        "reduce_scatter",
-      "all_to_all",    "broadcast",   "reduce",      "training_step", "attention_forward", "attention_backward",
-      "norm",          "elementwise", "embedding",   "loss",          "optimizer_step",    "launch",
-      "host_dispatch", "host_copy",   "channel_copy"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = {"gemm", "memory_copy", "p2p"};
+    const std::vector<std::string>& collectives = names_of<CollectiveKind>();
+    all.insert(all.end(), collectives.begin(), collectives.begin() + kTimedCollectives);
+    all.insert(all.end(),
+               {"reduce", "training_step", "attention_forward", "attention_backward", "norm", "elementwise",
+                "embedding", "loss", "optimizer_step", "launch", "host_dispatch", "host_copy", "channel_copy"});
+    return all;
+  }();
   return names;
 }
 
 std::string_view name_of(SampleKind kind) {
   return sample_kind_names()[static_cast<std::size_t>(kind)];
+}
+
+std::optional<CollectiveKind> collective_of(SampleKind kind) {
+  if (kind < SampleKind::kCollective || kind >= SampleKind::kReduce) return std::nullopt;
+  return static_cast<CollectiveKind>(static_cast<int>(kind) - static_cast<int>(SampleKind::kCollective));
 }
 
 bool is_message(SampleKind kind) {

@@ -6,7 +6,11 @@
 #include <string_view>
 #include <vector>
 
+#include "model/hardware/collective.hpp"
+
 namespace flopcast {
+
+inline constexpr int kTimedCollectives = 5;  ///< all but barriers
 
 /// What was timed. Bytes of a collective are as nccl-tests prints them: the whole buffer of an all-reduce, the sum over
 /// ranks of an all-gather or a reduce-scatter, one rank's buffer of the others. Bytes of a copy, of kernels that the
@@ -19,12 +23,8 @@ enum class SampleKind {
   kGemm,
   kMemoryCopy,
   kPointToPoint,
-  kAllReduce,
-  kAllGather,
-  kReduceScatter,
-  kAllToAll,
-  kBroadcast,
-  kReduce,
+  kCollective,  ///< the first of them: sample_of()
+  kReduce = kCollective + kTimedCollectives,
   kTrainingStep,
   kAttentionForward,
   kAttentionBackward,
@@ -38,6 +38,11 @@ enum class SampleKind {
   kHostCopy,
   kChannelCopy
 };
+constexpr SampleKind sample_of(CollectiveKind kind) {
+  return static_cast<SampleKind>(static_cast<int>(SampleKind::kCollective) + static_cast<int>(kind));
+}
+/// Nothing of what is none, such as a reduction to one rank.
+std::optional<CollectiveKind> collective_of(SampleKind kind);
 const std::vector<std::string>& sample_kind_names();  ///< in the order of the enumerators
 std::string_view name_of(SampleKind kind);
 /// Whether ranks exchanged a message: point-to-point or collective.

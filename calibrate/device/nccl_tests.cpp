@@ -108,26 +108,19 @@ void add_run(const NcclTestsRun& run, const std::string& file, const NcclTestsRe
 
 double bus_factor(SampleKind kind, int ranks) {
   const double share = static_cast<double>(ranks - 1) / ranks;
-  switch (kind) {
-    case SampleKind::kAllReduce:
-      return 2.0 * share;
-    case SampleKind::kAllGather:
-    case SampleKind::kReduceScatter:
-    case SampleKind::kAllToAll:
-      return share;
-    default:
-      return 1.0;
-  }
+  const std::optional<CollectiveKind> collective = collective_of(kind);
+  if (!collective || *collective == CollectiveKind::kBroadcast) return 1.0;
+  return *collective == CollectiveKind::kAllReduce ? 2.0 * share : share;
 }
 
 std::optional<SampleKind> kind_of_program(std::string_view text) {
   // The longer names first: "reduce" is part of three.
   constexpr std::array<std::pair<std::string_view, SampleKind>, 7> kPrograms = {
-      {{"all_reduce_perf", SampleKind::kAllReduce},
-       {"all_gather_perf", SampleKind::kAllGather},
-       {"reduce_scatter_perf", SampleKind::kReduceScatter},
-       {"alltoall_perf", SampleKind::kAllToAll},
-       {"broadcast_perf", SampleKind::kBroadcast},
+      {{"all_reduce_perf", sample_of(CollectiveKind::kAllReduce)},
+       {"all_gather_perf", sample_of(CollectiveKind::kAllGather)},
+       {"reduce_scatter_perf", sample_of(CollectiveKind::kReduceScatter)},
+       {"alltoall_perf", sample_of(CollectiveKind::kAllToAll)},
+       {"broadcast_perf", sample_of(CollectiveKind::kBroadcast)},
        {"sendrecv_perf", SampleKind::kPointToPoint},
        {"reduce_perf", SampleKind::kReduce}}};
   for (const auto& [name, kind] : kPrograms) {

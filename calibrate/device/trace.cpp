@@ -179,10 +179,14 @@ std::optional<SampleKind> traced_collective(std::string name) {
   std::erase(name, '_');
   // The longer names first.
   static const std::vector<std::pair<const char*, SampleKind>> kinds = {
-      {"allreduce", SampleKind::kAllReduce},         {"allgather", SampleKind::kAllGather},
-      {"reducescatter", SampleKind::kReduceScatter}, {"alltoall", SampleKind::kAllToAll},
-      {"broadcast", SampleKind::kBroadcast},         {"reduce", SampleKind::kReduce},
-      {"send", SampleKind::kPointToPoint},           {"recv", SampleKind::kPointToPoint}};
+      {"allreduce", sample_of(CollectiveKind::kAllReduce)},
+      {"allgather", sample_of(CollectiveKind::kAllGather)},
+      {"reducescatter", sample_of(CollectiveKind::kReduceScatter)},
+      {"alltoall", sample_of(CollectiveKind::kAllToAll)},
+      {"broadcast", sample_of(CollectiveKind::kBroadcast)},
+      {"reduce", SampleKind::kReduce},
+      {"send", SampleKind::kPointToPoint},
+      {"recv", SampleKind::kPointToPoint}};
   for (const auto& [word, kind] : kinds) {
     if (name.find(word) != std::string::npos) return kind;
   }
@@ -361,7 +365,7 @@ class Collector {
     const auto kind = traced_collective(trace_text(arguments, "Collective name"));
     const auto dtype = traced_type(trace_text(arguments, "dtype"));
     const auto group = trace_count(arguments, "Group size");
-    const bool gathers = kind == SampleKind::kAllGather;
+    const bool gathers = kind == sample_of(CollectiveKind::kAllGather);
     const auto elements = trace_number(arguments, gathers ? "Out msg nelems" : "In msg nelems");
     if (!kind || !dtype || !group || !elements || *elements < 1.0 || seconds <= 0.0) {
       ++without_size_;

@@ -115,9 +115,7 @@ void evaluate_collective(const PublishedRow& row, const MappedRow& mapped, Evalu
   Cluster cluster = read_cluster(reader, profile ? &*profile : nullptr, assumptions, origins);
   if (profile) cluster.curves = profile->curves;
   const std::string& operation = row.collective->operation;
-  const MessageKind kind = operation == "all_gather"       ? MessageKind::kAllGather
-                           : operation == "reduce_scatter" ? MessageKind::kReduceScatter
-                                                           : MessageKind::kAllReduce;
+  const CollectiveKind kind = parse<CollectiveKind>(operation).value_or(CollectiveKind::kAllReduce);
   GroupPlacement group;
   group.ranks = cluster.devices();
   group.ranks_per_node = cluster.devices_per_node;

@@ -13,8 +13,8 @@ void add_block_collectives(const PricingContext& pricing, Section& block) {
   if (pricing.job.layout.sequence_parallel) {
     // Operands that are cast anyway are gathered in 8 bits; sums are not.
     const bool narrow = training.precision == Precision::kFp8 && training.stack.fp8_gathers;
-    const Traffic gathered = pricing.collective(MessageKind::kAllGather, bytes * (narrow ? 0.5 : 1.0), group, 2);
-    const Traffic scattered = pricing.collective(MessageKind::kReduceScatter, bytes, group, 2);
+    const Traffic gathered = pricing.collective(CollectiveKind::kAllGather, bytes * (narrow ? 0.5 : 1.0), group, 2);
+    const Traffic scattered = pricing.collective(CollectiveKind::kReduceScatter, bytes, group, 2);
     forward = gathered;
     forward += scattered;
     backward = forward;
@@ -22,7 +22,7 @@ void add_block_collectives(const PricingContext& pricing, Section& block) {
     block.overlappable_tp = gathered.time + scattered.time;
     if (training.stack.overlap_tp_in_pieces) block.tp_in_pieces = forward.time;
   } else {
-    forward = pricing.collective(MessageKind::kAllReduce, bytes, group, 2);
+    forward = pricing.collective(CollectiveKind::kAllReduce, bytes, group, 2);
     backward = forward;
     block.overlappable_tp = backward.time;
   }
@@ -35,12 +35,12 @@ void add_block_collectives(const PricingContext& pricing, Section& block) {
 void add_embedding_collectives(const PricingContext& pricing, Section& embedding) {
   const bool sharded = pricing.job.layout.sequence_parallel;
   const Bytes bytes = pricing.hidden_bytes();
-  const Traffic forward =
-      pricing.collective(sharded ? MessageKind::kReduceScatter : MessageKind::kAllReduce, bytes, pricing.tp_group, 1);
+  const Traffic forward = pricing.collective(sharded ? CollectiveKind::kReduceScatter : CollectiveKind::kAllReduce,
+                                             bytes, pricing.tp_group, 1);
   embedding.forward.comm.tp += forward.time;
   embedding.sent.tp += forward;
   if (sharded) {
-    const Traffic backward = pricing.collective(MessageKind::kAllGather, bytes, pricing.tp_group, 1);
+    const Traffic backward = pricing.collective(CollectiveKind::kAllGather, bytes, pricing.tp_group, 1);
     embedding.input_gradient.comm.tp += backward.time;
     embedding.sent.tp += backward;
   }
@@ -51,17 +51,17 @@ void add_head_collectives(const PricingContext& pricing, Section& head) {
   const Bytes bytes = pricing.hidden_bytes();
   const GroupPlacement& group = pricing.tp_group;
   if (sharded) {
-    const Traffic forward = pricing.collective(MessageKind::kAllGather, bytes, group, 1);
+    const Traffic forward = pricing.collective(CollectiveKind::kAllGather, bytes, group, 1);
     head.forward.comm.tp += forward.time;
     head.sent.tp += forward;
   }
   const Traffic backward =
-      pricing.collective(sharded ? MessageKind::kReduceScatter : MessageKind::kAllReduce, bytes, group, 1);
+      pricing.collective(sharded ? CollectiveKind::kReduceScatter : CollectiveKind::kAllReduce, bytes, group, 1);
   head.input_gradient.comm.tp += backward.time;
   head.sent.tp += backward;
   constexpr double kLossReductions = 3.0;
   const Traffic loss =
-      pricing.collective(MessageKind::kAllReduce, Bytes(kFp32Bytes * pricing.tokens()), group, kLossReductions);
+      pricing.collective(CollectiveKind::kAllReduce, Bytes(kFp32Bytes * pricing.tokens()), group, kLossReductions);
   head.forward.comm.tp += loss.time;
   head.sent.tp += loss;
 }
@@ -71,7 +71,7 @@ Traffic recomputed_collectives(const PricingContext& pricing, const Section& blo
     const bool silent = block.sent.tp.time.value() <= 0.0;
     return silent ? Traffic{} : scaled(block.sent.tp, block.forward.comm.tp / block.sent.tp.time);
   }
-  const Traffic again = pricing.collective(MessageKind::kAllReduce, pricing.hidden_bytes(), pricing.tp_group, 2);
+  const Traffic again = pricing.collective(CollectiveKind::kAllReduce, pricing.hidden_bytes(), pricing.tp_group, 2);
   if (!pricing.job.layout.sequence_parallel) return again;
   return {block.forward.comm.tp, again.sent_per_rank, 4.0};
 }
@@ -110,12 +110,12 @@ GridLines lines_of(const PricingContext& pricing) {
 
 Traffic gather(const PricingContext& pricing, double elements, const GroupPlacement& group) {
   const Bytes bytes = element_size(pricing.job.training.precision) * elements;
-  return pricing.collective(MessageKind::kAllGather, bytes, group, 1);
+  return pricing.collective(CollectiveKind::kAllGather, bytes, group, 1);
 }
 
 Traffic reduce(const PricingContext& pricing, double elements, const GroupPlacement& group) {
   const Bytes bytes = element_size(pricing.job.training.precision) * elements;
-  return pricing.collective(MessageKind::kReduceScatter, bytes, group, 1);
+  return pricing.collective(CollectiveKind::kReduceScatter, bytes, group, 1);
 }
 
 void add_to(Seconds& pass, const Traffic& traffic, Section& section) {
@@ -149,7 +149,7 @@ void add_linear(const PricingContext& pricing, const GridLines& lines, const Ope
   add_to(weight_gradient, gathered(panels.gathered_input, lines.row), section);
   add_to(weight_gradient, reduced(panels.gathered_weight, lines.column), section);
   const Bytes part = element_size(pricing.job.training.precision) * panels.summed_over_depth;
-  add_to(weight_gradient, pricing.collective(MessageKind::kAllReduce, part, lines.depth, 1), section);
+  add_to(weight_gradient, pricing.collective(CollectiveKind::kAllReduce, part, lines.depth, 1), section);
 }
 
 bool is_norm(const Operator& op) {
@@ -181,7 +181,7 @@ void add_grid_collectives(const PricingContext& pricing, const std::vector<Opera
     if (!is_norm(op)) continue;
     // Two sums a token each way: mean and variance, and the two projections of the gradient.
     const Traffic statistics =
-        pricing.collective(MessageKind::kAllReduce, Bytes(2 * kFp32Bytes * tokens), lines.row, 1);
+        pricing.collective(CollectiveKind::kAllReduce, Bytes(2 * kFp32Bytes * tokens), lines.row, 1);
     add_to(section.forward.comm.tp, statistics, section);
     add_to(section.input_gradient.comm.tp, statistics, section);
   }
@@ -198,10 +198,10 @@ void add_grid_embedding(const PricingContext& pricing, Section& embedding) {
 void add_grid_loss(const PricingContext& pricing, Section& head) {
   constexpr double kLossReductions = 3.0;
   const double tokens = pricing.tokens() / grid_of(pricing.job.layout).token_parts;
-  add_to(
-      head.forward.comm.tp,
-      pricing.collective(MessageKind::kAllReduce, Bytes(kFp32Bytes * tokens), lines_of(pricing).row, kLossReductions),
-      head);
+  add_to(head.forward.comm.tp,
+         pricing.collective(CollectiveKind::kAllReduce, Bytes(kFp32Bytes * tokens), lines_of(pricing).row,
+                            kLossReductions),
+         head);
 }
 
 namespace {
@@ -266,8 +266,8 @@ void add_gathers_of_routed_tokens(const PricingContext& pricing, Section& block)
   const double routed = experts.top_k * experts.capacity_factor.value_or(1.0);
   const double more = experts.shared > 0 ? routed : std::max(0.0, routed - 1.0);
   const Bytes bytes = pricing.hidden_bytes() * more;
-  Traffic pass = pricing.collective(MessageKind::kAllGather, bytes, pricing.tp_group, 1);
-  pass += pricing.collective(MessageKind::kReduceScatter, bytes, pricing.tp_group, 1);
+  Traffic pass = pricing.collective(CollectiveKind::kAllGather, bytes, pricing.tp_group, 1);
+  pass += pricing.collective(CollectiveKind::kReduceScatter, bytes, pricing.tp_group, 1);
   block.forward.comm.tp += pass.time;
   block.input_gradient.comm.tp += pass.time;
   block.sent.tp += scaled(pass, 2);

@@ -101,17 +101,18 @@ struct Group {
   GpuGeneration generation;
 };
 
-double steps_of(MessageKind kind, double ranks) {
-  return kind == MessageKind::kAllReduce ? 2 * (ranks - 1) : ranks - 1;
+double steps_of(CollectiveKind kind, double ranks) {
+  return kind == CollectiveKind::kAllReduce ? 2 * (ranks - 1) : ranks - 1;
 }
 
-double ring_us(MessageKind kind, double bytes, const Group& group, Protocol protocol) {
+double ring_us(CollectiveKind kind, double bytes, const Group& group, Protocol protocol) {
   const std::size_t index = static_cast<std::size_t>(protocol);
   const double steps = steps_of(kind, group.ranks);
-  const double inter_steps = group.nodes > 1 ? (kind == MessageKind::kAllReduce ? 2.0 : 1.0) * (group.nodes - 1) : 0.0;
+  const double inter_steps =
+      group.nodes > 1 ? (kind == CollectiveKind::kAllReduce ? 2.0 : 1.0) * (group.nodes - 1) : 0.0;
   double latency = kRingBase[index] + (steps - inter_steps) * kRingHopIntra[index] + inter_steps * kRingHopInter[index];
   const bool full_chunks = bytes / (group.channels * group.ranks) >= kPenaltyFromBytesPerChunk;
-  if (protocol == kSimple && kind == MessageKind::kAllReduce && group.nodes > 1 && full_chunks) {
+  if (protocol == kSimple && kind == CollectiveKind::kAllReduce && group.nodes > 1 && full_chunks) {
     latency *= simple_internode_penalty(group.generation);
   }
   double bus = group.bus;
@@ -143,11 +144,11 @@ double tree_us(double bytes, const Tree& tree, const Group& group, Protocol prot
 
 // In-switch reduction, Hopper and later. The switch carries each byte once, so an all-reduce needs half the traffic; of
 // the modelled rate 0.837 is measured on 8 H100 (480 GB/s bus bandwidth, NVIDIA dgxc-benchmarking).
-double nvls_us(MessageKind kind, double bytes, const Group& group) {
+double nvls_us(CollectiveKind kind, double bytes, const Group& group) {
   constexpr double kMeasuredShare = 0.837;
   const double efficiency = group.generation == GpuGeneration::kHopper ? 0.85 : 0.74;
   const double channels = 16.0;
-  const double factor = kind == MessageKind::kAllReduce ? 2.0 : 1.0;
+  const double factor = kind == CollectiveKind::kAllReduce ? 2.0 : 1.0;
   const double bus = group.bus * efficiency * (channels - 1) / channels * factor * kMeasuredShare;
   const double latency = kNvlsHopIntra + (group.nodes > 1 ? kNvlsHopInter : 0.0);
   const double algorithm_bandwidth = bus * group.ranks / steps_of(kind, group.ranks);
@@ -179,11 +180,11 @@ Bytes all_to_all_sent_per_rank(Bytes bytes, int ranks) {
   return bytes * (static_cast<double>(ranks - 1) / ranks);
 }
 
-int ring_steps(MessageKind kind, int ranks) {
+int ring_steps(CollectiveKind kind, int ranks) {
   return static_cast<int>(steps_of(kind, ranks));
 }
 
-Seconds CommunicationModel::collective(MessageKind kind, Bytes bytes, const GroupPlacement& placement) const {
+Seconds CommunicationModel::collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const {
   if (placement.ranks <= 1 || bytes.value() <= 0.0) return Seconds(0);
   if (const MessageCurve* curve = cluster_.curve(kind, placement.ranks, placement.nodes);
       curve != nullptr && has_network_to_itself(placement)) {
@@ -213,7 +214,7 @@ Seconds CommunicationModel::collective(MessageKind kind, Bytes bytes, const Grou
 
   double best = ring_us(kind, bytes.value(), group, kSimple);
   for (const Protocol protocol : {kLl, kLl128}) best = std::min(best, ring_us(kind, bytes.value(), group, protocol));
-  if (kind == MessageKind::kAllReduce) {
+  if (kind == CollectiveKind::kAllReduce) {
     const Tree tree{std::log2(group.nodes), tree_size_factor(bytes.value())};
     for (const Protocol protocol : {kLl, kLl128, kSimple}) {
       best = std::min(best, tree_us(bytes.value(), tree, group, protocol));
@@ -222,7 +223,7 @@ Seconds CommunicationModel::collective(MessageKind kind, Bytes bytes, const Grou
   const bool has_in_switch_reduction =
       cluster_.in_switch_reduction &&
       (cluster_.device.generation == GpuGeneration::kHopper || cluster_.device.generation == GpuGeneration::kBlackwell);
-  if (has_in_switch_reduction && placement.nodes == 1 && kind == MessageKind::kAllReduce && placement.ranks > 2) {
+  if (has_in_switch_reduction && placement.nodes == 1 && kind == CollectiveKind::kAllReduce && placement.ranks > 2) {
     best = std::min(best, nvls_us(kind, bytes.value(), group));
   }
   return Seconds(best * kMicro);
@@ -230,7 +231,7 @@ Seconds CommunicationModel::collective(MessageKind kind, Bytes bytes, const Grou
 
 Seconds CommunicationModel::all_to_all(Bytes bytes, const GroupPlacement& placement) const {
   if (placement.ranks <= 1 || bytes.value() <= 0.0) return Seconds(0);
-  if (const MessageCurve* curve = cluster_.curve(MessageKind::kAllToAll, placement.ranks, placement.nodes);
+  if (const MessageCurve* curve = cluster_.curve(CollectiveKind::kAllToAll, placement.ranks, placement.nodes);
       curve != nullptr && has_network_to_itself(placement)) {
     return curve->time(bytes);
   }
@@ -249,7 +250,7 @@ Seconds CommunicationModel::all_to_all(Bytes bytes, const GroupPlacement& placem
 }
 
 Seconds CommunicationModel::point_to_point(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const {
-  const MessageCurve* curve = cluster_.curve(MessageKind::kPointToPoint, 2, crosses_nodes ? 2 : 1);
+  const MessageCurve* curve = cluster_.curve(std::nullopt, 2, crosses_nodes ? 2 : 1);
   if (curve != nullptr && (!crosses_nodes || flows_sharing_nics <= cluster_.nics_per_node)) return curve->time(bytes);
   if (transport_ != Transport::kNccl) {
     const double step = transport_ == Transport::kGloo ? kGlooStep : kMpiStep;
@@ -262,7 +263,7 @@ Seconds CommunicationModel::point_to_point(Bytes bytes, bool crosses_nodes, int 
   return cluster_.inter_latency + bytes / flow;
 }
 
-Bytes bytes_sent_per_rank(MessageKind kind, Bytes bytes, int ranks) {
+Bytes bytes_sent_per_rank(CollectiveKind kind, Bytes bytes, int ranks) {
   if (ranks <= 1) return Bytes(0);
   return bytes * (steps_of(kind, ranks) / ranks);
 }

@@ -28,7 +28,7 @@ class CommunicationModel {
       : cluster_(cluster), transport_(transport) {}
 
   /// An all-reduce, all-gather or reduce-scatter; zero for a group of one.
-  Seconds collective(MessageKind kind, Bytes bytes, const GroupPlacement& placement) const;
+  Seconds collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const;
   /// Every rank sends an equal part of its `bytes` to every rank, itself included (NCCL: n-1 sends and receives at
   /// once). What stays in the node and what leaves it flow side by side, each over its own link; `bytes` is one rank's
   /// buffer, as nccl-tests prints it.
@@ -42,11 +42,11 @@ class CommunicationModel {
 };
 
 /// Bytes each rank sends: 2(n-1)/n · bytes for a ring all-reduce, (n-1)/n for the others (Patarasuk & Yuan 2009).
-Bytes bytes_sent_per_rank(MessageKind kind, Bytes bytes, int ranks);
+Bytes bytes_sent_per_rank(CollectiveKind kind, Bytes bytes, int ranks);
 
 /// Of its buffer of `bytes` a rank keeps its own part: (n-1)/n · bytes.
 Bytes all_to_all_sent_per_rank(Bytes bytes, int ranks);
 /// Steps of a ring: 2(n-1) for an all-reduce, n-1 for the others.
-int ring_steps(MessageKind kind, int ranks);
+int ring_steps(CollectiveKind kind, int ranks);
 
 }  // namespace flopcast

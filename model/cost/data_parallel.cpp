@@ -41,7 +41,7 @@ void add_embedding_reduction(const PricingContext& pricing, double table, FlushC
   const Bytes bytes(held * pricing.job.training.stack.gradient_bytes);
   // The first and the last pipeline rank of a replica both hold the tied table.
   const GroupPlacement ends = two_pipeline_ranks(pricing, 0, pricing.job.layout.pp - 1);
-  const Traffic shared = pricing.collective(MessageKind::kAllReduce, bytes, ends, 1);
+  const Traffic shared = pricing.collective(CollectiveKind::kAllReduce, bytes, ends, 1);
   flush.embedding_reduction = shared.time;
   flush.dp += shared;
 }
@@ -58,7 +58,7 @@ void add_copies_reduction(const PricingContext& pricing, int rank, double gradie
   if (other == rank) return;
   const Bytes bytes(gradients * pricing.job.training.stack.gradient_bytes);
   const GroupPlacement pair = two_pipeline_ranks(pricing, rank, other);
-  const Traffic shared = pricing.collective(MessageKind::kAllReduce, bytes, pair, 1);
+  const Traffic shared = pricing.collective(CollectiveKind::kAllReduce, bytes, pair, 1);
   flush.gradient_reduction += shared.time;
   flush.dp += shared;
 }
@@ -70,7 +70,7 @@ void add_gradient_norm(const PricingContext& pricing, FlushCosts& flush) {
   model_ranks.ranks_per_node = std::min(model_ranks.ranks, pricing.job.cluster.devices_per_node);
   model_ranks.nodes = (model_ranks.ranks + model_ranks.ranks_per_node - 1) / model_ranks.ranks_per_node;
   constexpr double kNormBytes = 4.0;
-  const Traffic norm = pricing.collective(MessageKind::kAllReduce, Bytes(kNormBytes), model_ranks, 1);
+  const Traffic norm = pricing.collective(CollectiveKind::kAllReduce, Bytes(kNormBytes), model_ranks, 1);
   flush.gradient_norm = norm.time;
   flush.dp += norm;
 }
@@ -195,8 +195,9 @@ FlushCosts price_flush(const PricingContext& pricing, const Holdings& holdings, 
   if (layout.optimizer_shards() > 1 && layout.weight_shards() == 1) {
     const Bytes weight = gathered_weight(training);
     Traffic gather =
-        pricing.replica_collective(MessageKind::kAllGather, weight * dense.parameters, pricing.replicas, 1);
-    if (experts > 0.0) gather += pricing.replica_collective(MessageKind::kAllGather, weight * experts, expert_group, 1);
+        pricing.replica_collective(CollectiveKind::kAllGather, weight * dense.parameters, pricing.replicas, 1);
+    if (experts > 0.0)
+      gather += pricing.replica_collective(CollectiveKind::kAllGather, weight * experts, expert_group, 1);
     flush.parameter_gather = gather.time;
     if (training.stack.overlap_parameter_gather) {
       const Seconds exposed = exposed_gather(gather.time, holdings, layout.pp);
@@ -267,12 +268,12 @@ UnitTraffic traffic_of(const PricingContext& pricing, const Section& unit, bool 
     const ReplicaGroups groups = sharded_groups(pricing, of_experts);
     const Bytes weights = gathered_weight(training) * parameters;
     const Bytes gradients(parameters * training.stack.reduced_gradient_bytes());
-    if (gathers) traffic.gather += pricing.replica_collective(MessageKind::kAllGather, weights, groups.shards, 1);
-    traffic.scatter += pricing.replica_collective(MessageKind::kReduceScatter, gradients, groups.shards, 1);
+    if (gathers) traffic.gather += pricing.replica_collective(CollectiveKind::kAllGather, weights, groups.shards, 1);
+    traffic.scatter += pricing.replica_collective(CollectiveKind::kReduceScatter, gradients, groups.shards, 1);
     if (gathers && !of_experts) traffic.gather.time += training.stack.gather_allocation;
     if (groups.copies.ranks > 1) {
       const Bytes shard = gradients / groups.shards.ranks;
-      traffic.scatter += pricing.replica_collective(MessageKind::kAllReduce, shard, groups.copies, 1);
+      traffic.scatter += pricing.replica_collective(CollectiveKind::kAllReduce, shard, groups.copies, 1);
     }
   }
   return traffic;

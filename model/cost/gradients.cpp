@@ -18,8 +18,8 @@ constexpr int kCompressionKernels = 4;
 
 Traffic plain(const PricingContext& pricing, Bytes bytes, const GroupPlacement& group) {
   const bool scatter_only = pricing.job.layout.optimizer_shards() > 1;
-  return pricing.replica_collective(scatter_only ? MessageKind::kReduceScatter : MessageKind::kAllReduce, bytes, group,
-                                    1);
+  return pricing.replica_collective(scatter_only ? CollectiveKind::kReduceScatter : CollectiveKind::kAllReduce, bytes,
+                                    group, 1);
 }
 
 // Reduced inside the node first, exchanged with the servers, then spread inside the node.
@@ -29,8 +29,8 @@ Traffic through_servers(const PricingContext& pricing, Bytes bytes, const GroupP
   GroupPlacement inside = group;
   inside.ranks = group.ranks_per_node;
   inside.nodes = 1;
-  Traffic traffic = pricing.replica_collective(MessageKind::kReduceScatter, bytes, inside, 1);
-  traffic += pricing.replica_collective(MessageKind::kAllGather, bytes, inside, 1);
+  Traffic traffic = pricing.replica_collective(CollectiveKind::kReduceScatter, bytes, inside, 1);
+  traffic += pricing.replica_collective(CollectiveKind::kAllGather, bytes, inside, 1);
   if (group.nodes <= 1) return traffic;
   // Groups on other nodes have their share of the spare hosts.
   const double hosts = static_cast<double>(layout.spare_hosts) * group.nodes / cluster.nodes;
@@ -59,11 +59,11 @@ Traffic compressed(const PricingContext& pricing, const GradientAmount& amount, 
     touched = 2.0 * (gradient + code);
   } else if (compression.kind == Compression::Kind::kTopK) {
     const double kept = std::ceil(amount.parameters * compression.fraction);
-    traffic = pricing.replica_collective(MessageKind::kAllGather, Bytes(kept * (gradient + kIndexBytes) * group.ranks),
-                                         group, 1);
+    traffic = pricing.replica_collective(CollectiveKind::kAllGather,
+                                         Bytes(kept * (gradient + kIndexBytes) * group.ranks), group, 1);
     touched = 4.0 * gradient;
   } else {
-    traffic = pricing.replica_collective(MessageKind::kAllReduce, Bytes(amount.low_rank_elements * kFp32Bytes / 2.0),
+    traffic = pricing.replica_collective(CollectiveKind::kAllReduce, Bytes(amount.low_rank_elements * kFp32Bytes / 2.0),
                                          group, 2);
     touched = 6.0 * gradient;
   }

@@ -48,7 +48,7 @@ Bytes PricingContext::hidden_bytes() const {
 
 namespace {
 
-Traffic collective_over(const CommunicationModel& communication, MessageKind kind, Bytes bytes,
+Traffic collective_over(const CommunicationModel& communication, CollectiveKind kind, Bytes bytes,
                         const GroupPlacement& group, double count) {
   Traffic traffic;
   if (group.ranks <= 1) return traffic;
@@ -60,11 +60,11 @@ Traffic collective_over(const CommunicationModel& communication, MessageKind kin
 
 }  // namespace
 
-Traffic PricingContext::collective(MessageKind kind, Bytes bytes, const GroupPlacement& group, double count) const {
+Traffic PricingContext::collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& group, double count) const {
   return collective_over(communication, kind, bytes, group, count);
 }
 
-Traffic PricingContext::replica_collective(MessageKind kind, Bytes bytes, const GroupPlacement& group,
+Traffic PricingContext::replica_collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& group,
                                            double count) const {
   return collective_over(replica_communication, kind, bytes, group, count);
 }

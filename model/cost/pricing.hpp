@@ -26,9 +26,9 @@ class PricingContext {
   GroupPlacement replicas;  ///< the dp·cp ranks that hold the same weights
 
   /// `count` collectives of `bytes` each; nothing for a group of one.
-  Traffic collective(MessageKind kind, Bytes bytes, const GroupPlacement& group, double count) const;
+  Traffic collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& group, double count) const;
   /// The same among replicas: gradients and sharded weights.
-  Traffic replica_collective(MessageKind kind, Bytes bytes, const GroupPlacement& group, double count) const;
+  Traffic replica_collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& group, double count) const;
   double tokens() const;       ///< S, of one microbatch's context-parallel share
   Bytes hidden_bytes() const;  ///< of one microbatch's hidden states, not split over tensor-parallel ranks
 };

@@ -185,7 +185,7 @@ void StepPricer::add_blocks(const Block& block, int layers, StageCosts& costs) c
     costs.sent.cp += scaled(block.cost.sent.cp, layers * context_share_of_forward(layout));
     if (layout.partition_checkpoints) {
       const Traffic gather =
-          pricing_.collective(MessageKind::kAllGather, pricing_.hidden_bytes(), pricing_.tp_group, layers);
+          pricing_.collective(CollectiveKind::kAllGather, pricing_.hidden_bytes(), pricing_.tp_group, layers);
       costs.recompute.comm.tp += gather.time;
       costs.sent.tp += gather;
     }
@@ -303,8 +303,8 @@ BoundaryCosts StepPricer::transfer(bool crosses_nodes) const {
   const int flows = std::min(job_.cluster.devices_per_node, pricing_.grid.stride(Axis::kPipeline));
   costs.forward = pricing_.communication.point_to_point(costs.bytes, crosses_nodes, flows);
   if (scattered)
-    costs.forward +=
-        pricing_.communication.collective(MessageKind::kAllGather, pricing_.hidden_bytes() / slices, pricing_.tp_group);
+    costs.forward += pricing_.communication.collective(CollectiveKind::kAllGather, pricing_.hidden_bytes() / slices,
+                                                       pricing_.tp_group);
   // What device and host wait for has no computation beside it.
   const Stack& stack = job_.training.stack;
   const bool beside = !stack.blocking_sends && stack.transfer_synchronization == Seconds(0);

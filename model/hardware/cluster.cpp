@@ -53,9 +53,9 @@ const Device& Cluster::device_of(int rank) const {
   return node_devices[static_cast<std::size_t>(uneven_nodes[static_cast<std::size_t>(node_of(rank))].device)];
 }
 
-const MessageCurve* Cluster::curve(MessageKind kind, int ranks, int over_nodes) const {
+const MessageCurve* Cluster::curve(std::optional<CollectiveKind> collective, int ranks, int over_nodes) const {
   for (const GroupCurve& group : curves) {
-    if (group.kind == kind && group.ranks == ranks && group.nodes == over_nodes) return &group.curve;
+    if (group.collective == collective && group.ranks == ranks && group.nodes == over_nodes) return &group.curve;
   }
   return nullptr;
 }

@@ -1,9 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "model/enum_names.hpp"
+#include "model/hardware/collective.hpp"
 #include "model/hardware/device.hpp"
 #include "model/units/quantity.hpp"
 
@@ -34,19 +35,20 @@ class MessageCurve {
   std::vector<Seconds> floors_;  // what the pieces before reach
 };
 
-/// The kinds of messages that a profile can tell about.
-enum class MessageKind { kPointToPoint, kAllReduce, kAllGather, kReduceScatter, kAllToAll };
-template <>
-struct EnumNames<MessageKind> {
-  static constexpr std::string_view kNames[] = {"p2p", "all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
-};
+/// What a profile tells curves of: nothing is a message from one rank to another.
+inline constexpr std::optional<CollectiveKind> kCurveKinds[] = {
+    std::nullopt, CollectiveKind::kAllReduce, CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
+    CollectiveKind::kAllToAll};
 
 /// A curve with the group it was measured on, which had the network to itself.
 struct GroupCurve {
-  MessageKind kind = MessageKind::kPointToPoint;
+  std::optional<CollectiveKind> collective;  ///< one of kCurveKinds
   int ranks = 2;
   int nodes = 1;
   MessageCurve curve;
+
+  /// Of the kind: "p2p", or the collective's.
+  std::string_view name() const { return collective ? name_of(*collective) : "p2p"; }
 };
 
 /// A node of a cluster whose nodes differ.
@@ -84,7 +86,7 @@ struct Cluster {
   int node_of(int rank) const { return uneven() ? uneven_node_of(rank) : rank / devices_per_node; }
   const Device& device_of(int rank) const;
   /// The measured curve of such a group; null when there is none.
-  const MessageCurve* curve(MessageKind kind, int ranks, int over_nodes) const;
+  const MessageCurve* curve(std::optional<CollectiveKind> collective, int ranks, int over_nodes) const;
   BytesPerSecond node_network_bandwidth() const { return nic_bandwidth * static_cast<double>(nics_per_node); }
 
  private:

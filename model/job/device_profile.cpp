@@ -121,8 +121,8 @@ nlohmann::ordered_json fit_json(const ProfileFit& fit) {
 }
 
 std::string words_of(const GroupCurve& group) {
-  std::string words(name_of(group.kind));
-  if (group.kind != MessageKind::kPointToPoint) words += fmt::format(" of {} ranks", group.ranks);
+  std::string words(group.name());
+  if (group.collective) words += fmt::format(" of {} ranks", group.ranks);
   if (group.nodes > 1) words += fmt::format(" on {} nodes", group.nodes);
   return words;
 }

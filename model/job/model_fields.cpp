@@ -99,6 +99,22 @@ nlohmann::ordered_json write_nodes(const Field&, const void* owner) {
   return nodes;
 }
 
+std::vector<std::string> curve_kinds() {
+  std::vector<std::string> kinds;
+  for (GroupCurve curve; const std::optional<CollectiveKind>& collective : kCurveKinds) {
+    curve.collective = collective;
+    kinds.emplace_back(curve.name());
+  }
+  return kinds;
+}
+void read_curve_kind(ObjectReader& reader, const Field& field, void* owner) {
+  const auto index = reader.choice(field.key, curve_kinds());
+  if (index) static_cast<GroupCurve*>(owner)->collective = kCurveKinds[*index];
+}
+nlohmann::ordered_json write_curve_kind(const Field&, const void* owner) {
+  return static_cast<const GroupCurve*>(owner)->name();
+}
+
 nlohmann::ordered_json write_segments(const Field&, const void* owner) {
   nlohmann::ordered_json segments = nlohmann::ordered_json::array();
   for (const MessageSegment& segment : static_cast<const GroupCurve*>(owner)->curve.segments()) {
@@ -366,7 +382,9 @@ const Fields& segment_fields() {
 
 const Fields& curve_fields() {
   static const Fields fields = {
-      choice<&GroupCurve::kind>("kind", "of the message").required(),
+      custom<GroupCurve>("kind", FieldKind::kChoice, "of the message", &read_curve_kind, &write_curve_kind)
+          .among(&curve_kinds)
+          .required(),
       whole<&GroupCurve::ranks>("ranks", 2, kMostGroupRanks, "of the group that was measured")
           .required("the size of the group that was measured"),
       whole<&GroupCurve::nodes>("nodes", 1, kMostGroupRanks, "that they were on"),

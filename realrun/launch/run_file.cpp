@@ -61,7 +61,9 @@ std::vector<RecordedTraffic> traffic_of(const SentTraffic& sent) {
   const TrafficCount& p2p = sent.point_to_point;
   if (p2p.messages > 0) traffic.push_back({"p2p", Axis::kPipeline, p2p.messages, p2p.bytes});
   for (const auto& [key, count] : sent.collectives) {
-    traffic.push_back({name_of(key.first), key.second, count.messages, count.bytes});
+    std::string kind(name_of(key.first));
+    std::replace(kind.begin(), kind.end(), '_', '-');
+    traffic.push_back({kind, key.second, count.messages, count.bytes});
   }
   return traffic;
 }

@@ -164,13 +164,13 @@ class ThreadRank : public MeasuredRank {
   void collective(SampleKind kind, std::size_t bytes) override {
     const std::size_t count = bytes / sizeof(float);
     shared_.barrier.wait();
-    if (kind == SampleKind::kAllGather) {
+    if (kind == sample_of(CollectiveKind::kAllGather)) {
       copy_parts(count, &ThreadRank::input);
     } else {
       reduce_part(count);
     }
     shared_.barrier.wait();
-    if (kind != SampleKind::kAllReduce) return;
+    if (kind != sample_of(CollectiveKind::kAllReduce)) return;
     copy_parts(count, &ThreadRank::output);
     shared_.barrier.wait();
   }

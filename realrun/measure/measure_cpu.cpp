@@ -170,7 +170,8 @@ std::vector<SampleKey> cpu_samples(const CpuSet& set) {
       keys.push_back({SampleKind::kPointToPoint, std::nullopt, bytes, 2, 1, "", pass});
     }
     for (const int ranks : set.ranks) {
-      for (const SampleKind kind : {SampleKind::kAllReduce, SampleKind::kAllGather, SampleKind::kReduceScatter}) {
+      for (const SampleKind kind : {sample_of(CollectiveKind::kAllReduce), sample_of(CollectiveKind::kAllGather),
+                                    sample_of(CollectiveKind::kReduceScatter)}) {
         for (const double bytes : messages) keys.push_back({kind, std::nullopt, bytes, ranks, 1, kDtype, pass});
       }
     }

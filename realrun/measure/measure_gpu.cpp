@@ -116,8 +116,9 @@ Keys messages(const GpuSet& set, const GpuFacts& facts) {
   const std::vector<double> all =
       growing_sizes(kKibibyte, set.quick ? 64 * kMebibyte : 1 * kGib, set.quick ? 8.0 : 4.0);
   for (const int ranks : groups) {
-    for (const SampleKind kind : {SampleKind::kPointToPoint, SampleKind::kAllReduce, SampleKind::kAllGather,
-                                  SampleKind::kReduceScatter, SampleKind::kAllToAll}) {
+    for (const SampleKind kind :
+         {SampleKind::kPointToPoint, sample_of(CollectiveKind::kAllReduce), sample_of(CollectiveKind::kAllGather),
+          sample_of(CollectiveKind::kReduceScatter), sample_of(CollectiveKind::kAllToAll)}) {
       const bool pair = kind == SampleKind::kPointToPoint;
       if (pair && ranks != groups.front()) continue;  // of two ranks, whatever the groups
       for (const double bytes : all) {
@@ -145,8 +146,8 @@ Keys overlaps(const GpuSet& set, const GpuFacts& facts) {
   const Shapes shapes = set.quick ? Shapes{{4096, 4096, 4096}} : Shapes{{4096, 4096, 4096}, {8192, 8192, 8192}};
   Keys keys;
   for (const int channels : set.quick ? std::vector<int>{2, 8, 24} : std::vector<int>{1, 2, 4, 8, 16, 24, 32}) {
-    for (const SampleKind kind : {SampleKind::kChannelCopy, SampleKind::kAllReduce}) {
-      const bool message = kind == SampleKind::kAllReduce;
+    for (const SampleKind kind : {SampleKind::kChannelCopy, sample_of(CollectiveKind::kAllReduce)}) {
+      const bool message = kind == sample_of(CollectiveKind::kAllReduce);
       if (message && facts.gpus < 2) continue;
       SampleKey traffic = moved(kind, {}, kCopied);
       traffic.channels = channels;

@@ -12,28 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "model/enum_names.hpp"
+#include "model/hardware/collective.hpp"
 #include "model/layout/layout.hpp"
 #include "realrun/device/buffer.hpp"
 #include "realrun/device/device.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "sim/program/step_times.hpp"
-
-namespace flopcast::realrun {
-
-enum class CollectiveKind : std::uint8_t { kAllReduce, kReduceScatter, kAllGather, kAllToAll, kBroadcast, kBarrier };
-
-}  // namespace flopcast::realrun
-
-namespace flopcast {
-
-template <>
-struct EnumNames<realrun::CollectiveKind> {
-  static constexpr std::string_view kNames[] = {"all-reduce", "reduce-scatter", "all-gather",
-                                                "all-to-all", "broadcast",      "barrier"};
-};
-
-}  // namespace flopcast
 
 namespace flopcast::realrun {
 

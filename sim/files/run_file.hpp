@@ -61,7 +61,7 @@ struct MeasuredRun {
 
 /// What a rank sent in a step, of one kind along one axis.
 struct RecordedTraffic {
-  std::string_view kind;
+  std::string kind;  ///< "all-reduce"
   Axis axis = Axis::kData;
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;

@@ -139,10 +139,10 @@ TEST_F(AnalyticCosts, Collectives) {
     const int n = row.at("N");
     const Bytes size(row.at("S").get<double>());
     const Json& reduce = row.at("ring_allreduce");
-    EXPECT_EQ(ring_steps(MessageKind::kAllReduce, n), reduce.at("steps").get<int>());
-    EXPECT_NEAR(bytes_sent_per_rank(MessageKind::kAllReduce, size, n).value(), reduce.at("bytes_per_rank"), 1e-3);
+    EXPECT_EQ(ring_steps(CollectiveKind::kAllReduce, n), reduce.at("steps").get<int>());
+    EXPECT_NEAR(bytes_sent_per_rank(CollectiveKind::kAllReduce, size, n).value(), reduce.at("bytes_per_rank"), 1e-3);
     const Json& half = row.at("ring_allgather_or_reducescatter");
-    for (const MessageKind kind : {MessageKind::kAllGather, MessageKind::kReduceScatter}) {
+    for (const CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter}) {
       EXPECT_EQ(ring_steps(kind, n), half.at("steps").get<int>());
       EXPECT_NEAR(bytes_sent_per_rank(kind, size, n).value(), half.at("bytes_per_rank"), 1e-3);
     }
@@ -165,7 +165,7 @@ TEST_F(AnalyticCosts, TensorParallel1d) {
     }
     EXPECT_DOUBLE_EQ(split.sent.tp.messages, messages);
     const Bytes gathered(kHalf * row.at("elements_per_allreduce").get<double>());
-    const Bytes extra = bytes_sent_per_rank(MessageKind::kAllGather, gathered, t) *
+    const Bytes extra = bytes_sent_per_rank(CollectiveKind::kAllGather, gathered, t) *
                         sp.at("extra_allgather_bwd_for_wgrad").get<double>();
     EXPECT_NEAR((split.sent.tp.sent_per_rank - extra).value() / kHalf, sp.at("ring_elements_sent_excl_extra"), 1e-3);
   }

@@ -38,7 +38,7 @@ TEST(NcclMeasured, AllReducesOnOneA100Node) {
     for (const Json& row : table.at("rows")) {
       const double measured = row.at(1).get<double>() * 1e-6;
       const double predicted =
-          model.collective(MessageKind::kAllReduce, Bytes(row.at(0).get<double>()), {ranks, 1, ranks, 1}).value();
+          model.collective(CollectiveKind::kAllReduce, Bytes(row.at(0).get<double>()), {ranks, 1, ranks, 1}).value();
       errors.push_back(std::abs(predicted / measured - 1));
     }
     std::sort(errors.begin(), errors.end());

@@ -34,10 +34,10 @@ struct Table {
 };
 
 SampleKind kind_of(const Table& table) {
-  static const std::map<std::string, SampleKind> kinds = {{"all_reduce", SampleKind::kAllReduce},
-                                                          {"all_gather", SampleKind::kAllGather},
-                                                          {"reduce_scatter", SampleKind::kReduceScatter},
-                                                          {"alltoall", SampleKind::kAllToAll},
+  static const std::map<std::string, SampleKind> kinds = {{"all_reduce", sample_of(CollectiveKind::kAllReduce)},
+                                                          {"all_gather", sample_of(CollectiveKind::kAllGather)},
+                                                          {"reduce_scatter", sample_of(CollectiveKind::kReduceScatter)},
+                                                          {"alltoall", sample_of(CollectiveKind::kAllToAll)},
                                                           {"send_recv", SampleKind::kPointToPoint}};
   return kinds.at(table.collective);
 }

@@ -142,12 +142,14 @@ void add_kernels(Measurement& measurement, const std::filesystem::path& folder, 
 // ..._fp16_NODES_DEVICES.csv; sizes are numbers of fp16 elements. Tables that hold messages which were not sent, and
 // such that scatter without a pattern, are left out.
 void add_messages(Measurement& measurement, const std::filesystem::path& folder, const Machine& machine) {
-  const std::vector<std::pair<std::string, SampleKind>> kinds = {{"allreduce", SampleKind::kAllReduce},
-                                                                 {"allgather_large", SampleKind::kAllGather},
-                                                                 {"p2p", SampleKind::kPointToPoint}};
+  const std::vector<std::pair<std::string, SampleKind>> kinds = {
+      {"allreduce", sample_of(CollectiveKind::kAllReduce)},
+      {"allgather_large", sample_of(CollectiveKind::kAllGather)},
+      {"p2p", SampleKind::kPointToPoint}};
   for (const auto& [name, kind] : kinds) {
     for (const auto& [nodes, devices] : {std::pair{1, 2}, {1, 4}, {2, 1}, {2, 2}, {2, 4}, {4, 1}, {8, 1}}) {
-      const bool scatters = kind == SampleKind::kAllGather && (devices == 4 || std::string(machine.folder) == "Vista");
+      const bool scatters =
+          kind == sample_of(CollectiveKind::kAllGather) && (devices == 4 || std::string(machine.folder) == "Vista");
       std::vector<std::pair<double, double>> points;
       for (const char* range : {"", "_large"}) {
         if (range[0] != '\0' && name.find("large") != std::string::npos) continue;
@@ -188,10 +190,10 @@ struct Links {
 
 DeviceProfile profile_of(const Links& links, const std::filesystem::path& reference) {
   const Json tables = Json::parse(read_text(reference / "nccl_measured.json"));
-  const std::map<std::string, SampleKind> kinds = {{"all_reduce", SampleKind::kAllReduce},
-                                                   {"all_gather", SampleKind::kAllGather},
-                                                   {"reduce_scatter", SampleKind::kReduceScatter},
-                                                   {"alltoall", SampleKind::kAllToAll}};
+  const std::map<std::string, SampleKind> kinds = {{"all_reduce", sample_of(CollectiveKind::kAllReduce)},
+                                                   {"all_gather", sample_of(CollectiveKind::kAllGather)},
+                                                   {"reduce_scatter", sample_of(CollectiveKind::kReduceScatter)},
+                                                   {"alltoall", sample_of(CollectiveKind::kAllToAll)}};
   Measurement measurement;
   std::string source;
   for (const std::string& words : links.words) {

@@ -141,24 +141,18 @@ class CudaBench : public MeasuredGpu {
     constexpr double kBytes = 256.0 * 1024 * 1024;
     SampleKey neighbour;
     neighbour.kind = *key.beside;
-    switch (neighbour.kind) {
-      case SampleKind::kChannelCopy:
-        neighbour.bytes = kBytes;
-        neighbour.channels = key.channels;
-        return neighbour;
-      case SampleKind::kAllReduce:
-        neighbour.bytes = kBytes;
-        neighbour.channels = key.channels;
-        neighbour.ranks = facts_.gpus;
-        return neighbour;
-      case SampleKind::kGemm: {
-        constexpr int kSide = 4096;
-        neighbour.shape = SampleShape{kSide, kSide, kSide};
-        neighbour.dtype = "bf16";
-        return neighbour;
-      }
-      default:
-        break;
+    if (neighbour.kind == SampleKind::kGemm) {
+      constexpr int kSide = 4096;
+      neighbour.shape = SampleShape{kSide, kSide, kSide};
+      neighbour.dtype = "bf16";
+      return neighbour;
+    }
+    const bool reduces = collective_of(neighbour.kind) == CollectiveKind::kAllReduce;
+    if (reduces || neighbour.kind == SampleKind::kChannelCopy) {
+      neighbour.bytes = kBytes;
+      neighbour.channels = key.channels;
+      if (reduces) neighbour.ranks = facts_.gpus;
+      return neighbour;
     }
     throw EnvironmentError(fmt::format("nothing is measured beside {}", name_of(neighbour.kind)));
   }

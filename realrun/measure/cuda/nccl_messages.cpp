@@ -38,32 +38,12 @@ Sizes sizes_of(const SampleKey& key) {
   const auto ranks = static_cast<std::size_t>(key.ranks);
   const auto whole = [](std::size_t bytes) { return std::max(kElement, bytes / kElement * kElement); };
   const std::size_t part = whole(static_cast<std::size_t>(*key.bytes) / ranks);
-  switch (key.kind) {
-    case SampleKind::kAllGather:
-      return {part, part * ranks};
-    case SampleKind::kReduceScatter:
-      return {part * ranks, part};
-    case SampleKind::kAllToAll:
-      return {part * ranks, part * ranks};
-    default:
-      break;
-  }
+  const std::optional<CollectiveKind> collective = collective_of(key.kind);
+  if (collective == CollectiveKind::kAllGather) return {part, part * ranks};
+  if (collective == CollectiveKind::kReduceScatter) return {part * ranks, part};
+  if (collective == CollectiveKind::kAllToAll) return {part * ranks, part * ranks};
   const std::size_t all = whole(static_cast<std::size_t>(*key.bytes));
   return {all, all};
-}
-
-CollectiveKind collective_of(SampleKind kind) {
-  switch (kind) {
-    case SampleKind::kAllReduce:
-      return CollectiveKind::kAllReduce;
-    case SampleKind::kAllGather:
-      return CollectiveKind::kAllGather;
-    case SampleKind::kReduceScatter:
-      return CollectiveKind::kReduceScatter;
-    default:
-      break;
-  }
-  throw EnvironmentError("is no message that is measured");
 }
 
 /// What is called while it lives runs as one operation, and is closed whatever happens.
@@ -159,8 +139,8 @@ class NcclMessages::Ends {
 
   void queue_end(const End& end) const {
     const Member& member = end.member;
-    if (kind_ != SampleKind::kAllToAll) {
-      return nccl_.collect({.kind = collective_of(kind_), .input = end.input, .output = end.output},
+    if (kind_ != sample_of(CollectiveKind::kAllToAll)) {
+      return nccl_.collect({.kind = *collective_of(kind_), .input = end.input, .output = end.output},
                            member.communicator, member.stream);
     }
     const std::size_t part = end.input.bytes() / ends_.size();
@@ -190,7 +170,9 @@ NcclMessages::~NcclMessages() {
 
 QueuedWorkload NcclMessages::make(const SampleKey& key) {
   const bool pair = key.kind == SampleKind::kPointToPoint;
-  if (!pair && key.kind != SampleKind::kAllToAll) static_cast<void>(collective_of(key.kind));
+  if (!pair && (!collective_of(key.kind) || key.kind == sample_of(CollectiveKind::kBroadcast))) {
+    throw EnvironmentError("is no message that is measured");
+  }
   throw_if_failed();
   const std::vector<Member>& members = group_of(key.ranks, key.channels);
   const auto ends = std::make_shared<Ends>(*this, key, members);

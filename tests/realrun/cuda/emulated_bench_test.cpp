@@ -334,11 +334,11 @@ TEST_F(EmulatedBench, MessagesHaveTheBytesThatNcclTestsCounts) {
         EXPECT_EQ(operation.output, output);
       }
     };
-    expect_collective(SampleKind::kAllReduce, kBytes, kBytes);
-    expect_collective(SampleKind::kAllGather, kBytes / 4, kBytes);
-    expect_collective(SampleKind::kReduceScatter, kBytes, kBytes / 4);
+    expect_collective(sample_of(CollectiveKind::kAllReduce), kBytes, kBytes);
+    expect_collective(sample_of(CollectiveKind::kAllGather), kBytes / 4, kBytes);
+    expect_collective(sample_of(CollectiveKind::kReduceScatter), kBytes, kBytes / 4);
     EXPECT_EQ(log.joined, kRanks) << "one group for all of them";
-    const std::vector<Operation> exchange = queued(SampleKind::kAllToAll, kRanks);
+    const std::vector<Operation> exchange = queued(sample_of(CollectiveKind::kAllToAll), kRanks);
     ASSERT_EQ(exchange.size(), 2u * kRanks * kRanks);
     for (const Operation& operation : exchange) EXPECT_EQ(operation.input + operation.output, kBytes / 4);
     const std::vector<Operation> pair = queued(SampleKind::kPointToPoint, 2);
@@ -351,10 +351,10 @@ TEST_F(EmulatedBench, MessagesHaveTheBytesThatNcclTestsCounts) {
     EXPECT_EQ(pair[2].gpu, 1);
     EXPECT_EQ(pair[3].name, "receive 1");
     EXPECT_EQ(pair[3].output, kBytes);
-    queued(SampleKind::kAllReduce, 2, 8);
+    queued(sample_of(CollectiveKind::kAllReduce), 2, 8);
     EXPECT_EQ(log.joined, kRanks + 2 + 2);
     EXPECT_EQ(log.joined_with.back(), 8);
-    EXPECT_THROW(queued(SampleKind::kBroadcast, 2), EnvironmentError);
+    EXPECT_THROW(queued(sample_of(CollectiveKind::kBroadcast), 2), EnvironmentError);
   }
   EXPECT_EQ(log.left, log.joined);
   EXPECT_EQ(log.aborted, 0);
@@ -383,11 +383,12 @@ std::string error_of(const std::function<void()>& action) {
 
 TEST_F(EmulatedBench, AFailedMessageEndsAllOfThem) {
   for (const char* refused : {"operation", "end", "communicator"}) {
-    for (const SampleKind kind : {SampleKind::kPointToPoint, SampleKind::kAllReduce, SampleKind::kAllToAll}) {
+    for (const SampleKind kind :
+         {SampleKind::kPointToPoint, sample_of(CollectiveKind::kAllReduce), sample_of(CollectiveKind::kAllToAll)}) {
       RecordingNccl::Log log;
       {
         cuda::NcclMessages messages(std::make_unique<RecordingNccl>(log));
-        messages.make(message_key(SampleKind::kAllReduce, 4)).queue(0);
+        messages.make(message_key(sample_of(CollectiveKind::kAllReduce), 4)).queue(0);
         const cuda::QueuedWorkload message = messages.make(message_key(kind, 2));
         log.refuses = refused;
         if (log.refuses == "communicator") log.error = "a link is down";
@@ -415,19 +416,20 @@ TEST_F(EmulatedBench, AGroupThatCannotBeMadeIsNotTriedAgain) {
     RecordingNccl::Log log;
     {
       cuda::NcclMessages messages(std::make_unique<RecordingNccl>(log));
-      messages.make(message_key(SampleKind::kAllReduce, 2)).queue(0);
+      messages.make(message_key(sample_of(CollectiveKind::kAllReduce), 2)).queue(0);
       log.refuses = refused;
       const int joined = log.joined;
-      const std::string reason = error_of([&] { messages.make(message_key(SampleKind::kAllReduce, 4)); });
+      const std::string reason =
+          error_of([&] { messages.make(message_key(sample_of(CollectiveKind::kAllReduce), 4)); });
       EXPECT_EQ(reason.rfind("NCCL: ", 0), 0u) << reason;
       EXPECT_EQ(current_gpu(), 0);
       EXPECT_FALSE(log.open);
       EXPECT_EQ(log.aborted, log.joined - joined) << "those that had joined";
       log.refuses.clear();
       const int closed = log.closed;
-      EXPECT_EQ(error_of([&] { messages.make(message_key(SampleKind::kAllGather, 4)); }), reason);
+      EXPECT_EQ(error_of([&] { messages.make(message_key(sample_of(CollectiveKind::kAllGather), 4)); }), reason);
       EXPECT_EQ(log.closed, closed);
-      messages.make(message_key(SampleKind::kAllGather, 2)).queue(0);  // the other group works on
+      messages.make(message_key(sample_of(CollectiveKind::kAllGather), 2)).queue(0);  // the other group works on
     }
     EXPECT_EQ(log.left, 2);
   }
@@ -449,7 +451,7 @@ TEST_F(EmulatedBench, AMessageThatDoesNotEndIsAborted) {
     RecordingNccl::Log log;
     cuda::NcclMessages messages(std::make_unique<RecordingNccl>(log));
     const HeldEvents held;
-    const cuda::QueuedWorkload message = messages.make(message_key(SampleKind::kAllReduce, 3));
+    const cuda::QueuedWorkload message = messages.make(message_key(sample_of(CollectiveKind::kAllReduce), 3));
     const cuda::QueuedWorkload kernel{stream_, [](int) {}, {}};
     cuda::TimedWork work(beside ? kernel : message, beside ? message : cuda::QueuedWorkload{}, kSoon);
     EXPECT_EQ(error_of([&] { work.run(1, 1); }), "a message between the GPUs does not end");
@@ -462,7 +464,7 @@ TEST_F(EmulatedBench, AnErrorIsSeenWhileAMessageIsWaitedFor) {
   RecordingNccl::Log log;
   cuda::NcclMessages messages(std::make_unique<RecordingNccl>(log));
   const HeldEvents held;
-  cuda::QueuedWorkload message = messages.make(message_key(SampleKind::kAllReduce, 2));
+  cuda::QueuedWorkload message = messages.make(message_key(sample_of(CollectiveKind::kAllReduce), 2));
   message.queue = [&log, queue = message.queue](int round) {
     queue(round);
     log.error = "a peer is gone";
@@ -484,7 +486,7 @@ TEST_F(EmulatedBench, OfARoundTripHalfCounts) {
   RecordingNccl::Log log;
   cuda::NcclMessages messages(std::make_unique<RecordingNccl>(log));
   EXPECT_EQ(messages.make(message_key(SampleKind::kPointToPoint, 2)).share, 0.5);
-  EXPECT_EQ(messages.make(message_key(SampleKind::kAllReduce, 2)).share, 1.0);
+  EXPECT_EQ(messages.make(message_key(sample_of(CollectiveKind::kAllReduce), 2)).share, 1.0);
   constexpr double kShare = 0.001;
   const auto slow = [](int) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
   cuda::TimedWork whole({stream_, slow, {}});

@@ -195,8 +195,7 @@ TEST(FakeGpu, ASmallTrainingStepIsForecastFromTheProfile) {
       truth.cluster.device = gpu.truth();
       truth.cluster.host_bandwidth = BytesPerSecond(FakeGpu::kHostRate);
       for (const int ranks : {2, 8}) {
-        for (const MessageKind kind : {MessageKind::kPointToPoint, MessageKind::kAllReduce, MessageKind::kAllGather,
-                                       MessageKind::kReduceScatter, MessageKind::kAllToAll}) {
+        for (const auto& kind : kCurveKinds) {
           const MessageSegment all{Bytes(0), Seconds(FakeGpu::kAlpha), 1.0 / FakeGpu::kLink};
           truth.cluster.curves.push_back({kind, ranks, 1, MessageCurve({all})});
         }

@@ -50,7 +50,7 @@ class FakeHost {
     void send(int, std::size_t bytes) override { host_.spend(kAlpha + static_cast<double>(bytes) / kLink); }
     void receive(int, std::size_t bytes) override { host_.spend(kAlpha + static_cast<double>(bytes) / kLink); }
     void collective(SampleKind kind, std::size_t bytes) override {
-      const double rounds = kind == SampleKind::kAllReduce ? 2.0 : 1.0;
+      const double rounds = kind == sample_of(CollectiveKind::kAllReduce) ? 2.0 : 1.0;
       host_.spend(rounds * (kAlpha + 0.5 * static_cast<double>(bytes) / kLink));
     }
     void barrier() override { host_.spend(3e-6); }
@@ -108,13 +108,11 @@ DeviceProfile calibrated(FakeHost& fake, const CpuSet& set) {
 void expect_truth(const DeviceProfile& profile) {
   for (const ProfileFit& fit : profile.fits) EXPECT_LT(fit.median_error, 0.005) << fit.what;
   for (const GroupCurve& group : profile.curves) {
-    const double rounds = group.kind == MessageKind::kPointToPoint ? 1.0
-                          : group.kind == MessageKind::kAllReduce  ? 2.0
-                                                                   : 1.0;
-    const double share = group.kind == MessageKind::kPointToPoint ? 1.0 : 0.5;
+    const double rounds = group.collective == CollectiveKind::kAllReduce ? 2.0 : 1.0;
+    const double share = group.collective ? 0.5 : 1.0;
     for (const double bytes : {1500.0, 3e5, 3e6}) {
       const double truth = rounds * (kAlpha + share * bytes / kLink);
-      EXPECT_NEAR(group.curve.time(Bytes(bytes)).value(), truth, 0.01 * truth) << names_of<MessageKind>()[0] << bytes;
+      EXPECT_NEAR(group.curve.time(Bytes(bytes)).value(), truth, 0.01 * truth) << group.name() << bytes;
     }
   }
   EXPECT_EQ(profile.cluster.at("device").at("memory_bandwidth"), "12GB/s");

@@ -58,7 +58,7 @@ void add_products(Measurement& measurement, const Device& device) {
       key.op = "dgrad";
       add(measurement, key, 1.1 * model.gemm({m, 4096, k, 1}, 2.0).value());
       key.op = {};
-      key.beside = SampleKind::kAllReduce;
+      key.beside = sample_of(CollectiveKind::kAllReduce);
       key.channels = 16;
       add(measurement, key, 1.3 * model.gemm({m, 4096, k, 1}, 2.0).value());
     }
@@ -98,7 +98,7 @@ Measurement measured_gpu() {
     for (const double size : {bytes, 3.0 * bytes}) {
       add(measurement, kernel(SampleKind::kHostCopy, "to host", size), 1e-5 + size / kHostRate);
     }
-    SampleKey message = kernel(SampleKind::kAllReduce, "", bytes);
+    SampleKey message = kernel(sample_of(CollectiveKind::kAllReduce), "", bytes);
     message.ranks = 8;
     add(measurement, message, 2e-5 + bytes / 1e11);
     message.beside = SampleKind::kGemm;
@@ -311,7 +311,7 @@ TEST(GpuMeasurement, ChannelsBelongToMessagesChannelCopiesAndNeighbours) {
   add(measurement, copy, 1e-3);
   copy.beside = SampleKind::kGemm;
   add(measurement, copy, 2e-3);
-  SampleKey message = kernel(SampleKind::kAllReduce, "", 1e6);
+  SampleKey message = kernel(sample_of(CollectiveKind::kAllReduce), "", 1e6);
   message.ranks = 2;
   message.channels = 4;
   add(measurement, message, 1e-3);

@@ -35,7 +35,8 @@ TEST(Measure, ThreadsExchangeMessages) {
     run_thread_ranks(ranks, 4096, [&](MeasuredRank& rank) {
       ++called;
       EXPECT_EQ(rank.ranks(), ranks);
-      for (const SampleKind kind : {SampleKind::kAllReduce, SampleKind::kAllGather, SampleKind::kReduceScatter}) {
+      for (const SampleKind kind : {sample_of(CollectiveKind::kAllReduce), sample_of(CollectiveKind::kAllGather),
+                                    sample_of(CollectiveKind::kReduceScatter)}) {
         rank.collective(kind, 4096);
       }
       EXPECT_EQ(rank.largest(rank.rank()), ranks - 1);

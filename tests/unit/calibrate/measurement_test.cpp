@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 SampleKey message(double bytes, int pass) {
-  return {SampleKind::kAllReduce, std::nullopt, bytes, 2, 1, "fp32", pass};
+  return {sample_of(CollectiveKind::kAllReduce), std::nullopt, bytes, 2, 1, "fp32", pass};
 }
 
 Measurement sample_measurement() {

@@ -96,10 +96,10 @@ TEST(NcclTests, ReadsOldColumns) {
 
 TEST(NcclTests, RowsAloneTellTheRanksByTheirBandwidths) {
   NcclTestsRequest request;
-  request.kind = SampleKind::kAllReduce;
+  request.kind = sample_of(CollectiveKind::kAllReduce);
   EXPECT_EQ(import(kNewRows, request).samples[0].key.ranks, 8);
   EXPECT_NE(log_complaint(kNewRows).problem.find("which collective"), std::string::npos);
-  request.kind = SampleKind::kBroadcast;
+  request.kind = sample_of(CollectiveKind::kBroadcast);
   EXPECT_NE(log_complaint(kNewRows, request).problem.find("how many ranks"), std::string::npos);
 }
 

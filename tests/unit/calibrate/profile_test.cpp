@@ -57,8 +57,8 @@ Measurement measured_host() {
     };
     add(SampleKind::kMemoryCopy, 1, bytes / kMemory);
     add(SampleKind::kPointToPoint, 2, kAlpha + bytes / kLink);
-    add(SampleKind::kAllReduce, 4, 2 * kAlpha + 3 * bytes / kLink);
-    add(SampleKind::kBroadcast, 4, kAlpha);
+    add(sample_of(CollectiveKind::kAllReduce), 4, 2 * kAlpha + 3 * bytes / kLink);
+    add(sample_of(CollectiveKind::kBroadcast), 4, kAlpha);
   }
   return measurement;
 }
@@ -113,12 +113,12 @@ TEST(DeviceProfile, MeasuredCurvesPriceTheirGroupsAlone) {
   without_curves.curves.clear();
   const CommunicationModel without(without_curves);
   const Bytes bytes(5e6);
-  EXPECT_NEAR(with.collective(MessageKind::kAllReduce, bytes, {4, 1, 4, 1}).value(), 2 * kAlpha + 3 * 5e6 / kLink,
+  EXPECT_NEAR(with.collective(CollectiveKind::kAllReduce, bytes, {4, 1, 4, 1}).value(), 2 * kAlpha + 3 * 5e6 / kLink,
               1e-6);
-  EXPECT_EQ(with.collective(MessageKind::kAllReduce, bytes, {2, 1, 2, 1}),
-            without.collective(MessageKind::kAllReduce, bytes, {2, 1, 2, 1}));
-  EXPECT_EQ(with.collective(MessageKind::kAllGather, bytes, {4, 1, 4, 1}),
-            without.collective(MessageKind::kAllGather, bytes, {4, 1, 4, 1}));
+  EXPECT_EQ(with.collective(CollectiveKind::kAllReduce, bytes, {2, 1, 2, 1}),
+            without.collective(CollectiveKind::kAllReduce, bytes, {2, 1, 2, 1}));
+  EXPECT_EQ(with.collective(CollectiveKind::kAllGather, bytes, {4, 1, 4, 1}),
+            without.collective(CollectiveKind::kAllGather, bytes, {4, 1, 4, 1}));
   EXPECT_NEAR(with.point_to_point(bytes, false, 1).value(), kAlpha + 5e6 / kLink, 1e-6);
   EXPECT_EQ(with.point_to_point(bytes, true, 1), without.point_to_point(bytes, true, 1));
 }
@@ -128,10 +128,10 @@ TEST(DeviceProfile, GroupsThatShareCardsKeepTheModel) {
     "confidence": "published"})"),
                              "2xdgx-a100-80g")
                         .cluster;
-  cluster.curves.push_back({MessageKind::kAllReduce, 2, 2, MessageCurve({{Bytes(0), Seconds(1.0), 0.0}})});
+  cluster.curves.push_back({CollectiveKind::kAllReduce, 2, 2, MessageCurve({{Bytes(0), Seconds(1.0), 0.0}})});
   const CommunicationModel model(cluster);
-  EXPECT_EQ(model.collective(MessageKind::kAllReduce, Bytes(1e6), {2, 2, 1, 1}).value(), 1.0);
-  EXPECT_LT(model.collective(MessageKind::kAllReduce, Bytes(1e6), {2, 2, 1, 8}).value(), 0.1);
+  EXPECT_EQ(model.collective(CollectiveKind::kAllReduce, Bytes(1e6), {2, 2, 1, 1}).value(), 1.0);
+  EXPECT_LT(model.collective(CollectiveKind::kAllReduce, Bytes(1e6), {2, 2, 1, 8}).value(), 0.1);
 }
 
 Json partial_profile() {
@@ -242,7 +242,8 @@ TEST(DeviceProfile, ComplaintsTellTheField) {
 
 TEST(DeviceProfile, NothingUsefulIsRefused) {
   Measurement measurement = measured_host();
-  std::erase_if(measurement.samples, [](const Sample& s) { return s.key.kind != SampleKind::kBroadcast; });
+  std::erase_if(measurement.samples,
+                [](const Sample& s) { return s.key.kind != sample_of(CollectiveKind::kBroadcast); });
   EXPECT_THROW(build_profile(measurement, host_request()), ConfigError);
   measurement = measured_host();
   std::erase_if(measurement.samples, [](const Sample& s) { return s.key.kind == SampleKind::kPointToPoint; });

@@ -304,7 +304,7 @@ TEST(Compression, CostsItsPassesOverMemory) {
   all.nodes = 8;
   all.ranks_per_node = 8;
   const Seconds network =
-      CommunicationModel(cluster).collective(MessageKind::kAllReduce, Bytes(psi(answer) * code), all);
+      CommunicationModel(cluster).collective(CollectiveKind::kAllReduce, Bytes(psi(answer) * code), all);
   const Seconds passes =
       Bytes(psi(answer) * 2.0 * (fp16 + code)) / (device.memory_bandwidth * device.memory_efficiency) +
       device.kernel_launch * 4.0;

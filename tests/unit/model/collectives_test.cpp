@@ -20,14 +20,14 @@ GroupPlacement group(int ranks, int nodes) {
 }
 
 TEST(Collectives, VolumesAreBandwidthOptimal) {
-  EXPECT_DOUBLE_EQ(bytes_sent_per_rank(MessageKind::kAllReduce, Bytes(800), 8).value(), 1400.0);
-  EXPECT_DOUBLE_EQ(bytes_sent_per_rank(MessageKind::kAllGather, Bytes(800), 8).value(), 700.0);
-  EXPECT_DOUBLE_EQ(bytes_sent_per_rank(MessageKind::kReduceScatter, Bytes(800), 1).value(), 0.0);
+  EXPECT_DOUBLE_EQ(bytes_sent_per_rank(CollectiveKind::kAllReduce, Bytes(800), 8).value(), 1400.0);
+  EXPECT_DOUBLE_EQ(bytes_sent_per_rank(CollectiveKind::kAllGather, Bytes(800), 8).value(), 700.0);
+  EXPECT_DOUBLE_EQ(bytes_sent_per_rank(CollectiveKind::kReduceScatter, Bytes(800), 1).value(), 0.0);
 }
 
 TEST(Collectives, AGroupOfOneIsFree) {
   const Cluster cluster = dgx_a100(1);
-  EXPECT_EQ(CommunicationModel(cluster).collective(MessageKind::kAllReduce, Bytes(1e9), group(1, 1)).value(), 0.0);
+  EXPECT_EQ(CommunicationModel(cluster).collective(CollectiveKind::kAllReduce, Bytes(1e9), group(1, 1)).value(), 0.0);
 }
 
 // All-reduce on eight A100 over NVSwitch, VIA-Research/vTrain trace LUT (MIT): 8.19 ms at 1 GiB, 229 GB/s bus
@@ -37,7 +37,7 @@ TEST(Collectives, ComeNearMeasuredAllReducesOnOneNode) {
   const Cluster cluster = dgx_a100(1);
   const CommunicationModel model(cluster);
   const double bytes = 1024.0 * 1024.0 * 1024.0;
-  const double time = model.collective(MessageKind::kAllReduce, Bytes(bytes), group(8, 1)).value();
+  const double time = model.collective(CollectiveKind::kAllReduce, Bytes(bytes), group(8, 1)).value();
   EXPECT_NEAR(bytes / time * 2 * 7 / 8 / 229e9, 1.0, 0.1);
 }
 
@@ -46,21 +46,21 @@ TEST(Collectives, GrowWithBytesAndRanksAndSharing) {
   const CommunicationModel model(cluster);
   double previous = 0.0;
   for (double bytes = 8; bytes < 1e10; bytes *= 2) {
-    const double time = model.collective(MessageKind::kAllGather, Bytes(bytes), group(8, 1)).value();
+    const double time = model.collective(CollectiveKind::kAllGather, Bytes(bytes), group(8, 1)).value();
     EXPECT_GE(time, previous);
     previous = time;
   }
   // Trees, with NCCL's correction by size, are only used by all-reduces.
   previous = 0.0;
   for (double bytes = 8; bytes < 1e10; bytes *= 1.3) {
-    const double time = model.collective(MessageKind::kAllReduce, Bytes(bytes), group(32, 4)).value();
+    const double time = model.collective(CollectiveKind::kAllReduce, Bytes(bytes), group(32, 4)).value();
     EXPECT_GE(time, previous) << bytes;
     previous = time;
   }
   GroupPlacement alone{16, 2, 8, 1};
   GroupPlacement sharing{16, 2, 8, 4};
-  EXPECT_LT(model.collective(MessageKind::kAllReduce, Bytes(1e9), alone).value(),
-            model.collective(MessageKind::kAllReduce, Bytes(1e9), sharing).value());
+  EXPECT_LT(model.collective(CollectiveKind::kAllReduce, Bytes(1e9), alone).value(),
+            model.collective(CollectiveKind::kAllReduce, Bytes(1e9), sharing).value());
 }
 
 TEST(Collectives, PointToPointPaysLatencyAndItsShareOfTheCards) {
