@@ -47,10 +47,10 @@ Column number_column(std::string name, std::string key = {});
 
 /// Rows of text under named columns. What a command prints in every format but its own JSON.
 struct Table {
-  std::string title;  ///< one line above the table; empty for none
-  std::vector<Column> columns;
-  std::vector<std::vector<std::string>> rows;
-  std::vector<std::string> notes;  ///< one line each below the table
+  std::string title = {};  ///< one line above the table; empty for none
+  std::vector<Column> columns = {};
+  std::vector<std::vector<std::string>> rows = {};
+  std::vector<std::string> notes = {};  ///< one line each below the table
 };
 
 /// Aligned columns for a terminal, GitHub markdown, RFC 4180 (header row, CRLF-free), or a JSON array of objects.

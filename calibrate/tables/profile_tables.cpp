@@ -71,15 +71,12 @@ struct Miss {
 };
 
 Table errors_table(const DeviceProfile& profile) {
-  Table table;
-  table.title = fmt::format("{}: {}{}{}, {}", profile.name, profile.source, profile.date.empty() ? "" : ", ",
-                            profile.date, profile.confidence);
-  table.columns = {text_column("fit"),
-                   number_column("samples"),
-                   number_column("median error %", "median_error_percent"),
-                   number_column("95 % below", "p95_error_percent"),
-                   number_column("largest %", "largest_error_percent"),
-                   number_column("left out, median %", "left_out_median_error_percent")};
+  Table table = {
+      .title = fmt::format("{}: {}{}{}, {}", profile.name, profile.source, profile.date.empty() ? "" : ", ",
+                           profile.date, profile.confidence),
+      .columns = {text_column("fit"), number_column("samples"), number_column("median error %"),
+                  number_column("95 % below", "p95_error_percent"), number_column("largest %", "largest_error_percent"),
+                  number_column("left out, median %", "left_out_median_error_percent")}};
   for (const ProfileFit& fit : profile.fits) {
     table.rows.push_back({fit.what, std::to_string(fit.points.size()), percent(fit.median_error),
                           percent(fit.p95_error), percent(fit.largest_error), percent(fit.left_out_median_error)});
@@ -97,10 +94,9 @@ Table worst_table(const DeviceProfile& profile) {
                    [](const Miss& a, const Miss& b) { return std::abs(a.error()) > std::abs(b.error()); });
   constexpr std::size_t kShown = 10;
   misses.resize(std::min(misses.size(), kShown));
-  Table table;
-  table.title = "the worst samples";
-  table.columns = {text_column("fit"), text_column("sample"), number_column("measured us"), number_column("fitted us"),
-                   number_column("error %", "error_percent")};
+  Table table = {.title = "the worst samples",
+                 .columns = {text_column("fit"), text_column("sample"), number_column("measured us"),
+                             number_column("fitted us"), number_column("error %")}};
   for (const Miss& miss : misses) {
     table.rows.push_back({miss.fit->what, miss.point->label, fmt::format("{:.4g}", 1e6 * miss.point->measured_s),
                           fmt::format("{:.4g}", 1e6 * miss.point->fitted_s), percent(miss.error())});
@@ -114,10 +110,9 @@ std::string rate_text(const AchievedPeak& peak, double rate) {
 }
 
 Table peaks_table(const std::vector<AchievedPeak>& peaks) {
-  Table table;
-  table.title = "the fastest samples beside the datasheet";
-  table.columns = {text_column("of"), text_column("sample"), text_column("achieved"), text_column("datasheet"),
-                   number_column("share %", "share_percent")};
+  Table table = {.title = "the fastest samples beside the datasheet",
+                 .columns = {text_column("of"), text_column("sample"), text_column("achieved"),
+                             text_column("datasheet"), number_column("share %")}};
   for (const AchievedPeak& peak : peaks) {
     table.rows.push_back({peak.what, peak.sample, rate_text(peak, peak.rate), rate_text(peak, peak.datasheet),
                           percent(peak.rate / peak.datasheet)});
@@ -142,10 +137,9 @@ double measured_factor(const OverlapLine& line, const ProfilePoint& point) {
 }
 
 Table overlaps_table(const DeviceProfile& profile) {
-  Table table;
-  table.title = "slowdown beside something else, by its channels";
-  table.columns = {text_column("sample"), number_column("channels"), number_column("slower %", "slower_percent"),
-                   number_column("fitted %", "fitted_percent")};
+  Table table = {.title = "slowdown beside something else, by its channels",
+                 .columns = {text_column("sample"), number_column("channels"), number_column("slower %"),
+                             number_column("fitted %")}};
   for (const ProfileFit& fit : profile.fits) {
     const OverlapLine* line = overlap_of(profile, fit);
     if (line == nullptr) continue;
@@ -170,9 +164,8 @@ void add_figures(const nlohmann::json& values, const std::string& prefix, Table&
 }
 
 Table figures_table(const DeviceProfile& profile) {
-  Table table;
-  table.title = fmt::format("{} gives the cluster's", profile.name);
-  table.columns = {text_column("figure"), text_column("value")};
+  Table table = {.title = fmt::format("{} gives the cluster's", profile.name),
+                 .columns = {text_column("figure"), text_column("value")}};
   add_figures(profile.cluster, "", table);
   return table;
 }

@@ -23,14 +23,9 @@ std::string source_text(const RunComparison& run) {
 }  // namespace
 
 Table run_table(const RunComparison& run) {
-  Table table;
-  table.title = "Forecast and measurement of one step";
-  table.columns = {text_column("term"),
-                   text_column("unit"),
-                   number_column("forecast"),
-                   number_column("measured"),
-                   number_column("error %", "error_percent"),
-                   number_column("replay")};
+  Table table = {.title = "Forecast and measurement of one step",
+                 .columns = {text_column("term"), text_column("unit"), number_column("forecast"),
+                             number_column("measured"), number_column("error %"), number_column("replay")}};
   for (const RunTerm& term : run_terms(run)) {
     const std::optional<double> error = term.error_percent();
     table.rows.push_back({term.name, term.unit, fmt::format("{:.6g}", term.forecast),

@@ -57,9 +57,8 @@ std::vector<std::string> cells(const ErrorStatistics& errors) {
 }
 
 std::vector<Column> error_columns() {
-  return {number_column("median %", "median_percent"), number_column("MAPE %", "mape_percent"),
-          number_column("p90 %", "p90_percent"), number_column("max %", "max_percent"),
-          text_column("bias %", "bias_percent")};
+  return {number_column("median %"), number_column("MAPE %"), number_column("p90 %"), number_column("max %"),
+          text_column("bias %")};
 }
 
 std::vector<double> time_errors(const SourceSummary& summary, bool used_in_fit) {
@@ -180,19 +179,12 @@ std::string write_validation(const std::vector<SourceSummary>& sources) {
 }
 
 Table group_table(const std::vector<SourceSummary>& sources) {
-  Table table;
-  table.title = "By source and group";
-  table.columns = {text_column("source"),
-                   text_column("group"),
-                   number_column("n"),
-                   number_column("MAPE %", "mape_percent"),
-                   text_column("bias %", "bias_percent"),
-                   number_column("inside %", "inside_percent"),
-                   number_column("± %", "half_width_percent"),
-                   number_column("regret %", "regret_percent"),
-                   number_column("rank correlation", "rank_correlation"),
-                   number_column("memory MAPE %", "memory_mape_percent"),
-                   number_column("floor %", "floor_percent")};
+  Table table = {
+      .title = "By source and group",
+      .columns = {text_column("source"), text_column("group"), number_column("n"), number_column("MAPE %"),
+                  text_column("bias %"), number_column("inside %"), number_column("± %", "half_width_percent"),
+                  number_column("regret %"), number_column("rank correlation"), number_column("memory MAPE %"),
+                  number_column("floor %")}};
   const auto share = [](const std::optional<double>& value) { return value ? percent(*value) : ""; };
   for (const SourceSummary& summary : with_groups(sources)) {
     if (summary.time.rows == 0) continue;
@@ -210,9 +202,8 @@ Table group_table(const std::vector<SourceSummary>& sources) {
 }
 
 Table floor_table(const std::vector<SourceSummary>& sources) {
-  Table table;
-  table.title = "Equal jobs, different measurements";
-  table.columns = {text_column("source"), text_column("rows"), number_column("spread %", "spread_percent")};
+  Table table = {.title = "Equal jobs, different measurements",
+                 .columns = {text_column("source"), text_column("rows"), number_column("spread %")}};
   constexpr std::size_t kShown = 4;
   for (const SourceSummary& summary : sources) {
     for (const EqualJobs& equal : equal_jobs(summary.evaluated)) {
@@ -228,13 +219,12 @@ Table floor_table(const std::vector<SourceSummary>& sources) {
 }
 
 Table time_error_table(const std::vector<SourceSummary>& sources) {
-  Table table;
-  table.title = "Step time: forecast against measurement";
-  table.columns = {text_column("source"), number_column("rows"), number_column("skipped"),
-                   text_column("used in a fit", "used_in_fit"), number_column("compared")};
+  Table table = {.title = "Step time: forecast against measurement",
+                 .columns = {text_column("source"), number_column("rows"), number_column("skipped"),
+                             text_column("used in a fit", "used_in_fit"), number_column("compared")}};
   for (const Column& column : error_columns()) table.columns.push_back(column);
-  table.columns.push_back(number_column("naive MAPE %", "naive_mape_percent"));
-  table.columns.push_back(number_column("in interval %", "in_interval_percent"));
+  table.columns.push_back(number_column("naive MAPE %"));
+  table.columns.push_back(number_column("in interval %"));
   for (const SourceSummary& summary : sources) {
     const std::string naive = summary.naive_mape ? percent(*summary.naive_mape) : "";
     bool any = false;
@@ -262,10 +252,9 @@ Table time_error_table(const std::vector<SourceSummary>& sources) {
 }
 
 Table coverage_table() {
-  Table table;
-  table.title = "Coverage of the 90 % interval, each source left out whole";
-  table.columns = {text_column("devices"), text_column("stacks"), number_column("steps"),
-                   number_column("± %", "half_width_percent"), number_column("inside %", "inside_percent")};
+  Table table = {.title = "Coverage of the 90 % interval, each source left out whole",
+                 .columns = {text_column("devices"), text_column("stacks"), number_column("steps"),
+                             number_column("± %", "half_width_percent"), number_column("inside %")}};
   const std::vector<Coverage> coverages = interval_coverage(shipped_source_errors());
   for (const Coverage& coverage : coverages) {
     table.rows.push_back({coverage.devices, coverage.stacks, fmt::format("{}", coverage.rows),
@@ -279,16 +268,12 @@ Table coverage_table() {
 }
 
 Table choice_table(const std::vector<SourceSummary>& sources) {
-  Table table;
-  table.title = "Choosing by forecast, and rows that contradict each other";
-  table.columns = {text_column("source"),
-                   number_column("models", "groups"),
-                   number_column("rows to choose from", "rows"),
-                   number_column("mean regret %", "mean_regret_percent"),
-                   number_column("worst regret %", "worst_regret_percent"),
-                   number_column("speed-up over 1f1b, MAPE %", "speed_up_mape_percent"),
-                   number_column("contradicted rows", "contradicted_rows"),
-                   number_column("MAPE % without them", "undisputed_mape_percent")};
+  Table table = {
+      .title = "Choosing by forecast, and rows that contradict each other",
+      .columns = {text_column("source"), number_column("models", "groups"),
+                  number_column("rows to choose from", "rows"), number_column("mean regret %"),
+                  number_column("worst regret %"), number_column("speed-up over 1f1b, MAPE %", "speed_up_mape_percent"),
+                  number_column("contradicted rows"), number_column("MAPE % without them", "undisputed_mape_percent")}};
   for (const SourceSummary& summary : sources) {
     const ChoiceStatistics& choices = summary.choices;
     if (choices.groups == 0 && summary.contradicted_rows == 0) continue;
@@ -310,9 +295,7 @@ Table choice_table(const std::vector<SourceSummary>& sources) {
 }
 
 Table memory_error_table(const std::vector<SourceSummary>& sources) {
-  Table table;
-  table.title = "Memory of the fullest rank";
-  table.columns = {text_column("source"), number_column("compared")};
+  Table table = {.title = "Memory of the fullest rank", .columns = {text_column("source"), number_column("compared")}};
   for (const Column& column : error_columns()) table.columns.push_back(column);
   table.columns.push_back(text_column("out of memory, found", "out_of_memory"));
   for (const SourceSummary& summary : sources) {
@@ -328,9 +311,8 @@ Table memory_error_table(const std::vector<SourceSummary>& sources) {
 }
 
 Table skipped_table(const std::vector<SourceSummary>& sources) {
-  Table table;
-  table.title = "Rows without a forecast";
-  table.columns = {text_column("source"), number_column("rows"), text_column("reason")};
+  Table table = {.title = "Rows without a forecast",
+                 .columns = {text_column("source"), number_column("rows"), text_column("reason")}};
   for (const SourceSummary& summary : sources) {
     std::map<std::string, int> reasons;
     for (const SkippedRow& row : summary.skipped) ++reasons[row.reason];
@@ -341,18 +323,11 @@ Table skipped_table(const std::vector<SourceSummary>& sources) {
 }
 
 Table open_table(const std::vector<SourceSummary>& sources) {
-  Table table;
-  table.title = "Rows that leave something open: every plausible choice";
-  table.columns = {text_column("source"),
-                   text_column("row", "id"),
-                   text_column("open"),
-                   number_column("forecasts"),
-                   text_column("fits"),
-                   number_column("fastest s", "fastest_s"),
-                   number_column("slowest s", "slowest_s"),
-                   number_column("measured s", "measured_s"),
-                   text_column("fastest error %", "fastest_error_percent"),
-                   text_column("slowest error %", "slowest_error_percent")};
+  Table table = {
+      .title = "Rows that leave something open: every plausible choice",
+      .columns = {text_column("source"), text_column("row", "id"), text_column("open"), number_column("forecasts"),
+                  text_column("fits"), number_column("fastest s"), number_column("slowest s"),
+                  number_column("measured s"), text_column("fastest error %"), text_column("slowest error %")}};
   for (const SourceSummary& summary : sources) {
     for (const OpenRow& row : summary.open) {
       table.rows.push_back({row.source, row.id, row.open, fmt::format("{}", row.forecasts), row.fits ? "yes" : "no",
@@ -377,14 +352,10 @@ Table rows_table(const std::vector<SourceSummary>& sources, int count) {
     });
     if (rows.size() > static_cast<std::size_t>(count)) rows.resize(static_cast<std::size_t>(count));
   }
-  Table table;
-  table.title = count > 0 ? "The worst rows" : "All rows";
-  table.columns = {text_column("source"),
-                   text_column("row", "id"),
-                   text_column("used in a fit", "used_in_fit"),
-                   number_column("forecast s", "predicted_s"),
-                   number_column("measured s", "measured_s"),
-                   text_column("error %", "error_percent")};
+  Table table = {
+      .title = count > 0 ? "The worst rows" : "All rows",
+      .columns = {text_column("source"), text_column("row", "id"), text_column("used in a fit", "used_in_fit"),
+                  number_column("forecast s", "predicted_s"), number_column("measured s"), text_column("error %")}};
   for (const EvaluatedRow& row : rows) {
     table.rows.push_back({row.source, row.id, row.used_in_fit ? "yes" : "no", fmt::format("{:.4g}", row.predicted_s),
                           fmt::format("{:.4g}", *row.measured_s), signed_percent(*row.error())});
@@ -393,9 +364,9 @@ Table rows_table(const std::vector<SourceSummary>& sources, int count) {
 }
 
 Table constants_table() {
-  Table table;
-  table.title = "Fitted constants";
-  table.columns = {text_column("where"), text_column("constant"), text_column("value"), text_column("fitted to")};
+  Table table = {
+      .title = "Fitted constants",
+      .columns = {text_column("where"), text_column("constant"), text_column("value"), text_column("fitted to")}};
   for (const FitPlan& plan : shipped_fits()) {
     for (const FittedConstant& constant : plan.constants) {
       table.rows.push_back(
@@ -433,24 +404,13 @@ Table constants_table() {
 }
 
 std::vector<Table> refit_tables(const std::vector<Refit>& fits) {
-  Table constants;
-  constants.title = "Constants";
-  constants.columns = {text_column("fit"),
-                       text_column("entry"),
-                       text_column("figure"),
-                       text_column("unit"),
-                       number_column("shipped"),
-                       number_column("refitted"),
-                       text_column("at a bound", "at_bound")};
-  Table errors;
-  errors.title = "Mean absolute error of the step time, %";
-  errors.columns = {text_column("fit"),
-                    text_column("source"),
-                    number_column("rows"),
-                    number_column("models"),
-                    number_column("shipped"),
-                    number_column("refitted"),
-                    number_column("left out", "left_out")};
+  Table constants = {
+      .title = "Constants",
+      .columns = {text_column("fit"), text_column("entry"), text_column("figure"), text_column("unit"),
+                  number_column("shipped"), number_column("refitted"), text_column("at a bound", "at_bound")}};
+  Table errors = {.title = "Mean absolute error of the step time, %",
+                  .columns = {text_column("fit"), text_column("source"), number_column("rows"), number_column("models"),
+                              number_column("shipped"), number_column("refitted"), number_column("left out")}};
   const auto two_digits = [](double fraction) { return fmt::format("{:.2f}", fraction * 100.0); };
   for (const Refit& fit : fits) {
     for (std::size_t index = 0; index < fit.values.size(); ++index) {
@@ -512,18 +472,11 @@ struct Expectation {
 
 // What a user of a device may expect.
 Table expectation_table(const std::vector<SourceSummary>& sources) {
-  Table table;
-  table.title = "What to expect of a step time, by device";
-  table.columns = {text_column("device"),
-                   text_column("format"),
-                   text_column("kind"),
-                   number_column("sources"),
-                   number_column("steps"),
-                   text_column("fitted"),
-                   number_column("MAPE %", "mape_percent"),
-                   number_column("median %", "median_percent"),
-                   text_column("bias %", "bias_percent"),
-                   number_column("inside %", "inside_percent")};
+  Table table = {
+      .title = "What to expect of a step time, by device",
+      .columns = {text_column("device"), text_column("format"), text_column("kind"), number_column("sources"),
+                  number_column("steps"), text_column("fitted"), number_column("MAPE %"), number_column("median %"),
+                  text_column("bias %"), number_column("inside %")}};
   std::map<std::array<std::string, 3>, Expectation> kinds;
   for (const SourceSummary& summary : sources) {
     for (const EvaluatedRow& row : summary.evaluated) {

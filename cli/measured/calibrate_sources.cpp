@@ -58,7 +58,7 @@ Table work_table(const Trace& trace, const std::string& file) {
   const TraceTime total = trace.total();
   table.title = fmt::format("{}: kernels of {}", file, trace.measurement.device);
   table.columns = {text_column("work"), number_column("kernels"), number_column("ms", "milliseconds"),
-                   number_column("share %", "share_percent")};
+                   number_column("share %")};
   for (std::size_t index = 0; index < kTraceWorkCount; ++index) {
     const TraceTime& time = trace.work[index];
     table.rows.push_back({trace_work_names()[index], std::to_string(time.kernels),
@@ -74,10 +74,9 @@ Table work_table(const Trace& trace, const std::string& file) {
 
 Table operator_table(const Trace& trace) {
   constexpr std::size_t kShown = 10;
-  Table table;
-  table.title = "the longest operators";
-  table.columns = {text_column("operator"), text_column("work"), number_column("kernels"),
-                   number_column("ms", "milliseconds")};
+  Table table = {.title = "the longest operators",
+                 .columns = {text_column("operator"), text_column("work"), number_column("kernels"),
+                             number_column("ms", "milliseconds")}};
   for (std::size_t index = 0; index < std::min(kShown, trace.operators.size()); ++index) {
     const OperatorTime& time = trace.operators[index];
     table.rows.push_back({time.name, trace_work_names()[static_cast<std::size_t>(time.work)],
@@ -178,7 +177,7 @@ Calibration import_training_log(const CalibrationWishes& wishes) {
   table.columns = {number_column("ranks"),
                    number_column("global batch size"),
                    number_column("steps"),
-                   number_column("median s", "median_s"),
+                   number_column("median s"),
                    number_column("10 % below s", "p10_s"),
                    number_column("90 % below s", "p90_s"),
                    number_column("samples/s", "samples_per_s")};

@@ -144,13 +144,9 @@ std::vector<std::string> notes_on(const std::vector<DocumentedRun>& runs) {
 // Throws ConfigError with the file's name.
 Table documented_runs(const std::vector<std::filesystem::path>& files) {
   Table table;
-  table.columns = {text_column("run"),
-                   number_column("GPUs", "gpus"),
-                   text_column("layout"),
-                   text_column("figure"),
-                   number_column("published"),
-                   number_column("predicted"),
-                   number_column("error %", "error_percent")};
+  table.columns = {text_column("run"),      number_column("GPUs"),      text_column("layout"),
+                   text_column("figure"),   number_column("published"), number_column("predicted"),
+                   number_column("error %")};
   std::vector<DocumentedRun> runs;
   for (const std::filesystem::path& file : files) runs.emplace_back(file.string());
   for (const DocumentedRun& run : runs) add_rows(run, table);

@@ -196,17 +196,13 @@ Json metrics_json(const TimelineMetrics& metrics) {
 
 Table metrics_table(const Program& program, const TimelineMetrics& metrics) {
   const auto number = [](Ticks ticks) { return number_in_units(ticks).dump(); };
-  Table table;
-  table.title = fmt::format(
-      "{}: makespan {}, bubble fraction {:.4f} (idle share of all ranks), bubble ratio {:.4f} (over the busiest rank)",
-      program.schedule, number(metrics.makespan), metrics.idle_fraction(), metrics.bubble_ratio());
-  table.columns = {number_column("rank"),
-                   number_column("busy"),
-                   number_column("first start", "first_start"),
-                   number_column("last end", "last_end"),
-                   number_column("idle share", "idle_fraction"),
-                   number_column("span"),
-                   number_column("peak in flight", "peak_in_flight")};
+  Table table = {
+      .title = fmt::format("{}: makespan {}, bubble fraction {:.4f} (idle share of all ranks), bubble ratio {:.4f} "
+                           "(over the busiest rank)",
+                           program.schedule, number(metrics.makespan), metrics.idle_fraction(), metrics.bubble_ratio()),
+      .columns = {number_column("rank"), number_column("busy"), number_column("first start"), number_column("last end"),
+                  number_column("idle share", "idle_fraction"), number_column("span"),
+                  number_column("peak in flight")}};
   for (std::size_t rank = 0; rank < metrics.ranks.size(); ++rank) {
     const RankMetrics& row = metrics.ranks[rank];
     table.rows.push_back({fmt::format("{}", rank), number(row.busy), number(row.first_start), number(row.last_end),

@@ -52,7 +52,7 @@ Table devices_table() {
     list += (list.empty() ? "" : ", ") + name;
   }
   Table table;
-  table.columns = {text_column("name"), text_column("description"), number_column("steps compared", "steps_compared"),
+  table.columns = {text_column("name"), text_column("description"), number_column("steps compared"),
                    number_column("of sources", "sources_compared"), text_column("profiles")};
   for (const std::string& name : catalogue_names(CatalogueKind::kDevices)) {
     const Seen& compared = seen[name];
@@ -105,9 +105,8 @@ Table figures_table(CatalogueKind kind, const std::string& name) {
                        "", choices_help(name, names)});
   }
   const CatalogueEntry entry = catalogue_entry(kind, name);
-  Table table;
-  table.title = fmt::format("{}: {}", entry.name, entry.description);
-  table.columns = {text_column("figure"), text_column("value"), text_column("source")};
+  Table table = {.title = fmt::format("{}: {}", entry.name, entry.description),
+                 .columns = {text_column("figure"), text_column("value"), text_column("source")}};
   for (const SourcedFigure& figure : entry.figures) table.rows.push_back({figure.key, figure.value, figure.source});
   if (kind != CatalogueKind::kStacks) return table;
   for (const StackRelease& release : stack_releases(name)) {
@@ -118,14 +117,9 @@ Table figures_table(CatalogueKind kind, const std::string& name) {
 
 Table profiles_table() {
   Table table;
-  table.columns = {text_column("name"),
-                   text_column("device"),
-                   text_column("confidence"),
-                   text_column("date"),
-                   number_column("fits"),
-                   number_column("median error %", "median_error_percent"),
-                   number_column("left out %", "left_out_percent"),
-                   text_column("source")};
+  table.columns = {text_column("name"),         text_column("device"), text_column("confidence"),
+                   text_column("date"),         number_column("fits"), number_column("median error %"),
+                   number_column("left out %"), text_column("source")};
   for (const std::string& name : shipped_profile_names()) {
     const DeviceProfile profile = read_device_profile(shipped_profile(name), "profile", {});
     double worst = 0.0;
@@ -150,11 +144,9 @@ Table profile_fits_table(const std::string& name) {
         {"", fmt::format("no profile is called \"{}\"", name), "", choices_help(name, shipped_profile_names())});
   }
   const DeviceProfile profile = read_device_profile(values, "profile", {});
-  Table table;
-  table.title = fmt::format("{}: {}, {}", profile.name, profile.source, profile.confidence);
-  table.columns = {text_column("fit"), number_column("median %", "median_percent"),
-                   number_column("p95 %", "p95_percent"), number_column("max %", "max_percent"),
-                   number_column("left out, median %", "left_out_percent")};
+  Table table = {.title = fmt::format("{}: {}, {}", profile.name, profile.source, profile.confidence),
+                 .columns = {text_column("fit"), number_column("median %"), number_column("p95 %"),
+                             number_column("max %"), number_column("left out, median %", "left_out_percent")}};
   for (const ProfileFit& fit : profile.fits) {
     const auto percent = [](double error) { return fmt::format("{:.1f}", 1e2 * error); };
     table.rows.push_back({fit.what, percent(fit.median_error), percent(fit.p95_error), percent(fit.largest_error),

@@ -50,24 +50,18 @@ bool tells_sizes(const ForeignFile& file) {
 
 // {"data_parallel_size": 4, "pipeline_parallel_size": 2, "tensor_parallel_size": 4}: a layout and nothing else.
 ImportedJob read_sizes(const ForeignFile& file, const ImportContext& /*context*/) {
-  struct Size {
-    const char* key;
-    const char* field;
-  };
-  static constexpr Size kSizes[] = {{"data_parallel_size", "layout.dp"},
-                                    {"pipeline_parallel_size", "layout.pp"},
-                                    {"tensor_parallel_size", "layout.tp"},
-                                    {"context_parallel_size", "layout.cp"},
-                                    {"expert_parallel_size", "layout.ep"},
-                                    {"micro_batch_size", "layout.micro_batch_size"},
-                                    {"global_batch_size", "layout.global_batch_size"}};
+  static constexpr JobSize kSizes[] = {{"data_parallel_size", "layout.dp"},
+                                       {"pipeline_parallel_size", "layout.pp"},
+                                       {"tensor_parallel_size", "layout.tp"},
+                                       {"context_parallel_size", "layout.cp"},
+                                       {"expert_parallel_size", "layout.ep"},
+                                       {"micro_batch_size", "layout.micro_batch_size"},
+                                       {"global_batch_size", "layout.global_batch_size"}};
   ImportedJob imported;
   JsonReader object = JsonReader::foreign(file.values(), "", file.name());
   std::vector<std::string> known;
-  for (const Size& size : kSizes) {
-    known.emplace_back(size.key);
-    if (const auto number = object.whole(size.key, 1)) imported.put(size.field, *number, object.place(size.key));
-  }
+  for (const JobSize& size : kSizes) known.emplace_back(size.key);
+  take_sizes(object, kSizes, imported);
   for (const auto& item : file.values().items()) {
     if (std::find(known.begin(), known.end(), item.key()) != known.end()) continue;
     object.fail(item.key(), "unknown key", choices_help(item.key(), known));
@@ -182,6 +176,17 @@ bool ForeignFile::has_any(std::initializer_list<const char*> keys) const {
 const nlohmann::json& ForeignFile::values() const {
   if (problem_) throw ConfigError(*problem_);
   return values_;
+}
+
+bool take_sizes(JsonReader& object, std::span<const JobSize> sizes, ImportedJob& imported) {
+  bool any = false;
+  for (const JobSize& size : sizes) {
+    const auto number = object.whole(size.key, 1);
+    if (!number) continue;
+    imported.put(size.field, *number, object.place(size.key));
+    any = true;
+  }
+  return any;
 }
 
 void ImportedJob::put(const std::string& field, nlohmann::json value, const std::string& place) {

@@ -5,12 +5,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/text/error.hpp"
 #include "model/config/document.hpp"
+#include "model/config/object_reader.hpp"
 
 namespace flopcast {
 
@@ -81,6 +83,14 @@ struct ImportedJob {
   /// Lays another import over this one: its values win.
   void merge(const ImportedJob& other);
 };
+
+/// A key that another program has for a size, and the job's field that it is.
+struct JobSize {
+  const char* key;
+  const char* field;
+};
+/// Takes those that are given, whole numbers of 1 or more; whether any is.
+bool take_sizes(JsonReader& object, std::span<const JobSize> sizes, ImportedJob& imported);
 
 /// The text of a file and, where it is JSON, its values: parsed once, for those who ask what it is and who read it.
 class ForeignFile {

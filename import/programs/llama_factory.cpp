@@ -74,22 +74,12 @@ void read_llama_factory_batch(JsonReader& object, const ImportContext& context, 
 
 // Megatron's words, as LLaMA-Factory hands them to mcore_adapter.
 bool read_megatron_words(JsonReader& object, ImportedJob& imported) {
-  bool any = false;
-  struct Axis {
-    const char* key;
-    const char* field;
-  };
-  static constexpr Axis kAxes[] = {{"tensor_model_parallel_size", "layout.tp"},
-                                   {"pipeline_model_parallel_size", "layout.pp"},
-                                   {"virtual_pipeline_model_parallel_size", "layout.vpp"},
-                                   {"expert_model_parallel_size", "layout.ep"},
-                                   {"context_parallel_size", "layout.cp"}};
-  for (const Axis& axis : kAxes) {
-    const auto ranks = object.whole(axis.key, 1);
-    if (!ranks) continue;
-    imported.put(axis.field, *ranks, object.place(axis.key));
-    any = true;
-  }
+  static constexpr JobSize kAxes[] = {{"tensor_model_parallel_size", "layout.tp"},
+                                      {"pipeline_model_parallel_size", "layout.pp"},
+                                      {"virtual_pipeline_model_parallel_size", "layout.vpp"},
+                                      {"expert_model_parallel_size", "layout.ep"},
+                                      {"context_parallel_size", "layout.cp"}};
+  bool any = take_sizes(object, kAxes, imported);
   const bool sequence = object.boolean("sequence_parallel").value_or(false);
   if (sequence && imported.whole("layout.tp") > 1)
     imported.put("layout.sequence_parallel", true, object.place("sequence_parallel"));

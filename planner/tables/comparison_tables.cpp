@@ -75,11 +75,11 @@ Table terms_table(const std::vector<ComparedLayout>& layouts) {
 Table summary_table(const std::vector<ComparedLayout>& layouts) {
   Table table;
   table.columns = {text_column("layout"),
-                   number_column("step s", "step_s"),
-                   number_column("MFU %", "mfu_percent"),
-                   number_column("bubble %", "bubble_percent"),
+                   number_column("step s"),
+                   number_column("MFU %"),
+                   number_column("bubble %"),
                    number_column("exposed %", "exposed_communication_percent"),
-                   number_column("peak GiB", "peak_gib"),
+                   number_column("peak GiB"),
                    text_column("fits")};
   for (const ComparedLayout& layout : layouts) {
     const Result& result = layout.result;
@@ -118,17 +118,11 @@ Table strategies_table(const nlohmann::json& job_file, const Origins& origins, c
     if (open.contains("layout") && open["layout"].is_object()) open["layout"].erase(axis);
   }
   const PlanQuestion question = read_question(open, origins);
-  Table table;
-  table.title = "the fastest layout of each strategy";
-  table.columns = {text_column("strategy"),
-                   text_column("layout"),
-                   number_column("step s", "step_s"),
-                   number_column("MFU %", "mfu_percent"),
-                   number_column("exposed communication %", "exposed_percent"),
-                   number_column("GB sent per GPU", "gb_sent"),
-                   number_column("peak GiB", "peak_gib"),
-                   text_column("fits"),
-                   number_column("memory saved %", "memory_saved_percent")};
+  Table table = {.title = "the fastest layout of each strategy",
+                 .columns = {text_column("strategy"), text_column("layout"), number_column("step s"),
+                             number_column("MFU %"), number_column("exposed communication %", "exposed_percent"),
+                             number_column("GB sent per GPU", "gb_sent"), number_column("peak GiB"),
+                             text_column("fits"), number_column("memory saved %")}};
   double whole_gib = 0.0;
   for (const StrategyAnswer& answer : compare_strategies(question.job, question.space, parallel_for)) {
     if (!answer.planned) {
@@ -176,17 +170,12 @@ std::vector<std::string> optimization_notes(const Job& job) {
 }  // namespace
 
 Table optimizations_table(const Job& job, const ReadFile& read_file) {
-  Table table;
-  table.title = "what each buys on this job";
-  table.columns = {text_column("optimization"),
-                   text_column("what changes", "changes"),
-                   number_column("step s without", "without_s"),
-                   number_column("with", "with_s"),
-                   number_column("step faster %", "faster_percent"),
-                   number_column("exposed dp s without", "dp_without_s"),
-                   number_column("with", "dp_with_s"),
-                   text_column("fits"),
-                   text_column("usually claimed", "claim")};
+  Table table = {.title = "what each buys on this job",
+                 .columns = {text_column("optimization"), text_column("what changes", "changes"),
+                             number_column("step s without", "without_s"), number_column("with", "with_s"),
+                             number_column("step faster %", "faster_percent"),
+                             number_column("exposed dp s without", "dp_without_s"), number_column("with", "dp_with_s"),
+                             text_column("fits"), text_column("usually claimed", "claim")}};
   for (const Optimization& one : optimizations_of(job)) {
     const Result without = forecast(one.without, read_file).result;
     const Result with = forecast(one.with, read_file).result;
@@ -263,8 +252,8 @@ Table gap_table(const Result& forecast, const MeasuredStep& measured) {
   table.title =
       fmt::format("forecast {:.4g} s, measured {:.4g} s, {:+.1f} %", time_s, measured.median_s, 100.0 * gap / time_s);
   table.columns = {text_column("term"),
-                   number_column("forecast s", "forecast_s"),
-                   number_column("share %", "share_percent"),
+                   number_column("forecast s"),
+                   number_column("share %"),
                    number_column("of the gap s", "gap_s"),
                    {"alone", Align::kRight, "alone", false},
                    text_column("what to check", "check")};

@@ -54,13 +54,11 @@ std::string write_partition(const PartitionAnswer& answer) {
 Table partition_table(const PartitionAnswer& answer) {
   const bool has_ranks = !answer.stages.empty() && answer.stages.front().rank.has_value();
   const bool has_cuts = !answer.stages.empty() && !answer.stages.front().last_layers.empty();
-  Table table;
-  table.title = answer.title;
-  table.columns = {number_column("stage")};
+  Table table = {.title = answer.title, .columns = {number_column("stage")}};
   if (has_ranks) table.columns.push_back(number_column("rank"));
   table.columns.push_back(number_column("layers"));
-  table.columns.push_back(answer.in_seconds ? number_column("time ms", "time_ms") : number_column("time"));
-  table.columns.push_back(number_column("share %", "share_percent"));
+  table.columns.push_back(answer.in_seconds ? number_column("time ms") : number_column("time"));
+  table.columns.push_back(number_column("share %"));
   table.columns.push_back(number_column("replicas"));
   if (has_cuts) table.columns.push_back(text_column("ends behind", "last_layers"));
   for (std::size_t index = 0; index < answer.stages.size(); ++index) {

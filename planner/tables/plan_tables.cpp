@@ -101,18 +101,18 @@ Table layouts_table(const PlanAnswer& answer, const std::vector<PlanEntry>& entr
   const Job& job = answer.ranked.front().forecast.step.job;
   const std::vector<Axis> axes = listed_axes(job);
   Table table;
-  table.columns = {number_column("#", "rank"), number_column("GPUs", "gpus")};
+  table.columns = {number_column("#", "rank"), number_column("GPUs")};
   for (const Axis axis : axes) table.columns.push_back(number_column(std::string(name_of(axis))));
   for (const char* number : {"vpp", "mbs", "zero"}) table.columns.push_back(number_column(number));
   table.columns.push_back(text_column("sp"));
   table.columns.push_back(text_column("recompute"));
   table.columns.push_back(text_column("schedule"));
   table.columns.push_back(text_column("split"));
-  table.columns.push_back(number_column("step s", "step_s"));
-  table.columns.push_back(number_column("MFU %", "mfu_percent"));
-  table.columns.push_back(number_column("bubble %", "bubble_percent"));
+  table.columns.push_back(number_column("step s"));
+  table.columns.push_back(number_column("MFU %"));
+  table.columns.push_back(number_column("bubble %"));
   table.columns.push_back(number_column("exposed %", "exposed_communication_percent"));
-  table.columns.push_back(number_column("peak GiB", "peak_gib"));
+  table.columns.push_back(number_column("peak GiB"));
   table.columns.push_back(number_column("of limit %", "memory_percent"));
   if (const std::optional<RunLength> length = length_of(answer, answer.ranked.front())) {
     table.columns.push_back(number_column("days"));
@@ -168,9 +168,9 @@ std::vector<std::string> why(const PlanAnswer& answer) {
 }
 
 Table advice_table(const PlanAnswer& answer) {
-  Table table;
-  table.title = "rules of thumb";
-  table.columns = {text_column("rule"), text_column("the best layout"), text_column("here"), text_column("source")};
+  Table table = {
+      .title = "rules of thumb",
+      .columns = {text_column("rule"), text_column("the best layout"), text_column("here"), text_column("source")}};
   for (const RuleOfThumb& rule : rules_of_thumb(answer.ranked.front().forecast)) {
     table.rows.push_back({rule.rule, rule.followed ? "agrees" : "disagrees", rule.here, rule.source});
   }
@@ -255,9 +255,7 @@ std::string plan_svg(const PlanAnswer& answer) {
 }
 
 Table rejected_table(const SearchResult& result) {
-  Table table;
-  table.title = "rejected layouts";
-  table.columns = {text_column("reason"), number_column("layouts", "count")};
+  Table table = {.title = "rejected layouts", .columns = {text_column("reason"), number_column("layouts", "count")}};
   for (const RejectedLayouts& one : result.rejected) table.rows.push_back({one.reason, std::to_string(one.count)});
   return table;
 }

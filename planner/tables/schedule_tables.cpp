@@ -202,18 +202,12 @@ std::string bubble_of(const ComparedSchedule& schedule) {
 }  // namespace
 
 Table figures_table(const ScheduleComparison& comparison, Format format) {
-  Table table;
-  table.title = title_of(comparison);
-  table.columns = {text_column("schedule"),
-                   number_column("makespan"),
-                   number_column("span"),
-                   number_column("bubble fraction", "bubble_fraction"),
-                   number_column("bubble ratio", "bubble_ratio"),
-                   number_column("activations", "peak_activations"),
-                   number_column("weights", "weight_copies"),
-                   number_column("staleness"),
-                   number_column("messages"),
-                   number_column("closed form", "closed_form")};
+  Table table = {
+      .title = title_of(comparison),
+      .columns = {text_column("schedule"), number_column("makespan"), number_column("span"),
+                  number_column("bubble fraction"), number_column("bubble ratio"),
+                  number_column("activations", "peak_activations"), number_column("weights", "weight_copies"),
+                  number_column("staleness"), number_column("messages"), number_column("closed form")}};
   const bool with_reasons = shown_by(format) == Shows::kRows;
   if (with_reasons) table.columns.insert(table.columns.end(), {text_column("note"), text_column("refused")});
   for (const ComparedSchedule& schedule : comparison.schedules) {
@@ -255,9 +249,7 @@ Table figures_table(const ScheduleComparison& comparison, Format format) {
 namespace {
 
 Table one_row_a_property(const Table& wide) {
-  Table table;
-  table.title = wide.title;
-  table.columns = {wide.columns.front(), text_column("property"), text_column("value")};
+  Table table = {.title = wide.title, .columns = {wide.columns.front(), text_column("property"), text_column("value")}};
   for (const std::vector<std::string>& row : wide.rows) {
     for (std::size_t column = 1; column < row.size(); ++column) {
       if (row[column].empty()) continue;
@@ -270,15 +262,10 @@ Table one_row_a_property(const Table& wide) {
 }  // namespace
 
 Table semantics_table(const ScheduleComparison& comparison, Format format) {
-  Table table;
-  table.title = title_of(comparison);
-  table.columns = {text_column("schedule"),
-                   text_column("mode"),
-                   text_column("activations"),
-                   text_column("weights", "weight_copies"),
-                   text_column("update", "update"),
-                   text_column("bubble"),
-                   text_column("where to use", "where_to_use")};
+  Table table = {.title = title_of(comparison),
+                 .columns = {text_column("schedule"), text_column("mode"), text_column("activations"),
+                             text_column("weights", "weight_copies"), text_column("update"), text_column("bubble"),
+                             text_column("where to use")}};
   for (const ComparedSchedule& schedule : comparison.schedules) {
     const std::string formula =
         schedule.info == nullptr ? "" : fmt::format("; chunks on rank r: {}", schedule.info->peak_in_flight);
@@ -292,11 +279,10 @@ Table semantics_table(const ScheduleComparison& comparison, Format format) {
 }
 
 Table memory_table(const ScheduleComparison& comparison) {
-  Table table;
-  table.title = fmt::format("with activations of {} microbatch{} on a rank, of {}", *comparison.memory,
-                            *comparison.memory == 1 ? "" : "es", comparison.microbatches);
-  table.columns = {text_column("schedule"), number_column("microbatches that fit", "microbatches"),
-                   text_column("more would fit", "unlimited"), number_column("bubble fraction", "bubble_fraction")};
+  Table table = {.title = fmt::format("with activations of {} microbatch{} on a rank, of {}", *comparison.memory,
+                                      *comparison.memory == 1 ? "" : "es", comparison.microbatches),
+                 .columns = {text_column("schedule"), number_column("microbatches that fit", "microbatches"),
+                             text_column("more would fit", "unlimited"), number_column("bubble fraction")}};
   for (const ComparedSchedule& schedule : comparison.schedules) {
     if (!schedule.fit) continue;
     const MemoryFit& fit = *schedule.fit;
@@ -314,9 +300,8 @@ Table memory_table(const ScheduleComparison& comparison) {
 
 std::optional<Table> refused_table(const ScheduleComparison& comparison) {
   if (comparison.refused.empty()) return std::nullopt;
-  Table table;
-  table.title = "not for this request";
-  table.columns = {text_column("schedule"), text_column("because"), text_column("valid")};
+  Table table = {.title = "not for this request",
+                 .columns = {text_column("schedule"), text_column("because"), text_column("valid")}};
   for (const RefusedSchedule& refused : comparison.refused) {
     table.rows.push_back({refused.name, refused.refusal.problem, refused.refusal.help});
   }

@@ -34,9 +34,8 @@ std::string billions(double count) {
 Table step_table(const Forecast& forecast) {
   const Result& result = forecast.result;
   const IterationResult& iteration = result.iteration;
-  Table table;
-  table.title = describe_job(forecast.step.job);
-  table.columns = {text_column("step"), {"value", Align::kRight, "value", false}};
+  Table table = {.title = describe_job(forecast.step.job),
+                 .columns = {text_column("step"), {"value", Align::kRight, "value", false}}};
   const auto add = [&table](const std::string& name, const std::string& value) { table.rows.push_back({name, value}); };
   add("step time", time_in_seconds(iteration.time_s));
   if (result.interval)
@@ -198,14 +197,14 @@ std::string describe_job(const Job& job) {
 
 Table memory_table(const Forecast& forecast) {
   Table table;
-  table.columns = {number_column("rank", "rank"), text_column("layers", "layers")};
+  table.columns = {number_column("rank"), text_column("layers")};
   for (const MemoryTerm& term : memory_terms()) {
     table.columns.push_back(number_column(term.name, term.key));
     if (term.gib == &RankMemoryResult::activations_gib) {
       table.columns.push_back(number_column("in flight", "peak_in_flight"));
     }
   }
-  table.columns.push_back(number_column("total GiB", "total_gib"));
+  table.columns.push_back(number_column("total GiB"));
   const MemoryResult& memory = forecast.result.memory;
   // A column of its own only where the stack's description knows more than the tensors.
   const bool shows_more = memory.shown_gib > memory.peak_gib;
@@ -238,8 +237,8 @@ Table memory_table(const Forecast& forecast) {
 
 Table memory_parts_table(const Forecast& forecast) {
   Table table;
-  table.columns = {text_column("kind", "kind"), text_column("tensor", "tensor"), number_column("MiB each", "each_mib"),
-                   number_column("count", "count"), number_column("GiB", "gib")};
+  table.columns = {text_column("kind"), text_column("tensor"), number_column("MiB each", "each_mib"),
+                   number_column("count"), number_column("GiB")};
   const int rank = fullest_rank(forecast.result.memory);
   for (const MemoryPart& part : fullest_rank_parts(forecast.step, forecast.result.memory, forecast.memory)) {
     constexpr double kMebi = 1024.0;
@@ -257,7 +256,7 @@ std::string plus_minus(const StepTimeInterval& interval) {
 
 Table memory_over_time_table(const Forecast& forecast) {
   Table table;
-  table.columns = {number_column("rank", "rank"), number_column("time s", "time_s"), number_column("GiB", "gib")};
+  table.columns = {number_column("rank"), number_column("time s"), number_column("GiB")};
   for (std::size_t rank = 0; rank < forecast.memory.size(); ++rank) {
     for (const MemoryPoint& point : forecast.memory[rank].points) {
       table.rows.push_back({fmt::format("{}", rank),
