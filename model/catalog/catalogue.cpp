@@ -26,6 +26,14 @@ const EmbeddedFile* find_file(CatalogueKind kind, std::string_view name) {
   return nullptr;
 }
 
+// A planner reads many jobs: each of its threads parses a file once.
+const nlohmann::json& parsed_file(const EmbeddedFile& file) {
+  thread_local std::map<std::string_view, nlohmann::json> files;
+  const auto known = files.find(file.path);
+  if (known != files.end()) return known->second;
+  return files.emplace(file.path, nlohmann::json::parse(file.text)).first->second;
+}
+
 constexpr const char* kReleases = "releases";
 // Of a release, beside what it changes.
 constexpr std::string_view kOfRelease[] = {"release", "date", "changes", "source"};
@@ -144,12 +152,12 @@ nlohmann::json plain_values(const nlohmann::json& file) {
 nlohmann::json catalogue_values(CatalogueKind kind, std::string_view name) {
   if (kind != CatalogueKind::kStacks) {
     const EmbeddedFile* file = find_file(kind, name);
-    return file == nullptr ? nlohmann::json() : without_sources(nlohmann::json::parse(file->text));
+    return file == nullptr ? nlohmann::json() : without_sources(parsed_file(*file));
   }
   const VersionedName stack = versioned(name);
   const EmbeddedFile* file = find_file(kind, stack.base);
   if (file == nullptr || (stack.release.empty() && stack.base.size() < name.size())) return {};
-  const nlohmann::json entry = as_of_release(nlohmann::json::parse(file->text), stack.release);
+  const nlohmann::json entry = as_of_release(parsed_file(*file), stack.release);
   if (entry.is_null()) return {};
   nlohmann::json values = without_sources(entry);
   values["name"] = name;
@@ -162,7 +170,7 @@ std::vector<StackRelease> stack_releases(std::string_view name) {
   static const std::map<std::string, std::vector<StackRelease>, std::less<>> all = [] {
     std::map<std::string, std::vector<StackRelease>, std::less<>> by_stack;
     for (const std::string& stack : catalogue_names(CatalogueKind::kStacks)) {
-      const nlohmann::json json = nlohmann::json::parse(find_file(CatalogueKind::kStacks, stack)->text);
+      const nlohmann::json& json = parsed_file(*find_file(CatalogueKind::kStacks, stack));
       for (const nlohmann::json& one : json.value(kReleases, nlohmann::json::array())) {
         const std::string source = json.at("sources").at(one.at("source").get<std::string>());
         by_stack[stack].push_back({one.at("release"), one.at("date"), one.at("changes"), source});
@@ -187,7 +195,7 @@ CatalogueEntry catalogue_entry(CatalogueKind kind, std::string_view name) {
   const VersionedName entry_name = versioned(name);
   const EmbeddedFile* file = find_file(kind, entry_name.base);
   FLOPCAST_CHECK(file != nullptr);
-  const nlohmann::json json = as_of_release(nlohmann::json::parse(file->text), entry_name.release);
+  const nlohmann::json json = as_of_release(parsed_file(*file), entry_name.release);
   CatalogueEntry entry;
   entry.name = json.at("name").get<std::string>();
   entry.description = json.at("description").get<std::string>();
@@ -214,7 +222,7 @@ std::vector<std::string> shipped_profile_names() {
 
 nlohmann::json shipped_profile(std::string_view name) {
   for (const EmbeddedFile& file : embedded_profiles()) {
-    if (name_in(file.path) == name) return nlohmann::json::parse(file.text);
+    if (name_in(file.path) == name) return parsed_file(file);
   }
   return {};
 }
