@@ -12,6 +12,54 @@
 
 namespace flopcast {
 
+// Help in the order people read: what it is, how it is called, examples, flags by topic, the command's own first.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter(std::string usage, std::string examples, std::string command)
+      : usage_(std::move(usage)), examples_(std::move(examples)), command_(std::move(command)) {
+    constexpr std::size_t kFlagColumn = 34;
+    column_width(kFlagColumn);
+  }
+  std::string make_usage(const CLI::App* /*app*/, std::string /*name*/) const override {
+    return fmt::format("usage: {}\n{}", usage_, examples_.empty() ? "" : "\nexamples:\n" + examples_);
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
+  }
+  std::string make_help(const CLI::App* app, std::string /*name*/, CLI::AppFormatMode /*mode*/) const override {
+    std::string own;
+    std::string last;
+    std::vector<const CLI::Option*> short_ones;
+    for (const std::string& group : app->get_groups()) {
+      const std::vector<const CLI::Option*> options = app->get_options(
+          [&group](const CLI::Option* option) { return option->get_group() == group && option->nonpositional(); });
+      if (group.empty() || options.empty()) continue;
+      const bool rest = std::find(rest_groups.begin(), rest_groups.end(), group) != rest_groups.end();
+      if (!rest) {
+        own += make_group(group, false, options) + "\n";
+      } else if (all) {
+        last += make_group(group, false, options) + "\n";
+      } else {
+        for (const CLI::Option* option : options) {
+          const bool is_short = option->get_name().find('.') == std::string::npos;
+          if (is_short) short_ones.push_back(option);
+        }
+      }
+    }
+    if (!short_ones.empty())
+      last = make_group(fmt::format("Job ({} --help-all has every key)", command_), false, short_ones);
+    return make_description(app) + make_usage(app, "") + make_positionals(app) + own + last;
+  }
+
+  std::vector<std::string> rest_groups;
+  bool all = false;
+
+ private:
+  std::string usage_;
+  std::string examples_;
+  std::string command_;
+};
+
 struct CommandLine::Parser {
   // A flag that is true when it stands alone: --sp, --sp=false.
   struct Switch {
@@ -27,28 +75,15 @@ struct CommandLine::Parser {
   std::string group = "Options";
   std::deque<Switch> switches;               // the parser keeps references to their texts
   std::vector<std::string>* rest = nullptr;  // what follows a bare --
+  std::shared_ptr<HelpFormatter> help;
 };
 
 namespace {
 
-// Help in the order people read: what it is, how it is called, examples, flags by topic.
-class HelpFormatter : public CLI::Formatter {
- public:
-  HelpFormatter(std::string usage, std::string examples) : usage_(std::move(usage)), examples_(std::move(examples)) {
-    constexpr std::size_t kFlagColumn = 34;
-    column_width(kFlagColumn);
-  }
-  std::string make_usage(const CLI::App* /*app*/, std::string /*name*/) const override {
-    return fmt::format("usage: {}\n{}", usage_, examples_.empty() ? "" : "\nexamples:\n" + examples_);
-  }
-  std::string make_option_opts(const CLI::Option* option) const override {
-    return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
-  }
-
- private:
-  std::string usage_;
-  std::string examples_;
-};
+// A flag given again overrules itself.
+void last_wins(CLI::Option* option) {
+  option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
 
 [[noreturn]] void refuse(const std::string& field, const std::string& problem, const std::string& command,
                          const std::string& help) {
@@ -63,13 +98,12 @@ std::vector<std::string> known_flags(const CLI::App& app) {
   return flags;
 }
 
-// A flag given twice, or without its value.
+// A flag without its value.
 [[noreturn]] void refuse_count(CLI::App& app, const CLI::ArgumentMismatch& error, const std::string& command) {
   const std::string what = error.what();
   const std::string flag = what.substr(0, what.find(':'));
   const CLI::Option* option = app.get_option_no_throw(flag);
   if (option == nullptr) refuse("", what, command, "");
-  if (option->count() > 1) refuse(flag, fmt::format("given {} times", option->count()), command, "give it once");
   refuse(flag, fmt::format("needs a value, {}", option->get_type_name()), command, "");
 }
 
@@ -100,8 +134,10 @@ CommandLine::CommandLine(const Streams& streams, const std::string& name, const 
   std::string lines;
   for (const std::string& example : examples) lines += "  " + example + "\n";
   parser_->app.description(description);
-  parser_->app.formatter(std::make_shared<HelpFormatter>(usage, lines));
+  parser_->help = std::make_shared<HelpFormatter>(usage, lines, parser_->name);
+  parser_->app.formatter(parser_->help);
   parser_->app.set_help_flag("--help,-h", "print this and exit");
+  parser_->app.set_help_all_flag("--help-all", "print every key of a job, too");
   parser_->app.allow_extras();
 }
 
@@ -111,8 +147,9 @@ const Streams& CommandLine::streams() const {
   return parser_->streams;
 }
 
-void CommandLine::begin_group(const std::string& title) {
+void CommandLine::begin_group(const std::string& title, bool rest) {
   parser_->group = title;
+  if (rest) parser_->help->rest_groups.push_back(title);
 }
 
 void CommandLine::add_positional(const std::string& name, std::optional<std::string>& target, const std::string& help) {
@@ -125,12 +162,12 @@ void CommandLine::add_positional(const std::string& name, std::vector<std::strin
 
 void CommandLine::add_option(const std::string& names, std::optional<std::string>& target,
                              const std::string& value_name, const std::string& help) {
-  parser_->app.add_option(names, target, help)->type_name(value_name)->group(parser_->group);
+  last_wins(parser_->app.add_option(names, target, help)->type_name(value_name)->group(parser_->group));
 }
 
 void CommandLine::add_option(const std::string& names, std::optional<int>& target, const std::string& value_name,
                              const std::string& help) {
-  parser_->app.add_option(names, target, help)->type_name(value_name)->group(parser_->group);
+  last_wins(parser_->app.add_option(names, target, help)->type_name(value_name)->group(parser_->group));
 }
 
 void CommandLine::add_option(const std::string& names, std::vector<std::string>& target, const std::string& value_name,
@@ -155,7 +192,7 @@ void CommandLine::add_callback(const std::string& name, bool takes_value, const 
                                const std::function<void(const std::string&)>& callback) {
   const std::string group = listed ? parser_->group : "";
   if (takes_value) {
-    parser_->app.add_option_function<std::string>(name, callback, help)->type_name(value_name)->group(group);
+    last_wins(parser_->app.add_option_function<std::string>(name, callback, help)->type_name(value_name)->group(group));
     return;
   }
   // The text after --name= is judged by who knows the key, like every other value.
@@ -188,6 +225,9 @@ std::optional<std::string> CommandLine::read(const std::vector<std::string>& arg
   try {
     app.parse(std::move(joined));
   } catch (const CLI::CallForHelp&) {
+    return app.help();
+  } catch (const CLI::CallForAllHelp&) {
+    parser_->help->all = true;
     return app.help();
   } catch (const CLI::ArgumentMismatch& error) {
     refuse_count(app, error, command);

@@ -25,8 +25,9 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
   ~CommandLine();
 
-  /// The flags that follow are listed under this heading in --help.
-  void begin_group(const std::string& title);
+  /// The flags that follow are listed under this heading in --help. `rest` are listed last, and all of them by
+  /// --help-all alone; --help has those of a short name.
+  void begin_group(const std::string& title, bool rest = false);
   void add_positional(const std::string& name, std::optional<std::string>& target, const std::string& help);
   /// Takes every positional argument that is left.
   void add_positional(const std::string& name, std::vector<std::string>& target, const std::string& help);

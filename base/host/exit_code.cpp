@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <new>
 
+#include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
 
 namespace flopcast {
@@ -31,7 +32,8 @@ int exit_code_of(const std::function<int()>& command, bool tells, const Streams&
     return command();
   } catch (const std::exception& error) {
     const Complaint complaint = complaint_about(error);
-    if (tells || complaint.exit_code != kBadInput) std::fputs((complaint.text + "\n").c_str(), streams.err);
+    if (tells || complaint.exit_code != kBadInput)
+      std::fputs((colored_complaint(streams, complaint.text) + "\n").c_str(), streams.err);
     return complaint.exit_code;
   }
 }

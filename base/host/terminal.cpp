@@ -53,8 +53,23 @@ Terminal inspect_terminal(const Streams& streams) {
   return terminal;
 }
 
+TableStyle table_style(const Streams& streams) {
+  const Terminal terminal = inspect_terminal(streams);
+  const bool told = isatty(fileno(streams.out)) == 1 || !environment("COLUMNS").empty();
+  return {told ? terminal.width : 0, terminal.color};
+}
+
+std::string colored_complaint(const Streams& streams, const std::string& text) {
+  const bool shows =
+      isatty(fileno(streams.err)) == 1 && environment("NO_COLOR").empty() && environment("TERM") != "dumb";
+  const std::size_t colon = text.find(": ");
+  const std::string word = text.substr(0, colon == std::string::npos ? 0 : colon + 1);
+  const char* const color = word == "error:" ? "\x1b[1;31m" : word == "warning:" ? "\x1b[33m" : nullptr;
+  return shows && color != nullptr ? color + word + "\x1b[0m" + text.substr(word.size()) : text;
+}
+
 void warn(const Streams& streams, const std::string& text) {
-  std::fputs(fmt::format("warning: {}\n", text).c_str(), streams.err);
+  std::fputs((colored_complaint(streams, "warning: " + text) + "\n").c_str(), streams.err);
 }
 
 Progress::Progress(const Streams& streams, bool shows)

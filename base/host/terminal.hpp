@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/host/streams.hpp"
+#include "base/text/table.hpp"
 
 namespace flopcast {
 
@@ -15,6 +16,13 @@ struct Terminal {
   bool ascii = false;  ///< the locale is not UTF-8
 };
 Terminal inspect_terminal(const Streams& streams);
+
+/// What tables are fitted to: the terminal, or COLUMNS where the environment says it; elsewhere they are as wide as
+/// they are.
+TableStyle table_style(const Streams& streams);
+
+/// "error:" in red and "warning:" in yellow where the error stream is a terminal that shows colours.
+std::string colored_complaint(const Streams& streams, const std::string& text);
 
 /// A warning or hint on the error stream.
 void warn(const Streams& streams, const std::string& text);

@@ -88,6 +88,9 @@ std::string choices_help(std::string_view word, const std::vector<std::string>& 
   std::string text;
   const std::vector<std::string> near = nearest_choices(word, choices);
   if (!near.empty()) text = fmt::format("did you mean {}? ", fmt::join(near, " or "));
+  // A long list would hide what is meant.
+  constexpr std::size_t kMostBeside = 12;
+  if (!near.empty() && choices.size() > kMostBeside) return text.substr(0, text.size() - 1);
   if (!choices.empty()) text += fmt::format("valid: {}", fmt::join(choices, ", "));
   return text;
 }

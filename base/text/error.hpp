@@ -59,7 +59,8 @@ class InternalError : public std::logic_error {
 /// (at least 1), or the word being part of a choice. At most three.
 std::vector<std::string> nearest_choices(std::string_view word, const std::vector<std::string>& choices);
 
-/// "did you mean a or b? valid: a, b, c, …" over the choices, the nearest first when there is a near one.
+/// "did you mean a or b? valid: a, b, c, …" over the choices, the nearest first when there is a near one; of more than
+/// a dozen choices these alone.
 std::string choices_help(std::string_view word, const std::vector<std::string>& choices);
 
 }  // namespace flopcast

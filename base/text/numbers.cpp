@@ -65,7 +65,35 @@ std::string time_in_days(double seconds) {
   constexpr double kDay = 86'400.0;
   if (seconds < kMinute) return fmt::format("{:.3g} s", seconds);
   if (seconds < kHour) return fmt::format("{:.3g} min", seconds / kMinute);
-  return seconds < kDay ? fmt::format("{:.3g} h", seconds / kHour) : fmt::format("{:.3g} days", seconds / kDay);
+  if (seconds < kDay) return fmt::format("{:.3g} h", seconds / kHour);
+  constexpr double kYear = 365.25 * kDay;
+  constexpr double kManyYears = 3.0;
+  if (seconds < kManyYears * kYear) return rounded(seconds / kDay, 3) + " days";
+  return rounded(seconds / kYear, 3) + " years";
+}
+
+std::string thousands(double number) {
+  std::string digits = fmt::format("{:.0f}", number);
+  constexpr std::size_t kGroup = 3;
+  const std::size_t first = digits.front() == '-' ? 1 : 0;
+  for (std::size_t place = digits.size(); place > first + kGroup;) {
+    place -= kGroup;
+    digits.insert(place, ",");
+  }
+  return digits;
+}
+
+std::string dollars(double amount) {
+  struct Scale {
+    double unit;
+    const char* name;
+  };
+  constexpr Scale kScales[] = {{1e12, " T"}, {1e9, " B"}, {1e6, " M"}, {1e3, " K"}};
+  constexpr double kThreeDigits = 0.9995;  // from here on three digits round up to the next scale
+  for (const Scale& scale : kScales) {
+    if (amount >= kThreeDigits * scale.unit) return "$" + rounded(amount / scale.unit, 3) + scale.name;
+  }
+  return "$" + rounded(amount, 3);
 }
 
 }  // namespace flopcast

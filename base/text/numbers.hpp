@@ -20,7 +20,11 @@ std::string percent(double share);
 std::string rounded(double value, int digits);
 /// A time of a step or of a part of it, to four digits, in s, ms or us: "1.234 s".
 std::string time_in_seconds(double seconds);
-/// A time that people wait for, to three digits, in s, min, h or days: "2.5 days".
+/// A time that people wait for, to three digits, in s, min, h, days or years: "2.5 days".
 std::string time_in_days(double seconds);
+/// A whole number in groups of three: "1,216,287".
+std::string thousands(double number);
+/// Dollars to three digits: "$950", "$12.3 K", "$1.22 M", "$3 B".
+std::string dollars(double amount);
 
 }  // namespace flopcast

@@ -109,21 +109,135 @@ std::vector<std::size_t> column_widths(const std::vector<std::vector<std::string
   return widths;
 }
 
-std::string write_text(const Table& table) {
-  const auto lines = prepared_lines(table, [](const std::string& cell) { return on_one_line(cell, " "); });
-  const std::vector<std::size_t> widths = column_widths(lines, 0);
-  std::string text = table.title.empty() ? "" : table.title + "\n";
-  if (!table.columns.empty()) {
-    for (const std::vector<std::string>& line : lines) {
+constexpr std::size_t kGap = 2;  // blanks between columns
+
+std::size_t total_width(const std::vector<std::size_t>& widths) {
+  std::size_t total = 0;
+  for (const std::size_t width : widths) total += width + (total == 0 ? 0 : kGap);
+  return total;
+}
+
+// What is the same in every row, but for the first column: said once.
+Table without_constants(const Table& table) {
+  if (table.rows.size() < 2) return table;
+  Table shorter;
+  shorter.title = table.title;
+  shorter.notes = table.notes;
+  shorter.rows.resize(table.rows.size());
+  std::string constants;
+  for (std::size_t i = 0; i < table.columns.size(); ++i) {
+    const std::string& first = table.rows.front()[i];
+    const bool same = i > 0 && std::all_of(table.rows.begin(), table.rows.end(),
+                                           [&](const std::vector<std::string>& row) { return row[i] == first; });
+    if (same) {
+      if (!first.empty())
+        constants += (constants.empty() ? "in every row: " : ", ") + table.columns[i].name + " " + first;
+      continue;
+    }
+    shorter.columns.push_back(table.columns[i]);
+    for (std::size_t row = 0; row < table.rows.size(); ++row) shorter.rows[row].push_back(table.rows[row][i]);
+  }
+  if (!constants.empty()) shorter.title += (shorter.title.empty() ? "" : "\n") + constants;
+  return shorter;
+}
+
+std::size_t longest_word(const std::string& text) {
+  std::size_t longest = 0;
+  for (const std::string& word : split(text, ' ')) longest = std::max(longest, text_columns(word));
+  return longest;
+}
+
+// The widths of columns whose headers and words may be broken into lines, the widest first, until they fit.
+void shrink(const std::vector<std::vector<std::string>>& lines, const Table& table, std::size_t width,
+            std::vector<std::size_t>& widths) {
+  std::vector<std::size_t> least(widths.size());
+  for (std::size_t i = 0; i < widths.size(); ++i) {
+    least[i] = longest_word(lines.front()[i]);
+    for (std::size_t l = 1; l < lines.size(); ++l) {
+      const bool breaks = table.columns[i].align == Align::kLeft;
+      least[i] = std::max(least[i], breaks ? longest_word(lines[l][i]) : text_columns(lines[l][i]));
+    }
+  }
+  while (total_width(widths) > width) {
+    std::size_t widest = widths.size();
+    for (std::size_t i = 0; i < widths.size(); ++i) {
+      if (widths[i] > least[i] && (widest == widths.size() || widths[i] > widths[widest])) widest = i;
+    }
+    if (widest == widths.size()) return;
+    --widths[widest];
+  }
+}
+
+// In red or yellow what a reader must not miss.
+std::string colored(const std::string& cell, const std::string& column, const TableStyle& style) {
+  if (!style.color || column.find("fits") == std::string::npos) return cell;
+  const std::size_t begin = cell.find_first_not_of(' ');
+  const std::string word = begin == std::string::npos ? "" : cell.substr(begin, cell.find(' ', begin) - begin);
+  const char* const color = word == "no" ? "\x1b[31m" : word == "tight" ? "\x1b[33m" : nullptr;
+  return color == nullptr ? cell : color + cell + "\x1b[0m";
+}
+
+// The rows of some columns, each line of a row as high as its highest cell.
+std::string rows_text(const std::vector<std::vector<std::string>>& lines, const Table& table,
+                      const std::vector<std::size_t>& widths, const std::vector<std::size_t>& columns,
+                      const TableStyle& style) {
+  std::string text;
+  for (const std::vector<std::string>& line : lines) {
+    std::vector<std::vector<std::string>> cells;
+    std::size_t height = 1;
+    for (const std::size_t i : columns) {
+      const bool breaks = text_columns(line[i]) > widths[i];
+      cells.push_back(breaks ? split(wrapped(line[i], static_cast<int>(widths[i])), '\n') : std::vector{line[i]});
+      height = std::max(height, cells.back().size());
+    }
+    for (std::size_t part = 0; part < height; ++part) {
       std::string row;
-      for (std::size_t i = 0; i < line.size(); ++i) {
-        row += (i == 0 ? "" : "  ") + padded(line[i], widths[i], table.columns[i].align);
+      for (std::size_t c = 0; c < columns.size(); ++c) {
+        const Column& column = table.columns[columns[c]];
+        // A header of two lines stands on its column.
+        const bool is_header = &line == &lines.front();
+        const std::size_t above = is_header ? height - cells[c].size() : 0;
+        const std::string cell = part >= above && part - above < cells[c].size() ? cells[c][part - above] : "";
+        const std::string shown = padded(cell, widths[columns[c]], column.align);
+        row += (c == 0 ? "" : std::string(kGap, ' ')) + (is_header ? shown : colored(shown, column.name, style));
       }
       row.erase(row.find_last_not_of(' ') + 1);
       text += row + "\n";
     }
   }
-  for (const std::string& note : table.notes) text += note + "\n";
+  return text;
+}
+
+std::string write_text(const Table& whole, const TableStyle& style) {
+  const auto on_line = [](const std::string& cell) { return on_one_line(cell, " "); };
+  Table table = whole;
+  auto lines = prepared_lines(table, on_line);
+  std::vector<std::size_t> widths = column_widths(lines, 0);
+  const std::size_t limit = style.width > 0 ? static_cast<std::size_t>(style.width) : 0;
+  if (limit > 0 && total_width(widths) > limit) {
+    table = without_constants(whole);
+    lines = prepared_lines(table, on_line);
+    widths = column_widths(lines, 0);
+    shrink(lines, table, limit, widths);
+  }
+  std::string text;
+  for (const std::string& line : split(table.title, '\n')) {
+    if (!table.title.empty()) text += wrapped(line, style.width, "  ") + "\n";
+  }
+  for (std::size_t next = 0; next < table.columns.size();) {
+    std::vector<std::size_t> part;
+    if (next > 0) {
+      part.push_back(0);
+      text += "\n";
+    }
+    std::size_t taken = next > 0 ? widths.front() : 0;
+    do {
+      taken += widths[next] + (part.empty() ? 0 : kGap);
+      part.push_back(next++);
+    } while (next < table.columns.size() && (limit == 0 || taken + kGap + widths[next] <= limit));
+    text += rows_text(lines, table, widths, part, style);
+  }
+  for (const std::string& note : table.notes) text += wrapped(note, style.width, "  ") + "\n";
   return text;
 }
 
@@ -237,11 +351,29 @@ Column number_column(std::string name, std::string key) {
   return {std::move(name), Align::kRight, std::move(key), true};
 }
 
-std::string write_table(const Table& table, Format format) {
+std::string wrapped(const std::string& text, int width, const std::string& indent) {
+  if (width <= 0 || text_columns(text) <= static_cast<std::size_t>(width)) return text;
+  std::string all;
+  std::string line;
+  for (const std::string& word : split(text, ' ')) {
+    const bool full = text_columns(line) + 1 + text_columns(word) > static_cast<std::size_t>(width);
+    const bool begins = line.empty() || (!all.empty() && line == indent);
+    if (full && !begins) {
+      line.erase(line.find_last_not_of(' ') + 1);
+      all += line + "\n";
+      line = indent + word;
+    } else {
+      line += (begins ? "" : " ") + word;
+    }
+  }
+  return all + line;
+}
+
+std::string write_table(const Table& table, Format format, const TableStyle& style) {
   check(table);
   switch (format) {
     case Format::kTable:
-      return write_text(table);
+      return write_text(table, style);
     case Format::kMarkdown:
       return write_markdown(table);
     case Format::kCsv:

@@ -53,10 +53,23 @@ struct Table {
   std::vector<std::string> notes = {};  ///< one line each below the table
 };
 
+/// What a terminal shows of a table.
+struct TableStyle {
+  int width = 0;       ///< columns to fit into; 0: as wide as it is
+  bool color = false;  ///< "no" under "fits" in red, "tight" in yellow
+};
+
 /// Aligned columns for a terminal, GitHub markdown, RFC 4180 (header row, CRLF-free), or a JSON array of objects.
 /// Title and notes appear in the first two only: CSV and JSON hold nothing but data, under the columns' keys. Widths
 /// count code points of UTF-8. Rows as wide as the header, numbers in numeric columns and distinct keys are the
 /// caller's duty (InternalError).
-std::string write_table(const Table& table, Format format);
+///
+/// A table wider than its style's width first says once what is the same in every row, then breaks headers and words of
+/// left-aligned columns into lines, then shows its columns in several parts below each other, each behind the first
+/// column.
+std::string write_table(const Table& table, Format format, const TableStyle& style = {});
+
+/// Lines of at most `width` columns, broken at blanks, each after the first behind `indent`; 0: as it is.
+std::string wrapped(const std::string& text, int width, const std::string& indent = "");
 
 }  // namespace flopcast

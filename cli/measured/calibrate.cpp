@@ -248,8 +248,9 @@ DeviceProfile profile_of(const Wishes& wishes, const Calibration& calibration, c
 void print(const Streams& streams, const std::string& file, std::vector<Table> tables, Format format) {
   // Data formats hold one table.
   if (shown_by(format) != Shows::kPages) tables.resize(std::min<std::size_t>(tables.size(), 1));
+  const TableStyle style = file.empty() ? table_style(streams) : TableStyle{};
   std::string text;
-  for (const Table& table : tables) text += (text.empty() ? "" : "\n") + write_table(table, format);
+  for (const Table& table : tables) text += (text.empty() ? "" : "\n") + write_table(table, format, style);
   write_output(streams, file, text);
 }
 

@@ -235,7 +235,8 @@ int run_run(const Arguments& arguments, const Streams& streams) {
   if (options.measured) write_file(output, with_comparison(read_file(output), comparison));
   if (copies) write_file(*options.measured, read_file(output));
   write_output(streams, "",
-               shown_by(format) == Shows::kValues ? write_run(comparison) : write_table(run_table(comparison), format));
+               shown_by(format) == Shows::kValues ? write_run(comparison)
+                                                  : write_table(run_table(comparison), format, table_style(streams)));
   options.files.write(comparison);
   if (options.loss_svg) {
     std::vector<Series> curves = {loss_curve(comparison.schedule, comparison.losses)};

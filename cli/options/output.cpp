@@ -40,6 +40,10 @@ Format OutputOptions::format_of_file() const {
   return Format::kTable;
 }
 
+TableStyle OutputOptions::style() const {
+  return file_ ? TableStyle{} : table_style(streams_);
+}
+
 void OutputOptions::write(const std::string& text) const {
   if (file_ && file_->empty()) throw ConfigError({"--output", "the file's name is empty", "", "give a file"});
   write_output(streams_, file_.value_or(""), text);
@@ -51,7 +55,7 @@ void OutputOptions::write(const std::vector<Table>& tables) const {
 
 void OutputOptions::write(const std::vector<Table>& tables, Format format) const {
   std::string text;
-  for (const Table& table : tables) text += (text.empty() ? "" : "\n") + write_table(table, format);
+  for (const Table& table : tables) text += (text.empty() ? "" : "\n") + write_table(table, format, style());
   write(text);
 }
 

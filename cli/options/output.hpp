@@ -41,6 +41,8 @@ class OutputOptions {
   void write(const Answer& answer, Format format) const;
 
  private:
+  TableStyle style() const;
+
   Streams streams_;
   std::optional<std::string> format_;
   std::optional<std::string> file_;
