@@ -48,8 +48,15 @@ const std::vector<CommandEntry>& commands() {
 
 int dispatch(const std::string& program, const std::string& description, const std::vector<CommandEntry>& entries,
              const Arguments& arguments, const Streams& streams) {
+  const bool says_help = !arguments.empty() && arguments.front() == "help";
   const bool asks_for_help =
-      !arguments.empty() && (arguments.front() == "--help" || arguments.front() == "-h" || arguments.front() == "help");
+      arguments.empty() || says_help || arguments.front() == "--help" || arguments.front() == "-h";
+  // "help simulate" is "simulate --help".
+  if (says_help && arguments.size() > 1) {
+    const auto named = std::find_if(entries.begin(), entries.end(),
+                                    [&arguments](const CommandEntry& entry) { return entry.name == arguments[1]; });
+    if (named != entries.end()) return named->run({"--help"}, streams);
+  }
   if (asks_for_help) {
     std::fputs(overview(program, description, entries).c_str(), streams.out);
     return 0;
@@ -60,10 +67,6 @@ int dispatch(const std::string& program, const std::string& description, const s
   }
   std::vector<std::string> names;
   for (const CommandEntry& entry : entries) names.emplace_back(entry.name);
-  if (arguments.empty()) {
-    throw ConfigError({"", fmt::format("{}: no command given", program), "",
-                       choices_help("", names) + fmt::format("; see: {} --help", program)});
-  }
   for (const CommandEntry& entry : entries) {
     if (entry.name == arguments.front()) return entry.run(Arguments(arguments.begin() + 1, arguments.end()), streams);
   }

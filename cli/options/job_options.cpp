@@ -10,6 +10,7 @@
 #include "model/config/document.hpp"
 #include "model/job/fields.hpp"
 #include "model/job/read_job.hpp"
+#include "model/job/typed_words.hpp"
 #include "sim/forecast/prepare.hpp"
 
 namespace flopcast {
@@ -200,12 +201,13 @@ void JobOptions::add_to(CommandLine& command_line) {
                           "a variable of a launch script; its arguments follow --");
   command_line.add_flag("--strict", strict_,
                         "what is not modelled or unknown in a file of another program is an error");
+  command_line.add_option("--gpus", gpus_, "N", "so many GPUs of the cluster, in whole nodes or a part of one");
   command_line.add_rest(script_arguments_);
   std::string_view section;
   for (const JobKey& key : job_keys()) {
     if (section_of(key.field) != section) {
       section = section_of(key.field);
-      command_line.begin_group(title_of(section));
+      command_line.begin_group(title_of(section), true);
     }
     std::vector<std::string> names = {fmt::format("--{}", key.field)};
     for (const std::string_view alias : key.aliases) names.emplace_back(alias);
@@ -244,7 +246,7 @@ LoadedJob JobOptions::load_with(const std::vector<FlagValue>& flags) const {
   all.insert(all.end(), flags.begin(), flags.end());
   std::vector<std::string> files;
   if (file_) files.push_back(*file_);
-  return load_job(files, all, files_on_disk(), import_options());
+  return load_job(files, with_gpus(std::move(all)), files_on_disk(), import_options());
 }
 
 ImportOptions JobOptions::import_options() const {
@@ -268,7 +270,9 @@ void JobOptions::remember_flag(const JobKey& key, const std::string& name, const
                        fmt::format("{} {} and {} {} set it twice", value.flag, value.text, name, text), name,
                        "keep one of the two"});
   }
-  flags_.push_back({&key, name, text});
+  // What lists schedules reads the flag itself.
+  const bool lists = key.field == "layout.schedule";
+  flags_.push_back({&key, name, lists ? typed_schedules(text) : text});
 }
 
 bool JobOptions::names_a_job() const {
@@ -301,7 +305,26 @@ std::vector<const FlagValue*> JobOptions::given() const {
 LoadedJob JobOptions::load() const {
   std::vector<std::string> files = more_files_;
   if (file_) files.insert(files.begin(), *file_);
-  return load_job(files, flags_, files_on_disk(), import_options());
+  return load_job(files, with_gpus(flags_), files_on_disk(), import_options());
+}
+
+// --gpus says how many of the cluster that --cluster names.
+std::vector<FlagValue> JobOptions::with_gpus(std::vector<FlagValue> flags) const {
+  if (!gpus_) return flags;
+  constexpr int kMostGpus = 100'000'000;
+  if (*gpus_ < 1 || *gpus_ > kMostGpus) {
+    throw ConfigError({"--gpus", fmt::format("{} is out of range", *gpus_), "",
+                       fmt::format("expected a whole number from 1 to {}", kMostGpus)});
+  }
+  const auto cluster =
+      std::find_if(flags.begin(), flags.end(), [](const FlagValue& value) { return value.key->field == "cluster"; });
+  if (cluster == flags.end()) {
+    throw ConfigError({"--gpus", fmt::format("{} of which cluster is not told", *gpus_), "",
+                       "give --cluster too, such as --cluster h100 (see: flopcast catalog clusters)"});
+  }
+  const nlohmann::json counted = typed_cluster(*gpus_, cluster->text);
+  cluster->text = counted.is_string() ? counted.get<std::string>() : counted.dump();
+  return flags;
 }
 
 Job JobOptions::read(const LoadedJob& loaded) {

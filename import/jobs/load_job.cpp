@@ -12,6 +12,7 @@
 
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
+#include "import/programs/foreign_keys.hpp"
 #include "import/programs/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/job/read_job.hpp"
@@ -204,8 +205,13 @@ void read_model_path(const ImportContext& flags_context, LoadedJob& loaded) {
   if (files.kind_of(path) == Files::Kind::kFolder) path += "/config.json";
   const std::optional<std::string> text = files.try_read(path);
   if (!text) {
+    const std::string given = name->get<std::string>();
+    const std::size_t slash = given.rfind('/');
+    const std::vector<std::string> near = nearest_choices(given.substr(slash == std::string::npos ? 0 : slash + 1),
+                                                          catalogue_names(CatalogueKind::kModels));
+    const std::string meant = near.empty() ? "" : fmt::format("did you mean {}? ", near.front());
     throw ConfigError({"model", fmt::format("\"{}\" is neither a readable file nor a known model", path),
-                       loaded.origins.where("model"), choices_help(path, catalogue_names(CatalogueKind::kModels))});
+                       loaded.origins.where("model"), meant + hub_help(given)});
   }
   const ForeignFile file(*text, path);
   if (!format_of(file).is_model) return;

@@ -10,6 +10,7 @@
 #include "base/text/error.hpp"
 #include "import/programs/formats.hpp"
 #include "import/shell/shell.hpp"
+#include "model/job/typed_words.hpp"
 #include "model/units/quantity.hpp"
 
 namespace flopcast {
@@ -262,27 +263,8 @@ namespace {
 
 // The catalogue's name for a repository of the Hub: Qwen/Qwen2.5-7B-Instruct is qwen2.5-7b. Empty when it has none.
 std::string catalogue_name_of(const std::string& repository) {
-  const std::size_t slash = repository.rfind('/');
-  std::string name = lower_case(slash == std::string::npos ? repository : repository.substr(slash + 1));
-  const auto drop_start = [&name](const std::string& start, const std::string& instead) {
-    if (name.rfind(start, 0) == 0) name = instead + name.substr(start.size());
-  };
-  const auto drop_end = [&name](const std::string& end) {
-    const bool ends = name.size() > end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
-    if (ends) name.resize(name.size() - end.size());
-    return ends;
-  };
-  const std::vector<std::string> known = catalogue_names(CatalogueKind::kModels);
-  const auto is_known = [&] { return std::find(known.begin(), known.end(), name) != known.end(); };
-  if (is_known()) return name;
-  drop_start("meta-", "");
-  if (is_known()) return name;
-  drop_start("llama-", "llama");
-  while (!is_known() &&
-         (drop_end("-hf") || drop_end("-instruct") || drop_end("-base") || drop_end("-chat") || drop_end("-it") ||
-          drop_end("-fp8") || drop_end("-v0.1") || drop_end("-v0.3") || drop_end("-2507") || drop_end("-thinking"))) {
-  }
-  return is_known() ? name : "";
+  const std::string name = typed_entry(CatalogueKind::kModels, repository);
+  return catalogue_values(CatalogueKind::kModels, name).is_null() ? "" : name;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "base/text/error.hpp"
 #include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
+#include "model/job/typed_words.hpp"
 
 namespace flopcast {
 
@@ -31,11 +32,13 @@ nlohmann::json list_of(const FlagValue& value) {
   return numbers;
 }
 
-nlohmann::json typed(const FlagValue& value) {
+nlohmann::json typed(const FlagValue& given) {
+  const FlagValue value = {given.key, given.flag, typed_text(*given.key, given.text)};
   // An object or a list as a job file has it.
   const bool may_nest = value.key->kind == FieldKind::kObject || value.key->kind == FieldKind::kList ||
                         (value.key->kind == FieldKind::kWhole && value.key->entry->parts != nullptr);
   if (may_nest && value.text.find_first_of("{[") == 0) return parse_json(value.text, value.flag);
+  if (value.key->field == "cluster") return typed_cluster(value.text);
   switch (value.key->kind) {
     case FieldKind::kText:
     case FieldKind::kChoice:

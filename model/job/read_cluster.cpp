@@ -25,6 +25,12 @@ nlohmann::json from_short_form(const std::string& text) {
   return {{"name", text.substr(digits + 1)}, {"nodes", std::stoi(text.substr(0, digits))}};
 }
 
+std::string entries_help(CatalogueKind kind, const std::string& text) {
+  const std::vector<std::string> near = nearest_choices(text, catalogue_names(kind));
+  return fmt::format("{}see: flopcast catalog {}",
+                     near.empty() ? "" : fmt::format("did you mean {}? ", fmt::join(near, " or ")), name_of(kind));
+}
+
 nlohmann::json catalogue_entry(CatalogueKind kind, const nlohmann::json& object, const std::string& field,
                                const Origins& origins) {
   const nlohmann::json& name = object.at("name");
@@ -33,7 +39,7 @@ nlohmann::json catalogue_entry(CatalogueKind kind, const nlohmann::json& object,
   if (values.is_null()) {
     const std::string_view kind_name = name_of(kind);
     throw ConfigError({field, fmt::format("unknown {} \"{}\"", kind_name.substr(0, kind_name.size() - 1), text),
-                       origins.where(field), choices_help(text, catalogue_names(kind))});
+                       origins.where(field), entries_help(kind, text)});
   }
   return values;
 }

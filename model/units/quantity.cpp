@@ -15,6 +15,7 @@ namespace {
 struct Unit {
   std::string_view name;
   double factor;
+  bool listed = true;  ///< among the units that a complaint names; others are spellings of these
 };
 
 constexpr double kKi = 1024.0;
@@ -29,18 +30,47 @@ const std::vector<Unit>& units_of(Dimension dimension) {
                                           {"MiB", kKi * kKi},
                                           {"GiB", kKi * kKi * kKi},
                                           {"TiB", kKi * kKi * kKi * kKi}};
-  static const std::vector<Unit> bandwidth = {
-      {"B/s", 1},          {"KB/s", 1e3},       {"MB/s", 1e6},        {"GB/s", 1e9},
-      {"TB/s", 1e12},      {"KiB/s", kKi},      {"MiB/s", kKi * kKi}, {"GiB/s", kKi * kKi * kKi},
-      {"Mbit/s", 1e6 / 8}, {"Gbit/s", 1e9 / 8}, {"Tbit/s", 1e12 / 8}, {"Mbps", 1e6 / 8},
-      {"Gbps", 1e9 / 8},   {"Tbps", 1e12 / 8}};
-  static const std::vector<Unit> time = {{"ps", 1e-12}, {"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3},
-                                         {"s", 1},      {"min", 60},  {"h", 3600},  {"d", 86400}};
+  static const std::vector<Unit> bandwidth = {{"B/s", 1},
+                                              {"KB/s", 1e3},
+                                              {"MB/s", 1e6},
+                                              {"GB/s", 1e9},
+                                              {"TB/s", 1e12},
+                                              {"KiB/s", kKi},
+                                              {"MiB/s", kKi * kKi},
+                                              {"GiB/s", kKi * kKi * kKi},
+                                              {"Mbit/s", 1e6 / 8},
+                                              {"Gbit/s", 1e9 / 8},
+                                              {"Tbit/s", 1e12 / 8},
+                                              {"Mbps", 1e6 / 8},
+                                              {"Gbps", 1e9 / 8},
+                                              {"Tbps", 1e12 / 8},
+                                              {"Mb/s", 1e6 / 8, false},
+                                              {"Gb/s", 1e9 / 8, false},
+                                              {"Tb/s", 1e12 / 8, false},
+                                              {"Gbit", 1e9 / 8, false},
+                                              {"Gb", 1e9 / 8, false}};
+  static const std::vector<Unit> time = {{"ps", 1e-12},
+                                         {"ns", 1e-9},
+                                         {"us", 1e-6},
+                                         {"ms", 1e-3},
+                                         {"s", 1},
+                                         {"min", 60},
+                                         {"h", 3600},
+                                         {"d", 86400},
+                                         {"sec", 1, false},
+                                         {"seconds", 1, false},
+                                         {"minutes", 60, false},
+                                         {"hour", 3600, false},
+                                         {"hours", 3600, false},
+                                         {"day", 86400, false},
+                                         {"days", 86400, false}};
   static const std::vector<Unit> flop_rate = {{"FLOP/s", 1},     {"GFLOP/s", 1e9}, {"TFLOP/s", 1e12},
                                               {"PFLOP/s", 1e15}, {"TFLOPS", 1e12}, {"PFLOPS", 1e15}};
-  static const std::vector<Unit> count = {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}};
+  static const std::vector<Unit> count = {{"", 1},           {"K", 1e3},        {"M", 1e6},
+                                          {"B", 1e9},        {"T", 1e12},       {"k", 1e3, false},
+                                          {"m", 1e6, false}, {"b", 1e9, false}, {"t", 1e12, false}};
   static const std::vector<Unit> power = {{"W", 1}, {"kW", 1e3}};
-  static const std::vector<Unit> money = {{"", 1}, {"/h", 1}};
+  static const std::vector<Unit> money = {{"", 1}, {"/h", 1}, {"/hr", 1, false}, {"/hour", 1, false}, {"$", 1, false}};
   switch (dimension) {
     case Dimension::kBytes:
       return bytes;
@@ -94,7 +124,8 @@ std::size_t number_length(std::string_view text) {
 }  // namespace
 
 ParsedQuantity parse_quantity(std::string_view text, Dimension dimension) {
-  const std::string_view body = trimmed(text);
+  std::string_view body = trimmed(text);
+  if (dimension == Dimension::kMoney && body.size() > 1 && body.front() == '$') body.remove_prefix(1);
   const std::size_t length = number_length(body);
   if (length == 0) return {std::nullopt, "is not a number"};
   const double number = std::strtod(std::string(body.substr(0, length)).c_str(), nullptr);
@@ -133,7 +164,7 @@ std::string quantity_text(double value, Dimension dimension) {
 std::string accepted_units(Dimension dimension) {
   std::string names;
   for (const Unit& unit : units_of(dimension)) {
-    if (unit.name.empty()) continue;
+    if (unit.name.empty() || !unit.listed) continue;
     if (!names.empty()) names += ", ";
     names += unit.name;
   }

@@ -1,0 +1,231 @@
+#include "model/job/typed_words.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
+
+namespace flopcast {
+
+namespace {
+
+bool drop_end(std::string& text, std::string_view end) {
+  if (text.size() <= end.size() || !text.ends_with(end)) return false;
+  text.resize(text.size() - end.size());
+  return true;
+}
+
+// Without case, separators, and what owners of repositories add. Points stay: 3.1 is no 31.
+std::string bare(const std::string& text) {
+  std::string name = lower_case(text.substr(text.rfind('/') == std::string::npos ? 0 : text.rfind('/') + 1));
+  for (const std::string_view start : {"meta-", "nvidia-"}) {
+    if (name.starts_with(start)) name.erase(0, start.size());
+  }
+  constexpr std::array<std::string_view, 10> kEndings = {"-hf",   "-instruct", "-base", "-chat", "-it",
+                                                         "-2507", "-v0.1",     "-v0.3", "-fp8",  "-thinking"};
+  while (std::any_of(kEndings.begin(), kEndings.end(), [&name](std::string_view end) { return drop_end(name, end); })) {
+  }
+  std::string letters;
+  for (const char c : name) {
+    if (c != '-' && c != '_' && c != ' ') letters += c;
+  }
+  return letters;
+}
+
+// Devices that have several forms: the one that most clusters hold.
+constexpr std::pair<std::string_view, std::string_view> kUsualDevices[] = {
+    {"a100", "a100-80g"}, {"a10080gb", "a100-80g"}, {"a10040gb", "a100-40g"}, {"v100", "v100-32g"},
+    {"h100sxm", "h100"},  {"h100sxm5", "h100"},     {"h10080gb", "h100"},     {"4090", "rtx-4090"},
+    {"3090", "rtx-3090"}, {"5090", "rtx-5090"}};
+
+// A count in front of an x: "256xh100".
+std::pair<std::optional<int>, std::string> counted(const std::string& text) {
+  const std::size_t digits = text.find_first_not_of("0123456789");
+  constexpr std::size_t kMostDigits = 7;
+  const bool is_count = digits != std::string::npos && digits > 0 && digits <= kMostDigits &&
+                        (text[digits] == 'x' || text[digits] == 'X' || text[digits] == '*');
+  if (!is_count) return {std::nullopt, text};
+  return {std::stoi(text.substr(0, digits)), text.substr(digits + 1)};
+}
+
+// The catalogue's node of a device: a vendor's own before a cloud's.
+std::string node_of(const std::string& device) {
+  std::string best;
+  const auto rank = [](const std::string& name) {
+    return name.starts_with("dgx-") ? 0 : name.starts_with("hgx-") ? 1 : 2;
+  };
+  for (const std::string& name : catalogue_names(CatalogueKind::kClusters)) {
+    const nlohmann::json values = catalogue_values(CatalogueKind::kClusters, name);
+    if (values.value("device", nlohmann::json()) != device || values.value("devices_per_node", 0) <= 1) continue;
+    if (best.empty() || rank(name) < rank(best)) best = name;
+  }
+  return best;
+}
+
+struct TypedCluster {
+  std::string name;  ///< the catalogue's, or what was typed
+  bool is_device = false;
+};
+
+TypedCluster cluster_or_device(const std::string& text) {
+  const std::string cluster = typed_entry(CatalogueKind::kClusters, text);
+  if (!catalogue_values(CatalogueKind::kClusters, cluster).is_null()) return {cluster, false};
+  const std::string device = typed_entry(CatalogueKind::kDevices, text);
+  if (catalogue_values(CatalogueKind::kDevices, device).is_null()) return {text, false};
+  const std::string node = node_of(device);
+  if (!node.empty()) return {node, true};
+  throw ConfigError({"cluster", fmt::format("\"{}\" is a device, and no cluster of the catalogue holds it", text),
+                     "--cluster",
+                     fmt::format("give the node it is in: --cluster dgx-h100 --cluster.device {}", device)});
+}
+
+nlohmann::json of_devices(int devices, const std::string& node, const std::string& flag) {
+  const int per_node = catalogue_values(CatalogueKind::kClusters, node).value("devices_per_node", 1);
+  if (devices < per_node) return {{"name", node}, {"nodes", 1}, {"devices_per_node", devices}};
+  if (devices % per_node == 0) return fmt::format("{}x{}", devices / per_node, node);
+  const int below = devices / per_node * per_node;
+  throw ConfigError({"cluster", fmt::format("{} GPUs are no whole number of nodes {} of {}", devices, node, per_node),
+                     flag, fmt::format("nearest: {} or {}", below, below + per_node)});
+}
+
+constexpr std::pair<std::string_view, std::string_view> kTypedSchedules[] = {{"zb", "zb-h1"},
+                                                                             {"zero-bubble", "zb-h1"},
+                                                                             {"zerobubble", "zb-h1"},
+                                                                             {"zb1p", "zb-h1"},
+                                                                             {"zb-1p", "zb-h1"},
+                                                                             {"zb2p", "zb-h2"},
+                                                                             {"zb-2p", "zb-h2"},
+                                                                             {"zbh1", "zb-h1"},
+                                                                             {"zbh2", "zb-h2"},
+                                                                             {"zb-v", "zbv"},
+                                                                             {"zbvzerobubble", "zbv"},
+                                                                             {"interleavedzerobubble", "zb-h1"},
+                                                                             {"dual-pipe", "dualpipe"},
+                                                                             {"dual-pipe-v", "dualpipev"},
+                                                                             {"dualpipe-v", "dualpipev"},
+                                                                             {"interleaved-1f1b", "interleaved"},
+                                                                             {"interleaved1f1b", "interleaved"},
+                                                                             {"1f1b-interleaved", "interleaved"},
+                                                                             {"pipedream-flush", "1f1b"},
+                                                                             {"afab", "gpipe"},
+                                                                             {"2bw", "pipedream-2bw"}};
+
+std::string typed_schedule(const std::string& text) {
+  if (text.starts_with("file:")) return text;
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  std::string name = lower_case(text.substr(0, colon));
+  std::replace(name.begin(), name.end(), '_', '-');
+  for (const auto& [typed, meant] : kTypedSchedules) {
+    if (name == typed) name = meant;
+  }
+  return name + text.substr(colon);
+}
+
+constexpr std::pair<std::string_view, std::string_view> kTypedFormats[] = {
+    {"bfloat16", "bf16"}, {"float16", "fp16"}, {"half", "fp16"},     {"float32", "fp32"}, {"float", "fp32"},
+    {"float8", "fp8"},    {"fp-8", "fp8"},     {"tfloat32", "tf32"}, {"adamw", "adam"}};
+
+std::string typed_choice(const std::vector<std::string>& choices, const std::string& text) {
+  const auto is_choice = [&choices](const std::string& word) {
+    return std::find(choices.begin(), choices.end(), word) != choices.end();
+  };
+  if (is_choice(text)) return text;
+  std::string word = lower_case(text);
+  for (const auto& [typed, meant] : kTypedFormats) {
+    if (word == typed && is_choice(std::string(meant))) word = meant;
+  }
+  if (is_choice(word)) return word;
+  std::replace(word.begin(), word.end(), '-', '_');
+  return is_choice(word) ? word : text;
+}
+
+// "8k" tokens are 8192, as models' lengths are told.
+std::string typed_length(const std::string& text) {
+  if (text.size() < 2) return text;
+  const char last = static_cast<char>(std::tolower(static_cast<unsigned char>(text.back())));
+  constexpr int kKi = 1024;
+  const int unit = last == 'k' ? kKi : last == 'm' ? kKi * kKi : 0;
+  constexpr int kMost = 1'000'000;
+  const auto number = parse_digits(text.substr(0, text.size() - 1), 1, kMost);
+  if (unit == 0 || !number || *number > 2'000'000'000 / unit) return text;
+  return std::to_string(*number * unit);
+}
+
+// A network card's rate is told in bits.
+std::string typed_rate(const std::string& field, const std::string& text) {
+  const bool of_card = field.ends_with("nic_bandwidth");
+  const bool bare_giga = !text.empty() && (text.back() == 'G' || text.back() == 'g');
+  return of_card && bare_giga ? text.substr(0, text.size() - 1) + "Gbit/s" : text;
+}
+
+}  // namespace
+
+std::string typed_entry(CatalogueKind kind, const std::string& text) {
+  const std::vector<std::string> names = catalogue_names(kind);
+  const std::size_t release = kind == CatalogueKind::kStacks ? std::min(text.find('@'), text.size()) : text.size();
+  const std::string asked = text.substr(0, release);
+  if (std::find(names.begin(), names.end(), asked) != names.end()) return text;
+  const std::string wanted = bare(asked);
+  if (kind == CatalogueKind::kDevices) {
+    for (const auto& [typed, meant] : kUsualDevices) {
+      if (wanted == typed) return std::string(meant);
+    }
+  }
+  for (const std::string& name : names) {
+    if (bare(name) == wanted) return name + text.substr(release);
+  }
+  return text;
+}
+
+std::string typed_schedules(const std::string& text) {
+  std::string all;
+  for (const std::string& one : split(text)) all += (all.empty() ? "" : ",") + typed_schedule(one);
+  return all;
+}
+
+nlohmann::json typed_cluster(const std::string& text) {
+  const auto [count, name] = counted(text);
+  const TypedCluster cluster = cluster_or_device(name);
+  if (!count) return cluster.name;
+  if (cluster.is_device && *count > 0) return of_devices(*count, cluster.name, "--cluster");
+  return fmt::format("{}x{}", *count, cluster.name);
+}
+
+nlohmann::json typed_cluster(int devices, const std::string& text) {
+  const auto [count, name] = counted(text);
+  if (count) {
+    throw ConfigError({"--gpus", fmt::format("{} stands beside --cluster {}, which has a count", devices, text),
+                       "--gpus",
+                       fmt::format("give --cluster {} --gpus {}, or --cluster {} alone", name, devices, text)});
+  }
+  const std::string cluster = cluster_or_device(name).name;
+  if (catalogue_values(CatalogueKind::kClusters, cluster).is_null()) return text;  // the cluster's reader refuses it
+  return of_devices(devices, cluster, "--gpus");
+}
+
+std::string typed_text(const JobKey& key, const std::string& text) {
+  const std::string field(key.field);
+  if (text.empty() || text.front() == '{' || text.front() == '[') return text;
+  if (field == "layout.schedule") return typed_schedules(text);
+  const bool is_path = text.ends_with(".json") || text.front() == '.' || text.front() == '/';
+  if (field == "model") return is_path ? text : typed_entry(CatalogueKind::kModels, text);
+  if (field == "cluster.device") return typed_entry(CatalogueKind::kDevices, text);
+  if (field == "training.stack" && !is_path) return typed_entry(CatalogueKind::kStacks, text);
+  if (field.ends_with("sequence_length")) return typed_length(text);
+  if (field.ends_with("price_per_gpu_hour") && text.front() == '$') return text.substr(1);
+  if (key.kind == FieldKind::kChoice && key.entry->choices != nullptr) return typed_choice(key.entry->choices(), text);
+  if (key.kind == FieldKind::kQuantity) return typed_rate(field, text);
+  return text;
+}
+
+}  // namespace flopcast
