@@ -17,6 +17,7 @@
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "model/job/read_job.hpp"
+#include "model/job/typed_words.hpp"
 #include "model/units/quantity.hpp"
 #include "planner/plan/advice.hpp"
 #include "planner/plan/plan.hpp"
@@ -38,6 +39,11 @@ class PlanFlags {
   void require_one_list(const std::optional<std::string>& schedule) const;
   // Narrows or widens the space by --schedules and --wide.
   void apply(SearchSpace& space) const;
+  bool chooses_schedules() const { return schedules_.has_value(); }
+  // The share of the memory that layouts may take, and whether the user said so.
+  double memory_limit() const;
+  bool has_headroom() const { return headroom_.has_value(); }
+  bool verbose() const { return verbose_; }
   // Throws ConfigError on flags that contradict each other, or that need tokens or a price the job does not have.
   PlanOptions options(const Job& job) const;
   int threads() const;
@@ -61,6 +67,8 @@ class PlanFlags {
   std::optional<std::string> restart_;
   std::optional<int> threads_;
   std::optional<std::string> svg_;
+  std::optional<std::string> headroom_;
+  bool verbose_ = false;
   bool min_gpus_ = false;
   bool wide_ = false;
   bool whole_front_ = false;
@@ -76,13 +84,17 @@ void PlanFlags::add_to(CommandLine& command_line) {
   command_line.add_option("--deadline", deadline_, "TIME", "the run is done by then: 45d (needs --tokens)");
   command_line.add_option("--budget", budget_, "DOLLARS", "the run costs no more: 200K (needs --tokens and --price)");
   command_line.begin_group("Search");
-  command_line.add_option("--schedules", schedules_, "A,B,…", "pipeline schedules to choose from");
+  command_line.add_option("--schedules", schedules_, "A,B,…",
+                          "pipeline schedules to choose from; all: also those that the stack does not run");
+  command_line.add_option("--headroom", headroom_, "SHARE",
+                          "memory left free on each GPU (default 5%, or less where nothing fits so)");
   command_line.add_flag("--wide", wide_, "uneven chunks and lighter first and last stages too");
   command_line.add_flag("--whole-front", whole_front_,
                         "the Pareto front without end, not only within 10 % of the best; takes longer");
   command_line.add_option("--top", top_, "N", "layouts to rank (default 10)");
   command_line.add_option("--threads", threads_, "N", "threads (default: one for each core)");
   command_line.add_option("--svg", svg_, "FILE", "draw the layouts found and their Pareto front");
+  command_line.add_flag("--verbose,-v", verbose_, "the rejected layouts and the rules of thumb, too");
   command_line.begin_group("Interruptions");
   command_line.add_option("--mtbf", mtbf_, "TIME", "mean time between failures of one GPU (default 50676h, Llama 3's)");
   command_line.add_option("--checkpoint-time", checkpoint_, "TIME", "the run stands still for each (default 10s)");
@@ -101,9 +113,9 @@ void PlanFlags::apply(SearchSpace& space) const {
     if (open) space.splits = all_splits();
     space.uneven_chunks = true;
   }
-  if (!schedules_) return;
+  if (!schedules_ || lower_case(*schedules_) == "all") return;
   space.schedules.clear();
-  for (const std::string& text : split(*schedules_)) {
+  for (const std::string& text : split(typed_schedules(*schedules_))) {
     const ScheduleName name = parse_schedule_name(text);
     if (name.chunks) {
       throw ConfigError({"--schedules", fmt::format("{} fixes the chunks", text), "",
@@ -111,6 +123,19 @@ void PlanFlags::apply(SearchSpace& space) const {
     }
     space.schedules.push_back(schedule_choice(text));
   }
+}
+
+double PlanFlags::memory_limit() const {
+  constexpr double kUsualHeadroom = 0.05;
+  if (!headroom_) return 1.0 - kUsualHeadroom;
+  const bool is_percent = headroom_->ends_with('%');
+  const auto number = parse_number(is_percent ? headroom_->substr(0, headroom_->size() - 1) : *headroom_);
+  const double share = number.value_or(-1.0) / (is_percent ? 100.0 : 1.0);
+  if (!(share >= 0.0 && share < 1.0)) {
+    throw ConfigError({"--headroom", fmt::format("\"{}\" is no share of the memory", *headroom_), "",
+                       "from 0 up to 1, such as 5% or 0.05"});
+  }
+  return 1.0 - share;
 }
 
 double quantity_of(const char* flag, const std::string& text, Dimension dimension) {
@@ -322,6 +347,11 @@ std::optional<SearchResult> search_together(const LoadedJob& loaded, const PlanQ
   return sized.merge(parts);
 }
 
+bool layout_says(const LoadedJob& loaded, const char* key) {
+  const auto layout = loaded.root.find("layout");
+  return layout != loaded.root.end() && layout->is_object() && layout->contains(key);
+}
+
 void narrow_to(LaunchProgram program, PlanQuestion& question, bool tells, const Streams& streams) {
   const std::vector<std::string> left_out = keep_launchable(program, question.job, question.space);
   if (left_out.empty() || !tells) return;
@@ -369,12 +399,29 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
   PlanQuestion question = read_question(loaded.root, loaded.origins);
   flags.apply(question.space);
   const std::optional<LaunchProgram> program = emit.program();
-  if (program) narrow_to(*program, question, crew.leads(), streams);
+  std::vector<std::string> search_notes;
+  if (program) {
+    narrow_to(*program, question, crew.leads(), streams);
+  } else {
+    const bool given = flags.chooses_schedules() || layout_says(loaded, "schedule");
+    const std::vector<std::string> left_out = keep_runnable(question.job, given, question.space);
+    if (!left_out.empty()) {
+      search_notes.push_back(fmt::format("not searched, since {} does not run it: {}; --schedules all for research",
+                                         question.job.training.stack.name, fmt::join(left_out, ", ")));
+    }
+  }
   const ParallelFor parallel_for = threaded_for(crew.shares && !flags.has_threads() ? 1 : flags.threads());
 
   PlanAnswer answer;
   answer.options = flags.options(question.job);
+  answer.notes = std::move(search_notes);
+  answer.verbose = flags.verbose();
   require_an_end(question.job, answer.options);
+  // Of layouts that are equal one is shown.
+  const int wanted = answer.options.search.ranked;
+  constexpr int kEquals = 3;
+  answer.options.search.ranked *= kEquals;
+  answer.options.search.memory_limit = flags.memory_limit();
   const std::unique_ptr<PartialRows> rows =
       crew.shares ? rows_beside(output.file(), loaded.root, "plan", arguments, crew) : nullptr;
   std::optional<SearchResult> found = rows
@@ -382,6 +429,14 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
                                           : search_alone(question, answer.options, parallel_for, streams);
   if (!found) return 0;
   answer.search = std::move(*found);
+  if (answer.search.ranked.empty() && !flags.has_headroom()) {
+    answer.options.search.memory_limit = 1.0;
+    answer.search = search_alone(question, answer.options, parallel_for, streams);
+    if (!answer.search.ranked.empty())
+      answer.notes.emplace_back("nothing fits with 5 % of the memory to spare: what is shown may run out of it");
+  }
+  settle_ranking(static_cast<std::size_t>(wanted), answer.search.ranked);
+  answer.options.search.ranked = wanted;
   if (answer.search.ranked.empty()) {
     if (rows) rows->remove();
     refuse(question, answer, parallel_for);

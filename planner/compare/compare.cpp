@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <limits>
 #include <numeric>
+#include <random>
 #include <utility>
 
 namespace flopcast {
@@ -33,6 +34,77 @@ std::vector<ComparedTerm> compare_terms(const Result& a, const Result& b) {
     terms.push_back({term.id, term.name, first[index], second[index]});
   }
   return terms;
+}
+
+namespace {
+
+constexpr double kNinetyPercent = 1.6448536269514722;  // of a normal distribution's standard deviations
+
+// The relative error of each term, so that the whole step has its own interval.
+std::optional<double> term_error(const Result& result) {
+  if (!result.interval) return std::nullopt;
+  double squares = 0.0;
+  for (const double seconds : compared_seconds(result)) {
+    const double share = seconds / result.iteration.time_s;
+    squares += share * share;
+  }
+  return result.interval->half_width / std::sqrt(squares);
+}
+
+// A draw of the standard normal distribution, the same with every library.
+double normal(std::mt19937& random) {
+  const double range = static_cast<double>(std::mt19937::max()) + 2.0;
+  const double radius = std::sqrt(-2.0 * std::log((random() + 1.0) / range));
+  constexpr double kTurn = 6.283185307179586;
+  return radius * std::cos(kTurn * (random() + 1.0) / range);
+}
+
+}  // namespace
+
+std::optional<TimeRatio> compare_times(const Result& a, const Result& b) {
+  const std::optional<double> error = term_error(a);
+  if (!error) return std::nullopt;
+  const std::vector<double> first = compared_seconds(a);
+  const std::vector<double> second = compared_seconds(b);
+  double squares = 0.0;
+  for (std::size_t term = 0; term < first.size(); ++term) {
+    const double difference = first[term] / a.iteration.time_s - second[term] / b.iteration.time_s;
+    squares += difference * difference;
+  }
+  const double ratio = b.iteration.time_s / a.iteration.time_s;
+  return TimeRatio{ratio, ratio * *error * std::sqrt(squares)};
+}
+
+std::optional<RankingCertainty> certainty_of(const std::vector<const Result*>& ranked) {
+  if (ranked.empty()) return std::nullopt;
+  const std::optional<double> half_width = term_error(*ranked.front());
+  if (!half_width) return std::nullopt;
+  const double error = *half_width / kNinetyPercent;
+  std::vector<std::vector<double>> seconds;
+  for (const Result* result : ranked) seconds.push_back(compared_seconds(*result));
+  constexpr int kDraws = 2'000;
+  std::mt19937 random(1);
+  std::vector<int> beaten(ranked.size(), 0);
+  int best = 0;
+  double sum = 0.0;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    std::vector<double> times(ranked.size(), 0.0);
+    for (std::size_t term = 0; term < seconds.front().size(); ++term) {
+      const double factor = 1.0 + error * normal(random);
+      for (std::size_t row = 0; row < ranked.size(); ++row) times[row] += factor * seconds[row][term];
+    }
+    const double fastest = *std::min_element(times.begin(), times.end());
+    best += times.front() <= fastest ? 1 : 0;
+    sum += fastest / times.front();
+    for (std::size_t row = 1; row < ranked.size(); ++row) beaten[row] += times.front() < times[row] ? 1 : 0;
+  }
+  RankingCertainty certainty;
+  certainty.first_is_best = static_cast<double>(best) / kDraws;
+  certainty.optimism = 1.0 - sum / kDraws;
+  constexpr double kSure = 0.9;
+  for (std::size_t row = 0; row < ranked.size(); ++row)
+    certainty.alike.push_back(row > 0 && beaten[row] < kSure * kDraws);
+  return certainty;
 }
 
 Reasons reasons_for(const Result& a, const Result& b, double share) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,26 @@ struct ComparedTerm {
 /// The breakdown of two results term by term, bubbles by cause; each column sums to its step time, so the deltas sum
 /// to the difference.
 std::vector<ComparedTerm> compare_terms(const Result& a, const Result& b);
+
+/// How many times as long as `a` a step of `b` takes, with the half of its 90 % interval. Errors of a term are the same
+/// in both layouts and independent between terms, so only what they spend differently is uncertain: with the relative
+/// error e of each term such that the step of `a` has its own interval h = e·√Σ(a_i/a)², the ratio's is
+/// e·√Σ(a_i/a − b_i/b)² of itself.
+struct TimeRatio {
+  double ratio = 1.0;
+  double half_width = 0.0;
+};
+/// Nothing where a's step has no interval.
+std::optional<TimeRatio> compare_times(const Result& a, const Result& b);
+
+/// How sure a ranking is, by drawing each term's error many times, the same error for every layout.
+struct RankingCertainty {
+  double first_is_best = 1.0;  ///< share of the draws in which the first is the fastest
+  std::vector<bool> alike;     ///< of each layout: the first beats it in less than nine of ten draws
+  double optimism = 0.0;       ///< by which the fastest of a draw is below the first's forecast, mean, as a share
+};
+/// Nothing where the first has no interval. Layouts are of one job, the fastest first.
+std::optional<RankingCertainty> certainty_of(const std::vector<const Result*>& ranked);
 
 /// The terms with a delta of at least `share` of a's step time, the largest first, those in favour of `a` and those
 /// against it.

@@ -263,4 +263,46 @@ std::vector<std::string> keep_launchable(LaunchProgram program, const Job& job, 
   return narrowing.left_out();
 }
 
+namespace {
+
+// What the releases of each stack run without changes to their code: megatron/core/pipeline_parallel/schedules.py;
+// deepspeed/runtime/pipe/schedule.py; torch.distributed.pipelining as torchtitan offers it; nanotron's 1f1b and afab;
+// Sea AI Lab's fork of Megatron-LM.
+struct StackSchedules {
+  std::string_view stack;
+  std::vector<std::string> schedules;
+};
+
+const std::vector<StackSchedules>& stack_schedules() {
+  static const std::vector<std::string> megatron = {"naive", "1f1b", "interleaved"};
+  static const std::vector<std::string> plain = {"naive", "1f1b"};
+  static const std::vector<StackSchedules> all = {
+      {"megatron-core", megatron},
+      {"megatron-2021", megatron},
+      {"megatron-2022", megatron},
+      {"nemo", megatron},
+      {"megatron-deepspeed", plain},
+      {"deepspeed", plain},
+      {"nanotron", {"naive", "1f1b", "gpipe"}},
+      {"torchtitan", {"naive", "gpipe", "1f1b", "interleaved", "bfs", "zbv"}},
+      {"pytorch-ddp", {"naive", "gpipe", "1f1b", "interleaved"}},
+      {"pytorch-fsdp", {"naive"}},
+      {"zero-bubble", {"naive", "1f1b", "interleaved", "zb-h1", "zbv"}}};
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> keep_runnable(const Job& job, bool schedule_given, SearchSpace& space) {
+  const std::vector<StackSchedules>& all = stack_schedules();
+  const auto own = std::find_if(all.begin(), all.end(),
+                                [&job](const StackSchedules& one) { return one.stack == job.training.stack.based_on; });
+  if (own == all.end() || schedule_given) return {};
+  Narrowing narrowing(space);
+  narrowing.keep_schedules(own->schedules);
+  const bool has_pipelines = own->schedules.size() > 1;
+  if (!has_pipelines) narrowing.keep(space.pp, {1}, "pipelines");
+  return narrowing.left_out();
+}
+
 }  // namespace flopcast

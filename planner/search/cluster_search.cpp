@@ -125,7 +125,7 @@ void ClusterSearch::sort_groups() {
   for (std::size_t index = 0; index < space_.groups.size(); ++index) {
     const auto members = static_cast<std::int64_t>(space_.members[space_.groups[index].members].size());
     const bool everything = search_.options_.simulate_everything;
-    if (!everything && bounds_[index].memory_share > 1.0) {
+    if (!everything && bounds_[index].memory_share > search_.options_.memory_limit) {
       misfits_ += members;
       misses_.push_back(index);
     } else if (!everything && bounds_[index].time_s > longest_step_s_) {
@@ -230,7 +230,7 @@ void ClusterSearch::miss_if_closest(const Candidate& candidate, double share, do
 void ClusterSearch::add_candidates(std::vector<Candidate> candidates) {
   const bool everything = search_.options_.simulate_everything;
   for (Candidate& candidate : candidates) {
-    if (!everything && candidate.memory_share > 1.0) {
+    if (!everything && candidate.memory_share > search_.options_.memory_limit) {
       ++misfits_;
       miss_if_closest(candidate, candidate.memory_share, candidate.bytes);
     } else if (!everything && candidate.time_s > longest_step_s_) {
@@ -263,7 +263,7 @@ void ClusterSearch::simulate_candidates() {
 }
 
 void ClusterSearch::take(const Candidate& candidate, const Layout& layout, const EvaluatedLayout& evaluated) {
-  if (!evaluated.fits) {
+  if (!evaluated.fits || evaluated.memory.share > search_.options_.memory_limit) {
     ++misfits_;
     miss_if_closest(candidate, evaluated.memory.share, evaluated.memory.bytes);
     return;

@@ -79,6 +79,7 @@ struct SearchOptions {
   /// How far the front of time on the clock, memory and GPUs is wanted: up to this many times the best score. All of
   /// it (infinity) takes several times as long, since bounds rule out less.
   double pareto_reach = 1.1;
+  double memory_limit = 1.0;         ///< share of a device's memory that a layout may take
   bool simulate_everything = false;  ///< for tests: bounds are not used
 };
 

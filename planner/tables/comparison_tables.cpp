@@ -41,6 +41,22 @@ std::string seconds_text(double seconds) {
   return fmt::format("{:.4g}", std::abs(seconds) < kNothing ? 0.0 : seconds);
 }
 
+// "tp=4 is 1.05 ± 0.01 times faster than job": the interval of what the two spend differently.
+std::optional<std::string> faster_text(const ComparedLayout& a, const ComparedLayout& b) {
+  const bool second_wins = b.result.iteration.time_s < a.result.iteration.time_s;
+  const ComparedLayout& winner = second_wins ? b : a;
+  const ComparedLayout& loser = second_wins ? a : b;
+  const std::optional<TimeRatio> times = compare_times(winner.result, loser.result);
+  constexpr double kSame = 0.0005;
+  const double ratio = loser.result.iteration.time_s / winner.result.iteration.time_s;
+  if (ratio < 1.0 + kSame) return fmt::format("{} and {} take as long", a.name, b.name);
+  if (!times) return fmt::format("{} is {:.2f} times faster than {}", winner.name, ratio, loser.name);
+  std::string text = fmt::format("{} is {:.2f} ± {:.2f} times faster than {}", winner.name, times->ratio,
+                                 times->half_width, loser.name);
+  if (times->ratio - times->half_width < 1.0) text += ": the forecast cannot tell them apart";
+  return text;
+}
+
 Table terms_table(const std::vector<ComparedLayout>& layouts) {
   Table table;
   table.columns = {text_column("seconds a step", "term")};
@@ -69,6 +85,9 @@ Table terms_table(const std::vector<ComparedLayout>& layouts) {
     if (index > 0) total.push_back(seconds_text(time_s - layouts.front().result.iteration.time_s));
   }
   table.rows.push_back(std::move(total));
+  for (std::size_t index = 1; index < layouts.size(); ++index) {
+    if (auto said = faster_text(layouts.front(), layouts[index])) table.notes.push_back(std::move(*said));
+  }
   return table;
 }
 

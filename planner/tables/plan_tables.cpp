@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/text/numbers.hpp"
 #include "planner/compare/compare.hpp"
@@ -21,11 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string grouped(std::int64_t number) {
-  std::string digits = std::to_string(number);
-  for (int place = static_cast<int>(digits.size()) - 3; place > 0; place -= 3) {
-    digits.insert(static_cast<std::size_t>(place), ",");
-  }
-  return digits;
+  return thousands(static_cast<double>(number));
 }
 
 std::optional<RunLength> length_of(const PlanAnswer& answer, const PlanEntry& entry) {
@@ -45,8 +42,17 @@ Json run_json(const RunLength& length) {
   return run;
 }
 
+constexpr double kRoomy = 0.95;  // of the memory: beyond it a longer sample or a library's buffer ends the run
+
+bool is_tight(const PlanEntry& entry) {
+  return entry.planned.memory_share > kRoomy;
+}
+
 Json entry_json(const PlanAnswer& answer, const PlanEntry& entry, const nlohmann::json& root) {
   Json json = {{"layout", layout_section_of(root, entry.planned)}, {"result", result_json(entry.forecast)}};
+  // Without a pipeline there is nothing to schedule.
+  if (entry.planned.layout.pp == 1) json["layout"]["schedule"] = nullptr;
+  if (is_tight(entry)) json["tight"] = true;
   if (const std::optional<RunLength> length = length_of(answer, entry)) json["run"] = run_json(*length);
   return json;
 }
@@ -80,7 +86,7 @@ std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry
   for (const int number : {*layout.vpp, layout.micro_batch_size, layout.zero}) row.push_back(std::to_string(number));
   row.push_back(layout.sequence_parallel ? "yes" : "no");
   row.emplace_back(name_of(layout.recompute));
-  row.push_back(layout.schedule);
+  row.push_back(layout.pp == 1 ? "–" : layout.schedule);
   row.push_back(layout.stage_layers.empty() ? "even" : "uneven");
   row.push_back(fmt::format("{:.4g}", result.iteration.time_s));
   row.push_back(percent(result.iteration.mfu));
@@ -88,6 +94,7 @@ std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry
   row.push_back(percent(result.communication.exposed_fraction));
   row.push_back(fmt::format("{:.1f}", result.memory.peak_gib));
   row.push_back(percent(entry.planned.memory_share));
+  row.emplace_back(is_tight(entry) ? "tight" : "yes");
   if (const std::optional<RunLength> length = length_of(answer, entry)) {
     row.push_back(fmt::format("{:.4g}", length->days));
     if (length->cost_usd) row.push_back(fmt::format("{:.0f}", *length->cost_usd));
@@ -114,6 +121,7 @@ Table layouts_table(const PlanAnswer& answer, const std::vector<PlanEntry>& entr
   table.columns.push_back(number_column("exposed %", "exposed_communication_percent"));
   table.columns.push_back(number_column("peak GiB"));
   table.columns.push_back(number_column("of limit %", "memory_percent"));
+  table.columns.push_back(text_column("fits"));
   if (const std::optional<RunLength> length = length_of(answer, answer.ranked.front())) {
     table.columns.push_back(number_column("days"));
     if (length->cost_usd) table.columns.push_back(number_column("cost $", "cost_usd"));
@@ -147,7 +155,7 @@ std::string small_reason(const PlannedLayout& best, const PlannedLayout& other) 
   if (best.time_s < other.time_s) {
     return fmt::format("{:.2g} % faster, no term by itself", 100.0 * (other.time_s / best.time_s - 1.0));
   }
-  return best.memory_share < other.memory_share ? "less memory" : "they are the same; it is listed first";
+  return best.memory_share < other.memory_share ? "less memory" : "it is simpler";
 }
 
 // Against the best layout of another kind, not against the same one with another microbatch.
@@ -165,6 +173,27 @@ std::vector<std::string> why(const PlanAnswer& answer) {
     return {text};
   }
   return {};
+}
+
+// Which rows the forecast cannot tell apart, and what choosing the best of many is worth.
+std::vector<std::string> certainty_notes(const PlanAnswer& answer) {
+  std::vector<const Result*> results;
+  for (const PlanEntry& entry : answer.ranked) results.push_back(&entry.forecast.result);
+  const std::optional<RankingCertainty> certainty = certainty_of(results);
+  if (!certainty || results.size() < 2) return {};
+  std::string rows;
+  for (std::size_t row = 1; row < certainty->alike.size(); ++row) {
+    if (certainty->alike[row]) rows += fmt::format("{}{}", rows.empty() ? "" : ", ", row + 1);
+  }
+  std::vector<std::string> notes;
+  notes.push_back(fmt::format("1 is the fastest of these with {:.0f} % probability{}", 100.0 * certainty->first_is_best,
+                              rows.empty() ? "" : fmt::format("; the forecast cannot tell it from {}", rows)));
+  constexpr double kWorthSaying = 0.001;
+  if (certainty->optimism > kWorthSaying) {
+    notes.push_back(
+        fmt::format("the best of many forecasts is a lucky one: expect {:.1f} % more", 100.0 * certainty->optimism));
+  }
+  return notes;
 }
 
 Table advice_table(const PlanAnswer& answer) {
@@ -223,6 +252,31 @@ std::string write_plan(const PlanAnswer& answer, const nlohmann::json& root) {
   return json.dump(2);
 }
 
+void settle_ranking(std::size_t wanted, std::vector<PlannedLayout>& ranked) {
+  constexpr double kEqual = 1e-9;
+  const auto is_close = [](double a, double b, double share) { return std::abs(a - b) <= share * std::abs(a); };
+  std::vector<PlannedLayout> kept;
+  for (PlannedLayout& one : ranked) {
+    const bool known = std::any_of(kept.begin(), kept.end(), [&](const PlannedLayout& other) {
+      return other.devices == one.devices && is_close(other.time_s, one.time_s, kEqual) &&
+             is_close(other.memory_share, one.memory_share, kEqual);
+    });
+    if (!known) kept.push_back(std::move(one));
+  }
+  const auto complexity = [](const PlannedLayout& one) {
+    return std::tuple(!one.layout.stage_layers.empty(), one.layout.vpp.value_or(1), one.layout.cp, one.layout.pp);
+  };
+  constexpr double kNoise = 0.002;
+  auto simplest = kept.begin();
+  for (auto one = kept.begin(); one != kept.end(); ++one) {
+    const bool alike = one->devices == kept.front().devices && one->time_s <= kept.front().time_s * (1.0 + kNoise);
+    if (alike && complexity(*one) < complexity(*simplest)) simplest = one;
+  }
+  if (simplest != kept.end()) std::rotate(kept.begin(), simplest, simplest + 1);
+  if (kept.size() > wanted) kept.resize(wanted);
+  ranked = std::move(kept);
+}
+
 Table ranked_table(const PlanAnswer& answer) {
   return layouts_table(answer, answer.ranked);
 }
@@ -266,9 +320,14 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
   for (const RejectedLayouts& one : answer.search.rejected) rejected += one.count;
   Table ranked = ranked_table(answer);
   const std::string described = describe_job(answer.ranked.front().forecast.step.job);
-  ranked.title = fmt::format("{}\n{} layouts: {} rejected, {} no better than those found by their bounds, {} simulated",
-                             described.substr(0, described.find('\n')), grouped(space.enumerated), grouped(rejected),
-                             grouped(space.pruned), grouped(space.simulated));
+  const Job& best_job = answer.ranked.front().forecast.step.job;
+  ranked.title = fmt::format(
+      "{}\n{}\ngbs {} sequences of {} tokens, {}, {}\n{} layouts: {} rejected, {} no better than those found by their "
+      "bounds, {} simulated",
+      answer_line(answer.ranked.front().forecast), described.substr(0, described.find('\n')),
+      best_job.layout.global_batch_size, best_job.training.sequence_length, name_of(best_job.training.precision),
+      best_job.training.stack.name, grouped(space.enumerated), grouped(rejected), grouped(space.pruned),
+      grouped(space.simulated));
   ranked.notes = why(answer);
   const PlanEntry& best = answer.ranked.front();
   const MemoryResult& memory = best.forecast.result.memory;
@@ -278,6 +337,8 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
     ranked.notes.push_back(fmt::format("nine of ten measured steps are within {} of the forecast: {}",
                                        plus_minus(*interval), interval->evidence));
   }
+  for (std::string& note : certainty_notes(answer)) ranked.notes.push_back(std::move(note));
+  for (const std::string& note : answer.notes) ranked.notes.push_back(note);
   for (std::string& note : run_notes(answer)) ranked.notes.push_back(std::move(note));
   if (const std::optional<std::string> note = objective_note(answer)) ranked.notes.push_back(*note);
   std::vector<Table> tables = {std::move(ranked)};
@@ -289,6 +350,7 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
     front.title = fmt::format("Pareto front: no other layout{} is better in time, memory and GPUs", within);
     tables.push_back(std::move(front));
   }
+  if (!answer.verbose) return tables;
   if (!answer.search.rejected.empty()) tables.push_back(rejected_table(answer.search));
   tables.push_back(advice_table(answer));
   return tables;
