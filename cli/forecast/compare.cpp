@@ -163,7 +163,9 @@ int run_compare(const Arguments& arguments, const Streams& streams) {
     return 0;
   }
   std::vector<ComparedLayout> layouts;
-  if (job.file()) layouts.push_back(first_of(job));
+  // A single change is compared with the job itself.
+  const bool has_files = std::any_of(job.layouts().begin(), job.layouts().end(), is_file);
+  if (job.file() || (job.layouts().size() == 1 && !has_files)) layouts.push_back(first_of(job));
   for (const std::string& layout : job.layouts()) layouts.push_back(compared(job, layout));
   if (layouts.size() < 2) {
     throw ConfigError({"compare", "needs two layouts", "", "such as: flopcast compare job.json tp=4,pp=8"});

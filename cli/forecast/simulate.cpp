@@ -19,9 +19,9 @@ namespace flopcast {
 
 namespace {
 
-std::vector<Table> tables_of(const Forecast& answer) {
-  std::vector<Table> tables = result_tables(answer);
-  tables.insert(tables.end() - 1, critical_path_table(answer.timeline, critical_path(answer.timeline)));
+std::vector<Table> tables_of(const Forecast& answer, bool verbose) {
+  std::vector<Table> tables = result_tables(answer, verbose);
+  if (verbose) tables.insert(tables.end() - 1, critical_path_table(answer.timeline, critical_path(answer.timeline)));
   return tables;
 }
 
@@ -39,10 +39,12 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   TimelineFiles files;
   VariationOptions doubt;
   std::optional<std::string> roofline;
+  bool verbose = false;
   job.add_to(command_line);
   output.add_to(command_line);
   files.add_to(command_line);
   command_line.add_option("--roofline", roofline, "FILE", "draw a block's operators below the device's roof, as SVG");
+  command_line.add_flag("--verbose,-v", verbose, "memory of every rank, all assumptions, the critical path");
   doubt.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
 
@@ -55,7 +57,7 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   if (lengths) add_packing(*lengths, answer);
   files.write(answer);
   if (roofline) write_file(*roofline, write_series_svg({roofline_chart(answer.step.job)}, {}));
-  output.write({.tables = [&] { return tables_of(answer); },
+  output.write({.tables = [&] { return tables_of(answer, verbose); },
                 .rows = [&] { return result_row(answer); },
                 .json = [&] { return write_simulation(answer); }},
                format);

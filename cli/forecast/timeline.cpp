@@ -127,7 +127,7 @@ BareTimelines bare_timelines(const ScheduleList& list, const BareOptions& option
 }
 
 // Side by side in figures too; schedules from files may be of other shapes.
-std::string compared(ScheduleComparison& comparison) {
+std::string compared(ScheduleComparison& comparison, const TableStyle& style) {
   const auto& schedules = comparison.schedules;
   const ComparedSchedule& first = schedules.front();
   for (const ComparedSchedule& other : schedules) {
@@ -138,8 +138,9 @@ std::string compared(ScheduleComparison& comparison) {
   comparison.pipeline_ranks = first.request.pipeline_ranks;
   comparison.microbatches = first.request.microbatches;
   std::string text;
-  if (schedules.size() > 1) text += "\n" + write_table(figures_table(comparison, Format::kTable), Format::kTable);
-  if (comparison.memory) text += "\n" + write_table(memory_table(comparison), Format::kTable);
+  if (schedules.size() > 1)
+    text += "\n" + write_table(figures_table(comparison, Format::kTable), Format::kTable, style);
+  if (comparison.memory) text += "\n" + write_table(memory_table(comparison), Format::kTable, style);
   return text;
 }
 
@@ -177,6 +178,22 @@ std::string rendered(const std::vector<Timeline>& timelines, Format format, cons
 
 }  // namespace
 
+namespace {
+
+// A CSV in place of JOB is a schedule's rows.
+Arguments with_schedule_files(const Arguments& arguments) {
+  Arguments meant;
+  for (std::size_t at = 0; at < arguments.size(); ++at) {
+    const bool is_value = at > 0 && !arguments[at - 1].empty() && arguments[at - 1].front() == '-';
+    const bool is_rows = arguments[at].ends_with(".csv") && arguments[at].front() != '-' && !is_value;
+    if (is_rows) meant.emplace_back("--schedule");
+    meant.push_back(is_rows ? "file:" + arguments[at] : arguments[at]);
+  }
+  return meant;
+}
+
+}  // namespace
+
 int run_timeline(const Arguments& arguments, const Streams& streams) {
   CommandLine command_line(streams, "timeline",
                            "flopcast timeline (JOB | --pp P --microbatches M --schedule A,B,…) [options]",
@@ -200,7 +217,7 @@ int run_timeline(const Arguments& arguments, const Streams& streams) {
   output.add_to(command_line);
   drawing.add_to(command_line);
   files.add_to(command_line);
-  if (!command_line.parse(arguments)) return 0;
+  if (!command_line.parse(with_schedule_files(arguments))) return 0;
 
   const Format format = output.format();
   if (job.show_config(output)) return 0;
@@ -213,7 +230,7 @@ int run_timeline(const Arguments& arguments, const Streams& streams) {
     }
     BareTimelines bare = bare_timelines(list_of(job, bare_options), bare_options, streams);
     files.write(bare.timelines);
-    const std::string figures = format == Format::kTable ? compared(bare.comparison) : "";
+    const std::string figures = format == Format::kTable ? compared(bare.comparison, table_style(streams)) : "";
     output.write(rendered(bare.timelines, format, terminal) + figures);
     return 0;
   }

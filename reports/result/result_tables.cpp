@@ -22,6 +22,16 @@ namespace flopcast {
 
 namespace {
 
+constexpr double kRoomy = 0.95;  // of the capacity: beyond it a longer sample or a library's buffer ends the run
+
+// What changes a forecast by more than the choice of a default.
+bool matters_most(const std::string& assumption) {
+  for (const char* word : {"overhead", "profile", "not modelled", "measured by nobody", "sequence length"}) {
+    if (assumption.find(word) != std::string::npos) return true;
+  }
+  return false;
+}
+
 std::string billions(double count) {
   constexpr double kBillion = 1e9;
   constexpr double kMillion = 1e6;
@@ -34,7 +44,7 @@ std::string billions(double count) {
 Table step_table(const Forecast& forecast) {
   const Result& result = forecast.result;
   const IterationResult& iteration = result.iteration;
-  Table table = {.title = describe_job(forecast.step.job),
+  Table table = {.title = answer_line(forecast) + "\n" + describe_job(forecast.step.job),
                  .columns = {text_column("step"), {"value", Align::kRight, "value", false}}};
   const auto add = [&table](const std::string& name, const std::string& value) { table.rows.push_back({name, value}); };
   add("step time", time_in_seconds(iteration.time_s));
@@ -44,10 +54,11 @@ Table step_table(const Forecast& forecast) {
     // A profile knows neither tokens nor FLOPs.
     add("samples per second", rounded(iteration.samples_per_s, 4));
   } else {
-    add("tokens per second", fmt::format("{:.0f}", iteration.tokens_per_s));
+    add("tokens per second", thousands(iteration.tokens_per_s));
     add("model TFLOP/s per GPU", fmt::format("{:.1f}", iteration.model_tflops_per_gpu));
-    add("MFU", percent(iteration.mfu) + " %");
-    add("HFU", percent(iteration.hfu) + " %");
+    const bool same = percent(iteration.mfu) == percent(iteration.hfu);
+    add(same ? "MFU, and HFU" : "MFU", percent(iteration.mfu) + " %");
+    if (!same) add("HFU", percent(iteration.hfu) + " %");
   }
   add("bubble (share of all device time)", percent(result.bubble.fraction) + " %");
   add("bubble ratio (over the busiest rank)", percent(result.bubble.ratio) + " %");
@@ -61,11 +72,11 @@ Table step_table(const Forecast& forecast) {
     add("pipeline fill, once", time_in_seconds(result.steady->fill_s));
   }
   if (result.training) {
-    add("steps", fmt::format("{:.0f}", result.training->steps));
+    add("steps", thousands(result.training->steps));
     const std::string days = rounded(result.training->days, 4);
     add("days", result.interval ? days + " " + plus_minus(*result.interval) : days);
-    add("GPU hours", fmt::format("{:.0f}", result.training->gpu_hours));
-    if (result.training->cost_usd) add("cost", fmt::format("${:.0f}", *result.training->cost_usd));
+    add("GPU hours", thousands(result.training->gpu_hours));
+    if (result.training->cost_usd) add("cost", "$" + thousands(*result.training->cost_usd));
   }
   return table;
 }
@@ -180,6 +191,21 @@ std::string parameters_text(const Job& job) {
   return text;
 }
 
+std::string answer_line(const Forecast& forecast) {
+  const Result& result = forecast.result;
+  const MemoryResult& memory = result.memory;
+  std::string text = rounded(result.iteration.time_s, 3) + " s a step";
+  if (result.iteration.time_s < 1.0) text = time_in_seconds(result.iteration.time_s) + " a step";
+  if (result.interval) text += " " + plus_minus(*result.interval);
+  constexpr double kDay = 86'400.0;
+  if (result.training) text += ", " + time_in_days(result.training->days * kDay);
+  if (result.training && result.training->cost_usd) text += ", " + dollars(*result.training->cost_usd);
+  const double shown = std::max(memory.peak_gib, memory.shown_gib);
+  const std::string of = fmt::format("{:.1f} of {:.0f} GiB", shown, memory.capacity_gib);
+  if (!memory.fits) return text + " · does not fit: " + of;
+  return text + " · fits, " + of + (shown > kRoomy * memory.capacity_gib ? " (tight)" : "");
+}
+
 std::string describe_job(const Job& job) {
   const Layout& layout = job.layout;
   std::string text = fmt::format("{}, {} on {} x {} ({} {})\n", job.model.name, parameters_text(job), job.cluster.nodes,
@@ -195,7 +221,7 @@ std::string describe_job(const Job& job) {
   return text;
 }
 
-Table memory_table(const Forecast& forecast) {
+Table memory_table(const Forecast& forecast, bool all_ranks) {
   Table table;
   table.columns = {number_column("rank"), text_column("layers")};
   for (const MemoryTerm& term : memory_terms()) {
@@ -210,7 +236,10 @@ Table memory_table(const Forecast& forecast) {
   const bool shows_more = memory.shown_gib > memory.peak_gib;
   if (shows_more) table.columns.push_back(number_column("nvidia-smi GiB", "shown_gib"));
   const PreparedStep& step = forecast.step;
-  for (std::size_t rank = 0; rank < memory.per_pipeline_rank.size(); ++rank) {
+  const std::size_t ranks = memory.per_pipeline_rank.size();
+  const std::size_t fullest = static_cast<std::size_t>(fullest_rank(memory));
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (!all_ranks && rank != fullest) continue;
     const RankMemoryResult& row = memory.per_pipeline_rank[rank];
     std::string layers;
     for (std::size_t stage = 0; stage < step.costs.stages.size(); ++stage) {
@@ -286,9 +315,21 @@ Table critical_path_table(const Timeline& timeline, const CriticalPath& path) {
   return table;
 }
 
-std::vector<Table> result_tables(const Forecast& forecast) {
-  Table memory = memory_table(forecast);
-  for (const std::string& assumption : forecast.result.assumptions) memory.notes.push_back("assumed: " + assumption);
+std::vector<Table> result_tables(const Forecast& forecast, bool verbose) {
+  const std::size_t ranks = forecast.result.memory.per_pipeline_rank.size();
+  Table memory = memory_table(forecast, verbose || ranks < 2);
+  std::vector<std::string> assumptions = forecast.result.assumptions;
+  constexpr std::size_t kFirst = 2;
+  if (!verbose && assumptions.size() > kFirst) {
+    std::stable_partition(assumptions.begin(), assumptions.end(), matters_most);
+    const std::size_t more = assumptions.size() - kFirst;
+    assumptions.resize(kFirst);
+    assumptions.push_back(fmt::format("{} more things{}: --verbose lists them", more,
+                                      ranks > 1 ? fmt::format("; the fullest of {} ranks is shown", ranks) : ""));
+  } else if (!verbose && ranks > 1) {
+    memory.notes.push_back(fmt::format("the fullest of {} ranks: --verbose lists them", ranks));
+  }
+  for (const std::string& assumption : assumptions) memory.notes.push_back("assumed: " + assumption);
   std::vector<Table> tables = {step_table(forecast), breakdown_table(forecast.result)};
   if (forecast.result.distribution) tables.push_back(distribution_table(forecast.result));
   if (forecast.result.packing) tables.push_back(packing_table(forecast.result));

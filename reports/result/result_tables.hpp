@@ -15,12 +15,15 @@ std::string describe_job(const Job& job);
 
 /// "± 6.1 %".
 std::string plus_minus(const StepTimeInterval& interval);
-/// A forecast as people read it: the step, where its time goes, memory by pipeline rank.
-std::vector<Table> result_tables(const Forecast& forecast);
+/// "28.5 s a step ± 12 %, 79 days, $1.22 M · fits, 76.7 of 80 GiB (tight)": tight from 95 % of the capacity on.
+std::string answer_line(const Forecast& forecast);
+/// A forecast as people read it, the answer first: the step, where its time goes, memory. `verbose`: of every pipeline
+/// rank and with all assumptions, else of the fullest one and with those that matter most.
+std::vector<Table> result_tables(const Forecast& forecast, bool verbose);
 /// The longest chain of work and transfers, by what it consists of: shortening anything else does not help.
 Table critical_path_table(const Timeline& timeline, const CriticalPath& path);
-/// Memory by pipeline rank, in GiB.
-Table memory_table(const Forecast& forecast);
+/// Memory by pipeline rank, or of the fullest one, in GiB.
+Table memory_table(const Forecast& forecast, bool all_ranks = true);
 /// The tensors of the fullest rank at its fullest moment, largest first.
 Table memory_parts_table(const Forecast& forecast);
 /// The memory of each rank over time, at the moments it changes.
