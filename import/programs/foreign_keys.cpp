@@ -295,7 +295,7 @@ bool put_deepspeed_file(const std::string& name, const std::string& file, const 
   std::string above = name;
   for (int folder = 0; folder < kMostFolders; ++folder) {
     paths.push_back(path_beside(file, above));
-    above = "../" + above;
+    above.insert(0, "../");
   }
   for (const std::string& path : paths) {
     const auto text = context.files->try_read(path);
