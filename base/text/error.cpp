@@ -62,17 +62,21 @@ std::vector<std::string> nearest_choices(std::string_view word, const std::vecto
     std::string name;
   };
   std::vector<Candidate> near;
+  std::vector<std::string> going_on;
+  // GPipe for gpipe is no other word.
+  const std::string lower_word = lower_case(word);
   for (const std::string& choice : choices) {
     if (choice.empty()) continue;
-    // GPipe for gpipe is no other word.
-    const std::string lower_word = lower_case(word);
     const std::string lower_choice = lower_case(choice);
+    if (word.size() >= 2 && lower_choice.starts_with(lower_word)) going_on.push_back(choice);
     const std::size_t distance = edit_distance(lower_word, lower_choice);
     const bool part_of_choice = word.size() >= 3 && lower_choice.find(lower_word) != std::string::npos;
     if (distance <= limit || part_of_choice) {
       near.push_back({distance, lower_choice.front() != lower_word.front(), choice});
     }
   }
+  constexpr std::size_t kMostThatGoOn = 6;
+  if (!going_on.empty() && going_on.size() <= kMostThatGoOn) return going_on;
   std::stable_sort(near.begin(), near.end(), [](const Candidate& a, const Candidate& b) {
     return std::tie(a.distance, a.other_start) < std::tie(b.distance, b.other_start);
   });

@@ -55,8 +55,9 @@ class InternalError : public std::logic_error {
 
 [[noreturn]] void fail_internal_check(const char* expression, const char* file, int line);
 
-/// The choices closest to a mistyped word, best first: Damerau-Levenshtein distance of at most a third of its length
-/// (at least 1), or the word being part of a choice. At most three.
+/// What a mistyped word may mean. A word of two letters or more that was cut short: the choices that go on from it,
+/// where they are at most six. Else the closest choices, best first, at most three: Damerau-Levenshtein distance of at
+/// most a third of the word's length (at least 1), or the word being part of a choice. Upper case is lower case.
 std::vector<std::string> nearest_choices(std::string_view word, const std::vector<std::string>& choices);
 
 /// "did you mean a or b? valid: a, b, c, …" over the choices, the nearest first when there is a near one; of more than

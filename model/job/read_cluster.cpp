@@ -26,12 +26,7 @@ nlohmann::json from_short_form(const std::string& text) {
 }
 
 std::string entries_help(CatalogueKind kind, const std::string& text) {
-  // A name cut short means those that go on from it.
-  std::vector<std::string> near;
-  for (const std::string& name : catalogue_names(kind)) {
-    if (!text.empty() && name.starts_with(text)) near.push_back(name);
-  }
-  if (near.empty()) near = nearest_choices(text, catalogue_names(kind));
+  const std::vector<std::string> near = nearest_choices(text, catalogue_names(kind));
   return fmt::format("{}see: flopcast catalog {}",
                      near.empty() ? "" : fmt::format("did you mean {}? ", fmt::join(near, " or ")), name_of(kind));
 }

@@ -54,9 +54,10 @@ std::optional<double> term_error(const Result& result) {
 // A draw of the standard normal distribution, the same with every library.
 double normal(std::mt19937& random) {
   const double range = static_cast<double>(std::mt19937::max()) + 2.0;
-  const double radius = std::sqrt(-2.0 * std::log((random() + 1.0) / range));
+  const auto uniform = [&] { return (static_cast<double>(random()) + 1.0) / range; };
+  const double radius = std::sqrt(-2.0 * std::log(uniform()));
   constexpr double kTurn = 6.283185307179586;
-  return radius * std::cos(kTurn * (random() + 1.0) / range);
+  return radius * std::cos(kTurn * uniform());
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ TEST(Error, SuggestsTheNearestWords) {
   EXPECT_EQ(nearest_choices("gpip", choices), std::vector<std::string>({"gpipe"}));
   EXPECT_EQ(nearest_choices("gippe", choices), std::vector<std::string>({"gpipe"}));
   EXPECT_EQ(nearest_choices("leave", choices), std::vector<std::string>({"interleaved"}));
+  EXPECT_EQ(nearest_choices("A100", {"a10", "a100-40g", "a800", "a100-80g"}),
+            std::vector<std::string>({"a100-40g", "a100-80g"}));
   EXPECT_TRUE(nearest_choices("zzzzzz", choices).empty());
   EXPECT_TRUE(nearest_choices("", choices).empty());
   EXPECT_EQ(choices_help("1f1bb", choices), "did you mean 1f1b? valid: gpipe, 1f1b, interleaved, pipedream");

@@ -77,7 +77,7 @@ TEST_P(BadScheduleName, IsNamedWithTheValidChoices) {
 INSTANTIATE_TEST_SUITE_P(Texts, BadScheduleName,
                          testing::Values(BadName{"1f2b", "unknown schedule '1f2b'", "did you mean 1f1b"},
                                          BadName{"", "unknown schedule ''", "valid: naive, gpipe"},
-                                         BadName{"GPipe:lifo", "unknown schedule 'GPipe:lifo'", "valid: naive"},
+                                         BadName{"GPipe:lifo", "unknown schedule 'GPipe:lifo'", "did you mean gpipe?"},
                                          BadName{"gpipe:", "gpipe has no suffix '' in 'gpipe:'",
                                                  "gpipe:fifo, gpipe:lifo"},
                                          BadName{"gpipe:2", "no suffix '2'", "valid: gpipe, gpipe:fifo"},
