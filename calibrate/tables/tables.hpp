@@ -55,9 +55,11 @@ Table rows_table(const std::vector<SourceSummary>& sources, int count);
 /// Every number of the forecast that was fitted to measurements: those that --refit fits again, and those of the code.
 /// What was looked up, counted or taken from data sheets is not among them.
 Table constants_table();
+/// What the parts of the cost model buy, by source: docs/validation.md.
+Table ablation_table();
 
 /// The constants as shipped and as refitted, then the errors by source.
-std::vector<Table> refit_tables(const std::vector<Refit>& fits);
+std::vector<Table> refit_tables(const std::vector<Refit>& fits, LeftOut left_out = LeftOut::kModels);
 
 /// docs/validation.md: what is compared, every table, the worst rows and all of them.
 std::string validation_page(const std::vector<SourceSummary>& sources);

@@ -96,7 +96,9 @@ void evaluate_step(const PublishedRow& row, const MappedRow& mapped, const Forec
   const bool memory_counts = row.peak_memory_gib || row.out_of_memory;
   if (!memory_counts) return;
   const MemoryResult& memory = answer.result.memory;
-  evaluated.memory_predicted_gib = mapped.memory_as_tools_show ? memory.shown_gib : memory.peak_gib;
+  evaluated.memory_predicted_gib = mapped.memory_as_tools_show ? memory.shown_gib
+                                   : mapped.memory_reserved    ? memory.reserved_gib
+                                                               : memory.peak_gib;
   evaluated.memory_measured_gib = row.peak_memory_gib;
   evaluated.out_of_memory = row.out_of_memory;
   evaluated.predicted_out_of_memory = !memory.fits;

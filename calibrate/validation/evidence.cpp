@@ -27,7 +27,7 @@ constexpr std::array<DeviceRule, 15> kDeviceRules = {{
     {{"a100", "40gb"}, "a100-40g", "dgx-a100-40g"},
     {{"a100", ""}, "a100-80g", "dgx-a100-80g"},
     {{"ampere", ""}, "a100-80g", "dgx-a100-80g"},
-    {{"v100-sxm3", ""}, "v100-sxm3-32g", "dgx-v100"},
+    {{"v100-sxm3", ""}, "v100-sxm3-32g", "dgx-2h"},
     {{"v100", "16gb"}, "v100-16g", "dgx-v100"},
     {{"v100", ""}, "v100-32g", "dgx-v100"},
     {{"h100", "pcie"}, "h100-pcie", "dgx-h100"},

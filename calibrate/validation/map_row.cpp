@@ -229,6 +229,7 @@ MappedRow map_row(const PublishedRow& row, const std::string& about) {
   if (!row.job.is_null()) {
     MappedRow mapped;
     mapped.job = completed_job(row, about);
+    mapped.memory_reserved = mentions(words_of(row, about), "reserved") || mentions(words_of(row, about), "as printed");
     return mapped;
   }
   if (row.gpu.empty()) return skipped("not stated: gpu");

@@ -14,6 +14,7 @@ enum class MeasuredPart { kStep, kLayer, kCollective };
 struct MappedRow {
   nlohmann::json job;
   MeasuredPart part = MeasuredPart::kStep;
+  bool memory_reserved = false;       ///< torch.cuda.max_memory_reserved: fragmentation included
   bool memory_as_tools_show = false;  ///< measured with nvidia-smi: context, buffers and fragmentation included
   /// Zero-bubble runs validate a step after it (2401.10241, section 4): a rank begins the next step when it is done
   /// with its own part, so that a step takes the longest span of a rank, not the time from the first start to the last

@@ -50,6 +50,7 @@ struct RefitRow {
   MappedRow mapped;
   std::size_t source = 0;
   int model = 0;  ///< of all sources together
+  int part = 0;   ///< that it is left out with: its model or its source
 };
 
 nlohmann::json value_of(const FittedConstant& constant, double value) {
@@ -230,7 +231,7 @@ class Fitter {
     std::vector<double> sums(plan_.sources.size(), 0.0);
     std::vector<int> counts(plan_.sources.size(), 0);
     for (std::size_t row = 0; row < rows_.size(); ++row) {
-      if (rows_[row].model == without || !all[row]) continue;
+      if (rows_[row].part == without || !all[row]) continue;
       const double scaled = *all[row] / kScale;
       sums[rows_[row].source] += std::log1p(scaled * scaled);
       ++counts[rows_[row].source];
@@ -314,17 +315,21 @@ std::vector<RefitSource> by_source(const FitPlan& plan, const std::vector<RefitR
 
 }  // namespace
 
-Refit refit(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file) {
+Refit refit(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file,
+            LeftOut without_its) {
   std::vector<RefitRow> rows = rows_of(plan, files);
-  const int models = number_models(rows);
+  const bool models = without_its == LeftOut::kModels;
+  const int count = number_models(rows);
+  for (RefitRow& row : rows) row.part = models ? row.model : static_cast<int>(row.source);
+  const int parts = models ? count : static_cast<int>(plan.sources.size());
   const Fitter fitter(plan, rows, read_file);
   const Values shipped = shipped_values(plan);
   const Linearised fitted = fitter.fit(shipped);
   Errors left_out(rows.size());
-  for (int model = 0; models > 1 && model < models; ++model) {
-    const Values without = fitter.minimise(fitted, model);
+  for (int part = 0; parts > 1 && part < parts; ++part) {
+    const Values without = fitter.minimise(fitted, part);
     for (std::size_t row = 0; row < rows.size(); ++row) {
-      if (rows[row].model == model) left_out[row] = fitter.error(rows[row], without);
+      if (rows[row].part == part) left_out[row] = fitter.error(rows[row], without);
     }
   }
   std::vector<LeftOutRow> rows_left_out;

@@ -4,9 +4,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "calibrate/validation/published_row.hpp"
+#include "model/enum_names.hpp"
 #include "sim/forecast/prepare.hpp"
 
 namespace flopcast {
@@ -51,11 +53,18 @@ struct RefitSource {
   int models = 0;
   double shipped = 0.0;   ///< with the catalogue's constants
   double refitted = 0.0;  ///< with the refitted ones
-  /// Each row with constants fitted without any row of its model; absent where there is no other model.
+  /// Each row with constants fitted without any row of its model, or of its source; absent where there is no other.
   std::optional<double> left_out;
 };
 
-/// A row that its own model's rows had no part in.
+/// What rows are forecast without: all rows of their model, or of their source.
+enum class LeftOut { kModels, kSources };
+template <>
+struct EnumNames<LeftOut> {
+  static constexpr std::string_view kNames[] = {"models", "sources"};
+};
+
+/// A row that its own model's rows had no part in, or its own source's.
 struct LeftOutRow {
   std::string id;
   double error = 0.0;  ///< forecast / measured - 1
@@ -70,10 +79,11 @@ struct Refit {
 
 /// Minimises the mean over the sources of log(1 + (error / 0.04)²), a Cauchy loss: rows far off do not pull.
 /// Gauss-Newton: errors are linearised in the constants and the loss of the linear errors minimised, again until
-/// nothing moves. A model is its layers, width and heads, in whatever source; each is left out in turn, the constants
-/// fitted to the others by the last linearisation, and its rows forecast with these. Constants that touch none of the
-/// rows stay.
-Refit refit(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file);
+/// nothing moves. A model is its layers, width and heads, in whatever source; each model, or each source, is left out
+/// in turn, the constants fitted to the others by the last linearisation, and its rows forecast with these. Constants
+/// that touch none of the rows stay.
+Refit refit(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file,
+            LeftOut left_out = LeftOut::kModels);
 
 /// The catalogue's own constants on the rows that a plan would be fitted to.
 Refit residuals_of(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file);

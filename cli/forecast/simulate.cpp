@@ -1,9 +1,12 @@
+#include <fmt/format.h>
+
 #include <optional>
 #include <string>
 
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
+#include "base/text/error.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
@@ -19,8 +22,18 @@ namespace flopcast {
 
 namespace {
 
-std::vector<Table> tables_of(const Forecast& answer, bool verbose) {
-  std::vector<Table> tables = result_tables(answer, verbose);
+ShownMfu shown_mfu(const std::optional<std::string>& text) {
+  if (!text) return ShownMfu::kBoth;
+  const std::optional<ShownMfu> mfu = parse<ShownMfu>(*text);
+  if (!mfu || *mfu == ShownMfu::kBoth) {
+    throw ConfigError({"--mfu", fmt::format("\"{}\" is not a way to count attention", *text), "",
+                       "expected full (all products) or causal (half of them, which a causal kernel visits)"});
+  }
+  return *mfu;
+}
+
+std::vector<Table> tables_of(const Forecast& answer, bool verbose, ShownMfu mfu) {
+  std::vector<Table> tables = result_tables(answer, verbose, mfu);
   if (verbose) tables.insert(tables.end() - 1, critical_path_table(answer.timeline, critical_path(answer.timeline)));
   return tables;
 }
@@ -40,15 +53,21 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   VariationOptions doubt;
   std::optional<std::string> roofline;
   bool verbose = false;
+  std::optional<std::string> mfu;
   job.add_to(command_line);
   output.add_to(command_line);
   files.add_to(command_line);
   command_line.add_option("--roofline", roofline, "FILE", "draw a block's operators below the device's roof, as SVG");
   command_line.add_flag("--verbose,-v", verbose, "memory of every rank, all assumptions, the critical path");
   doubt.add_to(command_line);
+  command_line.add_option(
+      "--mfu", mfu, "full|causal",
+      "count attention's products in full or, where causal, by half (default: both where they differ "
+      "by a point)");
   if (!command_line.parse(arguments)) return 0;
 
   const Format format = output.format();
+  const ShownMfu shown = shown_mfu(mfu);
   if (job.show_config(output)) return 0;
   const std::optional<Variation> variation = doubt.variation();
   const std::optional<std::vector<int>> lengths = doubt.sequence_lengths();
@@ -57,7 +76,7 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   if (lengths) add_packing(*lengths, answer);
   files.write(answer);
   if (roofline) write_file(*roofline, write_series_svg({roofline_chart(answer.step.job)}, {}));
-  output.write({.tables = [&] { return tables_of(answer, verbose); },
+  output.write({.tables = [&] { return tables_of(answer, verbose, shown); },
                 .rows = [&] { return result_row(answer); },
                 .json = [&] { return write_simulation(answer); }},
                format);

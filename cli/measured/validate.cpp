@@ -266,9 +266,19 @@ void check_limit(const std::vector<SourceSummary>& sources, double limit) {
   if (!beyond.empty()) throw NegativeAnswer(fmt::format("mean error above {:.1f} %: {}", limit * 100.0, beyond));
 }
 
-std::vector<Refit> refit_all(const std::vector<PublishedFile>& files) {
+LeftOut left_out_of(const std::optional<std::string>& text) {
+  if (!text) return LeftOut::kModels;
+  const std::optional<LeftOut> named = parse<LeftOut>(*text);
+  if (!named) {
+    throw ConfigError({"--leave-out", fmt::format("\"{}\" can not be left out", *text), "",
+                       choices_help(*text, names_of<LeftOut>())});
+  }
+  return *named;
+}
+
+std::vector<Refit> refit_all(const std::vector<PublishedFile>& files, LeftOut left_out) {
   std::vector<Refit> fits;
-  for (const FitPlan& plan : shipped_fits()) fits.push_back(refit(plan, files, read_file));
+  for (const FitPlan& plan : shipped_fits()) fits.push_back(refit(plan, files, read_file, left_out));
   return fits;
 }
 
@@ -303,6 +313,7 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   bool constants = false;
   std::optional<std::string> source_errors_out;
   std::optional<std::string> profile;
+  std::optional<std::string> leave_out;
   OutputOptions output;
   command_line.add_option("--published", published, "DIR", "published measurements, a JSON file a source");
   command_line.add_option("--runs", runs, "DIR", "saved results of flopcast run");
@@ -311,6 +322,8 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   command_line.add_option("--max-error", max_error, "F", "exit with 3 when a source's mean error is larger: 0.05");
   command_line.add_option("--svg", svg, "FILE", "forecast against measurement as a chart");
   command_line.add_flag("--refit", refits, "fit the catalogue's constants again, and without each model");
+  command_line.add_option("--leave-out", leave_out, "models|sources",
+                          "with --refit: what rows are forecast without (default: models)");
   command_line.add_flag("--constants", constants, "every number of the forecast that was fitted to measurements");
   command_line.add_option("--profile", profile, "FILE|NAME",
                           "rows of a device profile's device, with the profile's figures");
@@ -321,6 +334,7 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   if (!command_line.parse(arguments)) return 0;
 
   const Format format = output.format();
+  if (leave_out && !refits) throw ConfigError({"--leave-out", "goes with --refit only", "", "give --refit as well"});
   const std::optional<double> limit = limit_of(max_error);
   if (constants) {
     output.write({constants_table()});
@@ -342,8 +356,10 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
       throw ConfigError({"--refit", "goes with --published and the output options only", "", ""});
     }
     const std::vector<PublishedFile> files = published_files(published);
-    const std::vector<Refit> fits = refit_all(files);
-    output.write({.tables = [&] { return refit_tables(fits); }, .json = [&] { return write_refits(fits); }}, format);
+    const std::vector<Refit> fits = refit_all(files, left_out_of(leave_out));
+    output.write({.tables = [&] { return refit_tables(fits, left_out_of(leave_out)); },
+                  .json = [&] { return write_refits(fits); }},
+                 format);
     return 0;
   }
   if (profile && (runs || page)) {

@@ -98,6 +98,7 @@ struct Group {
   double ranks_per_node;
   double bus;       // GB/s, what a ring of this group can carry
   double channels;  // as many as NCCL opens at its usual 20 GB/s each
+  double network;   // us that the network adds to a hop between nodes
   GpuGeneration generation;
 };
 
@@ -110,7 +111,8 @@ double ring_us(CollectiveKind kind, double bytes, const Group& group, Protocol p
   const double steps = steps_of(kind, group.ranks);
   const double inter_steps =
       group.nodes > 1 ? (kind == CollectiveKind::kAllReduce ? 2.0 : 1.0) * (group.nodes - 1) : 0.0;
-  double latency = kRingBase[index] + (steps - inter_steps) * kRingHopIntra[index] + inter_steps * kRingHopInter[index];
+  double latency = kRingBase[index] + (steps - inter_steps) * kRingHopIntra[index] +
+                   inter_steps * (kRingHopInter[index] + group.network);
   const bool full_chunks = bytes / (group.channels * group.ranks) >= kPenaltyFromBytesPerChunk;
   if (protocol == kSimple && kind == CollectiveKind::kAllReduce && group.nodes > 1 && full_chunks) {
     latency *= simple_internode_penalty(group.generation);
@@ -131,8 +133,8 @@ struct Tree {
 
 double tree_us(double bytes, const Tree& tree, const Group& group, Protocol protocol) {
   const std::size_t index = static_cast<std::size_t>(protocol);
-  const double latency =
-      kTreeBase[index] + 2 * ((group.ranks_per_node - 1) * kTreeHopIntra[index] + tree.depth * kTreeHopInter[index]);
+  const double latency = kTreeBase[index] + 2 * ((group.ranks_per_node - 1) * kTreeHopIntra[index] +
+                                                 tree.depth * (kTreeHopInter[index] + group.network));
   double bus = group.bus * 0.92;
   if (protocol == kLl) {
     bus = std::min(largest_ll_bandwidth(group.generation, static_cast<int>(group.nodes)), group.bus / 3.8);
@@ -198,7 +200,8 @@ Seconds CommunicationModel::collective(CollectiveKind kind, Bytes bytes, const G
     return Seconds(step) * static_cast<double>(ring_steps(kind, placement.ranks)) + copies +
            bytes_sent_per_rank(kind, bytes, placement.ranks) / rate;
   }
-  double bus = cluster_.intra_bandwidth.value() * cluster_.intra_efficiency / kGiga;
+  const BytesPerSecond rings = cluster_.ring_bandwidth(std::min(placement.ranks_per_node, cluster_.devices_per_node));
+  double bus = rings.value() * cluster_.intra_efficiency / kGiga;
   if (placement.crosses_nodes()) {
     const double network = cluster_.node_network_bandwidth().value() * cluster_.nic_efficiency / kGiga;
     const double share = network / placement.groups_sharing_nics;
@@ -210,6 +213,7 @@ Seconds CommunicationModel::collective(CollectiveKind kind, Bytes bytes, const G
                     static_cast<double>(placement.ranks_per_node),
                     bus,
                     std::max(1.0, std::floor(bus / kChannelBandwidth)),
+                    cluster_.hop_latency.value() / kMicro,
                     cluster_.device.generation};
 
   double best = ring_us(kind, bytes.value(), group, kSimple);

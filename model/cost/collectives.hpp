@@ -15,6 +15,8 @@ namespace flopcast {
 /// reduce-scatter. algbw = bytes / time; busbw = algbw · 2(n-1)/n for all-reduce and · (n-1)/n for the others.
 /// The ring inside a node reaches intra_bandwidth · intra_efficiency; across nodes a group has its share of the node's
 /// network cards: cards / groups that use them at the same time.
+/// To each hop between nodes NCCL adds the latency that its network plugin names (graph->latencyInter): the cluster's
+/// hop_latency, which a ring pays nodes - 1 times and a tree 2·log2(nodes) times.
 /// Gloo and MPI: a ring (Patarasuk & Yuan 2009), steps · alpha + bytes sent / beta, from host memory, which is copied
 /// to and from the device. Gloo: beta 1.15 GB/s a connection (measured between two 10 Gbit/s hosts at every size,
 /// discuss.pytorch.org/t/194008), alpha 50 us, chosen. MPI: beta what the links carry, alpha 10 us, chosen.

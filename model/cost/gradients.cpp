@@ -17,7 +17,8 @@ constexpr double kElementsPerScale = 512.0;
 constexpr int kCompressionKernels = 4;
 
 Traffic plain(const PricingContext& pricing, Bytes bytes, const GroupPlacement& group) {
-  const bool scatter_only = pricing.job.layout.optimizer_shards() > 1;
+  const bool scatter_only =
+      pricing.job.layout.optimizer_shards() > 1 && !pricing.job.training.stack.reduces_whole_gradients;
   return pricing.replica_collective(scatter_only ? CollectiveKind::kReduceScatter : CollectiveKind::kAllReduce, bytes,
                                     group, 1);
 }
@@ -138,9 +139,14 @@ class Buckets {
   static constexpr double kFirstMebibytes = 1.0;
   static constexpr double kMebibytes = 25.0;
 
+  // Buckets are of what the framework hands over: of the pass's gradients where a buffer of its own adds them up.
   double parameters_in(double mebibytes) const {
     constexpr double kMebibyte = 1024.0 * 1024.0;
-    return mebibytes * kMebibyte / pricing_.job.training.stack.gradient_bytes;
+    const Training& training = pricing_.job.training;
+    const double element = element_size(training.precision).value();
+    const Stack& stack = training.stack;
+    return mebibytes * kMebibyte /
+           (stack.keeps_pass_gradients ? std::min(element, stack.gradient_bytes) : stack.gradient_bytes);
   }
 
   // Blocks are alike, and so are their buckets.
@@ -185,7 +191,9 @@ void fill_from(const std::vector<UnitRun>& runs, bool of_experts, Buckets& bucke
 
 bool reduces_in_buckets(const Job& job) {
   const Layout& layout = job.layout;
-  return job.training.stack.overlap_gradient_reduction && layout.replicas() > 1 && layout.gradient_shards() == 1 &&
+  const Stack& stack = job.training.stack;
+  const bool at_once = stack.reduces_whole_gradients && layout.optimizer_shards() > 1;
+  return stack.overlap_gradient_reduction && !at_once && layout.replicas() > 1 && layout.gradient_shards() == 1 &&
          layout.data_parallel != DataParallel::kDataParallel && !job.profile;
 }
 

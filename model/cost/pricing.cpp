@@ -81,7 +81,33 @@ Seconds waiting_for_host(Seconds host, Seconds device) {
 
 }  // namespace
 
-void add_host_floor(const Job& job, const std::vector<Operator>& operators, Section& block) {
+namespace {
+
+bool neighbours_on_other_nodes(const PricingContext& pricing) {
+  const int pipeline_ranks = pricing.job.layout.pp;
+  for (int rank = 0; rank + 1 < pipeline_ranks; ++rank) {
+    if (pricing.grid.pipeline_hop_crosses_nodes(rank, rank + 1, pricing.job.cluster)) return true;
+  }
+  return false;
+}
+
+// Of one tensor-parallel collective, for the host.
+Seconds collective_for_host(const PricingContext& pricing) {
+  const Stack& stack = pricing.job.training.stack;
+  Seconds time = stack.host_time_per_collective;
+  if (stack.host_waits_for_hops) {
+    time += pricing.job.cluster.hop_latency * static_cast<double>(pricing.tp_group.nodes - 1);
+  }
+  if (stack.collective_stall > Seconds(0) && neighbours_on_other_nodes(pricing)) {
+    time += stack.collective_stall * static_cast<double>(pricing.tp_group.ranks);
+  }
+  return time;
+}
+
+}  // namespace
+
+void add_host_floor(const PricingContext& pricing, const std::vector<Operator>& operators, Section& block) {
+  const Job& job = pricing.job;
   const Stack& stack = job.training.stack;
   double forward = 0.0;
   double backward = 0.0;
@@ -93,14 +119,16 @@ void add_host_floor(const Job& job, const std::vector<Operator>& operators, Sect
   const double launched = stack.cuda_graphs == CudaGraphs::kFull     ? 0.0
                           : stack.cuda_graphs == CudaGraphs::kScoped ? 0.5
                                                                      : 1.0;
-  forward *= launched;
-  backward *= launched;
-  const bool split = job.layout.tp > 1;
-  const double collectives = split ? (job.layout.sequence_parallel ? 4.0 : 2.0) : 0.0;
-  const Seconds waits = stack.host_time_per_collective * collectives;
-  block.forward.compute += waiting_for_host(stack.host_time_per_kernel * forward + waits, block.forward.total());
+  Seconds forward_host = stack.host_time_per_kernel * (forward * launched);
+  Seconds backward_host = stack.host_time_per_kernel * (backward * launched);
+  if (job.layout.tp > 1) {
+    const Seconds collective = collective_for_host(pricing);
+    forward_host += collective * (job.layout.sequence_parallel ? 4.0 : 2.0);
+    backward_host += collective * (job.layout.sequence_parallel ? 6.0 : 2.0);
+  }
+  block.forward.compute += waiting_for_host(forward_host, block.forward.total());
   const Seconds whole = block.input_gradient.total() + block.weight_gradient.total();
-  const Seconds short_of = waiting_for_host(stack.host_time_per_kernel * backward + waits, whole);
+  const Seconds short_of = waiting_for_host(backward_host, whole);
   block.input_gradient.compute += short_of * 0.5;
   block.weight_gradient.compute += short_of * 0.5;
 }

@@ -87,6 +87,10 @@ double overlap_slowdown(const Device& device);
 /// A pass takes no less than the host needs to launch its kernels and collectives, and somewhat more where both take
 /// about as long, because now one and now the other waits: (device^6 + host^6)^(1/6). What that adds counts as
 /// computation, half and half in the two parts of the backward pass. Nothing for a stack without host times.
-void add_host_floor(const Job& job, const std::vector<Operator>& operators, Section& block);
+/// With Stack::host_waits_for_hops the host's time holds the hops of the block's collectives too, (nodes - 1) ·
+/// hop_latency each; with Stack::collective_stall, where pipeline neighbours are on other nodes, tp times that each.
+/// With sequence parallelism these are 4 forward and 6 backward (Korthikanti et al. 2205.05198 §4.2.2: inputs are
+/// gathered again for the weight gradients).
+void add_host_floor(const PricingContext& pricing, const std::vector<Operator>& operators, Section& block);
 
 }  // namespace flopcast

@@ -133,7 +133,7 @@ StepPricer::Block StepPricer::price_block(BlockKind kind) const {
   // The last piece has no product beside it, and the device slows down beside the others.
   const Seconds beside = std::min(block.cost.tp_in_pieces, block.cost.forward.compute);
   block.cost.forward.comm.tp -= beside * std::min(hidden_share(job_.cluster.device), 1.0 - 1.0 / job_.layout.tp);
-  add_host_floor(job_, block.operators, block.cost);
+  add_host_floor(pricing_, block.operators, block.cost);
   return block;
 }
 
@@ -193,7 +193,8 @@ void StepPricer::add_blocks(const Block& block, int layers, StageCosts& costs) c
     costs.activation += block_input * layers;
     buffer = saved_activation(block.operators, Recompute::kNone) * kRecomputeWorkingSet;
   } else {
-    costs.activation += saved_activation(block.operators, layout.recompute) * layers;
+    costs.activation +=
+        saved_activation(block.operators, layout.recompute, job_.training.stack.selective_recompute) * layers;
     if (layout.recompute == Recompute::kSelective) {
       add_pass(costs.recompute, block.cost.core, layers);
       costs.recompute_flops += block.cost.core_flops * layers;
@@ -382,13 +383,16 @@ StepCosts price_step(const Job& job, const StageMap& map, const std::vector<int>
   return StepPricer(job, map).price(stage_layers);
 }
 
-Flops model_flops_per_step(const Job& job) {
+Flops model_flops_per_step(const Job& job, AttentionFlops counted) {
   if (job.profile) return Flops(0);
   const int with_experts = job.model.expert_layers(0, job.model.layers);
   // The model's own work: what several tensor-parallel ranks do alike counts once.
-  const auto forward = [](const std::vector<Operator>& operators) {
+  const auto forward = [&job, counted](const std::vector<Operator>& operators) {
     Flops sum;
-    for (const Operator& op : operators) sum += forward_flops(op) / op.work_copies;
+    for (const Operator& op : operators) {
+      const Flops all = counted == AttentionFlops::kFull ? forward_flops(op) : causal_forward_flops(op, job.model);
+      sum += all / op.work_copies;
+    }
     return sum;
   };
   const auto block = [&job, &forward](BlockKind kind) {

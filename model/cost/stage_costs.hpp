@@ -178,9 +178,13 @@ struct StepCosts {
 /// Prices a job operator by operator. `stage_layers` has one entry per model stage.
 StepCosts price_step(const Job& job, const StageMap& map, const std::vector<int>& stage_layers);
 
-/// FLOPs of one step over all ranks as MFU counts them: GEMMs forward and twice backward, attention in full (not
-/// causal-halved). For GPT: 72BLsh²(1 + s/6h + V/12hL) (Narayanan et al. 2104.04473 eq. 3, without recomputation).
+/// Whether the products of causal attention count in full or by half. Both are called MFU: PaLM 2204.02311 and Megatron
+/// count in full, FlashAttention-2 2307.08691 and PyTorch's counters by half.
+enum class AttentionFlops { kFull, kCausal };
+
+/// FLOPs of one step over all ranks as MFU counts them: GEMMs forward and twice backward, attention in full unless
+/// said otherwise. For GPT: 72BLsh²(1 + s/6h + V/12hL) (Narayanan et al. 2104.04473 eq. 3, without recomputation).
 /// 0 for a layer profile, which knows no FLOPs.
-Flops model_flops_per_step(const Job& job);
+Flops model_flops_per_step(const Job& job, AttentionFlops counted = AttentionFlops::kFull);
 
 }  // namespace flopcast

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <utility>
 
 #include "base/text/error.hpp"
@@ -51,6 +52,24 @@ int Cluster::uneven_node_of(int rank) const {
 const Device& Cluster::device_of(int rank) const {
   if (!uneven()) return device;
   return node_devices[static_cast<std::size_t>(uneven_nodes[static_cast<std::size_t>(node_of(rank))].device)];
+}
+
+BytesPerSecond Cluster::ring_bandwidth(int devices) const {
+  if (links.empty() || devices <= 1) return intra_bandwidth;
+  std::vector<int> of_device(static_cast<std::size_t>(devices), 0);
+  int all = 0;
+  int widest = 0;
+  std::map<int, int> of_whole_node;
+  for (const DeviceLink& link : links) {
+    for (const int end : {link.one, link.other}) of_whole_node[end] += link.links;
+    if (link.one >= devices || link.other >= devices) continue;
+    for (const int end : {link.one, link.other}) of_device[static_cast<std::size_t>(end)] += link.links;
+    all += link.links;
+  }
+  for (const auto& [device_index, count] : of_whole_node) widest = std::max(widest, count);
+  const int least = *std::min_element(of_device.begin(), of_device.end());
+  const int rings = std::min(least, 2 * all / devices);
+  return rings == 0 ? host_bandwidth : intra_bandwidth * (static_cast<double>(rings) / widest);
 }
 
 const MessageCurve* Cluster::curve(std::optional<CollectiveKind> collective, int ranks, int over_nodes) const {

@@ -58,6 +58,13 @@ struct ClusterNode {
   int device = 0;  ///< index into Cluster::node_devices
 };
 
+/// Direct links between two devices of a node.
+struct DeviceLink {
+  int one = 0;  ///< place in the node, from 0
+  int other = 0;
+  int links = 1;  ///< side by side
+};
+
 /// Nodes of devices, joined inside by a switch (NVLink) and outside by network cards. Ranks fill the nodes in order.
 /// Every bandwidth is per direction. Nodes may differ in how many devices they hold and in which; links and network
 /// cards are alike on all. Left out: oversubscribed fabrics and topologies between nodes.
@@ -77,6 +84,8 @@ struct Cluster {
   BytesPerSecond nic_bandwidth;  ///< of one network card, datasheet
   double nic_efficiency = 1.0;
   Seconds inter_latency;                 ///< of a point-to-point message
+  Seconds hop_latency;                   ///< added to each step of a collective from node to node; 0: NCCL's own 14 us
+  std::vector<DeviceLink> links;         ///< between devices of a node that has no switch; empty: a switch
   BytesPerSecond host_bandwidth;         ///< of one device to its host (PCIe or C2C), datasheet; zero: unknown
   BytesPerSecond host_memory_bandwidth;  ///< of a node's host memory, reads and writes together; zero: unknown
   std::vector<GroupCurve> curves;        ///< measured messages, in place of the links' figures for those groups
@@ -87,6 +96,14 @@ struct Cluster {
   const Device& device_of(int rank) const;
   /// The measured curve of such a group; null when there is none.
   const MessageCurve* curve(std::optional<CollectiveKind> collective, int ranks, int over_nodes) const;
+  /// What a collective's rings carry among the first `devices` devices of a node, before intra_efficiency. A switch:
+  /// intra_bandwidth. A graph of links (DGX-1's hybrid cube mesh): each ring enters and leaves every device over a link
+  /// of its own, so there are at most min(least links of a device, 2 · links / devices) rings, and NCCL finds as many
+  /// whole ones: 1, 2, 4 and 6 among 2, 3, 4 and 8 V100 (22.5, 45, 85 and 134 GB/s of bus bandwidth in
+  /// nccl-tests, calibrate/validation/published/nccl_allreduce.json). intra_bandwidth is that of all links of a device.
+  /// A node with fewer devices than `links` names has what joins those. Devices with no ring of links between them go
+  /// over the host: host_bandwidth.
+  BytesPerSecond ring_bandwidth(int devices) const;
   BytesPerSecond node_network_bandwidth() const { return nic_bandwidth * static_cast<double>(nics_per_node); }
 
  private:

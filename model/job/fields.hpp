@@ -66,6 +66,7 @@ const Fields& node_fields();
 const Fields& device_fields();
 const Fields& gemm_kernel_fields();
 const Fields& curve_fields();
+const Fields& link_fields();
 const Fields& segment_fields();
 const Fields& layout_fields();
 const Fields& training_fields();

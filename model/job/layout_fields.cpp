@@ -441,6 +441,9 @@ const Fields& stack_fields() {
                                             "tensor-parallel collectives are cut in tp pieces beside the products"),
       boolean<&Stack::overlap_parameter_gather>("overlap_parameter_gather",
                                                 "updated weights are gathered beside the first forward passes"),
+      boolean<&Stack::reduces_whole_gradients>(
+          "reduces_whole_gradients",
+          "with sharded optimizer state: one all-reduce of all gradients after the last pass"),
       choice<&Stack::selective_recompute>("selective_recompute", "what recompute selective redoes"),
       boolean<&Stack::fp8_gathers>("fp8_gathers", "with fp8: tensor-parallel ranks gather operands in 8 bits"),
       optional_choice<&Stack::fp8_recipe>("fp8_recipe", "of training.fp8_recipe where a job says none"),
@@ -465,10 +468,21 @@ const Fields& stack_fields() {
       quantity<&Stack::host_time_per_kernel>("host_time_per_kernel", Dimension::kTime, "to launch a kernel").of_gpus(),
       quantity<&Stack::host_time_per_collective>("host_time_per_collective", Dimension::kTime, "to launch a collective")
           .of_gpus(),
+      boolean<&Stack::host_waits_for_hops>(
+          "host_waits_for_hops", "the launching thread waits while a tensor-parallel collective crosses nodes")
+          .of_gpus(),
+      quantity<&Stack::collective_stall>(
+          "collective_stall", Dimension::kTime,
+          "of a tensor-parallel collective, for each of its ranks, where pipeline neighbours are on other nodes")
+          .of_gpus(),
       entry_of<&Stack::flash_efficiency>("flash_efficiency", FieldKind::kObject,
                                          "[forward, backward] shares that fused attention reaches, by generation",
                                          &read_flash_efficiency, &write_flash_efficiency)
           .among([] { return names_of<GpuGeneration>(); })
+          .of_gpus(),
+      quantity<&Stack::allocator_slack>("allocator_slack", Dimension::kCount,
+                                        "share of activations and buffers that the allocator reserves beyond them")
+          .up_to(10.0)
           .of_gpus(),
       quantity<&Stack::memory_overhead_gib>("memory_overhead", Dimension::kBytes,
                                             "what nvidia-smi shows beyond the tensors")

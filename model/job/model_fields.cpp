@@ -131,6 +131,14 @@ nlohmann::ordered_json write_curves(const Field&, const void* owner) {
   return curves;
 }
 
+nlohmann::ordered_json write_links(const Field&, const void* owner) {
+  nlohmann::ordered_json links;
+  for (const DeviceLink& link : static_cast<const Cluster*>(owner)->links) {
+    links.push_back(write_fields(link_fields(), &link));
+  }
+  return links;
+}
+
 nlohmann::ordered_json write_layers(const Field&, const void* owner) {
   const LayerProfile& profile = *static_cast<const LayerProfile*>(owner);
   nlohmann::ordered_json layers = nlohmann::ordered_json::array();
@@ -394,6 +402,17 @@ const Fields& curve_fields() {
   return fields;
 }
 
+const Fields& link_fields() {
+  static const Fields fields = {
+      whole<&DeviceLink::one>("one", 0, kMostDevicesPerNode - 1, "a device's place in the node")
+          .required("a device's place in the node, from 0"),
+      whole<&DeviceLink::other>("other", 0, kMostDevicesPerNode - 1, "the other's")
+          .required("the other device's place in the node"),
+      whole<&DeviceLink::links>("links", 1, kMostDevicesPerNode, "side by side between them"),
+  };
+  return fields;
+}
+
 const Fields& cluster_fields() {
   static const Fields fields = {
       text<&Cluster::name>("name", "cluster: a catalogue name, N nodes of it")
@@ -425,6 +444,11 @@ const Fields& cluster_fields() {
       quantity<&Cluster::inter_latency>("inter_latency", Dimension::kTime, "of a message between nodes")
           .flag("TIME")
           .required(kInlineCluster),
+      quantity<&Cluster::hop_latency>("hop_latency", Dimension::kTime,
+                                      "what the network adds to each step of a collective from node to node")
+          .flag("TIME"),
+      custom<Cluster>("links", FieldKind::kList, "between devices of a node without a switch", nullptr, &write_links)
+          .of(link_fields),
       quantity<&Cluster::host_bandwidth>("host_bandwidth", Dimension::kBandwidth,
                                          "of one device to its host, per direction")
           .flag("RATE")

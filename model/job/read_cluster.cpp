@@ -193,6 +193,24 @@ Device read_device(const nlohmann::json& value, const std::string& field, std::v
   return device;
 }
 
+namespace {
+
+std::vector<DeviceLink> read_links(const ObjectReader& cluster, const nlohmann::json& values, const Origins& origins) {
+  if (!values.is_array()) cluster.fail("links", "is no list", "expected a list of {one, other, links}");
+  std::vector<DeviceLink> links;
+  for (std::size_t index = 0; index < values.size(); ++index) {
+    ObjectReader reader(values[index], cluster.field_of(fmt::format("links.{}", index)), origins);
+    DeviceLink link;
+    read_fields(link_fields(), reader, &link);
+    reader.refuse_unknown_keys();
+    if (link.one == link.other) reader.fail("other", "is the same device", "a link joins two");
+    links.push_back(link);
+  }
+  return links;
+}
+
+}  // namespace
+
 Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vector<std::string>& assumptions,
                      const Origins& origins) {
   const nlohmann::json nothing = nlohmann::json::object();
@@ -253,6 +271,9 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
   if (profile != nullptr) cluster.curves = profile->curves;
   if (const nlohmann::json* curves = reader.find("curves")) {
     cluster.curves = read_group_curves(*curves, "cluster.curves", origins);
+  }
+  if (const nlohmann::json* links = reader.find("links")) {
+    cluster.links = read_links(reader, *links, origins);
   }
   reader.refuse_unknown_keys();
   if (profile == nullptr) return cluster;

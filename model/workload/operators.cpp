@@ -47,13 +47,15 @@ struct NormCosts {
   double backward = 0.0;
   int forward_kernels = 1;
   int backward_kernels = 2;
+  double saved = 0.0;  ///< bytes an element beyond its input
 };
 
 NormCosts norm_costs(const Transformer& model, const OperatorShapes& shapes) {
   const double e = shapes.element;
   if (model.norm == Norm::kRmsNorm && !shapes.fused_norm) {
     const double cast = e + kFp32Bytes;
-    return {2 * cast + 5 * kFp32Bytes + 2 * e, 2 * cast + 12 * kFp32Bytes + 5 * e, 6, 11};
+    // Kept are the fp32 copy, in place of the input, and the scaled result in 16 bits before the weight.
+    return {2 * cast + 5 * kFp32Bytes + 2 * e, 2 * cast + 12 * kFp32Bytes + 5 * e, 6, 11, kFp32Bytes};
   }
   if (shapes.compiled) return {e, 4 * e, 0, 2};
   if (!shapes.single_pass_norm) return {3 * e, 10 * e, 1, 3};
@@ -69,7 +71,8 @@ Operator latent_norm(const Transformer& model, const OperatorShapes& shapes, std
   op.forward_kernels = costs.forward_kernels;
   op.backward_kernels = costs.backward_kernels;
   op.parameters = (model.norm == Norm::kLayerNorm ? 2.0 : 1.0) * width;
-  op.saved = Bytes(elements * shapes.element);
+  op.saved = Bytes(elements * (shapes.element + costs.saved));
+  op.output = Bytes(elements * shapes.element);
   op.work_copies = shapes.unsplit_copies;
   op.parameter_copies = shapes.tensor_ranks;
   return op;
@@ -89,6 +92,7 @@ Operator linear_operator(std::string_view name, const OperatorShapes& shapes, do
   op.backward_kernels = 2;
   op.parameters = inputs * outputs;
   op.saved = Bytes(saved_tokens * inputs * shapes.element);
+  op.output = Bytes(shapes.tokens * outputs * shapes.element);
   op.gradient_buffer = Bytes(shapes.tokens * (inputs + outputs) * shapes.element);
   if (!stack.fused_gradient_accumulation) {
     op.weight_gradient_bytes = Bytes(op.parameters * (shapes.element + 2 * stack.gradient_bytes));
@@ -148,6 +152,10 @@ void quantise(Operator& op, const Training& training, bool normed) {
   const double rows = static_cast<double>(op.shape.m) * static_cast<double>(op.shape.batch);
   const double before = casts.bytes - (normed && recipe == Fp8Recipe::kDelayed ? kSavedByNorm : 0.0);
   op.low_precision = true;
+  // TransformerEngine keeps the transposed 8-bit copy for the weight gradient, torchao's linears their input as it
+  // came.
+  const bool of_torchao = recipe == Fp8Recipe::kTensorwise || recipe == Fp8Recipe::kRowwise;
+  if (!of_torchao) op.saved = op.saved * (1.0 / element_size(training.precision).value());
   op.forward_casts = Bytes(rows * static_cast<double>(op.shape.k) * before);
   op.backward_casts = Bytes(rows * static_cast<double>(op.shape.n) * casts.bytes);
   op.cast_kernels = 2 * casts.kernels;
@@ -181,7 +189,9 @@ void append_mlp(std::vector<Operator>& operators, const Transformer& model, cons
   if (model.biases) add_bias(operators.back(), shapes, inputs);
   quantise(operators.back(), training, true);
   Operator activation = activation_operator(model, shapes, stack, "activation", shapes.tokens * columns);
-  activation.saved = Bytes(shapes.tokens * inputs * e);
+  // Eager: the gate's function is kept as well, which the product's gradient needs.
+  const bool keeps_gate = model.gated_mlp && !stack.fuses(FusedOperator::kActivation);
+  activation.saved = Bytes(shapes.tokens * (inputs + (keeps_gate ? columns : 0.0)) * e);
   activation.gradient_buffer = Bytes(shapes.tokens * (inputs + columns) * e);
   operators.push_back(activation);
   operators.push_back(linear_operator("mlp down", shapes, columns, model.hidden, shapes.tokens, stack));
@@ -343,7 +353,31 @@ Flops forward_flops(const Operator& op) {
   return Flops(0);
 }
 
-Bytes saved_activation(const std::vector<Operator>& operators, Recompute recompute) {
+Flops causal_forward_flops(const Operator& op, const Transformer& model) {
+  constexpr double kCausalHalf = 0.5;
+  const bool of_scores = op.kind == OperatorKind::kFusedAttention || op.kind == OperatorKind::kBatchedProduct;
+  return forward_flops(op) * (of_scores && op.attention_core && model.causal ? kCausalHalf : 1.0);
+}
+
+namespace {
+
+// Inputs of what is redone are rebuilt from the outputs of what is not: attention and every second product.
+Bytes kept_by_operator(const std::vector<Operator>& operators) {
+  Bytes total;
+  total += operators.front().output;  // of a norm: as large as the block's input
+  for (const Operator& op : operators) {
+    if (op.kind == OperatorKind::kLinear) total += op.output * 0.5;
+    if (op.kind == OperatorKind::kFusedAttention) total += op.output + op.saved_core;
+  }
+  return total;
+}
+
+}  // namespace
+
+Bytes saved_activation(const std::vector<Operator>& operators, Recompute recompute, SelectiveRecompute selective) {
+  if (recompute == Recompute::kSelective && selective == SelectiveRecompute::kOperators) {
+    return kept_by_operator(operators);
+  }
   Bytes total;
   for (const Operator& op : operators) {
     total += op.saved;
@@ -434,6 +468,7 @@ void append_fused_core(std::vector<Operator>& operators, const Transformer& mode
   attention.saved = Bytes(shapes.tokens * width / shapes.tp * shapes.element);
   // The logarithm of each row's softmax sum, which the backward kernel needs to rebuild the scores.
   attention.saved_core = Bytes(shapes.tokens * model.heads / shapes.tp * kFp32Bytes);
+  attention.output = Bytes(shapes.tokens * model.value_dim() * model.heads / shapes.tp * shapes.element);
   attention.attention_core = true;
   operators.push_back(attention);
 }
@@ -537,6 +572,7 @@ Operator grouped_linear(std::string_view name, const OperatorShapes& shapes, con
   op.parameters *= experts;
   op.weight_gradient_bytes *= experts;
   op.saved = Bytes(rows.each * experts * inputs * shapes.element);
+  op.output = Bytes(rows.each * experts * outputs * shapes.element);
   op.gradient_buffer = Bytes(rows.each * experts * (inputs + outputs) * shapes.element);
   op.of_experts = true;
   return op;
@@ -637,6 +673,7 @@ std::vector<Operator> split_over_grid(std::vector<Operator> operators, const Lay
     op.parameter_copies = grid.ranks() / grid.weight_parts;
     op.saved = op.saved / ranks;
     op.saved_core = op.saved_core / ranks;
+    op.output = op.output / ranks;
   }
   return operators;
 }

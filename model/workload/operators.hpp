@@ -57,6 +57,7 @@ struct Operator {
   /// scores and the logits.
   bool reads_fresh = false;
   Bytes gradient_buffer;        ///< gradients of its outputs and inputs, alive together in its backward pass
+  Bytes output;                 ///< of linears, norms and fused attention
   bool attention_core = false;  ///< redone by selective recomputation (Korthikanti et al. 2205.05198 §5)
 };
 
@@ -90,9 +91,14 @@ double redone_selectively(const Operator& op, const Stack& stack);
 /// FLOPs of one forward pass of the operator on one rank: 2·m·n·k·batch; attention in full (not causal-halved), as MFU
 /// counts it.
 Flops forward_flops(const Operator& op);
+/// The same with half of attention's products where the attention is causal, as papers count that leave out what a
+/// causal kernel does not visit (PaLM 2204.02311 counts in full, FlashAttention-2 2307.08691 halves).
+Flops causal_forward_flops(const Operator& op, const Transformer& model);
 
-/// Bytes kept from forward until backward under a recomputation policy. Full recomputation keeps a block's input only.
-Bytes saved_activation(const std::vector<Operator>& operators, Recompute recompute);
+/// Bytes kept from forward until backward under a recomputation policy. Full recomputation keeps a block's input only;
+/// selective by operator a block's input, the outputs of every second product and those of fused attention.
+Bytes saved_activation(const std::vector<Operator>& operators, Recompute recompute,
+                       SelectiveRecompute selective = SelectiveRecompute::kAttention);
 
 /// The most that gradients of activations take at once in a backward pass.
 Bytes gradient_buffer(const std::vector<Operator>& operators);
@@ -145,7 +151,8 @@ void append_attention(std::vector<Operator>& operators, const Transformer& model
 /// (rows and columns each from 16 bits, fp32 scales); mxfp8 4.2, nvfp4 3.2 (both directions and scales in one kernel);
 /// rowwise 12 (each operand again for each of its products). A norm of TransformerEngine writes 8 bits itself under
 /// delayed scaling. Source: NVIDIA/TransformerEngine 2.x, docs/features/low_precision_training, and common/cast;
-/// pytorch/ao float8.
+/// pytorch/ao float8. Of its input TransformerEngine keeps the 8-bit copy until the backward pass, torchao's tensorwise
+/// and rowwise linears the 16 bits.
 void quantise(Operator& op, const Training& training, bool normed);
 
 /// An MLP of `width` columns over all tensor-parallel ranks, without the residual.

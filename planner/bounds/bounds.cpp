@@ -211,9 +211,11 @@ double fullest(const std::vector<HeldCounts>& moments, const std::vector<int>& s
   return most;
 }
 
-void add_rank(const Job& job, int rank, double tensors, MemoryBound& bound) {
+void add_rank(const Job& job, int rank, const StandingMemory& standing, double activations, MemoryBound& bound) {
   const double capacity = memory_capacity(job, rank).value();
-  const double bytes = tensors + job.training.stack.memory_overhead_gib * kGibibyte;
+  const Stack& stack = job.training.stack;
+  const double slack = stack.allocator_slack * (activations + standing.workspace.value());
+  const double bytes = standing.total().value() + activations + slack + stack.memory_overhead_gib * kGibibyte;
   bound.bytes = std::max(bound.bytes, bytes);
   if (bytes / capacity < bound.share) return;
   bound.share = bytes / capacity;
@@ -236,7 +238,7 @@ MemoryBound memory_bound(const Job& job, const ScheduleShape& shape, const StepC
     const auto index = static_cast<std::size_t>(rank);
     const StandingMemory standing = standing_memory(job, shape.stages, costs, shape.slices, rank, 1);
     const double activations = fullest(shape.held[index], shape.stages_of_rank[index], costs, shape.slices);
-    add_rank(job, rank, standing.total().value() + activations, bound);
+    add_rank(job, rank, standing, activations, bound);
   }
   return bound;
 }
@@ -253,7 +255,7 @@ MemoryBound program_memory(const Job& job, const StageMap& stages, const StepCos
     const int slices = program.slices_per_microbatch;
     const StandingMemory standing = standing_memory(job, stages, costs, slices, rank, weight_versions[index]);
     const double activations = fullest(fullest_moments(program.ranks[index], held_stages), held_stages, costs, slices);
-    add_rank(job, rank, standing.total().value() + activations, bound);
+    add_rank(job, rank, standing, activations, bound);
   }
   return bound;
 }

@@ -41,7 +41,7 @@ std::string billions(double count) {
   return count >= kThousand ? fmt::format("{:.0f} K", count / kThousand) : fmt::format("{:.0f}", count);
 }
 
-Table step_table(const Forecast& forecast) {
+Table step_table(const Forecast& forecast, ShownMfu mfu) {
   const Result& result = forecast.result;
   const IterationResult& iteration = result.iteration;
   Table table = {.title = answer_line(forecast) + "\n" + describe_job(forecast.step.job),
@@ -56,8 +56,13 @@ Table step_table(const Forecast& forecast) {
   } else {
     add("tokens per second", thousands(iteration.tokens_per_s));
     add("model TFLOP/s per GPU", fmt::format("{:.1f}", iteration.model_tflops_per_gpu));
-    const bool same = percent(iteration.mfu) == percent(iteration.hfu);
-    add(same ? "MFU, and HFU" : "MFU", percent(iteration.mfu) + " %");
+    constexpr double kPoint = 0.01;
+    const bool causal_too = mfu == ShownMfu::kBoth && iteration.mfu - iteration.mfu_causal > kPoint;
+    const bool same = mfu != ShownMfu::kCausal && percent(iteration.mfu) == percent(iteration.hfu);
+    if (mfu != ShownMfu::kCausal) add(same ? "MFU, and HFU" : "MFU", percent(iteration.mfu) + " %");
+    if (mfu == ShownMfu::kCausal || causal_too) {
+      add("MFU, causal attention by half", percent(iteration.mfu_causal) + " %");
+    }
     if (!same) add("HFU", percent(iteration.hfu) + " %");
   }
   add("bubble (share of all device time)", percent(result.bubble.fraction) + " %");
@@ -315,7 +320,7 @@ Table critical_path_table(const Timeline& timeline, const CriticalPath& path) {
   return table;
 }
 
-std::vector<Table> result_tables(const Forecast& forecast, bool verbose) {
+std::vector<Table> result_tables(const Forecast& forecast, bool verbose, ShownMfu mfu) {
   const std::size_t ranks = forecast.result.memory.per_pipeline_rank.size();
   Table memory = memory_table(forecast, verbose || ranks < 2);
   std::vector<std::string> assumptions = forecast.result.assumptions;
@@ -330,7 +335,7 @@ std::vector<Table> result_tables(const Forecast& forecast, bool verbose) {
     memory.notes.push_back(fmt::format("the fullest of {} ranks: --verbose lists them", ranks));
   }
   for (const std::string& assumption : assumptions) memory.notes.push_back("assumed: " + assumption);
-  std::vector<Table> tables = {step_table(forecast), breakdown_table(forecast.result)};
+  std::vector<Table> tables = {step_table(forecast, mfu), breakdown_table(forecast.result)};
   if (forecast.result.distribution) tables.push_back(distribution_table(forecast.result));
   if (forecast.result.packing) tables.push_back(packing_table(forecast.result));
   tables.push_back(std::move(memory));

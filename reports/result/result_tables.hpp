@@ -1,10 +1,12 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/text/series.hpp"
 #include "base/text/table.hpp"
+#include "model/enum_names.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/metrics/critical_path.hpp"
 
@@ -15,11 +17,17 @@ std::string describe_job(const Job& job);
 
 /// "± 6.1 %".
 std::string plus_minus(const StepTimeInterval& interval);
+/// Which MFU a table shows: both where they differ by more than a point, else the one with attention in full; or one.
+enum class ShownMfu { kBoth, kFull, kCausal };
+template <>
+struct EnumNames<ShownMfu> {
+  static constexpr std::string_view kNames[] = {"both", "full", "causal"};
+};
 /// "28.5 s a step ± 12 %, 79 days, $1.22 M · fits, 76.7 of 80 GiB (tight)": tight from 95 % of the capacity on.
 std::string answer_line(const Forecast& forecast);
 /// A forecast as people read it, the answer first: the step, where its time goes, memory. `verbose`: of every pipeline
 /// rank and with all assumptions, else of the fullest one and with those that matter most.
-std::vector<Table> result_tables(const Forecast& forecast, bool verbose);
+std::vector<Table> result_tables(const Forecast& forecast, bool verbose, ShownMfu mfu = ShownMfu::kBoth);
 /// The longest chain of work and transfers, by what it consists of: shortening anything else does not help.
 Table critical_path_table(const Timeline& timeline, const CriticalPath& path);
 /// Memory by pipeline rank, or of the fullest one, in GiB.

@@ -79,6 +79,7 @@ const Fields<IterationResult>& iteration_fields() {
       {"model_tflops_per_gpu", &P::model_tflops_per_gpu},
       {"hardware_tflops_per_gpu", &P::hardware_tflops_per_gpu},
       {"mfu", &P::mfu, Needed::kBoth, 0, "model FLOPs, attention in full, over the device's peak"},
+      {"mfu_causal", &P::mfu_causal, Needed::kLater, 0, "the same with causal attention by half"},
       {"hfu", &P::hfu, Needed::kWritten, 0, "recomputed FLOPs included"},
   };
   return table;
@@ -142,11 +143,13 @@ const Fields<BubbleResult>& bubble_by_rank_fields() {
 
 const Fields<MemoryResult>& memory_fields() {
   using P = MemoryResult;
-  static const Fields<P> table = {{"capacity_gib", &P::capacity_gib, Needed::kPage, 0, "of the smallest device"},
-                                  {"peak_gib", &P::peak_gib, Needed::kBoth},
-                                  {"shown_gib", &P::shown_gib, Needed::kLater, 0,
-                                   "as nvidia-smi shows it: the tensors and what the stack holds beyond them"},
-                                  {"fits", &P::fits, Needed::kWritten, 0, "all that nvidia-smi shows, on every rank"}};
+  static const Fields<P> table = {
+      {"capacity_gib", &P::capacity_gib, Needed::kPage, 0, "of the smallest device"},
+      {"peak_gib", &P::peak_gib, Needed::kBoth},
+      {"reserved_gib", &P::reserved_gib, Needed::kLater, 0, "by the framework's allocator, its fragmentation included"},
+      {"shown_gib", &P::shown_gib, Needed::kLater, 0,
+       "as nvidia-smi shows it: the tensors and what the stack holds beyond them"},
+      {"fits", &P::fits, Needed::kWritten, 0, "all that nvidia-smi shows, on every rank"}};
   return table;
 }
 
@@ -156,6 +159,7 @@ const Fields<RankMemoryResult>& rank_memory_fields() {
     Fields<P> fields;
     for (const MemoryTerm& term : memory_terms()) fields.push_back({term.key, term.gib, Needed::kPage, 0, term.what});
     fields.push_back({"total_gib", &P::total_gib, Needed::kPage});
+    fields.push_back({"reserved_gib", &P::reserved_gib, Needed::kLater, 0, "by the framework's allocator"});
     fields.push_back({"shown_gib", &P::shown_gib, Needed::kLater, 0, "as nvidia-smi shows it"});
     fields.push_back({"capacity_gib", &P::capacity_gib, Needed::kLater, 0, "of the smallest device among its ranks"});
     fields.push_back(

@@ -155,6 +155,7 @@ IterationResult iteration_of(const Job& job, double time_s, double recompute_flo
   iteration.hardware_tflops_per_gpu = hardware_flops / time_s / gpus / kTera;
   const double peak = mean_peak(job).value() / kTera;
   iteration.mfu = iteration.model_tflops_per_gpu / peak;
+  iteration.mfu_causal = model_flops_per_step(job, AttentionFlops::kCausal).value() / time_s / gpus / kTera / peak;
   iteration.hfu = iteration.hardware_tflops_per_gpu / peak;
   return iteration;
 }

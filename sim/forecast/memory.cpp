@@ -165,10 +165,13 @@ MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timelin
     memory.workspace_gib = gibibytes(standing.workspace);
     memory.total_gib = memory.weights_gib + memory.gradients_gib + memory.optimizer_gib + memory.activations_gib +
                        memory.weight_versions_gib + memory.workspace_gib;
-    memory.shown_gib = memory.total_gib + job.training.stack.memory_overhead_gib;
+    const Stack& stack = job.training.stack;
+    memory.reserved_gib = memory.total_gib + stack.allocator_slack * (memory.activations_gib + memory.workspace_gib);
+    memory.shown_gib = memory.reserved_gib + stack.memory_overhead_gib;
     const int slices = step.program.slices_per_microbatch;
     memory.peak_in_flight = (in_flight[static_cast<std::size_t>(rank)] + slices - 1) / slices;
     forecast.result.peak_gib = std::max(forecast.result.peak_gib, memory.total_gib);
+    forecast.result.reserved_gib = std::max(forecast.result.reserved_gib, memory.reserved_gib);
     forecast.result.shown_gib = std::max(forecast.result.shown_gib, memory.shown_gib);
     memory.capacity_gib = gibibytes(memory_capacity(job, rank));
     forecast.result.capacity_gib = std::min(forecast.result.capacity_gib, memory.capacity_gib);

@@ -56,8 +56,10 @@ StandingMemory standing_memory(const Job& job, const StageMap& stages, const Ste
 ///                beside it the gathered input of a linear with sequence parallelism, the placeholders of weight
 ///                gradients, what sharded weights have gathered, offloaded activations on their way, and the residuals
 ///                of compression
-///   shown        what nvidia-smi prints: the total and the stack's memory_overhead, for the CUDA context,
-///                communication buffers and fragmentation
+///   reserved     what the framework's allocator holds: the total and the stack's allocator_slack of activations and
+///                workspace (torch.cuda.max_memory_reserved)
+///   shown        what nvidia-smi prints: reserved and the stack's memory_overhead, for the CUDA context, communication
+///                buffers and, where a stack has no allocator_slack, fragmentation
 /// It fits where every rank's `shown` does: the device has to hold the overhead as well.
 MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timeline,
                                const std::vector<int>& weight_versions);

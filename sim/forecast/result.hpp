@@ -18,8 +18,9 @@ struct IterationResult {
   double samples_per_s = 0.0;
   double model_tflops_per_gpu = 0.0;
   double hardware_tflops_per_gpu = 0.0;
-  double mfu = 0.0;  ///< model FLOPs (attention in full) over the device's peak
-  double hfu = 0.0;  ///< recomputed FLOPs included
+  double mfu = 0.0;         ///< model FLOPs (attention in full) over the device's peak
+  double mfu_causal = 0.0;  ///< with causal attention by half, which is what its kernels visit
+  double hfu = 0.0;         ///< recomputed FLOPs included
 };
 
 /// Where the measured step is expected: in nine of ten cases between low_s and high_s. See interval.hpp.
@@ -81,7 +82,8 @@ struct RankMemoryResult {
   double weight_versions_gib = 0.0;  ///< copies beyond the first
   double workspace_gib = 0.0;        ///< buffers alive inside one action
   double total_gib = 0.0;
-  double shown_gib = 0.0;     ///< as nvidia-smi shows it: total and what the stack holds beyond tensors
+  double reserved_gib = 0.0;  ///< by the framework's allocator: total and the stack's allocator_slack
+  double shown_gib = 0.0;     ///< as nvidia-smi shows it: reserved, context and communication buffers
   double capacity_gib = 0.0;  ///< of the smallest device among its ranks
   int peak_in_flight = 0;     ///< activations of one stage and microbatch each
 };
@@ -89,8 +91,9 @@ struct RankMemoryResult {
 struct MemoryResult {
   double capacity_gib = 0.0;  ///< of the smallest device
   double peak_gib = 0.0;
-  double shown_gib = 0.0;  ///< of the fullest rank, as nvidia-smi shows it
-  bool fits = true;        ///< all that nvidia-smi shows, on every rank
+  double reserved_gib = 0.0;  ///< of the fullest rank, by the framework's allocator
+  double shown_gib = 0.0;     ///< of the fullest rank, as nvidia-smi shows it
+  bool fits = true;           ///< all that nvidia-smi shows, on every rank
   std::vector<RankMemoryResult> per_pipeline_rank;
 };
 

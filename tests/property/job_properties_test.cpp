@@ -144,6 +144,9 @@ Json some_value(const Field& field, std::size_t seed) {
     return Json::parse(R"([{"kind": "p2p", "ranks": 2, "segments": [
       {"from_bytes": 0, "alpha_s": 7.7e-6, "beta_s_per_byte": 5.1e-11}]}])");
   }
+  if (field.key == "links") {
+    return Json::parse(R"([{"one": 0, "other": 1, "links": 2}, {"one": 1, "other": 2}, {"one": 0, "other": 2}])");
+  }
   if (field.key == "flash_efficiency") return Json({{"ampere", {0.31, 0.27}}});
   if (field.kind == FieldKind::kObject && field.choices != nullptr) return Json({{"bf16", 0.53}, {"fp16", 0.51}});
   if (field.choices != nullptr && !field.names_object) return field.choices()[seed % field.choices().size()];

@@ -150,5 +150,61 @@ TEST(Operators, ShardedWorkAddsUpToTheWhole) {
   EXPECT_DOUBLE_EQ(sharded_bytes * 8, whole_bytes);
 }
 
+// Causal attention by half: 6·12Lh² a token for the products stay, 12Lsh for the scores become 6Lsh (PaLM 2204.02311,
+// appendix B; FlashAttention-2 2307.08691 §4.1).
+TEST(Operators, CausalFlopsHalveAttention) {
+  for (const char* attention : {"flash", "unfused"}) {
+    const Job job = job_from(R"({"model": "gpt3-175b", "cluster": "8xdgx-a100-80g", "training": {"attention": ")" +
+                             std::string(attention) + R"("}, "layout": {"tp": 8, "pp": 8, "global_batch_size": 64}})");
+    const double full = model_flops_per_step(job).value();
+    const double causal = model_flops_per_step(job, AttentionFlops::kCausal).value();
+    const double tokens = 64.0 * 2048;
+    EXPECT_NEAR((full - causal) / (tokens * 6 * 96 * 2048 * 12288), 1.0, 1e-9) << attention;
+  }
+}
+
+// Selective recomputation by operator keeps a block's input (2h bytes a token), half of the outputs of its products
+// (qkv 6144, output 4096, up 2 · 14336, down 4096 columns) and attention's output and log-sums.
+TEST(Operators, RecomputingEverySecondProductKeepsTheOthers) {
+  const Job job = job_from(R"({"model": "llama3-8b", "cluster": "dgx-h100", "training": {"stack": "torchtitan"},
+    "layout": {"data_parallel": "fsdp", "recompute": "selective", "global_batch_size": 8}})");
+  const auto operators = block_operators(job.model, job.layout, job.training, BlockKind::kDense);
+  const double columns = 6144 + 4096 + 2 * 14336 + 4096;
+  const double of_token = 2 * 4096 + columns / 2 * 2 + 2 * 4096 + 4 * 32;
+  EXPECT_NEAR(saved_activation(operators, Recompute::kSelective, job.training.stack.selective_recompute).value() / 8192,
+              of_token, 1e-6);
+}
+
+// An eager RMSNorm keeps its input in fp32 and the scaled result in 16 bits, an eager SwiGLU its gate's function.
+TEST(Operators, EagerOperatorsKeepMore) {
+  const auto saved = [](const char* fused) {
+    const Job job = job_from(R"({"model": "llama3-8b", "cluster": "dgx-h100", "training": {"stack": "nanotron",
+      "fused": )" + std::string(fused) +
+                             R"(}, "layout": {"global_batch_size": 8}})");
+    const auto operators = block_operators(job.model, job.layout, job.training, BlockKind::kDense);
+    return saved_activation(operators, Recompute::kNone).value() / job.training.sequence_length;
+  };
+  EXPECT_NEAR(saved("[]") - saved(R"(["norm", "activation"])"), 2 * 4 * 4096 + 2 * 14336, 1e-6);
+}
+
+TEST(Operators, HostTimesOfCollectivesAddUp) {
+  const auto layer = [](const char* keys) {
+    const Job job = job_from(R"({"model": "gpt2-124m", "cluster": {"name": "p5", "nodes": 2, "hop_latency": "1ms"},
+      "training": {"stack": {"name": "nanotron", "host_time_per_kernel": "1ms", "host_time_per_collective": "100ms")" +
+                             std::string(keys) + R"(}},
+      "layout": {"tp": 4, "pp": 4, "sequence_parallel": true, "global_batch_size": 64}})");
+    StageMap map;
+    map.rank_of_stage = {0, 1, 2, 3};
+    map.model_stages = 4;
+    const StepCosts costs = price_step(job, map, {3, 3, 3, 3});
+    const StageCosts& inner = costs.stages[1];
+    return (inner.forward.total() + inner.input_gradient.total() + inner.weight_gradient.total()).value() / 3;
+  };
+  // Ten collectives a layer and microbatch, four ranks: pipeline neighbours are on two nodes.
+  const double without = layer(R"(, "collective_stall": "0s")");
+  EXPECT_NEAR(layer(R"(, "collective_stall": "50ms")") - without, 10 * 4 * 50e-3, 1e-3);
+  EXPECT_GT(without, 10 * 100e-3);
+}
+
 }  // namespace
 }  // namespace flopcast

@@ -191,6 +191,20 @@ TEST(Refit, EveryModelOfTheHostBoundRowsIsForecastWithoutItsOwn) {
             << 100 * found.sources[0].shipped << " %, left out " << 100 * *found.sources[0].left_out << " %\n";
 }
 
+// Of four sources with a common set of constants each is forecast without itself; a source of its own has no other.
+TEST(Refit, SourcesAreLeftOutWhole) {
+  const std::vector<FitPlan> plans = shipped_fits();
+  const std::vector<PublishedFile> files = shipped_published();
+  const Refit several = refit(plans.front(), files, no_files, LeftOut::kSources);
+  ASSERT_GE(several.sources.size(), 4u);
+  for (const RefitSource& source : several.sources) {
+    ASSERT_TRUE(source.left_out.has_value()) << source.source;
+    EXPECT_GT(*source.left_out, 0.0) << source.source;
+    EXPECT_LT(*source.left_out, 0.15) << source.source;
+  }
+  EXPECT_FALSE(refit(plans.back(), files, no_files, LeftOut::kSources).sources.front().left_out.has_value());
+}
+
 // What docs/validation.md says of models that no constant was fitted to; limits are a little above what holds today.
 TEST(Refit, ModelsLeftOutAreForecastNearlyAsWell) {
   const std::map<std::string, double> limits = {{"korthikanti_2205_05198", 0.02},
