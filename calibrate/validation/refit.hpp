@@ -83,7 +83,7 @@ struct Refit {
 /// in turn, the constants fitted to the others by the last linearisation, and its rows forecast with these. Constants
 /// that touch none of the rows stay.
 Refit refit(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file,
-            LeftOut left_out = LeftOut::kModels);
+            LeftOut without_its = LeftOut::kModels);
 
 /// The catalogue's own constants on the rows that a plan would be fitted to.
 Refit residuals_of(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file);
