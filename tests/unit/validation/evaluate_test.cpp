@@ -195,8 +195,12 @@ TEST(Refit, EveryModelOfTheHostBoundRowsIsForecastWithoutItsOwn) {
 TEST(Refit, SourcesAreLeftOutWhole) {
   const std::vector<FitPlan> plans = shipped_fits();
   const std::vector<PublishedFile> files = shipped_published();
-  const Refit several = refit(plans.front(), files, no_files, LeftOut::kSources);
-  ASSERT_GE(several.sources.size(), 4u);
+  // Few rows and constants are enough to see it.
+  FitPlan small = plans.front();
+  small.sources = {"korthikanti_2205_05198", "zero_bubble"};
+  small.constants.resize(2);
+  const Refit several = refit(small, files, no_files, LeftOut::kSources);
+  ASSERT_EQ(several.sources.size(), 2u);
   for (const RefitSource& source : several.sources) {
     ASSERT_TRUE(source.left_out.has_value()) << source.source;
     EXPECT_GT(*source.left_out, 0.0) << source.source;
