@@ -10,7 +10,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/host/files.hpp"
 #include "base/text/error.hpp"
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/imported_job.hpp"
