@@ -37,6 +37,7 @@ class NetworkStages : public StageCompute {
     realrun::initialise(list, spec_.network.seed, values.data());
     spec_.device->upload(reinterpret_cast<const std::byte*>(values.data()), weights);
   }
+  void weights_changed() override { spec_.kernels->weights_changed(); }
   std::size_t boundary_bytes(int /*stage*/) const override {
     return boundary_rows() * static_cast<std::size_t>(spec_.network.hidden) * sizeof(float);
   }

@@ -33,6 +33,8 @@ class StageCompute : public Interface {
   virtual StageLayout layout(int stage) const = 0;
   /// Writes the initial weights of a unit of any stage.
   virtual void initialise(int stage, int unit, const Buffer& weights) = 0;
+  /// Weights that were handed to a pass may hold other values from now on, or their memory other weights.
+  virtual void weights_changed() {}
   /// Size of what a stage hands to the next one, and of its gradient.
   virtual std::size_t boundary_bytes(int stage) const = 0;
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -43,16 +44,29 @@ struct Interval {
   Mark end;
 };
 
+/// What one rank's device does side by side. What is called for one queue happens in the order of the calls.
+enum class Queue : std::uint8_t {
+  kCompute,   ///< passes, optimizer, and collectives that they wait for
+  kSend,      ///< messages to other ranks
+  kReceive,   ///< messages from other ranks
+  kGradient,  ///< collectives beside the computation
+};
+inline constexpr int kQueues = 4;
+
 /// Buffers that a device still works on behind the host's back. Memory is handed out again in the order of the
-/// computation (MemoryPool), so what other queues use must be held until they are through. Any thread may call.
+/// computation (MemoryPool), so what other queues use must be held until they are through. A queue that waits for
+/// others, as one does in which a message is awaited, holds nothing that is not its own. Any thread may call.
 class KeptBuffers {
  public:
-  /// Until the moment is reached and somebody calls again.
-  void keep(std::shared_ptr<Moment> until, std::vector<Buffer> buffers) {
+  /// Until the moment of that queue is reached and somebody calls again.
+  void keep(Queue queue, std::shared_ptr<Moment> until, std::vector<Buffer> buffers) {
     const std::lock_guard lock(mutex_);
-    while (!kept_.empty() && kept_.front().until->reached()) kept_.pop_front();
-    if (kept_.empty() && until->reached()) return;
-    kept_.push_back({std::move(until), std::move(buffers)});
+    for (auto& [any, kept] : kept_) {
+      while (!kept.empty() && kept.front().until->reached()) kept.pop_front();
+    }
+    std::deque<Entry>& own = kept_[queue];
+    if (own.empty() && until->reached()) return;
+    own.push_back({std::move(until), std::move(buffers)});
   }
 
  private:
@@ -61,7 +75,7 @@ class KeptBuffers {
     std::vector<Buffer> buffers;
   };
   std::mutex mutex_;
-  std::deque<Entry> kept_;
+  std::map<Queue, std::deque<Entry>> kept_;
 };
 
 /// One question for the time: when it was asked and answered by the own clock, and what the other clock said.
@@ -85,6 +99,8 @@ class ComputeDevice : public Interface {
   virtual Buffer allocate(std::size_t bytes) = 0;
   /// The same without the zeros: for what is written before it is read.
   virtual Buffer reserve(std::size_t bytes) { return allocate(bytes); }
+  /// In elements: where products of matrices want each of them to begin.
+  virtual std::size_t alignment() const { return 1; }
   virtual void zero(const Buffer& buffer) = 0;
   virtual void copy(const Buffer& from, const Buffer& to) = 0;
   virtual void add(const Buffer& from, const Buffer& to) = 0;  ///< to += from

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/host/exit_code.hpp"
 #include "base/text/error.hpp"
 #include "realrun/compute/cuda/gpu.hpp"
 #include "realrun/launch/launch.hpp"
@@ -45,6 +46,16 @@ RunOrigin origin_of(const char* backend, const cuda::GpuInfo& gpu, GemmPrecision
                         {"cublaslt", gpu.cublaslt_version}}};
 }
 
+// Empty as long as each stream has a connection of its own.
+std::string shared_connections(int ranks) {
+  const int streams = ranks * kQueues;
+  if (streams <= cuda::kMostConnections) return {};
+  return fmt::format(
+      "their {} streams share the {} connections that CUDA has to a GPU, where one rank may wait for another that it "
+      "has nothing to do with",
+      streams, cuda::kMostConnections);
+}
+
 std::string conditions_of(const cuda::Gpu& gpu, int ranks) {
   if (gpu.partition() == cuda::Partition::kWhole) return {};
   const std::string shares = gpu.partition() == cuda::Partition::kGreen
@@ -56,6 +67,8 @@ std::string conditions_of(const cuda::Gpu& gpu, int ranks) {
       ranks, shares);
   if (!gpu.has_one_clock()) text += "; each timed by a clock of its own, some microseconds apart";
   if (!gpu.refusal().empty()) text += fmt::format("; no parts of their own: {}", gpu.refusal());
+  const std::string shared = shared_connections(ranks);
+  if (!shared.empty()) text += "; " + shared;
   return text;
 }
 
@@ -78,9 +91,11 @@ int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& th
   const GemmPrecision precision = check_for_gpus(options, run);
   check_ranks(plan);
   const cuda::Partition wanted = options.gpu.streams ? cuda::Partition::kStreams : cuda::Partition::kGreen;
-  const std::unique_ptr<cuda::Gpu> gpu = cuda::share_gpu(0, plan.ranks(), wanted, precision);
+  const std::unique_ptr<cuda::Gpu> gpu = cuda::share_gpu(0, plan.ranks(), wanted, precision, threads.patience);
   RunOrigin origin = origin_of("virtual-gpus", gpu->info(), precision);
   origin.conditions = conditions_of(*gpu, plan.ranks());
+  const std::string shared = shared_connections(plan.ranks());
+  if (!shared.empty()) complain(fmt::format("warning: {} virtual devices: {}", plan.ranks(), shared));
   keep_run(options, run, origin, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
     check_plan(plan);
     std::vector<std::unique_ptr<cuda::GpuRank>> ranks(static_cast<std::size_t>(plan.ranks()));
@@ -89,10 +104,19 @@ int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& th
       machine = gpu->make_rank(rank);
       return std::make_unique<Traced<ThreadTransport>>(hub, rank, machine->queues());
     };
-    run_threads(plan.ranks(), threads, make, [&](RankTransport& transport) {
-      const auto rank = static_cast<std::size_t>(transport.rank());
-      train_rank(plan, {ranks[rank]->device(), ranks[rank]->kernels()}, transport, results[rank], between);
-    });
+    try {
+      run_threads(plan.ranks(), threads, make, [&](RankTransport& transport) {
+        const auto rank = static_cast<std::size_t>(transport.rank());
+        train_rank(plan, {ranks[rank]->device(), ranks[rank]->kernels()}, transport, results[rank], between);
+      });
+    } catch (const std::exception& error) {
+      const bool stuck = std::any_of(ranks.begin(), ranks.end(),
+                                     [](const auto& machine) { return machine != nullptr && machine->stuck(); });
+      if (!stuck) throw;
+      // Giving the GPU back would wait for it. Steps that are over have been kept.
+      complain(complaint_about(error).text);
+      std::_Exit(kEnvironmentFailed);
+    }
   });
   return 0;
 }
@@ -214,8 +238,14 @@ void leave_together(const NcclRun& run, const ProcessPlace& place, Store& store)
   }
 }
 
+// At a time and rank at most: from the neighbour on either side.
+int awaited_messages(const TrainingPlan& plan) {
+  constexpr int kMostNeighbours = 2;
+  return std::min(plan.pipeline_ranks() - 1, kMostNeighbours);
+}
+
 void train_as(const NcclRun& run, const ProcessPlace& place, Store& store, cuda::Gpu& gpu, NcclApi& nccl) {
-  const std::unique_ptr<cuda::GpuRank> machine = gpu.make_rank(0);
+  const std::unique_ptr<cuda::GpuRank> machine = gpu.make_rank(0, awaited_messages(run.prepared.plan) * kMessageBlocks);
   Collection collection(run, store, place);
   RunOrigin origin = origin_of(run, gpu, nccl);
   ResultFile file(run.options.output, [&](const std::string& failure) {

@@ -20,6 +20,7 @@ struct MatrixView {
   std::size_t columns = 0;
   std::size_t stride = 0;
   Transposed transposed = Transposed::kNo;
+  bool lasting = false;  ///< weights: the same until Kernels::weights_changed()
 };
 
 /// A row-major matrix in host memory: one row a token (microbatch and position flattened), one column a feature.
@@ -89,6 +90,8 @@ class Kernels : public Interface {
   /// A new tensor. What it holds is undefined until it is written.
   virtual Tensor<T> tensor(std::size_t rows, std::size_t columns) = 0;
 
+  /// What stands at the addresses of weights may be something else from now on.
+  virtual void weights_changed() {}
   /// result = factor · op(a) · op(b), or += when `accumulate`.
   virtual void multiply(const MatrixView<const T>& a, const MatrixView<const T>& b, const MatrixView<T>& result,
                         T factor, bool accumulate) = 0;

@@ -30,15 +30,14 @@ class Linear : public Layer<T> {
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
     saved.tensors = {input};
     Tensor<T> output = pass.kernels->tensor(input.rows(), shard_.rows);
-    const MatrixView<const T> weight{pass.weights + offset_, shard_.rows, shard_.columns, shard_.columns,
-                                     Transposed::kYes};
+    const MatrixView<const T> weight = weight_of(pass, Transposed::kYes);
     pass.kernels->multiply(input.view(), weight, output.target(), T(1), false);
     return output;
   }
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
     saved.tensors.push_back(output_gradient);
     Tensor<T> gradient = pass.kernels->tensor(output_gradient.rows(), shard_.columns);
-    const MatrixView<const T> weight{pass.weights + offset_, shard_.rows, shard_.columns, shard_.columns};
+    const MatrixView<const T> weight = weight_of(pass, Transposed::kNo);
     pass.kernels->multiply(output_gradient.view(), weight, gradient.target(), T(1), false);
     return gradient;
   }
@@ -48,6 +47,15 @@ class Linear : public Layer<T> {
   }
 
  private:
+  MatrixView<const T> weight_of(const Pass<T>& pass, Transposed transposed) const {
+    return {.data = pass.weights + offset_,
+            .rows = shard_.rows,
+            .columns = shard_.columns,
+            .stride = shard_.columns,
+            .transposed = transposed,
+            .lasting = true};
+  }
+
   std::string parameter_;
   Shard shard_;
   float deviation_ = 0;

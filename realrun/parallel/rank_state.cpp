@@ -49,6 +49,7 @@ StageWeights::StageWeights(ParallelContext& context, int stage, StageLayout layo
     whole = weights;
   }
   versions_[0] = whole;
+  context_.compute.weights_changed();
 }
 
 Buffer StageWeights::flat(const Buffer& buffer, std::size_t offset, std::size_t count) const {
@@ -111,6 +112,7 @@ Buffer StageWeights::gather_unit(int unit) {
         context_.data,
         {.kind = CollectiveKind::kAllGather, .input = share_of(versions_.at(place_.version), bucket), .output = part});
   }
+  context_.compute.weights_changed();
   return whole;
 }
 
@@ -226,6 +228,7 @@ void StageWeights::update(bool in_place) {
   context_.recording.span(SpanKind::kOptimizer, StreamKind::kCompute, {}, start, context_.device.mark());
   if (shards(1) && !shards(3)) gather_weights(updated);
   versions_[in_place ? newest : newest + 1] = updated;
+  context_.compute.weights_changed();
 }
 
 void StageWeights::gather_weights(const Buffer& weights) {

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <iterator>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <set>
 #include <utility>
@@ -234,7 +235,7 @@ class RankTraining {
     spec.network = plan_.network;
     spec.parts = parts_of(plan_);
     spec.form = {.group = &tensor_group_, .sequence_parallel = plan_.sequence_parallel};
-    spec.alignment = plan_.zero > 0 ? static_cast<std::size_t>(plan_.dp) : 1;
+    spec.alignment = std::lcm(device_.alignment(), plan_.zero > 0 ? static_cast<std::size_t>(plan_.dp) : 1);
     spec.micro_batch_size = plan_.micro_batch_size;
     spec.slices = plan_.slices();
     spec.loss_weight = 1.0F / static_cast<float>(plan_.microbatches_per_update() * plan_.slices());

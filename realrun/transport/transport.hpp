@@ -142,15 +142,6 @@ class RankTransport : public Interface {
   virtual SentTraffic traffic() const = 0;
 };
 
-/// What one rank's device does side by side. What is called for one queue happens in the order of the calls.
-enum class Queue : std::uint8_t {
-  kCompute,   ///< passes, optimizer, and collectives that they wait for
-  kSend,      ///< messages to other ranks
-  kReceive,   ///< messages from other ranks
-  kGradient,  ///< collectives beside the computation
-};
-inline constexpr int kQueues = 4;
-
 /// The queues of one rank on a device that works behind the host's back, as transports need them. Every call returns at
 /// once. Nothing keeps a buffer alive until the device has come to it: whoever calls does (KeptBuffers). Any thread may
 /// call, one at a time for each queue.

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 
 #include "base/text/error.hpp"
@@ -218,16 +219,16 @@ TEST(NcclFaults, ErrorsOfNcclEndTheRun) {
 
 // NCCL waits in an abort for what the GPU runs, which may be an operation of another communicator.
 TEST(NcclFaults, AllCommunicatorsAreAbortedAtOnce) {
-  NcclRuns runs(2);
-  runs.nccl().hold_aborts_until(6);
+  NcclRuns runs(3);
+  runs.nccl().hold_aborts_until(7);
   const std::vector<std::string> failures = runs.run([](NcclTransport& transport, QueuedDevice&) {
-    const Group one = transport.form_group(Axis::kPipeline, {0, 1});
+    const Group one = transport.form_group(Axis::kPipeline, {0, 1, 2});
     const Group other = transport.form_group(Axis::kData, {0, 1});
-    transport.form_group(Axis::kTensor, {0, 1});
+    const Group third = transport.form_group(Axis::kTensor, {1, 2});
     transport.note(action("0F0"));
     if (transport.rank() == 1) throw std::runtime_error("rank 1 failed in 0F0: gone");
     transport.start(one, {.kind = CollectiveKind::kBarrier});
-    transport.run(other, {.kind = CollectiveKind::kBarrier});
+    transport.run(transport.rank() == 0 ? other : third, {.kind = CollectiveKind::kBarrier});
   });
   for (const std::string& failure : failures) EXPECT_EQ(failure, "rank 1 failed in 0F0: gone");
 }
@@ -252,6 +253,110 @@ TEST(NcclFaults, ARankThatCannotComeBackIsAbandoned) {
   for (const std::string& failure : failures) EXPECT_EQ(failure, "rank 1 failed in its set-up: gone");
 }
 
+// An abort may not run beside a call of the same communicator, so a call that does not come back is nobody's to end.
+TEST(NcclFaults, ACallThatDoesNotComeBackIsAbandonedNotAborted) {
+  NcclRuns runs(2, 300ms);
+  std::atomic<bool> released{false};
+  std::atomic<int> abandoned{0};
+  runs.on_abandon([&](const std::string&) {
+    ++abandoned;
+    released = true;
+  });
+  const std::vector<std::string> failures = runs.run([&](NcclTransport& transport, QueuedDevice& device) {
+    transport.connect({{0, 1}});
+    transport.form_group(Axis::kPipeline, {0, 1});
+    transport.note(action("0F0"));
+    if (transport.rank() == 1) throw std::runtime_error("rank 1 failed in 0F0: gone");
+    runs.nccl().on_send([&] {
+      while (!released) std::this_thread::sleep_for(1ms);
+    });
+    transport.send(1, {}, device.allocate(4));
+    std::this_thread::sleep_for(100ms);
+    transport.note(action("0F1"));
+  });
+  EXPECT_GE(abandoned, 1);
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "rank 1 failed in 0F0: gone");
+}
+
+TEST(NcclFaults, LeavingHasALimit) {
+  NcclRuns runs(2, 300ms);
+  std::atomic<bool> released{false};
+  std::vector<std::string> abandoned;
+  std::mutex mutex;
+  runs.on_abandon([&](const std::string& failure) {
+    const std::lock_guard lock(mutex);
+    abandoned.push_back(failure);
+    released = true;
+  });
+  runs.nccl().on_leave([&] {
+    while (!released) std::this_thread::sleep_for(1ms);
+  });
+  runs.run([](NcclTransport& transport, QueuedDevice&) { transport.form_group(Axis::kPipeline, {0, 1}); });
+  ASSERT_FALSE(abandoned.empty());
+  EXPECT_NE(abandoned.front().find(" is stuck as it leaves NCCL: another has not left for 300 ms"), std::string::npos)
+      << abandoned.front();
+}
+
+// Three trainings of a run form their groups, and tensor-parallel ranks two of the same each time.
+TEST(NcclTransport, GroupsOfTheSameMembersShareACommunicator) {
+  NcclRuns runs(3);
+  runs.run<SettledNccl>([](NcclTransport& transport, QueuedDevice& device) {
+    std::vector<Group> everybody;
+    for (int time = 0; time < 3; ++time) {
+      for (const Axis axis : {Axis::kTensor, Axis::kData}) everybody.push_back(transport.form_group(axis, {0, 1, 2}));
+      transport.form_group(Axis::kPipeline, {0, 1});
+    }
+    const Buffer value = device.allocate(sizeof(float));
+    const float own = 1.0F;
+    device.upload(reinterpret_cast<const std::byte*>(&own), value);
+    // In either queue, one behind the other.
+    const Collective sum{.kind = CollectiveKind::kAllReduce, .input = value, .output = value};
+    const Request started = transport.start(everybody[0], sum);
+    transport.run(everybody[1], sum);
+    transport.wait(started);
+    float result = 0;
+    device.download(value, reinterpret_cast<std::byte*>(&result));
+    EXPECT_EQ(result, 9.0F);
+  });
+  EXPECT_EQ(runs.nccl().made(), 2);
+}
+
+// A receive posted ahead is a kernel that waits on all the multiprocessors it may have.
+TEST(NcclTransport, MessagesHoldFewMultiprocessors) {
+  NcclRuns runs(3);
+  runs.run([](NcclTransport& transport, QueuedDevice&) {
+    transport.form_group(Axis::kData, {0, 1, 2});
+    transport.connect({{0, 1}, {1, 2}});
+  });
+  int ends_of_messages = 0;
+  for (const FakeNccl::Joined& joined : runs.nccl().joined()) {
+    EXPECT_EQ(joined.blocks, joined.members == 3 ? 0 : kMessageBlocks);
+    if (joined.members == 2) ++ends_of_messages;
+  }
+  EXPECT_EQ(ends_of_messages, 8);  // two directions of two pairs
+}
+
+// A receive posted ahead waits for its sender: buffers of other queues go back to the pool meanwhile.
+TEST(KeptBuffers, AQueueThatWaitsHoldsOnlyItsOwn) {
+  struct Flag : Moment {
+    bool reached() override { return is_reached; }
+    Ticks time() override { return 0; }
+    bool is_reached = false;
+  };
+  KeptBuffers kept;
+  const auto awaited = std::make_shared<Flag>();
+  const auto sent = std::make_shared<Flag>();
+  const std::shared_ptr<std::byte[]> received(new std::byte[4]);
+  const std::shared_ptr<std::byte[]> message(new std::byte[4]);
+  kept.keep(Queue::kReceive, awaited, {Buffer(received, 4)});
+  kept.keep(Queue::kSend, sent, {Buffer(message, 4)});
+  EXPECT_EQ(message.use_count(), 2);
+  sent->is_reached = true;
+  kept.keep(Queue::kCompute, sent, {});
+  EXPECT_EQ(message.use_count(), 1);
+  EXPECT_EQ(received.use_count(), 2);
+}
+
 // Set-up takes as long as it takes, but not waiting in it for others.
 TEST(NcclFaults, ARankThatNobodyJoinsIsNamed) {
   NcclRuns runs(2, 300ms);
@@ -260,7 +365,7 @@ TEST(NcclFaults, ARankThatNobodyJoinsIsNamed) {
     std::this_thread::sleep_for(700ms);
     const Group everybody = transport.form_group(Axis::kPipeline, {0, 1});
     if (transport.rank() == 0) {
-      transport.form_group(Axis::kData, {0, 1});
+      transport.connect({{0, 1}});
     } else {
       std::this_thread::sleep_for(1500ms);
       transport.run(everybody, {.kind = CollectiveKind::kBarrier});

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstring>
+#include <functional>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "base/text/error.hpp"
@@ -12,6 +15,20 @@
 
 namespace flopcast::realrun::cuda {
 
+int priority_of(Queue queue) {
+  int lowest = 0;
+  int highest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
+  return queue == Queue::kCompute ? lowest : highest;
+}
+
+cudaStream_t make_stream(Queue queue) {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority_of(queue)),
+        "cudaStreamCreateWithPriority");
+  return stream;
+}
+
 float* floats(const Buffer& buffer) {
   return reinterpret_cast<float*>(buffer.address());
 }
@@ -19,7 +36,7 @@ float* floats(const Buffer& buffer) {
 /// Events are made once and used again; they and the clock belong together.
 class CudaDevice::EventPool {
  public:
-  explicit EventPool(DeviceClock& clock) : clock_(clock) {}
+  EventPool(DeviceClock& clock, std::chrono::milliseconds patience) : clock_(clock), patience_(patience) {}
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
   ~EventPool() {
@@ -44,9 +61,11 @@ class CudaDevice::EventPool {
     idle_.push_back(event);
   }
   DeviceClock& clock() { return clock_; }
+  std::chrono::milliseconds patience() const { return patience_; }
 
  private:
   DeviceClock& clock_;
+  std::chrono::milliseconds patience_;
   std::mutex mutex_;
   std::vector<cudaEvent_t> idle_;
 };
@@ -59,8 +78,18 @@ class CudaDevice::EventMoment : public Moment {
   ~EventMoment() override { pool_->give_back(event_); }
 
   bool reached() override { return has_reached(event_); }
+  // Not cudaEventSynchronize, which has no limit.
   Ticks time() override {
-    check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    constexpr auto kPause = std::chrono::microseconds(20);
+    const std::chrono::milliseconds patience = pool_->patience();
+    const auto began = std::chrono::steady_clock::now();
+    while (!reached()) {
+      if (patience.count() > 0 && std::chrono::steady_clock::now() - began > patience) {
+        throw EnvironmentError(fmt::format("the GPU has not come to the end of what it was given within {} s",
+                                           static_cast<double>(patience.count()) / 1000.0));
+      }
+      std::this_thread::sleep_for(kPause);
+    }
     return pool_->clock().time_of(event_);
   }
   cudaEvent_t event() const { return event_; }
@@ -72,39 +101,108 @@ class CudaDevice::EventMoment : public Moment {
 
 namespace {
 
-std::byte* allocate_on_device(std::size_t bytes) {
-  void* address = nullptr;
-  const cudaError_t result = cudaMalloc(&address, bytes);
-  if (result == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());
-    throw EnvironmentError(
-        fmt::format("the GPU has no {} MiB left; fewer layers, smaller microbatches or more ranks "
-                    "take less",
-                    (bytes >> 20U) + 1));
-  }
-  check(result, "cudaMalloc");
-  return static_cast<std::byte*>(address);
-}
+/// Memory of the GPU in the order of a stream of its own. cudaMalloc and cudaFree wait for everything that runs (CUDA
+/// programming guide, Implicit Synchronization), which may itself wait for ranks that this one keeps waiting.
+class OrderedMemory {
+ public:
+  OrderedMemory() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+  OrderedMemory(const OrderedMemory&) = delete;
+  OrderedMemory& operator=(const OrderedMemory&) = delete;
+  ~OrderedMemory() { cudaStreamDestroy(stream_); }
 
-std::byte* allocate_pinned(std::size_t bytes) {
-  void* address = nullptr;
-  check(cudaHostAlloc(&address, bytes, cudaHostAllocDefault), "cudaHostAlloc");
-  return static_cast<std::byte*>(address);
+  std::byte* allocate(std::size_t bytes) {
+    void* address = nullptr;
+    const cudaError_t result = cudaMallocAsync(&address, bytes, stream_);
+    if (result == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());
+      throw EnvironmentError(
+          fmt::format("the GPU has no {} MiB left; fewer layers, smaller microbatches or more ranks "
+                      "take less",
+                      (bytes >> 20U) + 1));
+    }
+    check(result, "cudaMallocAsync");
+    // Nothing else is in this stream.
+    check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    return static_cast<std::byte*>(address);
+  }
+  // What fails here has failed before.
+  void free(std::byte* address) { cudaFreeAsync(address, stream_); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+/// Page-locked memory, made before anything runs: making it waits for the whole GPU too. What a step uploads are token
+/// numbers; beyond the arena it is page-locked when it is needed.
+class PinnedArena {
+ public:
+  PinnedArena() { check(cudaHostAlloc(&memory_, kBytes, cudaHostAllocDefault), "cudaHostAlloc"); }
+  PinnedArena(const PinnedArena&) = delete;
+  PinnedArena& operator=(const PinnedArena&) = delete;
+  ~PinnedArena() { cudaFreeHost(memory_); }
+
+  std::byte* allocate(std::size_t bytes) {
+    if (bytes <= kBytes - used_) {
+      std::byte* const address = static_cast<std::byte*>(memory_) + used_;
+      used_ += bytes;
+      return address;
+    }
+    void* address = nullptr;
+    check(cudaHostAlloc(&address, bytes, cudaHostAllocDefault), "cudaHostAlloc");
+    return static_cast<std::byte*>(address);
+  }
+  void free(std::byte* address) {
+    const auto* const begin = static_cast<std::byte*>(memory_);
+    if (std::less<>()(address, begin) || !std::less<>()(address, begin + kBytes)) cudaFreeHost(address);
+  }
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{32} << 20U;
+  void* memory_ = nullptr;
+  std::size_t used_ = 0;
+};
+
+/// A pool whose memory comes from `Source`, one for each thread that makes a device.
+template <class Source>
+MemoryPool pool_from() {
+  const auto source = std::make_shared<Source>();
+  return {[source](std::size_t bytes) { return source->allocate(bytes); },
+          [source](std::byte* address) { source->free(address); }};
 }
 
 }  // namespace
 
-CudaDevice::CudaDevice(const Streams& streams, DeviceClock& clock)
-    : events_(std::make_shared<EventPool>(clock)),
+CudaDevice::CudaDevice(const Streams& streams, DeviceClock& clock, std::chrono::milliseconds patience)
+    : events_(std::make_shared<EventPool>(clock, patience)),
       streams_(streams.begin(), streams.end()),
-      pool_(allocate_on_device, [](std::byte* address) { cudaFree(address); }),
-      pinned_(allocate_pinned, [](std::byte* address) { cudaFreeHost(address); }) {}
+      pool_(pool_from<OrderedMemory>()),
+      pinned_(pool_from<PinnedArena>()) {}
 
 CudaDevice::~CudaDevice() {
-  // A failure has been told where it came up; here the streams only have to be through with the memory.
+  // A failure has been told where it came up; here the streams only have to be through with the memory. One that is
+  // stuck is left to the end of the process.
+  if (stuck_) return;
   for (const cudaStream_t stream : streams_) {
     cudaStreamSynchronize(stream);
     cudaStreamDestroy(stream);
+  }
+}
+
+void CudaDevice::finish_computation() {
+  try {
+    record(Queue::kCompute)->time();
+  } catch (const EnvironmentError&) {
+    stuck_ = true;
+    throw;
+  }
+}
+
+Ticks CudaDevice::time_of(const Mark& mark) {
+  try {
+    return mark.moment->time();
+  } catch (const EnvironmentError&) {
+    stuck_ = true;
+    throw;
   }
 }
 
@@ -147,14 +245,14 @@ void CudaDevice::upload(const std::byte* from, const Buffer& to) {
   if (to.empty()) return;
   check(cudaMemcpyAsync(to.address(), from, to.bytes(), cudaMemcpyHostToDevice, stream(Queue::kCompute)),
         "cudaMemcpyAsync");
-  check(cudaStreamSynchronize(stream(Queue::kCompute)), "cudaStreamSynchronize");
+  finish_computation();
 }
 
 void CudaDevice::download(const Buffer& from, std::byte* to) {
   if (from.empty()) return;
   check(cudaMemcpyAsync(to, from.address(), from.bytes(), cudaMemcpyDeviceToHost, stream(Queue::kCompute)),
         "cudaMemcpyAsync");
-  check(cudaStreamSynchronize(stream(Queue::kCompute)), "cudaStreamSynchronize");
+  finish_computation();
 }
 
 void CudaDevice::hold() {
@@ -163,9 +261,7 @@ void CudaDevice::hold() {
 }
 
 Queue CudaDevice::add_queue() {
-  cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-  streams_.push_back(stream);
+  streams_.push_back(make_stream(Queue::kSend));
   return static_cast<Queue>(streams_.size() - 1);
 }
 
@@ -205,7 +301,7 @@ Buffer CudaDevice::constants(const std::vector<int>& values) {
     check(cudaMemcpyAsync(target.address(), staged.address(), bytes, cudaMemcpyHostToDevice, stream(Queue::kCompute)),
           "cudaMemcpyAsync");
   }
-  kept_.keep(record(Queue::kCompute), {staged});
+  kept_.keep(Queue::kCompute, record(Queue::kCompute), {staged});
   return target;
 }
 

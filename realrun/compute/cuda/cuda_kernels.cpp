@@ -1,6 +1,6 @@
-#include <algorithm>
-#include <numeric>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "base/text/error.hpp"
 #include "realrun/compute/cuda/cuda_device.hpp"
@@ -32,25 +32,32 @@ struct TokenGroups {
 };
 
 TokenGroups group_by_token(const std::vector<int>& tokens, const VocabularyShare& share) {
-  TokenGroups groups;
-  std::vector<int> rows(tokens.size());
-  std::iota(rows.begin(), rows.end(), 0);
-  const auto token_of = [&](int row) { return tokens[static_cast<std::size_t>(row)]; };
-  // Stable: the rows of a token are added up in their order.
-  std::stable_sort(rows.begin(), rows.end(), [&](int a, int b) { return token_of(a) < token_of(b); });
-  const auto first = static_cast<int>(share.first);
-  std::optional<int> last;
-  for (const int row : rows) {
-    const int place = token_of(row) - first;
-    if (place < 0 || place >= static_cast<int>(share.count)) continue;
-    if (last != place) {
-      groups.starts.push_back(static_cast<int>(groups.order.size()));
-      groups.places.push_back(place);
-      last = place;
-    }
-    groups.order.push_back(row);
+  const auto place_of = [&](std::size_t row) -> std::optional<std::size_t> {
+    const auto token = static_cast<std::size_t>(tokens[row]);
+    return token < share.first || token - share.first >= share.count ? std::nullopt
+                                                                     : std::optional(token - share.first);
+  };
+  std::vector<int> counts(share.count);
+  for (std::size_t row = 0; row < tokens.size(); ++row) {
+    if (const auto place = place_of(row)) ++counts[*place];
   }
-  groups.starts.push_back(static_cast<int>(groups.order.size()));
+  TokenGroups groups;
+  std::vector<int>& next = counts;  // row of each place, once the counts are added up
+  int before = 0;
+  for (std::size_t place = 0; place < share.count; ++place) {
+    const int count = std::exchange(next[place], before);
+    if (count == 0) continue;
+    groups.starts.push_back(before);
+    groups.places.push_back(static_cast<int>(place));
+    before += count;
+  }
+  groups.starts.push_back(before);
+  groups.order.resize(static_cast<std::size_t>(before));
+  // In their order: so are the rows of a token added up.
+  for (std::size_t row = 0; row < tokens.size(); ++row) {
+    if (const auto place = place_of(row))
+      groups.order[static_cast<std::size_t>(next[*place]++)] = static_cast<int>(row);
+  }
   return groups;
 }
 
@@ -62,6 +69,7 @@ class CudaKernels : public Kernels<float> {
   Tensor<float> tensor(std::size_t rows, std::size_t columns) override {
     return Tensor<float>(device_.reserve(rows * columns * sizeof(float)), rows, columns);
   }
+  void weights_changed() override { rounded_weights_.clear(); }
   void multiply(const MatrixView<const float>& a, const MatrixView<const float>& b, const MatrixView<float>& result,
                 float factor, bool accumulate) override {
     FLOPCAST_CHECK(a.stride == a.columns && b.stride == b.columns && result.stride == result.columns);
@@ -176,6 +184,12 @@ class CudaKernels : public Kernels<float> {
  private:
   cudaStream_t stream() const { return device_.stream(Queue::kCompute); }
   Buffer rounded(const MatrixView<const float>& view) {
+    if (!view.lasting) return round(view);
+    const auto [kept, is_new] = rounded_weights_.try_emplace({view.data, view.rows * view.columns});
+    if (is_new) kept->second = round(view);
+    return kept->second;
+  }
+  Buffer round(const MatrixView<const float>& view) {
     const std::size_t count = view.rows * view.columns;
     Buffer buffer = device_.reserve(count * sizeof(std::uint16_t));
     to_bfloat16(view.data, buffer.address(), count, stream());
@@ -189,6 +203,7 @@ class CudaKernels : public Kernels<float> {
   CudaDevice& device_;
   MatrixProducts& products_;
   GemmPrecision precision_;
+  std::map<std::pair<const float*, std::size_t>, Buffer> rounded_weights_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -25,10 +26,11 @@ std::string version_text(int version) {
 
 // CUDA reads both when it begins. Streams that share one of its connections to the GPU wait for each other, and by
 // default it has eight: a rank has as many streams alone. A kernel that is loaded at its first launch may wait for
-// those that run, which may wait for other ranks.
+// those that run, which may wait for other ranks (CUDA programming guide, Lazy Loading, Concurrent Execution): that of
+// a product is known only when cuBLASLt launches it, so all are loaded at the beginning, whatever time and memory it
+// takes.
 void let_streams_run_side_by_side() {
   constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS";
-  constexpr int kMostConnections = 32;
   const char* given = std::getenv(kConnections);
   // One is what other programs are told to set, and where a rank would wait for itself.
   if (given == nullptr || std::strtol(given, nullptr, 10) < kMostConnections) {
@@ -48,15 +50,16 @@ void require_driver() {
 
 class CudaRank : public GpuRank {
  public:
-  CudaRank(const Streams& streams, DeviceClock& clock, std::shared_ptr<CublasLt> library,
-           const ProductSettings& settings, GemmPrecision precision)
-      : device_(streams, clock),
+  CudaRank(const Streams& streams, DeviceClock& clock, std::chrono::milliseconds patience,
+           std::shared_ptr<CublasLt> library, const ProductSettings& settings, GemmPrecision precision)
+      : device_(streams, clock, patience),
         products_(make_cublaslt_products(std::move(library), device_.stream(Queue::kCompute), settings)),
         kernels_(make_cuda_kernels(device_, *products_, precision)) {}
 
   ComputeDevice& device() override { return device_; }
   Queues& queues() override { return device_; }
   Kernels<float>& kernels() override { return *kernels_; }
+  bool stuck() const override { return device_.stuck(); }
   void* stream(Queue queue) override { return device_.stream(queue); }
 
  private:
@@ -67,8 +70,11 @@ class CudaRank : public GpuRank {
 
 class SharedGpu : public Gpu {
  public:
-  SharedGpu(int index, int ranks, Partition wanted, GemmPrecision precision)
-      : info_(open_gpu(index)), partition_(ranks == 1 ? Partition::kWhole : wanted), precision_(precision) {
+  SharedGpu(int index, int ranks, Partition wanted, GemmPrecision precision, std::chrono::milliseconds patience)
+      : info_(open_gpu(index)),
+        partition_(ranks == 1 ? Partition::kWhole : wanted),
+        precision_(precision),
+        patience_(patience) {
     library_ = load_cublaslt();
     info_.cublaslt_version = version_of(*library_);
     clock_ = std::make_unique<DeviceClock>();
@@ -91,14 +97,14 @@ class SharedGpu : public Gpu {
   bool has_one_clock() const override { return partition_ != Partition::kGreen || green_.timed_together; }
   void synchronise_clock(Ticks offset) override { clock_->synchronise(offset); }
 
-  std::unique_ptr<GpuRank> make_rank(int rank) override {
+  std::unique_ptr<GpuRank> make_rank(int rank, int held) override {
     // The current GPU is a matter of the thread.
     check(cudaSetDevice(info_.index), "cudaSetDevice");
     ProductSettings settings;
     settings.tf32 = precision_ == GemmPrecision::kTf32;
-    if (partition_ == Partition::kGreen) settings.multiprocessors = multiprocessors_;
+    if (partition_ == Partition::kGreen || held > 0) settings.multiprocessors = std::max(1, multiprocessors_ - held);
     DeviceClock& clock = has_one_clock() ? *clock_ : *part_clocks_.at(static_cast<std::size_t>(rank));
-    return std::make_unique<CudaRank>(streams_of(rank), clock, library_, settings, precision_);
+    return std::make_unique<CudaRank>(streams_of(rank), clock, patience_, library_, settings, precision_);
   }
 
  private:
@@ -108,7 +114,7 @@ class SharedGpu : public Gpu {
       if (partition_ == Partition::kGreen) {
         streams[queue] = green_.parts.at(static_cast<std::size_t>(rank)).streams.at(queue);
       } else {
-        check(cudaStreamCreateWithFlags(&streams[queue], cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        streams[queue] = make_stream(static_cast<Queue>(queue));
       }
     }
     return streams;
@@ -117,6 +123,7 @@ class SharedGpu : public Gpu {
   GpuInfo info_;
   Partition partition_ = Partition::kWhole;
   GemmPrecision precision_;
+  std::chrono::milliseconds patience_;
   std::shared_ptr<CublasLt> library_;
   std::unique_ptr<DeviceClock> clock_;
   GreenParts green_;
@@ -163,8 +170,9 @@ GpuInfo open_gpu(int index) {
   return info;
 }
 
-std::unique_ptr<Gpu> share_gpu(int index, int ranks, Partition wanted, GemmPrecision precision) {
-  return std::make_unique<SharedGpu>(index, ranks, wanted, precision);
+std::unique_ptr<Gpu> share_gpu(int index, int ranks, Partition wanted, GemmPrecision precision,
+                               std::chrono::milliseconds patience) {
+  return std::make_unique<SharedGpu>(index, ranks, wanted, precision, patience);
 }
 
 ToolRange::~ToolRange() {

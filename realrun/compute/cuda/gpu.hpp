@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -42,6 +43,8 @@ class GpuRank : public Interface {
   virtual ComputeDevice& device() = 0;
   virtual Queues& queues() = 0;
   virtual Kernels<float>& kernels() = 0;
+  /// Whether somebody has waited for it in vain: what would wait for it again, its destructor too, never returns.
+  virtual bool stuck() const = 0;
   /// Stream of a queue (cudaStream_t), for NCCL.
   virtual void* stream(Queue queue) = 0;
 };
@@ -57,14 +60,21 @@ class Gpu : public Interface {
   virtual const std::string& refusal() const = 0;
   /// Whether times of different ranks come from one clock; else each part has its own, compared with the host's.
   virtual bool has_one_clock() const = 0;
-  virtual std::unique_ptr<GpuRank> make_rank(int rank) = 0;
+  /// `held`: multiprocessors that products leave free, for kernels which wait for other ranks beside them.
+  virtual std::unique_ptr<GpuRank> make_rank(int rank, int held = 0) = 0;
   /// Compares the GPU's clock with the host's. From now on times are the host's plus `offset`, by which the other
   /// processes go too. Not while ranks record times.
   virtual void synchronise_clock(Ticks offset) = 0;
 };
 
-/// Throws EnvironmentError. kGreen falls back to kStreams where the driver refuses.
-std::unique_ptr<Gpu> share_gpu(int index, int ranks, Partition wanted, GemmPrecision precision);
+/// Queues that CUDA has to the GPU at most (CUDA_DEVICE_MAX_CONNECTIONS): streams beyond share them, and wait for each
+/// other.
+inline constexpr int kMostConnections = 32;
+
+/// Throws EnvironmentError. kGreen falls back to kStreams where the driver refuses. Whoever waits for the GPU longer
+/// than `patience` gets an EnvironmentError; zero: has no limit.
+std::unique_ptr<Gpu> share_gpu(int index, int ranks, Partition wanted, GemmPrecision precision,
+                               std::chrono::milliseconds patience = std::chrono::milliseconds(0));
 
 /// A range of NVIDIA's tools (NVTX) that goes on until the next one begins. Costs nothing where no tool listens.
 class ToolRange {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "realrun/compute/cuda/cuda_device.hpp"
 #include "realrun/compute/cuda/launch.hpp"
 
 namespace flopcast::realrun::cuda {
@@ -61,9 +62,9 @@ void require(cudaError_t result, const char* call) {
   throw Refusal(fmt::format("{} failed: {}", call, cudaGetErrorString(result)));
 }
 
-cudaStream_t make_stream(const Driver& driver, CUgreenCtx context) {
+cudaStream_t make_stream(const Driver& driver, CUgreenCtx context, Queue queue) {
   CUstream made = nullptr;
-  require(driver.create_stream(&made, context, CU_STREAM_NON_BLOCKING, 0), "cuGreenCtxStreamCreate");
+  require(driver.create_stream(&made, context, CU_STREAM_NON_BLOCKING, priority_of(queue)), "cuGreenCtxStreamCreate");
   return made;
 }
 
@@ -74,8 +75,10 @@ GreenPart make_part(const Driver& driver, CUdevice device, CUdevResource resourc
   require(driver.describe(&description, &resource, 1), "cuDevResourceGenerateDesc");
   CUgreenCtx context = nullptr;
   require(driver.create(&context, description, device, CU_GREEN_CTX_DEFAULT_STREAM), "cuGreenCtxCreate");
-  for (int stream = 0; stream < streams; ++stream) part.streams.push_back(make_stream(driver, context));
-  part.idle = make_stream(driver, context);
+  for (int stream = 0; stream < streams; ++stream) {
+    part.streams.push_back(make_stream(driver, context, static_cast<Queue>(stream)));
+  }
+  part.idle = make_stream(driver, context, Queue::kCompute);
   return part;
 }
 

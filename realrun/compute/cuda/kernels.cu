@@ -1,6 +1,8 @@
 #include <cuda_bf16.h>
 
 #include <cmath>
+#include <cstdint>
+#include <initializer_list>
 
 #include "realrun/compute/cuda/device_code.cuh"
 
@@ -31,41 +33,120 @@ class GeluPoint {
   float rest_;  // 1 - share
 };
 
+// Four at a time, so that a thread loads and stores 16 bytes (CUDA best practices guide, Coalesced Access to Global
+// Memory), and what is left one by one.
+constexpr std::size_t kVector = 4;
+
+template <class T>
+struct alignas(kVector * sizeof(T)) Vector {
+  T values[kVector];
+};
+
+bool is_aligned(const void* address, std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
+}
+
+template <class From, class To>
+std::size_t vectors_in(std::size_t count, std::initializer_list<const From*> inputs, const To* output) {
+  bool aligned = is_aligned(output, sizeof(Vector<To>));
+  for (const From* input : inputs) aligned = aligned && is_aligned(input, sizeof(Vector<From>));
+  return aligned ? count / kVector : 0;
+}
+
+// y = function(x)
+template <class To, class Function>
+__global__ void apply(const float* x, To* y, std::size_t count, std::size_t vectors, Function function) {
+  const auto* wide = reinterpret_cast<const Vector<float>*>(x);
+  auto* wide_result = reinterpret_cast<Vector<To>*>(y);
+  for (std::size_t index = first_index(); index < vectors; index += index_stride()) {
+    const Vector<float> given = wide[index];
+    Vector<To> result;
+    for (std::size_t part = 0; part < kVector; ++part) result.values[part] = function(given.values[part]);
+    wide_result[index] = result;
+  }
+  for (std::size_t index = vectors * kVector + first_index(); index < count; index += index_stride()) {
+    y[index] = function(x[index]);
+  }
+}
+
+// result = function(a, b)
 template <class Function>
-__global__ void for_each(std::size_t count, Function function) {
-  for (std::size_t index = first_index(); index < count; index += index_stride()) function(index);
+__global__ void apply_to_both(const float* a, const float* b, float* result, std::size_t count, std::size_t vectors,
+                              Function function) {
+  const auto* wide_a = reinterpret_cast<const Vector<float>*>(a);
+  const auto* wide_b = reinterpret_cast<const Vector<float>*>(b);
+  auto* wide_result = reinterpret_cast<Vector<float>*>(result);
+  for (std::size_t index = first_index(); index < vectors; index += index_stride()) {
+    const Vector<float> left = wide_a[index];
+    const Vector<float> right = wide_b[index];
+    Vector<float> both;
+    for (std::size_t part = 0; part < kVector; ++part) {
+      both.values[part] = function(left.values[part], right.values[part]);
+    }
+    wide_result[index] = both;
+  }
+  for (std::size_t index = vectors * kVector + first_index(); index < count; index += index_stride()) {
+    result[index] = function(a[index], b[index]);
+  }
+}
+
+// Threads enough for the vectors, and for what is left of them.
+std::size_t threads_for(std::size_t count, std::size_t vectors) {
+  return std::max(vectors, count - vectors * kVector);
+}
+
+template <class To, class Function>
+void queue_each(const char* name, const float* x, To* y, std::size_t count, cudaStream_t stream, Function function) {
+  const std::size_t vectors = vectors_in<float>(count, {x}, y);
+  queue_over(name, apply<To, Function>, threads_for(count, vectors), stream, x, y, count, vectors, function);
 }
 
 template <class Function>
-void launch(const char* name, std::size_t count, cudaStream_t stream, Function function) {
-  queue_over(name, for_each<Function>, count, stream, count, function);
+void queue_both(const char* name, const float* a, const float* b, float* result, std::size_t count, cudaStream_t stream,
+                Function function) {
+  const std::size_t vectors = vectors_in<float>(count, {a, b}, result);
+  queue_over(name, apply_to_both<Function>, threads_for(count, vectors), stream, a, b, result, count, vectors,
+             function);
+}
+
+struct GeluValue {
+  __device__ float operator()(float x) const { return GeluPoint(x).value(); }
+};
+struct GeluGradient {
+  __device__ float operator()(float dy, float x) const { return dy * GeluPoint(x).derivative(); }
+};
+struct Rounded {
+  __device__ __nv_bfloat16 operator()(float x) const { return __float2bfloat16_rn(x); }
+};
+
+// A block a row, here and below: no element asks by a division which row it is in.
+__global__ void add_bias_rows(const float* x, const float* bias, float* y, std::size_t columns) {
+  const std::size_t start = blockIdx.x * columns;
+  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
+    y[start + column] = x[start + column] + bias[column];
+  }
 }
 
 }  // namespace
 
 void add(const float* a, const float* b, float* sum, std::size_t count, cudaStream_t stream) {
-  launch("add", count, stream, [=] __device__(std::size_t index) { sum[index] = a[index] + b[index]; });
+  queue_both("add", a, b, sum, count, stream, Sum{});
 }
 
 void add_bias(const float* x, const float* bias, float* y, Extent extent, cudaStream_t stream) {
-  const std::size_t columns = extent.columns;
-  launch("add_bias", extent.size(), stream,
-         [=] __device__(std::size_t index) { y[index] = x[index] + bias[index % columns]; });
+  queue_rows("add_bias", add_bias_rows, extent, stream, x, bias, y, extent.columns);
 }
 
 void gelu(const float* x, float* y, std::size_t count, cudaStream_t stream) {
-  launch("gelu", count, stream, [=] __device__(std::size_t index) { y[index] = GeluPoint(x[index]).value(); });
+  queue_each("gelu", x, y, count, stream, GeluValue{});
 }
 
 void gelu_gradient(const float* dy, const float* x, float* dx, std::size_t count, cudaStream_t stream) {
-  launch("gelu_gradient", count, stream,
-         [=] __device__(std::size_t index) { dx[index] = dy[index] * GeluPoint(x[index]).derivative(); });
+  queue_both("gelu_gradient", dy, x, dx, count, stream, GeluGradient{});
 }
 
 void to_bfloat16(const float* x, void* y, std::size_t count, cudaStream_t stream) {
-  auto* rounded = static_cast<__nv_bfloat16*>(y);
-  launch("to_bfloat16", count, stream,
-         [=] __device__(std::size_t index) { rounded[index] = __float2bfloat16_rn(x[index]); });
+  queue_each("to_bfloat16", x, static_cast<__nv_bfloat16*>(y), count, stream, Rounded{});
 }
 
 namespace {
@@ -208,27 +289,24 @@ __global__ void add_groups(const int* order, const int* starts, const int* place
 }
 
 __global__ void add_position_rows(const float* x, PositionWindow positions, const float* table, float* y,
-                                  Extent extent) {
-  for (std::size_t index = first_index(); index < extent.size(); index += index_stride()) {
-    const std::size_t row = index / extent.columns;
-    const std::size_t position = (positions.shift + row) % positions.length + positions.first;
-    y[index] = x[index] + table[position * extent.columns + index % extent.columns];
+                                  std::size_t columns) {
+  const std::size_t row = blockIdx.x;
+  const float* entry = table + ((positions.shift + row) % positions.length + positions.first) * columns;
+  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
+    y[row * columns + column] = x[row * columns + column] + entry[column];
   }
 }
 
-// A thread an element of the table, over the rows that lie at its position.
+// A block a position, over the rows that lie there.
 __global__ void sum_positions(const float* dy, PositionWindow positions, float* table, Extent extent) {
-  const std::size_t count = positions.length * extent.columns;
-  for (std::size_t index = first_index(); index < count; index += index_stride()) {
-    const std::size_t position = index / extent.columns;
-    const std::size_t column = index % extent.columns;
-    const std::size_t shift = positions.shift % positions.length;
+  const std::size_t position = blockIdx.x;
+  const std::size_t shift = positions.shift % positions.length;
+  const std::size_t first = (position + positions.length - shift) % positions.length;
+  float* entry = table + (position + positions.first) * extent.columns;
+  for (std::size_t column = threadIdx.x; column < extent.columns; column += blockDim.x) {
     float sum = 0.0F;
-    for (std::size_t row = (position + positions.length - shift) % positions.length; row < extent.rows;
-         row += positions.length) {
-      sum += dy[row * extent.columns + column];
-    }
-    table[(position + positions.first) * extent.columns + column] += sum;
+    for (std::size_t row = first; row < extent.rows; row += positions.length) sum += dy[row * extent.columns + column];
+    entry[column] += sum;
   }
 }
 
@@ -247,12 +325,12 @@ void add_to_table(const int* order, const int* starts, const int* places, int gr
 
 void add_positions(const float* x, PositionWindow positions, const float* table, float* y, Extent extent,
                    cudaStream_t stream) {
-  queue_over("add_positions", add_position_rows, extent.size(), stream, x, positions, table, y, extent);
+  queue_rows("add_positions", add_position_rows, extent, stream, x, positions, table, y, extent.columns);
 }
 
 void add_to_positions(const float* dy, PositionWindow positions, float* table, Extent extent, cudaStream_t stream) {
   if (extent.size() == 0) return;
-  queue_over("add_to_positions", sum_positions, positions.length * extent.columns, stream, dy, positions, table,
+  queue_rows("add_to_positions", sum_positions, {positions.length, extent.columns}, stream, dy, positions, table,
              extent);
 }
 
@@ -260,7 +338,6 @@ namespace {
 
 constexpr float kLowest = -3.402823466e+38F;
 
-// A block a row, here and below.
 __global__ void find_maxima(const float* logits, float* maxima, std::size_t columns) {
   const float* row = logits + blockIdx.x * columns;
   float largest = kLowest;
@@ -288,10 +365,10 @@ __global__ void take_exponentials(const float* logits, const float* maxima, cons
   target_logits[row] = held ? given[place] - maximum : 0.0F;
 }
 
-__global__ void divide_rows(float* values, const float* sums, Extent extent) {
-  for (std::size_t index = first_index(); index < extent.size(); index += index_stride()) {
-    values[index] /= sums[index / extent.columns];
-  }
+__global__ void divide_rows(float* values, const float* sums, std::size_t columns) {
+  float* row = values + blockIdx.x * columns;
+  const float sum = sums[blockIdx.x];
+  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) row[column] /= sum;
 }
 
 __global__ void mean_loss(const float* sums, const float* target_logits, double* mean, std::size_t rows) {
@@ -304,11 +381,12 @@ __global__ void mean_loss(const float* sums, const float* target_logits, double*
 }
 
 __global__ void subtract_targets(const float* probabilities, const int* targets, int first, float weight,
-                                 float* gradient, Extent extent) {
-  for (std::size_t index = first_index(); index < extent.size(); index += index_stride()) {
-    const long place = static_cast<long>(targets[index / extent.columns]) - first;
-    const bool is_target = place == static_cast<long>(index % extent.columns);
-    gradient[index] = weight * probabilities[index] - (is_target ? weight : 0.0F);
+                                 float* gradient, std::size_t columns) {
+  const std::size_t start = blockIdx.x * columns;
+  const long place = static_cast<long>(targets[blockIdx.x]) - first;
+  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
+    const bool is_target = place == static_cast<long>(column);
+    gradient[start + column] = weight * probabilities[start + column] - (is_target ? weight : 0.0F);
   }
 }
 
@@ -327,14 +405,14 @@ void exponentials(const float* logits, const float* maxima, const int* targets, 
 void normalise(float* values, const float* sums, const float* target_logits, double* mean, Extent extent,
                cudaStream_t stream) {
   if (extent.size() == 0) return;
-  queue_over("normalise", divide_rows, extent.size(), stream, values, sums, extent);
+  queue_rows("normalise", divide_rows, extent, stream, values, sums, extent.columns);
   queue("normalise", mean_loss, 1, kThreads, stream, sums, target_logits, mean, extent.rows);
 }
 
 void cross_entropy_gradient(const float* probabilities, const int* targets, int first, float weight, float* gradient,
                             Extent extent, cudaStream_t stream) {
-  queue_over("cross_entropy_gradient", subtract_targets, extent.size(), stream, probabilities, targets, first, weight,
-             gradient, extent);
+  queue_rows("cross_entropy_gradient", subtract_targets, extent, stream, probabilities, targets, first, weight,
+             gradient, extent.columns);
 }
 
 namespace {

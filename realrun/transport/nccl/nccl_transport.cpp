@@ -1,6 +1,7 @@
 #include "realrun/transport/nccl/nccl_transport.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -9,6 +10,12 @@
 #include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
+
+namespace {
+
+constexpr int kAllBlocks = 0;  // as many as NCCL takes by itself
+
+}  // namespace
 
 struct NcclTransport::Queued : Pending {
   Queued(std::shared_ptr<Moment> started, std::shared_ptr<Moment> ended, bool is_message)
@@ -62,12 +69,34 @@ NcclTransport::NcclTransport(NcclApi& nccl, Queues& queues, StreamOf stream_of, 
 NcclTransport::~NcclTransport() {
   closing_ = true;
   watcher_.join();
-  const std::lock_guard lock(mutex_);
-  if (failed_) return;  // aborted, which ends them too
-  for (const NcclApi::Communicator communicator : joined_) nccl_.leave(communicator);
+  if (!failed_) leave_all();  // else aborted, which ends them too
 }
 
-NcclApi::Communicator NcclTransport::join(const std::string& name, const std::vector<int>& members, int index) {
+// Leaving waits for the other members, one of which may die just now.
+void NcclTransport::leave_all() {
+  constexpr auto kPause = std::chrono::milliseconds(1);
+  std::atomic<bool> left{false};
+  std::thread leaving([&] {
+    for (const NcclApi::Communicator communicator : joined_) nccl_.leave(communicator);
+    left = true;
+  });
+  for (const auto deadline = std::chrono::steady_clock::now() + options_.patience; !left;) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      {
+        const std::lock_guard lock(mutex_);
+        failure_ = fmt::format("rank {} is stuck as it leaves NCCL: another has not left for {} ms",
+                               options_.place.rank, options_.patience.count());
+      }
+      abandon();
+      break;
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+  leaving.join();
+}
+
+NcclApi::Communicator NcclTransport::join(const std::string& name, const std::vector<int>& members, int index,
+                                          int blocks) {
   throw_if_failed();
   const std::string key = "nccl/" + name;
   NcclId id;
@@ -81,7 +110,7 @@ NcclApi::Communicator NcclTransport::join(const std::string& name, const std::ve
     std::copy(text.begin(), text.end(), id.bytes.begin());
   }
   const Joining waits(*this);
-  const NcclApi::Communicator communicator = nccl_.join(id, static_cast<int>(members.size()), index, options_.blocks);
+  const NcclApi::Communicator communicator = nccl_.join(id, static_cast<int>(members.size()), index, blocks);
   {
     const std::lock_guard lock(mutex_);
     joined_.push_back(communicator);
@@ -89,11 +118,16 @@ NcclApi::Communicator NcclTransport::join(const std::string& name, const std::ve
   return communicator;
 }
 
+// Groups of the same members share a communicator: each costs seconds to form and some hundred megabytes. All members
+// form their groups, and use them, in one order.
 Group NcclTransport::form_group(Axis axis, const std::vector<int>& members) {
   Group group = group_of(groups_++, axis, members, rank());
-  if (group.size() > 1) {
-    communicators_[group.id] = join(fmt::format("group {}", group.id), members, group.index);
+  if (group.size() <= 1) return group;
+  const auto [formed, is_new] = formed_.emplace(members, nullptr);
+  if (is_new) {
+    formed->second = join(fmt::format("ranks {}", fmt::join(members, ", ")), members, group.index, kAllBlocks);
   }
+  communicators_[group.id] = formed->second;
   return group;
 }
 
@@ -111,7 +145,8 @@ void NcclTransport::connect(const std::vector<std::pair<int, int>>& pairs) {
 NcclTransport::Connection NcclTransport::connect_one(int from, int to) {
   Connection connection;
   const bool sends = rank() == from;
-  connection.communicator = join(fmt::format("messages from rank {} to rank {}", from, to), {from, to}, sends ? 0 : 1);
+  connection.communicator =
+      join(fmt::format("messages from rank {} to rank {}", from, to), {from, to}, sends ? 0 : 1, kMessageBlocks);
   connection.queue = queues_.add_queue();
   const Buffer word = queues_.reserve_word();
   queues_.wait(connection.queue, queues_.record(Queue::kCompute));
@@ -136,7 +171,7 @@ void NcclTransport::send(int to, const MessageKey& /*key*/, const Buffer& buffer
   const Connection& connection = connections_.at({rank(), to});
   queues_.wait(connection.queue, queues_.record(Queue::kCompute));
   if (!buffer.empty()) nccl_.send(buffer, 1, connection.communicator, stream_of_(connection.queue));
-  kept_.keep(queues_.record(connection.queue), {buffer});
+  kept_.keep(connection.queue, queues_.record(connection.queue), {buffer});
   traffic_.point_to_point.bytes += buffer.bytes();
   ++traffic_.point_to_point.messages;
 }
@@ -149,7 +184,7 @@ Request NcclTransport::receive(int from, const MessageKey& /*key*/, const Buffer
   std::shared_ptr<Moment> begin = queues_.record(connection.queue);
   if (!into.empty()) nccl_.receive(into, 0, connection.communicator, stream_of_(connection.queue));
   std::shared_ptr<Moment> end = queues_.record(connection.queue);
-  kept_.keep(end, {into});
+  kept_.keep(connection.queue, end, {into});
   return std::make_shared<Queued>(std::move(begin), std::move(end), true);
 }
 
@@ -180,10 +215,10 @@ std::shared_ptr<Moment> NcclTransport::execute(Queue queue, const Group& group, 
                        collective.input.address() != collective.output.address();
     if (moves) queues_.copy(queue, collective.input, collective.output);
   } else {
-    // One operation of a group after the other, whichever queue they are in.
-    std::shared_ptr<Moment>& last = last_[group.id];
-    if (last != nullptr) queues_.wait(queue, last);
     const NcclApi::Communicator communicator = communicators_.at(group.id);
+    // One operation of a communicator after the other, whichever queue they are in.
+    std::shared_ptr<Moment>& last = last_[communicator];
+    if (last != nullptr) queues_.wait(queue, last);
     void* stream = stream_of_(queue);
     if (collective.kind == CollectiveKind::kAllToAll) {
       all_to_all(group, collective, stream);
@@ -196,8 +231,8 @@ std::shared_ptr<Moment> NcclTransport::execute(Queue queue, const Group& group, 
     count(group, collective);
   }
   std::shared_ptr<Moment> end = queues_.record(queue);
-  if (group.size() > 1) last_[group.id] = end;
-  kept_.keep(end, {collective.input, collective.output});
+  if (group.size() > 1) last_[communicators_.at(group.id)] = end;
+  kept_.keep(queue, end, {collective.input, collective.output});
   return end;
 }
 
@@ -295,12 +330,14 @@ void NcclTransport::abort_all() {
   using Steady = std::chrono::steady_clock;
   constexpr auto kPause = std::chrono::milliseconds(1);
   constexpr auto kLongestCall = std::chrono::seconds(1);
-  // From now on no operation begins; one that has may itself wait for others, and then only the abort ends it.
+  // From now on no operation begins. One that has may itself wait for others, and while a thread is in a call of a
+  // communicator no other may use it, abort included (NCCL user guide, Thread Safety): then the process has to end.
   std::unique_lock calling(calling_, std::defer_lock);
-  for (const auto deadline = Steady::now() + kLongestCall; !calling.try_lock() && Steady::now() < deadline;) {
+  for (const auto deadline = Steady::now() + kLongestCall; !calling.try_lock();) {
+    if (Steady::now() > deadline) return abandon();
     std::this_thread::sleep_for(kPause);
   }
-  if (calling.owns_lock()) calling.unlock();
+  calling.unlock();
   std::vector<NcclApi::Communicator> communicators;
   {
     const std::lock_guard lock(mutex_);

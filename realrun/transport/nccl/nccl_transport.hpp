@@ -19,16 +19,22 @@ namespace flopcast::realrun {
 struct NcclOptions {
   ProcessPlace place;
   std::chrono::milliseconds patience = std::chrono::seconds(60);
-  int blocks = 0;  ///< of the GPU for each operation, see NcclApi::join
   const std::atomic<int>* interruption = nullptr;
   /// Called with the failure when the rank has not come back `patience` after it: it waits where no abort reaches it,
   /// for a communicator that others will not join, say. Ends the process; without it the rank is waited for.
   std::function<void(const std::string& failure)> abandon = {};
 };
 
-/// A rank that is a process with a GPU. Every group has a communicator of its own; so has each direction between two
-/// neighbours, with a queue at either end: a message that nobody takes yet holds nothing else up, and both ends post in
-/// one order. Collectives that the computation waits for run in its queue, started ones beside it.
+/// Multiprocessors that a message holds while it is sent, and while it is awaited: a receive posted ahead is a kernel
+/// that spins on all its blocks until the sender comes. NCCL takes up to 32 by itself, and products that fill the GPU
+/// then run in a second wave; four carry about 80 GB/s, as much as any network card of 2025 and a fifth of NVLink 4.
+/// (NCCL user guide, NCCL_MAX_CTAS and ncclConfig_t.maxCTAs.)
+inline constexpr int kMessageBlocks = 4;
+
+/// A rank that is a process with a GPU. Groups of the same members share a communicator; each direction between two
+/// neighbours has one of its own, with a queue at either end: a message that nobody takes yet holds nothing else up,
+/// and both ends post in one order. Collectives that the computation waits for run in its queue, started ones beside
+/// it.
 ///
 /// A thread of its own tells the store what the rank is at, and looks every 50 ms whether a communicator has an error,
 /// the rank has not come further for `patience`, or somebody else has failed. Then it aborts all communicators at once,
@@ -68,7 +74,8 @@ class NcclTransport : public RankTransport {
   struct Queued;
   class Joining;
 
-  NcclApi::Communicator join(const std::string& name, const std::vector<int>& members, int index);
+  NcclApi::Communicator join(const std::string& name, const std::vector<int>& members, int index, int blocks);
+  void leave_all();
   Connection connect_one(int from, int to);
   std::shared_ptr<Moment> execute(Queue queue, const Group& group, const Collective& collective);
   void all_to_all(const Group& group, const Collective& collective, void* stream);
@@ -88,10 +95,11 @@ class NcclTransport : public RankTransport {
   NcclOptions options_;
   KeptBuffers kept_;
   int groups_ = 0;
-  std::map<int, NcclApi::Communicator> communicators_;     // by group
-  std::map<int, std::shared_ptr<Moment>> last_;            // operation of a group
-  std::map<std::pair<int, int>, Connection> connections_;  // by sender and receiver
-  Buffer token_;                                           // for barriers
+  std::map<std::vector<int>, NcclApi::Communicator> formed_;       // by members
+  std::map<int, NcclApi::Communicator> communicators_;             // by group
+  std::map<NcclApi::Communicator, std::shared_ptr<Moment>> last_;  // operation
+  std::map<std::pair<int, int>, Connection> connections_;          // by sender and receiver
+  Buffer token_;                                                   // for barriers
   SentTraffic traffic_;
   std::mutex calling_;  // held while NCCL is handed an operation of a communicator, which an abort would free
 

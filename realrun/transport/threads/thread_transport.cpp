@@ -58,7 +58,7 @@ void ThreadTransport::wait(const Request& request) {
     queues_.wait(Queue::kReceive, message.ready);
     queues_.copy(Queue::kReceive, message.buffer, receive->into);
     receive->arrived = queues_.record(Queue::kReceive);
-    kept_.keep(receive->arrived, {message.buffer, receive->into});
+    kept_.keep(Queue::kReceive, receive->arrived, {message.buffer, receive->into});
   }
   queues_.wait(Queue::kCompute, receive->arrived);
 }
@@ -147,7 +147,7 @@ std::shared_ptr<Moment> ThreadTransport::execute(Queue queue, const Group& group
       queues_.copy(queue, collective.input, collective.output);
     }
     std::shared_ptr<Moment> end = queues_.record(queue);
-    kept_.keep(end, {collective.input, collective.output});
+    kept_.keep(queue, end, {collective.input, collective.output});
     return end;
   }
   Rendezvous& point = hub_.rendezvous(group.id);
@@ -174,7 +174,7 @@ std::shared_ptr<Moment> ThreadTransport::execute(Queue queue, const Group& group
     used.push_back(member.collective.input);
     used.push_back(member.collective.output);
   }
-  kept_.keep(end, std::move(used));
+  kept_.keep(queue, end, std::move(used));
   const std::lock_guard lock(mutex_);
   TrafficCount& entry = traffic_.collectives[{collective.kind, group.axis}];
   ++entry.messages;

@@ -88,6 +88,68 @@ TEST_F(EmulatedKernels, Optimizers) {
   check(check_optimizers);
 }
 
+std::vector<float> values_of(cuda::CudaDevice& device, const Buffer& buffer) {
+  std::vector<float> values(buffer.bytes() / sizeof(float));
+  device.download(buffer, reinterpret_cast<std::byte*>(values.data()));
+  return values;
+}
+
+Buffer on_device(cuda::CudaDevice& device, const std::vector<float>& values) {
+  const Buffer buffer = device.reserve(values.size() * sizeof(float));
+  device.upload(reinterpret_cast<const std::byte*>(values.data()), buffer);
+  return buffer;
+}
+
+// Parameters and buckets begin anywhere: vectors of four are for addresses that allow them.
+TEST(EmulatedDevice, AddsWhereverBuffersBegin) {
+  cuda::DeviceClock clock;
+  cuda::CudaDevice device(new_streams(), clock);
+  for (const std::size_t first : {0U, 1U, 4U}) {
+    for (const std::size_t count : {1U, 4U, 6U, 9U}) {
+      const Buffer from = on_device(device, std::vector<float>(16, 1.0F));
+      const Buffer to = on_device(device, std::vector<float>(16, 2.0F));
+      device.add(from.slice(0, count * sizeof(float)), to.slice(first * sizeof(float), count * sizeof(float)));
+      std::vector<float> expected(16, 2.0F);
+      std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(first), count, 3.0F);
+      EXPECT_EQ(values_of(device, to), expected) << first << " " << count;
+    }
+  }
+}
+
+TEST(EmulatedDevice, WeightsAreRoundedOnceUntilTheyChange) {
+  cuda::DeviceClock clock;
+  cuda::CudaDevice device(new_streams(), clock);
+  cuda::HostProducts products;
+  const auto kernels = cuda::make_cuda_kernels(device, products, GemmPrecision::kBf16);
+  const Buffer one = on_device(device, {1.0F});
+  const Buffer weight = on_device(device, {2.0F});
+  const Buffer result = device.reserve(sizeof(float));
+  const auto product = [&](bool lasting) {
+    const MatrixView<const float> left{cuda::floats(one), 1, 1, 1};
+    const MatrixView<const float> right{cuda::floats(weight), 1, 1, 1, Transposed::kNo, lasting};
+    kernels->multiply(left, right, {cuda::floats(result), 1, 1, 1}, 1.0F, false);
+    return values_of(device, result).front();
+  };
+  EXPECT_EQ(product(true), 2.0F);
+  const float changed = 3.0F;
+  device.upload(reinterpret_cast<const std::byte*>(&changed), weight);
+  EXPECT_EQ(product(true), 2.0F);
+  EXPECT_EQ(product(false), 3.0F);
+  kernels->weights_changed();
+  EXPECT_EQ(product(true), 3.0F);
+}
+
+TEST(EmulatedDevice, NobodyWaitsForItForEver) {
+  cuda::DeviceClock clock;
+  cuda::CudaDevice device(new_streams(), clock, std::chrono::milliseconds(50));
+  const Buffer buffer = on_device(device, {1.0F});
+  EXPECT_FALSE(device.stuck());
+  emulated::hold_events(true);
+  EXPECT_THROW(static_cast<void>(values_of(device, buffer)), EnvironmentError);
+  emulated::hold_events(false);
+  EXPECT_TRUE(device.stuck());
+}
+
 // Times of processes on several machines go by the clock of one of them.
 TEST(EmulatedClock, GoesByAnotherMachinesClock) {
   constexpr Ticks kHour = Ticks{3600} * 1'000'000'000'000;

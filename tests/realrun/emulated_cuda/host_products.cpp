@@ -30,6 +30,11 @@ MatrixView<const float> view(const std::vector<float>& values, std::size_t rows,
 
 void HostProducts::multiply(const Product& product, const void* a, const void* b, void* result, float factor) {
   FLOPCAST_CHECK(!product.narrow && (product.factors == Factors::kFloat32 || product.factors == Factors::kBfloat16));
+  // Elsewhere products leave the tensor cores (cuBLAS, Tensor Core Usage).
+  for (const void* matrix : {a, b, static_cast<const void*>(result)}) {
+    constexpr std::uintptr_t kAlignment = 16;
+    FLOPCAST_CHECK(reinterpret_cast<std::uintptr_t>(matrix) % kAlignment == 0);
+  }
   const std::size_t m = product.m;
   const std::size_t n = product.n;
   const std::size_t k = product.k;

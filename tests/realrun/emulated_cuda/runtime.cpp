@@ -72,6 +72,20 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
   std::memset(to, value, bytes);
   return cudaSuccess;
 }
+cudaError_t cudaMallocAsync(void** address, std::size_t bytes, cudaStream_t /*stream*/) {
+  return allocate(address, bytes);
+}
+cudaError_t cudaFreeAsync(void* address, cudaStream_t /*stream*/) {
+  return cudaFree(address);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+  *lowest = 0;
+  *highest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
+  return priority > 0 || priority < -5 ? cudaErrorInvalidValue : cudaStreamCreateWithFlags(stream, flags);
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
   *stream = new CUstream_st;
   return cudaSuccess;

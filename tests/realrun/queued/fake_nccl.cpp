@@ -139,7 +139,7 @@ NcclId FakeNccl::new_id() {
   return id;
 }
 
-NcclApi::Communicator FakeNccl::join(const NcclId& id, int members, int index, int /*blocks*/) {
+NcclApi::Communicator FakeNccl::join(const NcclId& id, int members, int index, int blocks) {
   std::shared_ptr<FakeCommunicator> communicator;
   FakeMember* member = nullptr;
   {
@@ -148,6 +148,7 @@ NcclApi::Communicator FakeNccl::join(const NcclId& id, int members, int index, i
     if (known == nullptr) known = std::make_shared<FakeCommunicator>();
     communicator = known;
     members_.push_back(std::make_shared<FakeMember>(FakeMember{communicator, index}));
+    joined_.push_back({members, blocks});
     member = members_.back().get();
   }
   std::unique_lock lock(communicator->mutex);
@@ -174,6 +175,7 @@ void FakeNccl::end_group() {
 }
 
 void FakeNccl::send(const Buffer& buffer, int to, Communicator communicator, void* stream) {
+  if (on_send_) on_send_();
   FakePart part;
   part.sends.push_back({to, buffer.address(), buffer.bytes()});
   add(communicator, stream, part);
@@ -217,7 +219,19 @@ void FakeNccl::abort(Communicator communicator) {
   changed_.wait(lock, [&] { return aborts_ >= aborts_needed_; });
 }
 
-void FakeNccl::leave(Communicator /*communicator*/) {}
+void FakeNccl::leave(Communicator /*communicator*/) {
+  if (on_leave_) on_leave_();
+}
+
+std::vector<FakeNccl::Joined> FakeNccl::joined() {
+  const std::lock_guard lock(mutex_);
+  return joined_;
+}
+
+int FakeNccl::made() {
+  const std::lock_guard lock(mutex_);
+  return ids_;
+}
 
 void FakeNccl::hold_aborts_until(int count) {
   const std::lock_guard lock(mutex_);

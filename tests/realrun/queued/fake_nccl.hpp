@@ -1,10 +1,12 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "realrun/transport/nccl/nccl_api.hpp"
@@ -39,6 +41,17 @@ class FakeNccl : public NcclApi {
   void hold_aborts_until(int count);
   /// Whoever waits for others to join is thrown out.
   void give_up();
+  /// Called first in every send, and in every leave.
+  void on_send(std::function<void()> action) { on_send_ = std::move(action); }
+  void on_leave(std::function<void()> action) { on_leave_ = std::move(action); }
+  /// Communicators made so far.
+  int made();
+  /// Of the GPU that those who joined a communicator gave it, with how many others.
+  struct Joined {
+    int members = 0;
+    int blocks = 0;
+  };
+  std::vector<Joined> joined();
 
  private:
   std::mutex mutex_;
@@ -47,6 +60,9 @@ class FakeNccl : public NcclApi {
   int aborts_ = 0;
   int ids_ = 0;
   std::string error_;
+  std::vector<Joined> joined_;
+  std::function<void()> on_send_;
+  std::function<void()> on_leave_;
   std::map<std::string, std::shared_ptr<FakeCommunicator>> communicators_;  // by id
   std::vector<std::shared_ptr<FakeMember>> members_;
 };
