@@ -242,7 +242,7 @@ case $1 in
 esac
 )";
   std::filesystem::create_directories(path("programs"));
-  for (const char* program : {"flopcast", "flopcast-measure", "flopcast-run"}) {
+  for (const char* program : {"flopcast", "flopcast-measure", "flopcast-run", "gpu_kernels_tests"}) {
     const std::filesystem::path place = file(std::string("programs/") + program, stub);
     std::filesystem::permissions(place, std::filesystem::perms::owner_all);
   }
@@ -250,7 +250,7 @@ esac
     CommandOptions options;
     options.environment = {{"STUB_MEASURED", measured}, {"STUB_FORECAST", forecast}};
     return run_command({(project_folder() / "tests" / "gpu" / "calibrate").string(), "--programs", path("programs"),
-                        "--output", path("results")},
+                        "--output", path("results"), "--again"},
                        options);
   };
   const auto expect = [&run](const std::string& measured, const std::string& forecast, int code,
@@ -259,11 +259,11 @@ esac
     EXPECT_EQ(result.exit_code, code) << result.standard_output << result.standard_error;
     EXPECT_NE(result.standard_output.find(row), std::string::npos) << result.standard_output;
   };
-  expect("1.04", "", 0, "| tf32 | 1.0 | 1.0 | 1.04 | -3.8 | measured |");
-  expect("0.9", "", 1, "| tf32 | 1.0 | 1.0 | 0.9 | +11.1 | measured, missed by more than 5 % |");
+  expect("1.04", "", 0, "| tf32 | 1.0 | 3 | 1.04 | -3.8 |  | measured |");
+  expect("0.9", "", 1, "| tf32 | 1.0 | 3 | 0.9 | +11.1 |  | measured, missed by more than 5 % |");
   expect("", "", 1, "| failed: no time |");
   expect("0", "", 1, "| failed: no time |");
-  expect("1.0", "fails", 1, "| tf32 | 1.0 |  | 1.0 | | failed: no time |");
+  expect("1.0", "fails", 1, "| tf32 |  | 3 | 1.0 | |  | failed: no time |");
 }
 
 // What calibrate --cuda measures, in small: products that reach 70 % of the peak, and lose a share to each channel.
