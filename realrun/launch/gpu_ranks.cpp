@@ -35,6 +35,15 @@ class Traced : public Base {
   cuda::ToolRange range_;
 };
 
+std::string shared_connections(int ranks) {
+  const int streams = ranks * kQueues;
+  if (streams <= cuda::kMostConnections) return {};
+  return fmt::format(
+      "their {} streams share the {} connections that CUDA has to a GPU, where one rank may wait for another that it "
+      "has nothing to do with",
+      streams, cuda::kMostConnections);
+}
+
 namespace {
 
 RunOrigin origin_of(const char* backend, const cuda::GpuInfo& gpu, GemmPrecision precision) {
@@ -44,16 +53,6 @@ RunOrigin origin_of(const char* backend, const cuda::GpuInfo& gpu, GemmPrecision
           .libraries = {{"cuda_driver", gpu.driver_version},
                         {"cuda_runtime", gpu.runtime_version},
                         {"cublaslt", gpu.cublaslt_version}}};
-}
-
-// Empty as long as each stream has a connection of its own.
-std::string shared_connections(int ranks) {
-  const int streams = ranks * kQueues;
-  if (streams <= cuda::kMostConnections) return {};
-  return fmt::format(
-      "their {} streams share the {} connections that CUDA has to a GPU, where one rank may wait for another that it "
-      "has nothing to do with",
-      streams, cuda::kMostConnections);
 }
 
 std::string conditions_of(const cuda::Gpu& gpu, int ranks) {

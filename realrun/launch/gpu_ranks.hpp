@@ -10,6 +10,10 @@
 
 namespace flopcast::realrun {
 
+/// What is to be said of so many ranks on one GPU: that their streams share its connections, where one rank may wait
+/// for another that it has nothing to do with. Empty as long as each stream has one of its own.
+std::string shared_connections(int ranks);
+
 /// What all processes of a run with NCCL know alike.
 struct NcclRun {
   const LaunchOptions& options;

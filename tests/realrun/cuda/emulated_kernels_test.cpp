@@ -9,6 +9,7 @@
 #include "realrun/compute/cuda/cuda_device.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/device/device.hpp"
+#include "realrun/launch/gpu_ranks.hpp"
 #include "realrun/launch/plan_from_job.hpp"
 #include "realrun/transport/threads/thread_transport.hpp"
 #include "tests/realrun/cuda/kernel_cases.hpp"
@@ -114,6 +115,29 @@ TEST(EmulatedDevice, AddsWhereverBuffersBegin) {
       EXPECT_EQ(values_of(device, to), expected) << first << " " << count;
     }
   }
+}
+
+// What is not aligned leaves the tensor cores: parameters of odd sizes must not shift those behind them.
+TEST(EmulatedDevice, ProductsFindTheirMatricesAligned) {
+  cuda::DeviceClock clock;
+  cuda::CudaDevice device(new_streams(), clock);
+  const Buffer matrices = on_device(device, std::vector<float>(16, 1.0F));
+  float* const aligned = cuda::floats(matrices);
+  cuda::HostProducts products;
+  const cuda::Product product{.m = 1, .n = 1, .k = 1};
+  EXPECT_NO_THROW(products.multiply(product, aligned, aligned + 4, aligned + 8, 1.0F));
+  EXPECT_THROW(products.multiply(product, aligned, aligned + 1, aligned + 8, 1.0F), std::logic_error);
+  for (const std::size_t alignment : {std::size_t{1}, device.alignment()}) {
+    ParameterList list(alignment);
+    list.add({.name = "odd", .shard = whole_matrix(1, 3)});
+    const std::size_t next = list.add({.name = "next", .shard = whole_matrix(4, 4)});
+    EXPECT_EQ(next * sizeof(float) % 16 == 0, alignment == device.alignment());
+  }
+}
+
+TEST(GpuRanks, SharedConnectionsAreTold) {
+  EXPECT_EQ(shared_connections(8), "");
+  EXPECT_NE(shared_connections(9).find("36 streams share the 32 connections"), std::string::npos);
 }
 
 TEST(EmulatedDevice, WeightsAreRoundedOnceUntilTheyChange) {
