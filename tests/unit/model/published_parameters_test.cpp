@@ -81,6 +81,15 @@ constexpr Published kPublished[] = {
     {"mixtral-8x7b", 46'702'792'704, 0, kSafetensors, 12.9 * kB, 0.05 * kB},
     {"mixtral-8x22b", 141 * kB, 0.5 * kB, "Mistral AI, announcement of April 2024", 39 * kB, 0.5 * kB},
     {"deepseek-v3", 671 * kB, 0.5 * kB, "2412.19437, abstract", 37 * kB, 0.6 * kB},
+    // Less the biases that balance the router.
+    {"kimi-k2", 1'026'408'232'448 - 60.0 * 384, 0, kSafetensors, 32 * kB, 1 * kB},
+    {"qwen3-coder-480b-a35b", 480'154'875'392, 0, kSafetensors, 35 * kB, 0.6 * kB},
+    {"dbrx", 131'596'523'520, 0, kSafetensors, 36 * kB, 0.5 * kB},
+    // A head beside the table that the original shares with it is 0.8 B more.
+    {"grok-1", 314 * kB, 2 * kB, "xai-org/grok-1, README", 0.25 * 314 * kB, 6 * kB},
+    // Less the vision encoder and its projection, which both have alike.
+    {"llama4-scout", 108'641'793'536 - 871'932'416, 0, kSafetensors, 17 * kB, 0.5 * kB},
+    {"llama4-maverick", 401'583'781'376 - 871'932'416, 0, kSafetensors, 17 * kB, 0.5 * kB},
     {"opt-125m", 125'239'296, 2 * 768, kSafetensors},
     {"opt-1.3b", 1'315'758'080, 2 * 2048, kSafetensors},
     {"opt-2.7b", 2.7 * kB, 0.05 * kB, "2205.01068, Table 1"},
