@@ -19,14 +19,15 @@ namespace flopcast {
 
 namespace {
 
-// An entry by its name, or by an object that names it.
+// An entry by its name or one of its releases, or by an object that names it.
 bool names(const nlohmann::json& value, const std::string& entry) {
-  return value.is_object() ? value.value("name", "") == entry : value == entry;
+  const nlohmann::json name = value.is_object() ? value.value("name", nlohmann::json()) : value;
+  return name.is_string() && (name == entry || name.get<std::string>().rfind(entry + "@", 0) == 0);
 }
 
 bool apply_to(nlohmann::json& place, const CatalogueChange& change) {
   if (!names(place, change.entry)) return false;
-  if (!place.is_object()) place = {{"name", change.entry}};
+  if (!place.is_object()) place = {{"name", place}};
   if (!place.contains(change.figure)) place[change.figure] = change.value;
   return true;
 }

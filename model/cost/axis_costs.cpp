@@ -4,7 +4,17 @@
 
 namespace flopcast {
 
-void add_block_collectives(const PricingContext& pricing, Section& block) {
+namespace {
+
+// Pairs of a gather and a reduce-scatter of the hidden states in a forward pass: of attention, and of a dense MLP or
+// shared experts. Routed tokens have their own.
+double collective_pairs(const Transformer& model, BlockKind kind) {
+  return kind == BlockKind::kDense || model.experts->shared > 0 ? 2.0 : 1.0;
+}
+
+}  // namespace
+
+void add_block_collectives(const PricingContext& pricing, BlockKind kind, Section& block) {
   const Bytes bytes = pricing.hidden_bytes();
   const GroupPlacement& group = pricing.tp_group;
   Traffic forward;
@@ -13,8 +23,9 @@ void add_block_collectives(const PricingContext& pricing, Section& block) {
   if (pricing.job.layout.sequence_parallel) {
     // Operands that are cast anyway are gathered in 8 bits; sums are not.
     const bool narrow = training.precision == Precision::kFp8 && training.stack.fp8_gathers;
-    const Traffic gathered = pricing.collective(CollectiveKind::kAllGather, bytes * (narrow ? 0.5 : 1.0), group, 2);
-    const Traffic scattered = pricing.collective(CollectiveKind::kReduceScatter, bytes, group, 2);
+    const double pairs = collective_pairs(pricing.job.model, kind);
+    const Traffic gathered = pricing.collective(CollectiveKind::kAllGather, bytes * (narrow ? 0.5 : 1.0), group, pairs);
+    const Traffic scattered = pricing.collective(CollectiveKind::kReduceScatter, bytes, group, pairs);
     forward = gathered;
     forward += scattered;
     backward = forward;
@@ -255,44 +266,18 @@ double context_share_of_forward(const Layout& layout) {
   return layout.context_parallel == ContextParallel::kRing ? 1.0 / (1.0 + kRingBackward) : 0.5;
 }
 
-namespace {
-
-void add_gathers_of_routed_tokens(const PricingContext& pricing, Section& block) {
+GroupPlacement expert_ranks(const PricingContext& pricing) {
   const Layout& layout = pricing.job.layout;
-  const Experts& experts = *pricing.job.model.experts;
-  if (!layout.sequence_parallel || layout.tp == 1) return;
-  // Shared experts read the tokens as they are, so that the dense MLP's own collectives stay beside those of the
-  // routed.
-  const double routed = experts.top_k * experts.capacity_factor.value_or(1.0);
-  const double more = experts.shared > 0 ? routed : std::max(0.0, routed - 1.0);
-  const Bytes bytes = pricing.hidden_bytes() * more;
-  Traffic pass = pricing.collective(CollectiveKind::kAllGather, bytes, pricing.tp_group, 1);
-  pass += pricing.collective(CollectiveKind::kReduceScatter, bytes, pricing.tp_group, 1);
-  block.forward.comm.tp += pass.time;
-  block.input_gradient.comm.tp += pass.time;
-  block.sent.tp += scaled(pass, 2);
-}
-
-}  // namespace
-
-void add_expert_exchange(const PricingContext& pricing, Section& block) {
-  const Layout& layout = pricing.job.layout;
-  add_gathers_of_routed_tokens(pricing, block);
-  if (layout.ep == 1) return;
-  const double share = layout.sequence_parallel ? layout.tp : 1.0;
-  const Experts& experts = *pricing.job.model.experts;
-  const double copies = experts.top_k * experts.capacity_factor.value_or(1.0);
-  const Bytes routed = pricing.hidden_bytes() * (copies / share);
-  const GroupPlacement group = pricing.grid.expert_placement(layout.ep, pricing.job.cluster);
-  const Seconds exchange = pricing.communication.all_to_all(routed, group);
-  constexpr double kExchangesPerPass = 2.0;  // dispatch and combine
-  block.forward.comm.ep += exchange * kExchangesPerPass;
-  block.input_gradient.comm.ep += exchange * kExchangesPerPass;
-  const Bytes sent = all_to_all_sent_per_rank(routed, group.ranks);
-  block.sent.ep += scaled({exchange, sent, static_cast<double>(group.ranks - 1)}, 2 * kExchangesPerPass);
+  const Cluster& cluster = pricing.job.cluster;
+  return layout.folds_experts() ? pricing.grid.folded_expert_placement(*layout.etp, layout.ep, cluster)
+                                : pricing.grid.expert_placement(layout.ep, cluster);
 }
 
 GroupPlacement expert_replicas(const PricingContext& pricing) {
+  const Layout& layout = pricing.job.layout;
+  if (layout.folds_experts()) {
+    return pricing.grid.folded_replica_placement(*layout.etp, layout.ep, pricing.job.cluster);
+  }
   return pricing.grid.expert_replica_placement(pricing.job.layout.ep, pricing.job.cluster);
 }
 

@@ -11,7 +11,9 @@ namespace flopcast {
 /// Two all-reduces of the hidden states forward (after attention and MLP) and two backward (before them): 8bsh(t-1)/t
 /// elements sent per rank and layer. Sequence parallelism makes each an all-gather and a reduce-scatter, and gathers
 /// each column-parallel linear's input again for its weight gradient (Korthikanti et al. 2205.05198 §4.2).
-void add_block_collectives(const PricingContext& pricing, Section& block);
+/// Of a layer with experts those of attention and shared experts alone: the gathers of routed tokens are
+/// add_expert_exchange's.
+void add_block_collectives(const PricingContext& pricing, BlockKind kind, Section& block);
 
 /// The vocabulary is split over the ranks, so the looked-up rows are summed over them.
 void add_embedding_collectives(const PricingContext& pricing, Section& embedding);
@@ -68,17 +70,9 @@ void add_context_exchange(const PricingContext& pricing, Section& block);
 /// Of the traffic that add_context_exchange counts, what a forward pass alone sends.
 double context_share_of_forward(const Layout& layout);
 
-/// Communication of expert-parallel ranks, per microbatch and layer with experts, at first order.
-///
-/// Two all-to-alls forward (dispatch, combine) and two backward, each sending b·s·k·h·(ep-1)/ep elements per rank
-/// (GShard 2006.16668 §2.2, DeepSpeed-MoE 2201.05596 §5.2); sequence parallelism leaves each tensor-parallel rank 1/tp
-/// of the tokens to send. Nothing of it is hidden behind compute. With sequence parallelism the k copies of each token
-/// are also gathered over the tensor-parallel ranks before the experts and reduce-scattered behind them: what that adds
-/// to a dense MLP's collectives is added here. A capacity factor sends and pads as many rows as the experts take.
-/// Left out: imbalance, node-limited routing, overlap with shared experts.
-void add_expert_exchange(const PricingContext& pricing, Section& block);
-
-/// The ranks that hold the same experts, dp·cp/ep of them: expert gradients are summed over these.
+/// The ranks that hold different experts: tokens are exchanged among them.
+GroupPlacement expert_ranks(const PricingContext& pricing);
+/// The ranks that hold the same experts, tp·dp·cp/(etp·ep) of them: expert gradients are summed over these.
 GroupPlacement expert_replicas(const PricingContext& pricing);
 
 }  // namespace flopcast

@@ -253,6 +253,17 @@ Seconds CommunicationModel::all_to_all(Bytes bytes, const GroupPlacement& placem
   return Seconds(kRingBase[kSimple] * kMicro) + latency + std::max(within, between);
 }
 
+Seconds CommunicationModel::node_wise_exchange(Bytes within, Bytes between, double network_share,
+                                               const GroupPlacement& placement) const {
+  if (placement.ranks <= 1 || within.value() <= 0.0) return Seconds(0);
+  constexpr double kStart = 30e-6;
+  const Seconds inside = within / (cluster_.intra_bandwidth * cluster_.intra_efficiency);
+  if (!placement.crosses_nodes()) return Seconds(kStart) + inside;
+  const double senders = static_cast<double>(placement.ranks_per_node) * placement.groups_sharing_nics;
+  const BytesPerSecond share = cluster_.node_network_bandwidth() * network_share / senders;
+  return Seconds(kStart) + std::max(inside, between / share);
+}
+
 Seconds CommunicationModel::point_to_point(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const {
   const MessageCurve* curve = cluster_.curve(std::nullopt, 2, crosses_nodes ? 2 : 1);
   if (curve != nullptr && (!crosses_nodes || flows_sharing_nics <= cluster_.nics_per_node)) return curve->time(bytes);

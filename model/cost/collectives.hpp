@@ -35,6 +35,10 @@ class CommunicationModel {
   /// once). What stays in the node and what leaves it flow side by side, each over its own link; `bytes` is one rank's
   /// buffer, as nccl-tests prints it.
   Seconds all_to_all(Bytes bytes, const GroupPlacement& placement) const;
+  /// Tokens sent once to each node that wants them and once to each rank there, by kernels of their own (DeepEP,
+  /// HybridEP): what a rank sends to ranks, `within`, and to other nodes, `between`, flow side by side, the latter at
+  /// `network_share` of the cards' rate.
+  Seconds node_wise_exchange(Bytes within, Bytes between, double network_share, const GroupPlacement& placement) const;
   /// One message between two devices; `flows_sharing_nics` devices of the node send at the same time.
   Seconds point_to_point(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const;
 

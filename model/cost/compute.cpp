@@ -184,12 +184,12 @@ OperatorTimes operator_times(const Operator& op, const ComputeModel& compute, co
         return moved > Bytes(0) ? compute.memory_bound(moved, 1) : Seconds(0);
       };
       const bool low = op.low_precision;
-      const int casts = op.cast_kernels / 2;
-      times.forward = compute.gemm(shape, element, low) + compute.memory_bound(op.forward_casts, casts);
+      const int more = op.cast_kernels / 2 + op.calls - 1;
+      times.forward = compute.gemm(shape, element, low) + compute.memory_bound(op.forward_casts, more);
       times.input_gradient = compute.gemm({shape.m, shape.k, shape.n, shape.batch}, element, low) +
-                             beside_product(op.input_gradient_bytes) + compute.memory_bound(op.backward_casts, casts);
+                             beside_product(op.input_gradient_bytes) + compute.memory_bound(op.backward_casts, more);
       times.weight_gradient = compute.weight_gradient({shape.k, shape.n, shape.m, shape.batch}, gradient_bytes, low) +
-                              beside_product(op.weight_gradient_bytes);
+                              beside_product(op.weight_gradient_bytes) + compute.memory_bound(Bytes(0), op.calls - 1);
       break;
     }
     case OperatorKind::kBatchedProduct: {

@@ -95,7 +95,8 @@ void add_single_process_passes(const PricingContext& pricing, StageCosts& costs)
 }
 
 double held_parameters(const Layout& layout, int shards, double parameters, double expert_parameters) {
-  const int expert_shards = std::max(1, shards / layout.ep);
+  const int folded = layout.tp / layout.expert_tensor_ranks();
+  const int expert_shards = shards == 1 ? 1 : std::max(1, shards * folded / layout.ep);
   return (parameters - expert_parameters) / shards + expert_parameters / expert_shards;
 }
 

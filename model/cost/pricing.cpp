@@ -1,5 +1,6 @@
 #include "model/cost/pricing.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace flopcast {
@@ -106,29 +107,35 @@ Seconds collective_for_host(const PricingContext& pricing) {
 
 }  // namespace
 
-void add_host_floor(const PricingContext& pricing, const std::vector<Operator>& operators, Section& block) {
+HostTime host_time(const PricingContext& pricing, const std::vector<Operator>& operators) {
   const Job& job = pricing.job;
   const Stack& stack = job.training.stack;
+  const bool with_routed =
+      std::any_of(operators.begin(), operators.end(), [](const Operator& op) { return op.routed; });
+  constexpr double kOutsideGraphs = 0.5;
   double forward = 0.0;
   double backward = 0.0;
   for (const Operator& op : operators) {
-    forward += op.forward_kernels;
-    backward += op.backward_kernels;
+    double launched = 1.0;
+    if (stack.cuda_graphs == CudaGraphs::kFull) launched = 0.0;
+    if (stack.cuda_graphs == CudaGraphs::kScoped) launched = !with_routed ? kOutsideGraphs : op.routed ? 1.0 : 0.0;
+    forward += op.forward_kernels * launched;
+    backward += op.backward_kernels * launched;
   }
-  // Graphs of attention and what is around it take the launches of about half of a block's kernels.
-  const double launched = stack.cuda_graphs == CudaGraphs::kFull     ? 0.0
-                          : stack.cuda_graphs == CudaGraphs::kScoped ? 0.5
-                                                                     : 1.0;
-  Seconds forward_host = stack.host_time_per_kernel * (forward * launched);
-  Seconds backward_host = stack.host_time_per_kernel * (backward * launched);
+  HostTime host{stack.host_time_per_kernel * forward, stack.host_time_per_kernel * backward};
   if (job.layout.tp > 1) {
     const Seconds collective = collective_for_host(pricing);
-    forward_host += collective * (job.layout.sequence_parallel ? 4.0 : 2.0);
-    backward_host += collective * (job.layout.sequence_parallel ? 6.0 : 2.0);
+    host.forward += collective * (job.layout.sequence_parallel ? 4.0 : 2.0);
+    host.backward += collective * (job.layout.sequence_parallel ? 6.0 : 2.0);
   }
-  block.forward.compute += waiting_for_host(forward_host, block.forward.total());
+  return host;
+}
+
+void add_host_floor(const PricingContext& pricing, const std::vector<Operator>& operators, Section& block) {
+  const HostTime host = host_time(pricing, operators);
+  block.forward.compute += waiting_for_host(host.forward, block.forward.total());
   const Seconds whole = block.input_gradient.total() + block.weight_gradient.total();
-  const Seconds short_of = waiting_for_host(backward_host, whole);
+  const Seconds short_of = waiting_for_host(host.backward, whole);
   block.input_gradient.compute += short_of * 0.5;
   block.weight_gradient.compute += short_of * 0.5;
 }

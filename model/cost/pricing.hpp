@@ -84,6 +84,15 @@ Traffic scaled(const Traffic& traffic, double times);
 /// pipeline transfers.
 double overlap_slowdown(const Device& device);
 
+/// What the host takes to launch a block's kernels and collectives.
+struct HostTime {
+  Seconds forward;
+  Seconds backward;
+};
+/// Graphs of attention and what is around it take about half of a dense block's launches, and all but the routed
+/// operators' of a block with experts.
+HostTime host_time(const PricingContext& pricing, const std::vector<Operator>& operators);
+
 /// A pass takes no less than the host needs to launch its kernels and collectives, and somewhat more where both take
 /// about as long, because now one and now the other waits: (device^6 + host^6)^(1/6). What that adds counts as
 /// computation, half and half in the two parts of the backward pass. Nothing for a stack without host times.

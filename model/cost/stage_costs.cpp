@@ -9,6 +9,7 @@
 #include "base/text/error.hpp"
 #include "model/cost/axis_costs.hpp"
 #include "model/cost/data_parallel.hpp"
+#include "model/cost/expert_costs.hpp"
 #include "model/cost/pricing.hpp"
 #include "model/cost/special_steps.hpp"
 #include "model/workload/operators.hpp"
@@ -124,7 +125,7 @@ StepPricer::Block StepPricer::price_block(BlockKind kind) const {
   block.operators = block_operators(job_.model, job_.layout, job_.training, kind);
   block.cost = price_operators(block.operators);
   if (job_.layout.tensor_parallel == TensorParallel::k1d) {
-    add_block_collectives(pricing_, block.cost);
+    add_block_collectives(pricing_, kind, block.cost);
   } else {
     add_grid_collectives(pricing_, block.operators, block.cost);
   }
@@ -133,7 +134,11 @@ StepPricer::Block StepPricer::price_block(BlockKind kind) const {
   // The last piece has no product beside it, and the device slows down beside the others.
   const Seconds beside = std::min(block.cost.tp_in_pieces, block.cost.forward.compute);
   block.cost.forward.comm.tp -= beside * std::min(hidden_share(job_.cluster.device), 1.0 - 1.0 / job_.layout.tp);
-  add_host_floor(pricing_, block.operators, block.cost);
+  if (kind == BlockKind::kExperts) {
+    add_expert_host_floor(pricing_, block.operators, block.cost);
+  } else {
+    add_host_floor(pricing_, block.operators, block.cost);
+  }
   return block;
 }
 

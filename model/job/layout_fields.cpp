@@ -272,6 +272,8 @@ const Fields& software_fields() {
           .among([] { return names_of<FusedOperator>(); })
           .flag("NAME,…"),
       choice<&Stack::cuda_graphs>("cuda_graphs", "launches in graphs: none, scoped or full").flag("KIND"),
+      choice<&Stack::grouped_kernel>("grouped_kernel", "launches of local experts' products: per_expert or one")
+          .flag("KIND"),
       optional_choice<&Stack::flash_kernels>("flash_attention", "generation of the fused attention kernels")
           .flag("2|3|cudnn"),
       format<&Stack::reduce_bytes>("reduce_dtype", "of gradients on their way between replicas").flag("FORMAT"),
@@ -289,13 +291,45 @@ const Fields& overlap_fields() {
       other("p2p", FieldKind::kBoolean, "pipeline transfers").flag(""),
       other("tp", FieldKind::kBoolean, "tensor-parallel collectives beside the products, in pieces")
           .flag("", {"--tp-comm-overlap"}),
+      other("experts", FieldKind::kChoice, "exchanges of routed tokens: none, 1f1b, 1f1b_delayed or dualpipe")
+          .among([] { return names_of<ExpertOverlap>(); })
+          .flag("KIND"),
   };
   return fields;
 }
 
+const Fields& dispatch_fields() {
+  static const Fields fields = {
+      other("dispatcher", FieldKind::kChoice, "of routed tokens: alltoall, allgather, deepep or hybridep")
+          .among([] { return names_of<ExpertDispatcher>(); })
+          .flag("KIND"),
+      other("dtype", FieldKind::kChoice, "of tokens on their way to their experts").among(&format_names).flag("FORMAT"),
+      other("node_limit", FieldKind::kWhole, "nodes that a token's experts may be on").flag("N"),
+  };
+  return fields;
+}
+
+namespace {
+
+void read_dispatch(ObjectReader& reader, Stack& stack) {
+  auto dispatch = reader.object("experts_dispatch");
+  if (!dispatch) return;
+  if (const auto index = dispatch->choice("dispatcher", names_of<ExpertDispatcher>())) {
+    stack.experts_dispatcher = static_cast<ExpertDispatcher>(*index);
+  }
+  if (const auto index = dispatch->choice("dtype", format_names())) {
+    stack.experts_dispatch_bytes = kFormats[*index].bytes;
+  }
+  if (const auto nodes = dispatch->whole("node_limit", 1, kMostRanks)) stack.experts_node_limit = *nodes;
+  dispatch->refuse_unknown_keys();
+}
+
+}  // namespace
+
 void read_software(ObjectReader& reader, Stack& stack) {
   read_fields(software_fields(), reader, &stack);
   if (const auto index = reader.choice("gradient_dtype", format_names())) stack.gradient_bytes = kFormats[*index].bytes;
+  read_dispatch(reader, stack);
   auto overlap = reader.object("overlap");
   if (!overlap) return;
   if (const auto on = overlap->boolean("gradients")) stack.overlap_gradient_reduction = *on;
@@ -304,6 +338,9 @@ void read_software(ObjectReader& reader, Stack& stack) {
   if (const auto on = overlap->boolean("tp")) {
     stack.overlap_tp_in_pieces = *on;
     stack.overlap_tp_with_weight_gradient = *on;
+  }
+  if (const auto index = overlap->choice("experts", names_of<ExpertOverlap>())) {
+    stack.overlap_experts = static_cast<ExpertOverlap>(*index);
   }
   overlap->refuse_unknown_keys();
 }
@@ -321,6 +358,10 @@ const Fields& layout_fields() {
       ranks_along<Axis::kContext>("context-parallel ranks", {"--cp", "--context-parallel-size"}),
       choice<&Layout::context_parallel>("context_parallel", "of cp ranks: ring or ulysses").flag("FORM").possible(),
       ranks_along<Axis::kExpert>("expert-parallel ranks", {"--ep", "--expert-model-parallel-size"}),
+      whole<&Layout::etp>("etp", 1, kMostRanks, "tensor-parallel ranks of an expert")
+          .flag("N", {"--etp", "--expert-tensor-parallel-size"})
+          .otherwise("tp")
+          .possible(),
       choice<&Layout::tensor_parallel>("tensor_parallel", "1d, 2d, 2.5d or 3d").flag("FORM").possible(),
       whole<&Layout::tensor_depth>("tensor_depth", 1, kMostHelpers, "depth d of tensor_parallel 2.5d, tp = q²·d")
           .flag("D")
@@ -444,6 +485,11 @@ const Fields& stack_fields() {
       boolean<&Stack::reduces_whole_gradients>(
           "reduces_whole_gradients",
           "with sharded optimizer state: one all-reduce of all gradients after the last pass"),
+      choice<&Stack::experts_dispatcher>("experts_dispatcher", "of training.experts_dispatch.dispatcher"),
+      format<&Stack::experts_dispatch_bytes>("experts_dispatch_dtype", "of training.experts_dispatch.dtype"),
+      whole<&Stack::experts_node_limit>("experts_node_limit", 0, kMostRanks,
+                                        "of training.experts_dispatch.node_limit, 0: all nodes"),
+      optional_choice<&Stack::overlap_experts>("overlap_experts", "of training.overlap.experts"),
       choice<&Stack::selective_recompute>("selective_recompute", "what recompute selective redoes"),
       boolean<&Stack::fp8_gathers>("fp8_gathers", "with fp8: tensor-parallel ranks gather operands in 8 bits"),
       optional_choice<&Stack::fp8_recipe>("fp8_recipe", "of training.fp8_recipe where a job says none"),
@@ -524,6 +570,7 @@ const Fields& training_fields() {
           .flag("FORMAT", {"--main-grads-dtype"})
           .otherwise("the stack's"),
       other("overlap", FieldKind::kObject, "what runs beside computation").of(overlap_fields),
+      other("experts_dispatch", FieldKind::kObject, "how tokens reach their experts").of(dispatch_fields),
       quantity<&Training::tokens>("tokens", Dimension::kCount, "tokens of the whole run, such as 300B")
           .flag("COUNT", {"--tokens"}),
       quantity<&Training::price_per_gpu_hour>("price_per_gpu_hour", Dimension::kMoney, "price of a GPU hour")

@@ -287,28 +287,44 @@ class LayoutCheck {
   }
 
   void check_experts() const {
-    const auto rule = broken_expert_rule(job_, layout_.dp, layout_.cp, layout_.ep);
+    const auto rule = broken_expert_rule(job_, layout_.tp, layout_.dp, layout_.cp, layout_.ep);
     if (rule == LayoutRule::kNoExperts) {
+      if (layout_.ep == 1) reader_.fail("etp", "belongs to a model with experts", "leave it out");
       reader_.fail("ep", fmt::format("{} expert-parallel ranks for a model without experts", layout_.ep), "valid: 1");
     }
     if (!job_.model.experts) return;
+    check_expert_tensor(rule);
     const Experts& experts = *job_.model.experts;
     if (broken_tensor_rule(job_, layout_.tp) == LayoutRule::kExpertWidth) {
-      const bool own = experts.ffn % layout_.tp != 0;
-      reader_.fail("tp",
-                   fmt::format("{} does not divide {} {}", layout_.tp,
+      const bool own = experts.ffn % layout_.expert_tensor_ranks() != 0;
+      reader_.fail(own && layout_.etp ? "etp" : "tp",
+                   fmt::format("{} does not divide {} {}", own ? layout_.expert_tensor_ranks() : layout_.tp,
                                own ? "the width of an expert" : "the width of the shared experts",
                                own ? experts.ffn : experts.shared * experts.shared_ffn),
                    "");
     }
     if (!rule) return;
-    const std::vector<int> valid = fitting(std::min(experts.count, layout_.replicas()), [&](int ep) {
-      return !broken_expert_rule(job_, layout_.dp, layout_.cp, ep);
-    });
+    const std::vector<int> valid = fitting(
+        experts.count, [&](int ep) { return !broken_expert_rule(job_, layout_.tp, layout_.dp, layout_.cp, ep); });
+    const std::string folded =
+        layout_.folds_experts() ? fmt::format("tp {} / etp {} · ", layout_.tp, *layout_.etp) : "";
     reader_.fail("ep",
-                 fmt::format("{} expert-parallel ranks do not split {} experts over dp {} · cp {} ranks", layout_.ep,
-                             experts.count, layout_.dp, layout_.cp),
+                 fmt::format("{} expert-parallel ranks do not split {} experts over {}dp {} · cp {} ranks", layout_.ep,
+                             experts.count, folded, layout_.dp, layout_.cp),
                  fmt::format("valid: {}", list(valid)));
+  }
+
+  void check_expert_tensor(std::optional<LayoutRule> rule) const {
+    if (rule == LayoutRule::kExpertTensor) {
+      reader_.fail("etp", fmt::format("{} does not divide tp {}", *layout_.etp, layout_.tp),
+                   fmt::format("valid: {}", divisors_up_to(layout_.tp, layout_.tp)));
+    }
+    const auto tokens = broken_sequence_rule(job_, layout_.tp, layout_.cp, layout_.sequence_parallel);
+    if (rule != LayoutRule::kExpertFolding && tokens != LayoutRule::kExpertFolding) return;
+    reader_.fail("etp",
+                 fmt::format("{} beside tp {} needs sequence_parallel, and neither tensor_parallel {} nor hsdp",
+                             *layout_.etp, layout_.tp, is_1d() ? "of a grid" : tensor_form()),
+                 fmt::format("valid here: {}, or leave etp out", layout_.tp));
   }
 
   void settle_batch() {

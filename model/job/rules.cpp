@@ -40,7 +40,8 @@ std::optional<LayoutRule> broken_tensor_rule(const Job& job, int tp) {
   if (model.kv_heads % tp != 0) return LayoutRule::kKeyValueHeads;
   if (model.ffn % tp != 0) return LayoutRule::kMlp;
   if (!model.experts) return std::nullopt;
-  const bool cut = model.experts->ffn % tp == 0 && model.experts->shared * model.experts->shared_ffn % tp == 0;
+  const bool cut = model.experts->ffn % job.layout.etp.value_or(tp) == 0 &&
+                   model.experts->shared * model.experts->shared_ffn % tp == 0;
   return broken_unless(cut, LayoutRule::kExpertWidth);
 }
 
@@ -59,8 +60,16 @@ std::optional<LayoutRule> broken_replica_rule(const Job& job, int model_ranks) {
   return broken_unless(job.cluster.nodes == 1 && model_ranks == 1, LayoutRule::kOneProcess);
 }
 
-std::optional<LayoutRule> broken_expert_rule(const Job& job, int dp, int cp, int ep) {
-  if (!job.model.experts) return broken_unless(ep == 1, LayoutRule::kNoExperts);
+std::optional<LayoutRule> broken_expert_rule(const Job& job, int tp, int dp, int cp, int ep) {
+  const int sharing = job.layout.etp.value_or(tp);
+  if (!job.model.experts) return broken_unless(ep == 1 && sharing == tp, LayoutRule::kNoExperts);
+  if (sharing != tp) {
+    if (job.model.experts->count % ep != 0) return LayoutRule::kExperts;
+    if (tp % sharing != 0) return LayoutRule::kExpertTensor;
+    const bool other_form = job.layout.data_parallel == DataParallel::kHsdp;
+    if (other_form || job.layout.tensor_parallel != TensorParallel::k1d) return LayoutRule::kExpertFolding;
+    return broken_unless(tp / sharing * cp * dp % ep == 0, LayoutRule::kExpertReplicas);
+  }
   const bool among_contexts = cp % ep == 0;
   const bool over_replicas = ep % cp == 0 && dp % (ep / cp) == 0;
   if (job.model.experts->count % ep != 0) return LayoutRule::kExperts;
@@ -68,7 +77,10 @@ std::optional<LayoutRule> broken_expert_rule(const Job& job, int dp, int cp, int
 }
 
 std::optional<LayoutRule> broken_sequence_rule(const Job& job, int tp, int cp, bool sequence_parallel) {
-  if (!sequence_parallel) return std::nullopt;
+  if (!sequence_parallel) {
+    const bool folded = job.model.experts && job.layout.etp.value_or(tp) != tp;
+    return broken_unless(!folded, LayoutRule::kExpertFolding);
+  }
   if (job.profile) return LayoutRule::kProfileSequence;
   if (job.layout.tensor_parallel != TensorParallel::k1d) return LayoutRule::kSequenceGrid;
   return broken_unless(job.training.sequence_length / cp % tp == 0, LayoutRule::kSequenceTokens);

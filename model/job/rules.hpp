@@ -29,6 +29,8 @@ enum class LayoutRule {
   kNoExperts,
   kExperts,
   kExpertReplicas,
+  kExpertTensor,
+  kExpertFolding,
   kProfileSequence,
   kSequenceGrid,
   kSequenceTokens,
@@ -61,6 +63,8 @@ struct EnumNames<LayoutRule> {
       "ep needs a model with experts",
       "ep does not divide the experts",
       "ep does not divide the replicas dp cp",
+      "etp does not divide tp",
+      "an etp other than tp needs sequence parallelism, and no grid and no hsdp",
       "a layer profile has no sequence parallelism",
       "sequence parallelism is of tensor_parallel 1d",
       "tp does not divide the tokens of a rank",
@@ -79,7 +83,7 @@ std::optional<LayoutRule> broken_form_rule(const Job& job);
 std::optional<LayoutRule> broken_tensor_rule(const Job& job, int tp);
 std::optional<LayoutRule> broken_context_rule(const Job& job, int tp, int cp);
 std::optional<LayoutRule> broken_replica_rule(const Job& job, int model_ranks);
-std::optional<LayoutRule> broken_expert_rule(const Job& job, int dp, int cp, int ep);
+std::optional<LayoutRule> broken_expert_rule(const Job& job, int tp, int dp, int cp, int ep);
 std::optional<LayoutRule> broken_sequence_rule(const Job& job, int tp, int cp, bool sequence_parallel);
 std::optional<LayoutRule> broken_recompute_rule(const Job& job, int tp, bool sequence_parallel, Recompute recompute);
 std::optional<LayoutRule> broken_batch_rule(const Job& job, int tp, int micro_batch_size);

@@ -88,6 +88,10 @@ struct EnumNames<Recompute> {
 /// How the model and the batch are spread over the devices.
 struct Layout : AxisSizes {
   std::optional<int> vpp;  ///< stages per pipeline rank; the schedule's default when absent
+  /// Tensor-parallel ranks of an expert, tp when absent. Where it is another number, expert ranks are folded over those
+  /// of tp, cp and dp together: etp neighbours share an expert, ep such groups hold all (Megatron Core's parallel
+  /// folding, 2504.14960).
+  std::optional<int> etp;
   ContextParallel context_parallel = ContextParallel::kRing;
   bool sequence_parallel = false;
   int micro_batch_size = 1;
@@ -122,6 +126,8 @@ struct Layout : AxisSizes {
   int microbatches() const { return global_batch_size / (dp * micro_batch_size); }
   /// Context-parallel ranks hold the same weights, so gradients are summed over dp·cp ranks.
   int replicas() const { return dp * cp; }
+  int expert_tensor_ranks() const { return etp.value_or(tp); }
+  bool folds_experts() const { return expert_tensor_ranks() != tp; }
   /// In how many parts the replicas cut each of the model's states.
   int weight_shards() const;
   int gradient_shards() const;

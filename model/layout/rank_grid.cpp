@@ -184,6 +184,47 @@ GroupPlacement RankGrid::expert_shard_placement(int ep, int shards, const Cluste
   return worst_group(members, starts, {Axis::kTensor, Axis::kPipeline}, cluster);
 }
 
+int RankGrid::space_offset(int position) const {
+  const int tensors = degree(Axis::kTensor);
+  return position % tensors * stride(Axis::kTensor) + plane_offset(position / tensors);
+}
+
+RankGrid::Members RankGrid::space_members(int ranks, int every) const {
+  Members members{ranks, 0, {}};
+  const int tensor_step = stride(Axis::kTensor);
+  const int context_step = tensor_step * degree(Axis::kTensor);
+  const bool in_order =
+      stride(Axis::kContext) == context_step && stride(Axis::kData) == context_step * degree(Axis::kContext);
+  if (in_order) {
+    members.step = tensor_step * every;
+    return members;
+  }
+  for (int rank = 0; rank < ranks; ++rank) members.offsets.push_back(space_offset(rank * every));
+  std::sort(members.offsets.begin(), members.offsets.end());
+  return members;
+}
+
+// Groups of so many ranks, each an `every`-th, of which the first lie in the first `every` of each `group` positions.
+GroupPlacement RankGrid::folded(int ranks, int every, int group, const Cluster& cluster) const {
+  const Members members = space_members(ranks, every);
+  if (const auto placement = placement_of_alike(members, cluster)) return *placement;
+  std::vector<int> starts;
+  const int all = degree(Axis::kTensor) * degree(Axis::kContext) * degree(Axis::kData);
+  for (int first = 0; first < all; first += group) {
+    for (int position = first; position < first + every; ++position) starts.push_back(space_offset(position));
+  }
+  return worst_group(members, starts, {Axis::kPipeline}, cluster);
+}
+
+GroupPlacement RankGrid::folded_expert_placement(int etp, int ep, const Cluster& cluster) const {
+  return folded(ep, etp, etp * ep, cluster);
+}
+
+GroupPlacement RankGrid::folded_replica_placement(int etp, int ep, const Cluster& cluster) const {
+  const int all = degree(Axis::kTensor) * degree(Axis::kContext) * degree(Axis::kData);
+  return folded(all / (etp * ep), etp * ep, all, cluster);
+}
+
 bool RankGrid::pipeline_hop_crosses_nodes(int from, int to, const Cluster& cluster) const {
   if (from == to) return false;
   const bool even = !cluster.uneven();

@@ -42,6 +42,10 @@ class RankGrid {
   GroupPlacement expert_replica_placement(int ep, const Cluster& cluster) const;
   /// Of the ranks that hold the same experts within `shards` neighbours of that plane.
   GroupPlacement expert_shard_placement(int ep, int shards, const Cluster& cluster) const;
+  /// The same two where `etp` tensor-parallel ranks share an expert and expert ranks are neighbours in the space of
+  /// tensor, context and data ranks: ep groups of etp, and every etp·ep-th rank.
+  GroupPlacement folded_expert_placement(int etp, int ep, const Cluster& cluster) const;
+  GroupPlacement folded_replica_placement(int etp, int ep, const Cluster& cluster) const;
   /// Whether any pair of ranks at positions `from` and `to` of the pipeline axis sits on different nodes.
   bool pipeline_hop_crosses_nodes(int from, int to, const Cluster& cluster) const;
 
@@ -63,6 +67,9 @@ class RankGrid {
   void visit_starts(const std::vector<int>& starts, const std::vector<Axis>& others, const Cluster& cluster,
                     Visit visit) const;
   int plane_offset(int position) const;  // of a position in the plane of context and data ranks
+  int space_offset(int position) const;  // in the space of tensor, context and data ranks
+  Members space_members(int ranks, int every) const;
+  GroupPlacement folded(int ranks, int every, int group, const Cluster& cluster) const;
 
   int ranks_ = 1;
   AxisSizes strides_;

@@ -121,6 +121,7 @@ namespace {
 struct Fp8Casts {
   double bytes = 0.0;  ///< an element
   int kernels = 0;     ///< a tensor
+  int of_product = 0;  ///< more of a product, for all its tensors at once: block scales laid out as tensor cores read
 };
 
 Fp8Casts casts_of(Fp8Recipe recipe) {
@@ -135,9 +136,9 @@ Fp8Casts casts_of(Fp8Recipe recipe) {
     case Fp8Recipe::kRowwise:
       return {12.0, 4};
     case Fp8Recipe::kMxfp8:
-      return {4.2, 3};
+      return {4.2, 1, 2};
     case Fp8Recipe::kNvfp4:
-      return {3.2, 3};
+      return {3.2, 1, 2};
   }
   return {};
 }
@@ -158,9 +159,10 @@ void quantise(Operator& op, const Training& training, bool normed) {
   if (!of_torchao) op.saved = op.saved * (1.0 / element_size(training.precision).value());
   op.forward_casts = Bytes(rows * static_cast<double>(op.shape.k) * before);
   op.backward_casts = Bytes(rows * static_cast<double>(op.shape.n) * casts.bytes);
-  op.cast_kernels = 2 * casts.kernels;
-  op.forward_kernels += casts.kernels;
-  op.backward_kernels += casts.kernels;
+  const int kernels = casts.kernels * op.calls + casts.of_product;
+  op.cast_kernels = 2 * kernels;
+  op.forward_kernels += kernels;
+  op.backward_kernels += kernels;
 }
 
 namespace {
@@ -562,7 +564,7 @@ struct ExpertRows {
   double filled = 0.0;  ///< of these, rows that hold tokens
 };
 
-// One product a local expert, all in one grouped kernel.
+// One product a local expert.
 Operator grouped_linear(std::string_view name, const OperatorShapes& shapes, const ExpertRows& rows, double experts,
                         double inputs, double outputs, const Stack& stack) {
   Operator op = linear_operator(name, shapes, inputs, outputs, 0.0, stack);
@@ -575,6 +577,41 @@ Operator grouped_linear(std::string_view name, const OperatorShapes& shapes, con
   op.output = Bytes(rows.each * experts * outputs * shapes.element);
   op.gradient_buffer = Bytes(rows.each * experts * (inputs + outputs) * shapes.element);
   op.of_experts = true;
+  op.routed = true;
+  if (stack.grouped_kernel == GroupedKernel::kPerExpert) op.calls = static_cast<int>(experts);
+  op.forward_kernels *= op.calls;
+  op.backward_kernels *= op.calls;
+  return op;
+}
+
+// Copies of tokens put in the order of the experts that they go to, or back and summed.
+struct RoutedRows {
+  double sent = 0.0;      ///< elements that a rank sends, before the exchange
+  double received = 0.0;  ///< elements that its experts work on, behind it
+  bool sorted_twice = false;
+  int kernels = 2;
+};
+
+RoutedRows routed_rows(const Layout& layout, const Stack& stack, double sent, double received, double local_experts) {
+  RoutedRows rows{sent, received};
+  if (stack.experts_dispatcher == ExpertDispatcher::kAlltoall) {
+    constexpr int kWithCountsAndMasks = 10;
+    rows.sorted_twice = layout.ep > 1 && local_experts > 1.0;
+    rows.kernels = kWithCountsAndMasks;
+  } else {
+    rows.sent = received;  // copies are made where the experts are
+  }
+  return rows;
+}
+
+// `bytes` an element of the first pass over the rows; the second reads and writes each.
+Operator permutation(std::string_view name, const OperatorShapes& shapes, const RoutedRows& rows, double bytes) {
+  const double moved = rows.sent * bytes + (rows.sorted_twice ? rows.received * 2 * shapes.element : 0.0);
+  Operator op = memory_bound(name, 1.0, moved, moved);
+  op.forward_kernels = op.backward_kernels = rows.kernels;
+  op.reads_fresh = false;
+  op.work_copies = shapes.unsplit_copies;
+  op.routed = true;
   return op;
 }
 
@@ -587,23 +624,27 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
   const Experts& experts = *model.experts;
   const double e = shapes.element;
   const double capacity = experts.capacity_factor.value_or(1.0);
-  const double routed = shapes.tokens * experts.top_k * capacity;  // rows that this rank's experts see
+  const double sharing = layout.expert_tensor_ranks();
+  // Rows that this rank's experts see.
+  const double routed = shapes.tokens * sharing / layout.tp * experts.top_k * capacity;
   const double here = static_cast<double>(experts.count) / layout.ep;
   const ExpertRows rows = {routed / here, routed / here * std::min(1.0, 1.0 / capacity)};
-  const double columns = experts.ffn / shapes.tp;
+  const double columns = experts.ffn / sharing;
   const double inputs = (model.gated_mlp ? 2.0 : 1.0) * columns;
 
   operators.push_back(replicated_linear("router", shapes, model.hidden, experts.count, stack));
-  Operator choice =
-      memory_bound("router choice", shapes.sharded_tokens * experts.count, e + 2 * kFp32Bytes, e + 2 * kFp32Bytes);
+  constexpr double kScorePasses = 5.0;  // over scores in fp32
+  Operator choice = memory_bound("router choice", shapes.sharded_tokens * experts.count, kScorePasses * kFp32Bytes,
+                                 kScorePasses * kFp32Bytes);
+  choice.forward_kernels = 10;
+  choice.backward_kernels = 15;
   choice.saved = Bytes(shapes.sharded_tokens * experts.count * kFp32Bytes);
   choice.work_copies = shapes.unsplit_copies;
   operators.push_back(choice);
 
   const double sent = shapes.sharded_tokens * experts.top_k * capacity * model.hidden;
-  Operator dispatch = memory_bound("dispatch permutation", sent, 2 * e, 2 * e);
-  dispatch.work_copies = shapes.unsplit_copies;
-  operators.push_back(dispatch);
+  const RoutedRows copies = routed_rows(layout, stack, sent, routed * model.hidden, here);
+  operators.push_back(permutation("dispatch permutation", shapes, copies, 2 * e));
 
   operators.push_back(grouped_linear("experts up", shapes, rows, here, model.hidden, inputs, stack));
   if (model.biases) {
@@ -614,23 +655,21 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
   Operator activation = activation_operator(model, shapes, stack, "experts activation", routed * columns);
   activation.saved = Bytes(routed * inputs * e);
   activation.gradient_buffer = Bytes(routed * (inputs + columns) * e);
+  activation.routed = true;
   operators.push_back(activation);
   operators.push_back(grouped_linear("experts down", shapes, rows, here, columns, model.hidden, stack));
   quantise(operators.back(), training, false);
   if (model.biases) {
-    // Added once, by whichever tensor-parallel rank; all hold it.
+    // Added once, by whichever rank that shares the expert; all hold it.
     Operator bias = memory_bound("experts down bias", 0.0, 0.0, 0.0);
     bias.parameters = model.hidden * here;
     bias.of_experts = true;
-    bias.parameter_copies = shapes.tensor_ranks;
+    bias.parameter_copies = layout.expert_tensor_ranks();
     operators.push_back(bias);
   }
 
-  // Each token's k results are weighted and summed; the weights' gradient needs the results again.
-  Operator combine = memory_bound("combine permutation", sent, e + e / experts.top_k, 2 * e + e / experts.top_k);
-  combine.saved = Bytes(sent * e);
-  combine.work_copies = shapes.unsplit_copies;
-  operators.push_back(combine);
+  operators.push_back(permutation("combine permutation", shapes, copies, e + e / experts.top_k));
+  operators.back().saved = Bytes(routed * kFp32Bytes);  // the weights
 
   if (experts.shared > 0) {
     append_mlp(operators, model, shapes, training, static_cast<double>(experts.shared) * experts.shared_ffn);

@@ -41,6 +41,7 @@ struct Operator {
   Bytes weight_gradient_bytes;
   int forward_kernels = 0;
   int backward_kernels = 0;
+  int calls = 1;  ///< launches that take turns for each of its products (kLinear): one a local expert
   double parameters = 0.0;
   /// Computed in 8 bits where the training is: no head, no router (TransformerEngine, Megatron Core, torchtitan).
   bool low_precision = false;
@@ -48,6 +49,7 @@ struct Operator {
   Bytes backward_casts;     ///< and of its output's gradient
   int cast_kernels = 0;     ///< of both
   bool of_experts = false;  ///< its parameters are split over the expert-parallel ranks
+  bool routed = false;      ///< works on the rows that the router sends, whose number nobody knows before
   /// Named replication: how many tensor-parallel ranks do this very work / hold these very parameters.
   int work_copies = 1;
   int parameter_copies = 1;
@@ -70,16 +72,19 @@ struct Operator {
 /// 2e and 3e, softmax 2e and 3e, dropout 2e + mask each way.
 /// What is saved follows Korthikanti et al. 2205.05198 §4.1: sbh(34 + 5as/h) a layer for GPT.
 ///
-/// Experts (GShard 2006.16668, DeepSeek-V3 2412.19437): the router is a linear h -> E; every rank's S·k routed tokens
-/// meet E/ep experts as one grouped product of E/ep members with S·k·ep/E rows each, as if the router were balanced.
-/// Without sequence parallelism each tensor-parallel rank routes all tokens.
-/// Latent attention (2405.04434): the two down projections and their norms are the same on every tensor-parallel rank.
-/// Windows: fused kernels skip what lies outside; a block stands for the mean over the model's layers, exact where
-/// stages hold as many layers with a window as their share. Kernels of scores and softmax compute all and mask. Context
-/// parallelism sends every key still.
-/// A parallel block adds once, and has one norm where both read it; its two sums over tensor-parallel ranks are counted
-/// as of a sequential one.
-/// Left out: the mask of padded tokens, dropped tokens and imbalance of experts.
+/// Experts (GShard 2006.16668, DeepSeek-V3 2412.19437): the router is a linear h -> E, in 16 bits, and its scores,
+/// top-k, auxiliary loss and map are 25 kernels over S·E scores in fp32; every rank's S·k routed tokens meet E/ep
+/// experts as one grouped product of E/ep members with S·k·ep/E rows each, as if the router were balanced. Each token's
+/// k copies are written in the order of the experts (2e a row and feature), and of an all-to-all's again by local
+/// expert behind it; the way back is the same, and sums. Weights are applied by the activation (Megatron Core 0.11,
+/// torchtitan), so that the experts' results are not kept. Kernels by Megatron Core's dispatchers: 40 with an
+/// all-to-all, 8 otherwise. Without sequence parallelism each tensor-parallel rank routes all tokens. Latent attention
+/// (2405.04434): the two down projections and their norms are the same on every tensor-parallel rank. Windows: fused
+/// kernels skip what lies outside; a block stands for the mean over the model's layers, exact where stages hold as many
+/// layers with a window as their share. Kernels of scores and softmax compute all and mask. Context parallelism sends
+/// every key still. A parallel block adds once, and has one norm where both read it; its two sums over tensor-parallel
+/// ranks are counted as of a sequential one. Left out: the mask of padded tokens, dropped tokens and imbalance of
+/// experts.
 std::vector<Operator> block_operators(const Transformer& model, const Layout& layout, const Training& training,
                                       BlockKind kind);
 std::vector<Operator> embedding_operators(const Transformer& model, const Layout& layout, const Training& training);

@@ -43,6 +43,34 @@ struct EnumNames<SelectiveRecompute> {
   static constexpr std::string_view kNames[] = {"attention", "operators"};
 };
 
+/// How routed tokens reach the ranks of their experts and come back. alltoall: every copy of a token by itself (GShard
+/// 2006.16668 §2.2). allgather: every token to every rank, each of which takes what is its own, and a reduce-scatter
+/// back. deepep, hybridep: once to each node that has one of its experts and once to each rank there (DeepSeek-V3
+/// 2412.19437 §3.2.2); with hybridep the host learns of the experts' rows when they have arrived, with the others
+/// before.
+enum class ExpertDispatcher { kAlltoall, kAllgather, kDeepep, kHybridep };
+template <>
+struct EnumNames<ExpertDispatcher> {
+  static constexpr std::string_view kNames[] = {"alltoall", "allgather", "deepep", "hybridep"};
+};
+
+/// What runs beside the exchange of routed tokens: nothing; the passes of another microbatch, one direction beside the
+/// other (Megatron Core's overlap_moe_expert_parallel_comm), its weight gradients moved there as well; DualPipe's pairs
+/// of passes.
+enum class ExpertOverlap { kNone, k1f1b, k1f1bDelayed, kDualpipe };
+template <>
+struct EnumNames<ExpertOverlap> {
+  static constexpr std::string_view kNames[] = {"none", "1f1b", "1f1b_delayed", "dualpipe"};
+};
+
+/// The products of a rank's experts: a launch each (TransformerEngine's GroupedLinear), or one for all (CUTLASS,
+/// DeepGEMM, torch._grouped_mm).
+enum class GroupedKernel { kPerExpert, kOne };
+template <>
+struct EnumNames<GroupedKernel> {
+  static constexpr std::string_view kNames[] = {"per_expert", "one"};
+};
+
 /// Operators that one kernel does where an eager framework has one for each of their arithmetic operations.
 enum class FusedOperator { kNorm, kRotary, kActivation, kLoss };
 template <>
@@ -103,6 +131,12 @@ struct Stack {
   /// operators and every second product (torchtitan's "selective op", SimpleFSDP's and FSDP2's policies).
   SelectiveRecompute selective_recompute = SelectiveRecompute::kAttention;
   CudaGraphs cuda_graphs = CudaGraphs::kNone;
+  GroupedKernel grouped_kernel = GroupedKernel::kPerExpert;
+  ExpertDispatcher experts_dispatcher = ExpertDispatcher::kAlltoall;
+  double experts_dispatch_bytes = 0.0;  ///< an element on its way to its experts; 0: of the training format
+  int experts_node_limit = 0;           ///< nodes that the router may choose experts of a token on; 0: all
+  /// Absent: that of a two-way schedule, which is made for it, and none of any other.
+  std::optional<ExpertOverlap> overlap_experts;
   std::optional<FlashKernels> flash_kernels;  ///< absent: the device's best
   bool single_pass_norm = true;  ///< false: statistics and result in passes of their own, as norms before 2022
   /// Bytes that scale, mask and softmax move per score in the forward pass where they are not fused with the products;

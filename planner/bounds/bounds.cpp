@@ -292,7 +292,10 @@ Work price_work(Job job, const LayoutGroup& group) {
   layout.pp = 1;
   layout.dp = std::max(1, group.ep / group.cp);
   layout.micro_batch_size = group.micro_batch_size;
-  layout.global_batch_size = layout.dp * group.micro_batch_size;
+  // Of exchanges as much is hidden as of any schedule's with any number of microbatches.
+  constexpr int kManyMicrobatches = 1024;
+  layout.global_batch_size = layout.dp * group.micro_batch_size * kManyMicrobatches;
+  if (!job.training.stack.overlap_experts) job.training.stack.overlap_experts = ExpertOverlap::kDualpipe;
   layout.sequence_parallel = group.sequence_parallel;
   layout.recompute = group.recompute;
   layout.zero = 0;

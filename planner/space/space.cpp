@@ -286,7 +286,7 @@ class Enumeration {
     const int most = job_.model.experts ? job_.model.experts->count : 1;
     for (const int ep : chosen(space_.ep, divisors_of(most, most))) {
       group.ep = ep;
-      if (const auto rule = broken_expert_rule(job_, group.dp, group.cp, ep)) {
+      if (const auto rule = broken_expert_rule(job_, group.tp, group.dp, group.cp, ep)) {
         reject(*rule);
       } else {
         add_batches(group);

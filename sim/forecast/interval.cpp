@@ -129,7 +129,7 @@ IntervalModel::IntervalModel(std::vector<SourceErrors> known, std::optional<int>
 
 double IntervalModel::factor(const ForecastFacts& facts, std::optional<int> source,
                              std::vector<std::string>* reasons) const {
-  constexpr double kOfExperts = 4.0;
+  constexpr double kOfExperts = 2.0;
   constexpr double kOfDistance = 2.0;
   constexpr double kWorthSaying = 0.05;
   constexpr std::size_t kFewest = 2;

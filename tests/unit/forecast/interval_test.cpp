@@ -72,7 +72,7 @@ TEST(Interval, WidensWithTheDistanceFromWhatWasMeasured) {
     change(facts);
     return model.interval(facts, 1.0).value();
   };
-  EXPECT_DOUBLE_EQ(with([](ForecastFacts& facts) { facts.experts = true; }).factor, 4.0);
+  EXPECT_DOUBLE_EQ(with([](ForecastFacts& facts) { facts.experts = true; }).factor, 2.0);
   EXPECT_DOUBLE_EQ(with([](ForecastFacts& facts) { facts.exposed = 0.3; }).factor, 1.3);
   EXPECT_DOUBLE_EQ(with([](ForecastFacts& facts) { facts.slow_launches = true; }).factor, 2.0);
   EXPECT_DOUBLE_EQ(with([](ForecastFacts& facts) { facts.unlike = "nodes that differ"; }).factor, 2.0);

@@ -1,9 +1,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
+#include <utility>
 
+#include "model/cost/collectives.hpp"
+#include "model/cost/expert_costs.hpp"
 #include "model/cost/stage_costs.hpp"
+#include "model/layout/rank_grid.hpp"
 #include "model/workload/operators.hpp"
 #include "tests/unit/model/jobs.hpp"
 
@@ -56,6 +61,133 @@ TEST(Experts, CapacityPadsAndDrops) {
   EXPECT_NEAR(dropping.sent.ep.sent_per_rank / plain.sent.ep.sent_per_rank, 0.5, 1e-12);
   EXPECT_LT(dropping.model_flops.value(), plain.model_flops.value());
   EXPECT_NEAR(with("1").forward.compute / plain.forward.compute, 1.0, 1e-12);
+}
+
+std::string moe_job_of(const std::string& layout, const std::string& training) {
+  return R"({"model": "mixtral-8x7b", "cluster": "4xdgx-h100", "layout": )" + layout +
+         R"(, "training": {"sequence_length": 4096, )" + training + "}}";
+}
+
+// Of 8 ranks on one node two even choices name 8·(1 - (7/8)²) different ones; the own rank's share stays.
+TEST(Experts, TokensTravelOnceToEachRank) {
+  const Job job =
+      job_from(moe_job_of(R"({"ep": 8, "global_batch_size": 32})", R"("experts_dispatch": {"dispatcher": "deepep"})"));
+  const StageCosts costs = costs_of(job, {32}).stages[0];
+  const double distinct = 8 * (1 - 7.0 / 8 * 7 / 8);
+  EXPECT_NEAR(costs.sent.ep.sent_per_rank.value(), 32.0 * 4 * (4096.0 * 4096 * 2) * distinct * 7 / 8, 1.0);
+  const Job narrow = job_from(moe_job_of(R"({"ep": 8, "global_batch_size": 32})",
+                                         R"("experts_dispatch": {"dispatcher": "deepep", "dtype": "fp8"})"));
+  EXPECT_NEAR(costs_of(narrow, {32}).stages[0].sent.ep.sent_per_rank / costs.sent.ep.sent_per_rank, 0.75, 1e-12);
+}
+
+// Between nodes k copies of a token cost more than one a node, and a limit of nodes less.
+TEST(Experts, TokensTravelOnceToEachNode) {
+  const auto exchange = [](const std::string& dispatch) {
+    const Job job = job_from(R"({"model": "deepseek-v3", "cluster": "8xdgx-h100", "layout": {"ep": 64,
+                                 "global_batch_size": 64}, "training": {"experts_dispatch": )" +
+                             dispatch + "}}");
+    return costs_of(job, {61}).stages[0].forward.comm.ep;
+  };
+  const Seconds copies = exchange(R"({"dispatcher": "alltoall"})");
+  const Seconds once = exchange(R"({"dispatcher": "deepep"})");
+  const Seconds limited = exchange(R"({"dispatcher": "deepep", "node_limit": 4})");
+  EXPECT_GT(copies.value(), once.value() * 1.2);
+  EXPECT_GT(once.value(), limited.value() * 1.2);
+  EXPECT_GT(exchange(R"({"dispatcher": "allgather"})").value(), 0.0);
+}
+
+// deepseek-ai/DeepEP, normal kernels: 4096 tokens of 7168 features to the top 8 experts, at most 4 nodes, dispatched in
+// 8 bits: bandwidth seen by the tokens that reach a node, the own one included.
+TEST(Experts, ExchangesAsDeepEpMeasured) {
+  struct Measured {
+    int ranks;
+    double dispatch;  // GB/s
+    double combine;
+  };
+  for (const Measured& row : {Measured{32, 58, 57}, Measured{64, 51, 50}}) {
+    const CommunicationModel links(job_from(moe_job(R"("deepseek-v3")", R"({"global_batch_size": 32})")).cluster);
+    const GroupPlacement group{row.ranks, row.ranks / 8, 8, 1};
+    const double nodes = row.ranks / 8.0;
+    const double reached = std::min(4.0, nodes * (1 - std::pow(1 - 1 / nodes, 8)));
+    for (const auto& [element, rate] : {std::pair{1.0, row.dispatch}, std::pair{2.0, row.combine}}) {
+      const Bytes tokens(4096.0 * 7168 * element);
+      const Seconds time = links.node_wise_exchange(tokens, tokens * (reached * (1 - 1 / nodes)),
+                                                    expert_network_share(ExpertDispatcher::kDeepep), group);
+      EXPECT_NEAR(tokens.value() * reached / time.value() / 1e9 / rate, 1.0, 0.15) << row.ranks << " ranks";
+    }
+  }
+}
+
+// Half or more of an exchange goes beside other microbatches, of which a single one has none.
+TEST(Experts, OverlapHidesExchanges) {
+  const auto exposed = [](const std::string& overlap, int batch) {
+    const Job job = job_from(moe_job_of(R"({"ep": 8, "global_batch_size": )" + std::to_string(batch) + "}",
+                                        R"("overlap": {"experts": ")" + overlap + R"("})"));
+    return costs_of(job, {32}).stages[0].forward.comm.ep;
+  };
+  EXPECT_NEAR(exposed("1f1b", 32 * 16) / exposed("none", 32 * 16), 1 - 0.5 * 15 / 16, 1e-9);
+  EXPECT_NEAR(exposed("1f1b_delayed", 32 * 16) / exposed("none", 32 * 16), 1 - 0.85 * 15 / 16, 1e-9);
+  EXPECT_DOUBLE_EQ(exposed("1f1b", 32).value(), exposed("none", 32).value());
+}
+
+// DualPipe is made for it: nothing has to be said.
+TEST(Experts, DualPipeOverlapsByItself) {
+  const auto of = [](const std::string& training) {
+    return costs_of(job_from(R"({"model": "deepseek-v3", "cluster": "32xdgx-h100", "layout": {"pp": 16, "ep": 16,
+                                 "schedule": "dualpipe", "global_batch_size": 1024}, "training": {)" +
+                             training + "}}"),
+                    {61})
+        .stages[0];
+  };
+  const StageCosts hidden = of("");
+  const StageCosts exposed = of(R"("overlap": {"experts": "none"})");
+  EXPECT_DOUBLE_EQ(hidden.sent.ep.time.value(), exposed.sent.ep.time.value());
+  EXPECT_LT(hidden.forward.comm.ep.value(), exposed.forward.comm.ep.value() * 0.6);
+  EXPECT_GT(hidden.forward.compute.value(), exposed.forward.compute.value());
+}
+
+// Every expert's launches, and what the host waits for in each layer.
+TEST(Experts, HostsThatWaitForRowsBind) {
+  const auto forward = [](const std::string& training) {
+    const Job job = job_from(R"({"model": {"name": "qwen3-30b-a3b"}, "cluster": "dgx-h100", "layout": {"ep": 8,
+                                 "global_batch_size": 64}, "training": {"precision": "fp8", )" +
+                             training + "}}");
+    return costs_of(job, {48}).stages[0].forward;
+  };
+  const PassCost bound = forward(R"("stack": "nemo")");
+  const PassCost graph = forward(R"("stack": "nemo", "cuda_graphs": "full")");
+  const PassCost one = forward(R"("stack": "nemo", "grouped_kernel": "one")");
+  EXPECT_GT(bound.compute.value(), graph.compute.value() * 1.2);
+  EXPECT_LT(one.compute.value(), bound.compute.value());
+}
+
+// 32 experts' ranks over tp 2 and dp 16, none of them cut (Megatron Core's parallel folding).
+TEST(Experts, FoldOverTensorRanks) {
+  const auto of = [](const std::string& layout) {
+    return job_from(R"({"model": "qwen3-235b-a22b", "cluster": "32xdgx-h100", "layout": {"pp": 8, "tp": 2,
+                        "sequence_parallel": true, "global_batch_size": 2048, )" +
+                    layout + "}}");
+  };
+  const Job folded = of(R"("ep": 32, "etp": 1)");
+  const Job cut = of(R"("ep": 16)");
+  const std::vector<int> layers = {94};
+  const StageCosts a = costs_of(folded, layers).stages[0];
+  const StageCosts b = costs_of(cut, layers).stages[0];
+  EXPECT_DOUBLE_EQ(a.expert_parameters, b.expert_parameters);  // a 32nd of them either way
+  EXPECT_NEAR(a.model_flops / b.model_flops, 1.0, 1e-12);
+  EXPECT_LT(a.forward.comm.tp.value(), b.forward.comm.tp.value());
+  EXPECT_EQ(RankGrid(folded.layout).folded_expert_placement(1, 32, folded.cluster).nodes, 4);
+  EXPECT_EQ(RankGrid(folded.layout).folded_replica_placement(1, 32, folded.cluster).ranks, 1);
+  const Diagnostic uneven = complaint_about(moe_job(
+      R"("mixtral-8x7b")", R"({"tp": 4, "etp": 3, "ep": 2, "sequence_parallel": true, "global_batch_size": 32})"));
+  EXPECT_EQ(uneven.field, "layout.etp");
+  EXPECT_EQ(uneven.help, "valid: 1, 2, 4");
+  const Diagnostic whole =
+      complaint_about(moe_job(R"("mixtral-8x7b")", R"({"tp": 4, "etp": 1, "ep": 8, "global_batch_size": 32})"));
+  EXPECT_EQ(whole.field, "layout.etp");
+  const Diagnostic dense =
+      complaint_about(moe_job(R"("llama3-8b")", R"({"tp": 2, "etp": 1, "global_batch_size": 32})"));
+  EXPECT_EQ(dense.field, "layout.etp");
 }
 
 TEST(Experts, AreSplitOverTheirRanks) {
