@@ -200,6 +200,29 @@ void MegatronReader::read_overlap() {
   if (arguments_.has("tp-comm-overlap")) put("training.overlap.tp", true, "tp-comm-overlap");
   if (arguments_.has("no-overlap-p2p-communication"))
     put("training.overlap.p2p", false, "no-overlap-p2p-communication");
+  if (arguments_.has("overlap-moe-expert-parallel-comm")) {
+    put("training.overlap.experts", arguments_.has("delay-wgrad-compute") ? "1f1b_delayed" : "1f1b",
+        "overlap-moe-expert-parallel-comm");
+  }
+}
+
+// Of Megatron's dispatchers "flex" is whichever of its backends is named, DeepEP where none is.
+void MegatronReader::read_dispatcher() {
+  const char* const name = "moe-token-dispatcher-type";
+  const char* const field = "training.experts_dispatch.dispatcher";
+  const auto type = arguments_.text(name, field);
+  const auto backend = arguments_.text("moe-flex-dispatcher-backend", field);
+  if (arguments_.has("moe-enable-deepep")) put(field, "deepep", "moe-enable-deepep");
+  if (!type || arguments_.has("moe-enable-deepep")) return;
+  if (*type == "flex" && backend && *backend != "deepep" && *backend != "hybridep") {
+    note(fmt::format("--moe-flex-dispatcher-backend {} is not modelled: the stack's dispatcher is forecast", *backend));
+  } else if (*type == "flex") {
+    put(field, backend.value_or("deepep"), backend ? "moe-flex-dispatcher-backend" : name);
+  } else if (*type == "allgather") {
+    put(field, *type, name);
+  } else {
+    put(field, "alltoall", name);
+  }
 }
 
 void MegatronReader::read_optimizer() {
@@ -273,6 +296,7 @@ ImportedJob MegatronReader::read() {
   read_sharding();
   read_precision();
   read_overlap();
+  read_dispatcher();
   read_optimizer();
   read_length();
   fit_nodes();

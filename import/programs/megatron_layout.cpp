@@ -219,7 +219,10 @@ void MegatronReader::read_layout() {
   }
   read_context_parallel();
   put_whole("expert-model-parallel-size", "layout.ep");
-  if (arguments_.has("sequence-parallel") && tp_ > 1) put("layout.sequence_parallel", true, "sequence-parallel");
+  const bool in_sequence = arguments_.has("sequence-parallel") && tp_ > 1;
+  if (in_sequence) put("layout.sequence_parallel", true, "sequence-parallel");
+  // Megatron folds experts over tensor ranks under sequence parallelism alone.
+  if (in_sequence && out_.whole("layout.ep") > 1) put_whole("expert-tensor-parallel-size", "layout.etp");
   read_batch();
 }
 

@@ -57,6 +57,7 @@ class MegatronReader {
   void read_deepspeed_file();
   void read_precision();
   void read_overlap();
+  void read_dispatcher();
   void read_optimizer();
   void read_length();
   void fit_nodes();

@@ -158,6 +158,7 @@ void write_layout(const Job& job, Arguments& arguments) {
     arguments.value("cp-comm-type", layout.context_parallel == ContextParallel::kUlysses ? "a2a" : "p2p");
   }
   if (layout.ep > 1) arguments.value("expert-model-parallel-size", layout.ep);
+  if (layout.etp) arguments.value("expert-tensor-parallel-size", *layout.etp);
   arguments.value("micro-batch-size", layout.micro_batch_size);
   arguments.value("global-batch-size", layout.global_batch_size);
   if (layout.recompute == Recompute::kSelective) arguments.value("recompute-granularity", "selective");
@@ -183,6 +184,20 @@ void write_overlap(const Job& job, Arguments& arguments) {
   arguments.flag_if(stack.overlap_gradient_reduction && stack.overlap_parameter_gather && job.layout.zero > 0,
                     "overlap-param-gather");
   arguments.flag_if(stack.overlap_tp_in_pieces && job.layout.tp > 1 && job.layout.sequence_parallel, "tp-comm-overlap");
+}
+
+// DualPipe's own overlap belongs to a schedule that Megatron has not.
+void write_experts_exchange(const Job& job, Arguments& arguments) {
+  const Stack& stack = job.training.stack;
+  if (!job.model.experts) return;
+  const bool flex =
+      stack.experts_dispatcher == ExpertDispatcher::kDeepep || stack.experts_dispatcher == ExpertDispatcher::kHybridep;
+  const std::string dispatcher(name_of(stack.experts_dispatcher));
+  arguments.value("moe-token-dispatcher-type", flex ? std::string("flex") : dispatcher);
+  if (flex) arguments.value("moe-flex-dispatcher-backend", dispatcher);
+  const bool delayed = stack.overlap_experts == ExpertOverlap::k1f1bDelayed;
+  arguments.flag_if(delayed || stack.overlap_experts == ExpertOverlap::k1f1b, "overlap-moe-expert-parallel-comm");
+  arguments.flag_if(delayed, "delay-wgrad-compute");
 }
 
 void write_training(const Job& job, Arguments& arguments) {
@@ -213,6 +228,7 @@ Arguments megatron_arguments(const Job& job) {
   write_model(job, arguments);
   write_layout(job, arguments);
   write_overlap(job, arguments);
+  write_experts_exchange(job, arguments);
   write_training(job, arguments);
   return arguments;
 }

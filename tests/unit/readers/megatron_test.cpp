@@ -57,6 +57,14 @@ TEST(Megatron, OverlapAndPrecisionAreWhatTheFlagsSay) {
   EXPECT_EQ(training(" --bf16 --overlap-grad-reduce --overlap-param-gather --tp-comm-overlap "
                      "--no-overlap-p2p-communication")["overlap"],
             json::parse(R"({"gradients": true, "parameters": true, "tp": true, "p2p": false})"));
+  EXPECT_EQ(training(" --bf16 --overlap-moe-expert-parallel-comm --delay-wgrad-compute")["overlap"]["experts"],
+            "1f1b_delayed");
+  const auto dispatcher = [&training](const std::string& flags) {
+    return training(" --bf16 --moe-token-dispatcher-type " + flags)["experts_dispatch"]["dispatcher"];
+  };
+  EXPECT_EQ(dispatcher("alltoall"), "alltoall");
+  EXPECT_EQ(dispatcher("flex"), "deepep");
+  EXPECT_EQ(dispatcher("flex --moe-flex-dispatcher-backend hybridep"), "hybridep");
   // A sharded form prefetches, told or not.
   EXPECT_FALSE(training(" --bf16 --use-torch-fsdp2").contains("overlap"));
   EXPECT_FALSE(training(" --bf16 --fp8-recipe mxfp8").contains("fp8_recipe"));
