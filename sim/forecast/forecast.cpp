@@ -253,7 +253,7 @@ std::vector<std::string> warnings_of(const Job& job, const MemoryResult& memory)
         fmt::format("within 10 % of the memory limit ({:.1f} of {:.1f} GiB): fragmentation may still exhaust it",
                     tightest.shown_gib, tightest.capacity_gib));
   }
-  if (job.layout.ep > 1 && job.layout.tp * job.layout.ep > job.cluster.devices_per_node) {
+  if (job.layout.ep > 1 && job.layout.expert_tensor_ranks() * job.layout.ep > job.cluster.devices_per_node) {
     warnings.push_back(fmt::format("expert parallelism of {} leaves the node of {} devices", job.layout.ep,
                                    job.cluster.devices_per_node));
   }
