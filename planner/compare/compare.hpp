@@ -11,19 +11,6 @@
 
 namespace flopcast {
 
-/// A part of the step's time in two layouts.
-struct ComparedTerm {
-  TermId id = TermId::kCompute;
-  std::string name;
-  double a_s = 0.0;
-  double b_s = 0.0;
-  double delta_s() const { return b_s - a_s; }
-};
-
-/// The breakdown of two results term by term, bubbles by cause; each column sums to its step time, so the deltas sum
-/// to the difference.
-std::vector<ComparedTerm> compare_terms(const Result& a, const Result& b);
-
 /// How many times as long as `a` a step of `b` takes, with the half of its 90 % interval. Errors of a term are the same
 /// in both layouts and independent between terms, so only what they spend differently is uncertain: with the relative
 /// error e of each term such that the step of `a` has its own interval h = e·√Σ(a_i/a)², the ratio's is

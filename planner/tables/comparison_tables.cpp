@@ -18,23 +18,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json side_json(const ComparedLayout& layout) {
-  return {{"name", layout.name},
-          {"time_s", layout.result.iteration.time_s},
-          {"mfu", layout.result.iteration.mfu},
-          {"peak_gib", layout.result.memory.peak_gib},
-          {"fits", layout.result.memory.fits},
-          {"result", Json::parse(layout.document, nullptr, true, true)}};
-}
-
-Json terms_json(const ComparedLayout& a, const ComparedLayout& b) {
-  Json terms = Json::array();
-  for (const ComparedTerm& term : compare_terms(a.result, b.result)) {
-    terms.push_back({{"name", term.name}, {"a_s", term.a_s}, {"b_s", term.b_s}, {"delta_s", term.delta_s()}});
-  }
-  return terms;
-}
-
 // Sums of terms in another order differ in their last digits: a picosecond is nothing.
 std::string seconds_text(double seconds) {
   constexpr double kNothing = 1e-11;
@@ -115,19 +98,6 @@ Table summary_table(const std::vector<ComparedLayout>& layouts) {
 
 std::vector<Table> comparison_tables(const std::vector<ComparedLayout>& layouts) {
   return {summary_table(layouts), terms_table(layouts)};
-}
-
-std::string write_comparison(const std::vector<ComparedLayout>& layouts) {
-  Json others = Json::array();
-  for (std::size_t index = 2; index < layouts.size(); ++index) {
-    others.push_back({{"b", side_json(layouts[index])}, {"terms", terms_json(layouts[0], layouts[index])}});
-  }
-  const Json json = {{"schema", "flopcast.comparison/1"},
-                     {"a", side_json(layouts[0])},
-                     {"b", side_json(layouts[1])},
-                     {"terms", terms_json(layouts[0], layouts[1])},
-                     {"others", std::move(others)}};
-  return json.dump(2);
 }
 
 Table strategies_table(const nlohmann::json& job_file, const Origins& origins, const ReadFile& read_file,

@@ -7,21 +7,13 @@
 #include "base/text/table.hpp"
 #include "model/job.hpp"
 #include "planner/parallel_for.hpp"
+#include "sim/files/comparison_file.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {
 
-/// One of the compared layouts, forecast now or read from a result.
-struct ComparedLayout {
-  std::string name;  ///< as the user gave it
-  Result result;
-  std::string document;  ///< the whole result, flopcast.result/1
-};
-
 /// Side by side: the step's terms, each with its difference to the first layout, then rates and memory.
 std::vector<Table> comparison_tables(const std::vector<ComparedLayout>& layouts);
-/// Schema flopcast.comparison/1: a, b and terms of the first two, and others for what follows.
-std::string write_comparison(const std::vector<ComparedLayout>& layouts);
 
 /// What a run says of its step time.
 struct MeasuredStep {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <map>
@@ -20,6 +19,7 @@
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/canvas.hpp"
 #include "sim/files/compared_run.hpp"
+#include "sim/files/comparison_file.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/files/timeline_file.hpp"
 #include "sim/forecast/forecast.hpp"
@@ -166,19 +166,9 @@ Views views_of_timelines(const Json& json, const std::string& file) {
 
 Views views_of_comparison(const Json& json, const std::string& file, const ReadFile& read_file) {
   Views views;
-  const auto add = [&](const Json& holder, const char* side) {
-    const Json layout = holder.is_object() ? holder.value(side, Json::object()) : Json::object();
-    if (!layout.contains("result") || !is_result(layout.at("result"))) {
-      throw ConfigError({side, "holds no result", file, "expected what `flopcast compare --format json` writes"});
-    }
-    const bool named = layout.contains("name") && layout.at("name").is_string();
-    views.push_back(view_of(layout.at("result"), named ? layout.at("name").get<std::string>() : side, read_file));
-  };
-  add(json, "a");
-  add(json, "b");
-  const Json others = json.value("others", Json::array());
-  if (!others.is_array()) throw ConfigError({"others", "is no list", file, "as `flopcast compare` writes it"});
-  for (const Json& other : others) add(other, "b");
+  for (const NamedResult& layout : read_comparison(json, file)) {
+    views.push_back(view_of(*layout.result, layout.name, read_file));
+  }
   return views;
 }
 
@@ -303,7 +293,7 @@ Views views_of_result(const Json& json, const std::string& name, const std::stri
   if (is_result(json)) return {view_of(json, name, read_file)};
   if (is_run(json)) return views_of_run(json, file);
   if (is_timelines(json)) return views_of_timelines(json, file);
-  if (schema == "flopcast.comparison/1") return views_of_comparison(json, file, read_file);
+  if (is_comparison(json)) return views_of_comparison(json, file, read_file);
   throw ConfigError({"", fmt::format("{} holds no result that a report shows", file), file,
                      "expected what simulate, compare, timeline or run write with --format json"});
 }

@@ -1,6 +1,7 @@
 #include "sim/forecast/terms.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/text/error.hpp"
 
@@ -79,6 +80,26 @@ const std::vector<TermId>& compared_terms() {
                                             TermId::kWarmup,          TermId::kCooldown,       TermId::kImbalance,
                                             TermId::kDependency};
   return order;
+}
+
+std::vector<double> compared_seconds(const Result& result) {
+  std::vector<double> seconds;
+  for (const TermId id : compared_terms()) seconds.push_back(step_term(id).seconds(result));
+  // Rounding of the sum is the largest term's: it must be somewhere.
+  const double sum = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+  *std::max_element(seconds.begin(), seconds.end()) += result.iteration.time_s - sum;
+  return seconds;
+}
+
+std::vector<ComparedTerm> compare_terms(const Result& a, const Result& b) {
+  const std::vector<double> first = compared_seconds(a);
+  const std::vector<double> second = compared_seconds(b);
+  std::vector<ComparedTerm> terms;
+  for (std::size_t index = 0; index < first.size(); ++index) {
+    const StepTerm& term = step_term(compared_terms()[index]);
+    terms.push_back({term.id, term.name, first[index], second[index]});
+  }
+  return terms;
 }
 
 const std::array<MemoryTerm, 6>& memory_terms() {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -55,6 +56,21 @@ const StepTerm& communication_term(Axis axis);
 /// Every term once: the breakdown with its bubble by cause, communication along the axes of the model (tp, cp, ep)
 /// before that between stages and replicas. What comparisons list.
 const std::vector<TermId>& compared_terms();
+/// A step's seconds of the compared terms, in their order; they sum to the step's time.
+std::vector<double> compared_seconds(const Result& result);
+
+/// A part of the step's time in two layouts.
+struct ComparedTerm {
+  TermId id = TermId::kCompute;
+  std::string name;
+  double a_s = 0.0;
+  double b_s = 0.0;
+  double delta_s() const { return b_s - a_s; }
+};
+
+/// The breakdown of two results term by term, bubbles by cause; each column sums to its step time, so the deltas sum
+/// to the difference.
+std::vector<ComparedTerm> compare_terms(const Result& a, const Result& b);
 
 /// A part of a rank's memory at its fullest moment.
 struct MemoryTerm {
