@@ -125,57 +125,34 @@ void fail_at_cell(const CsvPlace& place, std::string_view cell) {
   fail_at(place, fmt::format("cell {} is no action", quote(cell)), help_for(cell));
 }
 
-void include_stage(std::vector<int>& rank_of_stage, std::size_t stage, int rank) {
+void include_stage(ByStage<int>& rank_of_stage, std::size_t stage, int rank) {
   if (stage >= rank_of_stage.size()) rank_of_stage.resize(stage + 1, -1);
   if (rank_of_stage[stage] == -1) rank_of_stage[stage] = rank;
 }
 
-// What read_cells finds beside the cells; stages belong to the rank that executes them first.
-struct CsvReading {
-  std::size_t lines = 0;
-  std::vector<int> rank_of_stage;
-};
-
-template <typename Keep>
-CsvReading read_cells(std::string_view text, std::string_view file_name, Keep keep) {
-  CsvReading reading;
+// Stages belong to the rank that executes them first.
+CellProgram read_cells(std::string_view text, std::string_view file_name) {
+  CellProgram program;
   std::size_t kept = 0;
-  reading.lines = for_each_cell(text, file_name, [&](std::string_view written, const CsvPlace& place) {
+  const std::size_t lines = for_each_cell(text, file_name, [&](std::string_view written, const CsvPlace& place) {
     const std::optional<Cell> cell = parse_cell(written);
     if (!cell) fail_at_cell(place, written);
     const std::size_t rank = place.line - 1;
-    for_each_action(*cell, [&reading, rank](const Action& action) {
-      include_stage(reading.rank_of_stage, action.stage, static_cast<int>(rank));
+    for_each_action(*cell, [&program, rank](const Action& action) {
+      include_stage(program.rank_of_stage, action.stage, static_cast<int>(rank));
     });
-    kept += keep(*cell, rank);
-    if (kept > kMaxActions) fail_at(place, "the file has too many actions", fmt::format("at most {}", kMaxActions));
+    if (program.ranks.size() <= rank) program.ranks.resize(rank + 1);
+    program.ranks[rank].push_back(*cell);
+    if (++kept > kMaxActions) fail_at(place, "the file has too many actions", fmt::format("at most {}", kMaxActions));
   });
-  if (!reading.rank_of_stage.empty()) return reading;
-  throw ConfigError(Diagnostic{.field = "schedule",
-                               .problem = reading.lines == 0 ? "the file is empty" : "the file has no action",
-                               .where = std::string(file_name),
-                               .help = "one line a rank, cells such as 2F0 separated by commas"});
-}
-
-template <typename AnyProgram>
-void fill_in(AnyProgram& program, CsvReading reading, std::string_view file_name, const std::vector<Chain>& chains) {
-  program.schedule = std::string(file_name);
-  program.ranks.resize(reading.lines);
-  program.rank_of_stage = std::move(reading.rank_of_stage);
-  program.chains = chains;
-  if (chains.empty()) program.chains = {Chain{.first_stage = 0, .last_stage = program.stage_count() - 1}};
-}
-
-// The list of `rank`, which is the last one there is or a new one.
-template <typename Element>
-std::vector<Element>& list_of(std::vector<std::vector<Element>>& ranks, std::size_t rank) {
-  if (ranks.size() <= rank) ranks.resize(rank + 1);
-  return ranks[rank];
-}
-
-void append_actions(const Cell& cell, std::vector<Action>& actions) {
-  for_each_action(cell, [&actions](const Action& action) { actions.push_back(action); });
-  if (cell.kind == CellKind::kPair) actions[actions.size() - 2].overlaps_next = true;
+  if (program.rank_of_stage.empty()) {
+    throw ConfigError(Diagnostic{.field = "schedule",
+                                 .problem = lines == 0 ? "the file is empty" : "the file has no action",
+                                 .where = std::string(file_name),
+                                 .help = "one line a rank, cells such as 2F0 separated by commas"});
+  }
+  program.ranks.resize(lines);
+  return program;
 }
 
 std::optional<int> parse_stage(std::string_view text) {
@@ -224,25 +201,11 @@ std::string write_csv(const CellProgram& program) {
   return text;
 }
 
-Program parse_csv(std::string_view text, std::string_view file_name, const std::vector<Chain>& chains) {
-  Program program;
-  CsvReading reading = read_cells(text, file_name, [&program](const Cell& cell, std::size_t rank) {
-    if (!is_compute(cell.kind)) return 0;
-    append_actions(cell, list_of(program.ranks, rank));
-    return cell.kind == CellKind::kPair ? 2 : 1;
-  });
-  fill_in(program, std::move(reading), file_name, chains);
-  program.replicas_of_stage = infer_replicas(program);
-  return program;
-}
-
 CellProgram parse_cell_csv(std::string_view text, std::string_view file_name, const std::vector<Chain>& chains) {
-  CellProgram program;
-  CsvReading reading = read_cells(text, file_name, [&program](const Cell& cell, std::size_t rank) {
-    list_of(program.ranks, rank).push_back(cell);
-    return 1;
-  });
-  fill_in(program, std::move(reading), file_name, chains);
+  CellProgram program = read_cells(text, file_name);
+  program.schedule = std::string(file_name);
+  program.chains = chains;
+  if (chains.empty()) program.chains = {Chain{.first_stage = 0, .last_stage = program.stage_count() - 1}};
   program.replicas_of_stage = infer_replicas(compute_of(program));
   if (!program.replicas_of_stage.empty() && program.communication_count() > 0) {
     throw ConfigError(Diagnostic{.field = "schedule",

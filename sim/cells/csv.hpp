@@ -16,14 +16,11 @@ std::string write_csv(const Program& program);
 std::string write_csv(const CellProgram& program);
 
 /// Reads what write_csv writes and what torch.distributed.pipelining dumps: blank cells are idle steps and dropped;
-/// blanks around cells, quoted cells, CRLF, a byte order mark and blank lines at the end are accepted. Cells of a
-/// lowered dump (SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD, REDUCE_GRAD) are skipped: transfers are derived anew
-/// from the order. Stages are mapped to the rank that executes them first, or to
-/// neighbouring ranks (lines) that take their microbatches in turn; a stage that no line names gets rank -1 and
-/// a blank line becomes a rank without actions, both for find_fault to report. `chains` empty: one chain over all
-/// stages. Throws ConfigError (field "schedule", where "file.csv:LINE:CELL", both from 1) on text that is no schedule.
-Program parse_csv(std::string_view text, std::string_view file_name, const std::vector<Chain>& chains);
-/// The same text with its communications and idle cells.
+/// blanks around cells, quoted cells, CRLF, a byte order mark and blank lines at the end are accepted. Stages are
+/// mapped to the rank that executes them first, or to neighbouring ranks (lines) that take their microbatches in turn;
+/// a stage that no line names gets rank -1 and a blank line becomes a rank without actions, both for find_fault to
+/// report. `chains` empty: one chain over all stages. Throws ConfigError (field "schedule", where "file.csv:LINE:CELL",
+/// both from 1) on text that is no schedule.
 CellProgram parse_cell_csv(std::string_view text, std::string_view file_name, const std::vector<Chain>& chains);
 
 /// "0-3,4-7": the stage ranges of a bidirectional schedule. Whether they fit a program is find_fault's to say.

@@ -16,6 +16,7 @@
 #include "sim/program/validate.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/support/folders.hpp"
+#include "tests/support/parse_csv.hpp"
 
 // Orders that other programs produced, compared with ours action by action. The few in schedules/ travel with the
 // project; the many come from the reference data, which a clone alone does not have.

@@ -13,6 +13,7 @@
 #include "sim/schedules/catalogue.hpp"
 #include "tests/golden/pytorch_unit_steps.hpp"
 #include "tests/support/folders.hpp"
+#include "tests/support/parse_csv.hpp"
 
 namespace flopcast {
 namespace {

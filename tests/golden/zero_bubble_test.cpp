@@ -15,6 +15,7 @@
 #include "sim/schedules/catalogue.hpp"
 #include "sim/search/order_times.hpp"
 #include "tests/support/folders.hpp"
+#include "tests/support/parse_csv.hpp"
 
 // The schedules with split backward passes against those of PyTorch, of independent generators, and of the authors'
 // own program. Orders that follow a rule are equal action by action; searched orders are compared by what they take.

@@ -16,6 +16,7 @@
 #include "sim/program/validate.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/property/generators.hpp"
+#include "tests/support/parse_csv.hpp"
 
 namespace flopcast {
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/cells/csv.hpp"
+#include "tests/support/parse_csv.hpp"
 
 namespace flopcast {
 namespace {

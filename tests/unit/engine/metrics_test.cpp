@@ -13,6 +13,7 @@
 #include "sim/metrics/memory_over_time.hpp"
 #include "sim/metrics/steady_state.hpp"
 #include "sim/schedules/catalogue.hpp"
+#include "tests/support/parse_csv.hpp"
 
 namespace flopcast {
 namespace {

@@ -16,6 +16,7 @@
 #include "sim/metrics/metrics.hpp"
 #include "sim/program/program.hpp"
 #include "tests/support/folders.hpp"
+#include "tests/support/parse_csv.hpp"
 
 namespace flopcast {
 namespace {

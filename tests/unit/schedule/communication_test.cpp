@@ -9,6 +9,7 @@
 #include "sim/cells/csv.hpp"
 #include "sim/program/validate.hpp"
 #include "sim/schedules/catalogue.hpp"
+#include "tests/support/parse_csv.hpp"
 
 namespace flopcast {
 namespace {

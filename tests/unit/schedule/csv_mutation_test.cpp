@@ -15,6 +15,7 @@
 #include "sim/cells/csv.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/schedules/catalogue.hpp"
+#include "tests/support/parse_csv.hpp"
 
 namespace flopcast {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "base/text/error.hpp"
 #include "sim/schedules/catalogue.hpp"
+#include "tests/support/parse_csv.hpp"
 
 namespace flopcast {
 namespace {

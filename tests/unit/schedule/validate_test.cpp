@@ -11,6 +11,7 @@
 #include "sim/cells/csv.hpp"
 #include "sim/program/program.hpp"
 #include "sim/schedules/catalogue.hpp"
+#include "tests/support/parse_csv.hpp"
 
 namespace flopcast {
 namespace {
