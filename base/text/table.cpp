@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -291,13 +290,9 @@ std::string write_csv(const Table& table) {
   return text;
 }
 
-std::string json_string(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 std::string write_json(const Table& table) {
   std::vector<std::string> keys;
-  for (const Column& column : table.columns) keys.push_back(json_string(key_of(column)));
+  for (const Column& column : table.columns) keys.push_back(json_text(key_of(column)));
   std::string text = "[";
   for (std::size_t r = 0; r < table.rows.size(); ++r) {
     text += r == 0 ? "\n  {" : ",\n  {";
@@ -307,7 +302,7 @@ std::string write_json(const Table& table) {
       if (table.columns[i].numeric) {
         text += cell.empty() ? "null" : cell;
       } else {
-        text += json_string(cell);
+        text += json_text(cell);
       }
     }
     text += '}';

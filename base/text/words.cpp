@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <nlohmann/json.hpp>
 
 namespace flopcast {
 
@@ -42,6 +43,10 @@ std::string quote(std::string_view text) {
     quoted += character >= ' ' && character <= '~' ? character : '?';
   }
   return quoted + (text.size() > kLongest ? "...'" : "'");
+}
+
+std::string json_text(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace flopcast

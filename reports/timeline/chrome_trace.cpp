@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 #include "reports/timeline/span_text.hpp"
 
 namespace flopcast {
@@ -82,10 +82,6 @@ using Buffer = fmt::memory_buffer;
 
 constexpr int kLanesApart = 10;    // tid of lane n of a stream: the stream's + 10 n
 constexpr Ticks kInsideSlice = 2;  // nanoseconds between the tail of an arrow and the end of its slice
-
-std::string json_text(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 /// Writes ticks as exact decimals of a microsecond, or of a unit of an abstract schedule.
 class Clock {
