@@ -18,20 +18,36 @@ std::string path_of(CatalogueKind kind, std::string_view name) {
   return fmt::format("{}/{}.json", name_of(kind), name);
 }
 
-const EmbeddedFile* find_file(CatalogueKind kind, std::string_view name) {
-  const std::string path = path_of(kind, name);
-  for (const EmbeddedFile& file : embedded_catalogue()) {
-    if (file.path == path) return &file;
-  }
-  return nullptr;
+// A planner reads many jobs: each file is parsed once, when it is first asked for. A static of its own for every place
+// in the lists is what a program without locks has for that.
+using FileList = const std::vector<EmbeddedFile>& (*)();
+template <FileList files, std::size_t place>
+const nlohmann::json& parsed_at() {
+  static const nlohmann::json parsed = nlohmann::json::parse(files()[place].text);
+  return parsed;
 }
 
-// A planner reads many jobs: each of its threads parses a file once.
-const nlohmann::json& parsed_file(const EmbeddedFile& file) {
-  thread_local std::map<std::string_view, nlohmann::json> files;
-  const auto known = files.find(file.path);
-  if (known != files.end()) return known->second;
-  return files.emplace(file.path, nlohmann::json::parse(file.text)).first->second;
+constexpr std::size_t kMostFiles = 256;
+template <FileList files, std::size_t... places>
+const nlohmann::json& parsed_file(std::size_t place, std::index_sequence<places...> /*all*/) {
+  using Parsed = const nlohmann::json& (*)();
+  static constexpr Parsed kParsed[] = {&parsed_at<files, places>...};
+  FLOPCAST_CHECK(place < kMostFiles);
+  return kParsed[place]();
+}
+
+// Null when no file has the path.
+template <FileList files>
+const nlohmann::json* find_file(std::string_view path) {
+  const std::vector<EmbeddedFile>& all = files();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [path](const EmbeddedFile& file) { return file.path == path; });
+  if (found == all.end()) return nullptr;
+  return &parsed_file<files>(static_cast<std::size_t>(found - all.begin()), std::make_index_sequence<kMostFiles>());
+}
+
+const nlohmann::json* find_entry(CatalogueKind kind, std::string_view name) {
+  return find_file<embedded_catalogue>(path_of(kind, name));
 }
 
 constexpr const char* kReleases = "releases";
@@ -151,13 +167,13 @@ nlohmann::json plain_values(const nlohmann::json& file) {
 
 nlohmann::json catalogue_values(CatalogueKind kind, std::string_view name) {
   if (kind != CatalogueKind::kStacks) {
-    const EmbeddedFile* file = find_file(kind, name);
-    return file == nullptr ? nlohmann::json() : without_sources(parsed_file(*file));
+    const nlohmann::json* const file = find_entry(kind, name);
+    return file == nullptr ? nlohmann::json() : without_sources(*file);
   }
   const VersionedName stack = versioned(name);
-  const EmbeddedFile* file = find_file(kind, stack.base);
+  const nlohmann::json* const file = find_entry(kind, stack.base);
   if (file == nullptr || (stack.release.empty() && stack.base.size() < name.size())) return {};
-  const nlohmann::json entry = as_of_release(parsed_file(*file), stack.release);
+  const nlohmann::json entry = as_of_release(*file, stack.release);
   if (entry.is_null()) return {};
   nlohmann::json values = without_sources(entry);
   values["name"] = name;
@@ -170,7 +186,7 @@ std::vector<StackRelease> stack_releases(std::string_view name) {
   static const std::map<std::string, std::vector<StackRelease>, std::less<>> all = [] {
     std::map<std::string, std::vector<StackRelease>, std::less<>> by_stack;
     for (const std::string& stack : catalogue_names(CatalogueKind::kStacks)) {
-      const nlohmann::json& json = parsed_file(*find_file(CatalogueKind::kStacks, stack));
+      const nlohmann::json& json = *find_entry(CatalogueKind::kStacks, stack);
       for (const nlohmann::json& one : json.value(kReleases, nlohmann::json::array())) {
         const std::string source = json.at("sources").at(one.at("source").get<std::string>());
         by_stack[stack].push_back({one.at("release"), one.at("date"), one.at("changes"), source});
@@ -193,9 +209,9 @@ std::string release_of_stack(std::string_view name) {
 
 CatalogueEntry catalogue_entry(CatalogueKind kind, std::string_view name) {
   const VersionedName entry_name = versioned(name);
-  const EmbeddedFile* file = find_file(kind, entry_name.base);
+  const nlohmann::json* const file = find_entry(kind, entry_name.base);
   FLOPCAST_CHECK(file != nullptr);
-  const nlohmann::json json = as_of_release(parsed_file(*file), entry_name.release);
+  const nlohmann::json json = as_of_release(*file, entry_name.release);
   CatalogueEntry entry;
   entry.name = json.at("name").get<std::string>();
   entry.description = json.at("description").get<std::string>();
@@ -221,10 +237,8 @@ std::vector<std::string> shipped_profile_names() {
 }
 
 nlohmann::json shipped_profile(std::string_view name) {
-  for (const EmbeddedFile& file : embedded_profiles()) {
-    if (name_in(file.path) == name) return parsed_file(file);
-  }
-  return {};
+  const nlohmann::json* const file = find_file<embedded_profiles>(fmt::format("{}{}{}", kFolder, name, kSuffix));
+  return file == nullptr ? nlohmann::json() : *file;
 }
 
 }  // namespace flopcast
