@@ -122,7 +122,6 @@ TEST_F(Run, ShowsForecastReplayAndMeasurement) {
   const Json answer = Json::parse(result.standard_output);
   EXPECT_EQ(schema_violation(rules_of("run-1"), answer), "");
   for (const char* side : {"forecast", "measured"}) {
-    EXPECT_EQ(schema_violation(rules_of("result-1"), answer.at(side)), "") << side;
     EXPECT_GT(answer.at(side).at("iteration").at("time_s").get<double>(), 0) << side;
     EXPECT_EQ(answer.at(side).at("memory").at("per_pipeline_rank").size(), 2U) << side;
   }

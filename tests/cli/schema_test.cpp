@@ -75,6 +75,13 @@ TEST(Schema, TheCheckerFindsViolations) {
   EXPECT_NE(schema_violation(rules, Json::parse(R"({})")), "");
   EXPECT_NE(schema_violation(rules, Json::parse(R"({"a": []})")), "");
   EXPECT_EQ(schema_violation(rules, Json::parse(R"({"a": [1, -2]})")), "$.a[1]: -2 is below 0");
+  const Json referring = Json::parse(
+      R"({"properties": {"own": {"$ref": "#/definitions/one"}, "layout": {"$ref": "job-1.schema.json#/properties/layout"}},
+          "definitions": {"one": {"type": ["integer", "array"]}}, "additionalProperties": false})");
+  EXPECT_EQ(schema_violation(referring, Json::parse(R"({"own": 1, "layout": {"tp": 2}})")), "");
+  EXPECT_EQ(schema_violation(referring, Json::parse(R"({"own": "1"})")), "$.own: \"1\" is no [\"integer\",\"array\"]");
+  EXPECT_EQ(schema_violation(referring, Json::parse(R"({"layout": {"tpp": 2}})")), "$.layout knows no tpp");
+  EXPECT_EQ(schema_violation(referring, Json::parse(R"({"other": 1})")), "$ knows no other");
   EXPECT_THROW(schema_violation(Json::parse(R"({"oneOf": []})"), Json::parse("1")), std::runtime_error);
 }
 
