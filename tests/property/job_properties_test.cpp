@@ -333,13 +333,19 @@ class Desk {
   CommandOptions options_;
 };
 
-// The results in what simulate, compare and sweep say of a job, and report says nothing against them.
+// The results in what simulate, compare and sweep say of a job, and report says nothing against them; nor does what
+// --show-config lists, read back.
 void expect_answers_tell_their_job(const Desk& desk) {
   const Json simulated = desk.answer({"simulate", "job.json"});
   expect_tells_its_job(simulated);
   desk.write("result.json", simulated.dump());
   EXPECT_EQ(figures_in(desk.answer({"simulate", "result.json"})), figures_in(simulated));
   EXPECT_EQ(desk.answer({"memory", "job.json"}).at("job"), simulated.at("job"));
+  const Json config = desk.answer({"simulate", "job.json", "--show-config"});
+  EXPECT_EQ(config.size(), job_keys().size());
+  for (const Json& row : config) EXPECT_FALSE(row.at("origin").get<std::string>().empty()) << row;
+  desk.write("shown.json", config.dump());
+  EXPECT_EQ(figures_in(desk.answer({"simulate", "shown.json"})), figures_in(simulated));
   const Json compared = desk.answer({"compare", "job.json", "result.json"});
   expect_tells_its_job(compared.at("a").at("result"));
   EXPECT_EQ(compared.at("b").at("result"), simulated);

@@ -173,23 +173,32 @@ TEST(ProjectStructure, ARoomIsSeenAtAGlance) {
   }
 }
 
-TEST(ProjectStructure, TheTenAnswersLieWhereContributingSays) {
+// The lines of a section of CONTRIBUTING.md, each with what stands in back quotes there.
+std::vector<std::pair<std::string, Sentences>> quoted_in_contributing(const std::string& title) {
   const std::string text = read_text(project_folder() / "CONTRIBUTING.md");
-  const std::size_t begin = text.find("## Ten questions");
-  ASSERT_NE(begin, std::string::npos);
+  const std::size_t begin = text.find("## " + title);
+  if (begin == std::string::npos) return {};
+  std::vector<std::pair<std::string, Sentences>> quoted;
   std::istringstream lines(text.substr(begin, text.find("\n## ", begin + 1) - begin));
-  int questions = 0;
   for (std::string line; std::getline(lines, line);) {
-    std::size_t paths = 0;
+    quoted.push_back({line, {}});
     for (std::size_t quote = line.find('`'); quote != std::string::npos; quote = line.find('`', quote + 1)) {
       const std::size_t end = line.find('`', quote + 1);
-      const std::string path = line.substr(quote + 1, end - quote - 1);
-      EXPECT_TRUE(fs::exists(project_folder() / path)) << path << ", named for: " << line;
-      ++paths;
+      quoted.back().second.push_back(line.substr(quote + 1, end - quote - 1));
       quote = end;
     }
-    if (paths > 0) ++questions;
-    EXPECT_LE(paths, 3u) << line;
+  }
+  return quoted;
+}
+
+TEST(ProjectStructure, TheTenAnswersLieWhereContributingSays) {
+  int questions = 0;
+  for (const auto& [line, paths] : quoted_in_contributing("Ten questions")) {
+    for (const std::string& path : paths) {
+      EXPECT_TRUE(fs::exists(project_folder() / path)) << path << ", named for: " << line;
+    }
+    if (!paths.empty()) ++questions;
+    EXPECT_LE(paths.size(), 3u) << line;
   }
   EXPECT_EQ(questions, 10);
 }
@@ -208,6 +217,23 @@ TEST(ProjectStructure, PagesOnGpusBeginBySayingThatTheyAreUnproven) {
     EXPECT_NE(text.substr(0, kFirstLines).find("unproven"), std::string::npos) << entry.path();
   }
   EXPECT_GE(pages, 2);
+}
+
+// Files without a folder lie in the one named before them, or beside the file named before them.
+TEST(ProjectStructure, WhatAnExtensionTouchesIsThere) {
+  int extensions = 0;
+  for (const auto& [line, paths] : quoted_in_contributing("What an extension touches")) {
+    fs::path folder;
+    for (const std::string& path : paths) {
+      if (fs::exists(project_folder() / path)) {
+        folder = fs::is_directory(project_folder() / path) ? fs::path(path) : fs::path(path).parent_path();
+      } else {
+        EXPECT_TRUE(fs::exists(project_folder() / folder / path)) << path << ", named for: " << line;
+      }
+    }
+    if (!paths.empty()) ++extensions;
+  }
+  EXPECT_EQ(extensions, 5);
 }
 
 TEST(ProjectStructure, HoldsInEveryFile) {
