@@ -24,6 +24,7 @@
 #include "calibrate/verdict/verdict.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
+#include "cli/options/output.hpp"
 #include "cli/options/timeline_files.hpp"
 #include "import/jobs/load_job.hpp"
 #include "model/job/read_job.hpp"
@@ -127,7 +128,7 @@ struct Options {
     command_line.begin_group("Emulation: more ranks than processors");
     add_handed_on(command_line, realrun::kEmulationFlags);
     command_line.begin_group("Output");
-    command_line.add_option("--format", format, "NAME", "table (default), markdown, csv, json");
+    command_line.add_option("--format", format, "FORMAT", listed_formats());
     command_line.add_option("-o,--output", measured, "FILE", "keep the measurement file, comparison included");
     files.add_to(command_line);
     command_line.add_option("--loss-svg", loss_svg, "FILE", "write the loss of every step as a figure");
