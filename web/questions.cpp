@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "base/text/error.hpp"
 #include "import/programs/imported_job.hpp"

@@ -11,7 +11,6 @@
 
 #include "calibrate/validation/published_row.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/units/quantity.hpp"
 
 namespace flopcast {
 

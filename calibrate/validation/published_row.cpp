@@ -7,7 +7,6 @@
 #include <charconv>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -19,7 +18,6 @@
 #include "base/text/error.hpp"
 #include "model/config/document.hpp"
 #include "model/config/object_reader.hpp"
-#include "model/units/quantity.hpp"
 #include "model/workload/transformer.hpp"
 
 namespace flopcast {

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <istream>
-#include <numeric>
 
 #include "base/host/exit_code.hpp"
 #include "base/host/files.hpp"

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <string_view>
 
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"

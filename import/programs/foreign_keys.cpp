@@ -11,7 +11,6 @@
 #include "import/programs/formats.hpp"
 #include "import/shell/shell.hpp"
 #include "model/job/typed_words.hpp"
-#include "model/units/quantity.hpp"
 
 namespace flopcast {
 

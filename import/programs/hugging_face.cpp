@@ -3,8 +3,6 @@
 // import/keys/hugging_face.json.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "import/programs/formats.hpp"
 #include "import/programs/hugging_face_reader.hpp"
 

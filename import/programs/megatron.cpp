@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
-#include <vector>
 
 #include "base/text/error.hpp"
 #include "import/programs/formats.hpp"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <tuple>
-#include <utility>
 
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/gradients.hpp"

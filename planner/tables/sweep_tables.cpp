@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/text/words.hpp"
 #include "sim/files/result_file.hpp"
 
 namespace flopcast {

@@ -8,7 +8,6 @@
 #include <mutex>
 #include <utility>
 #include <vector>
-#include "base/text/error.hpp"
 
 namespace flopcast::realrun {
 

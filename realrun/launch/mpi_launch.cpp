@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdio>
-#include <memory>
-#include <optional>
 
 #include "base/host/exit_code.hpp"
 #include "base/text/error.hpp"

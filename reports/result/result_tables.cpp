@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
 
 #include "base/text/error.hpp"

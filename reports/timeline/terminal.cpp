@@ -9,7 +9,6 @@
 #include <numeric>
 #include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "reports/timeline/span_text.hpp"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
 #include "base/text/error.hpp"
 #include "sim/lower/result_table.hpp"

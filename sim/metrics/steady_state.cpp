@@ -1,7 +1,5 @@
 #include "sim/metrics/steady_state.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <boost/graph/compressed_sparse_row_graph.hpp>
 #include <boost/graph/howard_cycle_ratio.hpp>
