@@ -153,8 +153,8 @@ std::string typed_choice(const std::vector<std::string>& choices, const std::str
 std::string typed_length(const std::string& text) {
   if (text.size() < 2) return text;
   const char last = static_cast<char>(std::tolower(static_cast<unsigned char>(text.back())));
-  constexpr int kKi = 1024;
-  const int unit = last == 'k' ? kKi : last == 'm' ? kKi * kKi : 0;
+  constexpr int kOfAKi = 1024;
+  const int unit = last == 'k' ? kOfAKi : last == 'm' ? kOfAKi * kOfAKi : 0;
   constexpr int kMost = 1'000'000;
   const auto number = parse_digits(text.substr(0, text.size() - 1), 1, kMost);
   if (unit == 0 || !number || *number > 2'000'000'000 / unit) return text;
