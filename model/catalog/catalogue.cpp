@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -20,34 +21,37 @@ std::string path_of(CatalogueKind kind, std::string_view name) {
 
 // A planner reads many jobs: each file is parsed once, when it is first asked for. A static of its own for every place
 // in the lists is what a program without locks has for that.
+constexpr std::size_t kMostEntries = 256;
+constexpr std::size_t kMostProfiles = 32;
 using FileList = const std::vector<EmbeddedFile>& (*)();
+nlohmann::json parse_file(FileList files, std::size_t place) {
+  return nlohmann::json::parse(files()[place].text);
+}
 template <FileList files, std::size_t place>
 const nlohmann::json& parsed_at() {
-  static const nlohmann::json parsed = nlohmann::json::parse(files()[place].text);
+  static const nlohmann::json parsed = parse_file(files, place);
   return parsed;
 }
-
-constexpr std::size_t kMostFiles = 256;
 template <FileList files, std::size_t... places>
 const nlohmann::json& parsed_file(std::size_t place, std::index_sequence<places...> /*all*/) {
   using Parsed = const nlohmann::json& (*)();
   static constexpr Parsed kParsed[] = {&parsed_at<files, places>...};
-  FLOPCAST_CHECK(place < kMostFiles);
+  FLOPCAST_CHECK(place < std::size(kParsed));
   return kParsed[place]();
 }
 
 // Null when no file has the path.
-template <FileList files>
+template <FileList files, std::size_t most>
 const nlohmann::json* find_file(std::string_view path) {
   const std::vector<EmbeddedFile>& all = files();
   const auto found =
       std::find_if(all.begin(), all.end(), [path](const EmbeddedFile& file) { return file.path == path; });
   if (found == all.end()) return nullptr;
-  return &parsed_file<files>(static_cast<std::size_t>(found - all.begin()), std::make_index_sequence<kMostFiles>());
+  return &parsed_file<files>(static_cast<std::size_t>(found - all.begin()), std::make_index_sequence<most>());
 }
 
 const nlohmann::json* find_entry(CatalogueKind kind, std::string_view name) {
-  return find_file<embedded_catalogue>(path_of(kind, name));
+  return find_file<embedded_catalogue, kMostEntries>(path_of(kind, name));
 }
 
 constexpr const char* kReleases = "releases";
@@ -237,7 +241,8 @@ std::vector<std::string> shipped_profile_names() {
 }
 
 nlohmann::json shipped_profile(std::string_view name) {
-  const nlohmann::json* const file = find_file<embedded_profiles>(fmt::format("{}{}{}", kFolder, name, kSuffix));
+  const nlohmann::json* const file =
+      find_file<embedded_profiles, kMostProfiles>(fmt::format("{}{}{}", kFolder, name, kSuffix));
   return file == nullptr ? nlohmann::json() : *file;
 }
 
