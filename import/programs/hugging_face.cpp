@@ -3,6 +3,9 @@
 // import/keys/hugging_face.json.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "import/programs/formats.hpp"
 #include "import/programs/hugging_face_reader.hpp"
 
@@ -26,10 +29,16 @@ std::string HuggingFaceReader::key_of(Keys keys) const {
   return *keys.begin();
 }
 
+// One number, or one for each layer where all are the same.
 std::optional<int> HuggingFaceReader::whole(Keys keys, int smallest) {
   std::optional<int> found;
   for (const char* key : keys) {
-    const auto number = object_.whole(key, smallest);
+    const nlohmann::json* value = object_.find(key);
+    const bool by_layer =
+        value != nullptr && value->is_array() && !value->empty() && value->front().is_number_integer() &&
+        std::count(value->begin(), value->end(), value->front()) == static_cast<std::ptrdiff_t>(value->size());
+    const bool fits = by_layer && value->front() >= smallest && value->front() <= std::numeric_limits<int>::max();
+    const auto number = fits ? std::optional<int>(value->front().get<int>()) : object_.whole(key, smallest);
     if (!found) found = number;
   }
   return found;
@@ -80,6 +89,11 @@ void HuggingFaceReader::choose_family() {
           : "";
   // Files before model_type have llama's names or BERT's.
   if (type_.empty() && lower_case(architecture).starts_with("bert")) type_ = "bert";
+  const bool has_other_head = architecture.find("Classification") != std::string::npos ||
+                              architecture.find("Reward") != std::string::npos ||
+                              architecture.find("QuestionAnswering") != std::string::npos;
+  if (has_other_head)
+    warn_of("architectures", fmt::format("{} has a head of its own: one over the vocabulary is counted", architecture));
   const bool of_bert = type_.empty() && architecture.empty() && object_.has("type_vocab_size");
   if (of_bert) type_ = "bert";
   if (type_.empty()) {
@@ -225,8 +239,11 @@ void HuggingFaceReader::read_mlp() {
   if (!width && ratio && *ratio > 0) width = static_cast<int>(*ratio * hidden_);
   if (width && family_.halved_ffn) *width /= 2;
   const auto embedding = whole({"word_embed_proj_dim"});
-  if (embedding && *embedding != hidden_)
-    warn_of("word_embed_proj_dim", fmt::format("embeddings are counted {} wide", hidden_));
+  if (embedding && *embedding != hidden_) {
+    object_.fail("word_embed_proj_dim",
+                 fmt::format("embeddings of {} projected to {} are not modelled", *embedding, hidden_),
+                 "a copy of the file without it counts them as wide as the layers");
+  }
   if (dense) return put("model.ffn", *dense, "intermediate_size_mlp");
   if (width) return put("model.ffn", *width, key_of(keys));
   const auto expert = whole({"moe_intermediate_size"});

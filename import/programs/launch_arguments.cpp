@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 #include "base/text/error.hpp"
 
@@ -37,6 +38,10 @@ bool trains(const ShellCommand& command) {
     return tells_a_model(name) || name == "tensor-model-parallel-size" || name == "model-parallel-size" ||
            name == "micro-batch-size" || name == "global-batch-size" || name == "seq-length";
   });
+}
+
+bool prints(const ShellCommand& command) {
+  return command.front().text == "echo" || command.front().text == "printf";
 }
 
 std::string base_name(const std::string& path) {
@@ -83,8 +88,14 @@ LaunchArguments::LaunchArguments(std::string_view text, const std::string& file,
   imported.notes = script_.notes;
   int trainings = 0;
   std::string other;
+  const bool runs = std::any_of(script_.commands.begin(), script_.commands.end(), [](const ShellCommand& command) {
+    return command.front().text != "#SBATCH" && !prints(command) && trains(command);
+  });
+  std::map<std::string, Argument> shared;
+  std::map<std::string, Argument> earlier;
   for (const ShellCommand& command : script_.commands) {
     const bool is_batch = command.front().text == "#SBATCH";
+    if (runs && prints(command)) continue;
     if (is_batch || (is_list && starts_with_flag(command))) add_command(command);
     if (starts_with_flag(command) || is_batch || !trains(command)) continue;
     note_program(command);
@@ -93,9 +104,23 @@ LaunchArguments::LaunchArguments(std::string_view text, const std::string& file,
       other = program_;
       continue;
     }
-    ++trainings;
+    if (trainings++ == 0) {
+      shared = arguments_;
+    } else {
+      earlier = std::exchange(arguments_, shared);
+    }
     add_command(command);
+    compare_with(earlier);
   }
+  std::string dropped;
+  for (const auto& [name, argument] : earlier) {
+    const KeyTable::Entry* entry = table_.find(name);
+    const bool matters = entry == nullptr || entry->kind != KeyTable::Kind::kNoEffect;
+    if (matters && arguments_.count(name) == 0) dropped += (dropped.empty() ? "" : ", ") + argument.written;
+  }
+  if (!dropped.empty())
+    imported.warnings.push_back(
+        fmt::format("{}: the last command that trains is read, without {} of the one before it", file, dropped));
   if (trainings == 0 && !is_list && other.empty()) add_variables();
   const bool only_batch = trainings == 0 && !is_list && !is_part_;
   if (only_batch) {
@@ -108,8 +133,7 @@ LaunchArguments::LaunchArguments(std::string_view text, const std::string& file,
          "program of the Megatron family, or its list of arguments"});
   }
   if (trainings > 1) {
-    imported.warnings.push_back(
-        fmt::format("{}: {} commands train; the later one wins where they differ", file, trainings));
+    imported.warnings.push_back(fmt::format("{}: {} commands train; the last one is read", file, trainings));
   }
   if (script_.has_conditions) {
     imported.notes.push_back(
@@ -165,8 +189,9 @@ void LaunchArguments::compare_with(const std::map<std::string, Argument>& before
     return unset.empty() ? argument.values.front().text : unset;
   };
   for (const auto& [name, earlier] : before) {
-    const Argument& argument = arguments_.at(name);
-    if (shown(argument) == shown(earlier)) continue;
+    const auto now = arguments_.find(name);
+    if (now == arguments_.end() || shown(now->second) == shown(earlier)) continue;
+    const Argument& argument = now->second;
     twice_[name] = fmt::format("{}: \"{}\" here and \"{}\" in line {}; the later one is taken", place(name),
                                shown(argument), shown(earlier), earlier.at.line);
   }

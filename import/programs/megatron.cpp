@@ -227,7 +227,10 @@ void MegatronReader::read_optimizer() {
   const auto optimizer = arguments_.text("optimizer", "training.optimizer");
   if (!optimizer) return;
   const std::string lower = lower_case(*optimizer);
-  if (lower != "adam" && lower != "adamw" && lower != "sgd" && lower != "cpu_adam" && lower != "ds_fused_adam") {
+  // Megatron-DeepSpeed and Megatron-LM for Gaudi name the kernel.
+  static const std::vector<std::string> known = {"adam",      "adamw",         "sgd",       "cpu_adam",
+                                                 "fusedadam", "ds_fused_adam", "fusedadamw"};
+  if (std::count(known.begin(), known.end(), lower) == 0) {
     arguments_.fail("optimizer", fmt::format("\"{}\" is not modelled", *optimizer),
                     "valid: adam, sgd; --training.optimizer adam forecasts Adam instead");
   }

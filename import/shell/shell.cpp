@@ -17,10 +17,8 @@
 
 namespace flopcast {
 
-bool takes_script(const std::string& text) {
-  constexpr std::size_t kLongest = 5;
-  return text.size() > 1 && text.size() <= kLongest && text[0] == '-' && text.back() == 'c' &&
-         std::all_of(text.begin() + 1, text.end(), [](unsigned char c) { return std::islower(c) != 0; });
+bool declares(const std::string& word) {
+  return word == "export" || word == "local" || word == "readonly" || word == "declare" || word == "typeset";
 }
 
 std::string shown(const ShellCommand& words) {
@@ -31,65 +29,6 @@ std::string shown(const ShellCommand& words) {
   }
   constexpr std::size_t kLongest = 60;
   return text.size() > kLongest ? text.substr(0, kLongest) + "…" : text;
-}
-
-// $0, $1 …, what the environment says.
-void ShellParser::start() {
-  script_.files = {file_};
-  for (const auto& [name, value] : input_.environment) variables_[name] = {{{value, 0}}};
-  variables_["0"] = {{{file_, 0}}};
-  variables_["BASH_SOURCE"] = {{{file_, 0}}};
-  std::vector<ShellWord> arguments;
-  for (const std::string& argument : input_.arguments) arguments.push_back({argument, 0});
-  set_arguments(arguments);
-}
-
-void ShellParser::set_arguments(const std::vector<ShellWord>& arguments) {
-  for (std::size_t index = 1; index <= variables_["@"].words.size(); ++index)
-    variables_.erase(fmt::format("{}", index));
-  for (std::size_t index = 0; index < arguments.size(); ++index)
-    variables_[fmt::format("{}", index + 1)] = {{arguments[index]}};
-  variables_["#"] = {{{fmt::format("{}", arguments.size()), 0}}};
-  variables_["@"] = {arguments};
-}
-
-void ShellParser::shift(std::size_t count) {
-  std::vector<ShellWord> arguments = variables_["@"].words;
-  arguments.erase(arguments.begin(),
-                  arguments.begin() + static_cast<std::ptrdiff_t>(std::min(count, arguments.size())));
-  set_arguments(arguments);
-}
-
-// SLURM sets its variables from the script's own #SBATCH lines (sbatch's manual, "OUTPUT ENVIRONMENT VARIABLES").
-void ShellParser::tell_batch(const ShellCommand& command) {
-  struct BatchFlag {
-    std::string_view flag;
-    std::vector<const char*> names;
-  };
-  static const std::vector<BatchFlag> flags = {{"--nodes", {"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}},
-                                               {"-N", {"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}},
-                                               {"--ntasks", {"SLURM_NTASKS", "SLURM_NPROCS"}},
-                                               {"-n", {"SLURM_NTASKS", "SLURM_NPROCS"}},
-                                               {"--ntasks-per-node", {"SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}},
-                                               {"--gpus-per-node", {"SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"}},
-                                               {"--gres", {"SLURM_GPUS_ON_NODE"}},
-                                               {"--cpus-per-task", {"SLURM_CPUS_PER_TASK"}}};
-  for (std::size_t index = 1; index < command.size(); ++index) {
-    const std::string& text = command[index].text;
-    const std::size_t equals = text.find('=');
-    const std::string flag = text.substr(0, equals);
-    std::string value = equals != std::string::npos  ? text.substr(equals + 1)
-                        : index + 1 < command.size() ? command[index + 1].text
-                                                     : "";
-    const std::size_t colon = value.rfind(':');  // gpu:a100:8
-    if (colon != std::string::npos) value = value.substr(colon + 1);
-    for (const BatchFlag& known : flags) {
-      if (known.flag != flag) continue;
-      for (const char* name : known.names) {
-        if (input_.environment.count(name) == 0) variables_[name] = {{{value, command[index].line, file_index_}}};
-      }
-    }
-  }
 }
 
 ShellScript ShellParser::parse() {
@@ -200,6 +139,11 @@ void ShellParser::end_word() {
   static const std::vector<std::string> keywords = {"then", "else", "do", "{"};
   const bool first = command_.size() == 1 && std::count(keywords.begin(), keywords.end(), word_.text) > 0;
   const bool subject = command_.size() == 3 && command_[0].text == "case" && command_[2].text == "in";
+  if (command_.size() == 3 && command_[0].text == "function" && word_.text == "{") {
+    function_ = command_[1].text;
+    command_.erase(command_.begin(), command_.begin() + 2);
+    return end_command();
+  }
   if (first || subject) end_command();
 }
 
@@ -267,6 +211,15 @@ bool ShellParser::read_branching(ShellCommand& command, const std::string& by) {
     ShellBranching group;
     group.kind = ShellBranching::Kind::kGroup;
     group.reads_condition = false;
+    if (!function_.empty()) {
+      group.function = std::exchange(function_, "");
+      group.line = command.front().line;
+      group.runs = false;
+      group.again_at = at_;
+      group.again_line = line_;
+      branchings_.push_back(std::move(group));
+      return true;
+    }
     group.line = doubt_.line > 0 ? doubt_.line : command.front().line;
     group.runs = skips_next_ ? std::optional<bool>(false) : doubt_.line > 0 ? std::nullopt : std::optional<bool>(true);
     skips_next_ = false;
@@ -275,6 +228,13 @@ bool ShellParser::read_branching(ShellCommand& command, const std::string& by) {
     return true;
   }
   const bool closes_group = first == "}" && inner != nullptr && inner->kind == ShellBranching::Kind::kGroup;
+  if (closes_group && !inner->function.empty()) {
+    const ShellBranching body = *inner;
+    branchings_.pop_back();
+    const std::string text(text_.substr(body.again_at, command_at_ - body.again_at));
+    if (!is_dead()) functions_[body.function] = {text, file_, body.again_line, file_index_};
+    return true;
+  }
   if (first == "else" && in_if) {
     begin_branch(*inner, true);
   } else if ((first == "fi" && in_if) || (first == "esac" && in_case) || closes_group) {
@@ -372,128 +332,36 @@ void ShellParser::judge_short_circuit(const ShellCommand& command, const std::st
   joint_ = by;
 }
 
-// A script inside a word, after sh -c; what stands before it, such as srun and its flags, counts for its commands too.
-void ShellParser::run_nested(const ShellCommand& prefix, const std::string& text, int line) {
-  constexpr int kDeepest = 8;
-  if (depth_ >= kDeepest) fail("sh -c is nested too deeply", line);
-  ShellParser nested = nested_in(text, line);
-  take_over(nested, prefix);
-}
-
-void ShellParser::take_over(ShellParser& nested, const ShellCommand& prefix) {
-  ShellScript inside = nested.parse();
-  expanded_ = nested.expanded_;
-  loops_ = nested.loops_;
-  if (prefix.empty()) variables_ = nested.variables_;
-  for (ShellCommand& command : inside.commands) {
-    command.insert(command.begin(), prefix.begin(), prefix.end());
-    script_.commands.push_back(std::move(command));
-  }
-  script_.has_conditions = script_.has_conditions || inside.has_conditions;
-  script_.takes_arguments = script_.takes_arguments || inside.takes_arguments;
-  script_.files = std::move(inside.files);
-  script_.written.merge(inside.written);
-  script_.warnings.insert(script_.warnings.end(), inside.warnings.begin(), inside.warnings.end());
-  script_.notes.insert(script_.notes.end(), inside.notes.begin(), inside.notes.end());
-  script_.not_found.insert(script_.not_found.end(), inside.not_found.begin(), inside.not_found.end());
-}
-
-// source FILE: beside the script, or where its path says.
-void ShellParser::follow(const ShellCommand& command) {
-  constexpr int kDeepest = 8;
-  const std::string& path = command[1].text;
-  const std::size_t unset = path.rfind(kUnset);
-  const std::string tail = unset == std::string::npos
-                               ? path
-                               : path.substr(path.find_first_not_of('/', unset + 1) == std::string::npos
-                                                 ? unset
-                                                 : path.find_first_not_of('/', unset + 1));
-  const std::size_t slash = file_.rfind('/');
-  const std::string beside = (slash == std::string::npos ? "" : file_.substr(0, slash + 1)) + tail;
-  std::optional<std::string> text;
-  std::string found;
-  if (input_.read && depth_ < kDeepest) {
-    for (const std::string& each : {tail, beside}) {
-      if (text || each.empty() || each.find(kUnset) != std::string::npos) continue;
-      text = input_.read(each);
-      found = each;
-    }
-  }
-  if (!text) {
-    script_.not_found.push_back(fmt::format("{}:{}: {}", file_, command[1].line,
-                                            shown({command[1]}) + (unset == std::string::npos ? "" : "/" + tail)));
-    return;
-  }
-  const std::string name = found;
-  const std::string body = *text;
-  ShellParser sourced(body, name, input_);
-  sourced.depth_ = depth_ + 1;
-  sourced.expanded_ = expanded_;
-  sourced.variables_ = variables_;
-  sourced.variables_["BASH_SOURCE"] = {{{name, 0}}};
-  sourced.loops_ = loops_;
-  sourced.script_.files = script_.files;
-  sourced.script_.written = script_.written;
-  sourced.file_index_ = static_cast<int>(script_.files.size());
-  sourced.script_.files.push_back(name);
-  take_over(sourced, {});
-  variables_["BASH_SOURCE"] = {{{file_, 0}}};
-}
-
-void ShellParser::add_command(ShellCommand command) {
-  if (command.front().text == "eval" && command.size() > 1) {
-    std::string text;
-    for (std::size_t index = 1; index < command.size(); ++index) text += command[index].text + " ";
-    return run_nested({}, text, command[1].line);
-  }
-  const std::string& name = command.front().text;
-  if ((name == "source" || name == ".") && command.size() > 1) return follow(command);
-  if (name == "shift")
-    return shift(command.size() > 1
-                     ? static_cast<std::size_t>(std::max(0L, std::strtol(command[1].text.c_str(), nullptr, 10)))
-                     : 1);
-  if (name == "printf" && command.size() > 4 && command[1].text == "-v") {
-    std::string text = command[3].text;
-    const std::size_t place = text.find("%s");
-    if (place != std::string::npos) text.replace(place, 2, command[4].text);
-    return assign(command[2].text, {{{text, command[4].line, file_index_}}}, false);
-  }
-  if (name == "set" && command.size() > 1 && command[1].text == "--") {
-    return set_arguments(std::vector<ShellWord>(command.begin() + 2, command.end()));
-  }
-  for (std::size_t index = 0; index + 2 < command.size(); ++index) {
-    const std::string& path = command[index].text;
-    const std::string program = path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
-    if (program != "sh" && program != "bash" && program != "dash" && program != "zsh") continue;
-    std::size_t option = index + 1;
-    while (option + 1 < command.size() && command[option].text[0] == '-' && !takes_script(command[option].text))
-      ++option;
-    if (option + 1 >= command.size() || !takes_script(command[option].text)) continue;
-    const ShellCommand prefix(command.begin(), command.begin() + static_cast<std::ptrdiff_t>(index));
-    return run_nested(prefix, command[option + 1].text, command[option + 1].line);
-  }
-  script_.commands.push_back(std::move(command));
-}
-
 void ShellParser::end_command(const std::string& by) {
   end_word();
   if (in_array_) return;  // inside ( … ) a line end only separates words
-  static const std::vector<std::string> prefixes = {"export", "local", "readonly", "declare"};
   static const std::vector<std::string> conditions = {"select"};
   static const std::vector<std::string> keywords = {"then", "do", "else", "{", "!"};
   ShellCommand command;
   std::swap(command, command_);
   if (command.empty()) return judge_short_circuit(command, by);
+  if (command.front().text == "function" && command.size() == 2) {
+    function_ = command[1].text;
+    return;
+  }
   if (read_branching(command, by)) return;
+  function_.clear();
+  const bool is_local = in_function_ && declares(command.front().text) && command.front().text != "export";
   std::size_t first = 0;
   while (first < command.size()) {
     const std::string& text = command[first].text;
     if (std::count(conditions.begin(), conditions.end(), text) > 0) script_.has_conditions = true;
-    const bool skipped = std::count(prefixes.begin(), prefixes.end(), text) > 0 ||
-                         std::count(keywords.begin(), keywords.end(), text) > 0;
+    const bool is_option = first > 0 && text[0] == '-' && declares(command.front().text);
+    const bool skipped = declares(text) || is_option || std::count(keywords.begin(), keywords.end(), text) > 0;
     const std::size_t equals = text.find('=');
     const bool adds = equals != std::string::npos && equals > 0 && text[equals - 1] == '+';
     const std::string name = equals == std::string::npos ? "" : text.substr(0, adds ? equals - 1 : equals);
+    if (is_local && !is_dead() && is_name(equals == std::string::npos ? text : name)) {
+      const std::string declared = equals == std::string::npos ? text : name;
+      const auto before = variables_.find(declared);
+      if (!declares(declared))
+        locals_.emplace(declared, before == variables_.end() ? std::nullopt : std::optional(before->second));
+    }
     if (!skipped && !is_name(name)) break;
     if (!skipped) assign(name, {{{text.substr(equals + 1), command[first].line, command[first].file}}}, adds);
     ++first;

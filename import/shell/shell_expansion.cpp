@@ -60,7 +60,7 @@ void ShellParser::append(const std::string& text) {
 }
 
 void ShellParser::append_split(const std::string& text, int line, bool quoted) {
-  if (quoted) {
+  if (quoted || assigns()) {
     append(text);
     return;
   }
@@ -80,6 +80,100 @@ void ShellParser::append_split(const std::string& text, int line, bool quoted) {
   }
 }
 
+// Inside NAME=…, where the shell splits nothing and an array becomes one word.
+bool ShellParser::assigns() const {
+  if (in_array_ || !in_word_) return false;
+  const auto is_assignment = [](const std::string& text) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) return false;
+    return is_name(std::string_view(text).substr(0, text[equals - 1] == '+' ? equals - 1 : equals));
+  };
+  return is_assignment(word_.text) && std::all_of(command_.begin(), command_.end(), [&](const ShellWord& word) {
+           return is_assignment(word.text) || declares(word.text) || word.text.starts_with('-');
+         });
+}
+
+void ShellParser::append_words(std::vector<ShellWord> words, bool quoted, bool one_word) {
+  const bool joined = one_word || assigns();
+  for (std::size_t index = 0; index < words.size(); ++index) {
+    if (index > 0 && joined) append(" ");
+    if (index > 0 && !joined) end_word();
+    const bool starts = !in_word_;
+    append_split(words[index].text, words[index].line, quoted || joined);
+    if (starts && quoted) word_.line = words[index].line;
+  }
+}
+
+// ${NAME[@]} and "$@", and what may follow inside of the braces: + - :+ :- :from:count.
+void ShellParser::read_words(const std::string& name, const std::string& rest, bool quoted) {
+  const std::size_t bracket = rest.find(']');
+  const bool one_word = quoted && rest.find('*') < rest.find(']');
+  const std::string after = bracket == std::string::npos ? rest.substr(1) : rest.substr(bracket + 1);
+  const auto variable = variables_.find(name);
+  const std::vector<ShellWord> words = variable == variables_.end() ? std::vector<ShellWord>() : variable->second.words;
+  const bool colon = after.size() > 1 && after[0] == ':';
+  const char sign = after.empty() ? '\0' : after[colon ? 1 : 0];
+  const std::string operand = after.size() > (colon ? 2u : 1u) ? after.substr(colon ? 2 : 1) : "";
+  if (sign == '+' || (sign == '-' && (colon || variable == variables_.end()))) {
+    if (words.empty() == (sign == '+')) return;
+    const bool again = operand.find(name + "[@]") != std::string::npos || sign == '-';
+    if (sign == '-' && words.empty()) return append_split(expanded(operand), line_, quoted);
+    return again ? append_words(words, quoted || operand.starts_with('"'), false)
+                 : append_split(expanded(operand), line_, quoted);
+  }
+  if (variable == variables_.end() && name != "@") return mark_unset(name);
+  if (after.empty() || sign == '-') return append_words(words, quoted, one_word);
+  if (!colon) return mark_unset(name + rest.substr(0, 8));
+  const std::string range = after.substr(1);
+  const std::size_t cut = range.find(':');
+  const auto value_of = [this](const std::string& each) { return scalar(each); };
+  auto from = shell_arithmetic(range.substr(0, cut), value_of);
+  const auto count = cut == std::string::npos ? std::optional<std::int64_t>(static_cast<std::int64_t>(words.size()))
+                                              : shell_arithmetic(range.substr(cut + 1), value_of);
+  if (from && name == "@") *from -= 1;
+  if (!from || !count || *from < 0 || *count < 0) return mark_unset(name + rest.substr(0, 8));
+  const std::int64_t size = static_cast<std::int64_t>(words.size());
+  const std::int64_t begin = std::min(*from, size);
+  const std::int64_t end = begin + std::min(*count, size - begin);
+  append_words({words.begin() + begin, words.begin() + end}, quoted, one_word);
+}
+
+// ${NAME[1]} and ${NAME[key]}; the elements of declare -A are written [key]=value.
+bool ShellParser::read_element(const std::string& name, const std::string& subscript, bool quoted) {
+  const auto variable = variables_.find(name);
+  if (variable == variables_.end()) return false;
+  const std::string key = "[" + expanded(subscript) + "]=";
+  for (const ShellWord& word : variable->second.words) {
+    if (!word.text.starts_with(key)) continue;
+    append_split(word.text.substr(key.size()), word.line, quoted);
+    return true;
+  }
+  const auto index = shell_arithmetic(subscript, [this](const std::string& each) { return scalar(each); });
+  if (!index || *index < 0 || static_cast<std::size_t>(*index) >= variable->second.words.size()) return false;
+  const ShellWord word = variable->second.words[static_cast<std::size_t>(*index)];
+  if (word.text.starts_with('[') && word.text.find("]=") != std::string::npos) return false;
+  append_split(word.text, word.line, quoted);
+  return true;
+}
+
+// $'…', where \n and \t stand for what they do in C.
+void ShellParser::read_escaped_quotes() {
+  const int line = line_;
+  take();
+  append("");
+  while (!done() && peek() != '\'') {
+    char character = take();
+    if (character == '\\' && !done()) {
+      character = take();
+      if (character == 'n') character = '\n';
+      if (character == 't') character = '\t';
+    }
+    append(std::string(1, character));
+  }
+  if (done()) fail("a single quote is never closed", line);
+  take();
+}
+
 std::string ShellParser::scalar(const std::string& name) const {
   const auto variable = variables_.find(name);
   return variable == variables_.end() || variable->second.words.empty() ? "" : variable->second.words.front().text;
@@ -89,9 +183,9 @@ void ShellParser::expand(const std::string& name, bool quoted) {
   const auto variable = variables_.find(name);
   if (variable == variables_.end()) {
     const bool is_argument = std::isdigit(static_cast<unsigned char>(name[0])) != 0;
-    script_.takes_arguments = script_.takes_arguments || is_argument;
+    script_.takes_arguments = script_.takes_arguments || (is_argument && !in_function_ && !is_dead());
     // The shell leaves nothing where fewer arguments were given.
-    if (!is_argument || input_.arguments.empty()) mark_unset(name);
+    if (!is_argument || (input_.arguments.empty() && !in_function_)) mark_unset(name);
   } else if (!variable->second.words.empty()) {
     append_split(variable->second.words.front().text, variable->second.words.front().line, quoted);
   }
@@ -117,19 +211,10 @@ void ShellParser::read_braces(bool quoted) {
   const std::string name = inside.substr(0, end);
   const std::string rest = inside.substr(end);
   const auto variable = variables_.find(name);
-  if (rest == "[@]" || rest == "[*]") {
-    if (variable == variables_.end()) return mark_unset(name);
-    const std::vector<ShellWord> words = variable->second.words;
-    const bool one_word = quoted && rest == "[*]";
-    for (std::size_t index = 0; index < words.size(); ++index) {
-      if (index > 0 && one_word) append(" ");
-      if (index > 0 && !one_word) end_word();
-      const bool starts = !in_word_;
-      append_split(words[index].text, words[index].line, quoted);
-      if (starts && quoted) word_.line = words[index].line;
-    }
-    return;
-  }
+  if (rest.starts_with("[@]") || rest.starts_with("[*]")) return read_words(name, rest, quoted);
+  if (name.empty() && (rest[0] == '@' || rest[0] == '*')) return read_words("@", rest, quoted);
+  if (name.empty() && rest[0] == '!' && is_name(rest.substr(1)) && is_name(scalar(rest.substr(1))))
+    return expand(scalar(rest.substr(1)), quoted);
   if (name.empty() && rest == "#") return append(scalar("#"));
   if (name.empty() && rest.size() > 1 && rest[0] == '#') {
     const std::string counted = rest.substr(1, rest.find('[') - 1);
@@ -142,14 +227,7 @@ void ShellParser::read_braces(bool quoted) {
   if (rest.empty()) return expand(name, quoted);
   if (rest[0] == '[') {
     const std::size_t close = rest.find(']');
-    const auto index = shell_arithmetic(rest.substr(1, close == std::string::npos ? close : close - 1),
-                                        [this](const std::string& each) { return scalar(each); });
-    const bool has = variable != variables_.end() && index && *index >= 0 &&
-                     static_cast<std::size_t>(*index) < variable->second.words.size();
-    if (has) {
-      const ShellWord word = variable->second.words[static_cast<std::size_t>(*index)];
-      return append_split(word.text, word.line, quoted);
-    }
+    if (close + 1 == rest.size() && read_element(name, rest.substr(1, close - 1), quoted)) return;
     return mark_unset(name + rest.substr(0, 8));
   }
   const bool colon = rest[0] == ':' && rest.size() > 1;
@@ -255,14 +333,10 @@ void ShellParser::read_dollar(bool quoted) {
   if (std::isdigit(static_cast<unsigned char>(peek())) != 0 || peek() == '#')
     return expand(std::string(1, take()), quoted);
   if (peek() == '@' || peek() == '*') {
-    take();
-    const std::vector<ShellWord> words = variables_["@"].words;
-    for (std::size_t index = 0; index < words.size(); ++index) {
-      if (index > 0) end_word();
-      append_split(words[index].text, words[index].line, quoted);
-    }
-    return;
+    const bool one_word = take() == '*' && quoted;
+    return append_words(variables_["@"].words, quoted, one_word);
   }
+  if (peek() == '\'' && !quoted) return read_escaped_quotes();
   if (peek() == '?' || peek() == '$' || peek() == '!') return mark_unset(fmt::format("${}", take()));
   while (is_name_character(peek())) name += take();
   if (name.empty()) return append("$");
@@ -391,15 +465,22 @@ std::string ShellParser::expanded(const std::string& text) const {
 
 ShellParser ShellParser::nested_in(std::string_view text, int line) const {
   ShellParser nested(text, file_, input_);
+  nested.inherit(*this);
   nested.line_ = line;
-  nested.depth_ = depth_ + 1;
-  nested.expanded_ = expanded_;
-  nested.variables_ = variables_;
-  nested.file_index_ = file_index_;
-  nested.script_.files = script_.files;
-  nested.script_.written = script_.written;
-  nested.loops_ = loops_;
   return nested;
+}
+
+// What a script inside of another one begins with.
+void ShellParser::inherit(const ShellParser& from) {
+  depth_ = from.depth_ + 1;
+  expanded_ = from.expanded_;
+  variables_ = from.variables_;
+  functions_ = from.functions_;
+  in_function_ = from.in_function_;
+  file_index_ = from.file_index_;
+  script_.files = from.script_.files;
+  script_.written = from.script_.written;
+  loops_ = from.loops_;
 }
 
 }  // namespace flopcast

@@ -17,6 +17,14 @@ struct ShellVariable {
   std::vector<ShellWord> words;
 };
 
+/// What name() { … } holds.
+struct ShellFunction {
+  std::string body;
+  std::string file;
+  int line = 0;
+  int file_index = 0;
+};
+
 /// An if or a case that is not closed yet.
 struct ShellBranching {
   enum class Kind { kIf, kCase, kGroup, kLoop };
@@ -36,17 +44,20 @@ struct ShellBranching {
   std::string holds;  // of for ((…; …; …)), and its step
   std::string step;
   bool is_while = false;
+  std::string function;  // whose body the group is: read when it is called
 };
 
 bool is_name_character(char character);
 bool is_name(std::string_view text);
 /// -c, -lc, -ec: the flag after which a shell takes a script as its next word.
 bool takes_script(const std::string& text);
+/// export, local, readonly and declare: words before assignments.
+bool declares(const std::string& word);
 /// The beginning of a command, for a message.
 std::string shown(const ShellCommand& words);
 
-/// Reads a script from top to bottom: what words mean (shell_words.cpp, shell_expansion.cpp), then commands and
-/// branches (shell.cpp).
+/// Reads a script from top to bottom: what words mean (shell_words.cpp, shell_expansion.cpp), then branches (shell.cpp)
+/// and commands (shell_commands.cpp).
 class ShellParser {
  public:
   ShellParser(std::string_view text, const std::string& file, const ShellInput& input)
@@ -74,6 +85,11 @@ class ShellParser {
   void expand(const std::string& name, bool quoted);
   void append_split(const std::string& text, int line, bool quoted);
   void append(const std::string& text);
+  bool assigns() const;
+  void append_words(std::vector<ShellWord> words, bool quoted, bool one_word);
+  void read_words(const std::string& name, const std::string& rest, bool quoted);
+  bool read_element(const std::string& name, const std::string& subscript, bool quoted);
+  void read_escaped_quotes();
   std::string scalar(const std::string& name) const;
   void mark_unset(const std::string& name) { append(kUnset + name + kUnset); }
 
@@ -86,6 +102,9 @@ class ShellParser {
   const ShellBranching* undecided() const;
   void judge_short_circuit(const ShellCommand& command, const std::string& by);
   void add_command(ShellCommand command);
+  bool read_function_head();
+  void call(const ShellFunction& function, const ShellCommand& command);
+  void inherit(const ShellParser& from);
   void run_nested(const ShellCommand& prefix, const std::string& text, int line);
   void follow(const ShellCommand& command);
   void take_over(ShellParser& nested, const ShellCommand& prefix);
@@ -122,6 +141,10 @@ class ShellParser {
   std::size_t expanded_ = 0;
 
   std::map<std::string, ShellVariable> variables_;
+  std::map<std::string, ShellFunction> functions_;
+  std::map<std::string, std::optional<ShellVariable>> locals_;  // of this function, as they were before it
+  bool in_function_ = false;
+  std::string function_;  // name() was read, and { comes
   ShellWord word_;
   bool in_word_ = false;
   ShellCommand command_;

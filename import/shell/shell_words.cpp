@@ -115,6 +115,26 @@ void ShellParser::read_comment() {
   end_command();
 }
 
+// name (), where { is to follow; false for all other parentheses.
+bool ShellParser::read_function_head() {
+  const std::size_t close = text_.find_first_not_of(" \t", at_ + 1);
+  if (close == std::string_view::npos || text_[close] != ')') return false;
+  ShellCommand head = command_;
+  if (in_word_) head.push_back(word_);
+  if (!head.empty() && head.front().text == "function") head.erase(head.begin());
+  if (head.size() != 1) return false;
+  const std::string& name = head.front().text;
+  const bool fits = std::all_of(name.begin(), name.end(), [](char each) {
+    return is_name_character(each) || std::string_view("-:.").find(each) != std::string_view::npos;
+  });
+  if (!fits || name.empty()) return false;
+  while (at_ <= close) take();
+  function_ = name;
+  command_.clear();
+  in_word_ = false;
+  return true;
+}
+
 void ShellParser::read_word_piece() {
   const char character = peek();
   if (!in_word_ && command_.empty()) {
@@ -165,6 +185,7 @@ void ShellParser::read_word_piece() {
       return read_operator();
     case '(':
       if (peek(1) == '(' && !in_word_ && !in_array_ && read_arithmetic_command()) return;
+      if (!in_array_ && read_function_head()) return;
       if (in_word_ && !in_array_ && word_.text.size() > 1 && word_.text.back() == '=') {
         const std::string name = word_.text.substr(0, word_.text.size() - 1);
         const std::string_view bare = name.back() == '+' ? std::string_view(name).substr(0, name.size() - 1) : name;
@@ -217,7 +238,7 @@ void ShellParser::read_here_document() {
 // What a here-document writes with > PATH on its line.
 void ShellParser::write_file(const std::string& redirection, std::string_view body, bool as_it_is) {
   const std::size_t sign = redirection.find('>');
-  if (sign == std::string::npos || depth_ > 0 || (sign > 0 && redirection[sign - 1] == '2')) return;
+  if (sign == std::string::npos || (depth_ > 0 && !in_function_) || (sign > 0 && redirection[sign - 1] == '2')) return;
   const std::size_t begin = redirection.find_first_not_of("> \t'", sign);
   if (begin == std::string::npos) return;
   const std::size_t end = std::min(redirection.find_first_of(" \t;|&<'", begin), redirection.size());

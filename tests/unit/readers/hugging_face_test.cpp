@@ -191,6 +191,23 @@ TEST(HuggingFace, FamiliesHaveTheirOwnNamesAndDefaults) {
       true);
 }
 
+TEST(HuggingFace, WhatIsTheSameForAllLayersMayBeAList) {
+  const ImportedJob imported =
+      import_text(small("hunyuan_v1_moe", R"(, "num_experts": 8, "moe_topk": [2, 2, 2, 2], "num_shared_expert": [1, 1],
+        "moe_intermediate_size": [32, 32])"),
+                  "config.json");
+  EXPECT_EQ(imported.job["model"]["experts"], json::parse(R"({"count": 8, "top_k": 2, "shared": 1, "ffn": 32})"));
+  EXPECT_THROW(import_text(small("hunyuan_v1_moe", R"(, "num_experts": 8, "moe_topk": [2, 1])"), "config.json"),
+               ConfigError);
+}
+
+TEST(HuggingFace, OtherHeadsAndNarrowEmbeddingsAreTold) {
+  const ImportedJob reward =
+      import_text(small("llama", R"(, "architectures": ["LlamaForSequenceClassification"])"), "config.json");
+  EXPECT_TRUE(mentions(reward.warnings, "has a head of its own"));
+  EXPECT_THROW(import_text(small("opt", R"(, "word_embed_proj_dim": 32)"), "config.json"), ConfigError);
+}
+
 TEST(HuggingFace, TheTextPartOfAMultimodalModelIsRead) {
   const std::string text = R"({"model_type": "seer", "vision_config": {}, "text_config": )" + small("llama", "") + "}";
   const ImportedJob imported = import_text(text, "config.json");

@@ -172,6 +172,20 @@ TEST(Megatron, AKnownTaskIsNoPretraining) {
   EXPECT_NE(import_complaint(script, "a.sh").problem.find("\"RACE\" evaluates a model"), std::string::npos);
 }
 
+TEST(Megatron, OfTwoTrainingsTheLastIsRead) {
+  const std::string base = "A=(" + std::string(kSmall) + ")\n";
+  const ImportedJob both = import_text(
+      base + "torchrun p.py ${A[@]} --swiglu --micro-batch-size 2\ntorchrun p.py ${A[@]} --micro-batch-size 1", "a.sh");
+  EXPECT_EQ(both.job["model"]["gated_mlp"], false);
+  EXPECT_EQ(both.job["layout"]["micro_batch_size"], 1);
+  EXPECT_TRUE(mentions(both.warnings, "2 commands train; the last one is read"));
+  EXPECT_TRUE(mentions(both.warnings, "without --swiglu of the one before it"));
+  const ImportedJob shown = import_text(base + "C=\"torchrun p.py ${A[@]} --swiglu\"\necho $C --fp16\n$C", "a.sh");
+  EXPECT_EQ(shown.job["model"]["gated_mlp"], true);
+  EXPECT_EQ(shown.job["training"]["precision"], "fp32");
+  EXPECT_FALSE(mentions(shown.warnings, "commands train"));
+}
+
 TEST(Megatron, UndecidedBranchesAreToldOf) {
   const std::string run =
       "fi\nARGS=(" + std::string(kSmall) + ")\ntorchrun p.py ${ARGS[@]} --tensor-model-parallel-size $TP";
@@ -206,6 +220,30 @@ TEST(Shell, QuotesVariablesAndArrays) {
 TEST(Shell, ElementsWithBlanksAreSplitWhereUnquoted) {
   EXPECT_EQ(words_of("A=( \"--a 1\" '--b 2' )\nrun ${A[@]} x"), "[run][--a][1][--b][2][x];");
   EXPECT_EQ(words_of("A=( \"--a 1\" c )\nrun \"${A[@]}\" \"${A[*]}\""), "[run][--a 1][c][--a 1 c];");
+}
+
+TEST(Shell, AssignmentsAreNotSplit) {
+  EXPECT_EQ(words_of("A=(--a 1)\nD=(--d 2)\nC=\"run ${A[@]} \\\n  ${D[@]} x\"\n$C"), "[run][--a][1][--d][2][x];");
+  EXPECT_EQ(words_of("A='--a 1'\nB=$A\nexport C=$B\" --c\"\nrun $C"), "[run][--a][1][--c];");
+  EXPECT_EQ(words_of("A='1 2'\nX=$A run -e Y=$A"), "[run][-e][Y=1][2];");
+}
+
+TEST(Shell, ArraysAreSlicedAndHaveDefaults) {
+  EXPECT_EQ(words_of("A=(a b c)\nE=()\nrun ${A[@]+\"${A[@]}\"} ${E[@]+\"${E[@]}\"} \"${A[@]:1:2}\" ${E[@]:-d}"),
+            "[run][a][b][c][b][c][d];");
+  EXPECT_EQ(words_of("declare -A L=([7b]=32 [\"13b\"]=40)\nS=13b N=S\nrun ${L[$S]} ${L[7b]} ${!N} $'a b'"),
+            "[run][40][32][13b][a b];");
+  EXPECT_EQ(words_of("let \"A = 3 * 4\" B=2\nrun $A $B"), "[run][12][2];");
+}
+
+TEST(Shell, FunctionsAreReadWhereTheyAreCalled) {
+  EXPECT_EQ(words_of("train() {\n  local tp=$1 pp=${2:-4}\n  run $tp $pp \"$@\"\n}\ntrain 2\ntrain 1 8"),
+            "[run][2][4][2];[run][1][8][1][8];");
+  EXPECT_EQ(words_of("N=1\nfunction big { N=2; }\nrun $N\nbig\nrun $N"), "[run][1];[run][2];");
+  EXPECT_EQ(words_of("N=1\nf ()\n{\n  local N=3\n  if [ $1 = x ]; then run $N; fi; }\nf x | tee log\nrun $N"),
+            "[run][3];[tee][log];[run][1];");
+  EXPECT_EQ(words_of("sizes() { echo --a 1; }\nrun $(sizes)"), "[run][--a][1];");
+  EXPECT_THROW(parse_shell("f() { f; }\nf", "a.sh"), ConfigError);
 }
 
 TEST(Shell, NestedScripts) {
