@@ -165,8 +165,10 @@ void MegatronReader::read_precision() {
   const bool bf16 = arguments_.has("bf16");
   const bool fp16 = arguments_.has("fp16");
   if (bf16 && fp16) arguments_.fail("fp16", "is given together with --bf16", "keep one of the two");
-  const bool fp8 = arguments_.has("fp8-format");
-  const char* name = fp8 ? "fp8-format" : bf16 ? "bf16" : "fp16";
+  const bool fp4 = arguments_.has("fp4-format") && !arguments_.has("fp8-format");
+  const bool fp8 = fp4 || arguments_.has("fp8-format");
+  const char* name = fp4 ? "fp4-format" : fp8 ? "fp8-format" : bf16 ? "bf16" : "fp16";
+  if (fp4) warn_of("fp4-format", "4-bit products are forecast as fp8");
   put("training.precision", fp8 ? "fp8" : bf16 ? "bf16" : fp16 ? "fp16" : "fp32", name);
   if (!fp8 && !bf16 && !fp16) note("neither --bf16 nor --fp16: Megatron computes in fp32");
   const auto recipe = fp8 ? arguments_.text("fp8-recipe", "training.fp8_recipe") : std::nullopt;

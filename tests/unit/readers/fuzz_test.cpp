@@ -23,6 +23,10 @@ std::vector<Sample> samples() {
        "true; then C=3\nelse C=4; fi\n[ $C = 2 ] && { D=1; }\ncat <<E\nif\nE\nsrun bash -c \"run ${B[@]} --tp $D "
        "$(x)\"\n",
        "nested.sh"},
+      {"f() { local n=$1; A+=(--num-layers $n); }\nfunction g { run ${A[@]+\"${A[@]}\"} \"${A[@]:0:2}\" \"$@\"; }\n"
+       "declare -A L=([a]=4 [\"b\"]=8)\nf ${L[b]}\nX=$A\nC=\"torchrun p.py ${A[@]} --hidden-size 64 $'x y'\"\nlet "
+       "\"N = 2 * 3\"\ng $N\n$C --num-attention-heads ${!K}\n",
+       "functions.sh"},
       {R"({"data_parallel_size":4,"pipeline_parallel_size":2,"tensor_parallel_size":4})", "sizes.json"},
       {R"({"distributed_type": "FSDP", "fsdp_config": {"fsdp_sharding_strategy": "FULL_SHARD"},
 "mixed_precision": "bf16", "num_machines": 2, "num_processes": 16})",
