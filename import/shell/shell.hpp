@@ -32,12 +32,12 @@ struct ShellInput {
 
 /// The commands of a launch script, read from top to bottom without running anything. Understood: comments, line
 /// continuation, quotes, assignments (also export), arrays, $V ${V} ${V:-default} ${V[@]} and the other operators of
-/// ${…}, $((…)) over whole numbers, source, here-documents that write a file, arguments, loops over words, and while
-/// loops that conditions of constants end; of commands in $(…) those that only rewrite text or paths. #SBATCH tells
-/// SLURM's variables. Scripts in sh -c "…" and eval are read with the same variables. Of if, case and && the branch
-/// that runs is read: what nothing sets counts as empty in a condition, as the shell has it. Where a command decides,
-/// every branch is read as if it ran. Throws ConfigError for text that ends inside a quote and for expansions beyond 1
-/// MB.
+/// ${…}, $((…)) over whole numbers, functions where they are called, source, here-documents that write a file,
+/// arguments, loops over words, and while loops that conditions of constants end; of commands in $(…) those that only
+/// rewrite text or paths. #SBATCH tells SLURM's variables. Scripts in sh -c "…" and eval are read with the same
+/// variables. Of if, case and && the branch that runs is read: what nothing sets counts as empty in a condition, as the
+/// shell has it. Where a command decides, every branch is read as if it ran. Throws ConfigError for text that ends
+/// inside a quote and for expansions beyond 1 MB.
 struct ShellScript {
   std::vector<ShellCommand> commands;
   std::vector<std::string> files;                 ///< the script, and what it sources

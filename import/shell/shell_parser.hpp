@@ -76,6 +76,7 @@ class ShellParser {
   std::string marked();
   void read_comment();
   void read_word_piece();
+  bool continues_after_blanks();
   void read_double_quotes();
   void read_single_quotes();
   void read_back_ticks(bool quoted);

@@ -27,6 +27,17 @@ std::size_t placeholder_size(std::string_view text) {
 
 }  // namespace
 
+// A backslash, blanks and the line's end: the shell would end the command there, which nobody who wrote it meant.
+bool ShellParser::continues_after_blanks() {
+  std::size_t end = at_ + 1;
+  while (end < text_.size() && (text_[end] == ' ' || text_[end] == '\t')) ++end;
+  if (end == at_ + 1 || end >= text_.size() || text_[end] != '\n') return false;
+  script_.warnings.push_back(fmt::format(
+      "{}:{}: blanks after the backslash end the command for a shell; it is read as if it went on", file_, line_));
+  while (at_ < end) take();
+  return true;
+}
+
 void ShellParser::read_double_quotes() {
   const int line = line_;
   take();
@@ -34,6 +45,9 @@ void ShellParser::read_double_quotes() {
   while (!done() && peek() != '"') {
     if (peek() == kUnset) {
       append(marked());
+    } else if (peek() == '\\' && continues_after_blanks()) {
+      take();
+      append(" ");
     } else if (peek() == '\\' && peek(1) == '\n') {
       // A script for sh -c keeps it, which tells its later lines where they are.
       const bool is_script = !command_.empty() && takes_script(command_.back().text);
@@ -155,6 +169,10 @@ void ShellParser::read_word_piece() {
       if (!in_word_) return read_comment();
       return append(std::string(1, take()));
     case '\\':
+      if (continues_after_blanks()) {
+        take();
+        return end_word();
+      }
       take();
       if (done()) return;
       if (peek() == '\n') {

@@ -246,6 +246,12 @@ TEST(Shell, FunctionsAreReadWhereTheyAreCalled) {
   EXPECT_THROW(parse_shell("f() { f; }\nf", "a.sh"), ConfigError);
 }
 
+TEST(Shell, BlanksAfterABackslashAreToldOf) {
+  EXPECT_EQ(words_of("A=\"--a 1 \\  \n --b\"\nrun $A \\ \n  --c"), "[run][--a][1][--b][--c];");
+  EXPECT_TRUE(mentions(parse_shell("run \\ \n  --c", "a.sh").warnings, "a.sh:1: blanks after the backslash"));
+  EXPECT_EQ(words_of("run a\\ b"), "[run][a b];");
+}
+
 TEST(Shell, NestedScripts) {
   EXPECT_EQ(words_of("A=1\nsh -c 'run $A; go'"), "[run][1];[go];");
   EXPECT_EQ(words_of("srun -n 2 bash -c \"run $(x) $1\""),
