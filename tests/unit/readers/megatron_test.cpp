@@ -172,6 +172,11 @@ TEST(Megatron, AKnownTaskIsNoPretraining) {
   EXPECT_NE(import_complaint(script, "a.sh").problem.find("\"RACE\" evaluates a model"), std::string::npos);
 }
 
+TEST(Megatron, PositionsOfImagesTellAVisionTower) {
+  const std::string script = "torchrun pretrain_qwen.py --mrope-section 16 24 24 " + std::string(kSmall);
+  EXPECT_NE(import_complaint(script, "a.sh").problem.find("a vision tower"), std::string::npos);
+}
+
 TEST(Megatron, OfTwoTrainingsTheLastIsRead) {
   const std::string base = "A=(" + std::string(kSmall) + ")\n";
   const ImportedJob both = import_text(
