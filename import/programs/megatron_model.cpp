@@ -232,6 +232,8 @@ void MegatronReader::read_model() {
   if (!KeyTable::of("megatron").program_reason(arguments_.program(), "bidirectional").empty()) {
     out_.put("model.causal", false, file_);
   }
+  const std::string told = KeyTable::of("megatron").program_reason(arguments_.program(), "told");
+  if (!told.empty()) out_.warnings.push_back(fmt::format("{}: {}: {}", file_, arguments_.program(), told));
   read_dropout();
   put("model.tied_embeddings", !arguments_.has("untie-embeddings-and-output-weights"),
       "untie-embeddings-and-output-weights");

@@ -177,6 +177,11 @@ TEST(Megatron, PositionsOfImagesTellAVisionTower) {
   EXPECT_NE(import_complaint(script, "a.sh").problem.find("a vision tower"), std::string::npos);
 }
 
+TEST(Megatron, APrefixIsCountedAsCausal) {
+  const ImportedJob imported = import_text("python pretrain_prefix_lm.py " + std::string(kSmall), "a.sh");
+  EXPECT_TRUE(mentions(imported.warnings, "a prefix is attended in both directions"));
+}
+
 TEST(Megatron, OfTwoTrainingsTheLastIsRead) {
   const std::string base = "A=(" + std::string(kSmall) + ")\n";
   const ImportedJob both = import_text(
