@@ -178,7 +178,8 @@ TEST(Megatron, PositionsOfImagesTellAVisionTower) {
 }
 
 TEST(Megatron, APrefixIsCountedAsCausal) {
-  const ImportedJob imported = import_text("python pretrain_prefix_lm.py " + std::string(kSmall), "a.sh");
+  const ImportedJob imported =
+      import_text("A=(" + std::string(kSmall) + ")\npython pretrain_prefix_lm.py ${A[@]}", "a.sh");
   EXPECT_TRUE(mentions(imported.warnings, "a prefix is attended in both directions"));
 }
 
