@@ -6,25 +6,49 @@
 #include <algorithm>
 #include <cstdio>
 #include <deque>
+#include <limits>
 #include <utility>
 
+#include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
+#include "base/text/table.hpp"
+#include "base/text/words.hpp"
 
 namespace flopcast {
 
 // Help in the order people read: what it is, how it is called, examples, flags by topic, the command's own first.
 class HelpFormatter : public CLI::Formatter {
  public:
-  HelpFormatter(std::string usage, std::string examples, std::string command)
-      : usage_(std::move(usage)), examples_(std::move(examples)), command_(std::move(command)) {
+  HelpFormatter(std::string usage, std::string examples, std::string command, int width)
+      : usage_(std::move(usage)), examples_(std::move(examples)), command_(std::move(command)), width_(width) {
     constexpr std::size_t kFlagColumn = 34;
     column_width(kFlagColumn);
   }
   std::string make_usage(const CLI::App* /*app*/, std::string /*name*/) const override {
-    return fmt::format("usage: {}\n{}", usage_, examples_.empty() ? "" : "\nexamples:\n" + examples_);
+    return fmt::format("{}\n{}", wrapped("usage: " + usage_, width_, "  "),
+                       examples_.empty() ? "" : "\nexamples:\n" + examples_);
+  }
+  std::string make_description(const CLI::App* app) const override {
+    return wrapped(app->get_description(), width_) + "\n";
   }
   std::string make_option_opts(const CLI::Option* option) const override {
     return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
+  }
+  // The flag, and beside it what it does, in lines of its own column.
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    const std::string flag =
+        "  " + make_option_name(option, is_positional) + (is_positional ? "" : make_option_opts(option));
+    const auto column = column_width_;
+    const int narrowest = 20;
+    const int beside = width_ == 0 ? 0 : std::max(narrowest, width_ - static_cast<int>(column));
+    const std::size_t taken = text_columns(flag);
+    std::string text = flag + (taken >= column ? "\n" + std::string(column, ' ') : std::string(column - taken, ' '));
+    for (const char character : wrapped(make_option_desc(option), beside)) {
+      text += character;
+      if (character == '\n') text += std::string(column, ' ');
+    }
+    return text + "\n";
   }
   std::string make_help(const CLI::App* app, std::string /*name*/, CLI::AppFormatMode /*mode*/) const override {
     std::string own;
@@ -58,22 +82,27 @@ class HelpFormatter : public CLI::Formatter {
   std::string usage_;
   std::string examples_;
   std::string command_;
+  int width_;  // 0: as wide as it is
 };
 
 struct CommandLine::Parser {
-  // A flag that is true when it stands alone: --sp, --sp=false.
-  struct Switch {
-    std::string name;
+  // What takes one value, or is true when it stands alone: --tp 8, --sp, --sp=false.
+  struct Flag {
+    std::vector<std::string> names;
+    bool is_switch;
     std::string text;
     std::function<void(const std::string&)> callback;
     CLI::Option* option;
   };
 
+  void add(const std::string& listed_names, bool is_switch, const std::string& value_name, const std::string& what,
+           const std::string& flag_group, const std::function<void(const std::string&)>& callback);
+
   Streams streams;
   CLI::App app;
   std::string name;  // with the program's
   std::string group = "Options";
-  std::deque<Switch> switches;               // the parser keeps references to their texts
+  std::deque<Flag> flags;                    // the parser keeps references to their texts
   std::vector<std::string>* rest = nullptr;  // what follows a bare --
   std::shared_ptr<HelpFormatter> help;
 };
@@ -98,6 +127,17 @@ std::vector<std::string> known_flags(const CLI::App& app) {
   return flags;
 }
 
+// "--batch-size" is a part of --micro-batch-size and --global-batch-size.
+std::vector<std::string> flags_that_end_with(const std::string& flag, const std::vector<std::string>& known) {
+  constexpr std::size_t kShortest = 6;
+  std::vector<std::string> longer;
+  if (flag.size() < kShortest || flag[1] != '-') return longer;
+  for (const std::string& one : known) {
+    if (one.ends_with(flag.substr(1)) && one.find('.') == std::string::npos) longer.push_back(one);
+  }
+  return longer;
+}
+
 // A flag without its value.
 [[noreturn]] void refuse_count(CLI::App& app, const CLI::ArgumentMismatch& error, const std::string& command) {
   const std::string what = error.what();
@@ -107,15 +147,39 @@ std::vector<std::string> known_flags(const CLI::App& app) {
   refuse(flag, fmt::format("needs a value, {}", option->get_type_name()), command, "");
 }
 
+bool is_switch_name(const std::string& text, const auto& flags) {
+  return std::any_of(flags.begin(), flags.end(), [&text](const auto& known) {
+    return known.is_switch && std::find(known.names.begin(), known.names.end(), text) != known.names.end();
+  });
+}
+
+// A flag whose value is missing: nothing follows, nothing stands behind its '=', or the next flag does.
+void require_values(const std::vector<std::string>& arguments, const auto& flags, const std::string& command) {
+  const auto named = [&flags](const std::string& text) {
+    return std::find_if(flags.begin(), flags.end(), [&text](const auto& known) {
+      return std::find(known.names.begin(), known.names.end(), text) != known.names.end();
+    });
+  };
+  for (std::size_t at = 0; at < arguments.size(); ++at) {
+    const std::string& argument = arguments[at];
+    const bool empty = argument.size() > 1 && argument.front() == '-' && argument.back() == '=';
+    const std::string name = empty ? argument.substr(0, argument.size() - 1) : argument;
+    const auto known = named(name);
+    if (known == flags.end() || (known->is_switch && !empty)) continue;
+    if (known->is_switch) refuse(name, "needs a value behind the =, or none", command, "valid: true, false");
+    const bool has_next = at + 1 < arguments.size();
+    const bool is_last = !has_next || named(arguments[at + 1].substr(0, arguments[at + 1].find('='))) != flags.end();
+    if (empty || is_last) refuse(name, fmt::format("needs a value, {}", known->option->get_type_name()), command, "");
+    if (!empty) ++at;  // what follows is its value
+  }
+}
+
 // `--sp false` means `--sp=false`; any other word after a switch is not its value.
-std::vector<std::string> join_switch_values(const std::vector<std::string>& arguments, const auto& switches) {
+std::vector<std::string> join_switch_values(const std::vector<std::string>& arguments, const auto& flags) {
   std::vector<std::string> joined;
   for (const std::string& argument : arguments) {
     const bool is_value = argument == "true" || argument == "false";
-    const bool after_switch =
-        !joined.empty() && std::any_of(switches.begin(), switches.end(),
-                                       [&joined](const auto& known) { return known.name == joined.back(); });
-    if (is_value && after_switch) {
+    if (is_value && !joined.empty() && is_switch_name(joined.back(), flags)) {
       joined.back() += "=" + argument;
     } else {
       joined.push_back(argument);
@@ -134,7 +198,7 @@ CommandLine::CommandLine(const Streams& streams, const std::string& name, const 
   std::string lines;
   for (const std::string& example : examples) lines += "  " + example + "\n";
   parser_->app.description(description);
-  parser_->help = std::make_shared<HelpFormatter>(usage, lines, parser_->name);
+  parser_->help = std::make_shared<HelpFormatter>(usage, lines, parser_->name, table_style(streams).width);
   parser_->app.formatter(parser_->help);
   parser_->app.set_help_flag("--help,-h", "print this and exit");
   parser_->app.set_help_all_flag("--help-all", "print every key of a job, too");
@@ -160,14 +224,31 @@ void CommandLine::add_positional(const std::string& name, std::vector<std::strin
   parser_->app.add_option(name, target, help)->type_name("")->group("Positionals");
 }
 
+void CommandLine::Parser::add(const std::string& listed_names, bool is_switch, const std::string& value_name,
+                              const std::string& what, const std::string& flag_group,
+                              const std::function<void(const std::string&)>& callback) {
+  flags.push_back({split(listed_names), is_switch, "true", callback, nullptr});
+  Flag& added = flags.back();
+  added.option = is_switch ? app.add_flag(listed_names, added.text, what)
+                           : app.add_option(listed_names, added.text, what)->type_name(value_name);
+  last_wins(added.option->group(flag_group));
+}
+
 void CommandLine::add_option(const std::string& names, std::optional<std::string>& target,
                              const std::string& value_name, const std::string& help) {
-  last_wins(parser_->app.add_option(names, target, help)->type_name(value_name)->group(parser_->group));
+  parser_->add(names, false, value_name, help, parser_->group, [&target](const std::string& text) { target = text; });
 }
 
 void CommandLine::add_option(const std::string& names, std::optional<int>& target, const std::string& value_name,
                              const std::string& help) {
-  last_wins(parser_->app.add_option(names, target, help)->type_name(value_name)->group(parser_->group));
+  const auto read = [this, &target, flag = split(names).front()](const std::string& text) {
+    const bool negative = !text.empty() && text.front() == '-';
+    const std::optional<int> number =
+        parse_digits(negative ? text.substr(1) : text, 0, std::numeric_limits<int>::max());
+    if (!number) refuse(flag, fmt::format("{} is not a whole number", quote(text)), parser_->name, "");
+    target = negative ? -*number : *number;
+  };
+  parser_->add(names, false, value_name, help, parser_->group, read);
 }
 
 void CommandLine::add_option(const std::string& names, std::vector<std::string>& target, const std::string& value_name,
@@ -180,7 +261,12 @@ void CommandLine::add_option(const std::string& names, std::vector<std::string>&
 }
 
 void CommandLine::add_flag(const std::string& names, bool& target, const std::string& help) {
-  parser_->app.add_flag(names, target, help)->group(parser_->group);
+  const auto read = [&target, flag = split(names).front()](const std::string& text) {
+    if (text != "true" && text != "false")
+      throw ConfigError({flag, fmt::format("{} is neither true nor false", quote(text)), "", "valid: true, false"});
+    target = text == "true";
+  };
+  parser_->add(names, true, "", help, parser_->group, read);
 }
 
 void CommandLine::add_rest(std::vector<std::string>& target) {
@@ -190,15 +276,8 @@ void CommandLine::add_rest(std::vector<std::string>& target) {
 void CommandLine::add_callback(const std::string& name, bool takes_value, const std::string& value_name,
                                const std::string& help, bool listed,
                                const std::function<void(const std::string&)>& callback) {
-  const std::string group = listed ? parser_->group : "";
-  if (takes_value) {
-    last_wins(parser_->app.add_option_function<std::string>(name, callback, help)->type_name(value_name)->group(group));
-    return;
-  }
   // The text after --name= is judged by who knows the key, like every other value.
-  parser_->switches.push_back({name, "true", callback, nullptr});
-  Parser::Switch& added = parser_->switches.back();
-  added.option = parser_->app.add_flag(name, added.text, help)->group(group);
+  parser_->add(name, !takes_value, value_name, help, listed ? parser_->group : "", callback);
 }
 
 bool CommandLine::parse(const std::vector<std::string>& arguments) {
@@ -220,7 +299,8 @@ std::optional<std::string> CommandLine::read(const std::vector<std::string>& arg
     bare = std::find(arguments.begin(), arguments.end(), "--");
     if (bare != arguments.end()) parser_->rest->assign(bare + 1, arguments.end());
   }
-  std::vector<std::string> joined = join_switch_values({arguments.begin(), bare}, parser_->switches);
+  std::vector<std::string> joined = join_switch_values({arguments.begin(), bare}, parser_->flags);
+  require_values(joined, parser_->flags, command);
   std::reverse(joined.begin(), joined.end());
   try {
     app.parse(std::move(joined));
@@ -234,8 +314,13 @@ std::optional<std::string> CommandLine::read(const std::vector<std::string>& arg
   } catch (const CLI::ParseError& error) {
     refuse("", error.what(), command, "");
   }
-  for (const Parser::Switch& added : parser_->switches) {
-    if (added.option->count() > 0) added.callback(added.text);
+  // In the order in which they were typed, so that of two names of one key the last wins.
+  const std::vector<CLI::Option*>& order = app.parse_order();
+  for (auto place = order.begin(); place != order.end(); ++place) {
+    if (std::find(place + 1, order.end(), *place) != order.end()) continue;
+    const auto typed = std::find_if(parser_->flags.begin(), parser_->flags.end(),
+                                    [&place](const Parser::Flag& flag) { return flag.option == *place; });
+    if (typed != parser_->flags.end()) typed->callback(typed->text);
   }
   const std::vector<std::string> extras = app.remaining();
   if (extras.empty()) return std::nullopt;
@@ -243,7 +328,8 @@ std::optional<std::string> CommandLine::read(const std::vector<std::string>& arg
   if (extra.size() < 2 || extra.front() != '-')
     refuse("", fmt::format("unexpected argument \"{}\"", extra), command, "");
   const std::string flag = extra.substr(0, extra.find('='));
-  const std::vector<std::string> near = nearest_choices(flag, known_flags(app));
+  std::vector<std::string> near = nearest_choices(flag, known_flags(app));
+  if (near.empty()) near = flags_that_end_with(flag, known_flags(app));
   refuse(flag, "unknown flag", command,
          near.empty() ? "" : fmt::format("did you mean {}? see: {} --help", fmt::join(near, " or "), command));
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <system_error>
 #include <vector>
 
@@ -15,7 +16,31 @@
 
 namespace flopcast {
 
+namespace {
+
+// Read piece by piece: devices and pipes have no size, and some never end.
+std::string read_all(std::istream& stream, const std::string& path) {
+  constexpr std::size_t kLargestFile = std::size_t{1} << 30;
+  std::string text;
+  std::vector<char> piece(std::size_t{1} << 16);
+  while (stream.read(piece.data(), static_cast<std::streamsize>(piece.size())) || stream.gcount() > 0) {
+    text.append(piece.data(), static_cast<std::size_t>(stream.gcount()));
+    if (text.size() > kLargestFile) throw ConfigError({"", fmt::format("{} is larger than 1 GiB", path), "", ""});
+  }
+  if (!stream.eof()) throw ConfigError({"", fmt::format("{}: {}", path, std::strerror(errno)), "", ""});
+  return text;
+}
+
+// A command may read its file twice, and a pipe gives its text once.
+const std::string& standard_input() {
+  static const std::string text = read_all(std::cin, "standard input");
+  return text;
+}
+
+}  // namespace
+
 std::string read_file(const std::string& path) {
+  if (path == kStandardInput) return standard_input();
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
   if (path.empty()) throw ConfigError({"", "the file's name is empty", "", "give a file"});
@@ -28,16 +53,7 @@ std::string read_file(const std::string& path) {
   errno = 0;
   std::ifstream stream(path, std::ios::binary);
   if (!stream) throw ConfigError({"", fmt::format("{}: {}", path, std::strerror(errno)), "", ""});
-  // Read piece by piece: devices and pipes have no size, and some never end.
-  constexpr std::size_t kLargestFile = std::size_t{1} << 30;
-  std::string text;
-  std::vector<char> piece(std::size_t{1} << 16);
-  while (stream.read(piece.data(), static_cast<std::streamsize>(piece.size())) || stream.gcount() > 0) {
-    text.append(piece.data(), static_cast<std::size_t>(stream.gcount()));
-    if (text.size() > kLargestFile) throw ConfigError({"", fmt::format("{} is larger than 1 GiB", path), "", ""});
-  }
-  if (!stream.eof()) throw ConfigError({"", fmt::format("{}: {}", path, std::strerror(errno)), "", ""});
-  return text;
+  return read_all(stream, path);
 }
 
 bool is_pipe_or_device(const std::string& path) {
@@ -81,6 +97,9 @@ std::optional<std::string> try_write_file(const std::string& path, const std::st
 }
 
 void write_file(const std::string& path, const std::string& text) {
+  if (path == kStandardInput) {
+    throw ConfigError({"", "- is standard output, where the answer goes", "", "give a file, or /dev/stdout"});
+  }
   if (const auto reason = try_write_file(path, text)) {
     throw EnvironmentError(fmt::format("cannot write {}: {}", path, *reason));
   }
@@ -107,7 +126,8 @@ void require_writable(const std::string& path) {
 void write_output(const Streams& streams, const std::string& path, const std::string& text) {
   std::string output = text;
   if (!output.empty() && output.back() != '\n') output += '\n';
-  if (!path.empty()) {
+  // The name of standard input is that of standard output where something is written.
+  if (!path.empty() && path != kStandardInput) {
     write_file(path, output);
     return;
   }

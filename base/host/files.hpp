@@ -2,10 +2,14 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/host/streams.hpp"
 
 namespace flopcast {
+
+/// A file's name that stands for standard input, which is read once and kept.
+inline constexpr std::string_view kStandardInput = "-";
 
 /// The file's text. Throws ConfigError when it is missing, a directory or unreadable.
 std::string read_file(const std::string& path);

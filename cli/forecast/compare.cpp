@@ -24,6 +24,7 @@ namespace flopcast {
 namespace {
 
 bool is_file(const std::string& text) {
+  if (text == kStandardInput) return true;
   std::error_code ignored;
   return text.find('=') == std::string::npos || std::filesystem::exists(text, ignored);
 }

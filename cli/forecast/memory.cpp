@@ -20,7 +20,7 @@ namespace flopcast {
 
 int run_memory(const Arguments& arguments, const Streams& streams) {
   CommandLine command_line(
-      streams, "memory", "flopcast memory [JOB] [options]",
+      streams, "memory", "flopcast memory [JOB] [FILE…] [options]",
       "Memory of each pipeline rank: weights, gradients, optimizer, activations, workspace.",
       {"flopcast memory job.json", "flopcast memory job.json --check && sbatch train.sh",
        "flopcast memory job.json --explain", "flopcast memory job.json --over-time --format csv -o memory.csv"});
@@ -31,6 +31,7 @@ int run_memory(const Arguments& arguments, const Streams& streams) {
   bool tensors = false;
   std::optional<std::string> svg;
   job.add_to(command_line);
+  job.add_more_files(command_line);
   output.add_to(command_line);
   command_line.add_flag("--over-time", over_time, "every change over the step instead of the peak");
   command_line.add_flag("--explain", tensors, "the tensors of the fullest rank at its fullest moment");

@@ -41,7 +41,7 @@ std::vector<Table> tables_of(const Forecast& answer, bool verbose, ShownMfu mfu)
 }  // namespace
 
 int run_simulate(const Arguments& arguments, const Streams& streams) {
-  CommandLine command_line(streams, "simulate", "flopcast simulate [JOB] [options]",
+  CommandLine command_line(streams, "simulate", "flopcast simulate [JOB] [FILE…] [options]",
                            "Forecasts one training step: time, MFU, bubble, communication, memory.",
                            {"flopcast simulate job.json --svg timeline.svg --trace timeline.trace.json",
                             "flopcast simulate --model gpt3-175b --cluster 8xdgx-a100-80g --tp 8 --pp 8 --gbs 64",
@@ -55,6 +55,7 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   bool verbose = false;
   std::optional<std::string> mfu;
   job.add_to(command_line);
+  job.add_more_files(command_line);
   output.add_to(command_line);
   files.add_to(command_line);
   command_line.add_option("--roofline", roofline, "FILE", "draw a block's operators below the device's roof, as SVG");

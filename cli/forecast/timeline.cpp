@@ -180,12 +180,21 @@ std::string rendered(const std::vector<Timeline>& timelines, Format format, cons
 
 namespace {
 
+// Cells such as 0F0, and no object of a job.
+bool is_schedule_csv(const std::string& text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string::npos && text[first] != '{' && text.find(',') < text.find('\n');
+}
+
 // A CSV in place of JOB is a schedule's rows.
 Arguments with_schedule_files(const Arguments& arguments) {
   Arguments meant;
   for (std::size_t at = 0; at < arguments.size(); ++at) {
     const bool is_value = at > 0 && !arguments[at - 1].empty() && arguments[at - 1].front() == '-';
-    const bool is_rows = arguments[at].ends_with(".csv") && arguments[at].front() != '-' && !is_value;
+    const bool names_rows = arguments[at] == kStandardInput
+                                ? is_schedule_csv(read_file(arguments[at]))
+                                : arguments[at].ends_with(".csv") && arguments[at].front() != '-';
+    const bool is_rows = names_rows && !is_value;
     if (is_rows) meant.emplace_back("--schedule");
     meant.push_back(is_rows ? "file:" + arguments[at] : arguments[at]);
   }
@@ -210,7 +219,7 @@ int run_timeline(const Arguments& arguments, const Streams& streams) {
   TimelineFiles files;
   job.add_to(command_line);
   command_line.begin_group("Schedule without a job (with --pp, --vpp, --group, --schedule A,B,…)");
-  command_line.add_option("--microbatches,-m", bare_options.microbatches, "N", "microbatches");
+  command_line.add_option("--microbatches,-m,--mb", bare_options.microbatches, "N", "microbatches");
   command_line.add_option("--replicas", bare_options.replicas, "N,N,…", std::string(kReplicasHelp));
   command_line.add_option("--at-memory", bare_options.memory, "N", std::string(kAtMemoryHelp));
   bare_options.times.add_to(command_line);

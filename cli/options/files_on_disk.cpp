@@ -115,6 +115,7 @@ class FilesOnDisk final : public Files {
  public:
   std::string read(const std::string& path) const override { return read_file(path); }
   Kind kind_of(const std::string& path) const override {
+    if (path == kStandardInput) return Kind::kFile;
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return Kind::kNone;
     return std::filesystem::is_directory(path, ignored) ? Kind::kFolder : Kind::kFile;

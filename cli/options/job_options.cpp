@@ -6,6 +6,8 @@
 
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/document.hpp"
 #include "model/job/fields.hpp"
@@ -161,22 +163,28 @@ class ConfigRows {
 };
 
 // Short enough for a cell: a text as it is, an object by its name.
-std::string cell(const OrderedJson& value) {
+std::string cell(const OrderedJson& value, std::size_t longest) {
   if (value.is_null()) return "";
   if (value.is_string()) return value.get<std::string>();
-  if (value.is_object() && value.contains("name")) return cell(value.at("name"));
-  constexpr std::size_t kLongest = 60;
+  if (value.is_object() && value.contains("name")) return cell(value.at("name"), longest);
   const std::string text = value.dump();
-  return text.size() > kLongest ? text.substr(0, kLongest) + "…" : text;
+  return text.size() > longest ? text.substr(0, longest) + "…" : text;
 }
 
 // What the job made of every key: rows key, value, origin. The origin is a flag, a place in a file, a catalogue entry,
 // a profile, "derived" where other keys decide, or "default". `job` is the prepared one.
-Table config_table(const Job& job, const LoadedJob& loaded) {
+Table config_table(const Job& job, const LoadedJob& loaded, int width) {
+  // Beside the keys, which are not broken.
+  constexpr std::size_t kLongestValue = 60;
+  constexpr std::size_t kShortestValue = 20;
+  constexpr std::size_t kKeyColumn = 52;
+  const auto columns = static_cast<std::size_t>(width);
+  const std::size_t beside = columns < kKeyColumn + kShortestValue ? kShortestValue : columns - kKeyColumn;
+  const std::size_t longest = width == 0 ? kLongestValue : std::min(kLongestValue, beside);
   Table table;
   table.columns = {text_column("key"), text_column("value"), text_column("origin")};
   for (const ConfigRow& row : ConfigRows(job, loaded.root).rows()) {
-    table.rows.push_back({row.key, cell(row.value), row.origin});
+    table.rows.push_back({row.key, cell(row.value, longest), row.origin});
   }
   return table;
 }
@@ -264,12 +272,8 @@ ImportOptions JobOptions::import_options() const {
 }
 
 void JobOptions::remember_flag(const JobKey& key, const std::string& name, const std::string& text) {
-  for (const FlagValue& value : flags_) {
-    if (value.key != &key) continue;
-    throw ConfigError({std::string(key.field),
-                       fmt::format("{} {} and {} {} set it twice", value.flag, value.text, name, text), name,
-                       "keep one of the two"});
-  }
+  // A key given again, by this name or another, is overruled.
+  std::erase_if(flags_, [&key](const FlagValue& value) { return value.key == &key; });
   // What lists schedules reads the flag itself.
   const bool lists = key.field == "layout.schedule";
   flags_.push_back({&key, name, lists ? typed_schedules(text) : text});
@@ -303,26 +307,79 @@ std::vector<const FlagValue*> JobOptions::given() const {
 }
 
 LoadedJob JobOptions::load() const {
+  return load_job(files(), with_gpus(flags_), files_on_disk(), import_options());
+}
+
+namespace {
+
+// A job file of our own or a result, not a part that another file completes.
+bool is_whole_job(const std::string& file) {
+  const nlohmann::json json = nlohmann::json::parse(files_on_disk().read(file), nullptr, false, true);
+  return json.is_object() && (json.contains("schema") || (json.contains("model") && json.contains("cluster")));
+}
+
+// A model or a cluster in the place of a file: "llama3-70b", "256xh100".
+void refuse_bare_name(const std::string& file) {
+  if (files_on_disk().kind_of(file) != Files::Kind::kNone || file.find_first_of("/\\") != std::string::npos) return;
+  const auto refuse = [&file](const char* flag, const std::string& name) {
+    throw ConfigError({"", fmt::format("{} is no file", file), "", fmt::format("did you mean {} {}?", flag, name)});
+  };
+  const std::vector<std::string> models = catalogue_names(CatalogueKind::kModels);
+  const std::string model = typed_entry(CatalogueKind::kModels, file);
+  if (std::find(models.begin(), models.end(), model) != models.end()) refuse("--model", model);
+  const std::size_t digits = file.find_first_not_of(kDecimalDigits);
+  const std::vector<std::string> clusters = catalogue_names(CatalogueKind::kClusters);
+  const bool counts = digits != std::string::npos && digits > 0 && lower_case(file)[digits] == 'x';
+  if (counts || std::find(clusters.begin(), clusters.end(), file) != clusters.end()) refuse("--cluster", file);
+}
+
+}  // namespace
+
+// Throws ConfigError where they are no parts of one job.
+std::vector<std::string> JobOptions::files() const {
   std::vector<std::string> files = more_files_;
   if (file_) files.insert(files.begin(), *file_);
-  return load_job(files, with_gpus(flags_), files_on_disk(), import_options());
+  for (const std::string& file : files) {
+    refuse_bare_name(file);
+    if (!file.ends_with(".csv")) continue;
+    throw ConfigError({"", fmt::format("{} holds a schedule's rows, not a job", file), "",
+                       fmt::format("flopcast timeline {0} draws it, flopcast schedule simulate {0} times it; a job "
+                                   "takes it by --schedule file:{0}",
+                                   file)});
+  }
+  if (files.size() < 2 || !is_whole_job(files[0]) || !is_whole_job(files[1])) return files;
+  throw ConfigError({"", fmt::format("{} and {} are a job each", files[0], files[1]), "",
+                     fmt::format("flopcast compare {} {} shows them side by side", files[0], files[1])});
 }
 
 // --gpus says how many of the cluster that --cluster names.
 std::vector<FlagValue> JobOptions::with_gpus(std::vector<FlagValue> flags) const {
   if (!gpus_) return flags;
   constexpr int kMostGpus = 100'000'000;
-  if (*gpus_ < 1 || *gpus_ > kMostGpus) {
-    throw ConfigError({"--gpus", fmt::format("{} is out of range", *gpus_), "",
-                       fmt::format("expected a whole number from 1 to {}", kMostGpus)});
-  }
   const auto cluster =
       std::find_if(flags.begin(), flags.end(), [](const FlagValue& value) { return value.key->field == "cluster"; });
+  const std::optional<int> count = parse_digits(*gpus_, 1, kMostGpus);
+  // "8xa100" says which GPUs, too.
+  const std::size_t digits = std::min(gpus_->find_first_not_of(kDecimalDigits), gpus_->size());
+  const bool names_cluster = digits > 0 && digits + 1 < gpus_->size() && lower_case(*gpus_)[digits] == 'x';
+  if (names_cluster && cluster == flags.end()) {
+    flags.push_back({&key_named("cluster", "--gpus"), "--gpus", *gpus_});
+    return flags;
+  }
+  if (!count) {
+    const std::string problem =
+        names_cluster ? fmt::format("{} names a cluster, and so does --cluster {}", quote(*gpus_), cluster->text)
+                      : fmt::format("{} is no number of GPUs", quote(*gpus_));
+    throw ConfigError({"--gpus", problem, "",
+                       names_cluster
+                           ? fmt::format("give --gpus {}, or leave one of the two out", gpus_->substr(0, digits))
+                           : fmt::format("expected a whole number from 1 to {}, or 256xh100", kMostGpus)});
+  }
   if (cluster == flags.end()) {
-    throw ConfigError({"--gpus", fmt::format("{} of which cluster is not told", *gpus_), "",
+    throw ConfigError({"--gpus", fmt::format("{} of which cluster is not told", *count), "",
                        "give --cluster too, such as --cluster h100 (see: flopcast catalog clusters)"});
   }
-  const nlohmann::json counted = typed_cluster(*gpus_, cluster->text);
+  const nlohmann::json counted = typed_cluster(*count, cluster->text);
   cluster->text = counted.is_string() ? counted.get<std::string>() : counted.dump();
   return flags;
 }
@@ -346,7 +403,7 @@ bool JobOptions::show_config(const OutputOptions& output) const {
   if (output.format() == Format::kJson) {
     output.write(config_json(job, loaded).dump(2) + "\n");
   } else {
-    output.write({config_table(job, loaded)});
+    output.write({config_table(job, loaded, output.style().width)});
   }
   return true;
 }
@@ -385,7 +442,8 @@ std::vector<FlagValue> parse_layout_text(const std::string& text) {
       const JobKey& key = key_named(piece.substr(0, equals), text);
       const auto same = [&key](const FlagValue& value) { return value.key == &key; };
       if (std::any_of(values.begin(), values.end(), same)) {
-        throw ConfigError({text, fmt::format("{} is set twice", key.field), "", "keep one of the two"});
+        throw ConfigError({text, fmt::format("{} is set twice", key.field), "",
+                           "keep one of the two; for two layouts write them apart: tp=2 tp=4"});
       }
       values.push_back({&key, text, piece.substr(equals + 1)});
     } else if (values.empty()) {

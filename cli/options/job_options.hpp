@@ -51,12 +51,13 @@ class JobOptions {
  private:
   ImportOptions import_options() const;
   std::vector<FlagValue> with_gpus(std::vector<FlagValue> flags) const;
+  std::vector<std::string> files() const;
   void remember_flag(const JobKey& key, const std::string& name, const std::string& text);
 
   std::optional<std::string> file_;
   std::vector<std::string> more_files_;
   std::vector<FlagValue> flags_;
-  std::optional<int> gpus_;
+  std::optional<std::string> gpus_;
   bool show_config_ = false;
   std::vector<std::string> script_arguments_;
   std::vector<std::string> environment_;

@@ -8,6 +8,7 @@
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 
 namespace flopcast {
 
@@ -24,11 +25,11 @@ void OutputOptions::add_to(CommandLine& command_line) {
 }
 
 Format OutputOptions::format() const {
-  return parse_format(format_.value_or("table"));
+  return parse_format(lower_case(format_.value_or("table")));
 }
 
 Format OutputOptions::format_or(Format otherwise) const {
-  return format_ ? parse_format(*format_) : otherwise;
+  return format_ ? parse_format(lower_case(*format_)) : otherwise;
 }
 
 Format OutputOptions::format_of_file() const {

@@ -39,10 +39,10 @@ class OutputOptions {
   void write(const std::vector<Table>& tables) const;
   void write(const std::vector<Table>& tables, Format format) const;
   void write(const Answer& answer, Format format) const;
-
- private:
+  /// What tables are fitted to where they are written.
   TableStyle style() const;
 
+ private:
   Streams streams_;
   std::optional<std::string> format_;
   std::optional<std::string> file_;

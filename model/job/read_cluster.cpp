@@ -219,7 +219,8 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
   if (value == nullptr && profile != nullptr && profile->cluster.contains("intra_bandwidth")) value = &nothing;
   const std::vector<std::string> names = catalogue_names(CatalogueKind::kClusters);
   if (value == nullptr)
-    root.fail_missing("cluster", fmt::format("give --cluster [Nx]NAME; {}", choices_help("", names)));
+    root.fail_missing("cluster",
+                      "give --cluster [Nx]NAME, such as 8xdgx-a100-80g or 64xh100; see: flopcast catalog clusters");
   if (!value->is_string() && !value->is_object()) {
     root.fail("cluster", fmt::format("{} is neither a name nor an object", value->dump()), choices_help("", names));
   }

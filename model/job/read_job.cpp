@@ -22,7 +22,8 @@ constexpr const char* kDefaultStack = "megatron-core";
 nlohmann::json model_values(ObjectReader& root, const Origins& origins) {
   const nlohmann::json* value = root.find("model");
   const std::vector<std::string> names = catalogue_names(CatalogueKind::kModels);
-  if (value == nullptr) root.fail_missing("model", fmt::format("give --model NAME; {}", choices_help("", names)));
+  if (value == nullptr)
+    root.fail_missing("model", "give --model NAME, such as llama3-70b or gpt3-175b; see: flopcast catalog models");
   if (!value->is_string() && !value->is_object()) {
     root.fail("model", fmt::format("{} is neither a name nor an object", value->dump()), choices_help("", names));
   }
