@@ -10,6 +10,8 @@
 #include "base/text/error.hpp"
 #include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
+#include "cli/options/job_options.hpp"
+#include "model/job/typed_words.hpp"
 #include "sim/cells/check.hpp"
 #include "sim/cells/csv.hpp"
 #include "sim/program/validate.hpp"
@@ -59,7 +61,7 @@ std::vector<int> parse_replicas(const std::string& text) {
 
 void add_number_options(CommandLine& command_line, ScheduleNumbers& numbers) {
   command_line.add_option("--pp", numbers.pipeline_ranks, "N", "pipeline ranks");
-  command_line.add_option("--microbatches,-m", numbers.microbatches, "N", "microbatches");
+  command_line.add_option("--microbatches,-m,--mb", numbers.microbatches, "N", "microbatches");
   command_line.add_option("--vpp,--chunks", numbers.chunks, "N", "stages per rank");
   for (const ScheduleNumber& number : schedule_numbers()) {
     command_line.add_option(std::string(number.flag), numbers.request.*number.request, "N", std::string(number.help));
@@ -200,6 +202,11 @@ void ScheduleOptions::refuse_contradictions() const {
   if (file_ && schedule_)
     throw ConfigError({"--schedule", fmt::format("{} and the file {} are two schedules", *schedule_, *file_), "",
                        "give one of the two"});
+  if (file_ && files_on_disk().kind_of(*file_) == Files::Kind::kNone &&
+      find_schedule(typed_schedules(*file_)) != nullptr) {
+    throw ConfigError({"", fmt::format("{} is no file", *file_), "",
+                       fmt::format("did you mean --schedule {}?", typed_schedules(*file_))});
+  }
   if (file()) refuse_numbers_beside_file();
   if (file()) return;
   if (chains_) throw ConfigError({"--chains", "is for a schedule in a file", "", "give FILE.csv"});

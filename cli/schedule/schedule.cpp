@@ -34,7 +34,7 @@ std::vector<std::vector<std::string>> texts_of(const CellProgram& program) {
   return rows;
 }
 
-std::string listing_of(const CellProgram& program, Format format) {
+std::string listing_of(const CellProgram& program, Format format, const TableStyle& style) {
   if (format == Format::kCsv) return write_csv(program);
   const auto rows = texts_of(program);
   if (format == Format::kJson) {
@@ -48,7 +48,7 @@ std::string listing_of(const CellProgram& program, Format format) {
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
     table.rows.push_back({fmt::format("{}", rank), fmt::format("{}", fmt::join(rows[rank], " "))});
   }
-  return write_table(table, format);
+  return write_table(table, format, style);
 }
 
 // How commands print the order of every rank's actions: --with-comm and the flags that belong to it.
@@ -57,7 +57,7 @@ class OrderOptions {
   void add_to(CommandLine& command_line);
   // Throws ConfigError for flags that contradict each other, and where communications are asked of a schedule that
   // cannot be executed.
-  std::string listing(const Program& program, Format format) const;
+  std::string listing(const Program& program, Format format, const TableStyle& style) const;
   // Whether any flag was given.
   bool given() const { return with_communication_ || defer_receives_ || no_sharding_ || merge_backward_; }
 
@@ -79,14 +79,14 @@ void OrderOptions::add_to(CommandLine& command_line) {
   command_line.add_flag("--merge-bw", merge_backward_, "an I followed by its W becomes B");
 }
 
-std::string OrderOptions::listing(const Program& program, Format format) const {
+std::string OrderOptions::listing(const Program& program, Format format, const TableStyle& style) const {
   for (const auto& [given, flag] : {std::pair(defer_receives_, "--defer-recv"), {no_sharding_, "--no-sharding"}}) {
     if (given && !with_communication_)
       throw ConfigError({flag, "changes communications only", "", "give --with-comm too"});
   }
   CellProgram order = as_cells(program);
   if (merge_backward_) merge_backward(order);
-  if (!with_communication_) return listing_of(order, format);
+  if (!with_communication_) return listing_of(order, format, style);
   if (!program.replicas_of_stage.empty()) {
     throw ConfigError({"--with-comm", "torch, whose communications these are, has no replicated stages", "",
                        "leave out --with-comm or the replicas"});
@@ -100,7 +100,7 @@ std::string OrderOptions::listing(const Program& program, Format format) const {
                        "; a transport that runs them in order, as NCCL does, hangs or swaps tensors. Without "
                        "--defer-recv they agree");
   }
-  return listing_of(with_transfers, format);
+  return listing_of(with_transfers, format, style);
 }
 
 using Fault = std::optional<ScheduleFault>;
@@ -282,7 +282,7 @@ int run_show(const Arguments& arguments, const Streams& streams) {
   }
   if (policy) throw ConfigError({"--policy", "changes weight versions only", "", "give --versions too"});
   if (vertical_sync) throw ConfigError({"--vertical-sync", "changes weight versions only", "", "give --versions too"});
-  output.write(order.listing(program_for(schedule, times, streams), format));
+  output.write(order.listing(program_for(schedule, times, streams), format, output.style()));
   return 0;
 }
 
@@ -317,7 +317,7 @@ int run_export(const Arguments& arguments, const Streams& streams) {
                        "give --for ours, which flopcast reads back"});
   }
   // Other programs read CSV; the other formats are for people who look at what they would get.
-  output.write(order.listing(program, format));
+  output.write(order.listing(program, format, output.style()));
   return 0;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/host/command_line.hpp"
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
 #include "cli/schedule/commands.hpp"
@@ -179,6 +180,10 @@ int run_catalog(const Arguments& arguments, const Streams& streams) {
   kinds.emplace_back("schedules");
   kinds.emplace_back("profiles");
   if (!kind_name) throw ConfigError({"", "catalog: no kind given", "", choices_help("", kinds)});
+  // One of a kind, and what devices mostly are.
+  const std::string typed =
+      lower_case(*kind_name) == "gpu" || lower_case(*kind_name) == "gpus" ? "devices" : lower_case(*kind_name);
+  kind_name = std::find(kinds.begin(), kinds.end(), typed + "s") == kinds.end() ? typed : typed + "s";
   if (*kind_name == "schedules") {
     if (name)
       throw ConfigError({"", fmt::format("unexpected argument \"{}\"", *name), "",

@@ -12,7 +12,9 @@
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "cli/words/explain.hpp"
+#include "model/job/typed_words.hpp"
 #include "sim/forecast/forecast.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 
@@ -192,31 +194,26 @@ std::string put_in(const std::string& sentence, const JobNumbers& numbers) {
   return text;
 }
 
-// Breaks a paragraph at blanks, so that no line is longer than `width`.
-std::string wrapped(const std::string& text, std::size_t width, const std::string& indent) {
-  std::string lines;
-  std::string line;
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const std::size_t blank = std::min(text.find(' ', at), text.size());
-    const std::string word = text.substr(at, blank - at);
-    if (!line.empty() && line.size() + 1 + word.size() > width) {
-      lines += indent + line + "\n";
-      line.clear();
-    }
-    line += (line.empty() ? "" : " ") + word;
-    at = blank + 1;
+// Indented, in lines of at most `width` columns beside the indentation; 0: in one line. `next` is that of further
+// lines.
+std::string paragraph(const std::string& text, int width, const std::string& next) {
+  std::string indented = "  ";
+  for (const char character : wrapped(text, width)) {
+    indented += character;
+    if (character == '\n') indented += next;
   }
-  return lines + indent + line + "\n";
+  return indented + "\n";
 }
 
-std::string as_text(const Explanation& explanation, const std::vector<std::string>& yours) {
-  constexpr std::size_t kWidth = 96;
-  std::string text = explanation.name + "\n\n" + wrapped(explanation.what, kWidth, "  ");
-  const auto add = [&text](const char* title, const std::vector<std::string>& lines) {
+std::string as_text(const Explanation& explanation, const std::vector<std::string>& yours, int terminal) {
+  constexpr int kWidest = 96;
+  const int width = terminal == 0 ? kWidest : std::min(kWidest, terminal - 2);
+  const int formula_width = terminal == 0 ? 0 : terminal - 4;
+  std::string text = explanation.name + "\n\n" + paragraph(explanation.what, width, "  ");
+  const auto add = [&text, formula_width](const char* title, const std::vector<std::string>& lines) {
     if (lines.empty()) return;
     text += fmt::format("\n{}\n", title);
-    for (const std::string& line : lines) text += "  " + line + "\n";
+    for (const std::string& line : lines) text += paragraph(line, formula_width, "    ");
   };
   add("Formula", explanation.formulas);
   add("Your job", yours);
@@ -255,9 +252,31 @@ Table term_list(const std::vector<Explanation>& explanations) {
   return table;
 }
 
-const Explanation& require(const std::vector<Explanation>& explanations, const std::string& term) {
+// A schedule of the catalogue, as a term.
+Explanation explanation_of(const ScheduleInfo& schedule) {
+  Explanation explanation;
+  explanation.group = "schedules";
+  explanation.name = schedule.name;
+  explanation.what = schedule.summary;
+  const auto add = [&explanation](const char* title, std::string_view text) {
+    if (!text.empty()) explanation.formulas.push_back(fmt::format("{}: {}", title, text));
+  };
+  add("makespan", schedule.makespan);
+  add("activations held by rank r", schedule.peak_in_flight);
+  add("needs", schedule.constraints);
+  add("where to use", schedule.where_to_use);
+  explanation.source = schedule.source;
+  explanation.see = {"bubble"};
+  return explanation;
+}
+
+Explanation require(const std::vector<Explanation>& explanations, const std::string& term) {
   const Explanation* found = find_explanation(explanations, term);
   if (found != nullptr) return *found;
+  std::string typed = term;
+  std::replace(typed.begin(), typed.end(), ' ', '-');
+  typed = typed_schedules(typed);
+  if (const ScheduleInfo* schedule = find_schedule(typed); schedule != nullptr) return explanation_of(*schedule);
   std::vector<std::string> names;
   std::vector<std::string> words;
   for (const Explanation& explanation : explanations) {
@@ -265,6 +284,7 @@ const Explanation& require(const std::vector<Explanation>& explanations, const s
     words.push_back(explanation.name);
     words.insert(words.end(), explanation.aliases.begin(), explanation.aliases.end());
   }
+  for (const ScheduleInfo& schedule : schedule_catalogue()) words.emplace_back(schedule.name);
   const std::vector<std::string> near = nearest_choices(term, words);
   throw ConfigError({"", fmt::format("\"{}\" is not explained", term), "",
                      near.empty() ? choices_help("", names)
@@ -291,7 +311,7 @@ int run_explain(const Arguments& arguments, const Streams& streams) {
     output.write({term_list(explanations)});
     return 0;
   }
-  const Explanation& explanation = require(explanations, *term);
+  const Explanation explanation = require(explanations, *term);
   std::vector<std::string> yours;
   if (job.names_a_job()) {
     const JobNumbers numbers = explain_numbers(forecast(job.read(), read_file));
@@ -303,7 +323,7 @@ int run_explain(const Arguments& arguments, const Streams& streams) {
     throw ConfigError({job.given().front()->flag, "needs a job", "", "give JOB or --model and --cluster"});
   }
   if (format == Format::kTable) {
-    output.write(as_text(explanation, yours));
+    output.write(as_text(explanation, yours, output.style().width));
     return 0;
   }
   output.write({.tables = [&] { return std::vector<Table>{as_table({&explanation}, yours)}; },

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text/words.hpp"
 #include "reports/timeline/span_text.hpp"
 
 namespace flopcast {
@@ -270,9 +271,24 @@ std::string legend_sample(const Drawing& drawing, SpanKind kind) {
 
 std::string legend(const Drawing& drawing) {
   std::string line;
+  std::size_t taken = 0;
+  // One entry is never broken: colours take no columns, a sample at most two. Of narrow drawings it stands in one line.
+  constexpr int kNarrowestBroken = 80;
+  const auto most = static_cast<std::size_t>(std::max(drawing.options.width, kNarrowestBroken));
+  const auto make_room = [&](std::string_view name) {
+    const std::size_t columns = text_columns(name) + 3;
+    if (taken > 0 && taken + columns > most) {
+      line.erase(line.find_last_not_of(' ') + 1);
+      line += "\n";
+      taken = 0;
+    }
+    taken += columns + 3;
+  };
   for (const SpanKind kind : kinds_present(drawing.timeline)) {
+    make_room(name_of(kind));
     line += legend_sample(drawing, kind) + " " + std::string(name_of(kind)) + "   ";
   }
+  make_room("idle");
   line += drawing.options.ascii ? ". idle\n" : "· idle\n";
   const bool cut = drawing.timeline.slices_per_microbatch > 1;
   if (drawing.grid.digits == 0) {
