@@ -14,7 +14,7 @@ int run_report(const Arguments& arguments, const Streams& streams) {
   CommandLine command_line(
       streams, "report", "flopcast report RESULT… [-o FILE]",
       "Makes one HTML file of results, to look at and to send: timeline, step, memory, bubble, "
-      "assumptions. RESULT is what simulate, compare, timeline or run wrote with --format json, or "
+      "assumptions. RESULT is what simulate, plan, compare, timeline or run wrote with --format json, or "
       "run with -o; of a run the forecast stands above the measurement.",
       {"flopcast simulate job.json --format json -o a.json; flopcast report a.json -o report.html",
        "flopcast report a.json b.json -o side-by-side.html"});

@@ -172,6 +172,42 @@ Views views_of_comparison(const Json& json, const std::string& file, const ReadF
   return views;
 }
 
+// "1: tp 8, pp 4, vpp 5": the place of a ranked layout and what it cuts the model by.
+std::string name_of_ranked(const Json& layout, std::size_t place) {
+  std::vector<std::string> keys;
+  for (const Axis axis : kAxes) keys.emplace_back(name_of(axis));
+  keys.insert(keys.end(), {"vpp", "zero"});
+  std::string text = std::to_string(place);
+  const char* separator = ": ";
+  for (const std::string& key : keys) {
+    const Json value = layout.is_object() ? layout.value(key, Json()) : Json();
+    if (!value.is_number_integer() || value == 1) continue;
+    text += fmt::format("{}{} {}", separator, key, value.dump());
+    separator = ", ";
+  }
+  return text;
+}
+
+// The best layouts of a plan, each with its timeline: as many as a screen holds.
+Views views_of_plan(const Json& json, const std::string& file, const ReadFile& read_file) {
+  constexpr std::size_t kMostShown = 3;
+  const Json ranked = json.value("ranked", Json::array());
+  if (!ranked.is_array() || ranked.empty()) {
+    throw ConfigError({"ranked", "is no list of layouts", file, "expected what `flopcast plan --format json` writes"});
+  }
+  Views views;
+  for (const Json& entry : ranked) {
+    if (views.size() == kMostShown) break;
+    const Json result = entry.is_object() ? entry.value("result", Json()) : Json();
+    if (!is_result(result)) {
+      throw ConfigError({fmt::format("ranked.{}", views.size()), "holds no result", file,
+                         "expected what `flopcast plan --format json` writes"});
+    }
+    views.push_back(view_of(result, name_of_ranked(entry.value("layout", Json()), views.size() + 1), read_file));
+  }
+  return views;
+}
+
 std::string all_with_ending(std::string_view ending) {
   std::string text;
   for (const EmbeddedFile& file : embedded_page()) {
@@ -294,8 +330,9 @@ Views views_of_result(const Json& json, const std::string& name, const std::stri
   if (is_run(json)) return views_of_run(json, file);
   if (is_timelines(json)) return views_of_timelines(json, file);
   if (is_comparison(json)) return views_of_comparison(json, file, read_file);
+  if (schema == "flopcast.plan/1") return views_of_plan(json, file, read_file);
   throw ConfigError({"", fmt::format("{} holds no result that a report shows", file), file,
-                     "expected what simulate, compare, timeline or run write with --format json"});
+                     "expected what simulate, plan, compare, timeline or run write with --format json"});
 }
 
 std::string write_page(const PageInfo& info, const std::vector<Json>& views) {

@@ -62,7 +62,8 @@ nlohmann::ordered_json page_terms();
 nlohmann::ordered_json action_parts(const PreparedStep& step);
 
 /// The views of a JSON result of this program: flopcast.result/1, flopcast.run/1 (forecast, then measured), the one in
-/// a flopcast.measurement/1, flopcast.timeline/1, flopcast.comparison/1 (every layout by its name). A result holds the
+/// a flopcast.measurement/1, flopcast.timeline/1, flopcast.comparison/1 (every layout by its name),
+/// flopcast.plan/1 (the three best). A result holds the
 /// job that it answers; where forecasting that job again gives the same step time, its timeline is shown too. `name` is
 /// what a single result is called. A view tells its layout as "description", and what of it had to be left out as
 /// "note". Throws ConfigError for anything else.
