@@ -40,6 +40,8 @@ class PlanFlags {
   // Narrows or widens the space by --schedules and --wide.
   void apply(SearchSpace& space) const;
   bool chooses_schedules() const { return schedules_.has_value(); }
+  // Also what no program runs.
+  bool is_research() const { return schedules_ && lower_case(*schedules_) == "all"; }
   // The share of the memory that layouts may take, and whether the user said so.
   double memory_limit() const;
   bool has_headroom() const { return headroom_.has_value(); }
@@ -113,7 +115,7 @@ void PlanFlags::apply(SearchSpace& space) const {
     if (open) space.splits = all_splits();
     space.uneven_chunks = true;
   }
-  if (!schedules_ || lower_case(*schedules_) == "all") return;
+  if (!schedules_ || is_research()) return;
   space.schedules.clear();
   for (const std::string& text : split(typed_schedules(*schedules_))) {
     const ScheduleName name = parse_schedule_name(text);
@@ -369,7 +371,7 @@ int run_plan(const Arguments& arguments, const Streams& streams) {
 
 int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& streams) {
   CommandLine command_line(
-      streams, "plan", "flopcast plan [JOB] [options]",
+      streams, "plan", "flopcast plan [JOB] [FILE…] [options]",
       "Ranks every layout of a model on a cluster: tp, cp, pp, vpp, dp, ep, microbatch, schedule, recomputation, ZeRO, "
       "sequence parallelism and stage split. What the job or a flag says of the layout stays as it is.",
       {"flopcast plan --model gpt3-175b --cluster 128xdgx-a100-80g --gbs 1536",
@@ -382,6 +384,7 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
   PlanFlags flags;
   EmitOption emit;
   job.add_to(command_line);
+  job.add_more_files(command_line);
   flags.add_to(command_line);
   output.add_to(command_line);
   emit.add_to(command_line);
@@ -402,7 +405,7 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
   std::vector<std::string> search_notes;
   if (program) {
     narrow_to(*program, question, crew.leads(), streams);
-  } else {
+  } else if (!flags.is_research()) {
     const bool given = flags.chooses_schedules() || layout_says(loaded, "schedule");
     const std::vector<std::string> left_out = keep_runnable(question.job, given, question.space);
     if (!left_out.empty()) {

@@ -206,10 +206,10 @@ class Narrowing {
     left_out_.emplace_back("other schedules");
   }
 
-  void keep_uniform_split() {
-    if (space_.splits.size() < 2) return;
-    space_.splits = {SplitRule()};
-    left_out_.emplace_back("uneven stages");
+  void keep_pipelined_zero(int most) {
+    if (!space_.zero.empty() || space_.pp == std::vector<int>{1} || most >= space_.most_pipelined_zero) return;
+    space_.most_pipelined_zero = most;
+    left_out_.push_back(fmt::format("ZeRO {} and 3 beside pipelines", most + 1));
   }
 
   std::vector<std::string> left_out() const { return left_out_; }
@@ -219,9 +219,12 @@ class Narrowing {
   std::vector<std::string> left_out_;
 };
 
+// Its FSDP is documented for tensor, context and expert parallelism (docs/source/api-guide/custom_fsdp.md).
+constexpr int kMegatronPipelinedZero = 1;
+
 void keep_megatron(const Job& job, SearchSpace& space, Narrowing& narrowing) {
   narrowing.keep_schedules({"naive", "1f1b", "interleaved"});
-  narrowing.keep_uniform_split();
+  if (job.layout.data_parallel == DataParallel::kDdp) narrowing.keep_pipelined_zero(kMegatronPipelinedZero);
   if (job.model.experts) {
     narrowing.keep(space.sequence_parallel, {1}, "tensor parallelism of experts without sequence parallelism");
   }
@@ -267,27 +270,29 @@ namespace {
 
 // What the releases of each stack run without changes to their code: megatron/core/pipeline_parallel/schedules.py;
 // deepspeed/runtime/pipe/schedule.py; torch.distributed.pipelining as torchtitan offers it; nanotron's 1f1b and afab;
-// Sea AI Lab's fork of Megatron-LM.
+// Sea AI Lab's fork of Megatron-LM. Beside pipelines DeepSpeed's engine refuses ZeRO 2 and 3 (deepspeed/runtime/pipe/
+// engine.py), Megatron-LM's FSDP is not made for them, and nanotron has ZeRO 1 alone.
 struct StackSchedules {
   std::string_view stack;
   std::vector<std::string> schedules;
+  int most_pipelined_zero = 3;
 };
 
 const std::vector<StackSchedules>& stack_schedules() {
   static const std::vector<std::string> megatron = {"naive", "1f1b", "interleaved"};
   static const std::vector<std::string> plain = {"naive", "1f1b"};
   static const std::vector<StackSchedules> all = {
-      {"megatron-core", megatron},
-      {"megatron-2021", megatron},
-      {"megatron-2022", megatron},
-      {"nemo", megatron},
-      {"megatron-deepspeed", plain},
-      {"deepspeed", plain},
-      {"nanotron", {"naive", "1f1b", "gpipe"}},
+      {"megatron-core", megatron, kMegatronPipelinedZero},
+      {"megatron-2021", megatron, kMegatronPipelinedZero},
+      {"megatron-2022", megatron, kMegatronPipelinedZero},
+      {"nemo", megatron, kMegatronPipelinedZero},
+      {"megatron-deepspeed", plain, 1},
+      {"deepspeed", plain, 1},
+      {"nanotron", {"naive", "1f1b", "gpipe"}, 1},
       {"torchtitan", {"naive", "gpipe", "1f1b", "interleaved", "bfs", "zbv"}},
       {"pytorch-ddp", {"naive", "gpipe", "1f1b", "interleaved"}},
       {"pytorch-fsdp", {"naive"}},
-      {"zero-bubble", {"naive", "1f1b", "interleaved", "zb-h1", "zbv"}}};
+      {"zero-bubble", {"naive", "1f1b", "interleaved", "zb-h1", "zbv"}, kMegatronPipelinedZero}};
   return all;
 }
 
@@ -297,11 +302,14 @@ std::vector<std::string> keep_runnable(const Job& job, bool schedule_given, Sear
   const std::vector<StackSchedules>& all = stack_schedules();
   const auto own = std::find_if(all.begin(), all.end(),
                                 [&job](const StackSchedules& one) { return one.stack == job.training.stack.based_on; });
-  if (own == all.end() || schedule_given) return {};
+  if (own == all.end()) return {};
   Narrowing narrowing(space);
-  narrowing.keep_schedules(own->schedules);
-  const bool has_pipelines = own->schedules.size() > 1;
-  if (!has_pipelines) narrowing.keep(space.pp, {1}, "pipelines");
+  if (!schedule_given) {
+    narrowing.keep_schedules(own->schedules);
+    const bool has_pipelines = own->schedules.size() > 1;
+    if (!has_pipelines) narrowing.keep(space.pp, {1}, "pipelines");
+  }
+  if (job.layout.data_parallel == DataParallel::kDdp) narrowing.keep_pipelined_zero(own->most_pipelined_zero);
   return narrowing.left_out();
 }
 

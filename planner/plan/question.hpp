@@ -29,8 +29,9 @@ nlohmann::json layout_section_of(const nlohmann::json& root, const PlannedLayout
 /// Returns what was left out, in words.
 std::vector<std::string> keep_launchable(LaunchProgram program, const Job& job, SearchSpace& space);
 
-/// Leaves the search what the job's stack runs by default: its own schedules, and no pipeline where it has none. Axes
-/// that the question fixes stay. In words what is left out, empty where nothing is.
+/// Leaves the search what the job's stack runs by default: its own schedules, no pipeline where it has none, and
+/// beside pipelines no more sharding than it has there. Axes that the question fixes stay. In words what is left out,
+/// empty where nothing is.
 std::vector<std::string> keep_runnable(const Job& job, bool schedule_given, SearchSpace& space);
 
 }  // namespace flopcast

@@ -156,7 +156,8 @@ std::vector<int> MemberTable::shardings(const LayoutGroup& group, Row& row) cons
   std::vector<int> valid;
   for (const int zero : space_.zero.empty() ? all : space_.zero) {
     const bool same_as_none = space_.zero.empty() && zero > 0 && group.dp * group.cp == 1;
-    if (same_as_none) continue;
+    const bool not_run = space_.zero.empty() && group.pp > 1 && zero > space_.most_pipelined_zero;
+    if (same_as_none || not_run) continue;
     if (const auto rule = broken_sharding_rule(job_, group.dp, group.cp, group.ep, zero)) {
       ++row.rejected[std::string(name_of(*rule))];
     } else {

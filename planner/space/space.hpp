@@ -37,6 +37,8 @@ struct SearchSpace : ByAxis<std::vector<int>> {
   std::vector<int> vpp;
   std::vector<int> micro_batch_size;  ///< divisors of global_batch_size / dp
   std::vector<int> zero;
+  /// The most that `zero`, left open, shards beside a pipeline: what the software runs.
+  int most_pipelined_zero = 3;
   std::vector<int> sequence_parallel;  ///< 0, 1
   std::vector<Recompute> recompute;    ///< selective only where attention is not fused, which keeps no scores to drop
   std::vector<ScheduleChoice> schedules;

@@ -232,6 +232,16 @@ std::optional<std::string> objective_note(const PlanAnswer& answer) {
   return "cost is that of the GPU time; --tokens and --price give it in dollars";
 }
 
+// Days and cost as the table below has them.
+Result with_interruptions(const PlanAnswer& answer, const PlanEntry& entry) {
+  Result result = entry.forecast.result;
+  const std::optional<RunLength> length = length_of(answer, entry);
+  if (!length || !result.training) return result;
+  result.training->days = length->days;
+  result.training->cost_usd = length->cost_usd;
+  return result;
+}
+
 }  // namespace
 
 std::string write_plan(const PlanAnswer& answer, const nlohmann::json& root) {
@@ -324,7 +334,7 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
   ranked.title = fmt::format(
       "{}\n{}\ngbs {} sequences of {} tokens, {}, {}\n{} layouts: {} rejected, {} no better than those found by their "
       "bounds, {} simulated",
-      answer_line(answer.ranked.front().forecast), described.substr(0, described.find('\n')),
+      answer_line(with_interruptions(answer, answer.ranked.front())), described.substr(0, described.find('\n')),
       best_job.layout.global_batch_size, best_job.training.sequence_length, name_of(best_job.training.precision),
       best_job.training.stack.name, grouped(space.enumerated), grouped(rejected), grouped(space.pruned),
       grouped(space.simulated));

@@ -43,7 +43,7 @@ std::string billions(double count) {
 Table step_table(const Forecast& forecast, ShownMfu mfu) {
   const Result& result = forecast.result;
   const IterationResult& iteration = result.iteration;
-  Table table = {.title = answer_line(forecast) + "\n" + describe_job(forecast.step.job),
+  Table table = {.title = answer_line(forecast.result) + "\n" + describe_job(forecast.step.job),
                  .columns = {text_column("step"), {"value", Align::kRight, "value", false}}};
   const auto add = [&table](const std::string& name, const std::string& value) { table.rows.push_back({name, value}); };
   add("step time", time_in_seconds(iteration.time_s));
@@ -195,8 +195,7 @@ std::string parameters_text(const Job& job) {
   return text;
 }
 
-std::string answer_line(const Forecast& forecast) {
-  const Result& result = forecast.result;
+std::string answer_line(const Result& result) {
   const MemoryResult& memory = result.memory;
   std::string text = rounded(result.iteration.time_s, 3) + " s a step";
   if (result.iteration.time_s < 1.0) text = time_in_seconds(result.iteration.time_s) + " a step";

@@ -24,7 +24,7 @@ struct EnumNames<ShownMfu> {
   static constexpr std::string_view kNames[] = {"both", "full", "causal"};
 };
 /// "28.5 s a step ± 12 %, 79 days, $1.22 M · fits, 76.7 of 80 GiB (tight)": tight from 95 % of the capacity on.
-std::string answer_line(const Forecast& forecast);
+std::string answer_line(const Result& result);
 /// A forecast as people read it, the answer first: the step, where its time goes, memory. `verbose`: of every pipeline
 /// rank and with all assumptions, else of the fullest one and with those that matter most.
 std::vector<Table> result_tables(const Forecast& forecast, bool verbose, ShownMfu mfu = ShownMfu::kBoth);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -35,6 +36,55 @@ TEST(Plan, HoldsWhatTheUserGives) {
   std::int64_t sum = answer["space"]["pruned"].get<std::int64_t>() + answer["space"]["simulated"].get<std::int64_t>();
   for (const Json& rejected : answer["rejected"]) sum += rejected["count"].get<std::int64_t>();
   EXPECT_EQ(answer["space"]["enumerated"], sum);
+}
+
+// What a run would reserve, not what its tensors take, has to leave room.
+TEST(Plan, RankedLayoutsLeaveRoomByReservedMemory) {
+  constexpr double kRoom = 0.95;
+  for (const char* stack : {"megatron-core", "nemo", "torchtitan", "megatron-deepspeed", "deepspeed", "pytorch-fsdp"}) {
+    const Json answer = json_of(run_flopcast({"plan", "--model", "llama3-8b", "--cluster", "2xdgx-h100", "--gbs", "32",
+                                              "--stack", stack, "--format", "json"}));
+    for (const char* list : {"ranked", "pareto"}) {
+      for (const Json& entry : answer[list]) {
+        const Json& memory = entry["result"]["memory"];
+        EXPECT_TRUE(memory["fits"].get<bool>());
+        const bool roomy = memory["reserved_gib"].get<double>() <= kRoom * memory["capacity_gib"].get<double>();
+        EXPECT_TRUE(roomy || entry.value("tight", false)) << stack << entry["layout"];
+      }
+    }
+  }
+}
+
+// DeepSpeed refuses ZeRO 2 and 3 beside its pipelines, and Megatron-LM's FSDP is not made for them.
+TEST(Plan, PipelinesAreShardedNoFurtherThanTheStackRuns) {
+  const auto most_sharded = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"--pp", "2", "--top", "1000", "--format", "json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    int most = 0;
+    const Json answer = json_of(plan_small(arguments));
+    for (const char* list : {"ranked", "pareto"}) {
+      for (const Json& entry : answer[list]) most = std::max(most, entry["layout"]["zero"].get<int>());
+    }
+    return most;
+  };
+  EXPECT_EQ(most_sharded({}), 1);
+  EXPECT_EQ(most_sharded({"--stack", "deepspeed"}), 1);
+  EXPECT_EQ(most_sharded({"--stack", "nanotron"}), 1);
+  EXPECT_EQ(most_sharded({"--schedules", "all"}), 3);
+  EXPECT_EQ(most_sharded({"--zero", "2"}), 2);
+  EXPECT_GE(most_sharded({"--stack", "torchtitan"}), 2);
+}
+
+// Interruptions cost days: of the answer in the first line, too.
+TEST(Plan, TheFirstLineSaysTheDaysOfTheFirstRow) {
+  const std::vector<std::string> run = {"--tokens", "300B", "--price", "1", "--mtbf", "200h"};
+  const CommandResult table = plan_small(run);
+  std::vector<std::string> as_json = run;
+  as_json.insert(as_json.end(), {"--format", "json"});
+  const double days = json_of(plan_small(as_json))["ranked"][0]["run"]["days"].get<double>();
+  EXPECT_NE(table.standard_output.substr(0, table.standard_output.find('\n')).find(fmt::format(", {:.3g} days", days)),
+            std::string::npos)
+      << table.standard_output.substr(0, 200) << days;
 }
 
 TEST(Plan, ItsFileIsAJobWhoseForecastItHolds) {
