@@ -182,6 +182,14 @@ void MegatronReader::read_precision() {
   const char* const by = gradients ? "main-grads-dtype" : "grad-reduce-in-bf16";
   if ((gradients && *gradients == "bf16") || (bf16 && arguments_.has("grad-reduce-in-bf16")))
     put("training.gradient_dtype", "bf16", by);
+  const auto moments = arguments_.text("exp-avg-dtype", "training.moment_dtype");
+  const auto squares = arguments_.text("exp-avg-sq-dtype", "training.moment_dtype");
+  if (moments == squares && moments && (*moments == "bf16" || *moments == "fp16")) {
+    put("training.moment_dtype", *moments, "exp-avg-dtype");
+  } else if (moments != squares) {
+    warn_of(moments ? "exp-avg-dtype" : "exp-avg-sq-dtype", "both moments are forecast in fp32");
+  }
+  if (fp8 && arguments_.has("fp8-param-gather")) put("training.fp8_parameters", true, "fp8-param-gather");
   const auto attention = arguments_.text("attention-backend", "training.attention");
   if (arguments_.has("use-flash-attn")) put("training.attention", "flash", "use-flash-attn");
   if (attention && (*attention == "flash" || *attention == "fused"))

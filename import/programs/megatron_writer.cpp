@@ -11,6 +11,7 @@ namespace flopcast {
 namespace {
 
 constexpr int kShardedGradients = 2;
+constexpr const char* kOwnStack = "megatron-core";  // what the reader of these arguments takes
 
 // One argument a line, as `xargs` and a shell read them.
 class Arguments {
@@ -48,24 +49,42 @@ void require_model(const Transformer& model, Expressible& expressible) {
   expressible.require(model.positions != Positions::kAlibi, "model.positions alibi", "");
 }
 
+constexpr double kHalf = 2.0;  // bytes
+constexpr double kSingle = 4.0;
+
+// Gradients and moments of 32 or 16 bits, the latter in bf16.
+void require_formats(const Job& job, Expressible& expressible) {
+  const Stack& stack = job.training.stack;
+  const bool computes_in_bf16 = job.training.precision == Precision::kBf16 || job.training.precision == Precision::kFp8;
+  const auto known = [computes_in_bf16](double bytes) {
+    return bytes == kSingle || (bytes == kHalf && computes_in_bf16);
+  };
+  expressible.require(known(stack.gradient_bytes), "training.gradient_dtype beside this precision",
+                      "--training.gradient_dtype fp32");
+  expressible.require(known(stack.moment_bytes), "training.moment_dtype beside this precision",
+                      "--training.moment_dtype fp32");
+}
+
 void require_megatron_layout(const Job& job, Expressible& expressible) {
   const Layout& layout = job.layout;
   const std::string schedule = schedule_base_name(layout);
-  const bool chunked = layout.vpp.value_or(1) > 1;
   const bool is_known = schedule == "1f1b" || schedule == "interleaved";
   expressible.require(is_known || runs_one_microbatch(layout), fmt::format("layout.schedule {}", layout.schedule),
                       "--schedules 1f1b,interleaved");
-  const bool even = all_equal(layout.stage_layers);
-  const bool told = even || (!chunked && has_even_middle(layout.stage_layers));
-  expressible.require(told, fmt::format("stages of {} layers", fmt::join(layout.stage_layers, ",")),
-                      "--layout.stage_layers uniform and pp · vpp that divides the layers");
   expressible.require(layout.data_parallel == DataParallel::kDdp, "layout.data_parallel fsdp or hsdp", "--zero 3");
-  expressible.require(layout.offload == Offload::kNone, "layout.offload", "--layout.offload none");
+  const bool told_offload =
+      layout.offload == Offload::kNone || (layout.offload == Offload::kOptimizer && layout.zero > 0);
+  expressible.require(told_offload, "layout.offload other than the optimizer's of ZeRO 1", "--layout.offload none");
   expressible.require(!layout.bucket_mb, "layout.bucket_mb", "");
   expressible.require(!job.model.experts || layout.tp == 1 || layout.sequence_parallel,
                       "experts with tensor parallelism but without sequence parallelism", "--sp");
   expressible.require(layout.cp == 1 || job.training.sequence_length % (2 * layout.cp) == 0,
                       fmt::format("a sequence that 2 · cp = {} does not divide", 2 * layout.cp), "another --cp");
+  const Stack& stack = job.training.stack;
+  const bool gathers_alone = stack.overlap_parameter_gather && !stack.overlap_gradient_reduction && layout.zero > 0;
+  expressible.require(!gathers_alone, "training.overlap.parameters without training.overlap.gradients",
+                      "--overlap-grad-reduce");
+  require_formats(job, expressible);
 }
 
 void write_experts(const Transformer& model, Arguments& arguments) {
@@ -134,15 +153,30 @@ void write_model(const Job& job, Arguments& arguments) {
   arguments.value("vocab-size", model.vocab);
 }
 
+// "Et*5|t*7|t*6L": the layers t of every stage in the model's order, the embedding E and the loss L.
+std::string stage_string(const std::vector<int>& stages) {
+  std::string text = "E";
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    if (stage > 0) text += "|";
+    if (stages[stage] > 0) text += stages[stage] == 1 ? "t" : fmt::format("t*{}", stages[stage]);
+  }
+  return text + "L";
+}
+
 void write_pipeline(const Layout& layout, Arguments& arguments) {
   arguments.value("pipeline-model-parallel-size", layout.pp);
   const int chunks = layout.vpp.value_or(1);
-  if (layout.pp > 1 && chunks > 1) {
-    arguments.value("num-layers-per-virtual-pipeline-stage", layout.stage_layers.front());
-    if (layout.group_size) arguments.value("microbatch-group-size-per-virtual-pipeline-stage", *layout.group_size);
-  }
-  if (all_equal(layout.stage_layers)) return;
+  const bool chunked = layout.pp > 1 && chunks > 1;
   const std::vector<int>& stages = layout.stage_layers;
+  const bool even = all_equal(stages);
+  if (chunked && even) arguments.value("num-layers-per-virtual-pipeline-stage", stages.front());
+  if (chunked && layout.group_size)
+    arguments.value("microbatch-group-size-per-virtual-pipeline-stage", *layout.group_size);
+  if (even) return;
+  if (chunked || !has_even_middle(stages)) {
+    arguments.value("pipeline-model-parallel-layout", fmt::format("\"{}\"", stage_string(stages)));
+    return;
+  }
   const int inner = stages[1];
   if (stages.front() != inner || stages.size() == 2) arguments.value("decoder-first-pipeline-num-layers", stages[0]);
   if (stages.back() != inner) arguments.value("decoder-last-pipeline-num-layers", stages.back());
@@ -169,6 +203,7 @@ void write_layout(const Job& job, Arguments& arguments) {
     arguments.flag_if(layout.partition_checkpoints && layout.tp > 1, "distribute-saved-activations");
   }
   arguments.flag_if(layout.zero > 0, "use-distributed-optimizer");
+  arguments.flag_if(layout.offload == Offload::kOptimizer, "optimizer-cpu-offload");
   if (layout.zero >= kShardedGradients) {
     arguments.flag("use-megatron-fsdp");
     arguments.value("data-parallel-sharding-strategy",
@@ -183,6 +218,8 @@ void write_overlap(const Job& job, Arguments& arguments) {
   // Megatron gathers beside what follows only where it reduces so, and of a distributed optimizer.
   arguments.flag_if(stack.overlap_gradient_reduction && stack.overlap_parameter_gather && job.layout.zero > 0,
                     "overlap-param-gather");
+  // The plain 1F1B of Megatron sends behind its passes anyway.
+  arguments.flag_if(stack.blocking_sends && job.layout.pp > 1, "no-overlap-p2p-communication");
   arguments.flag_if(stack.overlap_tp_in_pieces && job.layout.tp > 1 && job.layout.sequence_parallel, "tp-comm-overlap");
 }
 
@@ -200,6 +237,19 @@ void write_experts_exchange(const Job& job, Arguments& arguments) {
   arguments.flag_if(delayed, "delay-wgrad-compute");
 }
 
+// Beside the defaults: gradients and moments of 32 bits.
+void write_formats(const Job& job, Arguments& arguments) {
+  const Stack& stack = job.training.stack;
+  arguments.flag_if(stack.gradient_bytes == kHalf, "grad-reduce-in-bf16");
+  const bool small_moments = stack.moment_bytes == kHalf;
+  // Megatron takes other formats and host memory in its precision-aware optimizer alone.
+  arguments.flag_if(small_moments || job.layout.offload == Offload::kOptimizer, "use-precision-aware-optimizer");
+  if (small_moments) {
+    arguments.value("exp-avg-dtype", "bf16");
+    arguments.value("exp-avg-sq-dtype", "bf16");
+  }
+}
+
 void write_training(const Job& job, Arguments& arguments) {
   const Training& training = job.training;
   arguments.value("seq-length", training.sequence_length);
@@ -210,7 +260,9 @@ void write_training(const Job& job, Arguments& arguments) {
   if (training.precision == Precision::kFp8) {
     arguments.value("fp8-format", "hybrid");
     if (training.fp8_recipe) arguments.value("fp8-recipe", std::string(name_of(*training.fp8_recipe)));
+    arguments.flag_if(training.stack.fp8_parameters, "fp8-param-gather");
   }
+  write_formats(job, arguments);
   arguments.value("optimizer", training.optimizer == Optimizer::kSgd ? "sgd" : "adam");
   arguments.value("attention-backend", training.flash_attention ? "flash" : "unfused");
   if (training.tokens) {
@@ -237,6 +289,16 @@ std::vector<std::string> notes_on(const Job& job) {
   std::vector<std::string> notes;
   notes.emplace_back(job.training.tokens ? "data, tokenizer and learning rate are yours to add"
                                          : "data, tokenizer, learning rate and the length of the run are yours to add");
+  const Stack& stack = job.training.stack;
+  std::vector<std::string> untold;
+  if (stack.name != kOwnStack) untold.push_back(fmt::format("training.stack {}", stack.name));
+  if (stack.compile) untold.emplace_back("training.compile");
+  if (stack.reduced_gradient_bytes() != stack.gradient_bytes) untold.emplace_back("training.reduce_dtype");
+  if (job.layout.tp > 1 && stack.name == kOwnStack && !stack.overlap_tp_with_weight_gradient)
+    untold.emplace_back("training.overlap.tp false");
+  if (!untold.empty()) {
+    notes.push_back(fmt::format("no argument tells {}: read back, give it again", fmt::join(untold, ", ")));
+  }
   if (job.layout.zero >= kShardedGradients) {
     notes.push_back(
         fmt::format("ZeRO {} is Megatron FSDP, which wants CUDA_DEVICE_MAX_CONNECTIONS above 1", job.layout.zero));

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "import/programs/launch.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/job/read_job.hpp"
@@ -122,6 +124,76 @@ TEST(Launch, MegatronIsToldUnevenEnds) {
   expect_same_answer(*asked, *again, "5 7 7 5");
 }
 
+// Every key that changes a step and that Megatron has an argument for, alone and with every other.
+TEST(Launch, MegatronReadsBackOverlapFormatsOffloadAndStagesToTheDigit) {
+  struct Change {
+    json layout = json::object();
+    json training = json::object();
+  };
+  const std::vector<Change> changes = {
+      {},
+      {.training = {{"overlap", {{"gradients", false}}}}},
+      {.training = {{"overlap", {{"parameters", true}}}}},
+      {.training = {{"overlap", {{"p2p", false}}}}},
+      {.training = {{"overlap", {{"tp", true}}}}},
+      {.training = {{"gradient_dtype", "bf16"}}},
+      {.training = {{"moment_dtype", "bf16"}}},
+      {.training = {{"precision", "fp8"}}},
+      {.training = {{"precision", "fp8"}, {"fp8_recipe", "blockwise"}, {"fp8_parameters", true}}},
+      {.training = {{"precision", "fp16"}}},
+      {.training = {{"optimizer", "sgd"}}},
+      {.training = {{"attention", "unfused"}}},
+      {.layout = {{"offload", "optimizer"}}},
+      {.layout = {{"recompute", "selective"}}},
+      {.layout = {{"recompute", "full"}}},
+      {.layout = {{"stage_layers", {7, 8, 9, 8}}}},
+      {.layout = {{"stage_layers", {7, 9, 9, 7}}}},
+      {.layout = {{"schedule", "interleaved"}, {"vpp", 2}}},
+      {.layout = {{"schedule", "interleaved"}, {"vpp", 2}, {"stage_layers", {3, 4, 4, 5, 4, 5, 4, 3}}}},
+      {.layout = {{"schedule", "interleaved"}, {"vpp", 2}, {"group_size", 8}}},
+      {.layout = {{"cp", 2}}},
+      {.layout = {{"cp", 2}, {"context_parallel", "ulysses"}}},
+      {.layout = {{"zero", 0}}},
+      {.layout = {{"sequence_parallel", false}}},
+      {.layout = {{"micro_batch_size", 2}}},
+  };
+  int same = 0;
+  for (std::size_t first = 0; first < changes.size(); ++first) {
+    for (std::size_t second = first; second < changes.size(); ++second) {
+      json layout = {{"tp", 2}, {"pp", 4}, {"sequence_parallel", true}, {"zero", 1}};
+      json training = json::object();
+      for (const std::size_t one : {first, second}) {
+        layout.merge_patch(changes[one].layout);
+        training.merge_patch(changes[one].training);
+      }
+      const std::optional<Forecast> asked = answer(job_of("llama3-8b", layout, training));
+      if (!asked) continue;
+      const std::optional<LaunchFile> file = written(LaunchProgram::kMegatron, asked->step.job);
+      if (!file) continue;
+      const std::string what = layout.dump() + training.dump() + "\n" + file->text;
+      ImportedJob imported = import_text(file->text, "arguments.txt");
+      imported.job["cluster"] = {{"name", "dgx-h100"}, {"nodes", 4}};
+      const std::optional<Forecast> again = answer(imported.job);
+      ASSERT_TRUE(again) << what;
+      expect_same_answer(*asked, *again, what);
+      ++same;
+    }
+  }
+  EXPECT_GE(same, 200);
+}
+
+TEST(Launch, SaysWhatNoArgumentTells) {
+  const std::optional<Forecast> asked =
+      answer(job_of("llama3-8b", {{"tp", 2}}, {{"stack", "nemo"}, {"compile", true}}));
+  ASSERT_TRUE(asked);
+  const LaunchFile file = write_launch(LaunchProgram::kMegatron, asked->step.job);
+  EXPECT_NE(
+      std::find(
+          file.notes.begin(), file.notes.end(),
+          "no argument tells training.stack nemo, training.compile, training.reduce_dtype: read back, give it again"),
+      file.notes.end());
+}
+
 TEST(Launch, DeepSpeedReadsBackTheSameJob) {
   const std::vector<json> layouts = {{{"zero", 3}, {"micro_batch_size", 2}},
                                      {{"zero", 2}, {"recompute", "full"}, {"tp", 2}, {"bucket_mb", 200}},
@@ -159,8 +231,8 @@ TEST(Launch, NamesAllThatAProgramCannotDo) {
   Diagnostic told = complaint(LaunchProgram::kMegatron, {{"pp", 4}, {"schedule", "zb-h1"}, {"compression", "8bit"}});
   EXPECT_EQ(told.problem, "Megatron-LM cannot be told layout.compression 8bit, layout.schedule zb-h1");
   EXPECT_EQ(told.help, "give --layout.compression none; --schedules 1f1b,interleaved");
-  told = complaint(LaunchProgram::kTorchrun, {{"pp", 4}, {"stage_layers", {7, 8, 9, 8}}});
-  EXPECT_EQ(told.problem, "Megatron-LM cannot be told stages of 7,8,9,8 layers");
+  told = complaint(LaunchProgram::kTorchrun, {{"pp", 4}, {"offload", "all"}});
+  EXPECT_EQ(told.problem, "Megatron-LM cannot be told layout.offload other than the optimizer's of ZeRO 1");
   told = complaint(LaunchProgram::kDeepSpeed, {{"pp", 2}, {"cp", 2}, {"tp", 2}, {"zero", 3}});
   EXPECT_EQ(told.problem,
             "DeepSpeed's configuration cannot be told layout.pp 2 (its pipelines are cut in code), layout.cp 2 as a "
