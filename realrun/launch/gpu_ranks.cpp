@@ -36,7 +36,7 @@ class Traced : public Base {
 };
 
 std::string shared_connections(int ranks) {
-  const int streams = ranks * kQueues;
+  const int streams = ranks * (kQueues + 1) + 1;  // with that of a rank's memory, and the clock's
   if (streams <= cuda::kMostConnections) return {};
   return fmt::format(
       "their {} streams share the {} connections that CUDA has to a GPU, where one rank may wait for another that it "
@@ -84,13 +84,18 @@ void check_ranks(const TrainingPlan& plan) {
 
 }  // namespace
 
+// A step is queued as a whole and waited for at its end, an asynchronous run's all at once: so many times as long as an
+// action may take.
+constexpr int kStepPatience = 10;
+
 int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& threads) {
   const PreparedRun run = prepare_run(options);
   const TrainingPlan& plan = run.plan;
   const GemmPrecision precision = check_for_gpus(options, run);
   check_ranks(plan);
   const cuda::Partition wanted = options.gpu.streams ? cuda::Partition::kStreams : cuda::Partition::kGreen;
-  const std::unique_ptr<cuda::Gpu> gpu = cuda::share_gpu(0, plan.ranks(), wanted, precision, threads.patience);
+  const std::unique_ptr<cuda::Gpu> gpu =
+      cuda::share_gpu(0, plan.ranks(), wanted, precision, kStepPatience * threads.patience);
   RunOrigin origin = origin_of("virtual-gpus", gpu->info(), precision);
   origin.conditions = conditions_of(*gpu, plan.ranks());
   const std::string shared = shared_connections(plan.ranks());

@@ -102,17 +102,25 @@ class CudaDevice::EventMoment : public Moment {
 namespace {
 
 /// Memory of the GPU in the order of a stream of its own. cudaMalloc and cudaFree wait for everything that runs (CUDA
-/// programming guide, Implicit Synchronization), which may itself wait for ranks that this one keeps waiting.
+/// programming guide, Implicit Synchronization), which may itself wait for ranks that this one keeps waiting; they are
+/// for GPUs without memory pools (some virtual ones).
 class OrderedMemory {
  public:
-  OrderedMemory() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+  OrderedMemory() {
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    int device = 0;
+    int supported = 0;
+    check(cudaGetDevice(&device), "cudaGetDevice");
+    check(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device), "cudaDeviceGetAttribute");
+    has_pools_ = supported != 0;
+  }
   OrderedMemory(const OrderedMemory&) = delete;
   OrderedMemory& operator=(const OrderedMemory&) = delete;
   ~OrderedMemory() { cudaStreamDestroy(stream_); }
 
   std::byte* allocate(std::size_t bytes) {
     void* address = nullptr;
-    const cudaError_t result = cudaMallocAsync(&address, bytes, stream_);
+    const cudaError_t result = has_pools_ ? cudaMallocAsync(&address, bytes, stream_) : cudaMalloc(&address, bytes);
     if (result == cudaErrorMemoryAllocation) {
       static_cast<void>(cudaGetLastError());
       throw EnvironmentError(
@@ -120,16 +128,23 @@ class OrderedMemory {
                       "take less",
                       (bytes >> 20U) + 1));
     }
-    check(result, "cudaMallocAsync");
+    check(result, has_pools_ ? "cudaMallocAsync" : "cudaMalloc");
     // Nothing else is in this stream.
     check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     return static_cast<std::byte*>(address);
   }
   // What fails here has failed before.
-  void free(std::byte* address) { cudaFreeAsync(address, stream_); }
+  void free(std::byte* address) {
+    if (has_pools_) {
+      cudaFreeAsync(address, stream_);
+    } else {
+      cudaFree(address);
+    }
+  }
 
  private:
   cudaStream_t stream_ = nullptr;
+  bool has_pools_ = false;
 };
 
 /// Page-locked memory, made before anything runs: making it waits for the whole GPU too. What a step uploads are token
@@ -243,6 +258,8 @@ void CudaDevice::optimize(const UpdateRule& rule, int step, const Buffer& weight
 
 void CudaDevice::upload(const std::byte* from, const Buffer& to) {
   if (to.empty()) return;
+  // Before as well: a copy of memory that is not page-locked waits inside the call, without limit.
+  finish_computation();
   check(cudaMemcpyAsync(to.address(), from, to.bytes(), cudaMemcpyHostToDevice, stream(Queue::kCompute)),
         "cudaMemcpyAsync");
   finish_computation();
@@ -250,6 +267,7 @@ void CudaDevice::upload(const std::byte* from, const Buffer& to) {
 
 void CudaDevice::download(const Buffer& from, std::byte* to) {
   if (from.empty()) return;
+  finish_computation();
   check(cudaMemcpyAsync(to, from.address(), from.bytes(), cudaMemcpyDeviceToHost, stream(Queue::kCompute)),
         "cudaMemcpyAsync");
   finish_computation();

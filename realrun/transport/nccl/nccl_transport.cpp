@@ -1,7 +1,6 @@
 #include "realrun/transport/nccl/nccl_transport.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -125,7 +124,8 @@ Group NcclTransport::form_group(Axis axis, const std::vector<int>& members) {
   if (group.size() <= 1) return group;
   const auto [formed, is_new] = formed_.emplace(members, nullptr);
   if (is_new) {
-    formed->second = join(fmt::format("ranks {}", fmt::join(members, ", ")), members, group.index, kAllBlocks);
+    // By the first group that has these members: everybody counts groups alike.
+    formed->second = join(fmt::format("group {}", group.id), members, group.index, kAllBlocks);
   }
   communicators_[group.id] = formed->second;
   return group;
@@ -370,13 +370,16 @@ std::string NcclTransport::find_failure() {
   // Not by rank(), which is virtual: the watcher may come while a derived object is still being made.
   const int own = options_.place.rank;
   std::string activity;
-  std::vector<NcclApi::Communicator> communicators;
+  std::string error;
   std::chrono::steady_clock::time_point since;
   bool idle = false;
   {
     const std::lock_guard lock(mutex_);
     activity = activity_;
-    communicators = joined_;
+    // Under the lock: an abort, which frees them, takes them away first.
+    for (const NcclApi::Communicator communicator : joined_) {
+      if (error.empty()) error = nccl_.error_of(communicator);
+    }
     since = since_;
     idle = idle_;
   }
@@ -385,10 +388,7 @@ std::string NcclTransport::find_failure() {
   if (options_.interruption != nullptr && options_.interruption->load() != 0) {
     return fmt::format("stopped by signal {} while rank {} was in {}", options_.interruption->load(), own, activity);
   }
-  for (const NcclApi::Communicator communicator : communicators) {
-    const std::string error = nccl_.error_of(communicator);
-    if (!error.empty()) return fmt::format("rank {} failed in {}: NCCL: {}", own, activity, error);
-  }
+  if (!error.empty()) return fmt::format("rank {} failed in {}: NCCL: {}", own, activity, error);
   if (!idle && std::chrono::steady_clock::now() - since > options_.patience) {
     return fmt::format("rank {} is stuck in {}: it has not come further for {} ms", own, activity,
                        options_.patience.count());

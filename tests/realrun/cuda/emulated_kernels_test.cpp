@@ -136,8 +136,8 @@ TEST(EmulatedDevice, ProductsFindTheirMatricesAligned) {
 }
 
 TEST(GpuRanks, SharedConnectionsAreTold) {
-  EXPECT_EQ(shared_connections(8), "");
-  EXPECT_NE(shared_connections(9).find("36 streams share the 32 connections"), std::string::npos);
+  EXPECT_EQ(shared_connections(6), "");
+  EXPECT_NE(shared_connections(7).find("36 streams share the 32 connections"), std::string::npos);
 }
 
 TEST(EmulatedDevice, WeightsAreRoundedOnceUntilTheyChange) {
