@@ -28,6 +28,7 @@ class CommunicationModel {
  public:
   explicit CommunicationModel(const Cluster& cluster, Transport transport = Transport::kNccl)
       : cluster_(cluster), transport_(transport) {}
+  explicit CommunicationModel(Cluster&&, Transport = Transport::kNccl) = delete;  // the cluster is kept by reference
 
   /// An all-reduce, all-gather or reduce-scatter; zero for a group of one.
   Seconds collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const;

@@ -164,14 +164,19 @@ TEST(EmulatedDevice, WeightsAreRoundedOnceUntilTheyChange) {
 }
 
 TEST(EmulatedDevice, NobodyWaitsForItForEver) {
-  cuda::DeviceClock clock;
-  cuda::CudaDevice device(new_streams(), clock, std::chrono::milliseconds(50));
-  const Buffer buffer = on_device(device, {1.0F});
-  EXPECT_FALSE(device.stuck());
-  emulated::hold_events(true);
-  EXPECT_THROW(static_cast<void>(values_of(device, buffer)), EnvironmentError);
-  emulated::hold_events(false);
-  EXPECT_TRUE(device.stuck());
+  const cuda::Streams streams = new_streams();
+  {
+    cuda::DeviceClock clock;
+    cuda::CudaDevice device(streams, clock, std::chrono::milliseconds(50));
+    const Buffer buffer = on_device(device, {1.0F});
+    EXPECT_FALSE(device.stuck());
+    emulated::hold_events(true);
+    EXPECT_THROW(static_cast<void>(values_of(device, buffer)), EnvironmentError);
+    emulated::hold_events(false);
+    EXPECT_TRUE(device.stuck());
+  }
+  // A stuck device leaves its streams alone: destroying them could wait for ever.
+  for (const cudaStream_t stream : streams) EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
 // Times of processes on several machines go by the clock of one of them.

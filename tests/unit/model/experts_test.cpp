@@ -105,7 +105,8 @@ TEST(Experts, ExchangesAsDeepEpMeasured) {
     double combine;
   };
   for (const Measured& row : {Measured{32, 58, 57}, Measured{64, 51, 50}}) {
-    const CommunicationModel links(job_from(moe_job(R"("deepseek-v3")", R"({"global_batch_size": 32})")).cluster);
+    const Cluster cluster = job_from(moe_job(R"("deepseek-v3")", R"({"global_batch_size": 32})")).cluster;
+    const CommunicationModel links(cluster);
     const GroupPlacement group{row.ranks, row.ranks / 8, 8, 1};
     const double nodes = row.ranks / 8.0;
     const double reached = std::min(4.0, nodes * (1 - std::pow(1 - 1 / nodes, 8)));
