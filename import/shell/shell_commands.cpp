@@ -152,14 +152,15 @@ void ShellParser::follow(const ShellCommand& command) {
 }
 
 // A function's body, with the words after its name as $1, $2 …; what it declares local ends with it.
-void ShellParser::call(const ShellFunction& function, const ShellCommand& command) {
+void ShellParser::call(ShellFunction function, const ShellCommand& command) {
   if (depth_ >= kDeepestScripts) fail(fmt::format("{} calls itself too deeply", command[0].text), command[0].line);
-  const ShellFunction called = function;
+  const std::string body = std::move(function.body);
+  const std::string file = std::move(function.file);
   const std::vector<ShellWord> outer = variables_["@"].words;
-  ShellParser nested(called.body, called.file, input_);
+  ShellParser nested(body, file, input_);
   nested.inherit(*this);
-  nested.line_ = called.line;
-  nested.file_index_ = called.file_index;
+  nested.line_ = function.line;
+  nested.file_index_ = function.file_index;
   nested.in_function_ = true;
   nested.set_arguments(std::vector<ShellWord>(command.begin() + 1, command.end()));
   take_over(nested, {});

@@ -104,7 +104,7 @@ class ShellParser {
   void judge_short_circuit(const ShellCommand& command, const std::string& by);
   void add_command(ShellCommand command);
   bool read_function_head();
-  void call(const ShellFunction& function, const ShellCommand& command);
+  void call(ShellFunction function, const ShellCommand& command);
   void inherit(const ShellParser& from);
   void run_nested(const ShellCommand& prefix, const std::string& text, int line);
   void follow(const ShellCommand& command);
