@@ -33,6 +33,7 @@ const std::vector<CommandEntry>& commands() {
       {"sweep", "a forecast for every combination of values: table, CSV, heat map", run_sweep},
       {"timeline", "draw a step, or a schedule without any model", run_timeline},
       {"schedule", "list, show, check, simulate and export pipeline schedules", run_schedule, true},
+      {"network", "transfers that share links, and when they end", run_network, true},
       {"calibrate", "a device profile out of measurements; measure this machine", run_calibrate},
       {"partition", "which layers go to which pipeline stage", run_partition},
       {"validate", "forecast against measured steps: an error table that hides no row", run_validate},
@@ -49,8 +50,8 @@ const std::vector<CommandEntry>& commands() {
 int dispatch(const std::string& program, const std::string& description, const std::vector<CommandEntry>& entries,
              const Arguments& arguments, const Streams& streams) {
   const bool says_help = !arguments.empty() && arguments.front() == "help";
-  const bool asks_for_help =
-      arguments.empty() || says_help || arguments.front() == "--help" || arguments.front() == "-h";
+  const bool asks_for_help = arguments.empty() || says_help || arguments.front() == "--help" ||
+                             arguments.front() == "--help-all" || arguments.front() == "-h";
   // "help simulate" is "simulate --help".
   if (says_help && arguments.size() > 1) {
     const auto named = std::find_if(entries.begin(), entries.end(),

@@ -36,6 +36,7 @@ int run_simulate(const Arguments& arguments, const Streams& streams);
 int run_memory(const Arguments& arguments, const Streams& streams);
 int run_timeline(const Arguments& arguments, const Streams& streams);
 int run_partition(const Arguments& arguments, const Streams& streams);
+int run_network(const Arguments& arguments, const Streams& streams);
 int run_schedule(const Arguments& arguments, const Streams& streams);
 int run_validate(const Arguments& arguments, const Streams& streams);
 int run_run(const Arguments& arguments, const Streams& streams);

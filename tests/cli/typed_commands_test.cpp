@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/text/words.hpp"
+#include "cli/commands.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/run_flopcast.hpp"
 
@@ -31,11 +32,13 @@ std::vector<std::string> typed_words(const std::string& command) {
 
 std::vector<std::string> all_commands() {
   std::vector<std::string> all;
-  for (const char* one : {"list", "show", "check", "simulate", "compare", "export"})
-    all.push_back(fmt::format("schedule {}", one));
-  std::istringstream names(run_flopcast({"--list-flags"}).standard_output);
-  for (std::string name; std::getline(names, name);) {
-    if (name != "schedule") all.push_back(name);
+  for (const CommandEntry& entry : commands()) {
+    if (!entry.has_commands) {
+      all.emplace_back(entry.name);
+      continue;
+    }
+    std::istringstream names(run_flopcast({std::string(entry.name), "--list-flags"}).standard_output);
+    for (std::string name; std::getline(names, name);) all.push_back(fmt::format("{} {}", entry.name, name));
   }
   return all;
 }
@@ -121,6 +124,7 @@ TEST(TypedCommands, TablesFitTheTerminal) {
       "validate",
       "calibrate --nccl-tests examples/measured-links/all_reduce.log --topology examples/measured-links/topo.txt "
       "--device h100 -o profile.json",
+      "network flows examples/shared-links/uplinks.json",
       "explain",
       "explain mfu",
       "explain zbv"};
