@@ -20,7 +20,7 @@ constexpr double kBytesPerGigabyte = 1e9;
 Table flows_table(const FlowCase& flows, const std::vector<double>& finish) {
   Table table;
   table.title = fmt::format("{}: {} flows on {} links, max-min fair", flows.name, finish.size(), flows.links.size());
-  table.columns = {number_column("flow"), text_column("from -> to", "route"), number_column("GB", "bytes"),
+  table.columns = {number_column("flow"), text_column("from -> to", "route"), number_column("GB", "gb"),
                    number_column("end s", "finish_s")};
   for (FlowId flow = 0; flow < finish.size(); ++flow) {
     table.rows.push_back({fmt::format("{}", flow), flows.flows[flow],

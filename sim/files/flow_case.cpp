@@ -10,6 +10,7 @@
 #include "base/text/error.hpp"
 #include "model/config/document.hpp"
 #include "model/config/object_reader.hpp"
+#include "model/hardware/fabric.hpp"
 
 namespace flopcast {
 
@@ -64,18 +65,179 @@ std::string name_of_flow(JsonReader& flow) {
   return fmt::format("{}{}{} -> {}", kind, kind.empty() ? "" : " ", from, to);
 }
 
-void read_flow(JsonReader& flow, std::size_t flows, FlowCase& result) {
+constexpr int kMostHosts = 1 << 20;
+
+int count_of(JsonReader& reader, std::string_view key, std::optional<int> otherwise = std::nullopt) {
+  const std::optional<int> count = reader.whole(key, 1, kMostHosts);
+  if (!count && !otherwise) reader.fail_missing(key, "a whole number, at least 1");
+  return count.value_or(otherwise.value_or(1));
+}
+
+BytesPerSecond bandwidth_of(JsonReader& reader, std::string_view key) {
+  return BytesPerSecond(positive(reader, key, "bytes per second"));
+}
+
+std::vector<int> counts_of(JsonReader& reader, std::string_view key) {
+  const std::optional<std::vector<int>> counts = reader.whole_list(key, 1, kMostHosts);
+  if (!counts || counts->empty()) reader.fail_missing(key, "a list of whole numbers, at least 1");
+  return *counts;
+}
+
+void refuse_crowds(const JsonReader& reader, std::string_view key, const std::vector<int>& factors) {
+  double hosts = 1.0;
+  for (const int factor : factors) hosts *= factor;
+  if (hosts > kMostHosts)
+    reader.fail(key, fmt::format("{:.0f} hosts or links", hosts), fmt::format("at most {}", kMostHosts));
+}
+
+Fabric star_of(JsonReader& shape) {
+  const int hosts = count_of(shape, "hosts");
+  const BytesPerSecond up = bandwidth_of(shape, "bandwidth");
+  return star_fabric(hosts, up, shape.has("down_bandwidth") ? bandwidth_of(shape, "down_bandwidth") : up);
+}
+
+Fabric leaf_spine_of(JsonReader& shape) {
+  const TreeLevel hosts = {count_of(shape, "hosts_per_leaf"), 1, bandwidth_of(shape, "bandwidth")};
+  const TreeLevel leaves = {count_of(shape, "leaves"), count_of(shape, "spines"),
+                            bandwidth_of(shape, "uplink_bandwidth")};
+  refuse_crowds(shape, "leaves", {hosts.down, leaves.down});
+  refuse_crowds(shape, "spines", {leaves.down, leaves.up});
+  const std::size_t routing = shape.choice("routing", {"dst", "hash"}).value_or(0);
+  const int seed = shape.whole("seed", 0).value_or(0);
+  return tree_fabric({hosts, leaves}, routing == 0 ? TreeRouting::kDestination : TreeRouting::kHash,
+                     static_cast<std::uint64_t>(seed));
+}
+
+Fabric three_level_of(JsonReader& shape) {
+  const TreeLevel hosts = {count_of(shape, "hosts_per_leaf"), 1, bandwidth_of(shape, "bandwidth")};
+  const TreeLevel leaves = {count_of(shape, "leaves_per_pod"), 1, bandwidth_of(shape, "leaf_uplink")};
+  const TreeLevel pods = {count_of(shape, "pods"), 1, bandwidth_of(shape, "pod_uplink")};
+  refuse_crowds(shape, "pods", {hosts.down, leaves.down, pods.down});
+  return tree_fabric({hosts, leaves, pods}, TreeRouting::kDestination);
+}
+
+Fabric fat_tree_of(JsonReader& shape) {
+  const std::vector<int> down = counts_of(shape, "down");
+  const std::vector<int> up = counts_of(shape, "up");
+  if (down.size() != up.size())
+    shape.fail("up", fmt::format("{} numbers for {} levels", up.size(), down.size()), "one for each of \"down\"");
+  refuse_crowds(shape, "down", down);
+  std::vector<int> links = down;
+  links.insert(links.end(), up.begin(), up.end());
+  refuse_crowds(shape, "up", links);
+  const BytesPerSecond bandwidth = bandwidth_of(shape, "bandwidth");
+  std::vector<TreeLevel> levels;
+  for (std::size_t level = 0; level < down.size(); ++level) levels.push_back({down[level], up[level], bandwidth});
+  return tree_fabric(levels, TreeRouting::kDestination);
+}
+
+Fabric torus_of(JsonReader& shape) {
+  const std::vector<int> sizes = counts_of(shape, "dims");
+  refuse_crowds(shape, "dims", sizes);
+  return torus_fabric(sizes, bandwidth_of(shape, "bandwidth"));
+}
+
+Fabric dragonfly_of(JsonReader& shape) {
+  Dragonfly dragonfly;
+  dragonfly.groups = count_of(shape, "groups");
+  dragonfly.chassis = count_of(shape, "chassis");
+  dragonfly.routers = count_of(shape, "routers");
+  dragonfly.nodes = count_of(shape, "nodes");
+  refuse_crowds(shape, "groups", {dragonfly.groups, dragonfly.groups});
+  refuse_crowds(shape, "routers", {dragonfly.groups, dragonfly.chassis, dragonfly.routers, dragonfly.routers});
+  refuse_crowds(shape, "chassis", {dragonfly.groups, dragonfly.routers, dragonfly.chassis, dragonfly.chassis});
+  refuse_crowds(shape, "nodes", {dragonfly.groups, dragonfly.chassis, dragonfly.routers, dragonfly.nodes});
+  if (dragonfly.groups > 1 && dragonfly.chassis * dragonfly.routers < dragonfly.groups) {
+    shape.fail("groups",
+               fmt::format("{} groups of {} routers", dragonfly.groups, dragonfly.chassis * dragonfly.routers),
+               "at least as many routers a group as there are groups: each has the link to one of them");
+  }
+  const BytesPerSecond link = bandwidth_of(shape, "bandwidth");
+  dragonfly.node_bandwidth = link;
+  dragonfly.green_bandwidth = link * static_cast<double>(count_of(shape, "green_links", 1));
+  dragonfly.black_bandwidth = link * static_cast<double>(count_of(shape, "black_links", 1));
+  dragonfly.blue_bandwidth = link * static_cast<double>(count_of(shape, "blue_links", 1));
+  return dragonfly_fabric(dragonfly);
+}
+
+Fabric rail_of(JsonReader& shape) {
+  RailShape rail;
+  rail.nodes = count_of(shape, "nodes");
+  rail.gpus_per_node = count_of(shape, "gpus_per_node");
+  rail.nodes_per_segment = count_of(shape, "nodes_per_segment", rail.nodes);
+  rail.spines = count_of(shape, "spines", 1);
+  refuse_crowds(shape, "nodes", {rail.nodes, rail.gpus_per_node, rail.spines});
+  rail.pxn = shape.boolean("pxn").value_or(true);
+  rail.nvlink_bandwidth = bandwidth_of(shape, "nvlink");
+  rail.card_bandwidth = bandwidth_of(shape, "nic");
+  rail.uplink_bandwidth = bandwidth_of(shape, "uplink_bandwidth");
+  return rail_fabric(rail);
+}
+
+void degrade(JsonReader& shape, Fabric& fabric) {
+  std::optional<JsonReader> degraded = shape.object("degraded");
+  if (!degraded) return;
+  for (FabricLink& link : fabric.links) {
+    if (degraded->has(link.name)) link.bandwidth = bandwidth_of(*degraded, link.name);
+  }
+  degraded->refuse_unknown_keys();
+}
+
+Fabric fabric_of(JsonReader& shape) {
+  struct Kind {
+    const char* name;
+    Fabric (*read)(JsonReader&);
+    const char* routing;  // the one it has; null where it reads more than one
+  };
+  static constexpr Kind kKinds[] = {{"star", star_of, "switch"},
+                                    {"leaf-spine", leaf_spine_of, nullptr},
+                                    {"fat-tree", fat_tree_of, "d-mod-k"},
+                                    {"three-level", three_level_of, "d-mod-k"},
+                                    {"torus", torus_of, "dimension order"},
+                                    {"dragonfly", dragonfly_of, "minimal"},
+                                    {"rail", rail_of, "rail"}};
+  std::vector<std::string> names;
+  for (const Kind& kind : kKinds) names.emplace_back(kind.name);
+  const std::optional<std::size_t> chosen = shape.choice("kind", names);
+  if (!chosen) shape.fail_missing("kind", fmt::format("{}", fmt::join(names, ", ")));
+  const Kind& kind = kKinds[*chosen];
+  Fabric fabric = kind.read(shape);
+  if (kind.routing != nullptr) shape.choice("routing", {std::string(kind.routing)});
+  degrade(shape, fabric);
+  // What follows from the rest may be told, too.
+  const std::optional<int> hosts = shape.whole("hosts_total", 0);
+  if (hosts && *hosts != fabric.hosts) {
+    shape.fail("hosts_total", fmt::format("{} hosts", *hosts), fmt::format("the topology has {}", fabric.hosts));
+  }
+  shape.refuse_unknown_keys();
+  return fabric;
+}
+
+int host_of(JsonReader& flow, std::string_view key, const Fabric& fabric) {
+  const std::optional<int> host = flow.whole(key, 0, fabric.hosts - 1);
+  if (!host) flow.fail_missing(key, fmt::format("a host, 0 to {}", fabric.hosts - 1));
+  return *host;
+}
+
+std::vector<int> routed(JsonReader& flow, const Fabric& fabric, std::size_t number) {
+  const int from = host_of(flow, "src", fabric);
+  const std::vector<std::uint32_t> route = fabric.route(from, host_of(flow, "dst", fabric), number);
+  return {route.begin(), route.end()};
+}
+
+void read_flow(JsonReader& flow, std::size_t flows, const std::optional<Fabric>& fabric, FlowCase& result) {
   const std::size_t links = result.links.size();
   const std::optional<double> bytes = flow.amount("bytes");
   if (!bytes) flow.fail_missing("bytes", "how much it moves, 0 or more");
   const double start = flow.amount("start").value_or(0.0);
   const double cap = flow.has("rate") ? positive(flow, "rate", "bytes per second") : FlowProgram::kNoCap;
   const int last_link = static_cast<int>(links) - 1;
-  if (links == 0 && flow.has("links") && !flow.find("links")->empty()) {
-    flow.fail("links", "the case has no links", "places in the list of links");
+  if ((links == 0 || fabric) && flow.has("links") && !flow.find("links")->empty()) {
+    flow.fail("links", "the case has no links", "leave it out: a topology has routes of its own");
   }
-  const std::vector<int> route =
-      links == 0 ? std::vector<int>() : flow.whole_list("links", 0, last_link).value_or(std::vector<int>());
+  const std::vector<int> route = fabric       ? routed(flow, *fabric, result.program.flows())
+                                 : links == 0 ? std::vector<int>()
+                                              : flow.whole_list("links", 0, last_link).value_or(std::vector<int>());
   if (route.empty() && cap == FlowProgram::kNoCap) {
     flow.fail("links", "a flow without links has no rate", "give \"links\", or \"rate\" in bytes per second");
   }
@@ -89,6 +251,16 @@ void read_flow(JsonReader& flow, std::size_t flows, FlowCase& result) {
   for (const int before : after) result.program.add_predecessor(static_cast<FlowId>(before));
   flow.find("ranks");
   flow.refuse_unknown_keys();
+}
+
+void read_links(JsonReader& root, const Origins& origins, FlowCase& result) {
+  const nlohmann::json& links = list_of(root, "links", "a list of {\"name\", \"bandwidth\"}, or a \"topology\"");
+  for (std::size_t index = 0; index < links.size(); ++index) {
+    JsonReader link(links[index], fmt::format("links[{}]", index), origins);
+    result.links.push_back(link.text("name").value_or(fmt::format("link {}", index)));
+    result.program.add_link(positive(link, "bandwidth", "bytes per second"));
+    link.refuse_unknown_keys();
+  }
 }
 
 void refuse_circles(const FlowCase& result, const Origins& origins) {
@@ -112,12 +284,16 @@ FlowCase read_flow_case(std::string_view text, const std::string& file) {
   FlowCase result;
   result.name = root.text("name").value_or(file);
   for (const char* told : {"pattern", "topology", "finish", "finish_exact", "about", "schema"}) root.find(told);
-  const nlohmann::json& links = list_of(root, "links", "a list of {\"name\", \"bandwidth\"}");
-  for (std::size_t index = 0; index < links.size(); ++index) {
-    JsonReader link(links[index], fmt::format("links[{}]", index), origins);
-    result.links.push_back(link.text("name").value_or(fmt::format("link {}", index)));
-    result.program.add_link(positive(link, "bandwidth", "bytes per second"));
-    link.refuse_unknown_keys();
+  std::optional<Fabric> fabric;
+  if (!root.has("links") && root.has("topology")) {
+    std::optional<JsonReader> shape = root.object("topology");
+    fabric = fabric_of(*shape);
+    for (const FabricLink& link : fabric->links) {
+      result.links.push_back(link.name);
+      result.program.add_link(link.bandwidth.value());
+    }
+  } else {
+    read_links(root, origins, result);
   }
   const nlohmann::json& flows = list_of(root, "flows", "a list of {\"bytes\", \"start\", \"links\"}");
   if (flows.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
@@ -125,7 +301,7 @@ FlowCase read_flow_case(std::string_view text, const std::string& file) {
   }
   for (std::size_t index = 0; index < flows.size(); ++index) {
     JsonReader flow(flows[index], fmt::format("flows[{}]", index), origins);
-    read_flow(flow, flows.size(), result);
+    read_flow(flow, flows.size(), fabric, result);
   }
   root.refuse_unknown_keys();
   refuse_circles(result, origins);

@@ -15,6 +15,14 @@ namespace flopcast {
 ///          of the route; `rate` the flow's own cap; `after` the flows whose latest end starts it, in place of `start`;
 ///          `weights` how often it uses each of its links (a coupled flow)
 /// What else a case tells of itself (name, pattern, topology, ranks, kind, its expected finish) changes nothing.
+/// A case without `links` has a `topology` instead, whose routes its flows take from `src` to `dst`:
+///   star        hosts bandwidth [down_bandwidth]
+///   leaf-spine  leaves hosts_per_leaf spines bandwidth uplink_bandwidth [routing dst|hash] [seed]
+///   three-level pods leaves_per_pod hosts_per_leaf bandwidth leaf_uplink pod_uplink
+///   fat-tree    down[] up[] bandwidth, a number for each level      torus  dims[] bandwidth
+///   dragonfly   groups chassis routers nodes bandwidth [green_links black_links blue_links]
+///   rail        nodes gpus_per_node nodes_per_segment spines pxn nvlink nic uplink_bandwidth
+/// and `degraded`, {link: bandwidth}. model/hardware/fabric.hpp says what each is.
 struct FlowCase {
   std::string name;  ///< the file's when it tells none
   std::vector<std::string> links;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
@@ -45,6 +46,43 @@ TEST_P(FlowReference, EndsAreThose) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Network, FlowReference, testing::Values("flows.json", "coupled.json"));
+
+// Routes of our own, where the reference's are not hashed and no link is unlike what its topology says.
+TEST(FlowRoutes, OfATopologyGiveTheSameEnds) {
+  const auto reference = reference_folder();
+  if (!reference) GTEST_SKIP() << "no reference folder: routes were not compared";
+  std::map<std::string, int> compared;
+  const Json reference_cases = Json::parse(read_text(*reference / "network" / "flows.json")).at("cases");
+  for (const Json& given : reference_cases) {
+    Json each = given;
+    Json& topology = each.at("topology");
+    const std::string kind = topology.at("kind");
+    const bool other_links = topology.contains("links_vary") || topology.value("routing", "") == "hash";
+    if (kind == "links" || other_links) continue;
+    for (const char* told : {"levels", "parallel", "oversubscription"}) topology.erase(told);
+    each.erase("links");
+    std::vector<std::size_t> hops;
+    for (Json& flow : each.at("flows")) {
+      hops.push_back(flow.at("links").size());
+      flow.erase("links");
+    }
+    const FlowCase flows = read_flow_case(each.dump(), "flows.json");
+    bool as_long = true;
+    for (FlowId flow = 0; flow < hops.size(); ++flow) {
+      as_long = as_long && flows.program.uses_of(flow).size() == hops[flow];
+    }
+    // SimGrid leaves a group's black links out where it goes from chassis to chassis within the group.
+    EXPECT_TRUE(as_long || topology.value("chassis", 1) > 1) << each.at("name");
+    // Both ways round a ring of even size may be as long; SimGrid takes the one upward from some hosts only.
+    const std::vector<int> sizes = topology.value("dims", std::vector<int>());
+    const bool has_ties = std::any_of(sizes.begin(), sizes.end(), [](int size) { return size > 2 && size % 2 == 0; });
+    if (has_ties || !as_long) continue;
+    EXPECT_LT(worst_of(finish_times(flows.program), each.at("finish").get<std::vector<double>>()), 1e-9)
+        << each.at("name");
+    ++compared[kind];
+  }
+  EXPECT_EQ(compared.size(), 7u);
+}
 
 // Three flows of 2, 3 and 4 GB into a card of 10 GB/s: thirds, then halves, then alone.
 TEST(Flows, ShareWhatIsThere) {
@@ -295,6 +333,25 @@ TEST(FlowCases, SayWhatIsWrongAndWhere) {
     } catch (const ConfigError& error) {
       EXPECT_EQ(error.diagnostic().field, each.field) << error.what();
       EXPECT_NE(std::string(error.what()).find("case.json"), std::string::npos) << error.what();
+    }
+  }
+  const std::string topology = R"({"flows": [{"src": 0, "dst": 1, "bytes": 1}], "topology": )";
+  for (const Refused& each : std::vector<Refused>{
+           {R"({"kind": "ring"}})", "topology.kind"},
+           {R"({"kind": "star", "bandwidth": 1e9}})", "topology.hosts"},
+           {R"({"kind": "star", "hosts": 1, "bandwidth": 1e9}})", "flows[0].dst"},
+           {R"({"kind": "star", "hosts": 4, "bandwidth": 1e9, "hosts_total": 5}})", "topology.hosts_total"},
+           {R"({"kind": "star", "hosts": 4, "bandwidth": 1e9, "degraded": {"up9": 1}}})", "topology.degraded.up9"},
+           {R"({"kind": "torus", "dims": [1024, 1025], "bandwidth": 1e9}})", "topology.dims"},
+           {R"({"kind": "torus", "dims": [4], "bandwidth": 1e9, "routing": "adaptive"}})", "topology.routing"},
+           {R"({"kind": "dragonfly", "groups": 9, "chassis": 1, "routers": 2, "nodes": 1, "bandwidth": 1e9}})",
+            "topology.groups"},
+           {R"({"kind": "fat-tree", "down": [2, 2], "up": [1], "bandwidth": 1e9}})", "topology.up"}}) {
+    try {
+      read_flow_case(topology + each.text, "case.json");
+      FAIL() << each.text;
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(error.diagnostic().field, each.field) << error.what();
     }
   }
   EXPECT_THROW(read_flow_case(R"({"links": [{"bandwidth": 0}], "flows": []})", "case.json"), ConfigError);
