@@ -391,6 +391,7 @@ Table constants_table() {
       {"stacks", "loss_forward_bytes", "14", "last stages of zero-bubble, vTrain, BLOOM"},
       {"stacks", "loss_backward_bytes", "5", "last stages of zero-bubble, vTrain, BLOOM"},
       {"nanotron", "collective_stall", "250us", "Ultra-Scale Playbook"},
+      {"nanotron", "hand_over_stall, of the interval alone", "0.55s", "Ultra-Scale Playbook"},
       {"nanotron", "allocator_slack", "0.3", "Ultra-Scale Playbook"},
       {"communication", "what a product hides of a collective beside it", "0.76", "2205.05198, Tables 4 and 5"},
       {"communication", "slowdown of computation beside it", "0.4", "llm-foundry"},

@@ -521,6 +521,10 @@ const Fields& stack_fields() {
           "collective_stall", Dimension::kTime,
           "of a tensor-parallel collective, for each of its ranks, where pipeline neighbours are on other nodes")
           .of_gpus(),
+      quantity<&Stack::hand_over_stall>(
+          "hand_over_stall", Dimension::kTime,
+          "of a hand-over between nodes in some runs: raises the upper end of the interval, not the forecast")
+          .of_gpus(),
       entry_of<&Stack::flash_efficiency>("flash_efficiency", FieldKind::kObject,
                                          "[forward, backward] shares that fused attention reaches, by generation",
                                          &read_flash_efficiency, &write_flash_efficiency)

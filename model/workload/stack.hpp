@@ -161,6 +161,10 @@ struct Stack {
   /// What each tensor-parallel collective takes longer for each of its ranks where a pipeline's neighbours lie on other
   /// nodes. Observed, its cause unknown: the launching thread may share its cores with the network's.
   Seconds collective_stall;
+  /// What each of a pipeline's hand-overs between nodes takes longer in some runs, whatever its size: a state of
+  /// software or fabric that no key of a job tells. It raises the upper end of the interval and leaves the forecast
+  /// alone.
+  Seconds hand_over_stall;
   /// What the attention kernels of this software reach, by generation, where they are not the device's best.
   std::map<std::string, FlashEfficiency, std::less<>> flash_efficiency;
   /// What tools such as nvidia-smi show beyond the tensors: CUDA context, communication buffers, fragmentation.

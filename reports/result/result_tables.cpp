@@ -21,6 +21,12 @@ namespace flopcast {
 
 namespace {
 
+// Behind ± n %, which is without them.
+std::string if_stalled(const StepTimeInterval& interval) {
+  if (interval.stalls_s <= 0) return "";
+  return fmt::format(" (up to {} if hand-overs between nodes stall)", time_in_seconds(interval.high_s));
+}
+
 constexpr double kRoomy = 0.95;  // of the capacity: beyond it a longer sample or a library's buffer ends the run
 
 // What changes a forecast by more than the choice of a default.
@@ -48,7 +54,8 @@ Table step_table(const Forecast& forecast, ShownMfu mfu) {
   const auto add = [&table](const std::string& name, const std::string& value) { table.rows.push_back({name, value}); };
   add("step time", time_in_seconds(iteration.time_s));
   if (result.interval)
-    add(fmt::format("{:.0f} % interval", 1e2 * result.interval->level), plus_minus(*result.interval));
+    add(fmt::format("{:.0f} % interval", 1e2 * result.interval->level),
+        plus_minus(*result.interval) + if_stalled(*result.interval));
   if (forecast.step.job.profile) {
     // A profile knows neither tokens nor FLOPs.
     add("samples per second", rounded(iteration.samples_per_s, 4));
@@ -199,7 +206,7 @@ std::string answer_line(const Result& result) {
   const MemoryResult& memory = result.memory;
   std::string text = rounded(result.iteration.time_s, 3) + " s a step";
   if (result.iteration.time_s < 1.0) text = time_in_seconds(result.iteration.time_s) + " a step";
-  if (result.interval) text += " " + plus_minus(*result.interval);
+  if (result.interval) text += " " + plus_minus(*result.interval) + if_stalled(*result.interval);
   constexpr double kDay = 86'400.0;
   if (result.training) text += ", " + time_in_days(result.training->days * kDay);
   if (result.training && result.training->cost_usd) text += ", " + dollars(*result.training->cost_usd);

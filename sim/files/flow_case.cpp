@@ -61,8 +61,8 @@ std::string name_of_flow(JsonReader& flow) {
   const std::string from = end("src");
   const std::string to = end("dst");
   const std::string kind = flow.text("kind").value_or("");
-  if (from.empty() && to.empty()) return kind;
-  return fmt::format("{}{}{} -> {}", kind, kind.empty() ? "" : " ", from, to);
+  const std::string ends = from.empty() && to.empty() ? "" : fmt::format("{} -> {}", from, to);
+  return fmt::format("{}{}{}", kind, kind.empty() || ends.empty() ? "" : " ", ends);
 }
 
 constexpr int kMostHosts = 1 << 20;

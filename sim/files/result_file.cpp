@@ -175,6 +175,7 @@ const Fields<StepTimeInterval>& interval_fields() {
                                   {"half_width", &P::half_width},
                                   {"low_s", &P::low_s},
                                   {"high_s", &P::high_s},
+                                  {"stalls_s", &P::stalls_s, Needed::kWritten, 0},
                                   {"factor", &P::factor, Needed::kWritten, 1},
                                   {"sources", &P::sources, Needed::kWritten, 1},
                                   {"evidence", &P::evidence}};

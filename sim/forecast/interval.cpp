@@ -12,8 +12,10 @@
 #include <string>
 #include <utility>
 
+#include "base/text/numbers.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/job/read_job.hpp"
+#include "model/layout/rank_grid.hpp"
 
 namespace flopcast {
 
@@ -96,6 +98,23 @@ double likelihood(const std::vector<Moments>& sources, double centre, double log
 
 }  // namespace
 
+namespace {
+
+double stalls_of(const Job& job) {
+  const Seconds stall = job.training.stack.hand_over_stall;
+  const Layout& layout = job.layout;
+  if (layout.pp < 2 || !(stall > Seconds(0))) return 0.0;
+  const RankGrid grid(layout);
+  const auto crosses = [&](int rank) {
+    return rank >= 0 && rank + 1 < layout.pp && grid.pipeline_hop_crosses_nodes(rank, rank + 1, job.cluster) ? 1 : 0;
+  };
+  int neighbours = 0;
+  for (int rank = 0; rank < layout.pp; ++rank) neighbours = std::max(neighbours, crosses(rank - 1) + crosses(rank));
+  return stall.value() * neighbours * (layout.microbatches() * layout.vpp.value_or(1) + layout.pp - 1);
+}
+
+}  // namespace
+
 ForecastFacts facts_of(const Job& job, double exposed_share) {
   ForecastFacts facts;
   constexpr double kSlowLaunch = 30e-6;
@@ -107,6 +126,7 @@ ForecastFacts facts_of(const Job& job, double exposed_share) {
   facts.experts = job.model.experts.has_value();
   facts.slow_launches = job.training.stack.host_time_per_kernel > Seconds(kSlowLaunch);
   facts.exposed = job.cluster.nodes > 1 ? exposed_share : 0.0;
+  facts.stalls_s = stalls_of(job);
   return facts;
 }
 
@@ -206,6 +226,12 @@ std::optional<StepTimeInterval> IntervalModel::interval(const ForecastFacts& fac
   found.low_s = time_s * std::exp(found.factor * (centre_ - reach));
   found.high_s = time_s * std::exp(found.factor * (centre_ + reach));
   found.half_width = (found.high_s - found.low_s) / (2.0 * time_s);
+  found.stalls_s = facts.stalls_s;
+  found.high_s += found.stalls_s;
+  if (found.stalls_s > 0) {
+    reasons.push_back(fmt::format("in some runs of {} hand-overs between nodes stalled: {} of the upper end",
+                                  facts.stack, time_in_seconds(found.stalls_s)));
+  }
   found.sources = sources_;
   int alike = 0;
   int inside = 0;

@@ -19,6 +19,7 @@ struct ForecastFacts {
   bool experts = false;
   bool slow_launches = false;  ///< the host takes longer to launch a kernel than most kernels take
   double exposed = 0.0;        ///< of several nodes: the share of the step that waits for communication
+  double stalls_s = 0.0;       ///< what hand-overs of a pipeline may stall, in all
   std::string unlike;          ///< what no published run has: "nodes that differ"
 };
 ForecastFacts facts_of(const Job& job, double exposed_share = 0.0);
@@ -42,8 +43,9 @@ const std::vector<EmbeddedFile>& embedded_source_errors();
 /// μ, τ, ω by greatest likelihood over the sources; rows of a source beyond six tell no more than six. c is known
 /// before the run and grows with the distance from what was measured: 4 with experts; 1 + s where s of the step waits
 /// for the network; 2 where launches are slow; 2 on a generation of devices that fewer than two sources ran; 2 for what
-/// no published run has. Left out: what no published run can show, such as failures, stragglers, and a network that
-/// others use.
+/// no published run has. The upper end has all of a pipeline's hand-overs between nodes stall, where its software's do
+/// (Stack::hand_over_stall): (m · v + p - 1) times the neighbours on other nodes of the rank with most. Left out: what
+/// no published run can show, such as failures, stragglers, and a network that others use.
 class IntervalModel {
  public:
   /// Without the errors of one source, where that is given.

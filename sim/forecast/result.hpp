@@ -26,12 +26,13 @@ struct IterationResult {
 /// Where the measured step is expected: in nine of ten cases between low_s and high_s. See interval.hpp.
 struct StepTimeInterval {
   double level = 0.0;       ///< 0.9
-  double half_width = 0.0;  ///< half of the distance between the ends, as a share of the forecast
+  double half_width = 0.0;  ///< half of the distance between the ends without stalls, as a share of the forecast
   double low_s = 0.0;
   double high_s = 0.0;
-  double factor = 1.0;   ///< by which the distance from what was measured widens it
-  int sources = 0;       ///< of published runs that it rests on
-  std::string evidence;  ///< in words
+  double stalls_s = 0.0;  ///< of high_s: what hand-overs between nodes add where they stall (Stack::hand_over_stall)
+  double factor = 1.0;    ///< by which the distance from what was measured widens it
+  int sources = 0;        ///< of published runs that it rests on
+  std::string evidence;   ///< in words
 };
 
 /// Where the step's time goes: exposed times, mean over pipeline ranks; they sum to time_s.

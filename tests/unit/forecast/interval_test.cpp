@@ -46,6 +46,25 @@ TEST(Interval, CentreAndEndsFollowTheFit) {
   EXPECT_EQ(found.sources, 8);
 }
 
+// Four stages on four nodes: 28 microbatches and three more to fill, two neighbours each, 0.55 s a hand-over.
+TEST(Interval, HandOversThatMayStallRaiseTheUpperEndAlone) {
+  const auto job_with = [](const std::string& pp) {
+    const std::string layout = R"("layout": {"tp": 8, "pp": )" + pp + R"(, "global_batch_size": 28})";
+    const std::string text = R"({"model": "llama3-8b", "cluster": "4xp5", "training": {"stack": "nanotron"}, )";
+    return forecast(job_from(text + layout + "}"), no_files).result;
+  };
+  const Result stalls = job_with("4");
+  ASSERT_TRUE(stalls.interval);
+  EXPECT_NEAR(stalls.interval->stalls_s, 0.55 * 2 * (28 + 3), 1e-9);
+  EXPECT_NEAR(stalls.interval->half_width * 2 * stalls.iteration.time_s,
+              stalls.interval->high_s - stalls.interval->stalls_s - stalls.interval->low_s, 1e-9);
+  EXPECT_NE(stalls.interval->evidence.find("stalled"), std::string::npos);
+  const Result alone = job_with("1");
+  ASSERT_TRUE(alone.interval);
+  EXPECT_EQ(alone.interval->stalls_s, 0.0);
+  EXPECT_EQ(alone.interval->evidence.find("stalled"), std::string::npos);
+}
+
 TEST(Interval, ASourceIsOneVoteHoweverManyRowsItHas) {
   const std::vector<SourceErrors> few = sources(run_on("h100"), 0, kCentres);
   std::vector<SourceErrors> many = few;
