@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <cstring>
 #include <unordered_map>
 #include <utility>
 
@@ -20,8 +21,12 @@ Colour mixed(Colour value) {
   return value ^ (value >> 31U);
 }
 
+// Emscripten's library has no std::bit_cast yet.
 Colour colour_of(double value) {
-  return mixed(std::bit_cast<Colour>(value));
+  Colour bits = 0;
+  static_assert(sizeof(bits) == sizeof(value));
+  std::memcpy(&bits, &value, sizeof(bits));
+  return mixed(bits);
 }
 
 // Of a use: who is on the other side of it, and how often.
