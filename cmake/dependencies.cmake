@@ -79,6 +79,17 @@ if(NOT FLOPCAST_WITH_YAML STREQUAL OFF)
   endif()
 endif()
 
+# Recipes of torchtitan are TOML; without it they are refused.
+set(FLOPCAST_TOML_FOUND no)
+if(NOT FLOPCAST_WITH_TOML STREQUAL OFF)
+  find_path(FLOPCAST_TOML_INCLUDE_DIR toml++/toml.h)
+  if(FLOPCAST_TOML_INCLUDE_DIR)
+    set(FLOPCAST_TOML_FOUND "yes, ${FLOPCAST_TOML_INCLUDE_DIR}/toml++")
+  elseif(FLOPCAST_WITH_TOML STREQUAL ON)
+    message(FATAL_ERROR "FLOPCAST_WITH_TOML is ON, but toml++ was not found (Debian: libtomlplusplus-dev)")
+  endif()
+endif()
+
 # The CPU ranks multiply matrices with it; without it with Eigen.
 set(FLOPCAST_OPENBLAS_FOUND no)
 if(NOT FLOPCAST_WITH_OPENBLAS STREQUAL OFF)

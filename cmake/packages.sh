@@ -1,7 +1,7 @@
 # Shell functions shared by ./flopcast and ./check: the Debian packages that each task needs. Sourced, not run.
 # shellcheck shell=bash disable=SC2034  # the lists are used by those who source this
 
-build_packages=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libboost-dev libeigen3-dev libyaml-cpp-dev zlib1g-dev)
+build_packages=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libboost-dev libeigen3-dev libyaml-cpp-dev libtomlplusplus-dev zlib1g-dev)
 test_packages=("${build_packages[@]}" openmpi-bin libopenmpi-dev libgtest-dev librapidcheck-dev libbenchmark-dev)
 review_packages=(git clang-format emscripten)
 # Since version 22 clang-tidy leaves the system's headers alone, which is most of what it would read.

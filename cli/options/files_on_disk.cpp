@@ -15,6 +15,10 @@
 #ifdef FLOPCAST_HAS_YAML
 #include <yaml-cpp/yaml.h>
 #endif
+#ifdef FLOPCAST_HAS_TOML
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
+#endif
 
 namespace flopcast {
 
@@ -109,6 +113,54 @@ nlohmann::json yaml_values(std::string_view /*text*/, std::string_view file) {
 
 #endif
 
+#ifdef FLOPCAST_HAS_TOML
+
+namespace {
+
+// Dates and times, which no recipe has, are left out; toml++ bounds the nesting.
+nlohmann::json json_of_toml(const toml::node& node) {
+  if (const auto* table = node.as_table()) {
+    nlohmann::json object = nlohmann::json::object();
+    for (const auto& [key, value] : *table) object[std::string(key.str())] = json_of_toml(value);
+    return object;
+  }
+  if (const auto* array = node.as_array()) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const toml::node& element : *array) list.push_back(json_of_toml(element));
+    return list;
+  }
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* whole = node.as_integer()) return whole->get();
+  if (const auto* number = node.as_floating_point()) return number->get();
+  if (const auto* boolean = node.as_boolean()) return boolean->get();
+  return nullptr;
+}
+
+nlohmann::json toml_values(std::string_view text, std::string_view file) {
+  try {
+    return json_of_toml(toml::parse(text));
+  } catch (const toml::parse_error& error) {
+    throw ConfigError({"", fmt::format("{} is not valid TOML: {}", file, error.description()),
+                       fmt::format("{}:{}:{}", file, error.source().begin.line, error.source().begin.column),
+                       "mend the file, or a copy of it"});
+  }
+}
+
+}  // namespace
+
+#else
+
+namespace {
+
+nlohmann::json toml_values(std::string_view /*text*/, std::string_view file) {
+  throw ConfigError({"", fmt::format("{} is TOML, which this build of flopcast cannot read", file), std::string(file),
+                     "build it with toml++ (Debian: libtomlplusplus-dev), or give the values as flags"});
+}
+
+}  // namespace
+
+#endif
+
 namespace {
 
 class FilesOnDisk final : public Files {
@@ -122,6 +174,9 @@ class FilesOnDisk final : public Files {
   }
   nlohmann::json parse_yaml(std::string_view text, const std::string& file) const override {
     return yaml_values(text, file);
+  }
+  nlohmann::json parse_toml(std::string_view text, const std::string& file) const override {
+    return toml_values(text, file);
   }
 };
 

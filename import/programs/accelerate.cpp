@@ -147,7 +147,7 @@ void read_parallelism(JsonReader& object, ImportedJob& imported) {
 
 ImportedJob read_accelerate(const ForeignFile& file, const ImportContext& context) {
   ImportedJob imported;
-  const nlohmann::json values = yaml_of(file, context);
+  const nlohmann::json values = parsed_values(file, context);
   JsonReader object = JsonReader::foreign(values, "", file.name());
   // A bare NO is read as false.
   const nlohmann::json* written = object.find("distributed_type");

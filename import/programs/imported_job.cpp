@@ -24,6 +24,7 @@ ForeignFile::Syntax syntax_of(std::string_view text, std::string_view file) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos) return ForeignFile::Syntax::kJson;
   if (file.ends_with(".yaml") || file.ends_with(".yml")) return ForeignFile::Syntax::kYaml;
+  if (file.ends_with(".toml")) return ForeignFile::Syntax::kToml;
   const bool is_script = file.ends_with(".sh") || text.substr(0, 2) == "#!";
   const bool looks_like_json = text[first] == '{' || text[first] == '[' || text.substr(first, 2) == "//" ||
                                text.substr(first, 2) == "/*" || file.ends_with(".json");
@@ -93,10 +94,9 @@ std::string open_place(std::string_view text) {
 // What is no job of any program must not pass for one.
 ImportedJob read_job_file(const ForeignFile& file, const ImportContext& /*context*/) {
   const auto ends = [&file](std::string_view ending) { return file.name().ends_with(ending); };
-  if (ends(".toml") || ends(".py")) {
+  if (ends(".py")) {
     throw ConfigError(
-        {"", fmt::format("{} is {}, which has no reader", file.name(), ends(".py") ? "Python" : "TOML (torchtitan's?)"),
-         file.name(),
+        {"", fmt::format("{} is Python, which has no reader", file.name()), file.name(),
          "give the job as flags, as in --model llama3.1-405b --tp 8 --pp 16 --mbs 1 --gbs 512; " + readable_formats()});
   }
   ImportedJob imported;
@@ -249,15 +249,16 @@ void ImportedJob::merge(const ImportedJob& other) {
 
 const JobFormat& format_of(const ForeignFile& file) {
   // The first that fits counts.
-  static const std::array<const JobFormat*, 9> formats = {&kAnswer,
-                                                          &kJobFile,
-                                                          &kSizes,
-                                                          &recipe_format(),
-                                                          &deepspeed_format(),
-                                                          &hugging_face_format(),
-                                                          &megatron_format(),
-                                                          &llama_factory_format(),
-                                                          &accelerate_format()};
+  static const std::array<const JobFormat*, 10> formats = {&kAnswer,
+                                                           &kJobFile,
+                                                           &kSizes,
+                                                           &megatron_yaml_format(),
+                                                           &recipe_format(),
+                                                           &deepspeed_format(),
+                                                           &hugging_face_format(),
+                                                           &megatron_format(),
+                                                           &llama_factory_format(),
+                                                           &accelerate_format()};
   const auto match =
       std::find_if(formats.begin(), formats.end(), [&file](const JobFormat* format) { return format->detect(file); });
   return match == formats.end() ? kJobFile : **match;
@@ -266,13 +267,19 @@ const JobFormat& format_of(const ForeignFile& file) {
 std::string readable_formats() {
   return "flopcast reads its own job files, launch scripts of the Megatron family, Hugging Face config.json, DeepSpeed "
          "JSON, "
-         "and YAML of Accelerate, LLaMA-Factory, GPT-NeoX, nanotron and axolotl";
+         "YAML of NeMo, Megatron-Bridge, Accelerate, LLaMA-Factory, GPT-NeoX, nanotron and axolotl, and torchtitan's "
+         "TOML";
 }
 
-nlohmann::json yaml_of(const ForeignFile& file, const ImportContext& context) {
+nlohmann::json parsed_values(const ForeignFile& file, const ImportContext& context) {
+  const bool toml = file.syntax() == ForeignFile::Syntax::kToml;
+  if (!toml && file.syntax() != ForeignFile::Syntax::kYaml) return file.values();
+  if (context.files != nullptr && toml) return context.files->parse_toml(file.text(), file.name());
   if (context.files != nullptr) return context.files->parse_yaml(file.text(), file.name());
-  throw ConfigError({"", fmt::format("{} is YAML, which this build cannot read", file.name()), file.name(),
-                     "build with yaml-cpp (Debian: libyaml-cpp-dev), or write the values as flags"});
+  throw ConfigError(
+      {"", fmt::format("{} is {}, which this build cannot read", file.name(), toml ? "TOML" : "YAML"), file.name(),
+       fmt::format("build with {}, or write the values as flags",
+                   toml ? "toml++ (Debian: libtomlplusplus-dev)" : "yaml-cpp (Debian: libyaml-cpp-dev)")});
 }
 
 ImportedJob import_job(const ForeignFile& file, const ImportContext& context) {

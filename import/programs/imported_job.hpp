@@ -37,6 +37,8 @@ class Files {
   virtual Kind kind_of(const std::string& path) const { return try_read(path) ? Kind::kFile : Kind::kNone; }
   /// YAML as JSON. Throws ConfigError, also where it cannot be read at all.
   virtual nlohmann::json parse_yaml(std::string_view text, const std::string& file) const = 0;
+  /// TOML as JSON. Throws ConfigError likewise.
+  virtual nlohmann::json parse_toml(std::string_view text, const std::string& file) const = 0;
 };
 
 /// What is known beside the text of a file.
@@ -95,13 +97,14 @@ bool take_sizes(JsonReader& object, std::span<const JobSize> sizes, ImportedJob&
 /// The text of a file and, where it is JSON, its values: parsed once, for those who ask what it is and who read it.
 class ForeignFile {
  public:
-  enum class Syntax { kJson, kYaml, kShell };
+  enum class Syntax { kJson, kYaml, kToml, kShell };
 
   ForeignFile(std::string_view text, std::string file);
 
   std::string_view text() const { return text_; }
   const std::string& name() const { return name_; }
-  /// By content, with the name deciding between shell scripts and YAML. What looks like nothing known counts as JSON.
+  /// By content, with the name deciding between shell scripts, YAML and TOML. What looks like nothing known counts as
+  /// JSON.
   Syntax syntax() const { return syntax_; }
   /// Valid JSON that is an object with at least one of these keys.
   bool has_any(std::initializer_list<const char*> keys) const;

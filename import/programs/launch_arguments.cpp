@@ -144,6 +144,16 @@ LaunchArguments::LaunchArguments(std::string_view text, const std::string& file,
   }
 }
 
+LaunchArguments::LaunchArguments(const std::vector<GivenArgument>& given, std::string program, const std::string& file,
+                                 const ImportContext& context)
+    : file_(file), context_(context), table_(KeyTable::of("megatron")), program_(std::move(program)) {
+  for (const GivenArgument& argument : given) {
+    Argument& kept = arguments_[table_.name_of(argument.name)];
+    kept = {argument.written, {}, {}, argument.place};
+    for (const std::string& value : argument.values) kept.values.push_back({value, 0});
+  }
+}
+
 void LaunchArguments::note_program(const ShellCommand& command) {
   for (std::size_t index = 0; index < command.size(); ++index) {
     const std::string name = base_name(command[index].text);
@@ -210,7 +220,7 @@ void LaunchArguments::add_command(const ShellCommand& command) {
     const std::string name = table_.name_of(short_nodes ? "nodes" : name_in(word.text));
     const auto earlier = arguments_.find(name);
     if (earlier != arguments_.end()) before[name] = earlier->second;
-    current = &(arguments_[name] = {word.text.substr(0, equals), {}, word});
+    current = &(arguments_[name] = {word.text.substr(0, equals), {}, word, ""});
     if (equals != std::string::npos) {
       current->values.push_back({word.text.substr(equals + 1), word.line, word.file});
     }
@@ -234,7 +244,7 @@ bool LaunchArguments::has(const std::string& name) {
 }
 
 void LaunchArguments::set_default(const std::string& name, const std::string& value) {
-  if (arguments_.count(name) == 0) arguments_[name] = {"", {{value, 0}}, {}};
+  if (arguments_.count(name) == 0) arguments_[name] = {"", {{value, 0}}, {}, ""};
 }
 
 bool LaunchArguments::is_written_as(const std::string& name, std::string_view written) const {
@@ -258,6 +268,7 @@ std::optional<std::string> LaunchArguments::written_file(const std::string& path
 std::string LaunchArguments::place(const std::string& name) const {
   const auto argument = arguments_.find(name);
   if (argument == arguments_.end() || argument->second.written.empty()) return file_;
+  if (!argument->second.place.empty()) return argument->second.place;
   const ShellWord& at = argument->second.at;
   const auto index = static_cast<std::size_t>(at.file);
   const std::string& file = index < script_.files.size() ? script_.files[index] : file_;

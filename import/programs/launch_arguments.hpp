@@ -12,6 +12,14 @@
 
 namespace flopcast {
 
+/// An argument that is not from a command line, such as "num-layers" of the key model/num_layers.
+struct GivenArgument {
+  std::string name;
+  std::vector<std::string> values;  ///< none: a switch
+  std::string written;              ///< how the file writes it
+  std::string place;                ///< where it stands, for complaints
+};
+
 /// The arguments that a launch script hands to Megatron-LM or one of its descendants and to the launcher (torchrun,
 /// srun, ray), by name without the leading dashes, underscores as dashes, old names as today's (the aliases of
 /// import/keys/megatron.json). Asking for one marks it as read; the rest is judged by the table.
@@ -19,6 +27,9 @@ class LaunchArguments {
  public:
   /// Throws ConfigError when the text starts no training.
   LaunchArguments(std::string_view text, const std::string& file, const ImportContext& context, ImportedJob& imported);
+  /// The same arguments as a configuration file gives them.
+  LaunchArguments(const std::vector<GivenArgument>& given, std::string program, const std::string& file,
+                  const ImportContext& context);
 
   /// Given, and not as "false".
   bool has(const std::string& name);
@@ -62,6 +73,7 @@ class LaunchArguments {
     std::string written;
     std::vector<ShellWord> values;
     ShellWord at;
+    std::string place;  ///< empty: of `at`
   };
   struct Open {
     std::string name;

@@ -132,15 +132,6 @@ void read_llama_factory_compute(JsonReader& object, const ImportContext& context
   put_optimizer(object, "optim", imported);
 }
 
-// src/llamafactory/v1: other keys, other defaults.
-void refuse_second_schema(JsonReader& object, const std::string& file) {
-  const bool is_second = (object.has("model") && !object.has("model_name_or_path")) || object.has("dist_config") ||
-                         object.has("peft_config");
-  if (!is_second) return;
-  throw ConfigError({"", fmt::format("{} is in the schema of LLaMA-Factory v1, which has no reader", file), file,
-                     "give the job as flags: --model NAME --mbs N --gbs N --seq N --layout.data_parallel fsdp"});
-}
-
 // Scripts of TRL and transformers take files with many of the same keys, and have other defaults.
 void refuse_other_trainers(JsonReader& object, const std::string& file) {
   for (const char* key : {"finetuning_type", "cutoff_len", "stage", "template", "dataset"}) {
@@ -156,9 +147,8 @@ void refuse_other_trainers(JsonReader& object, const std::string& file) {
 
 ImportedJob read_llama_factory(const ForeignFile& file, const ImportContext& context) {
   ImportedJob imported;
-  const nlohmann::json values = yaml_of(file, context);
+  const nlohmann::json values = parsed_values(file, context);
   JsonReader object = JsonReader::foreign(values, "", file.name());
-  refuse_second_schema(object, file.name());
   refuse_other_trainers(object, file.name());
   read_method(object, imported);
   refuse_other_optimizers(object);
@@ -194,8 +184,8 @@ ImportedJob read_llama_factory(const ForeignFile& file, const ImportContext& con
 bool is_llama_factory_config(const ForeignFile& file) {
   if (file.syntax() != ForeignFile::Syntax::kYaml) return false;
   const std::string lines = "\n" + std::string(file.text());
-  const std::vector<std::string> keys = {"model_name_or_path",          "finetuning_type", "cutoff_len",
-                                         "per_device_train_batch_size", "dist_config",     "peft_config"};
+  const std::vector<std::string> keys = {"model_name_or_path", "finetuning_type", "cutoff_len",
+                                         "per_device_train_batch_size"};
   return std::any_of(keys.begin(), keys.end(),
                      [&lines](const std::string& key) { return lines.find("\n" + key + ":") != std::string::npos; });
 }

@@ -167,10 +167,10 @@ void MegatronReader::read_sharding() {
       arguments_.fail("data-parallel-sharding-strategy", fmt::format("unknown value \"{}\"", *strategy),
                       choices_help(*strategy, names));
     }
-    put("layout.zero", match - names.begin(), "data-parallel-sharding-strategy");
+    if (sharded) put("layout.zero", match - names.begin(), "data-parallel-sharding-strategy");
   }
   const bool distributed = arguments_.has("use-distributed-optimizer");
-  if (distributed && !strategy) put("layout.zero", 1, "use-distributed-optimizer");
+  if (distributed && !(strategy && sharded)) put("layout.zero", 1, "use-distributed-optimizer");
   if (sharded && !strategy && !distributed)
     note("--use-megatron-fsdp shards nothing without --data-parallel-sharding-strategy");
   if (arguments_.has("use-torch-fsdp2")) put("layout.data_parallel", "fsdp", "use-torch-fsdp2");

@@ -25,7 +25,8 @@ void MegatronReader::read_norm_and_positions() {
     arguments_.fail("normalization", fmt::format("unknown value \"{}\"", norm), "valid: LayerNorm, RMSNorm");
   }
   put("model.norm", norm, "normalization");
-  const auto positions = arguments_.text("position-embedding-type", "model.positions").value_or("learned_absolute");
+  const std::string positions =
+      lower_case(arguments_.text("position-embedding-type", "model.positions").value_or("learned_absolute"));
   const bool rotary = arguments_.has("use-rotary-position-embeddings");
   const bool alibi = arguments_.has("use-alibi-mask");
   const bool none = arguments_.has("no-position-embedding");

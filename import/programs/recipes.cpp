@@ -1,5 +1,5 @@
-// Training recipes in YAML whose keys mean one thing each: the tables of import/keys that have a "recipe" tell how a
-// file is recognised, and the job's field that each key becomes. A further program is one more table.
+// Training recipes in YAML and TOML whose keys mean one thing each: the tables of import/keys that have a "recipe" tell
+// how a file is recognised, and the job's field that each key becomes. A further program is one more table.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -107,6 +107,10 @@ class RecipeReader {
   void read_named(const std::string& path, const nlohmann::json& value, const nlohmann::json& rule);
   void read_shared_width();
   void read_shards();
+  void read_named_model();
+  void read_replica_batch();
+  void read_replica_sizes();
+  const nlohmann::json* first_leaf(const nlohmann::json& paths, std::string& path) const;
   void read_block();
   int whole_leaf(const std::string& path, int otherwise) const;
   void finish();
@@ -148,6 +152,7 @@ void RecipeReader::read_choice(const std::string& path, const nlohmann::json& va
 void RecipeReader::read_named(const std::string& path, const nlohmann::json& value, const nlohmann::json& rule) {
   const std::string text = lower_case(value.is_string() ? value.get<std::string>() : value.dump());
   for (const nlohmann::json& known : rule.at("words")) {
+    if (value.is_array() && value.empty()) return;
     if (text.find(known.at("word").get<std::string>()) == std::string::npos) continue;
     put_all(known.at("fields"), path);
     if (known.contains("warning"))
@@ -194,6 +199,12 @@ bool RecipeReader::read_leaf(const std::string& path, const nlohmann::json& valu
       fail(path, fmt::format("{} is neither in the catalogue nor a folder with a config.json", shown_value(value)),
            hub_help(value.is_string() ? value.get<std::string>() : ""));
     }
+    return true;
+  }
+  if (name == "@deepspeed") {
+    const bool found = value.is_string() && put_deepspeed_file(value.get<std::string>(), file_, context_, out_);
+    if (!found)
+      out_.warn_of(path, place(path), "the file is not here: ZeRO and offloading are left to --zero, --offload");
     return true;
   }
   const bool fits = value.is_boolean() || (value.is_number() && value.get<double>() >= 0.0);
@@ -264,6 +275,109 @@ void RecipeReader::read_shards() {
   }
 }
 
+// The first of several keys that the file has; its path is that of the last one where none is there.
+const nlohmann::json* RecipeReader::first_leaf(const nlohmann::json& paths, std::string& path) const {
+  for (const nlohmann::json& each : paths) {
+    path = each.get<std::string>();
+    const auto leaf = leaves_.find(path);
+    if (leaf != leaves_.end() && !leaf->second.is_null()) return &leaf->second;
+  }
+  return nullptr;
+}
+
+// A family and a size that the program knows by name: a model of the catalogue, or its sizes.
+void RecipeReader::read_named_model() {
+  const auto keys = recipe_.rules.find("named_model");
+  if (keys == recipe_.rules.end() || context_.has("model") || context_.has("model.layers")) return;
+  const auto word_of = [this](const std::string& path) {
+    const auto leaf = leaves_.find(path);
+    return leaf != leaves_.end() && leaf->second.is_string() ? lower_case(leaf->second.get<std::string>()) : "";
+  };
+  const std::string path = keys->at("size").get<std::string>();
+  const std::string name = fmt::format("{} {}", word_of(keys->at("family").get<std::string>()), word_of(path));
+  const nlohmann::json& models = keys->at("models");
+  const auto model = models.find(name);
+  if (model == models.end()) {
+    std::vector<std::string> names;
+    for (const auto& item : models.items()) names.push_back(item.key());
+    fail(path, fmt::format("the sizes of \"{}\" are not known", name),
+         choices_help(name, names) + "; or give --model NAME, or --model config.json");
+  }
+  if (model->is_object()) {
+    for (const auto& item : model->items()) out_.put("model." + item.key(), item.value(), place(path));
+  } else {
+    out_.put("model", *model, place(path));
+  }
+  out_.notes.push_back(fmt::format("{}: {} is {}", place(path), name,
+                                   model->is_string() ? "the catalogue's " + model->get<std::string>()
+                                                      : "of the sizes that " + recipe_.program + " has for it"));
+}
+
+// The sequences of a replica's step: one microbatch, or the pipeline's.
+void RecipeReader::read_replica_batch() {
+  const auto keys = recipe_.rules.find("replica_batch");
+  if (keys == recipe_.rules.end()) return;
+  std::string path;
+  const nlohmann::json* told = first_leaf(keys->at("sequences"), path);
+  const int sequences = told == nullptr ? keys->at("usual").get<int>() : whole_leaf(path, 0);
+  if (sequences == 0) fail(path, fmt::format("{} is no number of sequences", shown_value(*told)), "expected 1 or more");
+  if (told == nullptr)
+    out_.notes.push_back(fmt::format("{} is absent: {}, {}'s default", place(path), sequences, recipe_.program));
+  const int stages = out_.has("layout.pp") ? out_.whole("layout.pp") : 1;
+  const std::string number = keys->at("microbatches").get<std::string>();
+  const std::string size = keys->at("microbatch").get<std::string>();
+  const bool by_number = leaves_.count(number) > 0 || leaves_.count("experimental/pipeline_parallel_degree") > 0;
+  const int microbatches = stages == 1 ? 1
+                           : by_number ? whole_leaf(number, stages)
+                                       : std::max(1, sequences / whole_leaf(size, 1));
+  if (sequences % microbatches != 0 || (!by_number && stages > 1 && sequences % whole_leaf(size, 1) != 0)) {
+    fail(by_number ? number : size, fmt::format("{} sequences do not split into such microbatches", sequences),
+         "give a divisor, or --mbs N");
+  }
+  out_.put("layout.micro_batch_size", sequences / microbatches, place(path));
+  const std::string all = keys->at("all").get<std::string>();
+  if (whole_leaf(all, 0) > 0) {
+    out_.put("layout.global_batch_size", whole_leaf(all, 0), place(all));
+  } else {
+    out_.put("layout.accumulation", microbatches, place(path));
+  }
+}
+
+// Shards of a replica's weights, -1 for as many as there are ranks left, and replicas of all shards.
+void RecipeReader::read_replica_sizes() {
+  const auto keys = recipe_.rules.find("replica_sizes");
+  if (keys == recipe_.rules.end()) return;
+  std::string shards_at;
+  std::string replicas_at;
+  const nlohmann::json* told = first_leaf(keys->at("shards"), shards_at);
+  first_leaf(keys->at("replicas"), replicas_at);
+  const bool rest = told == nullptr || *told == -1;
+  const int shards = rest ? 0 : whole_leaf(shards_at, 0);
+  const int replicas = whole_leaf(replicas_at, 1);
+  if (!rest && shards == 0)
+    fail(shards_at, fmt::format("{} is no number of shards", shown_value(*told)), "valid: -1, or 1 or more");
+  if (shards != 1) out_.put("layout.data_parallel", replicas > 1 ? "hsdp" : "fsdp", place(shards_at));
+  if (replicas > 1 && rest && !context_.has("layout.shards")) {
+    fail(shards_at, "takes the ranks that are left over, which the file does not tell",
+         fmt::format("give --layout.shards N, the GPUs over {} · tp · cp · pp", replicas));
+  }
+  if (replicas > 1 && shards > 1) out_.put("layout.shards", shards, place(shards_at));
+  if (!rest && shards <= std::numeric_limits<int>::max() / replicas)
+    out_.put("layout.dp", shards * replicas, place(shards_at));
+  const bool staged = out_.whole("layout.pp") > 1;
+  if (shards != 1 && staged && !out_.has("layout.reshard_after_forward"))
+    out_.put("layout.reshard_after_forward", false, out_.places["layout.pp"]);
+  if (out_.whole("layout.tp") > 1) {
+    out_.put("layout.sequence_parallel", true, out_.places["layout.tp"]);
+    if (out_.whole("layout.ep") > 1)
+      out_.put("layout.etp", whole_leaf(keys->at("tensor_experts").get<std::string>(), 1), out_.places["layout.ep"]);
+  }
+  if (!staged) {
+    out_.job["layout"].erase("schedule");
+    out_.job["layout"].erase("vpp");
+  }
+}
+
 // Attention and MLP side by side, with one norm where they share it.
 void RecipeReader::read_block() {
   const auto keys = recipe_.rules.find("parallel_block");
@@ -310,6 +424,12 @@ ImportedJob RecipeReader::read() {
       out_.keys.read.push_back(path);
       continue;
     }
+    // A section that is left empty.
+    const auto inside = table_.entries().lower_bound(path + "/");
+    if (value.is_null() && inside != table_.entries().end() && inside->first.starts_with(path + "/")) {
+      out_.keys.no_effect.push_back(path);
+      continue;
+    }
     const bool by_path = table_.find(path) != nullptr;
     judge.judge(by_path ? path : leaf,
                 silent              ? "null"
@@ -321,6 +441,9 @@ ImportedJob RecipeReader::read() {
   read_shared_width();
   read_block();
   read_shards();
+  read_named_model();
+  read_replica_batch();
+  read_replica_sizes();
   judge.finish(file_);
   finish();
   return std::move(out_);
@@ -328,6 +451,7 @@ ImportedJob RecipeReader::read() {
 
 bool is_recipe(const ForeignFile& file) {
   if (file.is_object()) return recipe_of(file.values()) != nullptr;
+  if (file.syntax() == ForeignFile::Syntax::kToml) return true;
   if (file.syntax() != ForeignFile::Syntax::kYaml) return false;
   // Told by lines that begin with the last steps of the keys, without parsing: read_recipe looks again.
   const std::string text = "\n" + std::string(file.text());
@@ -355,7 +479,7 @@ bool is_recipe(const ForeignFile& file) {
 }
 
 ImportedJob read_recipe(const ForeignFile& file, const ImportContext& context) {
-  const nlohmann::json values = file.is_object() ? file.values() : yaml_of(file, context);
+  const nlohmann::json values = parsed_values(file, context);
   const Recipe* recipe = recipe_of(values);
   if (recipe == nullptr) {
     throw ConfigError(

@@ -32,6 +32,20 @@ std::vector<Sample> samples() {
 "mixed_precision": "bf16", "num_machines": 2, "num_processes": 16})",
        "fsdp.yaml"},
       {"\nfinetuning_type: full\n", "train.yaml"},
+      {R"({"model": {"name": "llama3", "flavor": "8B", "converters": ["float8"]}, "training": {"seq_len": 8192,
+"local_batch_size": 4}, "parallelism": {"data_parallel_shard_degree": -1, "pipeline_parallel_degree": 2}})",
+       "t.toml"},
+      {R"({
+  "trainer": {
+    "num_nodes": 2, "devices": 8, "precision": "bf16"
+  },
+  "model": {
+    "encoder_seq_length": 128, "num_layers": 4, "hidden_size": 64, "ffn_hidden_size": "${multiply:4, ${.hidden_size}}",
+    "num_attention_heads": 4, "vocab_size": 99, "micro_batch_size": 1, "global_batch_size": "${TP}", "activation": "swiglu",
+    "pipeline_model_parallel_layout": "Et|tt|tL", "moe_layer_freq": [0, 1]
+  }
+})",
+       "nemo.yaml"},
       {"#SBATCH --nodes=2\n#SBATCH --gres=gpu:4\nfor i in 1 2; do L+=(--num-layers $i); done\nfor ((i=0; i<3; i++)); "
        "do N=$((i*2)); "
        "done\nwhile [[ $# -gt 0 ]]; do case $1 in -x) X=${2:-\"y\"} ;; esac; shift; done\ncat <<E > "

@@ -27,6 +27,7 @@ std::string text_of(const Base& base) {
     for (const auto& item : base.values.items()) lines += item.key() + ": " + item.value().dump() + "\n";
     return lines;
   }
+  if (std::string(base.table) == "megatron_yaml") return base.values.dump(2);
   if (std::string(base.table) != "megatron") return base.values.dump();
   std::string text = "torchrun pretrain_gpt.py";
   for (const auto& item : base.values.items()) {
@@ -49,6 +50,15 @@ json megatron_base(const json& more) {
 
 std::vector<Base> bases() {
   const auto megatron = [](const json& more) { return Base{"megatron", "a.sh", megatron_base(more)}; };
+  const auto core = [](const json& more, const json& trainer) {
+    json model = {{"num_layers", 8},           {"hidden_size", 64},  {"num_attention_heads", 8},
+                  {"encoder_seq_length", 128}, {"vocab_size", 1000}, {"micro_batch_size", 1},
+                  {"global_batch_size", 16}};
+    model.update(more);
+    json values = {{"model", model}, {"trainer", trainer}};
+    values["trainer"].update(json{{"num_nodes", 2}, {"devices", 8}});
+    return Base{"megatron_yaml", "core.yaml", values};
+  };
   const json hf = {{"num_hidden_layers", 8},   {"hidden_size", 64},  {"num_attention_heads", 8},
                    {"intermediate_size", 128}, {"vocab_size", 1000}, {"max_position_embeddings", 2048}};
   const auto config = [&hf](const json& more) {
@@ -171,6 +181,29 @@ std::vector<Base> bases() {
        {{"model", {{"model_config", {{"num_hidden_layers", 4}, {"hidden_size", 64}, {"num_attention_heads", 4}}}}},
         {"parallelism", {{"dp", 2}, {"tp", 2}}},
         {"tokens", {{"micro_batch_size", 2}}}}},
+      core({{"activations_checkpoint_granularity", "full"}}, {{"precision", "bf16"}}),
+      core({{"pipeline_model_parallel_size", 4}, {"num_layers", 14}, {"fp8", true}}, {{"precision", "bf16"}}),
+      core({{"vocab_size", nullptr}, {"activations_checkpoint_method", "uniform"}}, json::object()),
+      {"torchtitan",
+       "t.toml",
+       {{"model", {{"name", "llama3"}, {"flavor", "8B"}}},
+        {"training", {{"seq_len", 1024}, {"local_batch_size", 4}}},
+        {"parallelism",
+         {{"tensor_parallel_degree", 2}, {"pipeline_parallel_degree", 2}, {"expert_parallel_degree", 2}}}}},
+      {"torchtitan",
+       "t.toml",
+       {{"model", {{"name", "llama3"}, {"flavor", "8B"}}},
+        {"training", {{"seq_len", 1024}}},
+        {"experimental", {{"pipeline_parallel_degree", 2}}}}},
+      {"llama_factory_v1",
+       "v.yaml",
+       {{"model", "Qwen/Qwen3-8B"},
+        {"train_dataset", "d.yaml"},
+        {"mp_shard_size", 2},
+        {"dist_config", json::object()},
+        {"peft_config", json::object()},
+        {"optim_config", json::object()},
+        {"quant_config", json::object()}}},
       {"axolotl", "x.yml", {{"base_model", "Qwen/Qwen3-8B"}, {"micro_batch_size", 2}, {"sequence_len", 1024}}},
   };
 }

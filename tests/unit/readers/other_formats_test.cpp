@@ -154,6 +154,9 @@ class LlamaFactoryFiles final : public Files {
   nlohmann::json parse_yaml(std::string_view /*text*/, const std::string& file) const override {
     return parse_json(values_, file);
   }
+  nlohmann::json parse_toml(std::string_view /*text*/, const std::string& file) const override {
+    return parse_json(values_, file);
+  }
 
  private:
   std::string values_;
@@ -218,6 +221,167 @@ TEST(LlamaFactory, ComplaintsPointIntoTheFile) {
   EXPECT_EQ(where(R"({"stage": "dpo"})"), "runs/train.yaml:/stage");
   EXPECT_EQ(where(R"({"cutoff_len": "long"})"), "runs/train.yaml:/cutoff_len");
   EXPECT_EQ(where(R"({"flash_attn": "fa9"})"), "runs/train.yaml:/flash_attn");
+}
+
+// JSON is YAML, and the values come parsed.
+ImportedJob core(json values, const std::map<std::string, std::string>& environment = {}) {
+  json model = {{"num_layers", 8},           {"hidden_size", 64},
+                {"num_attention_heads", 8},  {"ffn_hidden_size", "${multiply:4, ${.hidden_size}}"},
+                {"encoder_seq_length", 128}, {"max_position_embeddings", "${.encoder_seq_length}"},
+                {"micro_batch_size", 2},     {"global_batch_size", 32},
+                {"vocab_size", 1000}};
+  model.update(values.value("model", json::object()));
+  values["model"] = model;
+  const LlamaFactoryFiles files(values.dump());
+  ImportContext context;
+  context.files = &files;
+  context.environment = environment;
+  return import_job(ForeignFile(values.dump(2), "train.yaml"), context);
+}
+
+TEST(MegatronYaml, ANemoConfigurationIsRead) {
+  const ImportedJob imported = core({{"trainer", {{"num_nodes", 2}, {"devices", 8}, {"precision", "bf16-mixed"}}},
+                                     {"model",
+                                      {{"tensor_model_parallel_size", 2},
+                                       {"pipeline_model_parallel_size", 4},
+                                       {"virtual_pipeline_model_parallel_size", 2},
+                                       {"sequence_parallel", true},
+                                       {"num_query_groups", 4},
+                                       {"activation", "fast-swiglu"},
+                                       {"normalization", "rmsnorm"},
+                                       {"bias", false},
+                                       {"position_embedding_type", "rope"},
+                                       {"activations_checkpoint_granularity", "selective"},
+                                       {"activations_checkpoint_num_layers", 0},
+                                       {"fp8", false},
+                                       {"fp8_hybrid", true},
+                                       {"hidden_dropout", 0.0},
+                                       {"attention_dropout", 0.0},
+                                       {"optim", {{"name", "distributed_fused_adam"}, {"overlap_grad_sync", true}}},
+                                       {"sharp", true},
+                                       {"quux", 1}}}});
+  EXPECT_EQ(imported.format->name, "NeMo or Megatron-Bridge YAML");
+  EXPECT_EQ(imported.job["cluster"], json::parse(R"({"nodes": 2, "devices_per_node": 8})"));
+  EXPECT_EQ(imported.job["model"], json::parse(R"({"layers": 8, "hidden": 64, "heads": 8, "kv_heads": 4, "ffn": 256,
+    "vocab": 1000, "sequence_length": 128, "gated_mlp": true, "biases": false, "dropout": false, "norm": "rmsnorm",
+    "positions": "rotary", "tied_embeddings": true})"));
+  EXPECT_EQ(imported.job["layout"], json::parse(R"({"tp": 2, "pp": 4, "vpp": 2, "sequence_parallel": true,
+    "micro_batch_size": 2, "global_batch_size": 32, "schedule": "interleaved", "recompute": "selective", "zero": 1})"));
+  EXPECT_EQ(imported.job["training"], json::parse(R"({"sequence_length": 128, "precision": "bf16", "optimizer": "adam",
+    "stack": "nemo", "overlap": {"gradients": true}})"));
+  EXPECT_EQ(imported.places.at("layout.tp"), "train.yaml:/model/tensor_model_parallel_size");
+  EXPECT_EQ(imported.keys.unknown, std::vector<std::string>{"model/quux"});
+  EXPECT_TRUE(mentions(imported.warnings, "/model/sharp: not modelled"));
+}
+
+TEST(MegatronYaml, MixedPrecisionAndOverlapHaveTheLastWord) {
+  const json job = core({{"train", {{"train_iters", 10}}},
+                         {"model",
+                          {{"fp8", "e4m3"},
+                           {"fp8_recipe", "delayed"},
+                           {"should_pad_vocab", false},
+                           {"make_vocab_size_divisible_by", 64}}},
+                         {"ddp",
+                          {{"overlap_grad_reduce", true},
+                           {"use_distributed_optimizer", true},
+                           {"data_parallel_sharding_strategy", "no_shard"}}},
+                         {"comm_overlap", {{"overlap_grad_reduce", false}}},
+                         {"mixed_precision", {{"bf16", true}, {"fp8", "hybrid"}, {"fp8_recipe", "blockwise"}}}})
+                       .job;
+  EXPECT_EQ(job["training"]["fp8_recipe"], "blockwise");
+  EXPECT_EQ(job["training"]["precision"], "fp8");
+  EXPECT_EQ(job["training"]["overlap"]["gradients"], false);
+  EXPECT_EQ(job["layout"]["zero"], 1);
+  EXPECT_EQ(job["model"]["vocab"], 1000);
+}
+
+TEST(MegatronYaml, ValuesComeFromTheEnvironmentOrAreAskedFor) {
+  const json values = {
+      {"train", {{"train_iters", 10}}},
+      {"model", {{"tensor_model_parallel_size", "${TP}"}, {"pipeline_model_parallel_size", "${oc.env:PP,2}"}}}};
+  EXPECT_EQ(core(values, {{"TP", "4"}}).job["layout"]["tp"], 4);
+  EXPECT_EQ(core(values, {{"TP", "4"}}).job["layout"]["pp"], 2);
+  try {
+    core(values);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.diagnostic().where, "train.yaml:/model/tensor_model_parallel_size");
+    EXPECT_NE(error.diagnostic().problem.find("$TP"), std::string::npos);
+    EXPECT_NE(error.diagnostic().help.find("--layout.tp"), std::string::npos);
+  }
+  const json round = {{"train", {{"train_iters", 10}}}, {"model", {{"hidden_size", "${.ffn_hidden_size}"}}}};
+  EXPECT_THROW(core(round), ConfigError);
+}
+
+TEST(MegatronYaml, OtherModelsAndPartsOfTheWeightsAreRefused) {
+  for (const json& more : {json{{"encoder", {{"num_layers", 4}}}}, json{{"mm_cfg", {{"llm", 1}}}},
+                           json{{"peft", {{"peft_scheme", "lora"}}}}, json{{"hybrid_override_pattern", "M-M*"}}}) {
+    EXPECT_THROW(core({{"trainer", {{"devices", 8}}}, {"model", more}}), ConfigError) << more.dump();
+  }
+}
+
+ImportedJob titan(const json& values, const std::set<std::string>& given = {}) {
+  return import_text(values.dump(), "train.toml", given);
+}
+
+TEST(Torchtitan, ARecipeIsRead) {
+  json values = {{"model", {{"name", "llama3"}, {"flavor", "70B"}, {"converters", {"float8"}}}},
+                 {"training", {{"seq_len", 8192}, {"local_batch_size", 8}}},
+                 {"parallelism",
+                  {{"data_parallel_shard_degree", 16},
+                   {"data_parallel_replicate_degree", 2},
+                   {"tensor_parallel_degree", 8},
+                   {"pipeline_parallel_degree", 4},
+                   {"pipeline_parallel_microbatch_size", 2},
+                   {"pipeline_parallel_schedule", "Interleaved1F1B"},
+                   {"enable_async_tensor_parallel", true}}},
+                 {"activation_checkpoint", {{"mode", "full"}}},
+                 {"compile", {{"enable", true}}}};
+  const ImportedJob imported = titan(values);
+  EXPECT_EQ(imported.job, json::parse(R"({"model": "llama3-70b",
+    "layout": {"tp": 8, "pp": 4, "vpp": 2, "dp": 32, "data_parallel": "hsdp", "shards": 16, "sequence_parallel": true,
+               "schedule": "interleaved", "micro_batch_size": 2, "accumulation": 4, "recompute": "full",
+               "reshard_after_forward": false},
+    "training": {"sequence_length": 8192, "precision": "fp8", "stack": "torchtitan", "compile": true,
+                 "overlap": {"tp": true}}})"));
+  EXPECT_EQ(imported.keys.unknown.size(), 0u);
+  values["parallelism"]["data_parallel_shard_degree"] = -1;
+  EXPECT_THROW(titan(values), ConfigError);
+  values["parallelism"]["data_parallel_replicate_degree"] = 1;
+  EXPECT_EQ(titan(values).job["layout"]["data_parallel"], "fsdp");
+  values["training"]["global_batch_size"] = 512;
+  EXPECT_EQ(titan(values).job["layout"]["global_batch_size"], 512);
+  EXPECT_FALSE(titan(values).job["layout"].contains("accumulation"));
+  values["training"]["local_batch_size"] = 7;
+  EXPECT_THROW(titan(values), ConfigError);
+  values["training"].erase("local_batch_size");
+  values["model"]["flavor"] = "debugmodel";
+  EXPECT_THROW(titan(values), ConfigError);
+  EXPECT_FALSE(titan(values, {"model"}).job.contains("model"));
+}
+
+TEST(LlamaFactory, TheSecondSchemaHasDefaultsOfItsOwn) {
+  json values = {{"model", "Qwen/Qwen3-8B"},
+                 {"train_dataset", "d.yaml"},
+                 {"dist_config", {{"name", "fsdp2"}, {"dcp_path", nullptr}}},
+                 {"quant_config", nullptr},
+                 {"global_batch_size", 64}};
+  const ImportedJob imported = import_text(values.dump(2), "v1.yaml");
+  EXPECT_EQ(imported.job, json::parse(R"({"model": "qwen3-8b",
+    "layout": {"data_parallel": "fsdp", "micro_batch_size": 1, "global_batch_size": 64, "recompute": "full"},
+    "training": {"sequence_length": 2048, "precision": "bf16", "stack": "pytorch-fsdp"}})"));
+  EXPECT_TRUE(imported.warnings.empty());
+  values["peft_config"] = {{"name", "lora"}};
+  EXPECT_THROW(import_text(values.dump(2), "v1.yaml"), ConfigError);
+}
+
+TEST(Torchtitan, OlderRecipesCountMicrobatches) {
+  const json job = titan({{"model", {{"name", "llama2"}, {"flavor", "7B"}}},
+                          {"training", {{"seq_len", 2048}, {"batch_size", 8}, {"tensor_parallel_degree", 1}}},
+                          {"experimental", {{"pipeline_parallel_degree", 2}, {"pipeline_parallel_microbatches", 4}}}})
+                       .job;
+  EXPECT_EQ(job["layout"]["micro_batch_size"], 2);
+  EXPECT_EQ(job["layout"]["accumulation"], 4);
 }
 
 TEST(Formats, AreToldApart) {
