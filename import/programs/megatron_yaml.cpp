@@ -139,8 +139,8 @@ std::string CoreConfiguration::reference(const std::string& path, const std::str
     }
   }
   std::replace(target.begin(), target.end(), '.', '/');
-  for (const std::string& found :
-       {base.empty() ? target : base + "/" + target, target.starts_with("training/") ? target.substr(9) : target}) {
+  for (const std::string& found : {base.empty() ? target : fmt::format("{}/{}", base, target),
+                                   target.starts_with("training/") ? target.substr(9) : target}) {
     const auto leaf = leaves_.find(found);
     if (leaf != leaves_.end() && !leaf->second.is_null()) return text_of(found, leaf->second, depth + 1);
   }

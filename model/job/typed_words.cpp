@@ -93,6 +93,13 @@ nlohmann::json of_devices(int devices, const std::string& node, const std::strin
   const int per_node = catalogue_values(CatalogueKind::kClusters, node).value("devices_per_node", 1);
   if (devices < per_node) return {{"name", node}, {"nodes", 1}, {"devices_per_node", devices}};
   if (devices % per_node == 0) return fmt::format("{}x{}", devices / per_node, node);
+  // Of a rack whose trays share NVLink a part is often left free: 256 are four times 64 of 72.
+  constexpr int kLargestTray = 16;
+  constexpr int kTray = 4;
+  for (int part = per_node / kTray * kTray; per_node > kLargestTray && part > per_node / 2; part -= kTray) {
+    if (devices % part != 0) continue;
+    return {{"name", node}, {"nodes", devices / part}, {"devices_per_node", part}, {"nics_per_node", part}};
+  }
   const int below = devices / per_node * per_node;
   throw ConfigError({"cluster", fmt::format("{} GPUs are no whole number of nodes {} of {}", devices, node, per_node),
                      flag, fmt::format("nearest: {} or {}", below, below + per_node)});
@@ -213,6 +220,24 @@ nlohmann::json typed_cluster(int devices, const std::string& text) {
   return of_devices(devices, cluster, "--gpus");
 }
 
+namespace {
+
+// "4M": papers tell a batch in tokens.
+void refuse_tokens(const std::string& text) {
+  const std::size_t digits = text.find_first_not_of("0123456789");
+  const bool counts = digits != std::string::npos && digits > 0 && digits + 1 == text.size() && digits < 7 &&
+                      std::string_view("kKmM").find(text.back()) != std::string_view::npos;
+  if (!counts) return;
+  const std::int64_t unit = text.back() == 'k' || text.back() == 'K' ? 1 << 10 : 1 << 20;
+  constexpr std::int64_t kUsualLength = 4096;
+  const std::int64_t sequences = std::stoll(text) * unit / kUsualLength;
+  throw ConfigError({"layout.global_batch_size", fmt::format("\"{}\" seems to count tokens", text), "--gbs",
+                     fmt::format("it counts sequences: tokens / sequence length, here {} of {} tokens",
+                                 std::max<std::int64_t>(1, sequences), kUsualLength)});
+}
+
+}  // namespace
+
 std::string typed_text(const JobKey& key, const std::string& text) {
   const std::string field(key.field);
   if (text.empty() || text.front() == '{' || text.front() == '[') return text;
@@ -222,6 +247,7 @@ std::string typed_text(const JobKey& key, const std::string& text) {
   if (field == "cluster.device") return typed_entry(CatalogueKind::kDevices, text);
   if (field == "training.stack" && !is_path) return typed_entry(CatalogueKind::kStacks, text);
   if (field.ends_with("sequence_length")) return typed_length(text);
+  if (field == "layout.global_batch_size") refuse_tokens(text);
   if (field.ends_with("price_per_gpu_hour") && text.front() == '$') return text.substr(1);
   if (key.kind == FieldKind::kChoice && key.entry->choices != nullptr) return typed_choice(key.entry->choices(), text);
   if (key.kind == FieldKind::kQuantity) return typed_rate(field, text);

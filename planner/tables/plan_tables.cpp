@@ -186,7 +186,11 @@ std::vector<std::string> certainty_notes(const PlanAnswer& answer) {
     if (certainty->alike[row]) rows += fmt::format("{}{}", rows.empty() ? "" : ", ", row + 1);
   }
   std::vector<std::string> notes;
-  notes.push_back(fmt::format("1 is the fastest of these with {:.0f} % probability{}", 100.0 * certainty->first_is_best,
+  // The spread of neighbours' errors is an estimate itself: nothing is certain.
+  constexpr double kSurest = 0.99;
+  const std::string chance =
+      certainty->first_is_best > kSurest ? "more than 99 %" : fmt::format("{:.0f} %", 100.0 * certainty->first_is_best);
+  notes.push_back(fmt::format("1 is the fastest of these with {} probability{}", chance,
                               rows.empty() ? "" : fmt::format("; the forecast cannot tell it from {}", rows)));
   constexpr double kWorthSaying = 0.001;
   if (certainty->optimism > kWorthSaying) {
