@@ -19,7 +19,8 @@ std::string typed_entry(CatalogueKind kind, const std::string& text);
 std::string typed_schedules(const std::string& text);
 
 /// A cluster: "256xh100" is 256 of the device, in nodes of the catalogue that has it, and "h100" such a node;
-/// "4xh100" a part of one, "256xgb200" four racks with 64 of their 72 in use. "32xdgx-h100" are nodes, as in a job file. A text, or an object for a part of a node.
+/// "4xh100" a part of one, "256xgb200" four racks with 64 of their 72 in use. "32xdgx-h100" are nodes, as in a job
+/// file. A text, or an object for a part of a node.
 nlohmann::json typed_cluster(const std::string& text);
 /// So many devices of a cluster that is named without its nodes. Throws ConfigError, of --gpus, where it has a count
 /// already or whole nodes do not hold them.
