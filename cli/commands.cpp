@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "base/host/exit_code.hpp"
+#include "base/host/files.hpp"
 #include "base/host/streams.hpp"
 #include "base/text/error.hpp"
 #include "cli/commands.hpp"
@@ -59,11 +60,13 @@ int dispatch(const std::string& program, const std::string& description, const s
     if (named != entries.end()) return named->run({"--help"}, streams);
   }
   if (asks_for_help) {
-    std::fputs(overview(program, description, entries).c_str(), streams.out);
+    write_output(streams, "", overview(program, description, entries));
     return 0;
   }
   if (arguments.size() == 1 && arguments.front() == kListFlags) {
-    for (const CommandEntry& entry : entries) std::fputs(fmt::format("{}\n", entry.name).c_str(), streams.out);
+    std::string names;
+    for (const CommandEntry& entry : entries) names += fmt::format("{}\n", entry.name);
+    write_output(streams, "", names);
     return 0;
   }
   std::vector<std::string> names;
@@ -78,7 +81,7 @@ int dispatch(const std::string& program, const std::string& description, const s
 int run_program(const Arguments& arguments, const Streams& streams) {
   const auto run = [&] {
     if (!arguments.empty() && arguments.front() == "--version") {
-      std::fputs("flopcast " FLOPCAST_VERSION "\n", streams.out);
+      write_output(streams, "", "flopcast " FLOPCAST_VERSION "\n");
       return 0;
     }
     return dispatch("flopcast",

@@ -1,4 +1,5 @@
 #include "base/host/command_line.hpp"
+#include "base/host/files.hpp"
 
 #include <fmt/format.h>
 
@@ -104,6 +105,7 @@ struct CommandLine::Parser {
   std::string group = "Options";
   std::deque<Flag> flags;                    // the parser keeps references to their texts
   std::vector<std::string>* rest = nullptr;  // what follows a bare --
+  std::vector<std::pair<std::string, const std::optional<std::string>*>> outputs;  // files to be written, by flag
   std::shared_ptr<HelpFormatter> help;
 };
 
@@ -260,6 +262,11 @@ void CommandLine::add_option(const std::string& names, std::vector<std::string>&
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
+void CommandLine::add_output(const std::string& names, std::optional<std::string>& target, const std::string& help) {
+  parser_->outputs.emplace_back(split(names).back(), &target);
+  add_option(names, target, "FILE", help);
+}
+
 void CommandLine::add_flag(const std::string& names, bool& target, const std::string& help) {
   const auto read = [&target, flag = split(names).front()](const std::string& text) {
     if (text != "true" && text != "false")
@@ -282,7 +289,7 @@ void CommandLine::add_callback(const std::string& name, bool takes_value, const 
 
 bool CommandLine::parse(const std::vector<std::string>& arguments) {
   const std::optional<std::string> text = read(arguments);
-  if (text) std::fputs(text->c_str(), parser_->streams.out);
+  if (text) write_output(parser_->streams, "", *text);
   return !text;
 }
 
@@ -321,6 +328,15 @@ std::optional<std::string> CommandLine::read(const std::vector<std::string>& arg
     const auto typed = std::find_if(parser_->flags.begin(), parser_->flags.end(),
                                     [&place](const Parser::Flag& flag) { return flag.option == *place; });
     if (typed != parser_->flags.end()) typed->callback(typed->text);
+  }
+  for (std::size_t a = 0; a < parser_->outputs.size(); ++a) {
+    for (std::size_t b = 0; b < a; ++b) {
+      const auto& [flag, file] = parser_->outputs[a];
+      const auto& [other, same] = parser_->outputs[b];
+      if (!*file || !*same || !is_one_file(**file, **same)) continue;
+      throw ConfigError(
+          {flag, fmt::format("{} is the file of {} too", quote(**file), other), flag, "give each a file of its own"});
+    }
   }
   const std::vector<std::string> extras = app.remaining();
   if (extras.empty()) return std::nullopt;

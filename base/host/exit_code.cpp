@@ -7,6 +7,7 @@
 
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 
 namespace flopcast {
 
@@ -24,7 +25,7 @@ Complaint complaint_about(const std::exception& error) {
 }
 
 void complain(const std::string& text) {
-  std::fputs((text + "\n").c_str(), stderr);
+  std::fputs((printable(text) + "\n").c_str(), stderr);
 }
 
 int exit_code_of(const std::function<int()>& command, bool tells, const Streams& streams) {
@@ -33,7 +34,7 @@ int exit_code_of(const std::function<int()>& command, bool tells, const Streams&
   } catch (const std::exception& error) {
     const Complaint complaint = complaint_about(error);
     if (tells || complaint.exit_code != kBadInput)
-      std::fputs((colored_complaint(streams, complaint.text) + "\n").c_str(), streams.err);
+      std::fputs((colored_complaint(streams, printable(complaint.text)) + "\n").c_str(), streams.err);
     return complaint.exit_code;
   }
 }

@@ -1,10 +1,13 @@
 #include "base/host/files.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -56,12 +59,51 @@ std::string read_file(const std::string& path) {
   return read_all(stream, path);
 }
 
+bool is_one_file(const std::string& a, const std::string& b) {
+  std::error_code code;
+  const auto resolved = [&code](const std::string& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, code), code);
+  };
+  const std::filesystem::path file = resolved(a);
+  if (file != resolved(b)) return false;
+  return !std::filesystem::exists(file, code) || std::filesystem::is_regular_file(file, code);
+}
+
 bool is_pipe_or_device(const std::string& path) {
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
   return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
          !std::filesystem::is_directory(status);
 }
+
+namespace {
+
+constexpr mode_t kNewFile = 0666;
+constexpr mode_t kAllModes = 07777;
+
+// It can only be asked by setting it.
+mode_t umask_of_process() {
+  static const mode_t mask = [] {
+    const mode_t found = umask(0);
+    umask(found);
+    return found;
+  }();
+  return mask;
+}
+
+// Why not all of it could be written, or nothing.
+std::optional<std::string> written_and_closed(int descriptor, std::string_view text) {
+  std::optional<std::string> reason;
+  while (!text.empty() && !reason) {
+    const ssize_t count = write(descriptor, text.data(), text.size());
+    if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
+    if (count < 0 && errno != EINTR) reason = std::strerror(errno);
+  }
+  if (close(descriptor) != 0 && !reason) reason = std::strerror(errno);
+  return reason;
+}
+
+}  // namespace
 
 std::optional<std::string> try_write_file(const std::string& path, const std::string& text) {
   std::error_code code;
@@ -72,27 +114,22 @@ std::optional<std::string> try_write_file(const std::string& path, const std::st
   if (status.type() == std::filesystem::file_type::directory) return "it is a directory";
   const bool exists = std::filesystem::exists(status);
   if (exists && access(file.c_str(), W_OK) != 0) return std::strerror(errno);
-  // Pipes and devices (/dev/stdout, /dev/full) cannot be renamed over.
-  const bool in_place = is_pipe_or_device(file);
-  const std::string target = in_place ? file : fmt::format("{}.{}.tmp", file, getpid());
   errno = 0;
-  {
-    std::ofstream stream(target, std::ios::binary);
-    if (!stream) return std::strerror(errno);
-    stream << text;
-    stream.flush();
-    if (!stream) {
-      std::string reason = std::strerror(errno);
-      if (!in_place) std::filesystem::remove(target, code);
-      return reason;
-    }
+  // Pipes and devices (/dev/stdout, /dev/full) cannot be renamed over.
+  if (is_pipe_or_device(file)) {
+    const int in_place = open(file.c_str(), O_WRONLY | O_CLOEXEC);
+    return in_place < 0 ? std::optional<std::string>(std::strerror(errno)) : written_and_closed(in_place, text);
   }
-  if (in_place) return std::nullopt;
-  if (exists) std::filesystem::permissions(target, status.permissions(), code);
-  std::filesystem::rename(target, file, code);
-  if (!code) return std::nullopt;
-  std::string reason = code.message();
-  std::filesystem::remove(target, code);
+  // The name is new and nobody's guess, so that no link waits under it; it is short whatever the file is called.
+  std::string beside = (std::filesystem::path(file).parent_path() / ".flopcast-XXXXXX").string();
+  const int descriptor = mkostemp(beside.data(), O_CLOEXEC);
+  if (descriptor < 0) return std::strerror(errno);
+  const mode_t mode = exists ? static_cast<mode_t>(status.permissions()) & kAllModes : kNewFile & ~umask_of_process();
+  const bool has_mode = fchmod(descriptor, mode) == 0;
+  std::optional<std::string> reason = written_and_closed(descriptor, text);
+  if (!reason && !has_mode) reason = "its mode cannot be set";
+  if (!reason && std::rename(beside.c_str(), file.c_str()) != 0) reason = std::strerror(errno);
+  if (reason) std::remove(beside.c_str());
   return reason;
 }
 
@@ -139,11 +176,18 @@ void write_output(const Streams& streams, const std::string& path, const std::st
     throw EnvironmentError(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
 }
 
-TemporaryFile::TemporaryFile(const std::string& what)
-    : path_((std::filesystem::temp_directory_path() / fmt::format("flopcast-{}-{}.json", what, getpid())).string()) {}
+PrivateFolder::PrivateFolder() {
+  std::error_code code;
+  const std::filesystem::path parent = std::filesystem::temp_directory_path(code);
+  if (code) throw EnvironmentError("there is no folder for temporary files: set TMPDIR to one that can be written");
+  path_ = (parent / "flopcast-XXXXXX").string();
+  if (mkdtemp(path_.data()) == nullptr)
+    throw EnvironmentError(fmt::format("no folder can be made in {}: {}", parent.string(), std::strerror(errno)));
+}
 
-TemporaryFile::~TemporaryFile() {
-  std::remove(path_.c_str());
+PrivateFolder::~PrivateFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
 }
 
 }  // namespace flopcast

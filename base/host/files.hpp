@@ -15,7 +15,8 @@ inline constexpr std::string_view kStandardInput = "-";
 std::string read_file(const std::string& path);
 
 /// Writes beside the target and renames, so that a full disk leaves no half file and nobody ever reads one; pipes and
-/// devices are written in place. Why it could not be done, or nothing.
+/// devices are written in place. A new file has the mode that the umask leaves of 0666, one that was there keeps its
+/// own. Through a symbolic link the file is replaced that it names. Why it could not be done, or nothing.
 std::optional<std::string> try_write_file(const std::string& path, const std::string& text);
 /// The same. Throws EnvironmentError.
 void write_file(const std::string& path, const std::string& text);
@@ -24,16 +25,20 @@ void require_writable(const std::string& path);
 /// To the file, or to the output stream when there is none; a final newline is added.
 void write_output(const Streams& streams, const std::string& path, const std::string& text);
 
+/// Two names of one file, that is or is to be; never of a pipe or a device.
+bool is_one_file(const std::string& a, const std::string& b);
+
 /// What can be written but neither renamed over nor read back, such as /dev/stdout.
 bool is_pipe_or_device(const std::string& path);
 
-/// A name for a file of this process that goes with the object.
-class TemporaryFile {
+/// A new folder of this user alone below $TMPDIR, under a name that nobody can tell beforehand; it goes with the object
+/// and all it holds. Throws EnvironmentError where there is no room for one.
+class PrivateFolder {
  public:
-  explicit TemporaryFile(const std::string& what);
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile();
+  PrivateFolder();
+  PrivateFolder(const PrivateFolder&) = delete;
+  PrivateFolder& operator=(const PrivateFolder&) = delete;
+  ~PrivateFolder();
   const std::string& path() const { return path_; }
 
  private:

@@ -53,7 +53,8 @@ std::optional<StoreAddress> address_by(const Variable& variable) {
   if (host == nullptr && port == nullptr) return std::nullopt;
   if (host == nullptr) throw ConfigError({"MASTER_ADDR", "is not set, although MASTER_PORT is", "environment", {}});
   if (port == nullptr) throw ConfigError({"MASTER_PORT", "is not set, although MASTER_ADDR is", "environment", {}});
-  StoreAddress address{.folder = {}, .host = host, .port = whole("MASTER_PORT", port, 1, kLargestPort)};
+  StoreAddress address{
+      .folder = {}, .host = host, .port = whole("MASTER_PORT", port, 1, kLargestPort), .token = store_token(variable)};
   const char* agent = variable("TORCHELASTIC_USE_AGENT_STORE");
   if (agent != nullptr && std::string(agent) == "True") ++address.port;
   return address;
@@ -61,13 +62,35 @@ std::optional<StoreAddress> address_by(const Variable& variable) {
 
 }  // namespace
 
+std::string store_token(const Variable& variable) {
+  for (const char* name : {"FLOPCAST_STORE_TOKEN", "TORCHELASTIC_RUN_ID"}) {
+    const char* value = variable(name);
+    if (value != nullptr && *value != '\0') return value;
+  }
+  // What mpirun starts on other machines need not know Slurm's job.
+  const char* job = variable("SLURM_JOB_ID");
+  const bool by_slurm = variable("SLURM_PROCID") != nullptr && variable("OMPI_COMM_WORLD_RANK") == nullptr;
+  return job != nullptr && by_slurm ? job : "";
+}
+
+bool is_on_one_machine(int ranks, const Variable& variable) {
+  for (const char* name : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
+    const char* value = variable(name);
+    if (value != nullptr) return parse_whole(value) == ranks;
+  }
+  const char* nodes = variable("SLURM_STEP_NUM_NODES");
+  return ranks == 1 || (nodes != nullptr && parse_whole(nodes) == 1);
+}
+
 StoreAddress parse_store_address(const std::string& text) {
-  if (text.rfind("file:", 0) == 0 && text.size() > 5) return {.folder = text.substr(5), .host = {}, .port = 0};
+  if (text.rfind("file:", 0) == 0 && text.size() > 5)
+    return {.folder = text.substr(5), .host = {}, .port = 0, .token = {}};
   const std::size_t colon = text.rfind(':');
   if (text.rfind("tcp:", 0) == 0 && colon > 4) {
     return {.folder = {},
             .host = text.substr(4, colon - 4),
-            .port = whole("--store", text.substr(colon + 1), 1, kLargestPort)};
+            .port = whole("--store", text.substr(colon + 1), 1, kLargestPort),
+            .token = {}};
   }
   throw ConfigError(
       {"--store", fmt::format("\"{}\" is no address", text), "--store", "valid: file:FOLDER, tcp:HOST:PORT"});

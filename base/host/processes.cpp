@@ -1,7 +1,7 @@
 #include "base/host/processes.hpp"
 
 #include <fmt/format.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,12 +10,11 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-
-extern char** environ;
 
 namespace flopcast {
 
@@ -23,62 +22,76 @@ namespace {
 
 volatile std::sig_atomic_t child_of_handler = 0;
 
-extern "C" void hand_on(int signal) {
+// What the terminal sends, it sends to the child as well; what another process sends is for this one alone.
+extern "C" void hand_on(int signal, siginfo_t* info, void* /*context*/) {
   const int error = errno;
-  if (child_of_handler > 0) kill(static_cast<pid_t>(child_of_handler), signal);
+  const bool from_terminal = info->si_code == SI_KERNEL;
+  if (child_of_handler > 0 && !from_terminal) kill(static_cast<pid_t>(child_of_handler), signal);
   errno = error;
 }
 
-/// Signals as they are to be while a child runs, and afterwards as they were.
+constexpr std::array<int, 3> kHandedOn = {SIGINT, SIGTERM, SIGHUP};
+
+/// Signals as they are to be while a child runs, and afterwards as they were. They wait until the child is there.
 class SignalsForChild {
  public:
   SignalsForChild() {
+    sigset_t waiting;
+    sigemptyset(&waiting);
+    for (const int signal : kHandedOn) sigaddset(&waiting, signal);
+    sigprocmask(SIG_BLOCK, &waiting, &mask_);
     struct sigaction action {};
-    action.sa_handler = SIG_IGN;
-    sigaction(SIGINT, &action, &interrupt_);
-    action.sa_handler = hand_on;
-    sigaction(SIGTERM, &action, &terminate_);
+    action.sa_sigaction = hand_on;
+    action.sa_flags = SA_SIGINFO;
+    for (std::size_t at = 0; at < kHandedOn.size(); ++at) sigaction(kHandedOn[at], &action, &before_[at]);
   }
   SignalsForChild(const SignalsForChild&) = delete;
   SignalsForChild& operator=(const SignalsForChild&) = delete;
   ~SignalsForChild() {
     child_of_handler = 0;
-    sigaction(SIGINT, &interrupt_, nullptr);
-    sigaction(SIGTERM, &terminate_, nullptr);
+    for (std::size_t at = 0; at < kHandedOn.size(); ++at) sigaction(kHandedOn[at], &before_[at], nullptr);
+    sigprocmask(SIG_SETMASK, &mask_, nullptr);
+  }
+
+  void hand_to(pid_t child) {
+    child_of_handler = child;
+    sigprocmask(SIG_SETMASK, &mask_, nullptr);
+  }
+  /// In the child, before it becomes the program.
+  void restore() const {
+    for (const int signal : kHandedOn) ::signal(signal, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &mask_, nullptr);
   }
 
  private:
-  struct sigaction interrupt_ {};
-  struct sigaction terminate_ {};
+  sigset_t mask_{};
+  std::array<struct sigaction, kHandedOn.size()> before_{};
 };
 
-pid_t start(const std::vector<std::string>& words, const Streams& streams) {
+constexpr int kCannotStart = 127;
+
+// By fork: a child that is to end with its parent has to ask for it itself.
+pid_t start(const std::vector<std::string>& words, const Streams& streams, const SignalsForChild& signals) {
   std::vector<char*> arguments;
   arguments.reserve(words.size() + 1);
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t defaults;
-  sigemptyset(&defaults);
-  sigaddset(&defaults, SIGINT);  // an ignored signal would stay ignored
-  posix_spawnattr_setsigdefault(&attributes, &defaults);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  if (access(arguments.front(), X_OK) != 0) throw EnvironmentError(fmt::format("{} cannot be started", words.front()));
   const int out = fileno(streams.out);
   const int err = fileno(streams.err);
   FLOPCAST_CHECK(out >= 0 && err >= 0);
   std::fflush(streams.out);
   std::fflush(streams.err);
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&files, err, STDERR_FILENO);
-  pid_t child = 0;
-  const int error = posix_spawn(&child, arguments.front(), &files, &attributes, arguments.data(), environ);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&files);
-  if (error != 0) throw EnvironmentError(fmt::format("{} cannot be started", words.front()));
-  return child;
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) throw EnvironmentError(fmt::format("{} cannot be started: {}", words.front(), std::strerror(errno)));
+  if (child > 0) return child;
+  // Nobody is left behind when the parent is killed. A launcher that is told to end tells its ranks.
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  signals.restore();
+  const bool has_streams = dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0;
+  if (has_streams && getppid() == parent) execv(arguments.front(), arguments.data());
+  _exit(kCannotStart);
 }
 
 }  // namespace
@@ -109,9 +122,9 @@ std::string host_name() {
 }
 
 ChildEnd run_child(const std::vector<std::string>& words, const Streams& streams) {
-  const SignalsForChild signals;
-  const pid_t child = start(words, streams);
-  child_of_handler = child;
+  SignalsForChild signals;
+  const pid_t child = start(words, streams, signals);
+  signals.hand_to(child);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

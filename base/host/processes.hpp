@@ -25,8 +25,8 @@ std::optional<std::string> program_on_path(const std::string& name);
 std::string host_name();
 
 /// Runs a program, which prints to the streams, and waits for it; they have to be files of the system. An interrupt
-/// from the terminal is left to the program, a SIGTERM is handed on to it. Throws EnvironmentError when it cannot be
-/// started.
+/// from the terminal reaches the program by itself; SIGINT, SIGTERM and SIGHUP of another process are handed on to it,
+/// and it gets a SIGTERM when this process is killed. Throws EnvironmentError when it cannot be started.
 ChildEnd run_child(const std::vector<std::string>& words, const Streams& streams);
 
 }  // namespace flopcast

@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/text/words.hpp"
+
 namespace flopcast {
 
 namespace {
@@ -69,7 +71,7 @@ std::string colored_complaint(const Streams& streams, const std::string& text) {
 }
 
 void warn(const Streams& streams, const std::string& text) {
-  std::fputs((colored_complaint(streams, "warning: " + text) + "\n").c_str(), streams.err);
+  std::fputs((colored_complaint(streams, "warning: " + printable(text)) + "\n").c_str(), streams.err);
 }
 
 Progress::Progress(const Streams& streams, bool shows)

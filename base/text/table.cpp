@@ -208,7 +208,7 @@ std::string rows_text(const std::vector<std::vector<std::string>>& lines, const 
 }
 
 std::string write_text(const Table& whole, const TableStyle& style) {
-  const auto on_line = [](const std::string& cell) { return on_one_line(cell, " "); };
+  const auto on_line = [](const std::string& cell) { return printable(on_one_line(cell, " ")); };
   Table table = whole;
   auto lines = prepared_lines(table, on_line);
   std::vector<std::size_t> widths = column_widths(lines, 0);
@@ -221,7 +221,7 @@ std::string write_text(const Table& whole, const TableStyle& style) {
   }
   std::string text;
   for (const std::string& line : split(table.title, '\n')) {
-    if (!table.title.empty()) text += wrapped(line, style.width, "  ") + "\n";
+    if (!table.title.empty()) text += wrapped(printable(line), style.width, "  ") + "\n";
   }
   for (std::size_t next = 0; next < table.columns.size();) {
     std::vector<std::size_t> part;
@@ -236,23 +236,40 @@ std::string write_text(const Table& whole, const TableStyle& style) {
     } while (next < table.columns.size() && (limit == 0 || taken + kGap + widths[next] <= limit));
     text += rows_text(lines, table, widths, part, style);
   }
-  for (const std::string& note : table.notes) text += wrapped(note, style.width, "  ") + "\n";
+  for (const std::string& note : table.notes) text += wrapped(printable(note), style.width, "  ") + "\n";
   return text;
 }
 
-std::string markdown_cell(const std::string& cell) {
+// Names come from files of others: no tags.
+std::string markdown_text(std::string_view text) {
   std::string escaped;
-  for (const char c : on_one_line(cell, "<br>")) {
-    if (c == '|') escaped += '\\';
-    escaped += c;
+  for (const char c : printable(text)) {
+    if (c == '<') {
+      escaped += "&lt;";
+    } else {
+      escaped += c;
+    }
   }
   return escaped;
+}
+
+std::string markdown_cell(const std::string& cell) {
+  // The break is ours.
+  std::string lines;
+  for (const std::string& line : split(on_one_line(cell, "\n"), '\n')) {
+    if (!lines.empty()) lines += "<br>";
+    for (const char c : markdown_text(line)) {
+      if (c == '|') lines += '\\';
+      lines += c;
+    }
+  }
+  return lines;
 }
 
 std::string write_markdown(const Table& table) {
   const auto lines = prepared_lines(table, markdown_cell);
   const std::vector<std::size_t> widths = column_widths(lines, 3);
-  std::string text = table.title.empty() ? "" : "**" + table.title + "**\n\n";
+  std::string text = table.title.empty() ? "" : "**" + markdown_text(table.title) + "**\n\n";
   for (std::size_t l = 0; l < lines.size() && !table.columns.empty(); ++l) {
     text += '|';
     for (std::size_t i = 0; i < widths.size(); ++i) {
@@ -267,11 +284,21 @@ std::string write_markdown(const Table& table) {
     }
     text += '\n';
   }
-  for (const std::string& note : table.notes) text += "\n" + note + "\n";
+  for (const std::string& note : table.notes) text += "\n" + markdown_text(note) + "\n";
   return text;
 }
 
-std::string csv_cell(const std::string& cell) {
+// A spreadsheet computes what begins so, with a sign where it calls or names something: an apostrophe in front makes it
+// a text. Flags such as --pp stay as they are.
+bool computes(const std::string& cell) {
+  if (cell.empty() || is_json_number(cell)) return false;
+  const char first = cell.front();
+  const bool signed_call = (first == '+' || first == '-') && cell.find_first_of("(|!") != std::string::npos;
+  return first == '=' || first == '@' || first == '\t' || first == '\r' || signed_call;
+}
+
+std::string csv_cell(const std::string& text) {
+  const std::string cell = computes(text) ? "'" + text : text;
   if (cell.find_first_of(",\"\r\n") == std::string::npos) return cell;
   std::string quoted = "\"";
   for (const char c : cell) {

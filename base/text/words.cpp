@@ -1,5 +1,7 @@
 #include "base/text/words.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <nlohmann/json.hpp>
@@ -43,6 +45,27 @@ std::string quote(std::string_view text) {
     quoted += character >= ' ' && character <= '~' ? character : '?';
   }
   return quoted + (text.size() > kLongest ? "...'" : "'");
+}
+
+std::string printable(std::string_view text) {
+  constexpr unsigned char kBlank = 0x20;
+  constexpr unsigned char kDelete = 0x7f;
+  constexpr unsigned char kSecondOfLatin = 0xc2;  // U+0080 to U+009F steer terminals as well
+  constexpr unsigned char kLastControl = 0x9f;
+  std::string shown;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const auto next = at + 1 < text.size() ? static_cast<unsigned char>(text[at + 1]) : kBlank;
+    if (byte == kSecondOfLatin && next >= 0x80 && next <= kLastControl) {
+      shown += fmt::format("\\x{:02x}", next);
+      ++at;
+    } else if ((byte < kBlank && byte != '\n' && byte != '\t') || byte == kDelete) {
+      shown += fmt::format("\\x{:02x}", byte);
+    } else {
+      shown += text[at];
+    }
+  }
+  return shown;
 }
 
 std::string json_text(std::string_view text) {

@@ -24,6 +24,9 @@ inline constexpr std::string_view kDecimalDigits = "0123456789";
 /// A user's text in quotes, fit for an error message: at most 40 characters, unprintable bytes as '?'.
 std::string quote(std::string_view text);
 
+/// A text of a file as a terminal may show it: control characters but line breaks and tabulators as \\x1b.
+std::string printable(std::string_view text);
+
 /// A text as JSON writes it, in quotes; bytes that are no UTF-8 are replaced.
 std::string json_text(std::string_view text);
 

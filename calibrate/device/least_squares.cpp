@@ -84,15 +84,15 @@ Eigen::VectorXd solve_non_negative(Eigen::MatrixXd matrix, Eigen::VectorXd targe
   matrix = matrix * scale.cwiseInverse().asDiagonal();
   compress(matrix, target);
 
-  // Where the free answer is none below zero, none is better.
+  // Where the free answer is none below zero, none is better. A term that is zero everywhere has no answer.
   const Eigen::VectorXd free = matrix.colPivHouseholderQr().solve(target);
-  if (free.minCoeff() >= 0.0) return free.cwiseQuotient(scale);
+  if (free.allFinite() && free.minCoeff() >= 0.0) return free.cwiseQuotient(scale);
   double least = target.squaredNorm();
   Eigen::VectorXd best = Eigen::VectorXd::Zero(unknowns);
   for (unsigned chosen = 1; chosen + 1 < 1U << unknowns; ++chosen) {
     const Eigen::MatrixXd part = columns_of(matrix, chosen);
     const Eigen::VectorXd solution = part.colPivHouseholderQr().solve(target);
-    if (!(solution.minCoeff() >= 0.0)) continue;
+    if (!solution.allFinite() || !(solution.minCoeff() >= 0.0)) continue;
     const double residual = (part * solution - target).squaredNorm();
     if (!(residual < least)) continue;
     least = residual;

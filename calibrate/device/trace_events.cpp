@@ -1,11 +1,9 @@
-#ifdef FLOPCAST_HAS_ZLIB
-#endif
 #include "calibrate/device/imports.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <zlib.h>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -16,6 +14,10 @@
 #include <vector>
 
 #include "base/text/error.hpp"
+
+#ifdef FLOPCAST_HAS_ZLIB
+#include <zlib.h>
+#endif
 
 namespace flopcast {
 
@@ -96,10 +98,36 @@ namespace {
       {"", problem, where, "expected a Chrome trace, such as torch.profiler's export_chrome_trace writes"});
 }
 
+// Hands a stream on, and refuses a value that takes too much of it: a few packed bytes may unpack to anything.
+class BoundedValues : public std::streambuf {
+ public:
+  BoundedValues(std::istream& stream, const std::string& file) : source_(*stream.rdbuf()), file_(file) {}
+  /// A value is complete: the next one begins.
+  void pass() { taken_ = 0; }
+
+ protected:
+  int_type underflow() override {
+    constexpr std::size_t kLongestValue = std::size_t{16} << 20;
+    const std::streamsize count = source_.sgetn(piece_.data(), static_cast<std::streamsize>(piece_.size()));
+    if (count <= 0) return traits_type::eof();
+    taken_ += static_cast<std::size_t>(count);
+    if (taken_ > kLongestValue + piece_.size()) refuse_trace(file_, "holds a value of more than 16 MiB");
+    setg(piece_.data(), piece_.data(), piece_.data() + count);
+    return traits_type::to_int_type(piece_[0]);
+  }
+
+ private:
+  std::streambuf& source_;
+  const std::string& file_;
+  std::size_t taken_ = 0;
+  std::array<char, std::size_t{1} << 16> piece_{};
+};
+
 // Builds one value at a time and hands it over; containers that nobody asked for are only counted.
 class Splitter : public nlohmann::json::json_sax_t {
  public:
-  Splitter(const std::string& file, const TraceVisitor& visitor) : file_(file), visitor_(visitor) {}
+  Splitter(const std::string& file, const TraceVisitor& visitor, BoundedValues& values)
+      : file_(file), visitor_(visitor), values_(values) {}
 
   bool null() override { return take(nullptr); }
   bool boolean(bool value) override { return take(value); }
@@ -131,6 +159,7 @@ class Splitter : public nlohmann::json::json_sax_t {
 
  private:
   bool take(nlohmann::json value) {
+    if (building_.empty()) values_.pass();
     if (!building_.empty()) {
       insert(std::move(value));
     } else if (in_events_ && level_ == events_level_) {
@@ -146,6 +175,7 @@ class Splitter : public nlohmann::json::json_sax_t {
   }
 
   bool start(nlohmann::json container) {
+    if (building_.empty()) values_.pass();
     if (!building_.empty()) {
       constexpr std::size_t kDeepest = 16;
       if (building_.size() == kDeepest) refuse_trace(place(), "is nested too deeply");
@@ -179,6 +209,7 @@ class Splitter : public nlohmann::json::json_sax_t {
     }
     building_.pop_back();
     if (!building_.empty()) return true;
+    values_.pass();
     if (in_events_) {
       visitor_.event(value_, place());
       ++index_;
@@ -210,6 +241,7 @@ class Splitter : public nlohmann::json::json_sax_t {
 
   const std::string& file_;
   const TraceVisitor& visitor_;
+  BoundedValues& values_;
   std::vector<nlohmann::json*> building_;
   nlohmann::json value_;
   std::string key_;
@@ -224,8 +256,11 @@ class Splitter : public nlohmann::json::json_sax_t {
 }  // namespace
 
 void read_trace_events(std::istream& stream, const std::string& file, const TraceVisitor& visitor) {
-  Splitter splitter(file, visitor);
-  nlohmann::json::sax_parse(stream, &splitter);
+  BoundedValues values(stream, file);
+  std::istream bounded(&values);
+  bounded.exceptions(std::ios::badbit);  // a refusal passes through
+  Splitter splitter(file, visitor, values);
+  nlohmann::json::sax_parse(bounded, &splitter);
   if (!splitter.found_events()) refuse_trace(file, "holds no traceEvents");
 }
 

@@ -36,7 +36,7 @@ int run_memory(const Arguments& arguments, const Streams& streams) {
   command_line.add_flag("--over-time", over_time, "every change over the step instead of the peak");
   command_line.add_flag("--explain", tensors, "the tensors of the fullest rank at its fullest moment");
   command_line.add_flag("--check", check, "exit with 3 when it does not fit");
-  command_line.add_option("--svg", svg, "FILE", "draw every rank's memory over time");
+  command_line.add_output("--svg", svg, "draw every rank's memory over time");
   if (!command_line.parse(arguments)) return 0;
 
   const Format format = output.format();

@@ -95,7 +95,7 @@ void PlanFlags::add_to(CommandLine& command_line) {
                         "the Pareto front without end, not only within 10 % of the best; takes longer");
   command_line.add_option("--top", top_, "N", "layouts to rank (default 10)");
   command_line.add_option("--threads", threads_, "N", "threads (default: one for each core)");
-  command_line.add_option("--svg", svg_, "FILE", "draw the layouts found and their Pareto front");
+  command_line.add_output("--svg", svg_, "draw the layouts found and their Pareto front");
   command_line.add_flag("--verbose,-v", verbose_, "the rejected layouts and the rules of thumb, too");
   command_line.begin_group("Interruptions");
   command_line.add_option("--mtbf", mtbf_, "TIME", "mean time between failures of one GPU (default 50676h, Llama 3's)");

@@ -58,7 +58,7 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   job.add_more_files(command_line);
   output.add_to(command_line);
   files.add_to(command_line);
-  command_line.add_option("--roofline", roofline, "FILE", "draw a block's operators below the device's roof, as SVG");
+  command_line.add_output("--roofline", roofline, "draw a block's operators below the device's roof, as SVG");
   command_line.add_flag("--verbose,-v", verbose, "memory of every rank, all assumptions, the critical path");
   doubt.add_to(command_line);
   command_line.add_option(

@@ -145,7 +145,7 @@ int run_sweep_among(const Arguments& arguments, const Crew& crew, const Streams&
   command_line.begin_group("Sweep");
   command_line.add_option("--vary", vary, "KEY=A,B,…",
                           "a key of the job and its values (A;B;… where they hold commas); may be given again");
-  command_line.add_option("--svg", svg, "FILE", "heat map of two keys");
+  command_line.add_output("--svg", svg, "heat map of two keys");
   command_line.add_option("--metric", metric, "NAME", "of the heat map (default step_s)");
   command_line.add_option("--threads", threads, "N", "threads (default: one for each core)");
   output.add_to(command_line);

@@ -33,16 +33,6 @@ struct NamedFile {
   std::string path;
 };
 
-bool is_one_file(const std::string& a, const std::string& b) {
-  std::error_code code;
-  const auto resolved = [&code](const std::string& path) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, code), code);
-  };
-  const std::filesystem::path file = resolved(a);
-  if (file != resolved(b)) return false;
-  return !std::filesystem::exists(file, code) || std::filesystem::is_regular_file(file, code);
-}
-
 // Before anything is measured or read. Throws ConfigError where a file that is written is another one that is written
 // or read, and EnvironmentError where one cannot be written. Terminals, pipes and /dev/null take several texts.
 void check_files(const std::vector<NamedFile>& written, const std::vector<NamedFile>& read) {

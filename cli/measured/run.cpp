@@ -129,9 +129,9 @@ struct Options {
     add_handed_on(command_line, realrun::kEmulationFlags);
     command_line.begin_group("Output");
     command_line.add_option("--format", format, "FORMAT", listed_formats());
-    command_line.add_option("-o,--output", measured, "FILE", "keep the measurement file, comparison included");
+    command_line.add_output("-o,--output", measured, "keep the measurement file, comparison included");
     files.add_to(command_line);
-    command_line.add_option("--loss-svg", loss_svg, "FILE", "write the loss of every step as a figure");
+    command_line.add_output("--loss-svg", loss_svg, "write the loss of every step as a figure");
     command_line.add_option("--beside", beside, "MEASURED", "draw the losses of an earlier run too; may be repeated");
   }
 
@@ -212,11 +212,12 @@ int run_run(const Arguments& arguments, const Streams& streams) {
   const Forecast answer = forecast(asked, read_file);
   const StepCounts counts = options.counts(answer.step.program.asynchronous);
 
-  const TemporaryFile job("job");
-  const TemporaryFile kept("measured");
+  const PrivateFolder folder;
+  const std::string job = folder.path() + "/job.json";
+  const std::string kept = folder.path() + "/measured.json";
   // What cannot be read back is written when all is over.
   const bool copies = options.measured && is_pipe_or_device(*options.measured);
-  const std::string output = copies ? kept.path() : options.measured.value_or(kept.path());
+  const std::string output = copies ? kept : options.measured.value_or(kept);
   const Layout& layout = answer.step.job.layout;
   nlohmann::json given = options.job.load().root;
   // The measurement keeps the job, which is to need no other file.
@@ -224,8 +225,8 @@ int run_run(const Arguments& arguments, const Streams& streams) {
     const nlohmann::json told = job_json(answer.step.job).at("layout");
     for (const char* key : {"schedule", "schedule_csv"}) given["layout"][key] = told.at(key);
   }
-  write_file(job.path(), given.dump());
-  const ChildEnd end = run_child(options.launcher_words(job.path(), output, layout.dp * layout.tp * layout.pp, counts,
+  write_file(job, given.dump());
+  const ChildEnd end = run_child(options.launcher_words(job, output, layout.dp * layout.tp * layout.pp, counts,
                                                         times_from == TimesFrom::kCalibration),
                                  streams);
   if (end.signal != 0 || end.exit_code != 0) return report_failure(end, options.measured, streams);

@@ -320,14 +320,14 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   command_line.add_option("--documented", documented, "DIR", "jobs beside the figures that were published of them");
   command_line.add_option("--source", wanted, "NAME", "only this source; may be repeated");
   command_line.add_option("--max-error", max_error, "F", "exit with 3 when a source's mean error is larger: 0.05");
-  command_line.add_option("--svg", svg, "FILE", "forecast against measurement as a chart");
+  command_line.add_output("--svg", svg, "forecast against measurement as a chart");
   command_line.add_flag("--refit", refits, "fit the catalogue's constants again, and without each model");
   command_line.add_option("--leave-out", leave_out, "models|sources",
                           "with --refit: what rows are forecast without (default: models)");
   command_line.add_flag("--constants", constants, "every number of the forecast that was fitted to measurements");
   command_line.add_option("--profile", profile, "FILE|NAME",
                           "rows of a device profile's device, with the profile's figures");
-  command_line.add_option("--source-errors", source_errors_out, "FILE",
+  command_line.add_output("--source-errors", source_errors_out,
                           "write the errors of every source, which intervals rest on");
   command_line.add_flag("--markdown-page", page, "docs/validation.md: every table and every row");
   output.add_to(command_line);

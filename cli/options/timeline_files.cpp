@@ -30,9 +30,9 @@ TraceCounter memory_counter(const Forecast& forecast) {
 }  // namespace
 
 void TimelineFiles::add_to(CommandLine& command_line) {
-  command_line.add_option("--svg", svg_, "FILE", "write the timeline as a figure");
-  command_line.add_option("--html", html_, "FILE", "write a report to look at: one file, loads nothing");
-  command_line.add_option("--trace", trace_, "FILE", "write the timeline as a trace for ui.perfetto.dev");
+  command_line.add_output("--svg", svg_, "write the timeline as a figure");
+  command_line.add_output("--html", html_, "write a report to look at: one file, loads nothing");
+  command_line.add_output("--trace", trace_, "write the timeline as a trace for ui.perfetto.dev");
 }
 
 void TimelineFiles::require_writable() const {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/host/command_line.hpp"
+#include "base/host/files.hpp"
 #include "base/text/error.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
@@ -83,7 +84,9 @@ std::vector<std::string> values_of_flag(const std::string& flag) {
 }
 
 void print_words(const std::vector<std::string>& words, const Streams& streams) {
-  for (const std::string& word : words) std::fputs((word + "\n").c_str(), streams.out);
+  std::string lines;
+  for (const std::string& word : words) lines += word + "\n";
+  if (!lines.empty()) write_output(streams, "", lines);
 }
 
 // What stays of the word that is being typed when a value is put in: "8x" of "8xdgx", "gpipe," of "gpipe,1f".
@@ -157,7 +160,7 @@ int run_completion(const Arguments& arguments, const Streams& streams) {
     throw ConfigError({"", shell ? fmt::format("unknown shell \"{}\"", *shell) : "completion: no shell given", "",
                        choices_help(shell.value_or(""), {"bash", "zsh", "fish"})});
   }
-  std::fputs(script->second, streams.out);
+  write_output(streams, "", script->second);
   return 0;
 }
 

@@ -132,22 +132,6 @@ constexpr JobFormat kJobFile = {
 constexpr JobFormat kAnswer = {.name = "flopcast answer", .detect = is_answer, .read = read_answer};
 constexpr JobFormat kSizes = {.name = "parallel sizes", .detect = tells_sizes, .read = read_sizes};
 
-// Texts of a file reach the terminal in messages; what would steer it is shown as \x1b.
-std::string printable(const std::string& text) {
-  constexpr unsigned char kBlank = 0x20;
-  constexpr unsigned char kDelete = 0x7f;
-  std::string shown;
-  for (const char character : text) {
-    const auto byte = static_cast<unsigned char>(character);
-    if (byte < kBlank || byte == kDelete) {
-      shown += fmt::format("\\x{:02x}", byte);
-    } else {
-      shown += character;
-    }
-  }
-  return shown;
-}
-
 }  // namespace
 
 std::optional<std::string> Files::try_read(const std::string& path) const {

@@ -150,6 +150,8 @@ std::optional<std::string> JsonReader::text(std::string_view key) {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_string()) fail(key, fmt::format("{} is not a text", shown_value(*value)), "expected a text in quotes");
+  if (value->get_ref<const std::string&>().find('\0') != std::string::npos)
+    fail(key, "holds a NUL character", "expected a text without \\u0000");
   return value->get<std::string>();
 }
 

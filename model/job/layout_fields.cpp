@@ -575,9 +575,12 @@ const Fields& training_fields() {
           .otherwise("the stack's"),
       other("overlap", FieldKind::kObject, "what runs beside computation").of(overlap_fields),
       other("experts_dispatch", FieldKind::kObject, "how tokens reach their experts").of(dispatch_fields),
+      // Products of these two stay numbers.
       quantity<&Training::tokens>("tokens", Dimension::kCount, "tokens of the whole run, such as 300B")
+          .up_to(1e18)
           .flag("COUNT", {"--tokens"}),
       quantity<&Training::price_per_gpu_hour>("price_per_gpu_hour", Dimension::kMoney, "price of a GPU hour")
+          .up_to(1e9)
           .flag("DOLLARS", {"--price"}),
       other("profile", FieldKind::kObject, "device profile (see: flopcast calibrate --help, flopcast catalog profiles)")
           .flag("FILE|NAME", {"--profile"}),

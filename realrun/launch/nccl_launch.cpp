@@ -10,13 +10,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <system_error>
 #include <thread>
 
 #include "base/host/exit_code.hpp"
+#include "base/host/files.hpp"
 #include "base/host/launcher.hpp"
 #include "base/host/processes.hpp"
 #include "base/text/error.hpp"
@@ -30,8 +30,6 @@ namespace flopcast::realrun {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 // Whether the launcher has given the process what MPI begins by: without it some libraries end the process.
 bool has_mpi() {
   const char* const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
@@ -44,36 +42,61 @@ struct Meeting {
   std::unique_ptr<Store> store;
 };
 
-// The launcher has not said where the processes meet. mpirun, and srun with MPI, can tell them.
+// The launcher has not said where the processes meet. mpirun, and srun with MPI, can tell them, and a token that nobody
+// else knows.
 Meeting meet_where_mpi_says(const ProcessPlace& place, std::chrono::milliseconds patience) {
   Meeting meeting;
-  if (place.rank == 0 && has_mpi()) meeting.server = serve_tcp_store(0);
-  const std::string own =
-      meeting.server == nullptr ? std::string() : fmt::format("tcp:{}:{}", host_name(), meeting.server->port());
+  const bool near = is_on_one_machine(place.ranks, std::getenv);
+  std::string own;
+  if (place.rank == 0 && has_mpi()) {
+    const StoreListener listener = {.host = near ? "localhost" : "", .port = 0, .token = new_store_token()};
+    meeting.server = serve_tcp_store(listener);
+    own = fmt::format("{} tcp:{}:{}", listener.token, near ? "localhost" : host_name(), meeting.server->port());
+  }
   const std::optional<std::string> told = has_mpi() ? tell_by_mpi(place.rank, place.ranks, own) : std::nullopt;
   if (!told) {
     throw ConfigError({"--store", "is needed: the launcher has not said where the processes are to meet", "--store",
                        "set MASTER_ADDR and MASTER_PORT, or --store file:FOLDER with a folder that all see"});
   }
-  StoreAddress address = parse_store_address(*told);
+  const std::size_t blank = told->find(' ');
+  StoreAddress address = parse_store_address(told->substr(blank + 1));
   // Not every machine finds itself by its name.
   if (address.host == host_name()) address.host = "localhost";
-  meeting.store = open_tcp_store(address.host, address.port, patience);
+  meeting.store = open_tcp_store(address.host, address.port, told->substr(0, blank), patience);
   return meeting;
+}
+
+// On the interface that the ranks use, or on all where the name that they know is not one of this machine's addresses.
+std::unique_ptr<TcpServer> serve_at(const StoreAddress& address) {
+  // Debian's own name is a loopback address, which the other machines do not reach.
+  const bool named =
+      address.host == "localhost" || address.host.find_first_not_of("0123456789.:abcdef") == std::string::npos;
+  StoreListener listener = {.host = named ? address.host : "", .port = address.port, .token = address.token};
+  try {
+    return serve_tcp_store(listener);
+  } catch (const EnvironmentError&) {
+    if (listener.host.empty() || listener.host == "localhost") throw;
+    listener.host.clear();
+    return serve_tcp_store(listener);
+  }
 }
 
 Meeting meet(const LaunchOptions& options, const Launched& launched) {
   const std::chrono::milliseconds patience = std::chrono::seconds(options.patience_s);
   std::optional<StoreAddress> address = launched.store;
-  if (!options.gpu.store.empty()) address = parse_store_address(options.gpu.store);
+  if (!options.gpu.store.empty()) {
+    address = parse_store_address(options.gpu.store);
+    address->token = store_token(std::getenv);
+  }
   if (!address) return meet_where_mpi_says(launched.place, patience);
   Meeting meeting;
   if (!address->folder.empty()) {
     meeting.store = open_file_store(address->folder);
     return meeting;
   }
-  if (launched.place.rank == 0) meeting.server = serve_tcp_store(address->port);
-  meeting.store = open_tcp_store(address->host, address->port, patience);
+  if (is_on_one_machine(launched.place.ranks, std::getenv)) address->host = "localhost";
+  if (launched.place.rank == 0) meeting.server = serve_at(*address);
+  meeting.store = open_tcp_store(address->host, address->port, address->token, patience);
   return meeting;
 }
 
@@ -127,28 +150,6 @@ int run_launched(const LaunchOptions& options, const Launched& launched, const s
     return complaint.exit_code;
   }
 }
-
-/// The folder of a run that meets on this machine only, new and this user's alone.
-class MeetingFolder {
- public:
-  MeetingFolder() {
-    std::string name = (fs::temp_directory_path() / "flopcast-nccl-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) {
-      throw EnvironmentError(fmt::format("the folder {} cannot be made: {}", name, std::strerror(errno)));
-    }
-    path_ = name;
-  }
-  MeetingFolder(const MeetingFolder&) = delete;
-  MeetingFolder& operator=(const MeetingFolder&) = delete;
-  ~MeetingFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  std::string path() const { return path_.string(); }
-
- private:
-  fs::path path_;
-};
 
 [[noreturn]] void be_rank(const NcclRun& run, const ProcessPlace& place, const std::string& folder, pid_t parent) {
   // Nobody is left behind when the parent is killed.
@@ -217,7 +218,7 @@ class Children {
 // Forks all ranks: no thread and nothing of CUDA has begun yet, which would not survive it.
 int fork_ranks(const NcclRun& run) {
   const int ranks = run.prepared.plan.ranks();
-  const MeetingFolder folder;
+  const PrivateFolder folder;  // of a run that meets on this machine only
   const std::unique_ptr<Store> store = open_file_store(folder.path());
   Children children(*store);
   const pid_t parent = getpid();

@@ -35,9 +35,21 @@ class TcpServer : public Interface {
  public:
   virtual int port() const = 0;
 };
-/// Port 0: any that is free.
-std::unique_ptr<TcpServer> serve_tcp_store(int port);
-/// Tries until `patience` is over: the server may start later. One that does not answer for as long has gone.
-std::unique_ptr<Store> open_tcp_store(const std::string& host, int port, std::chrono::milliseconds patience);
+/// Where a server listens, and what its clients have to know.
+struct StoreListener {
+  std::string host;   ///< an address of this machine, "localhost" for its own processes alone; empty: all of them
+  int port = 0;       ///< 0: any that is free
+  std::string token;  ///< who does not send it first is shown out; empty: anybody is let in
+};
+/// Nobody waits for another's connection: a client has 5 s for its token, for each request and for taking its answers;
+/// 64 connections may be without a token at a time; keys and values are at most 1 MiB each, and 256 MiB together.
+/// Throws EnvironmentError where the address or the port is not to be had.
+std::unique_ptr<TcpServer> serve_tcp_store(const StoreListener& listener);
+/// 128 random bits, as a text.
+std::string new_store_token();
+/// Tries until `patience` is over: the server may start later. One that does not answer for as long has gone. Throws
+/// EnvironmentError where the server knows another token.
+std::unique_ptr<Store> open_tcp_store(const std::string& host, int port, const std::string& token,
+                                      std::chrono::milliseconds patience);
 
 }  // namespace flopcast::realrun

@@ -3,16 +3,20 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,14 +26,15 @@
 #include "realrun/rendezvous/meeting.hpp"
 #include "realrun/rendezvous/store.hpp"
 
-// A request is a letter (s: set, o: set once, g: get, c: clock), two lengths of four bytes, and key and value. The
-// answer is a letter (y or n), a length and a value. Numbers go in network order.
+// A request is a letter (h: the token, s: set, o: set once, g: get, c: clock), two lengths of four bytes, and key and
+// value. The answer is a letter (y or n), a length and a value. Numbers go in network order.
 
 namespace flopcast::realrun {
 
 namespace {
 
 constexpr std::uint32_t kLongest = 1U << 20U;
+constexpr std::uint32_t kLongestToken = 256;
 
 class Socket {
  public:
@@ -92,15 +97,31 @@ void no_delay(const Socket& socket) {
   setsockopt(socket.handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
+// Of one connection: what has come of its next request, and what it has not yet taken of the answers.
+struct Client {
+  Socket socket;
+  std::string in;
+  std::string out;
+  std::string rank;                             ///< that has said on this connection what it is at
+  bool admitted = false;                        ///< it has told the token
+  std::chrono::steady_clock::time_point since;  ///< when what it has to finish began: its token, a request, its answers
+};
+
+// As long as the token, whatever is compared.
+bool is_same_token(std::string_view told, std::string_view token) {
+  unsigned difference = told.size() == token.size() ? 0U : 1U;
+  for (std::size_t at = 0; at < token.size(); ++at) {
+    const auto other = static_cast<unsigned char>(at < told.size() ? told[at] : '\0');
+    difference |= static_cast<unsigned char>(token[at]) ^ other;
+  }
+  return difference == 0;
+}
+
+// One thread, which never waits for a client: it reads what has come and writes what is taken.
 class Server : public TcpServer {
  public:
-  explicit Server(int port) : listener_(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    if (listener_.handle() < 0) listener_ = Socket(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const int on = 1;
-    const int off = 0;
-    setsockopt(listener_.handle(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    setsockopt(listener_.handle(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-    bind_to(port);
+  Server(const StoreListener& listener) : token_(listener.token), listener_(-1) {
+    listen_on(listener);
     thread_ = std::thread([this] { serve(); });
   }
   Server(const Server&) = delete;
@@ -112,30 +133,50 @@ class Server : public TcpServer {
   int port() const override { return port_; }
 
  private:
-  struct Client {
-    Socket socket;
-    std::string rank;  // that has said on this connection what it is at
-  };
+  using Steady = std::chrono::steady_clock;
 
-  void bind_to(int port) {
-    sockaddr_in6 address{};
-    address.sin6_family = AF_INET6;
-    address.sin6_addr = in6addr_any;
-    address.sin6_port = htons(static_cast<std::uint16_t>(port));
-    sockaddr_in older{};
-    older.sin_family = AF_INET;
-    older.sin_port = address.sin6_port;
+  static constexpr auto kPatience = std::chrono::seconds(5);  // with a token, a request, an answer
+  static constexpr std::size_t kMostStrangers = 64;
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 28;    // of all keys and values
+  static constexpr std::size_t kMostPending = std::size_t{4} << 20;  // of answers that a client has not taken
+
+  void listen_on(const StoreListener& listener) {
+    addrinfo wanted{};
+    wanted.ai_socktype = SOCK_STREAM;
+    wanted.ai_flags = AI_PASSIVE;
+    addrinfo* found = nullptr;
+    const char* const host = listener.host.empty() ? nullptr : listener.host.c_str();
+    const bool resolved = getaddrinfo(host, std::to_string(listener.port).c_str(), &wanted, &found) == 0;
     constexpr int kWaiting = 1024;
-    int result = bind(listener_.handle(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
-    if (result != 0 && errno == EAFNOSUPPORT) {
-      listener_ = Socket(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      result = bind(listener_.handle(), reinterpret_cast<sockaddr*>(&older), sizeof(older));
+    int error = EADDRNOTAVAIL;
+    std::vector<const addrinfo*> addresses;
+    for (const addrinfo* one = resolved ? found : nullptr; one != nullptr; one = one->ai_next) addresses.push_back(one);
+    // All interfaces of the newer family are those of the older one too.
+    std::stable_sort(addresses.begin(), addresses.end(), [host](const addrinfo* a, const addrinfo* b) {
+      return host == nullptr && a->ai_family == AF_INET6 && b->ai_family != AF_INET6;
+    });
+    for (const addrinfo* one : addresses) {
+      Socket candidate(socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, one->ai_protocol));
+      if (candidate.handle() < 0) continue;
+      const int on = 1;
+      const int off = 0;
+      setsockopt(candidate.handle(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+      if (one->ai_family == AF_INET6) setsockopt(candidate.handle(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+      const bool listens =
+          bind(candidate.handle(), one->ai_addr, one->ai_addrlen) == 0 && ::listen(candidate.handle(), kWaiting) == 0;
+      if (!listens) {
+        error = errno;
+        continue;
+      }
+      listener_ = std::move(candidate);
+      break;
     }
-    if (result != 0 || listen(listener_.handle(), kWaiting) != 0) {
+    if (resolved) freeaddrinfo(found);
+    if (listener_.handle() < 0) {
       throw EnvironmentError(
-          fmt::format("port {} cannot be listened on: {}\n  help: MASTER_PORT or --store "
+          fmt::format("{}port {} cannot be listened on: {}\n  help: MASTER_PORT or --store "
                       "tcp:HOST:PORT choose another",
-                      port, std::strerror(errno)));
+                      host == nullptr ? "" : listener.host + " ", listener.port, std::strerror(error)));
     }
     sockaddr_in6 bound{};
     socklen_t size = sizeof(bound);
@@ -147,53 +188,121 @@ class Server : public TcpServer {
     constexpr int kPieceMs = 50;
     while (!closing_) {
       std::vector<pollfd> watched = {{listener_.handle(), POLLIN, 0}};
-      for (const Client& client : clients_) watched.push_back({client.socket.handle(), POLLIN, 0});
-      if (poll(watched.data(), watched.size(), kPieceMs) <= 0) continue;
+      for (const Client& client : clients_) {
+        const short wants_out = client.out.empty() ? 0 : POLLOUT;
+        watched.push_back({client.socket.handle(), static_cast<short>(POLLIN | wants_out), 0});
+      }
+      if (poll(watched.data(), watched.size(), kPieceMs) < 0 && errno != EINTR) continue;
+      const auto now = Steady::now();
       for (std::size_t index = watched.size(); index-- > 1;) {
-        if (watched[index].revents == 0 || answer(clients_[index - 1])) continue;
-        lose(clients_[index - 1]);
+        Client& client = clients_[index - 1];
+        const bool owes = !client.admitted || !client.in.empty() || !client.out.empty();
+        const bool late = owes && now - client.since > kPatience;
+        if (!late && (watched[index].revents == 0 || attend(client, now))) continue;
+        lose(client);
         clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(index - 1));
       }
-      if (watched.front().revents == 0) continue;
-      Socket accepted(accept(listener_.handle(), nullptr, nullptr));
-      if (accepted.handle() < 0) continue;
-      // A stranger who sends half a request must not hold up the others.
-      const timeval limit{5, 0};
-      setsockopt(accepted.handle(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-      no_delay(accepted);
-      clients_.push_back({std::move(accepted), {}});
+      if (watched.front().revents != 0) admit(now);
     }
   }
 
-  bool answer(Client& client) {
-    std::string operation(1, '\0');
-    std::uint32_t key_length = 0;
-    std::uint32_t value_length = 0;
-    std::string key;
-    std::string value;
-    const Socket& socket = client.socket;
-    if (!socket.read_all(operation) || !socket.read_number(key_length) || !socket.read_number(value_length) ||
-        !socket.read_text(key_length, key) || !socket.read_text(value_length, value)) {
-      return false;
+  void admit(Steady::time_point now) {
+    Socket accepted(accept4(listener_.handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (accepted.handle() < 0) return;
+    // Who has not told the token yet makes room for who comes next.
+    const auto is_stranger = [](const Client& client) { return !client.admitted; };
+    const auto strangers = static_cast<std::size_t>(std::count_if(clients_.begin(), clients_.end(), is_stranger));
+    if (strangers >= kMostStrangers) clients_.erase(std::find_if(clients_.begin(), clients_.end(), is_stranger));
+    no_delay(accepted);
+    Client client{std::move(accepted), {}, {}, {}, token_.empty(), now};
+    clients_.push_back(std::move(client));
+  }
+
+  // Reads, answers and writes as far as the client goes; false when it is to go.
+  bool attend(Client& client, Steady::time_point now) {
+    std::array<char, std::size_t{1} << 16> piece{};
+    const ssize_t count = recv(client.socket.handle(), piece.data(), piece.size(), 0);
+    const bool waits = count < 0 && (errno == EAGAIN || errno == EINTR);
+    if (count == 0 || (count < 0 && !waits)) return false;
+    if (count > 0) {
+      if (client.in.empty() && client.out.empty() && client.admitted) client.since = now;
+      client.in.append(piece.data(), static_cast<std::size_t>(count));
     }
+    bool complete = true;
+    while (complete) {
+      if (!take_request(client, complete)) return false;
+      if (complete) client.since = now;
+    }
+    return write_some(client, now);
+  }
+
+  static bool write_some(Client& client, Steady::time_point now) {
+    while (!client.out.empty()) {
+      const ssize_t count = send(client.socket.handle(), client.out.data(), client.out.size(), MSG_NOSIGNAL);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return errno == EAGAIN;
+      client.out.erase(0, static_cast<std::size_t>(count));
+      client.since = now;
+    }
+    return true;
+  }
+
+  static std::uint32_t number_at(const std::string& bytes, std::size_t at) {
+    std::uint32_t number = 0;
+    std::memcpy(&number, bytes.data() + at, sizeof(number));
+    return ntohl(number);
+  }
+
+  // One request where all of it has come; `complete` says whether. False for what is none.
+  bool take_request(Client& client, bool& complete) {
+    constexpr std::size_t kHeader = 1 + 2 * sizeof(std::uint32_t);
+    complete = client.in.size() >= kHeader;
+    if (!complete) return true;
+    const std::uint32_t key_length = number_at(client.in, 1);
+    const std::uint32_t value_length = number_at(client.in, 1 + sizeof(std::uint32_t));
+    const std::uint32_t longest = client.admitted ? kLongest : kLongestToken;
+    if (key_length > longest || value_length > longest) return false;
+    const std::size_t size = kHeader + key_length + value_length;
+    complete = client.in.size() >= size;
+    if (!complete) return true;
+    const char operation = client.in.front();
+    const std::string key = client.in.substr(kHeader, key_length);
+    std::string value = client.in.substr(kHeader + key_length, value_length);
+    client.in.erase(0, size);
+    if (operation == 'h') {
+      client.admitted = is_same_token(key, token_);
+      if (client.admitted) client.out += "y" + number_text(0);
+      return client.admitted;
+    }
+    return client.admitted && answer(client, operation, key, std::move(value));
+  }
+
+  bool answer(Client& client, char operation, const std::string& key, std::string value) {
     bool yes = true;
     std::string result;
-    if (operation == "s") {
-      values_[key] = value;
-      if (key.rfind(kActivityKey, 0) == 0) client.rank = key.substr(std::strlen(kActivityKey));
-    } else if (operation == "o") {
-      yes = values_.emplace(key, value).second;
-      if (yes && key.rfind(kRankKey, 0) == 0) client.rank = key.substr(std::strlen(kRankKey));
-    } else if (operation == "c") {
+    if (operation == 's' || operation == 'o') {
+      const auto found = values_.find(key);
+      const bool is_new = found == values_.end();
+      const std::size_t before = is_new ? 0 : key.size() + found->second.size();
+      yes = operation == 's' || is_new;
+      if (yes) {
+        bytes_ = bytes_ - before + key.size() + value.size();
+        if (bytes_ > kMostBytes) return false;
+        values_[key] = std::move(value);
+        const char* const tells = operation == 's' ? kActivityKey : kRankKey;
+        if (key.rfind(tells, 0) == 0) client.rank = key.substr(std::strlen(tells));
+      }
+    } else if (operation == 'c') {
       result = std::to_string(host_clock());
-    } else if (operation == "g") {
+    } else if (operation == 'g') {
       const auto found = values_.find(key);
       yes = found != values_.end();
       if (yes) result = found->second;
     } else {
       return false;
     }
-    return socket.write_all((yes ? "y" : "n") + number_text(result.size()) + result);
+    client.out += (yes ? "y" : "n") + number_text(result.size()) + result;
+    return client.out.size() <= kMostPending;
   }
 
   void lose(const Client& client) {
@@ -203,11 +312,13 @@ class Server : public TcpServer {
     values_.emplace("failure", fmt::format("rank {} was lost in {}", client.rank, activity));
   }
 
+  const std::string token_;
   Socket listener_;
   int port_ = 0;
   std::atomic<bool> closing_{false};
   std::vector<Client> clients_;  // of the serving thread, as the values are
   std::map<std::string, std::string> values_;
+  std::size_t bytes_ = 0;
   std::thread thread_;
 };
 
@@ -218,6 +329,16 @@ class TcpStore : public Store {
   void set(const std::string& key, const std::string& value) override { ask('s', key, value); }
   bool set_once(const std::string& key, const std::string& value) override { return ask('o', key, value).has_value(); }
   std::optional<std::string> get(const std::string& key) override { return ask('g', key, {}); }
+  /// Throws EnvironmentError where the store is another run's.
+  void introduce(const std::string& token) {
+    try {
+      ask('h', token, {});
+    } catch (const EnvironmentError&) {
+      throw EnvironmentError(fmt::format(
+          "the store at {} does not know this run's token\n  help: all processes need the same FLOPCAST_STORE_TOKEN",
+          server_));
+    }
+  }
   std::optional<Ticks> clock() override {
     const std::optional<std::string> told = ask('c', {}, {});
     return told ? std::optional<Ticks>(std::stoll(*told)) : std::nullopt;
@@ -279,11 +400,22 @@ Socket try_to_connect(const std::string& host, int port, std::chrono::millisecon
 
 }  // namespace
 
-std::unique_ptr<TcpServer> serve_tcp_store(int port) {
-  return std::make_unique<Server>(port);
+std::unique_ptr<TcpServer> serve_tcp_store(const StoreListener& listener) {
+  return std::make_unique<Server>(listener);
 }
 
-std::unique_ptr<Store> open_tcp_store(const std::string& host, int port, std::chrono::milliseconds patience) {
+std::string new_store_token() {
+  constexpr std::size_t kBytes = 16;
+  std::array<unsigned char, kBytes> bytes{};
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    throw EnvironmentError(fmt::format("the system gives no random numbers: {}", std::strerror(errno)));
+  std::string token;
+  for (const unsigned char byte : bytes) token += fmt::format("{:02x}", byte);
+  return token;
+}
+
+std::unique_ptr<Store> open_tcp_store(const std::string& host, int port, const std::string& token,
+                                      std::chrono::milliseconds patience) {
   using Steady = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kPause{20};
   const auto deadline = Steady::now() + patience;
@@ -291,7 +423,11 @@ std::unique_ptr<Store> open_tcp_store(const std::string& host, int port, std::ch
   while (true) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Steady::now());
     Socket socket = try_to_connect(host, port, std::max(left, kPause));
-    if (socket.handle() >= 0) return std::make_unique<TcpStore>(std::move(socket), server);
+    if (socket.handle() >= 0) {
+      auto store = std::make_unique<TcpStore>(std::move(socket), server);
+      store->introduce(token);
+      return store;
+    }
     if (Steady::now() >= deadline) {
       throw EnvironmentError(fmt::format("nobody answers at {} after {} s: rank 0 listens there", server,
                                          static_cast<double>(patience.count()) / 1000.0));

@@ -145,13 +145,19 @@ std::vector<std::size_t> least_wait_predecessors(const SpanGraph& spans, std::ve
   std::iota(predecessor.begin(), predecessor.end(), std::size_t{0});
   wait.assign(spans.nodes.size(), 0);
   constexpr Ticks kUnreached = std::numeric_limits<Ticks>::max();
-  boost::dag_shortest_paths(
-      graph, SpanGraph::kSource,
-      boost::distance_map(boost::make_iterator_property_map(wait.begin(), get(boost::vertex_index, graph)))
-          .predecessor_map(boost::make_iterator_property_map(predecessor.begin(), get(boost::vertex_index, graph)))
-          .weight_map(get(&SpanLink::wait, graph))
-          .distance_inf(kUnreached)
-          .distance_zero(Ticks{0}));
+  try {
+    boost::dag_shortest_paths(
+        graph, SpanGraph::kSource,
+        boost::distance_map(boost::make_iterator_property_map(wait.begin(), get(boost::vertex_index, graph)))
+            .predecessor_map(boost::make_iterator_property_map(predecessor.begin(), get(boost::vertex_index, graph)))
+            .weight_map(get(&SpanLink::wait, graph))
+            .distance_inf(kUnreached)
+            .distance_zero(Ticks{0}));
+  } catch (const boost::not_a_dag&) {
+    // Only a file that somebody changed tells of such a run.
+    throw ConfigError({"timeline", "its actions wait for each other in a circle: one begins before what it needs", "",
+                       "give a timeline as flopcast timeline, simulate or run wrote it"});
+  }
   return predecessor;
 }
 

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <filesystem>
+#include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/folders.hpp"
 #include "tests/support/run_flopcast.hpp"
@@ -164,6 +168,100 @@ TEST(BadInput, Schedules) {
                  {"--tp", "needs a job"});
   expect_refused({"timeline", "--schedule", "gpipe,1f1b", "--pp", "2", "--microbatches", "2", "--trace", "x.json"},
                  {"--trace"});
+}
+
+TEST(BadInput, TwoOutputsAreTwoFiles) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "x.svg").string();
+  const std::string same = (folder.path() / "." / "x.svg").string();
+  expect_refused(job_with({"--svg", file, "-o", same}), {"--svg", "is the file of --output too"});
+  expect_refused(job_with({"--svg", file, "--html", file}), {"--html", "is the file of --svg too"});
+  expect_refused(job_with({"--trace", file, "--html", file}), {"is the file of"});
+  expect_refused({"timeline", "--pp", "2", "-m", "2", "--schedule", "1f1b", "--svg", file, "-o", file},
+                 {"is the file of"});
+  EXPECT_FALSE(std::filesystem::exists(file));
+  EXPECT_EQ(run_flopcast(job_with({"--svg", "/dev/null", "-o", "/dev/null"})).exit_code, 0);
+}
+
+TEST(BadInput, ProductsOfFiguresStayNumbers) {
+  for (const char* command : {"simulate", "plan"}) {
+    expect_refused({command, "--model", "llama3-8b", "--cluster", "4xdgx-h100", "--gbs", "64", "--tokens", "1e308",
+                    "--price", "1e308"},
+                   {"too large"});
+  }
+  const CommandResult most = run_flopcast({"simulate", "--model", "llama3-8b", "--cluster", "4xdgx-h100", "--gbs", "64",
+                                           "--tokens", "1e18", "--price", "1e9", "--format", "json"});
+  EXPECT_EQ(most.exit_code, 0) << most.standard_error;
+  EXPECT_EQ(most.standard_output.find("null,\n    \"cost_usd\""), std::string::npos);
+}
+
+TEST(BadInput, ATimelineThatGoesInACircle) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "t.json").string();
+  ASSERT_EQ(run_flopcast({"timeline", "--pp", "2", "-m", "2", "--schedule", "1f1b", "--format", "json", "-o", file})
+                .exit_code,
+            0);
+  nlohmann::json timeline = nlohmann::json::parse(read_text(file));
+  for (nlohmann::json& span : timeline["timelines"][0]["ranks"][0]) {
+    if (span.value("action", "") == "0F0") span.update({{"start", 4.0}, {"end", 5.0}});
+    if (span.value("action", "") == "0B0") span.update({{"start", 0.0}, {"end", 1.0}});
+  }
+  write_text(file, timeline.dump());
+  expect_refused({"report", file, "-o", (folder.path() / "t.html").string()}, {"circle"});
+}
+
+// Names steer no terminal, make no tag and no formula.
+TEST(BadInput, NamesAreShownAsTheyAre) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "job.json").string();
+  const auto job = [&](const std::string& name) {
+    write_text(file, R"({"model": {"name": ")" + name +
+                         R"(", "layers": 2, "hidden": 64, "heads": 4, "vocab": 100, "sequence_length": 128},
+      "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})");
+    return file;
+  };
+  const CommandResult steering = run_flopcast({"simulate", job(R"(a\u001b[31mb\u009bc)")});
+  EXPECT_EQ(steering.exit_code, 0) << steering.standard_error;
+  EXPECT_NE(steering.standard_output.find("a\\x1b[31mb\\x9bc"), std::string::npos) << steering.standard_output;
+  EXPECT_EQ(steering.standard_output.find('\x1b'), std::string::npos);
+  EXPECT_EQ(run_flopcast({"simulate", job(R"(<img src=x>)"), "--format", "markdown"}).standard_output.find("<img"),
+            std::string::npos);
+  const CommandResult computed = run_flopcast({"simulate", job("=cmd()"), "--format", "csv", "--show-config"});
+  EXPECT_NE(computed.standard_output.find(",'=cmd(),"), std::string::npos) << computed.standard_output;
+  expect_refused({"simulate", job(R"(a\u0000b)")}, {"NUL"});
+  expect_refused({"simulate", (folder.path() / "no\x1b[2Jfile.json").string()}, {"no\\x1b[2Jfile"});
+}
+
+TEST(BadInput, WhatIsAskedForIsWrittenOrTold) {
+  for (const char* question : {"--help", "--version", "completion bash", "simulate --help", "help plan"}) {
+    const CommandResult result =
+        run_command({"sh", "-c", std::string("exec \"$0\" ") + question + " >/dev/full", FLOPCAST_PROGRAM});
+    EXPECT_EQ(result.exit_code, 4) << question;
+    EXPECT_NE(result.standard_error.find("standard output"), std::string::npos) << question;
+  }
+}
+
+TEST(BadInput, AFileOfTheLongestNameIsWritten) {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / std::string(255, 'x');
+  EXPECT_EQ(run_flopcast(job_with({"--format", "json", "-o", file.string()})).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(file));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+// A link that waits under the name that something else of us is written to first is never followed.
+TEST(BadInput, NoLinkIsFollowedBesideAnOutput) {
+  const TemporaryFolder folder;
+  write_text(folder.path() / "victim", "mine");
+  std::filesystem::create_symlink(folder.path() / "victim",
+                                  folder.path() / ("out.json." + std::to_string(getpid()) + ".tmp"));
+  EXPECT_EQ(run_flopcast(job_with({"--format", "json", "-o", (folder.path() / "out.json").string()})).exit_code, 0);
+  EXPECT_EQ(read_text(folder.path() / "victim"), "mine");
+  // The link that the user names is the file.
+  std::filesystem::create_symlink("victim", folder.path() / "named.json");
+  EXPECT_EQ(run_flopcast(job_with({"--format", "json", "-o", (folder.path() / "named.json").string()})).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.path() / "named.json"));
+  EXPECT_NE(read_text(folder.path() / "victim"), "mine");
 }
 
 TEST(BadInput, CatalogAndCommands) {

@@ -63,8 +63,13 @@ class RunFaults : public testing::Test {
     return std::nullopt;
   }
 
+  static pid_t parent_of(pid_t child) {
+    const std::string status = contents_of(fs::path("/proc") / std::to_string(child) / "status");
+    return static_cast<pid_t>(std::stol(status.substr(status.find("PPid:") + 5)));
+  }
+
   // Starts a run that would take hours, and sends its flopcast-run a signal once it has finished a step.
-  CommandResult run_with_signal(int signal) {
+  CommandResult run_with_signal(int signal, bool to_parent = false) {
     auto running = std::async(std::launch::async, [&] { return start_flopcast(run_of({"--steps", "1000000"})); });
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(50);
     while (steps_in_file() == 0 && std::chrono::steady_clock::now() < deadline) {
@@ -72,8 +77,13 @@ class RunFaults : public testing::Test {
     }
     const std::optional<pid_t> child = launcher();
     EXPECT_TRUE(child.has_value());
-    if (child) kill(*child, signal);
-    return running.get();
+    if (child) kill(to_parent ? parent_of(*child) : *child, signal);
+    CommandResult result = running.get();
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (launcher() && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_FALSE(launcher().has_value()) << "a child outlives its parent";
+    return result;
   }
 };
 
@@ -96,6 +106,25 @@ TEST_F(RunFaults, AnInterruptedRunSaysWhereItWas) {
   EXPECT_EQ(run.at("complete"), false);
   EXPECT_EQ(run.at("failure").get<std::string>().rfind("stopped by signal 15", 0), 0U) << run.at("failure");
   EXPECT_GE(run.at("steps").size(), 1U);
+}
+
+TEST_F(RunFaults, ARunEndsWithTheProgramThatStartedIt) {
+  const CommandResult killed = run_with_signal(SIGKILL, true);
+  EXPECT_EQ(killed.exit_code, 128 + SIGKILL);
+  fs::remove(file_);
+  for (const int signal : {SIGINT, SIGHUP, SIGTERM}) {
+    const CommandResult result = run_with_signal(signal, true);
+    EXPECT_EQ(result.exit_code, kEnvironmentFailed) << signal << result.standard_error;
+    fs::remove(file_);
+  }
+}
+
+TEST_F(RunFaults, NoFolderForTemporaryFilesIsNoBug) {
+  CommandOptions options;
+  options.environment = {{"TMPDIR", "/nowhere"}};
+  const CommandResult result = start_flopcast(run_of({"--steps", "1"}), options);
+  EXPECT_EQ(result.exit_code, kEnvironmentFailed);
+  EXPECT_NE(result.standard_error.find("TMPDIR"), std::string::npos) << result.standard_error;
 }
 
 TEST_F(RunFaults, AFullDiskForTheTraceLosesNothingElse) {

@@ -136,12 +136,12 @@ int launch_on_nccl(const LaunchOptions& options, const ThreadOptions& threads) {
     const TrainingPlan& plan = run.prepared.plan;
     results.assign(static_cast<std::size_t>(plan.ranks()), {});
     FakeNccl nccl;
-    const std::unique_ptr<TcpServer> server = serve_tcp_store(0);
+    const std::unique_ptr<TcpServer> server = serve_tcp_store({});
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < plan.ranks(); ++rank) {
       ranks.emplace_back([&, rank] {
         const ProcessPlace place{rank, plan.ranks(), rank};
-        const std::unique_ptr<Store> store = open_tcp_store("127.0.0.1", server->port(), run.patience());
+        const std::unique_ptr<Store> store = open_tcp_store("127.0.0.1", server->port(), "", run.patience());
         QueuedDevice device(rank, 0);
         QueuedKernels kernels(device);
         NcclTransport transport(nccl, device, [&device](Queue queue) { return &device.of(queue); }, *store,

@@ -45,7 +45,7 @@ class SettledNccl : public NcclTransport {
 class NcclRuns {
  public:
   explicit NcclRuns(int ranks, std::chrono::milliseconds patience = 20s)
-      : ranks_(ranks), patience_(patience), server_(serve_tcp_store(0)) {}
+      : ranks_(ranks), patience_(patience), server_(serve_tcp_store({})) {}
 
   FakeNccl& nccl() { return nccl_; }
   /// See NcclOptions::abandon.
@@ -66,7 +66,7 @@ class NcclRuns {
  private:
   template <class TransportOf>
   std::string run_rank(int rank, const std::function<void(NcclTransport&, QueuedDevice&)>& body) {
-    const auto store = open_tcp_store("127.0.0.1", server_->port(), 10s);
+    const auto store = open_tcp_store("127.0.0.1", server_->port(), "", 10s);
     QueuedDevice device(rank, 0);
     const NcclOptions options{.place = {rank, ranks_, rank}, .patience = patience_, .abandon = abandon_};
     const auto transport = make<TransportOf>(device, *store, options);

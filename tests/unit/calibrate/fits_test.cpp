@@ -47,6 +47,9 @@ TEST(NonNegative, HandComputed) {
   const auto clipped = solve_non_negative({{1.0, 0.0}, {1.0, 1.0}}, {3.0, 2.0});
   EXPECT_NEAR(clipped[0], 2.5, 1e-12);
   EXPECT_EQ(clipped[1], 0.0);
+  // A term that is zero in every row tells nothing.
+  EXPECT_EQ(solve_non_negative({{0.0}}, {1.0}).at(0), 0.0);
+  EXPECT_EQ(solve_non_negative({{0.0, 2.0}, {0.0, 2.0}}, {2.0, 2.0}), (std::vector<double>{0.0, 1.0}));
   // Nothing but zero is right.
   EXPECT_EQ(solve_non_negative({{1.0}}, {-1.0}).at(0), 0.0);
 }

@@ -1,5 +1,9 @@
 // Processes that find each other: stores, ranks that are missing, late or there twice, launchers' variables.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -7,6 +11,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/host/launcher.hpp"
@@ -28,7 +33,7 @@ class Stores : public testing::TestWithParam<StoreKind> {
   void SetUp() override {
     folder_ = fs::temp_directory_path() / ("flopcast-store-test-" + std::to_string(getpid()));
     fs::remove_all(folder_);
-    if (GetParam() == StoreKind::kTcp) server_ = serve_tcp_store(0);
+    if (GetParam() == StoreKind::kTcp) server_ = serve_tcp_store({});
   }
   void TearDown() override {
     server_.reset();
@@ -36,7 +41,7 @@ class Stores : public testing::TestWithParam<StoreKind> {
   }
 
   std::unique_ptr<Store> open() {
-    if (server_) return open_tcp_store("127.0.0.1", server_->port(), 5s);
+    if (server_) return open_tcp_store("127.0.0.1", server_->port(), "", 5s);
     return open_file_store(folder_.string());
   }
 
@@ -132,25 +137,25 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Stores, testing::Values(StoreKind::kFile, StoreK
                          [](const auto& one) { return one.param == StoreKind::kFile ? "File" : "Tcp"; });
 
 TEST(TcpStore, ALostProcessIsNamedWithItsAction) {
-  const auto server = serve_tcp_store(0);
-  const auto survivor = open_tcp_store("localhost", server->port(), 5s);
+  const auto server = serve_tcp_store({});
+  const auto survivor = open_tcp_store("localhost", server->port(), "", 5s);
   {
-    const auto lost = open_tcp_store("localhost", server->port(), 5s);
+    const auto lost = open_tcp_store("localhost", server->port(), "", 5s);
     lost->set("activity/1", "2F3");
   }
   EXPECT_EQ(wait_for(*survivor, "failure", 5s, "the failure"), "rank 1 was lost in 2F3");
 }
 
 TEST(TcpStore, AProcessMayBeLostBeforeItsFirstAction) {
-  const auto server = serve_tcp_store(0);
-  const auto survivor = open_tcp_store("localhost", server->port(), 5s);
-  { EXPECT_TRUE(open_tcp_store("localhost", server->port(), 5s)->set_once("rank/1", "process 7 on a")); }
+  const auto server = serve_tcp_store({});
+  const auto survivor = open_tcp_store("localhost", server->port(), "", 5s);
+  { EXPECT_TRUE(open_tcp_store("localhost", server->port(), "", 5s)->set_once("rank/1", "process 7 on a")); }
   EXPECT_EQ(wait_for(*survivor, "failure", 5s, "the failure"), "rank 1 was lost in its set-up");
 }
 
 TEST(TcpStore, TellsTheTimeOfItsProcess) {
-  const auto server = serve_tcp_store(0);
-  const auto store = open_tcp_store("localhost", server->port(), 5s);
+  const auto server = serve_tcp_store({});
+  const auto store = open_tcp_store("localhost", server->port(), "", 5s);
   const Ticks before = host_clock();
   const std::optional<Ticks> told = store->clock();
   EXPECT_GE(told, before);
@@ -158,8 +163,8 @@ TEST(TcpStore, TellsTheTimeOfItsProcess) {
 }
 
 TEST(CommonClock, OfOneMachineIsItsOwn) {
-  const auto server = serve_tcp_store(0);
-  const auto store = open_tcp_store("localhost", server->port(), 5s);
+  const auto server = serve_tcp_store({});
+  const auto store = open_tcp_store("localhost", server->port(), "", 5s);
   EXPECT_EQ(common_clock_offset(*store, {0, 2, 0}, 1s), 0);
   EXPECT_EQ(common_clock_offset(*store, {1, 2, 1}, 1s), 0);
 }
@@ -198,10 +203,10 @@ TEST(CommonClock, OfSeveralMachinesIsThatOfRankZero) {
 }
 
 TEST(TcpStore, AProcessThatIsDoneMayGo) {
-  const auto server = serve_tcp_store(0);
-  const auto survivor = open_tcp_store("localhost", server->port(), 5s);
+  const auto server = serve_tcp_store({});
+  const auto survivor = open_tcp_store("localhost", server->port(), "", 5s);
   {
-    const auto done = open_tcp_store("localhost", server->port(), 5s);
+    const auto done = open_tcp_store("localhost", server->port(), "", 5s);
     done->set("activity/1", "the end of the step");
     done->set("done/1", "");
   }
@@ -211,9 +216,9 @@ TEST(TcpStore, AProcessThatIsDoneMayGo) {
 
 TEST(TcpStore, NobodyListens) {
   int port = 0;
-  { port = serve_tcp_store(0)->port(); }
+  { port = serve_tcp_store({})->port(); }
   try {
-    open_tcp_store("127.0.0.1", port, 50ms);
+    open_tcp_store("127.0.0.1", port, "", 50ms);
     ADD_FAILURE() << "somebody listens";
   } catch (const EnvironmentError& error) {
     EXPECT_NE(std::string(error.what()).find("nobody answers at 127.0.0.1:"), std::string::npos) << error.what();
@@ -221,13 +226,142 @@ TEST(TcpStore, NobodyListens) {
 }
 
 TEST(TcpStore, ATakenPortIsNamed) {
-  const auto server = serve_tcp_store(0);
-  EXPECT_THROW(serve_tcp_store(server->port()), EnvironmentError);
+  const auto server = serve_tcp_store({});
+  EXPECT_THROW(serve_tcp_store({.host = {}, .port = server->port(), .token = {}}), EnvironmentError);
+}
+
+// A stranger who speaks to a port without knowing the run.
+class Stranger {
+ public:
+  explicit Stranger(int port) : handle_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    EXPECT_EQ(connect(handle_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+  Stranger(Stranger&& other) noexcept : handle_(std::exchange(other.handle_, -1)) {}
+  Stranger& operator=(Stranger&&) = delete;
+  ~Stranger() {
+    if (handle_ >= 0) close(handle_);
+  }
+
+  void say(const std::string& bytes) const { send(handle_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+  static std::string request(char operation, const std::string& key, const std::string& value) {
+    const auto number = [](std::size_t length) {
+      const std::uint32_t sent = htonl(static_cast<std::uint32_t>(length));
+      return std::string(reinterpret_cast<const char*>(&sent), sizeof(sent));
+    };
+    return operation + number(key.size()) + number(value.size()) + key + value;
+  }
+  bool is_shown_out(std::chrono::milliseconds limit) const {
+    pollfd watched{handle_, POLLIN, 0};
+    char byte = 0;
+    return poll(&watched, 1, static_cast<int>(limit.count())) == 1 && recv(handle_, &byte, 1, 0) <= 0;
+  }
+
+ private:
+  int handle_;
+};
+
+class StoreUnderAttack : public testing::Test {
+ protected:
+  std::unique_ptr<TcpServer> server_ = serve_tcp_store({.host = "localhost", .port = 0, .token = "of this run"});
+  std::unique_ptr<Store> rank_ = open_tcp_store("localhost", server_->port(), "of this run", 5s);
+
+  // What the run needs meanwhile.
+  void expect_prompt() {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int time = 0; time < 20; ++time) {
+      rank_->set("x", std::to_string(time));
+      EXPECT_EQ(rank_->get("x"), std::to_string(time));
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s);
+    EXPECT_EQ(rank_->get("failure"), std::nullopt);
+  }
+};
+
+TEST_F(StoreUnderAttack, WithoutTheTokenNothingIsSaid) {
+  const Stranger setter(server_->port());
+  setter.say(Stranger::request('s', "failure", "\x1b[31mgone"));
+  EXPECT_TRUE(setter.is_shown_out(3s));
+  const Stranger guesser(server_->port());
+  guesser.say(Stranger::request('h', "of that run", ""));
+  guesser.say(Stranger::request('s', "activity/1", "2F3"));
+  EXPECT_TRUE(guesser.is_shown_out(3s));
+  EXPECT_THROW(open_tcp_store("localhost", server_->port(), "another", 5s), EnvironmentError);
+  EXPECT_THROW(open_tcp_store("localhost", server_->port(), "", 5s), EnvironmentError);
+  expect_prompt();
+  EXPECT_EQ(rank_->get("activity/1"), std::nullopt);
+}
+
+TEST_F(StoreUnderAttack, HalfARequestHoldsNobodyUp) {
+  std::vector<Stranger> strangers;
+  for (int one = 0; one < 8; ++one) {
+    strangers.emplace_back(server_->port());
+    strangers.back().say(Stranger::request('h', "of this run", ""));
+    strangers.back().say(Stranger::request('s', "key", std::string(100, 'v')).substr(0, 20));
+  }
+  expect_prompt();
+  // A byte now and then buys no more time.
+  for (int time = 0; time < 8; ++time) {
+    for (const Stranger& one : strangers) one.say("v");
+    std::this_thread::sleep_for(800ms);
+  }
+  expect_prompt();
+  EXPECT_EQ(rank_->get("key"), std::nullopt);
+}
+
+TEST_F(StoreUnderAttack, WhoDoesNotReadIsLeft) {
+  rank_->set("large", std::string(std::size_t{1} << 20, 'x'));
+  const Stranger greedy(server_->port());
+  greedy.say(Stranger::request('h', "of this run", ""));
+  for (int time = 0; time < 64; ++time) greedy.say(Stranger::request('g', "large", ""));
+  expect_prompt();
+}
+
+TEST_F(StoreUnderAttack, ManyConnectionsAndMuchToKeep) {
+  std::vector<Stranger> strangers;
+  for (int one = 0; one < 300; ++one) strangers.emplace_back(server_->port());
+  expect_prompt();
+  const auto late = open_tcp_store("localhost", server_->port(), "of this run", 5s);
+  late->set("late", "here");
+  const Stranger hoarder(server_->port());
+  hoarder.say(Stranger::request('h', "of this run", ""));
+  for (int time = 0; time < 260; ++time)
+    hoarder.say(Stranger::request('s', std::to_string(time), std::string(std::size_t{1} << 20, 'x')));
+  EXPECT_EQ(rank_->get("late"), "here");
+  hoarder.say(Stranger::request('s', std::string(std::size_t{2} << 20, 'k'), ""));
+  EXPECT_EQ(late->get("late"), "here");
+}
+
+TEST(TcpStore, TokensAreNewEachTime) {
+  EXPECT_EQ(new_store_token().size(), 32U);
+  EXPECT_NE(new_store_token(), new_store_token());
+}
+
+TEST(LaunchEnvironment, OneMachineAndItsToken) {
+  const auto variables = [](std::map<std::string, std::string> all) {
+    return [all = std::move(all)](const char* name) -> const char* {
+      const auto found = all.find(name);
+      return found == all.end() ? nullptr : found->second.c_str();
+    };
+  };
+  EXPECT_TRUE(is_on_one_machine(8, variables({{"LOCAL_WORLD_SIZE", "8"}})));
+  EXPECT_FALSE(is_on_one_machine(16, variables({{"LOCAL_WORLD_SIZE", "8"}})));
+  EXPECT_TRUE(is_on_one_machine(4, variables({{"SLURM_STEP_NUM_NODES", "1"}})));
+  EXPECT_FALSE(is_on_one_machine(4, variables({})));
+  EXPECT_EQ(store_token(variables({{"SLURM_JOB_ID", "7"}, {"FLOPCAST_STORE_TOKEN", "secret"}})), "secret");
+  EXPECT_EQ(store_token(variables({{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}})), "7");
+  EXPECT_EQ(store_token(variables({{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"OMPI_COMM_WORLD_RANK", "0"}})), "");
+  EXPECT_EQ(store_token(variables({})), "");
 }
 
 TEST(TcpStore, TheServerMayGo) {
-  auto server = serve_tcp_store(0);
-  const auto store = open_tcp_store("127.0.0.1", server->port(), 5s);
+  auto server = serve_tcp_store({});
+  const auto store = open_tcp_store("127.0.0.1", server->port(), "", 5s);
   server.reset();
   EXPECT_THROW(store->get("x"), EnvironmentError);
 }
