@@ -298,7 +298,7 @@ bool computes(const std::string& cell) {
 }
 
 std::string csv_cell(const std::string& text) {
-  const std::string cell = computes(text) ? "'" + text : text;
+  std::string cell = computes(text) ? "'" + text : text;
   if (cell.find_first_of(",\"\r\n") == std::string::npos) return cell;
   std::string quoted = "\"";
   for (const char c : cell) {

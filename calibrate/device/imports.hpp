@@ -179,8 +179,8 @@ struct TraceVisitor {
 };
 
 /// Reads the JSON object format (events in "traceEvents") or the array format of Chrome traces, one event at a time: a
-/// file of gigabytes takes the memory of its largest event, which is refused above 16 MiB. Throws ConfigError: what is no JSON, with its place; events
-/// that are no objects or are nested deeper than 16; a file without events.
+/// file of gigabytes takes the memory of its largest event, which is refused above 16 MiB. Throws ConfigError: what is
+/// no JSON, with its place; events that are no objects or are nested deeper than 16; a file without events.
 void read_trace_events(std::istream& stream, const std::string& file, const TraceVisitor& visitor);
 
 /// One line of progress: the mean over the steps since the line before.

@@ -120,7 +120,7 @@ bool is_same_token(std::string_view told, std::string_view token) {
 // One thread, which never waits for a client: it reads what has come and writes what is taken.
 class Server : public TcpServer {
  public:
-  Server(const StoreListener& listener) : token_(listener.token), listener_(-1) {
+  explicit Server(const StoreListener& listener) : token_(listener.token), listener_(-1) {
     listen_on(listener);
     thread_ = std::thread([this] { serve(); });
   }
