@@ -46,7 +46,7 @@ class NetworkStages : public StageCompute {
     losses_.clear();
     exchanges_.clear();
   }
-  Buffer forward(int stage, int microbatch, const Buffer& input, UnitStore& store) override {
+  Buffer forward(StageIndex stage, MicrobatchIndex microbatch, const Buffer& input, UnitStore& store) override {
     const std::vector<LayerPointer<float>>& units = units_of(stage);
     InFlight& state = begin(stage, microbatch);
     Loss loss;
@@ -62,7 +62,8 @@ class NetworkStages : public StageCompute {
     account(state);
     return flow.buffer();
   }
-  Buffer input_gradient(int stage, int microbatch, const Buffer& output_gradient, UnitStore& store) override {
+  Buffer input_gradient(StageIndex stage, MicrobatchIndex microbatch, const Buffer& output_gradient,
+                        UnitStore& store) override {
     InFlight& state = in_flight_.at({stage, microbatch});
     Tensor<float> flow = boundary_tensor(output_gradient);
     for (int unit = static_cast<int>(state.units.size()) - 1; unit >= 0; --unit) {
@@ -71,14 +72,15 @@ class NetworkStages : public StageCompute {
     account(state);
     return flow.buffer();
   }
-  void weight_gradient(int stage, int microbatch, UnitStore& store) override {
+  void weight_gradient(StageIndex stage, MicrobatchIndex microbatch, UnitStore& store) override {
     InFlight& state = in_flight_.at({stage, microbatch});
     for (int unit = static_cast<int>(state.units.size()) - 1; unit >= 0; --unit) {
       weight_gradient_of_unit(stage, unit, state, store);
     }
     forget({stage, microbatch});
   }
-  Buffer backward(int stage, int microbatch, const Buffer& output_gradient, UnitStore& store) override {
+  Buffer backward(StageIndex stage, MicrobatchIndex microbatch, const Buffer& output_gradient,
+                  UnitStore& store) override {
     InFlight& state = in_flight_.at({stage, microbatch});
     Tensor<float> flow = boundary_tensor(output_gradient);
     for (int unit = static_cast<int>(state.units.size()) - 1; unit >= 0; --unit) {
@@ -88,7 +90,7 @@ class NetworkStages : public StageCompute {
     forget({stage, microbatch});
     return flow.buffer();
   }
-  std::optional<double> loss(int stage, int microbatch) const override {
+  std::optional<double> loss(StageIndex stage, MicrobatchIndex microbatch) const override {
     const auto found = losses_.find({stage, microbatch});
     if (found == losses_.end()) return std::nullopt;
     return found->second();
@@ -96,7 +98,7 @@ class NetworkStages : public StageCompute {
   std::size_t peak_activation_bytes() const override { return peak_bytes_; }
 
  private:
-  using Key = std::pair<int, int>;  // stage, microbatch
+  using Key = std::pair<StageIndex, MicrobatchIndex>;
   struct InFlight {
     Microbatch data;
     TokenSlice slice;
@@ -116,11 +118,11 @@ class NetworkStages : public StageCompute {
     }
     return units;
   }
-  NetworkStages::InFlight& begin(int stage, int microbatch) {
+  NetworkStages::InFlight& begin(StageIndex stage, MicrobatchIndex microbatch) {
     const auto [entry, is_new] = in_flight_.emplace(Key{stage, microbatch}, InFlight{});
     FLOPCAST_CHECK(is_new);
     InFlight& state = entry->second;
-    const int whole = microbatch / spec_.slices;
+    const MicrobatchIndex whole(microbatch / spec_.slices);
     state.slice = {microbatch % spec_.slices, spec_.slices};
     if (spec_.slices > 1) state.slices = &exchanges_[{stage, whole}];
     const Corpus corpus{spec_.network.vocab, spec_.network.sequence, spec_.network.seed};

@@ -21,7 +21,7 @@ struct NetworkStagesSpec {
   int slices = 1;
   float loss_weight = 1;  ///< 1 / microbatches (or slices) that make one update, over all replicas
   /// First sample of a microbatch in a step.
-  std::function<std::uint64_t(int step, int stage, int microbatch)> first_sample;
+  std::function<std::uint64_t(int step, StageIndex stage, MicrobatchIndex microbatch)> first_sample;
   std::function<void()> poke;                        ///< see Pass
   ComputeDevice* device = nullptr;                   ///< of the rank
   Kernels<float>* kernels = &host_kernels<float>();  ///< on that device

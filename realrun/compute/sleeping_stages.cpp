@@ -85,17 +85,18 @@ class SleepingStages : public StageCompute {
   void initialise(int /*stage*/, int /*unit*/, const Buffer& /*weights*/) override {}
   std::size_t boundary_bytes(int stage) const override { return sizes_.boundary_bytes(stage); }
   void begin_step(int /*step*/) override {}
-  Buffer forward(int stage, int /*microbatch*/, const Buffer& /*input*/, UnitStore& store) override {
+  Buffer forward(StageIndex stage, MicrobatchIndex /*microbatch*/, const Buffer& /*input*/, UnitStore& store) override {
     Buffer result = last_(stage) ? Buffer() : allocate_host(boundary_bytes(stage));
     pass(stage, {.duration = times_of(stage).forward}, store);
     return result;
   }
-  Buffer input_gradient(int stage, int /*microbatch*/, const Buffer& /*output_gradient*/, UnitStore& store) override {
+  Buffer input_gradient(StageIndex stage, MicrobatchIndex /*microbatch*/, const Buffer& /*output_gradient*/,
+                        UnitStore& store) override {
     Buffer result = first_(stage) ? Buffer() : allocate_host(boundary_bytes(stage - 1));
     pass(stage, {.duration = times_of(stage).input_gradient, .order = Order::kBackward}, store);
     return result;
   }
-  void weight_gradient(int stage, int /*microbatch*/, UnitStore& store) override {
+  void weight_gradient(StageIndex stage, MicrobatchIndex /*microbatch*/, UnitStore& store) override {
     pass(stage,
          {.duration = times_of(stage).weight_gradient,
           .order = Order::kBackward,
@@ -103,12 +104,13 @@ class SleepingStages : public StageCompute {
           .adds_gradients = true},
          store);
   }
-  Buffer backward(int stage, int /*microbatch*/, const Buffer& /*output_gradient*/, UnitStore& store) override {
+  Buffer backward(StageIndex stage, MicrobatchIndex /*microbatch*/, const Buffer& /*output_gradient*/,
+                  UnitStore& store) override {
     Buffer result = first_(stage) ? Buffer() : allocate_host(boundary_bytes(stage - 1));
     pass(stage, {.duration = times_of(stage).backward, .order = Order::kBackward, .adds_gradients = true}, store);
     return result;
   }
-  std::optional<double> loss(int stage, int /*microbatch*/) const override {
+  std::optional<double> loss(StageIndex stage, MicrobatchIndex /*microbatch*/) const override {
     if (!last_(stage)) return std::nullopt;
     return 0.0;
   }

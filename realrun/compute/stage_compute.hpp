@@ -6,6 +6,7 @@
 
 #include "realrun/device/buffer.hpp"
 #include "realrun/network/layer.hpp"
+#include "sim/program/index.hpp"
 
 namespace flopcast::realrun {
 
@@ -41,14 +42,16 @@ class StageCompute : public Interface {
   /// Which data the microbatches stand for from now on.
   virtual void begin_step(int step) = 0;
   /// `input` is empty on the first stage of a chain, the result on the last.
-  virtual Buffer forward(int stage, int microbatch, const Buffer& input, UnitStore& store) = 0;
+  virtual Buffer forward(StageIndex stage, MicrobatchIndex microbatch, const Buffer& input, UnitStore& store) = 0;
   /// `output_gradient` is empty on the last stage of a chain, the result on the first.
-  virtual Buffer input_gradient(int stage, int microbatch, const Buffer& output_gradient, UnitStore& store) = 0;
-  virtual void weight_gradient(int stage, int microbatch, UnitStore& store) = 0;
-  virtual Buffer backward(int stage, int microbatch, const Buffer& output_gradient, UnitStore& store) = 0;
+  virtual Buffer input_gradient(StageIndex stage, MicrobatchIndex microbatch, const Buffer& output_gradient,
+                                UnitStore& store) = 0;
+  virtual void weight_gradient(StageIndex stage, MicrobatchIndex microbatch, UnitStore& store) = 0;
+  virtual Buffer backward(StageIndex stage, MicrobatchIndex microbatch, const Buffer& output_gradient,
+                          UnitStore& store) = 0;
 
   /// Mean loss of a microbatch of this step; nothing but on the last stage of a chain, after its forward pass.
-  virtual std::optional<double> loss(int stage, int microbatch) const = 0;
+  virtual std::optional<double> loss(StageIndex stage, MicrobatchIndex microbatch) const = 0;
   /// Most bytes that were kept at once between forward and weight gradient passes.
   virtual std::size_t peak_activation_bytes() const = 0;
 };

@@ -239,8 +239,8 @@ PassPlace Executor::place_of(const Action& action) {
 }
 
 Buffer Executor::compute(const Action& action, const Buffer& input) {
-  const int stage = action.stage;
-  const auto microbatch = static_cast<int>(action.microbatch);
+  const StageIndex stage(action.stage);
+  const MicrobatchIndex microbatch(action.microbatch);
   UnitStore& store = state_.open(stage, place_of(action));
   switch (action.kind) {
     case ActionKind::kForward:

@@ -84,7 +84,8 @@ std::vector<StagePart> parts_of(const TrainingPlan& plan) {
 }
 
 // Samples of a step in the order of replicas, chains and microbatches: each replica reads a shard of its own.
-std::uint64_t first_sample(const TrainingPlan& plan, int data_index, int step, int stage, int microbatch) {
+std::uint64_t first_sample(const TrainingPlan& plan, int data_index, int step, StageIndex stage,
+                           MicrobatchIndex microbatch) {
   std::uint64_t before =
       static_cast<std::uint64_t>(step) * static_cast<std::uint64_t>(plan.dp) + static_cast<std::uint64_t>(data_index);
   before *= static_cast<std::uint64_t>(plan.microbatches());
@@ -239,7 +240,7 @@ class RankTraining {
     spec.micro_batch_size = plan_.micro_batch_size;
     spec.slices = plan_.slices();
     spec.loss_weight = 1.0F / static_cast<float>(plan_.microbatches_per_update() * plan_.slices());
-    spec.first_sample = [this](int step, int stage, int microbatch) {
+    spec.first_sample = [this](int step, StageIndex stage, MicrobatchIndex microbatch) {
       return first_sample(plan_, data_index_, step, stage, microbatch);
     };
     spec.poke = [this] { transport_.poke(); };
@@ -273,7 +274,7 @@ class RankTraining {
     for (const Chain& chain : plan_.program.chains) {
       if (plan_.program.rank_of_stage[static_cast<std::size_t>(chain.last_stage)] != pipeline_rank_) continue;
       for (int microbatch = 0; microbatch < plan_.program.microbatches_of(chain); ++microbatch) {
-        const std::optional<double> loss = compute_.loss(chain.last_stage, microbatch);
+        const std::optional<double> loss = compute_.loss(StageIndex(chain.last_stage), MicrobatchIndex(microbatch));
         FLOPCAST_CHECK(loss.has_value());
         record.losses.push_back(*loss);
       }

@@ -106,10 +106,10 @@ class Codes {
   using Key = std::tuple<SpanKind, StreamKind, std::uint16_t, ActionKind, bool>;
 
   Json entry_of(const Span& span, bool action) const {
-    const int chunk = chunk_of(span, ranks_);
+    const ChunkIndex chunk = chunk_of(span, ranks_);
     const Rgb fill = fill_color(span.kind, chunk, chunks_);
     Json entry = {{"kind", name_of(span.kind)},     {"letter", std::string(1, letter_of(span.kind))},
-                  {"stream", name_of(span.stream)}, {"chunk", chunk},
+                  {"stream", name_of(span.stream)}, {"chunk", int{chunk}},
                   {"fill", hex_color(fill)},        {"light_text", needs_light_text(fill)}};
     if (action) {
       entry["stage"] = span.action.stage;

@@ -34,7 +34,7 @@ char letter_of(SpanKind kind) {
   return std::string_view("FBIWSRENOG").at(static_cast<std::size_t>(kind));
 }
 
-Rgb fill_color(SpanKind kind, int chunk, int chunks) {
+Rgb fill_color(SpanKind kind, ChunkIndex chunk, int chunks) {
   const Rgb hue = kHues.at(static_cast<std::size_t>(kind));
   if (chunk == 0 || chunks < 2) return hue;
   const double white = 0.6 * chunk / (chunks - 1);
@@ -44,7 +44,7 @@ Rgb fill_color(SpanKind kind, int chunk, int chunks) {
   return {mix(hue.red), mix(hue.green), mix(hue.blue)};
 }
 
-std::string css_class(SpanKind kind, int chunk) {
+std::string css_class(SpanKind kind, ChunkIndex chunk) {
   const std::string letter(1, letter_of(kind));
   return chunk == 0 ? letter : letter + std::to_string(chunk);
 }
@@ -61,9 +61,9 @@ std::string unit_words(const Action& action, int slices_per_microbatch) {
   return fmt::format("microbatch {}, slice {}", action.microbatch / slices, action.microbatch % slices);
 }
 
-int chunk_of(const Span& span, int rank_count) {
+ChunkIndex chunk_of(const Span& span, int rank_count) {
   const bool has_stage = is_action(span.kind) || span.kind == SpanKind::kSend;
-  return has_stage && rank_count > 0 ? span.action.stage / rank_count : 0;
+  return ChunkIndex(has_stage && rank_count > 0 ? span.action.stage / rank_count : 0);
 }
 
 int chunk_count(const Timeline& timeline) {

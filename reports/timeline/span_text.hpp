@@ -15,9 +15,9 @@ inline constexpr std::size_t kSpanKindCount = 10;
 /// E embedding reduction, N gradient norm, O optimizer, G parameter gather.
 char letter_of(SpanKind kind);
 /// The Okabe-Ito hue of a kind, mixed with white for later chunks: evenly up to 60 % for the last of `chunks`.
-Rgb fill_color(SpanKind kind, int chunk, int chunks);
+Rgb fill_color(SpanKind kind, ChunkIndex chunk, int chunks);
 /// The class of a rectangle: letter and, from chunk 1 on, the chunk: "F", "B2".
-std::string css_class(SpanKind kind, int chunk);
+std::string css_class(SpanKind kind, ChunkIndex chunk);
 
 /// "3", or "3.1" for slice 1 of microbatch 3 where microbatches are cut.
 std::string number_text(const Action& action, int slices_per_microbatch);
@@ -25,7 +25,7 @@ std::string number_text(const Action& action, int slices_per_microbatch);
 std::string unit_words(const Action& action, int slices_per_microbatch);
 
 /// Which of its rank's stages a span belongs to, stage / ranks: 0 for the first and for the kinds of the flush.
-int chunk_of(const Span& span, int rank_count);
+ChunkIndex chunk_of(const Span& span, int rank_count);
 /// 1 + the largest chunk.
 int chunk_count(const Timeline& timeline);
 /// In the order of SpanKind.

@@ -45,7 +45,7 @@ struct Box {
   double height = 0.0;
 };
 
-using Style = std::pair<SpanKind, int>;  // kind and chunk
+using Style = std::pair<SpanKind, ChunkIndex>;  // kind and chunk
 
 /// Draws narrow spans of one lane as one path a style. Times that lie within kSmallest of each other are decided by
 /// majority.
@@ -239,8 +239,8 @@ std::string summary(const Timeline& timeline, const DisplayUnit& unit) {
 }
 
 /// Kinds and chunks that occur, in drawing order.
-std::set<std::pair<SpanKind, int>> styles_present(const Figure& figure) {
-  std::set<std::pair<SpanKind, int>> styles;
+std::set<std::pair<SpanKind, ChunkIndex>> styles_present(const Figure& figure) {
+  std::set<std::pair<SpanKind, ChunkIndex>> styles;
   for (const Timeline& timeline : figure.timelines) {
     for (const auto& spans : timeline.ranks) {
       for (const Span& span : spans) styles.emplace(span.kind, chunk_of(span, timeline.rank_count()));
@@ -359,10 +359,10 @@ std::string_view chunk_word(const Figure& figure) {
   return "chunk";
 }
 
-std::string legend_words(const Figure& figure, SpanKind kind, int chunk) {
+std::string legend_words(const Figure& figure, SpanKind kind, ChunkIndex chunk) {
   std::string words(name_of(kind));
   if (!is_action(kind)) return fmt::format("{} {}", letter_of(kind), words);
-  if (figure.geometry.chunks > 1) words += fmt::format(", {} {}", chunk_word(figure), chunk);
+  if (figure.geometry.chunks > 1) words += fmt::format(", {} {}", chunk_word(figure), int{chunk});
   return words;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "sim/program/index.hpp"
+
 namespace flopcast {
 
 /// The compute actions of a pipeline schedule, lettered as torch.distributed.pipelining letters them.
@@ -42,20 +44,20 @@ char letter_of(ActionKind kind);
 constexpr bool is_backward_like(ActionKind kind) {
   return kind == ActionKind::kBackward || kind == ActionKind::kInputGradient;
 }
-constexpr Action action_of(ActionKind kind, int stage, int microbatch) {
+constexpr Action action_of(ActionKind kind, StageIndex stage, MicrobatchIndex microbatch) {
   return Action{
       .microbatch = static_cast<std::uint32_t>(microbatch), .stage = static_cast<std::uint16_t>(stage), .kind = kind};
 }
-constexpr Action forward_action(int stage, int microbatch) {
+constexpr Action forward_action(StageIndex stage, MicrobatchIndex microbatch) {
   return action_of(ActionKind::kForward, stage, microbatch);
 }
-constexpr Action backward_action(int stage, int microbatch) {
+constexpr Action backward_action(StageIndex stage, MicrobatchIndex microbatch) {
   return action_of(ActionKind::kBackward, stage, microbatch);
 }
-constexpr Action input_gradient_action(int stage, int microbatch) {
+constexpr Action input_gradient_action(StageIndex stage, MicrobatchIndex microbatch) {
   return action_of(ActionKind::kInputGradient, stage, microbatch);
 }
-constexpr Action weight_gradient_action(int stage, int microbatch) {
+constexpr Action weight_gradient_action(StageIndex stage, MicrobatchIndex microbatch) {
   return action_of(ActionKind::kWeightGradient, stage, microbatch);
 }
 

@@ -7,7 +7,8 @@
 
 namespace flopcast {
 
-/// The number of a rank, a stage, …: `Kind` tells them apart. It reads as an int, but none is taken for another.
+/// The number of a rank, a stage, a chunk, a microbatch: `Kind` tells them apart. It reads as an int, but none is taken
+/// for another.
 template <class Kind>
 class Index {
  public:
@@ -48,8 +49,12 @@ class IndexedVector : public std::vector<Value> {
 struct RankKind;
 struct StageKind;
 struct ChainKind;
+struct ChunkKind;
+struct MicrobatchKind;
 using RankIndex = Index<RankKind>;
 using StageIndex = Index<StageKind>;
+using ChunkIndex = Index<ChunkKind>;            ///< of a rank's stages
+using MicrobatchIndex = Index<MicrobatchKind>;  ///< or the slice of one, where a schedule cuts them
 template <class Value>
 using ByRank = IndexedVector<RankKind, Value>;
 template <class Value>

@@ -57,8 +57,8 @@ Program empty_loop(std::string_view schedule, const ScheduleRequest& request);
 Program empty_zigzag(std::string_view schedule, const ScheduleRequest& request);
 
 /// The stage of rank `rank` on a V's way down (chunk 0) or back (chunk 1).
-constexpr int v_stage(int pipeline_ranks, int rank, int chunk) {
-  return chunk == 0 ? rank : 2 * pipeline_ranks - 1 - rank;
+constexpr StageIndex v_stage(int pipeline_ranks, RankIndex rank, ChunkIndex chunk) {
+  return StageIndex(chunk == 0 ? rank : 2 * pipeline_ranks - 1 - rank);
 }
 
 /// Two chains, each a whole model over all ranks: stages 0 .. p-1 on ranks 0 .. p-1, and stages p .. 2p-1 on ranks

@@ -28,12 +28,14 @@ Program generate_bfs(const ScheduleRequest& request) {
   for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
     std::vector<Action>& actions = program.ranks[rank];
     for (int stage = rank; stage < program.stage_count(); stage += request.pipeline_ranks) {
-      for (int index = 0; index < count; ++index) actions.push_back(forward_action(stage, index));
+      for (int index = 0; index < count; ++index)
+        actions.push_back(forward_action(StageIndex(stage), MicrobatchIndex(index)));
     }
     for (int chunk = request.chunks - 1; chunk >= 0; --chunk) {
-      const int stage = chunk * request.pipeline_ranks + rank;
+      const StageIndex stage(chunk * request.pipeline_ranks + rank);
       for (int index = 0; index < count; ++index) {
-        actions.push_back(backward_action(stage, first_in_first_out ? index : count - 1 - index));
+        const MicrobatchIndex microbatch(first_in_first_out ? index : count - 1 - index);
+        actions.push_back(backward_action(stage, microbatch));
       }
     }
   }
@@ -117,8 +119,8 @@ std::optional<int> interleaving_group(const ScheduleRequest& request) {
 
 // One turn of a chunk: what rank r does with it is a forward of stage chunk * p + r.
 struct ChunkTurn {
-  int microbatch = 0;
-  int chunk = 0;
+  MicrobatchIndex microbatch;
+  ChunkIndex chunk;
 };
 
 // Every microbatch and chunk once: group by group, within a group chunk by chunk, within a chunk by microbatch.
@@ -127,7 +129,8 @@ std::vector<ChunkTurn> interleaving_table(int microbatches, int chunks, int grou
   for (int begin = 0; begin < microbatches; begin += group_size) {
     const int end = begin + std::min(group_size, microbatches - begin);
     for (int chunk = 0; chunk < chunks; ++chunk) {
-      for (int microbatch = begin; microbatch < end; ++microbatch) table.push_back({microbatch, chunk});
+      for (int microbatch = begin; microbatch < end; ++microbatch)
+        table.push_back({MicrobatchIndex(microbatch), ChunkIndex(chunk)});
     }
   }
   return table;
@@ -142,12 +145,12 @@ Program loop_in_groups(std::string_view schedule, const ScheduleRequest& request
   for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
     Alternation order = order_of(static_cast<std::size_t>(rank));
     order.passes = table.size();
-    const auto stage_of = [&](int chunk) { return chunk * request.pipeline_ranks + rank; };
+    const auto stage_of = [&](ChunkIndex chunk) { return StageIndex(chunk * request.pipeline_ranks + rank); };
     const ActionKind backward = order.delay ? ActionKind::kInputGradient : ActionKind::kBackward;
     alternate(
         order, [&](std::size_t pass) { return forward_action(stage_of(table[pass].chunk), table[pass].microbatch); },
         [&](std::size_t pass) {
-          const int mirrored = request.chunks - 1 - table[pass].chunk;
+          const ChunkIndex mirrored(request.chunks - 1 - table[pass].chunk);
           return action_of(backward, stage_of(mirrored), table[pass].microbatch);
         },
         program.ranks[rank]);

@@ -14,8 +14,9 @@ Program one_forward_one_backward(std::string_view schedule, const ScheduleReques
     const auto own = static_cast<std::size_t>(rank);
     alternate(
         {.passes = static_cast<std::size_t>(request.microbatches), .warmup = static_cast<std::size_t>(warmup[own])},
-        [rank](std::size_t pass) { return forward_action(rank, static_cast<int>(pass)); },
-        [rank](std::size_t pass) { return backward_action(rank, static_cast<int>(pass)); }, program.ranks[own]);
+        [rank](std::size_t pass) { return forward_action(StageIndex(rank), MicrobatchIndex(pass)); },
+        [rank](std::size_t pass) { return backward_action(StageIndex(rank), MicrobatchIndex(pass)); },
+        program.ranks[own]);
   }
   return program;
 }
@@ -99,9 +100,11 @@ Program generate_gpipe(const ScheduleRequest& request) {
   const bool last_in_first_out = request.variant == "lifo";
   for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
     std::vector<Action>& actions = program.ranks[rank];
-    for (int index = 0; index < count; ++index) actions.push_back(forward_action(rank, index));
+    for (int index = 0; index < count; ++index)
+      actions.push_back(forward_action(StageIndex(rank), MicrobatchIndex(index)));
     for (int index = 0; index < count; ++index) {
-      actions.push_back(backward_action(rank, last_in_first_out ? count - 1 - index : index));
+      const MicrobatchIndex microbatch(last_in_first_out ? count - 1 - index : index);
+      actions.push_back(backward_action(StageIndex(rank), microbatch));
     }
   }
   return program;
@@ -175,8 +178,10 @@ Program generate_terapipe(const ScheduleRequest& request) {
   program.slices_per_microbatch = slices_of(request);
   for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
     std::vector<Action>& actions = program.ranks[rank];
-    for (int unit = 0; unit < sliced.microbatches; ++unit) actions.push_back(forward_action(rank, unit));
-    for (int unit = sliced.microbatches; unit-- > 0;) actions.push_back(backward_action(rank, unit));
+    for (int unit = 0; unit < sliced.microbatches; ++unit)
+      actions.push_back(forward_action(StageIndex(rank), MicrobatchIndex(unit)));
+    for (int unit = sliced.microbatches; unit-- > 0;)
+      actions.push_back(backward_action(StageIndex(rank), MicrobatchIndex(unit)));
   }
   return program;
 }

@@ -55,16 +55,17 @@ void concatenate(Program& program, const ScheduleRequest& request) {
   const int ranks = request.pipeline_ranks;
   const int unit_length = 2 * ranks;
   const int each = request.microbatches / 2;
-  const auto slot_of = [&](int microbatch) {
+  const auto slot_of = [&](MicrobatchIndex microbatch) {
     return microbatch / (ranks / 2) * unit_length + 2 * (microbatch % (ranks / 2));
   };
-  const auto slots = static_cast<std::size_t>(slot_of(each - 1) + unit_length);
+  const auto slots = static_cast<std::size_t>(slot_of(MicrobatchIndex(each - 1)) + unit_length);
   constexpr Action kNothing{.microbatch = 0, .stage = 0, .kind = ActionKind::kWeightGradient};
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<Action> table(slots, kNothing);
-    for (const int stage : {rank, 2 * ranks - 1 - rank}) {
+    for (const StageIndex stage : {StageIndex(rank), StageIndex(2 * ranks - 1 - rank)}) {
       const int depth = stage % ranks;
-      for (int microbatch = 0; microbatch < each; ++microbatch) {
+      for (int index = 0; index < each; ++index) {
+        const MicrobatchIndex microbatch(index);
         const int slot = slot_of(microbatch);
         table[static_cast<std::size_t>(slot + depth)] = forward_action(stage, microbatch);
         table[static_cast<std::size_t>(slot + unit_length - 1 - depth)] = backward_action(stage, microbatch);
@@ -151,16 +152,18 @@ class DualPipeRank {
     int backwards = 0;
   };
 
-  void push(ActionKind kind, int stage, int microbatch) { actions_.push_back(action_of(kind, stage, microbatch)); }
-  void forward(Side& side) { push(ActionKind::kForward, side.stage, side.forwards++); }
-  void backward(Side& side) { push(ActionKind::kBackward, side.stage, side.backwards++); }
+  void push(ActionKind kind, StageIndex stage, MicrobatchIndex microbatch) {
+    actions_.push_back(action_of(kind, stage, microbatch));
+  }
+  void forward(Side& side) { push(ActionKind::kForward, StageIndex(side.stage), MicrobatchIndex(side.forwards++)); }
+  void backward(Side& side) { push(ActionKind::kBackward, StageIndex(side.stage), MicrobatchIndex(side.backwards++)); }
   void input_gradient(Side& side) {
-    push(ActionKind::kInputGradient, side.stage, side.backwards++);
+    push(ActionKind::kInputGradient, StageIndex(side.stage), MicrobatchIndex(side.backwards++));
     waiting_.push_back(actions_.back());
   }
   void weight_gradient() {
     const Action& oldest = waiting_[weights_done_++];
-    push(ActionKind::kWeightGradient, oldest.stage, static_cast<int>(oldest.microbatch));
+    push(ActionKind::kWeightGradient, StageIndex(oldest.stage), MicrobatchIndex(oldest.microbatch));
   }
   void pair(Side& ahead, Side& back) {
     forward(ahead);

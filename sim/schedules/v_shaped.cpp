@@ -177,23 +177,30 @@ ScheduleInfo v_auto_schedule() {
 
 namespace {
 
+constexpr ChunkIndex kWayDown(0);
+constexpr ChunkIndex kWayBack(1);
+
 // One rank's order, which skips the surplus microbatches.
 class RankOrder {
  public:
-  RankOrder(const ScheduleRequest& request, int rank, std::vector<Action>& actions)
+  RankOrder(const ScheduleRequest& request, RankIndex rank, std::vector<Action>& actions)
       : microbatches_(request.microbatches), actions_(actions) {
-    for (int chunk = 0; chunk < 2; ++chunk) stage_[chunk] = v_stage(request.pipeline_ranks, rank, chunk);
+    for (const ChunkIndex chunk : {kWayDown, kWayBack}) stage_[chunk] = v_stage(request.pipeline_ranks, rank, chunk);
   }
 
-  void forward(int chunk) { push(forward_action(stage_[chunk], forwards_[chunk]++)); }
-  void input_gradient(int chunk) { push(input_gradient_action(stage_[chunk], input_gradients_[chunk]++)); }
-  void weight_gradient(int chunk) { push(weight_gradient_action(stage_[chunk], weight_gradients_[chunk]++)); }
-  void backward(int chunk) {
+  void forward(ChunkIndex chunk) { push(forward_action(stage_[chunk], MicrobatchIndex(forwards_[chunk]++))); }
+  void input_gradient(ChunkIndex chunk) {
+    push(input_gradient_action(stage_[chunk], MicrobatchIndex(input_gradients_[chunk]++)));
+  }
+  void weight_gradient(ChunkIndex chunk) {
+    push(weight_gradient_action(stage_[chunk], MicrobatchIndex(weight_gradients_[chunk]++)));
+  }
+  void backward(ChunkIndex chunk) {
     input_gradient(chunk);
     weight_gradient(chunk);
   }
-  int forwards(int chunk) const { return forwards_[chunk]; }
-  bool owes_weight_gradient(int chunk) const { return weight_gradients_[chunk] < input_gradients_[chunk]; }
+  int forwards(ChunkIndex chunk) const { return forwards_[chunk]; }
+  bool owes_weight_gradient(ChunkIndex chunk) const { return weight_gradients_[chunk] < input_gradients_[chunk]; }
 
  private:
   void push(const Action& action) {
@@ -202,44 +209,44 @@ class RankOrder {
 
   int microbatches_;
   std::vector<Action>& actions_;
-  int stage_[2] = {};
+  StageIndex stage_[2];
   int forwards_[2] = {};
   int input_gradients_[2] = {};
   int weight_gradients_[2] = {};
 };
 
-void fill_rank(const ScheduleRequest& request, int rank, std::vector<Action>& actions) {
+void fill_rank(const ScheduleRequest& request, RankIndex rank, std::vector<Action>& actions) {
   const int ranks = request.pipeline_ranks;
   const int microbatches = std::max(request.microbatches, 2 * ranks - 1);
   RankOrder order(request, rank, actions);
-  for (int count = 0; count < 2 * (ranks - rank) - 1; ++count) order.forward(0);
+  for (int count = 0; count < 2 * (ranks - rank) - 1; ++count) order.forward(kWayDown);
   for (int count = 0; count < rank; ++count) {
-    order.forward(1);
-    order.forward(0);
+    order.forward(kWayBack);
+    order.forward(kWayDown);
   }
   for (int count = 0; count < ranks - rank; ++count) {
-    order.forward(1);
-    order.backward(1);
+    order.forward(kWayBack);
+    order.backward(kWayBack);
   }
-  while (order.forwards(1) < order.forwards(0) || order.forwards(0) < microbatches) {
-    if (order.forwards(0) < microbatches) order.forward(0);
-    order.backward(0);
-    order.forward(1);
-    order.backward(1);
+  while (order.forwards(kWayBack) < order.forwards(kWayDown) || order.forwards(kWayDown) < microbatches) {
+    if (order.forwards(kWayDown) < microbatches) order.forward(kWayDown);
+    order.backward(kWayDown);
+    order.forward(kWayBack);
+    order.backward(kWayBack);
   }
   for (int count = 0; count < rank; ++count) {
-    order.input_gradient(0);
-    order.input_gradient(1);
+    order.input_gradient(kWayDown);
+    order.input_gradient(kWayBack);
   }
-  for (int count = 0; count < ranks - rank; ++count) order.backward(0);
-  while (order.owes_weight_gradient(1)) order.weight_gradient(1);
-  while (order.owes_weight_gradient(0)) order.weight_gradient(0);
+  for (int count = 0; count < ranks - rank; ++count) order.backward(kWayDown);
+  while (order.owes_weight_gradient(kWayBack)) order.weight_gradient(kWayBack);
+  while (order.owes_weight_gradient(kWayDown)) order.weight_gradient(kWayDown);
 }
 
 Program fixed_order(const ScheduleRequest& request) {
   Program program = empty_zigzag("zbv", request);
   for (int rank = 0; rank < request.pipeline_ranks; ++rank) {
-    fill_rank(request, rank, program.ranks[rank]);
+    fill_rank(request, RankIndex(rank), program.ranks[rank]);
   }
   return program;
 }

@@ -97,8 +97,8 @@ std::vector<Action> order_of_replica(const ScheduleRequest& request, int stage, 
   std::vector<Action> actions;
   alternate(
       {.passes = own.size(), .warmup = static_cast<std::size_t>(warmup)},
-      [&](std::size_t pass) { return forward_action(stage, own[pass]); },
-      [&](std::size_t pass) { return backward_action(stage, own[pass]); }, actions);
+      [&](std::size_t pass) { return forward_action(StageIndex(stage), MicrobatchIndex(own[pass])); },
+      [&](std::size_t pass) { return backward_action(StageIndex(stage), MicrobatchIndex(own[pass])); }, actions);
   return actions;
 }
 

@@ -15,8 +15,9 @@ Program handcrafted_zero_bubble(std::string_view schedule, const ScheduleRequest
     order.warmup = static_cast<std::size_t>(depth) * static_cast<std::size_t>(request.pipeline_ranks - 1 - rank);
     order.delay = static_cast<std::size_t>(depth) * static_cast<std::size_t>(rank);
     alternate(
-        order, [rank](std::size_t pass) { return forward_action(rank, static_cast<int>(pass)); },
-        [rank](std::size_t pass) { return input_gradient_action(rank, static_cast<int>(pass)); }, program.ranks[rank]);
+        order, [rank](std::size_t pass) { return forward_action(StageIndex(rank), MicrobatchIndex(pass)); },
+        [rank](std::size_t pass) { return input_gradient_action(StageIndex(rank), MicrobatchIndex(pass)); },
+        program.ranks[rank]);
   }
   return program;
 }

@@ -25,7 +25,7 @@ struct BlockShape {
 
 struct BlockEntry {
   Action action;  ///< of microbatch 0
-  int chunk = 0;
+  ChunkIndex chunk;
   int offset = 0;  ///< slots
 };
 

@@ -61,8 +61,8 @@ class SlotTable {
   int widest_;
 };
 
-int stage_of(int ranks, int chunks, int rank, int chunk) {
-  return chunks == 1 ? rank : v_stage(ranks, rank, chunk);
+StageIndex stage_of(int ranks, int chunks, RankIndex rank, ChunkIndex chunk) {
+  return chunks == 1 ? StageIndex(int{rank}) : v_stage(ranks, rank, chunk);
 }
 
 }  // namespace
@@ -76,15 +76,15 @@ BuildingBlock building_block(int ranks, int chunks, bool split, const BlockShape
   int earliest = 0;
   for (int leg = 0; leg < 2 * chunks; ++leg) {
     const bool forward = leg < chunks;
-    const int chunk = forward ? leg : 2 * chunks - 1 - leg;
+    const ChunkIndex chunk(forward ? leg : 2 * chunks - 1 - leg);
     const bool downward = forward == (chunk == 0);
     for (int index = 0; index < ranks; ++index) {
-      const int rank = downward ? index : ranks - 1 - index;
-      const int stage = stage_of(ranks, chunks, rank, chunk);
+      const RankIndex rank(downward ? index : ranks - 1 - index);
+      const StageIndex stage = stage_of(ranks, chunks, rank, chunk);
       BlockEntry entry;
-      entry.action = forward ? forward_action(stage, 0)
-                     : split ? input_gradient_action(stage, 0)
-                             : backward_action(stage, 0);
+      entry.action = forward ? forward_action(stage, MicrobatchIndex())
+                     : split ? input_gradient_action(stage, MicrobatchIndex())
+                             : backward_action(stage, MicrobatchIndex());
       entry.chunk = chunk;
       entry.offset = tables[rank].take(earliest, forward ? 1 : backward_width);
       block.ranks[rank].push_back(entry);

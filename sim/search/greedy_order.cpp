@@ -138,7 +138,7 @@ class GreedyScheduler {
     arrivals_.push({rank.free_at, static_cast<int>(index), false, false, {}});
   }
 
-  void push_action(ActionKind kind, int stage, int microbatch) {
+  void push_action(ActionKind kind, StageIndex stage, MicrobatchIndex microbatch) {
     program_.ranks[index_of_rank(stage)].push_back(action_of(kind, stage, microbatch));
   }
 
@@ -151,7 +151,7 @@ class GreedyScheduler {
     rank.free_at = now + Time{rule_.forward} * rule_.together;
     rank.held += rule_.together;
     for (int offset = 0; offset < rule_.together; ++offset) {
-      push_action(ActionKind::kForward, task.stage, task.unit * rule_.together + offset);
+      push_action(ActionKind::kForward, StageIndex(task.stage), MicrobatchIndex(task.unit * rule_.together + offset));
     }
     if (needs_.is_first(task.stage)) ++entry_of(task.stage).started;
     if (const auto& next = needs_.result_of(ActionKind::kForward, task.stage)) {
@@ -166,7 +166,7 @@ class GreedyScheduler {
   void run_backward(Rank& rank, const Task& task, Time now) {
     rank.free_at = now + rule_.backward;
     --rank.held;
-    push_action(ActionKind::kBackward, task.stage, task.unit);
+    push_action(ActionKind::kBackward, StageIndex(task.stage), MicrobatchIndex(task.unit));
     if (const auto& previous = needs_.result_of(ActionKind::kBackward, task.stage)) {
       arrive(rank.free_at, previous.stage, false, task.unit);
       return;

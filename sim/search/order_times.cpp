@@ -58,7 +58,8 @@ Arrivals::Arrivals(const Program& stages, int microbatches, const StepTimes& tim
     : needs_(stages),
       times_(times),
       inputs_(ByStage<std::size_t>(stages.rank_of_stage.size(), static_cast<std::size_t>(microbatches)), kNotYet) {
-  for (int microbatch = 0; microbatch < microbatches; ++microbatch) inputs_[forward_action(0, microbatch)] = 0;
+  for (int microbatch = 0; microbatch < microbatches; ++microbatch)
+    inputs_[forward_action(StageIndex(), MicrobatchIndex(microbatch))] = 0;
 }
 
 OrderTimes time_order(const Program& program, int microbatches, const StepTimes& times) {

@@ -21,7 +21,7 @@ constexpr unsigned kInputGradients = 3U << static_cast<unsigned>(ActionKind::kIn
 
 struct Step {
   Action action;
-  int chunk = 0;
+  ChunkIndex chunk;
   bool done = false;
 };
 
@@ -87,7 +87,7 @@ class Squeezer {
       state.busy += duration_of(action);
       const bool kept = policy_.weights_in_order || action.kind != ActionKind::kWeightGradient;
       if (!kept) continue;
-      state.steps.push_back({action, action.stage / program_.rank_count(), false});
+      state.steps.push_back({action, ChunkIndex(action.stage / program_.rank_count()), false});
       state.kinds |= bit_of(state.steps.back());
     }
     state.left = state.busy;
@@ -238,7 +238,7 @@ class Squeezer {
     if (action.kind == ActionKind::kInputGradient) {
       ++input_gradients_[action.stage];
       if (!policy_.weights_in_order) {
-        state.waiting.push_back(weight_gradient_action(action.stage, static_cast<int>(action.microbatch)));
+        state.waiting.push_back(weight_gradient_action(StageIndex(action.stage), MicrobatchIndex(action.microbatch)));
       }
     }
     arrivals_.hand_on(action, state.free_at, [this](std::size_t receiver, Ticks at) { wake(at, receiver); });

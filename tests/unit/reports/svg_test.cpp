@@ -241,11 +241,11 @@ TEST(Svg, TheAxisHasANiceUnit) {
 }
 
 TEST(SvgStyle, TextStandsOutOnEveryFill) {
-  EXPECT_TRUE(needs_light_text(fill_color(SpanKind::kForward, 0, 1)));
-  EXPECT_FALSE(needs_light_text(fill_color(SpanKind::kBackward, 0, 1)));
-  EXPECT_FALSE(needs_light_text(fill_color(SpanKind::kForward, 1, 2)));
-  EXPECT_EQ(hex_color(fill_color(SpanKind::kForward, 0, 3)), "#0072b2");
-  EXPECT_EQ(hex_color(fill_color(SpanKind::kForward, 2, 3)), "#99c7e0");
+  EXPECT_TRUE(needs_light_text(fill_color(SpanKind::kForward, ChunkIndex(0), 1)));
+  EXPECT_FALSE(needs_light_text(fill_color(SpanKind::kBackward, ChunkIndex(0), 1)));
+  EXPECT_FALSE(needs_light_text(fill_color(SpanKind::kForward, ChunkIndex(1), 2)));
+  EXPECT_EQ(hex_color(fill_color(SpanKind::kForward, ChunkIndex(0), 3)), "#0072b2");
+  EXPECT_EQ(hex_color(fill_color(SpanKind::kForward, ChunkIndex(2), 3)), "#99c7e0");
 }
 
 TEST(SvgStyle, EscapesWhatXmlForbids) {

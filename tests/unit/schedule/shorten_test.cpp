@@ -14,6 +14,16 @@ namespace {
 
 constexpr std::size_t kEnough = 10'000;
 
+Action forward(int rank, int microbatch) {
+  return forward_action(StageIndex(rank), MicrobatchIndex(microbatch));
+}
+Action input_gradient(int rank, int microbatch) {
+  return input_gradient_action(StageIndex(rank), MicrobatchIndex(microbatch));
+}
+Action weight_gradient(int rank, int microbatch) {
+  return weight_gradient_action(StageIndex(rank), MicrobatchIndex(microbatch));
+}
+
 StepTimes unit_times(std::size_t stages) {
   StepTimes times;
   times.stages.assign(stages, StageTimes{1, 2, 1, 1, std::nullopt});
@@ -24,10 +34,10 @@ StepTimes unit_times(std::size_t stages) {
 // Rank 1 keeps rank 0 waiting: I0 could run in the third slot, and I1 before W0.
 Program wasteful_order() {
   Program program = empty_loop("zb-auto", {.pipeline_ranks = 2, .microbatches = 2});
-  program.ranks[0] = {forward_action(0, 0),         forward_action(0, 1),        input_gradient_action(0, 0),
-                      weight_gradient_action(0, 0), input_gradient_action(0, 1), weight_gradient_action(0, 1)};
-  program.ranks[1] = {forward_action(1, 0),         forward_action(1, 1),        input_gradient_action(1, 0),
-                      weight_gradient_action(1, 0), input_gradient_action(1, 1), weight_gradient_action(1, 1)};
+  program.ranks[0] = {forward(0, 0),         forward(0, 1),        input_gradient(0, 0),
+                      weight_gradient(0, 0), input_gradient(0, 1), weight_gradient(0, 1)};
+  program.ranks[1] = {forward(1, 0),         forward(1, 1),        input_gradient(1, 0),
+                      weight_gradient(1, 0), input_gradient(1, 1), weight_gradient(1, 1)};
   return program;
 }
 
@@ -52,8 +62,8 @@ TEST(Shorten, LeavesAnOrderThatMemoryAllowsNoOther) {
   Program program = empty_loop("zb-auto", {.pipeline_ranks = 2, .microbatches = 2});
   for (int rank = 0; rank < 2; ++rank) {
     for (int microbatch = 0; microbatch < 2; ++microbatch) {
-      for (const Action& action : {forward_action(rank, microbatch), input_gradient_action(rank, microbatch),
-                                   weight_gradient_action(rank, microbatch)}) {
+      for (const Action& action :
+           {forward(rank, microbatch), input_gradient(rank, microbatch), weight_gradient(rank, microbatch)}) {
         program.ranks[static_cast<std::size_t>(rank)].push_back(action);
       }
     }
@@ -76,8 +86,9 @@ TEST(OrderBound, CountsWhatMemoryMakesARankWaitFor) {
 TEST(SqueezeSlots, MovesEveryActionToTheFirstFreeSlot) {
   BuildingBlock block;
   block.period = 6;
-  block.ranks = {
-      {{forward_action(0, 0), 0, 0}, {input_gradient_action(0, 0), 0, 2}, {weight_gradient_action(0, 0), 0, 7}}};
+  block.ranks = {{{forward(0, 0), ChunkIndex(), 0},
+                  {input_gradient(0, 0), ChunkIndex(), 2},
+                  {weight_gradient(0, 0), ChunkIndex(), 7}}};
   const Program empty = empty_loop("zb-auto", {.pipeline_ranks = 1, .microbatches = 2});
   // F1 comes before W0, so that two activations are needed.
   const auto plan = squeeze_slots(empty, 2, block, {4, false});
