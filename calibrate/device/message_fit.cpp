@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
 namespace flopcast {
@@ -136,7 +138,8 @@ struct LineFit {
 class Lines {
  public:
   const LineFit& through(const MessagePoint* first, const MessagePoint* last) {
-    std::vector<std::pair<double, double>> key;
+    Key key;
+    key.reserve(static_cast<std::size_t>(last - first));
     for (const MessagePoint* point = first; point != last; ++point) key.emplace_back(point->bytes, point->seconds);
     const auto known = fitted_.find(key);
     if (known != fitted_.end()) return known->second;
@@ -147,7 +150,18 @@ class Lines {
   }
 
  private:
-  std::map<std::vector<std::pair<double, double>>, LineFit> fitted_;
+  using Key = std::vector<std::pair<double, double>>;
+  struct Hash {
+    std::size_t operator()(const Key& key) const {
+      std::size_t sum = key.size();
+      for (const auto& [bytes, seconds] : key) {
+        sum = sum * 31 + std::hash<double>()(bytes);
+        sum = sum * 31 + std::hash<double>()(seconds);
+      }
+      return sum;
+    }
+  };
+  std::unordered_map<Key, LineFit, Hash> fitted_;
 };
 
 class Partition {
@@ -178,6 +192,7 @@ class Partition {
  private:
   void extend(const Pieces& head, std::size_t first, std::size_t last, Pieces& best) {
     if (last - first < std::min(kFewestPerPiece, points_.size())) return;
+    if (!(head.loss < best.loss)) return;  // and no line makes it less
     const LineFit& line = lines_.through(points_.data() + first, points_.data() + last);
     if (!(head.loss + line.loss < best.loss)) return;
     best = head;

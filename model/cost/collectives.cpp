@@ -186,6 +186,14 @@ int ring_steps(CollectiveKind kind, int ranks) {
   return static_cast<int>(steps_of(kind, ranks));
 }
 
+Seconds CommunicationModel::network_latency(CollectiveKind kind, const GroupPlacement& placement) const {
+  if (transport_ != Transport::kNccl || !placement.crosses_nodes()) return Seconds(0);
+  const double nodes = placement.nodes;
+  const double hops =
+      kind == CollectiveKind::kAllReduce ? std::min(2.0 * std::log2(nodes), 2.0 * (nodes - 1.0)) : nodes - 1.0;
+  return cluster_.hop_latency * hops;
+}
+
 Seconds CommunicationModel::collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const {
   if (placement.ranks <= 1 || bytes.value() <= 0.0) return Seconds(0);
   if (const MessageCurve* curve = cluster_.curve(kind, placement.ranks, placement.nodes);

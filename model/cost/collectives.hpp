@@ -32,6 +32,8 @@ class CommunicationModel {
 
   /// An all-reduce, all-gather or reduce-scatter; zero for a group of one.
   Seconds collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const;
+  /// Of that, at least: what the network adds to the hops between nodes, of a tree for an all-reduce, else of a ring.
+  Seconds network_latency(CollectiveKind kind, const GroupPlacement& placement) const;
   /// Every rank sends an equal part of its `bytes` to every rank, itself included (NCCL: n-1 sends and receives at
   /// once). What stays in the node and what leaves it flow side by side, each over its own link; `bytes` is one rank's
   /// buffer, as nccl-tests prints it.

@@ -135,12 +135,14 @@ struct Holdings {
   double table = 0.0;
   Traffic buckets;
   Seconds forward;  ///< of one microbatch through all its stages
+  double tensors = 0.0;
   int layers = 0;
   int stages = 0;
 
   bool as(const Holdings& other) const {
     return parameters == other.parameters && experts == other.experts && low_rank_elements == other.low_rank_elements &&
-           table == other.table && buckets.time == other.buckets.time && forward == other.forward;
+           table == other.table && tensors == other.tensors && buckets.time == other.buckets.time &&
+           forward == other.forward;
   }
 };
 
@@ -167,6 +169,7 @@ std::vector<Holdings> holdings_of(const PricingContext& pricing, const StepCosts
     rank.table = std::max(rank.table, of_stage.embedding_parameters);
     rank.buckets += of_stage.bucket_traffic;
     rank.forward += of_stage.forward.total();
+    rank.tensors += of_stage.tensors;
     rank.layers += of_stage.layers;
     ++rank.stages;
   }
@@ -199,6 +202,12 @@ FlushCosts price_flush(const PricingContext& pricing, const Holdings& holdings, 
         pricing.replica_collective(CollectiveKind::kAllGather, weight * dense.parameters, pricing.replicas, 1);
     if (experts > 0.0)
       gather += pricing.replica_collective(CollectiveKind::kAllGather, weight * experts, expert_group, 1);
+    if (training.stack.gathers_each_parameter) {
+      // What NCCL opens on eight Hopper GPUs with NVLink, as in its estimate of NVLS.
+      constexpr double kChannels = 16.0;
+      const Traffic smallest = pricing.replica_collective(CollectiveKind::kAllGather, Bytes(1), pricing.replicas, 1);
+      gather.time += smallest.time * std::max(0.0, holdings.tensors / kChannels - 1.0);
+    }
     flush.parameter_gather = gather.time;
     if (training.stack.overlap_parameter_gather) {
       const Seconds exposed = exposed_gather(gather.time, holdings, layout.pp);
@@ -396,7 +405,8 @@ namespace {
 void offload_activations(const PricingContext& pricing, StageCosts& costs) {
   if (!pricing.job.layout.offloads_activations()) return;
   const Seconds transfer = costs.activation / pricing.job.cluster.host_bandwidth;
-  const Seconds backward = costs.recompute.total() + costs.input_gradient.total() + costs.weight_gradient.total();
+  const Seconds backward =
+      costs.recompute.total() + costs.input_gradient.total() + costs.weight_gradient.total() - costs.tp_hidden;
   costs.forward.offload = std::max(Seconds(0), transfer - costs.forward.total());
   costs.input_gradient.offload = std::max(Seconds(0), transfer - backward);
   const double kept = std::min(1.0, 2.0 / std::max(1, costs.layers));
@@ -407,6 +417,7 @@ void offload_activations(const PricingContext& pricing, StageCosts& costs) {
 }  // namespace
 
 void finish_stage(const PricingContext& pricing, int stage, const std::vector<UnitRun>& runs, StageCosts& costs) {
+  for (const UnitRun& run : runs) costs.tensors += static_cast<double>(run.section->gradients.size()) * run.count;
   add_replica_passes(pricing, stage, runs, costs);
   if (reduces_in_buckets(pricing.job)) fill_buckets(pricing, runs, costs);
   offload_activations(pricing, costs);

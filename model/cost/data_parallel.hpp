@@ -56,6 +56,7 @@ void add_replica_passes(const PricingContext& pricing, int stage, const std::vec
 /// and no microbatch did it), with what is left of them over the two ranks that hold the same stages in the two copies
 /// of a bidirectional schedule, of the tied table over first and last stage, the gradient norm over the ranks of one
 /// replica, the optimizer and, where it is sharded, handing out the new weights.
+/// Weights that are gathered by one collective a parameter take the latency of each, 16 at a time.
 /// An offloaded optimizer sends its gradients to the host, updates there at the speed of the node's memory, and takes
 /// the weights back, one after the other (ZeRO-Offload 2101.06840 §4, without its one-step delay).
 std::vector<FlushCosts> price_flushes(const PricingContext& pricing, const StepCosts& costs);

@@ -149,7 +149,7 @@ void add_expert_host_floor(const PricingContext& pricing, const std::vector<Oper
   }
   const HostTime host = host_time(pricing, operators);
   const Seconds forward = std::min(host.forward, block.forward.total()) * kInTurn;
-  const Seconds whole = block.input_gradient.total() + block.weight_gradient.total();
+  const Seconds whole = block.input_gradient.total() + block.weight_gradient.total() - block.tp_hidden;
   const Seconds backward = std::min(host.backward, whole) * kInTurn;
   add_host_floor(pricing, operators, block);
   block.forward.compute += forward;

@@ -41,6 +41,7 @@ Traffic through_servers(const PricingContext& pricing, Bytes bytes, const GroupP
   const BytesPerSecond network =
       cluster.node_network_bandwidth() * (cluster.nic_efficiency / group.groups_sharing_nics);
   traffic.time += cluster.inter_latency * 2.0 + bytes / network * factor;
+  traffic.under_way += bytes / network * factor;
   // Each node pushes its gradients once, less what its own server keeps.
   const bool beside = hosts <= 0.0;
   traffic.sent_per_rank += bytes * ((beside ? 2.0 * (nodes - 1) / nodes : 1.0) / group.ranks_per_node);

@@ -9,6 +9,7 @@ Traffic& Traffic::operator+=(const Traffic& other) {
   time += other.time;
   sent_per_rank += other.sent_per_rank;
   messages += other.messages;
+  under_way += other.under_way;
   return *this;
 }
 
@@ -19,7 +20,7 @@ GradientAmount& GradientAmount::operator+=(const GradientAmount& other) {
 }
 
 Traffic scaled(const Traffic& traffic, double times) {
-  return {traffic.time * times, traffic.sent_per_rank * times, traffic.messages * times};
+  return {traffic.time * times, traffic.sent_per_rank * times, traffic.messages * times, traffic.under_way * times};
 }
 
 double overlap_slowdown(const Device& device) {
@@ -56,6 +57,7 @@ Traffic collective_over(const CommunicationModel& communication, CollectiveKind 
   traffic.time = communication.collective(kind, bytes, group) * count;
   traffic.sent_per_rank = bytes_sent_per_rank(kind, bytes, group.ranks) * count;
   traffic.messages = count;
+  traffic.under_way = traffic.time - std::min(traffic.time, communication.network_latency(kind, group) * count);
   return traffic;
 }
 
@@ -134,7 +136,7 @@ HostTime host_time(const PricingContext& pricing, const std::vector<Operator>& o
 void add_host_floor(const PricingContext& pricing, const std::vector<Operator>& operators, Section& block) {
   const HostTime host = host_time(pricing, operators);
   block.forward.compute += waiting_for_host(host.forward, block.forward.total());
-  const Seconds whole = block.input_gradient.total() + block.weight_gradient.total();
+  const Seconds whole = block.input_gradient.total() + block.weight_gradient.total() - block.tp_hidden;
   const Seconds short_of = waiting_for_host(host.backward, whole);
   block.input_gradient.compute += short_of * 0.5;
   block.weight_gradient.compute += short_of * 0.5;

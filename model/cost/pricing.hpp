@@ -59,6 +59,7 @@ struct Section {
   double parameters = 0.0;
   double expert_parameters = 0.0;
   Seconds overlappable_tp;  ///< backward collectives that a weight-gradient GEMM may run beside
+  Seconds tp_hidden;        ///< what of them does, in a full backward pass
   Seconds tp_in_pieces;     ///< forward collectives that are cut in pieces beside the products
   ByAxis<Traffic> sent;
   double low_rank_elements = 0.0;
@@ -73,15 +74,17 @@ struct UnitRun {
 
   /// Of one unit, communication of its own included.
   Seconds forward() const { return section->forward.total(); }
-  Seconds backward() const { return recompute + section->input_gradient.total() + section->weight_gradient.total(); }
+  Seconds backward() const {
+    return recompute + section->input_gradient.total() + section->weight_gradient.total() - section->tp_hidden;
+  }
 };
 
 Traffic scaled(const Traffic& traffic, double times);
 
 /// What computation takes longer beside communication, of the time that the two run side by side: they share
-/// multiprocessors and memory bandwidth. Fitted to published FSDP steps, at the upper end of the 0.19 to 0.4 of the
-/// literature; cores that only compute: nothing. The same for sharded weights, gradient buckets, updated weights and
-/// pipeline transfers.
+/// multiprocessors and memory bandwidth. What a network adds to each hop (hop_latency) takes neither. Fitted to
+/// published FSDP steps, at the upper end of the 0.19 to 0.4 of the literature; cores that only compute: nothing. The
+/// same for sharded weights, gradient buckets, updated weights and pipeline transfers.
 double overlap_slowdown(const Device& device);
 
 /// What the host takes to launch a block's kernels and collectives.
@@ -95,7 +98,8 @@ HostTime host_time(const PricingContext& pricing, const std::vector<Operator>& o
 
 /// A pass takes no less than the host needs to launch its kernels and collectives, and somewhat more where both take
 /// about as long, because now one and now the other waits: (device^6 + host^6)^(1/6). What that adds counts as
-/// computation, half and half in the two parts of the backward pass. Nothing for a stack without host times.
+/// computation, half and half in the two parts of the backward pass. What weight gradients hide of collectives is no
+/// time of the device: a pass that waits for its host gains nothing by it. Nothing for a stack without host times.
 /// With Stack::host_waits_for_hops the host's time holds the hops of the block's collectives too, (nodes - 1) ·
 /// hop_latency each; with Stack::collective_stall, where pipeline neighbours are on other nodes, tp times that each.
 /// With sequence parallelism these are 4 forward and 6 backward (Korthikanti et al. 2205.05198 §4.2.2: inputs are

@@ -134,6 +134,10 @@ StepPricer::Block StepPricer::price_block(BlockKind kind) const {
   // The last piece has no product beside it, and the device slows down beside the others.
   const Seconds beside = std::min(block.cost.tp_in_pieces, block.cost.forward.compute);
   block.cost.forward.comm.tp -= beside * std::min(hidden_share(job_.cluster.device), 1.0 - 1.0 / job_.layout.tp);
+  if (job_.training.stack.overlap_tp_with_weight_gradient) {
+    const Seconds hidden_by = std::min(block.cost.overlappable_tp, block.cost.weight_gradient.compute);
+    block.cost.tp_hidden = hidden_by * hidden_share(job_.cluster.device);
+  }
   if (kind == BlockKind::kExperts) {
     add_expert_host_floor(pricing_, block.operators, block.cost);
   } else {
@@ -165,10 +169,13 @@ void add_section(const Section& section, double times, StageCosts& costs) {
   costs.low_rank_elements += section.low_rank_elements * times;
 }
 
-// What of the replicas' traffic inside the passes is hidden, a third of it in the forward pass.
+// What of the replicas' traffic inside the passes is hidden, a third of it in the forward pass. The network's latency
+// slows nothing down.
 void add_overlap_slowdown(double slowdown, StageCosts& costs) {
   const Seconds exposed = costs.forward.comm.dp + costs.input_gradient.comm.dp;
-  const Seconds hidden = std::max(Seconds(0), costs.sent.dp.time - exposed);
+  const Traffic& sent = costs.sent.dp;
+  if (sent.time <= Seconds(0)) return;
+  const Seconds hidden = std::max(Seconds(0), sent.time - exposed) * (sent.under_way / sent.time);
   constexpr double kForwardShare = 1.0 / 3.0;
   costs.forward.compute += hidden * (slowdown * kForwardShare);
   costs.input_gradient.compute += hidden * (slowdown * (1.0 - kForwardShare));
@@ -211,10 +218,7 @@ void StepPricer::add_blocks(const Block& block, int layers, StageCosts& costs) c
     costs.gradient_buffer = std::max(costs.gradient_buffer, gradient_buffer(block.operators));
   }
   costs.placeholders = std::max(costs.placeholders, placeholder_gradients(block.operators, job_.training));
-  if (job_.training.stack.overlap_tp_with_weight_gradient) {
-    const Seconds beside = std::min(block.cost.overlappable_tp, block.cost.weight_gradient.compute);
-    costs.tp_hidden += beside * (hidden_share(job_.cluster.device) * layers);
-  }
+  costs.tp_hidden += block.cost.tp_hidden * layers;
 }
 
 std::vector<UnitRun> StepPricer::runs_of(int index, int dense, int experts) const {

@@ -42,6 +42,7 @@ struct Traffic {
   Seconds time;
   Bytes sent_per_rank;
   double messages = 0.0;
+  Seconds under_way{};  ///< `time` without what the network adds to hops between nodes; collectives of replicas
 
   Traffic& operator+=(const Traffic& other);
 };
@@ -87,6 +88,7 @@ struct StageCosts {
   double parameters = 0.0;            ///< of this rank
   double expert_parameters = 0.0;     ///< of these, the ones that expert-parallel ranks split
   double low_rank_elements = 0.0;     ///< what PowerSGD sends of the dense ones; 0: not known
+  double tensors = 0.0;               ///< operators with parameters
   double embedding_parameters = 0.0;  ///< the tied table, whose gradients the first and last stage add up
 };
 

@@ -485,6 +485,10 @@ const Fields& stack_fields() {
       boolean<&Stack::reduces_whole_gradients>(
           "reduces_whole_gradients",
           "with sharded optimizer state: one all-reduce of all gradients after the last pass"),
+      boolean<&Stack::gathers_each_parameter>("gathers_each_parameter",
+                                              "updated weights are gathered by one collective a parameter"),
+      boolean<&Stack::balances_by_parameters>("balances_by_parameters",
+                                              "balanced stages hold equal parameters of products, not equal time"),
       choice<&Stack::experts_dispatcher>("experts_dispatcher", "of training.experts_dispatch.dispatcher"),
       format<&Stack::experts_dispatch_bytes>("experts_dispatch_dtype", "of training.experts_dispatch.dtype"),
       whole<&Stack::experts_node_limit>("experts_node_limit", 0, kMostRanks,

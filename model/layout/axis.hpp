@@ -32,14 +32,27 @@ struct ByAxis {
   Value dp{};
   Value pp{};
 
-  constexpr Value& operator[](Axis axis) { return this->*member(axis); }
-  constexpr const Value& operator[](Axis axis) const { return this->*member(axis); }
+  constexpr Value& operator[](Axis axis) { return of(*this, axis); }
+  constexpr const Value& operator[](Axis axis) const { return of(*this, axis); }
 
  private:
-  static constexpr Value ByAxis::*member(Axis axis) {
-    constexpr Value ByAxis::*kMembers[] = {&ByAxis::tp, &ByAxis::cp, &ByAxis::ep, &ByAxis::dp, &ByAxis::pp};
-    static_assert(std::size(kMembers) == kAxisCount);
-    return kMembers[static_cast<std::size_t>(axis)];
+  // No table of pointers to members: GCC 12 folds those of values of one size into each other, and then takes the
+  // offsets of a third.
+  template <class Self>
+  static constexpr auto& of(Self& self, Axis axis) {
+    switch (axis) {
+      case Axis::kTensor:
+        return self.tp;
+      case Axis::kContext:
+        return self.cp;
+      case Axis::kExpert:
+        return self.ep;
+      case Axis::kData:
+        return self.dp;
+      case Axis::kPipeline:
+        break;
+    }
+    return self.pp;
   }
 };
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "base/text/error.hpp"
 
@@ -307,6 +308,30 @@ std::vector<int> balanced_split(const SplitCosts& costs, const std::vector<int>&
   const bool one_stage_a_rank = static_cast<std::size_t>(rank_count(costs)) == stages;
   if (one_stage_a_rank && layers * layers * stages <= kMostSteps) return OneStageARank(costs, layers).solve();
   return improve(costs, start);
+}
+
+std::vector<int> split_by_parameters(const Transformer& model, int stages) {
+  if (stages == 1) return {model.layers};
+  const double products = 4.0 * model.attention_width() + (model.gated_mlp ? 3.0 : 2.0) * model.ffn;
+  const double head = model.vocab / products;  // in layers
+  const int others = stages - 1;
+  int best = 0;
+  std::pair<double, double> best_quality(std::numeric_limits<double>::infinity(), 0.0);  // dearest stage, squares
+  for (int last = 0; last <= model.layers; ++last) {
+    const int low = (model.layers - last) / others;
+    const int higher = (model.layers - last) % others;
+    const double end = last + head;
+    const double dearest = std::max(end, static_cast<double>(low + (higher > 0 ? 1 : 0)));
+    const double squares = end * end + higher * (low + 1.0) * (low + 1.0) + (others - higher) * (1.0 * low * low);
+    if (const std::pair quality(dearest, squares); quality < best_quality) {
+      best = last;
+      best_quality = quality;
+    }
+  }
+  std::vector<int> layers(static_cast<std::size_t>(stages), (model.layers - best) / others);
+  for (int stage = 0; stage < (model.layers - best) % others; ++stage) ++layers[static_cast<std::size_t>(stage)];
+  layers.back() = best;
+  return layers;
 }
 
 std::vector<int> balanced_stage_layers(const LayerProfile& profile, int stages) {

@@ -51,6 +51,12 @@ SplitQuality quality_of(const SplitCosts& costs, const std::vector<int>& stage_l
 /// heuristic when they differ.
 std::vector<int> balanced_split(const SplitCosts& costs, const std::vector<int>& start);
 
+/// Layers of each of `stages` stages, 0 allowed, where software balances the parameters of products: 4·h·a + 3·h·f a
+/// layer (2·h·f without a gate; h hidden, a the width of attention, f of the MLP), V·h for the head on the last stage,
+/// nothing for the embedding (nanotron, models/llama.py: get_block_compute_costs). The dearest stage is as cheap as
+/// possible, then all are as even as possible; of equally good splits the one that fills early stages first.
+std::vector<int> split_by_parameters(const Transformer& model, int stages);
+
 /// Layers of each of `stages` stages, at least one each, such that the slowest stage is as fast as possible: the exact
 /// min-max over contiguous splits of forward and backward time. Communication is not weighed. Of equally good splits
 /// the one that fills early stages first. Needs at least as many layers as stages.

@@ -119,6 +119,11 @@ struct Stack {
   /// With sharded optimizer state (ZeRO 1) every rank still adds up all gradients, by one all-reduce after the
   /// backward pass, and updates its share.
   bool reduces_whole_gradients = false;
+  /// With sharded optimizer state: updated weights are gathered by one collective a parameter, in one group call that
+  /// spreads them over NCCL's channels.
+  bool gathers_each_parameter = false;
+  /// Layers that are to be balanced are split by the parameters of products (split_by_parameters), not by time.
+  bool balances_by_parameters = false;
   double reduce_bytes = 0.0;            ///< a gradient on its way between replicas; 0: gradient_bytes
   double moment_bytes = 4.0;            ///< of each of Adam's moments
   std::optional<Fp8Recipe> fp8_recipe;  ///< where a job in fp8 says none

@@ -49,6 +49,7 @@ Ends ends_of(const StepCosts& uniform) {
 std::vector<int> balanced_layers(const Job& job, const StageMap& stages, const StepCosts& uniform) {
   const int count = stages.model_stages;
   const int layers = job.model.layers;
+  if (job.training.stack.balances_by_parameters) return split_by_parameters(job.model, count);
   const std::vector<int> even = even_stage_layers(layers, count);
   const bool simple = count > 2 && stages.copies() == 1 && layers_are_alike(job) && !job.cluster.uneven();
   if (!simple) return balanced_split(split_costs(job, stages), even);

@@ -64,9 +64,11 @@ void add_overlapped_reductions(const PreparedStep& step, StepTimes& times) {
     const std::size_t rank = static_cast<std::size_t>(step.stages.rank_of_stage[stage]);
     const OverlappedReduction merged = merged_buckets(costs, static_cast<int>(stage), pass);
     times.overlapped_reductions[rank].push_back(merged);
-    // What is reduced beside the pass slows it down, whose end all that follows waits for.
+    // What is reduced beside the pass slows it down, whose end all that follows waits for. The
+    // network's latency slows nothing down.
     const auto hidden = static_cast<double>(std::min(merged.duration, merged.ready_before_end));
-    const double slowdown = overlap_slowdown(step.job.cluster.device);
+    const double slowdown =
+        overlap_slowdown(step.job.cluster.device) * (costs.bucket_traffic.under_way / costs.bucket_traffic.time);
     times.flush[rank].gradient_reduction += static_cast<Ticks>(hidden * slowdown);
   }
 }
@@ -152,6 +154,7 @@ std::vector<int> balanced_by_simulation(const PreparedStep& step) {
   const int stages = step.stages.model_stages;
   std::vector<int> even = even_stage_layers(job.model.layers, stages);
   if (stages == 1) return even;
+  if (job.training.stack.balances_by_parameters) return split_by_parameters(job.model, stages);
   const SplitCosts costs = split_costs(job, step.stages);
   std::vector<Split> splits = {{even}};
   const auto add = [&splits](std::vector<int> layers) {

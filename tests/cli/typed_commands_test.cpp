@@ -132,8 +132,11 @@ TEST(TypedCommands, TablesFitTheTerminal) {
                            "devices h100", "clusters dgx-h100", "stacks nemo"}) {
     typed.push_back(fmt::format("catalog {}", kind));
   }
-  for (const std::string& command : all_commands()) typed.push_back(command + " --help-all");
-  for (const int width : {80, 120, 200}) {
+  for (const int width : {200, 120, 80}) {
+    // Help is text, which breaks at any width as it does at the narrowest.
+    if (width == 80) {
+      for (const std::string& command : all_commands()) typed.push_back(command + " --help-all");
+    }
     CommandOptions options;
     options.working_directory = folder.path();
     options.environment = {{"COLUMNS", std::to_string(width)}, {"LC_ALL", "C.UTF-8"}};

@@ -6,6 +6,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdlib>
 #include <fstream>
@@ -297,6 +298,98 @@ TEST(JobProperties, FlagsReachIntoPartsThatGoByTheirName) {
   EXPECT_EQ(job.at("cluster").at("device").at("name"), "a100-80g");
   EXPECT_EQ(job.at("training").at("stack").at("gradient_bytes"), 2);
   EXPECT_EQ(job.at("training").at("stack").at("name"), "megatron-2022");
+}
+
+// --- what a forecast says of itself ---
+
+void expect_share_of(double part, double whole) {
+  RC_ASSERT(part <= whole * (1.0 + 1e-9) + 1e-12);
+}
+
+// The parts of a step are the step, those of a rank's memory what it holds, and an interval holds its forecast.
+RC_GTEST_PROP(JobProperties, ForecastsAddUp, ()) {
+  const auto beginning = *rc::gen::inRange<std::size_t>(0, beginnings().size());
+  const auto changes = *rc::gen::container<std::vector<std::pair<std::size_t, std::size_t>>>(
+      rc::gen::pair(rc::gen::inRange<std::size_t>(0, job_keys().size()), rc::gen::inRange<std::size_t>(0, 16)));
+  const Json root = job_with(beginning, changes);
+  RC_LOG() << root.dump() << '\n';
+  const Job job = read_job(root, {});
+  const Result result = forecast(job, no_files).result;
+  const double step = result.iteration.time_s;
+  RC_ASSERT(std::isfinite(step) && step > 0.0);
+
+  const Json breakdown = result_json(forecast(job, no_files)).at("breakdown");
+  double sum = 0.0;
+  for (const auto& [name, seconds] : breakdown.items()) {
+    RC_ASSERT(seconds.get<double>() >= -1e-9 * step);
+    sum += seconds.get<double>();
+  }
+  RC_ASSERT(std::abs(sum - step) <= 1e-6 * step);
+  expect_share_of(result.bubble.fraction, 1.0);
+  for (const Axis axis : kResultAxes) expect_share_of(0.0, result.communication[axis].total_s);
+  expect_share_of(result.iteration.mfu_causal, result.iteration.mfu);
+  expect_share_of(result.iteration.model_tflops_per_gpu, result.iteration.hardware_tflops_per_gpu);
+  if (result.interval) {
+    expect_share_of(result.interval->low_s, step);
+    expect_share_of(step, result.interval->high_s);
+  }
+
+  double fullest = 0.0;
+  for (const RankMemoryResult& rank : result.memory.per_pipeline_rank) {
+    const double parts = rank.weights_gib + rank.gradients_gib + rank.optimizer_gib + rank.activations_gib +
+                         rank.weight_versions_gib + rank.workspace_gib;
+    RC_ASSERT(std::abs(parts - rank.total_gib) <= 1e-9 * rank.total_gib);
+    expect_share_of(rank.total_gib, rank.reserved_gib);
+    expect_share_of(rank.reserved_gib, rank.shown_gib);
+    fullest = std::max(fullest, rank.total_gib);
+  }
+  RC_ASSERT(std::abs(fullest - result.memory.peak_gib) <= 1e-9 * fullest);
+}
+
+// Orders that are searched for the step's times are good ones found, not the best. And what the host adds to a backward
+// pass is halved between its parts: one of them may take longer although both together do not.
+bool follows_the_times(const Forecast& forecast) {
+  const std::string& schedule = forecast.step.job.layout.schedule;
+  if (schedule.find("auto") != std::string::npos || schedule.find("greedy") != std::string::npos) return false;
+  for (const std::vector<Action>& actions : forecast.step.program.ranks) {
+    for (const Action& action : actions) {
+      if (action.kind == ActionKind::kWeightGradient) return false;
+    }
+  }
+  return true;
+}
+
+// Wider links and shorter latencies never make a step longer: by no more than a thousandth, where what is hidden beside
+// a pass changes sides.
+RC_GTEST_PROP(JobProperties, BetterLinksAreNotSlower, ()) {
+  const auto beginning = *rc::gen::inRange<std::size_t>(0, beginnings().size());
+  const auto changes = *rc::gen::container<std::vector<std::pair<std::size_t, std::size_t>>>(
+      rc::gen::pair(rc::gen::inRange<std::size_t>(0, job_keys().size()), rc::gen::inRange<std::size_t>(0, 16)));
+  const Json root = job_with(beginning, changes);
+  RC_LOG() << root.dump() << '\n';
+  const Job job = read_job(root, {});
+  const Forecast before = forecast(job, no_files);
+  RC_PRE(follows_the_times(before));
+  const double factor = *rc::gen::element(1.1, 2.0, 10.0);
+  Job better = job;
+  switch (*rc::gen::inRange(0, 5)) {
+    case 0:
+      better.cluster.intra_bandwidth = better.cluster.intra_bandwidth * factor;
+      break;
+    case 1:
+      better.cluster.nic_bandwidth = better.cluster.nic_bandwidth * factor;
+      break;
+    case 2:
+      better.cluster.intra_latency = better.cluster.intra_latency / factor;
+      break;
+    case 3:
+      better.cluster.inter_latency = better.cluster.inter_latency / factor;
+      break;
+    default:
+      better.cluster.hop_latency = better.cluster.hop_latency / factor;
+  }
+  const double step = before.result.iteration.time_s;
+  RC_ASSERT(forecast(better, no_files).result.iteration.time_s <= step * 1.001);
 }
 
 // --- what commands say of the job that they answer ---

@@ -206,5 +206,24 @@ TEST(Operators, HostTimesOfCollectivesAddUp) {
   EXPECT_GT(without, 10 * 100e-3);
 }
 
+// 98 tensors of 16 layers, embedding and head, 16 at a time: 5 1/8 more latencies of a ring over 16 nodes.
+TEST(Operators, GathersOfEachParameterAddTheirLatencies) {
+  const auto gather = [](const char* each, const char* hop) {
+    const Job job = job_from(
+        std::string(
+            R"({"model": {"name": "llama3-8b", "layers": 16}, "cluster": {"name": "p5", "nodes": 16, "hop_latency": ")") +
+        hop + R"("}, "training": {"stack": {"name": "nanotron", "gathers_each_parameter": )" + each +
+        R"(}}, "layout": {"zero": 1, "global_batch_size": 256}})");
+    StageMap map;
+    map.rank_of_stage = {0};
+    map.model_stages = 1;
+    return price_step(job, map, {job.model.layers}).ranks.front().parameter_gather.value();
+  };
+  const double latency_at_once = gather("false", "2ms") - gather("false", "1ms");
+  const double latency_of_each = gather("true", "2ms") - gather("true", "1ms");
+  EXPECT_NEAR(latency_at_once, 15 * 1e-3, 1e-6);
+  EXPECT_NEAR(latency_of_each / latency_at_once, 98.0 / 16.0, 0.3);
+}
+
 }  // namespace
 }  // namespace flopcast

@@ -156,5 +156,31 @@ TEST(BalancedSplit, CostsAddUpToThePricedStages) {
   }
 }
 
+// As published steps of the Ultra-Scale Playbook were split: the head of 1B counts as four layers, that of 8B as 2.2.
+TEST(SplitByParameters, KeepsTheHeadOfNanotronByItself) {
+  Transformer small;
+  small.layers = 16;
+  small.hidden = 2048;
+  small.heads = 32;
+  small.head_dim = 64;
+  small.ffn = 8192;
+  small.vocab = 131072;
+  small.gated_mlp = true;
+  EXPECT_EQ(split_by_parameters(small, 1), (std::vector<int>{16}));
+  EXPECT_EQ(split_by_parameters(small, 2), (std::vector<int>{10, 6}));
+  EXPECT_EQ(split_by_parameters(small, 4), (std::vector<int>{5, 5, 5, 1}));
+  EXPECT_EQ(split_by_parameters(small, 8), (std::vector<int>{3, 3, 2, 2, 2, 2, 2, 0}));
+  Transformer large = small;
+  large.layers = 32;
+  large.hidden = 4096;
+  large.head_dim = 128;
+  large.ffn = 14336;
+  EXPECT_EQ(split_by_parameters(large, 2), (std::vector<int>{17, 15}));
+  std::vector<int> single(32, 1);
+  single.front() = 2;
+  single.back() = 0;
+  EXPECT_EQ(split_by_parameters(large, 32), single);
+}
+
 }  // namespace
 }  // namespace flopcast
