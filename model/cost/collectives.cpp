@@ -157,6 +157,19 @@ double nvls_us(CollectiveKind kind, double bytes, const Group& group) {
   return latency + bytes / (algorithm_bandwidth * kGiga) / kMicro;
 }
 
+// NVLS-tree. On two nodes the switches' sums cross the network once each way, which NCCL's estimate lets run at all of
+// its bandwidth (tuning.cc: half of it on more nodes, where a ring is as good), so that the switches bind, with what
+// trees lose. The pipeline between the two is filled first: sixteen channels of NCCL's buffers of 4 MiB. `inside` is
+// one node of the group.
+double nvls_tree_of_two_us(double bytes, const Group& inside, double network) {
+  constexpr double kTree = 0.92;
+  constexpr double kBuffers = 16 * 4 * 1024.0 * 1024.0;
+  const double through_switches = nvls_us(CollectiveKind::kAllReduce, bytes, inside) / kTree;
+  const double through_network = bytes / (network * kGiga) / kMicro;
+  const double fill = std::min(bytes, kBuffers) / (network * kGiga) / kMicro;
+  return kNvlsHopInter + 2.0 * inside.network + std::max(through_switches, through_network) + fill;
+}
+
 constexpr double kGlooBytesPerSecond = 1.15e9;
 constexpr double kGlooStep = 50e-6;
 constexpr double kMpiStep = 10e-6;
@@ -237,6 +250,15 @@ Seconds CommunicationModel::collective(CollectiveKind kind, Bytes bytes, const G
       (cluster_.device.generation == GpuGeneration::kHopper || cluster_.device.generation == GpuGeneration::kBlackwell);
   if (has_in_switch_reduction && placement.nodes == 1 && kind == CollectiveKind::kAllReduce && placement.ranks > 2) {
     best = std::min(best, nvls_us(kind, bytes.value(), group));
+  }
+  if (has_in_switch_reduction && placement.nodes == 2 && kind == CollectiveKind::kAllReduce &&
+      placement.ranks_per_node > 2) {
+    Group inside = group;
+    inside.ranks = placement.ranks_per_node;
+    inside.bus = rings.value() * cluster_.intra_efficiency / kGiga;
+    const double network =
+        cluster_.node_network_bandwidth().value() * cluster_.nic_efficiency / (kGiga * placement.groups_sharing_nics);
+    best = std::min(best, nvls_tree_of_two_us(bytes.value(), inside, network));
   }
   return Seconds(best * kMicro);
 }

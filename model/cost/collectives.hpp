@@ -7,9 +7,9 @@
 
 namespace flopcast {
 
-/// NCCL's own latency-bandwidth model: time = latency + bytes / algorithm bandwidth, the fastest of Ring, Tree and NVLS
-/// with the LL, LL128 and Simple protocols (NVIDIA/nccl 2.28, src/graph/tuning.cc; formulas restated in
-/// collectives.cpp).
+/// NCCL's own latency-bandwidth model: time = latency + bytes / algorithm bandwidth, the fastest of Ring, Tree, NVLS
+/// and, between two nodes, NVLS-tree with the LL, LL128 and Simple protocols (NVIDIA/nccl 2.28, src/graph/tuning.cc;
+/// formulas restated in collectives.cpp).
 ///
 /// `bytes` is the size nccl-tests prints: the whole buffer of an all-reduce, the sum over ranks of an all-gather or a
 /// reduce-scatter. algbw = bytes / time; busbw = algbw · 2(n-1)/n for all-reduce and · (n-1)/n for the others.

@@ -182,8 +182,11 @@ void choose_layers(PreparedStep& step) {
         fmt::format("layout.stage_layers balances the profile's times: {}", fmt::join(layers, ", ")));
   } else if (balanced) {
     layers = balanced_by_simulation(step);
-    job.assumptions.push_back(
-        fmt::format("layout.stage_layers is balanced, the fastest of the splits tried: {}", fmt::join(layers, ", ")));
+    const bool by_parameters = job.training.stack.balances_by_parameters;
+    job.assumptions.push_back(fmt::format(
+        "layout.stage_layers is balanced, {}: {}",
+        by_parameters ? "even by parameters of products as the stack splits" : "the fastest of the splits tried",
+        fmt::join(layers, ", ")));
   } else {
     layers = even_stage_layers(job.model.layers, stages);
     if (job.layout.stage_split || job.model.layers % stages != 0) {

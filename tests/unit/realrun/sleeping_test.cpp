@@ -60,8 +60,9 @@ TrainingPlan plan_of(const char* schedule, int dp, bool sleeps) {
 TEST(SleepingStages, ActionsLastAsLongAsTold) {
   const std::vector<RankResult> ranks = train_on_threads(plan_of("1f1b", 1, true), {});
   const Timeline timeline = timeline_of(ranks, 1);
-  // 1F1B with F = 1, B = 2: (m + p - 1)(F + B).
-  EXPECT_GE(timeline.makespan(), 15 * kMillisecond * 99 / 100);
+  // 1F1B with F = 1, B = 2: (m + p - 1)(F + B), less what a first action that began late has made up by those behind
+  // it.
+  EXPECT_GE(timeline.makespan(), 14 * kMillisecond);
   for (const std::vector<Span>& spans : timeline.ranks) {
     for (const Span& span : spans) {
       if (span.kind != SpanKind::kBackward) continue;
