@@ -18,11 +18,11 @@ function(flopcast_joined target)
   endif()
 endfunction()
 
-# Code that runs once per command, to read, ask or print: nobody notices it running at -O1, and it compiles in half
+# Code that runs once per command, to read, ask or print: nobody notices it running at -Og, and it compiles in half
 # the time. To a browser it is sent, so it shall be small.
 set(flopcast_cold_options "")
 if(CMAKE_BUILD_TYPE MATCHES "^(Release|RelWithDebInfo)$" AND NOT FLOPCAST_SANITIZERS)
-  set(flopcast_cold_options $<IF:$<BOOL:${EMSCRIPTEN}>,-Oz,-O1>)
+  set(flopcast_cold_options $<IF:$<BOOL:${EMSCRIPTEN}>,-Oz,-Og>)
 endif()
 
 # flopcast_cold(target): such a target.
