@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cstddef>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -211,11 +212,11 @@ class Builder {
                      notes_);
     for (const auto& [group, sizes] : pooled_.messages) fit_messages(group, sizes);
     describe_overlaps(measurement_, profile_, notes_);
-    if (profile_.fits.empty() && request_.cluster.empty()) {
+    if (profile_.fits.empty() && request_.cluster->empty()) {
       refuse_fit("samples", "hold nothing that a forecast uses", "measure gemm, memory_copy or messages");
     }
     if (request_.host) describe_host();
-    const bool says_something = !device_.is_null() || !request_.cluster.empty();
+    const bool says_something = !device_.is_null() || !request_.cluster->empty();
     if (!request_.device.empty() && says_something) device_["name"] = request_.device;
     if (!device_.is_null()) profile_.cluster["device"] = device_;
     return std::move(profile_);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,7 +36,7 @@ struct ProfileRequest {
   std::string confidence;  ///< measured, imported or published
   std::string device;      ///< the catalogue's device that was measured; empty: the profile describes it itself
   /// Keys of the cluster that are known without a measurement, such as how a node is wired.
-  nlohmann::json cluster = nlohmann::json::object();
+  JsonValue cluster = JsonValue::object();
   bool in_step = false;  ///< products were timed inside training steps, where clocks and power are those of a step
   bool host = false;     ///< the cores of a host: a device of generation cpu, whose links are its memory
 };

@@ -6,7 +6,7 @@
 #include <iosfwd>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <streambuf>
 #include <string>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "calibrate/device/measurement.hpp"
+#include "model/config/document.hpp"
 #include "model/hardware/device.hpp"
 
 namespace flopcast {
@@ -89,7 +90,7 @@ struct NodeTopology {
 NodeTopology read_topology(std::string_view text, const std::string& file);
 
 struct TopologyFacts {
-  nlohmann::json cluster;          ///< keys of a job's cluster section
+  JsonValue cluster;               ///< keys of a job's cluster section
   std::vector<std::string> notes;  ///< what the matrix leaves open
 };
 

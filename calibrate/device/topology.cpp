@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
 
@@ -214,7 +215,7 @@ NodeTopology read_topology(std::string_view text, const std::string& file) {
 
 TopologyFacts topology_facts(const NodeTopology& topology, std::optional<GpuGeneration> generation) {
   TopologyFacts facts;
-  facts.cluster = {{"devices_per_node", topology.devices()}};
+  facts.cluster["devices_per_node"] = topology.devices();
   const int cards = topology.near_network_cards > 0 ? topology.near_network_cards : topology.network_cards;
   if (cards > 0) facts.cluster["nics_per_node"] = cards;
   if (topology.devices() < 2) return facts;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/text/numbers.hpp"
@@ -25,8 +26,8 @@ struct AchievedPeak {
 };
 
 std::optional<Device> catalogued(const DeviceProfile& profile) {
-  const auto device = profile.cluster.find("device");
-  if (device == profile.cluster.end() || !device->is_object() || !device->contains("name")) return std::nullopt;
+  const auto device = profile.cluster->find("device");
+  if (device == profile.cluster->end() || !device->is_object() || !device->contains("name")) return std::nullopt;
   const nlohmann::json& name = device->at("name");
   const std::vector<std::string> names = catalogue_names(CatalogueKind::kDevices);
   if (!name.is_string() || std::find(names.begin(), names.end(), name.get<std::string>()) == names.end()) {
@@ -207,7 +208,7 @@ std::vector<Table> profile_tables(const DeviceProfile& profile) {
   const std::vector<AchievedPeak> peaks = achieved_peaks(profile);
   if (!peaks.empty()) tables.push_back(peaks_table(peaks));
   if (!profile.overlaps.empty()) tables.push_back(overlaps_table(profile));
-  if (!profile.cluster.empty()) tables.push_back(figures_table(profile));
+  if (!profile.cluster->empty()) tables.push_back(figures_table(profile));
   if (!profile.fits.empty()) tables.push_back(worst_table(profile));
   return tables;
 }

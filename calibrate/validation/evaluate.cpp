@@ -87,7 +87,7 @@ void evaluate_step(const PublishedRow& row, const MappedRow& mapped, const Forec
   evaluated.facts = facts_of(answer.step.job, answer.result.communication.exposed_fraction);
   evaluated.interval = answer.result.interval;
   evaluated.group = row.group;
-  if (!row.job.is_null()) evaluated.job = mapped.job.dump();
+  if (!row.job->is_null()) evaluated.job = mapped.job->dump();
   const Job& job = answer.step.job;
   evaluated.question =
       fmt::format("{} {} {} {} {} {} {} {} {} {}", job.model.layers, job.model.hidden, job.model.heads, job.model.ffn,

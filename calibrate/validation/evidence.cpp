@@ -9,6 +9,7 @@
 #include <regex>
 #include <string_view>
 
+#include "base/text/words.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "model/catalog/catalogue.hpp"
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -186,7 +187,7 @@ MappedRow map_collective(const PublishedRow& row, const std::string& device) {
   MappedRow mapped;
   mapped.part = MeasuredPart::kCollective;
   if (!row.devices) return skipped("number of devices is not stated");
-  mapped.job = {{"cluster", cluster_of(row, device, *row.devices)}};
+  mapped.job["cluster"] = cluster_of(row, device, *row.devices);
   return mapped;
 }
 
@@ -212,7 +213,7 @@ void complete_with(const nlohmann::json& more, nlohmann::json& job) {
 nlohmann::json completed_job(const PublishedRow& row, const std::string& about) {
   static const nlohmann::json completions = nlohmann::json::parse(embedded_completions().front().text);
   nlohmann::json job = row.job;
-  if (row.software.is_object()) complete_with({{"training", row.software}}, job);
+  if (row.software->is_object()) complete_with({{"training", row.software}}, job);
   const std::string words = lower_case(row.id + "; ") + words_of(row, about);
   for (const nlohmann::json& completion : completions) {
     const auto says = [&words](const nlohmann::json& phrase) { return mentions(words, phrase.get<std::string>()); };
@@ -226,7 +227,7 @@ nlohmann::json completed_job(const PublishedRow& row, const std::string& about) 
 }  // namespace
 
 MappedRow map_row(const PublishedRow& row, const std::string& about) {
-  if (!row.job.is_null()) {
+  if (!row.job->is_null()) {
     MappedRow mapped;
     mapped.job = completed_job(row, about);
     mapped.memory_reserved = mentions(words_of(row, about), "reserved") || mentions(words_of(row, about), "as printed");
@@ -250,7 +251,7 @@ MappedRow map_row(const PublishedRow& row, const std::string& about) {
   set_stage_layers(row, words, layout);
   mapped.steps_overlap = runs_zero_bubble(row);
   mapped.memory_as_tools_show = mentions(words, "nvidia-smi");
-  mapped.job = {
+  *mapped.job = {
       {"model", model_of(row, words)},
       {"layout", layout},
       {"training",

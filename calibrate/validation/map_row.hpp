@@ -1,6 +1,5 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "calibrate/validation/published_row.hpp"
@@ -12,7 +11,7 @@ enum class MeasuredPart { kStep, kLayer, kCollective };
 
 /// A row as a job file, or why it cannot be one.
 struct MappedRow {
-  nlohmann::json job;
+  JsonValue job;
   MeasuredPart part = MeasuredPart::kStep;
   bool memory_reserved = false;       ///< torch.cuda.max_memory_reserved: fragmentation included
   bool memory_as_tools_show = false;  ///< measured with nvidia-smi: context, buffers and fragmentation included

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "model/catalog/catalogue.hpp"
+#include "model/config/document.hpp"
 
 namespace flopcast {
 
@@ -53,8 +54,8 @@ struct PublishedRow {
 
   /// What a user would give to simulate; null JSON where the row's fields are mapped instead. `software` is what the
   /// row says of release, kernels and recipe in the keys of "training".
-  nlohmann::json job;
-  nlohmann::json software;
+  JsonValue job;
+  JsonValue software;
   std::string group;          ///< rows that are told together
   std::string inexpressible;  ///< what no key could say
 };

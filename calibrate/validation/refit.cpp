@@ -126,7 +126,7 @@ class Fitter {
 
   std::optional<double> error(const RefitRow& row, const Values& values) const {
     MappedRow mapped = row.mapped;
-    for (const CatalogueChange& change : changes_of(plan_, values)) apply(change, mapped.job);
+    for (const CatalogueChange& change : changes_of(plan_, values)) apply(change, *mapped.job);
     return evaluate_row(*row.row, mapped, read_file_).error();
   }
 

@@ -1,7 +1,7 @@
 #pragma once
 #include "model/catalog/catalogue.hpp"
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,7 +18,7 @@ struct CatalogueChange {
   CatalogueKind kind = CatalogueKind::kDevices;
   std::string entry;
   std::string figure;
-  nlohmann::json value;
+  JsonValue value;
 };
 
 /// Whether the job is priced with that entry; if so it gets the value, unless it gives one of its own.

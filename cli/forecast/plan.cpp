@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
@@ -350,8 +351,8 @@ std::optional<SearchResult> search_together(const LoadedJob& loaded, const PlanQ
 }
 
 bool layout_says(const LoadedJob& loaded, const char* key) {
-  const auto layout = loaded.root.find("layout");
-  return layout != loaded.root.end() && layout->is_object() && layout->contains(key);
+  const auto layout = loaded.root->find("layout");
+  return layout != loaded.root->end() && layout->is_object() && layout->contains(key);
 }
 
 void narrow_to(LaunchProgram program, PlanQuestion& question, bool tells, const Streams& streams) {

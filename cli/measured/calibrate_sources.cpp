@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <istream>
+#include <nlohmann/json.hpp>
 
 #include "base/host/exit_code.hpp"
 #include "base/host/files.hpp"

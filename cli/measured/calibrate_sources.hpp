@@ -7,6 +7,7 @@
 #include "base/host/streams.hpp"
 #include "base/text/table.hpp"
 #include "calibrate/device/measurement.hpp"
+#include "model/config/document.hpp"
 
 namespace flopcast {
 
@@ -38,8 +39,8 @@ struct CalibrationWishes {
 
 struct Calibration {
   Measurement measurement;
-  nlohmann::json cluster = nlohmann::json::object();  ///< keys known without a measurement
-  std::vector<Table> tables;                          ///< what the files hold beside samples
+  JsonValue cluster = JsonValue::object();  ///< keys known without a measurement
+  std::vector<Table> tables;                ///< what the files hold beside samples
 };
 
 /// Where calibrate_here keeps its measurements.

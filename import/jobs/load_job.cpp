@@ -138,7 +138,7 @@ ImportedJob place_job_file(const std::string& text, const std::string& file, con
     for (const char* section : {"model", "cluster", "layout", "training"}) imported.places.emplace(section, file);
     return imported;
   }
-  if (!imported.job.is_object()) {
+  if (!imported.job->is_object()) {
     throw ConfigError(
         {"", fmt::format("{} holds no JSON object", file), file, "expected { \"model\": …, \"cluster\": …, … }"});
   }
@@ -146,8 +146,8 @@ ImportedJob place_job_file(const std::string& text, const std::string& file, con
   if (name != nullptr && names_a_file(name->get<std::string>())) {
     *name = path_beside(file, name->get<std::string>());
   }
-  const auto training = imported.job.find("training");
-  if (training == imported.job.end() || !training->is_object()) return imported;
+  const auto training = imported.job->find("training");
+  if (training == imported.job->end() || !training->is_object()) return imported;
   const auto profile = training->find("profile");
   if (profile != training->end() && profile->is_string()) *profile = path_beside(file, profile->get<std::string>());
   const auto stack = training->find("stack");
@@ -159,7 +159,7 @@ ImportedJob place_job_file(const std::string& text, const std::string& file, con
 }
 
 void add_places(const std::string& file, ImportedJob& imported) {
-  for (const auto& section : imported.job.items()) {
+  for (const auto& section : imported.job->items()) {
     imported.places.emplace(section.key(), fmt::format("{}:/{}", file, section.key()));
     if (!section.value().is_object()) continue;
     for (const auto& item : section.value().items()) {
@@ -177,8 +177,8 @@ bool starts_with_a_count(const std::string& name) {
 
 // A launch script tells how many nodes there are, --cluster which: together they are the cluster.
 void join_cluster(const nlohmann::json& told, LoadedJob& loaded) {
-  const auto cluster = loaded.root.find("cluster");
-  if (cluster == loaded.root.end() || !cluster->is_string() || !told.is_object()) return;
+  const auto cluster = loaded.root->find("cluster");
+  if (cluster == loaded.root->end() || !cluster->is_string() || !told.is_object()) return;
   const std::string name = cluster->get<std::string>();
   if (starts_with_a_count(name)) return;
   const nlohmann::json known = catalogue_values(CatalogueKind::kClusters, name);
@@ -214,7 +214,7 @@ void read_model_path(const ImportContext& flags_context, LoadedJob& loaded) {
   const ForeignFile file(*text, path);
   if (!format_of(file).is_model) return;
   ImportContext context = flags_context;
-  for (const auto& section : loaded.root.items()) {
+  for (const auto& section : loaded.root->items()) {
     if (!section.value().is_object()) continue;
     for (const auto& item : section.value().items()) context.given.emplace(section.key() + "." + item.key(), "");
   }
@@ -291,7 +291,7 @@ LoadedJob load_job(const std::vector<std::string>& names, const std::vector<Flag
   loaded.notes = std::move(all.notes);
   loaded.warnings = std::move(all.warnings);
   loaded.keys = std::move(all.keys);
-  const nlohmann::json told_cluster = loaded.root.value("cluster", nlohmann::json());
+  const nlohmann::json told_cluster = loaded.root->value("cluster", nlohmann::json());
   apply_flags(flags, loaded.root, loaded.origins);
   join_cluster(told_cluster, loaded);
   read_model_path(context, loaded);
@@ -310,11 +310,11 @@ void LoadedJob::leave_dp_over() {
 }
 
 void require_named_cluster(const LoadedJob& loaded) {
-  const auto cluster = loaded.root.find("cluster");
-  if (cluster == loaded.root.end() || !cluster->is_object()) return;
+  const auto cluster = loaded.root->find("cluster");
+  if (cluster == loaded.root->end() || !cluster->is_object()) return;
   // A device profile may name the devices.
-  const auto training = loaded.root.find("training");
-  if (training != loaded.root.end() && training->is_object() && training->contains("profile")) return;
+  const auto training = loaded.root->find("training");
+  if (training != loaded.root->end() && training->is_object() && training->contains("profile")) return;
   for (const auto& item : cluster->items()) {
     if (item.key() != "nodes" && item.key() != "devices_per_node") return;
   }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -13,7 +13,7 @@ namespace flopcast {
 
 /// A job before its sections are read: files, the model's file, and flags over them.
 struct LoadedJob {
-  nlohmann::json root = nlohmann::json::object();
+  JsonValue root = JsonValue::object();
   Origins origins;
   std::vector<std::string> notes;     ///< assumptions of the files' readers, and what had no effect
   std::vector<std::string> warnings;  ///< what is not modelled, or what the other program refuses

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
 #include "import/programs/foreign_keys.hpp"

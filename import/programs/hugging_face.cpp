@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "import/programs/formats.hpp"
 #include "import/programs/hugging_face_reader.hpp"
@@ -21,6 +22,10 @@ constexpr const char* kForecastable =
     "transformers of attention and of dense or expert layers are forecast; see: flopcast catalog models";
 
 }  // namespace
+
+void HuggingFaceReader::put(const std::string& field, nlohmann::json value, const std::string& key) {
+  out_.put(field, std::move(value), object_.place(key));
+}
 
 std::string HuggingFaceReader::key_of(Keys keys) const {
   for (const char* key : keys) {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -32,7 +32,7 @@ struct HuggingFaceFamily {
   int window = 0;                    ///< and without a key
   int full_every = 0;                ///< every n-th layer has none; 0: all have one
   bool windows_off = false;          ///< use_sliding_window switches them on, from max_window_layers on
-  nlohmann::json defaults;           ///< sizes that a part of another configuration may leave out
+  JsonValue defaults;                ///< sizes that a part of another configuration may leave out
 };
 
 /// The families of transformers that are read, and those that are not with what they stand for: the "families" of
@@ -62,9 +62,7 @@ class HuggingFaceReader {
   /// As above; asks flags where the file is silent, and complains where they are, too.
   int required(Keys keys, const std::string& field);
   std::string key_of(Keys keys) const;
-  void put(const std::string& field, nlohmann::json value, const std::string& key) {
-    out_.put(field, std::move(value), object_.place(key));
-  }
+  void put(const std::string& field, nlohmann::json value, const std::string& key);
   void warn_of(const std::string& key, const std::string& how) {
     const std::string& pointer = object_.pointer();
     out_.warn_of(pointer.empty() ? key : pointer.substr(1) + "/" + key, object_.place(key), how);

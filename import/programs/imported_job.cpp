@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "import/programs/foreign_keys.hpp"
@@ -113,12 +114,12 @@ ImportedJob read_job_file(const ForeignFile& file, const ImportContext& /*contex
     throw ConfigError(problem);
   }
   const std::vector<std::string> sections = {"model", "cluster", "layout", "training"};
-  if (!imported.job.is_object() || imported.job.empty()) return imported;
+  if (!imported.job->is_object() || imported.job->empty()) return imported;
   // A vocabulary may have a word that is one of ours.
-  const bool counts = imported.job.size() > sections.size() &&
-                      std::all_of(imported.job.begin(), imported.job.end(),
+  const bool counts = imported.job->size() > sections.size() &&
+                      std::all_of(imported.job->begin(), imported.job->end(),
                                   [](const nlohmann::json& value) { return value.is_number(); });
-  for (const auto& item : imported.job.items()) {
+  for (const auto& item : imported.job->items()) {
     const bool known = std::find(sections.begin(), sections.end(), item.key()) != sections.end();
     if (!counts && (known || !nearest_choices(item.key(), sections).empty())) return imported;
   }
@@ -153,8 +154,16 @@ ForeignFile::ForeignFile(std::string_view text, std::string file)
 }
 
 bool ForeignFile::has_any(std::initializer_list<const char*> keys) const {
-  return values_.is_object() &&
+  return values_->is_object() &&
          std::any_of(keys.begin(), keys.end(), [this](const char* key) { return values_.contains(key); });
+}
+
+bool ForeignFile::is_list() const {
+  return values_->is_array();
+}
+
+bool ForeignFile::is_object() const {
+  return values_->is_object();
 }
 
 const nlohmann::json& ForeignFile::values() const {
@@ -174,7 +183,7 @@ bool take_sizes(JsonReader& object, std::span<const JobSize> sizes, ImportedJob&
 }
 
 void ImportedJob::put(const std::string& field, nlohmann::json value, const std::string& place) {
-  nlohmann::json* at = &job;
+  nlohmann::json* at = &*job;
   std::size_t begin = 0;
   for (std::size_t dot = field.find('.'); dot != std::string::npos; dot = field.find('.', begin)) {
     at = &(*at)[field.substr(begin, dot - begin)];
@@ -210,14 +219,14 @@ bool ImportedJob::has(const std::string& field) const {
 
 int ImportedJob::whole(const std::string& field) const {
   const std::size_t dot = field.find('.');
-  const auto section = job.find(field.substr(0, dot));
-  if (dot == std::string::npos || section == job.end() || !section->is_object()) return 0;
+  const auto section = job->find(field.substr(0, dot));
+  if (dot == std::string::npos || section == job->end() || !section->is_object()) return 0;
   const auto entry = section->find(field.substr(dot + 1));
   return entry != section->end() && entry->is_number_integer() ? entry->get<int>() : 0;
 }
 
 void ImportedJob::merge(const ImportedJob& other) {
-  for (const auto& section : other.job.items()) {
+  for (const auto& section : other.job->items()) {
     nlohmann::json& mine = job[section.key()];
     if (!section.value().is_object() || !mine.is_object()) {
       mine = section.value();

@@ -2,7 +2,7 @@
 
 #include <initializer_list>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
 #include <span>
@@ -69,7 +69,7 @@ struct KeyUse {
 /// A file of another program in the words of the job file, possibly only a part of a job.
 struct ImportedJob {
   const JobFormat* format = nullptr;  ///< of the file that it was read from
-  nlohmann::json job = nlohmann::json::object();
+  JsonValue job = JsonValue::object();
   std::map<std::string, std::string> places;  ///< "model.layers" -> "config.json:/num_hidden_layers"
   std::vector<std::string> notes;             ///< assumptions, and what has no effect
   std::vector<std::string> warnings;          ///< what is not modelled, or what the other program refuses
@@ -108,8 +108,8 @@ class ForeignFile {
   Syntax syntax() const { return syntax_; }
   /// Valid JSON that is an object with at least one of these keys.
   bool has_any(std::initializer_list<const char*> keys) const;
-  bool is_list() const { return values_.is_array(); }
-  bool is_object() const { return values_.is_object(); }
+  bool is_list() const;
+  bool is_object() const;
   /// The values of JSON. Throws the complaint of its parser, ConfigError.
   const nlohmann::json& values() const;
 
@@ -117,7 +117,7 @@ class ForeignFile {
   std::string_view text_;
   std::string name_;
   Syntax syntax_ = Syntax::kJson;
-  nlohmann::json values_;
+  JsonValue values_;
   std::optional<Diagnostic> problem_;  ///< why it is not JSON
 };
 

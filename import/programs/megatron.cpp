@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
 #include "import/programs/formats.hpp"
@@ -152,7 +153,7 @@ void MegatronReader::read_deepspeed_file() {
   if (inside.format->name != deepspeed_format().name)
     return warn_of("deepspeed-config", "it is no DeepSpeed configuration");
   for (const char* field : {"layout.zero", "layout.offload", "layout.bucket_mb"}) {
-    const auto& layout = inside.job.value("layout", nlohmann::json::object());
+    const auto& layout = inside.job->value("layout", nlohmann::json::object());
     const std::string key = std::string(field).substr(7);
     if (layout.contains(key)) out_.put(field, layout.at(key), inside.places.at(field));
   }
@@ -316,7 +317,7 @@ ImportedJob MegatronReader::read() {
   arguments_.finish(out_);
   arguments_.refuse_open();
   if (arguments_.is_part()) note("holds arguments, and no command that takes them: a part of a job");
-  if (given("model")) out_.job.erase("model");
+  if (given("model")) out_.job->erase("model");
   return std::move(out_);
 }
 

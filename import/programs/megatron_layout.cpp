@@ -1,6 +1,7 @@
 // What the arguments of Megatron-LM and its descendants say of the layout.
 #include <algorithm>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/text/error.hpp"

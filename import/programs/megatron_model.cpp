@@ -1,6 +1,7 @@
 // What the arguments of Megatron-LM and its descendants say of the model.
 #include <algorithm>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <vector>
 

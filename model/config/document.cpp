@@ -6,11 +6,76 @@
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/text/error.hpp"
 
 namespace flopcast {
+
+template <class Json>
+HeldJson<Json>::HeldJson() = default;
+template <class Json>
+HeldJson<Json>::HeldJson(std::nullptr_t) {}
+template <class Json>
+HeldJson<Json>::HeldJson(Json value) : value_(std::make_unique<Json>(std::move(value))) {}
+template <class Json>
+HeldJson<Json>::HeldJson(bool value) : HeldJson(Json(value)) {}
+template <class Json>
+HeldJson<Json>::HeldJson(int value) : HeldJson(Json(value)) {}
+template <class Json>
+HeldJson<Json>::HeldJson(std::int64_t value) : HeldJson(Json(value)) {}
+template <class Json>
+HeldJson<Json>::HeldJson(double value) : HeldJson(Json(value)) {}
+template <class Json>
+HeldJson<Json>::HeldJson(std::string_view value) : HeldJson(Json(value)) {}
+template <class Json>
+HeldJson<Json>::HeldJson(const std::string& value) : HeldJson(Json(value)) {}
+template <class Json>
+HeldJson<Json>::HeldJson(const HeldJson& other)
+    : value_(other.value_ == nullptr ? nullptr : std::make_unique<Json>(*other.value_)) {}
+template <class Json>
+HeldJson<Json>::HeldJson(HeldJson&& other) noexcept = default;
+template <class Json>
+HeldJson<Json>& HeldJson<Json>::operator=(const HeldJson& other) {
+  return *this = HeldJson(other);
+}
+template <class Json>
+HeldJson<Json>& HeldJson<Json>::operator=(HeldJson&& other) noexcept = default;
+template <class Json>
+HeldJson<Json>::~HeldJson() = default;
+
+template <class Json>
+HeldJson<Json> HeldJson<Json>::object() {
+  return Json::object();
+}
+
+template <class Json>
+Json& HeldJson<Json>::operator*() {
+  if (value_ == nullptr) value_ = std::make_unique<Json>();
+  return *value_;
+}
+template <class Json>
+const Json& HeldJson<Json>::operator*() const {
+  static const Json none;
+  return value_ == nullptr ? none : *value_;
+}
+
+template <class Json>
+Json& HeldJson<Json>::operator[](std::string_view key) {
+  return (**this)[std::string(key)];
+}
+template <class Json>
+const Json& HeldJson<Json>::at(std::string_view key) const {
+  return (**this).at(std::string(key));
+}
+template <class Json>
+bool HeldJson<Json>::contains(std::string_view key) const {
+  return (**this).contains(key);
+}
+
+template class HeldJson<nlohmann::json>;
+template class HeldJson<nlohmann::ordered_json>;
 
 namespace {
 

@@ -1,11 +1,59 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
 namespace flopcast {
+
+/// A JSON value in a struct whose header does not read the JSON library. Copies deeply; empty it is null JSON, moved
+/// from too. Not explicit, as JSON's own: it stands for the value wherever that is asked for.
+// NOLINTBEGIN(google-explicit-constructor, hicpp-explicit-conversions)
+template <class Json>
+class HeldJson {
+ public:
+  HeldJson();
+  HeldJson(std::nullptr_t);
+  HeldJson(Json value);
+  HeldJson(bool value);
+  HeldJson(int value);
+  HeldJson(std::int64_t value);
+  HeldJson(double value);
+  HeldJson(std::string_view value);
+  HeldJson(const std::string& value);
+  HeldJson(const HeldJson& other);
+  HeldJson(HeldJson&& other) noexcept;
+  HeldJson& operator=(const HeldJson& other);
+  HeldJson& operator=(HeldJson&& other) noexcept;
+  ~HeldJson();
+
+  /// One without members.
+  static HeldJson object();
+
+  Json& operator*();
+  const Json& operator*() const;
+  Json* operator->() { return &**this; }
+  const Json* operator->() const { return &**this; }
+  operator Json&() { return **this; }
+  operator const Json&() const { return **this; }
+
+  /// As JSON's own: a member, made where it is absent.
+  Json& operator[](std::string_view key);
+  /// One that must be there.
+  const Json& operator[](std::string_view key) const { return at(key); }
+  const Json& at(std::string_view key) const;
+  bool contains(std::string_view key) const;
+
+ private:
+  std::unique_ptr<Json> value_;  ///< null: null JSON
+};
+// NOLINTEND(google-explicit-constructor, hicpp-explicit-conversions)
+using JsonValue = HeldJson<nlohmann::json>;
+using OrderedJsonValue = HeldJson<nlohmann::ordered_json>;
 
 /// Where each value of a configuration came from, so that a complaint can point at it.
 struct Origins {

@@ -2,11 +2,11 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <type_traits>
 
+#include "model/config/document.hpp"
 #include "model/enum_names.hpp"
 #include "model/job/fields.hpp"
 
@@ -78,7 +78,7 @@ struct Entry {
 };
 
 template <class Owner>
-nlohmann::ordered_json fallback_of(const Field& field) {
+OrderedJsonValue fallback_of(const Field& field) {
   static const Owner blank{};
   return field.write(field, &blank);
 }
@@ -95,8 +95,7 @@ inline Entry other(std::string_view key, FieldKind kind, std::string_view help) 
 /// A key with ways of its own to be read and written.
 template <class Owner>
 Entry custom(std::string_view key, FieldKind kind, std::string_view help,
-             void (*read)(ObjectReader&, const Field&, void*),
-             nlohmann::ordered_json (*write)(const Field&, const void*)) {
+             void (*read)(ObjectReader&, const Field&, void*), OrderedJsonValue (*write)(const Field&, const void*)) {
   Entry entry = other(key, kind, help);
   entry.field.read = read;
   entry.field.write = write;
@@ -106,15 +105,14 @@ Entry custom(std::string_view key, FieldKind kind, std::string_view help,
 
 template <auto Member>
 Entry entry_of(std::string_view key, FieldKind kind, std::string_view help,
-               void (*read)(ObjectReader&, const Field&, void*),
-               nlohmann::ordered_json (*write)(const Field&, const void*)) {
+               void (*read)(ObjectReader&, const Field&, void*), OrderedJsonValue (*write)(const Field&, const void*)) {
   Entry entry = custom<OwnerOf<Member>>(key, kind, help, read, write);
   entry.field.copy = [](const void* from, void* to) { member_of<Member>(to) = member_of<Member>(from); };
   return entry;
 }
 
 template <auto Member>
-nlohmann::ordered_json write_whole(const Field& field, const void* owner) {
+OrderedJsonValue write_whole(const Field& field, const void* owner) {
   const std::optional<double> number = number_in(member_of<Member>(owner));
   if (!number || (field.zero_is_none && *number == 0.0)) return nullptr;
   return static_cast<std::int64_t>(*number);
@@ -134,7 +132,7 @@ Entry whole(std::string_view key, double smallest, double largest, std::string_v
 }
 
 template <auto Member>
-nlohmann::ordered_json write_number(const Field& field, const void* owner) {
+OrderedJsonValue write_number(const Field& field, const void* owner) {
   const std::optional<double> number = number_in(member_of<Member>(owner));
   if (!number || (field.zero_is_none && *number == 0.0)) return nullptr;
   return *number;
@@ -166,7 +164,7 @@ Entry boolean(std::string_view key, std::string_view help) {
   const auto read = [](ObjectReader& reader, const Field& field, void* owner) {
     if (const auto value = reader.boolean(field.key)) member_of<Member>(owner) = *value;
   };
-  const auto write = [](const Field&, const void* owner) -> nlohmann::ordered_json { return member_of<Member>(owner); };
+  const auto write = [](const Field&, const void* owner) -> OrderedJsonValue { return member_of<Member>(owner); };
   return entry_of<Member>(key, FieldKind::kBoolean, help, read, write);
 }
 
@@ -176,7 +174,7 @@ Entry text(std::string_view key, std::string_view help) {
   const auto read = [](ObjectReader& reader, const Field& field, void* owner) {
     if (const auto value = reader.text(field.key)) member_of<Member>(owner) = *value;
   };
-  const auto write = [](const Field&, const void* owner) -> nlohmann::ordered_json {
+  const auto write = [](const Field&, const void* owner) -> OrderedJsonValue {
     const std::string& value = member_of<Member>(owner);
     if (value.empty()) return nullptr;
     return value;
@@ -191,14 +189,14 @@ Entry choice(std::string_view key, std::string_view help) {
     const auto index = reader.choice(field.key, names_of<Enum>());
     if (index) member_of<Member>(owner) = static_cast<Enum>(*index);
   };
-  const auto write = [](const Field&, const void* owner) -> nlohmann::ordered_json {
+  const auto write = [](const Field&, const void* owner) -> OrderedJsonValue {
     return name_of(member_of<Member>(owner));
   };
   return entry_of<Member>(key, FieldKind::kChoice, help, read, write).among([] { return names_of<Enum>(); });
 }
 
 void read_quantity(ObjectReader& reader, const Field& field, std::optional<double>& number);
-nlohmann::ordered_json quantity_json(const Field& field, std::optional<double> number);
+OrderedJsonValue quantity_json(const Field& field, std::optional<double> number);
 
 template <auto Member>
 Entry quantity(std::string_view key, Dimension dimension, std::string_view help) {

@@ -254,7 +254,7 @@ std::string write_profile(const DeviceProfile& profile) {
                                  {"source", profile.source},
                                  {"date", profile.date},
                                  {"confidence", profile.confidence},
-                                 {"cluster", profile.cluster}};
+                                 {"cluster", *profile.cluster}};
   json["curves"] = nlohmann::ordered_json::array();
   for (const GroupCurve& group : profile.curves) json["curves"].push_back(write_fields(curve_fields(), &group));
   json["fits"] = nlohmann::ordered_json::array();
@@ -272,7 +272,7 @@ std::string write_profile(const DeviceProfile& profile) {
 nlohmann::json overlay_profile(const DeviceProfile& profile, const nlohmann::json& given,
                                const nlohmann::json& catalogue, const Origins& origins) {
   nlohmann::json values = catalogue;
-  for (const auto& item : profile.cluster.items()) {
+  for (const auto& item : profile.cluster->items()) {
     if (item.key() != "device") values[item.key()] = item.value();
   }
   for (const auto& item : given.items()) values[item.key()] = item.value();
@@ -287,7 +287,7 @@ nlohmann::json overlay_profile(const DeviceProfile& profile, const nlohmann::jso
 
 std::vector<std::string> profile_assumptions(const DeviceProfile& profile) {
   std::vector<std::string> keys;
-  for (const auto& item : profile.cluster.items()) {
+  for (const auto& item : profile.cluster->items()) {
     if (item.key() == "device") {
       for (const auto& figure : item.value().items()) keys.push_back("device." + figure.key());
     } else {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -48,7 +48,7 @@ struct DeviceProfile {
   std::string source;
   std::string date;        ///< YYYY-MM-DD
   std::string confidence;  ///< measured, imported or published
-  nlohmann::json cluster = nlohmann::json::object();
+  JsonValue cluster = JsonValue::object();
   std::vector<GroupCurve> curves;
   std::vector<ProfileFit> fits;
   std::vector<OverlapLine> overlaps;

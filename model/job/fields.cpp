@@ -120,7 +120,7 @@ void read_quantity(ObjectReader& reader, const Field& field, std::optional<doubl
   }
 }
 
-OrderedJson quantity_json(const Field& field, std::optional<double> number) {
+OrderedJsonValue quantity_json(const Field& field, std::optional<double> number) {
   if (!number || (field.zero_is_none && *number == 0.0)) return nullptr;
   if (field.dimension == Dimension::kCount || field.dimension == Dimension::kMoney) return *number;
   return quantity_text(*number * field.unit, field.dimension);

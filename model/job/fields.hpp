@@ -48,9 +48,9 @@ struct Field {
   /// to find others.
   void (*read)(ObjectReader& reader, const Field& field, void* owner) = nullptr;
   /// Its value in the struct, null JSON where there is none. Null for keys that the struct does not keep.
-  nlohmann::ordered_json (*write)(const Field& field, const void* owner) = nullptr;
+  OrderedJsonValue (*write)(const Field& field, const void* owner) = nullptr;
   /// What an absent key means: its value in a struct of which nothing was said.
-  nlohmann::ordered_json (*fallback)(const Field& field) = nullptr;
+  OrderedJsonValue (*fallback)(const Field& field) = nullptr;
   void (*copy)(const void* from, void* to) = nullptr;
 };
 

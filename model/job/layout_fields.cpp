@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
@@ -25,7 +26,7 @@ constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
 constexpr std::string_view kFilePrefix = "file:";
 
 // A schedule whose rows are told goes by its file's name: the path means nothing elsewhere.
-nlohmann::ordered_json write_schedule(const Field&, const void* owner) {
+OrderedJsonValue write_schedule(const Field&, const void* owner) {
   const Layout& layout = *static_cast<const Layout*>(owner);
   if (layout.schedule.empty()) return nullptr;
   const std::size_t slash = layout.schedule.rfind('/');
@@ -48,9 +49,9 @@ void read_stage_layers(ObjectReader& reader, const Field& field, void* owner) {
   }
 }
 
-nlohmann::ordered_json write_stage_layers(const Field&, const void* owner) {
+OrderedJsonValue write_stage_layers(const Field&, const void* owner) {
   const Layout& layout = *static_cast<const Layout*>(owner);
-  if (!layout.stage_layers.empty()) return layout.stage_layers;
+  if (!layout.stage_layers.empty()) return nlohmann::ordered_json(layout.stage_layers);
   if (layout.stage_split) return name_of(*layout.stage_split);
   return nullptr;
 }
@@ -85,7 +86,7 @@ Entry ranks_along(std::string_view help, std::initializer_list<std::string_view>
     const auto ranks = reader.whole(field.key, static_cast<int>(field.smallest), static_cast<int>(field.largest));
     if (ranks) (*static_cast<Layout*>(owner))[kAxis] = *ranks;
   };
-  const auto write = [](const Field&, const void* owner) -> nlohmann::ordered_json {
+  const auto write = [](const Field&, const void* owner) -> OrderedJsonValue {
     return (*static_cast<const Layout*>(owner))[kAxis];
   };
   Entry entry = custom<Layout>(name_of(kAxis), FieldKind::kWhole, help, read, write);
@@ -96,7 +97,7 @@ Entry ranks_along(std::string_view help, std::initializer_list<std::string_view>
   return entry.up_to(kMostRanks).flag("N", flags).chosen();
 }
 
-nlohmann::ordered_json write_placement(const Field&, const void* owner) {
+OrderedJsonValue write_placement(const Field&, const void* owner) {
   std::string text;
   for (const Axis axis : static_cast<const Layout*>(owner)->placement) {
     text.append(text.empty() ? "" : "-").append(name_of(axis));
@@ -135,7 +136,7 @@ void read_compression(ObjectReader& reader, const Field& field, void* owner) {
   }
 }
 
-nlohmann::ordered_json write_compression(const Field&, const void* owner) {
+OrderedJsonValue write_compression(const Field&, const void* owner) {
   return static_cast<const Layout*>(owner)->compression.text();
 }
 
@@ -150,7 +151,7 @@ Entry attention(std::string_view help) {
   const auto read = [](ObjectReader& reader, const Field& field, void* owner) {
     if (const auto index = reader.choice(field.key, attention_names())) member_of<Member>(owner) = *index == 0;
   };
-  const auto write = [](const Field&, const void* owner) -> nlohmann::ordered_json {
+  const auto write = [](const Field&, const void* owner) -> OrderedJsonValue {
     return attention_names()[member_of<Member>(owner) ? 0 : 1];
   };
   return entry_of<Member>("attention", FieldKind::kChoice, help, read, write).among([] { return attention_names(); });
@@ -175,7 +176,7 @@ void read_flash_efficiency(ObjectReader& owner_reader, const Field& field, void*
   reader->refuse_unknown_keys();
 }
 
-nlohmann::ordered_json write_flash_efficiency(const Field&, const void* owner) {
+OrderedJsonValue write_flash_efficiency(const Field&, const void* owner) {
   nlohmann::ordered_json json;
   for (const auto& [generation, share] : static_cast<const Stack*>(owner)->flash_efficiency) {
     json[generation] = {share.forward, share.backward};
@@ -202,7 +203,7 @@ Entry format(std::string_view key, std::string_view help) {
   const auto read = [](ObjectReader& reader, const Field& field, void* owner) {
     if (const auto index = reader.choice(field.key, format_names())) member_of<Member>(owner) = kFormats[*index].bytes;
   };
-  const auto write = [](const Field&, const void* owner) -> nlohmann::ordered_json {
+  const auto write = [](const Field&, const void* owner) -> OrderedJsonValue {
     const double bytes = member_of<Member>(owner);
     for (const Format& format : kFormats) {
       if (format.bytes == bytes) return format.name;
@@ -220,7 +221,7 @@ Entry optional_choice(std::string_view key, std::string_view help) {
       member_of<Member>(owner) = static_cast<Enum>(*index);
     }
   };
-  const auto write = [](const Field&, const void* owner) -> nlohmann::ordered_json {
+  const auto write = [](const Field&, const void* owner) -> OrderedJsonValue {
     const auto& value = member_of<Member>(owner);
     return value ? nlohmann::ordered_json(name_of(*value)) : nlohmann::ordered_json(nullptr);
   };
@@ -251,7 +252,7 @@ void read_fused(ObjectReader& reader, const Field& field, void* owner) {
   }
 }
 
-nlohmann::ordered_json write_fused(const Field&, const void* owner) {
+OrderedJsonValue write_fused(const Field&, const void* owner) {
   nlohmann::ordered_json names = nlohmann::ordered_json::array();
   const auto& fused = static_cast<const Stack*>(owner)->fused;
   for (std::size_t index = 0; index < fused.size(); ++index) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "model/catalog/catalogue.hpp"
 #include "model/hardware/cluster.hpp"
@@ -36,7 +37,7 @@ std::vector<std::string> precision_choices() {
 }
 
 template <auto Member, const Fields& (*Parts)()>
-nlohmann::ordered_json write_part(const Field&, const void* owner) {
+OrderedJsonValue write_part(const Field&, const void* owner) {
   const auto& part = member_of<Member>(owner);
   if constexpr (kIsOptional<ValueOf<Member>>) {
     return part ? write_fields(Parts(), &*part) : nlohmann::ordered_json();
@@ -62,7 +63,7 @@ void read_peaks(ObjectReader& reader, const Field& field, void* owner) {
   peaks->refuse_unknown_keys();
 }
 
-nlohmann::ordered_json write_peaks(const Field&, const void* owner) {
+OrderedJsonValue write_peaks(const Field&, const void* owner) {
   nlohmann::ordered_json peaks = nlohmann::ordered_json::object();
   const auto& rates = static_cast<const Device*>(owner)->peak;
   for (std::size_t index = 0; index < rates.size(); ++index) {
@@ -72,7 +73,7 @@ nlohmann::ordered_json write_peaks(const Field&, const void* owner) {
   return peaks;
 }
 
-nlohmann::ordered_json write_efficiencies(const Field&, const void* owner) {
+OrderedJsonValue write_efficiencies(const Field&, const void* owner) {
   nlohmann::ordered_json shares;
   const auto& efficiencies = static_cast<const Device*>(owner)->gemm_efficiency_by_precision;
   for (std::size_t index = 0; index < efficiencies.size(); ++index) {
@@ -87,7 +88,7 @@ void read_nodes(ObjectReader& reader, const Field& field, void* owner) {
   static_cast<Cluster*>(owner)->nodes = *reader.whole(field.key, 1, kMostNodes);
 }
 
-nlohmann::ordered_json write_nodes(const Field&, const void* owner) {
+OrderedJsonValue write_nodes(const Field&, const void* owner) {
   const Cluster& cluster = *static_cast<const Cluster*>(owner);
   if (!cluster.uneven()) return cluster.nodes;
   nlohmann::ordered_json nodes = nlohmann::ordered_json::array();
@@ -111,11 +112,11 @@ void read_curve_kind(ObjectReader& reader, const Field& field, void* owner) {
   const auto index = reader.choice(field.key, curve_kinds());
   if (index) static_cast<GroupCurve*>(owner)->collective = kCurveKinds[*index];
 }
-nlohmann::ordered_json write_curve_kind(const Field&, const void* owner) {
+OrderedJsonValue write_curve_kind(const Field&, const void* owner) {
   return static_cast<const GroupCurve*>(owner)->name();
 }
 
-nlohmann::ordered_json write_segments(const Field&, const void* owner) {
+OrderedJsonValue write_segments(const Field&, const void* owner) {
   nlohmann::ordered_json segments = nlohmann::ordered_json::array();
   for (const MessageSegment& segment : static_cast<const GroupCurve*>(owner)->curve.segments()) {
     segments.push_back(write_fields(segment_fields(), &segment));
@@ -123,7 +124,7 @@ nlohmann::ordered_json write_segments(const Field&, const void* owner) {
   return segments;
 }
 
-nlohmann::ordered_json write_curves(const Field&, const void* owner) {
+OrderedJsonValue write_curves(const Field&, const void* owner) {
   nlohmann::ordered_json curves;
   for (const GroupCurve& curve : static_cast<const Cluster*>(owner)->curves) {
     curves.push_back(write_fields(curve_fields(), &curve));
@@ -131,7 +132,7 @@ nlohmann::ordered_json write_curves(const Field&, const void* owner) {
   return curves;
 }
 
-nlohmann::ordered_json write_links(const Field&, const void* owner) {
+OrderedJsonValue write_links(const Field&, const void* owner) {
   nlohmann::ordered_json links;
   for (const DeviceLink& link : static_cast<const Cluster*>(owner)->links) {
     links.push_back(write_fields(link_fields(), &link));
@@ -139,7 +140,7 @@ nlohmann::ordered_json write_links(const Field&, const void* owner) {
   return links;
 }
 
-nlohmann::ordered_json write_layers(const Field&, const void* owner) {
+OrderedJsonValue write_layers(const Field&, const void* owner) {
   const LayerProfile& profile = *static_cast<const LayerProfile*>(owner);
   nlohmann::ordered_json layers = nlohmann::ordered_json::array();
   for (const ProfiledLayer& layer : profile.layers) {

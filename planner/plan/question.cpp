@@ -154,7 +154,7 @@ nlohmann::json layout_section_of(const nlohmann::json& root, const PlannedLayout
     // Sharding that the form of data parallelism decides is not said twice.
     const bool decided = field.key == "zero" && layout.data_parallel != DataParallel::kDdp;
     if (field.planning != Planning::kChosen || decided) continue;
-    const nlohmann::json value = field.write(field, &layout);
+    const nlohmann::json value = *field.write(field, &layout);
     if (value.is_null()) {
       section.erase(std::string(field.key));
     } else {

@@ -1,6 +1,7 @@
 #include "tests/unit/calibrate/fake_gpu.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "model/cost/compute.hpp"
 #include "model/job/read_job.hpp"

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/text/error.hpp"
 #include "calibrate/device/build_profile.hpp"
 #include "model/cost/compute.hpp"

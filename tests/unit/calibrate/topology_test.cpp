@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <rapidcheck/gtest.h>
 
 #include "base/text/error.hpp"

@@ -1,6 +1,7 @@
 #include "tests/unit/readers/imports.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 namespace flopcast {

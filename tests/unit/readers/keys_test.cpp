@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "import/programs/foreign_keys.hpp"
 #include "tests/unit/readers/imports.hpp"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "import/programs/launch.hpp"
 #include "model/catalog/catalogue.hpp"

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "import/shell/shell.hpp"
 #include "tests/unit/readers/imports.hpp"
 

@@ -39,7 +39,7 @@ std::vector<Priced> some_rows() {
   for (const PublishedFile& file : shipped_published()) {
     const std::size_t stride = file.rows.size() / kOfEach + 1;
     for (std::size_t index = 0; index < file.rows.size(); index += stride) {
-      if (!file.rows[index].job.is_null()) continue;  // the mapped ones name every stack below
+      if (!file.rows[index].job->is_null()) continue;  // the mapped ones name every stack below
       Priced priced{file.rows[index], map_row(file.rows[index], file.about), 0.0, 0.0};
       if (!priced.mapped.skip_reason.empty() || priced.mapped.part != MeasuredPart::kStep) continue;
       const EvaluatedRow evaluated = price(priced, priced.mapped);
@@ -77,7 +77,7 @@ bool changes_something(const std::vector<Priced>& rows, const CatalogueChange& c
     // A row may give the figure itself, in its own words.
     Json& stack = mapped.job["training"]["stack"];
     if (change.kind == CatalogueKind::kStacks && stack.is_object()) stack.erase(change.figure);
-    if (!apply(change, mapped.job)) continue;
+    if (!apply(change, *mapped.job)) continue;
     const EvaluatedRow evaluated = price(priced, mapped);
     if (evaluated.predicted_s != priced.seconds || *evaluated.memory_predicted_gib != priced.gibibytes) return true;
   }
