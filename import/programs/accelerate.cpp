@@ -226,6 +226,8 @@ void require_accelerate_layout(const Job& job, Expressible& expressible) {
   const bool offloads = layout.offload == Offload::kOptimizer && layout.zero > 0;
   expressible.require(layout.offload == Offload::kNone || offloads, "layout.offload other than the optimizer's of ZeRO",
                       "--layout.offload none");
+  expressible.require(!layout.recompute_layers, "layout.recompute_layers", "");
+  expressible.require(!layout.recompute_modules, "layout.recompute_modules", "");
   expressible.require(!layout.partition_checkpoints, "layout.partition_checkpoints",
                       "--layout.partition_checkpoints=false");
   expressible.require(!layout.bucket_mb, "layout.bucket_mb", "");

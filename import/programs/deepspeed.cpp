@@ -204,6 +204,8 @@ void require_deepspeed_layout(const Job& job, Expressible& expressible) {
   expressible.require(layout.tp == 1 || layout.zero < kShardedWeights, "layout.tp beside ZeRO 3", "--zero 2");
   expressible.require(!layout.offloads_activations() || layout.recompute == Recompute::kFull,
                       "offloaded activations without recomputation", "--recompute full");
+  expressible.require(!layout.recompute_layers, "layout.recompute_layers", "");
+  expressible.require(!layout.recompute_modules, "layout.recompute_modules", "");
   expressible.require(!layout.partition_checkpoints, "layout.partition_checkpoints",
                       "--layout.partition_checkpoints=false");
   expressible.require(job.training.precision != Precision::kFp8, "training.precision fp8", "--precision bf16");

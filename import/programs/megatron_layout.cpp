@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 #include "import/programs/megatron_reader.hpp"
 
 namespace flopcast {
@@ -142,13 +143,17 @@ void MegatronReader::read_recompute() {
     put("layout.partition_checkpoints", true, cuts ? "distribute-saved-activations" : "partition-activations");
   if (arguments_.has("checkpoint-in-cpu") && full) put_activation_offload(arguments_.place("checkpoint-in-cpu"), out_);
   if (method && *method == "block" && layers && full) {
-    warn_of("recompute-method", fmt::format("recomputing {} layers of each stage: all of them are", *layers));
+    put("layout.recompute_layers", *layers, "recompute-num-layers");
   } else if (layers && *layers > 1 && full) {
     warn_of("recompute-num-layers", fmt::format("groups of {} layers: each layer keeps its input", *layers));
   }
   const std::string modules = arguments_.all_text("recompute-modules");
-  if (!modules.empty() && modules != "core_attn")
-    warn_of("recompute-modules", "selective recomputes the core attention");
+  const bool selective = granularity ? *granularity == "selective" : core && !full;
+  if (!modules.empty() && !selective) {
+    warn_of("recompute-modules", "counts with recompute-granularity selective alone");
+  } else if (!modules.empty() && modules != "core_attn") {
+    put("layout.recompute_modules", split(modules, ' '), "recompute-modules");
+  }
 }
 
 void MegatronReader::read_sharding() {

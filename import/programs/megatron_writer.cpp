@@ -195,11 +195,18 @@ void write_layout(const Job& job, Arguments& arguments) {
   if (layout.etp) arguments.value("expert-tensor-parallel-size", *layout.etp);
   arguments.value("micro-batch-size", layout.micro_batch_size);
   arguments.value("global-batch-size", layout.global_batch_size);
-  if (layout.recompute == Recompute::kSelective) arguments.value("recompute-granularity", "selective");
+  if (layout.recompute == Recompute::kSelective) {
+    arguments.value("recompute-granularity", "selective");
+    std::vector<std::string_view> modules;
+    for (std::size_t index = 0; layout.recompute_modules && index < layout.recompute_modules->size(); ++index) {
+      if (layout.recompute_modules->test(index)) modules.push_back(name_of(static_cast<RecomputeModule>(index)));
+    }
+    if (!modules.empty()) arguments.value("recompute-modules", fmt::format("{}", fmt::join(modules, " ")));
+  }
   if (layout.recompute == Recompute::kFull) {
     arguments.value("recompute-granularity", "full");
-    arguments.value("recompute-method", "uniform");
-    arguments.value("recompute-num-layers", 1);
+    arguments.value("recompute-method", layout.recompute_layers ? "block" : "uniform");
+    arguments.value("recompute-num-layers", layout.recompute_layers.value_or(1));
     arguments.flag_if(layout.partition_checkpoints && layout.tp > 1, "distribute-saved-activations");
   }
   arguments.flag_if(layout.zero > 0, "use-distributed-optimizer");

@@ -227,8 +227,8 @@ void add_ring(const PricingContext& pricing, const GroupPlacement& group, Sectio
   const double steps = job.layout.cp - 1;
   const Seconds forward = hop * steps;
   const Seconds backward = hop * (steps * kRingBackward);
-  block.forward.comm.cp += std::max(Seconds(0), forward - block.core.compute);
-  block.input_gradient.comm.cp += std::max(Seconds(0), backward - block.core.compute * kRingBackward);
+  block.forward.comm.cp += std::max(Seconds(0), forward - block.attention);
+  block.input_gradient.comm.cp += std::max(Seconds(0), backward - block.attention * kRingBackward);
   block.sent.cp.time += forward + backward;
   block.sent.cp.sent_per_rank += step * (steps * (1.0 + kRingBackward));
   block.sent.cp.messages += steps * (1.0 + kRingBackward);

@@ -53,7 +53,8 @@ struct Section {
   PassCost forward;
   PassCost input_gradient;
   PassCost weight_gradient;
-  PassCost core;  ///< the part selective recomputation redoes
+  PassCost core;      ///< the part selective recomputation redoes
+  Seconds attention;  ///< forward, of scores, softmax and context
   Flops flops;
   Flops core_flops;
   double parameters = 0.0;

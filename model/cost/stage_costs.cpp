@@ -66,17 +66,31 @@ class StepPricer {
   };
 
   Block price_block(BlockKind kind) const;
-  void add_blocks(const Block& block, int layers, StageCosts& costs) const;
+  // Of a stage's layers, and of these those that full recomputation does again.
+  struct LayerCounts {
+    int dense = 0;
+    int with_experts = 0;
+    int redone_dense = 0;
+    int redone_experts = 0;
+
+    bool operator==(const LayerCounts&) const = default;
+  };
+  LayerCounts layer_counts(int first_layer, int layers) const;
+  PassCost redone(const Block& block) const;
+  void add_blocks(const Block& block, int layers, int redone_whole, StageCosts& costs) const;
+  void add_recomputed_blocks(const Block& block, int layers, StageCosts& costs) const;
+  void add_kept_blocks(const Block& block, int layers, StageCosts& costs) const;
   StageCosts stage(int index, int first_layer, int layers) const;
   // What a stage's costs depend on beside its ends of the model; nothing for a stage that has one.
   struct Alike {
-    int layers = 0;
-    int with_experts = 0;
+    LayerCounts layers;
     int passes_in_a_row = 1;
+
+    bool operator==(const Alike&) const = default;
   };
   std::optional<Alike> inner_stage(int index, int first_layer, int layers) const;
   CostsByStage price_stages(const std::vector<int>& stage_layers) const;
-  std::vector<UnitRun> runs_of(int index, int dense, int experts) const;
+  std::vector<UnitRun> runs_of(int index, const LayerCounts& layers) const;
   bool rank_has_table(int index) const;
   void share_tables_within_ranks(StepCosts& costs) const;
   BoundaryCosts boundary(int stage);
@@ -108,7 +122,8 @@ Section StepPricer::price_operators(const std::vector<Operator>& operators) cons
     section.flops += forward_flops(op) * 3.0;
     section.parameters += op.parameters;
     if (op.of_experts) section.expert_parameters += op.parameters;
-    if (const double redone = redone_selectively(op, job_.training.stack); redone > 0.0) {
+    if (op.attention_core) section.attention += times.forward;
+    if (const double redone = redone_selectively(op, job_.layout, job_.training.stack); redone > 0.0) {
       section.core.compute += times.forward * redone;
       section.core_flops += forward_flops(op) * redone;
     }
@@ -183,53 +198,89 @@ void add_overlap_slowdown(double slowdown, StageCosts& costs) {
 
 }  // namespace
 
-void StepPricer::add_blocks(const Block& block, int layers, StageCosts& costs) const {
-  if (layers == 0) return;
+StepPricer::LayerCounts StepPricer::layer_counts(int first_layer, int layers) const {
+  LayerCounts counts;
+  counts.with_experts = job_.model.expert_layers(first_layer, layers);
+  counts.dense = layers - counts.with_experts;
+  if (job_.layout.recompute != Recompute::kFull) return counts;
+  const int redone = std::min(layers, job_.layout.recompute_layers.value_or(layers));
+  counts.redone_experts = job_.model.expert_layers(first_layer, redone);
+  counts.redone_dense = redone - counts.redone_experts;
+  return counts;
+}
+
+// What selective recomputation does again of a block: of the MLP or the experts with their collectives, half of those
+// of tensor parallelism and the exchanges of a forward pass.
+PassCost StepPricer::redone(const Block& block) const {
+  PassCost again = block.cost.core;
+  if (!job_.layout.recompute_modules) return again;
+  const bool of_experts = block.cost.expert_parameters > 0.0;
+  const RecomputeModules& modules = *job_.layout.recompute_modules;
+  if (modules.test(static_cast<std::size_t>(of_experts ? RecomputeModule::kMoe : RecomputeModule::kMlp))) {
+    again.comm.tp += block.cost.forward.comm.tp * 0.5;
+    again.comm.ep += block.cost.forward.comm.ep;
+  }
+  return again;
+}
+
+void StepPricer::add_blocks(const Block& block, int layers, int redone_whole, StageCosts& costs) const {
+  if (redone_whole > 0) add_recomputed_blocks(block, redone_whole, costs);
+  if (layers > redone_whole) add_kept_blocks(block, layers - redone_whole, costs);
+}
+
+void StepPricer::add_recomputed_blocks(const Block& block, int layers, StageCosts& costs) const {
   const Layout& layout = job_.layout;
   add_section(block.cost, layers, costs);
   const bool cut = tokens_are_split(layout) || layout.partition_checkpoints;
-  const Bytes block_input = pricing_.hidden_bytes() / (cut ? layout.tp : 1.0);
-  Bytes buffer;
-  if (layout.recompute == Recompute::kFull) {
-    add_pass(costs.recompute, block.cost.forward, layers);
-    costs.sent.tp += scaled(recomputed_collectives(pricing_, block.cost), layers);
-    costs.sent.ep += scaled(block.cost.sent.ep, layers / 2.0);
-    costs.sent.cp += scaled(block.cost.sent.cp, layers * context_share_of_forward(layout));
-    if (layout.partition_checkpoints) {
-      const Traffic gather =
-          pricing_.collective(CollectiveKind::kAllGather, pricing_.hidden_bytes(), pricing_.tp_group, layers);
-      costs.recompute.comm.tp += gather.time;
-      costs.sent.tp += gather;
-    }
-    costs.recompute_flops += block.cost.flops * (layers / 3.0);
-    costs.activation += block_input * layers;
-    buffer = saved_activation(block.operators, Recompute::kNone) * kRecomputeWorkingSet;
-  } else {
-    costs.activation +=
-        saved_activation(block.operators, layout.recompute, job_.training.stack.selective_recompute) * layers;
-    if (layout.recompute == Recompute::kSelective) {
-      add_pass(costs.recompute, block.cost.core, layers);
-      costs.recompute_flops += block.cost.core_flops * layers;
-      for (const Operator& op : block.operators) buffer += op.saved_core;
-    }
+  add_pass(costs.recompute, block.cost.forward, layers);
+  costs.sent.tp += scaled(recomputed_collectives(pricing_, block.cost), layers);
+  costs.sent.ep += scaled(block.cost.sent.ep, layers / 2.0);
+  costs.sent.cp += scaled(block.cost.sent.cp, layers * context_share_of_forward(layout));
+  if (layout.partition_checkpoints) {
+    const Traffic gather =
+        pricing_.collective(CollectiveKind::kAllGather, pricing_.hidden_bytes(), pricing_.tp_group, layers);
+    costs.recompute.comm.tp += gather.time;
+    costs.sent.tp += gather;
   }
-  costs.recompute_buffer = std::max(costs.recompute_buffer, buffer);
-  if (layout.recompute != Recompute::kFull) {
-    costs.gradient_buffer = std::max(costs.gradient_buffer, gradient_buffer(block.operators));
-  }
+  costs.recompute_flops += block.cost.flops * (layers / 3.0);
+  costs.activation += pricing_.hidden_bytes() / (cut ? layout.tp : 1.0) * layers;
+  costs.recompute_buffer = std::max(costs.recompute_buffer, saved_activation(block.operators) * kRecomputeWorkingSet);
   costs.placeholders = std::max(costs.placeholders, placeholder_gradients(block.operators, job_.training));
   costs.tp_hidden += block.cost.tp_hidden * layers;
 }
 
-std::vector<UnitRun> StepPricer::runs_of(int index, int dense, int experts) const {
-  const auto recompute = [this](const Block& block) {
-    if (job_.layout.recompute == Recompute::kFull) return block.cost.forward.total();
-    return job_.layout.recompute == Recompute::kSelective ? block.cost.core.total() : Seconds(0);
-  };
+void StepPricer::add_kept_blocks(const Block& block, int layers, StageCosts& costs) const {
+  const Layout& layout = job_.layout;
+  add_section(block.cost, layers, costs);
+  if (layout.recompute == Recompute::kSelective) {
+    costs.activation += saved_selectively(block.operators, layout, job_.training.stack) * layers;
+    const PassCost again = redone(block);
+    add_pass(costs.recompute, again, layers);
+    costs.recompute_flops += block.cost.core_flops * layers;
+    if (again.comm.tp > Seconds(0)) {
+      costs.sent.tp += scaled(recomputed_collectives(pricing_, block.cost), layers * 0.5);
+    }
+    if (again.comm.ep > Seconds(0)) costs.sent.ep += scaled(block.cost.sent.ep, layers / 2.0);
+    costs.recompute_buffer = std::max(costs.recompute_buffer, rebuilt_selectively(block.operators, layout));
+  } else {
+    costs.activation += saved_activation(block.operators) * layers;
+  }
+  costs.gradient_buffer = std::max(costs.gradient_buffer, gradient_buffer(block.operators));
+  costs.placeholders = std::max(costs.placeholders, placeholder_gradients(block.operators, job_.training));
+  costs.tp_hidden += block.cost.tp_hidden * layers;
+}
+
+std::vector<UnitRun> StepPricer::runs_of(int index, const LayerCounts& layers) const {
   std::vector<UnitRun> runs;
+  const auto add = [&](const Block& block, int count, int redone_whole) {
+    const bool selective = job_.layout.recompute == Recompute::kSelective;
+    const Seconds again = selective ? redone(block).total() : Seconds(0);
+    if (redone_whole > 0) runs.push_back({&block.cost, redone_whole, block.cost.forward.total()});
+    if (count > redone_whole) runs.push_back({&block.cost, count - redone_whole, again});
+  };
   if (map_.model_stage(index) == 0) runs.push_back({&embedding_, 1, Seconds(0)});
-  if (dense > 0) runs.push_back({&dense_.cost, dense, recompute(dense_)});
-  if (experts > 0) runs.push_back({&experts_.cost, experts, recompute(experts_)});
+  add(dense_, layers.dense, layers.redone_dense);
+  add(experts_, layers.with_experts, layers.redone_experts);
   if (map_.model_stage(index) + 1 == map_.model_stages) {
     runs.push_back({rank_has_table(index) ? &tied_head_ : &head_, 1, Seconds(0)});
   }
@@ -251,17 +302,17 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
   costs.layers = layers;
   costs.has_embedding = first;
   costs.has_head = last;
-  const int with_experts = job_.model.expert_layers(first_layer, layers);
-  add_blocks(dense_, layers - with_experts, costs);
-  add_blocks(experts_, with_experts, costs);
+  const LayerCounts counts = layer_counts(first_layer, layers);
+  add_blocks(dense_, counts.dense, counts.redone_dense, costs);
+  add_blocks(experts_, counts.with_experts, counts.redone_experts, costs);
   if (first) {
     add_section(embedding_, 1, costs);
-    costs.activation += saved_activation(embedding_operators_, Recompute::kNone);
+    costs.activation += saved_activation(embedding_operators_);
     costs.embedding_parameters = job_.model.tied_embeddings ? embedding_operators_.front().parameters : 0.0;
   }
   if (last) {
     add_section(head_, 1, costs);
-    costs.activation += saved_activation(head_operators_, Recompute::kNone);
+    costs.activation += saved_activation(head_operators_);
     // The loss works in place on what it stored; what is new is the gradient cast for the GEMMs.
     costs.logits_buffer = gradient_buffer(head_operators_) + placeholder_gradients(head_operators_, job_.training);
     const double table = head_operators_[1].parameters;
@@ -270,7 +321,7 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
       if (first) costs.parameters -= table;
     }
   }
-  finish_stage(pricing_, index, runs_of(index, layers - with_experts, with_experts), costs);
+  finish_stage(pricing_, index, runs_of(index, counts), costs);
   add_overlap_slowdown(overlap_slowdown(job_.cluster.device), costs);
   costs.split_slowdown = costs.input_gradient.compute * job_.training.stack.split_backward_slowdown;
   return costs;
@@ -328,7 +379,7 @@ std::optional<StepPricer::Alike> StepPricer::inner_stage(int index, int first_la
   const int part = map_.model_stage(index);
   if (part == 0 || part + 1 == map_.model_stages) return std::nullopt;
   const int row = map_.passes_in_a_row.empty() ? 1 : map_.passes_in_a_row[static_cast<std::size_t>(index)];
-  return Alike{layers, job_.model.expert_layers(first_layer, layers), row};
+  return Alike{layer_counts(first_layer, layers), row};
 }
 
 // Of inner stages that are alike only the first is priced.
@@ -341,10 +392,8 @@ CostsByStage StepPricer::price_stages(const std::vector<int>& stage_layers) cons
   for (int index = 0; index < map_.stages(); ++index) {
     const std::size_t part = static_cast<std::size_t>(map_.model_stage(index));
     const std::optional<Alike> inner = inner_stage(index, first_layer[part], stage_layers[part]);
-    const auto same = std::find_if(priced.begin(), priced.end(), [&inner](const auto& known) {
-      return inner && known.first.layers == inner->layers && known.first.with_experts == inner->with_experts &&
-             known.first.passes_in_a_row == inner->passes_in_a_row;
-    });
+    const auto same = std::find_if(priced.begin(), priced.end(),
+                                   [&inner](const auto& known) { return inner && known.first == *inner; });
     if (same != priced.end()) {
       stages.push_like(same->second);
       continue;

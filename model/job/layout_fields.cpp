@@ -21,6 +21,7 @@ constexpr int kMostHelpers = 10'000'000;
 constexpr int kLargestBatch = 1'000'000'000;
 constexpr int kLargestBucket = 1'000'000;
 constexpr int kHighestStage = 3;
+constexpr int kMostRecomputed = 100'000;
 constexpr int kLongestSequence = 100'000'000;
 constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
 constexpr std::string_view kFilePrefix = "file:";
@@ -229,7 +230,7 @@ Entry optional_choice(std::string_view key, std::string_view help) {
 }
 
 // ["norm", "rotary"]; flags name them with commas between.
-void read_fused(ObjectReader& reader, const Field& field, void* owner) {
+std::vector<std::string> listed_words(ObjectReader& reader, const Field& field, const char* such_as) {
   const nlohmann::json* value = reader.find(field.key);
   std::vector<std::string> words;
   if (value->is_string()) {
@@ -237,8 +238,13 @@ void read_fused(ObjectReader& reader, const Field& field, void* owner) {
   } else if (value->is_array()) {
     for (const nlohmann::json& word : *value) words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
   } else {
-    reader.fail(field.key, fmt::format("{} is no list", shown_value(*value)), "such as [\"norm\", \"rotary\"]");
+    reader.fail(field.key, fmt::format("{} is no list", shown_value(*value)), such_as);
   }
+  return words;
+}
+
+void read_fused(ObjectReader& reader, const Field& field, void* owner) {
+  const std::vector<std::string> words = listed_words(reader, field, "such as [\"norm\", \"rotary\"]");
   auto& fused = static_cast<Stack*>(owner)->fused;
   fused.fill(false);
   for (const std::string& word : words) {
@@ -257,6 +263,31 @@ OrderedJsonValue write_fused(const Field&, const void* owner) {
   const auto& fused = static_cast<const Stack*>(owner)->fused;
   for (std::size_t index = 0; index < fused.size(); ++index) {
     if (fused[index]) names.push_back(names_of<FusedOperator>()[index]);
+  }
+  return names;
+}
+
+void read_recompute_modules(ObjectReader& reader, const Field& field, void* owner) {
+  if (reader.find(field.key)->is_null()) return;
+  RecomputeModules modules;
+  for (const std::string& word : listed_words(reader, field, "such as [\"core_attn\", \"moe_act\"]")) {
+    const std::optional<RecomputeModule> module = parse<RecomputeModule>(word);
+    if (!module) {
+      reader.fail(field.key, fmt::format("unknown module \"{}\"", word),
+                  choices_help(word, names_of<RecomputeModule>()));
+    }
+    modules |= only(*module);
+  }
+  if (modules.none()) reader.fail(field.key, "names no module", "leave it out, or give --recompute none");
+  static_cast<Layout*>(owner)->recompute_modules = modules;
+}
+
+OrderedJsonValue write_recompute_modules(const Field&, const void* owner) {
+  const std::optional<RecomputeModules>& modules = static_cast<const Layout*>(owner)->recompute_modules;
+  if (!modules) return nullptr;
+  nlohmann::ordered_json names = nlohmann::ordered_json::array();
+  for (std::size_t index = 0; index < modules->size(); ++index) {
+    if (modules->test(index)) names.push_back(names_of<RecomputeModule>()[index]);
   }
   return names;
 }
@@ -408,6 +439,17 @@ const Fields& layout_fields() {
           .chosen(),
       boolean<&Layout::partition_checkpoints>("partition_checkpoints", "recompute full: cut kept block inputs over tp")
           .flag("", {"--distribute-saved-activations"})
+          .possible(),
+      whole<&Layout::recompute_layers>("recompute_layers", 1, kMostRecomputed,
+                                       "recompute full: of each stage only the first so many layers")
+          .flag("N", {"--recompute-num-layers"})
+          .otherwise("all of them")
+          .possible(),
+      entry_of<&Layout::recompute_modules>("recompute_modules", FieldKind::kList, "recompute selective: what is redone",
+                                           &read_recompute_modules, &write_recompute_modules)
+          .among([] { return names_of<RecomputeModule>(); })
+          .flag("NAME,…", {"--recompute-modules"})
+          .otherwise("what the stack redoes, of most core_attn")
           .possible(),
       choice<&Layout::data_parallel>("data_parallel", "ddp, fsdp, hsdp, dataparallel, ps or byteps").flag("FORM"),
       whole<&Layout::shards>("shards", 1, kMostHelpers, "hsdp: ranks that share one copy of the model")

@@ -108,6 +108,16 @@ class LayoutCheck {
 
   void check_checkpoints() const {
     const auto rule = broken_recompute_rule(job_, layout_.tp, layout_.sequence_parallel, layout_.recompute);
+    if (rule == LayoutRule::kRecomputeParts) {
+      const bool modules = layout_.recompute_modules.has_value();
+      reader_.fail(modules ? "recompute_modules" : "recompute_layers",
+                   job_.profile ? "belongs to transformers, not to a layer profile"
+                                : fmt::format("belongs to recompute {}, not {}", modules ? "selective" : "full",
+                                              name_of(layout_.recompute)),
+                   job_.profile ? "leave it out"
+                   : modules    ? "give --recompute selective, or leave it out"
+                                : "give --recompute full, or leave it out");
+    }
     if (rule != LayoutRule::kCheckpoints) return;
     const char* reason =
         layout_.recompute != Recompute::kFull ? "true belongs to recompute full, which keeps block inputs alone"

@@ -88,6 +88,9 @@ std::optional<LayoutRule> broken_sequence_rule(const Job& job, int tp, int cp, b
 
 std::optional<LayoutRule> broken_recompute_rule(const Job& job, int tp, bool sequence_parallel, Recompute recompute) {
   if (job.profile && recompute == Recompute::kSelective) return LayoutRule::kProfileRecompute;
+  const bool layers = job.layout.recompute_layers && (job.profile || recompute != Recompute::kFull);
+  const bool modules = job.layout.recompute_modules && (job.profile || recompute != Recompute::kSelective);
+  if (layers || modules) return LayoutRule::kRecomputeParts;
   if (!job.layout.partition_checkpoints) return std::nullopt;
   const bool whole_inputs = !sequence_parallel && job.layout.tensor_parallel == TensorParallel::k1d;
   return broken_unless(recompute == Recompute::kFull && tp > 1 && whole_inputs, LayoutRule::kCheckpoints);

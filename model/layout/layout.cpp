@@ -72,6 +72,21 @@ int Layout::optimizer_shards() const {
   return shards_from(*this, kShardsOptimizer);
 }
 
+std::string recompute_text(const Layout& layout) {
+  std::string text(name_of(layout.recompute));
+  if (layout.recompute_layers) {
+    text += fmt::format(" ({} layer{} a stage)", *layout.recompute_layers, *layout.recompute_layers == 1 ? "" : "s");
+  }
+  if (!layout.recompute_modules) return text;
+  std::string modules;
+  for (std::size_t index = 0; index < layout.recompute_modules->size(); ++index) {
+    if (!layout.recompute_modules->test(index)) continue;
+    modules += modules.empty() ? "" : ", ";
+    modules += name_of(static_cast<RecomputeModule>(index));
+  }
+  return text + " (" + modules + ")";
+}
+
 std::vector<int> even_stage_layers(int layers, int stages) {
   FLOPCAST_CHECK(stages > 0 && layers >= 0);
   std::vector<int> counts(static_cast<std::size_t>(stages), layers / stages);

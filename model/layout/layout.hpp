@@ -1,6 +1,8 @@
 #pragma once
 
 #include <array>
+#include <bitset>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -85,6 +87,22 @@ struct EnumNames<Recompute> {
   static constexpr std::string_view kNames[] = {"none", "selective", "full"};
 };
 
+/// What of a block selective recomputation redoes, by the names and the extent of Megatron Core's --recompute-modules
+/// (its transformer_config.py): the attention between its projections; the norms before attention and MLP, whose
+/// outputs are dropped; the MLP of a dense block; router, dispatch, experts and combination; the experts' activation,
+/// whose output is dropped; the shared experts; latent attention's up projections.
+enum class RecomputeModule { kCoreAttention, kLayernorm, kMlp, kMoe, kMoeActivation, kSharedExperts, kLatentUp };
+template <>
+struct EnumNames<RecomputeModule> {
+  static constexpr std::string_view kNames[] = {"core_attn", "layernorm",      "mlp",        "moe",
+                                                "moe_act",   "shared_experts", "mla_up_proj"};
+};
+/// A bit for each.
+using RecomputeModules = std::bitset<std::size(EnumNames<RecomputeModule>::kNames)>;
+inline RecomputeModules only(RecomputeModule module) {
+  return RecomputeModules{1ULL << static_cast<unsigned>(module)};
+}
+
 /// How the model and the batch are spread over the devices.
 struct Layout : AxisSizes {
   std::optional<int> vpp;  ///< stages per pipeline rank; the schedule's default when absent
@@ -109,6 +127,10 @@ struct Layout : AxisSizes {
   /// With full recomputation: each tensor-parallel rank keeps 1/tp of a block's input and gathers it again (2104.04473,
   /// section 3.5; ZeRO-R, 1910.02054 §6.1).
   bool partition_checkpoints = false;
+  /// Of full recomputation: the first so many layers of each stage (of each chunk) alone, as Megatron's method block.
+  std::optional<int> recompute_layers;
+  /// Of selective recomputation, in place of what the stack redoes.
+  std::optional<RecomputeModules> recompute_modules;
   int zero = 0;  ///< 0 replicated, 1 optimizer state sharded over dp·cp, 2 gradients too, 3 weights too
   DataParallel data_parallel = DataParallel::kDdp;
   std::optional<int> bucket_mb;       ///< MiB of a gradient bucket; absent: 25, and 1 for the first, as PyTorch does
@@ -135,6 +157,9 @@ struct Layout : AxisSizes {
   bool offloads_optimizer() const { return offload == Offload::kOptimizer || offload == Offload::kAll; }
   bool offloads_activations() const { return offload == Offload::kActivations || offload == Offload::kAll; }
 };
+
+/// "none", "selective (layernorm, mlp)", "full (5 layers a stage)".
+std::string recompute_text(const Layout& layout);
 
 /// Transformer layers of each of `stages` stages: as even as possible. What is left over goes to the stages after the
 /// first, one each, and to the last stage last of all: the first holds the most activations, the last the head.

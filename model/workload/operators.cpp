@@ -239,6 +239,28 @@ Operator unadded_bias(const Transformer& model, const OperatorShapes& shapes) {
 
 }  // namespace
 
+namespace {
+
+// What recomputation redoes of a block, from where each part of it begins.
+void mark_modules(std::vector<Operator>& operators, std::size_t mlp_norm, std::size_t mlp, std::size_t mlp_end,
+                  BlockKind kind) {
+  const RecomputeModules norms = only(RecomputeModule::kLayernorm);
+  const RecomputeModules whole = only(kind == BlockKind::kExperts ? RecomputeModule::kMoe : RecomputeModule::kMlp);
+  operators.front().redone_with |= norms;
+  if (mlp_norm < mlp) operators[mlp_norm].redone_with |= norms;
+  for (std::size_t index = 1; index < mlp_norm; ++index) {
+    if (operators[index].attention_core) operators[index].redone_with |= only(RecomputeModule::kCoreAttention);
+  }
+  for (std::size_t index = mlp; index < mlp_end; ++index) {
+    Operator& op = operators[index];
+    op.redone_with |= whole;
+    // The input of the first stays: the whole is rebuilt from it, unless the norm is.
+    op.dropped_with |= index == mlp ? norms : whole;
+  }
+}
+
+}  // namespace
+
 std::vector<Operator> block_operators(const Transformer& model, const Layout& layout, const Training& training,
                                       BlockKind kind) {
   if (layout.tensor_parallel != TensorParallel::k1d) {
@@ -256,12 +278,15 @@ std::vector<Operator> block_operators(const Transformer& model, const Layout& la
   } else if (model.biases) {
     operators.push_back(unadded_bias(model, shapes));
   }
+  const std::size_t mlp_norm = operators.size();
   if (model.block != BlockForm::kParallelOneNorm) operators.push_back(norm_operator(model, shapes, "mlp norm"));
+  const std::size_t mlp = operators.size();
   if (kind == BlockKind::kExperts) {
     append_experts(operators, model, layout, training);
   } else {
     append_mlp(operators, model, shapes, training, model.ffn);
   }
+  mark_modules(operators, mlp_norm, mlp, operators.size(), kind);
   if (model.post_norms) operators.push_back(norm_operator(model, shapes, "mlp post norm"));
   operators.push_back(residual(model, shapes, stack, "mlp residual", model.biases && kind == BlockKind::kDense));
   return operators;
@@ -335,7 +360,8 @@ std::vector<Operator> head_operators(const Transformer& model, const Layout& lay
   return operators;
 }
 
-double redone_selectively(const Operator& op, const Stack& stack) {
+double redone_selectively(const Operator& op, const Layout& layout, const Stack& stack) {
+  if (layout.recompute_modules) return (op.redone_with & *layout.recompute_modules).any() ? 1.0 : 0.0;
   if (stack.selective_recompute == SelectiveRecompute::kAttention) return op.attention_core ? 1.0 : 0.0;
   if (op.kind == OperatorKind::kFusedAttention) return 0.0;
   return op.kind == OperatorKind::kMemoryBound ? 1.0 : 0.5;
@@ -376,14 +402,42 @@ Bytes kept_by_operator(const std::vector<Operator>& operators) {
 
 }  // namespace
 
-Bytes saved_activation(const std::vector<Operator>& operators, Recompute recompute, SelectiveRecompute selective) {
-  if (recompute == Recompute::kSelective && selective == SelectiveRecompute::kOperators) {
-    return kept_by_operator(operators);
-  }
+Bytes saved_activation(const std::vector<Operator>& operators) {
   Bytes total;
   for (const Operator& op : operators) {
     total += op.saved;
-    if (recompute == Recompute::kNone) total += op.saved_core;
+    total += op.saved_core;
+  }
+  return total;
+}
+
+namespace {
+
+RecomputeModules modules_of(const Layout& layout) {
+  return layout.recompute_modules.value_or(only(RecomputeModule::kCoreAttention));
+}
+
+}  // namespace
+
+Bytes rebuilt_selectively(const std::vector<Operator>& operators, const Layout& layout) {
+  const RecomputeModules modules = modules_of(layout);
+  Bytes total;
+  for (const Operator& op : operators) {
+    if ((op.dropped_with & modules).any()) total += op.saved;
+    if ((op.redone_with & modules).any()) total += op.saved_core;
+  }
+  return total;
+}
+
+Bytes saved_selectively(const std::vector<Operator>& operators, const Layout& layout, const Stack& stack) {
+  if (!layout.recompute_modules && stack.selective_recompute == SelectiveRecompute::kOperators) {
+    return kept_by_operator(operators);
+  }
+  const RecomputeModules modules = modules_of(layout);
+  Bytes total;
+  for (const Operator& op : operators) {
+    if ((op.dropped_with & modules).none()) total += op.saved;
+    if ((op.redone_with & modules).none()) total += op.saved_core;
   }
   return total;
 }
@@ -482,6 +536,7 @@ void append_projections(std::vector<Operator>& operators, const Transformer& mod
   const double qkv = (static_cast<double>(model.attention_width()) + model.key_width() + model.value_width());
   const double columns = qkv / shapes.tp;
   operators.push_back(linear_operator("qkv projection", shapes, model.hidden, columns, shapes.sharded_tokens, stack));
+  operators.back().dropped_with = only(RecomputeModule::kLayernorm);
   if (model.query_bias()) add_bias(operators.back(), shapes, columns);
   quantise(operators.back(), training, true);
   const double rotated = shapes.tokens * (model.attention_width() + model.key_width()) / shapes.tp;
@@ -513,23 +568,30 @@ void append_latent_projections(std::vector<Operator>& operators, const Transform
   const double heads = model.heads / shapes.tp;
   if (latent.query_rank > 0) {
     operators.push_back(replicated_linear("query down projection", shapes, model.hidden, latent.query_rank, stack));
+    operators.back().dropped_with = only(RecomputeModule::kLayernorm);
     operators.push_back(latent_norm(model, shapes, "query latent norm", latent.query_rank));
     operators.push_back(
         linear_operator("query up projection", shapes, latent.query_rank, queries, shapes.sharded_tokens, stack));
+    operators.back().redone_with = only(RecomputeModule::kLatentUp);
   } else {
     operators.push_back(
         linear_operator("query projection", shapes, model.hidden, queries, shapes.sharded_tokens, stack));
+    operators.back().dropped_with = only(RecomputeModule::kLayernorm);
+    operators.back().redone_with = only(RecomputeModule::kLatentUp);
   }
   const double compressed = static_cast<double>(latent.key_value_rank) + latent.rope_dim;
   operators.push_back(replicated_linear("key-value down projection", shapes, model.hidden, compressed, stack));
+  operators.back().dropped_with = only(RecomputeModule::kLayernorm);
   operators.push_back(latent_norm(model, shapes, "key-value latent norm", latent.key_value_rank));
   operators.push_back(linear_operator("key-value up projection", shapes, latent.key_value_rank,
                                       heads * (latent.nope_dim + latent.value_dim), shapes.sharded_tokens, stack));
+  operators.back().redone_with = only(RecomputeModule::kLatentUp);
   for (std::size_t index = first; index < operators.size(); ++index) {
     if (operators[index].kind == OperatorKind::kLinear) quantise(operators[index], training, false);
   }
   // The rotated part of every query, and the shared rotated key copied to every head.
   operators.push_back(memory_bound("rotary embedding", shapes.tokens * heads * latent.rope_dim * 2, 2 * e, 2 * e));
+  operators.back().redone_with = only(RecomputeModule::kLatentUp);
 }
 
 }  // namespace
@@ -543,10 +605,15 @@ void append_attention(std::vector<Operator>& operators, const Transformer& model
   } else {
     append_projections(operators, model, shapes, training);
   }
+  const std::size_t core = operators.size();
   if (training.flash_attention) {
     append_fused_core(operators, model, shapes);
   } else {
     append_unfused_core(operators, model, layout, training, shapes);
+  }
+  // Queries, keys and values, which it saves.
+  for (std::size_t index = core; model.latent && index < operators.size(); ++index) {
+    operators[index].dropped_with = only(RecomputeModule::kLatentUp);
   }
   const double context = model.context_width() / shapes.tp;
   Operator transpose = memory_bound("head transpose", shapes.tokens * context, 2 * e, 6 * e);
@@ -656,8 +723,10 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
   activation.saved = Bytes(routed * inputs * e);
   activation.gradient_buffer = Bytes(routed * (inputs + columns) * e);
   activation.routed = true;
+  activation.redone_with = only(RecomputeModule::kMoeActivation);
   operators.push_back(activation);
   operators.push_back(grouped_linear("experts down", shapes, rows, here, columns, model.hidden, stack));
+  operators.back().dropped_with = only(RecomputeModule::kMoeActivation);
   quantise(operators.back(), training, false);
   if (model.biases) {
     // Added once, by whichever rank that shares the expert; all hold it.
@@ -672,7 +741,13 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
   operators.back().saved = Bytes(routed * kFp32Bytes);  // the weights
 
   if (experts.shared > 0) {
+    const std::size_t first = operators.size();
     append_mlp(operators, model, shapes, training, static_cast<double>(experts.shared) * experts.shared_ffn);
+    for (std::size_t index = first; index < operators.size(); ++index) {
+      operators[index].redone_with = only(RecomputeModule::kSharedExperts);
+      operators[index].dropped_with =
+          only(index == first ? RecomputeModule::kLayernorm : RecomputeModule::kSharedExperts);
+    }
     if (model.biases) {
       Operator bias = memory_bound("shared experts bias", 0.0, 0.0, 0.0);
       bias.parameters = static_cast<double>(experts.shared) * model.hidden;

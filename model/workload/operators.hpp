@@ -58,9 +58,11 @@ struct Operator {
   /// Reads what the kernel before it wrote, part of which the L2 cache still holds. Not of matrices as large as the
   /// scores and the logits.
   bool reads_fresh = false;
-  Bytes gradient_buffer;        ///< gradients of its outputs and inputs, alive together in its backward pass
-  Bytes output;                 ///< of linears, norms and fused attention
-  bool attention_core = false;  ///< redone by selective recomputation (Korthikanti et al. 2205.05198 §5)
+  Bytes gradient_buffer;          ///< gradients of its outputs and inputs, alive together in its backward pass
+  Bytes output;                   ///< of linears, norms and fused attention
+  bool attention_core = false;    ///< redone by selective recomputation (Korthikanti et al. 2205.05198 §5)
+  RecomputeModules redone_with;   ///< the modules that it is part of, and so done again with any of them
+  RecomputeModules dropped_with;  ///< the modules that rebuild what it saves
 };
 
 /// The operators of one transformer block / of the embedding (first stage) / of final norm, logits and loss (last
@@ -90,8 +92,9 @@ std::vector<Operator> block_operators(const Transformer& model, const Layout& la
 std::vector<Operator> embedding_operators(const Transformer& model, const Layout& layout, const Training& training);
 std::vector<Operator> head_operators(const Transformer& model, const Layout& layout, const Training& training);
 
-/// The share of the operator's forward pass that selective recomputation does again.
-double redone_selectively(const Operator& op, const Stack& stack);
+/// The share of the operator's forward pass that selective recomputation does again: that of the layout's modules, or
+/// of the stack where it names none.
+double redone_selectively(const Operator& op, const Layout& layout, const Stack& stack);
 
 /// FLOPs of one forward pass of the operator on one rank: 2·m·n·k·batch; attention in full (not causal-halved), as MFU
 /// counts it.
@@ -100,10 +103,13 @@ Flops forward_flops(const Operator& op);
 /// causal kernel does not visit (PaLM 2204.02311 counts in full, FlashAttention-2 2307.08691 halves).
 Flops causal_forward_flops(const Operator& op, const Transformer& model);
 
-/// Bytes kept from forward until backward under a recomputation policy. Full recomputation keeps a block's input only;
-/// selective by operator a block's input, the outputs of every second product and those of fused attention.
-Bytes saved_activation(const std::vector<Operator>& operators, Recompute recompute,
-                       SelectiveRecompute selective = SelectiveRecompute::kAttention);
+/// Bytes kept from forward until backward where nothing is recomputed.
+Bytes saved_activation(const std::vector<Operator>& operators);
+/// With selective recomputation; by operator a block's input, the outputs of every second product and those of fused
+/// attention.
+Bytes saved_selectively(const std::vector<Operator>& operators, const Layout& layout, const Stack& stack);
+/// What of it a block rebuilds at once in its backward pass.
+Bytes rebuilt_selectively(const std::vector<Operator>& operators, const Layout& layout);
 
 /// The most that gradients of activations take at once in a backward pass.
 Bytes gradient_buffer(const std::vector<Operator>& operators);

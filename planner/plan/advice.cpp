@@ -177,6 +177,7 @@ std::optional<Recompute> less_that_fits(const Job& job) {
     Job other = job;
     other.layout.recompute = less;
     other.layout.partition_checkpoints = false;
+    other.layout.recompute_layers.reset();
     if (evaluate_layout(other).fits) return less;
   }
   return std::nullopt;

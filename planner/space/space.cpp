@@ -324,7 +324,8 @@ class Enumeration {
         continue;
       }
       std::vector<Recompute> all = {Recompute::kNone, Recompute::kFull};
-      if (!job_.training.flash_attention) all.insert(all.begin() + 1, Recompute::kSelective);
+      if (!job_.training.flash_attention || job_.layout.recompute_modules)
+        all.insert(all.begin() + 1, Recompute::kSelective);
       for (const Recompute recompute : space_.recompute.empty() ? all : space_.recompute) {
         group.recompute = recompute;
         if (const auto rule = broken_recompute_rule(job_, group.tp, group.sequence_parallel, recompute)) {

@@ -225,7 +225,7 @@ std::string describe_job(const Job& job) {
   if (layout.cp > 1) text += fmt::format("  cp {}", layout.cp);
   if (layout.ep > 1) text += fmt::format("  ep {}", layout.ep);
   if (layout.folds_experts()) text += fmt::format("  etp {}", *layout.etp);
-  text += fmt::format("  dp {}  schedule {}  recompute {}", layout.dp, layout.schedule, name_of(layout.recompute));
+  text += fmt::format("  dp {}  schedule {}  recompute {}", layout.dp, layout.schedule, recompute_text(layout));
   text +=
       fmt::format("\n{} microbatches a pipeline = gbs {} / (dp {} x mbs {}), sequence length {}", layout.microbatches(),
                   layout.global_batch_size, layout.dp, layout.micro_batch_size, job.training.sequence_length);

@@ -77,6 +77,8 @@ const std::vector<Json>& beginnings() {
     Json checkpoints = dense;
     checkpoints["layout"]["recompute"] = "full";
     all.push_back(checkpoints);
+    checkpoints["layout"]["recompute"] = "selective";
+    all.push_back(checkpoints);
     Json from_file = dense;
     from_file["layout"] = Json::parse(R"({"pp": 2, "tp": 2, "schedule": "file:some/where/rows.csv", "chains": "0-1",
       "global_batch_size": 16})");

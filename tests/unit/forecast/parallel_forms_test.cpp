@@ -84,6 +84,28 @@ Forecast forecast_of_experts(const std::string& layout) {
                          layout + R"(}, "training": {"stack": "pytorch-ddp"}})");
 }
 
+// Of five layers a stage, two do their forward pass again; all five are full recomputation.
+TEST(RecomputeLayers, CountPerStage) {
+  const auto costs = [](const std::string& recompute) {
+    return forecast_of_job(R"({"model": {"layers": 20, "hidden": 4096, "heads": 32, "ffn": 16384, "vocab": 50000,
+      "sequence_length": 2048}, "cluster": "dgx-a100-80g", "layout": {"tp": 2, "pp": 4, "dp": 1, "global_batch_size": 8, )" +
+                           recompute + "}}")
+        .step.costs.stages[1];
+  };
+  const StageCosts none = costs(R"("recompute": "none")");
+  const StageCosts full = costs(R"("recompute": "full")");
+  const StageCosts some = costs(R"("recompute": "full", "recompute_layers": 2)");
+  EXPECT_NEAR(some.recompute.total() / full.recompute.total(), 0.4, 1e-12);
+  EXPECT_NEAR(some.activation.value(), 0.4 * full.activation.value() + 0.6 * none.activation.value(), 1.0);
+  EXPECT_EQ(some.recompute_buffer.value(), full.recompute_buffer.value());
+  EXPECT_NEAR(some.recompute_flops.value() / full.recompute_flops.value(), 0.4, 1e-12);
+  for (const char* all :
+       {R"("recompute": "full", "recompute_layers": 5)", R"("recompute": "full", "recompute_layers": 99)"}) {
+    EXPECT_EQ(costs(all).recompute.total().value(), full.recompute.total().value());
+    EXPECT_EQ(costs(all).activation.value(), full.activation.value());
+  }
+}
+
 TEST(DataParallel, HybridShardsHoldExpertsLikeOtherWeights) {
   const auto weights = [](const std::string& layout) {
     return forecast_of_experts(layout).result.memory.per_pipeline_rank.front().weights_gib;

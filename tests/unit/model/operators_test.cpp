@@ -31,8 +31,10 @@ TEST(Operators, KeepWhatKorthikantiCounts) {
     const Job job = job_from(gpt3_job(item.layout));
     const double sbh = 2048.0 * job.layout.micro_batch_size * 12288.0;
     const auto operators = block_operators(job.model, job.layout, job.training, BlockKind::kDense);
-    EXPECT_NEAR(saved_activation(operators, job.layout.recompute).value() / sbh, item.expected_per_sbh, 1e-9)
-        << item.layout;
+    const Bytes saved = job.layout.recompute == Recompute::kNone
+                            ? saved_activation(operators)
+                            : saved_selectively(operators, job.layout, job.training.stack);
+    EXPECT_NEAR(saved.value() / sbh, item.expected_per_sbh, 1e-9) << item.layout;
   }
 }
 
@@ -44,8 +46,8 @@ TEST(Operators, FlashAttentionKeepsNoScores) {
   const double sbh = 2048.0 * 12288.0;
   const double log_sums = 4.0 * 96 * 2048;  // one fp32 a head and token
   const auto operators = block_operators(job.model, job.layout, job.training, BlockKind::kDense);
-  EXPECT_NEAR(saved_activation(operators, Recompute::kNone).value(), 34 * sbh + log_sums, 1.0);
-  EXPECT_NEAR(saved_activation(operators, Recompute::kSelective).value(), 34 * sbh, 1.0);
+  EXPECT_NEAR(saved_activation(operators).value(), 34 * sbh + log_sums, 1.0);
+  EXPECT_NEAR(saved_selectively(operators, job.layout, job.training.stack).value(), 34 * sbh, 1.0);
 }
 
 // Pairs of query and key counted one by one.
@@ -171,8 +173,50 @@ TEST(Operators, RecomputingEverySecondProductKeepsTheOthers) {
   const auto operators = block_operators(job.model, job.layout, job.training, BlockKind::kDense);
   const double columns = 6144 + 4096 + 2 * 14336 + 4096;
   const double of_token = 2 * 4096 + columns / 2 * 2 + 2 * 4096 + 4 * 32;
-  EXPECT_NEAR(saved_activation(operators, Recompute::kSelective, job.training.stack.selective_recompute).value() / 8192,
-              of_token, 1e-6);
+  EXPECT_NEAR(saved_selectively(operators, job.layout, job.training.stack).value() / 8192, of_token, 1e-6);
+}
+
+// Bytes a token of one block, by what each module drops: the norms' outputs (2h each), an MLP's activation and its
+// input (3 columns of 16 bits, the norm's output stays), flash attention's log-sums; and the products that are done
+// again.
+TEST(Operators, RecomputedModulesDropWhatTheyRebuild) {
+  const auto dropped = [](const std::string& model, const std::string& modules, double* flops) {
+    const Job job =
+        job_from(R"({"model": ")" + model + R"(", "cluster": "dgx-h100", "training": {"stack": "megatron-core"},
+      "layout": {"recompute": "selective", "recompute_modules": )" +
+                 modules + R"(, "global_batch_size": 8}})");
+    const BlockKind kind = job.model.experts ? BlockKind::kExperts : BlockKind::kDense;
+    const auto operators = block_operators(job.model, job.layout, job.training, kind);
+    *flops = 0.0;
+    for (const Operator& op : operators) {
+      *flops += (forward_flops(op) * redone_selectively(op, job.layout, job.training.stack)).value();
+    }
+    const Bytes kept = saved_selectively(operators, job.layout, job.training.stack);
+    EXPECT_NEAR(kept.value() + rebuilt_selectively(operators, job.layout).value(), saved_activation(operators).value(),
+                1.0);
+    *flops /= job.training.sequence_length;
+    return rebuilt_selectively(operators, job.layout).value() / job.training.sequence_length;
+  };
+  double flops = 0.0;
+  EXPECT_NEAR(dropped("llama3-8b", R"(["layernorm"])", &flops), 2 * 2 * 4096, 1e-6);
+  EXPECT_EQ(flops, 0.0);
+  EXPECT_NEAR(dropped("llama3-8b", R"(["core_attn"])", &flops), 4 * 32, 1e-6);
+  EXPECT_NEAR(flops, 4.0 * 8192 * 4096, 1.0);
+  EXPECT_NEAR(dropped("llama3-8b", R"(["mlp"])", &flops), 2 * 3 * 14336, 1e-6);
+  EXPECT_NEAR(flops, 2.0 * 3 * 14336 * 4096, 1.0);
+  EXPECT_NEAR(dropped("llama3-8b", R"(["mlp", "layernorm", "core_attn"])", &flops), 2 * 3 * 14336 + 4 * 4096 + 4 * 32,
+              1e-6);
+  EXPECT_EQ(dropped("llama3-8b", R"(["moe", "moe_act", "shared_experts", "mla_up_proj"])", &flops), 0.0);
+  EXPECT_EQ(flops, 0.0);
+  // Two experts a token: what goes into their second products.
+  EXPECT_NEAR(dropped("mixtral-8x7b", R"(["moe_act"])", &flops), 2 * 2 * 14336, 1e-6);
+  EXPECT_EQ(flops, 0.0);
+  EXPECT_GT(dropped("mixtral-8x7b", R"(["moe"])", &flops), 2 * 2 * (3 * 14336 + 4096));
+  EXPECT_NEAR(flops, 2.0 * (2 * 3 * 14336 + 8) * 4096, 1.0);
+  // Latent attention: queries, keys and values of 128 heads, rebuilt from 1536 and 512 numbers.
+  EXPECT_NEAR(dropped("deepseek-v3", R"(["mla_up_proj"])", &flops), 2 * 128 * (192 + 192 + 128), 1e-6);
+  EXPECT_NEAR(flops, 2.0 * 128 * (1536 * 192 + 512 * 256), 1.0);
+  EXPECT_NEAR(dropped("deepseek-v3", R"(["shared_experts"])", &flops), 2 * 3 * 2048, 1e-6);
 }
 
 // An eager RMSNorm keeps its input in fp32 and the scaled result in 16 bits, an eager SwiGLU its gate's function.
@@ -182,7 +226,7 @@ TEST(Operators, EagerOperatorsKeepMore) {
       "fused": )" + std::string(fused) +
                              R"(}, "layout": {"global_batch_size": 8}})");
     const auto operators = block_operators(job.model, job.layout, job.training, BlockKind::kDense);
-    return saved_activation(operators, Recompute::kNone).value() / job.training.sequence_length;
+    return saved_activation(operators).value() / job.training.sequence_length;
   };
   EXPECT_NEAR(saved("[]") - saved(R"(["norm", "activation"])"), 2 * 4 * 4096 + 2 * 14336, 1e-6);
 }

@@ -59,6 +59,8 @@ void expect_same_layout(const Layout& a, const Layout& b, const std::string& wha
                             layout.zero,
                             static_cast<int>(layout.sequence_parallel),
                             static_cast<int>(layout.recompute),
+                            layout.recompute_layers.value_or(0),
+                            static_cast<int>(layout.recompute_modules.value_or(RecomputeModules()).to_ulong()),
                             static_cast<int>(layout.context_parallel),
                             static_cast<int>(layout.partition_checkpoints),
                             static_cast<int>(layout.data_parallel),
@@ -86,6 +88,8 @@ TEST(Launch, MegatronReadsBackEveryModelOfTheCatalogue) {
       {{"tp", 4}, {"cp", 2}, {"sequence_parallel", true}, {"zero", 2}},
       {{"tp", 2}, {"cp", 2}, {"context_parallel", "ulysses"}, {"sequence_parallel", true}, {"zero", 3}},
       {{"tp", 2}, {"pp", 2}, {"recompute", "full"}, {"partition_checkpoints", true}},
+      {{"pp", 2}, {"recompute", "full"}, {"recompute_layers", 3}},
+      {{"tp", 2}, {"recompute", "selective"}, {"recompute_modules", {"layernorm", "mlp"}}},
       {{"ep", 4}, {"micro_batch_size", 2}}};
   int same = 0;
   for (const std::string& model : catalogue_names(CatalogueKind::kModels)) {

@@ -51,6 +51,25 @@ TEST(Megatron, ArgumentList) {
                  "overlap": {"gradients": false}}})"));
 }
 
+TEST(Megatron, RecomputesLayersAndModulesAsTold) {
+  const auto imported = [](const std::string& flags) {
+    return import_text(std::string(kSmall) + flags, "arguments.txt");
+  };
+  const json block = imported("--recompute-granularity full --recompute-method block --recompute-num-layers 3").job;
+  EXPECT_EQ(block["layout"]["recompute"], "full");
+  EXPECT_EQ(block["layout"]["recompute_layers"], 3);
+  // Groups of layers are all recomputed.
+  const ImportedJob uniform =
+      imported("--recompute-granularity full --recompute-method uniform --recompute-num-layers 2");
+  EXPECT_FALSE(uniform.job["layout"].contains("recompute_layers"));
+  EXPECT_EQ(uniform.warnings.size(), 1u);
+  const json modules = imported("--recompute-granularity selective --recompute-modules moe_act layernorm").job;
+  EXPECT_EQ(modules["layout"]["recompute_modules"], json::parse(R"(["moe_act", "layernorm"])"));
+  EXPECT_FALSE(
+      imported("--recompute-activations --recompute-modules core_attn").job["layout"].contains("recompute_modules"));
+  EXPECT_EQ(imported("--recompute-granularity full --recompute-modules mlp").warnings.size(), 1u);
+}
+
 TEST(Megatron, OverlapAndPrecisionAreWhatTheFlagsSay) {
   const auto training = [](const std::string& flags) {
     return import_text(std::string(kSmall) + flags, "arguments.txt").job["training"];
