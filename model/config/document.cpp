@@ -74,6 +74,11 @@ bool HeldJson<Json>::contains(std::string_view key) const {
   return (**this).contains(key);
 }
 
+template <class Json>
+bool HeldJson<Json>::equals(const Json& other) const {
+  return **this == other;
+}
+
 template class HeldJson<nlohmann::json>;
 template class HeldJson<nlohmann::ordered_json>;
 

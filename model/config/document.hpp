@@ -48,7 +48,12 @@ class HeldJson {
   const Json& at(std::string_view key) const;
   bool contains(std::string_view key) const;
 
+  friend bool operator==(const HeldJson& one, const Json& other) { return one.equals(other); }
+  friend bool operator==(const HeldJson& one, const HeldJson& other) { return one.equals(*other); }
+
  private:
+  bool equals(const Json& other) const;
+
   std::unique_ptr<Json> value_;  ///< null: null JSON
 };
 // NOLINTEND(google-explicit-constructor, hicpp-explicit-conversions)

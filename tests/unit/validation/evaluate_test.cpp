@@ -105,7 +105,7 @@ TEST(Shipped, RowsAreThoseOfTheReference) {
       EXPECT_EQ(row.hidden, other->second->hidden) << row.id;
       EXPECT_EQ(row.tp, other->second->tp) << row.id;
       EXPECT_EQ(row.gpu, other->second->gpu) << row.id;
-      EXPECT_EQ(*row.job, *other->second->job) << row.id;
+      EXPECT_EQ(row.job, other->second->job) << row.id;
     }
   }
   EXPECT_GT(compared, 1'600);
