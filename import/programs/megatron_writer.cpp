@@ -197,11 +197,9 @@ void write_layout(const Job& job, Arguments& arguments) {
   arguments.value("global-batch-size", layout.global_batch_size);
   if (layout.recompute == Recompute::kSelective) {
     arguments.value("recompute-granularity", "selective");
-    std::vector<std::string_view> modules;
-    for (std::size_t index = 0; layout.recompute_modules && index < layout.recompute_modules->size(); ++index) {
-      if (layout.recompute_modules->test(index)) modules.push_back(name_of(static_cast<RecomputeModule>(index)));
+    if (layout.recompute_modules) {
+      arguments.value("recompute-modules", fmt::format("{}", fmt::join(names_in(*layout.recompute_modules), " ")));
     }
-    if (!modules.empty()) arguments.value("recompute-modules", fmt::format("{}", fmt::join(modules, " ")));
   }
   if (layout.recompute == Recompute::kFull) {
     arguments.value("recompute-granularity", "full");

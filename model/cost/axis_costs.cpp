@@ -8,8 +8,11 @@ namespace {
 
 // Pairs of a gather and a reduce-scatter of the hidden states in a forward pass: of attention, and of a dense MLP or
 // shared experts. Routed tokens have their own.
-double collective_pairs(const Transformer& model, BlockKind kind) {
-  return kind == BlockKind::kDense || model.experts->shared > 0 ? 2.0 : 1.0;
+// Gathers and the sums behind them in a block's forward pass: of attention, and of what follows it.
+double collective_pairs(const Job& job, BlockKind kind) {
+  const bool behind_attention =
+      kind == BlockKind::kDense || job.model.experts->shared > 0 || !job.layout.sequence_parallel;
+  return behind_attention ? 2.0 : 1.0;
 }
 
 }  // namespace
@@ -20,10 +23,10 @@ void add_block_collectives(const PricingContext& pricing, BlockKind kind, Sectio
   Traffic forward;
   Traffic backward;
   const Training& training = pricing.job.training;
+  const double pairs = collective_pairs(pricing.job, kind);
   if (pricing.job.layout.sequence_parallel) {
     // Operands that are cast anyway are gathered in 8 bits; sums are not.
     const bool narrow = training.precision == Precision::kFp8 && training.stack.fp8_gathers;
-    const double pairs = collective_pairs(pricing.job.model, kind);
     const Traffic gathered = pricing.collective(CollectiveKind::kAllGather, bytes * (narrow ? 0.5 : 1.0), group, pairs);
     const Traffic scattered = pricing.collective(CollectiveKind::kReduceScatter, bytes, group, pairs);
     forward = gathered;
@@ -33,7 +36,7 @@ void add_block_collectives(const PricingContext& pricing, BlockKind kind, Sectio
     block.overlappable_tp = gathered.time + scattered.time;
     if (training.stack.overlap_tp_in_pieces) block.tp_in_pieces = forward.time;
   } else {
-    forward = pricing.collective(CollectiveKind::kAllReduce, bytes, group, 2);
+    forward = pricing.collective(CollectiveKind::kAllReduce, bytes, group, pairs);
     backward = forward;
     block.overlappable_tp = backward.time;
   }
@@ -77,14 +80,24 @@ void add_head_collectives(const PricingContext& pricing, Section& head) {
   head.sent.tp += loss;
 }
 
-Traffic recomputed_collectives(const PricingContext& pricing, const Section& block) {
+Traffic recomputed_collectives(const PricingContext& pricing, BlockKind kind, const Section& block) {
   if (pricing.job.layout.tensor_parallel != TensorParallel::k1d) {
     const bool silent = block.sent.tp.time.value() <= 0.0;
     return silent ? Traffic{} : scaled(block.sent.tp, block.forward.comm.tp / block.sent.tp.time);
   }
-  const Traffic again = pricing.collective(CollectiveKind::kAllReduce, pricing.hidden_bytes(), pricing.tp_group, 2);
+  const double pairs = collective_pairs(pricing.job, kind);
+  const Traffic again = pricing.collective(CollectiveKind::kAllReduce, pricing.hidden_bytes(), pricing.tp_group, pairs);
   if (!pricing.job.layout.sequence_parallel) return again;
-  return {block.forward.comm.tp, again.sent_per_rank, 4.0};
+  return {block.forward.comm.tp, again.sent_per_rank, 2.0 * pairs};
+}
+
+double share_redone_selectively(const Job& job, BlockKind kind) {
+  if (!job.layout.recompute_modules) return 0.0;
+  const auto redone = [&](RecomputeModule module) { return (*job.layout.recompute_modules & bit_of(module)).any(); };
+  const double pairs = collective_pairs(job, kind);
+  if (kind == BlockKind::kDense) return redone(RecomputeModule::kMlp) ? 1.0 / pairs : 0.0;
+  const bool shared = job.model.experts->shared > 0 && redone(RecomputeModule::kSharedExperts);
+  return shared || redone(RecomputeModule::kMoe) ? (pairs - 1.0) / pairs : 0.0;
 }
 
 namespace {

@@ -23,7 +23,10 @@ void add_embedding_collectives(const PricingContext& pricing, Section& embedding
 void add_head_collectives(const PricingContext& pricing, Section& head);
 
 /// What a block's forward pass sends again under full recomputation.
-Traffic recomputed_collectives(const PricingContext& pricing, const Section& block);
+Traffic recomputed_collectives(const PricingContext& pricing, BlockKind kind, const Section& block);
+/// The share of it that selective recomputation of Layout::recompute_modules sends again: of the MLP of a dense block,
+/// of the shared experts of another. 2d, 2.5d and 3d: taken for half.
+double share_redone_selectively(const Job& job, BlockKind kind);
 
 /// What one linear of `inputs` x `outputs` over `tokens` tokens sends on a grid of ranks: panels in elements, each the
 /// whole of what a line of q ranks gathers or reduces, so that a rank sends (q-1)/q of it.

@@ -61,6 +61,7 @@ class StepPricer {
   Section price_operators(const std::vector<Operator>& operators) const;
   // All blocks of one kind: how they are made up and what one costs.
   struct Block {
+    BlockKind kind = BlockKind::kDense;
     std::vector<Operator> operators;
     Section cost;
   };
@@ -77,6 +78,7 @@ class StepPricer {
   };
   LayerCounts layer_counts(int first_layer, int layers) const;
   PassCost redone(const Block& block) const;
+  bool exchanges_again(const Block& block) const;
   void add_blocks(const Block& block, int layers, int redone_whole, StageCosts& costs) const;
   void add_recomputed_blocks(const Block& block, int layers, StageCosts& costs) const;
   void add_kept_blocks(const Block& block, int layers, StageCosts& costs) const;
@@ -137,6 +139,7 @@ Section StepPricer::price_operators(const std::vector<Operator>& operators) cons
 
 StepPricer::Block StepPricer::price_block(BlockKind kind) const {
   Block block;
+  block.kind = kind;
   block.operators = block_operators(job_.model, job_.layout, job_.training, kind);
   block.cost = price_operators(block.operators);
   if (job_.layout.tensor_parallel == TensorParallel::k1d) {
@@ -209,31 +212,33 @@ StepPricer::LayerCounts StepPricer::layer_counts(int first_layer, int layers) co
   return counts;
 }
 
-// What selective recomputation does again of a block: of the MLP or the experts with their collectives, half of those
-// of tensor parallelism and the exchanges of a forward pass.
+// What selective recomputation does again of a block, with the collectives of what it redoes whole.
 PassCost StepPricer::redone(const Block& block) const {
   PassCost again = block.cost.core;
-  if (!job_.layout.recompute_modules) return again;
-  const bool of_experts = block.cost.expert_parameters > 0.0;
-  const RecomputeModules& modules = *job_.layout.recompute_modules;
-  if (modules.test(static_cast<std::size_t>(of_experts ? RecomputeModule::kMoe : RecomputeModule::kMlp))) {
-    again.comm.tp += block.cost.forward.comm.tp * 0.5;
-    again.comm.ep += block.cost.forward.comm.ep;
-  }
+  again.comm.tp += block.cost.forward.comm.tp * share_redone_selectively(job_, block.kind);
+  if (exchanges_again(block)) again.comm.ep += block.cost.forward.comm.ep;
   return again;
 }
 
+bool StepPricer::exchanges_again(const Block& block) const {
+  const std::optional<RecomputeModules>& modules = job_.layout.recompute_modules;
+  return block.kind == BlockKind::kExperts && modules && (*modules & bit_of(RecomputeModule::kMoe)).any();
+}
+
 void StepPricer::add_blocks(const Block& block, int layers, int redone_whole, StageCosts& costs) const {
+  if (layers == 0) return;
+  add_section(block.cost, layers, costs);
+  costs.placeholders = std::max(costs.placeholders, placeholder_gradients(block.operators, job_.training));
+  costs.tp_hidden += block.cost.tp_hidden * layers;
   if (redone_whole > 0) add_recomputed_blocks(block, redone_whole, costs);
   if (layers > redone_whole) add_kept_blocks(block, layers - redone_whole, costs);
 }
 
 void StepPricer::add_recomputed_blocks(const Block& block, int layers, StageCosts& costs) const {
   const Layout& layout = job_.layout;
-  add_section(block.cost, layers, costs);
   const bool cut = tokens_are_split(layout) || layout.partition_checkpoints;
   add_pass(costs.recompute, block.cost.forward, layers);
-  costs.sent.tp += scaled(recomputed_collectives(pricing_, block.cost), layers);
+  costs.sent.tp += scaled(recomputed_collectives(pricing_, block.kind, block.cost), layers);
   costs.sent.ep += scaled(block.cost.sent.ep, layers / 2.0);
   costs.sent.cp += scaled(block.cost.sent.cp, layers * context_share_of_forward(layout));
   if (layout.partition_checkpoints) {
@@ -245,29 +250,22 @@ void StepPricer::add_recomputed_blocks(const Block& block, int layers, StageCost
   costs.recompute_flops += block.cost.flops * (layers / 3.0);
   costs.activation += pricing_.hidden_bytes() / (cut ? layout.tp : 1.0) * layers;
   costs.recompute_buffer = std::max(costs.recompute_buffer, saved_activation(block.operators) * kRecomputeWorkingSet);
-  costs.placeholders = std::max(costs.placeholders, placeholder_gradients(block.operators, job_.training));
-  costs.tp_hidden += block.cost.tp_hidden * layers;
 }
 
 void StepPricer::add_kept_blocks(const Block& block, int layers, StageCosts& costs) const {
   const Layout& layout = job_.layout;
-  add_section(block.cost, layers, costs);
-  if (layout.recompute == Recompute::kSelective) {
-    costs.activation += saved_selectively(block.operators, layout, job_.training.stack) * layers;
-    const PassCost again = redone(block);
-    add_pass(costs.recompute, again, layers);
-    costs.recompute_flops += block.cost.core_flops * layers;
-    if (again.comm.tp > Seconds(0)) {
-      costs.sent.tp += scaled(recomputed_collectives(pricing_, block.cost), layers * 0.5);
-    }
-    if (again.comm.ep > Seconds(0)) costs.sent.ep += scaled(block.cost.sent.ep, layers / 2.0);
-    costs.recompute_buffer = std::max(costs.recompute_buffer, rebuilt_selectively(block.operators, layout));
-  } else {
-    costs.activation += saved_activation(block.operators) * layers;
-  }
   costs.gradient_buffer = std::max(costs.gradient_buffer, gradient_buffer(block.operators));
-  costs.placeholders = std::max(costs.placeholders, placeholder_gradients(block.operators, job_.training));
-  costs.tp_hidden += block.cost.tp_hidden * layers;
+  if (layout.recompute != Recompute::kSelective) {
+    costs.activation += saved_activation(block.operators) * layers;
+    return;
+  }
+  costs.activation += saved_selectively(block.operators, layout, job_.training.stack) * layers;
+  add_pass(costs.recompute, redone(block), layers);
+  costs.recompute_flops += block.cost.core_flops * layers;
+  const double share = share_redone_selectively(job_, block.kind);
+  if (share > 0.0) costs.sent.tp += scaled(recomputed_collectives(pricing_, block.kind, block.cost), layers * share);
+  if (exchanges_again(block)) costs.sent.ep += scaled(block.cost.sent.ep, layers / 2.0);
+  costs.recompute_buffer = std::max(costs.recompute_buffer, rebuilt_selectively(block.operators, layout));
 }
 
 std::vector<UnitRun> StepPricer::runs_of(int index, const LayerCounts& layers) const {

@@ -12,7 +12,9 @@
 
 namespace flopcast {
 
-// How the tables reach the members of their structs. For the files that hold tables.
+// How the tables reach the members of their structs, and the bounds they share. For the files that hold tables.
+
+inline constexpr int kLargestLayers = 100'000;
 
 template <class Member>
 struct MemberTraits;

@@ -21,7 +21,6 @@ constexpr int kMostHelpers = 10'000'000;
 constexpr int kLargestBatch = 1'000'000'000;
 constexpr int kLargestBucket = 1'000'000;
 constexpr int kHighestStage = 3;
-constexpr int kMostRecomputed = 100'000;
 constexpr int kLongestSequence = 100'000'000;
 constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
 constexpr std::string_view kFilePrefix = "file:";
@@ -276,7 +275,7 @@ void read_recompute_modules(ObjectReader& reader, const Field& field, void* owne
       reader.fail(field.key, fmt::format("unknown module \"{}\"", word),
                   choices_help(word, names_of<RecomputeModule>()));
     }
-    modules |= only(*module);
+    modules |= bit_of(*module);
   }
   if (modules.none()) reader.fail(field.key, "names no module", "leave it out, or give --recompute none");
   static_cast<Layout*>(owner)->recompute_modules = modules;
@@ -285,11 +284,7 @@ void read_recompute_modules(ObjectReader& reader, const Field& field, void* owne
 OrderedJsonValue write_recompute_modules(const Field&, const void* owner) {
   const std::optional<RecomputeModules>& modules = static_cast<const Layout*>(owner)->recompute_modules;
   if (!modules) return nullptr;
-  nlohmann::ordered_json names = nlohmann::ordered_json::array();
-  for (std::size_t index = 0; index < modules->size(); ++index) {
-    if (modules->test(index)) names.push_back(names_of<RecomputeModule>()[index]);
-  }
-  return names;
+  return nlohmann::ordered_json(names_in(*modules));
 }
 
 }  // namespace
@@ -440,7 +435,7 @@ const Fields& layout_fields() {
       boolean<&Layout::partition_checkpoints>("partition_checkpoints", "recompute full: cut kept block inputs over tp")
           .flag("", {"--distribute-saved-activations"})
           .possible(),
-      whole<&Layout::recompute_layers>("recompute_layers", 1, kMostRecomputed,
+      whole<&Layout::recompute_layers>("recompute_layers", 1, kLargestLayers,
                                        "recompute full: of each stage only the first so many layers")
           .flag("N", {"--recompute-num-layers"})
           .otherwise("all of them")

@@ -11,7 +11,6 @@ namespace flopcast {
 
 namespace {
 
-constexpr int kLargestLayers = 100'000;
 constexpr int kLargestWidth = 10'000'000;
 constexpr int kMostExperts = 1'000'000;
 constexpr int kMostProfiledSamples = 1'000'000'000;

@@ -1,6 +1,7 @@
 #include "model/layout/layout.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstddef>
 
@@ -72,19 +73,21 @@ int Layout::optimizer_shards() const {
   return shards_from(*this, kShardsOptimizer);
 }
 
+std::vector<std::string_view> names_in(const RecomputeModules& modules) {
+  std::vector<std::string_view> names;
+  for (std::size_t index = 0; index < modules.size(); ++index) {
+    if (modules.test(index)) names.push_back(name_of(static_cast<RecomputeModule>(index)));
+  }
+  return names;
+}
+
 std::string recompute_text(const Layout& layout) {
   std::string text(name_of(layout.recompute));
   if (layout.recompute_layers) {
     text += fmt::format(" ({} layer{} a stage)", *layout.recompute_layers, *layout.recompute_layers == 1 ? "" : "s");
   }
   if (!layout.recompute_modules) return text;
-  std::string modules;
-  for (std::size_t index = 0; index < layout.recompute_modules->size(); ++index) {
-    if (!layout.recompute_modules->test(index)) continue;
-    modules += modules.empty() ? "" : ", ";
-    modules += name_of(static_cast<RecomputeModule>(index));
-  }
-  return text + " (" + modules + ")";
+  return text + fmt::format(" ({})", fmt::join(names_in(*layout.recompute_modules), ", "));
 }
 
 std::vector<int> even_stage_layers(int layers, int stages) {

@@ -99,9 +99,11 @@ struct EnumNames<RecomputeModule> {
 };
 /// A bit for each.
 using RecomputeModules = std::bitset<std::size(EnumNames<RecomputeModule>::kNames)>;
-inline RecomputeModules only(RecomputeModule module) {
+inline RecomputeModules bit_of(RecomputeModule module) {
   return RecomputeModules{1ULL << static_cast<unsigned>(module)};
 }
+/// The names of those in it.
+std::vector<std::string_view> names_in(const RecomputeModules& modules);
 
 /// How the model and the batch are spread over the devices.
 struct Layout : AxisSizes {

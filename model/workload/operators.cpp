@@ -244,12 +244,12 @@ namespace {
 // What recomputation redoes of a block, from where each part of it begins.
 void mark_modules(std::vector<Operator>& operators, std::size_t mlp_norm, std::size_t mlp, std::size_t mlp_end,
                   BlockKind kind) {
-  const RecomputeModules norms = only(RecomputeModule::kLayernorm);
-  const RecomputeModules whole = only(kind == BlockKind::kExperts ? RecomputeModule::kMoe : RecomputeModule::kMlp);
+  const RecomputeModules norms = bit_of(RecomputeModule::kLayernorm);
+  const RecomputeModules whole = bit_of(kind == BlockKind::kExperts ? RecomputeModule::kMoe : RecomputeModule::kMlp);
   operators.front().redone_with |= norms;
   if (mlp_norm < mlp) operators[mlp_norm].redone_with |= norms;
   for (std::size_t index = 1; index < mlp_norm; ++index) {
-    if (operators[index].attention_core) operators[index].redone_with |= only(RecomputeModule::kCoreAttention);
+    if (operators[index].attention_core) operators[index].redone_with |= bit_of(RecomputeModule::kCoreAttention);
   }
   for (std::size_t index = mlp; index < mlp_end; ++index) {
     Operator& op = operators[index];
@@ -414,7 +414,7 @@ Bytes saved_activation(const std::vector<Operator>& operators) {
 namespace {
 
 RecomputeModules modules_of(const Layout& layout) {
-  return layout.recompute_modules.value_or(only(RecomputeModule::kCoreAttention));
+  return layout.recompute_modules.value_or(bit_of(RecomputeModule::kCoreAttention));
 }
 
 }  // namespace
@@ -536,7 +536,7 @@ void append_projections(std::vector<Operator>& operators, const Transformer& mod
   const double qkv = (static_cast<double>(model.attention_width()) + model.key_width() + model.value_width());
   const double columns = qkv / shapes.tp;
   operators.push_back(linear_operator("qkv projection", shapes, model.hidden, columns, shapes.sharded_tokens, stack));
-  operators.back().dropped_with = only(RecomputeModule::kLayernorm);
+  operators.back().dropped_with = bit_of(RecomputeModule::kLayernorm);
   if (model.query_bias()) add_bias(operators.back(), shapes, columns);
   quantise(operators.back(), training, true);
   const double rotated = shapes.tokens * (model.attention_width() + model.key_width()) / shapes.tp;
@@ -568,30 +568,30 @@ void append_latent_projections(std::vector<Operator>& operators, const Transform
   const double heads = model.heads / shapes.tp;
   if (latent.query_rank > 0) {
     operators.push_back(replicated_linear("query down projection", shapes, model.hidden, latent.query_rank, stack));
-    operators.back().dropped_with = only(RecomputeModule::kLayernorm);
+    operators.back().dropped_with = bit_of(RecomputeModule::kLayernorm);
     operators.push_back(latent_norm(model, shapes, "query latent norm", latent.query_rank));
     operators.push_back(
         linear_operator("query up projection", shapes, latent.query_rank, queries, shapes.sharded_tokens, stack));
-    operators.back().redone_with = only(RecomputeModule::kLatentUp);
+    operators.back().redone_with = bit_of(RecomputeModule::kLatentUp);
   } else {
     operators.push_back(
         linear_operator("query projection", shapes, model.hidden, queries, shapes.sharded_tokens, stack));
-    operators.back().dropped_with = only(RecomputeModule::kLayernorm);
-    operators.back().redone_with = only(RecomputeModule::kLatentUp);
+    operators.back().dropped_with = bit_of(RecomputeModule::kLayernorm);
+    operators.back().redone_with = bit_of(RecomputeModule::kLatentUp);
   }
   const double compressed = static_cast<double>(latent.key_value_rank) + latent.rope_dim;
   operators.push_back(replicated_linear("key-value down projection", shapes, model.hidden, compressed, stack));
-  operators.back().dropped_with = only(RecomputeModule::kLayernorm);
+  operators.back().dropped_with = bit_of(RecomputeModule::kLayernorm);
   operators.push_back(latent_norm(model, shapes, "key-value latent norm", latent.key_value_rank));
   operators.push_back(linear_operator("key-value up projection", shapes, latent.key_value_rank,
                                       heads * (latent.nope_dim + latent.value_dim), shapes.sharded_tokens, stack));
-  operators.back().redone_with = only(RecomputeModule::kLatentUp);
+  operators.back().redone_with = bit_of(RecomputeModule::kLatentUp);
   for (std::size_t index = first; index < operators.size(); ++index) {
     if (operators[index].kind == OperatorKind::kLinear) quantise(operators[index], training, false);
   }
   // The rotated part of every query, and the shared rotated key copied to every head.
   operators.push_back(memory_bound("rotary embedding", shapes.tokens * heads * latent.rope_dim * 2, 2 * e, 2 * e));
-  operators.back().redone_with = only(RecomputeModule::kLatentUp);
+  operators.back().redone_with = bit_of(RecomputeModule::kLatentUp);
 }
 
 }  // namespace
@@ -613,7 +613,7 @@ void append_attention(std::vector<Operator>& operators, const Transformer& model
   }
   // Queries, keys and values, which it saves.
   for (std::size_t index = core; model.latent && index < operators.size(); ++index) {
-    operators[index].dropped_with = only(RecomputeModule::kLatentUp);
+    operators[index].dropped_with = bit_of(RecomputeModule::kLatentUp);
   }
   const double context = model.context_width() / shapes.tp;
   Operator transpose = memory_bound("head transpose", shapes.tokens * context, 2 * e, 6 * e);
@@ -723,10 +723,10 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
   activation.saved = Bytes(routed * inputs * e);
   activation.gradient_buffer = Bytes(routed * (inputs + columns) * e);
   activation.routed = true;
-  activation.redone_with = only(RecomputeModule::kMoeActivation);
+  activation.redone_with = bit_of(RecomputeModule::kMoeActivation);
   operators.push_back(activation);
   operators.push_back(grouped_linear("experts down", shapes, rows, here, columns, model.hidden, stack));
-  operators.back().dropped_with = only(RecomputeModule::kMoeActivation);
+  operators.back().dropped_with = bit_of(RecomputeModule::kMoeActivation);
   quantise(operators.back(), training, false);
   if (model.biases) {
     // Added once, by whichever rank that shares the expert; all hold it.
@@ -744,9 +744,9 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
     const std::size_t first = operators.size();
     append_mlp(operators, model, shapes, training, static_cast<double>(experts.shared) * experts.shared_ffn);
     for (std::size_t index = first; index < operators.size(); ++index) {
-      operators[index].redone_with = only(RecomputeModule::kSharedExperts);
+      operators[index].redone_with = bit_of(RecomputeModule::kSharedExperts);
       operators[index].dropped_with =
-          only(index == first ? RecomputeModule::kLayernorm : RecomputeModule::kSharedExperts);
+          bit_of(index == first ? RecomputeModule::kLayernorm : RecomputeModule::kSharedExperts);
     }
     if (model.biases) {
       Operator bias = memory_bound("shared experts bias", 0.0, 0.0, 0.0);

@@ -108,7 +108,7 @@ Bytes saved_activation(const std::vector<Operator>& operators);
 /// With selective recomputation; by operator a block's input, the outputs of every second product and those of fused
 /// attention.
 Bytes saved_selectively(const std::vector<Operator>& operators, const Layout& layout, const Stack& stack);
-/// What of it a block rebuilds at once in its backward pass.
+/// What selective recomputation does not keep: a block rebuilds it at once in its backward pass.
 Bytes rebuilt_selectively(const std::vector<Operator>& operators, const Layout& layout);
 
 /// The most that gradients of activations take at once in a backward pass.

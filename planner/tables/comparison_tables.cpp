@@ -126,7 +126,7 @@ Table strategies_table(const nlohmann::json& job_file, const Origins& origins, c
     if (whole_gib == 0.0) whole_gib = result.memory.peak_gib;
     table.rows.push_back({answer.strategy.name,
                           fmt::format("tp {} pp {} dp {} mbs {} zero {} {} {}", layout.tp, layout.pp, layout.dp,
-                                      layout.micro_batch_size, layout.zero, name_of(layout.recompute), layout.schedule),
+                                      layout.micro_batch_size, layout.zero, recompute_text(layout), layout.schedule),
                           fmt::format("{:.4g}", result.iteration.time_s),
                           fmt::format("{:.1f}", 100 * result.iteration.mfu),
                           fmt::format("{:.1f}", 100 * sent.exposed_fraction), fmt::format("{:.3g}", bytes / 1e9),

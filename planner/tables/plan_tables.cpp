@@ -85,7 +85,7 @@ std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry
   for (const Axis axis : axes) row.push_back(std::to_string(layout[axis]));
   for (const int number : {*layout.vpp, layout.micro_batch_size, layout.zero}) row.push_back(std::to_string(number));
   row.push_back(layout.sequence_parallel ? "yes" : "no");
-  row.emplace_back(name_of(layout.recompute));
+  row.emplace_back(recompute_text(layout));
   row.push_back(layout.pp == 1 ? "–" : layout.schedule);
   row.push_back(layout.stage_layers.empty() ? "even" : "uneven");
   row.push_back(fmt::format("{:.4g}", result.iteration.time_s));

@@ -1,17 +1,17 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <cstddef>
 #include <string>
 
 namespace flopcast {
 
-/// The data inside a page that --html or `flopcast report` wrote.
-inline nlohmann::json data_of_page(const std::string& html) {
+/// The JSON inside a page that --html or `flopcast report` wrote; null where there is none.
+inline std::string data_of_page(const std::string& html) {
   const std::string opening = "<script type=\"application/json\" id=\"report-data\">";
   const std::size_t from = html.find(opening);
-  if (from == std::string::npos) return {};
+  if (from == std::string::npos) return "null";
   const std::size_t begin = from + opening.size();
-  return nlohmann::json::parse(html.substr(begin, html.find("</script>", begin) - begin));
+  return html.substr(begin, html.find("</script>", begin) - begin);
 }
 
 }  // namespace flopcast

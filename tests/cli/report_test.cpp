@@ -27,7 +27,7 @@ class Report : public testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     return run(words);
   }
-  Json page(const std::string& file) { return data_of_page(read_text(scratch_.path() / file)); }
+  Json page(const std::string& file) { return Json::parse(data_of_page(read_text(scratch_.path() / file))); }
   void write(const std::string& file, const Json& json) { std::ofstream(scratch_.path() / file) << json.dump(); }
   Json read(const std::string& file) { return Json::parse(read_text(scratch_.path() / file)); }
 

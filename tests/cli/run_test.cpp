@@ -145,18 +145,18 @@ TEST_F(Run, AReportOfASavedRunTellsWhatItsOwnPageDoes) {
                              page.string(), "-o", kept.string(), "--format", "json"}));
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
   std::ofstream(saved) << result.standard_output;
-  const Json own = data_of_page(read_text(page)).at("views");
+  const Json own = Json::parse(data_of_page(read_text(page))).at("views");
   ASSERT_EQ(own.size(), 2U);
   for (const fs::path& file : {saved, kept}) {
     const CommandResult reported = start_flopcast({"report", file.string(), "-o", report.string()});
     ASSERT_EQ(reported.exit_code, 0) << reported.standard_error;
-    EXPECT_EQ(data_of_page(read_text(report)), data_of_page(read_text(page))) << file;
+    EXPECT_EQ(Json::parse(data_of_page(read_text(report))), Json::parse(data_of_page(read_text(page)))) << file;
   }
   for (const Json& view : own) EXPECT_EQ(view.at("memory").at("of"), "activations");
-  const auto header = data_of_page(read_text(page)).at("question").get<std::string>();
+  const auto header = Json::parse(data_of_page(read_text(page))).at("question").get<std::string>();
   EXPECT_NE(header.find("measured with backend threads"), std::string::npos) << header;
   EXPECT_EQ(header.find(" 0 M parameters"), std::string::npos) << header;
-  EXPECT_EQ(data_of_page(read_text(report)).at("question"), header);
+  EXPECT_EQ(Json::parse(data_of_page(read_text(report))).at("question"), header);
 }
 
 // What the spans of the forecast's timeline hold, by the bytes told, peaks where the forecast of memory does.
@@ -191,7 +191,7 @@ TEST_F(Run, SleptRanksKeepNothingAndThePageSaysSo) {
                              page.string(), "--format", "json"}));
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
   EXPECT_FALSE(Json::parse(result.standard_output).contains("activation_bytes"));
-  const auto data = data_of_page(read_text(page));
+  const Json data = Json::parse(data_of_page(read_text(page)));
   for (const Json& view : data.at("views")) EXPECT_FALSE(view.contains("memory"));
   EXPECT_NE(data.at("question").get<std::string>().find("no memory over time: the ranks slept"), std::string::npos);
 }

@@ -112,7 +112,7 @@ std::optional<std::string> system_violation(std::string_view path, const std::st
     return "is for the real run only";
   }
   const bool is_slow = name.starts_with("boost/graph/") || name.starts_with("CLI/") || name == "nlohmann/json.hpp";
-  if (is_slow && !path.starts_with("tests/") && ends_with_any(path, {".hpp", ".cuh"})) {
+  if (is_slow && ends_with_any(path, {".hpp", ".cuh"})) {
     return "is too slow to compile for a header";
   }
   return std::nullopt;

@@ -44,6 +44,47 @@ TEST(Experts, ExchangeWhatGShardCounts) {
   EXPECT_EQ(costs_of(alone, {32}).stages[0].sent.ep.sent_per_rank.value(), 0.0);
 }
 
+// What selective recomputation redoes whole is sent again: the MLP's gather and sum, which are half of a dense block's;
+// of a block with experts their exchange, and a gather and a sum where shared experts have them.
+TEST(Experts, RedoneModulesSendAgain) {
+  const auto inner_stage = [](const std::string& model, const std::string& layout) {
+    const Job job = job_from(moe_job(R"(")" + model + R"(")", R"({"tp": 2, "pp": 4, "sequence_parallel": true, )" +
+                                                                  layout + R"(, "global_batch_size": 64})"));
+    return costs_of(job, even_stage_layers(job.model.layers, 4)).stages[1];
+  };
+  const auto redone = [&](const std::string& model, const std::string& ep, const std::string& module) {
+    return inner_stage(model, ep + R"("recompute": "selective", "recompute_modules": [")" + module + R"("])");
+  };
+  const auto gather_and_sum = [](const StageCosts& costs, double hidden) {
+    return costs.layers * 2.0 * (4096 * hidden * 2) * 1 / 2;
+  };
+
+  const StageCosts core = redone("llama3-8b", "", "core_attn");
+  const StageCosts mlp = redone("llama3-8b", "", "mlp");
+  EXPECT_EQ(core.recompute.comm.tp.value(), 0.0);
+  EXPECT_DOUBLE_EQ(mlp.recompute.comm.tp.value(), mlp.forward.comm.tp.value() / 2);
+  EXPECT_DOUBLE_EQ(mlp.sent.tp.sent_per_rank.value() - core.sent.tp.sent_per_rank.value(), gather_and_sum(mlp, 4096));
+
+  const StageCosts attention = redone("mixtral-8x7b", R"("ep": 4, )", "core_attn");
+  const StageCosts experts = redone("mixtral-8x7b", R"("ep": 4, )", "moe");
+  EXPECT_EQ(attention.recompute.comm.ep.value(), 0.0);
+  EXPECT_EQ(experts.recompute.comm.tp.value(), 0.0);
+  EXPECT_DOUBLE_EQ(experts.sent.tp.sent_per_rank.value(), attention.sent.tp.sent_per_rank.value());
+  EXPECT_GT(experts.recompute.comm.ep.value(), 0.0);
+  EXPECT_DOUBLE_EQ(experts.recompute.comm.ep.value(), experts.forward.comm.ep.value());
+  EXPECT_DOUBLE_EQ(experts.sent.ep.sent_per_rank.value(), attention.sent.ep.sent_per_rank.value() * 1.5);
+
+  const StageCosts whole = inner_stage("mixtral-8x7b", R"("ep": 4, "recompute": "full")");
+  EXPECT_DOUBLE_EQ(whole.sent.tp.sent_per_rank.value() - attention.sent.tp.sent_per_rank.value(),
+                   gather_and_sum(whole, 4096));
+
+  for (const char* module : {"moe", "shared_experts"}) {
+    const StageCosts shared = redone("deepseek-v3", R"("ep": 4, )", module);
+    EXPECT_DOUBLE_EQ(shared.recompute.comm.tp.value(), shared.forward.comm.tp.value() / 2) << module;
+    EXPECT_EQ(shared.recompute.comm.ep.value() > 0.0, module == std::string("moe")) << module;
+  }
+}
+
 // A quarter more rows: sent, multiplied and kept, but no more useful work (GShard 2006.16668 §2.2).
 TEST(Experts, CapacityPadsAndDrops) {
   const auto with = [](const std::string& capacity) {
