@@ -197,9 +197,12 @@ void MegatronReader::read_context_parallel() {
   }
   const auto exchange = arguments_.text("cp-comm-type", "layout.context_parallel");
   if (!exchange || cp_ == 1) return;
-  const bool known = *exchange == "p2p" || *exchange == "a2a";
-  if (known) put("layout.context_parallel", *exchange == "a2a" ? "ulysses" : "ring", "cp-comm-type");
-  if (!known) warn_of("cp-comm-type", fmt::format("{}: forecast as a ring, p2p", *exchange));
+  const auto form = std::find(std::begin(kMegatronExchanges), std::end(kMegatronExchanges), *exchange);
+  if (form == std::end(kMegatronExchanges)) {
+    warn_of("cp-comm-type", fmt::format("{}: forecast as a ring, p2p", *exchange));
+  } else {
+    put("layout.context_parallel", names_of<ContextParallel>()[form - std::begin(kMegatronExchanges)], "cp-comm-type");
+  }
 }
 
 void MegatronReader::read_batch() {

@@ -12,6 +12,9 @@
 
 namespace flopcast {
 
+/// The --cp-comm-type of each ContextParallel.
+inline constexpr std::string_view kMegatronExchanges[] = {"p2p", "a2a", "all_gather"};
+
 /// Reads the arguments of Megatron-LM and its descendants: names, defaults and meanings as in the sources that
 /// import/keys/megatron.json names.
 class MegatronReader {

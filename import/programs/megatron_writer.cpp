@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 namespace flopcast {
 
@@ -189,7 +190,7 @@ void write_layout(const Job& job, Arguments& arguments) {
   write_pipeline(layout, arguments);
   if (layout.cp > 1) {
     arguments.value("context-parallel-size", layout.cp);
-    arguments.value("cp-comm-type", layout.context_parallel == ContextParallel::kUlysses ? "a2a" : "p2p");
+    arguments.value("cp-comm-type", kMegatronExchanges[static_cast<std::size_t>(layout.context_parallel)]);
   }
   if (layout.ep > 1) arguments.value("expert-model-parallel-size", layout.ep);
   if (layout.etp) arguments.value("expert-tensor-parallel-size", *layout.etp);

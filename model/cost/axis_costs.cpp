@@ -247,6 +247,20 @@ void add_ring(const PricingContext& pricing, const GroupPlacement& group, Sectio
   block.sent.cp.messages += steps * (1.0 + kRingBackward);
 }
 
+// K and V of the whole sequence, gathered forward and again backward, where their gradients are summed and scattered.
+void add_gathers(const PricingContext& pricing, const GroupPlacement& group, Section& block) {
+  const Job& job = pricing.job;
+  const Bytes whole =
+      element_size(job.training.precision) *
+      (pricing.tokens() * job.layout.cp * (job.model.key_width() + job.model.value_width()) / job.layout.tp);
+  const Traffic gathered = pricing.collective(CollectiveKind::kAllGather, whole, group, 1);
+  const Traffic scattered = pricing.collective(CollectiveKind::kReduceScatter, whole, group, 1);
+  block.forward.comm.cp += gathered.time;
+  block.input_gradient.comm.cp += gathered.time + scattered.time;
+  block.sent.cp += scaled(gathered, 2.0);
+  block.sent.cp += scattered;
+}
+
 void add_all_to_alls(const PricingContext& pricing, const GroupPlacement& group, Section& block) {
   const Job& job = pricing.job;
   const Bytes column = element_size(job.training.precision) * (pricing.tokens() / job.layout.tp);
@@ -268,15 +282,18 @@ void add_context_exchange(const PricingContext& pricing, Section& block) {
   const Layout& layout = pricing.job.layout;
   if (layout.cp == 1) return;
   const GroupPlacement group = pricing.grid.placement(Axis::kContext, pricing.job.cluster);
-  if (layout.context_parallel == ContextParallel::kRing) {
-    add_ring(pricing, group, block);
-  } else {
-    add_all_to_alls(pricing, group, block);
+  switch (layout.context_parallel) {
+    case ContextParallel::kRing:
+      return add_ring(pricing, group, block);
+    case ContextParallel::kUlysses:
+      return add_all_to_alls(pricing, group, block);
+    case ContextParallel::kAllGather:
+      return add_gathers(pricing, group, block);
   }
 }
 
 double context_share_of_forward(const Layout& layout) {
-  return layout.context_parallel == ContextParallel::kRing ? 1.0 / (1.0 + kRingBackward) : 0.5;
+  return layout.context_parallel == ContextParallel::kUlysses ? 0.5 : 1.0 / 3.0;
 }
 
 GroupPlacement expert_ranks(const PricingContext& pricing) {

@@ -67,7 +67,9 @@ void add_grid_loss(const PricingContext& pricing, Section& head);
 /// holds an early and a late part of the sequence (zigzag), so that causal masks leave all with as much work.
 /// Ulysses: before attention an all-to-all turns the tokens of Q, K and V into heads, behind it another turns the
 /// context back; the backward pass does the same with their gradients (2309.14509 §3.2). Nothing of it is hidden.
-/// Left out: a ring inside Ulysses groups.
+/// Allgather: K and V of the whole sequence are gathered before attention, gathered again in the backward pass, and
+/// their gradients summed and scattered (2407.21783 §3.3.2). Nothing of it is hidden.
+/// Left out: a ring inside Ulysses groups; kernels that take a ring's parts one by one and merge them.
 void add_context_exchange(const PricingContext& pricing, Section& block);
 
 /// Of the traffic that add_context_exchange counts, what a forward pass alone sends.

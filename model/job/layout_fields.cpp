@@ -383,7 +383,9 @@ const Fields& layout_fields() {
           .otherwise("the schedule's")
           .chosen(),
       ranks_along<Axis::kContext>("context-parallel ranks", {"--cp", "--context-parallel-size"}),
-      choice<&Layout::context_parallel>("context_parallel", "of cp ranks: ring or ulysses").flag("FORM").possible(),
+      choice<&Layout::context_parallel>("context_parallel", "how cp ranks bring queries to keys")
+          .flag("FORM")
+          .possible(),
       ranks_along<Axis::kExpert>("expert-parallel ranks", {"--ep", "--expert-model-parallel-size"}),
       whole<&Layout::etp>("etp", 1, kMostRanks, "tensor-parallel ranks of an expert")
           .flag("N", {"--etp", "--expert-tensor-parallel-size"})

@@ -161,8 +161,9 @@ class LayoutCheck {
   // All-to-alls hand each rank whole heads, of queries and of keys and values.
   void check_ulysses() const {
     const auto rule = broken_context_rule(job_, layout_.tp, layout_.cp);
-    if (rule == LayoutRule::kUlyssesAlone) {
-      reader_.fail("context_parallel", "ulysses needs cp above 1", "valid: ring, or cp of at least 2");
+    if (rule == LayoutRule::kContextAlone) {
+      reader_.fail("context_parallel", fmt::format("{} needs cp above 1", name_of(layout_.context_parallel)),
+                   "valid: ring, or cp of at least 2");
     }
     if (rule != LayoutRule::kUlyssesHeads) return;
     const RankHeads heads = rank_heads(job_.model, layout_.tp);

@@ -47,7 +47,9 @@ std::optional<LayoutRule> broken_tensor_rule(const Job& job, int tp) {
 
 std::optional<LayoutRule> broken_context_rule(const Job& job, int tp, int cp) {
   const bool ulysses = job.layout.context_parallel == ContextParallel::kUlysses;
-  if (cp == 1) return broken_unless(!ulysses, LayoutRule::kUlyssesAlone);
+  if (cp == 1) {
+    return broken_unless(job.layout.context_parallel == ContextParallel::kRing, LayoutRule::kContextAlone);
+  }
   if (job.profile) return LayoutRule::kProfileContext;
   // Causal balance gives each rank an early and a late part of the sequence, so it is cut in 2·cp (2310.01889 §4).
   if (job.training.sequence_length % (2 * cp) != 0) return LayoutRule::kSequence;

@@ -34,11 +34,12 @@ struct EnumNames<TensorParallel> {
 };
 
 /// How ranks that share a sequence bring every query to every key. Ring: keys and values travel round the ranks (Liu et
-/// al. 2310.01889). Ulysses: all-to-alls hand each rank whole sequences of some heads and back (2309.14509).
-enum class ContextParallel { kRing, kUlysses };
+/// al. 2310.01889). Ulysses: all-to-alls hand each rank whole sequences of some heads and back (2309.14509). Allgather:
+/// each rank gathers the keys and values of all before it attends (Llama 3, 2407.21783 §3.3.2).
+enum class ContextParallel { kRing, kUlysses, kAllGather };
 template <>
 struct EnumNames<ContextParallel> {
-  static constexpr std::string_view kNames[] = {"ring", "ulysses"};
+  static constexpr std::string_view kNames[] = {"ring", "ulysses", "allgather"};
 };
 
 enum class Offload { kNone, kOptimizer, kActivations, kAll };

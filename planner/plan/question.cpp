@@ -236,7 +236,7 @@ void keep_deepspeed(const Job& job, SearchSpace& space, Narrowing& narrowing) {
   narrowing.keep(space.ep, {1}, "expert parallelism");
   narrowing.keep(space.sequence_parallel, {0}, "sequence parallelism");
   narrowing.keep(space.recompute, {Recompute::kNone, Recompute::kFull}, "selective recomputation");
-  if (job.layout.context_parallel == ContextParallel::kRing) narrowing.keep(space.cp, {1}, "context parallelism");
+  if (job.layout.context_parallel != ContextParallel::kUlysses) narrowing.keep(space.cp, {1}, "context parallelism");
 }
 
 void keep_accelerate(const Job& job, SearchSpace& space, Narrowing& narrowing) {

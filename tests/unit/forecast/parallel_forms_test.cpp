@@ -423,7 +423,8 @@ TEST(ParallelForms, RefuseWhatDoesNotExistAndSayWhatDoes) {
 }
 
 // DeepSpeed-Ulysses 2309.14509 §3.2: four all-to-alls of a rank's b·s/c·h elements forward (Q, K, V and the context),
-// four backward; of each buffer (c-1)/c leave the rank. A ring sends K and V c-1 times, and twice as much backward.
+// four backward; of each buffer (c-1)/c leave the rank. A ring sends K and V c-1 times, and twice as much backward; as
+// much is gathered, gathered again and scattered.
 TEST(ContextParallel, SendsWhatItsFormSends) {
   const std::string common = R"("cp": 4, "micro_batch_size": 1, "global_batch_size": 16)";
   const double buffer = 1024.0 / 4 * 1024 * 2;  // tokens of a rank, width, fp16
@@ -432,16 +433,23 @@ TEST(ContextParallel, SendsWhatItsFormSends) {
   };
   EXPECT_NEAR(sent(R"(, "context_parallel": "ulysses")") / (36 * 8 * buffer * 3 / 4), 1.0, 1e-9);
   EXPECT_NEAR(sent("") / (36 * 3 * 3 * 2 * buffer), 1.0, 1e-9);
+  EXPECT_NEAR(sent(R"(, "context_parallel": "allgather")") / (36 * 3 * 3 * 2 * buffer), 1.0, 1e-9);
   const std::string full = R"(, "recompute": "full")";
   EXPECT_NEAR(sent(R"(, "context_parallel": "ulysses")" + full) / (36 * 12 * buffer * 3 / 4), 1.0, 1e-9);
+  EXPECT_NEAR(sent(R"(, "context_parallel": "allgather")" + full) / (36 * 4 * 3 * 2 * buffer), 1.0, 1e-9);
 }
 
-TEST(ContextParallel, BothFormsComputeAsMuch) {
+TEST(ContextParallel, AllFormsComputeAsMuch) {
   const std::string common = R"("cp": 4, "global_batch_size": 16)";
   const Result ring = forecast_of_job(small_job(common)).result;
   const Result ulysses = forecast_of_job(small_job(common + R"(, "context_parallel": "ulysses")")).result;
   EXPECT_NEAR(ulysses.breakdown.compute_s / ring.breakdown.compute_s, 1.0, 1e-9);
   EXPECT_GT(ulysses.breakdown.cp_comm_s, 0.0);
+
+  // Keys and values of the whole sequence, and their gradients: what a rank holds beside, and nothing hides behind.
+  const Result gathered = forecast_of_job(small_job(common + R"(, "context_parallel": "allgather")")).result;
+  EXPECT_NEAR(gathered.breakdown.compute_s / ring.breakdown.compute_s, 1.0, 1e-9);
+  EXPECT_GT(gathered.breakdown.cp_comm_s, ring.breakdown.cp_comm_s);
 }
 
 TEST(ContextParallel, UlyssesNeedsWholeHeads) {
@@ -451,6 +459,8 @@ TEST(ContextParallel, UlyssesNeedsWholeHeads) {
   EXPECT_NE(heads.help.find("2, 4, 8, 16"), std::string::npos) << heads.help;
   const Diagnostic alone = complaint_about(small_job(R"("global_batch_size": 64, "context_parallel": "ulysses")"));
   EXPECT_EQ(alone.field, "layout.context_parallel");
+  EXPECT_EQ(complaint_about(small_job(R"("global_batch_size": 64, "context_parallel": "allgather")")).field,
+            "layout.context_parallel");
 }
 
 // Each tensor-parallel rank keeps 1/t of the block inputs, and one all-gather a layer brings them back: (t-1)/t · bsh.

@@ -87,6 +87,7 @@ TEST(Launch, MegatronReadsBackEveryModelOfTheCatalogue) {
       {{"pp", 2}, {"vpp", 2}, {"schedule", "interleaved"}, {"group_size", 4}, {"recompute", "full"}},
       {{"tp", 4}, {"cp", 2}, {"sequence_parallel", true}, {"zero", 2}},
       {{"tp", 2}, {"cp", 2}, {"context_parallel", "ulysses"}, {"sequence_parallel", true}, {"zero", 3}},
+      {{"tp", 2}, {"cp", 2}, {"context_parallel", "allgather"}},
       {{"tp", 2}, {"pp", 2}, {"recompute", "full"}, {"partition_checkpoints", true}},
       {{"pp", 2}, {"recompute", "full"}, {"recompute_layers", 3}},
       {{"tp", 2}, {"recompute", "selective"}, {"recompute_modules", {"layernorm", "mlp"}}},
