@@ -288,6 +288,61 @@ std::string write_markdown(const Table& table) {
   return text;
 }
 
+std::string latex_text(std::string_view text) {
+  static const std::pair<std::string_view, std::string_view> kWords[] = {{"\\", "\\textbackslash{}"},
+                                                                         {"~", "\\textasciitilde{}"},
+                                                                         {"^", "\\textasciicircum{}"},
+                                                                         {"<", "\\textless{}"},
+                                                                         {">", "\\textgreater{}"},
+                                                                         {"|", "\\textbar{}"},
+                                                                         {"±", "$\\pm$"},
+                                                                         {"·", "$\\cdot$"},
+                                                                         {"×", "$\\times$"},
+                                                                         {"≤", "$\\leq$"},
+                                                                         {"≥", "$\\geq$"},
+                                                                         {"→", "$\\to$"},
+                                                                         {"−", "$-$"},
+                                                                         {"…", "\\dots{}"},
+                                                                         {"µ", "\\textmu{}"}};
+  const std::string plain = printable(text);
+  std::string escaped;
+  for (std::size_t at = 0; at < plain.size();) {
+    const std::string_view rest = std::string_view(plain).substr(at);
+    const auto* word = std::find_if(std::begin(kWords), std::end(kWords),
+                                    [&](const auto& one) { return rest.starts_with(one.first); });
+    if (word != std::end(kWords)) {
+      escaped += word->second;
+      at += word->first.size();
+      continue;
+    }
+    if (std::string_view("&%$#_{}").find(plain[at]) != std::string_view::npos) escaped += '\\';
+    escaped += plain[at++];
+    if (rest.starts_with("--")) escaped += "{}";  // or two become a dash
+  }
+  return escaped;
+}
+
+std::string write_latex(const Table& table) {
+  if (table.columns.empty()) return "";
+  const auto lines = prepared_lines(table, [](const std::string& cell) { return latex_text(on_one_line(cell, " ")); });
+  const std::vector<std::size_t> widths = column_widths(lines, 0);
+  std::string text = "\\begin{table}\n\\centering\n";
+  if (!table.title.empty()) text += "\\caption{" + latex_text(on_one_line(table.title, ". ")) + "}\n";
+  text += "\\begin{tabular}{";
+  for (const Column& column : table.columns) text += column.align == Align::kLeft ? 'l' : 'r';
+  text += "}\n\\toprule\n";
+  for (std::size_t l = 0; l < lines.size(); ++l) {
+    for (std::size_t i = 0; i < widths.size(); ++i) {
+      text += (i == 0 ? "" : " & ") + padded(lines[l][i], widths[i], table.columns[i].align);
+    }
+    text += " \\\\\n";
+    if (l == 0) text += "\\midrule\n";
+  }
+  text += "\\bottomrule\n\\end{tabular}\n";
+  for (const std::string& note : table.notes) text += "\\par\\smallskip\\footnotesize " + latex_text(note) + "\n";
+  return text + "\\end{table}\n";
+}
+
 // A spreadsheet computes what begins so, with a sign where it calls or names something: an apostrophe in front makes it
 // a text. Flags such as --pp stay as they are.
 bool computes(const std::string& cell) {
@@ -342,6 +397,7 @@ std::string write_json(const Table& table) {
 const std::vector<FormatInfo>& formats() {
   static const std::vector<FormatInfo> all = {{Format::kTable, "table", "", Shows::kPages},
                                               {Format::kMarkdown, "markdown", ".md", Shows::kPages},
+                                              {Format::kLatex, "latex", ".tex", Shows::kPages},
                                               {Format::kCsv, "csv", ".csv", Shows::kRows},
                                               {Format::kJson, "json", ".json", Shows::kValues}};
   return all;
@@ -398,6 +454,8 @@ std::string write_table(const Table& table, Format format, const TableStyle& sty
       return write_text(table, style);
     case Format::kMarkdown:
       return write_markdown(table);
+    case Format::kLatex:
+      return write_latex(table);
     case Format::kCsv:
       return write_csv(table);
     case Format::kJson:

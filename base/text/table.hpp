@@ -6,7 +6,7 @@
 
 namespace flopcast {
 
-enum class Format { kTable, kMarkdown, kCsv, kJson };
+enum class Format { kTable, kMarkdown, kLatex, kCsv, kJson };
 
 /// What a format shows of an answer.
 enum class Shows {
@@ -24,7 +24,7 @@ struct FormatInfo {
 /// Every format, in the order of Format.
 const std::vector<FormatInfo>& formats();
 Shows shown_by(Format format);
-/// "table", "markdown", "csv", "json"
+/// "table", "markdown", "latex", "csv", "json"
 std::vector<std::string> format_names();
 /// By its name; throws ConfigError (field "--format") when there is none.
 Format parse_format(std::string_view text);
@@ -59,10 +59,10 @@ struct TableStyle {
   bool color = false;  ///< "no" under "fits" in red, "tight" in yellow
 };
 
-/// Aligned columns for a terminal, GitHub markdown, RFC 4180 (header row, CRLF-free), or a JSON array of objects.
-/// Title and notes appear in the first two only: CSV and JSON hold nothing but data, under the columns' keys. Widths
-/// count code points of UTF-8. Rows as wide as the header, numbers in numeric columns and distinct keys are the
-/// caller's duty (InternalError).
+/// Aligned columns for a terminal, GitHub markdown, a LaTeX table to be included (package booktabs), RFC 4180 (header
+/// row, CRLF-free), or a JSON array of objects. Title and notes appear in the first three only: CSV and JSON hold
+/// nothing but data, under the columns' keys. Widths count code points of UTF-8. Rows as wide as the header, numbers in
+/// numeric columns and distinct keys are the caller's duty (InternalError).
 ///
 /// A table wider than its style's width first says once what is the same in every row, then breaks headers and words of
 /// left-aligned columns into lines, then shows its columns in several parts below each other, each behind the first

@@ -52,6 +52,19 @@ TEST(TableMarkdown, EscapesPipesAndMarksAlignment) {
             "\nMFU counts model FLOPs\n");
 }
 
+TEST(TableLatex, IsATableThatLatexTakes) {
+  Table table = sample();
+  table.title += "\nof 10 ± 1 % & --more";
+  table.rows[0][0] = "a_b{^2}\nc\\d";
+  EXPECT_EQ(write_table(table, Format::kLatex),
+            "\\begin{table}\n\\centering\n\\caption{Layouts. of 10 $\\pm$ 1 \\% \\& -{}-more}\n"
+            "\\begin{tabular}{lrr}\n\\toprule\n"
+            "schedule                                       & step s & MFU \\% \\\\\n\\midrule\n"
+            "a\\_b\\{\\textasciicircum{}2\\} c\\textbackslash{}d &   9.81 &   44.6 \\\\\n"
+            "interleaved                                    &  10.02 &        \\\\\n"
+            "\\bottomrule\n\\end{tabular}\n\\par\\smallskip\\footnotesize MFU counts model FLOPs\n\\end{table}\n");
+}
+
 TEST(TableCsv, QuotesWhatRfc4180Demands) {
   Table table;
   table.columns = {text_column("a name", "na,me"), text_column("b")};
@@ -82,6 +95,7 @@ TEST(TableJson, AnEmptyTableIsAnEmptyArray) {
   EXPECT_EQ(write_table(Table{}, Format::kJson), "[]\n");
   EXPECT_EQ(write_table(Table{}, Format::kTable), "");
   EXPECT_EQ(write_table(Table{}, Format::kMarkdown), "");
+  EXPECT_EQ(write_table(Table{}, Format::kLatex), "");
 }
 
 TEST(Table, RefusesWhatJsonCouldNotHold) {
@@ -119,7 +133,7 @@ TEST(Format, ParsesItsNamesAndExplainsOthers) {
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.diagnostic().field, "--format");
     EXPECT_NE(error.diagnostic().problem.find("jsn"), std::string::npos);
-    for (const std::string& choice : std::vector<std::string>{"table", "markdown", "csv", "json"}) {
+    for (const std::string& choice : std::vector<std::string>{"table", "markdown", "latex", "csv", "json"}) {
       EXPECT_NE(error.diagnostic().help.find(choice), std::string::npos) << choice;
     }
   }
