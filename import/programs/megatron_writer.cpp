@@ -280,6 +280,7 @@ Arguments megatron_arguments(const Job& job) {
   Expressible expressible("Megatron-LM");
   expressible.require_common(job);
   require_model(job.model, expressible);
+  expressible.require(!job.training.finetune, "training.finetune", "--finetune full");
   require_megatron_layout(job, expressible);
   expressible.enforce();
   Arguments arguments;

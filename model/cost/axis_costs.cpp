@@ -80,6 +80,16 @@ void add_head_collectives(const PricingContext& pricing, Section& head) {
   head.sent.tp += loss;
 }
 
+void add_adapter_collectives(const PricingContext& pricing, const std::vector<Operator>& operators, Section& block) {
+  for (const Operator& op : operators) {
+    if (op.exchanged <= Bytes(0)) continue;
+    const Traffic pass = pricing.collective(CollectiveKind::kAllGather, op.exchanged, pricing.tp_group, 1);
+    block.forward.comm.tp += pass.time;
+    block.input_gradient.comm.tp += pass.time;
+    block.sent.tp += scaled(pass, 2);
+  }
+}
+
 Traffic recomputed_collectives(const PricingContext& pricing, BlockKind kind, const Section& block) {
   if (pricing.job.layout.tensor_parallel != TensorParallel::k1d) {
     const bool silent = block.sent.tp.time.value() <= 0.0;

@@ -22,6 +22,10 @@ void add_embedding_collectives(const PricingContext& pricing, Section& embedding
 /// (Megatron's vocabulary-parallel cross entropy).
 void add_head_collectives(const PricingContext& pricing, Section& head);
 
+/// Adapters of linears that tensor-parallel ranks share: x·A is gathered or summed over the ranks before B, S·r
+/// elements in the forward pass and as many in the backward pass.
+void add_adapter_collectives(const PricingContext& pricing, const std::vector<Operator>& operators, Section& block);
+
 /// What a block's forward pass sends again under full recomputation.
 Traffic recomputed_collectives(const PricingContext& pricing, BlockKind kind, const Section& block);
 /// The share of it that selective recomputation of Layout::recompute_modules sends again: of the MLP of a dense block,

@@ -189,6 +189,12 @@ OperatorTimes operator_times(const Operator& op, const ComputeModel& compute, co
                              beside_product(op.input_gradient_bytes) + compute.memory_bound(op.backward_casts, more);
       times.weight_gradient = compute.weight_gradient({shape.k, shape.n, shape.m, shape.batch}, gradient_bytes, low) +
                               beside_product(op.weight_gradient_bytes) + compute.memory_bound(Bytes(0), op.calls - 1);
+      if (op.widening_kernels > 0) {
+        const Seconds widening = compute.memory_bound(op.widening, op.widening_kernels);
+        times.forward += widening;
+        times.input_gradient += widening;
+      }
+      if (op.frozen) times.weight_gradient = Seconds(0);
       break;
     }
     case OperatorKind::kBatchedProduct: {
@@ -216,6 +222,7 @@ OperatorTimes operator_times(const Operator& op, const ComputeModel& compute, co
       break;
     }
   }
+  if (op.still) times.input_gradient = times.weight_gradient = Seconds(0);
   return times;
 }
 

@@ -36,7 +36,7 @@ GroupPlacement two_pipeline_ranks(const PricingContext& pricing, int one, int ot
 
 void add_embedding_reduction(const PricingContext& pricing, double table, FlushCosts& flush) {
   const bool tied = pricing.job.model.tied_embeddings && pricing.job.layout.pp > 1 && table > 0.0;
-  if (!tied) return;
+  if (!tied || head_state(pricing.job.training) != LayerState::kTrained) return;
   const double held = table / pricing.job.layout.gradient_shards();
   const Bytes bytes(held * pricing.job.training.stack.gradient_bytes);
   // The first and the last pipeline rank of a replica both hold the tied table.
@@ -81,8 +81,9 @@ void add_single_process_passes(const PricingContext& pricing, StageCosts& costs)
   const double others = job.layout.dp - 1;
   if (others <= 0.0) return;
   constexpr double kTokenBytes = 8.0;
-  const Bytes weights = element_size(job.training.precision) * costs.parameters;
-  const Bytes gradients(job.training.stack.gradient_bytes * costs.parameters);
+  const double trained = costs.parameters - costs.frozen.parameters;
+  const Bytes weights = element_size(job.training.precision) * trained + costs.frozen.weights;
+  const Bytes gradients(job.training.stack.gradient_bytes * trained);
   const Bytes tokens(kTokenBytes * pricing.tokens());
   const Bytes outputs = element_size(job.training.precision) * (pricing.tokens() * job.model.vocab);
   const auto over_root_link = [&](Bytes bytes) { return pricing.communication.point_to_point(bytes, false, 1); };
@@ -102,10 +103,15 @@ double held_parameters(const Layout& layout, int shards, double parameters, doub
 
 }  // namespace
 
-ModelStates model_states(const Layout& layout, const Training& training, double parameters, double expert_parameters) {
-  const auto held = [&](int shards) { return held_parameters(layout, shards, parameters, expert_parameters); };
+ModelStates model_states(const Layout& layout, const Training& training, double parameters, double expert_parameters,
+                         const FrozenWeights& frozen) {
+  const auto held = [&](int shards) {
+    return held_parameters(layout, shards, parameters - frozen.parameters, expert_parameters - frozen.experts);
+  };
   ModelStates states;
-  states.weights = element_size(training.precision) * held(layout.weight_shards());
+  states.weights =
+      element_size(training.precision) * held(layout.weight_shards()) +
+      Bytes(held_parameters(layout, layout.weight_shards(), frozen.weights.value(), frozen.expert_weights.value()));
   const Stack& stack = training.stack;
   const double element = element_size(training.precision).value();
   const double of_pass = stack.keeps_pass_gradients && stack.gradient_bytes > element ? element : 0.0;
@@ -127,7 +133,7 @@ void add_replica_passes(const PricingContext& pricing, int stage, const std::vec
 
 namespace {
 
-// What a pipeline rank holds of the model, over its stages.
+// What a pipeline rank holds of the model that is trained, over its stages.
 struct Holdings {
   double parameters = 0.0;
   double experts = 0.0;
@@ -163,8 +169,8 @@ std::vector<Holdings> holdings_of(const PricingContext& pricing, const StepCosts
     const auto index = static_cast<std::size_t>(stage);
     const StageCosts& of_stage = costs.stages[index];
     Holdings& rank = ranks[static_cast<std::size_t>(pricing.map.rank_of_stage[index])];
-    rank.parameters += of_stage.parameters;
-    rank.experts += of_stage.expert_parameters;
+    rank.parameters += of_stage.parameters - of_stage.frozen.parameters;
+    rank.experts += of_stage.expert_parameters - of_stage.frozen.experts;
     rank.low_rank_elements += of_stage.low_rank_elements;
     rank.table = std::max(rank.table, of_stage.embedding_parameters);
     rank.buckets += of_stage.bucket_traffic;
@@ -275,10 +281,15 @@ UnitTraffic traffic_of(const PricingContext& pricing, const Section& unit, bool 
   for (const bool of_experts : {false, true}) {
     const double parameters = of_experts ? unit.expert_parameters : unit.parameters - unit.expert_parameters;
     if (parameters <= 0.0) continue;
+    const FrozenWeights& frozen = unit.frozen;
+    const double trained = parameters - (of_experts ? frozen.experts : frozen.parameters - frozen.experts);
+    const Bytes as_stored = of_experts ? frozen.expert_weights : frozen.weights - frozen.expert_weights;
     const ReplicaGroups groups = sharded_groups(pricing, of_experts);
-    const Bytes weights = gathered_weight(training) * parameters;
-    const Bytes gradients(parameters * training.stack.reduced_gradient_bytes());
+    const Bytes weights = gathered_weight(training) * trained + as_stored;
+    const Bytes gradients(trained * training.stack.reduced_gradient_bytes());
     if (gathers) traffic.gather += pricing.replica_collective(CollectiveKind::kAllGather, weights, groups.shards, 1);
+    if (gathers && !of_experts && trained <= 0.0) traffic.gather.time += training.stack.gather_allocation;
+    if (trained <= 0.0) continue;
     traffic.scatter += pricing.replica_collective(CollectiveKind::kReduceScatter, gradients, groups.shards, 1);
     if (gathers && !of_experts) traffic.gather.time += training.stack.gather_allocation;
     if (groups.copies.ranks > 1) {
@@ -343,15 +354,21 @@ double passes_of_rank(const PricingContext& pricing) {
 
 // The unit at work and the one on its way hold whole weights; the gradient of one unit is whole until it is scattered.
 // In a row of passes these are whole stages: the one at work and, if the rank has more than one, a neighbour.
-void add_gathered_memory(const PricingContext& pricing, bool in_a_row, bool again, double largest, StageCosts& costs) {
+void add_gathered_memory(const PricingContext& pricing, bool in_a_row, bool again, const Section& unit,
+                         StageCosts& costs) {
   const Bytes weight = element_size(pricing.job.training.precision);
   const Bytes gradient(pricing.job.training.stack.gradient_bytes);
   const bool gathers = pricing.job.layout.weight_shards() > 1;
   const double neighbours = pricing.map.stages() > pricing.job.layout.pp ? 2.0 : 1.0;
-  const double by_units = again ? std::min(2.0 * largest, costs.parameters) : costs.parameters;
-  const double whole = in_a_row ? neighbours * costs.parameters : by_units;
-  if (gathers) costs.gathered_weights = weight * whole;
-  costs.gathered_gradients = gradient * (in_a_row ? neighbours * costs.parameters : largest);
+  const auto bytes_of = [weight](double parameters, const FrozenWeights& frozen) {
+    return weight * (parameters - frozen.parameters) + frozen.weights;
+  };
+  const Bytes stage = bytes_of(costs.parameters, costs.frozen);
+  const Bytes by_units = again ? std::min(bytes_of(unit.parameters, unit.frozen) * 2.0, stage) : stage;
+  if (gathers) costs.gathered_weights = in_a_row ? stage * neighbours : by_units;
+  const double trained = costs.parameters - costs.frozen.parameters;
+  const double of_unit = unit.parameters - unit.frozen.parameters;
+  costs.gathered_gradients = gradient * (in_a_row ? neighbours * trained : of_unit);
 }
 
 }  // namespace
@@ -365,7 +382,7 @@ void add_sharded_passes(const PricingContext& pricing, int stage, const std::vec
   const double share = 1.0 / row;  // of a gather that falls to one pass
   std::vector<RunInPass> forward;
   std::vector<RunInPass> backward;
-  double largest = 0.0;
+  const Section* largest = runs.front().section;
   for (const UnitRun& run : runs) {
     const UnitTraffic traffic = traffic_of(pricing, *run.section, gathers);
     const double count = run.count;
@@ -373,7 +390,7 @@ void add_sharded_passes(const PricingContext& pricing, int stage, const std::vec
     backward.push_back({again ? traffic.gather.time : Seconds(0), traffic.scatter.time, run.backward(), count});
     costs.sent.dp += scaled(traffic.gather, (again ? 2.0 : 1.0) * share * count);
     costs.sent.dp += scaled(traffic.scatter, share * count);
-    largest = std::max(largest, run.section->parameters);
+    if (run.section->parameters > largest->parameters) largest = run.section;
   }
   std::reverse(backward.begin(), backward.end());
   const double rows = std::max(1.0, passes_of_rank(pricing) / row);
@@ -397,7 +414,7 @@ void add_sharded_passes(const PricingContext& pricing, int stage, const std::vec
   } else {
     costs.input_gradient.comm.dp += scattered * share;
   }
-  add_gathered_memory(pricing, row > 1, again, largest, costs);
+  add_gathered_memory(pricing, row > 1, again, *largest, costs);
 }
 
 namespace {
@@ -433,7 +450,7 @@ std::vector<GradientPiece> gradient_pieces(const std::vector<Operator>& operator
   for (std::size_t index = operators.size(); index-- > 0;) {
     done += backward[index];
     const Operator& op = operators[index];
-    if (op.parameters <= 0.0) continue;
+    if (op.parameters <= op.frozen_parameters) continue;
     pieces.push_back({gradient_amount(op, layout), op.of_experts, total.value() > 0.0 ? done / total : 1.0});
   }
   return pieces;

@@ -19,8 +19,10 @@ struct ModelStates {
   Bytes total() const { return weights + gradients + optimizer; }
 };
 /// `expert_parameters` of them are held by every ep-th replica only: max(1, N/ep) or max(1, shards/ep) parts.
+/// What of both is frozen has neither gradients nor optimizer state and counts as it is stored; only ZeRO 3, fsdp and
+/// hsdp cut it.
 ModelStates model_states(const Layout& layout, const Training& training, double parameters,
-                         double expert_parameters = 0.0);
+                         double expert_parameters = 0.0, const FrozenWeights& frozen = {});
 
 /// Communication inside the passes of a microbatch through `stage`: sharded weights (ZeRO 3, fsdp, hsdp), gradients
 /// reduced by every microbatch (ZeRO 2), nn.DataParallel. `runs` are the stage's, in order of the forward pass; the
@@ -48,6 +50,7 @@ ModelStates model_states(const Layout& layout, const Training& training, double 
 /// §3.2.2), for every microbatch, as PyTorch does by default; its experts in shards/ep parts, whole where ep >= shards.
 /// ZeRO 2 reduce-scatters each unit's gradients in every microbatch, behind the backward pass where the stack overlaps
 /// them, and otherwise after it.
+/// Frozen weights are gathered as they are stored; only what is trained is scattered.
 /// nn.DataParallel copies all weights from GPU 0, gathers the logits there and adds the gradients there, over one link.
 /// What the replicas of a layout send is added to costs.sent.dp, `sent_per_rank` for the busiest GPU.
 void add_replica_passes(const PricingContext& pricing, int stage, const std::vector<UnitRun>& runs, StageCosts& costs);

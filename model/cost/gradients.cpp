@@ -76,8 +76,10 @@ Traffic compressed(const PricingContext& pricing, const GradientAmount& amount, 
 }  // namespace
 
 GradientAmount gradient_amount(const Operator& op, const Layout& layout) {
-  GradientAmount amount{op.parameters, op.parameters};
-  if (op.kind != OperatorKind::kLinear || layout.compression.kind != Compression::Kind::kPowerSgd) return amount;
+  const double trained = op.parameters - op.frozen_parameters;
+  GradientAmount amount{trained, trained};
+  if (trained <= 0.0 || op.kind != OperatorKind::kLinear || layout.compression.kind != Compression::Kind::kPowerSgd)
+    return amount;
   const double rows = static_cast<double>(op.shape.k);
   const double columns = static_cast<double>(op.shape.n);
   const double matrices = static_cast<double>(op.shape.batch);

@@ -13,6 +13,13 @@ Traffic& Traffic::operator+=(const Traffic& other) {
   return *this;
 }
 
+void FrozenWeights::add(const FrozenWeights& other, double times) {
+  parameters += other.parameters * times;
+  experts += other.experts * times;
+  weights += other.weights * times;
+  expert_weights += other.expert_weights * times;
+}
+
 GradientAmount& GradientAmount::operator+=(const GradientAmount& other) {
   parameters += other.parameters;
   low_rank_elements += other.low_rank_elements;

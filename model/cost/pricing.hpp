@@ -56,9 +56,12 @@ struct Section {
   PassCost core;      ///< the part selective recomputation redoes
   Seconds attention;  ///< forward, of scores, softmax and context
   Flops flops;
+  Flops forward_flops;
   Flops core_flops;
   double parameters = 0.0;
   double expert_parameters = 0.0;
+  FrozenWeights frozen;
+  Bytes dequantised;        ///< the largest weight that is widened where it is multiplied with
   Seconds overlappable_tp;  ///< backward collectives that a weight-gradient GEMM may run beside
   Seconds tp_hidden;        ///< what of them does, in a full backward pass
   Seconds tp_in_pieces;     ///< forward collectives that are cut in pieces beside the products

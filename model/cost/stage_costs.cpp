@@ -1,6 +1,7 @@
 #include "model/cost/stage_costs.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <numeric>
 #include <optional>
@@ -62,20 +63,21 @@ class StepPricer {
   // All blocks of one kind: how they are made up and what one costs.
   struct Block {
     BlockKind kind = BlockKind::kDense;
+    LayerState state = LayerState::kTrained;
     std::vector<Operator> operators;
     Section cost;
   };
 
-  Block price_block(BlockKind kind) const;
+  Block price_block(BlockKind kind, LayerState state) const;
   // Of a stage's layers, and of these those that full recomputation does again.
   struct LayerCounts {
-    int dense = 0;
-    int with_experts = 0;
-    int redone_dense = 0;
-    int redone_experts = 0;
+    LayersByState all;
+    LayersByState redone;
 
     bool operator==(const LayerCounts&) const = default;
   };
+  template <class Visit>
+  void each_block(const LayerCounts& layers, const Visit& visit) const;
   LayerCounts layer_counts(int first_layer, int layers) const;
   PassCost redone(const Block& block) const;
   bool exchanges_again(const Block& block) const;
@@ -103,8 +105,8 @@ class StepPricer {
   PricingContext pricing_;
   std::vector<Operator> embedding_operators_;
   std::vector<Operator> head_operators_;
-  Block dense_;
-  Block experts_;
+  std::array<Block, kLayerStates> dense_;
+  std::array<Block, kLayerStates> experts_;
   Section embedding_;
   Section head_;
   Section tied_head_;                          // on the stage that also has the embedding, whose table it shares
@@ -121,9 +123,15 @@ Section StepPricer::price_operators(const std::vector<Operator>& operators) cons
     section.input_gradient.compute += times.input_gradient;
     section.weight_gradient.compute += times.weight_gradient;
     backward.push_back(times.input_gradient + times.weight_gradient);
-    section.flops += forward_flops(op) * 3.0;
+    section.flops += forward_flops(op) * passes_of(op);
+    section.forward_flops += forward_flops(op);
     section.parameters += op.parameters;
     if (op.of_experts) section.expert_parameters += op.parameters;
+    section.frozen.parameters += op.frozen_parameters;
+    section.frozen.weights += op.frozen_bytes;
+    if (op.of_experts) section.frozen.experts += op.frozen_parameters;
+    if (op.of_experts) section.frozen.expert_weights += op.frozen_bytes;
+    section.dequantised = std::max(section.dequantised, op.dequantised);
     if (op.attention_core) section.attention += times.forward;
     if (const double redone = redone_selectively(op, job_.layout, job_.training.stack); redone > 0.0) {
       section.core.compute += times.forward * redone;
@@ -137,10 +145,24 @@ Section StepPricer::price_operators(const std::vector<Operator>& operators) cons
   return section;
 }
 
-StepPricer::Block StepPricer::price_block(BlockKind kind) const {
+namespace {
+
+// Gradients of the inputs that nobody asks for are not sent either.
+void leave_out_backward(Section& section) {
+  for (const Axis axis : kAxes) {
+    section.input_gradient.comm[axis] = section.weight_gradient.comm[axis] = Seconds(0);
+    section.sent[axis] = scaled(section.sent[axis], 0.5);
+  }
+  section.overlappable_tp = Seconds(0);
+}
+
+}  // namespace
+
+StepPricer::Block StepPricer::price_block(BlockKind kind, LayerState state) const {
   Block block;
   block.kind = kind;
-  block.operators = block_operators(job_.model, job_.layout, job_.training, kind);
+  block.state = state;
+  block.operators = block_operators(job_.model, job_.layout, job_.training, kind, state);
   block.cost = price_operators(block.operators);
   if (job_.layout.tensor_parallel == TensorParallel::k1d) {
     add_block_collectives(pricing_, kind, block.cost);
@@ -149,6 +171,8 @@ StepPricer::Block StepPricer::price_block(BlockKind kind) const {
   }
   add_context_exchange(pricing_, block.cost);
   if (kind == BlockKind::kExperts) add_expert_exchange(pricing_, block.cost);
+  if (job_.training.finetune) add_adapter_collectives(pricing_, block.operators, block.cost);
+  if (state == LayerState::kStill) leave_out_backward(block.cost);
   // The last piece has no product beside it, and the device slows down beside the others.
   const Seconds beside = std::min(block.cost.tp_in_pieces, block.cost.forward.compute);
   block.cost.forward.comm.tp -= beside * std::min(hidden_share(job_.cluster.device), 1.0 - 1.0 / job_.layout.tp);
@@ -185,6 +209,8 @@ void add_section(const Section& section, double times, StageCosts& costs) {
   costs.parameters += section.parameters * times;
   costs.expert_parameters += section.expert_parameters * times;
   costs.low_rank_elements += section.low_rank_elements * times;
+  costs.frozen.add(section.frozen, times);
+  costs.dequantised_weight = std::max(costs.dequantised_weight, section.dequantised);
 }
 
 // What of the replicas' traffic inside the passes is hidden, a third of it in the forward pass. The network's latency
@@ -199,17 +225,35 @@ void add_overlap_slowdown(double slowdown, StageCosts& costs) {
   costs.input_gradient.compute += hidden * (slowdown * (1.0 - kForwardShare));
 }
 
+// The head's table is the embedding's.
+void drop_table(double table, const Training& training, StageCosts& costs) {
+  costs.parameters -= table;
+  if (head_state(training) == LayerState::kTrained) return;
+  costs.frozen.parameters -= table;
+  costs.frozen.weights -= element_size(training.precision) * table;
+}
+
 }  // namespace
 
 StepPricer::LayerCounts StepPricer::layer_counts(int first_layer, int layers) const {
   LayerCounts counts;
-  counts.with_experts = job_.model.expert_layers(first_layer, layers);
-  counts.dense = layers - counts.with_experts;
+  counts.all = layers_by_state(job_.model, job_.training, first_layer, layers);
   if (job_.layout.recompute != Recompute::kFull) return counts;
   const int redone = std::min(layers, job_.layout.recompute_layers.value_or(layers));
-  counts.redone_experts = job_.model.expert_layers(first_layer, redone);
-  counts.redone_dense = redone - counts.redone_experts;
+  counts.redone = layers_by_state(job_.model, job_.training, first_layer, redone);
+  counts.redone.dense[static_cast<std::size_t>(LayerState::kStill)] = 0;
+  counts.redone.with_experts[static_cast<std::size_t>(LayerState::kStill)] = 0;
   return counts;
+}
+
+// In the order of the layers: what is still lies below what is trained; frozen layers above it come last.
+template <class Visit>
+void StepPricer::each_block(const LayerCounts& layers, const Visit& visit) const {
+  for (const LayerState state : {LayerState::kStill, LayerState::kTrained, LayerState::kPassing}) {
+    const std::size_t index = static_cast<std::size_t>(state);
+    visit(dense_[index], layers.all.dense[index], layers.redone.dense[index]);
+    visit(experts_[index], layers.all.with_experts[index], layers.redone.with_experts[index]);
+  }
 }
 
 // What selective recomputation does again of a block, with the collectives of what it redoes whole.
@@ -247,13 +291,14 @@ void StepPricer::add_recomputed_blocks(const Block& block, int layers, StageCost
     costs.recompute.comm.tp += gather.time;
     costs.sent.tp += gather;
   }
-  costs.recompute_flops += block.cost.flops * (layers / 3.0);
+  costs.recompute_flops += block.cost.forward_flops * layers;
   costs.activation += pricing_.hidden_bytes() / (cut ? layout.tp : 1.0) * layers;
   costs.recompute_buffer = std::max(costs.recompute_buffer, saved_activation(block.operators) * kRecomputeWorkingSet);
 }
 
 void StepPricer::add_kept_blocks(const Block& block, int layers, StageCosts& costs) const {
   const Layout& layout = job_.layout;
+  if (block.state == LayerState::kStill) return;
   costs.gradient_buffer = std::max(costs.gradient_buffer, gradient_buffer(block.operators));
   if (layout.recompute != Recompute::kSelective) {
     costs.activation += saved_activation(block.operators) * layers;
@@ -271,14 +316,13 @@ void StepPricer::add_kept_blocks(const Block& block, int layers, StageCosts& cos
 std::vector<UnitRun> StepPricer::runs_of(int index, const LayerCounts& layers) const {
   std::vector<UnitRun> runs;
   const auto add = [&](const Block& block, int count, int redone_whole) {
-    const bool selective = job_.layout.recompute == Recompute::kSelective;
+    const bool selective = job_.layout.recompute == Recompute::kSelective && block.state != LayerState::kStill;
     const Seconds again = selective ? redone(block).total() : Seconds(0);
     if (redone_whole > 0) runs.push_back({&block.cost, redone_whole, block.cost.forward.total()});
     if (count > redone_whole) runs.push_back({&block.cost, count - redone_whole, again});
   };
   if (map_.model_stage(index) == 0) runs.push_back({&embedding_, 1, Seconds(0)});
-  add(dense_, layers.dense, layers.redone_dense);
-  add(experts_, layers.with_experts, layers.redone_experts);
+  each_block(layers, add);
   if (map_.model_stage(index) + 1 == map_.model_stages) {
     runs.push_back({rank_has_table(index) ? &tied_head_ : &head_, 1, Seconds(0)});
   }
@@ -301,8 +345,7 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
   costs.has_embedding = first;
   costs.has_head = last;
   const LayerCounts counts = layer_counts(first_layer, layers);
-  add_blocks(dense_, counts.dense, counts.redone_dense, costs);
-  add_blocks(experts_, counts.with_experts, counts.redone_experts, costs);
+  each_block(counts, [&](const Block& block, int all, int redone) { add_blocks(block, all, redone, costs); });
   if (first) {
     add_section(embedding_, 1, costs);
     costs.activation += saved_activation(embedding_operators_);
@@ -316,7 +359,7 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
     const double table = head_operators_[1].parameters;
     if (job_.model.tied_embeddings) {
       costs.embedding_parameters = table;
-      if (first) costs.parameters -= table;
+      if (first) drop_table(table, job_.training, costs);
     }
   }
   finish_stage(pricing_, index, runs_of(index, counts), costs);
@@ -334,7 +377,7 @@ void StepPricer::share_tables_within_ranks(StepCosts& costs) const {
       const auto top = static_cast<std::size_t>(last);
       if (first == last || map_.rank_of_stage[bottom] != map_.rank_of_stage[top]) continue;
       StageCosts& head = costs.stages.own(top);
-      head.parameters -= head.embedding_parameters;
+      drop_table(head.embedding_parameters, job_.training, head);
       head.embedding_parameters = 0.0;
       costs.stages.own(bottom).embedding_parameters = 0.0;
     }
@@ -406,8 +449,12 @@ StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
   FLOPCAST_CHECK(static_cast<int>(stage_layers.size()) == map_.model_stages);
   embedding_operators_ = embedding_operators(job_.model, job_.layout, job_.training);
   head_operators_ = head_operators(job_.model, job_.layout, job_.training);
-  dense_ = price_block(BlockKind::kDense);
-  if (job_.model.experts) experts_ = price_block(BlockKind::kExperts);
+  const LayersByState layers = layers_by_state(job_.model, job_.training, 0, job_.model.layers);
+  for (const LayerState state : {LayerState::kTrained, LayerState::kPassing, LayerState::kStill}) {
+    const std::size_t index = static_cast<std::size_t>(state);
+    if (layers.dense[index] > 0) dense_[index] = price_block(BlockKind::kDense, state);
+    if (layers.with_experts[index] > 0) experts_[index] = price_block(BlockKind::kExperts, state);
+  }
   embedding_ = price_operators(embedding_operators_);
   head_ = price_operators(head_operators_);
   if (job_.layout.tensor_parallel == TensorParallel::k1d) {
@@ -420,7 +467,12 @@ StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
   }
   tied_head_ = head_;
   tied_head_.parameters -= head_operators_[1].parameters;
-  tied_head_.gradients.erase(tied_head_.gradients.begin());
+  if (head_operators_[1].frozen) {
+    tied_head_.frozen.parameters -= head_operators_[1].frozen_parameters;
+    tied_head_.frozen.weights -= head_operators_[1].frozen_bytes;
+  } else {
+    tied_head_.gradients.erase(tied_head_.gradients.begin());
+  }
 
   StepCosts costs;
   costs.stages = price_stages(stage_layers);
@@ -441,24 +493,28 @@ StepCosts price_step(const Job& job, const StageMap& map, const std::vector<int>
 
 Flops model_flops_per_step(const Job& job, AttentionFlops counted) {
   if (job.profile) return Flops(0);
-  const int with_experts = job.model.expert_layers(0, job.model.layers);
   // The model's own work: what several tensor-parallel ranks do alike counts once.
-  const auto forward = [&job, counted](const std::vector<Operator>& operators) {
+  const auto all_passes = [&job, counted](const std::vector<Operator>& operators) {
     Flops sum;
     for (const Operator& op : operators) {
       const Flops all = counted == AttentionFlops::kFull ? forward_flops(op) : causal_forward_flops(op, job.model);
-      sum += all / op.work_copies;
+      sum += all * passes_of(op) / op.work_copies;
     }
     return sum;
   };
-  const auto block = [&job, &forward](BlockKind kind) {
-    return forward(block_operators(job.model, job.layout, job.training, kind));
-  };
-  Flops total = forward(head_operators(job.model, job.layout, job.training)) +
-                block(BlockKind::kDense) * static_cast<double>(job.model.layers - with_experts);
-  if (with_experts > 0) total += block(BlockKind::kExperts) * static_cast<double>(with_experts);
+  const LayersByState layers = layers_by_state(job.model, job.training, 0, job.model.layers);
+  Flops total = all_passes(head_operators(job.model, job.layout, job.training));
+  for (const LayerState state : {LayerState::kTrained, LayerState::kPassing, LayerState::kStill}) {
+    const auto add = [&](BlockKind kind, int count) {
+      if (count == 0) return;
+      total +=
+          all_passes(block_operators(job.model, job.layout, job.training, kind, state)) * static_cast<double>(count);
+    };
+    add(BlockKind::kDense, layers.dense[static_cast<std::size_t>(state)]);
+    add(BlockKind::kExperts, layers.with_experts[static_cast<std::size_t>(state)]);
+  }
   const double microbatches = job.layout.microbatches();
-  return total * 3.0 * microbatches * static_cast<double>(job.layout.tp * job.layout.cp * job.layout.dp);
+  return total * microbatches * static_cast<double>(job.layout.tp * job.layout.cp * job.layout.dp);
 }
 
 }  // namespace flopcast

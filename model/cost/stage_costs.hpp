@@ -53,6 +53,20 @@ struct GradientBucket {
   Seconds reduction;
 };
 
+/// Parameters that are not trained, all of them and those of experts.
+struct FrozenWeights {
+  double parameters = 0.0;
+  double experts = 0.0;
+  Bytes weights;  ///< as they are stored
+  Bytes expert_weights;
+
+  void add(const FrozenWeights& other, double times);
+  bool operator==(const FrozenWeights& other) const {
+    return parameters == other.parameters && experts == other.experts && weights == other.weights &&
+           expert_weights == other.expert_weights;
+  }
+};
+
 /// Everything the simulator and the planner need to know of a stage; times per microbatch unless said otherwise.
 /// The full backward pass B is recompute + input_gradient + weight_gradient, less what overlaps: tp_hidden.
 struct StageCosts {
@@ -85,8 +99,11 @@ struct StageCosts {
                              ///< GPU 0
   Bytes offload_buffer;      ///< activations of two layers on their way to or from the host
 
+  Bytes dequantised_weight;  ///< the largest of those that are stored in few bits, while it is multiplied with
+
   double parameters = 0.0;            ///< of this rank
   double expert_parameters = 0.0;     ///< of these, the ones that expert-parallel ranks split
+  FrozenWeights frozen;               ///< of these, the ones that are not trained
   double low_rank_elements = 0.0;     ///< what PowerSGD sends of the dense ones; 0: not known
   double tensors = 0.0;               ///< operators with parameters
   double embedding_parameters = 0.0;  ///< the tied table, whose gradients the first and last stage add up

@@ -64,16 +64,25 @@ nlohmann::json typed(const FlagValue& given) {
   return *number;
 }
 
-// The key under which a name becomes an object: "gpt3-175b" -> {"name": "gpt3-175b"}.
-constexpr const char* kNameKey = "name";
+// The key under which a name becomes an object: "gpt3-175b" -> {"name": "gpt3-175b"}, "lora" -> {"method": "lora"}.
+std::string name_key(std::string_view path) {
+  for (const JobKey& key : job_keys()) {
+    if (key.entry->names_object && key.field == path) return std::string(key.entry->key);
+  }
+  return "name";
+}
 
 }  // namespace
 
 void lay_over(std::string_view field, nlohmann::json value, nlohmann::json& root) {
   nlohmann::json* object = &root;
+  const std::string_view path = field;
   for (std::size_t dot = field.find('.'); dot != std::string_view::npos; dot = field.find('.')) {
     object = &(*object)[std::string(field.substr(0, dot))];
-    if (object->is_string()) *object = {{kNameKey, *object}};
+    if (object->is_string()) {
+      const std::string_view named = path.substr(0, path.size() - field.size() + dot);
+      *object = {{name_key(named), *object}};
+    }
     if (!object->is_null() && !object->is_object()) return;  // the reader reports the object itself
     field.remove_prefix(dot + 1);
   }

@@ -338,6 +338,79 @@ const Fields& dispatch_fields() {
 
 namespace {
 
+constexpr int kHighestRank = 65'536;
+
+void read_targets(ObjectReader& reader, const Field& field, void* owner) {
+  AdapterTargets targets;
+  for (const std::string& word : listed_words(reader, field, "such as [\"q_proj\", \"v_proj\"], or all")) {
+    const AdapterTargets named = targets_of(word);
+    if (named.none()) {
+      reader.fail(field.key, fmt::format("unknown linear \"{}\"", word), choices_help(word, field.choices()));
+    }
+    targets |= named;
+  }
+  if (targets.none()) reader.fail(field.key, "names no linear", "leave it out for all of a block's");
+  static_cast<Finetune*>(owner)->targets = targets;
+}
+
+OrderedJsonValue write_targets(const Field&, const void* owner) {
+  const AdapterTargets& targets = static_cast<const Finetune*>(owner)->targets;
+  nlohmann::ordered_json names = nlohmann::ordered_json::array();
+  for (std::size_t index = 0; index < targets.size(); ++index) {
+    if (targets[index]) names.push_back(names_of<AdapterTarget>()[index]);
+  }
+  if (names.empty()) return nullptr;
+  return names;
+}
+
+std::vector<std::string> target_choices() {
+  std::vector<std::string> names = names_of<AdapterTarget>();
+  names.emplace_back("all");
+  return names;
+}
+
+// Only what counts for its method.
+OrderedJsonValue write_finetune(const Field&, const void* owner) {
+  const std::optional<Finetune>& finetune = static_cast<const Training*>(owner)->finetune;
+  if (!finetune) return nullptr;
+  nlohmann::ordered_json json = write_fields(finetune_fields(), &*finetune);
+  if (finetune->adapts()) {
+    json.erase("trainable_layers");
+  } else {
+    for (const char* key : {"rank", "alpha", "targets", "dropout", "base", "double_quant"}) json.erase(key);
+  }
+  return json;
+}
+
+}  // namespace
+
+const Fields& finetune_fields() {
+  static const Fields fields = {
+      choice<&Finetune::method>("method", "what is trained: full, lora, qlora or freeze")
+          .names_object()
+          .flag("METHOD", {"--finetune"}),
+      whole<&Finetune::rank>("rank", 1, kHighestRank, "of the adapters' matrices").flag("N", {"--lora-rank"}),
+      amount<&Finetune::alpha>("alpha", "scale of what adapters add: takes no time").flag("A"),
+      entry_of<&Finetune::targets>("targets", FieldKind::kList, "linears with adapters, or all", &read_targets,
+                                   &write_targets)
+          .among(&target_choices)
+          .flag("NAME,…", {"--lora-targets"})
+          .otherwise("all linears of a block"),
+      amount<&Finetune::dropout>("dropout", "share dropped before the adapters").up_to(1.0).flag("P"),
+      choice<&Finetune::base>("base", "how frozen linears are stored: bf16, fp8, int8 or nf4")
+          .flag("FORMAT")
+          .otherwise("bf16, nf4 with qlora"),
+      boolean<&Finetune::double_quant>("double_quant", "nf4: scales in 8 bits").flag("").otherwise("with qlora's nf4"),
+      whole<&Finetune::trainable_layers>("trainable_layers", -kLargestLayers, kLargestLayers,
+                                         "freeze: the last N layers are trained, below 0 the first")
+          .flag("N"),
+      boolean<&Finetune::embeddings>("embeddings", "embedding and head are trained as well").flag(""),
+  };
+  return fields;
+}
+
+namespace {
+
 void read_dispatch(ObjectReader& reader, Stack& stack) {
   auto dispatch = reader.object("experts_dispatch");
   if (!dispatch) return;
@@ -617,6 +690,8 @@ const Fields& training_fields() {
           .among(&format_names)
           .flag("FORMAT", {"--main-grads-dtype"})
           .otherwise("the stack's"),
+      custom<Training>("finetune", FieldKind::kObject, "what of the weights is trained", nullptr, &write_finetune)
+          .of(finetune_fields),
       other("overlap", FieldKind::kObject, "what runs beside computation").of(overlap_fields),
       other("experts_dispatch", FieldKind::kObject, "how tokens reach their experts").of(dispatch_fields),
       // Products of these two stay numbers.

@@ -1,6 +1,8 @@
 #include "model/job/read_job.hpp"
 
 #include <fmt/format.h>
+
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -282,6 +284,97 @@ void settle_recipe(const ObjectReader& reader, Training& training, Job& job) {
   }
 }
 
+void refuse_keys(const ObjectReader& reader, std::initializer_list<const char*> keys, const std::string& problem,
+                 const std::string& help) {
+  for (const char* key : keys) {
+    if (reader.has(key)) reader.fail(key, problem, help);
+  }
+}
+
+void check_targets(const ObjectReader& reader, const Finetune& finetune, const Transformer& model) {
+  const auto names = [&finetune](AdapterTarget target) { return (finetune.targets & bit_of(target)).any(); };
+  const bool projections = names(AdapterTarget::kQuery) || names(AdapterTarget::kKey) || names(AdapterTarget::kValue);
+  if (names(AdapterTarget::kFusedQkv) && projections) {
+    reader.fail("targets", "linear_qkv stands beside its parts", "give linear_qkv, or of q_proj, k_proj, v_proj");
+  }
+  if (names(AdapterTarget::kFusedUp) && (names(AdapterTarget::kGate) || names(AdapterTarget::kUp))) {
+    reader.fail("targets", "linear_fc1 stands beside its parts", "give linear_fc1, or of gate_proj, up_proj");
+  }
+  if (names(AdapterTarget::kGate) && !model.gated_mlp && finetune.targets != all_targets()) {
+    reader.fail("targets", fmt::format("model {} has no gate_proj", model.name), "leave it out");
+  }
+}
+
+void settle_adapters(const ObjectReader& reader, Finetune& finetune, Job& job) {
+  const bool quantised = finetune.method == FinetuneMethod::kQlora;
+  refuse_keys(reader, {"trainable_layers"}, "is of method freeze", "leave it out, or set method to freeze");
+  if (!reader.has("base") && quantised) finetune.base = BaseFormat::kNf4;
+  if (quantised && finetune.base == BaseFormat::kBf16) {
+    reader.fail("base", "bf16 is what lora stores", "valid with qlora: fp8, int8, nf4");
+  }
+  if (!reader.has("double_quant")) finetune.double_quant = quantised && finetune.base == BaseFormat::kNf4;
+  if (finetune.double_quant && finetune.base != BaseFormat::kNf4) {
+    reader.fail("double_quant", "is of base nf4", "leave it out, or set base to nf4");
+  }
+  if (finetune.dropout >= 1.0) reader.fail("dropout", "drops everything", "expected a share below 1");
+  check_targets(reader, finetune, job.model);
+  if (!reader.has("rank")) job.assumptions.push_back(fmt::format("training.finetune.rank is {}", finetune.rank));
+  if (!reader.has("targets")) {
+    finetune.targets = all_targets();
+    job.assumptions.emplace_back("training.finetune.targets are all linears of the blocks");
+  }
+  if (quantised && !reader.has("double_quant") && finetune.double_quant) {
+    job.assumptions.emplace_back("training.finetune.double_quant is true, as in QLoRA's paper");
+  }
+}
+
+void settle_frozen_layers(const ObjectReader& reader, const Finetune& finetune, Job& job) {
+  refuse_keys(reader, {"rank", "alpha", "targets", "dropout", "base", "double_quant"}, "is of methods lora and qlora",
+              "leave it out, or set method to lora");
+  const int layers = finetune.trainable_layers;
+  if (layers > job.model.layers || -layers > job.model.layers) {
+    reader.fail("trainable_layers", fmt::format("{} of {} layers", layers, job.model.layers),
+                fmt::format("expected a whole number from -{0} to {0}", job.model.layers));
+  }
+  if (layers == 0 && !finetune.embeddings) {
+    reader.fail("trainable_layers", "leaves nothing to train", "give a number of layers, or set embeddings to true");
+  }
+  if (!reader.has("trainable_layers")) {
+    job.assumptions.push_back(fmt::format("training.finetune.trainable_layers is {}, the last ones", layers));
+  }
+}
+
+// "lora", or {"method": "lora", "rank": 16}. All of a model's weights are trained where nothing is said.
+std::optional<Finetune> read_finetune(ObjectReader& training, Job& job, const Origins& origins) {
+  const nlohmann::json* given = training.find("finetune");
+  if (given == nullptr) return std::nullopt;
+  const nlohmann::json values = given->is_string() ? nlohmann::json{{"method", *given}} : *given;
+  if (!values.is_object()) {
+    training.fail("finetune", fmt::format("{} is neither a method nor an object", values.dump()),
+                  choices_help("", names_of<FinetuneMethod>()));
+  }
+  ObjectReader reader(values, "training.finetune", origins);
+  Finetune finetune;
+  finetune.method = FinetuneMethod::kLora;
+  read_fields(finetune_fields(), reader, &finetune);
+  reader.refuse_unknown_keys();
+  if (finetune.method == FinetuneMethod::kFull) {
+    refuse_keys(reader,
+                {"rank", "alpha", "targets", "dropout", "base", "double_quant", "trainable_layers", "embeddings"},
+                "is of no account where all weights are trained", "leave it out, or set method to lora");
+    return std::nullopt;
+  }
+  if (job.profile) {
+    reader.fail("method", "a layer profile tells no weights apart", "valid here: full");
+  }
+  if (finetune.adapts()) {
+    settle_adapters(reader, finetune, job);
+  } else {
+    settle_frozen_layers(reader, finetune, job);
+  }
+  return finetune;
+}
+
 Training read_training(ObjectReader& root, Job& job, const Origins& origins) {
   const nlohmann::json* section = root.find("training");
   const nlohmann::json values = section == nullptr ? nlohmann::json::object() : *section;
@@ -289,6 +382,7 @@ Training read_training(ObjectReader& root, Job& job, const Origins& origins) {
   Training training;
   read_fields(training_fields(), reader, &training);
   reader.refuse_unknown_keys();
+  training.finetune = read_finetune(reader, job, origins);
   settle_sequence_and_precision(reader, training, job);
   check_precision(reader, training, job.cluster.device);
   for (const Device& device : job.cluster.node_devices) check_precision(reader, training, device);

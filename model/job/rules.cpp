@@ -23,7 +23,9 @@ std::optional<LayoutRule> broken_grid_rule(const Job& job, int tp) {
 std::optional<LayoutRule> broken_form_rule(const Job& job) {
   const Layout& layout = job.layout;
   const bool grid = layout.tensor_parallel != TensorParallel::k1d;
-  if (!job.profile) return broken_unless(!grid || (!job.model.experts && !job.model.latent), LayoutRule::kGridModel);
+  if (!job.profile)
+    return broken_unless(!grid || (!job.model.experts && !job.model.latent && !job.training.finetune),
+                         LayoutRule::kGridModel);
   if (grid) return LayoutRule::kProfileGrid;
   const bool between_updates = layout.data_parallel == DataParallel::kDdp ||
                                layout.data_parallel == DataParallel::kPs ||

@@ -46,7 +46,7 @@ template <>
 struct EnumNames<LayoutRule> {
   static constexpr std::string_view kNames[] = {
       "a layer profile cannot be split over a grid of tensor_parallel",
-      "grids of tensor_parallel are modelled without experts and latent attention",
+      "grids of tensor_parallel are modelled without experts, latent attention and fine-tuning",
       "a layer profile cannot communicate inside its passes",
       "a layer profile cannot offload activations",
       "a layer profile cannot be split over tp",

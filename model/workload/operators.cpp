@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace flopcast {
 
@@ -262,7 +263,7 @@ void mark_modules(std::vector<Operator>& operators, std::size_t mlp_norm, std::s
 }  // namespace
 
 std::vector<Operator> block_operators(const Transformer& model, const Layout& layout, const Training& training,
-                                      BlockKind kind) {
+                                      BlockKind kind, LayerState state) {
   if (layout.tensor_parallel != TensorParallel::k1d) {
     return split_over_grid(block_operators(model, without_tensor_grid(layout), training, kind), layout);
   }
@@ -289,7 +290,7 @@ std::vector<Operator> block_operators(const Transformer& model, const Layout& la
   mark_modules(operators, mlp_norm, mlp, operators.size(), kind);
   if (model.post_norms) operators.push_back(norm_operator(model, shapes, "mlp post norm"));
   operators.push_back(residual(model, shapes, stack, "mlp residual", model.biases && kind == BlockKind::kDense));
-  return operators;
+  return training.finetune ? finetuned(std::move(operators), model, layout, training, state) : operators;
 }
 
 std::vector<Operator> embedding_operators(const Transformer& model, const Layout& layout, const Training& training) {
@@ -323,7 +324,8 @@ std::vector<Operator> embedding_operators(const Transformer& model, const Layout
     dropout.saved = Bytes(sharded * kMaskBytes);
     operators.push_back(dropout);
   }
-  return operators;
+  const LayerState state = embedding_state(training);
+  return state == LayerState::kTrained ? operators : finetuned(std::move(operators), model, layout, training, state);
 }
 
 std::vector<Operator> head_operators(const Transformer& model, const Layout& layout, const Training& training) {
@@ -357,7 +359,8 @@ std::vector<Operator> head_operators(const Transformer& model, const Layout& lay
   loss.backward_kernels = 2;
   loss.saved = Bytes(logits * stack.loss_saved_bytes);
   operators.push_back(loss);
-  return operators;
+  const LayerState state = head_state(training);
+  return state == LayerState::kTrained ? operators : finetuned(std::move(operators), model, layout, training, state);
 }
 
 double redone_selectively(const Operator& op, const Layout& layout, const Stack& stack) {
@@ -379,6 +382,11 @@ Flops forward_flops(const Operator& op) {
       return Flops(0);
   }
   return Flops(0);
+}
+
+double passes_of(const Operator& op) {
+  if (op.still) return 1.0;
+  return op.frozen ? 2.0 : 3.0;
 }
 
 Flops causal_forward_flops(const Operator& op, const Transformer& model) {
@@ -452,7 +460,7 @@ Bytes placeholder_gradients(const std::vector<Operator>& operators, const Traini
   if (!training.stack.placeholder_gradients || !training.stack.fused_gradient_accumulation) return Bytes(0);
   Bytes total;
   for (const Operator& op : operators) {
-    if (op.kind == OperatorKind::kLinear) total += element_size(training.precision) * op.parameters;
+    if (op.kind == OperatorKind::kLinear && !op.frozen) total += element_size(training.precision) * op.parameters;
   }
   return total;
 }

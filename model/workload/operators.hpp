@@ -43,6 +43,14 @@ struct Operator {
   int backward_kernels = 0;
   int calls = 1;  ///< launches that take turns for each of its products (kLinear): one a local expert
   double parameters = 0.0;
+  double frozen_parameters = 0.0;  ///< of these, the ones that are not trained
+  Bytes frozen_bytes;              ///< that they are stored in
+  bool frozen = false;             ///< no weight gradient (kLinear)
+  bool still = false;              ///< no backward pass at all
+  Bytes dequantised;               ///< the weight in the training format, while it is multiplied with
+  Bytes widening;                  ///< read and written to make it, in each pass
+  int widening_kernels = 0;        ///< counted among the others
+  Bytes exchanged;  ///< of an adapter: what tensor-parallel ranks gather of its inner result in each pass
   /// Computed in 8 bits where the training is: no head, no router (TransformerEngine, Megatron Core, torchtitan).
   bool low_precision = false;
   Bytes forward_casts;      ///< what casts of its input read and write: Fp8Casts
@@ -87,10 +95,22 @@ struct Operator {
 /// every key still. A parallel block adds once, and has one norm where both read it; its two sums over tensor-parallel
 /// ranks are counted as of a sequential one. Left out: the mask of padded tokens, dropped tokens and imbalance of
 /// experts.
+///
+/// Fine-tuning (finetuned() in finetune.cpp): a frozen linear has no weight gradient and keeps no input, a frozen norm
+/// sums no gradients of its scales, biases none. LoRA (2106.09685 §4.1) puts behind each linear [k, n] named by the
+/// targets the products S·k·r and S·r·n with their gradients, saves the linear's input and S·r, and adds both results:
+/// 3e a feature (5e where the scaling is a kernel of its own). With dropout each adapter reads and keeps an input of
+/// its own and its mask. Of weights stored in few bits each pass widens the whole weight first: what is stored is
+/// read, the training format written. With 8-bit products frozen linears cast in one direction only: 3/4 of the bytes.
+/// Left out: that the first layer's input needs no gradient, the outlier products of LLM.int8().
 std::vector<Operator> block_operators(const Transformer& model, const Layout& layout, const Training& training,
-                                      BlockKind kind);
+                                      BlockKind kind, LayerState state = LayerState::kTrained);
 std::vector<Operator> embedding_operators(const Transformer& model, const Layout& layout, const Training& training);
 std::vector<Operator> head_operators(const Transformer& model, const Layout& layout, const Training& training);
+
+/// The operators as fine-tuning changes them: Training::finetune, which must be there.
+std::vector<Operator> finetuned(std::vector<Operator> operators, const Transformer& model, const Layout& layout,
+                                const Training& training, LayerState state);
 
 /// The share of the operator's forward pass that selective recomputation does again: that of the layout's modules, or
 /// of the stack where it names none.
@@ -99,6 +119,8 @@ double redone_selectively(const Operator& op, const Layout& layout, const Stack&
 /// FLOPs of one forward pass of the operator on one rank: 2·m·n·k·batch; attention in full (not causal-halved), as MFU
 /// counts it.
 Flops forward_flops(const Operator& op);
+/// Of all passes, in forward passes: 1, and 1 each for the gradients of input and weight where there are any.
+double passes_of(const Operator& op);
 /// The same with half of attention's products where the attention is causal, as papers count that leave out what a
 /// causal kernel does not visit (PaLM 2204.02311 counts in full, FlashAttention-2 2307.08691 halves).
 Flops causal_forward_flops(const Operator& op, const Transformer& model);

@@ -6,6 +6,7 @@
 
 #include "model/enum_names.hpp"
 #include "model/hardware/precision.hpp"
+#include "model/workload/finetune.hpp"
 #include "model/workload/stack.hpp"
 
 namespace flopcast {
@@ -35,6 +36,7 @@ struct Training {
   /// torch.distributed, and Gloo or MPI for all is nobody's choice where tensor-parallel ranks share a node.
   Transport gradient_transport = Transport::kNccl;
   Stack stack;
+  std::optional<Finetune> finetune;          ///< absent: all weights are trained
   std::optional<double> tokens;              ///< of the whole run
   std::optional<double> price_per_gpu_hour;  ///< US dollars
 };

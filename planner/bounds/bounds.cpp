@@ -284,6 +284,7 @@ struct Work {
   double activation = 0.0;
   double parameters = 0.0;
   double expert_parameters = 0.0;
+  FrozenWeights frozen;
 };
 
 Work price_work(Job job, const LayoutGroup& group) {
@@ -313,6 +314,7 @@ Work price_work(Job job, const LayoutGroup& group) {
   work.activation = stage.activation.value();
   work.parameters = stage.parameters;
   work.expert_parameters = stage.expert_parameters;
+  work.frozen = stage.frozen;
   return work;
 }
 
@@ -324,7 +326,9 @@ double least_states(const Job& job, const SearchSpace& space, const LayoutGroup&
     layout.zero = space.zero.empty() ? kMostSharded : *std::max_element(space.zero.begin(), space.zero.end());
   }
   const double parameters = work.parameters / group.pp;
-  return model_states(layout, job.training, parameters, work.expert_parameters / group.pp).total().value();
+  FrozenWeights frozen;
+  frozen.add(work.frozen, 1.0 / group.pp);
+  return model_states(layout, job.training, parameters, work.expert_parameters / group.pp, frozen).total().value();
 }
 
 double smallest_memory(const Job& job) {

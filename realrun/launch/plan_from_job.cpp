@@ -126,6 +126,7 @@ void check_layout(const Job& job) {
   require(layout.tensor_parallel == TensorParallel::k1d, "layout.tensor_parallel", "a run knows 1d only", "1d");
   require(layout.data_parallel == DataParallel::kDdp, "layout.data_parallel", "a run knows ddp, with ZeRO, only",
           "ddp");
+  require(!job.training.finetune, "training.finetune", "a run trains all weights", "leave it out");
   require(layout.offload == Offload::kNone, "layout.offload", "a run offloads nothing", "none");
   require(layout.recompute == Recompute::kNone, "layout.recompute", "a run keeps all activations", "none");
 }

@@ -46,6 +46,7 @@ bool as_catalogued(const Device& device) {
 std::string unlike_all_runs(const Job& job) {
   if (job.profile) return "layers that were measured one by one";
   if (job.cluster.uneven()) return "nodes that differ";
+  if (job.training.finetune) return "training of a part of the weights";
   const Precision precision = job.training.precision;
   if (precision == Precision::kFp32 || precision == Precision::kTf32) {
     return "training in " + std::string(name_of(precision));

@@ -27,6 +27,7 @@ Bytes gathered_input_of(const Job& job, int slices) {
 struct HeldParameters {
   double all = 0.0;
   double experts = 0.0;
+  FrozenWeights frozen;
 };
 
 HeldParameters parameters_of(const StageMap& map, const StepCosts& costs, int rank) {
@@ -36,6 +37,7 @@ HeldParameters parameters_of(const StageMap& map, const StepCosts& costs, int ra
     if (map.rank_of_stage[index] != rank) continue;
     parameters.all += costs.stages[index].parameters;
     parameters.experts += costs.stages[index].expert_parameters;
+    parameters.frozen.add(costs.stages[index].frozen, 1.0);
   }
   return parameters;
 }
@@ -87,15 +89,19 @@ void ActivationParts::add_stage(std::size_t stage) {
   const std::vector<int>& of_stages = job.layout.stage_layers;
   const int part = step_.stages.model_stage(static_cast<int>(stage));
   const int first = std::accumulate(of_stages.begin(), of_stages.begin() + part, 0);
-  const int with_experts = job.model.expert_layers(first, costs.layers);
-  const auto block = [&job](BlockKind kind) { return block_operators(job.model, job.layout, job.training, kind); };
+  const LayersByState layers = layers_by_state(job.model, job.training, first, costs.layers);
   if (costs.has_embedding) {
     add_operators(embedding_operators(job.model, job.layout, job.training), held, Recompute::kNone);
   }
-  if (costs.layers > with_experts) {
-    add_operators(block(BlockKind::kDense), held * (costs.layers - with_experts), job.layout.recompute);
+  for (const LayerState state : {LayerState::kTrained, LayerState::kPassing}) {
+    const auto add_blocks = [&](BlockKind kind, int count) {
+      if (count == 0) return;
+      add_operators(block_operators(job.model, job.layout, job.training, kind, state), held * count,
+                    job.layout.recompute);
+    };
+    add_blocks(BlockKind::kDense, layers.dense[static_cast<std::size_t>(state)]);
+    add_blocks(BlockKind::kExperts, layers.with_experts[static_cast<std::size_t>(state)]);
   }
-  if (with_experts > 0) add_operators(block(BlockKind::kExperts), held * with_experts, job.layout.recompute);
   if (costs.has_head) {
     add_operators(head_operators(job.model, job.layout, job.training), held, Recompute::kNone);
   }
@@ -104,7 +110,7 @@ void ActivationParts::add_stage(std::size_t stage) {
 }  // namespace
 
 Bytes Workspace::total() const {
-  return std::max(block, logits) + offload + gathered_weights + placeholders + gathered_input + residuals;
+  return std::max(block, logits) + offload + gathered_weights + dequantised + placeholders + gathered_input + residuals;
 }
 
 Workspace workspace_of(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank) {
@@ -118,8 +124,9 @@ Workspace workspace_of(const Job& job, const StageMap& stages, const StepCosts& 
     workspace.offload = std::max(workspace.offload, stage.offload_buffer / slices);
     workspace.gathered_weights =
         std::max(workspace.gathered_weights, stage.gathered_weights + stage.gathered_gradients);
+    workspace.dequantised = std::max(workspace.dequantised, stage.dequantised_weight);
     workspace.placeholders = std::max(workspace.placeholders, stage.placeholders);
-    parameters += stage.parameters;
+    parameters += stage.parameters - stage.frozen.parameters;
   }
   workspace.gathered_input = gathered_input_of(job, slices);
   const Compression::Kind kind = job.layout.compression.kind;
@@ -133,7 +140,7 @@ StandingMemory standing_memory(const Job& job, const StageMap& stages, const Ste
                                int versions) {
   const HeldParameters parameters = parameters_of(stages, costs, rank);
   StandingMemory standing;
-  standing.states = model_states(job.layout, job.training, parameters.all, parameters.experts);
+  standing.states = model_states(job.layout, job.training, parameters.all, parameters.experts, parameters.frozen);
   standing.versions = standing.states.weights * static_cast<double>(versions - 1);
   standing.workspace = workspace_of(job, stages, costs, slices, rank).total();
   return standing;
@@ -194,6 +201,7 @@ std::vector<MemoryPart> workspace_parts(const PreparedStep& step, int rank) {
   std::vector<MemoryPart> parts = {of_pass,
                                    {group, "activations on their way to or from the host", workspace.offload},
                                    {group, "gathered weights and gradients", workspace.gathered_weights},
+                                   {group, "a weight in the training format", workspace.dequantised},
                                    {group, "placeholders of weight gradients", workspace.placeholders},
                                    {group, "gathered input of a linear", workspace.gathered_input},
                                    {group, "gradients that compression held back", workspace.residuals}};

@@ -20,6 +20,7 @@ struct Workspace {
   Bytes logits;            ///< gradients of the logits and of their input
   Bytes offload;           ///< activations on their way to or from the host
   Bytes gathered_weights;  ///< of sharded weights, with whole gradients before they are scattered
+  Bytes dequantised;       ///< the largest weight stored in few bits, while it is multiplied with
   Bytes placeholders;      ///< gradients of linears that are allocated and never read
   Bytes gathered_input;    ///< the whole input of a linear whose tokens sequence parallelism keeps apart
   Bytes residuals;         ///< gradients that compression did not send, added to the next step's
@@ -54,8 +55,8 @@ StandingMemory standing_memory(const Job& job, const StageMap& stages, const Ste
 ///   workspace    the larger of: a block's activations while recomputation has them, with the gradients of an
 ///                operator's inputs and outputs; the gradients of the logits and of their input;
 ///                beside it the gathered input of a linear with sequence parallelism, the placeholders of weight
-///                gradients, what sharded weights have gathered, offloaded activations on their way, and the residuals
-///                of compression
+///                gradients, what sharded weights have gathered, a weight widened from few bits, offloaded activations
+///                on their way, and the residuals of compression
 ///   reserved     what the framework's allocator holds: the total and the stack's allocator_slack of activations and
 ///                workspace (torch.cuda.max_memory_reserved)
 ///   shown        what nvidia-smi prints: reserved and the stack's memory_overhead, for the CUDA context, communication

@@ -127,6 +127,12 @@ const std::vector<Json>& beginnings() {
     Json windows = dense;
     windows["model"] = {{"name", "gpt3-13b"}, {"layers", 4}, {"sliding_window", 96}};
     all.push_back(windows);
+    Json adapters = dense;
+    adapters["training"]["finetune"] = {{"method", "qlora"}, {"rank", 4}};
+    all.push_back(adapters);
+    Json frozen = dense;
+    frozen["training"]["finetune"] = {{"method", "freeze"}, {"trainable_layers", 3}};
+    all.push_back(frozen);
     return all;
   }();
   return jobs;

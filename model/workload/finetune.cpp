@@ -1,0 +1,283 @@
+#include "model/workload/finetune.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "model/workload/operators.hpp"
+
+namespace flopcast {
+
+AdapterTargets all_targets() {
+  AdapterTargets all;
+  all.set();
+  return all & ~bit_of(AdapterTarget::kFusedQkv) & ~bit_of(AdapterTarget::kFusedUp);
+}
+
+AdapterTargets targets_of(std::string_view word) {
+  using Word = std::pair<std::string_view, AdapterTarget>;
+  static constexpr Word kOthers[] = {{"q", AdapterTarget::kQuery},
+                                     {"k", AdapterTarget::kKey},
+                                     {"v", AdapterTarget::kValue},
+                                     {"o", AdapterTarget::kOutput},
+                                     {"wq", AdapterTarget::kQuery},
+                                     {"wk", AdapterTarget::kKey},
+                                     {"wv", AdapterTarget::kValue},
+                                     {"wo", AdapterTarget::kOutput},
+                                     {"gate", AdapterTarget::kGate},
+                                     {"up", AdapterTarget::kUp},
+                                     {"down", AdapterTarget::kDown},
+                                     {"w1", AdapterTarget::kGate},
+                                     {"w3", AdapterTarget::kUp},
+                                     {"w2", AdapterTarget::kDown},
+                                     {"qkv", AdapterTarget::kFusedQkv},
+                                     {"qkv_proj", AdapterTarget::kFusedQkv},
+                                     {"c_attn", AdapterTarget::kFusedQkv},
+                                     {"query_key_value", AdapterTarget::kFusedQkv},
+                                     {"W_pack", AdapterTarget::kFusedQkv},
+                                     {"gate_up_proj", AdapterTarget::kFusedUp},
+                                     {"linear_proj", AdapterTarget::kOutput},
+                                     {"output_proj", AdapterTarget::kOutput},
+                                     {"out_proj", AdapterTarget::kOutput},
+                                     {"dense", AdapterTarget::kOutput},
+                                     {"linear_fc2", AdapterTarget::kDown},
+                                     {"dense_h_to_4h", AdapterTarget::kFusedUp},
+                                     {"fc1", AdapterTarget::kFusedUp},
+                                     {"dense_4h_to_h", AdapterTarget::kDown},
+                                     {"fc2", AdapterTarget::kDown},
+                                     {"query", AdapterTarget::kQuery},
+                                     {"key", AdapterTarget::kKey},
+                                     {"value", AdapterTarget::kValue}};
+  if (word == "all" || word == "all-linear") return all_targets();
+  if (word == "mlp") {
+    return bit_of(AdapterTarget::kGate) | bit_of(AdapterTarget::kUp) | bit_of(AdapterTarget::kDown);
+  }
+  if (const auto known = parse<AdapterTarget>(word)) return bit_of(*known);
+  const auto other =
+      std::find_if(std::begin(kOthers), std::end(kOthers), [word](const Word& entry) { return entry.first == word; });
+  return other == std::end(kOthers) ? AdapterTargets() : bit_of(other->second);
+}
+
+double base_bytes(const Finetune& finetune) {
+  constexpr double kNf4 = 0.5;
+  constexpr double kBlock = 64.0;
+  constexpr double kSecondBlock = 256.0;
+  switch (finetune.base) {
+    case BaseFormat::kBf16:
+      return 2.0;
+    case BaseFormat::kFp8:
+    case BaseFormat::kInt8:
+      return 1.0;
+    case BaseFormat::kNf4:
+      return kNf4 + (finetune.double_quant ? 1.0 / kBlock + kFp32Bytes / (kBlock * kSecondBlock) : kFp32Bytes / kBlock);
+  }
+  return 2.0;
+}
+
+LayerState embedding_state(const Training& training) {
+  const std::optional<Finetune>& finetune = training.finetune;
+  return !finetune || finetune->method == FinetuneMethod::kFull || finetune->embeddings ? LayerState::kTrained
+                                                                                        : LayerState::kStill;
+}
+
+LayerState head_state(const Training& training) {
+  const LayerState embedding = embedding_state(training);
+  return embedding == LayerState::kStill ? LayerState::kPassing : embedding;
+}
+
+LayersByState layers_by_state(const Transformer& model, const Training& training, int first, int count) {
+  LayersByState layers;
+  const auto add = [&](LayerState state, int begin, int end) {
+    begin = std::max(begin, first);
+    end = std::min(end, first + count);
+    if (begin >= end) return;
+    const int experts = model.expert_layers(begin, end - begin);
+    layers.with_experts[static_cast<std::size_t>(state)] += experts;
+    layers.dense[static_cast<std::size_t>(state)] += end - begin - experts;
+  };
+  const std::optional<Finetune>& finetune = training.finetune;
+  if (!finetune || finetune->method != FinetuneMethod::kFreeze) {
+    add(LayerState::kTrained, 0, model.layers);
+    return layers;
+  }
+  const int trained = finetune->trainable_layers;
+  const int begin = trained >= 0 ? std::max(0, model.layers - trained) : 0;
+  const int end = trained >= 0 ? model.layers : std::min(model.layers, -trained);
+  add(finetune->embeddings ? LayerState::kPassing : LayerState::kStill, 0, begin);
+  add(LayerState::kTrained, begin, end);
+  add(LayerState::kPassing, end, model.layers);
+  return layers;
+}
+
+namespace {
+
+struct Adapter {
+  std::string_view name;
+  double outputs = 0.0;  ///< columns of the linear on this rank that it adds to
+};
+
+constexpr AdapterTarget kQkvTargets[] = {AdapterTarget::kQuery, AdapterTarget::kKey, AdapterTarget::kValue};
+
+// Adapters beside a linear of a block, by what it computes.
+std::vector<Adapter> adapters_of(const Operator& op, const Transformer& model, const AdapterTargets& targets,
+                                 double tp) {
+  const auto has = [&targets](AdapterTarget target) { return (targets & bit_of(target)).any(); };
+  const double columns = static_cast<double>(op.shape.n);
+  std::vector<Adapter> adapters;
+  if (op.name == "qkv projection") {
+    if (has(AdapterTarget::kFusedQkv)) return {{"qkv adapter", columns}};
+    const double widths[] = {1.0 * model.attention_width(), 1.0 * model.key_width(), 1.0 * model.value_width()};
+    for (std::size_t index = 0; index < std::size(kQkvTargets); ++index) {
+      if (has(kQkvTargets[index])) adapters.push_back({"qkv adapter", widths[index] / tp});
+    }
+  } else if (op.name == "mlp up" || op.name == "experts up") {
+    if (has(AdapterTarget::kFusedUp)) return {{"up adapter", columns}};
+    const double each = columns / (model.gated_mlp ? 2.0 : 1.0);
+    if (model.gated_mlp && has(AdapterTarget::kGate)) adapters.push_back({"up adapter", each});
+    if (has(AdapterTarget::kUp)) adapters.push_back({"up adapter", each});
+  } else if (op.name == "output projection") {
+    if (has(AdapterTarget::kOutput)) adapters.push_back({"output adapter", columns});
+  } else if (op.name == "mlp down" || op.name == "experts down") {
+    if (has(AdapterTarget::kDown)) adapters.push_back({"down adapter", columns});
+  } else if (op.name != "router" && (targets & all_targets()) == all_targets()) {
+    adapters.push_back({"latent adapter", columns});  // of latent attention's projections, which have other names
+  }
+  return adapters;
+}
+
+// Norms: without sums over the tokens for their scales. Linears: one product fewer, nothing to add up.
+constexpr double kNormWithoutScales = 3.0 / 5.0;
+
+void freeze(Operator& op, const Training& training, bool quantised) {
+  const double element = element_size(training.precision).value();
+  const Finetune& finetune = *training.finetune;
+  const bool narrow = quantised && finetune.base != BaseFormat::kBf16;
+  op.frozen_parameters = op.parameters;
+  op.frozen_bytes = Bytes(op.parameters * (narrow ? base_bytes(finetune) : element));
+  op.weight_gradient_bytes = Bytes(0);
+  if (op.kind != OperatorKind::kLinear) {
+    if (op.name.find("norm") != std::string_view::npos) {
+      op.input_gradient_bytes *= kNormWithoutScales;
+      op.backward_kernels = std::min(op.backward_kernels, 1);
+    }
+    return;
+  }
+  op.frozen = true;
+  op.saved = Bytes(0);  // only the weight's gradient needs its input
+  op.input_gradient_bytes = Bytes(0);
+  op.backward_kernels = op.calls + op.cast_kernels / 2;
+  // Transposed copies in 8 bits are of the weight's gradient.
+  constexpr double kOneDirection = 0.75;
+  op.forward_casts *= kOneDirection;
+  op.backward_casts *= kOneDirection;
+  const bool multiplied_as_stored = finetune.base == BaseFormat::kFp8 && op.low_precision;
+  if (!narrow || multiplied_as_stored) return;
+  op.dequantised = Bytes(op.parameters * element);
+  op.widening = op.frozen_bytes + op.dequantised;
+  constexpr int kScalesFirst = 2;
+  op.widening_kernels = op.calls * (1 + (finetune.double_quant ? kScalesFirst : 0));
+  op.forward_kernels += op.widening_kernels;
+  op.backward_kernels += op.widening_kernels;
+}
+
+void still(Operator& op) {
+  op.still = true;
+  op.saved = op.saved_core = Bytes(0);
+  op.gradient_buffer = Bytes(0);
+  op.input_gradient_bytes = op.backward_casts = Bytes(0);
+  op.backward_kernels = 0;
+}
+
+Operator adapter_half(const Operator& base, std::string_view name, double element, double inputs, double outputs,
+                      const Stack& stack) {
+  Operator op;
+  op.name = name;
+  op.kind = OperatorKind::kLinear;
+  op.shape = {base.shape.m, static_cast<std::int64_t>(outputs), static_cast<std::int64_t>(inputs), base.shape.batch};
+  op.filled = base.filled;
+  op.calls = base.calls;
+  op.forward_kernels = op.calls;
+  op.backward_kernels = 2 * op.calls;
+  const double matrices = static_cast<double>(base.shape.batch);
+  op.parameters = inputs * outputs * matrices;
+  op.of_experts = base.of_experts;
+  op.routed = base.routed;
+  op.work_copies = base.work_copies;
+  const double rows = static_cast<double>(base.shape.m) * matrices;
+  op.output = Bytes(rows * outputs * element);
+  op.redone_with = base.redone_with;
+  if (!stack.fused_gradient_accumulation) {
+    op.weight_gradient_bytes = Bytes(op.parameters * (element + 2 * stack.gradient_bytes));
+    op.backward_kernels += op.calls;
+  }
+  return op;
+}
+
+// Behind `base`, whose saved input was `input`: x·A, (x·A)·B, and the sum with what the frozen weight gave.
+void append_adapters(const Operator& base, Bytes input, const std::vector<Adapter>& adapters,
+                     const OperatorShapes& shapes, const Training& training, std::vector<Operator>& operators) {
+  const Finetune& finetune = *training.finetune;
+  const Stack& stack = training.stack;
+  const double e = shapes.element;
+  const double rank = finetune.rank;
+  const double inputs = static_cast<double>(base.shape.k);
+  const double rows = static_cast<double>(base.shape.m) * static_cast<double>(base.shape.batch);
+  const bool fused = stack.compile || stack.fused_bias_dropout_add;
+  for (std::size_t index = 0; index < adapters.size(); ++index) {
+    const Adapter& adapter = adapters[index];
+    const bool drops = finetune.dropout > 0.0;
+    if (drops) {
+      Operator dropout = memory_bound("adapter dropout", rows * inputs, 2 * e + kMaskBytes, 2 * e + kMaskBytes);
+      dropout.saved = Bytes(rows * inputs * kMaskBytes);
+      dropout.redone_with = base.redone_with;
+      dropout.dropped_with = base.redone_with;
+      operators.push_back(dropout);
+    }
+    Operator down = adapter_half(base, adapter.name, e, inputs, rank, stack);
+    // Each dropout makes an input of its own; without, all read the linear's.
+    if (drops || index == 0) down.saved = input;
+    down.dropped_with = drops ? base.redone_with : base.dropped_with;
+    if (shapes.tp > 1) down.exchanged = Bytes(rows * rank * e);
+    Operator up = adapter_half(base, adapter.name, e, rank, adapter.outputs, stack);
+    up.saved = Bytes(rows * rank * e);
+    up.dropped_with = base.redone_with;
+    // Forward the scaled result is added; backward the gradients of the two inputs are.
+    Operator sum = memory_bound("adapter sum", rows, (fused ? 3 : 5) * e * adapter.outputs,
+                                3 * e * inputs + (fused ? 0 : 2 * e * adapter.outputs));
+    sum.forward_kernels = sum.backward_kernels = fused ? 1 : 2;
+    sum.redone_with = base.redone_with;
+    operators.push_back(down);
+    operators.push_back(up);
+    operators.push_back(sum);
+  }
+}
+
+bool is_of_block(const Operator& op) {
+  return op.kind == OperatorKind::kLinear && op.name != "router" && op.name != "logits";
+}
+
+}  // namespace
+
+std::vector<Operator> finetuned(std::vector<Operator> operators, const Transformer& model, const Layout& layout,
+                                const Training& training, LayerState state) {
+  const Finetune& finetune = *training.finetune;
+  const bool whole = finetune.method == FinetuneMethod::kFull ||
+                     (finetune.method == FinetuneMethod::kFreeze && state == LayerState::kTrained);
+  if (whole) return operators;
+  const OperatorShapes shapes(model, layout, training);
+  const AdapterTargets targets = finetune.targets.any() ? finetune.targets : all_targets();
+  std::vector<Operator> all;
+  all.reserve(operators.size() * 3);
+  for (Operator& op : operators) {
+    const Bytes input = op.saved;
+    freeze(op, training, is_of_block(op));
+    if (state == LayerState::kStill) still(op);
+    all.push_back(op);
+    if (!finetune.adapts() || state != LayerState::kTrained || !is_of_block(op)) continue;
+    append_adapters(op, input, adapters_of(op, model, targets, shapes.tp), shapes, training, all);
+  }
+  return all;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,173 @@
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "model/cost/data_parallel.hpp"
+#include "model/cost/stage_costs.hpp"
+#include "model/workload/operators.hpp"
+#include "tests/unit/model/jobs.hpp"
+
+namespace flopcast {
+namespace {
+
+std::string tuned(const std::string& finetune, const std::string& layout = R"({"global_batch_size": 8})",
+                  const std::string& more = "") {
+  return fmt::format(R"({{"model": "llama2-7b", "cluster": "1xdgx-a100-80g", "layout": {},
+                         "training": {{"sequence_length": 1024, "finetune": {}{}}}}})",
+                     layout, finetune, more);
+}
+
+StageCosts whole_model(const Job& job) {
+  StageMap map;
+  map.rank_of_stage = {0};
+  return price_step(job, map, {job.model.layers}).stages.front();
+}
+
+double trained(const StageCosts& costs) {
+  return costs.parameters - costs.frozen.parameters;
+}
+
+// r·(inputs + outputs) for each linear (LoRA, 2106.09685 §4.1). 4,194,304 and 39,976,960 are what PEFT prints for Llama
+// 2 7B with rank 8 on queries and values, and with rank 16 on all linears.
+TEST(Finetune, AdaptersHoldRankTimesInputsAndOutputs) {
+  const auto of = [](const std::string& finetune) { return trained(whole_model(job_from(tuned(finetune)))); };
+  EXPECT_DOUBLE_EQ(of(R"({"method": "lora", "rank": 8, "targets": ["q_proj", "v_proj"]})"), 4194304.0);
+  EXPECT_DOUBLE_EQ(of(R"({"method": "lora", "rank": 16, "targets": ["all"]})"), 39976960.0);
+  EXPECT_DOUBLE_EQ(of(R"({"method": "qlora", "rank": 64})"), 4 * 39976960.0);
+  // One adapter for queries, keys and values together: r·(h + 3h).
+  EXPECT_DOUBLE_EQ(of(R"({"method": "lora", "rank": 8, "targets": "linear_qkv"})"), 32.0 * 8 * (4096 + 3 * 4096));
+}
+
+// Frozen linears: 2 bytes a parameter, 8 bits, 4.5 bits, or 4.127 with double quantisation (QLoRA, 2305.14314 §3).
+// Embedding, head and norms stay in 16 bits.
+TEST(Finetune, FrozenWeightsCountAsTheyAreStored) {
+  const double linears = 32.0 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008);
+  const double others = 2.0 * 32000 * 4096 + 65.0 * 4096;
+  const auto bytes = [](const std::string& base) {
+    return whole_model(job_from(tuned(fmt::format(R"({{"method": "lora", {}}})", base)))).frozen.weights.value();
+  };
+  EXPECT_DOUBLE_EQ(bytes(R"("base": "bf16")"), 2 * (linears + others));
+  EXPECT_DOUBLE_EQ(bytes(R"("base": "int8")"), linears + 2 * others);
+  EXPECT_DOUBLE_EQ(bytes(R"("base": "nf4")"), linears * 4.5 / 8 + 2 * others);
+  EXPECT_NEAR(bytes(R"("base": "nf4", "double_quant": true)"), linears * 4.127 / 8 + 2 * others, linears * 1e-4);
+}
+
+TEST(Finetune, OnlyAdaptersHaveGradientsAndMoments) {
+  const Job job = job_from(tuned(R"({"method": "qlora", "rank": 16})"));
+  const StageCosts costs = whole_model(job);
+  const ModelStates states = model_states(job.layout, job.training, costs.parameters, 0.0, costs.frozen);
+  constexpr double kAdapters = 39976960.0;
+  EXPECT_DOUBLE_EQ(states.weights.value(), costs.frozen.weights.value() + 2 * kAdapters);
+  EXPECT_DOUBLE_EQ(states.gradients.value(), 4 * kAdapters);
+  EXPECT_DOUBLE_EQ(states.optimizer.value(), 12 * kAdapters);
+}
+
+// Of 6 FLOPs a parameter and token frozen linears have 4: no weight gradient. The adapters have all 6.
+TEST(Finetune, FrozenProductsHaveNoWeightGradient) {
+  const Job full = job_from(tuned(R"("full")"));
+  const Job lora = job_from(tuned(R"({"method": "lora", "rank": 16})"));
+  const double linears = 32.0 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008) + 32000.0 * 4096;
+  const double tokens = 8 * 1024.0;
+  const double difference = model_flops_per_step(full).value() - model_flops_per_step(lora).value();
+  EXPECT_NEAR(difference, tokens * (2 * linears - 6 * 39976960.0), 1e-9 * difference);
+  EXPECT_EQ(job_from(tuned(R"("full")")).training.finetune, std::nullopt);
+  const StageCosts priced = whole_model(lora);
+  EXPECT_NEAR(priced.model_flops.value() * 8, model_flops_per_step(lora).value(), 1e-9 * difference);
+  EXPECT_LT(priced.weight_gradient.total(), whole_model(full).weight_gradient.total() * 0.4);
+  EXPECT_GT(priced.input_gradient.total(), whole_model(full).input_gradient.total());
+}
+
+// The last layers: 2 FLOPs a parameter below them, where nothing has a gradient, 6 inside, 4 for the head.
+TEST(Finetune, FrozenLayersBelowHaveNoBackwardPass) {
+  const Job job = job_from(tuned(R"({"method": "freeze", "trainable_layers": 4})"));
+  const StageCosts costs = whole_model(job);
+  const double block = 4.0 * 4096 * 4096 + 3.0 * 4096 * 11008;
+  EXPECT_DOUBLE_EQ(trained(costs), 4 * (block + 2 * 4096));
+  const double scores = 2 * 1024.0 * 1024 * 4096 * 2;
+  const double expected = 1024.0 * (block * (28 * 2 + 4 * 6) + 4 * 32000.0 * 4096) + scores * (28 + 4 * 3);
+  EXPECT_NEAR(costs.model_flops.value(), expected, 1e-9 * expected);
+  const double kept = whole_model(job_from(tuned(R"("full")"))).activation.value();
+  EXPECT_LT(costs.activation.value(), kept * 0.25);
+
+  // The first layers: gradients pass through all others.
+  const Job first = job_from(tuned(R"({"method": "freeze", "trainable_layers": -4})"));
+  const StageCosts below = whole_model(first);
+  EXPECT_DOUBLE_EQ(trained(below), trained(costs));
+  const double through = 1024.0 * (block * (28 * 4 + 4 * 6) + 4 * 32000.0 * 4096) + scores * 32 * 3;
+  EXPECT_NEAR(below.model_flops.value(), through, 1e-9 * through);
+}
+
+// A frozen linear's input is kept by its adapter alone, once however many adapters share it; with dropout each keeps
+// its own, and a mask.
+TEST(Finetune, InputsAreKeptForAdapters) {
+  const auto kept = [](const std::string& finetune) {
+    return whole_model(job_from(tuned(finetune))).activation.value() / 32.0 / 1024.0;
+  };
+  const double queries = kept(R"({"method": "lora", "rank": 8, "targets": "q_proj"})");
+  const double keys_too = kept(R"({"method": "lora", "rank": 8, "targets": ["q_proj", "k_proj"]})");
+  EXPECT_DOUBLE_EQ(keys_too - queries, 2.0 * 8);
+  const double dropped = kept(R"({"method": "lora", "rank": 8, "targets": "q_proj", "dropout": 0.1})");
+  EXPECT_DOUBLE_EQ(dropped - queries, 4096.0);
+  const double both = kept(R"({"method": "lora", "rank": 8, "targets": ["q_proj", "k_proj"], "dropout": 0.1})");
+  EXPECT_DOUBLE_EQ(both - dropped, 3.0 * 4096 + 2.0 * 8);
+  const double down = kept(R"({"method": "lora", "rank": 8, "targets": ["q_proj", "down_proj"]})");
+  EXPECT_DOUBLE_EQ(down - queries, 2.0 * 11008 + 2.0 * 8);
+}
+
+// Each pass that multiplies with a narrow weight reads it and writes 2 bytes a parameter; the widest is in memory.
+TEST(Finetune, NarrowWeightsAreWidenedInEachPass) {
+  const Job narrow = job_from(tuned(R"({"method": "lora", "rank": 8, "base": "nf4"})"));
+  const Job wide = job_from(tuned(R"({"method": "lora", "rank": 8})"));
+  const double linears = 32.0 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008);
+  const Device& device = narrow.cluster.device;
+  const double moved = linears * (2 + 4.5 / 8) / (device.memory_bandwidth.value() * device.memory_efficiency);
+  const double launches = 32 * 4 * device.kernel_launch.value();
+  const double longer = (whole_model(narrow).forward.total() - whole_model(wide).forward.total()).value();
+  EXPECT_NEAR(longer, moved + launches, 1e-3 * moved);
+  EXPECT_DOUBLE_EQ(whole_model(narrow).dequantised_weight.value(), 2.0 * 2 * 4096 * 11008);
+  EXPECT_EQ(whole_model(wide).dequantised_weight.value(), 0.0);
+}
+
+// Sharded: each unit is gathered as it is stored, twice, and only adapters are scattered.
+TEST(Finetune, ShardsTravelAsTheyAreStored) {
+  const std::string sharded = R"({"data_parallel": "fsdp", "global_batch_size": 8})";
+  const Job job = job_from(tuned(R"({"method": "qlora", "rank": 16})", sharded));
+  const StageCosts costs = whole_model(job);
+  const double adapters = 39976960.0;
+  const double gathered = 2 * (costs.frozen.weights.value() + 2 * adapters);
+  const double reduced = adapters * job.training.stack.reduced_gradient_bytes();
+  EXPECT_NEAR(costs.sent.dp.sent_per_rank.value(), (gathered + reduced) * 7 / 8, 1.0);
+  const ModelStates states = model_states(job.layout, job.training, costs.parameters, 0.0, costs.frozen);
+  EXPECT_NEAR(states.weights.value(), (costs.frozen.weights.value() + 2 * adapters) / 8, 1.0);
+}
+
+TEST(Finetune, ReplicasReduceAdaptersAlone) {
+  const Job job = job_from(tuned(R"({"method": "lora", "rank": 16})"));
+  StageMap map;
+  map.rank_of_stage = {0};
+  const StepCosts costs = price_step(job, map, {job.model.layers});
+  const double reduced = 39976960.0 * job.training.stack.reduced_gradient_bytes() * 2 * 7 / 8;
+  EXPECT_NEAR(costs.ranks.front().dp.sent_per_rank.value(), reduced, 1.0);
+}
+
+TEST(Finetune, ComplaintsNameTheKey) {
+  const auto about = [](const std::string& finetune) { return complaint_about(tuned(finetune)); };
+  EXPECT_EQ(about(R"("lora2")").field, "training.finetune.method");
+  EXPECT_EQ(about(R"({"method": "lora", "targets": ["q_prj"]})").field, "training.finetune.targets");
+  EXPECT_EQ(about(R"({"method": "qlora", "base": "bf16"})").field, "training.finetune.base");
+  EXPECT_EQ(about(R"({"method": "lora", "base": "int8", "double_quant": true})").field,
+            "training.finetune.double_quant");
+  EXPECT_EQ(about(R"({"method": "lora", "trainable_layers": 2})").field, "training.finetune.trainable_layers");
+  EXPECT_EQ(about(R"({"method": "freeze", "rank": 2})").field, "training.finetune.rank");
+  EXPECT_EQ(about(R"({"method": "freeze", "trainable_layers": 33})").field, "training.finetune.trainable_layers");
+  EXPECT_EQ(about(R"({"method": "full", "rank": 2})").field, "training.finetune.rank");
+  EXPECT_EQ(about(R"({"method": "lora", "targets": ["linear_qkv", "q_proj"]})").field, "training.finetune.targets");
+  EXPECT_EQ(about("3").field, "training.finetune");
+}
+
+}  // namespace
+}  // namespace flopcast
