@@ -82,6 +82,24 @@ void put_offload(const std::optional<std::string>& optimizer, const std::optiona
                  const std::string& place, ImportedJob& imported);
 /// Checkpointed activations live in host memory.
 void put_activation_offload(const std::string& place, ImportedJob& imported);
+/// Adapters as other programs describe them; absent members were not given. The one place that knows which keys of the
+/// job file they become.
+struct ForeignAdapter {
+  std::optional<int> rank;
+  std::optional<double> alpha;
+  std::optional<double> dropout;
+  JsonValue targets;  ///< a list of names, a text of them, or an expression; null: not given
+  int bits = 0;       ///< of the frozen linears' weights; 0: those of the training format
+  std::optional<bool> double_quant;
+  bool trains_tables = false;  ///< embedding or head are trained whole
+  std::string place;
+  std::string targets_place;
+};
+void put_adapter(const ForeignAdapter& adapter, ImportedJob& imported);
+/// Only some layers are trained: the last so many, below 0 the first.
+void put_frozen_layers(std::optional<int> layers, const std::string& place, ImportedJob& imported);
+/// Whether a list of modules that are trained whole has the embedding or the head.
+bool names_tables(const nlohmann::json& modules);
 /// The bytes of a gradient bucket.
 void put_bucket(double bytes, const std::string& place, ImportedJob& imported);
 /// Adam and its kin, or SGD; throws for an optimizer with other states.

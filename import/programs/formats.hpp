@@ -9,6 +9,7 @@ namespace flopcast {
 const JobFormat& megatron_format();       ///< an argument list, or the shell script that launches it
 const JobFormat& llama_factory_format();  ///< LLaMA-Factory's YAML
 const JobFormat& recipe_format();         ///< YAML or TOML whose keys a table of import/keys maps one by one
+const JobFormat& adapter_format();        ///< PEFT's adapter_config.json
 const JobFormat& megatron_yaml_format();  ///< YAML of Megatron Core's fields: NeMo, Megatron-Bridge
 const JobFormat& accelerate_format();     ///< Hugging Face Accelerate's YAML
 const JobFormat& deepspeed_format();      ///< ds_config.json

@@ -242,10 +242,11 @@ void ImportedJob::merge(const ImportedJob& other) {
 
 const JobFormat& format_of(const ForeignFile& file) {
   // The first that fits counts.
-  static const std::array<const JobFormat*, 10> formats = {&kAnswer,
+  static const std::array<const JobFormat*, 11> formats = {&kAnswer,
                                                            &kJobFile,
                                                            &kSizes,
                                                            &megatron_yaml_format(),
+                                                           &adapter_format(),
                                                            &recipe_format(),
                                                            &deepspeed_format(),
                                                            &hugging_face_format(),
@@ -260,8 +261,9 @@ const JobFormat& format_of(const ForeignFile& file) {
 std::string readable_formats() {
   return "flopcast reads its own job files, launch scripts of the Megatron family, Hugging Face config.json, DeepSpeed "
          "JSON, "
-         "YAML of NeMo, Megatron-Bridge, Accelerate, LLaMA-Factory, GPT-NeoX, nanotron and axolotl, and torchtitan's "
-         "TOML";
+         "YAML of NeMo, Megatron-Bridge, Accelerate, LLaMA-Factory, GPT-NeoX, nanotron, axolotl, torchtune and TRL, "
+         "PEFT's "
+         "adapter_config.json, and torchtitan's TOML";
 }
 
 nlohmann::json parsed_values(const ForeignFile& file, const ImportContext& context) {

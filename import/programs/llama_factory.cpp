@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/formats.hpp"
 
@@ -16,20 +17,94 @@ namespace {
 constexpr int kUsualLength = 2048;
 constexpr int kUsualMicroBatch = 8;
 
+// What a file's name says of a checkpoint that is stored in few bits already; 0: nothing.
+int bits_of_checkpoint(const std::string& name) {
+  struct Word {
+    const char* word;
+    int bits;
+  };
+  static constexpr Word kWords[] = {{"aqlm", 2}, {"awq", 4}, {"gptq", 4}, {"bnb-4bit", 4}, {"int4", 4}, {"int8", 8}};
+  const std::string lower = lower_case(name);
+  const auto known = std::find_if(std::begin(kWords), std::end(kWords),
+                                  [&lower](const Word& entry) { return lower.find(entry.word) != std::string::npos; });
+  return known == std::end(kWords) ? 0 : known->bits;
+}
+
+// Defaults: rank 8, all linears, scale twice the rank (FinetuningArguments); double quantisation on (ModelArguments).
+void read_lora(JsonReader& object, ImportedJob& imported) {
+  constexpr int kUsualRank = 8;
+  ForeignAdapter adapter;
+  adapter.place = object.place("finetuning_type");
+  adapter.rank = object.whole("lora_rank", 1).value_or(kUsualRank);
+  adapter.alpha = object.amount("lora_alpha").value_or(2.0 * *adapter.rank);
+  adapter.dropout = object.amount("lora_dropout");
+  adapter.targets_place = object.place("lora_target");
+  const nlohmann::json* targets = object.find("lora_target");
+  adapter.targets = targets == nullptr ? nlohmann::json("all") : *targets;
+  adapter.bits = object.whole("quantization_bit", 1).value_or(0);
+  adapter.double_quant = object.boolean("double_quantization").value_or(true);
+  const auto type = object.text("quantization_type");
+  if (type && *type != "nf4" && adapter.bits == 4) {
+    imported.warn_of("quantization_type", object.place("quantization_type"), "4 bits are forecast as nf4");
+  }
+  const auto method = object.text("quantization_method");
+  const bool of_bits_and_bytes = !method || *method == "bnb" || *method == "bitsandbytes";
+  if (!of_bits_and_bytes) {
+    imported.warn_of("quantization_method", object.place("quantization_method"), "forecast as of bitsandbytes");
+  }
+  const auto name = object.text("model_name_or_path");
+  if (adapter.bits == 0 && name && bits_of_checkpoint(*name) > 0) {
+    adapter.bits = bits_of_checkpoint(*name);
+    adapter.double_quant = false;
+    imported.notes.push_back(fmt::format("{}: the name says {} bits a weight; 4 are forecast as nf4",
+                                         object.place("model_name_or_path"), adapter.bits));
+  }
+  const auto extra = object.text("additional_target");
+  adapter.trains_tables =
+      extra && (extra->find("embed") != std::string::npos || extra->find("head") != std::string::npos);
+  put_adapter(adapter, imported);
+}
+
+void read_frozen_layers(JsonReader& object, ImportedJob& imported) {
+  std::optional<int> layers;
+  if (const nlohmann::json* told = object.find("freeze_trainable_layers"); told != nullptr) {
+    if (!told->is_number_integer()) {
+      object.fail("freeze_trainable_layers", fmt::format("{} is not a whole number", told->dump()), "such as 2, or -2");
+    }
+    layers = told->get<int>();
+  }
+  put_frozen_layers(layers, object.place("freeze_trainable_layers"), imported);
+  const auto modules = object.text("freeze_trainable_modules");
+  if (modules && *modules != "all") {
+    imported.warn_of("freeze_trainable_modules", object.place("freeze_trainable_modules"),
+                     "the layers are forecast as trained whole");
+  }
+}
+
 void read_method(JsonReader& object, ImportedJob& imported) {
   const auto type = object.text("finetuning_type");
   if (!type) {
-    imported.warnings.push_back(
-        fmt::format("{} is absent: LLaMA-Factory trains lora then, which is not modelled; full fine-tuning is forecast",
-                    object.place("finetuning_type")));
+    imported.notes.push_back(
+        fmt::format("{} is absent: lora, LLaMA-Factory's default", object.place("finetuning_type")));
   }
-  if (type && *type != "full") {
-    object.fail("finetuning_type", fmt::format("\"{}\" trains a part of the weights, which is not modelled", *type),
-                "valid: full");
+  const std::string method = type.value_or("lora");
+  if (method == "lora") {
+    read_lora(object, imported);
+  } else if (method == "freeze") {
+    read_frozen_layers(object, imported);
+  } else if (method != "full") {
+    object.fail("finetuning_type", fmt::format("\"{}\" is not modelled", method), "valid: full, lora, freeze");
   }
   const auto stage = object.text("stage");
-  if (stage && *stage != "sft" && *stage != "pt") {
-    object.fail("stage", fmt::format("\"{}\" is not modelled", *stage), "valid: pt, sft");
+  const std::vector<std::string> pairs = {"dpo", "kto", "rm"};
+  if (stage && std::find(pairs.begin(), pairs.end(), *stage) != pairs.end()) {
+    imported.warn_of("stage", object.place("stage"),
+                     "one pass over each sample is forecast: no second answer of a pair, no reference model");
+  } else if (stage && *stage != "sft" && *stage != "pt") {
+    object.fail("stage", fmt::format("\"{}\" is not modelled", *stage), "valid: pt, sft, dpo, kto, rm");
+  }
+  if (object.boolean("use_kt").value_or(false)) {
+    imported.warn_of("use_kt", object.place("use_kt"), "experts that the host computes are forecast on the device");
   }
   const bool trains = object.boolean("do_train").value_or(false);
   for (const char* key : {"export_dir", "infer_backend", "do_predict", "do_eval"}) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "base/text/error.hpp"
@@ -113,6 +114,7 @@ class RecipeReader {
   void read_replica_sizes();
   const nlohmann::json* first_leaf(const nlohmann::json& paths, std::string& path) const;
   void read_block();
+  void read_adapter();
   int whole_leaf(const std::string& path, int otherwise) const;
   void finish();
 
@@ -121,6 +123,7 @@ class RecipeReader {
   const std::string& file_;
   const ImportContext& context_;
   Leaves leaves_;
+  std::set<std::string> of_adapter_;  // read with the others of their kind, not one by one
   ImportedJob out_;
 };
 
@@ -145,7 +148,7 @@ void RecipeReader::read_choice(const std::string& path, const nlohmann::json& va
   }
   if (choice->is_string()) {
     fail(path, fmt::format("{} stands for {}, not modelled", shown_value(value), choice->get<std::string>()),
-         "transformers of attention and of dense or expert layers are forecast, trained in full");
+         "transformers of attention and of dense or expert layers are forecast");
   }
   put_all(*choice, path);
 }
@@ -379,6 +382,92 @@ void RecipeReader::read_replica_sizes() {
   }
 }
 
+// The first of the rule's words that the text holds, the longest first.
+std::string word_inside(const std::string& text, const nlohmann::json& words) {
+  std::string longest;
+  for (const auto& item : words.items()) {
+    if (text.find(item.key()) != std::string::npos && item.key().size() > longest.size()) longest = item.key();
+  }
+  return longest;
+}
+
+// Adapters, or layers that are frozen. The rule "adapter" names the leaves that tell them:
+//   method   a text, with what its words stand for; without it any of "when" tells that there are adapters
+//   inside       the words are parts of the method's text, "…lora_llama3_8b", which tells more than them; none: no
+//   adapter rank alpha dropout targets layers modules double_quant    as in ForeignAdapter all mlp      booleans that
+//   add linears to the targets bits         leaves that tell bits: a number, or {leaf: bits} for booleans usual what
+//   the program takes for what is not told
+void RecipeReader::read_adapter() {
+  const auto rule = recipe_.rules.find("adapter");
+  if (rule == recipe_.rules.end()) return;
+  const auto leaf = [&](const char* role) -> const nlohmann::json* {
+    if (!rule->contains(role)) return nullptr;
+    const std::string path = rule->at(role).get<std::string>();
+    const auto found = leaves_.find(path);
+    if (found == leaves_.end()) return nullptr;
+    const bool read_again = role == std::string_view("method") && rule->value("inside", false);
+    if (!read_again) of_adapter_.insert(path);
+    return found->second.is_null() ? nullptr : &found->second;
+  };
+  const nlohmann::json usual = rule->value("usual", nlohmann::json::object());
+  const auto number = [&](const char* role) -> std::optional<double> {
+    const nlohmann::json* told = leaf(role);
+    if (told != nullptr && told->is_number()) return told->get<double>();
+    return usual.contains(role) ? std::optional(usual.at(role).get<double>()) : std::nullopt;
+  };
+  const auto is_on = [&](const char* role) {
+    const nlohmann::json* told = leaf(role);
+    return told != nullptr && *told == true;
+  };
+  ForeignAdapter adapter;
+  const nlohmann::json* method = leaf("method");
+  std::string path = rule->value("method", rule->value("when", std::string()));
+  std::string word = method != nullptr && method->is_string() ? lower_case(method->get<std::string>()) : "";
+  const nlohmann::json& words = rule->at("words");
+  if (rule->value("inside", false)) word = word_inside(word, words);
+  if (word.empty() && rule->contains("when") && is_on("when")) word = "lora";
+  adapter.place = place(path);
+  const std::optional<double> layers = number("layers");
+  if (const auto rank = number("rank")) adapter.rank = static_cast<int>(std::clamp(*rank, 1.0, 1e5));
+  adapter.alpha = number("alpha");
+  adapter.dropout = number("dropout");
+  adapter.targets_place = rule->contains("targets") ? place(rule->at("targets").get<std::string>()) : adapter.place;
+  nlohmann::json targets = usual.value("targets", nlohmann::json());
+  if (const nlohmann::json* told = leaf("targets")) targets = *told;
+  if (is_on("all")) targets = "all";
+  if (is_on("mlp") && targets.is_array()) targets.push_back("mlp");
+  adapter.targets = targets;
+  if (const nlohmann::json* modules = leaf("modules")) adapter.trains_tables = names_tables(*modules);
+  const nlohmann::json* twice = leaf("double_quant");
+  if (twice != nullptr && twice->is_boolean()) adapter.double_quant = twice->get<bool>();
+  if (!adapter.double_quant && usual.contains("double_quant")) adapter.double_quant = usual.at("double_quant");
+  const nlohmann::json all_bits = rule->value("bits", nlohmann::json::object());
+  for (const auto& item : all_bits.items()) {
+    const auto told = leaves_.find(item.key());
+    if (told == leaves_.end()) continue;
+    of_adapter_.insert(item.key());
+    if (told->second == true) adapter.bits = item.value().get<int>();
+    if (told->second.is_number_integer()) adapter.bits = told->second.get<int>();
+  }
+  if (word.empty()) return;
+  const auto known = words.find(word);
+  if (known == words.end()) {
+    std::vector<std::string> names;
+    for (const auto& item : words.items()) names.push_back(item.key());
+    fail(path, fmt::format("{} is not modelled", shown_value(word)), choices_help(word, names));
+  }
+  if (known->is_string()) {
+    fail(path, fmt::format("{} stands for {}, not modelled", shown_value(word), known->get<std::string>()),
+         "valid: full training, LoRA, QLoRA, frozen layers");
+  }
+  if (known->value("freeze", false)) {
+    put_frozen_layers(layers ? std::optional(static_cast<int>(*layers)) : std::nullopt, adapter.place, out_);
+    return;
+  }
+  if (adapter.bits == 0) adapter.bits = known->value("bits", 0);
+  put_adapter(adapter, out_);
+}
+
 // Attention and MLP side by side, with one norm where they share it.
 void RecipeReader::read_block() {
   const auto keys = recipe_.rules.find("parallel_block");
@@ -417,8 +506,13 @@ ImportedJob RecipeReader::read() {
   if (fixed != recipe_.rules.end()) {
     for (const auto& item : fixed->items()) out_.put(item.key(), item.value(), file_);
   }
+  read_adapter();
   KeyJudge judge(table_, out_);
   for (const auto& [path, value] : leaves_) {
+    if (of_adapter_.count(path) > 0) {
+      out_.keys.read.push_back(path);
+      continue;
+    }
     const bool silent = value.is_null() || value == "auto" || value == "null";
     const std::string leaf = path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
     if (!silent && read_leaf(path, value)) {

@@ -215,7 +215,7 @@ TEST(Readers, Yaml) {
   write_text(file, "distributed_type: [FSDP\nnum_processes: 8\n");
   EXPECT_EQ(run_flopcast({"convert", file}).exit_code, 2);
   const std::string train = (folder.path() / "train.yaml").string();
-  write_text(train, "finetuning_type: lora\nper_device_train_batch_size: 1\n");
+  write_text(train, "finetuning_type: oft\nper_device_train_batch_size: 1\n");
   EXPECT_NE(run_flopcast({"convert", train}).standard_error.find("train.yaml:/finetuning_type"), std::string::npos);
 }
 

@@ -204,10 +204,84 @@ TEST(LlamaFactory, DefaultsAreTold) {
   EXPECT_EQ(imported.job["training"]["sequence_length"], 2048);
   EXPECT_EQ(imported.job["training"]["precision"], "fp32");
   EXPECT_EQ(imported.job["layout"]["micro_batch_size"], 8);
-  EXPECT_TRUE(mentions(imported.warnings, "full fine-tuning is forecast"));
+  EXPECT_TRUE(mentions(imported.notes, "is absent: lora"));
+  EXPECT_EQ(imported.job["training"]["finetune"],
+            json::parse(R"({"method": "lora", "rank": 8, "alpha": 16.0, "targets": ["all"]})"));
   EXPECT_TRUE(mentions(imported.warnings, "fp32 is forecast"));
   EXPECT_TRUE(mentions(imported.notes, "cutoff_len is absent: 2048"));
   EXPECT_TRUE(mentions(imported.notes, "per_device_train_batch_size is absent: 8"));
+}
+
+TEST(LlamaFactory, AdaptersAndFrozenLayers) {
+  const auto tuned = [](const std::string& values) {
+    return llama_factory(R"({"model_name_or_path": "Qwen/Qwen3-8B", )" + values + "}").job["training"]["finetune"];
+  };
+  EXPECT_EQ(tuned(R"("finetuning_type": "lora", "lora_rank": 16, "lora_dropout": 0.1, "lora_target": "q_proj,v_proj")"),
+            json::parse(R"({"method": "lora", "rank": 16, "alpha": 32.0, "dropout": 0.1,
+                            "targets": ["q_proj", "v_proj"]})"));
+  EXPECT_EQ(tuned(R"("quantization_bit": 4)"),
+            json::parse(R"({"method": "qlora", "rank": 8, "alpha": 16.0, "base": "nf4", "double_quant": true,
+                            "targets": ["all"]})"));
+  EXPECT_EQ(tuned(R"("quantization_bit": 8)").at("base"), "int8");
+  EXPECT_EQ(tuned(R"("finetuning_type": "freeze", "freeze_trainable_layers": -3)"),
+            json::parse(R"({"method": "freeze", "trainable_layers": -3})"));
+  const ImportedJob pairs = llama_factory(R"({"model_name_or_path": "Qwen/Qwen3-8B", "stage": "dpo"})");
+  EXPECT_TRUE(mentions(pairs.warnings, "no reference model"));
+}
+
+json tuned_by(const json& values, const char* file) {
+  return import_text(values.dump(2), file).job["training"]["finetune"];
+}
+
+TEST(Adapters, OfPeft) {
+  const json values = {{"peft_type", "LORA"},
+                       {"base_model_name_or_path", "meta-llama/Llama-2-7b-hf"},
+                       {"r", 64},
+                       {"lora_alpha", 16},
+                       {"lora_dropout", 0.05},
+                       {"target_modules", ".*\\.(q_proj|down_proj)$"},
+                       {"modules_to_save", {"embed_tokens"}}};
+  const ImportedJob imported = import_text(values.dump(2), "adapter_config.json");
+  EXPECT_EQ(imported.job["model"], "llama2-7b");
+  EXPECT_EQ(imported.job["training"]["finetune"],
+            json::parse(R"({"method": "lora", "rank": 64, "alpha": 16.0, "dropout": 0.05, "embeddings": true,
+                            "targets": ["q_proj", "down_proj"]})"));
+  EXPECT_THROW(import_text(R"({"peft_type": "PREFIX_TUNING"})", "adapter_config.json"), ConfigError);
+}
+
+TEST(Adapters, OfAxolotlTorchtuneAndTrl) {
+  const json axolotl = {{"base_model", "NousResearch/Llama-2-7b-hf"},
+                        {"adapter", "qlora"},
+                        {"load_in_4bit", true},
+                        {"sequence_len", 4096},
+                        {"micro_batch_size", 2},
+                        {"lora_r", 32},
+                        {"lora_target_linear", true}};
+  EXPECT_EQ(tuned_by(axolotl, "a.yaml"),
+            json::parse(R"({"method": "qlora", "rank": 32, "base": "nf4", "double_quant": true, "targets": ["all"]})"));
+  const json tune = {{"model",
+                      {{"_component_", "torchtune.models.llama3_1.lora_llama3_1_8b"},
+                       {"lora_attn_modules", {"q_proj", "output_proj"}},
+                       {"apply_lora_to_mlp", true},
+                       {"lora_rank", 8}}},
+                     {"tokenizer", {{"_component_", "x"}}},
+                     {"batch_size", 2}};
+  EXPECT_EQ(tuned_by(tune, "t.yaml"), json::parse(R"({"method": "lora", "rank": 8,
+    "targets": ["q_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]})"));
+  json whole = tune;
+  whole["model"] = {{"_component_", "torchtune.models.llama3_1.llama3_1_8b"}};
+  EXPECT_TRUE(tuned_by(whole, "t.yaml").is_null());
+  const json trl = {{"model_name_or_path", "Qwen/Qwen2.5-7B"},
+                    {"dataset_name", "d"},
+                    {"learning_rate", 1e-4},
+                    {"use_peft", true},
+                    {"load_in_8bit", true},
+                    {"lora_target_modules", "all-linear"}};
+  EXPECT_EQ(tuned_by(trl, "t.yaml"), json::parse(R"({"method": "qlora", "rank": 16, "alpha": 32.0, "dropout": 0.05,
+    "base": "int8", "targets": ["all"]})"));
+  json all = trl;
+  all["use_peft"] = false;
+  EXPECT_TRUE(tuned_by(all, "t.yaml").is_null());
 }
 
 TEST(LlamaFactory, ComplaintsPointIntoTheFile) {
@@ -219,8 +293,8 @@ TEST(LlamaFactory, ComplaintsPointIntoTheFile) {
     }
     return std::string();
   };
-  EXPECT_EQ(where(R"({"finetuning_type": "lora"})"), "runs/train.yaml:/finetuning_type");
-  EXPECT_EQ(where(R"({"stage": "dpo"})"), "runs/train.yaml:/stage");
+  EXPECT_EQ(where(R"({"finetuning_type": "oft"})"), "runs/train.yaml:/finetuning_type");
+  EXPECT_EQ(where(R"({"stage": "ppo"})"), "runs/train.yaml:/stage");
   EXPECT_EQ(where(R"({"cutoff_len": "long"})"), "runs/train.yaml:/cutoff_len");
   EXPECT_EQ(where(R"({"flash_attn": "fa9"})"), "runs/train.yaml:/flash_attn");
 }
@@ -373,7 +447,13 @@ TEST(LlamaFactory, TheSecondSchemaHasDefaultsOfItsOwn) {
     "layout": {"data_parallel": "fsdp", "micro_batch_size": 1, "global_batch_size": 64, "recompute": "full"},
     "training": {"sequence_length": 2048, "precision": "bf16", "stack": "pytorch-fsdp"}})"));
   EXPECT_TRUE(imported.warnings.empty());
-  values["peft_config"] = {{"name", "lora"}};
+  values["peft_config"] = {{"name", "lora"}, {"r", 16}};
+  EXPECT_EQ(import_text(values.dump(2), "v1.yaml").job["training"]["finetune"],
+            json::parse(R"({"method": "lora", "rank": 16, "targets": ["all"]})"));
+  values["peft_config"] = {{"name", "freeze"}, {"freeze_trainable_layers", 1}};
+  EXPECT_EQ(import_text(values.dump(2), "v1.yaml").job["training"]["finetune"],
+            json::parse(R"({"method": "freeze", "trainable_layers": 1})"));
+  values["peft_config"] = {{"name", "oft"}};
   EXPECT_THROW(import_text(values.dump(2), "v1.yaml"), ConfigError);
 }
 
