@@ -129,7 +129,7 @@ class App {
     const cards = figureCards(this.views);
     document.getElementById("figures").replaceChildren(...(cards ? [cards] : []));
     const {terms} = this.names;
-    const parts = [stepSection(this.views, terms), memorySection(this.views, terms), bubbleSection(this.views, terms), ranksSection(this.views, terms), ...assumptionsSection(this.views)];
+    const parts = [stepSection(this.views, terms), memorySection(this.views, terms), bubbleSection(this.views, terms), ranksSection(this.views, terms), warningsSection(this.views), jobSection(this.views), assumptionsSection(this.views)];
     document.getElementById("sections").replaceChildren(...parts.filter(part => part));
     this.shownMs = performance.now() - started;
   }

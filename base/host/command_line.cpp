@@ -5,9 +5,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <deque>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "base/host/terminal.hpp"
@@ -86,6 +88,28 @@ class HelpFormatter : public CLI::Formatter {
   int width_;  // 0: as wide as it is
 };
 
+namespace {
+
+// As a shell takes it.
+std::string shell_word(const std::string& word) {
+  const auto plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("%+,-./:=@_").find(c) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
+  std::string text = "'";
+  for (const char c : word) {
+    if (c == '\'') {
+      text += "'\\''";
+    } else {
+      text += c;
+    }
+  }
+  return text + "'";
+}
+
+}  // namespace
+
 struct CommandLine::Parser {
   // What takes one value, or is true when it stands alone: --tp 8, --sp, --sp=false.
   struct Flag {
@@ -103,6 +127,7 @@ struct CommandLine::Parser {
   CLI::App app;
   std::string name;  // with the program's
   std::string group = "Options";
+  std::string typed;
   std::deque<Flag> flags;                    // the parser keeps references to their texts
   std::vector<std::string>* rest = nullptr;  // what follows a bare --
   std::vector<std::pair<std::string, const std::optional<std::string>*>> outputs;  // files to be written, by flag
@@ -213,6 +238,10 @@ const Streams& CommandLine::streams() const {
   return parser_->streams;
 }
 
+const std::string& CommandLine::typed() const {
+  return parser_->typed;
+}
+
 void CommandLine::begin_group(const std::string& title, bool rest) {
   parser_->group = title;
   if (rest) parser_->help->rest_groups.push_back(title);
@@ -296,6 +325,8 @@ bool CommandLine::parse(const std::vector<std::string>& arguments) {
 std::optional<std::string> CommandLine::read(const std::vector<std::string>& arguments) {
   CLI::App& app = parser_->app;
   const std::string& command = parser_->name;
+  parser_->typed = command;
+  for (const std::string& word : arguments) parser_->typed += " " + shell_word(word);
   if (!arguments.empty() && arguments.back() == kListFlags) {
     std::string flags;
     for (const std::string& flag : known_flags(app)) flags += flag + "\n";

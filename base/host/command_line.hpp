@@ -56,6 +56,9 @@ class CommandLine {
   /// The same, printed: false when there was something to show.
   bool parse(const std::vector<std::string>& arguments);
 
+  /// What was read, as it can be pasted into a shell: "flopcast simulate 'my job.json' --tp 8".
+  const std::string& typed() const;
+
  private:
   struct Parser;
   std::unique_ptr<Parser> parser_;

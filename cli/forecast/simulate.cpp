@@ -75,7 +75,7 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   Forecast answer = forecast(job.read(), read_file);
   if (variation) add_distribution(*variation, answer);
   if (lengths) add_packing(*lengths, answer);
-  files.write(answer);
+  files.write(answer, command_line.typed());
   if (roofline) write_file(*roofline, write_series_svg({roofline_chart(answer.step.job)}, {}));
   output.write({.tables = [&] { return tables_of(answer, verbose, shown); },
                 .rows = [&] { return result_row(answer); },

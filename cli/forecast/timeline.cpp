@@ -245,7 +245,7 @@ int run_timeline(const Arguments& arguments, const Streams& streams) {
   }
   bare_options.refuse_all();
   const Forecast answer = forecast(job.read(), read_file);
-  files.write(answer);
+  files.write(answer, command_line.typed());
   output.write(rendered({answer.timeline}, format, terminal));
   return 0;
 }

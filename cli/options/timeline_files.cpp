@@ -41,12 +41,13 @@ void TimelineFiles::require_writable() const {
   }
 }
 
-void TimelineFiles::write(const Forecast& forecast) const {
+void TimelineFiles::write(const Forecast& forecast, const std::string& command) const {
   if (svg_) write_file(*svg_, write_svg(forecast.timeline, {}));
   if (html_) {
     const Job& job = forecast.step.job;
-    write_file(*html_,
-               forecast_page({job.model.name + " on " + job.cluster.name, tool_text(), describe_job(job)}, forecast));
+    PageInfo info = {job.model.name + " on " + job.cluster.name, tool_text(), describe_job(job)};
+    info.command = command;
+    write_file(*html_, forecast_page(std::move(info), forecast));
   }
   if (!trace_) return;
   TraceOptions options;

@@ -19,7 +19,8 @@ class TimelineFiles {
   /// Throws EnvironmentError where one of them could not be written; for commands that work for long before they write.
   void require_writable() const;
   bool wanted() const { return svg_ || html_ || trace_; }
-  void write(const Forecast& forecast) const;
+  /// `command`: what was typed, which the report tells.
+  void write(const Forecast& forecast, const std::string& command) const;
   /// Without memory. A trace holds one run: more than one timeline with --trace is bad usage.
   void write(const std::vector<Timeline>& timelines) const;
   /// Figure and page show the forecast above the measurement over one axis, the trace the measurement.

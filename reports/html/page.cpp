@@ -91,6 +91,7 @@ Json view_of(const Json& result, const std::string& name, const ReadFile& read_f
         view = page_view(name, again);
         view["result"] = result;
         view["description"] = describe_job(again.step.job);
+        view["answer"] = answer_line(again.result);
         return view;
       }
       reason = fmt::format("this version forecasts {:.6g} s a step for its job, where it tells {:.6g} s", says, said);
@@ -336,10 +337,8 @@ Views views_of_result(const Json& json, const std::string& name, const std::stri
 }
 
 std::string write_page(const PageInfo& info, const std::vector<Json>& views) {
-  const Json data = {{"title", info.title},
-                     {"tool", info.tool},
-                     {"question", info.question},
-                     {"terms", page_terms()},
+  const Json data = {{"title", info.title},   {"tool", info.tool},       {"question", info.question},
+                     {"answer", info.answer}, {"command", info.command}, {"terms", page_terms()},
                      {"views", views}};
   return filled(all_with_ending(".html"),
                 {{"title", escape_xml(info.title)},
@@ -383,6 +382,7 @@ std::string header_of(Views& views, std::vector<std::string>& notes) {
     notes.push_back(lines.back());
   }
   for (Json& view : views) {
+    view.erase("answer");
     view.erase("description");
     view.erase("note");
   }
@@ -421,11 +421,13 @@ std::string report_page(const std::vector<ReportFile>& files, const std::string&
     }
   }
   refuse_other_units(views, file_of_view);
+  const std::string answer = views.size() == 1 ? views.front().value("answer", std::string()) : "";
   const std::string header = header_of(views, notes);
-  return write_page({title_of(views), tool, header}, views);
+  return write_page({title_of(views), tool, header, answer}, views);
 }
 
-std::string forecast_page(const PageInfo& info, const Forecast& forecast) {
+std::string forecast_page(PageInfo info, const Forecast& forecast) {
+  info.answer = answer_line(forecast.result);
   return write_page(info, {page_view("forecast", forecast)});
 }
 

@@ -15,15 +15,17 @@ namespace flopcast {
 
 struct PageInfo {
   std::string title;
-  std::string tool;      ///< "flopcast 0.1.0"
-  std::string question;  ///< what was asked, one line: the model and the layout; may be empty
+  std::string tool;          ///< "flopcast 0.1.0"
+  std::string question;      ///< what was asked, one line: the model and the layout; may be empty
+  std::string answer = {};   ///< in one line: step time, days, cost, memory; may be empty
+  std::string command = {};  ///< that was typed; may be empty
 };
 
 /// One HTML file that shows views and loads nothing: a timeline to zoom into, bars, tables, and the
 /// assumptions; with a second view of the same kind (measured below forecast, one layout beside another) side by side.
 /// Its parts lie in page/; `<` in data is escaped, so that nothing in a name ends the data. Same input, same bytes.
 std::string write_page(const PageInfo& info, const std::vector<nlohmann::ordered_json>& views);
-std::string forecast_page(const PageInfo& info, const Forecast& forecast);
+std::string forecast_page(PageInfo info, const Forecast& forecast);
 /// Each under what stands before the colon of its title.
 std::string timelines_page(const PageInfo& info, const std::vector<Timeline>& timelines);
 /// The forecast above what was measured on what, which is the page's question: the cluster that the job names need not

@@ -216,6 +216,22 @@ std::string answer_line(const Result& result) {
   return text + " · fits, " + of + (shown > kRoomy * memory.capacity_gib ? " (tight)" : "");
 }
 
+namespace {
+
+// What is not as it is when nobody says anything: "  sp  zero 1", "  hsdp 8".
+std::string forms_text(const Layout& layout) {
+  std::string text;
+  if (layout.tensor_parallel != TensorParallel::k1d) text += fmt::format("  {}", name_of(layout.tensor_parallel));
+  if (layout.context_parallel != ContextParallel::kRing) text += fmt::format("  {}", name_of(layout.context_parallel));
+  if (layout.sequence_parallel) text += "  sp";
+  if (layout.data_parallel != DataParallel::kDdp) text += fmt::format("  {}", name_of(layout.data_parallel));
+  if (layout.data_parallel == DataParallel::kHsdp) text += fmt::format(" {}", layout.shards);
+  if (layout.data_parallel == DataParallel::kDdp && layout.zero > 0) text += fmt::format("  zero {}", layout.zero);
+  return text;
+}
+
+}  // namespace
+
 std::string describe_job(const Job& job) {
   const Layout& layout = job.layout;
   std::string text = fmt::format("{}, {} on {} x {} ({} {})\n", job.model.name, parameters_text(job), job.cluster.nodes,
@@ -225,10 +241,12 @@ std::string describe_job(const Job& job) {
   if (layout.cp > 1) text += fmt::format("  cp {}", layout.cp);
   if (layout.ep > 1) text += fmt::format("  ep {}", layout.ep);
   if (layout.folds_experts()) text += fmt::format("  etp {}", *layout.etp);
-  text += fmt::format("  dp {}  schedule {}  recompute {}", layout.dp, layout.schedule, recompute_text(layout));
-  text +=
-      fmt::format("\n{} microbatches a pipeline = gbs {} / (dp {} x mbs {}), sequence length {}", layout.microbatches(),
-                  layout.global_batch_size, layout.dp, layout.micro_batch_size, job.training.sequence_length);
+  text += fmt::format("  dp {}{}  schedule {}  recompute {}", layout.dp, forms_text(layout), layout.schedule,
+                      recompute_text(layout));
+  if (layout.offload != Offload::kNone) text += fmt::format("  offload {}", name_of(layout.offload));
+  text += fmt::format("\n{} microbatches a pipeline = gbs {} / (dp {} x mbs {}), sequence length {}, {}, {}",
+                      layout.microbatches(), layout.global_batch_size, layout.dp, layout.micro_batch_size,
+                      job.training.sequence_length, name_of(job.training.precision), job.training.stack.name);
   return text;
 }
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import {after, before, test} from 'node:test';
 import {join} from 'node:path';
-import {writeFileSync} from 'node:fs';
+import {readFileSync, writeFileSync} from 'node:fs';
 import {bytesOf, flopcast, flopcastJson, launch, open, quiet, scratch} from './support.mjs';
 
 const kJob = 'examples/gpt3-175b-64-gpus/job.json';
@@ -95,6 +95,62 @@ test('a job: cards, parts of an action, what it waited for, the critical path', 
     assert.equal(peaks[rank][0], points.length);
     assert.ok(Math.abs(peaks[rank][1] - Math.max(...points.map(point => point[1]))) < 1e-6);
   });
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
+test('a report says how sure it is, what was asked, days and cost', async () => {
+  const words = ['simulate', kJob, '--tokens', '1T', '--price', '2', '--jitter', '2%', '--zero', '1'];
+  const file = join(scratch, 'told.html');
+  flopcast(...words, '--html', file);
+  const result = flopcastJson(...words);
+  const page = await open(browser, file);
+  const card = path => page.locator(`.card:has([data-path="${path}"])`).innerText();
+  const value = path => page.locator(`[data-path="${path}"]`).getAttribute('data-value').then(Number);
+  const {low_s: low, high_s: high} = result.step_time_interval;
+  assert.ok((await card('iteration.time_s')).includes(`${low.toPrecision(3)} s to ${high.toPrecision(3)} s in nine of ten`));
+  for (const path of ['training.days', 'training.cost_usd', 'distribution.mean_s', 'iteration.tokens_per_s']) {
+    assert.equal(await value(path), path.split('.').reduce((of, key) => of[key], result), path);
+  }
+  assert.match(await card('memory.peak_gib'), /of 80 GiB: fits/);
+  assert.match(await page.locator('header').innerText(), /± \d+ %.*years.*fits[^]*zero 1[^]*fp16, megatron-2022/);
+
+  // Whole, as it can be run again.
+  assert.equal(await page.locator('[data-fact=command]').innerText(), ['flopcast', ...words, '--html', file].join(' '));
+  assert.equal(await page.locator('[data-key="layout.zero"]').first().innerText(), '1');
+  const [download] = await Promise.all([page.waitForEvent('download'), page.getByText('Download job.json').click()]);
+  assert.deepEqual(JSON.parse(readFileSync(await download.path())), result.job);
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
+test('an asynchronous step: what is told of it is the steady one\'s', async () => {
+  const words = ['simulate', '--model', 'gpt3-1.3b', '--cluster', 'dgx-a100-80g', '--pp', '8', '--gbs', '32', '--schedule', 'pipedream-2bw'];
+  const file = join(scratch, 'steady.html');
+  flopcast(...words, '--html', file);
+  const {bubble, iteration} = flopcastJson(...words);
+  const page = await open(browser, file);
+  const section = await page.locator('section[aria-labelledby=bubble]').innerText();
+  assert.ok(section.includes(`${Number((bubble.by_cause.imbalance_s * 1e3).toPrecision(3))} ms`), section);
+  assert.doesNotMatch(section, /warm-up \d/);
+  const ranks = await page.locator('section[aria-labelledby=ranks] caption').innerText();
+  assert.ok(ranks.includes(`a step takes ${Number((iteration.time_s * 1e3).toPrecision(4))} ms`), ranks);
+  await page.close();
+});
+
+test('jobs side by side: who warns, and in what they differ', async () => {
+  const files = ['8', '2'].map(tp => {
+    const file = join(scratch, `tp${tp}.json`);
+    writeFileSync(file, JSON.stringify(flopcastJson('simulate', kJob, '--tp', tp, '--dp', `${8 / tp}`)));
+    return file;
+  });
+  const file = join(scratch, 'beside.html');
+  flopcast('report', ...files, '-o', file);
+  const page = await open(browser, file);
+  assert.match(await page.locator('section[aria-labelledby=warnings]').innerText(), /tp2: does not fit/);
+  const differs = await page.locator('section[aria-labelledby=job] table').first().innerText();
+  assert.match(differs, /layout\.tp\s+8\s+2/);
+  assert.doesNotMatch(differs, /layout\.pp/);
   assert.deepEqual(page.complaints, []);
   await page.close();
 });

@@ -6,12 +6,12 @@ function significant(value, digits = 4) {
   return text.includes("e") ? String(Number(text)) : text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }
 
-const kTimeUnits = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"], [1e-12, "ps"]];
+const kTimeUnits = [[63115200, "years", 31557600], [172800, "days", 86400], [7200, "h", 3600], [600, "min", 60], [1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"], [1e-12, "ps"]];
 
-// Seconds in the largest unit of which there is at least one; any other unit as it is.
+// Seconds in a unit that leaves few digits; any other unit as it is.
 function timeText(value, unit, digits = 4) {
   if (unit !== "s") return significant(value, digits) + (unit ? " " + unit : "");
-  const [scale, name] = kTimeUnits.find(([scale]) => Math.abs(value) >= scale) ?? (value === 0 ? kTimeUnits[0] : kTimeUnits[4]);
+  const [from, name, scale = from] = kTimeUnits.find(([from]) => Math.abs(value) >= from) ?? (value === 0 ? [1, "s"] : kTimeUnits.at(-1));
   return significant(value / scale, digits) + " " + name;
 }
 
@@ -19,6 +19,7 @@ const percentText = share => (100 * share).toFixed(Math.abs(share) < 0.1 ? 2 : 1
 function gibText(gib, digits = 4) {
   return gib > 0 && gib < 0.05 ? significant(gib * 1024, digits) + " MiB" : significant(gib, digits) + " GiB";
 }
+const moneyText = dollars => "$" + Number(significant(dollars, 3)).toLocaleString("en-US");
 const countText = value => Math.round(value).toLocaleString("en-US");
 
 // The round step that cuts `range` into about `parts`.

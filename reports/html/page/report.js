@@ -3,9 +3,11 @@
 function showReport(main, data) {
   const {views} = data;
   const withTimeline = views.filter(view => view.timeline);
-  main.append(element("header", {}, element("h1", {}, data.title), data.question ? element("p", {class: "question"}, data.question) : ""));
+  main.append(element("header", {}, element("h1", {}, data.title), data.answer ? element("p", {class: "answer"}, data.answer) : "", data.question ? element("p", {class: "question"}, data.question) : ""));
   const cards = figureCards(views);
   if (cards) main.append(cards);
+  const warnings = warningsSection(views);
+  if (warnings) main.append(warnings);
   let timeline = null;
   if (withTimeline.length > 0) {
     const holder = element("div", {class: "timeline"});
@@ -16,7 +18,7 @@ function showReport(main, data) {
     timeline.show(models);
     showDetails(panel, timeline, null);
   }
-  for (const part of [stepSection(views, data.terms), memorySection(views, data.terms), bubbleSection(views, data.terms), ranksSection(views, data.terms), ...assumptionsSection(views)]) {
+  for (const part of [stepSection(views, data.terms), memorySection(views, data.terms), bubbleSection(views, data.terms), ranksSection(views, data.terms), jobSection(views, data.command), assumptionsSection(views)]) {
     if (part) main.append(part);
   }
   main.append(element("footer", {}, `Made by ${data.tool}. Nothing is loaded from elsewhere.`));

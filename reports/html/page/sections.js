@@ -40,15 +40,23 @@ function section(title, id, ...children) {
 const shownGib = memory => Math.max(memory.shown_gib ?? 0, memory.peak_gib);
 const memoryParts = rank => ({...rank, beyond_gib: Math.max(0, (rank.shown_gib ?? 0) - rank.total_gib)});
 
+// What is said of a figure below it, of nine steps in ten.
+const likely = ({step_time_interval: interval}, text) => interval ? `${text(interval.low_s)} to ${text(interval.high_s)} in nine of ten` : "";
+const fitsText = ({memory}) => !(memory.capacity_gib > 0) ? "" : `of ${gibText(memory.capacity_gib)}: ${memory.fits ? "fits" : "does not fit"}`;
+const warnsOf = ({memory}) => memory.capacity_gib > 0 && !memory.fits;
+// [name, its value, how it is written, where the JSON has it, what is said below, whether it is a warning]
 const kFigures = [
-  ["step time", result => result.iteration.time_s, value => timeText(value, "s"), "iteration.time_s"],
-  ["tokens per second", result => result.iteration.tokens_per_s, countText, "iteration.tokens_per_s"],
+  ["step time", result => result.iteration.time_s, value => timeText(value, "s"), "iteration.time_s", result => likely(result, value => timeText(value, "s", 3))],
+  ["training", result => result.training?.days, value => timeText(value * 86400, "s", 3), "training.days", ({training}) => training.days_low === undefined ? "" : `${timeText(training.days_low * 86400, "s", 3)} to ${timeText(training.days_high * 86400, "s", 3)}`],
+  ["cost", result => result.training?.cost_usd, moneyText, "training.cost_usd", ({training: {cost_usd: cost, days, days_low: low, days_high: high}}) => low === undefined ? "" : `${moneyText(cost * low / days)} to ${moneyText(cost * high / days)}`],
+  ["steps that vary: mean", result => result.distribution?.mean_s, value => timeText(value, "s"), "distribution.mean_s", ({distribution}) => `19 of 20 below ${timeText(distribution.p95_s, "s")}`],
+  ["tokens per second", result => result.iteration.tokens_per_s, countText, "iteration.tokens_per_s", ({iteration, step_time_interval: interval}) => interval ? [interval.high_s, interval.low_s].map(seconds => countText(Number(significant(iteration.tokens_per_s * iteration.time_s / seconds, 3)))).join(" to ") : ""],
   ["MFU", result => result.iteration.mfu, percentText, "iteration.mfu"],
   ["bubble", result => result.bubble.fraction, percentText, "bubble.fraction"],
   ["exposed communication", result => result.communication.exposed_fraction, percentText, "communication.exposed_fraction"],
-  ["peak memory", result => result.memory.peak_gib, gibText, "memory.peak_gib"],
+  ["peak memory", result => result.memory.peak_gib, gibText, "memory.peak_gib", fitsText, warnsOf],
   ["peak activations", result => Math.max(...result.memory.per_pipeline_rank.map(rank => rank.activations_gib)), gibText, "memory.activations_gib"],
-  ["peak as nvidia-smi shows it", result => shownGib(result.memory), gibText, "memory.shown_gib"],
+  ["peak as nvidia-smi shows it", result => shownGib(result.memory), gibText, "memory.shown_gib", fitsText, warnsOf],
 ];
 const kBareFigures = [
   ["makespan", view => view.metrics.makespan, value => significant(value), "metrics.makespan"],
@@ -73,7 +81,7 @@ function figureCards(views) {
   const figures = results.length > 0 ? kFigures : kBareFigures;
   // A measurement knows of memory only activations, and no capacity: beside it a total would say nothing.
   const onlyActivations = source.some(({of}) => of.memory?.capacity_gib === 0);
-  const cards = figures.map(([words, value, format, path]) => {
+  const cards = figures.map(([words, value, format, path, below, warns]) => {
     const name = path === "metrics.peak_in_flight" ? inFlight(views) : words;
     const values = source.map(entry => value(entry.of));
     // A layer profile knows no FLOPs, a measurement no memory; what all schedules have alike says nothing.
@@ -84,8 +92,8 @@ function figureCards(views) {
     if (path === "figures.weight_copies" && values.every(value => value === 1)) return null;
     if (path === "figures.steady_bubble" && !views.some(view => view.figures?.steady_bubble !== undefined)) return null;
     if (path === "metrics.peak_in_flight" && views.some(view => view.figures)) return null;
-    const rows = source.map((entry, i) => element("p", {class: source.length > 1 ? "several" : "single", "data-path": path, "data-value": values[i]},
-      element("strong", {}, format(values[i])), source.length > 1 ? element("small", {}, entry.name) : ""));
+    const rows = source.map((entry, i) => element("p", {class: (source.length > 1 ? "several" : "single") + (warns?.(entry.of) ? " warning" : ""), "data-path": path, "data-value": values[i]},
+      element("strong", {}, format(values[i])), ...[source.length > 1 ? entry.name : "", below?.(entry.of) ?? ""].filter(text => text).map(text => element("small", {}, text))));
     const change = source.length === 2 && values[0] !== 0 ? element("p", {class: "change"}, `${values[1] >= values[0] ? "+" : "−"}${significant(Math.abs(values[1] / values[0] - 1) * 100, 3)} %`) : null;
     return element("div", {class: "card"}, element("h3", {}, name), ...rows, change);
   });
@@ -100,17 +108,26 @@ function stepSection(views, {step}) {
     stackedBars(partsOf(step), rows, value => timeText(value, "s", 3)));
 }
 
+// An asynchronous schedule never flushes: what is drawn begins with an empty pipeline, a step is of the full one.
+const isSteady = view => view.result?.steady !== undefined;
+
+// Of each rank, by cause; of a steady step the mean of the ranks, which is what its result tells.
+function bubbleRows(view, bubble) {
+  if (isSteady(view)) return [{label: "a step", values: bubble.map(({key}) => view.result.bubble.by_cause[`${key}_s`])}];
+  return view.metrics.ranks.map((rank, i) => ({label: `rank ${i}`, values: bubble.map(({key}) => rank[key])}));
+}
+
 function bubbleSection(views, {bubble}) {
   const shown = views.filter(view => view.metrics);
   if (shown.length === 0) return null;
   const unit = shown[0].timeline.time_unit;
-  const longest = Math.max(...shown.flatMap(view => view.metrics.ranks.map(rank => bubble.reduce((sum, {key}) => sum + rank[key], 0))));
+  const longest = Math.max(...shown.flatMap(view => bubbleRows(view, bubble).map(row => row.values.reduce((sum, value) => sum + value, 0))));
   const blocks = shown.map(view => {
-    const rows = view.metrics.ranks.map((rank, i) => ({label: `rank ${i}`, values: bubble.map(({key}) => rank[key])}));
+    const rows = bubbleRows(view, bubble);
     if (rows.every(row => row.values.every(value => value === 0))) return element("p", {}, `${view.name}: no bubble.`);
     return element("div", {}, shown.length > 1 ? element("h3", {}, view.name) : "", stackedBars(partsOf(bubble), rows, value => timeText(value, unit, 3), {compact: rows.length > 8, scale: longest}));
   });
-  return section("Bubble by cause", "bubble", element("p", {class: "note"}, "Waiting that is no communication: before a rank's first backward pass, after its last forward pass, because it has less to do than the busiest, or for another rank's result."),
+  return section("Bubble by cause", "bubble", element("p", {class: "note"}, "Waiting that is not for a transfer: before a rank's first backward pass, after its last forward pass, because it has less to do than the busiest, or for another rank's result." + (shown.some(isSteady) ? " Of a steady step the mean over ranks: the pipeline never empties." : "")),
     element("div", {class: "columns"}, ...blocks));
 }
 
@@ -138,7 +155,7 @@ function ranksSection(views, {bubble}) {
   const time = value => timeText(value, unit, 4);
   const columns = ["rank", "computes", "waits for pipeline transfers", "for gradients", ...bubble.map(({name}) => name), inFlight(shown)];
   const tables = shown.map(view => element("div", {class: "wide"}, element("table", {},
-    element("caption", {}, shown.length > 1 ? view.name : "What each rank does with its time"),
+    element("caption", {}, (shown.length > 1 ? view.name : "What each rank does with its time") + (isSteady(view) ? `: of all that is drawn, ${time(view.metrics.makespan)} from an empty pipeline; a step takes ${time(view.result.iteration.time_s)}` : "")),
     element("thead", {}, element("tr", {}, ...columns.map(column => element("th", {scope: "col"}, column)))),
     element("tbody", {}, ...view.metrics.ranks.map((rank, i) => element("tr", {}, element("th", {scope: "row"}, String(i)),
       ...[rank.busy, rank.pipeline, rank.data_parallel, ...bubble.map(({key}) => rank[key])].map(value => element("td", {}, time(value))),
@@ -146,11 +163,62 @@ function ranksSection(views, {bubble}) {
   return section("Rank by rank", "ranks", element("details", {open: shown[0].metrics.ranks.length <= 8}, element("summary", {}, "table"), ...tables));
 }
 
-function assumptionsSection(views) {
-  const shown = views.filter(view => view.result);
-  const list = (title, key, kind) => {
-    const lines = [...new Set(shown.flatMap(view => view.result[key] ?? []))];
-    return lines.length === 0 ? null : section(title, key, element("ul", {class: kind}, ...lines.map(line => element("li", {}, line))));
-  };
-  return [list("Warnings", "warnings", "warning"), list("Assumptions", "assumptions", "assumptions")];
+// Lines of results, each once; with several views behind the names of those that say it, unless all do.
+function linesOf(views, key) {
+  const lines = new Map();
+  for (const view of views) for (const line of view.result[key] ?? []) lines.set(line, [...(lines.get(line) ?? []), view.short ?? view.name]);
+  return [...lines].map(([line, names]) => names.length === views.length ? line : `${names.join(", ")}: ${line}`);
+}
+
+function linesSection(views, title, key) {
+  const lines = linesOf(views.filter(view => view.result), key);
+  return lines.length === 0 ? null : section(title, key, element("ul", {class: key === "warnings" ? "warning" : "assumptions"}, ...lines.map(line => element("li", {}, line))));
+}
+const warningsSection = views => linesSection(views, "Warnings", "warnings");
+const assumptionsSection = views => linesSection(views, "Assumptions", "assumptions");
+
+// Every key of a job with a value: "layout.tp" and 8.
+const keysOf = (value, path = "") => Object.entries(value).flatMap(([key, inner]) => {
+  const place = path ? `${path}.${key}` : key;
+  return inner !== null && typeof inner === "object" && !Array.isArray(inner) ? keysOf(inner, place) : [[place, Array.isArray(inner) ? inner.join(" ") : String(inner)]];
+});
+
+function saveText(name, text) {
+  const link = element("a", {href: URL.createObjectURL(new Blob([text], {type: "application/json"})), download: name});
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+// The jobs whole, to be run again; of several the keys in which they differ first.
+function jobSection(views, command) {
+  const shown = views.filter(view => view.result?.job);
+  if (shown.length === 0) return null;
+  const jobs = shown.map(view => new Map(keysOf(view.result.job)));
+  const keys = [...new Set(jobs.flatMap(job => [...job.keys()]))];
+  const differs = key => new Set(jobs.map(job => job.get(key))).size > 1;
+  const table = (title, chosen) => element("div", {class: "wide", tabindex: "0"}, element("table", {class: "job"}, element("caption", {}, title),
+    shown.length > 1 ? element("thead", {}, element("tr", {}, element("td"), ...shown.map(view => element("th", {scope: "col"}, view.name)))) : "",
+    element("tbody", {}, ...chosen.map(key => element("tr", {}, element("th", {scope: "row"}, key), ...jobs.map(job => element("td", {"data-key": key}, job.get(key) ?? "")))))));
+  const said = element("span", {class: "note", "aria-live": "polite"});
+  const buttons = shown.map((view, i) => {
+    const text = JSON.stringify(view.result.job, null, 2) + "\n";
+    const name = shown.length > 1 ? `job-${i + 1}.json` : "job.json";
+    const of = shown.length > 1 ? ` of ${view.name}` : "";
+    return element("p", {class: "jobs"},
+      element("button", {type: "button", onclick: async () => {
+        try {
+          await navigator.clipboard.writeText(text);
+          said.textContent = "copied";
+        } catch {
+          said.textContent = "this browser does not let a page copy: download it";
+        }
+      }}, "Copy the job file" + of), element("button", {type: "button", onclick: () => saveText(name, text)}, `Download ${name}`));
+  });
+  const different = shown.length > 1 ? keys.filter(differs) : [];
+  const kMain = /^(layout\.|training\.(?!stack\.)|cluster\.(name|nodes|devices_per_node)$|model\.name$)/;
+  const main = keys.filter(key => kMain.test(key) && !differs(key));
+  return section("What was forecast", "job", command ? element("p", {class: "note"}, element("code", {"data-fact": "command"}, command)) : "", ...buttons, said,
+    different.length > 0 ? table("What differs", different) : "",
+    element("details", {open: shown.length === 1}, element("summary", {}, "layout and training"), table("", main)),
+    element("details", {}, element("summary", {}, "every key"), table("", keys)));
 }
