@@ -24,28 +24,6 @@ RunComparison judge_run(const Job& asked, Forecast answer, const MeasuredRun& ru
   return comparison;
 }
 
-std::vector<std::string> disturbance_texts(const RunComparison& run) {
-  std::vector<std::string> texts;
-  const Disturbance& found = run.disturbance;
-  if (found.steps > 0) {
-    texts.push_back(fmt::format("the run was disturbed: in {} of {} repetitions the actions took up to {:.2f} times {}",
-                                found.steps, found.stretch.size(),
-                                *std::max_element(found.stretch.begin(), found.stretch.end()),
-                                run.slept ? "what they should sleep" : "their CPU time"));
-  }
-  if (found.others_share > kBusyMachine) {
-    texts.push_back(
-        fmt::format("the run was disturbed: other programs used {:.0f} % of the machine", 100.0 * found.others_share));
-  }
-  if (run.calibrations && !run.calibrations->agrees()) {
-    texts.push_back(
-        fmt::format("the calibrations before and after the run disagree by {:.1f} % (tolerance {:.1f} %): the "
-                    "machine changed its speed, and the forecast's errors say nothing; run again",
-                    100.0 * run.calibrations->difference(), 100.0 * CalibrationPair::kTolerance));
-  }
-  return texts;
-}
-
 namespace {
 
 // Of a tensor of the width that flows between blocks.

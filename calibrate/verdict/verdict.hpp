@@ -56,9 +56,6 @@ RunComparison compare_run(Forecast job, const Result& as_run, const MeasuredRun&
 RunComparison judge_run(const Job& asked, Forecast answer, const MeasuredRun& run, TimesFrom times_from,
                         const ReadFile& read_file);
 
-/// What disturbed the run, or makes its forecast worthless, a sentence each.
-std::vector<std::string> disturbance_texts(const RunComparison& run);
-
 /// The job as flopcast-run trains it: in fp32, without dropout, with attention that keeps its probabilities unless it
 /// is fused, as on GPUs, and a vocabulary that is not padded.
 Job job_as_run(Job job, bool fused_attention);

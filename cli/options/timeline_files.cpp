@@ -71,8 +71,7 @@ void TimelineFiles::write(const RunComparison& run) const {
   const Timeline& measured = run.measured.drawn;
   if (svg_) write_file(*svg_, write_svg(std::vector<Timeline>{forecast, measured}, {}));
   if (html_) {
-    const std::string title = run.job.step.job.model.name + ": forecast and measurement";
-    write_file(*html_, run_page({title, tool_text(), ""}, run));
+    write_file(*html_, run_page({"", tool_text(), ""}, run));
   }
   if (!trace_) return;
   TraceOptions options;

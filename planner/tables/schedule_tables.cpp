@@ -235,7 +235,8 @@ Table figures_table(const ScheduleComparison& comparison, Format format) {
     }
   }
   const std::vector<std::string> legend = {
-      "bubble fraction: idle share of all ranks; bubble ratio: makespan over the busiest rank's work, less 1",
+      "bubble fraction: idle share of all ranks, waiting for transfers too; bubble ratio: makespan over the busiest "
+      "rank's work, less 1",
       "activations, in microbatches, weights and staleness: of the rank with most"};
   table.notes.insert(table.notes.begin(), legend.begin(), legend.end());
   const bool any_steady = std::any_of(comparison.schedules.begin(), comparison.schedules.end(), is_asynchronous);

@@ -156,6 +156,7 @@ Views views_of_run(const Json& json, const std::string& file) {
   for (Json& view : views) {
     if (const std::optional<Job> job = job_of(view.at("result"))) view["description"] = describe_run(*job, run);
   }
+  views.back()["run"] = run.told;
   return views;
 }
 
@@ -361,7 +362,8 @@ std::string title_of(const Views& views) {
   }
   const auto called = [&](std::size_t index, const char* name) { return views[index].at("name") == name; };
   const bool of_a_run = views.size() == 2 && called(0, "forecast") && called(1, "measured");
-  return of_a_run ? title + ": forecast and measurement" : title;
+  if (of_a_run) return title == "inline" ? "Forecast and measurement" : title + ": forecast and measurement";
+  return title;
 }
 
 // What the page says below its title: the layouts, once where all views are of one, and what had to be left out, which
@@ -440,8 +442,11 @@ std::string timelines_page(const PageInfo& info, const std::vector<Timeline>& ti
 std::string run_page(PageInfo info, const RunComparison& run) {
   const SavedRun saved = saved_run(run);
   info.question = describe_run(run.job.step.job, saved);
-  return write_page(info, {view_of_side(saved.forecast, "forecast", side_json(run, run.forecast), ""),
-                           view_of_side(saved.measured, "measured", side_json(run, run.measured), "")});
+  Views views = {view_of_side(saved.forecast, "forecast", side_json(run, run.forecast), ""),
+                 view_of_side(saved.measured, "measured", side_json(run, run.measured), "")};
+  views.back()["run"] = saved.told;
+  info.title = title_of(views);
+  return write_page(info, views);
 }
 
 }  // namespace flopcast

@@ -10,6 +10,7 @@
 #include "base/text/error.hpp"
 #include "model/config/document.hpp"
 #include "sim/files/result_file.hpp"
+#include "sim/files/run_file.hpp"
 #include "sim/program/program.hpp"
 #include "sim/variation/step_distribution.hpp"
 
@@ -149,14 +150,24 @@ const char* times_name(TimesFrom from) {
   return from == TimesFrom::kJob ? "job" : "calibration";
 }
 
+constexpr const char* kTold[] = {"backend", "times", "warnings", "error", "repetitions"};
+
+// What is said of the run itself, and whether it was on GPUs.
+OrderedJsonValue told_by(const Json& run) {
+  Json told = Json::object();
+  for (const char* key : kTold) {
+    if (run.contains(key)) told[key] = run.at(key);
+  }
+  const Json backend = run.value("backend", Json());
+  if (backend.is_string()) told["on_gpus"] = computes_on_gpus(backend.get<std::string>());
+  return told;
+}
+
 Json run_json(const RunComparison& run) {
   Json terms = Json::array();
   for (const RunTerm& term : run_terms(run)) {
-    Json entry = {{"term", term.key},
-                  {"unit", term.unit},
-                  {"forecast", term.forecast},
-                  {"measured", term.measured},
-                  {"replay", term.replay}};
+    Json entry = {{"term", term.key},          {"name", term.name},         {"unit", term.unit},
+                  {"forecast", term.forecast}, {"measured", term.measured}, {"replay", term.replay}};
     const std::optional<double> error = term.error_percent();
     entry["error_percent"] = error ? Json(*error) : Json(nullptr);
     terms.push_back(entry);
@@ -176,6 +187,7 @@ Json run_json(const RunComparison& run) {
                  {"time_s", run.step_seconds},
                  {"lower_quartile_s", percentile(run.step_seconds, 0.25)},
                  {"upper_quartile_s", percentile(run.step_seconds, 0.75)}}},
+               {"warnings", disturbance_texts(run)},
                {"losses", run.slept ? Json::array() : Json(run.losses)},
                {"disturbed",
                 {{"any", run.disturbance.any},
@@ -210,6 +222,28 @@ SavedRun::Side read_side(const Json& run, const std::string& side, const std::st
 
 }  // namespace
 
+std::vector<std::string> disturbance_texts(const RunComparison& run) {
+  std::vector<std::string> texts;
+  const Disturbance& found = run.disturbance;
+  if (found.steps > 0) {
+    texts.push_back(fmt::format("the run was disturbed: in {} of {} repetitions the actions took up to {:.2f} times {}",
+                                found.steps, found.stretch.size(),
+                                *std::max_element(found.stretch.begin(), found.stretch.end()),
+                                run.slept ? "what they should sleep" : "their CPU time"));
+  }
+  if (found.others_share > kBusyMachine) {
+    texts.push_back(
+        fmt::format("the run was disturbed: other programs used {:.0f} % of the machine", 100.0 * found.others_share));
+  }
+  if (run.calibrations && !run.calibrations->agrees()) {
+    texts.push_back(
+        fmt::format("the calibrations before and after the run disagree by {:.1f} % (tolerance {:.1f} %): the "
+                    "machine changed its speed, and the forecast's errors say nothing; run again",
+                    100.0 * run.calibrations->difference(), 100.0 * CalibrationPair::kTolerance));
+  }
+  return texts;
+}
+
 Json side_json(const RunComparison& run, const RunView& side) {
   Forecast view = run.job;
   view.result = side.result;
@@ -238,13 +272,14 @@ SavedRun read_run(const Json& json, const std::string& file) {
   run.tells_held = json.contains("activation_bytes");
   run.forecast = read_side(json, "forecast", file);
   run.measured = read_side(json, "measured", file);
+  run.told = told_by(json);
   return run;
 }
 
 SavedRun saved_run(const RunComparison& run) {
   const auto side_of = [](const RunView& view) { return SavedRun::Side{SavedTimeline{view.drawn}, view.held}; };
-  return {run.backend,           run.conditions,       run.slept, !run.measured.held.empty(),
-          side_of(run.forecast), side_of(run.measured)};
+  return {run.backend,           run.conditions,        run.slept, !run.measured.held.empty(), side_of(run.forecast),
+          side_of(run.measured), told_by(run_json(run))};
 }
 
 std::string with_comparison(const std::string& measurement, const RunComparison& run) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/config/document.hpp"
 #include "sim/files/timeline_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/result.hpp"
@@ -88,6 +89,9 @@ struct RunTerm {
 /// The step's time first.
 std::vector<RunTerm> run_terms(const RunComparison& run);
 
+/// What disturbed the run, or makes its forecast worthless, a sentence each.
+std::vector<std::string> disturbance_texts(const RunComparison& run);
+
 /// Schema flopcast.run/1 (docs/schema/run-1.schema.json): forecast and measured as flopcast.result/1, error by term,
 /// repetitions, and what disturbed them.
 std::string write_run(const RunComparison& run);
@@ -108,6 +112,7 @@ struct SavedRun {
   bool tells_held = false;
   Side forecast;
   Side measured;
+  OrderedJsonValue told;  ///< its own "warnings", "error", "repetitions" and "times"
 };
 /// Throws ConfigError with the field that is none.
 SavedRun read_run(const nlohmann::ordered_json& json, const std::string& file);

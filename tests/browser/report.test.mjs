@@ -307,7 +307,10 @@ test('printed from a dark desktop: every rank, on white', async () => {
 test('a run shows the forecast above the measurement', async () => {
   const result = flopcastJson('simulate', kJob);
   const timeline = name => ({...flopcastJson('timeline', '--pp', '2', '--microbatches', '4', '--schedule', '1f1b').timelines[0], title: name, time_unit: 's'});
-  const run = {schema: 'flopcast.run/1', forecast: result, measured: {...result, iteration: {...result.iteration, time_s: 13.75}, memory: {...result.memory, capacity_gib: 0}},
+  const run = {schema: 'flopcast.run/1', backend: 'threads', forecast: result, warnings: ['the run was disturbed: other programs used 68 % of the machine'],
+               error: {time_percent: -2, terms: [{term: 'time_s', name: 'step time', unit: 's', forecast: 13.48, measured: 13.75, replay: 13.5, error_percent: -2}]},
+               repetitions: {count: 15, warmup: 2, lower_quartile_s: 13.7, upper_quartile_s: 13.8},
+               measured: {...result, iteration: {...result.iteration, time_s: 13.75}, memory: {...result.memory, capacity_gib: 0}},
                timelines: {forecast: timeline('simulated'), measured: timeline('measured')}};
   writeFileSync(join(scratch, 'run.json'), JSON.stringify(run));
   flopcast('report', join(scratch, 'run.json'), '-o', join(scratch, 'run.html'));
@@ -315,6 +318,11 @@ test('a run shows the forecast above the measurement', async () => {
   const cards = await page.locator('[data-path="iteration.time_s"]').evaluateAll(nodes => nodes.map(node => [node.querySelector('small').textContent, Number(node.dataset.value)]));
   assert.deepEqual(cards, [['forecast', result.iteration.time_s], ['measured', 13.75]]);
   assert.equal(await page.locator('[data-path="memory.peak_gib"]').count(), 0, 'a measurement knows no total');
+  assert.equal(await page.locator('[data-path="iteration.mfu"]').count(), 0, 'processors have no peak to compare with');
+  assert.match(await page.locator('main > section').first().innerText(), /Warnings[^]*68 % of the machine/, 'first of all sections');
+  const run_section = await page.locator('section[aria-labelledby=run]').innerText();
+  assert.match(run_section, /step time\s+13.48 s\s+13.75 s\s+−2 %\s+13.5 s/);
+  assert.match(run_section, /median of 15 steps[^]*13.7 s to 13.8 s/);
   assert.equal(await page.locator('[data-path="memory.activations_gib"]').count(), 2);
   assert.deepEqual(await page.evaluate(() => window.flopcast.timeline.models.map(model => model.title)), ['simulated', 'measured']);
   assert.deepEqual(page.complaints, []);

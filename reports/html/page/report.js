@@ -8,6 +8,8 @@ function showReport(main, data) {
   if (cards) main.append(cards);
   const warnings = warningsSection(views);
   if (warnings) main.append(warnings);
+  const run = runSection(views);
+  if (run) main.append(run);
   let timeline = null;
   if (withTimeline.length > 0) {
     const holder = element("div", {class: "timeline"});

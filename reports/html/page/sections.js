@@ -86,6 +86,8 @@ function figureCards(views) {
     const values = source.map(entry => value(entry.of));
     // A layer profile knows no FLOPs, a measurement no memory; what all schedules have alike says nothing.
     if (values.some(value => value === undefined) || (values.every(value => value === 0) && results.length > 0)) return null;
+    // Of processors there is no peak to compare with.
+    if (path === "iteration.mfu" && views.some(view => view.run?.on_gpus === false)) return null;
     if (path === (onlyActivations ? "memory.peak_gib" : "memory.activations_gib")) return null;
     if (path === "memory.shown_gib" && source.every(({of}) => !(shownGib(of.memory) > of.memory.peak_gib))) return null;
     if (path === "figures.staleness" && values.every(value => value === 0)) return null;
@@ -170,12 +172,30 @@ function linesOf(views, key) {
   return [...lines].map(([line, names]) => names.length === views.length ? line : `${names.join(", ")}: ${line}`);
 }
 
-function linesSection(views, title, key) {
-  const lines = linesOf(views.filter(view => view.result), key);
-  return lines.length === 0 ? null : section(title, key, element("ul", {class: key === "warnings" ? "warning" : "assumptions"}, ...lines.map(line => element("li", {}, line))));
+// Of a run first what disturbed it: its errors may not be the forecast's.
+function warningsSection(views) {
+  const run = views.find(view => view.run)?.run;
+  const lines = [...(run?.warnings ?? []), ...linesOf(views.filter(view => view.result), "warnings")];
+  return lines.length === 0 ? null : section("Warnings", "warnings", element("ul", {class: "warning"}, ...lines.map(line => element("li", {}, line))));
 }
-const warningsSection = views => linesSection(views, "Warnings", "warnings");
-const assumptionsSection = views => linesSection(views, "Assumptions", "assumptions");
+function assumptionsSection(views) {
+  const lines = linesOf(views.filter(view => view.result), "assumptions");
+  return lines.length === 0 ? null : section("Assumptions", "assumptions", element("ul", {class: "assumptions"}, ...lines.map(line => element("li", {}, line))));
+}
+
+// A run's figures beside those forecast, with how far its repetitions lie apart.
+function runSection(views) {
+  const run = views.find(view => view.run)?.run;
+  if (!run?.error?.terms) return null;
+  const figure = (value, unit) => unit === "s" ? timeText(value, "s") : unit === "GiB" ? gibText(value) : unit === "share" ? percentText(value) : significant(value, 5) + (unit ? " " + unit : "");
+  const rows = run.error.terms.map(({term, name, unit, forecast, measured, error_percent: error, replay}) => element("tr", {}, element("th", {scope: "row"}, name ?? term),
+    ...[forecast, measured].map(value => element("td", {}, figure(value, unit))),
+    element("td", {"data-path": `error.${term}`, "data-value": error ?? ""}, error === null || error === undefined ? "" : `${error < 0 ? "−" : "+"}${significant(Math.abs(error), 3)} %`), element("td", {}, figure(replay, unit))));
+  const {count, warmup, lower_quartile_s: lower, upper_quartile_s: upper} = run.repetitions ?? {};
+  return section("Forecast and measurement", "run", element("div", {class: "wide", tabindex: "0"}, element("table", {},
+    element("thead", {}, element("tr", {}, element("td"), ...["forecast", "measured", "error", "replay"].map(name => element("th", {scope: "col"}, name)))), element("tbody", {}, ...rows))),
+    count === undefined ? "" : element("p", {class: "note"}, `Measured: the median of ${count} steps after ${warmup} to warm up; half of them took ${timeText(lower, "s")} to ${timeText(upper, "s")}. Replay: the program simulated with the run's own medians, transfers taking no time.`));
+}
 
 // Every key of a job with a value: "layout.tp" and 8.
 const keysOf = (value, path = "") => Object.entries(value).flatMap(([key, inner]) => {
