@@ -289,28 +289,28 @@ std::string write_markdown(const Table& table) {
 }
 
 std::string latex_text(std::string_view text) {
-  static const std::pair<std::string_view, std::string_view> kWords[] = {{"\\", "\\textbackslash{}"},
-                                                                         {"~", "\\textasciitilde{}"},
-                                                                         {"^", "\\textasciicircum{}"},
-                                                                         {"<", "\\textless{}"},
-                                                                         {">", "\\textgreater{}"},
-                                                                         {"|", "\\textbar{}"},
-                                                                         {"±", "$\\pm$"},
-                                                                         {"·", "$\\cdot$"},
-                                                                         {"×", "$\\times$"},
-                                                                         {"≤", "$\\leq$"},
-                                                                         {"≥", "$\\geq$"},
-                                                                         {"→", "$\\to$"},
-                                                                         {"−", "$-$"},
-                                                                         {"…", "\\dots{}"},
-                                                                         {"µ", "\\textmu{}"}};
+  static const std::pair<std::string_view, std::string_view> k_words[] = {{"\\", "\\textbackslash{}"},
+                                                                          {"~", "\\textasciitilde{}"},
+                                                                          {"^", "\\textasciicircum{}"},
+                                                                          {"<", "\\textless{}"},
+                                                                          {">", "\\textgreater{}"},
+                                                                          {"|", "\\textbar{}"},
+                                                                          {"±", "$\\pm$"},
+                                                                          {"·", "$\\cdot$"},
+                                                                          {"×", "$\\times$"},
+                                                                          {"≤", "$\\leq$"},
+                                                                          {"≥", "$\\geq$"},
+                                                                          {"→", "$\\to$"},
+                                                                          {"−", "$-$"},
+                                                                          {"…", "\\dots{}"},
+                                                                          {"µ", "\\textmu{}"}};
   const std::string plain = printable(text);
   std::string escaped;
   for (std::size_t at = 0; at < plain.size();) {
     const std::string_view rest = std::string_view(plain).substr(at);
-    const auto* word = std::find_if(std::begin(kWords), std::end(kWords),
+    const auto* word = std::find_if(std::begin(k_words), std::end(k_words),
                                     [&](const auto& one) { return rest.starts_with(one.first); });
-    if (word != std::end(kWords)) {
+    if (word != std::end(k_words)) {
       escaped += word->second;
       at += word->first.size();
       continue;

@@ -15,7 +15,7 @@ namespace flopcast {
 namespace {
 
 // "model.layers.*.self_attn.q_proj" -> "q_proj"
-std::string name_in_path(std::string word) {
+std::string name_in_path(const std::string& word) {
   const std::size_t dot = word.rfind('.');
   return dot == std::string::npos ? word : word.substr(dot + 1);
 }

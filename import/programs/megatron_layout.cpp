@@ -7,6 +7,7 @@
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
 #include "import/programs/megatron_reader.hpp"
+#include "model/layout/layout.hpp"
 
 namespace flopcast {
 

@@ -156,7 +156,13 @@ template <auto Member>
 Entry amount(std::string_view key, std::string_view help) {
   const auto read = [](ObjectReader& reader, const Field& field, void* owner) {
     using Value = ValueOf<Member>;
-    if (const auto number = reader.amount(field.key)) member_of<Member>(owner) = Value(*number);
+    const std::optional<double> number = reader.amount(field.key);
+    if (!number) return;
+    if constexpr (std::is_same_v<Value, std::optional<double>>) {
+      member_of<Member>(owner) = number;
+    } else {
+      member_of<Member>(owner) = Value(*number);
+    }
   };
   return entry_of<Member>(key, FieldKind::kNumber, help, read, &write_number<Member>);
 }
