@@ -18,6 +18,11 @@ std::string_view name_of(StreamKind kind) {
   return kNames.at(static_cast<std::size_t>(kind));
 }
 
+int WeightTrack::version(const Span& span) const {
+  const auto& passes = span.kind == SpanKind::kForward ? forward : backward;
+  return passes.at(span.action.stage).at(span.action.microbatch);
+}
+
 Ticks Timeline::makespan() const {
   Ticks latest = 0;
   for (const std::vector<Span>& spans : ranks) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,6 +66,16 @@ struct Transfer {
   std::uint32_t to_rank = 0;
 };
 
+/// The weights of an asynchronous schedule, which change while the pipeline stays full.
+struct WeightTrack {
+  std::vector<std::vector<int>> forward;  ///< by stage and microbatch: the version that the pass is computed with
+  std::vector<std::vector<int>> backward;
+  std::vector<std::vector<Ticks>> updates;  ///< by rank: when its weights change; the updates take no time here
+
+  /// Of an action's span.
+  int version(const Span& span) const;
+};
+
 /// What happened when, forecast or measured: the only thing that reports, charts and comparisons read.
 struct Timeline {
   std::string title;
@@ -73,6 +84,7 @@ struct Timeline {
   std::vector<std::vector<Span>> ranks;  ///< by pipeline rank; spans in order of start, then of end
   std::vector<Transfer> transfers;       ///< in order of start
   int slices_per_microbatch = 1;         ///< the program's: actions number slices, where microbatches are cut
+  std::optional<WeightTrack> weights;    ///< of an asynchronous schedule of the catalogue
   int model_copies = 1;                  ///< 2 for a bidirectional schedule, whose ranks hold a stage of each
 
   int rank_count() const { return static_cast<int>(ranks.size()); }

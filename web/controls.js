@@ -30,6 +30,17 @@ function whole(label, key, side, change) {
   return element("label", {class: "field"}, element("span", {}, label), input);
 }
 
+// A number of 0 or more; 0 asks for nothing.
+function amount(label, key, side, change) {
+  const input = element("input", {type: "number", min: "0", step: "any", value: side[key] > 0 ? String(side[key]) : "", placeholder: "–", "data-key": key,
+    onchange: event => {
+      const value = Number(event.target.value);
+      if (Number.isFinite(value) && value >= 0) change(key, value);
+      else event.target.value = side[key] > 0 ? String(side[key]) : "";
+    }});
+  return element("label", {class: "field"}, element("span", {}, label), input);
+}
+
 function checkbox(label, key, side, change) {
   return element("label", {class: "check"}, element("input", {type: "checkbox", checked: side[key], "data-key": key, onchange: event => change(key, event.target.checked)}), label);
 }
@@ -54,6 +65,7 @@ function configField(side, change) {
 const range = (from, to) => Array.from({length: to - from + 1}, (_, i) => from + i);
 const kPowers = [1, 2, 4, 8, 16, 32, 64];
 const kMicrobatches = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512, 768, 1024, 1536, 2048];
+const kBatches = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384];
 const kTimes = [0, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.4, 1.5, 1.6, 1.8, 2, 2.5, 3, 4, 5];
 
 // Values of the list and the one that is there, in order: an address may hold any.
@@ -95,16 +107,22 @@ function jobControls(side, names, change) {
     configField(side, change),
     choice("Cluster", "cluster", side, names.clusters.map(cluster => [cluster.name]), change),
     whole("Nodes", "nodes", side, change),
+    element("p", {class: "note", "data-fact": "shape"}, shapeText(side, names)),
+    slider("Sequences a step (global batch)", "gbs", side, including(kBatches, side.gbs), change),
+    slider("Microbatch size", "mbs", side, including([1, 2, 4, 8, 16], side.mbs), change),
     slider("Tensor parallel", "tp", side, including(kPowers, side.tp), change),
+    slider("Context parallel", "cp", side, including(kPowers, side.cp), change),
+    slider("Expert parallel", "ep", side, including(kPowers, side.ep), change),
     slider("Pipeline parallel p", "pp", side, including([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64], side.pp), change),
     choice("Schedule", "schedule", side, schedules.map(schedule => [schedule.name]), change),
     chunksSlider(side, side.schedule, names, change),
-    slider("Microbatches m", "microbatches", side, including(kMicrobatches, side.microbatches), change),
-    slider("Microbatch size", "mbs", side, including([1, 2, 4, 8, 16], side.mbs), change),
     slider("Sequence length", "sequence", side, including([512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072], side.sequence), change),
     choice("Recomputation", "recompute", side, names.recompute.map(kind => [kind]), change),
     slider("ZeRO", "zero", side, [...Array(names.most_zero + 1).keys()], change),
+    choice("Number format", "precision", side, [["", "the device's own"], ...names.precisions.map(name => [name])], change),
     choice("Software stack", "stack", side, names.stacks.map(stack => [stack]), change),
     checkbox("Sequence parallel", "sp", side, change),
+    amount("Tokens to train on, billions", "tokens", side, change),
+    amount("Price of a GPU hour, $", "price", side, change),
   ];
 }

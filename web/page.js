@@ -121,6 +121,8 @@ class App {
     const failed = answers.findIndex(answer => answer.error);
     this.trouble(failed < 0 ? null : answers[failed].error, failed);
     this.lesson();
+    const shape = document.querySelector("[data-fact=shape]");
+    if (shape && state.mode === "job") shape.textContent = shapeText(state.sides[state.shown], this.names);
     for (const id of ["figures", "sections"]) document.getElementById(id).classList.toggle("stale", failed >= 0);
     if (failed >= 0) return;
     this.views = answers.map((view, i) => this.named(view, i, answers.length > 1));

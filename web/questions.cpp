@@ -213,6 +213,7 @@ Json names() {
           {"stacks", stacks},
           {"schedules", schedules},
           {"recompute", field_named(layout_fields(), "recompute").choices()},
+          {"precisions", field_named(training_fields(), "precision").choices()},
           {"most_zero", static_cast<int>(field_named(layout_fields(), "zero").largest)},
           {"terms", page_terms()}};
 }

@@ -1,7 +1,8 @@
 // What is asked, as plain data, which is all that an address carries; and the questions of the presets.
 
-const kDefaultJob = {model: "gpt3-175b", cluster: "dgx-a100-80g", nodes: 8, tp: 8, pp: 8, vpp: 3, microbatches: 64,
-                     mbs: 1, sequence: 2048, schedule: "interleaved", recompute: "selective", zero: 0, sp: true, stack: "megatron-core"};
+const kDefaultJob = {model: "gpt3-175b", cluster: "dgx-a100-80g", nodes: 8, tp: 8, pp: 8, cp: 1, ep: 1, vpp: 3, gbs: 64,
+                     mbs: 1, sequence: 2048, schedule: "interleaved", recompute: "selective", zero: 0, sp: true, precision: "",
+                     stack: "megatron-core", tokens: 0, price: 0};
 const kDefaultSchedule = {name: "1f1b", pp: 4, microbatches: 8, vpp: 2, forward: 1, backward: 2, weight: 1, p2p: 0};
 
 // A state is {mode: "job" | "schedule", sides: [{…}] or two of them, shown: which side the controls change, lesson: the
@@ -57,18 +58,32 @@ function fitChunks(side, names) {
   side.vpp = accepted.reduce((best, chunks) => Math.abs(chunks - side.vpp) < Math.abs(best - side.vpp) ? chunks : best, accepted[0] ?? side.vpp);
 }
 
-// The job file that a side means. Data-parallel ranks are the devices left over.
-function jobOf(side, names) {
+// The devices of a side, and how many copies of the model they hold: what the other axes leave over.
+function devicesOf(side, names) {
   const perNode = names.clusters.find(cluster => cluster.name === side.cluster)?.devices_per_node ?? 1;
-  const dp = Math.max(1, Math.floor(side.nodes * perNode / (side.tp * side.pp)));
+  const devices = side.nodes * perNode;
+  return {devices, dp: Math.max(1, Math.floor(devices / (side.tp * side.pp * side.cp)))};
+}
+
+// The job file that a side means. The batch of a step is what its control says, whatever the layout.
+function jobOf(side, names) {
   return {
     model: side.model,
     cluster: {name: side.cluster, nodes: side.nodes},
-    layout: {tp: side.tp, pp: side.pp, vpp: side.vpp, sequence_parallel: side.sp && side.tp > 1,
-             micro_batch_size: side.mbs, global_batch_size: side.microbatches * side.mbs * dp,
+    layout: {dp: devicesOf(side, names).dp, tp: side.tp, pp: side.pp, cp: side.cp, ep: side.ep, vpp: side.vpp,
+             sequence_parallel: side.sp && side.tp > 1, micro_batch_size: side.mbs, global_batch_size: side.gbs,
              schedule: side.schedule, recompute: side.recompute, zero: side.zero},
-    training: {sequence_length: side.sequence, stack: side.stack},
+    training: {sequence_length: side.sequence, stack: side.stack, ...(side.precision ? {precision: side.precision} : {}),
+               ...(side.tokens > 0 ? {tokens: side.tokens * 1e9} : {}), ...(side.tokens > 0 && side.price > 0 ? {price_per_gpu_hour: side.price} : {})},
   };
+}
+
+// What a layout makes of the devices and the batch, in words.
+function shapeText(side, names) {
+  const {devices, dp} = devicesOf(side, names);
+  const microbatches = side.gbs / (dp * side.mbs);
+  return `${devices} GPUs: ${dp} ${dp === 1 ? "copy" : "copies"} of the model (dp), ` +
+    (Number.isInteger(microbatches) ? `${microbatches} microbatch${microbatches === 1 ? "" : "es"} a pipeline` : `${side.gbs} sequences are no whole number of microbatches of ${side.mbs} for each`);
 }
 
 function questionOf(mode, side, names) {
@@ -97,6 +112,6 @@ const kLessons = [
    look: "PipeDream-2BW never flushes: while one version of the weights is being trained, the next microbatches go in under it, so the drawn fill and drain are paid once for the whole training and not in every step. It costs a second copy of the weights, and gradients that are one update old.",
    play: "Compare 'bubble once full', 'copies of the weights' and 'staleness' above."},
   {key: "gpt3", title: "GPT-3 on 64 GPUs", mode: "job", sides: [{stack: "megatron-2022"}],
-   look: "A whole step of GPT-3 175B on eight DGX A100: tensor parallelism inside a node, a pipeline of eight nodes, three chunks a rank. It was measured at 13.75 s (Korthikanti et al. 2022, arXiv 2205.05198).",
-   play: "Drag the chunks to 1, choose recomputation full or none, or compare with another cluster."},
+   look: "A whole step of GPT-3 175B on eight DGX A100: tensor parallelism inside a node, a pipeline of eight nodes, three chunks a rank. It was measured at 13.75 s (Korthikanti et al. 2022, arXiv 2205.05198), one of the runs that constants were fitted to.",
+   play: "Drag the chunks to 1 or tensor parallel to 4 (the batch of a step stays), choose recomputation full or none, or compare with another cluster."},
 ];

@@ -98,9 +98,10 @@ Timeline titled(Timeline timeline, const Program& program, const ComparedSchedul
   };
   std::string work = counted(program.microbatch_count(), "microbatch", "microbatches");
   if (program.slices_per_microbatch > 1) work += fmt::format(" of {} slices", program.slices_per_microbatch);
-  timeline.title =
-      fmt::format("{}: {}, {}, bubble {:.1f} % of all device time", row.name,
-                  counted(program.rank_count(), "rank", "ranks"), work, 100.0 * row.figures.bubble_fraction);
+  timeline.title = fmt::format("{}: {}, {}, bubble {:.1f} % of all device time{}", row.name,
+                               counted(program.rank_count(), "rank", "ranks"), work,
+                               100.0 * row.figures.steady_idle.value_or(row.figures.bubble_fraction),
+                               row.figures.steady_idle ? " once full" : "");
   return timeline;
 }
 

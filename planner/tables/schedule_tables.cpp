@@ -86,6 +86,10 @@ Timeline in_millionths(Timeline timeline) {
     rescale(transfer.start);
     rescale(transfer.end);
   }
+  if (timeline.weights) {
+    for (std::vector<Ticks>& updates : timeline.weights->updates)
+      std::for_each(updates.begin(), updates.end(), rescale);
+  }
   timeline.units_per_tick = 1.0 / static_cast<double>(kDecimalsPerUnit);
   return timeline;
 }

@@ -90,23 +90,27 @@ bool names_an_action(SpanKind kind) {
 // Spans that differ only in time and microbatch share a code.
 class Codes {
  public:
-  explicit Codes(const Timeline& timeline) : ranks_(timeline.rank_count()), chunks_(chunk_count(timeline)) {}
+  explicit Codes(const Timeline& timeline) : timeline_(timeline), chunks_(chunk_count(timeline)) {}
 
   std::size_t code_of(const Span& span) {
     const bool action = names_an_action(span.kind);
-    const Key key = {span.kind, span.stream, action ? span.action.stage : std::uint16_t{0},
-                     action ? span.action.kind : ActionKind::kForward, action && span.action.overlaps_next};
+    const ChunkIndex chunk = chunk_of(span, timeline_);
+    const Key key = {span.kind,
+                     span.stream,
+                     chunk,
+                     action ? span.action.stage : std::uint16_t{0},
+                     action ? span.action.kind : ActionKind::kForward,
+                     action && span.action.overlaps_next};
     const auto [found, added] = codes_.emplace(key, codes_.size());
-    if (added) list_.push_back(entry_of(span, action));
+    if (added) list_.push_back(entry_of(span, chunk, action));
     return found->second;
   }
   Json list() const { return list_; }
 
  private:
-  using Key = std::tuple<SpanKind, StreamKind, std::uint16_t, ActionKind, bool>;
+  using Key = std::tuple<SpanKind, StreamKind, int, std::uint16_t, ActionKind, bool>;
 
-  Json entry_of(const Span& span, bool action) const {
-    const ChunkIndex chunk = chunk_of(span, ranks_);
+  Json entry_of(const Span& span, ChunkIndex chunk, bool action) const {
     const Rgb fill = fill_color(span.kind, chunk, chunks_);
     Json entry = {{"kind", name_of(span.kind)},     {"letter", std::string(1, letter_of(span.kind))},
                   {"stream", name_of(span.stream)}, {"chunk", int{chunk}},
@@ -119,7 +123,7 @@ class Codes {
     return entry;
   }
 
-  int ranks_;
+  const Timeline& timeline_;
   int chunks_;
   std::map<Key, std::size_t> codes_;
   Json list_ = Json::array();
@@ -297,6 +301,20 @@ void Columns::pack_wait(std::size_t rank, std::size_t index, Expectation& expect
 
 }  // namespace
 
+namespace {
+
+Json pack_weights(const WeightTrack& weights, Ticks divisor) {
+  Json updates = Json::array();
+  for (const std::vector<Ticks>& rank : weights.updates) {
+    Json times = Json::array();
+    for (const Ticks time : rank) times.push_back(time / divisor);
+    updates.push_back(std::move(times));
+  }
+  return {{"forward", weights.forward}, {"backward", weights.backward}, {"updates", std::move(updates)}};
+}
+
+}  // namespace
+
 Json pack_timeline(const Timeline& timeline, const CriticalPath& path) {
   const Ticks divisor = divisor_of(timeline);
   Json packed = {{"title", timeline.title},
@@ -306,6 +324,7 @@ Json pack_timeline(const Timeline& timeline, const CriticalPath& path) {
                  {"chunks", chunk_count(timeline)}};
   packed.update(Columns(timeline, divisor).pack());
   packed["critical"] = pack_path(timeline, path);
+  if (timeline.weights) packed["weights"] = pack_weights(*timeline.weights, divisor);
   return packed;
 }
 

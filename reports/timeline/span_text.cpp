@@ -61,7 +61,9 @@ std::string unit_words(const Action& action, int slices_per_microbatch) {
   return fmt::format("microbatch {}, slice {}", action.microbatch / slices, action.microbatch % slices);
 }
 
-ChunkIndex chunk_of(const Span& span, int rank_count) {
+ChunkIndex chunk_of(const Span& span, const Timeline& timeline) {
+  const int rank_count = timeline.rank_count();
+  if (timeline.weights && is_action(span.kind)) return ChunkIndex(timeline.weights->version(span) % kVersionShades);
   const bool has_stage = is_action(span.kind) || span.kind == SpanKind::kSend;
   return ChunkIndex(has_stage && rank_count > 0 ? span.action.stage / rank_count : 0);
 }
@@ -69,9 +71,13 @@ ChunkIndex chunk_of(const Span& span, int rank_count) {
 int chunk_count(const Timeline& timeline) {
   int count = 1;
   for (const std::vector<Span>& spans : timeline.ranks) {
-    for (const Span& span : spans) count = std::max(count, 1 + chunk_of(span, timeline.rank_count()));
+    for (const Span& span : spans) count = std::max(count, 1 + chunk_of(span, timeline));
   }
   return count;
+}
+
+std::string version_words(int shade) {
+  return fmt::format("version {}, {}, {} …", shade, shade + kVersionShades, shade + 2 * kVersionShades);
 }
 
 std::vector<SpanKind> kinds_present(const Timeline& timeline) {

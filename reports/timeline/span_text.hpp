@@ -24,10 +24,14 @@ std::string number_text(const Action& action, int slices_per_microbatch);
 /// "microbatch 3", or "microbatch 3, slice 1".
 std::string unit_words(const Action& action, int slices_per_microbatch);
 
-/// Which of its rank's stages a span belongs to, stage / ranks: 0 for the first and for the kinds of the flush.
-ChunkIndex chunk_of(const Span& span, int rank_count);
+/// Which of its rank's stages a span belongs to, stage / ranks: 0 for the first and for the kinds of the flush. Where
+/// weights are tracked, ranks have one stage each, and this is the version of an action's weights, in turns of three.
+ChunkIndex chunk_of(const Span& span, const Timeline& timeline);
+inline constexpr int kVersionShades = 3;
 /// 1 + the largest chunk.
 int chunk_count(const Timeline& timeline);
+/// "version 1, 4, 7 …" of the weights.
+std::string version_words(int shade);
 /// In the order of SpanKind.
 std::vector<SpanKind> kinds_present(const Timeline& timeline);
 

@@ -169,7 +169,7 @@ std::vector<Cell> idle_row(const Drawing& drawing) {
 std::vector<Cell> numbered_row(const Drawing& drawing, const std::vector<Span>& spans) {
   std::vector<Cell> cells = idle_row(drawing);
   for (const Span& span : spans) {
-    const bool odd = chunk_of(span, drawing.timeline.rank_count()) % 2 == 1;
+    const bool odd = chunk_of(span, drawing.timeline) % 2 == 1;
     const std::int64_t first = drawing.grid.column_of(span.start);
     for (std::int64_t c = first; c < std::min(drawing.grid.column_of(span.end), drawing.grid.columns); ++c) {
       cells[static_cast<std::size_t>(c)] = {cell_text(drawing, span, odd, c - first), span.kind, odd};
@@ -185,7 +185,7 @@ void add_shares(const Drawing& drawing, const Span& span, std::vector<Shares>& c
   const double width = drawing.grid.ticks_per_column;
   const auto start = static_cast<double>(span.start);
   const auto end = static_cast<double>(span.end);
-  const auto odd = static_cast<std::size_t>(chunk_of(span, drawing.timeline.rank_count()) % 2);
+  const auto odd = static_cast<std::size_t>(chunk_of(span, drawing.timeline) % 2);
   for (auto c = static_cast<std::size_t>(start / width); c < columns.size(); ++c) {
     const double left = static_cast<double>(c) * width;
     if (left >= end) break;
@@ -303,6 +303,19 @@ std::string legend(const Drawing& drawing) {
   }
   const int chunks = chunk_count(drawing.timeline);
   if (chunks == 1) return line;
+  if (drawing.timeline.weights) {
+    const auto& updates = drawing.timeline.weights->updates;
+    const std::size_t changes = std::max_element(updates.begin(), updates.end(), [](const auto& a, const auto& b) {
+                                  return a.size() < b.size();
+                                })->size();
+    line += fmt::format("{} update{} of the weights", changes, changes == 1 ? "" : "s");
+    const char* odd_versions = "version 1, 4, 7 … of the weights";
+    if (drawing.options.color) line += fmt::format("; {} lighter", odd_versions);
+    if (!drawing.options.color && drawing.grid.digits > 0 && !drawing.options.ascii) {
+      line += fmt::format("; {} in small digits", odd_versions);
+    }
+    return line + "\n";
+  }
   const bool copies = drawing.timeline.model_copies > 1;
   line += copies ? fmt::format("{} copies of the model", drawing.timeline.model_copies)
                  : fmt::format("{} chunks a rank", chunks);

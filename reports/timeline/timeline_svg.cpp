@@ -106,11 +106,13 @@ class NarrowSpans {
   std::map<Style, std::vector<Box>> paths_;
 };
 
-std::string tooltip(const Span& span, int slices, const DisplayUnit& unit) {
+std::string tooltip(const Span& span, int slices, const WeightTrack* weights, const DisplayUnit& unit) {
   std::string text(name_of(span.kind));
   if (is_action(span.kind) || span.kind == SpanKind::kSend) {
     text += fmt::format(" of {}, stage {}", unit_words(span.action, slices), span.action.stage);
   }
+  if (weights != nullptr && is_action(span.kind))
+    text += fmt::format(", weights of version {}", weights->version(span));
   return text + fmt::format("\nstart {}, duration {}", time_text(static_cast<double>(span.start), unit, 6),
                             time_text(static_cast<double>(span.end - span.start), unit, 6));
 }
@@ -160,6 +162,20 @@ std::vector<Box> place(const std::vector<Span>& spans, const RowGeometry& geomet
   return boxes;
 }
 
+/// A bar where the weights of a rank change, a little taller than its row.
+void draw_updates(Canvas& canvas, const std::vector<Ticks>& updates, const RowGeometry& geometry) {
+  std::string path;
+  double last = -kOwnRectangle;
+  for (const Ticks time : updates) {
+    const double x = geometry.x(time);
+    if (x - last < kOwnRectangle) continue;
+    last = x;
+    path += fmt::format("M{} -1v{}h2v-{}z", coordinate(x - 1.0), coordinate(geometry.height + 2.0),
+                        coordinate(geometry.height + 2.0));
+  }
+  canvas.path("update", path);
+}
+
 /// The rectangles, tooltips and numbers of one rank, with y = 0 at the top of its row.
 void draw_rank(Canvas& canvas, const Timeline& timeline, std::size_t rank, const RowGeometry& geometry,
                const DisplayUnit& unit) {
@@ -169,17 +185,18 @@ void draw_rank(Canvas& canvas, const Timeline& timeline, std::size_t rank, const
   NarrowSpans narrow;
   Canvas labels;
   for (std::size_t i = 0; i < spans.size(); ++i) {
-    const Style style{spans[i].kind, chunk_of(spans[i], timeline.rank_count())};
+    const Style style{spans[i].kind, chunk_of(spans[i], timeline)};
     if (boxes[i].width < kOwnRectangle) {
       narrow.add(boxes[i], style);
       continue;
     }
-    draw_box(canvas, tooltip(spans[i], slices, unit), boxes[i], style);
+    draw_box(canvas, tooltip(spans[i], slices, timeline.weights ? &*timeline.weights : nullptr, unit), boxes[i], style);
     draw_label(labels, label_of(spans[i], slices), boxes[i],
                needs_light_text(fill_color(style.first, style.second, geometry.chunks)));
   }
   narrow.write(canvas);
   canvas.append(labels.drawn());
+  if (timeline.weights) draw_updates(canvas, timeline.weights->updates[rank], geometry);
 }
 
 /// What is common to all panels of a figure.
@@ -234,8 +251,9 @@ Figure lay_out(const std::vector<Timeline>& timelines, const SvgOptions& options
 std::string summary(const Timeline& timeline, const DisplayUnit& unit) {
   const int ranks = timeline.rank_count();
   if (timeline.makespan() <= 0) return fmt::format("{} rank{}, nothing ran", ranks, ranks == 1 ? "" : "s");
-  return fmt::format("{} rank{}, makespan {}, idle {:.1f} %", ranks, ranks == 1 ? "" : "s",
-                     time_text(static_cast<double>(timeline.makespan()), unit), 100.0 * idle_share(timeline));
+  return fmt::format("{} rank{}, makespan {}, idle {:.1f} %{}", ranks, ranks == 1 ? "" : "s",
+                     time_text(static_cast<double>(timeline.makespan()), unit), 100.0 * idle_share(timeline),
+                     timeline.weights ? " with the fill and drain that are drawn" : "");
 }
 
 /// Kinds and chunks that occur, in drawing order.
@@ -243,10 +261,15 @@ std::set<std::pair<SpanKind, ChunkIndex>> styles_present(const Figure& figure) {
   std::set<std::pair<SpanKind, ChunkIndex>> styles;
   for (const Timeline& timeline : figure.timelines) {
     for (const auto& spans : timeline.ranks) {
-      for (const Span& span : spans) styles.emplace(span.kind, chunk_of(span, timeline.rank_count()));
+      for (const Span& span : spans) styles.emplace(span.kind, chunk_of(span, timeline));
     }
   }
   return styles;
+}
+
+bool any_weights(const Figure& figure) {
+  return std::any_of(figure.timelines.begin(), figure.timelines.end(),
+                     [](const Timeline& timeline) { return timeline.weights.has_value(); });
 }
 
 // How timelines are drawn, beside what all images have.
@@ -256,6 +279,7 @@ std::string timeline_css(const Figure& figure) {
       ".flopcast .move{stroke:#333;stroke-opacity:.55;stroke-width:.8;fill:none}\n"
       ".flopcast .l,.flopcast .d{text-anchor:middle;pointer-events:none}.flopcast .l{fill:#fff}.flopcast "
       ".d{fill:#000}\n";
+  if (any_weights(figure)) css += ".flopcast .update{fill:#111}";
   for (const auto& [kind, chunk] : styles_present(figure)) {
     css += fmt::format(".flopcast .{}{{fill:{}}}", css_class(kind, chunk),
                        hex_color(fill_color(kind, chunk, figure.geometry.chunks)));
@@ -264,7 +288,7 @@ std::string timeline_css(const Figure& figure) {
 }
 constexpr const char* kDarkCss =
     ".flopcast .idle{fill:#2b2f36}.flopcast .axis{stroke:#aaa}.flopcast .move{stroke:#ddd}.flopcast .l{fill:#fff}"
-    ".flopcast .d{fill:#000}";
+    ".flopcast .d{fill:#000}.flopcast .update{fill:#fff}";
 
 /// The positions of the axis, as text and x.
 std::vector<std::pair<std::string, double>> axis_marks(const Figure& figure) {
@@ -362,6 +386,8 @@ std::string_view chunk_word(const Figure& figure) {
 std::string legend_words(const Figure& figure, SpanKind kind, ChunkIndex chunk) {
   std::string words(name_of(kind));
   if (!is_action(kind)) return fmt::format("{} {}", letter_of(kind), words);
+  if (any_weights(figure))
+    return chunk == 0 ? words : fmt::format("{}, weights of {}", words, version_words(int{chunk}));
   if (figure.geometry.chunks > 1) words += fmt::format(", {} {}", chunk_word(figure), int{chunk});
   return words;
 }
@@ -375,6 +401,7 @@ double draw_legend(Canvas& canvas, const Figure& figure, double y) {
     if (entries.empty() || entries.back().second != words) entries.emplace_back(css_class(kind, chunk), words);
   }
   entries.emplace_back("idle", "idle");
+  if (any_weights(figure)) entries.emplace_back("update", "weights updated");
   const auto cut = [](const Timeline& timeline) { return timeline.slices_per_microbatch > 1; };
   if (std::any_of(figure.timelines.begin(), figure.timelines.end(), cut)) {
     entries.emplace_back("", "3.1: slice 1 of microbatch 3");
@@ -388,7 +415,8 @@ double draw_legend(Canvas& canvas, const Figure& figure, double y) {
     const double x = places[index].x;
     const double top = y + 18.0 * places[index].row;
     if (!css.empty()) {
-      canvas.rectangle(fmt::format(" class=\"{}\"", css), x, top, kLegendEntry, kLegendEntry);
+      canvas.rectangle(fmt::format(" class=\"{}\"", css), css == "update" ? x + kLegendEntry / 2 - 1 : x, top,
+                       css == "update" ? 2.0 : kLegendEntry, kLegendEntry);
     }
     canvas.text(x + square(css), top + 9.5, "", words);
   }

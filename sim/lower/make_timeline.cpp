@@ -8,6 +8,7 @@
 #include "base/text/error.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/program/needs.hpp"
+#include "sim/program/weight_versions.hpp"
 
 namespace flopcast {
 
@@ -16,7 +17,12 @@ namespace {
 class TimelineBuilder {
  public:
   TimelineBuilder(const Program& program, const StepTimes& times, const LoweredStep& step, const EngineResult& result)
-      : step_(step), result_(result), times_(times), needs_(needs_of(program, times)), blocking_(times.blocking_sends) {
+      : program_(program),
+        step_(step),
+        result_(result),
+        times_(times),
+        needs_(needs_of(program, times)),
+        blocking_(times.blocking_sends) {
     timeline_.title = program.schedule;
     timeline_.ranks.resize(program.ranks.size());
     timeline_.slices_per_microbatch = program.slices_per_microbatch;
@@ -33,14 +39,17 @@ class TimelineBuilder {
     }
     std::stable_sort(timeline_.transfers.begin(), timeline_.transfers.end(),
                      [](const Transfer& a, const Transfer& b) { return a.start < b.start; });
+    if (program_.accumulation > 0) track_weights();
     return std::move(timeline_);
   }
 
  private:
+  void track_weights();
   void add_stream(StreamId stream);
   void add_span(const StreamLabel& where, TaskId task, const TaskLabel& label);
   void add_transfer(TaskId task, const TaskLabel& label);
 
+  const Program& program_;
   const LoweredStep& step_;
   const EngineResult& result_;
   const StepTimes& times_;
@@ -49,6 +58,23 @@ class TimelineBuilder {
   std::size_t next_pair_ = 0;
   Timeline timeline_;
 };
+
+void TimelineBuilder::track_weights() {
+  WeightTrack track;
+  for (StageVersions& stage : weight_versions(program_, program_.weight_policy, program_.accumulation)) {
+    track.forward.push_back(std::move(stage.version));
+    track.backward.push_back(std::move(stage.backward_version));
+  }
+  for (const std::vector<Span>& spans : timeline_.ranks) {
+    std::vector<Ticks>& updates = track.updates.emplace_back();
+    int backwards = 0;
+    for (const Span& span : spans) {
+      if (span.kind != SpanKind::kBackward && span.kind != SpanKind::kWeightGradient) continue;
+      if (++backwards % program_.accumulation == 0) updates.push_back(span.end);
+    }
+  }
+  timeline_.weights = std::move(track);
+}
 
 void TimelineBuilder::add_stream(StreamId stream) {
   const StreamLabel& where = step_.streams[stream];

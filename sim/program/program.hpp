@@ -17,6 +17,19 @@ struct Chain {
   int last_stage = 0;
 };
 
+/// Which weights a microbatch is computed with. A version is the number of updates before it, counted on each stage.
+///
+///   kFlushed        one update after all microbatches: version 0 throughout
+///   kStashed        forward takes the stage's newest version, and backward the version of its own forward
+///                   (PipeDream, Harlap et al. 1806.03377 §3.3). Delay min(k, p - 1 - s), p - s versions.
+///   kVerticalSync   every stage takes the version that the first stage took for the microbatch (same section). Delay
+///                   min(k, p - 1) on every stage.
+///   kDoubleBuffered batch t of `accumulation` microbatches takes version max(0, t - 1) on every stage (PipeDream-2BW,
+///                   Narayanan et al. 2006.09503 §3.1). Delay 1, two versions.
+///   kNewest         forward and backward each take the stage's newest version, so that a microbatch's two passes
+///                   differ (PipeMare, Yang et al. 1910.05124). One version, no stash.
+enum class WeightPolicy { kFlushed, kStashed, kVerticalSync, kDoubleBuffered, kNewest };
+
 /// A schedule as data: which actions every pipeline rank executes, in which order. The simulator, CPU ranks and GPU
 /// ranks all execute the same Program.
 struct Program {
@@ -32,6 +45,10 @@ struct Program {
   ByStage<int> replicas_of_stage;
   std::vector<Chain> chains;  ///< in order of stages; together they cover every stage once
   bool asynchronous = false;  ///< never flushes: weights are updated while the pipeline stays full
+  /// Of an asynchronous schedule of the catalogue: the microbatches whose gradients make one update, and which weights
+  /// they are computed with. 0: not known, as of a file.
+  int accumulation = 0;
+  WeightPolicy weight_policy = WeightPolicy::kFlushed;
 
   int rank_count() const { return static_cast<int>(ranks.size()); }
   int stage_count() const { return static_cast<int>(rank_of_stage.size()); }

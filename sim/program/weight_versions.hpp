@@ -9,18 +9,6 @@
 
 namespace flopcast {
 
-/// Which weights a microbatch is computed with. A version is the number of updates before it, counted on each stage.
-///
-///   kFlushed        one update after all microbatches: version 0 throughout
-///   kStashed        forward takes the stage's newest version, and backward the version of its own forward
-///                   (PipeDream, Harlap et al. 1806.03377 §3.3). Delay min(k, p - 1 - s), p - s versions.
-///   kVerticalSync   every stage takes the version that the first stage took for the microbatch (same section). Delay
-///                   min(k, p - 1) on every stage.
-///   kDoubleBuffered batch t of `accumulation` microbatches takes version max(0, t - 1) on every stage (PipeDream-2BW,
-///                   Narayanan et al. 2006.09503 §3.1). Delay 1, two versions.
-///   kNewest         forward and backward each take the stage's newest version, so that a microbatch's two passes
-///                   differ (PipeMare, Yang et al. 1910.05124). One version, no stash.
-enum class WeightPolicy { kFlushed, kStashed, kVerticalSync, kDoubleBuffered, kNewest };
 /// "flushed", "stashed", "vertical-sync", "double-buffered", "newest".
 std::string_view name_of(WeightPolicy policy);
 /// The inverse of name_of; nothing when the text names none.

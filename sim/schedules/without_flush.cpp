@@ -3,15 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace flopcast {
 
 namespace {
 
-// 1F1B over all microbatches, as the flushing schedules of one stage a rank order it.
-Program without_flush(std::string_view schedule, const ScheduleRequest& request, const std::vector<int>& warmup) {
-  Program program = one_forward_one_backward(schedule, request, warmup);
+// A program that updates its weights while the pipeline stays full.
+Program without_flush(Program program, WeightPolicy policy, int accumulation) {
   program.asynchronous = true;
+  program.weight_policy = policy;
+  program.accumulation = accumulation;
   return program;
 }
 
@@ -106,7 +108,6 @@ Program round_robin(const ScheduleRequest& request) {
   Program program;
   program.schedule = "pipedream";
   program.replicas_of_stage = request.stage_replicas;
-  program.asynchronous = true;
   program.chains = {Chain{.first_stage = 0, .last_stage = request.pipeline_ranks - 1}};
   const std::vector<int> warmup = pipedream_warmup(request);
   for (int stage = 0; stage < request.pipeline_ranks; ++stage) {
@@ -116,11 +117,6 @@ Program round_robin(const ScheduleRequest& request) {
     }
   }
   return program;
-}
-
-Program generate_pipedream(const ScheduleRequest& request) {
-  if (!request.stage_replicas.empty()) return round_robin(request);
-  return without_flush("pipedream", request, shortest_warmup(request.pipeline_ranks));
 }
 
 int stage_of_replica(const ScheduleRequest& request, int rank) {
@@ -146,6 +142,13 @@ int pipedream_versions(const ScheduleRequest& request, int rank) {
 }
 WeightPolicy pipedream_policy(const ScheduleRequest& request) {
   return request.variant == kVerticalSync ? WeightPolicy::kVerticalSync : WeightPolicy::kStashed;
+}
+
+Program generate_pipedream(const ScheduleRequest& request) {
+  Program program = request.stage_replicas.empty()
+                        ? one_forward_one_backward("pipedream", request, shortest_warmup(request.pipeline_ranks))
+                        : round_robin(request);
+  return without_flush(std::move(program), pipedream_policy(request), pipedream_accumulation(request));
 }
 
 std::optional<Ticks> pipedream_makespan(const ScheduleRequest& request, const UniformTimes& times) {
@@ -218,7 +221,8 @@ ScheduleInfo pipedream_2bw_schedule() {
   info.reads = {&ScheduleRequest::accumulation};
   info.refuse = refuse_two_bw;
   info.generate = [](const ScheduleRequest& request) {
-    return without_flush("pipedream-2bw", request, shortest_warmup(request.pipeline_ranks));
+    return without_flush(one_forward_one_backward("pipedream-2bw", request, shortest_warmup(request.pipeline_ranks)),
+                         WeightPolicy::kDoubleBuffered, asked_accumulation(request));
   };
   info.closed_form_makespan = one_forward_one_backward_makespan;
   info.weights = {asked_accumulation, two_bw_versions, two_bw_staleness,
@@ -274,7 +278,8 @@ ScheduleInfo pipemare_schedule() {
   info.reads = {&ScheduleRequest::accumulation};
   info.refuse = refuse_pipemare;
   info.generate = [](const ScheduleRequest& request) {
-    return without_flush("pipemare", request, eager_warmup(request.pipeline_ranks));
+    return without_flush(one_forward_one_backward("pipemare", request, eager_warmup(request.pipeline_ranks)),
+                         WeightPolicy::kNewest, asked_accumulation(request));
   };
   info.closed_form_makespan = eager_1f1b_makespan;
   info.weights = {asked_accumulation, pipemare_versions, pipemare_staleness,

@@ -216,13 +216,35 @@ test('what would stop the page is refused at once', async () => {
   const page = await opened();
   const large = {mode: 'schedule', sides: [{name: 'interleaved', pp: 32, microbatches: 2048, vpp: 8}]};
   const huge = {mode: 'schedule', sides: [{name: 'gpipe', pp: 512, microbatches: 100000}]};
-  const job = {mode: 'job', sides: [{nodes: 64, tp: 8, pp: 64, vpp: 12, microbatches: 2048, model: 'megatron-1t'}]};
+  const job = {mode: 'job', sides: [{nodes: 64, tp: 8, pp: 64, vpp: 12, gbs: 2048, model: 'megatron-1t'}]};
   for (const state of [large, huge, job]) {
     const other = await opened({fragment: await fragmentOf(page, state)});
     assert.match(await trouble(other), /actions are more than the 100000 that the page draws/);
     assert.ok(await other.evaluate(() => window.flopcast.askedMs) < 1000);
     await other.close();
   }
+  await page.close();
+});
+
+test('the batch of a step stays when the layout moves', async () => {
+  const page = await opened();
+  await page.locator('[data-lesson="gpt3"]').click();
+  assert.match(await page.locator('[data-fact=shape]').innerText(), /^64 GPUs: 1 copy of the model \(dp\), 64 microbatches/);
+  const tokens = await value(page, 'iteration.tokens_per_s') * await value(page, 'iteration.time_s');
+  await page.locator('[data-key="tp"]').press('ArrowLeft');
+  await settled(page);
+  assert.match(await page.locator('[data-fact=shape]').innerText(), /^64 GPUs: 2 copies of the model \(dp\), 32 microbatches/);
+  assert.ok(Math.abs(await value(page, 'iteration.tokens_per_s') * await value(page, 'iteration.time_s') / tokens - 1) < 1e-9, 'as many tokens a step');
+  const told = flopcastJson('simulate', 'examples/gpt3-175b-64-gpus/job.json', '--tp', '4', '--dp', '2', '--precision', 'bf16', '--tokens', '300B', '--price', '2');
+  await page.locator('[data-key="precision"]').selectOption('bf16');
+  for (const [key, text] of [['tokens', '300'], ['price', '2']]) {
+    await page.locator(`[data-key="${key}"]`).fill(text);
+    await page.locator(`[data-key="${key}"]`).press('Tab');
+  }
+  await settled(page);
+  assert.ok(Math.abs(await value(page, 'iteration.time_s') / told.iteration.time_s - 1) < 1e-12);
+  assert.ok(Math.abs(await value(page, 'training.cost_usd') / told.training.cost_usd - 1) < 1e-12);
+  assert.deepEqual(page.complaints, []);
   await page.close();
 });
 

@@ -107,7 +107,7 @@ function decodeTimeline(packed) {
   return {
     title: packed.title, unit: packed.time_unit, unitsPerTick: packed.units_per_tick, makespan: packed.makespan, codes,
     ranks: packed.counts.map(count => decodeRank(count, columns, codes)),
-    critical: decodePath(packed.critical, packed.counts.length),
+    critical: decodePath(packed.critical, packed.counts.length), weights: packed.weights ?? null,
   };
 }
 

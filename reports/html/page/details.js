@@ -53,6 +53,7 @@ function showDetails(panel, timeline, model, rank, index, group) {
   const duration = spans.end[index] - spans.start[index];
   const facts = [["kind", code.kind], ["rank", rank],
     ...(code.stage === undefined ? [] : [["stage", code.stage], ...unitFacts(model, spans.microbatch[index])]),
+    ...(model.version(rank, index) === undefined ? [] : [["weights", `version ${model.version(rank, index)}`]]),
     ["start", model.time(spans.start[index])], ["end", model.time(spans.end[index])], ["takes", model.time(duration)],
     ["on the critical path", model.isCritical(rank, index) ? "yes" : "no"]];
   panel.replaceChildren(

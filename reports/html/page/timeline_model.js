@@ -135,6 +135,12 @@ class TimelineModel {
     this.actions = this.ranks.reduce((sum, rank) => sum + rank.count, 0);
   }
 
+  // Of an asynchronous schedule, the version of the weights that an action is computed with; else undefined.
+  version(rank, index) {
+    const {stage, action, kind} = this.code(rank, index);
+    if (!this.weights || stage === undefined || kind === "send") return undefined;
+    return (action === "F" ? this.weights.forward : this.weights.backward)[stage][this.ranks[rank].microbatch[index]];
+  }
   code(rank, index) { return this.codes[this.ranks[rank].code[index]]; }
   // "2F5", or the kind of what belongs to no microbatch.
   label(rank, index) {

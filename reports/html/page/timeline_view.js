@@ -68,6 +68,7 @@ class TimelineView {
       element("i", {class: kind ?? "", style: color ? `background:${color}` : undefined}), text);
     this.legend.replaceChildren(...[...kinds].map(([kind, code]) => key(code.fill, kind)), key(null, "idle", "idle"),
       ...(this.models.some(model => model.memory?.some(curve => curve.capacity > 0)) ? [key(null, "capacity", "limit")] : []),
+      ...(this.models.some(model => model.weights) ? [key(null, "weights updated", "update"), element("span", {}, "lighter: computed with version 1, 4, 7 … of the weights; lightest: 2, 5, 8 …")] : []),
       ...(this.models.some(model => model.slices > 1) ? [element("span", {}, "3.1: slice 1 of microbatch 3")] : []));
   }
 
@@ -141,6 +142,7 @@ class TimelineView {
         if (group.memory && model.memory) {
           painter.memory(model.memory[rank], geometry.left, geometry.plotWidth(), top + geometry.memoryTop(g), group.memory, begin, end, this.memoryScale);
         }
+        if (model.weights) this.updates(context, colors, model.weights.updates[rank], top, group.lane);
         if (own) this.marks(context, colors, model, rank, own[rank], top);
       });
       if (this.showPath) painter.path(model, geometry, g, begin, end, offset);
@@ -161,6 +163,18 @@ class TimelineView {
   }
 
   // Where matches are, also when they are too narrow to see.
+  // A bar where the weights of a rank change.
+  updates(context, colors, times, top, lane) {
+    context.fillStyle = colors.critical;
+    let last = -9;
+    for (const time of times) {
+      const x = this.x(time);
+      if (x < this.geometry.left || x > this.geometry.width || x - last < 3) continue;
+      context.fillRect(x - 1, top - 2, 2, lane + 4);
+      last = x;
+    }
+  }
+
   marks(context, colors, model, rank, matches, top) {
     context.fillStyle = colors.accent;
     let last = -9;
