@@ -380,7 +380,8 @@ Table constants_table() {
     const char* fitted_to;
   };
   constexpr InCode kInCode[] = {
-      {"b200", "gemm_efficiency_by_precision.fp8", "0.5", "NeMo 25.02 on B200"},
+      {"b200", "gemm_efficiency_by_precision.fp8", "0.58", "Megatron-Bridge and LoRA on B200"},
+      {"nemo", "fp8_on_blackwell, before 25.04", "0.862", "NeMo 25.02 on B200"},
       {"gb200", "gemm_efficiency_by_precision.fp8", "0.62", "NeMo and Megatron-Bridge on GB200"},
       {"gb300", "gemm_efficiency_by_precision.fp8", "0.85", "NeMo and Megatron-Bridge on GB300"},
       {"products", "weight_gradient_depth", "60", "profiled passes of zero-bubble models"},

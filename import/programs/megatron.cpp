@@ -169,13 +169,14 @@ void MegatronReader::read_precision() {
   const bool fp4 = arguments_.has("fp4-format") && !arguments_.has("fp8-format");
   const bool fp8 = fp4 || arguments_.has("fp8-format");
   const char* name = fp4 ? "fp4-format" : fp8 ? "fp8-format" : bf16 ? "bf16" : "fp16";
-  if (fp4) warn_of("fp4-format", "4-bit products are forecast as fp8");
   put("training.precision", fp8 ? "fp8" : bf16 ? "bf16" : fp16 ? "fp16" : "fp32", name);
   if (!fp8 && !bf16 && !fp16) note("neither --bf16 nor --fp16: Megatron computes in fp32");
   const auto recipe = fp8 ? arguments_.text("fp8-recipe", "training.fp8_recipe") : std::nullopt;
   const auto& recipes = names_of<Fp8Recipe>();
   if (recipe && std::find(recipes.begin(), recipes.end(), *recipe) != recipes.end()) {
     put("training.fp8_recipe", *recipe, "fp8-recipe");
+  } else if (fp4) {
+    put("training.fp8_recipe", "nvfp4", "fp4-format");
   } else if (recipe) {
     note(fmt::format("--fp8-recipe {} is not modelled: the stack's own recipe is forecast", *recipe));
   }
@@ -190,7 +191,13 @@ void MegatronReader::read_precision() {
   } else if (moments != squares) {
     warn_of(moments ? "exp-avg-dtype" : "exp-avg-sq-dtype", "both moments are forecast in fp32");
   }
-  if (fp8 && arguments_.has("fp8-param-gather")) put("training.fp8_parameters", true, "fp8-param-gather");
+  static const std::pair<const char*, const char*> in_8_bits[] = {
+      {"fp8-param-gather", "training.fp8_parameters"},
+      {"fp8-dot-product-attention", "training.fp8_attention"},
+      {"activation-func-fp8-input-store", "training.fp8_activations"}};
+  for (const auto& [flag, field] : in_8_bits) {
+    if (fp8 && arguments_.has(flag)) put(field, true, flag);
+  }
   const auto attention = arguments_.text("attention-backend", "training.attention");
   if (arguments_.has("use-flash-attn")) put("training.attention", "flash", "use-flash-attn");
   if (attention && (*attention == "flash" || *attention == "fused"))

@@ -267,6 +267,8 @@ void write_training(const Job& job, Arguments& arguments) {
     arguments.value("fp8-format", "hybrid");
     if (training.fp8_recipe) arguments.value("fp8-recipe", std::string(name_of(*training.fp8_recipe)));
     arguments.flag_if(training.stack.fp8_parameters, "fp8-param-gather");
+    arguments.flag_if(training.stack.fp8_attention, "fp8-dot-product-attention");
+    arguments.flag_if(training.stack.fp8_activations, "activation-func-fp8-input-store");
   }
   write_formats(job, arguments);
   arguments.value("optimizer", training.optimizer == Optimizer::kSgd ? "sgd" : "adam");

@@ -29,6 +29,8 @@ inline constexpr double kAttentionBackwardWork = 2.5;
 /// Casts bytes / (HBM * memory_efficiency): read and written once, too large for what the L2 cache would keep.
 /// Fused attention  FLOPs / (peak · flash efficiency); backward has kAttentionBackwardWork times the forward FLOPs
 ///                  (Dao 2307.08691 §4.1).
+///                  With operands of 8 bits 1.24 times as fast (compute.cpp).
+/// Recipe nvfp4     products at the peak of 4 bits where the device tells one, else at that of 8; the same e.
 /// Memory bound     bytes / (HBM · memory_efficiency) + a launch per kernel; 0.7 of the bytes where a kernel reads what
 ///                  the one before it wrote, which is then partly in the L2 cache.
 /// Left out: the host when it cannot launch as fast as the device runs; stage_costs adds it pass by pass.
@@ -45,7 +47,10 @@ class ComputeModel {
   /// it is assumed of all GPUs whose products nobody measured.
   Seconds weight_gradient(const GemmShape& shape, double output_bytes, bool low_precision = false) const;
   Seconds memory_bound(Bytes moved, int kernels) const;
-  Seconds fused_attention(Flops flops, bool backward) const;
+  Seconds fused_attention(Flops flops, bool backward, bool low_precision = false) const;
+  /// Hopper and Ada multiply 8-bit operands that both run along the sum, so that an input gradient needs the weight
+  /// transposed (NVIDIA/TransformerEngine 2.x, is_non_tn_fp8_gemm_supported).
+  bool takes_one_layout_in_8_bits() const;
   /// Of the bytes of a kernel that reads what the one before it wrote, the share that goes to memory.
   double share_from_memory(bool reads_fresh) const;
   /// By how much heads of a width that tensor cores cannot load slow down batched products.
@@ -54,13 +59,15 @@ class ComputeModel {
  private:
   Seconds multiply(const GemmShape& shape, double output_bytes, bool low_precision, const GemmKernel& kernel) const;
   /// Where the linears are in 8 bits all else is computed in 16.
+  FlopsPerSecond peak_of(Precision precision) const;
   Precision wide_precision() const { return precision_ == Precision::kFp8 ? Precision::kBf16 : precision_; }
 
   const Device& device_;
   Precision precision_;
   double clock_ = 1.0;  // of products and attention, where power is limited
   FlashEfficiency flash_;
-  double scaled_share_ = 1.0;  // of gemm_efficiency, where kernels scale inside the product
+  double scaled_share_ = 1.0;  // of gemm_efficiency, where kernels scale inside the product or are early ones
+  bool in_4_bits_ = false;     // what is multiplied in 8 bits otherwise
 };
 
 /// What a GEMM has to do on a device: `busy` is what its longest-busy multiprocessor could have computed meanwhile at

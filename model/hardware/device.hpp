@@ -56,6 +56,7 @@ struct Device {
   int multiprocessors = 0;
   double tdp_w = 0.0;          ///< W, thermal design power of the datasheet; zero: not known
   double power_limit_w = 0.0;  ///< below the tdp (nvidia-smi -pl); zero: the tdp
+  FlopsPerSecond peak_fp4;     ///< dense, of products of 4-bit operands with block scales; zero where there are none
   /// Share of the peak that the best GEMM tile sustains inside a training step, clocks and power included.
   double gemm_efficiency = 0.0;
   /// The same by Precision, where one was measured that differs; zero: gemm_efficiency.

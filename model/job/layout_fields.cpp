@@ -293,6 +293,10 @@ const Fields& software_fields() {
   static const Fields fields = {
       boolean<&Stack::fp8_parameters>("fp8_parameters", "weights are gathered in 8 bits")
           .flag("", {"--fp8-param-gather"}),
+      boolean<&Stack::fp8_attention>("fp8_attention", "fused attention multiplies 8-bit operands")
+          .flag("", {"--fp8-dot-product-attention"}),
+      boolean<&Stack::fp8_activations>("fp8_activations", "what an activation keeps of its inputs is cast to 8 bits")
+          .flag("", {"--activation-func-fp8-input-store"}),
       boolean<&Stack::compile>("compile", "element-wise kernels are generated and fused, as torch.compile does")
           .flag(""),
       entry_of<&Stack::fused>("fused", FieldKind::kList, "operators of one kernel each", &read_fused, &write_fused)
@@ -610,6 +614,10 @@ const Fields& stack_fields() {
       choice<&Stack::selective_recompute>("selective_recompute", "what recompute selective redoes"),
       boolean<&Stack::fp8_gathers>("fp8_gathers", "with fp8: tensor-parallel ranks gather operands in 8 bits"),
       optional_choice<&Stack::fp8_recipe>("fp8_recipe", "of training.fp8_recipe where a job says none"),
+      quantity<&Stack::fp8_on_blackwell>("fp8_on_blackwell", Dimension::kCount,
+                                         "share of what 8-bit products on Blackwell reach with cuBLAS 12.9")
+          .up_to(1.0)
+          .of_gpus(),
       boolean<&Stack::single_pass_norm>("single_pass_norm", "false: statistics and result of a norm in two passes"),
       quantity<&Stack::softmax_forward_bytes>("softmax_forward_bytes", Dimension::kCount,
                                               "bytes a score that scale, mask and softmax move, 0: what they must")

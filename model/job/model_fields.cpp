@@ -51,6 +51,9 @@ Entry part(std::string_view key, std::string_view help) {
   return custom<OwnerOf<Member>>(key, FieldKind::kObject, help, nullptr, &write_part<Member, Parts>).of(Parts);
 }
 
+// No training.precision: what its recipe nvfp4 multiplies in.
+constexpr std::string_view kFp4 = "fp4";
+
 void read_peaks(ObjectReader& reader, const Field& field, void* owner) {
   auto peaks = reader.object(field.key);
   if (!peaks) reader.fail_missing(field.key, R"(such as {"bf16": "312TFLOP/s"})");
@@ -59,6 +62,7 @@ void read_peaks(ObjectReader& reader, const Field& field, void* owner) {
     const auto rate = peaks->quantity(names_of<Precision>()[index], Dimension::kFlopRate);
     rates[index] = FlopsPerSecond(rate.value_or(0.0));
   }
+  static_cast<Device*>(owner)->peak_fp4 = FlopsPerSecond(peaks->quantity(kFp4, Dimension::kFlopRate).value_or(0.0));
   peaks->refuse_unknown_keys();
 }
 
@@ -69,6 +73,8 @@ OrderedJsonValue write_peaks(const Field&, const void* owner) {
     if (rates[index].value() <= 0.0) continue;
     peaks[names_of<Precision>()[index]] = quantity_text(rates[index].value(), Dimension::kFlopRate);
   }
+  const FlopsPerSecond fp4 = static_cast<const Device*>(owner)->peak_fp4;
+  if (fp4.value() > 0.0) peaks[std::string(kFp4)] = quantity_text(fp4.value(), Dimension::kFlopRate);
   return peaks;
 }
 

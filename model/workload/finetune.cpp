@@ -172,6 +172,7 @@ void freeze(Operator& op, const Training& training, bool quantised) {
   op.forward_casts *= kOneDirection;
   op.backward_casts *= kOneDirection;
   const bool multiplied_as_stored = finetune.base == BaseFormat::kFp8 && op.low_precision;
+  if (narrow && multiplied_as_stored) op.transposed = 2.0 * op.frozen_bytes;
   if (!narrow || multiplied_as_stored) return;
   op.dequantised = Bytes(op.parameters * element);
   op.widening = op.frozen_bytes + op.dequantised;

@@ -152,14 +152,17 @@ void quantise(Operator& op, const Training& training, bool normed) {
   const Fp8Casts casts = casts_of(recipe);
   constexpr double kSavedByNorm = 3.0;  // it writes 1 byte in place of 2, which nobody reads again
   const double rows = static_cast<double>(op.shape.m) * static_cast<double>(op.shape.batch);
-  const double before = casts.bytes - (normed && recipe == Fp8Recipe::kDelayed ? kSavedByNorm : 0.0);
+  const bool fused = training.stack.fuses(FusedOperator::kCasts);
+  const double saved = std::min(kSavedByNorm, casts.bytes);
+  const double before = casts.bytes - (fused || (normed && recipe == Fp8Recipe::kDelayed) ? saved : 0.0);
+  const double after = casts.bytes - (fused ? saved : 0.0);
   op.low_precision = true;
   // TransformerEngine keeps the transposed 8-bit copy for the weight gradient, torchao's linears their input as it
   // came.
   const bool of_torchao = recipe == Fp8Recipe::kTensorwise || recipe == Fp8Recipe::kRowwise;
   if (!of_torchao) op.saved = op.saved * (1.0 / element_size(training.precision).value());
   op.forward_casts = Bytes(rows * static_cast<double>(op.shape.k) * before);
-  op.backward_casts = Bytes(rows * static_cast<double>(op.shape.n) * casts.bytes);
+  op.backward_casts = Bytes(rows * static_cast<double>(op.shape.n) * after);
   const int kernels = casts.kernels * op.calls + casts.of_product;
   op.cast_kernels = 2 * kernels;
   op.forward_kernels += kernels;
@@ -182,6 +185,21 @@ Operator activation_operator(const Transformer& model, const OperatorShapes& sha
 
 }  // namespace
 
+namespace {
+
+// What is kept of the activation's `inputs` is written in 8 bits behind it and read back into 16 before its gradient
+// (NVIDIA/Megatron-LM, megatron/core/fusions/fused_bias_swiglu.py: fp8_input_store).
+void keep_in_8_bits(Operator& activation, double inputs) {
+  constexpr double kThere = 3.0;  // 2 bytes read, 1 written; and back again
+  activation.saved = Bytes(inputs);
+  activation.forward_bytes += Bytes(inputs * kThere);
+  activation.input_gradient_bytes += Bytes(inputs * kThere);
+  ++activation.forward_kernels;
+  ++activation.backward_kernels;
+}
+
+}  // namespace
+
 void append_mlp(std::vector<Operator>& operators, const Transformer& model, const OperatorShapes& shapes,
                 const Training& training, double width) {
   const Stack& stack = training.stack;
@@ -196,6 +214,8 @@ void append_mlp(std::vector<Operator>& operators, const Transformer& model, cons
   const bool keeps_gate = model.gated_mlp && !stack.fuses(FusedOperator::kActivation);
   activation.saved = Bytes(shapes.tokens * (inputs + (keeps_gate ? columns : 0.0)) * e);
   activation.gradient_buffer = Bytes(shapes.tokens * (inputs + columns) * e);
+  if (training.precision == Precision::kFp8 && stack.fp8_activations)
+    keep_in_8_bits(activation, shapes.tokens * inputs);
   operators.push_back(activation);
   operators.push_back(linear_operator("mlp down", shapes, columns, model.hidden, shapes.tokens, stack));
   quantise(operators.back(), training, false);
@@ -623,6 +643,7 @@ void append_attention(std::vector<Operator>& operators, const Transformer& model
   const std::size_t core = operators.size();
   if (training.flash_attention) {
     append_fused_core(operators, model, shapes);
+    operators.back().low_precision = training.precision == Precision::kFp8 && training.stack.fp8_attention;
   } else {
     append_unfused_core(operators, model, layout, training, shapes);
   }

@@ -53,6 +53,9 @@ struct Operator {
   Bytes exchanged;  ///< of an adapter: what tensor-parallel ranks gather of its inner result in each pass
   /// Computed in 8 bits where the training is: no head, no router (TransformerEngine, Megatron Core, torchtitan).
   bool low_precision = false;
+  /// Of a linear whose frozen weight is kept in 8 bits once: read and written to transpose it before each input
+  /// gradient, where tensor cores take 8-bit operands in one layout only.
+  Bytes transposed;
   Bytes forward_casts;      ///< what casts of its input read and write: Fp8Casts
   Bytes backward_casts;     ///< and of its output's gradient
   int cast_kernels = 0;     ///< of both
@@ -183,9 +186,10 @@ void append_attention(std::vector<Operator>& operators, const Transformer& model
 /// rows and transposed columns written, amax inside); current and tensorwise 6 (an amax pass first); blockwise 6.5
 /// (rows and columns each from 16 bits, fp32 scales); mxfp8 4.2, nvfp4 3.2 (both directions and scales in one kernel);
 /// rowwise 12 (each operand again for each of its products). A norm of TransformerEngine writes 8 bits itself under
-/// delayed scaling. Source: NVIDIA/TransformerEngine 2.x, docs/features/low_precision_training, and common/cast;
-/// pytorch/ao float8. Of its input TransformerEngine keeps the 8-bit copy until the backward pass, torchao's tensorwise
-/// and rowwise linears the 16 bits.
+/// delayed scaling, and with the stack's fused casts so do activations, attention and their gradients. Source:
+/// NVIDIA/TransformerEngine 2.x, docs/features/low_precision_training, and common/cast; pytorch/ao float8. Of its input
+/// TransformerEngine keeps the 8-bit copy until the backward pass, torchao's tensorwise and rowwise linears the 16
+/// bits.
 void quantise(Operator& op, const Training& training, bool normed);
 
 /// An MLP of `width` columns over all tensor-parallel ranks, without the residual.

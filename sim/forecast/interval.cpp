@@ -46,7 +46,10 @@ bool as_catalogued(const Device& device) {
 std::string unlike_all_runs(const Job& job) {
   if (job.profile) return "layers that were measured one by one";
   if (job.cluster.uneven()) return "nodes that differ";
-  if (job.training.finetune) return "training of a part of the weights";
+  if (const auto& finetune = job.training.finetune; finetune && finetune->method != FinetuneMethod::kFull) {
+    if (finetune->method == FinetuneMethod::kFreeze) return "frozen layers";
+    if (finetune->base != BaseFormat::kFp8) return "adapters beside weights in " + std::string(name_of(finetune->base));
+  }
   const Precision precision = job.training.precision;
   if (precision == Precision::kFp32 || precision == Precision::kTf32) {
     return "training in " + std::string(name_of(precision));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "model/cost/compute.hpp"
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/stage_costs.hpp"
 #include "model/workload/operators.hpp"
@@ -167,6 +168,95 @@ TEST(Finetune, ComplaintsNameTheKey) {
   EXPECT_EQ(about(R"({"method": "full", "rank": 2})").field, "training.finetune.rank");
   EXPECT_EQ(about(R"({"method": "lora", "targets": ["linear_qkv", "q_proj"]})").field, "training.finetune.targets");
   EXPECT_EQ(about("3").field, "training.finetune");
+}
+
+std::string lora_in_8_bits(const std::string& cluster, const std::string& more = "") {
+  return fmt::format(
+      R"({{"model": "llama2-7b", "cluster": "{}", "layout": {{"global_batch_size": 8}}, "training": {{
+          "sequence_length": 4096, "precision": "fp8", "fp8_recipe": "delayed", "stack": "nemo@25.04",
+          "finetune": {{"method": "lora", "rank": 16, "targets": "linear_qkv", "base": "fp8"}}{}}}}})",
+      cluster, more);
+}
+
+double linears_of_llama2_7b() {
+  return 32.0 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008);
+}
+
+// A byte read and one written of each frozen weight and microbatch, but for Blackwell, which multiplies as stored.
+TEST(Finetune, HopperTransposesWeightsInEightBits) {
+  const auto added = [](const std::string& cluster) {
+    const Job job = job_from(lora_in_8_bits(cluster));
+    Job narrow = job;
+    narrow.training.finetune->base = BaseFormat::kBf16;
+    // In 16 bits a frozen weight is multiplied by way of the same casts, but transposed by nobody.
+    return whole_model(job).input_gradient.compute.value() - whole_model(narrow).input_gradient.compute.value();
+  };
+  const Device h100 = job_from(lora_in_8_bits("1xdgx-h100")).cluster.device;
+  const double expected = 2 * linears_of_llama2_7b() / (h100.memory_bandwidth.value() * h100.memory_efficiency);
+  const double kernels = 32 * 4 * h100.kernel_launch.value();
+  EXPECT_NEAR(added("1xdgx-h100"), expected + kernels, 1e-3 * expected);  // the host adds a trace
+  EXPECT_DOUBLE_EQ(added("1xdgx-b200"), 0.0);
+}
+
+TEST(Finetune, AttentionInEightBitsIsFasterByWhatWasMeasured) {
+  const auto forward = [](const std::string& more) {
+    return whole_model(job_from(lora_in_8_bits("1xdgx-h200", more))).forward.compute.value();
+  };
+  const double saved = forward("") - forward(R"(, "fp8_attention": true)");
+  const Device h200 = job_from(lora_in_8_bits("1xdgx-h200")).cluster.device;
+  const double flops = 32 * 4.0 * 4096 * 4096 * 4096 / 2;
+  const double wide =
+      flops / (h200.peak_of(Precision::kBf16).value() * h200.flash_forward_efficiency * h200.clock_under_limit());
+  EXPECT_NEAR(saved, wide * (1 - 1 / 1.24), 1e-3 * wide);
+}
+
+TEST(Finetune, ActivationsAreKeptInEightBitsWhereAsked) {
+  const auto kept = [](const std::string& more) {
+    return whole_model(job_from(lora_in_8_bits("1xdgx-b200", more))).activation.value();
+  };
+  EXPECT_DOUBLE_EQ(kept("") - kept(R"(, "fp8_activations": true)"), 32 * 4096.0 * 2 * 11008);
+}
+
+TEST(Finetune, FusedCastsCostNothingOfTheirOwn) {
+  const auto backward = [](const std::string& more) {
+    return whole_model(job_from(lora_in_8_bits("1xdgx-b200", more))).input_gradient.compute.value();
+  };
+  const double saved = backward("") - backward(R"(, "fused": ["norm", "rotary", "activation", "casts"])");
+  const Device b200 = job_from(lora_in_8_bits("1xdgx-b200")).cluster.device;
+  // 3 of 4 bytes an element of each linear's output, of which frozen ones need one direction: 0.75.
+  const double columns = 3 * 4096 + 4096 + 2 * 11008 + 4096;
+  const double bytes = 32 * 4096 * columns * 3 * 0.75;
+  EXPECT_NEAR(saved, bytes / (b200.memory_bandwidth.value() * b200.memory_efficiency), 1e-2 * saved);
+}
+
+// Products of 4-bit operands take the time that their peak asks for, where a device has one.
+TEST(Finetune, FourBitsMultiplyAtTheirOwnPeak) {
+  const Job job = job_from(lora_in_8_bits("1xdgx-b200"));
+  const GemmShape shape{8192, 8192, 8192, 1};
+  const auto time = [&](Device device, Fp8Recipe recipe) {
+    device.gemm_kernel.memory_efficiency = 1e9;
+    device.kernel_launch = Seconds(0);
+    return ComputeModel(device, Precision::kFp8, job.training.stack, recipe).gemm(shape, 0.0, true).value();
+  };
+  const Device& b200 = job.cluster.device;
+  EXPECT_NEAR(time(b200, Fp8Recipe::kMxfp8) / time(b200, Fp8Recipe::kNvfp4), 2.0, 1e-9);
+  Device without = b200;
+  without.peak_fp4 = FlopsPerSecond(0.0);
+  EXPECT_DOUBLE_EQ(time(without, Fp8Recipe::kMxfp8), time(without, Fp8Recipe::kNvfp4));
+}
+
+// Libraries of before 25.04 were not made for Blackwell.
+TEST(Finetune, EarlyLibrariesMultiplySlowerOnBlackwellAlone) {
+  const auto share = [](const std::string& cluster, const std::string& release) {
+    std::string text = lora_in_8_bits(cluster);
+    text.replace(text.find("nemo@25.04"), 10, release);
+    const Job job = job_from(text);
+    return ComputeModel(job.cluster.device, Precision::kFp8, job.training.stack, Fp8Recipe::kDelayed)
+        .gemm({8192, 8192, 8192, 1}, 0.0, true)
+        .value();
+  };
+  EXPECT_GT(share("1xdgx-b200", "nemo@24.09"), 1.1 * share("1xdgx-b200", "nemo@25.04"));
+  EXPECT_DOUBLE_EQ(share("1xdgx-h100", "nemo@24.09"), share("1xdgx-h100", "nemo@25.04"));
 }
 
 }  // namespace
