@@ -231,7 +231,8 @@ void require_accelerate_layout(const Job& job, Expressible& expressible) {
   expressible.require(!layout.partition_checkpoints, "layout.partition_checkpoints",
                       "--layout.partition_checkpoints=false");
   expressible.require(!layout.bucket_mb, "layout.bucket_mb", "");
-  expressible.require(job.training.optimizer == Optimizer::kAdam, "training.optimizer sgd",
+  expressible.require(job.training.optimizer == Optimizer::kAdam,
+                      fmt::format("training.optimizer {}", name_of(job.training.optimizer)),
                       "--training.optimizer adam");
 }
 

@@ -209,6 +209,9 @@ void require_deepspeed_layout(const Job& job, Expressible& expressible) {
   expressible.require(!layout.partition_checkpoints, "layout.partition_checkpoints",
                       "--layout.partition_checkpoints=false");
   expressible.require(job.training.precision != Precision::kFp8, "training.precision fp8", "--precision bf16");
+  const Optimizer optimizer = job.training.optimizer;
+  expressible.require(optimizer == Optimizer::kAdam || optimizer == Optimizer::kSgd || optimizer == Optimizer::kLion,
+                      fmt::format("training.optimizer {}", name_of(optimizer)), "--training.optimizer adam");
 }
 
 nlohmann::ordered_json zero_section(const Layout& layout) {
@@ -247,6 +250,7 @@ LaunchFile write_deepspeed(const Job& job) {
   if (layout.tp > 1) values["tensor_parallel"] = {{"autotp_size", layout.tp}};
   if (layout.cp > 1) values["sequence_parallel_size"] = layout.cp;
   if (job.training.optimizer == Optimizer::kSgd) values["optimizer"] = {{"type", "SGD"}};
+  if (job.training.optimizer == Optimizer::kLion) values["optimizer"] = {{"type", "Lion"}};
   LaunchFile file;
   file.text = values.dump(2) + "\n";
   file.notes = {

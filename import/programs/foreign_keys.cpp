@@ -233,18 +233,31 @@ void put_optimizer(JsonReader& object, const std::string& key, ImportedJob& impo
   const std::string lower = lower_case(*name);
   const auto starts_with = [&lower](const char* start) { return lower.rfind(start, 0) == 0; };
   const bool compressed = starts_with("onebit") || starts_with("zeroone");
+  // bitsandbytes: adamw_bnb_8bit, paged_adamw_8bit; "paged" moves states to the host where memory runs out.
+  const auto has = [&lower](const char* part) { return lower.find(part) != std::string::npos; };
   if (starts_with("sgd")) {
     imported.put("training.optimizer", "sgd", object.place(key));
+  } else if (has("adam") && has("8bit")) {
+    imported.put("training.optimizer", "adam8bit", object.place(key));
+  } else if (starts_with("adafactor")) {
+    imported.put("training.optimizer", "adafactor", object.place(key));
+  } else if (starts_with("lion") || starts_with("paged_lion")) {
+    if (has("8bit")) {
+      imported.warnings.push_back(fmt::format("{}: \"{}\" is forecast with a full moment", object.place(key), *name));
+    }
+    imported.put("training.optimizer", "lion", object.place(key));
+  } else if (starts_with("paged_adamw")) {
+    imported.put("training.optimizer", "adam", object.place(key));
   } else if (!compressed && (starts_with("adam") || starts_with("fusedadam") || starts_with("deepspeedcpuadam") ||
                              starts_with("fused_adam") || starts_with("lamb"))) {
-    const bool quantized = lower.find("8bit") != std::string::npos || lower.find("4bit") != std::string::npos;
-    if (quantized) {
+    if (has("4bit")) {
       imported.warnings.push_back(
           fmt::format("{}: \"{}\" is forecast with full Adam states", object.place(key), *name));
     }
     imported.put("training.optimizer", "adam", object.place(key));
   } else {
-    object.fail(key, fmt::format("\"{}\" is not modelled", *name), "valid: Adam, AdamW, Lamb, SGD");
+    object.fail(key, fmt::format("\"{}\" is not modelled", *name),
+                "valid: Adam, AdamW, their 8-bit forms, Lamb, Lion, Adafactor, SGD");
   }
 }
 

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <nlohmann/json.hpp>
+
+#include "import/programs/megatron_reader.hpp"
 
 namespace flopcast {
 
@@ -55,6 +58,9 @@ constexpr double kSingle = 4.0;
 
 // Gradients and moments of 32 or 16 bits, the latter in bf16.
 void require_formats(const Job& job, Expressible& expressible) {
+  const Optimizer optimizer = job.training.optimizer;
+  expressible.require(optimizer == Optimizer::kAdam || optimizer == Optimizer::kSgd,
+                      fmt::format("training.optimizer {}", name_of(optimizer)), "--training.optimizer adam");
   const Stack& stack = job.training.stack;
   const bool computes_in_bf16 = job.training.precision == Precision::kBf16 || job.training.precision == Precision::kFp8;
   const auto known = [computes_in_bf16](double bytes) {

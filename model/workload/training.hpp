@@ -18,10 +18,13 @@ struct EnumNames<Transport> {
   static constexpr std::string_view kNames[] = {"nccl", "gloo", "mpi"};
 };
 
-enum class Optimizer { kAdam, kSgd };
+/// adam8bit: both moments in 8 bits with an fp32 scale for each 256 (Dettmers et al. 2110.02861 §2). lion: one moment
+/// (Chen et al. 2302.06675). adafactor: a sum for each row and column in place of the second moment, and no first
+/// (Shazeer and Stern 1804.04235); these sums are below a thousandth of the parameters and not counted.
+enum class Optimizer { kAdam, kSgd, kAdam8Bit, kLion, kAdafactor };
 template <>
 struct EnumNames<Optimizer> {
-  static constexpr std::string_view kNames[] = {"adam", "sgd"};
+  static constexpr std::string_view kNames[] = {"adam", "sgd", "adam8bit", "lion", "adafactor"};
 };
 
 /// How the model is trained, beside its layout.
@@ -41,13 +44,29 @@ struct Training {
   std::optional<double> price_per_gpu_hour;  ///< US dollars
 };
 
+/// Bytes of moments per parameter.
+inline double moment_bytes_per_parameter(const Training& training) {
+  constexpr double kQuantised = 1.0 + 4.0 / 256.0;
+  switch (training.optimizer) {
+    case Optimizer::kAdam:
+      return 2.0 * training.stack.moment_bytes;
+    case Optimizer::kSgd:
+    case Optimizer::kLion:
+      return training.stack.moment_bytes;
+    case Optimizer::kAdam8Bit:
+      return 2.0 * kQuantised;
+    case Optimizer::kAdafactor:
+      return 0.0;
+  }
+  return 0.0;
+}
+
 /// Bytes of optimizer state per parameter: Adam keeps an fp32 weight and two fp32 moments, plain SGD with momentum an
 /// fp32 weight and one; with fp32 weights there is no second copy of them.
 inline double optimizer_bytes_per_parameter(const Training& training) {
   const bool weights_are_fp32 = training.precision == Precision::kFp32 || training.precision == Precision::kTf32;
   const double weight_copy = weights_are_fp32 ? 0.0 : 4.0;
-  const double moments = (training.optimizer == Optimizer::kAdam ? 2.0 : 1.0) * training.stack.moment_bytes;
-  return weight_copy + moments;
+  return weight_copy + moment_bytes_per_parameter(training);
 }
 
 }  // namespace flopcast

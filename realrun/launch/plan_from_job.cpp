@@ -188,6 +188,11 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   plan.zero = job.layout.zero;
   plan.compression = job.layout.compression;
   plan.micro_batch_size = job.layout.micro_batch_size;
+  if (job.training.optimizer != Optimizer::kAdam && job.training.optimizer != Optimizer::kSgd) {
+    throw ConfigError({"training.optimizer",
+                       fmt::format("\"{}\" is forecast, not run", name_of(job.training.optimizer)), "",
+                       "valid for a run: adam, sgd"});
+  }
   plan.optimizer.kind = job.training.optimizer;
   plan.optimizer.rate = static_cast<float>(settings.learning_rate);
   if (job.layout.bucket_mb) plan.bucket_bytes = *job.layout.bucket_mb * 1024 * 1024;

@@ -259,5 +259,19 @@ TEST(Finetune, EarlyLibrariesMultiplySlowerOnBlackwellAlone) {
   EXPECT_DOUBLE_EQ(share("1xdgx-h100", "nemo@24.09"), share("1xdgx-h100", "nemo@25.04"));
 }
 
+// Beside the fp32 weight: two fp32 moments, one, two of 8 bits with an fp32 scale for each 256, none that counts.
+TEST(Optimizers, KeepTheStatesOfTheirPapers) {
+  Training training;
+  const auto bytes = [&training](Optimizer optimizer) {
+    training.optimizer = optimizer;
+    return optimizer_bytes_per_parameter(training);
+  };
+  EXPECT_DOUBLE_EQ(bytes(Optimizer::kAdam), 12.0);
+  EXPECT_DOUBLE_EQ(bytes(Optimizer::kSgd), 8.0);
+  EXPECT_DOUBLE_EQ(bytes(Optimizer::kLion), 8.0);
+  EXPECT_DOUBLE_EQ(bytes(Optimizer::kAdam8Bit), 4.0 + 2.0 + 8.0 / 256);
+  EXPECT_DOUBLE_EQ(bytes(Optimizer::kAdafactor), 4.0);
+}
+
 }  // namespace
 }  // namespace flopcast

@@ -90,6 +90,12 @@ TEST(Megatron, OverlapAndPrecisionAreWhatTheFlagsSay) {
   EXPECT_FALSE(training(" --bf16 --use-torch-fsdp2").contains("overlap"));
   EXPECT_FALSE(training(" --bf16 --fp8-recipe mxfp8").contains("fp8_recipe"));
   EXPECT_EQ(training(" --bf16 --fp8-format e4m3 --fp8-recipe mxfp8")["fp8_recipe"], "mxfp8");
+  EXPECT_EQ(training(" --bf16 --fp4-format e2m1")["fp8_recipe"], "nvfp4");
+  const json narrow =
+      training(" --bf16 --fp8-format hybrid --fp8-dot-product-attention --activation-func-fp8-input-store");
+  EXPECT_EQ(narrow["fp8_attention"], true);
+  EXPECT_EQ(narrow["fp8_activations"], true);
+  EXPECT_FALSE(training(" --bf16 --fp8-dot-product-attention").contains("fp8_attention"));
   EXPECT_EQ(training(" --bf16 --grad-reduce-in-bf16")["gradient_dtype"], "bf16");
   EXPECT_EQ(training(" --bf16 --main-grads-dtype bf16")["gradient_dtype"], "bf16");
   EXPECT_FALSE(training(" --bf16 --main-grads-dtype fp32").contains("gradient_dtype"));

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -183,6 +184,22 @@ TEST(LlamaFactory, FullFineTuning) {
   EXPECT_EQ(imported.job["training"], json::parse(R"({"sequence_length": 2048, "precision": "bf16",
     "attention": "flash", "optimizer": "adam", "stack": "deepspeed", "overlap": {"gradients": true}})"));
   EXPECT_EQ(imported.places.at("layout.zero"), "runs/ds.json:/zero_optimization/stage");
+}
+
+TEST(LlamaFactory, OptimizersByTheirStates) {
+  const auto optimizer = [](const std::string& name) {
+    return llama_factory(fmt::format(R"({{"model_name_or_path": "models/llama", "stage": "sft", "finetuning_type":
+        "full", "cutoff_len": 2048, "bf16": true, "optim": "{}"}})",
+                                     name))
+        .job["training"]["optimizer"];
+  };
+  EXPECT_EQ(optimizer("adamw_torch"), "adam");
+  EXPECT_EQ(optimizer("adamw_8bit"), "adam8bit");
+  EXPECT_EQ(optimizer("paged_adamw_8bit"), "adam8bit");
+  EXPECT_EQ(optimizer("paged_adamw_32bit"), "adam");
+  EXPECT_EQ(optimizer("adafactor"), "adafactor");
+  EXPECT_EQ(optimizer("lion_32bit"), "lion");
+  EXPECT_THROW(optimizer("galore_adamw"), ConfigError);
 }
 
 TEST(LlamaFactory, AModelThatIsNotHereIsLookedUpInTheCatalogue) {
