@@ -227,6 +227,7 @@ void require_accelerate_layout(const Job& job, Expressible& expressible) {
   expressible.require(layout.offload == Offload::kNone || offloads, "layout.offload other than the optimizer's of ZeRO",
                       "--layout.offload none");
   expressible.require(!layout.recompute_layers, "layout.recompute_layers", "");
+  expressible.require(!layout.recompute_every, "layout.recompute_every", "");
   expressible.require(!layout.recompute_modules, "layout.recompute_modules", "");
   expressible.require(!layout.partition_checkpoints, "layout.partition_checkpoints",
                       "--layout.partition_checkpoints=false");

@@ -205,6 +205,7 @@ void require_deepspeed_layout(const Job& job, Expressible& expressible) {
   expressible.require(!layout.offloads_activations() || layout.recompute == Recompute::kFull,
                       "offloaded activations without recomputation", "--recompute full");
   expressible.require(!layout.recompute_layers, "layout.recompute_layers", "");
+  expressible.require(!layout.recompute_every, "layout.recompute_every", "");
   expressible.require(!layout.recompute_modules, "layout.recompute_modules", "");
   expressible.require(!layout.partition_checkpoints, "layout.partition_checkpoints",
                       "--layout.partition_checkpoints=false");

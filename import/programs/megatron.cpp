@@ -191,6 +191,7 @@ void MegatronReader::read_precision() {
   } else if (moments != squares) {
     warn_of(moments ? "exp-avg-dtype" : "exp-avg-sq-dtype", "both moments are forecast in fp32");
   }
+  if (fp8 && arguments_.has("tp-only-amax-red")) put("training.amax_reduction", "tensor", "tp-only-amax-red");
   static const std::pair<const char*, const char*> in_8_bits[] = {
       {"fp8-param-gather", "training.fp8_parameters"},
       {"fp8-dot-product-attention", "training.fp8_attention"},

@@ -1,6 +1,7 @@
 // What the arguments of Megatron-LM and its descendants say of the layout.
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -202,8 +203,24 @@ void MegatronReader::read_context_parallel() {
   if (form == std::end(kMegatronExchanges)) {
     warn_of("cp-comm-type", fmt::format("{}: forecast as a ring, p2p", *exchange));
   } else {
-    put("layout.context_parallel", names_of<ContextParallel>()[form - std::begin(kMegatronExchanges)], "cp-comm-type");
+    const auto chosen = static_cast<ContextParallel>(form - std::begin(kMegatronExchanges));
+    if (chosen == ContextParallel::kHierarchical && !read_context_inner()) return;
+    put("layout.context_parallel", name_of(chosen), "cp-comm-type");
   }
+}
+
+// Ranks of each level, those that exchange heads first.
+bool MegatronReader::read_context_inner() {
+  int inner = 0;
+  int ring = 0;
+  const std::string sizes = arguments_.all_text("hierarchical-context-parallel-sizes");
+  const bool two = std::sscanf(sizes.c_str(), "%d %d", &inner, &ring) == 2;
+  if (!two || inner < 2 || ring < 2 || cp_ % inner != 0 || cp_ / inner != ring) {
+    warn_of("cp-comm-type", "a2a+p2p without two --hierarchical-context-parallel-sizes: forecast as a ring, p2p");
+    return false;
+  }
+  put("layout.context_inner", inner, "hierarchical-context-parallel-sizes");
+  return true;
 }
 
 void MegatronReader::read_batch() {

@@ -13,7 +13,7 @@
 namespace flopcast {
 
 /// The --cp-comm-type of each ContextParallel.
-inline constexpr std::string_view kMegatronExchanges[] = {"p2p", "a2a", "all_gather"};
+inline constexpr std::string_view kMegatronExchanges[] = {"p2p", "a2a", "all_gather", "a2a+p2p"};
 
 /// Reads the arguments of Megatron-LM and its descendants: names, defaults and meanings as in the sources that
 /// import/keys/megatron.json names.
@@ -55,6 +55,7 @@ class MegatronReader {
   void read_latent();
   void read_layout();
   void read_context_parallel();
+  bool read_context_inner();
   void read_batch();
   void read_pipeline();
   void read_stage_string();

@@ -10,6 +10,8 @@
 
 #include "import/programs/megatron_reader.hpp"
 
+#include "import/programs/megatron_reader.hpp"
+
 namespace flopcast {
 
 namespace {
@@ -197,6 +199,10 @@ void write_layout(const Job& job, Arguments& arguments) {
   if (layout.cp > 1) {
     arguments.value("context-parallel-size", layout.cp);
     arguments.value("cp-comm-type", kMegatronExchanges[static_cast<std::size_t>(layout.context_parallel)]);
+    if (layout.context_inner) {
+      arguments.value("hierarchical-context-parallel-sizes",
+                      fmt::format("{} {}", *layout.context_inner, layout.cp / *layout.context_inner));
+    }
   }
   if (layout.ep > 1) arguments.value("expert-model-parallel-size", layout.ep);
   if (layout.etp) arguments.value("expert-tensor-parallel-size", *layout.etp);
@@ -210,8 +216,11 @@ void write_layout(const Job& job, Arguments& arguments) {
   }
   if (layout.recompute == Recompute::kFull) {
     arguments.value("recompute-granularity", "full");
-    arguments.value("recompute-method", layout.recompute_layers ? "block" : "uniform");
-    arguments.value("recompute-num-layers", layout.recompute_layers.value_or(1));
+    // Megatron knows no every N-th layer: as many first ones of each stage take as long and hold as much.
+    const int of_stage = job.model.layers / (layout.pp * layout.vpp.value_or(1));
+    const bool some = layout.recompute_layers || layout.recompute_every;
+    arguments.value("recompute-method", some ? "block" : "uniform");
+    arguments.value("recompute-num-layers", some ? layout.recomputed(of_stage) : 1);
     arguments.flag_if(layout.partition_checkpoints && layout.tp > 1, "distribute-saved-activations");
   }
   arguments.flag_if(layout.zero > 0, "use-distributed-optimizer");
@@ -275,6 +284,7 @@ void write_training(const Job& job, Arguments& arguments) {
     arguments.flag_if(training.stack.fp8_parameters, "fp8-param-gather");
     arguments.flag_if(training.stack.fp8_attention, "fp8-dot-product-attention");
     arguments.flag_if(training.stack.fp8_activations, "activation-func-fp8-input-store");
+    arguments.flag_if(training.stack.amax_reduction == AmaxReduction::kTensor, "tp-only-amax-red");
   }
   write_formats(job, arguments);
   arguments.value("optimizer", training.optimizer == Optimizer::kSgd ? "sgd" : "adam");

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/formats.hpp"
 #include "model/units/quantity.hpp"
@@ -114,6 +115,7 @@ class RecipeReader {
   void read_replica_sizes();
   const nlohmann::json* first_leaf(const nlohmann::json& paths, std::string& path) const;
   void read_block();
+  void read_layer_choice();
   void read_adapter();
   int whole_leaf(const std::string& path, int otherwise) const;
   void finish();
@@ -480,6 +482,25 @@ void RecipeReader::read_block() {
   if (is_on("parallel")) out_.put("model.block", is_on("one_norm") ? "parallel_one_norm" : "parallel", where);
 }
 
+// Selective recomputation "by operator", or a number N: of every N-th layer, whole.
+void RecipeReader::read_layer_choice() {
+  const auto keys = recipe_.rules.find("recompute_choice");
+  if (keys == recipe_.rules.end()) return;
+  const std::string path = keys->at("choice").get<std::string>();
+  const auto leaf = leaves_.find(path);
+  const auto mode = leaves_.find(keys->at("mode").get<std::string>());
+  if (leaf == leaves_.end() || leaf->second == keys->at("by_operator")) return;
+  const std::string text = leaf->second.is_string() ? leaf->second.get<std::string>() : leaf->second.dump();
+  const auto every = parse_whole(text);
+  if (!every || *every < 1 || *every > std::numeric_limits<int>::max()) {
+    fail(path, fmt::format("{} is neither op nor a number of layers", shown_value(leaf->second)),
+         "such as \"op\" or \"2\"");
+  }
+  if (mode == leaves_.end() || mode->second != keys->at("selective")) return;
+  out_.put("layout.recompute", "full", place(path));
+  out_.put("layout.recompute_every", static_cast<int>(*every), place(path));
+}
+
 void RecipeReader::finish() {
   const auto needed = recipe_.rules.value("needs", nlohmann::json::array());
   for (const nlohmann::json& field : needed) {
@@ -535,6 +556,7 @@ ImportedJob RecipeReader::read() {
   read_any();
   read_shared_width();
   read_block();
+  read_layer_choice();
   read_shards();
   read_named_model();
   read_replica_batch();

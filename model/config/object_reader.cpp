@@ -39,6 +39,8 @@ std::string example_of(Dimension dimension) {
       return "an amount such as \"2.5\"";
     case Dimension::kPower:
       return "a power such as \"400W\"";
+    case Dimension::kFrequency:
+      return "a clock such as \"1410MHz\"";
   }
   return "";
 }

@@ -33,13 +33,15 @@ void add_block_collectives(const PricingContext& pricing, BlockKind kind, Sectio
     forward += scattered;
     backward = forward;
     backward += gathered;
-    block.overlappable_tp = gathered.time + scattered.time;
+    block.tensor.gather = gathered.time / pairs;
+    block.tensor.sum = scattered.time / pairs;
     if (training.stack.overlap_tp_in_pieces) block.tp_in_pieces = forward.time;
   } else {
     forward = pricing.collective(CollectiveKind::kAllReduce, bytes, group, pairs);
     backward = forward;
-    block.overlappable_tp = backward.time;
+    block.tensor.sum = backward.time / pairs;
   }
+  block.tensor.has_mlp = pairs > 1.0;
   block.forward.comm.tp += forward.time;
   block.input_gradient.comm.tp += backward.time;
   block.sent.tp += forward;
@@ -242,19 +244,31 @@ namespace {
 
 constexpr double kRingBackward = 2.0;  // K and V, and their gradients
 
+// What joins the results of a ring's parts, in the steps behind the first.
+void add_merges(const PricingContext& pricing, double steps, Section& block) {
+  const Job& job = pricing.job;
+  const Stack& stack = job.training.stack;
+  if (stack.ring_merge_forward_bytes <= 0.0 && stack.ring_merge_backward_bytes <= 0.0) return;
+  const double elements = pricing.tokens() * job.model.context_width() / job.layout.tp;
+  const auto merged = [&](double bytes) { return pricing.compute.memory_bound(Bytes(elements * bytes), 1) * steps; };
+  block.forward.compute += merged(stack.ring_merge_forward_bytes);
+  block.input_gradient.compute += merged(stack.ring_merge_backward_bytes);
+}
+
 void add_ring(const PricingContext& pricing, const GroupPlacement& group, Section& block) {
   const Job& job = pricing.job;
   const Bytes step = element_size(job.training.precision) *
                      (pricing.tokens() * (job.model.key_width() + job.model.value_width()) / job.layout.tp);
   const Seconds hop = pricing.communication.point_to_point(step, group.crosses_nodes(), group.groups_sharing_nics);
-  const double steps = job.layout.cp - 1;
+  const double steps = group.ranks - 1;
   const Seconds forward = hop * steps;
   const Seconds backward = hop * (steps * kRingBackward);
   block.forward.comm.cp += std::max(Seconds(0), forward - block.attention);
   block.input_gradient.comm.cp += std::max(Seconds(0), backward - block.attention * kRingBackward);
-  block.sent.cp.time += forward + backward;
-  block.sent.cp.sent_per_rank += step * (steps * (1.0 + kRingBackward));
-  block.sent.cp.messages += steps * (1.0 + kRingBackward);
+  const Traffic sent{forward, step * steps, steps};
+  block.context_forward += sent;
+  block.sent.cp += scaled(sent, 1.0 + kRingBackward);
+  add_merges(pricing, steps, block);
 }
 
 // K and V of the whole sequence, gathered forward and again backward, where their gradients are summed and scattered.
@@ -267,6 +281,7 @@ void add_gathers(const PricingContext& pricing, const GroupPlacement& group, Sec
   const Traffic scattered = pricing.collective(CollectiveKind::kReduceScatter, whole, group, 1);
   block.forward.comm.cp += gathered.time;
   block.input_gradient.comm.cp += gathered.time + scattered.time;
+  block.context_forward += gathered;
   block.sent.cp += scaled(gathered, 2.0);
   block.sent.cp += scattered;
 }
@@ -280,9 +295,10 @@ void add_all_to_alls(const PricingContext& pricing, const GroupPlacement& group,
     const Seconds exchange = pricing.communication.all_to_all(buffer, group);
     block.forward.comm.cp += exchange;
     block.input_gradient.comm.cp += exchange;
+    const Traffic sent{exchange, all_to_all_sent_per_rank(buffer, group.ranks), static_cast<double>(group.ranks - 1)};
     constexpr double kPasses = 2.0;
-    block.sent.cp += scaled(
-        {exchange, all_to_all_sent_per_rank(buffer, group.ranks), static_cast<double>(group.ranks - 1)}, kPasses);
+    block.context_forward += sent;
+    block.sent.cp += scaled(sent, kPasses);
   }
 }
 
@@ -291,7 +307,8 @@ void add_all_to_alls(const PricingContext& pricing, const GroupPlacement& group,
 void add_context_exchange(const PricingContext& pricing, Section& block) {
   const Layout& layout = pricing.job.layout;
   if (layout.cp == 1) return;
-  const GroupPlacement group = pricing.grid.placement(Axis::kContext, pricing.job.cluster);
+  const Cluster& cluster = pricing.job.cluster;
+  const GroupPlacement group = pricing.grid.placement(Axis::kContext, cluster);
   switch (layout.context_parallel) {
     case ContextParallel::kRing:
       return add_ring(pricing, group, block);
@@ -299,11 +316,35 @@ void add_context_exchange(const PricingContext& pricing, Section& block) {
       return add_all_to_alls(pricing, group, block);
     case ContextParallel::kAllGather:
       return add_gathers(pricing, group, block);
+    case ContextParallel::kHierarchical: {
+      const int inner = layout.ulysses_ranks();
+      add_all_to_alls(pricing, pricing.grid.part_placement(Axis::kContext, inner, 1, cluster), block);
+      return add_ring(pricing, pricing.grid.part_placement(Axis::kContext, layout.cp / inner, inner, cluster), block);
+    }
   }
 }
 
-double context_share_of_forward(const Layout& layout) {
-  return layout.context_parallel == ContextParallel::kUlysses ? 0.5 : 1.0 / 3.0;
+void add_amax_reductions(const PricingContext& pricing, StageCosts& costs) {
+  const Job& job = pricing.job;
+  const AmaxReduction ranks = job.training.stack.amax_reduction;
+  const bool delayed = job.training.fp8_recipe.value_or(Fp8Recipe::kDelayed) == Fp8Recipe::kDelayed;
+  if (job.training.precision != Precision::kFp8 || !delayed || ranks == AmaxReduction::kNone) return;
+  // A largest magnitude each of input, weight and output of four linears a layer.
+  constexpr double kMagnitudes = 12.0;
+  const Bytes bytes(kFp32Bytes * kMagnitudes * std::max(1, costs.layers));
+  const bool of_tensor = ranks == AmaxReduction::kTensor;
+  const GroupPlacement group =
+      of_tensor ? pricing.grid.microbatch_placement(job.cluster) : pricing.grid.stage_placement(job.cluster);
+  const Traffic pass = pricing.collective(CollectiveKind::kAllReduce, bytes, group, 1);
+  const Axis axis = of_tensor ? Axis::kTensor : Axis::kData;
+  costs.forward.comm[axis] += pass.time;
+  costs.input_gradient.comm[axis] += pass.time;
+  costs.sent[axis] += scaled(pass, 2.0);
+  // Joined before it; scales are worked out and handed back behind it.
+  constexpr int kKernels = 3;
+  const Seconds around = pricing.compute.memory_bound(bytes, kKernels);
+  costs.forward.compute += around;
+  costs.input_gradient.compute += around;
 }
 
 GroupPlacement expert_ranks(const PricingContext& pricing) {

@@ -11,6 +11,9 @@ namespace flopcast {
 /// Two all-reduces of the hidden states forward (after attention and MLP) and two backward (before them): 8bsh(t-1)/t
 /// elements sent per rank and layer. Sequence parallelism makes each an all-gather and a reduce-scatter, and gathers
 /// each column-parallel linear's input again for its weight gradient (Korthikanti et al. 2205.05198 §4.2).
+/// Where a stack overlaps them, the second gather runs beside the linear's input gradient, the sum of that beside its
+/// weight gradient (Megatron Core, tensor_parallel/layers.py; nanotron, tensor_parallel/functional.py): each hides for
+/// as long as its own product, not behind the block's other products.
 /// Of a layer with experts those of attention and shared experts alone: the gathers of routed tokens are
 /// add_expert_exchange's.
 void add_block_collectives(const PricingContext& pricing, BlockKind kind, Section& block);
@@ -68,16 +71,21 @@ void add_grid_loss(const PricingContext& pricing, Section& head);
 ///
 /// Ring: K and V of every other rank pass by while the blocks at hand are worked on (Liu et al. 2310.01889), and come
 /// round again with their gradients in the backward pass; what the attention kernels do not cover is exposed. Each rank
-/// holds an early and a late part of the sequence (zigzag), so that causal masks leave all with as much work.
+/// holds an early and a late part of the sequence (Layout::zigzag), so that causal masks leave all with as much work.
+/// Where a stack's kernels attend to one part at a time, results are merged after each step, forward and backward
+/// (Stack::ring_merge_forward_bytes): computation, of the context's features on one rank.
 /// Ulysses: before attention an all-to-all turns the tokens of Q, K and V into heads, behind it another turns the
 /// context back; the backward pass does the same with their gradients (2309.14509 §3.2). Nothing of it is hidden.
 /// Allgather: K and V of the whole sequence are gathered before attention, gathered again in the backward pass, and
 /// their gradients summed and scattered (2407.21783 §3.3.2). Nothing of it is hidden.
-/// Left out: a ring inside Ulysses groups; kernels that take a ring's parts one by one and merge them.
+/// Hierarchical: all-to-alls among `context_inner` neighbours as Ulysses, then a ring over cp/context_inner of them,
+/// whose messages are as long as a plain ring's: as many times the tokens of as many times fewer heads (2405.07719 §3).
 void add_context_exchange(const PricingContext& pricing, Section& block);
 
-/// Of the traffic that add_context_exchange counts, what a forward pass alone sends.
-double context_share_of_forward(const Layout& layout);
+/// Behind each pass of a stage in 8 bits with delayed scaling: the largest magnitudes of its tensors, a few KB, are
+/// agreed on by an all-reduce that the next kernels wait for (TransformerEngine, reduce_and_update_fp8_tensors), over
+/// the ranks of Stack::amax_reduction. Left out: waiting for the slowest of these ranks.
+void add_amax_reductions(const PricingContext& pricing, StageCosts& costs);
 
 /// The ranks that hold different experts: tokens are exchanged among them.
 GroupPlacement expert_ranks(const PricingContext& pricing);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 
 namespace flopcast {
 
@@ -170,6 +171,65 @@ double nvls_tree_of_two_us(double bytes, const Group& inside, double network) {
   return kNvlsHopInter + 2.0 * inside.network + std::max(through_switches, through_network) + fill;
 }
 
+// A binomial tree over nodes of one rank each; the linear term is NCCL's own (tuning.cc).
+double pat_us(CollectiveKind kind, double bytes, const Group& group) {
+  constexpr double kBase = 8.0;
+  constexpr double kOfHop = 1.0 / 3.5;
+  constexpr double kPerRank = 2.8;
+  constexpr double kBandwidth = 0.75;
+  const double hop = kRingHopInter[kSimple] * kOfHop + group.network;
+  const double latency = kBase + std::log2(group.nodes) * hop + group.ranks * kPerRank;
+  const double algorithm_bandwidth = group.bus * kBandwidth * group.ranks / steps_of(kind, group.ranks);
+  return latency + bytes / (algorithm_bandwidth * kGiga) / kMicro;
+}
+
+// Releases that brought an algorithm, 100 · major + minor.
+constexpr int kNvlsSince = 217;
+constexpr int kNvlsTreeSince = 218;
+constexpr int kPatSince = 223;
+
+// Of one that is not told.
+bool has_since(int nccl, int release) {
+  return nccl == 0 || nccl >= release;
+}
+
+bool has_pat(int nccl, CollectiveKind kind, const GroupPlacement& placement) {
+  return nccl >= kPatSince && kind != CollectiveKind::kAllReduce && placement.crosses_nodes() &&
+         placement.ranks_per_node == 1;
+}
+
+// What the switches of nodes and of the network add up, the fastest of these there are: infinite where there are none.
+double in_switches_us(const Cluster& cluster, int nccl, double bytes, const GroupPlacement& placement,
+                      const Group& group) {
+  const GpuGeneration generation = cluster.device.generation;
+  const bool in_node =
+      cluster.in_switch_reduction && (generation == GpuGeneration::kHopper || generation == GpuGeneration::kBlackwell);
+  double best = std::numeric_limits<double>::infinity();
+  if (in_node && has_since(nccl, kNvlsSince) && placement.nodes == 1 && placement.ranks > 2) {
+    best = nvls_us(CollectiveKind::kAllReduce, bytes, group);
+  }
+  if (!placement.crosses_nodes()) return best;
+  Group inside = group;
+  inside.ranks = placement.ranks_per_node;
+  inside.nodes = 1;
+  inside.bus = cluster.ring_bandwidth(std::min(placement.ranks_per_node, cluster.devices_per_node)).value() *
+               cluster.intra_efficiency / kGiga;
+  const double network =
+      cluster.node_network_bandwidth().value() * cluster.nic_efficiency / (kGiga * placement.groups_sharing_nics);
+  const bool switched = in_node && has_since(nccl, kNvlsSince) && placement.ranks_per_node > 2;
+  if (switched && has_since(nccl, kNvlsTreeSince) && placement.nodes == 2) {
+    best = nvls_tree_of_two_us(bytes, inside, network);
+  }
+  if (!cluster.network_reduction) return best;
+  double in_nodes = 0.0;
+  if (placement.ranks_per_node > 1) {
+    in_nodes = switched ? nvls_us(CollectiveKind::kAllReduce, bytes, inside)
+                        : ring_us(CollectiveKind::kAllReduce, bytes, inside, kSimple);
+  }
+  const double hops = 2.0 * (kTreeHopInter[kSimple] + group.network);
+  return std::min(best, hops + std::max(in_nodes, bytes / (network * kGiga) / kMicro));
+}
+
 constexpr double kGlooBytesPerSecond = 1.15e9;
 constexpr double kGlooStep = 50e-6;
 constexpr double kMpiStep = 10e-6;
@@ -202,8 +262,12 @@ int ring_steps(CollectiveKind kind, int ranks) {
 Seconds CommunicationModel::network_latency(CollectiveKind kind, const GroupPlacement& placement) const {
   if (transport_ != Transport::kNccl || !placement.crosses_nodes()) return Seconds(0);
   const double nodes = placement.nodes;
-  const double hops =
-      kind == CollectiveKind::kAllReduce ? std::min(2.0 * std::log2(nodes), 2.0 * (nodes - 1.0)) : nodes - 1.0;
+  double hops = nodes - 1.0;
+  if (kind == CollectiveKind::kAllReduce) {
+    hops = cluster_.network_reduction ? 2.0 : std::min(2.0 * std::log2(nodes), 2.0 * (nodes - 1.0));
+  } else if (has_pat(nccl_, kind, placement)) {
+    hops = std::log2(nodes);
+  }
   return cluster_.hop_latency * hops;
 }
 
@@ -245,20 +309,9 @@ Seconds CommunicationModel::collective(CollectiveKind kind, Bytes bytes, const G
       best = std::min(best, tree_us(bytes.value(), tree, group, protocol));
     }
   }
-  const bool has_in_switch_reduction =
-      cluster_.in_switch_reduction &&
-      (cluster_.device.generation == GpuGeneration::kHopper || cluster_.device.generation == GpuGeneration::kBlackwell);
-  if (has_in_switch_reduction && placement.nodes == 1 && kind == CollectiveKind::kAllReduce && placement.ranks > 2) {
-    best = std::min(best, nvls_us(kind, bytes.value(), group));
-  }
-  if (has_in_switch_reduction && placement.nodes == 2 && kind == CollectiveKind::kAllReduce &&
-      placement.ranks_per_node > 2) {
-    Group inside = group;
-    inside.ranks = placement.ranks_per_node;
-    inside.bus = rings.value() * cluster_.intra_efficiency / kGiga;
-    const double network =
-        cluster_.node_network_bandwidth().value() * cluster_.nic_efficiency / (kGiga * placement.groups_sharing_nics);
-    best = std::min(best, nvls_tree_of_two_us(bytes.value(), inside, network));
+  if (has_pat(nccl_, kind, placement)) best = std::min(best, pat_us(kind, bytes.value(), group));
+  if (kind == CollectiveKind::kAllReduce) {
+    best = std::min(best, in_switches_us(cluster_, nccl_, bytes.value(), placement, group));
   }
   return Seconds(best * kMicro);
 }

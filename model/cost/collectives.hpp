@@ -17,18 +17,27 @@ namespace flopcast {
 /// network cards: cards / groups that use them at the same time.
 /// To each hop between nodes NCCL adds the latency that its network plugin names (graph->latencyInter): the cluster's
 /// hop_latency, which a ring pays nodes - 1 times and a tree 2·log2(nodes) times.
+/// What is there depends on the release (Stack::nccl; NCCL's release notes): NVLS from 2.17 on, NVLS-tree from 2.18 on,
+/// PAT from 2.23 on: gathers and reduce-scatters of groups with one rank a node along binomial trees, log2(nodes)
+/// hops instead of nodes - 1 at 0.75 of the ring's bandwidth (tuning.cc, 2.23 and later). A release that is not told
+/// has all but PAT.
+/// CollNet: where the network's switches add up (Cluster::network_reduction; SHARP, Graham et al., COMHPC 2016), an
+/// all-reduce sums inside each node, sends every byte of the sums out and in once over the node's cards, up and down
+/// one tree of switches, and hands the result out: max(S / node's network, the node's own all-reduce) and one hop of a
+/// tree up and one down, however many nodes.
 /// Gloo and MPI: a ring (Patarasuk & Yuan 2009), steps · alpha + bytes sent / beta, from host memory, which is copied
 /// to and from the device. Gloo: beta 1.15 GB/s a connection (measured between two 10 Gbit/s hosts at every size,
 /// discuss.pytorch.org/t/194008), alpha 50 us, chosen. MPI: beta what the links carry, alpha 10 us, chosen.
 /// A curve that the cluster's profile measured on a group of as many ranks and nodes stands in place of all of this,
 /// whatever the transport, unless groups share network cards: the measured one had them to itself.
-/// Left out: CollNet (SHARP), PAT, congestion between nodes; of NCCL's model the per-channel limits of trees, the cost
-/// of posting to the network, and its size tables, for which one curve stands (collectives.cpp).
+/// Left out: gathers through CollNet, congestion between nodes; of NCCL's model the per-channel limits of trees, the
+/// cost of posting to the network, and its size tables, for which one curve stands (collectives.cpp).
 class CommunicationModel {
  public:
-  explicit CommunicationModel(const Cluster& cluster, Transport transport = Transport::kNccl)
-      : cluster_(cluster), transport_(transport) {}
-  explicit CommunicationModel(Cluster&&, Transport = Transport::kNccl) = delete;  // the cluster is kept by reference
+  explicit CommunicationModel(const Cluster& cluster, Transport transport = Transport::kNccl, int nccl = 0)
+      : cluster_(cluster), transport_(transport), nccl_(nccl) {}
+  // The cluster is kept by reference.
+  explicit CommunicationModel(Cluster&&, Transport = Transport::kNccl, int = 0) = delete;
 
   /// An all-reduce, all-gather or reduce-scatter; zero for a group of one.
   Seconds collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const;
@@ -48,6 +57,7 @@ class CommunicationModel {
  private:
   const Cluster& cluster_;
   Transport transport_;
+  int nccl_;
 };
 
 /// Bytes each rank sends: 2(n-1)/n · bytes for a ring all-reduce, (n-1)/n for the others (Patarasuk & Yuan 2009).

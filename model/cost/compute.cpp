@@ -224,9 +224,9 @@ OperatorTimes operator_times(const Operator& op, const ComputeModel& compute, co
       break;
     }
     case OperatorKind::kFusedAttention:
-      times.forward = compute.fused_attention(op.attention_flops, false, op.low_precision) +
+      times.forward = compute.fused_attention(op.attention_flops * op.imbalance, false, op.low_precision) +
                       compute.memory_bound(Bytes(0), op.forward_kernels);
-      times.input_gradient = compute.fused_attention(op.attention_flops, true, op.low_precision) +
+      times.input_gradient = compute.fused_attention(op.attention_flops * op.imbalance, true, op.low_precision) +
                              compute.memory_bound(Bytes(0), op.backward_kernels);
       break;
     case OperatorKind::kMemoryBound: {

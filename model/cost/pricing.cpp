@@ -30,6 +30,13 @@ Traffic scaled(const Traffic& traffic, double times) {
   return {traffic.time * times, traffic.sent_per_rank * times, traffic.messages * times, traffic.under_way * times};
 }
 
+Seconds TensorCollectives::beside() const {
+  const auto of = [this](const Products& products) {
+    return std::min(gather, products.input_gradient) + std::min(sum, products.weight_gradient);
+  };
+  return of(attention) + (has_mlp ? of(mlp) : Seconds(0));
+}
+
 double overlap_slowdown(const Device& device) {
   constexpr double kOfGpus = 0.4;
   return device.generation == GpuGeneration::kCpu ? 0.0 : kOfGpus;
@@ -41,8 +48,8 @@ PricingContext::PricingContext(const Job& priced_job, const StageMap& stage_map)
       grid(priced_job.layout),
       compute(priced_job.cluster.device, priced_job.training.precision, priced_job.training.stack,
               priced_job.training.fp8_recipe),
-      communication(priced_job.cluster, priced_job.training.transport),
-      replica_communication(priced_job.cluster, priced_job.training.gradient_transport),
+      communication(priced_job.cluster, priced_job.training.transport, priced_job.training.stack.nccl),
+      replica_communication(priced_job.cluster, priced_job.training.gradient_transport, priced_job.training.stack.nccl),
       tp_group(grid.placement(Axis::kTensor, priced_job.cluster)),
       replicas(priced_job.layout.cp == 1 ? grid.placement(Axis::kData, priced_job.cluster)
                                          : grid.expert_replica_placement(1, priced_job.cluster)) {}

@@ -48,6 +48,23 @@ struct GradientPiece {
   double finished = 0.0;  ///< share of the run's backward pass done when it is ready
 };
 
+/// Of one collective of a backward pass that brings linears their input (see add_block_collectives), and the products
+/// of these linears.
+struct TensorCollectives {
+  struct Products {
+    Seconds input_gradient;
+    Seconds weight_gradient;
+  };
+  Seconds gather;       ///< of a linear's input, again for its weight gradient: beside the input gradient
+  Seconds sum;          ///< of the input gradient: beside the weight gradient
+  Products attention;   ///< of linears whose input is gathered before attention
+  Products mlp;         ///< and before the MLP
+  bool has_mlp = true;  ///< whether there is one of the latter
+
+  /// What of them has a product beside it.
+  Seconds beside() const;
+};
+
 /// A run of operators priced together, for one microbatch.
 struct Section {
   PassCost forward;
@@ -61,11 +78,12 @@ struct Section {
   double parameters = 0.0;
   double expert_parameters = 0.0;
   FrozenWeights frozen;
-  Bytes dequantised;        ///< the largest weight that is widened where it is multiplied with
-  Seconds overlappable_tp;  ///< backward collectives that a weight-gradient GEMM may run beside
-  Seconds tp_hidden;        ///< what of them does, in a full backward pass
-  Seconds tp_in_pieces;     ///< forward collectives that are cut in pieces beside the products
+  Bytes dequantised;         ///< the largest weight that is widened where it is multiplied with
+  TensorCollectives tensor;  ///< backward collectives that products may run beside
+  Seconds tp_hidden;         ///< what of them does, in a full backward pass
+  Seconds tp_in_pieces;      ///< forward collectives that are cut in pieces beside the products
   ByAxis<Traffic> sent;
+  Traffic context_forward;  ///< of sent.cp, what the forward pass sends
   double low_rank_elements = 0.0;
   std::vector<GradientPiece> gradients;  ///< in the order the backward pass finishes them
 };

@@ -43,7 +43,7 @@ StageCosts& CostsByStage::own(std::size_t stage) {
 
 namespace {
 
-// Of a collective beside a weight-gradient GEMM, what the GEMM really hides: both are slowed. Fitted to Korthikanti et
+// Of a collective beside a GEMM, what the GEMM really hides: both are slowed. Fitted to Korthikanti et
 // al. 2205.05198, Tables 4 and 5.
 double hidden_share(const Device& device) {
   constexpr double kOfGpus = 0.76;
@@ -52,6 +52,15 @@ double hidden_share(const Device& device) {
 // While a block is recomputed and differentiated, its activations, their gradients and the kernels' temporaries live
 // together: three times the activations, fitted to the memory of the published BLOOM runs.
 constexpr double kRecomputeWorkingSet = 3.0;
+
+void add_gathered(const Operator& op, const OperatorTimes& times, TensorCollectives& tensor) {
+  if (op.gathered_input == GatheredInput::kNone) return;
+  TensorCollectives::Products& products =
+      op.gathered_input == GatheredInput::kAttention ? tensor.attention : tensor.mlp;
+  products.input_gradient += times.input_gradient;
+  products.weight_gradient += times.weight_gradient;
+}
+
 class StepPricer {
  public:
   StepPricer(const Job& job, const StageMap& map) : job_(job), map_(map), pricing_(job, map) {}
@@ -133,6 +142,7 @@ Section StepPricer::price_operators(const std::vector<Operator>& operators) cons
     if (op.of_experts) section.frozen.expert_weights += op.frozen_bytes;
     section.dequantised = std::max(section.dequantised, op.dequantised);
     if (op.attention_core) section.attention += times.forward;
+    add_gathered(op, times, section.tensor);
     if (const double redone = redone_selectively(op, job_.layout, job_.training.stack); redone > 0.0) {
       section.core.compute += times.forward * redone;
       section.core_flops += forward_flops(op) * redone;
@@ -153,7 +163,7 @@ void leave_out_backward(Section& section) {
     section.input_gradient.comm[axis] = section.weight_gradient.comm[axis] = Seconds(0);
     section.sent[axis] = scaled(section.sent[axis], 0.5);
   }
-  section.overlappable_tp = Seconds(0);
+  section.tensor = {};
 }
 
 }  // namespace
@@ -177,8 +187,7 @@ StepPricer::Block StepPricer::price_block(BlockKind kind, LayerState state) cons
   const Seconds beside = std::min(block.cost.tp_in_pieces, block.cost.forward.compute);
   block.cost.forward.comm.tp -= beside * std::min(hidden_share(job_.cluster.device), 1.0 - 1.0 / job_.layout.tp);
   if (job_.training.stack.overlap_tp_with_weight_gradient) {
-    const Seconds hidden_by = std::min(block.cost.overlappable_tp, block.cost.weight_gradient.compute);
-    block.cost.tp_hidden = hidden_by * hidden_share(job_.cluster.device);
+    block.cost.tp_hidden = block.cost.tensor.beside() * hidden_share(job_.cluster.device);
   }
   if (kind == BlockKind::kExperts) {
     add_expert_host_floor(pricing_, block.operators, block.cost);
@@ -239,7 +248,7 @@ StepPricer::LayerCounts StepPricer::layer_counts(int first_layer, int layers) co
   LayerCounts counts;
   counts.all = layers_by_state(job_.model, job_.training, first_layer, layers);
   if (job_.layout.recompute != Recompute::kFull) return counts;
-  const int redone = std::min(layers, job_.layout.recompute_layers.value_or(layers));
+  const int redone = job_.layout.recomputed(layers);
   counts.redone = layers_by_state(job_.model, job_.training, first_layer, redone);
   counts.redone.dense[static_cast<std::size_t>(LayerState::kStill)] = 0;
   counts.redone.with_experts[static_cast<std::size_t>(LayerState::kStill)] = 0;
@@ -284,7 +293,7 @@ void StepPricer::add_recomputed_blocks(const Block& block, int layers, StageCost
   add_pass(costs.recompute, block.cost.forward, layers);
   costs.sent.tp += scaled(recomputed_collectives(pricing_, block.kind, block.cost), layers);
   costs.sent.ep += scaled(block.cost.sent.ep, layers / 2.0);
-  costs.sent.cp += scaled(block.cost.sent.cp, layers * context_share_of_forward(layout));
+  costs.sent.cp += scaled(block.cost.context_forward, layers);
   if (layout.partition_checkpoints) {
     const Traffic gather =
         pricing_.collective(CollectiveKind::kAllGather, pricing_.hidden_bytes(), pricing_.tp_group, layers);
@@ -354,6 +363,7 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
   if (last) {
     add_section(head_, 1, costs);
     costs.activation += saved_activation(head_operators_);
+    costs.saved_logits = head_operators_.back().saved;
     // The loss works in place on what it stored; what is new is the gradient cast for the GEMMs.
     costs.logits_buffer = gradient_buffer(head_operators_) + placeholder_gradients(head_operators_, job_.training);
     const double table = head_operators_[1].parameters;
@@ -364,6 +374,7 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
   }
   finish_stage(pricing_, index, runs_of(index, counts), costs);
   add_overlap_slowdown(overlap_slowdown(job_.cluster.device), costs);
+  add_amax_reductions(pricing_, costs);
   costs.split_slowdown = costs.input_gradient.compute * job_.training.stack.split_backward_slowdown;
   return costs;
 }

@@ -92,6 +92,7 @@ struct StageCosts {
   Bytes activation;          ///< kept per microbatch in flight
   Bytes recompute_buffer;    ///< one block's activations, alive while its backward pass redoes them
   Bytes gradient_buffer;     ///< gradients of activations inside one block's backward pass
+  Bytes saved_logits;        ///< of activation: what the loss keeps, on the stage with the head
   Bytes logits_buffer;       ///< gradients of the logits and of their input, on the stage with the head
   Bytes placeholders;        ///< gradients of linears that are allocated and never read
   Bytes gathered_weights;    ///< whole weights of the units at work and on their way, where weights are sharded

@@ -80,6 +80,7 @@ struct Cluster {
   double intra_efficiency = 1.0;          ///< the share NCCL's rings reach
   Seconds intra_latency;                  ///< of a point-to-point message
   bool in_switch_reduction = true;        ///< the switch can add up (NVLink SHARP), where the GPU generation can use it
+  bool network_reduction = false;         ///< the network's switches add up (InfiniBand SHARP) and NCCL lets them
   int nics_per_node = 1;
   BytesPerSecond nic_bandwidth;  ///< of one network card, datasheet
   double nic_efficiency = 1.0;

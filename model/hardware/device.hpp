@@ -54,9 +54,11 @@ struct Device {
   Bytes memory_capacity;
   BytesPerSecond memory_bandwidth;
   int multiprocessors = 0;
-  double tdp_w = 0.0;          ///< W, thermal design power of the datasheet; zero: not known
-  double power_limit_w = 0.0;  ///< below the tdp (nvidia-smi -pl); zero: the tdp
-  FlopsPerSecond peak_fp4;     ///< dense, of products of 4-bit operands with block scales; zero where there are none
+  double tdp_w = 0.0;           ///< W, thermal design power of the datasheet; zero: not known
+  double power_limit_w = 0.0;   ///< below the tdp (nvidia-smi -pl); zero: the tdp
+  double boost_clock_hz = 0.0;  ///< that the peaks are stated for; zero: not known
+  double clock_hz = 0.0;        ///< locked below it (nvidia-smi -lgc); zero: what the power allows
+  FlopsPerSecond peak_fp4;      ///< dense, of products of 4-bit operands with block scales; zero where there are none
   /// Share of the peak that the best GEMM tile sustains inside a training step, clocks and power included.
   double gemm_efficiency = 0.0;
   /// The same by Precision, where one was measured that differs; zero: gemm_efficiency.
@@ -72,6 +74,9 @@ struct Device {
   /// Of what products and attention reach at the tdp: their clock is what the power allows. Switching takes f·V² and V
   /// goes with f, so f goes with the cube root of what the limit leaves beside the static 0.15 of the tdp. V100 at 450
   /// W (DGX-2H) and 300 W, H100 at 700 W and 500 W are forecast alike with it.
+  /// A locked clock bounds them too: clock / boost_clock, or what the power limit leaves where that is less. Left out:
+  /// that a device which its tdp holds below its boost clock anyway loses less by a lock, so that the time is an upper
+  /// bound; memory and links have clocks of their own.
   double clock_under_limit() const;
   FlopsPerSecond peak_of(Precision precision) const { return peak[static_cast<std::size_t>(precision)]; }
   double gemm_efficiency_of(Precision precision) const {

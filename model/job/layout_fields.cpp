@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -266,6 +267,30 @@ OrderedJsonValue write_fused(const Field&, const void* owner) {
   return names;
 }
 
+constexpr int kNcclMajor = 100;
+
+void read_nccl(ObjectReader& reader, const Field& field, void* owner) {
+  const auto text = reader.text(field.key);
+  if (!text) return;
+  int major = 0;
+  int minor = 0;
+  int patch = 0;
+  char rest = '\0';
+  const int parts = std::sscanf(text->c_str(), "%d.%d.%d%c", &major, &minor, &patch, &rest);
+  constexpr int kOldest = 4;
+  if (parts < 2 || parts > 3 || major != 2 || minor < kOldest || minor >= kNcclMajor) {
+    reader.fail(field.key, fmt::format("\"{}\" is no release of NCCL", *text),
+                "such as 2.18, 2.21 or 2.27, from 2.4 on");
+  }
+  static_cast<Stack*>(owner)->nccl = kNcclMajor * major + minor;
+}
+
+OrderedJsonValue write_nccl(const Field&, const void* owner) {
+  const int release = static_cast<const Stack*>(owner)->nccl;
+  if (release == 0) return nullptr;
+  return fmt::format("{}.{}", release / kNcclMajor, release % kNcclMajor);
+}
+
 void read_recompute_modules(ObjectReader& reader, const Field& field, void* owner) {
   if (reader.find(field.key)->is_null()) return;
   RecomputeModules modules;
@@ -307,6 +332,12 @@ const Fields& software_fields() {
           .flag("KIND"),
       optional_choice<&Stack::flash_kernels>("flash_attention", "generation of the fused attention kernels")
           .flag("2|3|cudnn"),
+      choice<&Stack::amax_reduction>("amax_reduction",
+                                     "ranks that agree on scales of delayed fp8: none, tensor or replicas")
+          .flag("RANKS"),
+      entry_of<&Stack::nccl>("nccl", FieldKind::kText, "release of NCCL, such as 2.21: which algorithms it has",
+                             &read_nccl, &write_nccl)
+          .flag("2.N"),
       format<&Stack::reduce_bytes>("reduce_dtype", "of gradients on their way between replicas").flag("FORMAT"),
       format<&Stack::moment_bytes>("moment_dtype", "of the optimizer's moments").flag("FORMAT", {"--exp-avg-dtype"}),
   };
@@ -463,6 +494,13 @@ const Fields& layout_fields() {
       choice<&Layout::context_parallel>("context_parallel", "how cp ranks bring queries to keys")
           .flag("FORM")
           .possible(),
+      whole<&Layout::context_inner>(
+          "context_inner", 2, kMostRanks,
+          "context_parallel hierarchical: neighbours that exchange heads, the ring is of cp/N")
+          .flag("N")
+          .possible(),
+      boolean<&Layout::zigzag>("zigzag", "cp ranks hold an early and a late part of a sequence: equal causal work")
+          .flag(""),
       ranks_along<Axis::kExpert>("expert-parallel ranks", {"--ep", "--expert-model-parallel-size"}),
       whole<&Layout::etp>("etp", 1, kMostRanks, "tensor-parallel ranks of an expert")
           .flag("N", {"--etp", "--expert-tensor-parallel-size"})
@@ -517,6 +555,11 @@ const Fields& layout_fields() {
       whole<&Layout::recompute_layers>("recompute_layers", 1, kLargestLayers,
                                        "recompute full: of each stage only the first so many layers")
           .flag("N", {"--recompute-num-layers"})
+          .otherwise("all of them")
+          .possible(),
+      whole<&Layout::recompute_every>("recompute_every", 1, kLargestLayers,
+                                      "recompute full: of each stage every so many-th layer")
+          .flag("N")
           .otherwise("all of them")
           .possible(),
       entry_of<&Layout::recompute_modules>("recompute_modules", FieldKind::kList, "recompute selective: what is redone",
@@ -618,6 +661,15 @@ const Fields& stack_fields() {
                                          "share of what 8-bit products on Blackwell reach with cuBLAS 12.9")
           .up_to(1.0)
           .of_gpus(),
+      quantity<&Stack::ring_merge_forward_bytes>(
+          "ring_merge_forward_bytes", Dimension::kCount,
+          "bytes a token and feature of the context that joining a ring's parts moves in each step")
+          .up_to(1'000.0)
+          .of_gpus(),
+      quantity<&Stack::ring_merge_backward_bytes>("ring_merge_backward_bytes", Dimension::kCount,
+                                                  "the same in the backward pass")
+          .up_to(1'000.0)
+          .of_gpus(),
       boolean<&Stack::single_pass_norm>("single_pass_norm", "false: statistics and result of a norm in two passes"),
       quantity<&Stack::softmax_forward_bytes>("softmax_forward_bytes", Dimension::kCount,
                                               "bytes a score that scale, mask and softmax move, 0: what they must")
@@ -656,7 +708,7 @@ const Fields& stack_fields() {
           .among([] { return names_of<GpuGeneration>(); })
           .of_gpus(),
       quantity<&Stack::allocator_slack>("allocator_slack", Dimension::kCount,
-                                        "share of activations and buffers that the allocator reserves beyond them")
+                                        "share of the layers' activations that the allocator reserves beyond them")
           .up_to(10.0)
           .of_gpus(),
       quantity<&Stack::memory_overhead_gib>("memory_overhead", Dimension::kBytes,
@@ -681,6 +733,9 @@ const Fields& training_fields() {
       whole<&Training::sequence_length>("sequence_length", 1, kLongestSequence, "tokens per sequence")
           .flag("N", {"--seq", "--seq-length"})
           .otherwise("the model's"),
+      whole<&Training::document_length>("document_length", 0, kLongestSequence,
+                                        "tokens of the documents packed in a sequence, each attends to itself; 0: none")
+          .flag("N"),
       choice<&Training::precision>("precision", "fp32, tf32, fp16, bf16 or fp8")
           .flag("FORMAT", {"--precision"})
           .otherwise("bf16, or fp16 where a device has none; a layer profile's own"),

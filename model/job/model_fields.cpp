@@ -368,6 +368,10 @@ const Fields& device_fields() {
       quantity<&Device::tdp_w>("tdp", Dimension::kPower, "thermal design power").zero_is_none(),
       quantity<&Device::power_limit_w>("power_limit", Dimension::kPower, "set below the tdp: products slow down")
           .zero_is_none(),
+      quantity<&Device::boost_clock_hz>("boost_clock", Dimension::kFrequency, "that the peaks are stated for")
+          .zero_is_none(),
+      quantity<&Device::clock_hz>("clock", Dimension::kFrequency, "locked below boost_clock: products slow down")
+          .zero_is_none(),
       other("kernel_efficiency", FieldKind::kNumber, "share of the peak that products reach by themselves").up_to(1.0),
       other("sustained_share", FieldKind::kNumber, "share of that rate which a step sustains").up_to(1.0),
       other("kernel_efficiency_by_precision", FieldKind::kObject, "the same where a precision differs")
@@ -441,6 +445,8 @@ const Fields& cluster_fields() {
           .flag("TIME")
           .required(kInlineCluster),
       boolean<&Cluster::in_switch_reduction>("in_switch_reduction", "the switch can add up, where the GPU can use it"),
+      boolean<&Cluster::network_reduction>("network_reduction",
+                                           "the network's switches add up (SHARP): all-reduces by CollNet"),
       whole<&Cluster::nics_per_node>("nics_per_node", 1, kMostDevicesPerNode, "network cards in a node").flag("N"),
       quantity<&Cluster::nic_bandwidth>("nic_bandwidth", Dimension::kBandwidth, "of one card, per direction")
           .flag("RATE")

@@ -95,6 +95,14 @@ void read_precision_efficiencies(ObjectReader& reader, Device& device, bool is_g
   read("gemm_efficiency_by_precision", 1.0, true);
 }
 
+// A locked clock slows products by its share of the clock that their peak is stated for.
+void check_clock(const ObjectReader& reader, const Device& device) {
+  if (device.clock_hz > 0.0 && device.boost_clock_hz <= 0.0) {
+    reader.fail("clock", fmt::format("needs boost_clock, which device {} does not say", device.name),
+                "give boost_clock, at which the device reaches its peak, such as \"1830MHz\"");
+  }
+}
+
 // What an inline device need not say: its generation answers, and the job says that it did.
 void settle_efficiencies(ObjectReader& reader, Device& device, bool gives_gemm, std::vector<std::string>& assumptions) {
   const DeviceDefaults& defaults = device_defaults(device.generation);
@@ -186,6 +194,7 @@ Device read_device(const nlohmann::json& value, const std::string& field, std::v
   read_fields(device_fields(), reader, &device);
   device.description = reader.text("description").value_or("");
   const bool gives_gemm = value.is_object() && value.contains("gemm_efficiency");
+  check_clock(reader, device);
   settle_efficiencies(reader, device, gives_gemm, assumptions);
   read_precision_efficiencies(reader, device, gives_gemm);
   device.gemm_kernel = read_gemm_kernel(reader);
@@ -207,6 +216,17 @@ std::vector<DeviceLink> read_links(const ObjectReader& cluster, const nlohmann::
     links.push_back(link);
   }
   return links;
+}
+
+// Nodes are of one device: another generation in its place keeps links that nobody sells with it.
+void tell_of_foreign_links(const Cluster& cluster, const std::string& usual_device,
+                           std::vector<std::string>& assumptions) {
+  const nlohmann::json usual = catalogue_values(CatalogueKind::kDevices, usual_device);
+  if (usual.is_null() || usual.at("generation") == name_of(cluster.device.generation)) return;
+  assumptions.push_back(
+      fmt::format("device {} stands in nodes of {}, with the links and cards that these have with {}: give "
+                  "cluster.intra_bandwidth, or name a cluster of its own (flopcast catalog clusters)",
+                  cluster.device.name, cluster.name, usual_device));
 }
 
 }  // namespace
@@ -247,6 +267,8 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
       !values.at("device").contains("peak") && entry.contains("device")) {
     values["device"]["name"] = entry.at("device");
   }
+  const bool own_links = values.contains("intra_bandwidth") || !entry.contains("device");
+  const std::string usual_device = own_links ? "" : entry.at("device").get<std::string>();
   if (profile != nullptr) {
     values = overlay_profile(*profile, values, entry, origins);
   } else {
@@ -267,6 +289,7 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
     cluster.device = read_device(*reader.find("device"), "cluster.device", assumptions, origins);
   }
   read_fields(cluster_fields(), reader, &cluster);
+  if (!uneven && !own_links) tell_of_foreign_links(cluster, usual_device, assumptions);
   cluster.description = reader.text("description").value_or("");
   if (uneven) read_uneven_nodes(reader, *nodes, cluster, assumptions, origins);
   if (profile != nullptr) cluster.curves = profile->curves;

@@ -109,8 +109,14 @@ class LayoutCheck {
   void check_checkpoints() const {
     const auto rule = broken_recompute_rule(job_, layout_.tp, layout_.sequence_parallel, layout_.recompute);
     if (rule == LayoutRule::kRecomputeParts) {
+      if (layout_.recompute_layers && layout_.recompute_every) {
+        reader_.fail("recompute_every", "stands beside recompute_layers",
+                     "give one of them: the first layers, or every N-th");
+      }
       const bool modules = layout_.recompute_modules.has_value();
-      reader_.fail(modules ? "recompute_modules" : "recompute_layers",
+      reader_.fail(modules                    ? "recompute_modules"
+                   : layout_.recompute_layers ? "recompute_layers"
+                                              : "recompute_every",
                    job_.profile ? "belongs to transformers, not to a layer profile"
                                 : fmt::format("belongs to recompute {}, not {}", modules ? "selective" : "full",
                                               name_of(layout_.recompute)),
@@ -154,8 +160,26 @@ class LayoutCheck {
   void check_context() const {
     if (broken_context_rule(job_, layout_.tp, layout_.cp) != LayoutRule::kSequence) return;
     const int length = job_.training.sequence_length;
-    reader_.fail("cp", fmt::format("2 · {} does not divide the sequence length {}", layout_.cp, length),
-                 fmt::format("valid: {}", divisors_up_to(length / 2, 64)));
+    const std::string parts = layout_.zigzag ? "2 · " : "";
+    reader_.fail("cp", fmt::format("{}{} does not divide the sequence length {}", parts, layout_.cp, length),
+                 fmt::format("valid: {}", divisors_up_to(layout_.zigzag ? length / 2 : length, 64)));
+  }
+
+  void refuse_inner() const {
+    const std::vector<int> valid =
+        fitting(layout_.cp / 2, [this](int ranks) { return ranks > 1 && layout_.cp % ranks == 0; });
+    if (!layout_.context_inner) {
+      reader_.fail("context_parallel", "hierarchical needs context_inner, the ranks that exchange heads",
+                   valid.empty() ? "use ring or ulysses" : fmt::format("valid: context_inner {}", list(valid)));
+    }
+    if (layout_.context_parallel != ContextParallel::kHierarchical) {
+      reader_.fail("context_inner", fmt::format("stands beside context_parallel {}", name_of(layout_.context_parallel)),
+                   "it is of hierarchical alone");
+    }
+    reader_.fail(
+        "context_inner",
+        fmt::format("{} does not divide {} context-parallel ranks in groups", *layout_.context_inner, layout_.cp),
+        valid.empty() ? "use context_parallel ring or ulysses" : fmt::format("valid: {}", list(valid)));
   }
 
   // All-to-alls hand each rank whole heads, of queries and of keys and values.
@@ -165,13 +189,14 @@ class LayoutCheck {
       reader_.fail("context_parallel", fmt::format("{} needs cp above 1", name_of(layout_.context_parallel)),
                    "valid: ring, or cp of at least 2");
     }
+    if (rule == LayoutRule::kContextInner) refuse_inner();
     if (rule != LayoutRule::kUlyssesHeads) return;
     const RankHeads heads = rank_heads(job_.model, layout_.tp);
     const std::vector<int> valid = fitting(heads.keys, [&](int cp) { return cp > 1 && heads.shared_by(cp); });
-    reader_.fail("cp",
+    reader_.fail(layout_.context_inner ? "context_inner" : "cp",
                  fmt::format("{} ranks do not share {} heads and {} key/value heads of a tensor-parallel rank, as "
-                             "ulysses needs",
-                             layout_.cp, heads.queries, heads.keys),
+                             "{} needs",
+                             layout_.ulysses_ranks(), heads.queries, heads.keys, name_of(layout_.context_parallel)),
                  valid.empty() ? "use context_parallel ring" : fmt::format("valid: {}", list(valid)));
   }
 

@@ -49,14 +49,18 @@ std::optional<LayoutRule> broken_tensor_rule(const Job& job, int tp) {
 
 std::optional<LayoutRule> broken_context_rule(const Job& job, int tp, int cp) {
   const bool ulysses = job.layout.context_parallel == ContextParallel::kUlysses;
+  const bool hierarchical = job.layout.context_parallel == ContextParallel::kHierarchical;
+  if (hierarchical != job.layout.context_inner.has_value()) return LayoutRule::kContextInner;
   if (cp == 1) {
     return broken_unless(job.layout.context_parallel == ContextParallel::kRing, LayoutRule::kContextAlone);
   }
   if (job.profile) return LayoutRule::kProfileContext;
+  const int inner = job.layout.context_inner.value_or(1);
+  if (hierarchical && (cp % inner != 0 || cp == inner)) return LayoutRule::kContextInner;
   // Causal balance gives each rank an early and a late part of the sequence, so it is cut in 2·cp (2310.01889 §4).
-  if (job.training.sequence_length % (2 * cp) != 0) return LayoutRule::kSequence;
-  if (!ulysses) return std::nullopt;
-  return broken_unless(rank_heads(job.model, tp).shared_by(cp), LayoutRule::kUlyssesHeads);
+  if (job.training.sequence_length % sequence_parts(job.layout, cp) != 0) return LayoutRule::kSequence;
+  if (!ulysses && !hierarchical) return std::nullopt;
+  return broken_unless(rank_heads(job.model, tp).shared_by(ulysses ? cp : inner), LayoutRule::kUlyssesHeads);
 }
 
 std::optional<LayoutRule> broken_replica_rule(const Job& job, int model_ranks) {
@@ -92,7 +96,9 @@ std::optional<LayoutRule> broken_sequence_rule(const Job& job, int tp, int cp, b
 
 std::optional<LayoutRule> broken_recompute_rule(const Job& job, int tp, bool sequence_parallel, Recompute recompute) {
   if (job.profile && recompute == Recompute::kSelective) return LayoutRule::kProfileRecompute;
-  const bool layers = job.layout.recompute_layers && (job.profile || recompute != Recompute::kFull);
+  const bool some = job.layout.recompute_layers || job.layout.recompute_every;
+  const bool both = job.layout.recompute_layers && job.layout.recompute_every;
+  const bool layers = both || (some && (job.profile || recompute != Recompute::kFull));
   const bool modules = job.layout.recompute_modules && (job.profile || recompute != Recompute::kSelective);
   if (layers || modules) return LayoutRule::kRecomputeParts;
   if (!job.layout.partition_checkpoints) return std::nullopt;

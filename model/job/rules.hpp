@@ -22,6 +22,7 @@ enum class LayoutRule {
   kMlp,
   kExpertWidth,
   kContextAlone,
+  kContextInner,
   kProfileContext,
   kSequence,
   kUlyssesHeads,
@@ -57,9 +58,10 @@ struct EnumNames<LayoutRule> {
       "tp does not divide the MLP width",
       "tp does not divide the width of the experts",
       "a context_parallel other than ring needs cp above 1",
+      "context_inner is of context_parallel hierarchical, and cp a multiple of it beyond itself",
       "a layer profile cannot be split over cp",
-      "2 cp does not divide the sequence length",
-      "ulysses: cp does not divide the heads of a tensor rank",
+      "cp, with zigzag 2 cp, does not divide the sequence length",
+      "ulysses: cp (hierarchical: context_inner) does not divide the heads of a tensor rank",
       "dataparallel is one process on one node, without other parallelism",
       "ep needs a model with experts",
       "ep does not divide the experts",
@@ -70,7 +72,7 @@ struct EnumNames<LayoutRule> {
       "sequence parallelism is of tensor_parallel 1d",
       "tp does not divide the tokens of a rank",
       "a layer profile has no selective recomputation",
-      "recompute_layers needs recompute full, recompute_modules recompute selective, and both a transformer",
+      "recompute_layers or recompute_every needs recompute full, recompute_modules selective, and a transformer",
       "partition_checkpoints needs recompute full and tp above 1 without sequence parallelism",
       "the grid does not cut the microbatch",
       "compression needs zero 0",
@@ -98,6 +100,11 @@ struct RankHeads {
   bool shared_by(int cp) const { return queries % cp == 0 && keys % cp == 0; }
 };
 RankHeads rank_heads(const Transformer& model, int tp);
+
+/// The equal parts that cp ranks cut a sequence in: two each with zigzag.
+inline int sequence_parts(const Layout& layout, int cp) {
+  return layout.zigzag ? 2 * cp : cp;
+}
 
 /// Groups of `shards` neighbours must not cut those of the other axes.
 bool shards_fit(int shards, int dp, int cp, int ep);

@@ -73,6 +73,17 @@ int Layout::optimizer_shards() const {
   return shards_from(*this, kShardsOptimizer);
 }
 
+int Layout::recomputed(int layers) const {
+  if (recompute != Recompute::kFull) return 0;
+  if (recompute_every) return layers / *recompute_every;
+  return recompute_layers ? std::min(layers, *recompute_layers) : layers;
+}
+
+int Layout::ulysses_ranks() const {
+  if (context_parallel == ContextParallel::kUlysses) return cp;
+  return context_parallel == ContextParallel::kHierarchical ? context_inner.value_or(1) : 1;
+}
+
 std::vector<std::string_view> names_in(const RecomputeModules& modules) {
   std::vector<std::string_view> names;
   for (std::size_t index = 0; index < modules.size(); ++index) {
@@ -86,6 +97,7 @@ std::string recompute_text(const Layout& layout) {
   if (layout.recompute_layers) {
     text += fmt::format(" ({} layer{} a stage)", *layout.recompute_layers, *layout.recompute_layers == 1 ? "" : "s");
   }
+  if (layout.recompute_every) text += fmt::format(" (every {}. layer)", *layout.recompute_every);
   if (!layout.recompute_modules) return text;
   return text + fmt::format(" ({})", fmt::join(names_in(*layout.recompute_modules), ", "));
 }

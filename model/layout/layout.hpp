@@ -36,10 +36,12 @@ struct EnumNames<TensorParallel> {
 /// How ranks that share a sequence bring every query to every key. Ring: keys and values travel round the ranks (Liu et
 /// al. 2310.01889). Ulysses: all-to-alls hand each rank whole sequences of some heads and back (2309.14509). Allgather:
 /// each rank gathers the keys and values of all before it attends (Llama 3, 2407.21783 §3.3.2).
-enum class ContextParallel { kRing, kUlysses, kAllGather };
+/// Hierarchical: all-to-alls among `context_inner` neighbours, a ring over such groups (Megatron Core's a2a+p2p; USP,
+/// Fang & Zhao 2405.07719).
+enum class ContextParallel { kRing, kUlysses, kAllGather, kHierarchical };
 template <>
 struct EnumNames<ContextParallel> {
-  static constexpr std::string_view kNames[] = {"ring", "ulysses", "allgather"};
+  static constexpr std::string_view kNames[] = {"ring", "ulysses", "allgather", "hierarchical"};
 };
 
 enum class Offload { kNone, kOptimizer, kActivations, kAll };
@@ -114,6 +116,10 @@ struct Layout : AxisSizes {
   /// folding, 2504.14960).
   std::optional<int> etp;
   ContextParallel context_parallel = ContextParallel::kRing;
+  std::optional<int> context_inner;  ///< of hierarchical context parallelism: neighbours that exchange heads
+  /// Context-parallel ranks of a ring and those that gather hold an early and a late part of each sequence, so that
+  /// causal attention leaves all with as much work; false: parts in order.
+  bool zigzag = true;
   bool sequence_parallel = false;
   int micro_batch_size = 1;
   int global_batch_size = 1;
@@ -132,6 +138,9 @@ struct Layout : AxisSizes {
   bool partition_checkpoints = false;
   /// Of full recomputation: the first so many layers of each stage (of each chunk) alone, as Megatron's method block.
   std::optional<int> recompute_layers;
+  /// The same in another choice: every so many-th layer, of a stage's L layers L/N of them (torchtitan's
+  /// selective_ac_option N).
+  std::optional<int> recompute_every;
   /// Of selective recomputation, in place of what the stack redoes.
   std::optional<RecomputeModules> recompute_modules;
   int zero = 0;  ///< 0 replicated, 1 optimizer state sharded over dp·cp, 2 gradients too, 3 weights too
@@ -151,6 +160,10 @@ struct Layout : AxisSizes {
   int microbatches() const { return global_batch_size / (dp * micro_batch_size); }
   /// Context-parallel ranks hold the same weights, so gradients are summed over dp·cp ranks.
   int replicas() const { return dp * cp; }
+  /// Of a stage's layers, those that full recomputation does again.
+  int recomputed(int layers) const;
+  /// Context-parallel ranks that hold whole sequences of some heads while they attend.
+  int ulysses_ranks() const;
   int expert_tensor_ranks() const { return etp.value_or(tp); }
   bool folds_experts() const { return expert_tensor_ranks() != tp; }
   /// In how many parts the replicas cut each of the model's states.

@@ -141,6 +141,20 @@ GroupPlacement RankGrid::placement(Axis axis, const Cluster& cluster) const {
   return worst_group(members, {0}, others, cluster);
 }
 
+GroupPlacement RankGrid::part_placement(Axis axis, int ranks, int every, const Cluster& cluster) const {
+  const Members members{ranks, every * stride(axis), {}};
+  if (const auto placement = placement_of_alike(members, cluster)) return *placement;
+  std::vector<int> starts;
+  for (int group = 0; group < degree(axis); group += ranks * every) {
+    for (int position = group; position < group + every; ++position) starts.push_back(position * stride(axis));
+  }
+  std::vector<Axis> others;
+  for (const Axis other : kGridAxes) {
+    if (other != axis) others.push_back(other);
+  }
+  return worst_group(members, starts, others, cluster);
+}
+
 int RankGrid::plane_offset(int position) const {
   const int contexts = degree(Axis::kContext);
   return position % contexts * stride(Axis::kContext) + position / contexts * stride(Axis::kData);
@@ -223,6 +237,16 @@ GroupPlacement RankGrid::folded_expert_placement(int etp, int ep, const Cluster&
 GroupPlacement RankGrid::folded_replica_placement(int etp, int ep, const Cluster& cluster) const {
   const int all = degree(Axis::kTensor) * degree(Axis::kContext) * degree(Axis::kData);
   return folded(all / (etp * ep), etp * ep, all, cluster);
+}
+
+GroupPlacement RankGrid::stage_placement(const Cluster& cluster) const {
+  const int all = degree(Axis::kTensor) * degree(Axis::kContext) * degree(Axis::kData);
+  return folded(all, 1, all, cluster);
+}
+
+GroupPlacement RankGrid::microbatch_placement(const Cluster& cluster) const {
+  const int ranks = degree(Axis::kTensor) * degree(Axis::kContext);
+  return folded(ranks, 1, ranks, cluster);
 }
 
 bool RankGrid::pipeline_hop_crosses_nodes(int from, int to, const Cluster& cluster) const {

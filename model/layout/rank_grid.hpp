@@ -36,6 +36,8 @@ class RankGrid {
 
   /// The worst placed group of the axis. Every group waits for its slowest member in the next step anyway.
   GroupPlacement placement(Axis axis, const Cluster& cluster) const;
+  /// Of `ranks` of an axis, every so many-th of them.
+  GroupPlacement part_placement(Axis axis, int ranks, int every, const Cluster& cluster) const;
   /// Of `ep` expert-parallel ranks, which are neighbours in the plane of context and data ranks, context innermost.
   GroupPlacement expert_placement(int ep, const Cluster& cluster) const;
   /// Of the ranks that hold the same experts: every ep-th of that plane.
@@ -46,6 +48,10 @@ class RankGrid {
   /// tensor, context and data ranks: ep groups of etp, and every etp·ep-th rank.
   GroupPlacement folded_expert_placement(int etp, int ep, const Cluster& cluster) const;
   GroupPlacement folded_replica_placement(int etp, int ep, const Cluster& cluster) const;
+  /// Of all ranks that hold the same stages: those of tensor, context and data parallelism.
+  GroupPlacement stage_placement(const Cluster& cluster) const;
+  /// Of these, those that share a microbatch: of tensor and context parallelism.
+  GroupPlacement microbatch_placement(const Cluster& cluster) const;
   /// Whether any pair of ranks at positions `from` and `to` of the pipeline axis sits on different nodes.
   bool pipeline_hop_crosses_nodes(int from, int to, const Cluster& cluster) const;
 

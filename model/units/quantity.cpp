@@ -70,6 +70,7 @@ const std::vector<Unit>& units_of(Dimension dimension) {
                                           {"B", 1e9},        {"T", 1e12},       {"k", 1e3, false},
                                           {"m", 1e6, false}, {"b", 1e9, false}, {"t", 1e12, false}};
   static const std::vector<Unit> power = {{"W", 1}, {"kW", 1e3}};
+  static const std::vector<Unit> frequency = {{"Hz", 1}, {"kHz", 1e3}, {"MHz", 1e6}, {"GHz", 1e9}};
   static const std::vector<Unit> money = {{"", 1}, {"/h", 1}, {"/hr", 1, false}, {"/hour", 1, false}, {"$", 1, false}};
   switch (dimension) {
     case Dimension::kBytes:
@@ -86,6 +87,8 @@ const std::vector<Unit>& units_of(Dimension dimension) {
       return money;
     case Dimension::kPower:
       return power;
+    case Dimension::kFrequency:
+      return frequency;
   }
   return count;
 }
@@ -151,6 +154,7 @@ std::string quantity_text(double value, Dimension dimension) {
                                  : dimension == Dimension::kBandwidth ? "GB/s"
                                  : dimension == Dimension::kTime      ? "us"
                                  : dimension == Dimension::kFlopRate  ? "TFLOP/s"
+                                 : dimension == Dimension::kFrequency ? "MHz"
                                                                       : "W";
   for (const Unit& unit : units) {
     if (unit.name != usual) continue;

@@ -12,6 +12,16 @@ std::int64_t whole(double value) {
   return static_cast<std::int64_t>(value);
 }
 
+// Of documents packed in a sequence, the last one cut, each attends to itself alone.
+double attended_share(const Transformer& model, const Training& training) {
+  const double length = training.sequence_length;
+  if (training.document_length <= 0 || training.document_length >= length) return model.attended_share(length);
+  const double document = training.document_length;
+  const double rest = std::fmod(length, document);
+  const double whole = (length - rest) * document * model.attended_share(document);
+  return (whole + rest * rest * model.attended_share(rest)) / (length * length);
+}
+
 }  // namespace
 
 OperatorShapes::OperatorShapes(const Transformer& model, const Layout& layout, const Training& training)
@@ -21,7 +31,7 @@ OperatorShapes::OperatorShapes(const Transformer& model, const Layout& layout, c
       sharded_tokens(layout.sequence_parallel ? tokens / layout.tp : tokens),
       scores(static_cast<double>(layout.micro_batch_size) * model.heads / layout.tp *
              (static_cast<double>(training.sequence_length) / layout.cp) * training.sequence_length),
-      attended(model.attended_share(training.sequence_length)),
+      attended(attended_share(model, training)),
       single_pass_norm(training.stack.single_pass_norm),
       fused_norm(training.stack.fuses(FusedOperator::kNorm)),
       compiled(training.stack.compile),
@@ -207,6 +217,7 @@ void append_mlp(std::vector<Operator>& operators, const Transformer& model, cons
   const double columns = width / shapes.tp;
   const double inputs = (model.gated_mlp ? 2.0 : 1.0) * columns;
   operators.push_back(linear_operator("mlp up", shapes, model.hidden, inputs, shapes.sharded_tokens, stack));
+  operators.back().gathered_input = GatheredInput::kMlp;
   if (model.biases) add_bias(operators.back(), shapes, inputs);
   quantise(operators.back(), training, true);
   Operator activation = activation_operator(model, shapes, stack, "activation", shapes.tokens * columns);
@@ -503,7 +514,7 @@ void append_unfused_core(std::vector<Operator>& operators, const Transformer& mo
                          const Training& training, const OperatorShapes& shapes) {
   const double e = shapes.element;
   // Ulysses hands each rank whole sequences of some heads, a ring some queries of all.
-  const int head_parts = layout.context_parallel == ContextParallel::kUlysses ? layout.cp : 1;
+  const int head_parts = layout.ulysses_ranks();
   const std::int64_t batch =
       static_cast<std::int64_t>(static_cast<double>(layout.micro_batch_size) * model.heads / (shapes.tp * head_parts));
   const std::int64_t queries = training.sequence_length / (layout.cp / head_parts);
@@ -547,12 +558,23 @@ void append_unfused_core(std::vector<Operator>& operators, const Transformer& mo
   operators.push_back(product);
 }
 
-void append_fused_core(std::vector<Operator>& operators, const Transformer& model, const OperatorShapes& shapes) {
+// Cut in order, rank r of n in a ring attends to r + 1/2 of n parts of the sequence: the last one, for which all wait,
+// to 2 - 1/n times the mean. Layers with windows are as good as balanced.
+double context_imbalance(const Transformer& model, const Layout& layout) {
+  const double ring = static_cast<double>(layout.cp) / layout.ulysses_ranks();
+  if (!model.causal || layout.zigzag || ring <= 1.0) return 1.0;
+  const double whole = 1.0 - static_cast<double>(std::min(model.windowed_layers, model.layers)) / model.layers;
+  return 1.0 + whole * (1.0 - 1.0 / ring);
+}
+
+void append_fused_core(std::vector<Operator>& operators, const Transformer& model, const Layout& layout,
+                       const OperatorShapes& shapes) {
   Operator attention;
   attention.name = "flash attention";
   attention.kind = OperatorKind::kFusedAttention;
   attention.full_attention_flops = Flops(2 * shapes.scores * shapes.attended * (model.key_dim() + model.value_dim()));
   attention.attention_flops = attention.full_attention_flops * (model.causal ? kCausalShare : 1.0);
+  attention.imbalance = context_imbalance(model, layout);
   attention.forward_kernels = 1;
   attention.backward_kernels = 2;
   const double width = (static_cast<double>(model.attention_width()) + model.key_width() + model.value_width());
@@ -571,6 +593,7 @@ void append_projections(std::vector<Operator>& operators, const Transformer& mod
   const double qkv = (static_cast<double>(model.attention_width()) + model.key_width() + model.value_width());
   const double columns = qkv / shapes.tp;
   operators.push_back(linear_operator("qkv projection", shapes, model.hidden, columns, shapes.sharded_tokens, stack));
+  operators.back().gathered_input = GatheredInput::kAttention;
   operators.back().dropped_with = bit_of(RecomputeModule::kLayernorm);
   if (model.query_bias()) add_bias(operators.back(), shapes, columns);
   quantise(operators.back(), training, true);
@@ -607,10 +630,12 @@ void append_latent_projections(std::vector<Operator>& operators, const Transform
     operators.push_back(latent_norm(model, shapes, "query latent norm", latent.query_rank));
     operators.push_back(
         linear_operator("query up projection", shapes, latent.query_rank, queries, shapes.sharded_tokens, stack));
+    operators.back().gathered_input = GatheredInput::kAttention;
     operators.back().redone_with = bit_of(RecomputeModule::kLatentUp);
   } else {
     operators.push_back(
         linear_operator("query projection", shapes, model.hidden, queries, shapes.sharded_tokens, stack));
+    operators.back().gathered_input = GatheredInput::kAttention;
     operators.back().dropped_with = bit_of(RecomputeModule::kLayernorm);
     operators.back().redone_with = bit_of(RecomputeModule::kLatentUp);
   }
@@ -620,6 +645,7 @@ void append_latent_projections(std::vector<Operator>& operators, const Transform
   operators.push_back(latent_norm(model, shapes, "key-value latent norm", latent.key_value_rank));
   operators.push_back(linear_operator("key-value up projection", shapes, latent.key_value_rank,
                                       heads * (latent.nope_dim + latent.value_dim), shapes.sharded_tokens, stack));
+  operators.back().gathered_input = GatheredInput::kAttention;
   operators.back().redone_with = bit_of(RecomputeModule::kLatentUp);
   for (std::size_t index = first; index < operators.size(); ++index) {
     if (operators[index].kind == OperatorKind::kLinear) quantise(operators[index], training, false);
@@ -642,7 +668,7 @@ void append_attention(std::vector<Operator>& operators, const Transformer& model
   }
   const std::size_t core = operators.size();
   if (training.flash_attention) {
-    append_fused_core(operators, model, shapes);
+    append_fused_core(operators, model, layout, shapes);
     operators.back().low_precision = training.precision == Precision::kFp8 && training.stack.fp8_attention;
   } else {
     append_unfused_core(operators, model, layout, training, shapes);

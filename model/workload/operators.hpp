@@ -26,6 +26,9 @@ enum class OperatorKind {
   kMemoryBound,     ///< time is set by the bytes that must be read and written
 };
 
+/// Which collective of a block brings a linear its input: that before attention or that before the MLP.
+enum class GatheredInput { kNone, kAttention, kMlp };
+
 /// One operator of one microbatch on one rank, with its shape under the layout.
 struct Operator {
   std::string_view name;
@@ -34,6 +37,7 @@ struct Operator {
   double filled = 1.0;         ///< share of the shape's rows that hold tokens
   Flops attention_flops;       ///< forward, causal-halved (kFusedAttention)
   Flops full_attention_flops;  ///< forward, every score (kFusedAttention)
+  double imbalance = 1.0;      ///< the slowest context-parallel rank's share of attention over the mean's
   Bytes forward_bytes;         ///< that its kernels read and write (kMemoryBound)
   /// The same; of a kLinear beside its products, the sum of the bias gradient, which is taken with the input gradient,
   /// and the accumulation of the weight gradient where a kernel of its own does it.
@@ -69,9 +73,10 @@ struct Operator {
   /// Reads what the kernel before it wrote, part of which the L2 cache still holds. Not of matrices as large as the
   /// scores and the logits.
   bool reads_fresh = false;
-  Bytes gradient_buffer;          ///< gradients of its outputs and inputs, alive together in its backward pass
-  Bytes output;                   ///< of linears, norms and fused attention
-  bool attention_core = false;    ///< redone by selective recomputation (Korthikanti et al. 2205.05198 §5)
+  Bytes gradient_buffer;        ///< gradients of its outputs and inputs, alive together in its backward pass
+  Bytes output;                 ///< of linears, norms and fused attention
+  bool attention_core = false;  ///< redone by selective recomputation (Korthikanti et al. 2205.05198 §5)
+  GatheredInput gathered_input = GatheredInput::kNone;
   RecomputeModules redone_with;   ///< the modules that it is part of, and so done again with any of them
   RecomputeModules dropped_with;  ///< the modules that rebuild what it saves
 };
@@ -93,11 +98,12 @@ struct Operator {
 /// torchtitan), so that the experts' results are not kept. Kernels by Megatron Core's dispatchers: 40 with an
 /// all-to-all, 8 otherwise. Without sequence parallelism each tensor-parallel rank routes all tokens. Latent attention
 /// (2405.04434): the two down projections and their norms are the same on every tensor-parallel rank. Windows: fused
-/// kernels skip what lies outside; a block stands for the mean over the model's layers, exact where stages hold as many
-/// layers with a window as their share. Kernels of scores and softmax compute all and mask. Context parallelism sends
-/// every key still. A parallel block adds once, and has one norm where both read it; its two sums over tensor-parallel
-/// ranks are counted as of a sequential one. Left out: the mask of padded tokens, dropped tokens and imbalance of
-/// experts.
+/// kernels skip what lies outside, and what lies outside of a packed document (Training::document_length); a block
+/// stands for the mean over the model's layers, exact where stages hold as many layers with a window as their share.
+/// Kernels of scores and softmax compute all and mask. Context parallelism sends every key still; parts in order (no
+/// zigzag) leave the last rank of a ring with 2 - 1/n times the mean of causal attention, and all wait for it. A
+/// parallel block adds once, and has one norm where both read it; its two sums over tensor-parallel ranks are counted
+/// as of a sequential one. Left out: the mask of padded tokens, dropped tokens and imbalance of experts.
 ///
 /// Fine-tuning (finetuned() in finetune.cpp): a frozen linear has no weight gradient and keeps no input, a frozen norm
 /// sums no gradients of its scales, biases none. LoRA (2106.09685 §4.1) puts behind each linear [k, n] named by the

@@ -37,6 +37,15 @@ struct EnumNames<FlashKernels> {
   static constexpr std::string_view kNames[] = {"1", "2", "3", "cudnn"};
 };
 
+/// The ranks that agree on the largest magnitudes of 8-bit tensors with delayed scaling, by one all-reduce behind each
+/// pass of a stage: none; those of a tensor, which are tp and cp ranks (Megatron Core's tp_only_amax_red); all that
+/// hold the same stages, data-parallel ranks included (Megatron Core's default).
+enum class AmaxReduction { kNone, kTensor, kReplicas };
+template <>
+struct EnumNames<AmaxReduction> {
+  static constexpr std::string_view kNames[] = {"none", "tensor", "replicas"};
+};
+
 enum class SelectiveRecompute { kAttention, kOperators };
 template <>
 struct EnumNames<SelectiveRecompute> {
@@ -128,6 +137,7 @@ struct Stack {
   double reduce_bytes = 0.0;            ///< a gradient on its way between replicas; 0: gradient_bytes
   double moment_bytes = 4.0;            ///< of each of Adam's moments
   std::optional<Fp8Recipe> fp8_recipe;  ///< where a job in fp8 says none
+  AmaxReduction amax_reduction = AmaxReduction::kNone;
   bool fp8_parameters = false;          ///< of precision fp8: weights are gathered in 8 bits
   bool fp8_attention = false;           ///< of precision fp8: fused attention multiplies 8-bit operands
   bool fp8_activations = false;         ///< of precision fp8: what activations keep of their inputs is cast to 8 bits
@@ -149,6 +159,11 @@ struct Stack {
   /// Absent: that of a two-way schedule, which is made for it, and none of any other.
   std::optional<ExpertOverlap> overlap_experts;
   std::optional<FlashKernels> flash_kernels;  ///< absent: the device's best
+  /// Bytes that joining the parts of a ring moves in each step behind the first, per token and feature of the context.
+  double ring_merge_forward_bytes = 0.0;
+  double ring_merge_backward_bytes = 0.0;
+  /// Release of NCCL, 100 · major + minor: 221 is 2.21; 0: not told, which knows all but PAT.
+  int nccl = 0;
   bool single_pass_norm = true;  ///< false: statistics and result in passes of their own, as norms before 2022
   /// Bytes that scale, mask and softmax move per score in the forward pass where they are not fused with the products;
   /// 0: what must be read and written.
@@ -180,7 +195,7 @@ struct Stack {
   std::map<std::string, FlashEfficiency, std::less<>> flash_efficiency;
   /// What tools such as nvidia-smi show beyond the tensors: CUDA context, communication buffers, fragmentation.
   double memory_overhead_gib = 0.0;
-  /// What the framework's allocator reserves beyond its tensors, as a share of activations and buffers, which come and
+  /// What the framework's allocator reserves beyond its tensors, as a share of the layers' activations, which come and
   /// go in blocks that fit no others (torch.cuda.memory_reserved against memory_allocated).
   double allocator_slack = 0.0;
 

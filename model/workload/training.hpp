@@ -30,6 +30,7 @@ struct EnumNames<Optimizer> {
 /// How the model is trained, beside its layout.
 struct Training {
   int sequence_length = 0;
+  int document_length = 0;  ///< of documents packed in a sequence, which attend to themselves alone; 0: not packed
   Precision precision = Precision::kBf16;
   Optimizer optimizer = Optimizer::kAdam;
   std::optional<Fp8Recipe> fp8_recipe;  ///< of precision fp8 alone

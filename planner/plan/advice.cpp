@@ -178,6 +178,7 @@ std::optional<Recompute> less_that_fits(const Job& job) {
     other.layout.recompute = less;
     other.layout.partition_checkpoints = false;
     other.layout.recompute_layers.reset();
+    other.layout.recompute_every.reset();
     if (evaluate_layout(other).fits) return less;
   }
   return std::nullopt;

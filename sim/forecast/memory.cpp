@@ -146,6 +146,21 @@ StandingMemory standing_memory(const Job& job, const StageMap& stages, const Ste
   return standing;
 }
 
+namespace {
+
+// Of the activations that a rank holds at most, what the loss keeps: blocks of one large size, which the allocator
+// hands out again whole.
+double held_logits_gib(const PreparedStep& step, int rank, int in_flight) {
+  Bytes largest;
+  for (int index = 0; index < step.stages.stages(); ++index) {
+    const auto place = static_cast<std::size_t>(index);
+    if (step.stages.rank_of_stage[place] == rank) largest = std::max(largest, step.costs.stages[place].saved_logits);
+  }
+  return gibibytes(largest) * in_flight / step.program.slices_per_microbatch;
+}
+
+}  // namespace
+
 MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timeline,
                                const std::vector<int>& weight_versions) {
   const Job& job = step.job;
@@ -173,7 +188,8 @@ MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timelin
     memory.total_gib = memory.weights_gib + memory.gradients_gib + memory.optimizer_gib + memory.activations_gib +
                        memory.weight_versions_gib + memory.workspace_gib;
     const Stack& stack = job.training.stack;
-    memory.reserved_gib = memory.total_gib + stack.allocator_slack * (memory.activations_gib + memory.workspace_gib);
+    const double logits = held_logits_gib(step, rank, in_flight[static_cast<std::size_t>(rank)]);
+    memory.reserved_gib = memory.total_gib + stack.allocator_slack * std::max(0.0, memory.activations_gib - logits);
     memory.shown_gib = memory.reserved_gib + stack.memory_overhead_gib;
     const int slices = step.program.slices_per_microbatch;
     memory.peak_in_flight = (in_flight[static_cast<std::size_t>(rank)] + slices - 1) / slices;

@@ -106,6 +106,134 @@ TEST(RecomputeLayers, CountPerStage) {
   }
 }
 
+TEST(RecomputeLayers, EveryNthLayerIsAsManyFirstOnes) {
+  const auto cost = [](const std::string& recompute) {
+    return forecast_of_job(R"({"model": {"layers": 20, "hidden": 4096, "heads": 32, "ffn": 16384, "vocab": 50000,
+      "sequence_length": 2048}, "cluster": "dgx-a100-80g", "layout": {"tp": 2, "pp": 4, "dp": 1, "global_batch_size": 8, )" +
+                           recompute + "}}")
+        .result;
+  };
+  const auto every = cost(R"("recompute": "full", "recompute_every": 2)");
+  const auto first = cost(R"("recompute": "full", "recompute_layers": 2)");
+  EXPECT_EQ(every.iteration.time_s, first.iteration.time_s);
+  EXPECT_EQ(every.memory.peak_gib, first.memory.peak_gib);
+  EXPECT_EQ(cost(R"("recompute": "full", "recompute_every": 1)").iteration.time_s,
+            cost(R"("recompute": "full")").iteration.time_s);
+  const auto complaint = [](const std::string& recompute) {
+    return complaint_about(small_job(R"("global_batch_size": 64, )" + recompute)).field;
+  };
+  EXPECT_EQ(complaint(R"("recompute": "selective", "recompute_every": 2)"), "layout.recompute_every");
+  EXPECT_EQ(complaint(R"("recompute": "full", "recompute_every": 2, "recompute_layers": 1)"), "layout.recompute_every");
+}
+
+// A sequence of 32,768 tokens over 8 ranks of one node.
+StageCosts long_sequence(const std::string& layout, const std::string& training = "",
+                         const std::string& stack = "megatron-core") {
+  return forecast_of_job(R"({"model": "llama3-8b", "cluster": "dgx-h100", "layout": {"cp": 8, "dp": 1,
+      "global_batch_size": 1)" +
+                         layout + R"(}, "training": {"sequence_length": 32768, "stack": ")" + stack + "\"" + training +
+                         "}}")
+      .step.costs.stages.front();
+}
+
+TEST(Context, WithoutZigzagTheLastRankHasMostOfTheWork) {
+  const StageCosts balanced = long_sequence("");
+  const StageCosts in_order = long_sequence(R"(, "zigzag": false)");
+  const StageCosts packed = long_sequence("", R"(, "document_length": 4)");
+  // What attention takes is what packing nearly takes away; 2 - 1/8 times it in order.
+  const double attention = (balanced.forward.compute - packed.forward.compute).value();
+  EXPECT_NEAR((in_order.forward.compute - balanced.forward.compute).value() / attention, 7.0 / 8.0, 0.01);
+  EXPECT_EQ(in_order.model_flops.value(), balanced.model_flops.value());
+  const StageCosts ulysses = long_sequence(R"(, "context_parallel": "ulysses")");
+  EXPECT_EQ(long_sequence(R"(, "context_parallel": "ulysses", "zigzag": false)").forward.compute.value(),
+            ulysses.forward.compute.value());
+}
+
+TEST(Context, PackedDocumentsAttendToThemselves) {
+  const auto attention = [](const std::string& training) { return long_sequence("", training).model_flops.value(); };
+  const double none = attention("");
+  const double half = attention(R"(, "document_length": 16384)");
+  const double quarter = attention(R"(, "document_length": 8192)");
+  EXPECT_NEAR((none - quarter) / (none - half), 1.5, 1e-9);
+  EXPECT_EQ(attention(R"(, "document_length": 32768)"), none);
+  // Two documents of 12,000 tokens and one of 8,768.
+  const double uneven = (2 * 12000.0 * 12000.0 + 8768.0 * 8768.0) / (32768.0 * 32768.0);
+  EXPECT_NEAR((none - attention(R"(, "document_length": 12000)")) / (none - half), (1.0 - uneven) / 0.5, 1e-9);
+}
+
+// All-to-alls of two, a ring of four: exactly what each sends alone.
+TEST(Context, HierarchicalLiesBetweenRingAndUlysses) {
+  const double ring = long_sequence("").sent.cp.sent_per_rank.value();
+  const double ulysses = long_sequence(R"(, "context_parallel": "ulysses")").sent.cp.sent_per_rank.value();
+  const StageCosts both = long_sequence(R"(, "context_parallel": "hierarchical", "context_inner": 2)");
+  EXPECT_NEAR(both.sent.cp.sent_per_rank.value(), ring * 3.0 / 7.0 + ulysses * (1.0 / 2.0) / (7.0 / 8.0), 1.0);
+  const StageCosts again =
+      long_sequence(R"(, "context_parallel": "hierarchical", "context_inner": 2, "recompute": "full")");
+  EXPECT_NEAR((again.sent.cp.sent_per_rank - both.sent.cp.sent_per_rank).value(),
+              ring * 3.0 / 7.0 / 3.0 + ulysses * (1.0 / 2.0) / (7.0 / 8.0) / 2.0, 1.0);
+  const auto complaint = [](const std::string& layout) {
+    return complaint_about(
+        R"({"model": "llama3-8b", "cluster": "dgx-h100", "layout": {"cp": 8, "global_batch_size": 8, )" + layout +
+        R"(}, "training": {"sequence_length": 32768}})");
+  };
+  EXPECT_EQ(complaint(R"("context_parallel": "hierarchical")").field, "layout.context_parallel");
+  EXPECT_EQ(complaint(R"("context_parallel": "hierarchical", "context_inner": 8)").field, "layout.context_inner");
+  EXPECT_EQ(complaint(R"("context_parallel": "hierarchical", "context_inner": 3)").help, "valid: 2, 4");
+  EXPECT_EQ(complaint(R"("context_inner": 2)").field, "layout.context_inner");
+}
+
+// Seven merges of the context's features, forward and backward, at the device's memory bandwidth.
+TEST(Context, PartsOfARingAreMerged) {
+  const auto with = [](const char* forward, const char* backward) {
+    return forecast_of_job(std::string(R"({"model": "llama3-8b", "cluster": "dgx-h100", "layout": {"cp": 8, "dp": 1,
+      "global_batch_size": 1}, "training": {"sequence_length": 32768, "stack": {"name": "torchtitan",
+      "ring_merge_forward_bytes": )") +
+                           forward + R"(, "ring_merge_backward_bytes": )" + backward + "}}}")
+        .step.costs.stages.front();
+  };
+  const StageCosts none = with("0", "0");
+  const StageCosts some = with("100", "30");
+  const Device device =
+      job_from(R"({"model": "llama3-8b", "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})").cluster.device;
+  const double elements = 4096.0 * 4096.0 * 32 * 7;
+  const double rate = device.memory_bandwidth.value() * device.memory_efficiency;
+  const double launches = 7 * 32 * device.kernel_launch.value();
+  EXPECT_NEAR((some.forward.compute - none.forward.compute).value(), elements * 100 / rate + launches, 1e-6);
+  EXPECT_GT(some.input_gradient.compute, none.input_gradient.compute);
+}
+
+// Behind each pass of a stage an all-reduce of a few KB over all that hold it, or over those of a tensor.
+TEST(LowPrecision, DelayedScalingAgreesOnMagnitudes) {
+  const auto stage = [](const std::string& training) {
+    return forecast_of_job(R"({"model": "llama3-8b", "cluster": {"name": "dgx-h100", "nodes": 8}, "layout": {"tp": 4,
+      "sequence_parallel": true, "global_batch_size": 64}, "training": {"stack": "nemo@24.11", "precision": "fp8")" +
+                           training + "}}")
+        .step.costs.stages.front();
+  };
+  const StageCosts none = stage(R"(, "amax_reduction": "none")");
+  const StageCosts all = stage("");
+  const StageCosts tensor = stage(R"(, "amax_reduction": "tensor")");
+  const double of_all = (all.forward.comm.dp - none.forward.comm.dp).value();
+  const double of_tensor = (tensor.forward.comm.tp - none.forward.comm.tp).value();
+  EXPECT_GT(of_tensor, 5e-6);
+  EXPECT_GT(of_all, 2.0 * of_tensor);
+  EXPECT_LT(of_all, 1e-3);
+  EXPECT_NEAR((all.input_gradient.comm.dp - none.input_gradient.comm.dp).value(), of_all, 1e-12);
+  EXPECT_EQ(stage(R"(, "fp8_recipe": "current")").forward.comm.dp.value(), none.forward.comm.dp.value());
+}
+
+// With 1.5 and 4 times the products' time in gathers and sums, each hides as long as its own product.
+TEST(TensorParallel, CollectivesHideBehindTheProductsOfTheirLinear) {
+  TensorCollectives tensor;
+  tensor.gather = Seconds(3);
+  tensor.sum = Seconds(2);
+  tensor.attention = {Seconds(1), Seconds(4)};
+  tensor.mlp = {Seconds(5), Seconds(1)};
+  EXPECT_EQ(tensor.beside().value(), (1 + 2) + (3 + 1));
+  tensor.has_mlp = false;
+  EXPECT_EQ(tensor.beside().value(), 1 + 2);
+}
+
 TEST(DataParallel, HybridShardsHoldExpertsLikeOtherWeights) {
   const auto weights = [](const std::string& layout) {
     return forecast_of_experts(layout).result.memory.per_pipeline_rank.front().weights_gib;

@@ -128,5 +128,53 @@ TEST(Collectives, AMeshHasAsManyRingsAsItsLinksGive) {
   EXPECT_EQ(apart.ring_bandwidth(2).value(), apart.intra_bandwidth.value());
 }
 
+// Sixteen nodes of one rank each: what PAT saves is hops.
+TEST(Collectives, ReleasesOfNcclBringTheirAlgorithms) {
+  Cluster cluster = dgx_a100(16);
+  cluster.hop_latency = Seconds(100e-6);
+  const auto gather = [&cluster](int nccl, int ranks, int nodes, double bytes) {
+    return CommunicationModel(cluster, Transport::kNccl, nccl)
+        .collective(CollectiveKind::kAllGather, Bytes(bytes), group(ranks, nodes))
+        .value();
+  };
+  EXPECT_EQ(gather(222, 16, 16, 1e6), gather(0, 16, 16, 1e6));
+  EXPECT_NEAR(gather(222, 16, 16, 1.0) - gather(223, 16, 16, 1.0), (15 - 4) * 100e-6, 30e-6);
+  EXPECT_EQ(gather(223, 16, 16, 1e12), gather(222, 16, 16, 1e12));
+  EXPECT_EQ(gather(223, 16, 2, 1.0), gather(222, 16, 2, 1.0));
+
+  const Cluster hopper =
+      job_from(
+          R"({"model": "gpt3-175b", "cluster": {"name": "dgx-h100", "nodes": 2}, "layout": {"global_batch_size": 64}})")
+          .cluster;
+  const auto sum = [&hopper](int nccl, int nodes) {
+    return CommunicationModel(hopper, Transport::kNccl, nccl)
+        .collective(CollectiveKind::kAllReduce, Bytes(1e9), group(8 * nodes, nodes))
+        .value();
+  };
+  EXPECT_LT(sum(217, 1), 0.9 * sum(216, 1));
+  EXPECT_EQ(sum(0, 1), sum(217, 1));
+  EXPECT_EQ(sum(217, 2), sum(216, 2));
+  EXPECT_LT(sum(218, 2), 0.9 * sum(217, 2));
+}
+
+// SHARP: the cards carry each byte once each way however many nodes there are, and a sum takes two hops.
+TEST(Collectives, SwitchesOfTheNetworkAddUp) {
+  Cluster cluster = dgx_a100(64);
+  const auto sum = [&cluster](int nodes, double bytes) {
+    return CommunicationModel(cluster)
+        .collective(CollectiveKind::kAllReduce, Bytes(bytes), group(nodes, nodes))
+        .value();
+  };
+  const double ring = sum(64, 4e9);
+  const double small = sum(64, 8.0);
+  cluster.network_reduction = true;
+  const double rate = cluster.node_network_bandwidth().value() * cluster.nic_efficiency;
+  EXPECT_NEAR(sum(64, 4e9), 4e9 / rate, 1e-4);
+  EXPECT_NEAR(sum(64, 4e9), sum(2, 4e9), 1e-9);
+  EXPECT_NEAR(ring / sum(64, 4e9), 2.0, 0.1);
+  EXPECT_LT(sum(64, 8.0), small);
+  EXPECT_EQ(sum(1, 8.0), 0.0);
+}
+
 }  // namespace
 }  // namespace flopcast

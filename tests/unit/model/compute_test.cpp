@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace flopcast {
 namespace {
 
@@ -121,6 +123,34 @@ TEST(Compute, LargeProductsApproachTheSustainedPeak) {
 }
 
 // Without streams and launches a product takes as much longer as its precision's share is smaller.
+// Products and attention at 3/4 of the clock take 4/3 of the time, element-wise kernels as long; a power limit below
+// that counts alone.
+TEST(Compute, ALockedClockSlowsProductsAlone) {
+  Device device = unit_device();
+  const auto times = [&device] {
+    const ComputeModel compute(device, Precision::kBf16);
+    return std::array<double, 3>{compute.gemm({4096, 4096, 4096, 1}, 0.0).value(),
+                                 compute.fused_attention(Flops(1e12), true).value(),
+                                 compute.memory_bound(Bytes(1e12), 1).value()};
+  };
+  const auto free = times();
+  device.boost_clock_hz = 2e9;
+  EXPECT_EQ(times(), free);
+  device.clock_hz = 1.5e9;
+  const auto locked = times();
+  EXPECT_NEAR(locked[0] / free[0], 4.0 / 3.0, 1e-9);
+  EXPECT_NEAR(locked[1] / free[1], 4.0 / 3.0, 1e-9);
+  EXPECT_EQ(locked[2], free[2]);
+  device.tdp_w = 400.0;
+  device.power_limit_w = 380.0;
+  EXPECT_EQ(times(), locked);
+  device.power_limit_w = 100.0;
+  EXPECT_GT(times()[0], locked[0]);
+  device.clock_hz = 3e9;
+  device.power_limit_w = 0.0;
+  EXPECT_EQ(times(), free);
+}
+
 TEST(Compute, APrecisionMayHaveAShareOfItsOwn) {
   Device device = unit_device();
   device.peak.fill(FlopsPerSecond(1e12));

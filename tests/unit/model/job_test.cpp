@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -253,6 +254,41 @@ TEST(Job, WhatItSaysOfItsSoftwareReplacesTheStacks) {
   EXPECT_THROW(job_from(R"({"model": "llama3-8b", "cluster": "dgx-h100", "layout": {"global_batch_size": 8},
     "training": {"precision": "fp8", "fp8_recipe": "mxfp8"}})"),
                ConfigError);
+}
+
+// An MI300X has no NVLink; another memory of the same generation is no other node.
+TEST(Job, TellsOfADeviceInNodesOfAnother) {
+  const auto told = [](const std::string& cluster) {
+    const Job job =
+        job_from(R"({"model": "llama3-8b", "cluster": )" + cluster + R"(, "layout": {"global_batch_size": 8}})");
+    return std::any_of(job.assumptions.begin(), job.assumptions.end(), [](const std::string& sentence) {
+      return sentence.find("stands in nodes of dgx-h100") != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(told(R"({"name": "dgx-h100", "device": "mi300x"})"));
+  EXPECT_FALSE(told(R"({"name": "dgx-h100", "device": "mi300x", "intra_bandwidth": "448GB/s"})"));
+  EXPECT_FALSE(told(R"({"name": "dgx-h100", "device": "h200"})"));
+  EXPECT_FALSE(told(R"("dgx-h100")"));
+}
+
+TEST(Job, AClockNeedsTheOneThatPeaksAreStatedFor) {
+  const Diagnostic none =
+      complaint_about(R"({"model": "llama3-8b", "cluster": {"name": "dgx-b200", "device": {"name": "b200",
+      "clock": "1.5GHz"}}, "layout": {"global_batch_size": 8}})");
+  EXPECT_EQ(none.field, "cluster.device.clock");
+  const Job job =
+      job_from(R"({"model": "llama3-8b", "cluster": {"name": "dgx-a100-80g", "device": {"clock": "1110MHz"}},
+      "layout": {"global_batch_size": 8}, "training": {"nccl": "2.21.5"}})");
+  EXPECT_NEAR(job.cluster.device.clock_under_limit(), 1110.0 / 1410.0, 1e-12);
+  EXPECT_EQ(job.training.stack.nccl, 221);
+  for (const char* release : {"3.0", "2", "2.21.5.1", "2.x", "2.3"}) {
+    EXPECT_EQ(complaint_about(R"({"model": "llama3-8b", "cluster": "dgx-h100", "layout": {"global_batch_size": 8},
+                              "training": {"nccl": ")" +
+                              std::string(release) + "\"}}")
+                  .field,
+              "training.nccl")
+        << release;
+  }
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ TEST(Units, ReadsWhatUsersWrite) {
       {"2.5", Dimension::kMoney, 2.5},
       {"2.5/h", Dimension::kMoney, 2.5},
       {"0", Dimension::kTime, 0.0},
+      {"1410MHz", Dimension::kFrequency, 1.41e9},
+      {"1.98 GHz", Dimension::kFrequency, 1.98e9},
   };
   for (const Reading& reading : readings) {
     const ParsedQuantity parsed = parse_quantity(reading.text, reading.dimension);

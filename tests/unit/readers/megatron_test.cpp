@@ -70,6 +70,24 @@ TEST(Megatron, RecomputesLayersAndModulesAsTold) {
   EXPECT_EQ(imported("--recompute-granularity full --recompute-modules mlp").warnings.size(), 1u);
 }
 
+TEST(Megatron, HierarchicalContextAndAmaxReductionAreRead) {
+  const auto imported = [](const std::string& flags) {
+    return import_text(std::string(kSmall) + flags, "arguments.txt");
+  };
+  const json layout =
+      imported("--context-parallel-size 8 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 4")
+          .job["layout"];
+  EXPECT_EQ(layout["context_parallel"], "hierarchical");
+  EXPECT_EQ(layout["context_inner"], 2);
+  // Sizes that are not those of the ranks are told of, and a ring is forecast.
+  const ImportedJob ring =
+      imported("--context-parallel-size 8 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 3");
+  EXPECT_FALSE(ring.job["layout"].contains("context_parallel"));
+  EXPECT_EQ(ring.warnings.size(), 1u);
+  EXPECT_EQ(imported("--bf16 --fp8-format hybrid --tp-only-amax-red").job["training"]["amax_reduction"], "tensor");
+  EXPECT_FALSE(imported("--bf16 --tp-only-amax-red").job["training"].contains("amax_reduction"));
+}
+
 TEST(Megatron, OverlapAndPrecisionAreWhatTheFlagsSay) {
   const auto training = [](const std::string& flags) {
     return import_text(std::string(kSmall) + flags, "arguments.txt").job["training"];

@@ -453,6 +453,20 @@ TEST(Torchtitan, ARecipeIsRead) {
   EXPECT_FALSE(titan(values, {"model"}).job.contains("model"));
 }
 
+TEST(Torchtitan, EveryNthLayerIsRecomputedWhole) {
+  const auto layout = [](const json& checkpoint) {
+    return titan({{"model", {{"name", "llama3"}, {"flavor", "8B"}}},
+                  {"training", {{"seq_len", 8192}, {"local_batch_size", 1}}},
+                  {"activation_checkpoint", checkpoint}})
+        .job["layout"];
+  };
+  EXPECT_EQ(layout({{"mode", "selective"}, {"selective_ac_option", "2"}})["recompute"], "full");
+  EXPECT_EQ(layout({{"mode", "selective"}, {"selective_ac_option", "2"}})["recompute_every"], 2);
+  EXPECT_EQ(layout({{"mode", "selective"}, {"selective_ac_option", "op"}})["recompute"], "selective");
+  EXPECT_FALSE(layout({{"mode", "full"}, {"selective_ac_option", "2"}}).contains("recompute_every"));
+  EXPECT_THROW(layout({{"mode", "selective"}, {"selective_ac_option", "some"}}), ConfigError);
+}
+
 TEST(LlamaFactory, TheSecondSchemaHasDefaultsOfItsOwn) {
   json values = {{"model", "Qwen/Qwen3-8B"},
                  {"train_dataset", "d.yaml"},
