@@ -243,12 +243,22 @@ void check_transports(const ObjectReader& reader, const Training& training, Job&
       key));
 }
 
+void check_documents(const ObjectReader& reader, const Training& training, const Job& job) {
+  if (training.document_length <= (job.profile ? 0 : training.sequence_length)) return;
+  reader.fail("document_length",
+              job.profile ? "belongs to transformers, not to a layer profile"
+                          : fmt::format("{} is longer than a sequence of {} tokens", training.document_length,
+                                        training.sequence_length),
+              job.profile ? "leave it out" : "documents are packed in a sequence: give their length, or leave it out");
+}
+
 void settle_sequence_and_precision(const ObjectReader& reader, Training& training, Job& job) {
   const bool says_length = reader.has("sequence_length");
   const bool says_precision = reader.has("precision");
   if (job.profile) {
     if (!says_length) training.sequence_length = job.profile->sequence_length;
     check_profile_training(reader, training.sequence_length, *job.profile, job);
+    check_documents(reader, training, job);
     training.precision =
         profile_precision(reader, says_precision ? std::optional(training.precision) : std::nullopt, *job.profile);
     return;
@@ -257,6 +267,7 @@ void settle_sequence_and_precision(const ObjectReader& reader, Training& trainin
     training.sequence_length = job.model.sequence_length;
     job.assumptions.push_back(fmt::format("training.sequence_length is the model's {}", training.sequence_length));
   }
+  check_documents(reader, training, job);
   if (!says_precision) training.precision = default_precision(job);
 }
 

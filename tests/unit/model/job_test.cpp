@@ -271,6 +271,13 @@ TEST(Job, TellsOfADeviceInNodesOfAnother) {
   EXPECT_FALSE(told(R"("dgx-h100")"));
 }
 
+TEST(Job, DocumentsArePackedInSequences) {
+  const Diagnostic longer = complaint_about(R"({"model": "llama3-8b", "cluster": "dgx-h100",
+      "layout": {"global_batch_size": 8}, "training": {"sequence_length": 4096, "document_length": 4097}})");
+  EXPECT_EQ(longer.field, "training.document_length");
+  EXPECT_NE(longer.problem.find("longer than a sequence of 4096"), std::string::npos);
+}
+
 TEST(Job, AClockNeedsTheOneThatPeaksAreStatedFor) {
   const Diagnostic none =
       complaint_about(R"({"model": "llama3-8b", "cluster": {"name": "dgx-b200", "device": {"name": "b200",
