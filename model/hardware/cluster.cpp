@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "base/text/error.hpp"
 
@@ -54,8 +55,37 @@ const Device& Cluster::device_of(int rank) const {
   return node_devices[static_cast<std::size_t>(uneven_nodes[static_cast<std::size_t>(node_of(rank))].device)];
 }
 
+namespace {
+
+// Whether links lead from each of the first `devices` to every other, and to two where there are more than two: else no
+// ring passes all.
+bool have_rings(const std::vector<DeviceLink>& links, int devices) {
+  const auto place = [](int device) { return static_cast<std::size_t>(device); };
+  std::vector<int> neighbour(place(devices), -1);
+  std::vector<bool> has_two(place(devices), devices == 2);
+  std::vector<bool> reached(place(devices), false);
+  reached[0] = true;
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (const DeviceLink& link : links) {
+      if (link.one >= devices || link.other >= devices) continue;
+      for (const auto& [from, to] : {std::pair(link.one, link.other), std::pair(link.other, link.one)}) {
+        if (neighbour[place(from)] < 0) neighbour[place(from)] = to;
+        if (neighbour[place(from)] != to) has_two[place(from)] = true;
+        if (!reached[place(from)] || reached[place(to)]) continue;
+        reached[place(to)] = grows = true;
+      }
+    }
+  }
+  const auto all = [](const std::vector<bool>& of) { return std::find(of.begin(), of.end(), false) == of.end(); };
+  return all(reached) && all(has_two);
+}
+
+}  // namespace
+
 BytesPerSecond Cluster::ring_bandwidth(int devices) const {
   if (links.empty() || devices <= 1) return intra_bandwidth;
+  if (!have_rings(links, devices)) return host_bandwidth;
   std::vector<int> of_device(static_cast<std::size_t>(devices), 0);
   int all = 0;
   int widest = 0;

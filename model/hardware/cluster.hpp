@@ -102,8 +102,8 @@ struct Cluster {
   /// of its own, so there are at most min(least links of a device, 2 · links / devices) rings, and NCCL finds as many
   /// whole ones: 1, 2, 4 and 6 among 2, 3, 4 and 8 V100 (22.5, 45, 85 and 134 GB/s of bus bandwidth in
   /// nccl-tests, calibrate/validation/published/nccl_allreduce.json). intra_bandwidth is that of all links of a device.
-  /// A node with fewer devices than `links` names has what joins those. Devices with no ring of links between them go
-  /// over the host: host_bandwidth.
+  /// A node with fewer devices than `links` names has what joins those. Devices with no ring of links between them
+  /// (bridges of pairs, a row) go over the host: host_bandwidth.
   BytesPerSecond ring_bandwidth(int devices) const;
   BytesPerSecond node_network_bandwidth() const { return nic_bandwidth * static_cast<double>(nics_per_node); }
 

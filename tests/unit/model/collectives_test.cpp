@@ -128,6 +128,21 @@ TEST(Collectives, AMeshHasAsManyRingsAsItsLinksGive) {
   EXPECT_EQ(apart.ring_bandwidth(2).value(), apart.intra_bandwidth.value());
 }
 
+// A100 PCIe: a bridge joins two, and between pairs there is PCIe alone. A row of three is no ring.
+TEST(Collectives, BridgesOfPairsMakeNoRingOfAll) {
+  const Cluster cluster =
+      job_from(R"({"model": "gpt2-124m", "cluster": "a100-pcie-8x", "layout": {"global_batch_size": 64}})").cluster;
+  EXPECT_EQ(cluster.ring_bandwidth(2).value(), cluster.intra_bandwidth.value());
+  for (const int devices : {3, 4, 8}) {
+    EXPECT_EQ(cluster.ring_bandwidth(devices).value(), cluster.host_bandwidth.value()) << devices;
+  }
+  Cluster row = cluster;
+  row.links = {{0, 1, 1}, {1, 2, 1}};
+  EXPECT_EQ(row.ring_bandwidth(3).value(), row.host_bandwidth.value());
+  row.links.push_back({0, 2, 1});
+  EXPECT_EQ(row.ring_bandwidth(3).value(), row.intra_bandwidth.value());
+}
+
 // Sixteen nodes of one rank each: what PAT saves is hops.
 TEST(Collectives, ReleasesOfNcclBringTheirAlgorithms) {
   Cluster cluster = dgx_a100(16);
