@@ -1,11 +1,11 @@
 // What the arguments of Megatron-LM and its descendants say of the layout.
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
 #include "import/programs/megatron_reader.hpp"
 #include "model/layout/layout.hpp"
@@ -211,11 +211,12 @@ void MegatronReader::read_context_parallel() {
 
 // Ranks of each level, those that exchange heads first.
 bool MegatronReader::read_context_inner() {
-  int inner = 0;
-  int ring = 0;
   const std::string sizes = arguments_.all_text("hierarchical-context-parallel-sizes");
-  const bool two = std::sscanf(sizes.c_str(), "%d %d", &inner, &ring) == 2;
-  if (!two || inner < 2 || ring < 2 || cp_ % inner != 0 || cp_ / inner != ring) {
+  const std::size_t blank = sizes.find(' ');
+  const auto size = [this](std::string_view text) { return parse_digits(text, 2, cp_).value_or(0); };
+  const int inner = blank == std::string::npos ? 0 : size(std::string_view(sizes).substr(0, blank));
+  const int ring = inner == 0 ? 0 : size(std::string_view(sizes).substr(blank + 1));
+  if (ring == 0 || cp_ % inner != 0 || cp_ / inner != ring) {
     warn_of("cp-comm-type", "a2a+p2p without two --hierarchical-context-parallel-sizes: forecast as a ring, p2p");
     return false;
   }

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/hardware/device.hpp"
@@ -269,20 +269,29 @@ OrderedJsonValue write_fused(const Field&, const void* owner) {
 
 constexpr int kNcclMajor = 100;
 
+// "2.21" or "2.21.5", as 221: a patch brings no algorithm.
+std::optional<int> nccl_release(std::string_view text) {
+  constexpr int kOldest = 4;
+  constexpr int kLatestPatch = 999;
+  const std::string_view major = "2.";
+  if (!text.starts_with(major)) return std::nullopt;
+  const std::string_view rest = text.substr(major.size());
+  const std::size_t dot = rest.find('.');
+  const std::optional<int> minor = parse_digits(rest.substr(0, dot), kOldest, kNcclMajor - 1);
+  const bool is_whole = dot == std::string_view::npos || parse_digits(rest.substr(dot + 1), 0, kLatestPatch);
+  if (!minor || !is_whole) return std::nullopt;
+  return 2 * kNcclMajor + *minor;
+}
+
 void read_nccl(ObjectReader& reader, const Field& field, void* owner) {
   const auto text = reader.text(field.key);
   if (!text) return;
-  int major = 0;
-  int minor = 0;
-  int patch = 0;
-  char rest = '\0';
-  const int parts = std::sscanf(text->c_str(), "%d.%d.%d%c", &major, &minor, &patch, &rest);
-  constexpr int kOldest = 4;
-  if (parts < 2 || parts > 3 || major != 2 || minor < kOldest || minor >= kNcclMajor) {
+  const std::optional<int> release = nccl_release(*text);
+  if (!release) {
     reader.fail(field.key, fmt::format("\"{}\" is no release of NCCL", *text),
                 "such as 2.18, 2.21 or 2.27, from 2.4 on");
   }
-  static_cast<Stack*>(owner)->nccl = kNcclMajor * major + minor;
+  static_cast<Stack*>(owner)->nccl = *release;
 }
 
 OrderedJsonValue write_nccl(const Field&, const void* owner) {
