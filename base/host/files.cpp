@@ -42,6 +42,10 @@ const std::string& standard_input() {
 
 }  // namespace
 
+std::string read_input(const Streams& streams, const std::string& path) {
+  return streams.in != nullptr && path == kStandardInput ? *streams.in : read_file(path);
+}
+
 std::string read_file(const std::string& path) {
   if (path == kStandardInput) return standard_input();
   std::error_code code;

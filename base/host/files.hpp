@@ -13,6 +13,8 @@ inline constexpr std::string_view kStandardInput = "-";
 
 /// The file's text. Throws ConfigError when it is missing, a directory or unreadable.
 std::string read_file(const std::string& path);
+/// The same; standard input is that of `streams`.
+std::string read_input(const Streams& streams, const std::string& path);
 
 /// Writes beside the target and renames, so that a full disk leaves no half file and nobody ever reads one; pipes and
 /// devices are written in place. A new file has the mode that the umask leaves of 0666, one that was there keeps its

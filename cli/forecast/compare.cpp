@@ -35,8 +35,8 @@ ComparedLayout forecast_job(const std::string& name, const LoadedJob& loaded) {
   return {name, std::move(answer.result), std::move(document)};
 }
 
-std::optional<ComparedLayout> saved_layout(const std::string& file) {
-  std::string text = read_file(file);
+std::optional<ComparedLayout> saved_layout(const JobOptions& job, const std::string& file) {
+  std::string text = job.disk().read(file);
   std::optional<Result> saved = read_result(text, file);
   if (!saved) return std::nullopt;
   return ComparedLayout{file, std::move(*saved), std::move(text)};
@@ -44,8 +44,8 @@ std::optional<ComparedLayout> saved_layout(const std::string& file) {
 
 ComparedLayout compared(const JobOptions& job, const std::string& layout) {
   if (is_file(layout)) {
-    std::optional<ComparedLayout> saved = saved_layout(layout);
-    return saved ? std::move(*saved) : forecast_job(layout, load_job({layout}, {}, files_on_disk()));
+    std::optional<ComparedLayout> saved = saved_layout(job, layout);
+    return saved ? std::move(*saved) : forecast_job(layout, load_job({layout}, {}, job.disk()));
   }
   const std::vector<FlagValue> values = parse_layout_text(layout);
   LoadedJob loaded = job.load_with(values);
@@ -58,7 +58,7 @@ ComparedLayout compared(const JobOptions& job, const std::string& layout) {
 // A saved result as it is, unless flags change its job.
 ComparedLayout first_of(const JobOptions& job) {
   if (job.file() && job.given().empty()) {
-    if (std::optional<ComparedLayout> saved = saved_layout(*job.file())) return std::move(*saved);
+    if (std::optional<ComparedLayout> saved = saved_layout(job, *job.file())) return std::move(*saved);
   }
   return forecast_job("job", job.load_with({}));
 }

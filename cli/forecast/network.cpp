@@ -65,7 +65,7 @@ int run_network_flows(const Arguments& arguments, const Streams& streams) {
   if (!command_line.parse(arguments)) return 0;
   if (!file) throw ConfigError({"CASE.json", "is missing", "", "a file of links and flows"});
   const Format format = output.format();
-  const FlowCase flows = read_flow_case(read_file(*file), *file);
+  const FlowCase flows = read_flow_case(read_input(streams, *file), *file);
   const std::vector<double> finish = finish_times(flows.program);
   output.write({.tables =
                     [&] {

@@ -188,12 +188,12 @@ bool is_schedule_csv(const std::string& text) {
 }
 
 // A CSV in place of JOB is a schedule's rows.
-Arguments with_schedule_files(const Arguments& arguments) {
+Arguments with_schedule_files(const Arguments& arguments, const Streams& streams) {
   Arguments meant;
   for (std::size_t at = 0; at < arguments.size(); ++at) {
     const bool is_value = at > 0 && !arguments[at - 1].empty() && arguments[at - 1].front() == '-';
     const bool names_rows = arguments[at] == kStandardInput
-                                ? is_schedule_csv(read_file(arguments[at]))
+                                ? is_schedule_csv(read_input(streams, arguments[at]))
                                 : arguments[at].ends_with(".csv") && arguments[at].front() != '-';
     const bool is_rows = names_rows && !is_value;
     if (is_rows) meant.emplace_back("--schedule");
@@ -227,7 +227,7 @@ int run_timeline(const Arguments& arguments, const Streams& streams) {
   output.add_to(command_line);
   drawing.add_to(command_line);
   files.add_to(command_line);
-  if (!command_line.parse(with_schedule_files(arguments))) return 0;
+  if (!command_line.parse(with_schedule_files(arguments, streams))) return 0;
 
   const Format format = output.format();
   if (job.show_config(output)) return 0;

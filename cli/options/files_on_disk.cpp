@@ -161,29 +161,27 @@ nlohmann::json toml_values(std::string_view /*text*/, std::string_view file) {
 
 #endif
 
-namespace {
+std::string FilesOnDisk::read(const std::string& path) const {
+  return read_input(streams_, path);
+}
 
-class FilesOnDisk final : public Files {
- public:
-  std::string read(const std::string& path) const override { return read_file(path); }
-  Kind kind_of(const std::string& path) const override {
-    if (path == kStandardInput) return Kind::kFile;
-    std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored)) return Kind::kNone;
-    return std::filesystem::is_directory(path, ignored) ? Kind::kFolder : Kind::kFile;
-  }
-  nlohmann::json parse_yaml(std::string_view text, const std::string& file) const override {
-    return yaml_values(text, file);
-  }
-  nlohmann::json parse_toml(std::string_view text, const std::string& file) const override {
-    return toml_values(text, file);
-  }
-};
+Files::Kind FilesOnDisk::kind_of(const std::string& path) const {
+  if (path == kStandardInput) return Kind::kFile;
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return Kind::kNone;
+  return std::filesystem::is_directory(path, ignored) ? Kind::kFolder : Kind::kFile;
+}
 
-}  // namespace
+nlohmann::json FilesOnDisk::parse_yaml(std::string_view text, const std::string& file) const {
+  return yaml_values(text, file);
+}
+
+nlohmann::json FilesOnDisk::parse_toml(std::string_view text, const std::string& file) const {
+  return toml_values(text, file);
+}
 
 const Files& files_on_disk() {
-  static const FilesOnDisk files;
+  static const FilesOnDisk files(standard_streams());
   return files;
 }
 

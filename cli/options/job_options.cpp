@@ -201,6 +201,7 @@ OrderedJson config_json(const Job& job, const LoadedJob& loaded) {
 }  // namespace
 
 void JobOptions::add_to(CommandLine& command_line) {
+  disk_.read_input_of(command_line.streams());
   command_line.add_positional("JOB", file_,
                               "job file (JSON with comments), or a file of another program (see: flopcast convert "
                               "--help); flags win over it");
@@ -254,7 +255,7 @@ LoadedJob JobOptions::load_with(const std::vector<FlagValue>& flags) const {
   all.insert(all.end(), flags.begin(), flags.end());
   std::vector<std::string> files;
   if (file_) files.push_back(*file_);
-  return load_job(files, with_gpus(std::move(all)), files_on_disk(), import_options());
+  return load_job(files, with_gpus(std::move(all)), disk_, import_options());
 }
 
 ImportOptions JobOptions::import_options() const {
@@ -307,14 +308,14 @@ std::vector<const FlagValue*> JobOptions::given() const {
 }
 
 LoadedJob JobOptions::load() const {
-  return load_job(files(), with_gpus(flags_), files_on_disk(), import_options());
+  return load_job(files(), with_gpus(flags_), disk_, import_options());
 }
 
 namespace {
 
 // A job file of our own or a result, not a part that another file completes.
-bool is_whole_job(const std::string& file) {
-  const nlohmann::json json = nlohmann::json::parse(files_on_disk().read(file), nullptr, false, true);
+bool is_whole_job(const Files& disk, const std::string& file) {
+  const nlohmann::json json = nlohmann::json::parse(disk.read(file), nullptr, false, true);
   return json.is_object() && (json.contains("schema") || (json.contains("model") && json.contains("cluster")));
 }
 
@@ -347,7 +348,7 @@ std::vector<std::string> JobOptions::files() const {
                                    "takes it by --schedule file:{0}",
                                    file)});
   }
-  if (files.size() < 2 || !is_whole_job(files[0]) || !is_whole_job(files[1])) return files;
+  if (files.size() < 2 || !is_whole_job(disk_, files[0]) || !is_whole_job(disk_, files[1])) return files;
   throw ConfigError({"", fmt::format("{} and {} are a job each", files[0], files[1]), "",
                      fmt::format("flopcast compare {} {} shows them side by side", files[0], files[1])});
 }

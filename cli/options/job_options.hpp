@@ -13,6 +13,23 @@
 
 namespace flopcast {
 
+/// The files of this machine, as jobs name them, and the standard input of `streams`; YAML is read where flopcast was
+/// built with yaml-cpp.
+class FilesOnDisk final : public Files {
+ public:
+  explicit FilesOnDisk(const Streams& streams) : streams_(streams) {}
+  void read_input_of(const Streams& streams) { streams_ = streams; }
+  std::string read(const std::string& path) const override;
+  Kind kind_of(const std::string& path) const override;
+  nlohmann::json parse_yaml(std::string_view text, const std::string& file) const override;
+  nlohmann::json parse_toml(std::string_view text, const std::string& file) const override;
+
+ private:
+  Streams streams_;
+};
+/// Those of the program itself.
+const Files& files_on_disk();
+
 /// JOB: a file, flags, or both; flags win.
 class JobOptions {
  public:
@@ -28,6 +45,7 @@ class JobOptions {
   /// Takes JOB for the first of the layouts where it is none: `compare --model M … tp=8 tp=4`.
   void sort_out_layouts();
   const std::optional<std::string>& file() const { return file_; }
+  const Files& disk() const { return disk_; }
   /// load() and read(), with these flags over all.
   LoadedJob load_with(const std::vector<FlagValue>& flags) const;
 
@@ -54,6 +72,7 @@ class JobOptions {
   std::vector<std::string> files() const;
   void remember_flag(const JobKey& key, const std::string& name, const std::string& text);
 
+  FilesOnDisk disk_{standard_streams()};
   std::optional<std::string> file_;
   std::vector<std::string> more_files_;
   std::vector<FlagValue> flags_;
@@ -70,8 +89,5 @@ const JobKey& key_named(const std::string& name, const std::string& where);
 /// "tp=8,pp=4,layout.stage_layers=5,3": keys and values; what follows a comma without a '=' belongs to the value
 /// before.
 std::vector<FlagValue> parse_layout_text(const std::string& text);
-
-/// The files of this machine, as jobs name them; YAML is read where flopcast was built with yaml-cpp.
-const Files& files_on_disk();
 
 }  // namespace flopcast

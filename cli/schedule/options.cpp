@@ -163,8 +163,8 @@ void ScheduleOptions::refuse_numbers_beside_file() const {
 
 namespace {
 
-CellProgram read_cell_file(const std::string& path, const std::optional<std::string>& chains) {
-  return parse_cell_csv(read_file(path), path, chains ? parse_chains(*chains) : std::vector<Chain>());
+CellProgram read_cell_file(const std::string& path, const std::optional<std::string>& chains, const Streams& streams) {
+  return parse_cell_csv(read_input(streams, path), path, chains ? parse_chains(*chains) : std::vector<Chain>());
 }
 
 }  // namespace
@@ -176,7 +176,7 @@ std::optional<std::string> schedule_file_of(const std::string& name) {
 }
 
 Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains, const Streams& streams) {
-  const CellProgram written = read_cell_file(path, chains);
+  const CellProgram written = read_cell_file(path, chains, streams);
   if (const std::size_t communications = written.communication_count(); communications > 0) {
     warn(streams, fmt::format("{}: {} communications are left out; transfers follow from the order of the actions",
                               path, communications));
@@ -186,7 +186,7 @@ Program read_schedule_file(const std::string& path, const std::optional<std::str
 
 CellProgram ScheduleOptions::cell_program() const {
   refuse_contradictions();
-  return file() ? read_cell_file(*file(), chains_) : as_cells(generate(*schedule_, {}));
+  return file() ? read_cell_file(*file(), chains_, streams_) : as_cells(generate(*schedule_, {}));
 }
 
 Program ScheduleOptions::program() const {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/run_command.hpp"
+#include "tests/support/run_flopcast.hpp"
 
 namespace flopcast {
 namespace {
@@ -26,6 +27,23 @@ TEST(Cli, UnknownCommandIsAUsageError) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.standard_output, "");
   EXPECT_NE(result.standard_error.find("simulat"), std::string::npos) << result.standard_error;
+}
+
+// A program that calls commands in its process has a standard input of its own, which belongs to none of them.
+TEST(Cli, CommandsReadTheirCallersInput) {
+  CommandOptions options;
+  for (const char* layers : {"12", "24"}) {
+    options.standard_input = std::string(R"({"model": {"name": "gpt3-125m", "layers": )") + layers +
+                             R"(}, "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})";
+    const CommandResult result = run_flopcast({"simulate", "-", "--format", "json"}, options);
+    ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+    EXPECT_NE(result.standard_output.find(std::string("\"layers\": ") + layers), std::string::npos) << layers;
+  }
+  options.standard_input = "0F0,0B0\n";
+  EXPECT_EQ(run_flopcast({"schedule", "check", "-"}, options).exit_code, 0);
+  EXPECT_NE(run_flopcast({"timeline", "-"}, options).standard_output, "");
+  options.standard_input = R"({"model": 3})";
+  EXPECT_EQ(run_flopcast({"plan", "-"}, options).exit_code, 2);
 }
 
 }  // namespace

@@ -58,14 +58,14 @@ class WorkingDirectory {
 }  // namespace
 
 CommandResult run_flopcast(const std::vector<std::string>& arguments, const CommandOptions& options) {
-  if (!options.environment.empty() || !options.unset.empty() || !options.standard_input.empty()) {
-    throw std::logic_error("run_flopcast: an environment or an input is a program's: start_flopcast");
+  if (!options.environment.empty() || !options.unset.empty()) {
+    throw std::logic_error("run_flopcast: an environment is a program's: start_flopcast");
   }
   const WorkingDirectory folder(options.working_directory);
   TextStream out;
   TextStream err;
   CommandResult result;
-  result.exit_code = run_program(arguments, {out.file(), err.file()});
+  result.exit_code = run_program(arguments, {out.file(), err.file(), &options.standard_input});
   result.standard_output = out.text();
   result.standard_error = err.text();
   return result;
