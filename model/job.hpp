@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@
 
 namespace flopcast {
 
+struct CostLaws;
+
 /// The question: what is trained, on what, laid out how.
 struct Job {
   Transformer model;
@@ -23,6 +26,7 @@ struct Job {
   Training training;
   std::vector<std::string> assumptions;  ///< defaults that mattered, one sentence each
   std::vector<std::string> warnings;     ///< of the files it came from: what is not modelled, or refused elsewhere
+  std::shared_ptr<const CostLaws> laws;  ///< of one's own, model/cost/own_laws.hpp; null: ours
   Origins origins;                       ///< for errors that only show once a schedule is chosen
 };
 

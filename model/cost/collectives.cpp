@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <limits>
 
+#include "model/cost/own_laws.hpp"
+
 namespace flopcast {
 
 namespace {
@@ -271,8 +273,27 @@ Seconds CommunicationModel::network_latency(CollectiveKind kind, const GroupPlac
   return cluster_.hop_latency * hops;
 }
 
+Seconds CommunicationModel::by_law(std::string_view kind, Bytes bytes, const GroupPlacement& placement,
+                                   Seconds ours) const {
+  return laws_ != nullptr && laws_->network_time ? laws_->network_time(kind, bytes, placement, ours) : ours;
+}
+
 Seconds CommunicationModel::collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const {
   if (placement.ranks <= 1 || bytes.value() <= 0.0) return Seconds(0);
+  return by_law(name_of(kind), bytes, placement, collective_time(kind, bytes, placement));
+}
+
+Seconds CommunicationModel::all_to_all(Bytes bytes, const GroupPlacement& placement) const {
+  if (placement.ranks <= 1 || bytes.value() <= 0.0) return Seconds(0);
+  return by_law(name_of(CollectiveKind::kAllToAll), bytes, placement, all_to_all_time(bytes, placement));
+}
+
+Seconds CommunicationModel::point_to_point(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const {
+  const GroupPlacement pair{2, crosses_nodes ? 2 : 1, crosses_nodes ? 1 : 2, std::max(1, flows_sharing_nics)};
+  return by_law("send", bytes, pair, message_time(bytes, crosses_nodes, flows_sharing_nics));
+}
+
+Seconds CommunicationModel::collective_time(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const {
   if (const MessageCurve* curve = cluster_.curve(kind, placement.ranks, placement.nodes);
       curve != nullptr && has_network_to_itself(placement)) {
     return curve->time(bytes);
@@ -316,8 +337,7 @@ Seconds CommunicationModel::collective(CollectiveKind kind, Bytes bytes, const G
   return Seconds(best * kMicro);
 }
 
-Seconds CommunicationModel::all_to_all(Bytes bytes, const GroupPlacement& placement) const {
-  if (placement.ranks <= 1 || bytes.value() <= 0.0) return Seconds(0);
+Seconds CommunicationModel::all_to_all_time(Bytes bytes, const GroupPlacement& placement) const {
   if (const MessageCurve* curve = cluster_.curve(CollectiveKind::kAllToAll, placement.ranks, placement.nodes);
       curve != nullptr && has_network_to_itself(placement)) {
     return curve->time(bytes);
@@ -341,13 +361,14 @@ Seconds CommunicationModel::node_wise_exchange(Bytes within, Bytes between, doub
   if (placement.ranks <= 1 || within.value() <= 0.0) return Seconds(0);
   constexpr double kStart = 30e-6;
   const Seconds inside = within / (cluster_.intra_bandwidth * cluster_.intra_efficiency);
-  if (!placement.crosses_nodes()) return Seconds(kStart) + inside;
+  const std::string_view kind = name_of(CollectiveKind::kAllToAll);
+  if (!placement.crosses_nodes()) return by_law(kind, within, placement, Seconds(kStart) + inside);
   const double senders = static_cast<double>(placement.ranks_per_node) * placement.groups_sharing_nics;
   const BytesPerSecond share = cluster_.node_network_bandwidth() * network_share / senders;
-  return Seconds(kStart) + std::max(inside, between / share);
+  return by_law(kind, within, placement, Seconds(kStart) + std::max(inside, between / share));
 }
 
-Seconds CommunicationModel::point_to_point(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const {
+Seconds CommunicationModel::message_time(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const {
   const MessageCurve* curve = cluster_.curve(std::nullopt, 2, crosses_nodes ? 2 : 1);
   if (curve != nullptr && (!crosses_nodes || flows_sharing_nics <= cluster_.nics_per_node)) return curve->time(bytes);
   if (transport_ != Transport::kNccl) {

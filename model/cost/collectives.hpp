@@ -1,11 +1,15 @@
 #pragma once
 
+#include <string_view>
+
 #include "model/hardware/cluster.hpp"
 #include "model/layout/rank_grid.hpp"
 #include "model/units/quantity.hpp"
 #include "model/workload/training.hpp"
 
 namespace flopcast {
+
+struct CostLaws;
 
 /// NCCL's own latency-bandwidth model: time = latency + bytes / algorithm bandwidth, the fastest of Ring, Tree, NVLS
 /// and, between two nodes, NVLS-tree with the LL, LL128 and Simple protocols (NVIDIA/nccl 2.28, src/graph/tuning.cc;
@@ -34,10 +38,12 @@ namespace flopcast {
 /// cost of posting to the network, and its size tables, for which one curve stands (collectives.cpp).
 class CommunicationModel {
  public:
-  explicit CommunicationModel(const Cluster& cluster, Transport transport = Transport::kNccl, int nccl = 0)
-      : cluster_(cluster), transport_(transport), nccl_(nccl) {}
+  /// `laws` may be null, and outlives the model.
+  explicit CommunicationModel(const Cluster& cluster, Transport transport = Transport::kNccl, int nccl = 0,
+                              const CostLaws* laws = nullptr)
+      : cluster_(cluster), transport_(transport), nccl_(nccl), laws_(laws) {}
   // The cluster is kept by reference.
-  explicit CommunicationModel(Cluster&&, Transport = Transport::kNccl, int = 0) = delete;
+  explicit CommunicationModel(Cluster&&, Transport = Transport::kNccl, int = 0, const CostLaws* = nullptr) = delete;
 
   /// An all-reduce, all-gather or reduce-scatter; zero for a group of one.
   Seconds collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const;
@@ -55,9 +61,15 @@ class CommunicationModel {
   Seconds point_to_point(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const;
 
  private:
+  Seconds collective_time(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const;
+  Seconds all_to_all_time(Bytes bytes, const GroupPlacement& placement) const;
+  Seconds message_time(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const;
+  Seconds by_law(std::string_view kind, Bytes bytes, const GroupPlacement& placement, Seconds ours) const;
+
   const Cluster& cluster_;
   Transport transport_;
   int nccl_;
+  const CostLaws* laws_;
 };
 
 /// Bytes each rank sends: 2(n-1)/n · bytes for a ring all-reduce, (n-1)/n for the others (Patarasuk & Yuan 2009).

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string_view>
+
+#include "model/cost/own_laws.hpp"
 
 namespace flopcast {
 
@@ -114,8 +117,12 @@ FlashEfficiency flash_of(const Device& device, const Stack& stack) {
 }  // namespace
 
 ComputeModel::ComputeModel(const Device& device, Precision precision, const Stack& stack,
-                           std::optional<Fp8Recipe> recipe)
-    : device_(device), precision_(precision), clock_(device.clock_under_limit()), flash_(flash_of(device, stack)) {
+                           std::optional<Fp8Recipe> recipe, const CostLaws* laws)
+    : device_(device),
+      precision_(precision),
+      laws_(laws),
+      clock_(device.clock_under_limit()),
+      flash_(flash_of(device, stack)) {
   const bool hopper = device.generation != GpuGeneration::kBlackwell;
   if (recipe == Fp8Recipe::kBlockwise && hopper) scaled_share_ = kScaledByBlocks;
   if (recipe == Fp8Recipe::kRowwise) scaled_share_ = kScaledByRows;
@@ -186,7 +193,9 @@ double ComputeModel::misalignment(const GemmShape& shape) const {
   return aligned || device_.generation == GpuGeneration::kCpu ? 1.0 : kMisalignedSlowdown;
 }
 
-OperatorTimes operator_times(const Operator& op, const ComputeModel& compute, const Training& training) {
+namespace {
+
+OperatorTimes modelled_times(const Operator& op, const ComputeModel& compute, const Training& training) {
   const double element = element_size(training.precision).value();
   const GemmShape& shape = op.shape;
   OperatorTimes times;
@@ -241,6 +250,22 @@ OperatorTimes operator_times(const Operator& op, const ComputeModel& compute, co
     }
   }
   if (op.still) times.input_gradient = times.weight_gradient = Seconds(0);
+  return times;
+}
+
+}  // namespace
+
+OperatorTimes operator_times(const Operator& op, const ComputeModel& compute, const Training& training) {
+  OperatorTimes times = modelled_times(op, compute, training);
+  const CostLaws* laws = compute.laws();
+  if (laws == nullptr || !laws->operator_time) return times;
+  // A pass that an operator does not have takes no time by any law.
+  const auto by_law = [&](std::string_view pass, Seconds& time) {
+    if (time > Seconds(0)) time = laws->operator_time(op.name, pass, time);
+  };
+  by_law("forward", times.forward);
+  by_law("input_gradient", times.input_gradient);
+  by_law("weight_gradient", times.weight_gradient);
   return times;
 }
 

@@ -8,6 +8,8 @@
 
 namespace flopcast {
 
+struct CostLaws;
+
 /// FLOPs of fused attention's backward pass over those of its forward pass: five products instead of two.
 inline constexpr double kAttentionBackwardWork = 2.5;
 
@@ -36,9 +38,12 @@ inline constexpr double kAttentionBackwardWork = 2.5;
 /// Left out: the host when it cannot launch as fast as the device runs; stage_costs adds it pass by pass.
 class ComputeModel {
  public:
-  /// The stack's own attention kernels replace the device's efficiencies where it names its generation.
+  /// The stack's own attention kernels replace the device's efficiencies where it names its generation. `laws` may be
+  /// null, and outlives the model.
   ComputeModel(const Device& device, Precision precision, const Stack& stack = {},
-               std::optional<Fp8Recipe> recipe = std::nullopt);
+               std::optional<Fp8Recipe> recipe = std::nullopt, const CostLaws* laws = nullptr);
+
+  const CostLaws* laws() const { return laws_; }
 
   /// `output_bytes` is what is written per element of C, plus what is read when the product is added to it.
   Seconds gemm(const GemmShape& shape, double output_bytes, bool low_precision = false) const;
@@ -64,6 +69,7 @@ class ComputeModel {
 
   const Device& device_;
   Precision precision_;
+  const CostLaws* laws_;
   double clock_ = 1.0;  // of products and attention, where power is limited
   FlashEfficiency flash_;
   double scaled_share_ = 1.0;  // of gemm_efficiency, where kernels scale inside the product or are early ones
@@ -78,7 +84,7 @@ struct GemmWork {
 };
 GemmWork gemm_work(const Device& device, Precision precision, const GemmShape& shape, double output_bytes);
 
-/// The passes of one operator for one microbatch.
+/// The passes of one operator for one microbatch, by the model's laws.
 struct OperatorTimes {
   Seconds forward;
   Seconds input_gradient;

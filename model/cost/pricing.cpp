@@ -47,9 +47,11 @@ PricingContext::PricingContext(const Job& priced_job, const StageMap& stage_map)
       map(stage_map),
       grid(priced_job.layout),
       compute(priced_job.cluster.device, priced_job.training.precision, priced_job.training.stack,
-              priced_job.training.fp8_recipe),
-      communication(priced_job.cluster, priced_job.training.transport, priced_job.training.stack.nccl),
-      replica_communication(priced_job.cluster, priced_job.training.gradient_transport, priced_job.training.stack.nccl),
+              priced_job.training.fp8_recipe, priced_job.laws.get()),
+      communication(priced_job.cluster, priced_job.training.transport, priced_job.training.stack.nccl,
+                    priced_job.laws.get()),
+      replica_communication(priced_job.cluster, priced_job.training.gradient_transport, priced_job.training.stack.nccl,
+                            priced_job.laws.get()),
       tp_group(grid.placement(Axis::kTensor, priced_job.cluster)),
       replicas(priced_job.layout.cp == 1 ? grid.placement(Axis::kData, priced_job.cluster)
                                          : grid.expert_replica_placement(1, priced_job.cluster)) {}
