@@ -72,6 +72,7 @@ if(NOT FLOPCAST_WITH_YAML STREQUAL OFF)
   find_path(FLOPCAST_YAML_INCLUDE_DIR yaml-cpp/yaml.h)
   # The archive first, so that the program runs where the library is not installed.
   find_library(FLOPCAST_YAML_LIBRARY NAMES libyaml-cpp.a yaml-cpp)
+  find_library(FLOPCAST_YAML_SHARED_LIBRARY NAMES yaml-cpp)
   if(FLOPCAST_YAML_INCLUDE_DIR AND FLOPCAST_YAML_LIBRARY)
     set(FLOPCAST_YAML_FOUND "yes, ${FLOPCAST_YAML_LIBRARY}")
   elseif(FLOPCAST_WITH_YAML STREQUAL ON)

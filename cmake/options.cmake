@@ -1,5 +1,6 @@
 option(FLOPCAST_BUILD_TESTS "Build tests and benchmarks" OFF)
 option(FLOPCAST_WARNINGS_AS_ERRORS "Treat warnings in flopcast's own code as errors" OFF)
+option(FLOPCAST_WITH_LIBRARY "Build the C++ library and, where pybind11 is found, the Python module" OFF)
 option(FLOPCAST_STATIC_RUNTIME "Link the C++ runtime into the programs: quicker start, runs on older systems" OFF)
 set(FLOPCAST_UNITY 32 CACHE STRING "How many sources are compiled joined; 0 for each on its own")
 set(FLOPCAST_SANITIZERS "" CACHE STRING "Sanitizers for every target: address;undefined or thread")

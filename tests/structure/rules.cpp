@@ -38,10 +38,12 @@ const std::vector<Layer>& layers() {
       // A measurement file is all that the real run and the calibration share.
       {"realrun/", {"realrun/", "calibrate/device/measurement", "sim/", "model/", "base/"}},
       {"cli/", {"cli/", "reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/", "base/"}},
+      {"api/", {"api/", "cli/", "reports/", "planner/", "sim/", "import/", "model/", "base/"}},
+      {"python/", {"api/"}},
       {"web/", {"web/", "reports/", "planner/", "sim/", "import/", "model/", "base/text/"}},
       {"examples/", {"reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/", "base/"}},
       {"tests/",
-       {"tests/", "cli/", "reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/", "base/"}},
+       {"tests/", "api/", "cli/", "reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/", "base/"}},
   };
   return all;
 }

@@ -86,7 +86,7 @@ TEST(StructureRules, TypesAreFoundWithTheirNamespaces) {
 TEST(ProjectStructure, NoTypeIsDefinedTwice) {
   std::map<std::string, std::string> header_of;
   for (const char* folder :
-       {"base", "model", "sim", "planner", "import", "calibrate", "realrun", "reports", "cli", "tests/support"}) {
+       {"base", "model", "sim", "planner", "import", "calibrate", "realrun", "reports", "cli", "api", "tests/support"}) {
     for (const auto& entry : fs::recursive_directory_iterator(project_folder() / folder)) {
       if (entry.path().extension() != ".hpp") continue;
       const std::string path = entry.path().lexically_relative(project_folder()).generic_string();
@@ -112,7 +112,7 @@ TEST(StructureRules, CirclesOfRoomsAreFound) {
 }
 
 TEST(ProjectStructure, RoomsFormNoCircle) {
-  for (const char* folder : {"base", "model", "import", "sim", "planner", "calibrate", "realrun", "reports", "cli"}) {
+  for (const char* folder : {"base", "model", "import", "sim", "planner", "calibrate", "realrun", "reports", "cli", "api"}) {
     std::map<std::string, std::string> files;
     for (const auto& entry : fs::recursive_directory_iterator(project_folder() / folder)) {
       const fs::path extension = entry.path().extension();
@@ -128,7 +128,7 @@ TEST(ProjectStructure, RoomsFormNoCircle) {
 // say which of their words is which key, and the planner which keys it chooses.
 TEST(ProjectStructure, KeysOfAJobAreListedInTheirTablesAlone) {
   constexpr int kFewestOfAList = 10;
-  for (const char* folder : {"base", "sim", "planner", "realrun", "reports", "cli", "web"}) {
+  for (const char* folder : {"base", "sim", "planner", "realrun", "reports", "cli", "api", "web"}) {
     for (const auto& entry : fs::recursive_directory_iterator(project_folder() / folder)) {
       const fs::path extension = entry.path().extension();
       if (extension != ".cpp" && extension != ".hpp" && extension != ".js") continue;
@@ -150,7 +150,7 @@ TEST(ProjectStructure, CommentsNameFilesThatExist) {
   std::set<std::string> names;
   std::vector<fs::path> sources;
   for (const char* folder :
-       {"base", "model", "import", "sim", "planner", "calibrate", "realrun", "reports", "cli", "web", "tests"}) {
+       {"base", "model", "import", "sim", "planner", "calibrate", "realrun", "reports", "cli", "api", "python", "web", "tests"}) {
     for (const auto& entry : fs::recursive_directory_iterator(project_folder() / folder)) {
       names.insert(entry.path().filename().string());
       const fs::path extension = entry.path().extension();
@@ -173,7 +173,7 @@ TEST(ProjectStructure, CommentsNameFilesThatExist) {
 }
 
 TEST(ProjectStructure, ARoomIsSeenAtAGlance) {
-  for (const char* folder : {"base", "model", "import", "sim", "planner", "calibrate", "realrun", "reports", "cli"}) {
+  for (const char* folder : {"base", "model", "import", "sim", "planner", "calibrate", "realrun", "reports", "cli", "api"}) {
     const auto entries = std::distance(fs::directory_iterator(project_folder() / folder), fs::directory_iterator());
     EXPECT_LE(entries, 16) << folder << "/ holds too much to be seen at a glance";
   }

@@ -1,0 +1,225 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "api/inputs.hpp"
+#include "base/host/files.hpp"
+#include "base/text/error.hpp"
+#include "base/text/table.hpp"
+#include "cli/commands.hpp"
+#include "model/cost/own_laws.hpp"
+#include "model/job/read_job.hpp"
+#include "reports/html/page.hpp"
+#include "reports/result/result_tables.hpp"
+#include "reports/timeline/chakra.hpp"
+#include "reports/timeline/chrome_trace.hpp"
+#include "reports/timeline/timeline_svg.hpp"
+#include "sim/files/result_file.hpp"
+#include "sim/files/timeline_file.hpp"
+
+namespace flopcast {
+
+const char* library_version() {
+  return FLOPCAST_VERSION;
+}
+
+namespace {
+
+// A stream into memory, for commands that print.
+class MemoryStream {
+ public:
+  MemoryStream() : file_(open_memstream(&text_, &size_)) {
+    if (file_ == nullptr) throw EnvironmentError("out of memory");
+  }
+  MemoryStream(const MemoryStream&) = delete;
+  MemoryStream& operator=(const MemoryStream&) = delete;
+  ~MemoryStream() {
+    std::fclose(file_);
+    std::free(text_);
+  }
+  std::FILE* file() { return file_; }
+  std::string text() {
+    std::fflush(file_);
+    return {text_, size_};
+  }
+
+ private:
+  char* text_ = nullptr;
+  std::size_t size_ = 0;
+  std::FILE* file_;
+};
+
+// The rows of a law as the CSV that schedules are read from.
+std::string csv_of(const std::vector<std::vector<std::string>>& rows) {
+  std::string text;
+  for (const std::vector<std::string>& cells : rows) text += fmt::format("{}\n", fmt::join(cells, ","));
+  return text;
+}
+
+// A time that a law gives. Throws ConfigError where it is none.
+Seconds time_by_law(const char* law, std::string_view what, double seconds) {
+  if (seconds >= 0.0 && std::isfinite(seconds)) return Seconds(seconds);
+  throw ConfigError({law, fmt::format("gave {} s for {}", seconds, what), "", "seconds, 0 or more"});
+}
+
+void apply_cost_laws(const OwnLaws& laws, Job& job) {
+  if (!laws.operator_time && !laws.network_time) return;
+  auto costs = std::make_shared<CostLaws>();
+  if (laws.operator_time) {
+    costs->operator_time = [law = laws.operator_time](std::string_view op, std::string_view pass, Seconds ours) {
+      return time_by_law("operator_time", op, law(std::string(op), std::string(pass), ours.value()));
+    };
+    job.assumptions.emplace_back("operators take the times of a function of the caller");
+  }
+  if (laws.network_time) {
+    costs->network_time = [law = laws.network_time](std::string_view kind, Bytes bytes, const GroupPlacement& group,
+                                                    Seconds ours) {
+      return time_by_law("network_time", kind,
+                         law(std::string(kind), bytes.value(), group.ranks, group.nodes, ours.value()));
+    };
+    job.assumptions.emplace_back("messages and collectives take the times of a function of the caller");
+  }
+  job.laws = std::move(costs);
+}
+
+constexpr const char* kOwnSchedule = "own";
+
+void apply_schedule_law(const OwnLaws& laws, Job& job) {
+  if (!laws.schedule) return;
+  const auto rows = laws.schedule(job.layout.pp, job.layout.microbatches(), job.layout.vpp.value_or(1));
+  job.layout.schedule = std::string("file:") + kOwnSchedule;
+  job.layout.schedule_csv = csv_of(rows);
+  if (job.layout.schedule_csv.empty()) {
+    throw ConfigError({"layout.schedule", "the schedule's function gave no rows", kOwnSchedule,
+                       "a list of cells for each pipeline rank, such as [[\"0F0\", \"0B0\"]]"});
+  }
+  job.layout.vpp.reset();
+}
+
+}  // namespace
+
+struct SimulatedStep::Parts {
+  Forecast forecast;
+};
+
+SimulatedStep::SimulatedStep(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+
+SimulatedStep simulate(const JobInput& input, const OwnLaws& laws) {
+  Job job = read_input_job(input);
+  apply_schedule_law(laws, job);
+  apply_cost_laws(laws, job);
+  auto parts = std::make_shared<SimulatedStep::Parts>();
+  parts->forecast = forecast(job, read_file);
+  return SimulatedStep(std::move(parts));
+}
+
+double SimulatedStep::time_s() const {
+  return parts_->forecast.result.iteration.time_s;
+}
+
+double SimulatedStep::mfu() const {
+  return parts_->forecast.result.iteration.mfu;
+}
+
+double SimulatedStep::bubble_fraction() const {
+  return parts_->forecast.result.bubble.fraction;
+}
+
+double SimulatedStep::peak_memory_gib() const {
+  return parts_->forecast.result.memory.peak_gib;
+}
+
+bool SimulatedStep::fits() const {
+  return parts_->forecast.result.memory.fits;
+}
+
+std::vector<std::string> SimulatedStep::warnings() const {
+  return parts_->forecast.result.warnings;
+}
+
+std::string SimulatedStep::json() const {
+  return write_simulation(parts_->forecast);
+}
+
+std::string SimulatedStep::memory_json(const std::string& view) const {
+  static const std::vector<std::string> names = {"peak", "over-time", "tensors"};
+  const auto place = std::find(names.begin(), names.end(), view);
+  if (place == names.end()) {
+    throw ConfigError({"view", fmt::format("unknown value \"{}\"", view), "", choices_help(view, names)});
+  }
+  return write_memory(parts_->forecast, static_cast<MemoryView>(place - names.begin()));
+}
+
+std::string SimulatedStep::timeline_json() const {
+  return write_timelines({parts_->forecast.timeline});
+}
+
+std::string SimulatedStep::timeline_svg() const {
+  return write_svg(parts_->forecast.timeline, SvgOptions());
+}
+
+std::string SimulatedStep::chrome_trace() const {
+  TraceOptions options;
+  options.other_data = {{"tool", "flopcast " FLOPCAST_VERSION}};
+  return write_chrome_trace(parts_->forecast.timeline, options);
+}
+
+std::string SimulatedStep::chakra_trace(int rank) const {
+  return flopcast::chakra_trace(parts_->forecast, rank);
+}
+
+std::string SimulatedStep::chakra_groups() const {
+  return flopcast::chakra_groups(parts_->forecast);
+}
+
+std::string SimulatedStep::chakra_network() const {
+  return flopcast::chakra_network(parts_->forecast);
+}
+
+int SimulatedStep::devices() const {
+  return parts_->forecast.step.job.cluster.devices();
+}
+
+std::string SimulatedStep::html() const {
+  PageInfo info;
+  info.title = parts_->forecast.timeline.title;
+  info.tool = "flopcast " FLOPCAST_VERSION;
+  info.question = describe_job(parts_->forecast.step.job);
+  info.answer = answer_line(parts_->forecast.result);
+  return forecast_page(info, parts_->forecast);
+}
+
+std::string SimulatedStep::tables(const std::string& format) const {
+  const Format meant = parse_format(format);
+  if (shown_by(meant) == Shows::kRows) return write_table(result_row(parts_->forecast), meant);
+  if (shown_by(meant) == Shows::kValues) return json();
+  std::string text;
+  for (const Table& table : result_tables(parts_->forecast, false)) {
+    text += (text.empty() ? "" : "\n") + write_table(table, meant);
+  }
+  return text;
+}
+
+std::string SimulatedStep::job_json() const {
+  return flopcast::job_json(parts_->forecast.step.job).dump(2);
+}
+
+CommandAnswer run_command(const std::vector<std::string>& arguments, const std::string& input, std::string* printed) {
+  MemoryStream out;
+  MemoryStream err;
+  try {
+    dispatch("flopcast", "flopcast forecasts distributed training.", commands(), arguments,
+             {out.file(), err.file(), &input});
+  } catch (const NegativeAnswer&) {
+    if (printed != nullptr) *printed = out.text();
+    throw;
+  }
+  return {out.text(), err.text()};
+}
+
+}  // namespace flopcast

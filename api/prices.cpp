@@ -1,0 +1,469 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "api/inputs.hpp"
+#include "base/text/error.hpp"
+#include "model/job/rules.hpp"
+#include "planner/bounds/bounds.hpp"
+#include "planner/plan/plan.hpp"
+#include "planner/plan/question.hpp"
+#include "planner/search/search.hpp"
+#include "planner/shared/threads.hpp"
+#include "sim/forecast/prepare.hpp"
+#include "sim/forecast/step_profile.hpp"
+#include "sim/lower/lower.hpp"
+
+namespace flopcast {
+
+// LayoutPricer::State holds its types, which therefore have linkage.
+namespace layout_prices {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+// The columns of a layout, in the order of RowValues.
+enum Column : std::size_t {
+  kNodes,
+  kTensorRanks,
+  kPipelineRanks,
+  kContextRanks,
+  kExpertRanks,
+  kChunks,
+  kMicroBatch,
+  kGlobalBatch,
+  kZero,
+  kSequenceParallel,
+  kRecompute,
+  kSchedule,
+  kColumns,
+};
+constexpr const char* kColumnNames[kColumns] = {"nodes",
+                                                "tp",
+                                                "pp",
+                                                "cp",
+                                                "ep",
+                                                "vpp",
+                                                "micro_batch_size",
+                                                "global_batch_size",
+                                                "zero",
+                                                "sequence_parallel",
+                                                "recompute",
+                                                "schedule"};
+
+// Below zero: as the job has it.
+constexpr int kAsGiven = -1;
+// Of a job whose dp follows the other axes.
+constexpr int kLeftOver = 0;
+using RowValues = std::array<int, kColumns>;
+
+RowValues as_given() {
+  RowValues row;
+  row.fill(kAsGiven);
+  return row;
+}
+
+std::size_t column_of(const std::string& name) {
+  const auto place = std::find(std::begin(kColumnNames), std::end(kColumnNames), name);
+  if (place != std::end(kColumnNames)) return static_cast<std::size_t>(place - std::begin(kColumnNames));
+  const std::vector<std::string> names(std::begin(kColumnNames), std::end(kColumnNames));
+  throw ConfigError({name, "is no column of layouts", "", choices_help(name, names)});
+}
+
+// The least and the most that a column holds.
+void require_range(std::size_t column, int value) {
+  constexpr int kMost = 100'000'000;
+  constexpr int kMostZero = 3;
+  constexpr int kMostRecompute = 2;
+  const int least = column == kZero || column == kSequenceParallel || column >= kRecompute ? 0 : 1;
+  const int most = column == kZero               ? kMostZero
+                   : column == kSequenceParallel ? 1
+                   : column == kRecompute        ? kMostRecompute
+                                                 : kMost;
+  if (value >= least && value <= most) return;
+  throw ConfigError({kColumnNames[column], fmt::format("{} is out of range", value), "",
+                     fmt::format("expected a whole number from {} to {}", least, most)});
+}
+
+// Why a layout has no price: the rule it breaks.
+struct PriceRefusal {
+  std::string text;
+};
+
+struct RowPrice {
+  double time_s = kNone;
+  double memory_gib = kNone;
+  bool fits = false;
+};
+
+// A thread's prices of one job's layouts. What a layout shares with others is kept: the programs of schedules.
+class PriceMaker {
+ public:
+  explicit PriceMaker(const Job& job, const std::vector<std::string>& schedules)
+      : base_(job), job_(job), schedules_(schedules) {
+    if (job.profile) {
+      throw ConfigError(
+          {"model", "is a layer profile, and layouts are priced of transformers", "", "simulate one layout at a time"});
+    }
+  }
+
+  // Rows that come again, as in a grid over what changes nothing, are not priced again.
+  RowPrice price(const RowValues& row, PriceKind kind) {
+    const auto [place, is_new] = known_.try_emplace({row, kind});
+    if (!is_new) return place->second;
+    try {
+      lay_out(row);
+      refuse_broken_rules();
+      place->second = kind == PriceKind::kBound ? bound() : simulated();
+    } catch (...) {
+      known_.erase(place);
+      throw;
+    }
+    const RowPrice price = place->second;
+    if (known_.size() > kMostRowsKept) known_.clear();
+    return price;
+  }
+
+ private:
+  struct ShapeKey {
+    std::string schedule;
+    int pipeline_ranks;
+    int chunks;
+    int microbatches;
+    bool operator<(const ShapeKey& other) const {
+      return std::tie(pipeline_ranks, chunks, microbatches, schedule) <
+             std::tie(other.pipeline_ranks, other.chunks, other.microbatches, other.schedule);
+    }
+  };
+  // A layout's step up to its prices, or why there is none.
+  struct Shape {
+    std::optional<PreparedStep> step;
+    std::optional<ScheduleShape> outline;  // for bounds
+    std::string refusal;
+  };
+
+  void lay_out(const RowValues& row) {
+    const auto value = [&row](Column column, int otherwise) { return row[column] < 0 ? otherwise : row[column]; };
+    const int nodes = value(kNodes, base_.cluster.nodes);
+    if (nodes != job_.cluster.nodes) {
+      job_ = on_nodes(base_, nodes);
+      shapes_.clear();
+    }
+    Layout& layout = job_.layout;
+    layout = base_.layout;
+    layout.tp = value(kTensorRanks, layout.tp);
+    layout.pp = value(kPipelineRanks, layout.pp);
+    layout.cp = value(kContextRanks, layout.cp);
+    layout.ep = value(kExpertRanks, layout.ep);
+    if (row[kChunks] > 0) layout.vpp = row[kChunks];
+    layout.micro_batch_size = value(kMicroBatch, layout.micro_batch_size);
+    layout.global_batch_size = value(kGlobalBatch, layout.global_batch_size);
+    layout.zero = value(kZero, layout.zero);
+    if (row[kSequenceParallel] >= 0) layout.sequence_parallel = row[kSequenceParallel] != 0;
+    if (row[kRecompute] >= 0) layout.recompute = static_cast<Recompute>(row[kRecompute]);
+    if (row[kSchedule] >= 0) layout.schedule = schedules_[static_cast<std::size_t>(row[kSchedule])];
+  }
+
+  void refuse_broken_rules() {
+    Layout& layout = job_.layout;
+    const std::int64_t model_ranks = std::int64_t{layout.tp} * layout.pp * layout.cp;
+    const int devices = job_.cluster.devices();
+    if (devices % model_ranks != 0) throw PriceRefusal{"tp pp cp does not divide the devices"};
+    layout.dp = static_cast<int>(devices / model_ranks);
+    if (base_.layout.dp != kLeftOver && layout.dp != base_.layout.dp)
+      throw PriceRefusal{"dp is another than the job's"};
+    const int tp = layout.tp;
+    const auto refuse = [](std::optional<LayoutRule> rule) {
+      if (rule) throw PriceRefusal{std::string(name_of(*rule))};
+    };
+    refuse(broken_form_rule(job_));
+    refuse(broken_tensor_rule(job_, tp));
+    refuse(broken_context_rule(job_, tp, layout.cp));
+    refuse(broken_replica_rule(job_, static_cast<int>(model_ranks)));
+    refuse(broken_expert_rule(job_, tp, layout.dp, layout.cp, layout.ep));
+    refuse(broken_sequence_rule(job_, tp, layout.cp, layout.sequence_parallel));
+    refuse(broken_recompute_rule(job_, tp, layout.sequence_parallel, layout.recompute));
+    refuse(broken_batch_rule(job_, tp, layout.micro_batch_size));
+    refuse(broken_sharding_rule(job_, layout.dp, layout.cp, layout.ep, layout.zero));
+    const std::int64_t slice = std::int64_t{layout.dp} * layout.micro_batch_size;
+    if (layout.global_batch_size % slice != 0)
+      throw PriceRefusal{"dp micro_batch_size does not divide global_batch_size"};
+    if (std::int64_t{layout.pp} * layout.vpp.value_or(1) > job_.model.layers)
+      throw PriceRefusal{"more stages than layers"};
+  }
+
+  Shape& shape_of_layout() {
+    const Layout& layout = job_.layout;
+    const ShapeKey key{layout.schedule, layout.pp, layout.vpp.value_or(0), layout.microbatches()};
+    const auto known = shapes_.find(key);
+    if (known != shapes_.end()) return known->second;
+    if (actions_ > kMostActionsKept) {
+      shapes_.clear();
+      actions_ = 0;
+    }
+    Shape& shape = shapes_[key];
+    try {
+      shape.step = prepare(job_, [](const std::string& path) -> std::string {
+        throw ConfigError({"layout.schedule", path + " is a file, which prices do not read", "", "simulate it"});
+      });
+      actions_ += shape.step->program.action_count();
+    } catch (const ConfigError& error) {
+      shape.refusal = error.diagnostic().problem;
+    }
+    return shape;
+  }
+
+  Shape& prepared() {
+    Shape& shape = shape_of_layout();
+    if (!shape.step) throw PriceRefusal{shape.refusal};
+    // What the schedule has settled stays; all else is this row's.
+    Layout& before = shape.step->job.layout;
+    Layout layout = job_.layout;
+    layout.schedule = std::move(before.schedule);
+    layout.vpp = before.vpp;
+    layout.accumulation = before.accumulation;
+    layout.slices = before.slices;
+    before = std::move(layout);
+    shape.step->job.assumptions.clear();
+    return shape;
+  }
+
+  RowPrice simulated() {
+    PreparedStep& step = *prepared().step;
+    settle(step);
+    flopcast::price(step);
+    std::vector<int> versions(static_cast<std::size_t>(step.program.rank_count()), 1);
+    for (std::size_t rank = 0; step.program.asynchronous && rank < versions.size(); ++rank) {
+      versions[rank] = step.schedule->weights.versions(step.request, static_cast<int>(rank));
+    }
+    const MemoryBound memory = program_memory(step.job, step.stages, step.costs, step.program, versions);
+    RowPrice price{0.0, memory.bytes / kGibibyte, memory.share <= 1.0};
+    if (step.program.asynchronous) {
+      price.time_s = profile_of_steady_step(step).step.time_s;
+      return price;
+    }
+    lower(step.program, step.times, lowered_);
+    run(lowered_.graph, result_);
+    FLOPCAST_CHECK(!result_.deadlocked());
+    price.time_s = static_cast<double>(result_.makespan) * kSecondsPerTick;
+    return price;
+  }
+
+  static void settle(PreparedStep& step) {
+    try {
+      spread_layers(step);
+    } catch (const ConfigError& error) {
+      throw PriceRefusal{error.diagnostic().problem};
+    }
+  }
+
+  RowPrice bound() {
+    Shape& shape = prepared();
+    PreparedStep& step = *shape.step;
+    settle(step);
+    if (!shape.outline) {
+      SearchSpace space;
+      space.schedules = {schedule_choice(step.schedule->name)};
+      space.schedules.front().variant = step.request.variant;
+      ScheduleShapes shapes(step.job.layout, space);
+      shape.outline = shapes.shape(0, step.request.pipeline_ranks, step.request.chunks, step.job.layout.microbatches());
+    }
+    const StepCosts costs = price_for_bounds(step.job, step.stages, step.job.layout.stage_layers);
+    const MemoryBound memory = memory_bound(step.job, *shape.outline, costs);
+    return {time_bound(step.job, *shape.outline, costs), memory.bytes / kGibibyte, memory.share <= 1.0};
+  }
+
+  static constexpr std::size_t kMostActionsKept = 20'000'000;
+  static constexpr std::size_t kMostRowsKept = 100'000;
+
+  const Job base_;
+  Job job_;
+  const std::vector<std::string>& schedules_;
+  std::map<ShapeKey, Shape> shapes_;
+  std::map<std::pair<RowValues, PriceKind>, RowPrice> known_;
+  std::size_t actions_ = 0;
+  LoweredStep lowered_;
+  EngineResult result_;
+};
+
+// The rows of columns, checked.
+class Rows {
+ public:
+  explicit Rows(const LayoutColumns& layouts) : layouts_(layouts) {
+    columns_.fill(nullptr);
+    for (const auto& [name, values] : layouts.values) {
+      const std::size_t column = column_of(name);
+      if (values.size() != layouts.rows && values.size() != 1) {
+        throw ConfigError({name, fmt::format("has {} values for {} layouts", values.size(), layouts.rows), "",
+                           "one value a layout, or one for all"});
+      }
+      for (const std::int32_t value : values) require_range(column, value);
+      columns_[column] = &values;
+    }
+    if (columns_[kSchedule] == nullptr) return;
+    for (const std::int32_t value : *columns_[kSchedule]) {
+      if (static_cast<std::size_t>(value) < layouts.schedules.size()) continue;
+      throw ConfigError({"schedule", fmt::format("{} is no index of {} schedules", value, layouts.schedules.size()), "",
+                         "an index of the list of schedules"});
+    }
+  }
+
+  RowValues row(std::size_t index) const {
+    RowValues row = as_given();
+    for (std::size_t column = 0; column < kColumns; ++column) {
+      if (columns_[column] != nullptr) row[column] = (*columns_[column])[columns_[column]->size() == 1 ? 0 : index];
+    }
+    return row;
+  }
+
+ private:
+  const LayoutColumns& layouts_;
+  std::array<const std::vector<std::int32_t>*, kColumns> columns_{};
+};
+
+// A job whose layout is open: what it says of an axis is every row's that does not say it itself, else one rank, one
+// sequence a microbatch, no sharding and no recomputation.
+Job job_to_price(const JobInput& input) {
+  const LoadedJob loaded = load_input(input);
+  require_named_cluster(loaded);
+  PlanQuestion question = read_question(loaded.root, loaded.origins);
+  Job job = std::move(question.job);
+  const SearchSpace& space = question.space;
+  const auto fix = [](const auto& axis, auto& value) {
+    if (axis.size() == 1) value = axis.front();
+  };
+  for (const Axis axis : kAxes) {
+    job.layout[axis] = 1;
+    fix(space[axis], job.layout[axis]);
+  }
+  // Of dp nothing is chosen: what a job fixes, rows have to meet.
+  if (space.dp.empty()) job.layout.dp = kLeftOver;
+  fix(space.micro_batch_size, job.layout.micro_batch_size);
+  fix(space.zero, job.layout.zero);
+  fix(space.recompute, job.layout.recompute);
+  if (space.sequence_parallel.size() == 1) job.layout.sequence_parallel = space.sequence_parallel.front() != 0;
+  if (space.vpp.size() == 1) job.layout.vpp = space.vpp.front();
+  if (loaded.root["layout"].contains("schedule")) job.layout.schedule = space.schedules.front().text;
+  return job;
+}
+
+}  // namespace layout_prices
+
+using namespace layout_prices;
+
+LayoutPrices price_layouts(const JobInput& input, const LayoutColumns& layouts, PriceKind kind, int threads) {
+  const Job job = job_to_price(input);
+  const Rows rows(layouts);
+  LayoutPrices prices;
+  prices.time_s.assign(layouts.rows, kNone);
+  prices.memory_gib.assign(layouts.rows, kNone);
+  prices.fits.assign(layouts.rows, 0);
+  prices.reason.assign(layouts.rows, 0);
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  constexpr std::size_t kBlock = 256;
+  const std::size_t blocks = (layouts.rows + kBlock - 1) / kBlock;
+  const std::size_t workers = std::min<std::size_t>(static_cast<std::size_t>(threads > 0 ? threads : cores), blocks);
+  std::vector<std::map<std::string, std::vector<std::size_t>>> refused(workers);
+  const auto work = [&](std::size_t worker) {
+    PriceMaker maker(job, layouts.schedules);
+    for (std::size_t block = worker; block < blocks; block += workers) {
+      const std::size_t end = std::min(layouts.rows, (block + 1) * kBlock);
+      for (std::size_t index = block * kBlock; index < end; ++index) {
+        try {
+          const RowPrice price = maker.price(rows.row(index), kind);
+          prices.time_s[index] = price.time_s;
+          prices.memory_gib[index] = price.memory_gib;
+          prices.fits[index] = price.fits ? 1 : 0;
+        } catch (const PriceRefusal& refusal) {
+          refused[worker][refusal.text].push_back(index);
+        }
+      }
+    }
+  };
+  threaded_for(static_cast<int>(workers))(workers, work);
+  prices.reasons = {""};
+  std::map<std::string, std::size_t> numbers;
+  for (const auto& of_worker : refused) {
+    for (const auto& [text, indices] : of_worker) {
+      constexpr std::size_t kMostReasons = 65'535;
+      if (numbers.count(text) == 0 && prices.reasons.size() < kMostReasons) {
+        numbers.emplace(text, prices.reasons.size());
+        prices.reasons.push_back(text);
+      }
+      const auto number = numbers.find(text);
+      const std::size_t reason = number == numbers.end() ? prices.reasons.size() - 1 : number->second;
+      for (const std::size_t index : indices) prices.reason[index] = static_cast<std::uint16_t>(reason);
+    }
+  }
+  return prices;
+}
+
+struct LayoutPricer::State {
+  explicit State(const Job& job) : maker(job, schedules) {}
+  std::vector<std::string> schedules;
+  PriceMaker maker;
+};
+
+LayoutPricer::LayoutPricer(const JobInput& job) : state_(std::make_unique<State>(job_to_price(job))) {}
+LayoutPricer::~LayoutPricer() = default;
+
+LayoutPricer::Price LayoutPricer::price(const std::vector<std::pair<std::string, int>>& layout,
+                                        const std::string& schedule, PriceKind kind) {
+  RowValues row = as_given();
+  for (const auto& [name, value] : layout) {
+    const std::size_t column = column_of(name);
+    require_range(column, value);
+    row[column] = value;
+  }
+  if (!schedule.empty()) {
+    std::vector<std::string>& known = state_->schedules;
+    const auto place = std::find(known.begin(), known.end(), schedule);
+    row[kSchedule] = static_cast<int>(place - known.begin());
+    if (place == known.end()) known.push_back(schedule);
+  }
+  try {
+    const RowPrice price = state_->maker.price(row, kind);
+    return {price.time_s, price.memory_gib, price.fits};
+  } catch (const PriceRefusal& refusal) {
+    throw ConfigError({"layout", refusal.text, "", "another layout"});
+  }
+}
+
+LayoutColumns enumerate_layouts_of(const JobInput& input) {
+  const LoadedJob loaded = load_input(input);
+  require_named_cluster(loaded);
+  const PlanQuestion question = read_question(loaded.root, loaded.origins);
+  const LayoutSpace space = enumerate_layouts(question.job, question.space);
+  LayoutColumns layouts;
+  for (const ScheduleChoice& choice : question.space.schedules) layouts.schedules.push_back(choice.text);
+  std::array<std::vector<std::int32_t>*, kColumns> columns{};
+  for (std::size_t column = kTensorRanks; column < kColumns; ++column) {
+    if (column != kGlobalBatch) columns[column] = &layouts.values[kColumnNames[column]];
+  }
+  for (const LayoutGroup& group : space.groups) {
+    for (const LayoutMember& member : space.members[group.members]) {
+      if (question.space.splits[member.split].kind != SplitRule::Kind::kUniform) continue;
+      ++layouts.rows;
+      columns[kTensorRanks]->push_back(group.tp);
+      columns[kPipelineRanks]->push_back(group.pp);
+      columns[kContextRanks]->push_back(group.cp);
+      columns[kExpertRanks]->push_back(group.ep);
+      columns[kChunks]->push_back(member.chunks);
+      columns[kMicroBatch]->push_back(group.micro_batch_size);
+      columns[kZero]->push_back(member.zero);
+      columns[kSequenceParallel]->push_back(group.sequence_parallel ? 1 : 0);
+      columns[kRecompute]->push_back(static_cast<std::int32_t>(group.recompute));
+      columns[kSchedule]->push_back(member.schedule);
+    }
+  }
+  return layouts;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,34 @@
+# %% [markdown]
+# # Plan a cluster
+# How many GPUs does a 70 B model need to see 2 T tokens within 45 days, how are they laid out, and what does it cost?
+
+# %%
+import flopcast
+
+question = dict(model="llama3-70b", cluster="96xdgx-h100", gbs=1024, tokens="2T", price=2.5)
+plan = flopcast.plan(**question, deadline="45d", top=5)
+plan.table()
+
+# %% [markdown]
+# The best layout, as keys of a job, and its forecast. `plan.best.result` holds everything that `flopcast simulate` prints.
+
+# %%
+best = plan.best
+print({name: value for name, value in best.layout.to_dict().items() if value is not None})
+print(f"{best.result.iteration.time_s:.3g} s a step, {best.result.training.days:.1f} days")
+
+# %% [markdown]
+# Does it fit, and where does the memory go?
+
+# %%
+step = flopcast.simulate(best.result.job.to_dict())
+assert step.fits
+step
+
+# %% [markdown]
+# Why is another layout slower? The difference, term by term; the terms sum to it.
+
+# %%
+other = flopcast.simulate(**{**question, "cluster": f"{best.result.job.cluster.nodes}xdgx-h100"}, tp=8, pp=4)
+comparison = flopcast.compare(None, step, other)
+comparison.table()

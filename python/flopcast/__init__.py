@@ -1,0 +1,607 @@
+"""flopcast: forecasts distributed deep-learning training before the cluster is rented.
+
+    >>> import flopcast
+    >>> step = flopcast.simulate(model="gpt3-175b", cluster="8xdgx-a100-80g", tp=8, pp=8, gbs=64)
+    >>> step.time_s, step.fits
+
+A job is a dict as a job file holds it, the path of a job file or of a file of another program (a launch script, a
+config.json, a recipe), or keys alone; keys win over files. A key is a path ("layout.tp", through **{"layout.tp": 8}), the
+last word of one (micro_batch_size), or a flag of the command line (gbs); sections may be dicts: layout={"tp": 8}. Other
+keywords are the command's own flags, underscores for dashes: plan(job, objective="cost", max_gpus=512).
+
+Errors are exceptions with field, problem, where, help and value: see flopcast.errors. Functions release the GIL, and
+keep nothing between calls.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from array import array
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+
+from . import _core
+from .errors import ConfigError, EnvironmentFailure, FlopcastError, InternalError, NegativeAnswer
+from .results import Comparison, Picture, Plan, Record, Result, Sweep, Table, Timeline
+
+__version__: str = _core.__version__
+
+__all__ = [
+    "Catalog",
+    "Comparison",
+    "ConfigError",
+    "EnvironmentFailure",
+    "FlopcastError",
+    "InternalError",
+    "NegativeAnswer",
+    "Picture",
+    "Plan",
+    "Pricer",
+    "Record",
+    "Result",
+    "Schedule",
+    "Sweep",
+    "Table",
+    "Timeline",
+    "Verdict",
+    "__version__",
+    "catalog",
+    "command",
+    "compare",
+    "compare_schedules",
+    "convert",
+    "explain",
+    "layouts",
+    "memory",
+    "network_flows",
+    "plan",
+    "prices",
+    "schedule",
+    "simulate",
+    "sweep",
+    "timeline",
+    "validate",
+]
+
+Job = Union[None, str, "os.PathLike[str]", Mapping[str, Any]]
+Keys = List[Tuple[str, str]]
+
+
+# --- jobs and flags as the library takes them ---
+
+
+def _text(value: Any) -> str:
+    """A value as a flag has it."""
+    if isinstance(value, bool) or type(value).__name__ == "bool_":
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return json.dumps(_plain(value))
+    if isinstance(value, (list, tuple)):
+        if any(isinstance(one, (Mapping, list, tuple)) for one in value):
+            return json.dumps(_plain(value))
+        return ",".join(_text(one) for one in value)
+    if isinstance(value, int):
+        return str(int(value))
+    if isinstance(value, float):
+        return repr(float(value))
+    if hasattr(value, "item"):
+        return _text(value.item())
+    raise TypeError(f"{value!r} is no value of a job: expected text, a number, true or false, a list or a dict")
+
+
+def _plain(value: Any) -> Any:
+    """As json.dumps takes it, numbers of numpy too."""
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.item() if hasattr(value, "item") else value
+
+
+def _keys(values: Mapping[str, Any]) -> Keys:
+    keys: Keys = []
+    for name, value in values.items():
+        if value is None:
+            continue
+        if isinstance(value, Mapping) and (name in ("layout", "training") or name.startswith(("layout.", "training."))):
+            keys += _keys({f"{name}.{inner}": one for inner, one in value.items()})
+        elif _core.is_job_key(name) or not isinstance(value, (list, tuple)):
+            keys.append((name, _text(value)))
+        elif any(isinstance(one, str) for one in value) and name in _REPEATED:
+            keys += [(name, _text(one)) for one in value]
+        else:
+            keys.append((name, _text(value)))
+    return keys
+
+
+_REPEATED = ("vary", "source", "env", "p2p_link", "beside")
+
+
+class _Question:
+    """A job with the keys over it."""
+
+    def __init__(self, job: Job, files: Sequence[Any], values: Mapping[str, Any]) -> None:
+        self.text = ""
+        self.files = [os.fspath(file) for file in files]
+        self.keys = _keys(values)
+        self._values = values
+        if isinstance(job, Result):
+            job = job.to_dict()["job"]
+        if isinstance(job, Mapping):
+            self.text = json.dumps(_plain(job))
+        elif isinstance(job, str) and job.lstrip().startswith("{"):
+            self.text = job
+        elif job is not None:
+            self.files.insert(0, os.fspath(job))
+
+    def of_job(self) -> Tuple[str, List[str], Keys]:
+        return self.text, self.files, self.keys
+
+    def arguments(self) -> List[str]:
+        flags: List[str] = []
+        for key in self.keys:
+            # A flag without a value that is not wanted.
+            if key[1] == "false" and not _core.is_job_key(key[0]):
+                continue
+            flags += _core.flags_of([key])
+        return ["-"] * bool(self.text) + self.files + flags
+
+    def value_at(self, field: str) -> Any:
+        """What was asked for at a dotted path or flag."""
+        word = field.lstrip("-").replace("-", "_")
+        for name in (field, word, word.rpartition(".")[2]):
+            if name in self._values:
+                return self._values[name]
+        value: Any = None
+        if self.text:
+            try:
+                value = json.loads(self.text)
+            except ValueError:
+                return None
+        for part in field.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        return value
+
+    def ask(self, *command: str) -> Tuple[str, str]:
+        """What a command prints, and what it tells beside."""
+        return self.call(_run, [*command, *self.arguments()], self.text)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls, and tells errors which value is meant."""
+        try:
+            return function(*arguments)
+        except FlopcastError as error:
+            error.value = self.value_at(error.field)
+            raise
+
+
+def _run(arguments: List[str], text: str = "") -> Tuple[str, str]:
+    printed, notes, negative = _core.run_command(arguments, text)
+    if negative:
+        error = NegativeAnswer(negative, "", negative)
+        error.answer = printed
+        raise error
+    return printed.rstrip("\n"), notes
+
+
+def _drawn(arguments: List[str], text: str) -> str:
+    """The file that a command draws with --svg."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "picture.svg")
+        _run([*arguments, "--svg", path], text)
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+
+
+# --- forecasts ---
+
+
+def simulate(
+    job: Job = None,
+    *files: Any,
+    own_schedule: Optional[Callable[[int, int, int], Sequence[Sequence[str]]]] = None,
+    operator_time: Optional[Callable[[str, str, float], float]] = None,
+    network_time: Optional[Callable[[str, float, int, int, float], float]] = None,
+    **keys: Any,
+) -> Result:
+    """Forecasts one training step: time, MFU, bubble, communication, memory.
+
+    Args:
+        job: see the module; files: more files, a later one wins.
+        own_schedule: (pipeline ranks, microbatches, chunks) -> cells of every rank ("0F0", "1B3"), in the place of
+            layout.schedule.
+        operator_time: (operator, pass, our seconds) -> seconds of one microbatch on one device.
+        network_time: (kind, bytes, ranks, nodes, our seconds) -> seconds of a collective or message.
+        keys: of the job, or flags of `flopcast simulate` such as jitter="3%".
+
+    Raises:
+        ConfigError: the job is wrong. That it does not fit is no error: see Result.fits.
+    """
+    question = _Question(job, files, keys)
+    laws = {
+        name: law
+        for name, law in (
+            ("schedule", own_schedule),
+            ("operator_time", operator_time),
+            ("network_time", network_time),
+        )
+        if law is not None
+    }
+    if laws or all(_core.is_job_key(name) for name, _ in question.keys):
+        return Result(step=question.call(_core.simulate, *question.of_job(), laws))
+    text, notes = question.ask("simulate", "--format", "json")
+    return Result(text=text, notes=notes)
+
+
+def plan(job: Job = None, *files: Any, **keys: Any) -> Plan:
+    """Ranks every layout of a model on a cluster; what the job says of the layout stays as it is.
+
+    Flags: objective ("time", "cost", "gpus", "energy"), deadline ("45d"), budget, max_gpus, min_gpus=True, schedules, top,
+    headroom, threads, mtbf, ….
+
+    Raises:
+        NegativeAnswer: nothing fits, or not in time; the text says what is closest.
+    """
+    text, notes = _Question(job, files, keys).ask("plan", "--format", "json")
+    return Plan(text=text, notes=notes)
+
+
+def memory(job: Job = None, *files: Any, view: str = "peak", check: bool = False, **keys: Any) -> Record:
+    """Memory of each pipeline rank in GiB: flopcast.memory/1.
+
+    Args:
+        view: "peak"; "over-time": every change over the step; "tensors": of the fullest rank.
+        check: raise NegativeAnswer where it does not fit.
+    """
+    views = {"peak": [], "over-time": ["--over-time"], "tensors": ["--explain"]}
+    if view not in views:
+        raise ConfigError(f'view: unknown value "{view}"', "view", f'unknown value "{view}"', "", f"valid: {', '.join(views)}")
+    text, notes = _Question(job, files, {**keys, "check": check or None}).ask("memory", *views[view], "--format", "json")
+    return Record(text=text, notes=notes)
+
+
+def sweep(job: Job = None, *files: Any, vary: Mapping[str, Iterable[Any]], **keys: Any) -> Sweep:
+    """A forecast for every combination of values: vary={"pp": [1, 2, 4], "mbs": [1, 2]}; the last key fastest.
+
+    What makes no job is a row with its complaint. For more than thousands of layouts see `prices`.
+    """
+    axes = []
+    for name, values in vary.items():
+        texts = [_text(value) for value in values]
+        axes.append(f"{name}=" + (";" if any("," in text for text in texts) else ",").join(texts))
+    question = _Question(job, files, keys)
+    flags = [part for axis in axes for part in ("--vary", axis)]
+    text, notes = question.ask("sweep", *flags, "--format", "json")
+    return Sweep(text=text, notes=notes)
+
+
+def compare(job: Job = None, *layouts: Union[str, Mapping[str, Any], Result], **keys: Any) -> Comparison:
+    """Layouts side by side, the difference in step time split term by term.
+
+    Args:
+        layouts: dicts of keys ({"tp": 4, "pp": 8}), texts ("tp=4,pp=8"), paths of job or result files, or results.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        names: List[str] = []
+        for number, layout in enumerate(layouts):
+            if isinstance(layout, Result):
+                names.append(os.path.join(folder, f"result-{number}.json"))
+                with open(names[-1], "w", encoding="utf-8") as file:
+                    file.write(layout.json)
+            elif isinstance(layout, Mapping):
+                names.append(",".join(f"{name}={_text(value)}" for name, value in layout.items()))
+            else:
+                names.append(os.fspath(layout))
+        question = _Question(job, [], keys)
+        question.files += names
+        text, notes = question.ask("compare", "--format", "json")
+    return Comparison(text=text, notes=notes)
+
+
+def timeline(job: Job = None, *files: Any, **keys: Any) -> Timeline:
+    """What every pipeline rank does when: flopcast.timeline/1 with its picture.
+
+    Without a job it draws schedules: timeline(pp=4, microbatches=8, schedule="gpipe,1f1b").
+    """
+    question = _Question(job, files, keys)
+    text, notes = question.ask("timeline", "--format", "json")
+    arguments, source = ["timeline", *question.arguments()], question.text
+    return Timeline(text=text, notes=notes, draw=lambda: _drawn(arguments, source))
+
+
+def validate(**flags: Any) -> Record:
+    """Forecasts measured training steps: the error table of `flopcast validate`.
+
+    Flags: published (a folder or file), runs, source, max_error (raises NegativeAnswer above it), profile, ….
+    """
+    question = _Question(None, [], flags)
+    text, notes = question.ask("validate", "--format", "json")
+    data = json.loads(text)
+    return Record(data if isinstance(data, dict) else {"rows": data}, text=text, notes=notes)
+
+
+def convert(file: Any, *arguments: str, env: Optional[Mapping[str, str]] = None, **keys: Any) -> Record:
+    """The job that a file of another program means, and what became of every key of it."""
+    variables = [part for name, value in (env or {}).items() for part in ("--env", f"{name}={value}")]
+    question = _Question(None, [file], keys)
+    rest = ["--", *arguments] if arguments else []
+    text, notes = question.call(_run, ["convert", *question.arguments(), *variables, "--format", "json", *rest], "")
+    return Record(text=text, notes=notes)
+
+
+def explain(term: str, job: Job = None, **keys: Any) -> str:
+    """A term of the results, its formula and its source; with a job also its numbers."""
+    question = _Question(job, [], keys)
+    return question.call(_run, ["explain", term, *question.arguments()], question.text)[0]
+
+
+def network_flows(case: Union[Mapping[str, Any], str, "os.PathLike[str]"]) -> Record:
+    """Finish times of flows on shared links, seconds: sim/files/flow_case.hpp tells what a case holds."""
+    is_case = isinstance(case, Mapping)
+    text = json.dumps(_plain(case)) if is_case else ""
+    file = "-" if is_case else os.fspath(case)  # type: ignore[arg-type]
+    printed, notes = _run(["network", "flows", file, "--format", "json"], text)
+    return Record(text=printed, notes=notes)
+
+
+def command(*arguments: str, input: str = "") -> str:
+    """What `flopcast ARGUMENTS…` prints, without starting a program; "-" as a file reads `input`.
+
+    Raises:
+        FlopcastError: where the program would exit with another code than 0.
+    """
+    return _run(list(arguments), input)[0]
+
+
+# --- prices of many layouts ---
+
+_RECOMPUTE = ("none", "selective", "full")
+
+
+def _column(name: str, values: Any) -> Any:
+    if isinstance(values, str):
+        values = [values]
+    if name == "recompute" and not hasattr(values, "__array_interface__") and not isinstance(values, memoryview):
+        try:
+            values = [_RECOMPUTE.index(value) if isinstance(value, str) else int(value) for value in values]
+        except ValueError:
+            text = f"recompute: one of {', '.join(map(str, values))} is unknown"
+            raise ConfigError(text, "recompute", text, "", f"valid: {', '.join(_RECOMPUTE)}") from None
+    if isinstance(values, (bool, int)):
+        values = [int(values)]
+    if isinstance(values, (list, tuple, range)):
+        return array("i", [int(value) for value in values])
+    return values
+
+
+def prices(
+    job: Job = None,
+    columns: Optional[Mapping[str, Any]] = None,
+    *,
+    simulated: bool = True,
+    threads: int = 0,
+    **keys: Any,
+) -> Table:
+    """Step time and memory of many layouts of one job in one call.
+
+    Args:
+        job: model, cluster, training and layout.global_batch_size; what else its layout says holds for every row.
+        columns: by key a value a layout (a list or anything with a buffer of whole numbers, such as numpy's arrays), or
+            one for all: nodes, tp, pp, cp, ep, vpp, micro_batch_size, global_batch_size, zero, sequence_parallel,
+            recompute ("none", "selective", "full" or 0, 1, 2), schedule (names, or whole numbers into "schedules").
+            What `layouts` returns, or a slice of it.
+        simulated: True: the step that `simulate` forecasts; False: what no order of the schedule's actions undercuts, the
+            planner's bound, which is made several times as fast.
+        threads: 0: one for each core.
+
+    Returns:
+        A table with time_s (seconds; not a number where a layout breaks a rule), memory_gib (of the fullest rank, as
+        nvidia-smi shows it), fits (0 or 1), reason (a number into Table.reasons).
+    """
+    columns = dict(columns or {})
+    schedules: List[str] = [_text(name) for name in columns.pop("schedules", [])]
+    named = columns.get("schedule")
+    if isinstance(named, str):
+        named = [named]
+    if isinstance(named, (list, tuple)) and any(isinstance(name, str) for name in named):
+        schedules = list(dict.fromkeys(named))
+        places = {name: place for place, name in enumerate(schedules)}
+        columns["schedule"] = [places[name] for name in named]
+    given = {name: _column(name, values) for name, values in columns.items()}
+    question = _Question(job, [], keys)
+    answer, reasons = question.call(_core.price_layouts, *question.of_job(), given, schedules, simulated, threads)
+    table = Table(answer)
+    table.reasons = reasons  # type: ignore[attr-defined]
+    return table
+
+
+class Layouts(Table):
+    """Layouts as columns of whole numbers; `schedules` are the names that the column schedule counts."""
+
+    def __init__(self, columns: Mapping[str, Any], schedules: List[str]) -> None:
+        super().__init__(columns)
+        self.schedules = schedules
+
+    def keys_of(self, index: int) -> Dict[str, Any]:
+        """A layout as keys of a job."""
+        row = self.row(index)
+        row["schedule"] = self.schedules[row["schedule"]]
+        row["recompute"] = _RECOMPUTE[row["recompute"]]
+        row["sequence_parallel"] = bool(row["sequence_parallel"])
+        if row["vpp"] == 1:
+            del row["vpp"]
+        return row
+
+
+def layouts(job: Job = None, **keys: Any) -> Layouts:
+    """Every layout that the planner enumerates for the job; what its layout section fixes stays."""
+    question = _Question(job, [], keys)
+    columns, schedules = question.call(_core.layouts, *question.of_job())
+    return Layouts(columns, schedules)
+
+
+class Pricer:
+    """Prices of single layouts of a job that is read once: pricer(tp=8, pp=4).time_s. Not for two threads at once."""
+
+    def __init__(self, job: Job = None, *, simulated: bool = True, **keys: Any) -> None:
+        question = _Question(job, [], keys)
+        self._pricer = question.call(_core.LayoutPricer, *question.of_job())
+        self._simulated = simulated
+
+    def __call__(self, *, schedule: str = "", recompute: Union[str, int] = -1, **layout: int) -> _core.Price:
+        """Keys as the columns of `prices`. Raises ConfigError with the rule that a layout breaks."""
+        if isinstance(recompute, str):
+            recompute = int(_column("recompute", recompute)[0])
+        if recompute >= 0:
+            layout["recompute"] = recompute
+        return self._pricer.price(layout, schedule, self._simulated)
+
+
+# --- schedules without a job ---
+
+
+class Verdict(Record):
+    """Whether a schedule can be executed: valid, and where not, reason, rank, step, cell."""
+
+    def __bool__(self) -> bool:
+        return bool(self["valid"])
+
+
+class Schedule:
+    """The order in which every pipeline rank executes its actions; see `schedule`."""
+
+    def __init__(self, rows: Sequence[Sequence[str]], name: str = "own", chains: str = "") -> None:
+        self.rows: List[List[str]] = [[str(cell) for cell in row] for row in rows]
+        self.name = name
+        self._chains = ["--chains", chains] if chains else []
+
+    @property
+    def csv(self) -> str:
+        """One line a rank, as torch.distributed.pipelining loads and dumps it."""
+        return "".join(",".join(row) + "\n" for row in self.rows)
+
+    def check(self, in_order_transfers: bool = False) -> Verdict:
+        arguments = ["schedule", "check", "-", *self._chains, "--format", "json"]
+        if in_order_transfers:
+            arguments.append("--in-order-transfers")
+        try:
+            text, notes = _run(arguments, self.csv)
+        except NegativeAnswer as error:
+            if error.answer is None:
+                raise
+            text, notes = error.answer, str(error)
+        return Verdict(text=text, notes=notes)
+
+    def simulate(self, forward: Any = 1, backward: Any = None, **times: Any) -> Record:
+        """Times the schedule, in any unit: makespan, bubble_fraction, ranks.
+
+        Args:
+            forward, backward: one number, or one a stage; backward_input and backward_weight for a split one; fused, p2p,
+                p2p_link (["0:1:4:2"]) as `flopcast schedule simulate` has them.
+        """
+        if backward is None and "backward_input" not in times:
+            backward = 2
+        text, notes = _run(
+            ["schedule", "simulate", "-", *self._chains, *_flags({"forward": forward, "backward": backward, **times}),
+             "--format", "json"],
+            self.csv,
+        )
+        return Record(text=text, notes=notes)
+
+    def timeline(self, **times: Any) -> Timeline:
+        arguments = ["timeline", "-", *(f"--layout.chains={chains}" for chains in self._chains[1:]), *_flags(times)]
+        text, notes = _run([*arguments, "--format", "json"], self.csv)
+        return Timeline(text=text, notes=notes, draw=lambda: _drawn(arguments, self.csv))
+
+    def _repr_svg_(self) -> str:
+        return self.timeline().svg()
+
+    def __repr__(self) -> str:
+        return f"Schedule({self.name}: {len(self.rows)} ranks, {sum(map(len, self.rows))} actions)"
+
+
+def _flags(values: Mapping[str, Any]) -> List[str]:
+    """Flags of commands without a job."""
+    flags: List[str] = []
+    for name, value in values.items():
+        flag = "--" + name.replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            flags.append(flag)
+        elif isinstance(value, (list, tuple)) and name in _REPEATED:
+            flags += [part for one in value for part in (flag, _text(one))]
+        else:
+            flags += [flag, _text(value)]
+    return flags
+
+
+def schedule(
+    name: Union[str, Sequence[Sequence[str]]],
+    pp: Optional[int] = None,
+    microbatches: Optional[int] = None,
+    vpp: Optional[int] = None,
+    chains: str = "",
+    **numbers: Any,
+) -> Schedule:
+    """A schedule of the catalogue, schedule("zbv", pp=4, microbatches=8), or one's own from lists of cells.
+
+    Args:
+        name: a name such as "interleaved:2", the path of a .csv, or cells by rank: [["0F0", "0B0"], …].
+        chains: "0-3,4-7", the stage ranges of a bidirectional schedule of one's own.
+        numbers: group, accumulation, memory_limit, slices, … as the schedule reads them.
+
+    Raises:
+        ConfigError: an unknown name, or numbers that the schedule cannot have.
+    """
+    if not isinstance(name, str):
+        return Schedule(name, chains=chains)
+    if name.endswith(".csv"):
+        with open(name, encoding="utf-8") as file:
+            return Schedule([line.split(",") for line in file.read().splitlines() if line], name, chains)
+    flags = _flags({"schedule": name, "pp": pp, "microbatches": microbatches, "vpp": vpp, **numbers})
+    shown = json.loads(_run(["schedule", "show", *flags, "--format", "json"])[0])
+    return Schedule(shown["ranks"], name)
+
+
+def compare_schedules(names: Sequence[str], pp: int, microbatches: int, **flags: Any) -> Record:
+    """Schedules side by side in figures: flopcast.schedule-comparison/1."""
+    arguments = _flags({"pp": pp, "microbatches": microbatches, **flags})
+    text, notes = _run(["schedule", "compare", "--schedule", ",".join(names), *arguments, "--format", "json"])
+    data = json.loads(text)
+    return Record(data if isinstance(data, dict) else {"schedules": data}, text=text, notes=notes)
+
+
+# --- what has a name ---
+
+
+class Catalog:
+    """What jobs may name: models, devices, clusters, schedules, stacks and profiles, every figure with its source."""
+
+    KINDS = ("models", "devices", "clusters", "schedules", "stacks", "profiles")
+
+    def table(self, kind: str) -> Table:
+        """What `flopcast catalog KIND` lists."""
+        return Table.of_rows(json.loads(_run(["catalog", kind, "--format", "json"])[0]))
+
+    def entry(self, kind: str, name: str) -> Table:
+        """Every figure of an entry with its source."""
+        return Table.of_rows(json.loads(_run(["catalog", kind, name, "--format", "json"])[0]))
+
+    def __getattr__(self, kind: str) -> List[str]:
+        if kind not in self.KINDS:
+            raise AttributeError(f"{kind} is none of {', '.join(self.KINDS)}")
+        return list(self.table(kind)["name"])
+
+    def __dir__(self) -> List[str]:
+        return [*super().__dir__(), *self.KINDS]
+
+
+catalog = Catalog()
