@@ -23,7 +23,7 @@ namespace flopcast {
 /// "0.1.0"
 const char* library_version();
 
-/// A job as the command line takes it: a text, then files, a later one winning over an earlier one, then keys over all.
+/// A job as the command line takes it: files, a later one winning over an earlier one, a text over them, keys over all.
 struct JobInput {
   /// A job file, or a file of another program that `flopcast convert` reads. Paths in it are relative to the working
   /// directory. Empty: none. Places in complaints begin with "-:".

@@ -67,9 +67,8 @@ std::vector<std::string> flags_of(const std::vector<std::pair<std::string, std::
 LoadedJob load_input(const JobInput& input) {
   Streams streams = standard_streams();
   streams.in = &input.text;
-  std::vector<std::string> names;
+  std::vector<std::string> names = input.files;
   if (!input.text.empty()) names.emplace_back(kStandardInput);
-  names.insert(names.end(), input.files.begin(), input.files.end());
   std::vector<FlagValue> flags;
   for (const auto& [name, text] : input.keys) {
     const JobKey* key = job_key_of(name);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "api/inputs.hpp"
@@ -116,7 +117,7 @@ class PriceMaker {
 
   // Rows that come again, as in a grid over what changes nothing, are not priced again.
   RowPrice price(const RowValues& row, PriceKind kind) {
-    const auto [place, is_new] = known_.try_emplace({row, kind});
+    const auto [place, is_new] = known_.try_emplace(KnownRow{row, kind});
     if (!is_new) return place->second;
     try {
       lay_out(row);
@@ -140,6 +141,19 @@ class PriceMaker {
     bool operator<(const ShapeKey& other) const {
       return std::tie(pipeline_ranks, chunks, microbatches, schedule) <
              std::tie(other.pipeline_ranks, other.chunks, other.microbatches, other.schedule);
+    }
+  };
+  struct KnownRow {
+    RowValues row;
+    PriceKind kind;
+    bool operator==(const KnownRow& other) const { return row == other.row && kind == other.kind; }
+  };
+  struct KnownRowHash {
+    std::size_t operator()(const KnownRow& known) const {
+      constexpr std::size_t kPrime = 1'099'511'628'211U;
+      std::size_t hash = static_cast<std::size_t>(known.kind);
+      for (const int value : known.row) hash = hash * kPrime + static_cast<std::size_t>(value);
+      return hash;
     }
   };
   // A layout's step up to its prices, or why there is none.
@@ -287,7 +301,7 @@ class PriceMaker {
   Job job_;
   const std::vector<std::string>& schedules_;
   std::map<ShapeKey, Shape> shapes_;
-  std::map<std::pair<RowValues, PriceKind>, RowPrice> known_;
+  std::unordered_map<KnownRow, RowPrice, KnownRowHash> known_;
   std::size_t actions_ = 0;
   LoweredStep lowered_;
   EngineResult result_;

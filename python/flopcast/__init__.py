@@ -110,9 +110,7 @@ def _keys(values: Mapping[str, Any]) -> Keys:
     for name, value in values.items():
         if value is None:
             continue
-        if isinstance(value, Mapping) and (name in ("layout", "training") or name.startswith(("layout.", "training."))):
-            keys += _keys({f"{name}.{inner}": one for inner, one in value.items()})
-        elif _core.is_job_key(name) or not isinstance(value, (list, tuple)):
+        if _core.is_job_key(name) or not isinstance(value, (list, tuple)):
             keys.append((name, _text(value)))
         elif any(isinstance(one, str) for one in value) and name in _REPEATED:
             keys += [(name, _text(one)) for one in value]
@@ -124,34 +122,45 @@ def _keys(values: Mapping[str, Any]) -> Keys:
 _REPEATED = ("vary", "source", "env", "p2p_link", "beside")
 
 
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Dict[str, Any]:
+    """A job's dict with another laid over it."""
+    joined = dict(below)
+    for name, value in above.items():
+        known = joined.get(name)
+        # A name becomes an object that starts from it, as with flags.
+        if isinstance(known, str) and isinstance(value, Mapping) and name in ("model", "cluster") and "name" not in value:
+            known = {"name": known}
+        joined[name] = _over(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
+    return joined
+
+
 class _Question:
     """A job with the keys over it."""
 
     def __init__(self, job: Job, files: Sequence[Any], values: Mapping[str, Any]) -> None:
         self.text = ""
         self.files = [os.fspath(file) for file in files]
-        self.keys = _keys(values)
         self._values = values
+        # Sections as dicts are laid over a job that is a dict, and over files.
+        sections = {name: value for name, value in values.items() if isinstance(value, Mapping)}
+        self.keys = _keys({name: value for name, value in values.items() if name not in sections})
+        if isinstance(job, str) and job.lstrip().startswith("{"):
+            self.text = job
+            if not sections:
+                return
+            job = json.loads(job)
         if isinstance(job, Result):
             job = job.to_dict()["job"]
-        if isinstance(job, Mapping):
-            self.text = json.dumps(_plain(job))
-        elif isinstance(job, str) and job.lstrip().startswith("{"):
-            self.text = job
-        elif job is not None:
+        if isinstance(job, Mapping) or sections:
+            self.text = json.dumps(_plain(_over(job if isinstance(job, Mapping) else {}, sections)))
+        if job is not None and not isinstance(job, Mapping):
             self.files.insert(0, os.fspath(job))
 
     def of_job(self) -> Tuple[str, List[str], Keys]:
         return self.text, self.files, self.keys
 
     def arguments(self) -> List[str]:
-        flags: List[str] = []
-        for key in self.keys:
-            # A flag without a value that is not wanted.
-            if key[1] == "false" and not _core.is_job_key(key[0]):
-                continue
-            flags += _core.flags_of([key])
-        return ["-"] * bool(self.text) + self.files + flags
+        return self.files + ["-"] * bool(self.text) + self.flags()
 
     def value_at(self, field: str) -> Any:
         """What was asked for at a dotted path or flag."""
@@ -172,6 +181,14 @@ class _Question:
     def ask(self, *command: str) -> Tuple[str, str]:
         """What a command prints, and what it tells beside."""
         return self.call(_run, [*command, *self.arguments()], self.text)
+
+    def flags(self) -> List[str]:
+        flags: List[str] = []
+        for name, text in self.keys:
+            # A flag without a value that is not wanted.
+            if text != "false" or _core.is_job_key(name):
+                flags += _core.flags_of([(name, text)])
+        return flags
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Calls, and tells errors which value is meant."""
@@ -214,7 +231,7 @@ def simulate(
     """Forecasts one training step: time, MFU, bubble, communication, memory.
 
     Args:
-        job: see the module; files: more files, a later one wins.
+        job: see the module; files: more files, a later one wins; a dict wins over files.
         own_schedule: (pipeline ranks, microbatches, chunks) -> cells of every rank ("0F0", "1B3"), in the place of
             layout.schedule.
         operator_time: (operator, pass, our seconds) -> seconds of one microbatch on one device.
@@ -262,7 +279,7 @@ def memory(job: Job = None, *files: Any, view: str = "peak", check: bool = False
     """
     views = {"peak": [], "over-time": ["--over-time"], "tensors": ["--explain"]}
     if view not in views:
-        raise ConfigError(f'view: unknown value "{view}"', "view", f'unknown value "{view}"', "", f"valid: {', '.join(views)}")
+        raise ConfigError(f'error: view: unknown value "{view}"', "view", f'unknown value "{view}"', "", f"valid: {', '.join(views)}")
     text, notes = _Question(job, files, {**keys, "check": check or None}).ask("memory", *views[view], "--format", "json")
     return Record(text=text, notes=notes)
 
@@ -300,8 +317,13 @@ def compare(job: Job = None, *layouts: Union[str, Mapping[str, Any], Result], **
             else:
                 names.append(os.fspath(layout))
         question = _Question(job, [], keys)
-        question.files += names
-        text, notes = question.ask("compare", "--format", "json")
+        if question.files and question.text:
+            # One JOB alone is compared: the file with the sections over it.
+            told = convert(question.files[0]).to_dict()["job"]
+            question.text, question.files = json.dumps(_over(told, json.loads(question.text))), []
+        job_names = question.files + ["-"] * bool(question.text)
+        arguments = ["compare", *job_names, *names, *question.flags(), "--format", "json"]
+        text, notes = question.call(_run, arguments, question.text)
     return Comparison(text=text, notes=notes)
 
 
@@ -377,7 +399,7 @@ def _column(name: str, values: Any) -> Any:
     if isinstance(values, (bool, int)):
         values = [int(values)]
     if isinstance(values, (list, tuple, range)):
-        return array("i", [int(value) for value in values])
+        return array("q", [int(value) for value in values])
     return values
 
 

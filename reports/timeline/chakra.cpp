@@ -219,6 +219,7 @@ class ChakraTrace {
     for (const PassCost* pass : passes_of(costs, action.kind)) {
       for (const Axis axis : kAxes) exposed += pass->comm[axis].value();
     }
+    if (action.kind == ActionKind::kBackward) exposed -= costs.tp_hidden.value();
     const double seconds = static_cast<double>(step_.times.stages[action.stage].of(action.kind)) * kSecondsPerTick -
                            exposed / step_.program.slices_per_microbatch;
     add_computation(to_string(action), seconds);

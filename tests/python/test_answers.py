@@ -78,6 +78,12 @@ def test_keys_files_and_dicts_are_one_question(job, program, tmp_path):
         flopcast.simulate(json.dumps(job), layout={"recompute": "full", "global_batch_size": 128}),
     ):
         assert asked.json + "\n" == expected
+    layers = flopcast.simulate(job, model={"layers": 48}, training={"finetune": {"method": "lora", "rank": 8}})
+    assert layers.job.model.layers == 48 and layers.job.training.finetune.rank == 8
+    assert layers.json == flopcast.simulate(file, model={"name": "gpt3-175b", "layers": 48},
+                                            training={"finetune": {"method": "lora", "rank": 8}}).json
+    compared = flopcast.compare(file, {"tp": 4, "pp": 16, "vpp": 1, "schedule": "1f1b"}, training={"precision": "fp16"})
+    assert compared.a.result.job.training.precision == "fp16" and compared.b.result.job.layout.tp == 4
     assert flopcast.simulate(
         model="gpt3-175b", cluster="8xdgx-a100-80g", tp=8, pp=8, gbs=64
     ).json + "\n" == program(
@@ -221,6 +227,30 @@ def test_what_has_a_name():
         {"src": 0, "dst": 1, "bytes": 10, "start": 0, "links": [0]}, {"src": 0, "dst": 1, "bytes": 10, "start": 0, "links": [0]}]}
     assert list(flopcast.network_flows(flows).finish) == [2, 2]
     assert flopcast.command("--help").startswith("flopcast")
+
+
+def test_everything_public_is_documented_and_typed(source):
+    import ast
+    import inspect
+    import pydoc
+
+    for name in flopcast.__all__:
+        value = getattr(flopcast, name)
+        assert name.startswith("__") or inspect.getdoc(value), name
+        if inspect.isfunction(value):
+            signature = inspect.signature(value)
+            assert signature.return_annotation is not inspect.Signature.empty, name
+            assert all(one.annotation is not inspect.Parameter.empty for one in signature.parameters.values()), name
+    assert "Forecasts one training step" in pydoc.render_doc(flopcast)
+    # The stubs name what the module has.
+    stubs = ast.parse((source / "python" / "flopcast" / "_core.pyi").read_text())
+    told = {node.name for node in stubs.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    assert told == {name for name in dir(flopcast._core) if not name.startswith("_")}
+    for node in stubs.body:
+        if isinstance(node, ast.ClassDef):
+            members = {one.name for one in node.body if isinstance(one, ast.FunctionDef)} - {"__init__"}
+            has = {name for name in vars(getattr(flopcast._core, node.name)) if not name.startswith("_")}
+            assert members == has, node.name
 
 
 def test_threads_ask_at_once(job):

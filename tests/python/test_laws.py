@@ -146,10 +146,10 @@ def test_chakra_traces_fit_together(tmp_path):
                 (sends if node["type"] == 5 else receives)[ends] = told["comm_size"]
             if node["type"] == 7:
                 assert rank in groups[told["pg_name"].decode()] and told["comm_size"] > 0
-        # The computation is the forecast's, to the microsecond that Chakra counts in.
-        computed = sum(node["micros"] for node in nodes if node["type"] == 4) * 1e-6
-        assert computed == pytest.approx(result.breakdown.compute_s + result.breakdown.optimizer_s, rel=0.15)
     assert sends == receives and len(sends) == 2 * 3 * 4 * 16
+    # The computation is the forecast's, a mean over ranks, to the microseconds that Chakra counts in.
+    computed = sum(node["micros"] for nodes in traces for node in nodes if node["type"] == 4) * 1e-6 / len(traces)
+    assert computed == pytest.approx(result.breakdown.compute_s + result.breakdown.optimizer_s, rel=2e-4)
     collectives = [[(n["attributes"]["comm_type"], n["attributes"]["comm_size"]) for n in nodes if n["type"] == 7]
                    for nodes in traces]
     for members in groups.values():
