@@ -93,7 +93,7 @@ class SimulatedStep {
 };
 
 /// Throws ConfigError, also where a law gives a time that is negative or no number.
-SimulatedStep simulate(const JobInput& job, const OwnLaws& laws = {});
+SimulatedStep simulate(const JobInput& input, const OwnLaws& laws = {});
 
 /// What a command of the program answers in this process.
 struct CommandAnswer {
@@ -138,7 +138,7 @@ enum class PriceKind {
 
 /// Prices of many layouts, over `threads` threads (0: one for each core). Throws ConfigError for an unknown column, a
 /// column of another length, or a job without a transformer.
-LayoutPrices price_layouts(const JobInput& job, const LayoutColumns& layouts, PriceKind kind = PriceKind::kSimulated,
+LayoutPrices price_layouts(const JobInput& input, const LayoutColumns& layouts, PriceKind kind = PriceKind::kSimulated,
                            int threads = 0);
 
 /// Prices of single layouts of one job, which is read once. Not for two threads at once.
@@ -165,6 +165,6 @@ class LayoutPricer {
 };
 
 /// Every layout that the planner enumerates for the job: what its layout section fixes stays. Columns of LayoutColumns.
-LayoutColumns enumerate_layouts_of(const JobInput& job);
+LayoutColumns enumerate_layouts_of(const JobInput& input);
 
 }  // namespace flopcast

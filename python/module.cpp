@@ -46,7 +46,7 @@ void append_as(const py::buffer_info& info, const std::string& name, std::vector
   for (py::ssize_t index = 0; index < info.size; ++index) {
     From value{};
     std::memcpy(&value, bytes + index * info.strides[0], sizeof value);
-    const auto number = static_cast<std::int32_t>(value);
+    const auto number = static_cast<std::int32_t>(value);  // NOLINT(bugprone-signed-char-misuse): no character
     if (static_cast<From>(number) != value) throw ConfigError({name, "holds a number that is out of range", "", ""});
     numbers.push_back(number);
   }
