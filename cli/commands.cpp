@@ -40,7 +40,7 @@ const std::vector<CommandEntry>& commands() {
       {"validate", "forecast against measured steps: an error table that hides no row", run_validate},
       {"run", "train for real on this machine, forecast beside measurement", run_run},
       {"report", "one HTML file of results, to look at and to send", run_report},
-      {"catalog", "models, devices, clusters, schedules and stacks that have names", run_catalog},
+      {"catalog", "models, devices, clusters, schedules, stacks and failures that have names", run_catalog},
       {"convert", "the job that files of other programs mean, as a job file", run_convert},
       {"explain", "a term, its formula and its source, with your job's numbers", run_explain},
       {"completion", "shell completion for bash, zsh and fish", run_completion},

@@ -8,6 +8,7 @@
 #include "model/config/document.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/layout/layout.hpp"
+#include "model/workload/failures.hpp"
 #include "model/workload/layer_profile.hpp"
 #include "model/workload/training.hpp"
 #include "model/workload/transformer.hpp"
@@ -24,6 +25,7 @@ struct Job {
   Cluster cluster;
   Layout layout;
   Training training;
+  std::optional<Failures> failures;      ///< of a run of months; absent: nothing is asked about them
   std::vector<std::string> assumptions;  ///< defaults that mattered, one sentence each
   std::vector<std::string> warnings;     ///< of the files it came from: what is not modelled, or refused elsewhere
   std::shared_ptr<const CostLaws> laws;  ///< of one's own, model/cost/own_laws.hpp; null: ours

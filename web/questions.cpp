@@ -16,7 +16,7 @@
 #include "model/units/quantity.hpp"
 #include "reports/html/packed_timeline.hpp"
 #include "reports/html/page.hpp"
-#include "sim/compare/comparison.hpp"
+#include "sim/metrics/comparison.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"

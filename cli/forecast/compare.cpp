@@ -17,6 +17,7 @@
 #include "planner/shared/threads.hpp"
 #include "planner/tables/comparison_tables.hpp"
 #include "sim/files/result_file.hpp"
+#include "sim/run/run_answer.hpp"
 #include "sim/variation/step_distribution.hpp"
 
 namespace flopcast {
@@ -31,6 +32,7 @@ bool is_file(const std::string& text) {
 
 ComparedLayout forecast_job(const std::string& name, const LoadedJob& loaded) {
   Forecast answer = forecast(JobOptions::read(loaded), read_file);
+  add_run(answer, WithOptions::kNo);
   std::string document = write_result(answer);
   return {name, std::move(answer.result), std::move(document)};
 }

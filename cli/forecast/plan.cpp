@@ -27,6 +27,7 @@
 #include "planner/shared/plan_parts.hpp"
 #include "planner/shared/threads.hpp"
 #include "planner/tables/plan_tables.hpp"
+#include "sim/run/run_answer.hpp"
 
 namespace flopcast {
 
@@ -48,7 +49,7 @@ class PlanFlags {
   bool has_headroom() const { return headroom_.has_value(); }
   bool verbose() const { return verbose_; }
   // Throws ConfigError on flags that contradict each other, or that need tokens or a price the job does not have.
-  PlanOptions options(const Job& job) const;
+  PlanOptions options(const Job& job, const JobOptions& asked) const;
   int threads() const;
   // The file that --svg names.
   const std::optional<std::string>& svg() const { return svg_; }
@@ -57,7 +58,7 @@ class PlanFlags {
  private:
   std::vector<int> node_counts(const Job& job) const;
   Objective objective() const;
-  std::optional<Interruptions> interruptions() const;
+  std::optional<Interruptions> interruptions(const Job& job) const;
 
   std::optional<std::string> objective_;
   std::optional<std::string> schedules_;
@@ -65,9 +66,6 @@ class PlanFlags {
   std::optional<int> max_gpus_;
   std::optional<std::string> deadline_;
   std::optional<std::string> budget_;
-  std::optional<std::string> mtbf_;
-  std::optional<std::string> checkpoint_;
-  std::optional<std::string> restart_;
   std::optional<int> threads_;
   std::optional<std::string> svg_;
   std::optional<std::string> headroom_;
@@ -99,9 +97,6 @@ void PlanFlags::add_to(CommandLine& command_line) {
   command_line.add_output("--svg", svg_, "draw the layouts found and their Pareto front");
   command_line.add_flag("--verbose,-v", verbose_, "the rejected layouts and the rules of thumb, too");
   command_line.begin_group("Interruptions");
-  command_line.add_option("--mtbf", mtbf_, "TIME", "mean time between failures of one GPU (default 50676h, Llama 3's)");
-  command_line.add_option("--checkpoint-time", checkpoint_, "TIME", "the run stands still for each (default 10s)");
-  command_line.add_option("--restart-time", restart_, "TIME", "from a failure to the next step (default 5min)");
   command_line.add_flag("--no-failures", no_failures_, "days as if nothing ever failed");
 }
 
@@ -197,22 +192,16 @@ std::vector<int> PlanFlags::node_counts(const Job& job) const {
   return counts;
 }
 
-std::optional<Interruptions> PlanFlags::interruptions() const {
-  if (no_failures_) {
-    if (mtbf_ || checkpoint_ || restart_) {
-      throw ConfigError({"--no-failures", "contradicts --mtbf, --checkpoint-time and --restart-time", "", "give one"});
-    }
-    return std::nullopt;
+std::optional<Interruptions> PlanFlags::interruptions(const Job& job) const {
+  if (!no_failures_) return job.failures ? interruptions_of(job) : Interruptions();
+  if (job.failures) {
+    throw ConfigError({"--no-failures", "contradicts what the job says of failures", "",
+                       "leave out one of --no-failures and --failures, --mtbf, --checkpoint-time, --restart-time"});
   }
-  Interruptions interruptions;
-  if (mtbf_) interruptions.gpu_mtbf_s = seconds_of("--mtbf", *mtbf_);
-  if (checkpoint_) interruptions.checkpoint_s = seconds_of("--checkpoint-time", *checkpoint_);
-  if (restart_) interruptions.restart_s = seconds_of("--restart-time", *restart_);
-  if (interruptions.gpu_mtbf_s <= 0.0) throw ConfigError({"--mtbf", "must be above zero", "", "such as 50000h"});
-  return interruptions;
+  return std::nullopt;
 }
 
-PlanOptions PlanFlags::options(const Job& job) const {
+PlanOptions PlanFlags::options(const Job& job, const JobOptions& asked) const {
   PlanOptions options;
   constexpr int kMostRanked = 1'000;
   options.search.objective = objective();
@@ -226,14 +215,15 @@ PlanOptions PlanFlags::options(const Job& job) const {
     throw ConfigError({"cluster.device.tdp", "is not given, and the objective energy needs it", "",
                        R"(in the job file, such as "device": {"name": "h100", "tdp": "700W"}, or plan for time)"});
   }
-  options.interruptions = interruptions();
+  options.interruptions = interruptions(job);
   const auto need = [](bool there, const char* flag, const char* what, const char* help) {
     if (!there) throw ConfigError({flag, fmt::format("needs {}", what), "", help});
   };
-  for (const auto& [given, flag] :
-       {std::pair(mtbf_.has_value(), "--mtbf"), std::pair(checkpoint_.has_value(), "--checkpoint-time"),
-        std::pair(restart_.has_value(), "--restart-time")}) {
-    if (given) need(job.training.tokens.has_value(), flag, "the tokens of the run", "give --tokens, such as 300B");
+  for (const auto& [field, flag] :
+       {std::pair("failures.mtbf", "--mtbf"), std::pair("failures.checkpoint.cost", "--checkpoint-time"),
+        std::pair("failures.checkpoint.restore", "--restart-time")}) {
+    if (asked.flag(field))
+      need(job.training.tokens.has_value(), flag, "the tokens of the run", "give --tokens, such as 300B");
   }
   if (deadline_) {
     need(job.training.tokens.has_value(), "--deadline", "the tokens of the run", "give --tokens, such as 300B");
@@ -313,6 +303,17 @@ LaunchFile launch_file_of(LaunchProgram program, const PlanAnswer& answer) {
     }
   }
   throw ConfigError(*complaint);
+}
+
+// The layouts were ranked by the closed form.
+void check_best_by_simulation(PlanAnswer& answer) {
+  Forecast& best = answer.ranked.front().forecast;
+  add_run(best, WithOptions::kYes);
+  if (!best.result.run) return;
+  answer.notes.push_back(
+      fmt::format("the best layout's run, simulated: goodput {} % ({} to {}), where the closed form says {} %",
+                  percent(best.result.run->goodput.p50), percent(best.result.run->goodput.p5),
+                  percent(best.result.run->goodput.p95), percent(best.result.run->closed_form_goodput)));
 }
 
 // As plan() does, with a bar for the sizes.
@@ -417,7 +418,7 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
   const ParallelFor parallel_for = threaded_for(crew.shares && !flags.has_threads() ? 1 : flags.threads());
 
   PlanAnswer answer;
-  answer.options = flags.options(question.job);
+  answer.options = flags.options(question.job, job);
   answer.notes = std::move(search_notes);
   answer.verbose = flags.verbose();
   require_an_end(question.job, answer.options);
@@ -447,6 +448,7 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
   }
   answer.ranked = entries_of(loaded, answer.search.ranked);
   answer.pareto = entries_of(loaded, answer.search.pareto);
+  if (question.job.failures) check_best_by_simulation(answer);
   if (program) {
     emit.write(launch_file_of(*program, answer), output.file());
   } else {

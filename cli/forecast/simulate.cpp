@@ -14,8 +14,10 @@
 #include "cli/options/variation_options.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/series_svg.hpp"
+#include "reports/timeline/run_life.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/forecast.hpp"
+#include "sim/run/run_answer.hpp"
 #include "sim/variation/packed_sequences.hpp"
 
 namespace flopcast {
@@ -38,6 +40,21 @@ std::vector<Table> tables_of(const Forecast& answer, bool verbose, ShownMfu mfu)
   return tables;
 }
 
+// What is drawn of a job's failures, by the ending of the file.
+void write_life(const std::string& file, const std::optional<RunLife>& life, const Forecast& answer) {
+  if (!life) {
+    throw ConfigError(
+        {"--life", answer.step.job.failures ? "there is no run to draw: it never finishes" : "there is no run to draw",
+         "", "give --failures NAME, such as llama3"});
+  }
+  const std::string title = answer.step.job.model.name + " on " + answer.step.job.cluster.name;
+  const bool page = file.ends_with(".html");
+  if (!page && !file.ends_with(".svg")) {
+    throw ConfigError({"--life", fmt::format("\"{}\" ends in neither .svg nor .html", file), "", "such as run.svg"});
+  }
+  write_file(file, page ? write_life_page(*life, title, answer_line(answer.result)) : write_life_svg(*life, title));
+}
+
 }  // namespace
 
 int run_simulate(const Arguments& arguments, const Streams& streams) {
@@ -46,12 +63,14 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
                            {"flopcast simulate job.json --svg timeline.svg --trace timeline.trace.json",
                             "flopcast simulate --model gpt3-175b --cluster 8xdgx-a100-80g --tp 8 --pp 8 --gbs 64",
                             "flopcast simulate job.json --recompute full --format json",
-                            "flopcast simulate job.json --jitter 3% --straggler 0.1%:1.5"});
+                            "flopcast simulate job.json --jitter 3% --straggler 0.1%:1.5",
+                            "flopcast simulate job.json --failures llama3 --tokens 15T --spares 16 --life run.svg"});
   JobOptions job;
   OutputOptions output;
   TimelineFiles files;
   VariationOptions doubt;
   std::optional<std::string> roofline;
+  std::optional<std::string> life_file;
   bool verbose = false;
   std::optional<std::string> mfu;
   job.add_to(command_line);
@@ -59,6 +78,7 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   output.add_to(command_line);
   files.add_to(command_line);
   command_line.add_output("--roofline", roofline, "draw a block's operators below the device's roof, as SVG");
+  command_line.add_output("--life", life_file, "draw the months of the median run: FILE.svg or FILE.html (--failures)");
   command_line.add_flag("--verbose,-v", verbose, "memory of every rank, all assumptions, the critical path");
   doubt.add_to(command_line);
   command_line.add_option(
@@ -75,6 +95,8 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   Forecast answer = forecast(job.read(), read_file);
   if (variation) add_distribution(*variation, answer);
   if (lengths) add_packing(*lengths, answer);
+  const std::optional<RunLife> life = add_run(answer, WithOptions::kYes);
+  if (life_file) write_life(*life_file, life, answer);
   files.write(answer, command_line.typed());
   if (roofline) write_file(*roofline, write_series_svg({roofline_chart(answer.step.job)}, {}));
   output.write({.tables = [&] { return tables_of(answer, verbose, shown); },

@@ -16,6 +16,7 @@
 #include "planner/sweep/grid.hpp"
 #include "planner/tables/sweep_tables.hpp"
 #include "reports/svg/heat_map.hpp"
+#include "sim/run/run_answer.hpp"
 
 namespace flopcast {
 
@@ -75,7 +76,9 @@ std::string row_of(const JobOptions& job, const SweepGrid& grid, std::size_t ind
   try {
     LoadedJob loaded = job.load_with(flags);
     if (leaves_over_another_dp(job, grid)) loaded.leave_dp_over();
-    return write_sweep_row(grid, index, forecast(JobOptions::read(loaded), read_file));
+    Forecast answer = forecast(JobOptions::read(loaded), read_file);
+    add_run(answer, WithOptions::kNo);
+    return write_sweep_row(grid, index, answer);
   } catch (const ConfigError& error) {
     return write_sweep_row(grid, index, error.diagnostic());
   }

@@ -17,10 +17,12 @@
 #include "cli/schedule/options.hpp"
 #include "cli/schedule/times.hpp"
 #include "planner/tables/schedule_tables.hpp"
+#include "reports/timeline/run_life.hpp"
 #include "reports/timeline/terminal.hpp"
 #include "sim/files/timeline_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
+#include "sim/run/run_answer.hpp"
 
 namespace flopcast {
 
@@ -202,6 +204,23 @@ Arguments with_schedule_files(const Arguments& arguments, const Streams& streams
   return meant;
 }
 
+std::string life_of(const JobOptions& options, Format format, const Terminal& terminal, bool wants_files) {
+  if (format != Format::kTable || wants_files) {
+    throw ConfigError({"--life", "is drawn in a terminal only", "", "flopcast simulate --life FILE.svg or FILE.html"});
+  }
+  Forecast answer = forecast(options.read(), read_file);
+  const std::optional<RunLife> life = add_run(answer, WithOptions::kNo);
+  if (!life) {
+    throw ConfigError(
+        {"--life", answer.step.job.failures ? "there is no run to draw: it never finishes" : "there is no run to draw",
+         "", "give --failures NAME, such as llama3"});
+  }
+  TerminalOptions drawing;
+  drawing.width = terminal.width;
+  drawing.ascii = terminal.ascii;
+  return draw_life(*life, answer.step.job.model.name + " on " + answer.step.job.cluster.name, drawing);
+}
+
 }  // namespace
 
 int run_timeline(const Arguments& arguments, const Streams& streams) {
@@ -218,12 +237,15 @@ int run_timeline(const Arguments& arguments, const Streams& streams) {
   OutputOptions output;
   DrawingOptions drawing;
   TimelineFiles files;
+  bool draws_life = false;
   job.add_to(command_line);
   command_line.begin_group("Schedule without a job (with --pp, --vpp, --group, --schedule A,B,…)");
   command_line.add_option("--microbatches,-m,--mb", bare_options.microbatches, "N", "microbatches");
   command_line.add_option("--replicas", bare_options.replicas, "N,N,…", std::string(kReplicasHelp));
   command_line.add_option("--at-memory", bare_options.memory, "N", std::string(kAtMemoryHelp));
   bare_options.times.add_to(command_line);
+  command_line.begin_group("Months (with --failures)");
+  command_line.add_flag("--life", draws_life, "draw the median run of months instead of a step");
   output.add_to(command_line);
   drawing.add_to(command_line);
   files.add_to(command_line);
@@ -233,6 +255,7 @@ int run_timeline(const Arguments& arguments, const Streams& streams) {
   if (job.show_config(output)) return 0;
   const Terminal terminal = drawing.terminal();
   if (!job.names_a_job()) {
+    if (draws_life) throw ConfigError({"--life", "needs a job", "", "give JOB with failures, or --failures NAME"});
     require_memory(bare_options.memory);
     if (bare_options.memory && format != Format::kTable) {
       throw ConfigError({"--at-memory", "stands below the drawing, in a terminal only", "",
@@ -245,6 +268,10 @@ int run_timeline(const Arguments& arguments, const Streams& streams) {
     return 0;
   }
   bare_options.refuse_all();
+  if (draws_life) {
+    output.write(life_of(job, format, terminal, files.wanted()));
+    return 0;
+  }
   const Forecast answer = forecast(job.read(), read_file);
   files.write(answer, command_line.typed());
   output.write(rendered({answer.timeline}, format, terminal));

@@ -11,6 +11,7 @@
 #include "base/text/numbers.hpp"
 #include "calibrate/tables/tables.hpp"
 #include "calibrate/validation/evaluate.hpp"
+#include "calibrate/validation/failure_rows.hpp"
 #include "calibrate/validation/held_out.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "calibrate/validation/refit.hpp"
@@ -301,7 +302,8 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
       "or --runs: the published measurements that come with flopcast.",
       {"flopcast validate", "flopcast validate --source zero_bubble --format csv",
        "flopcast validate --published measurements/ --max-error 0.1", "flopcast validate --runs results/",
-       "flopcast validate --documented examples/documented-runs", "flopcast validate --refit"});
+       "flopcast validate --documented examples/documented-runs", "flopcast validate --refit",
+       "flopcast validate --failures"});
   std::optional<std::string> published;
   std::optional<std::string> runs;
   std::optional<std::string> documented;
@@ -311,6 +313,7 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   bool page = false;
   bool refits = false;
   bool constants = false;
+  bool failures = false;
   std::optional<std::string> source_errors_out;
   std::optional<std::string> profile;
   std::optional<std::string> leave_out;
@@ -325,6 +328,8 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   command_line.add_option("--leave-out", leave_out, "models|sources",
                           "with --refit: what rows are forecast without (default: models)");
   command_line.add_flag("--constants", constants, "every number of the forecast that was fitted to measurements");
+  command_line.add_flag("--failures", failures,
+                        "published figures of failures, checkpoints and stragglers; with --published FILE, its values");
   command_line.add_option("--profile", profile, "FILE|NAME",
                           "rows of a device profile's device, with the profile's figures");
   command_line.add_output("--source-errors", source_errors_out,
@@ -338,6 +343,16 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   const std::optional<double> limit = limit_of(max_error);
   if (constants) {
     output.write({constants_table()});
+    return 0;
+  }
+  if (failures) {
+    if (runs || documented || !wanted.empty() || page || svg || refits || limit || profile) {
+      throw ConfigError({"--failures", "goes with --published FILE and the output options only", "", ""});
+    }
+    const std::optional<nlohmann::json> values = published ? std::optional(parse_file(*published)) : std::nullopt;
+    const FailureRows rows = evaluate_failures(values ? &*values : nullptr, published.value_or(""));
+    output.write({.tables = [&] { return failure_tables(rows); }, .rows = [&] { return failure_tables(rows).front(); }},
+                 format);
     return 0;
   }
   if (published && runs) {

@@ -27,6 +27,7 @@ std::string title_of(std::string_view section) {
   if (section == "model") return "Model";
   if (section == "cluster") return "Cluster";
   if (section == "layout") return "Layout";
+  if (section == "failures") return "Failures over months";
   return "Training";
 }
 

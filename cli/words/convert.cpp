@@ -23,7 +23,7 @@ namespace {
 // The sections in the order of the job file's description, and inside them that of the keys' table.
 nlohmann::ordered_json in_order(const nlohmann::json& root) {
   nlohmann::ordered_json ordered = nlohmann::ordered_json::object();
-  constexpr std::array<const char*, 4> kSections = {"model", "cluster", "layout", "training"};
+  constexpr std::array<const char*, 5> kSections = {"model", "cluster", "layout", "training", "failures"};
   for (const char* section : kSections) {
     const auto value = root.find(section);
     if (value == root.end()) continue;

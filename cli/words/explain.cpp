@@ -14,6 +14,7 @@
 #include "cli/words/explain.hpp"
 #include "model/job/typed_words.hpp"
 #include "sim/forecast/forecast.hpp"
+#include "sim/run/goodput.hpp"
 #include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
@@ -90,6 +91,14 @@ void add_layout(const Job& job, JobNumbers& all) {
   numbers["nodes"] = job.cluster.nodes;
   numbers["tokens_per_step"] = static_cast<double>(layout.global_batch_size) * job.training.sequence_length;
   numbers["zero"] = layout.zero;
+  const Goodput goodput = goodput_of(Interruptions(), job.cluster.devices());
+  const double mtbf_s = kGpuMtbf.value() / job.cluster.devices();
+  constexpr double kMinuteSeconds = 60.0;
+  constexpr double kHourSeconds = 3'600.0;
+  numbers["llama3_goodput"] = goodput.fraction;
+  numbers["llama3_interval_min"] = goodput.interval_s / kMinuteSeconds;
+  numbers["llama3_mtbf_h"] = mtbf_s / kHourSeconds;
+  numbers["llama3_in_repair"] = goodput.failures_per_day;
   const double others = layout.pp - 1;
   const double m = layout.microbatches();
   const double chunks = layout.vpp.value_or(1);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "import/jobs/interruption_log.hpp"
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
@@ -145,6 +146,11 @@ ImportedJob place_job_file(const std::string& text, const std::string& file, con
   nlohmann::json* name = model_name(imported.job);
   if (name != nullptr && names_a_file(name->get<std::string>())) {
     *name = path_beside(file, name->get<std::string>());
+  }
+  const auto failures = imported.job->find("failures");
+  if (failures != imported.job->end() && failures->is_object() && failures->contains("log")) {
+    nlohmann::json& log = failures->at("log");
+    if (log.is_string()) log = path_beside(file, log.get<std::string>());
   }
   const auto training = imported.job->find("training");
   if (training == imported.job->end() || !training->is_object()) return imported;
@@ -299,6 +305,7 @@ LoadedJob load_job(const std::vector<std::string>& names, const std::vector<Flag
   read_profile_file(files, loaded.root, loaded.origins);
   read_device_profile_file(files, loaded.root, loaded.origins);
   read_stack_file(files, loaded.root, loaded.origins);
+  read_interruption_log(files, loaded.root, loaded.origins);
   for (const ImportedJob& part : parts) {
     for (std::string& refusal : refused_combinations(part, loaded.root)) loaded.warnings.push_back(std::move(refusal));
   }

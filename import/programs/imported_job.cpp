@@ -43,7 +43,7 @@ bool is_answer(const ForeignFile& file) {
 }
 
 bool is_job_file(const ForeignFile& file) {
-  return file.has_any({"model", "cluster", "layout", "training"});
+  return file.has_any({"model", "cluster", "layout", "training", "failures"});
 }
 
 bool tells_sizes(const ForeignFile& file) {
@@ -113,7 +113,7 @@ ImportedJob read_job_file(const ForeignFile& file, const ImportContext& /*contex
     }
     throw ConfigError(problem);
   }
-  const std::vector<std::string> sections = {"model", "cluster", "layout", "training"};
+  const std::vector<std::string> sections = {"model", "cluster", "layout", "training", "failures"};
   if (!imported.job->is_object() || imported.job->empty()) return imported;
   // A vocabulary may have a word that is one of ours.
   const bool counts = imported.job->size() > sections.size() &&

@@ -128,8 +128,17 @@ void collect_figures(const nlohmann::json& entry, const nlohmann::json& sources,
     const std::string key = prefix + item.key();
     if (is_figure(item.value())) {
       const nlohmann::json& value = item.value().at("value");
-      figures.push_back({key, value.is_string() ? value.get<std::string>() : value.dump(),
-                         sources.at(item.value().at("source").get<std::string>()).get<std::string>()});
+      const auto source = sources.at(item.value().at("source").get<std::string>()).get<std::string>();
+      const bool named_parts = value.is_array() && !value.empty() && value.front().is_object();
+      if (!named_parts) {
+        figures.push_back({key, value.is_string() ? value.get<std::string>() : value.dump(), source});
+        continue;
+      }
+      for (const nlohmann::json& part : value) {
+        nlohmann::json rest = part;
+        rest.erase("name");
+        figures.push_back({key + ": " + part.at("name").get<std::string>(), rest.dump(), source});
+      }
     } else if (item.value().is_object() && item.key() != "sources") {
       collect_figures(item.value(), sources, key + ".", figures);
     }
@@ -148,6 +157,8 @@ std::string_view name_of(CatalogueKind kind) {
       return "clusters";
     case CatalogueKind::kStacks:
       return "stacks";
+    case CatalogueKind::kFailures:
+      return "failures";
   }
   return "";
 }

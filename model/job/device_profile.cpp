@@ -20,7 +20,7 @@ constexpr const char* kSchema = "flopcast.profile/1";
 constexpr double kMostAmount = 1e60;
 constexpr double kLeastAmount = 1e-30;
 
-double amount(ObjectReader& reader, std::string_view key) {
+double plain_amount(ObjectReader& reader, std::string_view key) {
   const nlohmann::json* value = reader.find(key);
   if (value == nullptr) reader.fail_missing(key, "a number, in the unit the key names");
   const double number = value->is_number() ? value->get<double>() : -1.0;
@@ -33,7 +33,7 @@ double amount(ObjectReader& reader, std::string_view key) {
 
 // What is divided by and drawn on logarithmic axes.
 double amount_above_zero(ObjectReader& reader, std::string_view key) {
-  const double number = amount(reader, key);
+  const double number = plain_amount(reader, key);
   if (number < kLeastAmount) {
     reader.fail(key, fmt::format("{} is not above zero", number),
                 fmt::format("expected a number from {:g} on", kLeastAmount));
@@ -59,13 +59,13 @@ MessageCurve read_segments(ObjectReader& reader, const Origins& origins) {
   std::vector<MessageSegment> segments;
   for (std::size_t index = 0; index < values->size(); ++index) {
     ObjectReader segment((*values)[index], fmt::format("{}.{}", reader.field_of("segments"), index), origins);
-    const Bytes from(amount(segment, "from_bytes"));
+    const Bytes from(plain_amount(segment, "from_bytes"));
     const bool ascends = segments.empty() ? from.value() == 0.0 : segments.back().from < from;
     if (!ascends) {
       segment.fail("from_bytes", fmt::format("{} does not follow the segment before", from.value()),
                    "expected 0 for the first segment, then ascending sizes");
     }
-    segments.push_back({from, Seconds(amount(segment, "alpha_s")), amount(segment, "beta_s_per_byte")});
+    segments.push_back({from, Seconds(plain_amount(segment, "alpha_s")), plain_amount(segment, "beta_s_per_byte")});
     segment.refuse_unknown_keys();
   }
   return MessageCurve(std::move(segments));
@@ -89,10 +89,10 @@ ProfileFit read_fit(const nlohmann::json& value, const std::string& field, const
   ProfileFit fit;
   fit.what = required_text(reader, "what", "what was fitted, such as \"gemm fp32\"");
   fit.unit = reader.text("unit").value_or("");
-  fit.median_error = amount(reader, "median_error");
-  fit.p95_error = amount(reader, "p95_error");
-  fit.largest_error = amount(reader, "largest_error");
-  fit.left_out_median_error = amount(reader, "left_out_median_error");
+  fit.median_error = plain_amount(reader, "median_error");
+  fit.p95_error = plain_amount(reader, "p95_error");
+  fit.largest_error = plain_amount(reader, "largest_error");
+  fit.left_out_median_error = plain_amount(reader, "left_out_median_error");
   if (const nlohmann::json* points = list(reader, "points")) {
     for (std::size_t index = 0; index < points->size(); ++index) {
       ObjectReader point((*points)[index], fmt::format("{}.points.{}", field, index), origins);
@@ -131,7 +131,7 @@ OverlapLine read_overlap(const nlohmann::json& value, const std::string& field, 
   ObjectReader reader(value, field, origins);
   OverlapLine line;
   line.what = required_text(reader, "what", "what ran beside what, such as \"gemm bf16 beside channel_copy\"");
-  line.at_none = amount(reader, "at_none");
+  line.at_none = plain_amount(reader, "at_none");
   const nlohmann::json* slope = reader.find("per_channel");
   if (slope == nullptr) reader.fail_missing("per_channel", "what each channel adds to the factor");
   line.per_channel = slope->is_number() ? slope->get<double>() : std::nan("");

@@ -130,7 +130,8 @@ const Fields& job_fields() {
   static const Fields fields = {other("model", FieldKind::kObject, "what is trained").of(model_fields),
                                 other("cluster", FieldKind::kObject, "on what").of(cluster_fields),
                                 other("layout", FieldKind::kObject, "how it is laid out").of(layout_fields),
-                                other("training", FieldKind::kObject, "and how it is trained").of(training_fields)};
+                                other("training", FieldKind::kObject, "and how it is trained").of(training_fields),
+                                other("failures", FieldKind::kObject, "what interrupts it").of(failure_fields)};
   return fields;
 }
 

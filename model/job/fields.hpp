@@ -71,6 +71,8 @@ const Fields& segment_fields();
 const Fields& layout_fields();
 const Fields& training_fields();
 const Fields& finetune_fields();
+const Fields& failure_fields();
+const Fields& failure_cause_fields();
 const Fields& stack_fields();
 /// What a job may say of its software beside the stack's name, and a stack's description as well.
 const Fields& software_fields();

@@ -440,6 +440,7 @@ Job read_job(const nlohmann::json& root, const Origins& origins) {
   job.cluster = read_cluster(reader, measured ? &*measured : nullptr, job.assumptions, job.origins);
   job.training = read_training(reader, job, job.origins);
   read_layout(reader, job, job.origins);
+  job.failures = read_failures(reader, job, job.origins);
   return job;
 }
 
@@ -476,10 +477,12 @@ OrderedJson stack_json(const Stack& stack) {
 }
 
 OrderedJson job_json(const Job& job) {
-  return {{"model", model_json(job)},
-          {"cluster", write_fields(cluster_fields(), &job.cluster)},
-          {"layout", write_fields(layout_fields(), &job.layout)},
-          {"training", training_json(job)}};
+  OrderedJson json = {{"model", model_json(job)},
+                      {"cluster", write_fields(cluster_fields(), &job.cluster)},
+                      {"layout", write_fields(layout_fields(), &job.layout)},
+                      {"training", training_json(job)}};
+  if (job.failures) json["failures"] = write_fields(failure_fields(), &*job.failures);
+  return json;
 }
 
 }  // namespace flopcast

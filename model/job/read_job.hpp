@@ -22,6 +22,8 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
                      const Origins& origins);
 Device read_device(const nlohmann::json& value, const std::string& field, std::vector<std::string>& assumptions,
                    const Origins& origins);
+/// Nothing where the job says nothing of failures.
+std::optional<Failures> read_failures(ObjectReader& root, Job& job, const Origins& origins);
 /// Needs job.cluster: dp defaults to the devices left over.
 void read_layout(ObjectReader& root, Job& job, const Origins& origins);
 

@@ -94,10 +94,32 @@ Table summary_table(const std::vector<ComparedLayout>& layouts) {
   return table;
 }
 
+Table runs_table(const std::vector<ComparedLayout>& layouts) {
+  Table table;
+  table.columns = {text_column("run of months", "layout"),
+                   number_column("days"),
+                   number_column("from"),
+                   number_column("to"),
+                   number_column("goodput %"),
+                   number_column("interruptions a day")};
+  for (const ComparedLayout& layout : layouts) {
+    if (!layout.result.run) continue;
+    const RunResult& run = *layout.result.run;
+    table.rows.push_back({layout.name, fmt::format("{:.4g}", run.days.p50), fmt::format("{:.4g}", run.days.p5),
+                          fmt::format("{:.4g}", run.days.p95), fmt::format("{:.1f}", 100 * run.goodput.p50),
+                          fmt::format("{:.3g}", run.interruptions_per_day)});
+  }
+  table.notes.emplace_back("days: median, and from the 5th to the 95th percentile of the runs drawn");
+  return table;
+}
+
 }  // namespace
 
 std::vector<Table> comparison_tables(const std::vector<ComparedLayout>& layouts) {
-  return {summary_table(layouts), terms_table(layouts)};
+  std::vector<Table> tables = {summary_table(layouts), terms_table(layouts)};
+  Table runs = runs_table(layouts);
+  if (!runs.rows.empty()) tables.push_back(std::move(runs));
+  return tables;
 }
 
 Table strategies_table(const nlohmann::json& job_file, const Origins& origins, const ReadFile& read_file,

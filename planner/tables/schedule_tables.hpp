@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/text/table.hpp"
-#include "sim/compare/comparison.hpp"
+#include "sim/metrics/comparison.hpp"
 #include "sim/program/step_times.hpp"
 #include "sim/timeline.hpp"
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -19,7 +21,11 @@ constexpr SweepMetric kMetrics[] = {{"step_s", "/iteration/time_s", 1.0, true},
                                     {"bubble_percent", "/bubble/fraction", 100.0, true},
                                     {"exposed_percent", "/communication/exposed_fraction", 100.0, true},
                                     {"peak_gib", "/memory/peak_gib", 1.0, true},
-                                    {"days", "/training/days", 1.0, true}};
+                                    {"days", "/training/days", 1.0, true},
+                                    {"run_days", "/run/days/p50", 1.0, true},
+                                    {"goodput_percent", "/run/goodput/p50", 100.0, false}};
+// The last ones are of jobs with failures.
+constexpr std::size_t kRunMetrics = 2;
 
 Json row_json(const SweepGrid& grid, std::size_t index, Json result) {
   Json values = Json::object();
@@ -79,15 +85,22 @@ std::string write_sweep(const SweepGrid& grid, const std::vector<std::string>& r
 }
 
 Table sweep_table(const SweepGrid& grid, const std::vector<std::string>& rows) {
+  std::vector<SweepRow> answers;
+  for (const std::string& line : rows) answers.push_back(read_sweep_row(grid, line).value());
+  const bool any_run =
+      std::any_of(answers.begin(), answers.end(), [](const SweepRow& row) { return row.figures.back().has_value(); });
+  const std::size_t shown = std::size(kMetrics) - (any_run ? 0 : kRunMetrics);
   Table table;
   for (const SweepAxis& axis : grid.axes()) table.columns.push_back(text_column(axis.key));
-  for (const SweepMetric& metric : kMetrics) table.columns.push_back(number_column(metric.name, metric.name));
+  for (std::size_t metric = 0; metric < shown; ++metric) {
+    table.columns.push_back(number_column(kMetrics[metric].name, kMetrics[metric].name));
+  }
   table.columns.push_back(text_column("fits"));
   table.columns.push_back(text_column("error"));
-  for (const std::string& line : rows) {
-    const SweepRow row = read_sweep_row(grid, line).value();
+  for (const SweepRow& row : answers) {
     std::vector<std::string> cells = row.values;
-    for (const std::optional<double>& figure : row.figures) {
+    for (std::size_t metric = 0; metric < shown; ++metric) {
+      const std::optional<double>& figure = row.figures[metric];
       cells.push_back(figure ? fmt::format("{:.6g}", *figure) : std::string());
     }
     cells.emplace_back(!row.fits ? "" : *row.fits ? "yes" : "no");

@@ -244,6 +244,46 @@ const Fields<PackingResult>& packing_fields() {
   return table;
 }
 
+const Fields<Quantiles>& quantile_fields() {
+  using P = Quantiles;
+  static const Fields<P> table = {{"p5", &P::p5}, {"p50", &P::p50}, {"p95", &P::p95}};
+  return table;
+}
+
+const Fields<RunOption>& option_fields() {
+  using P = RunOption;
+  static const Fields<P> table = {
+      {"change", &P::change},
+      {"goodput_p50", &P::goodput_p50},
+      {"days_p50", &P::days_p50},
+      {"days_saved", &P::days_saved, Needed::kWritten, kAnySign, "Against the run as it is."},
+      {"saved_usd", &P::saved_usd, Needed::kLater, kAnySign}};
+  return table;
+}
+
+const Fields<RunResult>& run_fields() {
+  using P = RunResult;
+  static const Fields<P> table = {
+      {"runs", &P::runs, Needed::kWritten, 1},
+      {"seed", &P::seed},
+      {"steps", &P::steps},
+      {"interruptions_per_day", &P::interruptions_per_day},
+      {"checkpoint_interval_s", &P::checkpoint_interval_s, Needed::kWritten, 0,
+       "Training between two checkpoints of the kind that is taken more often; 0: none is worth it."},
+      {"storage_interval_s", &P::storage_interval_s},
+      {"memory_interval_s", &P::memory_interval_s, Needed::kWritten, 0, "Of copies in the memory of peers; 0: none."},
+      {"checkpoint_gib", &P::checkpoint_gib},
+      {"checkpoint_cost_s", &P::checkpoint_cost_s, Needed::kWritten, 0, "The run stands still for each."},
+      {"restore_s", &P::restore_s, Needed::kWritten, 0, "From a replacement at hand to the next step, from storage."},
+      {"nodes_in_repair", &P::nodes_in_repair, Needed::kWritten, 0, "On average."},
+      {"spares_for_95", &P::spares_for_95, Needed::kWritten, 0,
+       "Nodes; more are in repair for less than 5 % of the time."},
+      {"spares_worth", &P::spares_worth, Needed::kWritten, 0,
+       "Nodes; one more costs more than the waits that it saves."},
+      {"closed_form_goodput", &P::closed_form_goodput, Needed::kWritten, 0, "Daly 2006, eq. 20, all causes as one."}};
+  return table;
+}
+
 // Adds the fields of a part to an object; what a part may lack and lacks is left out. Not inlined: GCC 12 would warn of
 // members at offsets that a caller's part does not have.
 template <class Part>
@@ -301,6 +341,24 @@ Json training_part(const TrainingResult& training, double step_s, const std::opt
     write_fields(day_fields(), days, json);
   }
   write_fields(cost_fields(), training, json);
+  return json;
+}
+
+Json seconds_by_name(const std::vector<NamedSeconds>& parts) {
+  Json json = Json::object();
+  for (const NamedSeconds& part : parts) json[part.name] = part.seconds;
+  return json;
+}
+
+Json run_part(const RunResult& run) {
+  Json json = fields_json(run_fields(), run);
+  json["goodput"] = fields_json(quantile_fields(), run.goodput);
+  json["ettr"] = fields_json(quantile_fields(), run.ettr);
+  json["days"] = fields_json(quantile_fields(), run.days);
+  if (run.cost_usd) json["cost_usd"] = fields_json(quantile_fields(), *run.cost_usd);
+  json["lost_s"] = {{"by_cause", seconds_by_name(run.lost_by_cause)}, {"by_phase", seconds_by_name(run.lost_by_phase)}};
+  json["options"] = Json::array();
+  for (const RunOption& option : run.options) json["options"].push_back(fields_json(option_fields(), option));
   return json;
 }
 
@@ -509,6 +567,23 @@ Json training_schema() {
   return schema;
 }
 
+Json run_schema() {
+  Json schema = part_schema(run_fields(),
+                            "A run of months with interruptions (failures), quantiles over runs drawn. Goodput: the "
+                            "steps' time alone over the time on the clock. ETTR: time in which training advances, at "
+                            "whatever pace, over the time on the clock, waits and restarts counted in the clock.");
+  for (const char* key : {"goodput", "ettr", "days"}) add_property(schema, key, true, part_schema(quantile_fields()));
+  add_property(schema, "cost_usd", false, part_schema(quantile_fields()));
+  const Json seconds = {{"type", "object"}};
+  Json lost = object_schema();
+  lost["description"] = "Seconds of a run, means over the runs; both parts have the same sum.";
+  add_property(lost, "by_cause", true, seconds);
+  add_property(lost, "by_phase", true, seconds);
+  add_property(schema, "lost_s", true, std::move(lost));
+  add_property(schema, "options", true, {{"type", "array"}, {"items", part_schema(option_fields())}});
+  return schema;
+}
+
 Json texts_schema() {
   return {{"type", "array"}, {"items", {{"type", "string"}}}};
 }
@@ -552,6 +627,7 @@ Json result_parts(const Result& result) {
   if (result.steady) json["steady"] = fields_json(steady_fields(), *result.steady);
   if (result.distribution) json["distribution"] = fields_json(distribution_fields(), *result.distribution);
   if (result.packing) json["packing"] = fields_json(packing_fields(), *result.packing);
+  if (result.run) json["run"] = run_part(*result.run);
   json["assumptions"] = result.assumptions;
   json["warnings"] = result.warnings;
   return json;
@@ -601,6 +677,7 @@ Json result_schema() {
   add_property(schema, "packing", false,
                part_schema(packing_fields(),
                            "A step whose microbatches hold sequences of several lengths (--sequence-lengths)."));
+  add_property(schema, "run", false, run_schema());
   add_property(schema, "assumptions", true, texts_schema());
   add_property(schema, "warnings", true, texts_schema());
   add_property(schema, "critical_path", false, critical_path_schema());

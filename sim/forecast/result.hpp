@@ -146,6 +146,54 @@ struct ModelResult {
   std::uint64_t active_parameters = 0;  ///< those that a token passes
 };
 
+/// Of many runs: so many of them are below.
+struct Quantiles {
+  double p5 = 0.0;
+  double p50 = 0.0;
+  double p95 = 0.0;
+};
+
+struct NamedSeconds {
+  std::string name;
+  double seconds = 0.0;
+};
+
+/// What a change to the run's section `failures` makes of it.
+struct RunOption {
+  std::string change;
+  double goodput_p50 = 0.0;
+  double days_p50 = 0.0;
+  double days_saved = 0.0;  ///< against the run as it is, drawn as often
+  std::optional<double> saved_usd;
+};
+
+/// Of a run of months; see sim/run/run.hpp. Losses are means over the runs.
+struct RunResult {
+  int runs = 0;
+  int seed = 0;
+  double steps = 0.0;
+  Quantiles goodput;  ///< the steps' time without any interruption, over the time on the clock
+  /// Time in which training advances, at whatever pace, over the time on the clock; waits for replacements and restarts
+  /// count in the clock (Effective Training Time Ratio of 2410.21680, with queueing; checkpoints count as lost).
+  Quantiles ettr;
+  Quantiles days;
+  std::optional<Quantiles> cost_usd;  ///< spares included
+  double interruptions_per_day = 0.0;
+  std::vector<NamedSeconds> lost_by_cause;
+  std::vector<NamedSeconds> lost_by_phase;
+  double checkpoint_interval_s = 0.0;  ///< of the level that is saved more often; 0: none is worth it
+  double storage_interval_s = 0.0;
+  double memory_interval_s = 0.0;
+  double checkpoint_gib = 0.0;
+  double checkpoint_cost_s = 0.0;    ///< of that level
+  double restore_s = 0.0;            ///< to storage's
+  double nodes_in_repair = 0.0;      ///< on average
+  int spares_for_95 = 0;             ///< nodes: more are in repair for less than 5 % of the time
+  int spares_worth = 0;              ///< nodes: one more costs more than the waits that it saves
+  double closed_form_goodput = 0.0;  ///< Daly's eq. 20 with all causes as one
+  std::vector<RunOption> options;
+};
+
 struct Result {
   IterationResult iteration;
   std::optional<ModelResult> model;  ///< nothing for a layer profile
@@ -158,6 +206,7 @@ struct Result {
   std::optional<SteadyResult> steady;
   std::optional<DistributionResult> distribution;
   std::optional<PackingResult> packing;
+  std::optional<RunResult> run;
   std::vector<std::string> assumptions;
   std::vector<std::string> warnings;
 };

@@ -27,6 +27,8 @@ double polynomial(const double (&coefficients)[kCount], double x) {
   return value;
 }
 
+}  // namespace
+
 // ln x = k ln 2 + 2 artanh((m - 1)/(m + 1)) with x = m 2^k and m around 1.
 double natural_logarithm(double x) {
   constexpr double kSqrtHalf = 0.70710678118654752440;
@@ -53,6 +55,8 @@ double exponential(double x) {
   for (int term = kTerms; term >= 1; --term) series = 1.0 + series * rest / term;
   return std::ldexp(series, static_cast<int>(whole));
 }
+
+namespace {
 
 // A task of a replica, or the optimizer of a rank: what of its time a slow device stretches.
 struct Work {

@@ -38,6 +38,10 @@ class RandomFactors {
   int picks_left_ = 0;  // in bits_
 };
 
+/// ln x and e^x, the same on every machine, for 0 < x and for |x| below 700; relative error about 1e-15.
+double natural_logarithm(double x);
+double exponential(double x);
+
 /// The standard normal distribution's inverse, for 0 < probability < 1; relative error about 1e-15 (Wichura, Algorithm
 /// AS 241, Applied Statistics 37(3), 1988, PPND16).
 double normal_quantile(double probability);

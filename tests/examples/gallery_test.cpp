@@ -13,8 +13,8 @@
 #include <string>
 
 #include "reports/timeline/timeline_svg.hpp"
-#include "sim/compare/comparison.hpp"
 #include "sim/lower/lower.hpp"
+#include "sim/metrics/comparison.hpp"
 #include "tests/support/folders.hpp"
 
 namespace flopcast {

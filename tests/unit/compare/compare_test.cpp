@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "sim/compare/comparison.hpp"
 #include "sim/lower/lower.hpp"
+#include "sim/metrics/comparison.hpp"
 
 namespace flopcast {
 namespace {

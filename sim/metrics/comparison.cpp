@@ -1,4 +1,4 @@
-#include "sim/compare/comparison.hpp"
+#include "sim/metrics/comparison.hpp"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,617 @@
+#include "sim/run/run_answer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
+#include "sim/run/goodput.hpp"
+#include "sim/variation/step_distribution.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr double kSecondsADay = 86'400.0;
+constexpr double kDaysWithoutTokens = 30.0;
+constexpr double kMostNanoseconds = 9e18;
+constexpr int kOptionRuns = 50;
+
+std::string no_file(const std::string& path) {
+  throw InternalError("a prepared job reads no file: " + path);
+}
+
+Nanoseconds in_nanoseconds(double seconds) {
+  FLOPCAST_CHECK(seconds >= 0.0);
+  const double whole = std::round(seconds / kNanosecond);
+  return whole < kMostNanoseconds ? static_cast<Nanoseconds>(whole) : static_cast<Nanoseconds>(kMostNanoseconds);
+}
+Nanoseconds in_nanoseconds(Seconds time) {
+  return in_nanoseconds(time.value());
+}
+
+double steps_of_run(const Forecast& forecast) {
+  const Result& result = forecast.result;
+  if (result.training) return result.training->steps;
+  return std::ceil(kDaysWithoutTokens * kSecondsADay / result.iteration.time_s);
+}
+
+int nodes_of(const Cluster& cluster) {
+  return static_cast<int>(units_of_cluster(cluster, FailureUnit::kNode, 1));
+}
+
+// The data-parallel ranks that hold the model once, or share it.
+int replica_unit(const Layout& layout) {
+  return layout.data_parallel == DataParallel::kHsdp ? layout.shards : 1;
+}
+
+bool keeps_whole_state(const Layout& layout) {
+  if (layout.data_parallel == DataParallel::kHsdp) return layout.shards < layout.dp;
+  return layout.optimizer_shards() == 1;
+}
+
+// Replicas that stop when so many devices fail together: whole units.
+int replicas_hit(const Layout& layout, int devices) {
+  const int of_unit = replica_unit(layout) * layout.tp * layout.pp * layout.cp;
+  const int units = (std::max(devices, 1) + of_unit - 1) / of_unit;
+  return std::min(units * replica_unit(layout), layout.dp);
+}
+
+RunCause run_cause_of(const FailureCause& cause, const Job& job) {
+  const Failures& failures = *job.failures;
+  RunCause what;
+  what.name = cause.name;
+  what.per_second = rate_of(cause, failures, job.cluster);
+  what.events = cause.events.value_or(0.0);
+  what.detection = in_nanoseconds(cause.detection.value_or(failures.detection.value_or(kUsualDetection)));
+  what.repair = in_nanoseconds(cause.repair.value_or(failures.repair));
+  const TakenOut takes = cause.takes_out();
+  what.nodes = takes == TakenOut::kNothing ? 0 : takes == TakenOut::kNode ? 1 : failures.rack_nodes;
+  what.site = takes == TakenOut::kSite;
+  if (what.site) what.nodes = nodes_of(job.cluster);
+  what.silent = cause.silent;
+  what.needs_storage = takes == TakenOut::kSite || (takes == TakenOut::kRack && failures.rack_nodes > 1);
+  const int devices = what.nodes * job.cluster.devices_per_node;
+  what.replicas = what.site ? job.layout.dp : replicas_hit(job.layout, devices);
+  return what;
+}
+
+// The job with fewer replicas, each with the microbatches it had.
+std::optional<Job> with_replicas(const Job& job, int dp) {
+  Job fewer = job;
+  if (job.cluster.uneven()) return std::nullopt;
+  const int devices = job.layout.ranks() / job.layout.dp * dp;
+  if (devices % job.cluster.devices_per_node == 0) {
+    fewer.cluster.nodes = devices / job.cluster.devices_per_node;
+  } else if (devices < job.cluster.devices_per_node) {
+    fewer.cluster.nodes = 1;
+    fewer.cluster.devices_per_node = devices;
+  } else {
+    return std::nullopt;
+  }
+  fewer.layout.dp = dp;
+  fewer.layout.global_batch_size = job.layout.microbatches() * job.layout.micro_batch_size * dp;
+  return fewer;
+}
+
+// Training a second by the number of replicas; 0 where the layout has no such number.
+std::vector<double> paces_of(const Forecast& forecast, int least) {
+  constexpr int kMostSimulated = 64;
+  const Job& job = forecast.step.job;
+  const int dp = job.layout.dp;
+  const int unit = replica_unit(job.layout);
+  std::vector<double> pace(static_cast<std::size_t>(dp) + 1, 0.0);
+  pace.back() = 1.0;
+  const int numbers = (dp - least) / unit;
+  const int stride = unit * std::max(1, (numbers + kMostSimulated - 1) / kMostSimulated);
+  double above = 1.0;  // of the number simulated before
+  int above_at = dp;
+  for (int replicas = dp - unit; replicas >= least; replicas -= unit) {
+    const bool simulated = (dp - replicas) % stride == 0 || replicas - unit < least;
+    if (!simulated) continue;
+    const std::optional<Job> fewer = with_replicas(job, replicas);
+    if (!fewer) continue;
+    try {
+      const double step = ::flopcast::forecast(*fewer, no_file).result.iteration.time_s;
+      const double share = static_cast<double>(replicas) / dp;
+      pace[static_cast<std::size_t>(replicas)] = std::min(1.0, share * forecast.result.iteration.time_s / step);
+    } catch (const ConfigError&) {
+      continue;  // no layout has so many: the run waits for more of them
+    }
+    const double here = pace[static_cast<std::size_t>(replicas)];
+    for (int between = replicas + unit; stride > unit && between < above_at; between += unit) {
+      const double place = static_cast<double>(between - replicas) / (above_at - replicas);
+      pace[static_cast<std::size_t>(between)] = here + place * (above - here);
+    }
+    above = here;
+    above_at = replicas;
+  }
+  return pace;
+}
+
+void set_elastic(const Forecast& forecast, RunCase& run) {
+  const Job& job = forecast.step.job;
+  const ElasticReplicas& elastic = *job.failures->elastic;
+  if (elastic.least_dp > job.layout.dp) return;  // add_run() warns
+  run.least_replicas = elastic.least_dp;
+  run.keeps_state = keeps_whole_state(job.layout);
+  run.regroup = in_nanoseconds(elastic.regroup);
+  // Its weights come from the replicas that are left.
+  const CheckpointTimes memory = memory_times(job);
+  run.rejoin = in_nanoseconds(job.failures->checkpoint.in_memory ? memory.restore_s : storage_times(job).restore_s);
+  run.pace = paces_of(forecast, elastic.least_dp);
+}
+
+double slow_node_pace_of(const Forecast& forecast, double factor) {
+  if (forecast.step.program.asynchronous) return 1.0 / factor;
+  Variation variation;
+  variation.samples = 1;
+  Straggler slow;
+  slow.device = 0;
+  slow.factor = factor;
+  variation.stragglers.push_back(slow);
+  const double step = static_cast<double>(step_time_samples(forecast.step, variation).front()) * kSecondsPerTick;
+  return std::min(1.0, forecast.result.iteration.time_s / step);
+}
+
+// In whole steps; 0: never.
+Nanoseconds interval_of(const std::optional<Seconds>& given, double blocking_s, double rate, const RunCase& run,
+                        Nanoseconds shortest) {
+  if (!given && rate <= 0.0) return 0;
+  const double seconds = given ? given->value() : best_checkpoint_interval(blocking_s, 1.0 / rate);
+  const Nanoseconds wanted = std::max(in_nanoseconds(seconds), shortest);
+  const Nanoseconds steps = std::max<Nanoseconds>(1, (wanted + run.step / 2) / run.step);
+  const Nanoseconds enough = (shortest + run.step - 1) / run.step;
+  return std::min<Nanoseconds>(std::max(steps, enough), run.steps) * run.step;
+}
+
+void set_checkpoints(const Job& job, RunCase& run) {
+  const CheckpointPolicy& policy = job.failures->checkpoint;
+  const CheckpointTimes storage = storage_times(job);
+  double to_storage = 0.0;
+  double to_memory = 0.0;
+  for (const RunCause& cause : run.causes) {
+    const bool stays = run.least_replicas > 0 && run.keeps_state && !cause.silent && cause.replicas < run.replicas;
+    if (stays && !cause.site) continue;
+    const bool near = policy.in_memory && !cause.needs_storage && !cause.silent;
+    (near ? to_memory : to_storage) += cause.per_second;
+  }
+  run.storage.blocking = in_nanoseconds(storage.blocking_s);
+  run.storage.writing = in_nanoseconds(storage.writing_s);
+  run.storage.restore = in_nanoseconds(storage.restore_s);
+  run.storage.interval = interval_of(policy.interval, storage.blocking_s, to_storage, run, run.storage.writing);
+  if (!policy.in_memory) return;
+  const CheckpointTimes memory = memory_times(job);
+  run.memory.blocking = in_nanoseconds(memory.blocking_s);
+  run.memory.restore = in_nanoseconds(memory.restore_s);
+  run.memory.interval = interval_of(policy.memory_interval, memory.blocking_s, to_memory, run, 0);
+  if (run.memory.interval == 0 || run.storage.interval == 0) return;
+  // Copies in storage are every so many of those in memory.
+  const Nanoseconds times =
+      std::max<Nanoseconds>(1, (run.storage.interval + run.memory.interval / 2) / run.memory.interval);
+  run.storage.interval = times * run.memory.interval;
+}
+
+// A run that cannot be drawn event by event.
+void refuse_crowded_runs(const RunCase& run, const Job& job) {
+  constexpr double kMostEvents = 5e6;
+  const double seconds = static_cast<double>(run.steps) * static_cast<double>(run.step) * kNanosecond;
+  const auto check = [&](const char* field, double events) {
+    if (events <= kMostEvents) return;
+    throw ConfigError({field, fmt::format("means {:.2g} events in the run", events), job.origins.where(field),
+                       fmt::format("at most {:.0g} are drawn", kMostEvents)});
+  };
+  double rate = 0.0;
+  for (const RunCause& cause : run.causes) rate += cause.per_second;
+  check(job.failures->mtbf ? "failures.mtbf" : "failures.causes", rate * seconds);
+  check("failures.slow_phases.rate", run.slow_per_second * seconds);
+  if (run.maintenance_every == 0) return;
+  check("failures.maintenance.every", seconds / (static_cast<double>(run.maintenance_every) * kNanosecond));
+}
+
+}  // namespace
+
+RunCase run_case_of(const Forecast& forecast) {
+  const Job& job = forecast.step.job;
+  FLOPCAST_CHECK(job.failures.has_value());
+  const Failures& failures = *job.failures;
+  RunCase run;
+  run.steps = static_cast<std::int64_t>(steps_of_run(forecast));
+  run.step = std::max<Nanoseconds>(1, in_nanoseconds(forecast.result.iteration.time_s));
+  // A hundred times as long still has to be told.
+  constexpr double kLongest = kMostNanoseconds * kNanosecond / 100.0;
+  if (steps_of_run(forecast) * forecast.result.iteration.time_s > kLongest) {
+    throw ConfigError({"training.tokens", "take more than 2.8 years", job.origins.where("training.tokens"),
+                       "runs with failures are simulated up to there"});
+  }
+  run.replicas = job.layout.dp;
+  run.nodes = nodes_of(job.cluster);
+  for (const FailureCause& cause : causes_of(failures)) run.causes.push_back(run_cause_of(cause, job));
+  run.spares = failures.spares.value_or(-1);
+  if (failures.elastic) set_elastic(forecast, run);
+  set_checkpoints(job, run);
+  if (failures.slow_phases) {
+    const SlowPhases& slow = *failures.slow_phases;
+    run.slow_per_second = rate_of(slow.rate, job.cluster, failures.rack_nodes);
+    run.slow_mean = in_nanoseconds(slow.mean);
+    run.slow_pace = 1.0 / slow.factor;
+    if (slow.evict_after) run.slow_evict = std::max(run.step, in_nanoseconds(*slow.evict_after));
+  }
+  if (failures.stragglers) {
+    const SlowNodes& slow = *failures.stragglers;
+    run.slow_node_share = slow.share;
+    run.slow_node_pace = slow_node_pace_of(forecast, slow.factor);
+    if (slow.evict_after) run.slow_node_evict = std::max(run.step, in_nanoseconds(*slow.evict_after));
+  }
+  if (failures.maintenance) {
+    run.maintenance_every = in_nanoseconds(failures.maintenance->every);
+    run.maintenance_lasts = in_nanoseconds(failures.maintenance->lasts);
+  }
+  refuse_crowded_runs(run, job);
+  return run;
+}
+
+namespace {
+
+// P(N = n) for n from 0 to where nothing is left.
+std::vector<double> poisson_terms(double mean) {
+  // Relative to the largest, so that none is lost below the smallest number.
+  const auto peak = static_cast<std::size_t>(mean);
+  constexpr double kDeviations = 10.0;
+  constexpr std::size_t kAtLeast = 50;
+  std::vector<double> terms(peak + kAtLeast + static_cast<std::size_t>(kDeviations * std::sqrt(mean)), 0.0);
+  terms[peak] = 1.0;
+  for (std::size_t n = peak; n > 0; --n) terms[n - 1] = terms[n] * static_cast<double>(n) / mean;
+  for (std::size_t n = peak; n + 1 < terms.size(); ++n) terms[n + 1] = terms[n] * mean / static_cast<double>(n + 1);
+  double all = 0.0;
+  for (const double term : terms) all += term;
+  for (double& term : terms) term /= all;
+  return terms;
+}
+
+}  // namespace
+
+int spares_for(double mean_in_repair, double share) {
+  FLOPCAST_CHECK(mean_in_repair >= 0.0 && share < 1.0);
+  const std::vector<double> terms = poisson_terms(mean_in_repair);
+  double below = 0.0;
+  std::size_t spares = 0;
+  for (; spares < terms.size(); ++spares) {
+    below += terms[spares];
+    if (below >= share) break;
+  }
+  return static_cast<int>(spares);
+}
+
+int spares_worth(double mean_in_repair, int nodes) {
+  const std::vector<double> terms = poisson_terms(mean_in_repair);
+  double more = 1.0;  // P(N > s)
+  double least = nodes;
+  std::size_t best = 0;
+  for (std::size_t spares = 0; spares < terms.size(); ++spares) {
+    more = std::max(0.0, more - terms[spares]);
+    const double cost = static_cast<double>(spares) + nodes * more;
+    constexpr double kSame = 1e-9;
+    if (spares > 0 && cost >= least - kSame) continue;
+    least = cost;
+    best = spares;
+  }
+  return static_cast<int>(best);
+}
+
+namespace {
+
+constexpr double kLow = 0.05;
+constexpr double kMiddle = 0.5;
+constexpr double kHigh = 0.95;
+
+Quantiles quantiles_of(const std::vector<double>& values) {
+  return {percentile(values, kLow), percentile(values, kMiddle), percentile(values, kHigh)};
+}
+
+// Of many runs.
+struct DrawnRuns {
+  std::vector<double> days;
+  std::vector<double> goodput;
+  std::vector<double> ettr;
+  std::vector<std::vector<double>> lost_s;  // by account and phase, means
+  double interruptions = 0.0;               // a run
+  bool all_end = true;
+};
+
+DrawnRuns draw_runs(const RunCase& run, double step_s, int seed, int runs) {
+  DrawnRuns drawn;
+  drawn.lost_s.assign(run.accounts(), std::vector<double>(kRunPhases, 0.0));
+  const double useful = static_cast<double>(run.steps) * step_s;
+  for (int number = 0; number < runs; ++number) {
+    const RunOutcome outcome = simulate_run(run, seed, number);
+    drawn.all_end = drawn.all_end && outcome.finished;
+    if (!outcome.finished) return drawn;
+    Nanoseconds lost = 0;
+    for (std::size_t account = 0; account < outcome.lost.size(); ++account) {
+      for (std::size_t phase = 0; phase < kRunPhases; ++phase) {
+        lost += outcome.lost[account][phase];
+        drawn.lost_s[account][phase] += static_cast<double>(outcome.lost[account][phase]) * kNanosecond / runs;
+      }
+    }
+    FLOPCAST_CHECK(lost == outcome.clock - run.steps * run.step);
+    const double slower = static_cast<double>(outcome.lost_in(RunPhase::kSlow) + outcome.lost_in(RunPhase::kFewer));
+    // Steps of the very length forecast: without losses these are its days.
+    const double seconds = useful + static_cast<double>(lost) * kNanosecond;
+    drawn.days.push_back(seconds / kSecondsADay);
+    drawn.goodput.push_back(useful / seconds);
+    drawn.ettr.push_back((useful + slower * kNanosecond) / seconds);
+    drawn.interruptions += static_cast<double>(outcome.interruptions) / runs;
+  }
+  return drawn;
+}
+
+std::optional<double> price_of_days(const Job& job, double days) {
+  if (!job.training.price_per_gpu_hour) return std::nullopt;
+  constexpr double kHoursADay = 24.0;
+  const double standing_by = static_cast<double>(job.failures->spares.value_or(0)) * job.cluster.devices_per_node;
+  return days * kHoursADay * (job.cluster.devices() + standing_by) * *job.training.price_per_gpu_hour;
+}
+
+double mean_in_repair(const RunCase& run) {
+  double mean = 0.0;
+  for (const RunCause& cause : run.causes) {
+    if (!cause.site) mean += cause.per_second * static_cast<double>(cause.repair) * kNanosecond * cause.nodes;
+  }
+  return mean;
+}
+
+// Racks come whole: their nodes are counted as so many racks.
+int whole_groups(const RunCase& run) {
+  int largest = 1;
+  for (const RunCause& cause : run.causes) {
+    if (!cause.site) largest = std::max(largest, cause.nodes);
+  }
+  return largest;
+}
+
+RunResult result_of_runs(const Job& job, const RunCase& run, const DrawnRuns& drawn) {
+  RunResult result;
+  const Failures& failures = *job.failures;
+  result.runs = failures.runs;
+  result.seed = failures.seed;
+  result.steps = static_cast<double>(run.steps);
+  result.goodput = quantiles_of(drawn.goodput);
+  result.ettr = quantiles_of(drawn.ettr);
+  result.days = quantiles_of(drawn.days);
+  if (const auto price = price_of_days(job, 1.0)) {
+    result.cost_usd = Quantiles{*price * result.days.p5, *price * result.days.p50, *price * result.days.p95};
+  }
+  double days = 0.0;
+  for (const double of_run : drawn.days) days += of_run / static_cast<double>(drawn.days.size());
+  result.interruptions_per_day = drawn.interruptions / days;
+  std::vector<double> by_phase(kRunPhases, 0.0);
+  for (std::size_t account = 0; account < drawn.lost_s.size(); ++account) {
+    double seconds = 0.0;
+    for (std::size_t phase = 0; phase < kRunPhases; ++phase) {
+      seconds += drawn.lost_s[account][phase];
+      by_phase[phase] += drawn.lost_s[account][phase];
+    }
+    const bool is_cause = account < run.causes.size() || account == run.checkpoints();
+    if (is_cause || seconds > 0.0) result.lost_by_cause.push_back({run.account_name(account), seconds});
+  }
+  for (std::size_t phase = 0; phase < kRunPhases; ++phase) {
+    result.lost_by_phase.push_back({std::string(name_of(static_cast<RunPhase>(phase))), by_phase[phase]});
+  }
+  const auto seconds_of = [](Nanoseconds time) { return static_cast<double>(time) * kNanosecond; };
+  result.storage_interval_s = seconds_of(run.storage.interval);
+  result.memory_interval_s = seconds_of(run.memory.interval);
+  const bool near = run.memory.interval > 0;
+  result.checkpoint_interval_s = near ? result.memory_interval_s : result.storage_interval_s;
+  result.checkpoint_gib = gibibytes(checkpoint_bytes(job));
+  result.checkpoint_cost_s = seconds_of(near ? run.memory.blocking : run.storage.blocking);
+  result.restore_s = seconds_of(run.storage.restore);
+  result.nodes_in_repair = mean_in_repair(run);
+  const int group = whole_groups(run);
+  result.spares_for_95 = group * spares_for(result.nodes_in_repair / group, kHigh);
+  result.spares_worth = group * spares_worth(result.nodes_in_repair / group, (run.nodes + group - 1) / group);
+  const Interruptions interruptions = interruptions_of(job);
+  const double mtbf = interruptions.gpu_mtbf_s / job.cluster.devices();
+  result.closed_form_goodput =
+      result.checkpoint_interval_s > 0.0
+          ? daly_fraction(result.checkpoint_interval_s, interruptions.checkpoint_s, interruptions.restart_s, mtbf)
+          : 1.0;
+  return result;
+}
+
+// Tries changes, each with its own words.
+class RunOptions {
+ public:
+  RunOptions(const Forecast& forecast, const RunCase& run)
+      : forecast_(forecast), run_(run), runs_(std::min(kOptionRuns, forecast.step.job.failures->runs)) {
+    as_it_is_ = days_with(run);
+  }
+
+  void intervals(std::vector<RunOption>& options) const;
+  void spares(std::vector<RunOption>& options) const;
+  void checkpoints(std::vector<RunOption>& options) const;
+  void others(std::vector<RunOption>& options) const;
+
+ private:
+  const Job& job() const { return forecast_.step.job; }
+  double days_with(const RunCase& run) const {
+    const DrawnRuns drawn = draw_runs(run, forecast_.result.iteration.time_s, job().failures->seed, runs_);
+    return drawn.all_end ? percentile(drawn.days, kMiddle) : 0.0;
+  }
+  void add(std::vector<RunOption>& options, std::string change, const RunCase& run, const Failures& failures) const;
+  // Of a job whose section says something else.
+  void add(std::vector<RunOption>& options, std::string change, const Failures& failures) const {
+    Forecast changed = forecast_;
+    changed.step.job.failures = failures;
+    add(options, std::move(change), run_case_of(changed), failures);
+  }
+
+  const Forecast& forecast_;
+  const RunCase& run_;
+  int runs_;
+  double as_it_is_ = 0.0;
+};
+
+void RunOptions::add(std::vector<RunOption>& options, std::string change, const RunCase& run,
+                     const Failures& failures) const {
+  const double days = days_with(run);
+  if (days <= 0.0 || as_it_is_ <= 0.0) return;
+  RunOption option;
+  option.change = std::move(change);
+  option.days_p50 = days;
+  option.goodput_p50 = static_cast<double>(run.steps) * forecast_.result.iteration.time_s / (days * kSecondsADay);
+  option.days_saved = as_it_is_ - days;
+  Job changed = job();
+  changed.failures = failures;
+  const auto before = price_of_days(job(), as_it_is_);
+  const auto after = price_of_days(changed, days);
+  if (before && after) option.saved_usd = *before - *after;
+  options.push_back(std::move(option));
+}
+
+void RunOptions::intervals(std::vector<RunOption>& options) const {
+  if (run_.storage.interval == 0) return;
+  for (const double times : {0.5, 2.0}) {
+    RunCase run = run_;
+    CheckpointLevel& level = run.memory.interval > 0 ? run.memory : run.storage;
+    const double steps = std::round(times * static_cast<double>(level.interval) / static_cast<double>(run.step));
+    level.interval = std::max<Nanoseconds>(1, static_cast<Nanoseconds>(steps)) * run.step;
+    if (level.interval < level.writing || level.interval > run.steps * run.step) continue;
+    if (run.memory.interval > 0 && run.storage.interval > 0) {
+      const Nanoseconds each = std::max<Nanoseconds>(1, run.storage.interval / run.memory.interval);
+      run.storage.interval = each * run.memory.interval;
+    }
+    const double seconds = static_cast<double>(level.interval) * kNanosecond;
+    add(options, fmt::format("a checkpoint every {}", time_in_days(seconds)), run, *job().failures);
+  }
+}
+
+void RunOptions::spares(std::vector<RunOption>& options) const {
+  const int group = whole_groups(run_);
+  const int enough = group * spares_worth(mean_in_repair(run_) / group, (run_.nodes + group - 1) / group);
+  for (const int spares : {0, enough}) {
+    if (spares == job().failures->spares || (spares == 0 && enough == 0)) continue;
+    Failures failures = *job().failures;
+    failures.spares = spares;
+    RunCase run = run_;
+    run.spares = spares;
+    add(options, spares == 0 ? "no spare nodes" : fmt::format("{} spare node{}", spares, spares == 1 ? "" : "s"), run,
+        failures);
+  }
+}
+
+void RunOptions::checkpoints(std::vector<RunOption>& options) const {
+  const bool knows_host = job().cluster.host_bandwidth.value() > 0.0;
+  if (!knows_host || run_.storage.interval == 0) return;
+  Failures failures = *job().failures;
+  failures.checkpoint.cost.reset();
+  if (!failures.checkpoint.interval) {
+    if (!failures.checkpoint.asynchronous) {
+      failures.checkpoint.asynchronous = true;
+      add(options, "checkpoints written beside the steps", failures);
+      failures.checkpoint.asynchronous = false;
+    }
+    if (!failures.checkpoint.in_memory) {
+      failures.checkpoint = job().failures->checkpoint;
+      failures.checkpoint.in_memory = true;
+      add(options, "a copy in the memory of peers too", failures);
+    }
+  }
+}
+
+void RunOptions::others(std::vector<RunOption>& options) const {
+  RunCase run = run_;
+  bool detects = false;
+  for (RunCause& cause : run.causes) {
+    detects = detects || cause.detection > 0;
+    cause.detection /= 2;
+  }
+  if (detects) add(options, "failures found in half the time", run, *job().failures);
+  Failures failures = *job().failures;
+  const int dp = job().layout.dp;
+  if (!failures.elastic && dp > 1 && !run_.causes.empty()) {
+    constexpr int kShare = 10;
+    failures.elastic = ElasticReplicas{std::max(1, dp - std::max(1, dp / kShare)), ElasticReplicas().regroup};
+    add(options, fmt::format("goes on with fewer replicas, down to {}", failures.elastic->least_dp), failures);
+  }
+  if (run_.slow_node_share > 0.0 && run_.slow_node_evict == 0) {
+    run = run_;
+    constexpr double kHour = 3'600.0;
+    run.slow_node_evict = in_nanoseconds(kHour);
+    add(options, "slow nodes replaced after an hour", run, *job().failures);
+  }
+}
+
+std::vector<std::string> assumptions_of_run(const Forecast& forecast, const RunCase& run) {
+  const Job& job = forecast.step.job;
+  const Failures& failures = *job.failures;
+  std::vector<std::string> told;
+  if (!forecast.result.training)
+    told.push_back("failures: the run is 30 days of steps; training.tokens tells its length");
+  if (!failures.spares && mean_in_repair(run) > 0.0) {
+    told.push_back("failures.spares: a replacement is always at hand");
+  }
+  const bool own_cost = !failures.checkpoint.cost && !failures.mtbf;
+  if (own_cost && !failures.checkpoint.storage_bandwidth && run.storage.interval > 0) {
+    told.push_back("failures.checkpoint.storage_bandwidth: 1.2 GB/s a node, BLOOM's");
+  }
+  if (!failures.detection && !failures.mtbf && !run.causes.empty())
+    told.push_back("failures.detection: 60 s where a cause has none");
+  if (failures.elastic && !run.keeps_state) {
+    told.push_back("failures.elastic: replicas share their state, so that the loss of one goes back to a checkpoint");
+  }
+  return told;
+}
+
+}  // namespace
+
+std::optional<RunLife> add_run(Forecast& forecast, WithOptions with_options) {
+  const Job& job = forecast.step.job;
+  if (!job.failures) return std::nullopt;
+  const Failures& failures = *job.failures;
+  RunLife life;
+  const Interruptions interruptions = interruptions_of(job);
+  const bool ends = failures.elastic || goodput_of(interruptions, job.cluster.devices()).finishes();
+  DrawnRuns drawn;
+  if (ends) {
+    life.run = run_case_of(forecast);
+    drawn = draw_runs(life.run, forecast.result.iteration.time_s, failures.seed, failures.runs);
+  }
+  if (!ends || !drawn.all_end) {
+    forecast.result.warnings.push_back(
+        fmt::format("the run never finishes: a failure every {}, {} for each checkpoint and {} for each restart leave "
+                    "less than 1 % of the time to train",
+                    time_in_days(interruptions.gpu_mtbf_s / job.cluster.devices()),
+                    time_in_days(interruptions.checkpoint_s), time_in_days(interruptions.restart_s)));
+    return std::nullopt;
+  }
+  RunResult result = result_of_runs(job, life.run, drawn);
+  if (with_options == WithOptions::kYes) {
+    const RunOptions options(forecast, life.run);
+    options.intervals(result.options);
+    options.spares(result.options);
+    options.checkpoints(result.options);
+    options.others(result.options);
+  }
+  std::size_t median = 0;
+  for (std::size_t number = 1; number < drawn.days.size(); ++number) {
+    const double off = std::abs(drawn.days[number] - result.days.p50);
+    if (off < std::abs(drawn.days[median] - result.days.p50)) median = number;
+  }
+  life.outcome = simulate_run(life.run, failures.seed, static_cast<int>(median), &life.spans);
+  forecast.result.run = std::move(result);
+  if (failures.elastic && life.run.least_replicas == 0) {
+    forecast.result.warnings.push_back(fmt::format(
+        "failures.elastic.least_dp: {} is more than the {} replicas there are: the run never goes on with fewer",
+        failures.elastic->least_dp, job.layout.dp));
+  }
+  for (std::string& one : assumptions_of_run(forecast, life.run)) {
+    forecast.result.assumptions.push_back(std::move(one));
+  }
+  return life;
+}
+
+}  // namespace flopcast
