@@ -36,6 +36,7 @@ nlohmann::json typed(const FlagValue& given) {
   const FlagValue value = {given.key, given.flag, typed_text(*given.key, given.text)};
   // An object or a list as a job file has it.
   const bool may_nest = value.key->kind == FieldKind::kObject || value.key->kind == FieldKind::kList ||
+                        value.key->entry->names_object ||
                         (value.key->kind == FieldKind::kWhole && value.key->entry->parts != nullptr);
   if (may_nest && value.text.find_first_of("{[") == 0) return parse_json(value.text, value.flag);
   if (value.key->field == "cluster") return typed_cluster(value.text);

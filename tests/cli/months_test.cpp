@@ -86,6 +86,11 @@ TEST(Months, OneCauseMeansTheSameToPlanAndSimulate) {
   EXPECT_NEAR(best.at("result").at("run").at("goodput").at("p50").get<double>(), closed, 0.01);
 }
 
+TEST(Months, AFlagHoldsTheSectionAsJson) {
+  const MonthsJson answer = answer_of(one_layout({"simulate", "--failures", R"({"mtbf": "2000h", "runs": 7})"}));
+  EXPECT_EQ(answer.at("run").at("runs"), 7);
+}
+
 TEST(Months, CompareAndSweepTellGoodput) {
   const MonthsJson compared = answer_of(one_layout({"compare", "failures=llama3", "failures=rsc-2", "--runs", "20"}));
   EXPECT_LT(compared.at("a").at("result").at("run").at("goodput").at("p50"),
