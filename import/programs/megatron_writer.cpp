@@ -10,8 +10,6 @@
 
 #include "import/programs/megatron_reader.hpp"
 
-#include "import/programs/megatron_reader.hpp"
-
 namespace flopcast {
 
 namespace {

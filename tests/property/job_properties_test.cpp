@@ -61,6 +61,9 @@ const std::vector<Json>& beginnings() {
     Json context = dense;
     context["layout"] = {{"cp", 2}, {"tp", 2}, {"global_batch_size", 64}};
     all.push_back(context);
+    context["layout"] = {
+        {"cp", 8}, {"context_parallel", "hierarchical"}, {"context_inner", 2}, {"global_batch_size", 64}};
+    all.push_back(context);
     Json grid = dense;
     grid["layout"] = {{"tp", 8},
                       {"tensor_parallel", "2.5d"},
@@ -153,6 +156,7 @@ Json some_value(const Field& field, std::size_t seed) {
   if (field.key == "schedule") return schedule_catalogue()[seed % schedule_catalogue().size()].name;
   if (field.key == "schedule_csv") return kRows;
   if (field.key == "chains") return "0-1";
+  if (field.key == "nccl") return pick({"2.16", "2.21", "2.25"});
   if (field.key == "peak") return Json({{"bf16", "301.7TFLOP/s"}, {"fp16", "299TFLOP/s"}, {"fp32", "19.5TFLOP/s"}});
   if (field.key == "based_on") return pick({"megatron-core", "megatron-2022", "nemo"});
   if (field.key == "curves") {
@@ -191,6 +195,8 @@ Json some_value(const Field& field, std::size_t seed) {
           return "301.7TFLOP/s";
         case Dimension::kPower:
           return "401.3W";
+        case Dimension::kFrequency:
+          return pick({"1405MHz", "1.2345678GHz"});
         case Dimension::kCount:
         case Dimension::kMoney:
           return pick({0.7, 1, "0.31"});
