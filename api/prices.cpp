@@ -46,18 +46,21 @@ enum Column : std::size_t {
   kSchedule,
   kColumns,
 };
-constexpr const char* kColumnNames[kColumns] = {"nodes",
-                                                "tp",
-                                                "pp",
-                                                "cp",
-                                                "ep",
-                                                "vpp",
-                                                "micro_batch_size",
-                                                "global_batch_size",
-                                                "zero",
-                                                "sequence_parallel",
-                                                "recompute",
-                                                "schedule"};
+const std::array<std::string, kColumns>& column_names() {
+  static const std::array<std::string, kColumns> names = {"nodes",
+                                                          std::string(name_of(Axis::kTensor)),
+                                                          std::string(name_of(Axis::kPipeline)),
+                                                          std::string(name_of(Axis::kContext)),
+                                                          std::string(name_of(Axis::kExpert)),
+                                                          "vpp",
+                                                          "micro_batch_size",
+                                                          "global_batch_size",
+                                                          "zero",
+                                                          "sequence_parallel",
+                                                          "recompute",
+                                                          "schedule"};
+  return names;
+}
 
 // Below zero: as the job has it.
 constexpr int kAsGiven = -1;
@@ -72,9 +75,9 @@ RowValues as_given() {
 }
 
 std::size_t column_of(const std::string& name) {
-  const auto place = std::find(std::begin(kColumnNames), std::end(kColumnNames), name);
-  if (place != std::end(kColumnNames)) return static_cast<std::size_t>(place - std::begin(kColumnNames));
-  const std::vector<std::string> names(std::begin(kColumnNames), std::end(kColumnNames));
+  const std::vector<std::string> names(column_names().begin(), column_names().end());
+  const auto place = std::find(names.begin(), names.end(), name);
+  if (place != names.end()) return static_cast<std::size_t>(place - names.begin());
   throw ConfigError({name, "is no column of layouts", "", choices_help(name, names)});
 }
 
@@ -89,7 +92,7 @@ void require_range(std::size_t column, int value) {
                    : column == kRecompute        ? kMostRecompute
                                                  : kMost;
   if (value >= least && value <= most) return;
-  throw ConfigError({kColumnNames[column], fmt::format("{} is out of range", value), "",
+  throw ConfigError({column_names()[column], fmt::format("{} is out of range", value), "",
                      fmt::format("expected a whole number from {} to {}", least, most)});
 }
 
@@ -459,7 +462,7 @@ LayoutColumns enumerate_layouts_of(const JobInput& input) {
   for (const ScheduleChoice& choice : question.space.schedules) layouts.schedules.push_back(choice.text);
   std::array<std::vector<std::int32_t>*, kColumns> columns{};
   for (std::size_t column = kTensorRanks; column < kColumns; ++column) {
-    if (column != kGlobalBatch) columns[column] = &layouts.values[kColumnNames[column]];
+    if (column != kGlobalBatch) columns[column] = &layouts.values[column_names()[column]];
   }
   for (const LayoutGroup& group : space.groups) {
     for (const LayoutMember& member : space.members[group.members]) {
