@@ -75,10 +75,10 @@ RowValues as_given() {
 }
 
 std::size_t column_of(const std::string& name) {
-  const std::vector<std::string> names(column_names().begin(), column_names().end());
+  const auto& names = column_names();
   const auto place = std::find(names.begin(), names.end(), name);
   if (place != names.end()) return static_cast<std::size_t>(place - names.begin());
-  throw ConfigError({name, "is no column of layouts", "", choices_help(name, names)});
+  throw ConfigError({name, "is no column of layouts", "", choices_help(name, {names.begin(), names.end()})});
 }
 
 // The least and the most that a column holds.
