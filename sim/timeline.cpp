@@ -6,15 +6,23 @@
 namespace flopcast {
 
 std::string_view name_of(SpanKind kind) {
-  constexpr std::array<std::string_view, 10> kNames = {
-      "forward",   "backward",           "input gradient",      "weight gradient",
-      "send",      "gradient reduction", "embedding reduction", "gradient norm",
-      "optimizer", "parameter gather"};
+  constexpr std::array<std::string_view, kSpanKindCount> kNames = {"forward",
+                                                                   "backward",
+                                                                   "input gradient",
+                                                                   "weight gradient",
+                                                                   "send",
+                                                                   "gradient reduction",
+                                                                   "embedding reduction",
+                                                                   "gradient norm",
+                                                                   "optimizer",
+                                                                   "parameter gather",
+                                                                   "dispatch",
+                                                                   "combine"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 
 std::string_view name_of(StreamKind kind) {
-  constexpr std::array<std::string_view, 3> kNames = {"compute", "gradient", "pipeline"};
+  constexpr std::array<std::string_view, kStreamKindCount> kNames = {"compute", "gradient", "pipeline", "experts"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,9 +23,20 @@ enum class SpanKind : std::uint8_t {
   kGradientNorm,
   kOptimizer,
   kParameterGather,
+  kDispatch,  ///< tokens to the ranks of their experts, or the gradients of what comes back
+  kCombine,   ///< what the experts made of them back, or the gradients of the tokens
 };
+inline constexpr std::size_t kSpanKindCount = 12;
 constexpr bool is_action(SpanKind kind) {
   return kind <= SpanKind::kWeightGradient;
+}
+/// Runs inside an action, beside its computation or while that waits.
+constexpr bool is_exchange(SpanKind kind) {
+  return kind == SpanKind::kDispatch || kind == SpanKind::kCombine;
+}
+/// Whether Span::action says what the span belongs to.
+constexpr bool names_an_action(SpanKind kind) {
+  return kind <= SpanKind::kSend || is_exchange(kind);
 }
 /// Of an action's span.
 constexpr SpanKind span_kind(ActionKind kind) {
@@ -44,14 +56,15 @@ constexpr SpanKind span_kind(ActionKind kind) {
 std::string_view name_of(SpanKind kind);
 
 /// The queues of a device. Work on one stream runs in order, one at a time.
-enum class StreamKind : std::uint8_t { kCompute, kGradient, kPipeline };
+enum class StreamKind : std::uint8_t { kCompute, kGradient, kPipeline, kExperts };
+inline constexpr std::size_t kStreamKindCount = 4;
 std::string_view name_of(StreamKind kind);
 
 /// Something a rank did from start to end.
 struct Span {
   Ticks start = 0;
   Ticks end = 0;
-  Action action;  ///< what was computed; for a send, what was sent; unused by the kinds of the flush
+  Action action;  ///< what was computed; of a send, what was sent, of an exchange, for what; unused by the flush
   SpanKind kind = SpanKind::kForward;
   StreamKind stream = StreamKind::kCompute;
 };
@@ -85,6 +98,7 @@ struct Timeline {
   std::vector<Transfer> transfers;       ///< in order of start
   int slices_per_microbatch = 1;         ///< the program's: actions number slices, where microbatches are cut
   std::optional<WeightTrack> weights;    ///< of an asynchronous schedule of the catalogue
+  bool frees_in_pairs = false;           ///< the program's
   int model_copies = 1;                  ///< 2 for a bidirectional schedule, whose ranks hold a stage of each
 
   int rank_count() const { return static_cast<int>(ranks.size()); }

@@ -19,11 +19,7 @@ namespace flopcast {
 /// the experts and reduce-scattered behind them.
 /// A capacity factor sends and pads as many rows as the experts take.
 ///
-/// Of all that, Training::overlap.experts hides a share behind computation of other microbatches, of which the first
-/// has none: measured steps with and without it (Megatron-Bridge: Qwen3 30B on 16 H100, 24.7 -> 21.0 s with 8.25 s of
-/// exchanges, 41.3 -> 31.3 s with 17.7 s), and the public trace of DeepSeek-V3's pairs of passes (deepseek-ai/
-/// profile-data: 114 ms of exchanges and 118 ms of kernels in 129 ms). What computation takes longer meanwhile is in
-/// the shares of the former; DualPipe's exchanges hold 20 multiprocessors, which the others miss. Left out: imbalance.
+/// What of it hides is decided by pairs of passes: see paired_layers. Left out: imbalance.
 void add_expert_exchange(const PricingContext& pricing, Section& block);
 
 /// Of the cards' rate, what kernels that send tokens once to a node reach: of DeepEP's the tables of 32 and 64 H800
@@ -31,12 +27,40 @@ void add_expert_exchange(const PricingContext& pricing, Section& block);
 /// interface, copies included (16 to 64 H100: 0.5 to 0.75; 0.72 to 0.88 for the kernels alone).
 double expert_network_share(ExpertDispatcher dispatcher);
 
-/// add_host_floor of a layer with experts. How many rows each expert has is known when the router has run, and the host
-/// waits for that in each layer.
-/// Before the exchange (alltoall, allgather, deepep) little is launched ahead any more: the layer takes
+/// How a layer with experts runs, of what its operators behind the dispatch and its exchanges take (in its section) and
+/// its whole passes: all else, collectives of other axes included, precedes the dispatch.
+ExpertLayer expert_layer(const Job& job, const Section& block);
+
+/// A forward and a backward pass through `layers` layers with experts beside each other, on a compute stream and one of
+/// exchanges. The order of the pieces is that of Megatron Core (models/common/model_chunk_schedule_plan.py) and of
+/// DualPipe's public trace (deepseek-ai/profile-data), layer by layer:
+///   computes   what precedes the dispatch F | experts B | experts F        | what precedes the dispatch B
+///   exchanges  combine B                    | dispatch F | dispatch B      | combine F
+/// each as soon as what it reads is there, in this order on either stream. Weight gradients are part of B, or where
+/// they are delayed (1f1b_delayed, dualpipe) follow its input gradients, beside the exchange of these. Where both
+/// streams run, computation takes (1 + slower) times as long, and an exchange (1 + exchange_slower) times.
+struct PairedLayers {
+  struct Exchange {
+    bool dispatches = false;  ///< towards the experts: a dispatch, or the gradient of a combine
+    bool forward = false;
+    Seconds start;
+    Seconds end;
+  };
+  Seconds time;
+  Seconds exposed;                  ///< of it, an exchange runs and nothing is computed
+  std::vector<Exchange> exchanges;  ///< in order
+};
+PairedLayers paired_layers(const ExpertLayer& layer, int layers);
+
+/// What runs beside the exchanges of a job's experts: training.overlap.experts, else what its schedule is made for.
+ExpertOverlap overlap_of_experts(const Job& job);
+
+/// add_host_floor of a layer with experts, and what its passes gain as a pair, which fills in pair_saved and
+/// pair_hidden. How many rows each expert has is known when the router has run, and the host waits for that in each
+/// layer. Before the exchange (alltoall, allgather, deepep) little is launched ahead any more: the layer takes
 /// max(host, device) + 0.5·min(host, device). Behind it (hybridep) the routed operators are launched onto an idle
 /// device: max(0, host - device) of theirs adds to the forward pass. Neither where a capacity factor fixes the rows, or
-/// the whole step is a graph.
+/// the whole step is a graph. A pair has one host for both of its passes, which waits in the same way.
 void add_expert_host_floor(const PricingContext& pricing, const std::vector<Operator>& operators, Section& block);
 
 }  // namespace flopcast

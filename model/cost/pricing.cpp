@@ -88,8 +88,6 @@ Traffic PricingContext::replica_collective(CollectiveKind kind, Bytes bytes, con
   return collective_over(replica_communication, kind, bytes, group, count);
 }
 
-namespace {
-
 Seconds waiting_for_host(Seconds host, Seconds device) {
   constexpr double kExponent = 6.0;     // fitted to published vTrain steps on one node, about half of them host-bound
   constexpr double kNoticeable = 0.25;  // of the device's time; the sum is then 0.004 % more
@@ -97,8 +95,6 @@ Seconds waiting_for_host(Seconds host, Seconds device) {
   const double ratio = device / host;
   return host * std::pow(1.0 + std::pow(ratio, kExponent), 1.0 / kExponent) - device;
 }
-
-}  // namespace
 
 namespace {
 

@@ -82,6 +82,9 @@ struct Section {
   TensorCollectives tensor;  ///< backward collectives that products may run beside
   Seconds tp_hidden;         ///< what of them does, in a full backward pass
   Seconds tp_in_pieces;      ///< forward collectives that are cut in pieces beside the products
+  ExpertLayer expert_layer;
+  PairGain pair_saved;
+  PairGain pair_hidden;
   ByAxis<Traffic> sent;
   Traffic context_forward;  ///< of sent.cp, what the forward pass sends
   double low_rank_elements = 0.0;
@@ -117,6 +120,9 @@ struct HostTime {
 /// Graphs of attention and what is around it take about half of a dense block's launches, and all but the routed
 /// operators' of a block with experts.
 HostTime host_time(const PricingContext& pricing, const std::vector<Operator>& operators);
+
+/// What a pass of `device` takes longer: see add_host_floor.
+Seconds waiting_for_host(Seconds host, Seconds device);
 
 /// A pass takes no less than the host needs to launch its kernels and collectives, and somewhat more where both take
 /// about as long, because now one and now the other waits: (device^6 + host^6)^(1/6). What that adds counts as

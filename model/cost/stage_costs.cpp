@@ -126,11 +126,18 @@ Section StepPricer::price_operators(const std::vector<Operator>& operators) cons
   Section section;
   std::vector<Seconds> backward;
   backward.reserve(operators.size());
+  bool behind_dispatch = false;
   for (const Operator& op : operators) {
     const OperatorTimes times = operator_times(op, pricing_.compute, job_.training);
     section.forward.compute += times.forward;
     section.input_gradient.compute += times.input_gradient;
     section.weight_gradient.compute += times.weight_gradient;
+    behind_dispatch = behind_dispatch || op.routed;
+    if (behind_dispatch) {
+      section.expert_layer.experts += times.forward;
+      section.expert_layer.experts_input += times.input_gradient;
+      section.expert_layer.experts_weight += times.weight_gradient;
+    }
     backward.push_back(times.input_gradient + times.weight_gradient);
     section.flops += forward_flops(op) * passes_of(op);
     section.forward_flops += forward_flops(op);
@@ -283,6 +290,12 @@ void StepPricer::add_blocks(const Block& block, int layers, int redone_whole, St
   add_section(block.cost, layers, costs);
   costs.placeholders = std::max(costs.placeholders, placeholder_gradients(block.operators, job_.training));
   costs.tp_hidden += block.cost.tp_hidden * layers;
+  if (block.kind == BlockKind::kExperts) {
+    costs.expert_layers += layers;
+    costs.expert_layer = block.cost.expert_layer;
+    costs.pair_saved = block.cost.pair_saved.of(costs.expert_layers);
+    costs.pair_hidden = block.cost.pair_hidden.of(costs.expert_layers);
+  }
   if (redone_whole > 0) add_recomputed_blocks(block, redone_whole, costs);
   if (layers > redone_whole) add_kept_blocks(block, layers - redone_whole, costs);
 }

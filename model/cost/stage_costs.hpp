@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <iterator>
 #include <vector>
@@ -67,6 +68,36 @@ struct FrozenWeights {
   }
 };
 
+/// One layer with experts as it runs: what is computed between its exchanges, and these. The gradient of a combine goes
+/// to the experts, as long as a dispatch, and that of a dispatch comes back like a combine. Without what the host adds.
+struct ExpertLayer {
+  Seconds before;          ///< forward, up to the dispatch: attention, router, collectives of other axes
+  Seconds experts;         ///< forward, from the dispatch on
+  Seconds experts_input;   ///< input gradients of the same
+  Seconds experts_weight;  ///< weight gradients
+  Seconds before_input;
+  Seconds before_weight;
+  Seconds dispatch;
+  Seconds combine;
+  bool delays_weights = false;  ///< beside another pass, weight gradients are computed while gradients are exchanged
+  double slower = 0.0;          ///< by which share computation slows down beside an exchange
+  double exchange_slower = 0.0;
+
+  Seconds forward() const { return before + dispatch + experts + combine; }
+  Seconds backward() const {
+    return dispatch + experts_input + experts_weight + combine + before_input + before_weight;
+  }
+};
+
+/// What a forward and a backward pass of two microbatches gain where they run as a pair, over n layers with experts:
+/// each · n - ends, and not less than nothing.
+struct PairGain {
+  Seconds each;
+  Seconds ends;  ///< at the ends of a pair some exchanges have nothing beside them
+
+  Seconds of(int layers) const { return std::max(Seconds(0), each * static_cast<double>(layers) - ends); }
+};
+
 /// Everything the simulator and the planner need to know of a stage; times per microbatch unless said otherwise.
 /// The full backward pass B is recompute + input_gradient + weight_gradient, less what overlaps: tp_hidden.
 struct StageCosts {
@@ -80,6 +111,12 @@ struct StageCosts {
   PassCost weight_gradient;
   Seconds split_slowdown;  ///< what the input gradient takes longer where its weight gradient comes later
   Seconds tp_hidden;       ///< TP communication of the input gradient that a full B hides behind its weight gradient
+  /// Where passes run as pairs: what F of this stage and B of a stage with as many layers with experts take less than
+  /// one after the other, and what of their exchanges nobody waits for. Of two stages the lesser counts.
+  Seconds pair_saved;
+  Seconds pair_hidden;
+  int expert_layers = 0;
+  ExpertLayer expert_layer;  ///< each of these
 
   ByAxis<Traffic> sent;  ///< in all passes together; what follows the last microbatch is the flush's
 

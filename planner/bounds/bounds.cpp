@@ -89,7 +89,7 @@ constexpr double kRounding = 1e-12;
 struct PassTimes {
   double forward = 0.0;
   double backward = 0.0;               // what the stage before waits for
-  double whole = 0.0;                  // all that the stage does for a microbatch
+  double whole = 0.0;                  // all that the stage does for a microbatch, at least
   double first_input_gradients = 0.0;  // forward and I: what precedes the last I
 };
 
@@ -100,8 +100,9 @@ PassTimes times_of(const StageCosts& costs, bool splits) {
   times.forward = costs.forward.total().value();
   // A schedule that splits some passes may run others whole.
   times.backward = splits ? std::min(input, full) : full;
-  times.whole = times.forward + full;
-  times.first_input_gradients = times.forward + times.backward;
+  // As if every forward pass ran beside a backward pass.
+  times.whole = times.forward + full - costs.pair_saved.value();
+  times.first_input_gradients = times.forward + times.backward - costs.pair_saved.value();
   return times;
 }
 
@@ -254,7 +255,8 @@ MemoryBound program_memory(const Job& job, const StageMap& stages, const StepCos
     }
     const int slices = program.slices_per_microbatch;
     const StandingMemory standing = standing_memory(job, stages, costs, slices, rank, weight_versions[index]);
-    const double activations = fullest(fullest_moments(program.ranks[index], held_stages), held_stages, costs, slices);
+    const double activations =
+        fullest(fullest_moments(program.ranks[index], held_stages, program.frees_in_pairs), held_stages, costs, slices);
     add_rank(job, rank, standing, activations, bound);
   }
   return bound;
@@ -293,9 +295,8 @@ Work price_work(Job job, const LayoutGroup& group) {
   layout.pp = 1;
   layout.dp = std::max(1, group.ep / group.cp);
   layout.micro_batch_size = group.micro_batch_size;
-  // Of exchanges as much is hidden as of any schedule's with any number of microbatches.
-  constexpr int kManyMicrobatches = 1024;
-  layout.global_batch_size = layout.dp * group.micro_batch_size * kManyMicrobatches;
+  layout.global_batch_size = layout.dp * group.micro_batch_size;
+  // Of exchanges as much is hidden as of any schedule's.
   if (!job.training.stack.overlap_experts) job.training.stack.overlap_experts = ExpertOverlap::kDualpipe;
   layout.sequence_parallel = group.sequence_parallel;
   layout.recompute = group.recompute;
@@ -308,7 +309,7 @@ Work price_work(Job job, const LayoutGroup& group) {
   const StageCosts& stage = costs.stages.front();
   const PassCost& forward = stage.forward;
   const Seconds passes = forward.total() + stage.recompute.total() + stage.input_gradient.total() +
-                         stage.weight_gradient.total() - stage.tp_hidden;
+                         stage.weight_gradient.total() - stage.tp_hidden - stage.pair_saved;
   Work work;
   work.seconds = passes.value();
   work.activation = stage.activation.value();

@@ -37,7 +37,8 @@ bool frees(ActionKind kind) {
 
 }  // namespace
 
-std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, const std::vector<int>& stages) {
+std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, const std::vector<int>& stages,
+                                        bool frees_in_pairs) {
   std::vector<HeldCounts> moments;
   HeldCounts held(stages.size(), 0);
   const auto count_of = [&](const Action& action) -> int& {
@@ -48,11 +49,14 @@ std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, cons
   for (std::size_t index = 0; index < actions.size(); ++index) {
     const bool pair = actions[index].overlaps_next && index + 1 < actions.size();
     const std::size_t last = pair ? index + 1 : index;
-    for (std::size_t part = index; part <= last; ++part) {
-      if (actions[part].kind != ActionKind::kForward) continue;
-      ++count_of(actions[part]);
-      grew = true;
-    }
+    const auto allocate = [&] {
+      for (std::size_t part = index; part <= last; ++part) {
+        if (actions[part].kind != ActionKind::kForward) continue;
+        ++count_of(actions[part]);
+        grew = true;
+      }
+    };
+    if (!pair || !frees_in_pairs) allocate();
     for (std::size_t part = index; part <= last; ++part) {
       if (!frees(actions[part].kind)) continue;
       // What is held is most just before something is freed.
@@ -60,6 +64,7 @@ std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, cons
       grew = false;
       --count_of(actions[part]);
     }
+    if (pair && frees_in_pairs) allocate();
     index = last;
   }
   if (grew) keep_if_fuller(held, moments);
@@ -131,7 +136,7 @@ ScheduleShape ScheduleShapes::make_shape(const Key& key, int microbatches) {
     } else if (in_rows) {
       shape.held.push_back({HeldCounts(stages.size(), row * shape.slices)});
     } else {
-      shape.held.push_back(fullest_moments(actions, stages));
+      shape.held.push_back(fullest_moments(actions, stages, program.frees_in_pairs));
     }
     shape.stages_of_rank.push_back(std::move(stages));
   }

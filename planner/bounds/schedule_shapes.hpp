@@ -59,7 +59,9 @@ class ScheduleShapes {
   std::vector<StageMap> maps_;
 };
 
-/// The moments at which a rank that executes `actions` holds most, each by stage of `stages`.
-std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, const std::vector<int>& stages);
+/// The moments at which a rank that executes `actions` holds most, each by stage of `stages`; `frees_in_pairs` is the
+/// program's.
+std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, const std::vector<int>& stages,
+                                        bool frees_in_pairs);
 
 }  // namespace flopcast

@@ -83,10 +83,6 @@ Ticks divisor_of(const Timeline& timeline) {
   return divisor;
 }
 
-bool names_an_action(SpanKind kind) {
-  return is_action(kind) || kind == SpanKind::kSend;
-}
-
 // Spans that differ only in time and microbatch share a code.
 class Codes {
  public:
@@ -256,7 +252,7 @@ class Columns {
 void Columns::pack_rank(std::size_t rank) {
   const std::vector<Span>& spans = timeline_.ranks[rank];
   std::vector<Expectation> expectations;
-  std::array<Ticks, 3> stream_end{};
+  std::array<Ticks, kStreamKindCount> stream_end{};
   std::size_t last_code = 0;
   expectations.resize(1);
   for (std::size_t index = 0; index < spans.size(); ++index) {

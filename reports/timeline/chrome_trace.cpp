@@ -80,6 +80,19 @@ std::optional<std::size_t> consumer_of(const std::vector<Entry>& entries, const 
 
 using Buffer = fmt::memory_buffer;
 
+std::string_view prefix_of(SpanKind kind) {
+  switch (kind) {
+    case SpanKind::kSend:
+      return "send ";
+    case SpanKind::kDispatch:
+      return "dispatch ";
+    case SpanKind::kCombine:
+      return "combine ";
+    default:
+      return "";
+  }
+}
+
 constexpr int kLanesApart = 10;    // tid of lane n of a stream: the stream's + 10 n
 constexpr Ticks kInsideSlice = 2;  // nanoseconds between the tail of an arrow and the end of its slice
 
@@ -268,7 +281,7 @@ class TraceWriter {
     fmt::format_to(to, FMT_COMPILE(",\"dur\":"));
     clock_.write(out_, span.end - span.start);
     const std::string_view kind = name_of(span.kind);
-    if (!is_action(span.kind) && span.kind != SpanKind::kSend) {
+    if (!names_an_action(span.kind)) {
       fmt::format_to(to, FMT_COMPILE(",\"name\":\"{}\",\"cat\":\"{}\"}}"), kind, kind);
       return;
     }
@@ -276,8 +289,8 @@ class TraceWriter {
     if (timeline_.slices_per_microbatch > 1) return write_cut(span);
     fmt::format_to(to,
                    FMT_COMPILE(",\"name\":\"{}{} {}\",\"cat\":\"{}\",\"args\":{{\"stage\":{},\"microbatch\":{}}}}}"),
-                   span.kind == SpanKind::kSend ? "send " : "", letter_of(static_cast<SpanKind>(action.kind)),
-                   action.microbatch, kind, action.stage, action.microbatch);
+                   prefix_of(span.kind), letter_of(static_cast<SpanKind>(action.kind)), action.microbatch, kind,
+                   action.stage, action.microbatch);
   }
 
   // An action on a slice of a microbatch.
@@ -285,7 +298,7 @@ class TraceWriter {
     const auto slices = static_cast<std::uint32_t>(timeline_.slices_per_microbatch);
     const Action& action = span.action;
     print(",\"name\":\"{}{} {}\",\"cat\":\"{}\",\"args\":{{\"stage\":{},\"microbatch\":{},\"slice\":{}}}}}",
-          span.kind == SpanKind::kSend ? "send " : "", letter_of(static_cast<SpanKind>(action.kind)),
+          prefix_of(span.kind), letter_of(static_cast<SpanKind>(action.kind)),
           number_text(action, timeline_.slices_per_microbatch), name_of(span.kind), action.stage,
           action.microbatch / slices, action.microbatch % slices);
   }

@@ -26,12 +26,14 @@ constexpr std::array<Rgb, kSpanKindCount> kHues = {{
     {0x8C, 0x8C, 0x8C},  // gradient norm: grey
     {0xF0, 0xE4, 0x42},  // optimizer: yellow
     {0x7F, 0x4B, 0x68},  // parameter gather: reddish purple, darker
+    {0x6B, 0x6B, 0x1E},  // dispatch: olive
+    {0xC8, 0xB4, 0x5A},  // combine: sand
 }};
 
 }  // namespace
 
 char letter_of(SpanKind kind) {
-  return std::string_view("FBIWSRENOG").at(static_cast<std::size_t>(kind));
+  return std::string_view("FBIWSRENOGDC").at(static_cast<std::size_t>(kind));
 }
 
 Rgb fill_color(SpanKind kind, ChunkIndex chunk, int chunks) {
@@ -64,8 +66,7 @@ std::string unit_words(const Action& action, int slices_per_microbatch) {
 ChunkIndex chunk_of(const Span& span, const Timeline& timeline) {
   const int rank_count = timeline.rank_count();
   if (timeline.weights && is_action(span.kind)) return ChunkIndex(timeline.weights->version(span) % kVersionShades);
-  const bool has_stage = is_action(span.kind) || span.kind == SpanKind::kSend;
-  return ChunkIndex(has_stage && rank_count > 0 ? span.action.stage / rank_count : 0);
+  return ChunkIndex(names_an_action(span.kind) && rank_count > 0 ? span.action.stage / rank_count : 0);
 }
 
 int chunk_count(const Timeline& timeline) {

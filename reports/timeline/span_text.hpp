@@ -9,10 +9,8 @@
 
 namespace flopcast {
 
-inline constexpr std::size_t kSpanKindCount = 10;
-
 /// One letter a kind, the same in every drawing: F B I W as schedules write them, S send, R gradient reduction,
-/// E embedding reduction, N gradient norm, O optimizer, G parameter gather.
+/// E embedding reduction, N gradient norm, O optimizer, G parameter gather, D dispatch, C combine.
 char letter_of(SpanKind kind);
 /// The Okabe-Ito hue of a kind, mixed with white for later chunks: evenly up to 60 % for the last of `chunks`.
 Rgb fill_color(SpanKind kind, ChunkIndex chunk, int chunks);

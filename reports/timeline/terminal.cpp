@@ -47,7 +47,8 @@ struct Drawing {
 std::vector<Span> in_drawing_order(const std::vector<Span>& spans) {
   std::vector<Span> drawn;
   for (const Span& span : spans) {
-    if (span.stream != StreamKind::kCompute) drawn.push_back(span);
+    // Exchanges lie inside passes, which cover them.
+    if (span.stream != StreamKind::kCompute && !is_exchange(span.kind)) drawn.push_back(span);
   }
   const std::size_t first_compute = drawn.size();
   for (const Span& span : spans) {
@@ -238,6 +239,8 @@ std::string_view escape_of(SpanKind kind, bool odd_chunk) {
       {"\x1b[38;5;16;48;5;247m", "\x1b[38;5;16;48;5;247m"},  // gradient norm: grey
       {"\x1b[38;5;16;48;5;227m", "\x1b[38;5;16;48;5;227m"},  // optimizer: yellow
       {"\x1b[38;5;231;48;5;96m", "\x1b[38;5;231;48;5;96m"},  // parameter gather: dark purple
+      {"\x1b[38;5;231;48;5;58m", "\x1b[38;5;231;48;5;58m"},  // dispatch: olive
+      {"\x1b[38;5;16;48;5;179m", "\x1b[38;5;16;48;5;179m"},  // combine: sand
   }};
   return kEscapes.at(static_cast<std::size_t>(kind)).at(odd_chunk ? 1 : 0);
 }
@@ -285,6 +288,7 @@ std::string legend(const Drawing& drawing) {
     taken += columns + 3;
   };
   for (const SpanKind kind : kinds_present(drawing.timeline)) {
+    if (is_exchange(kind)) continue;
     make_room(name_of(kind));
     line += legend_sample(drawing, kind) + " " + std::string(name_of(kind)) + "   ";
   }

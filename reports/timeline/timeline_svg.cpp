@@ -108,7 +108,7 @@ class NarrowSpans {
 
 std::string tooltip(const Span& span, int slices, const WeightTrack* weights, const DisplayUnit& unit) {
   std::string text(name_of(span.kind));
-  if (is_action(span.kind) || span.kind == SpanKind::kSend) {
+  if (names_an_action(span.kind)) {
     text += fmt::format(" of {}, stage {}", unit_words(span.action, slices), span.action.stage);
   }
   if (weights != nullptr && is_action(span.kind))

@@ -35,10 +35,6 @@ struct TimelineKeys {
 constexpr TimelineKeys kOfReports = {"start", "end", "action", "from", "to", false, "flopcast timeline --format json"};
 constexpr TimelineKeys kOfRuns = {"start_ps", "end_ps", "produced_by", "from_rank", "to_rank", true, "flopcast run -o"};
 
-bool names_an_action(const Span& span) {
-  return is_action(span.kind) || span.kind == SpanKind::kSend;
-}
-
 // Reads one timeline; complaints point at where it is.
 template <class AnyJson>
 class TimelineReader {
@@ -136,15 +132,13 @@ class TimelineReader {
   }
 
   Span read_span(const AnyJson& json) const {
-    constexpr std::size_t kKinds = 10;
-    constexpr std::size_t kStreams = 3;
     Span span;
-    span.kind = named<SpanKind>(json, "kind", kKinds);
-    span.stream = named<StreamKind>(json, "stream", kStreams);
+    span.kind = named<SpanKind>(json, "kind", kSpanKindCount);
+    span.stream = named<StreamKind>(json, "stream", kStreamKindCount);
     span.start = ticks(json, keys_.start);
     span.end = ticks(json, keys_.end);
     refuse_backwards(span.start, span.end, "a span ends before it starts");
-    if (!names_an_action(span)) return span;
+    if (!names_an_action(span.kind)) return span;
     span.action = action(json, "action");
     if (!json.contains("overlaps_next")) return span;
     if (!json.at("overlaps_next").is_boolean()) fail("\"overlaps_next\" is neither true nor false");
@@ -184,7 +178,7 @@ Json ranks_json(const Timeline& timeline, const TimelineKeys& keys) {
                     {"stream", name_of(span.stream)},
                     {keys.start, time_json(timeline, keys, span.start)},
                     {keys.end, time_json(timeline, keys, span.end)}};
-      if (names_an_action(span)) {
+      if (names_an_action(span.kind)) {
         entry["action"] = to_string(span.action);
         if (span.action.overlaps_next) entry["overlaps_next"] = true;
       }

@@ -14,6 +14,7 @@
 #include "sim/forecast/memory.hpp"
 #include "sim/forecast/step_profile.hpp"
 #include "sim/forecast/terms.hpp"
+#include "sim/lower/exchange_spans.hpp"
 #include "sim/lower/lower.hpp"
 
 namespace flopcast {
@@ -23,6 +24,7 @@ namespace {
 constexpr double kSecondsPerDay = 86'400.0;
 constexpr double kSecondsPerHour = 3'600.0;
 constexpr double kNearlyFull = 0.9;
+constexpr std::size_t kMostExchangeSpans = 100'000;  // more would make files larger than viewers open
 
 // How often a step runs each pass of a stage; overlap inside a full B counts only where B is used.
 struct PassCounts {
@@ -55,6 +57,20 @@ void add_traffic(AxisCommunication& axis, const Traffic& traffic, double times) 
   axis.total_s += traffic.time.value() * times;
   axis.bytes_sent_per_rank += traffic.sent_per_rank.value() * times;
   axis.messages += traffic.messages * times;
+}
+
+// Of a rank's exchanges, what pairs hide; in seconds of all ranks together.
+double hidden_by_pairs(const PreparedStep& step) {
+  double hidden = 0.0;
+  for (const std::vector<Action>& actions : step.program.ranks) {
+    for (std::size_t index = 0; index + 1 < actions.size(); ++index) {
+      if (!actions[index].overlaps_next) continue;
+      const StageCosts& first = step.costs.stages[actions[index].stage];
+      const StageCosts& second = step.costs.stages[actions[index + 1].stage];
+      hidden += std::min(first.pair_hidden, second.pair_hidden).value();
+    }
+  }
+  return hidden;
 }
 
 // Everything that the costs say without the clock: what is sent, and what of the actions' time is not plain compute.
@@ -93,6 +109,7 @@ InsidePasses inside_passes(const PreparedStep& step) {
                   share * step.program.slices_per_microbatch);
     }
   }
+  spent.ep_comm_s -= hidden_by_pairs(step) / ranks;
   const double updates = step.program.asynchronous
                              ? step.job.layout.microbatches() / static_cast<double>(*step.request.accumulation)
                              : 1.0;
@@ -305,7 +322,12 @@ Forecast forecast(const Job& job, const ReadFile& read_file) {
   result.memory = std::move(memory.result);
   if (step.job.training.tokens) result.training = training_of(step.job, profile.time_s);
   result.steady = std::move(steady);
+  // The figures above come from the passes alone.
+  const std::size_t exchanges = add_exchange_spans(step.costs.stages, kMostExchangeSpans, answer.timeline);
   result.assumptions = assumptions_of(step, result.interval);
+  if (exchanges > kMostExchangeSpans) {
+    result.assumptions.push_back(fmt::format("the timeline leaves out {} dispatches and combines", exchanges));
+  }
   result.warnings = warnings_of(step.job, result.memory);
   return answer;
 }

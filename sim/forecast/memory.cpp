@@ -110,12 +110,14 @@ void ActivationParts::add_stage(std::size_t stage) {
 }  // namespace
 
 Bytes Workspace::total() const {
-  return std::max(block, logits) + offload + gathered_weights + dequantised + placeholders + gathered_input + residuals;
+  return std::max(block, logits) + offload + gathered_weights + dequantised + placeholders + gathered_input +
+         layer_beside + residuals;
 }
 
 Workspace workspace_of(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank) {
   Workspace workspace;
   double parameters = 0.0;
+  const bool by_layers = job.layout.schedule.rfind("dualpipe", 0) != 0;  // whose own pairs hold both halves whole
   for (int index = 0; index < stages.stages(); ++index) {
     if (stages.rank_of_stage[static_cast<std::size_t>(index)] != rank) continue;
     const StageCosts& stage = costs.stages[static_cast<std::size_t>(index)];
@@ -127,6 +129,9 @@ Workspace workspace_of(const Job& job, const StageMap& stages, const StepCosts& 
     workspace.dequantised = std::max(workspace.dequantised, stage.dequantised_weight);
     workspace.placeholders = std::max(workspace.placeholders, stage.placeholders);
     parameters += stage.parameters - stage.frozen.parameters;
+    if (by_layers && stage.pair_saved > Seconds(0)) {
+      workspace.layer_beside = std::max(workspace.layer_beside, stage.activation / (slices * stage.layers));
+    }
   }
   workspace.gathered_input = gathered_input_of(job, slices);
   const Compression::Kind kind = job.layout.compression.kind;
@@ -220,6 +225,7 @@ std::vector<MemoryPart> workspace_parts(const PreparedStep& step, int rank) {
                                    {group, "a weight in the training format", workspace.dequantised},
                                    {group, "placeholders of weight gradients", workspace.placeholders},
                                    {group, "gathered input of a linear", workspace.gathered_input},
+                                   {group, "a layer of the pass beside", workspace.layer_beside},
                                    {group, "gradients that compression held back", workspace.residuals}};
   parts.erase(std::remove_if(parts.begin(), parts.end(), [](const MemoryPart& part) { return part.each <= Bytes(0); }),
               parts.end());

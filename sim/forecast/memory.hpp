@@ -23,6 +23,7 @@ struct Workspace {
   Bytes dequantised;       ///< the largest weight stored in few bits, while it is multiplied with
   Bytes placeholders;      ///< gradients of linears that are allocated and never read
   Bytes gathered_input;    ///< the whole input of a linear whose tokens sequence parallelism keeps apart
+  Bytes layer_beside;      ///< a layer's activations of the other half, where passes run in pairs layer by layer
   Bytes residuals;         ///< gradients that compression did not send, added to the next step's
 
   Bytes total() const;
@@ -56,7 +57,8 @@ StandingMemory standing_memory(const Job& job, const StageMap& stages, const Ste
 ///                operator's inputs and outputs; the gradients of the logits and of their input;
 ///                beside it the gathered input of a linear with sequence parallelism, the placeholders of weight
 ///                gradients, what sharded weights have gathered, a weight widened from few bits, offloaded activations
-///                on their way, and the residuals of compression
+///                on their way, a layer's activations of a pass that runs beside another layer by layer, and the
+///                residuals of compression
 ///   reserved     what the framework's allocator holds: the total and the stack's allocator_slack of activations and
 ///                workspace (torch.cuda.max_memory_reserved)
 ///   shown        what nvidia-smi prints: reserved and the stack's memory_overhead, for the CUDA context, communication

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "model/cost/expert_costs.hpp"
 #include "sim/cells/check.hpp"
 #include "sim/cells/csv.hpp"
 #include "sim/program/validate.hpp"
@@ -82,6 +83,41 @@ void generate_program(PreparedStep& step) {
   job.assumptions.push_back(fmt::format(
       "each of {} token slices takes an even share of its microbatch's time, however many tokens it attends to",
       slices));
+}
+
+// Megatron Core's combined 1F1B (pipeline_parallel/combined_1f1b.py) and its one more forward pass in front: a backward
+// pass and the forward pass that follows it on the rank become a pair. Ranks of an interleaved order are two forward
+// passes apart, which hides how long a pair keeps its results; those of plain 1F1B are one apart, and pairs would halve
+// their pace, so that Megatron Core asks for virtual stages.
+void pair_passes_of_experts(PreparedStep& step) {
+  Job& job = step.job;
+  if (job.profile || !job.model.experts || job.layout.ep == 1) return;
+  const ExpertOverlap overlap = overlap_of_experts(job);
+  if (overlap == ExpertOverlap::kNone) return;
+  const bool can_be_paired = step.schedule != nullptr && !step.schedule->uses_times && !step.program.asynchronous &&
+                             step.program.chains.size() == 1 && step.program.slices_per_microbatch == 1 &&
+                             (job.layout.pp == 1 || job.layout.vpp.value_or(1) > 1);
+  bool paired = false;
+  for (std::vector<Action>& actions : step.program.ranks) {
+    for (std::size_t index = 0; index + 1 < actions.size(); ++index) {
+      Action& first = actions[index];
+      Action& second = actions[index + 1];
+      const bool new_pair = can_be_paired && !first.overlaps_next && first.kind == ActionKind::kBackward &&
+                            second.kind == ActionKind::kForward && !second.overlaps_next;
+      if (new_pair) {
+        std::swap(first, second);
+        first.overlaps_next = true;
+        step.program.frees_in_pairs = true;
+      }
+      paired = paired || first.overlaps_next;
+      if (first.overlaps_next) ++index;
+    }
+  }
+  if (paired) return;
+  job.warnings.push_back(
+      fmt::format("training.overlap.experts {} hides nothing: {} has no forward pass beside a backward pass; dualpipe, "
+                  "dualpipev and orders with vpp above 1 have, and one pipeline rank with several microbatches",
+                  name_of(overlap), job.layout.schedule));
 }
 
 // A schedule from a file.
@@ -233,6 +269,7 @@ PreparedStep prepare(Job job, const ReadFile& read_file) {
   PreparedStep step;
   step.job = std::move(job);
   choose_program(step, read_file);
+  pair_passes_of_experts(step);
   step.stages = stage_map_of(step.program);
   spread_layers(step);
   price(step);

@@ -83,6 +83,7 @@ StepTimes times_of(const PreparedStep& step) {
     passes.input_gradient = picoseconds((input_gradient + stage.split_slowdown) / slices);
     passes.weight_gradient = picoseconds(stage.weight_gradient.total() / slices);
     passes.backward = picoseconds((input_gradient + stage.weight_gradient.total() - stage.tp_hidden) / slices);
+    passes.pair_saved = picoseconds(stage.pair_saved / slices);
     times.stages.push_back(passes);
   }
   for (std::size_t index = 0; index < step.costs.boundaries.size(); ++index) {

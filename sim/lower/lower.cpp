@@ -244,7 +244,8 @@ void Lowering::add_pair(const Action& first, const Action& second, TaskId id) {
   collect_dependencies(first, id);
   collect_dependencies(second, id);
   const Action& forward = first.kind == ActionKind::kForward ? first : second;
-  const Ticks both = duration_of(first) + duration_of(second);
+  const Ticks saved = std::min(times_.stages[first.stage].pair_saved, times_.stages[second.stage].pair_saved);
+  const Ticks both = duration_of(first) + duration_of(second) - saved;
   step_.graph.add_task(times_.stages[forward.stage].fused.value_or(both), dependencies_);
   step_.labels.push_back(TaskLabel{first, span_kind(first.kind)});
   step_.second_of_pair.emplace_back(id, second);

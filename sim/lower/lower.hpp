@@ -37,7 +37,8 @@ struct LoweredStep {
 /// - F of stage s waits for F of s - 1 in its chain, B and I for F of their own stage and for B or I of s + 1, W for
 /// its I.
 ///   A dependency that the order of the stream implies is dropped, so at most one is left in a valid program.
-/// - An overlapped pair is one task: it starts when both halves are ready and both results exist at its end.
+/// - An overlapped pair is one task: it starts when both halves are ready and both results exist at its end. It takes
+/// as long as both, less StageTimes::pair_saved, or StageTimes::fused.
 /// - A transfer between ranks is a lag on the dependency: it costs latency only, is never queued behind another and
 ///   leaves the device free. With StepTimes::blocking_sends it is a task of the sender's compute stream, right after
 ///   the action that produced it. Between stages of one rank nothing is sent.

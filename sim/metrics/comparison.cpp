@@ -101,7 +101,7 @@ std::optional<UniformTimes> uniform_times(const StepTimes& times) {
   const bool same_stages = std::all_of(times.stages.begin(), times.stages.end(), [&](const StageTimes& stage) {
     return stage.forward == first.forward && stage.backward == first.backward &&
            stage.input_gradient == first.input_gradient && stage.weight_gradient == first.weight_gradient &&
-           stage.fused == first.fused;
+           stage.fused == first.fused && stage.pair_saved == 0;
   });
   UniformTimes uniform;
   uniform.forward = first.forward;

@@ -67,12 +67,18 @@ std::size_t Builder::node_of(const Span& span, std::size_t rank) {
 void Builder::number_rank(std::size_t rank) {
   const std::vector<Span>& spans = timeline_.ranks[rank];
   bool second_half = false;
+  std::size_t pass = kNoNode;
   for (const Span& span : spans) {
+    if (is_exchange(span.kind) && pass != kNoNode) {
+      graph_.node_of[rank].push_back(pass);  // it is a part of its pass
+      continue;
+    }
     const std::size_t node = second_half ? graph_.node_of[rank].back() : node_of(span, rank);
     graph_.node_of[rank].push_back(node);
     second_half = is_action(span.kind) && span.action.overlaps_next;
     if (is_action(span.kind) || span.kind == SpanKind::kSend) {
       producers_[key(span.action, span.kind == SpanKind::kSend)] = node;
+      pass = node;
     }
   }
 }
@@ -112,6 +118,7 @@ void Builder::link_rank(std::size_t rank) {
   for (std::size_t index = 0; index < spans.size(); ++index) {
     const Span& span = spans[index];
     const std::size_t node = graph_.node_of[rank][index];
+    if (is_exchange(span.kind)) continue;
     if (is_action(span.kind)) link_transfer(span, node);
     if (is_action(span.kind) || span.kind == SpanKind::kSend) {
       if (node == last_on_compute) continue;

@@ -14,14 +14,22 @@ struct Change {
   std::uint16_t stage;
 };
 
-std::vector<Change> changes_of(const std::vector<Span>& spans, const std::vector<HeldBytes>& held) {
+std::vector<Change> changes_of(const std::vector<Span>& spans, bool frees_in_pairs,
+                               const std::vector<HeldBytes>& held) {
   std::vector<Change> changes;
+  const Span* ahead = nullptr;  // the forward half of a pair whose backward half is freed first
   for (const Span& span : spans) {
     if (!is_action(span.kind)) continue;
+    if (frees_in_pairs && span.kind == SpanKind::kForward && span.action.overlaps_next) {
+      ahead = &span;
+      continue;
+    }
     const std::uint16_t stage = span.action.stage;
     const bool splits = held.at(stage).after_input_gradient != held.at(stage).from_forward;
     if (span.kind == SpanKind::kForward) changes.push_back({span.start, 1, 0, stage});
     if (span.kind == SpanKind::kBackward) changes.push_back({span.end, -1, 0, stage});
+    if (ahead != nullptr) changes.push_back({ahead->end, 1, 0, ahead->action.stage});
+    ahead = nullptr;
     if (span.kind == SpanKind::kInputGradient && splits) changes.push_back({span.end, 0, 1, stage});
     if (span.kind == SpanKind::kWeightGradient) changes.push_back({span.end, -1, splits ? -1 : 0, stage});
   }
@@ -46,7 +54,8 @@ RankMemory memory_over_time(const Timeline& timeline, int rank, double base_byte
   std::vector<std::int64_t> held(held_bytes.size());
   std::vector<std::int64_t> split(held_bytes.size());
   std::vector<std::uint16_t> stages;
-  const std::vector<Change> changes = changes_of(timeline.ranks.at(static_cast<std::size_t>(rank)), held_bytes);
+  const std::vector<Change> changes =
+      changes_of(timeline.ranks.at(static_cast<std::size_t>(rank)), timeline.frees_in_pairs, held_bytes);
   for (const Change& change : changes) stages.push_back(change.stage);
   std::sort(stages.begin(), stages.end());
   stages.erase(std::unique(stages.begin(), stages.end()), stages.end());

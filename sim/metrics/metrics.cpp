@@ -64,7 +64,7 @@ bool computes(SpanKind kind) {
   return is_action(kind) || kind == SpanKind::kOptimizer;
 }
 bool is_data_parallel(SpanKind kind) {
-  return kind > SpanKind::kSend && kind != SpanKind::kOptimizer;
+  return !names_an_action(kind) && kind != SpanKind::kOptimizer;
 }
 
 // Walks over the spans of one rank and gives every tick from 0 to the makespan to one account.

@@ -93,7 +93,9 @@ std::vector<int> peak_in_flight(const Program& program) {
       const int change = change_of(actions[index].kind);
       const bool pair = actions[index].overlaps_next && index + 1 < actions.size();
       const int partner_change = pair ? change_of(actions[++index].kind) : 0;
-      peak = std::max(peak, held + std::max(change, 0) + std::max(partner_change, 0));
+      const bool frees_first = pair && program.frees_in_pairs;
+      const int most = frees_first ? change + partner_change : std::max(change, 0) + std::max(partner_change, 0);
+      peak = std::max(peak, held + most);
       held += change + partner_change;
     }
     peaks.push_back(peak);

@@ -43,6 +43,9 @@ struct Program {
   /// By stage: how many consecutive ranks, rank_of_stage and those after it, take the stage's microbatches in turn:
   /// microbatch k goes to number k mod replicas, forward and backward. They execute no other stage. Empty: one each.
   ByStage<int> replicas_of_stage;
+  /// The halves of a pair go layer by layer, and what the backward half frees the forward half fills: it counts when
+  /// the other is freed, not before. Of the pairs of a schedule it counts before.
+  bool frees_in_pairs = false;
   std::vector<Chain> chains;  ///< in order of stages; together they cover every stage once
   bool asynchronous = false;  ///< never flushes: weights are updated while the pipeline stays full
   /// Of an asynchronous schedule of the catalogue: the microbatches whose gradients make one update, and which weights
@@ -82,7 +85,8 @@ std::vector<int> infer_replicas(const Program& program);
 std::vector<int> ranks_of_chain(const Program& program, const Chain& chain);
 
 /// The most activations (one per stage and microbatch) that each rank holds at once: +1 at F, -1 at B or W, because the
-/// weight gradient still needs the activation. In an overlapped pair the forward counts before the backward.
+/// weight gradient still needs the activation. In an overlapped pair the forward counts before the backward, unless it
+/// frees_in_pairs.
 std::vector<int> peak_in_flight(const Program& program);
 
 }  // namespace flopcast

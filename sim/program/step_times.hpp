@@ -22,6 +22,8 @@ struct StageTimes {
   Ticks weight_gradient = 0;  ///< W
   /// An overlapped pair of which this stage runs the forward half; the sum of both halves when absent.
   std::optional<Ticks> fused;
+  /// By how much such a pair is shorter than that sum; of the stages of its two halves the lesser counts.
+  Ticks pair_saved = 0;
 
   /// Of one action.
   Ticks of(ActionKind kind) const {

@@ -13,9 +13,12 @@
 #include <string>
 
 #include "reports/timeline/timeline_svg.hpp"
+#include "sim/compare/comparison.hpp"
+#include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/comparison.hpp"
 #include "tests/support/folders.hpp"
+#include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {
 namespace {
@@ -151,6 +154,16 @@ TEST_F(Gallery, ShowsEverySchedule) {
   }
   compare(docs_ / "gallery.md", page_header() + summary_table(figures) + sections);
   std::cout << "compared the pictures of " << figures.size() << " schedules\n";
+}
+
+TEST_F(Gallery, ShowsDispatchAndCombineOfADualPipeStep) {
+  const Forecast answer = forecast(job_from(R"({
+      "model": {"name": "deepseek-v3", "layers": 8, "vocab": 32000, "experts": {"first_dense_layers": 0}},
+      "cluster": "32xhgx-h800", "layout": {"pp": 4, "ep": 64, "schedule": "dualpipe", "global_batch_size": 640},
+      "training": {"precision": "fp8", "fp8_recipe": "blockwise", "grouped_kernel": "one", "stack": "megatron-core",
+                   "experts_dispatch": {"dispatcher": "deepep", "dtype": "fp8", "node_limit": 4}}})"),
+                                   no_files);
+  compare(docs_ / "images" / "experts.svg", write_svg(answer.timeline, {}));
 }
 
 TEST_F(Gallery, HoldsNoPictureOfAScheduleThatIsGone) {

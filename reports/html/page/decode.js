@@ -36,7 +36,8 @@ class Column {
   }
 }
 
-const kStreams = ["compute", "gradient", "pipeline"];
+const kStreams = ["compute", "gradient", "pipeline", "experts"];
+const kBesideActions = new Set(["send", "dispatch", "combine"]);  // kinds that name an action without being one
 
 // The spans of one rank, a typed array a property. waitRank is -1 where a span waits for nothing.
 function decodeRank(count, columns, codes) {
@@ -48,7 +49,7 @@ function decodeRank(count, columns, codes) {
   };
   const seen = codes.map(() => ({next: 0, microbatch: 0, microbatchStep: 0, gap: 0, duration: 0, rank: 0, index: 0,
                                  indexStep: 0, lag: 0}));
-  const streamEnd = [0, 0, 0];
+  const streamEnd = kStreams.map(() => 0);
   let lastCode = 0;
   for (let i = 0; i < count; ++i) {
     const code = seen[lastCode].next + columns.code.next();

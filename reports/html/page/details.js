@@ -30,7 +30,7 @@ function waitLines(timeline, model, group, rank, index) {
 
 function partsTable(model, code, duration) {
   const parts = model.parts[code.action + code.stage];
-  if (!parts || code.kind === "send" || parts.length === 0) return null;
+  if (!parts || kBesideActions.has(code.kind) || parts.length === 0) return null;
   const rows = parts.map(part => element("tr", {}, element("th", {scope: "row"}, part.name),
     element("td", {}, timeText(part.seconds, "s")), element("td", {}, percentText(part.seconds / duration))));
   return element("table", {class: "parts"}, element("caption", {}, "What it consists of"), element("tbody", {}, ...rows));

@@ -123,7 +123,7 @@ class TimelineModel {
     this.slices = view.slices ?? 1;  // of each microbatch, numbered through
     this.memoryOf = view.memory?.of ?? "memory";
     this.memory = view.memory ? decodeMemory(view.memory).map(points => new MemoryCurve(points)) : null;
-    this.streams = [0, 2, 1].filter(stream => stream === 0 || this.ranks.some(
+    this.streams = [0, 3, 2, 1].filter(stream => stream === 0 || this.ranks.some(
         rank => this.codes.some(code => code.streamIndex === stream) && rank.code.some(code => this.codes[code].streamIndex === stream)));
     const several = this.streams.length > 1;
     this.lanes = this.ranks.map(rank => this.streams.map(stream => {
@@ -138,7 +138,7 @@ class TimelineModel {
   // Of an asynchronous schedule, the version of the weights that an action is computed with; else undefined.
   version(rank, index) {
     const {stage, action, kind} = this.code(rank, index);
-    if (!this.weights || stage === undefined || kind === "send") return undefined;
+    if (!this.weights || stage === undefined || kBesideActions.has(kind)) return undefined;
     return (action === "F" ? this.weights.forward : this.weights.backward)[stage][this.ranks[rank].microbatch[index]];
   }
   code(rank, index) { return this.codes[this.ranks[rank].code[index]]; }
@@ -146,7 +146,7 @@ class TimelineModel {
   label(rank, index) {
     const code = this.code(rank, index);
     const action = code.stage === undefined ? code.kind : code.stage + code.action + unitText(this.ranks[rank].microbatch[index], this.slices);
-    return code.kind === "send" ? "send " + action : action;
+    return kBesideActions.has(code.kind) ? `${code.kind} ${action}` : action;
   }
   time(ticks, digits = 6) { return timeText(ticks * this.unitsPerTick, this.unit, digits); }
 
@@ -193,7 +193,7 @@ class TimelineModel {
     const matches = [];
     const fits = this.codes.map(code => {
       if (!action) return code.kind.includes(query.toLowerCase());
-      return code.action !== undefined && code.kind !== "send" && (!letter || code.action === letter) &&
+      return code.action !== undefined && !kBesideActions.has(code.kind) && (!letter || code.action === letter) &&
              (stage === undefined || code.stage === Number(stage));
     });
     this.ranks.forEach((rank, r) => {
