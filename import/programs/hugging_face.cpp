@@ -287,8 +287,11 @@ void HuggingFaceReader::read_biases() {
     put("model.attention_bias", true, key_of({"attention_bias", "use_qkv_bias", "qkv_bias", "add_qkv_bias", "bias"}));
   if (mlp && !attention)
     out_.notes.push_back(fmt::format("{}: biases of the MLP alone are not counted", object_.place("mlp_bias")));
-  if (boolean({"qk_norm", "use_qk_norm", "qk_layernorm"}).value_or(family_.qk_norm))
+  if (boolean({"qk_norm", "use_qk_norm", "qk_layernorm"}).value_or(family_.qk_norm)) {
     put("model.qk_norm", true, key_of({"qk_norm", "use_qk_norm", "qk_layernorm", "model_type"}));
+    if (family_.whole_qk_norm) put("model.whole_qk_norm", true, "model_type");
+  }
+  if (family_.attention_sinks) put("model.attention_sinks", true, "model_type");
 }
 
 void HuggingFaceReader::read_norm_and_positions() {

@@ -21,6 +21,8 @@ const HuggingFaceFamilies& hugging_face_families() {
         family.positions = said.value("positions", "rotary");
         family.tied = said.value("tied", false);
         family.qk_norm = said.value("qk_norm", false);
+        family.whole_qk_norm = said.value("whole_qk_norm", false);
+        family.attention_sinks = said.value("attention_sinks", false);
         family.embedding_norm = said.value("embedding_norm", false);
         family.causal = said.value("causal", true);
         family.dropout = said.value("dropout", false);

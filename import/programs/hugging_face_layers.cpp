@@ -92,7 +92,9 @@ void HuggingFaceReader::tell_further_tokens() {
   for (const char* key : {"num_nextn_predict_layers", "mtp_num_hidden_layers"}) {
     const auto predicted = object_.whole(key, 0);
     if (predicted.value_or(0) > 0)
-      warn_of(key, fmt::format("the {} layers that predict further tokens are not counted", *predicted));
+      warn_of(key,
+              fmt::format("the {} layers that predict further tokens are not counted; model.mtp_layers counts them",
+                          *predicted));
   }
 }
 
@@ -173,6 +175,7 @@ void HuggingFaceReader::read_experts() {
     experts.ffn = width ? *width : out_.whole("model.ffn");
   }
   put_experts(experts, object_.place(key), out_);
+  if (family_.attention_sinks) put("model.experts.router_bias", true, "model_type");
 }
 
 void HuggingFaceReader::read_latent_attention() {

@@ -18,6 +18,8 @@ struct HuggingFaceFamily {
   std::string positions = "rotary";
   bool tied = false;
   bool qk_norm = false;
+  bool whole_qk_norm = false;
+  bool attention_sinks = false;  ///< and a bias of the router, as gpt-oss has both
   bool embedding_norm = false;
   bool causal = true;
   bool dropout = false;

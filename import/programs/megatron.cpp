@@ -321,7 +321,7 @@ ImportedJob MegatronReader::read() {
   read_length();
   fit_nodes();
   if (arguments_.has("mtp-num-layers") && arguments_.whole("mtp-num-layers", 0).value_or(0) > 0)
-    warn_of("mtp-num-layers", "layers that predict further tokens are not counted");
+    put_whole("mtp-num-layers", "model.mtp_layers");
   arguments_.finish(out_);
   arguments_.refuse_open();
   if (arguments_.is_part()) note("holds arguments, and no command that takes them: a part of a job");

@@ -158,6 +158,7 @@ void write_model(const Job& job, Arguments& arguments) {
   arguments.value("attention-dropout", dropout);
   arguments.value("hidden-dropout", dropout);
   arguments.value("vocab-size", model.vocab);
+  if (model.mtp_layers > 0) arguments.value("mtp-num-layers", model.mtp_layers);
 }
 
 // "Et*5|t*7|t*6L": the layers t of every stage in the model's order, the embedding E and the loss L.

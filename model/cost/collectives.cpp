@@ -356,16 +356,16 @@ Seconds CommunicationModel::all_to_all_time(Bytes bytes, const GroupPlacement& p
   return Seconds(kRingBase[kSimple] * kMicro) + latency + std::max(within, between);
 }
 
-Seconds CommunicationModel::node_wise_exchange(Bytes within, Bytes between, double network_share,
+Seconds CommunicationModel::node_wise_exchange(Bytes within, Bytes between, double share,
                                                const GroupPlacement& placement) const {
   if (placement.ranks <= 1 || within.value() <= 0.0) return Seconds(0);
   constexpr double kStart = 30e-6;
-  const Seconds inside = within / (cluster_.intra_bandwidth * cluster_.intra_efficiency);
+  const Seconds inside = within / (cluster_.intra_bandwidth * (cluster_.intra_efficiency * share));
   const std::string_view kind = name_of(CollectiveKind::kAllToAll);
   if (!placement.crosses_nodes()) return by_law(kind, within, placement, Seconds(kStart) + inside);
   const double senders = static_cast<double>(placement.ranks_per_node) * placement.groups_sharing_nics;
-  const BytesPerSecond share = cluster_.node_network_bandwidth() * network_share / senders;
-  return by_law(kind, within, placement, Seconds(kStart) + std::max(inside, between / share));
+  const BytesPerSecond outside = cluster_.node_network_bandwidth() * share / senders;
+  return by_law(kind, within, placement, Seconds(kStart) + std::max(inside, between / outside));
 }
 
 Seconds CommunicationModel::message_time(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const {

@@ -54,9 +54,9 @@ class CommunicationModel {
   /// buffer, as nccl-tests prints it.
   Seconds all_to_all(Bytes bytes, const GroupPlacement& placement) const;
   /// Tokens sent once to each node that wants them and once to each rank there, by kernels of their own (DeepEP,
-  /// HybridEP): what a rank sends to ranks, `within`, and to other nodes, `between`, flow side by side, the latter at
-  /// `network_share` of the cards' rate.
-  Seconds node_wise_exchange(Bytes within, Bytes between, double network_share, const GroupPlacement& placement) const;
+  /// HybridEP): what a rank sends to ranks, `within`, and to other nodes, `between`, flow side by side, each at
+  /// `share` of what its links carry.
+  Seconds node_wise_exchange(Bytes within, Bytes between, double share, const GroupPlacement& placement) const;
   /// One message between two devices; `flows_sharing_nics` devices of the node send at the same time.
   Seconds point_to_point(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const;
 

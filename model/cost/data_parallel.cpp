@@ -35,11 +35,14 @@ GroupPlacement two_pipeline_ranks(const PricingContext& pricing, int one, int ot
 }
 
 void add_embedding_reduction(const PricingContext& pricing, double table, FlushCosts& flush) {
-  const bool tied = pricing.job.model.tied_embeddings && pricing.job.layout.pp > 1 && table > 0.0;
-  if (!tied || head_state(pricing.job.training) != LayerState::kTrained) return;
+  const Transformer& model = pricing.job.model;
+  const bool shared_table = model.tied_embeddings || model.mtp_layers > 0;
+  if (!shared_table || pricing.job.layout.pp == 1 || table <= 0.0 ||
+      head_state(pricing.job.training) != LayerState::kTrained)
+    return;
   const double held = table / pricing.job.layout.gradient_shards();
   const Bytes bytes(held * pricing.job.training.stack.gradient_bytes);
-  // The first and the last pipeline rank of a replica both hold the tied table.
+  // The first and the last pipeline rank of a replica both hold the tied table, or that of further tokens.
   const GroupPlacement ends = two_pipeline_ranks(pricing, 0, pricing.job.layout.pp - 1);
   const Traffic shared = pricing.collective(CollectiveKind::kAllReduce, bytes, ends, 1);
   flush.embedding_reduction = shared.time;

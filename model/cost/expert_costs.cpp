@@ -60,9 +60,9 @@ Traffic one_exchange(const PricingContext& pricing, Bytes tokens, const GroupPla
   const double limit = stack.experts_node_limit > 0 ? stack.experts_node_limit : nodes;
   const Bytes to_ranks = tokens * (distinct(ranks, experts.top_k) * (1.0 - 1.0 / ranks));
   const Bytes to_nodes = tokens * (std::min(distinct(nodes, experts.top_k), limit) * (1.0 - 1.0 / nodes));
-  return {pricing.communication.node_wise_exchange(to_ranks, to_nodes, expert_network_share(stack.experts_dispatcher),
-                                                   group),
-          std::max(to_ranks, to_nodes), ranks - 1};
+  return {
+      pricing.communication.node_wise_exchange(to_ranks, to_nodes, node_wise_share(stack.experts_dispatcher), group),
+      std::max(to_ranks, to_nodes), ranks - 1};
 }
 
 constexpr double kExchangeMultiprocessors = 20.0;  // that DualPipe's exchanges hold (2412.19437 §3.2.2)
@@ -72,7 +72,7 @@ constexpr double kSlowerBesideComputation = 0.3;
 
 }  // namespace
 
-double expert_network_share(ExpertDispatcher dispatcher) {
+double node_wise_share(ExpertDispatcher dispatcher) {
   return dispatcher == ExpertDispatcher::kDeepep ? 0.87 : 0.65;
 }
 
@@ -84,8 +84,10 @@ void add_expert_exchange(const PricingContext& pricing, Section& block) {
   const GroupPlacement group = expert_ranks(pricing);
   const double element = element_size(job.training.precision).value();
   const double dispatched = job.training.stack.experts_dispatch_bytes;
-  const Traffic dispatch = one_exchange(pricing, tokens * (dispatched > 0.0 ? dispatched / element : 1.0), group);
-  const Traffic combine = one_exchange(pricing, tokens, group);
+  // The fullest rank receives and sends back most.
+  const Bytes busiest = tokens * job.model.experts->fullest_rank(job.layout.ep);
+  const Traffic dispatch = one_exchange(pricing, busiest * (dispatched > 0.0 ? dispatched / element : 1.0), group);
+  const Traffic combine = one_exchange(pricing, busiest, group);
   block.expert_layer.dispatch = dispatch.time;
   block.expert_layer.combine = combine.time;
   Traffic pass = dispatch;

@@ -19,13 +19,15 @@ namespace flopcast {
 /// the experts and reduce-scattered behind them.
 /// A capacity factor sends and pads as many rows as the experts take.
 ///
-/// What of it hides is decided by pairs of passes: see paired_layers. Left out: imbalance.
+/// Experts::imbalance: the rank with most rows receives and returns as many times its share.
+/// What of it hides is decided by pairs of passes: see paired_layers.
 void add_expert_exchange(const PricingContext& pricing, Section& block);
 
-/// Of the cards' rate, what kernels that send tokens once to a node reach: of DeepEP's the tables of 32 and 64 H800
-/// (deepseek-ai/DeepEP: 43.5 and 44.6 of 50 GB/s without the own node), of HybridEP's those through its PyTorch
-/// interface, copies included (16 to 64 H100: 0.5 to 0.75; 0.72 to 0.88 for the kernels alone).
-double expert_network_share(ExpertDispatcher dispatcher);
+/// Of what links carry, in the node and between nodes, what kernels that send tokens once to a node reach: of DeepEP's
+/// the tables of 8, 32 and 64 H800 and those of its second version (deepseek-ai/DeepEP: 43.5 and 44.6 of 50 GB/s
+/// without the own node; on NVLink 134 of 165), of HybridEP's those through its PyTorch interface, copies included (16
+/// to 64 H100: 0.5 to 0.75, 0.72 to 0.88 for the kernels alone; 8 B200: 0.63).
+double node_wise_share(ExpertDispatcher dispatcher);
 
 /// How a layer with experts runs, of what its operators behind the dispatch and its exchanges take (in its section) and
 /// its whole passes: all else, collectives of other axes included, precedes the dispatch.

@@ -94,6 +94,9 @@ class StepPricer {
   void add_recomputed_blocks(const Block& block, int layers, StageCosts& costs) const;
   void add_kept_blocks(const Block& block, int layers, StageCosts& costs) const;
   StageCosts stage(int index, int first_layer, int layers) const;
+  const Block& block_of_mtp() const;
+  int redone_of_mtp() const;
+  void add_mtp(bool has_embedding, StageCosts& costs) const;
   // What a stage's costs depend on beside its ends of the model; nothing for a stage that has one.
   struct Alike {
     LayerCounts layers;
@@ -114,10 +117,12 @@ class StepPricer {
   PricingContext pricing_;
   std::vector<Operator> embedding_operators_;
   std::vector<Operator> head_operators_;
+  std::vector<Operator> mtp_operators_;
   std::array<Block, kLayerStates> dense_;
   std::array<Block, kLayerStates> experts_;
   Section embedding_;
   Section head_;
+  Section mtp_;                                // of one module, without its block
   Section tied_head_;                          // on the stage that also has the embedding, whose table it shares
   std::optional<BoundaryCosts> transfers_[2];  // inside a node, between nodes
 };
@@ -346,6 +351,10 @@ std::vector<UnitRun> StepPricer::runs_of(int index, const LayerCounts& layers) c
   if (map_.model_stage(index) == 0) runs.push_back({&embedding_, 1, Seconds(0)});
   each_block(layers, add);
   if (map_.model_stage(index) + 1 == map_.model_stages) {
+    if (const int modules = job_.model.mtp_layers; modules > 0) {
+      add(block_of_mtp(), modules, redone_of_mtp());
+      runs.push_back({&mtp_, modules, Seconds(0)});
+    }
     runs.push_back({rank_has_table(index) ? &tied_head_ : &head_, 1, Seconds(0)});
   }
   return runs;
@@ -357,6 +366,29 @@ bool StepPricer::rank_has_table(int index) const {
   bool has = false;
   for (int first = 0; first < map_.stages(); first += map_.model_stages) has = has || rank_of(first) == rank_of(index);
   return has && job_.model.tied_embeddings;
+}
+
+const StepPricer::Block& StepPricer::block_of_mtp() const {
+  return (job_.model.experts ? experts_ : dense_)[static_cast<std::size_t>(LayerState::kTrained)];
+}
+
+// With all layers, but not where only the first of a stage are.
+int StepPricer::redone_of_mtp() const {
+  const bool all = job_.layout.recompute == Recompute::kFull && !job_.layout.recompute_layers;
+  return all ? job_.model.mtp_layers : 0;
+}
+
+// On a stage of its own the embedding is a second one, whose gradients are added to the first's.
+void StepPricer::add_mtp(bool has_embedding, StageCosts& costs) const {
+  const int modules = job_.model.mtp_layers;
+  if (modules == 0) return;
+  add_blocks(block_of_mtp(), modules, redone_of_mtp(), costs);
+  add_section(mtp_, modules, costs);
+  costs.activation += saved_activation(mtp_operators_) * modules;
+  if (has_embedding || job_.model.tied_embeddings) return;
+  const double table = embedding_operators_.front().parameters;
+  costs.parameters += table;
+  costs.embedding_parameters = table;
 }
 
 StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
@@ -371,7 +403,8 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
   if (first) {
     add_section(embedding_, 1, costs);
     costs.activation += saved_activation(embedding_operators_);
-    costs.embedding_parameters = job_.model.tied_embeddings ? embedding_operators_.front().parameters : 0.0;
+    const bool twice = job_.model.tied_embeddings || (!last && job_.model.mtp_layers > 0);
+    costs.embedding_parameters = twice ? embedding_operators_.front().parameters : 0.0;
   }
   if (last) {
     add_section(head_, 1, costs);
@@ -384,6 +417,7 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
       costs.embedding_parameters = table;
       if (first) drop_table(table, job_.training, costs);
     }
+    add_mtp(first, costs);
   }
   finish_stage(pricing_, index, runs_of(index, counts), costs);
   add_overlap_slowdown(overlap_slowdown(job_.cluster.device), costs);
@@ -489,6 +523,11 @@ StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
     add_grid_collectives(pricing_, head_operators_, head_);
     add_grid_loss(pricing_, head_);
   }
+  if (job_.model.mtp_layers > 0) {
+    mtp_operators_ = mtp_operators(job_.model, job_.layout, job_.training);
+    mtp_ = price_operators(mtp_operators_);
+    add_head_collectives(pricing_, mtp_);
+  }
   tied_head_ = head_;
   tied_head_.parameters -= head_operators_[1].parameters;
   if (head_operators_[1].frozen) {
@@ -536,6 +575,12 @@ Flops model_flops_per_step(const Job& job, AttentionFlops counted) {
     };
     add(BlockKind::kDense, layers.dense[static_cast<std::size_t>(state)]);
     add(BlockKind::kExperts, layers.with_experts[static_cast<std::size_t>(state)]);
+  }
+  if (job.model.mtp_layers > 0) {
+    const BlockKind kind = job.model.experts ? BlockKind::kExperts : BlockKind::kDense;
+    const Flops module = all_passes(mtp_operators(job.model, job.layout, job.training)) +
+                         all_passes(block_operators(job.model, job.layout, job.training, kind));
+    total += module * static_cast<double>(job.model.mtp_layers);
   }
   const double microbatches = job.layout.microbatches();
   return total * microbatches * static_cast<double>(job.layout.tp * job.layout.cp * job.layout.dp);

@@ -514,7 +514,7 @@ const Fields& layout_fields() {
       whole<&Layout::etp>("etp", 1, kMostRanks, "tensor-parallel ranks of an expert")
           .flag("N", {"--etp", "--expert-tensor-parallel-size"})
           .otherwise("tp")
-          .possible(),
+          .chosen(),
       choice<&Layout::tensor_parallel>("tensor_parallel", "1d, 2d, 2.5d or 3d").flag("FORM").possible(),
       whole<&Layout::tensor_depth>("tensor_depth", 1, kMostHelpers, "depth d of tensor_parallel 2.5d, tp = q²·d")
           .flag("D")

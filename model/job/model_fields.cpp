@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kLargestWidth = 10'000'000;
 constexpr int kMostExperts = 1'000'000;
+constexpr int kMostMtpModules = 64;
 constexpr int kMostProfiledSamples = 1'000'000'000;
 constexpr int kLongestProfiledSample = 100'000'000;
 constexpr int kMostNodes = 1'000'000;
@@ -179,6 +180,8 @@ const Fields& experts_fields() {
                                        "rows of an expert in fair shares, padded (default: as many as come)")
           .flag("C", {"--moe-expert-capacity-factor"}),
       whole<&Experts::every>("every", 1, kLargestLayers, "experts in every N-th layer").flag("N"),
+      amount<&Experts::imbalance>("imbalance", "standard deviation of an expert's rows over their mean").flag("C"),
+      boolean<&Experts::router_bias>("router_bias", "a trained bias of the router's scores").flag(""),
   };
   return fields;
 }
@@ -241,6 +244,9 @@ const Fields& transformer_fields() {
           .flag("", {"--add-qkv-bias"})
           .otherwise("biases"),
       boolean<&Transformer::qk_norm>("qk_norm", "a norm over each query and key head").flag("", {"--qk-layernorm"}),
+      boolean<&Transformer::whole_qk_norm>("whole_qk_norm", "that norm spans all heads").flag(""),
+      boolean<&Transformer::attention_sinks>("attention_sinks", "a trained score a head that no value answers to")
+          .flag(""),
       boolean<&Transformer::causal>("causal", "false: every token attends to every other").flag(""),
       boolean<&Transformer::embedding_norm>("embedding_norm", "a norm behind the embedding").flag(""),
       boolean<&Transformer::post_norms>("post_norms", "norms behind attention and MLP, too").flag(""),
@@ -256,6 +262,8 @@ const Fields& transformer_fields() {
           .otherwise("all, where there is a window"),
       part<&Transformer::experts, experts_fields>("experts", "a mixture of experts in place of the MLP"),
       part<&Transformer::latent, latent_fields>("mla", "multi-head latent attention"),
+      whole<&Transformer::mtp_layers>("mtp_layers", 0, kMostMtpModules, "modules that predict further tokens")
+          .flag("N", {"--mtp-num-layers"}),
       boolean<&Transformer::dropout>("dropout", "dropout, with its stored masks")
           .flag("")
           .otherwise("with norm layernorm"),

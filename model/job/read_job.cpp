@@ -75,9 +75,18 @@ Experts read_experts(ObjectReader& reader, const Transformer& model, Job& job) {
       job.assumptions.push_back(fmt::format("model.experts.shared_ffn is that of the others, {}", experts.ffn));
     }
   }
-  job.assumptions.emplace_back(experts.capacity_factor
-                                   ? "experts are evenly loaded: capacity_factor pads them above 1, drops tokens below"
-                                   : "experts are evenly loaded: no imbalance, no dropped tokens");
+  if (experts.capacity_factor && experts.imbalance > 0.0) {
+    reader.fail("imbalance", "means nothing beside capacity_factor, which fixes the rows of an expert",
+                "leave one of the two out");
+  }
+  if (experts.imbalance > 0.0) {
+    job.assumptions.push_back(fmt::format(
+        "the loads of experts vary by {:.0f} %: each layer waits for the fullest rank's", 1e2 * experts.imbalance));
+  } else {
+    job.assumptions.emplace_back(
+        experts.capacity_factor ? "experts are evenly loaded: capacity_factor pads them above 1, drops tokens below"
+                                : "experts are evenly loaded: no imbalance, no dropped tokens");
+  }
   return experts;
 }
 
@@ -143,6 +152,9 @@ Transformer read_model(ObjectReader& root, Job& job, const Origins& origins) {
   otherwise("attention_bias", model.attention_bias, model.biases);
   if (model.biases && !model.attention_bias) {
     reader.fail("attention_bias", "is false, but biases is true", "set biases to false: it means every linear");
+  }
+  if (model.whole_qk_norm && !model.qk_norm) {
+    reader.fail("whole_qk_norm", "is true, but there is no qk_norm", "set qk_norm to true as well");
   }
   otherwise("dropout", model.dropout, model.norm == Norm::kLayerNorm);
   settle_windows(reader, model);
@@ -377,6 +389,10 @@ std::optional<Finetune> read_finetune(ObjectReader& training, Job& job, const Or
   }
   if (job.profile) {
     reader.fail("method", "a layer profile tells no weights apart", "valid here: full");
+  }
+  if (job.model.mtp_layers > 0) {
+    reader.fail("method", fmt::format("{} is modelled without model.mtp_layers", name_of(finetune.method)),
+                "set model.mtp_layers to 0, or method to full");
   }
   if (finetune.adapts()) {
     settle_adapters(reader, finetune, job);

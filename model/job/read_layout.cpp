@@ -228,8 +228,10 @@ class LayoutCheck {
     if (is_1d()) return;
     check_grid(rule);
     if (broken_form_rule(job_) == LayoutRule::kGridModel) {
-      reader_.fail("tensor_parallel", fmt::format("{} is modelled without experts and latent attention", tensor_form()),
-                   "valid for this model: 1d");
+      reader_.fail(
+          "tensor_parallel",
+          fmt::format("{} is modelled without experts, latent attention and multi-token prediction", tensor_form()),
+          "valid for this model: 1d");
     }
   }
 

@@ -147,7 +147,9 @@ std::vector<double> stage_times(const Job& job, const StageMap& map, int layers_
 }
 
 // The job with all layers of one kind.
+// All layers of one kind, and nothing behind them that is priced like one.
 Job of_kind(Job job, bool experts) {
+  job.model.mtp_layers = 0;
   if (!job.model.experts) return job;
   job.model.experts->first_dense_layers = experts ? 0 : job.model.layers;
   job.model.experts->every = 1;
@@ -257,13 +259,14 @@ SplitCosts split_costs(const Job& job, const StageMap& map) {
   costs.rank_of_stage = map.rank_of_stage;
   costs.model_stages = map.model_stages;
   costs.fixed = stage_times(job, map, 0);
+  const std::vector<double> none = job.model.mtp_layers > 0 ? stage_times(of_kind(job, false), map, 0) : costs.fixed;
   const std::vector<double> dense = stage_times(of_kind(job, false), map, 1);
   const std::vector<double> experts = job.model.experts ? stage_times(of_kind(job, true), map, 1) : dense;
   for (std::size_t stage = 0; stage < costs.fixed.size(); ++stage) {
     costs.layer.emplace_back();
     for (int layer = 0; layer < job.model.layers; ++layer) {
       const bool with_experts = job.model.experts && job.model.expert_layers(layer, 1) > 0;
-      const double time = (with_experts ? experts : dense)[stage] - costs.fixed[stage];
+      const double time = (with_experts ? experts : dense)[stage] - none[stage];
       costs.layer.back().push_back(std::max(0.0, time));
     }
   }

@@ -394,6 +394,27 @@ std::vector<Operator> head_operators(const Transformer& model, const Layout& lay
   return state == LayerState::kTrained ? operators : finetuned(std::move(operators), model, layout, training, state);
 }
 
+std::vector<Operator> mtp_operators(const Transformer& model, const Layout& layout, const Training& training) {
+  const OperatorShapes shapes(model, layout, training);
+  const double e = shapes.element;
+  const double elements = shapes.tokens * model.hidden;
+  std::vector<Operator> operators;
+  Operator lookup = memory_bound("mtp embedding", elements, 2 * e, 0.0);
+  lookup.weight_gradient_bytes = Bytes(elements * (e + 2 * training.stack.gradient_bytes));
+  lookup.backward_kernels = 1;
+  operators.push_back(lookup);
+  operators.push_back(norm_operator(model, shapes, "mtp embedding norm"));
+  operators.push_back(norm_operator(model, shapes, "mtp hidden norm"));
+  operators.push_back(linear_operator("mtp projection", shapes, 2.0 * model.hidden, model.hidden / shapes.tp,
+                                      shapes.sharded_tokens, training.stack));
+  quantise(operators.back(), training, true);
+  for (Operator& op : head_operators(model, layout, training)) {
+    if (op.kind == OperatorKind::kLinear) op.parameters = 0.0;
+    operators.push_back(std::move(op));
+  }
+  return operators;
+}
+
 double redone_selectively(const Operator& op, const Layout& layout, const Stack& stack) {
   if (layout.recompute_modules) return (op.redone_with & *layout.recompute_modules).any() ? 1.0 : 0.0;
   if (stack.selective_recompute == SelectiveRecompute::kAttention) return op.attention_core ? 1.0 : 0.0;
@@ -602,8 +623,13 @@ void append_projections(std::vector<Operator>& operators, const Transformer& mod
     Operator norms = memory_bound("query and key norms", rotated, 2 * e, 5 * e);
     norms.forward_kernels = 2;
     norms.backward_kernels = 4;
-    norms.parameters = 2 * (model.norm == Norm::kLayerNorm ? 2.0 : 1.0) * model.head_dim;
+    const double scales = model.norm == Norm::kLayerNorm ? 2.0 : 1.0;
+    norms.parameters = scales * 2.0 * model.head_dim;
     norms.parameter_copies = shapes.tensor_ranks;
+    if (model.whole_qk_norm) {
+      norms.parameters = scales * (model.attention_width() + model.key_width()) / shapes.tp;
+      norms.parameter_copies = 1;
+    }
     norms.saved = Bytes(rotated * e);
     operators.push_back(norms);
   }
@@ -679,6 +705,11 @@ void append_attention(std::vector<Operator>& operators, const Transformer& model
   // Queries, keys and values, which it saves.
   for (std::size_t index = core; model.latent && index < operators.size(); ++index) {
     operators[index].dropped_with = bit_of(RecomputeModule::kLatentUp);
+  }
+  if (model.attention_sinks) {
+    Operator sinks = memory_bound("attention sinks", 0.0, 0.0, 0.0);
+    sinks.parameters = model.heads / shapes.tp;
+    operators.push_back(sinks);
   }
   const double context = model.context_width() / shapes.tp;
   Operator transpose = memory_bound("head transpose", shapes.tokens * context, 2 * e, 6 * e);
@@ -760,11 +791,14 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
   // Rows that this rank's experts see.
   const double routed = shapes.tokens * sharing / layout.tp * experts.top_k * capacity;
   const double here = static_cast<double>(experts.count) / layout.ep;
-  const ExpertRows rows = {routed / here, routed / here * std::min(1.0, 1.0 / capacity)};
+  // All ranks wait for the fullest.
+  const double fullest = experts.fullest_rank(layout.ep);
+  const ExpertRows rows = {routed / here * fullest, routed / here * std::min(1.0, 1.0 / capacity)};
   const double columns = experts.ffn / sharing;
   const double inputs = (model.gated_mlp ? 2.0 : 1.0) * columns;
 
   operators.push_back(replicated_linear("router", shapes, model.hidden, experts.count, stack));
+  if (experts.router_bias) operators.back().parameters += experts.count;
   constexpr double kScorePasses = 5.0;  // over scores in fp32
   Operator choice = memory_bound("router choice", shapes.sharded_tokens * experts.count, kScorePasses * kFp32Bytes,
                                  kScorePasses * kFp32Bytes);
@@ -784,9 +818,9 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
     operators.back().input_gradient_bytes += Bytes(routed * inputs * e);
   }
   quantise(operators.back(), training, false);
-  Operator activation = activation_operator(model, shapes, stack, "experts activation", routed * columns);
-  activation.saved = Bytes(routed * inputs * e);
-  activation.gradient_buffer = Bytes(routed * (inputs + columns) * e);
+  Operator activation = activation_operator(model, shapes, stack, "experts activation", routed * fullest * columns);
+  activation.saved = Bytes(routed * fullest * inputs * e);
+  activation.gradient_buffer = Bytes(routed * fullest * (inputs + columns) * e);
   activation.routed = true;
   activation.redone_with = bit_of(RecomputeModule::kMoeActivation);
   operators.push_back(activation);

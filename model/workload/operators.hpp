@@ -92,7 +92,7 @@ struct Operator {
 ///
 /// Experts (GShard 2006.16668, DeepSeek-V3 2412.19437): the router is a linear h -> E, in 16 bits, and its scores,
 /// top-k, auxiliary loss and map are 25 kernels over S·E scores in fp32; every rank's S·k routed tokens meet E/ep
-/// experts as one grouped product of E/ep members with S·k·ep/E rows each, as if the router were balanced. Each token's
+/// experts as one grouped product of E/ep members with S·k·ep/E rows each, times Experts::fullest_rank. Each token's
 /// k copies are written in the order of the experts (2e a row and feature), and of an all-to-all's again by local
 /// expert behind it; the way back is the same, and sums. Weights are applied by the activation (Megatron Core 0.11,
 /// torchtitan), so that the experts' results are not kept. Kernels by Megatron Core's dispatchers: 40 with an
@@ -103,7 +103,7 @@ struct Operator {
 /// Kernels of scores and softmax compute all and mask. Context parallelism sends every key still; parts in order (no
 /// zigzag) leave the last rank of a ring with 2 - 1/n times the mean of causal attention, and all wait for it. A
 /// parallel block adds once, and has one norm where both read it; its two sums over tensor-parallel ranks are counted
-/// as of a sequential one. Left out: the mask of padded tokens, dropped tokens and imbalance of experts.
+/// as of a sequential one. Left out: the mask of padded tokens, dropped tokens.
 ///
 /// Fine-tuning (finetuned() in finetune.cpp): a frozen linear has no weight gradient and keeps no input, a frozen norm
 /// sums no gradients of its scales, biases none. LoRA (2106.09685 §4.1) puts behind each linear [k, n] named by the
@@ -116,6 +116,10 @@ std::vector<Operator> block_operators(const Transformer& model, const Layout& la
                                       BlockKind kind, LayerState state = LayerState::kTrained);
 std::vector<Operator> embedding_operators(const Transformer& model, const Layout& layout, const Training& training);
 std::vector<Operator> head_operators(const Transformer& model, const Layout& layout, const Training& training);
+/// What a module of multi-token prediction has beside its block: embedding, norms and product in front of it, norm,
+/// logits and loss behind it. The parameters of embedding and head are not its own. Left out: the gather of the
+/// product's columns over tensor-parallel ranks.
+std::vector<Operator> mtp_operators(const Transformer& model, const Layout& layout, const Training& training);
 
 /// The operators as fine-tuning changes them: Training::finetune, which must be there.
 std::vector<Operator> finetuned(std::vector<Operator> operators, const Transformer& model, const Layout& layout,

@@ -26,7 +26,12 @@ std::int64_t attention_parameters(const Transformer& model) {
   }
   const std::int64_t qkv = queries + model.key_width() + model.value_width();
   count += h * qkv + (model.query_bias() ? qkv : 0);
-  if (model.qk_norm) count += 2 * norm_parameters(model, model.head_dim);
+  if (model.qk_norm && model.whole_qk_norm) {
+    count += norm_parameters(model, queries) + norm_parameters(model, model.key_width());
+  } else if (model.qk_norm) {
+    count += 2 * norm_parameters(model, model.head_dim);
+  }
+  if (model.attention_sinks) count += model.heads;
   return count;
 }
 
@@ -42,6 +47,30 @@ std::int64_t mlp_parameters(const Transformer& model, std::int64_t width) {
 }
 
 }  // namespace
+
+namespace {
+
+// Of a standard normal variate, by halves.
+double normal_quantile(double share) {
+  constexpr double kFarthest = 9.0;
+  double low = -kFarthest;
+  double high = kFarthest;
+  constexpr int kHalvings = 50;
+  for (int step = 0; step < kHalvings; ++step) {
+    const double middle = (low + high) / 2.0;
+    (0.5 * std::erfc(-middle / std::sqrt(2.0)) < share ? low : high) = middle;
+  }
+  return (low + high) / 2.0;
+}
+
+}  // namespace
+
+double Experts::fullest_rank(int ranks, double share) const {
+  if (imbalance <= 0.0 || ranks <= 1 || capacity_factor) return 1.0;
+  const double of_rank = imbalance * std::sqrt((1.0 - 1.0 / ranks) * ranks / count);
+  const double largest = normal_quantile(std::pow(share, 1.0 / ranks));
+  return std::clamp(1.0 + of_rank * largest, 1.0, static_cast<double>(ranks));
+}
 
 double Transformer::attended_share(double sequence) const {
   if (!windowed() || sequence <= 0.0) return 1.0;
@@ -89,11 +118,17 @@ ParameterCounts count_parameters(const Transformer& model) {
     const Experts& experts = *model.experts;
     const std::int64_t one = mlp_parameters(model, experts.ffn);
     const std::int64_t always = attention + block_norm_parameters(model) + h * experts.count +
+                                (experts.router_bias ? experts.count : 0) +
                                 experts.shared * mlp_parameters(model, experts.shared_ffn);
     counts.expert_block = always + experts.count * one;
     counts.total += sparse * counts.expert_block;
     counts.active += sparse * (always + experts.top_k * one);
+    if (model.mtp_layers > 0) counts.active -= model.mtp_layers * (experts.count - experts.top_k) * one;
   }
+  if (model.mtp_layers == 0) return counts;
+  counts.mtp = 3 * norm + 2 * h * h + (model.experts ? counts.expert_block : counts.block);
+  counts.total += model.mtp_layers * counts.mtp;
+  counts.active += model.mtp_layers * counts.mtp;
   return counts;
 }
 

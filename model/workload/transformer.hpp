@@ -44,6 +44,15 @@ struct Experts {
   /// 2006.16668 §2.2). Absent: every token is taken and none padded.
   std::optional<double> capacity_factor;
   int every = 1;
+  bool router_bias = false;  ///< a trained bias of the router's scores (gpt-oss)
+  /// Standard deviation of an expert's rows over their mean, from layer to layer and microbatch to microbatch. 0: even.
+  double imbalance = 0.0;
+
+  /// Rows of the fullest of `ranks` ranks with count/ranks experts each over a rank's mean: 1 + c·z, where c is
+  /// imbalance·√(ranks/count·(1 - 1/ranks)), the spread of a rank's sum when loads are drawn independently and add up
+  /// to all, and z the `share` quantile of the largest of `ranks` normal variates; the median where 0.5. At most all
+  /// rows.
+  double fullest_rank(int ranks, double share = 0.5) const;
 };
 
 /// Multi-head latent attention (DeepSeek-V2, 2405.04434 §2.1): queries, keys and values come from two narrow latent
@@ -64,8 +73,8 @@ enum class BlockKind { kDense, kExperts };
 /// Shapes: hidden h, `heads` query heads and `kv_heads` key/value heads of `head_dim` each, MLP width `ffn`.
 /// Windows: in `windowed_layers` layers a token attends to the `sliding_window` last tokens, itself included (Mistral
 /// 2310.06825 §2), or to those of its own chunk of `attention_chunk` tokens (Llama 4); in the others to all before it.
-/// Left out: encoder-decoder models and cross attention, windows to both sides, multi-token prediction, embeddings of
-/// token types; of BERT also the pooler and the dense layer of the masked-language head.
+/// Left out: encoder-decoder models and cross attention, windows to both sides, embeddings of token types; of BERT also
+/// the pooler and the dense layer of the masked-language head.
 struct Transformer {
   std::string name;  ///< catalogue name, or "inline"
   int layers = 0;
@@ -77,14 +86,16 @@ struct Transformer {
   int vocab = 0;
   int sequence_length =
       0;  ///< the length it was published with: default of training.sequence_length, rows of learned positions
-  bool gated_mlp = false;       ///< SwiGLU and kin: three MLP matrices instead of two
-  bool biases = true;           ///< biases on every linear of a block, as GPT has and Llama has not
-  bool attention_bias = false;  ///< biases on the query, key and value projections alone, as Qwen2 has
-  bool qk_norm = false;         ///< a norm over each query and key head, as Qwen3 has
-  bool dropout = true;          ///< dropout after attention, MLP and softmax: its masks are stored for backward
-  bool causal = true;           ///< false: every token attends to every other (BERT)
-  bool embedding_norm = false;  ///< a norm after the embedding, as BLOOM has
-  bool post_norms = false;      ///< norms behind attention and MLP beside those before them, as Gemma 2 and GLM-4 have
+  bool gated_mlp = false;        ///< SwiGLU and kin: three MLP matrices instead of two
+  bool biases = true;            ///< biases on every linear of a block, as GPT has and Llama has not
+  bool attention_bias = false;   ///< biases on the query, key and value projections alone, as Qwen2 has
+  bool qk_norm = false;          ///< a norm over each query and key head, as Qwen3 has
+  bool whole_qk_norm = false;    ///< that norm spans all heads, as in OLMo 2, OLMoE and MiniMax-M2
+  bool attention_sinks = false;  ///< a trained score a head that no value answers to, as gpt-oss has
+  bool dropout = true;           ///< dropout after attention, MLP and softmax: its masks are stored for backward
+  bool causal = true;            ///< false: every token attends to every other (BERT)
+  bool embedding_norm = false;   ///< a norm after the embedding, as BLOOM has
+  bool post_norms = false;       ///< norms behind attention and MLP beside those before them, as Gemma 2 and GLM-4 have
   BlockForm block = BlockForm::kSequential;
   int sliding_window = 0;   ///< tokens, 0: none
   int attention_chunk = 0;  ///< tokens, 0: none
@@ -94,6 +105,10 @@ struct Transformer {
   bool tied_embeddings = true;
   std::optional<Experts> experts;
   std::optional<LatentAttention> latent;
+  /// Multi-token prediction (DeepSeek-V3 2412.19437 §2.2): so many modules behind the last layer, one after the other.
+  /// Each has norms of the states before it and of the next token's embedding, a product 2h -> h of both, a block like
+  /// the last layers', and a final norm; embedding and head are the model's.
+  int mtp_layers = 0;
 
   /// Widths over all heads: of the queries, the keys, the values, and of what attention hands to the output projection.
   int attention_width() const { return heads * key_dim(); }
@@ -117,9 +132,10 @@ struct Transformer {
 ///   attention  h·(a·d + 2·k·d) + a·d·h; latent: h·q + q + q·a·(n+r), h·(c+r) + c + c·a·(n+v), a·v·h
 ///   MLP        h·f·(2, or 3 gated); experts: h·E for the router and E·(2 or 3)·h·f_e, likewise the shared ones
 ///   block      attention + MLP + biases + 2 norms, 1 of a parallel block that shares it (+ 2 behind attention and MLP,
-///              + 2·d norms of queries and keys)
+///              + 2·d norms of queries and keys, or over all heads their widths; + a sinks; + E biases of the router)
 ///   embedding  V·h (+ sequence_length·h with learned positions, + a norm)
 ///   head       final norm + V·h when untied
+///   module of multi-token prediction: 3 norms + 2h·h + a block
 /// Source: Narayanan et al. 2021 (2104.04473) §3 eq. 2 for the GPT form, 12Lh²(1 + 13/12h + (V+s)/12Lh); the
 /// checkpoints' own tensor lists for the others.
 struct ParameterCounts {
@@ -127,6 +143,7 @@ struct ParameterCounts {
   std::int64_t expert_block = 0;  ///< of a layer with experts; 0 without any
   std::int64_t embedding = 0;
   std::int64_t head = 0;  ///< with tied embeddings: only the final norm
+  std::int64_t mtp = 0;   ///< one module's
   std::int64_t total = 0;
   std::int64_t active = 0;  ///< those a token passes: of the experts only top_k and the shared ones
 };

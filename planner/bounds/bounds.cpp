@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <tuple>
 
 #include "model/cost/data_parallel.hpp"
@@ -274,10 +275,10 @@ StepCosts price_for_bounds(Job& job, const StageMap& stages, const std::vector<i
 namespace {
 
 // All that the price of a block depends on beside what all layouts of the search share.
-using WorkKey = std::tuple<int, int, int, int, bool, Recompute>;
+using WorkKey = std::tuple<int, int, int, int, int, bool, Recompute>;
 
 WorkKey key_of(const LayoutGroup& group) {
-  return {group.tp, group.cp, group.ep, group.micro_batch_size, group.sequence_parallel, group.recompute};
+  return {group.tp, group.cp, group.ep, group.etp, group.micro_batch_size, group.sequence_parallel, group.recompute};
 }
 
 // Of the whole model, one microbatch.
@@ -293,7 +294,9 @@ Work price_work(Job job, const LayoutGroup& group) {
   Layout& layout = job.layout;
   layout.sizes() = group.sizes();
   layout.pp = 1;
-  layout.dp = std::max(1, group.ep / group.cp);
+  if (group.etp > 0) layout.etp = group.etp;
+  const int beside = group.cp * group.tp / layout.expert_tensor_ranks();
+  layout.dp = std::max(1, group.ep / std::gcd(group.ep, beside));
   layout.micro_batch_size = group.micro_batch_size;
   layout.global_batch_size = layout.dp * group.micro_batch_size;
   // Of exchanges as much is hidden as of any schedule's.
@@ -322,6 +325,7 @@ Work price_work(Job job, const LayoutGroup& group) {
 double least_states(const Job& job, const SearchSpace& space, const LayoutGroup& group, const Work& work) {
   Layout layout = job.layout;
   layout.sizes() = group.sizes();
+  if (group.etp > 0) layout.etp = group.etp;
   if (layout.data_parallel == DataParallel::kDdp) {
     constexpr int kMostSharded = 3;
     layout.zero = space.zero.empty() ? kMostSharded : *std::max_element(space.zero.begin(), space.zero.end());

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 
+#include "model/cost/expert_costs.hpp"
 #include "model/units/quantity.hpp"
 #include "planner/search/search.hpp"
 
@@ -221,6 +222,33 @@ std::vector<RuleOfThumb> rules_of_thumb(const Forecast& forecast) {
                    layout.pp == 1 || layout.weight_shards() == 1,
                    fmt::format("pp {}, weights in {} parts", layout.pp, layout.weight_shards())});
   return rules;
+}
+
+std::optional<std::string> exchanges_compared(const Forecast& forecast) {
+  const Job& job = forecast.step.job;
+  if (!job.model.experts || job.layout.ep == 1) return std::nullopt;
+  const auto outcome = [](const Job& other) {
+    const EvaluatedLayout evaluated = evaluate_layout(other);
+    return evaluated.fits ? fmt::format("{:.4g} s", evaluated.time_s) : "it does not fit";
+  };
+  const Stack& stack = job.training.stack;
+  std::vector<std::string> others;
+  for (const ExpertDispatcher dispatcher :
+       {ExpertDispatcher::kAlltoall, ExpertDispatcher::kDeepep, ExpertDispatcher::kHybridep}) {
+    if (dispatcher == stack.experts_dispatcher) continue;
+    Job other = job;
+    other.training.stack.experts_dispatcher = dispatcher;
+    others.push_back(fmt::format("with {} {}", name_of(dispatcher), outcome(other)));
+  }
+  const ExpertOverlap overlap = overlap_of_experts(job);
+  if (overlap == ExpertOverlap::kNone && (job.layout.pp == 1 || job.layout.vpp.value_or(1) > 1)) {
+    Job other = job;
+    other.training.stack.overlap_experts = ExpertOverlap::k1f1bDelayed;
+    others.push_back(fmt::format("with training.overlap.experts 1f1b_delayed {}", outcome(other)));
+  }
+  return fmt::format(
+      "tokens go to their experts by {} (training.experts_dispatch.dispatcher), overlap {}: {:.4g} s; {}",
+      name_of(stack.experts_dispatcher), name_of(overlap), forecast.result.iteration.time_s, fmt::join(others, "; "));
 }
 
 }  // namespace flopcast

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,5 +30,9 @@ struct RuleOfThumb {
   std::string here;  ///< the figures of the layout
 };
 std::vector<RuleOfThumb> rules_of_thumb(const Forecast& forecast);
+
+/// A layout's step with the other ways to send tokens to their experts, and to hide that: what the software can be
+/// told, which a plan takes as the job says. Nothing without expert-parallel ranks.
+std::optional<std::string> exchanges_compared(const Forecast& forecast);
 
 }  // namespace flopcast

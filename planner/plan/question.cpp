@@ -62,6 +62,7 @@ void fix_axes(const ObjectReader& reader, const Layout& given, const Origins& or
     space.schedules = default_schedules();
   }
   if (given.vpp) space.vpp = {*given.vpp};
+  if (given.etp) space.etp = {*given.etp};
 }
 
 // What the job's layout says, where not every layout can have it.
@@ -234,6 +235,7 @@ void keep_deepspeed(const Job& job, SearchSpace& space, Narrowing& narrowing) {
   narrowing.keep_schedules({"naive", "1f1b"});
   narrowing.keep(space.pp, {1}, "pipelines");
   narrowing.keep(space.ep, {1}, "expert parallelism");
+  narrowing.keep(space.etp, {0}, "experts whole on tensor-parallel ranks");
   narrowing.keep(space.sequence_parallel, {0}, "sequence parallelism");
   narrowing.keep(space.recompute, {Recompute::kNone, Recompute::kFull}, "selective recomputation");
   if (job.layout.context_parallel != ContextParallel::kUlysses) narrowing.keep(space.cp, {1}, "context parallelism");

@@ -206,7 +206,7 @@ std::vector<int> divisors_of(int number, int largest) {
 
 class Enumeration {
  public:
-  Enumeration(const Job& job, const SearchSpace& space) : job_(job), space_(space), table_(job, space) {}
+  Enumeration(const Job& job, const SearchSpace& space) : job_(job), folded_(job), space_(space), table_(job, space) {}
 
   LayoutSpace run() {
     const int devices = job_.cluster.devices();
@@ -283,11 +283,27 @@ class Enumeration {
     }
   }
 
+  // The job with the group's etp, of which the rules read no other axis.
+  const Job& job_of(const LayoutGroup& group) {
+    if (group.etp == 0) return job_;
+    folded_.layout.etp = group.etp;
+    return folded_;
+  }
+
   void add_experts(LayoutGroup group) {
+    const bool foldable =
+        job_.model.experts && group.tp > 1 && !job_.layout.etp && job_.layout.tensor_parallel == TensorParallel::k1d;
+    for (const int etp : chosen(space_.etp, foldable ? std::vector<int>{0, 1} : std::vector<int>{0})) {
+      group.etp = etp;
+      if (etp == 0 || !broken_tensor_rule(job_of(group), group.tp)) add_expert_ranks(group);
+    }
+  }
+
+  void add_expert_ranks(LayoutGroup group) {
     const int most = job_.model.experts ? job_.model.experts->count : 1;
     for (const int ep : chosen(space_.ep, divisors_of(most, most))) {
       group.ep = ep;
-      if (const auto rule = broken_expert_rule(job_, group.tp, group.dp, group.cp, ep)) {
+      if (const auto rule = broken_expert_rule(job_of(group), group.tp, group.dp, group.cp, ep)) {
         reject(*rule);
       } else {
         add_batches(group);
@@ -319,7 +335,7 @@ class Enumeration {
     const MemberTable::Row& row = table_.row(group);
     for (const int parallel : chosen(space_.sequence_parallel, splits ? std::vector<int>{0, 1} : std::vector<int>{0})) {
       group.sequence_parallel = parallel != 0;
-      if (const auto rule = broken_sequence_rule(job_, group.tp, group.cp, group.sequence_parallel)) {
+      if (const auto rule = broken_sequence_rule(job_of(group), group.tp, group.cp, group.sequence_parallel)) {
         reject(*rule);
         continue;
       }
@@ -340,6 +356,7 @@ class Enumeration {
   }
 
   const Job& job_;
+  Job folded_;
   const SearchSpace& space_;
   MemberTable table_;
   LayoutSpace result_;
@@ -406,6 +423,7 @@ Layout layout_of(const Layout& base, const SearchSpace& space, const LayoutGroup
                  int layers) {
   Layout layout = base;
   layout.sizes() = group.sizes();
+  if (group.etp > 0) layout.etp = group.etp;
   layout.micro_batch_size = group.micro_batch_size;
   layout.sequence_parallel = group.sequence_parallel;
   layout.recompute = group.recompute;

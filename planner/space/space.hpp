@@ -32,9 +32,10 @@ struct ScheduleChoice {
 
 /// What a planner may choose. An empty list: every value that the model, the batch and the devices allow.
 /// tp cp pp: divisors of the devices, tp up to the heads and pp up to the layers; dp: what they leave over; ep:
-/// divisors of the experts.
+/// divisors of the experts; etp: the tp ranks share each expert, or, where they split their tokens, none does.
 struct SearchSpace : ByAxis<std::vector<int>> {
   std::vector<int> vpp;
+  std::vector<int> etp;               ///< 0: the layout's own
   std::vector<int> micro_batch_size;  ///< divisors of global_batch_size / dp
   std::vector<int> zero;
   /// The most that `zero`, left open, shards beside a pipeline: what the software runs.
@@ -58,6 +59,7 @@ std::vector<SplitRule> all_splits();
 
 /// A layout less its schedule, chunks, sharding and split: what decides the time of a block.
 struct LayoutGroup : AxisSizes {
+  int etp = 0;  ///< tensor-parallel ranks that share an expert; 0: as the job's layout says
   int micro_batch_size = 1;
   int microbatches = 1;
   bool sequence_parallel = false;

@@ -83,6 +83,7 @@ std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry
   const Result& result = entry.forecast.result;
   std::vector<std::string> row = {std::to_string(rank), std::to_string(entry.planned.devices)};
   for (const Axis axis : axes) row.push_back(std::to_string(layout[axis]));
+  if (entry.forecast.step.job.model.experts) row.push_back(std::to_string(layout.expert_tensor_ranks()));
   for (const int number : {*layout.vpp, layout.micro_batch_size, layout.zero}) row.push_back(std::to_string(number));
   row.push_back(layout.sequence_parallel ? "yes" : "no");
   row.emplace_back(recompute_text(layout));
@@ -110,6 +111,7 @@ Table layouts_table(const PlanAnswer& answer, const std::vector<PlanEntry>& entr
   Table table;
   table.columns = {number_column("#", "rank"), number_column("GPUs")};
   for (const Axis axis : axes) table.columns.push_back(number_column(std::string(name_of(axis))));
+  if (job.model.experts) table.columns.push_back(number_column("etp"));
   for (const char* number : {"vpp", "mbs", "zero"}) table.columns.push_back(number_column(number));
   table.columns.push_back(text_column("sp"));
   table.columns.push_back(text_column("recompute"));
@@ -146,7 +148,8 @@ std::string listed(const std::vector<ComparedTerm>& terms) {
 }
 
 bool is_another_kind(const Layout& a, const Layout& b) {
-  return a.tp != b.tp || a.pp != b.pp || a.cp != b.cp || a.ep != b.ep || a.zero != b.zero || a.recompute != b.recompute;
+  return a.tp != b.tp || a.pp != b.pp || a.cp != b.cp || a.ep != b.ep || a.etp != b.etp || a.zero != b.zero ||
+         a.recompute != b.recompute;
 }
 
 // Where no term of the step differs by enough to be named.
@@ -352,6 +355,8 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
                                        plus_minus(*interval), interval->evidence));
   }
   for (std::string& note : certainty_notes(answer)) ranked.notes.push_back(std::move(note));
+  if (const std::optional<std::string> note = exchanges_compared(answer.ranked.front().forecast))
+    ranked.notes.push_back(*note);
   for (const std::string& note : answer.notes) ranked.notes.push_back(note);
   for (std::string& note : run_notes(answer)) ranked.notes.push_back(std::move(note));
   if (const std::optional<std::string> note = objective_note(answer)) ranked.notes.push_back(*note);

@@ -245,6 +245,15 @@ std::vector<std::string> assumptions_of(const PreparedStep& step, const std::opt
     assumptions.emplace_back(
         "a stage's weights stay gathered, and its gradients whole, for all the microbatches that run in a row");
   }
+  if (const std::optional<Experts>& experts = step.job.model.experts; experts && experts->imbalance > 0.0) {
+    const int ranks = step.job.layout.ep;
+    constexpr double kOneOfTwenty = 0.95;
+    assumptions.push_back(
+        fmt::format("of {} expert-parallel ranks the fullest has {:.3g} times its share in the median layer, {:.3g} "
+                    "times in one of "
+                    "twenty",
+                    ranks, experts->fullest_rank(ranks), experts->fullest_rank(ranks, kOneOfTwenty)));
+  }
   if (interval) assumptions.push_back(words_of(*interval));
   assumptions.emplace_back("one pipeline stands for all replicas: no stragglers");
   assumptions.push_back(beyond_tensors(step.job.training.stack));

@@ -102,6 +102,11 @@ void ActivationParts::add_stage(std::size_t stage) {
     add_blocks(BlockKind::kDense, layers.dense[static_cast<std::size_t>(state)]);
     add_blocks(BlockKind::kExperts, layers.with_experts[static_cast<std::size_t>(state)]);
   }
+  if (const int modules = job.model.mtp_layers; costs.has_head && modules > 0) {
+    const BlockKind kind = job.model.experts ? BlockKind::kExperts : BlockKind::kDense;
+    add_operators(block_operators(job.model, job.layout, job.training, kind), held * modules, job.layout.recompute);
+    add_operators(mtp_operators(job.model, job.layout, job.training), held * modules, Recompute::kNone);
+  }
   if (costs.has_head) {
     add_operators(head_operators(job.model, job.layout, job.training), held, Recompute::kNone);
   }

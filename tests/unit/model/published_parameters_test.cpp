@@ -84,6 +84,16 @@ constexpr Published kPublished[] = {
     // Less the biases that balance the router.
     {"kimi-k2", 1'026'408'232'448 - 60.0 * 384, 0, kSafetensors, 32 * kB, 1 * kB},
     {"qwen3-coder-480b-a35b", 480'154'875'392, 0, kSafetensors, 35 * kB, 0.6 * kB},
+    {"deepseek-r1", 671 * kB, 0.5 * kB, "deepseek-ai/DeepSeek-R1, README", 37 * kB, 0.6 * kB},
+    {"glm-4.5", 355 * kB, 3 * kB, "2508.06471, Table 1", 32 * kB, 1.7 * kB},
+    {"glm-4.6", 355 * kB, 3 * kB, "zai-org/GLM-4.6 on Hugging Face", 32 * kB, 1.7 * kB},
+    {"glm-4.5-air", 106 * kB, 1 * kB, "2508.06471, Table 1", 12 * kB, 1.5 * kB},
+    // Active without the embedding's table there, with it here.
+    {"gpt-oss-20b", 20'914'757'184, 0, kSafetensors, 3.61 * kB + 201'088 * 2880.0, 0.01 * kB},
+    {"gpt-oss-120b", 116'829'156'672, 0, kSafetensors, 5.13 * kB + 201'088 * 2880.0, 0.01 * kB},
+    {"olmoe-1b-7b", 6'919'161'856, 0, kSafetensors, 1.3 * kB, 0.05 * kB},
+    // The same.
+    {"minimax-m2", 230 * kB, 2 * kB, "MiniMaxAI/MiniMax-M2 on Hugging Face", 10 * kB + 200'064 * 3072.0, 0.5 * kB},
     {"dbrx", 131'596'523'520, 0, kSafetensors, 36 * kB, 0.5 * kB},
     // A head beside the table that the original shares with it is 0.8 B more.
     {"grok-1", 314 * kB, 2 * kB, "xai-org/grok-1, README", 0.25 * 314 * kB, 6 * kB},
@@ -135,6 +145,22 @@ TEST(PublishedParameters, CoverTheCatalogue) {
                                     [&name](const Published& published) { return published.model == name; });
     EXPECT_TRUE(listed) << name << " has no published count to be tested against";
   }
+}
+
+// DeepSeek-V3's README_WEIGHTS: a module of 11.5 B unique parameters, the embedding and head that it shares apart.
+TEST(PublishedParameters, OfMultiTokenPrediction) {
+  const auto counts = [](int modules) {
+    return count_parameters(job_from(R"({"model": {"name": "deepseek-v3", "mtp_layers": )" + std::to_string(modules) +
+                                     R"(}, "cluster": "one-gpu", "layout": {"global_batch_size": 1}})")
+                                .model);
+  };
+  const ParameterCounts none = counts(0);
+  const ParameterCounts one = counts(1);
+  EXPECT_EQ(none.mtp, 0);
+  EXPECT_EQ(one.mtp, one.expert_block + 3 * 7168 + 2LL * 7168 * 7168);
+  EXPECT_EQ(one.total - none.total, one.mtp);
+  EXPECT_NEAR(static_cast<double>(one.mtp), 11.5 * kB, 0.15 * kB);
+  EXPECT_EQ(one.active - none.active, one.mtp - 248LL * 3 * 7168 * 2048);
 }
 
 // DeepSeek-V3's list of tensors: 61 layers, three of them dense.

@@ -68,6 +68,9 @@ TEST(Search, FindsItWhereMemoryIsTheLimit) {
 
 TEST(Search, FindsItWithExpertsAndWithEverySplit) {
   expect_same_answer(small_expert_question());
+  PlanQuestion paired = small_expert_question();
+  paired.job.training.stack.overlap_experts = ExpertOverlap::k1f1bDelayed;
+  expect_same_answer(paired);
   PlanQuestion wide = small_question(R"("global_batch_size": 8, "tp": 2, "recompute": "none")");
   wide.space.splits = all_splits();
   wide.space.uneven_chunks = true;

@@ -77,6 +77,34 @@ TEST(Space, AHugeBatchHasFewLayouts) {
   }
 }
 
+// Folded over tensor-parallel ranks, experts spread over more ranks than there are replicas.
+TEST(Space, ExpertsAreFoldedWhereTokensAreSplit) {
+  PlanQuestion question = small_expert_question();
+  int folded = 0;
+  int beyond_replicas = 0;
+  for (const LayoutGroup& group : enumerate_layouts(question.job, question.space).groups) {
+    if (group.etp == 0) {
+      EXPECT_LE(group.ep, group.dp * group.cp);
+      continue;
+    }
+    ++folded;
+    EXPECT_EQ(group.etp, 1);
+    EXPECT_GT(group.tp, 1);
+    EXPECT_TRUE(group.sequence_parallel);
+    EXPECT_EQ(group.tp * group.cp * group.dp % group.ep, 0);
+    beyond_replicas += group.ep > group.dp * group.cp ? 1 : 0;
+  }
+  EXPECT_GT(folded, 0);
+  EXPECT_GT(beyond_replicas, 0);
+  question.space.etp = {2};
+  const LayoutSpace shared = enumerate_layouts(question.job, question.space);
+  EXPECT_FALSE(shared.groups.empty());
+  for (const LayoutGroup& group : shared.groups) {
+    EXPECT_EQ(group.tp % 2, 0);
+    EXPECT_EQ(layout_of(question.job.layout, question.space, group, shared.members[group.members].front(), 4).etp, 2);
+  }
+}
+
 // Only what the job's reader accepts too.
 TEST(Space, FormsThatFewLayoutsCanHave) {
   const auto groups_of = [](const std::string& layout, int nodes) {
