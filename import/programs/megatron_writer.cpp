@@ -320,6 +320,11 @@ std::vector<std::string> notes_on(const Job& job) {
   if (stack.reduced_gradient_bytes() != stack.gradient_bytes) untold.emplace_back("training.reduce_dtype");
   if (job.layout.tp > 1 && stack.name == kOwnStack && !stack.overlap_tp_with_weight_gradient)
     untold.emplace_back("training.overlap.tp false");
+  const Transformer& model = job.model;
+  if (model.whole_qk_norm) untold.emplace_back("model.whole_qk_norm");
+  if (model.attention_sinks) untold.emplace_back("model.attention_sinks");
+  if (model.experts && model.experts->router_bias) untold.emplace_back("model.experts.router_bias");
+  if (model.experts && model.experts->imbalance > 0.0) untold.emplace_back("model.experts.imbalance");
   if (!untold.empty()) {
     notes.push_back(fmt::format("no argument tells {}: read back, give it again", fmt::join(untold, ", ")));
   }

@@ -109,6 +109,11 @@ TEST(Launch, MegatronReadsBackEveryModelOfTheCatalogue) {
           EXPECT_EQ(imported.job["cluster"], json::parse(R"({"nodes": 4, "devices_per_node": 8})"));
         }
         imported.job["cluster"] = {{"name", "dgx-h100"}, {"nodes", 4}};
+        // What no argument tells.
+        const Transformer& told = asked->step.job.model;
+        if (told.whole_qk_norm) imported.job["model"]["whole_qk_norm"] = true;
+        if (told.attention_sinks) imported.job["model"]["attention_sinks"] = true;
+        if (told.experts && told.experts->router_bias) imported.job["model"]["experts"]["router_bias"] = true;
         const std::optional<Forecast> again = answer(imported.job);
         ASSERT_TRUE(again) << what;
         expect_same_answer(*asked, *again, what);
