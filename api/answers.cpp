@@ -209,7 +209,8 @@ std::string SimulatedStep::job_json() const {
   return flopcast::job_json(parts_->forecast.step.job).dump(2);
 }
 
-CommandAnswer run_command(const std::vector<std::string>& arguments, const std::string& input, std::string* printed) {
+CommandAnswer answer_command(const std::vector<std::string>& arguments, const std::string& input,
+                             std::string* printed) {
   MemoryStream out;
   MemoryStream err;
   try {

@@ -102,8 +102,8 @@ struct CommandAnswer {
 };
 /// Runs `flopcast ARGUMENTS…`. A JOB "-" or a file "-" reads `input`. Throws like the functions above in the place of
 /// exit codes; of an answer that is no, what was printed before is in `printed`, where it is given.
-CommandAnswer run_command(const std::vector<std::string>& arguments, const std::string& input = "",
-                          std::string* printed = nullptr);
+CommandAnswer answer_command(const std::vector<std::string>& arguments, const std::string& input = "",
+                             std::string* printed = nullptr);
 /// The arguments that give a command these keys: "--tp", "8". A key that no job has becomes "--name".
 std::vector<std::string> flags_of(const std::vector<std::pair<std::string, std::string>>& keys);
 /// Whether a name is a key of a job: a path, a flag, or the last word of one path only.

@@ -235,14 +235,14 @@ PYBIND11_MODULE(_core, module) {
   bind_steps(module);
   bind_prices(module);
   module.def(
-      "run_command",
+      "answer_command",
       [](const std::vector<std::string>& arguments, const std::string& input) {
         std::string printed;
         try {
           CommandAnswer answer;
           {
             const py::gil_scoped_release release;
-            answer = run_command(arguments, input, &printed);
+            answer = answer_command(arguments, input, &printed);
           }
           return std::tuple(answer.text, answer.notes, std::string());
         } catch (const NegativeAnswer& negative) {

@@ -200,7 +200,7 @@ class _Question:
 
 
 def _run(arguments: List[str], text: str = "") -> Tuple[str, str]:
-    printed, notes, negative = _core.run_command(arguments, text)
+    printed, notes, negative = _core.answer_command(arguments, text)
     if negative:
         error = NegativeAnswer(negative, "", negative)
         error.answer = printed

@@ -60,7 +60,8 @@ struct RankMetrics {
   Ticks first_start = 0;  ///< of the actions and sends; the flush does not count
   Ticks last_end = 0;
   int peak_in_flight = 0;  ///< chunks whose activations are held: one more at F, one less at B or W, in executed order
-  std::array<Ticks, kSpanKindCount> time_by_kind{};  ///< by SpanKind, covered or not; a pair's time counts for its first half
+  std::array<Ticks, kSpanKindCount>
+      time_by_kind{};  ///< by SpanKind, covered or not; a pair's time counts for its first half
 
   Ticks bubble() const;
   Ticks exposed() const { return exposed_pipeline + exposed_data_parallel; }

@@ -21,7 +21,7 @@ TEST(Library, AnswersAsTheProgramDoes) {
   options.standard_input = small_job().text;
   const CommandResult program = run_flopcast({"simulate", "-", "--tp", "2", "--format", "json"}, options);
   EXPECT_EQ(simulate(small_job()).json() + "\n", program.standard_output);
-  EXPECT_EQ(run_command({"simulate", "-", "--tp", "2", "--format", "json"}, small_job().text).text,
+  EXPECT_EQ(answer_command({"simulate", "-", "--tp", "2", "--format", "json"}, small_job().text).text,
             program.standard_output);
 }
 
@@ -52,7 +52,7 @@ TEST(Library, ComplaintsKeepTheirParts) {
     EXPECT_NE(error.diagnostic().help, "");
   }
   std::string printed;
-  EXPECT_THROW(run_command({"schedule", "check", "-", "--format", "json"}, "0B0,0F0\n", &printed), NegativeAnswer);
+  EXPECT_THROW(answer_command({"schedule", "check", "-", "--format", "json"}, "0B0,0F0\n", &printed), NegativeAnswer);
   EXPECT_NE(printed.find("\"valid\": false"), std::string::npos);
 }
 

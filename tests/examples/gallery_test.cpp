@@ -13,7 +13,7 @@
 #include <string>
 
 #include "reports/timeline/timeline_svg.hpp"
-#include "sim/compare/comparison.hpp"
+#include "sim/metrics/comparison.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/comparison.hpp"
