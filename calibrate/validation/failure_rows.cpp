@@ -119,7 +119,7 @@ FailureRows evaluate_failures(const RowJson* published, const std::string& file)
     if (told || !speaks_of_runs(row)) continue;
     const bool of_a_cause = row.value("quantity", "").rfind("unexpected interruptions by cause", 0) == 0;
     answer.inexpressible.push_back(
-        {id, row.value("quantity", ""), of_a_cause ? "a count of the preset llama3" : "no job is known for it"});
+        {id, row.value("quantity", ""), of_a_cause ? "a count of a preset's own causes" : "no job is known for it"});
   }
   return answer;
 }

@@ -116,7 +116,7 @@ ImportedJob read_job_file(const ForeignFile& file, const ImportContext& /*contex
   const std::vector<std::string> sections = {"model", "cluster", "layout", "training", "failures"};
   if (!imported.job->is_object() || imported.job->empty()) return imported;
   // A vocabulary may have a word that is one of ours.
-  const bool counts = imported.job->size() > sections.size() &&
+  const bool counts = imported.job->size() >= sections.size() &&
                       std::all_of(imported.job->begin(), imported.job->end(),
                                   [](const nlohmann::json& value) { return value.is_number(); });
   for (const auto& item : imported.job->items()) {

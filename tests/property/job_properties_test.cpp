@@ -168,7 +168,7 @@ Json some_value(const Field& field, std::size_t seed) {
       {"name": "rack", "per": "rack", "mtbf": "333.3d", "detection": "1.7s", "repair": "2h", "silent": true}])");
   }
   if (field.key == "interval") return pick({"auto", "30min", "1.7h"});
-  if (field.key == "every") return pick({"7d", "3.5d"});
+  if (field.key == "every" && field.kind != FieldKind::kWhole) return pick({"7d", "3.5d"});
   if (field.key == "rate") return pick({"0.6 per job month", "1.25 per node year"});
   if (field.key == "links" && field.kind == FieldKind::kList) {
     return Json::parse(R"([{"one": 0, "other": 1, "links": 2}, {"one": 1, "other": 2}, {"one": 0, "other": 2}])");

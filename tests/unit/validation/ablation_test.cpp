@@ -57,10 +57,15 @@ Json another(const Json& value) {
   if (value == "1") return "2";  // generations of attention kernels
   if (value == "2" || value == "cudnn") return "1";
   if (value.is_array() && value.empty()) return {"norm", "activation", "loss"};
+  if (value == "none") return "replicas";  // ranks that agree on scales
+  if (value == "replicas" || value == "tensor") return "none";
   if (value == "flash") return "unfused";
   if (value == "unfused") return "flash";
   if (value.is_number_integer()) return value.get<int>() == 4 ? 3 : value.get<int>() + 4;
   if (value.is_number()) return value.get<double>() * 0.8;
+  const bool is_release =
+      value.is_string() && value.get<std::string>().find_first_not_of("0123456789.") == std::string::npos;
+  if (is_release) return "2.10";
   if (value.is_string())
     return std::to_string(std::stod(value.get<std::string>()) * 0.5) +
            value.get<std::string>().substr(value.get<std::string>().find_first_not_of("0123456789."));
