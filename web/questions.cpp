@@ -16,11 +16,11 @@
 #include "model/units/quantity.hpp"
 #include "reports/html/packed_timeline.hpp"
 #include "reports/html/page.hpp"
-#include "sim/metrics/comparison.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/lower/spread_times.hpp"
+#include "sim/metrics/comparison.hpp"
 #include "sim/metrics/memory_over_time.hpp"
 
 namespace flopcast {

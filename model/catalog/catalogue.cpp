@@ -129,7 +129,8 @@ void collect_figures(const nlohmann::json& entry, const nlohmann::json& sources,
     if (is_figure(item.value())) {
       const nlohmann::json& value = item.value().at("value");
       const auto source = sources.at(item.value().at("source").get<std::string>()).get<std::string>();
-      const bool named_parts = value.is_array() && !value.empty() && value.front().is_object() && value.front().contains("name");
+      const bool named_parts =
+          value.is_array() && !value.empty() && value.front().is_object() && value.front().contains("name");
       if (!named_parts) {
         figures.push_back({key, value.is_string() ? value.get<std::string>() : value.dump(), source});
         continue;

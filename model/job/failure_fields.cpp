@@ -95,10 +95,12 @@ Entry section(std::string_view key, std::string_view help) {
 const Fields& observed_table() {
   using O = ObservedFleet;
   static const Fields fields = {
-      whole<&O::gpus>("gpus", 1, kMostObserved, "of the fleet on which events were counted").flag("N"),
-      whole<&O::nodes>("nodes", 1, kMostObserved, "of that fleet").flag("N"),
-      whole<&O::links>("links", 1, kMostObserved, "of its nodes to the network").flag("N").otherwise("one a GPU"),
-      whole<&O::racks>("racks", 1, kMostObserved, "of that fleet").flag("N"),
+      flopcast::whole<&O::gpus>("gpus", 1, kMostObserved, "of the fleet on which events were counted").flag("N"),
+      flopcast::whole<&O::nodes>("nodes", 1, kMostObserved, "of that fleet").flag("N"),
+      flopcast::whole<&O::links>("links", 1, kMostObserved, "of its nodes to the network")
+          .flag("N")
+          .otherwise("one a GPU"),
+      flopcast::whole<&O::racks>("racks", 1, kMostObserved, "of that fleet").flag("N"),
       amount<&O::days>("days", "for which it was watched").up_to(kMostDays).flag("DAYS")};
   return fields;
 }
@@ -138,7 +140,8 @@ const Fields& checkpoint_table() {
 const Fields& elastic_table() {
   using E = ElasticReplicas;
   static const Fields fields = {
-      whole<&E::least_dp>("least_dp", 1, kMostReplicas, "the run goes on with as few replicas, and waits with fewer")
+      flopcast::whole<&E::least_dp>("least_dp", 1, kMostReplicas,
+                                    "the run goes on with as few replicas, and waits with fewer")
           .flag("N", {"--least-dp"}),
       quantity<&E::regroup>("regroup", Dimension::kTime, "all stand still while the replicas form anew").flag("TIME")};
   return fields;

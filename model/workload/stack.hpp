@@ -138,9 +138,9 @@ struct Stack {
   double moment_bytes = 4.0;            ///< of each of Adam's moments
   std::optional<Fp8Recipe> fp8_recipe;  ///< where a job in fp8 says none
   AmaxReduction amax_reduction = AmaxReduction::kNone;
-  bool fp8_parameters = false;          ///< of precision fp8: weights are gathered in 8 bits
-  bool fp8_attention = false;           ///< of precision fp8: fused attention multiplies 8-bit operands
-  bool fp8_activations = false;         ///< of precision fp8: what activations keep of their inputs is cast to 8 bits
+  bool fp8_parameters = false;   ///< of precision fp8: weights are gathered in 8 bits
+  bool fp8_attention = false;    ///< of precision fp8: fused attention multiplies 8-bit operands
+  bool fp8_activations = false;  ///< of precision fp8: what activations keep of their inputs is cast to 8 bits
   /// Of precision fp8: what products on Blackwell reach with the libraries of this stack, as a share of what they reach
   /// with cuBLAS 12.9 and later.
   double fp8_on_blackwell = 1.0;

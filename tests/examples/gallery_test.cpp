@@ -13,7 +13,6 @@
 #include <string>
 
 #include "reports/timeline/timeline_svg.hpp"
-#include "sim/metrics/comparison.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/comparison.hpp"

@@ -43,7 +43,8 @@ const std::vector<Layer>& layers() {
       {"web/", {"web/", "reports/", "planner/", "sim/", "import/", "model/", "base/text/"}},
       {"examples/", {"reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/", "base/"}},
       {"tests/",
-       {"tests/", "api/", "cli/", "reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/", "base/"}},
+       {"tests/", "api/", "cli/", "reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/",
+        "base/"}},
   };
   return all;
 }

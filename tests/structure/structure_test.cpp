@@ -85,8 +85,8 @@ TEST(StructureRules, TypesAreFoundWithTheirNamespaces) {
 
 TEST(ProjectStructure, NoTypeIsDefinedTwice) {
   std::map<std::string, std::string> header_of;
-  for (const char* folder :
-       {"base", "model", "sim", "planner", "import", "calibrate", "realrun", "reports", "cli", "api", "tests/support"}) {
+  for (const char* folder : {"base", "model", "sim", "planner", "import", "calibrate", "realrun", "reports", "cli",
+                             "api", "tests/support"}) {
     for (const auto& entry : fs::recursive_directory_iterator(project_folder() / folder)) {
       if (entry.path().extension() != ".hpp") continue;
       const std::string path = entry.path().lexically_relative(project_folder()).generic_string();
@@ -112,7 +112,8 @@ TEST(StructureRules, CirclesOfRoomsAreFound) {
 }
 
 TEST(ProjectStructure, RoomsFormNoCircle) {
-  for (const char* folder : {"base", "model", "import", "sim", "planner", "calibrate", "realrun", "reports", "cli", "api"}) {
+  for (const char* folder :
+       {"base", "model", "import", "sim", "planner", "calibrate", "realrun", "reports", "cli", "api"}) {
     std::map<std::string, std::string> files;
     for (const auto& entry : fs::recursive_directory_iterator(project_folder() / folder)) {
       const fs::path extension = entry.path().extension();
@@ -149,8 +150,8 @@ TEST(ProjectStructure, KeysOfAJobAreListedInTheirTablesAlone) {
 TEST(ProjectStructure, CommentsNameFilesThatExist) {
   std::set<std::string> names;
   std::vector<fs::path> sources;
-  for (const char* folder :
-       {"base", "model", "import", "sim", "planner", "calibrate", "realrun", "reports", "cli", "api", "python", "web", "tests"}) {
+  for (const char* folder : {"base", "model", "import", "sim", "planner", "calibrate", "realrun", "reports", "cli",
+                             "api", "python", "web", "tests"}) {
     for (const auto& entry : fs::recursive_directory_iterator(project_folder() / folder)) {
       names.insert(entry.path().filename().string());
       const fs::path extension = entry.path().extension();
@@ -173,7 +174,8 @@ TEST(ProjectStructure, CommentsNameFilesThatExist) {
 }
 
 TEST(ProjectStructure, ARoomIsSeenAtAGlance) {
-  for (const char* folder : {"base", "model", "import", "sim", "planner", "calibrate", "realrun", "reports", "cli", "api"}) {
+  for (const char* folder :
+       {"base", "model", "import", "sim", "planner", "calibrate", "realrun", "reports", "cli", "api"}) {
     const auto entries = std::distance(fs::directory_iterator(project_folder() / folder), fs::directory_iterator());
     EXPECT_LE(entries, 16) << folder << "/ holds too much to be seen at a glance";
   }
