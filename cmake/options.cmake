@@ -39,10 +39,10 @@ if(FLOPCAST_STATIC_RUNTIME)
   add_link_options(-static-libstdc++ -static-libgcc)
 endif()
 if(EMSCRIPTEN)
-  string(REPLACE "-O3" "-Os" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")  # a page is sent before it runs
+  string(REPLACE "-O3" "-Oz" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")  # a page is sent before it runs
   # Emscripten leaves exceptions out by default; flopcast reports every user's mistake through one.
-  add_compile_options(-fexceptions)
-  add_link_options(-fexceptions)
+  add_compile_options(-fwasm-exceptions)
+  add_link_options(-fwasm-exceptions)
 endif()
 
 if(NOT DEFINED ENV{CCACHE_DISABLE})
