@@ -1,4 +1,4 @@
-"""flopcast beside Calculon and SimuMax: the same 1,000 layouts in each one's own loop, in one run. By hand:
+"""flopcast and Calculon over the same 1,000 layouts, SimuMax over its own example (so by the answer), in one run. By hand:
 
     PYTHONPATH=build/dev/python python3 tests/python/bench_peers.py CALCULON SIMUMAX
 
