@@ -7,7 +7,7 @@ class App {
     this.state = this.addressed() ?? this.stateOf(kLessons[0]);
     const holder = document.querySelector(".timeline");
     this.panel = document.querySelector(".details");
-    this.timeline = new TimelineView(holder, (model, rank, index, group) => showDetails(this.panel, this.timeline, model, rank, index, group));
+    this.timeline = new TimelineView(holder, (model, rank, index, group) => showDetails(this.panel, this.timeline, model, rank, index, group), this.names.terms.step);
     showDetails(this.panel, this.timeline, null);
     window.addEventListener("hashchange", () => {
       const state = this.addressed();

@@ -27,6 +27,16 @@ TraceCounter memory_counter(const Forecast& forecast) {
   return counter;
 }
 
+// A row stands for all replicas and shards of its part of the pipeline.
+std::vector<std::string> rank_names(const Layout& layout, int ranks) {
+  const int each = layout.tp * layout.cp * layout.dp;
+  std::vector<std::string> names;
+  for (int rank = 0; rank < ranks; ++rank) {
+    names.push_back(fmt::format("rank {}{}", rank, each == 1 ? "" : fmt::format(" (stands for {} GPUs)", each)));
+  }
+  return names;
+}
+
 }  // namespace
 
 void TimelineFiles::add_to(CommandLine& command_line) {
@@ -52,7 +62,9 @@ void TimelineFiles::write(const Forecast& forecast, const std::string& command) 
   if (!trace_) return;
   TraceOptions options;
   options.counters.push_back(memory_counter(forecast));
-  options.other_data = {{"tool", tool_text()}};
+  options.inside = pass_parts(forecast.step);
+  options.rank_names = rank_names(forecast.step.job.layout, forecast.timeline.rank_count());
+  options.other_data = {{"tool", tool_text()}, {"command", command}, {"job", describe_job(forecast.step.job)}};
   write_file(*trace_, write_chrome_trace(forecast.timeline, options));
 }
 

@@ -18,6 +18,7 @@
 #include "reports/html/packed_timeline.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/canvas.hpp"
+#include "reports/timeline/pass_parts.hpp"
 #include "sim/files/compared_run.hpp"
 #include "sim/files/comparison_file.hpp"
 #include "sim/files/result_file.hpp"
@@ -34,18 +35,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Views = std::vector<Json>;
-
-// Adds the parts of a pass that take any time, each name after what the pass is for.
-void add_parts(Json& parts, const std::string& prefix, const PassCost& pass, double slices) {
-  const auto add = [&](TermId id, Seconds time) {
-    if (time.value() > 0.0) {
-      parts.push_back({{"name", prefix + step_term(id).name}, {"seconds", time.value() / slices}});
-    }
-  };
-  add(TermId::kCompute, pass.compute);
-  for (const Axis axis : kAxes) add(communication_term(axis).id, pass.comm[axis]);
-  add(TermId::kOffload, pass.offload);
-}
 
 Json metrics_json(const Timeline& timeline) {
   const TimelineMetrics metrics = measure(timeline);
@@ -265,31 +254,12 @@ Json page_terms() {
 
 Json action_parts(const PreparedStep& step) {
   Json all = Json::object();
-  const double slices = step.program.slices_per_microbatch;
-  for (std::size_t index = 0; index < step.costs.stages.size(); ++index) {
-    const StageCosts& stage = step.costs.stages[index];
-    Json forward = Json::array();
-    add_parts(forward, "", stage.forward, slices);
-    Json input = Json::array();
-    add_parts(input, "recomputation: ", stage.recompute, slices);
-    add_parts(input, "input gradient: ", stage.input_gradient, slices);
-    Json weight = Json::array();
-    add_parts(weight, "weight gradient: ", stage.weight_gradient, slices);
-    Json backward = input;
-    for (const Json& part : weight) backward.push_back(part);
-    if (stage.tp_hidden.value() > 0.0) {
-      backward.push_back(
-          {{"name", fmt::format("{} hidden behind the weight gradient", step_term(TermId::kTensorParallel).name)},
-           {"seconds", -stage.tp_hidden.value() / slices}});
+  for (const auto& [action, parts] : pass_parts(step)) {
+    Json list = Json::array();
+    for (const PassPart& part : parts) {
+      list.push_back({{"name", part.name}, {"term", step_term(part.id).key}, {"seconds", part.seconds}});
     }
-    if (stage.split_slowdown.value() > 0.0) {
-      input.push_back(
-          {{"name", "slower without its weight gradient"}, {"seconds", stage.split_slowdown.value() / slices}});
-    }
-    all[fmt::format("F{}", index)] = std::move(forward);
-    all[fmt::format("B{}", index)] = std::move(backward);
-    all[fmt::format("I{}", index)] = std::move(input);
-    all[fmt::format("W{}", index)] = std::move(weight);
+    all[action] = std::move(list);
   }
   return all;
 }

@@ -59,8 +59,7 @@ nlohmann::ordered_json page_view(const std::string& name, const nlohmann::ordere
 /// their data, so that they name a term as every other output does.
 nlohmann::ordered_json page_terms();
 
-/// Seconds of an action by what it consists of, by letter and stage ("F0"). They sum to the action's time, but for
-/// rounding to ticks: a full backward pass has what it hides behind its weight gradient as a negative part.
+/// Those of reports/timeline/pass_parts.hpp, each with the key of its term in a breakdown.
 nlohmann::ordered_json action_parts(const PreparedStep& step);
 
 /// The views of a JSON result of this program: flopcast.result/1, flopcast.run/1 (forecast, then measured), the one in

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -93,44 +94,60 @@ std::string_view prefix_of(SpanKind kind) {
   }
 }
 
-constexpr int kLanesApart = 10;    // tid of lane n of a stream: the stream's + 10 n
-constexpr Ticks kInsideSlice = 2;  // nanoseconds between the tail of an arrow and the end of its slice
+using Nanoseconds = std::int64_t;
 
-/// Writes ticks as exact decimals of a microsecond, or of a unit of an abstract schedule.
+constexpr int kLanesApart = 10;          // tid of lane n of a stream: the stream's + 10 n
+constexpr Nanoseconds kInsideSlice = 2;  // between the tail of an arrow and the end of its slice
+
+/// Ticks as whole nanoseconds, or as thousandths of a unit of an abstract schedule.
 class Clock {
  public:
   explicit Clock(const Timeline& timeline) {
-    const double per_tick = timeline.units_per_tick * (timeline.time_unit == "s" ? 1e6 : 1.0);
+    const double per_tick = timeline.units_per_tick * (timeline.time_unit == "s" ? 1e9 : 1e3);
     FLOPCAST_CHECK(per_tick > 0.0);
     const auto exponent = static_cast<int>(std::lround(std::log10(per_tick)));
     FLOPCAST_CHECK(std::abs(std::pow(10.0, exponent) / per_tick - 1.0) < 1e-9 && exponent >= -18 && exponent <= 18);
-    decimals_ = std::max(0, -exponent);
-    zeros_ = std::max(0, exponent);
-    for (int i = 0; i < decimals_; ++i) divisor_ *= 10;
+    for (int i = 0; i < -exponent; ++i) divisor_ *= 10;
+    for (int i = 0; i < exponent; ++i) factor_ *= 10;
   }
 
-  void write(Buffer& out, Ticks ticks) const {
-    const bool negative = ticks < 0;
-    const std::uint64_t size = negative ? 0 - static_cast<std::uint64_t>(ticks) : static_cast<std::uint64_t>(ticks);
-    std::uint64_t fraction = size % divisor_;
-    fmt::format_to(std::back_inserter(out), FMT_COMPILE("{}{}"), negative ? "-" : "", size / divisor_);
-    if (size != 0) std::fill_n(std::back_inserter(out), zeros_, '0');
+  Nanoseconds operator()(Ticks ticks) const {
+    if (divisor_ > 1) return ticks / divisor_ - (ticks % divisor_ < 0 ? 1 : 0);
+    constexpr Ticks kMost = std::numeric_limits<Ticks>::max();
+    FLOPCAST_CHECK(ticks <= kMost / factor_ && ticks >= -kMost / factor_);
+    return ticks * factor_;
+  }
+
+  static void write(Buffer& out, Nanoseconds time) {
+    const auto size = static_cast<std::uint64_t>(std::abs(time));
+    const std::uint64_t fraction = size % 1000;
+    fmt::format_to(std::back_inserter(out), FMT_COMPILE("{}{}"), time < 0 ? "-" : "", size / 1000);
     if (fraction == 0) return;
-    int places = decimals_;
-    for (; fraction % 10 == 0; fraction /= 10) --places;
-    fmt::format_to(std::back_inserter(out), FMT_COMPILE(".{:0{}}"), fraction, places);
+    const int places = fraction % 100 == 0 ? 1 : fraction % 10 == 0 ? 2 : 3;
+    const std::uint64_t shown = places == 1 ? fraction / 100 : places == 2 ? fraction / 10 : fraction;
+    fmt::format_to(std::back_inserter(out), FMT_COMPILE(".{:0{}}"), shown, places);
   }
 
-  /// `nanoseconds` in ticks, at least 1.
-  Ticks ticks_of(Ticks nanoseconds) const {
-    return std::max<Ticks>(1, nanoseconds * static_cast<Ticks>(divisor_ / 1000));
-  }
+  /// As a reader has it that keeps microseconds as floating-point numbers.
+  static double read(Nanoseconds time) { return static_cast<double>(time) / 1000.0; }
 
  private:
-  int decimals_ = 0;
-  int zeros_ = 0;
-  std::uint64_t divisor_ = 1;
+  Ticks divisor_ = 1;
+  Ticks factor_ = 1;
 };
+
+/// Where a slice is, so that no reader has it end after `limit`.
+struct Place {
+  Nanoseconds start = 0;
+  Nanoseconds duration = 0;
+
+  double end() const { return Clock::read(start) + Clock::read(duration); }
+};
+Place place_before(Nanoseconds start, Nanoseconds end, double limit) {
+  Place place{start, std::max<Nanoseconds>(0, end - start)};
+  while (place.duration > 0 && place.end() > limit) --place.duration;
+  return place;
+}
 
 int tid_of(StreamKind stream, int lane) {
   constexpr std::array<int, 3> kTids = {0, 3, 2};
@@ -140,12 +157,12 @@ int tid_of(StreamKind stream, int lane) {
 /// What is written at a time. The order of kinds is the order at equal times: counters first, slices before the arrows
 /// that end or start inside them.
 struct Event {
-  enum class Kind : std::uint8_t { kCounter, kSlice, kFlowStart, kFlowEnd };
-  Ticks time = 0;
+  enum class Kind : std::uint8_t { kCounter, kSlice, kInside, kFlowStart, kFlowEnd };
+  Nanoseconds time = 0;
   Kind kind = Kind::kSlice;
   std::uint32_t rank = 0;
-  std::size_t index = 0;    ///< of the span, flow or counter point
-  std::size_t counter = 0;  ///< of TraceOptions::counters
+  std::size_t index = 0;  ///< of the span, flow or counter point
+  std::size_t part = 0;   ///< of TraceOptions::counters, or of what a slice consists of
 };
 
 class TraceWriter {
@@ -154,6 +171,14 @@ class TraceWriter {
       : timeline_(timeline), options_(options), clock_(timeline) {
     for (const std::vector<Span>& spans : timeline.ranks) lanes_.push_back(assign_lanes(spans));
     if (timeline.transfers.size() <= options.max_flows) flows_ = bind_transfers(timeline);
+    std::size_t spans = 0;
+    for (const std::vector<Span>& rank : timeline.ranks) spans += rank.size();
+    shows_inside_ = !options.inside.empty() && spans <= options.max_inside;
+    for (const auto& [action, parts] : options.inside) inside_[action] = parts_by_term(parts);
+    const auto has_length = [this](const Flow& flow) {
+      return place_of(producer_of(flow)).duration > 0 && place_of(consumer_of(flow)).duration > 0;
+    };
+    flows_.erase(std::stable_partition(flows_.begin(), flows_.end(), has_length), flows_.end());
   }
 
   std::string write() {
@@ -181,6 +206,11 @@ class TraceWriter {
     if (timeline_.transfers.size() > options_.max_flows) {
       print(",\"flows\":{}", json_text(fmt::format("left out: {} transfers are more than the limit of {}",
                                                    timeline_.transfers.size(), options_.max_flows)));
+    }
+    if (shows_inside_) {
+      print(",\"inside passes\":\"how much of a pass each part takes, one after the other; not when\"");
+    } else if (!options_.inside.empty()) {
+      print(",\"inside passes\":\"left out: more slices than the limit of {}\"", options_.max_inside);
     }
     for (const auto& [key, value] : options_.other_data) print(",{}:{}", json_text(key), json_text(value));
     print("}},\"traceEvents\":[");
@@ -214,12 +244,16 @@ class TraceWriter {
     for (std::uint32_t rank = 0; rank < timeline_.ranks.size(); ++rank) {
       const std::vector<Span>& spans = timeline_.ranks[rank];
       for (std::size_t i = 0; i < spans.size(); ++i) {
-        events.push_back({spans[i].start, Event::Kind::kSlice, rank, i, 0});
+        events.push_back({clock_(spans[i].start), Event::Kind::kSlice, rank, i, 0});
+        const auto parts = places_inside(spans[i]);
+        for (std::size_t part = 0; part < parts.size(); ++part) {
+          if (parts[part].duration > 0) events.push_back({parts[part].start, Event::Kind::kInside, rank, i, part});
+        }
       }
     }
     for (std::size_t i = 0; i < flows_.size(); ++i) {
       events.push_back({tail_of(flows_[i]), Event::Kind::kFlowStart, 0, i, 0});
-      events.push_back({consumer_of(flows_[i]).start, Event::Kind::kFlowEnd, 0, i, 0});
+      events.push_back({clock_(consumer_of(flows_[i]).start), Event::Kind::kFlowEnd, 0, i, 0});
     }
     add_counters(events);
     std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
@@ -237,10 +271,10 @@ class TraceWriter {
         std::optional<double> shown;
         for (std::size_t i = 0; i < ranks[rank].size(); ++i) {
           const TraceCounter::Point& point = ranks[rank][i];
-          const bool replaced = i + 1 < ranks[rank].size() && ranks[rank][i + 1].time == point.time;
+          const bool replaced = i + 1 < ranks[rank].size() && clock_(ranks[rank][i + 1].time) == clock_(point.time);
           if (replaced || shown == point.value) continue;
           FLOPCAST_CHECK(std::isfinite(point.value));
-          events.push_back({point.time, Event::Kind::kCounter, rank, i, c});
+          events.push_back({clock_(point.time), Event::Kind::kCounter, rank, i, c});
           shown = point.value;
         }
       }
@@ -253,10 +287,40 @@ class TraceWriter {
   const Span& consumer_of(const Flow& flow) const {
     return timeline_.ranks[timeline_.transfers[flow.transfer].to_rank][flow.consumer];
   }
-  Ticks tail_of(const Flow& flow) const {
-    const Span& span = producer_of(flow);
-    // Half of one tick rounds up, so that the tail stays before the end.
-    return span.end - std::min(clock_.ticks_of(kInsideSlice), (span.end - span.start + 1) / 2);
+  Nanoseconds tail_of(const Flow& flow) const {
+    const Place place = place_of(producer_of(flow));
+    // Half of one nanosecond rounds up, so that the tail stays before the end.
+    return place.start + place.duration - std::min(kInsideSlice, (place.duration + 1) / 2);
+  }
+
+  Place place_of(const Span& span) const {
+    const Nanoseconds end = clock_(span.end);
+    return place_before(clock_(span.start), end, Clock::read(end));
+  }
+
+  const std::vector<PassPart>* parts_of(const Span& span) const {
+    const auto found = shows_inside_ ? inside_.find(pass_key(span)) : inside_.end();
+    return found == inside_.end() || found->second.size() < 2 ? nullptr : &found->second;
+  }
+
+  /// Of the parts of a span, in its slice; none where it consists of one thing.
+  std::vector<Place> places_inside(const Span& span) const {
+    const std::vector<PassPart>* const parts = parts_of(span);
+    if (parts == nullptr) return {};
+    const Place whole = place_of(span);
+    double sum = 0.0;
+    for (const PassPart& part : *parts) sum += part.seconds;
+    std::vector<Nanoseconds> edges = {whole.start};
+    double before = 0.0;
+    for (const PassPart& part : *parts) {
+      before += part.seconds;
+      edges.push_back(whole.start + std::llround(static_cast<double>(whole.duration) * before / sum));
+    }
+    std::vector<Place> places;
+    for (std::size_t part = 0; part < parts->size(); ++part) {
+      places.push_back(place_before(edges[part], edges[part + 1], std::min(whole.end(), Clock::read(edges[part + 1]))));
+    }
+    return places;
   }
 
   void write_event(const Event& event) {
@@ -264,6 +328,8 @@ class TraceWriter {
     switch (event.kind) {
       case Event::Kind::kSlice:
         return write_slice(event.rank, event.index);
+      case Event::Kind::kInside:
+        return write_inside(event);
       case Event::Kind::kCounter:
         return write_counter(event);
       case Event::Kind::kFlowStart:
@@ -272,14 +338,25 @@ class TraceWriter {
     }
   }
 
+  void begin_slice(std::uint32_t rank, std::size_t index, const Place& place) {
+    fmt::format_to(std::back_inserter(out_), FMT_COMPILE("{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":"), rank,
+                   tid_of(timeline_.ranks[rank][index].stream, lanes_[rank][index]));
+    Clock::write(out_, place.start);
+    fmt::format_to(std::back_inserter(out_), FMT_COMPILE(",\"dur\":"));
+    Clock::write(out_, place.duration);
+  }
+
+  void write_inside(const Event& event) {
+    const Span& span = timeline_.ranks[event.rank][event.index];
+    begin_slice(event.rank, event.index, places_inside(span)[event.part]);
+    fmt::format_to(std::back_inserter(out_), FMT_COMPILE(",\"name\":\"{}\",\"cat\":\"inside\"}}"),
+                   (*parts_of(span))[event.part].name);
+  }
+
   void write_slice(std::uint32_t rank, std::size_t index) {
     const Span& span = timeline_.ranks[rank][index];
     const auto to = std::back_inserter(out_);
-    fmt::format_to(to, FMT_COMPILE("{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":"), rank,
-                   tid_of(span.stream, lanes_[rank][index]));
-    clock_.write(out_, span.start);
-    fmt::format_to(to, FMT_COMPILE(",\"dur\":"));
-    clock_.write(out_, span.end - span.start);
+    begin_slice(rank, index, place_of(span));
     const std::string_view kind = name_of(span.kind);
     if (!names_an_action(span.kind)) {
       fmt::format_to(to, FMT_COMPILE(",\"name\":\"{}\",\"cat\":\"{}\"}}"), kind, kind);
@@ -311,15 +388,15 @@ class TraceWriter {
     const int lane = lanes_[rank][start ? flow.producer : flow.consumer];
     print("{{{},\"pid\":{},\"tid\":{},\"ts\":", start ? "\"ph\":\"s\"" : "\"ph\":\"f\",\"bp\":\"e\"", rank,
           tid_of(StreamKind::kCompute, lane));
-    clock_.write(out_, event.time);
+    Clock::write(out_, event.time);
     print(",\"id\":{},\"cat\":\"p2p\",\"name\":\"{}\"}}", flow.transfer,
           transfer.produced_by.kind == ActionKind::kForward ? "activation" : "gradient");
   }
 
   void write_counter(const Event& event) {
-    const TraceCounter& counter = options_.counters[event.counter];
+    const TraceCounter& counter = options_.counters[event.part];
     print("{{\"ph\":\"C\",\"pid\":{},\"ts\":", event.rank);
-    clock_.write(out_, event.time);
+    Clock::write(out_, event.time);
     print(",\"name\":{},\"args\":{{{}:{}}}}}", json_text(counter.name), json_text(counter.key),
           counter.ranks[event.rank][event.index].value);
   }
@@ -329,6 +406,8 @@ class TraceWriter {
   Clock clock_;
   std::vector<std::vector<int>> lanes_;  ///< by rank and span
   std::vector<Flow> flows_;
+  PassParts inside_;  ///< one part a term
+  bool shows_inside_ = false;
   Buffer out_;
   bool first_event_ = true;
 };

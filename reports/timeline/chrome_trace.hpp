@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "reports/timeline/pass_parts.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {
@@ -25,6 +26,11 @@ struct TraceOptions {
   std::vector<std::string> rank_names;
   std::vector<TraceCounter> counters;
   std::vector<std::pair<std::string, std::string>> other_data;  ///< tool, command …, beside the title
+  /// What actions consist of, drawn inside their slices as long as each takes, one after the other: compute,
+  /// recomputation, collectives inside the pass. They tell how much, not when. With more slices than this none is
+  /// drawn, and otherData says so.
+  PassParts inside;
+  std::size_t max_inside = 300'000;
   /// Perfetto slows down under many arrows: with more transfers than this none is drawn, and otherData says so.
   std::size_t max_flows = 20'000;
 };
@@ -34,13 +40,14 @@ struct TraceOptions {
 /// thread never overlap; an X event a span named "F 5" (Perfetto colours by the name without its digits), arrows for
 /// transfers, counters where their value changes. Events are in order of time.
 ///
-/// Times are microseconds as exact decimals: a picosecond is the sixth one. A unit of an abstract schedule is written
-/// as 1 us. Ticks must be a power of ten of their unit (InternalError).
+/// Times are microseconds with three decimals: whole nanoseconds, cut off. A slice that would end after the next one
+/// starts, where a reader adds start and duration as floating-point numbers, is a nanosecond shorter. A unit of an
+/// abstract schedule is written as 1 us. Ticks must be a power of ten of their unit (InternalError).
 ///
 /// An arrow leaves the slice that made the result 2 ns (2 thousandths of a unit; half the slice if that is less) before
 /// its end and enters the consuming slice at its start: inside both, so that readers which count whole nanoseconds bind
 /// it. The consuming slice is the first of its kind to start at or after the arrival. Transfers with either end in a
-/// slice without length, or in none, get no arrow.
+/// slice without length, in whole nanoseconds, or in none, get no arrow.
 std::string write_chrome_trace(const Timeline& timeline, const TraceOptions& options);
 
 /// A transfer between the spans that made and need its result: indices into Timeline::ranks[transfer rank].

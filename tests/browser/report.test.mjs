@@ -204,6 +204,76 @@ test('mouse and keys: click, zoom, pan, escape', async () => {
   await page.close();
 });
 
+test('zoom is about the action that is selected, or the pointer; two fingers hold their times', async () => {
+  const file = join(scratch, 'zoom.html');
+  flopcast('simulate', kJob, '--html', file);
+  const page = await open(browser, file, {hasTouch: true, viewport: {width: 390, height: 800}});
+  const shown = await page.evaluate(() => [document.documentElement.scrollWidth, window.flopcast.timeline.geometry.width, document.querySelector('.timeline').clientWidth]);
+  assert.ok(shown[0] <= 390 && shown[1] <= shown[2], `the page is ${shown[0]} px wide, its timeline ${shown[1]} of ${shown[2]}`);
+  await page.getByPlaceholder('find').fill('9F20');
+  await page.getByPlaceholder('find').press('Enter');
+  const seen = () => page.evaluate(() => {
+    const {timeline} = window.flopcast;
+    const {group, rank, index} = timeline.selected;
+    const spans = timeline.models[group].ranks[rank];
+    return {width: timeline.end - timeline.begin, inside: spans.start[index] >= timeline.begin && spans.end[index] <= timeline.end};
+  });
+  await page.evaluate(() => window.flopcast.timeline.fit());
+  let last = await seen();
+  for (let press = 0; press < 5; ++press) {
+    await page.getByLabel('Zoom in').click();
+    const now = await seen();
+    assert.ok(now.width < last.width && now.inside, `press ${press}: ${JSON.stringify(now)}`);
+    last = now;
+  }
+  await page.evaluate(() => window.flopcast.timeline.select(0, 0, -1));
+  const times = await page.evaluate(() => {
+    const {timeline} = window.flopcast;
+    timeline.fit();
+    const finger = (type, id, x) => timeline.canvas.dispatchEvent(new PointerEvent(type, {pointerId: id, pointerType: 'touch', bubbles: true, clientY: 0,
+      clientX: timeline.canvas.getBoundingClientRect().left + x}));
+    timeline.canvas.setPointerCapture = () => {};
+    finger('pointerdown', 1, 150);
+    finger('pointerdown', 2, 190);
+    const before = [timeline.timeAt(150), timeline.timeAt(190)];
+    finger('pointermove', 1, 110);
+    finger('pointermove', 2, 230);
+    const after = [timeline.timeAt(110), timeline.timeAt(230)];
+    finger('pointerup', 1, 110);
+    finger('pointerup', 2, 230);
+    return {before, after, whole: timeline.longest, window: timeline.end - timeline.begin, selected: timeline.selected};
+  });
+  assert.ok(times.window < 0.4 * times.whole, 'three times as close');
+  times.before.forEach((time, i) => assert.ok(Math.abs(time - times.after[i]) < 1e-6 * times.whole, 'under the finger'));
+  assert.equal(times.selected, null, 'a pinch is no click');
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
+test('five jobs side by side are all in view, and inside passes is what they consist of', async () => {
+  const files = ['1', '2', '4', '8', '16'].map(pp => {
+    const file = join(scratch, `pp${pp}.json`);
+    writeFileSync(file, JSON.stringify(flopcastJson('simulate', '--model', 'llama3-8b', '--cluster', '4xdgx-h100', '--tp', '2', '--pp', pp, '--gbs', '64', '--recompute', 'full')));
+    return file;
+  });
+  const file = join(scratch, 'five.html');
+  flopcast('report', ...files, '-o', file);
+  const page = await open(browser, file);
+  const view = await page.evaluate(() => {
+    const {geometry, scroller, models} = window.flopcast.timeline;
+    const of = models[1].inside(models[1].codes.find(code => code.action === 'B' && code.stage === 0));
+    return {all: geometry.height, shown: scroller.clientHeight, rows: geometry.groups.map(group => group.lane), inside: of.map(part => part.term), ends: of.at(-1).ends};
+  });
+  assert.ok(view.all <= view.shown && view.rows.every(lane => lane >= 3), JSON.stringify(view));
+  assert.deepEqual(view.inside, ['recompute_s', 'tp_comm_s', 'compute_s']);
+  assert.ok(Math.abs(view.ends - 1) < 1e-9);
+  assert.match(await page.locator('.toolbar .legend').innerText(), /inside:[^]*tensor-parallel communication/);
+  await page.getByLabel('all ranks at once').uncheck();
+  assert.ok(await page.evaluate(() => window.flopcast.timeline.geometry.height > window.flopcast.timeline.scroller.clientHeight));
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
 test('keys where ranks have no actions', async () => {
   const timeline = flopcastJson('timeline', '--pp', '4', '--microbatches', '4', '--schedule', 'gpipe').timelines[0];
   const withoutRanks = (name, empty) => {
@@ -263,7 +333,7 @@ test('zoomed out, all chunks have the colours of the legend', async () => {
 
 test('printed from a dark desktop: every rank, on white', async () => {
   const file = join(scratch, 'print.html');
-  flopcast('timeline', '--pp', '64', '--microbatches', '64', '--schedule', '1f1b', '--html', file);
+  flopcast('timeline', '--pp', '250', '--microbatches', '64', '--schedule', '1f1b', '--html', file);
   const page = await open(browser, file, {colorScheme: 'dark'});
   const drawn = () => page.evaluate(() => {
     const {painter, geometry, scroller} = window.flopcast.timeline;
@@ -280,7 +350,7 @@ test('printed from a dark desktop: every rank, on white', async () => {
   });
   const printed = await drawn();
   assert.deepEqual(printed, {paper: [255, 255, 255], height: printed.all, shown: printed.all, all: printed.all, note: ''});
-  assert.ok((await coloursOfLane(page, 63)).length > 1, 'the last rank is drawn');
+  assert.ok((await coloursOfLane(page, 249)).length > 1, 'the last rank is drawn');
   await page.evaluate(() => window.dispatchEvent(new Event('afterprint')));
   assert.deepEqual(await drawn(), before);
 

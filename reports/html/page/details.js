@@ -45,7 +45,8 @@ function unitFacts(model, unit) {
 function showDetails(panel, timeline, model, rank, index, group) {
   if (!model) {
     panel.replaceChildren(element("p", {class: "hint"},
-      "Click an action to see what it consists of and what it waited for. Drag to pan, Ctrl + wheel or + and − to zoom; double-click zooms in."));
+      matchMedia("(pointer: coarse)").matches ? "Tap an action to see what it consists of and what it waited for. Drag to pan, two fingers zoom." :
+        "Click an action to see what it consists of and what it waited for. Drag to pan, Ctrl + wheel or + and − to zoom; double-click zooms in."));
     return;
   }
   const spans = model.ranks[rank];

@@ -17,7 +17,7 @@ function showReport(main, data) {
     const models = withTimeline.map(view => new TimelineModel(view));
     const steady = views.find(isSteady);
     main.append(section("Timeline", "timeline", steady ? element("p", {class: "note"}, `Drawn from an empty pipeline on. The weights change where the bars are, while the pipeline stays full; once it is, a step takes ${timeText(steady.result.iteration.time_s, "s")}, updates and reductions included, which are not drawn.`) : "", holder, panel));
-    timeline = new TimelineView(holder, (model, rank, index, group) => showDetails(panel, timeline, model, rank, index, group));
+    timeline = new TimelineView(holder, (model, rank, index, group) => showDetails(panel, timeline, model, rank, index, group), data.terms.step);
     timeline.show(models);
     showDetails(panel, timeline, null);
   }

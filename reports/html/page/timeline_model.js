@@ -148,6 +148,31 @@ class TimelineModel {
     const action = code.stage === undefined ? code.kind : code.stage + code.action + unitText(this.ranks[rank].microbatch[index], this.slices);
     return kBesideActions.has(code.kind) ? `${code.kind} ${action}` : action;
   }
+  // What an action consists of, one part a term: [{term, begins, ends}] in shares of it; null where it is one thing, or
+  // where nothing is known of it.
+  inside({action, stage, kind}) {
+    this.insides ??= new Map();
+    const key = action + stage;
+    if (action === undefined || kind === "send" || !this.parts[key]) return null;
+    if (this.insides.has(key)) return this.insides.get(key);
+    const sums = new Map();
+    for (const {term, seconds} of this.parts[key]) sums.set(term, (sums.get(term) ?? 0) + seconds);
+    const used = [...sums].filter(([, seconds]) => seconds > 0);
+    const whole = used.reduce((sum, [, seconds]) => sum + seconds, 0);
+    let before = 0;
+    const parts = used.length < 2 ? null : used.map(([term, seconds]) => {
+      const begins = before / whole;
+      before += seconds;
+      return {term, begins, ends: Math.min(1, before / whole)};
+    });
+    this.insides.set(key, parts);
+    return parts;
+  }
+  // The terms of which any action consists beside others.
+  insideTerms() {
+    return new Set(this.codes.flatMap(code => (this.inside(code) ?? []).map(({term}) => term)));
+  }
+
   time(ticks, digits = 6) { return timeText(ticks * this.unitsPerTick, this.unit, digits); }
 
   criticalStarts() {

@@ -9,23 +9,31 @@ function rgbaOf(hex) {
   return (255 << 24 | (value & 255) << 16 | (value >> 8 & 255) << 8 | value >> 16) >>> 0;
 }
 
-// Where things are: pixels are CSS pixels, `scale` of them on the device.
+// Where things are: pixels are CSS pixels, `scale` of them on the device. With `fits`, rows get as low as it takes to show
+// all of them in the height: first memory shrinks, then goes, then lanes get thin, but no thinner than kThinnest.
+const kThinnest = 3;
+
 class Geometry {
-  constructor(models, width, height, hasMemory) {
-    this.left = 76;
+  constructor(models, width, height, hasMemory, fits) {
+    this.left = width < 480 ? 58 : 76;
     this.width = width;
     const ranks = models.reduce((sum, model) => sum + model.ranks.length, 0);
     this.title = models.length > 1 || models[0]?.title ? 24 : 6;
-    this.memoryHeight = !hasMemory ? 0 : ranks > 32 ? 14 : 24;
-    const room = (height - models.length * this.title) / Math.max(1, ranks) - this.memoryHeight - 6;
+    const room = (height - models.length * (this.title + 4)) / Math.max(1, ranks);
+    const roomy = !fits || room >= 48;
+    this.gap = roomy || room >= 16 ? 5 : room >= 8 ? 2 : 1;
+    this.thinLane = roomy ? kThinLane : room >= 20 ? 4 : room >= 10 ? 2 : 1;
+    const wanted = ranks > 32 ? 14 : 24;
+    const shrunk = Math.min(wanted, Math.floor(room * 0.35));
+    this.memoryHeight = !hasMemory ? 0 : roomy ? wanted : shrunk >= 5 ? shrunk : 0;
     this.groups = [];
     let y = 0;
     for (const model of models) {
-      const thin = (model.streams.length - 1) * (kThinLane + kLaneGap);
-      const lane = Math.round(Math.min(30, Math.max(9, room - thin)));
-      const memory = model.memory ? this.memoryHeight : 0;
-      const row = lane + thin + (memory ? memory + 2 : 0) + 5;
-      this.groups.push({model, y, rows: y + this.title, lane, row, memory, thin});
+      const thin = (model.streams.length - 1) * (this.thinLane + kLaneGap);
+      const memory = model.memory && this.memoryHeight ? this.memoryHeight + 2 : 0;
+      const lane = Math.floor(Math.min(30, Math.max(roomy ? 9 : kThinnest, room - thin - memory - this.gap)));
+      const row = lane + thin + memory + this.gap;
+      this.groups.push({model, y, rows: y + this.title, lane, row, memory: memory ? this.memoryHeight : 0, thin});
       y += this.title + row * model.ranks.length + 4;
     }
     this.height = y;
@@ -35,7 +43,7 @@ class Geometry {
   // Top and height of a lane within its row.
   laneOf(group, lane) {
     const {lane: height} = this.groups[group];
-    return lane === 0 ? {y: 0, height} : {y: height + kLaneGap + (lane - 1) * (kThinLane + kLaneGap), height: kThinLane};
+    return lane === 0 ? {y: 0, height} : {y: height + kLaneGap + (lane - 1) * (this.thinLane + kLaneGap), height: this.thinLane};
   }
   memoryTop(group) { return this.groups[group].lane + this.groups[group].thin + 2; }
 }
@@ -141,6 +149,7 @@ class Painter {
         if (size > 0 && (half === 0 || height > 20) && to - from > 9) labels.push([i, from, to, y + tall / 2 + 0.5]);
       }
       context.globalAlpha = 1;
+      if (this.inside && height >= 12) this.strips(lane, indices, code, x, width, top, height, begin, perTick);
       if (labels.length === 0) continue;
       context.fillStyle = light ? "#fff" : "#111";
       for (const [i, from, to, y] of labels) {
@@ -149,6 +158,30 @@ class Painter {
         const text = to - from > long.length * 8 + 10 ? long : unit;
         if (to - from > text.length * (size * 0.58) + 2) context.fillText(text, x + (from + to) / 2, y);
       }
+    }
+  }
+
+  // Along the foot of actions, what they consist of: how much of each, not when.
+  strips(lane, indices, code, x, width, top, height, begin, perTick) {
+    const parts = this.inside(lane.codes[code]);
+    if (!parts) return;
+    const context = this.context;
+    const tall = height >= 24 ? 6 : 4;
+    for (const i of indices) {
+      const from = (lane.start[i] - begin) * perTick;
+      const length = (lane.end[i] - lane.start[i]) * perTick;
+      if (length < 12) continue;
+      const half = lane.half?.[i] ?? 0;
+      const foot = half === 1 ? top + height / 2 - 0.5 : top + height;
+      for (const {color, begins, ends} of parts) {
+        const left = Math.max(0, from + begins * length);
+        const right = Math.min(width, from + ends * length - (ends === 1 ? 1 : 0));
+        if (right <= left) continue;
+        context.fillStyle = color;
+        context.fillRect(x + left, foot - tall, right - left, tall);
+      }
+      context.fillStyle = this.colors.paper;
+      context.fillRect(x + Math.max(0, from), foot - tall - 0.5, Math.max(0, Math.min(width, from + length) - Math.max(0, from) - 1), 0.5);
     }
   }
 

@@ -2,13 +2,16 @@
 
 const kAxisHeight = 40;
 const kTallest = 640;
+const kNarrowest = 160;
+const kRankText = 12;  // pixels a rank's name takes
 // Canvases of more than 16,384 pixels a side stay empty in some browsers.
 const kTallestPrint = 16000;
 
 class TimelineView {
-  // `onSelect(model, rank, index)` is called with what was clicked, or with nothing.
-  constructor(container, onSelect) {
+  // `onSelect(model, rank, index)` is called with what was clicked, or with nothing. `terms`: of a step, with colours.
+  constructor(container, onSelect, terms = []) {
     this.onSelect = onSelect;
+    this.terms = new Map(terms.map(term => [term.key, term]));
     this.canvas = element("canvas", {tabindex: "0", role: "application", class: "timeline-canvas",
       "aria-label": "Timeline. Arrow keys move, plus and minus zoom, 0 shows all, n and p step through the actions of a rank."});
     this.axis = element("canvas", {class: "timeline-axis", "aria-hidden": "true"});
@@ -38,11 +41,15 @@ class TimelineView {
     this.memoryBox = element("input", {type: "checkbox", checked: true, onchange: () => this.layout()});
     this.memoryName = element("span", {}, "memory");
     this.memoryLabel = element("label", {}, this.memoryBox, " ", this.memoryName);
+    this.insideBox = element("input", {type: "checkbox", checked: true, onchange: () => { this.showLegend(); this.draw(); }});
+    this.insideLabel = element("label", {title: "along the foot of each action how much of it is what, not when"}, this.insideBox, " inside passes");
+    this.fitsBox = element("input", {type: "checkbox", checked: true, onchange: () => this.layout()});
+    this.fitsLabel = element("label", {}, this.fitsBox, " all ranks at once");
     this.legend = element("span", {class: "legend"});
     return element("div", {class: "toolbar"},
       button("−", "Zoom out", () => this.zoom(0.5)), button("+", "Zoom in", () => this.zoom(2)),
       button("⤢", "Show all", () => this.fit()), this.searchBox, this.found,
-      element("label", {}, this.pathBox, " critical path"), this.memoryLabel, this.legend);
+      element("label", {}, this.pathBox, " critical path"), this.memoryLabel, this.insideLabel, this.fitsLabel, this.legend);
   }
 
   show(models) {
@@ -54,6 +61,7 @@ class TimelineView {
     if (!keepsWindow || this.end > this.longest) { this.begin = 0; this.end = this.longest; }
     this.memoryLabel.hidden = !models.some(model => model.memory);
     this.memoryName.textContent = models.find(model => model.memory)?.memoryOf ?? "memory";
+    this.insideLabel.hidden = !models.some(model => model.insideTerms().size > 0);
     this.memoryScale = 1.04 * Math.max(1, ...models.flatMap(model => (model.memory ?? []).map(curve => Math.max(curve.peak, curve.capacity || 0))));
     this.showLegend();
     this.layout();
@@ -69,14 +77,16 @@ class TimelineView {
     this.legend.replaceChildren(...[...kinds].map(([kind, code]) => key(code.fill, kind)), key(null, "idle", "idle"),
       ...(this.models.some(model => model.memory?.some(curve => curve.capacity > 0)) ? [key(null, "capacity", "limit")] : []),
       ...(this.models.some(model => model.weights) ? [key(null, "weights updated", "update"), element("span", {}, "lighter: computed with version 1, 4, 7 … of the weights; lightest: 2, 5, 8 …")] : []),
+      ...(this.insideLabel.hidden || !this.insideBox.checked ? [] : [element("span", {}, "inside:"), ...[...new Set(this.models.flatMap(model => [...model.insideTerms()]))].map(term => key(this.terms.get(term)?.color, this.terms.get(term)?.name ?? term))]),
       ...(this.models.some(model => model.slices > 1) ? [element("span", {}, "3.1: slice 1 of microbatch 3")] : []));
   }
 
   layout() {
-    const width = Math.max(320, this.container.clientWidth);
+    const width = Math.max(kNarrowest, this.container.clientWidth);
     const hasMemory = this.memoryBox.checked && this.models.some(model => model.memory);
-    this.geometry = new Geometry(this.models, width, 600, hasMemory);
-    if (!hasMemory) for (const group of this.geometry.groups) group.memory = 0;
+    const laidOut = fits => new Geometry(this.models, width, kTallest - 40, hasMemory, fits);
+    this.geometry = laidOut(this.fitsBox.checked && !this.printing);
+    this.fitsLabel.hidden = laidOut(false).height <= kTallest;
     const height = Math.min(this.geometry.height, this.printing ? kTallestPrint : kTallest);
     this.scroller.style.height = height + "px";
     this.spacer.style.height = (this.printing ? height : this.geometry.height) + "px";
@@ -125,6 +135,8 @@ class TimelineView {
     const context = painter.context;
     geometry.groups.forEach((group, g) => {
       const {model} = group;
+      const colored = code => model.inside(code)?.map(part => ({...part, color: this.terms.get(part.term)?.color ?? colors.faint}));
+      painter.inside = this.insideBox.checked && !this.insideLabel.hidden ? colored : null;
       const own = this.matches?.[g];
       this.heading(context, colors, group, offset);
       model.lanes.forEach((lanes, rank) => {
@@ -134,7 +146,8 @@ class TimelineView {
         context.font = "12px system-ui, sans-serif";
         context.textAlign = "right";
         context.textBaseline = "middle";
-        context.fillText("rank " + rank, geometry.left - 10, top + group.lane / 2);
+        // Of rows that are lower than their names, as many are named as there is room for.
+        if (rank % Math.ceil(kRankText / group.row) === 0) context.fillText("rank " + rank, geometry.left - 10, top + group.lane / 2);
         lanes.forEach((lane, l) => {
           const place = geometry.laneOf(g, l);
           painter.lane(lane, geometry.left, geometry.plotWidth(), top + place.y, place.height, begin, end, own?.[rank]);
@@ -162,7 +175,6 @@ class TimelineView {
     context.fillText(text, this.geometry.left, y - offset + 12);
   }
 
-  // Where matches are, also when they are too narrow to see.
   // A bar where the weights of a rank change.
   updates(context, colors, times, top, lane) {
     context.fillStyle = colors.critical;
@@ -175,6 +187,7 @@ class TimelineView {
     }
   }
 
+  // Where matches are, also when they are too narrow to see.
   marks(context, colors, model, rank, matches, top) {
     context.fillStyle = colors.accent;
     let last = -9;
@@ -251,9 +264,22 @@ class TimelineView {
     const length = Math.min(this.longest, Math.max(end - begin, 8));
     this.begin = Math.min(Math.max(0, begin), this.longest - length);
     this.end = this.begin + length;
+    // What it told of has moved.
+    this.tip.hidden = true;
     this.draw();
   }
-  zoom(factor, at = (this.begin + this.end) / 2) {
+  // What buttons and keys zoom at: the action that is selected, else where the pointer is, else the middle.
+  focus() {
+    const within = time => time >= this.begin && time <= this.end;
+    if (this.selected) {
+      const {group, rank, index} = this.selected;
+      const spans = this.models[group].ranks[rank];
+      const middle = (Math.max(this.begin, spans.start[index]) + Math.min(this.end, spans.end[index])) / 2;
+      if (spans.end[index] >= this.begin && spans.start[index] <= this.end) return middle;
+    }
+    return this.pointed !== undefined && within(this.timeAt(this.pointed)) ? this.timeAt(this.pointed) : (this.begin + this.end) / 2;
+  }
+  zoom(factor, at = this.focus()) {
     this.setWindow(at - (at - this.begin) / factor, at + (this.end - at) / factor);
   }
   pan(pixels) {
@@ -393,12 +419,36 @@ class TimelineView {
       else return;
       event.preventDefault();
     }, {passive: false});
+    // Of two fingers, the times under them stay under them.
+    const fingers = new Map();
+    let held = null;
+    const pinch = () => {
+      const [first, second] = [...fingers.values()].sort((a, b) => a - b);
+      if (!held) {
+        held = [this.timeAt(first), this.timeAt(second)];
+        return;
+      }
+      const perPixel = (held[1] - held[0]) / Math.max(8, second - first);
+      if (!(perPixel > 0)) return;
+      const begin = held[0] - (first - this.geometry.left) * perPixel;
+      this.setWindow(begin, begin + perPixel * this.geometry.plotWidth());
+    };
     this.canvas.addEventListener("pointerdown", event => {
       drag = {x: event.clientX, moved: 0};
+      fingers.set(event.pointerId, position(event)[0]);
+      held = null;
+      if (fingers.size === 2) {
+        drag.moved = Infinity;
+        pinch();
+      }
       this.canvas.setPointerCapture(event.pointerId);
     });
     this.canvas.addEventListener("pointermove", event => {
-      if (drag) {
+      this.pointed = position(event)[0];
+      if (fingers.has(event.pointerId)) fingers.set(event.pointerId, this.pointed);
+      if (fingers.size === 2) {
+        pinch();
+      } else if (drag) {
         drag.moved += Math.abs(event.clientX - drag.x);
         if (drag.moved > 3) this.pan(drag.x - event.clientX);
         drag.x = event.clientX;
@@ -407,15 +457,27 @@ class TimelineView {
         this.hover(event, ...position(event));
       }
     });
+    const lift = event => {
+      fingers.delete(event.pointerId);
+      held = null;
+      // The finger that stays goes on from where it is.
+      if (drag && fingers.size === 1) drag.x = [...fingers.values()][0] + this.canvas.getBoundingClientRect().left;
+    };
     this.canvas.addEventListener("pointerup", event => {
+      lift(event);
+      if (fingers.size > 0) return;
       const clicked = drag && drag.moved <= 3;
       drag = null;
       if (!clicked) return;
       const hit = this.hit(...position(event));
       this.select(hit?.group ?? 0, hit?.rank ?? 0, hit?.index ?? -1);
     });
+    this.canvas.addEventListener("pointercancel", event => {
+      lift(event);
+      if (fingers.size === 0) drag = null;
+    });
     this.canvas.addEventListener("dblclick", event => this.zoom(4, this.timeAt(position(event)[0])));
-    this.canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
+    this.canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; this.pointed = undefined; });
     this.scroller.addEventListener("scroll", () => this.draw());
     let scrubs = false;
     const scrub = event => {
@@ -433,16 +495,37 @@ class TimelineView {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
+  // What a rank holds under a point of its memory strip, in words; nothing elsewhere.
+  memoryUnder(x, y) {
+    if (x < this.geometry.left) return "";
+    const at = y + this.scroller.scrollTop;
+    for (let group = 0; group < this.models.length; ++group) {
+      const {rows, row, memory} = this.geometry.groups[group];
+      const {model} = this.geometry.groups[group];
+      const rank = Math.floor((at - rows) / row);
+      if (!memory || !model.memory || at < rows || rank >= model.ranks.length) continue;
+      const below = at - rows - rank * row - this.geometry.memoryTop(group);
+      if (below < 0 || below > memory) continue;
+      const curve = model.memory[rank];
+      const time = Math.min(model.makespan, Math.max(0, this.timeAt(x)));
+      const held = bytes => model.unit === "s" ? gibText(bytes / 2 ** 30) : significant(bytes / 2 ** 30);
+      const limit = curve.capacity > 0 ? ` of ${held(curve.capacity)}` : "";
+      return `rank ${rank} holds ${held(curve.bytes[curve.at(time)])}${limit} at ${model.time(time, 4)}, at most ${held(curve.peak)}`;
+    }
+    return "";
+  }
+
   hover(event, x, y) {
     const hit = this.hit(x, y);
-    if (!hit || hit.index < 0) {
+    const held = this.memoryUnder(x, y);
+    if ((!hit || hit.index < 0) && !held) {
       this.tip.hidden = true;
       return;
     }
-    const model = this.models[hit.group];
-    const spans = model.ranks[hit.rank];
-    const {index, rank} = hit;
-    this.tip.textContent = `${model.label(rank, index)} · ${model.code(rank, index).kind} · ${model.time(spans.start[index])} + ${model.time(spans.end[index] - spans.start[index])}`;
+    const model = held ? null : this.models[hit.group];
+    const {index, rank} = hit ?? {};
+    const spans = model?.ranks[rank];
+    this.tip.textContent = held || `${model.label(rank, index)} · ${model.code(rank, index).kind} · ${model.time(spans.start[index])} + ${model.time(spans.end[index] - spans.start[index])}`;
     this.tip.hidden = false;
     const box = this.container.getBoundingClientRect();
     this.tip.style.left = Math.min(event.clientX - box.left + 12, box.width - this.tip.offsetWidth - 4) + "px";
