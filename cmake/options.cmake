@@ -43,6 +43,10 @@ if(EMSCRIPTEN)
   # Emscripten leaves exceptions out by default; flopcast reports every user's mistake through one.
   add_compile_options(-fwasm-exceptions)
   add_link_options(-fwasm-exceptions)
+  # Debian's Emscripten needs its modules named to a Node.js that is not Debian's.
+  if(EXISTS /usr/share/nodejs/acorn)
+    set_property(GLOBAL PROPERTY RULE_LAUNCH_LINK "${CMAKE_COMMAND} -E env NODE_PATH=/usr/share/nodejs")
+  endif()
 endif()
 
 if(NOT DEFINED ENV{CCACHE_DISABLE})

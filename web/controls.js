@@ -100,7 +100,7 @@ function modelChoice(side, names, change) {
   return choice("Model", "model", shown, [...pasted, ...names.models.map(model => [model])], change);
 }
 
-function jobControls(side, names, change) {
+function jobControls(side, names, change, plan) {
   const schedules = names.schedules.filter(schedule => schedule.name !== "terapipe");
   return [
     modelChoice(side, names, change),
@@ -122,6 +122,7 @@ function jobControls(side, names, change) {
     choice("Number format", "precision", side, [["", "the device's own"], ...names.precisions.map(name => [name])], change),
     choice("Software stack", "stack", side, names.stacks.map(stack => [stack]), change),
     checkbox("Sequence parallel", "sp", side, change),
+    element("p", {class: "share"}, element("button", {type: "button", "data-key": "plan", onclick: plan}, "Find the best layouts")),
     amount("Tokens to train on, billions", "tokens", side, change),
     amount("Price of a GPU hour, $", "price", side, change),
   ];

@@ -1,8 +1,9 @@
 // Asks the engine whenever a control moves, and shows the answer.
 
 class App {
-  constructor(engine) {
+  constructor(engine, binary) {
     this.engine = engine;
+    this.binary = binary;  // for a worker of its own
     this.names = this.ask({ask: "names"});
     this.state = this.addressed() ?? this.stateOf(kLessons[0]);
     const holder = document.querySelector(".timeline");
@@ -81,7 +82,7 @@ class App {
       this.controls();
       this.refresh();
     })));
-    const fields = state.mode === "job" ? jobControls(side, this.names, change) : scheduleControls(side, this.names, change);
+    const fields = state.mode === "job" ? jobControls(side, this.names, change, () => this.plan(side)) : scheduleControls(side, this.names, change);
     const copied = element("span", {class: "note", "aria-live": "polite"});
     const share = element("div", {class: "share"}, element("button", {type: "button", "data-key": "share", onclick: async () => {
       try {
@@ -94,6 +95,65 @@ class App {
     replaceKeepingFocus(document.getElementById("controls"),
       element("div", {class: "tabs"}, tab("Schedules", "mode-schedule", state.mode === "schedule", () => switchTo("schedule")), tab("Model on a cluster", "mode-job", state.mode === "job", () => switchTo("job"))),
       compare, sides, ...fields, share);
+  }
+
+  // Searches all layouts of a side's model, cluster and batch, beside the page: it goes on meanwhile.
+  async plan(side) {
+    const holder = document.getElementById("plan");
+    const question = {ask: "plan", job: openJobOf(side, this.names), ...(side.config === undefined ? {} : {config: side.config})};
+    const started = performance.now();
+    holder.replaceChildren(section("Layouts", "plan-title", element("p", {class: "note"}, "Searching every layout of this model on these GPUs …")));
+    const asked = this.planned = (this.planned ?? 0) + 1;
+    const answer = await this.askAside(question);
+    // Another search began meanwhile.
+    if (asked !== this.planned) return;
+    this.planMs = performance.now() - started;
+    holder.replaceChildren(section("Layouts, the best first", "plan-title", ...this.planParts(answer, side)));
+  }
+
+  askAside(question) {
+    if (!this.worker) {
+      const script = document.getElementById("engine").textContent + `;onmessage = first => createEngine({wasmBinary: first.data}).then(engine => {
+        onmessage = event => postMessage(engine.ccall("flopcast_answer", "string", ["string"], [event.data]));
+        postMessage("");
+      });`;
+      this.worker = new Worker(URL.createObjectURL(new Blob([script], {type: "text/javascript"})));
+      this.worker.postMessage(this.binary);
+      this.workerReady = new Promise(done => this.worker.addEventListener("message", done, {once: true}));
+    }
+    const last = this.workerReady;
+    const answered = last.then(() => new Promise(done => {
+      this.worker.addEventListener("message", event => done(JSON.parse(event.data)), {once: true});
+      this.worker.postMessage(JSON.stringify(question));
+    }));
+    // One after the other.
+    this.workerReady = answered;
+    return answered;
+  }
+
+  planParts(answer, side) {
+    if (answer.error) return [element("p", {class: "warning"}, (answer.error.field ? answer.error.field + ": " : "") + answer.error.problem), element("p", {class: "note"}, answer.error.help)];
+    const columns = ["", "tp", "cp", "pp", "chunks", "ep", "dp", "microbatch", "schedule", "recomputation", "ZeRO", "step", "MFU", "memory"];
+    const rows = answer.ranked.map(({layout, result}, i) => element("tr", {}, element("th", {scope: "row"},
+      element("button", {type: "button", "data-rank": i + 1, onclick: () => this.use(layout, side)}, `Use ${i + 1}`)),
+      ...[layout.tp, layout.cp ?? 1, layout.pp, layout.vpp ?? 1, layout.ep ?? 1, layout.dp, layout.micro_batch_size, layout.schedule ?? "–", layout.recompute, layout.zero ?? 0,
+        timeText(result.iteration.time_s, "s"), percentText(result.iteration.mfu), gibText(result.memory.peak_gib)].map(text => element("td", {}, String(text)))));
+    const {enumerated, simulated} = answer.space;
+    return [element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "layouts"}, element("table", {},
+      element("thead", {}, element("tr", {}, ...columns.map(name => element("th", {scope: "col"}, name)))), element("tbody", {}, ...rows))),
+      element("p", {class: "note"}, `${countText(enumerated)} layouts looked at, ${countText(simulated)} simulated.`)];
+  }
+
+  // A layout of the plan in the controls.
+  use(layout, side) {
+    for (const key of ["tp", "cp", "pp", "ep", "vpp", "zero"]) side[key] = layout[key] ?? (key === "zero" ? 0 : 1);
+    side.mbs = layout.micro_batch_size;
+    side.schedule = layout.schedule ?? "1f1b";
+    side.recompute = layout.recompute;
+    side.sp = layout.sequence_parallel ?? false;
+    this.controls();
+    this.refresh();
+    document.getElementById("figures").scrollIntoView({block: "start"});
   }
 
   // Once a frame, however fast a slider moves; where an answer takes long, once the slider rests.
@@ -123,6 +183,7 @@ class App {
     this.lesson();
     const shape = document.querySelector("[data-fact=shape]");
     if (shape && state.mode === "job") shape.textContent = shapeText(state.sides[state.shown], this.names);
+    if (state.mode !== "job") document.getElementById("plan").replaceChildren();
     for (const id of ["figures", "sections"]) document.getElementById(id).classList.toggle("stale", failed >= 0);
     if (failed >= 0) return;
     this.views = answers.map((view, i) => this.named(view, i, answers.length > 1));
@@ -131,7 +192,7 @@ class App {
     const cards = figureCards(this.views);
     document.getElementById("figures").replaceChildren(...(cards ? [cards] : []));
     const {terms} = this.names;
-    const parts = [stepSection(this.views, terms), memorySection(this.views, terms), bubbleSection(this.views, terms), ranksSection(this.views, terms), warningsSection(this.views), jobSection(this.views), assumptionsSection(this.views)];
+    const parts = [adviceSection(this.views.length === 1 ? this.views[0].advice : null), stepSection(this.views, terms), memorySection(this.views, terms), bubbleSection(this.views, terms), ranksSection(this.views, terms), warningsSection(this.views), jobSection(this.views), assumptionsSection(this.views)];
     document.getElementById("sections").replaceChildren(...parts.filter(part => part));
     this.shownMs = performance.now() - started;
   }
@@ -180,4 +241,9 @@ function sideName(letter, mode, side) {
   return `${letter} tp ${side.tp} pp ${side.pp}${side.vpp > 1 ? "×" + side.vpp : ""}`;
 }
 
-createEngine().then(engine => { window.flopcast = new App(engine); });
+// The engine as it lies in the page: compressed, as text.
+async function engineBinary() {
+  const packed = Uint8Array.from(atob(document.getElementById("engine-binary").textContent), letter => letter.charCodeAt(0));
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+}
+engineBinary().then(async binary => { window.flopcast = new App(await createEngine({wasmBinary: binary}), binary); });

@@ -1,6 +1,7 @@
 #include "web/questions.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +15,11 @@
 #include "model/job/fields.hpp"
 #include "model/job/read_job.hpp"
 #include "model/units/quantity.hpp"
+#include "planner/plan/advice.hpp"
+#include "planner/plan/plan.hpp"
+#include "planner/plan/question.hpp"
+#include "planner/tables/comparison_tables.hpp"
+#include "planner/tables/plan_tables.hpp"
 #include "reports/html/packed_timeline.hpp"
 #include "reports/html/page.hpp"
 #include "sim/files/result_file.hpp"
@@ -72,9 +78,9 @@ ImportContext context_of(const nlohmann::json& job) {
   return context;
 }
 
-Job job_of(const nlohmann::json& question) {
+// The job file that a question means: of a pasted config.json the model.
+nlohmann::json root_of(const nlohmann::json& question, ImportedJob& imported) {
   nlohmann::json root = question.at("job");
-  ImportedJob imported;
   if (question.contains("config")) {
     if (!root.is_object()) throw ConfigError({"job", "is no JSON object", "", "see web/questions.hpp"});
     const std::string text = text_of(question, "config");
@@ -86,6 +92,12 @@ Job job_of(const nlohmann::json& question) {
     imported = import_job(file, context_of(root));
     root["model"] = imported.job.at("model");
   }
+  return root;
+}
+
+Job job_of(const nlohmann::json& question) {
+  ImportedJob imported;
+  const nlohmann::json root = root_of(question, imported);
   Origins origins;
   origins.places = imported.places;
   Job job = read_job(root, origins);
@@ -218,6 +230,49 @@ Json names() {
           {"terms", page_terms()}};
 }
 
+// As `flopcast plan` does, with its defaults.
+std::string planned(const nlohmann::json& question) {
+  constexpr double kUsualLimit = 0.95;  // of the memory
+  constexpr int kRanked = 10;
+  constexpr int kEquals = 3;  // of layouts that are equal one is shown
+  ImportedJob imported;
+  const nlohmann::json root = root_of(question, imported);
+  if (!root.is_object()) throw ConfigError({"job", "is no JSON object", "", "see web/questions.hpp"});
+  PlanQuestion asked = read_question(root, Origins());
+  const auto layout = root.find("layout");
+  PlanAnswer answer;
+  const std::vector<std::string> left_out = keep_runnable(
+      asked.job, layout != root.end() && layout->is_object() && layout->contains("schedule"), asked.space);
+  if (!left_out.empty()) {
+    answer.notes.push_back(fmt::format("not searched, since {} does not run it: {}", asked.job.training.stack.name,
+                                       fmt::join(left_out, ", ")));
+  }
+  answer.options.nodes = {asked.job.cluster.nodes};
+  answer.options.interruptions = Interruptions();
+  answer.options.search.ranked = kRanked * kEquals;
+  for (const double limit : {kUsualLimit, 1.0}) {
+    answer.options.search.memory_limit = limit;
+    answer.search = plan(asked.job, asked.space, answer.options, serial_for);
+    if (!answer.search.ranked.empty()) break;
+  }
+  if (answer.search.ranked.empty()) {
+    const Refusal refusal = nearest_feasible(asked.job, asked.space, answer.options, answer.search, serial_for);
+    throw NegativeAnswer(fmt::format("no layout {}; {}", refusal.missed, fmt::join(refusal.changes, "; ")));
+  }
+  settle_ranking(kRanked, answer.search.ranked);
+  answer.options.search.ranked = kRanked;
+  const auto entries_of = [&root](const std::vector<PlannedLayout>& layouts) {
+    std::vector<PlanEntry> entries;
+    for (const PlannedLayout& one : layouts) {
+      entries.push_back({one, forecast(read_job(job_file_of(root, one), Origins()), refuse_file)});
+    }
+    return entries;
+  };
+  answer.ranked = entries_of(answer.search.ranked);
+  answer.pareto = entries_of(answer.search.pareto);
+  return write_plan(answer, root);
+}
+
 std::string answer_valid(const nlohmann::json& question) {
   const std::string ask = text_of(question, "ask");
   if (ask == "names") return names().dump();
@@ -227,9 +282,14 @@ std::string answer_valid(const nlohmann::json& question) {
     const Layout& layout = job.layout;
     if (ask == "view") refuse_too_many(least_actions(layout.pp, layout.vpp.value_or(1), layout.microbatches()));
     const Forecast forecast = flopcast::forecast(job, refuse_file);
-    return ask == "simulate" ? write_simulation(forecast) : page_view("forecast", forecast).dump();
+    if (ask == "simulate") return write_simulation(forecast);
+    Json view = page_view("forecast", forecast);
+    view["advice"] = advice_on(forecast, refuse_file);
+    return view.dump();
   }
-  throw ConfigError({"ask", fmt::format("nothing is known about \"{}\"", ask), "", "valid: simulate, view, names"});
+  if (ask == "plan" && question.contains("job")) return planned(question);
+  throw ConfigError(
+      {"ask", fmt::format("nothing is known about \"{}\"", ask), "", "valid: simulate, view, plan, names"});
 }
 
 std::string error_json(const Diagnostic& diagnostic) {

@@ -12,6 +12,9 @@ namespace flopcast {
 ///                                     a schedule without a job: times of a rank's whole share of a microbatch, in any
 ///                                     unit; "weight" is the part W of "backward"; "vpp" is the schedule's default
 ///                                     where it is absent, and counts only for schedules of several chunks
+///   {"ask": "plan", "job": {…}}       what `flopcast plan job.json --format json` prints: the job's layout holds what
+///   is
+///                                     fixed, at least global_batch_size
 ///   {"ask": "names"}                  models, clusters with their devices a node, stacks, schedules with the chunks a
 ///                                     rank that they accept, and the terms of reports/html/page.hpp
 /// "config" beside a job is the text of a Hugging Face config.json: the job's model. A mistake in the question comes

@@ -78,6 +78,12 @@ function jobOf(side, names) {
   };
 }
 
+// The same with its layout open: what a plan searches.
+function openJobOf(side, names) {
+  const {layout, ...job} = jobOf(side, names);
+  return {...job, layout: {global_batch_size: layout.global_batch_size}};
+}
+
 // What a layout makes of the devices and the batch, in words.
 function shapeText(side, names) {
   const {devices, dp} = devicesOf(side, names);

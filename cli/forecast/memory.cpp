@@ -9,6 +9,7 @@
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
 #include "cli/commands.hpp"
+#include "cli/options/figure_options.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "reports/result/result_tables.hpp"
@@ -17,6 +18,27 @@
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {
+
+namespace {
+
+std::string memory_figure(const Forecast& answer, const FigureStyle& style) {
+  SeriesSvgOptions options;
+  static_cast<FigureStyle&>(options) = style;
+  return write_series_svg(memory_charts(answer), options);
+}
+
+// What every rank holds, what the fullest holds it for, and when.
+void write_memory_page(const PageOption& page, const Forecast& answer) {
+  const Job& job = answer.step.job;
+  PageParts parts;
+  parts.tables = {memory_table(answer), memory_parts_table(answer)};
+  parts.tables.front().title = "Memory of each rank, GiB";
+  parts.figures.push_back({"Memory over time", memory_figure(answer, {})});
+  page.write(fmt::format("Memory: {} on {}", job.model.name, job.cluster.name), describe_job(job),
+             answer_line(answer.result), parts, {{"forecast", &answer}});
+}
+
+}  // namespace
 
 int run_memory(const Arguments& arguments, const Streams& streams) {
   CommandLine command_line(
@@ -29,22 +51,26 @@ int run_memory(const Arguments& arguments, const Streams& streams) {
   bool over_time = false;
   bool check = false;
   bool tensors = false;
-  std::optional<std::string> svg;
+  FigureOptions figure;
+  PageOption page;
   job.add_to(command_line);
   job.add_more_files(command_line);
   output.add_to(command_line);
   command_line.add_flag("--over-time", over_time, "every change over the step instead of the peak");
   command_line.add_flag("--explain", tensors, "the tensors of the fullest rank at its fullest moment");
   command_line.add_flag("--check", check, "exit with 3 when it does not fit");
-  command_line.add_output("--svg", svg, "draw every rank's memory over time");
+  figure.add_to(command_line, "draw every rank's memory over time");
+  page.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
 
   const Format format = output.format();
   if (over_time && tensors) throw ConfigError({"--explain", "contradicts --over-time", "", "give one of the two"});
   const MemoryView view = over_time ? MemoryView::kOverTime : tensors ? MemoryView::kTensors : MemoryView::kPeak;
   if (job.show_config(output)) return 0;
+  figure.check();
   const Forecast answer = forecast(job.read(), read_file);
-  if (svg) write_file(*svg, write_series_svg(memory_charts(answer), {}));
+  if (figure.file()) figure.write(memory_figure(answer, figure.style()));
+  if (page.wanted()) write_memory_page(page, answer);
   const auto table_of_view = [&] {
     Table table = over_time ? memory_over_time_table(answer)
                   : tensors ? memory_parts_table(answer)

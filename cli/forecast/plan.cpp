@@ -15,6 +15,7 @@
 #include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
 #include "cli/commands.hpp"
+#include "cli/options/figure_options.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "model/job/read_job.hpp"
@@ -51,8 +52,8 @@ class PlanFlags {
   // Throws ConfigError on flags that contradict each other, or that need tokens or a price the job does not have.
   PlanOptions options(const Job& job, const JobOptions& asked) const;
   int threads() const;
-  // The file that --svg names.
-  const std::optional<std::string>& svg() const { return svg_; }
+  const FigureOptions& figure() const { return figure_; }
+  const PageOption& page() const { return page_; }
   bool has_threads() const { return threads_.has_value(); }
 
  private:
@@ -67,7 +68,8 @@ class PlanFlags {
   std::optional<std::string> deadline_;
   std::optional<std::string> budget_;
   std::optional<int> threads_;
-  std::optional<std::string> svg_;
+  FigureOptions figure_;
+  PageOption page_;
   std::optional<std::string> headroom_;
   bool verbose_ = false;
   bool min_gpus_ = false;
@@ -94,7 +96,8 @@ void PlanFlags::add_to(CommandLine& command_line) {
                         "the Pareto front without end, not only within 10 % of the best; takes longer");
   command_line.add_option("--top", top_, "N", "layouts to rank (default 10)");
   command_line.add_option("--threads", threads_, "N", "threads (default: one for each core)");
-  command_line.add_output("--svg", svg_, "draw the layouts found and their Pareto front");
+  figure_.add_to(command_line, "draw the layouts found and their Pareto front");
+  page_.add_to(command_line);
   command_line.add_flag("--verbose,-v", verbose_, "the rejected layouts and the rules of thumb, too");
   command_line.begin_group("Interruptions");
   command_line.add_flag("--no-failures", no_failures_, "days as if nothing ever failed");
@@ -365,6 +368,27 @@ void narrow_to(LaunchProgram program, PlanQuestion& question, bool tells, const 
              streams.err);
 }
 
+// The ranking whole, the front, and the best layouts as forecasts.
+void write_plan_page(const PageOption& page, PlanAnswer& answer) {
+  constexpr std::size_t kMostDrawn = 3;
+  answer.verbose = true;
+  PageParts parts;
+  parts.tables = plan_tables(answer);
+  const std::string& title = parts.tables.front().title;
+  const std::size_t first = title.find('\n');
+  const std::string said = title.substr(0, first);
+  const std::string asked = first == std::string::npos ? "" : title.substr(first + 1);
+  parts.tables.front().title = "Layouts, the best first";
+  parts.figures.push_back({"Layouts found and their Pareto front", plan_svg(answer, {})});
+  std::vector<std::pair<std::string, const Forecast*>> drawn;
+  for (const PlanEntry& entry : answer.ranked) {
+    if (drawn.size() == kMostDrawn) break;
+    drawn.emplace_back(fmt::format("{}: {}", drawn.size() + 1, short_name(entry.planned.layout)), &entry.forecast);
+  }
+  const Job& job = answer.ranked.front().forecast.step.job;
+  page.write(fmt::format("Plan: {} on {}", job.model.name, job.cluster.name), asked, said, parts, drawn);
+}
+
 }  // namespace
 
 int run_plan(const Arguments& arguments, const Streams& streams) {
@@ -399,6 +423,8 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
         {"--format", "contradicts --emit, whose program sets the format", "", "leave one of the two out"});
   }
   flags.require_one_list(job.flag("layout.schedule"));
+  flags.figure().check();
+  if (flags.page().wanted()) require_writable(*flags.page().file());
   const LoadedJob loaded = job.load();
   require_named_cluster(loaded);
   PlanQuestion question = read_question(loaded.root, loaded.origins);
@@ -457,7 +483,8 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
                   .json = [&] { return write_plan(answer, loaded.root); }},
                  format);
   }
-  if (flags.svg()) write_file(*flags.svg(), plan_svg(answer));
+  if (flags.figure().file()) flags.figure().write(plan_svg(answer, flags.figure().style()));
+  if (flags.page().wanted()) write_plan_page(flags.page(), answer);
   if (rows) rows->remove();
   return 0;
 }

@@ -12,6 +12,7 @@
 #include "cli/options/output.hpp"
 #include "cli/options/timeline_files.hpp"
 #include "cli/options/variation_options.hpp"
+#include "planner/tables/comparison_tables.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/series_svg.hpp"
 #include "reports/timeline/run_life.hpp"
@@ -90,6 +91,7 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   const Format format = output.format();
   const ShownMfu shown = shown_mfu(mfu);
   if (job.show_config(output)) return 0;
+  files.require_writable(roofline.has_value());
   const std::optional<Variation> variation = doubt.variation();
   const std::optional<std::vector<int>> lengths = doubt.sequence_lengths();
   Forecast answer = forecast(job.read(), read_file);
@@ -97,8 +99,13 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   if (lengths) add_packing(*lengths, answer);
   const std::optional<RunLife> life = add_run(answer, WithOptions::kYes);
   if (life_file) write_life(*life_file, life, answer);
-  files.write(answer, command_line.typed());
-  if (roofline) write_file(*roofline, write_series_svg({roofline_chart(answer.step.job)}, {}));
+  files.write(answer, command_line.typed(),
+              files.has_page() ? advice_on(answer, read_file) : std::vector<std::string>());
+  if (roofline) {
+    SeriesSvgOptions drawn;
+    static_cast<FigureStyle&>(drawn) = files.figure().style();
+    files.figure().write_to(*roofline, write_series_svg({roofline_chart(answer.step.job)}, drawn));
+  }
   output.write({.tables = [&] { return tables_of(answer, verbose, shown); },
                 .rows = [&] { return result_row(answer); },
                 .json = [&] { return write_simulation(answer); }},

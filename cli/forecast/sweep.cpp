@@ -9,12 +9,14 @@
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
 #include "cli/commands.hpp"
+#include "cli/options/figure_options.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "planner/shared/crew.hpp"
 #include "planner/shared/threads.hpp"
 #include "planner/sweep/grid.hpp"
 #include "planner/tables/sweep_tables.hpp"
+#include "reports/result/result_tables.hpp"
 #include "reports/svg/heat_map.hpp"
 #include "sim/run/run_answer.hpp"
 
@@ -84,10 +86,9 @@ std::string row_of(const JobOptions& job, const SweepGrid& grid, std::size_t ind
   }
 }
 
-// What --svg draws, known before anything is computed.
-const SweepMetric* metric_of(const SweepGrid& grid, const std::optional<std::string>& svg,
-                             const std::optional<std::string>& name) {
-  if (!svg) {
+// What --svg and --html draw, known before anything is computed.
+const SweepMetric* metric_of(const SweepGrid& grid, bool maps, const std::optional<std::string>& name) {
+  if (!maps) {
     if (name) throw ConfigError({"--metric", "is of the heat map", "", "give --svg FILE"});
     return nullptr;
   }
@@ -125,6 +126,21 @@ std::optional<std::vector<std::string>> run_grid(const JobOptions& job, const Sw
   return answer_together(work, *file, crew, parallel_for, static_cast<std::size_t>(std::max(1, threads)));
 }
 
+// Every row, and the map where there are two keys.
+void write_sweep_page(const PageOption& page, const SweepGrid& grid, const std::vector<std::string>& rows,
+                      const SweepMetric* drawn, const Job& job) {
+  PageParts parts;
+  if (drawn != nullptr) {
+    const HeatMap map = sweep_map(grid, rows, *drawn);
+    parts.figures.push_back({map.value_name + " of each combination", write_heat_map_svg(map)});
+  }
+  parts.tables.push_back(sweep_table(grid, rows));
+  std::vector<std::string> keys;
+  for (const SweepAxis& axis : grid.axes()) keys.push_back(axis.key);
+  page.write(fmt::format("Sweep: {} on {}", job.model.name, job.cluster.name),
+             fmt::format("varied: {}; what stays:\n{}", fmt::join(keys, ", "), describe_job(job)), "", parts);
+}
+
 }  // namespace
 
 int run_sweep(const Arguments& arguments, const Streams& streams) {
@@ -141,14 +157,16 @@ int run_sweep_among(const Arguments& arguments, const Crew& crew, const Streams&
   JobOptions job;
   OutputOptions output;
   std::vector<std::string> vary;
-  std::optional<std::string> svg;
+  FigureOptions figure;
+  PageOption page;
   std::optional<std::string> metric;
   std::optional<int> threads;
   job.add_to(command_line);
   command_line.begin_group("Sweep");
   command_line.add_option("--vary", vary, "KEY=A,B,…",
                           "a key of the job and its values (A;B;… where they hold commas); may be given again");
-  command_line.add_output("--svg", svg, "heat map of two keys");
+  figure.add_to(command_line, "heat map of two keys");
+  page.add_to(command_line);
   command_line.add_option("--metric", metric, "NAME", "of the heat map (default step_s)");
   command_line.add_option("--threads", threads, "N", "threads (default: one for each core)");
   output.add_to(command_line);
@@ -157,9 +175,11 @@ int run_sweep_among(const Arguments& arguments, const Crew& crew, const Streams&
   const Format format = output.format_of_file();
   const SweepGrid grid = read_grid(vary);
   const int wanted = thread_count(threads, grid.size());
-  const SweepMetric* const drawn = metric_of(grid, svg, metric);
+  figure.check();
+  const bool maps = figure.file() || (page.wanted() && grid.axes().size() == 2);
+  const SweepMetric* const drawn = metric_of(grid, maps, metric);
   if (output.file()) require_writable(*output.file());
-  if (svg) require_writable(*svg);
+  if (page.wanted()) require_writable(*page.file());
 
   const std::unique_ptr<PartialRows> file = rows_beside(output.file(), job.load().root, "vary", vary, crew);
   const std::optional<std::vector<std::string>> answer =
@@ -170,7 +190,8 @@ int run_sweep_among(const Arguments& arguments, const Crew& crew, const Streams&
                 .json = [&] { return write_sweep(grid, rows); }},
                format);
   if (file) file->remove();
-  if (drawn) write_file(*svg, write_heat_map_svg(sweep_map(grid, rows, *drawn)));
+  if (figure.file()) figure.write(write_heat_map_svg(sweep_map(grid, rows, *drawn), figure.style()));
+  if (page.wanted()) write_sweep_page(page, grid, rows, drawn, JobOptions::read(job.load()));
   return 0;
 }
 

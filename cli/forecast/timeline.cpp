@@ -16,6 +16,7 @@
 #include "cli/options/timeline_files.hpp"
 #include "cli/schedule/options.hpp"
 #include "cli/schedule/times.hpp"
+#include "planner/tables/comparison_tables.hpp"
 #include "planner/tables/schedule_tables.hpp"
 #include "reports/timeline/run_life.hpp"
 #include "reports/timeline/terminal.hpp"
@@ -253,6 +254,7 @@ int run_timeline(const Arguments& arguments, const Streams& streams) {
 
   const Format format = output.format();
   if (job.show_config(output)) return 0;
+  files.require_writable();
   const Terminal terminal = drawing.terminal();
   if (!job.names_a_job()) {
     if (draws_life) throw ConfigError({"--life", "needs a job", "", "give JOB with failures, or --failures NAME"});
@@ -273,7 +275,8 @@ int run_timeline(const Arguments& arguments, const Streams& streams) {
     return 0;
   }
   const Forecast answer = forecast(job.read(), read_file);
-  files.write(answer, command_line.typed());
+  files.write(answer, command_line.typed(),
+              files.has_page() ? advice_on(answer, read_file) : std::vector<std::string>());
   output.write(rendered({answer.timeline}, format, terminal));
   return 0;
 }

@@ -17,6 +17,7 @@
 #include "calibrate/tables/tables.hpp"
 #include "cli/commands.hpp"
 #include "cli/measured/calibrate_sources.hpp"
+#include "cli/options/figure_options.hpp"
 #include "cli/options/output.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/document.hpp"
@@ -59,7 +60,8 @@ DeviceProfile load_profile(const std::string& path) {
 struct Wishes {
   CalibrationWishes sources;
   std::optional<std::string> report;
-  std::optional<std::string> svg;
+  FigureOptions figure;
+  PageOption page;
   std::optional<std::string> name;
   std::optional<std::string> source;
   std::optional<std::string> format;
@@ -117,7 +119,8 @@ void refuse_idle_flags(const Wishes& wishes, Mode mode) {
          "--cuda, --nccl-tests, --trace, --topology, --from");
   refuse(wishes.name.has_value(), "--name", profile, "--cpu, --cuda, --nccl-tests, --trace, --topology, --from");
   refuse(wishes.source.has_value(), "--source", profile, "--cpu, --cuda, --nccl-tests, --trace, --topology, --from");
-  refuse(wishes.svg.has_value(), "--svg", profile || mode == Mode::kReport, "a profile or --report");
+  refuse(wishes.figure.file().has_value(), "--svg", profile || mode == Mode::kReport, "a profile or --report");
+  refuse(wishes.page.wanted(), "--html", profile || mode == Mode::kReport, "a profile or --report");
 }
 
 std::vector<NamedFile> written_files(const Wishes& wishes, Mode mode) {
@@ -126,7 +129,8 @@ std::vector<NamedFile> written_files(const Wishes& wishes, Mode mode) {
     if (path) files.push_back({flag, *path});
   };
   add("-o", wishes.sources.profile);
-  add("--svg", wishes.svg);
+  add("--svg", wishes.figure.file());
+  add("--html", wishes.page.file());
   if (mode == Mode::kHere) {
     files.push_back({"--measurements", measurement_path(wishes.sources)});
   } else {
@@ -276,8 +280,25 @@ void declare(CommandLine& command_line, Wishes& wishes) {
   command_line.add_option("--device", sources.device, "NAME", "the catalogue's device that was measured");
   command_line.begin_group("Report");
   command_line.add_option("--report", wishes.report, "PROFILE", "errors of its fits, and its worst samples");
-  command_line.add_option("--svg", wishes.svg, "FILE", "draw measured against fitted");
+  wishes.figure.add_to(command_line, "draw measured against fitted");
+  wishes.page.add_to(command_line);
   command_line.add_option("--format", wishes.format, "FORMAT", "of the report: " + listed_formats());
+}
+
+// Nothing where the profile has no fit with samples.
+std::string profile_figure(const DeviceProfile& profile, const FigureStyle& style) {
+  const std::vector<SeriesChart> charts = profile_charts(profile);
+  SeriesSvgOptions options;
+  static_cast<FigureStyle&>(options) = style;
+  return charts.empty() ? "" : write_series_svg(charts, options);
+}
+
+void write_profile_page(const PageOption& page, const DeviceProfile& profile, const std::vector<Table>& tables) {
+  PageParts parts;
+  parts.tables = tables;
+  const std::string drawing = profile_figure(profile, {});
+  if (!drawing.empty()) parts.figures.push_back({"Measured against fitted", drawing});
+  page.write("Device profile", "", "", parts);
 }
 
 // The profile where it belongs, and what a person wants to know of it.
@@ -289,13 +310,15 @@ int write_calibration(const Wishes& wishes, const Calibration& calibration, Form
     return 0;
   }
   const DeviceProfile profile = profile_of(wishes, calibration, streams);
-  const std::vector<SeriesChart> charts = wishes.svg ? profile_charts(profile) : std::vector<SeriesChart>();
-  const std::string drawing = charts.empty() ? "" : write_series_svg(charts, {});
+  const std::string drawing = wishes.figure.file() ? profile_figure(profile, wishes.figure.style()) : "";
   std::vector<Table> tables = profile_tables(profile);
   tables.insert(tables.end(), calibration.tables.begin(), calibration.tables.end());
   write_output(streams, sources.profile.value_or(""), write_profile(profile));
-  if (!drawing.empty()) write_file(*wishes.svg, drawing);
-  if (wishes.svg && drawing.empty()) warn(streams, fmt::format("nothing to draw: {} is not written", *wishes.svg));
+  if (!drawing.empty()) wishes.figure.write(drawing);
+  if (wishes.figure.file() && drawing.empty()) {
+    warn(streams, fmt::format("nothing to draw: {} is not written", *wishes.figure.file()));
+  }
+  if (wishes.page.wanted()) write_profile_page(wishes.page, profile, tables);
   if (sources.profile) print(streams, "", std::move(tables), format);
   return 0;
 }
@@ -321,6 +344,7 @@ int run_calibrate(const Arguments& arguments, const Streams& streams) {
   refuse_idle_flags(wishes, mode);
   check_device(wishes.sources.device);
   check_files(written_files(wishes, mode), read_files(wishes));
+  wishes.figure.check();
   const Format format = parse_format(wishes.format.value_or("table"));
   switch (mode) {
     case Mode::kHere: {
@@ -336,13 +360,14 @@ int run_calibrate(const Arguments& arguments, const Streams& streams) {
   }
   const DeviceProfile profile = load_profile(*wishes.report);
   std::vector<Table> tables = profile_tables(profile);
-  if (wishes.svg) {
-    const std::vector<SeriesChart> charts = profile_charts(profile);
-    if (charts.empty()) {
+  if (wishes.page.wanted()) write_profile_page(wishes.page, profile, tables);
+  if (wishes.figure.file()) {
+    const std::string drawing = profile_figure(profile, wishes.figure.style());
+    if (drawing.empty()) {
       throw ConfigError({"--svg", fmt::format("nothing to draw: {} has no fit with samples", *wishes.report), "--svg",
                          "leave out --svg"});
     }
-    write_file(*wishes.svg, write_series_svg(charts, {}));
+    wishes.figure.write(drawing);
   }
   print(streams, wishes.sources.profile.value_or(""), std::move(tables), format);
   return 0;

@@ -141,7 +141,7 @@ struct Options {
       throw ConfigError({"--beside", "means nothing without --loss-svg", "--beside", {}});
     }
     for (const std::string& path : beside) read_loss_curve(read_file(path), path);
-    files.require_writable();
+    files.require_writable(loss_svg.has_value());
     if (loss_svg) require_writable(*loss_svg);
     if (measured) require_writable(*measured);
   }
@@ -243,7 +243,9 @@ int run_run(const Arguments& arguments, const Streams& streams) {
   if (options.loss_svg) {
     std::vector<Series> curves = {loss_curve(comparison.schedule, comparison.losses)};
     for (const std::string& path : options.beside) curves.push_back(read_loss_curve(read_file(path), path));
-    write_file(*options.loss_svg, write_series_svg({loss_chart(std::move(curves))}, {}));
+    SeriesSvgOptions drawn;
+    static_cast<FigureStyle&>(drawn) = options.files.figure().style();
+    options.files.figure().write_to(*options.loss_svg, write_series_svg({loss_chart(std::move(curves))}, drawn));
   }
   // Rows of figures have no notes.
   if (shown_by(format) == Shows::kRows && !comparison.conditions.empty()) warn(streams, comparison.conditions);

@@ -16,6 +16,7 @@
 #include "calibrate/validation/published_row.hpp"
 #include "calibrate/validation/refit.hpp"
 #include "cli/commands.hpp"
+#include "cli/options/figure_options.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "import/jobs/load_job.hpp"
@@ -308,7 +309,8 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   std::optional<std::string> runs;
   std::optional<std::string> documented;
   std::optional<std::string> max_error;
-  std::optional<std::string> svg;
+  FigureOptions figure;
+  PageOption html;
   std::vector<std::string> wanted;
   bool page = false;
   bool refits = false;
@@ -323,7 +325,8 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   command_line.add_option("--documented", documented, "DIR", "jobs beside the figures that were published of them");
   command_line.add_option("--source", wanted, "NAME", "only this source; may be repeated");
   command_line.add_option("--max-error", max_error, "F", "exit with 3 when a source's mean error is larger: 0.05");
-  command_line.add_output("--svg", svg, "forecast against measurement as a chart");
+  figure.add_to(command_line, "forecast against measurement as a chart");
+  html.add_to(command_line);
   command_line.add_flag("--refit", refits, "fit the catalogue's constants again, and without each model");
   command_line.add_option("--leave-out", leave_out, "models|sources",
                           "with --refit: what rows are forecast without (default: models)");
@@ -339,6 +342,8 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   if (!command_line.parse(arguments)) return 0;
 
   const Format format = output.format();
+  figure.check();
+  if (html.wanted()) require_writable(*html.file());
   if (leave_out && !refits) throw ConfigError({"--leave-out", "goes with --refit only", "", "give --refit as well"});
   const std::optional<double> limit = limit_of(max_error);
   if (constants) {
@@ -359,7 +364,7 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
     throw ConfigError({"--runs", "contradicts --published", "", "give one of the two"});
   }
   if (documented) {
-    if (published || runs || !wanted.empty() || page || svg || refits || limit) {
+    if (published || runs || !wanted.empty() || page || figure.file() || html.wanted() || refits || limit) {
       throw ConfigError({"--documented", "goes with the output options only", "", ""});
     }
     output.write({documented_runs(json_files("--documented", *documented))});
@@ -367,7 +372,7 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   }
   if (runs && !wanted.empty()) throw ConfigError({"--source", "means nothing with --runs", "", "leave it out"});
   if (refits) {
-    if (runs || !wanted.empty() || page || svg || limit || profile) {
+    if (runs || !wanted.empty() || page || figure.file() || html.wanted() || limit || profile) {
       throw ConfigError({"--refit", "goes with --published and the output options only", "", ""});
     }
     const std::vector<PublishedFile> files = published_files(published);
@@ -383,7 +388,15 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   const std::vector<SourceSummary> sources =
       runs ? of_runs(*runs) : of_published(published, wanted, profile_named(profile));
   if (source_errors_out) write_file(*source_errors_out, source_errors_file(source_errors(sources)));
-  if (svg) write_file(*svg, write_scatter_svg(validation_chart(sources)));
+  if (figure.file()) figure.write(write_scatter_svg(validation_chart(sources), figure.style()));
+  if (html.wanted()) {
+    PageParts parts;
+    parts.figures.push_back({"Forecast against measurement", write_scatter_svg(validation_chart(sources))});
+    parts.tables = tables_of(sources, !published && !runs && !profile);
+    parts.tables.push_back(rows_table(sources, 0));
+    parts.tables.back().title = "every row";
+    html.write("Forecasts of measured steps", "", "", parts);
+  }
   if (page) {
     output.write(validation_page(sources));
   } else {

@@ -39,25 +39,33 @@ std::vector<std::string> rank_names(const Layout& layout, int ranks) {
 
 }  // namespace
 
+SvgOptions TimelineFiles::svg_options() const {
+  SvgOptions options;
+  static_cast<FigureStyle&>(options) = figure_.style();
+  return options;
+}
+
 void TimelineFiles::add_to(CommandLine& command_line) {
-  command_line.add_output("--svg", svg_, "write the timeline as a figure");
+  figure_.add_to(command_line, "write the timeline as a figure");
   command_line.add_output("--html", html_, "write a report to look at: one file, loads nothing");
   command_line.add_output("--trace", trace_, "write the timeline as a trace for ui.perfetto.dev");
 }
 
-void TimelineFiles::require_writable() const {
-  for (const std::optional<std::string>* file : {&svg_, &html_, &trace_}) {
+void TimelineFiles::require_writable(bool drawn) const {
+  figure_.check(drawn);
+  for (const std::optional<std::string>* file : {&html_, &trace_}) {
     if (*file) flopcast::require_writable(**file);
   }
 }
 
-void TimelineFiles::write(const Forecast& forecast, const std::string& command) const {
-  if (svg_) write_file(*svg_, write_svg(forecast.timeline, {}));
+void TimelineFiles::write(const Forecast& forecast, const std::string& command,
+                          const std::vector<std::string>& advice) const {
+  if (figure_.file()) figure_.write(write_svg(forecast.timeline, svg_options()));
   if (html_) {
     const Job& job = forecast.step.job;
     PageInfo info = {job.model.name + " on " + job.cluster.name, tool_text(), describe_job(job)};
     info.command = command;
-    write_file(*html_, forecast_page(std::move(info), forecast));
+    write_file(*html_, forecast_page(std::move(info), forecast, {.advice = advice}));
   }
   if (!trace_) return;
   TraceOptions options;
@@ -73,7 +81,7 @@ void TimelineFiles::write(const std::vector<Timeline>& timelines) const {
     throw ConfigError(
         {"--trace", fmt::format("a trace holds one timeline, not {}", timelines.size()), "", "give one schedule"});
   }
-  if (svg_) write_file(*svg_, write_svg(timelines, {}));
+  if (figure_.file()) figure_.write(write_svg(timelines, svg_options()));
   if (html_) write_file(*html_, timelines_page({"Pipeline schedules", tool_text(), ""}, timelines));
   if (trace_) write_file(*trace_, write_chrome_trace(timelines.front(), {}));
 }
@@ -81,7 +89,7 @@ void TimelineFiles::write(const std::vector<Timeline>& timelines) const {
 void TimelineFiles::write(const RunComparison& run) const {
   const Timeline& forecast = run.forecast.drawn;
   const Timeline& measured = run.measured.drawn;
-  if (svg_) write_file(*svg_, write_svg(std::vector<Timeline>{forecast, measured}, {}));
+  if (figure_.file()) figure_.write(write_svg(std::vector<Timeline>{forecast, measured}, svg_options()));
   if (html_) {
     write_file(*html_, run_page({"", tool_text(), ""}, run));
   }
@@ -90,10 +98,6 @@ void TimelineFiles::write(const RunComparison& run) const {
   options.other_data = {{"tool", tool_text()}};
   if (!run.conditions.empty()) options.other_data.push_back({"conditions", run.conditions});
   write_file(*trace_, write_chrome_trace(measured, options));
-}
-
-std::string tool_text() {
-  return "flopcast " FLOPCAST_VERSION;
 }
 
 }  // namespace flopcast

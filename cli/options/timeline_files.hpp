@@ -7,6 +7,8 @@
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "calibrate/verdict/verdict.hpp"
+#include "cli/options/figure_options.hpp"
+#include "reports/timeline/timeline_svg.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/timeline.hpp"
 
@@ -16,23 +18,25 @@ namespace flopcast {
 class TimelineFiles {
  public:
   void add_to(CommandLine& command_line);
-  /// Throws EnvironmentError where one of them could not be written; for commands that work for long before they write.
-  void require_writable() const;
-  bool wanted() const { return svg_ || html_ || trace_; }
-  /// `command`: what was typed, which the report tells.
-  void write(const Forecast& forecast, const std::string& command) const;
+  /// Throws EnvironmentError where one of them could not be written, for commands that work for long before they write,
+  /// and ConfigError where the figure cannot be drawn so. `drawn`: another flag of the command draws a figure.
+  void require_writable(bool drawn = false) const;
+  bool wanted() const { return figure_.file() || html_ || trace_; }
+  const FigureOptions& figure() const { return figure_; }
+  /// `command`: what was typed, which the report tells, beside the advice.
+  void write(const Forecast& forecast, const std::string& command, const std::vector<std::string>& advice = {}) const;
+  bool has_page() const { return html_.has_value(); }
   /// Without memory. A trace holds one run: more than one timeline with --trace is bad usage.
   void write(const std::vector<Timeline>& timelines) const;
   /// Figure and page show the forecast above the measurement over one axis, the trace the measurement.
   void write(const RunComparison& run) const;
 
  private:
-  std::optional<std::string> svg_;
+  SvgOptions svg_options() const;
+
+  FigureOptions figure_;
   std::optional<std::string> html_;
   std::optional<std::string> trace_;
 };
-
-/// "flopcast 0.1.0"
-std::string tool_text();
 
 }  // namespace flopcast

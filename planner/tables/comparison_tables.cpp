@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
+#include "base/text/error.hpp"
 #include "model/job/read_job.hpp"
 #include "planner/compare/compare.hpp"
 #include "planner/plan/question.hpp"
@@ -297,6 +300,131 @@ std::string write_gap(const Result& forecast, const MeasuredStep& measured) {
   }
   json["terms"] = std::move(terms);
   return json.dump(2);
+}
+
+namespace {
+
+struct Change {
+  std::string name;
+  std::function<void(Layout&)> make;
+};
+
+std::vector<Change> changes_of(const Layout& layout) {
+  std::vector<Change> changes;
+  const auto add = [&changes](std::string name, std::function<void(Layout&)> make) {
+    changes.push_back({std::move(name), std::move(make)});
+  };
+  const int gbs = layout.global_batch_size;
+  const int mbs = layout.micro_batch_size;
+  add(fmt::format("twice the batch, {} sequences a step", 2 * gbs),
+      [gbs](Layout& other) { other.global_batch_size = 2 * gbs; });
+  add(fmt::format("microbatches of {} sequences", 2 * mbs), [mbs](Layout& other) { other.micro_batch_size = 2 * mbs; });
+  if (mbs % 2 == 0) {
+    add(fmt::format("microbatches of {}", mbs / 2), [mbs](Layout& other) { other.micro_batch_size = mbs / 2; });
+  }
+  if (!layout.recompute_modules && !layout.recompute_layers) {
+    for (const Recompute kind : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      if (kind == layout.recompute) continue;
+      add(fmt::format("recomputation {}", name_of(kind)), [kind](Layout& other) { other.recompute = kind; });
+    }
+  }
+  if (layout.schedule == "1f1b") {
+    add("2 chunks a rank, interleaved", [](Layout& other) {
+      other.schedule = "interleaved";
+      other.vpp = 2;
+    });
+  } else if (layout.schedule == "interleaved" && layout.vpp) {
+    const int chunks = 2 * *layout.vpp;
+    add(fmt::format("{} chunks a rank", chunks), [chunks](Layout& other) { other.vpp = chunks; });
+  }
+  if (layout.zero == 0 && layout.replicas() > 1 && layout.data_parallel == DataParallel::kDdp) {
+    add("optimizer state sharded over replicas, ZeRO 1", [](Layout& other) { other.zero = 1; });
+  }
+  if (!layout.sequence_parallel && layout.tp > 1) {
+    add("sequence parallelism", [](Layout& other) { other.sequence_parallel = true; });
+  }
+  for (const Axis axis : {Axis::kTensor, Axis::kPipeline}) {
+    const int ranks = layout[axis];
+    const int dp = layout.dp;
+    const auto add_split = [&](int wanted, int replicas) {
+      add(fmt::format("{} {} and dp {}", name_of(axis), wanted, replicas), [=](Layout& other) {
+        other[axis] = wanted;
+        other.dp = replicas;
+      });
+    };
+    if (ranks % 2 == 0) add_split(ranks / 2, 2 * dp);
+    if (dp % 2 == 0) add_split(2 * ranks, dp / 2);
+  }
+  return changes;
+}
+
+// Nothing where there is no such job.
+std::optional<Result> changed(Job job, const Change& change, const ReadFile& read_file) {
+  change.make(job.layout);
+  try {
+    return forecast(read_job(nlohmann::json(job_json(job)), Origins()), read_file).result;
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+std::string largest_loss(const Result& result) {
+  const StepTerm* largest = nullptr;
+  for (const StepTerm& term : breakdown_terms()) {
+    if (term.id == TermId::kCompute) continue;
+    if (largest == nullptr || term.seconds(result) > largest->seconds(result)) largest = &term;
+  }
+  const double step = result.iteration.time_s;
+  return fmt::format("{:.1f} % of the step is compute; the most of the rest is {}: {:.1f} % ({}).",
+                     100.0 * result.breakdown.compute_s / step, largest->name, 100.0 * largest->seconds(result) / step,
+                     largest->what);
+}
+
+}  // namespace
+
+std::vector<std::string> advice_on(const Forecast& forecast, const ReadFile& read_file) {
+  constexpr double kWorthwhile = 0.01;
+  constexpr std::size_t kMostTold = 5;
+  struct Tried {
+    std::string name;
+    double gain = 0.0;  ///< samples a second
+    Result result;
+  };
+  const Result& now = forecast.result;
+  const Job& job = forecast.step.job;
+  std::vector<Tried> tried;
+  for (const Change& change : changes_of(job.layout)) {
+    const std::optional<Result> result = changed(job, change, read_file);
+    if (!result) continue;
+    const double gain = result->iteration.samples_per_s / now.iteration.samples_per_s - 1.0;
+    const bool helps = now.memory.fits ? gain >= kWorthwhile : result->memory.fits;
+    if (helps) tried.push_back({change.name, gain, *result});
+  }
+  // What fits first.
+  std::stable_sort(tried.begin(), tried.end(), [](const Tried& a, const Tried& b) {
+    return std::pair(a.result.memory.fits, a.gain) > std::pair(b.result.memory.fits, b.gain);
+  });
+  std::vector<std::string> lines = {largest_loss(now)};
+  if (!now.memory.fits) {
+    lines.push_back(
+        fmt::format("It needs {:.1f} GiB and has {:.1f} GiB{}", now.memory.shown_gib, now.memory.capacity_gib,
+                    tried.empty() ? "; no single change tried makes it fit: flopcast plan searches all layouts."
+                                  : ". What makes it fit:"));
+  }
+  for (const Tried& one : tried) {
+    if (lines.size() > kMostTold) break;
+    const MemoryResult& memory = one.result.memory;
+    std::string bubble;
+    if (std::abs(one.result.bubble.fraction - now.bubble.fraction) >= kWorthwhile) {
+      bubble = fmt::format(", bubble {:.1f} instead of {:.1f} %", 100.0 * one.result.bubble.fraction,
+                           100.0 * now.bubble.fraction);
+    }
+    const std::string needs = fmt::format("{:.1f} of {:.1f} GiB", memory.shown_gib, memory.capacity_gib);
+    lines.push_back(fmt::format("{}: {:.1f} % {} samples a second{}, {}{}.", one.name, 100.0 * std::abs(one.gain),
+                                one.gain >= 0.0 ? "more" : "fewer", bubble, memory.fits ? "" : "but it needs ", needs));
+  }
+  if (now.memory.fits && tried.empty()) lines.emplace_back("None of the single changes tried gives 1 % or more.");
+  return lines;
 }
 
 }  // namespace flopcast

@@ -31,6 +31,11 @@ std::string write_gap(const Result& forecast, const MeasuredStep& measured);
 /// efficiency beside those of plain DP.
 Table strategies_table(const nlohmann::json& job_file, const Origins& origins, const ReadFile& read_file,
                        const ParallelFor& parallel_for);
+/// In words what a step of the job loses most to, and what single changes give: of batch, microbatch, recomputation,
+/// chunks, ZeRO, sequence parallelism and ranks along an axis, each forecast by itself. Those that fit and give at
+/// least 1 % more samples a second, the best first; of a job that does not fit, those that do. Left out: changes of
+/// model and cluster, and two at once, which is what `flopcast plan` searches.
+std::vector<std::string> advice_on(const Forecast& forecast, const ReadFile& read_file);
 /// What changes of gradient exchange buy on the job as it stands, beside what is usually claimed.
 Table optimizations_table(const Job& job, const ReadFile& read_file);
 

@@ -298,7 +298,19 @@ Table ranked_table(const PlanAnswer& answer) {
   return layouts_table(answer, answer.ranked);
 }
 
-std::string plan_svg(const PlanAnswer& answer) {
+std::string short_name(const Layout& layout) {
+  std::string name;
+  for (const auto& [key, ranks] : {std::pair("tp", layout.tp), std::pair("cp", layout.cp), std::pair("pp", layout.pp),
+                                   std::pair("ep", layout.ep), std::pair("dp", layout.dp)}) {
+    if (ranks == 1) continue;
+    name += fmt::format("{}{} {}", name.empty() ? "" : " ", key, ranks);
+    if (key == std::string_view("pp") && layout.vpp.value_or(1) > 1) name += fmt::format("x{}", *layout.vpp);
+  }
+  if (layout.micro_batch_size > 1) name += fmt::format(" mbs {}", layout.micro_batch_size);
+  return name.empty() ? "one GPU" : name;
+}
+
+std::string plan_svg(const PlanAnswer& answer, const FigureStyle& style) {
   std::vector<const PlanEntry*> entries;
   bool several_sizes = false;
   for (const std::vector<PlanEntry>* list : {&answer.ranked, &answer.pareto}) {
@@ -314,15 +326,15 @@ std::string plan_svg(const PlanAnswer& answer) {
   std::vector<SeriesPoint> points;
   for (const PlanEntry* entry : entries) {
     const Result& result = entry->forecast.result;
-    const Layout& layout = entry->planned.layout;
     points.push_back({several_sizes ? entry->planned.devices : result.memory.peak_gib, result.iteration.time_s,
-                      fmt::format("tp {} cp {} pp {} vpp {} dp {} mbs {} {}", layout.tp, layout.cp, layout.pp,
-                                  layout.vpp.value_or(1), layout.dp, layout.micro_batch_size, layout.schedule)});
+                      short_name(entry->planned.layout)});
   }
   const std::string described = describe_job(answer.ranked.front().forecast.step.job);
   const SeriesChart chart = pareto_chart(described.substr(0, described.find(',')),
                                          {several_sizes ? "GPUs" : "peak memory, GiB"}, {"step time, seconds"}, points);
-  return write_series_svg({chart}, {});
+  SeriesSvgOptions options;
+  static_cast<FigureStyle&>(options) = style;
+  return write_series_svg({chart}, options);
 }
 
 Table rejected_table(const SearchResult& result) {

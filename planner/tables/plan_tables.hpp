@@ -6,6 +6,7 @@
 
 #include "base/text/table.hpp"
 #include "planner/plan/plan.hpp"
+#include "reports/svg/canvas.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {
@@ -36,8 +37,10 @@ std::string write_plan(const PlanAnswer& answer, const nlohmann::json& root);
 std::vector<Table> plan_tables(const PlanAnswer& answer);
 /// The ranked layouts alone, for CSV.
 Table ranked_table(const PlanAnswer& answer);
+/// What a layout cuts the model by: "tp 8 pp 8x3 dp 16".
+std::string short_name(const Layout& layout);
 /// Step time over GPUs, or over memory where all have as many: the layouts of both tables, and the front through them.
-std::string plan_svg(const PlanAnswer& answer);
+std::string plan_svg(const PlanAnswer& answer, const FigureStyle& style);
 Table rejected_table(const SearchResult& result);
 
 }  // namespace flopcast

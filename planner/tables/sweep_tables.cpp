@@ -15,15 +15,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr SweepMetric kMetrics[] = {{"step_s", "/iteration/time_s", 1.0, true},
-                                    {"tokens_per_s", "/iteration/tokens_per_s", 1.0, false},
-                                    {"mfu_percent", "/iteration/mfu", 100.0, false},
-                                    {"bubble_percent", "/bubble/fraction", 100.0, true},
-                                    {"exposed_percent", "/communication/exposed_fraction", 100.0, true},
-                                    {"peak_gib", "/memory/peak_gib", 1.0, true},
-                                    {"days", "/training/days", 1.0, true},
-                                    {"run_days", "/run/days/p50", 1.0, true},
-                                    {"goodput_percent", "/run/goodput/p50", 100.0, false}};
+constexpr SweepMetric kMetrics[] = {
+    {"step_s", "step time, s", "/iteration/time_s", 1.0, true},
+    {"tokens_per_s", "tokens a second", "/iteration/tokens_per_s", 1.0, false},
+    {"mfu_percent", "MFU, %", "/iteration/mfu", 100.0, false},
+    {"bubble_percent", "bubble, %", "/bubble/fraction", 100.0, true},
+    {"exposed_percent", "exposed communication, %", "/communication/exposed_fraction", 100.0, true},
+    {"peak_gib", "peak memory, GiB", "/memory/peak_gib", 1.0, true},
+    {"days", "days", "/training/days", 1.0, true},
+    {"run_days", "days with failures, median", "/run/days/p50", 1.0, true},
+    {"goodput_percent", "goodput, %, median", "/run/goodput/p50", 100.0, false}};
 // The last ones are of jobs with failures.
 constexpr std::size_t kRunMetrics = 2;
 
@@ -112,9 +113,14 @@ Table sweep_table(const SweepGrid& grid, const std::vector<std::string>& rows) {
 
 HeatMap sweep_map(const SweepGrid& grid, const std::vector<std::string>& rows, const SweepMetric& metric) {
   HeatMap map;
-  map.title = map.value_name = metric.name;
-  map.row_title = grid.axes()[0].key;
-  map.column_title = grid.axes()[1].key;
+  const auto short_key = [&grid](std::size_t axis) {
+    const std::string& key = grid.axes()[axis].key;
+    return key.substr(key.rfind('.') + 1);
+  };
+  map.value_name = metric.words;
+  map.row_title = short_key(0);
+  map.column_title = short_key(1);
+  map.title = fmt::format("{} by {} and {}", metric.words, map.row_title, map.column_title);
   map.rows = grid.axes()[0].values;
   map.columns = grid.axes()[1].values;
   map.low_is_good = metric.low_is_good;

@@ -16,6 +16,7 @@ namespace flopcast {
 /// A figure of a result that tables and maps of a sweep show.
 struct SweepMetric {
   const char* name;
+  const char* words;    ///< with the unit, for a drawing
   const char* pointer;  ///< into a flopcast.result/1
   double scale;
   bool low_is_good;

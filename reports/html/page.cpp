@@ -307,9 +307,18 @@ Views views_of_result(const Json& json, const std::string& name, const std::stri
                      "expected what simulate, plan, compare, timeline or run write with --format json"});
 }
 
-std::string write_page(const PageInfo& info, const std::vector<Json>& views) {
-  const Json data = {{"title", info.title},   {"tool", info.tool},       {"question", info.question},
-                     {"answer", info.answer}, {"command", info.command}, {"terms", page_terms()},
+std::string write_page(const PageInfo& info, const std::vector<Json>& views, const PageParts& parts) {
+  Json tables = Json::array();
+  for (const Table& table : parts.tables) {
+    Json columns = Json::array();
+    for (const Column& column : table.columns) columns.push_back({{"name", column.name}, {"numeric", column.numeric}});
+    tables.push_back({{"title", table.title}, {"columns", columns}, {"rows", table.rows}, {"notes", table.notes}});
+  }
+  Json figures = Json::array();
+  for (const PageFigure& figure : parts.figures) figures.push_back({{"title", figure.title}, {"svg", figure.svg}});
+  const Json data = {{"title", info.title},    {"tool", info.tool},       {"question", info.question},
+                     {"answer", info.answer},  {"command", info.command}, {"terms", page_terms()},
+                     {"advice", parts.advice}, {"figures", figures},      {"tables", tables},
                      {"views", views}};
   return filled(all_with_ending(".html"),
                 {{"title", escape_xml(info.title)},
@@ -398,9 +407,16 @@ std::string report_page(const std::vector<ReportFile>& files, const std::string&
   return write_page({title_of(views), tool, header, answer}, views);
 }
 
-std::string forecast_page(PageInfo info, const Forecast& forecast) {
+std::string forecast_page(PageInfo info, const Forecast& forecast, const PageParts& parts) {
   info.answer = answer_line(forecast.result);
-  return write_page(info, {page_view("forecast", forecast)});
+  return write_page(info, {page_view("forecast", forecast)}, parts);
+}
+
+std::string forecasts_page(const PageInfo& info, const std::vector<std::pair<std::string, const Forecast*>>& forecasts,
+                           const PageParts& parts) {
+  Views views;
+  for (const auto& [name, forecast] : forecasts) views.push_back(page_view(name, *forecast));
+  return write_page(info, views, parts);
 }
 
 std::string timelines_page(const PageInfo& info, const std::vector<Timeline>& timelines) {

@@ -2,8 +2,10 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/text/table.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "sim/files/compared_run.hpp"
 #include "sim/forecast/forecast.hpp"
@@ -21,11 +23,27 @@ struct PageInfo {
   std::string command = {};  ///< that was typed; may be empty
 };
 
+/// A drawing on a page, a whole SVG.
+struct PageFigure {
+  std::string title;
+  std::string svg;
+};
+/// What a page shows beside views.
+struct PageParts {
+  std::vector<std::string> advice = {};  ///< what else was tried and what it gives, a sentence each
+  std::vector<PageFigure> figures = {};
+  std::vector<Table> tables = {};  ///< to sort by any column; long ones closed
+};
+
 /// One HTML file that shows views and loads nothing: a timeline to zoom into, bars, tables, and the
 /// assumptions; with a second view of the same kind (measured below forecast, one layout beside another) side by side.
 /// Its parts lie in page/; `<` in data is escaped, so that nothing in a name ends the data. Same input, same bytes.
-std::string write_page(const PageInfo& info, const std::vector<nlohmann::ordered_json>& views);
-std::string forecast_page(PageInfo info, const Forecast& forecast);
+std::string write_page(const PageInfo& info, const std::vector<nlohmann::ordered_json>& views,
+                       const PageParts& parts = {});
+std::string forecast_page(PageInfo info, const Forecast& forecast, const PageParts& parts = {});
+/// The forecasts side by side, each under its name.
+std::string forecasts_page(const PageInfo& info, const std::vector<std::pair<std::string, const Forecast*>>& forecasts,
+                           const PageParts& parts);
 /// Each under what stands before the colon of its title.
 std::string timelines_page(const PageInfo& info, const std::vector<Timeline>& timelines);
 /// The forecast above what was measured on what, which is the page's question: the cluster that the job names need not

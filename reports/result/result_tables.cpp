@@ -594,8 +594,18 @@ SeriesChart pareto_chart(const std::string& title, const SeriesAxis& x, const Se
   chart.title = title;
   chart.x = x;
   chart.y = y;
-  chart.series.push_back({"all", points, SeriesStyle::kPoints});
-  chart.series.push_back({"not beaten in both", pareto_front(points), SeriesStyle::kSteps});
+  const std::vector<SeriesPoint> front = pareto_front(points);
+  chart.series.push_back({"Pareto front: none is better in both", front, SeriesStyle::kSteps});
+  std::vector<SeriesPoint> others = points;
+  for (const SeriesPoint& best : front) {
+    const auto same = [&best](const SeriesPoint& point) {
+      return point.x == best.x && point.y == best.y && point.label == best.label;
+    };
+    const auto found = std::find_if(others.begin(), others.end(), same);
+    if (found != others.end()) others.erase(found);
+  }
+  chart.series.push_back({"other layouts found", others, SeriesStyle::kPoints});
+  chart.series.push_back({"on the front", front, SeriesStyle::kNamedPoints});
   return chart;
 }
 

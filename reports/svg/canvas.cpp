@@ -39,7 +39,7 @@ std::string style_sheet(const SvgFrame& frame) {
       ".{0}{{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:{1}px}}\n"
       ".{0} text{{fill:#222}}.{0} .bg{{fill:#fff}}.{0} .soft{{fill:#666}}"
       ".{0} .grid{{stroke:#000;stroke-opacity:.13;fill:none}}\n{2}",
-      frame.name, frame.font_size, frame.css);
+      frame.name, coordinate(frame.font_size), frame.css);
   if (frame.dark_mode) {
     css += fmt::format(
         "\n@media (prefers-color-scheme:dark){{.{0} text{{fill:#ddd}}.{0} .bg{{fill:#16181c}}.{0} .soft{{fill:#aaa}}"
@@ -165,10 +165,14 @@ void Canvas::path(std::string_view css, std::string_view path) {
 }
 
 std::string Canvas::finish(const SvgFrame& frame) const {
+  constexpr double kMillimetres = 25.4 / 96.0;  // a pixel of CSS
+  const auto length = [&frame](double pixels) {
+    return frame.in_print ? fmt::format("{:.2f}mm", pixels * kMillimetres) : coordinate(pixels);
+  };
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"{0}\" role=\"img\" width=\"{1}\" height=\"{2}\" "
-      "viewBox=\"0 0 {1} {2}\">\n",
-      frame.name, coordinate(frame.width), coordinate(frame.height));
+      "viewBox=\"0 0 {3} {4}\">\n",
+      frame.name, length(frame.width), length(frame.height), coordinate(frame.width), coordinate(frame.height));
   if (!frame.title.empty()) svg += fmt::format("<title>{}</title>\n", escape_xml(frame.title));
   if (!frame.description.empty()) svg += fmt::format("<desc>{}</desc>\n", escape_xml(frame.description));
   svg += fmt::format("<style>\n{}\n</style>\n", style_sheet(frame));

@@ -34,6 +34,24 @@ double text_width(std::string_view text, double letter);
 /// The mean letter of Helvetica at 11 px, with some room.
 inline constexpr double kLetterOf11 = 6.2;
 
+/// How a figure looks, whatever it shows.
+struct FigureStyle {
+  double width = 960.0;  ///< pixels, 96 to an inch
+  bool in_print =
+      false;           ///< the file tells its size in millimetres; letters and lines are as large as paper needs them
+  bool titles = true;  ///< above the drawing and its panels; a paper has its own
+  bool dark_mode = false;  ///< follow the reader's prefers-color-scheme
+};
+/// 6 pt: nothing smaller can be read on paper.
+inline constexpr double kSmallestText = 8.0;
+/// Of the words of a figure, in pixels: smaller ones in a narrow column.
+inline double text_size(const FigureStyle& style) {
+  constexpr double kNarrow = 480.0;
+  constexpr double kInColumn = 9.0;
+  constexpr double kUsual = 11.0;
+  return style.width < kNarrow ? kInColumn : kUsual;
+}
+
 /// Around every drawing, in pixels.
 inline constexpr double kImageMargin = 16.0;
 
@@ -76,13 +94,14 @@ struct SvgFrame {
   const char* name;    ///< class of the image, ahead of every rule of its style sheet, as images share a page
   double width = 0.0;  ///< pixels
   double height = 0.0;
-  int font_size = 11;
+  double font_size = 11.0;
   std::string title = {};
   std::string description = {};
   std::string css = {};       ///< beside that of text, .bg, .soft and .grid
   std::string dark_css = {};  ///< the same for readers who prefer dark pages
-  bool dark_mode = true;      ///< follow the reader's prefers-color-scheme
+  bool dark_mode = false;     ///< follow the reader's prefers-color-scheme
   std::string definitions = {};
+  bool in_print = false;  ///< width and height in millimetres
 };
 
 /// An image in the making: valid XML, self-contained, without scripts; the same calls give the same bytes.

@@ -16,6 +16,9 @@ namespace {
 
 constexpr double kCellHeight = 30.0;
 constexpr double kCellsTop = 72.0;
+constexpr double kTitleHeight = 30.0;
+constexpr double kKeyLine = 18.0;  // of the legend
+constexpr double kMapLetter = 6.2;
 constexpr double kScaleWidth = 200.0;
 constexpr double kScaleHeight = 58.0;
 
@@ -44,7 +47,8 @@ Rgb color_at(double share) {
 
 class HeatMapDrawing {
  public:
-  HeatMapDrawing(Canvas& canvas, const HeatMap& map) : canvas_(canvas), map_(map) {
+  HeatMapDrawing(Canvas& canvas, const HeatMap& map, const FigureStyle& style)
+      : canvas_(canvas), map_(map), style_(style) {
     FLOPCAST_CHECK(map.cells.size() == map.rows.size());
     std::size_t longest = map.row_title.size();
     for (const std::string& row : map.rows) longest = std::max(longest, row.size());
@@ -56,29 +60,76 @@ class HeatMapDrawing {
     std::size_t widest = 7;
     for (const std::string& column : map.columns) widest = std::max(widest, column.size() + 2);
     cell_width_ = 7.5 * static_cast<double>(widest);
+    if (style.in_print) {
+      left_ = 8.0 + kMapLetter * static_cast<double>(longest);
+      cell_width_ = (style.width - left_ - 1.0) / static_cast<double>(std::max<std::size_t>(1, map.columns.size()));
+    }
+    cells_top_ = kCellsTop - (style.titles ? 0.0 : kTitleHeight);
+    list_keys();
   }
 
   double width() const {
+    if (style_.in_print) return style_.width;
     constexpr double kLetter = 7.0;
     const double cells = cell_width_ * static_cast<double>(map_.columns.size());
     const double scale = kScaleWidth + 10.0 + kLetter * static_cast<double>(map_.value_name.size());
     return left_ + std::max(cells, scale) + kImageMargin;
   }
-  double height() const { return kCellsTop + kCellHeight * static_cast<double>(map_.rows.size()) + kScaleHeight; }
+  double height() const { return cells_bottom() + kScaleHeight + kKeyLine * static_cast<double>(keys_.size()); }
 
   void draw() {
-    canvas_.text(kImageMargin, 26.0, " font-weight=\"bold\" font-size=\"13\"", map_.title);
-    canvas_.text(left_, 46.0, " class=\"soft\"", map_.column_title);
-    canvas_.text(left_ - 8.0, kCellsTop - 8.0, " class=\"soft\" text-anchor=\"end\"", map_.row_title);
+    if (style_.titles) canvas_.text(kImageMargin, 26.0, " font-weight=\"bold\" font-size=\"13\"", map_.title);
+    canvas_.text(left_, cells_top_ - 26.0, " class=\"soft\"", map_.column_title);
+    canvas_.text(left_ - 8.0, cells_top_ - 8.0, " class=\"soft\" text-anchor=\"end\"", map_.row_title);
     for (std::size_t column = 0; column < map_.columns.size(); ++column) {
-      canvas_.text(left_ + cell_width_ * (static_cast<double>(column) + 0.5), kCellsTop - 8.0,
+      canvas_.text(left_ + cell_width_ * (static_cast<double>(column) + 0.5), cells_top_ - 8.0,
                    " text-anchor=\"middle\"", map_.columns[column]);
     }
     for (std::size_t row = 0; row < map_.rows.size(); ++row) draw_row(row);
+    draw_keys();
     draw_scale();
   }
 
  private:
+  enum class Key { kBest, kMisfit, kNone };
+
+  double cells_bottom() const { return cells_top_ + kCellHeight * static_cast<double>(map_.rows.size()); }
+
+  // What marks mean that occur.
+  void list_keys() {
+    bool any_best = false;
+    bool any_misfit = false;
+    bool any_empty = false;
+    for (const auto& row : map_.cells) {
+      for (const HeatMap::Cell& cell : row) {
+        any_best = any_best || (cell.value && cell.fits);
+        any_misfit = any_misfit || (cell.value && !cell.fits);
+        any_empty = any_empty || !cell.value;
+      }
+    }
+    if (any_best) keys_.push_back(Key::kBest);
+    if (any_misfit) keys_.push_back(Key::kMisfit);
+    if (any_empty) keys_.push_back(Key::kNone);
+  }
+
+  void draw_keys() {
+    constexpr double kBox = 22.0;
+    double y = cells_bottom() + kScaleHeight - 4.0;
+    for (const Key key : keys_) {
+      const char* const words = key == Key::kBest     ? "the best that fits"
+                                : key == Key::kMisfit ? "does not fit into memory"
+                                                      : "no such layout";
+      if (key == Key::kMisfit) {
+        canvas_.text(left_ + kBox / 2, y + 10.0, " class=\"struck\" text-anchor=\"middle\"", "12");
+      } else {
+        canvas_.rectangle(key == Key::kBest ? " class=\"kept\"" : " class=\"missing\"", left_ + 1.0, y + 1.0,
+                          kBox - 2.0, 11.0);
+      }
+      canvas_.text(left_ + kBox + 6.0, y + 10.0, " class=\"soft\"", words);
+      y += kKeyLine;
+    }
+  }
+
   void note_value(const HeatMap::Cell& cell) {
     if (!cell.value) return;
     least_ = any_ ? std::min(least_, *cell.value) : *cell.value;
@@ -91,7 +142,7 @@ class HeatMapDrawing {
   double share(double value) const { return most_ > least_ ? (value - least_) / (most_ - least_) : 0.5; }
 
   void draw_row(std::size_t row) {
-    const double y = kCellsTop + kCellHeight * static_cast<double>(row);
+    const double y = cells_top_ + kCellHeight * static_cast<double>(row);
     canvas_.text(left_ - 8.0, y + kCellHeight / 2 + 4.0, " text-anchor=\"end\"", map_.rows[row]);
     for (std::size_t column = 0; column < map_.columns.size(); ++column) {
       draw_cell(map_.cells[row][column], map_.rows[row], map_.columns[column],
@@ -122,20 +173,25 @@ class HeatMapDrawing {
 
   void draw_scale() {
     if (!any_) return;
-    const double y = height() - 34.0;
+    const double y = cells_bottom() + 24.0;
     constexpr int kSteps = 40;
+    const double length =
+        std::min(kScaleWidth, width() - left_ - kMapLetter * static_cast<double>(map_.value_name.size()) - 12.0);
     for (int step = 0; step < kSteps; ++step) {
       canvas_.put("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"8\" fill=\"{}\"/>\n",
-                  coordinate(left_ + kScaleWidth * step / kSteps), coordinate(y),
-                  coordinate(kScaleWidth / kSteps + 0.3), hex_color(color_at(step / (kSteps - 1.0))));
+                  coordinate(left_ + length * step / kSteps), coordinate(y), coordinate(length / kSteps + 0.3),
+                  hex_color(color_at(step / (kSteps - 1.0))));
     }
     canvas_.text(left_, y + 20.0, " class=\"soft\"", fmt::format("{:.4g}", least_));
-    canvas_.text(left_ + kScaleWidth, y + 20.0, " class=\"soft\" text-anchor=\"end\"", fmt::format("{:.4g}", most_));
-    canvas_.text(left_ + kScaleWidth + 10.0, y + 8.0, " class=\"soft\"", map_.value_name);
+    canvas_.text(left_ + length, y + 20.0, " class=\"soft\" text-anchor=\"end\"", fmt::format("{:.4g}", most_));
+    canvas_.text(left_ + length + 10.0, y + 8.0, " class=\"soft\"", map_.value_name);
   }
 
   Canvas& canvas_;
   const HeatMap& map_;
+  FigureStyle style_;
+  std::vector<Key> keys_;
+  double cells_top_ = kCellsTop;
   double left_ = 0.0;
   double cell_width_ = 0.0;
   bool any_ = false;
@@ -146,14 +202,17 @@ class HeatMapDrawing {
 
 }  // namespace
 
-std::string write_heat_map_svg(const HeatMap& map, bool dark_mode) {
+std::string write_heat_map_svg(const HeatMap& map, const FigureStyle& style) {
   Canvas canvas;
-  HeatMapDrawing drawing(canvas, map);
+  HeatMapDrawing drawing(canvas, map, style);
   drawing.draw();
-  SvgFrame frame{"heat", drawing.width(), drawing.height(), 12, map.title};
-  frame.css = ".heat .none{fill:url(#hatch)}.heat .hatch{stroke:#bbb}.heat .best{stroke:#d55e00;stroke-width:3}";
+  SvgFrame frame{"heat", drawing.width(), drawing.height(), style.in_print ? text_size(style) : 12.0, map.title};
+  frame.css =
+      ".heat .none,.heat .missing{fill:url(#hatch)}.heat .hatch{stroke:#bbb}.heat .best,.heat .kept{stroke:#d55e00;"
+      "stroke-width:3}.heat .kept{fill:none}.heat .struck{text-decoration:line-through}";
   frame.dark_css = ".heat .hatch{stroke:#444}";
-  frame.dark_mode = dark_mode;
+  frame.dark_mode = style.dark_mode;
+  frame.in_print = style.in_print;
   frame.definitions =
       "<pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
       "patternTransform=\"rotate(45)\"><path class=\"hatch\" d=\"M0 0V6\"/></pattern>";

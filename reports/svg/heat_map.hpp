@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "reports/svg/canvas.hpp"
+
 namespace flopcast {
 
 /// A value for each pair of two things that were varied.
@@ -24,9 +26,11 @@ struct HeatMap {
   bool low_is_good = true;               ///< the best cell gets a frame
 };
 
-/// A grid with a number in each cell, coloured from the palette cividis (Nunez et al. 2018, made for every kind of
-/// colour vision; ten of its colours, interpolated), on a scale between the least and the largest value. Empty cells
-/// are hatched. Valid XML, self-contained, the same bytes for the same input.
-std::string write_heat_map_svg(const HeatMap& map, bool dark_mode = true);
+/// As wide as its numbers need, or as the style says where that tells a size in print. A grid with a number in each
+/// cell, coloured from the palette cividis (Nunez et al. 2018, made for every kind of colour vision, and as light as
+/// its values are large; ten of its colours, interpolated), on a scale between the least and the largest value. Empty
+/// cells are hatched; a legend says what a frame, a struck-out number and hatching mean, where they occur. Valid XML,
+/// self-contained, the same bytes for the same input.
+std::string write_heat_map_svg(const HeatMap& map, const FigureStyle& style = {});
 
 }  // namespace flopcast

@@ -11,14 +11,25 @@ namespace flopcast {
 
 namespace {
 
-constexpr double kPlotSide = 480.0;  // side of the square
-constexpr double kPlotLeft = 80.0;
-constexpr double kPlotTop = 48.0;
-constexpr double kPlotBottom = 56.0;
-constexpr double kLeastLegend = 150.0;
-constexpr double kLegendLetter = 8.2;  // of the legend, px: the mean of wide fonts at 13 px
-constexpr double kLegendLine = 20.0;
-constexpr double kMarkerRadius = 3.5;
+constexpr double kPlotLeft = 62.0;
+constexpr double kLegendLine = 16.0;
+constexpr double kMarkerRadius = 3.0;
+constexpr double kResidualHeight = 120.0;
+constexpr double kMostResidual = 0.5;  // the residual panel's edges
+constexpr double kLegendGap = 20.0;
+constexpr double kLegendText = 12.0;  // from the marker
+
+// Where the parts are.
+struct ScatterFrame {
+  double left = kPlotLeft;
+  double top = 0.0;
+  double side = 0.0;          // of the square
+  double residual_top = 0.0;  // of the panel below it
+  double legend_left = 0.0;
+  double legend_top = 0.0;
+  double bottom = 0.0;
+  double width = 0.0;
+};
 
 // Circle, square, diamond and triangle: with seven colours, 28 series before a pair comes again.
 std::string marker(std::size_t series, double x, double y) {
@@ -57,94 +68,163 @@ std::string decade_label(double decade) {
   return fmt::format("{:g}", std::pow(10.0, decade));
 }
 
-void draw_axes(Canvas& canvas, const ScatterChart& chart, const AxisScale& scale) {
-  canvas.rectangle(" class=\"frame\"", kPlotLeft, kPlotTop, kPlotSide, kPlotSide);
-  for (const AxisMark& mark : scale.marks()) {
-    const double x = kPlotLeft + mark.position * kPlotSide;
-    const double y = kPlotTop + kPlotSide - mark.position * kPlotSide;
-    canvas.path("grid", fmt::format("M{} {}v{}M{} {}h{}", coordinate(x), coordinate(kPlotTop), coordinate(kPlotSide),
-                                    coordinate(kPlotLeft), coordinate(y), coordinate(kPlotSide)));
-    const std::string label = decade_label(mark.value);
-    canvas.text(x, kPlotTop + kPlotSide + 16, " class=\"tick\" text-anchor=\"middle\"", label);
-    canvas.text(kPlotLeft - 6, y + 4, " class=\"tick\" text-anchor=\"end\"", label);
-  }
-  canvas.text(kPlotLeft + kPlotSide / 2, kPlotTop + kPlotSide + 40, " text-anchor=\"middle\"", chart.x_label);
-  const std::string turn = fmt::format(" text-anchor=\"middle\" transform=\"translate({} {}) rotate(-90)\"",
-                                       coordinate(kPlotLeft - 52), coordinate(kPlotTop + kPlotSide / 2));
-  canvas.text(0.0, 0.0, turn, chart.y_label);
-}
-
-// y = x · factor over the plot, cut where it leaves the square.
-void draw_diagonal(Canvas& canvas, const char* css, double factor, const AxisScale& scale) {
-  const double shift = std::log10(factor) / scale.decades() * kPlotSide;
-  const double from = std::max(0.0, -shift);
-  const double to = std::min(kPlotSide, kPlotSide - shift);
-  if (to <= from) return;
-  canvas.path(css,
-              fmt::format("M{} {}L{} {}", coordinate(kPlotLeft + from), coordinate(kPlotTop + kPlotSide - from - shift),
-                          coordinate(kPlotLeft + to), coordinate(kPlotTop + kPlotSide - to - shift)));
-}
-
-constexpr double kLegendGap = 24.0;
-constexpr double kLegendText = 12.0;  // from the marker
-
 std::string legend_text(const Series& series) {
   return fmt::format("{} ({})", series.name, std::count_if(series.points.begin(), series.points.end(), drawable));
 }
 
-double legend_width(const ScatterChart& chart) {
-  double widest = kLeastLegend;
-  for (const Series& series : chart.series) {
-    widest = std::max(widest, text_width(legend_text(series), kLegendLetter));
+ScatterFrame scatter_frame(const ScatterChart& chart, const FigureStyle& style) {
+  constexpr double kLargestSide = 480.0;
+  constexpr double kBesides = 640.0;  // narrower figures have their legend below
+  constexpr double kAxisHeight = 40.0;
+  double legend = 0.0;
+  for (const Series& series : chart.series) legend = std::max(legend, text_width(legend_text(series), kLetterOf11));
+  legend += kLegendGap + kLegendText + kImageMargin;
+  const bool beside = style.width >= kBesides;
+  ScatterFrame frame;
+  frame.top = style.titles ? 40.0 : 8.0;
+  frame.side = std::clamp(style.width - kPlotLeft - (beside ? legend : kImageMargin), 120.0, kLargestSide);
+  frame.residual_top = frame.top + frame.side + kAxisHeight - 16.0;
+  frame.bottom = frame.residual_top + kResidualHeight + kAxisHeight;
+  const double entries = static_cast<double>(chart.series.size()) + 1.0;
+  frame.legend_left = beside ? kPlotLeft + frame.side + kLegendGap : kPlotLeft;
+  frame.legend_top = beside ? frame.top + 10.0 : frame.bottom + 8.0;
+  if (!beside) frame.bottom += kLegendLine * entries + 8.0;
+  frame.bottom = std::max(frame.bottom, frame.legend_top + kLegendLine * entries);
+  frame.width = style.in_print ? style.width : kPlotLeft + frame.side + (beside ? legend : kImageMargin);
+  return frame;
+}
+
+class ScatterDrawing {
+ public:
+  ScatterDrawing(Canvas& canvas, const ScatterChart& chart, const ScatterFrame& frame)
+      : canvas_(canvas), chart_(chart), frame_(frame), scale_(scale_of(chart)) {}
+
+  void draw() {
+    draw_axes();
+    draw_diagonal("exact", 1.0);
+    if (chart_.band > 0.0) {
+      draw_diagonal("band", 1.0 + chart_.band);
+      draw_diagonal("band", 1.0 - chart_.band);
+    }
+    draw_residual_axes();
+    for (std::size_t index = 0; index < chart_.series.size(); ++index) {
+      draw_points(index);
+      draw_legend_entry(index);
+    }
+    if (chart_.band <= 0.0) return;
+    const double y = frame_.legend_top + kLegendLine * static_cast<double>(chart_.series.size());
+    canvas_.path("band", fmt::format("M{} {}h12", coordinate(frame_.legend_left - 4.0), coordinate(y)));
+    canvas_.text(frame_.legend_left + kLegendText, y + 4.0, "", fmt::format("±{:g} %", chart_.band * 100.0));
   }
-  return kLegendGap + kLegendText + widest;
-}
 
-void draw_legend_entry(Canvas& canvas, const Series& series, std::size_t index) {
-  const double x = kPlotLeft + kPlotSide + kLegendGap;
-  const double y = kPlotTop + 10 + kLegendLine * static_cast<double>(index);
-  canvas.put("{} fill=\"{}\"/>\n", marker(index, x, y), kPalette.at(index % kPalette.size()));
-  canvas.text(x + kLegendText, y + 4, "", legend_text(series));
-}
+ private:
+  double x_of(double value) const { return frame_.left + scale_.position(value) * frame_.side; }
+  double y_of(double value) const { return frame_.top + frame_.side - scale_.position(value) * frame_.side; }
+  double residual_y(double share) const {
+    const double at = std::clamp(share, -kMostResidual, kMostResidual) / kMostResidual;
+    return frame_.residual_top + kResidualHeight / 2 * (1.0 - at);
+  }
 
-void draw_points(Canvas& canvas, const Series& series, std::size_t index, const AxisScale& scale) {
-  canvas.put("<g class=\"point\" fill=\"{}\">\n", kPalette.at(index % kPalette.size()));
-  for (const SeriesPoint& point : series.points) {
-    if (!drawable(point)) continue;
-    const std::string shape = marker(index, kPlotLeft + scale.position(point.x) * kPlotSide,
-                                     kPlotTop + kPlotSide - scale.position(point.y) * kPlotSide);
+  void turned(double y, const std::string& words) {
+    canvas_.text(0.0, 0.0,
+                 fmt::format(" class=\"soft\" text-anchor=\"middle\" transform=\"translate({} {}) rotate(-90)\"",
+                             coordinate(frame_.left - 46.0), coordinate(y)),
+                 words);
+  }
+
+  void draw_axes() {
+    canvas_.rectangle(" class=\"frame\"", frame_.left, frame_.top, frame_.side, frame_.side);
+    const double below = frame_.residual_top + kResidualHeight;
+    for (const AxisMark& mark : scale_.marks()) {
+      const double x = frame_.left + mark.position * frame_.side;
+      const double y = frame_.top + frame_.side - mark.position * frame_.side;
+      canvas_.path("grid",
+                   fmt::format("M{} {}v{}M{} {}h{}M{} {}v{}", coordinate(x), coordinate(frame_.top),
+                               coordinate(frame_.side), coordinate(frame_.left), coordinate(y), coordinate(frame_.side),
+                               coordinate(x), coordinate(frame_.residual_top), coordinate(kResidualHeight)));
+      const std::string label = decade_label(mark.value);
+      canvas_.text(x, below + 15.0, " text-anchor=\"middle\"", label);
+      canvas_.text(frame_.left - 6.0, y + 4.0, " text-anchor=\"end\"", label);
+    }
+    canvas_.text(frame_.left + frame_.side / 2, below + 31.0, " class=\"soft\" text-anchor=\"middle\"", chart_.x_label);
+    turned(frame_.top + frame_.side / 2, chart_.y_label);
+  }
+
+  void draw_residual_axes() {
+    canvas_.rectangle(" class=\"frame\"", frame_.left, frame_.residual_top, frame_.side, kResidualHeight);
+    for (const double share : {-kMostResidual, -kMostResidual / 2, 0.0, kMostResidual / 2, kMostResidual}) {
+      const double y = residual_y(share);
+      canvas_.path(share == 0.0 ? "exact" : "grid",
+                   fmt::format("M{} {}h{}", coordinate(frame_.left), coordinate(y), coordinate(frame_.side)));
+      canvas_.text(frame_.left - 6.0, y + 4.0, " text-anchor=\"end\"",
+                   share == 0.0 ? "0 %" : fmt::format("{:+g} %", share * 100.0));
+    }
+    for (const double share : {-chart_.band, chart_.band}) {
+      if (share == 0.0) continue;
+      canvas_.path("band", fmt::format("M{} {}h{}", coordinate(frame_.left), coordinate(residual_y(share)),
+                                       coordinate(frame_.side)));
+    }
+    turned(frame_.residual_top + kResidualHeight / 2, "error");
+  }
+
+  // y = x · factor over the plot, cut where it leaves the square.
+  void draw_diagonal(const char* css, double factor) {
+    const double shift = std::log10(factor) / scale_.decades() * frame_.side;
+    const double from = std::max(0.0, -shift);
+    const double to = std::min(frame_.side, frame_.side - shift);
+    if (to <= from) return;
+    canvas_.path(css, fmt::format("M{} {}L{} {}", coordinate(frame_.left + from),
+                                  coordinate(frame_.top + frame_.side - from - shift), coordinate(frame_.left + to),
+                                  coordinate(frame_.top + frame_.side - to - shift)));
+  }
+
+  void draw_legend_entry(std::size_t index) {
+    const double y = frame_.legend_top + kLegendLine * static_cast<double>(index);
+    canvas_.put("{} fill=\"{}\"/>\n", marker(index, frame_.legend_left, y), kPalette.at(index % kPalette.size()));
+    canvas_.text(frame_.legend_left + kLegendText, y + 4.0, "", legend_text(chart_.series[index]));
+  }
+
+  void draw_point(std::size_t index, double x, double y, const std::string& title) {
+    const std::string shape = marker(index, x, y);
     const std::string tag = shape.substr(1, shape.find(' ') - 1);
-    canvas.put("{}><title>{}: {:.4g}, {:.4g}</title></{}>\n", shape, escape_xml(point.label), point.x, point.y, tag);
+    canvas_.put("{}><title>{}</title></{}>\n", shape, escape_xml(title), tag);
   }
-  canvas.append("</g>\n");
-}
+
+  void draw_points(std::size_t index) {
+    canvas_.put("<g class=\"point\" fill=\"{}\">\n", kPalette.at(index % kPalette.size()));
+    for (const SeriesPoint& point : chart_.series[index].points) {
+      if (!drawable(point)) continue;
+      const double error = point.y / point.x - 1.0;
+      const std::string title =
+          fmt::format("{}: {:.4g}, {:.4g}, {:+.1f} %", point.label, point.x, point.y, error * 100.0);
+      draw_point(index, x_of(point.x), y_of(point.y), title);
+      draw_point(index, x_of(point.x), residual_y(error), title);
+    }
+    canvas_.append("</g>\n");
+  }
+
+  Canvas& canvas_;
+  const ScatterChart& chart_;
+  ScatterFrame frame_;
+  AxisScale scale_;
+};
 
 }  // namespace
 
-std::string write_scatter_svg(const ScatterChart& chart) {
-  const AxisScale scale = scale_of(chart);
-  const double legend_height = kLegendLine * static_cast<double>(chart.series.size() + 2);
+std::string write_scatter_svg(const ScatterChart& chart, const FigureStyle& style) {
+  const ScatterFrame place = scatter_frame(chart, style);
   Canvas canvas;
-  canvas.text(kPlotLeft, 26.0, " font-size=\"16\"", chart.title);
-  draw_axes(canvas, chart, scale);
-  draw_diagonal(canvas, "exact", 1.0, scale);
-  if (chart.band > 0.0) {
-    draw_diagonal(canvas, "band", 1.0 + chart.band, scale);
-    draw_diagonal(canvas, "band", 1.0 - chart.band, scale);
-    canvas.text(kPlotLeft + kPlotSide + 18, kPlotTop + legend_height, " class=\"tick\"",
-                fmt::format("dashed: ±{:g} %", chart.band * 100.0));
-  }
-  for (std::size_t index = 0; index < chart.series.size(); ++index) {
-    draw_points(canvas, chart.series[index], index, scale);
-    draw_legend_entry(canvas, chart.series[index], index);
-  }
-  SvgFrame frame{"scatter", kPlotLeft + kPlotSide + legend_width(chart),
-                 kPlotTop + std::max(kPlotSide, legend_height) + kPlotBottom, 13};
+  if (style.titles) canvas.text(kPlotLeft, 26.0, " font-size=\"15\" font-weight=\"bold\"", chart.title);
+  ScatterDrawing(canvas, chart, place).draw();
+  SvgFrame frame{"scatter", place.width, place.bottom};
   frame.title = chart.title;
+  frame.font_size = text_size(style);
+  frame.in_print = style.in_print;
   frame.css =
-      ".scatter .frame{fill:none;stroke:#444}.scatter .tick{font-size:11px}.scatter .exact{stroke:#444}"
+      ".scatter .frame{fill:none;stroke:#555}.scatter .exact{stroke:#555}"
       ".scatter .band{stroke:#888;stroke-dasharray:4 3}.scatter .point{fill-opacity:.65}";
-  frame.dark_mode = false;
+  frame.dark_css = ".scatter .frame,.scatter .exact{stroke:#aaa}";
+  frame.dark_mode = style.dark_mode;
   return canvas.finish(frame);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <iterator>
@@ -61,9 +62,10 @@ std::vector<LegendPlace> legend_of(const SeriesChart& chart, const Frame& frame)
 
 class ChartDrawing {
  public:
-  ChartDrawing(Canvas& canvas, const SeriesChart& chart, const Frame& frame)
+  ChartDrawing(Canvas& canvas, const SeriesChart& chart, const Frame& frame, bool titles)
       : canvas_(canvas),
         chart_(chart),
+        titles_(titles),
         frame_(frame),
         legend_(legend_of(chart, frame)),
         x_(x_values(chart), chart.x.logarithmic),
@@ -76,7 +78,7 @@ class ChartDrawing {
   }
 
   void draw() {
-    canvas_.text(frame_.left, title_y(), " font-weight=\"bold\" font-size=\"12\"", chart_.title);
+    if (titles_) canvas_.text(frame_.left, title_y(), " font-weight=\"bold\" font-size=\"12\"", chart_.title);
     draw_axes();
     for (std::size_t index = 0; index < chart_.series.size(); ++index) {
       const Series& series = chart_.series[index];
@@ -160,8 +162,19 @@ class ChartDrawing {
         path += fmt::format("L{} {}", x, y);
       }
     }
-    const char* const dashes = series.style == SeriesStyle::kDashed ? " stroke-dasharray=\"5 4\"" : "";
+    const char* const dashes = series.style == SeriesStyle::kDashed ? " stroke-dasharray=\"5 4\"" : dashes_of(css);
     if (!path.empty()) canvas_.put("<path class=\"l {}l\"{} d=\"{}\"/>\n", css, dashes, path);
+  }
+
+  // In grey, lines of different colours look alike.
+  static const char* dashes_of(const std::string& css) {
+    constexpr std::array<const char*, kSeriesColors> kDashes = {"",
+                                                                " stroke-dasharray=\"7 2\"",
+                                                                " stroke-dasharray=\"3 2\"",
+                                                                " stroke-dasharray=\"7 2 1.5 2\"",
+                                                                " stroke-dasharray=\"1.5 2\"",
+                                                                " stroke-dasharray=\"12 2\""};
+    return kDashes.at(static_cast<std::size_t>(css.back() - '0') % kSeriesColors);
   }
 
   void draw_points(const Series& series, const std::string& css) {
@@ -184,6 +197,7 @@ class ChartDrawing {
 
   Canvas& canvas_;
   const SeriesChart& chart_;
+  bool titles_ = true;
   Frame frame_;
   std::vector<LegendPlace> legend_;
   int rows_below_ = 0;  // of the legend, below its first
@@ -240,7 +254,8 @@ LabelBox PointLabels::place(double x, double y, const std::string& name) {
 }
 
 std::string write_series_svg(const std::vector<SeriesChart>& charts, const SeriesSvgOptions& options) {
-  const std::size_t in_row = charts.size() == 1 ? 1 : 2;
+  constexpr double kTwoInARow = 640.0;
+  const std::size_t in_row = charts.size() == 1 || options.width < kTwoInARow ? 1 : 2;
   const double column = (options.width - 2 * kImageMargin) / static_cast<double>(in_row);
   const std::size_t rows = (charts.size() + in_row - 1) / in_row;
   Canvas canvas;
@@ -251,9 +266,11 @@ std::string write_series_svg(const std::vector<SeriesChart>& charts, const Serie
     frame.top = kImageMargin + options.chart_height * static_cast<double>(row) + kChartTop;
     frame.width = column - kChartLeft - kImageMargin;
     frame.height = options.chart_height - kChartTop - kChartBottom;
-    ChartDrawing(canvas, charts[index], frame).draw();
+    ChartDrawing(canvas, charts[index], frame, options.titles).draw();
   }
   SvgFrame frame{"series", options.width, 2 * kImageMargin + options.chart_height * static_cast<double>(rows)};
+  frame.font_size = text_size(options);
+  frame.in_print = options.in_print;
   frame.css = series_css();
   frame.dark_mode = options.dark_mode;
   return canvas.finish(frame);

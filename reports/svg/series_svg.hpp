@@ -4,16 +4,16 @@
 #include <vector>
 
 #include "base/text/series.hpp"
+#include "reports/svg/canvas.hpp"
 
 namespace flopcast {
 
-struct SeriesSvgOptions {
-  double width = 960.0;         ///< pixels; charts lie two in a row, one alone takes all
+struct SeriesSvgOptions : FigureStyle {
   double chart_height = 280.0;  ///< of one chart
-  bool dark_mode = true;        ///< follow the reader's prefers-color-scheme
 };
 
-/// Charts with axes, grid and legend, two in a row if there are several; series in Okabe-Ito colours. Every point tells
+/// Charts with axes, grid and legend, two in a row if there are several and room for them; lines of a chart differ by
+/// dashes too, points by shape; series in Okabe-Ito colours. Every point tells
 /// its label and values as a tooltip. Valid XML, self-contained, the same bytes for the same input.
 std::string write_series_svg(const std::vector<SeriesChart>& charts, const SeriesSvgOptions& options);
 

@@ -128,25 +128,19 @@ class Clock {
     fmt::format_to(std::back_inserter(out), FMT_COMPILE(".{:0{}}"), shown, places);
   }
 
-  /// As a reader has it that keeps microseconds as floating-point numbers.
-  static double read(Nanoseconds time) { return static_cast<double>(time) / 1000.0; }
-
  private:
   Ticks divisor_ = 1;
   Ticks factor_ = 1;
 };
 
-/// Where a slice is, so that no reader has it end after `limit`.
+/// Where a slice is. It ends a nanosecond early: readers that keep microseconds as floating-point numbers, or take the
+/// first time off all others, would have it end after the next one starts.
 struct Place {
   Nanoseconds start = 0;
   Nanoseconds duration = 0;
-
-  double end() const { return Clock::read(start) + Clock::read(duration); }
 };
-Place place_before(Nanoseconds start, Nanoseconds end, double limit) {
-  Place place{start, std::max<Nanoseconds>(0, end - start)};
-  while (place.duration > 0 && place.end() > limit) --place.duration;
-  return place;
+Place place_between(Nanoseconds start, Nanoseconds end) {
+  return {start, std::max<Nanoseconds>(0, end - start - 1)};
 }
 
 int tid_of(StreamKind stream, int lane) {
@@ -293,10 +287,7 @@ class TraceWriter {
     return place.start + place.duration - std::min(kInsideSlice, (place.duration + 1) / 2);
   }
 
-  Place place_of(const Span& span) const {
-    const Nanoseconds end = clock_(span.end);
-    return place_before(clock_(span.start), end, Clock::read(end));
-  }
+  Place place_of(const Span& span) const { return place_between(clock_(span.start), clock_(span.end)); }
 
   const std::vector<PassPart>* parts_of(const Span& span) const {
     const auto found = shows_inside_ ? inside_.find(pass_key(span)) : inside_.end();
@@ -318,7 +309,7 @@ class TraceWriter {
     }
     std::vector<Place> places;
     for (std::size_t part = 0; part < parts->size(); ++part) {
-      places.push_back(place_before(edges[part], edges[part + 1], std::min(whole.end(), Clock::read(edges[part + 1]))));
+      places.push_back(place_between(edges[part], edges[part + 1]));
     }
     return places;
   }

@@ -40,9 +40,9 @@ struct TraceOptions {
 /// thread never overlap; an X event a span named "F 5" (Perfetto colours by the name without its digits), arrows for
 /// transfers, counters where their value changes. Events are in order of time.
 ///
-/// Times are microseconds with three decimals: whole nanoseconds, cut off. A slice that would end after the next one
-/// starts, where a reader adds start and duration as floating-point numbers, is a nanosecond shorter. A unit of an
-/// abstract schedule is written as 1 us. Ticks must be a power of ten of their unit (InternalError).
+/// Times are microseconds with three decimals: whole nanoseconds, cut off. Slices end a nanosecond early, so that none
+/// overlaps the next where a reader adds start and duration as floating-point numbers. A unit of an abstract schedule
+/// is written as 1 us. Ticks must be a power of ten of their unit (InternalError).
 ///
 /// An arrow leaves the slice that made the result 2 ns (2 thousandths of a unit; half the slice if that is less) before
 /// its end and enters the consuming slice at its start: inside both, so that readers which count whole nanoseconds bind

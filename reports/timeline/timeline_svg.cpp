@@ -1,11 +1,13 @@
 #include "reports/timeline/timeline_svg.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -20,7 +22,7 @@ namespace flopcast {
 namespace {
 
 constexpr double kLegendEntry = 11.0;  // side of a legend square
-constexpr double kTimelineLetter = 11.0 * 0.56;
+constexpr double kLetterShare = 0.56;  // of a text's size, the mean letter of Helvetica
 
 /// Sizes in pixels; x of a time is left + ticks * per_tick.
 struct RowGeometry {
@@ -46,6 +48,12 @@ struct Box {
 };
 
 using Style = std::pair<SpanKind, ChunkIndex>;  // kind and chunk
+
+/// What a kind's rectangles say.
+struct LabelStyle {
+  double size = 0.0;  ///< of the text; 0: nothing
+  bool letters = false;
+};
 
 /// Draws narrow spans of one lane as one path a style. Times that lie within kSmallest of each other are decided by
 /// majority.
@@ -117,16 +125,53 @@ std::string tooltip(const Span& span, int slices, const WeightTrack* weights, co
                             time_text(static_cast<double>(span.end - span.start), unit, 6));
 }
 
-std::string label_of(const Span& span, int slices) {
-  return is_action(span.kind) ? number_text(span.action, slices) : std::string(1, letter_of(span.kind));
+std::string label_of(const Span& span, int slices, bool letters) {
+  if (!is_action(span.kind)) return std::string(1, letter_of(span.kind));
+  const std::string number = number_text(span.action, slices);
+  return letters ? letter_of(span.kind) + number : number;
 }
 
-void draw_label(Canvas& canvas, const std::string& label, const Box& box, bool light) {
-  const double size = std::min(11.0, box.height * 0.7);
-  if (size < 5.0 || box.width < text_width(label, size * 0.6) + 1.0) return;
-  canvas.put("<text class=\"{}\" x=\"{}\" y=\"{}\"{}>{}</text>\n", light ? "l" : "d", coordinate(box.x + box.width / 2),
-             coordinate(box.y + box.height / 2 + size * 0.36),
-             size < 11.0 ? fmt::format(" font-size=\"{}\"", coordinate(size)) : "", label);
+double label_width(std::size_t letters, double size) {
+  return text_width(std::string(letters, '0'), size * kLetterShare) + 1.0;
+}
+
+/// Letter and number where the longest of a kind fits into its narrowest rectangle, else numbers, in the largest size
+/// that does; where not even the smallest does, numbers wherever one fits.
+LabelStyle label_style(double narrowest, double lowest, std::size_t longest, double largest) {
+  const double tallest = std::min(largest, lowest * 0.8);
+  if (tallest < kSmallestText) return {};
+  for (const bool letters : {true, false}) {
+    for (double size = tallest; size >= kSmallestText; size -= 0.5) {
+      if (label_width(longest + (letters ? 1 : 0), size) <= narrowest) return {size, letters};
+    }
+  }
+  return {kSmallestText, false};
+}
+
+/// Degrees of the lines over a kind's colour: what forward and backward passes are not told from in grey.
+std::optional<int> hatch_of(SpanKind kind) {
+  switch (kind) {
+    case SpanKind::kWeightGradient:
+      return 45;
+    case SpanKind::kSend:
+      return 90;
+    case SpanKind::kGradientReduction:
+    case SpanKind::kEmbeddingReduction:
+      return 135;
+    case SpanKind::kParameterGather:
+      return 0;
+    default:
+      return std::nullopt;
+  }
+}
+
+void draw_label(Canvas& canvas, const std::string& label, const Box& box, bool light, double size, double usual,
+                const std::string& halo) {
+  if (size <= 0.0 || box.width < label_width(label.size(), size)) return;
+  canvas.put("<text class=\"{}\" x=\"{}\" y=\"{}\"{}{}>{}</text>\n", light ? "l" : "d",
+             coordinate(box.x + box.width / 2), coordinate(box.y + box.height / 2 + size * 0.36),
+             size < usual ? fmt::format(" font-size=\"{}\"", coordinate(size)) : "",
+             halo.empty() ? "" : fmt::format(" style=\"paint-order:stroke;stroke:{};stroke-width:2\"", halo), label);
 }
 
 void draw_box(Canvas& canvas, const std::string& tooltip, const Box& box, const Style& style) {
@@ -176,9 +221,52 @@ void draw_updates(Canvas& canvas, const std::vector<Ticks>& updates, const RowGe
   canvas.path("update", path);
 }
 
+using LabelStyles = std::map<Style, LabelStyle>;
+
+/// One for each kind and chunk, of all that is drawn.
+LabelStyles label_styles(const std::vector<Timeline>& timelines, const RowGeometry& geometry, double largest) {
+  struct Seen {
+    double narrowest = 0.0;
+    double lowest = 0.0;
+    std::size_t longest = 0;
+  };
+  std::map<Style, Seen> seen;
+  for (const Timeline& timeline : timelines) {
+    for (const std::vector<Span>& spans : timeline.ranks) {
+      const std::vector<Box> boxes = place(spans, geometry);
+      for (std::size_t i = 0; i < spans.size(); ++i) {
+        if (boxes[i].width < kOwnRectangle || !is_action(spans[i].kind)) continue;
+        const std::size_t length = number_text(spans[i].action, timeline.slices_per_microbatch).size();
+        const auto [entry, is_new] = seen.try_emplace({spans[i].kind, chunk_of(spans[i], timeline)},
+                                                      Seen{boxes[i].width, boxes[i].height, length});
+        Seen& one = entry->second;
+        one.narrowest = std::min(one.narrowest, boxes[i].width);
+        one.lowest = std::min(one.lowest, boxes[i].height);
+        one.longest = std::max(one.longest, length);
+      }
+    }
+  }
+  LabelStyles styles;
+  bool all_letters = true;
+  for (const auto& [style, one] : seen) {
+    styles[style] = label_style(one.narrowest, one.lowest, one.longest, largest);
+    all_letters = all_letters && styles[style].letters;
+  }
+  // A letter on some kinds alone would look as if it meant something.
+  if (!all_letters) {
+    for (const auto& [style, one] : seen) {
+      LabelStyle& label = styles[style];
+      if (!label.letters) continue;
+      label.letters = false;
+      label.size = std::min(largest, one.lowest * 0.8);
+    }
+  }
+  return styles;
+}
+
 /// The rectangles, tooltips and numbers of one rank, with y = 0 at the top of its row.
 void draw_rank(Canvas& canvas, const Timeline& timeline, std::size_t rank, const RowGeometry& geometry,
-               const DisplayUnit& unit) {
+               const DisplayUnit& unit, const LabelStyles& styles, double text) {
   const std::vector<Span>& spans = timeline.ranks[rank];
   const std::vector<Box> boxes = place(spans, geometry);
   const int slices = timeline.slices_per_microbatch;
@@ -191,8 +279,15 @@ void draw_rank(Canvas& canvas, const Timeline& timeline, std::size_t rank, const
       continue;
     }
     draw_box(canvas, tooltip(spans[i], slices, timeline.weights ? &*timeline.weights : nullptr, unit), boxes[i], style);
-    draw_label(labels, label_of(spans[i], slices), boxes[i],
-               needs_light_text(fill_color(style.first, style.second, geometry.chunks)));
+    const auto found = styles.find(style);
+    const LabelStyle label = found != styles.end()                   ? found->second
+                             : boxes[i].height * 0.8 < kSmallestText ? LabelStyle{}
+                                                                     : LabelStyle{kSmallestText, false};
+    const Rgb fill = fill_color(style.first, style.second, geometry.chunks);
+    // Lines through a number would make another of it.
+    const std::string halo = hatch_of(style.first) ? hex_color(fill) : "";
+    draw_label(labels, label_of(spans[i], slices, label.letters), boxes[i], needs_light_text(fill), label.size, text,
+               halo);
   }
   narrow.write(canvas);
   canvas.append(labels.drawn());
@@ -209,6 +304,10 @@ struct Figure {
   double row_pitch = 0.0;
   double right = 0.0;
   bool panel_titles = false;
+  double text = 11.0;  ///< size of words
+  LabelStyles labels = {};
+
+  double letter() const { return text * kLetterShare; }
 };
 
 std::vector<StreamKind> side_lanes(const std::vector<Timeline>& timelines) {
@@ -227,7 +326,11 @@ double row_height(int most_ranks) {
 }
 
 Figure lay_out(const std::vector<Timeline>& timelines, const SvgOptions& options) {
-  Figure figure{timelines, options, 0, {}, {}, 0.0, options.width - kImageMargin, timelines.size() > 1};
+  const double margin = options.in_print ? 1.0 : kImageMargin;
+  Figure figure{timelines, options, 0, {}, {}, 0.0, options.width - margin, timelines.size() > 1};
+  figure.text = text_size(options);
+  // Half of the last mark of the axis.
+  if (options.in_print) figure.right -= 2.0 * figure.letter();
   int most_ranks = 0;
   for (const Timeline& timeline : timelines) {
     FLOPCAST_CHECK(timeline.time_unit == timelines.front().time_unit);
@@ -240,11 +343,12 @@ Figure lay_out(const std::vector<Timeline>& timelines, const SvgOptions& options
   figure.geometry.height = row_height(most_ranks);
   figure.geometry.lanes = side_lanes(timelines);
   const std::string widest = "rank " + std::to_string(std::max(0, most_ranks - 1));
-  figure.geometry.left = kImageMargin + text_width(widest, kTimelineLetter) + 8.0;
+  figure.geometry.left = margin + text_width(widest, figure.letter()) + (options.in_print ? 4.0 : 8.0);
   const double plot = std::max(50.0, figure.right - figure.geometry.left);
   figure.right = figure.geometry.left + plot;
   figure.geometry.per_tick = figure.makespan > 0 ? plot / static_cast<double>(figure.makespan) : 0.0;
   figure.row_pitch = figure.geometry.total_height() + (most_ranks <= 32 ? 3.0 : 1.5);
+  figure.labels = label_styles(timelines, figure.geometry, figure.text);
   return figure;
 }
 
@@ -272,6 +376,24 @@ bool any_weights(const Figure& figure) {
                      [](const Timeline& timeline) { return timeline.weights.has_value(); });
 }
 
+/// By its looks, so that images that share a page may share it.
+std::string hatch_name(SpanKind kind, const std::string& color) {
+  return fmt::format("hatch{}-{}", *hatch_of(kind), color.substr(1));
+}
+std::string hatches(const Figure& figure) {
+  std::set<std::string> patterns;
+  for (const auto& [kind, chunk] : styles_present(figure)) {
+    if (!hatch_of(kind)) continue;
+    const Rgb fill = fill_color(kind, chunk, figure.geometry.chunks);
+    patterns.insert(fmt::format(
+        "<pattern id=\"{}\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate({})\">"
+        "<rect width=\"4\" height=\"4\" fill=\"{}\"/><rect width=\"1\" height=\"4\" fill=\"{}\" "
+        "fill-opacity=\".5\"/></pattern>",
+        hatch_name(kind, hex_color(fill)), *hatch_of(kind), hex_color(fill), needs_light_text(fill) ? "#fff" : "#000"));
+  }
+  return fmt::format("{}", fmt::join(patterns, ""));
+}
+
 // How timelines are drawn, beside what all images have.
 std::string timeline_css(const Figure& figure) {
   std::string css =
@@ -281,8 +403,9 @@ std::string timeline_css(const Figure& figure) {
       ".d{fill:#000}\n";
   if (any_weights(figure)) css += ".flopcast .update{fill:#111}";
   for (const auto& [kind, chunk] : styles_present(figure)) {
+    const std::string color = hex_color(fill_color(kind, chunk, figure.geometry.chunks));
     css += fmt::format(".flopcast .{}{{fill:{}}}", css_class(kind, chunk),
-                       hex_color(fill_color(kind, chunk, figure.geometry.chunks)));
+                       hatch_of(kind) ? fmt::format("url(#{})", hatch_name(kind, color)) : color);
   }
   return css;
 }
@@ -296,7 +419,7 @@ std::vector<std::pair<std::string, double>> axis_marks(const Figure& figure) {
   const double range = static_cast<double>(figure.makespan) * figure.unit.per_tick;
   if (range <= 0.0) return marks;
   const double plot = figure.right - figure.geometry.left;
-  const double label = text_width(rounded(range, 4), kTimelineLetter) + 24.0;
+  const double label = text_width(rounded(range, 4), figure.letter()) + 24.0;
   const double step = round_step(range, std::clamp(static_cast<int>(plot / label), 1, 12));
   const int decimals = std::max(0, static_cast<int>(std::ceil(-std::log10(step) - 1e-9)));
   for (int i = 0; i * step <= range * (1.0 + 1e-9); ++i) {
@@ -339,15 +462,34 @@ void draw_transfers(Canvas& canvas, const Figure& figure, const Timeline& timeli
   canvas.path("move", path);
 }
 
+/// A title, or what stands before its colon where the whole is too wide; `letter`: its mean letter.
+std::string title_within(const std::string& title, const Figure& figure, double letter) {
+  const double room = figure.right - figure.geometry.left;
+  return text_width(title, letter) <= room ? title : title.substr(0, title.find(": "));
+}
+
+/// As much of a text as fits beside so many letters.
+std::string short_of(const std::string& text, const Figure& figure, std::size_t letters) {
+  const double room = figure.right - figure.geometry.left;
+  const auto fits = [&](const std::string& shown) {
+    return text_width(shown + std::string(letters, '0'), figure.letter()) <= room;
+  };
+  if (fits(text)) return text;
+  const std::string first = text.substr(0, text.find(','));
+  return fits(first) ? first : "";
+}
+
 /// Returns the y below the panel.
 double draw_panel(Canvas& canvas, const Figure& figure, const Timeline& timeline, double y) {
-  if (figure.panel_titles) {
-    const std::string title = timeline.title.empty() ? "timeline" : timeline.title;
+  if (figure.panel_titles && figure.options.titles) {
+    constexpr double kBoldShare = 0.62;  // of its size, the mean letter of a bold text
+    const std::string title =
+        title_within(timeline.title.empty() ? "timeline" : timeline.title, figure, (figure.text + 1.0) * kBoldShare);
     canvas.put(
-        "<text x=\"{}\" y=\"{}\"><tspan font-weight=\"bold\" font-size=\"12\">{}</tspan>"
+        "<text x=\"{}\" y=\"{}\"><tspan font-weight=\"bold\" font-size=\"{}\">{}</tspan>"
         "<tspan class=\"soft\" dx=\"12\">{}</tspan></text>\n",
-        coordinate(figure.geometry.left), coordinate(y + 12.0), escape_xml(title),
-        escape_xml(summary(timeline, figure.unit)));
+        coordinate(figure.geometry.left), coordinate(y + 12.0), coordinate(figure.text + 1.0), escape_xml(title),
+        escape_xml(short_of(summary(timeline, figure.unit), figure, title.size() + 4)));
     y += 20.0;
   }
   const double bottom = y + figure.row_pitch * timeline.rank_count();
@@ -361,10 +503,11 @@ double draw_panel(Canvas& canvas, const Figure& figure, const Timeline& timeline
   for (int rank = 0; rank < timeline.rank_count(); ++rank) {
     const double row = y + rank * figure.row_pitch;
     canvas.put("<g transform=\"translate(0 {})\">\n", coordinate(row));
-    canvas.text(figure.geometry.left - 8.0, figure.geometry.height / 2 + 4.0,
+    canvas.text(figure.geometry.left - (figure.options.in_print ? 3.0 : 8.0), figure.geometry.height / 2 + 4.0,
                 figure.geometry.height < 12.0 ? " text-anchor=\"end\" font-size=\"9\"" : " text-anchor=\"end\"",
                 "rank " + std::to_string(rank));
-    draw_rank(canvas, timeline, static_cast<std::size_t>(rank), figure.geometry, figure.unit);
+    draw_rank(canvas, timeline, static_cast<std::size_t>(rank), figure.geometry, figure.unit, figure.labels,
+              figure.text);
     canvas.append("</g>\n");
   }
   if (figure.options.show_transfers) draw_transfers(canvas, figure, timeline, y);
@@ -408,7 +551,7 @@ double draw_legend(Canvas& canvas, const Figure& figure, double y) {
   }
   std::vector<double> widths;
   const auto square = [](const std::string& css) { return css.empty() ? 0.0 : kLegendEntry + 5.0; };
-  for (const auto& [css, words] : entries) widths.push_back(square(css) + text_width(words, kTimelineLetter) + 16.0);
+  for (const auto& [css, words] : entries) widths.push_back(square(css) + text_width(words, figure.letter()) + 16.0);
   const std::vector<LegendPlace> places = wrap_legend(widths, figure.geometry.left, figure.right, 0.0);
   for (std::size_t index = 0; index < entries.size(); ++index) {
     const auto& [css, words] = entries[index];
@@ -438,16 +581,20 @@ std::string headline(const Figure& figure) {
 
 /// Returns the y below title and subtitle.
 double draw_heading(Canvas& canvas, const Figure& figure) {
-  double y = kImageMargin;
+  double y = figure.options.in_print ? 2.0 : kImageMargin;
+  if (!figure.options.titles) return y;
   const std::string title = headline(figure);
   if (!title.empty()) {
-    canvas.text(figure.geometry.left, y + 12.0, " font-size=\"15\" font-weight=\"bold\"", title);
+    canvas.text(figure.geometry.left, y + 12.0,
+                fmt::format(" font-size=\"{}\" font-weight=\"bold\"",
+                            coordinate(figure.text + (figure.text < 11.0 ? 1.0 : 4.0))),
+                title_within(title, figure, 0.62 * (figure.text + (figure.text < 11.0 ? 1.0 : 4.0))));
     y += 20.0;
   }
   std::string subtitle = figure.options.subtitle;
   if (subtitle.empty() && figure.timelines.size() == 1) subtitle = summary(figure.timelines.front(), figure.unit);
   if (!subtitle.empty()) {
-    canvas.text(figure.geometry.left, y + 10.0, " class=\"soft\"", subtitle);
+    canvas.text(figure.geometry.left, y + 10.0, " class=\"soft\"", short_of(subtitle, figure, 0));
     y += 20.0;
   }
   return y;
@@ -468,7 +615,10 @@ std::string write_svg(const std::vector<Timeline>& timelines, const SvgOptions& 
   }
   draw_axis(canvas, figure, y + 2.0);
   y = draw_legend(canvas, figure, y + 46.0);
-  SvgFrame frame{"flopcast", figure.right + kImageMargin, y + kImageMargin / 2};
+  SvgFrame frame{"flopcast", std::max(options.width, figure.right), y + (options.in_print ? 1.0 : kImageMargin / 2)};
+  frame.font_size = figure.text;
+  frame.in_print = options.in_print;
+  frame.definitions = hatches(figure);
   frame.title = headline(figure).empty() ? "Pipeline timeline" : headline(figure);
   frame.description = describe(figure);
   frame.css = timeline_css(figure);

@@ -36,7 +36,7 @@ const std::array<StepTerm, 10>& breakdown_terms() {
        "fused optimizer, sharded states, offload", &B::optimizer_s},
       {TermId::kOffload, "activations to and from the host", "offload_s", "#7F4B68",
        "waiting for activations on their way to or from the host", "pinned memory, PCIe width", &B::offload_s},
-      {TermId::kBubble, "bubble", "bubble_s", "", "waiting that is no communication", "", &B::bubble_s},
+      {TermId::kBubble, "bubble", "bubble_s", "", "waiting that is not for a transfer under way", "", &B::bubble_s},
   }};
   return kTerms;
 }

@@ -76,6 +76,26 @@ test('the same JSON in gives the same JSON out, to twelve digits', () => {
   assert.ok(answered >= 30 && refused < 15, `${answered} answered, ${refused} refused`);
 });
 
+test('a plan is the program\'s, to twelve digits', () => {
+  const file = join(scratch, 'open.json');
+  const jobs = [
+    {model: 'llama3-70b', cluster: {name: 'dgx-h100', nodes: 32}, layout: {global_batch_size: 512}, training: {}},
+    {model: 'gpt3-6.7b', cluster: {name: 'dgx-a100-80g', nodes: 2}, layout: {global_batch_size: 64, pp: 2}, training: {tokens: '100B'}},
+  ];
+  for (const job of jobs) {
+    writeFileSync(file, JSON.stringify(job));
+    const told = flopcastJson('plan', file);
+    const started = performance.now();
+    const shown = ask({ask: 'plan', job});
+    console.log(`${job.model} on ${job.cluster.nodes} nodes: planned in ${(performance.now() - started).toFixed(0)} ms`);
+    assert.ok(!shown.error, JSON.stringify(shown.error));
+    assert.ok(told.ranked.length >= 5);
+    for (const key of ['best', 'ranked', 'pareto', 'space', 'rejected']) assertSame(told[key], shown[key], `${job.model}/${key}`);
+  }
+  const hopeless = ask({ask: 'plan', job: {...jobs[0], model: 'megatron-1t', cluster: {name: 'dgx-h100', nodes: 1}}});
+  assert.match(hopeless.error.problem, /no layout/);
+});
+
 test('a schedule without a job takes as long as the program says', () => {
   const numbers = {pp: 4, microbatches: 8, forward: 2, backward: 4, weight: 2, p2p: 0.2};
   const agree = (name, asked, vpp) => {

@@ -1,6 +1,7 @@
 // The report as people use it: opened from a file, zoomed, searched, clicked.
 import assert from 'node:assert/strict';
 import {after, before, test} from 'node:test';
+import {createRequire} from 'node:module';
 import {join} from 'node:path';
 import {readFileSync, writeFileSync} from 'node:fs';
 import {bytesOf, flopcast, flopcastJson, launch, open, quiet, scratch} from './support.mjs';
@@ -113,6 +114,7 @@ test('a report says how sure it is, what was asked, days and cost', async () => 
     assert.equal(await value(path), path.split('.').reduce((of, key) => of[key], result), path);
   }
   assert.match(await card('memory.peak_gib'), /of 80 GiB: fits/);
+  assert.match(await page.locator('[data-fact=row]').innerText(), /stands for 8 GPUs/);
   assert.match(await page.locator('header').innerText(), /± \d+ %.*years.*fits[^]*zero 1[^]*fp16, megatron-2022/);
 
   // Whole, as it can be run again.
@@ -271,6 +273,48 @@ test('five jobs side by side are all in view, and inside passes is what they con
   await page.getByLabel('all ranks at once').uncheck();
   assert.ok(await page.evaluate(() => window.flopcast.timeline.geometry.height > window.flopcast.timeline.scroller.clientHeight));
   assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
+test('axe finds no barrier at 1400, 800 and 390 pixels', async () => {
+  const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+  const pages = {
+    job: ['simulate', kJob, '--tokens', '1T', '--price', '2'],
+    plan: ['plan', '--model', 'gpt3-6.7b', '--cluster', '2xdgx-a100-80g', '--gbs', '64'],
+    memory: ['memory', kJob],
+    errors: ['validate', '--source', 'zero_bubble'],
+    schedules: ['timeline', '--pp', '4', '--microbatches', '8', '--schedule', 'gpipe,pipedream-2bw'],
+  };
+  for (const [name, words] of Object.entries(pages)) {
+    const file = join(scratch, `axe-${name}.html`);
+    flopcast(...words, '--html', file);
+    for (const width of [1400, 800, 390]) {
+      const page = await open(browser, file, {viewport: {width, height: 900}});
+      await page.evaluate(axe);
+      const {violations} = await page.evaluate(() => window.axe.run());
+      assert.deepEqual(violations.map(({id, nodes}) => `${id}: ${nodes.map(node => node.html.slice(0, 90)).join(' | ')}`), [], `${name} at ${width} px`);
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= width, `${name} scrolls sideways at ${width} px`);
+      assert.deepEqual(page.complaints, []);
+      await page.close();
+    }
+  }
+});
+
+test('a table is sorted by any of its columns', async () => {
+  const file = join(scratch, 'sorted.html');
+  flopcast('sweep', kJob, '--vary', 'mbs=1,2,4', '--html', file);
+  const page = await open(browser, file);
+  const column = page.getByRole('columnheader', {name: 'step_s'});
+  const steps = async () => {
+    const at = await column.evaluate(cell => cell.cellIndex);
+    return page.locator('section[aria-labelledby=table-0] tbody tr').evaluateAll((rows, at) => rows.map(row => Number(row.cells[at].textContent)), at);
+  };
+  await column.getByRole('button').click();
+  const rising = await steps();
+  assert.deepEqual(rising, [...rising].sort((a, b) => a - b));
+  assert.equal(await column.getAttribute('aria-sort'), 'ascending');
+  await column.getByRole('button').click();
+  assert.deepEqual(await steps(), [...rising].reverse());
   await page.close();
 });
 

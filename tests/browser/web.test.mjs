@@ -226,6 +226,27 @@ test('what would stop the page is refused at once', async () => {
   await page.close();
 });
 
+test('a plan is searched beside the page, and one of its layouts taken', async () => {
+  const page = await opened();
+  await page.getByText('Model on a cluster').click();
+  await page.locator('[data-key="model"]').selectOption('llama3-70b');
+  await page.locator('[data-key="cluster"]').selectOption('dgx-h100');
+  await page.locator('[data-key="nodes"]').fill('32');
+  await page.locator('[data-key="nodes"]').press('Tab');
+  await page.getByText('Find the best layouts').click();
+  await page.locator('#plan [data-rank="1"]').waitFor();
+  const took = await page.evaluate(() => window.flopcast.planMs);
+  console.log(`llama3-70b on 32 nodes planned in ${took.toFixed(0)} ms, the worker's start included`);
+  if (quiet) assert.ok(took < 2000, `${took} ms`);
+  const first = await page.locator('#plan tbody tr').first().innerText();
+  await page.locator('#plan [data-rank="1"]').click();
+  const step = Number(await page.locator('[data-path="iteration.time_s"]').getAttribute('data-value'));
+  assert.ok(first.includes(`${Number((step * 1e3).toPrecision(4))} ms`), `${first} and ${step}`);
+  assert.match(await page.locator('section[aria-labelledby=advice]').innerText(), /of the step is compute/);
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
 test('the batch of a step stays when the layout moves', async () => {
   const page = await opened();
   await page.locator('[data-lesson="gpt3"]').click();

@@ -69,6 +69,15 @@ TEST(Explain, EveryTermHasItsPartsAndEverySentenceFindsItsNumbers) {
                            "arithmetic intensity",
                            "exposed communication",
                            "actions",
+                           "warm-up",
+                           "cool-down",
+                           "uneven stages",
+                           "dependencies",
+                           "critical path",
+                           "interval",
+                           "memory overhead",
+                           "data parallelism",
+                           "pipeline parallelism",
                            "exit codes",
                            "errors"}) {
     EXPECT_TRUE(names.count(term) == 1) << term;

@@ -1,6 +1,7 @@
 // `flopcast report`: a page of saved results says what the page of the command that saved them does.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -29,6 +30,7 @@ class Report : public testing::Test {
   }
   Json page(const std::string& file) { return Json::parse(data_of_page(read_text(scratch_.path() / file))); }
   void write(const std::string& file, const Json& json) { std::ofstream(scratch_.path() / file) << json.dump(); }
+  const std::filesystem::path& scratch() const { return scratch_.path(); }
   Json read(const std::string& file) { return Json::parse(read_text(scratch_.path() / file)); }
 
  private:
@@ -142,6 +144,109 @@ TEST_F(Report, TimelinesOfEarlyVersionsTellNoWaiting) {
   ASSERT_EQ(reported.exit_code, 0) << reported.standard_error;
   EXPECT_NE(reported.standard_error.find("tells no transfers"), std::string::npos) << reported.standard_error;
   EXPECT_NE(page("r.html").at("question").get<std::string>().find("tells no transfers"), std::string::npos);
+}
+
+// The page of a command whose answer is tables.
+TEST_F(Report, PlansSweepsMemoryAndErrorsArePagesToo) {
+  const auto wrote = [this](const std::vector<std::string>& words) {
+    const CommandResult result = run(words);
+    EXPECT_EQ(result.exit_code, 0) << result.standard_error;
+    return page("page.html");
+  };
+  Json data = wrote({"plan", "--model", "gpt3-6.7b", "--cluster", "2xdgx-a100-80g", "--gbs", "64", "--top", "4",
+                     "--format", "json", "-o", "plan.json", "--html", "page.html"});
+  const Json plan = read("plan.json");
+  EXPECT_EQ(data.at("tables")[0].at("rows").size(), plan.at("ranked").size());
+  ASSERT_EQ(data.at("views").size(), 3u);
+  for (std::size_t place = 0; place < 3; ++place) {
+    EXPECT_EQ(data.at("views")[place].at("result").at("iteration"),
+              plan.at("ranked")[place].at("result").at("iteration"));
+    EXPECT_TRUE(data.at("views")[place].contains("timeline"));
+  }
+  EXPECT_NE(data.at("figures")[0].at("svg").get<std::string>().find("on the front"), std::string::npos);
+  EXPECT_NE(data.at("answer").get<std::string>().find("s a step"), std::string::npos);
+  EXPECT_NE(data.at("command").get<std::string>().find("flopcast plan --model gpt3-6.7b"), std::string::npos);
+
+  const std::string job = (project_folder() / "examples" / "gpt3-175b-64-gpus" / "job.json").string();
+  data = wrote(
+      {"sweep", job, "--vary", "vpp=1,3", "--vary", "mbs=1,2", "--schedule", "interleaved", "--html", "page.html"});
+  EXPECT_EQ(data.at("tables")[0].at("rows").size(), 4u);
+  EXPECT_EQ(data.at("figures").size(), 1u);
+  EXPECT_EQ(wrote({"sweep", job, "--vary", "mbs=1,2", "--html", "page.html"}).at("figures").size(), 0u);
+
+  data = wrote({"memory", job, "--html", "page.html"});
+  EXPECT_EQ(data.at("tables")[0].at("rows").size(), 8u);
+  EXPECT_EQ(data.at("figures").size(), 1u);
+  EXPECT_TRUE(data.at("views")[0].contains("memory"));
+
+  data = wrote({"validate", "--source", "zero_bubble", "--html", "page.html"});
+  EXPECT_GE(data.at("tables").size(), 3u);
+  EXPECT_EQ(data.at("figures").size(), 1u);
+
+  const std::string profile = (project_folder() / "model" / "catalog" / "profiles" / "a100-nccl.json").string();
+  data = wrote({"calibrate", "--report", profile, "--html", "page.html"});
+  EXPECT_GE(data.at("tables").size(), 1u);
+  EXPECT_EQ(run({"validate", "--documented", profile, "--html", "page.html"}).exit_code, 2);
+}
+
+// What a page says that a change gives is what the change gives.
+TEST_F(Report, AdviceIsForecast) {
+  ASSERT_EQ(simulate("now.json", {"--html", "page.html"}).exit_code, 0);
+  ASSERT_EQ(simulate("twice.json", {"--gbs", "128"}).exit_code, 0);
+  const Json advice = page("page.html").at("advice");
+  const double now = read("now.json").at("iteration").at("samples_per_s");
+  const double twice = read("twice.json").at("iteration").at("samples_per_s");
+  ASSERT_GT(twice, 1.01 * now);
+  ASSERT_GE(advice.size(), 2u);
+  EXPECT_EQ(advice[0].get<std::string>().rfind("80.6 % of the step is compute; the most of the rest is", 0), 0u)
+      << advice;
+  char told[100];
+  std::snprintf(told, sizeof told, "twice the batch, 128 sequences a step: %.1f %% more samples a second",
+                100.0 * (twice / now - 1.0));
+  bool found = false;
+  for (const Json& line : advice) found = found || line.get<std::string>().rfind(told, 0) == 0;
+  EXPECT_TRUE(found) << told << " is not in " << advice;
+  // Of a job that does not fit, what makes it fit.
+  ASSERT_EQ(
+      simulate("large.json", {"--pp", "4", "--vpp", "2", "--dp", "2", "--recompute", "none", "--html", "page.html"})
+          .exit_code,
+      0);
+  const Json fitting = page("page.html").at("advice");
+  EXPECT_NE(fitting[1].get<std::string>().find("It needs"), std::string::npos) << fitting;
+}
+
+TEST_F(Report, FiguresAreWrittenAsTheirEndingSays) {
+  const auto draw = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"timeline", "--pp", "4", "-m", "8", "--schedule", "zb-h1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  const auto begins = [this](const std::string& file, const std::string& with) {
+    return read_text(scratch() / file).rfind(with, 0) == 0;
+  };
+  ASSERT_EQ(draw({"--svg", "a.svg", "--svg-width", "84mm", "--no-title"}).exit_code, 0);
+  EXPECT_NE(read_text(scratch() / "a.svg").find("width=\"84.00mm\""), std::string::npos);
+  for (const auto& [file, magic] :
+       {std::pair("a.png", "\x89PNG"), std::pair("a.pdf", "%PDF"), std::pair("b.PDF", "%PDF")}) {
+    const CommandResult result = draw({"--svg", file, "--svg-width", "84mm"});
+    if (result.exit_code == 4) {
+      EXPECT_NE(result.standard_error.find("librsvg2-bin"), std::string::npos) << result.standard_error;
+      continue;
+    }
+    EXPECT_EQ(result.exit_code, 0) << result.standard_error;
+    EXPECT_TRUE(begins(file, magic)) << file;
+  }
+  const auto refused = [&](const std::vector<std::string>& more, const std::string& said) {
+    const CommandResult result = draw(more);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.standard_error.find(said), std::string::npos) << result.standard_error;
+  };
+  refused({"--svg", "a.jpg"}, ".svg, .png, .pdf");
+  refused({"--svg", "-"}, "a figure goes to a file");
+  refused({"--svg", "a.svg", "--svg-width", "84"}, "84mm");
+  refused({"--svg", "a.svg", "--svg-width", "1mm"}, "40mm to 5m");
+  refused({"--svg-width", "84mm"}, "give --svg FILE");
+  refused({"--no-title"}, "give --svg FILE");
 }
 
 }  // namespace

@@ -57,6 +57,7 @@ std::string picture_of(const ScheduleInfo& info, const ScheduleRequest& request)
   timeline.title = std::string(info.name);
   SvgOptions options;
   options.width = 720.0;
+  options.dark_mode = true;
   return write_svg(timeline, options);
 }
 

@@ -1,6 +1,8 @@
 // Every key of a job survives being written and read: what a result holds as its job gives that result again, and what
 // --show-config prints is the job. Jobs are made by walking the tables of keys, so a key that is added is tested.
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -573,6 +575,108 @@ TEST(Schemas, AreWhatTheTablesSay) {
     const std::string schema = rules.dump(2) + "\n";
     if (std::getenv("FLOPCAST_BLESS") != nullptr) write_text(file, schema);
     EXPECT_EQ(read_text(file), schema);
+  }
+}
+
+// docs/job-file.md: every key with what it takes, out of the tables that read it.
+class JobFilePage {
+ public:
+  std::string text() {
+    text_ =
+        "# The job file\n\nWhat is trained, on what, laid out how: JSON in which `//` comments are allowed and an "
+        "unknown key "
+        "is an error. Every\npath is a flag, too (`--layout.tp 8`); a flag wins over the file, and `flopcast simulate "
+        "JOB "
+        "--show-config` prints every\nvalue with where it comes from. Quantities carry a unit (`\"450GB/s\"`, "
+        "`\"80GiB\"`). This "
+        "page is written out of the\ntables that the program reads by; [job-1.schema.json](schema/job-1.schema.json) "
+        "says the "
+        "same to an editor.\n\n```json\n{\n  \"model\": \"gpt3-175b\",\n  \"cluster\": {\"name\": \"dgx-a100-80g\", "
+        "\"nodes\": 8},\n  \"layout\": {\"tp\": 8, \"pp\": 8, \"vpp\": 3, \"schedule\": \"interleaved\", "
+        "\"global_batch_size\": 64},\n  \"training\": {\"sequence_length\": 2048, \"precision\": \"bf16\"}\n}\n```\n";
+    for (const Field& section : job_fields()) {
+      if (section.parts != nullptr) add_section(std::string(section.key), section);
+    }
+    return text_;
+  }
+
+ private:
+  void add_section(const std::string& path, const Field& object) {
+    text_ +=
+        fmt::format("\n## `{}`\n\n{}.\n\n| key | takes | without it | flag | what it is |\n|---|---|---|---|---|\n",
+                    path, object.help.empty() ? std::string(object.key) : std::string(object.help));
+    std::vector<const Field*> inner;
+    for (const Field& field : object.parts()) {
+      text_ += fmt::format("| `{}` | {} | {} | {} | {} |\n", field.key, takes(field), without(field), flag(field),
+                           escaped(field.help));
+      if (field.parts != nullptr && open_.insert(field.parts).second) inner.push_back(&field);
+    }
+    for (const Field* field : inner) {
+      add_section(fmt::format("{}.{}{}", path, field->key, field->kind == FieldKind::kList ? "[]" : ""), *field);
+    }
+  }
+
+  static std::string escaped(std::string_view words) {
+    std::string text;
+    for (const char letter : words) text += letter == '|' ? std::string("\\|") : std::string(1, letter);
+    return text;
+  }
+
+  static std::string takes(const Field& field) {
+    constexpr std::size_t kMostListed = 12;
+    if (field.choices != nullptr) {
+      const std::vector<std::string> names = field.choices();
+      if (names.size() <= kMostListed) return fmt::format("{}", fmt::join(names, ", "));
+      return fmt::format("one of {} names: `flopcast catalog`", names.size());
+    }
+    switch (field.kind) {
+      case FieldKind::kWhole:
+        return fmt::format("a whole number from {:g}", field.smallest);
+      case FieldKind::kNumber:
+        return field.largest > 0.0 ? fmt::format("a number up to {:g}", field.largest) : "a number";
+      case FieldKind::kBoolean:
+        return "true, false";
+      case FieldKind::kText:
+      case FieldKind::kChoice:
+        return "a text";
+      case FieldKind::kWholeList:
+        return "a list of whole numbers";
+      case FieldKind::kQuantity:
+        return fmt::format("a quantity: {}", accepted_units(field.dimension));
+      case FieldKind::kObject:
+        return field.parts != nullptr ? "an object, below" : "an object";
+      case FieldKind::kList:
+        return field.parts != nullptr ? "a list of objects, below" : "a list";
+    }
+    return "";
+  }
+
+  static std::string without(const Field& field) {
+    if (field.required) return "**required**";
+    if (!field.otherwise.empty()) return escaped(field.otherwise);
+    if (field.fallback == nullptr) return "";
+    const nlohmann::ordered_json value = field.fallback(field);
+    if (value.is_null() || value.is_structured()) return "";
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  }
+
+  static std::string flag(const Field& field) {
+    return field.aliases.empty() ? "" : fmt::format("`{}`", field.aliases.front());
+  }
+
+  std::string text_;
+  std::set<const Fields& (*)()> open_;  // tables that are on the page
+};
+
+// FLOPCAST_BLESS=1 writes it anew.
+TEST(Documents, TheJobFileIsWhatTheTablesSay) {
+  const std::filesystem::path file = project_folder() / "docs" / "job-file.md";
+  const std::string page = JobFilePage().text();
+  if (std::getenv("FLOPCAST_BLESS") != nullptr) write_text(file, page);
+  EXPECT_EQ(read_text(file), page);
+  for (const JobKey& key : job_keys()) {
+    const std::string name = key.field.substr(key.field.rfind('.') + 1);
+    EXPECT_NE(page.find(fmt::format("`{}`", name)), std::string::npos) << key.field;
   }
 }
 

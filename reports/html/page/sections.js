@@ -25,7 +25,7 @@ function stackedBars(parts, rows, format, {limitName, compact, scale} = {}) {
   const body = parts.map((part, i) => !used[i] ? null : element("tr", {}, element("th", {scope: "row"}, part.name),
     ...rows.map(row => element("td", {}, format(row.values[i])))));
   const table = element("details", {class: "figures", open: rows.length <= 2 && !compact},
-    element("summary", {}, "figures"), element("div", {class: "wide"}, element("table", {}, element("thead", {}, head), element("tbody", {}, ...body.filter(row => row)))));
+    element("summary", {}, "figures"), element("div", {class: "wide", tabindex: "0"}, element("table", {}, element("thead", {}, head), element("tbody", {}, ...body.filter(row => row)))));
   return element("div", {class: compact ? "bars compact" : "bars"}, legend, element("div", {class: "bar-grid"}, ...bars.flat()), table);
 }
 
@@ -97,7 +97,7 @@ function figureCards(views) {
     const rows = source.map((entry, i) => element("p", {class: (source.length > 1 ? "several" : "single") + (warns?.(entry.of) ? " warning" : ""), "data-path": path, "data-value": values[i]},
       element("strong", {}, format(values[i])), ...[source.length > 1 ? entry.name : "", below?.(entry.of) ?? ""].filter(text => text).map(text => element("small", {}, text))));
     const change = source.length === 2 && values[0] !== 0 ? element("p", {class: "change"}, `${values[1] >= values[0] ? "+" : "−"}${significant(Math.abs(values[1] / values[0] - 1) * 100, 3)} %`) : null;
-    return element("div", {class: "card"}, element("h3", {}, name), ...rows, change);
+    return element("div", {class: "card"}, element("h2", {}, name), ...rows, change);
   });
   return element("div", {class: "cards"}, ...cards.filter(card => card));
 }
@@ -108,6 +108,13 @@ function stepSection(views, {step}) {
   const rows = shown.map(view => ({label: view.name, values: step.map(({key}) => view.result.breakdown[key] ?? 0)}));
   return section("Where the step's time goes", "step", element("p", {class: "note"}, "Exposed time, mean over pipeline ranks."),
     stackedBars(partsOf(step), rows, value => timeText(value, "s", 3)));
+}
+
+// Of how many GPUs a row tells, which all do the same at the same time.
+function rowsStandFor(views) {
+  const counts = views.map(({result}) => result?.job?.layout).map(layout => layout ? layout.tp * (layout.cp ?? 1) * layout.dp : 1);
+  if (counts.every(count => count === 1)) return "";
+  return `Each row is a rank of the pipeline and stands for ${[...new Set(counts)].join(", ")} GPUs that do the same (tp × cp × dp).`;
 }
 
 // An asynchronous schedule never flushes: what is drawn begins with an empty pipeline, a step is of the full one.
@@ -145,7 +152,7 @@ function memorySection(views, {memory}) {
       stackedBars(partsOf(memory), rows, gib => gibText(gib, 3), {limitName: rows.some(row => row.limit) ? "capacity" : undefined, compact: rows.length > 8}),
       !(view.result.memory.capacity_gib > 0) ? "" : element("p", {class: view.result.memory.fits ? "note" : "warning"}, view.result.memory.fits
         ? `Fits: the fullest rank needs ${gibText(shownGib(view.result.memory))} of ${gibText(view.result.memory.capacity_gib)}.`
-        : `Does not fit: ${gibText(shownGib(view.result.memory))} are needed, ${gibText(view.result.memory.capacity_gib)} are there.`));
+        : `Does not fit: needs ${gibText(shownGib(view.result.memory))}, has ${gibText(view.result.memory.capacity_gib)}.`));
   });
   return section("Memory at the peak", "memory", element("div", {class: "columns"}, ...blocks));
 }
@@ -156,7 +163,7 @@ function ranksSection(views, {bubble}) {
   const unit = shown[0].timeline.time_unit;
   const time = value => timeText(value, unit, 4);
   const columns = ["rank", "computes", "waits for pipeline transfers", "for gradients", ...bubble.map(({name}) => name), inFlight(shown)];
-  const tables = shown.map(view => element("div", {class: "wide"}, element("table", {},
+  const tables = shown.map(view => element("div", {class: "wide", tabindex: "0"}, element("table", {},
     element("caption", {}, (shown.length > 1 ? view.name : "What each rank does with its time") + (isSteady(view) ? `: of all that is drawn, ${time(view.metrics.makespan)} from an empty pipeline; a step takes ${time(view.result.iteration.time_s)}` : "")),
     element("thead", {}, element("tr", {}, ...columns.map(column => element("th", {scope: "col"}, column)))),
     element("tbody", {}, ...view.metrics.ranks.map((rank, i) => element("tr", {}, element("th", {scope: "row"}, String(i)),
@@ -203,11 +210,13 @@ const keysOf = (value, path = "") => Object.entries(value).flatMap(([key, inner]
   return inner !== null && typeof inner === "object" && !Array.isArray(inner) ? keysOf(inner, place) : [[place, Array.isArray(inner) ? inner.join(" ") : String(inner)]];
 });
 
-function saveText(name, text) {
-  const link = element("a", {href: URL.createObjectURL(new Blob([text], {type: "application/json"})), download: name});
+function saveText(name, text, type = "application/json") {
+  const link = element("a", {href: URL.createObjectURL(new Blob([text], {type})), download: name});
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
+
+const commandSection = command => !command ? null : section("What was asked", "job", element("p", {class: "note"}, element("code", {"data-fact": "command"}, command)));
 
 // The jobs whole, to be run again; of several the keys in which they differ first.
 function jobSection(views, command) {
@@ -241,4 +250,42 @@ function jobSection(views, command) {
     different.length > 0 ? table("What differs", different) : "",
     element("details", {open: shown.length === 1}, element("summary", {}, "layout and training"), table("", main)),
     element("details", {}, element("summary", {}, "every key"), table("", keys)));
+}
+
+// What else was tried, and what it gives.
+function adviceSection(advice) {
+  return !advice?.length ? null : section("What would change it", "advice", element("ul", {class: "assumptions"}, ...advice.map(line => element("li", {}, line))),
+    element("p", {class: "note"}, "Each is a forecast of its own, of this job with that one change."));
+}
+
+// As pictures, so that their styles stay theirs; to be saved as they are.
+function figureSections(figures) {
+  return (figures ?? []).map(({title, svg}, i) => section(title, `figure-${i}`,
+    element("img", {class: "figure", alt: title, src: "data:image/svg+xml;charset=utf-8," + encodeURIComponent(svg)}),
+    element("p", {class: "jobs"}, element("button", {type: "button", onclick: () => saveText(`${title.toLowerCase().replace(/[^a-z0-9]+/g, "-")}.svg`, svg, "image/svg+xml")}, "Download the figure"))));
+}
+
+// A cell as a number to sort by: "1,024", "13.5 s"; nothing where it begins with none.
+const sortable = cell => /^[\u2212+-]?[\d,]*\.?\d/.test(cell) ? Number.parseFloat(cell.replace(/,/g, "").replace("\u2212", "-")) : undefined;
+
+function tableSection({title, columns, rows, notes}, i) {
+  const kLong = 40;
+  const [heading, ...lines] = title.split("\n");
+  const body = element("tbody", {});
+  const fill = order => body.replaceChildren(...order.map(row => element("tr", {}, ...row.map((cell, column) =>
+    element(column === 0 ? "th" : "td", {scope: column === 0 ? "row" : undefined, class: columns[column].numeric ? undefined : "words"}, cell)))));
+  let sorted = {column: -1, direction: 1};
+  const heads = columns.map((column, at) => element("th", {scope: "col", class: column.numeric ? undefined : "words"},
+    element("button", {type: "button", class: "sort", onclick: () => {
+      sorted = {column: at, direction: sorted.column === at ? -sorted.direction : 1};
+      const key = row => sortable(row[at]) ?? row[at];
+      const before = (a, b) => typeof key(a) === typeof key(b) ? (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0) : typeof key(a) === "number" ? -1 : 1;
+      fill([...rows].sort((a, b) => sorted.direction * before(a, b)));
+      heads.forEach((head, other) => other === at ? head.setAttribute("aria-sort", sorted.direction > 0 ? "ascending" : "descending") : head.removeAttribute("aria-sort"));
+    }}, column.name)));
+  fill(rows);
+  const table = element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": `${heading || "table"}: rows`}, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body));
+  return section(heading || (i === 0 ? "Result" : "Table"), `table-${i}`, ...lines.map(line => element("p", {class: "note"}, line)),
+    rows.length > kLong ? element("details", {}, element("summary", {}, `${countText(rows.length)} rows`), table) : table,
+    ...notes.map(line => element("p", {class: "note"}, line)));
 }

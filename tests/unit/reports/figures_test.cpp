@@ -12,6 +12,7 @@
 #include "model/job/read_job.hpp"
 #include "reports/svg/canvas.hpp"
 #include "reports/svg/heat_map.hpp"
+#include "reports/svg/scatter.hpp"
 #include "reports/svg/series_svg.hpp"
 
 namespace flopcast {
@@ -151,6 +152,16 @@ TEST(HeatMap, NumbersBestCellAndEmptyOnes) {
   EXPECT_NE(svg.find("does not fit"), std::string::npos);
   EXPECT_NE(svg.find("step time &lt;s&gt;"), std::string::npos);
   EXPECT_EQ(write_heat_map_svg(map), svg);
+  EXPECT_NE(svg.find(">the best that fits</text>"), std::string::npos);
+  EXPECT_NE(svg.find(">no such layout</text>"), std::string::npos);
+  EXPECT_EQ(svg.find(">does not fit into memory</text>"), std::string::npos) << "every cell with a number fits";
+  FigureStyle column;
+  column.width = 317.5;
+  column.in_print = true;
+  column.titles = false;
+  const std::string narrow = write_heat_map_svg(map, column);
+  EXPECT_NE(narrow.find("width=\"84.01mm\""), std::string::npos) << narrow.substr(0, 200);
+  EXPECT_EQ(narrow.find(">step time &lt;s&gt;</text>"), std::string::npos);
 
   const auto width_of = [](const std::string& drawn) { return std::stod(drawn.substr(drawn.find("width=\"") + 7)); };
   map.value_name = "a value whose name is wider than its columns";
@@ -167,7 +178,8 @@ TEST(HeatMap, TheBestCellIsOneThatFits) {
   const std::string svg = write_heat_map_svg(map);
   EXPECT_EQ(count_of(svg, "class=\"best\""), 1u);
   EXPECT_NE(svg.find("class=\"best\"><title> 1,  1: 12.5 exposed_percent"), std::string::npos) << svg;
-  EXPECT_EQ(count_of(svg, "line-through"), 1u);
+  EXPECT_EQ(count_of(svg, "text-decoration:line-through\">12.5") + count_of(svg, "text-decoration:line-through\">7.25"),
+            1u);
 }
 
 TEST(HeatMap, HoldsTheNameOfItsScale) {
@@ -182,6 +194,39 @@ TEST(HeatMap, HoldsTheNameOfItsScale) {
   const double begin = std::stod(svg.substr(name + 9));
   constexpr double kLetter = 6.5;
   EXPECT_GT(width, begin + kLetter * static_cast<double>(map.value_name.size()));
+}
+
+// Forecast over measurement, and below it what a logarithmic axis hides.
+TEST(Scatter, ErrorsHaveAPanelOfTheirOwn) {
+  ScatterChart chart;
+  chart.title = "steps";
+  chart.x_label = "measured, s";
+  chart.y_label = "forecast, s";
+  chart.band = 0.1;
+  chart.series = {{"one", {{1.0, 1.1, "a"}, {10.0, 9.0, "b"}}, {}}, {"two", {{5.0, 50.0, "far"}}, {}}};
+  const std::string svg = write_scatter_svg(chart);
+  EXPECT_EQ(count_of(svg, "<title>a: 1, 1.1, +10.0 %</title>"), 2u) << "in both panels";
+  EXPECT_NE(svg.find(">+50 %</text>"), std::string::npos);
+  EXPECT_NE(svg.find(">one (2)</text>"), std::string::npos);
+  const auto y_of = [&svg](const std::string& title) {
+    const std::size_t shape = svg.rfind("<circle", svg.rfind(title));
+    return std::stod(svg.substr(svg.find("cy=\"", shape) + 4));
+  };
+  EXPECT_LT(y_of("a: 1, 1.1"), y_of("b: 10, 9"));
+  EXPECT_EQ(write_scatter_svg(chart), svg);
+  FigureStyle narrow;
+  narrow.width = 317.5;
+  narrow.in_print = true;
+  EXPECT_NE(write_scatter_svg(chart, narrow).find("viewBox=\"0 0 317.5 "), std::string::npos);
+}
+
+// Points on the front are named, and nothing is drawn over them.
+TEST(ParetoFront, NamesItsPoints) {
+  const SeriesChart chart = pareto_chart("t", {"GiB"}, {"s"}, {{3, 1, "tp 8"}, {1, 5, "tp 2"}, {2, 6, "beaten"}});
+  const std::string svg = write_series_svg({chart}, {});
+  EXPECT_EQ(count_of(svg, ">tp 8</text>"), 1u);
+  EXPECT_EQ(count_of(svg, ">beaten</text>"), 0u);
+  EXPECT_LT(svg.find("l s0l"), svg.find("<circle class=\"s1\""));
 }
 
 }  // namespace

@@ -140,7 +140,7 @@ TEST(Svg, SlicesAreToldAsPartsOfTheirMicrobatch) {
   const std::string svg = write_svg(timeline, {});
   EXPECT_TRUE(is_well_formed(svg));
   EXPECT_TRUE(contains(svg, "<title>forward of microbatch 1, slice 1, stage 0\nstart 3, duration 1</title>"));
-  EXPECT_TRUE(contains(svg, ">1.1</text>"));
+  EXPECT_TRUE(contains(svg, ">F1.1</text>"));
   EXPECT_TRUE(contains(svg, ">3.1: slice 1 of microbatch 3</text>"));
 }
 
@@ -183,7 +183,6 @@ TEST(Svg, OptionsAreHonoured) {
   options.subtitle = "below";
   options.width = 400.0;
   options.show_transfers = true;
-  options.dark_mode = false;
   const std::string svg = write_svg(timeline, options);
   EXPECT_TRUE(is_well_formed(svg));
   EXPECT_TRUE(contains(svg, ">a &lt; b &amp; &quot;c&quot; \xEF\xBF\xBD \xEF\xBF\xBD</text>"));
@@ -191,7 +190,42 @@ TEST(Svg, OptionsAreHonoured) {
   EXPECT_TRUE(contains(svg, "width=\"400\""));
   EXPECT_EQ(count(attribute(tags(svg, "<path class=\"move\"").at(0), "d"), "L"), 4);
   EXPECT_FALSE(contains(svg, "prefers-color-scheme"));
-  EXPECT_TRUE(contains(write_svg(timeline, {}), "prefers-color-scheme"));
+  options.dark_mode = true;
+  EXPECT_TRUE(contains(write_svg(timeline, options), "prefers-color-scheme"));
+  EXPECT_TRUE(contains(write_svg(timeline, {}), ">mine</text>"));
+  options = {};
+  options.titles = false;
+  EXPECT_FALSE(contains(write_svg(timeline, options), ">mine</text>"));
+}
+
+// What a paper's column takes: 84 mm, nothing below 6 pt, and kinds that grey does not mix up.
+TEST(Svg, AColumnOfAPaperCanBeRead) {
+  constexpr double kMillimetre = 96.0 / 25.4;
+  SvgOptions options;
+  options.width = 84.0 * kMillimetre;
+  options.in_print = true;
+  options.titles = false;
+  const std::vector<std::string> orders = {"0F0 0F1 0I0 0F2 0I1 0W0 0I2 0W1 0W2",
+                                           "1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1W2"};
+  const std::string svg = write_svg(lay_out("zero bubble", orders), options);
+  EXPECT_TRUE(is_well_formed(svg));
+  EXPECT_TRUE(contains(svg, "width=\"84.00mm\""));
+  EXPECT_TRUE(contains(svg, "viewBox=\"0 0 317.48 "));
+  EXPECT_TRUE(contains(svg, "font-size:9px"));
+  for (std::size_t at = svg.find("font-size=\""); at != std::string::npos; at = svg.find("font-size=\"", at + 1)) {
+    EXPECT_GE(std::stod(svg.substr(at + 11)), kSmallestText);
+  }
+  for (const char* label : {">F2</text>", ">I2</text>", ">W2</text>"}) EXPECT_TRUE(contains(svg, label)) << label;
+  EXPECT_TRUE(contains(svg, ".W{fill:url(#hatch45-009e73)}"));
+  EXPECT_TRUE(contains(svg, "<pattern id=\"hatch45-009e73\""));
+  EXPECT_FALSE(contains(svg, ".F{fill:url"));
+  for (const std::string& tag : tags(svg, "<rect class=\"W\"")) {
+    EXPECT_LE(number(tag, "x") + number(tag, "width"), options.width);
+  }
+  // Where the longest label of a kind has no room for its letter, none of the figure has one.
+  const std::string dense = write_svg(lay_out("", one_f_one_b_orders(4, 12)), options);
+  EXPECT_FALSE(contains(dense, ">F0</text>"));
+  EXPECT_TRUE(contains(dense, ">0</text>"));
 }
 
 TEST(Svg, OverlappedPairsShareTheRow) {

@@ -1,0 +1,147 @@
+#include "cli/options/figure_options.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "base/host/files.hpp"
+#include "base/host/processes.hpp"
+#include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr double kPixelsPerInch = 96.0;  // of CSS
+constexpr const char* kConverter = "rsvg-convert";
+
+// Pixels of a length with its unit; nothing where it is none.
+std::optional<double> pixels_of(const std::string& text) {
+  constexpr double kMillimetresPerInch = 25.4;
+  constexpr double kPointsPerInch = 72.0;
+  const std::vector<std::pair<std::string, double>> units = {{"mm", kPixelsPerInch / kMillimetresPerInch},
+                                                             {"cm", 10.0 * kPixelsPerInch / kMillimetresPerInch},
+                                                             {"in", kPixelsPerInch},
+                                                             {"pt", kPixelsPerInch / kPointsPerInch},
+                                                             {"px", 1.0}};
+  for (const auto& [unit, pixels] : units) {
+    if (!text.ends_with(unit)) continue;
+    const std::optional<double> number = parse_number(text.substr(0, text.size() - unit.size()));
+    return number ? std::optional(*number * pixels) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::string ending_of(const std::string& file) {
+  return lower_case(std::filesystem::path(file).extension().string());
+}
+bool is_converted(const std::string& file) {
+  return ending_of(file) == ".png" || ending_of(file) == ".pdf";
+}
+
+void check_figure_file(const char* flag, const std::string& file) {
+  if (file == kStandardInput) {
+    throw ConfigError({flag, "a figure goes to a file", "", "give one, such as figure.svg or /dev/stdout"});
+  }
+  const std::string ending = ending_of(file);
+  if (ending.empty() || ending == ".svg" || is_converted(file) || is_pipe_or_device(file)) return;
+  throw ConfigError({flag, fmt::format("no figure is written as {}", ending), "", "valid endings: .svg, .png, .pdf"});
+}
+
+std::string converter() {
+  const std::optional<std::string> program = program_on_path(kConverter);
+  if (program) return *program;
+  throw EnvironmentError(
+      fmt::format("{} is not there, which makes .png and .pdf of a figure\n  help: apt-get install "
+                  "librsvg2-bin, or give a file that ends in .svg",
+                  kConverter));
+}
+
+// The figure as PNG or PDF: of a size in print 300 dots an inch, else two pixels for one.
+std::string converted(const std::string& svg, const std::string& ending, bool in_print) {
+  const PrivateFolder folder;
+  const std::string source = folder.path() + "/figure.svg";
+  const std::string target = folder.path() + "/figure" + ending;
+  write_file(source, svg);
+  std::vector<std::string> words = {converter(), "--format", ending.substr(1), "--output", target};
+  if (ending == ".png" && in_print) {
+    words.insert(words.end(), {"--dpi-x", "300", "--dpi-y", "300"});
+  } else if (ending == ".png") {
+    words.insert(words.end(), {"--zoom", "2"});
+  }
+  words.push_back(source);
+  const ChildEnd end = run_child(words, standard_streams());
+  if (end.signal != 0 || end.exit_code != 0) throw EnvironmentError(fmt::format("{} failed", kConverter));
+  return read_file(target);
+}
+
+}  // namespace
+
+void FigureOptions::add_to(CommandLine& command_line, const std::string& help) {
+  command_line.add_output("--svg", file_, help + "; also .png or .pdf");
+  command_line.add_option("--svg-width", width_, "LENGTH",
+                          "as a paper prints it: 84mm, 3.3in, 240pt; text is 6 pt or more");
+  command_line.add_flag("--no-title", no_title_, "without titles above figures: a paper has a caption");
+  command_line.add_flag("--svg-dark", dark_, "dark where the reader prefers it, for web pages");
+}
+
+void FigureOptions::check(bool drawn) const {
+  if (!file_ && !drawn) {
+    const char* const idle = width_ ? "--svg-width" : no_title_ ? "--no-title" : dark_ ? "--svg-dark" : nullptr;
+    if (idle != nullptr) throw ConfigError({idle, "is of a figure", "", "give --svg FILE"});
+  }
+  (void)style();
+  if (!file_) return;
+  check_figure_file("--svg", *file_);
+  if (is_converted(*file_)) (void)converter();
+  require_writable(*file_);
+}
+
+FigureStyle FigureOptions::style() const {
+  FigureStyle style;
+  style.titles = !no_title_;
+  style.dark_mode = dark_;
+  if (!width_) return style;
+  constexpr double kNarrowest = 150.0;  // 40 mm
+  constexpr double kWidest = 20'000.0;  // 5 m: posters
+  const std::optional<double> pixels = pixels_of(*width_);
+  if (!pixels || !(*pixels >= kNarrowest && *pixels <= kWidest)) {
+    throw ConfigError({"--svg-width", fmt::format("\"{}\" is no width of a figure", *width_), "",
+                       "40mm to 5m, in mm, cm, in, pt or px, such as 84mm"});
+  }
+  style.width = *pixels;
+  style.in_print = true;
+  return style;
+}
+
+void FigureOptions::write_to(const std::string& file, const std::string& svg) const {
+  check_figure_file("--svg", file);
+  write_file(file, is_converted(file) ? converted(svg, ending_of(file), width_.has_value()) : svg);
+}
+
+void PageOption::add_to(CommandLine& command_line) {
+  command_line_ = &command_line;
+  command_line.add_output("--html", file_, "write a report to look at and to send: one file, loads nothing");
+}
+
+void PageOption::write(const std::string& title, const std::string& question, const std::string& answer,
+                       const PageParts& parts,
+                       const std::vector<std::pair<std::string, const Forecast*>>& forecasts) const {
+  PageInfo info;
+  info.title = title;
+  info.tool = tool_text();
+  info.question = question;
+  info.answer = answer;
+  info.command = command_line_->typed();
+  write_file(*file_, forecasts_page(info, forecasts, parts));
+}
+
+std::string tool_text() {
+  return "flopcast " FLOPCAST_VERSION;
+}
+
+}  // namespace flopcast
