@@ -81,7 +81,14 @@ int dispatch(const std::string& program, const std::string& description, const s
 int run_program(const Arguments& arguments, const Streams& streams) {
   const auto run = [&] {
     if (!arguments.empty() && arguments.front() == "--version") {
-      write_output(streams, "", "flopcast " FLOPCAST_VERSION "\n");
+      const bool is_verbose = arguments.size() == 2 && arguments[1] == "--verbose";
+      if (arguments.size() > 1 && !is_verbose) {
+        throw ConfigError({"", fmt::format("--version does not take \"{}\"", arguments[1]), "",
+                           "--version --verbose lists what flopcast is built of"});
+      }
+      std::string text = "flopcast " FLOPCAST_VERSION "\n";
+      if (is_verbose) text += built_of();
+      write_output(streams, "", text);
       return 0;
     }
     return dispatch("flopcast",

@@ -47,6 +47,10 @@ int run_convert(const Arguments& arguments, const Streams& streams);
 int run_explain(const Arguments& arguments, const Streams& streams);
 int run_completion(const Arguments& arguments, const Streams& streams);
 
+/// The compiler and the libraries that the program was built of, with versions, licences and Debian packages: lines of
+/// text, made by cmake/components.cmake.
+std::string_view built_of();
+
 /// The whole program: --version, or a command. What it throws ends as a complaint and an exit code.
 int run_program(const Arguments& arguments, const Streams& streams);
 

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <random>
 #include <system_error>
 #include <vector>
 
@@ -96,54 +97,121 @@ mode_t umask_of_process() {
 }
 
 // Why not all of it could be written, or nothing.
-std::optional<std::string> written_and_closed(int descriptor, std::string_view text) {
-  std::optional<std::string> reason;
-  while (!text.empty() && !reason) {
+std::optional<std::string> written(int descriptor, std::string_view text) {
+  while (!text.empty()) {
     const ssize_t count = write(descriptor, text.data(), text.size());
     if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
-    if (count < 0 && errno != EINTR) reason = std::strerror(errno);
+    if (count < 0 && errno != EINTR) return std::strerror(errno);
   }
-  if (close(descriptor) != 0 && !reason) reason = std::strerror(errno);
+  return std::nullopt;
+}
+
+std::string folder_of(const std::string& file) {
+  const std::string folder = std::filesystem::path(file).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+std::string path_of_descriptor(int descriptor) {
+  return fmt::format("/proc/self/fd/{}", descriptor);
+}
+
+// Linux alone has it, with /proc and on most file systems.
+bool open_without_name(OutputTarget& target) {
+#ifdef O_TMPFILE
+  target.descriptor = open(folder_of(target.file).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (target.descriptor < 0) return false;
+  if (access(path_of_descriptor(target.descriptor).c_str(), F_OK) == 0) {
+    target.nameless = true;
+    return true;
+  }
+  close(target.descriptor);
+#endif
+  return false;
+}
+
+// The name is new and nobody's guess, so that no link waits under it; it is short whatever the file is called.
+bool open_beside(OutputTarget& target) {
+  target.beside = (std::filesystem::path(target.file).parent_path() / ".flopcast-XXXXXX").string();
+  target.descriptor = mkostemp(target.beside.data(), O_CLOEXEC);
+  return target.descriptor >= 0;
+}
+
+// A name of its own first: a link takes no place of another file, renaming does.
+std::optional<std::string> give_name(OutputTarget& target) {
+  constexpr int kMostTries = 100;
+  std::random_device random;
+  for (int time = 0; time < kMostTries; ++time) {
+    target.beside = fmt::format("{}/.flopcast-{:08x}{:08x}", folder_of(target.file), random(), random());
+    const int linked = linkat(AT_FDCWD, path_of_descriptor(target.descriptor).c_str(), AT_FDCWD, target.beside.c_str(),
+                              AT_SYMLINK_FOLLOW);
+    if (linked == 0) return std::nullopt;
+    if (errno != EEXIST) break;
+  }
+  target.beside.clear();
+  return std::strerror(errno);
+}
+
+// Gives the file its name, or removes it where there is a reason not to.
+std::optional<std::string> close_target(OutputTarget& target, std::optional<std::string> reason) {
+  if (target.nameless && !reason) reason = give_name(target);
+  if (close(target.descriptor) != 0 && !reason) reason = std::strerror(errno);
+  target.descriptor = -1;
+  if (target.beside.empty()) return reason;
+  if (!reason && std::rename(target.beside.c_str(), target.file.c_str()) != 0) reason = std::strerror(errno);
+  if (reason) std::remove(target.beside.c_str());
   return reason;
+}
+
+// How long a file takes to write: one that takes long should not have a name before.
+enum class Takes { kAMoment, kLong };
+
+std::optional<std::string> open_target(const std::string& path, Takes takes, OutputTarget& target) {
+  std::error_code code;
+  // Through a symbolic link the file itself is replaced, not the link.
+  const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, code);
+  target.file = code ? path : resolved.string();
+  const auto status = std::filesystem::status(target.file, code);
+  if (status.type() == std::filesystem::file_type::directory) return "it is a directory";
+  const bool exists = std::filesystem::exists(status);
+  if (exists && access(target.file.c_str(), W_OK) != 0) return std::strerror(errno);
+  errno = 0;
+  // Pipes and devices (/dev/stdout, /dev/full) cannot be renamed over.
+  if (is_pipe_or_device(target.file)) {
+    target.descriptor = open(target.file.c_str(), O_WRONLY | O_CLOEXEC);
+    return target.descriptor < 0 ? std::optional<std::string>(std::strerror(errno)) : std::nullopt;
+  }
+  const bool opened = (takes == Takes::kLong && open_without_name(target)) || open_beside(target);
+  if (!opened) return std::strerror(errno);
+  const mode_t mode = exists ? static_cast<mode_t>(status.permissions()) & kAllModes : kNewFile & ~umask_of_process();
+  if (fchmod(target.descriptor, mode) == 0) return std::nullopt;
+  return close_target(target, "its mode cannot be set");
+}
+
+[[noreturn]] void fail_to_write(const std::string& path, const std::string& reason) {
+  throw EnvironmentError(fmt::format("cannot write {}: {}", path, reason));
+}
+
+// Whether somebody still reads what is written: a reader that has seen enough (head, less) is no failure of ours.
+bool written_to_stream(std::FILE* stream, std::string_view text) {
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), stream) == text.size() && std::fflush(stream) == 0) return true;
+  if (errno == EPIPE) return false;
+  throw EnvironmentError(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
 }
 
 }  // namespace
 
 std::optional<std::string> try_write_file(const std::string& path, const std::string& text) {
-  std::error_code code;
-  // Through a symbolic link the file itself is replaced, not the link.
-  const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, code);
-  const std::string file = code ? path : resolved.string();
-  const auto status = std::filesystem::status(file, code);
-  if (status.type() == std::filesystem::file_type::directory) return "it is a directory";
-  const bool exists = std::filesystem::exists(status);
-  if (exists && access(file.c_str(), W_OK) != 0) return std::strerror(errno);
-  errno = 0;
-  // Pipes and devices (/dev/stdout, /dev/full) cannot be renamed over.
-  if (is_pipe_or_device(file)) {
-    const int in_place = open(file.c_str(), O_WRONLY | O_CLOEXEC);
-    return in_place < 0 ? std::optional<std::string>(std::strerror(errno)) : written_and_closed(in_place, text);
-  }
-  // The name is new and nobody's guess, so that no link waits under it; it is short whatever the file is called.
-  std::string beside = (std::filesystem::path(file).parent_path() / ".flopcast-XXXXXX").string();
-  const int descriptor = mkostemp(beside.data(), O_CLOEXEC);
-  if (descriptor < 0) return std::strerror(errno);
-  const mode_t mode = exists ? static_cast<mode_t>(status.permissions()) & kAllModes : kNewFile & ~umask_of_process();
-  const bool has_mode = fchmod(descriptor, mode) == 0;
-  std::optional<std::string> reason = written_and_closed(descriptor, text);
-  if (!reason && !has_mode) reason = "its mode cannot be set";
-  if (!reason && std::rename(beside.c_str(), file.c_str()) != 0) reason = std::strerror(errno);
-  if (reason) std::remove(beside.c_str());
-  return reason;
+  OutputTarget target;
+  if (auto reason = open_target(path, Takes::kAMoment, target)) return reason;
+  return close_target(target, written(target.descriptor, text));
 }
 
 void write_file(const std::string& path, const std::string& text) {
   if (path == kStandardInput) {
     throw ConfigError({"", "- is standard output, where the answer goes", "", "give a file, or /dev/stdout"});
   }
-  if (const auto reason = try_write_file(path, text)) {
-    throw EnvironmentError(fmt::format("cannot write {}: {}", path, *reason));
-  }
+  if (const auto reason = try_write_file(path, text)) fail_to_write(path, *reason);
 }
 
 void require_writable(const std::string& path) {
@@ -172,12 +240,41 @@ void write_output(const Streams& streams, const std::string& path, const std::st
     write_file(path, output);
     return;
   }
-  errno = 0;
-  const bool written =
-      std::fwrite(output.data(), 1, output.size(), streams.out) == output.size() && std::fflush(streams.out) == 0;
-  // A reader that has seen enough (head, less) is no failure of ours.
-  if (!written && errno != EPIPE)
-    throw EnvironmentError(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+  written_to_stream(streams.out, output);
+}
+
+OutputPieces::OutputPieces(const Streams& streams, const std::string& path) : streams_(streams), path_(path) {
+  if (path.empty() || path == kStandardInput) return;
+  if (const auto reason = open_target(path, Takes::kLong, target_)) fail_to_write(path, *reason);
+}
+
+OutputPieces::~OutputPieces() {
+  if (target_.descriptor >= 0) close_target(target_, "not finished");
+}
+
+void OutputPieces::flush() {
+  const bool in_place = target_.beside.empty() && !target_.nameless;
+  if (target_.descriptor < 0) {
+    reader_left_ = reader_left_ || !written_to_stream(streams_.out, buffer_);
+  } else if (const auto reason = written(target_.descriptor, buffer_)) {
+    // In place it may be a pipe, whose reader may leave as that of standard output.
+    if (!in_place || errno != EPIPE) fail_to_write(path_, *reason);
+    reader_left_ = true;
+  }
+  buffer_.clear();
+}
+
+bool OutputPieces::write(std::string_view text) {
+  constexpr std::size_t kPiece = std::size_t{1} << 16;
+  buffer_ += text;
+  if (buffer_.size() >= kPiece && !reader_left_) flush();
+  return !reader_left_;
+}
+
+void OutputPieces::finish() {
+  if (!reader_left_) flush();
+  if (target_.descriptor < 0) return;
+  if (const auto reason = close_target(target_, std::nullopt)) fail_to_write(path_, *reason);
 }
 
 PrivateFolder::PrivateFolder() {

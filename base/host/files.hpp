@@ -27,6 +27,41 @@ void require_writable(const std::string& path);
 /// To the file, or to the output stream when there is none; a final newline is added.
 void write_output(const Streams& streams, const std::string& path, const std::string& text);
 
+/// A file that is being written, without a name where the file system can, so that whoever is killed leaves nothing;
+/// else under a name of its own.
+struct OutputTarget {
+  std::string file;       ///< the name it is to have
+  std::string beside;     ///< the name it has; empty: none yet, or it is written in place
+  bool nameless = false;  ///< it gets a name when it is whole
+  int descriptor = -1;
+};
+
+/// An answer that is written piece by piece, since it is too large to be held; with the promises of write_file and
+/// write_output.
+class OutputPieces {
+ public:
+  /// An empty path, or "-", is the output stream. Throws EnvironmentError.
+  OutputPieces(const Streams& streams, const std::string& path);
+  OutputPieces(const OutputPieces&) = delete;
+  OutputPieces& operator=(const OutputPieces&) = delete;
+  /// Without finish() nothing is left of a file.
+  ~OutputPieces();
+
+  /// False when nobody reads on (head, less): the rest need not be computed. Throws EnvironmentError.
+  bool write(std::string_view text);
+  /// The file has its name now.
+  void finish();
+
+ private:
+  void flush();
+
+  Streams streams_;
+  std::string path_;
+  OutputTarget target_;  ///< without a descriptor: the output stream
+  bool reader_left_ = false;
+  std::string buffer_;
+};
+
 /// Two names of one file, that is or is to be; never of a pipe or a device.
 bool is_one_file(const std::string& a, const std::string& b);
 

@@ -10,6 +10,7 @@
 
 #include "base/text/numbers.hpp"
 #include "model/catalog/catalogue.hpp"
+#include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
 
 namespace flopcast {
@@ -159,7 +160,7 @@ void add_figures(const nlohmann::json& values, const std::string& prefix, Table&
     if (item.value().is_object()) {
       add_figures(item.value(), name + ".", table);
     } else {
-      table.rows.push_back({name, item.value().is_string() ? item.value().get<std::string>() : item.value().dump()});
+      table.rows.push_back({name, item.value().is_string() ? item.value().get<std::string>() : dumped(item.value())});
     }
   }
 }

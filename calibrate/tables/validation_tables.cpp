@@ -16,6 +16,7 @@
 #include "base/text/numbers.hpp"
 #include "calibrate/validation/held_out.hpp"
 #include "calibrate/validation/refit.hpp"
+#include "model/config/document.hpp"
 
 namespace flopcast {
 
@@ -175,7 +176,7 @@ std::string write_validation(const std::vector<SourceSummary>& sources) {
     }
   }
   json["inexpressible"] = std::move(inexpressible);
-  return json.dump(2);
+  return dumped(json, 2);
 }
 
 Table group_table(const std::vector<SourceSummary>& sources) {

@@ -253,6 +253,10 @@ PlanEntry entry_of(const LoadedJob& loaded, const PlannedLayout& planned) {
   job.warnings = loaded.warnings;
   entry.forecast = forecast(job, read_file);
   FLOPCAST_CHECK(entry.forecast.result.memory.fits);
+  // A thousand rows would hold every action of a thousand steps.
+  entry.forecast.timeline = Timeline();
+  entry.forecast.memory.clear();
+  entry.forecast.step.program = Program();
   return entry;
 }
 
@@ -350,7 +354,11 @@ std::optional<SearchResult> search_together(const LoadedJob& loaded, const PlanQ
   const auto answered = answer_together(work, rows, crew, serial_for, 1);
   if (!answered) return std::nullopt;
   std::vector<SearchResult> parts;
-  for (const std::string& row : *answered) parts.push_back(*read_part(loaded.root, row));
+  for (std::size_t part = 0; part < *answered; ++part) {
+    std::optional<SearchResult> read = read_part(loaded.root, answered_row(work, rows, part));
+    FLOPCAST_CHECK(read.has_value());
+    parts.push_back(std::move(*read));
+  }
   return sized.merge(parts);
 }
 

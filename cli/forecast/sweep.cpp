@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <string_view>
+#include <utility>
 
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
@@ -69,7 +71,7 @@ bool leaves_over_another_dp(const JobOptions& job, const SweepGrid& grid) {
   return changes && !job.flag("layout.dp");
 }
 
-std::string row_of(const JobOptions& job, const SweepGrid& grid, std::size_t index) {
+std::string row_of(const JobOptions& job, const SweepGrid& grid, std::size_t index, SweepDetail detail) {
   std::vector<FlagValue> flags;
   const std::vector<std::string> texts = grid.values(index);
   for (std::size_t axis = 0; axis < texts.size(); ++axis) {
@@ -80,7 +82,7 @@ std::string row_of(const JobOptions& job, const SweepGrid& grid, std::size_t ind
     if (leaves_over_another_dp(job, grid)) loaded.leave_dp_over();
     Forecast answer = forecast(JobOptions::read(loaded), read_file);
     add_run(answer, WithOptions::kNo);
-    return write_sweep_row(grid, index, answer);
+    return write_sweep_row(grid, index, answer, detail);
   } catch (const ConfigError& error) {
     return write_sweep_row(grid, index, error.diagnostic());
   }
@@ -99,42 +101,146 @@ const SweepMetric* metric_of(const SweepGrid& grid, bool maps, const std::option
   return &sweep_metric(name.value_or("step_s"));
 }
 
-// Nothing when another process writes the answer.
-std::optional<std::vector<std::string>> run_grid(const JobOptions& job, const SweepGrid& grid, PartialRows* file,
-                                                 const Crew& crew, int threads, const Streams& streams) {
-  const ParallelFor parallel_for = threaded_for(threads);
-  if (file == nullptr) {
-    std::vector<std::string> rows(grid.size());
-    Progress progress(streams, true);
-    progress.begin(rows.size());
-    parallel_for(rows.size(), [&](std::size_t index) {
-      rows[index] = row_of(job, grid, index);
+// Tables for people and maps are drawn as a whole: so many rows take some 100 MB.
+constexpr std::size_t kMostShown = 50'000;
+
+void require_showable(const SweepGrid& grid, Format format, const FigureOptions& figure, const PageOption& page) {
+  if (grid.size() <= kMostShown) return;
+  if (shown_by(format) == Shows::kPages) {
+    throw ConfigError({"--format", fmt::format("a table of {} rows is none that can be read", grid.size()), "",
+                       fmt::format("at most {} rows; give --format csv or json", kMostShown)});
+  }
+  if (page.wanted()) {
+    throw ConfigError({"--html", fmt::format("a page of {} rows is none that can be read", grid.size()), "",
+                       fmt::format("at most {} rows; give --format csv or json", kMostShown)});
+  }
+  if (figure.file()) {
+    throw ConfigError({"--svg", fmt::format("a map of {} cells is none that can be read", grid.size()), "",
+                       fmt::format("at most {} cells", kMostShown)});
+  }
+}
+
+// Told before the first row, as tables are written row by row.
+SweepColumns columns_of(const LoadedJob& base, const SweepGrid& grid) {
+  const bool varies = std::any_of(grid.axes().begin(), grid.axes().end(),
+                                  [](const SweepAxis& axis) { return axis.key.rfind("failures", 0) == 0; });
+  return varies || base.root.get().contains("failures") ? SweepColumns::kStepAndRun : SweepColumns::kStep;
+}
+
+// Takes the rows in their order and writes them as they come, where the format lets it.
+class SweepWriter {
+ public:
+  SweepWriter(const SweepGrid& grid, SweepColumns columns, const OutputOptions& output, Format format, bool draws)
+      : grid_(grid),
+        columns_(columns),
+        output_(output),
+        format_(format),
+        shown_(shown_by(format)),
+        keeps_(draws || shown_ == Shows::kPages) {}
+
+  // False when nobody reads on.
+  bool add(const std::string& row) {
+    if (shown_ != Shows::kPages && !pieces_) begin();
+    if (shown_ == Shows::kValues && !pieces_->write(sweep_json_row(row, count_ == 0))) return false;
+    ++count_;
+    if (shown_ == Shows::kValues && !keeps_) return true;
+    SweepRow read = read_sweep_row(grid_, row).value();
+    if (shown_ == Shows::kRows) {
+      const std::string text = write_table(sweep_table(grid_, {read}, columns_), format_);
+      // A table of one row after its header, which was written before.
+      if (!pieces_->write(std::string_view(text).substr(text.find('\n') + 1))) return false;
+    }
+    if (keeps_) rows_.push_back(std::move(read));
+    return true;
+  }
+
+  void finish() {
+    if (shown_ == Shows::kPages) {
+      output_.write(std::vector<Table>{sweep_table(grid_, rows_, columns_)}, format_);
+    } else if (pieces_) {
+      if (shown_ == Shows::kValues) pieces_->write(sweep_json_end());
+      pieces_->finish();
+    }
+  }
+  // All of them, where something is drawn.
+  const std::vector<SweepRow>& rows() const { return rows_; }
+
+ private:
+  void begin() {
+    pieces_ = output_.pieces();
+    pieces_->write(shown_ == Shows::kValues ? sweep_json_begin(grid_) : write_table(sweep_table(grid_, {}, columns_), format_));
+  }
+
+  const SweepGrid& grid_;
+  SweepColumns columns_;
+  const OutputOptions& output_;
+  Format format_;
+  Shows shown_;
+  bool keeps_;
+  std::size_t count_ = 0;
+  std::vector<SweepRow> rows_;
+  std::unique_ptr<OutputPieces> pieces_;
+};
+
+struct Sweep {
+  const JobOptions& job;
+  const SweepGrid& grid;
+  SweepDetail detail;
+  int threads;
+  const Streams& streams;
+
+  std::string row(std::size_t index) const { return row_of(job, grid, index, detail); }
+};
+
+// Block by block: rows wait for those before them.
+void answer_alone(const Sweep& sweep, SweepWriter& writer) {
+  constexpr std::size_t kBlock = 2'048;
+  const ParallelFor parallel_for = threaded_for(sweep.threads);
+  Progress progress(sweep.streams, true);
+  progress.begin(sweep.grid.size());
+  std::vector<std::string> rows;
+  for (std::size_t begin = 0; begin < sweep.grid.size(); begin += kBlock) {
+    rows.assign(std::min(kBlock, sweep.grid.size() - begin), "");
+    parallel_for(rows.size(), [&](std::size_t place) {
+      rows[place] = sweep.row(begin + place);
       progress.step();
     });
-    return rows;
+    for (const std::string& row : rows) {
+      if (!writer.add(row)) return;
+    }
   }
-  Progress progress(streams, !crew.shares);
+}
+
+// False when another process writes the answer.
+bool answer_beside(const Sweep& sweep, PartialRows& file, const Crew& crew, SweepWriter& writer) {
+  Progress progress(sweep.streams, !crew.shares);
   SharedWork work;
-  work.parts = grid.size();
-  work.is_row = [&grid](const std::string& row) { return read_sweep_row(grid, row).has_value(); };
+  work.parts = sweep.grid.size();
+  work.is_row = [&sweep](const std::string& row) { return read_sweep_row(sweep.grid, row).has_value(); };
   work.begins = [&progress](std::size_t missing) { progress.begin(missing); };
   work.compute = [&](std::size_t index) {
-    std::string row = row_of(job, grid, index);
+    std::string row = sweep.row(index);
     progress.step();
     return row;
   };
-  return answer_together(work, *file, crew, parallel_for, static_cast<std::size_t>(std::max(1, threads)));
+  const std::optional<std::size_t> parts = answer_together(work, file, crew, threaded_for(sweep.threads),
+                                                           static_cast<std::size_t>(std::max(1, sweep.threads)));
+  if (!parts) return false;
+  for (std::size_t part = 0; part < *parts; ++part) {
+    if (!writer.add(answered_row(work, file, part))) break;
+  }
+  return true;
 }
 
 // Every row, and the map where there are two keys.
-void write_sweep_page(const PageOption& page, const SweepGrid& grid, const std::vector<std::string>& rows,
-                      const SweepMetric* drawn, const Job& job) {
+void write_sweep_page(const PageOption& page, const SweepGrid& grid, const std::vector<SweepRow>& rows,
+                      SweepColumns columns, const SweepMetric* drawn, const Job& job) {
   PageParts parts;
   if (drawn != nullptr) {
     const HeatMap map = sweep_map(grid, rows, *drawn);
     parts.figures.push_back({map.value_name + " of each combination", write_heat_map_svg(map)});
   }
-  parts.tables.push_back(sweep_table(grid, rows));
+  parts.tables.push_back(sweep_table(grid, rows, columns));
   std::vector<std::string> keys;
   for (const SweepAxis& axis : grid.axes()) keys.push_back(axis.key);
   page.write(fmt::format("Sweep: {} on {}", job.model.name, job.cluster.name),
@@ -181,17 +287,26 @@ int run_sweep_among(const Arguments& arguments, const Crew& crew, const Streams&
   if (output.file()) require_writable(*output.file());
   if (page.wanted()) require_writable(*page.file());
 
-  const std::unique_ptr<PartialRows> file = rows_beside(output.file(), job.load().root, "vary", vary, crew);
-  const std::optional<std::vector<std::string>> answer =
-      run_grid(job, grid, file.get(), crew, wanted > 0 || !crew.shares ? wanted : 1, streams);
-  if (!answer) return 0;
-  const std::vector<std::string>& rows = *answer;
-  output.write({.tables = [&] { return std::vector<Table>{sweep_table(grid, rows)}; },
-                .json = [&] { return write_sweep(grid, rows); }},
-               format);
+  require_showable(grid, format, figure, page);
+
+  const Sweep sweep = {job, grid, shown_by(format) == Shows::kValues ? SweepDetail::kResult : SweepDetail::kFigures,
+                       wanted > 0 || !crew.shares ? wanted : 1, streams};
+  // Rows of one detail are no answer of the other.
+  std::vector<std::string> question = vary;
+  if (sweep.detail == SweepDetail::kFigures) question.emplace_back("figures");
+  const LoadedJob base = job.load();
+  const std::unique_ptr<PartialRows> file = rows_beside(output.file(), base.root, "vary", question, crew);
+  const SweepColumns columns = columns_of(base, grid);
+  SweepWriter writer(grid, columns, output, format, drawn != nullptr || page.wanted());
+  if (!file) {
+    answer_alone(sweep, writer);
+  } else if (!answer_beside(sweep, *file, crew, writer)) {
+    return 0;
+  }
+  writer.finish();
   if (file) file->remove();
-  if (figure.file()) figure.write(write_heat_map_svg(sweep_map(grid, rows, *drawn), figure.style()));
-  if (page.wanted()) write_sweep_page(page, grid, rows, drawn, JobOptions::read(job.load()));
+  if (figure.file()) figure.write(write_heat_map_svg(sweep_map(grid, writer.rows(), *drawn), figure.style()));
+  if (page.wanted()) write_sweep_page(page, grid, writer.rows(), columns, drawn, JobOptions::read(job.load()));
   return 0;
 }
 

@@ -27,6 +27,7 @@
 #include "cli/options/output.hpp"
 #include "cli/options/timeline_files.hpp"
 #include "import/jobs/load_job.hpp"
+#include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
 #include "realrun/launch/backend.hpp"
 #include "reports/svg/series_svg.hpp"
@@ -225,7 +226,7 @@ int run_run(const Arguments& arguments, const Streams& streams) {
     const nlohmann::json told = job_json(answer.step.job).at("layout");
     for (const char* key : {"schedule", "schedule_csv"}) given["layout"][key] = told.at(key);
   }
-  write_file(job, given.dump());
+  write_file(job, dumped(given));
   const ChildEnd end = run_child(options.launcher_words(job, output, layout.dp * layout.tp * layout.pp, counts,
                                                         times_from == TimesFrom::kCalibration),
                                  streams);

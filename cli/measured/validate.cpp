@@ -80,7 +80,7 @@ class DocumentedRun {
   double published_figure(const std::string& key) const {
     const nlohmann::json& value = published().at(key);
     if (!value.is_number() || !(value.get<double>() > 0.0)) {
-      refuse("published." + key, fmt::format("{} is no number above zero", value.dump()), "");
+      refuse("published." + key, fmt::format("{} is no number above zero", dumped(value)), "");
     }
     return value.get<double>();
   }

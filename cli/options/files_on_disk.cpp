@@ -16,11 +16,36 @@
 #include <yaml-cpp/yaml.h>
 #endif
 #ifdef FLOPCAST_HAS_TOML
+namespace flopcast {
+struct BrokenToml {};
+constexpr void require_toml(bool holds) {
+  if (!holds) throw BrokenToml();
+}
+}  // namespace flopcast
+// toml++ 3.3 asserts what a malformed file may break ("[" at the end of a line), and is undefined there in a build
+// without assertions: it throws instead.
+#pragma push_macro("NDEBUG")
+#undef NDEBUG
+#define TOML_ASSERT(condition) ::flopcast::require_toml(static_cast<bool>(condition))
 #define TOML_ENABLE_FORMATTERS 0
 #include <toml++/toml.h>
+#pragma pop_macro("NDEBUG")
 #endif
 
 namespace flopcast {
+
+namespace {
+
+// Before it is parsed: recipes have some kilobytes, and their parsers hold a hundred bytes for each of a file's.
+void refuse_large(std::string_view text, std::string_view file, std::string_view language) {
+  constexpr std::size_t kLargestRecipe = std::size_t{16} << 20;
+  if (text.size() <= kLargestRecipe) return;
+  throw ConfigError({"",
+                     fmt::format("{} is larger than {} MiB, too large for {}", file, kLargestRecipe >> 20, language),
+                     std::string(file), "give a part of it"});
+}
+
+}  // namespace
 
 #ifdef FLOPCAST_HAS_YAML
 
@@ -143,6 +168,9 @@ nlohmann::json toml_values(std::string_view text, std::string_view file) {
     throw ConfigError({"", fmt::format("{} is not valid TOML: {}", file, error.description()),
                        fmt::format("{}:{}:{}", file, error.source().begin.line, error.source().begin.column),
                        "mend the file, or a copy of it"});
+  } catch (const BrokenToml&) {
+    throw ConfigError(
+        {"", fmt::format("{} is not valid TOML", file), std::string(file), "mend the file, or a copy of it"});
   }
 }
 
@@ -173,10 +201,12 @@ Files::Kind FilesOnDisk::kind_of(const std::string& path) const {
 }
 
 nlohmann::json FilesOnDisk::parse_yaml(std::string_view text, const std::string& file) const {
+  refuse_large(text, file, "YAML");
   return yaml_values(text, file);
 }
 
 nlohmann::json FilesOnDisk::parse_toml(std::string_view text, const std::string& file) const {
+  refuse_large(text, file, "TOML");
   return toml_values(text, file);
 }
 

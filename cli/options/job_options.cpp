@@ -168,7 +168,7 @@ std::string cell(const OrderedJson& value, std::size_t longest) {
   if (value.is_null()) return "";
   if (value.is_string()) return value.get<std::string>();
   if (value.is_object() && value.contains("name")) return cell(value.at("name"), longest);
-  const std::string text = value.dump();
+  const std::string text = dumped(value);
   return text.size() > longest ? text.substr(0, longest) + "…" : text;
 }
 
@@ -316,8 +316,12 @@ namespace {
 
 // A job file of our own or a result, not a part that another file completes.
 bool is_whole_job(const Files& disk, const std::string& file) {
-  const nlohmann::json json = nlohmann::json::parse(disk.read(file), nullptr, false, true);
-  return json.is_object() && (json.contains("schema") || (json.contains("model") && json.contains("cluster")));
+  try {
+    const nlohmann::json json = parse_json(disk.read(file), file);
+    return json.is_object() && (json.contains("schema") || (json.contains("model") && json.contains("cluster")));
+  } catch (const ConfigError&) {
+    return false;  // whoever reads it says why
+  }
 }
 
 // A model or a cluster in the place of a file: "llama3-70b", "256xh100".
@@ -382,7 +386,7 @@ std::vector<FlagValue> JobOptions::with_gpus(std::vector<FlagValue> flags) const
                        "give --cluster too, such as --cluster h100 (see: flopcast catalog clusters)"});
   }
   const nlohmann::json counted = typed_cluster(*count, cluster->text);
-  cluster->text = counted.is_string() ? counted.get<std::string>() : counted.dump();
+  cluster->text = counted.is_string() ? counted.get<std::string>() : dumped(counted);
   return flags;
 }
 
@@ -403,7 +407,7 @@ bool JobOptions::show_config(const OutputOptions& output) const {
   const LoadedJob loaded = load();
   const Job job = prepare(read(loaded), read_file).job;
   if (output.format() == Format::kJson) {
-    output.write(config_json(job, loaded).dump(2) + "\n");
+    output.write(dumped(config_json(job, loaded), 2) + "\n");
   } else {
     output.write({config_table(job, loaded, output.style().width)});
   }

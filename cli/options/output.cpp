@@ -44,6 +44,10 @@ TableStyle OutputOptions::style() const {
   return file_ ? TableStyle{} : table_style(streams_);
 }
 
+std::unique_ptr<OutputPieces> OutputOptions::pieces() const {
+  return std::make_unique<OutputPieces>(streams_, file_.value_or(""));
+}
+
 void OutputOptions::write(const std::string& text) const {
   if (file_ && file_->empty()) throw ConfigError({"--output", "the file's name is empty", "", "give a file"});
   write_output(streams_, file_.value_or(""), text);

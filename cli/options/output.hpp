@@ -1,11 +1,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/host/command_line.hpp"
+#include "base/host/files.hpp"
 #include "base/host/streams.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/table.hpp"
@@ -39,6 +41,8 @@ class OutputOptions {
   void write(const std::vector<Table>& tables) const;
   void write(const std::vector<Table>& tables, Format format) const;
   void write(const Answer& answer, Format format) const;
+  /// The same for an answer that is too large to be held.
+  std::unique_ptr<OutputPieces> pieces() const;
   /// What tables are fitted to where they are written.
   TableStyle style() const;
 

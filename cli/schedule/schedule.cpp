@@ -13,6 +13,7 @@
 #include "cli/schedule/commands.hpp"
 #include "cli/schedule/options.hpp"
 #include "cli/schedule/times.hpp"
+#include "model/config/document.hpp"
 #include "sim/cells/check.hpp"
 #include "sim/cells/communication.hpp"
 #include "sim/cells/csv.hpp"
@@ -41,7 +42,7 @@ std::string listing_of(const CellProgram& program, Format format, const TableSty
     nlohmann::ordered_json json = {
         {"schedule", program.schedule}, {"ranks", rows}, {"rank_of_stage", program.rank_of_stage}};
     if (!program.replicas_of_stage.empty()) json["replicas_of_stage"] = program.replicas_of_stage;
-    return json.dump(2);
+    return dumped(json, 2);
   }
   Table table;
   table.columns = {number_column("rank"), text_column("actions")};
@@ -211,7 +212,7 @@ int run_schedule_check(const Arguments& arguments, const Streams& streams) {
   // A person is told of a fault where it lies, below.
   if (!verdict.fault || format != Format::kTable) {
     output.write({.tables = [&] { return std::vector<Table>{verdict_table(verdict)}; },
-                  .json = [&] { return verdict_json(verdict).dump(2); }},
+                  .json = [&] { return dumped(verdict_json(verdict), 2); }},
                  format);
   }
   // Readable, but it cannot be executed: the answer is no.

@@ -14,6 +14,7 @@
 #include "cli/schedule/commands.hpp"
 #include "cli/schedule/options.hpp"
 #include "cli/schedule/times.hpp"
+#include "model/config/document.hpp"
 #include "planner/tables/schedule_tables.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/metrics.hpp"
@@ -162,7 +163,7 @@ std::string versions_listing(const ScheduleOptions& schedule, const std::optiona
       schedule.file() ? rule_of_file(program, schedule, policy) : rule_of_schedule(program, schedule, policy);
   require_comparable_updates(program, rule);
   const std::vector<StageVersions> stages = weight_versions(program, rule.policy, rule.accumulation);
-  if (format == Format::kJson) return versions_json(program, rule, stages).dump(2);
+  if (format == Format::kJson) return dumped(versions_json(program, rule, stages), 2);
   return write_table(versions_table(program, rule, stages), format);
 }
 
@@ -288,7 +289,7 @@ int run_schedule_simulate(const Arguments& arguments, const Streams& streams) {
   const auto json = [&] {
     Json values = metrics_json(metrics);
     if (steady) values["steady"] = steady_json(*steady);
-    return values.dump(2);
+    return dumped(values, 2);
   };
   const auto tables = [&] {
     Table table = metrics_table(program, metrics);

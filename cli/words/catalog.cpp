@@ -12,6 +12,7 @@
 #include "cli/options/output.hpp"
 #include "cli/schedule/commands.hpp"
 #include "model/catalog/catalogue.hpp"
+#include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
 #include "sim/forecast/interval.hpp"
 
@@ -154,7 +155,7 @@ Table profile_fits_table(const std::string& name) {
                           percent(fit.left_out_median_error)});
   }
   for (const auto& figure : profile.cluster.at("device").items()) {
-    table.notes.push_back(fmt::format("device.{} {}", figure.key(), figure.value().dump()));
+    table.notes.push_back(fmt::format("device.{} {}", figure.key(), dumped(figure.value())));
   }
   return table;
 }

@@ -14,6 +14,7 @@
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "import/jobs/load_job.hpp"
+#include "model/config/document.hpp"
 #include "sim/forecast/prepare.hpp"
 
 namespace flopcast {
@@ -103,10 +104,10 @@ int run_convert(const Arguments& arguments, const Streams& streams) {
                        "valid: json; without it the job file is printed"});
   }
   if (format) {
-    write_output(streams, output.value_or(""), with_keys(loaded).dump(kIndent));
+    write_output(streams, output.value_or(""), dumped(with_keys(loaded), kIndent));
     return 0;
   }
-  write_output(streams, output.value_or(""), in_order(loaded.root).dump(kIndent));
+  write_output(streams, output.value_or(""), dumped(in_order(loaded.root), kIndent));
   return 0;
 }
 

@@ -12,6 +12,7 @@
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "cli/words/explain.hpp"
+#include "model/config/document.hpp"
 #include "model/job/typed_words.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/run/goodput.hpp"
@@ -336,7 +337,7 @@ int run_explain(const Arguments& arguments, const Streams& streams) {
     return 0;
   }
   output.write({.tables = [&] { return std::vector<Table>{as_table({&explanation}, yours)}; },
-                .json = [&] { return as_json(explanation, yours).dump(2); }},
+                .json = [&] { return dumped(as_json(explanation, yours), 2); }},
                format);
   return 0;
 }

@@ -14,6 +14,7 @@
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
+#include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
 #include "model/job/read_profile.hpp"
 
@@ -327,7 +328,7 @@ void require_named_cluster(const LoadedJob& loaded) {
   }
   std::string told;
   for (const auto& item : cluster->items()) {
-    told += fmt::format("{}{} {}", told.empty() ? "" : ", ", item.key(), item.value().dump());
+    told += fmt::format("{}{} {}", told.empty() ? "" : ", ", item.key(), dumped(item.value()));
   }
   throw ConfigError({"cluster", fmt::format("is required: only {} is told, not which devices", told),
                      loaded.origins.where("cluster.nodes"),

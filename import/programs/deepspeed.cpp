@@ -8,6 +8,7 @@
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/formats.hpp"
 #include "import/programs/launch_writers.hpp"
+#include "model/config/document.hpp"
 
 namespace flopcast {
 
@@ -253,7 +254,7 @@ LaunchFile write_deepspeed(const Job& job) {
   if (job.training.optimizer == Optimizer::kSgd) values["optimizer"] = {{"type", "SGD"}};
   if (job.training.optimizer == Optimizer::kLion) values["optimizer"] = {{"type", "Lion"}};
   LaunchFile file;
-  file.text = values.dump(2) + "\n";
+  file.text = dumped(values, 2) + "\n";
   file.notes = {
       fmt::format("the model and the sequence length are the training program's; start it on {} nodes of {} "
                   "GPUs",

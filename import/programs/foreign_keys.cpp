@@ -11,6 +11,7 @@
 #include "base/text/error.hpp"
 #include "import/programs/formats.hpp"
 #include "import/shell/shell.hpp"
+#include "model/config/document.hpp"
 #include "model/job/typed_words.hpp"
 
 namespace flopcast {
@@ -174,7 +175,7 @@ void judge_keys(const JsonReader& object, const std::string& table, ImportedJob&
   for (const auto& item : object.values().items()) {
     const std::string shown = prefix + item.key();
     if (std::find(unread.begin(), unread.end(), item.key()) != unread.end()) {
-      judge.judge(item.key(), item.value().is_string() ? item.value().get<std::string>() : item.value().dump(), shown,
+      judge.judge(item.key(), item.value().is_string() ? item.value().get<std::string>() : dumped(item.value()), shown,
                   object.place(item.key()));
     } else {
       const auto& told = imported.keys.not_modelled;

@@ -11,6 +11,7 @@
 #include "base/text/error.hpp"
 #include "import/programs/formats.hpp"
 #include "import/programs/megatron_reader.hpp"
+#include "model/config/document.hpp"
 
 namespace flopcast {
 
@@ -163,7 +164,7 @@ std::string CoreConfiguration::expanded(const std::string& path, std::string tex
 }
 
 std::string CoreConfiguration::text_of(const std::string& path, const nlohmann::json& value, int depth) const {
-  return value.is_string() ? expanded(path, value.get<std::string>(), depth) : value.dump();
+  return value.is_string() ? expanded(path, value.get<std::string>(), depth) : dumped(value);
 }
 
 std::vector<std::string> CoreConfiguration::values_of(const std::string& path, const nlohmann::json& value) const {
@@ -171,7 +172,7 @@ std::vector<std::string> CoreConfiguration::values_of(const std::string& path, c
   // Layers are listed as Python lists them, words one by one.
   const bool words =
       std::all_of(value.begin(), value.end(), [](const nlohmann::json& each) { return each.is_string(); });
-  if (!words) return {value.dump()};
+  if (!words) return {dumped(value)};
   std::vector<std::string> all;
   for (const nlohmann::json& each : value) all.push_back(each.get<std::string>());
   return all;
@@ -293,7 +294,7 @@ void CoreConfiguration::read_leaf(const std::string& path, const nlohmann::json&
     return;
   }
   const bool by_path = table_.find(path) != nullptr || !is_core(path);
-  judge_.judge(by_path ? path : field, value.is_string() ? text_of(path, value, 0) : value.dump(), path, place(path));
+  judge_.judge(by_path ? path : field, value.is_string() ? text_of(path, value, 0) : dumped(value), path, place(path));
 }
 
 ImportedJob CoreConfiguration::read() {

@@ -13,6 +13,7 @@
 #include "base/text/numbers.hpp"
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/formats.hpp"
+#include "model/config/document.hpp"
 #include "model/units/quantity.hpp"
 
 namespace flopcast {
@@ -141,7 +142,7 @@ void RecipeReader::put_all(const nlohmann::json& fields, const std::string& path
 }
 
 void RecipeReader::read_choice(const std::string& path, const nlohmann::json& value, const nlohmann::json& choices) {
-  const std::string word = lower_case(value.is_string() ? value.get<std::string>() : value.dump());
+  const std::string word = lower_case(value.is_string() ? value.get<std::string>() : dumped(value));
   const auto choice = choices.find(word);
   if (choice == choices.end()) {
     std::vector<std::string> names;
@@ -156,7 +157,7 @@ void RecipeReader::read_choice(const std::string& path, const nlohmann::json& va
 }
 
 void RecipeReader::read_named(const std::string& path, const nlohmann::json& value, const nlohmann::json& rule) {
-  const std::string text = lower_case(value.is_string() ? value.get<std::string>() : value.dump());
+  const std::string text = lower_case(value.is_string() ? value.get<std::string>() : dumped(value));
   for (const nlohmann::json& known : rule.at("words")) {
     if (value.is_array() && value.empty()) return;
     if (text.find(known.at("word").get<std::string>()) == std::string::npos) continue;
@@ -174,7 +175,7 @@ bool RecipeReader::read_leaf(const std::string& path, const nlohmann::json& valu
   if (rule("worked_out", path) != nullptr) return true;
   const nlohmann::json* words = rule("refused_words", path);
   if (words != nullptr) {
-    const std::string text = lower_case(value.dump());
+    const std::string text = lower_case(dumped(value));
     for (const auto& item : words->items()) {
       if (text.find(item.key()) == std::string::npos) continue;
       fail(path, fmt::format("{} stands for {}, not modelled", shown_value(value), item.value().get<std::string>()),
@@ -550,7 +551,7 @@ ImportedJob RecipeReader::read() {
     judge.judge(by_path ? path : leaf,
                 silent              ? "null"
                 : value.is_string() ? value.get<std::string>()
-                                    : value.dump(),
+                                    : dumped(value),
                 path, place(path));
   }
   read_any();

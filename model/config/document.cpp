@@ -85,6 +85,7 @@ template class HeldJson<nlohmann::ordered_json>;
 namespace {
 
 constexpr int kDeepestNesting = 64;
+constexpr std::size_t kMostTreeBytes = std::size_t{512} << 20;
 
 struct Position {
   std::size_t line = 1;
@@ -119,19 +120,20 @@ std::string reason_of(const nlohmann::json::exception& error) {
   return reason;
 }
 
-// Watches for what JSON itself allows: a key given twice, and nesting without end. A pass of its own, since the parser
+// Watches for what JSON itself allows: a key given twice, nesting without end, and a small file that makes a large tree
+// (26 bytes for each of its own, where it is a list of digits). A pass of its own, since the parser
 // that asks while it builds looks through the whole list at the end of each object in it. Errors are left to the
 // parser.
 class Watcher final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit Watcher(std::string_view file) : file_(file) {}
 
-  bool null() override { return true; }
-  bool boolean(bool /*value*/) override { return true; }
-  bool number_integer(number_integer_t /*value*/) override { return true; }
-  bool number_unsigned(number_unsigned_t /*value*/) override { return true; }
-  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return true; }
-  bool string(string_t& /*value*/) override { return true; }
+  bool null() override { return hold(kValue); }
+  bool boolean(bool /*value*/) override { return hold(kValue); }
+  bool number_integer(number_integer_t /*value*/) override { return hold(kValue); }
+  bool number_unsigned(number_unsigned_t /*value*/) override { return hold(kValue); }
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return hold(kValue); }
+  bool string(string_t& value) override { return hold(kValue + kText + value.size()); }
   bool binary(binary_t& /*value*/) override { return true; }
   bool start_object(std::size_t /*count*/) override {
     enter();
@@ -139,6 +141,7 @@ class Watcher final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool key(string_t& name) override {
+    hold(kMember + name.size());
     if (keys_.back().insert(name).second) return true;
     throw ConfigError({name, "is given twice in the same object", file_, "keep one of the two"});
   }
@@ -161,17 +164,38 @@ class Watcher final : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
+  // What the parsed values take, roughly: a value, a text or a list of its own, a member of an object.
+  static constexpr std::size_t kValue = 16;
+  static constexpr std::size_t kText = 48;
+  static constexpr std::size_t kMember = 80;
+
+  bool hold(std::size_t bytes) {
+    bytes_ += bytes;
+    if (bytes_ <= kMostTreeBytes) return true;
+    throw ConfigError({"", fmt::format("{} holds more values than {} MiB of memory can", file_, kMostTreeBytes >> 20),
+                       file_, "give a part of it"});
+  }
+
   void enter() {
+    hold(kValue + kText);
     if (++depth_ <= kDeepestNesting) return;
     throw ConfigError({"", fmt::format("{} is nested deeper than {} levels", file_, kDeepestNesting), file_, ""});
   }
 
   std::string file_;
   int depth_ = 0;
+  std::size_t bytes_ = 0;
   std::vector<std::set<std::string>> keys_;
 };
 
 }  // namespace
+
+std::string dumped(const nlohmann::json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+std::string dumped(const nlohmann::ordered_json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
 
 std::string pointer_of(std::string_view field) {
   std::string pointer = "/" + std::string(field);

@@ -71,9 +71,13 @@ struct Origins {
   std::string where(std::string_view field) const;
 };
 
-/// Parses JSON with // and /* */ comments. Refuses duplicate keys, nesting deeper than 64 and numbers out of range.
-/// Throws ConfigError with `file:line:column`.
+/// Parses JSON with // and /* */ comments. Refuses duplicate keys, nesting deeper than 64, numbers out of range, and
+/// more values than 512 MiB can hold once they are parsed. Throws ConfigError with `file:line:column`.
 nlohmann::json parse_json(std::string_view text, std::string_view file);
+
+/// JSON as text. Files of other programs and names of files need not be UTF-8: bytes that are none become U+FFFD.
+std::string dumped(const nlohmann::json& json, int indent = -1);
+std::string dumped(const nlohmann::ordered_json& json, int indent = -1);
 
 /// "layout.tp" -> "/layout/tp".
 std::string pointer_of(std::string_view field);

@@ -8,11 +8,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "base/text/error.hpp"
 
@@ -49,10 +48,30 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-void write_line(std::FILE* stream, const fs::path& path, const std::string& line) {
+// Whole and at once: another process may append to the same file.
+void write_line(int descriptor, const fs::path& path, const std::string& line) {
   const std::string text = line + "\n";
-  const bool written = std::fwrite(text.data(), 1, text.size(), stream) == text.size() && std::fflush(stream) == 0;
-  if (!written) throw EnvironmentError(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+  std::size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t count = ::write(descriptor, text.data() + written, text.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) throw EnvironmentError(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+    written += static_cast<std::size_t>(count);
+  }
+}
+
+// As much of it as there is.
+std::string read_at(int descriptor, std::uint64_t offset, std::size_t bytes) {
+  std::string text(bytes, '\0');
+  std::size_t done = 0;
+  while (done < bytes) {
+    const ssize_t count = ::pread(descriptor, text.data() + done, bytes - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  text.resize(done);
+  return text;
 }
 
 fs::path beside(const fs::path& output, const std::string& ending) {
@@ -77,7 +96,9 @@ PartialRows::PartialRows(const std::string& output, const nlohmann::json& questi
       header_(nlohmann::json{{"question", question}}.dump()) {}
 
 PartialRows::~PartialRows() {
-  if (stream_ != nullptr) std::fclose(stream_);
+  for (const Reader& reader : readers_) {
+    if (reader.descriptor >= 0) ::close(reader.descriptor);
+  }
 }
 
 std::vector<fs::path> PartialRows::files() const {
@@ -93,47 +114,92 @@ std::vector<fs::path> PartialRows::files() const {
   return found;
 }
 
-void PartialRows::read(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) return;
-  std::uint64_t& done = read_[file.filename()];
-  stream.seekg(static_cast<std::streamoff>(done));
-  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  std::size_t begin = 0;
-  for (std::size_t end = text.find('\n'); end != std::string::npos; begin = end + 1, end = text.find('\n', begin)) {
-    const std::string line = text.substr(begin, end - begin);
-    if (done == 0 && begin == 0) {
-      if (line == header_) continue;
-      throw ConfigError({"--output", fmt::format("{} holds another question", file.string()), "",
-                         "finish that one, remove the file, or write elsewhere"});
-    }
-    const Json row = Json::parse(line, nullptr, false);
-    if (is_row(row)) rows_[row["index"].get<std::size_t>()] = row["row"].dump();
-  }
-  done += begin;
+std::size_t PartialRows::reader_of(const fs::path& file) {
+  // All of them lie in one folder.
+  const auto known = std::find_if(readers_.begin(), readers_.end(),
+                                  [&](const Reader& one) { return one.path.filename() == file.filename(); });
+  if (known != readers_.end()) return static_cast<std::size_t>(known - readers_.begin());
+  // A process may have a thousand files open as a rule; those of further ranks are opened whenever they are read.
+  constexpr std::size_t kMostOpen = 500;
+  readers_.push_back({file, readers_.size() < kMostOpen ? ::open(file.c_str(), O_RDONLY | O_CLOEXEC) : -1});
+  return readers_.size() - 1;
 }
 
-void PartialRows::load(bool clears) {
+std::string PartialRows::text_at(std::size_t reader, std::uint64_t offset, std::size_t bytes) const {
+  const Reader& from = readers_[reader];
+  if (from.descriptor >= 0) return read_at(from.descriptor, offset, bytes);
+  const int descriptor = ::open(from.path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return "";
+  std::string text = read_at(descriptor, offset, bytes);
+  ::close(descriptor);
+  return text;
+}
+
+void PartialRows::take_line(std::size_t reader, std::uint64_t offset, const std::string& line) {
+  const Json json = Json::parse(line, nullptr, false);
+  if (!is_row(json)) return;
+  const auto index = json["index"].get<std::size_t>();
+  if (index >= places_.size()) return;
+  const std::string row = json["row"].dump();
+  if (!is_row_(row)) return;
+  places_[index] = {static_cast<std::int32_t>(reader), static_cast<std::uint32_t>(line.size()), offset};
+  if (seen_) seen_(index, row);
+}
+
+void PartialRows::read(const fs::path& file) {
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  constexpr std::size_t kLongestRow = std::size_t{64} << 20;
+  const std::size_t reader = reader_of(file);
+  std::uint64_t& done = readers_[reader].done;
+  std::string text;
+  while (true) {
+    const std::string piece = text_at(reader, done + text.size(), kPiece);
+    if (piece.empty()) return;  // what is left in `text` is a line that was cut short
+    text += piece;
+    if (text.size() > kLongestRow) return;  // that is no row of ours
+    std::size_t begin = 0;
+    for (std::size_t end = text.find('\n'); end != std::string::npos; begin = end + 1, end = text.find('\n', begin)) {
+      const std::string line = text.substr(begin, end - begin);
+      if (done == 0 && begin == 0) {
+        if (line == header_) continue;
+        throw ConfigError({"--output", fmt::format("{} holds another question", file.string()), "",
+                           "finish that one, remove the file, or write elsewhere"});
+      }
+      take_line(reader, done + begin, line);
+    }
+    done += begin;
+    text.erase(0, begin);
+  }
+}
+
+void PartialRows::load(std::size_t parts, std::function<bool(const std::string& row)> is_row,
+                       std::function<void(std::size_t index, const std::string& row)> seen, bool clears) {
+  places_.resize(parts);
+  is_row_ = std::move(is_row);
+  seen_ = std::move(seen);
   for (const fs::path& file : files()) read(file);
   std::error_code ignored;
   if (clears) fs::remove(writer_, ignored);
 }
 
-void PartialRows::keep(const std::function<bool(const std::string& row)>& is_whole) {
-  for (auto row = rows_.begin(); row != rows_.end();) row = is_whole(row->second) ? std::next(row) : rows_.erase(row);
-}
-
 void PartialRows::open() {
-  const std::uint64_t whole = read_[own_.filename()];
-  std::error_code ignored;
-  // Without the line that a kill cut short.
-  if (whole > 0) fs::resize_file(own_, whole, ignored);
-  errno = 0;
-  stream_ = std::fopen(own_.c_str(), whole > 0 ? "ab" : "wb");
-  if (stream_ == nullptr) {
+  const auto fail = [this] {
     throw EnvironmentError(fmt::format("cannot write {}: {}", own_.string(), std::strerror(errno)));
+  };
+  const int descriptor = ::open(own_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0) fail();
+  // Another process with this question may have begun the file since load().
+  read(own_);
+  const std::uint64_t whole = readers_[reader_of(own_)].done;
+  own_reader_ = readers_.size();
+  readers_.push_back({"", descriptor});
+  if (whole == 0) {
+    if (::ftruncate(descriptor, 0) != 0) fail();
+    write_line(descriptor, own_, header_);
+  } else if (static_cast<std::uint64_t>(::lseek(descriptor, 0, SEEK_END)) > whole) {
+    // The line that a kill cut short becomes one of its own. It is not cut off: another process may just be writing it.
+    write_line(descriptor, own_, "");
   }
-  if (whole == 0) write_line(stream_, own_, header_);
 }
 
 void PartialRows::refresh() {
@@ -142,11 +208,26 @@ void PartialRows::refresh() {
   }
 }
 
+std::optional<std::string> PartialRows::row(std::size_t index) {
+  const Place place = places_.at(index);
+  if (place.file < 0) return std::nullopt;
+  const std::string text = text_at(static_cast<std::size_t>(place.file), place.offset, place.bytes);
+  const Json line = Json::parse(text, nullptr, false);
+  if (!flopcast::is_row(line) || line["index"].get<std::size_t>() != index) return std::nullopt;
+  std::string row = line["row"].dump();
+  return is_row_(row) ? std::optional(std::move(row)) : std::nullopt;
+}
+
 void PartialRows::append(std::size_t index, const std::string& row) {
   const std::string line = fmt::format(R"({{"index":{},"row":{}}})", index, row);
   const std::lock_guard<std::mutex> lock(mutex_);
-  write_line(stream_, own_, line);
-  rows_[index] = row;
+  const int descriptor = readers_[own_reader_].descriptor;
+  write_line(descriptor, own_, line);
+  // Where it lies is known afterwards only: others may have appended.
+  const off_t end = ::lseek(descriptor, 0, SEEK_CUR);
+  places_.at(index) = {static_cast<std::int32_t>(own_reader_), static_cast<std::uint32_t>(line.size()),
+                       static_cast<std::uint64_t>(end) - line.size() - 1};
+  if (seen_) seen_(index, row);
 }
 
 bool PartialRows::is_gone() const {
@@ -188,52 +269,50 @@ std::unique_ptr<PartialRows> rows_beside(const std::optional<std::string>& outpu
     if (!crew.shares) return nullptr;
     throw ConfigError({"--output", "is required: processes share their rows beside it", "", "give -o FILE"});
   }
+  // Nothing is kept beside a terminal or another program's end of a pipe.
+  if (!crew.shares && output->rfind("/dev/", 0) == 0) return nullptr;
   const std::optional<int> rank = crew.shares ? std::optional<int>(crew.rank) : std::nullopt;
   return std::make_unique<PartialRows>(*output, nlohmann::json{{"job", job}, {command, words}}, rank);
 }
 
 namespace {
 
+// Which parts an answer needs: those up to the first that ends it.
 class Answer {
  public:
-  Answer(const SharedWork& work, PartialRows& rows) : work_(work), rows_(rows) { look_for_end(); }
+  explicit Answer(const SharedWork& work) : work_(work), last_(work.parts) {}
 
-  // The first row that ends the work bounds what is needed.
-  void look_for_end() {
-    last_ = work_.parts;
-    if (!work_.ends) return;
-    for (const auto& [index, row] : rows_.rows()) {
-      if (index < last_ && work_.ends(row)) last_ = index + 1;
-    }
+  void take(std::size_t index, const std::string& row) {
+    if (index < last_ && work_.ends(row)) last_ = index + 1;
   }
-  bool needs(std::size_t part) const { return part < last_ && rows_.rows().count(part) == 0; }
-
-  std::vector<std::string> take() const {
-    std::vector<std::string> all;
-    for (std::size_t part = 0; part < last_; ++part) all.push_back(rows_.rows().at(part));
-    return all;
-  }
+  bool needs(std::size_t part, const PartialRows& rows) const { return part < last_ && !rows.has(part); }
+  std::size_t parts() const { return last_; }
 
  private:
   const SharedWork& work_;
-  PartialRows& rows_;
-  std::size_t last_ = 0;
+  std::size_t last_;
 };
+
+std::vector<std::size_t> missing_parts(const Answer& answer, const PartialRows& rows) {
+  std::vector<std::size_t> missing;
+  for (std::size_t part = 0; part < answer.parts(); ++part) {
+    if (answer.needs(part, rows)) missing.push_back(part);
+  }
+  return missing;
+}
 
 }  // namespace
 
-std::optional<std::vector<std::string>> answer_together(const SharedWork& work, PartialRows& rows, const Crew& crew,
-                                                        const ParallelFor& parallel_for, std::size_t threads) {
-  rows.load(crew.leads());
-  rows.keep(work.is_row);
+std::optional<std::size_t> answer_together(const SharedWork& work, PartialRows& rows, const Crew& crew,
+                                           const ParallelFor& parallel_for, std::size_t threads) {
+  const auto answer = std::make_shared<Answer>(work);
+  std::function<void(std::size_t, const std::string&)> seen;
+  if (work.ends) seen = [answer](std::size_t index, const std::string& row) { answer->take(index, row); };
+  rows.load(work.parts, work.is_row, std::move(seen), crew.leads());
   // Nobody may write before everybody has read: what is missing has to be the same for all.
   crew.meet();
   rows.open();
-  Answer answer(work, rows);
-  std::vector<std::size_t> missing;
-  for (std::size_t part = 0; part < work.parts; ++part) {
-    if (answer.needs(part)) missing.push_back(part);
-  }
+  const std::vector<std::size_t> missing = missing_parts(*answer, rows);
   Division division(missing, crew.rank, crew.size);
   const std::size_t own_bite = work.ends ? threads : std::numeric_limits<std::size_t>::max();
   if (work.begins) work.begins(missing.size());
@@ -242,15 +321,18 @@ std::optional<std::vector<std::string>> answer_together(const SharedWork& work, 
     if (crew.shares && (work.ends || !own)) {
       if (rows.is_gone()) return std::nullopt;
       rows.refresh();
-      answer.look_for_end();
     }
     const std::vector<std::size_t> parts =
-        division.next(own ? own_bite : threads, [&](std::size_t part) { return answer.needs(part); });
+        division.next(own ? own_bite : threads, [&](std::size_t part) { return answer->needs(part, rows); });
     parallel_for(parts.size(), [&](std::size_t place) { rows.append(parts[place], work.compute(parts[place])); });
-    answer.look_for_end();
   }
   if (crew.shares && !rows.claim()) return std::nullopt;
-  return answer.take();
+  return answer->parts();
+}
+
+std::string answered_row(const SharedWork& work, PartialRows& rows, std::size_t part) {
+  std::optional<std::string> row = rows.row(part);
+  return row ? *row : work.compute(part);
 }
 
 }  // namespace flopcast

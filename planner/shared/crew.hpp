@@ -2,10 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
@@ -37,7 +35,7 @@ class Division {
 
 /// The rows of unfinished work beside its output file: FILE.partial of a process alone, FILE.partial.rank-N of each of
 /// several. A line for the question and one for each row, written whole and at once; a last line cut short by a kill
-/// is computed again.
+/// is computed again. Rows stay in the files: of each this holds 16 bytes, where it lies.
 class PartialRows {
  public:
   PartialRows(const std::string& output, const nlohmann::json& question, std::optional<int> rank);
@@ -47,16 +45,18 @@ class PartialRows {
   PartialRows& operator=(PartialRows&&) = delete;
   ~PartialRows();
 
-  /// Reads every process's file. Those of another question throw ConfigError. `clears` removes what a writer that was
-  /// killed has left.
-  void load(bool clears);
-  /// Forgets rows that make no answer, as an editor leaves them: they are computed again.
-  void keep(const std::function<bool(const std::string& row)>& is_whole);
+  /// Reads every process's file for the rows 0 … parts - 1. Those of another question throw ConfigError. What `is_row`
+  /// denies, as an editor leaves it, counts as missing. `seen` is told every row that comes, from here, from refresh()
+  /// and from append(); it may be empty. `clears` removes what a writer that was killed has left.
+  void load(std::size_t parts, std::function<bool(const std::string& row)> is_row,
+            std::function<void(std::size_t index, const std::string& row)> seen, bool clears);
   /// Opens the process's own file, after load().
   void open();
   /// Reads what others have appended since.
   void refresh();
-  const std::map<std::size_t, std::string>& rows() const { return rows_; }
+  bool has(std::size_t index) const { return places_.at(index).file >= 0; }
+  /// A row that has come. Nothing when it cannot be read back: somebody has changed or removed its file since.
+  std::optional<std::string> row(std::size_t index);
   /// For several threads at once. Throws EnvironmentError.
   void append(std::size_t index, const std::string& row);
   /// Whether another process has written the output and removed the files.
@@ -67,16 +67,33 @@ class PartialRows {
   void remove();
 
  private:
+  struct Place {
+    std::int32_t file = -1;  ///< in readers_
+    std::uint32_t bytes = 0;
+    std::uint64_t offset = 0;
+  };
+  /// A file that was read: it stays open, so that its rows stay when another process removes it.
+  struct Reader {
+    std::filesystem::path path;
+    int descriptor = -1;
+    std::uint64_t done = 0;  ///< bytes of whole lines
+  };
+
   std::vector<std::filesystem::path> files() const;
+  std::size_t reader_of(const std::filesystem::path& file);
+  std::string text_at(std::size_t reader, std::uint64_t offset, std::size_t bytes) const;
   void read(const std::filesystem::path& file);
+  void take_line(std::size_t reader, std::uint64_t offset, const std::string& line);
 
   std::filesystem::path output_;
   std::filesystem::path own_;
   std::filesystem::path writer_;
   std::string header_;
-  std::map<std::size_t, std::string> rows_;
-  std::map<std::filesystem::path, std::uint64_t> read_;  // bytes of whole lines
-  std::FILE* stream_ = nullptr;
+  std::function<bool(const std::string& row)> is_row_;
+  std::function<void(std::size_t index, const std::string& row)> seen_;
+  std::vector<Place> places_;
+  std::vector<Reader> readers_;
+  std::size_t own_reader_ = 0;  ///< of the file that open() opened
   std::mutex mutex_;
 };
 
@@ -90,8 +107,8 @@ struct Crew {
   bool leads() const { return rank == 0; }
 };
 
-/// The rows beside the output file; null for a process alone without one. Several need one, and throw ConfigError.
-/// The question is that of `command` with `words` about the job file.
+/// The rows beside the output file; null for a process alone without one, or that writes to a device. Several need one,
+/// and throw ConfigError. The question is that of `command` with `words` about the job file.
 std::unique_ptr<PartialRows> rows_beside(const std::optional<std::string>& output, const nlohmann::json& job,
                                          const std::string& command, const std::vector<std::string>& words,
                                          const Crew& crew);
@@ -108,8 +125,10 @@ struct SharedWork {
 };
 
 /// Computes the rows that `rows` lacks, this process's part of them and then what is missing whoever's it was. Nothing
-/// when another process writes the answer; else this one writes it and calls rows.remove().
-std::optional<std::vector<std::string>> answer_together(const SharedWork& work, PartialRows& rows, const Crew& crew,
-                                                        const ParallelFor& parallel_for, std::size_t threads);
+/// when another process writes the answer; else this one writes it, of so many parts, and calls rows.remove().
+std::optional<std::size_t> answer_together(const SharedWork& work, PartialRows& rows, const Crew& crew,
+                                           const ParallelFor& parallel_for, std::size_t threads);
+/// A row of an answer; computed again where its file was changed since.
+std::string answered_row(const SharedWork& work, PartialRows& rows, std::size_t part);
 
 }  // namespace flopcast

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
 #include "planner/compare/compare.hpp"
 #include "planner/plan/question.hpp"
@@ -299,7 +300,7 @@ std::string write_gap(const Result& forecast, const MeasuredStep& measured) {
     json["logged"] = {{"steps", measured.steps}, {"p5_s", measured.p5_s}, {"p95_s", measured.p95_s}};
   }
   json["terms"] = std::move(terms);
-  return json.dump(2);
+  return dumped(json, 2);
 }
 
 namespace {

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <nlohmann/json.hpp>
 
+#include "model/config/document.hpp"
+
 namespace flopcast {
 
 namespace {
@@ -48,7 +50,7 @@ std::string write_partition(const PartitionAnswer& answer) {
   if (answer.step_s) json["step_s"] = *answer.step_s;
   if (answer.uniform_step_s) json["uniform_step_s"] = *answer.uniform_step_s;
   json["notes"] = answer.notes;
-  return json.dump(2);
+  return dumped(json, 2);
 }
 
 Table partition_table(const PartitionAnswer& answer) {

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/text/numbers.hpp"
+#include "model/config/document.hpp"
 #include "planner/compare/compare.hpp"
 #include "planner/plan/advice.hpp"
 #include "planner/plan/question.hpp"
@@ -266,7 +267,7 @@ std::string write_plan(const PlanAnswer& answer, const nlohmann::json& root) {
       {"pareto", entries_json(answer, answer.pareto, root)},
       {"rejected", std::move(rejected)},
       {"space", {{"enumerated", space.enumerated}, {"pruned", space.pruned}, {"simulated", space.simulated}}}};
-  return json.dump(2);
+  return dumped(json, 2);
 }
 
 void settle_ranking(std::size_t wanted, std::vector<PlannedLayout>& ranked) {

@@ -11,7 +11,7 @@
 
 namespace flopcast {
 
-/// A planned layout as `flopcast simulate` would answer it.
+/// A planned layout as `flopcast simulate` would answer it; its program, timeline and memory over time may be gone.
 struct PlanEntry {
   PlannedLayout planned;
   Forecast forecast;

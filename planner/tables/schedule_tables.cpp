@@ -11,6 +11,7 @@
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
+#include "model/config/document.hpp"
 #include "sim/program/program.hpp"
 
 namespace flopcast {
@@ -355,7 +356,7 @@ std::string write_comparison(const ScheduleComparison& comparison) {
     json["refused"].push_back(
         {{"name", refused.name}, {"reason", refused.refusal.problem}, {"help", refused.refusal.help}});
   }
-  return json.dump(2);
+  return dumped(json, 2);
 }
 
 }  // namespace flopcast

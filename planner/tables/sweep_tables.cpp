@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
+#include "model/config/document.hpp"
 #include "sim/files/result_file.hpp"
 
 namespace flopcast {
@@ -35,6 +36,17 @@ Json row_json(const SweepGrid& grid, std::size_t index, Json result) {
   return {{"values", std::move(values)}, {"result", std::move(result)}};
 }
 
+// The part of a result that row_of_json() reads.
+Json figures_of(const Json& result) {
+  Json figures = Json::object();
+  for (const SweepMetric& metric : kMetrics) {
+    const Json::json_pointer pointer(metric.pointer);
+    if (result.contains(pointer)) figures[pointer] = result.at(pointer);
+  }
+  figures["memory"]["fits"] = result.at("memory").at("fits");
+  return figures;
+}
+
 SweepRow row_of_json(const SweepGrid& grid, const Json& json) {
   SweepRow row;
   for (const SweepAxis& axis : grid.axes()) row.values.push_back(json.at("values").at(axis.key).get<std::string>());
@@ -60,14 +72,16 @@ const SweepMetric& sweep_metric(const std::string& name) {
   throw ConfigError({"--metric", fmt::format("unknown value \"{}\"", name), "", choices_help(name, names)});
 }
 
-std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Forecast& forecast) {
-  return row_json(grid, index, result_json(forecast)).dump();
+std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Forecast& forecast, SweepDetail detail) {
+  Json result = result_json(forecast);
+  if (detail == SweepDetail::kFigures) result = figures_of(result);
+  return dumped(row_json(grid, index, std::move(result)));
 }
 
 std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Diagnostic& complaint) {
   Json row = row_json(grid, index, nullptr);
   row["error"] = complaint.field.empty() ? complaint.problem : complaint.field + ": " + complaint.problem;
-  return row.dump();
+  return dumped(row);
 }
 
 std::optional<SweepRow> read_sweep_row(const SweepGrid& grid, const std::string& line) {
@@ -78,19 +92,29 @@ std::optional<SweepRow> read_sweep_row(const SweepGrid& grid, const std::string&
   }
 }
 
-std::string write_sweep(const SweepGrid& grid, const std::vector<std::string>& rows) {
-  Json json = {{"schema", "flopcast.sweep/1"}, {"keys", Json::array()}, {"rows", Json::array()}};
+std::string sweep_json_begin(const SweepGrid& grid) {
+  Json json = {{"schema", "flopcast.sweep/1"}, {"keys", Json::array()}};
   for (const SweepAxis& axis : grid.axes()) json["keys"].push_back(axis.key);
-  for (const std::string& row : rows) json["rows"].push_back(Json::parse(row));
-  return json.dump(2);
+  std::string text = dumped(json, 2);
+  text.resize(text.size() - std::string_view("\n}").size());
+  return text + ",\n  \"rows\": [";
 }
 
-Table sweep_table(const SweepGrid& grid, const std::vector<std::string>& rows) {
-  std::vector<SweepRow> answers;
-  for (const std::string& line : rows) answers.push_back(read_sweep_row(grid, line).value());
-  const bool any_run =
-      std::any_of(answers.begin(), answers.end(), [](const SweepRow& row) { return row.figures.back().has_value(); });
-  const std::size_t shown = std::size(kMetrics) - (any_run ? 0 : kRunMetrics);
+std::string sweep_json_row(const std::string& row, bool first) {
+  std::string text = first ? "\n    " : ",\n    ";
+  for (const char c : dumped(Json::parse(row), 2)) {
+    text += c;
+    if (c == '\n') text += "    ";  // inside a string it would be written \n
+  }
+  return text;
+}
+
+std::string sweep_json_end() {
+  return "\n  ]\n}\n";
+}
+
+Table sweep_table(const SweepGrid& grid, const std::vector<SweepRow>& rows, SweepColumns columns) {
+  const std::size_t shown = std::size(kMetrics) - (columns == SweepColumns::kStep ? kRunMetrics : 0);
   Table table;
   for (const SweepAxis& axis : grid.axes()) table.columns.push_back(text_column(axis.key));
   for (std::size_t metric = 0; metric < shown; ++metric) {
@@ -98,7 +122,7 @@ Table sweep_table(const SweepGrid& grid, const std::vector<std::string>& rows) {
   }
   table.columns.push_back(text_column("fits"));
   table.columns.push_back(text_column("error"));
-  for (const SweepRow& row : answers) {
+  for (const SweepRow& row : rows) {
     std::vector<std::string> cells = row.values;
     for (std::size_t metric = 0; metric < shown; ++metric) {
       const std::optional<double>& figure = row.figures[metric];
@@ -111,7 +135,7 @@ Table sweep_table(const SweepGrid& grid, const std::vector<std::string>& rows) {
   return table;
 }
 
-HeatMap sweep_map(const SweepGrid& grid, const std::vector<std::string>& rows, const SweepMetric& metric) {
+HeatMap sweep_map(const SweepGrid& grid, const std::vector<SweepRow>& rows, const SweepMetric& metric) {
   HeatMap map;
   const auto short_key = [&grid](std::size_t axis) {
     const std::string& key = grid.axes()[axis].key;
@@ -129,7 +153,7 @@ HeatMap sweep_map(const SweepGrid& grid, const std::vector<std::string>& rows, c
   for (std::size_t row = 0; row < map.rows.size(); ++row) {
     map.cells.emplace_back();
     for (std::size_t column = 0; column < map.columns.size(); ++column) {
-      const SweepRow answer = read_sweep_row(grid, rows[row * map.columns.size() + column]).value();
+      const SweepRow& answer = rows[row * map.columns.size() + column];
       HeatMap::Cell cell = {answer.figures[place], answer.error};
       cell.fits = answer.fits.value_or(false);
       if (cell.value && !cell.fits) cell.note = "does not fit";

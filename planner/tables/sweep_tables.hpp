@@ -24,9 +24,15 @@ struct SweepMetric {
 /// Throws ConfigError naming --metric.
 const SweepMetric& sweep_metric(const std::string& name);
 
-/// A combination of a sweep as a JSON object on one line: its values and its result, flopcast.result/1. One that makes
-/// no job is a row too, with the complaint instead of a result.
-std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Forecast& forecast);
+/// What of a result a row keeps.
+enum class SweepDetail {
+  kFigures,  ///< what tables and maps show: 300 bytes a row
+  kResult,   ///< all of it, for JSON: 6 kB a row
+};
+
+/// A combination of a sweep as a JSON object on one line: its values and its result, flopcast.result/1 or the figures
+/// of one. One that makes no job is a row too, with the complaint instead of a result.
+std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Forecast& forecast, SweepDetail detail);
 std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Diagnostic& complaint);
 
 /// What is read of it.
@@ -39,10 +45,19 @@ struct SweepRow {
 /// Nothing where the line is no row of this sweep.
 std::optional<SweepRow> read_sweep_row(const SweepGrid& grid, const std::string& line);
 
-/// Schema flopcast.sweep/1 (docs/schema/sweep-1.schema.json).
-std::string write_sweep(const SweepGrid& grid, const std::vector<std::string>& rows);
-Table sweep_table(const SweepGrid& grid, const std::vector<std::string>& rows);
+/// Schema flopcast.sweep/1 (docs/schema/sweep-1.schema.json) in pieces: what is before the rows, a row (after another
+/// one unless it is the first), and what is after them.
+std::string sweep_json_begin(const SweepGrid& grid);
+std::string sweep_json_row(const std::string& row, bool first);
+std::string sweep_json_end();
+
+/// What a table shows of each row.
+enum class SweepColumns {
+  kStep,
+  kStepAndRun,  ///< of jobs with failures: days and goodput of the run too
+};
+Table sweep_table(const SweepGrid& grid, const std::vector<SweepRow>& rows, SweepColumns columns);
 /// Of a grid with two axes. Throws ConfigError where no combination has the figure.
-HeatMap sweep_map(const SweepGrid& grid, const std::vector<std::string>& rows, const SweepMetric& metric);
+HeatMap sweep_map(const SweepGrid& grid, const std::vector<SweepRow>& rows, const SweepMetric& metric);
 
 }  // namespace flopcast

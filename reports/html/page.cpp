@@ -173,7 +173,7 @@ std::string name_of_ranked(const Json& layout, std::size_t place) {
   for (const std::string& key : keys) {
     const Json value = layout.is_object() ? layout.value(key, Json()) : Json();
     if (!value.is_number_integer() || value == 1) continue;
-    text += fmt::format("{}{} {}", separator, key, value.dump());
+    text += fmt::format("{}{} {}", separator, key, dumped(value));
     separator = ", ";
   }
   return text;

@@ -9,6 +9,7 @@
 
 #include "base/text/error.hpp"
 #include "base/text/numbers.hpp"
+#include "model/config/document.hpp"
 #include "model/cost/compute.hpp"
 #include "model/units/quantity.hpp"
 #include "model/workload/operators.hpp"
@@ -273,9 +274,9 @@ void flatten(const nlohmann::ordered_json& json, const std::string& prefix, Tabl
     std::string cell;
     if (value.is_array()) {
       for (const auto& element : value)
-        cell += (cell.empty() ? "" : ";") + (element.is_string() ? element.get<std::string>() : element.dump());
+        cell += (cell.empty() ? "" : ";") + (element.is_string() ? element.get<std::string>() : dumped(element));
     } else {
-      cell = value.is_string() ? value.get<std::string>() : value.dump();
+      cell = value.is_string() ? value.get<std::string>() : dumped(value);
     }
     row.columns.push_back(value.is_number() ? number_column(key, key) : text_column(key, key));
     row.rows.front().push_back(cell);

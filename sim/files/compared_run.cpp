@@ -251,7 +251,7 @@ Json side_json(const RunComparison& run, const RunView& side) {
 }
 
 std::string write_run(const RunComparison& run) {
-  return run_json(run).dump(2);
+  return dumped(run_json(run), 2);
 }
 
 bool is_run(const Json& json) {
@@ -285,7 +285,7 @@ SavedRun saved_run(const RunComparison& run) {
 std::string with_comparison(const std::string& measurement, const RunComparison& run) {
   Json file = Json::parse(measurement);
   file[kKeptAs] = run_json(run);
-  return file.dump() + "\n";
+  return dumped(file) + "\n";
 }
 
 const Json& run_kept_in(const Json& measurement, const std::string& file) {

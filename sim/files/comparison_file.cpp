@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "model/config/document.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/terms.hpp"
 
@@ -53,7 +54,7 @@ std::string write_comparison(const std::vector<ComparedLayout>& layouts) {
                      {"b", compared_side(layouts[1])},
                      {"terms", terms_json(layouts[0], layouts[1])},
                      {"others", std::move(others)}};
-  return json.dump(2);
+  return dumped(json, 2);
 }
 
 bool is_comparison(const Json& json) {

@@ -309,7 +309,7 @@ FlowCase read_flow_case(std::string_view text, const std::string& file) {
 }
 
 std::string write_finish_times(const std::vector<double>& finish) {
-  return nlohmann::json({{"finish", finish}}).dump(2);
+  return dumped(nlohmann::json({{"finish", finish}}), 2);
 }
 
 }  // namespace flopcast

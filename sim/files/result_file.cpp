@@ -432,13 +432,13 @@ class PageChecker {
   }
   void number(const Json& json, const std::string& field, const std::string& key) const {
     if (!json.contains(key)) fail(joined(field, key), "is missing");
-    if (!json.at(key).is_number()) fail(joined(field, key), fmt::format("{} is no number", json.at(key).dump()));
+    if (!json.at(key).is_number()) fail(joined(field, key), fmt::format("{} is no number", dumped(json.at(key))));
   }
   void texts(const Json& json, const std::string& field, const std::string& key) const {
     if (!json.contains(key)) return;
     if (!json.at(key).is_array()) fail(joined(field, key), "is no list of texts");
     for (const Json& text : json.at(key)) {
-      if (!text.is_string()) fail(joined(field, key), fmt::format("{} is no text", text.dump()));
+      if (!text.is_string()) fail(joined(field, key), fmt::format("{} is no text", dumped(text)));
     }
   }
   // Figures that the page needs, and those that early versions did not write where they are there.
@@ -717,13 +717,13 @@ Json result_json(const Forecast& forecast) {
 }
 
 std::string write_result(const Forecast& forecast) {
-  return result_json(forecast).dump();
+  return dumped(result_json(forecast));
 }
 
 std::string write_simulation(const Forecast& forecast) {
   Json json = result_json(forecast);
   json["critical_path"] = critical_path_part(forecast.timeline);
-  return json.dump(2);
+  return dumped(json, 2);
 }
 
 std::string write_memory(const Forecast& forecast, MemoryView view) {
@@ -754,7 +754,7 @@ std::string write_memory(const Forecast& forecast, MemoryView view) {
   }
   json["assumptions"] = forecast.result.assumptions;
   json["warnings"] = forecast.result.warnings;
-  return json.dump(2);
+  return dumped(json, 2);
 }
 
 }  // namespace flopcast

@@ -200,7 +200,7 @@ std::string write_run_record(const RunRecord& run) {
                             {"libraries", run.libraries},
                             {"samples", std::move(samples)},
                             {"run", record_json(run)}};
-  return file.dump() + "\n";
+  return dumped(file) + "\n";
 }
 
 MeasuredRun read_measured_run(std::string_view text, const std::string& file) {

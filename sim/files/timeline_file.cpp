@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
+#include "model/config/document.hpp"
 
 namespace flopcast {
 
@@ -237,7 +238,7 @@ bool is_timelines(const Json& json) {
 std::string write_timelines(const std::vector<Timeline>& timelines) {
   Json json = {{"schema", kTimelinesName}, {"timelines", Json::array()}};
   for (const Timeline& timeline : timelines) json["timelines"].push_back(timeline_json(timeline));
-  return json.dump(2);
+  return dumped(json, 2);
 }
 
 SavedTimeline read_saved_timeline(const Json& json, const std::string& file, const std::string& field) {

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/host/files.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/run_flopcast.hpp"
 
@@ -239,6 +241,68 @@ TEST(BadInput, WhatIsAskedForIsWrittenOrTold) {
     EXPECT_EQ(result.exit_code, 4) << question;
     EXPECT_NE(result.standard_error.find("standard output"), std::string::npos) << question;
   }
+}
+
+// Its values would take 64 bytes for each three of the file.
+TEST(BadInput, ASmallFileMakesNoLargeTree) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "many.json").string();
+  std::string text = "[[]";
+  constexpr int kLists = 8'500'000;
+  for (int list = 0; list < kLists; ++list) text += ",[]";
+  write_text(file, text + "]");
+  expect_refused({"report", file}, {"many.json holds more values than 512 MiB of memory can"});
+  expect_refused({"simulate", file}, {"many.json holds more values than 512 MiB of memory can"});
+  const std::string recipe = (folder.path() / "many.yaml").string();
+  write_text(recipe, std::string((std::size_t{16} << 20) + 1, '#'));
+  expect_refused({"convert", recipe}, {"many.yaml is larger than 16 MiB, too large for YAML"});
+}
+
+// Found by mutation: bytes that are no UTF-8 ended in an internal error, a bare bracket in toml++'s assertion.
+TEST(BadInput, BytesOfOtherProgramsFiles) {
+  const TemporaryFolder folder;
+  const auto converted = [&folder](const std::string& file, const std::string& text) {
+    write_text(folder.path() / file, text);
+    return run_flopcast({"convert", (folder.path() / file).string(), "--format", "json"});
+  };
+  const CommandResult script =
+      converted("train.sh",
+                "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 "
+                "--seq-length 128 --vocab-size 99 --micro-batch-size 1 --global-batch-size 8 "
+                "--max-position\xff"
+                "embeddings 128\n");
+  EXPECT_EQ(script.exit_code, 0) << script.standard_error;
+  EXPECT_NE(script.standard_output.find("\uFFFD"), std::string::npos) << script.standard_output;
+  const CommandResult recipe = converted("recipe.toml", "[job]\n\n[\n\n[model]\nname = \"llama3\"\n");
+  EXPECT_EQ(recipe.exit_code, 2);
+  EXPECT_NE(recipe.standard_error.find("recipe.toml is not valid TOML"), std::string::npos) << recipe.standard_error;
+}
+
+// Whoever is killed while it writes leaves nothing.
+TEST(BadInput, AnOutputHasNoNameUntilItIsWhole) {
+  const TemporaryFolder folder;
+  const int probe = open(folder.path().c_str(), O_TMPFILE | O_WRONLY, 0600);
+  if (probe < 0) GTEST_SKIP() << "this file system has no files without names";
+  close(probe);
+  const auto names = [&folder] { return std::distance(std::filesystem::directory_iterator(folder.path()), {}); };
+  const std::string file = (folder.path() / "out.txt").string();
+  const std::string text(1 << 20, 'x');
+  {
+    OutputPieces abandoned(standard_streams(), file);
+    EXPECT_TRUE(abandoned.write(text));
+    EXPECT_EQ(names(), 0);
+  }
+  EXPECT_EQ(names(), 0);
+  write_text(file, "before");
+  std::filesystem::permissions(file, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  OutputPieces pieces(standard_streams(), file);
+  EXPECT_TRUE(pieces.write(text));
+  EXPECT_EQ(read_text(file), "before");
+  pieces.finish();
+  EXPECT_EQ(read_text(file), text);
+  EXPECT_EQ(names(), 1);
+  EXPECT_EQ(std::filesystem::status(file).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
 }
 
 TEST(BadInput, AFileOfTheLongestNameIsWritten) {

@@ -13,6 +13,16 @@ TEST(Cli, PrintsItsVersion) {
   EXPECT_EQ(result.standard_error, "");
 }
 
+TEST(Cli, TellsWhatItIsBuiltOf) {
+  const CommandResult result = start_flopcast({"--version", "--verbose"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.standard_output.rfind("flopcast " FLOPCAST_VERSION "\n", 0), 0u);
+  for (const char* part : {"fmt 9.", "nlohmann_json 3.", "CLI11 2.", "Boost 1.", "Eigen 3.", "MPL-2.0"}) {
+    EXPECT_NE(result.standard_output.find(part), std::string::npos) << part << "\n" << result.standard_output;
+  }
+  EXPECT_EQ(start_flopcast({"--version", "--verbos"}).exit_code, 2);
+}
+
 TEST(Cli, HelpNamesTheCommands) {
   const CommandResult result = start_flopcast({"--help"});
   EXPECT_EQ(result.exit_code, 0);

@@ -328,6 +328,65 @@ TEST(Sweep, KeepsTheRowsOfAKilledRun) {
   EXPECT_EQ(run_flopcast(arguments, options).exit_code, 2);
 }
 
+// What a sweep holds does not grow with its rows: 3,000 results of 6 kB pass through 24 MB.
+TEST(Sweep, RowsPassThrough) {
+  const TemporaryFolder folder;
+  CommandOptions options;
+  options.working_directory = folder.path();
+  std::string lengths;
+  constexpr int kRows = 3'000;
+  for (int row = 1; row <= kRows; ++row) lengths += (row == 1 ? "" : ",") + std::to_string(row * 2);
+  const std::vector<std::string> sweep = {FLOPCAST_PROGRAM, "sweep",   "--model", "gpt3-125m",
+                                          "--cluster",      "one-gpu", "--gbs",   "1",
+                                          "--threads",      "1",       "--vary",  "seq=" + lengths};
+  for (const char* const output : {"> all.json --format json", "-o all.json", "-o all.csv"}) {
+    std::string script = "ulimit -d 24000 && exec";
+    for (const std::string& word : sweep) script += " " + word;
+      // A sanitizer needs room of its own.
+#ifdef __SANITIZE_ADDRESS__
+    script.erase(0, script.find("exec"));
+#endif
+    const CommandResult result = run_command({"sh", "-c", script + " " + output}, options);
+    ASSERT_EQ(result.exit_code, 0) << output << result.standard_error;
+  }
+  const Json all = Json::parse(read_text(folder.path() / "all.json"));
+  ASSERT_EQ(all.at("rows").size(), static_cast<std::size_t>(kRows));
+  for (int row = 0; row < kRows; ++row) {
+    EXPECT_EQ(all.at("rows").at(row).at("values").at("training.sequence_length"), std::to_string(2 * (row + 1)));
+  }
+  const std::string csv = read_text(folder.path() / "all.csv");
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), kRows + 1);
+}
+
+TEST(Sweep, ATableTooLongToReadIsRefused) {
+  std::string lengths = "1";
+  for (int row = 2; row <= 50'001; ++row) lengths += "," + std::to_string(row);
+  const std::vector<std::string> sweep = {"sweep", "--model", "gpt3-125m", "--cluster",     "one-gpu",
+                                          "--gbs", "1",       "--vary",    "seq=" + lengths};
+  const CommandResult result = run_flopcast(sweep);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.standard_error.find("at most 50000 rows; give --format csv or json"), std::string::npos)
+      << result.standard_error;
+}
+
+// Another process with the same question may append and remove at any time: what cannot be read back is computed again.
+TEST(Sweep, RowsThatAreGoneAreComputedAgain) {
+  const TemporaryFolder folder;
+  CommandOptions options;
+  options.working_directory = folder.path();
+  ASSERT_EQ(run_flopcast(sweep_arguments(), options).exit_code, 0);
+  const std::string expected = read_text(folder.path() / "sweep.json");
+  std::filesystem::remove(folder.path() / "sweep.json");
+  std::vector<std::string> words = {FLOPCAST_PROGRAM};
+  for (const std::string& word : sweep_arguments()) words.push_back(word);
+  std::string script =
+      "(while [ ! -e sweep.json ]; do [ ! -s sweep.json.partial ] || : > sweep.json.partial; done) & exec";
+  for (const std::string& word : words) script += " '" + word + "'";
+  const CommandResult result = run_command({"sh", "-c", script}, options);
+  ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+  EXPECT_EQ(read_text(folder.path() / "sweep.json"), expected);
+}
+
 TEST(Sweep, DrawsTwoKeysAndRefusesTheRest) {
   const TemporaryFolder folder;
   CommandOptions options;

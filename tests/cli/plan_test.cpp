@@ -125,6 +125,21 @@ TEST(Plan, ThreadsDoNotShowInAnyByte) {
   EXPECT_EQ(one.standard_output, three.standard_output);
 }
 
+// Rows are kept without the actions of their steps: 200 of up to 4,096 microbatches pass through 60 MB.
+TEST(Plan, ManyRowsAreKeptInProportion) {
+  std::string script = "exec";
+#ifndef __SANITIZE_ADDRESS__
+  script = "ulimit -d 60000 && exec";
+#endif
+  for (const char* word : {FLOPCAST_PROGRAM, "plan", "--model", "gpt3-13b", "--cluster", "8xdgx-a100-80g", "--gbs", "4096",
+                           "--mbs", "1", "--top", "200", "--threads", "1", "--format", "json"}) {
+    script += std::string(" ") + word;
+  }
+  const CommandResult result = run_command({"sh", "-c", script});
+  ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+  EXPECT_EQ(Json::parse(result.standard_output).at("ranked").size(), 200u);
+}
+
 TEST(Plan, SaysNoWithTheNearestYes) {
   const CommandResult result = run_flopcast({"plan", "--model", "gpt3-13b", "--cluster", "1xdgx-a100-80g", "--gbs",
                                              "64", "--recompute", "none", "--mbs", "64", "--zero", "0"});
