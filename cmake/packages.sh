@@ -5,7 +5,8 @@ build_packages=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev
 # The Python module, and what its tests hand its columns to: numpy, pandas and scipy.
 python_packages=(pybind11-dev python3-dev python3-pytest python3-numpy python3-pandas python3-scipy python3-pip python3-venv python3-setuptools python3-wheel)
 test_packages=("${build_packages[@]}" openmpi-bin libopenmpi-dev libgtest-dev librapidcheck-dev libbenchmark-dev librsvg2-bin "${python_packages[@]}")
-review_packages=(git clang-format emscripten)
+# locales: German and Turkish ones, of which answers must not depend.
+review_packages=(git clang-format emscripten locales)
 # Since version 22 clang-tidy leaves the system's headers alone, which is most of what it would read.
 tidy_packages=(clang-tidy-22)
 sanitizer_packages=(clang-22 libclang-rt-22-dev)

@@ -27,6 +27,7 @@
 #include "sim/run/run_answer.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/cli/small_run.hpp"
+#include "tests/property/random_jobs.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/run_flopcast.hpp"
 #include "tests/unit/model/jobs.hpp"
@@ -36,209 +37,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A 1F1B step of two ranks and four microbatches.
-constexpr const char* kRows = "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n";
-
-// What jobs begin with: every kind of model, cluster and stack.
-const std::vector<Json>& beginnings() {
-  static const std::vector<Json> jobs = [] {
-    std::vector<Json> all;
-    const Json dense = Json::parse(R"({
-      "model": {"name": "gpt3-125m", "layers": 8}, "cluster": {"name": "dgx-a100-80g", "nodes": 2},
-      "layout": {"tp": 2, "pp": 2, "global_batch_size": 64}, "training": {"stack": "megatron-2022"}})");
-    all.push_back(dense);
-    Json experts = dense;
-    experts["model"] = {{"name", "mixtral-8x7b"}, {"layers", 4}};
-    experts["layout"] = {{"ep", 4}, {"pp", 2}, {"global_batch_size", 64}};
-    all.push_back(experts);
-    Json latent = experts;
-    latent["model"] = {{"name", "deepseek-v3"}, {"layers", 4}, {"experts", {{"count", 16}, {"first_dense_layers", 1}}}};
-    all.push_back(latent);
-    Json searched = dense;
-    searched["layout"]["schedule"] = "v-auto";
-    all.push_back(searched);
-    Json sliced = dense;
-    sliced["layout"]["schedule"] = "terapipe";
-    all.push_back(sliced);
-    Json context = dense;
-    context["layout"] = {{"cp", 2}, {"tp", 2}, {"global_batch_size", 64}};
-    all.push_back(context);
-    context["layout"] = {
-        {"cp", 8}, {"context_parallel", "hierarchical"}, {"context_inner", 2}, {"global_batch_size", 64}};
-    all.push_back(context);
-    Json grid = dense;
-    grid["layout"] = {{"tp", 8},
-                      {"tensor_parallel", "2.5d"},
-                      {"tensor_depth", 2},
-                      {"micro_batch_size", 4},
-                      {"global_batch_size", 64}};
-    grid["model"] = {{"name", "gpt3-13b"}, {"layers", 4}};
-    all.push_back(grid);
-    Json sharded = dense;
-    sharded["layout"] = {{"data_parallel", "hsdp"}, {"global_batch_size", 64}};
-    all.push_back(sharded);
-    Json served = dense;
-    served["layout"] = {{"data_parallel", "ps"}, {"global_batch_size", 64}};
-    all.push_back(served);
-    Json checkpoints = dense;
-    checkpoints["layout"]["recompute"] = "full";
-    all.push_back(checkpoints);
-    checkpoints["layout"]["recompute"] = "selective";
-    all.push_back(checkpoints);
-    Json from_file = dense;
-    from_file["layout"] = Json::parse(R"({"pp": 2, "tp": 2, "schedule": "file:some/where/rows.csv", "chains": "0-1",
-      "global_batch_size": 16})");
-    from_file["layout"]["schedule_csv"] = kRows;
-    all.push_back(from_file);
-    Json asynchronous = dense;
-    asynchronous["layout"]["schedule"] = "pipedream-2bw";
-    all.push_back(asynchronous);
-    Json interleaved = dense;
-    interleaved["layout"]["schedule"] = "interleaved:2";
-    all.push_back(interleaved);
-    Json measured = dense;
-    measured["model"] =
-        Json::parse(R"({"name": "two", "measured_on": "a GPU", "micro_batch_size": 2, "precision": "fp16",
-      "sequence_length": 128, "layers": [
-        {"name": "a", "forward_s": 0.0123, "backward_s": 0.0457, "parameter_bytes": 1e7, "output_bytes": 12345},
-        {"name": "b", "forward_s": 0.03, "input_gradient_s": 0.04, "weight_gradient_s": 0.01, "activation_bytes": 1e6}]})");
-    measured["layout"] = {{"pp", 2}, {"global_batch_size", 64}};
-    measured["training"] = {{"precision", "fp16"}};
-    all.push_back(measured);
-    Json uneven = dense;
-    uneven["cluster"]["nodes"] = Json::parse(R"([{"devices": 4}, {"devices": 2, "device": "a100-40g"}])");
-    uneven["layout"] = {{"pp", 2}, {"global_batch_size", 63}};
-    all.push_back(uneven);
-    Json own_cluster = dense;
-    own_cluster["cluster"] = job_json(read_job(dense, {})).at("cluster");
-    own_cluster["cluster"]["name"] = "ours";
-    own_cluster["cluster"]["curves"] = Json::parse(R"([{"kind": "all_reduce", "ranks": 2, "nodes": 1, "segments": [
-      {"from_bytes": 0, "alpha_s": 1.3e-5, "beta_s_per_byte": 1.7e-11},
-      {"from_bytes": 1e6, "alpha_s": 2e-5, "beta_s_per_byte": 1e-11}]}])");
-    all.push_back(own_cluster);
-    Json in_8_bits = dense;
-    in_8_bits["cluster"] = {{"name", "dgx-h100"}};
-    in_8_bits["layout"] = {{"tp", 2}, {"pp", 2}, {"global_batch_size", 64}};
-    in_8_bits["training"] = {{"precision", "fp8"}};
-    all.push_back(in_8_bits);
-    Json cores = own_cluster;
-    cores["cluster"]["device"]["generation"] = "cpu";
-    cores["cluster"]["device"]["gemm_kernel"] = {{"overhead_depth", 33}, {"overlapped", false}};
-    all.push_back(cores);
-    Json own_stack = dense;
-    own_stack["training"]["stack"] = {{"name", "nemo"}, {"gradient_bytes", 2}, {"host_time_per_kernel", "3.7us"}};
-    own_stack["training"]["profile"] =
-        Json::parse(read_text(project_folder() / "model" / "catalog" / "profiles" / "a100-nccl.json"));
-    all.push_back(own_stack);
-    Json windows = dense;
-    windows["model"] = {{"name", "gpt3-13b"}, {"layers", 4}, {"sliding_window", 96}};
-    all.push_back(windows);
-    Json adapters = dense;
-    adapters["training"]["finetune"] = {{"method", "qlora"}, {"rank", 4}};
-    all.push_back(adapters);
-    Json frozen = dense;
-    frozen["training"]["finetune"] = {{"method", "freeze"}, {"trainable_layers", 3}};
-    all.push_back(frozen);
-    Json months = dense;
-    months["failures"] = Json::parse(R"({"preset": "alibaba", "spares": 2, "elastic": {"least_dp": 2},
-      "checkpoint": {"in_memory": true}, "stragglers": {"share": 0.01, "factor": 1.2},
-      "maintenance": {"every": "7d", "lasts": "1h"}})");
-    all.push_back(months);
-    return all;
-  }();
-  return jobs;
-}
-
-// Some value of a key; not every one suits every job.
-Json some_value(const Field& field, std::size_t seed) {
-  const auto pick = [seed](std::initializer_list<Json> values) { return *(values.begin() + seed % values.size()); };
-  if (field.key == "compression") return pick({"none", "8bit", "4bit", "topk:0.013", "powersgd:3"});
-  if (field.key == "placement") return pick({"tp-cp-dp-pp", "pp-tp-cp-dp", "dp-tp-pp-cp"});
-  if (field.key == "stage_layers") return pick({"balanced", "uniform", Json({3, 5}), Json({5, 3}), Json({1, 1})});
-  if (field.key == "schedule") return schedule_catalogue()[seed % schedule_catalogue().size()].name;
-  if (field.key == "schedule_csv") return kRows;
-  if (field.key == "chains") return "0-1";
-  if (field.key == "nccl") return pick({"2.16", "2.21", "2.25"});
-  if (field.key == "peak") return Json({{"bf16", "301.7TFLOP/s"}, {"fp16", "299TFLOP/s"}, {"fp32", "19.5TFLOP/s"}});
-  if (field.key == "based_on") return pick({"megatron-core", "megatron-2022", "nemo"});
-  if (field.key == "curves") {
-    return Json::parse(R"([{"kind": "p2p", "ranks": 2, "segments": [
-      {"from_bytes": 0, "alpha_s": 7.7e-6, "beta_s_per_byte": 5.1e-11}]}])");
-  }
-  if (field.key == "causes") {
-    return Json::parse(R"([{"name": "gpu", "mtbf": "50000h", "takes": "nothing"},
-      {"name": "rack", "per": "rack", "mtbf": "333.3d", "detection": "1.7s", "repair": "2h", "silent": true}])");
-  }
-  if (field.key == "interval") return pick({"auto", "30min", "1.7h"});
-  if (field.key == "every" && field.kind != FieldKind::kWhole) return pick({"7d", "3.5d"});
-  if (field.key == "rate") return pick({"0.6 per job month", "1.25 per node year"});
-  if (field.key == "links" && field.kind == FieldKind::kList) {
-    return Json::parse(R"([{"one": 0, "other": 1, "links": 2}, {"one": 1, "other": 2}, {"one": 0, "other": 2}])");
-  }
-  if (field.key == "flash_efficiency") return Json({{"ampere", {0.31, 0.27}}});
-  if (field.kind == FieldKind::kObject && field.choices != nullptr) return Json({{"bf16", 0.53}, {"fp16", 0.51}});
-  if (field.choices != nullptr && !field.names_object) return field.choices()[seed % field.choices().size()];
-  switch (field.kind) {
-    case FieldKind::kBoolean:
-      return seed % 2 == 0;
-    case FieldKind::kWhole:
-      return pick({1, 2, 3, 4, 8, 16, 64, 256, 1024});
-    case FieldKind::kNumber:
-      return pick({0.3, 0.7123, 1.0, 1.25, 2.0});
-    case FieldKind::kQuantity:
-      switch (field.dimension) {
-        case Dimension::kBytes:
-          return pick({"80GiB", "79.3GB", "1.7TB"});
-        case Dimension::kBandwidth:
-          return pick({"31.7GB/s", "200Gbit/s", "1.23456789TB/s"});
-        case Dimension::kTime:
-          return pick({"3us", "1.7us", "333.3ns"});
-        case Dimension::kFlopRate:
-          return "301.7TFLOP/s";
-        case Dimension::kPower:
-          return "401.3W";
-        case Dimension::kFrequency:
-          return pick({"1405MHz", "1.2345678GHz"});
-        case Dimension::kCount:
-        case Dimension::kMoney:
-          return pick({0.7, 1, "0.31"});
-      }
-      return nullptr;
-    default:
-      return "some words";
-  }
-}
-
-std::optional<Job> prepared(const Json& root) {
-  try {
-    return prepare(read_job(root, {}), no_files).job;
-  } catch (const ConfigError&) {
-    return std::nullopt;
-  }
-}
-
 std::string figures_of(const Job& job) {
   nlohmann::ordered_json result = nlohmann::ordered_json::parse(write_simulation(forecast(job, no_files)));
   // Sentences about what was assumed; a job that says everything assumes less.
   result.erase("assumptions");
   result.erase("warnings");
   return result.dump();
-}
-
-// A job in which each of `changes` (a key and a value of it) holds where the others leave it possible.
-Json job_with(std::size_t beginning, const std::vector<std::pair<std::size_t, std::size_t>>& changes,
-              std::set<std::string>* covered = nullptr) {
-  Json job = beginnings()[beginning % beginnings().size()];
-  for (const auto& [index, seed] : changes) {
-    const JobKey& key = job_keys()[index % job_keys().size()];
-    if (key.entry->names_object || key.field == "training.profile") continue;
-    Json changed = job;
-    lay_over(key.field, some_value(*key.entry, seed), changed);
-    if (!prepared(changed)) continue;
-    job = std::move(changed);
-    if (covered != nullptr) covered->insert(key.field);
-  }
-  return job;
 }
 
 void expect_round_trip(const Json& root) {
@@ -248,15 +52,15 @@ void expect_round_trip(const Json& root) {
   RC_ASSERT(Json(job_json(read)).dump() == written.dump());
   RC_ASSERT(figures_of(read) == figures_of(job));
   // What a result holds: the schedule chosen, the layers spread, no file to be read.
-  const Job chosen = *prepared(root);
+  const Job chosen = *prepared_job(root);
   const Json echo = job_json(chosen);
-  const Job again = *prepared(echo);
+  const Job again = *prepared_job(echo);
   RC_ASSERT(Json(job_json(again)).dump() == echo.dump());
   RC_ASSERT(figures_of(read_job(echo, {})) == figures_of(job));
 }
 
 RC_GTEST_PROP(JobProperties, AJobInAResultIsTheJobThatWasForecast, ()) {
-  const auto beginning = *rc::gen::inRange<std::size_t>(0, beginnings().size());
+  const auto beginning = *rc::gen::inRange<std::size_t>(0, job_beginnings().size());
   const auto changes = *rc::gen::container<std::vector<std::pair<std::size_t, std::size_t>>>(
       rc::gen::pair(rc::gen::inRange<std::size_t>(0, job_keys().size()), rc::gen::inRange<std::size_t>(0, 16)));
   expect_round_trip(job_with(beginning, changes));
@@ -267,7 +71,7 @@ TEST(JobProperties, EveryKeySurvivesARoundTrip) {
   std::set<std::string> covered;
   for (std::size_t index = 0; index < job_keys().size(); ++index) {
     const JobKey& key = job_keys()[index];
-    for (std::size_t beginning = 0; beginning < beginnings().size() && covered.count(key.field) == 0; ++beginning) {
+    for (std::size_t beginning = 0; beginning < job_beginnings().size() && covered.count(key.field) == 0; ++beginning) {
       for (std::size_t seed = 0; seed < 9 && covered.count(key.field) == 0; ++seed) {
         const Json job = job_with(beginning, {{index, seed}}, &covered);
         if (covered.count(key.field) == 0) continue;
@@ -283,9 +87,9 @@ TEST(JobProperties, EveryKeySurvivesARoundTrip) {
 }
 
 TEST(JobProperties, BeginningsSurviveARoundTrip) {
-  for (const Json& root : beginnings()) {
+  for (const Json& root : job_beginnings()) {
     const Job job = read_job(root, {});
-    const Json echo = job_json(*prepared(root));
+    const Json echo = job_json(*prepared_job(root));
     EXPECT_EQ(echo.dump().find("some/where"), std::string::npos);
     EXPECT_EQ(figures_of(read_job(echo, {})), figures_of(job)) << echo.dump(2);
   }
@@ -303,11 +107,11 @@ TEST(JobProperties, EveryPathIsAFlagThatSaysWhatTheFileWould) {
   for (std::size_t index = 0; index < job_keys().size(); ++index) {
     const JobKey& key = job_keys()[index];
     for (std::size_t seed = 0; seed < 4; ++seed) {
-      Json value = some_value(*key.entry, seed);
+      Json value = some_job_value(*key.entry, seed);
       if (key.kind == FieldKind::kQuantity) value = flag_text(value);
-      Json in_file = beginnings().front();
+      Json in_file = job_beginnings().front();
       lay_over(key.field, value, in_file);
-      Json by_flag = beginnings().front();
+      Json by_flag = job_beginnings().front();
       Origins origins;
       apply_flags({{&key, "--" + key.field, flag_text(value)}}, by_flag, origins);
       EXPECT_EQ(by_flag, in_file) << key.field;
@@ -337,7 +141,7 @@ void expect_share_of(double part, double whole) {
 
 // The parts of a step are the step, those of a rank's memory what it holds, and an interval holds its forecast.
 RC_GTEST_PROP(JobProperties, ForecastsAddUp, ()) {
-  const auto beginning = *rc::gen::inRange<std::size_t>(0, beginnings().size());
+  const auto beginning = *rc::gen::inRange<std::size_t>(0, job_beginnings().size());
   const auto changes = *rc::gen::container<std::vector<std::pair<std::size_t, std::size_t>>>(
       rc::gen::pair(rc::gen::inRange<std::size_t>(0, job_keys().size()), rc::gen::inRange<std::size_t>(0, 16)));
   const Json root = job_with(beginning, changes);
@@ -375,23 +179,10 @@ RC_GTEST_PROP(JobProperties, ForecastsAddUp, ()) {
   RC_ASSERT(std::abs(fullest - result.memory.peak_gib) <= 1e-9 * fullest);
 }
 
-// Orders that are searched for the step's times are good ones found, not the best. And what the host adds to a backward
-// pass is halved between its parts: one of them may take longer although both together do not.
-bool follows_the_times(const Forecast& forecast) {
-  const std::string& schedule = forecast.step.job.layout.schedule;
-  if (schedule.find("auto") != std::string::npos || schedule.find("greedy") != std::string::npos) return false;
-  for (const std::vector<Action>& actions : forecast.step.program.ranks) {
-    for (const Action& action : actions) {
-      if (action.kind == ActionKind::kWeightGradient) return false;
-    }
-  }
-  return true;
-}
-
 // Wider links and shorter latencies never make a step longer: by no more than a thousandth, where what is hidden beside
 // a pass changes sides.
 RC_GTEST_PROP(JobProperties, BetterLinksAreNotSlower, ()) {
-  const auto beginning = *rc::gen::inRange<std::size_t>(0, beginnings().size());
+  const auto beginning = *rc::gen::inRange<std::size_t>(0, job_beginnings().size());
   const auto changes = *rc::gen::container<std::vector<std::pair<std::size_t, std::size_t>>>(
       rc::gen::pair(rc::gen::inRange<std::size_t>(0, job_keys().size()), rc::gen::inRange<std::size_t>(0, 16)));
   const Json root = job_with(beginning, changes);
@@ -490,7 +281,7 @@ void expect_answers_tell_their_job(const Desk& desk) {
 TEST(JobProperties, EveryCommandTellsTheJobThatItForecast) {
   constexpr std::size_t kChanges = 8;
   constexpr std::size_t kStride = 37;  // walks over all keys, another way in every job
-  for (std::size_t beginning = 0; beginning < beginnings().size(); ++beginning) {
+  for (std::size_t beginning = 0; beginning < job_beginnings().size(); ++beginning) {
     std::vector<std::pair<std::size_t, std::size_t>> changes;
     for (std::size_t change = 0; change < kChanges; ++change) {
       changes.emplace_back((beginning * kChanges + change) * kStride, beginning + change);
@@ -502,7 +293,7 @@ TEST(JobProperties, EveryCommandTellsTheJobThatItForecast) {
 }
 
 TEST(JobProperties, PlansTellTheirJobs) {
-  for (const Json& root : beginnings()) {
+  for (const Json& root : job_beginnings()) {
     // A layout in a file is none to search; what does not fit is no answer.
     if (root.at("layout").contains("schedule_csv") || root.at("cluster").at("name") == "ours") continue;
     const Desk desk;
@@ -527,7 +318,7 @@ TEST(JobProperties, PlansTellTheirJobs) {
 TEST(JobProperties, AnswersNeedNoFileOfTheJob) {
   const Desk desk;
   const std::vector<std::pair<const char*, std::string>> files = {
-      {"rows.csv", kRows},
+      {"rows.csv", two_ranks_csv()},
       {"stack.json", R"({"name": "nemo", "gradient_bytes": 2})"},
       {"profile.json", read_text(project_folder() / "model" / "catalog" / "profiles" / "a100-nccl.json")},
       {"config.json", R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024,
@@ -546,7 +337,7 @@ TEST(JobProperties, AnswersNeedNoFileOfTheJob) {
 
 TEST(JobProperties, ARunTellsItsJob) {
   const Desk desk;
-  desk.write("rows.csv", kRows);
+  desk.write("rows.csv", two_ranks_csv());
   std::vector<std::string> words =
       small_run({"--pp", "2", "--cluster.devices_per_node", "2", "--mbs", "4", "--schedule", "file:rows.csv", "--steps",
                  "2", "--times", "job", "-o", "measured.json"});

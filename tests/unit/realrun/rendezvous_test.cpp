@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -266,10 +268,34 @@ class Stranger {
   int handle_;
 };
 
+// FLOPCAST_ATTACK_SECONDS=60 keeps each attack up for so long; without it, each is made once.
 class StoreUnderAttack : public testing::Test {
  protected:
+  static constexpr int kKept = 100;
   std::unique_ptr<TcpServer> server_ = serve_tcp_store({.host = "localhost", .port = 0, .token = "of this run"});
   std::unique_ptr<Store> rank_ = open_tcp_store("localhost", server_->port(), "of this run", 5s);
+
+  StoreUnderAttack() {
+    for (int key = 0; key < kKept; ++key) rank_->set("kept/" + std::to_string(key), std::to_string(key * key));
+  }
+
+  // Nothing that the run has said is lost.
+  void TearDown() override {
+    for (int key = 0; key < kKept; ++key) {
+      EXPECT_EQ(rank_->get("kept/" + std::to_string(key)), std::to_string(key * key));
+    }
+    EXPECT_EQ(rank_->get("failure"), std::nullopt);
+  }
+
+  void attack(const std::function<void()>& once) {
+    const char* const seconds = std::getenv("FLOPCAST_ATTACK_SECONDS");
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::seconds(seconds == nullptr ? 0 : std::atoi(seconds));
+    do {
+      once();
+      expect_prompt();
+    } while (std::chrono::steady_clock::now() < end && !HasFailure());
+  }
 
   // What the run needs meanwhile.
   void expect_prompt() {
@@ -284,57 +310,81 @@ class StoreUnderAttack : public testing::Test {
 };
 
 TEST_F(StoreUnderAttack, WithoutTheTokenNothingIsSaid) {
-  const Stranger setter(server_->port());
-  setter.say(Stranger::request('s', "failure", "\x1b[31mgone"));
-  EXPECT_TRUE(setter.is_shown_out(3s));
-  const Stranger guesser(server_->port());
-  guesser.say(Stranger::request('h', "of that run", ""));
-  guesser.say(Stranger::request('s', "activity/1", "2F3"));
-  EXPECT_TRUE(guesser.is_shown_out(3s));
-  EXPECT_THROW(open_tcp_store("localhost", server_->port(), "another", 5s), EnvironmentError);
-  EXPECT_THROW(open_tcp_store("localhost", server_->port(), "", 5s), EnvironmentError);
-  expect_prompt();
+  attack([this] {
+    const Stranger setter(server_->port());
+    setter.say(Stranger::request('s', "failure", "\x1b[31mgone"));
+    EXPECT_TRUE(setter.is_shown_out(3s));
+    const Stranger guesser(server_->port());
+    guesser.say(Stranger::request('h', "of that run", ""));
+    guesser.say(Stranger::request('s', "activity/1", "2F3"));
+    EXPECT_TRUE(guesser.is_shown_out(3s));
+    EXPECT_THROW(open_tcp_store("localhost", server_->port(), "another", 5s), EnvironmentError);
+    EXPECT_THROW(open_tcp_store("localhost", server_->port(), "", 5s), EnvironmentError);
+  });
   EXPECT_EQ(rank_->get("activity/1"), std::nullopt);
 }
 
 TEST_F(StoreUnderAttack, HalfARequestHoldsNobodyUp) {
-  std::vector<Stranger> strangers;
-  for (int one = 0; one < 8; ++one) {
-    strangers.emplace_back(server_->port());
-    strangers.back().say(Stranger::request('h', "of this run", ""));
-    strangers.back().say(Stranger::request('s', "key", std::string(100, 'v')).substr(0, 20));
-  }
-  expect_prompt();
-  // A byte now and then buys no more time.
-  for (int time = 0; time < 8; ++time) {
-    for (const Stranger& one : strangers) one.say("v");
-    std::this_thread::sleep_for(800ms);
-  }
-  expect_prompt();
+  attack([this] {
+    std::vector<Stranger> strangers;
+    for (int one = 0; one < 8; ++one) {
+      strangers.emplace_back(server_->port());
+      strangers.back().say(Stranger::request('h', "of this run", ""));
+      strangers.back().say(Stranger::request('s', "key", std::string(100, 'v')).substr(0, 20));
+    }
+    expect_prompt();
+    // A byte now and then buys no more time.
+    for (int time = 0; time < 8; ++time) {
+      for (const Stranger& one : strangers) one.say("v");
+      std::this_thread::sleep_for(800ms);
+    }
+  });
   EXPECT_EQ(rank_->get("key"), std::nullopt);
 }
 
 TEST_F(StoreUnderAttack, WhoDoesNotReadIsLeft) {
   rank_->set("large", std::string(std::size_t{1} << 20, 'x'));
-  const Stranger greedy(server_->port());
-  greedy.say(Stranger::request('h', "of this run", ""));
-  for (int time = 0; time < 64; ++time) greedy.say(Stranger::request('g', "large", ""));
-  expect_prompt();
+  attack([this] {
+    const Stranger greedy(server_->port());
+    greedy.say(Stranger::request('h', "of this run", ""));
+    for (int time = 0; time < 64; ++time) greedy.say(Stranger::request('g', "large", ""));
+  });
 }
 
-TEST_F(StoreUnderAttack, ManyConnectionsAndMuchToKeep) {
-  std::vector<Stranger> strangers;
-  for (int one = 0; one < 300; ++one) strangers.emplace_back(server_->port());
-  expect_prompt();
-  const auto late = open_tcp_store("localhost", server_->port(), "of this run", 5s);
-  late->set("late", "here");
+TEST_F(StoreUnderAttack, ManyConnections) {
+  attack([this] {
+    std::vector<Stranger> strangers;
+    for (int one = 0; one < 300; ++one) strangers.emplace_back(server_->port());
+    expect_prompt();
+    const auto late = open_tcp_store("localhost", server_->port(), "of this run", 5s);
+    late->set("late", "here");
+  });
+  EXPECT_EQ(rank_->get("late"), "here");
+}
+
+// Even one that has the token: the store is full then, and takes no more, but what it has stays.
+TEST_F(StoreUnderAttack, MuchToKeep) {
   const Stranger hoarder(server_->port());
   hoarder.say(Stranger::request('h', "of this run", ""));
   for (int time = 0; time < 260; ++time)
-    hoarder.say(Stranger::request('s', std::to_string(time), std::string(std::size_t{1} << 20, 'x')));
-  EXPECT_EQ(rank_->get("late"), "here");
+    hoarder.say(Stranger::request('s', "hoard/" + std::to_string(time), std::string(std::size_t{1} << 20, 'x')));
   hoarder.say(Stranger::request('s', std::string(std::size_t{2} << 20, 'k'), ""));
-  EXPECT_EQ(late->get("late"), "here");
+  EXPECT_EQ(rank_->get("none"), std::nullopt);
+}
+
+// One that asks for much, takes nothing and stays: the rank that serves may end all the same.
+TEST(TcpStore, WhoStaysDoesNotKeepTheServer) {
+  auto server = serve_tcp_store({.host = "localhost", .port = 0, .token = "of this run"});
+  const auto rank = open_tcp_store("localhost", server->port(), "of this run", 5s);
+  rank->set("large", std::string(std::size_t{1} << 20, 'x'));
+  const Stranger stopped(server->port());
+  stopped.say(Stranger::request('h', "of this run", ""));
+  for (int time = 0; time < 64; ++time) stopped.say(Stranger::request('g', "large", ""));
+  std::this_thread::sleep_for(200ms);
+  EXPECT_EQ(rank->get("none"), std::nullopt);
+  const auto begin = std::chrono::steady_clock::now();
+  server.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s);
 }
 
 TEST(TcpStore, TokensAreNewEachTime) {

@@ -1,0 +1,65 @@
+// That the fuzz targets reach what they are meant to reach, and a first look at each; fuzz.cpp runs them for long.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "model/job/read_job.hpp"
+#include "sim/forecast/forecast.hpp"
+#include "tests/fuzz/job_invariants.hpp"
+#include "tests/fuzz/mutation.hpp"
+#include "tests/fuzz/targets.hpp"
+#include "tests/support/folders.hpp"
+#include "tests/support/run_flopcast.hpp"
+#include "tests/unit/model/jobs.hpp"
+
+namespace flopcast {
+namespace {
+
+TEST(FuzzTargets, SeedsAreAnswered) {
+  const TemporaryFolder folder;
+  for (const FuzzTarget& target : fuzz_targets()) {
+    int answered = 0;
+    for (const std::string& seed : target.seeds) {
+      EXPECT_EQ(fault_of(target, seed, folder.path()), std::nullopt) << target.name << "\n" << seed;
+      std::vector<std::string> words = target.commands.front();
+      std::replace(words.begin(), words.end(), std::string("@"), (folder.path() / target.file).string());
+      answered += static_cast<int>(run_flopcast(words).exit_code == 0);
+    }
+    EXPECT_GT(answered, 0) << target.name << ": no seed gets past the reader";
+  }
+}
+
+TEST(FuzzTargets, MutatedSeedsAreAnsweredOrRefused) {
+  constexpr int kEach = 150;
+  const TemporaryFolder folder;
+  std::mt19937_64 random(20260101);
+  for (const FuzzTarget& target : fuzz_targets()) {
+    for (int time = 0; time < kEach; ++time) {
+      const std::string input = mutated(target.seeds, target.is_json, random);
+      EXPECT_EQ(fault_of(target, input, folder.path()), std::nullopt) << target.name << "\n" << input;
+    }
+  }
+}
+
+TEST(FuzzTargets, AFaultIsOne) {
+  const TemporaryFolder folder;
+  const FuzzTarget misused = {"misused", "job.json", true, {{"simulate", "@", "--no-such-flag\x1b[31m"}}, {"{}"}};
+  EXPECT_EQ(fault_of(misused, "{}", folder.path()), std::nullopt);
+  // An answer that is no JSON.
+  const FuzzTarget silent = {"silent", "x", false, {{"schedule", "list", "-o", "/dev/null", "--format", "json"}}, {""}};
+  EXPECT_NE(fault_of(silent, "", folder.path()), std::nullopt);
+}
+
+TEST(JobInvariants, HoldForRandomJobs) {
+  constexpr int kJobs = 300;
+  std::mt19937_64 random(7);
+  std::size_t tried = 0;
+  for (int time = 0; time < kJobs; ++time) {
+    const nlohmann::json job = random_job(random, tried);
+    EXPECT_EQ(broken_invariants(job, random), std::vector<std::string>()) << job.dump();
+  }
+  EXPECT_GE(tried, static_cast<std::size_t>(kJobs));
+}
+
+}  // namespace
+}  // namespace flopcast

@@ -1,0 +1,212 @@
+#include "tests/fuzz/targets.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "sim/schedules/catalogue.hpp"
+#include "tests/property/random_jobs.hpp"
+#include "tests/support/folders.hpp"
+#include "tests/support/run_flopcast.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+// Of examples, and of what was written for this in tests/fuzz/seeds.
+std::vector<std::string> texts_of(std::initializer_list<const char*> names) {
+  std::vector<std::string> texts;
+  for (const char* name : names) {
+    const std::filesystem::path seed = project_folder() / "tests" / "fuzz" / "seeds" / name;
+    texts.push_back(read_text(std::filesystem::exists(seed) ? seed : project_folder() / "examples" / name));
+  }
+  return texts;
+}
+
+std::vector<std::string> texts_in(const std::filesystem::path& folder, const std::string& ending) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(project_folder() / folder)) {
+    if (entry.path().extension() == ending) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  std::vector<std::string> texts;
+  texts.reserve(files.size());
+  for (const std::filesystem::path& file : files) texts.push_back(read_text(file));
+  return texts;
+}
+
+// What commands say is itself a file that others read.
+std::string said(const Words& words) {
+  const CommandResult result = run_flopcast(words);
+  if (result.exit_code != 0) throw std::runtime_error(words.front() + ": " + result.standard_error);
+  return result.standard_output;
+}
+
+std::vector<std::string> job_texts() {
+  std::vector<std::string> texts = texts_in("examples/documented-runs", ".json");
+  for (std::string& text : texts_of({"gpt3-175b-64-gpus/job.json", "uneven-nodes/job.json", "zero-memory/job.json"}))
+    texts.push_back(std::move(text));
+  for (const nlohmann::json& job : job_beginnings()) texts.push_back(job.dump(2));
+  return texts;
+}
+
+std::vector<std::string> schedule_texts() {
+  std::vector<std::string> texts;
+  for (const ScheduleInfo& info : schedule_catalogue()) {
+    const CommandResult shown = run_flopcast({"schedule", "show", "--schedule", std::string(info.name), "--pp", "4",
+                                              "--microbatches", "8", "--format", "csv"});
+    if (shown.exit_code == 0) texts.push_back(shown.standard_output);
+  }
+  texts.emplace_back(two_ranks_csv());
+  return texts;
+}
+
+Words small_job(Words command, const Words& more) {
+  for (const char* word : {"--model", "gpt3-125m", "--cluster", "dgx-a100-80g", "--gbs", "16"})
+    command.emplace_back(word);
+  command.insert(command.end(), more.begin(), more.end());
+  return command;
+}
+
+std::vector<std::string> result_texts() {
+  return {said(small_job({"simulate"}, {"--pp", "2", "--format", "json"})),
+          said(small_job({"compare"}, {"tp=2", "--format", "json"})),
+          said(small_job({"plan"}, {"--top", "2", "--format", "json"})),
+          said({"timeline", "--pp", "3", "--microbatches", "4", "--schedule", "1f1b,zb-h1", "--format", "json"}),
+          said(small_job({"timeline"}, {"--pp", "2", "--format", "json"}))};
+}
+
+std::vector<FuzzTarget> fuzz_target_list() {
+  const auto with_json = [](Words words) {
+    words.insert(words.end(), {"--format", "json"});
+    return words;
+  };
+  std::vector<FuzzTarget> all;
+  all.push_back({"job", "job.json", true, {with_json({"simulate", "@"}), {"memory", "@"}}, job_texts()});
+  all.push_back({"result", "result.json", true, {{"report", "@"}, with_json({"simulate", "@"})}, result_texts()});
+  all.push_back(
+      {"schedule",
+       "rows.csv",
+       false,
+       {{"schedule", "check", "@"},
+        with_json({"schedule", "simulate", "@", "--forward", "1", "--backward-input", "1", "--backward-weight", "1"})},
+       schedule_texts()});
+  all.push_back({"script",
+                 "train.sh",
+                 false,
+                 {with_json({"convert", "@"}), {"simulate", "@", "--cluster", "dgx-h100"}},
+                 texts_of({"nested.sh", "functions.sh", "job.slurm", "megatron-175b-script/train.sh"})});
+  all.push_back({"hugging-face",
+                 "config.json",
+                 true,
+                 {with_json({"convert", "@"}), {"simulate", "--model", "@", "--cluster", "dgx-h100", "--gbs", "8"}},
+                 texts_of({"dbrx.json", "mixtral.json", "llama3-70b-config/config.json"})});
+  all.push_back({"settings",
+                 "settings.json",
+                 true,
+                 {with_json({"convert", "@"})},
+                 texts_of({"neox.json", "deepspeed-zero/ds_config.json"})});
+  all.push_back({"yaml",
+                 "recipe.yaml",
+                 false,
+                 {with_json({"convert", "@"})},
+                 texts_of({"fsdp.yaml", "lora.yaml", "nemo.yaml", "training-recipes/gpt-20b.yaml"})});
+  all.push_back(
+      {"toml", "recipe.toml", false, {with_json({"convert", "@"})}, texts_of({"training-recipes/llama3-70b.toml"})});
+  all.push_back({"layer-graph",
+                 "graph.txt",
+                 false,
+                 {{"partition", "--graph", "@", "--workers", "4x2", "--bandwidth", "50GB/s,10GB/s"}},
+                 texts_of({"heavy-head/two-branches.graph.txt"})});
+  all.push_back({"profile",
+                 "profile.json",
+                 true,
+                 {small_job({"simulate", "--profile", "@"}, {"--tp", "2"}), {"calibrate", "--report", "@"}},
+                 texts_in("model/catalog/profiles", ".json")});
+  all.push_back(
+      {"stack", "stack.json", true, {small_job({"simulate", "--stack", "@"}, {})}, texts_of({"own-stack/stack.json"})});
+  for (std::string& text : texts_in("model/catalog/stacks", ".json")) all.back().seeds.push_back(std::move(text));
+  all.push_back({"nccl-tests",
+                 "all_reduce.log",
+                 false,
+                 {{"calibrate", "--nccl-tests", "@", "--ranks", "8", "--nodes", "1", "--device", "h100"}},
+                 texts_of({"measured-links/all_reduce.log"})});
+  all.push_back({"topology",
+                 "topo.txt",
+                 false,
+                 {{"calibrate", "--topology", "@", "--device", "h100"}},
+                 texts_of({"measured-links/topo.txt"})});
+  all.push_back({"trace", "trace.json", true, {{"calibrate", "--trace", "@"}}, texts_of({"trace.json"})});
+  all.push_back({"training-log",
+                 "train.log",
+                 false,
+                 {{"calibrate", "--training-log", "@", "--ranks", "16"},
+                  {"compare", "--model", "gpt3-125m", "--cluster", "2xdgx-a100-80g", "--gbs", "16", "--log", "@"}},
+                 texts_of({"train.log", "old.log"})});
+  all.push_back(
+      {"measurement", "measurement.json", true, {{"calibrate", "--from", "@"}}, texts_of({"measurement.json"})});
+  all.push_back({"flows",
+                 "flows.json",
+                 true,
+                 {with_json({"network", "flows", "@"})},
+                 texts_of({"shared-links/collisions.json", "shared-links/uplinks.json"})});
+  all.push_back({"rows", "rows.json", true, {with_json({"validate", "--published", "@"})}, texts_of({"rows.json"})});
+  return all;
+}
+
+// What a terminal must not be sent.
+bool is_plain(const std::string& text) {
+  return std::none_of(text.begin(), text.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return (byte < ' ' && c != '\n' && c != '\t') || byte == 0x7f;
+  });
+}
+
+std::optional<std::string> fault_of_answer(const Words& words, const CommandResult& result) {
+  constexpr int kBadInput = 2;
+  constexpr int kAnswerIsNo = 3;
+  if (result.exit_code == kBadInput || result.exit_code == kAnswerIsNo) {
+    if (!is_plain(result.standard_error)) return "control characters in the message";
+    const std::string& told = result.standard_error;
+    const std::size_t error = told.find("error: ");
+    if (result.exit_code == kBadInput && error == std::string::npos) return "no message: " + told;
+    if (told.empty() && result.standard_output.empty()) return "a no without a word";
+    if (error != std::string::npos && told.find("\nerror: ", error) != std::string::npos)
+      return "two messages: " + told;
+    return std::nullopt;
+  }
+  if (result.exit_code != 0) return fmt::format("exit code {}: {}", result.exit_code, result.standard_error);
+  if (words.back() != "json") return std::nullopt;
+  const nlohmann::json answer = nlohmann::json::parse(result.standard_output, nullptr, false);
+  if (answer.is_discarded()) return "the answer is no JSON";
+  if (words.front() != "simulate") return std::nullopt;
+  const nlohmann::json& time = answer.at("iteration").at("time_s");
+  if (!time.is_number() || !(time.get<double>() > 0.0)) return "the step takes " + time.dump();
+  return std::nullopt;
+}
+
+}  // namespace
+
+const std::vector<FuzzTarget>& fuzz_targets() {
+  static const std::vector<FuzzTarget> targets = fuzz_target_list();
+  return targets;
+}
+
+std::optional<std::string> fault_of(const FuzzTarget& target, const std::string& input,
+                                    const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / target.file;
+  write_text(file, input);
+  for (const Words& command : target.commands) {
+    Words words = command;
+    std::replace(words.begin(), words.end(), std::string("@"), file.string());
+    if (auto fault = fault_of_answer(words, run_flopcast(words))) return words.front() + ": " + *fault;
+  }
+  return std::nullopt;
+}
+
+}  // namespace flopcast
