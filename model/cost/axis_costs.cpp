@@ -264,7 +264,9 @@ void add_ring(const PricingContext& pricing, const GroupPlacement& group, Sectio
   const Seconds forward = hop * steps;
   const Seconds backward = hop * (steps * kRingBackward);
   block.forward.comm.cp += std::max(Seconds(0), forward - block.attention);
-  block.input_gradient.comm.cp += std::max(Seconds(0), backward - block.attention * kRingBackward);
+  // No more than a backward pass lasts: faster memory would show more of the ring than it saves.
+  const Seconds covered = std::min(block.attention * kRingBackward, block.attention_backward);
+  block.input_gradient.comm.cp += std::max(Seconds(0), backward - covered);
   const Traffic sent{forward, step * steps, steps};
   block.context_forward += sent;
   block.sent.cp += scaled(sent, 1.0 + kRingBackward);

@@ -70,8 +70,9 @@ struct Section {
   PassCost forward;
   PassCost input_gradient;
   PassCost weight_gradient;
-  PassCost core;      ///< the part selective recomputation redoes
-  Seconds attention;  ///< forward, of scores, softmax and context
+  PassCost core;               ///< the part selective recomputation redoes
+  Seconds attention;           ///< forward, of scores, softmax and context
+  Seconds attention_backward;  ///< of the same
   Flops flops;
   Flops forward_flops;
   Flops core_flops;

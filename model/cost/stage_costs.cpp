@@ -153,7 +153,10 @@ Section StepPricer::price_operators(const std::vector<Operator>& operators) cons
     if (op.of_experts) section.frozen.experts += op.frozen_parameters;
     if (op.of_experts) section.frozen.expert_weights += op.frozen_bytes;
     section.dequantised = std::max(section.dequantised, op.dequantised);
-    if (op.attention_core) section.attention += times.forward;
+    if (op.attention_core) {
+      section.attention += times.forward;
+      section.attention_backward += times.input_gradient + times.weight_gradient;
+    }
     add_gathered(op, times, section.tensor);
     if (const double redone = redone_selectively(op, job_.layout, job_.training.stack); redone > 0.0) {
       section.core.compute += times.forward * redone;

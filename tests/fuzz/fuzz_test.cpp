@@ -50,6 +50,22 @@ TEST(FuzzTargets, AFaultIsOne) {
   EXPECT_NE(fault_of(silent, "", folder.path()), std::nullopt);
 }
 
+// A ring of keys and values was hidden under twice the forward attention, which may be more than its backward pass.
+TEST(JobInvariants, FasterMemoryShowsNoMoreOfARingThanItSaves) {
+  const nlohmann::json root = nlohmann::json::parse(
+      R"({"cluster": {"name": "ethernet-100g", "nodes": 1}, "layout": {"cp": 8, "data_parallel": "fsdp",
+          "global_batch_size": 64, "micro_batch_size": 4}, "model": {"name": "gpt2-1.5b"},
+          "training": {"precision": "bf16", "sequence_length": 4096, "stack": "megatron-deepspeed"}})");
+  Job job = read_job(root, {});
+  double before = forecast(job, no_files).result.iteration.time_s;
+  for (int time = 0; time < 4; ++time) {
+    job.cluster.device.memory_bandwidth = job.cluster.device.memory_bandwidth * 2.0;
+    const double then = forecast(job, no_files).result.iteration.time_s;
+    EXPECT_LE(then, before * 1.001);
+    before = then;
+  }
+}
+
 TEST(JobInvariants, HoldForRandomJobs) {
   constexpr int kJobs = 300;
   std::mt19937_64 random(7);
