@@ -124,7 +124,7 @@ void require_showable(const SweepGrid& grid, Format format, const FigureOptions&
 SweepColumns columns_of(const LoadedJob& base, const SweepGrid& grid) {
   const bool varies = std::any_of(grid.axes().begin(), grid.axes().end(),
                                   [](const SweepAxis& axis) { return axis.key.rfind("failures", 0) == 0; });
-  return varies || base.root.get().contains("failures") ? SweepColumns::kStepAndRun : SweepColumns::kStep;
+  return varies || base.root.contains("failures") ? SweepColumns::kStepAndRun : SweepColumns::kStep;
 }
 
 // Takes the rows in their order and writes them as they come, where the format lets it.
@@ -168,7 +168,8 @@ class SweepWriter {
  private:
   void begin() {
     pieces_ = output_.pieces();
-    pieces_->write(shown_ == Shows::kValues ? sweep_json_begin(grid_) : write_table(sweep_table(grid_, {}, columns_), format_));
+    pieces_->write(shown_ == Shows::kValues ? sweep_json_begin(grid_)
+                                            : write_table(sweep_table(grid_, {}, columns_), format_));
   }
 
   const SweepGrid& grid_;

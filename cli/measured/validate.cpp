@@ -351,7 +351,7 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
     return 0;
   }
   if (failures) {
-    if (runs || documented || !wanted.empty() || page || svg || refits || limit || profile) {
+    if (runs || documented || !wanted.empty() || page || figure.file() || html.wanted() || refits || limit || profile) {
       throw ConfigError({"--failures", "goes with --published FILE and the output options only", "", ""});
     }
     const std::optional<nlohmann::json> values = published ? std::optional(parse_file(*published)) : std::nullopt;

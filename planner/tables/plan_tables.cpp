@@ -301,11 +301,10 @@ Table ranked_table(const PlanAnswer& answer) {
 
 std::string short_name(const Layout& layout) {
   std::string name;
-  for (const auto& [key, ranks] : {std::pair("tp", layout.tp), std::pair("cp", layout.cp), std::pair("pp", layout.pp),
-                                   std::pair("ep", layout.ep), std::pair("dp", layout.dp)}) {
-    if (ranks == 1) continue;
-    name += fmt::format("{}{} {}", name.empty() ? "" : " ", key, ranks);
-    if (key == std::string_view("pp") && layout.vpp.value_or(1) > 1) name += fmt::format("x{}", *layout.vpp);
+  for (const Axis axis : kAxes) {
+    if (layout[axis] == 1) continue;
+    name += fmt::format("{}{} {}", name.empty() ? "" : " ", name_of(axis), layout[axis]);
+    if (axis == Axis::kPipeline && layout.vpp.value_or(1) > 1) name += fmt::format("x{}", *layout.vpp);
   }
   if (layout.micro_batch_size > 1) name += fmt::format(" mbs {}", layout.micro_batch_size);
   return name.empty() ? "one GPU" : name;

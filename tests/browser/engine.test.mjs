@@ -8,7 +8,8 @@ import {test} from 'node:test';
 import {flopcastJson, project, scratch} from './support.mjs';
 
 const kWeb = process.env.FLOPCAST_WEB ?? join(project, 'build/wasm/web');
-const engine = await createRequire(import.meta.url)(join(kWeb, 'engine.js'))();
+const wasmBinary = readFileSync(join(kWeb, 'engine.wasm'));  // which Node.js would look for at a URL
+const engine = await createRequire(import.meta.url)(join(kWeb, 'engine.js'))({wasmBinary});
 const ask = question => JSON.parse(engine.ccall('flopcast_answer', 'string', ['string'], [JSON.stringify(question)]));
 
 // The same keys in the same order, texts equal, numbers equal to twelve digits; returns how many numbers there were.

@@ -131,8 +131,8 @@ TEST(Plan, ManyRowsAreKeptInProportion) {
 #ifndef __SANITIZE_ADDRESS__
   script = "ulimit -d 60000 && exec";
 #endif
-  for (const char* word : {FLOPCAST_PROGRAM, "plan", "--model", "gpt3-13b", "--cluster", "8xdgx-a100-80g", "--gbs", "4096",
-                           "--mbs", "1", "--top", "200", "--threads", "1", "--format", "json"}) {
+  for (const char* word : {FLOPCAST_PROGRAM, "plan", "--model", "gpt3-13b", "--cluster", "8xdgx-a100-80g", "--gbs",
+                           "4096", "--mbs", "1", "--top", "200", "--threads", "1", "--format", "json"}) {
     script += std::string(" ") + word;
   }
   const CommandResult result = run_command({"sh", "-c", script});
