@@ -48,6 +48,10 @@ std::vector<UpdateTimes> times_of_updates(const StepCosts& costs, double updates
   return times;
 }
 
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
 }  // namespace
 
 double StepProfile::bubble_total_s() const {
@@ -82,7 +86,7 @@ AsynchronousProfile profile_of_steady_step(const PreparedStep& step) {
   };
   const SteadyState steady = steady_state(generate, step.times);
   const int window = steady.window_microbatches;
-  const int start = std::max(step.request.microbatches, 2 * window);
+  const int start = std::max(step.request.microbatches, steady.start_microbatches);
   const TimelineMetrics shorter = measure_run(step, start);
   const TimelineMetrics longer = measure_run(step, start + window);
 
@@ -107,24 +111,30 @@ AsynchronousProfile profile_of_steady_step(const PreparedStep& step) {
   profile.exposed_data_parallel_s = mean.exposed;
   profile.optimizer_s = mean.optimizer;
   profile.time_s = pipeline + longest.total();
-  const double busy = seconds(longer.mean_busy() - shorter.mean_busy()) * per_window;
-  const double exposed = seconds(longer.mean_exposed_pipeline() - shorter.mean_exposed_pipeline()) * per_window;
-  profile.actions_s = busy;
-  profile.exposed_pipeline_s = exposed;
-  const double waiting = difference(pipeline, busy + profile.exposed_pipeline_s);
-  double busiest = 0.0;
+  // In the settled windows a rank's work and what it waits for are exactly the period. Stages that differ by little
+  // settle over more microbatches than any window: then what a rank waits in one is bounded by what it will have to
+  // wait.
+  std::vector<double> rank_busy;
+  std::vector<double> rank_exposed;
   for (std::size_t rank = 0; rank < longer.ranks.size(); ++rank) {
     const RankMetrics& after = longer.ranks[rank];
     const RankMetrics& before = shorter.ranks[rank];
-    const double rank_busy = seconds(static_cast<double>(after.busy - before.busy)) * per_window;
-    const double rank_exposed =
-        seconds(static_cast<double>(after.exposed_pipeline - before.exposed_pipeline)) * per_window;
-    busiest = std::max(busiest, rank_busy);
-    const double updating = update_times[rank].total();
-    profile.busiest_rank_s = std::max(profile.busiest_rank_s, rank_busy + rank_exposed + updating);
-    profile.bubble_share.push_back(
-        (difference(pipeline, rank_busy + rank_exposed) + difference(longest.total(), updating)) / profile.time_s);
+    rank_busy.push_back(seconds(static_cast<double>(after.busy - before.busy)) * per_window);
+    const double exposed = seconds(static_cast<double>(after.exposed_pipeline - before.exposed_pipeline)) * per_window;
+    rank_exposed.push_back(std::clamp(exposed, 0.0, difference(pipeline, rank_busy.back())));
   }
+  const double busy = mean_of(rank_busy);
+  profile.actions_s = busy;
+  profile.exposed_pipeline_s = mean_of(rank_exposed);
+  const double waiting = difference(pipeline, busy + profile.exposed_pipeline_s);
+  for (std::size_t rank = 0; rank < rank_busy.size(); ++rank) {
+    const double occupied = rank_busy[rank] + rank_exposed[rank];
+    const double updating = update_times[rank].total();
+    profile.busiest_rank_s = std::max(profile.busiest_rank_s, occupied + updating);
+    profile.bubble_share.push_back((difference(pipeline, occupied) + difference(longest.total(), updating)) /
+                                   profile.time_s);
+  }
+  const double busiest = *std::max_element(rank_busy.begin(), rank_busy.end());
   // Without a flush nothing warms up or cools down: a rank waits because it has less to do, or for its neighbours.
   const double imbalance = std::min(waiting, difference(busiest, busy));
   profile.bubble_s[static_cast<std::size_t>(BubbleCause::kImbalance)] =

@@ -363,10 +363,15 @@ SteadyState steady_state(const std::function<Program(int microbatches)>& generat
     const Horizon first = simulate_horizon(generate(start), times);
     const Horizon second = simulate_horizon(generate(start + window), times);
     const Horizon third = simulate_horizon(generate(start + 2 * window), times);
+    steady.start_microbatches = start + window;
     steady.window_ticks = third.makespan - second.makespan;
     steady.periodic = second.makespan - first.makespan == steady.window_ticks;
     // Equal windows may yet be one phase of a longer rhythm; the cycle knows the mean.
-    if (cycle) steady.periodic = steady.periodic && steady.window_ticks == window / cycle->microbatches * cycle->time;
+    if (cycle) {
+      const Ticks lasting = window / cycle->microbatches * cycle->time;
+      steady.periodic = steady.periodic && steady.window_ticks == lasting;
+      steady.window_ticks = lasting;
+    }
     steady.fill_ticks = static_cast<double>(third.makespan) - (start + 2 * window) * steady.period_ticks();
     const double device_ticks = static_cast<double>(steady.window_ticks) * ranks;
     steady.idle_fraction = device_ticks > 0.0 ? 1.0 - (third.busy - second.busy) / device_ticks : 0.0;
