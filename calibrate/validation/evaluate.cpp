@@ -558,7 +558,7 @@ double required_at(const nlohmann::json& json, const std::string& field, const s
 EvaluatedRow read_comparison(const nlohmann::json& rows, const std::string& file) {
   EvaluatedRow row;
   for (std::size_t index = 0; index < rows.size(); ++index) {
-    if (!rows[index].is_object() || rows[index].value("term", "") != "step time") continue;
+    if (!rows[index].is_object() || rows[index].value("term", nlohmann::json()) != "step time") continue;
     row.predicted_s = required_at(rows, fmt::format("{}.replay", index), file);
     row.measured_s = required_at(rows, fmt::format("{}.measured", index), file);
     return row;

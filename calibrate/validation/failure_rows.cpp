@@ -65,8 +65,14 @@ std::optional<double> measured_of(const RowJson& value, const RowJson& known) {
   return known.contains("value") ? std::optional<double>(known.at("value").get<double>()) : std::nullopt;
 }
 
+// Empty where a row of somebody's has something else there.
+std::string text_at(const RowJson& row, const char* key) {
+  const RowJson value = row.value(key, RowJson());
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
 bool speaks_of_runs(const RowJson& row) {
-  const std::string check = row.value("check", "");
+  const std::string check = text_at(row, "check");
   for (const char* word : {"failure", "straggler", "checkpoint", "slow phase", "detection", "replicas"}) {
     if (check.find(word) != std::string::npos) return true;
   }
@@ -90,7 +96,7 @@ FailureRows evaluate_failures(const RowJson* published, const std::string& file)
     if (published != nullptr) {
       const RowJson* own = row_named(given, id);
       if (own == nullptr) continue;
-      const std::optional<double> value = own->contains("value") && row.at("unit") == own->value("unit", "")
+      const std::optional<double> value = own->contains("value") && row.at("unit") == text_at(*own, "unit")
                                               ? measured_of(own->at("value"), row)
                                               : measured;
       if (!value) throw ConfigError({"rows", fmt::format("{} has no value that is a number", id), file, ""});
@@ -117,9 +123,9 @@ FailureRows evaluate_failures(const RowJson* published, const std::string& file)
     const std::string id = row.at("id");
     const bool told = row_named(known.at("rows"), id) != nullptr || row_named(known.at("inexpressible"), id) != nullptr;
     if (told || !speaks_of_runs(row)) continue;
-    const bool of_a_cause = row.value("quantity", "").rfind("unexpected interruptions by cause", 0) == 0;
+    const bool of_a_cause = text_at(row, "quantity").rfind("unexpected interruptions by cause", 0) == 0;
     answer.inexpressible.push_back(
-        {id, row.value("quantity", ""), of_a_cause ? "a count of a preset's own causes" : "no job is known for it"});
+        {id, text_at(row, "quantity"), of_a_cause ? "a count of a preset's own causes" : "no job is known for it"});
   }
   return answer;
 }

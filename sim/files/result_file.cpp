@@ -636,7 +636,7 @@ Json result_parts(const Result& result) {
 std::optional<Result> read_result(const std::string& text, const std::string& file) {
   if (text.find(kResultName) == std::string::npos) return std::nullopt;
   const nlohmann::json json = parse_json(text, file);
-  if (!json.is_object() || json.value("schema", "") != kResultName) return std::nullopt;
+  if (!json.is_object() || json.value("schema", nlohmann::json()) != kResultName) return std::nullopt;
   Result result;
   const ComparisonReader reader(json, file);
   reader.read("/iteration", iteration_fields(), result.iteration);

@@ -21,6 +21,7 @@ TEST(FuzzTargets, SeedsAreAnswered) {
     int answered = 0;
     for (const std::string& seed : target.seeds) {
       EXPECT_EQ(fault_of(target, seed, folder.path()), std::nullopt) << target.name << "\n" << seed;
+      EXPECT_NO_THROW(target.read(seed)) << target.name << "\n" << seed;
       std::vector<std::string> words = target.commands.front();
       std::replace(words.begin(), words.end(), std::string("@"), (folder.path() / target.file).string());
       answered += static_cast<int>(run_flopcast(words).exit_code == 0);
@@ -41,6 +42,24 @@ TEST(FuzzTargets, MutatedSeedsAreAnsweredOrRefused) {
   }
 }
 
+TEST(FuzzTargets, MutatedSeedsAreReadOrRefused) {
+  constexpr int kEach = 500;
+  std::mt19937_64 random(20260102);
+  for (const FuzzTarget& target : fuzz_targets()) {
+    int refused = 0;
+    for (int time = 0; time < kEach; ++time) {
+      const std::string input = mutated(target.seeds, target.is_json, random);
+      EXPECT_EQ(fault_of_reader(target, input), std::nullopt) << target.name << "\n" << input;
+      try {
+        target.read(input);
+      } catch (const ConfigError&) {
+        ++refused;
+      }
+    }
+    EXPECT_GT(refused, 0) << target.name;
+  }
+}
+
 TEST(FuzzTargets, AFaultIsOne) {
   const TemporaryFolder folder;
   const FuzzTarget misused = {"misused", "job.json", true, {{"simulate", "@", "--no-such-flag\x1b[31m"}}, {"{}"}};
@@ -48,6 +67,8 @@ TEST(FuzzTargets, AFaultIsOne) {
   // An answer that is no JSON.
   const FuzzTarget silent = {"silent", "x", false, {{"schedule", "list", "-o", "/dev/null", "--format", "json"}}, {""}};
   EXPECT_NE(fault_of(silent, "", folder.path()), std::nullopt);
+  const auto throws = [](const std::string& input) { throw std::out_of_range(input); };
+  EXPECT_NE(fault_of_reader({"broken", "x", false, {}, {}, throws}, ""), std::nullopt);
 }
 
 // A ring of keys and values was hidden under twice the forward attention, which may be more than its backward pass.

@@ -4,9 +4,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <stdexcept>
 
+#include "base/text/error.hpp"
+#include "calibrate/device/imports.hpp"
+#include "calibrate/device/measurement.hpp"
+#include "calibrate/validation/published_row.hpp"
+#include "cli/options/job_options.hpp"
+#include "import/jobs/load_job.hpp"
+#include "model/config/document.hpp"
+#include "model/job/device_profile.hpp"
+#include "model/job/read_job.hpp"
+#include "model/job/read_profile.hpp"
+#include "sim/cells/csv.hpp"
+#include "sim/files/flow_case.hpp"
+#include "sim/files/result_file.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/property/random_jobs.hpp"
 #include "tests/support/folders.hpp"
@@ -159,6 +174,60 @@ std::vector<FuzzTarget> fuzz_target_list() {
   return all;
 }
 
+// A folder of one file, which is not on any disk.
+class OneFile final : public Files {
+ public:
+  OneFile(std::string name, const std::string& text) : name_(std::move(name)), text_(text) {}
+  std::string read(const std::string& path) const override {
+    if (path != name_) throw ConfigError({"", path + " is no such file", path, ""});
+    return text_;
+  }
+  nlohmann::json parse_yaml(std::string_view text, const std::string& file) const override {
+    return files_on_disk().parse_yaml(text, file);
+  }
+  nlohmann::json parse_toml(std::string_view text, const std::string& file) const override {
+    return files_on_disk().parse_toml(text, file);
+  }
+
+ private:
+  std::string name_;
+  const std::string& text_;
+};
+
+std::function<void(const std::string&)> reader_of(const std::string& target, const std::string& file) {
+  using Read = std::function<void(const std::string&)>;
+  static const std::map<std::string, Read> readers = {
+      {"job", [](const std::string& text) { read_job(parse_json(text, "job.json"), {}); }},
+      {"result", [](const std::string& text) { read_result(text, "result.json"); }},
+      {"schedule", [](const std::string& text) { parse_cell_csv(text, "rows.csv", {}); }},
+      {"layer-graph", [](const std::string& text) { read_layer_graph(text, "graph.txt"); }},
+      {"profile", [](const std::string& text) { read_device_profile(parse_json(text, "profile.json"), "", {}); }},
+      {"stack",
+       [](const std::string& text) {
+         nlohmann::json job = job_beginnings().front();
+         job["training"]["stack"] = parse_json(text, "stack.json");
+         read_job(job, {});
+       }},
+      {"nccl-tests",
+       [](const std::string& text) {
+         import_nccl_tests(text, "all_reduce.log", {std::nullopt, 8, 1, false});
+       }},
+      {"topology", [](const std::string& text) { read_topology(text, "topo.txt"); }},
+      {"trace",
+       [](const std::string& text) {
+         std::istringstream stream(text);
+         read_trace(stream, "trace.json", {});
+       }},
+      {"training-log", [](const std::string& text) { read_training_log(text, "train.log"); }},
+      {"measurement", [](const std::string& text) { read_measurement(text, "measurement.json"); }},
+      {"flows", [](const std::string& text) { read_flow_case(text, "flows.json"); }},
+      {"rows", [](const std::string& text) { read_published(parse_json(text, "rows.json"), "rows", "rows.json"); }}};
+  const auto found = readers.find(target);
+  if (found != readers.end()) return found->second;
+  // Files of other programs, told apart by their names and what is in them.
+  return [file](const std::string& text) { load_job({file}, {}, OneFile(file, text)); };
+}
+
 // What a terminal must not be sent.
 bool is_plain(const std::string& text) {
   return std::none_of(text.begin(), text.end(), [](char c) {
@@ -193,7 +262,11 @@ std::optional<std::string> fault_of_answer(const Words& words, const CommandResu
 }  // namespace
 
 const std::vector<FuzzTarget>& fuzz_targets() {
-  static const std::vector<FuzzTarget> targets = fuzz_target_list();
+  static const std::vector<FuzzTarget> targets = [] {
+    std::vector<FuzzTarget> all = fuzz_target_list();
+    for (FuzzTarget& target : all) target.read = reader_of(target.name, target.file);
+    return all;
+  }();
   return targets;
 }
 
@@ -205,6 +278,17 @@ std::optional<std::string> fault_of(const FuzzTarget& target, const std::string&
     Words words = command;
     std::replace(words.begin(), words.end(), std::string("@"), file.string());
     if (auto fault = fault_of_answer(words, run_flopcast(words))) return words.front() + ": " + *fault;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> fault_of_reader(const FuzzTarget& target, const std::string& input) {
+  try {
+    target.read(input);
+  } catch (const ConfigError& error) {
+    if (error.diagnostic().problem.empty()) return "a complaint without a problem";
+  } catch (const std::exception& error) {
+    return std::string("exception: ") + error.what();
   }
   return std::nullopt;
 }
