@@ -1,7 +1,8 @@
 // fuzz [--target NAME]... [--readers] [--seconds N | --executions N] [--seed N] [--counts FILE] [--keep FOLDER]:
 // mutated inputs for the commands that read them, and random jobs ("jobs") for what has to hold of a forecast; with
 // --readers for the readers alone. Each target runs in a process of its own: what ends it leaves its input in the kept
-// folder. The same seed gives the same inputs. Exits 1 when there was a fault.
+// folder. The same seed gives the same inputs; --emit FOLDER writes them for others instead, a file each. Exits 1 when
+// there was a fault.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -45,6 +46,7 @@ struct Options {
   std::string counts;
   std::filesystem::path keep = "build/fuzz";
   bool readers = false;
+  std::filesystem::path emit;
 };
 
 struct Counts {
@@ -89,6 +91,11 @@ Execution execution_of(const std::string& name, bool reader, const std::filesyst
   };
 }
 
+// Each execution its own, so that a single one can be run again.
+std::mt19937_64 random_of(const Options& options, std::int64_t execution) {
+  return std::mt19937_64(options.seed * 1'000'000'007ULL + static_cast<std::uint64_t>(execution));
+}
+
 class Campaign {
  public:
   Campaign(std::string name, const Options& options) : name_(std::move(name)), options_(options) {}
@@ -126,8 +133,7 @@ class Campaign {
   }
 
   void execute(const Execution& execution) {
-    // Each its own, so that a single one can be run again.
-    std::mt19937_64 random(options_.seed * 1'000'000'007ULL + static_cast<std::uint64_t>(counts_.executions));
+    std::mt19937_64 random = random_of(options_, counts_.executions);
     ++counts_.executions;
     std::string input;
     watch(kHanging_s);
@@ -236,6 +242,8 @@ Options read_options(int argc, char** argv) {
       options.seed = std::stoull(value);
     } else if (flag == "--counts") {
       options.counts = value;
+    } else if (flag == "--emit") {
+      options.emit = value;
     } else if (flag == "--keep") {
       options.keep = value;
     } else {
@@ -261,7 +269,21 @@ constexpr const char* kBuild = "plain";
 constexpr const char* kBuild = "plain";
 #endif
 
+int emit_all(const Options& options) {
+  std::filesystem::create_directories(options.emit);
+  for (const FuzzTarget& target : fuzz_targets()) {
+    if (std::find(options.targets.begin(), options.targets.end(), target.name) == options.targets.end()) continue;
+    for (std::int64_t execution = 0; execution < options.executions; ++execution) {
+      std::mt19937_64 random = random_of(options, execution);
+      write_text(options.emit / fmt::format("{}.{}", target.name, execution),
+                 mutated(target.seeds, target.is_json, random));
+    }
+  }
+  return 0;
+}
+
 int run_all(const Options& options) {
+  if (!options.emit.empty()) return emit_all(options);
   std::filesystem::create_directories(options.keep);
   std::int64_t faults = 0;
   for (const std::string& name : options.targets) {
