@@ -1,17 +1,15 @@
 // The engine of the page answers as the program does, figure by figure.
 import assert from 'node:assert/strict';
 import {createRequire} from 'node:module';
-import {execFileSync} from 'node:child_process';
-import {readFileSync, readdirSync, writeFileSync} from 'node:fs';
+import {readFileSync, writeFileSync} from 'node:fs';
 import {gzipSync} from 'node:zlib';
 import {join} from 'node:path';
 import {test} from 'node:test';
-import {flopcastJson, project, scratch} from './support.mjs';
+import {flopcastJson, mutated, project, scratch} from './support.mjs';
 
 const kWeb = process.env.FLOPCAST_WEB ?? join(project, 'build/wasm/web');
 const wasmBinary = readFileSync(join(kWeb, 'engine.wasm'));  // which Node.js would look for at a URL
 const engine = await createRequire(import.meta.url)(join(kWeb, 'engine.js'))({wasmBinary});
-const kFuzz = process.env.FLOPCAST_FUZZ ?? join(project, 'build/dev/tests/fuzz');
 const ask = question => JSON.parse(engine.ccall('flopcast_answer', 'string', ['string'], [JSON.stringify(question)]));
 
 // The same keys in the same order, texts equal, numbers equal to twelve digits; returns how many numbers there were.
@@ -135,13 +133,11 @@ test('mistakes come back with field, problem and help', () => {
 
 // Inputs that the program's own readers are tried with: an answer, or what is wrong with them, never an exception.
 test('mutated jobs, models, schedules and results are answered or refused', () => {
-  const folder = join(scratch, 'mutated');
-  execFileSync(kFuzz, ['--emit', folder, '--executions', '150', '--seed', '5', '--target', 'job', '--target', 'hugging-face', '--target', 'result']);
   const here = {cluster: {name: 'dgx-h100', nodes: 1}, layout: {global_batch_size: 8}};
   let answered = 0;
   let refused = 0;
-  for (const name of readdirSync(folder)) {
-    const input = readFileSync(join(folder, name), 'utf8');
+  for (const name of ['job', 'hugging-face', 'result'].flatMap(target => mutated(target, 150, 5))) {
+    const input = readFileSync(name, 'utf8');
     const questions = [{ask: 'simulate', config: input, job: {model: '', ...here}}];
     try {
       const job = JSON.parse(input);

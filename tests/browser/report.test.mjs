@@ -4,7 +4,7 @@ import {after, before, test} from 'node:test';
 import {createRequire} from 'node:module';
 import {join} from 'node:path';
 import {readFileSync, writeFileSync} from 'node:fs';
-import {bytesOf, flopcast, flopcastJson, launch, open, quiet, scratch} from './support.mjs';
+import {bytesOf, flopcast, flopcastJson, launch, mutated, open, quiet, scratch} from './support.mjs';
 
 const kJob = 'examples/gpt3-175b-64-gpus/job.json';
 let browser;
@@ -481,6 +481,27 @@ test('a million actions: first paint under 2 s, panning above 30 frames a second
   if (!quiet) return;
   assert.ok(best.paint < 2000, `first paint after ${best.paint} ms`);
   assert.ok(best.fps > 30, `${best.fps} frames/s`);
+});
+
+test('mutated results that the program shows are shown without a complaint', async () => {
+  const file = join(scratch, 'mutated.html');
+  let shown = 0;
+  let refused = 0;
+  for (const input of mutated('result', 150, 9)) {
+    try {
+      flopcast('report', input, '-o', file);
+    } catch (error) {
+      assert.equal(error.status, 2, input);
+      ++refused;
+      continue;
+    }
+    const page = await open(browser, file);
+    assert.deepEqual(page.complaints, [], input);
+    await page.close();
+    ++shown;
+  }
+  console.log(`${shown} mutated results shown, ${refused} refused`);
+  assert.ok(shown >= 10 && refused >= 10, `${shown} shown, ${refused} refused`);
 });
 
 test('text in a result cannot leave its place in the page', async () => {

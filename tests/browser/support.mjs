@@ -1,6 +1,6 @@
 // What the tests in the browser share: the program, the browser, and a folder for what they write.
 import {execFileSync} from 'node:child_process';
-import {mkdtempSync, readFileSync} from 'node:fs';
+import {mkdtempSync, readFileSync, readdirSync} from 'node:fs';
 import {tmpdir} from 'node:os';
 import {dirname, join, resolve} from 'node:path';
 import {fileURLToPath} from 'node:url';
@@ -9,6 +9,14 @@ import {chromium} from 'playwright-core';
 export const project = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
 export const program = process.env.FLOPCAST ?? join(project, 'build/dev/cli/flopcast');
 export const scratch = mkdtempSync(join(tmpdir(), 'flopcast-browser-'));
+
+/** Inputs that the program's own readers are tried with, by name. */
+export function mutated(target, count, seed) {
+  const folder = join(scratch, `mutated-${target}`);
+  const fuzz = process.env.FLOPCAST_FUZZ ?? join(project, 'build/dev/tests/fuzz');
+  execFileSync(fuzz, ['--emit', folder, '--executions', `${count}`, '--seed', `${seed}`, '--target', target]);
+  return readdirSync(folder).sort().map(name => join(folder, name));
+}
 
 export function flopcast(...words) {
   return execFileSync(program, words, {cwd: project, encoding: 'utf8', maxBuffer: 1 << 30, stdio: ['ignore', 'pipe', 'ignore']});
