@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "api/inputs.hpp"
@@ -21,6 +22,7 @@
 #include "reports/timeline/timeline_svg.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/files/timeline_file.hpp"
+#include "sim/run/run_answer.hpp"
 
 namespace flopcast {
 
@@ -105,6 +107,7 @@ void apply_schedule_law(const OwnLaws& laws, Job& job) {
 
 struct SimulatedStep::Parts {
   Forecast forecast;
+  std::optional<RunLife> life;  ///< of a job with failures
 };
 
 SimulatedStep::SimulatedStep(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
@@ -115,6 +118,7 @@ SimulatedStep simulate(const JobInput& input, const OwnLaws& laws) {
   apply_cost_laws(laws, job);
   auto parts = std::make_shared<SimulatedStep::Parts>();
   parts->forecast = forecast(job, read_file);
+  parts->life = add_run(parts->forecast, WithOptions::kYes);
   return SimulatedStep(std::move(parts));
 }
 
@@ -191,7 +195,7 @@ std::string SimulatedStep::html() const {
   info.tool = "flopcast " FLOPCAST_VERSION;
   info.question = describe_job(parts_->forecast.step.job);
   info.answer = answer_line(parts_->forecast.result);
-  return forecast_page(info, parts_->forecast);
+  return forecast_page(info, parts_->forecast, run_parts(parts_->forecast, parts_->life));
 }
 
 std::string SimulatedStep::tables(const std::string& format) const {

@@ -28,6 +28,7 @@
 #include "sim/lower/spread_times.hpp"
 #include "sim/metrics/comparison.hpp"
 #include "sim/metrics/memory_over_time.hpp"
+#include "sim/run/run_answer.hpp"
 
 namespace flopcast {
 
@@ -281,8 +282,11 @@ std::string answer_valid(const nlohmann::json& question) {
     const Job job = job_of(question);
     const Layout& layout = job.layout;
     if (ask == "view") refuse_too_many(least_actions(layout.pp, layout.vpp.value_or(1), layout.microbatches()));
-    const Forecast forecast = flopcast::forecast(job, refuse_file);
-    if (ask == "simulate") return write_simulation(forecast);
+    Forecast forecast = flopcast::forecast(job, refuse_file);
+    if (ask == "simulate") {
+      add_run(forecast, WithOptions::kYes);
+      return write_simulation(forecast);
+    }
     Json view = page_view("forecast", forecast);
     view["advice"] = advice_on(forecast, refuse_file);
     return view.dump();

@@ -99,8 +99,10 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   if (lengths) add_packing(*lengths, answer);
   const std::optional<RunLife> life = add_run(answer, WithOptions::kYes);
   if (life_file) write_life(*life_file, life, answer);
-  files.write(answer, command_line.typed(),
-              files.has_page() ? advice_on(answer, read_file) : std::vector<std::string>());
+  PageParts parts;
+  if (files.has_page()) parts = run_parts(answer, life);
+  if (files.has_page()) parts.advice = advice_on(answer, read_file);
+  files.write(answer, command_line.typed(), parts);
   if (roofline) {
     SeriesSvgOptions drawn;
     static_cast<FigureStyle&>(drawn) = files.figure().style();

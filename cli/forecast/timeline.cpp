@@ -275,8 +275,9 @@ int run_timeline(const Arguments& arguments, const Streams& streams) {
     return 0;
   }
   const Forecast answer = forecast(job.read(), read_file);
-  files.write(answer, command_line.typed(),
-              files.has_page() ? advice_on(answer, read_file) : std::vector<std::string>());
+  PageParts parts;
+  if (files.has_page()) parts.advice = advice_on(answer, read_file);
+  files.write(answer, command_line.typed(), parts);
   output.write(rendered({answer.timeline}, format, terminal));
   return 0;
 }

@@ -58,14 +58,13 @@ void TimelineFiles::require_writable(bool drawn) const {
   }
 }
 
-void TimelineFiles::write(const Forecast& forecast, const std::string& command,
-                          const std::vector<std::string>& advice) const {
+void TimelineFiles::write(const Forecast& forecast, const std::string& command, const PageParts& parts) const {
   if (figure_.file()) figure_.write(write_svg(forecast.timeline, svg_options()));
   if (html_) {
     const Job& job = forecast.step.job;
     PageInfo info = {job.model.name + " on " + job.cluster.name, tool_text(), describe_job(job)};
     info.command = command;
-    write_file(*html_, forecast_page(std::move(info), forecast, {.advice = advice}));
+    write_file(*html_, forecast_page(std::move(info), forecast, parts));
   }
   if (!trace_) return;
   TraceOptions options;

@@ -23,8 +23,8 @@ class TimelineFiles {
   void require_writable(bool drawn = false) const;
   bool wanted() const { return figure_.file() || html_ || trace_; }
   const FigureOptions& figure() const { return figure_; }
-  /// `command`: what was typed, which the report tells, beside the advice.
-  void write(const Forecast& forecast, const std::string& command, const std::vector<std::string>& advice = {}) const;
+  /// `command`: what was typed, which the report tells; `parts`: what it shows beside the forecast.
+  void write(const Forecast& forecast, const std::string& command, const PageParts& parts = {}) const;
   bool has_page() const { return html_.has_value(); }
   /// Without memory. A trace holds one run: more than one timeline with --trace is bad usage.
   void write(const std::vector<Timeline>& timelines) const;

@@ -308,6 +308,12 @@ class Result(Record):
             ["fits", "yes" if memory["fits"] else "no", ""],
         ]
         rows += [[name[:-2].replace("_", " "), value, "s"] for name, value in data["breakdown"].items() if value]
+        if "run" in data:
+            days, goodput = data["run"]["days"], data["run"]["goodput"]
+            rows += [
+                ["days with failures", days["p50"], f"{days['p5']:.4g} to {days['p95']:.4g}"],
+                ["goodput", 100.0 * goodput["p50"], f"%, {100.0 * goodput['p5']:.3g} to {100.0 * goodput['p95']:.3g}"],
+            ]
         return _html_table(["figure", "value", "unit"], rows)
 
     def _repr_svg_(self) -> str:

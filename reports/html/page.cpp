@@ -19,6 +19,7 @@
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/canvas.hpp"
 #include "reports/timeline/pass_parts.hpp"
+#include "reports/timeline/run_life.hpp"
 #include "sim/files/compared_run.hpp"
 #include "sim/files/comparison_file.hpp"
 #include "sim/files/result_file.hpp"
@@ -305,6 +306,19 @@ Views views_of_result(const Json& json, const std::string& name, const std::stri
   if (schema == "flopcast.plan/1") return views_of_plan(json, file, read_file);
   throw ConfigError({"", fmt::format("{} holds no result that a report shows", file), file,
                      "expected what simulate, plan, compare, timeline or run write with --format json"});
+}
+
+PageParts run_parts(const Forecast& forecast, const std::optional<RunLife>& life) {
+  PageParts parts;
+  const Job& job = forecast.step.job;
+  if (life)
+    parts.figures.push_back({"The median run", write_life_svg(*life, job.model.name + " on " + job.cluster.name)});
+  parts.tables = run_tables(forecast.result, true);
+  for (Table& table : parts.tables) {
+    // Its first column says what it is about; on a page a heading does too.
+    table.title = "The run: " + table.columns.front().name;
+  }
+  return parts;
 }
 
 std::string write_page(const PageInfo& info, const std::vector<Json>& views, const PageParts& parts) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/prepare.hpp"
 #include "sim/metrics/memory_over_time.hpp"
+#include "sim/run/run_answer.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {
@@ -34,6 +36,9 @@ struct PageParts {
   std::vector<PageFigure> figures = {};
   std::vector<Table> tables = {};  ///< to sort by any column; long ones closed
 };
+
+/// What a page shows of a run of months: its life and its tables; nothing where there is none.
+PageParts run_parts(const Forecast& forecast, const std::optional<RunLife>& life);
 
 /// One HTML file that shows views and loads nothing: a timeline to zoom into, bars, tables, and the
 /// assumptions; with a second view of the same kind (measured below forecast, one layout beside another) side by side.

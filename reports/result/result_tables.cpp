@@ -448,6 +448,14 @@ Table critical_path_table(const Timeline& timeline, const CriticalPath& path) {
   return table;
 }
 
+std::vector<Table> run_tables(const Result& result, bool all) {
+  if (!result.run) return {};
+  std::vector<Table> tables = {run_table(*result.run, result.interval)};
+  if (!losses_table(*result.run, true).rows.empty()) tables.push_back(losses_table(*result.run, all));
+  if (!result.run->options.empty()) tables.push_back(options_table(*result.run));
+  return tables;
+}
+
 std::vector<Table> result_tables(const Forecast& forecast, bool verbose, ShownMfu mfu) {
   const std::size_t ranks = forecast.result.memory.per_pipeline_rank.size();
   Table memory = memory_table(forecast, verbose || ranks < 2);
@@ -466,13 +474,7 @@ std::vector<Table> result_tables(const Forecast& forecast, bool verbose, ShownMf
   std::vector<Table> tables = {step_table(forecast, mfu), breakdown_table(forecast.result)};
   if (forecast.result.distribution) tables.push_back(distribution_table(forecast.result));
   if (forecast.result.packing) tables.push_back(packing_table(forecast.result));
-  if (forecast.result.run) {
-    tables.push_back(run_table(*forecast.result.run, forecast.result.interval));
-    if (!losses_table(*forecast.result.run, true).rows.empty()) {
-      tables.push_back(losses_table(*forecast.result.run, verbose));
-    }
-    if (!forecast.result.run->options.empty()) tables.push_back(options_table(*forecast.result.run));
-  }
+  for (Table& table : run_tables(forecast.result, verbose)) tables.push_back(std::move(table));
   tables.push_back(std::move(memory));
   return tables;
 }

@@ -28,6 +28,8 @@ std::string answer_line(const Result& result);
 /// A forecast as people read it, the answer first: the step, where its time goes, memory. `verbose`: of every pipeline
 /// rank and with all assumptions, else of the fullest one and with those that matter most.
 std::vector<Table> result_tables(const Forecast& forecast, bool verbose, ShownMfu mfu = ShownMfu::kBoth);
+/// The run of months: days and goodput, what it loses to what (`all`: the small losses too), what a change of it gives.
+std::vector<Table> run_tables(const Result& result, bool all);
 /// The longest chain of work and transfers, by what it consists of: shortening anything else does not help.
 Table critical_path_table(const Timeline& timeline, const CriticalPath& path);
 /// Memory by pipeline rank, or of the fullest one, in GiB.

@@ -47,6 +47,7 @@ function* jobs() {
   }
   for (const precision of ['fp32', 'bf16', 'fp16']) yield on('llama3-8b', 'dgx-h100', 1, {tp: 2, pp: 2, global_batch_size: 32}, {precision});
   for (const tensor_parallel of ['1d', '2d', '3d']) yield on('gpt3-6.7b', 'dgx-a100-80g', 1, {tp: tensor_parallel === '2d' ? 4 : 8, tensor_parallel, global_batch_size: 16});
+  yield {...on('llama3-8b', 'dgx-h100', 16, {tp: 2, global_batch_size: 256}, {tokens: '1T'}), failures: {preset: 'llama3', spares: 1, runs: 50}};
   yield on('llama3-70b', 'dgx-h100', 16, {tp: 8, pp: 4, cp: 4, global_batch_size: 64}, {sequence_length: 32768});
 }
 

@@ -70,6 +70,18 @@ TEST(Months, TablesTellTheRun) {
   }
 }
 
+TEST(Months, TheReportShowsTheRun) {
+  const TemporaryFolder folder;
+  const std::string page = (folder.path() / "step.html").string();
+  ASSERT_EQ(run_flopcast(one_layout({"simulate", "--failures", "llama3", "--html", page})).exit_code, 0);
+  const std::string text = read_text(page);
+  for (const char* words : {"The median run", "goodput (steps alone over the clock)", "lost to", "what a change buys"}) {
+    EXPECT_NE(text.find(words), std::string::npos) << words;
+  }
+  ASSERT_EQ(run_flopcast(one_layout({"simulate", "--html", page})).exit_code, 0);
+  EXPECT_EQ(read_text(page).find("The median run"), std::string::npos);
+}
+
 TEST(Months, OneCauseMeansTheSameToPlanAndSimulate) {
   const std::vector<std::string> cause = {"--mtbf", "2000h", "--checkpoint-time", "20s", "--restart-time", "10min"};
   std::vector<std::string> simulate = {"simulate"};

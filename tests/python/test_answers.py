@@ -128,6 +128,23 @@ def test_views_of_a_result_are_those_of_the_commands(job, program):
     assert again.json == result.json
 
 
+def test_a_run_of_months_is_the_programs(program, tmp_path):
+    job = {
+        "model": "llama3-8b",
+        "cluster": {"name": "dgx-h100", "nodes": 16},
+        "layout": {"tp": 2, "global_batch_size": 256},
+        "training": {"tokens": "1T"},
+        "failures": {"preset": "llama3", "spares": 1, "runs": 50},
+    }
+    file = tmp_path / "months.json"
+    file.write_text(json.dumps(job))
+    result = flopcast.simulate(job)
+    assert result.json + "\n" == program("simulate", str(file), "--format", "json")
+    assert result.run.goodput.p50 > 0.9
+    assert "goodput" in result._repr_html_()
+    assert "The median run" in result.report()
+
+
 def test_results_have_attributes_and_dicts(job):
     result = flopcast.simulate(job)
     data = result.to_dict()
