@@ -171,8 +171,12 @@ const Fields& slow_phase_table() {
 const Fields& straggler_table() {
   using S = SlowNodes;
   static const Fields fields = {
-      share<&S::share>("share", 1.0, "of nodes that compute slower").flag("S").required("such as 0.005"),
-      amount<&S::factor>("factor", "of their computation").up_to(kMostSlow).flag("F").required("such as 1.1"),
+      share<&S::share>("share", 1.0, "of nodes that are slower").flag("S").required("such as 0.005"),
+      amount<&S::factor>("factor", "of the time of their computation").up_to(kMostSlow).flag("F").otherwise("1"),
+      amount<&S::link_factor>("link_factor", "of the time of what passes their network cards")
+          .up_to(kMostSlow)
+          .flag("F")
+          .otherwise("1"),
       quantity<&S::evict_after>("evict_after", Dimension::kTime, "after so long in the run a slow node is replaced")
           .flag("TIME")
           .otherwise("never")};
@@ -238,7 +242,7 @@ const Fields& failure_fields() {
       whole<&Failures::rack_nodes>("rack_nodes", 1, kMostRackNodes, "nodes that a rack holds").flag("N"),
       section<&Failures::elastic, elastic_table>("elastic", "the run goes on with fewer replicas"),
       section<&Failures::slow_phases, slow_phase_table>("slow_phases", "phases in which the whole job is slow"),
-      section<&Failures::stragglers, straggler_table>("stragglers", "nodes that compute slower"),
+      section<&Failures::stragglers, straggler_table>("stragglers", "nodes that compute or send slower"),
       section<&Failures::maintenance, maintenance_table>("maintenance", "planned stops"),
       whole<&Failures::runs>("runs", 1, kMostRuns, "runs to draw").flag("N", {"--runs"}),
       whole<&Failures::seed>("seed", 0, kMostSeeds, "of the drawing").flag("N"),
@@ -318,13 +322,18 @@ void read_part(ObjectReader& reader, std::string_view key, const Fields& fields,
 }
 
 void check_factors(const ObjectReader& reader, const Failures& failures) {
-  const auto check = [&reader](const char* section, double factor) {
+  const auto check = [&reader](const char* section, const char* key, double factor) {
     if (factor >= 1.0) return;
-    throw ConfigError({fmt::format("failures.{}.factor", section), fmt::format("{} is less than 1", factor),
-                       reader.place(section), "a factor of the step time, such as 1.35"});
+    throw ConfigError({fmt::format("failures.{}.{}", section, key), fmt::format("{} is less than 1", factor),
+                       reader.place(section), "a factor of the time, such as 1.35"});
   };
-  if (failures.slow_phases) check("slow_phases", failures.slow_phases->factor);
-  if (failures.stragglers) check("stragglers", failures.stragglers->factor);
+  if (failures.slow_phases) check("slow_phases", "factor", failures.slow_phases->factor);
+  if (!failures.stragglers) return;
+  check("stragglers", "factor", failures.stragglers->factor);
+  check("stragglers", "link_factor", failures.stragglers->link_factor);
+  if (failures.stragglers->factor > 1.0 || failures.stragglers->link_factor > 1.0) return;
+  throw ConfigError({"failures.stragglers", "are as quick as the other nodes", reader.place("stragglers"),
+                     "give factor (of their computation) or link_factor (of their cards), such as 1.1"});
 }
 
 void check_levels(const ObjectReader& reader, const CheckpointPolicy& policy) {

@@ -93,10 +93,11 @@ struct SlowPhases {
   std::optional<Seconds> evict_after;  ///< what is slow for so long is found and replaced
 };
 
-/// Nodes that compute slower for as long as they are part of the run.
+/// Nodes that compute or send slower for as long as they are part of the run.
 struct SlowNodes {
   double share = 0.0;                  ///< of all nodes
-  double factor = 1.0;                 ///< of their computation
+  double factor = 1.0;                 ///< of the time of their computation
+  double link_factor = 1.0;            ///< of the time of what passes their cards
   std::optional<Seconds> evict_after;  ///< a slow node is found and replaced
 };
 

@@ -145,16 +145,28 @@ void set_elastic(const Forecast& forecast, RunCase& run) {
   run.pace = paces_of(forecast, elastic.least_dp);
 }
 
-double slow_node_pace_of(const Forecast& forecast, double factor) {
-  if (forecast.step.program.asynchronous) return 1.0 / factor;
-  Variation variation;
-  variation.samples = 1;
-  Straggler slow;
-  slow.device = 0;
-  slow.factor = factor;
-  variation.stragglers.push_back(slow);
-  const double step = static_cast<double>(step_time_samples(forecast.step, variation).front()) * kSecondsPerTick;
-  return std::min(1.0, forecast.result.iteration.time_s / step);
+// All wait for a slow node's passes as they do for one device's, and a ring is as fast as its slowest card: every
+// message between nodes takes that long, which is too much where pipelines do not pass the node.
+double slow_node_pace_of(const Forecast& forecast, const SlowNodes& slow) {
+  const double usual = forecast.result.iteration.time_s;
+  double step = usual;
+  if (slow.link_factor > 1.0) {
+    Job narrow = forecast.step.job;
+    narrow.cluster.nic_bandwidth = narrow.cluster.nic_bandwidth / slow.link_factor;
+    step = ::flopcast::forecast(narrow, no_file).result.iteration.time_s;
+  }
+  if (slow.factor > 1.0 && forecast.step.program.asynchronous) {
+    step += usual * (slow.factor - 1.0);
+  } else if (slow.factor > 1.0) {
+    Variation variation;
+    variation.samples = 1;
+    Straggler straggler;
+    straggler.device = 0;
+    straggler.factor = slow.factor;
+    variation.stragglers.push_back(straggler);
+    step += static_cast<double>(step_time_samples(forecast.step, variation).front()) * kSecondsPerTick - usual;
+  }
+  return std::min(1.0, usual / step);
 }
 
 // In whole steps; 0: never.
@@ -243,7 +255,7 @@ RunCase run_case_of(const Forecast& forecast) {
   if (failures.stragglers) {
     const SlowNodes& slow = *failures.stragglers;
     run.slow_node_share = slow.share;
-    run.slow_node_pace = slow_node_pace_of(forecast, slow.factor);
+    run.slow_node_pace = slow_node_pace_of(forecast, slow);
     if (slow.evict_after) run.slow_node_evict = std::max(run.step, in_nanoseconds(*slow.evict_after));
   }
   if (failures.maintenance) {

@@ -219,8 +219,7 @@ Json job_with(std::size_t beginning, const std::vector<std::pair<std::size_t, st
 }
 
 bool follows_the_times(const Forecast& forecast) {
-  const std::string& schedule = forecast.step.job.layout.schedule;
-  if (schedule.find("auto") != std::string::npos || schedule.find("greedy") != std::string::npos) return false;
+  if (forecast.step.schedule != nullptr && forecast.step.schedule->uses_times) return false;
   for (const std::vector<Action>& actions : forecast.step.program.ranks) {
     for (const Action& action : actions) {
       if (action.kind == ActionKind::kWeightGradient) return false;

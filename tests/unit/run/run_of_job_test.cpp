@@ -1,4 +1,5 @@
 // What a job's section `failures` comes to.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -175,6 +176,27 @@ TEST(RunOfAJob, MistakesNameTheirPlace) {
   EXPECT_EQ(complaint(R"({"mtbf": "1h", "causes": []})").field, "failures.mtbf");
   EXPECT_EQ(complaint(R"({"checkpoint": {"memory_cost": "1s"}})").field, "failures.checkpoint.in_memory");
   EXPECT_EQ(complaint(R"({"detect": "1s"})").field, "failures.detect");
+}
+
+TEST(RunOfAJob, ASlowCardIsEverybodysCard) {
+  const char* const layout = R"("model": "llama3-8b", "cluster": {"name": "dgx-h100", "nodes": 16},
+    "layout": {"data_parallel": "fsdp", "global_batch_size": 128}, "training": {"tokens": "10B"})";
+  const auto with = [&](const std::string& stragglers) {
+    return forecast(
+        job_from(fmt::format("{{{}, \"failures\": {{\"preset\": \"none\", \"stragglers\": {}}}}}", layout, stragglers)),
+        no_files);
+  };
+  const Forecast slow = with(R"({"share": 1.0, "link_factor": 3})");
+  Job narrow = slow.step.job;
+  narrow.cluster.nic_bandwidth = narrow.cluster.nic_bandwidth / 3.0;
+  const double step = forecast(narrow, no_files).result.iteration.time_s;
+  EXPECT_GT(step, 1.1 * slow.result.iteration.time_s);
+  EXPECT_NEAR(run_case_of(slow).slow_node_pace, slow.result.iteration.time_s / step, 1e-12);
+  const double computes = run_case_of(with(R"({"share": 1.0, "factor": 1.3})")).slow_node_pace;
+  const double both = run_case_of(with(R"({"share": 1.0, "factor": 1.3, "link_factor": 3})")).slow_node_pace;
+  EXPECT_NEAR(1.0 / both, 1.0 / computes + step / slow.result.iteration.time_s - 1.0, 1e-9);
+  EXPECT_THROW(with(R"({"share": 0.1})"), ConfigError);
+  EXPECT_THROW(with(R"({"share": 0.1, "link_factor": 0.5})"), ConfigError);
 }
 
 TEST(RunOfAJob, RunsThatNobodyCanDrawAreRefused) {
