@@ -36,6 +36,7 @@ const std::vector<CommandEntry>& commands() {
       {"schedule", "list, show, check, simulate and export pipeline schedules", run_schedule, true},
       {"network", "transfers that share links, and when they end", run_network, true},
       {"calibrate", "a device profile out of measurements; measure this machine", run_calibrate},
+      {"fit", "constants of device, links and software out of training steps of your own", run_fit},
       {"partition", "which layers go to which pipeline stage", run_partition},
       {"validate", "forecast against measured steps: an error table that hides no row", run_validate},
       {"run", "train for real on this machine, forecast beside measurement", run_run},

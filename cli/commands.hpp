@@ -42,6 +42,7 @@ int run_validate(const Arguments& arguments, const Streams& streams);
 int run_run(const Arguments& arguments, const Streams& streams);
 int run_report(const Arguments& arguments, const Streams& streams);
 int run_calibrate(const Arguments& arguments, const Streams& streams);
+int run_fit(const Arguments& arguments, const Streams& streams);
 int run_catalog(const Arguments& arguments, const Streams& streams);
 int run_convert(const Arguments& arguments, const Streams& streams);
 int run_explain(const Arguments& arguments, const Streams& streams);

@@ -25,7 +25,9 @@ struct Job {
   Cluster cluster;
   Layout layout;
   Training training;
-  std::optional<Failures> failures;      ///< of a run of months; absent: nothing is asked about them
+  std::optional<Failures> failures;  ///< of a run of months; absent: nothing is asked about them
+  /// The name of a device profile that tells nothing but messages: a job that sends none makes no use of it.
+  std::string profile_of_messages;
   std::vector<std::string> assumptions;  ///< defaults that mattered, one sentence each
   std::vector<std::string> warnings;     ///< of the files it came from: what is not modelled, or refused elsewhere
   std::shared_ptr<const CostLaws> laws;  ///< of one's own, model/cost/own_laws.hpp; null: ours

@@ -187,11 +187,19 @@ void read_trace_events(std::istream& stream, const std::string& file, const Trac
 /// One line of progress: the mean over the steps since the line before.
 struct LoggedStep {
   long iteration = 0;
-  double seconds = 0.0;
-  int global_batch_size = 0;
+  double seconds = 0.0;             ///< 0: not told, but by tokens_per_s_per_gpu
+  int global_batch_size = 0;        ///< in samples; 0: not told
+  double tokens_per_s_per_gpu = 0;  ///< 0: not told
+  double batch_tokens = 0.0;        ///< of all ranks, as rounded as it is printed; 0: not told
   std::optional<double> tflops_per_gpu;
   int skipped = 0;       ///< iterations that did not update, such as after an overflow
   bool warm_up = false;  ///< the first of a start: it holds compilation, allocation and the first touch of the data
+};
+
+/// A timer that Megatron prints between its steps (--timing-log-level), in seconds a step: the median over the log.
+struct LoggedTimer {
+  std::optional<double> shortest_s;  ///< of all ranks; absent where the log has the longest alone
+  double longest_s = 0.0;
 };
 
 struct TrainingLog {
@@ -199,12 +207,22 @@ struct TrainingLog {
   std::map<std::string, std::string> arguments;  ///< as the log lists them at its start
   std::optional<int> ranks;                      ///< world_size
   int starts = 0;                                ///< how often training began, restarts included
+  std::map<std::string, LoggedTimer> timers;     ///< by name: "batch-generator"
+  std::optional<double> max_reserved_gib;        ///< by the framework's allocator, of the ranks that tell it
 };
 
-/// Reads what Megatron-LM and Megatron-DeepSpeed print while they train: lines with "iteration 5/ 100 |" and "elapsed
-/// time per iteration (ms):" (or "(s):"), fields in any order, behind any prefix; several ranks may print the same
-/// line. A last line without its end belongs to a job that was killed and is left out. Throws ConfigError with
-/// `file:line`: no such line, a number that is none or not above zero, a batch size that is missing.
+/// Reads what training programs print while they train. Megatron-LM and Megatron-DeepSpeed: lines with "iteration 5/
+/// 100 |" and "elapsed time per iteration (ms):" (or "(s):"), fields in any order, behind any prefix; several ranks may
+/// print the same line. Between them it takes timers ("forward-compute ....: (12.1, 13.4)", in ms, of the fastest and
+/// the slowest rank, or of the slowest alone) and "max reserved" memory. A last line without its end belongs to a job
+/// that was killed and is left out. Throws ConfigError with `file:line`: no such line, a number that is none or not
+/// above zero, a batch size that is missing. Where no line is Megatron's, the steps of
+///   NeMo         train_step_timing in s=12.9 (or ": 12.9"), the batch by global_batch_size or consumed_samples
+///   DeepSpeed    iter time (s): 1.234 samples/sec: 51.9
+///   nanotron     elapsed_time_per_iteration_ms: 4.78K | … | global_batch_size: 1.05M, which are tokens
+///   torchtitan   step: 10 … tps: 5,762, tokens a second and GPU
+///   Composer     throughput/batches_per_sec: 0.123, the batch by throughput/samples_per_sec
+///   Lightning    50/1000 [01:20<25:00, 1.63s/it
 TrainingLog read_training_log(std::string_view text, const std::string& file);
 
 /// The steps as samples, a sample for each global batch size; warm-up and skipped updates are left out.

@@ -60,18 +60,30 @@ class LogReader {
     if (start != std::string_view::npos && line.find("elapsed time per iteration") != std::string_view::npos) {
       if (!whole && trim(line).back() != '|') return;
       read_step(line.substr(start + std::string_view("iteration ").size()));
-    } else {
+    } else if (!read_timer(line)) {
+      if (whole) read_other(line);
+      read_memory(line);
       read_argument(line);
     }
   }
 
   TrainingLog finished() {
     if (log_.steps.empty()) {
-      refuse_at(file_, fmt::format("{} holds no progress of a training", file_),
-                "expected lines such as: iteration 5/ 100 | … | elapsed time per iteration (ms): 512.3 | …");
+      for (const LoggedStep& step : others_) add(step);
+    }
+    if (log_.steps.empty()) {
+      refuse_at(
+          file_, fmt::format("{} holds no progress of a training", file_),
+          "expected lines such as: iteration 5/ 100 | … | elapsed time per iteration (ms): 512.3 | …, or those of "
+          "NeMo, DeepSpeed, nanotron, torchtitan, Composer or Lightning");
     }
     const auto world = log_.arguments.find("world_size");
     if (world != log_.arguments.end()) log_.ranks = logged_count(world->second, "world_size", file_);
+    for (const auto& [name, times] : timers_) {
+      LoggedTimer& timer = log_.timers[name];
+      timer.longest_s = middle_of(times.longest);
+      if (!times.shortest.empty()) timer.shortest_s = middle_of(times.shortest);
+    }
     return std::move(log_);
   }
 
@@ -118,6 +130,115 @@ class LogReader {
     log_.steps.push_back(step);
   }
 
+  // The number behind a word, "1,234", "4.78K" and "1.05M" too; nothing where there is none.
+  static std::optional<double> number_behind(std::string_view line, std::string_view word) {
+    const std::size_t at = line.find(word);
+    if (at == std::string_view::npos) return std::nullopt;
+    std::string_view rest = line.substr(at + word.size());
+    const std::size_t start = rest.find_first_not_of(" :=\t");
+    if (start == std::string_view::npos) return std::nullopt;
+    rest = rest.substr(start);
+    // Colours of a terminal.
+    if (rest.front() == '\x1b' && rest.find('m') != std::string_view::npos) rest = rest.substr(rest.find('m') + 1);
+    const std::size_t end = std::min(rest.find_first_not_of("0123456789.,eE+-"), rest.size());
+    std::string digits(rest.substr(0, end));
+    while (!digits.empty() && digits.back() == ',') digits.pop_back();
+    std::erase(digits, ',');
+    const std::optional<double> number = parse_number(digits);
+    if (!number || !std::isfinite(*number)) return std::nullopt;
+    const char suffix = end < rest.size() ? rest[end] : ' ';
+    return *number * (suffix == 'K' ? 1e3 : suffix == 'M' ? 1e6 : suffix == 'B' ? 1e9 : 1.0);
+  }
+
+  static int count_or_none(const std::optional<double>& number) {
+    constexpr double kMostCounted = 1e9;
+    return number && *number >= 1.0 && *number <= kMostCounted ? static_cast<int>(std::lround(*number)) : 0;
+  }
+
+  // "50/1000 [01:20<25:00,  1.63s/it": the number before the word.
+  static std::optional<double> number_before(std::string_view line, std::string_view word) {
+    const std::size_t at = line.find(word);
+    if (at == std::string_view::npos || at == 0) return std::nullopt;
+    const std::size_t before = line.find_last_not_of("0123456789.", at - 1);
+    const std::size_t first = before == std::string_view::npos ? 0 : before + 1;
+    return parse_number(std::string(line.substr(first, at - first)));
+  }
+
+  // A step of another program's log.
+  void read_other(std::string_view line) {
+    LoggedStep step;
+    step.iteration = static_cast<long>(others_.size()) + 1;
+    if (const auto nemo = number_behind(line, "train_step_timing in s")) {
+      step.seconds = *nemo;
+      step.global_batch_size = count_or_none(number_behind(line, "global_batch_size"));
+      const auto consumed = number_behind(line, "consumed_samples");
+      if (step.global_batch_size == 0 && consumed && consumed_ && *consumed > *consumed_) {
+        step.global_batch_size = count_or_none(*consumed - *consumed_);
+      }
+      if (consumed) consumed_ = consumed;
+    } else if (const auto deepspeed = number_behind(line, "iter time (s)")) {
+      step.seconds = *deepspeed;
+      const auto rate = number_behind(line, "samples/sec");
+      if (rate) step.global_batch_size = count_or_none(*rate * *deepspeed);
+    } else if (const auto nanotron = number_behind(line, "elapsed_time_per_iteration_ms")) {
+      step.seconds = *nanotron * 1e-3;
+      step.batch_tokens = number_behind(line, "global_batch_size").value_or(0.0);
+    } else if (const auto batches = number_behind(line, "throughput/batches_per_sec"); batches && *batches > 0.0) {
+      step.seconds = 1.0 / *batches;
+    } else if (const auto titan = number_behind(line, "tps:"); titan && line.find("step:") != std::string_view::npos) {
+      step.tokens_per_s_per_gpu = *titan;
+    } else if (const auto lightning = number_before(line, "s/it")) {
+      step.seconds = *lightning;
+    }
+    if (const auto samples = number_behind(line, "throughput/samples_per_sec")) {
+      // Composer tells it in a line of its own, beside or below the batches.
+      LoggedStep* of = step.seconds > 0.0 ? &step : others_.empty() ? nullptr : &others_.back();
+      if (of != nullptr) of->global_batch_size = count_or_none(*samples * of->seconds);
+    }
+    if (step.seconds > 0.0 || step.tokens_per_s_per_gpu > 0.0) others_.push_back(step);
+  }
+
+  // "    forward-compute ......................: (4012.33, 4100.10)", or one number.
+  bool read_timer(std::string_view line) {
+    const std::size_t end = line.find("..: ");
+    if (end == std::string_view::npos) return false;
+    const std::size_t dots = line.find(" ..");
+    const std::string name(trim(line.substr(0, std::min(dots, end))));
+    std::string_view value = trim(line.substr(end + std::string_view("..: ").size()));
+    if (name.empty() || value.empty()) return false;
+    const bool both = value.front() == '(';
+    if (both) value = value.substr(1, value.find(')') == std::string_view::npos ? value.size() : value.find(')') - 1);
+    const std::size_t comma = value.find(',');
+    const auto first = parse_number(std::string(trim(value.substr(0, comma))));
+    const auto second =
+        comma == std::string_view::npos ? first : parse_number(std::string(trim(value.substr(comma + 1))));
+    if (!first || !second || both != (comma != std::string_view::npos) || *first < 0.0 || *second < *first)
+      return false;
+    constexpr double kMillisecond = 1e-3;
+    Times& times = timers_[name.substr(name.find_last_of(" \t") + 1)];
+    times.longest.push_back(*second * kMillisecond);
+    if (both) times.shortest.push_back(*first * kMillisecond);
+    return true;
+  }
+
+  // "[Rank 0] (after 2 iterations) memory (MB) | allocated: 1.0 | max allocated: 2.0 | … | max reserved: 4.0"
+  void read_memory(std::string_view line) {
+    constexpr std::string_view kWords = "max reserved:";
+    const std::size_t at = line.find(kWords);
+    if (at == std::string_view::npos || line.find("memory (MB)") == std::string_view::npos) return;
+    std::string_view value = line.substr(at + kWords.size());
+    const auto megabytes = parse_number(std::string(trim(value.substr(0, value.find('|')))));
+    constexpr double kMebibytesPerGib = 1024.0;
+    if (!megabytes || *megabytes < 0.0) return;
+    log_.max_reserved_gib = std::max(log_.max_reserved_gib.value_or(0.0), *megabytes / kMebibytesPerGib);
+  }
+
+  static double middle_of(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+  }
+
   // "  world_size ...................................... 8"
   void read_argument(std::string_view line) {
     const std::size_t dots = line.find(" ...");
@@ -130,8 +251,16 @@ class LogReader {
     log_.arguments.emplace(key, trim(line.substr(value)));
   }
 
+  struct Times {
+    std::vector<double> shortest;
+    std::vector<double> longest;
+  };
+
   std::string file_;
   std::string where_;
+  std::map<std::string, Times> timers_;
+  std::vector<LoggedStep> others_;  // of programs that are not Megatron
+  std::optional<double> consumed_;
   std::set<std::tuple<long, double, int>> seen_;
   TrainingLog log_;
 };
@@ -155,6 +284,10 @@ Measurement measurement_of(const TrainingLog& log, const std::string& file, std:
   if (*ranks < 1 || *ranks > kMostLoggedRanks) refuse_at(file, fmt::format("{} ranks", *ranks), "give them: --ranks N");
   std::map<int, std::vector<double>> by_batch;
   for (const LoggedStep& step : log.steps) {
+    if (step.global_batch_size == 0 || step.seconds <= 0.0) {
+      refuse_at(file, fmt::format("{} does not tell both time and global batch size of its steps", file),
+                "flopcast compare JOB --log FILE takes what is missing from the job");
+    }
     if (!step.warm_up && step.skipped == 0) by_batch[step.global_batch_size].push_back(step.seconds);
   }
   if (by_batch.empty()) {

@@ -1,13 +1,17 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/text/series.hpp"
+#include "base/text/state_rows.hpp"
 #include "base/text/table.hpp"
+#include "calibrate/runs/fit_runs.hpp"
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/refit.hpp"
+#include "calibrate/verdict/hypotheses.hpp"
 #include "calibrate/verdict/verdict.hpp"
 #include "model/job/device_profile.hpp"
 
@@ -29,6 +33,23 @@ Series read_loss_curve(std::string_view text, const std::string& file);
 
 /// Curves over steps as a chart.
 SeriesChart loss_chart(std::vector<Series> curves);
+
+/// Constants that runs of one's own tell, those that they do not, and the runs.
+std::vector<Table> own_fit_tables(const OwnFit& fit);
+/// Errors of runs left out by the number of runs fitted to.
+Table learning_table(const std::vector<LearningPoint>& curve, RunChoice choice);
+
+/// Why a step took another time than forecast, the most believed first.
+Table hypothesis_table(const std::vector<Hypothesis>& hypotheses);
+/// The same for flopcast.gap/1.
+nlohmann::ordered_json hypotheses_json(const std::vector<Hypothesis>& hypotheses);
+/// What traces show of a step, rank by rank.
+Table traced_table(const std::vector<TracedRank>& ranks);
+/// The forecast's pipeline ranks above the traced ranks, on one axis: when each computes, communicates, does both or
+/// waits. Of the forecast, what passes hold of communication counts as computation; of traces, the step of median time.
+StateRows overlay_rows(const Forecast& answer, const std::vector<TracedRank>& ranks);
+/// Every step of every rank, for flopcast.gap/1.
+nlohmann::ordered_json traced_json(const std::vector<TracedRank>& ranks);
 
 /// What `flopcast validate` prints: schema flopcast.validation/1.
 std::string write_validation(const std::vector<SourceSummary>& sources);

@@ -149,6 +149,13 @@ std::string write_validation(const std::vector<SourceSummary>& sources) {
                                {"choices", choices_json(summary.choices)},
                                {"speed_up", statistics_json(summary.speed_up)}});
     add_group_figures(summary, json["sources"].back());
+    if (summary.drift) {
+      json["sources"].back()["drift"] = {{"since", summary.drift->since},
+                                         {"runs_before", summary.drift->runs_before},
+                                         {"runs_since", summary.drift->runs_since},
+                                         {"error_before", summary.drift->error_before},
+                                         {"error_since", summary.drift->error_since}};
+    }
     if (!summary.group.empty()) continue;
     for (const OpenRow& row : summary.open) {
       json["open_rows"].push_back({{"id", row.id},
@@ -249,6 +256,9 @@ Table time_error_table(const std::vector<SourceSummary>& sources) {
   table.notes.emplace_back(
       "errors are |forecast / measured - 1|, bias is signed; naive: one MFU for the source, ideal bubble; in interval: "
       "measured steps inside the forecast's 90 % interval");
+  for (const SourceSummary& summary : sources) {
+    if (summary.drift) table.notes.push_back(fmt::format("{}: {}", summary.source, drift_text(*summary.drift)));
+  }
   return table;
 }
 

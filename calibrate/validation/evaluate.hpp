@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/runs/own_steps.hpp"
 #include "calibrate/validation/map_row.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "sim/forecast/interval.hpp"
@@ -30,6 +31,7 @@ struct EvaluatedRow {
   std::optional<StepTimeInterval> interval;
   std::string group;     ///< of rows with a job
   std::string job;       ///< the completed job of such a row, as text
+  std::string date;      ///< of one's own runs, where it is told: YYYY-MM-DD
   std::string question;  ///< model, devices, batch, format: rows with one question differ in layout and software
 
   std::optional<double> error() const;
@@ -119,6 +121,7 @@ struct SourceSummary {
   ErrorStatistics speed_up;         ///< of schedules over 1f1b: speed_up_errors()
   int contradicted_rows = 0;        ///< whose time another row contradicts: contradicted_rows()
   ErrorStatistics undisputed_time;  ///< of the rest
+  std::optional<Drift> drift;       ///< of dated runs of one's own
 };
 
 /// Forecasts every row of a file that says enough. A row whose job is refused is skipped with the complaint.

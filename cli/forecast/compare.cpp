@@ -1,21 +1,29 @@
 #include <fmt/format.h>
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <istream>
+#include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
-#include "calibrate/device/imports.hpp"
+#include "calibrate/runs/own_steps.hpp"
+#include "calibrate/tables/tables.hpp"
+#include "calibrate/verdict/hypotheses.hpp"
+#include "calibrate/verdict/trace_steps.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
+#include "model/job/read_job.hpp"
 #include "model/units/quantity.hpp"
 #include "planner/shared/threads.hpp"
 #include "planner/tables/comparison_tables.hpp"
+#include "reports/svg/state_rows.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/run/run_answer.hpp"
 #include "sim/variation/step_distribution.hpp"
@@ -73,28 +81,68 @@ MeasuredStep measured_step(const std::string& text) {
                      "", "such as 14.2s"});
 }
 
-// Of a Megatron-LM log: its steps behind the warm-up with the job's global batch size. Throws ConfigError when there is
-// none, or when the log's ranks are not the job's devices.
-MeasuredStep logged_step(const std::string& text, const std::string& file, const Job& job) {
-  const TrainingLog log = read_training_log(text, file);
-  const int devices = job.cluster.devices();
-  if (log.ranks && *log.ranks != devices) {
-    throw ConfigError({"--log", fmt::format("the run had {} ranks, the job has {} devices", *log.ranks, devices), file,
-                       "give the cluster that the log is of"});
+// A job's forecast; of a saved result that of the job that it answers.
+Forecast forecast_of(const JobOptions& job) {
+  if (job.file() && job.given().empty() && saved_layout(job, *job.file())) {
+    const nlohmann::json saved = parse_json(job.disk().read(*job.file()), *job.file());
+    if (!saved.contains("job")) {
+      throw ConfigError({"job", "is missing from the result", *job.file(), "give the job that was forecast"});
+    }
+    Origins origins;
+    origins.file = *job.file();
+    return forecast(read_job(saved.at("job"), origins), read_file);
   }
+  return forecast(JobOptions::read(job.load_with({})), read_file);
+}
+
+// "rank*.json.gz", where no shell has put the files in its place.
+std::vector<std::string> files_named(const std::string& pattern) {
+  std::error_code ignored;
+  const bool plain = pattern.find_first_of("*?") == std::string::npos || std::filesystem::exists(pattern, ignored);
+  if (plain) return {pattern};
+  const std::filesystem::path path(pattern);
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (fnmatch(path.filename().c_str(), name.c_str(), 0) == 0) files.push_back(entry.path().string());
+  }
+  if (files.empty()) throw ConfigError({"--trace", fmt::format("no file is called {}", pattern), "--trace", ""});
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<TracedRank> read_traces(const std::vector<std::string>& patterns, double step_s) {
+  std::vector<TracedRank> ranks;
+  for (const std::string& pattern : patterns) {
+    for (const std::string& path : files_named(pattern)) {
+      PackedFile file(path);
+      std::istream stream(&file);
+      ranks.push_back(read_traced_rank(stream, path, step_s));
+    }
+  }
+  return ranks;
+}
+
+std::vector<Sample> traced_products(const std::vector<std::string>& patterns) {
+  std::vector<Sample> products;
+  for (const std::string& pattern : patterns) {
+    for (const std::string& path : files_named(pattern)) {
+      PackedFile file(path);
+      std::istream stream(&file);
+      for (Sample& sample : read_trace(stream, path, {}).measurement.samples) {
+        if (sample.key.kind == SampleKind::kGemm) products.push_back(std::move(sample));
+      }
+    }
+  }
+  return products;
+}
+
+MeasuredStep traced_step(const std::vector<TracedRank>& ranks) {
   std::vector<double> seconds;
-  std::set<int> batches;
-  for (const LoggedStep& step : log.steps) {
-    batches.insert(step.global_batch_size);
-    const bool alike = step.global_batch_size == job.layout.global_batch_size;
-    if (alike && !step.warm_up && step.skipped == 0) seconds.push_back(step.seconds);
+  for (const TracedRank& rank : ranks) {
+    for (const TracedStep& step : rank.steps) seconds.push_back(step.time_s);
   }
-  if (batches.count(job.layout.global_batch_size) == 0) {
-    throw ConfigError(
-        {"--log", fmt::format("holds no step with the job's global batch size of {}", job.layout.global_batch_size),
-         file, fmt::format("the log has --gbs {}", fmt::join(batches, ", "))});
-  }
-  if (seconds.empty()) throw ConfigError({"--log", "holds no step behind the warm-up", file, "log more iterations"});
   constexpr double kLow = 0.05;
   constexpr double kMiddle = 0.5;
   constexpr double kHigh = 0.95;
@@ -102,13 +150,48 @@ MeasuredStep logged_step(const std::string& text, const std::string& file, const
           percentile(seconds, kHigh)};
 }
 
-void answer_why(const JobOptions& job, const std::optional<std::string>& measured,
-                const std::optional<std::string>& log, const OutputOptions& output) {
-  const ComparedLayout first = first_of(job);
-  const MeasuredStep step =
-      measured ? measured_step(*measured) : logged_step(read_file(*log), *log, JobOptions::read(job.load_with({})));
-  output.write({.tables = [&] { return std::vector<Table>{gap_table(first.result, step)}; },
-                .json = [&] { return write_gap(first.result, step); }},
+struct GapQuestion {
+  std::optional<std::string> measured;
+  std::optional<std::string> log;
+  std::vector<std::string> traces;
+  std::optional<std::string> svg;
+
+  bool asked() const { return measured || log || !traces.empty(); }
+};
+
+void answer_why(const JobOptions& job, const GapQuestion& question, const OutputOptions& output) {
+  const Forecast answer = forecast_of(job);
+  GapEvidence evidence;
+  std::optional<MeasuredStep> step;
+  if (question.measured) step = measured_step(*question.measured);
+  if (question.log) {
+    evidence.log = read_training_log(read_file(*question.log), *question.log);
+    evidence.steps = steps_of_log(*evidence.log, *question.log, "--log", answer.step.job);
+    if (!step) {
+      step = {evidence.steps->median_s, static_cast<int>(evidence.steps->seconds.size()), evidence.steps->p5_s,
+              evidence.steps->p95_s};
+    }
+  }
+  evidence.traces = read_traces(question.traces, step ? step->median_s : 0.0);
+  if (!step) step = traced_step(evidence.traces);
+  evidence.products = traced_products(question.traces);
+  evidence.measured_s = step->median_s;
+  const std::vector<Hypothesis> why = explain_gap(answer, evidence, read_file);
+  if (question.svg) write_file(*question.svg, write_state_rows_svg(overlay_rows(answer, evidence.traces)));
+  output.write({.tables =
+                    [&] {
+                      std::vector<Table> tables = {gap_table(answer.result, *step), hypothesis_table(why)};
+                      if (!evidence.traces.empty()) tables.push_back(traced_table(evidence.traces));
+                      return tables;
+                    },
+                .rows = [&] { return gap_table(answer.result, *step); },
+                .json =
+                    [&] {
+                      nlohmann::ordered_json json = nlohmann::ordered_json::parse(write_gap(answer.result, *step));
+                      json["hypotheses"] = hypotheses_json(why);
+                      if (!evidence.traces.empty()) json["traced"] = traced_json(evidence.traces);
+                      return json.dump(2);
+                    }},
                output.format_of_file());
 }
 
@@ -123,35 +206,42 @@ int run_compare(const Arguments& arguments, const Streams& streams) {
       {"flopcast compare job.json tp=4,pp=8 tp=2,pp=16,vpp=2",
        "flopcast compare --model llama2-70b --cluster 8xdgx-a100-80g --gbs 64 tp=8,pp=8 tp=4,pp=8,zero=1",
        "flopcast compare job.json --strategies", "flopcast compare job.json --optimizations",
-       "flopcast compare job.json --measured 14.2s"});
+       "flopcast compare job.json --measured 14.2s --log train.log --trace rank*.json.gz"});
   JobOptions job;
   OutputOptions output;
   bool show_strategies = false;
   bool show_optimizations = false;
-  std::optional<std::string> measured;
-  std::optional<std::string> log;
+  GapQuestion question;
   job.add_to(command_line);
   job.add_layouts(command_line);
   command_line.begin_group("Comparison");
   command_line.add_flag("--strategies", show_strategies, "DP, PP, TP, DP+PP, DP+TP and DP+PP+TP for this job");
   command_line.add_flag("--optimizations", show_optimizations, "what each trick of gradient exchange buys on this job");
-  command_line.add_option("--measured", measured, "TIME",
-                          "a measured step: where the gap to the forecast may come from");
-  command_line.add_option("--log", log, "FILE", "the same, from a Megatron-LM training log");
+  command_line.add_option("--measured", question.measured, "TIME",
+                          "a measured step: where the gap to the forecast comes from, cause by cause");
+  command_line.add_option("--log", question.log, "FILE", "the same from a training log, or beside --measured");
+  command_line.add_option("--trace", question.traces, "FILE…",
+                          "traces of torch.profiler of such a step, a file a rank: what they show of each cause");
+  command_line.add_output("--svg", question.svg, "with --trace: forecast and traced ranks on one axis of time");
   output.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
+  if (question.svg && question.traces.empty()) {
+    throw ConfigError({"--svg", "draws traces over the forecast, and none is given", "", "give --trace FILE…"});
+  }
+  if (!question.traces.empty()) job.take_layouts(question.traces);
   job.sort_out_layouts();
   job.refuse_show_config("compare");
   const Format format = output.format_of_file();
-  if (show_strategies + show_optimizations + measured.has_value() + log.has_value() > 1) {
-    throw ConfigError(
-        {"compare", "--strategies, --optimizations, --measured and --log are four questions", "", "ask one"});
+  if (show_strategies + show_optimizations + question.asked() > 1) {
+    throw ConfigError({"compare",
+                       "--strategies, --optimizations, and --measured with --log and --trace are three questions", "",
+                       "ask one"});
   }
-  const bool asks_why = measured || log;
-  if ((show_strategies || show_optimizations || asks_why) && !job.layouts().empty()) {
+  if ((show_strategies || show_optimizations || question.asked()) && !job.layouts().empty()) {
     throw ConfigError({job.layouts().front(),
-                       "--strategies, --optimizations, --measured and --log ask about one job, not about layouts", "",
-                       "leave one of the two out"});
+                       "--strategies, --optimizations, --measured, --log and --trace ask about one job, not about "
+                       "layouts",
+                       "", "leave one of the two out"});
   }
   if (show_strategies || show_optimizations) {
     const LoadedJob loaded = job.load_with({});
@@ -161,8 +251,8 @@ int run_compare(const Arguments& arguments, const Streams& streams) {
                  format);
     return 0;
   }
-  if (asks_why) {
-    answer_why(job, measured, log, output);
+  if (question.asked()) {
+    answer_why(job, question, output);
     return 0;
   }
   std::vector<ComparedLayout> layouts;

@@ -16,6 +16,7 @@
 #include "calibrate/validation/published_row.hpp"
 #include "calibrate/validation/refit.hpp"
 #include "cli/commands.hpp"
+#include "cli/measured/own_run_files.hpp"
 #include "cli/options/figure_options.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
@@ -236,13 +237,40 @@ std::vector<SourceSummary> of_published(const std::optional<std::string>& folder
   return sources;
 }
 
+EvaluatedRow forecast_of(const OwnRun& run, const std::string& source) {
+  const Forecast answer = forecast(run.job, read_file);
+  EvaluatedRow row;
+  row.id = run.id;
+  row.source = source;
+  row.date = run.date;
+  row.predicted_s = answer.result.iteration.time_s;
+  row.measured_s = run.measured_s;
+  row.facts = facts_of(answer.step.job, answer.result.communication.exposed_fraction);
+  row.interval = answer.result.interval;
+  return row;
+}
+
 std::vector<SourceSummary> of_runs(const std::string& folder) {
   SourceSummary summary;
   const std::filesystem::path path(folder);
   summary.source = path.has_filename() ? path.stem().string() : path.parent_path().stem().string();
   for (const std::filesystem::path& file : json_files("--runs", folder)) {
-    summary.evaluated.push_back(read_run_result(parse_file(file), file.stem().string(), summary.source, file.string()));
+    const nlohmann::json json = parse_file(file);
+    const nlohmann::json& first = json.is_array() && !json.empty() ? json.front() : json;
+    const bool rows =
+        json.contains("rows") || (first.contains("job") && first.contains("measured") && !first.contains("forecast"));
+    if (!rows) {
+      summary.evaluated.push_back(read_run_result(json, file.stem().string(), summary.source, file.string()));
+      continue;
+    }
+    for (const OwnRun& run : read_own_runs(file.string()))
+      summary.evaluated.push_back(forecast_of(run, summary.source));
   }
+  std::vector<DatedError> errors;
+  for (const EvaluatedRow& row : summary.evaluated) {
+    if (!row.date.empty() && row.error()) errors.push_back({row.date, *row.error()});
+  }
+  summary.drift = drift_of(std::move(errors));
   summary.rows = static_cast<int>(summary.evaluated.size());
   summarise(summary);
   return {summary};
@@ -321,7 +349,8 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   std::optional<std::string> leave_out;
   OutputOptions output;
   command_line.add_option("--published", published, "DIR", "published measurements, a JSON file a source");
-  command_line.add_option("--runs", runs, "DIR", "saved results of flopcast run");
+  command_line.add_option("--runs", runs, "DIR",
+                          "saved results of flopcast run, or rows {id, job, measured, date} of your own runs");
   command_line.add_option("--documented", documented, "DIR", "jobs beside the figures that were published of them");
   command_line.add_option("--source", wanted, "NAME", "only this source; may be repeated");
   command_line.add_option("--max-error", max_error, "F", "exit with 3 when a source's mean error is larger: 0.05");

@@ -241,6 +241,11 @@ void JobOptions::add_layouts(CommandLine& command_line) {
   command_line.add_positional("LAYOUT", more_files_, "tp=8,pp=4,…: keys over JOB's; or a job file, a plan or a result");
 }
 
+void JobOptions::take_layouts(std::vector<std::string>& files) {
+  files.insert(files.end(), more_files_.begin(), more_files_.end());
+  more_files_.clear();
+}
+
 void JobOptions::sort_out_layouts() {
   if (!file_ || file_->find('=') == std::string::npos) return;
   more_files_.insert(more_files_.begin(), *file_);

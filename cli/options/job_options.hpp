@@ -44,6 +44,8 @@ class JobOptions {
   const std::vector<std::string>& layouts() const { return more_files_; }
   /// Takes JOB for the first of the layouts where it is none: `compare --model M … tp=8 tp=4`.
   void sort_out_layouts();
+  /// Moves what follows JOB to `files`: a shell has put several files in place of one pattern.
+  void take_layouts(std::vector<std::string>& files);
   const std::optional<std::string>& file() const { return file_; }
   const Files& disk() const { return disk_; }
   /// load() and read(), with these flags over all.

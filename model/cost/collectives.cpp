@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <optional>
 
 #include "model/cost/own_laws.hpp"
 
@@ -251,6 +252,23 @@ bool has_network_to_itself(const GroupPlacement& placement) {
   return !placement.crosses_nodes() || placement.groups_sharing_nics <= 1;
 }
 
+bool is_ring(std::optional<CollectiveKind> kind) {
+  return kind && *kind != CollectiveKind::kAllToAll;
+}
+
+// Of its buffer a rank sends so much.
+double sent_share(std::optional<CollectiveKind> kind, int ranks) {
+  if (!kind) return 1.0;
+  if (*kind == CollectiveKind::kAllToAll) return static_cast<double>(ranks - 1) / ranks;
+  return steps_of(*kind, ranks) / ranks;
+}
+
+// Network cards that a group's ranks on a node have: each its own, as far as there are any.
+double cards_of(const Cluster& cluster, const GroupPlacement& placement) {
+  const double all = static_cast<double>(cluster.nics_per_node) / placement.groups_sharing_nics;
+  return std::min<double>(placement.ranks_per_node, all);
+}
+
 }  // namespace
 
 Bytes all_to_all_sent_per_rank(Bytes bytes, int ranks) {
@@ -298,6 +316,12 @@ Seconds CommunicationModel::collective_time(CollectiveKind kind, Bytes bytes, co
       curve != nullptr && has_network_to_itself(placement)) {
     return curve->time(bytes);
   }
+  const Seconds model = modelled(kind, bytes, placement, false);
+  return model * carried(kind, bytes, placement, model);
+}
+
+Seconds CommunicationModel::modelled(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement,
+                                     bool rings_alone) const {
   if (transport_ != Transport::kNccl) {
     const BytesPerSecond rate =
         host_ring_bandwidth(cluster_, transport_, placement.crosses_nodes(), placement.groups_sharing_nics);
@@ -311,7 +335,8 @@ Seconds CommunicationModel::collective_time(CollectiveKind kind, Bytes bytes, co
   if (placement.crosses_nodes()) {
     const double network = cluster_.node_network_bandwidth().value() * cluster_.nic_efficiency / kGiga;
     const double share = network / placement.groups_sharing_nics;
-    bus = placement.ranks_per_node > 1 ? std::min(bus, share) : share;
+    const double inside = bus / carried_inside(kind, bytes, placement);
+    bus = placement.ranks_per_node > 1 ? std::min(inside, share) : share;
   }
   constexpr double kChannelBandwidth = 20.0;
   const Group group{static_cast<double>(placement.ranks),
@@ -324,6 +349,7 @@ Seconds CommunicationModel::collective_time(CollectiveKind kind, Bytes bytes, co
 
   double best = ring_us(kind, bytes.value(), group, kSimple);
   for (const Protocol protocol : {kLl, kLl128}) best = std::min(best, ring_us(kind, bytes.value(), group, protocol));
+  if (rings_alone) return Seconds(best * kMicro);
   if (kind == CollectiveKind::kAllReduce) {
     const Tree tree{std::log2(group.nodes), tree_size_factor(bytes.value())};
     for (const Protocol protocol : {kLl, kLl128, kSimple}) {
@@ -342,15 +368,21 @@ Seconds CommunicationModel::all_to_all_time(Bytes bytes, const GroupPlacement& p
       curve != nullptr && has_network_to_itself(placement)) {
     return curve->time(bytes);
   }
+  const Seconds model = modelled_all_to_all(bytes, placement);
+  return model * carried(CollectiveKind::kAllToAll, bytes, placement, model);
+}
+
+Seconds CommunicationModel::modelled_all_to_all(Bytes bytes, const GroupPlacement& placement) const {
   const double part = bytes.value() / placement.ranks;
   const int inside = placement.ranks_per_node - 1;
   const int outside = placement.ranks - placement.ranks_per_node;
-  const Seconds within = Bytes(part * inside) / (cluster_.intra_bandwidth * cluster_.intra_efficiency);
+  Seconds within = Bytes(part * inside) / (cluster_.intra_bandwidth * cluster_.intra_efficiency);
   Seconds between(0);
   if (placement.crosses_nodes()) {
     const double senders = static_cast<double>(placement.ranks_per_node) * placement.groups_sharing_nics;
     const BytesPerSecond share = cluster_.node_network_bandwidth() * cluster_.nic_efficiency / senders;
     between = Bytes(part * outside) / share;
+    within = within * carried_inside(CollectiveKind::kAllToAll, bytes, placement);
   }
   const Seconds latency = placement.crosses_nodes() ? cluster_.inter_latency : cluster_.intra_latency;
   return Seconds(kRingBase[kSimple] * kMicro) + latency + std::max(within, between);
@@ -360,17 +392,27 @@ Seconds CommunicationModel::node_wise_exchange(Bytes within, Bytes between, doub
                                                const GroupPlacement& placement) const {
   if (placement.ranks <= 1 || within.value() <= 0.0) return Seconds(0);
   constexpr double kStart = 30e-6;
-  const Seconds inside = within / (cluster_.intra_bandwidth * (cluster_.intra_efficiency * share));
+  const Bytes buffer = within * (static_cast<double>(placement.ranks) / (placement.ranks - 1));
+  const double slower = carried(CollectiveKind::kAllToAll, buffer, placement, modelled_all_to_all(buffer, placement));
+  Seconds inside = within / (cluster_.intra_bandwidth * (cluster_.intra_efficiency * share));
   const std::string_view kind = name_of(CollectiveKind::kAllToAll);
-  if (!placement.crosses_nodes()) return by_law(kind, within, placement, Seconds(kStart) + inside);
+  if (!placement.crosses_nodes()) return by_law(kind, within, placement, Seconds(kStart) + inside * slower);
+  inside = inside * carried_inside(CollectiveKind::kAllToAll, buffer, placement);
   const double senders = static_cast<double>(placement.ranks_per_node) * placement.groups_sharing_nics;
   const BytesPerSecond outside = cluster_.node_network_bandwidth() * share / senders;
-  return by_law(kind, within, placement, Seconds(kStart) + std::max(inside, between / outside));
+  return by_law(kind, within, placement, Seconds(kStart) + std::max(inside, between / outside * slower));
 }
 
 Seconds CommunicationModel::message_time(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const {
   const MessageCurve* curve = cluster_.curve(std::nullopt, 2, crosses_nodes ? 2 : 1);
   if (curve != nullptr && (!crosses_nodes || flows_sharing_nics <= cluster_.nics_per_node)) return curve->time(bytes);
+  const Seconds model = modelled_message(bytes, crosses_nodes, flows_sharing_nics);
+  if (cluster_.curves.empty() || bytes.value() <= 0.0) return model;
+  const GroupPlacement pair{2, crosses_nodes ? 2 : 1, crosses_nodes ? 1 : 2, std::max(1, flows_sharing_nics)};
+  return model * carried(std::nullopt, bytes, pair, model);
+}
+
+Seconds CommunicationModel::modelled_message(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const {
   if (transport_ != Transport::kNccl) {
     const double step = transport_ == Transport::kGloo ? kGlooStep : kMpiStep;
     return Seconds(step) + bytes / cluster_.host_bandwidth * 2.0 +
@@ -380,6 +422,69 @@ Seconds CommunicationModel::message_time(Bytes bytes, bool crosses_nodes, int fl
   const BytesPerSecond share = cluster_.node_network_bandwidth() / static_cast<double>(std::max(1, flows_sharing_nics));
   const BytesPerSecond flow = std::min(share, cluster_.nic_bandwidth) * cluster_.nic_efficiency;
   return cluster_.inter_latency + bytes / flow;
+}
+
+Seconds CommunicationModel::modelled_any(Kind kind, Bytes bytes, const GroupPlacement& placement,
+                                         bool rings_alone) const {
+  if (!kind) return modelled_message(bytes, placement.crosses_nodes(), placement.groups_sharing_nics);
+  if (*kind == CollectiveKind::kAllToAll) return modelled_all_to_all(bytes, placement);
+  return modelled(*kind, bytes, placement, rings_alone);
+}
+
+bool CommunicationModel::measured_between() const {
+  return std::any_of(cluster_.curves.begin(), cluster_.curves.end(),
+                     [](const GroupCurve& curve) { return curve.nodes > 1; });
+}
+
+double CommunicationModel::carried_inside(Kind kind, Bytes bytes, const GroupPlacement& placement) const {
+  if (cluster_.curves.empty() || placement.ranks_per_node < 2 || measured_between()) return 1.0;
+  GroupPlacement inside;
+  inside.ranks = placement.ranks_per_node;
+  inside.ranks_per_node = placement.ranks_per_node;
+  return carried(kind, bytes, inside, modelled_any(kind, bytes, inside, false));
+}
+
+double CommunicationModel::carried(Kind kind, Bytes bytes, const GroupPlacement& placement, Seconds model) const {
+  if (cluster_.curves.empty() || !(model > Seconds(0))) return 1.0;
+  const double sent = sent_share(kind, placement.ranks) * bytes.value();
+  double weights = 0.0;
+  double sum = 0.0;
+  for (const GroupCurve& measured : cluster_.curves) {
+    if ((measured.nodes > 1) != placement.crosses_nodes()) continue;
+    GroupPlacement group;
+    group.ranks = measured.ranks;
+    group.nodes = measured.nodes;
+    group.ranks_per_node = (measured.ranks + measured.nodes - 1) / measured.nodes;
+    const bool alike = measured.collective == kind;
+    // Between nodes, what passes a card.
+    const double cards = placement.crosses_nodes() ? cards_of(cluster_, group) / cards_of(cluster_, placement) : 1.0;
+    const Bytes size(sent * cards / sent_share(measured.collective, measured.ranks));
+    const double took = measured.curve.time(size).value();
+    const double expected = modelled_any(measured.collective, size, group, !alike).value();
+    if (!(took > 0.0) || !(expected > 0.0)) continue;
+    const bool fill_alike = alike || !placement.crosses_nodes() || (is_ring(kind) && is_ring(measured.collective));
+    double carried_s = model.value() * took / expected;
+    if (fill_alike) {
+      const Bytes one(1.0);
+      const double latency = modelled_any(kind, one, placement, !alike).value();
+      // Of a message the cluster's latency is a figure that the job may change: it has its own.
+      const double measured_latency = is_ring(measured.collective)
+                                          ? modelled(*measured.collective, one, group, !alike).value()
+                                          : measured.curve.time(one).value();
+      constexpr double kLeast = 0.5;  // of small messages the model's latencies may be larger than what was measured
+      carried_s = std::max(kLeast * took, took + latency - measured_latency);
+    }
+    const bool by_switch = !alike && measured.collective == CollectiveKind::kAllReduce;
+    if (by_switch) carried_s = std::max(carried_s, model.value());
+    const double change = std::log(carried_s / model.value());
+    const double distance = std::abs(std::log2(static_cast<double>(placement.ranks) / measured.ranks)) +
+                            std::abs(std::log2(static_cast<double>(placement.nodes) / measured.nodes)) +
+                            (alike ? 0.0 : 1.0);
+    const double weight = 1.0 / ((1.0 + distance) * (1.0 + distance));
+    weights += weight;
+    sum += weight * change;
+  }
+  return weights > 0.0 ? std::exp(sum / weights) : 1.0;
 }
 
 Bytes bytes_sent_per_rank(CollectiveKind kind, Bytes bytes, int ranks) {

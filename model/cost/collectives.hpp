@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "model/hardware/cluster.hpp"
@@ -34,6 +35,16 @@ struct CostLaws;
 /// discuss.pytorch.org/t/194008), alpha 50 us, chosen. MPI: beta what the links carry, alpha 10 us, chosen.
 /// A curve that the cluster's profile measured on a group of as many ranks and nodes stands in place of all of this,
 /// whatever the transport, unless groups share network cards: the measured one had them to itself.
+/// Every other group, collective and size on the same links, those inside a node or those between nodes, follows what
+/// was measured there: it takes
+///   exp(sum(w ln t) / sum(w)),  w = 1 / (1 + d)^2,
+///   d = |log2 of the ratio of ranks| + |log2 of that of nodes| + 1 for another collective,
+///   t = measured + latency - latency'  at the size at which the measured group's ranks send as many bytes,
+/// between nodes over each network card (a rank has one of its own, as far as there are any); the latencies being those
+/// of a single byte, by the model, of a measured message or all-to-all its own. So bus bandwidth carries. Between
+/// nodes, where a message has one card and an all-to-all fills the cards in another way than a ring, t is the model's
+/// time times measured / model'. An all-reduce that is faster than rings because a switch adds up speeds nothing else
+/// up. Where only links inside nodes were measured, they bound what a ring carries inside the nodes that it crosses.
 /// Left out: gathers through CollNet, congestion between nodes; of NCCL's model the per-channel limits of trees, the
 /// cost of posting to the network, and its size tables, for which one curve stands (collectives.cpp).
 class CommunicationModel {
@@ -65,6 +76,19 @@ class CommunicationModel {
   Seconds all_to_all_time(Bytes bytes, const GroupPlacement& placement) const;
   Seconds message_time(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const;
   Seconds by_law(std::string_view kind, Bytes bytes, const GroupPlacement& placement, Seconds ours) const;
+
+  /// What a collective is, or a message where there is none.
+  using Kind = std::optional<CollectiveKind>;
+
+  Seconds modelled(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement, bool rings_alone) const;
+  Seconds modelled_all_to_all(Bytes bytes, const GroupPlacement& placement) const;
+  Seconds modelled_message(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const;
+  Seconds modelled_any(Kind kind, Bytes bytes, const GroupPlacement& placement, bool rings_alone) const;
+  /// What measurements on the same links multiply the model's time by; 1 where there are none.
+  double carried(Kind kind, Bytes bytes, const GroupPlacement& placement, Seconds model) const;
+  /// The same of links inside nodes for a group that leaves them.
+  double carried_inside(Kind kind, Bytes bytes, const GroupPlacement& placement) const;
+  bool measured_between() const;
 
   const Cluster& cluster_;
   Transport transport_;

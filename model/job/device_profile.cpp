@@ -244,8 +244,78 @@ DeviceProfile read_device_profile(const nlohmann::json& value, const std::string
           read_overlap((*overlaps)[index], fmt::format("{}.{}", reader.field_of("overlaps"), index), origins));
     }
   }
+  if (const nlohmann::json* stack = reader.find("stack")) {
+    if (!stack->is_object() || !stack->contains("name") || !stack->at("name").is_string()) {
+      reader.fail("stack", "names no stack", R"(expected {"name": …} and its figures; see: flopcast catalog stacks)");
+    }
+    profile.stack = *stack;
+  }
+  if (const nlohmann::json* fitted = reader.find("fitted")) {
+    profile.fitted = read_run_fit(*fitted, reader.field_of("fitted"), origins);
+  }
   reader.refuse_unknown_keys();
   return profile;
+}
+
+namespace {
+
+std::vector<std::string> texts(ObjectReader& reader, std::string_view key) {
+  const nlohmann::json* values = list(reader, key);
+  if (values == nullptr) reader.fail_missing(key, "a list of texts");
+  std::vector<std::string> all;
+  for (const nlohmann::json& value : *values) {
+    if (!value.is_string()) reader.fail(key, fmt::format("{} is no text", shown_value(value)), "expected texts");
+    all.push_back(value.get<std::string>());
+  }
+  return all;
+}
+
+}  // namespace
+
+RunFit read_run_fit(const nlohmann::json& value, const std::string& field, const Origins& origins) {
+  constexpr int kMostRuns = 1'000'000;
+  ObjectReader reader(value, field, origins);
+  RunFit fit;
+  const auto runs = reader.whole("runs", 1, kMostRuns);
+  if (!runs) reader.fail_missing("runs", "how many were fitted to");
+  fit.runs = *runs;
+  fit.noise = amount_above_zero(reader, "noise");
+  fit.freedom = amount_above_zero(reader, "freedom");
+  fit.stack = required_text(reader, "stack", "the stack of the runs");
+  fit.kinds = texts(reader, "kinds");
+  fit.constants = texts(reader, "constants");
+  const nlohmann::json* rows = list(reader, "covariance");
+  const std::size_t count = fit.constants.size();
+  const char* form = "expected a number for each two constants, row by row, no variance below 0";
+  if (rows == nullptr) reader.fail_missing("covariance", form);
+  if (rows->size() != count * count) {
+    reader.fail("covariance", fmt::format("has {} numbers for {} constants", rows->size(), count), form);
+  }
+  for (const nlohmann::json& number : *rows) {
+    const double covariance = number.is_number() ? number.get<double>() : std::nan("");
+    const bool on_diagonal = fit.covariance.size() % (count + 1) == 0;
+    if (!std::isfinite(covariance) || std::abs(covariance) > kMostAmount || (on_diagonal && covariance < 0.0)) {
+      reader.fail("covariance", fmt::format("{} is no covariance", shown_value(number)), form);
+    }
+    fit.covariance.push_back(covariance);
+  }
+  reader.refuse_unknown_keys();
+  return fit;
+}
+
+nlohmann::ordered_json run_fit_json(const RunFit& fit) {
+  return {{"runs", fit.runs},   {"noise", fit.noise},         {"freedom", fit.freedom},      {"stack", fit.stack},
+          {"kinds", fit.kinds}, {"constants", fit.constants}, {"covariance", fit.covariance}};
+}
+
+bool tells_figures(const DeviceProfile& profile) {
+  if (!profile.stack->empty()) return true;
+  for (const auto& item : profile.cluster->items()) {
+    // The device's name says on what it was measured.
+    const bool device = item.key() == "device" && item.value().is_object();
+    if (!device || item.value().size() > (item.value().contains("name") ? 1u : 0u)) return true;
+  }
+  return false;
 }
 
 std::string write_profile(const DeviceProfile& profile) {
@@ -265,6 +335,8 @@ std::string write_profile(const DeviceProfile& profile) {
                                 {"per_channel", line.per_channel},
                                 {"most_channels", line.most_channels}});
   }
+  if (!profile.stack->empty()) json["stack"] = *profile.stack;
+  if (profile.fitted) json["fitted"] = run_fit_json(*profile.fitted);
   // File names need not be UTF-8.
   return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
@@ -299,12 +371,19 @@ std::vector<std::string> profile_assumptions(const DeviceProfile& profile) {
                                          profile.date.empty() ? "" : ", ", profile.date, profile.confidence);
   sentences.push_back(keys.empty() ? origin + " changes no figure of the cluster"
                                    : fmt::format("{} gives the cluster's {}", origin, fmt::join(keys, ", ")));
+  std::vector<std::string> figures;
+  for (const auto& item : profile.stack->items()) {
+    if (item.key() != "name") figures.push_back(item.key());
+  }
+  if (!figures.empty()) {
+    sentences.push_back(fmt::format("the profile gives stack {}'s {}", profile.stack->at("name").get<std::string>(),
+                                    fmt::join(figures, ", ")));
+  }
   std::vector<std::string> groups;
   for (const GroupCurve& group : profile.curves) groups.push_back(words_of(group));
   if (!groups.empty()) {
-    sentences.push_back(
-        fmt::format("the profile's measured curves price {}; other groups are priced by the links' figures",
-                    fmt::join(groups, ", ")));
+    sentences.push_back(fmt::format(
+        "the profile's measured curves price {}; other groups on the same links follow them", fmt::join(groups, ", ")));
   }
   for (const ProfileFit& fit : profile.fits) {
     const bool of_overlap = std::any_of(profile.overlaps.begin(), profile.overlaps.end(),

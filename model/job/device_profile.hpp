@@ -1,12 +1,14 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "model/config/document.hpp"
 #include "model/config/object_reader.hpp"
 #include "model/hardware/cluster.hpp"
+#include "model/workload/training.hpp"
 
 namespace flopcast {
 
@@ -49,6 +51,9 @@ struct DeviceProfile {
   std::string date;        ///< YYYY-MM-DD
   std::string confidence;  ///< measured, imported or published
   JsonValue cluster = JsonValue::object();
+  /// Figures of the software that was measured, under its "name": they replace the catalogue's where a job has it.
+  JsonValue stack = JsonValue::object();
+  std::optional<RunFit> fitted;  ///< of a profile that flopcast fit wrote
   std::vector<GroupCurve> curves;
   std::vector<ProfileFit> fits;
   std::vector<OverlapLine> overlaps;
@@ -70,6 +75,13 @@ std::vector<GroupCurve> read_group_curves(const nlohmann::json& values, const st
 /// when the profile was measured on another device than the cluster holds.
 nlohmann::json overlay_profile(const DeviceProfile& profile, const nlohmann::json& given,
                                const nlohmann::json& catalogue, const Origins& origins);
+
+/// How sure fitted constants are, as profiles and jobs hold it. Throws ConfigError with the field below `field`.
+RunFit read_run_fit(const nlohmann::json& value, const std::string& field, const Origins& origins);
+nlohmann::ordered_json run_fit_json(const RunFit& fit);
+
+/// Whether the profile tells anything but messages: figures of links, device or software.
+bool tells_figures(const DeviceProfile& profile);
 
 /// What the profile changes, for job.assumptions.
 std::vector<std::string> profile_assumptions(const DeviceProfile& profile);

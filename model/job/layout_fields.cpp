@@ -10,6 +10,7 @@
 #include "model/catalog/catalogue.hpp"
 #include "model/hardware/device.hpp"
 #include "model/job/access.hpp"
+#include "model/job/device_profile.hpp"
 #include "model/layout/layout.hpp"
 #include "model/workload/training.hpp"
 
@@ -413,6 +414,11 @@ std::vector<std::string> target_choices() {
   return names;
 }
 
+OrderedJsonValue write_fitted(const Field&, const void* owner) {
+  const std::optional<RunFit>& fitted = static_cast<const Training*>(owner)->fitted;
+  return fitted ? run_fit_json(*fitted) : nlohmann::ordered_json();
+}
+
 // Only what counts for its method.
 OrderedJsonValue write_finetune(const Field&, const void* owner) {
   const std::optional<Finetune>& finetune = static_cast<const Training*>(owner)->finetune;
@@ -775,6 +781,8 @@ const Fields& training_fields() {
           .flag("DOLLARS", {"--price"}),
       other("profile", FieldKind::kObject, "device profile (see: flopcast calibrate --help, flopcast catalog profiles)")
           .flag("FILE|NAME", {"--profile"}),
+      custom<Training>("fitted", FieldKind::kObject, "how sure constants are that flopcast fit found", nullptr,
+                       &write_fitted),
   };
   // What a job says of its software is said to the stack.
   static const Fields fields = [] {

@@ -178,7 +178,7 @@ std::optional<DeviceProfile> measured_profile(ObjectReader& root, const Origins&
 }
 
 // "megatron-core", or an entry with some properties replaced: {"name": "megatron-core", "gradient_bytes": 2}.
-nlohmann::json stack_values(const nlohmann::json& given, const Origins& origins) {
+nlohmann::json stack_values(const nlohmann::json& given, const nlohmann::json& measured, const Origins& origins) {
   const std::vector<std::string> names = catalogue_names(CatalogueKind::kStacks);
   const auto fail = [&](const std::string& problem, const std::string& name) {
     throw ConfigError({"training.stack", problem, origins.where("training.stack"), choices_help(name, names)});
@@ -195,13 +195,20 @@ nlohmann::json stack_values(const nlohmann::json& given, const Origins& origins)
                        origins.where("training.stack.based_on"),
                        "leave it out: figures that a job changes are its own"});
   }
+  const bool is_measured = measured.is_object() && measured.value("name", nlohmann::json()) == own_base;
+  if (is_measured) {
+    for (const auto& item : measured.items()) {
+      if (item.key() != "name") values[item.key()] = item.value();
+    }
+  }
   if (given.is_object()) values.update(given);
   return values;
 }
 
 // What a stack's kernels and their launches take is known of GPUs alone.
-Stack read_stack(const nlohmann::json& given, GpuGeneration generation, const Origins& origins) {
-  const nlohmann::json values = stack_values(given, origins);
+Stack read_stack(const nlohmann::json& given, const nlohmann::json& measured, GpuGeneration generation,
+                 const Origins& origins) {
+  const nlohmann::json values = stack_values(given, measured, origins);
   ObjectReader reader(values, "training.stack", origins);
   Stack stack;
   stack.name = kDefaultStack;
@@ -402,7 +409,20 @@ std::optional<Finetune> read_finetune(ObjectReader& training, Job& job, const Or
   return finetune;
 }
 
-Training read_training(ObjectReader& root, Job& job, const Origins& origins) {
+// Of a profile and of the job's own "fitted", which is written where a result tells its job.
+std::optional<RunFit> read_fitted(ObjectReader& training, const DeviceProfile* profile, const Origins& origins) {
+  if (const nlohmann::json* given = training.find("fitted")) return read_run_fit(*given, "training.fitted", origins);
+  return profile == nullptr ? std::nullopt : profile->fitted;
+}
+
+// What of a profile a job makes no use of.
+void note_other_software(const DeviceProfile& profile, Job& job, const Stack& stack) {
+  if (profile.stack->empty() || profile.stack->at("name") == stack.based_on) return;
+  job.assumptions.push_back(fmt::format("the profile's figures of stack {} are of no account with stack {}",
+                                        profile.stack->at("name").get<std::string>(), stack.name));
+}
+
+Training read_training(ObjectReader& root, const DeviceProfile* profile, Job& job, const Origins& origins) {
   const nlohmann::json* section = root.find("training");
   const nlohmann::json values = section == nullptr ? nlohmann::json::object() : *section;
   ObjectReader reader(values, "training", origins);
@@ -414,8 +434,11 @@ Training read_training(ObjectReader& root, Job& job, const Origins& origins) {
   check_precision(reader, training, job.cluster.device);
   for (const Device& device : job.cluster.node_devices) check_precision(reader, training, device);
   const nlohmann::json* stack = reader.find("stack");
-  training.stack =
-      read_stack(stack == nullptr ? nlohmann::json(kDefaultStack) : *stack, job.cluster.device.generation, origins);
+  const nlohmann::json measured = profile == nullptr ? nlohmann::json() : *profile->stack;
+  training.stack = read_stack(stack == nullptr ? nlohmann::json(kDefaultStack) : *stack, measured,
+                              job.cluster.device.generation, origins);
+  if (profile != nullptr) note_other_software(*profile, job, training.stack);
+  training.fitted = read_fitted(reader, profile, origins);
   if (stack == nullptr) job.assumptions.push_back(fmt::format("training.stack is {}", kDefaultStack));
   note_release(training.stack, job);
   read_software(reader, training.stack);
@@ -436,7 +459,7 @@ bool tells_whole_model(const nlohmann::json& model) {
 
 std::optional<Stack> catalogue_stack(const std::string& name, GpuGeneration generation) {
   if (catalogue_values(CatalogueKind::kStacks, name).is_null()) return std::nullopt;
-  return read_stack(name, generation, {});
+  return read_stack(name, {}, generation, {});
 }
 
 Job read_job(const nlohmann::json& root, const Origins& origins) {
@@ -454,7 +477,8 @@ Job read_job(const nlohmann::json& root, const Origins& origins) {
   }
   const std::optional<DeviceProfile> measured = measured_profile(reader, job.origins);
   job.cluster = read_cluster(reader, measured ? &*measured : nullptr, job.assumptions, job.origins);
-  job.training = read_training(reader, job, job.origins);
+  job.training = read_training(reader, measured ? &*measured : nullptr, job, job.origins);
+  if (measured && !measured->curves.empty() && !tells_figures(*measured)) job.profile_of_messages = measured->name;
   read_layout(reader, job, job.origins);
   job.failures = read_failures(reader, job, job.origins);
   return job;

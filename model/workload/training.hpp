@@ -27,6 +27,18 @@ struct EnumNames<Optimizer> {
   static constexpr std::string_view kNames[] = {"adam", "sgd", "adam8bit", "lion", "adafactor"};
 };
 
+/// What `flopcast fit` learned from steps of one's own: how sure the constants are that it moved from the catalogue's,
+/// so that a forecast with them knows how sure it is (sim/forecast/own_runs.hpp).
+struct RunFit {
+  int runs = 0;
+  double noise = 0.0;                  ///< scale of ln(measured / forecast) of a step that the constants leave
+  double freedom = 0.0;                ///< of its Student t
+  std::string stack;                   ///< that the runs had, without its release
+  std::vector<std::string> kinds;      ///< "bf16", "fp8, experts": what the runs were
+  std::vector<std::string> constants;  ///< by their names
+  std::vector<double> covariance;      ///< of the constants' logarithms, row by row
+};
+
 /// How the model is trained, beside its layout.
 struct Training {
   int sequence_length = 0;
@@ -41,6 +53,7 @@ struct Training {
   Transport gradient_transport = Transport::kNccl;
   Stack stack;
   std::optional<Finetune> finetune;          ///< absent: all weights are trained
+  std::optional<RunFit> fitted;              ///< absent: the constants are the catalogue's, or the job's own
   std::optional<double> tokens;              ///< of the whole run
   std::optional<double> price_per_gpu_hour;  ///< US dollars
 };

@@ -1,6 +1,7 @@
 #include "sim/forecast/forecast.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,10 +9,13 @@
 #include <optional>
 #include <utility>
 
+#include "base/text/error.hpp"
 #include "model/cost/special_steps.hpp"
+#include "model/layout/rank_grid.hpp"
 #include "model/workload/transformer.hpp"
 #include "sim/forecast/interval.hpp"
 #include "sim/forecast/memory.hpp"
+#include "sim/forecast/own_runs.hpp"
 #include "sim/forecast/step_profile.hpp"
 #include "sim/forecast/terms.hpp"
 #include "sim/lower/exchange_spans.hpp"
@@ -304,10 +308,66 @@ Result result_of_timeline(const Job& job, const Timeline& step) {
   return result_of_profile(job, profile_of_flushed_step(step), InsidePasses{});
 }
 
+namespace {
+
+// By the published runs, or by one's own where constants were fitted to them.
+std::optional<StepTimeInterval> interval_of(const PreparedStep& step, const Result& result, const ReadFile& read_file) {
+  const Job& job = step.job;
+  const double time_s = result.iteration.time_s;
+  const double exposed = result.communication.exposed_fraction;
+  if (!job.training.fitted) return shipped_interval_model().interval(facts_of(job, exposed), time_s);
+  const RunFit& fit = *job.training.fitted;
+  const StepTimeOf time_of = [&read_file](const Job& moved) { return step_time(moved, read_file); };
+  return interval_of_own_runs(job, fit, run_sensitivities(job, fit.constants, time_s, time_of), exposed, time_s);
+}
+
+// Whether the layout sends anything over links of which a profile tells.
+bool sends_over(const PreparedStep& step, const std::vector<GroupCurve>& curves) {
+  const Job& job = step.job;
+  const RankGrid grid(job.layout);
+  const auto measured = [&curves](bool between) {
+    return std::any_of(curves.begin(), curves.end(),
+                       [between](const GroupCurve& curve) { return (curve.nodes > 1) == between; });
+  };
+  for (const Axis axis : kResultAxes) {
+    if (axis == Axis::kExpert) continue;  // its ranks are those of the replicas
+    const GroupPlacement placement = grid.placement(axis, job.cluster);
+    if (placement.ranks < 2) continue;
+    if (placement.crosses_nodes() && measured(true)) return true;
+    if (placement.ranks_per_node > 1 && measured(false)) return true;
+  }
+  return false;
+}
+
+void refuse_idle_profile(const PreparedStep& step) {
+  const Job& job = step.job;
+  if (job.profile_of_messages.empty() || sends_over(step, job.cluster.curves)) return;
+  std::vector<std::string> curves;
+  for (const GroupCurve& curve : job.cluster.curves) {
+    curves.push_back(fmt::format("{} of {} ranks{}", curve.name(), curve.ranks,
+                                 curve.nodes > 1 ? fmt::format(" on {} nodes", curve.nodes) : ""));
+  }
+  throw ConfigError({"training.profile",
+                     fmt::format("nothing of profile {} is used: it tells {}, and this layout sends nothing over such "
+                                 "links",
+                                 job.profile_of_messages, fmt::join(curves, ", ")),
+                     job.origins.where("training.profile"),
+                     "leave the profile out, or measure the links that it uses"});
+}
+
+}  // namespace
+
+double step_time(const Job& job, const ReadFile& read_file) {
+  const PreparedStep step = prepare(job, read_file);
+  if (step.program.asynchronous) return profile_of_steady_step(step).step.time_s;
+  return profile_of_flushed_step(timeline_of(step)).time_s;
+}
+
 Forecast forecast(const Job& job, const ReadFile& read_file) {
   Forecast answer;
   answer.step = prepare(job, read_file);
   const PreparedStep& step = answer.step;
+  refuse_idle_profile(step);
   answer.timeline = timeline_of(step);
 
   StepProfile profile;
@@ -326,8 +386,7 @@ Forecast forecast(const Job& job, const ReadFile& read_file) {
 
   Result& result = answer.result;
   result = result_of_profile(step.job, profile, inside_passes(step));
-  result.interval =
-      shipped_interval_model().interval(facts_of(step.job, result.communication.exposed_fraction), profile.time_s);
+  result.interval = interval_of(step, result, read_file);
   result.memory = std::move(memory.result);
   if (step.job.training.tokens) result.training = training_of(step.job, profile.time_s);
   result.steady = std::move(steady);

@@ -25,6 +25,8 @@ struct Forecast {
 /// `accumulation` microbatches; filling the pipeline is reported apart.
 /// Left out: stragglers, data loading, checkpoints.
 Forecast forecast(const Job& job, const ReadFile& read_file);
+/// iteration.time_s of it and nothing else, in seconds.
+double step_time(const Job& job, const ReadFile& read_file);
 
 /// What a timeline of one step tells of a job, forecast or measured: everything but memory and what was sent.
 /// Communication inside actions (tensor parallelism, ZeRO 3) counts as compute.

@@ -57,6 +57,8 @@ class IntervalModel {
   double centre() const { return centre_; }
   double between_sources() const { return between_; }
   double within_source() const { return within_; }
+  /// How far the facts are from what was measured: c.
+  double distance(const ForecastFacts& facts) const { return factor(facts, std::nullopt, nullptr); }
 
  private:
   double factor(const ForecastFacts& facts, std::optional<int> source, std::vector<std::string>* reasons) const;

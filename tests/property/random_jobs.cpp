@@ -208,7 +208,7 @@ Json job_with(std::size_t beginning, const std::vector<std::pair<std::size_t, st
   Json job = job_beginnings()[beginning % job_beginnings().size()];
   for (const auto& [index, seed] : changes) {
     const JobKey& key = job_keys()[index % job_keys().size()];
-    if (key.entry->names_object || key.field == "training.profile") continue;
+    if (key.entry->names_object || key.field == "training.profile" || key.field == "training.fitted") continue;
     Json changed = job;
     lay_over(key.field, some_job_value(*key.entry, seed), changed);
     if (!prepared_job(changed)) continue;

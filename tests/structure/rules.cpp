@@ -34,7 +34,8 @@ const std::vector<Layer>& layers() {
       {"calibrate/device/", {"calibrate/device/", "model/", "base/text/"}},
       {"calibrate/tables/", {"calibrate/", "sim/", "model/", "base/text/"}},
       {"calibrate/",
-       {"calibrate/device/", "calibrate/validation/", "calibrate/verdict/", "sim/", "model/", "base/text/"}},
+       {"calibrate/device/", "calibrate/runs/", "calibrate/validation/", "calibrate/verdict/", "sim/", "model/",
+        "base/text/"}},
       // A measurement file is all that the real run and the calibration share.
       {"realrun/", {"realrun/", "calibrate/device/measurement", "sim/", "model/", "base/"}},
       {"cli/", {"cli/", "reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/", "base/"}},

@@ -105,7 +105,7 @@ TEST(DeviceProfile, AHostIsAWholeCluster) {
   EXPECT_NEAR(ComputeModel(job.cluster.device, Precision::kFp32).gemm(unseen, 4.0).value(), expected, 0.02 * expected);
 }
 
-TEST(DeviceProfile, MeasuredCurvesPriceTheirGroupsAlone) {
+TEST(DeviceProfile, MeasuredCurvesPriceTheirGroupsAndOthersOnTheSameLinks) {
   const Json profile = Json::parse(write_profile(build_profile(measured_host(), host_request())));
   const Job job = job_with(profile, nullptr);
   const CommunicationModel with(job.cluster);
@@ -115,15 +115,16 @@ TEST(DeviceProfile, MeasuredCurvesPriceTheirGroupsAlone) {
   const Bytes bytes(5e6);
   EXPECT_NEAR(with.collective(CollectiveKind::kAllReduce, bytes, {4, 1, 4, 1}).value(), 2 * kAlpha + 3 * 5e6 / kLink,
               1e-6);
-  EXPECT_EQ(with.collective(CollectiveKind::kAllReduce, bytes, {2, 1, 2, 1}),
+  // The measured all-reduce is slower than the model's: so are the others.
+  EXPECT_GT(with.collective(CollectiveKind::kAllReduce, bytes, {2, 1, 2, 1}),
             without.collective(CollectiveKind::kAllReduce, bytes, {2, 1, 2, 1}));
-  EXPECT_EQ(with.collective(CollectiveKind::kAllGather, bytes, {4, 1, 4, 1}),
+  EXPECT_GT(with.collective(CollectiveKind::kAllGather, bytes, {4, 1, 4, 1}),
             without.collective(CollectiveKind::kAllGather, bytes, {4, 1, 4, 1}));
   EXPECT_NEAR(with.point_to_point(bytes, false, 1).value(), kAlpha + 5e6 / kLink, 1e-6);
   EXPECT_EQ(with.point_to_point(bytes, true, 1), without.point_to_point(bytes, true, 1));
 }
 
-TEST(DeviceProfile, GroupsThatShareCardsKeepTheModel) {
+TEST(DeviceProfile, GroupsThatShareCardsAreNotThoseThatWereMeasured) {
   Cluster cluster = job_with(Json::parse(R"({"schema": "flopcast.profile/1", "name": "n", "source": "s",
     "confidence": "published"})"),
                              "2xdgx-a100-80g")
@@ -131,7 +132,9 @@ TEST(DeviceProfile, GroupsThatShareCardsKeepTheModel) {
   cluster.curves.push_back({CollectiveKind::kAllReduce, 2, 2, MessageCurve({{Bytes(0), Seconds(1.0), 0.0}})});
   const CommunicationModel model(cluster);
   EXPECT_EQ(model.collective(CollectiveKind::kAllReduce, Bytes(1e6), {2, 2, 1, 1}).value(), 1.0);
-  EXPECT_LT(model.collective(CollectiveKind::kAllReduce, Bytes(1e6), {2, 2, 1, 8}).value(), 0.1);
+  // But their links are: what they took longer than the model, eight of them take as well.
+  const double shared = model.collective(CollectiveKind::kAllReduce, Bytes(1e6), {2, 2, 1, 8}).value();
+  EXPECT_NEAR(shared, 1.0, 0.01);
 }
 
 Json partial_profile() {

@@ -4,7 +4,9 @@
 
 #include "base/text/error.hpp"
 #include "calibrate/device/imports.hpp"
+#include "calibrate/runs/own_steps.hpp"
 #include "tests/unit/calibrate/damage.hpp"
+#include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {
 namespace {
@@ -104,6 +106,83 @@ RC_GTEST_PROP(TrainingLog, DamagedLogsAreRefusedOrRead, ()) {
     }
   } catch (const ConfigError&) {
   }
+}
+
+Job job_of_batch(int batch, int nodes) {
+  return job_from(R"({"model": "llama3-8b", "cluster": {"name": "dgx-h100", "nodes": )" + std::to_string(nodes) +
+                  R"(}, "layout": {"global_batch_size": )" + std::to_string(batch) + "}}");
+}
+
+double median_of_log(const std::string& text, const Job& job) {
+  return steps_of_log(read_training_log(text, "train.log"), "train.log", "--log", job).median_s;
+}
+
+TEST(OtherLogs, OfSixProgramsAreRead) {
+  const Job job = job_of_batch(128, 1);  // of 8 GPUs, 8,192 tokens a sample
+  EXPECT_DOUBLE_EQ(
+      median_of_log(
+          "Epoch 0: :   1%| | 1/100 [00:40, reduced_train_loss=10.9, global_step=0.000, consumed_samples=128.0, "
+          "train_step_timing in s=40.90]\n"
+          "Epoch 0: :   2%| | 2/100 [00:53, reduced_train_loss=10.2, global_step=1.000, consumed_samples=256.0, "
+          "train_step_timing in s=12.90]\n",
+          job),
+      12.9);
+  EXPECT_DOUBLE_EQ(median_of_log("Training epoch 0, iteration 0/99 | lr: 1e-06 | global_batch_size: 128 | "
+                                 "train_step_timing in s: 30.5\n"
+                                 "Training epoch 0, iteration 1/99 | lr: 1e-06 | global_batch_size: 128 | "
+                                 "train_step_timing in s: 12.7\n",
+                                 job),
+                   12.7);
+  EXPECT_DOUBLE_EQ(median_of_log(" steps: 10 loss: 9.1 iter time (s): 33.0 samples/sec: 3.879\n"
+                                 " steps: 20 loss: 8.1 iter time (s): 12.5 samples/sec: 10.240\n",
+                                 job),
+                   12.5);
+  EXPECT_DOUBLE_EQ(median_of_log("iteration: 1 / 100 | consumed_tokens: 1.05M | elapsed_time_per_iteration_ms: 30.1K | "
+                                 "global_batch_size: 1.05M | lm_loss: 12\n"
+                                 "iteration: 2 / 100 | consumed_tokens: 2.1M | elapsed_time_per_iteration_ms: 12.4K | "
+                                 "global_batch_size: 1.05M | lm_loss: 11\n",
+                                 job),
+                   12400e-3);
+  EXPECT_NEAR(median_of_log("[titan] INFO - step:  1  loss: 12.2  memory: 40.1GiB(50%)  tps: 900  mfu: 3%\n"
+                            "[titan] INFO - \x1b[31mstep: 10  \x1b[32mloss:  7.2  \x1b[33mmemory: 40.1GiB(50%)  "
+                            "\x1b[34mtps: 10,485  \x1b[36mtflops: 500\n",
+                            job),
+              128.0 * 8192 / (10485.0 * 8), 1e-9);
+  EXPECT_DOUBLE_EQ(median_of_log("[batch=1/100]:\n\t Train throughput/batches_per_sec: 0.0100\n"
+                                 "[batch=2/100]:\n\t Train throughput/batches_per_sec: 0.0800\n"
+                                 "\t Train throughput/samples_per_sec: 10.2400\n",
+                                 job),
+                   12.5);
+  EXPECT_DOUBLE_EQ(median_of_log("Epoch 0:   5%|5  | 1/1000 [00:40<25:00, 40.30s/it, v_num=0]\n"
+                                 "Epoch 0:   5%|5  | 2/1000 [00:53<25:00, 12.63s/it, v_num=0]\n",
+                                 job),
+                   12.63);
+}
+
+TEST(OtherLogs, OfAnotherBatchAreRefused) {
+  EXPECT_THROW(median_of_log(" steps: 10 loss: 9.1 iter time (s): 33.0 samples/sec: 3.879\n"
+                             " steps: 20 loss: 8.1 iter time (s): 12.5 samples/sec: 10.240\n",
+                             job_of_batch(64, 1)),
+               ConfigError);
+}
+
+TEST(TrainingLog, TellsTimersOverRanksAndMemory) {
+  std::string text;
+  for (int step = 1; step <= 3; ++step) {
+    text += " iteration " + std::to_string(step) +
+            "/ 100 | elapsed time per iteration (ms): 512.3 | global batch size: 8 |\n" +
+            "(min, max) time across ranks (ms):\n    forward-compute .......: (" + std::to_string(100 + step) +
+            ".5, 120.25)\n" + "    optimizer .......: 7.5\n";
+  }
+  text +=
+      "[Rank 1] (after 2 iterations) memory (MB) | allocated: 1.0 | max allocated: 2.0 | reserved: 3.0 | max reserved: "
+      "2048.0\n";
+  const TrainingLog log = read_training_log(text, "train.log");
+  ASSERT_EQ(log.timers.size(), 2u);
+  EXPECT_DOUBLE_EQ(*log.timers.at("forward-compute").shortest_s, 0.1025);
+  EXPECT_DOUBLE_EQ(log.timers.at("forward-compute").longest_s, 0.12025);
+  EXPECT_FALSE(log.timers.at("optimizer").shortest_s.has_value());
+  EXPECT_DOUBLE_EQ(*log.max_reserved_gib, 2.0);
 }
 
 }  // namespace

@@ -191,5 +191,96 @@ TEST(Collectives, SwitchesOfTheNetworkAddUp) {
   EXPECT_EQ(sum(1, 8.0), 0.0);
 }
 
+// All-reduces of links that reach `bus` bytes per second of bus bandwidth.
+GroupCurve all_reduces(int ranks, int nodes, double bus) {
+  const double beta = 2.0 * (ranks - 1) / ranks / bus;
+  return {CollectiveKind::kAllReduce, ranks, nodes, MessageCurve({{Bytes(0), Seconds(20e-6), beta}})};
+}
+
+Cluster dgx_h100(int nodes) {
+  return job_from(R"({"model": "llama3-8b", "cluster": {"name": "dgx-h100", "nodes": )" + std::to_string(nodes) +
+                  R"(}, "layout": {"global_batch_size": 4096}})")
+      .cluster;
+}
+
+TEST(CarriedCurves, BusBandwidthReachesOtherCollectivesGroupsAndSizes) {
+  Cluster cluster = dgx_h100(2);
+  const double bus = 45e9;  // a tenth of the links'
+  cluster.curves = {all_reduces(8, 1, bus)};
+  const CommunicationModel model(cluster);
+  for (const double bytes : {64e6, 256e6, 1e9}) {
+    for (const int ranks : {2, 4, 8}) {
+      for (const CollectiveKind kind : {CollectiveKind::kReduceScatter, CollectiveKind::kAllGather}) {
+        const double hand = bytes * (ranks - 1) / ranks / bus;
+        EXPECT_NEAR(model.collective(kind, Bytes(bytes), group(ranks, 1)).value() / hand, 1.0, 0.05)
+            << name_of(kind) << " of " << ranks << ", " << bytes;
+      }
+      const double hand = 2.0 * bytes * (ranks - 1) / ranks / bus;
+      EXPECT_NEAR(model.collective(CollectiveKind::kAllReduce, Bytes(bytes), group(ranks, 1)).value() / hand, 1.0,
+                  0.05);
+      EXPECT_NEAR(model.all_to_all(Bytes(bytes), group(ranks, 1)).value() / (bytes * (ranks - 1) / ranks / bus), 1.0,
+                  0.05);
+    }
+    EXPECT_NEAR(model.point_to_point(Bytes(bytes), false, 1).value() / (bytes / bus), 1.0, 0.05);
+  }
+}
+
+TEST(CarriedCurves, SayNothingOfOtherLinks) {
+  Cluster cluster = dgx_h100(2);
+  const Cluster catalogue = cluster;
+  cluster.curves = {all_reduces(16, 2, 40e9)};
+  const CommunicationModel measured(cluster);
+  const CommunicationModel otherwise(catalogue);
+  EXPECT_EQ(measured.collective(CollectiveKind::kAllGather, Bytes(1e8), group(8, 1)).value(),
+            otherwise.collective(CollectiveKind::kAllGather, Bytes(1e8), group(8, 1)).value());
+  EXPECT_GT(measured.collective(CollectiveKind::kAllGather, Bytes(1e8), group(16, 2)).value(),
+            5.0 * otherwise.collective(CollectiveKind::kAllGather, Bytes(1e8), group(16, 2)).value());
+  // Slow links inside the nodes bind a group that leaves them, where only they were measured.
+  cluster.curves = {all_reduces(8, 1, 20e9)};
+  EXPECT_NEAR(CommunicationModel(cluster).collective(CollectiveKind::kAllGather, Bytes(1e9), group(16, 2)).value() /
+                  (1e9 * 15.0 / 16.0 / 20e9),
+              1.0, 0.05);
+}
+
+TEST(CarriedCurves, GroupsThatShareCardsHaveTheirShare) {
+  Cluster cluster = dgx_h100(4);
+  const double bus = 40e9;
+  cluster.curves = {all_reduces(32, 4, bus)};
+  const GroupPlacement alone{4, 4, 1, 1};
+  const GroupPlacement one_of_eight{4, 4, 1, 8};
+  const CommunicationModel model(cluster);
+  const double time = model.collective(CollectiveKind::kReduceScatter, Bytes(1e9), one_of_eight).value();
+  EXPECT_NEAR(time / (8 * 1e9 * 3.0 / 4.0 / bus), 1.0, 0.05);
+  // A rank has one card of its own in either case; two of them, two.
+  EXPECT_NEAR(model.collective(CollectiveKind::kReduceScatter, Bytes(1e9), alone).value(), time, 0.05 * time);
+  const GroupPlacement pairs{8, 4, 2, 1};
+  EXPECT_LT(model.collective(CollectiveKind::kReduceScatter, Bytes(1e9), pairs).value(), 0.65 * time);
+}
+
+TEST(CarriedCurves, NearerGroupsCountForMoreAndMeasuredOnesWin) {
+  Cluster cluster = dgx_h100(1);
+  cluster.curves = {all_reduces(8, 1, 45e9), all_reduces(2, 1, 180e9)};
+  const CommunicationModel model(cluster);
+  const auto bus_of = [&](int ranks) {
+    return 1e9 * (ranks - 1) / ranks /
+           model.collective(CollectiveKind::kAllGather, Bytes(1e9), group(ranks, 1)).value();
+  };
+  EXPECT_GT(bus_of(2), bus_of(4));
+  EXPECT_GT(bus_of(4), bus_of(8));
+  EXPECT_DOUBLE_EQ(model.collective(CollectiveKind::kAllReduce, Bytes(1e9), group(8, 1)).value(),
+                   cluster.curves[0].curve.time(Bytes(1e9)).value());
+}
+
+// An in-switch all-reduce is faster than any ring; rings do not become faster for it.
+TEST(CarriedCurves, AnAllReduceBySwitchDoesNotSpeedRingsUp) {
+  Cluster cluster = dgx_h100(1);
+  const CommunicationModel before(cluster);
+  const double ring = before.collective(CollectiveKind::kAllGather, Bytes(1e9), group(8, 1)).value();
+  Cluster measured = cluster;
+  measured.curves = {all_reduces(8, 1, 480e9)};
+  EXPECT_DOUBLE_EQ(CommunicationModel(measured).collective(CollectiveKind::kAllGather, Bytes(1e9), group(8, 1)).value(),
+                   ring);
+}
+
 }  // namespace
 }  // namespace flopcast

@@ -1,0 +1,595 @@
+#include "calibrate/runs/fit_runs.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <Eigen/Dense>
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "base/text/error.hpp"
+#include "model/job/read_job.hpp"
+#include "sim/forecast/forecast.hpp"
+#include "sim/forecast/own_runs.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using Vector = Eigen::VectorXd;
+using Matrix = Eigen::MatrixXd;
+
+constexpr double kTold = 0.9;          // of its spread: what a constant must fall below to count as told
+constexpr double kPriorFreedom = 3.0;  // of the intervals, as of those of the published sources
+constexpr double kPriorRows = 8.0;     // residuals that the published sources count as
+constexpr double kQuantile90 = 1.644854;
+
+std::string cluster_links(const Cluster& cluster) {
+  return fmt::format("{} {} {} {} {}", cluster.intra_bandwidth.value(), cluster.intra_efficiency,
+                     cluster.nic_bandwidth.value(), cluster.nic_efficiency, cluster.nics_per_node);
+}
+
+// What runs must have in common for a constant to be theirs; empty where they have it.
+std::string disagreement(const RunConstant& constant, const std::vector<OwnRun>& runs) {
+  const bool of_links = constant.name.rfind("device.", 0) != 0 && constant.name.rfind("stack.", 0) != 0;
+  for (const OwnRun& run : runs) {
+    const Job& first = runs.front().job;
+    if (of_links && cluster_links(run.job.cluster) != cluster_links(first.cluster)) {
+      return fmt::format("runs on clusters of different links: {} and {}", first.cluster.name, run.job.cluster.name);
+    }
+    if (constant.name.rfind("stack.", 0) == 0 && stack_of_run(run.job) != stack_of_run(first)) {
+      return fmt::format("runs of different stacks: {} and {}", stack_of_run(first), stack_of_run(run.job));
+    }
+  }
+  return "";
+}
+
+struct Posterior {
+  Vector at;  // ln(own / catalogue)
+  Matrix covariance;
+  Vector weights;  // of the runs
+  double noise = 0.0;
+};
+
+class Fitter {
+ public:
+  Fitter(const std::vector<OwnRun>& runs, const ReadFile& read_file) : runs_(runs), read_file_(read_file) {
+    const IntervalModel& shipped = shipped_interval_model();
+    for (const OwnRun& run : runs_) {
+      const Forecast answer = forecast(run.job, read_file_);
+      catalogue_s_.push_back(answer.result.iteration.time_s);
+      const ForecastFacts facts = facts_of(answer.step.job, answer.result.communication.exposed_fraction);
+      distances_.push_back(shipped.distance(facts));
+    }
+  }
+
+  double time_of(Job job, const std::vector<std::string>& names, const Vector& at) const {
+    job.training.fitted.reset();
+    for (std::size_t index = 0; index < names.size(); ++index) {
+      const RunConstant* constant = find_run_constant(names[index]);
+      if (constant->value(job) > 0.0) constant->scale(job, std::exp(at(static_cast<Eigen::Index>(index))));
+    }
+    return step_time(job, read_file_);
+  }
+
+  // Of one job at the constants, d ln(time) / d ln(constant).
+  Vector slopes(const Job& job, const std::vector<std::string>& names, const Vector& at, double time_s) const {
+    Job here = job;
+    here.training.fitted.reset();
+    for (std::size_t index = 0; index < names.size(); ++index) {
+      const RunConstant* constant = find_run_constant(names[index]);
+      if (constant->value(here) > 0.0) constant->scale(here, std::exp(at(static_cast<Eigen::Index>(index))));
+    }
+    const StepTimeOf time = [this](const Job& moved) { return step_time(moved, read_file_); };
+    const std::vector<double> all = run_sensitivities(here, names, time_s, time);
+    return Eigen::Map<const Vector>(all.data(), static_cast<Eigen::Index>(all.size()));
+  }
+
+  Posterior fit(const std::vector<std::string>& names) const {
+    constexpr int kRounds = 6;
+    constexpr double kConverged = 1e-4;
+    const auto count = static_cast<Eigen::Index>(names.size());
+    const auto rows = static_cast<Eigen::Index>(runs_.size());
+    Posterior posterior;
+    posterior.at = Vector::Zero(count);
+    for (int round = 0; round < kRounds; ++round) {
+      Matrix design(rows, count);
+      Vector left(rows);
+      for (Eigen::Index row = 0; row < rows; ++row) {
+        const OwnRun& run = runs_[static_cast<std::size_t>(row)];
+        const double time_s = time_of(run.job, names, posterior.at);
+        const Vector slope = slopes(run.job, names, posterior.at, time_s);
+        design.row(row) = slope.transpose();
+        left(row) = std::log(run.measured_s / time_s) + slope.dot(posterior.at);
+      }
+      const Vector before = posterior.at;
+      solve(names, design, left, posterior);
+      if ((posterior.at - before).cwiseAbs().maxCoeff() < kConverged) break;
+    }
+    return posterior;
+  }
+
+  const std::vector<double>& catalogue_s() const { return catalogue_s_; }
+  double mean_distance() const {
+    double sum = 0.0;
+    for (const double distance : distances_) sum += distance;
+    return sum / static_cast<double>(distances_.size());
+  }
+
+ private:
+  void solve(const std::vector<std::string>& names, const Matrix& design, const Vector& left,
+             Posterior& posterior) const {
+    constexpr int kReweighings = 12;
+    constexpr double kFreedom = 4.0;
+    const Eigen::Index rows = design.rows();
+    const double usual = shipped_interval_model().within_source();
+    Vector prior(design.cols());
+    for (Eigen::Index index = 0; index < prior.size(); ++index) {
+      const double spread = mean_distance() * find_run_constant(names[static_cast<std::size_t>(index)])->spread;
+      prior(index) = 1.0 / (spread * spread);
+    }
+    posterior.weights = Vector::Ones(rows);
+    posterior.noise = usual;
+    for (int round = 0; round < kReweighings; ++round) {
+      Vector precision(rows);
+      for (Eigen::Index row = 0; row < rows; ++row) {
+        const double scale = distances_[static_cast<std::size_t>(row)] * posterior.noise;
+        precision(row) = posterior.weights(row) / (scale * scale);
+      }
+      Matrix information = design.transpose() * precision.asDiagonal() * design;
+      information.diagonal() += prior;
+      const Eigen::LDLT<Matrix> factors(information);
+      posterior.at = factors.solve(design.transpose() * precision.cwiseProduct(left));
+      posterior.covariance = factors.solve(Matrix::Identity(prior.size(), prior.size()));
+      const Vector off = left - design * posterior.at;
+      double squares = kPriorRows * usual * usual;
+      for (Eigen::Index row = 0; row < rows; ++row) {
+        const double scaled = off(row) / distances_[static_cast<std::size_t>(row)];
+        squares += posterior.weights(row) * scaled * scaled;
+        const double standard = scaled / posterior.noise;
+        posterior.weights(row) = (kFreedom + 1.0) / (kFreedom + standard * standard);
+      }
+      posterior.noise = std::sqrt(squares / (kPriorRows + static_cast<double>(rows)));
+    }
+  }
+
+  const std::vector<OwnRun>& runs_;
+  const ReadFile& read_file_;
+  std::vector<double> catalogue_s_;
+  std::vector<double> distances_;
+};
+
+// A layout near one of the runs', with what its forecast depends on.
+struct Candidate {
+  nlohmann::json root;
+  std::string layout;
+  Job job;
+  double time_s = 0.0;
+  Vector slopes;
+};
+
+// A change of a run's layout, as a person would say it.
+struct Variation {
+  const char* key;
+  double factor;
+};
+constexpr Variation kVariations[] = {
+    {"tp", 2.0},    {"tp", 0.5},   {"pp", 2.0}, {"pp", 0.5}, {"micro_batch_size", 2.0}, {"micro_batch_size", 0.5},
+    {"nodes", 2.0}, {"nodes", 0.5}};
+
+int whole_of(const nlohmann::json& values, const Job& job, const std::string& key) {
+  if (key == "nodes") return job.cluster.nodes;
+  if (key == "tp") return job.layout.tp;
+  if (key == "pp") return job.layout.pp;
+  return values.value("micro_batch_size", job.layout.micro_batch_size);
+}
+
+std::optional<nlohmann::json> varied(const OwnRun& run, const Variation& variation) {
+  nlohmann::json root = run.root;
+  nlohmann::json& layout = root["layout"];
+  const double value = whole_of(layout, run.job, variation.key) * variation.factor;
+  if (value < 1.0 || value != std::floor(value)) return std::nullopt;
+  if (std::string_view(variation.key) == "nodes") {
+    nlohmann::json& cluster = root["cluster"];
+    if (!cluster.is_object() || run.job.cluster.uneven()) return std::nullopt;
+    cluster["nodes"] = static_cast<int>(value);
+  } else {
+    layout[variation.key] = static_cast<int>(value);
+  }
+  layout.erase("dp");
+  for (const char* key : {"stage_layers", "vpp", "schedule", "accumulation", "group_size"}) {
+    if (std::string_view(variation.key) == "pp") layout.erase(key);
+  }
+  if (run.job.layout.tp == 1 && layout.value("tp", 1) > 1) layout["sequence_parallel"] = true;
+  if (layout.value("tp", run.job.layout.tp) == 1) layout["sequence_parallel"] = false;
+  return root;
+}
+
+std::vector<Candidate> candidates_near(const std::vector<OwnRun>& runs, const ReadFile& read_file) {
+  constexpr std::size_t kMostRuns = 8;
+  std::vector<Candidate> all;
+  std::set<std::string> known;
+  for (const OwnRun& run : runs) known.insert(run.root->dump());
+  for (std::size_t index = 0; index < std::min(kMostRuns, runs.size()); ++index) {
+    for (const Variation& variation : kVariations) {
+      std::optional<nlohmann::json> root = varied(runs[index], variation);
+      if (!root || !known.insert(root->dump()).second) continue;
+      try {
+        Candidate candidate;
+        candidate.job = read_job(*root, Origins{});
+        const Forecast answer = forecast(candidate.job, read_file);
+        if (!answer.result.memory.fits) continue;
+        candidate.time_s = answer.result.iteration.time_s;
+        candidate.layout =
+            fmt::format("{} with {} {}", runs[index].id, variation.key,
+                        whole_of(runs[index].root->at("layout"), runs[index].job, variation.key) * variation.factor);
+        candidate.root = std::move(*root);
+        all.push_back(std::move(candidate));
+      } catch (const ConfigError&) {
+        continue;  // no layout of this model
+      }
+    }
+  }
+  return all;
+}
+
+double spread_of(const Vector& slopes, const Matrix& covariance) {
+  return std::sqrt(std::max(0.0, slopes.dot(covariance * slopes)));
+}
+
+// What measuring one with this noise takes off the variances of all.
+double gain_of(const Vector& measured, const std::vector<Candidate>& all, const Matrix& covariance, double noise) {
+  const Vector along = covariance * measured;
+  const double scale = noise * noise + measured.dot(along);
+  double gain = 0.0;
+  for (const Candidate& other : all) {
+    const double shared = other.slopes.dot(along);
+    gain += shared * shared / scale;
+  }
+  return gain;
+}
+
+std::optional<NextRun> next_run(const Fitter& fitter, const std::vector<OwnRun>& runs,
+                                const std::vector<std::string>& names, const Posterior& posterior,
+                                const ReadFile& read_file) {
+  std::vector<Candidate> candidates = candidates_near(runs, read_file);
+  if (candidates.empty()) return std::nullopt;
+  const Vector nothing = Vector::Zero(posterior.at.size());
+  for (Candidate& candidate : candidates) {
+    candidate.slopes = fitter.slopes(candidate.job, names, nothing, candidate.time_s);
+  }
+  const double noise = fitter.mean_distance() * posterior.noise;
+  double best = -1.0;
+  const Candidate* chosen = nullptr;
+  double total = 0.0;
+  for (const Candidate& candidate : candidates) {
+    const double spread = spread_of(candidate.slopes, posterior.covariance);
+    total += spread * spread;
+    const double gain = gain_of(candidate.slopes, candidates, posterior.covariance, noise);
+    if (gain <= best) continue;
+    best = gain;
+    chosen = &candidate;
+  }
+  std::string from;
+  double largest = -1.0;
+  for (std::size_t index = 0; index < names.size(); ++index) {
+    const auto place = static_cast<Eigen::Index>(index);
+    const double part = chosen->slopes(place) * (posterior.covariance * chosen->slopes)(place);
+    if (part <= largest) continue;
+    largest = part;
+    from = names[index];
+  }
+  NextRun next;
+  next.job = chosen->root;
+  next.layout = chosen->layout;
+  next.half_width = kQuantile90 * spread_of(chosen->slopes, posterior.covariance);
+  const auto count = static_cast<double>(candidates.size());
+  next.why = fmt::format(
+      "{}: constants leave its forecast ± {:.1f} %, most of it {}; once measured, forecasts of the {} layouts near "
+      "your "
+      "runs are ± {:.1f} % instead of ± {:.1f} % sure",
+      chosen->layout, 1e2 * next.half_width, from, candidates.size(),
+      1e2 * kQuantile90 * std::sqrt(std::max(0.0, total - best) / count), 1e2 * kQuantile90 * std::sqrt(total / count));
+  return next;
+}
+
+void require_one_device(const std::vector<OwnRun>& runs) {
+  for (const OwnRun& run : runs) {
+    if (run.job.cluster.uneven()) {
+      throw ConfigError({"cluster.nodes", fmt::format("run {} has nodes that differ", run.id), "",
+                         "fit runs of clusters whose nodes are alike"});
+    }
+    const std::string& first = runs.front().job.cluster.device.name;
+    if (run.job.cluster.device.name == first) continue;
+    throw ConfigError(
+        {"cluster.device",
+         fmt::format("run {} had device {}, run {} {}", runs.front().id, first, run.id, run.job.cluster.device.name),
+         "", "one profile describes one device: fit the runs of each by themselves"});
+  }
+}
+
+// Keys of the profile that say a constant, at its fitted value.
+void add_constant(const std::string& name, const Job& fitted, DeviceProfile& profile) {
+  const Device& device = fitted.cluster.device;
+  nlohmann::json& figures = profile.cluster["device"];
+  const auto micros = [](Seconds time) { return fmt::format("{:.6g}us", time.value() * 1e6); };
+  if (name == "device.gemm_efficiency") {
+    figures["gemm_efficiency"] = device.gemm_efficiency;
+    for (std::size_t index = 0; index < device.gemm_efficiency_by_precision.size(); ++index) {
+      const double share = device.gemm_efficiency_by_precision[index];
+      if (share > 0.0) figures["gemm_efficiency_by_precision"][names_of<Precision>()[index]] = share;
+    }
+  } else if (name == "device.memory_efficiency") {
+    figures["memory_efficiency"] = device.memory_efficiency;
+  } else if (name == "device.flash_efficiency") {
+    figures["flash_forward_efficiency"] = device.flash_forward_efficiency;
+    figures["flash_backward_efficiency"] = device.flash_backward_efficiency;
+  } else if (name == "device.kernel_launch") {
+    figures["kernel_launch"] = micros(device.kernel_launch);
+  } else if (name == "intra_efficiency") {
+    profile.cluster["intra_efficiency"] = fitted.cluster.intra_efficiency;
+  } else if (name == "nic_efficiency") {
+    profile.cluster["nic_efficiency"] = fitted.cluster.nic_efficiency;
+  } else if (name == "stack.host_time_per_kernel") {
+    profile.stack["host_time_per_kernel"] = micros(fitted.training.stack.host_time_per_kernel);
+  } else {
+    FLOPCAST_CHECK(name == "stack.host_time_per_collective");
+    profile.stack["host_time_per_collective"] = micros(fitted.training.stack.host_time_per_collective);
+  }
+}
+
+DeviceProfile profile_of(const std::vector<OwnRun>& runs, const std::vector<std::string>& names,
+                         const Posterior& posterior, const std::vector<std::string>& told) {
+  DeviceProfile profile;
+  const Job& first = runs.front().job;
+  profile.name = fmt::format("{} of one's own", first.cluster.device.name);
+  profile.source = fmt::format("flopcast fit of {} run{}", runs.size(), runs.size() == 1 ? "" : "s");
+  profile.confidence = "measured";
+  profile.cluster["device"]["name"] = first.cluster.device.name;
+  RunFit fit;
+  fit.runs = static_cast<int>(runs.size());
+  fit.noise = posterior.noise;
+  fit.freedom = kPriorFreedom + static_cast<double>(runs.size());
+  fit.stack = stack_of_run(first);
+  fit.constants = names;
+  for (const OwnRun& run : runs) {
+    const std::string kind = kind_of_run(run.job);
+    if (std::find(fit.kinds.begin(), fit.kinds.end(), kind) == fit.kinds.end()) fit.kinds.push_back(kind);
+  }
+  for (Eigen::Index row = 0; row < posterior.covariance.rows(); ++row) {
+    for (Eigen::Index column = 0; column < posterior.covariance.cols(); ++column) {
+      fit.covariance.push_back(posterior.covariance(row, column));
+    }
+  }
+  profile.fitted = std::move(fit);
+  for (const std::string& name : told) {
+    const auto place = static_cast<Eigen::Index>(std::find(names.begin(), names.end(), name) - names.begin());
+    // Of a run that has it: another stack's zero is nobody's figure.
+    const auto has = std::find_if(runs.begin(), runs.end(),
+                                  [&name](const OwnRun& run) { return find_run_constant(name)->value(run.job) > 0.0; });
+    Job fitted = has->job;
+    find_run_constant(name)->scale(fitted, std::exp(posterior.at(place)));
+    if (name.rfind("stack.", 0) == 0) profile.stack["name"] = stack_of_run(has->job);
+    add_constant(name, fitted, profile);
+  }
+  return profile;
+}
+
+}  // namespace
+
+OwnFit fit_own_runs(const std::vector<OwnRun>& runs, const ReadFile& read_file) {
+  constexpr double kFelt = 1e-3;
+  FLOPCAST_CHECK(!runs.empty());
+  require_one_device(runs);
+  const Fitter fitter(runs, read_file);
+  OwnFit found;
+  std::vector<std::string> names;
+  for (const RunConstant& constant : run_constants()) {
+    const std::string name(constant.name);
+    if (std::string why = disagreement(constant, runs); !why.empty()) {
+      found.untold.push_back({name, std::move(why)});
+      continue;
+    }
+    double most = 0.0;
+    const Vector nothing = Vector::Zero(1);
+    for (std::size_t row = 0; row < runs.size(); ++row) {
+      most = std::max(most, std::abs(fitter.slopes(runs[row].job, {name}, nothing, fitter.catalogue_s()[row])(0)));
+    }
+    if (most < kFelt) {
+      found.untold.push_back({name, "changes none of the runs"});
+    } else {
+      names.push_back(name);
+    }
+  }
+  if (names.empty()) throw NegativeAnswer("the runs tell no constant: none changes any of their forecasts");
+  Posterior posterior = fitter.fit(names);
+  std::vector<std::string> told;
+  const auto narrowed = [&](std::size_t index) {
+    const double spread = fitter.mean_distance() * find_run_constant(names[index])->spread;
+    const auto place = static_cast<Eigen::Index>(index);
+    return std::sqrt(posterior.covariance(place, place)) / spread;
+  };
+  for (std::size_t index = 0; index < names.size(); ++index) {
+    if (narrowed(index) < kTold) {
+      told.push_back(names[index]);
+    } else {
+      found.untold.push_back({names[index], fmt::format("the runs narrow it by {:.0f} % only; stays the catalogue's",
+                                                        1e2 * (1.0 - narrowed(index)))});
+    }
+  }
+  if (told.empty()) {
+    throw NegativeAnswer(
+        fmt::format("the runs tell no constant: none of {} is narrowed by a tenth; add runs of other "
+                    "layouts",
+                    fmt::join(names, ", ")));
+  }
+  const Posterior of_told = fitter.fit(told);
+  posterior.at.setZero();
+  posterior.noise = of_told.noise;
+  for (std::size_t index = 0; index < told.size(); ++index) {
+    const auto place = std::find(names.begin(), names.end(), told[index]) - names.begin();
+    posterior.at(place) = of_told.at(static_cast<Eigen::Index>(index));
+  }
+  for (const std::string& name : told) {
+    const auto index = static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+    const auto place = static_cast<Eigen::Index>(index);
+    const auto has = std::find_if(runs.begin(), runs.end(),
+                                  [&name](const OwnRun& run) { return find_run_constant(name)->value(run.job) > 0.0; });
+    const RunConstant& constant = *find_run_constant(name);
+    OwnConstant one;
+    one.name = name;
+    one.unit = std::string(constant.unit);
+    one.catalogue = constant.value(has->job);
+    const double reach = kQuantile90 * std::sqrt(posterior.covariance(place, place));
+    const auto bounded = [&](double at) {
+      const double value = one.catalogue * std::exp(at);
+      return constant.is_share ? std::min(1.0, value) : value;
+    };
+    one.value = bounded(posterior.at(place));
+    one.low = bounded(posterior.at(place) - reach);
+    one.high = bounded(posterior.at(place) + reach);
+    one.narrowed = narrowed(index);
+    found.constants.push_back(std::move(one));
+  }
+  constexpr double kIgnored = 0.4;
+  for (std::size_t row = 0; row < runs.size(); ++row) {
+    found.runs.push_back({runs[row].id, runs[row].measured_s, fitter.catalogue_s()[row],
+                          fitter.time_of(runs[row].job, names, posterior.at),
+                          of_told.weights(static_cast<Eigen::Index>(row)) > kIgnored});
+  }
+  found.profile = profile_of(runs, names, posterior, told);
+  found.next = next_run(fitter, runs, names, posterior, read_file);
+  return found;
+}
+
+namespace {
+
+// Of `from`, the one that takes the most variance off the forecasts of all of them.
+std::size_t most_telling(const RunFit& fit, const std::vector<OwnRun>& runs, const std::vector<bool>& taken,
+                         const Fitter& fitter) {
+  const auto count = static_cast<Eigen::Index>(fit.constants.size());
+  const Matrix covariance = Eigen::Map<const Matrix>(fit.covariance.data(), count, count);
+  const Vector nothing = Vector::Zero(count);
+  std::vector<Candidate> all(runs.size());
+  for (std::size_t run = 0; run < runs.size(); ++run) {
+    all[run].slopes = fitter.slopes(runs[run].job, fit.constants, nothing, fitter.catalogue_s()[run]);
+  }
+  std::size_t chosen = runs.size();
+  double best = -1.0;
+  for (std::size_t run = 0; run < runs.size(); ++run) {
+    if (taken[run]) continue;
+    const double gain = gain_of(all[run].slopes, all, covariance, fitter.mean_distance() * fit.noise);
+    if (gain <= best) continue;
+    best = gain;
+    chosen = run;
+  }
+  return chosen;
+}
+
+std::optional<OwnFit> fit_where_told(const std::vector<OwnRun>& runs, const ReadFile& read_file) {
+  try {
+    return fit_own_runs(runs, read_file);
+  } catch (const NegativeAnswer&) {
+    return std::nullopt;  // the catalogue's constants stay
+  }
+}
+
+void add_errors(const std::vector<OwnRun>& runs, const std::vector<bool>& taken, const std::optional<OwnFit>& fit,
+                const Fitter& fitter, const ReadFile& read_file, std::vector<double>& errors, LearningPoint& point) {
+  const nlohmann::json profile =
+      fit ? nlohmann::json::parse(write_profile(fit->profile)) : nlohmann::json(nlohmann::json::object());
+  for (std::size_t run = 0; run < runs.size(); ++run) {
+    if (taken[run]) continue;
+    nlohmann::json root = runs[run].root;
+    if (fit) root["training"]["profile"] = profile;
+    const Result result = forecast(read_job(root, Origins{}), read_file).result;
+    const double measured = runs[run].measured_s;
+    errors.push_back(std::abs(result.iteration.time_s / measured - 1.0));
+    point.catalogue_mape += std::abs(fitter.catalogue_s()[run] / measured - 1.0);
+    point.inside += result.interval->low_s <= measured && measured <= result.interval->high_s ? 1.0 : 0.0;
+    point.half_width += result.interval->half_width;
+  }
+}
+
+}  // namespace
+
+std::vector<LearningPoint> learning_curve(const std::vector<OwnRun>& runs, const std::vector<int>& counts,
+                                          RunChoice choice, int repetitions, const ReadFile& read_file) {
+  require_one_device(runs);
+  const Fitter fitter(runs, read_file);
+  std::vector<LearningPoint> curve;
+  for (const int count : counts) {
+    if (count < 1 || static_cast<std::size_t>(count) >= runs.size()) {
+      throw ConfigError({"--held-out", fmt::format("{} of {} runs leave none out, or take none", count, runs.size()),
+                         "", fmt::format("expected 1 to {}", runs.size() - 1)});
+    }
+    LearningPoint point;
+    point.runs = count;
+    std::vector<double> errors;
+    for (int repetition = 0; repetition < repetitions; ++repetition) {
+      std::mt19937 random(static_cast<std::mt19937::result_type>(repetition));
+      std::vector<bool> taken(runs.size(), false);
+      std::vector<OwnRun> fitted;
+      std::optional<OwnFit> fit;
+      while (fitted.size() < static_cast<std::size_t>(count)) {
+        std::size_t next = random() % runs.size();
+        if (choice == RunChoice::kAdvised && fit) next = most_telling(*fit->profile.fitted, runs, taken, fitter);
+        if (taken[next]) continue;
+        taken[next] = true;
+        fitted.push_back(runs[next]);
+        const bool last = fitted.size() == static_cast<std::size_t>(count);
+        if (last || choice == RunChoice::kAdvised) fit = fit_where_told(fitted, read_file);
+      }
+      add_errors(runs, taken, fit, fitter, read_file, errors, point);
+    }
+    const auto all = static_cast<double>(errors.size());
+    point.catalogue_mape /= all;
+    point.inside /= all;
+    point.half_width /= all;
+    for (const double error : errors) point.mape += error / all;
+    const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
+    std::nth_element(errors.begin(), middle, errors.end());
+    point.median = *middle;
+    curve.push_back(point);
+  }
+  return curve;
+}
+
+std::string write_own_fit(const OwnFit& fit) {
+  nlohmann::ordered_json json = {{"schema", "flopcast.fit/1"}};
+  json["constants"] = nlohmann::ordered_json::array();
+  for (const OwnConstant& constant : fit.constants) {
+    nlohmann::ordered_json one = {
+        {"name", constant.name}, {"value", constant.value},         {"low", constant.low},
+        {"high", constant.high}, {"catalogue", constant.catalogue}, {"narrowed", constant.narrowed}};
+    if (!constant.unit.empty()) one["unit"] = constant.unit;
+    json["constants"].push_back(std::move(one));
+  }
+  json["untold"] = nlohmann::ordered_json::array();
+  for (const UntoldConstant& constant : fit.untold) {
+    json["untold"].push_back({{"name", constant.name}, {"why", constant.why}});
+  }
+  json["noise"] = fit.profile.fitted->noise;
+  json["runs"] = nlohmann::ordered_json::array();
+  for (const FittedOwnRun& run : fit.runs) {
+    json["runs"].push_back({{"id", run.id},
+                            {"measured_s", run.measured_s},
+                            {"catalogue_s", run.catalogue_s},
+                            {"fitted_s", run.fitted_s},
+                            {"followed", run.followed}});
+  }
+  json["next"] = nullptr;
+  if (fit.next) {
+    json["next"] = {{"job", *fit.next->job},
+                    {"layout", fit.next->layout},
+                    {"half_width", fit.next->half_width},
+                    {"why", fit.next->why}};
+  }
+  return json.dump(2);
+}
+
+}  // namespace flopcast

@@ -1,0 +1,551 @@
+#include "calibrate/verdict/hypotheses.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+#include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
+#include "model/cost/compute.hpp"
+
+namespace flopcast {
+
+namespace {
+
+double median_of_values(std::vector<double> values) {
+  if (values.empty()) return 0.0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Chosen: how often each is found to be the cause where nothing else is known.
+constexpr std::array<double, kGapCauses> kPriors = {0.2, 0.17, 0.15, 0.13, 0.1, 0.1, 0.1, 0.05};
+
+constexpr std::array<const char*, kGapCauses> kChecks = {
+    "nccl-tests of the groups that the job uses, beside the cluster's bandwidths; ibstat, nvidia-smi nvlink -s",
+    "whether the flags are on that overlap gradients, parameters and tensor-parallel traffic "
+    "(--overlap-grad-reduce, --overlap-param-gather, --tp-comm-overlap), and CUDA_DEVICE_MAX_CONNECTIONS",
+    "a trace: is the GPU idle between short kernels? Larger microbatches, CUDA graphs or fused kernels shorten the "
+    "step",
+    "nvidia-smi -q -d CLOCK,PERFORMANCE,POWER on every node: SM clock, throttle reasons, power cap",
+    "the same run with random tokens instead of the data set, or more workers: does the step get shorter?",
+    "step time and GEMM rate by rank: one rank that is slow while all others wait; nvidia-smi and dcgmi diag there",
+    "what the program says it recomputes (--recompute-granularity, activation checkpointing) beside the job's",
+    "torch.cuda.memory_stats: num_alloc_retries above 0; reserved memory near the capacity; "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+};
+
+struct Belief {
+  double explains_s = 0.0;
+  double weight = 0.0;  // beside the prior
+  std::string evidence;
+};
+using Beliefs = std::array<Belief, kGapCauses>;
+
+std::size_t index_of(GapCause cause) {
+  return static_cast<std::size_t>(cause);
+}
+
+std::string seconds_text(double seconds) {
+  return time_in_seconds(seconds);
+}
+
+// How well an effect of a given size stands for the gap.
+double fit_to_gap(double explains_s, double gap_s, double forecast_s) {
+  constexpr double kShare = 0.2;   // of the gap
+  constexpr double kFloor = 0.03;  // of the step: what forecasts miss by
+  const double scale = kShare * std::abs(gap_s) + kFloor * forecast_s;
+  const double off = (explains_s - gap_s) / scale;
+  return std::exp(-0.5 * std::min(off * off, 60.0));
+}
+
+Job without_overlap(Job job) {
+  Stack& stack = job.training.stack;
+  stack.overlap_gradient_reduction = false;
+  stack.overlap_parameter_gather = false;
+  stack.overlap_tp_with_weight_gradient = false;
+  stack.overlap_tp_in_pieces = false;
+  stack.overlap_experts = ExpertOverlap::kNone;
+  return job;
+}
+
+// What the gap would need: the factor of one figure of the job at which the step takes as long as measured.
+struct Needed {
+  double factor = 1.0;
+  double explains_s = 0.0;
+};
+
+class WhatIf {
+ public:
+  WhatIf(const Forecast& answer, double measured_s, const ReadFile& read_file)
+      : job_(answer.step.job), time_s_(answer.result.iteration.time_s), measured_s_(measured_s), read_file_(read_file) {
+    job_.training.fitted.reset();
+  }
+
+  double effect_of(const Job& changed) const { return step_time(changed, read_file_) - time_s_; }
+
+  // By bisection over the factor's logarithm, from 1 to `farthest`.
+  Needed needed(double farthest, const std::function<void(Job&, double)>& scale) const {
+    const auto effect = [&](double factor) {
+      Job changed = job_;
+      scale(changed, factor);
+      return effect_of(changed);
+    };
+    const double gap = measured_s_ - time_s_;
+    const double most = effect(farthest);
+    if (std::abs(most) <= std::abs(gap) || most * gap <= 0.0) return {farthest, most * gap > 0.0 ? most : 0.0};
+    constexpr int kHalvings = 12;
+    double near = 0.0;
+    double far = std::log(farthest);
+    for (int halving = 0; halving < kHalvings; ++halving) {
+      const double middle = (near + far) / 2.0;
+      (std::abs(effect(std::exp(middle))) < std::abs(gap) ? near : far) = middle;
+    }
+    return {std::exp(far), gap};
+  }
+
+  const Job& job() const { return job_; }
+  double gap_s() const { return measured_s_ - time_s_; }
+  double time_s() const { return time_s_; }
+
+ private:
+  Job job_;
+  double time_s_ = 0.0;
+  double measured_s_ = 0.0;
+  const ReadFile& read_file_;
+};
+
+void scale_clocks(Job& job, double factor) {
+  for (FlopsPerSecond& peak : job.cluster.device.peak) peak *= factor;
+}
+
+// How believable it is that a figure is off by so much: a normal curve over its logarithm.
+double plausible(double factor, double usual) {
+  const double off = std::log(factor) / usual;
+  return std::exp(-0.5 * std::min(off * off, 60.0));
+}
+
+// Of measured messages inside nodes or between them.
+void scale_rates(std::vector<GroupCurve>& curves, bool between, double factor) {
+  for (GroupCurve& curve : curves) {
+    if ((curve.nodes > 1) != between) continue;
+    std::vector<MessageSegment> segments = curve.curve.segments();
+    for (MessageSegment& segment : segments) segment.beta /= factor;
+    curve.curve = MessageCurve(std::move(segments));
+  }
+}
+
+Belief slow_link(const WhatIf& what_if) {
+  constexpr double kFarthest = 0.02;
+  constexpr double kUsual = 1.2;  // links are found at a half, a quarter or a tenth
+  const double farthest = what_if.gap_s() > 0.0 ? kFarthest : 1.0 / kFarthest;
+  const Needed inside = what_if.needed(farthest, [](Job& job, double factor) {
+    job.cluster.intra_efficiency *= factor;
+    scale_rates(job.cluster.curves, false, factor);
+  });
+  const Needed between = what_if.needed(farthest, [](Job& job, double factor) {
+    job.cluster.nic_efficiency *= factor;
+    scale_rates(job.cluster.curves, true, factor);
+  });
+  const auto worth = [&](const Needed& needed) {
+    return fit_to_gap(needed.explains_s, what_if.gap_s(), what_if.time_s()) * plausible(needed.factor, kUsual);
+  };
+  const bool is_inside = worth(inside) > worth(between);
+  const Needed& found = is_inside ? inside : between;
+  return {
+      found.explains_s, worth(found),
+      fmt::format("links {} at {:.0f} % of their rate would make {} of the gap",
+                  is_inside ? "inside nodes" : "between nodes", 1e2 * found.factor, seconds_text(found.explains_s))};
+}
+
+Belief clocks(const WhatIf& what_if) {
+  constexpr double kFarthest = 0.3;
+  constexpr double kUsual = 0.25;
+  const Needed needed = what_if.needed(what_if.gap_s() > 0.0 ? kFarthest : 1.0 / kFarthest, &scale_clocks);
+  return {needed.explains_s,
+          fit_to_gap(needed.explains_s, what_if.gap_s(), what_if.time_s()) * plausible(needed.factor, kUsual),
+          fmt::format("products at {:.0f} % of their rate would make {} of the gap", 1e2 * needed.factor,
+                      seconds_text(needed.explains_s))};
+}
+
+Belief host_bound(const WhatIf& what_if) {
+  // Between what compiled graphs and what eager Python on a slow core take to launch a kernel.
+  constexpr double kUsualHost = 10e-6;
+  constexpr double kSlowHost = 200e-6;
+  constexpr double kUsual = 1.0;
+  const double now = std::max(kUsualHost, what_if.job().training.stack.host_time_per_kernel.value());
+  const Needed needed = what_if.needed(kSlowHost / now, [now](Job& job, double factor) {
+    job.training.stack.host_time_per_kernel = Seconds(now * factor);
+  });
+  return {needed.explains_s,
+          fit_to_gap(needed.explains_s, what_if.gap_s(), what_if.time_s()) * plausible(needed.factor, kUsual),
+          fmt::format("{:.0f} us of host time a kernel would make {} of the gap", 1e6 * now * needed.factor,
+                      seconds_text(needed.explains_s))};
+}
+
+Belief no_overlap(const WhatIf& what_if) {
+  const double effect = what_if.effect_of(without_overlap(what_if.job()));
+  return {effect, fit_to_gap(effect, what_if.gap_s(), what_if.time_s()),
+          fmt::format("without any overlap of communication the forecast is {} longer", seconds_text(effect))};
+}
+
+Belief recomputed(const WhatIf& what_if) {
+  Job job = what_if.job();
+  const bool more = what_if.gap_s() > 0.0;
+  const Recompute other = more ? Recompute::kFull : Recompute::kNone;
+  if (job.layout.recompute == other) {
+    return {0.0, 0.0, fmt::format("the job recomputes {} already", more ? "everything" : "nothing")};
+  }
+  job.layout.recompute = other;
+  const double effect = what_if.effect_of(job);
+  return {effect, fit_to_gap(effect, what_if.gap_s(), what_if.time_s()),
+          fmt::format("{} everything again makes the forecast {} {}", more ? "computing" : "not computing",
+                      seconds_text(std::abs(effect)), more ? "longer" : "shorter")};
+}
+
+Belief straggler(const WhatIf& what_if) {
+  constexpr double kUsual = 0.3;
+  if (what_if.gap_s() <= 0.0) return {0.0, 0.0, "a slow rank makes no step shorter"};
+  const double factor = 1.0 + what_if.gap_s() / what_if.time_s();
+  return {what_if.gap_s(), plausible(factor, kUsual),
+          fmt::format("one rank {:.0f} % slower than the others would hold all of them", 1e2 * (factor - 1.0))};
+}
+
+Belief data_loader(const WhatIf& what_if) {
+  constexpr double kUsual = 0.5;
+  if (what_if.gap_s() <= 0.0) return {0.0, 0.0, "waiting for data makes no step shorter"};
+  return {what_if.gap_s(), plausible(1.0 + what_if.gap_s() / what_if.time_s(), kUsual),
+          fmt::format("{} of waiting for a batch each step would make the gap", seconds_text(what_if.gap_s()))};
+}
+
+Belief memory_pressure(const WhatIf& what_if, const MemoryResult& memory) {
+  constexpr double kFrom = 0.85;
+  const double filled = memory.shown_gib / memory.capacity_gib;
+  if (what_if.gap_s() <= 0.0) return {0.0, 0.0, "a full memory makes no step shorter"};
+  const std::string told = fmt::format("the forecast fills {:.0f} % of the memory", 1e2 * filled);
+  if (filled < kFrom) return {0.0, 0.02, told};
+  return {what_if.gap_s(), 1.0 + 10.0 * (filled - kFrom), told};
+}
+
+Beliefs beliefs_of(const WhatIf& what_if, const MemoryResult& memory) {
+  Beliefs beliefs;
+  beliefs[index_of(GapCause::kSlowLink)] = slow_link(what_if);
+  beliefs[index_of(GapCause::kNoOverlap)] = no_overlap(what_if);
+  beliefs[index_of(GapCause::kHostBound)] = host_bound(what_if);
+  beliefs[index_of(GapCause::kClocks)] = clocks(what_if);
+  beliefs[index_of(GapCause::kDataLoader)] = data_loader(what_if);
+  beliefs[index_of(GapCause::kStraggler)] = straggler(what_if);
+  beliefs[index_of(GapCause::kRecompute)] = recomputed(what_if);
+  beliefs[index_of(GapCause::kMemoryPressure)] = memory_pressure(what_if, memory);
+  return beliefs;
+}
+
+void say(Belief& belief, double times, const std::string& why) {
+  belief.weight *= times;
+  belief.evidence += "; " + why;
+}
+
+// How steps differ, and whether they grow longer.
+void hear_steps(const StepsOfLog& steps, Beliefs& beliefs) {
+  constexpr std::size_t kEnough = 8;
+  constexpr double kSpiky = 1.12;
+  if (steps.seconds.size() < kEnough) return;
+  const double tail = steps.p95_s / steps.median_s;
+  const double low = steps.p5_s / steps.median_s;
+  const std::size_t quarter = steps.seconds.size() / 4;
+  const auto first = steps.seconds.begin();
+  const double early = median_of_values({first, first + static_cast<std::ptrdiff_t>(quarter)});
+  const double late =
+      median_of_values({steps.seconds.end() - static_cast<std::ptrdiff_t>(quarter), steps.seconds.end()});
+  constexpr double kDrift = 1.04;
+  if (late > early * kDrift && tail < kSpiky) {
+    say(beliefs[index_of(GapCause::kClocks)], 3.0,
+        fmt::format("steps grew from {} to {} along the log, as devices that become warm", seconds_text(early),
+                    seconds_text(late)));
+  }
+  if (tail > kSpiky || low < 1.0 / kSpiky) {
+    const std::string why = fmt::format("steps differ: 5th to 95th percentile {} to {}", seconds_text(steps.p5_s),
+                                        seconds_text(steps.p95_s));
+    say(beliefs[index_of(GapCause::kDataLoader)], 2.5, why);
+    say(beliefs[index_of(GapCause::kMemoryPressure)], 2.5, why);
+    for (const GapCause cause : {GapCause::kNoOverlap, GapCause::kRecompute, GapCause::kHostBound, GapCause::kClocks}) {
+      beliefs[index_of(cause)].weight *= 0.5;
+    }
+  } else {
+    beliefs[index_of(GapCause::kDataLoader)].weight *= 0.7;
+    beliefs[index_of(GapCause::kMemoryPressure)].weight *= 0.7;
+  }
+}
+
+// Timers over ranks, as Megatron prints them, and memory.
+void hear_log(const TrainingLog& log, double gap_s, const Result& forecast, Beliefs& beliefs) {
+  constexpr double kWorthSaying = 0.02;
+  const double felt = kWorthSaying * forecast.iteration.time_s;
+  const auto timer = [&log](const char* name) {
+    const auto found = log.timers.find(name);
+    return found == log.timers.end() ? nullptr : &found->second;
+  };
+  if (const LoggedTimer* data = timer("batch-generator")) {
+    Belief& belief = beliefs[index_of(GapCause::kDataLoader)];
+    if (data->longest_s > felt) {
+      belief.explains_s = std::min(data->longest_s, std::max(gap_s, 0.0));
+      say(belief, 20.0 * std::min(1.0, data->longest_s / std::max(gap_s, felt)),
+          fmt::format("the timer batch-generator takes {}", seconds_text(data->longest_s)));
+    } else {
+      say(belief, 0.05, fmt::format("the timer batch-generator takes {} only", seconds_text(data->longest_s)));
+    }
+  }
+  double compute_spread = 0.0;
+  bool tells_ranks = false;
+  for (const char* name : {"forward-compute", "backward-compute"}) {
+    const LoggedTimer* compute = timer(name);
+    if (compute == nullptr || !compute->shortest_s) continue;
+    tells_ranks = true;
+    compute_spread += compute->longest_s - *compute->shortest_s;
+  }
+  if (tells_ranks) {
+    Belief& belief = beliefs[index_of(GapCause::kStraggler)];
+    if (compute_spread > felt) {
+      belief.explains_s = std::min(compute_spread, std::max(gap_s, 0.0));
+      say(belief, 15.0 * std::min(1.0, compute_spread / std::max(gap_s, felt)),
+          fmt::format("passes of the slowest rank take {} longer than those of the fastest",
+                      seconds_text(compute_spread)));
+    } else {
+      say(belief, 0.05, "passes take equally long on all ranks");
+    }
+  }
+  if (log.max_reserved_gib) {
+    Belief& belief = beliefs[index_of(GapCause::kMemoryPressure)];
+    const double filled = *log.max_reserved_gib / forecast.memory.capacity_gib;
+    constexpr double kFull = 0.93;
+    if (filled > kFull) {
+      belief.explains_s = std::max(gap_s, 0.0);
+      belief.weight = std::max(belief.weight, 1.0);
+      say(belief, 4.0, fmt::format("the log has {:.1f} GiB reserved", *log.max_reserved_gib));
+    } else {
+      say(belief, 0.1, fmt::format("the log has no more than {:.1f} GiB reserved", *log.max_reserved_gib));
+    }
+  }
+}
+
+// What traces show of a step, beside what the forecast says.
+struct TracedFigures {
+  double time_s = 0.0;
+  double compute_s = 0.0;  // median over ranks
+  double slowest_compute_s = 0.0;
+  std::string slowest;
+  double communication_s = 0.0;  // of the rank that communicates, and so waits, least
+  double exposed_s = 0.0;        // of the same rank
+  double mean_exposed_s = 0.0;
+  std::array<double, kIdleCauses> idle_s{};  // median over ranks
+  double forwards_per_backward = 0.0;        // of attention; 0: not told
+  double leading_idle_s = 0.0;               // before the first kernel of a step, median over ranks
+  double hidden_share = 0.0;                 // of communication, over all ranks
+  bool tells_host = false;
+};
+
+double messages_of(const TracedStep& step) {
+  double seconds = 0.0;
+  for (const auto& [name, time] : step.collectives) {
+    if (name.rfind("p2p", 0) == 0) seconds += time.seconds;
+  }
+  return seconds;
+}
+
+// `waiting_s` is what a rank of the forecast's pipeline waits for others: kernels that receive do the waiting.
+TracedFigures figures_of(const std::vector<TracedRank>& traces, double waiting_s) {
+  TracedFigures figures;
+  std::vector<double> times;
+  std::vector<double> computes;
+  std::vector<double> leading;
+  std::array<std::vector<double>, kIdleCauses> idles;
+  double communication = 0.0;
+  double overlapped = 0.0;
+  double forwards = 0.0;
+  double backwards = 0.0;
+  bool first = true;
+  for (const TracedRank& rank : traces) {
+    const TracedStep& step = rank.typical();
+    times.push_back(step.time_s);
+    computes.push_back(step.compute_s);
+    const bool waits_first = !step.stretches.empty() && step.stretches.front().state == TracedState::kIdle;
+    leading.push_back(waits_first ? step.stretches.front().end_s : 0.0);
+    communication += step.communication_s;
+    overlapped += step.overlapped_s();
+    figures.mean_exposed_s += step.exposed_s / static_cast<double>(traces.size());
+    for (std::size_t cause = 0; cause < kIdleCauses; ++cause) idles[cause].push_back(step.idle_by_cause_s[cause]);
+    forwards += static_cast<double>(step.attention_forward);
+    backwards += static_cast<double>(step.attention_backward);
+    figures.tells_host = figures.tells_host || rank.tells_host;
+    const double waits = std::min(waiting_s, messages_of(step));
+    if (first || step.communication_s - waits < figures.communication_s) {
+      figures.communication_s = step.communication_s - waits;
+      figures.exposed_s = std::max(0.0, step.exposed_s - waits);
+    }
+    if (first || step.compute_s > figures.slowest_compute_s) {
+      figures.slowest_compute_s = step.compute_s;
+      figures.slowest = rank.rank ? fmt::format("rank {}", *rank.rank) : rank.file;
+    }
+    first = false;
+  }
+  figures.time_s = median_of_values(times);
+  figures.leading_idle_s = median_of_values(leading);
+  // With an even number the lower one: of two ranks one of which is slow, the other is the usual one.
+  std::sort(computes.begin(), computes.end());
+  figures.compute_s = computes[(computes.size() - 1) / 2];
+  for (std::size_t cause = 0; cause < kIdleCauses; ++cause) figures.idle_s[cause] = median_of_values(idles[cause]);
+  if (backwards > 0.0) figures.forwards_per_backward = forwards / backwards;
+  if (communication > 0.0) figures.hidden_share = overlapped / communication;
+  return figures;
+}
+
+double idle_of(const TracedFigures& figures, IdleCause cause) {
+  return figures.idle_s[static_cast<std::size_t>(cause)];
+}
+
+// Communication of the forecast: under way, and waited for.
+struct ForecastTraffic {
+  double total_s = 0.0;
+  double exposed_s = 0.0;
+};
+ForecastTraffic traffic_of(const Result& result) {
+  ForecastTraffic traffic;
+  for (const Axis axis : kResultAxes) {
+    traffic.total_s += result.communication[axis].total_s;
+    traffic.exposed_s += result.communication[axis].exposed_s;
+  }
+  return traffic;
+}
+
+// How much longer products of known shape take than the model's, in the median; nothing for fewer than three shapes.
+std::optional<double> slowdown_of(const std::vector<Sample>& products, const Job& job) {
+  constexpr std::size_t kFewest = 3;
+  constexpr double kLeast = 50e-6;  // what launches decide says nothing of clocks
+  std::vector<double> ratios;
+  for (const Sample& sample : products) {
+    const std::optional<Precision> precision = parse<Precision>(sample.key.dtype);
+    if (!precision || !sample.key.shape || sample.seconds.empty()) continue;
+    if (!(job.cluster.device.peak_of(*precision).value() > 0.0)) continue;
+    const GemmShape shape{sample.key.shape->m, sample.key.shape->n, sample.key.shape->k, 1};
+    const double expected = ComputeModel(job.cluster.device, *precision)
+                                .gemm(shape, element_size(*precision).value(), *precision == Precision::kFp8)
+                                .value();
+    if (expected > kLeast) ratios.push_back(median_of_values(sample.seconds) / expected);
+  }
+  if (ratios.size() < kFewest) return std::nullopt;
+  return median_of_values(ratios);
+}
+
+// Of computation that takes longer than forecast, the share that is done again rather than more slowly.
+double share_computed_again(const TracedFigures& seen, const Forecast& answer, const std::vector<Sample>& products,
+                            double recomputing_s, double more_s) {
+  constexpr double kTwice = 1.5;
+  constexpr double kSlow = 1.08;
+  if (answer.step.job.layout.recompute != Recompute::kNone) return 0.0;
+  if (seen.forwards_per_backward > 0.0) return seen.forwards_per_backward > kTwice ? 1.0 : 0.0;
+  if (const std::optional<double> slower = slowdown_of(products, answer.step.job)) return *slower > kSlow ? 0.0 : 1.0;
+  return fit_to_gap(recomputing_s, more_s, answer.result.iteration.time_s);
+}
+
+// The traces' say replaces that of forecasts: each cause explains what is seen of it.
+void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample>& products, const Forecast& answer,
+                 double gap_s, Beliefs& beliefs) {
+  const Result& result = answer.result;
+  const TracedFigures seen = figures_of(traces, result.breakdown.bubble_s);
+  const ForecastTraffic traffic = traffic_of(result);
+  const double computes = result.breakdown.compute_s + result.breakdown.recompute_s + result.breakdown.optimizer_s;
+  const auto set = [&](GapCause cause, double explains_s, const std::string& evidence) {
+    Belief& belief = beliefs[index_of(cause)];
+    belief.explains_s = explains_s;
+    const double share = gap_s > 0.0 ? std::clamp(explains_s / gap_s, 0.0, 1.0) : 0.0;
+    constexpr double kLeast = 0.003;
+    belief.weight = kLeast + share * share;
+    belief.evidence = evidence;
+  };
+  // Communication: what the links take, then what of it is no longer hidden.
+  const double longer = seen.communication_s - traffic.total_s;
+  const double hidden = traffic.total_s > 0.0 ? 1.0 - traffic.exposed_s / traffic.total_s : 0.0;
+  const double lost =
+      std::max(0.0, hidden * std::min(traffic.total_s, seen.communication_s) - (seen.communication_s - seen.exposed_s));
+  const double more_exposed = std::max(0.0, seen.exposed_s - traffic.exposed_s);
+  const double by_links = std::clamp(longer, 0.0, more_exposed);
+  set(GapCause::kSlowLink, by_links,
+      fmt::format("the rank that waits least communicates for {}, forecast {}", seconds_text(seen.communication_s),
+                  seconds_text(traffic.total_s)));
+  set(GapCause::kNoOverlap, std::min(lost, more_exposed - by_links),
+      fmt::format("{:.0f} % of communication is hidden under computation, forecast {:.0f} %", 1e2 * seen.hidden_share,
+                  1e2 * hidden));
+  // Ranks.
+  const double apart = traces.size() > 1 ? seen.slowest_compute_s - seen.compute_s : 0.0;
+  set(GapCause::kStraggler, apart,
+      traces.size() > 1 ? fmt::format("{} computes for {}, the usual rank for {}", seen.slowest,
+                                      seconds_text(seen.slowest_compute_s), seconds_text(seen.compute_s))
+                        : "one rank alone was traced, which says nothing of the others");
+  // Computation: again, or slower.
+  const double more_compute = std::max(0.0, seen.compute_s - computes);
+  const double again =
+      share_computed_again(seen, answer, products, beliefs[index_of(GapCause::kRecompute)].explains_s, more_compute);
+  const std::optional<double> slower = slowdown_of(products, answer.step.job);
+  const std::string of_products =
+      slower ? fmt::format("; products of known shape take {:.2f} times as long as forecast", *slower) : "";
+  set(GapCause::kRecompute, again * more_compute,
+      (seen.forwards_per_backward > 0.0
+           ? fmt::format("{:.2g} forward kernels of attention for each backward one", seen.forwards_per_backward)
+           : "the trace names no kernels of fused attention") +
+          of_products);
+  set(GapCause::kClocks, (1.0 - again) * more_compute,
+      fmt::format("kernels run for {} on the usual rank, forecast {}", seconds_text(seen.compute_s),
+                  seconds_text(computes)) +
+          of_products);
+  // Idle devices.
+  const auto idle = [&](GapCause cause, IdleCause why, const char* what) {
+    set(cause, idle_of(seen, why), fmt::format("the device is idle for {} {}", seconds_text(idle_of(seen, why)), what));
+  };
+  idle(GapCause::kDataLoader, IdleCause::kData, "while the host waits for data");
+  idle(GapCause::kMemoryPressure, IdleCause::kMemory, "while the host allocates or frees device memory");
+  idle(GapCause::kHostBound, IdleCause::kLaunch,
+       seen.tells_host ? "before kernels that were launched late" : "in gaps of less than 0.1 ms");
+  // What nothing of the host tells: a wait at the start of every step is most often one for data.
+  constexpr double kMostly = 0.6;
+  const double unknown = idle_of(seen, IdleCause::kOther) - result.breakdown.bubble_s;
+  if (unknown > 0.0 && seen.leading_idle_s > kMostly * unknown &&
+      idle_of(seen, IdleCause::kData) < seen.leading_idle_s) {
+    const double leading = std::min(seen.leading_idle_s, unknown);
+    set(GapCause::kDataLoader, leading,
+        fmt::format("the device is idle for {} at the start of a step", seconds_text(leading)));
+  }
+}
+
+}  // namespace
+
+std::vector<Hypothesis> explain_gap(const Forecast& answer, const GapEvidence& evidence, const ReadFile& read_file) {
+  const WhatIf what_if(answer, evidence.measured_s, read_file);
+  Beliefs beliefs = beliefs_of(what_if, answer.result.memory);
+  // A step that is no longer than forecast has nothing to be explained by what a trace shows of waiting.
+  if (!evidence.traces.empty() && what_if.gap_s() > 0.0) {
+    hear_traces(evidence.traces, evidence.products, answer, what_if.gap_s(), beliefs);
+  }
+  if (evidence.steps) hear_steps(*evidence.steps, beliefs);
+  if (evidence.log) hear_log(*evidence.log, what_if.gap_s(), answer.result, beliefs);
+  std::vector<Hypothesis> all;
+  double total = 0.0;
+  for (std::size_t index = 0; index < kGapCauses; ++index) total += kPriors[index] * beliefs[index].weight;
+  for (std::size_t index = 0; index < kGapCauses; ++index) {
+    Hypothesis one;
+    one.cause = static_cast<GapCause>(index);
+    one.score = total > 0.0 ? kPriors[index] * beliefs[index].weight / total : 0.0;
+    one.explains_s = beliefs[index].explains_s;
+    one.evidence = std::move(beliefs[index].evidence);
+    one.check = kChecks[index];
+    all.push_back(std::move(one));
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
+  return all;
+}
+
+}  // namespace flopcast
