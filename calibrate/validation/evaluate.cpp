@@ -114,8 +114,7 @@ void evaluate_collective(const PublishedRow& row, const MappedRow& mapped, Evalu
   ObjectReader reader(mapped.job, "", origins);
   std::vector<std::string> assumptions;
   const std::optional<DeviceProfile> profile = profile_of(mapped.job);
-  Cluster cluster = read_cluster(reader, profile ? &*profile : nullptr, assumptions, origins);
-  if (profile) cluster.curves = profile->curves;
+  const Cluster cluster = read_cluster(reader, profile ? &*profile : nullptr, assumptions, origins);
   const std::string& operation = row.collective->operation;
   const CollectiveKind kind = parse<CollectiveKind>(operation).value_or(CollectiveKind::kAllReduce);
   GroupPlacement group;

@@ -455,6 +455,8 @@ double CommunicationModel::carried(Kind kind, Bytes bytes, const GroupPlacement&
     group.ranks = measured.ranks;
     group.nodes = measured.nodes;
     group.ranks_per_node = (measured.ranks + measured.nodes - 1) / measured.nodes;
+    // It went over direct links that this node does not have.
+    if (!cluster_.links.empty() && group.ranks_per_node > cluster_.devices_per_node) continue;
     const bool alike = measured.collective == kind;
     // Between nodes, what passes a card.
     const double cards = placement.crosses_nodes() ? cards_of(cluster_, group) / cards_of(cluster_, placement) : 1.0;
@@ -462,7 +464,12 @@ double CommunicationModel::carried(Kind kind, Bytes bytes, const GroupPlacement&
     const double took = measured.curve.time(size).value();
     const double expected = modelled_any(measured.collective, size, group, !alike).value();
     if (!(took > 0.0) || !(expected > 0.0)) continue;
-    const bool fill_alike = alike || !placement.crosses_nodes() || (is_ring(kind) && is_ring(measured.collective));
+    const bool both_rings = is_ring(kind) && is_ring(measured.collective);
+    bool fill_alike = alike || both_rings;
+    if (!placement.crosses_nodes()) {
+      fill_alike = cluster_.links.empty() ||
+                   (fill_alike && cluster_.ring_bandwidth(placement.ranks) == cluster_.ring_bandwidth(measured.ranks));
+    }
     double carried_s = model.value() * took / expected;
     if (fill_alike) {
       const Bytes one(1.0);

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "base/text/error.hpp"
 #include "model/job/fields.hpp"
@@ -19,6 +21,7 @@ constexpr const char* kSchema = "flopcast.profile/1";
 // Beyond anything measured, and still far from what ratios and products of a double overflow at.
 constexpr double kMostAmount = 1e60;
 constexpr double kLeastAmount = 1e-30;
+constexpr int kMostInANode = 1'024;
 
 double plain_amount(ObjectReader& reader, std::string_view key) {
   const nlohmann::json* value = reader.find(key);
@@ -185,7 +188,89 @@ nlohmann::json overlay_device(const DeviceProfile& profile, const nlohmann::json
   return device;
 }
 
+MeasuredLinks read_measured_links(ObjectReader& reader, const std::vector<GroupCurve>& curves, const Origins& origins) {
+  MeasuredLinks on;
+  on.name = required_text(reader, "name", "whose links they are, such as \"Perlmutter\"");
+  on.intra_bandwidth = BytesPerSecond(reader.quantity("intra_bandwidth", Dimension::kBandwidth).value_or(0.0));
+  if (const nlohmann::json* links = reader.find("links")) on.links = read_links(reader, *links, origins);
+  on.devices_per_node = reader.whole("devices_per_node", 1, kMostInANode).value_or(0);
+  on.nics_per_node = reader.whole("nics_per_node", 1, kMostInANode).value_or(0);
+  on.nic_bandwidth = BytesPerSecond(reader.quantity("nic_bandwidth", Dimension::kBandwidth).value_or(0.0));
+  for (const GroupCurve& curve : curves) {
+    const bool between = curve.nodes > 1;
+    if (!between && !(on.intra_bandwidth.value() > 0.0)) {
+      reader.fail_missing("intra_bandwidth", "there is a curve inside a node: give the rate of its links");
+    }
+    if (between && on.devices_per_node == 0) {
+      reader.fail_missing("devices_per_node", "there is a curve between nodes: give the devices of one");
+    }
+    if (between && on.nics_per_node == 0) {
+      reader.fail_missing("nics_per_node", "there is a curve between nodes: give their network cards");
+    }
+    if (between && !(on.nic_bandwidth.value() > 0.0)) {
+      reader.fail_missing("nic_bandwidth", "there is a curve between nodes: give the rate of a network card");
+    }
+  }
+  reader.refuse_unknown_keys();
+  return on;
+}
+
+nlohmann::ordered_json measured_links_json(const MeasuredLinks& on) {
+  nlohmann::ordered_json json = {{"name", on.name}};
+  const auto rate = [](BytesPerSecond value) { return quantity_text(value.value(), Dimension::kBandwidth); };
+  if (on.intra_bandwidth.value() > 0.0) json["intra_bandwidth"] = rate(on.intra_bandwidth);
+  for (const DeviceLink& link : on.links) json["links"].push_back(write_fields(link_fields(), &link));
+  if (on.devices_per_node > 0) json["devices_per_node"] = on.devices_per_node;
+  if (on.nics_per_node > 0) json["nics_per_node"] = on.nics_per_node;
+  if (on.nic_bandwidth.value() > 0.0) json["nic_bandwidth"] = rate(on.nic_bandwidth);
+  return json;
+}
+
+// Rates of data sheets, which may be rounded.
+bool like(BytesPerSecond one, BytesPerSecond other) {
+  constexpr double kRounding = 0.02;
+  return std::abs(one.value() - other.value()) <= kRounding * other.value();
+}
+
+// How many links there are between each two devices.
+std::map<std::pair<int, int>, int> links_by_pair(const std::vector<DeviceLink>& links) {
+  std::map<std::pair<int, int>, int> pairs;
+  for (const DeviceLink& link : links) pairs[std::minmax({link.one, link.other})] += link.links;
+  return pairs;
+}
+
+bool on_links_of(const Cluster& cluster, const MeasuredLinks& on, bool between) {
+  if (between) {
+    return on.devices_per_node == cluster.devices_per_node && on.nics_per_node == cluster.nics_per_node &&
+           like(on.nic_bandwidth, cluster.nic_bandwidth);
+  }
+  return like(on.intra_bandwidth, cluster.intra_bandwidth) && links_by_pair(on.links) == links_by_pair(cluster.links);
+}
+
 }  // namespace
+
+std::vector<DeviceLink> read_links(const ObjectReader& owner, const nlohmann::json& values, const Origins& origins) {
+  if (!values.is_array()) owner.fail("links", "is no list", "expected a list of {one, other, links}");
+  std::vector<DeviceLink> links;
+  for (std::size_t index = 0; index < values.size(); ++index) {
+    ObjectReader reader(values[index], owner.field_of(fmt::format("links.{}", index)), origins);
+    DeviceLink link;
+    read_fields(link_fields(), reader, &link);
+    reader.refuse_unknown_keys();
+    if (link.one == link.other) reader.fail("other", "is the same device", "a link joins two");
+    links.push_back(link);
+  }
+  return links;
+}
+
+std::vector<GroupCurve> curves_on_links_of(const Cluster& cluster, const DeviceProfile& profile) {
+  if (!profile.measured_links) return profile.curves;
+  std::vector<GroupCurve> curves;
+  for (const GroupCurve& group : profile.curves) {
+    if (on_links_of(cluster, *profile.measured_links, group.nodes > 1)) curves.push_back(group);
+  }
+  return curves;
+}
 
 std::vector<GroupCurve> read_group_curves(const nlohmann::json& values, const std::string& field,
                                           const Origins& origins) {
@@ -232,6 +317,9 @@ DeviceProfile read_device_profile(const nlohmann::json& value, const std::string
   }
   if (const nlohmann::json* curves = list(reader, "curves")) {
     profile.curves = read_group_curves(*curves, reader.field_of("curves"), origins);
+  }
+  if (auto on = reader.object("measured_links")) {
+    profile.measured_links = read_measured_links(*on, profile.curves, origins);
   }
   if (const nlohmann::json* fits = list(reader, "fits")) {
     for (std::size_t index = 0; index < fits->size(); ++index) {
@@ -327,6 +415,7 @@ std::string write_profile(const DeviceProfile& profile) {
                                  {"cluster", *profile.cluster}};
   json["curves"] = nlohmann::ordered_json::array();
   for (const GroupCurve& group : profile.curves) json["curves"].push_back(write_fields(curve_fields(), &group));
+  if (profile.measured_links) json["measured_links"] = measured_links_json(*profile.measured_links);
   json["fits"] = nlohmann::ordered_json::array();
   for (const ProfileFit& fit : profile.fits) json["fits"].push_back(fit_json(fit));
   for (const OverlapLine& line : profile.overlaps) {
@@ -357,7 +446,7 @@ nlohmann::json overlay_profile(const DeviceProfile& profile, const nlohmann::jso
   return values;
 }
 
-std::vector<std::string> profile_assumptions(const DeviceProfile& profile) {
+std::vector<std::string> profile_assumptions(const DeviceProfile& profile, const Cluster& cluster) {
   std::vector<std::string> keys;
   for (const auto& item : profile.cluster->items()) {
     if (item.key() == "device") {
@@ -380,7 +469,15 @@ std::vector<std::string> profile_assumptions(const DeviceProfile& profile) {
                                     fmt::join(figures, ", ")));
   }
   std::vector<std::string> groups;
-  for (const GroupCurve& group : profile.curves) groups.push_back(words_of(group));
+  std::vector<std::string> elsewhere;
+  for (const GroupCurve& group : profile.curves) {
+    const bool alike = !profile.measured_links || on_links_of(cluster, *profile.measured_links, group.nodes > 1);
+    (alike ? groups : elsewhere).push_back(words_of(group));
+  }
+  if (!elsewhere.empty()) {
+    sentences.push_back(fmt::format("the profile's curves of {} are of {}'s links and say nothing of the cluster's",
+                                    fmt::join(elsewhere, ", "), profile.measured_links->name));
+  }
   if (!groups.empty()) {
     sentences.push_back(fmt::format(
         "the profile's measured curves price {}; other groups on the same links follow them", fmt::join(groups, ", ")));

@@ -42,6 +42,18 @@ struct OverlapLine {
   double factor(double channels) const { return at_none + per_channel * channels; }
 };
 
+/// On which links curves were measured. A link is known by its figures: the same ones inside nodes have the same rate
+/// and the same switch or direct links, the same network has as many cards of the same rate in a node. What is not told
+/// is 0. Left out: what fabrics of the same rate differ by.
+struct MeasuredLinks {
+  std::string name;                ///< whose they are, "Perlmutter"
+  BytesPerSecond intra_bandwidth;  ///< of one device to the others of its node, per direction
+  std::vector<DeviceLink> links;   ///< between devices of a node that has no switch; empty: a switch
+  int devices_per_node = 0;
+  int nics_per_node = 0;
+  BytesPerSecond nic_bandwidth;  ///< of one network card, per direction
+};
+
 /// A device, its links and its messages as they were measured: schema flopcast.profile/1. `cluster` holds keys of a
 /// job's cluster section, as few or as many as were measured; over a catalogue entry they replace its figures, and a
 /// job that says a key itself has the last word.
@@ -55,6 +67,8 @@ struct DeviceProfile {
   JsonValue stack = JsonValue::object();
   std::optional<RunFit> fitted;  ///< of a profile that flopcast fit wrote
   std::vector<GroupCurve> curves;
+  /// Absent: on those of whatever cluster the profile is given for, as with one's own measurements.
+  std::optional<MeasuredLinks> measured_links;
   std::vector<ProfileFit> fits;
   std::vector<OverlapLine> overlaps;
 };
@@ -71,6 +85,10 @@ std::string write_profile(const DeviceProfile& profile);
 std::vector<GroupCurve> read_group_curves(const nlohmann::json& values, const std::string& field,
                                           const Origins& origins);
 
+/// The profile's curves that were measured on links such as the cluster has: those of another fabric say nothing of
+/// its.
+std::vector<GroupCurve> curves_on_links_of(const Cluster& cluster, const DeviceProfile& profile);
+
 /// The cluster section `given` with the profile's keys below its own and above those of `catalogue`. Throws ConfigError
 /// when the profile was measured on another device than the cluster holds.
 nlohmann::json overlay_profile(const DeviceProfile& profile, const nlohmann::json& given,
@@ -83,7 +101,10 @@ nlohmann::ordered_json run_fit_json(const RunFit& fit);
 /// Whether the profile tells anything but messages: figures of links, device or software.
 bool tells_figures(const DeviceProfile& profile);
 
-/// What the profile changes, for job.assumptions.
-std::vector<std::string> profile_assumptions(const DeviceProfile& profile);
+/// What the profile changes on the cluster, for job.assumptions.
+std::vector<std::string> profile_assumptions(const DeviceProfile& profile, const Cluster& cluster);
+
+/// The key "links" of `owner`: pairs of devices of a node, {one, other, links}.
+std::vector<DeviceLink> read_links(const ObjectReader& owner, const nlohmann::json& values, const Origins& origins);
 
 }  // namespace flopcast

@@ -204,20 +204,6 @@ Device read_device(const nlohmann::json& value, const std::string& field, std::v
 
 namespace {
 
-std::vector<DeviceLink> read_links(const ObjectReader& cluster, const nlohmann::json& values, const Origins& origins) {
-  if (!values.is_array()) cluster.fail("links", "is no list", "expected a list of {one, other, links}");
-  std::vector<DeviceLink> links;
-  for (std::size_t index = 0; index < values.size(); ++index) {
-    ObjectReader reader(values[index], cluster.field_of(fmt::format("links.{}", index)), origins);
-    DeviceLink link;
-    read_fields(link_fields(), reader, &link);
-    reader.refuse_unknown_keys();
-    if (link.one == link.other) reader.fail("other", "is the same device", "a link joins two");
-    links.push_back(link);
-  }
-  return links;
-}
-
 // Nodes are of one device: another generation in its place keeps links that nobody sells with it.
 void tell_of_foreign_links(const Cluster& cluster, const std::string& usual_device,
                            std::vector<std::string>& assumptions) {
@@ -292,16 +278,16 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
   if (!uneven && !own_links) tell_of_foreign_links(cluster, usual_device, assumptions);
   cluster.description = reader.text("description").value_or("");
   if (uneven) read_uneven_nodes(reader, *nodes, cluster, assumptions, origins);
-  if (profile != nullptr) cluster.curves = profile->curves;
-  if (const nlohmann::json* curves = reader.find("curves")) {
-    cluster.curves = read_group_curves(*curves, "cluster.curves", origins);
-  }
   if (const nlohmann::json* links = reader.find("links")) {
     cluster.links = read_links(reader, *links, origins);
   }
+  if (profile != nullptr) cluster.curves = curves_on_links_of(cluster, *profile);
+  if (const nlohmann::json* curves = reader.find("curves")) {
+    cluster.curves = read_group_curves(*curves, "cluster.curves", origins);
+  }
   reader.refuse_unknown_keys();
   if (profile == nullptr) return cluster;
-  for (std::string& sentence : profile_assumptions(*profile)) assumptions.push_back(std::move(sentence));
+  for (std::string& sentence : profile_assumptions(*profile, cluster)) assumptions.push_back(std::move(sentence));
   return cluster;
 }
 

@@ -462,6 +462,20 @@ std::optional<Stack> catalogue_stack(const std::string& name, GpuGeneration gene
   return read_stack(name, {}, generation, {});
 }
 
+namespace {
+
+void refuse_other_links(const DeviceProfile& profile, const Job& job) {
+  if (!profile.measured_links || !job.cluster.curves.empty()) return;
+  throw ConfigError(
+      {"training.profile",
+       fmt::format("nothing of profile {} is used: its messages were measured on links of {}, and cluster "
+                   "{} has others",
+                   profile.name, profile.measured_links->name, job.cluster.name),
+       job.origins.where("training.profile"), "leave the profile out, or measure the links there are"});
+}
+
+}  // namespace
+
 Job read_job(const nlohmann::json& root, const Origins& origins) {
   Job job;
   job.origins = origins;
@@ -478,7 +492,10 @@ Job read_job(const nlohmann::json& root, const Origins& origins) {
   const std::optional<DeviceProfile> measured = measured_profile(reader, job.origins);
   job.cluster = read_cluster(reader, measured ? &*measured : nullptr, job.assumptions, job.origins);
   job.training = read_training(reader, measured ? &*measured : nullptr, job, job.origins);
-  if (measured && !measured->curves.empty() && !tells_figures(*measured)) job.profile_of_messages = measured->name;
+  if (measured && !measured->curves.empty() && !tells_figures(*measured)) {
+    refuse_other_links(*measured, job);
+    job.profile_of_messages = measured->name;
+  }
   read_layout(reader, job, job.origins);
   job.failures = read_failures(reader, job, job.origins);
   return job;

@@ -474,6 +474,20 @@ TEST_F(Calibrate, ProfilesComeAlong) {
   EXPECT_EQ(run_flopcast({"validate", "--profile", "h100-nccl", "--refit"}).exit_code, 2);
 }
 
+// Sockets over four cards of Slingshot are no measure of InfiniBand, of as many cards or others.
+TEST_F(Calibrate, CurvesStayOnTheFabricThatWasMeasured) {
+  const auto error = [](const std::string& source, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"validate", "--source", source, "--format", "json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const CommandResult result = run_flopcast(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.standard_error;
+    return Json::parse(result.standard_output).at("sources").at(0).at("mape").get<double>();
+  };
+  for (const char* source : {"bigscience_bloom", "vtrain_multinode"}) {
+    EXPECT_LT(error(source, {"--profile", "a100-perlmutter"}), 2.0 * error(source, {})) << source;
+  }
+}
+
 TEST_F(Calibrate, ATrainingLogTellsItsSteps) {
   std::string log = "  world_size ............ 8\n";
   for (int step = 1; step <= 5; ++step) {

@@ -15,6 +15,7 @@
 #include "calibrate/device/build_profile.hpp"
 #include "calibrate/device/fits.hpp"
 #include "model/catalog/catalogue.hpp"
+#include "model/job/read_job.hpp"
 #include "tests/golden/operator_tables.hpp"
 #include "tests/golden/simumax_tables.hpp"
 #include "tests/support/folders.hpp"
@@ -33,9 +34,28 @@ struct Machine {
   const char* name;
   const char* device;
   int multiprocessors;
+  MeasuredLinks links;
 };
-constexpr Machine kMachines[] = {{"a100-perlmutter", "Perlmutter", "NVIDIAA100-SXM4-80GB", "a100-80g", 108},
-                                 {"gh200-vista", "Vista", "NVIDIAGH200120GB", "gh200", 132}};
+constexpr double kGigabyte = 1e9;
+constexpr double kGigabit = kGigabyte / 8.0;
+
+// NERSC's and TACC's descriptions of the nodes: four A100, four NVLinks between each two of them, four Slingshot 11
+// cards of 200 Gbit/s; one GH200, one InfiniBand NDR card of 400 Gbit/s.
+std::vector<Machine> machines() {
+  const std::vector<DeviceLink> pairs = {{0, 1, 4}, {0, 2, 4}, {0, 3, 4}, {1, 2, 4}, {1, 3, 4}, {2, 3, 4}};
+  return {{"a100-perlmutter",
+           "Perlmutter",
+           "NVIDIAA100-SXM4-80GB",
+           "a100-80g",
+           108,
+           {"Perlmutter", BytesPerSecond(300 * kGigabyte), pairs, 4, 4, BytesPerSecond(200 * kGigabit)}},
+          {"gh200-vista",
+           "Vista",
+           "NVIDIAGH200120GB",
+           "gh200",
+           132,
+           {"Vista", BytesPerSecond(0), {}, 1, 1, BytesPerSecond(400 * kGigabit)}}};
+}
 
 void add(Measurement& measurement, SampleKey key, double seconds) {
   if (!measurement.has(key)) measurement.samples.push_back({std::move(key), {seconds}, std::nullopt});
@@ -178,7 +198,9 @@ DeviceProfile profile_of(const Machine& machine, const std::filesystem::path& re
   request.device = machine.device;
   request.confidence = "imported";
   request.source = fmt::format("operator and NCCL tables of {}, estimate-train-time (2509.22832)", machine.folder);
-  return build_profile(measurement, request);
+  DeviceProfile profile = build_profile(measurement, request);
+  profile.measured_links = machine.links;
+  return profile;
 }
 
 // Links by what is published of them alone.
@@ -186,6 +208,7 @@ struct Links {
   const char* profile;
   const char* device;
   std::vector<std::string> words;  ///< a table whose hardware and source hold all words of one
+  const char* cluster;             ///< of the catalogue, with the same links
 };
 
 DeviceProfile profile_of(const Links& links, const std::filesystem::path& reference) {
@@ -219,6 +242,10 @@ DeviceProfile profile_of(const Links& links, const std::filesystem::path& refere
   request.source = "nccl-tests tables of " + source;
   DeviceProfile profile = build_profile(measurement, request);
   profile.cluster["device"] = {{"name", links.device}};
+  const Json cluster = {{"model", "gpt2-124m"}, {"cluster", links.cluster}, {"layout", {{"global_batch_size", 8}}}};
+  const Cluster alike = read_job(cluster, {}).cluster;
+  profile.measured_links = {alike.name,          alike.intra_bandwidth, alike.links, alike.devices_per_node,
+                            alike.nics_per_node, alike.nic_bandwidth};
   return profile;
 }
 
@@ -297,7 +324,7 @@ TEST(ShippedProfiles, AreFittedToTheTablesTheyName) {
   if (!reference || !std::filesystem::is_directory(*reference / "measured" / "estimate-train-time")) {
     GTEST_SKIP() << "no reference folder: the shipped profiles were not fitted again";
   }
-  for (const Machine& machine : kMachines) check_or_write(profile_of(machine, *reference));
+  for (const Machine& machine : machines()) check_or_write(profile_of(machine, *reference));
 }
 
 TEST(ShippedProfiles, LinksAreThoseOfPublishedTables) {
@@ -306,9 +333,10 @@ TEST(ShippedProfiles, LinksAreThoseOfPublishedTables) {
   const std::vector<Links> all = {{"h100-nccl",
                                    "h100",
                                    {"8x H100 80GB HBM3 (NVSwitch)", "8x H100 (NVSwitch, DEVICE_BW=900)",
-                                    "16x H100 80GB, 2x p5.48xlarge EFA 3200Gbps"}},
-                                  {"a100-nccl", "a100-80g", {"x A100 (NVLink node)"}},
-                                  {"v100-nccl", "v100-32g", {"8x V100 (NVLink node)"}}};
+                                    "16x H100 80GB, 2x p5.48xlarge EFA 3200Gbps"},
+                                   "p5"},
+                                  {"a100-nccl", "a100-80g", {"x A100 (NVLink node)"}, "dgx-a100-80g"},
+                                  {"v100-nccl", "v100-32g", {"8x V100 (NVLink node)"}, "dgx-v100"}};
   for (const Links& links : all) check_or_write(profile_of(links, *reference));
 }
 

@@ -170,6 +170,79 @@ TEST(DeviceProfile, OverridesTheCatalogueAndIsOverridden) {
   EXPECT_TRUE(says(job, "gemm bf16 misses by 3.0 % in the median"));
 }
 
+// Pairs of links inside nodes of four, four cards; each curve ten times as slow as the model says.
+Json profile_of_links() {
+  return Json::parse(R"({"schema": "flopcast.profile/1", "name": "theirs", "source": "they", "confidence": "published",
+    "cluster": {"device": {"name": "a100-80g"}},
+    "curves": [
+      {"kind": "all_reduce", "ranks": 4, "segments": [{"from_bytes": 0, "alpha_s": 1e-5, "beta_s_per_byte": 6e-11}]},
+      {"kind": "all_reduce", "ranks": 8, "nodes": 2,
+       "segments": [{"from_bytes": 0, "alpha_s": 1e-5, "beta_s_per_byte": 2e-10}]}],
+    "measured_links": {"name": "Theirs", "intra_bandwidth": "300GB/s",
+      "links": [{"one": 0, "other": 1, "links": 4}, {"one": 0, "other": 2, "links": 4}, {"one": 0, "other": 3, "links": 4},
+                {"one": 1, "other": 2, "links": 4}, {"one": 1, "other": 3, "links": 4}, {"one": 2, "other": 3, "links": 4}],
+      "devices_per_node": 4, "nics_per_node": 4, "nic_bandwidth": "200Gbit/s"}})");
+}
+
+TEST(DeviceProfile, CurvesOfAnotherFabricSayNothing) {
+  const Json profile = profile_of_links();
+  const Json theirs = {{"name", "dgx-a100-80g"},
+                       {"nodes", 2},
+                       {"devices_per_node", 4},
+                       {"links", profile["measured_links"]["links"]},
+                       {"nics_per_node", 4}};
+  EXPECT_EQ(job_with(profile, theirs).cluster.curves.size(), 2u);
+  // The same links by pair, in another order and counted one by one.
+  Json reordered = theirs;
+  reordered["links"][0] = {{"one", 1}, {"other", 0}, {"links", 3}};
+  reordered["links"].push_back({{"one", 0}, {"other", 1}});
+  EXPECT_EQ(job_with(profile, reordered).cluster.curves.size(), 2u);
+  // Each fabric by itself: a switch inside the nodes, other cards between them.
+  Json switched = theirs;
+  switched.erase("links");
+  const Job between = job_with(profile, switched);
+  ASSERT_EQ(between.cluster.curves.size(), 1u);
+  EXPECT_EQ(between.cluster.curves[0].nodes, 2);
+  EXPECT_TRUE(says(between, "curves of all_reduce of 4 ranks are of Theirs's links and say nothing of the cluster's"));
+  EXPECT_TRUE(says(between, "price all_reduce of 8 ranks on 2 nodes;"));
+  for (const auto& [key, value] :
+       {std::pair<const char*, Json>{"nics_per_node", 8}, {"nic_bandwidth", "100Gbit/s"}, {"devices_per_node", 8}}) {
+    Json other = theirs;
+    other[key] = value;
+    const Job inside = job_with(profile, other);
+    ASSERT_EQ(inside.cluster.curves.size(), 1u) << key;
+    EXPECT_EQ(inside.cluster.curves[0].nodes, 1) << key;
+  }
+  // One's own measurements do not say on which links they were made: on those they are given for.
+  Json own = profile;
+  own.erase("measured_links");
+  EXPECT_EQ(job_with(own, "2xdgx-a100-80g").cluster.curves.size(), 2u);
+  // Nothing is left of a profile of messages: whoever gives it is told so.
+  const Diagnostic told = complaint(profile, "2xdgx-a100-80g");
+  EXPECT_EQ(told.field, "training.profile");
+  EXPECT_NE(told.problem.find("measured on links of Theirs, and cluster dgx-a100-80g has others"), std::string::npos);
+  Json with_figures = profile;
+  with_figures["cluster"]["device"]["gemm_efficiency"] = 0.7;
+  EXPECT_TRUE(job_with(with_figures, "2xdgx-a100-80g").cluster.curves.empty());
+  // What a curve needs to be placed.
+  for (const char* key : {"name", "intra_bandwidth", "devices_per_node", "nics_per_node", "nic_bandwidth"}) {
+    Json without = profile;
+    without["measured_links"].erase(key);
+    EXPECT_EQ(complaint(without, theirs).field, std::string("training.profile.measured_links.") + key);
+  }
+}
+
+TEST(DeviceProfile, LinksSurviveARoundTrip) {
+  const DeviceProfile profile = read_device_profile(profile_of_links(), "profile", {});
+  const Json written = Json::parse(write_profile(profile));
+  EXPECT_EQ(written["measured_links"],
+            Json::parse(write_profile(read_device_profile(written, "profile", {})))["measured_links"]);
+  EXPECT_EQ(written["measured_links"]["links"].size(), 6u);
+  EXPECT_EQ(written["measured_links"]["nics_per_node"], 4);
+  const Json schema = Json::parse(read_text(project_folder() / "docs" / "schema" / "profile-1.schema.json"));
+  EXPECT_EQ(schema_violation(schema, written), "");
+}
+
 TEST(DeviceProfile, ProductsTimedAloneRunAtWhatAStepSustains) {
   constexpr double kSustained = 0.93;  // the catalogue's A100
   Json profile = partial_profile();

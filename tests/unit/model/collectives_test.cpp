@@ -271,6 +271,30 @@ TEST(CarriedCurves, NearerGroupsCountForMoreAndMeasuredOnesWin) {
                    cluster.curves[0].curve.time(Bytes(1e9)).value());
 }
 
+// Of a hybrid cube mesh two devices have one link, eight have six rings: what one group reaches is not another's.
+TEST(CarriedCurves, DirectLinksOfANodeStayThoseOfEachGroup) {
+  Cluster cluster = job_from(R"({"model": "gpt2-124m", "cluster": "dgx-v100", "layout": {"global_batch_size": 16},
+    "training": {"precision": "fp16"}})")
+                        .cluster;
+  const Cluster catalogue = cluster;
+  const CommunicationModel before(catalogue);
+  const Bytes bytes(1e9);
+  const double slower = 2.0;
+  const double measured = slower * before.collective(CollectiveKind::kAllReduce, bytes, group(8, 1)).value();
+  cluster.curves = {all_reduces(8, 1, 2.0 * 7.0 / 8.0 * bytes.value() / measured)};
+  const CommunicationModel model(cluster);
+  for (const int ranks : {2, 3, 4}) {
+    for (const CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kAllGather}) {
+      const double otherwise = before.collective(kind, bytes, group(ranks, 1)).value();
+      EXPECT_NEAR(model.collective(kind, bytes, group(ranks, 1)).value() / otherwise, slower, 0.05 * slower) << ranks;
+    }
+  }
+  // A node of two of them has none of the links that eight had.
+  cluster.devices_per_node = 2;
+  EXPECT_EQ(CommunicationModel(cluster).collective(CollectiveKind::kAllReduce, bytes, group(2, 1)),
+            before.collective(CollectiveKind::kAllReduce, bytes, group(2, 1)));
+}
+
 // An in-switch all-reduce is faster than any ring; rings do not become faster for it.
 TEST(CarriedCurves, AnAllReduceBySwitchDoesNotSpeedRingsUp) {
   Cluster cluster = dgx_h100(1);
