@@ -263,6 +263,11 @@ double sent_share(std::optional<CollectiveKind> kind, int ranks) {
   return steps_of(*kind, ranks) / ranks;
 }
 
+// What a group fills of direct links inside a node.
+BytesPerSecond direct_links(const Cluster& cluster, std::optional<CollectiveKind> kind, int ranks) {
+  return is_ring(kind) ? cluster.ring_bandwidth(ranks) : cluster.intra_bandwidth;
+}
+
 // Network cards that a group's ranks on a node have: each its own, as far as there are any.
 double cards_of(const Cluster& cluster, const GroupPlacement& placement) {
   const double all = static_cast<double>(cluster.nics_per_node) / placement.groups_sharing_nics;
@@ -464,14 +469,17 @@ double CommunicationModel::carried(Kind kind, Bytes bytes, const GroupPlacement&
     const double took = measured.curve.time(size).value();
     const double expected = modelled_any(measured.collective, size, group, !alike).value();
     if (!(took > 0.0) || !(expected > 0.0)) continue;
-    const bool both_rings = is_ring(kind) && is_ring(measured.collective);
-    bool fill_alike = alike || both_rings;
-    if (!placement.crosses_nodes()) {
-      fill_alike = cluster_.links.empty() ||
-                   (fill_alike && cluster_.ring_bandwidth(placement.ranks) == cluster_.ring_bandwidth(measured.ranks));
-    }
+    const bool fill_alike = alike || !placement.crosses_nodes() || (is_ring(kind) && is_ring(measured.collective));
     double carried_s = model.value() * took / expected;
     if (fill_alike) {
+      double links = 1.0;
+      if (!placement.crosses_nodes() && !cluster_.links.empty()) {
+        const BytesPerSecond there = direct_links(cluster_, measured.collective, measured.ranks);
+        const BytesPerSecond here = direct_links(cluster_, kind, placement.ranks);
+        // Through the host, which says nothing of links.
+        if ((there == cluster_.host_bandwidth) != (here == cluster_.host_bandwidth)) continue;
+        links = there / here;
+      }
       const Bytes one(1.0);
       const double latency = modelled_any(kind, one, placement, !alike).value();
       // Of a message the cluster's latency is a figure that the job may change: it has its own.
@@ -479,7 +487,7 @@ double CommunicationModel::carried(Kind kind, Bytes bytes, const GroupPlacement&
                                           ? modelled(*measured.collective, one, group, !alike).value()
                                           : measured.curve.time(one).value();
       constexpr double kLeast = 0.5;  // of small messages the model's latencies may be larger than what was measured
-      carried_s = std::max(kLeast * took, took + latency - measured_latency);
+      carried_s = std::max(kLeast * took * std::min(1.0, links), (took - measured_latency) * links + latency);
     }
     const bool by_switch = !alike && measured.collective == CollectiveKind::kAllReduce;
     if (by_switch) carried_s = std::max(carried_s, model.value());

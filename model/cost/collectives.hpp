@@ -41,13 +41,14 @@ struct CostLaws;
 ///   d = |log2 of the ratio of ranks| + |log2 of that of nodes| + 1 for another collective,
 ///   t = measured + latency - latency'  at the size at which the measured group's ranks send as many bytes,
 /// between nodes over each network card (a rank has one of its own, as far as there are any); the latencies being those
-/// of a single byte, by the model, of a measured message or all-to-all its own. So bus bandwidth carries. Where the two
-/// fill their links in other ways, t is the model's time times measured / model': between nodes, where a message has
-/// one card and an all-to-all uses the cards otherwise than a ring, and in nodes without a switch, where larger groups
-/// have more links. An all-reduce that is faster than rings because a switch adds up speeds nothing else up. Where only
-/// links inside nodes were measured, they bound what a ring carries inside the nodes that it crosses. Left out: gathers
-/// through CollNet, congestion between nodes; of NCCL's model the per-channel limits of trees, the cost of posting to
-/// the network, and its size tables, for which one curve stands (collectives.cpp).
+/// of a single byte, by the model, of a measured message or all-to-all its own. So bus bandwidth carries. In nodes
+/// without a switch what is beyond the latency is multiplied by the links that the measured group fills over those that
+/// the other fills (Cluster::ring_bandwidth), and a path through the host says nothing of links. Between nodes, where a
+/// message has one card and an all-to-all fills the cards in another way than a ring, t is the model's time times
+/// measured / model'. An all-reduce that is faster than rings because a switch adds up speeds nothing else up. Where
+/// only links inside nodes were measured, they bound what a ring carries inside the nodes that it crosses.
+/// Left out: gathers through CollNet, congestion between nodes; of NCCL's model the per-channel limits of trees, the
+/// cost of posting to the network, and its size tables, for which one curve stands (collectives.cpp).
 class CommunicationModel {
  public:
   /// `laws` may be null, and outlives the model.
