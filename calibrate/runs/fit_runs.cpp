@@ -264,7 +264,7 @@ std::optional<NextRun> next_run(const Fitter& fitter, const std::vector<OwnRun>&
   }
   const double noise = fitter.mean_distance() * posterior.noise;
   double best = -1.0;
-  const Candidate* chosen = nullptr;
+  const Candidate* chosen = &candidates.front();
   double total = 0.0;
   for (const Candidate& candidate : candidates) {
     const double spread = spread_of(candidate.slopes, posterior.covariance);

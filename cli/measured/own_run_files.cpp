@@ -61,7 +61,7 @@ std::optional<std::string> log_of(nlohmann::json& row, const std::string& file, 
   }
   if (!measured.contains("log")) return std::nullopt;
   if (!measured.at("log").is_string()) throw ConfigError({"measured.log", "is no path", place, "name a training log"});
-  const std::string log = beside(file, measured.at("log").get<std::string>());
+  std::string log = beside(file, measured.at("log").get<std::string>());
   measured.erase("log");
   return log;
 }
