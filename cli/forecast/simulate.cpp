@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -56,6 +57,34 @@ void write_life(const std::string& file, const std::optional<RunLife>& life, con
   write_file(file, page ? write_life_page(*life, title, answer_line(answer.result)) : write_life_svg(*life, title));
 }
 
+// --hot-links and --path-samples.
+void show_network(std::optional<int> hot_links, std::optional<int> path_samples, Forecast& answer) {
+  const auto need = [](bool holds, const char* flag, const std::string& problem, const char* help) {
+    if (!holds) throw ConfigError({flag, problem, "", help});
+  };
+  std::optional<NetworkResult>& network = answer.result.network;
+  const char* const of_network = "is of a cluster with a network";
+  const char* const give = "give --network NAME, --oversubscription RATIO or cluster.network in the job";
+  if (hot_links) {
+    need(*hot_links >= 1, "--hot-links", fmt::format("{} is no number of links", *hot_links), "1 or more");
+    need(network.has_value(), "--hot-links", of_network, give);
+    if (!network) return;
+    const auto count = std::min(answer.links.size(), static_cast<std::size_t>(*hot_links));
+    network->hot_links.assign(answer.links.begin(), answer.links.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+  if (path_samples) {
+    constexpr int kMostSamples = 100'000;
+    need(*path_samples >= 1 && *path_samples <= kMostSamples, "--path-samples",
+         fmt::format("{} is not from 1 to {}", *path_samples, kMostSamples), "such as 100");
+    need(network.has_value(), "--path-samples", of_network, give);
+    if (!network) return;
+    const std::optional<Network>& described = answer.step.job.cluster.network;
+    need(described && described->routing == Routing::kHash, "--path-samples", "draws paths that are hashed",
+         "give --routing hash:SEED");
+    network->paths = sample_paths(answer.step, *path_samples);
+  }
+}
+
 }  // namespace
 
 int run_simulate(const Arguments& arguments, const Streams& streams) {
@@ -74,6 +103,8 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   std::optional<std::string> life_file;
   bool verbose = false;
   std::optional<std::string> mfu;
+  std::optional<int> hot_links;
+  std::optional<int> path_samples;
   job.add_to(command_line);
   job.add_more_files(command_line);
   output.add_to(command_line);
@@ -82,6 +113,9 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   command_line.add_output("--life", life_file, "draw the months of the median run: FILE.svg or FILE.html (--failures)");
   command_line.add_flag("--verbose,-v", verbose, "memory of every rank, all assumptions, the critical path");
   doubt.add_to(command_line);
+  command_line.begin_group("Links between nodes");
+  command_line.add_option("--hot-links", hot_links, "N", "links shown, fullest first (default 10)");
+  command_line.add_option("--path-samples", path_samples, "N", "step times over so many draws of hashed paths");
   command_line.add_option(
       "--mfu", mfu, "full|causal",
       "count attention's products in full or, where causal, by half (default: both where they differ "
@@ -95,6 +129,11 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   const std::optional<Variation> variation = doubt.variation();
   const std::optional<std::vector<int>> lengths = doubt.sequence_lengths();
   Forecast answer = forecast(job.read(), read_file);
+  show_network(hot_links, path_samples, answer);
+  if (answer.result.network && (variation || lengths)) {
+    throw ConfigError({variation ? "--jitter" : "--sequence-lengths",
+                       "is of a step whose groups have their links alone", "", "give --network none beside it"});
+  }
   if (variation) add_distribution(*variation, answer);
   if (lengths) add_packing(*lengths, answer);
   const std::optional<RunLife> life = add_run(answer, WithOptions::kYes);

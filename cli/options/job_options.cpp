@@ -93,7 +93,10 @@ class ConfigRows {
 
   std::vector<ConfigRow> rows() const {
     std::vector<ConfigRow> rows;
-    for (const JobKey& key : job_keys()) rows.push_back({key.field, value_of(key), origin_of(key)});
+    for (const JobKey& key : job_keys()) {
+      const bool of_network = key.field == "cluster.network" || starts_with(key.field, "cluster.network.");
+      if (!of_network || job_.cluster.network) rows.push_back({key.field, value_of(key), origin_of(key)});
+    }
     return rows;
   }
 
@@ -305,6 +308,12 @@ void JobOptions::set(std::string_view field, const std::string& text) {
   for (FlagValue& value : flags_) {
     if (value.key->field == field) value.text = text;
   }
+}
+
+void JobOptions::take_file_for(std::string_view field) {
+  FLOPCAST_CHECK(file_.has_value());
+  flags_.push_back({&key_named(std::string(field), ""), *file_, *file_});
+  file_.reset();
 }
 
 std::vector<const FlagValue*> JobOptions::given() const {

@@ -48,6 +48,8 @@ class JobOptions {
   void take_layouts(std::vector<std::string>& files);
   const std::optional<std::string>& file() const { return file_; }
   const Files& disk() const { return disk_; }
+  /// What stands in JOB's place is no file but the value of a field.
+  void take_file_for(std::string_view field);
   /// load() and read(), with these flags over all.
   LoadedJob load_with(const std::vector<FlagValue>& flags) const;
 

@@ -163,15 +163,16 @@ Table profile_fits_table(const std::string& name) {
 }  // namespace
 
 int run_catalog(const Arguments& arguments, const Streams& streams) {
-  CommandLine command_line(
-      streams, "catalog",
-      "flopcast catalog (models | devices | clusters | schedules | stacks | failures | profiles) [NAME] [options]",
-      "What has a name in job files and flags; with NAME every figure and its source.",
-      {"flopcast catalog models", "flopcast catalog devices a100-80g"});
+  CommandLine command_line(streams, "catalog",
+                           "flopcast catalog (models | devices | clusters | networks | schedules | stacks | failures | "
+                           "profiles) [NAME] [options]",
+                           "What has a name in job files and flags; with NAME every figure and its source.",
+                           {"flopcast catalog models", "flopcast catalog devices a100-80g"});
   std::optional<std::string> kind_name;
   std::optional<std::string> name;
   OutputOptions output;
-  command_line.add_positional("KIND", kind_name, "models, devices, clusters, schedules, stacks, failures or profiles");
+  command_line.add_positional("KIND", kind_name,
+                              "models, devices, clusters, networks, schedules, stacks, failures or profiles");
   command_line.add_positional("NAME", name, "one entry");
   output.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 #include "import/jobs/interruption_log.hpp"
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/imported_job.hpp"
@@ -71,6 +72,55 @@ void read_stack_file(const Files& files, nlohmann::json& root, Origins& origins)
     }
   }
   stack = std::move(values);
+}
+
+// The cables of a CSV: from,to,bandwidth a line, with or without those words above.
+nlohmann::json cables_of_csv(const std::string& text, const std::string& path) {
+  nlohmann::json cables = nlohmann::json::array();
+  int line = 0;
+  for (std::string row : split(text, '\n')) {
+    ++line;
+    if (!row.empty() && row.back() == '\r') row.pop_back();
+    if (row.empty() || row.front() == '#' || row == "from,to,bandwidth") continue;
+    const std::vector<std::string> cells = split(row);
+    constexpr std::size_t kCells = 3;
+    if (cells.size() != kCells) {
+      refuse_at(fmt::format("{}:{}", path, line), fmt::format("\"{}\" is no cable", row),
+                "expected from,to,bandwidth such as node0,leaf0,50GB/s");
+    }
+    cables.push_back({{"from", cells[0]}, {"to", cells[1]}, {"bandwidth", cells[2]}});
+  }
+  return cables;
+}
+
+// Puts what files say of the network in the place of their paths: cluster.network (a description as a job may hold
+// itself; keys beside the path win), and its links.
+void read_network_files(const Files& files, nlohmann::json& root, Origins& origins) {
+  const auto cluster = root.find("cluster");
+  if (cluster == root.end() || !cluster->is_object() || !cluster->contains("network")) return;
+  nlohmann::json& network = cluster->at("network");
+  const bool keyed = network.is_object() && network.contains("preset");
+  const nlohmann::json name = keyed ? network.at("preset") : network;
+  if (name.is_string() && is_path(name.get<std::string>())) {
+    const std::string path = name.get<std::string>();
+    const nlohmann::json file = parse_json(files.read(path), path);
+    if (!file.is_object()) {
+      throw ConfigError({"cluster.network", fmt::format("{} holds no JSON object", path), path,
+                         R"(expected { "topology": "tree", "tiers": […], … })"});
+    }
+    nlohmann::json values = plain_values(file);
+    for (const char* told : {"name", "description"}) values.erase(told);
+    add_file_places(values, path, "", "cluster.network", origins);
+    if (keyed) {
+      for (const auto& item : network.items()) {
+        if (item.key() != "preset") values[item.key()] = item.value();
+      }
+    }
+    network = std::move(values);
+  }
+  if (!network.is_object() || !network.contains("links") || !network.at("links").is_string()) return;
+  const std::string path = network.at("links").get<std::string>();
+  network["links"] = cables_of_csv(files.read(path), path);
 }
 
 // A word that is neither a file nor anything like one was meant as a name.
@@ -152,6 +202,16 @@ ImportedJob place_job_file(const std::string& text, const std::string& file, con
   if (failures != imported.job->end() && failures->is_object() && failures->contains("log")) {
     nlohmann::json& log = failures->at("log");
     if (log.is_string()) log = path_beside(file, log.get<std::string>());
+  }
+  const auto cluster = imported.job->find("cluster");
+  if (cluster != imported.job->end() && cluster->is_object() && cluster->contains("network")) {
+    nlohmann::json& network = cluster->at("network");
+    nlohmann::json* const named = network.is_object() && network.contains("preset") ? &network["preset"] : &network;
+    nlohmann::json* const links = network.is_object() && network.contains("links") ? &network["links"] : nullptr;
+    for (nlohmann::json* path : {named, links}) {
+      const bool given = path != nullptr && path->is_string() && (path == links || is_path(path->get<std::string>()));
+      if (given) *path = path_beside(file, path->get<std::string>());
+    }
   }
   const auto training = imported.job->find("training");
   if (training == imported.job->end() || !training->is_object()) return imported;
@@ -307,6 +367,7 @@ LoadedJob load_job(const std::vector<std::string>& names, const std::vector<Flag
   read_device_profile_file(files, loaded.root, loaded.origins);
   read_stack_file(files, loaded.root, loaded.origins);
   read_interruption_log(files, loaded.root, loaded.origins);
+  read_network_files(files, loaded.root, loaded.origins);
   for (const ImportedJob& part : parts) {
     for (std::string& refusal : refused_combinations(part, loaded.root)) loaded.warnings.push_back(std::move(refusal));
   }

@@ -160,6 +160,8 @@ std::string_view name_of(CatalogueKind kind) {
       return "stacks";
     case CatalogueKind::kFailures:
       return "failures";
+    case CatalogueKind::kNetworks:
+      return "networks";
   }
   return "";
 }

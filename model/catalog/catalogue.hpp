@@ -18,10 +18,10 @@ const std::vector<EmbeddedFile>& embedded_catalogue();
 /// Device profiles, model/catalog/profiles/*.json by name.
 const std::vector<EmbeddedFile>& embedded_profiles();
 
-enum class CatalogueKind { kModels, kDevices, kClusters, kStacks, kFailures };
-inline constexpr CatalogueKind kAllCatalogueKinds[] = {CatalogueKind::kModels, CatalogueKind::kDevices,
+enum class CatalogueKind { kModels, kDevices, kClusters, kStacks, kFailures, kNetworks };
+inline constexpr CatalogueKind kAllCatalogueKinds[] = {CatalogueKind::kModels,   CatalogueKind::kDevices,
                                                        CatalogueKind::kClusters, CatalogueKind::kStacks,
-                                                       CatalogueKind::kFailures};
+                                                       CatalogueKind::kFailures, CatalogueKind::kNetworks};
 
 /// "models", "devices", …: the folder's name and the word of the command line.
 std::string_view name_of(CatalogueKind kind);

@@ -162,7 +162,7 @@ std::optional<double> JsonReader::fraction(std::string_view key, double largest)
   if (value == nullptr) return std::nullopt;
   const bool valid = value->is_number() && value->get<double>() > 0 && value->get<double>() <= largest;
   if (!valid)
-    fail(key, fmt::format("{} is no share", shown_value(*value)),
+    fail(key, fmt::format("{} is {}", shown_value(*value), largest > 1.0 ? "out of range" : "no share"),
          fmt::format("expected a number above 0, at most {}", largest));
   return value->get<double>();
 }

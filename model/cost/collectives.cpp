@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "model/cost/own_laws.hpp"
+#include "model/hardware/network_fabric.hpp"
 
 namespace flopcast {
 
@@ -201,15 +202,25 @@ bool has_pat(int nccl, CollectiveKind kind, const GroupPlacement& placement) {
          placement.ranks_per_node == 1;
 }
 
+// Whether the network's switches can add up.
+bool network_adds_up(const Cluster& cluster) {
+  return cluster.network_reduction || (cluster.shares_links() && cluster.network->sharp);
+}
+
+struct OfferedWay {
+  double us = std::numeric_limits<double>::infinity();
+  CollectiveWay way = CollectiveWay::kRing;
+};
+
 // What the switches of nodes and of the network add up, the fastest of these there are: infinite where there are none.
-double in_switches_us(const Cluster& cluster, int nccl, double bytes, const GroupPlacement& placement,
-                      const Group& group) {
+OfferedWay in_switches_us(const Cluster& cluster, int nccl, double bytes, const GroupPlacement& placement,
+                          const Group& group) {
   const GpuGeneration generation = cluster.device.generation;
   const bool in_node =
       cluster.in_switch_reduction && (generation == GpuGeneration::kHopper || generation == GpuGeneration::kBlackwell);
-  double best = std::numeric_limits<double>::infinity();
+  OfferedWay best;
   if (in_node && has_since(nccl, kNvlsSince) && placement.nodes == 1 && placement.ranks > 2) {
-    best = nvls_us(CollectiveKind::kAllReduce, bytes, group);
+    best.us = nvls_us(CollectiveKind::kAllReduce, bytes, group);
   }
   if (!placement.crosses_nodes()) return best;
   Group inside = group;
@@ -221,16 +232,17 @@ double in_switches_us(const Cluster& cluster, int nccl, double bytes, const Grou
       cluster.node_network_bandwidth().value() * cluster.nic_efficiency / (kGiga * placement.groups_sharing_nics);
   const bool switched = in_node && has_since(nccl, kNvlsSince) && placement.ranks_per_node > 2;
   if (switched && has_since(nccl, kNvlsTreeSince) && placement.nodes == 2) {
-    best = nvls_tree_of_two_us(bytes, inside, network);
+    best = {nvls_tree_of_two_us(bytes, inside, network), CollectiveWay::kTree};
   }
-  if (!cluster.network_reduction) return best;
+  if (!network_adds_up(cluster)) return best;
   double in_nodes = 0.0;
   if (placement.ranks_per_node > 1) {
     in_nodes = switched ? nvls_us(CollectiveKind::kAllReduce, bytes, inside)
                         : ring_us(CollectiveKind::kAllReduce, bytes, inside, kSimple);
   }
   const double hops = 2.0 * (kTreeHopInter[kSimple] + group.network);
-  return std::min(best, hops + std::max(in_nodes, bytes / (network * kGiga) / kMicro));
+  const double added_up = hops + std::max(in_nodes, bytes / (network * kGiga) / kMicro);
+  return best.us < added_up ? best : OfferedWay{added_up, CollectiveWay::kSwitches};
 }
 
 constexpr double kGlooBytesPerSecond = 1.15e9;
@@ -280,6 +292,12 @@ Bytes all_to_all_sent_per_rank(Bytes bytes, int ranks) {
   return bytes * (static_cast<double>(ranks - 1) / ranks);
 }
 
+CommunicationModel::CommunicationModel(const Cluster& cluster, Transport transport, int nccl, const CostLaws* laws)
+    : cluster_(cluster), transport_(transport), nccl_(nccl), laws_(laws) {
+  if (!cluster.shares_links() || cluster.network->hop_latency <= Seconds(0)) return;
+  way_latency_ = cluster.network->hop_latency * static_cast<double>(most_hops(cluster));
+}
+
 int ring_steps(CollectiveKind kind, int ranks) {
   return static_cast<int>(steps_of(kind, ranks));
 }
@@ -289,11 +307,11 @@ Seconds CommunicationModel::network_latency(CollectiveKind kind, const GroupPlac
   const double nodes = placement.nodes;
   double hops = nodes - 1.0;
   if (kind == CollectiveKind::kAllReduce) {
-    hops = cluster_.network_reduction ? 2.0 : std::min(2.0 * std::log2(nodes), 2.0 * (nodes - 1.0));
+    hops = network_adds_up(cluster_) ? 2.0 : std::min(2.0 * std::log2(nodes), 2.0 * (nodes - 1.0));
   } else if (has_pat(nccl_, kind, placement)) {
     hops = std::log2(nodes);
   }
-  return cluster_.hop_latency * hops;
+  return hop_latency() * hops;
 }
 
 Seconds CommunicationModel::by_law(std::string_view kind, Bytes bytes, const GroupPlacement& placement,
@@ -303,7 +321,7 @@ Seconds CommunicationModel::by_law(std::string_view kind, Bytes bytes, const Gro
 
 Seconds CommunicationModel::collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const {
   if (placement.ranks <= 1 || bytes.value() <= 0.0) return Seconds(0);
-  return by_law(name_of(kind), bytes, placement, collective_time(kind, bytes, placement));
+  return by_law(name_of(kind), bytes, placement, priced(kind, bytes, placement).time);
 }
 
 Seconds CommunicationModel::all_to_all(Bytes bytes, const GroupPlacement& placement) const {
@@ -316,24 +334,29 @@ Seconds CommunicationModel::point_to_point(Bytes bytes, bool crosses_nodes, int 
   return by_law("send", bytes, pair, message_time(bytes, crosses_nodes, flows_sharing_nics));
 }
 
-Seconds CommunicationModel::collective_time(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const {
-  if (const MessageCurve* curve = cluster_.curve(kind, placement.ranks, placement.nodes);
-      curve != nullptr && has_network_to_itself(placement)) {
-    return curve->time(bytes);
-  }
-  const Seconds model = modelled(kind, bytes, placement, false);
-  return model * carried(kind, bytes, placement, model);
+CollectiveWay CommunicationModel::way(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const {
+  return placement.ranks <= 1 || bytes.value() <= 0.0 ? CollectiveWay::kRing : priced(kind, bytes, placement).way;
 }
 
-Seconds CommunicationModel::modelled(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement,
-                                     bool rings_alone) const {
+CommunicationModel::Priced CommunicationModel::priced(CollectiveKind kind, Bytes bytes,
+                                                      const GroupPlacement& placement) const {
+  if (const MessageCurve* curve = cluster_.curve(kind, placement.ranks, placement.nodes);
+      curve != nullptr && has_network_to_itself(placement)) {
+    return {curve->time(bytes)};
+  }
+  const Priced model = model_price(kind, bytes, placement, false);
+  return {model.time * carried(kind, bytes, placement, model.time), model.way};
+}
+
+CommunicationModel::Priced CommunicationModel::model_price(CollectiveKind kind, Bytes bytes,
+                                                           const GroupPlacement& placement, bool rings_alone) const {
   if (transport_ != Transport::kNccl) {
     const BytesPerSecond rate =
         host_ring_bandwidth(cluster_, transport_, placement.crosses_nodes(), placement.groups_sharing_nics);
     const double step = transport_ == Transport::kGloo ? kGlooStep : kMpiStep;
     const Seconds copies = bytes / cluster_.host_bandwidth * 2.0;
-    return Seconds(step) * static_cast<double>(ring_steps(kind, placement.ranks)) + copies +
-           bytes_sent_per_rank(kind, bytes, placement.ranks) / rate;
+    return {Seconds(step) * static_cast<double>(ring_steps(kind, placement.ranks)) + copies +
+            bytes_sent_per_rank(kind, bytes, placement.ranks) / rate};
   }
   const BytesPerSecond rings = cluster_.ring_bandwidth(std::min(placement.ranks_per_node, cluster_.devices_per_node));
   double bus = rings.value() * cluster_.intra_efficiency / kGiga;
@@ -349,23 +372,30 @@ Seconds CommunicationModel::modelled(CollectiveKind kind, Bytes bytes, const Gro
                     static_cast<double>(placement.ranks_per_node),
                     bus,
                     std::max(1.0, std::floor(bus / kChannelBandwidth)),
-                    cluster_.hop_latency.value() / kMicro,
+                    hop_latency().value() / kMicro,
                     cluster_.device.generation};
 
   double best = ring_us(kind, bytes.value(), group, kSimple);
-  for (const Protocol protocol : {kLl, kLl128}) best = std::min(best, ring_us(kind, bytes.value(), group, protocol));
-  if (rings_alone) return Seconds(best * kMicro);
+  CollectiveWay way = CollectiveWay::kRing;
+  const auto offer = [&](double us, CollectiveWay by) {
+    if (!(us < best)) return;
+    best = us;
+    way = by;
+  };
+  for (const Protocol protocol : {kLl, kLl128}) offer(ring_us(kind, bytes.value(), group, protocol), way);
+  if (rings_alone) return {Seconds(best * kMicro), way};
   if (kind == CollectiveKind::kAllReduce) {
     const Tree tree{std::log2(group.nodes), tree_size_factor(bytes.value())};
     for (const Protocol protocol : {kLl, kLl128, kSimple}) {
-      best = std::min(best, tree_us(bytes.value(), tree, group, protocol));
+      offer(tree_us(bytes.value(), tree, group, protocol), CollectiveWay::kTree);
     }
   }
-  if (has_pat(nccl_, kind, placement)) best = std::min(best, pat_us(kind, bytes.value(), group));
+  if (has_pat(nccl_, kind, placement)) offer(pat_us(kind, bytes.value(), group), CollectiveWay::kTree);
   if (kind == CollectiveKind::kAllReduce) {
-    best = std::min(best, in_switches_us(cluster_, nccl_, bytes.value(), placement, group));
+    const OfferedWay switches = in_switches_us(cluster_, nccl_, bytes.value(), placement, group);
+    offer(switches.us, switches.way);
   }
-  return Seconds(best * kMicro);
+  return {Seconds(best * kMicro), way};
 }
 
 Seconds CommunicationModel::all_to_all_time(Bytes bytes, const GroupPlacement& placement) const {
@@ -389,7 +419,7 @@ Seconds CommunicationModel::modelled_all_to_all(Bytes bytes, const GroupPlacemen
     between = Bytes(part * outside) / share;
     within = within * carried_inside(CollectiveKind::kAllToAll, bytes, placement);
   }
-  const Seconds latency = placement.crosses_nodes() ? cluster_.inter_latency : cluster_.intra_latency;
+  const Seconds latency = placement.crosses_nodes() ? message_latency() : cluster_.intra_latency;
   return Seconds(kRingBase[kSimple] * kMicro) + latency + std::max(within, between);
 }
 
@@ -426,7 +456,7 @@ Seconds CommunicationModel::modelled_message(Bytes bytes, bool crosses_nodes, in
   if (!crosses_nodes) return cluster_.intra_latency + bytes / (cluster_.intra_bandwidth * cluster_.intra_efficiency);
   const BytesPerSecond share = cluster_.node_network_bandwidth() / static_cast<double>(std::max(1, flows_sharing_nics));
   const BytesPerSecond flow = std::min(share, cluster_.nic_bandwidth) * cluster_.nic_efficiency;
-  return cluster_.inter_latency + bytes / flow;
+  return message_latency() + bytes / flow;
 }
 
 Seconds CommunicationModel::modelled_any(Kind kind, Bytes bytes, const GroupPlacement& placement,

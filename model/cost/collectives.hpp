@@ -12,6 +12,10 @@ namespace flopcast {
 
 struct CostLaws;
 
+/// Along which pairs of nodes a collective's bytes go: a ring; a pair of binary trees; to switches that add up, and
+/// back.
+enum class CollectiveWay { kRing, kTree, kSwitches };
+
 /// NCCL's own latency-bandwidth model: time = latency + bytes / algorithm bandwidth, the fastest of Ring, Tree, NVLS
 /// and, between two nodes, NVLS-tree with the LL, LL128 and Simple protocols (NVIDIA/nccl 2.28, src/graph/tuning.cc;
 /// formulas restated in collectives.cpp).
@@ -35,6 +39,10 @@ struct CostLaws;
 /// discuss.pytorch.org/t/194008), alpha 50 us, chosen. MPI: beta what the links carry, alpha 10 us, chosen.
 /// A curve that the cluster's profile measured on a group of as many ranks and nodes stands in place of all of this,
 /// whatever the transport, unless groups share network cards: the measured one had them to itself.
+/// Where the cluster's network adds up in its switches (network_reduction, or its network's sharp), an all-reduce
+/// between nodes may go to them and back. A network's hop_latency is added to a message and to each hop of a collective
+/// once for each switch on the longest way. What groups of several axes do to each other on its links is
+/// sim/forecast/wiring.hpp's.
 /// Every other group, collective and size on the same links, those inside a node or those between nodes, follows what
 /// was measured there: it takes
 ///   exp(sum(w ln t) / sum(w)),  w = 1 / (1 + d)^2,
@@ -53,8 +61,7 @@ class CommunicationModel {
  public:
   /// `laws` may be null, and outlives the model.
   explicit CommunicationModel(const Cluster& cluster, Transport transport = Transport::kNccl, int nccl = 0,
-                              const CostLaws* laws = nullptr)
-      : cluster_(cluster), transport_(transport), nccl_(nccl), laws_(laws) {}
+                              const CostLaws* laws = nullptr);
   // The cluster is kept by reference.
   explicit CommunicationModel(Cluster&&, Transport = Transport::kNccl, int = 0, const CostLaws* = nullptr) = delete;
 
@@ -72,9 +79,18 @@ class CommunicationModel {
   Seconds node_wise_exchange(Bytes within, Bytes between, double share, const GroupPlacement& placement) const;
   /// One message between two devices; `flows_sharing_nics` devices of the node send at the same time.
   Seconds point_to_point(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const;
+  /// Of a message between nodes, what it pays ahead of its bytes.
+  Seconds message_latency() const { return cluster_.inter_latency + way_latency_; }
+  /// How the bytes of a collective between nodes move: what collective() takes for the fastest.
+  CollectiveWay way(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const;
 
  private:
-  Seconds collective_time(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const;
+  struct Priced {
+    Seconds time;
+    CollectiveWay way = CollectiveWay::kRing;
+  };
+  Seconds hop_latency() const { return cluster_.hop_latency + way_latency_; }
+  Priced priced(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const;
   Seconds all_to_all_time(Bytes bytes, const GroupPlacement& placement) const;
   Seconds message_time(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const;
   Seconds by_law(std::string_view kind, Bytes bytes, const GroupPlacement& placement, Seconds ours) const;
@@ -82,7 +98,10 @@ class CommunicationModel {
   /// What a collective is, or a message where there is none.
   using Kind = std::optional<CollectiveKind>;
 
-  Seconds modelled(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement, bool rings_alone) const;
+  Priced model_price(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement, bool rings_alone) const;
+  Seconds modelled(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement, bool rings_alone) const {
+    return model_price(kind, bytes, placement, rings_alone).time;
+  }
   Seconds modelled_all_to_all(Bytes bytes, const GroupPlacement& placement) const;
   Seconds modelled_message(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const;
   Seconds modelled_any(Kind kind, Bytes bytes, const GroupPlacement& placement, bool rings_alone) const;
@@ -93,6 +112,7 @@ class CommunicationModel {
   bool measured_between() const;
 
   const Cluster& cluster_;
+  Seconds way_latency_;  // of the network's switches
   Transport transport_;
   int nccl_;
   const CostLaws* laws_;

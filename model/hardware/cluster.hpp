@@ -6,6 +6,7 @@
 
 #include "model/hardware/collective.hpp"
 #include "model/hardware/device.hpp"
+#include "model/hardware/network.hpp"
 #include "model/units/quantity.hpp"
 
 namespace flopcast {
@@ -67,7 +68,7 @@ struct DeviceLink {
 
 /// Nodes of devices, joined inside by a switch (NVLink) and outside by network cards. Ranks fill the nodes in order.
 /// Every bandwidth is per direction. Nodes may differ in how many devices they hold and in which; links and network
-/// cards are alike on all. Left out: oversubscribed fabrics and topologies between nodes.
+/// cards are alike on all. Where `network` says what joins the nodes, groups of ranks share its links.
 struct Cluster {
   std::string name;
   std::string description;
@@ -90,6 +91,7 @@ struct Cluster {
   BytesPerSecond host_bandwidth;         ///< of one device to its host (PCIe or C2C), datasheet; zero: unknown
   BytesPerSecond host_memory_bandwidth;  ///< of a node's host memory, reads and writes together; zero: unknown
   std::vector<GroupCurve> curves;        ///< measured messages, in place of the links' figures for those groups
+  std::optional<Network> network;        ///< nothing, or of topology none: every group has its links to itself
 
   bool uneven() const { return !uneven_nodes.empty(); }
   int devices() const;
@@ -105,6 +107,7 @@ struct Cluster {
   /// A node with fewer devices than `links` names has what joins those. Devices with no ring of links between them
   /// (bridges of pairs, a row) go over the host: host_bandwidth.
   BytesPerSecond ring_bandwidth(int devices) const;
+  bool shares_links() const { return network && network->topology != Topology::kNone; }
   BytesPerSecond node_network_bandwidth() const { return nic_bandwidth * static_cast<double>(nics_per_node); }
 
  private:

@@ -67,6 +67,7 @@ const Fields& device_fields();
 const Fields& gemm_kernel_fields();
 const Fields& curve_fields();
 const Fields& link_fields();
+const Fields& network_fields();
 const Fields& segment_fields();
 const Fields& layout_fields();
 const Fields& training_fields();

@@ -20,8 +20,7 @@ namespace {
 
 // A list, or a word, which the reader of the section judges.
 nlohmann::json list_of(const FlagValue& value) {
-  const bool is_word =
-      !value.text.empty() && value.text.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos;
+  const bool is_word = !value.text.empty() && value.text.front() >= 'a' && value.text.front() <= 'z';
   if (is_word) return value.text;
   nlohmann::json numbers = nlohmann::json::array();
   for (const std::string& part : split(value.text)) {

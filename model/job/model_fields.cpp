@@ -480,6 +480,7 @@ const Fields& cluster_fields() {
       custom<Cluster>("curves", FieldKind::kList, "measured messages, in place of the links' figures", nullptr,
                       &write_curves)
           .of(curve_fields),
+      part<&Cluster::network, network_fields>("network", "what joins the nodes, where groups share links"),
   };
   return fields;
 }

@@ -285,7 +285,9 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
   if (const nlohmann::json* curves = reader.find("curves")) {
     cluster.curves = read_group_curves(*curves, "cluster.curves", origins);
   }
+  if (const nlohmann::json* network = reader.find("network")) cluster.network = read_network(*network, origins);
   reader.refuse_unknown_keys();
+  check_network(cluster, origins, assumptions);
   if (profile == nullptr) return cluster;
   for (std::string& sentence : profile_assumptions(*profile, cluster)) assumptions.push_back(std::move(sentence));
   return cluster;

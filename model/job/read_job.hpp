@@ -24,6 +24,10 @@ Device read_device(const nlohmann::json& value, const std::string& field, std::v
                    const Origins& origins);
 /// Nothing where the job says nothing of failures.
 std::optional<Failures> read_failures(ObjectReader& root, Job& job, const Origins& origins);
+/// A network's name or an object; its keys are network_fields().
+Network read_network(const nlohmann::json& given, const Origins& origins);
+/// Builds the cluster's network to find what is wrong with it, and says in the assumptions what was chosen.
+void check_network(const Cluster& cluster, const Origins& origins, std::vector<std::string>& assumptions);
 /// Needs job.cluster: dp defaults to the devices left over.
 void read_layout(ObjectReader& root, Job& job, const Origins& origins);
 

@@ -244,6 +244,7 @@ std::string typed_text(const JobKey& key, const std::string& text) {
   if (field == "layout.schedule") return typed_schedules(text);
   const bool is_path = text.ends_with(".json") || text.front() == '.' || text.front() == '/';
   if (field == "model") return is_path ? text : typed_entry(CatalogueKind::kModels, text);
+  if (field == "cluster.network" && !is_path) return typed_entry(CatalogueKind::kNetworks, text);
   if (field == "cluster.device") return typed_entry(CatalogueKind::kDevices, text);
   if (field == "failures" && !is_path) return typed_entry(CatalogueKind::kFailures, text);
   if (field == "training.stack" && !is_path) return typed_entry(CatalogueKind::kStacks, text);

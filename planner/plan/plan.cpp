@@ -68,12 +68,16 @@ SizedPlan::SizedPlan(const Job& job, const SearchSpace& space, const PlanOptions
 }
 
 SearchResult SizedPlan::search_size(int nodes, const SearchResult* largest) const {
-  const Job sized = on_nodes(job_, nodes);
+  Job sized = on_nodes(job_, nodes);
   const StepLimit limit = limit_of(sized, options_);
   LayoutSearch search(space_, options_.search, parallel_for_);
   if (largest != nullptr) search.rule_out_by(*largest);
-  search.explore(sized, limit.seconds, limit.reason,
-                 training_share(sized, options_.interruptions, sized.cluster.devices()));
+  const double share = training_share(sized, options_.interruptions, sized.cluster.devices());
+  if (space_.placements.empty()) search.explore(sized, limit.seconds, limit.reason, share);
+  for (const auto& placement : space_.placements) {
+    sized.layout.placement = placement;
+    search.explore(sized, limit.seconds, limit.reason, share);
+  }
   return search.result();
 }
 

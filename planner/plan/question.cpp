@@ -140,6 +140,8 @@ PlanQuestion read_question(const nlohmann::json& root, const Origins& origins) {
   question.job.layout.accumulation = given.accumulation;
   take_forms(reader, given, origins, question.job);
   fix_axes(reader, given, origins, question.space);
+  // Only links that groups share tell who had better be near whom.
+  if (question.job.cluster.shares_links() && !reader.has("placement")) question.space.placements = usual_placements();
   read_splits(layout, question.job, question.space);
   if (!given.stage_layers.empty() || (layout.contains("stage_layers") && layout.at("stage_layers").is_array())) {
     question.job.layout.stage_layers = given.stage_layers;
@@ -160,6 +162,11 @@ nlohmann::json layout_section_of(const nlohmann::json& root, const PlannedLayout
       section.erase(std::string(field.key));
     } else {
       section[std::string(field.key)] = value;
+    }
+  }
+  if (layout.placement != Layout().placement) {
+    for (const Field& field : layout_fields()) {
+      if (field.key == "placement") section["placement"] = nlohmann::json(*field.write(field, &layout));
     }
   }
   return section;
@@ -213,6 +220,12 @@ class Narrowing {
     left_out_.push_back(fmt::format("ZeRO {} and 3 beside pipelines", most + 1));
   }
 
+  void keep_usual_placement() {
+    if (space_.placements.empty()) return;
+    space_.placements.clear();
+    left_out_.emplace_back("orders of the axes over the nodes");
+  }
+
   std::vector<std::string> left_out() const { return left_out_; }
 
  private:
@@ -253,6 +266,7 @@ void keep_accelerate(const Job& job, SearchSpace& space, Narrowing& narrowing) {
 
 std::vector<std::string> keep_launchable(LaunchProgram program, const Job& job, SearchSpace& space) {
   Narrowing narrowing(space);
+  narrowing.keep_usual_placement();
   switch (program) {
     case LaunchProgram::kMegatron:
     case LaunchProgram::kTorchrun:

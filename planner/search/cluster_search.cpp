@@ -2,6 +2,8 @@
 #include "model/partition/balanced_split.hpp"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -78,6 +80,35 @@ constexpr std::size_t kGroupsAtOnce = 32;
 constexpr std::size_t kLayoutsAtOnce = 16;
 constexpr const char* kDoesNotFit = "does not fit the memory";
 
+// Whether the ranks of a group of layouts lie as with an earlier of the orders, since the axes that these order
+// differently have one rank.
+bool lies_as_before(const SearchSpace& space, const Layout& base, const LayoutGroup& group) {
+  const auto order = [&group](const std::array<Axis, kGridAxes.size()>& placement) {
+    std::vector<Axis> axes;
+    std::copy_if(placement.begin(), placement.end(), std::back_inserter(axes),
+                 [&group](Axis axis) { return group[axis] > 1; });
+    return axes;
+  };
+  const auto own = std::find(space.placements.begin(), space.placements.end(), base.placement);
+  return own != space.placements.end() && std::any_of(space.placements.begin(), own, [&](const auto& earlier) {
+           return order(earlier) == order(base.placement);
+         });
+}
+
+// Layouts that another order of the axes has brought already are neither listed nor counted again.
+LayoutSpace layouts_in_this_order(const Job& job, const SearchSpace& space) {
+  LayoutSpace layouts = enumerate_layouts(job, space);
+  if (space.placements.empty() || job.layout.placement == space.placements.front()) return layouts;
+  layouts.rejected.clear();
+  layouts.valid = 0;
+  const auto repeated = [&](const LayoutGroup& group) { return lies_as_before(space, job.layout, group); };
+  layouts.groups.erase(std::remove_if(layouts.groups.begin(), layouts.groups.end(), repeated), layouts.groups.end());
+  for (const LayoutGroup& group : layouts.groups) {
+    layouts.valid += static_cast<std::int64_t>(layouts.members[group.members].size());
+  }
+  return layouts;
+}
+
 }  // namespace
 
 ClusterSearch::ClusterSearch(LayoutSearch& search, const Job& job, double longest_step_s, std::string too_slow,
@@ -88,7 +119,7 @@ ClusterSearch::ClusterSearch(LayoutSearch& search, const Job& job, double longes
       too_slow_(std::move(too_slow)),
       training_share_(training_share),
       devices_(job.cluster.devices()),
-      space_(enumerate_layouts(job, search.space_)),
+      space_(layouts_in_this_order(job, search.space_)),
       shapes_(job.layout, search.space_) {
   for (const LayoutGroup& group : space_.groups) {
     first_order_.push_back(search_.order_);

@@ -8,6 +8,7 @@
 
 #include "base/text/error.hpp"
 #include "planner/search/cluster_search.hpp"
+#include "sim/forecast/network_step.hpp"
 #include "sim/forecast/step_profile.hpp"
 #include "sim/lower/lower.hpp"
 
@@ -52,6 +53,10 @@ EvaluatedLayout evaluate_layout(const Job& job) {
   if (!evaluated.fits) return evaluated;
   if (step.program.asynchronous) {
     evaluated.time_s = profile_of_steady_step(step).step.time_s;
+    return evaluated;
+  }
+  if (step.job.cluster.shares_links()) {
+    evaluated.time_s = network_step_seconds(step);
     return evaluated;
   }
   LoweredStep lowered;

@@ -56,7 +56,8 @@ struct PlannedLayout {
 };
 
 /// Layouts are ranked by score, then by less memory, then by their place in the enumeration: fewer GPUs, then tp, cp,
-/// pp, ep, microbatch, sequence parallelism, recomputation, schedule, chunks, ZeRO stage and split, smallest first.
+/// pp, ep, microbatch, sequence parallelism, recomputation, schedule, chunks, ZeRO stage and split, smallest first;
+/// of a space with several placements, all of the first before those of the next.
 bool ranks_before(const PlannedLayout& a, const PlannedLayout& b);
 
 /// A layout that does not fit, the closest to it so far.

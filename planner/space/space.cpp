@@ -388,6 +388,10 @@ std::vector<ScheduleChoice> default_schedules() {
   return choices;
 }
 
+std::vector<std::array<Axis, kGridAxes.size()>> usual_placements() {
+  return {kGridAxes, {Axis::kTensor, Axis::kContext, Axis::kPipeline, Axis::kData}};
+}
+
 std::vector<SplitRule> default_splits() {
   return {{SplitRule::Kind::kUniform, 0, 0}, {SplitRule::Kind::kBalanced, 0, 0}};
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -44,6 +45,8 @@ struct SearchSpace : ByAxis<std::vector<int>> {
   std::vector<Recompute> recompute;    ///< selective only where attention is not fused, which keeps no scores to drop
   std::vector<ScheduleChoice> schedules;
   std::vector<SplitRule> splits;
+  /// Orders of the axes over the nodes, innermost first, the usual one first; empty: the job's.
+  std::vector<std::array<Axis, kGridAxes.size()>> placements;
   /// Chunk counts that do not divide the layers too.
   bool uneven_chunks = false;
 };
@@ -52,6 +55,8 @@ struct SearchSpace : ByAxis<std::vector<int>> {
 std::vector<ScheduleChoice> default_schedules();
 /// Throws ConfigError (field "schedule").
 ScheduleChoice schedule_choice(std::string_view text);
+/// Replicas outermost, then pipelines: with each, the innermost of the two has the shorter ways.
+std::vector<std::array<Axis, kGridAxes.size()>> usual_placements();
 /// Uniform and balanced.
 std::vector<SplitRule> default_splits();
 /// These and lighter ends of up to two layers.
@@ -92,11 +97,11 @@ struct LayoutSpace {
 };
 
 /// The layouts of `job`'s model, batch and devices. What the space does not name (data_parallel, compression, offload,
-/// placement, tensor_parallel …) stays as job.layout has it. Layouts that do the same work in the same order are listed
-/// once: no sharding without replicas, sequence parallelism only beside tensor parallelism, one microbatch as naive.
-/// Without a pipeline there are no chunks unless the space fixes them, and schedules that take chunks are listed only
-/// where 1f1b is not. With job.layout.stage_layers only layouts of so many stages are valid. Up to 16,384
-/// microbatches.
+/// tensor_parallel …) stays as job.layout has it; so does the placement, of which a search takes one at a time. Layouts
+/// that do the same work in the same order are listed once: no sharding without replicas, sequence parallelism only
+/// beside tensor parallelism, one microbatch as naive. Without a pipeline there are no chunks unless the space fixes
+/// them, and schedules that take chunks are listed only where 1f1b is not. With job.layout.stage_layers only layouts of
+/// so many stages are valid. Up to 16,384 microbatches.
 LayoutSpace enumerate_layouts(const Job& job, const SearchSpace& space);
 
 /// The layout of a member; of a balanced split without its stage_layers, which need prices.

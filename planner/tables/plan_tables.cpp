@@ -78,6 +78,12 @@ std::vector<Axis> listed_axes(const Job& job) {
   return {Axis::kTensor, Axis::kExpert, Axis::kContext, Axis::kPipeline, Axis::kData};
 }
 
+std::string placement_text(const Layout& layout) {
+  std::string text;
+  for (const Axis axis : layout.placement) text += (text.empty() ? "" : "-") + std::string(name_of(axis));
+  return text;
+}
+
 std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry, std::size_t rank,
                                 const std::vector<Axis>& axes) {
   const Layout& layout = entry.planned.layout;
@@ -90,6 +96,7 @@ std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry
   row.emplace_back(recompute_text(layout));
   row.push_back(layout.pp == 1 ? "–" : layout.schedule);
   row.push_back(layout.stage_layers.empty() ? "even" : "uneven");
+  if (entry.forecast.step.job.cluster.shares_links()) row.push_back(placement_text(layout));
   row.push_back(fmt::format("{:.4g}", result.iteration.time_s));
   row.push_back(percent(result.iteration.mfu));
   row.push_back(percent(result.bubble.fraction));
@@ -118,6 +125,7 @@ Table layouts_table(const PlanAnswer& answer, const std::vector<PlanEntry>& entr
   table.columns.push_back(text_column("recompute"));
   table.columns.push_back(text_column("schedule"));
   table.columns.push_back(text_column("split"));
+  if (job.cluster.shares_links()) table.columns.push_back(text_column("axes"));
   table.columns.push_back(number_column("step s"));
   table.columns.push_back(number_column("MFU %"));
   table.columns.push_back(number_column("bubble %"));

@@ -456,6 +456,70 @@ std::vector<Table> run_tables(const Result& result, bool all) {
   return tables;
 }
 
+namespace {
+
+std::string shares_text(const ByAxis<double>& shares) {
+  std::string text;
+  constexpr double kShown = 0.005;
+  for (const Axis axis : kResultAxes) {
+    if (shares[axis] < kShown) continue;
+    text += fmt::format("{}{} {} %", text.empty() ? "" : ", ", name_of(axis), percent(shares[axis]));
+  }
+  return text;
+}
+
+Table network_table(const Result& result) {
+  const NetworkResult& network = *result.network;
+  const double time_s = result.iteration.time_s;
+  Table table;
+  table.columns = {text_column("links shared with others", "network"),
+                   {"adds", Align::kRight, "adds", false},
+                   {"share", Align::kRight, "share", false}};
+  for (const Axis axis : kResultAxes) {
+    const double added = network.contention_s[axis];
+    if (added <= 0.0) continue;
+    table.rows.push_back({fmt::format("waiting for {}", communication_term(axis).name), time_in_seconds(added),
+                          percent(added / time_s) + " %"});
+  }
+  const double added = time_s - network.without_sharing_s;
+  table.rows.push_back({"all contention", time_in_seconds(added), percent(added / time_s) + " %"});
+  if (network.paths) {
+    const PathSamples& paths = *network.paths;
+    table.notes.push_back(fmt::format("over {} draws of paths: {} (5 %), {} (median), {} (95 %), worst {}",
+                                      paths.samples, time_in_seconds(paths.p5_s), time_in_seconds(paths.p50_s),
+                                      time_in_seconds(paths.p95_s), time_in_seconds(paths.most_s)));
+  }
+  for (const GroupBandwidth& group : network.nccl_tests) {
+    table.notes.push_back(fmt::format(
+        "nccl-tests, {} of 1 GiB over {} ranks: {:.1f} GB/s of bus bandwidth by itself, {:.1f} with all {} groups at "
+        "once",
+        group.collective, group.ranks, group.alone_busbw_gb_per_s, group.busbw_gb_per_s, name_of(group.axis)));
+  }
+  return table;
+}
+
+}  // namespace
+
+Table hot_links_table(const Result& result) {
+  const NetworkResult& network = *result.network;
+  Table table;
+  table.columns = {text_column("hot links", "link"), number_column("alike", "links"),
+                   number_column("used %", "used_percent"), text_column("by", "share")};
+  for (const HotLink& link : network.hot_links) {
+    table.rows.push_back(
+        {link.link, fmt::format("{}", link.links), percent(link.utilisation), shares_text(link.share)});
+  }
+  table.notes.push_back(fmt::format("used: while the step waits for messages on the link; {} of it in all",
+                                    time_in_seconds(network.waiting_s)));
+  return table;
+}
+
+std::vector<Table> network_tables(const Result& result) {
+  std::vector<Table> tables = {network_table(result)};
+  if (!result.network->hot_links.empty()) tables.push_back(hot_links_table(result));
+  return tables;
+}
+
 std::vector<Table> result_tables(const Forecast& forecast, bool verbose, ShownMfu mfu) {
   const std::size_t ranks = forecast.result.memory.per_pipeline_rank.size();
   Table memory = memory_table(forecast, verbose || ranks < 2);
@@ -475,6 +539,9 @@ std::vector<Table> result_tables(const Forecast& forecast, bool verbose, ShownMf
   if (forecast.result.distribution) tables.push_back(distribution_table(forecast.result));
   if (forecast.result.packing) tables.push_back(packing_table(forecast.result));
   for (Table& table : run_tables(forecast.result, verbose)) tables.push_back(std::move(table));
+  if (forecast.result.network) {
+    for (Table& table : network_tables(forecast.result)) tables.push_back(std::move(table));
+  }
   tables.push_back(std::move(memory));
   return tables;
 }

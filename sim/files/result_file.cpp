@@ -284,6 +284,45 @@ const Fields<RunResult>& run_fields() {
   return table;
 }
 
+const Fields<NetworkResult>& network_result_fields() {
+  using P = NetworkResult;
+  static const Fields<P> table = {
+      {"without_sharing_s", &P::without_sharing_s, Needed::kWritten, 0, "The step, had every group its links alone."},
+      {"waiting_s", &P::waiting_s, Needed::kWritten, 0, "Of the step: for messages that others make slower."},
+      {"replica_classes", &P::replica_classes, Needed::kWritten, 1, "Of replicas, which links tell apart."},
+      {"replica", &P::replica, Needed::kWritten, 0, "That the timeline shows: one that ends last."}};
+  return table;
+}
+const Fields<HotLink>& hot_link_fields() {
+  using P = HotLink;
+  static const Fields<P> table = {
+      {"link", &P::link, Needed::kWritten, 0, "The first of those alike."},
+      {"links", &P::links, Needed::kWritten, 1, "How many are alike."},
+      {"utilisation", &P::utilisation, Needed::kWritten, 0, "While the step waits for messages on it."}};
+  return table;
+}
+const Fields<GroupBandwidth>& bandwidth_fields() {
+  using P = GroupBandwidth;
+  static const Fields<P> table = {{"collective", &P::collective},
+                                  {"ranks", &P::ranks, Needed::kWritten, 1},
+                                  {"bytes", &P::bytes},
+                                  {"alone_busbw_gb_per_s", &P::alone_busbw_gb_per_s},
+                                  {"busbw_gb_per_s", &P::busbw_gb_per_s, Needed::kWritten, 0, "All groups at once."}};
+  return table;
+}
+
+const Fields<PathSamples>& path_fields() {
+  using P = PathSamples;
+  static const Fields<P> table = {{"samples", &P::samples, Needed::kWritten, 1},
+                                  {"mean_s", &P::mean_s},
+                                  {"p5_s", &P::p5_s},
+                                  {"p50_s", &P::p50_s},
+                                  {"p95_s", &P::p95_s},
+                                  {"least_s", &P::least_s},
+                                  {"most_s", &P::most_s}};
+  return table;
+}
+
 // Adds the fields of a part to an object; what a part may lack and lacks is left out. Not inlined: GCC 12 would warn of
 // members at offsets that a caller's part does not have.
 template <class Part>
@@ -359,6 +398,29 @@ Json run_part(const RunResult& run) {
   json["lost_s"] = {{"by_cause", seconds_by_name(run.lost_by_cause)}, {"by_phase", seconds_by_name(run.lost_by_phase)}};
   json["options"] = Json::array();
   for (const RunOption& option : run.options) json["options"].push_back(fields_json(option_fields(), option));
+  return json;
+}
+
+Json by_axis_part(const ByAxis<double>& values) {
+  Json json = Json::object();
+  for (const Axis axis : kResultAxes) json[std::string(name_of(axis))] = values[axis];
+  return json;
+}
+
+Json network_part(const NetworkResult& network) {
+  Json json = {{"contention_s", by_axis_part(network.contention_s)}, {"hot_links", Json::array()}};
+  for (const HotLink& link : network.hot_links) {
+    json["hot_links"].push_back(fields_json(hot_link_fields(), link));
+    json["hot_links"].back()["share"] = by_axis_part(link.share);
+  }
+  write_fields(network_result_fields(), network, json);
+  if (network.paths) json["paths"] = fields_json(path_fields(), *network.paths);
+  json["nccl_tests"] = Json::array();
+  for (const GroupBandwidth& group : network.nccl_tests) {
+    Json entry = {{"axis", name_of(group.axis)}};
+    write_fields(bandwidth_fields(), group, entry);
+    json["nccl_tests"].push_back(std::move(entry));
+  }
   return json;
 }
 
@@ -584,6 +646,35 @@ Json run_schema() {
   return schema;
 }
 
+Json by_axis_schema(const char* what, int least) {
+  Json schema = object_schema();
+  schema["description"] = what;
+  for (const Axis axis : kResultAxes)
+    add_property(schema, std::string(name_of(axis)), true, value_schema("number", least));
+  return schema;
+}
+
+Json network_schema() {
+  Json schema = object_schema();
+  schema["description"] = "What links that are shared between nodes do to the step (cluster.network).";
+  add_property(schema, "contention_s", true,
+               by_axis_schema("What sharing adds to the step, by whose messages it waits for.", 0));
+  Json link = part_schema(hot_link_fields());
+  add_property(link, "share", true, by_axis_schema("Of what the link carries.", 0));
+  add_property(schema, "hot_links", true, {{"type", "array"}, {"items", std::move(link)}});
+  add_fields(schema, network_result_fields());
+  add_property(schema, "paths", false,
+               part_schema(path_fields(), "The step over seeds of hashed paths (--path-samples)."));
+  Json group = object_schema();
+  add_property(group, "axis", true, {{"type", "string"}});
+  add_fields(group, bandwidth_fields());
+  add_property(schema, "nccl_tests", true,
+               {{"type", "array"},
+                {"description", "What nccl-tests should print where all groups of an axis run at once."},
+                {"items", std::move(group)}});
+  return schema;
+}
+
 Json texts_schema() {
   return {{"type", "array"}, {"items", {{"type", "string"}}}};
 }
@@ -628,6 +719,7 @@ Json result_parts(const Result& result) {
   if (result.distribution) json["distribution"] = fields_json(distribution_fields(), *result.distribution);
   if (result.packing) json["packing"] = fields_json(packing_fields(), *result.packing);
   if (result.run) json["run"] = run_part(*result.run);
+  if (result.network) json["network"] = network_part(*result.network);
   json["assumptions"] = result.assumptions;
   json["warnings"] = result.warnings;
   return json;
@@ -678,6 +770,7 @@ Json result_schema() {
                part_schema(packing_fields(),
                            "A step whose microbatches hold sequences of several lengths (--sequence-lengths)."));
   add_property(schema, "run", false, run_schema());
+  add_property(schema, "network", false, network_schema());
   add_property(schema, "assumptions", true, texts_schema());
   add_property(schema, "warnings", true, texts_schema());
   add_property(schema, "critical_path", false, critical_path_schema());
@@ -724,6 +817,18 @@ std::string write_simulation(const Forecast& forecast) {
   Json json = result_json(forecast);
   json["critical_path"] = critical_path_part(forecast.timeline);
   return dumped(json, 2);
+}
+
+std::string write_links(const NetworkFabric& fabric, const std::vector<LinkLoad>& loads) {
+  constexpr double kGiga = 1e9;
+  Json links = Json::array();
+  for (std::uint32_t link = 0; link < fabric.links().size(); ++link) {
+    links.push_back({{"name", fabric.links()[link].name}, {"gb_per_s", fabric.capacity(link) / kGiga}});
+    if (loads.empty()) continue;
+    links.back()["utilisation"] = loads[link].utilisation;
+    links.back()["share"] = by_axis_part(loads[link].share);
+  }
+  return Json{{"links", std::move(links)}}.dump(2);
 }
 
 std::string write_memory(const Forecast& forecast, MemoryView view) {

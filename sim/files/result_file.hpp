@@ -3,7 +3,9 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "model/hardware/network_fabric.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/result.hpp"
 
@@ -23,6 +25,9 @@ std::string write_result(const Forecast& forecast);
 /// The same with "critical_path", what the makespan of the timeline drawn (one step, or an asynchronous schedule's
 /// stretch) is made of: seconds by kind of work, transfers between ranks and waiting. What `flopcast simulate` prints.
 std::string write_simulation(const Forecast& forecast);
+
+/// The links of a fabric as JSON: "links" [{"name", "gb_per_s", "utilisation", "share"}], the last two of a job's step.
+std::string write_links(const NetworkFabric& fabric, const std::vector<LinkLoad>& loads);
 
 /// Whether `json` calls itself a flopcast.result/1.
 bool is_result(const nlohmann::ordered_json& json);

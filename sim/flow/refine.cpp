@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -61,16 +62,18 @@ struct Colours {
 };
 
 // Sums of hashes do not depend on the order of what they sum.
-Colours next_colours(const FlowProgram& program, const std::vector<FlowId>& order, const Colours& now) {
+Colours next_colours(const FlowProgram& program, const std::vector<FlowId>& order, bool circles, const Colours& now) {
   Colours next = {std::vector<Colour>(now.flows.size()), now.links};
   std::vector<Colour> before;
   for (const FlowId flow : order) {
     Colour sum = mixed(now.flows[flow]);
     for (const auto& [link, weight] : program.uses_of(flow)) sum += colour_of_use(now.links[link], weight);
-    // Predecessors have their next colour already, so one round reaches down whole chains. The order of their colours
-    // is that of a set: what waits for several flows of a class waits for the class.
+    // Predecessors have their next colour already, so one round reaches down whole chains; where there are circles,
+    // none has. The order of their colours is that of a set: what waits for several flows of a class waits for the
+    // class.
     before.clear();
-    for (const FlowId predecessor : program.predecessors_of(flow)) before.push_back(next.flows[predecessor]);
+    const std::vector<Colour>& known = circles ? now.flows : next.flows;
+    for (const FlowId predecessor : program.predecessors_of(flow)) before.push_back(known[predecessor]);
     std::sort(before.begin(), before.end());
     before.erase(std::unique(before.begin(), before.end()), before.end());
     for (const Colour colour : before) sum += mixed(~colour);
@@ -171,8 +174,13 @@ FlowProgram quotient(const FlowProgram& program, const Classes& flows, const Cla
 }  // namespace
 
 std::optional<FlowClasses> refine(const FlowProgram& program) {
-  const std::vector<FlowId> order = in_order(program);
-  if (order.size() != program.flows() || order.empty()) return std::nullopt;
+  std::vector<FlowId> order = in_order(program);
+  const bool circles = order.size() != program.flows();
+  if (circles) {
+    order.resize(program.flows());
+    std::iota(order.begin(), order.end(), FlowId{0});
+  }
+  if (order.empty()) return std::nullopt;
   Colours colours;
   for (FlowId flow = 0; flow < program.flows(); ++flow) {
     const double start = program.predecessors_of(flow).empty() ? program.start(flow) : 0.0;
@@ -188,13 +196,13 @@ std::optional<FlowClasses> refine(const FlowProgram& program) {
     const std::size_t classes = flows + distinct(colours.links, program.links());
     if (classes == before) break;
     before = classes;
-    colours = next_colours(program, order, colours);
+    colours = next_colours(program, order, circles, colours);
   }
   const Classes flows(colours.flows);
   const Classes links(colours.links);
   const std::vector<ClassUses> of_links = uses_by_link(program, flows);
   if (!is_equitable(program, flows, links, of_links)) return std::nullopt;
-  return FlowClasses{flows.of, quotient(program, flows, links, of_links)};
+  return FlowClasses{flows.of, links.of, quotient(program, flows, links, of_links)};
 }
 
 }  // namespace flopcast

@@ -10,7 +10,8 @@ namespace flopcast {
 
 /// A program in which one flow stands for all that are alike, and one link for all links alike.
 struct FlowClasses {
-  std::vector<std::uint32_t> class_of;  ///< by flow of the whole program, a flow of `program`
+  std::vector<std::uint32_t> class_of;       ///< by flow of the whole program, a flow of `program`
+  std::vector<std::uint32_t> link_class_of;  ///< by link of the whole program, a link of `program`
   FlowProgram program;
 };
 
@@ -20,6 +21,7 @@ struct FlowClasses {
 /// often as its whole class uses one, ends when each of them does in the whole program (Berkholz, Bonsma & Grohe, Tight
 /// lower and upper bounds for the complexity of canonical colour refinement, 2017, for the partition). Colours are
 /// hashes of 64 bits; the partition that they give is checked.
+/// Predecessors may wait for each other in circles: such a program says who is alike, and never ends.
 /// Nothing when more than half of the flows have no like.
 std::optional<FlowClasses> refine(const FlowProgram& program);
 

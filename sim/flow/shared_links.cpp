@@ -30,8 +30,8 @@ SharedLinks::SharedLinks(const FlowProgram& program, double ticks_per_second)
       end_(program.flows(), kNever),
       flow_reached_(program.flows(), 0) {}
 
-void SharedLinks::begin(FlowId flow, Ticks now) {
-  left_[flow] = program_.bytes(flow);
+void SharedLinks::begin(FlowId flow, Ticks now, double bytes) {
+  left_[flow] = bytes;
   since_[flow] = now;
   rate_[flow] = FlowProgram::kNoCap;  // faster than any, until it has been given one
   std::size_t use = program_.first_use(flow);

@@ -27,8 +27,10 @@ class SharedLinks {
   SharedLinks(const FlowProgram& program, double ticks_per_second);
   SharedLinks(FlowProgram&&, double) = delete;
 
-  /// A flow with bytes and links, once. It has a rate from settle on.
-  void begin(FlowId flow, Ticks now);
+  /// A flow with bytes and links that is not under way. It has a rate from settle on.
+  void begin(FlowId flow, Ticks now) { begin(flow, now, program_.bytes(flow)); }
+  /// With bytes of its own.
+  void begin(FlowId flow, Ticks now, double bytes);
   /// The earliest end at the rates of the last settle; kNever when nothing is under way.
   Ticks next_end();
   /// Takes out the flows that have ended by `now` and appends them to `ended`.

@@ -233,6 +233,10 @@ std::string words_of(const StepTimeInterval& interval) {
                      interval.high_s, interval.evidence);
 }
 
+bool shares_links(const PreparedStep& step) {
+  return step.job.cluster.shares_links();
+}
+
 std::vector<std::string> assumptions_of(const PreparedStep& step, const std::optional<StepTimeInterval>& interval) {
   std::vector<std::string> assumptions = step.job.assumptions;
   if (!step.job.profile) assumptions.emplace_back("MFU counts attention in full, not causal-halved");
@@ -259,7 +263,12 @@ std::vector<std::string> assumptions_of(const PreparedStep& step, const std::opt
                     ranks, experts->fullest_rank(ranks), experts->fullest_rank(ranks, kOneOfTwenty)));
   }
   if (interval) assumptions.push_back(words_of(*interval));
-  assumptions.emplace_back("one pipeline stands for all replicas: no stragglers");
+  assumptions.emplace_back(shares_links(step) ? "no stragglers"
+                                              : "one pipeline stands for all replicas: no stragglers");
+  if (shares_links(step)) {
+    assumptions.emplace_back(
+        "links are shared max-min fairly, as by a tuned fabric: no congestion control, packet loss or incast collapse");
+  }
   assumptions.push_back(beyond_tensors(step.job.training.stack));
   if (step.job.cluster.node_devices.size() > 1) {
     assumptions.emplace_back("a pipeline rank runs at the pace of its slowest device, with equal microbatches");
@@ -294,12 +303,28 @@ std::vector<std::string> warnings_of(const Job& job, const MemoryResult& memory)
   return warnings;
 }
 
-Timeline timeline_of(const PreparedStep& step) {
-  Timeline timeline = simulate(step.program, step.times);
+void entitle(const PreparedStep& step, Timeline& timeline) {
   timeline.title = fmt::format("{}, {}", step.job.model.name, step.job.layout.schedule);
   timeline.time_unit = "s";
   timeline.units_per_tick = kSecondsPerTick;
+}
+
+Timeline timeline_of(const PreparedStep& step) {
+  Timeline timeline = simulate(step.program, step.times);
+  entitle(step, timeline);
   return timeline;
+}
+
+// What messages inside passes wait for each other is communication, not computation.
+void take_network_step(NetworkStep network, InsidePasses& inside, Forecast& answer) {
+  entitle(answer.step, network.timeline);
+  answer.timeline = std::move(network.timeline);
+  answer.links = std::move(network.links);
+  answer.loads = std::move(network.loads);
+  answer.result.network = std::move(network.result);
+  for (const Axis axis : kAxes) {
+    if (axis != Axis::kPipeline) inside.spent.*communication_term(axis).spent += network.inside_passes[axis];
+  }
 }
 
 }  // namespace
@@ -368,7 +393,12 @@ Forecast forecast(const Job& job, const ReadFile& read_file) {
   answer.step = prepare(job, read_file);
   const PreparedStep& step = answer.step;
   refuse_idle_profile(step);
-  answer.timeline = timeline_of(step);
+  InsidePasses inside = inside_passes(step);
+  if (step.job.cluster.shares_links()) {
+    take_network_step(simulate_on_network(step), inside, answer);
+  } else {
+    answer.timeline = timeline_of(step);
+  }
 
   StepProfile profile;
   std::optional<SteadyResult> steady;
@@ -385,7 +415,9 @@ Forecast forecast(const Job& job, const ReadFile& read_file) {
   answer.memory = std::move(memory.over_time);
 
   Result& result = answer.result;
-  result = result_of_profile(step.job, profile, inside_passes(step));
+  std::optional<NetworkResult> network = std::move(result.network);
+  result = result_of_profile(step.job, profile, inside);
+  result.network = std::move(network);
   result.interval = interval_of(step, result, read_file);
   result.memory = std::move(memory.result);
   if (step.job.training.tokens) result.training = training_of(step.job, profile.time_s);

@@ -255,6 +255,20 @@ std::vector<int> passes_in_a_row(const Program& program) {
   return passes;
 }
 
+void refuse_on_network(const Job& job, const Program& program) {
+  if (!job.cluster.shares_links()) return;
+  constexpr const char* kHelp = "cluster.network none, or another layout";
+  if (program.asynchronous) {
+    fail_at(job, "cluster.network", fmt::format("is of schedules that flush, and {} never does", job.layout.schedule),
+            kHelp);
+  }
+  const DataParallel form = job.layout.data_parallel;
+  if (form == DataParallel::kPs || form == DataParallel::kByteps) {
+    fail_at(job, "cluster.network", fmt::format("does not know parameter servers (data_parallel {})", name_of(form)),
+            kHelp);
+  }
+}
+
 }  // namespace
 
 StageMap stage_map_of(const Program& program) {
@@ -269,6 +283,7 @@ PreparedStep prepare(Job job, const ReadFile& read_file) {
   PreparedStep step;
   step.job = std::move(job);
   choose_program(step, read_file);
+  refuse_on_network(step.job, step.program);
   pair_passes_of_experts(step);
   step.stages = stage_map_of(step.program);
   spread_layers(step);

@@ -140,6 +140,49 @@ struct PackingResult {
   double tokens_per_s = 0.0;  ///< without padding
 };
 
+/// A link of the network, or several alike: how full while the step waits for messages on it, and whose messages fill
+/// it.
+struct HotLink {
+  std::string link;  ///< the first of those alike
+  int links = 1;
+  double utilisation = 0.0;  ///< of its capacity, at the mean rate of each message
+  ByAxis<double> share;      ///< of what it carries; they sum to 1
+};
+
+/// What nccl-tests should print where all groups of an axis run at once, and nothing else.
+struct GroupBandwidth {
+  Axis axis = Axis::kData;
+  std::string collective;
+  int ranks = 1;
+  double bytes = 0.0;
+  double alone_busbw_gb_per_s = 0.0;  ///< of one group with the network to itself
+  double busbw_gb_per_s = 0.0;        ///< of the slowest group
+};
+
+/// Step times over seeds of the hash that chooses paths.
+struct PathSamples {
+  int samples = 0;
+  double mean_s = 0.0;
+  double p5_s = 0.0;
+  double p50_s = 0.0;
+  double p95_s = 0.0;
+  double least_s = 0.0;
+  double most_s = 0.0;
+};
+
+/// What shared links do to a step; see forecast/wiring.hpp.
+struct NetworkResult {
+  double without_sharing_s = 0.0;  ///< the step, had every group its links to itself
+  /// What sharing adds to the step, by whose messages it waits for: they sum to time_s less without_sharing_s.
+  ByAxis<double> contention_s;
+  double waiting_s = 0.0;          ///< of the step: for messages that share made slower
+  std::vector<HotLink> hot_links;  ///< fullest first
+  std::vector<GroupBandwidth> nccl_tests;
+  std::optional<PathSamples> paths;
+  int replica_classes = 1;  ///< of replicas, among which links make no difference
+  int replica = 0;          ///< the one that the timeline shows: of the class that ends last
+};
+
 /// Weights, to the last one: see count_parameters (model/workload/transformer.hpp).
 struct ModelResult {
   std::uint64_t parameters = 0;
@@ -207,6 +250,7 @@ struct Result {
   std::optional<DistributionResult> distribution;
   std::optional<PackingResult> packing;
   std::optional<RunResult> run;
+  std::optional<NetworkResult> network;
   std::vector<std::string> assumptions;
   std::vector<std::string> warnings;
 };

@@ -83,6 +83,9 @@ RunCause run_cause_of(const FailureCause& cause, const Job& job) {
 std::optional<Job> with_replicas(const Job& job, int dp) {
   Job fewer = job;
   if (job.cluster.uneven()) return std::nullopt;
+  // The fabric stays as it is, and the replicas that are left stay where they are.
+  if (std::optional<Network>& network = fewer.cluster.network)
+    network->nodes = network->nodes.value_or(job.cluster.nodes);
   const int devices = job.layout.ranks() / job.layout.dp * dp;
   if (devices % job.cluster.devices_per_node == 0) {
     fewer.cluster.nodes = devices / job.cluster.devices_per_node;
@@ -91,6 +94,9 @@ std::optional<Job> with_replicas(const Job& job, int dp) {
     fewer.cluster.devices_per_node = devices;
   } else {
     return std::nullopt;
+  }
+  if (fewer.cluster.network && !fewer.cluster.network->allocated.empty()) {
+    fewer.cluster.network->allocated.resize(static_cast<std::size_t>(fewer.cluster.nodes));
   }
   fewer.layout.dp = dp;
   fewer.layout.global_batch_size = job.layout.microbatches() * job.layout.micro_batch_size * dp;
@@ -148,12 +154,16 @@ void set_elastic(const Forecast& forecast, RunCase& run) {
 // All wait for a slow node's passes as they do for one device's, and a ring is as fast as its slowest card: every
 // message between nodes takes that long, which is too much where pipelines do not pass the node.
 double slow_node_pace_of(const Forecast& forecast, const SlowNodes& slow) {
-  const double usual = forecast.result.iteration.time_s;
+  // All of steps that have their links to themselves: what is drawn of slow devices knows no shared ones.
+  const auto alone_s = [](const Result& result) {
+    return result.network ? result.network->without_sharing_s : result.iteration.time_s;
+  };
+  const double usual = alone_s(forecast.result);
   double step = usual;
   if (slow.link_factor > 1.0) {
     Job narrow = forecast.step.job;
     narrow.cluster.nic_bandwidth = narrow.cluster.nic_bandwidth / slow.link_factor;
-    step = ::flopcast::forecast(narrow, no_file).result.iteration.time_s;
+    step = alone_s(::flopcast::forecast(narrow, no_file).result);
   }
   if (slow.factor > 1.0 && forecast.step.program.asynchronous) {
     step += usual * (slow.factor - 1.0);

@@ -19,6 +19,14 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Four nodes round a switch.
+const Json& cables() {
+  static const Json four = Json::parse(R"([{"from": "node0", "to": "leaf", "bandwidth": "40GB/s"},
+    {"from": "node1", "to": "leaf", "bandwidth": "50GB/s"}, {"from": "leaf", "to": "node2", "bandwidth": "60GB/s"},
+    {"from": "node3", "to": "leaf", "bandwidth": "70GB/s"}])");
+  return four;
+}
+
 constexpr const char* kTwoRanks = "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n";
 
 }  // namespace
@@ -117,6 +125,17 @@ const std::vector<Json>& job_beginnings() {
     own_stack["training"]["profile"] =
         Json::parse(read_text(project_folder() / "model" / "catalog" / "profiles" / "a100-nccl.json"));
     all.push_back(own_stack);
+    Json wired = dense;
+    wired["cluster"] = {{"name", "dgx-a100-80g"}, {"nodes", 4}, {"network", {{"tiers", {{{"nodes", 2}}}}}}};
+    wired["layout"] = {{"tp", 4}, {"pp", 2}, {"global_batch_size", 8}};
+    all.push_back(wired);
+    wired["cluster"]["network"] = {
+        {"topology", "rail"}, {"tiers", {{{"nodes", 2}, {"oversubscription", 3}}}}, {"routing", "hash:3"}};
+    all.push_back(wired);
+    wired["cluster"]["network"] = {{"topology", "torus"}, {"shape", {2, 2}}};
+    all.push_back(wired);
+    wired["cluster"]["network"] = {{"topology", "links"}, {"links", cables()}};
+    all.push_back(wired);
     Json windows = dense;
     windows["model"] = {{"name", "gpt3-13b"}, {"layers", 4}, {"sliding_window", 96}};
     all.push_back(windows);
@@ -158,6 +177,13 @@ Json some_job_value(const Field& field, std::size_t seed) {
   if (field.key == "interval") return pick({"auto", "30min", "1.7h"});
   if (field.key == "every" && field.kind != FieldKind::kWhole) return pick({"7d", "3.5d"});
   if (field.key == "rate") return pick({"0.6 per job month", "1.25 per node year"});
+  if (field.key == "tiers") return Json::parse(R"([{"nodes": 1}, {"nodes": 2, "oversubscription": 2.5}])");
+  if (field.key == "routing") return pick({"spread", "dst", "hash"});
+  if (field.key == "allocation") return pick({"scattered:3", Json({3, 2, 1, 0}), "compact"});
+  if (field.key == "shape") return Json({4, 1});
+  if (field.key == "degraded") return Json::parse(R"([{"link": "node0.card1.up", "share": 0.5}])");
+  if (field.key == "background") return Json::parse(R"([{"from": "tier0.0", "to": "tier0.1", "rate": "3GB/s"}])");
+  if (field.key == "links" && field.help.rfind("cables", 0) == 0) return cables();
   if (field.key == "links" && field.kind == FieldKind::kList) {
     return Json::parse(R"([{"one": 0, "other": 1, "links": 2}, {"one": 1, "other": 2}, {"one": 0, "other": 2}])");
   }

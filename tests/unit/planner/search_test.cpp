@@ -7,8 +7,10 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include <string>
 
 #include "planner/plan/plan.hpp"
 #include "tests/unit/planner/questions.hpp"
@@ -191,6 +193,57 @@ TEST(Plan, TheWholeFrontIsThatOfEverything) {
   EXPECT_LT(bounded.space.simulated, whole.space.simulated);
   EXPECT_EQ(bounded.pareto.front().nodes, 1);
   EXPECT_EQ(bounded.pareto.back().nodes, 4);
+}
+
+// On shared links bounds stay bounds, in both orders of the axes; no layout is listed in two orders that are one.
+TEST(Plan, FindsTheBestPlacementOnANetwork) {
+  const PlanQuestion question =
+      question_of(R"({"model": {"layers": 8, "hidden": 1024, "heads": 16, "vocab": 51200, "sequence_length": 512},
+      "cluster": {"name": "dgx-a100-80g", "nodes": 8,
+                  "network": {"tiers": [{"nodes": 2, "oversubscription": 16}]}},
+      "layout": {"global_batch_size": 32, "cp": 1, "recompute": "none"}, "training": {"sequence_length": 512}})");
+  ASSERT_EQ(question.space.placements.size(), 2U);
+  PlanOptions options;
+  options.nodes = {8};
+  const SearchResult bounded = plan(question.job, question.space, options, serial_for);
+  options.search.simulate_everything = true;
+  const SearchResult whole = plan(question.job, question.space, options, serial_for);
+  EXPECT_EQ(orders(bounded.ranked), orders(whole.ranked));
+  EXPECT_EQ(bounded.space.enumerated, whole.space.enumerated);
+  EXPECT_EQ(bounded.space.enumerated, bounded.space.pruned + bounded.space.simulated + rejected(bounded));
+  PlanQuestion usual = question;
+  usual.space.placements.clear();
+  const SearchResult one_order = plan(usual.job, usual.space, options, serial_for);
+  EXPECT_LE(bounded.ranked.front().time_s, one_order.ranked.front().time_s);
+  options.search.ranked = 100'000;
+  const SearchResult all = plan(question.job, question.space, options, serial_for);
+  std::size_t turned = 0;
+  std::size_t faster = 0;
+  for (const PlannedLayout& planned : all.ranked) {
+    if (planned.layout.placement == usual_placements().front()) continue;
+    ++turned;
+    EXPECT_GT(planned.layout.pp, 1);
+    EXPECT_GT(planned.layout.dp, 1);
+    Job job = question.job;
+    job.layout = planned.layout;
+    job.layout.placement = usual_placements().front();
+    if (planned.time_s < evaluate_layout(job).time_s) ++faster;
+    EXPECT_EQ(layout_section_of(nlohmann::json::object(), planned).at("placement"), "tp-cp-pp-dp");
+  }
+  EXPECT_GT(turned, 0U);
+  EXPECT_GT(faster, 0U) << "a pipeline in a rack, its replicas across";
+}
+
+TEST(Plan, ThePlacementIsTheJobsWhereItIsGivenOrNothingIsShared) {
+  const auto placements = [](const char* network, const char* layout) {
+    return question_of(std::string(R"({"model": "gpt3-125m", "cluster": {"name": "dgx-a100-80g", "nodes": 8)") +
+                       network + R"(}, "layout": {"global_batch_size": 32)" + layout + "}}")
+        .space.placements.size();
+  };
+  EXPECT_EQ(placements("", ""), 0U);
+  EXPECT_EQ(placements(R"(, "network": "none")", ""), 0U);
+  EXPECT_EQ(placements(R"(, "network": "two-tier-2to1")", R"(, "placement": "tp-cp-dp-pp")"), 0U);
+  EXPECT_EQ(placements(R"(, "network": "two-tier-2to1")", ""), 2U);
 }
 
 TEST(Plan, CostWeighsGpusAgainstTime) {

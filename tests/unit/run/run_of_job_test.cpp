@@ -115,6 +115,32 @@ TEST(RunOfAJob, FewerReplicasInsteadOfARestart) {
   EXPECT_NE(never.result.warnings.back().find("least_dp: 9 is more than the 8"), std::string::npos);
 }
 
+// The fabric keeps its size when replicas are lost, and slow devices slow a step on shared links as they do another.
+TEST(RunOfAJob, OnAFabricReplicasAreLostToo) {
+  const auto run_on = [](const std::string& network, const std::string& more) {
+    Forecast answer = forecast(
+        job_from(R"({"model": "gpt3-13b", "cluster": {"name": "dgx-h100", "nodes": 8)" + network +
+                 R"(}, "layout": {"tp": 8, "pp": 2, "dp": 4, "global_batch_size": 512}, "training": {"tokens": "500B"},
+                 "failures": {"mtbf": "2000h", "runs": 50)" +
+                 more + "}}"),
+        no_files);
+    add_run(answer, WithOptions::kNo);
+    return answer;
+  };
+  const std::string elastic = R"(, "elastic": {"least_dp": 2, "regroup": "20s"})";
+  const double alone = run_on("", elastic).result.run->goodput.p50;
+  for (const char* network : {R"("allocation": [7, 6, 5, 4, 3, 2, 1, 0], "tiers": [{"nodes": 2}])",
+                              R"("topology": "torus", "shape": [4, 2])"}) {
+    const Forecast shared = run_on(R"(, "network": {)" + std::string(network) + "}", elastic);
+    EXPECT_NEAR(shared.result.run->goodput.p50, alone, 0.01) << network;
+  }
+  const std::string slow = R"(, "stragglers": {"share": 0.2, "factor": 1.5, "evict_after": "100d"})";
+  const Forecast whole = run_on(R"(, "network": {"tiers": [{"nodes": 2, "oversubscription": 64}]})", "");
+  const Forecast slowed = run_on(R"(, "network": {"tiers": [{"nodes": 2, "oversubscription": 64}]})", slow);
+  EXPECT_GT(whole.result.iteration.time_s, 1.5 * whole.result.network->without_sharing_s);
+  EXPECT_LT(slowed.result.run->goodput.p50, 0.9 * whole.result.run->goodput.p50);
+}
+
 TEST(RunOfAJob, RacksNeedStorageAndTakeAllTheirNodes) {
   const std::string rack = R"({"causes": [{"name": "rack", "per": "rack", "mtbf": "40d"}], "rack_nodes": 8,
     "checkpoint": {"in_memory": true}, "spares": 7})";

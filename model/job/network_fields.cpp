@@ -1,0 +1,302 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
+#include "model/catalog/catalogue.hpp"
+#include "model/hardware/network_fabric.hpp"
+#include "model/job/access.hpp"
+#include "model/job/read_job.hpp"
+
+namespace flopcast {
+
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr int kMostNetworkNodes = 1'000'000;
+constexpr int kMostQueuePairs = 64;
+constexpr int kLargestSeed = 1'000'000'000;
+constexpr double kMostOversubscribed = 1'000.0;
+
+std::vector<std::string> preset_names() {
+  return catalogue_names(CatalogueKind::kNetworks);
+}
+
+// "hash", or "hash:7" with its seed.
+void read_routing(ObjectReader& reader, const Field& field, void* owner) {
+  Network& network = *static_cast<Network*>(owner);
+  const std::optional<std::string> text = reader.text(field.key);
+  constexpr std::string_view kSeeded = "hash:";
+  if (text && text->rfind(kSeeded, 0) == 0) {
+    const auto seed = parse_whole(text->substr(kSeeded.size()));
+    if (!seed || *seed < 0 || *seed > kLargestSeed) {
+      reader.fail(field.key, fmt::format("\"{}\" has no seed", *text), "such as hash:7");
+    }
+    network.routing = Routing::kHash;
+    network.seed = static_cast<int>(*seed);
+    return;
+  }
+  const auto index = reader.choice(field.key, names_of<Routing>());
+  if (index) network.routing = static_cast<Routing>(*index);
+}
+OrderedJsonValue write_routing(const Field&, const void* owner) {
+  return name_of(static_cast<const Network*>(owner)->routing);
+}
+
+// "compact", "scattered:7", or the places one by one.
+void read_allocation(ObjectReader& reader, const Field& field, void* owner) {
+  Network& network = *static_cast<Network*>(owner);
+  if (reader.find(field.key)->is_array()) {
+    network.allocation.clear();
+    network.allocated = *reader.whole_list(field.key, 0, kMostNetworkNodes - 1);
+    if (network.allocated.empty()) reader.fail(field.key, "is an empty list", "a place for each node of the cluster");
+  } else {
+    network.allocation = *reader.text(field.key);
+  }
+}
+OrderedJsonValue write_allocation(const Field&, const void* owner) {
+  const Network& network = *static_cast<const Network*>(owner);
+  if (!network.allocated.empty()) return OrderedJson(network.allocated);
+  return network.allocation;
+}
+
+void read_shape(ObjectReader& reader, const Field& field, void* owner) {
+  if (const auto sizes = reader.whole_list(field.key, 1, kMostNetworkNodes)) {
+    static_cast<Network*>(owner)->shape = *sizes;
+  }
+}
+OrderedJsonValue write_shape(const Field&, const void* owner) {
+  const Network& network = *static_cast<const Network*>(owner);
+  return network.shape.empty() ? OrderedJson() : OrderedJson(network.shape);
+}
+
+template <auto Member, const Fields& (*Parts)()>
+OrderedJsonValue write_list(const Field&, const void* owner) {
+  OrderedJson list;
+  for (const auto& entry : member_of<Member>(owner)) list.push_back(write_fields(Parts(), &entry));
+  return list;
+}
+
+template <class Value>
+void read_entries(const ObjectReader& reader, const Field& field, const nlohmann::json& values, const Fields& fields,
+                  const Origins& origins, std::vector<Value>& list) {
+  if (!values.is_array()) reader.fail(field.key, "is no list", fmt::format("a list of objects"));
+  for (std::size_t index = 0; index < values.size(); ++index) {
+    ObjectReader entry(values[index], reader.field_of(fmt::format("{}.{}", field.key, index)), origins);
+    Value& read = list.emplace_back();
+    read_fields(fields, entry, &read);
+    entry.refuse_unknown_keys();
+  }
+}
+
+const Fields& tier_fields() {
+  static const Fields fields = {
+      whole<&NetworkTier::nodes>("nodes", 1, kMostNetworkNodes, "that a switch of the tier joins")
+          .required("the nodes that a switch of the tier joins"),
+      share<&NetworkTier::oversubscription>("oversubscription", kMostOversubscribed,
+                                            "bytes a second that come up to it over those that leave it upward"),
+  };
+  return fields;
+}
+
+const Fields& degraded_fields() {
+  static const Fields fields = {
+      text<&DegradedLink::link>("link", "its name, such as tier0.3.up.1").required("the name of a link"),
+      custom<DegradedLink>(
+          "share", FieldKind::kNumber, "of its bandwidth that is left; 0: dead",
+          [](ObjectReader& reader, const Field& field, void* owner) {
+            const std::optional<double> left = reader.amount(field.key);
+            if (left && *left > 1.0) {
+              reader.fail(field.key, fmt::format("{} is out of range", *left), "expected a number from 0 to 1");
+            }
+            if (left) static_cast<DegradedLink*>(owner)->share = *left;
+          },
+          [](const Field&, const void* owner) -> OrderedJsonValue {
+            return static_cast<const DegradedLink*>(owner)->share;
+          })
+          .required("the share of its bandwidth that is left")
+          .up_to(1.0),
+  };
+  return fields;
+}
+
+const Fields& background_fields() {
+  static const Fields fields = {
+      text<&BackgroundTraffic::from>("from", "a switch, such as tier0.0").required("a switch, such as tier0.0"),
+      text<&BackgroundTraffic::to>("to", "another").required("another switch"),
+      quantity<&BackgroundTraffic::rate>("rate", Dimension::kBandwidth, "what others send between them")
+          .required("what others send between them, such as \"20GB/s\"")
+          .above_zero(),
+  };
+  return fields;
+}
+
+const Fields& cable_fields() {
+  static const Fields fields = {
+      text<&NetworkCable::from>("from", "a node, node0 and so on, or a switch of any name").required("node or switch"),
+      text<&NetworkCable::to>("to", "another").required("node or switch"),
+      quantity<&NetworkCable::bandwidth>("bandwidth", Dimension::kBandwidth, "each way")
+          .required("such as \"50GB/s\"")
+          .above_zero(),
+  };
+  return fields;
+}
+
+// "tier0.3.up.1=0.5,tier0.4.up.0=0" as --degrade has it.
+nlohmann::json degraded_of_text(const ObjectReader& reader, const std::string& text) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const std::string& part : split(text)) {
+    const std::size_t equals = part.find('=');
+    const auto left = equals == std::string::npos ? std::nullopt : parse_number(part.substr(equals + 1));
+    if (!left) reader.fail("degraded", fmt::format("\"{}\" is no LINK=SHARE", part), "such as tier0.3.up.1=0.5");
+    list.push_back({{"link", part.substr(0, equals)}, {"share", *left}});
+  }
+  return list;
+}
+
+// A preset, keys beside it over its own.
+nlohmann::json network_values(const nlohmann::json& given, const Origins& origins) {
+  const auto fail = [&](const std::string& field, const std::string& problem, const std::string& help) {
+    throw ConfigError({field, problem, origins.where(field), help});
+  };
+  const std::vector<std::string> names = preset_names();
+  if (!given.is_string() && !given.is_object()) {
+    fail("cluster.network", fmt::format("{} is neither a name nor an object", given.dump()), choices_help("", names));
+  }
+  if (given == "none") return {{"topology", "none"}};
+  if (given.is_object() && !given.contains("preset")) return given;
+  const nlohmann::json& name = given.is_string() ? given : given.at("preset");
+  if (name == "none") {
+    nlohmann::json values = given;
+    values.erase("preset");
+    values["topology"] = "none";
+    return values;
+  }
+  nlohmann::json values;
+  if (name.is_string()) values = catalogue_values(CatalogueKind::kNetworks, name.get<std::string>());
+  if (values.is_null()) {
+    const std::string text = name.is_string() ? name.get<std::string>() : name.dump();
+    fail("cluster.network", fmt::format("unknown network \"{}\"", text),
+         choices_help(text, names) + "; or none, or the path of a JSON file");
+  }
+  values.erase("description");
+  values["preset"] = values.at("name");
+  values.erase("name");
+  if (given.is_object()) values.update(given);
+  return values;
+}
+
+void refuse_others(const ObjectReader& reader, const Network& network) {
+  const auto is = [&](std::initializer_list<Topology> topologies) {
+    return std::find(topologies.begin(), topologies.end(), network.topology) != topologies.end();
+  };
+  const auto refuse = [&](const char* key, bool fits, const char* of) {
+    if (!reader.has(key) || fits || network.topology == Topology::kNone) return;
+    reader.fail(key, fmt::format("means nothing to topology {}", name_of(network.topology)), fmt::format("of {}", of));
+  };
+  const bool tiered = is({Topology::kTree, Topology::kRail});
+  refuse("tiers", tiered, "topologies tree and rail");
+  refuse("oversubscription", tiered, "topologies tree and rail");
+  refuse("shape", is({Topology::kTorus, Topology::kDragonfly}), "topologies torus and dragonfly");
+  refuse("link_bandwidth", is({Topology::kTorus, Topology::kDragonfly}), "topologies torus and dragonfly");
+  refuse("links", network.topology == Topology::kLinks, "topology links");
+  refuse("background", tiered, "topologies tree and rail");
+}
+
+}  // namespace
+
+const Fields& network_fields() {
+  static const Fields fields = {
+      text<&Network::preset>("preset", "links between nodes: a preset, a file, or none")
+          .flag("NAME", {"--network"})
+          .names_object()
+          .among(&preset_names),
+      choice<&Network::topology>("topology", "how the nodes are joined").flag("NAME"),
+      custom<Network>("tiers", FieldKind::kList, "switches of a tree or of rails, from the nodes up", nullptr,
+                      &write_list<&Network::tiers, tier_fields>)
+          .of(tier_fields),
+      share<&Network::oversubscription>("oversubscription", kMostOversubscribed, "of the highest tier")
+          .flag("RATIO", {"--oversubscription"}),
+      custom<Network>("routing", FieldKind::kText, "spread, dst, or hash[:SEED]", &read_routing, &write_routing)
+          .flag("NAME", {"--routing"}),
+      whole<&Network::queue_pairs>("queue_pairs", 1, kMostQueuePairs, "paths of a pair of cards, where hashed")
+          .flag("N"),
+      whole<&Network::seed>("seed", 0, kLargestSeed, "of the hash").flag("N"),
+      quantity<&Network::hop_latency>("hop_latency", Dimension::kTime, "that each switch on the way adds").flag("TIME"),
+      boolean<&Network::pxn>("pxn", "rails: to another card over NVLink"),
+      boolean<&Network::sharp>("sharp", "switches add up all-reduces"),
+      custom<Network>("allocation", FieldKind::kWholeList, "compact, scattered:SEED, or a list of nodes",
+                      &read_allocation, &write_allocation)
+          .flag("NODES")
+          .up_to(kMostNetworkNodes - 1),
+      whole<&Network::nodes>("nodes", 1, kMostNetworkNodes, "of the whole fabric").otherwise("the cluster's").flag("N"),
+      custom<Network>("shape", FieldKind::kWholeList,
+                      "torus: sizes; dragonfly: groups, chassis, routers, nodes of a router", &read_shape, &write_shape)
+          .up_to(kMostNetworkNodes),
+      quantity<&Network::card_bandwidth>("card_bandwidth", Dimension::kBandwidth,
+                                         "of a card's link, in place of what collectives reach on it")
+          .zero_is_none(),
+      quantity<&Network::link_bandwidth>("link_bandwidth", Dimension::kBandwidth, "torus, dragonfly: between switches")
+          .zero_is_none(),
+      custom<Network>("links", FieldKind::kList, "cables between nodes and switches, or a file of them", nullptr,
+                      &write_list<&Network::cables, cable_fields>)
+          .of(cable_fields)
+          .flag("FILE", {"--links"}),
+      custom<Network>("degraded", FieldKind::kList, "links with a share of their bandwidth", nullptr,
+                      &write_list<&Network::degraded, degraded_fields>)
+          .of(degraded_fields)
+          .flag("LINK=SHARE", {"--degrade"}),
+      custom<Network>("background", FieldKind::kList, "what others send from switch to switch", nullptr,
+                      &write_list<&Network::background, background_fields>)
+          .of(background_fields),
+  };
+  return fields;
+}
+
+Network read_network(const nlohmann::json& given, const Origins& origins) {
+  const nlohmann::json values = network_values(given, origins);
+  ObjectReader reader(values, "cluster.network", origins);
+  Network network;
+  if (reader.has("links") && !reader.has("topology")) network.topology = Topology::kLinks;
+  read_fields(network_fields(), reader, &network);
+  const auto entries = [&](const char* key, const Fields& fields, auto& list) {
+    const nlohmann::json* value = reader.find(key);
+    if (value == nullptr) return;
+    const bool text = value->is_string() && std::string_view(key) == "degraded";
+    const nlohmann::json read = text ? degraded_of_text(reader, value->get<std::string>()) : *value;
+    read_entries(reader, field_named(network_fields(), key), read, fields, origins, list);
+  };
+  entries("tiers", tier_fields(), network.tiers);
+  entries("links", cable_fields(), network.cables);
+  entries("degraded", degraded_fields(), network.degraded);
+  entries("background", background_fields(), network.background);
+  reader.refuse_unknown_keys();
+  refuse_others(reader, network);
+  return network;
+}
+
+void check_network(const Cluster& cluster, const Origins& origins, std::vector<std::string>& assumptions) {
+  if (!cluster.shares_links()) return;
+  const Network& network = *cluster.network;
+  try {
+    const NetworkFabric fabric(cluster);
+    const bool tiered = network.topology == Topology::kTree || network.topology == Topology::kRail;
+    if (tiered && network.tiers.empty()) {
+      assumptions.push_back(
+          fmt::format("cluster.network.tiers: leaves of 64 ports, {}",
+                      network.topology == Topology::kRail ? "32 nodes a segment" : "half of them for cards"));
+    }
+  } catch (const ConfigError& error) {
+    Diagnostic diagnostic = error.diagnostic();
+    diagnostic.where = origins.where(diagnostic.field);
+    throw ConfigError(diagnostic);
+  }
+}
+
+}  // namespace flopcast
