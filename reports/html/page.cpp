@@ -14,8 +14,10 @@
 
 #include "base/text/error.hpp"
 #include "model/config/document.hpp"
+#include "model/hardware/network_fabric.hpp"
 #include "model/job/read_job.hpp"
 #include "reports/html/packed_timeline.hpp"
+#include "reports/result/network_picture.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/canvas.hpp"
 #include "reports/timeline/pass_parts.hpp"
@@ -421,15 +423,37 @@ std::string report_page(const std::vector<ReportFile>& files, const std::string&
   return write_page({title_of(views), tool, header, answer}, views);
 }
 
-std::string forecast_page(PageInfo info, const Forecast& forecast, const PageParts& parts) {
+namespace {
+
+// The fabric with its loads, and its hot links; `name` tells layouts apart.
+void add_network(const std::string& name, const Forecast& forecast, PageParts& parts) {
+  if (!forecast.result.network) return;
+  const Cluster& cluster = forecast.step.job.cluster;
+  const std::string suffix = name.empty() ? "" : ", " + name;
+  const NetworkFabric fabric(cluster);
+  parts.figures.push_back(
+      {"Links between nodes" + suffix, write_fabric_svg(fabric_picture(cluster, fabric, forecast.loads), true)});
+  for (Table table : network_tables(forecast.result)) {
+    table.title = table.columns.front().name + suffix;
+    parts.tables.push_back(std::move(table));
+  }
+}
+
+}  // namespace
+
+std::string forecast_page(PageInfo info, const Forecast& forecast, PageParts parts) {
   info.answer = answer_line(forecast.result);
+  add_network("", forecast, parts);
   return write_page(info, {page_view("forecast", forecast)}, parts);
 }
 
 std::string forecasts_page(const PageInfo& info, const std::vector<std::pair<std::string, const Forecast*>>& forecasts,
-                           const PageParts& parts) {
+                           PageParts parts) {
   Views views;
-  for (const auto& [name, forecast] : forecasts) views.push_back(page_view(name, *forecast));
+  for (const auto& [name, forecast] : forecasts) {
+    views.push_back(page_view(name, *forecast));
+    add_network(name, *forecast, parts);
+  }
   return write_page(info, views, parts);
 }
 

@@ -45,10 +45,11 @@ PageParts run_parts(const Forecast& forecast, const std::optional<RunLife>& life
 /// Its parts lie in page/; `<` in data is escaped, so that nothing in a name ends the data. Same input, same bytes.
 std::string write_page(const PageInfo& info, const std::vector<nlohmann::ordered_json>& views,
                        const PageParts& parts = {});
-std::string forecast_page(PageInfo info, const Forecast& forecast, const PageParts& parts = {});
+/// With the fabric's links and their loads, where the cluster has a network.
+std::string forecast_page(PageInfo info, const Forecast& forecast, PageParts parts = {});
 /// The forecasts side by side, each under its name.
 std::string forecasts_page(const PageInfo& info, const std::vector<std::pair<std::string, const Forecast*>>& forecasts,
-                           const PageParts& parts);
+                           PageParts parts);
 /// Each under what stands before the colon of its title.
 std::string timelines_page(const PageInfo& info, const std::vector<Timeline>& timelines);
 /// The forecast above what was measured on what, which is the page's question: the cluster that the job names need not

@@ -10,6 +10,7 @@
 #include "reports/html/page.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/files/timeline_file.hpp"
+#include "tests/unit/model/jobs.hpp"
 #include "tests/unit/reports/sample_timelines.hpp"
 
 namespace flopcast {
@@ -47,6 +48,21 @@ TEST(PackedTimeline, WhatRepeatsTakesNoRoom) {
     return pack_timeline(timeline, critical_path(timeline))["columns"].dump().size();
   };
   EXPECT_LT(size(2000), size(200) + 64);
+}
+
+TEST(Page, ShowsTheFabricAndItsHotLinks) {
+  const auto page_on = [](const char* network) {
+    const Forecast answer =
+        forecast(job_from(R"({"model": "gpt3-13b", "cluster": {"name": "dgx-h100", "nodes": 8, "network": )" +
+                          std::string(network) + R"(}, "layout": {"tp": 8, "pp": 2, "global_batch_size": 64}})"),
+                 no_files);
+    return forecast_page({"a fabric", "flopcast", ""}, answer);
+  };
+  const std::string page = page_on(R"({"tiers": [{"nodes": 2, "oversubscription": 8}]})");
+  for (const char* part : {"Links between nodes", "tier0.3", "all contention", "hot links", "nccl-tests"}) {
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(page_on("\"none\"").find("Links between nodes"), std::string::npos);
 }
 
 TEST(Page, DataCannotEndItsScriptAndNothingIsLoaded) {
