@@ -11,6 +11,8 @@ review_packages=(git clang-format emscripten locales)
 tidy_packages=(clang-tidy-22)
 sanitizer_packages=(clang-22 libclang-rt-22-dev)
 browser_packages=(chromium)
+# What bench_flows plays its programs beside; it is built without, too.
+bench_packages=(libsimgrid-dev)
 package_packages=(mmdebstrap dpkg-dev)
 
 # Prints those of the named packages that are not installed, one per line.
