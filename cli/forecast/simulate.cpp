@@ -113,13 +113,13 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   command_line.add_output("--life", life_file, "draw the months of the median run: FILE.svg or FILE.html (--failures)");
   command_line.add_flag("--verbose,-v", verbose, "memory of every rank, all assumptions, the critical path");
   doubt.add_to(command_line);
-  command_line.begin_group("Links between nodes");
-  command_line.add_option("--hot-links", hot_links, "N", "links shown, fullest first (default 10)");
-  command_line.add_option("--path-samples", path_samples, "N", "step times over so many draws of hashed paths");
   command_line.add_option(
       "--mfu", mfu, "full|causal",
       "count attention's products in full or, where causal, by half (default: both where they differ "
       "by a point)");
+  command_line.begin_group("Links between nodes");
+  command_line.add_option("--hot-links", hot_links, "N", "links shown, fullest first (default 10)");
+  command_line.add_option("--path-samples", path_samples, "N", "step times over so many draws of hashed paths");
   if (!command_line.parse(arguments)) return 0;
 
   const Format format = output.format();

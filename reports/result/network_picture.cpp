@@ -78,8 +78,9 @@ Table fabric_table(const Cluster& cluster, const NetworkFabric& fabric) {
   table.title =
       fmt::format("{} of {} {}: {}, routing {}", cluster.name, cluster.nodes, cluster.nodes == 1 ? "node" : "nodes",
                   name_of(cluster.network->topology), name_of(cluster.network->routing));
-  table.columns = {text_column("links", "kind"), number_column("number", "links"), number_column("GB/s each", "gb_per_s"),
-                   number_column("TB/s together", "tb_per_s"), text_column("the first", "first")};
+  table.columns = {text_column("links", "kind"), number_column("number", "links"),
+                   number_column("GB/s each", "gb_per_s"), number_column("TB/s together", "tb_per_s"),
+                   text_column("the first", "first")};
   for (const auto& [name, kind] : kinds) {
     const std::string each = kind.least == kind.most ? rounded(kind.most / kGigabyte, 4)
                                                      : fmt::format("{} to {}", rounded(kind.least / kGigabyte, 4),

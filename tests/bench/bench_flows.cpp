@@ -353,6 +353,7 @@ Measured play_in_simgrid(const Program& program) {
 std::optional<Measured> beside(const Program& program, unsigned most_seconds) {
   std::array<int, 2> ends{};
   if (pipe(ends.data()) != 0) return std::nullopt;
+  std::fflush(stdout);  // or the child would print it, too
   const pid_t child = fork();
   if (child == 0) {
     alarm(most_seconds);

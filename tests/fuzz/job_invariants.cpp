@@ -115,7 +115,8 @@ void expect_better_is_not_slower(const Job& job, const Forecast& before, std::mt
   betterment.apply(better.cluster, factor);
   const double step = before.result.iteration.time_s;
   const double then = forecast(better, no_files).result.iteration.time_s;
-  if (then <= step * 1.001) return;
+  // Messages that come earlier may meet others on shared links, and fair rates hold up the one that matters.
+  if (then <= step * (job.cluster.shares_links() ? 1.02 : 1.001)) return;
   complaints.push_back(fmt::format("{} by {} makes a step of {} s one of {} s", betterment.name, factor, step, then));
 }
 
