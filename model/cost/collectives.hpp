@@ -55,7 +55,7 @@ enum class CollectiveWay { kRing, kTree, kSwitches };
 /// message has one card and an all-to-all fills the cards in another way than a ring, t is the model's time times
 /// measured / model'. An all-reduce that is faster than rings because a switch adds up speeds nothing else up. Where
 /// only links inside nodes were measured, they bound what a ring carries inside the nodes that it crosses.
-/// Left out: gathers through CollNet, congestion between nodes; of NCCL's model the per-channel limits of trees, the
+/// Left out: gathers through CollNet; of NCCL's model the per-channel limits of trees, the
 /// cost of posting to the network, and its size tables, for which one curve stands (collectives.cpp).
 class CommunicationModel {
  public:
