@@ -256,6 +256,26 @@ TEST(NetworkStep, HashedPathsDifferBySeedAndSpreadOnesAreNoSlower) {
   EXPECT_LT(many.mean_s, few.mean_s) << "more queue pairs spread better";
 }
 
+// Either half of a symmetric fabric, and both halves mirrored, are the same place.
+TEST(NetworkStep, HalvesOfAFabricAreAlike) {
+  const auto nodes = [](int begin, int end, int step) {
+    nlohmann::json list = nlohmann::json::array();
+    for (int node = begin; node != end; node += step) list.push_back(node);
+    return list.dump();
+  };
+  for (const Question& question : questions()) {
+    const auto at = [&](const std::string& allocation) {
+      return seconds(on(question, R"({"nodes": 32, "tiers": [{"nodes": 4, "oversubscription": 4}, {"nodes": 16,
+          "oversubscription": 2}], "allocation": )" +
+                                      allocation + "}"));
+    };
+    const double first = at(nodes(0, 16, 1));
+    EXPECT_EQ(at(nodes(16, 32, 1)), first) << question.layout;
+    EXPECT_EQ(at("\"compact\""), first) << question.layout;
+    EXPECT_EQ(at(nodes(15, -1, -1)), first) << question.layout;
+  }
+}
+
 // A scattered job crosses more switches than a compact one.
 TEST(NetworkStep, PlacementMatters) {
   Question question;
