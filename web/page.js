@@ -38,13 +38,15 @@ class App {
   }
 
   presets() {
-    const buttons = kLessons.map(lesson => element("button", {type: "button", "data-lesson": lesson.key, onclick: () => {
+    const button = lesson => element("button", {type: "button", "data-lesson": lesson.key, onclick: () => {
       this.state = this.stateOf(lesson);
       this.controls();
       this.refresh();
       this.timeline.fit();
-    }}, lesson.title));
-    document.getElementById("presets").replaceChildren(...buttons);
+    }}, lesson.title);
+    this.solved = new Set();
+    document.getElementById("presets").replaceChildren(...kLessons.map(button));
+    document.getElementById("tasks").replaceChildren(element("span", {class: "note"}, "Ten tasks:"), ...kTasks.map(button));
   }
 
   controls() {
@@ -181,6 +183,7 @@ class App {
     const failed = answers.findIndex(answer => answer.error);
     this.trouble(failed < 0 ? null : answers[failed].error, failed);
     this.lesson();
+    this.task(failed < 0 ? answers : null);
     const shape = document.querySelector("[data-fact=shape]");
     if (shape && state.mode === "job") shape.textContent = shapeText(state.sides[state.shown], this.names);
     if (state.mode !== "job") document.getElementById("plan").replaceChildren();
@@ -213,6 +216,27 @@ class App {
     document.getElementById("lesson").replaceChildren(...(lesson ? [
       ...(changed ? [element("p", {class: "note"}, `Changed from the preset “${lesson.title}”.`)] : [element("h2", {}, lesson.title), element("p", {}, lesson.look)]),
       element("p", {}, element("strong", {}, "Try: "), lesson.play)] : []));
+  }
+
+  // How far a task is: the engine says. Any of the sides may reach it; what was to stay must have stayed.
+  task(answers) {
+    const task = kTasks.find(task => task.key === this.state.lesson);
+    if (!task) return;
+    const begun = this.stateOf(task).sides[0];
+    const {sides} = this.state;
+    const stays = side => task.asked.filter(key => side[key] !== begun[key]);
+    const reached = answers !== null && answers.some((answer, i) => stays(sides[i]).length === 0 && task.reached(answer));
+    if (reached) this.solved.add(task.key);
+    const moved = [...new Set(sides.flatMap(stays))];
+    const told = reached ? "Reached: " : "Not yet: ";
+    const state = answers === null ? "there is no answer" : answers.map(task.now).join(" and ");
+    document.getElementById("lesson").replaceChildren(element("h2", {}, task.title), element("p", {}, task.goal),
+      element("p", {"aria-live": "polite", "data-fact": "task"}, element("strong", {}, told), state + (!reached && moved.length > 0 ? `; these have to stay as they were: ${moved.join(", ")}` : "") + "."));
+    for (const button of document.querySelectorAll("#tasks [data-lesson]")) {
+      const {key, title} = kTasks.find(task => task.key === button.dataset.lesson);
+      button.setAttribute("aria-pressed", String(key === task.key));
+      button.textContent = (this.solved.has(key) ? "✓ " : "") + title;
+    }
   }
 
   trouble(error, side) {

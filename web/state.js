@@ -37,7 +37,7 @@ function decodeState(text) {
     const defaults = state.mode === "job" ? kDefaultJob : kDefaultSchedule;
     const sides = state.sides.map(side => readSide(side, defaults));
     if (sides.includes(null)) return null;
-    const lesson = kLessons.some(lesson => lesson.key === state.lesson) ? {lesson: state.lesson} : {};
+    const lesson = [...kLessons, ...kTasks].some(lesson => lesson.key === state.lesson) ? {lesson: state.lesson} : {};
     return {mode: state.mode, sides, shown: sides.length > 1 && state.shown === 1 ? 1 : 0, ...lesson};
   } catch {
     return null;
@@ -120,4 +120,48 @@ const kLessons = [
   {key: "gpt3", title: "GPT-3 on 64 GPUs", mode: "job", sides: [{stack: "megatron-2022"}],
    look: "A whole step of GPT-3 175B on eight DGX A100: tensor parallelism inside a node, a pipeline of eight nodes, three chunks a rank. It was measured at 13.75 s (Korthikanti et al. 2022, arXiv 2205.05198), one of the runs that constants were fitted to.",
    play: "Drag the chunks to 1 or tensor parallel to 4 (the batch of a step stays), choose recomputation full or none, or compare with another cluster."},
+];
+
+// Tasks: where to begin, what to reach, whether the engine's answer reaches it, and what it says so far. `asked` are the
+// controls that stay as they are.
+
+const kBare = {pp: 4, microbatches: 8, forward: 1, backward: 2, weight: 1, p2p: 0};
+const kPlain = {pp: 1, vpp: 1, schedule: "1f1b", recompute: "none", sp: false};
+const idle = view => `${percentText(view.metrics.idle_fraction)} idle`;
+const held = view => `${significant(view.figures.activations)} held`;
+const fits = ({result: {memory}}) => `${gibText(memory.shown_gib ?? memory.peak_gib)} of ${gibText(memory.capacity_gib)}`;
+const stepTime = ({result}) => timeText(result.iteration.time_s, "s");
+
+const kTasks = [
+  {key: "task-idle", title: "Idle below 10 %", mode: "schedule", sides: [{name: "gpipe", ...kBare, microbatches: 4}], asked: ["name", "pp"],
+   goal: "GPipe on four ranks is idle for 43 % of the time. Bring it below 10 %.",
+   reached: view => view.metrics.idle_fraction < 0.1, now: idle},
+  {key: "task-memory", title: "Half the memory", mode: "schedule", sides: [{name: "gpipe", ...kBare}], asked: ["pp", "microbatches", "forward", "backward", "p2p"],
+   goal: "GPipe holds the activations of eight microbatches. Hold four at most, and end no later than after 33.",
+   reached: view => view.figures.activations <= 4 && view.metrics.makespan <= 33, now: view => `${held(view)}, ends after ${significant(view.metrics.makespan)}`},
+  {key: "task-half", title: "Halve the bubble", mode: "schedule", sides: [{name: "1f1b", ...kBare}], asked: ["pp", "microbatches", "forward", "backward", "p2p"],
+   goal: "With the same ranks, microbatches and times: half of 1F1B's 27 % at most.",
+   reached: view => view.metrics.idle_fraction <= 0.1364, now: idle},
+  {key: "task-free", title: "At no price", mode: "schedule", sides: [{name: "1f1b", ...kBare}], asked: ["pp", "microbatches", "forward", "backward", "p2p"],
+   goal: "The same, and no rank holds more than 1F1B's four microbatches.",
+   reached: view => view.metrics.idle_fraction <= 0.1364 && view.figures.activations <= 4, now: view => `${idle(view)}, ${held(view)}`},
+  {key: "task-links", title: "Slow links", mode: "schedule", sides: [{name: "interleaved", ...kBare, vpp: 8, p2p: 0.25}], asked: ["name", "pp", "microbatches", "forward", "backward", "p2p"],
+   goal: "Every chunk more fills the pipeline sooner and sends more. Find the number of chunks that ends first.",
+   reached: view => view.metrics.makespan <= 32, now: view => `ends after ${significant(view.metrics.makespan)}`},
+  {key: "task-fit", title: "Make it fit", mode: "job", sides: [{...kPlain, model: "llama3-70b", cluster: "dgx-h100", nodes: 4, tp: 8, gbs: 128, sequence: 8192}], asked: ["model", "cluster", "nodes", "sequence"],
+   goal: "Llama 3 70B on four nodes of H100, sequences of 8,192 tokens. Make it fit.",
+   reached: view => view.result.memory.fits, now: fits},
+  {key: "task-fast", title: "Under 14 seconds", mode: "job", sides: [{...kPlain, model: "gpt3-175b", cluster: "dgx-a100-80g", nodes: 8, tp: 8, pp: 8, gbs: 64, sequence: 2048, recompute: "full", stack: "megatron-2022"}], asked: ["model", "cluster", "nodes", "gbs", "sequence", "stack"],
+   goal: "GPT-3 on 64 A100 takes 19 s when everything is computed twice. Get below 14 s, and let it fit.",
+   reached: view => view.result.iteration.time_s < 14 && view.result.memory.fits, now: view => `${stepTime(view)}, ${fits(view)}`},
+  {key: "task-long", title: "128 K tokens", mode: "job", sides: [{...kPlain, model: "llama3-8b", cluster: "dgx-h100", nodes: 4, tp: 8, sp: true, gbs: 32, sequence: 131072}], asked: ["model", "cluster", "nodes", "sequence", "recompute"],
+   goal: "Sequences of 131,072 tokens on four nodes, without recomputation. Make it fit.",
+   reached: view => view.result.memory.fits, now: fits},
+  {key: "task-experts", title: "A mixture of experts", mode: "job", sides: [{...kPlain, model: "mixtral-8x7b", cluster: "dgx-h100", nodes: 4, tp: 1, zero: 1, gbs: 256, sequence: 4096}], asked: ["model", "cluster", "nodes", "sequence", "tp", "recompute"],
+   goal: "Mixtral on four nodes without tensor parallelism and recomputation. Make it fit.",
+   reached: view => view.result.memory.fits, now: fits},
+  {key: "task-price", title: "In 40 days", mode: "job", sides: [{...kPlain, model: "llama3-8b", cluster: "dgx-h100", nodes: 1, tp: 2, zero: 1, gbs: 512, sequence: 8192, recompute: "selective", tokens: 1000, price: 2}], asked: ["model", "sequence", "tokens", "price"],
+   goal: "Train Llama 3 8B on a trillion tokens within 40 days, for less than $70,000 at $2 a GPU hour.",
+   reached: ({result}) => result.memory.fits && result.training.days <= 40 && result.training.cost_usd < 70000,
+   now: view => `${significant(view.result.training?.days ?? 0)} days, $${countText(Math.round(view.result.training?.cost_usd ?? 0))}, ${fits(view)}`},
 ];

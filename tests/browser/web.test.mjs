@@ -125,6 +125,45 @@ test('a pasted config.json is the model until one is chosen', async () => {
   await page.close();
 });
 
+test('ten tasks: none is reached at once, each can be, and what has to stay is held to', async () => {
+  const page = await opened();
+  const answers = {
+    'task-idle': [{microbatches: 32}], 'task-memory': [{name: '1f1b'}], 'task-half': [{name: 'interleaved', vpp: 4}], 'task-free': [{name: 'zb-h1'}],
+    'task-links': [{vpp: 2}], 'task-fit': [{pp: 4, sp: true}, {zero: 3, recompute: 'full'}], 'task-fast': [{recompute: 'selective', sp: true, vpp: 3, schedule: 'interleaved'}],
+    'task-long': [{cp: 4}], 'task-experts': [{ep: 8, pp: 2}], 'task-price': [{nodes: 4}],
+  };
+  const told = page.locator('[data-fact="task"]');
+  const answerWith = async sides => {
+    await page.evaluate(sides => {
+      Object.assign(window.flopcast.state.sides[0], sides);
+      window.flopcast.controls();
+      window.flopcast.refresh();
+    }, sides);
+    await settled(page);
+    return told.innerText();
+  };
+  const buttons = page.locator('#tasks [data-lesson]');
+  assert.equal(await buttons.count(), Object.keys(answers).length);
+  for (const [task, ways] of Object.entries(answers)) {
+    for (const way of ways) {
+      await page.locator(`[data-lesson="${task}"]`).click();
+      await settled(page);
+      assert.match(await told.innerText(), /^Not yet/, task);
+      assert.match(await answerWith(way), /^Reached/, `${task} by ${JSON.stringify(way)}`);
+    }
+    assert.match(await page.locator(`[data-lesson="${task}"]`).innerText(), /^✓/);
+  }
+  await page.locator('[data-lesson="task-fit"]').click();
+  assert.match(await answerWith({model: 'llama3-8b'}), /^Not yet.*have to stay as they were: model/);
+  await page.locator('[data-lesson="task-idle"]').click();
+  assert.match(await answerWith({microbatches: 16}), /^Not yet: 15.8 % idle/);
+  await page.locator('[data-lesson="bubble"]').click();
+  await settled(page);
+  assert.match(await page.locator('#lesson').innerText(), /grey triangles/);
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
 test('a preset that was changed no longer claims what it shows', async () => {
   const page = await opened();
   const button = page.locator('[data-lesson="bubble"]');
