@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "api/inputs.hpp"
 #include "base/host/files.hpp"
+#include "base/host/streams.hpp"
 #include "base/text/error.hpp"
 #include "base/text/table.hpp"
 #include "cli/commands.hpp"
@@ -31,30 +31,6 @@ const char* library_version() {
 }
 
 namespace {
-
-// A stream into memory, for commands that print.
-class MemoryStream {
- public:
-  MemoryStream() : file_(open_memstream(&text_, &size_)) {
-    if (file_ == nullptr) throw EnvironmentError("out of memory");
-  }
-  MemoryStream(const MemoryStream&) = delete;
-  MemoryStream& operator=(const MemoryStream&) = delete;
-  ~MemoryStream() {
-    std::fclose(file_);
-    std::free(text_);
-  }
-  std::FILE* file() { return file_; }
-  std::string text() {
-    std::fflush(file_);
-    return {text_, size_};
-  }
-
- private:
-  char* text_ = nullptr;
-  std::size_t size_ = 0;
-  std::FILE* file_;
-};
 
 // The rows of a law as the CSV that schedules are read from.
 std::string csv_of(const std::vector<std::vector<std::string>>& rows) {

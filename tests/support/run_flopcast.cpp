@@ -1,7 +1,6 @@
 #include "tests/support/run_flopcast.hpp"
 
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 
@@ -13,30 +12,6 @@
 
 namespace flopcast {
 namespace {
-
-/// A stream into memory.
-class TextStream {
- public:
-  TextStream() : file_(open_memstream(&text_, &size_)) {
-    if (file_ == nullptr) throw std::runtime_error("open_memstream");
-  }
-  TextStream(const TextStream&) = delete;
-  TextStream& operator=(const TextStream&) = delete;
-  ~TextStream() {
-    std::fclose(file_);
-    std::free(text_);
-  }
-  std::FILE* file() { return file_; }
-  std::string text() {
-    std::fflush(file_);
-    return {text_, size_};
-  }
-
- private:
-  char* text_ = nullptr;
-  std::size_t size_ = 0;
-  std::FILE* file_;
-};
 
 /// The process's folder, until the object goes.
 class WorkingDirectory {
@@ -62,8 +37,8 @@ CommandResult run_flopcast(const std::vector<std::string>& arguments, const Comm
     throw std::logic_error("run_flopcast: an environment is a program's: start_flopcast");
   }
   const WorkingDirectory folder(options.working_directory);
-  TextStream out;
-  TextStream err;
+  MemoryStream out;
+  MemoryStream err;
   CommandResult result;
   result.exit_code = run_program(arguments, {out.file(), err.file(), &options.standard_input});
   result.standard_output = out.text();
