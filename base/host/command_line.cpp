@@ -8,6 +8,7 @@
 #include <cctype>
 #include <cstdio>
 #include <deque>
+#include <filesystem>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -316,6 +317,29 @@ void CommandLine::add_callback(const std::string& name, bool takes_value, const 
   parser_->add(name, !takes_value, value_name, help, listed ? parser_->group : "", callback);
 }
 
+namespace {
+
+// A file that is read and written at once would be lost: of all that was typed, the outputs' own names aside, nothing
+// may be the file of an output.
+void refuse_input_as_output(const std::vector<std::string>& arguments,
+                            const std::vector<std::pair<std::string, const std::optional<std::string>*>>& outputs) {
+  for (const auto& [flag, file] : outputs) {
+    std::error_code ignored;
+    if (!*file || !std::filesystem::is_regular_file(**file, ignored)) continue;
+    int named = 0;
+    for (const std::string& word : arguments) {
+      const std::size_t equals = !word.empty() && word.front() == '-' ? word.find('=') : std::string::npos;
+      const std::string name = equals == std::string::npos ? word : word.substr(equals + 1);
+      named += !name.empty() && std::filesystem::is_regular_file(name, ignored) && is_one_file(name, **file) ? 1 : 0;
+    }
+    if (named < 2) continue;
+    throw ConfigError({flag, fmt::format("{} is read as well, and would be lost", quote(**file)), flag,
+                       "give each a file of its own"});
+  }
+}
+
+}  // namespace
+
 bool CommandLine::parse(const std::vector<std::string>& arguments) {
   const std::optional<std::string> text = read(arguments);
   if (text) write_output(parser_->streams, "", *text);
@@ -369,6 +393,7 @@ std::optional<std::string> CommandLine::read(const std::vector<std::string>& arg
           {flag, fmt::format("{} is the file of {} too", quote(**file), other), flag, "give each a file of its own"});
     }
   }
+  refuse_input_as_output(arguments, parser_->outputs);
   const std::vector<std::string> extras = app.remaining();
   if (extras.empty()) return std::nullopt;
   const std::string& extra = extras.front();

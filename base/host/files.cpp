@@ -61,7 +61,11 @@ std::string read_file(const std::string& path) {
   errno = 0;
   std::ifstream stream(path, std::ios::binary);
   if (!stream) throw ConfigError({"", fmt::format("{}: {}", path, std::strerror(errno)), "", ""});
-  return read_all(stream, path);
+  std::string text = read_all(stream, path);
+  // Spreadsheets begin text with a byte order mark, which is no part of it.
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (std::string_view(text).substr(0, kByteOrderMark.size()) == kByteOrderMark) text.erase(0, kByteOrderMark.size());
+  return text;
 }
 
 bool is_one_file(const std::string& a, const std::string& b) {

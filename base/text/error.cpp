@@ -21,7 +21,7 @@ std::string render(const Diagnostic& diagnostic) {
 }
 
 ConfigError::ConfigError(Diagnostic diagnostic)
-    : std::runtime_error(render(diagnostic)), diagnostic_(std::move(diagnostic)) {}
+    : std::runtime_error(printable(render(diagnostic))), diagnostic_(std::move(diagnostic)) {}
 
 void refuse_at(const std::string& where, const std::string& problem, const std::string& help) {
   throw ConfigError({"", problem, where, help});

@@ -353,7 +353,9 @@ bool computes(const std::string& cell) {
 }
 
 std::string csv_cell(const std::string& text) {
-  std::string cell = computes(text) ? "'" + text : text;
+  // A file for spreadsheets is also what a terminal shows.
+  const std::string plain = printable(text);
+  std::string cell = computes(plain) ? "'" + plain : plain;
   if (cell.find_first_of(",\"\r\n") == std::string::npos) return cell;
   std::string quoted = "\"";
   for (const char c : cell) {

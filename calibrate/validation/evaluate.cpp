@@ -541,9 +541,10 @@ std::optional<double> number_at(const nlohmann::json& json, const std::string& f
   const nlohmann::json::json_pointer place(pointer_of(field));
   if (!json.contains(place) || json.at(place).is_null()) return std::nullopt;
   const nlohmann::json& value = json.at(place);
-  if (value.is_number() && value.get<double>() > 0.0) return value.get<double>();
-  throw ConfigError({field, fmt::format("{} is not a number above zero", value.dump()),
-                     fmt::format("{}:{}", file, pointer_of(field)), ""});
+  constexpr double kLeast = 1e-12;  // of seconds and of GiB; what is smaller divides everything to infinity
+  if (value.is_number() && value.get<double>() >= kLeast) return value.get<double>();
+  throw ConfigError({field, fmt::format("{} is not a number above zero", shown_value(value)),
+                     fmt::format("{}:{}", file, pointer_of(field)), "seconds or GiB, as measured"});
 }
 
 double required_at(const nlohmann::json& json, const std::string& field, const std::string& file) {

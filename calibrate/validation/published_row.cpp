@@ -101,6 +101,10 @@ void read_measurements(RowReader& fields, PublishedRow& row) {
   constexpr double kMilli = 1e-3;
   RowReader measured = fields.part("measured");
   row.iteration_s = measured.amount_of("iteration_s");
+  constexpr double kShortest_s = 1e-9;
+  if (row.iteration_s && *row.iteration_s > 0.0 && *row.iteration_s < kShortest_s) {
+    measured.fail("iteration_s", fmt::format("{} s is no step's time", *row.iteration_s), "seconds");
+  }
   row.tflops_per_gpu = measured.amount_of("tflops_per_gpu");
   row.tokens_per_s_per_gpu = measured.amount_of("tokens_per_s_per_gpu");
   row.samples_per_s = measured.amount_of("samples_per_s");

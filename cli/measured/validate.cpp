@@ -44,6 +44,7 @@ class DocumentedRun {
     if (!published().is_object() || published().empty()) {
       refuse("published", "names no figure", R"(such as {"iteration.time_s": 13.75})");
     }
+    if (!values_.at("job").is_object()) refuse("job", "is no object", "expected a job, as simulate takes it");
     for (const auto& item : values_.items()) {
       const std::vector<std::string> keys = {"run", "source", "published", "assumed", "planned", "job"};
       if (std::find(keys.begin(), keys.end(), item.key()) == keys.end()) {
@@ -376,6 +377,8 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   if (leave_out && !refits) throw ConfigError({"--leave-out", "goes with --refit only", "", "give --refit as well"});
   const std::optional<double> limit = limit_of(max_error);
   if (constants) {
+    if (figure.file() || html.wanted())
+      throw ConfigError({"--constants", "is a table alone", "", "leave --svg and --html out"});
     output.write({constants_table()});
     return 0;
   }

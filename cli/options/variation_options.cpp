@@ -55,7 +55,8 @@ Straggler straggler_of(const std::string& text) {
   if (colon == std::string::npos) throw refuse("has no factor");
   const std::string who = text.substr(0, colon);
   const std::optional<double> factor = number_in(text.substr(colon + 1));
-  if (!factor || *factor < 1.0) throw refuse("has no factor of 1 or more");
+  constexpr double kMostSlow = 1'000.0;
+  if (!factor || !(*factor >= 1.0) || *factor > kMostSlow) throw refuse("has no factor of 1 or more (at most 1000)");
   Straggler straggler;
   straggler.factor = *factor;
   if (!who.empty() && who.back() == '%') {

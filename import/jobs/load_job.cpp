@@ -85,7 +85,7 @@ nlohmann::json cables_of_csv(const std::string& text, const std::string& path) {
     const std::vector<std::string> cells = split(row);
     constexpr std::size_t kCells = 3;
     if (cells.size() != kCells) {
-      refuse_at(fmt::format("{}:{}", path, line), fmt::format("\"{}\" is no cable", row),
+      refuse_at(fmt::format("{}:{}", path, line), fmt::format("{} is no cable", quote(row)),
                 "expected from,to,bandwidth such as node0,leaf0,50GB/s");
     }
     cables.push_back({{"from", cells[0]}, {"to", cells[1]}, {"bandwidth", cells[2]}});

@@ -323,9 +323,10 @@ void read_part(ObjectReader& reader, std::string_view key, const Fields& fields,
 
 void check_factors(const ObjectReader& reader, const Failures& failures) {
   const auto check = [&reader](const char* section, const char* key, double factor) {
-    if (factor >= 1.0) return;
-    throw ConfigError({fmt::format("failures.{}.{}", section, key), fmt::format("{} is less than 1", factor),
-                       reader.place(section), "a factor of the time, such as 1.35"});
+    if (factor >= 1.0 && factor <= kMostSlow) return;
+    throw ConfigError({fmt::format("failures.{}.{}", section, key), fmt::format("{} is out of range", factor),
+                       reader.place(section),
+                       fmt::format("a factor of the time from 1 to {}, such as 1.35", kMostSlow)});
   };
   if (failures.slow_phases) check("slow_phases", "factor", failures.slow_phases->factor);
   if (!failures.stragglers) return;

@@ -278,6 +278,18 @@ Network read_network(const nlohmann::json& given, const Origins& origins) {
   entries("background", background_fields(), network.background);
   reader.refuse_unknown_keys();
   refuse_others(reader, network);
+  constexpr double kLeastOversubscribed = 1.0 / kMostOversubscribed;
+  const auto check = [&](const std::string& field, double ratio) {
+    if (ratio >= kLeastOversubscribed) return;
+    throw ConfigError(
+        {"cluster.network." + field, fmt::format("{} is out of range", ratio),
+         origins.where("cluster.network." + field),
+         fmt::format("from {} (more cables up than down) to {}", kLeastOversubscribed, kMostOversubscribed)});
+  };
+  if (network.oversubscription) check("oversubscription", *network.oversubscription);
+  for (std::size_t tier = 0; tier < network.tiers.size(); ++tier) {
+    check(fmt::format("tiers[{}].oversubscription", tier), network.tiers[tier].oversubscription);
+  }
   return network;
 }
 

@@ -300,6 +300,15 @@ std::string parameters_text(const Job& job) {
   return text;
 }
 
+namespace {
+
+// " days" of "33 days".
+std::string unit_of(const std::string& time) {
+  return time.substr(std::min(time.size(), time.rfind(' ')));
+}
+
+}  // namespace
+
 std::string answer_line(const Result& result) {
   const MemoryResult& memory = result.memory;
   std::string text = rounded(result.iteration.time_s, 3) + " s a step";
@@ -307,8 +316,14 @@ std::string answer_line(const Result& result) {
   if (result.interval) text += " " + plus_minus(*result.interval) + if_stalled(*result.interval);
   constexpr double kDay = 86'400.0;
   if (result.run) {
-    text += fmt::format(", {} ({} to {}) with failures", time_in_days(result.run->days.p50 * kDay),
-                        rounded(result.run->days.p5, 3), rounded(result.run->days.p95, 3));
+    const std::string low = time_in_days(result.run->days.p5 * kDay);
+    const std::string middle = time_in_days(result.run->days.p50 * kDay);
+    const std::string high = time_in_days(result.run->days.p95 * kDay);
+    const std::string unit = unit_of(middle);
+    const bool alike = unit_of(low) == unit && unit_of(high) == unit;
+    const std::size_t told = alike ? unit.size() : 0;
+    text += fmt::format(", {} ({} to {}) with failures", middle, low.substr(0, low.size() - told),
+                        high.substr(0, high.size() - told));
     if (result.run->cost_usd) text += ", " + dollars(result.run->cost_usd->p50);
   } else if (result.training) {
     text += ", " + time_in_days(result.training->days * kDay);

@@ -77,7 +77,8 @@ struct SteadyState {
 /// Simulates growing numbers of microbatches until two windows in a row take the same time, that which critical_cycle()
 /// predicts. A window is at least 4 microbatches a rank, in whole rounds of that cycle; it starts 1, 2, 4 … up to 64
 /// windows into the run, because uneven stages settle slowly. Beyond that the last window is reported with
-/// `periodic` unset, and as long as the cycle says that it will be. For a schedule without such a cycle (overlapped pairs) two equal windows must do.
+/// `periodic` unset, and as long as the cycle says that it will be. For a schedule without such a cycle (overlapped
+/// pairs) two equal windows must do.
 SteadyState steady_state(const std::function<Program(int microbatches)>& generate, const StepTimes& times);
 
 }  // namespace flopcast

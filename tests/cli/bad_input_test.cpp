@@ -185,6 +185,59 @@ TEST(BadInput, TwoOutputsAreTwoFiles) {
   EXPECT_EQ(run_flopcast(job_with({"--svg", "/dev/null", "-o", "/dev/null"})).exit_code, 0);
 }
 
+TEST(BadInput, WhatIsReadIsNotWritten) {
+  const TemporaryFolder folder;
+  const std::string job = (folder.path() / "job.json").string();
+  const std::string same = (folder.path() / "." / "job.json").string();
+  const std::string text = R"({"model": "gpt3-125m", "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})";
+  write_text(job, text);
+  expect_refused({"simulate", job, "-o", same}, {"--output", "is read as well"});
+  expect_refused({"sweep", job, "--vary", "layout.micro_batch_size=1,2", "--format", "csv", "--output=" + job},
+                 {"is read as well"});
+  expect_refused({"plan", job, "--html", job}, {"--html", "is read as well"});
+  EXPECT_EQ(read_text(job), text);
+  const std::string answer = (folder.path() / "answer.json").string();
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_EQ(run_flopcast({"simulate", job, "--format", "json", "-o", answer}).exit_code, 0);
+  }
+}
+
+TEST(BadInput, FiguresThatNothingHas) {
+  const TemporaryFolder folder;
+  const auto file = [&folder](const char* name, const std::string& text) {
+    write_text(folder.path() / name, text);
+    return (folder.path() / name).string();
+  };
+  for (const char* factor : {"1e12", "1e308", "0.5", "nan"}) {
+    expect_refused(job_with({"--straggler", std::string("0:") + factor}), {"--straggler", "at most 1000"});
+  }
+  expect_refused(job_with({"--tokens", "1T", "--failures", R"({"stragglers": {"share": 0.1, "factor": 1e308}})"}),
+                 {"failures.stragglers.factor", "from 1 to 1000"});
+  expect_refused({"network", "show", "8xdgx-h100", "--network", "two-tier-2to1", "--oversubscription", "1e-320"},
+                 {"cluster.network.oversubscription", "0.001"});
+  expect_refused({"network", "flows", file("flows.json", R"({"links": [{"name": "a", "bandwidth": 1e-300}],
+                   "flows": [{"src": 0, "dst": 1, "bytes": 1e300, "start": 0, "links": [0]}]})")},
+                 {"flows[0]", "ends after"});
+  expect_refused({"validate", "--documented", file("run.json", R"({"job": 5, "published": {"iteration.time_s": 1}})")},
+                 {"job", "is no object"});
+  expect_refused({"validate", "--constants", "--svg", file("x.svg", "")}, {"--constants", "a table alone"});
+  expect_refused({"validate", "--published", file("rows.json", R"({"rows": [{"id": "a", "source": "b", "job": {},
+                   "measured": {"iteration_s": 1e-320}}]})")},
+                 {"iteration_s", "no step's time"});
+  // What stands in a table may be shown by a terminal.
+  const CommandResult swept = run_flopcast({"sweep", "--model", "gpt3-125m", "--cluster", "dgx-h100", "--gbs", "8",
+                                            "--vary", "layout.schedule=1f1b,\x1b[31mx", "--format", "csv"});
+  EXPECT_EQ(swept.standard_output.find('\x1b'), std::string::npos);
+  EXPECT_NE(swept.standard_output.find("\\x1b[31mx"), std::string::npos) << swept.standard_output;
+  // A byte order mark is no part of a name.
+  const CommandResult logged = run_flopcast(
+      job_with({"--tokens", "300B", "--failures", R"({"observed": {"gpus": 1000, "days": 30}})", "--failure-log",
+                file("log.csv",
+                     "\xef\xbb\xbf"
+                     "cause,per,takes,count\ngpu,gpu,nothing,12\n")}));
+  EXPECT_EQ(logged.exit_code, 0) << logged.standard_error;
+}
+
 TEST(BadInput, ProductsOfFiguresStayNumbers) {
   for (const char* command : {"simulate", "plan"}) {
     expect_refused({command, "--model", "llama3-8b", "--cluster", "4xdgx-h100", "--gbs", "64", "--tokens", "1e308",

@@ -1,7 +1,7 @@
 // Runs of months as the command line asks for them.
 #include <gtest/gtest.h>
-
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -75,11 +75,28 @@ TEST(Months, TheReportShowsTheRun) {
   const std::string page = (folder.path() / "step.html").string();
   ASSERT_EQ(run_flopcast(one_layout({"simulate", "--failures", "llama3", "--html", page})).exit_code, 0);
   const std::string text = read_text(page);
-  for (const char* words : {"The median run", "goodput (steps alone over the clock)", "lost to", "what a change buys"}) {
+  for (const char* words :
+       {"The median run", "goodput (steps alone over the clock)", "lost to", "what a change buys"}) {
     EXPECT_NE(text.find(words), std::string::npos) << words;
   }
   ASSERT_EQ(run_flopcast(one_layout({"simulate", "--html", page})).exit_code, 0);
   EXPECT_EQ(read_text(page).find("The median run"), std::string::npos);
+}
+
+TEST(Months, AShortRunIsTold) {
+  std::vector<std::string> short_run = {"simulate", "--failures", "llama3", "--model",  "gpt3-125m", "--cluster",
+                                        "dgx-h100", "--gbs",      "64",     "--tokens", "10B"};
+  const CommandResult result = run_flopcast(short_run);
+  const std::string line = result.standard_output.substr(0, result.standard_output.find('\n'));
+  double middle = 0.0;
+  double low = 0.0;
+  double high = 0.0;
+  const std::size_t place = line.find("%, ");
+  ASSERT_NE(place, std::string::npos) << line;
+  // Three times in one unit.
+  EXPECT_EQ(std::sscanf(line.c_str() + place, "%%, %lf h (%lf to %lf) with failures", &middle, &low, &high), 3) << line;
+  EXPECT_LE(low, middle);
+  EXPECT_LE(middle, high);
 }
 
 TEST(Months, OneCauseMeansTheSameToPlanAndSimulate) {

@@ -17,6 +17,7 @@
 #include "import/jobs/load_job.hpp"
 #include "model/config/document.hpp"
 #include "model/job/device_profile.hpp"
+#include "model/job/flags.hpp"
 #include "model/job/read_job.hpp"
 #include "model/job/read_profile.hpp"
 #include "sim/cells/csv.hpp"
@@ -170,6 +171,18 @@ std::vector<FuzzTarget> fuzz_target_list() {
                  true,
                  {with_json({"network", "flows", "@"})},
                  texts_of({"shared-links/collisions.json", "shared-links/uplinks.json"})});
+  all.push_back({"documented",
+                 "run.json",
+                 true,
+                 {{"validate", "--documented", "@"}},
+                 texts_in("examples/documented-runs", ".json")});
+  all.push_back(
+      {"network",
+       "network.json",
+       true,
+       {{"network", "show", "8xdgx-h100", "--network", "@"},
+        with_json({"simulate", "--model", "gpt3-125m", "--cluster", "8xdgx-h100", "--gbs", "64", "--network", "@"})},
+       texts_in("model/catalog/networks", ".json")});
   all.push_back({"rows", "rows.json", true, {with_json({"validate", "--published", "@"})}, texts_of({"rows.json"})});
   return all;
 }
@@ -220,6 +233,16 @@ std::function<void(const std::string&)> reader_of(const std::string& target, con
        }},
       {"training-log", [](const std::string& text) { read_training_log(text, "train.log"); }},
       {"measurement", [](const std::string& text) { read_measurement(text, "measurement.json"); }},
+      {"documented", [](const std::string& text) { parse_json(text, "run.json"); }},
+      {"network",
+       [](const std::string& text) {
+         const OneFile disk("./network.json", text);
+         LoadedJob loaded =
+             load_job({}, {{&key_named("cluster.network", "--network"), "--network", "./network.json"}}, disk);
+         nlohmann::json job = job_beginnings().front();
+         job["cluster"]["network"] = loaded.root.at("cluster").at("network");
+         read_job(job, {});
+       }},
       {"flows", [](const std::string& text) { read_flow_case(text, "flows.json"); }},
       {"rows", [](const std::string& text) { read_published(parse_json(text, "rows.json"), "rows", "rows.json"); }}};
   const auto found = readers.find(target);
