@@ -68,6 +68,8 @@ std::string time_in_days(double seconds) {
   if (seconds < kDay) return fmt::format("{:.3g} h", seconds / kHour);
   constexpr double kYear = 365.25 * kDay;
   constexpr double kManyYears = 3.0;
+  constexpr double kMostYears = 1e9;
+  if (!(seconds <= kMostYears * kYear)) return "more than a billion years";
   if (seconds < kManyYears * kYear) return rounded(seconds / kDay, 3) + " days";
   return rounded(seconds / kYear, 3) + " years";
 }

@@ -382,7 +382,8 @@ RunFit read_run_fit(const nlohmann::json& value, const std::string& field, const
   for (const nlohmann::json& number : *rows) {
     const double covariance = number.is_number() ? number.get<double>() : std::nan("");
     const bool on_diagonal = fit.covariance.size() % (count + 1) == 0;
-    if (!std::isfinite(covariance) || std::abs(covariance) > kMostAmount || (on_diagonal && covariance < 0.0)) {
+    constexpr double kMostVariance = 100.0;  // of logarithms: a factor of e^10 either way
+    if (!(std::abs(covariance) <= kMostVariance) || (on_diagonal && covariance < 0.0)) {
       reader.fail("covariance", fmt::format("{} is no covariance", shown_value(number)), form);
     }
     fit.covariance.push_back(covariance);

@@ -286,6 +286,12 @@ Network read_network(const nlohmann::json& given, const Origins& origins) {
          origins.where("cluster.network." + field),
          fmt::format("from {} (more cables up than down) to {}", kLeastOversubscribed, kMostOversubscribed)});
   };
+  constexpr double kWidest = 1e18;  // bytes a second; sums over a fabric stay numbers
+  for (std::size_t cable = 0; cable < network.cables.size(); ++cable) {
+    if (network.cables[cable].bandwidth.value() <= kWidest) continue;
+    const std::string field = fmt::format("cluster.network.links[{}].bandwidth", cable);
+    throw ConfigError({field, "is out of range", origins.where(field), "at most 1e18 bytes a second"});
+  }
   if (network.oversubscription) check("oversubscription", *network.oversubscription);
   for (std::size_t tier = 0; tier < network.tiers.size(); ++tier) {
     check(fmt::format("tiers[{}].oversubscription", tier), network.tiers[tier].oversubscription);

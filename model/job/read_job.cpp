@@ -446,7 +446,9 @@ Training read_training(ObjectReader& root, const DeviceProfile* profile, Job& jo
   if (!reader.has("attention")) training.flash_attention = training.stack.flash_attention;
   if (!reader.has("gradient_transport")) training.gradient_transport = training.transport;
   check_transports(reader, training, job);
-  if (training.tokens && *training.tokens <= 0) reader.fail("tokens", "is zero", "expected a count such as \"300B\"");
+  if (training.tokens && *training.tokens < 1.0) {
+    reader.fail("tokens", "is less than one", "expected a count such as \"300B\"");
+  }
   return training;
 }
 

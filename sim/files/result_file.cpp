@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -454,7 +455,13 @@ class ComparisonReader {
       if (!json_.contains(pointer) || !json_.at(pointer).is_number()) {
         throw ConfigError({place, "a result must hold this number", file_, "what simulate --format json writes"});
       }
-      part.*(*number) = json_.at(pointer).get<double>();
+      const double value = json_.at(pointer).get<double>();
+      constexpr double kMost = 1e30;
+      if (!(std::abs(value) <= kMost)) {
+        throw ConfigError({place, fmt::format("{} is a figure that no forecast has", value), file_,
+                           "what simulate --format json writes"});
+      }
+      part.*(*number) = value;
     }
   }
 
@@ -732,6 +739,10 @@ std::optional<Result> read_result(const std::string& text, const std::string& fi
   Result result;
   const ComparisonReader reader(json, file);
   reader.read("/iteration", iteration_fields(), result.iteration);
+  if (!(result.iteration.time_s >= kSecondsPerTick)) {
+    throw ConfigError({"/iteration/time_s", fmt::format("{} s is no step's time", result.iteration.time_s), file,
+                       "what simulate --format json writes"});
+  }
   reader.read("/breakdown", breakdown_fields(), result.breakdown);
   reader.read("/communication", communication_fields(), result.communication);
   reader.read("/bubble", bubble_fields(), result.bubble);

@@ -224,6 +224,23 @@ TEST(BadInput, FiguresThatNothingHas) {
   expect_refused({"validate", "--published", file("rows.json", R"({"rows": [{"id": "a", "source": "b", "job": {},
                    "measured": {"iteration_s": 1e-320}}]})")},
                  {"iteration_s", "no step's time"});
+  expect_refused({"simulate", "--model", "gpt3-125m", "--cluster", "dgx-h100", "--gbs", "8", "--tokens", "1e-320"},
+                 {"training.tokens", "less than one"});
+  expect_refused({"network", "show", file("links.json", R"({"model": "gpt3-125m", "layout": {"global_batch_size": 8},
+                   "cluster": {"name": "dgx-h100", "nodes": 2, "network": {"links": [
+                   {"from": "node0", "to": "s", "bandwidth": "1e300B/s"}, {"from": "node1", "to": "s", "bandwidth": "1GB/s"}]}}})")},
+                 {"cluster.network.links[0].bandwidth", "1e18"});
+  const std::string job =
+      file("job.json", R"({"model": "gpt3-125m", "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})");
+  nlohmann::json told = nlohmann::json::parse(run_flopcast({"simulate", job, "--format", "json"}).standard_output);
+  told["bubble"]["fraction"] = -1e308;
+  expect_refused({"compare", file("result.json", told.dump()), job}, {"/bubble/fraction", "no forecast has"});
+  told["bubble"]["fraction"] = 0.0;
+  told["iteration"]["time_s"] = 1e-320;
+  expect_refused({"compare", file("result.json", told.dump()), job}, {"/iteration/time_s", "no step's time"});
+  // What is so far off has no number of years.
+  const CommandResult never = run_flopcast(job_with({"--tokens", "1T", "--mtbf", "1e-300h"}));
+  EXPECT_EQ((never.standard_output + never.standard_error).find("nan"), std::string::npos) << never.standard_error;
   // What stands in a table may be shown by a terminal.
   const CommandResult swept = run_flopcast({"sweep", "--model", "gpt3-125m", "--cluster", "dgx-h100", "--gbs", "8",
                                             "--vary", "layout.schedule=1f1b,\x1b[31mx", "--format", "csv"});
