@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -74,10 +75,16 @@ std::string read_at(int descriptor, std::uint64_t offset, std::size_t bytes) {
   return text;
 }
 
+// A name that leaves no room for the ending is cut, and told apart from others by a sum of it (FNV-1a).
 fs::path beside(const fs::path& output, const std::string& ending) {
-  fs::path path = output;
-  path += ending;
-  return path;
+  constexpr std::size_t kRoom = 255 - 40;  // of a file name, less the longest ending
+  std::string name = output.filename().string();
+  if (name.size() > kRoom) {
+    std::uint64_t sum = 0xcbf29ce484222325;
+    for (const char letter : name) sum = (sum ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
+    name = fmt::format("{}.{:016x}", name.substr(0, kRoom - 17), sum);
+  }
+  return fs::path(output).replace_filename(name + ending);
 }
 
 // What append() wrote, not what an editor left.

@@ -381,6 +381,11 @@ TEST(BadInput, AFileOfTheLongestNameIsWritten) {
   EXPECT_EQ(run_flopcast(job_with({"--format", "json", "-o", file.string()})).exit_code, 0);
   EXPECT_TRUE(std::filesystem::exists(file));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+  const std::filesystem::path rows = folder.path() / (std::string(251, 'y') + ".csv");
+  const CommandResult swept = run_flopcast({"sweep", "--model", "gpt3-125m", "--cluster", "dgx-h100", "--gbs", "8",
+                                            "--vary", "layout.micro_batch_size=1,2", "-o", rows.string()});
+  EXPECT_EQ(swept.exit_code, 0) << swept.standard_error;
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
 }
 
 // A link that waits under the name that something else of us is written to first is never followed.
