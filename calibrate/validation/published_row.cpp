@@ -101,8 +101,8 @@ void read_measurements(RowReader& fields, PublishedRow& row) {
   constexpr double kMilli = 1e-3;
   RowReader measured = fields.part("measured");
   row.iteration_s = measured.amount_of("iteration_s");
-  constexpr double kShortest_s = 1e-9;
-  if (row.iteration_s && *row.iteration_s > 0.0 && *row.iteration_s < kShortest_s) {
+  constexpr double kShortest = 1e-9;  // seconds
+  if (row.iteration_s && *row.iteration_s > 0.0 && *row.iteration_s < kShortest) {
     measured.fail("iteration_s", fmt::format("{} s is no step's time", *row.iteration_s), "seconds");
   }
   row.tflops_per_gpu = measured.amount_of("tflops_per_gpu");

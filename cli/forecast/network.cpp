@@ -76,10 +76,10 @@ int run_network_flows(const Arguments& arguments, const Streams& streams) {
   const Format format = output.format();
   const FlowCase flows = read_flow_case(read_input(streams, *file), *file);
   const std::vector<double> finish = finish_times(flows.program);
-  // What ends later than clocks can tell, or began with more than numbers hold.
-  constexpr double kLatest_s = 1e18;
+  // Seconds: what ends later than clocks can tell, or began with more than numbers hold.
+  constexpr double kLatest = 1e18;
   for (FlowId flow = 0; flow < finish.size(); ++flow) {
-    if (finish[flow] <= kLatest_s) continue;
+    if (finish[flow] <= kLatest) continue;
     throw ConfigError(
         {fmt::format("flows[{}]", flow), "ends after more than 1e18 s", *file, "fewer bytes, or a wider link"});
   }
