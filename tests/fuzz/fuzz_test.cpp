@@ -31,7 +31,7 @@ TEST(FuzzTargets, SeedsAreAnswered) {
 }
 
 TEST(FuzzTargets, MutatedSeedsAreAnsweredOrRefused) {
-  constexpr int kEach = 150;
+  constexpr int kEach = 30;
   const TemporaryFolder folder;
   std::mt19937_64 random(20260101);
   for (const FuzzTarget& target : fuzz_targets()) {
