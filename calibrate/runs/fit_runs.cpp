@@ -23,6 +23,7 @@ namespace {
 using Vector = Eigen::VectorXd;
 using Matrix = Eigen::MatrixXd;
 
+// Chosen; what they give on sources of which a few runs are known stands in docs/calibrate.md.
 constexpr double kTold = 0.9;          // of its spread: what a constant must fall below to count as told
 constexpr double kPriorFreedom = 3.0;  // of the intervals, as of those of the published sources
 constexpr double kPriorRows = 8.0;     // residuals that the published sources count as
@@ -290,8 +291,7 @@ std::optional<NextRun> next_run(const Fitter& fitter, const std::vector<OwnRun>&
   const auto count = static_cast<double>(candidates.size());
   next.why = fmt::format(
       "{}: constants leave its forecast ± {:.1f} %, most of it {}; once measured, forecasts of the {} layouts near "
-      "your "
-      "runs are ± {:.1f} % instead of ± {:.1f} % sure",
+      "your runs are ± {:.1f} % instead of ± {:.1f} % sure",
       chosen->layout, 1e2 * next.half_width, from, candidates.size(),
       1e2 * kQuantile90 * std::sqrt(std::max(0.0, total - best) / count), 1e2 * kQuantile90 * std::sqrt(total / count));
   return next;
