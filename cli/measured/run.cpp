@@ -142,9 +142,7 @@ struct Options {
       throw ConfigError({"--beside", "means nothing without --loss-svg", "--beside", {}});
     }
     for (const std::string& path : beside) read_loss_curve(read_file(path), path);
-    files.require_writable(loss_svg.has_value());
-    if (loss_svg) require_writable(*loss_svg);
-    if (measured) require_writable(*measured);
+    files.check(loss_svg.has_value());
   }
 
   // An asynchronous run drains in its last step, which does not count.
