@@ -62,18 +62,18 @@ void add_gathered(const Operator& op, const OperatorTimes& times, TensorCollecti
   products.weight_gradient += times.weight_gradient;
 }
 
-// All blocks of one kind: how they are made up and what one costs.
-struct Block {
-  BlockKind kind = BlockKind::kDense;
-  LayerState state = LayerState::kTrained;
-  std::vector<Operator> operators;
-  Section cost;
-};
-
 }  // namespace
 
 // What stages are made of.
 struct ModelSections {
+  // All blocks of one kind: how they are made up and what one costs.
+  struct Block {
+    BlockKind kind = BlockKind::kDense;
+    LayerState state = LayerState::kTrained;
+    std::vector<Operator> operators;
+    Section cost;
+  };
+
   std::vector<Operator> embedding_operators;
   std::vector<Operator> head_operators;
   std::vector<Operator> mtp_operators;
@@ -86,6 +86,8 @@ struct ModelSections {
 };
 
 namespace {
+
+using Block = ModelSections::Block;
 
 class StepPricer {
  public:
@@ -197,7 +199,7 @@ void leave_out_backward(Section& section) {
 
 }  // namespace
 
-StepPricer::Block StepPricer::price_block(BlockKind kind, LayerState state) const {
+Block StepPricer::price_block(BlockKind kind, LayerState state) const {
   Block block;
   block.kind = kind;
   block.state = state;
@@ -385,7 +387,7 @@ bool StepPricer::rank_has_table(int index) const {
   return has && job_.model.tied_embeddings;
 }
 
-const StepPricer::Block& StepPricer::block_of_mtp() const {
+const Block& StepPricer::block_of_mtp() const {
   return (job_.model.experts ? sections_->experts : sections_->dense)[static_cast<std::size_t>(LayerState::kTrained)];
 }
 
@@ -428,7 +430,8 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
     costs.activation += saved_activation(sections_->head_operators);
     costs.saved_logits = sections_->head_operators.back().saved;
     // The loss works in place on what it stored; what is new is the gradient cast for the GEMMs.
-    costs.logits_buffer = gradient_buffer(sections_->head_operators) + placeholder_gradients(sections_->head_operators, job_.training);
+    costs.logits_buffer =
+        gradient_buffer(sections_->head_operators) + placeholder_gradients(sections_->head_operators, job_.training);
     const double table = sections_->head_operators[1].parameters;
     if (job_.model.tied_embeddings) {
       costs.embedding_parameters = table;

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import {after, before, test} from 'node:test';
 import {readFileSync, writeFileSync} from 'node:fs';
+import {createRequire} from 'node:module';
 import {join} from 'node:path';
 import {flopcast, flopcastJson, launch, open, project, quiet, scratch} from './support.mjs';
 
@@ -434,4 +435,25 @@ test('a word is explained where it stands', async () => {
   assert.ok(await page.locator('.tip').count() >= 15);
   assert.deepEqual(page.complaints, []);
   await page.close();
+});
+
+test('on a phone a slider and what it changes are seen at once, and axe finds no barrier', async () => {
+  const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+  for (const width of [1400, 800, 390]) {
+    const page = await opened({viewport: {width, height: 844}, bypassCSP: true});
+    await page.locator('[data-lesson="gpt3"]').click();
+    await settled(page);
+    await page.evaluate(() => document.getElementById('figures').scrollIntoView());
+    const slider = page.locator('[data-key="gbs"]');
+    await slider.scrollIntoViewIfNeeded();
+    const [card, control] = [await page.locator('.card').first().boundingBox(), await slider.boundingBox()];
+    assert.ok(card.y >= -1 && card.y + card.height <= 844 && control.y >= 0 && control.y + control.height <= 844, `${width}: ${card.y} and ${control.y}`);
+    assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), width, 'nothing to scroll sideways');
+    await page.getByRole('button', {name: 'What is MFU?'}).click();
+    await page.locator('details.own summary').click();
+    await page.evaluate(axe);
+    const {violations} = await page.evaluate(() => window.axe.run());
+    assert.deepEqual(violations.map(({id, nodes}) => `${id}: ${nodes[0].html}`), [], `${width} pixels`);
+    await page.close();
+  }
 });

@@ -88,6 +88,7 @@ TEST(PlannerProperties, BoundsHoldForEveryScheduleAndLayout) {
       // What other layouts of the question have priced is what this one would price.
       for (SharedPrices* shared : {&of_question, static_cast<SharedPrices*>(nullptr)}) {
         Job priced = prices.job();
+        if (shape.slices > 1) priced.layout.slices = shape.slices;
         const StepCosts again = price_for_bounds(priced, shape.stages, price.layers, shared);
         ASSERT_EQ(time_bound(priced, shape, again), bound);
         ASSERT_EQ(memory_bound(priced, shape, again).bytes, memory.bytes);

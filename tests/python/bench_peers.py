@@ -109,10 +109,11 @@ def main():
     columns = {name: [layout[name] for layout in chosen] for name in AXES}
 
     def one_by_one(simulated):
-        price = flopcast.Pricer(JOB, simulated=simulated)
         keys = [{name: layout[name] for name in AXES} for layout in chosen]
 
         def loop():
+            # Of its own: one that knows the layouts would only look them up.
+            price = flopcast.Pricer(JOB, simulated=simulated)
             for layout in keys:
                 price(**layout)
             return len(keys)
