@@ -103,6 +103,17 @@ void check_updates(const TrainingPlan& plan) {
 }
 
 void check_sharding(const TrainingPlan& plan) {
+  if (plan.served_ranks_per_node > 0) {
+    if (plan.zero > 0) {
+      refuse("layout.zero", fmt::format("{}: parameter servers hand whole gradients back", plan.zero), "valid: 0");
+    }
+    if (plan.dp % plan.served_ranks_per_node != 0) {
+      refuse("layout.data_parallel",
+             fmt::format("servers serve as many ranks on every node: {} replicas lie {} on a node", plan.dp,
+                         plan.served_ranks_per_node),
+             {});
+    }
+  }
   if (plan.shards == 0) return;
   FLOPCAST_CHECK(plan.zero == 3);
   check_division("layout.shards", plan.shards, plan.dp, "the replicas");
