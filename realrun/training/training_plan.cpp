@@ -96,8 +96,8 @@ void check_updates(const TrainingPlan& plan) {
   }
   if (plan.zero > 1) {
     refuse("layout.zero",
-           fmt::format("{} does not go with {}, which keeps several versions of the weights", plan.zero,
-                       plan.program.schedule),
+           fmt::format("{}{} does not go with {}, which keeps several versions of the weights", plan.zero,
+                       plan.zero == 3 ? ", as fsdp and hsdp are," : "", plan.program.schedule),
            "valid: 0, 1");
   }
 }
