@@ -250,7 +250,37 @@ void add_fully_sharded(std::vector<MatrixCase>& cases) {
   }
 }
 
+// Servers beside the ranks, on spare hosts or both; of replicas on one node, on several, or on a node each.
+void add_served(std::vector<MatrixCase>& cases) {
+  struct Servers {
+    int ranks_per_node = 1;
+    int servers = 0;
+    double rank_share = 0;
+  };
+  const Servers forms[] = {{4, 0, 0}, {2, 0, 0}, {1, 0, 0}, {2, 1, 0}, {1, 3, 0}, {1, 1, 0.2}, {2, 2, 0.1}};
+  for (const char* schedule :
+       {"gpipe", "1f1b", "interleaved", "zbv", "chimera", "dualpipev", "pipedream", "pipedream-2bw", "pipemare"}) {
+    for (const Servers& form : forms) {
+      const bool asynchronous = find_schedule(schedule)->asynchronous;
+      if (!add(cases, {.schedule = schedule, .degrees = {2, 4, 1}, .tied = !asynchronous})) continue;
+      TrainingPlan& plan = cases.back().plan;
+      plan.served_ranks_per_node = form.ranks_per_node;
+      plan.servers = form.servers;
+      plan.rank_share = form.rank_share;
+      if (!asynchronous) plan.steps = 2;
+      cases.back().name += fmt::format(", {} ranks a node, {} servers, {} of a rank", form.ranks_per_node, form.servers,
+                                       form.rank_share);
+    }
+  }
+}
+
 }  // namespace
+
+std::vector<MatrixCase> served_layouts() {
+  std::vector<MatrixCase> cases;
+  add_served(cases);
+  return cases;
+}
 
 std::vector<MatrixCase> fully_sharded_layouts() {
   std::vector<MatrixCase> cases;
