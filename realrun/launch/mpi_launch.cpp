@@ -20,6 +20,9 @@ struct MpiRun {
 };
 
 void check_processes(const TrainingPlan& plan, int processes) {
+  if (plan.servers > 0) {
+    throw ConfigError({"layout.spare_hosts", "servers of their own are threads", {}, "--backend threads, or 0"});
+  }
   if (processes == plan.ranks()) return;
   throw ConfigError(
       {"--backend",

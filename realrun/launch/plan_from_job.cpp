@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -13,7 +14,9 @@
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
 #include "model/config/document.hpp"
+#include "model/cost/gradients.hpp"
 #include "model/job/read_job.hpp"
+#include "model/layout/rank_grid.hpp"
 #include "model/units/quantity.hpp"
 
 namespace flopcast::realrun {
@@ -119,16 +122,49 @@ void check_model(const Job& job) {
           "model", "a run has biases, causal attention without windows, and norms before attention and MLP only", {});
 }
 
+// What selective recomputation redoes unless the job names it.
+RecomputeModules modules_of(const Job& job) {
+  if (job.layout.recompute != Recompute::kSelective) return {};
+  return job.layout.recompute_modules.value_or(bit_of(RecomputeModule::kCoreAttention));
+}
+
+void check_recomputation(const Job& job) {
+  const RecomputeModules known =
+      bit_of(RecomputeModule::kCoreAttention) | bit_of(RecomputeModule::kLayernorm) | bit_of(RecomputeModule::kMlp);
+  const bool by_operators = job.layout.recompute == Recompute::kSelective && !job.layout.recompute_modules &&
+                            job.training.stack.selective_recompute == SelectiveRecompute::kOperators;
+  require(!by_operators, "layout.recompute",
+          "selective keeps every second product with this stack: a run redoes whole modules only",
+          "layout.recompute_modules: core_attn, layernorm, mlp");
+  require(
+      (modules_of(job) & ~known).none(), "layout.recompute_modules",
+      fmt::format("{}: a run knows modules of dense blocks only", fmt::join(names_in(modules_of(job) & ~known), ", ")),
+      "valid: core_attn, layernorm, mlp");
+}
+
+Recomputation recomputation_of(const Job& job) {
+  const Layout& layout = job.layout;
+  Recomputation again;
+  again.modules = modules_of(job);
+  again.partitioned = layout.partition_checkpoints;
+  if (layout.recompute != Recompute::kFull) return again;
+  if (layout.recompute_every) {
+    again.every = *layout.recompute_every;
+  } else {
+    again.first_blocks = layout.recompute_layers.value_or(job.model.layers);
+  }
+  return again;
+}
+
 void check_layout(const Job& job) {
   const Layout& layout = job.layout;
   require(layout.cp == 1, "layout.cp", fmt::format("{}: a run has no context parallelism", layout.cp), "1");
   require(layout.ep == 1, "layout.ep", fmt::format("{}: a run has no expert parallelism", layout.ep), "1");
   require(layout.tensor_parallel == TensorParallel::k1d, "layout.tensor_parallel", "a run knows 1d only", "1d");
-  require(layout.data_parallel == DataParallel::kDdp, "layout.data_parallel", "a run knows ddp, with ZeRO, only",
-          "ddp");
+  require(layout.data_parallel != DataParallel::kDataParallel, "layout.data_parallel",
+          "dataparallel is one process: a run has one for each rank", "valid for a run: ddp, fsdp, hsdp, ps, byteps");
   require(!job.training.finetune, "training.finetune", "a run trains all weights", "leave it out");
-  require(layout.offload == Offload::kNone, "layout.offload", "a run offloads nothing", "none");
-  require(layout.recompute == Recompute::kNone, "layout.recompute", "a run keeps all activations", "none");
+  check_recomputation(job);
 }
 
 // Weights, gradients and two optimizer states of every rank lie in this machine's memory.
@@ -154,7 +190,40 @@ NetworkSpec network_of(const Job& job, const RunSettings& settings) {
   network.sequence = job.training.sequence_length;
   network.tied = model.tied_embeddings;
   network.seed = settings.seed;
+  network.recompute = recomputation_of(job);
   return network;
+}
+
+// Sharded data parallelism is ZeRO 3, over some replicas or all of them.
+int zero_of(const Layout& layout) {
+  constexpr int kEverything = 3;
+  switch (layout.data_parallel) {
+    case DataParallel::kFsdp:
+      return kEverything;
+    case DataParallel::kHsdp:
+      return layout.shards > 1 ? kEverything : 0;
+    default:
+      return layout.zero;
+  }
+}
+
+// Groups of replicas on other nodes have their share of the spare hosts.
+void add_servers(const Job& job, TrainingPlan& plan) {
+  const GroupPlacement replicas = RankGrid(job.layout).placement(Axis::kData, job.cluster);
+  plan.served_ranks_per_node = replicas.ranks_per_node;
+  const int hosts = job.layout.spare_hosts;
+  if (hosts == 0 || replicas.nodes == 1) return;
+  require(hosts * replicas.nodes % job.cluster.nodes == 0, "layout.spare_hosts",
+          fmt::format("{} for {} nodes are no whole hosts for replicas on {} of them", hosts, job.cluster.nodes,
+                      replicas.nodes),
+          fmt::format("a multiple of {}", job.cluster.nodes / std::gcd(job.cluster.nodes, replicas.nodes)));
+  plan.servers = hosts * replicas.nodes / job.cluster.nodes;
+  if (job.layout.data_parallel == DataParallel::kPs) return;
+  plan.rank_share = byteps_shares(replicas.nodes, plan.servers).gpu_node;
+}
+
+bool has_servers(const Layout& layout) {
+  return layout.data_parallel == DataParallel::kPs || layout.data_parallel == DataParallel::kByteps;
 }
 
 }  // namespace
@@ -185,7 +254,13 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   plan.dp = job.layout.dp;
   plan.tp = job.layout.tp;
   plan.sequence_parallel = job.layout.sequence_parallel && job.layout.tp > 1;
-  plan.zero = job.layout.zero;
+  plan.zero = zero_of(job.layout);
+  if (job.layout.data_parallel == DataParallel::kHsdp && job.layout.shards > 1) plan.shards = job.layout.shards;
+  if (has_servers(job.layout)) {
+    add_servers(job, plan);
+  }
+  plan.reshard_after_forward = job.layout.reshard_after_forward;
+  plan.offload = job.layout.offload;
   plan.compression = job.layout.compression;
   plan.micro_batch_size = job.layout.micro_batch_size;
   if (job.training.optimizer != Optimizer::kAdam && job.training.optimizer != Optimizer::kSgd) {
@@ -221,6 +296,15 @@ GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& ru
                        fmt::format("{} is not done on GPUs", plan.compression.text()),
                        {},
                        "--backend threads or mpi"});
+  }
+  if (plan.offload != Offload::kNone) {
+    throw ConfigError({"layout.offload",
+                       fmt::format("{} is not done on GPUs", name_of(plan.offload)),
+                       {},
+                       "--backend threads or mpi"});
+  }
+  if (plan.servers > 0) {
+    throw ConfigError({"layout.spare_hosts", "servers of their own are threads", {}, "--backend threads, or 0"});
   }
   if (plan.slices() > 1) {
     throw ConfigError({"layout.schedule",

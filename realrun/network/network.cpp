@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "realrun/network/layers.hpp"
+#include "realrun/network/recompute.hpp"
 #include "realrun/network/tensor_parallel.hpp"
 
 namespace flopcast::realrun {
@@ -64,7 +65,9 @@ constexpr float kTableDeviation = 0.1F;
 template <class T>
 class Builder {
  public:
-  Builder(const NetworkSpec& spec, const TensorForm& form) : spec_(spec), form_(form) {}
+  /// `again`: what is recomputed inside blocks.
+  Builder(const NetworkSpec& spec, const TensorForm& form, const RecomputeModules& again)
+      : spec_(spec), form_(form), again_(again) {}
 
   LayerPointer<T> embedding() const {
     const Shard shard = rows_of(vocab(), hidden(), index(), ranks());
@@ -74,9 +77,14 @@ class Builder {
                                               sharded() ? index() : 0, sharded() ? ranks() : 1));
   }
 
-  LayerPointer<T> block(int number) const {
+  /// `index` among the stage's.
+  LayerPointer<T> block(int number, int index) const {
     const std::string name = fmt::format("block.{}", number);
-    return sequence<T>(attention(name), mlp(name));
+    if (!spec_.recompute.whole(index)) return sequence<T>(attention(name), mlp(name));
+    const Builder<T> inside(spec_, form_, {});
+    const bool cut = spec_.recompute.partitioned && ranks() > 1;
+    return std::make_unique<Recomputed<T>>(sequence<T>(inside.attention(name), inside.mlp(name)),
+                                           cut ? form_.group : nullptr);
   }
 
   LayerPointer<T> head() const {
@@ -98,14 +106,23 @@ class Builder {
     return std::make_unique<LayerNorm<T>>(name, hidden(), sharded());
   }
 
+  bool redoes(RecomputeModule module) const { return (again_ & bit_of(module)).any(); }
+  LayerPointer<T> redone_if(bool again, LayerPointer<T> layer) const {
+    return again ? std::make_unique<Recomputed<T>>(std::move(layer)) : std::move(layer);
+  }
+
   // norm, column linear, whatever works on its shares, row linear.
   LayerPointer<T> linear_pair(const std::string& norm_name, const std::string& up, const std::string& down,
-                              std::size_t inputs, std::size_t outputs, LayerPointer<T> between) const {
+                              std::size_t inputs, std::size_t outputs, LayerPointer<T> between, bool again) const {
+    LayerPointer<T> linears =
+        redone_if(again, sequence<T>(column_linear<T>({up, hidden(), inputs}, form_),
+                                     std::make_unique<Bias<T>>(up, columns_of(1, inputs, index(), ranks())),
+                                     std::move(between), row_linear<T>({down, outputs, hidden()}, form_)));
+    LayerPointer<T> inner = redoes(RecomputeModule::kLayernorm)
+                                ? std::make_unique<RebuiltBetween<T>>(norm(norm_name), std::move(linears))
+                                : sequence<T>(norm(norm_name), std::move(linears));
     return std::make_unique<Residual<T>>(
-        sequence<T>(norm(norm_name), column_linear<T>({up, hidden(), inputs}, form_),
-                    std::make_unique<Bias<T>>(up, columns_of(1, inputs, index(), ranks())), std::move(between),
-                    row_linear<T>({down, outputs, hidden()}, form_),
-                    std::make_unique<Bias<T>>(down, whole_matrix(1, hidden()), sharded())));
+        sequence<T>(std::move(inner), std::make_unique<Bias<T>>(down, whole_matrix(1, hidden()), sharded())));
   }
 
   LayerPointer<T> attention(const std::string& name) const {
@@ -113,27 +130,28 @@ class Builder {
                                                      static_cast<std::size_t>(spec_.hidden / spec_.heads),
                                                      static_cast<std::size_t>(spec_.sequence));
     return linear_pair(name + ".attention.norm", name + ".attention.qkv", name + ".attention.output", 3 * hidden(),
-                       hidden(), std::move(core));
+                       hidden(), redone_if(redoes(RecomputeModule::kCoreAttention), std::move(core)), false);
   }
 
   LayerPointer<T> mlp(const std::string& name) const {
     const auto width = static_cast<std::size_t>(spec_.ffn);
     return linear_pair(name + ".mlp.norm", name + ".mlp.up", name + ".mlp.down", width, width,
-                       std::make_unique<Gelu<T>>());
+                       std::make_unique<Gelu<T>>(), redoes(RecomputeModule::kMlp));
   }
 
   const NetworkSpec& spec_;
   const TensorForm& form_;
+  RecomputeModules again_;
 };
 
 }  // namespace
 
 template <class T>
 std::vector<LayerPointer<T>> build_stage(const NetworkSpec& spec, const StagePart& part, const TensorForm& form) {
-  const Builder<T> builder(spec, form);
+  const Builder<T> builder(spec, form, spec.recompute.modules);
   std::vector<LayerPointer<T>> units;
   if (part.embedding) units.push_back(builder.embedding());
-  for (int block = 0; block < part.blocks; ++block) units.push_back(builder.block(part.first_block + block));
+  for (int block = 0; block < part.blocks; ++block) units.push_back(builder.block(part.first_block + block, block));
   if (part.head) units.push_back(builder.head());
   return units;
 }

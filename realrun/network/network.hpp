@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "model/layout/layout.hpp"
 #include "realrun/network/layer.hpp"
 #include "realrun/network/tensor_group.hpp"
 
@@ -24,6 +25,18 @@ struct Corpus {
 /// The tokens of one slice of each of a microbatch's sequences.
 Microbatch cut(const Microbatch& whole, std::size_t sequence, const TokenSlice& slice);
 
+/// What is computed again before the backward pass instead of kept.
+struct Recomputation {
+  /// Of each stage's blocks: the first so many, or every so many-th; 0: none.
+  int first_blocks = 0;
+  int every = 0;
+  bool partitioned = false;  ///< of such a block's input, which tensor-parallel ranks hold alike, each keeps a part
+  RecomputeModules modules = {};  ///< in all other blocks: core_attn, layernorm, mlp
+
+  /// Whether the stage's block with this index is recomputed whole.
+  bool whole(int index) const { return index < first_blocks || (every > 0 && (index + 1) % every == 0); }
+};
+
 /// What is trained: a transformer, decoder-only, pre-norm, as GPT-2: token and learned position embeddings, blocks of
 /// causal attention and GELU MLP with biases, a final norm and a head without bias.
 /// Left out: dropout, rotary positions, grouped queries, gated MLPs, experts.
@@ -36,6 +49,7 @@ struct NetworkSpec {
   int sequence = 8;   ///< tokens of a sample
   bool tied = false;  ///< the head's matrix is the token table
   std::uint64_t seed = 1;
+  Recomputation recompute = {};
 };
 
 /// The part of the network that a stage holds: blocks, with the embedding before the first and the head behind the

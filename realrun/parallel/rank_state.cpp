@@ -14,6 +14,10 @@ constexpr std::size_t kReductionsUnderWay = 2;
 
 }  // namespace
 
+std::size_t served_by_rank(std::size_t elements, double rank_share) {
+  return static_cast<std::size_t>(static_cast<double>(elements) * rank_share);
+}
+
 StageWeights::StageWeights(ParallelContext& context, int stage, StageLayout layout, std::vector<Bucket> buckets)
     : context_(context), layout_(std::move(layout)), buckets_(std::move(buckets)), unit_starts_(unit_offsets(layout_)) {
   ComputeDevice& device = context_.device;
@@ -30,6 +34,8 @@ StageWeights::StageWeights(ParallelContext& context, int stage, StageLayout layo
     context_.compute.initialise(stage, static_cast<int>(unit),
                                 flat(whole, unit_starts_[unit], layout_.units[unit].size()));
   }
+  FLOPCAST_CHECK(context_.copies.size() <= 1 || shards(3));
+  FLOPCAST_CHECK(!has_servers() || context_.zero == 0);
   if (shards(1)) shares_ = device.allocate(share * sizeof(float));
   if (!shards(2)) gradients_ = device.allocate(bytes);
   if (context_.codec != nullptr && replicas() > 1) {
@@ -37,8 +43,20 @@ StageWeights::StageWeights(ParallelContext& context, int stage, StageLayout layo
     compressed_.emplace(CompressionContext{device, context_.transport, *context_.codec, context_.data}, layout_,
                         buckets_, gradients_, context_.tensor.size());
   }
+  if (context_.products != nullptr && replicas() > 1) {
+    FLOPCAST_CHECK(context_.zero == 0 && context_.codec == nullptr);
+    low_rank_.emplace(LowRankContext{device, context_.transport, *context_.products, context_.data, context_.low_rank},
+                      layout_, buckets_, gradients_);
+  }
   for (int state = 0; state < context_.optimizer.states(); ++state) {
     states_.push_back(device.allocate(share * sizeof(float)));
+  }
+  if (context_.offloads) {
+    host_weights_ = device.allocate(share * sizeof(float));
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+      const Buffer part = flat(whole, buckets_[bucket].offset, buckets_[bucket].count);
+      device.copy(shards(1) ? own_part(part, bucket) : part, share_of(host_weights_, bucket));
+    }
   }
   if (shards(3)) {
     const Buffer weights = device.allocate(share * sizeof(float));
@@ -88,32 +106,62 @@ UnitStore& StageWeights::open(const PassPlace& place) {
 }
 
 Buffer StageWeights::weights(int unit) {
-  if (shards(3)) {
-    const auto kept = gathered_.find(unit);
-    Buffer whole = kept == gathered_.end() ? gather_unit(unit) : kept->second;
-    if (place_.row_goes_on) {
-      gathered_[unit] = whole;
-    } else {
-      gathered_.erase(unit);
-    }
-    return whole;
-  }
+  if (shards(3)) return gathered(unit);
   const auto index = static_cast<std::size_t>(unit);
   return flat(versions_.at(place_.version), unit_starts_[index], layout_.units[index].size());
 }
 
-Buffer StageWeights::gather_unit(int unit) {
+Buffer StageWeights::gathered(int unit) {
+  if (!context_.reshards && place_.backward) {
+    Held& held = held_.at(unit);
+    Buffer whole = held.whole;
+    if (--held.passes == 0) held_.erase(unit);
+    return whole;
+  }
+  const auto kept = gathered_.find(unit);
+  Buffer whole;
+  if (kept != gathered_.end()) {
+    whole = kept->second;
+  } else {
+    start_gather(unit);
+    const Gather arrived = on_their_way_.at(unit);
+    on_their_way_.erase(unit);
+    for (const Request& request : arrived.requests) context_.transport.wait(request);
+    context_.compute.weights_changed();
+    whole = arrived.whole;
+  }
+  if (place_.row_goes_on) {
+    gathered_[unit] = whole;
+  } else {
+    gathered_.erase(unit);
+  }
+  if (!context_.reshards) {
+    Held& held = held_[unit];
+    held.whole = whole;
+    ++held.passes;
+  }
+  prefetch(place_.backward ? unit - 1 : unit + 1);
+  return whole;
+}
+
+void StageWeights::prefetch(int unit) {
+  if (unit < 0 || unit >= static_cast<int>(layout_.units.size())) return;
+  if (gathered_.count(unit) == 0) start_gather(unit);
+}
+
+void StageWeights::start_gather(int unit) {
+  const auto [entry, is_new] = on_their_way_.try_emplace(unit);
+  if (!is_new) return;
   const auto index = static_cast<std::size_t>(unit);
-  Buffer whole = context_.device.allocate(layout_.units[index].size() * sizeof(float));
+  Gather& gather = entry->second;
+  gather.whole = context_.device.allocate(layout_.units[index].size() * sizeof(float));
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     if (buckets_[bucket].first_unit != unit) continue;
-    const Buffer part = flat(whole, buckets_[bucket].offset - unit_starts_[index], buckets_[bucket].count);
-    context_.transport.run(
+    const Buffer part = flat(gather.whole, buckets_[bucket].offset - unit_starts_[index], buckets_[bucket].count);
+    gather.requests.push_back(context_.transport.start(
         context_.data,
-        {.kind = CollectiveKind::kAllGather, .input = share_of(versions_.at(place_.version), bucket), .output = part});
+        {.kind = CollectiveKind::kAllGather, .input = share_of(versions_.at(place_.version), bucket), .output = part}));
   }
-  context_.compute.weights_changed();
-  return whole;
 }
 
 Buffer StageWeights::gradients(int unit) {
@@ -163,9 +211,15 @@ void StageWeights::sum_partial_gradients(int unit) {
 
 void StageWeights::reduce(std::size_t bucket) {
   if (compressed_) return compressed_->begin(bucket);
+  if (low_rank_) return low_rank_->begin(bucket);
   const Bucket& range = buckets_[bucket];
   Reduction reduction;
   reduction.bucket = bucket;
+  if (has_servers()) {
+    reduction.request = start_through_servers(flat(gradients_, range.offset, range.count));
+    pending_.push_back(std::move(reduction));
+    return;
+  }
   Collective collective;
   if (shards(2)) {
     const Buffer& unit_gradients = unit_gradients_.at(range.first_unit);
@@ -183,12 +237,63 @@ void StageWeights::reduce(std::size_t bucket) {
     collective = {.kind = CollectiveKind::kAllReduce, .input = whole, .output = whole};
   }
   reduction.request = context_.transport.start(context_.data, collective);
+  if (context_.copies.size() > 1) {
+    // Started operations run in their order: this one finds what the one before has made.
+    reduction.request = context_.transport.start(
+        context_.copies,
+        {.kind = CollectiveKind::kAllReduce, .input = reduction.received, .output = reduction.received});
+  }
   pending_.push_back(std::move(reduction));
   // Passes that reduce would otherwise pile up a step's worth of shares.
   while (shards(2) && pending_.size() > kReductionsUnderWay) {
     collect(pending_.front());
     pending_.pop_front();
   }
+}
+
+// Started operations run in their order: each finds what the one before has made.
+Request StageWeights::start_through_servers(const Buffer& gradients) {
+  const Group& node = context_.node;
+  if (node.size() == 1) return start_between_nodes(gradients);
+  const auto members = static_cast<std::size_t>(node.size());
+  FLOPCAST_CHECK(gradients.bytes() % (members * sizeof(float)) == 0);
+  const Buffer of_node = context_.device.allocate(gradients.bytes() / members);
+  context_.transport.start(node, {.kind = CollectiveKind::kReduceScatter, .input = gradients, .output = of_node});
+  if (context_.peers.size() > 1) start_between_nodes(of_node);
+  return context_.transport.start(node, {.kind = CollectiveKind::kAllGather, .input = of_node, .output = gradients});
+}
+
+Request StageWeights::start_between_nodes(const Buffer& of_node) {
+  const Group& peers = context_.peers;
+  const auto members = static_cast<std::size_t>(peers.size());
+  const std::size_t elements = of_node.bytes() / sizeof(float);
+  const std::size_t own = context_.servers.empty() ? elements / members : served_by_rank(elements, context_.rank_share);
+  FLOPCAST_CHECK(!context_.servers.empty() || own * members == elements);
+  Request last;
+  if (own > 0) {
+    const Buffer among_peers = flat(of_node, 0, own * members);
+    const Buffer served = context_.device.allocate(own * sizeof(float));
+    context_.transport.start(peers, {.kind = CollectiveKind::kReduceScatter, .input = among_peers, .output = served});
+    last =
+        context_.transport.start(peers, {.kind = CollectiveKind::kAllGather, .input = served, .output = among_peers});
+  }
+  const std::size_t rest = elements - own * members;
+  const auto broadcast = [&](const Group& group, int server, int root) {
+    const Part part = part_of(rest, server, static_cast<int>(context_.servers.size()));
+    if (part.count == 0) return;
+    last = context_.transport.start(group, {.kind = CollectiveKind::kBroadcast,
+                                            .output = flat(of_node, own * members + part.first, part.count),
+                                            .root = root});
+  };
+  const auto servers = static_cast<int>(context_.servers.size());
+  for (int server = 0; server < servers; ++server) {
+    broadcast(context_.servers[static_cast<std::size_t>(server)].push, server, 0);
+  }
+  for (int server = 0; server < servers; ++server) {
+    broadcast(context_.servers[static_cast<std::size_t>(server)].pull, server, peers.size());
+  }
+  FLOPCAST_CHECK(last != nullptr);
+  return last;
 }
 
 void StageWeights::collect(Reduction& reduction) {
@@ -198,11 +303,11 @@ void StageWeights::collect(Reduction& reduction) {
 }
 
 void StageWeights::finish_reductions() {
-  FLOPCAST_CHECK(unit_gradients_.empty());
+  FLOPCAST_CHECK(unit_gradients_.empty() && on_their_way_.empty() && held_.empty());
   gathered_.clear();
   for (Reduction& reduction : std::exchange(pending_, {})) collect(reduction);
-  if (!compressed_) return;
-  for (const Interval& ran : compressed_->finish()) {
+  if (!compressed_ && !low_rank_) return;
+  for (const Interval& ran : compressed_ ? compressed_->finish() : low_rank_->finish()) {
     context_.recording.span(SpanKind::kGradientReduction, StreamKind::kGradient, ran);
   }
 }
@@ -220,8 +325,12 @@ void StageWeights::update(bool in_place) {
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     std::vector<Buffer> states;
     for (const Buffer& state : states_) states.push_back(share_of(state, bucket));
-    context_.device.optimize(context_.optimizer, updates_, owned_weights(weights, bucket), reduced(bucket), states,
-                             owned_weights(updated, bucket));
+    if (context_.offloads) {
+      update_on_host(bucket, states, owned_weights(updated, bucket));
+    } else {
+      context_.device.optimize(context_.optimizer, updates_, owned_weights(weights, bucket), reduced(bucket), states,
+                               owned_weights(updated, bucket));
+    }
   }
   context_.device.zero(gradients_);
   context_.device.zero(shares_);
@@ -229,6 +338,15 @@ void StageWeights::update(bool in_place) {
   if (shards(1) && !shards(3)) gather_weights(updated);
   versions_[in_place ? newest : newest + 1] = updated;
   context_.compute.weights_changed();
+}
+
+void StageWeights::update_on_host(std::size_t bucket, const std::vector<Buffer>& states, const Buffer& updated) {
+  const Buffer gradients = context_.device.allocate(updated.bytes());
+  context_.device.copy(reduced(bucket), gradients);
+  const Buffer weights = share_of(host_weights_, bucket);
+  context_.device.optimize(context_.optimizer, updates_, weights, gradients, states, weights);
+  context_.device.copy(weights, updated);
+  context_.offloads(gradients.bytes() + weights.bytes());
 }
 
 void StageWeights::gather_weights(const Buffer& weights) {

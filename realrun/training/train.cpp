@@ -15,10 +15,10 @@
 #include "realrun/compute/network_stages.hpp"
 #include "realrun/compute/sleeping_stages.hpp"
 #include "realrun/parallel/rank_state.hpp"
+#include "realrun/training/rank_groups.hpp"
+#include "realrun/training/server_rank.hpp"
 
 namespace flopcast::realrun {
-
-namespace {
 
 RankGrid grid_of(const TrainingPlan& plan) {
   Layout layout;
@@ -28,7 +28,6 @@ RankGrid grid_of(const TrainingPlan& plan) {
   return RankGrid(layout);
 }
 
-// All groups of the axis, made in the same order by everybody; returns the one this rank is in.
 Group form_groups(RankTransport& transport, const RankGrid& grid, Axis axis) {
   Group own;
   for (int rank = 0; rank < grid.ranks(); ++rank) {
@@ -39,7 +38,57 @@ Group form_groups(RankTransport& transport, const RankGrid& grid, Axis axis) {
   return own;
 }
 
-// By shared set, for the replica this rank is in.
+Group form_cut_groups(RankTransport& transport, const RankGrid& grid, int neighbours, Cut cut, Axis axis) {
+  const int replicas = grid.degree(Axis::kData);
+  Group own;
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    if (grid.coordinate(rank, Axis::kData) != 0) continue;
+    const std::vector<int> all = grid.group_of(rank, Axis::kData);
+    const int groups = cut == Cut::kNeighbours ? replicas / neighbours : neighbours;
+    for (int index = 0; index < groups; ++index) {
+      std::vector<int> members;
+      for (int replica = 0; replica < replicas; ++replica) {
+        const int place = cut == Cut::kNeighbours ? replica / neighbours : replica % neighbours;
+        if (place == index) members.push_back(all[static_cast<std::size_t>(replica)]);
+      }
+      Group group = transport.form_group(axis, members);
+      if (group.size() > 0) own = std::move(group);
+    }
+  }
+  return own;
+}
+
+ServerGroups form_server_groups(RankTransport& transport, const TrainingPlan& plan, const RankGrid& grid) {
+  ServerGroups groups;
+  int server = plan.ranks();
+  const int neighbours = plan.served_ranks_per_node;
+  for (int rank = 0; rank < grid.ranks() && plan.servers > 0; ++rank) {
+    if (grid.coordinate(rank, Axis::kData) >= neighbours) continue;
+    std::vector<int> peers;
+    const std::vector<int> replicas = grid.group_of(rank, Axis::kData);
+    for (std::size_t at = static_cast<std::size_t>(grid.coordinate(rank, Axis::kData)); at < replicas.size();
+         at += static_cast<std::size_t>(neighbours)) {
+      peers.push_back(replicas[at]);
+    }
+    for (int index = 0; index < plan.servers; ++index, ++server) {
+      const bool is_here = transport.rank() == server;
+      if (is_here) groups.place = {.worker = rank, .index = index, .pushes = {}, .pull = {}};
+      ServerLink link;
+      for (const int peer : peers) {
+        const Group push = transport.form_group(Axis::kData, {peer, server});
+        if (push.size() > 0) link.push = push;
+        if (is_here) groups.place.pushes.push_back(push);
+      }
+      std::vector<int> all = peers;
+      all.push_back(server);
+      link.pull = transport.form_group(Axis::kData, all);
+      if (is_here) groups.place.pull = link.pull;
+      if (link.pull.size() > 0) groups.links.push_back(std::move(link));
+    }
+  }
+  return groups;
+}
+
 std::vector<Group> form_shared_groups(RankTransport& transport, const RankGrid& grid,
                                       const std::vector<std::vector<int>>& holders) {
   std::vector<Group> own(holders.size());
@@ -49,14 +98,14 @@ std::vector<Group> form_shared_groups(RankTransport& transport, const RankGrid& 
     for (std::size_t set = 0; set < holders.size(); ++set) {
       std::vector<int> members;
       for (const int holder : holders[set]) members.push_back(pipeline[static_cast<std::size_t>(holder)]);
-      Group group = transport.form_group(Axis::kPipeline, members);
+      // Between stages, but gradients of the same weights: the forecast counts them with those of replicas.
+      Group group = transport.form_group(Axis::kData, members);
       if (group.size() > 0) own[set] = std::move(group);
     }
   }
   return own;
 }
 
-// The pairs of ranks with neighbouring stages, of every pipeline, each once.
 std::vector<std::pair<int, int>> neighbours_of(const TrainingPlan& plan, const RankGrid& grid) {
   std::set<std::pair<int, int>> pairs;
   for (int rank = 0; rank < grid.ranks(); ++rank) {
@@ -102,6 +151,13 @@ BucketRules bucket_rules(const TrainingPlan& plan) {
   if (plan.bucket_bytes) rules.bytes = rules.first_bytes = static_cast<std::size_t>(*plan.bucket_bytes);
   return rules;
 }
+
+std::size_t alignment_of(const TrainingPlan& plan, ComputeDevice& device) {
+  const bool cut = plan.zero > 0 || plan.served_ranks_per_node > 0;
+  return std::lcm(device.alignment(), cut ? static_cast<std::size_t>(plan.dp) : 1);
+}
+
+namespace {
 
 double thread_cpu_seconds() {
   timespec time{};
@@ -177,8 +233,37 @@ class RankTraining {
         sleeping_(make_sleeping()),
         compute_(sleeping_ == nullptr ? *network_ : *sleeping_),
         codec_(make_host_codec(plan.compression)),
-        context_{device_, transport, recording_, compute_, plan.optimizer, {}, {}, plan.zero, codec_.get()} {
-    context_.data = form_groups(transport, grid_, Axis::kData);
+        context_{.device = device_,
+                 .transport = transport,
+                 .recording = recording_,
+                 .compute = compute_,
+                 .optimizer = plan.optimizer,
+                 .data = {},
+                 .copies = {},
+                 .node = {},
+                 .peers = {},
+                 .servers = {},
+                 .rank_share = plan.rank_share,
+                 .tensor = {},
+                 .zero = plan.zero,
+                 .reshards = plan.reshard_after_forward,
+                 .offloads = counts_host_bytes(plan.offload == Offload::kOptimizer),
+                 .codec = codec_.get()} {
+    if (plan.compression.kind == Compression::Kind::kPowerSgd) {
+      context_.products = &host_low_rank_products();
+      context_.low_rank = plan.compression.rank;
+    }
+    if (plan.shards == 0) {
+      context_.data = form_groups(transport, grid_, Axis::kData);
+    } else {
+      context_.data = form_cut_groups(transport, grid_, plan.shards, Cut::kNeighbours);
+      context_.copies = form_cut_groups(transport, grid_, plan.shards, Cut::kSamePlace);
+    }
+    if (plan.served_ranks_per_node > 0) {
+      context_.node = form_cut_groups(transport, grid_, plan.served_ranks_per_node, Cut::kNeighbours);
+      context_.peers = form_cut_groups(transport, grid_, plan.served_ranks_per_node, Cut::kSamePlace);
+      context_.servers = form_server_groups(transport, plan, grid_).links;
+    }
     context_.tensor = form_groups(transport, grid_, Axis::kTensor);
     std::vector<StageLayout> layouts;
     for (int stage = 0; stage < plan.program.stage_count(); ++stage) layouts.push_back(compute_.layout(stage));
@@ -231,12 +316,18 @@ class RankTraining {
         [needs](int stage) { return needs->is_last(stage); }, [this] { transport_.poke(); });
   }
 
+  std::function<void(std::size_t)> counts_host_bytes(bool alone) {
+    if (!alone && plan_.offload != Offload::kAll) return {};
+    return [this](std::size_t bytes) { host_bytes_ += bytes; };
+  }
+
   NetworkStagesSpec stages_spec() {
     NetworkStagesSpec spec;
+    spec.offloads = counts_host_bytes(plan_.offload == Offload::kActivations);
     spec.network = plan_.network;
     spec.parts = parts_of(plan_);
     spec.form = {.group = &tensor_group_, .sequence_parallel = plan_.sequence_parallel};
-    spec.alignment = std::lcm(device_.alignment(), plan_.zero > 0 ? static_cast<std::size_t>(plan_.dp) : 1);
+    spec.alignment = alignment_of(plan_, device_);
     spec.micro_batch_size = plan_.micro_batch_size;
     spec.slices = plan_.slices();
     spec.loss_weight = 1.0F / static_cast<float>(plan_.microbatches_per_update() * plan_.slices());
@@ -258,6 +349,7 @@ class RankTraining {
   StepRecord run_step(int step) {
     transport_.run(everybody_, {.kind = CollectiveKind::kBarrier});
     const SentTraffic before = transport_.traffic();
+    host_bytes_ = 0;
     const Ticks start = device_.time_of(device_.mark());
     const double cpu = thread_cpu_seconds();
     executor_->run_step(step);
@@ -266,6 +358,7 @@ class RankTraining {
     record.wall_seconds = static_cast<double>(device_.time_of(device_.mark()) - start) * 1e-12;
     record.record = recording_.take();
     record.traffic = transport_.traffic() - before;
+    record.host_bytes = host_bytes_;
     add_losses(record);
     return record;
   }
@@ -306,6 +399,7 @@ class RankTraining {
   RankGrid grid_;
   int pipeline_rank_ = 0;
   int data_index_ = 0;
+  std::uint64_t host_bytes_ = 0;
   Recording recording_;
   TensorGroup tensor_group_;
   std::unique_ptr<StageCompute> network_;
@@ -318,6 +412,21 @@ class RankTraining {
   std::unique_ptr<Executor> executor_;
 };
 
+TrainingPlan calibration_plan(const TrainingPlan& plan) {
+  TrainingPlan calibration = plan;
+  calibration.program = plan.calibration->program;
+  calibration.steps = plan.calibration->steps;
+  return calibration;
+}
+
+void serve_ranks(const TrainingPlan& plan, RankTransport& transport) {
+  if (!plan.calibration) return ServerRank(plan, transport).run();
+  const TrainingPlan calibration = calibration_plan(plan);
+  ServerRank(calibration, transport).run();
+  ServerRank(plan, transport).run();
+  ServerRank(calibration, transport).run();
+}
+
 }  // namespace
 
 void train_rank(const TrainingPlan& plan, RankTransport& transport, RankResult& result,
@@ -328,11 +437,9 @@ void train_rank(const TrainingPlan& plan, RankTransport& transport, RankResult& 
 
 void train_rank(const TrainingPlan& plan, const RankMachine& machine, RankTransport& transport, RankResult& result,
                 const BetweenSteps& between_steps) {
-  FLOPCAST_CHECK(transport.rank_count() == plan.ranks());
+  FLOPCAST_CHECK(transport.rank_count() == plan.ranks() + plan.server_ranks());
   if (!plan.calibration) return RankTraining(plan, machine, transport).run(result, between_steps);
-  TrainingPlan calibration = plan;
-  calibration.program = plan.calibration->program;
-  calibration.steps = plan.calibration->steps;
+  const TrainingPlan calibration = calibration_plan(plan);
   LoopbackTransport alone(transport, machine.device);
   {
     RankTraining before(calibration, machine, alone);
@@ -356,7 +463,8 @@ void train_on_threads(const TrainingPlan& plan, const ThreadOptions& options, st
                       const BetweenSteps& between_steps) {
   check_plan(plan);
   results.assign(static_cast<std::size_t>(plan.ranks()), {});
-  run_threads(plan.ranks(), options, [&](RankTransport& transport) {
+  run_threads(plan.ranks() + plan.server_ranks(), options, [&](RankTransport& transport) {
+    if (transport.rank() >= plan.ranks()) return serve_ranks(plan, transport);
     train_rank(plan, transport, results[static_cast<std::size_t>(transport.rank())], between_steps);
   });
 }

@@ -96,20 +96,33 @@ void check_updates(const TrainingPlan& plan) {
   }
   if (plan.zero > 1) {
     refuse("layout.zero",
-           fmt::format("{} does not go with {}, which keeps several versions of the weights", plan.zero,
-                       plan.program.schedule),
+           fmt::format("{}{} does not go with {}, which keeps several versions of the weights", plan.zero,
+                       plan.zero == 3 ? ", as fsdp and hsdp are," : "", plan.program.schedule),
            "valid: 0, 1");
   }
+}
+
+void check_sharding(const TrainingPlan& plan) {
+  if (plan.served_ranks_per_node > 0) {
+    if (plan.zero > 0) {
+      refuse("layout.zero", fmt::format("{}: parameter servers hand whole gradients back", plan.zero), "valid: 0");
+    }
+    if (plan.dp % plan.served_ranks_per_node != 0) {
+      refuse("layout.data_parallel",
+             fmt::format("servers serve as many ranks on every node: {} replicas lie {} on a node", plan.dp,
+                         plan.served_ranks_per_node),
+             {});
+    }
+  }
+  if (plan.shards == 0) return;
+  FLOPCAST_CHECK(plan.zero == 3);
+  check_division("layout.shards", plan.shards, plan.dp, "the replicas");
 }
 
 void check_compression(const TrainingPlan& plan) {
   const Compression::Kind kind = plan.compression.kind;
   if (kind == Compression::Kind::kNone) return;
   const std::string name = plan.compression.text();
-  if (kind == Compression::Kind::kPowerSgd) {
-    refuse("layout.compression", fmt::format("{}: a run does not know PowerSGD", name),
-           "valid: none, 8bit, 4bit, topk:F");
-  }
   if (plan.zero > 0) {
     refuse("layout.compression",
            fmt::format("{} replaces an all-reduce of whole gradients, which ZeRO {} does not do", name, plan.zero),
@@ -121,6 +134,7 @@ void check_compression(const TrainingPlan& plan) {
 
 void check_plan(const TrainingPlan& plan) {
   check_program(plan);
+  check_sharding(plan);
   check_compression(plan);
   check_updates(plan);
   check_slices(plan);

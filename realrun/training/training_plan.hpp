@@ -28,6 +28,13 @@ struct TrainingPlan {
   int tp = 1;
   bool sequence_parallel = false;
   int zero = 0;
+  int shards = 0;  ///< with zero 3: neighbouring replicas that share one copy of the states; 0: all replicas share it
+  bool reshard_after_forward = true;  ///< with zero 3: see StageWeights
+  /// Neighbouring replicas on a node, where gradients go through parameter servers; 0: they do not. With zero 0.
+  int served_ranks_per_node = 0;
+  int servers = 0;          ///< on spare hosts, of each group of replicas with the same place on their nodes
+  double rank_share = 0.0;  ///< of what such a group adds up, each rank serves so much beside the servers
+  Offload offload = Offload::kNone;
   Compression compression;  ///< of gradients between replicas; with zero 0
   int micro_batch_size = 1;
   int steps = 1;
@@ -38,6 +45,8 @@ struct TrainingPlan {
 
   int pipeline_ranks() const { return program.rank_count(); }
   int ranks() const { return dp * tp * pipeline_ranks(); }
+  /// Ranks behind the others that compute nothing: servers on spare hosts.
+  int server_ranks() const { return ranks() / dp * served_ranks_per_node * servers; }
   int slices() const { return program.slices_per_microbatch; }
   /// Of one replica in a step, over all chains; whole ones.
   int microbatches() const { return program.microbatch_count(); }
@@ -46,7 +55,7 @@ struct TrainingPlan {
 };
 
 /// Throws ConfigError when the plan cannot be executed: a faulty program, sizes that do not divide, tied embeddings
-/// without a flush, ZeRO 2 and 3 without one, compression that is PowerSGD or meets ZeRO.
+/// without a flush, ZeRO 2 and 3 without one, compression that meets ZeRO.
 void check_plan(const TrainingPlan& plan);
 
 }  // namespace flopcast::realrun

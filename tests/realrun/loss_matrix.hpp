@@ -27,6 +27,16 @@ std::vector<MatrixCase> whole_catalogue();
 /// several mini-batches between updates, compressed gradients.
 std::vector<MatrixCase> further_layouts();
 
+/// Blocks recomputed whole, the first of a stage, every other one, with parted inputs, or by modules; over schedules,
+/// replicas with ZeRO 3 and tensor-parallel ranks.
+std::vector<MatrixCase> recomputed_layouts();
+
+/// FSDP and HSDP, resharding or not, over schedules, replicas and tensor-parallel ranks.
+std::vector<MatrixCase> fully_sharded_layouts();
+
+/// Gradients through parameter servers, beside the ranks and on spare hosts.
+std::vector<MatrixCase> served_layouts();
+
 /// Trains every case and compares losses and final weights: with one rank where the schedule flushes, and with serial
 /// training with the defined delays where it does not. Fails the running test where they differ. Prints, and returns,
 /// how many were compared.

@@ -12,6 +12,7 @@
 #include "base/text/error.hpp"
 #include "realrun/launch/plan_from_job.hpp"
 #include "realrun/training/train.hpp"
+#include "tests/realrun/step_volumes.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast::realrun {
@@ -28,31 +29,6 @@ PreparedStep small_job(const std::string& layout, bool tied, const char* stack =
 }
 
 using Volumes = std::map<std::pair<CollectiveKind, Axis>, double>;  // bytes sent by a rank in a step
-constexpr double kFloatBytes = 4.0;
-
-// Microbatches that pass a stage in a step, and of these the passes that gather and reduce sharded weights.
-struct StagePasses {
-  double microbatches = 0;
-  double rows = 0;
-};
-
-StagePasses passes_of(const PreparedStep& step, int stage) {
-  StagePasses passes;
-  for (const Chain& chain : step.program.chains) {
-    if (stage < chain.first_stage || stage > chain.last_stage) continue;
-    passes.microbatches = step.program.asynchronous
-                              ? step.job.layout.microbatches()
-                              : step.program.microbatches_of(chain) / step.program.slices_per_microbatch;
-  }
-  const std::vector<int>& in_a_row = step.stages.passes_in_a_row;
-  passes.rows = passes.microbatches / (in_a_row.empty() ? 1 : in_a_row[static_cast<std::size_t>(stage)]);
-  return passes;
-}
-
-double updates_of(const PreparedStep& step) {
-  return step.program.asynchronous ? step.job.layout.microbatches() / static_cast<double>(*step.request.accumulation)
-                                   : 1.0;
-}
 
 // Tensor-parallel ranks: a block has two pairs of linears, each with one all-reduce forward and one back (Shoeybi et
 // al. 1909.08053 §3), or with sequence parallelism all-gather and reduce-scatter in each direction and another
@@ -64,20 +40,42 @@ void add_tensor_volumes(const PreparedStep& step, const StageCosts& stage, doubl
   const double rows = static_cast<double>(layout.micro_batch_size) * step.job.training.sequence_length;
   const double activation = microbatches * rows * step.job.model.hidden * kFloatBytes * share;
   const double ends = (stage.has_embedding ? 1.0 : 0.0) + (stage.has_head ? 1.0 : 0.0);
+  // Recomputation redoes both forward collectives of a block, or that of its MLP.
+  double again = 2.0 * layout.recomputed(stage.layers);
+  if (layout.recompute_modules && (*layout.recompute_modules & bit_of(RecomputeModule::kMlp)).any()) {
+    again += stage.layers;
+  }
+  const double parted = layout.partition_checkpoints ? layout.recomputed(stage.layers) : 0.0;
   if (layout.sequence_parallel) {
-    volumes[{CollectiveKind::kAllGather, Axis::kTensor}] += (6.0 * stage.layers + ends) * activation;
-    volumes[{CollectiveKind::kReduceScatter, Axis::kTensor}] += (4.0 * stage.layers + ends) * activation;
+    volumes[{CollectiveKind::kAllGather, Axis::kTensor}] += (6.0 * stage.layers + again + ends) * activation;
+    volumes[{CollectiveKind::kReduceScatter, Axis::kTensor}] += (4.0 * stage.layers + again + ends) * activation;
   } else {
-    volumes[{CollectiveKind::kAllReduce, Axis::kTensor}] += 2.0 * (4.0 * stage.layers + ends) * activation;
+    volumes[{CollectiveKind::kAllReduce, Axis::kTensor}] += 2.0 * (4.0 * stage.layers + again + ends) * activation;
+    volumes[{CollectiveKind::kAllGather, Axis::kTensor}] += parted * activation;
   }
   if (stage.has_head) {
     volumes[{CollectiveKind::kAllReduce, Axis::kTensor}] += microbatches * 3.0 * 2.0 * rows * kFloatBytes * share;
   }
 }
 
+// FSDP gathers and scatters like ZeRO 3; HSDP does so among its shards, and all-reduces what they have summed up over
+// the copies (2304.11277 §3.2.2).
+void add_sharded_volumes(const Layout& layout, double parameters, double rows, Volumes& volumes) {
+  const double shards = layout.weight_shards();
+  const double copies = layout.dp / shards;
+  const double bytes = parameters * kFloatBytes * rows;
+  volumes[{CollectiveKind::kAllGather, Axis::kData}] +=
+      (layout.reshard_after_forward ? 2.0 : 1.0) * bytes * (shards - 1.0) / shards;
+  volumes[{CollectiveKind::kReduceScatter, Axis::kData}] += bytes * (shards - 1.0) / shards;
+  volumes[{CollectiveKind::kAllReduce, Axis::kData}] += 2.0 * bytes / shards * (copies - 1.0) / copies;
+}
+
 // Replicas (Rajbhandari et al. 1910.02054 §7).
 void add_data_volumes(const PreparedStep& step, double parameters, double rows, Volumes& volumes) {
   const Layout& layout = step.job.layout;
+  if (layout.data_parallel != DataParallel::kDdp && layout.weight_shards() > 1) {
+    return add_sharded_volumes(layout, parameters, rows, volumes);
+  }
   const double bytes = parameters * kFloatBytes * (layout.dp - 1.0) / layout.dp;
   const double updates = updates_of(step);
   double& gathered = volumes[{CollectiveKind::kAllGather, Axis::kData}];
@@ -124,7 +122,7 @@ Volumes expected_volumes(const PreparedStep& step, int pipeline_rank) {
   const bool shares_table = tables_of(step, pipeline_rank) > 0 && !table_is_on_one_rank(step);
   if (step.stages.copies() == 1 && shares_table) copied += table_bytes(step);
   if (copied > 0) {
-    volumes[{CollectiveKind::kAllReduce, Axis::kPipeline}] = copied / (layout.zero > 0 ? layout.dp : 1);
+    volumes[{CollectiveKind::kAllReduce, Axis::kData}] += copied / layout.optimizer_shards();
   }
   return volumes;
 }
@@ -138,7 +136,7 @@ double spared_bytes(const PreparedStep& step, int pipeline_rank) {
   const bool sums_table =
       tables_of(step, pipeline_rank) > 0 && step.stages.copies() == 1 && !table_is_on_one_rank(step);
   if (!sums_table) return norm;
-  return norm + table_bytes(step) * (1.0 / layout.gradient_shards() - 1.0 / (layout.zero > 0 ? layout.dp : 1));
+  return norm + table_bytes(step) * (1.0 / layout.gradient_shards() - 1.0 / layout.optimizer_shards());
 }
 
 // A rank with the first and the last stage keeps two copies of a tied table; the model counts one.
@@ -165,31 +163,6 @@ void expect_the_models_sums(const PreparedStep& step, int pipeline_rank, const V
   for (const auto& [key, bytes] : volumes) (key.second == Axis::kTensor ? expected_tensor : expected_data) += bytes;
   EXPECT_NEAR(expected_tensor, tensor, 1e-6) << what;
   EXPECT_NEAR(expected_data, data, 1e-6) << what;
-}
-
-double predicted_point_to_point(const PreparedStep& step, int pipeline_rank) {
-  double bytes = 0;
-  for (int stage = 0; stage + 1 < step.stages.stages(); ++stage) {
-    const auto index = static_cast<std::size_t>(stage);
-    const double messages = passes_of(step, stage).microbatches * step.program.slices_per_microbatch;
-    const double sent = messages * step.costs.boundaries[index].bytes.value();
-    if (step.program.rank_of_stage[index] == pipeline_rank) bytes += sent;      // activations
-    if (step.program.rank_of_stage[index + 1] == pipeline_rank) bytes += sent;  // gradients
-  }
-  return bytes;
-}
-
-// What the model leaves out: with sequence parallelism each rank sees a part of the gradients of norms, of the row
-// linears' biases and of the positions; they are added up before each reduction over the replicas.
-double partial_bytes(const PreparedStep& step, const RankResult& rank) {
-  double elements = 0;
-  for (const TrainedParameter& part : rank.weights) {
-    if (part.parameter.partial) elements += static_cast<double>(part.parameter.shard.count());
-  }
-  const double tp = step.job.layout.tp;
-  double times = updates_of(step);
-  if (step.job.layout.gradient_shards() > 1) times = passes_of(step, 0).rows;
-  return elements * kFloatBytes * 2.0 * (tp - 1) / tp * times;
 }
 
 // Compares what every rank sent, by collective and axis; returns the number of figures.
@@ -271,14 +244,56 @@ TEST(Traffic, OfFurtherLayouts) {
   EXPECT_GT(compared, 2000);
 }
 
+TEST(Traffic, OfRecomputation) {
+  int compared = 0;
+  for (const char* again : {R"("recompute": "full")", R"("recompute": "full", "recompute_layers": 1)",
+                            R"("recompute": "full", "recompute_every": 3)", R"("recompute": "selective")",
+                            R"("recompute": "selective", "recompute_modules": ["mlp", "layernorm"])"}) {
+    for (const Degrees& degrees : std::vector<Degrees>{{2, 2, false}, {2, 4, true}, {4, 1, false}}) {
+      for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+        for (const int zero : {0, 3}) {
+          compared += compare(fmt::format("{}, {}", layout_text(schedule, degrees, zero), again), false);
+        }
+      }
+    }
+  }
+  compared +=
+      compare(layout_text("1f1b", {2, 2, false}, 1) + R"(, "recompute": "full", "partition_checkpoints": true)", true);
+  std::cout << compared << " volumes equal to the model's\n";
+  EXPECT_GT(compared, 900);
+}
+
+TEST(Traffic, OfShardedReplicas) {
+  int compared = 0;
+  for (const char* form : {R"("data_parallel": "fsdp")", R"("data_parallel": "fsdp", "reshard_after_forward": false)",
+                           R"("data_parallel": "hsdp", "shards": 2)", R"("data_parallel": "hsdp", "shards": 1)",
+                           R"("data_parallel": "hsdp", "shards": 2, "reshard_after_forward": false)"}) {
+    for (const Degrees& degrees : std::vector<Degrees>{{1, 1, false}, {2, 1, false}, {1, 2, true}, {2, 2, false}}) {
+      for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "dualpipev"}) {
+        for (const bool tied : {false, true}) {
+          const bool pairs = std::string(schedule) == "dualpipev";
+          if (pairs && (degrees.pp == 1 || tied)) continue;
+          compared += compare(fmt::format(R"({}, "schedule": "{}", "pp": {}, "tp": {}, "sequence_parallel": {},
+                                             "micro_batch_size": 1, "global_batch_size": 16)",
+                                          form, schedule, degrees.pp, degrees.tp, degrees.sequence_parallel),
+                              tied);
+        }
+      }
+    }
+  }
+  std::cout << compared << " volumes equal to the model's\n";
+  EXPECT_GT(compared, 2000);
+}
+
 TEST(PlanFromJob, RefusesWhatTheNetworkIsNot) {
   PreparedStep step = small_job(R"("pp": 2, "global_batch_size": 8)", false);
   step.job.model.gated_mlp = true;
   EXPECT_THROW(plan_from_job(step, {}), ConfigError);
   step.job.model.gated_mlp = false;
-  step.job.layout.recompute = Recompute::kFull;
+  step.job.layout.recompute = Recompute::kSelective;
+  step.job.layout.recompute_modules = bit_of(RecomputeModule::kMoe);
   EXPECT_THROW(plan_from_job(step, {}), ConfigError);
-  step.job.layout.recompute = Recompute::kNone;
+  step.job.layout.recompute_modules = bit_of(RecomputeModule::kMlp);
   EXPECT_NO_THROW(plan_from_job(step, {}));
 }
 

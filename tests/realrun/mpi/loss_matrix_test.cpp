@@ -70,6 +70,28 @@ TEST(LossMatrixOverMpi, BitsAndBytesAreThoseOfThreads) {
   expect_bits_of_threads(of_this_size(schedules_by_layouts()));
 }
 
+// Prefetched weights, factors of matrices, and collectives that follow each other.
+TEST(LossMatrixOverMpi, ShardedReplicasToo) {
+  std::vector<MatrixCase> cases;
+  for (const auto& all : {fully_sharded_layouts(), recomputed_layouts()}) {
+    for (const MatrixCase& entry : of_this_size(all)) {
+      const std::string& schedule = entry.plan.program.schedule;
+      if (schedule == "1f1b" || schedule == "bfs" || schedule == "zbv") cases.push_back(entry);
+    }
+  }
+  for (const MatrixCase& entry : of_this_size(schedules_by_layouts())) {
+    if (entry.plan.dp == 1 || entry.plan.zero > 0) continue;
+    cases.push_back(entry);
+    cases.back().name += ", served";
+    cases.back().plan.served_ranks_per_node = 1;
+    cases.push_back(entry);
+    cases.back().name += ", powersgd";
+    cases.back().plan.compression = {.kind = Compression::Kind::kPowerSgd, .rank = 2};
+  }
+  if (cases.empty()) GTEST_SKIP() << "no case has " << test_processes().count() << " ranks";
+  expect_bits_of_threads(cases);
+}
+
 TEST(LossMatrixOverMpi, CompressedGradientsToo) {
   std::vector<MatrixCase> cases;
   for (const MatrixCase& entry : of_this_size(schedules_by_layouts())) {
