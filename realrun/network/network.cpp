@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -53,6 +54,19 @@ std::vector<StagePart> split_network(const std::vector<int>& stage_blocks) {
   return parts;
 }
 
+HeadLayout NetworkSpec::head_layout(int parts) const {
+  const auto share = [parts](int count) { return static_cast<std::size_t>(count / parts); };
+  return {share(heads), share(kv_heads > 0 ? kv_heads : heads),
+          static_cast<std::size_t>(head_dim > 0 ? head_dim : hidden / heads)};
+}
+
+bool NetworkSpec::is_windowed(int layer) const {
+  const auto up_to = [this](int count) {
+    return static_cast<std::int64_t>(count) * windowed_layers / std::max(1, blocks);
+  };
+  return up_to(layer + 1) > up_to(layer);
+}
+
 std::string tied_parameter() {
   return "embedding.table";
 }
@@ -68,15 +82,38 @@ class Builder {
 
   LayerPointer<T> embedding() const {
     const Shard shard = rows_of(vocab(), hidden(), index(), ranks());
-    return sequence<T>(
-        std::make_unique<Embedding<T>>(tied_parameter(), shard, kTableDeviation), leave_group<T>(form_),
-        std::make_unique<LearnedPositions<T>>("embedding", static_cast<std::size_t>(spec_.sequence), hidden(),
-                                              sharded() ? index() : 0, sharded() ? ranks() : 1));
+    std::vector<LayerPointer<T>> layers;
+    layers.push_back(std::make_unique<Embedding<T>>(tied_parameter(), shard, kTableDeviation));
+    layers.push_back(leave_group<T>(form_));
+    if (spec_.positions == Positions::kLearned) {
+      const int entries = spec_.position_rows > 0 ? spec_.position_rows : spec_.sequence;
+      layers.push_back(std::make_unique<LearnedPositions<T>>("embedding", static_cast<std::size_t>(entries), length(),
+                                                             hidden(), sharded() ? index() : 0,
+                                                             sharded() ? ranks() : 1));
+    }
+    if (spec_.embedding_norm) layers.push_back(norm("embedding.norm"));
+    return std::make_unique<Sequence<T>>(std::move(layers));
   }
 
   LayerPointer<T> block(int number) const {
     const std::string name = fmt::format("block.{}", number);
-    return sequence<T>(attention(name), mlp(name));
+    const std::string of_attention = name + ".attention";
+    const std::string of_mlp = name + ".mlp";
+    LayerPointer<T> attends = attention(of_attention, number);
+    LayerPointer<T> mixes = mlp(of_mlp);
+    switch (spec_.block) {
+      case BlockForm::kSequential:
+        return sequence<T>(std::make_unique<Residual<T>>(sequence<T>(norm(of_attention + ".norm"), std::move(attends))),
+                           std::make_unique<Residual<T>>(sequence<T>(norm(of_mlp + ".norm"), std::move(mixes))));
+      case BlockForm::kParallel:
+        return std::make_unique<Residual<T>>(
+            std::make_unique<Branches<T>>(sequence<T>(norm(of_attention + ".norm"), std::move(attends)),
+                                          sequence<T>(norm(of_mlp + ".norm"), std::move(mixes))));
+      case BlockForm::kParallelOneNorm:
+        break;
+    }
+    return std::make_unique<Residual<T>>(
+        sequence<T>(norm(name + ".norm"), std::make_unique<Branches<T>>(std::move(attends), std::move(mixes))));
   }
 
   LayerPointer<T> head() const {
@@ -90,36 +127,73 @@ class Builder {
  private:
   std::size_t hidden() const { return static_cast<std::size_t>(spec_.hidden); }
   std::size_t vocab() const { return static_cast<std::size_t>(spec_.vocab); }
+  std::size_t length() const { return static_cast<std::size_t>(spec_.sequence); }
   int ranks() const { return form_.group->size(); }
   int index() const { return form_.group->index(); }
   bool sharded() const { return form_.shares_rows(); }
 
   LayerPointer<T> norm(const std::string& name) const {
-    return std::make_unique<LayerNorm<T>>(name, hidden(), sharded());
+    return std::make_unique<RowNorm<T>>(name, hidden(), spec_.norm, sharded());
   }
 
-  // norm, column linear, whatever works on its shares, row linear.
-  LayerPointer<T> linear_pair(const std::string& norm_name, const std::string& up, const std::string& down,
-                              std::size_t inputs, std::size_t outputs, LayerPointer<T> between) const {
-    return std::make_unique<Residual<T>>(
-        sequence<T>(norm(norm_name), column_linear<T>({up, hidden(), inputs}, form_),
-                    std::make_unique<Bias<T>>(up, columns_of(1, inputs, index(), ranks())), std::move(between),
-                    row_linear<T>({down, outputs, hidden()}, form_),
-                    std::make_unique<Bias<T>>(down, whole_matrix(1, hidden()), sharded())));
+  // Column linear, whatever works on its shares, row linear.
+  struct LinearPair {
+    std::string up;
+    std::string down;
+    std::string post_norm;
+    std::size_t inputs = 0;   // outputs of the first
+    std::size_t outputs = 0;  // inputs of the second
+    bool up_bias = false;
+  };
+  LayerPointer<T> linear_pair(const LinearPair& pair, std::vector<LayerPointer<T>> between) const {
+    std::vector<LayerPointer<T>> layers;
+    layers.push_back(column_linear<T>({pair.up, hidden(), pair.inputs}, form_));
+    if (pair.up_bias) {
+      layers.push_back(std::make_unique<Bias<T>>(pair.up, columns_of(1, pair.inputs, index(), ranks())));
+    }
+    for (LayerPointer<T>& layer : between) layers.push_back(std::move(layer));
+    layers.push_back(row_linear<T>({pair.down, pair.outputs, hidden()}, form_));
+    if (spec_.biases) {
+      layers.push_back(std::make_unique<Bias<T>>(pair.down, whole_matrix(1, hidden()), sharded()));
+    }
+    if (spec_.post_norms) layers.push_back(norm(pair.post_norm));
+    return std::make_unique<Sequence<T>>(std::move(layers));
   }
 
-  LayerPointer<T> attention(const std::string& name) const {
-    auto core = std::make_unique<CausalAttention<T>>(static_cast<std::size_t>(spec_.heads / ranks()),
-                                                     static_cast<std::size_t>(spec_.hidden / spec_.heads),
-                                                     static_cast<std::size_t>(spec_.sequence));
-    return linear_pair(name + ".attention.norm", name + ".attention.qkv", name + ".attention.output", 3 * hidden(),
-                       hidden(), std::move(core));
+  LayerPointer<T> attention(const std::string& name, int number) const {
+    const HeadLayout heads = spec_.head_layout(ranks());
+    AttentionExtent extent{heads, length(), {.causal = spec_.causal}, {}};
+    if (spec_.is_windowed(number)) {
+      extent.mask.window = static_cast<std::size_t>(spec_.sliding_window);
+      extent.mask.chunk = static_cast<std::size_t>(spec_.attention_chunk);
+    }
+    if (spec_.positions == Positions::kAlibi) {
+      extent.biases = {heads.heads * static_cast<std::size_t>(index()), static_cast<std::size_t>(spec_.heads)};
+    }
+    std::vector<LayerPointer<T>> between;
+    // Each rank adds up what its own heads say of weights that all of them share.
+    if (spec_.qk_norm) {
+      between.push_back(std::make_unique<QueryKeyNorm<T>>(name, heads, spec_.norm, spec_.whole_qk_norm, ranks() > 1));
+    }
+    if (spec_.positions == Positions::kRotary) between.push_back(std::make_unique<RotaryPositions<T>>(heads, length()));
+    between.push_back(std::make_unique<Attention<T>>(extent));
+    const HeadLayout whole = spec_.head_layout();
+    return linear_pair({name + ".qkv", name + ".output", name + ".post_norm", whole.width(),
+                        whole.heads * whole.head_dim, spec_.biases || spec_.attention_bias},
+                       std::move(between));
   }
 
   LayerPointer<T> mlp(const std::string& name) const {
     const auto width = static_cast<std::size_t>(spec_.ffn);
-    return linear_pair(name + ".mlp.norm", name + ".mlp.up", name + ".mlp.down", width, width,
-                       std::make_unique<Gelu<T>>());
+    std::vector<LayerPointer<T>> between;
+    if (spec_.gated_mlp) {
+      between.push_back(std::make_unique<GatedSilu<T>>());
+    } else {
+      between.push_back(std::make_unique<Gelu<T>>());
+    }
+    return linear_pair(
+        {name + ".up", name + ".down", name + ".post_norm", spec_.gated_mlp ? 2 * width : width, width, spec_.biases},
+        std::move(between));
   }
 
   const NetworkSpec& spec_;

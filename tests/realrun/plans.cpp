@@ -20,6 +20,82 @@ NetworkSpec tiny_transformer(int blocks) {
   return network;
 }
 
+std::vector<NamedNetwork> network_forms(int blocks) {
+  NetworkSpec llama = tiny_transformer(blocks);
+  llama.kv_heads = 2;
+  llama.gated_mlp = true;
+  llama.biases = false;
+  llama.norm = Norm::kRmsNorm;
+  llama.positions = Positions::kRotary;
+  NetworkSpec qwen = llama;
+  qwen.head_dim = 6;
+  qwen.attention_bias = true;
+  qwen.qk_norm = true;
+  NetworkSpec mistral = llama;
+  mistral.sliding_window = 2;
+  mistral.windowed_layers = blocks;
+  NetworkSpec gemma = mistral;
+  gemma.windowed_layers = blocks / 2;
+  gemma.post_norms = true;
+  gemma.tied = true;
+  NetworkSpec chunked = llama;
+  chunked.attention_chunk = 3;
+  chunked.windowed_layers = blocks / 2;
+  NetworkSpec falcon = tiny_transformer(blocks);
+  falcon.biases = false;
+  falcon.kv_heads = 2;
+  falcon.block = BlockForm::kParallelOneNorm;
+  falcon.positions = Positions::kRotary;
+  NetworkSpec neox = tiny_transformer(blocks);
+  neox.block = BlockForm::kParallel;
+  neox.positions = Positions::kRotary;
+  NetworkSpec bloom = tiny_transformer(blocks);
+  bloom.positions = Positions::kAlibi;
+  bloom.embedding_norm = true;
+  bloom.tied = true;
+  NetworkSpec bert = tiny_transformer(blocks);
+  bert.causal = false;
+  bert.embedding_norm = true;
+  bert.position_rows = 6;
+  return {{"Llama", llama},   {"Qwen 3", qwen},   {"Mistral", mistral}, {"Gemma 2", gemma}, {"Llama 4", chunked},
+          {"Falcon", falcon}, {"GPT-NeoX", neox}, {"BLOOM", bloom},     {"BERT", bert}};
+}
+
+NetworkSpec random_network(std::uint64_t seed) {
+  std::uint64_t state = mix(seed);
+  const auto draw = [&state](int count) {
+    state = mix(state);
+    return static_cast<int>(state % static_cast<std::uint64_t>(count));
+  };
+  NetworkSpec network = tiny_transformer(4);
+  network.seed = state;
+  network.hidden = 8 + 4 * draw(3);
+  network.heads = 4;
+  network.kv_heads = 2 + 2 * draw(2);
+  network.head_dim = 2 + 2 * draw(3);
+  network.ffn = 8 + 4 * draw(4);
+  network.sequence = 4 + 4 * draw(2);
+  network.position_rows = network.sequence + draw(3);
+  network.gated_mlp = draw(2) == 0;
+  network.biases = draw(2) == 0;
+  network.attention_bias = draw(3) == 0;
+  network.qk_norm = draw(3) == 0;
+  network.embedding_norm = draw(4) == 0;
+  network.post_norms = draw(4) == 0;
+  constexpr BlockForm kBlocks[] = {BlockForm::kSequential, BlockForm::kSequential, BlockForm::kParallel,
+                                   BlockForm::kParallelOneNorm};
+  network.block = kBlocks[draw(4)];
+  network.norm = draw(2) == 0 ? Norm::kRmsNorm : Norm::kLayerNorm;
+  network.positions = static_cast<Positions>(draw(4));
+  network.tied = draw(3) == 0;
+  const int window = draw(4);
+  if (window == 0) network.sliding_window = 1 + draw(5);
+  if (window == 1) network.attention_chunk = 1 + draw(5);
+  if (window < 2) network.windowed_layers = 1 + draw(4);
+  network.causal = window < 2 || draw(4) > 0;
+  return network;
+}
+
 TrainingPlan plan_for(const NetworkSpec& network, const ScheduleInfo& info, const ScheduleRequest& request) {
   TrainingPlan plan;
   plan.network = network;
