@@ -10,6 +10,8 @@
 
 #include "base/text/error.hpp"
 #include "realrun/device/device.hpp"
+#include "realrun/network/kernels.hpp"
+#include "realrun/network/layer.hpp"
 
 namespace flopcast::realrun {
 
@@ -252,16 +254,107 @@ class LargestFew : public GradientCodec {
 std::unique_ptr<GradientCodec> make_host_codec(const Compression& compression) {
   switch (compression.kind) {
     case Compression::Kind::kNone:
+    case Compression::Kind::kPowerSgd:
       return nullptr;
     case Compression::Kind::kQuantized:
       return std::make_unique<Quantizer>(compression.bits);
     case Compression::Kind::kTopK:
       return std::make_unique<LargestFew>(compression.fraction);
-    case Compression::Kind::kPowerSgd:
-      break;
   }
   FLOPCAST_CHECK(false && "a run without a codec for its compression");
   return nullptr;
+}
+
+namespace {
+
+MatrixView<const float> matrix(const Buffer& buffer, std::size_t rows, std::size_t columns,
+                               Transposed transposed = Transposed::kNo) {
+  return {host_floats(buffer), rows, columns, columns, transposed};
+}
+
+MatrixView<float> target(const Buffer& buffer, std::size_t rows, std::size_t columns) {
+  return {host_floats(buffer), rows, columns, columns};
+}
+
+class HostLowRankProducts : public LowRankProducts {
+ public:
+  void start(const Shape& shape, const Buffer& right) override {
+    for (std::size_t column = 0; column < shape.rank; ++column) start_column(shape, column, host_floats(right));
+  }
+  void project(const Shape& shape, const Buffer& gradient, const Buffer& residual, const Buffer& right,
+               const Buffer& left) override {
+    const float* added = host_floats(gradient);
+    float* rest = host_floats(residual);
+    for (std::size_t index = 0; index < shape.rows * shape.columns; ++index) rest[index] += added[index];
+    multiply<float>(matrix(residual, shape.rows, shape.columns), matrix(right, shape.columns, shape.rank),
+                    target(left, shape.rows, shape.rank));
+  }
+  void fit(const Shape& shape, const Buffer& left, const Buffer& residual, const Buffer& right) override {
+    orthonormalise(shape, host_floats(left));
+    multiply<float>(matrix(residual, shape.rows, shape.columns, Transposed::kYes), matrix(left, shape.rows, shape.rank),
+                    target(right, shape.columns, shape.rank));
+    multiply<float>(matrix(left, shape.rows, shape.rank), matrix(right, shape.columns, shape.rank, Transposed::kYes),
+                    target(residual, shape.rows, shape.columns), -1.0F, true);
+  }
+  void rebuild(const Shape& shape, const Buffer& left, const Buffer& right, const Buffer& gradient) override {
+    multiply<float>(matrix(left, shape.rows, shape.rank), matrix(right, shape.columns, shape.rank, Transposed::kYes),
+                    target(gradient, shape.rows, shape.columns));
+    float* values = host_floats(right);
+    for (std::size_t column = 0; column < shape.rank; ++column) {
+      bool zero = true;
+      for (std::size_t row = 0; row < shape.columns; ++row) zero = zero && values[row * shape.rank + column] == 0;
+      if (zero) start_column(shape, column, values);
+    }
+  }
+
+ private:
+  // Uniform between -1 and 1.
+  static void start_column(const Shape& shape, std::size_t column, float* right) {
+    for (std::size_t row = 0; row < shape.columns; ++row) {
+      const std::size_t place = row * shape.rank + column;
+      right[place] = static_cast<float>(static_cast<double>(mix(place) >> 11U) * 0x1p-52 - 1.0);
+    }
+  }
+
+  static double product_of(const Shape& shape, const float* left, std::size_t one, std::size_t other) {
+    double sum = 0;
+    for (std::size_t row = 0; row < shape.rows; ++row) {
+      sum += static_cast<double>(left[row * shape.rank + one]) * static_cast<double>(left[row * shape.rank + other]);
+    }
+    return sum;
+  }
+
+  // Gram-Schmidt, each column twice: once is not enough where columns nearly depend on each other.
+  static void orthonormalise(const Shape& shape, float* left) {
+    constexpr double kDependent = 1e-6;  // of its length: what is left of a column is rounding
+    for (std::size_t column = 0; column < shape.rank; ++column) {
+      const double length = std::sqrt(product_of(shape, left, column, column));
+      for (int round = 0; round < 2; ++round) {
+        for (std::size_t before = 0; before < column; ++before) {
+          const double along = product_of(shape, left, column, before);
+          for (std::size_t row = 0; row < shape.rows; ++row) {
+            float& value = left[row * shape.rank + column];
+            value = static_cast<float>(static_cast<double>(value) -
+                                       along * static_cast<double>(left[row * shape.rank + before]));
+          }
+        }
+      }
+      const double rest = std::sqrt(product_of(shape, left, column, column));
+      // A gradient that is not a number stays one.
+      const double factor = rest <= kDependent * length ? 0.0 : 1.0 / rest;
+      for (std::size_t row = 0; row < shape.rows; ++row) {
+        float& value = left[row * shape.rank + column];
+        value = static_cast<float>(static_cast<double>(value) * factor);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+LowRankProducts& host_low_rank_products() {
+  static HostLowRankProducts products;
+  return products;
 }
 
 }  // namespace flopcast::realrun

@@ -34,7 +34,10 @@ float* host_floats(const Buffer& buffer);
 ///   topk:F      the ceil(F · count) largest magnitudes, the earlier of equals, in order of place: all values, then all
 ///               4-byte places (1704.05021 §3). Gathered. The rest is kept as residual (Stich et al. 1809.07599 §2)
 /// Gradients that are not finite stay so in the blocks they lie in.
-/// PowerSGD needs the shapes of matrices and is not among them.
+/// PowerSGD needs the shapes of matrices and is not among them: null too.
 std::unique_ptr<GradientCodec> make_host_codec(const Compression& compression);
+
+/// On the calling thread's CPU. It has no state: all ranks share it.
+LowRankProducts& host_low_rank_products();
 
 }  // namespace flopcast::realrun

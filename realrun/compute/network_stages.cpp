@@ -169,6 +169,12 @@ class NetworkStages : public StageCompute {
   void account(InFlight& microbatch) {
     std::map<const std::byte*, std::size_t> by_address;
     for (const Saved<float>& unit : microbatch.units) unit.add_bytes(by_address);
+    if (microbatch.slices != nullptr) {
+      for (const auto& [layer, inputs] : microbatch.slices->inputs) {
+        const auto own = inputs.find(microbatch.slice.index);
+        if (own != inputs.end()) by_address[own->second.buffer().address()] = own->second.buffer().bytes();
+      }
+    }
     std::size_t bytes = 0;
     for (const auto& [address, size] : by_address) bytes += size;
     bytes_ = bytes_ - microbatch.bytes + bytes;

@@ -141,4 +141,28 @@ class GradientCodec : public Interface {
   virtual void add_decoded(const Buffer& message, const Buffer& sum) = 0;
 };
 
+/// The arithmetic of PowerSGD (Vogels et al. 1905.13727, algorithm 1) on one device. With r the rank, a gradient matrix
+/// M of n rows and m columns, of 32-bit floats, is taken for P·Qᵀ, with P of n rows and Q of m rows, r columns each.
+class LowRankProducts : public Interface {
+ public:
+  struct Shape {
+    std::size_t rows = 0;
+    std::size_t columns = 0;
+    std::size_t rank = 0;
+
+    std::size_t left_bytes() const { return rows * rank * sizeof(float); }      ///< of P
+    std::size_t right_bytes() const { return columns * rank * sizeof(float); }  ///< of Q
+  };
+  /// Q before the first step: the same wherever it is called, with columns that depend on each other nowhere.
+  virtual void start(const Shape& shape, const Buffer& right) = 0;
+  /// residual += gradient, P = residual · Q.
+  virtual void project(const Shape& shape, const Buffer& gradient, const Buffer& residual, const Buffer& right,
+                       const Buffer& left) = 0;
+  /// Makes the columns of P orthonormal, or zero where they depend on those before them; Q = residualᵀ · P, and
+  /// residual -= P·Qᵀ: what is left out is kept (error feedback, algorithm 2).
+  virtual void fit(const Shape& shape, const Buffer& left, const Buffer& residual, const Buffer& right) = 0;
+  /// gradient = P·Qᵀ. A column of Q that is zero begins anew as by start(): it would stay so.
+  virtual void rebuild(const Shape& shape, const Buffer& left, const Buffer& right, const Buffer& gradient) = 0;
+};
+
 }  // namespace flopcast::realrun

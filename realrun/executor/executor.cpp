@@ -231,6 +231,7 @@ PassPlace Executor::place_of(const Action& action) {
   StageProgress& progress = progress_.at(action.stage);
   PassPlace place;
   place.version = version_of(progress, action);
+  place.backward = action.kind != ActionKind::kForward;
   place.completes = ends_a_backward(action.kind) && (progress.backwards + 1) % progress.per_update == 0;
   int& left = action.kind == ActionKind::kForward ? progress.forwards_left : progress.others_left;
   --left;

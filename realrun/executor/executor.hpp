@@ -34,6 +34,7 @@ std::map<int, std::vector<Incoming>> incoming_messages(const Program& program, i
 /// Where a pass stands among those of its stage.
 struct PassPlace {
   int version = 0;         ///< of the weights it is computed with
+  bool backward = false;   ///< full, or of inputs or weights alone
   bool completes = false;  ///< no later pass adds to the gradients of this update
   /// The rank runs the next pass of the stage in the same direction with no other stage in between, in a program where
   /// that holds for all passes (StageMap::passes_in_a_row): weights gathered for this pass, and gradients not yet

@@ -109,16 +109,52 @@ void check_model(const Job& job) {
   require(!model.attention_sinks, "model.attention_sinks", "true: a run has scores of keys only", "false");
 }
 
+// What selective recomputation redoes unless the job names it.
+RecomputeModules modules_of(const Job& job) {
+  if (job.layout.recompute != Recompute::kSelective) return {};
+  return job.layout.recompute_modules.value_or(bit_of(RecomputeModule::kCoreAttention));
+}
+
+void check_recomputation(const Job& job) {
+  const RecomputeModules known =
+      bit_of(RecomputeModule::kCoreAttention) | bit_of(RecomputeModule::kLayernorm) | bit_of(RecomputeModule::kMlp);
+  const bool by_operators = job.layout.recompute == Recompute::kSelective && !job.layout.recompute_modules &&
+                            job.training.stack.selective_recompute == SelectiveRecompute::kOperators;
+  require(!by_operators, "layout.recompute",
+          "selective keeps every second product with this stack: a run redoes whole modules only",
+          "layout.recompute_modules: core_attn, layernorm, mlp");
+  require(
+      (modules_of(job) & ~known).none(), "layout.recompute_modules",
+      fmt::format("{}: a run knows modules of dense blocks only", fmt::join(names_in(modules_of(job) & ~known), ", ")),
+      "valid: core_attn, layernorm, mlp");
+}
+
+Recomputation recomputation_of(const Job& job) {
+  const Layout& layout = job.layout;
+  Recomputation again;
+  again.modules = modules_of(job);
+  again.partitioned = layout.partition_checkpoints;
+  if (layout.recompute != Recompute::kFull) return again;
+  if (layout.recompute_every) {
+    again.every = *layout.recompute_every;
+  } else {
+    again.first_blocks = layout.recompute_layers.value_or(job.model.layers);
+  }
+  return again;
+}
+
 void check_layout(const Job& job) {
   const Layout& layout = job.layout;
   require(layout.cp == 1, "layout.cp", fmt::format("{}: a run has no context parallelism", layout.cp), "1");
   require(layout.ep == 1, "layout.ep", fmt::format("{}: a run has no expert parallelism", layout.ep), "1");
   require(layout.tensor_parallel == TensorParallel::k1d, "layout.tensor_parallel", "a run knows 1d only", "1d");
-  require(layout.data_parallel == DataParallel::kDdp, "layout.data_parallel", "a run knows ddp, with ZeRO, only",
-          "ddp");
+  const bool known = layout.data_parallel == DataParallel::kDdp || layout.data_parallel == DataParallel::kFsdp ||
+                     layout.data_parallel == DataParallel::kHsdp;
+  require(known, "layout.data_parallel", fmt::format("a run has no {}", name_of(layout.data_parallel)),
+          "valid for a run: ddp, with ZeRO, fsdp, hsdp");
   require(!job.training.finetune, "training.finetune", "a run trains all weights", "leave it out");
   require(layout.offload == Offload::kNone, "layout.offload", "a run offloads nothing", "none");
-  require(layout.recompute == Recompute::kNone, "layout.recompute", "a run keeps all activations", "none");
+  check_recomputation(job);
 }
 
 // Weights, gradients and two optimizer states of every rank lie in this machine's memory.
@@ -161,7 +197,21 @@ NetworkSpec network_of(const Job& job, const RunSettings& settings) {
   network.positions = model.positions;
   network.tied = model.tied_embeddings;
   network.seed = settings.seed;
+  network.recompute = recomputation_of(job);
   return network;
+}
+
+// Sharded data parallelism is ZeRO 3, over some replicas or all of them.
+int zero_of(const Layout& layout) {
+  constexpr int kEverything = 3;
+  switch (layout.data_parallel) {
+    case DataParallel::kFsdp:
+      return kEverything;
+    case DataParallel::kHsdp:
+      return layout.shards > 1 ? kEverything : 0;
+    default:
+      return layout.zero;
+  }
 }
 
 }  // namespace
@@ -192,7 +242,9 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   plan.dp = job.layout.dp;
   plan.tp = job.layout.tp;
   plan.sequence_parallel = job.layout.sequence_parallel && job.layout.tp > 1;
-  plan.zero = job.layout.zero;
+  plan.zero = zero_of(job.layout);
+  if (job.layout.data_parallel == DataParallel::kHsdp && job.layout.shards > 1) plan.shards = job.layout.shards;
+  plan.reshard_after_forward = job.layout.reshard_after_forward;
   plan.compression = job.layout.compression;
   plan.micro_batch_size = job.layout.micro_batch_size;
   if (job.training.optimizer != Optimizer::kAdam && job.training.optimizer != Optimizer::kSgd) {

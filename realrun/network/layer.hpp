@@ -33,12 +33,13 @@ Shard columns_of(std::size_t rows, std::size_t columns, int index, int parts);
 
 /// One tensor among the weights of a stage.
 struct Parameter {
-  std::string name;        ///< "block.3.mlp.up.weight": the same on whatever stage it lies
-  Shard shard;             ///< of the whole parameter, when tensor-parallel ranks share it
-  float value = 0;         ///< initial value where `deviation` is 0
-  float deviation = 0;     ///< standard deviation of the initial values (uniform)
-  bool partial = false;    ///< tensor-parallel ranks hold it whole, but each computes only a part of its gradient
-  std::size_t offset = 0;  ///< of its first element in the unit's flat buffers
+  std::string name;         ///< "block.3.mlp.up.weight": the same on whatever stage it lies
+  Shard shard;              ///< of the whole parameter, when tensor-parallel ranks share it
+  float value = 0;          ///< initial value where `deviation` is 0
+  float deviation = 0;      ///< standard deviation of the initial values (uniform)
+  bool partial = false;     ///< tensor-parallel ranks hold it whole, but each computes only a part of its gradient
+  bool multiplies = false;  ///< a matrix that activations are multiplied with
+  std::size_t offset = 0;   ///< of its first element in the unit's flat buffers
 };
 
 /// The weights of a unit lie one behind the other in one flat buffer, and so do gradients and optimizer states: any

@@ -27,7 +27,7 @@ class Linear : public Layer<T> {
   Linear(std::string parameter, const Shard& shard, float deviation)
       : parameter_(std::move(parameter)), shard_(shard), deviation_(deviation) {}
   void declare(ParameterList& list) override {
-    offset_ = list.add({.name = parameter_, .shard = shard_, .deviation = deviation_});
+    offset_ = list.add({.name = parameter_, .shard = shard_, .deviation = deviation_, .multiplies = true});
   }
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
     saved.tensors = {input};

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "realrun/network/layers.hpp"
+#include "realrun/network/recompute.hpp"
 #include "realrun/network/tensor_parallel.hpp"
 
 namespace flopcast::realrun {
@@ -78,7 +79,9 @@ constexpr float kTableDeviation = 0.1F;
 template <class T>
 class Builder {
  public:
-  Builder(const NetworkSpec& spec, const TensorForm& form) : spec_(spec), form_(form) {}
+  /// `again`: what is recomputed inside blocks.
+  Builder(const NetworkSpec& spec, const TensorForm& form, const RecomputeModules& again)
+      : spec_(spec), form_(form), again_(again) {}
 
   LayerPointer<T> embedding() const {
     const Shard shard = rows_of(vocab(), hidden(), index(), ranks());
@@ -95,25 +98,13 @@ class Builder {
     return std::make_unique<Sequence<T>>(std::move(layers));
   }
 
-  LayerPointer<T> block(int number) const {
+  /// `index` among the stage's.
+  LayerPointer<T> block(int number, int index) const {
     const std::string name = fmt::format("block.{}", number);
-    const std::string of_attention = name + ".attention";
-    const std::string of_mlp = name + ".mlp";
-    LayerPointer<T> attends = attention(of_attention, number);
-    LayerPointer<T> mixes = mlp(of_mlp);
-    switch (spec_.block) {
-      case BlockForm::kSequential:
-        return sequence<T>(std::make_unique<Residual<T>>(sequence<T>(norm(of_attention + ".norm"), std::move(attends))),
-                           std::make_unique<Residual<T>>(sequence<T>(norm(of_mlp + ".norm"), std::move(mixes))));
-      case BlockForm::kParallel:
-        return std::make_unique<Residual<T>>(
-            std::make_unique<Branches<T>>(sequence<T>(norm(of_attention + ".norm"), std::move(attends)),
-                                          sequence<T>(norm(of_mlp + ".norm"), std::move(mixes))));
-      case BlockForm::kParallelOneNorm:
-        break;
-    }
-    return std::make_unique<Residual<T>>(
-        sequence<T>(norm(name + ".norm"), std::make_unique<Branches<T>>(std::move(attends), std::move(mixes))));
+    if (!spec_.recompute.whole(index)) return body(name, number);
+    const Builder<T> inside(spec_, form_, {});
+    const bool cut = spec_.recompute.partitioned && ranks() > 1;
+    return std::make_unique<Recomputed<T>>(inside.body(name, number), cut ? form_.group : nullptr);
   }
 
   LayerPointer<T> head() const {
@@ -136,14 +127,41 @@ class Builder {
     return std::make_unique<RowNorm<T>>(name, hidden(), spec_.norm, sharded());
   }
 
-  // Column linear, whatever works on its shares, row linear.
+  LayerPointer<T> body(const std::string& name, int number) const {
+    switch (spec_.block) {
+      case BlockForm::kSequential:
+        return sequence<T>(std::make_unique<Residual<T>>(attention(name, number)),
+                           std::make_unique<Residual<T>>(mlp(name)));
+      case BlockForm::kParallel:
+        return std::make_unique<Residual<T>>(std::make_unique<Branches<T>>(attention(name, number), mlp(name)));
+      case BlockForm::kParallelOneNorm:
+        break;
+    }
+    return std::make_unique<Residual<T>>(
+        behind_norm(name + ".norm", std::make_unique<Branches<T>>(attention(name, number), mlp(name))));
+  }
+
+  bool redoes(RecomputeModule module) const { return (again_ & bit_of(module)).any(); }
+  LayerPointer<T> redone_if(bool again, LayerPointer<T> layer) const {
+    return again ? std::make_unique<Recomputed<T>>(std::move(layer)) : std::move(layer);
+  }
+
+  LayerPointer<T> behind_norm(const std::string& name, LayerPointer<T> layer) const {
+    if (redoes(RecomputeModule::kLayernorm)) {
+      return std::make_unique<RebuiltBetween<T>>(norm(name), std::move(layer));
+    }
+    return sequence<T>(norm(name), std::move(layer));
+  }
+
+  // Norm, column linear, whatever works on its shares, row linear.
   struct LinearPair {
+    std::string name;
     std::string up;
     std::string down;
-    std::string post_norm;
     std::size_t inputs = 0;   // outputs of the first
     std::size_t outputs = 0;  // inputs of the second
     bool up_bias = false;
+    bool again = false;  // the linears are recomputed
   };
   LayerPointer<T> linear_pair(const LinearPair& pair, std::vector<LayerPointer<T>> between) const {
     std::vector<LayerPointer<T>> layers;
@@ -153,14 +171,17 @@ class Builder {
     }
     for (LayerPointer<T>& layer : between) layers.push_back(std::move(layer));
     layers.push_back(row_linear<T>({pair.down, pair.outputs, hidden()}, form_));
+    LayerPointer<T> linears = redone_if(pair.again, std::make_unique<Sequence<T>>(std::move(layers)));
+    if (spec_.block != BlockForm::kParallelOneNorm) linears = behind_norm(pair.name + ".norm", std::move(linears));
     if (spec_.biases) {
-      layers.push_back(std::make_unique<Bias<T>>(pair.down, whole_matrix(1, hidden()), sharded()));
+      linears =
+          sequence<T>(std::move(linears), std::make_unique<Bias<T>>(pair.down, whole_matrix(1, hidden()), sharded()));
     }
-    if (spec_.post_norms) layers.push_back(norm(pair.post_norm));
-    return std::make_unique<Sequence<T>>(std::move(layers));
+    return spec_.post_norms ? sequence<T>(std::move(linears), norm(pair.name + ".post_norm")) : std::move(linears);
   }
 
-  LayerPointer<T> attention(const std::string& name, int number) const {
+  LayerPointer<T> attention(const std::string& block, int number) const {
+    const std::string name = block + ".attention";
     const HeadLayout heads = spec_.head_layout(ranks());
     AttentionExtent extent{heads, length(), {.causal = spec_.causal}, {}};
     if (spec_.is_windowed(number)) {
@@ -176,14 +197,19 @@ class Builder {
       between.push_back(std::make_unique<QueryKeyNorm<T>>(name, heads, spec_.norm, spec_.whole_qk_norm, ranks() > 1));
     }
     if (spec_.positions == Positions::kRotary) between.push_back(std::make_unique<RotaryPositions<T>>(heads, length()));
-    between.push_back(std::make_unique<Attention<T>>(extent));
+    between.push_back(redone_if(redoes(RecomputeModule::kCoreAttention), std::make_unique<Attention<T>>(extent)));
     const HeadLayout whole = spec_.head_layout();
-    return linear_pair({name + ".qkv", name + ".output", name + ".post_norm", whole.width(),
-                        whole.heads * whole.head_dim, spec_.biases || spec_.attention_bias},
+    return linear_pair({.name = name,
+                        .up = name + ".qkv",
+                        .down = name + ".output",
+                        .inputs = whole.width(),
+                        .outputs = whole.heads * whole.head_dim,
+                        .up_bias = spec_.biases || spec_.attention_bias},
                        std::move(between));
   }
 
-  LayerPointer<T> mlp(const std::string& name) const {
+  LayerPointer<T> mlp(const std::string& block) const {
+    const std::string name = block + ".mlp";
     const auto width = static_cast<std::size_t>(spec_.ffn);
     std::vector<LayerPointer<T>> between;
     if (spec_.gated_mlp) {
@@ -191,23 +217,29 @@ class Builder {
     } else {
       between.push_back(std::make_unique<Gelu<T>>());
     }
-    return linear_pair(
-        {name + ".up", name + ".down", name + ".post_norm", spec_.gated_mlp ? 2 * width : width, width, spec_.biases},
-        std::move(between));
+    return linear_pair({.name = name,
+                        .up = name + ".up",
+                        .down = name + ".down",
+                        .inputs = spec_.gated_mlp ? 2 * width : width,
+                        .outputs = width,
+                        .up_bias = spec_.biases,
+                        .again = redoes(RecomputeModule::kMlp)},
+                       std::move(between));
   }
 
   const NetworkSpec& spec_;
   const TensorForm& form_;
+  RecomputeModules again_;
 };
 
 }  // namespace
 
 template <class T>
 std::vector<LayerPointer<T>> build_stage(const NetworkSpec& spec, const StagePart& part, const TensorForm& form) {
-  const Builder<T> builder(spec, form);
+  const Builder<T> builder(spec, form, spec.recompute.modules);
   std::vector<LayerPointer<T>> units;
   if (part.embedding) units.push_back(builder.embedding());
-  for (int block = 0; block < part.blocks; ++block) units.push_back(builder.block(part.first_block + block));
+  for (int block = 0; block < part.blocks; ++block) units.push_back(builder.block(part.first_block + block, block));
   if (part.head) units.push_back(builder.head());
   return units;
 }

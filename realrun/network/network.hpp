@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "model/layout/layout.hpp"
 #include "model/workload/transformer.hpp"
 #include "realrun/network/layer.hpp"
 #include "realrun/network/tensor_group.hpp"
@@ -24,6 +25,18 @@ struct Corpus {
 
 /// The tokens of one slice of each of a microbatch's sequences.
 Microbatch cut(const Microbatch& whole, std::size_t sequence, const TokenSlice& slice);
+
+/// What is computed again before the backward pass instead of kept.
+struct Recomputation {
+  /// Of each stage's blocks: the first so many, or every so many-th; 0: none.
+  int first_blocks = 0;
+  int every = 0;
+  bool partitioned = false;  ///< of such a block's input, which tensor-parallel ranks hold alike, each keeps a part
+  RecomputeModules modules = {};  ///< in all other blocks: core_attn, layernorm, mlp
+
+  /// Whether the stage's block with this index is recomputed whole.
+  bool whole(int index) const { return index < first_blocks || (every > 0 && (index + 1) % every == 0); }
+};
 
 /// What is trained: a decoder-only transformer, as Transformer of the model says; words that both have mean the same.
 /// Without further words GPT-2's: token and learned position embeddings, blocks of causal attention and GELU MLP with
@@ -60,6 +73,7 @@ struct NetworkSpec {
   /// Of the heads that one of `parts` tensor-parallel ranks has.
   HeadLayout head_layout(int parts = 1) const;
   bool is_windowed(int layer) const;
+  Recomputation recompute = {};
 };
 
 /// The part of the network that a stage holds: blocks, with the embedding before the first and the head behind the

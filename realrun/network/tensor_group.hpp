@@ -41,6 +41,28 @@ class TensorGroup {
   Tensor<T> gather_rows(const Tensor<T>& tensor) const {
     return collect(CollectiveKind::kAllGather, tensor, tensor.rows() * ranks());
   }
+  /// This rank's part of the elements of a tensor that all ranks hold alike, in memory of its own; their number is
+  /// divided by the ranks.
+  template <class T>
+  Tensor<T> own_part(const Tensor<T>& tensor) const {
+    const std::size_t bytes = tensor.buffer().bytes() / ranks();
+    FLOPCAST_CHECK(bytes * ranks() == tensor.buffer().bytes() && bytes % sizeof(T) == 0);
+    const Buffer part = tensor.buffer().slice(static_cast<std::size_t>(index()) * bytes, bytes);
+    Buffer own = allocate(bytes);
+    if (device_ == nullptr) {
+      copy_bytes(own.address(), part.address(), bytes);
+    } else {
+      device_->copy(part, own);
+    }
+    return {own, 1, bytes / sizeof(T)};
+  }
+  /// The whole of which every rank has own_part().
+  template <class T>
+  Tensor<T> from_parts(const Tensor<T>& part, std::size_t rows, std::size_t columns) const {
+    const Tensor<T> whole = gather_rows(part);
+    FLOPCAST_CHECK(whole.size() == rows * columns);
+    return {whole.buffer(), rows, columns};
+  }
   /// This rank's share of the rows of the sum.
   template <class T>
   Tensor<T> scatter_rows(const Tensor<T>& tensor) const {
@@ -51,6 +73,9 @@ class TensorGroup {
  protected:
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
 
+  Buffer allocate(std::size_t bytes) const {
+    return device_ == nullptr ? allocate_host(bytes) : device_->allocate(bytes);
+  }
   void run(const Collective& collective) const { transport_->run(group_, collective); }
   /// What a collective makes of the tensor, in so many rows.
   template <class T>
@@ -58,8 +83,7 @@ class TensorGroup {
                     Reduction reduction = Reduction::kSum) const {
     if (size() == 1) return tensor;
     const std::size_t bytes = rows * tensor.columns() * sizeof(T);
-    const Tensor<T> result(device_ == nullptr ? allocate_host(bytes) : device_->allocate(bytes), rows,
-                           tensor.columns());
+    const Tensor<T> result(allocate(bytes), rows, tensor.columns());
     run({kind, tensor.buffer(), result.buffer(), kElementOf<T>, reduction});
     return result;
   }

@@ -30,12 +30,18 @@ StageWeights::StageWeights(ParallelContext& context, int stage, StageLayout layo
     context_.compute.initialise(stage, static_cast<int>(unit),
                                 flat(whole, unit_starts_[unit], layout_.units[unit].size()));
   }
+  FLOPCAST_CHECK(context_.copies.size() <= 1 || shards(3));
   if (shards(1)) shares_ = device.allocate(share * sizeof(float));
   if (!shards(2)) gradients_ = device.allocate(bytes);
   if (context_.codec != nullptr && replicas() > 1) {
     FLOPCAST_CHECK(context_.zero == 0);
     compressed_.emplace(CompressionContext{device, context_.transport, *context_.codec, context_.data}, layout_,
                         buckets_, gradients_, context_.tensor.size());
+  }
+  if (context_.products != nullptr && replicas() > 1) {
+    FLOPCAST_CHECK(context_.zero == 0 && context_.codec == nullptr);
+    low_rank_.emplace(LowRankContext{device, context_.transport, *context_.products, context_.data, context_.low_rank},
+                      layout_, buckets_, gradients_);
   }
   for (int state = 0; state < context_.optimizer.states(); ++state) {
     states_.push_back(device.allocate(share * sizeof(float)));
@@ -88,32 +94,62 @@ UnitStore& StageWeights::open(const PassPlace& place) {
 }
 
 Buffer StageWeights::weights(int unit) {
-  if (shards(3)) {
-    const auto kept = gathered_.find(unit);
-    Buffer whole = kept == gathered_.end() ? gather_unit(unit) : kept->second;
-    if (place_.row_goes_on) {
-      gathered_[unit] = whole;
-    } else {
-      gathered_.erase(unit);
-    }
-    return whole;
-  }
+  if (shards(3)) return gathered(unit);
   const auto index = static_cast<std::size_t>(unit);
   return flat(versions_.at(place_.version), unit_starts_[index], layout_.units[index].size());
 }
 
-Buffer StageWeights::gather_unit(int unit) {
+Buffer StageWeights::gathered(int unit) {
+  if (!context_.reshards && place_.backward) {
+    Held& held = held_.at(unit);
+    Buffer whole = held.whole;
+    if (--held.passes == 0) held_.erase(unit);
+    return whole;
+  }
+  const auto kept = gathered_.find(unit);
+  Buffer whole;
+  if (kept != gathered_.end()) {
+    whole = kept->second;
+  } else {
+    start_gather(unit);
+    const Gather arrived = on_their_way_.at(unit);
+    on_their_way_.erase(unit);
+    for (const Request& request : arrived.requests) context_.transport.wait(request);
+    context_.compute.weights_changed();
+    whole = arrived.whole;
+  }
+  if (place_.row_goes_on) {
+    gathered_[unit] = whole;
+  } else {
+    gathered_.erase(unit);
+  }
+  if (!context_.reshards) {
+    Held& held = held_[unit];
+    held.whole = whole;
+    ++held.passes;
+  }
+  prefetch(place_.backward ? unit - 1 : unit + 1);
+  return whole;
+}
+
+void StageWeights::prefetch(int unit) {
+  if (unit < 0 || unit >= static_cast<int>(layout_.units.size())) return;
+  if (gathered_.count(unit) == 0) start_gather(unit);
+}
+
+void StageWeights::start_gather(int unit) {
+  const auto [entry, is_new] = on_their_way_.try_emplace(unit);
+  if (!is_new) return;
   const auto index = static_cast<std::size_t>(unit);
-  Buffer whole = context_.device.allocate(layout_.units[index].size() * sizeof(float));
+  Gather& gather = entry->second;
+  gather.whole = context_.device.allocate(layout_.units[index].size() * sizeof(float));
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     if (buckets_[bucket].first_unit != unit) continue;
-    const Buffer part = flat(whole, buckets_[bucket].offset - unit_starts_[index], buckets_[bucket].count);
-    context_.transport.run(
+    const Buffer part = flat(gather.whole, buckets_[bucket].offset - unit_starts_[index], buckets_[bucket].count);
+    gather.requests.push_back(context_.transport.start(
         context_.data,
-        {.kind = CollectiveKind::kAllGather, .input = share_of(versions_.at(place_.version), bucket), .output = part});
+        {.kind = CollectiveKind::kAllGather, .input = share_of(versions_.at(place_.version), bucket), .output = part}));
   }
-  context_.compute.weights_changed();
-  return whole;
 }
 
 Buffer StageWeights::gradients(int unit) {
@@ -163,6 +199,7 @@ void StageWeights::sum_partial_gradients(int unit) {
 
 void StageWeights::reduce(std::size_t bucket) {
   if (compressed_) return compressed_->begin(bucket);
+  if (low_rank_) return low_rank_->begin(bucket);
   const Bucket& range = buckets_[bucket];
   Reduction reduction;
   reduction.bucket = bucket;
@@ -183,6 +220,12 @@ void StageWeights::reduce(std::size_t bucket) {
     collective = {.kind = CollectiveKind::kAllReduce, .input = whole, .output = whole};
   }
   reduction.request = context_.transport.start(context_.data, collective);
+  if (context_.copies.size() > 1) {
+    // Started operations run in their order: this one finds what the one before has made.
+    reduction.request = context_.transport.start(
+        context_.copies,
+        {.kind = CollectiveKind::kAllReduce, .input = reduction.received, .output = reduction.received});
+  }
   pending_.push_back(std::move(reduction));
   // Passes that reduce would otherwise pile up a step's worth of shares.
   while (shards(2) && pending_.size() > kReductionsUnderWay) {
@@ -198,11 +241,11 @@ void StageWeights::collect(Reduction& reduction) {
 }
 
 void StageWeights::finish_reductions() {
-  FLOPCAST_CHECK(unit_gradients_.empty());
+  FLOPCAST_CHECK(unit_gradients_.empty() && on_their_way_.empty() && held_.empty());
   gathered_.clear();
   for (Reduction& reduction : std::exchange(pending_, {})) collect(reduction);
-  if (!compressed_) return;
-  for (const Interval& ran : compressed_->finish()) {
+  if (!compressed_ && !low_rank_) return;
+  for (const Interval& ran : compressed_ ? compressed_->finish() : low_rank_->finish()) {
     context_.recording.span(SpanKind::kGradientReduction, StreamKind::kGradient, ran);
   }
 }

@@ -11,6 +11,7 @@
 #include "realrun/device/device.hpp"
 #include "realrun/executor/executor.hpp"
 #include "realrun/parallel/buckets.hpp"
+#include "realrun/parallel/low_rank.hpp"
 #include "realrun/transport/transport.hpp"
 #include "sim/program/program.hpp"
 
@@ -23,23 +24,29 @@ struct ParallelContext {
   Recording& recording;
   StageCompute& compute;
   UpdateRule optimizer;
-  Group data;    ///< replicas that share the weights
-  Group tensor;  ///< ranks that share each layer
-  int zero = 0;  ///< 0 replicated, 1 optimizer state cut over the replicas, 2 gradients too, 3 weights too
-  GradientCodec* codec = nullptr;  ///< with zero 0: gradients are sent compressed; null: as they are
+  Group data;            ///< replicas that share the weights, and the states that are cut
+  Group copies;          ///< of the others, those that hold the same cut; of one where all share
+  Group tensor;          ///< ranks that share each layer
+  int zero = 0;          ///< 0 replicated, 1 optimizer state cut over the replicas, 2 gradients too, 3 weights too
+  bool reshards = true;  ///< with zero 3: weights are let go after a forward pass, and gathered again for the backward
+  GradientCodec* codec = nullptr;       ///< with zero 0: gradients are sent compressed; null: as they are
+  LowRankProducts* products = nullptr;  ///< with zero 0: matrices are sent as factors of `low_rank` columns
+  int low_rank = 0;
 };
 
 /// Weights, gradients and optimizer state of one stage on one rank, and the data parallelism between its replicas.
 ///
 ///   ZeRO 0  every bucket is all-reduced beside the computation once it is complete, in the last backward pass only; or
-///           summed up in compressed form (CompressedSum)
+///           summed up in compressed form (CompressedSum, LowRankBuckets)
 ///   ZeRO 1  the same with reduce-scatter; each replica updates its share, and all-gathers the weights
 ///   ZeRO 2  every unit is reduce-scattered by every backward pass, and added to this replica's share
-///   ZeRO 3  weights are all-gathered unit by unit, for each forward and each input gradient pass
+///   ZeRO 3  weights are all-gathered unit by unit, for each forward and each input gradient pass: each unit while the
+///           one before it computes (Zhao et al. 2304.11277 §3.3.2). Without resharding what a forward pass gathered
+///           serves the microbatch's backward pass too
+///   HSDP    ZeRO 3 among `data`; what is reduce-scattered is then all-reduced over `copies` (2304.11277 §3.2.2)
 /// Where a rank runs all passes of a stage in a row, ZeRO 2 and 3 do that once a row (PassPlace::row_goes_on).
 /// (Rajbhandari et al. 1910.02054 §5, §7; Li et al. 2006.15704 §3.2.)
 /// Parameters whose gradients tensor-parallel ranks hold in parts (Parameter::partial) are added up first.
-/// Left out: prefetch of the next unit's weights.
 class StageWeights : public UnitStore {
  public:
   /// Starts from the initial weights of the stage. Parameters are aligned to the number of replicas unless zero is 0.
@@ -70,13 +77,26 @@ class StageWeights : public UnitStore {
     Buffer received;  // to be added to the share, when passes reduce
   };
 
+  /// Whole weights of a unit, there once all requests are done.
+  struct Gather {
+    Buffer whole;
+    std::vector<Request> requests;
+  };
+  /// Weights that a backward pass will ask for without gathering them.
+  struct Held {
+    Buffer whole;
+    int passes = 0;
+  };
+
   int replicas() const { return context_.data.size(); }
   bool shards(int level) const { return context_.zero >= level && replicas() > 1; }
   Buffer flat(const Buffer& buffer, std::size_t offset, std::size_t count) const;
   Buffer share_of(const Buffer& shares, std::size_t bucket) const;
   Buffer own_part(const Buffer& whole, std::size_t bucket) const;
   Buffer owned_weights(const Buffer& weights, std::size_t bucket) const;
-  Buffer gather_unit(int unit);
+  Buffer gathered(int unit);
+  void start_gather(int unit);
+  void prefetch(int unit);
   void sum_partial_gradients(int unit);
   void reduce(std::size_t bucket);
   void collect(Reduction& reduction);
@@ -92,8 +112,11 @@ class StageWeights : public UnitStore {
   Buffer shares_;                          // reduced gradients; empty when nothing is cut
   std::vector<Buffer> states_;
   std::optional<CompressedBuckets> compressed_;
+  std::optional<LowRankBuckets> low_rank_;
   std::map<int, Buffer> unit_gradients_;  // by unit, whole, when gradients are cut; of the row at work
   std::map<int, Buffer> gathered_;        // by unit, whole weights that the next pass of the row needs too
+  std::map<int, Gather> on_their_way_;    // by unit
+  std::map<int, Held> held_;              // by unit, where nothing is resharded
   std::deque<Reduction> pending_;
   PassPlace place_;
   int updates_ = 0;

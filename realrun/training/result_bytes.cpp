@@ -125,12 +125,13 @@ void pass(Stream& stream, RankCalibration& calibration) {
 
 template <class Stream>
 void pass(Stream& stream, Parameter& parameter) {
-  auto& [name, shard, value, deviation, partial, offset] = parameter;
+  auto& [name, shard, value, deviation, partial, multiplies, offset] = parameter;
   plain_list(stream, name);
   stream.value(shard);
   stream.value(value);
   stream.value(deviation);
   stream.value(partial);
+  stream.value(multiplies);
   stream.value(offset);
 }
 

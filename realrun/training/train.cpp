@@ -39,6 +39,28 @@ Group form_groups(RankTransport& transport, const RankGrid& grid, Axis axis) {
   return own;
 }
 
+// Of the replicas, every so many neighbours: those of each of these groups, or the first, second, ... of all of them.
+enum class Cut { kNeighbours, kSamePlace };
+Group form_cut_groups(RankTransport& transport, const RankGrid& grid, int neighbours, Cut cut) {
+  const int replicas = grid.degree(Axis::kData);
+  Group own;
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    if (grid.coordinate(rank, Axis::kData) != 0) continue;
+    const std::vector<int> all = grid.group_of(rank, Axis::kData);
+    const int groups = cut == Cut::kNeighbours ? replicas / neighbours : neighbours;
+    for (int index = 0; index < groups; ++index) {
+      std::vector<int> members;
+      for (int replica = 0; replica < replicas; ++replica) {
+        const int place = cut == Cut::kNeighbours ? replica / neighbours : replica % neighbours;
+        if (place == index) members.push_back(all[static_cast<std::size_t>(replica)]);
+      }
+      Group group = transport.form_group(Axis::kData, members);
+      if (group.size() > 0) own = std::move(group);
+    }
+  }
+  return own;
+}
+
 // By shared set, for the replica this rank is in.
 std::vector<Group> form_shared_groups(RankTransport& transport, const RankGrid& grid,
                                       const std::vector<std::vector<int>>& holders) {
@@ -177,8 +199,27 @@ class RankTraining {
         sleeping_(make_sleeping()),
         compute_(sleeping_ == nullptr ? *network_ : *sleeping_),
         codec_(make_host_codec(plan.compression)),
-        context_{device_, transport, recording_, compute_, plan.optimizer, {}, {}, plan.zero, codec_.get()} {
-    context_.data = form_groups(transport, grid_, Axis::kData);
+        context_{.device = device_,
+                 .transport = transport,
+                 .recording = recording_,
+                 .compute = compute_,
+                 .optimizer = plan.optimizer,
+                 .data = {},
+                 .copies = {},
+                 .tensor = {},
+                 .zero = plan.zero,
+                 .reshards = plan.reshard_after_forward,
+                 .codec = codec_.get()} {
+    if (plan.compression.kind == Compression::Kind::kPowerSgd) {
+      context_.products = &host_low_rank_products();
+      context_.low_rank = plan.compression.rank;
+    }
+    if (plan.shards == 0) {
+      context_.data = form_groups(transport, grid_, Axis::kData);
+    } else {
+      context_.data = form_cut_groups(transport, grid_, plan.shards, Cut::kNeighbours);
+      context_.copies = form_cut_groups(transport, grid_, plan.shards, Cut::kSamePlace);
+    }
     context_.tensor = form_groups(transport, grid_, Axis::kTensor);
     std::vector<StageLayout> layouts;
     for (int stage = 0; stage < plan.program.stage_count(); ++stage) layouts.push_back(compute_.layout(stage));

@@ -102,14 +102,16 @@ void check_updates(const TrainingPlan& plan) {
   }
 }
 
+void check_sharding(const TrainingPlan& plan) {
+  if (plan.shards == 0) return;
+  FLOPCAST_CHECK(plan.zero == 3);
+  check_division("layout.shards", plan.shards, plan.dp, "the replicas");
+}
+
 void check_compression(const TrainingPlan& plan) {
   const Compression::Kind kind = plan.compression.kind;
   if (kind == Compression::Kind::kNone) return;
   const std::string name = plan.compression.text();
-  if (kind == Compression::Kind::kPowerSgd) {
-    refuse("layout.compression", fmt::format("{}: a run does not know PowerSGD", name),
-           "valid: none, 8bit, 4bit, topk:F");
-  }
   if (plan.zero > 0) {
     refuse("layout.compression",
            fmt::format("{} replaces an all-reduce of whole gradients, which ZeRO {} does not do", name, plan.zero),
@@ -141,6 +143,7 @@ void check_heads(const TrainingPlan& plan) {
 
 void check_plan(const TrainingPlan& plan) {
   check_program(plan);
+  check_sharding(plan);
   check_compression(plan);
   check_updates(plan);
   check_slices(plan);

@@ -28,7 +28,9 @@ struct TrainingPlan {
   int tp = 1;
   bool sequence_parallel = false;
   int zero = 0;
-  Compression compression;  ///< of gradients between replicas; with zero 0
+  int shards = 0;  ///< with zero 3: neighbouring replicas that share one copy of the states; 0: all replicas share it
+  bool reshard_after_forward = true;  ///< with zero 3: see StageWeights
+  Compression compression;            ///< of gradients between replicas; with zero 0
   int micro_batch_size = 1;
   int steps = 1;
   UpdateRule optimizer;
@@ -46,7 +48,7 @@ struct TrainingPlan {
 };
 
 /// Throws ConfigError when the plan cannot be executed: a faulty program, sizes that do not divide, tied embeddings
-/// without a flush, ZeRO 2 and 3 without one, compression that is PowerSGD or meets ZeRO.
+/// without a flush, ZeRO 2 and 3 without one, compression that meets ZeRO.
 void check_plan(const TrainingPlan& plan);
 
 }  // namespace flopcast::realrun

@@ -354,8 +354,9 @@ TEST_F(Run, MistakesAreNamed) {
     return result.standard_error;
   };
   EXPECT_NE(complaint({"--backend", "smoke"}, 2).find("unknown backend \"smoke\""), std::string::npos);
-  EXPECT_NE(complaint({"--recompute", "full"}, 2).find("layout.recompute"), std::string::npos);
-  EXPECT_NE(complaint({"--layout.compression", "powersgd:2"}, 2).find("8bit, 4bit, topk:F"), std::string::npos);
+  EXPECT_NE(complaint({"--recompute", "selective", "--layout.recompute_modules", "moe"}, 2).find("core_attn"),
+            std::string::npos);
+  EXPECT_NE(complaint({"--layout.data_parallel", "dataparallel"}, 2).find("layout.data_parallel"), std::string::npos);
   EXPECT_NE(complaint({"--layout.compression", "8bit", "--zero", "2"}, 2).find("zero 0"), std::string::npos);
   EXPECT_NE(complaint({"--schedule", "pipedream", "--pp", "2"}, 2).find("model.tied_embeddings"), std::string::npos);
   EXPECT_NE(complaint({"--times", "guess"}, 2).find("valid: calibration, job"), std::string::npos);

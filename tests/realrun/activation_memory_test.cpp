@@ -54,11 +54,29 @@ TEST(ActivationMemory, IsAsForecast) {
   expect_peaks(R"("gpipe")", kNormRows);
 }
 
+// Recomputed blocks keep what the model says, and what they make again is gone with the weight gradient.
+TEST(ActivationMemory, OfRecomputationIsAsForecast) {
+  constexpr double kNormRows = 0.02;
+  for (const char* again : {R"("recompute": "full")", R"("recompute": "full", "recompute_layers": 1)",
+                            R"("recompute": "full", "recompute_every": 2)", R"("recompute": "selective")",
+                            R"("recompute": "selective", "recompute_modules": ["layernorm"])",
+                            R"("recompute": "selective", "recompute_modules": ["mlp"])",
+                            R"("recompute": "selective", "recompute_modules": ["core_attn", "layernorm", "mlp"])"}) {
+    for (const char* schedule : {"gpipe", "1f1b", "interleaved:2", "zb-h1", "zbv", "dualpipev"}) {
+      for (const char* tensor : {"", R"(, "tp": 2)"}) {
+        expect_peaks(fmt::format(R"("{}", "pp": 2, {}{})", schedule, again, tensor), kNormRows);
+      }
+    }
+  }
+  expect_peaks(R"("1f1b", "pp": 2, "tp": 2, "recompute": "full", "partition_checkpoints": true)", kNormRows);
+}
+
 // The head gathers its rows and keeps them so.
 TEST(ActivationMemory, IsNearlyAsForecastWithSequenceParallelism) {
   for (const char* schedule : {"1f1b", "zb-h1"}) {
     expect_peaks(fmt::format(R"("{}", "pp": 2, "tp": 2, "sequence_parallel": true)", schedule), 0.03);
   }
+  expect_peaks(R"("1f1b", "pp": 2, "tp": 2, "sequence_parallel": true, "recompute": "full")", 0.13);
 }
 
 // Slices look back at those before them: forecast are slices that all look as far as the last.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "model/layout/layout.hpp"
@@ -17,5 +18,20 @@ Values quantized_sum(const std::vector<Values>& gradients, int bits);
 
 /// Each replica sends the largest of its gradients and of what it has kept back so far, and keeps the rest back.
 Values sparse_sum(const std::vector<Values>& gradients, std::vector<Values>& kept, double fraction);
+
+/// PowerSGD of one matrix (Vogels et al. 1905.13727, algorithms 1 and 2), in double precision.
+class LowRankSum {
+ public:
+  LowRankSum(std::size_t rows, std::size_t columns, int rank, std::size_t replicas);
+  Values operator()(const std::vector<Values>& gradients);
+
+ private:
+  using Matrix = std::vector<std::vector<double>>;  // by column
+
+  std::size_t rows_;
+  std::size_t columns_;
+  std::vector<std::vector<double>> kept_;  // by replica
+  Matrix right_;
+};
 
 }  // namespace flopcast::realrun

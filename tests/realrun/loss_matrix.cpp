@@ -197,7 +197,72 @@ void add_compressed(std::vector<MatrixCase>& cases) {
   }
 }
 
+void add_recomputed(std::vector<MatrixCase>& cases) {
+  const RecomputeModules every_module =
+      bit_of(RecomputeModule::kCoreAttention) | bit_of(RecomputeModule::kLayernorm) | bit_of(RecomputeModule::kMlp);
+  const std::pair<const char*, Recomputation> forms[] = {
+      {"full", {.first_blocks = 8}},
+      {"full, first", {.first_blocks = 1}},
+      {"full, every other", {.every = 2}},
+      {"full, partitioned", {.first_blocks = 8, .partitioned = true}},
+      {"core_attn", {.modules = bit_of(RecomputeModule::kCoreAttention)}},
+      {"all modules", {.modules = every_module}}};
+  const Degrees layouts[] = {{2, 1, 1}, {2, 2, 1}, {2, 1, 2}, {2, 2, 2}};
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "zbv", "dualpipev", "terapipe", "pipedream-2bw"}) {
+    for (const auto& [name, again] : forms) {
+      for (const Degrees& degrees : layouts) {
+        const bool asynchronous = find_schedule(schedule)->asynchronous;
+        const int zero = degrees.dp == 1 ? 0 : asynchronous ? 1 : 3;
+        expect_added(cases, {.schedule = schedule,
+                             .degrees = degrees,
+                             .zero = zero,
+                             .sequence_parallel = degrees.dp > 1 && degrees.tp > 1 && !again.partitioned});
+        cases.back().plan.network.recompute = again;
+        cases.back().name += fmt::format(", recompute {}", name);
+      }
+    }
+  }
+}
+
+// Prefetching ZeRO 3 over some replicas or all of them, with weights let go after the forward pass or held.
+void add_fully_sharded(std::vector<MatrixCase>& cases) {
+  struct Cut {
+    Degrees degrees;
+    int shards = 0;
+  };
+  const Cut cuts[] = {{{1, 4, 1}, 0}, {{2, 3, 1}, 0}, {{1, 4, 1}, 2}, {{2, 4, 1}, 2},
+                      {{2, 2, 2}, 0}, {{1, 4, 2}, 2}, {{1, 6, 1}, 3}, {{1, 4, 1}, 4}};
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved", "bfs", "zb-h1", "zbv", "chimera", "dualpipev"}) {
+    for (const Cut& cut : cuts) {
+      for (const bool reshards : {true, false}) {
+        const bool added = add(cases, {.schedule = schedule,
+                                       .degrees = cut.degrees,
+                                       .zero = 3,
+                                       .sequence_parallel = cut.degrees.tp > 1,
+                                       .tied = !reshards});
+        if (!added) continue;
+        cases.back().plan.shards = cut.shards;
+        cases.back().plan.steps = 2;  // twenty microbatches are added up in another order
+        cases.back().plan.reshard_after_forward = reshards;
+        cases.back().name += fmt::format(", {} shards{}", cut.shards, reshards ? "" : ", weights held");
+      }
+    }
+  }
+}
+
 }  // namespace
+
+std::vector<MatrixCase> fully_sharded_layouts() {
+  std::vector<MatrixCase> cases;
+  add_fully_sharded(cases);
+  return cases;
+}
+
+std::vector<MatrixCase> recomputed_layouts() {
+  std::vector<MatrixCase> cases;
+  add_recomputed(cases);
+  return cases;
+}
 
 std::vector<MatrixCase> further_layouts() {
   std::vector<MatrixCase> cases;
@@ -250,11 +315,21 @@ std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count) {
     if (!add(cases, want)) continue;
     MatrixCase& entry = cases.back();
     entry.plan.network = network;
+    constexpr RecomputeModule kModules[] = {RecomputeModule::kCoreAttention, RecomputeModule::kLayernorm,
+                                            RecomputeModule::kMlp};
+    Recomputation& again = entry.plan.network.recompute;
+    const int recomputed = draw(4);
+    if (recomputed == 1) again.first_blocks = 1 + draw(2);
+    if (recomputed == 2) again.every = 1 + draw(2);
+    if (recomputed == 3) again.modules = bit_of(kModules[draw(3)]) | bit_of(kModules[draw(3)]);
+    again.partitioned = !want.sequence_parallel && draw(2) == 0;
+    if (want.zero == 3) entry.plan.reshard_after_forward = draw(2) == 0;
     // Norms of the small rows of a table have large gradients: larger steps blow rounding up.
     entry.plan.optimizer.rate = 0.001F;
     entry.plan.stage_blocks = even_stage_layers(network.blocks, static_cast<int>(entry.plan.stage_blocks.size()));
     entry.network = fmt::format("network {}", seed);
-    entry.name = fmt::format("{}: {}", entry.network, entry.name);
+    entry.name = fmt::format("{}: {}{}", entry.network, entry.name,
+                             recomputed > 0 ? fmt::format(", recompute {}", recomputed) : "");
   }
   return cases;
 }

@@ -33,6 +33,12 @@ std::vector<MatrixCase> further_layouts();
 std::vector<MatrixCase> network_forms_by_layouts();
 /// So many cases from the seed on: any network of random_network in any layout of the axes above.
 std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count);
+/// Blocks recomputed whole, the first of a stage, every other one, with parted inputs, or by modules; over schedules,
+/// replicas with ZeRO 3 and tensor-parallel ranks.
+std::vector<MatrixCase> recomputed_layouts();
+
+/// FSDP and HSDP, resharding or not, over schedules, replicas and tensor-parallel ranks.
+std::vector<MatrixCase> fully_sharded_layouts();
 
 /// Trains every case and compares losses and final weights: with one rank where the schedule flushes, and with serial
 /// training with the defined delays where it does not. Fails the running test where they differ. Prints, and returns,

@@ -18,6 +18,14 @@ TEST(LossMatrix, WholeCatalogue) {
   EXPECT_GT(compare_with_references(whole_catalogue(), on_threads), 60);
 }
 
+TEST(LossMatrix, RecomputedLayouts) {
+  EXPECT_EQ(compare_with_references(recomputed_layouts(), on_threads), 168);
+}
+
+TEST(LossMatrix, FullyShardedLayouts) {
+  EXPECT_GT(compare_with_references(fully_sharded_layouts(), on_threads), 100);
+}
+
 TEST(LossMatrix, FurtherLayouts) {
   EXPECT_GT(compare_with_references(further_layouts(), on_threads), 80);
 }

@@ -123,6 +123,8 @@ TrainingPlan serial_plan(const TrainingPlan& plan) {
   serial.tp = 1;
   serial.sequence_parallel = false;
   serial.zero = 0;
+  serial.shards = 0;
+  serial.network.recompute = {};
   return serial;
 }
 

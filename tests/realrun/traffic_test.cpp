@@ -64,20 +64,42 @@ void add_tensor_volumes(const PreparedStep& step, const StageCosts& stage, doubl
   const double rows = static_cast<double>(layout.micro_batch_size) * step.job.training.sequence_length;
   const double activation = microbatches * rows * step.job.model.hidden * kFloatBytes * share;
   const double ends = (stage.has_embedding ? 1.0 : 0.0) + (stage.has_head ? 1.0 : 0.0);
+  // Recomputation redoes both forward collectives of a block, or that of its MLP.
+  double again = 2.0 * layout.recomputed(stage.layers);
+  if (layout.recompute_modules && (*layout.recompute_modules & bit_of(RecomputeModule::kMlp)).any()) {
+    again += stage.layers;
+  }
+  const double parted = layout.partition_checkpoints ? layout.recomputed(stage.layers) : 0.0;
   if (layout.sequence_parallel) {
-    volumes[{CollectiveKind::kAllGather, Axis::kTensor}] += (6.0 * stage.layers + ends) * activation;
-    volumes[{CollectiveKind::kReduceScatter, Axis::kTensor}] += (4.0 * stage.layers + ends) * activation;
+    volumes[{CollectiveKind::kAllGather, Axis::kTensor}] += (6.0 * stage.layers + again + ends) * activation;
+    volumes[{CollectiveKind::kReduceScatter, Axis::kTensor}] += (4.0 * stage.layers + again + ends) * activation;
   } else {
-    volumes[{CollectiveKind::kAllReduce, Axis::kTensor}] += 2.0 * (4.0 * stage.layers + ends) * activation;
+    volumes[{CollectiveKind::kAllReduce, Axis::kTensor}] += 2.0 * (4.0 * stage.layers + again + ends) * activation;
+    volumes[{CollectiveKind::kAllGather, Axis::kTensor}] += parted * activation;
   }
   if (stage.has_head) {
     volumes[{CollectiveKind::kAllReduce, Axis::kTensor}] += microbatches * 3.0 * 2.0 * rows * kFloatBytes * share;
   }
 }
 
+// FSDP gathers and scatters like ZeRO 3; HSDP does so among its shards, and all-reduces what they have summed up over
+// the copies (2304.11277 §3.2.2).
+void add_sharded_volumes(const Layout& layout, double parameters, double rows, Volumes& volumes) {
+  const double shards = layout.weight_shards();
+  const double copies = layout.dp / shards;
+  const double bytes = parameters * kFloatBytes * rows;
+  volumes[{CollectiveKind::kAllGather, Axis::kData}] +=
+      (layout.reshard_after_forward ? 2.0 : 1.0) * bytes * (shards - 1.0) / shards;
+  volumes[{CollectiveKind::kReduceScatter, Axis::kData}] += bytes * (shards - 1.0) / shards;
+  volumes[{CollectiveKind::kAllReduce, Axis::kData}] += 2.0 * bytes / shards * (copies - 1.0) / copies;
+}
+
 // Replicas (Rajbhandari et al. 1910.02054 §7).
 void add_data_volumes(const PreparedStep& step, double parameters, double rows, Volumes& volumes) {
   const Layout& layout = step.job.layout;
+  if (layout.data_parallel != DataParallel::kDdp && layout.weight_shards() > 1) {
+    return add_sharded_volumes(layout, parameters, rows, volumes);
+  }
   const double bytes = parameters * kFloatBytes * (layout.dp - 1.0) / layout.dp;
   const double updates = updates_of(step);
   double& gathered = volumes[{CollectiveKind::kAllGather, Axis::kData}];
@@ -124,7 +146,7 @@ Volumes expected_volumes(const PreparedStep& step, int pipeline_rank) {
   const bool shares_table = tables_of(step, pipeline_rank) > 0 && !table_is_on_one_rank(step);
   if (step.stages.copies() == 1 && shares_table) copied += table_bytes(step);
   if (copied > 0) {
-    volumes[{CollectiveKind::kAllReduce, Axis::kPipeline}] = copied / (layout.zero > 0 ? layout.dp : 1);
+    volumes[{CollectiveKind::kAllReduce, Axis::kPipeline}] = copied / layout.optimizer_shards();
   }
   return volumes;
 }
@@ -138,7 +160,7 @@ double spared_bytes(const PreparedStep& step, int pipeline_rank) {
   const bool sums_table =
       tables_of(step, pipeline_rank) > 0 && step.stages.copies() == 1 && !table_is_on_one_rank(step);
   if (!sums_table) return norm;
-  return norm + table_bytes(step) * (1.0 / layout.gradient_shards() - 1.0 / (layout.zero > 0 ? layout.dp : 1));
+  return norm + table_bytes(step) * (1.0 / layout.gradient_shards() - 1.0 / layout.optimizer_shards());
 }
 
 // A rank with the first and the last stage keeps two copies of a tied table; the model counts one.
@@ -272,6 +294,47 @@ TEST(Traffic, OfFurtherLayouts) {
   EXPECT_GT(compared, 2000);
 }
 
+TEST(Traffic, OfRecomputation) {
+  int compared = 0;
+  for (const char* again : {R"("recompute": "full")", R"("recompute": "full", "recompute_layers": 1)",
+                            R"("recompute": "full", "recompute_every": 3)", R"("recompute": "selective")",
+                            R"("recompute": "selective", "recompute_modules": ["mlp", "layernorm"])"}) {
+    for (const Degrees& degrees : std::vector<Degrees>{{2, 2, false}, {2, 4, true}, {4, 1, false}}) {
+      for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+        for (const int zero : {0, 3}) {
+          compared += compare(fmt::format("{}, {}", layout_text(schedule, degrees, zero), again), false);
+        }
+      }
+    }
+  }
+  compared +=
+      compare(layout_text("1f1b", {2, 2, false}, 1) + R"(, "recompute": "full", "partition_checkpoints": true)", true);
+  std::cout << compared << " volumes equal to the model's\n";
+  EXPECT_GT(compared, 900);
+}
+
+TEST(Traffic, OfShardedReplicas) {
+  int compared = 0;
+  for (const char* form : {R"("data_parallel": "fsdp")", R"("data_parallel": "fsdp", "reshard_after_forward": false)",
+                           R"("data_parallel": "hsdp", "shards": 2)", R"("data_parallel": "hsdp", "shards": 1)",
+                           R"("data_parallel": "hsdp", "shards": 2, "reshard_after_forward": false)"}) {
+    for (const Degrees& degrees : std::vector<Degrees>{{1, 1, false}, {2, 1, false}, {1, 2, true}, {2, 2, false}}) {
+      for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "dualpipev"}) {
+        for (const bool tied : {false, true}) {
+          const bool pairs = std::string(schedule) == "dualpipev";
+          if (pairs && (degrees.pp == 1 || tied)) continue;
+          compared += compare(fmt::format(R"({}, "schedule": "{}", "pp": {}, "tp": {}, "sequence_parallel": {},
+                                             "micro_batch_size": 1, "global_batch_size": 16)",
+                                          form, schedule, degrees.pp, degrees.tp, degrees.sequence_parallel),
+                              tied);
+        }
+      }
+    }
+  }
+  std::cout << compared << " volumes equal to the model's\n";
+  EXPECT_GT(compared, 2000);
+}
+
 TEST(Traffic, OfOtherNetworksIsTheModels) {
   int compared = 0;
   for (const char* form :
@@ -330,9 +393,10 @@ TEST(PlanFromJob, RefusesWhatTheNetworkIsNot) {
   EXPECT_EQ(refused_field(), "layout.tp");
   step.job.layout.tp = 1;
   step.job.model = model;
-  step.job.layout.recompute = Recompute::kFull;
-  EXPECT_EQ(refused_field(), "layout.recompute");
-  step.job.layout.recompute = Recompute::kNone;
+  step.job.layout.recompute = Recompute::kSelective;
+  step.job.layout.recompute_modules = bit_of(RecomputeModule::kMoe);
+  EXPECT_EQ(refused_field(), "layout.recompute_modules");
+  step.job.layout.recompute_modules = bit_of(RecomputeModule::kMlp);
   EXPECT_EQ(refused_field(), "");
 }
 
