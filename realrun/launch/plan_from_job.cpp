@@ -104,7 +104,7 @@ void require(bool holds, const char* field, std::string problem, std::string hel
 void check_model(const Job& job) {
   const Transformer& model = job.model;
   require(!job.profile, "model", "measured layers cannot be trained", "a run needs the shapes of a transformer");
-  require(!model.experts && !model.latent, "model.experts", "a run knows dense blocks of plain attention only", {});
+  require(!model.latent, "model.latent_attention", "a run knows plain attention only", "leave it out");
   require(model.mtp_layers == 0, "model.mtp_layers", "a run predicts the next token only", "0");
   require(!model.attention_sinks, "model.attention_sinks", "true: a run has scores of keys only", "false");
 }
@@ -146,7 +146,6 @@ Recomputation recomputation_of(const Job& job) {
 void check_layout(const Job& job) {
   const Layout& layout = job.layout;
   require(layout.cp == 1, "layout.cp", fmt::format("{}: a run has no context parallelism", layout.cp), "1");
-  require(layout.ep == 1, "layout.ep", fmt::format("{}: a run has no expert parallelism", layout.ep), "1");
   require(layout.tensor_parallel == TensorParallel::k1d, "layout.tensor_parallel", "a run knows 1d only", "1d");
   const bool known = layout.data_parallel == DataParallel::kDdp || layout.data_parallel == DataParallel::kFsdp ||
                      layout.data_parallel == DataParallel::kHsdp;
@@ -193,6 +192,7 @@ NetworkSpec network_of(const Job& job, const RunSettings& settings) {
   network.sliding_window = model.sliding_window;
   network.attention_chunk = model.attention_chunk;
   network.windowed_layers = model.windowed_layers;
+  network.experts = model.experts;
   network.norm = model.norm;
   network.positions = model.positions;
   network.tied = model.tied_embeddings;
@@ -241,6 +241,7 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   plan.stage_blocks = job.layout.stage_layers;
   plan.dp = job.layout.dp;
   plan.tp = job.layout.tp;
+  plan.ep = job.layout.ep;
   plan.sequence_parallel = job.layout.sequence_parallel && job.layout.tp > 1;
   plan.zero = zero_of(job.layout);
   if (job.layout.data_parallel == DataParallel::kHsdp && job.layout.shards > 1) plan.shards = job.layout.shards;
@@ -292,6 +293,9 @@ GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& ru
   }
   if (plan.network.positions == Positions::kAlibi) {
     throw ConfigError({"model.positions", "alibi is not done on GPUs", {}, "--backend threads or mpi"});
+  }
+  if (plan.network.experts) {
+    throw ConfigError({"model.experts", "tokens find their experts on the host only", {}, "--backend threads or mpi"});
   }
   const auto head_dim = static_cast<int>(plan.network.head_layout().head_dim);
   if (head_dim > cuda::kLargestHead) {

@@ -85,9 +85,9 @@ struct PreparedRun {
 /// Reads the job. Throws ConfigError.
 PreparedRun prepare_run(const LaunchOptions& options);
 
-/// Throws ConfigError for what GPU ranks cannot do: compression, token slices, linear biases, emulated compute, heads
-/// wider than 128, fp16 and fp8; and for another number of ranks than --one-gpu says. Returns how their products are
-/// computed.
+/// Throws ConfigError for what GPU ranks cannot do: compression, token slices, experts, linear biases, emulated
+/// compute, heads wider than 128, fp16 and fp8; and for another number of ranks than --one-gpu says. Returns how their
+/// products are computed.
 GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& run);
 
 }  // namespace flopcast::realrun

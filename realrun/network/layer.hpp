@@ -39,6 +39,7 @@ struct Parameter {
   float deviation = 0;      ///< standard deviation of the initial values (uniform)
   bool partial = false;     ///< tensor-parallel ranks hold it whole, but each computes only a part of its gradient
   bool multiplies = false;  ///< a matrix that activations are multiplied with
+  bool of_experts = false;  ///< expert-parallel ranks hold others
   std::size_t offset = 0;   ///< of its first element in the unit's flat buffers
 };
 

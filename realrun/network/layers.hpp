@@ -26,8 +26,11 @@ class Linear : public Layer<T> {
   /// For a parameter that another layer declares too: exactly its name and deviation.
   Linear(std::string parameter, const Shard& shard, float deviation)
       : parameter_(std::move(parameter)), shard_(shard), deviation_(deviation) {}
+  /// Its weights are one of the experts'.
+  void belong_to_expert() { of_experts_ = true; }
   void declare(ParameterList& list) override {
-    offset_ = list.add({.name = parameter_, .shard = shard_, .deviation = deviation_, .multiplies = true});
+    offset_ = list.add(
+        {.name = parameter_, .shard = shard_, .deviation = deviation_, .multiplies = true, .of_experts = of_experts_});
   }
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
     saved.tensors = {input};
@@ -61,6 +64,7 @@ class Linear : public Layer<T> {
   std::string parameter_;
   Shard shard_;
   float deviation_ = 0;
+  bool of_experts_ = false;
   std::size_t offset_ = 0;
 };
 
@@ -71,9 +75,11 @@ class Bias : public Layer<T> {
   /// `partial`: see Parameter.
   Bias(std::string name, const Shard& shard, bool partial = false)
       : name_(std::move(name)), shard_(shard), partial_(partial) {}
+  void belong_to_expert() { of_experts_ = true; }
   void declare(ParameterList& list) override {
     // Not zero: a bias that stays at its start by mistake would go unnoticed.
-    offset_ = list.add({.name = name_ + ".bias", .shard = shard_, .deviation = 0.02F, .partial = partial_});
+    offset_ = list.add(
+        {.name = name_ + ".bias", .shard = shard_, .deviation = 0.02F, .partial = partial_, .of_experts = of_experts_});
   }
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& /*saved*/) const override {
     Tensor<T> output = pass.kernels->tensor(input.rows(), input.columns());
@@ -92,6 +98,7 @@ class Bias : public Layer<T> {
   std::string name_;
   Shard shard_;
   bool partial_ = false;
+  bool of_experts_ = false;
   std::size_t offset_ = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "realrun/network/experts.hpp"
 #include "realrun/network/layers.hpp"
 #include "realrun/network/recompute.hpp"
 #include "realrun/network/tensor_parallel.hpp"
@@ -66,6 +67,10 @@ bool NetworkSpec::is_windowed(int layer) const {
     return static_cast<std::int64_t>(count) * windowed_layers / std::max(1, blocks);
   };
   return up_to(layer + 1) > up_to(layer);
+}
+
+bool NetworkSpec::has_experts(int layer) const {
+  return experts && layer >= experts->first_dense_layers && (layer + 1) % experts->every == 0;
 }
 
 std::string tied_parameter() {
@@ -131,14 +136,14 @@ class Builder {
     switch (spec_.block) {
       case BlockForm::kSequential:
         return sequence<T>(std::make_unique<Residual<T>>(attention(name, number)),
-                           std::make_unique<Residual<T>>(mlp(name)));
+                           std::make_unique<Residual<T>>(mlp(name, number)));
       case BlockForm::kParallel:
-        return std::make_unique<Residual<T>>(std::make_unique<Branches<T>>(attention(name, number), mlp(name)));
+        return std::make_unique<Residual<T>>(std::make_unique<Branches<T>>(attention(name, number), mlp(name, number)));
       case BlockForm::kParallelOneNorm:
         break;
     }
     return std::make_unique<Residual<T>>(
-        behind_norm(name + ".norm", std::make_unique<Branches<T>>(attention(name, number), mlp(name))));
+        behind_norm(name + ".norm", std::make_unique<Branches<T>>(attention(name, number), mlp(name, number))));
   }
 
   bool redoes(RecomputeModule module) const { return (again_ & bit_of(module)).any(); }
@@ -208,8 +213,9 @@ class Builder {
                        std::move(between));
   }
 
-  LayerPointer<T> mlp(const std::string& block) const {
+  LayerPointer<T> mlp(const std::string& block, int number) const {
     const std::string name = block + ".mlp";
+    if (spec_.has_experts(number)) return mixture(name);
     const auto width = static_cast<std::size_t>(spec_.ffn);
     std::vector<LayerPointer<T>> between;
     if (spec_.gated_mlp) {
@@ -225,6 +231,57 @@ class Builder {
                         .up_bias = spec_.biases,
                         .again = redoes(RecomputeModule::kMlp)},
                        std::move(between));
+  }
+
+  // Norm, and behind it on the shares of the tensor-parallel ranks the routed experts and those that see every token.
+  LayerPointer<T> mixture(const std::string& name) const {
+    static const TensorGroup kNobodyElse;
+    const Experts& experts = *spec_.experts;
+    const TensorGroup& holders = form_.experts == nullptr ? kNobodyElse : *form_.experts;
+    const int held = experts.count / holders.size();
+    std::vector<LayerPointer<T>> own;
+    for (int expert = holders.index() * held; expert < (holders.index() + 1) * held; ++expert) {
+      own.push_back(shared_mlp(fmt::format("{}.expert.{}", name, expert), experts.ffn, true));
+    }
+    RouterSpec router{.name = name + ".router",
+                      .hidden = hidden(),
+                      .experts = static_cast<std::size_t>(experts.count),
+                      .top_k = static_cast<std::size_t>(experts.top_k),
+                      .bias = experts.router_bias,
+                      .partial = ranks() > 1,
+                      .capacity_factor = experts.capacity_factor,
+                      .balanced = spec_.balanced_routing};
+    LayerPointer<T> all = std::make_unique<RoutedExperts<T>>(std::move(router), std::move(own), holders);
+    for (int expert = 0; expert < experts.shared; ++expert) {
+      all = std::make_unique<Branches<T>>(
+          std::move(all), shared_mlp(fmt::format("{}.shared.{}", name, expert), experts.shared_ffn, false));
+    }
+    LayerPointer<T> layer = sequence<T>(enter_group<T>(form_), std::move(all), leave_group<T>(form_));
+    if (spec_.block != BlockForm::kParallelOneNorm) layer = behind_norm(name + ".norm", std::move(layer));
+    return spec_.post_norms ? sequence<T>(std::move(layer), norm(name + ".post_norm")) : std::move(layer);
+  }
+
+  // An MLP whose input all tensor-parallel ranks have, and whose results they have yet to add up.
+  LayerPointer<T> shared_mlp(const std::string& name, int ffn, bool of_experts) const {
+    const auto width = static_cast<std::size_t>(ffn);
+    const std::size_t inputs = spec_.gated_mlp ? 2 * width : width;
+    std::vector<LayerPointer<T>> layers;
+    const auto add = [&](auto layer) {
+      if (of_experts) layer->belong_to_expert();
+      layers.push_back(std::move(layer));
+    };
+    add(std::make_unique<Linear<T>>(name + ".up", rows_of(inputs, hidden(), index(), ranks())));
+    if (spec_.biases) add(std::make_unique<Bias<T>>(name + ".up", columns_of(1, inputs, index(), ranks())));
+    if (spec_.gated_mlp) {
+      layers.push_back(std::make_unique<GatedSilu<T>>());
+    } else {
+      layers.push_back(std::make_unique<Gelu<T>>());
+    }
+    add(std::make_unique<Linear<T>>(name + ".down", columns_of(hidden(), width, index(), ranks())));
+    if (spec_.biases) {
+      layers.push_back(std::make_unique<SharedBias<T>>(name + ".down", hidden(), *form_.group, of_experts));
+    }
+    return std::make_unique<Sequence<T>>(std::move(layers));
   }
 
   const NetworkSpec& spec_;

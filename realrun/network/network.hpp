@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,8 @@ struct Recomputation {
 /// Without further words GPT-2's: token and learned position embeddings, blocks of causal attention and GELU MLP with
 /// biases and LayerNorm before each, a final norm and a head without bias.
 /// Gated MLPs have SiLU, as Llama's. Windowed layers are spread evenly: layer i is one when ⌊(i+1)w/L⌋ > ⌊iw/L⌋.
-/// Left out: dropout, experts, latent attention, attention sinks, multi-token prediction.
+/// Experts are MLPs of the same form; see RoutedExperts. Left out: dropout, latent attention, attention sinks,
+/// multi-token prediction.
 struct NetworkSpec {
   int blocks = 1;
   int hidden = 8;
@@ -65,6 +67,8 @@ struct NetworkSpec {
   int sliding_window = 0;
   int attention_chunk = 0;
   int windowed_layers = 0;
+  std::optional<Experts> experts;  ///< their imbalance is not used: routing is real
+  bool balanced_routing = false;   ///< see RouterSpec
   Norm norm = Norm::kLayerNorm;
   Positions positions = Positions::kLearned;
   bool tied = false;  ///< the head's matrix is the token table
@@ -73,6 +77,7 @@ struct NetworkSpec {
   /// Of the heads that one of `parts` tensor-parallel ranks has.
   HeadLayout head_layout(int parts = 1) const;
   bool is_windowed(int layer) const;
+  bool has_experts(int layer) const;
   Recomputation recompute = {};
 };
 

@@ -26,6 +26,7 @@ struct ParallelContext {
   UpdateRule optimizer;
   Group data;            ///< replicas that share the weights, and the states that are cut
   Group copies;          ///< of the others, those that hold the same cut; of one where all share
+  Group experts;         ///< of `data` those that hold the same experts; without members: all
   Group tensor;          ///< ranks that share each layer
   int zero = 0;          ///< 0 replicated, 1 optimizer state cut over the replicas, 2 gradients too, 3 weights too
   bool reshards = true;  ///< with zero 3: weights are let go after a forward pass, and gathered again for the backward
@@ -90,6 +91,8 @@ class StageWeights : public UnitStore {
 
   int replicas() const { return context_.data.size(); }
   bool shards(int level) const { return context_.zero >= level && replicas() > 1; }
+  const Group& replicas_of(std::size_t bucket) const;
+  std::size_t parts_of(std::size_t bucket) const;  // in which the bucket's states are cut
   Buffer flat(const Buffer& buffer, std::size_t offset, std::size_t count) const;
   Buffer share_of(const Buffer& shares, std::size_t bucket) const;
   Buffer own_part(const Buffer& whole, std::size_t bucket) const;

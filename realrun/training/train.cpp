@@ -40,8 +40,10 @@ Group form_groups(RankTransport& transport, const RankGrid& grid, Axis axis) {
 }
 
 // Of the replicas, every so many neighbours: those of each of these groups, or the first, second, ... of all of them.
+// Their traffic counts under `axis`.
 enum class Cut { kNeighbours, kSamePlace };
-Group form_cut_groups(RankTransport& transport, const RankGrid& grid, int neighbours, Cut cut) {
+Group form_cut_groups(RankTransport& transport, const RankGrid& grid, int neighbours, Cut cut,
+                      Axis axis = Axis::kData) {
   const int replicas = grid.degree(Axis::kData);
   Group own;
   for (int rank = 0; rank < grid.ranks(); ++rank) {
@@ -54,7 +56,7 @@ Group form_cut_groups(RankTransport& transport, const RankGrid& grid, int neighb
         const int place = cut == Cut::kNeighbours ? replica / neighbours : replica % neighbours;
         if (place == index) members.push_back(all[static_cast<std::size_t>(replica)]);
       }
-      Group group = transport.form_group(Axis::kData, members);
+      Group group = transport.form_group(axis, members);
       if (group.size() > 0) own = std::move(group);
     }
   }
@@ -195,6 +197,7 @@ class RankTraining {
         data_index_(grid_.coordinate(transport.rank(), Axis::kData)),
         recording_(device_),
         tensor_group_(transport, form_groups(transport, grid_, Axis::kTensor), &device_),
+        expert_group_(make_expert_group()),
         network_(make_network_stages(stages_spec())),
         sleeping_(make_sleeping()),
         compute_(sleeping_ == nullptr ? *network_ : *sleeping_),
@@ -206,6 +209,7 @@ class RankTraining {
                  .optimizer = plan.optimizer,
                  .data = {},
                  .copies = {},
+                 .experts = {},
                  .tensor = {},
                  .zero = plan.zero,
                  .reshards = plan.reshard_after_forward,
@@ -220,6 +224,7 @@ class RankTraining {
       context_.data = form_cut_groups(transport, grid_, plan.shards, Cut::kNeighbours);
       context_.copies = form_cut_groups(transport, grid_, plan.shards, Cut::kSamePlace);
     }
+    if (plan.ep > 1) context_.experts = form_cut_groups(transport, grid_, plan.ep, Cut::kSamePlace);
     context_.tensor = form_groups(transport, grid_, Axis::kTensor);
     std::vector<StageLayout> layouts;
     for (int stage = 0; stage < plan.program.stage_count(); ++stage) layouts.push_back(compute_.layout(stage));
@@ -272,11 +277,18 @@ class RankTraining {
         [needs](int stage) { return needs->is_last(stage); }, [this] { transport_.poke(); });
   }
 
+  TensorGroup make_expert_group() {
+    if (plan_.ep == 1) return {};
+    return {transport_, form_cut_groups(transport_, grid_, plan_.ep, Cut::kNeighbours, Axis::kExpert), &device_};
+  }
+
   NetworkStagesSpec stages_spec() {
     NetworkStagesSpec spec;
     spec.network = plan_.network;
     spec.parts = parts_of(plan_);
-    spec.form = {.group = &tensor_group_, .sequence_parallel = plan_.sequence_parallel};
+    spec.form = {.group = &tensor_group_,
+                 .experts = plan_.ep > 1 ? &expert_group_ : nullptr,
+                 .sequence_parallel = plan_.sequence_parallel};
     spec.alignment = std::lcm(device_.alignment(), plan_.zero > 0 ? static_cast<std::size_t>(plan_.dp) : 1);
     spec.micro_batch_size = plan_.micro_batch_size;
     spec.slices = plan_.slices();
@@ -349,6 +361,7 @@ class RankTraining {
   int data_index_ = 0;
   Recording recording_;
   TensorGroup tensor_group_;
+  TensorGroup expert_group_;
   std::unique_ptr<StageCompute> network_;
   std::unique_ptr<StageCompute> sleeping_;
   StageCompute& compute_;

@@ -286,12 +286,27 @@ std::vector<MatrixCase> network_forms_by_layouts() {
     };
     add_form({.schedule = "1f1b", .degrees = {4, 1, 1}});
     add_form({.schedule = "zb-h1", .degrees = {2, 1, 2}});
-    add_form({.schedule = "1f1b", .degrees = {2, 1, 2}, .sequence_parallel = true});
+    const bool parts = !form.network.experts;
+    add_form({.schedule = "1f1b", .degrees = {2, 1, 2}, .sequence_parallel = parts});
     add_form({.schedule = "interleaved", .chunks = 2, .degrees = {2, 2, 1}, .zero = 1});
-    add_form({.schedule = "gpipe", .degrees = {1, 2, 2}, .zero = 2, .sequence_parallel = true});
+    add_form({.schedule = "gpipe", .degrees = {1, 2, 2}, .zero = 2, .sequence_parallel = parts});
     add_form({.schedule = "1f1b", .degrees = {2, 2, 2}, .zero = 3});
     add_form({.schedule = "dualpipev", .degrees = {2, 2, 1}, .zero = 3});
-    if (form.network.causal) add_form({.schedule = "terapipe", .degrees = {2, 1, 2}});
+    const bool sliced = form.network.causal && (parts || !form.network.experts->capacity_factor);
+    if (!parts) {
+      const auto add_expert_parallel = [&](const Want& want, int ep) {
+        add_form(want);
+        cases.back().plan.ep = ep;
+        cases.back().name += fmt::format(" ep={}", ep);
+      };
+      add_expert_parallel({.schedule = "1f1b", .degrees = {2, 2, 1}}, 2);
+      add_expert_parallel({.schedule = "zb-h1", .degrees = {2, 2, 2}, .zero = 1}, 2);
+      add_expert_parallel({.schedule = "gpipe", .degrees = {1, 4, 1}, .zero = 2}, 2);
+      add_expert_parallel({.schedule = "1f1b", .degrees = {1, 4, 1}, .zero = 3}, 4);
+      add_expert_parallel({.schedule = "dualpipev", .degrees = {2, 2, 1}}, 2);
+      add_expert_parallel({.schedule = "chimera", .degrees = {2, 4, 1}, .zero = 1}, 2);
+    }
+    if (sliced) add_form({.schedule = "terapipe", .degrees = {2, 1, 2}});
   }
   return cases;
 }
@@ -310,13 +325,15 @@ std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count) {
     want.degrees = {1 + draw(2), 1 + draw(3), 1 + draw(2)};
     if (want.schedule == "chimera") want.degrees.pp = 2;
     want.zero = draw(4);
-    want.sequence_parallel = want.degrees.tp > 1 && draw(2) == 0;
+    want.sequence_parallel = want.degrees.tp > 1 && draw(2) == 0 && !network.experts;
+    if (network.experts && network.experts->capacity_factor && want.schedule == "terapipe") continue;
     want.tied = network.tied;
     if (!add(cases, want)) continue;
     MatrixCase& entry = cases.back();
     entry.plan.network = network;
     constexpr RecomputeModule kModules[] = {RecomputeModule::kCoreAttention, RecomputeModule::kLayernorm,
                                             RecomputeModule::kMlp};
+    if (network.experts && want.degrees.dp == 2 && draw(4) > 0) entry.plan.ep = 2;
     Recomputation& again = entry.plan.network.recompute;
     const int recomputed = draw(4);
     if (recomputed == 1) again.first_blocks = 1 + draw(2);
@@ -330,6 +347,7 @@ std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count) {
     entry.network = fmt::format("network {}", seed);
     entry.name = fmt::format("{}: {}{}", entry.network, entry.name,
                              recomputed > 0 ? fmt::format(", recompute {}", recomputed) : "");
+    if (entry.plan.ep > 1) entry.name += " ep=2";
   }
   return cases;
 }

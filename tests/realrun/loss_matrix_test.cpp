@@ -31,7 +31,7 @@ TEST(LossMatrix, FurtherLayouts) {
 }
 
 TEST(LossMatrix, NetworkForms) {
-  EXPECT_EQ(compare_with_references(network_forms_by_layouts(), on_threads), 71);
+  EXPECT_EQ(compare_with_references(network_forms_by_layouts(), on_threads), 126);
 }
 
 TEST(LossMatrix, RandomNetworks) {

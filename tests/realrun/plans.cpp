@@ -20,6 +20,18 @@ NetworkSpec tiny_transformer(int blocks) {
   return network;
 }
 
+namespace {
+
+Experts some_experts(int count, int top_k, int ffn) {
+  Experts experts;
+  experts.count = count;
+  experts.top_k = top_k;
+  experts.ffn = ffn;
+  return experts;
+}
+
+}  // namespace
+
 std::vector<NamedNetwork> network_forms(int blocks) {
   NetworkSpec llama = tiny_transformer(blocks);
   llama.kv_heads = 2;
@@ -57,8 +69,25 @@ std::vector<NamedNetwork> network_forms(int blocks) {
   bert.causal = false;
   bert.embedding_norm = true;
   bert.position_rows = 6;
-  return {{"Llama", llama},   {"Qwen 3", qwen},   {"Mistral", mistral}, {"Gemma 2", gemma}, {"Llama 4", chunked},
-          {"Falcon", falcon}, {"GPT-NeoX", neox}, {"BLOOM", bloom},     {"BERT", bert}};
+  NetworkSpec mixtral = llama;
+  mixtral.experts = some_experts(4, 2, 8);
+  NetworkSpec deepseek = llama;
+  deepseek.experts = some_experts(8, 3, 4);
+  deepseek.experts->shared = 2;
+  deepseek.experts->shared_ffn = 6;
+  deepseek.experts->first_dense_layers = 1;
+  NetworkSpec oss = llama;
+  oss.biases = true;
+  oss.experts = some_experts(4, 2, 8);
+  oss.experts->router_bias = true;
+  NetworkSpec gshard = tiny_transformer(blocks);
+  gshard.experts = some_experts(4, 2, 8);
+  gshard.experts->capacity_factor = 1.0;
+  gshard.experts->every = 2;
+  return {{"Mixtral", mixtral}, {"DeepSeek MoE", deepseek}, {"gpt-oss", oss},     {"GShard", gshard},
+          {"Llama", llama},     {"Qwen 3", qwen},           {"Mistral", mistral}, {"Gemma 2", gemma},
+          {"Llama 4", chunked}, {"Falcon", falcon},         {"GPT-NeoX", neox},   {"BLOOM", bloom},
+          {"BERT", bert}};
 }
 
 NetworkSpec random_network(std::uint64_t seed) {
@@ -93,6 +122,15 @@ NetworkSpec random_network(std::uint64_t seed) {
   if (window == 1) network.attention_chunk = 1 + draw(5);
   if (window < 2) network.windowed_layers = 1 + draw(4);
   network.causal = window < 2 || draw(4) > 0;
+  if (draw(3) == 0) {
+    network.experts = some_experts(4 << draw(2), 1 + draw(3), 4 + 4 * draw(2));
+    network.experts->shared = draw(2);
+    network.experts->shared_ffn = 4;
+    network.experts->first_dense_layers = draw(2);
+    network.experts->every = 1 + draw(2);
+    network.experts->router_bias = draw(3) == 0;
+    if (draw(4) == 0) network.experts->capacity_factor = 1.25;
+  }
   return network;
 }
 
@@ -121,6 +159,7 @@ TrainingPlan serial_plan(const TrainingPlan& plan) {
   serial.stage_blocks = {plan.network.blocks};
   serial.dp = 1;
   serial.tp = 1;
+  serial.ep = 1;
   serial.sequence_parallel = false;
   serial.zero = 0;
   serial.shards = 0;

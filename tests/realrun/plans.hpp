@@ -12,8 +12,9 @@ namespace flopcast::realrun {
 
 /// A transformer that trains in milliseconds: 8 blocks of width 8, or as many as asked for.
 NetworkSpec tiny_transformer(int blocks = 8);
-/// A form of it: Llama's, Qwen 3's, Mistral's, Gemma 2's, Falcon's, GPT-NeoX's, BLOOM's, BERT's, Llama 4's attention;
-/// key/value heads are half as many, and heads wider than hidden / heads, where those models have that.
+/// A form of it: Mixtral's, DeepSeek's experts, gpt-oss's, GShard's, Llama's, Qwen 3's, Mistral's, Gemma 2's, Falcon's,
+/// GPT-NeoX's, BLOOM's, BERT's, Llama 4's attention; key/value heads are half as many, and heads wider than hidden /
+/// heads, where those models have that.
 struct NamedNetwork {
   const char* name;
   NetworkSpec network;
