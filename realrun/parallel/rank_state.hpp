@@ -38,6 +38,7 @@ struct ParallelContext {
   UpdateRule optimizer;
   Group data;    ///< replicas that share the weights, and the states that are cut
   Group copies;  ///< of the others, those that hold the same cut; of one where all share
+  Group experts;  ///< of `data` those that hold the same experts; without members: all
   Group node;    ///< with parameter servers: of `data`, those on the same node
   Group peers;   ///< and those with the same place on the other nodes, each of which serves a part of the parameters
   std::vector<ServerLink> servers;  ///< on spare hosts
@@ -114,6 +115,8 @@ class StageWeights : public UnitStore {
   int replicas() const { return context_.data.size(); }
   bool has_servers() const { return context_.node.size() > 1 || context_.peers.size() > 1; }
   bool shards(int level) const { return context_.zero >= level && replicas() > 1; }
+  const Group& replicas_of(std::size_t bucket) const;
+  std::size_t parts_of(std::size_t bucket) const;  // in which the bucket's states are cut
   Buffer flat(const Buffer& buffer, std::size_t offset, std::size_t count) const;
   Buffer share_of(const Buffer& shares, std::size_t bucket) const;
   Buffer own_part(const Buffer& whole, std::size_t bucket) const;
