@@ -47,6 +47,16 @@ MpiRun prepare_on_mpi(const std::vector<std::string>& arguments, int processes) 
   return run;
 }
 
+// A mistake in the arguments is told once MPI runs, by one of all.
+std::chrono::milliseconds patience_of(const std::vector<std::string>& arguments) {
+  LaunchOptions options;
+  try {
+    options = parse_launch_options(arguments);
+  } catch (const ConfigError&) {
+  }
+  return std::chrono::seconds(options.patience_s);
+}
+
 // Whether somebody complains: the first who does tells, and all end alike.
 int agree(Processes& processes, const MpiOptions& options, const Complaint& own) {
   std::vector<float> codes(static_cast<std::size_t>(processes.count()));
@@ -79,8 +89,13 @@ Complaint train(Processes& processes, const MpiRun& run, const MpiOptions& mpi) 
   });
   Complaint complaint;
   std::string failure;
+  std::string unwritten;
   try {
     if (keeps_file) file.keep();
+  } catch (const EnvironmentError& error) {
+    processes.report_failure(fmt::format("rank 0 failed in its set-up: {}", error.what()));
+  }
+  try {
     train_on_mpi(processes, run.prepared.plan, mpi, results, [&] { file.keep(); });
   } catch (const EnvironmentError& error) {
     failure = error.what();
@@ -89,18 +104,20 @@ Complaint train(Processes& processes, const MpiRun& run, const MpiOptions& mpi) 
   if (!failure.empty() && processes.tells()) complain("error: " + failure);
   try {
     if (keeps_file) file.finish(failure);
-  } catch (const EnvironmentError& error) {
+  } catch (const std::exception& error) {
     complaint = complaint_about(error);
+    unwritten = error.what();
   }
   if (failure.empty()) return complaint;
-  if (complaint.exit_code != 0) complain(complaint.text);
+  const bool is_new = failure.find(unwritten) == std::string::npos;
+  if (complaint.exit_code != 0 && is_new) complain(complaint.text);
   processes.end(kEnvironmentFailed);
 }
 
 }  // namespace
 
 int launch_on_mpi(const std::vector<std::string>& arguments) {
-  Processes processes;
+  Processes processes(patience_of(arguments));
   MpiRun run;
   Complaint complaint;
   try {

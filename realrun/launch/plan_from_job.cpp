@@ -83,7 +83,8 @@ std::vector<StageTimes> slept_times(const Emulation& emulation, const PreparedSt
   FLOPCAST_CHECK(step.times.stages.size() == stages);
   std::vector<StageTimes> times = step.times.stages;
   for (StageTimes& stage : times) {
-    stage.fused.reset();  // the halves of a pair sleep one after the other
+    stage.fused.reset();  // a pair sleeps the sum of its halves
+    stage.pair_saved = 0;
     for (Ticks* time : {&stage.forward, &stage.backward, &stage.input_gradient, &stage.weight_gradient}) {
       *time = std::llround(static_cast<double>(*time) * emulation.slow_down);
     }
