@@ -415,7 +415,7 @@ void StepPricer::add_mtp(bool has_embedding, StageCosts& costs) const {
 
 // What PowerSGD would send of the head's table.
 double StepPricer::low_rank_of_head() const {
-  return gradient_amount(head_operators_[1], job_.layout).low_rank_elements;
+  return gradient_amount(sections_->head_operators[1], job_.layout).low_rank_elements;
 }
 
 StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
@@ -592,8 +592,7 @@ std::shared_ptr<const ModelSections>* SharedPrices::of(const Job& job) {
                            layout.placement != kGridAxes || layout.tensor_parallel != TensorParallel::k1d ||
                            job.training.stack.collective_stall > Seconds(0);
   if (more_counts) return nullptr;
-  return &known_[{layout.tp, layout.cp, layout.micro_batch_size, layout.zero, layout.sequence_parallel,
-                  layout.recompute}];
+  return &known_[{layout.tp, layout.cp, layout.micro_batch_size, layout.sequence_parallel, layout.recompute}];
 }
 
 StepCosts price_step(const Job& job, const StageMap& map, const std::vector<int>& stage_layers, SharedPrices* shared) {

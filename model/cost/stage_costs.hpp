@@ -238,10 +238,11 @@ struct StepCosts {
 struct ModelSections;
 
 /// What prices of one job's layouts have in common, kept from one to the next: what a block, the embedding and the head
-/// cost. It follows from tp, cp, microbatch, sequence parallelism, recomputation and ZeRO's stage, whatever pp, dp, the
+/// cost. It follows from tp, cp, microbatch, sequence parallelism and recomputation, whatever pp, dp, ZeRO's stage, the
 /// batch and the schedule are; where more than these counts (experts, adapters, laws of one's own, ranks in another
 /// order, tensor grids, stalls that neighbours on other nodes cause, uneven nodes, layer profiles) nothing is kept. For
-/// jobs that are equal but for these and for pp, vpp, dp, batch and schedule. Not for two threads at once.
+/// jobs that are equal but for these and for pp, vpp, dp, ZeRO's stage, batch and schedule. Not for two threads at
+/// once.
 class SharedPrices {
  public:
   SharedPrices();
@@ -252,7 +253,7 @@ class SharedPrices {
   std::shared_ptr<const ModelSections>* of(const Job& job);
 
  private:
-  using Key = std::tuple<int, int, int, int, bool, Recompute>;
+  using Key = std::tuple<int, int, int, bool, Recompute>;
   std::map<Key, std::shared_ptr<const ModelSections>> known_;
 };
 

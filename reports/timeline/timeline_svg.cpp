@@ -131,18 +131,36 @@ std::string label_of(const Span& span, int slices, bool letters) {
   return letters ? letter_of(span.kind) + number : number;
 }
 
-double label_width(std::size_t letters, double size) {
-  return text_width(std::string(letters, '0'), size * kLetterShare) + 1.0;
+/// Of a label, in its size: Helvetica's figures and capitals, a W of which is three times an I.
+double label_width(std::string_view label, double size) {
+  const auto share = [](char letter) {
+    switch (letter) {
+      case 'W':
+        return 0.95;
+      case 'I':
+      case '.':
+        return 0.28;
+      case 'F':
+        return 0.62;
+      case 'B':
+        return 0.68;
+      default:
+        return kLetterShare;
+    }
+  };
+  double width = 0.0;
+  for (const char letter : label) width += share(letter);
+  return width * size + 1.5;
 }
 
-/// Letter and number where the longest of a kind fits into its narrowest rectangle, else numbers, in the largest size
+/// Letter and number where the widest of a kind fits into its narrowest rectangle, else numbers, in the largest size
 /// that does; where not even the smallest does, numbers wherever one fits.
-LabelStyle label_style(double narrowest, double lowest, std::size_t longest, double largest) {
+LabelStyle label_style(double narrowest, double lowest, const std::string& widest, char letter, double largest) {
   const double tallest = std::min(largest, lowest * 0.8);
   if (tallest < kSmallestText) return {};
   for (const bool letters : {true, false}) {
     for (double size = tallest; size >= kSmallestText; size -= 0.5) {
-      if (label_width(longest + (letters ? 1 : 0), size) <= narrowest) return {size, letters};
+      if (label_width(letters ? letter + widest : widest, size) <= narrowest) return {size, letters};
     }
   }
   return {kSmallestText, false};
@@ -167,7 +185,7 @@ std::optional<int> hatch_of(SpanKind kind) {
 
 void draw_label(Canvas& canvas, const std::string& label, const Box& box, bool light, double size, double usual,
                 const std::string& halo) {
-  if (size <= 0.0 || box.width < label_width(label.size(), size)) return;
+  if (size <= 0.0 || box.width < label_width(label, size)) return;
   canvas.put("<text class=\"{}\" x=\"{}\" y=\"{}\"{}{}>{}</text>\n", light ? "l" : "d",
              coordinate(box.x + box.width / 2), coordinate(box.y + box.height / 2 + size * 0.36),
              size < usual ? fmt::format(" font-size=\"{}\"", coordinate(size)) : "",
@@ -228,7 +246,7 @@ LabelStyles label_styles(const std::vector<Timeline>& timelines, const RowGeomet
   struct Seen {
     double narrowest = 0.0;
     double lowest = 0.0;
-    std::size_t longest = 0;
+    std::string widest;
   };
   std::map<Style, Seen> seen;
   for (const Timeline& timeline : timelines) {
@@ -236,21 +254,27 @@ LabelStyles label_styles(const std::vector<Timeline>& timelines, const RowGeomet
       const std::vector<Box> boxes = place(spans, geometry);
       for (std::size_t i = 0; i < spans.size(); ++i) {
         if (boxes[i].width < kOwnRectangle || !is_action(spans[i].kind)) continue;
-        const std::size_t length = number_text(spans[i].action, timeline.slices_per_microbatch).size();
+        const std::string number = number_text(spans[i].action, timeline.slices_per_microbatch);
         const auto [entry, is_new] = seen.try_emplace({spans[i].kind, chunk_of(spans[i], timeline)},
-                                                      Seen{boxes[i].width, boxes[i].height, length});
+                                                      Seen{boxes[i].width, boxes[i].height, number});
         Seen& one = entry->second;
         one.narrowest = std::min(one.narrowest, boxes[i].width);
         one.lowest = std::min(one.lowest, boxes[i].height);
-        one.longest = std::max(one.longest, length);
+        if (number.size() > one.widest.size()) one.widest = number;
       }
     }
   }
   LabelStyles styles;
   bool all_letters = true;
+  double smallest = largest;
   for (const auto& [style, one] : seen) {
-    styles[style] = label_style(one.narrowest, one.lowest, one.longest, largest);
+    styles[style] = label_style(one.narrowest, one.lowest, one.widest, letter_of(style.first), largest);
     all_letters = all_letters && styles[style].letters;
+    smallest = std::min(smallest, styles[style].size);
+  }
+  // Labels of one size: those of halves of pairs are the smallest.
+  if (all_letters) {
+    for (auto& [style, label] : styles) label.size = smallest;
   }
   // A letter on some kinds alone would look as if it meant something.
   if (!all_letters) {
