@@ -287,18 +287,20 @@ RunComparison compare_run(Forecast job, const Result& as_run, const MeasuredRun&
   if (calibrated) comparison.calibrations = comparer.calibrations();
   comparison.replay = comparer.simulated(comparison.measured.times, "replay");
   Result& forecast = comparison.forecast.result;
+  if (!calibrated) {
+    forecast = job.result;
+    forecast.assumptions.push_back("bytes sent are of what runs: fp32, vocabulary not padded");
+  }
+  for (const auto axis : {&CommunicationResult::tp, &CommunicationResult::pp, &CommunicationResult::dp}) {
+    (forecast.communication.*axis).bytes_sent_per_rank = (as_run.communication.*axis).bytes_sent_per_rank;
+    (forecast.communication.*axis).messages = (as_run.communication.*axis).messages;
+  }
   if (calibrated) {
     forecast.memory = as_run.memory;
-    for (const auto axis : {&CommunicationResult::tp, &CommunicationResult::pp, &CommunicationResult::dp}) {
-      (forecast.communication.*axis).bytes_sent_per_rank = (as_run.communication.*axis).bytes_sent_per_rank;
-      (forecast.communication.*axis).messages = (as_run.communication.*axis).messages;
-    }
     forecast.assumptions.push_back("times are calibrated on this machine");
     forecast.assumptions.push_back(
         fmt::format("bytes and memory are of what runs: fp32, no dropout, {}, vocabulary not padded",
                     computes_on_gpus(run.backend) ? "attention fused" : "attention probabilities kept"));
-  } else {
-    forecast = job.result;
   }
   for (const Timeline& step : counted) {
     comparison.step_seconds.push_back(static_cast<double>(step.makespan()) * kSecondsPerTick);

@@ -80,7 +80,13 @@ Job job_as_run(Job job, bool fused_attention) {
   job.training.precision = Precision::kFp32;
   job.model.dropout = false;
   job.training.flash_attention = fused_attention;
-  job.training.stack.vocab_divisor = 1;
+  Stack& stack = job.training.stack;
+  stack.of_own_run = true;
+  stack.vocab_divisor = 1;
+  stack.gradient_bytes = 4.0;
+  stack.reduce_bytes = 0.0;
+  stack.reduces_whole_gradients = false;
+  stack.scatter_gather_transfers = false;
   return job;
 }
 

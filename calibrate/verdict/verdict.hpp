@@ -48,7 +48,7 @@ std::vector<double> step_losses(const MeasuredRun& run, int microbatches);
 /// drains.
 int counted_steps(int steps, int warmup, bool asynchronous);
 
-/// `as_run` has the bytes and the memory of a forecast that is calibrated: see memory_as_run().
+/// `as_run` has the bytes of the forecast, and the memory of one that is calibrated: see memory_as_run().
 RunComparison compare_run(Forecast job, const Result& as_run, const MeasuredRun& run, TimesFrom times_from);
 
 /// The verdict on a run: `answer`, the forecast of `asked`, beside what was measured, with the activations that the
@@ -56,8 +56,9 @@ RunComparison compare_run(Forecast job, const Result& as_run, const MeasuredRun&
 RunComparison judge_run(const Job& asked, Forecast answer, const MeasuredRun& run, TimesFrom times_from,
                         const ReadFile& read_file);
 
-/// The job as flopcast-run trains it: in fp32, without dropout, with attention that keeps its probabilities unless it
-/// is fused, as on GPUs, and a vocabulary that is not padded.
+/// The job as flopcast-run trains it: weights and gradients in fp32, without dropout, with attention that keeps its
+/// probabilities unless it is fused, as on GPUs, a vocabulary that is not padded, whole messages between stages,
+/// gradients reduced by shares where the optimizer's state is cut, and no gradient norm.
 Job job_as_run(Job job, bool fused_attention);
 
 /// What each action of a stage keeps, by stage, where `step` is that of job_as_run(); see memory_as_run().

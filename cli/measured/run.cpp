@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/host/command_line.hpp"
@@ -23,6 +24,7 @@
 #include "calibrate/tables/tables.hpp"
 #include "calibrate/verdict/verdict.hpp"
 #include "cli/commands.hpp"
+#include "cli/measured/scaled_job.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "cli/options/timeline_files.hpp"
@@ -96,6 +98,7 @@ struct Options {
   std::optional<std::string> format;
   std::optional<std::string> measured;
   std::optional<std::string> times;
+  std::optional<std::string> scale;
   std::optional<int> repetitions;
   std::optional<int> warmup;
   std::optional<int> steps;
@@ -119,6 +122,8 @@ struct Options {
     const std::span<const realrun::RunFlag> run_flags = realrun::kRunFlags;
     constexpr std::size_t kOfBackend = 3;  // the others stand behind the counts of steps
     add_handed_on(command_line, run_flags.first(kOfBackend));
+    command_line.add_option("--scale", scale, "SHARE",
+                            "1/64: shrink the model's width, depth, vocabulary and sequences, under the same layout");
     command_line.add_option("--repetitions", repetitions, "N", "steps that count (15); the median is shown");
     command_line.add_option("--warmup", warmup, "N", "steps before them (2)");
     command_line.add_option("--steps", steps, "N", "all steps, instead of --repetitions");
@@ -196,20 +201,28 @@ TimesFrom parse_times_from(const std::optional<std::string>& text) {
 }  // namespace
 
 int run_run(const Arguments& arguments, const Streams& streams) {
-  CommandLine command_line(streams, "run", "flopcast run [JOB] [options]",
-                           "Trains for real under the job's schedule and layout, on ranks of this machine, and shows "
-                           "the forecast beside the "
-                           "measurement. The model has to be a small GPT. See docs/real-runs.md.",
-                           {"flopcast run job.json -o measured.json --svg forecast-above-measured.svg",
-                            "flopcast run job.json --schedule gpipe --repetitions 30 --format json",
-                            "flopcast run job.json --pp 8 --compute sleep --forward 5ms --backward 10ms"});
+  CommandLine command_line(
+      streams, "run", "flopcast run [JOB] [options]",
+      "Trains for real under the job's schedule and layout, on ranks of this machine, and shows "
+      "the forecast beside the "
+      "measurement. The model has to be a small GPT, or become one by --scale. See docs/real-runs.md.",
+      {"flopcast run job.json -o measured.json --svg forecast-above-measured.svg",
+       "flopcast run job.json --schedule gpipe --repetitions 30 --format json",
+       "flopcast run --model gpt3-175b --cluster 1xdgx-a100-80g --tp 2 --pp 4 --gbs 8 --scale 1/64",
+       "flopcast run job.json --pp 8 --compute sleep --forward 5ms --backward 10ms"});
   Options options;
   options.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
   const Format format = parse_format(options.format.value_or("table"));
   const TimesFrom times_from = parse_times_from(options.times);
   options.check_files();
-  const Job asked = options.job.read();
+  LoadedJob loaded = options.job.load();
+  if (options.scale) {
+    ScaledJob scaled = scaled_job(loaded, prepare(JobOptions::read(loaded), read_file), parse_scale(*options.scale));
+    std::fputs(fmt::format("note: {}\n", scaled.told).c_str(), streams.err);
+    loaded = std::move(scaled.job);
+  }
+  const Job asked = JobOptions::read(loaded);
   const Forecast answer = forecast(asked, read_file);
   const StepCounts counts = options.counts(answer.step.program.asynchronous);
 
@@ -220,7 +233,7 @@ int run_run(const Arguments& arguments, const Streams& streams) {
   const bool copies = options.measured && is_pipe_or_device(*options.measured);
   const std::string output = copies ? kept : options.measured.value_or(kept);
   const Layout& layout = answer.step.job.layout;
-  nlohmann::json given = options.job.load().root;
+  nlohmann::json given = loaded.root;
   // The measurement keeps the job, which is to need no other file.
   if (!layout.schedule_csv.empty()) {
     const nlohmann::json told = job_json(answer.step.job).at("layout");

@@ -40,7 +40,9 @@ void add_embedding_reduction(const PricingContext& pricing, double table, FlushC
   if (!shared_table || pricing.job.layout.pp == 1 || table <= 0.0 ||
       head_state(pricing.job.training) != LayerState::kTrained)
     return;
-  const double held = table / pricing.job.layout.gradient_shards();
+  const Layout& layout = pricing.job.layout;
+  const double held =
+      table / (pricing.job.training.stack.of_own_run ? layout.optimizer_shards() : layout.gradient_shards());
   const Bytes bytes(held * pricing.job.training.stack.gradient_bytes);
   // The first and the last pipeline rank of a replica both hold the tied table, or that of further tokens.
   const GroupPlacement ends = two_pipeline_ranks(pricing, 0, pricing.job.layout.pp - 1);
@@ -67,6 +69,7 @@ void add_copies_reduction(const PricingContext& pricing, int rank, double gradie
 }
 
 void add_gradient_norm(const PricingContext& pricing, FlushCosts& flush) {
+  if (pricing.job.training.stack.of_own_run) return;
   const Layout& layout = pricing.job.layout;
   GroupPlacement model_ranks;
   model_ranks.ranks = layout.tp * layout.pp * layout.gradient_shards();

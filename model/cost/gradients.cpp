@@ -36,15 +36,16 @@ Traffic through_servers(const PricingContext& pricing, Bytes bytes, const GroupP
   // Groups on other nodes have their share of the spare hosts.
   const double hosts = static_cast<double>(layout.spare_hosts) * group.nodes / cluster.nodes;
   const double nodes = group.nodes;
-  const double factor = layout.data_parallel == DataParallel::kByteps ? byteps_shares(nodes, hosts).time
-                                                                      : parameter_server_time(nodes, hosts);
+  const bool shares_load = layout.data_parallel == DataParallel::kByteps;
+  const double factor = shares_load ? byteps_shares(nodes, hosts).time : parameter_server_time(nodes, hosts);
   const BytesPerSecond network =
       cluster.node_network_bandwidth() * (cluster.nic_efficiency / group.groups_sharing_nics);
   traffic.time += cluster.inter_latency * 2.0 + bytes / network * factor;
   traffic.under_way += bytes / network * factor;
-  // Each node pushes its gradients once, less what its own server keeps.
-  const bool beside = hosts <= 0.0;
-  traffic.sent_per_rank += bytes * ((beside ? 2.0 * (nodes - 1) / nodes : 1.0) / group.ranks_per_node);
+  // Each node pushes its gradients once, less what its own server keeps, and hands out what that has added up: as much
+  // as BytePS needs the network for.
+  const double sent = shares_load ? factor : hosts <= 0.0 ? 2.0 * (nodes - 1) / nodes : 1.0;
+  traffic.sent_per_rank += bytes * (sent / group.ranks_per_node);
   traffic.messages += 2.0;
   return traffic;
 }

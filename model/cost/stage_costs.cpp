@@ -11,6 +11,7 @@
 #include "model/cost/axis_costs.hpp"
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/expert_costs.hpp"
+#include "model/cost/gradients.hpp"
 #include "model/cost/pricing.hpp"
 #include "model/cost/special_steps.hpp"
 #include "model/workload/operators.hpp"
@@ -91,6 +92,7 @@ class StepPricer {
   PassCost redone(const Block& block) const;
   bool exchanges_again(const Block& block) const;
   void add_blocks(const Block& block, int layers, int redone_whole, StageCosts& costs) const;
+  double low_rank_of_head() const;
   void add_recomputed_blocks(const Block& block, int layers, StageCosts& costs) const;
   void add_kept_blocks(const Block& block, int layers, StageCosts& costs) const;
   StageCosts stage(int index, int first_layer, int layers) const;
@@ -250,8 +252,9 @@ void add_overlap_slowdown(double slowdown, StageCosts& costs) {
 }
 
 // The head's table is the embedding's.
-void drop_table(double table, const Training& training, StageCosts& costs) {
+void drop_table(double table, double low_rank_elements, const Training& training, StageCosts& costs) {
   costs.parameters -= table;
+  costs.low_rank_elements -= low_rank_elements;
   if (head_state(training) == LayerState::kTrained) return;
   costs.frozen.parameters -= table;
   costs.frozen.weights -= element_size(training.precision) * table;
@@ -394,6 +397,11 @@ void StepPricer::add_mtp(bool has_embedding, StageCosts& costs) const {
   costs.embedding_parameters = table;
 }
 
+// What PowerSGD would send of the head's table.
+double StepPricer::low_rank_of_head() const {
+  return gradient_amount(head_operators_[1], job_.layout).low_rank_elements;
+}
+
 StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
   const bool first = map_.model_stage(index) == 0;
   const bool last = map_.model_stage(index) + 1 == map_.model_stages;
@@ -418,7 +426,7 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
     const double table = head_operators_[1].parameters;
     if (job_.model.tied_embeddings) {
       costs.embedding_parameters = table;
-      if (first) drop_table(table, job_.training, costs);
+      if (first) drop_table(table, low_rank_of_head(), job_.training, costs);
     }
     add_mtp(first, costs);
   }
@@ -438,7 +446,7 @@ void StepPricer::share_tables_within_ranks(StepCosts& costs) const {
       const auto top = static_cast<std::size_t>(last);
       if (first == last || map_.rank_of_stage[bottom] != map_.rank_of_stage[top]) continue;
       StageCosts& head = costs.stages.own(top);
-      drop_table(head.embedding_parameters, job_.training, head);
+      drop_table(head.embedding_parameters, job_.model.tied_embeddings ? low_rank_of_head() : 0.0, job_.training, head);
       head.embedding_parameters = 0.0;
       costs.stages.own(bottom).embedding_parameters = 0.0;
     }

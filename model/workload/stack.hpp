@@ -199,6 +199,10 @@ struct Stack {
   /// go in blocks that fit no others (torch.cuda.memory_reserved against memory_allocated).
   double allocator_slack = 0.0;
 
+  /// Priced for flopcast's own backend (realrun), which takes no gradient norm, and with sharded optimizer state adds
+  /// up a tied table by shares. No key of a job.
+  bool of_own_run = false;
+
   double reduced_gradient_bytes() const { return reduce_bytes > 0.0 ? reduce_bytes : gradient_bytes; }
   /// A compiler's casts are those of the recipe.
   bool fuses(FusedOperator op) const {

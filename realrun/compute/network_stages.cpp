@@ -57,6 +57,7 @@ class NetworkStages : public StageCompute {
       work.weights = floats_of(weights);
       work.loss = &loss;
       flow = units[unit]->forward(flow, work, state.units[unit]);
+      if (spec_.offloads) move_unit(state, unit, true);
     }
     if (loss) losses_[{stage, microbatch}] = loss;
     account(state);
@@ -104,6 +105,7 @@ class NetworkStages : public StageCompute {
     TokenSlice slice;
     SliceExchange<float>* slices = nullptr;
     std::vector<Saved<float>> units;
+    std::vector<bool> on_host;  // by unit, where activations are offloaded
     std::size_t bytes = 0;
   };
 
@@ -152,6 +154,7 @@ class NetworkStages : public StageCompute {
   Tensor<float> input_gradient_of_unit(int stage, int unit, InFlight& microbatch, const Tensor<float>& flow,
                                        UnitStore& store) {
     const auto index = static_cast<std::size_t>(unit);
+    if (spec_.offloads) move_unit(microbatch, index, false);
     const Buffer weights = store.weights(unit);
     Pass<float> work = pass(microbatch);
     work.weights = floats_of(weights);
@@ -166,9 +169,33 @@ class NetworkStages : public StageCompute {
     microbatch.units[index] = {};
     store.gradients_added(unit);
   }
+  using Moved = std::map<const std::byte*, Buffer>;
+
+  // Every tensor once, however many layers keep it.
+  void move(Saved<float>& saved, Moved& moved) {
+    for (Tensor<float>& tensor : saved.tensors) {
+      if (tensor.empty()) continue;
+      const auto [entry, is_new] = moved.try_emplace(tensor.buffer().address());
+      if (is_new) {
+        entry->second = spec_.device->allocate(tensor.buffer().bytes());
+        spec_.device->copy(tensor.buffer(), entry->second);
+        spec_.offloads(entry->second.bytes());
+      }
+      tensor = Tensor<float>(entry->second, tensor.rows(), tensor.columns());
+    }
+    for (Saved<float>& part : saved.parts) move(part, moved);
+  }
+  void move_unit(InFlight& microbatch, std::size_t unit, bool to_host) {
+    microbatch.on_host.resize(microbatch.units.size());
+    Moved moved;
+    move(microbatch.units[unit], moved);
+    microbatch.on_host[unit] = to_host;
+  }
   void account(InFlight& microbatch) {
     std::map<const std::byte*, std::size_t> by_address;
-    for (const Saved<float>& unit : microbatch.units) unit.add_bytes(by_address);
+    for (std::size_t unit = 0; unit < microbatch.units.size(); ++unit) {
+      if (microbatch.on_host.empty() || !microbatch.on_host[unit]) microbatch.units[unit].add_bytes(by_address);
+    }
     if (microbatch.slices != nullptr) {
       for (const auto& [layer, inputs] : microbatch.slices->inputs) {
         const auto own = inputs.find(microbatch.slice.index);

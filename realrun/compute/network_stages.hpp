@@ -22,6 +22,9 @@ struct NetworkStagesSpec {
   float loss_weight = 1;  ///< 1 / microbatches (or slices) that make one update, over all replicas
   /// First sample of a microbatch in a step.
   std::function<std::uint64_t(int step, StageIndex stage, MicrobatchIndex microbatch)> first_sample;
+  /// Where activations wait in the host's memory for their backward pass: told how many bytes have gone there, or come
+  /// back.
+  std::function<void(std::size_t)> offloads;
   std::function<void()> poke;                        ///< see Pass
   ComputeDevice* device = nullptr;                   ///< of the rank
   Kernels<float>* kernels = &host_kernels<float>();  ///< on that device

@@ -14,6 +14,7 @@
 #include "base/text/words.hpp"
 #include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
+#include "model/layout/rank_grid.hpp"
 #include "model/units/quantity.hpp"
 
 namespace flopcast::realrun {
@@ -147,12 +148,10 @@ void check_layout(const Job& job) {
   const Layout& layout = job.layout;
   require(layout.cp == 1, "layout.cp", fmt::format("{}: a run has no context parallelism", layout.cp), "1");
   require(layout.tensor_parallel == TensorParallel::k1d, "layout.tensor_parallel", "a run knows 1d only", "1d");
-  const bool known = layout.data_parallel == DataParallel::kDdp || layout.data_parallel == DataParallel::kFsdp ||
-                     layout.data_parallel == DataParallel::kHsdp;
-  require(known, "layout.data_parallel", fmt::format("a run has no {}", name_of(layout.data_parallel)),
-          "valid for a run: ddp, with ZeRO, fsdp, hsdp");
+  require(layout.data_parallel != DataParallel::kDataParallel, "layout.data_parallel",
+          "dataparallel is one process: a run has one for each rank", "valid for a run: ddp, fsdp, hsdp, ps, byteps");
+  require(layout.spare_hosts == 0, "layout.spare_hosts", "a run has parameter servers beside its ranks only", "0");
   require(!job.training.finetune, "training.finetune", "a run trains all weights", "leave it out");
-  require(layout.offload == Offload::kNone, "layout.offload", "a run offloads nothing", "none");
   check_recomputation(job);
 }
 
@@ -214,6 +213,10 @@ int zero_of(const Layout& layout) {
   }
 }
 
+bool has_servers(const Layout& layout) {
+  return layout.data_parallel == DataParallel::kPs || layout.data_parallel == DataParallel::kByteps;
+}
+
 }  // namespace
 
 TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings) {
@@ -245,7 +248,11 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   plan.sequence_parallel = job.layout.sequence_parallel && job.layout.tp > 1;
   plan.zero = zero_of(job.layout);
   if (job.layout.data_parallel == DataParallel::kHsdp && job.layout.shards > 1) plan.shards = job.layout.shards;
+  if (has_servers(job.layout)) {
+    plan.served_ranks_per_node = RankGrid(job.layout).placement(Axis::kData, job.cluster).ranks_per_node;
+  }
   plan.reshard_after_forward = job.layout.reshard_after_forward;
+  plan.offload = job.layout.offload;
   plan.compression = job.layout.compression;
   plan.micro_batch_size = job.layout.micro_batch_size;
   if (job.training.optimizer != Optimizer::kAdam && job.training.optimizer != Optimizer::kSgd) {
@@ -279,6 +286,12 @@ GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& ru
   if (plan.compression.kind != Compression::Kind::kNone) {
     throw ConfigError({"layout.compression",
                        fmt::format("{} is not done on GPUs", plan.compression.text()),
+                       {},
+                       "--backend threads or mpi"});
+  }
+  if (plan.offload != Offload::kNone) {
+    throw ConfigError({"layout.offload",
+                       fmt::format("{} is not done on GPUs", name_of(plan.offload)),
                        {},
                        "--backend threads or mpi"});
   }

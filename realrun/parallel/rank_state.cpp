@@ -30,6 +30,7 @@ StageWeights::StageWeights(ParallelContext& context, int stage, StageLayout layo
                                 flat(whole, unit_starts_[unit], layout_.units[unit].size()));
   }
   FLOPCAST_CHECK(context_.copies.size() <= 1 || shards(3));
+  FLOPCAST_CHECK(!has_servers() || context_.zero == 0);
   if (shards(1)) shares_ = device.allocate(share * sizeof(float));
   if (!shards(2)) gradients_ = device.allocate(bytes);
   if (context_.codec != nullptr && replicas() > 1) {
@@ -44,6 +45,13 @@ StageWeights::StageWeights(ParallelContext& context, int stage, StageLayout layo
   }
   for (int state = 0; state < context_.optimizer.states(); ++state) {
     states_.push_back(device.allocate(share * sizeof(float)));
+  }
+  if (context_.offloads) {
+    host_weights_ = device.allocate(share * sizeof(float));
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+      const Buffer part = flat(whole, buckets_[bucket].offset, buckets_[bucket].count);
+      device.copy(shards(1) ? own_part(part, bucket) : part, share_of(host_weights_, bucket));
+    }
   }
   if (shards(3)) {
     const Buffer weights = device.allocate(share * sizeof(float));
@@ -209,6 +217,11 @@ void StageWeights::reduce(std::size_t bucket) {
   const Bucket& range = buckets_[bucket];
   Reduction reduction;
   reduction.bucket = bucket;
+  if (has_servers()) {
+    reduction.request = start_through_servers(flat(gradients_, range.offset, range.count));
+    pending_.push_back(std::move(reduction));
+    return;
+  }
   Collective collective;
   if (shards(2)) {
     const Buffer& unit_gradients = unit_gradients_.at(range.first_unit);
@@ -240,6 +253,29 @@ void StageWeights::reduce(std::size_t bucket) {
   }
 }
 
+// Started operations run in their order: each finds what the one before has made.
+Request StageWeights::start_through_servers(const Buffer& gradients) {
+  const auto start = [&](const Group& group, CollectiveKind kind, const Buffer& input, const Buffer& output) {
+    return context_.transport.start(group, {.kind = kind, .input = input, .output = output});
+  };
+  const auto part_of_group = [&](const Buffer& whole, const Group& group) {
+    const auto members = static_cast<std::size_t>(group.size());
+    FLOPCAST_CHECK(whole.bytes() % (members * sizeof(float)) == 0);
+    return context_.device.allocate(whole.bytes() / members);
+  };
+  const bool shares_node = context_.node.size() > 1;
+  const Buffer of_node = shares_node ? part_of_group(gradients, context_.node) : gradients;
+  Request last;
+  if (shares_node) last = start(context_.node, CollectiveKind::kReduceScatter, gradients, of_node);
+  if (context_.peers.size() > 1) {
+    const Buffer served = part_of_group(of_node, context_.peers);
+    start(context_.peers, CollectiveKind::kReduceScatter, of_node, served);
+    last = start(context_.peers, CollectiveKind::kAllGather, served, of_node);
+  }
+  if (shares_node) last = start(context_.node, CollectiveKind::kAllGather, of_node, gradients);
+  return last;
+}
+
 void StageWeights::collect(Reduction& reduction) {
   context_.transport.wait(reduction.request);
   context_.recording.span(SpanKind::kGradientReduction, StreamKind::kGradient, reduction.request->interval());
@@ -269,8 +305,12 @@ void StageWeights::update(bool in_place) {
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     std::vector<Buffer> states;
     for (const Buffer& state : states_) states.push_back(share_of(state, bucket));
-    context_.device.optimize(context_.optimizer, updates_, owned_weights(weights, bucket), reduced(bucket), states,
-                             owned_weights(updated, bucket));
+    if (context_.offloads) {
+      update_on_host(bucket, states, owned_weights(updated, bucket));
+    } else {
+      context_.device.optimize(context_.optimizer, updates_, owned_weights(weights, bucket), reduced(bucket), states,
+                               owned_weights(updated, bucket));
+    }
   }
   context_.device.zero(gradients_);
   context_.device.zero(shares_);
@@ -278,6 +318,15 @@ void StageWeights::update(bool in_place) {
   if (shards(1) && !shards(3)) gather_weights(updated);
   versions_[in_place ? newest : newest + 1] = updated;
   context_.compute.weights_changed();
+}
+
+void StageWeights::update_on_host(std::size_t bucket, const std::vector<Buffer>& states, const Buffer& updated) {
+  const Buffer gradients = context_.device.allocate(updated.bytes());
+  context_.device.copy(reduced(bucket), gradients);
+  const Buffer weights = share_of(host_weights_, bucket);
+  context_.device.optimize(context_.optimizer, updates_, weights, gradients, states, weights);
+  context_.device.copy(weights, updated);
+  context_.offloads(gradients.bytes() + weights.bytes());
 }
 
 void StageWeights::gather_weights(const Buffer& weights) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,12 +25,16 @@ struct ParallelContext {
   Recording& recording;
   StageCompute& compute;
   UpdateRule optimizer;
-  Group data;            ///< replicas that share the weights, and the states that are cut
-  Group copies;          ///< of the others, those that hold the same cut; of one where all share
-  Group experts;         ///< of `data` those that hold the same experts; without members: all
-  Group tensor;          ///< ranks that share each layer
-  int zero = 0;          ///< 0 replicated, 1 optimizer state cut over the replicas, 2 gradients too, 3 weights too
+  Group data;     ///< replicas that share the weights, and the states that are cut
+  Group copies;   ///< of the others, those that hold the same cut; of one where all share
+  Group node;     ///< with parameter servers: of `data`, those on the same node
+  Group peers;    ///< and those with the same place on the other nodes, each of which serves a part of the parameters
+  Group experts;  ///< of `data` those that hold the same experts; without members: all
+  Group tensor;   ///< ranks that share each layer
+  int zero = 0;   ///< 0 replicated, 1 optimizer state cut over the replicas, 2 gradients too, 3 weights too
   bool reshards = true;  ///< with zero 3: weights are let go after a forward pass, and gathered again for the backward
+  /// Where the optimizer lives in the host's memory: told how many bytes have gone there, or come back.
+  std::function<void(std::size_t)> offloads = {};
   GradientCodec* codec = nullptr;       ///< with zero 0: gradients are sent compressed; null: as they are
   LowRankProducts* products = nullptr;  ///< with zero 0: matrices are sent as factors of `low_rank` columns
   int low_rank = 0;
@@ -44,10 +49,14 @@ struct ParallelContext {
 ///   ZeRO 3  weights are all-gathered unit by unit, for each forward and each input gradient pass: each unit while the
 ///           one before it computes (Zhao et al. 2304.11277 §3.3.2). Without resharding what a forward pass gathered
 ///           serves the microbatch's backward pass too
+///   servers gradients are reduce-scattered inside the node, pushed to the servers that the ranks are for each other,
+///           each of which adds up its part, pulled back, and all-gathered inside the node (Jiang et al., OSDI 2020)
 ///   HSDP    ZeRO 3 among `data`; what is reduce-scattered is then all-reduced over `copies` (2304.11277 §3.2.2)
 /// Where a rank runs all passes of a stage in a row, ZeRO 2 and 3 do that once a row (PassPlace::row_goes_on).
 /// (Rajbhandari et al. 1910.02054 §5, §7; Li et al. 2006.15704 §3.2.)
-/// Parameters whose gradients tensor-parallel ranks hold in parts (Parameter::partial) are added up first.
+/// With `offloads` weights and optimizer state live in the host's memory: an update sends the gradients there, and
+/// takes the new weights back (ZeRO-Offload, Ren et al. 2101.06840 §4). Parameters whose gradients tensor-parallel
+/// ranks hold in parts (Parameter::partial) are added up first.
 class StageWeights : public UnitStore {
  public:
   /// Starts from the initial weights of the stage. Parameters are aligned to the number of replicas unless zero is 0.
@@ -90,6 +99,7 @@ class StageWeights : public UnitStore {
   };
 
   int replicas() const { return context_.data.size(); }
+  bool has_servers() const { return context_.node.size() > 1 || context_.peers.size() > 1; }
   bool shards(int level) const { return context_.zero >= level && replicas() > 1; }
   const Group& replicas_of(std::size_t bucket) const;
   std::size_t parts_of(std::size_t bucket) const;  // in which the bucket's states are cut
@@ -102,7 +112,9 @@ class StageWeights : public UnitStore {
   void prefetch(int unit);
   void sum_partial_gradients(int unit);
   void reduce(std::size_t bucket);
+  Request start_through_servers(const Buffer& gradients);
   void collect(Reduction& reduction);
+  void update_on_host(std::size_t bucket, const std::vector<Buffer>& states, const Buffer& updated);
   void gather_weights(const Buffer& weights);
 
   ParallelContext& context_;
@@ -114,6 +126,7 @@ class StageWeights : public UnitStore {
   Buffer gradients_;                       // whole; empty when they are cut
   Buffer shares_;                          // reduced gradients; empty when nothing is cut
   std::vector<Buffer> states_;
+  Buffer host_weights_;  // shares, as the optimizer knows them, where it is offloaded
   std::optional<CompressedBuckets> compressed_;
   std::optional<LowRankBuckets> low_rank_;
   std::map<int, Buffer> unit_gradients_;  // by unit, whole, when gradients are cut; of the row at work

@@ -95,10 +95,11 @@ void pass(Stream& stream, RankRecord& record) {
 
 template <class Stream>
 void pass(Stream& stream, StepRecord& step) {
-  auto& [record, losses, traffic, wall_seconds, cpu_seconds] = step;
+  auto& [record, losses, traffic, host_bytes, wall_seconds, cpu_seconds] = step;
   pass(stream, record);
   plain_list(stream, losses);
   pass(stream, traffic);
+  stream.value(host_bytes);
   stream.value(wall_seconds);
   stream.value(cpu_seconds);
 }

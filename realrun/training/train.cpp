@@ -73,7 +73,8 @@ std::vector<Group> form_shared_groups(RankTransport& transport, const RankGrid& 
     for (std::size_t set = 0; set < holders.size(); ++set) {
       std::vector<int> members;
       for (const int holder : holders[set]) members.push_back(pipeline[static_cast<std::size_t>(holder)]);
-      Group group = transport.form_group(Axis::kPipeline, members);
+      // Between stages, but gradients of the same weights: the forecast counts them with those of replicas.
+      Group group = transport.form_group(Axis::kData, members);
       if (group.size() > 0) own[set] = std::move(group);
     }
   }
@@ -209,10 +210,13 @@ class RankTraining {
                  .optimizer = plan.optimizer,
                  .data = {},
                  .copies = {},
+                 .node = {},
+                 .peers = {},
                  .experts = {},
                  .tensor = {},
                  .zero = plan.zero,
                  .reshards = plan.reshard_after_forward,
+                 .offloads = counts_host_bytes(plan.offload == Offload::kOptimizer),
                  .codec = codec_.get()} {
     if (plan.compression.kind == Compression::Kind::kPowerSgd) {
       context_.products = &host_low_rank_products();
@@ -225,6 +229,10 @@ class RankTraining {
       context_.copies = form_cut_groups(transport, grid_, plan.shards, Cut::kSamePlace);
     }
     if (plan.ep > 1) context_.experts = form_cut_groups(transport, grid_, plan.ep, Cut::kSamePlace);
+    if (plan.served_ranks_per_node > 0) {
+      context_.node = form_cut_groups(transport, grid_, plan.served_ranks_per_node, Cut::kNeighbours);
+      context_.peers = form_cut_groups(transport, grid_, plan.served_ranks_per_node, Cut::kSamePlace);
+    }
     context_.tensor = form_groups(transport, grid_, Axis::kTensor);
     std::vector<StageLayout> layouts;
     for (int stage = 0; stage < plan.program.stage_count(); ++stage) layouts.push_back(compute_.layout(stage));
@@ -282,14 +290,21 @@ class RankTraining {
     return {transport_, form_cut_groups(transport_, grid_, plan_.ep, Cut::kNeighbours, Axis::kExpert), &device_};
   }
 
+  std::function<void(std::size_t)> counts_host_bytes(bool alone) {
+    if (!alone && plan_.offload != Offload::kAll) return {};
+    return [this](std::size_t bytes) { host_bytes_ += bytes; };
+  }
+
   NetworkStagesSpec stages_spec() {
     NetworkStagesSpec spec;
+    spec.offloads = counts_host_bytes(plan_.offload == Offload::kActivations);
     spec.network = plan_.network;
     spec.parts = parts_of(plan_);
     spec.form = {.group = &tensor_group_,
                  .experts = plan_.ep > 1 ? &expert_group_ : nullptr,
                  .sequence_parallel = plan_.sequence_parallel};
-    spec.alignment = std::lcm(device_.alignment(), plan_.zero > 0 ? static_cast<std::size_t>(plan_.dp) : 1);
+    const bool cut = plan_.zero > 0 || plan_.served_ranks_per_node > 0;
+    spec.alignment = std::lcm(device_.alignment(), cut ? static_cast<std::size_t>(plan_.dp) : 1);
     spec.micro_batch_size = plan_.micro_batch_size;
     spec.slices = plan_.slices();
     spec.loss_weight = 1.0F / static_cast<float>(plan_.microbatches_per_update() * plan_.slices());
@@ -311,6 +326,7 @@ class RankTraining {
   StepRecord run_step(int step) {
     transport_.run(everybody_, {.kind = CollectiveKind::kBarrier});
     const SentTraffic before = transport_.traffic();
+    host_bytes_ = 0;
     const Ticks start = device_.time_of(device_.mark());
     const double cpu = thread_cpu_seconds();
     executor_->run_step(step);
@@ -319,6 +335,7 @@ class RankTraining {
     record.wall_seconds = static_cast<double>(device_.time_of(device_.mark()) - start) * 1e-12;
     record.record = recording_.take();
     record.traffic = transport_.traffic() - before;
+    record.host_bytes = host_bytes_;
     add_losses(record);
     return record;
   }
@@ -359,6 +376,7 @@ class RankTraining {
   RankGrid grid_;
   int pipeline_rank_ = 0;
   int data_index_ = 0;
+  std::uint64_t host_bytes_ = 0;
   Recording recording_;
   TensorGroup tensor_group_;
   TensorGroup expert_group_;

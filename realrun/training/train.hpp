@@ -23,7 +23,8 @@ struct StepRecord {
   RankRecord record;
   /// Of the microbatches (or slices) whose loss this rank computes, each a mean over its tokens: by chain, in order.
   std::vector<double> losses;
-  SentTraffic traffic;  ///< sent in this step
+  SentTraffic traffic;           ///< sent in this step
+  std::uint64_t host_bytes = 0;  ///< that went to the host's memory and back, where something is offloaded
   double wall_seconds = 0;
   double cpu_seconds = 0;  ///< of the rank's own thread
 };

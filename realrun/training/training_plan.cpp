@@ -103,6 +103,17 @@ void check_updates(const TrainingPlan& plan) {
 }
 
 void check_sharding(const TrainingPlan& plan) {
+  if (plan.served_ranks_per_node > 0) {
+    if (plan.zero > 0) {
+      refuse("layout.zero", fmt::format("{}: parameter servers hand whole gradients back", plan.zero), "valid: 0");
+    }
+    if (plan.dp % plan.served_ranks_per_node != 0) {
+      refuse("layout.data_parallel",
+             fmt::format("servers serve as many ranks on every node: {} replicas lie {} on a node", plan.dp,
+                         plan.served_ranks_per_node),
+             {});
+    }
+  }
   if (plan.shards == 0) return;
   FLOPCAST_CHECK(plan.zero == 3);
   check_division("layout.shards", plan.shards, plan.dp, "the replicas");
@@ -159,6 +170,11 @@ void check_experts(const TrainingPlan& plan) {
   if (plan.ep > 1 && plan.compression.kind != Compression::Kind::kNone) {
     refuse("layout.compression",
            fmt::format("{} adds up over all replicas, which ep {} does not", plan.compression.text(), plan.ep), "none");
+  }
+  if (plan.ep > 1 && plan.served_ranks_per_node > 0) {
+    refuse("layout.data_parallel",
+           fmt::format("servers do not know which replicas hold which of ep {} shares", plan.ep),
+           "ddp, with ZeRO, or fsdp");
   }
   if (plan.ep > 1 && plan.shards > 0) {
     refuse("layout.data_parallel", fmt::format("hsdp does not go with ep {} in a run", plan.ep),

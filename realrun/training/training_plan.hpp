@@ -31,7 +31,10 @@ struct TrainingPlan {
   int zero = 0;
   int shards = 0;  ///< with zero 3: neighbouring replicas that share one copy of the states; 0: all replicas share it
   bool reshard_after_forward = true;  ///< with zero 3: see StageWeights
-  Compression compression;            ///< of gradients between replicas; with zero 0
+  /// Neighbouring replicas on a node, where gradients go through parameter servers; 0: they do not. With zero 0.
+  int served_ranks_per_node = 0;
+  Offload offload = Offload::kNone;
+  Compression compression;  ///< of gradients between replicas; with zero 0
   int micro_batch_size = 1;
   int steps = 1;
   UpdateRule optimizer;

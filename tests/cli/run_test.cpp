@@ -347,6 +347,23 @@ TEST_F(Run, ItsFileMakesNoProfile) {
   EXPECT_NE(result.standard_error.find("steps of a run"), std::string::npos) << result.standard_error;
 }
 
+TEST_F(Run, ScalesAModelDownUnderItsLayout) {
+  const std::string file = (folder_ / "scaled.json").string();
+  const CommandResult result = start_flopcast(
+      {"run",   "--model", "gpt3-175b", "--cluster", "1xdgx-a100-80g", "--tp", "2",        "--pp", "4",  "--dp", "1",
+       "--gbs", "4",       "--scale",   "1/64",      "--steps",        "3",    "--format", "json", "-o", file});
+  ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+  // 96 layers over four stages, 96 heads over two ranks; the width of a head follows from the hidden size.
+  EXPECT_NE(result.standard_error.find("layers 4 (of 96), hidden size 192 (of 12288), heads 2 (of 96) of width 96"),
+            std::string::npos)
+      << result.standard_error;
+  const Json job = Json::parse(result.standard_output).at("forecast").at("job");
+  EXPECT_EQ(job.at("layout").at("pp"), 4);
+  const Json kept = Json::parse(read_text(file)).at("job");
+  EXPECT_EQ(kept.at("model").at("vocab"), 786);
+  EXPECT_EQ(kept.at("training").at("sequence_length"), 32);
+}
+
 TEST_F(Run, MistakesAreNamed) {
   const auto complaint = [](const std::vector<std::string>& more, int exit_code) {
     const CommandResult result = start_flopcast(run_of(more));
@@ -359,6 +376,8 @@ TEST_F(Run, MistakesAreNamed) {
   EXPECT_NE(complaint({"--layout.data_parallel", "dataparallel"}, 2).find("layout.data_parallel"), std::string::npos);
   EXPECT_NE(complaint({"--layout.compression", "8bit", "--zero", "2"}, 2).find("zero 0"), std::string::npos);
   EXPECT_NE(complaint({"--schedule", "pipedream", "--pp", "2"}, 2).find("model.tied_embeddings"), std::string::npos);
+  EXPECT_NE(complaint({"--scale", "2"}, 2).find("above 0 and at most 1"), std::string::npos);
+  EXPECT_NE(complaint({"--scale", "1/0"}, 2).find("above 0 and at most 1"), std::string::npos);
   EXPECT_NE(complaint({"--times", "guess"}, 2).find("valid: calibration, job"), std::string::npos);
   EXPECT_NE(complaint({"--repetitions", "3"}, 2).find("given beside --repetitions"), std::string::npos);
   EXPECT_NE(complaint({"--warmup", "3"}, 2).find("leave none that counts"), std::string::npos);

@@ -71,6 +71,38 @@ TEST(ActivationMemory, OfRecomputationIsAsForecast) {
   expect_peaks(R"("1f1b", "pp": 2, "tp": 2, "recompute": "full", "partition_checkpoints": true)", kNormRows);
 }
 
+// Activations go to the host and come back, once a microbatch each; gradients go there and weights come back, once a
+// step.
+TEST(ActivationMemory, IsNoneWhereItIsOffloadedAndWhatMovesIsWhatIsKept) {
+  for (const char* degrees : {R"("pp": 2)", R"("pp": 2, "tp": 2)", R"("pp": 2, "zero": 1)",
+                              R"("pp": 2, "recompute": "full")", R"("pp": 2, "data_parallel": "fsdp")"}) {
+    const Forecast kept = forecast(job_as_run(small_job(fmt::format(R"("1f1b", {})", degrees)), false), no_files);
+    for (const char* offload : {"activations", "optimizer", "all"}) {
+      const std::string layout = fmt::format(R"("1f1b", {}, "offload": "{}")", degrees, offload);
+      SCOPED_TRACE(layout);
+      const Forecast job = forecast(job_as_run(small_job(layout), false), no_files);
+      const Layout& parts = job.step.job.layout;
+      RunSettings settings;
+      settings.steps = 1;
+      for (const RankResult& rank : train_on_threads(plan_from_job(job.step, settings), {})) {
+        const auto place = static_cast<std::size_t>(rank.pipeline_rank);
+        double moved = 0;
+        if (parts.offloads_activations()) {
+          EXPECT_EQ(memory_as_run(job).per_pipeline_rank[place].activations_gib, 0.0);
+          EXPECT_EQ(rank.peak_activation_bytes, 0U);
+          moved += 2.0 * parts.microbatches() * kept.step.costs.stages[place].activation.value();
+        } else {
+          EXPECT_GT(rank.peak_activation_bytes, 0U);
+        }
+        if (parts.offloads_optimizer()) {
+          moved += 2.0 * 4.0 * job.step.costs.stages[place].parameters / parts.optimizer_shards();
+        }
+        EXPECT_NEAR(static_cast<double>(rank.steps.front().host_bytes) / moved, 1.0, 0.02);
+      }
+    }
+  }
+}
+
 // The head gathers its rows and keeps them so.
 TEST(ActivationMemory, IsNearlyAsForecastWithSequenceParallelism) {
   for (const char* schedule : {"1f1b", "zb-h1"}) {

@@ -163,7 +163,9 @@ TrainingPlan serial_plan(const TrainingPlan& plan) {
   serial.sequence_parallel = false;
   serial.zero = 0;
   serial.shards = 0;
+  serial.served_ranks_per_node = 0;
   serial.network.recompute = {};
+  serial.offload = Offload::kNone;
   return serial;
 }
 

@@ -12,6 +12,7 @@
 #include "base/text/error.hpp"
 #include "realrun/launch/plan_from_job.hpp"
 #include "realrun/training/train.hpp"
+#include "tests/realrun/step_volumes.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast::realrun {
@@ -28,31 +29,6 @@ PreparedStep small_job(const std::string& layout, bool tied, const std::string& 
 }
 
 using Volumes = std::map<std::pair<CollectiveKind, Axis>, double>;  // bytes sent by a rank in a step
-constexpr double kFloatBytes = 4.0;
-
-// Microbatches that pass a stage in a step, and of these the passes that gather and reduce sharded weights.
-struct StagePasses {
-  double microbatches = 0;
-  double rows = 0;
-};
-
-StagePasses passes_of(const PreparedStep& step, int stage) {
-  StagePasses passes;
-  for (const Chain& chain : step.program.chains) {
-    if (stage < chain.first_stage || stage > chain.last_stage) continue;
-    passes.microbatches = step.program.asynchronous
-                              ? step.job.layout.microbatches()
-                              : step.program.microbatches_of(chain) / step.program.slices_per_microbatch;
-  }
-  const std::vector<int>& in_a_row = step.stages.passes_in_a_row;
-  passes.rows = passes.microbatches / (in_a_row.empty() ? 1 : in_a_row[static_cast<std::size_t>(stage)]);
-  return passes;
-}
-
-double updates_of(const PreparedStep& step) {
-  return step.program.asynchronous ? step.job.layout.microbatches() / static_cast<double>(*step.request.accumulation)
-                                   : 1.0;
-}
 
 // Tensor-parallel ranks: a block has two pairs of linears, each with one all-reduce forward and one back (Shoeybi et
 // al. 1909.08053 §3), or with sequence parallelism all-gather and reduce-scatter in each direction and another
@@ -146,7 +122,7 @@ Volumes expected_volumes(const PreparedStep& step, int pipeline_rank) {
   const bool shares_table = tables_of(step, pipeline_rank) > 0 && !table_is_on_one_rank(step);
   if (step.stages.copies() == 1 && shares_table) copied += table_bytes(step);
   if (copied > 0) {
-    volumes[{CollectiveKind::kAllReduce, Axis::kPipeline}] = copied / layout.optimizer_shards();
+    volumes[{CollectiveKind::kAllReduce, Axis::kData}] += copied / layout.optimizer_shards();
   }
   return volumes;
 }
@@ -187,32 +163,6 @@ void expect_the_models_sums(const PreparedStep& step, int pipeline_rank, const V
   for (const auto& [key, bytes] : volumes) (key.second == Axis::kTensor ? expected_tensor : expected_data) += bytes;
   EXPECT_NEAR(expected_tensor, tensor, 1e-6) << what;
   EXPECT_NEAR(expected_data, data, 1e-6) << what;
-}
-
-double predicted_point_to_point(const PreparedStep& step, int pipeline_rank) {
-  double bytes = 0;
-  for (int stage = 0; stage + 1 < step.stages.stages(); ++stage) {
-    const auto index = static_cast<std::size_t>(stage);
-    const double messages = passes_of(step, stage).microbatches * step.program.slices_per_microbatch;
-    const double sent = messages * step.costs.boundaries[index].bytes.value();
-    if (step.program.rank_of_stage[index] == pipeline_rank) bytes += sent;      // activations
-    if (step.program.rank_of_stage[index + 1] == pipeline_rank) bytes += sent;  // gradients
-  }
-  return bytes;
-}
-
-// What the model leaves out: with sequence parallelism each rank sees a part of the gradients of norms, of the row
-// linears' biases and of the positions, and on tensor-parallel ranks always of the norms of queries and keys; they are
-// added up before each reduction over the replicas.
-double partial_bytes(const PreparedStep& step, const RankResult& rank) {
-  double elements = 0;
-  for (const TrainedParameter& part : rank.weights) {
-    if (part.parameter.partial) elements += static_cast<double>(part.parameter.shard.count());
-  }
-  const double tp = step.job.layout.tp;
-  double times = updates_of(step);
-  if (step.job.layout.gradient_shards() > 1) times = passes_of(step, 0).rows;
-  return elements * kFloatBytes * 2.0 * (tp - 1) / tp * times;
 }
 
 // Compares what every rank sent, by collective and axis; returns the number of figures.

@@ -1,0 +1,359 @@
+// Layouts drawn from everything that a run takes, against one rank and against what the model counts. 200 of them;
+// FLOPCAST_LAYOUTS=1000 draws more, FLOPCAST_LAYOUTS_SEED others.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text/error.hpp"
+#include "calibrate/verdict/verdict.hpp"
+#include "realrun/launch/plan_from_job.hpp"
+#include "sim/schedules/catalogue.hpp"
+#include "tests/realrun/plans.hpp"
+#include "tests/realrun/step_volumes.hpp"
+#include "tests/unit/model/jobs.hpp"
+
+namespace flopcast::realrun {
+namespace {
+
+/// The same draws on every machine: distributions of the standard library differ.
+class Draws {
+ public:
+  explicit Draws(std::uint64_t seed) : random_(seed) {}
+  int between(int first, int last) {
+    return first + static_cast<int>(random_() % static_cast<std::uint64_t>(last - first + 1));
+  }
+  bool one_in(int chances) { return between(1, chances) == 1; }
+  template <class T>
+  const T& of(const std::vector<T>& choices) {
+    return choices[static_cast<std::size_t>(between(0, static_cast<int>(choices.size()) - 1))];
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+std::string drawn_schedule(Draws& draw, int pp) {
+  static const std::vector<std::string> kNames = [] {
+    std::vector<std::string> names;
+    for (const ScheduleInfo& info : schedule_catalogue()) {
+      names.emplace_back(info.name);
+      for (const std::string_view variant : info.variants) names.push_back(fmt::format("{}:{}", info.name, variant));
+    }
+    return names;
+  }();
+  return pp == 1 ? draw.of<std::string>({"gpipe", "1f1b"}) : draw.of(kNames);
+}
+
+std::string drawn_replicas(Draws& draw, int dp) {
+  switch (draw.between(0, dp == 1 ? 0 : 4)) {
+    case 0:
+      return fmt::format(R"("zero": {})", draw.between(0, 3));
+    case 1:
+      return fmt::format(R"("data_parallel": "fsdp", "reshard_after_forward": {})", draw.one_in(2));
+    case 2:
+      return fmt::format(R"("data_parallel": "hsdp", "shards": {}, "reshard_after_forward": {})", dp % 2 == 0 ? 2 : dp,
+                         draw.one_in(2));
+    case 3:
+      return fmt::format(R"("data_parallel": "{}")", draw.of<std::string>({"ps", "byteps"}));
+    default:
+      return fmt::format(R"("compression": "{}")", draw.of<std::string>({"none", "topk:1", "powersgd:64"}));
+  }
+}
+
+std::string drawn_recomputation(Draws& draw, int tp, bool sequence_parallel) {
+  switch (draw.between(0, 6)) {
+    case 0:
+      return fmt::format(R"(, "recompute": "full", "partition_checkpoints": {})", tp > 1 && !sequence_parallel);
+    case 1:
+      return fmt::format(R"(, "recompute": "full", "recompute_layers": {})", draw.between(1, 3));
+    case 2:
+      return fmt::format(R"(, "recompute": "full", "recompute_every": {})", draw.between(1, 3));
+    case 3:
+      return R"(, "recompute": "selective")";
+    case 4:
+      return fmt::format(R"(, "recompute": "selective", "recompute_modules": [{}])",
+                         draw.of<std::string>({R"("mlp")", R"("layernorm")", R"("core_attn", "layernorm")",
+                                               R"("core_attn", "layernorm", "mlp")"}));
+    default:
+      return "";
+  }
+}
+
+// A job that may be refused.
+std::string drawn_job(Draws& draw) {
+  const int pp = draw.of<int>({1, 2, 2, 3, 4});
+  const int tp = draw.of<int>({1, 1, 2, pp > 2 ? 1 : 4});
+  const int dp = draw.between(1, std::max(1, 8 / (pp * tp)));
+  const int heads = tp * draw.between(1, 2);
+  // Norms of rows with a few features blow rounding up.
+  const int head_dim = 2 * draw.between(2, 4) * (heads == 1 ? 3 : 2);
+  const bool sequence_parallel = tp > 1 && draw.one_in(2);
+  const int sequence = 4 * draw.between(1, 3);
+  const int micro_batch = draw.between(1, 2);
+  const int microbatches = draw.between(1, 8);
+  const int on_node = dp % 2 == 0 && draw.one_in(2) ? 2 * tp : tp;
+  const std::string schedule = drawn_schedule(draw, pp);
+  const std::string slices = schedule.rfind("terapipe", 0) == 0 ? R"(, "slices": 2)" : "";
+  // In an order that no compiler chooses.
+  const int layers = draw.between(4, 9);
+  const int ffn = tp * draw.between(2, 9);
+  const int vocab = tp * draw.between(4, 11);
+  const bool tied = draw.one_in(3);
+  const std::string replicas = drawn_replicas(draw, dp);
+  const std::string recomputation = drawn_recomputation(draw, tp, sequence_parallel);
+  const auto offload = draw.of<std::string>({"none", "none", "optimizer", "activations", "all"});
+  const auto stack = draw.of<std::string>({"pytorch-ddp", "megatron-core", "deepspeed"});
+  return fmt::format(
+      R"({{"model": {{"layers": {}, "hidden": {}, "heads": {}, "ffn": {}, "vocab": {}, "sequence_length": {},
+                      "tied_embeddings": {}}},
+           "cluster": {{"name": "one-gpu", "devices_per_node": {}, "nodes": {}}},
+           "layout": {{"pp": {}, "tp": {}, "dp": {}, "sequence_parallel": {}, "micro_batch_size": {},
+                       "global_batch_size": {}, "schedule": "{}", "offload": "{}", {}{}{}}},
+           "training": {{"precision": "fp32", "optimizer": "sgd", "stack": "{}"}}}})",
+      layers, heads * head_dim, heads, ffn, vocab, sequence, tied, on_node, pp * tp * dp / on_node, pp, tp, dp,
+      sequence_parallel, micro_batch, dp * micro_batch * microbatches, schedule, offload, replicas, recomputation,
+      slices, stack);
+}
+
+struct AxisBytes {
+  double tensor = 0;
+  double data = 0;
+  double pipeline = 0;
+};
+
+std::vector<int> stages_of(const PreparedStep& step, int pipeline_rank) {
+  std::vector<int> stages;
+  for (int stage = 0; stage < step.stages.stages(); ++stage) {
+    if (step.program.rank_of_stage[static_cast<std::size_t>(stage)] == pipeline_rank) stages.push_back(stage);
+  }
+  return stages;
+}
+
+// What the model counts for a pipeline rank, over a step.
+AxisBytes model_bytes(const PreparedStep& step, int pipeline_rank) {
+  AxisBytes bytes;
+  bytes.data = step.costs.ranks[static_cast<std::size_t>(pipeline_rank)].dp.sent_per_rank.value() * updates_of(step);
+  for (const int stage : stages_of(step, pipeline_rank)) {
+    const StagePasses passes = passes_of(step, stage);
+    const StageCosts& costs = step.costs.stages[static_cast<std::size_t>(stage)];
+    bytes.tensor += passes.microbatches * costs.sent.tp.sent_per_rank.value();
+    bytes.data += passes.microbatches * costs.sent.dp.sent_per_rank.value();
+  }
+  bytes.pipeline = predicted_point_to_point(step, pipeline_rank);
+  return bytes;
+}
+
+// What so many more parameters of a rank's stages add to what its replicas send in a step.
+double replica_bytes(const PreparedStep& step, double parameters, double rows) {
+  const Layout& layout = step.job.layout;
+  const double bytes = parameters * kFloatBytes;
+  const double share = (layout.dp - 1.0) / layout.dp;
+  const double updates = updates_of(step);
+  if (layout.weight_shards() > 1) {
+    const double shards = layout.weight_shards();
+    const double copies = layout.dp / shards;
+    const double inside = (layout.reshard_after_forward ? 3.0 : 2.0) * (shards - 1.0) / shards;
+    return bytes * rows * (inside + 2.0 / shards * (copies - 1.0) / copies);
+  }
+  if (layout.gradient_shards() > 1) return bytes * share * (rows + updates);
+  const bool sparse = layout.compression.kind == Compression::Kind::kTopK;
+  return updates * bytes * (sparse ? 2.0 * (layout.dp - 1.0) : 2.0 * share);
+}
+
+double padded(std::size_t count, int parts) {
+  const auto whole = static_cast<std::size_t>(parts);
+  return static_cast<double>((count + whole - 1) / whole * whole - count);
+}
+
+/// What a run sends beyond the model's figures, each with its reason; realrun/README.md lists them.
+class Exceptions {
+ public:
+  Exceptions(const PreparedStep& step, const RankResult& rank) : step_(step), rank_(rank) {
+    const std::vector<int> stages = stages_of(step, rank.pipeline_rank);
+    rows_ = passes_of(step, stages.front()).rows;
+    partial_gradients();
+    second_table(stages);
+    padding(stages);
+  }
+  const AxisBytes& bytes() const { return bytes_; }
+  const std::set<std::string>& reasons() const { return reasons_; }
+
+ private:
+  void partial_gradients() {
+    const double bytes = partial_bytes(step_, rank_);
+    if (bytes == 0) return;
+    bytes_.tensor += bytes;
+    reasons_.insert("gradients of norms, row biases and positions under sequence parallelism");
+  }
+
+  void second_table(const std::vector<int>& stages) {
+    if (!step_.job.model.tied_embeddings) return;
+    int tables = 0;
+    for (const int stage : stages) {
+      const StageCosts& costs = step_.costs.stages[static_cast<std::size_t>(stage)];
+      tables += (costs.has_embedding ? 1 : 0) + (costs.has_head ? 1 : 0);
+    }
+    const Layout& layout = step_.job.layout;
+    if (tables < 2 || layout.dp == 1) return;
+    const double table = static_cast<double>(step_.job.model.vocab) * step_.job.model.hidden / layout.tp;
+    bytes_.data += replica_bytes(step_, table, rows_);
+    reasons_.insert("a second copy of the tied table on a rank with both ends");
+  }
+
+  void padding(const std::vector<int>& stages) {
+    const Layout& layout = step_.job.layout;
+    const bool served = layout.data_parallel == DataParallel::kPs || layout.data_parallel == DataParallel::kByteps;
+    if (layout.optimizer_shards() == 1 && !served) return;
+    double gaps = 0;
+    double table_gap = 0;
+    for (const TrainedParameter& part : rank_.weights) {
+      const double gap = padded(part.parameter.shard.count(), layout.dp);
+      gaps += gap;
+      if (part.parameter.name == tied_parameter()) table_gap = gap;
+    }
+    if (gaps == 0) return;
+    bytes_.data += replica_bytes(step_, gaps, rows_);
+    const StageMap& map = step_.stages;
+    const int twin = (stages.front() + map.model_stages) % map.stages();
+    const bool twins = map.copies() > 1 && map.rank_of_stage[static_cast<std::size_t>(twin)] != rank_.pipeline_rank;
+    const bool shares_table = map.copies() == 1 && step_.job.model.tied_embeddings && layout.pp > 1 &&
+                              map.rank_of_stage.front() != map.rank_of_stage.back();
+    const double summed = twins ? gaps : shares_table ? table_gap : 0.0;
+    bytes_.data += summed * kFloatBytes / layout.optimizer_shards();
+    reasons_.insert("parameters aligned to the replicas");
+  }
+
+  const PreparedStep& step_;
+  const RankResult& rank_;
+  double rows_ = 0;
+  AxisBytes bytes_;
+  std::set<std::string> reasons_;
+};
+
+/// Of all layouts together.
+struct Findings {
+  int runs = 0;
+  int figures = 0;
+  double worst_loss = 0;
+  std::string worst;
+  std::map<std::string, int> exceptions;  // layouts, by reason
+  std::map<std::string, int> forms;
+};
+
+void compare_layout_bytes(const PreparedStep& step, const std::vector<RankResult>& ranks, const std::string& what,
+                          Findings& findings) {
+  std::set<std::string> reasons;
+  std::map<std::pair<int, int>, std::pair<double, double>> of_replicas;  // measured and expected
+  for (const RankResult& rank : ranks) {
+    const Exceptions beyond(step, rank);
+    reasons.insert(beyond.reasons().begin(), beyond.reasons().end());
+    const AxisBytes forecast = model_bytes(step, rank.pipeline_rank);
+    const SentTraffic& traffic = rank.steps.back().traffic;
+    const auto compare = [&](const char* axis, Axis sent, double expected, double tolerance) {
+      const auto measured = static_cast<double>(traffic.bytes_of(sent));
+      EXPECT_NEAR(measured, expected, tolerance) << what << "\nrank " << rank.rank << ", axis " << axis;
+      ++findings.figures;
+    };
+    compare("tp", Axis::kTensor, forecast.tensor + beyond.bytes().tensor, 1e-3);
+    compare("pp", Axis::kPipeline, forecast.pipeline, 1e-3);
+    // An all-reduce cuts its data into nearly equal parts: members send an element a message more or less for each
+    // other member, and together what is forecast.
+    double messages = 0;
+    for (const auto& [key, count] : traffic.collectives) {
+      if (key.first == CollectiveKind::kAllReduce && key.second == Axis::kData) {
+        messages += static_cast<double>(count.messages);
+      }
+    }
+    const double data = forecast.data + beyond.bytes().data;
+    compare("dp", Axis::kData, data, 1e-3 + kFloatBytes * step.job.layout.dp * messages);
+    auto& [measured, expected] = of_replicas[{rank.pipeline_rank, rank.tensor_index}];
+    measured += static_cast<double>(traffic.bytes_of(Axis::kData));
+    expected += data;
+  }
+  for (const auto& [place, sums] : of_replicas) {
+    EXPECT_NEAR(sums.first, sums.second, 1e-2) << what << "\nreplicas of pipeline rank " << place.first;
+  }
+  for (const std::string& reason : reasons) ++findings.exceptions[reason];
+}
+
+void compare_layout_losses(const TrainingPlan& plan, const std::vector<RankResult>& ranks, const std::string& what,
+                           Findings& findings) {
+  std::vector<double> expected;
+  if (plan.updates.policy == WeightPolicy::kFlushed) {
+    expected = mean_losses(train_on_threads(serial_plan(plan), {}));
+  } else {
+    expected = {train_with_delays(plan).mean_loss};
+  }
+  const std::vector<double> losses = mean_losses(ranks);
+  ASSERT_EQ(losses.size(), expected.size()) << what;
+  for (std::size_t step = 0; step < losses.size(); ++step) {
+    const double difference = std::abs(losses[step] - expected[step]) / expected[step];
+    EXPECT_LT(difference, 2e-5) << what << "\nstep " << step;
+    if (difference <= findings.worst_loss) continue;
+    findings.worst_loss = difference;
+    findings.worst = what;
+  }
+}
+
+// False where the job is refused.
+bool compare_layout(std::uint64_t seed, Findings& findings) {
+  Draws draw(seed);
+  const std::string text = drawn_job(draw);
+  PreparedStep step;
+  TrainingPlan plan;
+  try {
+    step = prepare(job_as_run(job_from(text), false), no_files);
+    plan = plan_from_job(step, {.steps = step.program.asynchronous ? 1 : 3, .learning_rate = 0.02});
+  } catch (const ConfigError&) {
+    return false;
+  }
+  const std::string what = fmt::format("seed {}: {}", seed, text);
+  const std::vector<RankResult> ranks = train_on_threads(plan, {});
+  compare_layout_bytes(step, ranks, what, findings);
+  compare_layout_losses(plan, ranks, what, findings);
+  ++findings.runs;
+  const Layout& layout = step.job.layout;
+  ++findings.forms[fmt::format("{}", name_of(layout.data_parallel))];
+  if (layout.zero > 0) ++findings.forms[fmt::format("zero {}", layout.zero)];
+  ++findings.forms[fmt::format("recompute {}", name_of(layout.recompute))];
+  if (layout.offload != Offload::kNone) ++findings.forms[fmt::format("offload {}", name_of(layout.offload))];
+  if (layout.compression.kind != Compression::Kind::kNone) ++findings.forms[layout.compression.text()];
+  return true;
+}
+
+std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+TEST(RandomLayouts, TrainAsOneRankAndSendWhatIsForecast) {
+  const std::uint64_t layouts = from_environment("FLOPCAST_LAYOUTS", 200);
+  const std::uint64_t first = from_environment("FLOPCAST_LAYOUTS_SEED", 1);
+  Findings findings;
+  std::uint64_t seed = first;
+  for (; static_cast<std::uint64_t>(findings.runs) < layouts; ++seed) {
+    ASSERT_LT(seed, first + 20 * layouts + 200) << "nearly everything is refused";
+    compare_layout(seed, findings);
+  }
+  std::cout << fmt::format(
+      "{} layouts of {} drawn, seeds {} to {}: worst relative difference of losses {:.1e}, {} "
+      "figures of bytes\n  {}\n",
+      findings.runs, seed - first, first, seed - 1, findings.worst_loss, findings.figures, findings.worst);
+  for (const auto& [form, count] : findings.forms) std::cout << fmt::format("  {}: {}\n", form, count);
+  for (const auto& [reason, count] : findings.exceptions) {
+    std::cout << fmt::format("  exact with a named exception in {}: {}\n", count, reason);
+  }
+}
+
+}  // namespace
+}  // namespace flopcast::realrun

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "realrun/training/train.hpp"
+#include "sim/forecast/prepare.hpp"
+
+namespace flopcast::realrun {
+
+inline constexpr double kFloatBytes = 4.0;
+
+/// Microbatches that pass a stage in a step, and of these the passes that gather and reduce sharded weights.
+struct StagePasses {
+  double microbatches = 0;
+  double rows = 0;
+};
+StagePasses passes_of(const PreparedStep& step, int stage);
+
+/// Updates of the weights in a step.
+double updates_of(const PreparedStep& step);
+
+/// What the model counts between neighbouring stages of a pipeline rank: activations and gradients.
+double predicted_point_to_point(const PreparedStep& step, int pipeline_rank);
+
+/// What the model leaves out: with sequence parallelism each rank sees a part of the gradients of norms, of the row
+/// linears' biases and of the positions, and on tensor-parallel ranks always of the norms of queries and keys and of
+/// routers; they are added up before each reduction over the replicas.
+double partial_bytes(const PreparedStep& step, const RankResult& rank);
+
+}  // namespace flopcast::realrun
