@@ -107,19 +107,9 @@ void require(bool holds, const char* field, std::string problem, std::string hel
 void check_model(const Job& job) {
   const Transformer& model = job.model;
   require(!job.profile, "model", "measured layers cannot be trained", "a run needs the shapes of a transformer");
-  require(!model.gated_mlp, "model.gated_mlp", "true: a run knows the plain GELU MLP only", "false");
-  require(!model.experts && !model.latent, "model.experts", "a run knows dense blocks of plain attention only", {});
-  require(model.kv_heads == model.heads, "model.kv_heads",
-          fmt::format("{}: a run has as many key/value heads as query heads", model.kv_heads),
-          fmt::format("{}", model.heads));
-  require(model.head_dim * model.heads == model.hidden, "model.head_dim",
-          fmt::format("{} times {} heads is not the hidden size", model.head_dim, model.heads),
-          fmt::format("{}", model.hidden / std::max(1, model.heads)));
-  require(model.norm == Norm::kLayerNorm, "model.norm", "a run knows LayerNorm only", "layernorm");
-  require(model.positions == Positions::kLearned, "model.positions", "a run knows learned positions only", "learned");
-  require(model.biases && !model.qk_norm && !model.embedding_norm && !model.post_norms && model.causal &&
-              !model.windowed() && model.block == BlockForm::kSequential,
-          "model", "a run has biases, causal attention without windows, and norms before attention and MLP only", {});
+  require(!model.latent, "model.latent_attention", "a run knows plain attention only", "leave it out");
+  require(model.mtp_layers == 0, "model.mtp_layers", "a run predicts the next token only", "0");
+  require(!model.attention_sinks, "model.attention_sinks", "true: a run has scores of keys only", "false");
 }
 
 // What selective recomputation redoes unless the job names it.
@@ -159,7 +149,6 @@ Recomputation recomputation_of(const Job& job) {
 void check_layout(const Job& job) {
   const Layout& layout = job.layout;
   require(layout.cp == 1, "layout.cp", fmt::format("{}: a run has no context parallelism", layout.cp), "1");
-  require(layout.ep == 1, "layout.ep", fmt::format("{}: a run has no expert parallelism", layout.ep), "1");
   require(layout.tensor_parallel == TensorParallel::k1d, "layout.tensor_parallel", "a run knows 1d only", "1d");
   require(layout.data_parallel != DataParallel::kDataParallel, "layout.data_parallel",
           "dataparallel is one process: a run has one for each rank", "valid for a run: ddp, fsdp, hsdp, ps, byteps");
@@ -185,9 +174,27 @@ NetworkSpec network_of(const Job& job, const RunSettings& settings) {
   network.blocks = model.layers;
   network.hidden = model.hidden;
   network.heads = model.heads;
+  network.kv_heads = model.kv_heads;
+  network.head_dim = model.head_dim;
   network.ffn = model.ffn;
   network.vocab = model.vocab;
   network.sequence = job.training.sequence_length;
+  network.position_rows = std::max(model.sequence_length, job.training.sequence_length);
+  network.gated_mlp = model.gated_mlp;
+  network.biases = model.biases;
+  network.attention_bias = model.attention_bias;
+  network.qk_norm = model.qk_norm;
+  network.whole_qk_norm = model.whole_qk_norm;
+  network.causal = model.causal;
+  network.embedding_norm = model.embedding_norm;
+  network.post_norms = model.post_norms;
+  network.block = model.block;
+  network.sliding_window = model.sliding_window;
+  network.attention_chunk = model.attention_chunk;
+  network.windowed_layers = model.windowed_layers;
+  network.experts = model.experts;
+  network.norm = model.norm;
+  network.positions = model.positions;
   network.tied = model.tied_embeddings;
   network.seed = settings.seed;
   network.recompute = recomputation_of(job);
@@ -217,7 +224,8 @@ void add_servers(const Job& job, TrainingPlan& plan) {
           fmt::format("{} for {} nodes are no whole hosts for replicas on {} of them", hosts, job.cluster.nodes,
                       replicas.nodes),
           fmt::format("a multiple of {}", job.cluster.nodes / std::gcd(job.cluster.nodes, replicas.nodes)));
-  plan.servers = hosts * replicas.nodes / job.cluster.nodes;
+  // More hosts than nodes have nobody to serve faster.
+  plan.servers = std::min(hosts * replicas.nodes / job.cluster.nodes, replicas.nodes);
   if (job.layout.data_parallel == DataParallel::kPs) return;
   plan.rank_share = byteps_shares(replicas.nodes, plan.servers).gpu_node;
 }
@@ -253,12 +261,11 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   plan.stage_blocks = job.layout.stage_layers;
   plan.dp = job.layout.dp;
   plan.tp = job.layout.tp;
+  plan.ep = job.layout.ep;
   plan.sequence_parallel = job.layout.sequence_parallel && job.layout.tp > 1;
   plan.zero = zero_of(job.layout);
   if (job.layout.data_parallel == DataParallel::kHsdp && job.layout.shards > 1) plan.shards = job.layout.shards;
-  if (has_servers(job.layout)) {
-    add_servers(job, plan);
-  }
+  if (has_servers(job.layout)) add_servers(job, plan);
   plan.reshard_after_forward = job.layout.reshard_after_forward;
   plan.offload = job.layout.offload;
   plan.compression = job.layout.compression;
@@ -315,7 +322,13 @@ GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& ru
   if (!plan.sleep.empty()) {
     throw ConfigError({"--compute", "GPUs do not sleep", "--compute", "--backend threads or mpi"});
   }
-  const int head_dim = plan.network.hidden / plan.network.heads;
+  if (plan.network.positions == Positions::kAlibi) {
+    throw ConfigError({"model.positions", "alibi is not done on GPUs", {}, "--backend threads or mpi"});
+  }
+  if (plan.network.experts) {
+    throw ConfigError({"model.experts", "tokens find their experts on the host only", {}, "--backend threads or mpi"});
+  }
+  const auto head_dim = static_cast<int>(plan.network.head_layout().head_dim);
   if (head_dim > cuda::kLargestHead) {
     throw ConfigError({"model.head_dim",
                        fmt::format("heads of {} are wider than the {} that GPUs can do", head_dim, cuda::kLargestHead),

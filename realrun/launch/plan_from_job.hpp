@@ -50,10 +50,9 @@ struct RunSettings {
 /// The run of a priced job: the same program, the same stages, in 32-bit floats. An asynchronous schedule runs its
 /// `steps` times m microbatches as one step without a flush.
 ///
-/// Only jobs that mean what the network does are taken: a GPT (learned positions, LayerNorm, GELU, biases, as many
-/// key/value heads as query heads) in layouts of dp, tp (1d), pp, vpp, sequence parallelism, ZeRO, FSDP and HSDP,
-/// compression and recomputation. Anything else throws ConfigError with the field. Dropout is left out, and so is the
-/// rounding up of the vocabulary.
+/// Only jobs that mean what the network does are taken (see NetworkSpec) in layouts of dp, tp (1d), pp, vpp, sequence
+/// parallelism, ZeRO, FSDP and HSDP, parameter servers, compression, recomputation and offload. Anything else throws
+/// ConfigError with the field. Dropout is left out, and so is the rounding up of the vocabulary.
 TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings);
 
 /// How ranks use GPUs.
@@ -86,8 +85,9 @@ struct PreparedRun {
 /// Reads the job. Throws ConfigError.
 PreparedRun prepare_run(const LaunchOptions& options);
 
-/// Throws ConfigError for what GPU ranks cannot do: compression, token slices, emulated compute, heads wider than 128,
-/// fp16 and fp8; and for another number of ranks than --one-gpu says. Returns how their products are computed.
+/// Throws ConfigError for what GPU ranks cannot do: compression, token slices, experts, linear biases, emulated
+/// compute, heads wider than 128, fp16 and fp8; and for another number of ranks than --one-gpu says. Returns how their
+/// products are computed.
 GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& run);
 
 }  // namespace flopcast::realrun

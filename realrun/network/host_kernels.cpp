@@ -119,12 +119,22 @@ std::optional<std::size_t> place_of(int token, const VocabularyShare& share) {
   return place - share.first;
 }
 
-/// Scores of `rows` queries over `columns` keys. A row sees the keys up to its own; the queries are the last of them.
+// The logistic function without overflow.
+template <class T>
+T logistic(T x) {
+  constexpr T kFar = T(60);
+  return T(1) / (T(1) + std::exp(std::min(kFar, std::max(-kFar, -x))));
+}
+
+/// Scores of `rows` queries over `columns` keys; the queries are the last of them.
 struct ScoreShape {
   std::size_t rows = 0;
   std::size_t columns = 0;
+  AttentionMask mask;
 
-  std::size_t seen_by(std::size_t row) const { return columns - rows + row + 1; }
+  std::size_t position(std::size_t row) const { return columns - rows + row; }
+  std::size_t first_seen(std::size_t row) const { return mask.first_seen(position(row)); }
+  std::size_t end_seen(std::size_t row) const { return mask.end_seen(position(row), columns); }
 };
 
 struct HeadColumns {
@@ -141,39 +151,50 @@ struct HeadPlace {
   std::size_t head = 0;
 
   HeadColumns columns() const {
-    const std::size_t first = 3 * head * attention.head_dim;
-    return {first, first + attention.head_dim, first + 2 * attention.head_dim};
+    const HeadLayout& heads = attention.heads;
+    return {heads.query(head), heads.key(head), heads.value(head)};
   }
   // Of its scores among those of all heads of all sequences.
-  std::size_t score_row() const { return first_row * attention.heads + head * attention.length; }
+  std::size_t score_row() const { return first_row * attention.heads.heads + head * attention.length; }
 };
 
 // The rows of one sequence and the columns of one part of one head.
 template <class View, class Tensor>
 View block(Tensor& tensor, const HeadPlace& place, std::size_t column, Transposed transposed = Transposed::kNo) {
-  return {tensor.data() + place.first_row * tensor.columns() + column, place.attention.length, place.attention.head_dim,
-          tensor.columns(), transposed};
+  return {tensor.data() + place.first_row * tensor.columns() + column, place.attention.length,
+          place.attention.heads.head_dim, tensor.columns(), transposed};
 }
 
 template <class T>
 T scale_of(const AttentionExtent& shape) {
-  return T(1) / std::sqrt(static_cast<T>(shape.head_dim));
+  return T(1) / std::sqrt(static_cast<T>(shape.heads.head_dim));
+}
+
+template <class T>
+void add_linear_biases(T* scores, const ScoreShape& shape, T slope) {
+  for (std::size_t row = 0; row < shape.rows; ++row) {
+    for (std::size_t column = 0; column < shape.columns; ++column) {
+      const T distance = static_cast<T>(column) - static_cast<T>(shape.position(row));
+      scores[row * shape.columns + column] += slope * distance;
+    }
+  }
 }
 
 // Columns that a row does not see are zero.
 template <class T>
-void causal_softmax(T* scores, const ScoreShape& shape) {
+void masked_softmax(T* scores, const ScoreShape& shape) {
   for (std::size_t row = 0; row < shape.rows; ++row) {
     T* values = scores + row * shape.columns;
-    const std::size_t seen = shape.seen_by(row);
-    const T largest = *std::max_element(values, values + seen);
+    const std::size_t first = shape.first_seen(row);
+    const std::size_t end = shape.end_seen(row);
+    const T largest = *std::max_element(values + first, values + end);
     T sum = 0;
-    for (std::size_t column = 0; column < seen; ++column) {
+    for (std::size_t column = first; column < end; ++column) {
       values[column] = std::exp(values[column] - largest);
       sum += values[column];
     }
     for (std::size_t column = 0; column < shape.columns; ++column) {
-      values[column] = column < seen ? values[column] / sum : T(0);
+      values[column] = column >= first && column < end ? values[column] / sum : T(0);
     }
   }
 }
@@ -185,7 +206,9 @@ void softmax_gradient(const T* probabilities, T* gradient, const ScoreShape& sha
     const T* p = probabilities + row * shape.columns;
     T* d = gradient + row * shape.columns;
     T projection = 0;
-    for (std::size_t column = 0; column < shape.seen_by(row); ++column) projection += p[column] * d[column];
+    for (std::size_t column = shape.first_seen(row); column < shape.end_seen(row); ++column) {
+      projection += p[column] * d[column];
+    }
     for (std::size_t column = 0; column < shape.columns; ++column) d[column] = p[column] * (d[column] - projection);
   }
 }
@@ -205,11 +228,15 @@ void attend(const HeadPlace& place, const std::vector<Tensor<T>>& slices, Tensor
              Out{part, length, length, shape.columns}, scale_of<T>(place.attention));
     part += length;
   }
-  causal_softmax(scores, shape);
+  const LinearBiases& biases = place.attention.biases;
+  if (biases.heads > 0) {
+    add_linear_biases(scores, shape, static_cast<T>(biases.slope(biases.first_head + place.head)));
+  }
+  masked_softmax(scores, shape);
   part = scores;
   for (const Tensor<T>& values : slices) {
     multiply(In{part, length, length, shape.columns}, block<In>(values, place, columns.value),
-             block<Out>(output, place, place.head * place.attention.head_dim), T(1), true);
+             block<Out>(output, place, place.head * place.attention.heads.head_dim), T(1), true);
     part += length;
   }
 }
@@ -222,7 +249,7 @@ void score_gradient(const HeadPlace& place, const Tensor<T>& output_gradient, co
   const ScoreShape& shape = place.scores;
   T* part = scores.data();
   for (const Tensor<T>& values : slices) {
-    multiply(block<In>(output_gradient, place, place.head * place.attention.head_dim),
+    multiply(block<In>(output_gradient, place, place.head * place.attention.heads.head_dim),
              block<In>(values, place, place.columns().value, Transposed::kYes),
              Out{part, shape.rows, shape.rows, shape.columns});
     part += shape.rows;
@@ -249,7 +276,7 @@ void spread_gradient(const HeadPlace& place, const Tensor<T>& output_gradient, c
     multiply(In{s, length, length, shape.columns, Transposed::kYes}, block<In>(slices.back(), place, columns.query),
              block<Out>(gradient, place, columns.key), scale, true);
     multiply(In{p, length, length, shape.columns, Transposed::kYes},
-             block<In>(output_gradient, place, place.head * place.attention.head_dim),
+             block<In>(output_gradient, place, place.head * place.attention.heads.head_dim),
              block<Out>(gradient, place, columns.value), T(1), true);
     p += length;
     s += length;
@@ -331,6 +358,43 @@ class HostKernels : public Kernels<T> {
       }
     }
   }
+  void rms_norm(const Tensor<T>& x, const T* gain, Tensor<T>& normalised, Tensor<T>& scale, Tensor<T>& y) override {
+    const std::size_t columns = x.columns();
+    for (std::size_t row = 0; row < x.rows(); ++row) {
+      const T* input = x.row(row);
+      T squares = 0;
+      for (std::size_t column = 0; column < columns; ++column) squares += input[column] * input[column];
+      const T factor = T(1) / std::sqrt(squares / static_cast<T>(columns) + T(1e-5));
+      scale.data()[row] = factor;
+      for (std::size_t column = 0; column < columns; ++column) {
+        normalised.row(row)[column] = input[column] * factor;
+        y.row(row)[column] = gain[column] * normalised.row(row)[column];
+      }
+    }
+  }
+  void rms_norm_input_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, const Tensor<T>& scale, const T* gain,
+                               Tensor<T>& dx) override {
+    const std::size_t columns = dy.columns();
+    for (std::size_t row = 0; row < dx.rows(); ++row) {
+      const T* given = dy.row(row);
+      const T* value = normalised.row(row);
+      T projection = 0;
+      for (std::size_t column = 0; column < columns; ++column) {
+        projection += given[column] * gain[column] * value[column];
+      }
+      projection /= static_cast<T>(columns);
+      for (std::size_t column = 0; column < columns; ++column) {
+        dx.row(row)[column] = scale.data()[row] * (given[column] * gain[column] - value[column] * projection);
+      }
+    }
+  }
+  void rms_norm_weight_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, T* gain) override {
+    for (std::size_t row = 0; row < normalised.rows(); ++row) {
+      for (std::size_t column = 0; column < normalised.columns(); ++column) {
+        gain[column] += dy.row(row)[column] * normalised.row(row)[column];
+      }
+    }
+  }
   void gelu(const Tensor<T>& x, Tensor<T>& y) override {
     for (std::size_t index = 0; index < x.size(); ++index) y.data()[index] = GeluPoint<T>(x.data()[index]).value();
   }
@@ -339,14 +403,60 @@ class HostKernels : public Kernels<T> {
       dx.data()[index] = dy.data()[index] * GeluPoint<T>(x.data()[index]).derivative();
     }
   }
+  void gated_silu(const Tensor<T>& x, Tensor<T>& y) override {
+    for (std::size_t index = 0; index < y.size(); ++index) {
+      const T gate = x.data()[2 * index];
+      y.data()[index] = gate * logistic(gate) * x.data()[2 * index + 1];
+    }
+  }
+  void gated_silu_gradient(const Tensor<T>& dy, const Tensor<T>& x, Tensor<T>& dx) override {
+    for (std::size_t index = 0; index < dy.size(); ++index) {
+      const T gate = x.data()[2 * index];
+      const T share = logistic(gate);
+      dx.data()[2 * index] = dy.data()[index] * x.data()[2 * index + 1] * share * (T(1) + gate * (T(1) - share));
+      dx.data()[2 * index + 1] = dy.data()[index] * gate * share;
+    }
+  }
+  void copy(const MatrixView<const T>& from, const MatrixView<T>& to) override {
+    for (std::size_t row = 0; row < from.rows; ++row) {
+      std::copy_n(from.data + row * from.stride, from.columns, to.data + row * to.stride);
+    }
+  }
+  void rotate_heads(const Tensor<T>& x, const HeadLayout& heads, const RowPositions& positions, T direction,
+                    Tensor<T>& y) override {
+    const std::size_t half = heads.head_dim / 2;
+    std::vector<T> cosines(half);
+    std::vector<T> sines(half);
+    for (std::size_t row = 0; row < x.rows(); ++row) {
+      for (std::size_t pair = 0; pair < half; ++pair) {
+        const double frequency = std::pow(10000.0, -2.0 * static_cast<double>(pair) / static_cast<double>(2 * half));
+        const double angle = static_cast<double>(positions.of(row)) * frequency;
+        cosines[pair] = static_cast<T>(std::cos(angle));
+        sines[pair] = direction * static_cast<T>(std::sin(angle));
+      }
+      const T* from = x.row(row);
+      T* to = y.row(row);
+      for (std::size_t slot = 0; slot < x.columns() / heads.head_dim; ++slot) {
+        const bool is_value = slot % (heads.group() + 2) == heads.group() + 1;
+        for (std::size_t pair = 0; pair < half; ++pair) {
+          const T a = from[pair];
+          const T b = from[pair + half];
+          to[pair] = is_value ? a : a * cosines[pair] - b * sines[pair];
+          to[pair + half] = is_value ? b : a * sines[pair] + b * cosines[pair];
+        }
+        from += heads.head_dim;
+        to += heads.head_dim;
+      }
+    }
+  }
   /// Keeps the probabilities.
   std::vector<Tensor<T>> attention(const AttentionExtent& shape, const std::vector<Tensor<T>>& slices,
                                    Tensor<T>& output) override {
-    const ScoreShape scores{shape.length, slices.size() * shape.length};
-    Tensor<T> probabilities(output.rows() * shape.heads, scores.columns);
+    const ScoreShape scores{shape.length, slices.size() * shape.length, shape.mask};
+    Tensor<T> probabilities(output.rows() * shape.heads.heads, scores.columns);
     std::fill_n(output.data(), output.size(), T(0));
     for (std::size_t row = 0; row < output.rows(); row += shape.length) {
-      for (std::size_t head = 0; head < shape.heads; ++head) {
+      for (std::size_t head = 0; head < shape.heads.heads; ++head) {
         attend({shape, scores, row, head}, slices, probabilities, output);
       }
     }
@@ -356,13 +466,13 @@ class HostKernels : public Kernels<T> {
                           const std::vector<Tensor<T>>& kept, const Tensor<T>& output_gradient,
                           std::vector<Tensor<T>>& gradients) override {
     const Tensor<T>& probabilities = kept.front();
-    const ScoreShape scores{shape.length, probabilities.columns()};
+    const ScoreShape scores{shape.length, probabilities.columns(), shape.mask};
     for (std::size_t slice = 0; slice < slices.size(); ++slice) {
       if (gradients[slice].empty()) gradients[slice] = Tensor<T>(slices[slice].rows(), slices[slice].columns());
     }
     Tensor<T> score_gradients(shape.length, scores.columns);
     for (std::size_t row = 0; row < output_gradient.rows(); row += shape.length) {
-      for (std::size_t head = 0; head < shape.heads; ++head) {
+      for (std::size_t head = 0; head < shape.heads.heads; ++head) {
         const HeadPlace place{shape, scores, row, head};
         score_gradient(place, output_gradient, slices, probabilities, score_gradients);
         spread_gradient(place, output_gradient, slices, probabilities, score_gradients, gradients);
@@ -448,6 +558,14 @@ class HostKernels : public Kernels<T> {
 };
 
 }  // namespace
+
+double LinearBiases::slope(std::size_t head) const {
+  std::size_t power = 1;
+  while (2 * power <= heads) power *= 2;
+  const bool above = head >= power;
+  const double place = above ? static_cast<double>(2 * (head - power) + 1) : static_cast<double>(head + 1);
+  return std::exp2(-8.0 * place / static_cast<double>(above ? 2 * power : power));
+}
 
 template <class T>
 Kernels<T>& host_kernels() {

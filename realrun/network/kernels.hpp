@@ -73,12 +73,52 @@ struct RowPositions {
   std::size_t of(std::size_t row) const { return (shift + row) % length + first; }
 };
 
-/// Causal attention of one microbatch: every `length` rows are (a slice of) a sequence, whose columns hold query, key
-/// and value of each head. See CausalAttention.
-struct AttentionExtent {
+/// Which keys a query attends to, by their positions in the sequence. At most one of window and chunk is set, and only
+/// where causal.
+struct AttentionMask {
+  bool causal = true;
+  std::size_t window = 0;  ///< the last so many positions, its own included; 0: all
+  std::size_t chunk = 0;   ///< those of its own chunk of so many positions; 0: all
+
+  std::size_t first_seen(std::size_t query) const {
+    if (chunk > 0) return query / chunk * chunk;
+    return window > 0 && query + 1 > window ? query + 1 - window : 0;
+  }
+  /// One past the last of `keys`.
+  std::size_t end_seen(std::size_t query, std::size_t keys) const { return causal ? query + 1 : keys; }
+};
+
+/// Queries, keys and values of each row side by side. Query heads share a key/value head in groups of equal size: the
+/// columns hold, group by group, its queries, its key and its value, of `head_dim` features each.
+struct HeadLayout {
   std::size_t heads = 1;
+  std::size_t kv_heads = 1;
   std::size_t head_dim = 1;
+
+  std::size_t group() const { return heads / kv_heads; }
+  std::size_t group_width() const { return (group() + 2) * head_dim; }
+  std::size_t width() const { return kv_heads * group_width(); }
+  std::size_t query(std::size_t head) const { return head / group() * group_width() + head % group() * head_dim; }
+  std::size_t key(std::size_t head) const { return head / group() * group_width() + group() * head_dim; }
+  std::size_t value(std::size_t head) const { return key(head) + head_dim; }
+};
+
+/// Linear biases of the scores, slope · (key - query) with a slope a head (ALiBi, Press et al. 2108.12409 §3).
+struct LinearBiases {
+  std::size_t first_head = 0;  ///< of those at hand, among `heads`
+  std::size_t heads = 0;       ///< of the model; 0: no biases
+
+  /// 2^(-8(h+1)/n) for n heads, a power of two; for others, as the paper's code has them, the slopes of the power below
+  /// and every other one of the power above.
+  double slope(std::size_t head) const;
+};
+
+/// Attention of one microbatch: every `length` rows are (a slice of) a sequence. See Attention.
+struct AttentionExtent {
+  HeadLayout heads = {};
   std::size_t length = 1;
+  AttentionMask mask = {};
+  LinearBiases biases = {};
 };
 
 /// The arithmetic of the layers, on one device. Layers say what is computed, this says how: by loops and a BLAS on a
@@ -109,8 +149,26 @@ class Kernels : public Interface {
   /// Adds to the gradients of gain and bias.
   virtual void layer_norm_weight_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, T* gain, T* bias) = 0;
 
+  /// The same without mean and bias.
+  virtual void rms_norm(const Tensor<T>& x, const T* gain, Tensor<T>& normalised, Tensor<T>& scale, Tensor<T>& y) = 0;
+  virtual void rms_norm_input_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, const Tensor<T>& scale,
+                                       const T* gain, Tensor<T>& dx) = 0;
+  /// Adds to the gradient of the gain.
+  virtual void rms_norm_weight_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, T* gain) = 0;
+
   virtual void gelu(const Tensor<T>& x, Tensor<T>& y) = 0;
   virtual void gelu_gradient(const Tensor<T>& dy, const Tensor<T>& x, Tensor<T>& dx) = 0;
+
+  /// y_j = silu(x_2j) · x_2j+1: half as many columns.
+  virtual void gated_silu(const Tensor<T>& x, Tensor<T>& y) = 0;
+  virtual void gated_silu_gradient(const Tensor<T>& dy, const Tensor<T>& x, Tensor<T>& dx) = 0;
+
+  /// Copies a rectangle to one of the same shape.
+  virtual void copy(const MatrixView<const T>& from, const MatrixView<T>& to) = 0;
+  /// Turns features i and i + d/2 of every query and key head of d features by direction · position · 10000^(-2i/d) (Su
+  /// et al. 2104.09864 §3.4.2); values are copied.
+  virtual void rotate_heads(const Tensor<T>& x, const HeadLayout& heads, const RowPositions& positions, T direction,
+                            Tensor<T>& y) = 0;
 
   /// The queries of the last of `slices` against the keys and values of all of them. Returns what the backward pass
   /// needs beside the inputs.

@@ -39,6 +39,7 @@ struct Parameter {
   float deviation = 0;      ///< standard deviation of the initial values (uniform)
   bool partial = false;     ///< tensor-parallel ranks hold it whole, but each computes only a part of its gradient
   bool multiplies = false;  ///< a matrix that activations are multiplied with
+  bool of_experts = false;  ///< expert-parallel ranks hold others
   std::size_t offset = 0;   ///< of its first element in the unit's flat buffers
 };
 
@@ -184,6 +185,42 @@ LayerPointer<T> sequence(std::convertible_to<LayerPointer<T>> auto... layers) {
   return std::make_unique<Sequence<T>>(std::move(all));
 }
 
+/// a + b, in memory of its own.
+template <class T>
+Tensor<T> sum_of(const Tensor<T>& a, const Tensor<T>& b, Kernels<T>& kernels) {
+  Tensor<T> sum = kernels.tensor(a.rows(), a.columns());
+  kernels.add(a, b, sum);
+  return sum;
+}
+
+/// a(x) + b(x).
+template <class T>
+class Branches : public Layer<T> {
+ public:
+  Branches(LayerPointer<T> a, LayerPointer<T> b) : a_(std::move(a)), b_(std::move(b)) {}
+  void declare(ParameterList& list) override {
+    a_->declare(list);
+    b_->declare(list);
+  }
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
+    saved.parts.assign(2, {});
+    const Tensor<T> of_a = a_->forward(input, pass, saved.parts[0]);
+    return sum_of(of_a, b_->forward(input, pass, saved.parts[1]), *pass.kernels);
+  }
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
+    const Tensor<T> of_b = b_->input_gradient(output_gradient, pass, saved.parts[1]);
+    return sum_of(a_->input_gradient(output_gradient, pass, saved.parts[0]), of_b, *pass.kernels);
+  }
+  void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
+    b_->weight_gradient(pass, saved.parts[1]);
+    a_->weight_gradient(pass, saved.parts[0]);
+  }
+
+ private:
+  LayerPointer<T> a_;
+  LayerPointer<T> b_;
+};
+
 /// x + inner(x).
 template <class T>
 class Residual : public Layer<T> {
@@ -202,12 +239,6 @@ class Residual : public Layer<T> {
   }
 
  private:
-  static Tensor<T> sum_of(const Tensor<T>& a, const Tensor<T>& b, Kernels<T>& kernels) {
-    Tensor<T> sum = kernels.tensor(a.rows(), a.columns());
-    kernels.add(a, b, sum);
-    return sum;
-  }
-
   LayerPointer<T> inner_;
 };
 

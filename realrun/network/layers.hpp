@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "base/text/error.hpp"
+#include "model/workload/transformer.hpp"
 #include "realrun/network/layer.hpp"
 #include "realrun/network/tensor_group.hpp"
 
@@ -24,8 +26,11 @@ class Linear : public Layer<T> {
   /// For a parameter that another layer declares too: exactly its name and deviation.
   Linear(std::string parameter, const Shard& shard, float deviation)
       : parameter_(std::move(parameter)), shard_(shard), deviation_(deviation) {}
+  /// Its weights are one of the experts'.
+  void belong_to_expert() { of_experts_ = true; }
   void declare(ParameterList& list) override {
-    offset_ = list.add({.name = parameter_, .shard = shard_, .deviation = deviation_, .multiplies = true});
+    offset_ = list.add(
+        {.name = parameter_, .shard = shard_, .deviation = deviation_, .multiplies = true, .of_experts = of_experts_});
   }
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
     saved.tensors = {input};
@@ -59,6 +64,7 @@ class Linear : public Layer<T> {
   std::string parameter_;
   Shard shard_;
   float deviation_ = 0;
+  bool of_experts_ = false;
   std::size_t offset_ = 0;
 };
 
@@ -69,9 +75,11 @@ class Bias : public Layer<T> {
   /// `partial`: see Parameter.
   Bias(std::string name, const Shard& shard, bool partial = false)
       : name_(std::move(name)), shard_(shard), partial_(partial) {}
+  void belong_to_expert() { of_experts_ = true; }
   void declare(ParameterList& list) override {
     // Not zero: a bias that stays at its start by mistake would go unnoticed.
-    offset_ = list.add({.name = name_ + ".bias", .shard = shard_, .deviation = 0.02F, .partial = partial_});
+    offset_ = list.add(
+        {.name = name_ + ".bias", .shard = shard_, .deviation = 0.02F, .partial = partial_, .of_experts = of_experts_});
   }
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& /*saved*/) const override {
     Tensor<T> output = pass.kernels->tensor(input.rows(), input.columns());
@@ -90,44 +98,59 @@ class Bias : public Layer<T> {
   std::string name_;
   Shard shard_;
   bool partial_ = false;
+  bool of_experts_ = false;
   std::size_t offset_ = 0;
 };
 
-/// y = gain · (x - mean) / sqrt(variance + 1e-5) + bias, over the features of a row (Ba et al. 1607.06450).
+/// Over the features of a row: y = gain · (x - mean) / sqrt(variance + 1e-5) + bias (Ba et al. 1607.06450), or y = gain
+/// · x / sqrt(mean of x² + 1e-5) (RMSNorm, Zhang & Sennrich 1910.07467 §3).
 template <class T>
-class LayerNorm : public Layer<T> {
+class RowNorm : public Layer<T> {
  public:
   /// `partial`: see Parameter.
-  LayerNorm(std::string name, std::size_t width, bool partial = false)
-      : name_(std::move(name)), width_(width), partial_(partial) {}
+  RowNorm(std::string name, std::size_t width, Norm kind, bool partial = false)
+      : name_(std::move(name)), width_(width), centred_(kind == Norm::kLayerNorm), partial_(partial) {}
   void declare(ParameterList& list) override {
     const Shard shard = whole_matrix(1, width_);
     gain_ = list.add({.name = name_ + ".gain", .shard = shard, .value = 1, .partial = partial_});
-    bias_ = list.add({.name = name_ + ".bias", .shard = shard, .partial = partial_});
+    if (centred_) bias_ = list.add({.name = name_ + ".bias", .shard = shard, .partial = partial_});
   }
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
     Tensor<T> normalised = pass.kernels->tensor(input.rows(), width_);
     Tensor<T> scale = pass.kernels->tensor(input.rows(), 1);
     Tensor<T> output = pass.kernels->tensor(input.rows(), width_);
-    pass.kernels->layer_norm(input, pass.weights + gain_, pass.weights + bias_, normalised, scale, output);
+    if (centred_) {
+      pass.kernels->layer_norm(input, pass.weights + gain_, pass.weights + bias_, normalised, scale, output);
+    } else {
+      pass.kernels->rms_norm(input, pass.weights + gain_, normalised, scale, output);
+    }
     saved.tensors = {normalised, scale};
     return output;
   }
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
     saved.tensors.push_back(output_gradient);
     Tensor<T> gradient = pass.kernels->tensor(output_gradient.rows(), width_);
-    pass.kernels->layer_norm_input_gradient(output_gradient, saved.tensors[0], saved.tensors[1], pass.weights + gain_,
-                                            gradient);
+    const T* gain = pass.weights + gain_;
+    if (centred_) {
+      pass.kernels->layer_norm_input_gradient(output_gradient, saved.tensors[0], saved.tensors[1], gain, gradient);
+    } else {
+      pass.kernels->rms_norm_input_gradient(output_gradient, saved.tensors[0], saved.tensors[1], gain, gradient);
+    }
     return gradient;
   }
   void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
-    pass.kernels->layer_norm_weight_gradient(saved.tensors[2], saved.tensors[0], pass.gradients + gain_,
-                                             pass.gradients + bias_);
+    T* gain = pass.gradients + gain_;
+    if (centred_) {
+      pass.kernels->layer_norm_weight_gradient(saved.tensors[2], saved.tensors[0], gain, pass.gradients + bias_);
+    } else {
+      pass.kernels->rms_norm_weight_gradient(saved.tensors[2], saved.tensors[0], gain);
+    }
   }
 
  private:
   std::string name_;
   std::size_t width_ = 0;
+  bool centred_ = true;
   bool partial_ = false;
   std::size_t gain_ = 0;
   std::size_t bias_ = 0;
@@ -153,26 +176,144 @@ class Gelu : public Layer<T> {
   }
 };
 
-/// Causal softmax attention over sequences of `sequence` rows each. A row of the input holds, head by head, query, key
-/// and value of `head_dim` features each (so a contiguous share of the columns is a share of the heads); a row of the
-/// output the heads' results. Scores are scaled by 1/sqrt(head_dim). What the backward pass keeps is the kernels'
-/// choice. A slice of the sequences attends to the slices before it as well, whose gradients it leaves for them (Li et
-/// al. 2102.07988 §3.1). Left out: dropout, key/value heads fewer than query heads.
+/// SwiGLU (Shazeer 2002.05202 §2): of every two columns the second, times silu(x) = x / (1 + e^-x) of the first. Gate
+/// and value lie side by side so that a contiguous share of the columns is a share of the pairs.
 template <class T>
-class CausalAttention : public Layer<T> {
+class GatedSilu : public Layer<T> {
  public:
-  CausalAttention(std::size_t heads, std::size_t head_dim, std::size_t sequence)
-      : heads_(heads), head_dim_(head_dim), sequence_(sequence) {}
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
+    Tensor<T> output = pass.kernels->tensor(input.rows(), input.columns() / 2);
+    pass.kernels->gated_silu(input, output);
+    saved.tensors = {input};
+    return output;
+  }
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
+    Tensor<T> gradient = pass.kernels->tensor(output_gradient.rows(), 2 * output_gradient.columns());
+    pass.kernels->gated_silu_gradient(output_gradient, saved.tensors[0], gradient);
+    saved.tensors.clear();
+    return gradient;
+  }
+};
+
+/// Rotary positions of queries and keys (Su et al. 2104.09864), over whole sequences of `sequence` rows or slices of
+/// them. The gradient turns back.
+template <class T>
+class RotaryPositions : public Layer<T> {
+ public:
+  RotaryPositions(const HeadLayout& heads, std::size_t sequence) : heads_(heads), sequence_(sequence) {}
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& /*saved*/) const override {
+    return turned(input, pass, T(1));
+  }
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& /*saved*/) const override {
+    return turned(output_gradient, pass, T(-1));
+  }
+
+ private:
+  Tensor<T> turned(const Tensor<T>& x, const Pass<T>& pass, T direction) const {
+    Tensor<T> y = pass.kernels->tensor(x.rows(), x.columns());
+    const RowPositions positions{0, pass.slice.length(sequence_), pass.slice.first(sequence_)};
+    pass.kernels->rotate_heads(x, heads_, positions, direction, y);
+    return y;
+  }
+
+  HeadLayout heads_;
+  std::size_t sequence_ = 0;
+};
+
+/// Norms of the queries and of the keys, values as they are (Henry et al. 2010.04245): over each head by itself with
+/// weights that all heads share, or over all heads at once.
+template <class T>
+class QueryKeyNorm : public Layer<T> {
+ public:
+  QueryKeyNorm(const std::string& name, const HeadLayout& heads, Norm kind, bool over_all_heads, bool partial)
+      : heads_(heads),
+        queries_(name + ".query_norm", heads.head_dim * (over_all_heads ? heads.heads : 1), kind, partial),
+        keys_(name + ".key_norm", heads.head_dim * (over_all_heads ? heads.kv_heads : 1), kind, partial),
+        over_all_heads_(over_all_heads) {}
+  void declare(ParameterList& list) override {
+    queries_.declare(list);
+    keys_.declare(list);
+  }
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
+    saved.parts.assign(2, {});
+    return apply(input, pass, [&](const RowNorm<T>& norm, const Tensor<T>& x, std::size_t part) {
+      return norm.forward(x, pass, saved.parts[part]);
+    });
+  }
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
+    return apply(output_gradient, pass, [&](const RowNorm<T>& norm, const Tensor<T>& dy, std::size_t part) {
+      return norm.input_gradient(dy, pass, saved.parts[part]);
+    });
+  }
+  void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
+    queries_.weight_gradient(pass, saved.parts[0]);
+    keys_.weight_gradient(pass, saved.parts[1]);
+  }
+
+ private:
+  // Takes queries and keys out of the rows, works on them, and puts them back.
+  template <class Work>
+  Tensor<T> apply(const Tensor<T>& whole, const Pass<T>& pass, Work work) const {
+    Tensor<T> result = pass.kernels->tensor(whole.rows(), whole.columns());
+    pass.kernels->copy(whole.view(), result.target());
+    const std::size_t of_group = heads_.group() * heads_.head_dim;
+    apply_to(whole, result, {queries_, 0, 0, of_group}, pass, work);
+    apply_to(whole, result, {keys_, 1, of_group, heads_.head_dim}, pass, work);
+    return result;
+  }
+  struct Part {
+    const RowNorm<T>& norm;
+    std::size_t index;
+    std::size_t first;  // column in each group
+    std::size_t width;
+  };
+  template <class Work>
+  void apply_to(const Tensor<T>& whole, Tensor<T>& result, const Part& part, const Pass<T>& pass, Work work) const {
+    const std::size_t rows = whole.rows();
+    const std::size_t all = part.width * heads_.kv_heads;
+    const std::size_t width = over_all_heads_ ? all : heads_.head_dim;
+    Tensor<T> packed = pass.kernels->tensor(rows * all / width, width);
+    const auto columns = [rows](auto* data, std::size_t count, std::size_t stride) {
+      return MatrixView<std::remove_pointer_t<decltype(data)>>{data, rows, count, stride};
+    };
+    for (std::size_t group = 0; group < heads_.kv_heads; ++group) {
+      const T* from = whole.data() + group * heads_.group_width() + part.first;
+      pass.kernels->copy(columns(from, part.width, whole.columns()),
+                         columns(packed.data() + group * part.width, part.width, all));
+    }
+    const Tensor<T> done = work(part.norm, packed, part.index);
+    for (std::size_t group = 0; group < heads_.kv_heads; ++group) {
+      T* to = result.data() + group * heads_.group_width() + part.first;
+      pass.kernels->copy(columns(done.data() + group * part.width, part.width, all),
+                         columns(to, part.width, whole.columns()));
+    }
+  }
+
+  HeadLayout heads_;
+  RowNorm<T> queries_;
+  RowNorm<T> keys_;
+  bool over_all_heads_ = false;
+};
+
+/// Softmax attention over sequences of `sequence` rows each. A row of the input is a HeadLayout, so a contiguous share
+/// of the columns is a share of the heads; a row of the output the query heads' results. Scores are scaled by
+/// 1/sqrt(head_dim). What the backward pass keeps is the kernels' choice. A slice of the sequences attends to the
+/// slices before it as well, whose gradients it leaves for them (Li et al. 2102.07988 §3.1). Left out: dropout.
+template <class T>
+class Attention : public Layer<T> {
+ public:
+  /// Of `extent.length` rows, whole sequences.
+  explicit Attention(const AttentionExtent& extent) : extent_(extent), sequence_(extent.length) {}
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
     const AttentionExtent shape = shape_of(pass);
-    FLOPCAST_CHECK(input.rows() % shape.length == 0 && input.columns() == 3 * heads_ * head_dim_);
+    FLOPCAST_CHECK(input.rows() % shape.length == 0 && input.columns() == extent_.heads.width());
     std::vector<Tensor<T>> slices = {input};
     if (pass.slices != nullptr) {
       pass.slices->inputs[this][pass.slice.index] = input;
       slices = in_order(pass.slices->inputs[this]);
     }
     FLOPCAST_CHECK(slices.size() * shape.length == pass.slice.first(sequence_) + shape.length);
-    Tensor<T> output = pass.kernels->tensor(input.rows(), heads_ * head_dim_);
+    Tensor<T> output = pass.kernels->tensor(input.rows(), extent_.heads.heads * extent_.heads.head_dim);
     std::vector<Tensor<T>> kept = pass.kernels->attention(shape, slices, output);
     saved.tensors = {input};
     saved.tensors.insert(saved.tensors.end(), kept.begin(), kept.end());
@@ -208,10 +349,13 @@ class CausalAttention : public Layer<T> {
     for (const auto& [slice, tensor] : slices) tensors.push_back(tensor);
     return tensors;
   }
-  AttentionExtent shape_of(const Pass<T>& pass) const { return {heads_, head_dim_, pass.slice.length(sequence_)}; }
+  AttentionExtent shape_of(const Pass<T>& pass) const {
+    AttentionExtent shape = extent_;
+    shape.length = pass.slice.length(sequence_);
+    return shape;
+  }
 
-  std::size_t heads_ = 0;
-  std::size_t head_dim_ = 0;
+  AttentionExtent extent_;
   std::size_t sequence_ = 0;
 };
 
@@ -252,11 +396,13 @@ class Embedding : public Layer<T> {
 template <class T>
 class LearnedPositions : public Layer<T> {
  public:
-  LearnedPositions(std::string name, std::size_t sequence, std::size_t width, int index = 0, int parts = 1)
-      : name_(std::move(name)), sequence_(sequence), width_(width), index_(index), parts_(parts) {}
+  /// `entries` of the table; sequences need not be as long.
+  LearnedPositions(std::string name, std::size_t entries, std::size_t sequence, std::size_t width, int index = 0,
+                   int parts = 1)
+      : name_(std::move(name)), entries_(entries), sequence_(sequence), width_(width), index_(index), parts_(parts) {}
   void declare(ParameterList& list) override {
     offset_ = list.add({.name = name_ + ".positions",
-                        .shard = whole_matrix(sequence_, width_),
+                        .shard = whole_matrix(entries_, width_),
                         .deviation = 0.1F,
                         .partial = parts_ > 1});
   }
@@ -281,6 +427,7 @@ class LearnedPositions : public Layer<T> {
   }
 
   std::string name_;
+  std::size_t entries_ = 0;
   std::size_t sequence_ = 0;
   std::size_t width_ = 0;
   int index_ = 0;

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
+#include "realrun/network/experts.hpp"
 #include "realrun/network/layers.hpp"
 #include "realrun/network/recompute.hpp"
 #include "realrun/network/tensor_parallel.hpp"
@@ -54,6 +56,23 @@ std::vector<StagePart> split_network(const std::vector<int>& stage_blocks) {
   return parts;
 }
 
+HeadLayout NetworkSpec::head_layout(int parts) const {
+  const auto share = [parts](int count) { return static_cast<std::size_t>(count / parts); };
+  return {share(heads), share(kv_heads > 0 ? kv_heads : heads),
+          static_cast<std::size_t>(head_dim > 0 ? head_dim : hidden / heads)};
+}
+
+bool NetworkSpec::is_windowed(int layer) const {
+  const auto up_to = [this](int count) {
+    return static_cast<std::int64_t>(count) * windowed_layers / std::max(1, blocks);
+  };
+  return up_to(layer + 1) > up_to(layer);
+}
+
+bool NetworkSpec::has_experts(int layer) const {
+  return experts && layer >= experts->first_dense_layers && (layer + 1) % experts->every == 0;
+}
+
 std::string tied_parameter() {
   return "embedding.table";
 }
@@ -71,20 +90,26 @@ class Builder {
 
   LayerPointer<T> embedding() const {
     const Shard shard = rows_of(vocab(), hidden(), index(), ranks());
-    return sequence<T>(
-        std::make_unique<Embedding<T>>(tied_parameter(), shard, kTableDeviation), leave_group<T>(form_),
-        std::make_unique<LearnedPositions<T>>("embedding", static_cast<std::size_t>(spec_.sequence), hidden(),
-                                              sharded() ? index() : 0, sharded() ? ranks() : 1));
+    std::vector<LayerPointer<T>> layers;
+    layers.push_back(std::make_unique<Embedding<T>>(tied_parameter(), shard, kTableDeviation));
+    layers.push_back(leave_group<T>(form_));
+    if (spec_.positions == Positions::kLearned) {
+      const int entries = spec_.position_rows > 0 ? spec_.position_rows : spec_.sequence;
+      layers.push_back(std::make_unique<LearnedPositions<T>>("embedding", static_cast<std::size_t>(entries), length(),
+                                                             hidden(), sharded() ? index() : 0,
+                                                             sharded() ? ranks() : 1));
+    }
+    if (spec_.embedding_norm) layers.push_back(norm("embedding.norm"));
+    return std::make_unique<Sequence<T>>(std::move(layers));
   }
 
   /// `index` among the stage's.
   LayerPointer<T> block(int number, int index) const {
     const std::string name = fmt::format("block.{}", number);
-    if (!spec_.recompute.whole(index)) return sequence<T>(attention(name), mlp(name));
+    if (!spec_.recompute.whole(index)) return body(name, number);
     const Builder<T> inside(spec_, form_, {});
     const bool cut = spec_.recompute.partitioned && ranks() > 1;
-    return std::make_unique<Recomputed<T>>(sequence<T>(inside.attention(name), inside.mlp(name)),
-                                           cut ? form_.group : nullptr);
+    return std::make_unique<Recomputed<T>>(inside.body(name, number), cut ? form_.group : nullptr);
   }
 
   LayerPointer<T> head() const {
@@ -98,12 +123,27 @@ class Builder {
  private:
   std::size_t hidden() const { return static_cast<std::size_t>(spec_.hidden); }
   std::size_t vocab() const { return static_cast<std::size_t>(spec_.vocab); }
+  std::size_t length() const { return static_cast<std::size_t>(spec_.sequence); }
   int ranks() const { return form_.group->size(); }
   int index() const { return form_.group->index(); }
   bool sharded() const { return form_.shares_rows(); }
 
   LayerPointer<T> norm(const std::string& name) const {
-    return std::make_unique<LayerNorm<T>>(name, hidden(), sharded());
+    return std::make_unique<RowNorm<T>>(name, hidden(), spec_.norm, sharded());
+  }
+
+  LayerPointer<T> body(const std::string& name, int number) const {
+    switch (spec_.block) {
+      case BlockForm::kSequential:
+        return sequence<T>(std::make_unique<Residual<T>>(attention(name, number)),
+                           std::make_unique<Residual<T>>(mlp(name, number)));
+      case BlockForm::kParallel:
+        return std::make_unique<Residual<T>>(std::make_unique<Branches<T>>(attention(name, number), mlp(name, number)));
+      case BlockForm::kParallelOneNorm:
+        break;
+    }
+    return std::make_unique<Residual<T>>(
+        behind_norm(name + ".norm", std::make_unique<Branches<T>>(attention(name, number), mlp(name, number))));
   }
 
   bool redoes(RecomputeModule module) const { return (again_ & bit_of(module)).any(); }
@@ -111,32 +151,137 @@ class Builder {
     return again ? std::make_unique<Recomputed<T>>(std::move(layer)) : std::move(layer);
   }
 
-  // norm, column linear, whatever works on its shares, row linear.
-  LayerPointer<T> linear_pair(const std::string& norm_name, const std::string& up, const std::string& down,
-                              std::size_t inputs, std::size_t outputs, LayerPointer<T> between, bool again) const {
-    LayerPointer<T> linears =
-        redone_if(again, sequence<T>(column_linear<T>({up, hidden(), inputs}, form_),
-                                     std::make_unique<Bias<T>>(up, columns_of(1, inputs, index(), ranks())),
-                                     std::move(between), row_linear<T>({down, outputs, hidden()}, form_)));
-    LayerPointer<T> inner = redoes(RecomputeModule::kLayernorm)
-                                ? std::make_unique<RebuiltBetween<T>>(norm(norm_name), std::move(linears))
-                                : sequence<T>(norm(norm_name), std::move(linears));
-    return std::make_unique<Residual<T>>(
-        sequence<T>(std::move(inner), std::make_unique<Bias<T>>(down, whole_matrix(1, hidden()), sharded())));
+  LayerPointer<T> behind_norm(const std::string& name, LayerPointer<T> layer) const {
+    if (redoes(RecomputeModule::kLayernorm)) {
+      return std::make_unique<RebuiltBetween<T>>(norm(name), std::move(layer));
+    }
+    return sequence<T>(norm(name), std::move(layer));
   }
 
-  LayerPointer<T> attention(const std::string& name) const {
-    auto core = std::make_unique<CausalAttention<T>>(static_cast<std::size_t>(spec_.heads / ranks()),
-                                                     static_cast<std::size_t>(spec_.hidden / spec_.heads),
-                                                     static_cast<std::size_t>(spec_.sequence));
-    return linear_pair(name + ".attention.norm", name + ".attention.qkv", name + ".attention.output", 3 * hidden(),
-                       hidden(), redone_if(redoes(RecomputeModule::kCoreAttention), std::move(core)), false);
+  // Norm, column linear, whatever works on its shares, row linear.
+  struct LinearPair {
+    std::string name;
+    std::string up;
+    std::string down;
+    std::size_t inputs = 0;   // outputs of the first
+    std::size_t outputs = 0;  // inputs of the second
+    bool up_bias = false;
+    bool again = false;  // the linears are recomputed
+  };
+  LayerPointer<T> linear_pair(const LinearPair& pair, std::vector<LayerPointer<T>> between) const {
+    std::vector<LayerPointer<T>> layers;
+    layers.push_back(column_linear<T>({pair.up, hidden(), pair.inputs}, form_));
+    if (pair.up_bias) {
+      layers.push_back(std::make_unique<Bias<T>>(pair.up, columns_of(1, pair.inputs, index(), ranks())));
+    }
+    for (LayerPointer<T>& layer : between) layers.push_back(std::move(layer));
+    layers.push_back(row_linear<T>({pair.down, pair.outputs, hidden()}, form_));
+    LayerPointer<T> linears = redone_if(pair.again, std::make_unique<Sequence<T>>(std::move(layers)));
+    if (spec_.block != BlockForm::kParallelOneNorm) linears = behind_norm(pair.name + ".norm", std::move(linears));
+    if (spec_.biases) {
+      linears =
+          sequence<T>(std::move(linears), std::make_unique<Bias<T>>(pair.down, whole_matrix(1, hidden()), sharded()));
+    }
+    return spec_.post_norms ? sequence<T>(std::move(linears), norm(pair.name + ".post_norm")) : std::move(linears);
   }
 
-  LayerPointer<T> mlp(const std::string& name) const {
+  LayerPointer<T> attention(const std::string& block, int number) const {
+    const std::string name = block + ".attention";
+    const HeadLayout heads = spec_.head_layout(ranks());
+    AttentionExtent extent{heads, length(), {.causal = spec_.causal}, {}};
+    if (spec_.is_windowed(number)) {
+      extent.mask.window = static_cast<std::size_t>(spec_.sliding_window);
+      extent.mask.chunk = static_cast<std::size_t>(spec_.attention_chunk);
+    }
+    if (spec_.positions == Positions::kAlibi) {
+      extent.biases = {heads.heads * static_cast<std::size_t>(index()), static_cast<std::size_t>(spec_.heads)};
+    }
+    std::vector<LayerPointer<T>> between;
+    // Each rank adds up what its own heads say of weights that all of them share.
+    if (spec_.qk_norm) {
+      between.push_back(std::make_unique<QueryKeyNorm<T>>(name, heads, spec_.norm, spec_.whole_qk_norm, ranks() > 1));
+    }
+    if (spec_.positions == Positions::kRotary) between.push_back(std::make_unique<RotaryPositions<T>>(heads, length()));
+    between.push_back(redone_if(redoes(RecomputeModule::kCoreAttention), std::make_unique<Attention<T>>(extent)));
+    const HeadLayout whole = spec_.head_layout();
+    return linear_pair({.name = name,
+                        .up = name + ".qkv",
+                        .down = name + ".output",
+                        .inputs = whole.width(),
+                        .outputs = whole.heads * whole.head_dim,
+                        .up_bias = spec_.biases || spec_.attention_bias},
+                       std::move(between));
+  }
+
+  LayerPointer<T> mlp(const std::string& block, int number) const {
+    const std::string name = block + ".mlp";
+    if (spec_.has_experts(number)) return mixture(name);
     const auto width = static_cast<std::size_t>(spec_.ffn);
-    return linear_pair(name + ".mlp.norm", name + ".mlp.up", name + ".mlp.down", width, width,
-                       std::make_unique<Gelu<T>>(), redoes(RecomputeModule::kMlp));
+    std::vector<LayerPointer<T>> between;
+    if (spec_.gated_mlp) {
+      between.push_back(std::make_unique<GatedSilu<T>>());
+    } else {
+      between.push_back(std::make_unique<Gelu<T>>());
+    }
+    return linear_pair({.name = name,
+                        .up = name + ".up",
+                        .down = name + ".down",
+                        .inputs = spec_.gated_mlp ? 2 * width : width,
+                        .outputs = width,
+                        .up_bias = spec_.biases,
+                        .again = redoes(RecomputeModule::kMlp)},
+                       std::move(between));
+  }
+
+  // Norm, and behind it on the shares of the tensor-parallel ranks the routed experts and those that see every token.
+  LayerPointer<T> mixture(const std::string& name) const {
+    static const TensorGroup kNobodyElse;
+    const Experts& experts = *spec_.experts;
+    const TensorGroup& holders = form_.experts == nullptr ? kNobodyElse : *form_.experts;
+    const int held = experts.count / holders.size();
+    std::vector<LayerPointer<T>> own;
+    for (int expert = holders.index() * held; expert < (holders.index() + 1) * held; ++expert) {
+      own.push_back(shared_mlp(fmt::format("{}.expert.{}", name, expert), experts.ffn, true));
+    }
+    RouterSpec router{.name = name + ".router",
+                      .hidden = hidden(),
+                      .experts = static_cast<std::size_t>(experts.count),
+                      .top_k = static_cast<std::size_t>(experts.top_k),
+                      .bias = experts.router_bias,
+                      .partial = ranks() > 1,
+                      .capacity_factor = experts.capacity_factor,
+                      .balanced = spec_.balanced_routing};
+    LayerPointer<T> all = std::make_unique<RoutedExperts<T>>(std::move(router), std::move(own), holders);
+    for (int expert = 0; expert < experts.shared; ++expert) {
+      all = std::make_unique<Branches<T>>(
+          std::move(all), shared_mlp(fmt::format("{}.shared.{}", name, expert), experts.shared_ffn, false));
+    }
+    LayerPointer<T> layer = sequence<T>(enter_group<T>(form_), std::move(all), leave_group<T>(form_));
+    if (spec_.block != BlockForm::kParallelOneNorm) layer = behind_norm(name + ".norm", std::move(layer));
+    return spec_.post_norms ? sequence<T>(std::move(layer), norm(name + ".post_norm")) : std::move(layer);
+  }
+
+  // An MLP whose input all tensor-parallel ranks have, and whose results they have yet to add up.
+  LayerPointer<T> shared_mlp(const std::string& name, int ffn, bool of_experts) const {
+    const auto width = static_cast<std::size_t>(ffn);
+    const std::size_t inputs = spec_.gated_mlp ? 2 * width : width;
+    std::vector<LayerPointer<T>> layers;
+    const auto add = [&](auto layer) {
+      if (of_experts) layer->belong_to_expert();
+      layers.push_back(std::move(layer));
+    };
+    add(std::make_unique<Linear<T>>(name + ".up", rows_of(inputs, hidden(), index(), ranks())));
+    if (spec_.biases) add(std::make_unique<Bias<T>>(name + ".up", columns_of(1, inputs, index(), ranks())));
+    if (spec_.gated_mlp) {
+      layers.push_back(std::make_unique<GatedSilu<T>>());
+    } else {
+      layers.push_back(std::make_unique<Gelu<T>>());
+    }
+    add(std::make_unique<Linear<T>>(name + ".down", columns_of(hidden(), width, index(), ranks())));
+    if (spec_.biases) {
+      layers.push_back(std::make_unique<SharedBias<T>>(name + ".down", hidden(), *form_.group, of_experts));
+    }
+    return std::make_unique<Sequence<T>>(std::move(layers));
   }
 
   const NetworkSpec& spec_;

@@ -2,6 +2,7 @@
 
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "base/text/error.hpp"
 #include "realrun/device/device.hpp"
@@ -13,7 +14,8 @@ namespace flopcast::realrun {
 template <class T>
 inline constexpr Element kElementOf = std::is_same_v<T, float> ? Element::kFloat32 : Element::kFloat64;
 
-/// The tensor-parallel ranks, as layers see them. Nobody else: every operation returns its argument.
+/// The tensor-parallel ranks, or expert-parallel ones, as layers see them. Nobody else: every operation returns its
+/// argument.
 class TensorGroup {
  public:
   TensorGroup() = default;
@@ -70,6 +72,29 @@ class TensorGroup {
     return collect(CollectiveKind::kReduceScatter, tensor, tensor.rows() / ranks());
   }
 
+  /// Equal parts to and from every member; of one size.
+  void exchange(const Buffer& sent, const Buffer& received) const {
+    run({.kind = CollectiveKind::kAllToAll, .input = sent, .output = received, .element = Element::kByte});
+  }
+  /// Rows of the members in their order, so many for and from each. In host memory.
+  template <class T>
+  Tensor<T> exchange_rows(const Tensor<T>& rows, const std::vector<std::size_t>& sent,
+                          const std::vector<std::size_t>& received) const {
+    if (size() == 1) return rows;
+    const std::size_t width = rows.columns() * sizeof(T);
+    Collective exchange{.kind = CollectiveKind::kAllToAll, .input = rows.buffer(), .element = kElementOf<T>};
+    std::size_t count = 0;
+    for (const std::size_t part : sent) exchange.sent.push_back(part * width);
+    for (const std::size_t part : received) {
+      exchange.received.push_back(part * width);
+      count += part;
+    }
+    Tensor<T> arrived(count, rows.columns());
+    exchange.output = arrived.buffer();
+    run(exchange);
+    return arrived;
+  }
+
  protected:
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
 
@@ -97,7 +122,9 @@ class TensorGroup {
 /// How the tensor-parallel ranks share each layer.
 struct TensorForm {
   const TensorGroup* group = nullptr;  ///< outlives the layers; never null
-  bool sequence_parallel = false;      ///< what lies between linears is shared by rows
+  const TensorGroup* experts =
+      nullptr;                     ///< ranks that hold different experts; outlives the layers. Null: one holds all
+  bool sequence_parallel = false;  ///< what lies between linears is shared by rows
 
   /// Whether that makes a difference.
   bool shares_rows() const { return sequence_parallel && group->size() > 1; }

@@ -50,11 +50,14 @@ std::vector<Bucket> make_buckets(const StageLayout& layout, const SharedParamete
     for (std::size_t index = parameters.size(); index-- > 0;) {
       const int set = shared.set_index(parameters[index].name);
       const bool other_unit = rules.within_units && open.first_unit != static_cast<int>(unit);
-      if (open.count > 0 && (open.shared_set != set || other_unit)) close();
+      const bool of_experts = parameters[index].of_experts;
+      const bool others = open.shared_set != set || open.of_experts != of_experts;
+      if (open.count > 0 && (others || other_unit)) close();
       if (open.count == 0)
         end = index + 1 < parameters.size() ? starts[unit] + parameters[index + 1].offset : starts[unit + 1];
       open.first_unit = static_cast<int>(unit);
       open.shared_set = set;
+      open.of_experts = of_experts;
       open.offset = starts[unit] + parameters[index].offset;
       open.count = end - open.offset;
       const std::size_t limit = limit_of();

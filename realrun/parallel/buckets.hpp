@@ -33,8 +33,9 @@ SharedParameters find_shared_parameters(const std::vector<StageLayout>& layouts)
 
 /// Neighbouring parameters of a stage whose gradients are reduced together.
 struct Bucket {
-  int first_unit = 0;      ///< complete once this unit and all behind it are
-  int shared_set = -1;     ///< of all its parameters
+  int first_unit = 0;       ///< complete once this unit and all behind it are
+  int shared_set = -1;      ///< of all its parameters
+  bool of_experts = false;  ///< all of its parameters
   std::size_t offset = 0;  ///< elements from the start of the stage's flat buffer, whose units lie one behind the other
   std::size_t count = 0;
 };

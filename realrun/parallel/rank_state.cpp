@@ -22,12 +22,11 @@ StageWeights::StageWeights(ParallelContext& context, int stage, StageLayout layo
     : context_(context), layout_(std::move(layout)), buckets_(std::move(buckets)), unit_starts_(unit_offsets(layout_)) {
   ComputeDevice& device = context_.device;
   const std::size_t bytes = unit_starts_.back() * sizeof(float);
-  const auto parts = static_cast<std::size_t>(shards(1) ? replicas() : 1);
   std::size_t share = 0;
-  for (const Bucket& bucket : buckets_) {
-    FLOPCAST_CHECK(bucket.count % parts == 0);
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    FLOPCAST_CHECK(buckets_[bucket].count % parts_of(bucket) == 0);
     share_starts_.push_back(share);
-    share += bucket.count / parts;
+    share += buckets_[bucket].count / parts_of(bucket);
   }
   Buffer whole = device.allocate(bytes);
   for (std::size_t unit = 0; unit < layout_.units.size(); ++unit) {
@@ -75,14 +74,21 @@ Buffer StageWeights::flat(const Buffer& buffer, std::size_t offset, std::size_t 
 }
 
 Buffer StageWeights::share_of(const Buffer& shares, std::size_t bucket) const {
-  const auto parts = static_cast<std::size_t>(shards(1) ? replicas() : 1);
-  return flat(shares, share_starts_[bucket], buckets_[bucket].count / parts);
+  return flat(shares, share_starts_[bucket], buckets_[bucket].count / parts_of(bucket));
+}
+
+const Group& StageWeights::replicas_of(std::size_t bucket) const {
+  return buckets_[bucket].of_experts && context_.experts.size() > 0 ? context_.experts : context_.data;
+}
+
+std::size_t StageWeights::parts_of(std::size_t bucket) const {
+  return shards(1) ? static_cast<std::size_t>(replicas_of(bucket).size()) : 1;
 }
 
 // This replica's part of a buffer that holds the whole bucket.
 Buffer StageWeights::own_part(const Buffer& whole, std::size_t bucket) const {
-  const std::size_t count = buckets_[bucket].count / static_cast<std::size_t>(replicas());
-  return flat(whole, static_cast<std::size_t>(context_.data.index) * count, count);
+  const std::size_t count = buckets_[bucket].count / static_cast<std::size_t>(replicas_of(bucket).size());
+  return flat(whole, static_cast<std::size_t>(replicas_of(bucket).index) * count, count);
 }
 
 Buffer StageWeights::owned_weights(const Buffer& weights, std::size_t bucket) const {
@@ -159,7 +165,7 @@ void StageWeights::start_gather(int unit) {
     if (buckets_[bucket].first_unit != unit) continue;
     const Buffer part = flat(gather.whole, buckets_[bucket].offset - unit_starts_[index], buckets_[bucket].count);
     gather.requests.push_back(context_.transport.start(
-        context_.data,
+        replicas_of(bucket),
         {.kind = CollectiveKind::kAllGather, .input = share_of(versions_.at(place_.version), bucket), .output = part}));
   }
 }
@@ -236,7 +242,7 @@ void StageWeights::reduce(std::size_t bucket) {
     const Buffer whole = flat(gradients_, range.offset, range.count);
     collective = {.kind = CollectiveKind::kAllReduce, .input = whole, .output = whole};
   }
-  reduction.request = context_.transport.start(context_.data, collective);
+  reduction.request = context_.transport.start(replicas_of(bucket), collective);
   if (context_.copies.size() > 1) {
     // Started operations run in their order: this one finds what the one before has made.
     reduction.request = context_.transport.start(
@@ -353,7 +359,7 @@ void StageWeights::gather_weights(const Buffer& weights) {
   const Mark start = context_.device.mark();
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     const Buffer whole = flat(weights, buckets_[bucket].offset, buckets_[bucket].count);
-    context_.transport.run(context_.data,
+    context_.transport.run(replicas_of(bucket),
                            {.kind = CollectiveKind::kAllGather, .input = own_part(whole, bucket), .output = whole});
   }
   context_.recording.span(SpanKind::kParameterGather, StreamKind::kGradient, {}, start, context_.device.mark());

@@ -42,6 +42,7 @@ struct ParallelContext {
   Group peers;   ///< and those with the same place on the other nodes, each of which serves a part of the parameters
   std::vector<ServerLink> servers;  ///< on spare hosts
   double rank_share = 1.0;          ///< of what `peers` reduce, each of them serves so much where there are servers
+  Group experts;                    ///< of `data` those that hold the same experts; without members: all
   Group tensor;                     ///< ranks that share each layer
   int zero = 0;          ///< 0 replicated, 1 optimizer state cut over the replicas, 2 gradients too, 3 weights too
   bool reshards = true;  ///< with zero 3: weights are let go after a forward pass, and gathered again for the backward
@@ -114,6 +115,8 @@ class StageWeights : public UnitStore {
   int replicas() const { return context_.data.size(); }
   bool has_servers() const { return context_.node.size() > 1 || context_.peers.size() > 1; }
   bool shards(int level) const { return context_.zero >= level && replicas() > 1; }
+  const Group& replicas_of(std::size_t bucket) const;
+  std::size_t parts_of(std::size_t bucket) const;  // in which the bucket's states are cut
   Buffer flat(const Buffer& buffer, std::size_t offset, std::size_t count) const;
   Buffer share_of(const Buffer& shares, std::size_t bucket) const;
   Buffer own_part(const Buffer& whole, std::size_t bucket) const;

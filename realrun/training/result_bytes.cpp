@@ -126,13 +126,14 @@ void pass(Stream& stream, RankCalibration& calibration) {
 
 template <class Stream>
 void pass(Stream& stream, Parameter& parameter) {
-  auto& [name, shard, value, deviation, partial, multiplies, offset] = parameter;
+  auto& [name, shard, value, deviation, partial, multiplies, of_experts, offset] = parameter;
   plain_list(stream, name);
   stream.value(shard);
   stream.value(value);
   stream.value(deviation);
   stream.value(partial);
   stream.value(multiplies);
+  stream.value(of_experts);
   stream.value(offset);
 }
 

@@ -229,6 +229,7 @@ class RankTraining {
         data_index_(grid_.coordinate(transport.rank(), Axis::kData)),
         recording_(device_),
         tensor_group_(transport, form_groups(transport, grid_, Axis::kTensor), &device_),
+        expert_group_(make_expert_group()),
         network_(make_network_stages(stages_spec())),
         sleeping_(make_sleeping()),
         compute_(sleeping_ == nullptr ? *network_ : *sleeping_),
@@ -244,6 +245,7 @@ class RankTraining {
                  .peers = {},
                  .servers = {},
                  .rank_share = plan.rank_share,
+                 .experts = {},
                  .tensor = {},
                  .zero = plan.zero,
                  .reshards = plan.reshard_after_forward,
@@ -259,6 +261,7 @@ class RankTraining {
       context_.data = form_cut_groups(transport, grid_, plan.shards, Cut::kNeighbours);
       context_.copies = form_cut_groups(transport, grid_, plan.shards, Cut::kSamePlace);
     }
+    if (plan.ep > 1) context_.experts = form_cut_groups(transport, grid_, plan.ep, Cut::kSamePlace);
     if (plan.served_ranks_per_node > 0) {
       context_.node = form_cut_groups(transport, grid_, plan.served_ranks_per_node, Cut::kNeighbours);
       context_.peers = form_cut_groups(transport, grid_, plan.served_ranks_per_node, Cut::kSamePlace);
@@ -316,6 +319,11 @@ class RankTraining {
         [needs](int stage) { return needs->is_last(stage); }, [this] { transport_.poke(); });
   }
 
+  TensorGroup make_expert_group() {
+    if (plan_.ep == 1) return {};
+    return {transport_, form_cut_groups(transport_, grid_, plan_.ep, Cut::kNeighbours, Axis::kExpert), &device_};
+  }
+
   std::function<void(std::size_t)> counts_host_bytes(bool alone) {
     if (!alone && plan_.offload != Offload::kAll) return {};
     return [this](std::size_t bytes) { host_bytes_ += bytes; };
@@ -326,7 +334,9 @@ class RankTraining {
     spec.offloads = counts_host_bytes(plan_.offload == Offload::kActivations);
     spec.network = plan_.network;
     spec.parts = parts_of(plan_);
-    spec.form = {.group = &tensor_group_, .sequence_parallel = plan_.sequence_parallel};
+    spec.form = {.group = &tensor_group_,
+                 .experts = plan_.ep > 1 ? &expert_group_ : nullptr,
+                 .sequence_parallel = plan_.sequence_parallel};
     spec.alignment = alignment_of(plan_, device_);
     spec.micro_batch_size = plan_.micro_batch_size;
     spec.slices = plan_.slices();
@@ -402,6 +412,7 @@ class RankTraining {
   std::uint64_t host_bytes_ = 0;
   Recording recording_;
   TensorGroup tensor_group_;
+  TensorGroup expert_group_;
   std::unique_ptr<StageCompute> network_;
   std::unique_ptr<StageCompute> sleeping_;
   StageCompute& compute_;

@@ -130,6 +130,58 @@ void check_compression(const TrainingPlan& plan) {
   }
 }
 
+void check_heads(const TrainingPlan& plan) {
+  const NetworkSpec& network = plan.network;
+  const HeadLayout heads = network.head_layout();
+  const auto kv_heads = static_cast<int>(heads.kv_heads);
+  if (network.head_dim == 0) check_division("model.heads", network.heads, network.hidden, "the hidden size");
+  check_division("model.kv_heads", kv_heads, network.heads, "the attention heads");
+  check_division("layout.tp", plan.tp, network.heads, "the attention heads");
+  check_division("layout.tp", plan.tp, kv_heads, "the key/value heads");
+  if (network.positions == Positions::kRotary && heads.head_dim % 2 != 0) {
+    refuse("model.head_dim", fmt::format("{}: rotary positions turn pairs of features", heads.head_dim), "an even one");
+  }
+  if (network.qk_norm && network.whole_qk_norm && plan.tp > 1) {
+    refuse("layout.tp", fmt::format("{}: a norm over all heads (model.whole_qk_norm) is not shared by ranks", plan.tp),
+           "1");
+  }
+  if (!network.causal && (network.windowed_layers > 0 || plan.slices() > 1)) {
+    refuse("model.causal", "false goes with whole sequences and without windows only", "true");
+  }
+}
+
+void check_experts(const TrainingPlan& plan) {
+  if (!plan.network.experts) {
+    check_division("layout.ep", plan.ep, 1, "the experts of a model without any,");
+    return;
+  }
+  const Experts& experts = *plan.network.experts;
+  check_division("layout.ep", plan.ep, experts.count, "the experts");
+  check_division("layout.ep", plan.ep, plan.dp, "the replicas");
+  check_division("layout.tp", plan.tp, experts.ffn, "the width of an expert");
+  if (experts.shared > 0) check_division("layout.tp", plan.tp, experts.shared_ffn, "the width of a shared expert");
+  if (plan.sequence_parallel) {
+    refuse("layout.sequence_parallel", "true: a run routes whole sequences to tensor-parallel experts", "false");
+  }
+  if (experts.capacity_factor && plan.slices() > 1) {
+    refuse("model.experts.capacity_factor", "experts have places for whole sequences, not for token slices",
+           "leave it out");
+  }
+  if (plan.ep > 1 && plan.compression.kind != Compression::Kind::kNone) {
+    refuse("layout.compression",
+           fmt::format("{} adds up over all replicas, which ep {} does not", plan.compression.text(), plan.ep), "none");
+  }
+  if (plan.ep > 1 && plan.served_ranks_per_node > 0) {
+    refuse("layout.data_parallel",
+           fmt::format("servers do not know which replicas hold which of ep {} shares", plan.ep),
+           "ddp, with ZeRO, or fsdp");
+  }
+  if (plan.ep > 1 && plan.shards > 0) {
+    refuse("layout.data_parallel", fmt::format("hsdp does not go with ep {} in a run", plan.ep),
+           "ddp, with ZeRO, or fsdp");
+  }
+}
+
 }  // namespace
 
 void check_plan(const TrainingPlan& plan) {
@@ -139,8 +191,8 @@ void check_plan(const TrainingPlan& plan) {
   check_updates(plan);
   check_slices(plan);
   const NetworkSpec& network = plan.network;
-  check_division("model.heads", network.heads, network.hidden, "the hidden size");
-  check_division("layout.tp", plan.tp, network.heads, "the attention heads");
+  check_heads(plan);
+  check_experts(plan);
   check_division("layout.tp", plan.tp, network.ffn, "the MLP width");
   check_division("layout.tp", plan.tp, network.vocab, "the vocabulary");
   if (plan.sequence_parallel) {

@@ -26,6 +26,7 @@ struct TrainingPlan {
   std::vector<int> stage_blocks;  ///< blocks of each stage of a chain
   int dp = 1;
   int tp = 1;
+  int ep = 1;  ///< neighbouring replicas that hold different experts; divides dp
   bool sequence_parallel = false;
   int zero = 0;
   int shards = 0;  ///< with zero 3: neighbouring replicas that share one copy of the states; 0: all replicas share it

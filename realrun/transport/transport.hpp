@@ -63,7 +63,7 @@ enum class Reduction { kSum, kMax };
 ///   all-reduce      output = reduction over the members' inputs; both of one size
 ///   reduce-scatter  member i's output = part i of n of that reduction; input n times the output
 ///   all-gather      output = the members' inputs, one behind the other; output n times the input
-///   all-to-all      part j of n of member i's input becomes part i of member j's output; one size, not one buffer
+///   all-to-all      part j of n of member i's input becomes part i of member j's output; not one buffer
 ///   broadcast       output = the root's output, where input is unused
 ///   barrier         no buffers
 /// Input and output may be the same memory in an all-reduce, and an all-gather's input its own part of the output.
@@ -75,6 +75,9 @@ struct Collective {
   Element element = Element::kFloat32;
   Reduction reduction = Reduction::kSum;
   int root = 0;  ///< index within the group
+  /// Of an all-to-all, bytes of the parts by member; empty: all parts are of one size. Not over NCCL.
+  std::vector<std::size_t> sent = {};
+  std::vector<std::size_t> received = {};
 };
 
 /// An ordered set of ranks that communicate with each other, made by RankTransport::form_group.

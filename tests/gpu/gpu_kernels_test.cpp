@@ -61,6 +61,18 @@ TEST_F(OnGpu, LayerNorm) {
   check(check_layer_norm, GemmPrecision::kFp32, 1e-5);
 }
 
+TEST_F(OnGpu, RmsNorm) {
+  check(check_rms_norm, GemmPrecision::kFp32, 1e-5);
+}
+
+TEST_F(OnGpu, GatedSilu) {
+  check(check_gated_silu, GemmPrecision::kFp32, 1e-5);
+}
+
+TEST_F(OnGpu, Heads) {
+  check(check_heads, GemmPrecision::kFp32, 1e-5);
+}
+
 TEST_F(OnGpu, Attention) {
   check(check_attention, GemmPrecision::kFp32, 1e-5);
 }

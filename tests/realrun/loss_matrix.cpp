@@ -100,7 +100,7 @@ void expect_added(std::vector<MatrixCase>& cases, const Want& want) {
 }
 
 // What a run on one rank depends on.
-using ReferenceKey = std::tuple<int, int, int, bool>;
+using ReferenceKey = std::tuple<int, int, int, bool, std::string>;
 
 }  // namespace
 
@@ -302,10 +302,90 @@ std::vector<MatrixCase> further_layouts() {
   return cases;
 }
 
+std::vector<MatrixCase> network_forms_by_layouts() {
+  std::vector<MatrixCase> cases;
+  for (const NamedNetwork& form : network_forms(4)) {
+    const auto add_form = [&](Want want) {
+      want.tied = form.network.tied;
+      expect_added(cases, want);
+      cases.back().plan.network = form.network;
+      cases.back().plan.stage_blocks =
+          even_stage_layers(form.network.blocks, static_cast<int>(cases.back().plan.stage_blocks.size()));
+      cases.back().name = fmt::format("{}: {}", form.name, cases.back().name);
+      cases.back().network = form.name;
+    };
+    add_form({.schedule = "1f1b", .degrees = {4, 1, 1}});
+    add_form({.schedule = "zb-h1", .degrees = {2, 1, 2}});
+    const bool parts = !form.network.experts;
+    add_form({.schedule = "1f1b", .degrees = {2, 1, 2}, .sequence_parallel = parts});
+    add_form({.schedule = "interleaved", .chunks = 2, .degrees = {2, 2, 1}, .zero = 1});
+    add_form({.schedule = "gpipe", .degrees = {1, 2, 2}, .zero = 2, .sequence_parallel = parts});
+    add_form({.schedule = "1f1b", .degrees = {2, 2, 2}, .zero = 3});
+    add_form({.schedule = "dualpipev", .degrees = {2, 2, 1}, .zero = 3});
+    const bool sliced = form.network.causal && (parts || !form.network.experts->capacity_factor);
+    if (!parts) {
+      const auto add_expert_parallel = [&](const Want& want, int ep) {
+        add_form(want);
+        cases.back().plan.ep = ep;
+        cases.back().name += fmt::format(" ep={}", ep);
+      };
+      add_expert_parallel({.schedule = "1f1b", .degrees = {2, 2, 1}}, 2);
+      add_expert_parallel({.schedule = "zb-h1", .degrees = {2, 2, 2}, .zero = 1}, 2);
+      add_expert_parallel({.schedule = "gpipe", .degrees = {1, 4, 1}, .zero = 2}, 2);
+      add_expert_parallel({.schedule = "1f1b", .degrees = {1, 4, 1}, .zero = 3}, 4);
+      add_expert_parallel({.schedule = "dualpipev", .degrees = {2, 2, 1}}, 2);
+      add_expert_parallel({.schedule = "chimera", .degrees = {2, 4, 1}, .zero = 1}, 2);
+    }
+    if (sliced) add_form({.schedule = "terapipe", .degrees = {2, 1, 2}});
+  }
+  return cases;
+}
+
+std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count) {
+  std::vector<MatrixCase> cases;
+  for (std::uint64_t seed = first_seed; cases.size() < static_cast<std::size_t>(count); ++seed) {
+    std::uint64_t state = mix(seed ^ 0x51U);
+    const auto draw = [&state](int choices) {
+      state = mix(state);
+      return static_cast<int>(state % static_cast<std::uint64_t>(choices));
+    };
+    const NetworkSpec network = random_network(seed);
+    constexpr const char* kSchedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "chimera", "terapipe"};
+    Want want{.schedule = kSchedules[draw(network.causal ? 7 : 6)]};
+    want.degrees = {1 + draw(2), 1 + draw(3), 1 + draw(2)};
+    if (want.schedule == "chimera") want.degrees.pp = 2;
+    want.zero = draw(4);
+    want.sequence_parallel = want.degrees.tp > 1 && draw(2) == 0 && !network.experts;
+    if (network.experts && network.experts->capacity_factor && want.schedule == "terapipe") continue;
+    want.tied = network.tied;
+    if (!add(cases, want)) continue;
+    MatrixCase& entry = cases.back();
+    entry.plan.network = network;
+    constexpr RecomputeModule kModules[] = {RecomputeModule::kCoreAttention, RecomputeModule::kLayernorm,
+                                            RecomputeModule::kMlp};
+    if (network.experts && want.degrees.dp == 2 && draw(4) > 0) entry.plan.ep = 2;
+    Recomputation& again = entry.plan.network.recompute;
+    const int recomputed = draw(4);
+    if (recomputed == 1) again.first_blocks = 1 + draw(2);
+    if (recomputed == 2) again.every = 1 + draw(2);
+    if (recomputed == 3) again.modules = bit_of(kModules[draw(3)]) | bit_of(kModules[draw(3)]);
+    again.partitioned = !want.sequence_parallel && draw(2) == 0;
+    if (want.zero == 3) entry.plan.reshard_after_forward = draw(2) == 0;
+    // Norms of the small rows of a table have large gradients: larger steps blow rounding up.
+    entry.plan.optimizer.rate = 0.001F;
+    entry.plan.stage_blocks = even_stage_layers(network.blocks, static_cast<int>(entry.plan.stage_blocks.size()));
+    entry.network = fmt::format("network {}", seed);
+    entry.name = fmt::format("{}: {}{}", entry.network, entry.name,
+                             recomputed > 0 ? fmt::format(", recompute {}", recomputed) : "");
+    if (entry.plan.ep > 1) entry.name += " ep=2";
+  }
+  return cases;
+}
+
 int compare_with_references(const std::vector<MatrixCase>& cases, const Trainer& train) {
   std::map<ReferenceKey, std::vector<RankResult>> serial;
   int compared = 0;
-  for (const auto& [name, plan] : cases) {
+  for (const auto& [name, plan, network] : cases) {
     const std::vector<RankResult> actual = train(plan);
     if (actual.empty()) continue;
     ++compared;
@@ -315,7 +395,7 @@ int compare_with_references(const std::vector<MatrixCase>& cases, const Trainer&
     }
     const TrainingPlan alone = serial_plan(plan);
     std::vector<RankResult>& expected =
-        serial[{alone.microbatches(), alone.micro_batch_size, alone.steps, alone.network.tied}];
+        serial[{alone.microbatches(), alone.micro_batch_size, alone.steps, alone.network.tied, network}];
     if (expected.empty()) expected = train_on_threads(alone, {});
     expect_same_training(expected, actual, name);
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@ using Trainer = std::function<std::vector<RankResult>(const TrainingPlan&)>;
 struct MatrixCase {
   std::string name;
   TrainingPlan plan;
+  std::string network = {};  ///< names what is trained, where that is not tiny_transformer
 };
 
 /// {naive, gpipe, 1f1b, interleaved, zb-h1, zbv, dualpipev, pipedream, pipedream-2bw} × {PP2, PP4, DP2×PP2, TP2×PP2,
@@ -27,6 +29,10 @@ std::vector<MatrixCase> whole_catalogue();
 /// several mini-batches between updates, compressed gradients.
 std::vector<MatrixCase> further_layouts();
 
+/// Every form of network_forms in layouts of pipeline, replicas, tensor and sequence parallelism and ZeRO.
+std::vector<MatrixCase> network_forms_by_layouts();
+/// So many cases from the seed on: any network of random_network in any layout of the axes above.
+std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count);
 /// Blocks recomputed whole, the first of a stage, every other one, with parted inputs, or by modules; over schedules,
 /// replicas with ZeRO 3 and tensor-parallel ranks.
 std::vector<MatrixCase> recomputed_layouts();

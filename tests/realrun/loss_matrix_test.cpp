@@ -34,5 +34,13 @@ TEST(LossMatrix, FurtherLayouts) {
   EXPECT_GT(compare_with_references(further_layouts(), on_threads), 80);
 }
 
+TEST(LossMatrix, NetworkForms) {
+  EXPECT_EQ(compare_with_references(network_forms_by_layouts(), on_threads), 126);
+}
+
+TEST(LossMatrix, RandomNetworks) {
+  EXPECT_EQ(compare_with_references(random_networks(1, 120), on_threads), 120);
+}
+
 }  // namespace
 }  // namespace flopcast::realrun

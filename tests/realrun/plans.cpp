@@ -20,6 +20,120 @@ NetworkSpec tiny_transformer(int blocks) {
   return network;
 }
 
+namespace {
+
+Experts some_experts(int count, int top_k, int ffn) {
+  Experts experts;
+  experts.count = count;
+  experts.top_k = top_k;
+  experts.ffn = ffn;
+  return experts;
+}
+
+}  // namespace
+
+std::vector<NamedNetwork> network_forms(int blocks) {
+  NetworkSpec llama = tiny_transformer(blocks);
+  llama.kv_heads = 2;
+  llama.gated_mlp = true;
+  llama.biases = false;
+  llama.norm = Norm::kRmsNorm;
+  llama.positions = Positions::kRotary;
+  NetworkSpec qwen = llama;
+  qwen.head_dim = 6;
+  qwen.attention_bias = true;
+  qwen.qk_norm = true;
+  NetworkSpec mistral = llama;
+  mistral.sliding_window = 2;
+  mistral.windowed_layers = blocks;
+  NetworkSpec gemma = mistral;
+  gemma.windowed_layers = blocks / 2;
+  gemma.post_norms = true;
+  gemma.tied = true;
+  NetworkSpec chunked = llama;
+  chunked.attention_chunk = 3;
+  chunked.windowed_layers = blocks / 2;
+  NetworkSpec falcon = tiny_transformer(blocks);
+  falcon.biases = false;
+  falcon.kv_heads = 2;
+  falcon.block = BlockForm::kParallelOneNorm;
+  falcon.positions = Positions::kRotary;
+  NetworkSpec neox = tiny_transformer(blocks);
+  neox.block = BlockForm::kParallel;
+  neox.positions = Positions::kRotary;
+  NetworkSpec bloom = tiny_transformer(blocks);
+  bloom.positions = Positions::kAlibi;
+  bloom.embedding_norm = true;
+  bloom.tied = true;
+  NetworkSpec bert = tiny_transformer(blocks);
+  bert.causal = false;
+  bert.embedding_norm = true;
+  bert.position_rows = 6;
+  NetworkSpec mixtral = llama;
+  mixtral.experts = some_experts(4, 2, 8);
+  NetworkSpec deepseek = llama;
+  deepseek.experts = some_experts(8, 3, 4);
+  deepseek.experts->shared = 2;
+  deepseek.experts->shared_ffn = 6;
+  deepseek.experts->first_dense_layers = 1;
+  NetworkSpec oss = llama;
+  oss.biases = true;
+  oss.experts = some_experts(4, 2, 8);
+  oss.experts->router_bias = true;
+  NetworkSpec gshard = tiny_transformer(blocks);
+  gshard.experts = some_experts(4, 2, 8);
+  gshard.experts->capacity_factor = 1.0;
+  gshard.experts->every = 2;
+  return {{"Mixtral", mixtral}, {"DeepSeek MoE", deepseek}, {"gpt-oss", oss},     {"GShard", gshard},
+          {"Llama", llama},     {"Qwen 3", qwen},           {"Mistral", mistral}, {"Gemma 2", gemma},
+          {"Llama 4", chunked}, {"Falcon", falcon},         {"GPT-NeoX", neox},   {"BLOOM", bloom},
+          {"BERT", bert}};
+}
+
+NetworkSpec random_network(std::uint64_t seed) {
+  std::uint64_t state = mix(seed);
+  const auto draw = [&state](int count) {
+    state = mix(state);
+    return static_cast<int>(state % static_cast<std::uint64_t>(count));
+  };
+  NetworkSpec network = tiny_transformer(4);
+  network.seed = state;
+  network.hidden = 8 + 4 * draw(3);
+  network.heads = 4;
+  network.kv_heads = 2 + 2 * draw(2);
+  network.head_dim = 2 + 2 * draw(3);
+  network.ffn = 8 + 4 * draw(4);
+  network.sequence = 4 + 4 * draw(2);
+  network.position_rows = network.sequence + draw(3);
+  network.gated_mlp = draw(2) == 0;
+  network.biases = draw(2) == 0;
+  network.attention_bias = draw(3) == 0;
+  network.qk_norm = draw(3) == 0;
+  network.embedding_norm = draw(4) == 0;
+  network.post_norms = draw(4) == 0;
+  constexpr BlockForm kBlocks[] = {BlockForm::kSequential, BlockForm::kSequential, BlockForm::kParallel,
+                                   BlockForm::kParallelOneNorm};
+  network.block = kBlocks[draw(4)];
+  network.norm = draw(2) == 0 ? Norm::kRmsNorm : Norm::kLayerNorm;
+  network.positions = static_cast<Positions>(draw(4));
+  network.tied = draw(3) == 0;
+  const int window = draw(4);
+  if (window == 0) network.sliding_window = 1 + draw(5);
+  if (window == 1) network.attention_chunk = 1 + draw(5);
+  if (window < 2) network.windowed_layers = 1 + draw(4);
+  network.causal = window < 2 || draw(4) > 0;
+  if (draw(3) == 0) {
+    network.experts = some_experts(4 << draw(2), 1 + draw(3), 4 + 4 * draw(2));
+    network.experts->shared = draw(2);
+    network.experts->shared_ffn = 4;
+    network.experts->first_dense_layers = draw(2);
+    network.experts->every = 1 + draw(2);
+    network.experts->router_bias = draw(3) == 0;
+    if (draw(4) == 0) network.experts->capacity_factor = 1.25;
+  }
+  return network;
+}
+
 TrainingPlan plan_for(const NetworkSpec& network, const ScheduleInfo& info, const ScheduleRequest& request) {
   TrainingPlan plan;
   plan.network = network;
@@ -45,6 +159,7 @@ TrainingPlan serial_plan(const TrainingPlan& plan) {
   serial.stage_blocks = {plan.network.blocks};
   serial.dp = 1;
   serial.tp = 1;
+  serial.ep = 1;
   serial.sequence_parallel = false;
   serial.zero = 0;
   serial.shards = 0;

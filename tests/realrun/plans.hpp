@@ -12,6 +12,16 @@ namespace flopcast::realrun {
 
 /// A transformer that trains in milliseconds: 8 blocks of width 8, or as many as asked for.
 NetworkSpec tiny_transformer(int blocks = 8);
+/// A form of it: Mixtral's, DeepSeek's experts, gpt-oss's, GShard's, Llama's, Qwen 3's, Mistral's, Gemma 2's, Falcon's,
+/// GPT-NeoX's, BLOOM's, BERT's, Llama 4's attention; key/value heads are half as many, and heads wider than hidden /
+/// heads, where those models have that.
+struct NamedNetwork {
+  const char* name;
+  NetworkSpec network;
+};
+std::vector<NamedNetwork> network_forms(int blocks);
+/// Any combination of the forms' words, drawn by the seed; two key/value heads at least.
+NetworkSpec random_network(std::uint64_t seed);
 
 /// `request` under the schedule, on one replica of one rank each, with blocks spread as evenly as possible.
 TrainingPlan plan_for(const NetworkSpec& network, const ScheduleInfo& info, const ScheduleRequest& request);

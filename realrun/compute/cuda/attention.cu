@@ -14,24 +14,44 @@ constexpr int kSide = 16;
 constexpr int kPad = 4;  // keeps rows aligned for 16-byte loads, and apart in the banks
 constexpr float kMasked = -1e30F;
 
-/// Where one head of one sequence lies.
+/// Where one query head of one sequence lies, and the key/value head it reads. Key and value stand side by side.
 struct Head {
-  const float* qkv;
-  std::size_t stride;  // from row to row of qkv
+  const float* queries;
+  const float* keys;
+  std::size_t stride;  // from row to row of both
+  int number;          // among the query heads
   int first_row;       // of the sequence
   int head_dim;
   int length;
   float scale;
+  AttentionSize size;
+
+  __device__ const float* values() const { return keys + head_dim; }
+  // The keys that a query sees, from the first to the one before the end.
+  __device__ int first_seen(int query) const {
+    if (size.chunk > 0) return query / size.chunk * size.chunk;
+    return size.window > 0 ? max(0, query + 1 - size.window) : 0;
+  }
+  __device__ int end_seen(int query) const { return size.causal ? min(query + 1, length) : length; }
+  __device__ bool sees(int query, int key) const { return key >= first_seen(query) && key < end_seen(query); }
 };
 
-__device__ Head head_of(const float* qkv, AttentionSize size) {
-  const auto head = static_cast<int>(blockIdx.y);
+__device__ Head head_of(const float* qkv, AttentionSize size, int number) {
   const auto sequence = static_cast<int>(blockIdx.z);
-  const std::size_t stride = static_cast<std::size_t>(3) * size.heads * size.head_dim;
-  const std::size_t start =
-      static_cast<std::size_t>(sequence) * size.length * stride + static_cast<std::size_t>(3) * head * size.head_dim;
-  return {qkv + start,   stride,      sequence * size.length,
-          size.head_dim, size.length, rsqrtf(static_cast<float>(size.head_dim))};
+  const int group = size.heads / size.kv_heads;
+  const std::size_t width = static_cast<std::size_t>(group + 2) * size.head_dim;
+  const std::size_t stride = width * size.kv_heads;
+  const float* first = qkv + static_cast<std::size_t>(sequence) * size.length * stride +
+                       static_cast<std::size_t>(number / group) * width;
+  return {first + static_cast<std::size_t>(number % group) * size.head_dim,
+          first + static_cast<std::size_t>(group) * size.head_dim,
+          stride,
+          number,
+          sequence * size.length,
+          size.head_dim,
+          size.length,
+          rsqrtf(static_cast<float>(size.head_dim)),
+          size};
 }
 
 // Rows first … first + kRows - 1 of a matrix into shared memory, zeros beyond its ends.
@@ -125,19 +145,19 @@ __global__ void __launch_bounds__(kSide* kSide)
   float* weights = values + kKeys * (kWidth + kPad);
   const int x = static_cast<int>(threadIdx.x) % kSide;
   const int y = static_cast<int>(threadIdx.x) / kSide;
-  const Head head = head_of(qkv, size);
+  const Head head = head_of(qkv, size, static_cast<int>(blockIdx.y));
   // The longest rows first: they are the last to be done.
   const int first_query = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kQueries;
-  load_tile<kWidth, kQueries>(queries, head.qkv, head.stride, first_query, head.length, head.head_dim);
+  load_tile<kWidth, kQueries>(queries, head.queries, head.stride, first_query, head.length, head.head_dim);
   float largest[kI];
   float sum[kI] = {};
   float result[kI][kC] = {};
   for (int i = 0; i < kI; ++i) largest[i] = kMasked;
-  const int last_query = min(first_query + kQueries, head.length) - 1;
-  for (int first_key = 0; first_key <= last_query; first_key += kKeys) {
+  const int end_key = head.end_seen(min(first_query + kQueries, head.length) - 1);
+  for (int first_key = head.first_seen(first_query) / kKeys * kKeys; first_key < end_key; first_key += kKeys) {
     __syncthreads();
-    load_tile<kWidth, kKeys>(keys, head.qkv + head.head_dim, head.stride, first_key, head.length, head.head_dim);
-    load_tile<kWidth, kKeys>(values, head.qkv + 2 * head.head_dim, head.stride, first_key, head.length, head.head_dim);
+    load_tile<kWidth, kKeys>(keys, head.keys, head.stride, first_key, head.length, head.head_dim);
+    load_tile<kWidth, kKeys>(values, head.values(), head.stride, first_key, head.length, head.head_dim);
     __syncthreads();
     float scores[kI][kJ] = {};
     multiply_rows<kWidth>(queries, keys, x, y, scores);
@@ -148,7 +168,7 @@ __global__ void __launch_bounds__(kSide* kSide)
 #pragma unroll
       for (int j = 0; j < kJ; ++j) {
         const int key = first_key + x + kSide * j;
-        scores[i][j] = key <= query && key < head.length ? scores[i][j] * head.scale : kMasked;
+        scores[i][j] = head.sees(query, key) ? scores[i][j] * head.scale : kMasked;
         of_tile = fmaxf(of_tile, scores[i][j]);
       }
       const float now = fmaxf(largest[i], over_row(of_tile, Maximum{}));
@@ -218,16 +238,16 @@ struct GivenRows {
 };
 
 __device__ GivenRows rows_of_head(const Given& given, const Head& head, AttentionSize size) {
-  const std::size_t place = (static_cast<std::size_t>(blockIdx.z) * size.heads + blockIdx.y) * head.length;
+  const std::size_t place = (static_cast<std::size_t>(blockIdx.z) * size.heads + head.number) * head.length;
   const std::size_t stride = static_cast<std::size_t>(size.heads) * head.head_dim;
   return {given.logsumexp + place, given.projection + place,
-          given.dy + head.first_row * stride + blockIdx.y * static_cast<std::size_t>(head.head_dim), stride};
+          given.dy + head.first_row * stride + head.number * static_cast<std::size_t>(head.head_dim), stride};
 }
 
 // From the products q · k and dy · v the weight of a key for a query and the gradient of its score.
 __device__ void weigh(const Head& head, const GivenRows& given, int query, int key, float score, float of_weight,
                       float& weight, float& of_score) {
-  const bool seen = key <= query && query < head.length && key < head.length;
+  const bool seen = query < head.length && head.sees(query, key);
   weight = seen ? expf(score * head.scale - given.logsumexp[query]) : 0.0F;
   of_score = seen ? weight * (of_weight - given.projection[query]) : 0.0F;
 }
@@ -247,45 +267,52 @@ __global__ void __launch_bounds__(kSide* kSide)
   float* of_scores = weights + kQueries * (kKeys + kPad);
   const int x = static_cast<int>(threadIdx.x) % kSide;
   const int y = static_cast<int>(threadIdx.x) / kSide;
-  const Head head = head_of(qkv, size);
-  const GivenRows given = rows_of_head(all, head, size);
+  // A block a key/value head: it adds up what all query heads that read it say.
+  const int group = size.heads / size.kv_heads;
+  const int first_head = static_cast<int>(blockIdx.y) * group;
+  const Head any = head_of(qkv, size, first_head);
   const int first_key = static_cast<int>(blockIdx.x) * kKeys;
-  load_tile<kWidth, kKeys>(keys, head.qkv + head.head_dim, head.stride, first_key, head.length, head.head_dim);
-  load_tile<kWidth, kKeys>(values, head.qkv + 2 * head.head_dim, head.stride, first_key, head.length, head.head_dim);
+  load_tile<kWidth, kKeys>(keys, any.keys, any.stride, first_key, any.length, any.head_dim);
+  load_tile<kWidth, kKeys>(values, any.values(), any.stride, first_key, any.length, any.head_dim);
   float of_keys[kJ][kC] = {};
   float of_values[kJ][kC] = {};
-  for (int first = first_key / kQueries * kQueries; first < head.length; first += kQueries) {
-    __syncthreads();
-    load_tile<kWidth, kQueries>(queries, head.qkv, head.stride, first, head.length, head.head_dim);
-    load_tile<kWidth, kQueries>(gradients, given.dy, given.dy_stride, first, head.length, head.head_dim);
-    __syncthreads();
-    float scores[kI][kJ] = {};
-    float of_weights[kI][kJ] = {};
-    multiply_rows<kWidth>(queries, keys, x, y, scores);
-    multiply_rows<kWidth>(gradients, values, x, y, of_weights);
+  const int first_query = size.causal ? first_key / kQueries * kQueries : 0;
+  for (int number = first_head; number < first_head + group; ++number) {
+    const Head head = head_of(qkv, size, number);
+    const GivenRows given = rows_of_head(all, head, size);
+    for (int first = first_query; first < head.length; first += kQueries) {
+      __syncthreads();
+      load_tile<kWidth, kQueries>(queries, head.queries, head.stride, first, head.length, head.head_dim);
+      load_tile<kWidth, kQueries>(gradients, given.dy, given.dy_stride, first, head.length, head.head_dim);
+      __syncthreads();
+      float scores[kI][kJ] = {};
+      float of_weights[kI][kJ] = {};
+      multiply_rows<kWidth>(queries, keys, x, y, scores);
+      multiply_rows<kWidth>(gradients, values, x, y, of_weights);
 #pragma unroll
-    for (int i = 0; i < kI; ++i) {
+      for (int i = 0; i < kI; ++i) {
 #pragma unroll
-      for (int j = 0; j < kJ; ++j) {
-        const int place = (y + kSide * i) * (kKeys + kPad) + x + kSide * j;
-        weigh(head, given, first + y + kSide * i, first_key + x + kSide * j, scores[i][j], of_weights[i][j],
-              weights[place], of_scores[place]);
+        for (int j = 0; j < kJ; ++j) {
+          const int place = (y + kSide * i) * (kKeys + kPad) + x + kSide * j;
+          weigh(head, given, first + y + kSide * i, first_key + x + kSide * j, scores[i][j], of_weights[i][j],
+                weights[place], of_scores[place]);
+        }
       }
+      __syncthreads();
+      multiply_transposed<kQueries, kKeys, kWidth>(weights, gradients, x, y, of_values);
+      multiply_transposed<kQueries, kKeys, kWidth>(of_scores, queries, x, y, of_keys);
     }
-    __syncthreads();
-    multiply_transposed<kQueries, kKeys, kWidth>(weights, gradients, x, y, of_values);
-    multiply_transposed<kQueries, kKeys, kWidth>(of_scores, queries, x, y, of_keys);
   }
-  float* target = dqkv + (head.qkv - qkv);
+  float* target = dqkv + (any.keys - qkv);
   for (int j = 0; j < kJ; ++j) {
     const int key = first_key + y + kSide * j;
-    if (key >= head.length) continue;
-    float* row = target + static_cast<std::size_t>(key) * head.stride;
+    if (key >= any.length) continue;
+    float* row = target + static_cast<std::size_t>(key) * any.stride;
     for (int c = 0; c < kC; ++c) {
       const int column = x + kSide * c;
-      if (column >= head.head_dim) continue;
-      row[head.head_dim + column] = of_keys[j][c] * head.scale;
-      row[2 * head.head_dim + column] = of_values[j][c];
+      if (column >= any.head_dim) continue;
+      row[column] = of_keys[j][c] * any.scale;
+      row[any.head_dim + column] = of_values[j][c];
     }
   }
 }
@@ -304,17 +331,17 @@ __global__ void __launch_bounds__(kSide* kSide)
   float* of_scores = values + kKeys * (kWidth + kPad);
   const int x = static_cast<int>(threadIdx.x) % kSide;
   const int y = static_cast<int>(threadIdx.x) / kSide;
-  const Head head = head_of(qkv, size);
+  const Head head = head_of(qkv, size, static_cast<int>(blockIdx.y));
   const GivenRows given = rows_of_head(all, head, size);
   const int first_query = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kQueries;
-  load_tile<kWidth, kQueries>(queries, head.qkv, head.stride, first_query, head.length, head.head_dim);
+  load_tile<kWidth, kQueries>(queries, head.queries, head.stride, first_query, head.length, head.head_dim);
   load_tile<kWidth, kQueries>(gradients, given.dy, given.dy_stride, first_query, head.length, head.head_dim);
   float of_queries[kI][kC] = {};
-  const int last_query = min(first_query + kQueries, head.length) - 1;
-  for (int first_key = 0; first_key <= last_query; first_key += kKeys) {
+  const int end_key = head.end_seen(min(first_query + kQueries, head.length) - 1);
+  for (int first_key = head.first_seen(first_query) / kKeys * kKeys; first_key < end_key; first_key += kKeys) {
     __syncthreads();
-    load_tile<kWidth, kKeys>(keys, head.qkv + head.head_dim, head.stride, first_key, head.length, head.head_dim);
-    load_tile<kWidth, kKeys>(values, head.qkv + 2 * head.head_dim, head.stride, first_key, head.length, head.head_dim);
+    load_tile<kWidth, kKeys>(keys, head.keys, head.stride, first_key, head.length, head.head_dim);
+    load_tile<kWidth, kKeys>(values, head.values(), head.stride, first_key, head.length, head.head_dim);
     __syncthreads();
     float scores[kI][kJ] = {};
     float of_weights[kI][kJ] = {};
@@ -332,7 +359,7 @@ __global__ void __launch_bounds__(kSide* kSide)
     __syncthreads();
     multiply_columns<kKeys, kWidth>(of_scores, keys, x, y, of_queries);
   }
-  float* target = dqkv + (head.qkv - qkv);
+  float* target = dqkv + (head.queries - qkv);
   for (int i = 0; i < kI; ++i) {
     const int query = first_query + y + kSide * i;
     if (query >= head.length) continue;
@@ -343,8 +370,8 @@ __global__ void __launch_bounds__(kSide* kSide)
   }
 }
 
-dim3 grid_over(int rows, int tile, AttentionSize size) {
-  return dim3(static_cast<unsigned>((rows + tile - 1) / tile), static_cast<unsigned>(size.heads),
+dim3 grid_over(int rows, int tile, int heads, AttentionSize size) {
+  return dim3(static_cast<unsigned>((rows + tile - 1) / tile), static_cast<unsigned>(heads),
               static_cast<unsigned>(size.sequences));
 }
 
@@ -361,8 +388,8 @@ void queue_tiles(const char* name, void (*kernel)(Parameters...), dim3 grid, std
 template <int kWidth, int kQueries, int kKeys>
 void queue_forward(const float* qkv, float* output, float* logsumexp, AttentionSize size, cudaStream_t stream) {
   constexpr std::size_t kFloats = (kQueries + 2 * kKeys) * (kWidth + kPad) + kQueries * (kKeys + kPad);
-  queue_tiles("attention", forward<kWidth, kQueries, kKeys>, grid_over(size.length, kQueries, size), kFloats, stream,
-              qkv, output, logsumexp, size);
+  queue_tiles("attention", forward<kWidth, kQueries, kKeys>, grid_over(size.length, kQueries, size.heads, size),
+              kFloats, stream, qkv, output, logsumexp, size);
 }
 
 // Of the larger of the two kernels of the backward pass.
@@ -383,12 +410,12 @@ bool can_share(std::size_t floats) {
 template <int kWidth, int kQueries, int kKeys>
 void queue_gradients(const float* qkv, const Given& given, float* dqkv, AttentionSize size, cudaStream_t stream) {
   // Keys in tiles as wide as the queries' in the other kernel.
-  const dim3 grid = grid_over(size.length, kKeys, size);
-  queue_tiles("attention_gradient", key_value_gradient<kWidth, kQueries, kKeys>, grid,
-              gradient_floats<kWidth, kQueries, kKeys>(), stream, qkv, given, dqkv, size);
+  queue_tiles("attention_gradient", key_value_gradient<kWidth, kQueries, kKeys>,
+              grid_over(size.length, kKeys, size.kv_heads, size), gradient_floats<kWidth, kQueries, kKeys>(), stream,
+              qkv, given, dqkv, size);
   constexpr std::size_t kFewer = 2 * (kQueries + kKeys) * (kWidth + kPad) + kKeys * (kQueries + kPad);
-  queue_tiles("attention_gradient", query_gradient<kWidth, kKeys, kQueries>, grid, kFewer, stream, qkv, given, dqkv,
-              size);
+  queue_tiles("attention_gradient", query_gradient<kWidth, kKeys, kQueries>,
+              grid_over(size.length, kKeys, size.heads, size), kFewer, stream, qkv, given, dqkv, size);
 }
 
 }  // namespace

@@ -20,8 +20,10 @@ const int* ints(const Buffer& buffer) {
 }
 
 AttentionSize size_of_attention(const AttentionExtent& shape, const Tensor<float>& input) {
-  return {static_cast<int>(input.rows() / shape.length), static_cast<int>(shape.heads),
-          static_cast<int>(shape.head_dim), static_cast<int>(shape.length)};
+  return {static_cast<int>(input.rows() / shape.length), static_cast<int>(shape.heads.heads),
+          static_cast<int>(shape.heads.head_dim),        static_cast<int>(shape.length),
+          static_cast<int>(shape.heads.kv_heads),        shape.mask.causal,
+          static_cast<int>(shape.mask.window),           static_cast<int>(shape.mask.chunk)};
 }
 
 /// The rows of each token that is held here, one token behind the other.
@@ -107,6 +109,33 @@ class CudaKernels : public Kernels<float> {
     sum_rows(dy, normalised.data(), gain);
     sum_rows(dy, nullptr, bias);
   }
+  void rms_norm(const Tensor<float>& x, const float* gain, Tensor<float>& normalised, Tensor<float>& scale,
+                Tensor<float>& y) override {
+    cuda::rms_norm(x.data(), gain, normalised.data(), scale.data(), y.data(), extent_of(x), stream());
+  }
+  void rms_norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, const Tensor<float>& scale,
+                               const float* gain, Tensor<float>& dx) override {
+    cuda::rms_norm_input_gradient(dy.data(), normalised.data(), scale.data(), gain, dx.data(), extent_of(dy), stream());
+  }
+  void rms_norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain) override {
+    sum_rows(dy, normalised.data(), gain);
+  }
+  void gated_silu(const Tensor<float>& x, Tensor<float>& y) override {
+    cuda::gated_silu(x.data(), y.data(), y.size(), stream());
+  }
+  void gated_silu_gradient(const Tensor<float>& dy, const Tensor<float>& x, Tensor<float>& dx) override {
+    cuda::gated_silu_gradient(dy.data(), x.data(), dx.data(), dy.size(), stream());
+  }
+  void copy(const MatrixView<const float>& from, const MatrixView<float>& to) override {
+    copy_rectangle(from.data, from.stride, to.data, to.stride, {from.rows, from.columns}, stream());
+  }
+  void rotate_heads(const Tensor<float>& x, const HeadLayout& heads, const RowPositions& positions, float direction,
+                    Tensor<float>& y) override {
+    const RotatedHeads rotated{static_cast<int>(heads.width() / heads.head_dim), static_cast<int>(heads.group() + 2),
+                               static_cast<int>(heads.head_dim)};
+    cuda::rotate_heads(x.data(), rotated, {positions.shift, positions.length, positions.first}, direction, y.data(),
+                       x.rows(), stream());
+  }
   void gelu(const Tensor<float>& x, Tensor<float>& y) override { cuda::gelu(x.data(), y.data(), x.size(), stream()); }
   void gelu_gradient(const Tensor<float>& dy, const Tensor<float>& x, Tensor<float>& dx) override {
     cuda::gelu_gradient(dy.data(), x.data(), dx.data(), x.size(), stream());
@@ -114,9 +143,10 @@ class CudaKernels : public Kernels<float> {
   /// Keeps the output and, for each row and head, the logarithm of the sum of exponentials.
   std::vector<Tensor<float>> attention(const AttentionExtent& shape, const std::vector<Tensor<float>>& slices,
                                        Tensor<float>& output) override {
-    FLOPCAST_CHECK(slices.size() == 1 && shape.head_dim <= static_cast<std::size_t>(kLargestHead));
+    FLOPCAST_CHECK(slices.size() == 1 && shape.heads.head_dim <= static_cast<std::size_t>(kLargestHead) &&
+                   shape.biases.heads == 0);
     const Tensor<float>& input = slices.front();
-    Tensor<float> logsumexp = tensor(input.rows(), shape.heads);
+    Tensor<float> logsumexp = tensor(input.rows(), shape.heads.heads);
     cuda::attention(input.data(), output.data(), logsumexp.data(), size_of_attention(shape, input), stream());
     return {output, logsumexp};
   }
@@ -125,7 +155,7 @@ class CudaKernels : public Kernels<float> {
                           std::vector<Tensor<float>>& gradients) override {
     FLOPCAST_CHECK(slices.size() == 1 && gradients.front().empty());
     const Tensor<float>& input = slices.front();
-    Tensor<float> projection = tensor(input.rows(), shape.heads);
+    Tensor<float> projection = tensor(input.rows(), shape.heads.heads);
     gradients.front() = tensor(input.rows(), input.columns());
     cuda::attention_gradient(input.data(), kept[0].data(), kept[1].data(), output_gradient.data(), projection.data(),
                              gradients.front().data(), size_of_attention(shape, input), stream());

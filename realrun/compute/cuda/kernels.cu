@@ -145,6 +145,52 @@ void gelu_gradient(const float* dy, const float* x, float* dx, std::size_t count
   queue_both("gelu_gradient", dy, x, dx, count, stream, GeluGradient{});
 }
 
+namespace {
+
+// Without overflow: beyond 60 the shares are 0 and 1.
+__device__ float logistic(float x) {
+  return 1.0F / (1.0F + expf(fminf(60.0F, fmaxf(-60.0F, -x))));
+}
+
+__global__ void gated_silu_pairs(const float* x, float* y, std::size_t count) {
+  for (std::size_t index = first_index(); index < count; index += index_stride()) {
+    const float gate = x[2 * index];
+    y[index] = gate * logistic(gate) * x[2 * index + 1];
+  }
+}
+
+__global__ void gated_silu_gradient_pairs(const float* dy, const float* x, float* dx, std::size_t count) {
+  for (std::size_t index = first_index(); index < count; index += index_stride()) {
+    const float gate = x[2 * index];
+    const float share = logistic(gate);
+    dx[2 * index] = dy[index] * x[2 * index + 1] * share * (1.0F + gate * (1.0F - share));
+    dx[2 * index + 1] = dy[index] * gate * share;
+  }
+}
+
+__global__ void copy_rows(const float* from, std::size_t from_stride, float* to, std::size_t to_stride,
+                          std::size_t columns) {
+  const std::size_t row = blockIdx.x;
+  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
+    to[row * to_stride + column] = from[row * from_stride + column];
+  }
+}
+
+}  // namespace
+
+void gated_silu(const float* x, float* y, std::size_t count, cudaStream_t stream) {
+  queue_over("gated_silu", gated_silu_pairs, count, stream, x, y, count);
+}
+
+void gated_silu_gradient(const float* dy, const float* x, float* dx, std::size_t count, cudaStream_t stream) {
+  queue_over("gated_silu_gradient", gated_silu_gradient_pairs, count, stream, dy, x, dx, count);
+}
+
+void copy_rectangle(const float* from, std::size_t from_stride, float* to, std::size_t to_stride, Extent extent,
+                    cudaStream_t stream) {
+  queue_rows("copy_rectangle", copy_rows, extent, stream, from, from_stride, to, to_stride, extent.columns);
+}
+
 void to_bfloat16(const float* x, void* y, std::size_t count, cudaStream_t stream) {
   queue_each("to_bfloat16", x, static_cast<__nv_bfloat16*>(y), count, stream, Rounded{});
 }
@@ -264,6 +310,56 @@ void layer_norm_input_gradient(const float* dy, const float* normalised, const f
 
 namespace {
 
+// A block a row, as above without the mean.
+__global__ void scale_rows(const float* x, const float* gain, float* normalised, float* scale, float* y,
+                           std::size_t columns) {
+  const std::size_t row = blockIdx.x;
+  const float* input = x + row * columns;
+  float squares = 0.0F;
+  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
+    squares += input[column] * input[column];
+  }
+  const float mean = over_block(squares, 0.0F, Sum{}) / static_cast<float>(columns);
+  const float factor = 1.0F / sqrtf(mean + kEpsilon);
+  if (threadIdx.x == 0) scale[row] = factor;
+  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
+    const float value = input[column] * factor;
+    normalised[row * columns + column] = value;
+    y[row * columns + column] = gain[column] * value;
+  }
+}
+
+__global__ void scaled_gradient_rows(const float* dy, const float* normalised, const float* scale, const float* gain,
+                                     float* dx, std::size_t columns) {
+  const std::size_t row = blockIdx.x;
+  const float* given = dy + row * columns;
+  const float* value = normalised + row * columns;
+  float projection = 0.0F;
+  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
+    projection += given[column] * gain[column] * value[column];
+  }
+  projection = over_block(projection, 0.0F, Sum{}) / static_cast<float>(columns);
+  const float factor = scale[row];
+  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
+    dx[row * columns + column] = factor * (given[column] * gain[column] - value[column] * projection);
+  }
+}
+
+}  // namespace
+
+void rms_norm(const float* x, const float* gain, float* normalised, float* scale, float* y, Extent extent,
+              cudaStream_t stream) {
+  queue_rows("rms_norm", scale_rows, extent, stream, x, gain, normalised, scale, y, extent.columns);
+}
+
+void rms_norm_input_gradient(const float* dy, const float* normalised, const float* scale, const float* gain, float* dx,
+                             Extent extent, cudaStream_t stream) {
+  queue_rows("rms_norm_input_gradient", scaled_gradient_rows, extent, stream, dy, normalised, scale, gain, dx,
+             extent.columns);
+}
+
+namespace {
+
 __global__ void look_up_rows(const int* tokens, int first, int count, const float* table, float* rows,
                              std::size_t width) {
   const std::size_t row = blockIdx.x;
@@ -332,6 +428,41 @@ void add_to_positions(const float* dy, PositionWindow positions, float* table, E
   if (extent.size() == 0) return;
   queue_rows("add_to_positions", sum_positions, {positions.length, extent.columns}, stream, dy, positions, table,
              extent);
+}
+
+namespace {
+
+// A block a row, a thread a pair of features of one head. Angles in double precision: late positions turn far.
+__global__ void rotate_rows(const float* x, RotatedHeads heads, PositionWindow positions, float direction, float* y) {
+  const std::size_t row = blockIdx.x;
+  const std::size_t start = row * static_cast<std::size_t>(heads.slots) * heads.head_dim;
+  const auto position = static_cast<double>((positions.shift + row) % positions.length + positions.first);
+  const int half = heads.head_dim / 2;
+  for (int index = static_cast<int>(threadIdx.x); index < heads.slots * half; index += static_cast<int>(blockDim.x)) {
+    const int slot = index / half;
+    const int pair = index % half;
+    const std::size_t place = start + static_cast<std::size_t>(slot) * heads.head_dim + pair;
+    const float a = x[place];
+    const float b = x[place + half];
+    if (slot % heads.group == heads.group - 1) {
+      y[place] = a;
+      y[place + half] = b;
+      continue;
+    }
+    const double angle = position * pow(10000.0, -static_cast<double>(pair) / half);
+    const auto cosine = static_cast<float>(cos(angle));
+    const float sine = direction * static_cast<float>(sin(angle));
+    y[place] = a * cosine - b * sine;
+    y[place + half] = a * sine + b * cosine;
+  }
+}
+
+}  // namespace
+
+void rotate_heads(const float* x, RotatedHeads heads, PositionWindow positions, float direction, float* y,
+                  std::size_t rows, cudaStream_t stream) {
+  const Extent extent{rows, static_cast<std::size_t>(heads.slots)};
+  queue_rows("rotate_heads", rotate_rows, extent, stream, x, heads, positions, direction, y);
 }
 
 namespace {

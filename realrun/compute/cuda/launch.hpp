@@ -30,6 +30,12 @@ void add(const float* a, const float* b, float* sum, std::size_t count, cudaStre
 void add_bias(const float* x, const float* bias, float* y, Extent extent, cudaStream_t stream);
 void gelu(const float* x, float* y, std::size_t count, cudaStream_t stream);
 void gelu_gradient(const float* dy, const float* x, float* dx, std::size_t count, cudaStream_t stream);
+/// Of every two of x the second, times silu of the first; `count` of y.
+void gated_silu(const float* x, float* y, std::size_t count, cudaStream_t stream);
+void gated_silu_gradient(const float* dy, const float* x, float* dx, std::size_t count, cudaStream_t stream);
+/// A rectangle, `from_stride` and `to_stride` elements from row to row.
+void copy_rectangle(const float* from, std::size_t from_stride, float* to, std::size_t to_stride, Extent extent,
+                    cudaStream_t stream);
 /// Rounded to nearest, ties to even; 16 bits each.
 void to_bfloat16(const float* x, void* y, std::size_t count, cudaStream_t stream);
 
@@ -60,6 +66,10 @@ void layer_norm(const float* x, const float* gain, const float* bias, float* nor
                 Extent extent, cudaStream_t stream);
 void layer_norm_input_gradient(const float* dy, const float* normalised, const float* scale, const float* gain,
                                float* dx, Extent extent, cudaStream_t stream);
+void rms_norm(const float* x, const float* gain, float* normalised, float* scale, float* y, Extent extent,
+              cudaStream_t stream);
+void rms_norm_input_gradient(const float* dy, const float* normalised, const float* scale, const float* gain, float* dx,
+                             Extent extent, cudaStream_t stream);
 
 // embedding
 void look_up(const int* tokens, int first, int count, const float* table, float* rows, Extent extent,
@@ -78,6 +88,15 @@ void add_positions(const float* x, PositionWindow positions, const float* table,
                    cudaStream_t stream);
 void add_to_positions(const float* dy, PositionWindow positions, float* table, Extent extent, cudaStream_t stream);
 
+/// See Kernels::rotate_heads. `slots` heads of `head_dim` a row; of every `group` slots the last is left as it is.
+struct RotatedHeads {
+  int slots;
+  int group;
+  int head_dim;
+};
+void rotate_heads(const float* x, RotatedHeads heads, PositionWindow positions, float direction, float* y,
+                  std::size_t rows, cudaStream_t stream);
+
 // cross entropy
 void row_maxima(const float* logits, float* maxima, Extent extent, cudaStream_t stream);
 void exponentials(const float* logits, const float* maxima, const int* targets, int first, float* values, float* sums,
@@ -88,14 +107,19 @@ void normalise(float* values, const float* sums, const float* target_logits, dou
 void cross_entropy_gradient(const float* probabilities, const int* targets, int first, float weight, float* gradient,
                             Extent extent, cudaStream_t stream);
 
-// attention.cu: fused, causal; the scores never leave the chip.
+// attention.cu: fused; the scores never leave the chip.
 struct AttentionSize {
   int sequences;
   int heads;
   int head_dim;  ///< at most kLargestHead
   int length;    ///< of a sequence
+  int kv_heads;  ///< divides heads
+  /// See AttentionMask.
+  bool causal = true;
+  int window = 0;
+  int chunk = 0;
 };
-/// `qkv` as CausalAttention has it; `logsumexp` by sequence, head and row.
+/// `qkv` as HeadLayout has it; `logsumexp` by sequence, head and row.
 void attention(const float* qkv, float* output, float* logsumexp, AttentionSize size, cudaStream_t stream);
 /// Writes the gradient of `qkv`. `projection` is scratch of the size of `logsumexp`.
 void attention_gradient(const float* qkv, const float* output, const float* logsumexp, const float* dy,

@@ -254,7 +254,7 @@ QueueOnce loss_work(const SampleKey& key, const Lane& lane, std::size_t cache_by
 QueueOnce attention_work(const SampleKey& key, const Lane& lane, std::size_t cache_bytes) {
   const AttentionShape& shape = *key.attention;
   if (!shape.causal || shape.head_dim > kLargestHead) throw EnvironmentError("flopcast's attention is causal only");
-  const AttentionSize size{shape.batch, shape.heads, shape.head_dim, shape.sequence};
+  const AttentionSize size{shape.batch, shape.heads, shape.head_dim, shape.sequence, shape.heads};
   const std::size_t rows = static_cast<std::size_t>(shape.batch) * static_cast<std::size_t>(shape.sequence);
   const std::size_t heads = rows * static_cast<std::size_t>(shape.heads) * sizeof(float);
   const std::size_t tensor = heads * static_cast<std::size_t>(shape.head_dim);

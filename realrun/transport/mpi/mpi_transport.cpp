@@ -131,9 +131,10 @@ class GroupOperation {
         return begin_collection();
       }
       case CollectiveKind::kAllToAll:
+        if (!collective_.sent.empty()) return begin_exchange(collective_.sent, collective_.received);
         FLOPCAST_CHECK(collective_.input.bytes() == collective_.output.bytes());
         FLOPCAST_CHECK(collective_.output.bytes() % size == 0);
-        return begin_exchange();
+        return begin_exchange(equal_parts(), equal_parts());
       case CollectiveKind::kBroadcast:
         return begin_broadcast();
       case CollectiveKind::kBarrier:
@@ -178,17 +179,26 @@ class GroupOperation {
       send(member, collective_.output.address() + own.first, own.count);
     }
   }
-  void begin_exchange() {
+  std::vector<std::size_t> equal_parts() const {
+    const auto members = static_cast<std::size_t>(group_.size());
+    return std::vector<std::size_t>(members, collective_.output.bytes() / members);
+  }
+  void begin_exchange(const std::vector<std::size_t>& sent, const std::vector<std::size_t>& received) {
     phase_ = Phase::kCollect;
-    const std::size_t bytes = collective_.output.bytes() / static_cast<std::size_t>(group_.size());
+    const std::byte* from = collective_.input.address();
+    std::byte* into = collective_.output.address();
     for (int member = 0; member < group_.size(); ++member) {
-      const std::size_t offset = static_cast<std::size_t>(member) * bytes;
+      const std::size_t leaving = sent[static_cast<std::size_t>(member)];
+      const std::size_t coming = received[static_cast<std::size_t>(member)];
       if (member == group_.index) {
-        copy_bytes(collective_.output.address() + offset, collective_.input.address() + offset, bytes);
-        continue;
+        FLOPCAST_CHECK(leaving == coming);
+        copy_bytes(into, from, coming);
+      } else {
+        if (coming > 0) receive(member, into, coming);
+        if (leaving > 0) send(member, from, leaving);
       }
-      receive(member, collective_.output.address() + offset, bytes);
-      send(member, collective_.input.address() + offset, bytes);
+      from += leaving;
+      into += coming;
     }
   }
   void begin_broadcast() {

@@ -221,6 +221,7 @@ std::shared_ptr<Moment> NcclTransport::execute(Queue queue, const Group& group, 
     if (last != nullptr) queues_.wait(queue, last);
     void* stream = stream_of_(queue);
     if (collective.kind == CollectiveKind::kAllToAll) {
+      FLOPCAST_CHECK(collective.sent.empty());
       all_to_all(group, collective, stream);
     } else if (collective.kind == CollectiveKind::kBarrier) {
       if (token_.empty()) token_ = queues_.reserve_word();

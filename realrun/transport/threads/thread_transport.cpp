@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -156,7 +157,7 @@ std::shared_ptr<Moment> ThreadTransport::execute(Queue queue, const Group& group
     std::vector<Offer> members = hub_.meet(point, group, rank_, {collective, std::move(own)});
     for (const Offer& member : members) {
       FLOPCAST_CHECK(member.collective.kind == collective.kind &&
-                     member.collective.output.bytes() == collective.output.bytes());
+                     (!collective.sent.empty() || member.collective.output.bytes() == collective.output.bytes()));
       queues_.wait(queue, member.ready);
     }
     return members;
@@ -220,6 +221,7 @@ std::size_t ThreadTransport::first_phase(Queue queue, const std::vector<Offer>& 
       return bytes * others;
     }
     case CollectiveKind::kAllToAll: {
+      if (!collective.sent.empty()) return take_parts(queue, members, index, collective);
       FLOPCAST_CHECK(collective.input.bytes() == collective.output.bytes());
       FLOPCAST_CHECK(collective.output.bytes() % members.size() == 0);
       const std::size_t part = collective.output.bytes() / members.size();
@@ -238,6 +240,24 @@ std::size_t ThreadTransport::first_phase(Queue queue, const std::vector<Offer>& 
       break;
   }
   return 0;
+}
+
+// An all-to-all of parts of any size. Returns what this member sends.
+std::size_t ThreadTransport::take_parts(Queue queue, const std::vector<Offer>& members, std::size_t index,
+                                        const Collective& collective) {
+  std::size_t into = 0;
+  std::size_t sent = 0;
+  for (std::size_t other = 0; other < members.size(); ++other) {
+    const Collective& theirs = members[other].collective;
+    const std::size_t bytes = collective.received[other];
+    FLOPCAST_CHECK(theirs.sent.at(index) == bytes);
+    const auto own = theirs.sent.begin() + static_cast<std::ptrdiff_t>(index);
+    const std::size_t from = std::accumulate(theirs.sent.begin(), own, std::size_t{0});
+    if (bytes > 0) queues_.copy(queue, theirs.input.slice(from, bytes), collective.output.slice(into, bytes));
+    into += bytes;
+    if (other != index) sent += collective.sent[other];
+  }
+  return sent;
 }
 
 // The second half of an all-reduce: everybody's part of the output.

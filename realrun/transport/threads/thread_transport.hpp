@@ -55,6 +55,8 @@ class ThreadTransport : public RankTransport {
   std::shared_ptr<Moment> execute(Queue queue, const Group& group, const Offer& offer);
   std::size_t first_phase(Queue queue, const std::vector<Offer>& members, const Group& group,
                           const Collective& collective);
+  std::size_t take_parts(Queue queue, const std::vector<Offer>& members, std::size_t index,
+                         const Collective& collective);
   std::size_t collect_parts(Queue queue, const std::vector<Offer>& members, const Group& group,
                             const Collective& collective);
 

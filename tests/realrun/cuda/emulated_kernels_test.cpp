@@ -65,6 +65,18 @@ TEST_F(EmulatedKernels, LayerNorm) {
   check(check_layer_norm);
 }
 
+TEST_F(EmulatedKernels, RmsNorm) {
+  check(check_rms_norm);
+}
+
+TEST_F(EmulatedKernels, GatedSilu) {
+  check(check_gated_silu);
+}
+
+TEST_F(EmulatedKernels, Heads) {
+  check(check_heads);
+}
+
 TEST_F(EmulatedKernels, Attention) {
   check(check_attention);
 }

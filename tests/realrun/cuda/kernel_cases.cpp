@@ -193,18 +193,89 @@ void check_layer_norm(const KernelsUnderTest& test) {
   }
 }
 
+void check_rms_norm(const KernelsUnderTest& test) {
+  for (unsigned round = 0; round < kRounds; ++round) {
+    Comparison with(test, round);
+    const auto rows = static_cast<std::size_t>(with.size_up_to(40));
+    const auto columns = static_cast<std::size_t>(with.size_up_to(3 * test.largest) + 1);
+    const auto x = with.random(rows, columns);
+    const auto dy = with.random(rows, columns);
+    const auto gain = with.random(1, columns);
+    auto normalised = with.poisoned(rows, columns);
+    auto scale = with.poisoned(rows, 1);
+    auto y = with.poisoned(rows, columns);
+    host().rms_norm(x.host, gain.host.data(), normalised.host, scale.host, y.host);
+    test.kernels.rms_norm(x.device, gain.device.data(), normalised.device, scale.device, y.device);
+    with.expect_equal(y, "RMSNorm", test.tolerance);
+    with.expect_equal(normalised, "normalised rows", test.tolerance);
+    with.expect_equal(scale, "scales", test.tolerance);
+    auto dx = with.poisoned(rows, columns);
+    host().rms_norm_input_gradient(dy.host, normalised.host, scale.host, gain.host.data(), dx.host);
+    test.kernels.rms_norm_input_gradient(dy.device, normalised.device, scale.device, gain.device.data(), dx.device);
+    with.expect_equal(dx, "input gradient of RMSNorm", test.tolerance);
+    auto of_gain = with.random(1, columns);
+    host().rms_norm_weight_gradient(dy.host, normalised.host, of_gain.host.data());
+    test.kernels.rms_norm_weight_gradient(dy.device, normalised.device, of_gain.device.data());
+    with.expect_equal(of_gain, "gradient of gains", test.tolerance);
+  }
+}
+
+void check_gated_silu(const KernelsUnderTest& test) {
+  for (unsigned round = 0; round < kRounds; ++round) {
+    Comparison with(test, round);
+    const auto rows = static_cast<std::size_t>(with.size_up_to(60));
+    const auto columns = static_cast<std::size_t>(with.size_up_to(test.largest));
+    const auto x = with.random(rows, 2 * columns);
+    const auto dy = with.random(rows, columns);
+    auto y = with.poisoned(rows, columns);
+    host().gated_silu(x.host, y.host);
+    test.kernels.gated_silu(x.device, y.device);
+    with.expect_equal(y, "gated SiLU", test.tolerance);
+    auto dx = with.poisoned(rows, 2 * columns);
+    host().gated_silu_gradient(dy.host, x.host, dx.host);
+    test.kernels.gated_silu_gradient(dy.device, x.device, dx.device);
+    with.expect_equal(dx, "gradient of gated SiLU", test.tolerance);
+  }
+}
+
+void check_heads(const KernelsUnderTest& test) {
+  for (const HeadLayout& heads : {HeadLayout{1, 1, 2}, HeadLayout{6, 2, 10}, HeadLayout{4, 4, 16}}) {
+    Comparison with(test, static_cast<unsigned>(heads.heads));
+    constexpr std::size_t kRows = 21;
+    const auto x = with.random(kRows, heads.width());
+    auto y = with.poisoned(kRows, heads.width());
+    const RowPositions positions{3, 7, 4000};
+    host().rotate_heads(x.host, heads, positions, -1.0F, y.host);
+    test.kernels.rotate_heads(x.device, heads, positions, -1.0F, y.device);
+    with.expect_equal(y, "rotated heads", test.tolerance);
+    auto part = with.random(kRows, heads.width());
+    const auto copy = [&](Kernels<float>& kernels, const Tensor<float>& from, Tensor<float>& to) {
+      kernels.copy({from.data() + 1, kRows - 1, heads.width() - 1, heads.width()},
+                   {to.data(), kRows - 1, heads.width() - 1, heads.width()});
+    };
+    copy(host(), x.host, part.host);
+    copy(test.kernels, x.device, part.device);
+    with.expect_equal(part, "copied rectangle", test.tolerance);
+  }
+}
+
 void check_attention(const KernelsUnderTest& test) {
   struct Case {
     std::size_t sequences, heads, head_dim, length;
+    std::size_t kv_heads = 0;
+    AttentionMask mask = {};
   };
   // Below, at and above each width of the tiles, one tile and several, whole and broken.
   for (const Case& size : {Case{2, 2, 4, 5}, Case{1, 3, 16, 64}, Case{1, 1, 20, 70}, Case{2, 1, 32, 130},
-                           Case{1, 2, 64, 129}, Case{1, 1, 80, 65}, Case{1, 1, 128, 100}, Case{3, 1, 128, 1}}) {
+                           Case{1, 2, 64, 129}, Case{1, 1, 80, 65}, Case{1, 1, 128, 100}, Case{3, 1, 128, 1},
+                           Case{2, 4, 8, 70, 2}, Case{1, 6, 64, 65, 2}, Case{2, 3, 4, 70, 3, {.causal = false}},
+                           Case{1, 4, 4, 200, 2, {.window = 37}}, Case{1, 2, 20, 150, 1, {.chunk = 70}}}) {
     Comparison with(test, static_cast<unsigned>(size.head_dim));
-    const AttentionExtent shape{size.heads, size.head_dim, size.length};
+    const std::size_t kv_heads = size.kv_heads > 0 ? size.kv_heads : size.heads;
+    const AttentionExtent shape{{size.heads, kv_heads, size.head_dim}, size.length, size.mask, {}};
     const std::size_t rows = size.sequences * size.length;
     const std::size_t width = size.heads * size.head_dim;
-    const auto qkv = with.random(rows, 3 * width);
+    const auto qkv = with.random(rows, shape.heads.width());
     const auto dy = with.random(rows, width);
     auto y = with.poisoned(rows, width);
     const auto host_kept = host().attention(shape, {qkv.host}, y.host);

@@ -44,6 +44,14 @@ TEST(LossMatrixOverMpi, FurtherLayouts) {
   expect_all_compared(of_this_size(further_layouts()));
 }
 
+TEST(LossMatrixOverMpi, ExpertParallelNetworks) {
+  std::vector<MatrixCase> cases = of_this_size(network_forms_by_layouts());
+  const auto has_whole_experts = [](const MatrixCase& entry) { return entry.plan.ep == 1; };
+  cases.erase(std::remove_if(cases.begin(), cases.end(), has_whole_experts), cases.end());
+  if (cases.empty()) GTEST_SKIP() << "no case has " << test_processes().count() << " ranks";
+  expect_all_compared(cases);
+}
+
 void expect_bits_of_threads(const std::vector<MatrixCase>& cases) {
   for (const MatrixCase& entry : cases) {
     const std::vector<RankResult> processes = over_mpi(entry.plan);

@@ -157,6 +157,26 @@ void QueuedKernels::layer_norm_weight_gradient(const Tensor<float>& dy, const Te
   });
 }
 
+void QueuedKernels::rms_norm(const Tensor<float>& x, const float* gain, Tensor<float>& normalised, Tensor<float>& scale,
+                             Tensor<float>& y) {
+  FLOPCAST_QUEUE(from = unheld(x), gain, n = unheld(normalised), s = unheld(scale), to = unheld(y)) {
+    host.rms_norm(from, gain, n, s, to);
+  });
+}
+
+void QueuedKernels::rms_norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised,
+                                            const Tensor<float>& scale, const float* gain, Tensor<float>& dx) {
+  FLOPCAST_QUEUE(from = unheld(dy), n = unheld(normalised), s = unheld(scale), gain, to = unheld(dx)) {
+    host.rms_norm_input_gradient(from, n, s, gain, to);
+  });
+}
+
+void QueuedKernels::rms_norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain) {
+  FLOPCAST_QUEUE(from = unheld(dy), n = unheld(normalised), gain) {
+    host.rms_norm_weight_gradient(from, n, gain);
+  });
+}
+
 void QueuedKernels::gelu(const Tensor<float>& x, Tensor<float>& y) {
   FLOPCAST_QUEUE(from = unheld(x), to = unheld(y)) {
     host.gelu(from, to);
@@ -169,9 +189,34 @@ void QueuedKernels::gelu_gradient(const Tensor<float>& dy, const Tensor<float>& 
   });
 }
 
+void QueuedKernels::gated_silu(const Tensor<float>& x, Tensor<float>& y) {
+  FLOPCAST_QUEUE(from = unheld(x), to = unheld(y)) {
+    host.gated_silu(from, to);
+  });
+}
+
+void QueuedKernels::gated_silu_gradient(const Tensor<float>& dy, const Tensor<float>& x, Tensor<float>& dx) {
+  FLOPCAST_QUEUE(from = unheld(dy), input = unheld(x), to = unheld(dx)) {
+    host.gated_silu_gradient(from, input, to);
+  });
+}
+
+void QueuedKernels::copy(const MatrixView<const float>& from, const MatrixView<float>& to) {
+  FLOPCAST_QUEUE(from, to) {
+    host.copy(from, to);
+  });
+}
+
+void QueuedKernels::rotate_heads(const Tensor<float>& x, const HeadLayout& heads, const RowPositions& positions,
+                                 float direction, Tensor<float>& y) {
+  FLOPCAST_QUEUE(from = unheld(x), heads, positions, direction, to = unheld(y)) {
+    host.rotate_heads(from, heads, positions, direction, to);
+  });
+}
+
 std::vector<Tensor<float>> QueuedKernels::attention(const AttentionExtent& shape,
                                                     const std::vector<Tensor<float>>& slices, Tensor<float>& output) {
-  Tensor<float> probabilities = tensor(output.rows() * shape.heads, slices.size() * shape.length);
+  Tensor<float> probabilities = tensor(output.rows() * shape.heads.heads, slices.size() * shape.length);
   FLOPCAST_QUEUE(shape, inputs = unheld(slices), to = unheld(output), kept = unheld(probabilities)) {
     const std::vector<Tensor<float>> result = host.attention(shape, inputs, to);
     HostDevice().copy(result.front().buffer(), kept.buffer());

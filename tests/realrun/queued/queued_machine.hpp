@@ -67,8 +67,18 @@ class QueuedKernels : public Kernels<float> {
                                  const float* gain, Tensor<float>& dx) override;
   void layer_norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain,
                                   float* bias) override;
+  void rms_norm(const Tensor<float>& x, const float* gain, Tensor<float>& normalised, Tensor<float>& scale,
+                Tensor<float>& y) override;
+  void rms_norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, const Tensor<float>& scale,
+                               const float* gain, Tensor<float>& dx) override;
+  void rms_norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain) override;
   void gelu(const Tensor<float>& x, Tensor<float>& y) override;
   void gelu_gradient(const Tensor<float>& dy, const Tensor<float>& x, Tensor<float>& dx) override;
+  void gated_silu(const Tensor<float>& x, Tensor<float>& y) override;
+  void gated_silu_gradient(const Tensor<float>& dy, const Tensor<float>& x, Tensor<float>& dx) override;
+  void copy(const MatrixView<const float>& from, const MatrixView<float>& to) override;
+  void rotate_heads(const Tensor<float>& x, const HeadLayout& heads, const RowPositions& positions, float direction,
+                    Tensor<float>& y) override;
   std::vector<Tensor<float>> attention(const AttentionExtent& shape, const std::vector<Tensor<float>>& slices,
                                        Tensor<float>& output) override;
   void attention_gradient(const AttentionExtent& shape, const std::vector<Tensor<float>>& slices,

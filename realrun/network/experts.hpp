@@ -1,0 +1,340 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text/error.hpp"
+#include "realrun/network/layer.hpp"
+#include "realrun/network/tensor_group.hpp"
+
+namespace flopcast::realrun {
+
+/// How tokens find their experts.
+struct RouterSpec {
+  std::string name;  ///< of its parameters
+  std::size_t hidden = 1;
+  std::size_t experts = 1;  ///< of all ranks together
+  std::size_t top_k = 1;
+  bool bias = false;     ///< of the scores
+  bool partial = false;  ///< see Parameter: tensor-parallel ranks know parts of what the experts answer
+  /// Rows that each expert takes of a pass over its fair share; the later tokens beyond are dropped, free rows padded
+  /// with zeros (GShard 2006.16668 §2.2). Absent: every token is taken.
+  std::optional<double> capacity_factor;
+  /// Token by token in turn instead of by score, so that all experts have as much to do: for tests of what is sent.
+  bool balanced = false;
+};
+
+/// A mixture of experts in place of an MLP: scores x·Wᵀ (+ b) of all experts, of which each token takes the `top_k`
+/// highest (the first of equals); y = Σ softmax over these scores · expert(x) (Jiang et al. 2401.04088 §2.1).
+/// Over expert-parallel ranks, each of which holds as many experts in a row, the chosen rows go to their experts and
+/// come back by an all-to-all each, and so do the gradients (Lepikhin et al. 2006.16668 §3.2). How many rows come is
+/// told before each forward pass, 4 bytes an expert. Routing is the host's: in host memory only. Left out: losses and
+/// biases that balance the router, jitter.
+template <class T>
+class RoutedExperts : public Layer<T> {
+ public:
+  /// `experts`: this rank's. `ranks` outlives the layer.
+  RoutedExperts(RouterSpec router, std::vector<LayerPointer<T>> experts, const TensorGroup& ranks)
+      : router_(std::move(router)), experts_(std::move(experts)), ranks_(ranks) {
+    FLOPCAST_CHECK(experts_.size() * group_size() == router_.experts);
+  }
+  void declare(ParameterList& list) override {
+    const float deviation = 1.0F / std::sqrt(static_cast<float>(router_.hidden));
+    weight_ = list.add({.name = router_.name + ".weight",
+                        .shard = whole_matrix(router_.experts, router_.hidden),
+                        .deviation = deviation,
+                        .partial = router_.partial,
+                        .multiplies = true});
+    if (router_.bias) {
+      bias_ = list.add({.name = router_.name + ".bias",
+                        .shard = whole_matrix(1, router_.experts),
+                        .deviation = 0.1F,
+                        .partial = router_.partial});
+    }
+    for (const LayerPointer<T>& expert : experts_) expert->declare(list);
+  }
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
+    FLOPCAST_CHECK(pass.kernels == &host_kernels<T>());
+    Routing routing = choose(input, pass);
+    saved.parts.assign(experts_.size(), {});
+    Tensor<T> packed(routing.copies.size(), router_.hidden);
+    for (std::size_t place = 0; place < routing.copies.size(); ++place) {
+      const Copy& copy = routing.copies[place];
+      if (copy.is_token) std::copy_n(input.row(copy.row), router_.hidden, packed.row(place));
+    }
+    tell_counts(routing);
+    const Tensor<T> answers = through_experts(packed, routing, [&](std::size_t expert, const Tensor<T>& rows) {
+      return experts_[expert]->forward(rows, pass, saved.parts[expert]);
+    });
+    Tensor<T> output(input.rows(), router_.hidden);
+    for (std::size_t place = 0; place < routing.copies.size(); ++place) {
+      const Copy& copy = routing.copies[place];
+      if (copy.is_token) add_scaled(answers.row(place), static_cast<T>(copy.weight), output.row(copy.row));
+    }
+    saved.tensors = {input, answers, to_tensor(routing)};
+    return output;
+  }
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
+    const Tensor<T> answers = saved.tensors[1];
+    const Routing routing = from_tensor(saved.tensors[2], output_gradient.rows());
+    Tensor<T> packed(routing.copies.size(), router_.hidden);
+    Tensor<T> of_scores(output_gradient.rows(), router_.experts);
+    for (std::size_t place = 0; place < routing.copies.size(); ++place) {
+      const Copy& copy = routing.copies[place];
+      if (!copy.is_token) continue;
+      const T* given = output_gradient.row(copy.row);
+      add_scaled(given, static_cast<T>(copy.weight), packed.row(place));
+      const T of_weight = std::inner_product(given, given + router_.hidden, answers.row(place), T(0));
+      of_scores.row(copy.row)[copy.expert] = of_weight;
+    }
+    score_gradients(routing, of_scores);
+    const Tensor<T> gradients = through_experts(packed, routing, [&](std::size_t expert, const Tensor<T>& rows) {
+      return experts_[expert]->input_gradient(rows, pass, saved.parts[expert]);
+    });
+    Tensor<T> gradient(output_gradient.rows(), router_.hidden);
+    pass.kernels->multiply(of_scores.view(), weight_of(pass), gradient.target(), T(1), false);
+    for (std::size_t place = 0; place < routing.copies.size(); ++place) {
+      const Copy& copy = routing.copies[place];
+      if (copy.is_token) add_scaled(gradients.row(place), T(1), gradient.row(copy.row));
+    }
+    saved.tensors = {saved.tensors[0], of_scores};
+    return gradient;
+  }
+  void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
+    const Tensor<T>& of_scores = saved.tensors[1];
+    const MatrixView<T> gradient{pass.gradients + weight_, router_.experts, router_.hidden, router_.hidden};
+    pass.kernels->multiply(of_scores.view(Transposed::kYes), saved.tensors[0].view(), gradient, T(1), true);
+    if (router_.bias) pass.kernels->add_up_rows(of_scores, pass.gradients + bias_);
+    for (std::size_t expert = 0; expert < experts_.size(); ++expert) {
+      // Without a row it has kept nothing.
+      if (!saved.parts[expert].tensors.empty() || !saved.parts[expert].parts.empty()) {
+        experts_[expert]->weight_gradient(pass, saved.parts[expert]);
+      }
+    }
+  }
+
+ private:
+  /// A row on its way to an expert.
+  struct Copy {
+    std::size_t row = 0;
+    std::size_t expert = 0;
+    double weight = 0;
+    bool is_token = true;  ///< false: a free row, zeros
+  };
+  struct Routing {
+    std::vector<Copy> copies;           ///< by expert, then by row
+    std::vector<std::size_t> sent;      ///< rows by expert, of all
+    std::vector<std::size_t> received;  ///< rows by member and own expert of that member
+    std::vector<double> weights;        ///< by row and expert; 0: not chosen
+  };
+
+  std::size_t group_size() const { return static_cast<std::size_t>(ranks_.size()); }
+
+  static void add_scaled(const T* from, T factor, T* to_row, std::size_t count) {
+    for (std::size_t index = 0; index < count; ++index) to_row[index] += factor * from[index];
+  }
+  void add_scaled(const T* from, T factor, T* to_row) const { add_scaled(from, factor, to_row, router_.hidden); }
+
+  MatrixView<const T> weight_of(const Pass<T>& pass, Transposed transposed = Transposed::kNo) const {
+    return {pass.weights + weight_, router_.experts, router_.hidden, router_.hidden, transposed, true};
+  }
+
+  // Of one row, in the order of their scores.
+  std::vector<std::size_t> best_of(const T* scores, std::size_t row) const {
+    std::vector<std::size_t> experts(router_.experts);
+    std::iota(experts.begin(), experts.end(), std::size_t{0});
+    if (router_.balanced) {
+      for (std::size_t& expert : experts) expert = (row * router_.top_k + expert) % router_.experts;
+    } else {
+      std::stable_sort(experts.begin(), experts.end(),
+                       [scores](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
+    }
+    experts.resize(router_.top_k);
+    return experts;
+  }
+
+  Routing choose(const Tensor<T>& input, const Pass<T>& pass) const {
+    Tensor<T> scores(input.rows(), router_.experts);
+    pass.kernels->multiply(input.view(), weight_of(pass, Transposed::kYes), scores.target(), T(1), false);
+    if (router_.bias) pass.kernels->add_bias(Tensor<T>(scores), pass.weights + bias_, scores);
+    Routing routing;
+    routing.weights.assign(input.rows() * router_.experts, 0.0);
+    for (std::size_t row = 0; row < input.rows(); ++row) {
+      const std::vector<std::size_t> chosen = best_of(scores.row(row), row);
+      double largest = -1e300;
+      for (const std::size_t expert : chosen) largest = std::max(largest, static_cast<double>(scores.row(row)[expert]));
+      double sum = 0;
+      for (const std::size_t expert : chosen) {
+        sum += routing.weights[row * router_.experts + expert] =
+            std::exp(static_cast<double>(scores.row(row)[expert]) - largest);
+      }
+      for (const std::size_t expert : chosen) routing.weights[row * router_.experts + expert] /= sum;
+    }
+    place_copies(input.rows(), routing);
+    return routing;
+  }
+
+  void place_copies(std::size_t rows, Routing& routing) const {
+    routing.copies.clear();
+    routing.sent.assign(router_.experts, 0);
+    std::optional<std::size_t> capacity;
+    if (router_.capacity_factor) {
+      const double fair = static_cast<double>(rows * router_.top_k) / static_cast<double>(router_.experts);
+      capacity = static_cast<std::size_t>(std::ceil(*router_.capacity_factor * fair));
+    }
+    for (std::size_t expert = 0; expert < router_.experts; ++expert) {
+      std::size_t& count = routing.sent[expert];
+      for (std::size_t row = 0; row < rows && (!capacity || count < *capacity); ++row) {
+        const double weight = routing.weights[row * router_.experts + expert];
+        if (weight == 0.0) continue;
+        routing.copies.push_back({row, expert, weight});
+        ++count;
+      }
+      for (; capacity && count < *capacity; ++count) routing.copies.push_back({0, expert, 0.0, false});
+    }
+  }
+
+  // d score = weight · (d weight - Σ weight · d weight) over a row's choices, in place of d weight.
+  void score_gradients(const Routing& routing, Tensor<T>& of_weights) const {
+    for (std::size_t row = 0; row < of_weights.rows(); ++row) {
+      T* given = of_weights.row(row);
+      const double* weights = routing.weights.data() + row * router_.experts;
+      double mean = 0;
+      for (std::size_t expert = 0; expert < router_.experts; ++expert) {
+        mean += weights[expert] * static_cast<double>(given[expert]);
+      }
+      for (std::size_t expert = 0; expert < router_.experts; ++expert) {
+        given[expert] = static_cast<T>(weights[expert] * (static_cast<double>(given[expert]) - mean));
+      }
+    }
+  }
+
+  // Kept between the passes: the weights of all experts, then the rows that each member sends to each own expert.
+  Tensor<T> to_tensor(const Routing& routing) const {
+    const std::size_t bytes = (routing.weights.size() + routing.received.size()) * sizeof(double);
+    Tensor<T> kept(1, bytes / sizeof(T));
+    auto* numbers = reinterpret_cast<double*>(kept.buffer().address());
+    numbers = std::copy(routing.weights.begin(), routing.weights.end(), numbers);
+    std::transform(routing.received.begin(), routing.received.end(), numbers,
+                   [](std::size_t count) { return static_cast<double>(count); });
+    return kept;
+  }
+  Routing from_tensor(const Tensor<T>& kept, std::size_t rows) const {
+    Routing routing;
+    const auto* numbers = reinterpret_cast<const double*>(kept.buffer().address());
+    const std::size_t weights = rows * router_.experts;
+    routing.weights.assign(numbers, numbers + weights);
+    place_copies(rows, routing);
+    numbers += weights;
+    for (std::size_t index = 0; index < router_.experts; ++index) {
+      routing.received.push_back(static_cast<std::size_t>(numbers[index]));
+    }
+    return routing;
+  }
+
+  void tell_counts(Routing& routing) const {
+    if (group_size() == 1) {
+      routing.received = routing.sent;
+      return;
+    }
+    Buffer told = allocate_host(router_.experts * sizeof(std::uint32_t));
+    Buffer heard = allocate_host(told.bytes());
+    auto* counts = reinterpret_cast<std::uint32_t*>(told.address());
+    std::transform(routing.sent.begin(), routing.sent.end(), counts,
+                   [](std::size_t count) { return static_cast<std::uint32_t>(count); });
+    ranks_.exchange(told, heard);
+    const auto* theirs = reinterpret_cast<const std::uint32_t*>(heard.address());
+    routing.received.assign(theirs, theirs + router_.experts);
+  }
+
+  // Rows to their experts, `work` on each expert's, results back to where the rows came from.
+  template <class Work>
+  Tensor<T> through_experts(const Tensor<T>& rows, const Routing& routing, Work work) const {
+    const std::vector<std::size_t> sent = rows_by_member(routing.sent);
+    const std::vector<std::size_t> received = rows_by_member(routing.received);
+    const Tensor<T> arrived = ranks_.exchange_rows(rows, sent, received);
+    // By expert, as they are by member and expert.
+    std::vector<std::size_t> starts(router_.experts + 1, 0);
+    std::partial_sum(routing.received.begin(), routing.received.end(), starts.begin() + 1);
+    Tensor<T> results(arrived.rows(), router_.hidden);
+    for (std::size_t expert = 0; expert < experts_.size(); ++expert) {
+      std::size_t count = 0;
+      for (std::size_t member = 0; member < group_size(); ++member) count += routing.received[slot(member, expert)];
+      if (count == 0) continue;
+      Tensor<T> own(count, router_.hidden);
+      const auto each_member = [&](auto move) {
+        std::size_t next = 0;
+        for (std::size_t member = 0; member < group_size(); ++member) {
+          const std::size_t place = slot(member, expert);
+          move(starts[place], next, routing.received[place] * router_.hidden);
+          next += routing.received[place];
+        }
+      };
+      each_member([&](std::size_t from, std::size_t to, std::size_t elements) {
+        std::copy_n(arrived.row(from), elements, own.row(to));
+      });
+      const Tensor<T> done = work(expert, own);
+      each_member([&](std::size_t to, std::size_t from, std::size_t elements) {
+        std::copy_n(done.row(from), elements, results.row(to));
+      });
+    }
+    return ranks_.exchange_rows(results, received, sent);
+  }
+  // Place among the received rows of what `member` sends to one of this rank's experts.
+  std::size_t slot(std::size_t member, std::size_t expert) const { return member * experts_.size() + expert; }
+  std::vector<std::size_t> rows_by_member(const std::vector<std::size_t>& by_expert) const {
+    std::vector<std::size_t> rows(group_size(), 0);
+    for (std::size_t index = 0; index < by_expert.size(); ++index) rows[index / experts_.size()] += by_expert[index];
+    return rows;
+  }
+
+  RouterSpec router_;
+  std::vector<LayerPointer<T>> experts_;
+  const TensorGroup& ranks_;
+  std::size_t weight_ = 0;
+  std::size_t bias_ = 0;
+};
+
+/// A bias that tensor-parallel ranks add once between them: the one with index 0. For results that are summed later.
+template <class T>
+class SharedBias : public Layer<T> {
+ public:
+  SharedBias(std::string name, std::size_t width, const TensorGroup& ranks, bool of_experts)
+      : name_(std::move(name)), width_(width), ranks_(ranks), of_experts_(of_experts) {}
+  void declare(ParameterList& list) override {
+    offset_ = list.add({.name = name_ + ".bias",
+                        .shard = whole_matrix(1, width_),
+                        .deviation = 0.02F,
+                        .partial = ranks_.size() > 1,
+                        .of_experts = of_experts_});
+  }
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& /*saved*/) const override {
+    if (ranks_.index() > 0) return input;
+    Tensor<T> output = pass.kernels->tensor(input.rows(), input.columns());
+    pass.kernels->add_bias(input, pass.weights + offset_, output);
+    return output;
+  }
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/, Saved<T>& saved) const override {
+    saved.tensors = {output_gradient};
+    return output_gradient;
+  }
+  void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
+    if (ranks_.index() == 0) pass.kernels->add_up_rows(saved.tensors[0], pass.gradients + offset_);
+  }
+
+ private:
+  std::string name_;
+  std::size_t width_ = 0;
+  const TensorGroup& ranks_;
+  bool of_experts_ = false;
+  std::size_t offset_ = 0;
+};
+
+}  // namespace flopcast::realrun

@@ -1,0 +1,109 @@
+// Bytes that expert-parallel ranks really send against those that the model predicts for the same job.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "realrun/launch/plan_from_job.hpp"
+#include "realrun/training/train.hpp"
+#include "tests/realrun/step_volumes.hpp"
+#include "tests/unit/model/jobs.hpp"
+
+namespace flopcast::realrun {
+namespace {
+
+PreparedStep expert_job(const std::string& layout, const std::string& experts) {
+  return prepare(job_from(fmt::format(R"({{"model": {{"layers": 4, "hidden": 16, "heads": 4, "ffn": 32, "vocab": 24,
+                                           "sequence_length": 8, "tied_embeddings": false, "gated_mlp": true,
+                                           "biases": false, "norm": "rmsnorm", "positions": "rotary",
+                                           "experts": {{"count": 4, "top_k": 2, "ffn": 8{}}}}},
+                             "cluster": {{"name": "dgx-a100-80g", "nodes": 1}},
+                             "layout": {{"schedule": "1f1b", "global_batch_size": 16, {}}},
+                             "training": {{"precision": "fp32", "stack": "pytorch-ddp"}}}})",
+                                      experts, layout)),
+                 no_files);
+}
+
+/// By axis, of a rank of that pipeline stage in a step.
+struct SentByAxis {
+  double tp = 0;
+  double ep = 0;
+  double dp = 0;
+};
+
+SentByAxis predicted_by_axis(const PreparedStep& step, int pipeline_rank) {
+  const Layout& layout = step.job.layout;
+  const StageCosts& stage = step.costs.stages[static_cast<std::size_t>(pipeline_rank)];
+  const double microbatches = layout.microbatches();
+  SentByAxis sent{microbatches * stage.sent.tp.sent_per_rank.value(),
+                  microbatches * stage.sent.ep.sent_per_rank.value(),
+                  microbatches * stage.sent.dp.sent_per_rank.value() +
+                      step.costs.ranks[static_cast<std::size_t>(pipeline_rank)].dp.sent_per_rank.value()};
+  // The run takes no gradient norm.
+  const double norm_ranks = layout.tp * layout.pp * layout.gradient_shards();
+  sent.dp -= 2.0 * (norm_ranks - 1) / norm_ranks * kFloatBytes;
+  // It tells how many rows come, which the model leaves out.
+  const int first = pipeline_rank * step.job.model.layers / layout.pp;
+  const double told = step.job.model.experts->count / layout.ep * (layout.ep - 1) * 4.0;
+  sent.ep += microbatches * step.job.model.expert_layers(first, step.job.model.layers / layout.pp) * told;
+  return sent;
+}
+
+int compare_experts(const std::string& layout, const std::string& experts, bool balanced) {
+  const PreparedStep step = expert_job(layout, experts);
+  RunSettings settings;
+  settings.steps = 1;
+  TrainingPlan plan = plan_from_job(step, settings);
+  plan.network.balanced_routing = balanced;
+  const std::vector<RankResult> ranks = train_on_threads(plan, {});
+  for (const RankResult& rank : ranks) {
+    const std::string what = fmt::format("{}{}, rank {}", layout, experts, rank.rank);
+    const SentByAxis sent = predicted_by_axis(step, rank.pipeline_rank);
+    const SentTraffic& traffic = rank.steps.front().traffic;
+    const auto bytes = [&traffic](Axis axis) { return static_cast<double>(traffic.bytes_of(axis)); };
+    EXPECT_NEAR(bytes(Axis::kTensor), sent.tp + partial_bytes(step, rank), 1e-6) << what;
+    EXPECT_NEAR(bytes(Axis::kExpert), sent.ep, 1e-6) << what;
+    EXPECT_NEAR(bytes(Axis::kData), sent.dp, 1e-6) << what;
+  }
+  return static_cast<int>(ranks.size());
+}
+
+TEST(ExpertTraffic, IsTheModelsWhereExpertsHaveAsMuchToDo) {
+  int compared = 0;
+  for (const char* experts : {"", R"(, "shared": 1, "shared_ffn": 6, "first_dense_layers": 1)"}) {
+    for (const char* degrees : {R"("ep": 1)", R"("ep": 2)", R"("ep": 4)", R"("ep": 2, "tp": 2)", R"("ep": 2, "pp": 2)",
+                                R"("ep": 2, "pp": 2, "tp": 2)"}) {
+      for (const int zero : {0, 1, 3}) {
+        compared += compare_experts(fmt::format(R"({}, "zero": {})", degrees, zero), experts, true);
+      }
+    }
+  }
+  EXPECT_GE(compared, 288);
+}
+
+// Free rows are sent as well.
+TEST(ExpertTraffic, IsTheModelsWhereExpertsHaveACapacity) {
+  for (const char* factor : {"1.0", "1.25", "2.0"}) {
+    compare_experts(R"("ep": 4, "pp": 2)", fmt::format(R"(, "capacity_factor": {})", factor), false);
+  }
+}
+
+// Routing is uneven: what ranks send differs from the even share, and they all get what was sent to them.
+TEST(ExpertTraffic, FollowsTheRouterOtherwise) {
+  const PreparedStep step = expert_job(R"("ep": 4, "pp": 2)", "");
+  RunSettings settings;
+  settings.steps = 1;
+  const std::vector<RankResult> ranks = train_on_threads(plan_from_job(step, settings), {});
+  bool differs = false;
+  for (const RankResult& rank : ranks) {
+    const auto bytes = static_cast<double>(rank.steps.front().traffic.bytes_of(Axis::kExpert));
+    const double even = predicted_by_axis(step, rank.pipeline_rank).ep;
+    differs = differs || bytes != even;
+    EXPECT_NEAR(bytes / even, 1.0, 0.4) << "rank " << rank.rank;
+  }
+  EXPECT_TRUE(differs);
+}
+
+}  // namespace
+}  // namespace flopcast::realrun
