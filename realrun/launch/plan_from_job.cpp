@@ -225,7 +225,8 @@ void add_servers(const Job& job, TrainingPlan& plan) {
           fmt::format("{} for {} nodes are no whole hosts for replicas on {} of them", hosts, job.cluster.nodes,
                       replicas.nodes),
           fmt::format("a multiple of {}", job.cluster.nodes / std::gcd(job.cluster.nodes, replicas.nodes)));
-  plan.servers = hosts * replicas.nodes / job.cluster.nodes;
+  // More hosts than nodes have nobody to serve faster.
+  plan.servers = std::min(hosts * replicas.nodes / job.cluster.nodes, replicas.nodes);
   if (job.layout.data_parallel == DataParallel::kPs) return;
   plan.rank_share = byteps_shares(replicas.nodes, plan.servers).gpu_node;
 }
@@ -265,9 +266,7 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   plan.sequence_parallel = job.layout.sequence_parallel && job.layout.tp > 1;
   plan.zero = zero_of(job.layout);
   if (job.layout.data_parallel == DataParallel::kHsdp && job.layout.shards > 1) plan.shards = job.layout.shards;
-  if (has_servers(job.layout)) {
-    add_servers(job, plan);
-  }
+  if (has_servers(job.layout)) add_servers(job, plan);
   plan.reshard_after_forward = job.layout.reshard_after_forward;
   plan.offload = job.layout.offload;
   plan.compression = job.layout.compression;

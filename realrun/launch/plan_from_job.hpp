@@ -51,8 +51,8 @@ struct RunSettings {
 /// `steps` times m microbatches as one step without a flush.
 ///
 /// Only jobs that mean what the network does are taken (see NetworkSpec) in layouts of dp, tp (1d), pp, vpp, sequence
-/// parallelism, ZeRO, FSDP and HSDP, compression and recomputation. Anything else throws ConfigError with the field.
-/// Dropout is left out, and so is the rounding up of the vocabulary.
+/// parallelism, ZeRO, FSDP and HSDP, parameter servers, compression, recomputation and offload. Anything else throws
+/// ConfigError with the field. Dropout is left out, and so is the rounding up of the vocabulary.
 TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings);
 
 /// How ranks use GPUs.

@@ -43,6 +43,7 @@ struct ParallelContext {
   Group peers;   ///< and those with the same place on the other nodes, each of which serves a part of the parameters
   std::vector<ServerLink> servers;  ///< on spare hosts
   double rank_share = 1.0;          ///< of what `peers` reduce, each of them serves so much where there are servers
+  Group experts;                    ///< of `data` those that hold the same experts; without members: all
   Group tensor;                     ///< ranks that share each layer
   int zero = 0;          ///< 0 replicated, 1 optimizer state cut over the replicas, 2 gradients too, 3 weights too
   bool reshards = true;  ///< with zero 3: weights are let go after a forward pass, and gathered again for the backward

@@ -261,12 +261,12 @@ class RankTraining {
       context_.data = form_cut_groups(transport, grid_, plan.shards, Cut::kNeighbours);
       context_.copies = form_cut_groups(transport, grid_, plan.shards, Cut::kSamePlace);
     }
+    if (plan.ep > 1) context_.experts = form_cut_groups(transport, grid_, plan.ep, Cut::kSamePlace);
     if (plan.served_ranks_per_node > 0) {
       context_.node = form_cut_groups(transport, grid_, plan.served_ranks_per_node, Cut::kNeighbours);
       context_.peers = form_cut_groups(transport, grid_, plan.served_ranks_per_node, Cut::kSamePlace);
       context_.servers = form_server_groups(transport, plan, grid_).links;
     }
-    if (plan.ep > 1) context_.experts = form_cut_groups(transport, grid_, plan.ep, Cut::kSamePlace);
     context_.tensor = form_groups(transport, grid_, Axis::kTensor);
     std::vector<StageLayout> layouts;
     for (int stage = 0; stage < plan.program.stage_count(); ++stage) layouts.push_back(compute_.layout(stage));
@@ -319,14 +319,14 @@ class RankTraining {
         [needs](int stage) { return needs->is_last(stage); }, [this] { transport_.poke(); });
   }
 
-  std::function<void(std::size_t)> counts_host_bytes(bool alone) {
-    if (!alone && plan_.offload != Offload::kAll) return {};
-    return [this](std::size_t bytes) { host_bytes_ += bytes; };
-  }
-
   TensorGroup make_expert_group() {
     if (plan_.ep == 1) return {};
     return {transport_, form_cut_groups(transport_, grid_, plan_.ep, Cut::kNeighbours, Axis::kExpert), &device_};
+  }
+
+  std::function<void(std::size_t)> counts_host_bytes(bool alone) {
+    if (!alone && plan_.offload != Offload::kAll) return {};
+    return [this](std::size_t bytes) { host_bytes_ += bytes; };
   }
 
   NetworkStagesSpec stages_spec() {

@@ -172,7 +172,9 @@ void check_experts(const TrainingPlan& plan) {
            fmt::format("{} adds up over all replicas, which ep {} does not", plan.compression.text(), plan.ep), "none");
   }
   if (plan.ep > 1 && plan.served_ranks_per_node > 0) {
-    refuse("layout.data_parallel", fmt::format("servers do not go with ep {} in a run", plan.ep), "ddp or fsdp");
+    refuse("layout.data_parallel",
+           fmt::format("servers do not know which replicas hold which of ep {} shares", plan.ep),
+           "ddp, with ZeRO, or fsdp");
   }
   if (plan.ep > 1 && plan.shards > 0) {
     refuse("layout.data_parallel", fmt::format("hsdp does not go with ep {} in a run", plan.ep),

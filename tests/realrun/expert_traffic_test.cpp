@@ -7,12 +7,11 @@
 
 #include "realrun/launch/plan_from_job.hpp"
 #include "realrun/training/train.hpp"
+#include "tests/realrun/step_volumes.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast::realrun {
 namespace {
-
-constexpr double kBytesOfFloat = 4.0;
 
 PreparedStep expert_job(const std::string& layout, const std::string& experts) {
   return prepare(job_from(fmt::format(R"({{"model": {{"layers": 4, "hidden": 16, "heads": 4, "ffn": 32, "vocab": 24,
@@ -43,23 +42,12 @@ SentByAxis predicted_by_axis(const PreparedStep& step, int pipeline_rank) {
                       step.costs.ranks[static_cast<std::size_t>(pipeline_rank)].dp.sent_per_rank.value()};
   // The run takes no gradient norm.
   const double norm_ranks = layout.tp * layout.pp * layout.gradient_shards();
-  sent.dp -= 2.0 * (norm_ranks - 1) / norm_ranks * kBytesOfFloat;
+  sent.dp -= 2.0 * (norm_ranks - 1) / norm_ranks * kFloatBytes;
   // It tells how many rows come, which the model leaves out.
   const int first = pipeline_rank * step.job.model.layers / layout.pp;
   const double told = step.job.model.experts->count / layout.ep * (layout.ep - 1) * 4.0;
   sent.ep += microbatches * step.job.model.expert_layers(first, step.job.model.layers / layout.pp) * told;
   return sent;
-}
-
-// The gradient of a router is a part on each tensor-parallel rank.
-double bytes_of_parts(const PreparedStep& step, const RankResult& rank) {
-  double elements = 0;
-  for (const TrainedParameter& part : rank.weights) {
-    if (part.parameter.partial) elements += static_cast<double>(part.parameter.shard.count());
-  }
-  const double tp = step.job.layout.tp;
-  const double times = step.job.layout.gradient_shards() > 1 ? step.job.layout.microbatches() : 1.0;
-  return elements * kBytesOfFloat * 2.0 * (tp - 1) / tp * times;
 }
 
 int compare_experts(const std::string& layout, const std::string& experts, bool balanced) {
@@ -74,7 +62,7 @@ int compare_experts(const std::string& layout, const std::string& experts, bool 
     const SentByAxis sent = predicted_by_axis(step, rank.pipeline_rank);
     const SentTraffic& traffic = rank.steps.front().traffic;
     const auto bytes = [&traffic](Axis axis) { return static_cast<double>(traffic.bytes_of(axis)); };
-    EXPECT_NEAR(bytes(Axis::kTensor), sent.tp + bytes_of_parts(step, rank), 1e-6) << what;
+    EXPECT_NEAR(bytes(Axis::kTensor), sent.tp + partial_bytes(step, rank), 1e-6) << what;
     EXPECT_NEAR(bytes(Axis::kExpert), sent.ep, 1e-6) << what;
     EXPECT_NEAR(bytes(Axis::kData), sent.dp, 1e-6) << what;
   }

@@ -97,6 +97,17 @@ std::string drawn_recomputation(Draws& draw, int tp, bool sequence_parallel) {
   }
 }
 
+// GPT's network, or of Llama's what is drawn.
+std::string drawn_network(Draws& draw, int heads, int tp) {
+  if (draw.one_in(2)) return "";
+  const int kv_heads = draw.one_in(2) ? tp : heads;
+  const bool rms = draw.one_in(2);
+  const bool rotary = draw.one_in(2);
+  const bool gated = draw.one_in(2);
+  return fmt::format(R"(, "kv_heads": {}, "norm": "{}", "positions": "{}", "gated_mlp": {}, "biases": {})", kv_heads,
+                     rms ? "rmsnorm" : "layernorm", rotary ? "rotary" : "learned", gated, draw.one_in(2));
+}
+
 // A job that may be refused.
 std::string drawn_job(Draws& draw) {
   const int pp = draw.of<int>({1, 2, 2, 3, 4});
@@ -117,18 +128,19 @@ std::string drawn_job(Draws& draw) {
   const int ffn = tp * draw.between(2, 9);
   const int vocab = tp * draw.between(4, 11);
   const bool tied = draw.one_in(3);
+  const std::string network = drawn_network(draw, heads, tp);
   const std::string replicas = drawn_replicas(draw, dp, pp * tp * dp / on_node);
   const std::string recomputation = drawn_recomputation(draw, tp, sequence_parallel);
   const auto offload = draw.of<std::string>({"none", "none", "optimizer", "activations", "all"});
   const auto stack = draw.of<std::string>({"pytorch-ddp", "megatron-core", "deepspeed"});
   return fmt::format(
       R"({{"model": {{"layers": {}, "hidden": {}, "heads": {}, "ffn": {}, "vocab": {}, "sequence_length": {},
-                      "tied_embeddings": {}}},
+                      "tied_embeddings": {}{}}},
            "cluster": {{"name": "one-gpu", "devices_per_node": {}, "nodes": {}}},
            "layout": {{"pp": {}, "tp": {}, "dp": {}, "sequence_parallel": {}, "micro_batch_size": {},
                        "global_batch_size": {}, "schedule": "{}", "offload": "{}", {}{}{}}},
            "training": {{"precision": "fp32", "optimizer": "sgd", "stack": "{}"}}}})",
-      layers, heads * head_dim, heads, ffn, vocab, sequence, tied, on_node, pp * tp * dp / on_node, pp, tp, dp,
+      layers, heads * head_dim, heads, ffn, vocab, sequence, tied, network, on_node, pp * tp * dp / on_node, pp, tp, dp,
       sequence_parallel, micro_batch, dp * micro_batch * microbatches, schedule, offload, replicas, recomputation,
       slices, stack);
 }
@@ -347,6 +359,11 @@ bool compare_layout(std::uint64_t seed, Findings& findings) {
   const Layout& layout = step.job.layout;
   ++findings.forms[fmt::format("{}{}", name_of(layout.data_parallel), layout.spare_hosts > 0 ? ", spare hosts" : "")];
   if (layout.zero > 0) ++findings.forms[fmt::format("zero {}", layout.zero)];
+  const Transformer& model = step.job.model;
+  if (model.gated_mlp) ++findings.forms["gated MLPs"];
+  if (model.norm == Norm::kRmsNorm) ++findings.forms["RMSNorm"];
+  if (model.positions == Positions::kRotary) ++findings.forms["rotary positions"];
+  if (model.kv_heads < model.heads) ++findings.forms["grouped queries"];
   ++findings.forms[fmt::format("recompute {}", name_of(layout.recompute))];
   if (layout.offload != Offload::kNone) ++findings.forms[fmt::format("offload {}", name_of(layout.offload))];
   if (layout.compression.kind != Compression::Kind::kNone) ++findings.forms[layout.compression.text()];

@@ -21,7 +21,8 @@ double updates_of(const PreparedStep& step);
 double predicted_point_to_point(const PreparedStep& step, int pipeline_rank);
 
 /// What the model leaves out: with sequence parallelism each rank sees a part of the gradients of norms, of the row
-/// linears' biases and of the positions; they are added up before each reduction over the replicas.
+/// linears' biases and of the positions, and on tensor-parallel ranks always of the norms of queries and keys and of
+/// routers; they are added up before each reduction over the replicas.
 double partial_bytes(const PreparedStep& step, const RankResult& rank);
 
 }  // namespace flopcast::realrun
