@@ -293,6 +293,8 @@ int run_run(const Arguments& arguments, const Streams& streams) {
   // So that one file tells it all.
   if (options.measured) write_file(output, with_comparison(read_file(output), comparison));
   if (copies) write_file(*options.measured, read_file(output));
+  // First: the figures that follow mean less then.
+  for (const std::string& disturbance : disturbance_texts(comparison)) warn(streams, disturbance);
   write_output(streams, "",
                shown_by(format) == Shows::kValues ? write_run(comparison)
                                                   : write_table(run_table(comparison), format, table_style(streams)));
@@ -306,7 +308,6 @@ int run_run(const Arguments& arguments, const Streams& streams) {
   }
   // Rows of figures have no notes.
   if (shown_by(format) == Shows::kRows && !comparison.conditions.empty()) warn(streams, comparison.conditions);
-  for (const std::string& disturbance : disturbance_texts(comparison)) warn(streams, disturbance);
   return 0;
 }
 

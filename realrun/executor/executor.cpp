@@ -148,6 +148,12 @@ namespace {
 // Enough that a message can travel while the rank computes; each takes a buffer.
 constexpr std::size_t kReceivesAhead = 2;
 
+// As it ran: what it is paired with has times of its own.
+Action by_itself(Action action) {
+  action.overlaps_next = false;
+  return action;
+}
+
 bool ends_a_backward(ActionKind kind) {
   return kind == ActionKind::kBackward || kind == ActionKind::kWeightGradient;
 }
@@ -238,9 +244,7 @@ void Executor::execute_pair(const Action& first, const Action& second) {
 Buffer Executor::measured(const Action& action, const Buffer& input) {
   const Mark start = device_.mark();
   Buffer result = compute(action, input);
-  Action ran = action;
-  ran.overlaps_next = false;
-  recording_.span(span_kind(action.kind), StreamKind::kCompute, ran, start, device_.mark());
+  recording_.span(span_kind(action.kind), StreamKind::kCompute, by_itself(action), start, device_.mark());
   return result;
 }
 
@@ -287,7 +291,7 @@ void Executor::hand_on(const Action& action, const Buffer& result) {
     local_[*key] = result;
     return;
   }
-  recording_.sent(*key, action, peer, device_.mark());
+  recording_.sent(*key, by_itself(action), peer, device_.mark());
   transport_.send(place_.transport_ranks[static_cast<std::size_t>(peer)], *key, result);
 }
 

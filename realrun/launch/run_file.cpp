@@ -193,7 +193,7 @@ void keep_run(const LaunchOptions& options, const PreparedRun& run, RunOrigin or
   }
   try {
     file.finish(failure);
-  } catch (const EnvironmentError& error) {
+  } catch (const std::exception& error) {
     const std::string unwritten = error.what();
     if (failure.empty()) throw;
     if (failure.find(unwritten) == std::string::npos) failure += "; " + unwritten;

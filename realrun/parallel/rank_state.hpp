@@ -38,7 +38,6 @@ struct ParallelContext {
   UpdateRule optimizer;
   Group data;    ///< replicas that share the weights, and the states that are cut
   Group copies;  ///< of the others, those that hold the same cut; of one where all share
-  Group experts;  ///< of `data` those that hold the same experts; without members: all
   Group node;    ///< with parameter servers: of `data`, those on the same node
   Group peers;   ///< and those with the same place on the other nodes, each of which serves a part of the parameters
   std::vector<ServerLink> servers;  ///< on spare hosts

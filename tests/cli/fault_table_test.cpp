@@ -172,10 +172,11 @@ class Planted {
   Words words() const {
     // Long enough to be found in a step where the run is to be ended there; short where it is to end by itself.
     const bool ends_itself = fault_.exit_code == 0 || fault_.phase == "end";
-    const std::string steps = fault_.what == "small files" ? "60"
-                              : fault_.phase == "end"      ? "2"
-                              : ends_itself                ? "4"
-                                                           : "500";
+    const std::string steps = fault_.what == "small files"                       ? "60"
+                              : fault_.phase == "end"                            ? "2"
+                              : fault_.phase == "step" && fault_.what == "pause" ? "16"
+                              : ends_itself                                      ? "4"
+                                                                                 : "500";
     Words words = {FLOPCAST_PROGRAM, "run",       job_.string(), "--compute", "sleep", "--forward", "5ms", "--backward",
                    "10ms",           "--timeout", "2",           "--warmup",  "1",     "--steps",   steps, "--backend",
                    fault_.backend,   "-o",        file_.string()};

@@ -155,6 +155,15 @@ TEST_F(RunFaults, ADiskThatFillsUpKeepsWhatWasWritten) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1) << "half a file is left";
 }
 
+TEST_F(RunFaults, ALimitOnFilesEndsOtherCommandsLikeAFullDisk) {
+  const CommandResult result =
+      run_command({"sh", "-c", "ulimit -f 2; exec \"$@\"", "sh", FLOPCAST_PROGRAM, "simulate", "--model", "llama3-8b",
+                   "--cluster", "4xdgx-h100", "--gbs", "64", "--format", "json", "-o", file_.string()});
+  EXPECT_EQ(result.exit_code, kEnvironmentFailed) << result.standard_error;
+  EXPECT_NE(result.standard_error.find("File too large"), std::string::npos) << result.standard_error;
+  EXPECT_TRUE(fs::is_empty(folder_)) << "half a file is left";
+}
+
 TEST_F(RunFaults, AnOlderFileIsNotTakenForThisRuns) {
   ASSERT_EQ(start_flopcast(run_of({"--steps", "2"})).exit_code, 0);
   const CommandResult result = start_flopcast(run_of({"--steps", "2", "--backend", "smoke"}));

@@ -273,7 +273,7 @@ MpiTransport::MpiTransport(Processes& processes, std::chrono::milliseconds patie
 void MpiTransport::copy_world(MPI_Comm& channel) {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Comm_idup(MPI_COMM_WORLD, &channel, &request), "copy a communicator");
-  wait_until([&] { return has_ended(request); }, [] { return std::string("all processes to begin"); });
+  wait_until([&] { return has_ended(request); }, [] { return "all processes to begin" + stopped_ranks(); });
 }
 
 MpiTransport::~MpiTransport() {
@@ -541,6 +541,8 @@ std::chrono::milliseconds longest_silence(std::chrono::milliseconds patience) {
 
 void run_mpi(Processes& processes, const MpiOptions& options, const std::function<void(MpiTransport&)>& body) {
   const auto whereabouts = [&] { return processes.whereabouts(processes.rank()); };
+  // Whoever dies from now on has not ended well, whatever came before.
+  processes.board().note({});
   try {
     std::optional<CallLimit> limit(std::in_place, longest_silence(options.patience), [&] {
       return fmt::format("{} is stuck: MPI has made no channels for {} ms", whereabouts(),

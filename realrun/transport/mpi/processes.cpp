@@ -260,7 +260,8 @@ std::optional<int> rank_of_process(pid_t process) {
   });
 }
 
-// Of the processes that this one's launcher has started here; nothing where none is stopped.
+}  // namespace
+
 std::string stopped_ranks() {
   std::string text;
   for (const pid_t process : descendants_of(getppid())) {
@@ -269,6 +270,8 @@ std::string stopped_ranks() {
   }
   return text;
 }
+
+namespace {
 
 // Of calls that start and end processes, which takes its time on few cores.
 std::chrono::milliseconds patience_with_starts(std::chrono::milliseconds patience) {

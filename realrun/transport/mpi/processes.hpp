@@ -89,6 +89,9 @@ class BeatWatchdog {
   std::thread thread_;
 };
 
+/// "; rank 2 is stopped" of the ranks on this machine that the system has stopped (SIGSTOP); empty where none is.
+std::string stopped_ranks();
+
 /// Gives the calls of MPI that wait for other processes, and that nobody can call back, a limit: the process ends with
 /// exit code 4 and what `stuck` says when the object lives for longer than `patience`. Ranks give up one after the
 /// other, so that one tells.

@@ -14,6 +14,7 @@ class Rendezvous {
   std::condition_variable changed;
   std::vector<int> present;                  // ranks that have arrived in this round
   std::array<std::vector<Offer>, 2> offers;  // of this round and the one before, by member
+  std::array<std::size_t, 2> seen{};         // by so many members
   std::uint64_t round = 0;
 };
 
@@ -85,17 +86,23 @@ std::string ThreadHub::missing_members(const Group& group, const Rendezvous& poi
 }
 
 std::vector<Offer> ThreadHub::meet(Rendezvous& point, const Group& group, int rank, const Offer& offer) {
-  std::vector<Offer>* offers = nullptr;
+  std::size_t place = 0;
   {
     const std::lock_guard lock(mutex_);
     // A member that is quicker may be in the next round already, but not in the one after that.
-    offers = &point.offers[point.round % point.offers.size()];
-    offers->resize(group.members.size());
-    (*offers)[static_cast<std::size_t>(group.index)] = offer;
+    place = point.round % point.offers.size();
+    point.offers[place].resize(group.members.size());
+    point.offers[place][static_cast<std::size_t>(group.index)] = offer;
   }
   gather(point, group, rank);
   const std::lock_guard lock(mutex_);
-  return *offers;
+  std::vector<Offer> offers = point.offers[place];
+  // The buffers would be kept alive until the group meets again, which may be never.
+  if (++point.seen[place] == offers.size()) {
+    point.offers[place].clear();
+    point.seen[place] = 0;
+  }
+  return offers;
 }
 
 void ThreadHub::gather(Rendezvous& point, const Group& group, int rank) {

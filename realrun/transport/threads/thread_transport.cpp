@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <numeric>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "base/text/error.hpp"
@@ -15,8 +15,13 @@ namespace flopcast::realrun {
 
 namespace {
 
-std::string failure_of(const ThreadHub& hub, int rank, const std::exception& error) {
-  return fmt::format("rank {} failed in {}: {}", rank, hub.activity_of(rank), reason_of(error));
+void abort_run(ThreadHub& hub, int rank, bool has_begun, const std::exception& error) {
+  try {
+    hub.abort(has_begun ? fmt::format("rank {} failed in {}: {}", rank, hub.activity_of(rank), reason_of(error))
+                        : fmt::format("rank {} could not start: {}", rank, reason_of(error)));
+  } catch (const std::bad_alloc&) {
+    hub.abort("out of memory");  // words that are short enough to need none
+  }
 }
 
 }  // namespace
@@ -120,7 +125,7 @@ void ThreadTransport::work() {
     } catch (const Aborted&) {
       // told already
     } catch (const std::exception& error) {
-      hub_.abort(failure_of(hub_, rank_, error));
+      abort_run(hub_, rank_, true, error);
     }
     lock.lock();
     next->done = true;
@@ -301,10 +306,10 @@ void run_rank(ThreadHub& hub, int rank, const MakeTransport& make_transport,
       return;  // somebody else's failure, already told
     } catch (const std::exception& error) {
       // Before the transport is taken down: its second thread may wait for others.
-      hub.abort(failure_of(hub, rank, error));
+      abort_run(hub, rank, true, error);
     }
   } catch (const std::exception& error) {
-    hub.abort(fmt::format("rank {} could not start: {}", rank, reason_of(error)));
+    abort_run(hub, rank, false, error);
   }
 }
 
@@ -375,9 +380,9 @@ void run_threads(int ranks, const ThreadOptions& options, const MakeTransport& m
         run_rank(hub, rank, make_transport, body);
         attendance.leave(rank);
       });
-    } catch (const std::system_error& error) {
+    } catch (const std::exception& error) {
       // Those that run wait for the ones that do not.
-      hub.abort(fmt::format("rank {} has got no thread: {}", rank, error.code().message()));
+      abort_run(hub, rank, false, error);
       for (int missing = rank; missing < ranks; ++missing) attendance.leave(missing);
       break;
     }

@@ -138,6 +138,28 @@ TEST_P(Schedules, ARunThatGoesAsCalibratedIsForecastExactly) {
 INSTANTIATE_TEST_SUITE_P(Synchronous, Schedules, testing::Values("gpipe", "1f1b", "interleaved:2"));
 INSTANTIATE_TEST_SUITE_P(Asynchronous, Schedules, testing::Values("pipedream-2bw"));
 
+// Computing ranks run the halves of a pair one by one, sleeping ones together.
+TEST(RunComparison, PairsAreForecastAsTheyRun) {
+  const Forecast job = job_of("dualpipev");
+  const StepTimes times = true_times(job.step.program);
+  MeasuredRun run = run_of(job, times, 4);
+  run.calibration = run.later_calibration = {calibration_of(job.step.program, times, 0)};
+  const auto errors = [&] {
+    const RunComparison comparison = compare_run(job, job.result, run, TimesFrom::kCalibration);
+    return comparison.forecast.result.iteration.time_s - comparison.measured.result.iteration.time_s;
+  };
+  run.sleep = times.stages;
+  EXPECT_NEAR(errors(), 0.0, 1e-12);
+  Program one_by_one = job.step.program;
+  for (std::vector<Action>& actions : one_by_one.ranks) {
+    for (Action& action : actions) action.overlaps_next = false;
+  }
+  run.steps.assign(run.steps.size(), simulate(one_by_one, times));
+  EXPECT_GT(errors(), 1e-3) << "a pair waits for both of its inputs";
+  run.sleep.clear();
+  EXPECT_NEAR(errors(), 0.0, 1e-12);
+}
+
 TEST(RunComparison, ASteadyStepLeavesFillingAndDrainingOut) {
   const Forecast job = job_of("pipedream-2bw");
   const StepTimes times = true_times(job.step.program);

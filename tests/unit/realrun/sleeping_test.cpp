@@ -1,6 +1,7 @@
 // Compute that only takes its time. Lower bounds alone are certain on a busy machine.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "realrun/compute/sleeping_stages.hpp"
@@ -69,6 +70,41 @@ TEST(SleepingStages, ActionsLastAsLongAsTold) {
       EXPECT_GE(span.end - span.start, kMillisecond) << "with lateness made up";
     }
   }
+}
+
+// Both halves have ended when the result of either leaves.
+TEST(SleepingStages, PairsHandOnTogether) {
+  ScheduleRequest request;
+  request.pipeline_ranks = 2;
+  request.microbatches = 6;
+  request.chunks = 2;
+  TrainingPlan plan = plan_for(tiny_transformer(4), *find_schedule("dualpipev"), request);
+  plan.steps = 1;
+  StageTimes times;
+  times.forward = times.backward = times.input_gradient = times.weight_gradient = kMillisecond;
+  plan.sleep.assign(static_cast<std::size_t>(plan.program.stage_count()), times);
+  const Timeline timeline = timeline_of(train_on_threads(plan, {}), 0);
+  int sent = 0;
+  for (std::size_t rank = 0; rank < plan.program.ranks.size(); ++rank) {
+    const std::vector<Action>& actions = plan.program.ranks[rank];
+    for (std::size_t index = 0; index + 1 < actions.size(); ++index) {
+      if (!actions[index].overlaps_next) continue;
+      Action first = actions[index];
+      first.overlaps_next = false;
+      const auto is_second = [&](const Span& span) {
+        return is_action(span.kind) && span.action == actions[index + 1];
+      };
+      const std::vector<Span>& spans = timeline.ranks[rank];
+      const auto second = std::find_if(spans.begin(), spans.end(), is_second);
+      ASSERT_NE(second, spans.end());
+      for (const Transfer& transfer : timeline.transfers) {
+        if (!(transfer.produced_by == first)) continue;
+        ++sent;
+        EXPECT_GE(transfer.start, second->end) << to_string(actions[index]);
+      }
+    }
+  }
+  EXPECT_GT(sent, 0);
 }
 
 TEST(SleepingStages, CommunicateAsIfTheyComputed) {
