@@ -156,26 +156,28 @@ std::optional<Activity> ActivityBoard::activity_of(int rank) const {
   return unpack(entry(rank)->activity.load(std::memory_order_relaxed));
 }
 
-bool ActivityBoard::is_alive(const Entry& entry) {
+bool ActivityBoard::is_alive(const Entry& entry, Look look) {
   const auto process = static_cast<pid_t>(entry.process.load(std::memory_order_relaxed));
   if (kill(process, 0) != 0) return errno != ESRCH;
-  // One that nobody has asked for its end yet, which may be for ever, is there to kill() all the same.
+  if (look == Look::kQuick) return true;
   const char state = state_of_process(process);
   return state != 'Z' && state != 'X';
 }
 
-std::vector<int> ActivityBoard::dead() const {
+std::vector<int> ActivityBoard::dead(std::size_t look) const {
   std::vector<int> ranks;
   for (int rank = 0; rank < static_cast<int>(entries_.size()); ++rank) {
     const std::optional<Activity> last = activity_of(rank);
-    if (last && last->kind != Activity::Kind::kDone && !is_alive(*entry(rank))) ranks.push_back(rank);
+    if (!last || last->kind == Activity::Kind::kDone) continue;
+    const bool is_next = look % entries_.size() == static_cast<std::size_t>(rank);
+    if (!is_alive(*entry(rank), is_next ? Look::kClose : Look::kQuick)) ranks.push_back(rank);
   }
   return ranks;
 }
 
 int ActivityBoard::first_alive() const {
   for (std::size_t rank = 0; rank < entries_.size(); ++rank) {
-    if (entries_[rank] != nullptr && is_alive(*entries_[rank])) return static_cast<int>(rank);
+    if (entries_[rank] != nullptr && is_alive(*entries_[rank], Look::kClose)) return static_cast<int>(rank);
   }
   return 0;
 }
@@ -361,7 +363,7 @@ void Processes::look_for_the_dead() {
   if (now - looked_ < std::chrono::milliseconds(50) && !told_to_stop) return;
   looked_ = now;
   std::string text;
-  for (const int rank : board_.dead()) {
+  for (const int rank : board_.dead(looks_++)) {
     text +=
         fmt::format("{}rank {} has died in {}", text.empty() ? "" : ", ", rank, to_string(*board_.activity_of(rank)));
   }

@@ -48,8 +48,10 @@ class ActivityBoard {
   void note(const Activity& activity);
   /// Of a process on this machine.
   std::optional<Activity> activity_of(int rank) const;
-  /// Processes of this machine that have ended in the middle of their work.
-  std::vector<int> dead() const;
+  /// Processes of this machine that have ended in the middle of their work. One that nobody has asked how it ended is
+  /// still listed by the system, and found out by reading what that says of it: of one rank a call, which `look`, a
+  /// number that grows, chooses.
+  std::vector<int> dead(std::size_t look) const;
   /// The lowest rank on this machine that lives.
   int first_alive() const;
 
@@ -59,7 +61,8 @@ class ActivityBoard {
     std::atomic<std::int64_t> process;
   };
   const Entry* entry(int rank) const { return entries_.at(static_cast<std::size_t>(rank)); }
-  static bool is_alive(const Entry& entry);
+  enum class Look { kQuick, kClose };
+  static bool is_alive(const Entry& entry, Look look);
 
   MPI_Comm machine_ = MPI_COMM_NULL;
   MPI_Win window_ = MPI_WIN_NULL;
@@ -160,6 +163,7 @@ class Processes {
   bool tells_ = false;
   std::chrono::steady_clock::time_point listened_;
   std::chrono::steady_clock::time_point looked_;
+  std::size_t looks_ = 0;
 };
 
 }  // namespace flopcast::realrun
