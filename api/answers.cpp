@@ -144,7 +144,7 @@ std::string SimulatedStep::timeline_svg() const {
 }
 
 std::string SimulatedStep::chrome_trace() const {
-  TraceOptions options;
+  TraceOptions options = trace_options_of(parts_->forecast);
   options.other_data = {{"tool", "flopcast " FLOPCAST_VERSION}};
   return write_chrome_trace(parts_->forecast.timeline, options);
 }

@@ -141,9 +141,10 @@ class PriceMaker {
     int pipeline_ranks;
     int chunks;
     int microbatches;
+    PriceKind kind;
     bool operator<(const ShapeKey& other) const {
-      return std::tie(pipeline_ranks, chunks, microbatches, schedule) <
-             std::tie(other.pipeline_ranks, other.chunks, other.microbatches, other.schedule);
+      return std::tie(pipeline_ranks, chunks, microbatches, kind, schedule) <
+             std::tie(other.pipeline_ranks, other.chunks, other.microbatches, other.kind, other.schedule);
     }
   };
   struct KnownRow {
@@ -172,6 +173,7 @@ class PriceMaker {
     if (nodes != job_.cluster.nodes) {
       job_ = on_nodes(base_, nodes);
       shapes_.clear();
+      shared_prices_.emplace();
     }
     Layout& layout = job_.layout;
     layout = base_.layout;
@@ -216,9 +218,33 @@ class PriceMaker {
       throw PriceRefusal{"more stages than layers"};
   }
 
-  Shape& shape_of_layout() {
+  // Bounds need of a program only what one of fewer microbatches has too; as many as ScheduleShapes reads.
+  static int few_microbatches(const Layout& layout) {
+    const int all = layout.microbatches();
+    return all < 3 * layout.pp || all < 4 ? all : std::max(2, 2 * layout.pp + all % layout.pp);
+  }
+
+  static PreparedStep prepared_with(Job job, int microbatches) {
+    job.layout.global_batch_size = microbatches * job.layout.dp * job.layout.micro_batch_size;
+    return prepare(std::move(job), [](const std::string& path) -> std::string {
+      throw ConfigError({"layout.schedule", path + " is a file, which prices do not read", "", "simulate it"});
+    });
+  }
+
+  // Whether a step of fewer microbatches stands for the layout's: not where updates count them, nor where a program of
+  // all of them would be refused.
+  bool stands_for_all(const PreparedStep& step) const {
+    if (step.schedule == nullptr || step.program.asynchronous) return false;
+    ScheduleRequest request = step.request;
+    request.microbatches = job_.layout.microbatches();
+    return !refuse_request(*step.schedule, request);
+  }
+
+  Shape& shape_of_layout(PriceKind kind) {
     const Layout& layout = job_.layout;
-    const ShapeKey key{layout.schedule, layout.pp, layout.vpp.value_or(0), layout.microbatches()};
+    const int all = layout.microbatches();
+    const int few = kind == PriceKind::kBound ? few_microbatches(layout) : all;
+    ShapeKey key{layout.schedule, layout.pp, layout.vpp.value_or(0), all, kind};
     const auto known = shapes_.find(key);
     if (known != shapes_.end()) return known->second;
     if (actions_ > kMostActionsKept) {
@@ -227,9 +253,15 @@ class PriceMaker {
     }
     Shape& shape = shapes_[key];
     try {
-      shape.step = prepare(job_, [](const std::string& path) -> std::string {
-        throw ConfigError({"layout.schedule", path + " is a file, which prices do not read", "", "simulate it"});
-      });
+      if (few < all) {
+        try {
+          shape.step = prepared_with(job_, few);
+        } catch (const ConfigError&) {
+          shape.step.reset();  // a number of microbatches that the layout does not have is refused
+        }
+        if (shape.step && !stands_for_all(*shape.step)) shape.step.reset();
+      }
+      if (!shape.step) shape.step = prepared_with(job_, all);
       actions_ += shape.step->program.action_count();
     } catch (const ConfigError& error) {
       shape.refusal = error.diagnostic().problem;
@@ -237,8 +269,8 @@ class PriceMaker {
     return shape;
   }
 
-  Shape& prepared() {
-    Shape& shape = shape_of_layout();
+  Shape& prepared(PriceKind kind) {
+    Shape& shape = shape_of_layout(kind);
     if (!shape.step) throw PriceRefusal{shape.refusal};
     // What the schedule has settled stays; all else is this row's.
     Layout& before = shape.step->job.layout;
@@ -253,7 +285,7 @@ class PriceMaker {
   }
 
   RowPrice simulated() {
-    PreparedStep& step = *prepared().step;
+    PreparedStep& step = *prepared(PriceKind::kSimulated).step;
     settle(step);
     flopcast::price(step);
     std::vector<int> versions(static_cast<std::size_t>(step.program.rank_count()), 1);
@@ -282,7 +314,7 @@ class PriceMaker {
   }
 
   RowPrice bound() {
-    Shape& shape = prepared();
+    Shape& shape = prepared(PriceKind::kBound);
     PreparedStep& step = *shape.step;
     settle(step);
     if (!shape.outline) {
@@ -292,7 +324,8 @@ class PriceMaker {
       ScheduleShapes shapes(step.job.layout, space);
       shape.outline = shapes.shape(0, step.request.pipeline_ranks, step.request.chunks, step.job.layout.microbatches());
     }
-    const StepCosts costs = price_for_bounds(step.job, step.stages, step.job.layout.stage_layers);
+    const StepCosts costs =
+        price_for_bounds(step.job, shape.outline->stages, step.job.layout.stage_layers, &*shared_prices_);
     const MemoryBound memory = memory_bound(step.job, *shape.outline, costs);
     return {time_bound(step.job, *shape.outline, costs), memory.bytes / kGibibyte, memory.share <= 1.0};
   }
@@ -304,6 +337,7 @@ class PriceMaker {
   Job job_;
   const std::vector<std::string>& schedules_;
   std::map<ShapeKey, Shape> shapes_;
+  std::optional<SharedPrices> shared_prices_{std::in_place};  // of the layouts on so many nodes
   std::unordered_map<KnownRow, RowPrice, KnownRowHash> known_;
   std::size_t actions_ = 0;
   LoweredStep lowered_;

@@ -69,6 +69,7 @@ extern "C" void end_process(int /*signal*/) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   MPI_Init(&argc, &argv);
   flopcast::Crew crew;
   crew.shares = true;

@@ -1,7 +1,9 @@
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -19,17 +21,35 @@ namespace {
 std::atomic<int> interruption{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
+// A second signal ends the process at once; one that follows the first so soon is the same, sent to the group of
+// processes and handed on by one of them.
 extern "C" void interrupt(int signal) {
-  interruption = signal;
+  static volatile std::time_t first_s = 0;
+  static volatile long first_ns = 0;
+  constexpr long kSecond = 1'000'000'000;
+  constexpr long kSame = kSecond / 2;
+  const int error = errno;
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (interruption == 0) {
+    first_s = now.tv_sec;
+    first_ns = now.tv_nsec;
+    interruption = signal;
+  } else if ((now.tv_sec - first_s) * kSecond + now.tv_nsec - first_ns > kSame) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+  errno = error;
 }
 
-// A second signal ends the process at once.
 void take_signals() {
   struct sigaction action {};
   action.sa_handler = interrupt;
-  action.sa_flags = SA_RESETHAND;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // as nohup has it
+  }
   // Writing where nobody reads, or past a limit, fails like writing to a full disk.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);

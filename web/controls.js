@@ -62,6 +62,25 @@ function configField(side, change) {
   return field;
 }
 
+// Opens and closes below what a word means; nothing where the table of words has none of that name.
+function tip(words, name, label = name) {
+  const word = words.find(word => word.name === name);
+  if (!word) return "";
+  const text = element("span", {class: "tip-text", hidden: true}, word.what, ...word.formulas.map(formula => element("code", {}, formula)));
+  const button = element("button", {type: "button", class: "tip", "aria-expanded": "false", "aria-label": `What is ${label}?`, onclick: () => {
+    text.hidden = !text.hidden;
+    button.setAttribute("aria-expanded", String(!text.hidden));
+  }}, "?");
+  return element("span", {class: "tips"}, button, text);
+}
+
+// The word that explains a control, and a figure by its place in the JSON.
+const kControlWords = {gbs: "mini-batch", mbs: "microbatch", tp: "tensor parallelism", cp: "context parallelism", ep: "expert parallelism",
+                       pp: "pipeline parallelism", vpp: "interleaving", recompute: "recompute", zero: "zero", sp: "sequence parallelism", nodes: "world size"};
+const kFigureWords = {"iteration.time_s": "interval", "iteration.mfu": "mfu", "bubble.fraction": "bubble", "communication.exposed_fraction": "exposed communication",
+                      "memory.peak_gib": "GiB", "memory.shown_gib": "memory overhead", "metrics.idle_fraction": "bubble", "metrics.bubble_ratio": "bubble ratio",
+                      "figures.staleness": "staleness", "figures.weight_copies": "weight stashing", "figures.activations": "actions"};
+
 const range = (from, to) => Array.from({length: to - from + 1}, (_, i) => from + i);
 const kPowers = [1, 2, 4, 8, 16, 32, 64];
 const kMicrobatches = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512, 768, 1024, 1536, 2048];
@@ -102,11 +121,15 @@ function modelChoice(side, names, change) {
 
 function jobControls(side, names, change, plan) {
   const schedules = names.schedules.filter(schedule => schedule.name !== "terapipe");
+  const own = [["peak", "Peak of products, TFLOP/s"], ["memory", "Memory, GiB"], ["bandwidth", "Memory bandwidth, TB/s"],
+               ["links", "Links in the node, GB/s a GPU"], ["nic", "Network card, Gbit/s"]];
   return [
     modelChoice(side, names, change),
     configField(side, change),
     choice("Cluster", "cluster", side, names.clusters.map(cluster => [cluster.name]), change),
     whole("Nodes", "nodes", side, change),
+    element("details", {class: "own", "data-key": "own", open: own.some(([key]) => side[key] > 0)}, element("summary", {}, "Hardware of your own"),
+      element("p", {class: "note"}, "In place of the cluster's figures; empty leaves them."), ...own.map(([key, label]) => amount(label, key, side, change))),
     element("p", {class: "note", "data-fact": "shape"}, shapeText(side, names)),
     slider("Sequences a step (global batch)", "gbs", side, including(kBatches, side.gbs), change),
     slider("Microbatch size", "mbs", side, including([1, 2, 4, 8, 16], side.mbs), change),

@@ -84,7 +84,7 @@ class App {
       this.controls();
       this.refresh();
     })));
-    const fields = state.mode === "job" ? jobControls(side, this.names, change, () => this.plan(side)) : scheduleControls(side, this.names, change);
+    const fields = (state.mode === "job" ? jobControls(side, this.names, change, () => this.plan(side)) : scheduleControls(side, this.names, change)).map(field => this.explained(field));
     const copied = element("span", {class: "note", "aria-live": "polite"});
     const share = element("div", {class: "share"}, element("button", {type: "button", "data-key": "share", onclick: async () => {
       try {
@@ -97,6 +97,35 @@ class App {
     replaceKeepingFocus(document.getElementById("controls"),
       element("div", {class: "tabs"}, tab("Schedules", "mode-schedule", state.mode === "schedule", () => switchTo("schedule")), tab("Model on a cluster", "mode-job", state.mode === "job", () => switchTo("job"))),
       compare, sides, ...fields, share);
+  }
+
+  // A control beside the button that explains its word.
+  explained(field) {
+    const key = field instanceof HTMLElement && (field.matches("[data-key]") ? field : field.querySelector("[data-key]"))?.dataset.key;
+    const word = Object.hasOwn(kControlWords, key || "") ? tip(this.names.words, kControlWords[key]) : "";
+    return word === "" ? field : element("div", {class: "worded"}, field, word);
+  }
+
+  // What is shown, as files and as a command, of the side whose controls are.
+  exports() {
+    const {mode, sides, shown} = this.state;
+    const question = {...questionOf(mode, sides[shown], this.names), ask: "export"};
+    const told = element("span", {class: "note", "aria-live": "polite"});
+    const typed = mode !== "job" ? "" : question.config !== undefined ? "flopcast simulate job.json" : this.ask({...question, as: "command"}).text;
+    const save = as => {
+      const answer = this.ask({...question, as, ...(typed ? {command: typed} : {})});
+      if (answer.error) {
+        told.textContent = answer.error.problem;
+        return;
+      }
+      const link = element("a", {href: URL.createObjectURL(new Blob([answer.text])), download: kExports[as][1]});
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+      told.textContent = `${kExports[as][1]} saved`;
+    };
+    return element("div", {class: "exports", role: "group", "aria-label": "Save what is shown"}, element("span", {class: "note"}, "Save:"),
+      ...exportsOf(mode).map(as => element("button", {type: "button", "data-export": as, onclick: () => save(as)}, kExports[as][0])), told,
+      typed ? element("details", {class: "figures"}, element("summary", {}, "as a command"), element("code", {"data-fact": "command"}, typed)) : "");
   }
 
   // Searches all layouts of a side's model, cluster and batch, beside the page: it goes on meanwhile.
@@ -193,7 +222,11 @@ class App {
     this.timeline.show(this.views.map(view => new TimelineModel(view)));
     showDetails(this.panel, this.timeline, null);
     const cards = figureCards(this.views);
-    document.getElementById("figures").replaceChildren(...(cards ? [cards] : []));
+    for (const card of cards?.children ?? []) {
+      const path = card.querySelector("[data-path]").dataset.path;
+      if (Object.hasOwn(kFigureWords, path)) card.append(tip(this.names.words, kFigureWords[path], card.querySelector("h2").textContent));
+    }
+    document.getElementById("figures").replaceChildren(...(cards ? [cards] : []), this.exports());
     const {terms} = this.names;
     const parts = [adviceSection(this.views.length === 1 ? this.views[0].advice : null), stepSection(this.views, terms), memorySection(this.views, terms), bubbleSection(this.views, terms), ranksSection(this.views, terms), warningsSection(this.views), jobSection(this.views), assumptionsSection(this.views)];
     document.getElementById("sections").replaceChildren(...parts.filter(part => part));

@@ -9,10 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 #include "import/programs/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/object_reader.hpp"
 #include "model/job/fields.hpp"
+#include "model/job/flags.hpp"
 #include "model/job/read_job.hpp"
 #include "model/units/quantity.hpp"
 #include "planner/plan/advice.hpp"
@@ -22,6 +24,10 @@
 #include "planner/tables/plan_tables.hpp"
 #include "reports/html/packed_timeline.hpp"
 #include "reports/html/page.hpp"
+#include "reports/result/explanations.hpp"
+#include "reports/result/result_tables.hpp"
+#include "reports/timeline/chrome_trace.hpp"
+#include "reports/timeline/timeline_svg.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
@@ -151,35 +157,64 @@ Json activations(const Timeline& timeline, const Program& program) {
   return pack_memory(timeline, memory, std::vector<double>(memory.size(), 0.0));
 }
 
-Json schedule_view(const nlohmann::json& question) {
+// What a question's schedule is, and its timeline in units.
+struct AskedSchedule {
+  std::string text;
+  ScheduleName name;
+  ScheduleRequest request;
+  RankTimes rank;
+
+  StepTimes times(const Program& program) const { return spread(rank, program); }
+};
+
+AskedSchedule read_schedule(const nlohmann::json& question) {
   const Origins origins;
   ObjectReader reader(question.at("schedule"), "schedule", origins);
   constexpr int kMostRanks = 512;
   constexpr int kMostMicrobatches = 100'000;
-  const std::string text = reader.text("name").value_or("1f1b");
-  const ScheduleName name = parse_schedule_name(text);
-  ScheduleRequest request;
+  AskedSchedule asked;
+  asked.text = reader.text("name").value_or("1f1b");
+  asked.name = parse_schedule_name(asked.text);
+  ScheduleRequest& request = asked.request;
   request.pipeline_ranks = reader.whole("pp", 1, kMostRanks).value_or(4);
   request.microbatches = reader.whole("microbatches", 1, kMostMicrobatches).value_or(4);
-  const int chunks = reader.whole("vpp", 1, kMostRanks).value_or(name.info->default_chunks);
-  request.chunks = name.chunks.value_or(name.info->uses_chunks ? chunks : 1);
-  request.variant = name.variant;
-  RankTimes rank;
+  const ScheduleInfo& info = *asked.name.info;
+  const int chunks = reader.whole("vpp", 1, kMostRanks).value_or(info.default_chunks);
+  request.chunks = asked.name.chunks.value_or(info.uses_chunks ? chunks : 1);
+  request.variant = asked.name.variant;
+  RankTimes& rank = asked.rank;
   rank.forward = ticks_of(reader, "forward", 1.0);
   rank.backward = ticks_of(reader, "backward", 2.0);
   rank.weight = std::min(ticks_of(reader, "weight", 1.0), rank.backward);
   rank.transfer = ticks_of(reader, "p2p", 0.0);
   reader.refuse_unknown_keys();
-
-  const TimesOfProgram times = [&rank](const Program& program) { return spread(rank, program); };
   refuse_too_many(least_actions(request.pipeline_ranks, request.chunks, request.microbatches));
-  const Program program = generate_schedule(*name.info, request, times);
+  return asked;
+}
+
+Program program_of(const AskedSchedule& asked) {
+  Program program =
+      generate_schedule(*asked.name.info, asked.request, [&asked](const Program& of) { return asked.times(of); });
   refuse_too_many(static_cast<std::int64_t>(program.action_count()));
-  Timeline timeline = simulate(program, times(program));
+  return program;
+}
+
+Timeline timeline_of(const AskedSchedule& asked, const Program& program) {
+  Timeline timeline = simulate(program, asked.times(program));
   timeline.units_per_tick = 1.0 / static_cast<double>(kTicksPerUnit);
-  timeline.title = fmt::format("{}: {} ranks, {} microbatches", text, program.rank_count(), program.microbatch_count());
-  const ScheduleFigures figures = figures_of(*name.info, request, times);
-  Json view = page_view(text, timeline);
+  timeline.title =
+      fmt::format("{}: {} ranks, {} microbatches", asked.text, program.rank_count(), program.microbatch_count());
+  return timeline;
+}
+
+Json schedule_view(const nlohmann::json& question) {
+  const AskedSchedule asked = read_schedule(question);
+  const ScheduleInfo& info = *asked.name.info;
+  const Program program = program_of(asked);
+  const Timeline timeline = timeline_of(asked, program);
+  const ScheduleFigures figures =
+      figures_of(info, asked.request, [&asked](const Program& of) { return asked.times(of); });
+  Json view = page_view(asked.text, timeline);
   for (const char* key : {"makespan", "span"}) view["metrics"][key] = rounded(view["metrics"][key].get<double>());
   view["memory"] = activations(timeline, program);
   view["figures"] = {{"activations", figures.largest_peak()},
@@ -187,8 +222,8 @@ Json schedule_view(const nlohmann::json& question) {
                      {"staleness", *std::max_element(figures.staleness.begin(), figures.staleness.end())},
                      {"messages", figures.messages}};
   if (figures.steady_idle) view["figures"]["steady_bubble"] = *figures.steady_idle;
-  view["summary"] = name.info->summary;
-  view["source"] = name.info->source;
+  view["summary"] = info.summary;
+  view["source"] = info.source;
   return view;
 }
 
@@ -211,7 +246,12 @@ Json names() {
     const nlohmann::json values = catalogue_values(CatalogueKind::kClusters, name);
     clusters.push_back({{"name", name},
                         {"description", values.value("description", "")},
-                        {"devices_per_node", values.value("devices_per_node", 1)}});
+                        {"devices_per_node", values.value("devices_per_node", 1)},
+                        {"device", values.value("device", "")}});
+  }
+  Json words = Json::array();
+  for (const Explanation& explanation : read_explanations()) {
+    words.push_back({{"name", explanation.name}, {"what", explanation.what}, {"formulas", explanation.formulas}});
   }
   Json models = Json::array();
   for (const std::string& name : catalogue_names(CatalogueKind::kModels)) models.push_back(name);
@@ -228,7 +268,86 @@ Json names() {
           {"recompute", field_named(layout_fields(), "recompute").choices()},
           {"precisions", field_named(training_fields(), "precision").choices()},
           {"most_zero", static_cast<int>(field_named(layout_fields(), "zero").largest)},
-          {"terms", page_terms()}};
+          {"terms", page_terms()},
+          {"words", words}};
+}
+
+constexpr const char* kTool = "flopcast " FLOPCAST_VERSION;
+
+// What the program is asked for the same job: every key that the job names, by its shortest flag.
+void add_flags(const nlohmann::json& value, const std::string& path, std::string& command) {
+  if (value.is_object()) {
+    for (const auto& item : value.items())
+      add_flags(item.value(), path.empty() ? item.key() : path + "." + item.key(), command);
+    return;
+  }
+  const auto key =
+      std::find_if(job_keys().begin(), job_keys().end(), [&path](const JobKey& known) { return known.field == path; });
+  std::string flag = "--" + path;
+  if (key != job_keys().end() && !key->aliases.empty()) flag = key->aliases.front();
+  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  command += value.is_boolean() ? " " + flag + "=" + text : " " + flag + " " + shell_word(text);
+}
+
+std::string command_of(const nlohmann::json& root) {
+  std::string command = "flopcast simulate";
+  nlohmann::json rest = root;
+  for (const std::string section : {"model", "cluster"}) {
+    if (!rest.contains(section)) continue;
+    nlohmann::json value = rest.at(section);
+    rest.erase(section);
+    // By its name it is one flag.
+    if (value.is_object() && value.contains("name")) {
+      command += " --" + section + " " + shell_word(value.at("name").get<std::string>());
+      value.erase("name");
+    }
+    add_flags(value, section, command);
+  }
+  add_flags(rest, "", command);
+  return command;
+}
+
+// A timeline and what belongs to it, as the files that the program writes of it.
+std::string exported(const nlohmann::json& question) {
+  const std::string as = text_of(question, "as");
+  const std::string command = text_of(question, "command");
+  const Json answer = [&]() -> Json {
+    if (question.contains("schedule")) {
+      const AskedSchedule asked = read_schedule(question);
+      const Timeline timeline = timeline_of(asked, program_of(asked));
+      if (as == "svg") return write_svg(timeline, SvgOptions());
+      if (as == "html") return timelines_page({"Pipeline schedules", kTool, ""}, {timeline});
+      if (as == "trace") return write_chrome_trace(timeline, {});
+      return nullptr;
+    }
+    if (!question.contains("job")) return nullptr;
+    ImportedJob imported;
+    const nlohmann::json root = root_of(question, imported);
+    if (as == "job") return root.dump(2) + "\n";
+    if (as == "command") return command_of(root);
+    Forecast forecast = flopcast::forecast(job_of(question), refuse_file);
+    if (as == "svg") return write_svg(forecast.timeline, SvgOptions());
+    if (as == "html") {
+      add_run(forecast, WithOptions::kYes);
+      const Job& job = forecast.step.job;
+      PageInfo info = {job.model.name + " on " + job.cluster.name, kTool, describe_job(job)};
+      info.command = command;
+      PageParts parts;
+      parts.advice = advice_on(forecast, refuse_file);
+      return forecast_page(std::move(info), forecast, std::move(parts));
+    }
+    if (as == "trace") {
+      TraceOptions options = trace_options_of(forecast);
+      options.other_data = {{"tool", kTool}, {"command", command}, {"job", describe_job(forecast.step.job)}};
+      return write_chrome_trace(forecast.timeline, options);
+    }
+    return nullptr;
+  }();
+  if (answer.is_null()) {
+    throw ConfigError({"as", fmt::format("nothing is written as \"{}\"", as), "",
+                       "valid: svg, html, trace; of a job also job, command"});
+  }
+  return Json({{"text", answer}}).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 // As `flopcast plan` does, with its defaults.
@@ -292,8 +411,9 @@ std::string answer_valid(const nlohmann::json& question) {
     return view.dump();
   }
   if (ask == "plan" && question.contains("job")) return planned(question);
+  if (ask == "export") return exported(question);
   throw ConfigError(
-      {"ask", fmt::format("nothing is known about \"{}\"", ask), "", "valid: simulate, view, plan, names"});
+      {"ask", fmt::format("nothing is known about \"{}\"", ask), "", "valid: simulate, view, plan, export, names"});
 }
 
 std::string error_json(const Diagnostic& diagnostic) {

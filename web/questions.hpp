@@ -13,10 +13,13 @@ namespace flopcast {
 ///                                     unit; "weight" is the part W of "backward"; "vpp" is the schedule's default
 ///                                     where it is absent, and counts only for schedules of several chunks
 ///   {"ask": "plan", "job": {…}}       what `flopcast plan job.json --format json` prints: the job's layout holds what
-///   is
-///                                     fixed, at least global_batch_size
+///                                     is fixed, at least global_batch_size
+///   {"ask": "export", "as": "svg" | "html" | "trace", "job" or "schedule": {…}}
+///                                     {"text": what --svg, --html or --trace writes of it}; of a job also "job", the
+///                                     job file, and "command", which asks the program the same
 ///   {"ask": "names"}                  models, clusters with their devices a node, stacks, schedules with the chunks a
-///                                     rank that they accept, and the terms of reports/html/page.hpp
+///                                     rank that they accept, the terms of reports/html/page.hpp, and the words that
+///                                     `flopcast explain` knows
 /// "config" beside a job is the text of a Hugging Face config.json: the job's model. A mistake in the question comes
 /// back as {"error": {"field", "problem", "where", "help"}}. The page reads no files: a job that names one is refused,
 /// and so is a view of more than 100,000 actions.

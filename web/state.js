@@ -2,7 +2,7 @@
 
 const kDefaultJob = {model: "gpt3-175b", cluster: "dgx-a100-80g", nodes: 8, tp: 8, pp: 8, cp: 1, ep: 1, vpp: 3, gbs: 64,
                      mbs: 1, sequence: 2048, schedule: "interleaved", recompute: "selective", zero: 0, sp: true, precision: "",
-                     stack: "megatron-core", tokens: 0, price: 0};
+                     stack: "megatron-core", tokens: 0, price: 0, peak: 0, memory: 0, bandwidth: 0, links: 0, nic: 0};
 const kDefaultSchedule = {name: "1f1b", pp: 4, microbatches: 8, vpp: 2, forward: 1, backward: 2, weight: 1, p2p: 0};
 
 // A state is {mode: "job" | "schedule", sides: [{…}] or two of them, shown: which side the controls change, lesson: the
@@ -65,11 +65,18 @@ function devicesOf(side, names) {
   return {devices, dp: Math.max(1, Math.floor(devices / (side.tp * side.pp * side.cp)))};
 }
 
+// Figures of one's own, over those of the cluster; 0 leaves its own. A peak without a number format is of both halves.
+function hardwareOf({peak, memory, bandwidth, links, nic, precision}) {
+  const peaks = Object.fromEntries((precision ? [precision] : ["bf16", "fp16"]).map(format => [format, `${peak}TFLOP/s`]));
+  const device = {...(peak > 0 ? {peak: peaks} : {}), ...(memory > 0 ? {memory_capacity: `${memory}GiB`} : {}), ...(bandwidth > 0 ? {memory_bandwidth: `${bandwidth}TB/s`} : {})};
+  return {...(Object.keys(device).length > 0 ? {device} : {}), ...(links > 0 ? {intra_bandwidth: `${links}GB/s`} : {}), ...(nic > 0 ? {nic_bandwidth: `${nic}Gbit/s`} : {})};
+}
+
 // The job file that a side means. The batch of a step is what its control says, whatever the layout.
 function jobOf(side, names) {
   return {
     model: side.model,
-    cluster: {name: side.cluster, nodes: side.nodes},
+    cluster: {name: side.cluster, nodes: side.nodes, ...hardwareOf(side)},
     layout: {dp: devicesOf(side, names).dp, tp: side.tp, pp: side.pp, cp: side.cp, ep: side.ep, vpp: side.vpp,
              sequence_parallel: side.sp && side.tp > 1, micro_batch_size: side.mbs, global_batch_size: side.gbs,
              schedule: side.schedule, recompute: side.recompute, zero: side.zero},
@@ -98,6 +105,15 @@ function questionOf(mode, side, names) {
   if (side.config !== undefined) question.config = side.config;
   return question;
 }
+
+// What is saved of a side: the key, what the button says, the file's name.
+const kExports = {
+  svg: ["Figure (SVG)", "timeline.svg"],
+  html: ["Report (HTML)", "report.html"],
+  trace: ["Trace for Perfetto", "trace.json"],
+  job: ["Job file", "job.json"],
+};
+const exportsOf = mode => Object.keys(kExports).filter(as => mode === "job" || as !== "job");
 
 // Presets that teach. `look` is what to see, `play` what to change.
 

@@ -10,6 +10,7 @@
 #include <deque>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -89,27 +90,7 @@ class HelpFormatter : public CLI::Formatter {
   int width_;  // 0: as wide as it is
 };
 
-namespace {
-
-// As a shell takes it.
-std::string shell_word(const std::string& word) {
-  const auto plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           std::string_view("%+,-./:=@_").find(c) != std::string_view::npos;
-  };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
-  std::string text = "'";
-  for (const char c : word) {
-    if (c == '\'') {
-      text += "'\\''";
-    } else {
-      text += c;
-    }
-  }
-  return text + "'";
-}
-
-}  // namespace
+namespace {}  // namespace
 
 struct CommandLine::Parser {
   // What takes one value, or is true when it stands alone: --tp 8, --sp, --sp=false.
@@ -164,6 +145,27 @@ std::vector<std::string> flags_that_end_with(const std::string& flag, const std:
     if (one.ends_with(flag.substr(1)) && one.find('.') == std::string::npos) longer.push_back(one);
   }
   return longer;
+}
+
+// "--fp8-atention" is near the last word of --training.fp8_attention.
+std::vector<std::string> flags_with_last_word_near(const std::string& flag, const std::vector<std::string>& known) {
+  std::multimap<std::string, std::string> paths;
+  for (const std::string& one : known) {
+    const std::size_t dot = one.rfind('.');
+    if (dot == std::string::npos) continue;
+    std::string word = "--" + one.substr(dot + 1);
+    std::replace(word.begin(), word.end(), '_', '-');
+    paths.emplace(std::move(word), one);
+  }
+  std::vector<std::string> words;
+  for (auto word = paths.begin(); word != paths.end(); word = paths.upper_bound(word->first))
+    words.push_back(word->first);
+  std::vector<std::string> near;
+  for (const std::string& word : nearest_choices(flag, words)) {
+    const auto [first, last] = paths.equal_range(word);
+    for (auto path = first; path != last; ++path) near.push_back(path->second);
+  }
+  return near;
 }
 
 // A flag without its value.
@@ -338,6 +340,15 @@ void refuse_input_as_output(const std::vector<std::string>& arguments,
   }
 }
 
+// Before anything is computed or written: of several outputs none is written where another one cannot be.
+void require_writable_outputs(const std::vector<std::pair<std::string, const std::optional<std::string>*>>& outputs) {
+  for (const auto& [flag, file] : outputs) {
+    if (!*file || **file == kStandardInput) continue;
+    if ((*file)->empty()) throw ConfigError({flag, "the file's name is empty", flag, "give a file"});
+    require_writable(**file);
+  }
+}
+
 }  // namespace
 
 bool CommandLine::parse(const std::vector<std::string>& arguments) {
@@ -395,13 +406,17 @@ std::optional<std::string> CommandLine::read(const std::vector<std::string>& arg
   }
   refuse_input_as_output(arguments, parser_->outputs);
   const std::vector<std::string> extras = app.remaining();
-  if (extras.empty()) return std::nullopt;
+  if (extras.empty()) {
+    require_writable_outputs(parser_->outputs);
+    return std::nullopt;
+  }
   const std::string& extra = extras.front();
   if (extra.size() < 2 || extra.front() != '-')
     refuse("", fmt::format("unexpected argument \"{}\"", extra), command, "");
   const std::string flag = extra.substr(0, extra.find('='));
   std::vector<std::string> near = nearest_choices(flag, known_flags(app));
   if (near.empty()) near = flags_that_end_with(flag, known_flags(app));
+  if (near.empty()) near = flags_with_last_word_near(flag, known_flags(app));
   refuse(flag, "unknown flag", command,
          near.empty() ? "" : fmt::format("did you mean {}? see: {} --help", fmt::join(near, " or "), command));
 }

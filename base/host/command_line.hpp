@@ -35,7 +35,8 @@ class CommandLine {
                   const std::string& help);
   void add_option(const std::string& names, std::optional<int>& target, const std::string& value_name,
                   const std::string& help);
-  /// A file to be written. Two of them that name one file are refused; pipes and devices take several texts.
+  /// A file to be written. Two of them that name one file are refused, as is one that is read as well, and one that
+  /// cannot be written (EnvironmentError); pipes and devices take several texts.
   void add_output(const std::string& names, std::optional<std::string>& target, const std::string& help);
   /// May be given several times.
   void add_option(const std::string& names, std::vector<std::string>& target, const std::string& value_name,

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <new>
+#include <system_error>
 
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
@@ -20,6 +21,9 @@ Complaint complaint_about(const std::exception& error) {
     return {kEnvironmentFailed, fmt::format("error: {}", error.what())};
   }
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return {kEnvironmentFailed, "error: out of memory"};
+  const auto* system = dynamic_cast<const std::system_error*>(&error);
+  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again)
+    return {kEnvironmentFailed, fmt::format("error: no further thread or process: {}", system->code().message())};
   return {kBug, fmt::format("internal error: {}\nThis is a bug of flopcast; please report it with the command.",
                             error.what())};
 }

@@ -1,10 +1,14 @@
 #include "base/host/processes.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -12,6 +16,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <set>
+#include <utility>
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
@@ -20,14 +26,11 @@ namespace flopcast {
 
 namespace {
 
-volatile std::sig_atomic_t child_of_handler = 0;
+volatile std::sig_atomic_t signal_of_others = 0;
+volatile std::sig_atomic_t signal_of_terminal = 0;
 
-// What the terminal sends, it sends to the child as well; what another process sends is for this one alone.
-extern "C" void hand_on(int signal, siginfo_t* info, void* /*context*/) {
-  const int error = errno;
-  const bool from_terminal = info->si_code == SI_KERNEL;
-  if (child_of_handler > 0 && !from_terminal) kill(static_cast<pid_t>(child_of_handler), signal);
-  errno = error;
+extern "C" void note_signal(int signal, siginfo_t* info, void* /*context*/) {
+  (info->si_code == SI_KERNEL ? signal_of_terminal : signal_of_others) = signal;
 }
 
 constexpr std::array<int, 3> kHandedOn = {SIGINT, SIGTERM, SIGHUP};
@@ -36,34 +39,47 @@ constexpr std::array<int, 3> kHandedOn = {SIGINT, SIGTERM, SIGHUP};
 class SignalsForChild {
  public:
   SignalsForChild() {
+    forget();
     sigset_t waiting;
     sigemptyset(&waiting);
     for (const int signal : kHandedOn) sigaddset(&waiting, signal);
     sigprocmask(SIG_BLOCK, &waiting, &mask_);
     struct sigaction action {};
-    action.sa_sigaction = hand_on;
+    action.sa_sigaction = note_signal;
     action.sa_flags = SA_SIGINFO;
-    for (std::size_t at = 0; at < kHandedOn.size(); ++at) sigaction(kHandedOn[at], &action, &before_[at]);
+    for (std::size_t at = 0; at < kHandedOn.size(); ++at) {
+      sigaction(kHandedOn[at], nullptr, &before_[at]);
+      if (!is_ignored(at)) sigaction(kHandedOn[at], &action, nullptr);
+    }
   }
   SignalsForChild(const SignalsForChild&) = delete;
   SignalsForChild& operator=(const SignalsForChild&) = delete;
   ~SignalsForChild() {
-    child_of_handler = 0;
     for (std::size_t at = 0; at < kHandedOn.size(); ++at) sigaction(kHandedOn[at], &before_[at], nullptr);
-    sigprocmask(SIG_SETMASK, &mask_, nullptr);
+    release();
   }
 
-  void hand_to(pid_t child) {
-    child_of_handler = child;
-    sigprocmask(SIG_SETMASK, &mask_, nullptr);
-  }
+  void release() const { sigprocmask(SIG_SETMASK, &mask_, nullptr); }
   /// In the child, before it becomes the program.
   void restore() const {
-    for (const int signal : kHandedOn) ::signal(signal, SIG_DFL);
-    sigprocmask(SIG_SETMASK, &mask_, nullptr);
+    for (std::size_t at = 0; at < kHandedOn.size(); ++at) ::signal(kHandedOn[at], is_ignored(at) ? SIG_IGN : SIG_DFL);
+    release();
+  }
+  /// What has come since the last call and the child has not got by itself; 0: nothing.
+  static int taken(bool of_terminal_too) {
+    const int signal = signal_of_others != 0 ? signal_of_others : of_terminal_too ? signal_of_terminal : 0;
+    if (signal != 0) forget();
+    return signal;
   }
 
  private:
+  // By whoever started this program, as nohup does: it stays so.
+  bool is_ignored(std::size_t at) const { return before_[at].sa_handler == SIG_IGN; }
+  static void forget() {
+    signal_of_others = 0;
+    signal_of_terminal = 0;
+  }
+
   sigset_t mask_{};
   std::array<struct sigaction, kHandedOn.size()> before_{};
 };
@@ -71,14 +87,14 @@ class SignalsForChild {
 constexpr int kCannotStart = 127;
 
 // By fork: a child that is to end with its parent has to ask for it itself.
-pid_t start(const std::vector<std::string>& words, const Streams& streams, const SignalsForChild& signals) {
+pid_t start(const std::vector<std::string>& words, const Streams& streams, int err, bool apart,
+            const SignalsForChild& signals) {
   std::vector<char*> arguments;
   arguments.reserve(words.size() + 1);
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   if (access(arguments.front(), X_OK) != 0) throw EnvironmentError(fmt::format("{} cannot be started", words.front()));
   const int out = fileno(streams.out);
-  const int err = fileno(streams.err);
   FLOPCAST_CHECK(out >= 0 && err >= 0);
   std::fflush(streams.out);
   std::fflush(streams.err);
@@ -88,10 +104,160 @@ pid_t start(const std::vector<std::string>& words, const Streams& streams, const
   if (child > 0) return child;
   // Nobody is left behind when the parent is killed. A launcher that is told to end tells its ranks.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (apart) {
+    // A group that is not the terminal's would be stopped for reading from it.
+    setpgid(0, 0);
+    const int nothing = open("/dev/null", O_RDONLY);
+    if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+  }
   signals.restore();
   const bool has_streams = dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0;
   if (has_streams && getppid() == parent) execv(arguments.front(), arguments.data());
   _exit(kCannotStart);
+}
+
+/// The error stream of a launcher, shown line by line.
+class ErrorLines {
+ public:
+  explicit ErrorLines(std::FILE* shown) : shown_(shown) {
+    if (pipe2(ends_.data(), O_CLOEXEC) != 0)
+      throw EnvironmentError(fmt::format("no pipe can be made: {}", std::strerror(errno)));
+    fcntl(ends_[0], F_SETFL, O_NONBLOCK);
+  }
+  ErrorLines(const ErrorLines&) = delete;
+  ErrorLines& operator=(const ErrorLines&) = delete;
+  ~ErrorLines() {
+    for (const int end : ends_) {
+      if (end >= 0) close(end);
+    }
+  }
+
+  int reading() const { return ends_[0]; }
+  int writing() const { return ends_[1]; }
+  void close_writing() {
+    close(ends_[1]);
+    ends_[1] = -1;
+  }
+  /// What is there by now.
+  void read_on(ChildEnd& end) {
+    std::array<char, 4096> piece{};
+    ssize_t count = 0;
+    while (ends_[0] >= 0 && (count = read(ends_[0], piece.data(), piece.size())) != 0) {
+      if (count < 0) return;
+      line_.append(piece.data(), static_cast<std::size_t>(count));
+      for (std::size_t stop = 0; (stop = line_.find('\n')) != std::string::npos;) {
+        show(line_.substr(0, stop + 1), end);
+        line_.erase(0, stop + 1);
+      }
+    }
+    // Nobody writes any more: a poll would come back at once.
+    if (ends_[0] >= 0) close(std::exchange(ends_[0], -1));
+  }
+  /// What has no end of a line.
+  void finish(ChildEnd& end) {
+    read_on(end);
+    if (!line_.empty()) show(line_, end);
+    line_.clear();
+  }
+
+ private:
+  void show(const std::string& line, ChildEnd& end) {
+    const bool bug = line.rfind("internal error:", 0) == 0;
+    const bool complaint = bug || line.rfind("error:", 0) == 0;
+    end.told_bug = end.told_bug || bug;
+    end.told_error = end.told_error || complaint;
+    if (complaint && !complaints_.insert(line).second) return;
+    std::fputs(line.c_str(), shown_);
+    std::fflush(shown_);
+  }
+
+  std::FILE* shown_;
+  std::array<int, 2> ends_{-1, -1};
+  std::string line_;
+  std::set<std::string> complaints_;
+};
+
+using Steady = std::chrono::steady_clock;
+
+/// Looks after a child until it ends.
+class ChildWatch {
+ public:
+  ChildWatch(pid_t child, const ChildRules& rules, ChildEnd& end) : child_(child), rules_(rules), end_(end) {}
+
+  void look() {
+    const Steady::time_point now = Steady::now();
+    hand_on(now);
+    if (rules_.longest_stop && now - looked_ >= kEvery) look_for_stops(now);
+  }
+
+ private:
+  static constexpr auto kEvery = std::chrono::milliseconds(100);
+  static constexpr auto kUntilHarder = std::chrono::seconds(3);
+
+  bool is_launcher() const { return !rules_.launches.empty(); }
+  std::vector<pid_t> workers() const {
+    if (!is_launcher()) return {child_};
+    const std::vector<pid_t> workers = with_program(rules_.launches, descendants_of(child_));
+    return workers.empty() ? std::vector<pid_t>{child_} : workers;
+  }
+  void hand_on(Steady::time_point now) {
+    if (const int signal = SignalsForChild::taken(is_launcher())) {
+      end_.handed_on = signal;
+      for (const pid_t process : workers()) kill(process, signal);
+      harder_ = now + kUntilHarder;
+    }
+    if (!is_launcher() || !harder_ || now < *harder_) return;
+    if (tried_launcher_) return kill_all();
+    tried_launcher_ = true;
+    kill(child_, SIGTERM);
+    harder_ = now + kUntilHarder;
+  }
+  // Time in which this process was itself stopped is none that the child wasted.
+  void look_for_stops(Steady::time_point now) {
+    constexpr auto kUntilEnd = std::chrono::seconds(5);
+    const Steady::duration since = std::min<Steady::duration>(now - looked_, 2 * kEvery);
+    looked_ = now;
+    const auto lasts = [since](bool holds, Steady::duration& so_far) {
+      so_far = holds ? so_far + since : Steady::duration{};
+      return so_far;
+    };
+    const bool stopped = state_of_process(child_) == 'T' || are_stopped(workers());
+    const bool is_alone = lists_descendants_ && descendants_of(child_).empty();
+    const bool should_end = is_launcher() && (end_.told_error || is_alone);
+    if (lasts(stopped, stopped_for_) > *rules_.longest_stop) end_.was_stopped = true;
+    if (lasts(should_end, left_for_) > *rules_.longest_stop + kUntilEnd) end_.was_left = true;
+    if (end_.was_stopped || end_.was_left) kill_all();
+  }
+  void kill_all() const {
+    for (const pid_t process : descendants_of(child_)) kill(process, SIGKILL);
+    kill(child_, SIGKILL);
+  }
+
+  pid_t child_;
+  bool lists_descendants_ = lists_descendants();
+  const ChildRules& rules_;
+  ChildEnd& end_;
+  std::optional<Steady::time_point> harder_;
+  bool tried_launcher_ = false;
+  Steady::time_point looked_ = Steady::now();
+  Steady::duration stopped_for_{};
+  Steady::duration left_for_{};
+};
+
+// Returns when one of them has something to tell, or after a moment; -1 of a descriptor is passed over.
+void wait_a_moment(int ended, int lines) {
+  constexpr int kMilliseconds = 50;
+  constexpr int kWithoutDescriptor = 5;  // of the child: the system is too old to tell
+  std::array<pollfd, 2> watched = {{{ended, POLLIN, 0}, {lines, POLLIN, 0}}};
+  poll(watched.data(), watched.size(), ended >= 0 ? kMilliseconds : kWithoutDescriptor);
+}
+
+int descriptor_of_process(pid_t process) {
+#ifdef SYS_pidfd_open
+  return static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+#else
+  return -1;
+#endif
 }
 
 }  // namespace
@@ -121,15 +287,35 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-ChildEnd run_child(const std::vector<std::string>& words, const Streams& streams) {
+ChildEnd run_child(const std::vector<std::string>& words, const Streams& streams, const ChildRules& rules) {
+  ChildEnd end;
   SignalsForChild signals;
-  const pid_t child = start(words, streams, signals);
-  signals.hand_to(child);
+  std::optional<ErrorLines> lines;
+  if (!rules.launches.empty()) lines.emplace(streams.err);
+  const pid_t child =
+      start(words, streams, lines ? lines->writing() : fileno(streams.err), !rules.launches.empty(), signals);
+  if (lines) lines->close_writing();
+  if (rules.guard != nullptr) rules.guard->take_charge_of(child);
+  signals.release();
+  const int descriptor = descriptor_of_process(child);
+  ChildWatch watch(child, rules, end);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  while (true) {
+    const pid_t ended = waitpid(child, &status, WNOHANG);
+    if (ended == child || (ended < 0 && errno != EINTR)) break;
+    watch.look();
+    if (lines) lines->read_on(end);
+    wait_a_moment(descriptor, lines ? lines->reading() : -1);
   }
-  if (WIFSIGNALED(status)) return {.exit_code = 0, .signal = WTERMSIG(status)};
-  return {.exit_code = WEXITSTATUS(status), .signal = 0};
+  if (rules.guard != nullptr) rules.guard->take_charge_of(0);
+  if (descriptor >= 0) close(descriptor);
+  if (lines) lines->finish(end);
+  if (WIFSIGNALED(status)) {
+    end.signal = WTERMSIG(status);
+  } else {
+    end.exit_code = WEXITSTATUS(status);
+  }
+  return end;
 }
 
 }  // namespace flopcast

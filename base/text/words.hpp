@@ -27,6 +27,9 @@ std::string quote(std::string_view text);
 /// A text of a file as a terminal may show it: control characters but line breaks and tabulators as \\x1b.
 std::string printable(std::string_view text);
 
+/// A word as a shell takes it: in single quotes where it needs them.
+std::string shell_word(std::string_view word);
+
 /// A text as JSON writes it, in quotes; bytes that are no UTF-8 are replaced.
 std::string json_text(std::string_view text);
 

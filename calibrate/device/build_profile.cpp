@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -236,13 +237,23 @@ class Builder {
   void fit_memory() {
     if (pooled_.copies.empty()) return;
     const MessageFit fit = fit_curve("memory_copy", pooled_.copies);
-    const double slope = fit.curve.segments().back().beta;
+    const double slope = request_.host ? slope_beyond_caches() : fit.curve.segments().back().beta;
     if (slope <= 0.0) {
       refuse_fit("memory_copy", "does not slow down with size", "measure copies larger than the caches");
     }
     bandwidth_ = BytesPerSecond(1.0 / slope);
     device_["memory_bandwidth"] = fmt::format("{:.6g}GB/s", bandwidth_->value() / 1e9);
     device_["memory_efficiency"] = 1.0;
+  }
+
+  // Seconds a byte between the largest copy and one of a quarter of its size. On a host most sizes lie in its caches,
+  // which are many times as fast: one piece through all of them describes these best, and the largest not at all.
+  double slope_beyond_caches() const {
+    const auto largest = std::prev(pooled_.copies.end());
+    constexpr double kFar = 4.0;
+    const auto other = pooled_.copies.lower_bound(largest->first / kFar);
+    if (other == largest) return 0.0;
+    return (median_of(largest->second) - median_of(other->second)) / (largest->first - other->first);
   }
 
   static std::vector<GemmPoint> points_of(const Shapes& shapes) {

@@ -44,7 +44,8 @@ struct ProfileRequest {
 /// The profile that fits the measurement. What is fitted depends on what was measured:
 ///   gemm         launch, rate, tiles (fits.hpp); several precisions: each has its peak, the kernel is the one
 ///                with the most shapes
-///   memory_copy  bandwidth: the slope of the last piece of the curve over sizes, which no cache holds
+///   memory_copy  bandwidth: the slope of the last piece of the curve over sizes, which no cache holds; of a host,
+///                whose caches hold most sizes, that from a quarter of the largest copy to the largest
 ///   kernels      memory, attention, launches, host copies (describe.cpp)
 ///   messages     a curve for each kind and group of ranks and nodes (fits.hpp)
 ///   overlaps     how much slower products and messages are beside each other (describe.cpp)

@@ -559,6 +559,22 @@ std::vector<LearningPoint> learning_curve(const std::vector<OwnRun>& runs, const
   return curve;
 }
 
+std::vector<std::string> contradictions_of(const std::vector<OwnRun>& runs) {
+  constexpr double kApart = 1.1;  // chosen: three times what steps of one source differ by
+  std::vector<std::string> sentences;
+  for (std::size_t later = 1; later < runs.size(); ++later) {
+    const auto same = std::find_if(runs.begin(), runs.begin() + static_cast<std::ptrdiff_t>(later),
+                                   [&](const OwnRun& run) { return run.root == runs[later].root; });
+    const OwnRun& first = *same;
+    const OwnRun& second = runs[later];
+    const auto [shorter, longer] = std::minmax(first.measured_s, second.measured_s);
+    if (&first == &second || longer <= kApart * shorter) continue;
+    sentences.push_back(fmt::format("{} and {} are one job, and took {:.4g} and {:.4g} s: what is fitted lies between",
+                                    first.id, second.id, first.measured_s, second.measured_s));
+  }
+  return sentences;
+}
+
 std::string write_own_fit(const OwnFit& fit) {
   nlohmann::ordered_json json = {{"schema", "flopcast.fit/1"}};
   json["constants"] = nlohmann::ordered_json::array();

@@ -78,6 +78,10 @@ struct OwnFit {
 /// Throws ConfigError for runs of several devices; NegativeAnswer where no constant is told.
 OwnFit fit_own_runs(const std::vector<OwnRun>& runs, const ReadFile& read_file);
 
+/// Runs of one job, a date apart or not, whose steps differ by more than a tenth: a sentence for each pair, of the
+/// first with each later one. No constant can follow both.
+std::vector<std::string> contradictions_of(const std::vector<OwnRun>& runs);
+
 /// How forecasts of runs that were left out improve with the number of runs that were fitted to: the means over
 /// several choices of them.
 struct LearningPoint {

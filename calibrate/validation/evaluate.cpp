@@ -550,8 +550,8 @@ std::optional<double> number_at(const nlohmann::json& json, const std::string& f
 double required_at(const nlohmann::json& json, const std::string& field, const std::string& file) {
   const auto value = number_at(json, field, file);
   if (value) return *value;
-  throw ConfigError({field, "is missing: this is no result of flopcast run", file,
-                     "write one with: flopcast run JOB --format json -o FILE"});
+  throw ConfigError(
+      {field, "is missing: this is no result of flopcast run", file, "write one with: flopcast run JOB -o FILE"});
 }
 
 // The comparison that flopcast run prints: of the step's row the simulated replay and the measurement.
@@ -567,22 +567,49 @@ EvaluatedRow read_comparison(const nlohmann::json& rows, const std::string& file
                      "write one with: flopcast run JOB --format json"});
 }
 
+// A run measures activations and nothing else of the memory: the rank with most of them, on both sides.
+std::optional<double> most_activations(const nlohmann::json& json, const std::string& side, const std::string& file) {
+  const std::string field = side + ".memory.per_pipeline_rank";
+  const nlohmann::json::json_pointer place(pointer_of(field));
+  if (!json.contains(place) || !json.at(place).is_array()) return std::nullopt;
+  std::optional<double> most;
+  for (std::size_t rank = 0; rank < json.at(place).size(); ++rank) {
+    const auto held = number_at(json, fmt::format("{}.{}.activations_gib", field, rank), file);
+    if (held) most = std::max(most.value_or(0.0), *held);
+  }
+  return most;
+}
+
+EvaluatedRow read_sides(const nlohmann::json& json, const std::string& file) {
+  EvaluatedRow row;
+  row.predicted_s = required_at(json, "forecast.iteration.time_s", file);
+  row.measured_s = required_at(json, "measured.iteration.time_s", file);
+  if (json.value("schema", nlohmann::json()) != "flopcast.run/1") {
+    row.memory_predicted_gib = number_at(json, "forecast.memory.peak_gib", file);
+    row.memory_measured_gib = number_at(json, "measured.memory.peak_gib", file);
+  } else if (json.value("compute", nlohmann::json()) != "sleep") {  // ranks that sleep keep nothing
+    row.memory_predicted_gib = most_activations(json, "forecast", file);
+    row.memory_measured_gib = most_activations(json, "measured", file);
+  }
+  const auto mfu = number_at(json, "forecast.iteration.hfu", file);
+  // Time at the device's peak; the pipeline's ideal is not in a result.
+  if (mfu) row.ideal_s = row.predicted_s * *mfu;
+  return row;
+}
+
 }  // namespace
 
 EvaluatedRow read_run_result(const nlohmann::json& json, const std::string& id, const std::string& source,
                              const std::string& file) {
-  EvaluatedRow row;
-  if (json.is_array()) row = read_comparison(json, file);
+  const bool is_measurement = json.is_object() && json.value("schema", nlohmann::json()) == "flopcast.measurement/1";
+  if (is_measurement && !json.contains("comparison")) {
+    throw ConfigError({"comparison", "is missing: the run has not ended well, or was not started by flopcast run", file,
+                       "write one with: flopcast run JOB -o FILE"});
+  }
+  EvaluatedRow row =
+      json.is_array() ? read_comparison(json, file) : read_sides(is_measurement ? json.at("comparison") : json, file);
   row.id = id;
   row.source = source;
-  if (json.is_array()) return row;
-  row.predicted_s = required_at(json, "forecast.iteration.time_s", file);
-  row.measured_s = required_at(json, "measured.iteration.time_s", file);
-  row.memory_predicted_gib = number_at(json, "forecast.memory.peak_gib", file);
-  row.memory_measured_gib = number_at(json, "measured.memory.peak_gib", file);
-  const auto mfu = number_at(json, "forecast.iteration.hfu", file);
-  // Time at the device's peak; the pipeline's ideal is not in a result.
-  if (mfu) row.ideal_s = row.predicted_s * *mfu;
   return row;
 }
 

@@ -159,7 +159,8 @@ std::vector<double> speed_up_errors(const std::vector<ComparedRow>& rows);
 std::vector<bool> contradicted_rows(const std::vector<ComparedRow>& rows);
 
 /// The saved answer of `flopcast run`: the JSON of its comparison, whose replay (the program simulated with the times
-/// measured) is held against the measured step, or {"forecast": {…}, "measured": {…}}, both flopcast.result/1. `id` is
+/// measured) is held against the measured step, or {"forecast": {…}, "measured": {…}}, both flopcast.result/1, or the
+/// measurement file that has this in it. Of a run's memory activations are compared, nothing where ranks slept. `id` is
 /// what the row is called, `source` what it is counted with. Throws ConfigError with the place in `file`.
 EvaluatedRow read_run_result(const nlohmann::json& json, const std::string& id, const std::string& source,
                              const std::string& file);

@@ -91,13 +91,30 @@ void forget_causes(BubbleResult& bubble) {
   bubble.cooldown_s = 0.0;
 }
 
+// Computing ranks run the halves of an overlapped pair one after the other (realrun/executor); sleeping ones take the
+// time that the forecast gives the pair.
+Program one_by_one(Program program) {
+  for (std::vector<Action>& actions : program.ranks) {
+    for (Action& action : actions) action.overlaps_next = false;
+  }
+  return program;
+}
+
+bool has_pairs(const Program& program) {
+  return std::any_of(program.ranks.begin(), program.ranks.end(), [](const std::vector<Action>& actions) {
+    return std::any_of(actions.begin(), actions.end(), [](const Action& action) { return action.overlaps_next; });
+  });
+}
+
 class Comparer {
  public:
   Comparer(const Forecast& job, const MeasuredRun& run)
       : job_(job),
         run_(run),
         asynchronous_(job.step.program.asynchronous),
-        program_(asynchronous_ ? executed_program(run.steps.front(), job.step.program) : job.step.program) {}
+        program_(asynchronous_       ? executed_program(run.steps.front(), job.step.program)
+                 : run.sleep.empty() ? one_by_one(job.step.program)
+                                     : job.step.program) {}
 
   // The run's own steps, disturbed ones too.
   std::vector<Timeline> counted() const {
@@ -290,10 +307,16 @@ RunComparison compare_run(Forecast job, const Result& as_run, const MeasuredRun&
   if (!calibrated) {
     forecast = job.result;
     forecast.assumptions.push_back("bytes sent are of what runs: fp32, vocabulary not padded");
+    if (!comparison.slept && has_pairs(job.step.program))
+      forecast.assumptions.push_back("the halves of a pair overlap on the job's cluster; here they ran one by one");
   }
-  for (const auto axis : {&CommunicationResult::tp, &CommunicationResult::pp, &CommunicationResult::dp}) {
-    (forecast.communication.*axis).bytes_sent_per_rank = (as_run.communication.*axis).bytes_sent_per_rank;
-    (forecast.communication.*axis).messages = (as_run.communication.*axis).messages;
+  for (const Axis axis : kResultAxes) {
+    forecast.communication[axis].bytes_sent_per_rank = as_run.communication[axis].bytes_sent_per_rank;
+    forecast.communication[axis].messages = as_run.communication[axis].messages;
+  }
+  const std::optional<Experts>& experts = job.step.job.model.experts;
+  if (experts && job.step.job.layout.ep > 1 && !experts->capacity_factor) {
+    forecast.assumptions.push_back("bytes of axis ep are those of even routing; the run's router is real, and uneven");
   }
   if (calibrated) {
     forecast.memory = as_run.memory;

@@ -432,7 +432,6 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
   }
   flags.require_one_list(job.flag("layout.schedule"));
   flags.figure().check();
-  if (flags.page().wanted()) require_writable(*flags.page().file());
   const LoadedJob loaded = job.load();
   require_named_cluster(loaded);
   PlanQuestion question = read_question(loaded.root, loaded.origins);

@@ -125,7 +125,7 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   const Format format = output.format();
   const ShownMfu shown = shown_mfu(mfu);
   if (job.show_config(output)) return 0;
-  files.require_writable(roofline.has_value());
+  files.check(roofline.has_value());
   const std::optional<Variation> variation = doubt.variation();
   const std::optional<std::vector<int>> lengths = doubt.sequence_lengths();
   Forecast answer = forecast(job.read(), read_file);

@@ -71,16 +71,21 @@ bool leaves_over_another_dp(const JobOptions& job, const SweepGrid& grid) {
   return changes && !job.flag("layout.dp");
 }
 
-std::string row_of(const JobOptions& job, const SweepGrid& grid, std::size_t index, SweepDetail detail) {
+// Throws ConfigError where the combination is no job.
+Job job_of(const JobOptions& job, const SweepGrid& grid, std::size_t index) {
   std::vector<FlagValue> flags;
   const std::vector<std::string> texts = grid.values(index);
   for (std::size_t axis = 0; axis < texts.size(); ++axis) {
     flags.push_back({&key_named(grid.axes()[axis].key, "--vary"), "--vary", texts[axis]});
   }
+  LoadedJob loaded = job.load_with(flags);
+  if (leaves_over_another_dp(job, grid)) loaded.leave_dp_over();
+  return JobOptions::read(loaded);
+}
+
+std::string row_of(const JobOptions& job, const SweepGrid& grid, std::size_t index, SweepDetail detail) {
   try {
-    LoadedJob loaded = job.load_with(flags);
-    if (leaves_over_another_dp(job, grid)) loaded.leave_dp_over();
-    Forecast answer = forecast(JobOptions::read(loaded), read_file);
+    Forecast answer = forecast(job_of(job, grid, index), read_file);
     add_run(answer, WithOptions::kNo);
     return write_sweep_row(grid, index, answer, detail);
   } catch (const ConfigError& error) {
@@ -141,14 +146,16 @@ class SweepWriter {
   // False when nobody reads on.
   bool add(const std::string& row) {
     if (shown_ != Shows::kPages && !pieces_) begin();
-    if (shown_ == Shows::kValues && !pieces_->write(sweep_json_row(row, count_ == 0))) return false;
-    ++count_;
-    if (shown_ == Shows::kValues && !keeps_) return true;
+    if (shown_ == Shows::kValues && !pieces_->write(sweep_json_row(row, count_ == 0))) return reader_left();
+    const std::size_t index = count_++;
+    if (shown_ == Shows::kValues && !keeps_ && answered_) return true;
     SweepRow read = read_sweep_row(grid_, row).value();
+    if (read.error.empty() && !answered_) answered_ = index;
+    if (first_error_.empty()) first_error_ = read.error;
     if (shown_ == Shows::kRows) {
       const std::string text = write_table(sweep_table(grid_, {read}, columns_), format_);
       // A table of one row after its header, which was written before.
-      if (!pieces_->write(std::string_view(text).substr(text.find('\n') + 1))) return false;
+      if (!pieces_->write(std::string_view(text).substr(text.find('\n') + 1))) return reader_left();
     }
     if (keeps_) rows_.push_back(std::move(read));
     return true;
@@ -164,8 +171,19 @@ class SweepWriter {
   }
   // All of them, where something is drawn.
   const std::vector<SweepRow>& rows() const { return rows_; }
+  // The first combination that has a forecast, where all were seen. Throws NegativeAnswer where none has one.
+  std::size_t answered() const {
+    if (answered_) return *answered_;
+    throw NegativeAnswer(fmt::format("no combination can be forecast; the first: {}", first_error_));
+  }
 
  private:
+  // Who reads no further has seen what they wanted.
+  bool reader_left() {
+    answered_ = answered_.value_or(0);
+    return false;
+  }
+
   void begin() {
     pieces_ = output_.pieces();
     pieces_->write(shown_ == Shows::kValues ? sweep_json_begin(grid_)
@@ -179,6 +197,8 @@ class SweepWriter {
   Shows shown_;
   bool keeps_;
   std::size_t count_ = 0;
+  std::optional<std::size_t> answered_;
+  std::string first_error_;
   std::vector<SweepRow> rows_;
   std::unique_ptr<OutputPieces> pieces_;
 };
@@ -285,8 +305,6 @@ int run_sweep_among(const Arguments& arguments, const Crew& crew, const Streams&
   figure.check();
   const bool maps = figure.file() || (page.wanted() && grid.axes().size() == 2);
   const SweepMetric* const drawn = metric_of(grid, maps, metric);
-  if (output.file()) require_writable(*output.file());
-  if (page.wanted()) require_writable(*page.file());
 
   require_showable(grid, format, figure, page);
 
@@ -306,8 +324,9 @@ int run_sweep_among(const Arguments& arguments, const Crew& crew, const Streams&
   }
   writer.finish();
   if (file) file->remove();
+  (void)writer.answered();
   if (figure.file()) figure.write(write_heat_map_svg(sweep_map(grid, writer.rows(), *drawn), figure.style()));
-  if (page.wanted()) write_sweep_page(page, grid, writer.rows(), columns, drawn, JobOptions::read(job.load()));
+  if (page.wanted()) write_sweep_page(page, grid, writer.rows(), columns, drawn, job_of(job, grid, writer.answered()));
   return 0;
 }
 

@@ -254,7 +254,7 @@ int run_timeline(const Arguments& arguments, const Streams& streams) {
 
   const Format format = output.format();
   if (job.show_config(output)) return 0;
-  files.require_writable();
+  files.check();
   const Terminal terminal = drawing.terminal();
   if (!job.names_a_job()) {
     if (draws_life) throw ConfigError({"--life", "needs a job", "", "give JOB with failures, or --failures NAME"});

@@ -29,27 +29,6 @@ namespace flopcast {
 
 namespace {
 
-// A file and the flag that names it.
-struct NamedFile {
-  std::string flag;
-  std::string path;
-};
-
-// Before anything is measured or read. Throws ConfigError where a file that is written is another one that is written
-// or read, and EnvironmentError where one cannot be written. Terminals, pipes and /dev/null take several texts.
-void check_files(const std::vector<NamedFile>& written, const std::vector<NamedFile>& read) {
-  std::vector<NamedFile> others = read;
-  for (const NamedFile& file : written) {
-    for (const NamedFile& other : others) {
-      if (!is_one_file(file.path, other.path)) continue;
-      throw ConfigError({file.flag, fmt::format("{} is the file of {} too", file.path, other.flag), file.flag,
-                         "give each a file of its own"});
-    }
-    others.push_back(file);
-  }
-  for (const NamedFile& file : written) require_writable(file.path);
-}
-
 // A profile's file, with located complaints.
 DeviceProfile load_profile(const std::string& path) {
   Origins origins;
@@ -123,35 +102,16 @@ void refuse_idle_flags(const Wishes& wishes, Mode mode) {
   refuse(wishes.page.wanted(), "--html", profile || mode == Mode::kReport, "a profile or --report");
 }
 
-std::vector<NamedFile> written_files(const Wishes& wishes, Mode mode) {
-  std::vector<NamedFile> files;
-  const auto add = [&files](const char* flag, const std::optional<std::string>& path) {
-    if (path) files.push_back({flag, *path});
-  };
-  add("-o", wishes.sources.profile);
-  add("--svg", wishes.figure.file());
-  add("--html", wishes.page.file());
-  if (mode == Mode::kHere) {
-    files.push_back({"--measurements", measurement_path(wishes.sources)});
-  } else {
-    add("--measurements", wishes.sources.measurements);
+// The samples' file, which no flag need name, is none that is written too.
+void check_measurement_file(const Wishes& wishes) {
+  const std::string file = measurement_path(wishes.sources);
+  for (const auto& [flag, other] :
+       {std::pair{"-o", wishes.sources.profile}, {"--svg", wishes.figure.file()}, {"--html", wishes.page.file()}}) {
+    if (!other || !is_one_file(file, *other)) continue;
+    throw ConfigError({"--measurements", fmt::format("{} is the file of {} too", file, flag), "--measurements",
+                       "give each a file of its own"});
   }
-  return files;
-}
-
-std::vector<NamedFile> read_files(const Wishes& wishes) {
-  const CalibrationWishes& sources = wishes.sources;
-  std::vector<NamedFile> files;
-  for (const std::string& path : sources.nccl_tests) files.push_back({"--nccl-tests", path});
-  for (const std::string& path : sources.traces) files.push_back({"--trace", path});
-  const auto add = [&files](const char* flag, const std::optional<std::string>& path) {
-    if (path) files.push_back({flag, *path});
-  };
-  add("--topology", sources.topology);
-  add("--from", sources.from);
-  add("--training-log", sources.training_log);
-  add("--report", wishes.report);
-  return files;
+  require_writable(file);
 }
 
 void check_device(const std::optional<std::string>& device) {
@@ -263,7 +223,7 @@ void declare(CommandLine& command_line, Wishes& wishes) {
   command_line.add_option("--topology", sources.topology, "FILE", "what nvidia-smi topo -m printed");
   command_line.add_option("--from", sources.from, "FILE", "a measurement file");
   command_line.add_option("--training-log", sources.training_log, "FILE", "Megatron's log: its measured step times");
-  command_line.add_option("--measurements", sources.measurements, "FILE",
+  command_line.add_output("--measurements", sources.measurements,
                           "keep the measurements there; a calibration that was stopped goes on (default: beside -o)");
   command_line.add_option("--ranks", sources.ranks, "N[,N]",
                           "sizes of the groups to measure; ranks of the nccl-tests run or of the training");
@@ -273,8 +233,7 @@ void declare(CommandLine& command_line, Wishes& wishes) {
   command_line.add_option("--collective", sources.collective, "KIND", "what the nccl-tests run measured");
   command_line.add_flag("--in-place", sources.in_place, "the in-place columns of nccl-tests");
   command_line.begin_group("Profile");
-  command_line.add_option("-o,--output", sources.profile, "FILE",
-                          "write the profile there instead of to standard output");
+  command_line.add_output("-o,--output", sources.profile, "write the profile there instead of to standard output");
   command_line.add_option("--name", wishes.name, "NAME", "the profile's name (default: the device's)");
   command_line.add_option("--source", wishes.source, "TEXT", "who measured, or where it is published");
   command_line.add_option("--device", sources.device, "NAME", "the catalogue's device that was measured");
@@ -343,7 +302,7 @@ int run_calibrate(const Arguments& arguments, const Streams& streams) {
   const Mode mode = mode_of(wishes);
   refuse_idle_flags(wishes, mode);
   check_device(wishes.sources.device);
-  check_files(written_files(wishes, mode), read_files(wishes));
+  if (mode == Mode::kHere) check_measurement_file(wishes);
   wishes.figure.check();
   const Format format = parse_format(wishes.format.value_or("table"));
   switch (mode) {
@@ -360,7 +319,6 @@ int run_calibrate(const Arguments& arguments, const Streams& streams) {
   }
   const DeviceProfile profile = load_profile(*wishes.report);
   std::vector<Table> tables = profile_tables(profile);
-  if (wishes.page.wanted()) write_profile_page(wishes.page, profile, tables);
   if (wishes.figure.file()) {
     const std::string drawing = profile_figure(profile, wishes.figure.style());
     if (drawing.empty()) {
@@ -369,6 +327,7 @@ int run_calibrate(const Arguments& arguments, const Streams& streams) {
     }
     wishes.figure.write(drawing);
   }
+  if (wishes.page.wanted()) write_profile_page(wishes.page, profile, tables);
   print(streams, wishes.sources.profile.value_or(""), std::move(tables), format);
   return 0;
 }

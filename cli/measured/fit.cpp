@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,8 +48,20 @@ std::vector<int> counts_of(const std::string& text) {
 
 int repetitions_of(const std::optional<int>& repeat) {
   constexpr int kUsual = 20;
-  if (repeat && *repeat < 1) throw ConfigError({"--repeat", fmt::format("{} is no count", *repeat), "", "1 or more"});
+  constexpr int kMost = 1000;
+  if (repeat && (*repeat < 1 || *repeat > kMost))
+    throw ConfigError({"--repeat", fmt::format("{} is out of range", *repeat), "", fmt::format("1 to {}", kMost)});
   return repeat.value_or(kUsual);
+}
+
+// Answers name a run by its id.
+void refuse_same_ids(const std::vector<OwnRun>& runs) {
+  std::set<std::string> ids;
+  for (const OwnRun& run : runs) {
+    if (ids.insert(run.id).second) continue;
+    throw ConfigError(
+        {"id", fmt::format("\"{}\" is the id of two runs", run.id), "", "give each run an id of its own"});
+  }
 }
 
 }  // namespace
@@ -88,11 +101,12 @@ int run_fit(const Arguments& arguments, const Streams& streams) {
   if (!held_out && (choose || repeat)) {
     throw ConfigError({choose ? "--choose" : "--repeat", "goes with --held-out only", "", "give --held-out as well"});
   }
-  if (profile) require_writable(*profile);
   std::vector<OwnRun> runs;
   for (const std::string& file : files) {
     for (OwnRun& run : read_own_runs(file)) runs.push_back(std::move(run));
   }
+  refuse_same_ids(runs);
+  for (const std::string& contradiction : contradictions_of(runs)) warn(streams, contradiction);
   if (held_out) {
     const RunChoice choice = run_choice(choose);
     const std::vector<LearningPoint> curve =

@@ -2,6 +2,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -17,9 +19,11 @@
 #include "base/host/command_line.hpp"
 #include "base/host/exit_code.hpp"
 #include "base/host/files.hpp"
+#include "base/host/guard.hpp"
 #include "base/host/processes.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
+#include "base/text/numbers.hpp"
 #include "base/text/table.hpp"
 #include "calibrate/tables/tables.hpp"
 #include "calibrate/verdict/verdict.hpp"
@@ -54,16 +58,44 @@ std::string left_in(const std::optional<std::string>& file) {
   }
 }
 
-// The child has told what happened to it on the shared standard error, unless a signal killed it.
-int report_failure(const ChildEnd& end, const std::optional<std::string>& file, const Streams& streams) {
-  const std::string left = left_in(file);
-  if (end.signal != 0) {
-    throw EnvironmentError(fmt::format("flopcast-run was killed by signal {} ({}){}{}", end.signal,
-                                       strsignal(end.signal), left.empty() ? "" : "; ", left));
+/// How the ranks are run.
+struct Launch {
+  std::vector<std::string> words;
+  bool by_launcher = false;  ///< mpirun, which starts them
+  int patience_s = 0;
+};
+
+// What nobody else has told; empty where the ranks have.
+std::string untold_reason(const ChildEnd& end, const Launch& launch) {
+  const auto signal_text = [](int signal) { return fmt::format("signal {} ({})", signal, strsignal(signal)); };
+  const std::string program = fs::path(launch.words.front()).filename().string();
+  if (end.was_stopped) {
+    return fmt::format("{} was stopped for longer than the {} s of --timeout, and has been killed",
+                       launch.by_launcher ? "every rank, or mpirun," : program, launch.patience_s);
   }
+  if (launch.by_launcher && end.told_error) return {};
+  if (end.was_left) return fmt::format("{} did not end when its ranks had, and has been killed", program);
+  if (end.signal != 0) return fmt::format("{} was killed by {}", program, signal_text(end.signal));
+  if (!launch.by_launcher) return {};
+  if (end.handed_on != 0)
+    return fmt::format("stopped by {} before a rank could say where it was", signal_text(end.handed_on));
   // mpirun leaves with 128 and the signal of a rank that was killed.
   constexpr int kSignalled = 128;
-  const int exit_code = end.exit_code < kSignalled ? end.exit_code : kEnvironmentFailed;
+  if (end.exit_code > kSignalled)
+    return fmt::format("a rank was killed by {} before the first step or behind the last",
+                       signal_text(end.exit_code - kSignalled));
+  return fmt::format("{} ended with exit code {}, and no rank says why", program, end.exit_code);
+}
+
+int report_failure(const ChildEnd& end, const Launch& launch, const std::optional<std::string>& file,
+                   const Streams& streams) {
+  const std::string left = left_in(file);
+  const std::string untold = untold_reason(end, launch);
+  if (!untold.empty()) throw EnvironmentError(fmt::format("{}{}{}", untold, left.empty() ? "" : "; ", left));
+  constexpr int kBug = 1;
+  int exit_code = end.exit_code;
+  // mpirun has exit codes of its own.
+  if (launch.by_launcher && exit_code != kBadInput) exit_code = end.told_bug ? kBug : kEnvironmentFailed;
   if (exit_code == kEnvironmentFailed && !left.empty())
     std::fputs(fmt::format("  note: {}\n", left).c_str(), streams.err);
   return exit_code;
@@ -147,9 +179,7 @@ struct Options {
       throw ConfigError({"--beside", "means nothing without --loss-svg", "--beside", {}});
     }
     for (const std::string& path : beside) read_loss_curve(read_file(path), path);
-    files.require_writable(loss_svg.has_value());
-    if (loss_svg) require_writable(*loss_svg);
-    if (measured) require_writable(*measured);
+    files.check(loss_svg.has_value());
   }
 
   // An asynchronous run drains in its last step, which does not count.
@@ -174,8 +204,17 @@ struct Options {
     return counts;
   }
 
-  std::vector<std::string> launcher_words(const std::string& job_file, const std::string& output, int ranks,
-                                          const StepCounts& counts, bool calibrates) const {
+  // What flopcast-run will refuse counts as the default.
+  int patience_s() const {
+    constexpr int kDefault = 60;
+    const std::optional<std::string>& text = handed_on.at("--timeout");
+    const std::optional<std::int64_t> seconds = text ? parse_whole(*text) : std::nullopt;
+    constexpr std::int64_t kLongest = 1'000'000;
+    return seconds && *seconds > 0 ? static_cast<int>(std::min(*seconds, kLongest)) : kDefault;
+  }
+
+  Launch launch_of(const std::string& job_file, const std::string& output, int ranks, const StepCounts& counts,
+                   bool calibrates) const {
     const bool needs_mpirun = backend() != nullptr && backend()->needs_mpirun;
     std::vector<std::string> words = needs_mpirun ? mpirun_words(ranks) : std::vector<std::string>();
     words.insert(words.end(), {program_beside("flopcast-run"), job_file, "--output", output});
@@ -187,7 +226,7 @@ struct Options {
     for (const auto& [flag, text] : handed_on) {
       if (text) words.insert(words.end(), {std::string(flag), *text});
     }
-    return words;
+    return {std::move(words), needs_mpirun, patience_s()};
   }
 };
 
@@ -227,6 +266,7 @@ int run_run(const Arguments& arguments, const Streams& streams) {
   const StepCounts counts = options.counts(answer.step.program.asynchronous);
 
   const PrivateFolder folder;
+  const Guard guard(folder.path());
   const std::string job = folder.path() + "/job.json";
   const std::string kept = folder.path() + "/measured.json";
   // What cannot be read back is written when all is over.
@@ -240,10 +280,13 @@ int run_run(const Arguments& arguments, const Streams& streams) {
     for (const char* key : {"schedule", "schedule_csv"}) given["layout"][key] = told.at(key);
   }
   write_file(job, dumped(given));
-  const ChildEnd end = run_child(options.launcher_words(job, output, layout.dp * layout.tp * layout.pp, counts,
-                                                        times_from == TimesFrom::kCalibration),
-                                 streams);
-  if (end.signal != 0 || end.exit_code != 0) return report_failure(end, options.measured, streams);
+  const Launch launch =
+      options.launch_of(job, output, layout.dp * layout.tp * layout.pp, counts, times_from == TimesFrom::kCalibration);
+  const ChildRules rules{.launches = launch.by_launcher ? "flopcast-run" : "",
+                         .longest_stop = std::chrono::seconds(launch.patience_s),
+                         .guard = &guard};
+  const ChildEnd end = run_child(launch.words, streams, rules);
+  if (end.signal != 0 || end.exit_code != 0) return report_failure(end, launch, options.measured, streams);
 
   const RunComparison comparison =
       judge_run(asked, answer, read_measured_run(read_file(output), output), times_from, read_file);

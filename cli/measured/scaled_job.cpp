@@ -41,7 +41,7 @@ class Scaler {
     const Layout& layout = job_.layout;
     Transformer& model = job_.model;
     scale_depth();
-    const int sequence_parts = std::lcm(2 * layout.cp * layout.tp, layout.slices.value_or(1));
+    const int sequence_parts = std::lcm(2 * layout.cp * layout.tp, step_.program.slices_per_microbatch);
     job_.training.sequence_length = size(job_.training.sequence_length, sequence_parts, kLeastSequence);
     model.sequence_length = job_.training.sequence_length;
     for (int* window : {&model.sliding_window, &model.attention_chunk}) {

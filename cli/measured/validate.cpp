@@ -373,7 +373,6 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
 
   const Format format = output.format();
   figure.check();
-  if (html.wanted()) require_writable(*html.file());
   if (leave_out && !refits) throw ConfigError({"--leave-out", "goes with --refit only", "", "give --refit as well"});
   const std::optional<double> limit = limit_of(max_error);
   if (constants) {

@@ -98,7 +98,6 @@ void FigureOptions::check(bool drawn) const {
   if (!file_) return;
   check_figure_file("--svg", *file_);
   if (is_converted(*file_)) (void)converter();
-  require_writable(*file_);
 }
 
 FigureStyle FigureOptions::style() const {
@@ -111,7 +110,7 @@ FigureStyle FigureOptions::style() const {
   const std::optional<double> pixels = pixels_of(*width_);
   if (!pixels || !(*pixels >= kNarrowest && *pixels <= kWidest)) {
     throw ConfigError({"--svg-width", fmt::format("\"{}\" is no width of a figure", *width_), "",
-                       "40mm to 5m, in mm, cm, in, pt or px, such as 84mm"});
+                       "40mm to 500cm, in mm, cm, in, pt or px, such as 84mm"});
   }
   style.width = *pixels;
   style.in_print = true;

@@ -4,40 +4,12 @@
 
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
-#include "model/units/quantity.hpp"
 #include "reports/html/page.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/timeline/chrome_trace.hpp"
 #include "reports/timeline/timeline_svg.hpp"
 
 namespace flopcast {
-
-namespace {
-
-TraceCounter memory_counter(const Forecast& forecast) {
-  TraceCounter counter;
-  counter.name = "memory GiB";
-  counter.key = "memory";
-  for (const RankMemory& rank : forecast.memory) {
-    counter.ranks.emplace_back();
-    for (const MemoryPoint& point : rank.points) {
-      counter.ranks.back().push_back({point.time, gibibytes(Bytes(point.bytes))});
-    }
-  }
-  return counter;
-}
-
-// A row stands for all replicas and shards of its part of the pipeline.
-std::vector<std::string> rank_names(const Layout& layout, int ranks) {
-  const int each = layout.tp * layout.cp * layout.dp;
-  std::vector<std::string> names;
-  for (int rank = 0; rank < ranks; ++rank) {
-    names.push_back(fmt::format("rank {}{}", rank, each == 1 ? "" : fmt::format(" (stands for {} GPUs)", each)));
-  }
-  return names;
-}
-
-}  // namespace
 
 SvgOptions TimelineFiles::svg_options() const {
   SvgOptions options;
@@ -51,11 +23,8 @@ void TimelineFiles::add_to(CommandLine& command_line) {
   command_line.add_output("--trace", trace_, "write the timeline as a trace for ui.perfetto.dev");
 }
 
-void TimelineFiles::require_writable(bool drawn) const {
+void TimelineFiles::check(bool drawn) const {
   figure_.check(drawn);
-  for (const std::optional<std::string>* file : {&html_, &trace_}) {
-    if (*file) flopcast::require_writable(**file);
-  }
 }
 
 void TimelineFiles::write(const Forecast& forecast, const std::string& command, const PageParts& parts) const {
@@ -67,10 +36,7 @@ void TimelineFiles::write(const Forecast& forecast, const std::string& command, 
     write_file(*html_, forecast_page(std::move(info), forecast, parts));
   }
   if (!trace_) return;
-  TraceOptions options;
-  options.counters.push_back(memory_counter(forecast));
-  options.inside = pass_parts(forecast.step);
-  options.rank_names = rank_names(forecast.step.job.layout, forecast.timeline.rank_count());
+  TraceOptions options = trace_options_of(forecast);
   options.other_data = {{"tool", tool_text()}, {"command", command}, {"job", describe_job(forecast.step.job)}};
   write_file(*trace_, write_chrome_trace(forecast.timeline, options));
 }

@@ -18,9 +18,8 @@ namespace flopcast {
 class TimelineFiles {
  public:
   void add_to(CommandLine& command_line);
-  /// Throws EnvironmentError where one of them could not be written, for commands that work for long before they write,
-  /// and ConfigError where the figure cannot be drawn so. `drawn`: another flag of the command draws a figure.
-  void require_writable(bool drawn = false) const;
+  /// Throws ConfigError where the figure cannot be drawn so. `drawn`: another flag of the command draws a figure.
+  void check(bool drawn = false) const;
   bool wanted() const { return figure_.file() || html_ || trace_; }
   const FigureOptions& figure() const { return figure_; }
   /// `command`: what was typed, which the report tells; `parts`: what it shows beside the forecast.

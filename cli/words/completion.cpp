@@ -9,10 +9,10 @@
 #include "base/text/error.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
-#include "cli/words/explain.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/job/fields.hpp"
 #include "planner/search/search.hpp"
+#include "reports/result/explanations.hpp"
 #include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {

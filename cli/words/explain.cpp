@@ -11,9 +11,9 @@
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
-#include "cli/words/explain.hpp"
 #include "model/config/document.hpp"
 #include "model/job/typed_words.hpp"
+#include "reports/result/explanations.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/run/goodput.hpp"
 #include "sim/schedules/catalogue.hpp"
@@ -21,58 +21,6 @@
 namespace flopcast {
 
 namespace {
-
-std::string normal_form(std::string_view term) {
-  std::string form;
-  for (const char character : term) {
-    const auto byte = static_cast<unsigned char>(character);
-    if (std::isspace(byte) || character == '-' || character == '_' || character == '/' || character == '.') continue;
-    form += static_cast<char>(std::tolower(byte));
-  }
-  return form;
-}
-
-Explanation explanation_from(const nlohmann::json& term, const std::string& group) {
-  Explanation explanation;
-  explanation.group = group;
-  explanation.name = term.at("name").get<std::string>();
-  explanation.aliases = term.at("aliases").get<std::vector<std::string>>();
-  explanation.what = term.at("what").get<std::string>();
-  explanation.formulas = term.at("formulas").get<std::vector<std::string>>();
-  explanation.yours = term.at("yours").get<std::vector<std::string>>();
-  explanation.source = term.at("source").get<std::string>();
-  explanation.see = term.at("see").get<std::vector<std::string>>();
-  return explanation;
-}
-
-}  // namespace
-
-std::vector<Explanation> read_explanations() {
-  std::vector<Explanation> explanations;
-  for (const EmbeddedFile& file : embedded_explanations()) {
-    const nlohmann::json json = nlohmann::json::parse(file.text);
-    for (const nlohmann::json& term : json.at("terms")) {
-      explanations.push_back(explanation_from(term, json.at("group").get<std::string>()));
-    }
-  }
-  return explanations;
-}
-
-namespace {
-
-// By name or alias, whatever the case, blanks, dashes and underscores; null when there is none.
-const Explanation* find_explanation(const std::vector<Explanation>& explanations, std::string_view term) {
-  const std::string wanted = normal_form(term);
-  for (const Explanation& explanation : explanations) {
-    if (normal_form(explanation.name) == wanted) return &explanation;
-  }
-  for (const Explanation& explanation : explanations) {
-    for (const std::string& alias : explanation.aliases) {
-      if (normal_form(alias) == wanted) return &explanation;
-    }
-  }
-  return nullptr;
-}
 
 // A job's numbers by the names that the sentences use: "m", "bubble_fraction". Text where the number is a word.
 struct JobNumbers {

@@ -85,7 +85,7 @@ template class HeldJson<nlohmann::ordered_json>;
 namespace {
 
 constexpr int kDeepestNesting = 64;
-constexpr std::size_t kMostTreeBytes = std::size_t{512} << 20;
+constexpr std::size_t kMostTreeBytes = std::size_t{256} << 20;  // some readers hold them twice
 
 struct Position {
   std::size_t line = 1;
@@ -136,7 +136,7 @@ class Watcher final : public nlohmann::json_sax<nlohmann::json> {
   bool string(string_t& value) override { return hold(kValue + kText + value.size()); }
   bool binary(binary_t& /*value*/) override { return true; }
   bool start_object(std::size_t /*count*/) override {
-    enter();
+    enter(kObject);
     keys_.emplace_back();
     return true;
   }
@@ -151,7 +151,7 @@ class Watcher final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool start_array(std::size_t /*count*/) override {
-    enter();
+    enter(kList);
     return true;
   }
   bool end_array() override {
@@ -164,10 +164,13 @@ class Watcher final : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  // What the parsed values take, roughly: a value, a text or a list of its own, a member of an object.
-  static constexpr std::size_t kValue = 16;
+  // What the parsed values take of the heap: a value, which lists that grow have twice the room for; what a text, a
+  // list and an object are apart from it; a member of an object.
+  static constexpr std::size_t kValue = 32;
   static constexpr std::size_t kText = 48;
-  static constexpr std::size_t kMember = 80;
+  static constexpr std::size_t kList = 32;
+  static constexpr std::size_t kObject = 64;
+  static constexpr std::size_t kMember = 96;
 
   bool hold(std::size_t bytes) {
     bytes_ += bytes;
@@ -176,8 +179,8 @@ class Watcher final : public nlohmann::json_sax<nlohmann::json> {
                        file_, "give a part of it"});
   }
 
-  void enter() {
-    hold(kValue + kText);
+  void enter(std::size_t bytes) {
+    hold(kValue + bytes);
     if (++depth_ <= kDeepestNesting) return;
     throw ConfigError({"", fmt::format("{} is nested deeper than {} levels", file_, kDeepestNesting), file_, ""});
   }

@@ -72,7 +72,7 @@ struct Origins {
 };
 
 /// Parses JSON with // and /* */ comments. Refuses duplicate keys, nesting deeper than 64, numbers out of range, and
-/// more values than 512 MiB can hold once they are parsed. Throws ConfigError with `file:line:column`.
+/// more values than 256 MiB can hold once they are parsed. Throws ConfigError with `file:line:column`.
 nlohmann::json parse_json(std::string_view text, std::string_view file);
 
 /// JSON as text. Files of other programs and names of files need not be UTF-8: bytes that are none become U+FFFD.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -62,14 +63,10 @@ void add_gathered(const Operator& op, const OperatorTimes& times, TensorCollecti
   products.weight_gradient += times.weight_gradient;
 }
 
-class StepPricer {
- public:
-  StepPricer(const Job& job, const StageMap& map) : job_(job), map_(map), pricing_(job, map) {}
+}  // namespace
 
-  StepCosts price(const std::vector<int>& stage_layers);
-
- private:
-  Section price_operators(const std::vector<Operator>& operators) const;
+// What stages are made of.
+struct ModelSections {
   // All blocks of one kind: how they are made up and what one costs.
   struct Block {
     BlockKind kind = BlockKind::kDense;
@@ -78,6 +75,30 @@ class StepPricer {
     Section cost;
   };
 
+  std::vector<Operator> embedding_operators;
+  std::vector<Operator> head_operators;
+  std::vector<Operator> mtp_operators;
+  std::array<Block, kLayerStates> dense;
+  std::array<Block, kLayerStates> experts;
+  Section embedding;
+  Section head;
+  Section mtp;        // of one module, without its block
+  Section tied_head;  // on the stage that also has the embedding, whose table it shares
+};
+
+namespace {
+
+using Block = ModelSections::Block;
+
+class StepPricer {
+ public:
+  StepPricer(const Job& job, const StageMap& map, SharedPrices* shared)
+      : job_(job), map_(map), shared_(shared), pricing_(job, map) {}
+
+  StepCosts price(const std::vector<int>& stage_layers);
+
+ private:
+  Section price_operators(const std::vector<Operator>& operators) const;
   Block price_block(BlockKind kind, LayerState state) const;
   // Of a stage's layers, and of these those that full recomputation does again.
   struct LayerCounts {
@@ -114,18 +135,13 @@ class StepPricer {
   BoundaryCosts boundary(int stage);
   BoundaryCosts transfer(bool crosses_nodes) const;
 
+  std::shared_ptr<const ModelSections> price_sections() const;
+
   const Job& job_;
   const StageMap& map_;
+  SharedPrices* shared_;
   PricingContext pricing_;
-  std::vector<Operator> embedding_operators_;
-  std::vector<Operator> head_operators_;
-  std::vector<Operator> mtp_operators_;
-  std::array<Block, kLayerStates> dense_;
-  std::array<Block, kLayerStates> experts_;
-  Section embedding_;
-  Section head_;
-  Section mtp_;                                // of one module, without its block
-  Section tied_head_;                          // on the stage that also has the embedding, whose table it shares
+  std::shared_ptr<const ModelSections> sections_;
   std::optional<BoundaryCosts> transfers_[2];  // inside a node, between nodes
 };
 
@@ -185,7 +201,7 @@ void leave_out_backward(Section& section) {
 
 }  // namespace
 
-StepPricer::Block StepPricer::price_block(BlockKind kind, LayerState state) const {
+Block StepPricer::price_block(BlockKind kind, LayerState state) const {
   Block block;
   block.kind = kind;
   block.state = state;
@@ -278,8 +294,8 @@ template <class Visit>
 void StepPricer::each_block(const LayerCounts& layers, const Visit& visit) const {
   for (const LayerState state : {LayerState::kStill, LayerState::kTrained, LayerState::kPassing}) {
     const std::size_t index = static_cast<std::size_t>(state);
-    visit(dense_[index], layers.all.dense[index], layers.redone.dense[index]);
-    visit(experts_[index], layers.all.with_experts[index], layers.redone.with_experts[index]);
+    visit(sections_->dense[index], layers.all.dense[index], layers.redone.dense[index]);
+    visit(sections_->experts[index], layers.all.with_experts[index], layers.redone.with_experts[index]);
   }
 }
 
@@ -354,14 +370,14 @@ std::vector<UnitRun> StepPricer::runs_of(int index, const LayerCounts& layers) c
     if (redone_whole > 0) runs.push_back({&block.cost, redone_whole, block.cost.forward.total()});
     if (count > redone_whole) runs.push_back({&block.cost, count - redone_whole, again});
   };
-  if (map_.model_stage(index) == 0) runs.push_back({&embedding_, 1, Seconds(0)});
+  if (map_.model_stage(index) == 0) runs.push_back({&sections_->embedding, 1, Seconds(0)});
   each_block(layers, add);
   if (map_.model_stage(index) + 1 == map_.model_stages) {
     if (const int modules = job_.model.mtp_layers; modules > 0) {
       add(block_of_mtp(), modules, redone_of_mtp());
-      runs.push_back({&mtp_, modules, Seconds(0)});
+      runs.push_back({&sections_->mtp, modules, Seconds(0)});
     }
-    runs.push_back({rank_has_table(index) ? &tied_head_ : &head_, 1, Seconds(0)});
+    runs.push_back({rank_has_table(index) ? &sections_->tied_head : &sections_->head, 1, Seconds(0)});
   }
   return runs;
 }
@@ -374,8 +390,8 @@ bool StepPricer::rank_has_table(int index) const {
   return has && job_.model.tied_embeddings;
 }
 
-const StepPricer::Block& StepPricer::block_of_mtp() const {
-  return (job_.model.experts ? experts_ : dense_)[static_cast<std::size_t>(LayerState::kTrained)];
+const Block& StepPricer::block_of_mtp() const {
+  return (job_.model.experts ? sections_->experts : sections_->dense)[static_cast<std::size_t>(LayerState::kTrained)];
 }
 
 // With all layers, but not where only the first of a stage are.
@@ -389,17 +405,17 @@ void StepPricer::add_mtp(bool has_embedding, StageCosts& costs) const {
   const int modules = job_.model.mtp_layers;
   if (modules == 0) return;
   add_blocks(block_of_mtp(), modules, redone_of_mtp(), costs);
-  add_section(mtp_, modules, costs);
-  costs.activation += saved_activation(mtp_operators_) * modules;
+  add_section(sections_->mtp, modules, costs);
+  costs.activation += saved_activation(sections_->mtp_operators) * modules;
   if (has_embedding || job_.model.tied_embeddings) return;
-  const double table = embedding_operators_.front().parameters;
+  const double table = sections_->embedding_operators.front().parameters;
   costs.parameters += table;
   costs.embedding_parameters = table;
 }
 
 // What PowerSGD would send of the head's table.
 double StepPricer::low_rank_of_head() const {
-  return gradient_amount(head_operators_[1], job_.layout).low_rank_elements;
+  return gradient_amount(sections_->head_operators[1], job_.layout).low_rank_elements;
 }
 
 StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
@@ -412,18 +428,19 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
   const LayerCounts counts = layer_counts(first_layer, layers);
   each_block(counts, [&](const Block& block, int all, int redone) { add_blocks(block, all, redone, costs); });
   if (first) {
-    add_section(embedding_, 1, costs);
-    costs.activation += saved_activation(embedding_operators_);
+    add_section(sections_->embedding, 1, costs);
+    costs.activation += saved_activation(sections_->embedding_operators);
     const bool twice = job_.model.tied_embeddings || (!last && job_.model.mtp_layers > 0);
-    costs.embedding_parameters = twice ? embedding_operators_.front().parameters : 0.0;
+    costs.embedding_parameters = twice ? sections_->embedding_operators.front().parameters : 0.0;
   }
   if (last) {
-    add_section(head_, 1, costs);
-    costs.activation += saved_activation(head_operators_);
-    costs.saved_logits = head_operators_.back().saved;
+    add_section(sections_->head, 1, costs);
+    costs.activation += saved_activation(sections_->head_operators);
+    costs.saved_logits = sections_->head_operators.back().saved;
     // The loss works in place on what it stored; what is new is the gradient cast for the GEMMs.
-    costs.logits_buffer = gradient_buffer(head_operators_) + placeholder_gradients(head_operators_, job_.training);
-    const double table = head_operators_[1].parameters;
+    costs.logits_buffer =
+        gradient_buffer(sections_->head_operators) + placeholder_gradients(sections_->head_operators, job_.training);
+    const double table = sections_->head_operators[1].parameters;
     if (job_.model.tied_embeddings) {
       costs.embedding_parameters = table;
       if (first) drop_table(table, low_rank_of_head(), job_.training, costs);
@@ -514,40 +531,47 @@ CostsByStage StepPricer::price_stages(const std::vector<int>& stage_layers) cons
   return stages;
 }
 
-StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
-  FLOPCAST_CHECK(static_cast<int>(stage_layers.size()) == map_.model_stages);
-  embedding_operators_ = embedding_operators(job_.model, job_.layout, job_.training);
-  head_operators_ = head_operators(job_.model, job_.layout, job_.training);
+std::shared_ptr<const ModelSections> StepPricer::price_sections() const {
+  auto made = std::make_shared<ModelSections>();
+  made->embedding_operators = embedding_operators(job_.model, job_.layout, job_.training);
+  made->head_operators = head_operators(job_.model, job_.layout, job_.training);
   const LayersByState layers = layers_by_state(job_.model, job_.training, 0, job_.model.layers);
   for (const LayerState state : {LayerState::kTrained, LayerState::kPassing, LayerState::kStill}) {
     const std::size_t index = static_cast<std::size_t>(state);
-    if (layers.dense[index] > 0) dense_[index] = price_block(BlockKind::kDense, state);
-    if (layers.with_experts[index] > 0) experts_[index] = price_block(BlockKind::kExperts, state);
+    if (layers.dense[index] > 0) made->dense[index] = price_block(BlockKind::kDense, state);
+    if (layers.with_experts[index] > 0) made->experts[index] = price_block(BlockKind::kExperts, state);
   }
-  embedding_ = price_operators(embedding_operators_);
-  head_ = price_operators(head_operators_);
+  made->embedding = price_operators(made->embedding_operators);
+  made->head = price_operators(made->head_operators);
   if (job_.layout.tensor_parallel == TensorParallel::k1d) {
-    add_embedding_collectives(pricing_, embedding_);
-    add_head_collectives(pricing_, head_);
+    add_embedding_collectives(pricing_, made->embedding);
+    add_head_collectives(pricing_, made->head);
   } else {
-    add_grid_embedding(pricing_, embedding_);
-    add_grid_collectives(pricing_, head_operators_, head_);
-    add_grid_loss(pricing_, head_);
+    add_grid_embedding(pricing_, made->embedding);
+    add_grid_collectives(pricing_, made->head_operators, made->head);
+    add_grid_loss(pricing_, made->head);
   }
   if (job_.model.mtp_layers > 0) {
-    mtp_operators_ = mtp_operators(job_.model, job_.layout, job_.training);
-    mtp_ = price_operators(mtp_operators_);
-    add_head_collectives(pricing_, mtp_);
+    made->mtp_operators = mtp_operators(job_.model, job_.layout, job_.training);
+    made->mtp = price_operators(made->mtp_operators);
+    add_head_collectives(pricing_, made->mtp);
   }
-  tied_head_ = head_;
-  tied_head_.parameters -= head_operators_[1].parameters;
-  if (head_operators_[1].frozen) {
-    tied_head_.frozen.parameters -= head_operators_[1].frozen_parameters;
-    tied_head_.frozen.weights -= head_operators_[1].frozen_bytes;
+  made->tied_head = made->head;
+  made->tied_head.parameters -= made->head_operators[1].parameters;
+  if (made->head_operators[1].frozen) {
+    made->tied_head.frozen.parameters -= made->head_operators[1].frozen_parameters;
+    made->tied_head.frozen.weights -= made->head_operators[1].frozen_bytes;
   } else {
-    tied_head_.gradients.erase(tied_head_.gradients.begin());
+    made->tied_head.gradients.erase(made->tied_head.gradients.begin());
   }
+  return made;
+}
 
+StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
+  FLOPCAST_CHECK(static_cast<int>(stage_layers.size()) == map_.model_stages);
+  std::shared_ptr<const ModelSections>* const known = shared_ != nullptr ? shared_->of(job_) : nullptr;
+  sections_ = known != nullptr && *known ? *known : price_sections();
+  if (known != nullptr) *known = sections_;
   StepCosts costs;
   costs.stages = price_stages(stage_layers);
   share_tables_within_ranks(costs);
@@ -559,10 +583,23 @@ StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
 
 }  // namespace
 
-StepCosts price_step(const Job& job, const StageMap& map, const std::vector<int>& stage_layers) {
+SharedPrices::SharedPrices() = default;
+SharedPrices::~SharedPrices() = default;
+
+std::shared_ptr<const ModelSections>* SharedPrices::of(const Job& job) {
+  const Layout& layout = job.layout;
+  const bool more_counts = job.model.experts || job.training.finetune || job.laws != nullptr ||
+                           layout.placement != kGridAxes || layout.tensor_parallel != TensorParallel::k1d ||
+                           job.training.stack.collective_stall > Seconds(0);
+  if (more_counts) return nullptr;
+  return &known_[{layout.tp, layout.cp, layout.micro_batch_size, layout.zero, layout.sequence_parallel,
+                  layout.recompute}];
+}
+
+StepCosts price_step(const Job& job, const StageMap& map, const std::vector<int>& stage_layers, SharedPrices* shared) {
   if (job.profile) return price_profile_step(job, map, stage_layers);
   if (job.cluster.node_devices.size() > 1) return price_uneven_step(job, map, stage_layers);
-  return StepPricer(job, map).price(stage_layers);
+  return StepPricer(job, map, shared).price(stage_layers);
 }
 
 Flops model_flops_per_step(const Job& job, AttentionFlops counted) {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <map>
+#include <memory>
+#include <tuple>
 #include <vector>
 
 #include "model/job.hpp"
@@ -232,8 +235,31 @@ struct StepCosts {
   std::vector<FlushCosts> ranks;
 };
 
-/// Prices a job operator by operator. `stage_layers` has one entry per model stage.
-StepCosts price_step(const Job& job, const StageMap& map, const std::vector<int>& stage_layers);
+struct ModelSections;
+
+/// What prices of one job's layouts have in common, kept from one to the next: what a block, the embedding and the head
+/// cost. It follows from tp, cp, microbatch, sequence parallelism, recomputation and ZeRO's stage, whatever pp, dp, the
+/// batch and the schedule are; where more than these counts (experts, adapters, laws of one's own, ranks in another
+/// order, tensor grids, stalls that neighbours on other nodes cause, uneven nodes, layer profiles) nothing is kept. For
+/// jobs that are equal but for these and for pp, vpp, dp, batch and schedule. Not for two threads at once.
+class SharedPrices {
+ public:
+  SharedPrices();
+  SharedPrices(const SharedPrices&) = delete;
+  SharedPrices& operator=(const SharedPrices&) = delete;
+  ~SharedPrices();
+  /// Where the job's are kept, at first null; null for a job of which nothing is kept.
+  std::shared_ptr<const ModelSections>* of(const Job& job);
+
+ private:
+  using Key = std::tuple<int, int, int, int, bool, Recompute>;
+  std::map<Key, std::shared_ptr<const ModelSections>> known_;
+};
+
+/// Prices a job operator by operator. `stage_layers` has one entry per model stage. The same with and without `shared`,
+/// to the bit.
+StepCosts price_step(const Job& job, const StageMap& map, const std::vector<int>& stage_layers,
+                     SharedPrices* shared = nullptr);
 
 /// Whether the products of causal attention count in full or by half. Both are called MFU: PaLM 2204.02311 and Megatron
 /// count in full, FlashAttention-2 2307.08691 and PyTorch's counters by half.

@@ -384,6 +384,12 @@ std::vector<std::uint32_t> NetworkFabric::links_named(const std::string& name) c
 void NetworkFabric::degrade() {
   for (std::size_t index = 0; index < network_->degraded.size(); ++index) {
     const DegradedLink& degraded = network_->degraded[index];
+    const auto said = network_->degraded.begin() + static_cast<std::ptrdiff_t>(index);
+    if (std::any_of(network_->degraded.begin(), said,
+                    [&degraded](const DegradedLink& other) { return other.link == degraded.link; })) {
+      fail_network(fmt::format("degraded.{}.link", index), fmt::format("{} is given twice", degraded.link),
+                   "one share for each link");
+    }
     std::vector<std::uint32_t> links = links_named(degraded.link);
     double cables = 1.0;  // that the link stands for, of which one is degraded
     const std::size_t dot = degraded.link.rfind('.');

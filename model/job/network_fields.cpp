@@ -153,8 +153,14 @@ nlohmann::json degraded_of_text(const ObjectReader& reader, const std::string& t
   nlohmann::json list = nlohmann::json::array();
   for (const std::string& part : split(text)) {
     const std::size_t equals = part.find('=');
-    const auto left = equals == std::string::npos ? std::nullopt : parse_number(part.substr(equals + 1));
-    if (!left) reader.fail("degraded", fmt::format("\"{}\" is no LINK=SHARE", part), "such as tier0.3.up.1=0.5");
+    std::string share = equals == std::string::npos ? "" : part.substr(equals + 1);
+    const bool percent = share.ends_with('%');
+    if (percent) share = trim(share.substr(0, share.size() - 1));
+    std::optional<double> left = parse_number(share);
+    constexpr double kPercent = 1e-2;
+    if (left && percent) *left *= kPercent;
+    if (!left)
+      reader.fail("degraded", fmt::format("\"{}\" is no LINK=SHARE", part), "such as tier0.3.up.1=0.5, or =50%");
     list.push_back({{"link", part.substr(0, equals)}, {"share", *left}});
   }
   return list;

@@ -176,6 +176,24 @@ void read_uneven_nodes(ObjectReader& reader, const nlohmann::json& nodes, Cluste
 
 }  // namespace
 
+namespace {
+
+bool tells_whole_device(const nlohmann::json& values) {
+  const auto keys = {"generation", "peak", "memory_capacity", "memory_bandwidth", "multiprocessors"};
+  return std::all_of(keys.begin(), keys.end(), [&values](const char* key) { return values.contains(key); });
+}
+
+// A device of one's own may carry a name of its own; some figures beside a name of the catalogue are laid over its
+// entry.
+bool starts_from_catalogue(const nlohmann::json& value, const nlohmann::json& values) {
+  if (!values.contains("name")) return false;
+  if (value.is_string() || !values.contains("peak")) return true;
+  const std::vector<std::string> names = catalogue_names(CatalogueKind::kDevices);
+  return !tells_whole_device(values) && std::find(names.begin(), names.end(), values.at("name")) != names.end();
+}
+
+}  // namespace
+
 Device read_device(const nlohmann::json& value, const std::string& field, std::vector<std::string>& assumptions,
                    const Origins& origins) {
   if (!value.is_string() && !value.is_object()) {
@@ -183,10 +201,15 @@ Device read_device(const nlohmann::json& value, const std::string& field, std::v
                        choices_help("", catalogue_names(CatalogueKind::kDevices))});
   }
   nlohmann::json values = value.is_string() ? nlohmann::json{{"name", value}} : value;
-  const bool named =
-      values.contains("name") &&
-      (value.is_string() || !values.contains("peak"));  // a full inline device may carry a name of its own
-  if (named) values = with_catalogue_entry(CatalogueKind::kDevices, values, field, origins);
+  if (starts_from_catalogue(value, values)) {
+    const nlohmann::json given = values.value("peak", nlohmann::json::object());
+    values = with_catalogue_entry(CatalogueKind::kDevices, values, field, origins);
+    // A peak of one precision leaves the others as they are.
+    if (given.is_object() && !given.empty()) {
+      values["peak"] = catalogue_values(CatalogueKind::kDevices, values.at("name").get<std::string>()).at("peak");
+      values["peak"].update(given);
+    }
+  }
 
   ObjectReader reader(values, field, origins);
   Device device;
@@ -250,7 +273,7 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
   }
   // Figures without a name are of the device that the cluster has: --cluster.device.tdp 700W.
   if (values.contains("device") && values.at("device").is_object() && !values.at("device").contains("name") &&
-      !values.at("device").contains("peak") && entry.contains("device")) {
+      !tells_whole_device(values.at("device")) && entry.contains("device")) {
     values["device"]["name"] = entry.at("device");
   }
   const bool own_links = values.contains("intra_bandwidth") || !entry.contains("device");

@@ -116,7 +116,9 @@ class TimeBound {
  public:
   TimeBound(const Job& job, const ScheduleShape& shape, const StepCosts& costs)
       : shape_(shape), costs_(costs), microbatches_(job.layout.microbatches()) {
+    times_.reserve(costs.stages.size());
     for (const StageCosts& stage : costs.stages) times_.push_back(times_of(stage, shape.splits_backward));
+    sum_before();
   }
 
   double seconds() const { return (shape_.asynchronous ? latest(ends()) : flushed(ends())) - rounding(); }
@@ -154,17 +156,25 @@ class TimeBound {
       bounds.end = bounds.final = load;
       return bounds;
     }
+    const auto lowest = static_cast<std::size_t>(*std::min_element(stages.begin(), stages.end()));
+    bounds.end = start_[lowest] + load;
+    bounds.final = start_[lowest] + before_last + cool_[lowest];
+    return bounds;
+  }
+
+  // Of the stages before each, in that order.
+  void sum_before() {
     double start = 0.0;
     double cool = 0.0;
-    const int lowest = *std::min_element(stages.begin(), stages.end());
-    for (int stage = 0; stage < lowest; ++stage) {
-      const auto index = static_cast<std::size_t>(stage);
-      start += times_[index].forward / shape_.slices + costs_.boundaries[index].forward.value();
-      cool += times_[index].backward / shape_.slices + costs_.boundaries[index].backward.value();
+    start_.reserve(times_.size());
+    cool_.reserve(times_.size());
+    for (std::size_t stage = 0; stage < times_.size(); ++stage) {
+      start_.push_back(start);
+      cool_.push_back(cool);
+      if (stage == costs_.boundaries.size()) break;
+      start += times_[stage].forward / shape_.slices + costs_.boundaries[stage].forward.value();
+      cool += times_[stage].backward / shape_.slices + costs_.boundaries[stage].backward.value();
     }
-    bounds.end = start + load;
-    bounds.final = start + before_last + cool;
-    return bounds;
   }
 
   // What follows the last action, as `lower` chains it: collectives wait for all their ranks.
@@ -197,6 +207,8 @@ class TimeBound {
   const StepCosts& costs_;
   double microbatches_;
   std::vector<PassTimes> times_;
+  std::vector<double> start_;  // by stage: forward passes and transfers before it
+  std::vector<double> cool_;   // backward ones
 };
 
 double fullest(const std::vector<HeldCounts>& moments, const std::vector<int>& stages, const StepCosts& costs,
@@ -263,10 +275,11 @@ MemoryBound program_memory(const Job& job, const StageMap& stages, const StepCos
   return bound;
 }
 
-StepCosts price_for_bounds(Job& job, const StageMap& stages, const std::vector<int>& stage_layers) {
-  if (!reduces_in_buckets(job)) return price_step(job, stages, stage_layers);
+StepCosts price_for_bounds(Job& job, const StageMap& stages, const std::vector<int>& stage_layers,
+                           SharedPrices* shared) {
+  if (!reduces_in_buckets(job)) return price_step(job, stages, stage_layers, shared);
   job.training.stack.overlap_gradient_reduction = false;
-  StepCosts costs = price_step(job, stages, stage_layers);
+  StepCosts costs = price_step(job, stages, stage_layers, shared);
   job.training.stack.overlap_gradient_reduction = true;
   for (FlushCosts& rank : costs.ranks) rank.gradient_reduction = Seconds(0);
   return costs;

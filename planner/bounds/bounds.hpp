@@ -48,7 +48,8 @@ MemoryBound program_memory(const Job& job, const StageMap& stages, const StepCos
 
 /// price_step less what neither bound reads and what costs most: gradients that are reduced in buckets beside the
 /// passes. They count as free.
-StepCosts price_for_bounds(Job& job, const StageMap& stages, const std::vector<int>& stage_layers);
+StepCosts price_for_bounds(Job& job, const StageMap& stages, const std::vector<int>& stage_layers,
+                           SharedPrices* shared = nullptr);
 
 /// What no member of a group undercuts.
 struct GroupBound {

@@ -56,7 +56,7 @@ const MemberPrice& GroupPrices::find_or_price(const LayoutMember& member, const 
   price.layers = plain.zero == member.zero ? layers_of(member, shape) : find_or_price(plain, shape).layers;
   job_.layout = layout_of(base_, space_, group_, member, job_.model.layers);
   if (shape.slices > 1) job_.layout.slices = shape.slices;
-  price.costs = price_for_bounds(job_, shape.stages, price.layers);
+  price.costs = price_for_bounds(job_, shape.stages, price.layers, &shared_);
   prices_.push_back(std::move(price));
   return prices_.back();
 }

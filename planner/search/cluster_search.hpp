@@ -41,6 +41,7 @@ class GroupPrices {
   const Layout base_;
   const SearchSpace& space_;
   const LayoutGroup& group_;
+  SharedPrices shared_;
   std::deque<MemberPrice> prices_;  // references stay valid while it grows
 };
 

@@ -110,6 +110,8 @@ class SleepingStages : public StageCompute {
     pass(stage, {.duration = times_of(stage).backward, .order = Order::kBackward, .adds_gradients = true}, store);
     return result;
   }
+  // What cannot be overlapped here takes, for the neighbours, the time of a machine that does it.
+  bool overlaps_pairs() const override { return true; }
   std::optional<double> loss(StageIndex stage, MicrobatchIndex /*microbatch*/) const override {
     if (!last_(stage)) return std::nullopt;
     return 0.0;

@@ -50,6 +50,10 @@ class StageCompute : public Interface {
   virtual Buffer backward(StageIndex stage, MicrobatchIndex microbatch, const Buffer& output_gradient,
                           UnitStore& store) = 0;
 
+  /// Whether the halves of an overlapped pair are one to whoever waits: they begin when both have their inputs, and
+  /// both results are there at the end. Else they run one after the other, each as soon as it can.
+  virtual bool overlaps_pairs() const { return false; }
+
   /// Mean loss of a microbatch of this step; nothing but on the last stage of a chain, after its forward pass.
   virtual std::optional<double> loss(StageIndex stage, MicrobatchIndex microbatch) const = 0;
   /// Most bytes that were kept at once between forward and weight gradient passes.

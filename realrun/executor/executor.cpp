@@ -204,9 +204,15 @@ void Executor::begin_step(int step) {
 
 void Executor::run_step(int step) {
   begin_step(step);
-  for (const Action& action : program_.ranks[static_cast<std::size_t>(place_.pipeline_rank)]) {
-    transport_.note({.kind = Activity::Kind::kAction, .action = action});
-    execute(action);
+  const std::vector<Action>& actions = program_.ranks[static_cast<std::size_t>(place_.pipeline_rank)];
+  for (std::size_t index = 0; index < actions.size(); ++index) {
+    transport_.note({.kind = Activity::Kind::kAction, .action = actions[index]});
+    if (actions[index].overlaps_next && compute_.overlaps_pairs()) {
+      execute_pair(actions[index], actions[index + 1]);
+      ++index;
+    } else {
+      execute(actions[index]);
+    }
   }
   FLOPCAST_CHECK(posted_.empty() && local_.empty());
   transport_.note({.kind = Activity::Kind::kFlush, .action = {}});
@@ -214,12 +220,28 @@ void Executor::run_step(int step) {
 }
 
 void Executor::execute(const Action& action) {
-  const Buffer input = input_for(action);
-  const Mark start = device_.mark();
-  const Buffer result = compute(action, input);
-  recording_.span(span_kind(action.kind), StreamKind::kCompute, action, start, device_.mark());
-  hand_on(action, result);
+  hand_on(action, measured(action, input_for(action)));
   if (ends_a_backward(action.kind)) finish_backward(action);
+}
+
+void Executor::execute_pair(const Action& first, const Action& second) {
+  const Buffer first_input = input_for(first);
+  const Buffer second_input = input_for(second);
+  const Buffer first_result = measured(first, first_input);
+  const Buffer second_result = measured(second, second_input);
+  for (const auto& [action, result] : {std::pair(&first, &first_result), std::pair(&second, &second_result)}) {
+    hand_on(*action, *result);
+    if (ends_a_backward(action->kind)) finish_backward(*action);
+  }
+}
+
+Buffer Executor::measured(const Action& action, const Buffer& input) {
+  const Mark start = device_.mark();
+  Buffer result = compute(action, input);
+  Action ran = action;
+  ran.overlaps_next = false;
+  recording_.span(span_kind(action.kind), StreamKind::kCompute, ran, start, device_.mark());
+  return result;
 }
 
 int Executor::version_of(const StageProgress& progress, const Action& action) {

@@ -124,7 +124,8 @@ struct RankPlace {
 /// An action waits for its input, runs, and hands its result on: to the neighbouring stage's rank by a send that never
 /// waits, or directly where that is the same rank. Receives are posted a few ahead, for each peer in the order in which
 /// it sends. A program without faults (sim/schedule/validate.hpp) therefore cannot deadlock. The halves of an
-/// overlapped pair run one after the other, forward first: one CPU core has nothing to overlap.
+/// overlapped pair run one after the other, forward first: one CPU core has nothing to overlap. Where the compute
+/// overlaps pairs, both wait for both inputs, and the results leave together. Spans tell what ran when, without pairs.
 class Executor {
  public:
   /// The program must be valid, and outlive the executor like everything else handed in.
@@ -156,6 +157,8 @@ class Executor {
 
   void begin_step(int step);
   void execute(const Action& action);
+  void execute_pair(const Action& first, const Action& second);
+  Buffer measured(const Action& action, const Buffer& input);
   Buffer compute(const Action& action, const Buffer& input);
   static int version_of(const StageProgress& progress, const Action& action);
   PassPlace place_of(const Action& action);

@@ -20,15 +20,18 @@ struct MpiRun {
 };
 
 void check_processes(const TrainingPlan& plan, int processes) {
+  if (plan.servers > 0) {
+    throw ConfigError({"layout.spare_hosts", "servers of their own are threads", {}, "--backend threads, or 0"});
+  }
   if (processes == plan.ranks()) return;
-  throw ConfigError(
-      {"--backend",
-       fmt::format("mpi: {} process{} started, and the job has {} ranks (dp {}, tp {}, pp {})", processes,
-                   processes == 1 ? " was" : "es were", plan.ranks(), plan.dp, plan.tp, plan.pipeline_ranks()),
-       "--backend",
-       fmt::format("mpirun -n {0} flopcast-run …, srun -n {0} flopcast-run …, or: flopcast run … "
-                   "--backend mpi",
-                   plan.ranks())});
+  throw ConfigError({"--backend",
+                     fmt::format("mpi: {} process{} started, and the job has {} ranks (dp {}{}, tp {}, pp {})",
+                                 processes, processes == 1 ? " was" : "es were", plan.ranks(), plan.dp,
+                                 plan.cp == 1 ? "" : fmt::format(", cp {}", plan.cp), plan.tp, plan.pipeline_ranks()),
+                     "--backend",
+                     fmt::format("mpirun -n {0} flopcast-run …, srun -n {0} flopcast-run …, or: flopcast run … "
+                                 "--backend mpi",
+                                 plan.ranks())});
 }
 
 MpiRun prepare_on_mpi(const std::vector<std::string>& arguments, int processes) {
@@ -42,6 +45,16 @@ MpiRun prepare_on_mpi(const std::vector<std::string>& arguments, int processes) 
   run.prepared = prepare_run(run.options);
   check_processes(run.prepared.plan, processes);
   return run;
+}
+
+// A mistake in the arguments is told once MPI runs, by one of all.
+std::chrono::milliseconds patience_of(const std::vector<std::string>& arguments) {
+  LaunchOptions options;
+  try {
+    options = parse_launch_options(arguments);
+  } catch (const ConfigError&) {
+  }
+  return std::chrono::seconds(options.patience_s);
 }
 
 // Whether somebody complains: the first who does tells, and all end alike.
@@ -76,8 +89,13 @@ Complaint train(Processes& processes, const MpiRun& run, const MpiOptions& mpi) 
   });
   Complaint complaint;
   std::string failure;
+  std::string unwritten;
   try {
     if (keeps_file) file.keep();
+  } catch (const EnvironmentError& error) {
+    processes.report_failure(fmt::format("rank 0 failed in its set-up: {}", error.what()));
+  }
+  try {
     train_on_mpi(processes, run.prepared.plan, mpi, results, [&] { file.keep(); });
   } catch (const EnvironmentError& error) {
     failure = error.what();
@@ -86,18 +104,20 @@ Complaint train(Processes& processes, const MpiRun& run, const MpiOptions& mpi) 
   if (!failure.empty() && processes.tells()) complain("error: " + failure);
   try {
     if (keeps_file) file.finish(failure);
-  } catch (const EnvironmentError& error) {
+  } catch (const std::exception& error) {
     complaint = complaint_about(error);
+    unwritten = error.what();
   }
   if (failure.empty()) return complaint;
-  if (complaint.exit_code != 0) complain(complaint.text);
+  const bool is_new = failure.find(unwritten) == std::string::npos;
+  if (complaint.exit_code != 0 && is_new) complain(complaint.text);
   processes.end(kEnvironmentFailed);
 }
 
 }  // namespace
 
 int launch_on_mpi(const std::vector<std::string>& arguments) {
-  Processes processes;
+  Processes processes(patience_of(arguments));
   MpiRun run;
   Complaint complaint;
   try {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
 #include "model/config/document.hpp"
+#include "model/cost/gradients.hpp"
 #include "model/job/read_job.hpp"
 #include "model/layout/rank_grid.hpp"
 #include "model/units/quantity.hpp"
@@ -81,7 +83,8 @@ std::vector<StageTimes> slept_times(const Emulation& emulation, const PreparedSt
   FLOPCAST_CHECK(step.times.stages.size() == stages);
   std::vector<StageTimes> times = step.times.stages;
   for (StageTimes& stage : times) {
-    stage.fused.reset();  // the halves of a pair sleep one after the other
+    stage.fused.reset();  // a pair sleeps the sum of its halves
+    stage.pair_saved = 0;
     for (Ticks* time : {&stage.forward, &stage.backward, &stage.input_gradient, &stage.weight_gradient}) {
       *time = std::llround(static_cast<double>(*time) * emulation.slow_down);
     }
@@ -151,7 +154,6 @@ void check_layout(const Job& job) {
   require(layout.tensor_parallel == TensorParallel::k1d, "layout.tensor_parallel", "a run knows 1d only", "1d");
   require(layout.data_parallel != DataParallel::kDataParallel, "layout.data_parallel",
           "dataparallel is one process: a run has one for each rank", "valid for a run: ddp, fsdp, hsdp, ps, byteps");
-  require(layout.spare_hosts == 0, "layout.spare_hosts", "a run has parameter servers beside its ranks only", "0");
   require(!job.training.finetune, "training.finetune", "a run trains all weights", "leave it out");
   check_recomputation(job);
 }
@@ -214,6 +216,21 @@ int zero_of(const Layout& layout) {
   }
 }
 
+// Groups of replicas on other nodes have their share of the spare hosts.
+void add_servers(const Job& job, TrainingPlan& plan) {
+  const GroupPlacement replicas = RankGrid(job.layout).placement(Axis::kData, job.cluster);
+  plan.served_ranks_per_node = replicas.ranks_per_node;
+  const int hosts = job.layout.spare_hosts;
+  if (hosts == 0 || replicas.nodes == 1) return;
+  require(hosts * replicas.nodes % job.cluster.nodes == 0, "layout.spare_hosts",
+          fmt::format("{} for {} nodes are no whole hosts for replicas on {} of them", hosts, job.cluster.nodes,
+                      replicas.nodes),
+          fmt::format("a multiple of {}", job.cluster.nodes / std::gcd(job.cluster.nodes, replicas.nodes)));
+  plan.servers = hosts * replicas.nodes / job.cluster.nodes;
+  if (job.layout.data_parallel == DataParallel::kPs) return;
+  plan.rank_share = byteps_shares(replicas.nodes, plan.servers).gpu_node;
+}
+
 bool has_servers(const Layout& layout) {
   return layout.data_parallel == DataParallel::kPs || layout.data_parallel == DataParallel::kByteps;
 }
@@ -253,7 +270,7 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   plan.zero = zero_of(job.layout);
   if (job.layout.data_parallel == DataParallel::kHsdp && job.layout.shards > 1) plan.shards = job.layout.shards;
   if (has_servers(job.layout)) {
-    plan.served_ranks_per_node = RankGrid(job.layout).placement(Axis::kData, job.cluster).ranks_per_node;
+    add_servers(job, plan);
   }
   plan.reshard_after_forward = job.layout.reshard_after_forward;
   plan.offload = job.layout.offload;
@@ -298,6 +315,9 @@ GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& ru
                        fmt::format("{} is not done on GPUs", name_of(plan.offload)),
                        {},
                        "--backend threads or mpi"});
+  }
+  if (plan.servers > 0) {
+    throw ConfigError({"layout.spare_hosts", "servers of their own are threads", {}, "--backend threads, or 0"});
   }
   if (plan.slices() > 1) {
     throw ConfigError({"layout.schedule",

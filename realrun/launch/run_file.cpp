@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <limits>
@@ -136,7 +138,8 @@ std::string run_file(const TrainingPlan& plan, const std::vector<RankResult>& ra
 namespace {
 
 void keep_text(const std::string& path, const std::string& text) {
-  if (try_write_file(path, text)) throw EnvironmentError(fmt::format("{} cannot be written", path));
+  if (const auto reason = try_write_file(path, text))
+    throw EnvironmentError(fmt::format("{} cannot be written: {}", path, *reason));
 }
 
 }  // namespace
@@ -165,7 +168,7 @@ void ResultFile::finish(const std::string& failure) {
     return;
   }
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  if (!written) throw EnvironmentError("standard output cannot be written");
+  if (!written) throw EnvironmentError(fmt::format("standard output cannot be written: {}", std::strerror(errno)));
 }
 
 void keep_run(const LaunchOptions& options, const PreparedRun& run, RunOrigin origin,
@@ -188,7 +191,13 @@ void keep_run(const LaunchOptions& options, const PreparedRun& run, RunOrigin or
   } catch (const EnvironmentError& error) {
     failure = error.what();
   }
-  file.finish(failure);
+  try {
+    file.finish(failure);
+  } catch (const EnvironmentError& error) {
+    const std::string unwritten = error.what();
+    if (failure.empty()) throw;
+    if (failure.find(unwritten) == std::string::npos) failure += "; " + unwritten;
+  }
   if (!failure.empty()) throw EnvironmentError(failure);
 }
 

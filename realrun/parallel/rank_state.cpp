@@ -14,6 +14,10 @@ constexpr std::size_t kReductionsUnderWay = 2;
 
 }  // namespace
 
+std::size_t served_by_rank(std::size_t elements, double rank_share) {
+  return static_cast<std::size_t>(static_cast<double>(elements) * rank_share);
+}
+
 StageWeights::StageWeights(ParallelContext& context, int stage, StageLayout layout, std::vector<Bucket> buckets)
     : context_(context), layout_(std::move(layout)), buckets_(std::move(buckets)), unit_starts_(unit_offsets(layout_)) {
   ComputeDevice& device = context_.device;
@@ -255,24 +259,46 @@ void StageWeights::reduce(std::size_t bucket) {
 
 // Started operations run in their order: each finds what the one before has made.
 Request StageWeights::start_through_servers(const Buffer& gradients) {
-  const auto start = [&](const Group& group, CollectiveKind kind, const Buffer& input, const Buffer& output) {
-    return context_.transport.start(group, {.kind = kind, .input = input, .output = output});
-  };
-  const auto part_of_group = [&](const Buffer& whole, const Group& group) {
-    const auto members = static_cast<std::size_t>(group.size());
-    FLOPCAST_CHECK(whole.bytes() % (members * sizeof(float)) == 0);
-    return context_.device.allocate(whole.bytes() / members);
-  };
-  const bool shares_node = context_.node.size() > 1;
-  const Buffer of_node = shares_node ? part_of_group(gradients, context_.node) : gradients;
+  const Group& node = context_.node;
+  if (node.size() == 1) return start_between_nodes(gradients);
+  const auto members = static_cast<std::size_t>(node.size());
+  FLOPCAST_CHECK(gradients.bytes() % (members * sizeof(float)) == 0);
+  const Buffer of_node = context_.device.allocate(gradients.bytes() / members);
+  context_.transport.start(node, {.kind = CollectiveKind::kReduceScatter, .input = gradients, .output = of_node});
+  if (context_.peers.size() > 1) start_between_nodes(of_node);
+  return context_.transport.start(node, {.kind = CollectiveKind::kAllGather, .input = of_node, .output = gradients});
+}
+
+Request StageWeights::start_between_nodes(const Buffer& of_node) {
+  const Group& peers = context_.peers;
+  const auto members = static_cast<std::size_t>(peers.size());
+  const std::size_t elements = of_node.bytes() / sizeof(float);
+  const std::size_t own = context_.servers.empty() ? elements / members : served_by_rank(elements, context_.rank_share);
+  FLOPCAST_CHECK(!context_.servers.empty() || own * members == elements);
   Request last;
-  if (shares_node) last = start(context_.node, CollectiveKind::kReduceScatter, gradients, of_node);
-  if (context_.peers.size() > 1) {
-    const Buffer served = part_of_group(of_node, context_.peers);
-    start(context_.peers, CollectiveKind::kReduceScatter, of_node, served);
-    last = start(context_.peers, CollectiveKind::kAllGather, served, of_node);
+  if (own > 0) {
+    const Buffer among_peers = flat(of_node, 0, own * members);
+    const Buffer served = context_.device.allocate(own * sizeof(float));
+    context_.transport.start(peers, {.kind = CollectiveKind::kReduceScatter, .input = among_peers, .output = served});
+    last =
+        context_.transport.start(peers, {.kind = CollectiveKind::kAllGather, .input = served, .output = among_peers});
   }
-  if (shares_node) last = start(context_.node, CollectiveKind::kAllGather, of_node, gradients);
+  const std::size_t rest = elements - own * members;
+  const auto broadcast = [&](const Group& group, int server, int root) {
+    const Part part = part_of(rest, server, static_cast<int>(context_.servers.size()));
+    if (part.count == 0) return;
+    last = context_.transport.start(group, {.kind = CollectiveKind::kBroadcast,
+                                            .output = flat(of_node, own * members + part.first, part.count),
+                                            .root = root});
+  };
+  const auto servers = static_cast<int>(context_.servers.size());
+  for (int server = 0; server < servers; ++server) {
+    broadcast(context_.servers[static_cast<std::size_t>(server)].push, server, 0);
+  }
+  for (int server = 0; server < servers; ++server) {
+    broadcast(context_.servers[static_cast<std::size_t>(server)].pull, server, peers.size());
+  }
+  FLOPCAST_CHECK(last != nullptr);
   return last;
 }
 

@@ -18,6 +18,17 @@
 
 namespace flopcast::realrun {
 
+/// A rank of its own on a spare host, which adds up what `peers` push to it and hands out the sum: broadcasts of the
+/// one rank, and of the server. Both count as sent over the data axis.
+struct ServerLink {
+  Group push;  ///< this rank, then the server
+  Group pull;  ///< the peers, then the server
+};
+
+/// The part of a served share that the ranks serve for each other, in elements of each rank; the servers on spare hosts
+/// have the rest in nearly equal parts.
+std::size_t served_by_rank(std::size_t elements, double rank_share);
+
 /// What the stages of a rank have in common. All outlive the stages.
 struct ParallelContext {
   ComputeDevice& device;
@@ -27,11 +38,13 @@ struct ParallelContext {
   UpdateRule optimizer;
   Group data;     ///< replicas that share the weights, and the states that are cut
   Group copies;   ///< of the others, those that hold the same cut; of one where all share
+  Group experts;  ///< of `data` those that hold the same experts; without members: all
   Group node;     ///< with parameter servers: of `data`, those on the same node
   Group peers;    ///< and those with the same place on the other nodes, each of which serves a part of the parameters
-  Group experts;  ///< of `data` those that hold the same experts; without members: all
-  Group tensor;   ///< ranks that share each layer
-  int zero = 0;   ///< 0 replicated, 1 optimizer state cut over the replicas, 2 gradients too, 3 weights too
+  std::vector<ServerLink> servers;  ///< on spare hosts
+  double rank_share = 1.0;          ///< of what `peers` reduce, each of them serves so much where there are servers
+  Group tensor;                     ///< ranks that share each layer
+  int zero = 0;          ///< 0 replicated, 1 optimizer state cut over the replicas, 2 gradients too, 3 weights too
   bool reshards = true;  ///< with zero 3: weights are let go after a forward pass, and gathered again for the backward
   /// Where the optimizer lives in the host's memory: told how many bytes have gone there, or come back.
   std::function<void(std::size_t)> offloads = {};
@@ -50,7 +63,8 @@ struct ParallelContext {
 ///           one before it computes (Zhao et al. 2304.11277 §3.3.2). Without resharding what a forward pass gathered
 ///           serves the microbatch's backward pass too
 ///   servers gradients are reduce-scattered inside the node, pushed to the servers that the ranks are for each other,
-///           each of which adds up its part, pulled back, and all-gathered inside the node (Jiang et al., OSDI 2020)
+///           each of which adds up its part, pulled back, and all-gathered inside the node (Jiang et al., OSDI 2020);
+///           servers on spare hosts have a part, or all of it
 ///   HSDP    ZeRO 3 among `data`; what is reduce-scattered is then all-reduced over `copies` (2304.11277 §3.2.2)
 /// Where a rank runs all passes of a stage in a row, ZeRO 2 and 3 do that once a row (PassPlace::row_goes_on).
 /// (Rajbhandari et al. 1910.02054 §5, §7; Li et al. 2006.15704 §3.2.)
@@ -113,6 +127,7 @@ class StageWeights : public UnitStore {
   void sum_partial_gradients(int unit);
   void reduce(std::size_t bucket);
   Request start_through_servers(const Buffer& gradients);
+  Request start_between_nodes(const Buffer& of_node);
   void collect(Reduction& reduction);
   void update_on_host(std::size_t bucket, const std::vector<Buffer>& states, const Buffer& updated);
   void gather_weights(const Buffer& weights);

@@ -15,10 +15,10 @@
 #include "realrun/compute/network_stages.hpp"
 #include "realrun/compute/sleeping_stages.hpp"
 #include "realrun/parallel/rank_state.hpp"
+#include "realrun/training/rank_groups.hpp"
+#include "realrun/training/server_rank.hpp"
 
 namespace flopcast::realrun {
-
-namespace {
 
 RankGrid grid_of(const TrainingPlan& plan) {
   Layout layout;
@@ -28,7 +28,6 @@ RankGrid grid_of(const TrainingPlan& plan) {
   return RankGrid(layout);
 }
 
-// All groups of the axis, made in the same order by everybody; returns the one this rank is in.
 Group form_groups(RankTransport& transport, const RankGrid& grid, Axis axis) {
   Group own;
   for (int rank = 0; rank < grid.ranks(); ++rank) {
@@ -39,11 +38,7 @@ Group form_groups(RankTransport& transport, const RankGrid& grid, Axis axis) {
   return own;
 }
 
-// Of the replicas, every so many neighbours: those of each of these groups, or the first, second, ... of all of them.
-// Their traffic counts under `axis`.
-enum class Cut { kNeighbours, kSamePlace };
-Group form_cut_groups(RankTransport& transport, const RankGrid& grid, int neighbours, Cut cut,
-                      Axis axis = Axis::kData) {
+Group form_cut_groups(RankTransport& transport, const RankGrid& grid, int neighbours, Cut cut, Axis axis) {
   const int replicas = grid.degree(Axis::kData);
   Group own;
   for (int rank = 0; rank < grid.ranks(); ++rank) {
@@ -63,7 +58,37 @@ Group form_cut_groups(RankTransport& transport, const RankGrid& grid, int neighb
   return own;
 }
 
-// By shared set, for the replica this rank is in.
+ServerGroups form_server_groups(RankTransport& transport, const TrainingPlan& plan, const RankGrid& grid) {
+  ServerGroups groups;
+  int server = plan.ranks();
+  const int neighbours = plan.served_ranks_per_node;
+  for (int rank = 0; rank < grid.ranks() && plan.servers > 0; ++rank) {
+    if (grid.coordinate(rank, Axis::kData) >= neighbours) continue;
+    std::vector<int> peers;
+    const std::vector<int> replicas = grid.group_of(rank, Axis::kData);
+    for (std::size_t at = static_cast<std::size_t>(grid.coordinate(rank, Axis::kData)); at < replicas.size();
+         at += static_cast<std::size_t>(neighbours)) {
+      peers.push_back(replicas[at]);
+    }
+    for (int index = 0; index < plan.servers; ++index, ++server) {
+      const bool is_here = transport.rank() == server;
+      if (is_here) groups.place = {.worker = rank, .index = index, .pushes = {}, .pull = {}};
+      ServerLink link;
+      for (const int peer : peers) {
+        const Group push = transport.form_group(Axis::kData, {peer, server});
+        if (push.size() > 0) link.push = push;
+        if (is_here) groups.place.pushes.push_back(push);
+      }
+      std::vector<int> all = peers;
+      all.push_back(server);
+      link.pull = transport.form_group(Axis::kData, all);
+      if (is_here) groups.place.pull = link.pull;
+      if (link.pull.size() > 0) groups.links.push_back(std::move(link));
+    }
+  }
+  return groups;
+}
+
 std::vector<Group> form_shared_groups(RankTransport& transport, const RankGrid& grid,
                                       const std::vector<std::vector<int>>& holders) {
   std::vector<Group> own(holders.size());
@@ -81,7 +106,6 @@ std::vector<Group> form_shared_groups(RankTransport& transport, const RankGrid& 
   return own;
 }
 
-// The pairs of ranks with neighbouring stages, of every pipeline, each once.
 std::vector<std::pair<int, int>> neighbours_of(const TrainingPlan& plan, const RankGrid& grid) {
   std::set<std::pair<int, int>> pairs;
   for (int rank = 0; rank < grid.ranks(); ++rank) {
@@ -127,6 +151,13 @@ BucketRules bucket_rules(const TrainingPlan& plan) {
   if (plan.bucket_bytes) rules.bytes = rules.first_bytes = static_cast<std::size_t>(*plan.bucket_bytes);
   return rules;
 }
+
+std::size_t alignment_of(const TrainingPlan& plan, ComputeDevice& device) {
+  const bool cut = plan.zero > 0 || plan.served_ranks_per_node > 0;
+  return std::lcm(device.alignment(), cut ? static_cast<std::size_t>(plan.replicas()) : 1);
+}
+
+namespace {
 
 double thread_cpu_seconds() {
   timespec time{};
@@ -211,9 +242,11 @@ class RankTraining {
                  .optimizer = plan.optimizer,
                  .data = {},
                  .copies = {},
+                 .experts = {},
                  .node = {},
                  .peers = {},
-                 .experts = {},
+                 .servers = {},
+                 .rank_share = plan.rank_share,
                  .tensor = {},
                  .zero = plan.zero,
                  .reshards = plan.reshard_after_forward,
@@ -229,11 +262,12 @@ class RankTraining {
       context_.data = form_cut_groups(transport, grid_, plan.shards, Cut::kNeighbours);
       context_.copies = form_cut_groups(transport, grid_, plan.shards, Cut::kSamePlace);
     }
-    if (plan.ep > 1) context_.experts = form_cut_groups(transport, grid_, plan.ep, Cut::kSamePlace);
     if (plan.served_ranks_per_node > 0) {
       context_.node = form_cut_groups(transport, grid_, plan.served_ranks_per_node, Cut::kNeighbours);
       context_.peers = form_cut_groups(transport, grid_, plan.served_ranks_per_node, Cut::kSamePlace);
+      context_.servers = form_server_groups(transport, plan, grid_).links;
     }
+    if (plan.ep > 1) context_.experts = form_cut_groups(transport, grid_, plan.ep, Cut::kSamePlace);
     context_.tensor = form_groups(transport, grid_, Axis::kTensor);
     std::vector<StageLayout> layouts;
     for (int stage = 0; stage < plan.program.stage_count(); ++stage) layouts.push_back(compute_.layout(stage));
@@ -306,8 +340,7 @@ class RankTraining {
                  .context = plan_.cp > 1 ? &context_group_ : nullptr,
                  .context_form = plan_.context_parallel,
                  .sequence_parallel = plan_.sequence_parallel};
-    const bool cut = plan_.zero > 0 || plan_.served_ranks_per_node > 0;
-    spec.alignment = std::lcm(device_.alignment(), cut ? static_cast<std::size_t>(plan_.replicas()) : 1);
+    spec.alignment = alignment_of(plan_, device_);
     spec.context = {data_index_ % plan_.cp, plan_.cp, plan_.zigzag};
     spec.micro_batch_size = plan_.micro_batch_size;
     spec.slices = plan_.slices();
@@ -395,6 +428,21 @@ class RankTraining {
   std::unique_ptr<Executor> executor_;
 };
 
+TrainingPlan calibration_plan(const TrainingPlan& plan) {
+  TrainingPlan calibration = plan;
+  calibration.program = plan.calibration->program;
+  calibration.steps = plan.calibration->steps;
+  return calibration;
+}
+
+void serve_ranks(const TrainingPlan& plan, RankTransport& transport) {
+  if (!plan.calibration) return ServerRank(plan, transport).run();
+  const TrainingPlan calibration = calibration_plan(plan);
+  ServerRank(calibration, transport).run();
+  ServerRank(plan, transport).run();
+  ServerRank(calibration, transport).run();
+}
+
 }  // namespace
 
 void train_rank(const TrainingPlan& plan, RankTransport& transport, RankResult& result,
@@ -405,11 +453,9 @@ void train_rank(const TrainingPlan& plan, RankTransport& transport, RankResult& 
 
 void train_rank(const TrainingPlan& plan, const RankMachine& machine, RankTransport& transport, RankResult& result,
                 const BetweenSteps& between_steps) {
-  FLOPCAST_CHECK(transport.rank_count() == plan.ranks());
+  FLOPCAST_CHECK(transport.rank_count() == plan.ranks() + plan.server_ranks());
   if (!plan.calibration) return RankTraining(plan, machine, transport).run(result, between_steps);
-  TrainingPlan calibration = plan;
-  calibration.program = plan.calibration->program;
-  calibration.steps = plan.calibration->steps;
+  const TrainingPlan calibration = calibration_plan(plan);
   LoopbackTransport alone(transport, machine.device);
   {
     RankTraining before(calibration, machine, alone);
@@ -433,7 +479,8 @@ void train_on_threads(const TrainingPlan& plan, const ThreadOptions& options, st
                       const BetweenSteps& between_steps) {
   check_plan(plan);
   results.assign(static_cast<std::size_t>(plan.ranks()), {});
-  run_threads(plan.ranks(), options, [&](RankTransport& transport) {
+  run_threads(plan.ranks() + plan.server_ranks(), options, [&](RankTransport& transport) {
+    if (transport.rank() >= plan.ranks()) return serve_ranks(plan, transport);
     train_rank(plan, transport, results[static_cast<std::size_t>(transport.rank())], between_steps);
   });
 }

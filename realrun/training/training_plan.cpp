@@ -96,8 +96,8 @@ void check_updates(const TrainingPlan& plan) {
   }
   if (plan.zero > 1) {
     refuse("layout.zero",
-           fmt::format("{} does not go with {}, which keeps several versions of the weights", plan.zero,
-                       plan.program.schedule),
+           fmt::format("{}{} does not go with {}, which keeps several versions of the weights", plan.zero,
+                       plan.zero == 3 ? ", as fsdp and hsdp are," : "", plan.program.schedule),
            "valid: 0, 1");
   }
 }
@@ -156,6 +156,9 @@ void check_context(const TrainingPlan& plan) {
   if (!plan.network.causal || plan.slices() > 1) {
     refuse("layout.cp", fmt::format("{}: parts of a sequence look back at those before them only", plan.cp), "1");
   }
+  if (plan.served_ranks_per_node > 0) {
+    refuse("layout.data_parallel", fmt::format("servers do not go with cp {} in a run", plan.cp), "ddp, fsdp or hsdp");
+  }
   if (plan.context_parallel != ContextParallel::kUlysses) return;
   const auto kv_heads = static_cast<int>(plan.network.head_layout(plan.tp).kv_heads);
   check_division("layout.cp", plan.cp, kv_heads, "the key/value heads of a rank");
@@ -183,9 +186,7 @@ void check_experts(const TrainingPlan& plan) {
            fmt::format("{} adds up over all replicas, which ep {} does not", plan.compression.text(), plan.ep), "none");
   }
   if (plan.ep > 1 && plan.served_ranks_per_node > 0) {
-    refuse("layout.data_parallel",
-           fmt::format("servers do not know which replicas hold which of ep {} shares", plan.ep),
-           "ddp, with ZeRO, or fsdp");
+    refuse("layout.data_parallel", fmt::format("servers do not go with ep {} in a run", plan.ep), "ddp or fsdp");
   }
   if (plan.ep > 1 && plan.shards > 0) {
     refuse("layout.data_parallel", fmt::format("hsdp does not go with ep {} in a run", plan.ep),

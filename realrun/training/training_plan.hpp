@@ -36,6 +36,8 @@ struct TrainingPlan {
   bool reshard_after_forward = true;  ///< with zero 3: see StageWeights
   /// Neighbouring replicas on a node, where gradients go through parameter servers; 0: they do not. With zero 0.
   int served_ranks_per_node = 0;
+  int servers = 0;          ///< on spare hosts, of each group of replicas with the same place on their nodes
+  double rank_share = 0.0;  ///< of what such a group adds up, each rank serves so much beside the servers
   Offload offload = Offload::kNone;
   Compression compression;  ///< of gradients between replicas; with zero 0
   int micro_batch_size = 1;
@@ -49,6 +51,8 @@ struct TrainingPlan {
   /// Ranks with the same weights, context-parallel ones innermost.
   int replicas() const { return dp * cp; }
   int ranks() const { return replicas() * tp * pipeline_ranks(); }
+  /// Ranks behind the others that compute nothing: servers on spare hosts.
+  int server_ranks() const { return ranks() / replicas() * served_ranks_per_node * servers; }
   int slices() const { return program.slices_per_microbatch; }
   /// Of one replica in a step, over all chains; whole ones.
   int microbatches() const { return program.microbatch_count(); }

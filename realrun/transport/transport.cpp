@@ -3,10 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
+#include <system_error>
 
 #include "base/text/error.hpp"
 
 namespace flopcast::realrun {
+
+std::string reason_of(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "it has run out of memory";
+  const auto* system = dynamic_cast<const std::system_error*>(&error);
+  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
+    return fmt::format("it has got no thread: {}", system->code().message());
+  }
+  return error.what();
+}
 
 Group group_of(int id, Axis axis, const std::vector<int>& members, int rank) {
   Group group;

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -107,6 +108,9 @@ class Aborted : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+/// What an exception means to the user: memory that ran out has a name, and threads that were not to be had.
+std::string reason_of(const std::exception& error);
 
 /// One rank's end of the network; all operations are called from that rank's own thread. Operations that wait give up
 /// after the transport's time limit: they abort the whole run with an EnvironmentError that names rank and action.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <iterator>
+#include <vector>
 
 #include "reports/svg/canvas.hpp"
 
@@ -109,17 +110,22 @@ class ChartDrawing {
   void draw_names(const Series& series) {
     PointLabels labels({frame_.left, frame_.top, frame_.width, frame_.height});
     for (const SeriesPoint& point : series.points) labels.avoid(x_of(point.x), y_of(point.y));
+    // Names last, over all lines: a leader to one name runs behind another.
+    std::vector<LabelBox> boxes;
     for (const SeriesPoint& point : series.points) {
       const double x = x_of(point.x);
       const double y = y_of(point.y);
-      const LabelBox box = labels.place(x, y, point.label);
+      const LabelBox box = boxes.emplace_back(labels.place(x, y, point.label));
       const double middle = box.top + box.height / 2;
       if (std::abs(middle - y) > 1.5 * box.height) {
         const double nearest = std::clamp(x, box.left, box.left + box.width);
         canvas_.path(
             "lead", fmt::format("M{} {}L{} {}", coordinate(x), coordinate(y), coordinate(nearest), coordinate(middle)));
       }
-      canvas_.text(box.left, box.top + box.height - 2.5, " class=\"name\"", point.label);
+    }
+    for (std::size_t index = 0; index < boxes.size(); ++index) {
+      const LabelBox& box = boxes[index];
+      canvas_.text(box.left, box.top + box.height - 2.5, " class=\"name\"", series.points[index].label);
     }
   }
 
@@ -209,7 +215,8 @@ class ChartDrawing {
 std::string series_css() {
   std::string css =
       ".series .l{fill:none;stroke-width:1.5}.series .ref{fill:#777}.series .refl{stroke:#777}"
-      ".series .lead{stroke:#777;stroke-width:.7}\n";
+      ".series .lead{stroke:#777;stroke-width:.7}"
+      ".series .name{paint-order:stroke;stroke:#fff;stroke-width:3px;stroke-linejoin:round}\n";
   for (std::size_t index = 0; index < kSeriesColors; ++index) {
     css += fmt::format(".series .s{0}{{fill:{1}}}.series .s{0}l{{stroke:{1}}}", index, kPalette.at(index));
   }
@@ -272,6 +279,7 @@ std::string write_series_svg(const std::vector<SeriesChart>& charts, const Serie
   frame.font_size = text_size(options);
   frame.in_print = options.in_print;
   frame.css = series_css();
+  frame.dark_css = ".series .name{stroke:#16181c}";
   frame.dark_mode = options.dark_mode;
   return canvas.finish(frame);
 }

@@ -17,6 +17,7 @@
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
+#include "model/units/quantity.hpp"
 #include "reports/timeline/span_text.hpp"
 
 namespace flopcast {
@@ -426,6 +427,41 @@ std::vector<Flow> bind_transfers(const Timeline& timeline) {
 std::string write_chrome_trace(const Timeline& timeline, const TraceOptions& options) {
   FLOPCAST_CHECK(options.rank_names.empty() || options.rank_names.size() == timeline.ranks.size());
   return TraceWriter(timeline, options).write();
+}
+
+namespace {
+
+TraceCounter memory_counter(const Forecast& forecast) {
+  TraceCounter counter;
+  counter.name = "memory GiB";
+  counter.key = "memory";
+  for (const RankMemory& rank : forecast.memory) {
+    counter.ranks.emplace_back();
+    for (const MemoryPoint& point : rank.points) {
+      counter.ranks.back().push_back({point.time, gibibytes(Bytes(point.bytes))});
+    }
+  }
+  return counter;
+}
+
+// A row stands for all replicas and shards of its part of the pipeline.
+std::vector<std::string> names_of_ranks(const Layout& layout, int ranks) {
+  const int each = layout.tp * layout.cp * layout.dp;
+  std::vector<std::string> names;
+  for (int rank = 0; rank < ranks; ++rank) {
+    names.push_back(fmt::format("rank {}{}", rank, each == 1 ? "" : fmt::format(" (stands for {} GPUs)", each)));
+  }
+  return names;
+}
+
+}  // namespace
+
+TraceOptions trace_options_of(const Forecast& forecast) {
+  TraceOptions options;
+  options.counters.push_back(memory_counter(forecast));
+  options.inside = pass_parts(forecast.step);
+  options.rank_names = names_of_ranks(forecast.step.job.layout, forecast.timeline.rank_count());
+  return options;
 }
 
 }  // namespace flopcast

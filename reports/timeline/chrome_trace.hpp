@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "reports/timeline/pass_parts.hpp"
+#include "sim/forecast/forecast.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {
@@ -34,6 +35,10 @@ struct TraceOptions {
   /// Perfetto slows down under many arrows: with more transfers than this none is drawn, and otherData says so.
   std::size_t max_flows = 20'000;
 };
+
+/// What a forecast's trace shows beside its timeline: memory over time, what passes consist of, and of how many GPUs a
+/// rank tells.
+TraceOptions trace_options_of(const Forecast& forecast);
 
 /// JSON in Chrome's trace event format, for ui.perfetto.dev and chrome://tracing: a process a rank, a thread a stream
 /// (tid 0 compute, 2 pipeline, 3 gradient; the second half of an overlapped pair on tid 10), so that the slices of a

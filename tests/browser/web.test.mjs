@@ -1,9 +1,10 @@
 // The web page as people use it: from a file, with sliders, presets and an address to share.
 import assert from 'node:assert/strict';
 import {after, before, test} from 'node:test';
-import {readFileSync} from 'node:fs';
+import {readFileSync, writeFileSync} from 'node:fs';
+import {createRequire} from 'node:module';
 import {join} from 'node:path';
-import {flopcastJson, launch, open, project, quiet} from './support.mjs';
+import {flopcast, flopcastJson, launch, open, project, quiet, scratch} from './support.mjs';
 
 const kPage = join(process.env.FLOPCAST_WEB ?? join(project, 'build/wasm/web'), 'flopcast.html');
 let browser;
@@ -355,4 +356,104 @@ test('16 stages and 192 microbatches answer in under 50 ms', async () => {
     assert.ok(times.schedule < 50, `${times.schedule} ms`);
   }
   await page.close();
+});
+
+// What the button saves, as text.
+async function saved(page, as) {
+  const [download] = await Promise.all([page.waitForEvent('download'), page.locator(`[data-export="${as}"]`).click()]);
+  return {name: download.suggestedFilename(), text: readFileSync(await download.path(), 'utf8')};
+}
+
+test('what is shown is saved as the program would write it', async () => {
+  const page = await opened({acceptDownloads: true});
+  const figure = await saved(page, 'svg');
+  assert.equal(figure.name, 'timeline.svg');
+  assert.match(figure.text, /^<svg[\s\S]*<\/svg>\s*$/);
+  assert.equal(await page.locator('[data-export="job"]').count(), 0, 'a schedule is no job');
+  await page.locator('[data-lesson="gpt3"]').click();
+  await settled(page);
+  const job = join(scratch, 'saved.json');
+  writeFileSync(job, (await saved(page, 'job')).text);
+  for (const [as, flag] of [['svg', '--svg'], ['trace', '--trace'], ['html', '--html']]) {
+    const file = join(scratch, `saved.${as}`);
+    flopcast('simulate', job, flag, file);
+    const ours = (await saved(page, as)).text;
+    const plain = text => text.replace(/"command":\s?"[^"]*"/g, '').replace(/\d+\.\d{9,}/g, number => Number(number).toPrecision(9));
+    if (as === 'svg') assert.equal(ours, readFileSync(file, 'utf8'));
+    else assert.equal(plain(ours).length > 1000 && plain(ours).slice(0, 500), plain(readFileSync(file, 'utf8')).slice(0, 500));
+  }
+  // The command asks the program the same.
+  const command = await page.locator('[data-fact="command"]').textContent();
+  assert.match(command, /^flopcast simulate --model gpt3-175b --cluster dgx-a100-80g --nodes 8 /);
+  const told = flopcastJson(...command.split(' ').slice(1));
+  assert.ok(Math.abs(await value(page, 'iteration.time_s') / told.iteration.time_s - 1) < 1e-12);
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
+test('hardware of one\'s own takes the place of the cluster\'s', async () => {
+  const page = await opened();
+  await page.locator('[data-lesson="gpt3"]').click();
+  await settled(page);
+  await page.locator('details.own summary').click();
+  for (const [key, text] of [['peak', '600'], ['memory', '141'], ['bandwidth', '4.8'], ['links', '450'], ['nic', '400']]) {
+    await page.locator(`[data-key="${key}"]`).fill(text);
+    await page.locator(`[data-key="${key}"]`).press('Enter');
+    await settled(page);
+  }
+  const own = join(scratch, 'own.json');
+  const job = JSON.parse(readFileSync(join(project, 'examples/gpt3-175b-64-gpus/job.json'), 'utf8').replace(/^\s*\/\/.*$/gm, ''));
+  job.cluster = {name: 'dgx-a100-80g', nodes: 8, intra_bandwidth: '450GB/s', nic_bandwidth: '400Gbit/s',
+                 device: {peak: {bf16: '600TFLOP/s', fp16: '600TFLOP/s'}, memory_capacity: '141GiB', memory_bandwidth: '4.8TB/s'}};
+  writeFileSync(own, JSON.stringify(job));
+  const told = flopcastJson('simulate', own);
+  assert.ok(Math.abs(await value(page, 'iteration.time_s') / told.iteration.time_s - 1) < 1e-12);
+  assert.ok(await page.locator('.cards').innerText().then(text => text.includes('141')));
+  const again = await opened({fragment: new URL(page.url()).hash});
+  assert.equal(await value(again, 'iteration.time_s'), await value(page, 'iteration.time_s'));
+  assert.equal(await again.locator('details.own').getAttribute('open'), '');
+  assert.deepEqual([page.complaints, again.complaints], [[], []]);
+  await page.close();
+  await again.close();
+});
+
+test('a word is explained where it stands', async () => {
+  const page = await opened();
+  await page.locator('[data-lesson="gpt3"]').click();
+  await settled(page);
+  for (const [holder, name, words] of [['#figures', 'What is MFU?', /FLOPs/], ['#controls', 'What is zero?', /replica/i]]) {
+    const button = page.locator(holder).getByRole('button', {name});
+    const text = button.locator('xpath=following-sibling::*[1]');
+    assert.equal(await text.isVisible(), false);
+    await button.press('Enter');
+    assert.match(await text.innerText(), words);
+    assert.equal(await button.getAttribute('aria-expanded'), 'true');
+    await button.press('Enter');
+    assert.equal(await text.isVisible(), false);
+  }
+  // Every word that the page refers to is one of the table.
+  assert.ok(await page.locator('.tip').count() >= 15);
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
+test('on a phone a slider and what it changes are seen at once, and axe finds no barrier', async () => {
+  const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+  for (const width of [1400, 800, 390]) {
+    const page = await opened({viewport: {width, height: 844}, bypassCSP: true});
+    await page.locator('[data-lesson="gpt3"]').click();
+    await settled(page);
+    await page.evaluate(() => document.getElementById('figures').scrollIntoView());
+    const slider = page.locator('[data-key="gbs"]');
+    await slider.scrollIntoViewIfNeeded();
+    const [card, control] = [await page.locator('.card').first().boundingBox(), await slider.boundingBox()];
+    assert.ok(card.y >= -1 && card.y + card.height <= 844 && control.y >= 0 && control.y + control.height <= 844, `${width}: ${card.y} and ${control.y}`);
+    assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), width, 'nothing to scroll sideways');
+    await page.getByRole('button', {name: 'What is MFU?'}).click();
+    await page.locator('details.own summary').click();
+    await page.evaluate(axe);
+    const {violations} = await page.evaluate(() => window.axe.run());
+    assert.deepEqual(violations.map(({id, nodes}) => `${id}: ${nodes[0].html}`), [], `${width} pixels`);
+    await page.close();
+  }
 });

@@ -313,6 +313,25 @@ TEST(BadInput, WhatIsAskedForIsWrittenOrTold) {
   }
 }
 
+// Where one of several outputs cannot be written, none is.
+TEST(BadInput, OutputsAreAllWrittenOrNone) {
+  const TemporaryFolder folder;
+  const std::string figure = (folder.path() / "x.svg").string();
+  const std::string nowhere = (folder.path() / "missing" / "x.json").string();
+  for (const std::vector<std::string>& question : {
+           job_with({"--svg", figure, "-o", nowhere}),
+           job_with({"--svg", figure, "--trace", nowhere}),
+           std::vector<std::string>{"catalog", "models", "-o", nowhere},
+           std::vector<std::string>{"network", "show", "64xdgx-h100", "--network", "rail-1to1", "--svg", figure, "-o",
+                                    nowhere},
+       }) {
+    const CommandResult result = run_flopcast(question);
+    EXPECT_EQ(result.exit_code, 4) << question.front();
+    EXPECT_NE(result.standard_error.find("cannot write " + nowhere), std::string::npos) << result.standard_error;
+    EXPECT_FALSE(std::filesystem::exists(figure)) << question.front();
+  }
+}
+
 // Its values would take 64 bytes for each three of the file.
 TEST(BadInput, ASmallFileMakesNoLargeTree) {
   const TemporaryFolder folder;
@@ -321,8 +340,8 @@ TEST(BadInput, ASmallFileMakesNoLargeTree) {
   constexpr int kLists = 8'500'000;
   for (int list = 0; list < kLists; ++list) text += ",[]";
   write_text(file, text + "]");
-  expect_refused({"report", file}, {"many.json holds more values than 512 MiB of memory can"});
-  expect_refused({"simulate", file}, {"many.json holds more values than 512 MiB of memory can"});
+  expect_refused({"report", file}, {"many.json holds more values than 256 MiB of memory can"});
+  expect_refused({"simulate", file}, {"many.json holds more values than 256 MiB of memory can"});
   const std::string recipe = (folder.path() / "many.yaml").string();
   write_text(recipe, std::string((std::size_t{16} << 20) + 1, '#'));
   expect_refused({"convert", recipe}, {"many.yaml is larger than 16 MiB, too large for YAML"});

@@ -418,5 +418,26 @@ TEST(Sweep, DrawsTwoKeysAndRefusesTheRest) {
   refused({"--vary", "pp=4,8", "--vary", "mbs=1", "--svg", "x.svg", "--metric", "days"}, "--tokens");
 }
 
+TEST(Sweep, OfNoCombinationIsAnAnswerThatIsNo) {
+  for (const char* format : {"csv", "json", "table"}) {
+    const CommandResult none = run_flopcast({"sweep", job_file(), "--vary", "tp=3,5", "--format", format});
+    EXPECT_EQ(none.exit_code, 3) << format;
+    EXPECT_NE(none.standard_error.find("no combination can be forecast; the first: layout."), std::string::npos)
+        << none.standard_error;
+    EXPECT_NE(none.standard_output.find("layout."), std::string::npos) << none.standard_output;
+    EXPECT_EQ(run_flopcast({"sweep", job_file(), "--vary", "tp=3,8", "--format", format}).exit_code, 0) << format;
+  }
+}
+
+// The page tells the job that stays, whatever the base would be without what varies.
+TEST(Sweep, APageWhoseBaseIsNoJob) {
+  const TemporaryFolder folder;
+  const std::string page = (folder.path() / "x.html").string();
+  const CommandResult result = run_flopcast({"sweep", "--model", "gpt2-124m", "--gbs", "64", "--vary",
+                                             "cluster=dgx-h100,dgx-a100-80g", "--vary", "mbs=1,2", "--html", page});
+  EXPECT_EQ(result.exit_code, 0) << result.standard_error;
+  EXPECT_NE(read_text(page).find("Sweep: gpt2-124m on dgx-h100"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace flopcast

@@ -52,6 +52,18 @@ class FitCommand : public testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(FitCommand, RunsThatContradictAreTold) {
+  const auto fitted = [this](const Json& rows) { return run_flopcast({"fit", file("rows.json", rows.dump())}); };
+  const CommandResult twice = fitted({run_row("a", 1, 1, 14.9), run_row("b", 1, 1, 29.8)});
+  EXPECT_NE(twice.standard_error.find("a and b are one job, and took 14.9 and 29.8 s"), std::string::npos)
+      << twice.standard_error;
+  const CommandResult again = fitted({run_row("a", 1, 1, 14.9), run_row("b", 1, 1, 15.1)});
+  EXPECT_EQ(again.standard_error.find("one job"), std::string::npos) << again.standard_error;
+  const CommandResult same = fitted({run_row("a", 1, 1, 14.9), run_row("a", 2, 2, 7.5)});
+  EXPECT_EQ(same.exit_code, 2);
+  EXPECT_NE(same.standard_error.find("\"a\" is the id of two runs"), std::string::npos) << same.standard_error;
+}
+
 TEST_F(FitCommand, AProfileOfOnesOwnForecastsTheRuns) {
   const std::string runs = runs_file();
   const Json answer = json_of(run_flopcast({"fit", runs, "-o", path("mine.json"), "--format", "json"}));

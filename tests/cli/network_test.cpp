@@ -60,7 +60,9 @@ TEST(NetworkCommand, FlagsAreKeys) {
   EXPECT_LT(none, four);
   const FabricJson sides = fabric_answer({"compare", scarce_job(), "network=none"});
   EXPECT_EQ(sides.at("b").at("time_s"), none);
-  EXPECT_GT(step_of({"simulate", scarce_job(), "--degrade", "tier0.1.up=0.25"}), four);
+  const double degraded = step_of({"simulate", scarce_job(), "--degrade", "tier0.1.up=0.25"});
+  EXPECT_GT(degraded, four);
+  EXPECT_EQ(step_of({"simulate", scarce_job(), "--degrade", "tier0.1.up=25%"}), degraded);
 }
 
 TEST(NetworkCommand, FilesNameFabricsAndCables) {
@@ -136,6 +138,7 @@ TEST(NetworkCommand, MistakesNameTheFlag) {
   refused({"--oversubscription", "0"}, "out of range");
   refused({"--degrade", "tier0.9.up=0.5"}, "flopcast network show");
   refused({"--degrade", "tier0.1.up"}, "LINK=SHARE");
+  refused({"--degrade", "tier0.1.up=0.5,tier0.1.up=0.5"}, "tier0.1.up is given twice");
   refused({"--hot-links", "0"}, "--hot-links");
   refused({"--path-samples", "3"}, "--routing hash");
   refused({"--network", "none", "--hot-links", "3"}, "cluster.network");

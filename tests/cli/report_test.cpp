@@ -244,7 +244,7 @@ TEST_F(Report, FiguresAreWrittenAsTheirEndingSays) {
   refused({"--svg", "a.jpg"}, ".svg, .png, .pdf");
   refused({"--svg", "-"}, "a figure goes to a file");
   refused({"--svg", "a.svg", "--svg-width", "84"}, "84mm");
-  refused({"--svg", "a.svg", "--svg-width", "1mm"}, "40mm to 5m");
+  refused({"--svg", "a.svg", "--svg-width", "1mm"}, "40mm to 500cm");
   refused({"--svg-width", "84mm"}, "give --svg FILE");
   refused({"--no-title"}, "give --svg FILE");
 }

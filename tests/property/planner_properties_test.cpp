@@ -75,6 +75,7 @@ TEST(PlannerProperties, BoundsHoldForEveryScheduleAndLayout) {
     if (space.groups.empty()) continue;
     const std::vector<GroupBound> groups = bound_groups(question.job, question.space, space.groups, serial_for);
     ScheduleShapes shapes(question.job.layout, question.space);
+    SharedPrices of_question;
     for (int repeat = 0; repeat < 30; ++repeat) {
       const Drawn drawn = draw(space, random);
       const ScheduleShape& shape =
@@ -84,6 +85,14 @@ TEST(PlannerProperties, BoundsHoldForEveryScheduleAndLayout) {
       const MemberPrice& price = prices.of(drawn.member, shape);
       const double bound = time_bound(prices.job(), shape, price.costs);
       const MemoryBound memory = memory_bound(prices.job(), shape, price.costs);
+      // What other layouts of the question have priced is what this one would price.
+      for (SharedPrices* shared : {&of_question, static_cast<SharedPrices*>(nullptr)}) {
+        Job priced = prices.job();
+        if (shape.slices > 1) priced.layout.slices = shape.slices;
+        const StepCosts again = price_for_bounds(priced, shape.stages, price.layers, shared);
+        ASSERT_EQ(time_bound(priced, shape, again), bound);
+        ASSERT_EQ(memory_bound(priced, shape, again).bytes, memory.bytes);
+      }
       Job job = question.job;
       job.layout = layout_of(question.job.layout, question.space, drawn.group, drawn.member, job.model.layers);
       job.layout.stage_layers = price.layers;

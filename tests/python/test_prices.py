@@ -44,6 +44,17 @@ def test_bounds_are_below_the_step():
     assert ratios[len(ratios) // 2] > 0.97
 
 
+def test_layouts_priced_together_are_those_priced_alone():
+    space = flopcast.layouts(JOB)
+    table = flopcast.prices(JOB, {**space, "schedules": space.schedules}, simulated=False)
+    for index in range(0, space.rows, space.rows // 40):
+        keys = space.keys_of(index)
+        columns = {key: [value] for key, value in keys.items() if key != "schedule"}
+        alone = flopcast.prices(JOB, {**columns, "schedule": [keys["schedule"]]}, simulated=False)
+        assert alone["time_s"][0] == table["time_s"][index], keys
+        assert alone["memory_gib"][0] == table["memory_gib"][index], keys
+
+
 def test_columns_of_anything_and_one_for_all():
     numpy = pytest.importorskip("numpy")
     expected = [flopcast.simulate(JOB, tp=tp, pp=2, mbs=2, recompute="full").time_s for tp in (1, 2, 4, 8)]

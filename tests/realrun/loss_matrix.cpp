@@ -250,7 +250,37 @@ void add_fully_sharded(std::vector<MatrixCase>& cases) {
   }
 }
 
+// Servers beside the ranks, on spare hosts or both; of replicas on one node, on several, or on a node each.
+void add_served(std::vector<MatrixCase>& cases) {
+  struct Servers {
+    int ranks_per_node = 1;
+    int servers = 0;
+    double rank_share = 0;
+  };
+  const Servers forms[] = {{4, 0, 0}, {2, 0, 0}, {1, 0, 0}, {2, 1, 0}, {1, 3, 0}, {1, 1, 0.2}, {2, 2, 0.1}};
+  for (const char* schedule :
+       {"gpipe", "1f1b", "interleaved", "zbv", "chimera", "dualpipev", "pipedream", "pipedream-2bw", "pipemare"}) {
+    for (const Servers& form : forms) {
+      const bool asynchronous = find_schedule(schedule)->asynchronous;
+      if (!add(cases, {.schedule = schedule, .degrees = {2, 4, 1}, .tied = !asynchronous})) continue;
+      TrainingPlan& plan = cases.back().plan;
+      plan.served_ranks_per_node = form.ranks_per_node;
+      plan.servers = form.servers;
+      plan.rank_share = form.rank_share;
+      if (!asynchronous) plan.steps = 2;
+      cases.back().name += fmt::format(", {} ranks a node, {} servers, {} of a rank", form.ranks_per_node, form.servers,
+                                       form.rank_share);
+    }
+  }
+}
+
 }  // namespace
+
+std::vector<MatrixCase> served_layouts() {
+  std::vector<MatrixCase> cases;
+  add_served(cases);
+  return cases;
+}
 
 std::vector<MatrixCase> fully_sharded_layouts() {
   std::vector<MatrixCase> cases;
@@ -377,6 +407,16 @@ std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count) {
     constexpr RecomputeModule kModules[] = {RecomputeModule::kCoreAttention, RecomputeModule::kLayernorm,
                                             RecomputeModule::kMlp};
     if (network.experts && want.degrees.dp == 2 && draw(4) > 0) entry.plan.ep = 2;
+    // Tokens in two parts, or an early and a late one for each.
+    const bool has_capacity = network.experts && network.experts->capacity_factor;
+    const bool parts = network.causal && !has_capacity && entry.plan.slices() == 1;
+    if (parts && draw(3) == 0) {
+      constexpr ContextParallel kForms[] = {ContextParallel::kRing, ContextParallel::kAllGather,
+                                            ContextParallel::kUlysses};
+      entry.plan.cp = 2;
+      entry.plan.context_parallel = kForms[draw(network.kv_heads / want.degrees.tp % 2 == 0 ? 3 : 2)];
+      entry.plan.zigzag = entry.plan.context_parallel != ContextParallel::kUlysses && draw(2) == 0;
+    }
     Recomputation& again = entry.plan.network.recompute;
     const int recomputed = draw(4);
     if (recomputed == 1) again.first_blocks = 1 + draw(2);
@@ -391,6 +431,7 @@ std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count) {
     entry.name = fmt::format("{}: {}{}", entry.network, entry.name,
                              recomputed > 0 ? fmt::format(", recompute {}", recomputed) : "");
     if (entry.plan.ep > 1) entry.name += " ep=2";
+    if (entry.plan.cp > 1) entry.name += fmt::format(" {} cp=2", name_of(entry.plan.context_parallel));
   }
   return cases;
 }

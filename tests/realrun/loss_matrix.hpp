@@ -43,6 +43,9 @@ std::vector<MatrixCase> recomputed_layouts();
 /// FSDP and HSDP, resharding or not, over schedules, replicas and tensor-parallel ranks.
 std::vector<MatrixCase> fully_sharded_layouts();
 
+/// Gradients through parameter servers, beside the ranks and on spare hosts.
+std::vector<MatrixCase> served_layouts();
+
 /// Trains every case and compares losses and final weights: with one rank where the schedule flushes, and with serial
 /// training with the defined delays where it does not. Fails the running test where they differ. Prints, and returns,
 /// how many were compared.

@@ -26,6 +26,10 @@ TEST(LossMatrix, FullyShardedLayouts) {
   EXPECT_GT(compare_with_references(fully_sharded_layouts(), on_threads), 100);
 }
 
+TEST(LossMatrix, ServedLayouts) {
+  EXPECT_GT(compare_with_references(served_layouts(), on_threads), 50);
+}
+
 TEST(LossMatrix, FurtherLayouts) {
   EXPECT_GT(compare_with_references(further_layouts(), on_threads), 80);
 }

@@ -165,6 +165,7 @@ TrainingPlan serial_plan(const TrainingPlan& plan) {
   serial.zero = 0;
   serial.shards = 0;
   serial.served_ranks_per_node = 0;
+  serial.servers = 0;
   serial.network.recompute = {};
   serial.offload = Offload::kNone;
   return serial;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <exception>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -539,10 +540,16 @@ std::chrono::milliseconds longest_silence(std::chrono::milliseconds patience) {
 }  // namespace
 
 void run_mpi(Processes& processes, const MpiOptions& options, const std::function<void(MpiTransport&)>& body) {
-  MpiTransport transport(processes, options.patience);
-  const BeatWatchdog watchdog(transport.beats(), longest_silence(options.patience),
-                              [&] { give_up(processes.whereabouts(processes.rank()), options.patience); });
+  const auto whereabouts = [&] { return processes.whereabouts(processes.rank()); };
   try {
+    std::optional<CallLimit> limit(std::in_place, longest_silence(options.patience), [&] {
+      return fmt::format("{} is stuck: MPI has made no channels for {} ms", whereabouts(),
+                         longest_silence(options.patience).count());
+    });
+    MpiTransport transport(processes, options.patience);
+    limit.reset();
+    const BeatWatchdog watchdog(transport.beats(), longest_silence(options.patience),
+                                [&] { give_up(whereabouts(), options.patience); });
     transport.note({});
     body(transport);
     transport.finish();
@@ -553,7 +560,7 @@ void run_mpi(Processes& processes, const MpiOptions& options, const std::functio
   } catch (const std::exception& error) {
     const Activity activity = processes.board().activity_of(processes.rank()).value_or(Activity{});
     processes.report_failure(
-        fmt::format("rank {} failed in {}: {}", transport.rank(), to_string(activity), error.what()));
+        fmt::format("rank {} failed in {}: {}", processes.rank(), to_string(activity), reason_of(error)));
   }
   throw EnvironmentError(processes.failure());
 }

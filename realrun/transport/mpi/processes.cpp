@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <mpi.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -10,14 +9,21 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <limits>
+#include <map>
 #include <new>
 #include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "base/host/exit_code.hpp"
+#include "base/host/guard.hpp"
+#include "base/host/launcher.hpp"
 #include "base/text/error.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 
@@ -151,7 +157,11 @@ std::optional<Activity> ActivityBoard::activity_of(int rank) const {
 }
 
 bool ActivityBoard::is_alive(const Entry& entry) {
-  return kill(static_cast<pid_t>(entry.process.load(std::memory_order_relaxed)), 0) == 0 || errno != ESRCH;
+  const auto process = static_cast<pid_t>(entry.process.load(std::memory_order_relaxed));
+  if (kill(process, 0) != 0) return errno != ESRCH;
+  // One that nobody has asked for its end yet, which may be for ever, is there to kill() all the same.
+  const char state = state_of_process(process);
+  return state != 'Z' && state != 'X';
 }
 
 std::vector<int> ActivityBoard::dead() const {
@@ -209,30 +219,104 @@ void note_termination(int /*signal*/) {
 void catch_termination() {
   struct sigaction action = {};
   action.sa_handler = note_termination;
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGINT, &action, nullptr);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+CallLimit::CallLimit(std::chrono::milliseconds patience, std::function<std::string()> stuck)
+    : watchdog_(beats_, patience, [stuck = std::move(stuck)] {
+        complain("error: " + stuck());
+        std::fflush(nullptr);
+        std::_Exit(kEnvironmentFailed);
+      }) {}
+
+namespace {
+
+// As the launcher has told it; MPI itself does not before it is there.
+std::optional<int> launched_rank(const std::function<const char*(const char*)>& variable) {
+  try {
+    const std::optional<Launched> launched = launched_by(variable);
+    return launched ? std::optional(launched->place.rank) : std::nullopt;
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+int own_launched_rank() {
+  return launched_rank([](const char* name) -> const char* { return std::getenv(name); }).value_or(0);
+}
+
+std::optional<int> rank_of_process(pid_t process) {
+  std::ifstream stream(fmt::format("/proc/{}/environ", process), std::ios::binary);
+  std::map<std::string, std::string> environment;
+  for (std::string word; std::getline(stream, word, '\0');) {
+    const std::size_t sign = word.find('=');
+    if (sign != std::string::npos) environment[word.substr(0, sign)] = word.substr(sign + 1);
+  }
+  return launched_rank([&](const char* name) -> const char* {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  });
+}
+
+// Of the processes that this one's launcher has started here; nothing where none is stopped.
+std::string stopped_ranks() {
+  std::string text;
+  for (const pid_t process : descendants_of(getppid())) {
+    if (state_of_process(process) != 'T') continue;
+    if (const std::optional<int> rank = rank_of_process(process)) text += fmt::format("; rank {} is stopped", *rank);
+  }
+  return text;
+}
+
+// Of calls that start and end processes, which takes its time on few cores.
+std::chrono::milliseconds patience_with_starts(std::chrono::milliseconds patience) {
+  constexpr auto kFirst = std::chrono::seconds(5);
+  constexpr auto kEach = std::chrono::milliseconds(500);
+  return patience + kFirst + kEach * launched_processes();
+}
+
+// Ranks that lose their patience at the same time would all tell.
+std::chrono::milliseconds in_turn(std::chrono::milliseconds patience, int rank) {
+  constexpr int kTurns = 20;
+  return patience + std::chrono::milliseconds(50 * (rank % kTurns));
+}
+
+std::function<std::string()> stuck_in(const char* call, std::chrono::milliseconds patience) {
+  return [call, patience] {
+    return fmt::format("rank {} is stuck in {}: it has waited {} ms for the other processes{}", own_launched_rank(),
+                       call, patience.count(), stopped_ranks());
+  };
 }
 
 }  // namespace
 
 Processes::Initialized::Initialized() {
+  // A signal ends a process that has nothing to lose yet; later it says where it was.
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) std::signal(signal, SIG_DFL);
   MPI_Init(nullptr, nullptr);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   // Waits sleep for microseconds; the system's usual slack of 50 would triple them.
   prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
 }
 
-Processes::Processes() : heard_(kLongestMessage) {
+Processes::Processes(std::chrono::milliseconds patience)
+    : patience_(patience_with_starts(patience)),
+      limit_(std::in_place, in_turn(patience_, own_launched_rank()), stuck_in("its set-up, MPI_Init", patience_)),
+      heard_(kLongestMessage) {
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "tell a rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &count_), "count the processes");
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &words_), "copy a communicator");
   check_mpi(MPI_Irecv(heard_.data(), static_cast<int>(heard_.size()), MPI_CHAR, MPI_ANY_SOURCE, 0, words_, &hearing_),
             "listen");
   catch_termination();
+  limit_.reset();
 }
 
 Processes::~Processes() {
   if (!failure_.empty()) return;
+  const CallLimit limit(in_turn(patience_, rank_), stuck_in("MPI_Finalize", patience_));
   MPI_Cancel(&hearing_);
   MPI_Wait(&hearing_, MPI_STATUS_IGNORE);
   MPI_Comm_free(&words_);
@@ -299,6 +383,15 @@ void Processes::report_failure(const std::string& message) {
   }
 }
 
+// mpirun, told to stop, gives its ranks a second; told nothing, it ends all as soon as one has left. So the one that
+// has told and keeps the file leaves first.
+void Processes::end_when_stopped(int exit_code) {
+  constexpr auto kUntilRead = std::chrono::milliseconds(100);
+  constexpr auto kPatience = std::chrono::milliseconds(700);
+  std::this_thread::sleep_for(tells_ || rank_ == 0 ? kUntilRead : kPatience);
+  _exit(exit_code);
+}
+
 void Processes::end(int exit_code) {
   std::fflush(nullptr);
   // Time for the words to arrive, for those who print to be read, and for rank 0 to write its file.
@@ -309,11 +402,7 @@ void Processes::end(int exit_code) {
     MPI_Testall(static_cast<int>(telling_.size()), telling_.data(), &sent, MPI_STATUSES_IGNORE);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  if (told_to_stop) {
-    // What a process has said on its end gets lost when it leaves before mpirun has read it.
-    if (tells_) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    _exit(exit_code);
-  }
+  if (told_to_stop) end_when_stopped(exit_code);
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   _exit(exit_code);
 }

@@ -89,6 +89,18 @@ class BeatWatchdog {
   std::thread thread_;
 };
 
+/// Gives the calls of MPI that wait for other processes, and that nobody can call back, a limit: the process ends with
+/// exit code 4 and what `stuck` says when the object lives for longer than `patience`. Ranks give up one after the
+/// other, so that one tells.
+class CallLimit {
+ public:
+  CallLimit(std::chrono::milliseconds patience, std::function<std::string()> stuck);
+
+ private:
+  const std::atomic<std::uint64_t> beats_ = 0;
+  BeatWatchdog watchdog_;
+};
+
 /// The processes that mpirun or srun started together, and how they end when one of them fails. MPI promises nothing
 /// after a failure, so the way out uses little of it:
 ///   - who fails, or gives up waiting, sends its words to all others and throws;
@@ -98,7 +110,8 @@ class BeatWatchdog {
 /// One object a process, made before anything else of MPI and destroyed last.
 class Processes {
  public:
-  Processes();
+  /// MPI_Init, and what it takes to know each other; that and MPI_Finalize have the limit too.
+  explicit Processes(std::chrono::milliseconds patience = std::chrono::seconds(60));
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
   /// MPI_Finalize, unless the run is lost.
@@ -124,11 +137,14 @@ class Processes {
  private:
   void listen();
   void look_for_the_dead();
+  void end_when_stopped(int exit_code);
 
   // MPI_Init comes before the board's own calls.
   struct Initialized {
     Initialized();
   };
+  std::chrono::milliseconds patience_;
+  std::optional<CallLimit> limit_;  // until all are there
   Initialized initialized_;
   ActivityBoard board_;
   MPI_Comm words_ = MPI_COMM_NULL;  // failures, from whoever has one

@@ -6,11 +6,20 @@
 #include <exception>
 #include <numeric>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "base/text/error.hpp"
 
 namespace flopcast::realrun {
+
+namespace {
+
+std::string failure_of(const ThreadHub& hub, int rank, const std::exception& error) {
+  return fmt::format("rank {} failed in {}: {}", rank, hub.activity_of(rank), reason_of(error));
+}
+
+}  // namespace
 
 struct ThreadTransport::Started : Pending {
   Started(Group members, Offer operation) : group(std::move(members)), offer(std::move(operation)) {}
@@ -108,9 +117,10 @@ void ThreadTransport::work() {
     lock.unlock();
     try {
       execute(*next);
+    } catch (const Aborted&) {
+      // told already
     } catch (const std::exception& error) {
-      // Aborted changes nothing here; whatever else it is ends the run.
-      hub_.abort(error.what());
+      hub_.abort(failure_of(hub_, rank_, error));
     }
     lock.lock();
     next->done = true;
@@ -291,10 +301,10 @@ void run_rank(ThreadHub& hub, int rank, const MakeTransport& make_transport,
       return;  // somebody else's failure, already told
     } catch (const std::exception& error) {
       // Before the transport is taken down: its second thread may wait for others.
-      hub.abort(fmt::format("rank {} failed in {}: {}", rank, hub.activity_of(rank), error.what()));
+      hub.abort(failure_of(hub, rank, error));
     }
   } catch (const std::exception& error) {
-    hub.abort(fmt::format("rank {} could not start: {}", rank, error.what()));
+    hub.abort(fmt::format("rank {} could not start: {}", rank, reason_of(error)));
   }
 }
 
@@ -360,10 +370,17 @@ void run_threads(int ranks, const ThreadOptions& options, const MakeTransport& m
   std::vector<std::thread> threads;
   threads.reserve(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&hub, &attendance, rank, &make_transport, &body] {
-      run_rank(hub, rank, make_transport, body);
-      attendance.leave(rank);
-    });
+    try {
+      threads.emplace_back([&hub, &attendance, rank, &make_transport, &body] {
+        run_rank(hub, rank, make_transport, body);
+        attendance.leave(rank);
+      });
+    } catch (const std::system_error& error) {
+      // Those that run wait for the ones that do not.
+      hub.abort(fmt::format("rank {} has got no thread: {}", rank, error.code().message()));
+      for (int missing = rank; missing < ranks; ++missing) attendance.leave(missing);
+      break;
+    }
   }
   attendance.wait(hub, options.patience);
   const std::vector<int> missing = attendance.missing();

@@ -44,6 +44,12 @@ TEST(LossMatrixOverMpi, FurtherLayouts) {
   expect_all_compared(of_this_size(further_layouts()));
 }
 
+TEST(LossMatrixOverMpi, ContextLayouts) {
+  const std::vector<MatrixCase> cases = of_this_size(context_layouts());
+  if (cases.empty()) GTEST_SKIP() << "no case has " << test_processes().count() << " ranks";
+  expect_all_compared(cases);
+}
+
 TEST(LossMatrixOverMpi, ExpertParallelNetworks) {
   std::vector<MatrixCase> cases = of_this_size(network_forms_by_layouts());
   const auto has_whole_experts = [](const MatrixCase& entry) { return entry.plan.ep == 1; };
@@ -76,6 +82,28 @@ void expect_bits_of_threads(const std::vector<MatrixCase>& cases) {
 
 TEST(LossMatrixOverMpi, BitsAndBytesAreThoseOfThreads) {
   expect_bits_of_threads(of_this_size(schedules_by_layouts()));
+}
+
+// Prefetched weights, factors of matrices, and collectives that follow each other.
+TEST(LossMatrixOverMpi, ShardedReplicasToo) {
+  std::vector<MatrixCase> cases;
+  for (const auto& all : {fully_sharded_layouts(), recomputed_layouts()}) {
+    for (const MatrixCase& entry : of_this_size(all)) {
+      const std::string& schedule = entry.plan.program.schedule;
+      if (schedule == "1f1b" || schedule == "bfs" || schedule == "zbv") cases.push_back(entry);
+    }
+  }
+  for (const MatrixCase& entry : of_this_size(schedules_by_layouts())) {
+    if (entry.plan.dp == 1 || entry.plan.zero > 0) continue;
+    cases.push_back(entry);
+    cases.back().name += ", served";
+    cases.back().plan.served_ranks_per_node = 1;
+    cases.push_back(entry);
+    cases.back().name += ", powersgd";
+    cases.back().plan.compression = {.kind = Compression::Kind::kPowerSgd, .rank = 2};
+  }
+  if (cases.empty()) GTEST_SKIP() << "no case has " << test_processes().count() << " ranks";
+  expect_bits_of_threads(cases);
 }
 
 TEST(LossMatrixOverMpi, CompressedGradientsToo) {

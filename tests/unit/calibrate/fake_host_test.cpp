@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
@@ -32,6 +33,7 @@ Device fake_core() {
 class FakeHost {
  public:
   double slowdown = 1.0;
+  double cache = 0.0;         ///< bytes that are copied ten times as fast
   double hiccup_every = 0.0;  ///< every so many pieces of work one takes ten times as long
 
   MeasuredHost host() {
@@ -64,7 +66,10 @@ class FakeHost {
   };
 
   Work work(const SampleKey& key) {
-    if (key.kind == SampleKind::kMemoryCopy) return [this, bytes = *key.bytes] { spend(bytes / kMemory); };
+    if (key.kind == SampleKind::kMemoryCopy) {
+      const double cached = std::min(*key.bytes, cache);
+      return [this, cached, bytes = *key.bytes] { spend(cached / (10 * kMemory) + (bytes - cached) / kMemory); };
+    }
     const Device device = fake_core();
     const ComputeModel model(device, Precision::kFp32);
     const double time = model.gemm({key.shape->m, key.shape->n, key.shape->k, 1}, 4.0).value();
@@ -118,6 +123,16 @@ void expect_truth(const DeviceProfile& profile) {
     }
   }
   EXPECT_EQ(profile.cluster.at("device").at("memory_bandwidth"), "12GB/s");
+}
+
+TEST(FakeHost, TheBandwidthIsThatBeyondTheCaches) {
+  for (const bool quick : {true, false}) {
+    FakeHost fake;
+    fake.cache = 16.0 * 1024 * 1024;
+    const DeviceProfile profile = calibrated(fake, {quick, {2}});
+    EXPECT_EQ(profile.cluster.at("device").at("memory_bandwidth"), "12GB/s");
+    EXPECT_EQ(profile.cluster.at("host_memory_bandwidth"), "12GB/s");
+  }
 }
 
 TEST(FakeHost, CalibrationFindsWhatItIsMadeOf) {

@@ -120,6 +120,31 @@ TEST(RunResults, AreReadWithTheirPlace) {
   EXPECT_THROW(read_run_result(nlohmann::json::object(), "a", "runs", "a.json"), ConfigError);
 }
 
+TEST(RunResults, OfMemoryOnlyActivationsAreMeasured) {
+  const auto side = [](double time, double activations, double all) {
+    return nlohmann::json{
+        {"iteration", {{"time_s", time}}},
+        {"memory",
+         {{"peak_gib", all},
+          {"per_pipeline_rank", {{{"activations_gib", activations}}, {{"activations_gib", activations / 2}}}}}}};
+  };
+  nlohmann::json run = {{"schema", "flopcast.run/1"},
+                        {"compute", "network"},
+                        {"forecast", side(1.1, 0.25, 2.0)},
+                        {"measured", side(1.0, 0.2, 0.2)}};
+  const nlohmann::json file = {{"schema", "flopcast.measurement/1"}, {"comparison", run}};
+  for (const nlohmann::json& saved : {run, file}) {
+    const EvaluatedRow row = read_run_result(saved, "a", "runs", "a.json");
+    EXPECT_NEAR(*row.error(), 0.1, 1e-12);
+    EXPECT_EQ(row.memory_predicted_gib, 0.25);
+    EXPECT_EQ(row.memory_measured_gib, 0.2);
+  }
+  run["compute"] = "sleep";
+  run["measured"] = side(1.0, 0.0, 0.0);
+  EXPECT_FALSE(read_run_result(run, "a", "runs", "a.json").memory_predicted_gib.has_value());
+  EXPECT_THROW(read_run_result({{"schema", "flopcast.measurement/1"}}, "a", "runs", "a.json"), ConfigError);
+}
+
 TEST(RunResults, TablesCompareTheReplay) {
   const auto json =
       nlohmann::json::parse(R"([{"term": "step time", "unit": "s", "forecast": 0.5, "replay": 0.9, "measured": 1.0}])");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/catalog/catalogue.hpp"
@@ -24,5 +25,8 @@ struct Explanation {
 
 /// In the order of the files. Throws InternalError when one of them is malformed.
 std::vector<Explanation> read_explanations();
+
+/// By name or alias, whatever the case, blanks, dashes and underscores; null when there is none.
+const Explanation* find_explanation(const std::vector<Explanation>& explanations, std::string_view term);
 
 }  // namespace flopcast
