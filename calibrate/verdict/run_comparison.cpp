@@ -310,9 +310,13 @@ RunComparison compare_run(Forecast job, const Result& as_run, const MeasuredRun&
     if (!comparison.slept && has_pairs(job.step.program))
       forecast.assumptions.push_back("the halves of a pair overlap on the job's cluster; here they ran one by one");
   }
-  for (const auto axis : {&CommunicationResult::tp, &CommunicationResult::pp, &CommunicationResult::dp}) {
-    (forecast.communication.*axis).bytes_sent_per_rank = (as_run.communication.*axis).bytes_sent_per_rank;
-    (forecast.communication.*axis).messages = (as_run.communication.*axis).messages;
+  for (const Axis axis : kResultAxes) {
+    forecast.communication[axis].bytes_sent_per_rank = as_run.communication[axis].bytes_sent_per_rank;
+    forecast.communication[axis].messages = as_run.communication[axis].messages;
+  }
+  const std::optional<Experts>& experts = job.step.job.model.experts;
+  if (experts && job.step.job.layout.ep > 1 && !experts->capacity_factor) {
+    forecast.assumptions.push_back("bytes of axis ep are those of even routing; the run's router is real, and uneven");
   }
   if (calibrated) {
     forecast.memory = as_run.memory;

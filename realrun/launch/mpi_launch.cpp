@@ -24,14 +24,14 @@ void check_processes(const TrainingPlan& plan, int processes) {
     throw ConfigError({"layout.spare_hosts", "servers of their own are threads", {}, "--backend threads, or 0"});
   }
   if (processes == plan.ranks()) return;
-  throw ConfigError(
-      {"--backend",
-       fmt::format("mpi: {} process{} started, and the job has {} ranks (dp {}, tp {}, pp {})", processes,
-                   processes == 1 ? " was" : "es were", plan.ranks(), plan.dp, plan.tp, plan.pipeline_ranks()),
-       "--backend",
-       fmt::format("mpirun -n {0} flopcast-run …, srun -n {0} flopcast-run …, or: flopcast run … "
-                   "--backend mpi",
-                   plan.ranks())});
+  throw ConfigError({"--backend",
+                     fmt::format("mpi: {} process{} started, and the job has {} ranks (dp {}{}, tp {}, pp {})",
+                                 processes, processes == 1 ? " was" : "es were", plan.ranks(), plan.dp,
+                                 plan.cp == 1 ? "" : fmt::format(", cp {}", plan.cp), plan.tp, plan.pipeline_ranks()),
+                     "--backend",
+                     fmt::format("mpirun -n {0} flopcast-run …, srun -n {0} flopcast-run …, or: flopcast run … "
+                                 "--backend mpi",
+                                 plan.ranks())});
 }
 
 MpiRun prepare_on_mpi(const std::vector<std::string>& arguments, int processes) {

@@ -341,6 +341,49 @@ std::vector<MatrixCase> network_forms_by_layouts() {
   return cases;
 }
 
+std::vector<MatrixCase> context_layouts() {
+  struct Shape {
+    ContextParallel form;
+    bool zigzag;
+    int cp;
+    Degrees degrees;
+    int zero;
+    const char* schedule;
+  };
+  const Shape shapes[] = {{ContextParallel::kRing, true, 2, {1, 1, 1}, 0, "gpipe"},
+                          {ContextParallel::kRing, false, 4, {1, 1, 1}, 1, "1f1b"},
+                          {ContextParallel::kRing, true, 4, {2, 1, 1}, 3, "1f1b"},
+                          {ContextParallel::kRing, true, 2, {2, 2, 2}, 1, "zb-h1"},
+                          {ContextParallel::kAllGather, true, 2, {2, 1, 2}, 0, "1f1b"},
+                          {ContextParallel::kAllGather, false, 4, {1, 2, 1}, 2, "gpipe"},
+                          {ContextParallel::kUlysses, false, 2, {2, 1, 1}, 0, "interleaved"},
+                          {ContextParallel::kUlysses, false, 2, {1, 2, 1}, 3, "gpipe"}};
+  std::vector<MatrixCase> cases;
+  for (const NamedNetwork& form : network_forms(4)) {
+    const NetworkSpec& network = form.network;
+    if (!network.causal || (network.experts && network.experts->capacity_factor)) continue;
+    for (const Shape& shape : shapes) {
+      expect_added(cases, {.schedule = shape.schedule,
+                           .degrees = shape.degrees,
+                           .zero = shape.zero,
+                           .sequence_parallel = shape.degrees.tp > 1 && !network.experts,
+                           .tied = network.tied});
+      MatrixCase& entry = cases.back();
+      entry.plan.network = network;
+      entry.plan.network.sequence = 8;
+      entry.plan.stage_blocks = even_stage_layers(network.blocks, static_cast<int>(entry.plan.stage_blocks.size()));
+      entry.plan.cp = shape.cp;
+      entry.plan.context_parallel = shape.form;
+      entry.plan.zigzag = shape.zigzag;
+      if (network.experts) entry.plan.ep = 2;
+      entry.network = fmt::format("{} of 8 tokens", form.name);
+      entry.name = fmt::format("{}: {} {} cp={}{}", form.name, entry.name, name_of(shape.form), shape.cp,
+                               shape.zigzag ? " zigzag" : "");
+    }
+  }
+  return cases;
+}
+
 std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count) {
   std::vector<MatrixCase> cases;
   for (std::uint64_t seed = first_seed; cases.size() < static_cast<std::size_t>(count); ++seed) {
@@ -364,6 +407,16 @@ std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count) {
     constexpr RecomputeModule kModules[] = {RecomputeModule::kCoreAttention, RecomputeModule::kLayernorm,
                                             RecomputeModule::kMlp};
     if (network.experts && want.degrees.dp == 2 && draw(4) > 0) entry.plan.ep = 2;
+    // Tokens in two parts, or an early and a late one for each.
+    const bool has_capacity = network.experts && network.experts->capacity_factor;
+    const bool parts = network.causal && !has_capacity && entry.plan.slices() == 1;
+    if (parts && draw(3) == 0) {
+      constexpr ContextParallel kForms[] = {ContextParallel::kRing, ContextParallel::kAllGather,
+                                            ContextParallel::kUlysses};
+      entry.plan.cp = 2;
+      entry.plan.context_parallel = kForms[draw(network.kv_heads / want.degrees.tp % 2 == 0 ? 3 : 2)];
+      entry.plan.zigzag = entry.plan.context_parallel != ContextParallel::kUlysses && draw(2) == 0;
+    }
     Recomputation& again = entry.plan.network.recompute;
     const int recomputed = draw(4);
     if (recomputed == 1) again.first_blocks = 1 + draw(2);
@@ -378,6 +431,7 @@ std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count) {
     entry.name = fmt::format("{}: {}{}", entry.network, entry.name,
                              recomputed > 0 ? fmt::format(", recompute {}", recomputed) : "");
     if (entry.plan.ep > 1) entry.name += " ep=2";
+    if (entry.plan.cp > 1) entry.name += fmt::format(" {} cp=2", name_of(entry.plan.context_parallel));
   }
   return cases;
 }

@@ -44,6 +44,12 @@ TEST(LossMatrixOverMpi, FurtherLayouts) {
   expect_all_compared(of_this_size(further_layouts()));
 }
 
+TEST(LossMatrixOverMpi, ContextLayouts) {
+  const std::vector<MatrixCase> cases = of_this_size(context_layouts());
+  if (cases.empty()) GTEST_SKIP() << "no case has " << test_processes().count() << " ranks";
+  expect_all_compared(cases);
+}
+
 TEST(LossMatrixOverMpi, ExpertParallelNetworks) {
   std::vector<MatrixCase> cases = of_this_size(network_forms_by_layouts());
   const auto has_whole_experts = [](const MatrixCase& entry) { return entry.plan.ep == 1; };
