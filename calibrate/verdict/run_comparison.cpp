@@ -291,9 +291,9 @@ RunComparison compare_run(Forecast job, const Result& as_run, const MeasuredRun&
     forecast = job.result;
     forecast.assumptions.push_back("bytes sent are of what runs: fp32, vocabulary not padded");
   }
-  for (const auto axis : {&CommunicationResult::tp, &CommunicationResult::pp, &CommunicationResult::dp}) {
-    (forecast.communication.*axis).bytes_sent_per_rank = (as_run.communication.*axis).bytes_sent_per_rank;
-    (forecast.communication.*axis).messages = (as_run.communication.*axis).messages;
+  for (const Axis axis : kResultAxes) {
+    forecast.communication[axis].bytes_sent_per_rank = as_run.communication[axis].bytes_sent_per_rank;
+    forecast.communication[axis].messages = as_run.communication[axis].messages;
   }
   if (calibrated) {
     forecast.memory = as_run.memory;
