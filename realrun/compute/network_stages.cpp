@@ -128,13 +128,14 @@ class NetworkStages : public StageCompute {
     state.slice = {microbatch % spec_.slices, spec_.slices};
     if (spec_.slices > 1) state.slices = &exchanges_[{stage, whole}];
     const Corpus corpus{spec_.network.vocab, spec_.network.sequence, spec_.network.seed};
-    state.data = cut(corpus.microbatch(spec_.first_sample(step_, stage, whole), spec_.micro_batch_size),
-                     static_cast<std::size_t>(spec_.network.sequence), state.slice);
+    const auto sequence = static_cast<std::size_t>(spec_.network.sequence);
+    const Microbatch samples = corpus.microbatch(spec_.first_sample(step_, stage, whole), spec_.micro_batch_size);
+    state.data = cut_for_context(cut(samples, sequence, state.slice), sequence, spec_.context);
     state.units.resize(units_of(stage).size());
     return state;
   }
   std::size_t boundary_rows() const {
-    const int rows = spec_.micro_batch_size * spec_.network.sequence / spec_.slices;
+    const int rows = spec_.micro_batch_size * spec_.network.sequence / spec_.slices / spec_.context.count;
     return static_cast<std::size_t>(spec_.form.sequence_parallel ? rows / spec_.form.group->size() : rows);
   }
   Tensor<float> boundary_tensor(const Buffer& buffer) const {
@@ -146,6 +147,7 @@ class NetworkStages : public StageCompute {
     pass.data = &microbatch.data;
     pass.loss_weight = spec_.loss_weight;
     pass.slice = microbatch.slice;
+    pass.context = spec_.context;
     pass.slices = microbatch.slices;
     pass.poke = spec_.poke;
     pass.kernels = spec_.kernels;

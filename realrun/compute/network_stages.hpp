@@ -16,6 +16,7 @@ struct NetworkStagesSpec {
   std::vector<StagePart> parts;  ///< by stage of the program; stages of a second chain repeat the model
   TensorForm form;
   std::size_t alignment = 1;  ///< of parameters, see ParameterList
+  ContextPart context = {};
   int micro_batch_size = 1;
   /// Of each microbatch; actions then number slices, see Program::slices_per_microbatch.
   int slices = 1;

@@ -148,7 +148,8 @@ Recomputation recomputation_of(const Job& job) {
 
 void check_layout(const Job& job) {
   const Layout& layout = job.layout;
-  require(layout.cp == 1, "layout.cp", fmt::format("{}: a run has no context parallelism", layout.cp), "1");
+  require(layout.cp == 1 || layout.context_parallel != ContextParallel::kHierarchical, "layout.context_parallel",
+          "hierarchical is forecast, not run", "valid for a run: ring, ulysses, allgather");
   require(layout.tensor_parallel == TensorParallel::k1d, "layout.tensor_parallel", "a run knows 1d only", "1d");
   require(layout.data_parallel != DataParallel::kDataParallel, "layout.data_parallel",
           "dataparallel is one process: a run has one for each rank", "valid for a run: ddp, fsdp, hsdp, ps, byteps");
@@ -240,7 +241,7 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   const Job& job = step.job;
   check_model(job);
   check_layout(job);
-  if (!settings.on_gpus) check_memory(job, job.layout.dp);
+  if (!settings.on_gpus) check_memory(job, job.layout.replicas());
   TrainingPlan plan;
   plan.network = network_of(job, settings);
   plan.program = step.program;
@@ -261,6 +262,9 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   plan.stage_blocks = job.layout.stage_layers;
   plan.dp = job.layout.dp;
   plan.tp = job.layout.tp;
+  plan.cp = job.layout.cp;
+  plan.context_parallel = job.layout.context_parallel;
+  plan.zigzag = job.layout.cp > 1 && job.layout.zigzag && plan.context_parallel != ContextParallel::kUlysses;
   plan.ep = job.layout.ep;
   plan.sequence_parallel = job.layout.sequence_parallel && job.layout.tp > 1;
   plan.zero = zero_of(job.layout);
@@ -324,6 +328,9 @@ GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& ru
   }
   if (plan.network.positions == Positions::kAlibi) {
     throw ConfigError({"model.positions", "alibi is not done on GPUs", {}, "--backend threads or mpi"});
+  }
+  if (plan.cp > 1) {
+    throw ConfigError({"layout.cp", fmt::format("{} is not done on GPUs", plan.cp), {}, "--backend threads or mpi"});
   }
   if (plan.network.experts) {
     throw ConfigError({"model.experts", "tokens find their experts on the host only", {}, "--backend threads or mpi"});

@@ -64,13 +64,19 @@ struct VocabularyShare {
   std::size_t count = 0;
 };
 
-/// Where in their sequences rows lie: row r at position (shift + r) mod length + first.
+/// Where in their sequences rows lie: row r at position (shift + r) mod length + first, or from `split` on, unless that
+/// is 0, at those from `second` on.
 struct RowPositions {
   std::size_t shift = 0;
   std::size_t length = 1;
   std::size_t first = 0;
+  std::size_t split = 0;
+  std::size_t second = 0;
 
-  std::size_t of(std::size_t row) const { return (shift + row) % length + first; }
+  std::size_t of(std::size_t row) const {
+    const std::size_t place = (shift + row) % length;
+    return split == 0 || place < split ? place + first : place - split + second;
+  }
 };
 
 /// Which keys a query attends to, by their positions in the sequence. At most one of window and chunk is set, and only

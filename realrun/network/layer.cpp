@@ -36,6 +36,15 @@ std::size_t ParameterList::add(Parameter parameter) {
   return parameters_.back().offset;
 }
 
+RowPositions positions_of(std::size_t sequence, std::size_t shift, const TokenSlice& slice, const ContextPart& part) {
+  if (part.count == 1) return {shift, slice.length(sequence), slice.first(sequence)};
+  const std::size_t length = part.length(sequence);
+  const auto index = static_cast<std::size_t>(part.index);
+  if (!part.zigzag) return {shift, length, index * length};
+  const std::size_t half = length / 2;
+  return {shift, length, index * half, half, (2 * static_cast<std::size_t>(part.count) - 1 - index) * half};
+}
+
 std::uint64_t mix(std::uint64_t value) {
   value += 0x9E3779B97F4A7C15U;
   value = (value ^ (value >> 30U)) * 0xBF58476D1CE4E5B9U;

@@ -86,6 +86,19 @@ struct TokenSlice {
   std::size_t first(std::size_t sequence) const { return static_cast<std::size_t>(index) * length(sequence); }
 };
 
+/// Which part of every sequence context-parallel rank `index` of `count` holds: an equal one in order, or of twice as
+/// many the one with its number from the start and the one from the end (Layout::zigzag).
+struct ContextPart {
+  int index = 0;
+  int count = 1;
+  bool zigzag = false;
+
+  std::size_t length(std::size_t sequence) const { return sequence / static_cast<std::size_t>(count); }
+};
+
+/// Of rows that follow the first `shift` ones of a pass.
+RowPositions positions_of(std::size_t sequence, std::size_t shift, const TokenSlice& slice, const ContextPart& part);
+
 template <class T>
 class Layer;
 
@@ -107,6 +120,7 @@ struct Pass {
   T loss_weight = T(1);  ///< gradients are those of loss_weight · (mean loss over the microbatch's rows)
   Loss* loss = nullptr;  ///< receives the mean loss, on the stage that computes it
   TokenSlice slice = {};
+  ContextPart context = {};
   SliceExchange<T>* slices = nullptr;  ///< of the microbatch; null where sequences are whole
   std::function<void()> poke = {};  ///< called between layers: transports without a thread of their own progress then
   Kernels<T>* kernels = &host_kernels<T>();  ///< on the device where everything above lies

@@ -211,7 +211,7 @@ class RotaryPositions : public Layer<T> {
  private:
   Tensor<T> turned(const Tensor<T>& x, const Pass<T>& pass, T direction) const {
     Tensor<T> y = pass.kernels->tensor(x.rows(), x.columns());
-    const RowPositions positions{0, pass.slice.length(sequence_), pass.slice.first(sequence_)};
+    const RowPositions positions = positions_of(sequence_, 0, pass.slice, pass.context);
     pass.kernels->rotate_heads(x, heads_, positions, direction, y);
     return y;
   }
@@ -408,7 +408,7 @@ class LearnedPositions : public Layer<T> {
   }
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& /*saved*/) const override {
     Tensor<T> output = pass.kernels->tensor(input.rows(), width_);
-    pass.kernels->add_positions(input, positions_of(input.rows(), pass.slice), pass.weights + offset_, output);
+    pass.kernels->add_positions(input, places_of(input.rows(), pass), pass.weights + offset_, output);
     return output;
   }
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/, Saved<T>& saved) const override {
@@ -417,13 +417,12 @@ class LearnedPositions : public Layer<T> {
   }
   void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
     const Tensor<T>& output_gradient = saved.tensors[0];
-    pass.kernels->add_to_positions(output_gradient, positions_of(output_gradient.rows(), pass.slice),
-                                   pass.gradients + offset_);
+    pass.kernels->add_to_positions(output_gradient, places_of(output_gradient.rows(), pass), pass.gradients + offset_);
   }
 
  private:
-  RowPositions positions_of(std::size_t rows, const TokenSlice& slice) const {
-    return {static_cast<std::size_t>(index_) * rows, slice.length(sequence_), slice.first(sequence_)};
+  RowPositions places_of(std::size_t rows, const Pass<T>& pass) const {
+    return positions_of(sequence_, static_cast<std::size_t>(index_) * rows, pass.slice, pass.context);
   }
 
   std::string name_;

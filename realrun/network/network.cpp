@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "realrun/network/context.hpp"
 #include "realrun/network/experts.hpp"
 #include "realrun/network/layers.hpp"
 #include "realrun/network/recompute.hpp"
@@ -42,6 +43,19 @@ Microbatch cut(const Microbatch& whole, std::size_t sequence, const TokenSlice& 
     }
   }
   return part;
+}
+
+Microbatch cut_for_context(const Microbatch& whole, std::size_t sequence, const ContextPart& part) {
+  if (part.count == 1) return whole;
+  const RowPositions positions = positions_of(sequence, 0, {}, part);
+  Microbatch cut;
+  for (std::size_t start = 0; start < whole.tokens.size(); start += sequence) {
+    for (std::size_t row = 0; row < positions.length; ++row) {
+      cut.tokens.push_back(whole.tokens[start + positions.of(row)]);
+      cut.targets.push_back(whole.targets[start + positions.of(row)]);
+    }
+  }
+  return cut;
 }
 
 std::vector<StagePart> split_network(const std::vector<int>& stage_blocks) {
@@ -202,7 +216,7 @@ class Builder {
       between.push_back(std::make_unique<QueryKeyNorm<T>>(name, heads, spec_.norm, spec_.whole_qk_norm, ranks() > 1));
     }
     if (spec_.positions == Positions::kRotary) between.push_back(std::make_unique<RotaryPositions<T>>(heads, length()));
-    between.push_back(redone_if(redoes(RecomputeModule::kCoreAttention), std::make_unique<Attention<T>>(extent)));
+    between.push_back(redone_if(redoes(RecomputeModule::kCoreAttention), core_attention(extent)));
     const HeadLayout whole = spec_.head_layout();
     return linear_pair({.name = name,
                         .up = name + ".qkv",
@@ -211,6 +225,21 @@ class Builder {
                         .outputs = whole.heads * whole.head_dim,
                         .up_bias = spec_.biases || spec_.attention_bias},
                        std::move(between));
+  }
+
+  LayerPointer<T> core_attention(AttentionExtent extent) const {
+    if (form_.context == nullptr) return std::make_unique<Attention<T>>(extent);
+    const TensorGroup& ranks = *form_.context;
+    using Form = typename ContextAttention<T>::Form;
+    if (form_.context_form != ContextParallel::kUlysses) {
+      const bool gathers = form_.context_form == ContextParallel::kAllGather;
+      return std::make_unique<ContextAttention<T>>(extent, ranks, gathers ? Form::kAllGather : Form::kRing);
+    }
+    const auto members = static_cast<std::size_t>(ranks.size());
+    extent.heads.heads /= members;
+    extent.heads.kv_heads /= members;
+    extent.biases.first_head += static_cast<std::size_t>(ranks.index()) * extent.heads.heads;
+    return std::make_unique<HeadExchange<T>>(std::make_unique<Attention<T>>(extent), ranks, length());
   }
 
   LayerPointer<T> mlp(const std::string& block, int number) const {

@@ -26,6 +26,8 @@ struct Corpus {
 
 /// The tokens of one slice of each of a microbatch's sequences.
 Microbatch cut(const Microbatch& whole, std::size_t sequence, const TokenSlice& slice);
+/// Those of one context-parallel rank, in the order of positions_of.
+Microbatch cut_for_context(const Microbatch& whole, std::size_t sequence, const ContextPart& part);
 
 /// What is computed again before the backward pass instead of kept.
 struct Recomputation {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
+#include "model/layout/layout.hpp"
 #include "realrun/device/device.hpp"
 #include "realrun/network/kernels.hpp"
 #include "realrun/transport/transport.hpp"
@@ -14,8 +15,8 @@ namespace flopcast::realrun {
 template <class T>
 inline constexpr Element kElementOf = std::is_same_v<T, float> ? Element::kFloat32 : Element::kFloat64;
 
-/// The tensor-parallel ranks, or expert-parallel ones, as layers see them. Nobody else: every operation returns its
-/// argument.
+/// The tensor-parallel ranks, or expert- or context-parallel ones, as layers see them. Nobody else: every operation
+/// returns its argument.
 class TensorGroup {
  public:
   TensorGroup() = default;
@@ -72,6 +73,16 @@ class TensorGroup {
     return collect(CollectiveKind::kReduceScatter, tensor, tensor.rows() / ranks());
   }
 
+  /// The tensor of the member before, while the next one gets this.
+  template <class T>
+  Tensor<T> pass_on(const Tensor<T>& tensor) const {
+    const std::size_t self = static_cast<std::size_t>(index());
+    std::vector<std::size_t> sent(ranks(), 0);
+    std::vector<std::size_t> received(ranks(), 0);
+    sent[(self + 1) % ranks()] = tensor.rows();
+    received[(self + ranks() - 1) % ranks()] = tensor.rows();
+    return exchange_rows(tensor, sent, received);
+  }
   /// Equal parts to and from every member; of one size.
   void exchange(const Buffer& sent, const Buffer& received) const {
     run({.kind = CollectiveKind::kAllToAll, .input = sent, .output = received, .element = Element::kByte});
@@ -119,11 +130,14 @@ class TensorGroup {
   ComputeDevice* device_ = nullptr;
 };
 
-/// How the tensor-parallel ranks share each layer.
+/// How the ranks share each layer.
 struct TensorForm {
   const TensorGroup* group = nullptr;  ///< outlives the layers; never null
   const TensorGroup* experts =
-      nullptr;                     ///< ranks that hold different experts; outlives the layers. Null: one holds all
+      nullptr;  ///< ranks that hold different experts; outlives the layers. Null: one holds all
+  const TensorGroup* context =
+      nullptr;  ///< ranks that hold parts of the sequences; outlives the layers. Null: whole ones
+  ContextParallel context_form = ContextParallel::kRing;
   bool sequence_parallel = false;  ///< what lies between linears is shared by rows
 
   /// Whether that makes a difference.

@@ -22,7 +22,7 @@ namespace flopcast::realrun {
 
 RankGrid grid_of(const TrainingPlan& plan) {
   Layout layout;
-  layout.dp = plan.dp;
+  layout.dp = plan.replicas();  // cp is innermost among them
   layout.tp = plan.tp;
   layout.pp = plan.pipeline_ranks();
   return RankGrid(layout);
@@ -135,8 +135,8 @@ std::vector<StagePart> parts_of(const TrainingPlan& plan) {
 // Samples of a step in the order of replicas, chains and microbatches: each replica reads a shard of its own.
 std::uint64_t first_sample(const TrainingPlan& plan, int data_index, int step, StageIndex stage,
                            MicrobatchIndex microbatch) {
-  std::uint64_t before =
-      static_cast<std::uint64_t>(step) * static_cast<std::uint64_t>(plan.dp) + static_cast<std::uint64_t>(data_index);
+  std::uint64_t before = static_cast<std::uint64_t>(step) * static_cast<std::uint64_t>(plan.dp) +
+                         static_cast<std::uint64_t>(data_index / plan.cp);
   before *= static_cast<std::uint64_t>(plan.microbatches());
   for (const Chain& chain : plan.program.chains) {
     if (stage <= chain.last_stage) break;
@@ -154,7 +154,7 @@ BucketRules bucket_rules(const TrainingPlan& plan) {
 
 std::size_t alignment_of(const TrainingPlan& plan, ComputeDevice& device) {
   const bool cut = plan.zero > 0 || plan.served_ranks_per_node > 0;
-  return std::lcm(device.alignment(), cut ? static_cast<std::size_t>(plan.dp) : 1);
+  return std::lcm(device.alignment(), cut ? static_cast<std::size_t>(plan.replicas()) : 1);
 }
 
 namespace {
@@ -229,7 +229,8 @@ class RankTraining {
         data_index_(grid_.coordinate(transport.rank(), Axis::kData)),
         recording_(device_),
         tensor_group_(transport, form_groups(transport, grid_, Axis::kTensor), &device_),
-        expert_group_(make_expert_group()),
+        expert_group_(make_group_of_neighbours(plan.ep, Axis::kExpert)),
+        context_group_(make_group_of_neighbours(plan.cp, Axis::kContext)),
         network_(make_network_stages(stages_spec())),
         sleeping_(make_sleeping()),
         compute_(sleeping_ == nullptr ? *network_ : *sleeping_),
@@ -319,9 +320,9 @@ class RankTraining {
         [needs](int stage) { return needs->is_last(stage); }, [this] { transport_.poke(); });
   }
 
-  TensorGroup make_expert_group() {
-    if (plan_.ep == 1) return {};
-    return {transport_, form_cut_groups(transport_, grid_, plan_.ep, Cut::kNeighbours, Axis::kExpert), &device_};
+  TensorGroup make_group_of_neighbours(int replicas, Axis axis) {
+    if (replicas == 1) return {};
+    return {transport_, form_cut_groups(transport_, grid_, replicas, Cut::kNeighbours, axis), &device_};
   }
 
   std::function<void(std::size_t)> counts_host_bytes(bool alone) {
@@ -336,11 +337,14 @@ class RankTraining {
     spec.parts = parts_of(plan_);
     spec.form = {.group = &tensor_group_,
                  .experts = plan_.ep > 1 ? &expert_group_ : nullptr,
+                 .context = plan_.cp > 1 ? &context_group_ : nullptr,
+                 .context_form = plan_.context_parallel,
                  .sequence_parallel = plan_.sequence_parallel};
     spec.alignment = alignment_of(plan_, device_);
+    spec.context = {data_index_ % plan_.cp, plan_.cp, plan_.zigzag};
     spec.micro_batch_size = plan_.micro_batch_size;
     spec.slices = plan_.slices();
-    spec.loss_weight = 1.0F / static_cast<float>(plan_.microbatches_per_update() * plan_.slices());
+    spec.loss_weight = 1.0F / static_cast<float>(plan_.microbatches_per_update() * plan_.slices() * plan_.cp);
     spec.first_sample = [this](int step, StageIndex stage, MicrobatchIndex microbatch) {
       return first_sample(plan_, data_index_, step, stage, microbatch);
     };
@@ -413,6 +417,7 @@ class RankTraining {
   Recording recording_;
   TensorGroup tensor_group_;
   TensorGroup expert_group_;
+  TensorGroup context_group_;
   std::unique_ptr<StageCompute> network_;
   std::unique_ptr<StageCompute> sleeping_;
   StageCompute& compute_;

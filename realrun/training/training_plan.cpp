@@ -116,7 +116,7 @@ void check_sharding(const TrainingPlan& plan) {
   }
   if (plan.shards == 0) return;
   FLOPCAST_CHECK(plan.zero == 3);
-  check_division("layout.shards", plan.shards, plan.dp, "the replicas");
+  check_division("layout.shards", plan.shards, plan.replicas(), "the replicas");
 }
 
 void check_compression(const TrainingPlan& plan) {
@@ -150,6 +150,20 @@ void check_heads(const TrainingPlan& plan) {
   }
 }
 
+void check_context(const TrainingPlan& plan) {
+  if (plan.cp == 1) return;
+  if (plan.served_ranks_per_node > 0) {
+    refuse("layout.cp", fmt::format("{}: servers know replicas of whole sequences only", plan.cp), "1");
+  }
+  check_division("layout.cp", plan.zigzag ? 2 * plan.cp : plan.cp, plan.network.sequence, "the sequence length");
+  if (!plan.network.causal || plan.slices() > 1) {
+    refuse("layout.cp", fmt::format("{}: parts of a sequence look back at those before them only", plan.cp), "1");
+  }
+  if (plan.context_parallel != ContextParallel::kUlysses) return;
+  const auto kv_heads = static_cast<int>(plan.network.head_layout(plan.tp).kv_heads);
+  check_division("layout.cp", plan.cp, kv_heads, "the key/value heads of a rank");
+}
+
 void check_experts(const TrainingPlan& plan) {
   if (!plan.network.experts) {
     check_division("layout.ep", plan.ep, 1, "the experts of a model without any,");
@@ -157,14 +171,14 @@ void check_experts(const TrainingPlan& plan) {
   }
   const Experts& experts = *plan.network.experts;
   check_division("layout.ep", plan.ep, experts.count, "the experts");
-  check_division("layout.ep", plan.ep, plan.dp, "the replicas");
+  check_division("layout.ep", plan.ep, plan.replicas(), "the replicas");
   check_division("layout.tp", plan.tp, experts.ffn, "the width of an expert");
   if (experts.shared > 0) check_division("layout.tp", plan.tp, experts.shared_ffn, "the width of a shared expert");
   if (plan.sequence_parallel) {
     refuse("layout.sequence_parallel", "true: a run routes whole sequences to tensor-parallel experts", "false");
   }
-  if (experts.capacity_factor && plan.slices() > 1) {
-    refuse("model.experts.capacity_factor", "experts have places for whole sequences, not for token slices",
+  if (experts.capacity_factor && (plan.slices() > 1 || plan.cp > 1)) {
+    refuse("model.experts.capacity_factor", "experts have places for whole sequences, not for parts of them",
            "leave it out");
   }
   if (plan.ep > 1 && plan.compression.kind != Compression::Kind::kNone) {
@@ -192,11 +206,12 @@ void check_plan(const TrainingPlan& plan) {
   check_slices(plan);
   const NetworkSpec& network = plan.network;
   check_heads(plan);
+  check_context(plan);
   check_experts(plan);
   check_division("layout.tp", plan.tp, network.ffn, "the MLP width");
   check_division("layout.tp", plan.tp, network.vocab, "the vocabulary");
   if (plan.sequence_parallel) {
-    check_division("layout.tp", plan.tp, plan.micro_batch_size * network.sequence / plan.slices(),
+    check_division("layout.tp", plan.tp, plan.micro_batch_size * network.sequence / plan.slices() / plan.cp,
                    "the tokens of a pass");
   }
 }

@@ -18,7 +18,7 @@ struct CalibrationPlan {
 };
 
 /// Everything that determines a run, the same on all ranks. Ranks are numbered as RankGrid numbers those of a layout
-/// with tp innermost, then dp, then pp.
+/// with tp innermost, then cp, dp and pp.
 struct TrainingPlan {
   NetworkSpec network;
   Program program;
@@ -26,7 +26,10 @@ struct TrainingPlan {
   std::vector<int> stage_blocks;  ///< blocks of each stage of a chain
   int dp = 1;
   int tp = 1;
-  int ep = 1;  ///< neighbouring replicas that hold different experts; divides dp
+  int cp = 1;  ///< ranks that hold parts of the same samples
+  ContextParallel context_parallel = ContextParallel::kRing;
+  bool zigzag = false;  ///< see ContextPart
+  int ep = 1;           ///< neighbouring replicas that hold different experts; divides them
   bool sequence_parallel = false;
   int zero = 0;
   int shards = 0;  ///< with zero 3: neighbouring replicas that share one copy of the states; 0: all replicas share it
@@ -45,9 +48,11 @@ struct TrainingPlan {
   std::optional<int> bucket_bytes;  ///< absent: 25 MiB, and 1 MiB for the first of a stage, as PyTorch does
 
   int pipeline_ranks() const { return program.rank_count(); }
-  int ranks() const { return dp * tp * pipeline_ranks(); }
+  /// Ranks with the same weights, context-parallel ones innermost.
+  int replicas() const { return dp * cp; }
+  int ranks() const { return replicas() * tp * pipeline_ranks(); }
   /// Ranks behind the others that compute nothing: servers on spare hosts.
-  int server_ranks() const { return ranks() / dp * served_ranks_per_node * servers; }
+  int server_ranks() const { return ranks() / replicas() * served_ranks_per_node * servers; }
   int slices() const { return program.slices_per_microbatch; }
   /// Of one replica in a step, over all chains; whole ones.
   int microbatches() const { return program.microbatch_count(); }

@@ -28,6 +28,7 @@ PreparedStep expert_job(const std::string& layout, const std::string& experts) {
 /// By axis, of a rank of that pipeline stage in a step.
 struct SentByAxis {
   double tp = 0;
+  double cp = 0;
   double ep = 0;
   double dp = 0;
 };
@@ -37,6 +38,7 @@ SentByAxis predicted_by_axis(const PreparedStep& step, int pipeline_rank) {
   const StageCosts& stage = step.costs.stages[static_cast<std::size_t>(pipeline_rank)];
   const double microbatches = layout.microbatches();
   SentByAxis sent{microbatches * stage.sent.tp.sent_per_rank.value(),
+                  microbatches * stage.sent.cp.sent_per_rank.value(),
                   microbatches * stage.sent.ep.sent_per_rank.value(),
                   microbatches * stage.sent.dp.sent_per_rank.value() +
                       step.costs.ranks[static_cast<std::size_t>(pipeline_rank)].dp.sent_per_rank.value()};
@@ -63,6 +65,7 @@ int compare_experts(const std::string& layout, const std::string& experts, bool 
     const SentTraffic& traffic = rank.steps.front().traffic;
     const auto bytes = [&traffic](Axis axis) { return static_cast<double>(traffic.bytes_of(axis)); };
     EXPECT_NEAR(bytes(Axis::kTensor), sent.tp + partial_bytes(step, rank), 1e-6) << what;
+    EXPECT_NEAR(bytes(Axis::kContext), sent.cp, 1e-6) << what;
     EXPECT_NEAR(bytes(Axis::kExpert), sent.ep, 1e-6) << what;
     EXPECT_NEAR(bytes(Axis::kData), sent.dp, 1e-6) << what;
   }
@@ -80,6 +83,21 @@ TEST(ExpertTraffic, IsTheModelsWhereExpertsHaveAsMuchToDo) {
     }
   }
   EXPECT_GE(compared, 288);
+}
+
+// Beside the experts' of ranks that are neighbours in the plane of both.
+TEST(ContextTraffic, IsTheModels) {
+  int compared = 0;
+  for (const char* form : {R"("context_parallel": "ring")", R"("context_parallel": "ring", "zigzag": false)",
+                           R"("context_parallel": "allgather")", R"("context_parallel": "ulysses")"}) {
+    for (const char* degrees : {R"("cp": 2, "ep": 2)", R"("cp": 4, "ep": 1)", R"("cp": 2, "ep": 4, "pp": 2)",
+                                R"("cp": 2, "ep": 2, "tp": 2)"}) {
+      for (const int zero : {0, 1, 3}) {
+        compared += compare_experts(fmt::format(R"({}, {}, "zero": {})", form, degrees, zero), "", true);
+      }
+    }
+  }
+  EXPECT_EQ(compared, 4 * 4 * 3 * 8);
 }
 
 // Free rows are sent as well.

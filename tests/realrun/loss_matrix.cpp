@@ -341,6 +341,49 @@ std::vector<MatrixCase> network_forms_by_layouts() {
   return cases;
 }
 
+std::vector<MatrixCase> context_layouts() {
+  struct Shape {
+    ContextParallel form;
+    bool zigzag;
+    int cp;
+    Degrees degrees;
+    int zero;
+    const char* schedule;
+  };
+  const Shape shapes[] = {{ContextParallel::kRing, true, 2, {1, 1, 1}, 0, "gpipe"},
+                          {ContextParallel::kRing, false, 4, {1, 1, 1}, 1, "1f1b"},
+                          {ContextParallel::kRing, true, 4, {2, 1, 1}, 3, "1f1b"},
+                          {ContextParallel::kRing, true, 2, {2, 2, 2}, 1, "zb-h1"},
+                          {ContextParallel::kAllGather, true, 2, {2, 1, 2}, 0, "1f1b"},
+                          {ContextParallel::kAllGather, false, 4, {1, 2, 1}, 2, "gpipe"},
+                          {ContextParallel::kUlysses, false, 2, {2, 1, 1}, 0, "interleaved"},
+                          {ContextParallel::kUlysses, false, 2, {1, 2, 1}, 3, "gpipe"}};
+  std::vector<MatrixCase> cases;
+  for (const NamedNetwork& form : network_forms(4)) {
+    const NetworkSpec& network = form.network;
+    if (!network.causal || (network.experts && network.experts->capacity_factor)) continue;
+    for (const Shape& shape : shapes) {
+      expect_added(cases, {.schedule = shape.schedule,
+                           .degrees = shape.degrees,
+                           .zero = shape.zero,
+                           .sequence_parallel = shape.degrees.tp > 1 && !network.experts,
+                           .tied = network.tied});
+      MatrixCase& entry = cases.back();
+      entry.plan.network = network;
+      entry.plan.network.sequence = 8;
+      entry.plan.stage_blocks = even_stage_layers(network.blocks, static_cast<int>(entry.plan.stage_blocks.size()));
+      entry.plan.cp = shape.cp;
+      entry.plan.context_parallel = shape.form;
+      entry.plan.zigzag = shape.zigzag;
+      if (network.experts) entry.plan.ep = 2;
+      entry.network = fmt::format("{} of 8 tokens", form.name);
+      entry.name = fmt::format("{}: {} {} cp={}{}", form.name, entry.name, name_of(shape.form), shape.cp,
+                               shape.zigzag ? " zigzag" : "");
+    }
+  }
+  return cases;
+}
+
 std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count) {
   std::vector<MatrixCase> cases;
   for (std::uint64_t seed = first_seed; cases.size() < static_cast<std::size_t>(count); ++seed) {

@@ -31,6 +31,9 @@ std::vector<MatrixCase> further_layouts();
 
 /// Every form of network_forms in layouts of pipeline, replicas, tensor and sequence parallelism and ZeRO.
 std::vector<MatrixCase> network_forms_by_layouts();
+/// Context parallelism: rings, all-gathers and head exchanges over the forms, schedules, replicas, ZeRO and tensor
+/// ranks.
+std::vector<MatrixCase> context_layouts();
 /// So many cases from the seed on: any network of random_network in any layout of the axes above.
 std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count);
 /// Blocks recomputed whole, the first of a stage, every other one, with parted inputs, or by modules; over schedules,

@@ -38,6 +38,10 @@ TEST(LossMatrix, NetworkForms) {
   EXPECT_EQ(compare_with_references(network_forms_by_layouts(), on_threads), 126);
 }
 
+TEST(LossMatrix, ContextLayouts) {
+  EXPECT_EQ(compare_with_references(context_layouts(), on_threads), 88);
+}
+
 TEST(LossMatrix, RandomNetworks) {
   EXPECT_EQ(compare_with_references(random_networks(1, 120), on_threads), 120);
 }

@@ -160,6 +160,7 @@ TrainingPlan serial_plan(const TrainingPlan& plan) {
   serial.dp = 1;
   serial.tp = 1;
   serial.ep = 1;
+  serial.cp = 1;
   serial.sequence_parallel = false;
   serial.zero = 0;
   serial.shards = 0;
