@@ -152,6 +152,9 @@ void check_heads(const TrainingPlan& plan) {
 
 void check_context(const TrainingPlan& plan) {
   if (plan.cp == 1) return;
+  if (plan.served_ranks_per_node > 0) {
+    refuse("layout.cp", fmt::format("{}: servers know replicas of whole sequences only", plan.cp), "1");
+  }
   check_division("layout.cp", plan.zigzag ? 2 * plan.cp : plan.cp, plan.network.sequence, "the sequence length");
   if (!plan.network.causal || plan.slices() > 1) {
     refuse("layout.cp", fmt::format("{}: parts of a sequence look back at those before them only", plan.cp), "1");
