@@ -159,9 +159,6 @@ void check_context(const TrainingPlan& plan) {
   if (!plan.network.causal || plan.slices() > 1) {
     refuse("layout.cp", fmt::format("{}: parts of a sequence look back at those before them only", plan.cp), "1");
   }
-  if (plan.served_ranks_per_node > 0) {
-    refuse("layout.data_parallel", fmt::format("servers do not go with cp {} in a run", plan.cp), "ddp, fsdp or hsdp");
-  }
   if (plan.context_parallel != ContextParallel::kUlysses) return;
   const auto kv_heads = static_cast<int>(plan.network.head_layout(plan.tp).kv_heads);
   check_division("layout.cp", plan.cp, kv_heads, "the key/value heads of a rank");
