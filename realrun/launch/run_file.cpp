@@ -113,7 +113,7 @@ std::string run_file(const TrainingPlan& plan, const std::vector<RankResult>& ra
   run.failure = origin.failure;
   run.schedule = plan.program.schedule;
   run.pipeline_ranks = plan.pipeline_ranks();
-  run.dp = plan.dp;
+  run.dp = plan.replicas();  // context-parallel ones too: they hold the same weights
   run.tp = plan.tp;
   run.zero = plan.zero;
   run.compression = plan.compression.text();
