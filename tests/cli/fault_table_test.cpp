@@ -187,7 +187,9 @@ class Planted {
                                                        {"no descriptors", fault_.backend == "mpi" ? "-n 8" : "-n 4"}};
     const auto limit = limits.find(fault_.what);
     if (limit == limits.end()) return words;
-    Words limited = {"sh", "-c", "ulimit " + limit->second + "; exec \"$@\"", "sh"};
+    // What this test's other runs have open is none of this one's.
+    Words limited = {"sh", "-c", "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit " + limit->second + "; exec \"$@\"",
+                     "sh"};
     limited.insert(limited.end(), words.begin(), words.end());
     return limited;
   }

@@ -222,6 +222,14 @@ Json figures_in(Json result) {
   return result;
 }
 
+// The forecast of a run has the bytes and messages of what runs, which is in fp32.
+Json without_traffic(Json figures) {
+  for (const char* axis : {"tp", "pp", "dp", "cp", "ep"}) {
+    for (const char* key : {"bytes_sent_per_rank", "messages"}) figures.at("communication").at(axis).erase(key);
+  }
+  return figures;
+}
+
 // A result's job needs no file, and its forecast is the result.
 void expect_tells_its_job(const Json& result) {
   Forecast answer = forecast(read_job(result.at("job"), {}), no_files);
@@ -353,13 +361,14 @@ TEST(JobProperties, ARunTellsItsJob) {
   const CommandResult answered = desk.start(words);
   ASSERT_EQ(answered.exit_code, 0) << answered.standard_error;
   const Json run = Json::parse(answered.standard_output);
-  expect_tells_its_job(run.at("forecast"));
+  const Json forecast_of_run = result_json(forecast(read_job(run.at("forecast").at("job"), {}), no_files));
+  EXPECT_EQ(without_traffic(figures_in(forecast_of_run)), without_traffic(figures_in(run.at("forecast"))));
   EXPECT_EQ(run.at("measured").at("job"), run.at("forecast").at("job"));
   const Json kept = Json::parse(desk.read("measured.json"));
   EXPECT_EQ(kept.at("comparison"), run);
   desk.remove("rows.csv");
   const Json again = result_json(forecast(read_job(kept.at("run").at("job"), {}), no_files));
-  EXPECT_EQ(figures_in(again), figures_in(run.at("forecast")));
+  EXPECT_EQ(without_traffic(figures_in(again)), without_traffic(figures_in(run.at("forecast"))));
   const CommandResult reported = desk.ask({"report", "measured.json", "-o", "page.html"});
   EXPECT_EQ(reported.exit_code, 0) << reported.standard_error;
   EXPECT_EQ(reported.standard_error, "");

@@ -8,6 +8,7 @@
 #include "model/job/fields.hpp"
 #include "model/job/flags.hpp"
 #include "model/job/read_job.hpp"
+#include "sim/forecast/forecast.hpp"
 #include "sim/forecast/prepare.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/support/folders.hpp"
@@ -229,6 +230,21 @@ std::optional<Job> prepared_job(const Json& root) {
   }
 }
 
+namespace {
+
+// A profile of which nothing is used is refused where the step is forecast.
+bool uses_its_profile(const Json& root) {
+  if (!root.contains("training") || !root.at("training").contains("profile")) return true;
+  try {
+    (void)forecast(read_job(root, {}), no_files);
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
 Json job_with(std::size_t beginning, const std::vector<std::pair<std::size_t, std::size_t>>& changes,
               std::set<std::string>* covered) {
   Json job = job_beginnings()[beginning % job_beginnings().size()];
@@ -237,7 +253,7 @@ Json job_with(std::size_t beginning, const std::vector<std::pair<std::size_t, st
     if (key.entry->names_object || key.field == "training.profile" || key.field == "training.fitted") continue;
     Json changed = job;
     lay_over(key.field, some_job_value(*key.entry, seed), changed);
-    if (!prepared_job(changed)) continue;
+    if (!prepared_job(changed) || !uses_its_profile(changed)) continue;
     job = std::move(changed);
     if (covered != nullptr) covered->insert(key.field);
   }
