@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -118,21 +119,19 @@ class PriceMaker {
     }
   }
 
-  // Rows that come again, as in a grid over what changes nothing, are not priced again.
   RowPrice price(const RowValues& row, PriceKind kind) {
-    const auto [place, is_new] = known_.try_emplace(KnownRow{row, kind});
-    if (!is_new) return place->second;
-    try {
-      lay_out(row);
-      refuse_broken_rules();
-      place->second = kind == PriceKind::kBound ? bound() : simulated();
-    } catch (...) {
-      known_.erase(place);
-      throw;
-    }
-    const RowPrice price = place->second;
+    lay_out(row);
+    refuse_broken_rules();
+    return kind == PriceKind::kBound ? bound() : simulated();
+  }
+
+  // The same; rows that come again, as where an optimizer tries what it has tried, are not priced again.
+  RowPrice remembered_price(const RowValues& row, PriceKind kind) {
+    const KnownRow key{row, kind};
+    const auto known = known_.find(key);
+    if (known != known_.end()) return known->second;
     if (known_.size() > kMostRowsKept) known_.clear();
-    return price;
+    return known_.emplace(key, price(row, kind)).first->second;
   }
 
  private:
@@ -273,13 +272,16 @@ class PriceMaker {
     Shape& shape = shape_of_layout(kind);
     if (!shape.step) throw PriceRefusal{shape.refusal};
     // What the schedule has settled stays; all else is this row's.
-    Layout& before = shape.step->job.layout;
-    Layout layout = job_.layout;
-    layout.schedule = std::move(before.schedule);
-    layout.vpp = before.vpp;
-    layout.accumulation = before.accumulation;
-    layout.slices = before.slices;
-    before = std::move(layout);
+    Layout& settled = shape.step->job.layout;
+    std::string schedule = std::move(settled.schedule);
+    const std::optional<int> vpp = settled.vpp;
+    const std::optional<int> accumulation = settled.accumulation;
+    const std::optional<int> slices = settled.slices;
+    settled = job_.layout;
+    settled.schedule = std::move(schedule);
+    settled.vpp = vpp;
+    settled.accumulation = accumulation;
+    settled.slices = slices;
     shape.step->job.assumptions.clear();
     return shape;
   }
@@ -417,21 +419,35 @@ LayoutPrices price_layouts(const JobInput& input, const LayoutColumns& layouts, 
   prices.memory_gib.assign(layouts.rows, kNone);
   prices.fits.assign(layouts.rows, 0);
   prices.reason.assign(layouts.rows, 0);
+  // Layouts that have much in common one after the other, so that a thread prices it once and no other does.
+  std::vector<std::pair<RowValues, std::size_t>> order(layouts.rows);
+  for (std::size_t index = 0; index < layouts.rows; ++index) order[index] = {rows.row(index), index};
+  std::sort(order.begin(), order.end());
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  constexpr std::size_t kBlock = 256;
-  const std::size_t blocks = (layouts.rows + kBlock - 1) / kBlock;
-  const std::size_t workers = std::min<std::size_t>(static_cast<std::size_t>(threads > 0 ? threads : cores), blocks);
+  constexpr std::size_t kFewest = 128;  // for which a thread is worth starting
+  const std::size_t workers = std::clamp<std::size_t>(static_cast<std::size_t>(threads > 0 ? threads : cores), 1,
+                                                      std::max<std::size_t>(1, layouts.rows / kFewest));
+  constexpr std::size_t kPiecesEach = 4;  // some take longer than others
+  const std::size_t pieces = workers * kPiecesEach;
+  std::atomic<std::size_t> next_piece{0};
   std::vector<std::map<std::string, std::vector<std::size_t>>> refused(workers);
   const auto work = [&](std::size_t worker) {
     PriceMaker maker(job, layouts.schedules);
-    for (std::size_t block = worker; block < blocks; block += workers) {
-      const std::size_t end = std::min(layouts.rows, (block + 1) * kBlock);
-      for (std::size_t index = block * kBlock; index < end; ++index) {
+    for (std::size_t piece = next_piece++; piece < pieces; piece = next_piece++) {
+      const std::size_t end = layouts.rows * (piece + 1) / pieces;
+      std::size_t same = end;  // the last row that was priced
+      for (std::size_t place = layouts.rows * piece / pieces; place < end; ++place) {
+        const auto& [row, index] = order[place];
+        const bool again = same < end && order[same].first == row;
+        const std::size_t before = again ? order[same].second : index;
         try {
-          const RowPrice price = maker.price(rows.row(index), kind);
+          const RowPrice price =
+              again ? RowPrice{prices.time_s[before], prices.memory_gib[before], prices.fits[before] != 0}
+                    : maker.price(row, kind);
           prices.time_s[index] = price.time_s;
           prices.memory_gib[index] = price.memory_gib;
           prices.fits[index] = price.fits ? 1 : 0;
+          same = place;
         } catch (const PriceRefusal& refusal) {
           refused[worker][refusal.text].push_back(index);
         }
@@ -439,19 +455,19 @@ LayoutPrices price_layouts(const JobInput& input, const LayoutColumns& layouts, 
     }
   };
   threaded_for(static_cast<int>(workers))(workers, work);
-  prices.reasons = {""};
-  std::map<std::string, std::size_t> numbers;
+  std::map<std::string, std::vector<std::size_t>> all_refused;
   for (const auto& of_worker : refused) {
     for (const auto& [text, indices] : of_worker) {
-      constexpr std::size_t kMostReasons = 65'535;
-      if (numbers.count(text) == 0 && prices.reasons.size() < kMostReasons) {
-        numbers.emplace(text, prices.reasons.size());
-        prices.reasons.push_back(text);
-      }
-      const auto number = numbers.find(text);
-      const std::size_t reason = number == numbers.end() ? prices.reasons.size() - 1 : number->second;
-      for (const std::size_t index : indices) prices.reason[index] = static_cast<std::uint16_t>(reason);
+      std::vector<std::size_t>& all = all_refused[text];
+      all.insert(all.end(), indices.begin(), indices.end());
     }
+  }
+  prices.reasons = {""};
+  for (const auto& [text, indices] : all_refused) {
+    constexpr std::size_t kMostReasons = 65'535;
+    if (prices.reasons.size() < kMostReasons) prices.reasons.push_back(text);
+    for (const std::size_t index : indices)
+      prices.reason[index] = static_cast<std::uint16_t>(prices.reasons.size() - 1);
   }
   return prices;
 }
@@ -480,7 +496,7 @@ LayoutPricer::Price LayoutPricer::price(const std::vector<std::pair<std::string,
     if (place == known.end()) known.push_back(schedule);
   }
   try {
-    const RowPrice price = state_->maker.price(row, kind);
+    const RowPrice price = state_->maker.remembered_price(row, kind);
     return {price.time_s, price.memory_gib, price.fits};
   } catch (const PriceRefusal& refusal) {
     throw ConfigError({"layout", refusal.text, "", "another layout"});

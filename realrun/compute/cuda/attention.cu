@@ -13,6 +13,15 @@ namespace {
 constexpr int kSide = 16;
 constexpr int kPad = 4;  // keeps rows aligned for 16-byte loads, and apart in the banks
 constexpr float kMasked = -1e30F;
+constexpr int kWidestOfTwo = 64;  // heads of which two blocks share a multiprocessor
+
+/// The keys that a query sees, from the first to the one before the end.
+struct SeenKeys {
+  int first = 0;
+  int end = 0;
+
+  __device__ bool has(int key) const { return key >= first && key < end; }
+};
 
 /// Where one query head of one sequence lies, and the key/value head it reads. Key and value stand side by side.
 struct Head {
@@ -33,7 +42,10 @@ struct Head {
     return size.window > 0 ? max(0, query + 1 - size.window) : 0;
   }
   __device__ int end_seen(int query) const { return size.causal ? min(query + 1, length) : length; }
-  __device__ bool sees(int query, int key) const { return key >= first_seen(query) && key < end_seen(query); }
+  // None where there is no such query.
+  __device__ SeenKeys seen_by(int query) const {
+    return query < length ? SeenKeys{first_seen(query), end_seen(query)} : SeenKeys{};
+  }
 };
 
 __device__ Head head_of(const float* qkv, AttentionSize size, int number) {
@@ -133,7 +145,7 @@ __device__ float over_row(float value, Operation operation) {
 }
 
 template <int kWidth, int kQueries, int kKeys>
-__global__ void __launch_bounds__(kSide* kSide)
+__global__ void __launch_bounds__(kSide* kSide, kWidth > kWidestOfTwo ? 1 : 2)
     forward(const float* qkv, float* output, float* logsumexp, AttentionSize size) {
   constexpr int kI = kQueries / kSide;
   constexpr int kJ = kKeys / kSide;
@@ -163,12 +175,12 @@ __global__ void __launch_bounds__(kSide* kSide)
     multiply_rows<kWidth>(queries, keys, x, y, scores);
 #pragma unroll
     for (int i = 0; i < kI; ++i) {
-      const int query = first_query + y + kSide * i;
+      const SeenKeys seen = head.seen_by(first_query + y + kSide * i);
       float of_tile = kMasked;
 #pragma unroll
       for (int j = 0; j < kJ; ++j) {
         const int key = first_key + x + kSide * j;
-        scores[i][j] = head.sees(query, key) ? scores[i][j] * head.scale : kMasked;
+        scores[i][j] = seen.has(key) ? scores[i][j] * head.scale : kMasked;
         of_tile = fmaxf(of_tile, scores[i][j]);
       }
       const float now = fmaxf(largest[i], over_row(of_tile, Maximum{}));
@@ -245,15 +257,14 @@ __device__ GivenRows rows_of_head(const Given& given, const Head& head, Attentio
 }
 
 // From the products q · k and dy · v the weight of a key for a query and the gradient of its score.
-__device__ void weigh(const Head& head, const GivenRows& given, int query, int key, float score, float of_weight,
-                      float& weight, float& of_score) {
-  const bool seen = query < head.length && head.sees(query, key);
-  weight = seen ? expf(score * head.scale - given.logsumexp[query]) : 0.0F;
-  of_score = seen ? weight * (of_weight - given.projection[query]) : 0.0F;
+__device__ void weigh(float scale, const float* logsumexp, const float* projection, bool seen, float score,
+                      float of_weight, float& weight, float& of_score) {
+  weight = seen ? expf(score * scale - *logsumexp) : 0.0F;
+  of_score = seen ? weight * (of_weight - *projection) : 0.0F;
 }
 
 template <int kWidth, int kQueries, int kKeys>
-__global__ void __launch_bounds__(kSide* kSide)
+__global__ void __launch_bounds__(kSide* kSide, kWidth > kWidestOfTwo ? 1 : 2)
     key_value_gradient(const float* qkv, Given all, float* dqkv, AttentionSize size) {
   constexpr int kI = kQueries / kSide;
   constexpr int kJ = kKeys / kSide;
@@ -291,11 +302,14 @@ __global__ void __launch_bounds__(kSide* kSide)
       multiply_rows<kWidth>(gradients, values, x, y, of_weights);
 #pragma unroll
       for (int i = 0; i < kI; ++i) {
+        const int query = first + y + kSide * i;
+        const SeenKeys seen = head.seen_by(query);
 #pragma unroll
         for (int j = 0; j < kJ; ++j) {
           const int place = (y + kSide * i) * (kKeys + kPad) + x + kSide * j;
-          weigh(head, given, first + y + kSide * i, first_key + x + kSide * j, scores[i][j], of_weights[i][j],
-                weights[place], of_scores[place]);
+          const int key = first_key + x + kSide * j;
+          weigh(head.scale, given.logsumexp + query, given.projection + query, seen.has(key), scores[i][j],
+                of_weights[i][j], weights[place], of_scores[place]);
         }
       }
       __syncthreads();
@@ -318,7 +332,7 @@ __global__ void __launch_bounds__(kSide* kSide)
 }
 
 template <int kWidth, int kQueries, int kKeys>
-__global__ void __launch_bounds__(kSide* kSide)
+__global__ void __launch_bounds__(kSide* kSide, kWidth > kWidestOfTwo ? 1 : 2)
     query_gradient(const float* qkv, Given all, float* dqkv, AttentionSize size) {
   constexpr int kI = kQueries / kSide;
   constexpr int kJ = kKeys / kSide;
@@ -349,11 +363,14 @@ __global__ void __launch_bounds__(kSide* kSide)
     multiply_rows<kWidth>(gradients, values, x, y, of_weights);
 #pragma unroll
     for (int i = 0; i < kI; ++i) {
+      const int query = first_query + y + kSide * i;
+      const SeenKeys seen = head.seen_by(query);
 #pragma unroll
       for (int j = 0; j < kJ; ++j) {
         float weight = 0.0F;
-        weigh(head, given, first_query + y + kSide * i, first_key + x + kSide * j, scores[i][j], of_weights[i][j],
-              weight, of_scores[(y + kSide * i) * (kKeys + kPad) + x + kSide * j]);
+        const int key = first_key + x + kSide * j;
+        weigh(head.scale, given.logsumexp + query, given.projection + query, seen.has(key), scores[i][j],
+              of_weights[i][j], weight, of_scores[(y + kSide * i) * (kKeys + kPad) + x + kSide * j]);
       }
     }
     __syncthreads();
@@ -437,7 +454,7 @@ void attention_gradient(const float* qkv, const float* output, const float* logs
   const Given given{logsumexp, dy, projection};
   if (size.head_dim <= 16) return queue_gradients<16, 64, 64>(qkv, given, dqkv, size, stream);
   if (size.head_dim <= 32) return queue_gradients<32, 64, 64>(qkv, given, dqkv, size, stream);
-  if (size.head_dim <= 64) return queue_gradients<64, 32, 64>(qkv, given, dqkv, size, stream);
+  if (size.head_dim <= 64) return queue_gradients<64, 32, 32>(qkv, given, dqkv, size, stream);
   if (can_share(gradient_floats<128, 32, 64>())) return queue_gradients<128, 32, 64>(qkv, given, dqkv, size, stream);
   queue_gradients<128, 32, 32>(qkv, given, dqkv, size, stream);
 }

@@ -10,7 +10,7 @@
 #define __device__
 #define __host__
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 
 using flopcast::emulated::blockDim;
 using flopcast::emulated::blockIdx;
