@@ -93,7 +93,7 @@ void end_family(const ProcessName& child) {
   std::vector<int> open;
   for (std::filesystem::directory_iterator entry("/proc/self/fd", code), end; !code && entry != end;
        entry.increment(code)) {
-    open.push_back(std::atoi(entry->path().filename().c_str()));
+    open.push_back(static_cast<int>(std::strtol(entry->path().filename().c_str(), nullptr, 10)));
   }
   for (const int descriptor : open) {
     if (descriptor != pipe) close(descriptor);

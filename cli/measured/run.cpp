@@ -280,8 +280,8 @@ int run_run(const Arguments& arguments, const Streams& streams) {
     for (const char* key : {"schedule", "schedule_csv"}) given["layout"][key] = told.at(key);
   }
   write_file(job, dumped(given));
-  const Launch launch =
-      options.launch_of(job, output, layout.dp * layout.tp * layout.pp, counts, times_from == TimesFrom::kCalibration);
+  const Launch launch = options.launch_of(job, output, layout.dp * layout.cp * layout.tp * layout.pp, counts,
+                                          times_from == TimesFrom::kCalibration);
   const ChildRules rules{.launches = launch.by_launcher ? "flopcast-run" : "",
                          .longest_stop = std::chrono::seconds(launch.patience_s),
                          .guard = &guard};

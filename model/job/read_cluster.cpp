@@ -189,7 +189,9 @@ bool starts_from_catalogue(const nlohmann::json& value, const nlohmann::json& va
   if (!values.contains("name")) return false;
   if (value.is_string() || !values.contains("peak")) return true;
   const std::vector<std::string> names = catalogue_names(CatalogueKind::kDevices);
-  return !tells_whole_device(values) && std::find(names.begin(), names.end(), values.at("name")) != names.end();
+  const bool known =
+      std::any_of(names.begin(), names.end(), [&values](const std::string& name) { return values.at("name") == name; });
+  return known && !tells_whole_device(values);
 }
 
 }  // namespace
@@ -205,7 +207,7 @@ Device read_device(const nlohmann::json& value, const std::string& field, std::v
     const nlohmann::json given = values.value("peak", nlohmann::json::object());
     values = with_catalogue_entry(CatalogueKind::kDevices, values, field, origins);
     // A peak of one precision leaves the others as they are.
-    if (given.is_object() && !given.empty()) {
+    if (given.is_object()) {
       values["peak"] = catalogue_values(CatalogueKind::kDevices, values.at("name").get<std::string>()).at("peak");
       values["peak"].update(given);
     }

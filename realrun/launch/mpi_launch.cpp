@@ -49,12 +49,11 @@ MpiRun prepare_on_mpi(const std::vector<std::string>& arguments, int processes) 
 
 // A mistake in the arguments is told once MPI runs, by one of all.
 std::chrono::milliseconds patience_of(const std::vector<std::string>& arguments) {
-  LaunchOptions options;
   try {
-    options = parse_launch_options(arguments);
+    return std::chrono::seconds(parse_launch_options(arguments).patience_s);
   } catch (const ConfigError&) {
+    return std::chrono::seconds(LaunchOptions().patience_s);
   }
-  return std::chrono::seconds(options.patience_s);
 }
 
 // Whether somebody complains: the first who does tells, and all end alike.

@@ -264,9 +264,9 @@ class Builder {
 
   // Norm, and behind it on the shares of the tensor-parallel ranks the routed experts and those that see every token.
   LayerPointer<T> mixture(const std::string& name) const {
-    static const TensorGroup kNobodyElse;
+    static const TensorGroup nobody_else;
     const Experts& experts = *spec_.experts;
-    const TensorGroup& holders = form_.experts == nullptr ? kNobodyElse : *form_.experts;
+    const TensorGroup& holders = form_.experts == nullptr ? nobody_else : *form_.experts;
     const int held = experts.count / holders.size();
     std::vector<LayerPointer<T>> own;
     for (int expert = holders.index() * held; expert < (holders.index() + 1) * held; ++expert) {
