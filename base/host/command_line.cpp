@@ -90,7 +90,16 @@ class HelpFormatter : public CLI::Formatter {
   int width_;  // 0: as wide as it is
 };
 
-namespace {}  // namespace
+namespace {
+
+// A file to be written, by its flag.
+struct Output {
+  std::string flag;
+  const std::optional<std::string>* file;
+  Dash dash;
+};
+
+}  // namespace
 
 struct CommandLine::Parser {
   // What takes one value, or is true when it stands alone: --tp 8, --sp, --sp=false.
@@ -112,7 +121,7 @@ struct CommandLine::Parser {
   std::string typed;
   std::deque<Flag> flags;                    // the parser keeps references to their texts
   std::vector<std::string>* rest = nullptr;  // what follows a bare --
-  std::vector<std::pair<std::string, const std::optional<std::string>*>> outputs;  // files to be written, by flag
+  std::vector<Output> outputs;
   std::shared_ptr<HelpFormatter> help;
 };
 
@@ -294,8 +303,9 @@ void CommandLine::add_option(const std::string& names, std::vector<std::string>&
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
-void CommandLine::add_output(const std::string& names, std::optional<std::string>& target, const std::string& help) {
-  parser_->outputs.emplace_back(split(names).back(), &target);
+void CommandLine::add_output(const std::string& names, std::optional<std::string>& target, const std::string& help,
+                             Dash dash) {
+  parser_->outputs.push_back({split(names).back(), &target, dash});
   add_option(names, target, "FILE", help);
 }
 
@@ -323,9 +333,8 @@ namespace {
 
 // A file that is read and written at once would be lost: of all that was typed, the outputs' own names aside, nothing
 // may be the file of an output.
-void refuse_input_as_output(const std::vector<std::string>& arguments,
-                            const std::vector<std::pair<std::string, const std::optional<std::string>*>>& outputs) {
-  for (const auto& [flag, file] : outputs) {
+void refuse_input_as_output(const std::vector<std::string>& arguments, const std::vector<Output>& outputs) {
+  for (const auto& [flag, file, dash] : outputs) {
     std::error_code ignored;
     if (!*file || !std::filesystem::is_regular_file(**file, ignored)) continue;
     int named = 0;
@@ -341,9 +350,12 @@ void refuse_input_as_output(const std::vector<std::string>& arguments,
 }
 
 // Before anything is computed or written: of several outputs none is written where another one cannot be.
-void require_writable_outputs(const std::vector<std::pair<std::string, const std::optional<std::string>*>>& outputs) {
-  for (const auto& [flag, file] : outputs) {
-    if (!*file || **file == kStandardInput) continue;
+void require_writable_outputs(const std::vector<Output>& outputs) {
+  for (const auto& [flag, file, dash] : outputs) {
+    if (!*file || (**file == kStandardInput && dash == Dash::kIsStandardOutput)) continue;
+    if (**file == kStandardInput) {
+      throw ConfigError({flag, "- is standard output, where the answer goes", flag, "give a file, or /dev/stdout"});
+    }
     if ((*file)->empty()) throw ConfigError({flag, "the file's name is empty", flag, "give a file"});
     require_writable(**file);
   }
@@ -358,6 +370,7 @@ bool CommandLine::parse(const std::vector<std::string>& arguments) {
 }
 
 std::optional<std::string> CommandLine::read(const std::vector<std::string>& arguments) {
+  forget_inputs();
   CLI::App& app = parser_->app;
   const std::string& command = parser_->name;
   parser_->typed = command;
@@ -397,8 +410,8 @@ std::optional<std::string> CommandLine::read(const std::vector<std::string>& arg
   }
   for (std::size_t a = 0; a < parser_->outputs.size(); ++a) {
     for (std::size_t b = 0; b < a; ++b) {
-      const auto& [flag, file] = parser_->outputs[a];
-      const auto& [other, same] = parser_->outputs[b];
+      const auto& [flag, file, dash] = parser_->outputs[a];
+      const auto& [other, same, other_dash] = parser_->outputs[b];
       if (!*file || !*same || !is_one_file(**file, **same)) continue;
       throw ConfigError(
           {flag, fmt::format("{} is the file of {} too", quote(**file), other), flag, "give each a file of its own"});

@@ -13,6 +13,9 @@ namespace flopcast {
 /// As the last argument: instead of running, print the words that may come next, one a line. For shell completion.
 inline constexpr const char* kListFlags = "--list-flags";
 
+/// What "-" is in the place of a file to be written: standard output, or nothing that can be written.
+enum class Dash { kIsStandardOutput, kIsNoFile };
+
 /// The flags of one command. A thin wrapper, so that the parser library is compiled once and every complaint has our
 /// form. Names are as the user types them, comma separated: "--format,-f".
 class CommandLine {
@@ -37,7 +40,8 @@ class CommandLine {
                   const std::string& help);
   /// A file to be written. Two of them that name one file are refused, as is one that is read as well, and one that
   /// cannot be written (EnvironmentError); pipes and devices take several texts.
-  void add_output(const std::string& names, std::optional<std::string>& target, const std::string& help);
+  void add_output(const std::string& names, std::optional<std::string>& target, const std::string& help,
+                  Dash dash = Dash::kIsNoFile);
   /// May be given several times.
   void add_option(const std::string& names, std::vector<std::string>& target, const std::string& value_name,
                   const std::string& help);

@@ -6,14 +6,18 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <mutex>
 #include <random>
+#include <set>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/text/error.hpp"
@@ -68,17 +72,79 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
-bool is_one_file(const std::string& a, const std::string& b) {
+namespace {
+
+// "/dev/stdout" and its like name what this process has open, whatever that is: a file behind it is somebody else's,
+// and is written to from where it is, neither replaced nor begun again.
+std::optional<int> descriptor_named_by(std::string_view path) {
+  if (path == "/dev/stdout") return STDOUT_FILENO;
+  if (path == "/dev/stderr") return STDERR_FILENO;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    if (!path.starts_with(folder)) continue;
+    path.remove_prefix(folder.size());
+    int number = -1;
+    const auto read = std::from_chars(path.data(), path.data() + path.size(), number);
+    if (read.ec == std::errc() && read.ptr == path.data() + path.size() && number >= 0) return number;
+  }
+  return std::nullopt;
+}
+
+// The file that a path leads to through symbolic links, whether it is there or not.
+std::filesystem::path target_of(const std::string& path) {
+  constexpr int kMostLinks = 40;
   std::error_code code;
-  const auto resolved = [&code](const std::string& path) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, code), code);
-  };
-  const std::filesystem::path file = resolved(a);
-  if (file != resolved(b)) return false;
+  std::filesystem::path file = std::filesystem::absolute(path, code);
+  for (int link = 0; link < kMostLinks && std::filesystem::is_symlink(file, code); ++link) {
+    const std::filesystem::path next = std::filesystem::read_symlink(file, code);
+    file = next.is_absolute() ? next : file.parent_path() / next;
+  }
+  const std::filesystem::path resolved = std::filesystem::weakly_canonical(file, code);
+  return code ? file : resolved;
+}
+
+// What the running command has read and cannot be told from its words: files that jobs and rows name.
+struct Inputs {
+  std::mutex mutex;
+  std::set<std::string> paths;
+};
+Inputs& inputs() {
+  static Inputs all;
+  return all;
+}
+
+void refuse_to_overwrite_input(const std::string& path) {
+  Inputs& all = inputs();
+  const std::lock_guard lock(all.mutex);
+  for (const std::string& read : all.paths) {
+    if (!is_one_file(path, read)) continue;
+    throw ConfigError({"", fmt::format("{} is read as well, and would be lost", path), "", "give another file"});
+  }
+}
+
+}  // namespace
+
+void note_input(const std::string& path) {
+  Inputs& all = inputs();
+  const std::lock_guard lock(all.mutex);
+  all.paths.insert(path);
+}
+
+void forget_inputs() {
+  Inputs& all = inputs();
+  const std::lock_guard lock(all.mutex);
+  all.paths.clear();
+}
+
+bool is_one_file(const std::string& a, const std::string& b) {
+  if (descriptor_named_by(a) || descriptor_named_by(b)) return false;
+  std::error_code code;
+  const std::filesystem::path file = target_of(a);
+  if (file != target_of(b)) return false;
   return !std::filesystem::exists(file, code) || std::filesystem::is_regular_file(file, code);
 }
 
 bool is_pipe_or_device(const std::string& path) {
+  if (descriptor_named_by(path)) return true;
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
   return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
@@ -171,9 +237,13 @@ enum class Takes { kAMoment, kLong };
 
 std::optional<std::string> open_target(const std::string& path, Takes takes, OutputTarget& target) {
   std::error_code code;
+  if (const std::optional<int> descriptor = descriptor_named_by(path)) {
+    target.file = path;
+    target.descriptor = fcntl(*descriptor, F_DUPFD_CLOEXEC, 0);
+    return target.descriptor < 0 ? std::optional<std::string>(std::strerror(errno)) : std::nullopt;
+  }
   // Through a symbolic link the file itself is replaced, not the link.
-  const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, code);
-  target.file = code ? path : resolved.string();
+  target.file = target_of(path).string();
   const auto status = std::filesystem::status(target.file, code);
   if (status.type() == std::filesystem::file_type::directory) return "it is a directory";
   const bool exists = std::filesystem::exists(status);
@@ -208,25 +278,36 @@ bool written_to_stream(std::FILE* stream, std::string_view text) {
 std::optional<std::string> try_write_file(const std::string& path, const std::string& text) {
   OutputTarget target;
   if (auto reason = open_target(path, Takes::kAMoment, target)) return reason;
-  return close_target(target, written(target.descriptor, text));
+  std::optional<std::string> reason = written(target.descriptor, text);
+  // A reader of a pipe who has seen enough is no failure of ours.
+  if (reason && errno == EPIPE && target.beside.empty()) reason.reset();
+  return close_target(target, std::move(reason));
 }
 
 void write_file(const std::string& path, const std::string& text) {
   if (path == kStandardInput) {
     throw ConfigError({"", "- is standard output, where the answer goes", "", "give a file, or /dev/stdout"});
   }
+  refuse_to_overwrite_input(path);
   if (const auto reason = try_write_file(path, text)) fail_to_write(path, *reason);
 }
 
 void require_writable(const std::string& path) {
   if (path.empty()) throw ConfigError({"", "the file's name is empty", "", "give a file"});
-  std::error_code code;
-  const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, code);
-  const std::filesystem::path file = code ? std::filesystem::path(path) : resolved;
-  const bool exists = std::filesystem::exists(file, code);
   const auto fail = [&path](const std::string& reason) {
     throw EnvironmentError(fmt::format("cannot write {}: {}", path, reason));
   };
+  if (const std::optional<int> descriptor = descriptor_named_by(path)) {
+    const int flags = fcntl(*descriptor, F_GETFL);
+    if (flags < 0) fail(std::strerror(errno));
+    if ((flags & O_ACCMODE) == O_RDONLY) fail("it is open for reading only");
+    return;
+  }
+  struct stat unused {};
+  if (lstat(path.c_str(), &unused) != 0 && errno == ENAMETOOLONG) fail(std::strerror(errno));
+  std::error_code code;
+  const std::filesystem::path file = target_of(path);
+  const bool exists = std::filesystem::exists(file, code);
   if (std::filesystem::is_directory(file, code)) fail("it is a directory");
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
   if (!std::filesystem::is_directory(folder, code)) fail(fmt::format("there is no folder {}", folder.string()));
@@ -249,6 +330,7 @@ void write_output(const Streams& streams, const std::string& path, const std::st
 
 OutputPieces::OutputPieces(const Streams& streams, const std::string& path) : streams_(streams), path_(path) {
   if (path.empty() || path == kStandardInput) return;
+  refuse_to_overwrite_input(path);
   if (const auto reason = open_target(path, Takes::kLong, target_)) fail_to_write(path, *reason);
 }
 

@@ -16,9 +16,10 @@ std::string read_file(const std::string& path);
 /// The same; standard input is that of `streams`.
 std::string read_input(const Streams& streams, const std::string& path);
 
-/// Writes beside the target and renames, so that a full disk leaves no half file and nobody ever reads one; pipes and
-/// devices are written in place. A new file has the mode that the umask leaves of 0666, one that was there keeps its
-/// own. Through a symbolic link the file is replaced that it names. Why it could not be done, or nothing.
+/// Writes beside the target and renames, so that a full disk leaves no half file and nobody ever reads one; pipes,
+/// devices and what this process has open (/dev/stdout, /dev/fd/3) are written in place. A new file has the mode that
+/// the umask leaves of 0666, one that was there keeps its own. Through a symbolic link the file is replaced that it
+/// names. Why it could not be done, or nothing.
 std::optional<std::string> try_write_file(const std::string& path, const std::string& text);
 /// The same. Throws EnvironmentError.
 void write_file(const std::string& path, const std::string& text);
@@ -61,6 +62,11 @@ class OutputPieces {
   bool reader_left_ = false;
   std::string buffer_;
 };
+
+/// A file that a command reads and its words do not tell, one that a job or a row names: write_file and OutputPieces
+/// refuse to write it (ConfigError) until forget_inputs, with which every command begins.
+void note_input(const std::string& path);
+void forget_inputs();
 
 /// Two names of one file, that is or is to be; never of a pipe or a device.
 bool is_one_file(const std::string& a, const std::string& b);

@@ -96,6 +96,11 @@ pid_t start(const std::vector<std::string>& words, const Streams& streams, int e
   if (access(arguments.front(), X_OK) != 0) throw EnvironmentError(fmt::format("{} cannot be started", words.front()));
   const int out = fileno(streams.out);
   FLOPCAST_CHECK(out >= 0 && err >= 0);
+  for (const int stream : {out, err}) {
+    if (fcntl(stream, F_GETFD) < 0)
+      throw EnvironmentError(
+          fmt::format("cannot write to standard {}: {}", stream == out ? "output" : "error", std::strerror(errno)));
+  }
   std::fflush(streams.out);
   std::fflush(streams.err);
   const pid_t parent = getpid();

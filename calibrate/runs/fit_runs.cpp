@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 #include "model/job/read_job.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/own_runs.hpp"
@@ -523,6 +524,7 @@ std::vector<LearningPoint> learning_curve(const std::vector<OwnRun>& runs, const
   const Fitter fitter(runs, read_file);
   std::vector<LearningPoint> curve;
   for (const int count : counts) {
+    if (runs.size() < 2) throw ConfigError({"--held-out", "one run leaves none to forecast", "", "two runs or more"});
     if (count < 1 || static_cast<std::size_t>(count) >= runs.size()) {
       throw ConfigError({"--held-out", fmt::format("{} of {} runs leave none out, or take none", count, runs.size()),
                          "", fmt::format("expected 1 to {}", runs.size() - 1)});
@@ -570,7 +572,7 @@ std::vector<std::string> contradictions_of(const std::vector<OwnRun>& runs) {
     const auto [shorter, longer] = std::minmax(first.measured_s, second.measured_s);
     if (&first == &second || longer <= kApart * shorter) continue;
     sentences.push_back(fmt::format("{} and {} are one job, and took {:.4g} and {:.4g} s: what is fitted lies between",
-                                    first.id, second.id, first.measured_s, second.measured_s));
+                                    quote(first.id), quote(second.id), first.measured_s, second.measured_s));
   }
   return sentences;
 }

@@ -126,6 +126,7 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   const ShownMfu shown = shown_mfu(mfu);
   if (job.show_config(output)) return 0;
   files.check(roofline.has_value());
+  if (roofline) FigureOptions::check_file("--roofline", *roofline);
   const std::optional<Variation> variation = doubt.variation();
   const std::optional<std::vector<int>> lengths = doubt.sequence_lengths();
   Forecast answer = forecast(job.read(), read_file);

@@ -233,7 +233,8 @@ void declare(CommandLine& command_line, Wishes& wishes) {
   command_line.add_option("--collective", sources.collective, "KIND", "what the nccl-tests run measured");
   command_line.add_flag("--in-place", sources.in_place, "the in-place columns of nccl-tests");
   command_line.begin_group("Profile");
-  command_line.add_output("-o,--output", sources.profile, "write the profile there instead of to standard output");
+  command_line.add_output("-o,--output", sources.profile, "write the profile there instead of to standard output",
+                          Dash::kIsStandardOutput);
   command_line.add_option("--name", wishes.name, "NAME", "the profile's name (default: the device's)");
   command_line.add_option("--source", wishes.source, "TEXT", "who measured, or where it is published");
   command_line.add_option("--device", sources.device, "NAME", "the catalogue's device that was measured");

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <string>
@@ -106,7 +107,14 @@ int run_fit(const Arguments& arguments, const Streams& streams) {
     for (OwnRun& run : read_own_runs(file)) runs.push_back(std::move(run));
   }
   refuse_same_ids(runs);
-  for (const std::string& contradiction : contradictions_of(runs)) warn(streams, contradiction);
+  constexpr std::size_t kMostTold = 5;
+  const std::vector<std::string> contradictions = contradictions_of(runs);
+  for (std::size_t index = 0; index < std::min(kMostTold, contradictions.size()); ++index) {
+    warn(streams, contradictions[index]);
+  }
+  if (contradictions.size() > kMostTold) {
+    warn(streams, fmt::format("and {} more pairs of runs contradict each other", contradictions.size() - kMostTold));
+  }
   if (held_out) {
     const RunChoice choice = run_choice(choose);
     const std::vector<LearningPoint> curve =

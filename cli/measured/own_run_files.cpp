@@ -99,6 +99,7 @@ OwnRun read_own_run(nlohmann::json row, const std::string& file) {
   run.root = loaded.root;
   run.job = JobOptions::read(loaded);
   if (log) {
+    note_input(*log);
     run.measured_s = steps_of_log(read_training_log(read_file(*log), *log), *log, "measured.log", run.job).median_s;
     return run;
   }

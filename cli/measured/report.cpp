@@ -22,7 +22,7 @@ int run_report(const Arguments& arguments, const Streams& streams) {
   std::optional<std::string> output;
   command_line.add_positional("RESULT", files, "JSON files");
   command_line.begin_group("Output");
-  command_line.add_output("-o,--output", output, "write there instead of to standard output");
+  command_line.add_output("-o,--output", output, "write there instead of to standard output", Dash::kIsStandardOutput);
   if (!command_line.parse(arguments)) return 0;
   if (files.empty()) {
     throw ConfigError(

@@ -48,7 +48,8 @@ namespace fs = std::filesystem;
 
 // What a run that failed has left in the file that the user asked for; empty when there is none.
 std::string left_in(const std::optional<std::string>& file) {
-  if (!file || !fs::is_regular_file(*file)) return {};
+  std::error_code ignored;
+  if (!file || !fs::is_regular_file(*file, ignored)) return {};
   try {
     const MeasuredRun run = read_measured_run(read_file(*file), *file);
     if (run.failure.empty()) return {};  // of an earlier run
@@ -180,6 +181,7 @@ struct Options {
     }
     for (const std::string& path : beside) read_loss_curve(read_file(path), path);
     files.check(loss_svg.has_value());
+    if (loss_svg) FigureOptions::check_file("--loss-svg", *loss_svg);
   }
 
   // An asynchronous run drains in its last step, which does not count.

@@ -43,15 +43,6 @@ bool is_converted(const std::string& file) {
   return ending_of(file) == ".png" || ending_of(file) == ".pdf";
 }
 
-void check_figure_file(const char* flag, const std::string& file) {
-  if (file == kStandardInput) {
-    throw ConfigError({flag, "a figure goes to a file", "", "give one, such as figure.svg or /dev/stdout"});
-  }
-  const std::string ending = ending_of(file);
-  if (ending.empty() || ending == ".svg" || is_converted(file) || is_pipe_or_device(file)) return;
-  throw ConfigError({flag, fmt::format("no figure is written as {}", ending), "", "valid endings: .svg, .png, .pdf"});
-}
-
 std::string converter() {
   const std::optional<std::string> program = program_on_path(kConverter);
   if (program) return *program;
@@ -89,6 +80,15 @@ void FigureOptions::add_to(CommandLine& command_line, const std::string& help) {
   command_line.add_flag("--svg-dark", dark_, "dark where the reader prefers it, for web pages");
 }
 
+void FigureOptions::check_file(const char* flag, const std::string& file) {
+  if (file == kStandardInput) {
+    throw ConfigError({flag, "a figure goes to a file", "", "give one, such as figure.svg or /dev/stdout"});
+  }
+  const std::string ending = ending_of(file);
+  if (ending.empty() || ending == ".svg" || is_converted(file) || is_pipe_or_device(file)) return;
+  throw ConfigError({flag, fmt::format("no figure is written as {}", ending), "", "valid endings: .svg, .png, .pdf"});
+}
+
 void FigureOptions::check(bool drawn) const {
   if (!file_ && !drawn) {
     const char* const idle = width_ ? "--svg-width" : no_title_ ? "--no-title" : dark_ ? "--svg-dark" : nullptr;
@@ -96,7 +96,7 @@ void FigureOptions::check(bool drawn) const {
   }
   (void)style();
   if (!file_) return;
-  check_figure_file("--svg", *file_);
+  check_file("--svg", *file_);
   if (is_converted(*file_)) (void)converter();
 }
 
@@ -118,7 +118,6 @@ FigureStyle FigureOptions::style() const {
 }
 
 void FigureOptions::write_to(const std::string& file, const std::string& svg) const {
-  check_figure_file("--svg", file);
   write_file(file, is_converted(file) ? converted(svg, ending_of(file), width_.has_value()) : svg);
 }
 

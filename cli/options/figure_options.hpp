@@ -19,6 +19,8 @@ class FigureOptions {
   /// (`drawn`: another flag of the command draws one); EnvironmentError where the file could not be written, or not be
   /// made. For commands that work for long before they write.
   void check(bool drawn = false) const;
+  /// Throws ConfigError, with the flag, where a file's ending is none of a figure.
+  static void check_file(const char* flag, const std::string& file);
   FigureStyle style() const;
   /// The drawing to --svg's file.
   void write(const std::string& svg) const { write_to(*file_, svg); }

@@ -36,9 +36,10 @@ namespace flopcast {
 
 namespace {
 
-// Before it is parsed: recipes have some kilobytes, and their parsers hold a hundred bytes for each of a file's.
+// Before it is parsed: recipes have some kilobytes, and their parsers hold up to two hundred bytes for each of a
+// file's.
 void refuse_large(std::string_view text, std::string_view file, std::string_view language) {
-  constexpr std::size_t kLargestRecipe = std::size_t{16} << 20;
+  constexpr std::size_t kLargestRecipe = std::size_t{1} << 20;
   if (text.size() <= kLargestRecipe) return;
   throw ConfigError({"",
                      fmt::format("{} is larger than {} MiB, too large for {}", file, kLargestRecipe >> 20, language),
@@ -190,7 +191,9 @@ nlohmann::json toml_values(std::string_view /*text*/, std::string_view file) {
 #endif
 
 std::string FilesOnDisk::read(const std::string& path) const {
-  return read_input(streams_, path);
+  std::string text = read_input(streams_, path);
+  if (path != kStandardInput) note_input(path);
+  return text;
 }
 
 Files::Kind FilesOnDisk::kind_of(const std::string& path) const {

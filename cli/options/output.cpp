@@ -21,7 +21,7 @@ void OutputOptions::add_to(CommandLine& command_line) {
   streams_ = command_line.streams();
   command_line.begin_group("Output");
   command_line.add_option("--format", format_, "FORMAT", listed_formats());
-  command_line.add_output("-o,--output", file_, "write there instead of to standard output");
+  command_line.add_output("-o,--output", file_, "write there instead of to standard output", Dash::kIsStandardOutput);
 }
 
 Format OutputOptions::format() const {

@@ -85,7 +85,7 @@ int run_convert(const Arguments& arguments, const Streams& streams) {
   command_line.begin_group("Output");
   emit.add_to(command_line);
   command_line.add_option("--format", format, "FORMAT", "json: the job, and its files' keys by what they mean for it");
-  command_line.add_output("-o,--output", output, "write there instead of to standard output");
+  command_line.add_output("-o,--output", output, "write there instead of to standard output", Dash::kIsStandardOutput);
   if (!command_line.parse(arguments)) return 0;
   if (!job.names_a_job()) {
     throw ConfigError({"", "convert: no file given", "", "see: flopcast convert --help"});

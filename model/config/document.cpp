@@ -167,7 +167,7 @@ class Watcher final : public nlohmann::json_sax<nlohmann::json> {
   // What the parsed values take of the heap: a value, which lists that grow have twice the room for; what a text, a
   // list and an object are apart from it; a member of an object.
   static constexpr std::size_t kValue = 32;
-  static constexpr std::size_t kText = 48;
+  static constexpr std::size_t kText = 64;
   static constexpr std::size_t kList = 32;
   static constexpr std::size_t kObject = 64;
   static constexpr std::size_t kMember = 96;

@@ -332,6 +332,51 @@ TEST(BadInput, OutputsAreAllWrittenOrNone) {
   }
 }
 
+// What a shell has opened for a program is somebody else's: it is written to from where it is.
+TEST(BadInput, WhatIsOpenIsNeitherReplacedNorBegunAgain) {
+  const TemporaryFolder folder;
+  const std::string log = (folder.path() / "log.txt").string();
+  const auto shell = [&log](const std::string& line) { return run_command({"sh", "-c", line, FLOPCAST_PROGRAM, log}); };
+  const std::string question = "\"$0\" simulate --model gpt2-124m --cluster dgx-h100 --gbs 8 ";
+  for (const std::string name : {"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}) {
+    const CommandResult result =
+        shell("(echo first; " + question + "--format json -o " + name + "; echo last) > \"$1\"");
+    EXPECT_EQ(result.exit_code, 0) << result.standard_error;
+    const std::string text = read_text(log);
+    EXPECT_EQ(text.rfind("first\n{", 0), 0U) << text.substr(0, 40);
+    EXPECT_NE(text.find("}\nlast\n"), std::string::npos) << name;
+  }
+  EXPECT_EQ(shell("echo kept > \"$1\"; " + question + "--svg /dev/stderr 2>> \"$1\"").exit_code, 0);
+  EXPECT_EQ(read_text(log).rfind("kept\n<svg", 0), 0U);
+  EXPECT_EQ(shell(question + "--svg /dev/stdout | head -c 1 > /dev/null").standard_error, "");
+}
+
+// Files that a job names are read as well; names too long, a dash and endings that are none are found out beforehand.
+TEST(BadInput, OutputsThatCannotBe) {
+  const TemporaryFolder folder;
+  const auto path = [&folder](const std::string& name) { return (folder.path() / name).string(); };
+  const std::string stack = R"({"name": "megatron-core"})";
+  write_text(path("stack.json"), stack);
+  write_text(path("job.json"), R"({"model": "gpt2-124m", "cluster": "dgx-h100", "layout": {"global_batch_size": 8},
+    "training": {"stack": ")" + path("stack.json") +
+                                   R"("}})");
+  expect_refused({"simulate", path("job.json"), "-o", path("stack.json")}, {"is read as well"});
+  EXPECT_EQ(read_text(path("stack.json")), stack);
+  const std::string figure = path("x.svg");
+  const CommandResult too_long = run_flopcast(job_with({"--svg", figure, "-o", path(std::string(300, 'x'))}));
+  EXPECT_EQ(too_long.exit_code, 4);
+  EXPECT_NE(too_long.standard_error.find("File name too long"), std::string::npos) << too_long.standard_error;
+  expect_refused(job_with({"--svg", figure, "--html", "-"}), {"--html", "/dev/stdout"});
+  expect_refused(job_with({"--svg", figure, "--roofline", path("x.foo")}), {"--roofline", "valid endings"});
+  expect_refused({"run", path("job.json"), "-o", "-"}, {"--output", "/dev/stdout"});
+  EXPECT_FALSE(std::filesystem::exists(figure));
+  // A link to a file that is not there yet stays one.
+  std::filesystem::create_symlink("real.txt", path("link"));
+  EXPECT_EQ(run_flopcast(job_with({"-o", path("link")})).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(path("link")));
+  EXPECT_TRUE(std::filesystem::is_regular_file(path("real.txt")));
+}
+
 // Its values would take 64 bytes for each three of the file.
 TEST(BadInput, ASmallFileMakesNoLargeTree) {
   const TemporaryFolder folder;
@@ -343,8 +388,8 @@ TEST(BadInput, ASmallFileMakesNoLargeTree) {
   expect_refused({"report", file}, {"many.json holds more values than 256 MiB of memory can"});
   expect_refused({"simulate", file}, {"many.json holds more values than 256 MiB of memory can"});
   const std::string recipe = (folder.path() / "many.yaml").string();
-  write_text(recipe, std::string((std::size_t{16} << 20) + 1, '#'));
-  expect_refused({"convert", recipe}, {"many.yaml is larger than 16 MiB, too large for YAML"});
+  write_text(recipe, std::string((std::size_t{1} << 20) + 1, '#'));
+  expect_refused({"convert", recipe}, {"many.yaml is larger than 1 MiB, too large for YAML"});
 }
 
 // Found by mutation: bytes that are no UTF-8 ended in an internal error, a bare bracket in toml++'s assertion.
