@@ -90,16 +90,12 @@ class HelpFormatter : public CLI::Formatter {
   int width_;  // 0: as wide as it is
 };
 
-namespace {
-
-// A file to be written, by its flag.
-struct Output {
+// A file to be written, by its flag. Parser holds it, which therefore has linkage.
+struct OutputOfFlag {
   std::string flag;
   const std::optional<std::string>* file;
   Dash dash;
 };
-
-}  // namespace
 
 struct CommandLine::Parser {
   // What takes one value, or is true when it stands alone: --tp 8, --sp, --sp=false.
@@ -121,7 +117,7 @@ struct CommandLine::Parser {
   std::string typed;
   std::deque<Flag> flags;                    // the parser keeps references to their texts
   std::vector<std::string>* rest = nullptr;  // what follows a bare --
-  std::vector<Output> outputs;
+  std::vector<OutputOfFlag> outputs;
   std::shared_ptr<HelpFormatter> help;
 };
 
@@ -333,7 +329,7 @@ namespace {
 
 // A file that is read and written at once would be lost: of all that was typed, the outputs' own names aside, nothing
 // may be the file of an output.
-void refuse_input_as_output(const std::vector<std::string>& arguments, const std::vector<Output>& outputs) {
+void refuse_input_as_output(const std::vector<std::string>& arguments, const std::vector<OutputOfFlag>& outputs) {
   for (const auto& [flag, file, dash] : outputs) {
     std::error_code ignored;
     if (!*file || !std::filesystem::is_regular_file(**file, ignored)) continue;
@@ -350,7 +346,7 @@ void refuse_input_as_output(const std::vector<std::string>& arguments, const std
 }
 
 // Before anything is computed or written: of several outputs none is written where another one cannot be.
-void require_writable_outputs(const std::vector<Output>& outputs) {
+void require_writable_outputs(const std::vector<OutputOfFlag>& outputs) {
   for (const auto& [flag, file, dash] : outputs) {
     if (!*file || (**file == kStandardInput && dash == Dash::kIsStandardOutput)) continue;
     if (**file == kStandardInput) {
