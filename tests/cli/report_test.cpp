@@ -242,7 +242,7 @@ TEST_F(Report, FiguresAreWrittenAsTheirEndingSays) {
     EXPECT_NE(result.standard_error.find(said), std::string::npos) << result.standard_error;
   };
   refused({"--svg", "a.jpg"}, ".svg, .png, .pdf");
-  refused({"--svg", "-"}, "a figure goes to a file");
+  refused({"--svg", "-"}, "/dev/stdout");
   refused({"--svg", "a.svg", "--svg-width", "84"}, "84mm");
   refused({"--svg", "a.svg", "--svg-width", "1mm"}, "40mm to 500cm");
   refused({"--svg-width", "84mm"}, "give --svg FILE");
