@@ -28,6 +28,7 @@ struct JobInput {
   /// A job file, or a file of another program that `flopcast convert` reads. Paths in it are relative to the working
   /// directory. Empty: none. Places in complaints begin with "-:".
   std::string text = {};
+  /// Paths of further ones, below the text in rank.
   std::vector<std::string> files = {};
   /// Keys of the job file by path, flag or last word of the path ("layout.tp", "tp", "micro_batch_size"), each with its
   /// value as a flag has it ("8", "dgx-a100-80g", "true", "1,2,3", or JSON for objects).
@@ -48,6 +49,7 @@ struct OwnLaws {
   /// "all_reduce", "all_gather", "reduce_scatter", "all_to_all" or "send".
   std::function<double(const std::string& kind, double bytes, int ranks, int nodes, double ours)> network_time = {};
 
+  /// Whether any of them is.
   bool given() const { return schedule || operator_time || network_time; }
 };
 
@@ -55,14 +57,15 @@ struct OwnLaws {
 class SimulatedStep {
  public:
   struct Parts;
+  /// Of simulate().
   explicit SimulatedStep(std::shared_ptr<const Parts> parts);
 
-  double time_s() const;
-  double mfu() const;              ///< attention in full
-  double bubble_fraction() const;  ///< of ranks times step time
-  double peak_memory_gib() const;  ///< of the fullest rank, GiB (2^30 bytes): tensors
-  bool fits() const;
-  std::vector<std::string> warnings() const;
+  double time_s() const;                      ///< of the step, seconds
+  double mfu() const;                         ///< attention in full
+  double bubble_fraction() const;             ///< of ranks times step time
+  double peak_memory_gib() const;             ///< of the fullest rank, GiB (2^30 bytes): tensors
+  bool fits() const;                          ///< whether every rank's memory suffices
+  std::vector<std::string> warnings() const;  ///< sentences that `flopcast simulate` prints on standard error
 
   /// Schema flopcast.result/1, byte for byte what `flopcast simulate --format json` prints.
   std::string json() const;
@@ -77,7 +80,9 @@ class SimulatedStep {
   /// For simulators of packets: the Chakra execution trace (MLCommons, protobuf) of a device, the groups of all
   /// devices' collectives and ASTRA-sim's analytical network; reports/timeline/chakra.hpp says what is in them.
   std::string chakra_trace(int rank) const;
+  /// Of the same: the groups, JSON.
   std::string chakra_groups() const;
+  /// Of the same: the network, YAML.
   std::string chakra_network() const;
   /// Devices of the job.
   int devices() const;
@@ -113,16 +118,16 @@ bool is_job_key(const std::string& name);
 /// zero, sequence_parallel (0 or 1), recompute (0 none, 1 selective, 2 full), schedule (an index into `schedules`).
 /// What is not listed is as the job has it; a column of one row stands for all. dp is what the devices leave over.
 struct LayoutColumns {
-  std::size_t rows = 0;
-  std::map<std::string, std::vector<std::int32_t>> values = {};
-  std::vector<std::string> schedules = {};
+  std::size_t rows = 0;                                          ///< how many layouts
+  std::map<std::string, std::vector<std::int32_t>> values = {};  ///< by key, a value a layout or one for all
+  std::vector<std::string> schedules = {};                       ///< names, with chunks or variants: "interleaved:2"
 };
 
 /// By row. A layout that breaks a rule has no time (not a number) and a reason; one that does not fit has both figures.
 struct LayoutPrices {
-  std::vector<double> time_s;      ///< of one step
-  std::vector<double> memory_gib;  ///< of the fullest rank, as nvidia-smi shows it
-  std::vector<std::uint8_t> fits;
+  std::vector<double> time_s;         ///< of one step
+  std::vector<double> memory_gib;     ///< of the fullest rank, as nvidia-smi shows it
+  std::vector<std::uint8_t> fits;     ///< 0 or 1
   std::vector<std::uint16_t> reason;  ///< index into `reasons`; 0: none
   std::vector<std::string> reasons;   ///< the first is empty
 };
@@ -144,15 +149,17 @@ LayoutPrices price_layouts(const JobInput& input, const LayoutColumns& layouts, 
 /// Prices of single layouts of one job, which is read once. Not for two threads at once.
 class LayoutPricer {
  public:
+  /// Throws ConfigError where the job is none, or has no transformer.
   explicit LayoutPricer(const JobInput& job);
   LayoutPricer(const LayoutPricer&) = delete;
   LayoutPricer& operator=(const LayoutPricer&) = delete;
   ~LayoutPricer();
 
+  /// Of one layout.
   struct Price {
-    double time_s = 0.0;
-    double memory_gib = 0.0;
-    bool fits = false;
+    double time_s = 0.0;      ///< of one step
+    double memory_gib = 0.0;  ///< of the fullest rank, as nvidia-smi shows it
+    bool fits = false;        ///< whether it is less than the device has
   };
   /// Keys as the columns of LayoutColumns; `schedule` by name, empty: the job's. Throws ConfigError with the rule that
   /// is broken.

@@ -13,6 +13,8 @@ sanitizer_packages=(clang-22 libclang-rt-22-dev)
 browser_packages=(chromium)
 # What bench_flows plays its programs beside; it is built without, too.
 bench_packages=(libsimgrid-dev)
+# Out of the comments of the public header, the C++ library's reference.
+reference_packages=(doxygen)
 package_packages=(mmdebstrap dpkg-dev)
 
 # Prints those of the named packages that are not installed, one per line.
