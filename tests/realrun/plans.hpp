@@ -35,8 +35,8 @@ std::map<std::string, std::vector<float>> whole_weights(const std::vector<RankRe
 /// Biases start at nothing and stay small; errors are measured against weights of this size at least.
 inline constexpr float kTypicalWeight = 0.2F;
 
-/// Sums in another order differ by some 1e-7, which three steps behind norms of rows that vary little blow up: to 5.8e-5
-/// at most in all networks and layouts of the suite, under GCC and clang.
+/// Sums in another order differ by some 1e-7, which three steps behind norms of rows that vary little blow up:
+/// to 5.8e-5 at most in all networks and layouts of the suite, under GCC and clang.
 inline constexpr float kRounding = 1e-4F;
 
 /// Losses of every step agree to a relative 1e-5, and all final weights to kRounding of the largest in their parameter.
