@@ -31,15 +31,16 @@ namespace layout_prices {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-// The columns of a layout, in the order of RowValues.
+// The columns of a layout, in the order of RowValues. Rows are priced in it: those of one size of microbatch, which
+// share programs and blocks, lie together.
 enum Column : std::size_t {
   kNodes,
+  kMicroBatch,
   kTensorRanks,
   kPipelineRanks,
   kContextRanks,
   kExpertRanks,
   kChunks,
-  kMicroBatch,
   kGlobalBatch,
   kZero,
   kSequenceParallel,
@@ -49,12 +50,12 @@ enum Column : std::size_t {
 };
 const std::array<std::string, kColumns>& column_names() {
   static const std::array<std::string, kColumns> names = {"nodes",
+                                                          "micro_batch_size",
                                                           std::string(name_of(Axis::kTensor)),
                                                           std::string(name_of(Axis::kPipeline)),
                                                           std::string(name_of(Axis::kContext)),
                                                           std::string(name_of(Axis::kExpert)),
                                                           "vpp",
-                                                          "micro_batch_size",
                                                           "global_batch_size",
                                                           "zero",
                                                           "sequence_parallel",
@@ -427,13 +428,22 @@ LayoutPrices price_layouts(const JobInput& input, const LayoutColumns& layouts, 
   constexpr std::size_t kFewest = 128;  // for which a thread is worth starting
   const std::size_t workers = std::clamp<std::size_t>(static_cast<std::size_t>(threads > 0 ? threads : cores), 1,
                                                       std::max<std::size_t>(1, layouts.rows / kFewest));
-  constexpr std::size_t kPiecesEach = 4;  // some take longer than others
+  // Each worker has rows that lie together, and then those of others that take longer than theirs.
+  constexpr std::size_t kPiecesEach = 8;
   const std::size_t pieces = workers * kPiecesEach;
-  std::atomic<std::size_t> next_piece{0};
+  std::vector<std::atomic<std::size_t>> taken(workers);
   std::vector<std::map<std::string, std::vector<std::size_t>>> refused(workers);
   const auto work = [&](std::size_t worker) {
     PriceMaker maker(job, layouts.schedules);
-    for (std::size_t piece = next_piece++; piece < pieces; piece = next_piece++) {
+    const auto next_piece = [&] {
+      for (std::size_t step = 0; step < workers; ++step) {
+        const std::size_t owner = (worker + step) % workers;
+        const std::size_t mine = taken[owner]++;
+        if (mine < kPiecesEach) return owner * kPiecesEach + mine;
+      }
+      return pieces;
+    };
+    for (std::size_t piece = next_piece(); piece < pieces; piece = next_piece()) {
       const std::size_t end = layouts.rows * (piece + 1) / pieces;
       std::size_t same = end;  // the last row that was priced
       for (std::size_t place = layouts.rows * piece / pieces; place < end; ++place) {
@@ -511,7 +521,7 @@ LayoutColumns enumerate_layouts_of(const JobInput& input) {
   LayoutColumns layouts;
   for (const ScheduleChoice& choice : question.space.schedules) layouts.schedules.push_back(choice.text);
   std::array<std::vector<std::int32_t>*, kColumns> columns{};
-  for (std::size_t column = kTensorRanks; column < kColumns; ++column) {
+  for (std::size_t column = kNodes + 1; column < kColumns; ++column) {
     if (column != kGlobalBatch) columns[column] = &layouts.values[column_names()[column]];
   }
   for (const LayoutGroup& group : space.groups) {

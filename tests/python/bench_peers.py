@@ -136,8 +136,8 @@ def main():
         "flopcast.Pricer, one call a layout": seconds(one_by_one(True)),
         "flopcast.Pricer(simulated=False), one call": seconds(one_by_one(False)),
         "flopcast.prices, one call for all": seconds(whole(True)),
-        "flopcast.prices(simulated=False), one call": seconds(whole(False)),
-        f"the same on all {os.cpu_count()} cores": seconds(whole(False, threads=0), time.perf_counter),
+        "flopcast.prices(simulated=False), one call": seconds(whole(False), times=20),
+        f"the same on all {os.cpu_count()} cores": seconds(whole(False, threads=0), time.perf_counter, times=20),
     }
     peers = {}
     if calculon:
