@@ -59,7 +59,9 @@ DeviceProfile build_profile(const Measurement& measurement, const ProfileRequest
 /// The fits of a measurement's kernels beside products, added to `profile`, and the figures of `device` and of the
 /// profile's cluster that follow:
 ///   norm, elementwise           memory_efficiency: the rate of all of them together over `bandwidth`
-///   embedding, loss, optimizer  a fit each, and no figure: a forecast knows their bytes
+///   optimizer                   adam_efficiency: the rate of Adam's update over `bandwidth`, where a fit is possible;
+///                               of SGD's a fit, and no figure
+///   embedding, loss             a fit each, and no figure: a forecast knows their bytes
 ///   attention                   flash_forward_efficiency and flash_backward_efficiency, shares of the peak; a fit and
 ///                               no figure where `operator` names the kernel: it is not the one that others train with
 ///   launch                      kernel_launch, the median

@@ -79,28 +79,46 @@ class Kernels {
     }
   }
 
-  // One device has one share for all: that of norms and element-wise kernels, which are most of what memory bounds.
+  // Without a figure of its own Adam has that of other kernels.
+  void describe_adam(const std::string& what, const std::vector<OperatorPoint>& points) {
+    try {
+      const OperatorFit fitted = fit_operator(what, points);
+      check_share(what, fitted);
+      profile_.fits.push_back(fitted.told(what, "bytes"));
+      device_["adam_efficiency"] = std::min(1.0, fitted.rate / bandwidth_.value());
+    } catch (const ConfigError& refusal) {
+      notes_.push_back(not_fitted(refusal));
+    }
+  }
+
+  // One device has one share for all others: that of norms and element-wise kernels, which are most of what memory
+  // bounds.
   void describe_memory() {
     std::vector<OperatorPoint> common;
     for (const auto& [name, points] : memory_) {
-      fit_if_possible(words_of(name), "bytes", points);
       const SampleKind kind = std::get<SampleKind>(name);
+      if (kind == SampleKind::kOptimizerStep && std::get<1>(name) == "adam") {
+        describe_adam(words_of(name), points);
+        continue;
+      }
+      fit_if_possible(words_of(name), "bytes", points);
       if (kind != SampleKind::kNorm && kind != SampleKind::kElementwise) continue;
       common.insert(common.end(), points.begin(), points.end());
     }
     if (common.empty()) return;
     const char* what = "norms and element-wise kernels";
     const OperatorFit fitted = fit_operator(what, common);
-    const double share = fitted.rate / bandwidth_.value();
+    check_share(what, fitted);
+    device_["memory_efficiency"] = std::min(1.0, fitted.rate / bandwidth_.value());
+  }
+
+  void check_share(const std::string& what, const OperatorFit& fitted) const {
     // Tensors that stay in a cache beat the memory a little.
     constexpr double kMostShare = 1.2;
-    if (bandwidth_.value() <= 0.0 || share > kMostShare) {
-      refuse_fit(
-          what,
-          fmt::format("move {:.0f} GB/s, and the memory gives {:.0f}", fitted.rate / 1e9, bandwidth_.value() / 1e9),
-          "name the catalogue's device (--device NAME), and measure tensors larger than its caches");
-    }
-    device_["memory_efficiency"] = std::min(1.0, share);
+    if (bandwidth_.value() > 0.0 && fitted.rate / bandwidth_.value() <= kMostShare) return;
+    refuse_fit(
+        what, fmt::format("move {:.0f} GB/s, and the memory gives {:.0f}", fitted.rate / 1e9, bandwidth_.value() / 1e9),
+        "name the catalogue's device (--device NAME), and measure tensors larger than its caches");
   }
 
   void describe_attention(const KernelName& name, const std::vector<OperatorPoint>& points) {

@@ -173,6 +173,11 @@ Seconds ComputeModel::memory_bound(Bytes moved, int kernels) const {
          device_.kernel_launch * static_cast<double>(kernels);
 }
 
+Seconds ComputeModel::adam_update(Bytes moved) const {
+  if (device_.adam_efficiency <= 0.0) return memory_bound(moved, 1);
+  return moved / (device_.memory_bandwidth * device_.adam_efficiency) + device_.kernel_launch;
+}
+
 // NVIDIA, "Accelerating Transformers with NVIDIA cuDNN 9" (2024), Table 1: 1.15 / 1.11 of a step of Llama 2 70B with
 // LoRA on eight H200, of which attention in bf16 takes 18 % of the time by this model.
 constexpr double kFp8AttentionGain = 1.24;

@@ -52,6 +52,8 @@ class ComputeModel {
   /// it is assumed of all GPUs whose products nobody measured.
   Seconds weight_gradient(const GemmShape& shape, double output_bytes, bool low_precision = false) const;
   Seconds memory_bound(Bytes moved, int kernels) const;
+  /// bytes / (HBM · adam_efficiency) + a launch: Adam's update of the parameters that move so much.
+  Seconds adam_update(Bytes moved) const;
   Seconds fused_attention(Flops flops, bool backward, bool low_precision = false) const;
   /// Hopper and Ada multiply 8-bit operands that both run along the sum, so that an input gradient needs the weight
   /// transposed (NVIDIA/TransformerEngine 2.x, is_non_tn_fp8_gemm_supported).

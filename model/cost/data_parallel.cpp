@@ -238,7 +238,8 @@ FlushCosts price_flush(const PricingContext& pricing, const Holdings& holdings, 
     flush.optimizer = moved / cluster.host_bandwidth +
                       touched / (cluster.host_memory_bandwidth / static_cast<double>(cluster.devices_per_node));
   } else {
-    flush.optimizer = pricing.compute.memory_bound(touched, 1);
+    flush.optimizer = training.optimizer == Optimizer::kAdam ? pricing.compute.adam_update(touched)
+                                                             : pricing.compute.memory_bound(touched, 1);
   }
   return flush;
 }

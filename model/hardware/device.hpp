@@ -65,6 +65,9 @@ struct Device {
   std::array<double, kPrecisionCount> gemm_efficiency_by_precision = {};
   /// Share of the memory bandwidth that element-wise kernels reach, over the bytes they must read and write.
   double memory_efficiency = 0.0;
+  /// The same of Adam's update, which takes a root and two quotients an element: on a processor's core these bound it,
+  /// not the memory. Zero: memory_efficiency.
+  double adam_efficiency = 0.0;
   /// Shares of the peak that fused attention reaches on its own (causal-halved) FLOPs.
   double flash_forward_efficiency = 0.0;
   double flash_backward_efficiency = 0.0;

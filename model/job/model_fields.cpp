@@ -361,6 +361,10 @@ const Fields& device_fields() {
           .otherwise("kernel_efficiency · sustained_share, or its generation's"),
       share<&Device::memory_efficiency>("memory_efficiency", 1.0, "share of the memory bandwidth that kernels reach")
           .otherwise(kOfItsGeneration),
+      share<&Device::adam_efficiency>("adam_efficiency", 1.0,
+                                      "share of the memory bandwidth that Adam's update reaches")
+          .otherwise("memory_efficiency")
+          .zero_is_none(),
       share<&Device::flash_forward_efficiency>("flash_forward_efficiency", 1.0,
                                                "share of the peak that fused attention reaches")
           .otherwise(kOfItsGeneration),

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "base/text/error.hpp"
+#include "realrun/compute/host_device.hpp"
+#include "realrun/device/arithmetic.hpp"
 
 namespace flopcast {
 
@@ -39,10 +41,30 @@ Work copy_work(double bytes) {
   };
 }
 
+// Weights, gradient and moments are read, weights and moments written.
+Work adam_work(double bytes) {
+  const realrun::UpdateRule rule;
+  const auto moved = static_cast<std::size_t>(3 + 2 * rule.states()) * sizeof(float);
+  const auto filled = [count = static_cast<std::size_t>(bytes) / moved] {
+    const std::vector<float> values = numbers(count);
+    realrun::Buffer buffer = realrun::allocate_host(count * sizeof(float));
+    std::memcpy(buffer.address(), values.data(), buffer.bytes());
+    return buffer;
+  };
+  // allocate_host's zeros are no memory until they are written: the second moment is, by the rounds of warm-up.
+  const realrun::Buffer weights = filled();
+  const std::vector<realrun::Buffer> moments = {filled(), realrun::allocate_host(weights.bytes())};
+  return [rule, weights, gradients = filled(), moments] {
+    constexpr int kStep = 100;
+    realrun::HostDevice().optimize(rule, kStep, weights, gradients, moments, weights);
+  };
+}
+
 }  // namespace
 
 Work host_work(const SampleKey& key) {
   if (key.kind == SampleKind::kGemm) return product_work(*key.shape);
+  if (key.kind == SampleKind::kOptimizerStep) return adam_work(*key.bytes);
   FLOPCAST_CHECK(key.kind == SampleKind::kMemoryCopy);
   return copy_work(*key.bytes);
 }
@@ -164,6 +186,11 @@ std::vector<SampleKey> cpu_samples(const CpuSet& set) {
     for (const double bytes : growing_sizes(64 * kKib, set.quick ? 128 * kMib : 512 * kMib, kFactor)) {
       keys.push_back({SampleKind::kMemoryCopy, std::nullopt, bytes, 1, 1, "", pass});
     }
+    for (const double bytes : growing_sizes(8 * kMib, set.quick ? 64 * kMib : 256 * kMib, kFactor)) {
+      SampleKey adam{SampleKind::kOptimizerStep, std::nullopt, bytes, 1, 1, "", pass};
+      adam.op = "adam";
+      keys.push_back(std::move(adam));
+    }
     const std::vector<double> messages = growing_sizes(kKib, set.quick ? 4 * kMib : 32 * kMib, kFactor);
     for (const double bytes : messages) {
       keys.push_back({SampleKind::kPointToPoint, std::nullopt, bytes, 2, 1, "", pass});
@@ -191,9 +218,8 @@ void measure_cpu(const CpuSet& set, const MeasuredHost& host, MeasurementFile& f
     const SampleKey& key = keys[index];
     if (file.has(key)) continue;
     show(index, keys.size(), key);
-    const bool alone = key.kind == SampleKind::kGemm || key.kind == SampleKind::kMemoryCopy;
-    file.append(alone ? measure_compute(key, repetitions, host.clock, host.work(key))
-                      : measure_message(key, host.run, host.clock, set.quick));
+    file.append(!is_message(key.kind) ? measure_compute(key, repetitions, host.clock, host.work(key))
+                                      : measure_message(key, host.run, host.clock, set.quick));
   }
 }
 

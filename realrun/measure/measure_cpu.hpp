@@ -38,7 +38,7 @@ struct Repetitions {
   double seconds = 0.05;
 };
 
-/// The product or copy that a key names, ready to be repeated on the calling thread.
+/// The product, copy or update by Adam that a key names, ready to be repeated on the calling thread.
 using Work = std::function<void()>;
 Work host_work(const SampleKey& key);
 
@@ -72,8 +72,8 @@ struct CpuSet {
   std::vector<int> ranks = {2};  ///< sizes of the groups whose collectives are measured
 };
 
-/// What the standard set holds, pass after pass: products of one thread, copies, messages between two ranks, and
-/// collectives of each group.
+/// What the standard set holds, pass after pass: products of one thread, copies, Adam's updates, messages between two
+/// ranks, and collectives of each group.
 std::vector<SampleKey> cpu_samples(const CpuSet& set);
 
 /// What is measured; tests put their own in its place.

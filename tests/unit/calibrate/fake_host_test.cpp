@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kPeak = 80e9;
 constexpr double kMemory = 12e9;
+constexpr double kAdamShare = 0.3;
 constexpr double kAlpha = 2e-6;
 constexpr double kLink = 6e9;
 
@@ -70,6 +71,9 @@ class FakeHost {
       const double cached = std::min(*key.bytes, cache);
       return [this, cached, bytes = *key.bytes] { spend(cached / (10 * kMemory) + (bytes - cached) / kMemory); };
     }
+    if (key.kind == SampleKind::kOptimizerStep) {
+      return [this, bytes = *key.bytes] { spend(1e-6 + bytes / (kAdamShare * kMemory)); };
+    }
     const Device device = fake_core();
     const ComputeModel model(device, Precision::kFp32);
     const double time = model.gemm({key.shape->m, key.shape->n, key.shape->k, 1}, 4.0).value();
@@ -123,6 +127,7 @@ void expect_truth(const DeviceProfile& profile) {
     }
   }
   EXPECT_EQ(profile.cluster.at("device").at("memory_bandwidth"), "12GB/s");
+  EXPECT_NEAR(profile.cluster.at("device").at("adam_efficiency").get<double>(), kAdamShare, 1e-3);
 }
 
 TEST(FakeHost, TheBandwidthIsThatBeyondTheCaches) {

@@ -38,6 +38,14 @@ TEST(Compute, WeightGradientsHideMostOfATilesPrologue) {
   EXPECT_EQ(cpu.weight_gradient({512, 256, 1000, 1}, 2), cpu.gemm({512, 256, 1000, 1}, 2));
 }
 
+TEST(Compute, AdamMayHaveAShareOfItsOwn) {
+  Device device = unit_device();
+  device.kernel_launch = Seconds(1.0);
+  EXPECT_EQ(ComputeModel(device, Precision::kFp32).adam_update(Bytes(1e12)).value(), 1.0 / 0.5 + 1.0);
+  device.adam_efficiency = 0.1;
+  EXPECT_NEAR(ComputeModel(device, Precision::kFp32).adam_update(Bytes(1e12)).value(), 1.0 / 0.1 + 1.0, 1e-12);
+}
+
 TEST(Compute, BiasGradientsBelongToTheInputGradientAndAccumulationToTheWeightGradient) {
   Device device = unit_device();
   device.memory_bandwidth = BytesPerSecond(1e3);
