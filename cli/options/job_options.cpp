@@ -312,7 +312,7 @@ void JobOptions::set(std::string_view field, const std::string& text) {
 
 void JobOptions::take_file_for(std::string_view field) {
   FLOPCAST_CHECK(file_.has_value());
-  flags_.push_back({&key_named(std::string(field), ""), *file_, *file_});
+  flags_.push_back({&key_named(field, ""), *file_, *file_});
   file_.reset();
 }
 
@@ -434,14 +434,14 @@ void JobOptions::refuse_show_config(const char* command) const {
                      "flopcast simulate JOB --show-config"});
 }
 
-const JobKey& key_named(const std::string& name, const std::string& where) {
+const JobKey& key_named(std::string_view name, const std::string& where) {
   std::vector<std::string> names;
   for (const JobKey& key : job_keys()) {
     names.emplace_back(key.field);
     if (key.field == name || fmt::format("--{}", key.field) == name) return key;
     for (const std::string_view alias : key.aliases) {
       names.emplace_back(alias.substr(alias.find_first_not_of('-')));
-      if (alias == name || alias == "--" + name) return key;
+      if (alias == name || alias == fmt::format("--{}", name)) return key;
     }
   }
   std::string near;

@@ -88,7 +88,7 @@ class JobOptions {
 };
 
 /// The job key that a user means by "tp", "--tp", "layout.tp" or "cluster.nodes"; throws ConfigError naming `where`.
-const JobKey& key_named(const std::string& name, const std::string& where);
+const JobKey& key_named(std::string_view name, const std::string& where);
 
 /// "tp=8,pp=4,layout.stage_layers=5,3": keys and values; what follows a comma without a '=' belongs to the value
 /// before.

@@ -81,9 +81,9 @@ std::string KeyTable::program_reason(const std::string& program, const std::stri
   return "";
 }
 
-const KeyTable& KeyTable::of(const std::string& name) {
-  static const std::map<std::string, KeyTable> tables = [] {
-    std::map<std::string, KeyTable> all;
+const KeyTable& KeyTable::of(std::string_view name) {
+  static const auto tables = [] {
+    std::map<std::string, KeyTable, std::less<>> all;
     for (const EmbeddedFile& file : embedded_keys()) {
       const std::string path(file.path);
       all.emplace(path.substr(0, path.find('.')), KeyTable(file.text, path));

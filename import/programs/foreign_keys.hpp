@@ -29,7 +29,7 @@ class KeyTable {
   };
 
   /// import/keys/NAME.json.
-  static const KeyTable& of(const std::string& name);
+  static const KeyTable& of(std::string_view name);
 
   /// A key that ends in * stands for all that begin so. Null for an unknown one.
   const Entry* find(const std::string& key) const;

@@ -110,6 +110,9 @@ class ChartDrawing {
   void draw_names(const Series& series) {
     PointLabels labels({frame_.left, frame_.top, frame_.width, frame_.height});
     for (const SeriesPoint& point : series.points) labels.avoid(x_of(point.x), y_of(point.y));
+    for (const Series& other : chart_.series) {
+      if (is_line(other.style)) avoid_line(other, labels);
+    }
     // Names last, over all lines: a leader to one name runs behind another.
     std::vector<LabelBox> boxes;
     for (const SeriesPoint& point : series.points) {
@@ -117,7 +120,8 @@ class ChartDrawing {
       const double y = y_of(point.y);
       const LabelBox box = boxes.emplace_back(labels.place(x, y, point.label));
       const double middle = box.top + box.height / 2;
-      if (std::abs(middle - y) > 1.5 * box.height) {
+      const double aside = std::max(box.left - x, x - box.left - box.width);
+      if (aside > 2 * kNameGap || std::abs(middle - y) > 1.5 * box.height) {
         const double nearest = std::clamp(x, box.left, box.left + box.width);
         canvas_.path(
             "lead", fmt::format("M{} {}L{} {}", coordinate(x), coordinate(y), coordinate(nearest), coordinate(middle)));
@@ -126,6 +130,19 @@ class ChartDrawing {
     for (std::size_t index = 0; index < boxes.size(); ++index) {
       const LabelBox& box = boxes[index];
       canvas_.text(box.left, box.top + box.height - 2.5, " class=\"name\"", series.points[index].label);
+    }
+  }
+
+  void avoid_line(const Series& series, PointLabels& labels) const {
+    for (std::size_t index = 1; index < series.points.size(); ++index) {
+      const LineStretch line{x_of(series.points[index - 1].x), y_of(series.points[index - 1].y),
+                             x_of(series.points[index].x), y_of(series.points[index].y)};
+      if (series.style == SeriesStyle::kSteps) {
+        labels.avoid({line.x1, line.y1, line.x2, line.y1});
+        labels.avoid({line.x2, line.y1, line.x2, line.y2});
+      } else {
+        labels.avoid(line);
+      }
     }
   }
 
@@ -225,12 +242,28 @@ std::string series_css() {
 
 }  // namespace
 
+bool LineStretch::crosses(const LabelBox& box) const {
+  // The share of the stretch that lies within the box's width, then of that within its height.
+  double from = 0.0;
+  double to = 1.0;
+  const auto clip = [&](double start, double length, double low, double high) {
+    if (length == 0.0) return low <= start && start <= high;
+    const double a = (low - start) / length;
+    const double b = (high - start) / length;
+    from = std::max(from, std::min(a, b));
+    to = std::min(to, std::max(a, b));
+    return from <= to;
+  };
+  return clip(x1, x2 - x1, box.left, box.left + box.width) && clip(y1, y2 - y1, box.top, box.top + box.height);
+}
+
 void PointLabels::avoid(double x, double y) {
   taken_.push_back({x - kPointRadius, y - kPointRadius, 2 * kPointRadius, 2 * kPointRadius});
 }
 
 LabelBox PointLabels::place(double x, double y, const std::string& name) {
   constexpr int kRings = 8;
+  constexpr int kRingsOffLines = 4;
   const double width = text_width(name, kLetterOf11);
   const auto free = [this](const LabelBox& box) {
     const bool inside = box.left >= frame_.left && box.top >= frame_.top &&
@@ -240,9 +273,15 @@ LabelBox PointLabels::place(double x, double y, const std::string& name) {
            std::none_of(taken_.begin(), taken_.end(), [&](const LabelBox& other) { return box.overlaps(other); });
   };
   const double right = x + kNameGap;
+  const double far_right = right + 4 * kNameHeight;
   const double left = x - kNameGap - width;
   const double middle = x - width / 2;
-  for (int ring = 0; ring < kRings; ++ring) {
+  const auto off_lines = [&](const LabelBox& box) {
+    return free(box) &&
+           std::none_of(lines_.begin(), lines_.end(), [&](const LineStretch& line) { return line.crosses(box); });
+  };
+  for (int step = 0; step < kRingsOffLines + kRings; ++step) {
+    const int ring = step < kRingsOffLines ? step : step - kRingsOffLines;
     const double up = y - kNameHeight / 2 - ring * kNameHeight;
     const double down = y - kNameHeight / 2 + ring * kNameHeight;
     const LabelBox places[] = {{right, up, width, kNameHeight},
@@ -250,8 +289,11 @@ LabelBox PointLabels::place(double x, double y, const std::string& name) {
                                {left, up, width, kNameHeight},
                                {left, down, width, kNameHeight},
                                {middle, up - kNameHeight, width, kNameHeight},
-                               {middle, down + kNameHeight, width, kNameHeight}};
-    const auto* const found = std::find_if(std::begin(places), std::end(places), free);
+                               {middle, down + kNameHeight, width, kNameHeight},
+                               {far_right, up, width, kNameHeight},
+                               {far_right, down, width, kNameHeight}};
+    const auto* const found = step < kRingsOffLines ? std::find_if(std::begin(places), std::end(places), off_lines)
+                                                    : std::find_if(std::begin(places), std::end(places), free);
     if (found == std::end(places)) continue;
     taken_.push_back(*found);
     return *found;

@@ -29,20 +29,34 @@ struct LabelBox {
   }
 };
 
+/// A straight stretch of a line.
+struct LineStretch {
+  double x1 = 0.0;
+  double y1 = 0.0;
+  double x2 = 0.0;
+  double y2 = 0.0;
+
+  bool crosses(const LabelBox& box) const;
+};
+
 /// Puts names beside points so that they cover neither each other nor a point: to the right of it, to the left, above,
-/// below, and then farther off. Greedy in the order of the calls; where nothing is free the name goes to the right.
+/// below, and then farther off; where there is room nearby no line runs through them either. Greedy in the order of the
+/// calls; where nothing is free the name goes to the right.
 class PointLabels {
  public:
   explicit PointLabels(const LabelBox& frame) : frame_(frame) {}
 
   /// A point that no name may cover.
   void avoid(double x, double y);
+  /// A line that no name should lie on.
+  void avoid(const LineStretch& line) { lines_.push_back(line); }
   /// Where the name of the point goes, within the frame where possible.
   LabelBox place(double x, double y, const std::string& name);
 
  private:
   LabelBox frame_;
   std::vector<LabelBox> taken_;
+  std::vector<LineStretch> lines_;
 };
 
 }  // namespace flopcast

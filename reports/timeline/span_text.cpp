@@ -77,8 +77,24 @@ int chunk_count(const Timeline& timeline) {
   return count;
 }
 
-std::string version_words(int shade) {
-  return fmt::format("version {}, {}, {} …", shade, shade + kVersionShades, shade + 2 * kVersionShades);
+int newest_version(const Timeline& timeline) {
+  int newest = 0;
+  if (!timeline.weights) return newest;
+  for (const std::vector<Span>& spans : timeline.ranks) {
+    for (const Span& span : spans) {
+      if (is_action(span.kind)) newest = std::max(newest, timeline.weights->version(span));
+    }
+  }
+  return newest;
+}
+
+std::string version_words(int shade, int newest) {
+  std::string words = fmt::format("version {}", shade);
+  const int last_named = shade + 2 * kVersionShades;
+  for (int version = shade + kVersionShades; version <= std::min(newest, last_named); version += kVersionShades) {
+    words += fmt::format(", {}", version);
+  }
+  return newest >= last_named + kVersionShades ? words + " …" : words;
 }
 
 std::vector<SpanKind> kinds_present(const Timeline& timeline) {

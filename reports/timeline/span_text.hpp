@@ -28,8 +28,10 @@ ChunkIndex chunk_of(const Span& span, const Timeline& timeline);
 inline constexpr int kVersionShades = 3;
 /// 1 + the largest chunk.
 int chunk_count(const Timeline& timeline);
-/// "version 1, 4, 7 …" of the weights.
-std::string version_words(int shade);
+/// The newest weights that an action of the timeline is computed with; 0 where none are tracked.
+int newest_version(const Timeline& timeline);
+/// "version 1, 4, 7 …" of the weights: those of a shade up to the newest.
+std::string version_words(int shade, int newest);
 /// In the order of SpanKind.
 std::vector<SpanKind> kinds_present(const Timeline& timeline);
 

@@ -313,7 +313,7 @@ std::string legend(const Drawing& drawing) {
                                   return a.size() < b.size();
                                 })->size();
     line += fmt::format("{} update{} of the weights", changes, changes == 1 ? "" : "s");
-    const char* odd_versions = "version 1, 4, 7 … of the weights";
+    const std::string odd_versions = version_words(1, newest_version(drawing.timeline)) + " of the weights";
     if (drawing.options.color) line += fmt::format("; {} lighter", odd_versions);
     if (!drawing.options.color && drawing.grid.digits > 0 && !drawing.options.ascii) {
       line += fmt::format("; {} in small digits", odd_versions);

@@ -553,8 +553,11 @@ std::string_view chunk_word(const Figure& figure) {
 std::string legend_words(const Figure& figure, SpanKind kind, ChunkIndex chunk) {
   std::string words(name_of(kind));
   if (!is_action(kind)) return fmt::format("{} {}", letter_of(kind), words);
-  if (any_weights(figure))
-    return chunk == 0 ? words : fmt::format("{}, weights of {}", words, version_words(int{chunk}));
+  if (any_weights(figure)) {
+    int newest = 0;
+    for (const Timeline& timeline : figure.timelines) newest = std::max(newest, newest_version(timeline));
+    return chunk == 0 ? words : fmt::format("{}, weights of {}", words, version_words(int{chunk}, newest));
+  }
   if (figure.geometry.chunks > 1) words += fmt::format(", {} {}", chunk_word(figure), int{chunk});
   return words;
 }

@@ -17,6 +17,8 @@ class Index {
   constexpr explicit Index(Number number) : number_(static_cast<int>(number)) {}
 
   constexpr operator int() const { return number_; }  // NOLINT(google-explicit-constructor)
+  // fmt 10 prints what converts to a number only where it is told so.
+  friend constexpr int format_as(Index index) { return index.number_; }
 
  private:
   int number_ = 0;

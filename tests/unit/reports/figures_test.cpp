@@ -136,6 +136,28 @@ TEST(PointLabels, KeepApart) {
   }
 }
 
+TEST(PointLabels, NoLineRunsThroughANameWhereThereIsRoom) {
+  PointLabels labels({0, 0, 400, 200});
+  // A front comes from above and goes on to the right.
+  const LineStretch down{100, 20, 100, 100};
+  const LineStretch right{100, 100, 300, 100};
+  labels.avoid(100, 100);
+  labels.avoid(down);
+  labels.avoid(right);
+  const LabelBox beside = labels.place(100, 100, "tp 4 pp 2");
+  EXPECT_FALSE(down.crosses(beside));
+  EXPECT_FALSE(right.crosses(beside));
+  EXPECT_TRUE(right.crosses({107, 94, 60, 12})) << "to the right of the point";
+  const LineStretch slope{0, 0, 400, 200};
+  EXPECT_TRUE(slope.crosses({90, 44, 20, 12}));
+  EXPECT_FALSE(slope.crosses({90, 60, 20, 12})) << "below it, though beside no end of it";
+  // Without room the name stays, over the line.
+  PointLabels crowded({0, 90, 170, 20});
+  crowded.avoid(100, 100);
+  crowded.avoid({0, 100, 170, 100});
+  EXPECT_DOUBLE_EQ(crowded.place(100, 100, "tp 4").left, 107.0);
+}
+
 TEST(HeatMap, NumbersBestCellAndEmptyOnes) {
   HeatMap map;
   map.title = "step time <s>";

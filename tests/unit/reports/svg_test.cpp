@@ -133,6 +133,24 @@ TEST(Svg, ShadesAreChunksOrCopiesOfTheModel) {
   EXPECT_TRUE(contains(write_svg({copies, lay_out("", gpipe_orders(2, 2))}, {}), ">forward, copy 1</text>"));
 }
 
+TEST(Svg, ALegendNamesVersionsOfTheWeightsThatOccur) {
+  const auto legend_up_to = [](int newest) {
+    Timeline timeline = lay_out("", gpipe_orders(1, newest + 1));
+    WeightTrack track;
+    track.forward.emplace_back();
+    for (int version = 0; version <= newest; ++version) track.forward.front().push_back(version);
+    track.backward = track.forward;
+    track.updates.resize(1);
+    timeline.weights = std::move(track);
+    return write_svg(timeline, {});
+  };
+  EXPECT_TRUE(contains(legend_up_to(1), ">forward, weights of version 1</text>"));
+  EXPECT_FALSE(contains(legend_up_to(1), "weights of version 2</text>"));
+  EXPECT_TRUE(contains(legend_up_to(7), ">forward, weights of version 1, 4, 7</text>"));
+  EXPECT_TRUE(contains(legend_up_to(7), ">forward, weights of version 2, 5</text>"));
+  EXPECT_TRUE(contains(legend_up_to(10), ">forward, weights of version 1, 4, 7 …</text>"));
+}
+
 TEST(Svg, SlicesAreToldAsPartsOfTheirMicrobatch) {
   Timeline timeline = lay_out("", gpipe_orders(2, 4));
   EXPECT_FALSE(contains(write_svg(timeline, {}), "slice"));
