@@ -112,6 +112,7 @@ FailureRows evaluate_failures(const RowJson* published, const std::string& file)
     one.high = bound_at(row, "high");
     one.source = row.at("source").get<std::string>() + ", " + row.at("place").get<std::string>();
     one.assumed = row.value("assumed", "");
+    if (!one.inside()) one.missed = row.value("missed", "not explained");
     answer.rows.push_back(std::move(one));
   }
   for (const RowJson& row : known.at("inexpressible")) {
@@ -143,7 +144,8 @@ std::vector<Table> failure_tables(const FailureRows& rows) {
                           fmt::format("{:.1f}", 100.0 * (row.forecast / row.measured - 1.0)),
                           row.low ? number(*row.low) : "", row.high ? number(*row.high) : "",
                           row.inside() ? "yes" : "no"});
-    table.notes.push_back(fmt::format("{}: {}; assumed: {}", row.id, row.source, row.assumed));
+    const std::string missed = row.missed.empty() ? "" : "; outside: " + row.missed;
+    table.notes.push_back(fmt::format("{}: {}; assumed: {}{}", row.id, row.source, row.assumed, missed));
   }
   table.title = fmt::format("failures, checkpoints and stragglers: {} of {} published figures inside their bands",
                             inside, rows.rows.size());

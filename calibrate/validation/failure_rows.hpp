@@ -22,6 +22,7 @@ struct FailureRow {
   std::optional<double> high;
   std::string source;   ///< with the place in it
   std::string assumed;  ///< what the source does not say
+  std::string missed;   ///< why the forecast lies outside the band; empty where it does not
 
   bool inside() const { return forecast >= low.value_or(forecast) && forecast <= high.value_or(forecast); }
 };

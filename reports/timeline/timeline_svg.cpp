@@ -425,6 +425,8 @@ std::string timeline_css(const Figure& figure) {
       ".flopcast .move{stroke:#333;stroke-opacity:.55;stroke-width:.8;fill:none}\n"
       ".flopcast .l,.flopcast .d{text-anchor:middle;pointer-events:none}.flopcast .l{fill:#fff}.flopcast "
       ".d{fill:#000}\n";
+  // Printed in grey, the lightest passes are as light as what idles here.
+  if (figure.options.in_print) css += ".flopcast .idle{fill:#fff;stroke:#888;stroke-width:.5}";
   if (any_weights(figure)) css += ".flopcast .update{fill:#111}";
   for (const auto& [kind, chunk] : styles_present(figure)) {
     const std::string color = hex_color(fill_color(kind, chunk, figure.geometry.chunks));

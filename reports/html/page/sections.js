@@ -261,7 +261,8 @@ function adviceSection(advice) {
 // As pictures, so that their styles stay theirs; to be saved as they are.
 function figureSections(figures) {
   return (figures ?? []).map(({title, svg}, i) => section(title, `figure-${i}`,
-    element("img", {class: "figure", alt: title, src: "data:image/svg+xml;charset=utf-8," + encodeURIComponent(svg)}),
+    element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": `${title}: figure`},
+      element("img", {class: "figure", alt: title, src: "data:image/svg+xml;charset=utf-8," + encodeURIComponent(svg)})),
     element("p", {class: "jobs"}, element("button", {type: "button", onclick: () => saveText(`${title.toLowerCase().replace(/[^a-z0-9]+/g, "-")}.svg`, svg, "image/svg+xml")}, "Download the figure"))));
 }
 

@@ -152,11 +152,14 @@ class Painter {
       if (this.inside && height >= 12) this.strips(lane, indices, code, x, width, top, height, begin, perTick);
       if (labels.length === 0) continue;
       context.fillStyle = light ? "#fff" : "#111";
+      const unitOf = i => stage === undefined ? letter : unitText(lane.rank.microbatch[lane.position(i)], lane.slices);
+      // Numbers that end where they get longer would read as if the actions ended there.
+      const longest = labels.reduce((most, [i]) => Math.max(most, unitOf(i).length), 0);
       for (const [i, from, to, y] of labels) {
-        const unit = stage === undefined ? letter : unitText(lane.rank.microbatch[lane.position(i)], lane.slices);
+        const unit = unitOf(i);
         const long = stage === undefined ? lane.codes[code].kind : stage + action + unit;
         const text = to - from > long.length * 8 + 10 ? long : unit;
-        if (to - from > text.length * (size * 0.58) + 2) context.fillText(text, x + (from + to) / 2, y);
+        if (to - from > Math.max(text.length, longest) * (size * 0.58) + 2) context.fillText(text, x + (from + to) / 2, y);
       }
     }
   }
