@@ -116,3 +116,15 @@ if(NOT FLOPCAST_WITH_ZLIB STREQUAL OFF)
     message(FATAL_ERROR "FLOPCAST_WITH_ZLIB is ON, but zlib was not found (Debian: zlib1g-dev)")
   endif()
 endif()
+
+# Exports of Nsight Systems are databases; without it they are refused.
+set(FLOPCAST_SQLITE_FOUND no)
+if(NOT FLOPCAST_WITH_SQLITE STREQUAL OFF)
+  find_path(FLOPCAST_SQLITE_INCLUDE_DIR sqlite3.h)
+  find_library(FLOPCAST_SQLITE_LIBRARY NAMES libsqlite3.a sqlite3)  # the archive first, as above
+  if(FLOPCAST_SQLITE_INCLUDE_DIR AND FLOPCAST_SQLITE_LIBRARY)
+    set(FLOPCAST_SQLITE_FOUND "yes, ${FLOPCAST_SQLITE_LIBRARY}")
+  elseif(FLOPCAST_WITH_SQLITE STREQUAL ON)
+    message(FATAL_ERROR "FLOPCAST_WITH_SQLITE is ON, but SQLite was not found (Debian: libsqlite3-dev)")
+  endif()
+endif()

@@ -14,6 +14,6 @@ foreach(library fmt::fmt nlohmann_json::nlohmann_json Boost::headers)
 endforeach()
 target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY=1)
 
-foreach(component MPI CUDA NCCL YAML TOML OPENBLAS ZLIB)
+foreach(component MPI CUDA NCCL YAML TOML OPENBLAS ZLIB SQLITE)
   set(FLOPCAST_${component}_FOUND "no, not in a browser")
 endforeach()

@@ -1,7 +1,7 @@
 # Shell functions shared by ./flopcast and ./check: the Debian packages that each task needs. Sourced, not run.
 # shellcheck shell=bash disable=SC2034  # the lists are used by those who source this
 
-build_packages=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libboost-dev libeigen3-dev libyaml-cpp-dev libtomlplusplus-dev zlib1g-dev)
+build_packages=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libboost-dev libeigen3-dev libyaml-cpp-dev libtomlplusplus-dev zlib1g-dev libsqlite3-dev)
 # The Python module, and what its tests hand its columns to: numpy, pandas and scipy.
 python_packages=(pybind11-dev python3-dev python3-pytest python3-numpy python3-pandas python3-scipy python3-pip python3-venv python3-setuptools python3-wheel)
 test_packages=("${build_packages[@]}" openmpi-bin libopenmpi-dev libgtest-dev librapidcheck-dev libbenchmark-dev librsvg2-bin "${python_packages[@]}")

@@ -11,6 +11,7 @@
 #include "base/text/error.hpp"
 #include "base/text/numbers.hpp"
 #include "model/cost/compute.hpp"
+#include "model/layout/rank_grid.hpp"
 
 namespace flopcast {
 
@@ -337,17 +338,73 @@ void hear_log(const TrainingLog& log, double gap_s, const Result& forecast, Beli
 // What traces show of a step, beside what the forecast says.
 struct TracedFigures {
   double time_s = 0.0;
-  double compute_s = 0.0;  // median over ranks
-  double slowest_compute_s = 0.0;
-  std::string slowest;
+  double compute_s = 0.0;        // median over ranks
+  double more_compute_s = 0.0;   // than forecast, of the usual rank
+  double apart_s = 0.0;          // by which one rank computes for longer than that
+  std::string slowest;           // which, and how long
   double communication_s = 0.0;  // of the rank that communicates, and so waits, least
   double exposed_s = 0.0;        // of the same rank
   double mean_exposed_s = 0.0;
   std::array<double, kIdleCauses> idle_s{};  // median over ranks
   double forwards_per_backward = 0.0;        // of attention; 0: not told
-  double leading_idle_s = 0.0;               // before the first kernel of a step, median over ranks
-  double hidden_share = 0.0;                 // of communication, over all ranks
+  double forward_slowdown = 0.0;             // forward passes over their forecast; 0: not told
+  double leading_idle_s = 0.0;  // before the first kernel of a step, beyond what is forecast, median over ranks
+  double hidden_share = 0.0;    // of communication, over all ranks
   bool tells_host = false;
+  bool waits_apart = false;
+};
+
+// What the forecast has for a rank: stages are uneven, and later ones begin later.
+struct RankForecast {
+  double compute_s = 0.0;
+  double forward_s = 0.0;
+  double first_start_s = 0.0;
+  std::optional<int> node = {};
+};
+
+class RankForecasts {
+ public:
+  RankForecasts(const Forecast& answer, double compute_s)
+      : layout_(answer.step.job.layout), cluster_(answer.step.job.cluster), grid_(layout_), mean_{compute_s} {
+    double sum = 0.0;
+    for (const std::vector<Span>& spans : answer.timeline.ranks) {
+      RankForecast rank;
+      for (const Span& span : spans) {
+        if (is_action(span.kind) || span.kind == SpanKind::kOptimizer) {
+          rank.compute_s += static_cast<double>(span.end - span.start);
+        }
+        if (span.kind == SpanKind::kForward) rank.forward_s += static_cast<double>(span.end - span.start);
+      }
+      sum += rank.compute_s;
+      if (!spans.empty() && !answer.step.program.asynchronous) {
+        rank.first_start_s = static_cast<double>(spans.front().start) * answer.timeline.units_per_tick;
+      }
+      ranks_.push_back(rank);
+    }
+    const double mean = sum / static_cast<double>(std::max<std::size_t>(1, ranks_.size()));
+    for (RankForecast& rank : ranks_) {
+      rank.forward_s *= mean > 0.0 ? compute_s / mean : 0.0;
+      rank.compute_s = mean > 0.0 ? compute_s * rank.compute_s / mean : compute_s;
+    }
+  }
+
+  RankForecast of(const TracedRank& traced) const {
+    if (!traced.rank || *traced.rank < 0 || *traced.rank >= grid_.ranks()) return mean_;
+    // A run of our own tells its ranks by their places in the pipeline.
+    const int device = traced.waits_apart ? grid_.neighbour(0, Axis::kPipeline, *traced.rank) : *traced.rank;
+    const int stage = traced.waits_apart ? *traced.rank : grid_.coordinate(device, Axis::kPipeline);
+    if (static_cast<std::size_t>(stage) >= ranks_.size()) return mean_;
+    RankForecast forecast = ranks_[static_cast<std::size_t>(stage)];
+    if (cluster_.nodes > 1 && !cluster_.uneven()) forecast.node = device / cluster_.devices_per_node;
+    return forecast;
+  }
+
+ private:
+  const Layout& layout_;
+  const Cluster& cluster_;
+  RankGrid grid_;
+  RankForecast mean_;
+  std::vector<RankForecast> ranks_;  // by place in the pipeline
 };
 
 double messages_of(const TracedStep& step) {
@@ -358,49 +415,102 @@ double messages_of(const TracedStep& step) {
   return seconds;
 }
 
+// A rank's computation beside its forecast.
+struct RankExcess {
+  std::string name;
+  double compute_s = 0.0;
+  RankForecast forecast;
+
+  double more_s() const { return compute_s - forecast.compute_s; }
+};
+
+// "ranks 2, 3, all of node 1, compute for …": those that are nearer to the slowest than to the usual one.
+std::string slow_ranks_text(std::vector<RankExcess> ranks, double usual_s) {
+  constexpr std::size_t kMostNamed = 4;
+  std::stable_sort(ranks.begin(), ranks.end(),
+                   [](const RankExcess& a, const RankExcess& b) { return a.more_s() > b.more_s(); });
+  const RankExcess& slowest = ranks.front();
+  const double limit = usual_s + (slowest.more_s() - usual_s) / 2.0;
+  std::vector<std::string> names;
+  bool whole_node = slowest.forecast.node.has_value();
+  std::size_t slow = 0;
+  for (const RankExcess& rank : ranks) {
+    const bool is_slow = rank.more_s() > limit;
+    whole_node = whole_node && is_slow == (rank.forecast.node == slowest.forecast.node);
+    if (!is_slow) continue;
+    if (++slow <= kMostNamed) names.push_back(rank.name);
+  }
+  std::string text = fmt::format("{}", fmt::join(names, ", "));
+  if (slow > kMostNamed) text += fmt::format(" and {} more", slow - kMostNamed);
+  if (whole_node && slow > 1) text += fmt::format(", all of node {},", *slowest.forecast.node);
+  text += fmt::format(" compute{} for {}, forecast {}; the usual rank for {} {} than forecast", slow > 1 ? "" : "s",
+                      seconds_text(slowest.compute_s), seconds_text(slowest.forecast.compute_s),
+                      seconds_text(std::abs(usual_s)), usual_s < 0.0 ? "less" : "more");
+  return text;
+}
+
+// With an even number the lower one: of two ranks one of which is slow, the other is the usual one.
+double usual_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 // `waiting_s` is what a rank of the forecast's pipeline waits for others: kernels that receive do the waiting.
-TracedFigures figures_of(const std::vector<TracedRank>& traces, double waiting_s) {
+TracedFigures figures_of(const std::vector<TracedRank>& traces, const RankForecasts& forecasts, double waiting_s) {
   TracedFigures figures;
   std::vector<double> times;
   std::vector<double> computes;
+  std::vector<double> more;
   std::vector<double> leading;
+  std::vector<RankExcess> excesses;
   std::array<std::vector<double>, kIdleCauses> idles;
   double communication = 0.0;
   double overlapped = 0.0;
   double forwards = 0.0;
   double backwards = 0.0;
+  double forward_s = 0.0;
+  double forward_forecast_s = 0.0;
   bool first = true;
+  figures.waits_apart = std::all_of(traces.begin(), traces.end(), [](const TracedRank& r) { return r.waits_apart; });
   for (const TracedRank& rank : traces) {
     const TracedStep& step = rank.typical();
+    excesses.push_back(
+        {rank.rank ? fmt::format("rank {}", *rank.rank) : rank.file, step.compute_s, forecasts.of(rank)});
     times.push_back(step.time_s);
     computes.push_back(step.compute_s);
+    more.push_back(excesses.back().more_s());
     const bool waits_first = !step.stretches.empty() && step.stretches.front().state == TracedState::kIdle;
-    leading.push_back(waits_first ? step.stretches.front().end_s : 0.0);
+    const double first_start_s = waits_first ? step.stretches.front().end_s : 0.0;
+    leading.push_back(std::max(0.0, first_start_s - excesses.back().forecast.first_start_s));
     communication += step.communication_s;
     overlapped += step.overlapped_s();
     figures.mean_exposed_s += step.exposed_s / static_cast<double>(traces.size());
     for (std::size_t cause = 0; cause < kIdleCauses; ++cause) idles[cause].push_back(step.idle_by_cause_s[cause]);
     forwards += static_cast<double>(step.attention_forward);
     backwards += static_cast<double>(step.attention_backward);
+    forward_s += step.forward_s;
+    forward_forecast_s += excesses.back().forecast.forward_s;
     figures.tells_host = figures.tells_host || rank.tells_host;
-    const double waits = std::min(waiting_s, messages_of(step));
-    if (first || step.communication_s - waits < figures.communication_s) {
+    // Where communication holds no waiting, the rank that it costs most says how long the links take.
+    const double waits = figures.waits_apart ? 0.0 : std::min(waiting_s, messages_of(step));
+    const bool telling = figures.waits_apart ? step.exposed_s > figures.exposed_s
+                                             : step.communication_s - waits < figures.communication_s;
+    if (first || telling) {
       figures.communication_s = step.communication_s - waits;
       figures.exposed_s = std::max(0.0, step.exposed_s - waits);
-    }
-    if (first || step.compute_s > figures.slowest_compute_s) {
-      figures.slowest_compute_s = step.compute_s;
-      figures.slowest = rank.rank ? fmt::format("rank {}", *rank.rank) : rank.file;
     }
     first = false;
   }
   figures.time_s = median_of_values(times);
   figures.leading_idle_s = median_of_values(leading);
-  // With an even number the lower one: of two ranks one of which is slow, the other is the usual one.
-  std::sort(computes.begin(), computes.end());
-  figures.compute_s = computes[(computes.size() - 1) / 2];
+  figures.compute_s = usual_of(computes);
+  figures.more_compute_s = usual_of(more);
+  figures.apart_s = *std::max_element(more.begin(), more.end()) - figures.more_compute_s;
+  figures.slowest = slow_ranks_text(std::move(excesses), figures.more_compute_s);
   for (std::size_t cause = 0; cause < kIdleCauses; ++cause) figures.idle_s[cause] = median_of_values(idles[cause]);
   if (backwards > 0.0) figures.forwards_per_backward = forwards / backwards;
+  if (forward_forecast_s > 0.0) figures.forward_slowdown = forward_s / forward_forecast_s;
   if (communication > 0.0) figures.hidden_share = overlapped / communication;
   return figures;
 }
@@ -448,6 +558,11 @@ double share_computed_again(const TracedFigures& seen, const Forecast& answer, c
   constexpr double kTwice = 1.5;
   constexpr double kSlow = 1.08;
   if (answer.step.job.layout.recompute != Recompute::kNone) return 0.0;
+  // What is done again is done in backward passes; what is slow is slow in both directions.
+  if (seen.forward_slowdown > 0.0 && more_s > 0.0) {
+    const double slower_s = (seen.forward_slowdown - 1.0) * (seen.compute_s - more_s);
+    return std::clamp(1.0 - slower_s / more_s, 0.0, 1.0);
+  }
   if (seen.forwards_per_backward > 0.0) return seen.forwards_per_backward > kTwice ? 1.0 : 0.0;
   if (const std::optional<double> slower = slowdown_of(products, answer.step.job)) return *slower > kSlow ? 0.0 : 1.0;
   return fit_to_gap(recomputing_s, more_s, answer.result.iteration.time_s);
@@ -457,9 +572,9 @@ double share_computed_again(const TracedFigures& seen, const Forecast& answer, c
 void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample>& products, const Forecast& answer,
                  double gap_s, Beliefs& beliefs) {
   const Result& result = answer.result;
-  const TracedFigures seen = figures_of(traces, result.breakdown.bubble_s);
-  const ForecastTraffic traffic = traffic_of(result);
   const double computes = result.breakdown.compute_s + result.breakdown.recompute_s + result.breakdown.optimizer_s;
+  const TracedFigures seen = figures_of(traces, RankForecasts(answer, computes), result.breakdown.bubble_s);
+  const ForecastTraffic traffic = traffic_of(result);
   const auto set = [&](GapCause cause, double explains_s, const std::string& evidence) {
     Belief& belief = beliefs[index_of(cause)];
     belief.explains_s = explains_s;
@@ -476,32 +591,32 @@ void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample
   const double more_exposed = std::max(0.0, seen.exposed_s - traffic.exposed_s);
   const double by_links = std::clamp(longer, 0.0, more_exposed);
   set(GapCause::kSlowLink, by_links,
-      fmt::format("the rank that waits least communicates for {}, forecast {}", seconds_text(seen.communication_s),
+      fmt::format("the rank that waits {} communicates for {}, forecast {}",
+                  seen.waits_apart ? "most for messages on their way" : "least", seconds_text(seen.communication_s),
                   seconds_text(traffic.total_s)));
   set(GapCause::kNoOverlap, std::min(lost, more_exposed - by_links),
       fmt::format("{:.0f} % of communication is hidden under computation, forecast {:.0f} %", 1e2 * seen.hidden_share,
                   1e2 * hidden));
   // Ranks.
-  const double apart = traces.size() > 1 ? seen.slowest_compute_s - seen.compute_s : 0.0;
-  set(GapCause::kStraggler, apart,
-      traces.size() > 1 ? fmt::format("{} computes for {}, the usual rank for {}", seen.slowest,
-                                      seconds_text(seen.slowest_compute_s), seconds_text(seen.compute_s))
-                        : "one rank alone was traced, which says nothing of the others");
+  set(GapCause::kStraggler, seen.apart_s,
+      traces.size() > 1 ? seen.slowest : "one rank alone was traced, which says nothing of the others");
   // Computation: again, or slower.
-  const double more_compute = std::max(0.0, seen.compute_s - computes);
+  const double more_compute = std::max(0.0, seen.more_compute_s);
   const double again =
       share_computed_again(seen, answer, products, beliefs[index_of(GapCause::kRecompute)].explains_s, more_compute);
   const std::optional<double> slower = slowdown_of(products, answer.step.job);
   const std::string of_products =
       slower ? fmt::format("; products of known shape take {:.2f} times as long as forecast", *slower) : "";
   set(GapCause::kRecompute, again * more_compute,
-      (seen.forwards_per_backward > 0.0
+      (seen.forward_slowdown > 0.0
+           ? fmt::format("forward passes take {:.2f} times their forecast", seen.forward_slowdown)
+       : seen.forwards_per_backward > 0.0
            ? fmt::format("{:.2g} forward kernels of attention for each backward one", seen.forwards_per_backward)
            : "the trace names no kernels of fused attention") +
           of_products);
   set(GapCause::kClocks, (1.0 - again) * more_compute,
-      fmt::format("kernels run for {} on the usual rank, forecast {}", seconds_text(seen.compute_s),
-                  seconds_text(computes)) +
+      fmt::format("kernels run for {} on the usual rank, {} {} than forecast", seconds_text(seen.compute_s),
+                  seconds_text(std::abs(seen.more_compute_s)), seen.more_compute_s < 0.0 ? "less" : "more") +
           of_products);
   // Idle devices.
   const auto idle = [&](GapCause cause, IdleCause why, const char* what) {

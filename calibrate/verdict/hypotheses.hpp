@@ -54,11 +54,13 @@ struct GapEvidence {
 /// the devices' clocks or one link as slow as the gap needs, and the likelihood falls with how far x misses g and with
 /// how extreme that is (a clock at 40 %, a link at 1 %). With traces x is what they show: kernels' times and counts,
 /// what is hidden, gaps by what the host did, and how ranks differ, each beside the forecast. A link is slow where the
-/// rank that waits least still communicates for longer than forecast; one rank is slow where the others wait for it.
-/// Kernels that run for longer are slow, or run again: forward kernels of attention for each backward one tell, else
-/// products of known shape beside the model's, else how well recomputing everything would stand for the excess.
-/// The log adds how steps differ from each other, timers over ranks (Megatron's --timing-log-level), and memory.
-/// Left out: two causes at once, of which both are listed, and causes that are none of the eight.
+/// rank that waits least still communicates for longer than forecast; where a trace keeps waiting apart
+/// (TracedRank::waits_apart), the rank that it costs most. One rank is slow where it exceeds the forecast of its place
+/// in the pipeline by more than the median rank does. Kernels that run for longer are slow, or run again: forward
+/// kernels of attention for each backward one tell, else products of known shape beside the model's, else how well
+/// recomputing everything would stand for the excess. The log adds how steps differ from each other, timers over ranks
+/// (Megatron's --timing-log-level), and memory. Left out: two causes at once, of which both are listed, and causes that
+/// are none of the eight.
 std::vector<Hypothesis> explain_gap(const Forecast& answer, const GapEvidence& evidence, const ReadFile& read_file);
 
 }  // namespace flopcast

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
 
 #include "base/text/error.hpp"
 #include "base/text/numbers.hpp"
@@ -25,25 +24,8 @@ namespace {
 
 constexpr double kMicrosecond = 1e-6;
 
-struct Interval {
-  double start = 0.0;
-  double end = 0.0;
-};
-using Intervals = std::vector<Interval>;
-
-struct DeviceKernel {
-  Interval span;
-  TraceWork work = TraceWork::kOther;
-  std::optional<std::int64_t> correlation;
-  bool attends_forward = false;
-  bool attends_backward = false;
-  std::string collective;
-};
-
-struct StepMark {
-  std::string name;
-  Interval span;
-};
+using Interval = TracedSpan;
+using Intervals = std::vector<TracedSpan>;
 
 // Sorted, and those that touch joined.
 Intervals joined(Intervals spans) {
@@ -103,103 +85,39 @@ bool allocates(const std::string& lower) {
                                     "cumemunmap", "cumemrelease", "empty_cache", "cudahostalloc"});
 }
 
-class StepCollector {
+// The steps of what has been found.
+class StepCutter {
  public:
-  explicit StepCollector(const std::string& file) : file_(file) { rank_.file = file; }
-
-  void take_member(const std::string& key, const nlohmann::json& value) {
-    if (key == "distributedInfo") {
-      const auto rank = trace_number(value, "rank");
-      constexpr double kMostTraced = 1e7;
-      if (rank && *rank >= 0.0 && *rank < kMostTraced) rank_.rank = static_cast<int>(*rank);
-    }
-    if (key == "deviceProperties" && value.is_array() && !value.empty()) rank_.device = trace_text(value[0], "name");
+  explicit StepCutter(TracedEvents events) : events_(std::move(events)) {
+    FLOPCAST_CHECK(!events_.kernels.empty());
+    std::sort(events_.kernels.begin(), events_.kernels.end(),
+              [](const TracedKernel& a, const TracedKernel& b) { return a.span.start < b.span.start; });
+    events_.rank.tells_host = !events_.launches.empty();
+    events_.data = joined(std::move(events_.data));
+    events_.memory = joined(std::move(events_.memory));
   }
 
-  void take_event(const nlohmann::json& event, const std::string& place) {
-    if (trace_text(event, "ph") != "X") return;
-    const std::string category = lower_case(trace_text(event, "cat"));
-    const auto start = trace_number(event, "ts");
-    const auto duration = trace_number(event, "dur");
-    const std::string name = trace_text(event, "name");
-    const bool on_device = category == "kernel" || category == "gpu_memcpy" || category == "gpu_memset";
-    if (on_device && (!start || !duration || *duration < 0.0)) {
-      refuse_at(place, "a kernel without its start and duration", R"(expected "ts" and "dur" in microseconds)");
-    }
-    if (!start || !duration) return;
-    const Interval span = {*start * kMicrosecond, (*start + *duration) * kMicrosecond};
-    const nlohmann::json* found = trace_member(event, "args");
-    static const nlohmann::json nothing = nlohmann::json::object();
-    const nlohmann::json& arguments = found == nullptr ? nothing : *found;
-    if (on_device) {
-      take_kernel(name, category != "kernel", span, arguments);
-    } else if (category != "gpu_user_annotation") {
-      take_host(name, category, span, arguments);
-    }
-  }
-
-  TracedRank finished(double step_s) {
-    if (kernels_.empty()) {
-      refuse_at(file_, "holds no kernels of a device", "profile with activities=[CPU, CUDA]");
-    }
-    std::sort(kernels_.begin(), kernels_.end(),
-              [](const DeviceKernel& a, const DeviceKernel& b) { return a.span.start < b.span.start; });
-    rank_.tells_host = !launches_.empty();
-    data_ = joined(std::move(data_));
-    memory_ = joined(std::move(memory_));
-    for (const StepMark& mark : windows(step_s)) rank_.steps.push_back(step_of(mark));
-    return std::move(rank_);
+  TracedRank cut(double step_s) {
+    for (const auto& [name, window] : windows(step_s)) events_.rank.steps.push_back(step_of(name, window));
+    return std::move(events_.rank);
   }
 
  private:
-  void take_kernel(const std::string& name, bool copy, const Interval& span, const nlohmann::json& arguments) {
-    DeviceKernel kernel;
-    kernel.span = span;
-    kernel.work = copy ? TraceWork::kCopy : work_of_kernel(name);
-    kernel.correlation = trace_id(arguments, "correlation");
-    if (kernel.work == TraceWork::kAttention) {
-      const std::string lower = lower_case(name);
-      kernel.attends_backward = has_word(lower, std::array{"bwd", "backward", "bprop", "dgrad"});
-      // Its preparation and reduction are kernels of their own, which a pass has one of each of.
-      const bool beside = has_word(lower, std::array{"dot_do_o", "convert_dq", "preprocess", "combine"});
-      kernel.attends_forward = !kernel.attends_backward && !beside;
-      kernel.attends_backward = kernel.attends_backward && !beside;
-    }
-    if (kernel.work == TraceWork::kCommunication) {
-      const std::string told = trace_text(arguments, "Collective name");
-      const auto kind = traced_collective(lower_case(told.empty() ? name : told));
-      kernel.collective = kind ? std::string(name_of(*kind)) : "other";
-      if (const auto group = trace_count(arguments, "Group size")) kernel.collective += fmt::format(" of {}", *group);
-    }
-    kernels_.push_back(std::move(kernel));
-  }
-
-  void take_host(const std::string& name, const std::string& category, const Interval& span,
-                 const nlohmann::json& arguments) {
-    if (name.rfind("ProfilerStep", 0) == 0) marks_.push_back({name, span});
-    const std::string lower = lower_case(name);
-    if (loads_data(lower)) data_.push_back(span);
-    const bool call = category == "cuda_runtime" || category == "cuda_driver" || category == "runtime";
-    if (allocates(lower)) memory_.push_back(span);
-    if (!call) return;
-    if (const auto correlation = trace_id(arguments, "correlation")) launches_.emplace(*correlation, span.start);
-  }
-
-  std::vector<StepMark> windows(double step_s) {
-    std::sort(marks_.begin(), marks_.end(),
-              [](const StepMark& a, const StepMark& b) { return a.span.start < b.span.start; });
-    std::vector<StepMark> all;
-    for (std::size_t index = 0; index < marks_.size(); ++index) {
-      StepMark mark = marks_[index];
-      if (index + 1 < marks_.size()) mark.span.end = marks_[index + 1].span.start;
-      const bool busy = std::any_of(kernels_.begin(), kernels_.end(), [&mark](const DeviceKernel& kernel) {
-        return kernel.span.end > mark.span.start && kernel.span.start < mark.span.end;
+  std::vector<std::pair<std::string, Interval>> windows(double step_s) {
+    auto& marks = events_.marks;
+    std::sort(marks.begin(), marks.end(), [](const auto& a, const auto& b) { return a.second.start < b.second.start; });
+    std::vector<std::pair<std::string, Interval>> all;
+    for (std::size_t index = 0; index < marks.size(); ++index) {
+      auto [name, span] = marks[index];
+      if (index + 1 < marks.size()) span.end = marks[index + 1].second.start;
+      const bool busy = std::any_of(events_.kernels.begin(), events_.kernels.end(), [&](const TracedKernel& kernel) {
+        return kernel.span.end > span.start && kernel.span.start < span.end;
       });
-      if (busy && mark.span.end > mark.span.start) all.push_back(mark);
+      if (busy && span.end > span.start) all.emplace_back(name, span);
     }
     if (!all.empty()) return all;
-    Interval whole = kernels_.front().span;
-    for (const DeviceKernel& kernel : kernels_) whole.end = std::max(whole.end, kernel.span.end);
+    Interval whole = events_.kernels.front().span;
+    for (const TracedKernel& kernel : events_.kernels) whole.end = std::max(whole.end, kernel.span.end);
     const double length = whole.end - whole.start;
     constexpr double kMostSteps = 10'000.0;
     const double steps = step_s > 0.0 ? std::clamp(std::round(length / step_s), 1.0, kMostSteps) : 1.0;
@@ -209,14 +127,13 @@ class StepCollector {
     return all;
   }
 
-  TracedStep step_of(const StepMark& mark) const {
-    const Interval& window = mark.span;
+  TracedStep step_of(const std::string& name, const Interval& window) const {
     TracedStep step;
-    step.name = mark.name;
+    step.name = name;
     step.time_s = window.end - window.start;
     Intervals compute;
     Intervals communication;
-    for (const DeviceKernel& kernel : kernels_) {
+    for (const TracedKernel& kernel : events_.kernels) {
       const Interval cut = {std::max(kernel.span.start, window.start), std::min(kernel.span.end, window.end)};
       if (cut.end <= cut.start) continue;
       const bool communicates = kernel.work == TraceWork::kCommunication;
@@ -226,6 +143,7 @@ class StepCollector {
       work.seconds += cut.end - cut.start;
       step.attention_forward += kernel.attends_forward ? 1 : 0;
       step.attention_backward += kernel.attends_backward ? 1 : 0;
+      step.forward_s += kernel.passes_forward ? cut.end - cut.start : 0.0;
       if (!communicates) continue;
       TraceTime& collective = step.collectives[kernel.collective];
       ++collective.kernels;
@@ -251,8 +169,8 @@ class StepCollector {
     const auto add = [&step](IdleCause cause, double seconds) {
       step.idle_by_cause_s[static_cast<std::size_t>(cause)] += seconds;
     };
-    const double data = length_of(within(data_, gap));
-    Intervals others = within(memory_, gap);
+    const double data = length_of(within(events_.data, gap));
+    Intervals others = within(events_.memory, gap);
     const double memory = std::min(length_of(others), gap.end - gap.start - data);
     const double rest = std::max(0.0, gap.end - gap.start - data - memory);
     add(IdleCause::kData, data);
@@ -265,11 +183,11 @@ class StepCollector {
   bool launched_late(const Interval& gap) const {
     constexpr double kShort = 100e-6;
     const auto next =
-        std::lower_bound(kernels_.begin(), kernels_.end(), gap.end - 1e-9,
-                         [](const DeviceKernel& kernel, double time) { return kernel.span.start < time; });
-    if (next != kernels_.end() && next->correlation) {
-      const auto launch = launches_.find(*next->correlation);
-      if (launch != launches_.end()) return launch->second >= gap.start;
+        std::lower_bound(events_.kernels.begin(), events_.kernels.end(), gap.end - 1e-9,
+                         [](const TracedKernel& kernel, double time) { return kernel.span.start < time; });
+    if (next != events_.kernels.end() && next->launch) {
+      const auto launch = events_.launches.find(*next->launch);
+      if (launch != events_.launches.end()) return launch->second >= gap.start;
     }
     return gap.end - gap.start < kShort;
   }
@@ -303,13 +221,61 @@ class StepCollector {
     add(window.end);
   }
 
-  std::string file_;
-  TracedRank rank_;
-  std::vector<DeviceKernel> kernels_;
-  std::vector<StepMark> marks_;
-  std::unordered_map<std::int64_t, double> launches_;  // by correlation: when the call began
-  Intervals data_;
-  Intervals memory_;
+  TracedEvents events_;
+};
+
+// A Kineto trace, event by event.
+class KinetoReader {
+ public:
+  explicit KinetoReader(const std::string& file) { events_.rank.file = file; }
+
+  void take_member(const std::string& key, const nlohmann::json& value) {
+    if (key == "distributedInfo") {
+      const auto rank = trace_number(value, "rank");
+      constexpr double kMostTraced = 1e7;
+      if (rank && *rank >= 0.0 && *rank < kMostTraced) events_.rank.rank = static_cast<int>(*rank);
+    }
+    if (key == "deviceProperties" && value.is_array() && !value.empty()) {
+      events_.rank.device = trace_text(value[0], "name");
+    }
+  }
+
+  void take_event(const nlohmann::json& event, const std::string& place) {
+    if (trace_text(event, "ph") != "X") return;
+    const std::string category = lower_case(trace_text(event, "cat"));
+    const auto start = trace_number(event, "ts");
+    const auto duration = trace_number(event, "dur");
+    const std::string name = trace_text(event, "name");
+    const bool on_device = category == "kernel" || category == "gpu_memcpy" || category == "gpu_memset";
+    if (on_device && (!start || !duration || *duration < 0.0)) {
+      refuse_at(place, "a kernel without its start and duration", R"(expected "ts" and "dur" in microseconds)");
+    }
+    if (!start || !duration) return;
+    const Interval span = {*start * kMicrosecond, (*start + *duration) * kMicrosecond};
+    const nlohmann::json* found = trace_member(event, "args");
+    static const nlohmann::json nothing = nlohmann::json::object();
+    const nlohmann::json& arguments = found == nullptr ? nothing : *found;
+    const auto correlation = trace_id(arguments, "correlation");
+    if (on_device) {
+      events_.add_kernel(name, category != "kernel", span, correlation, trace_text(arguments, "Collective name"),
+                         trace_count(arguments, "Group size").value_or(0));
+    } else if (category != "gpu_user_annotation") {
+      if (name.rfind("ProfilerStep", 0) == 0) events_.marks.emplace_back(name, span);
+      events_.add_host(name, span);
+      const bool call = category == "cuda_runtime" || category == "cuda_driver" || category == "runtime";
+      if (call && correlation) events_.launches.emplace(*correlation, span.start);
+    }
+  }
+
+  TracedRank finished(double step_s) {
+    if (events_.kernels.empty()) {
+      refuse_at(events_.rank.file, "holds no kernels of a device", "profile with activities=[CPU, CUDA]");
+    }
+    return cut_into_steps(std::move(events_), step_s);
+  }
+
+ private:
+  TracedEvents events_;
 };
 
 }  // namespace
@@ -329,13 +295,45 @@ const TracedStep& TracedRank::typical() const {
   return **middle;
 }
 
+void TracedEvents::add_kernel(const std::string& name, bool copies, const TracedSpan& span,
+                              std::optional<std::int64_t> launch, const std::string& collective, int group) {
+  TracedKernel kernel;
+  kernel.span = span;
+  kernel.work = copies ? TraceWork::kCopy : work_of_kernel(name);
+  kernel.launch = launch;
+  if (kernel.work == TraceWork::kAttention) {
+    const std::string lower = lower_case(name);
+    kernel.attends_backward = has_word(lower, std::array{"bwd", "backward", "bprop", "dgrad"});
+    // Its preparation and reduction are kernels of their own, which a pass has one of each of.
+    const bool beside = has_word(lower, std::array{"dot_do_o", "convert_dq", "preprocess", "combine"});
+    kernel.attends_forward = !kernel.attends_backward && !beside;
+    kernel.attends_backward = kernel.attends_backward && !beside;
+  }
+  if (kernel.work == TraceWork::kCommunication) {
+    const auto kind = traced_collective(lower_case(collective.empty() ? name : collective));
+    kernel.collective = kind ? std::string(name_of(*kind)) : "other";
+    if (group > 0) kernel.collective += fmt::format(" of {}", group);
+  }
+  kernels.push_back(std::move(kernel));
+}
+
+void TracedEvents::add_host(const std::string& name, const TracedSpan& span) {
+  const std::string lower = lower_case(name);
+  if (loads_data(lower)) data.push_back(span);
+  if (allocates(lower)) memory.push_back(span);
+}
+
+TracedRank cut_into_steps(TracedEvents events, double step_s) {
+  return StepCutter(std::move(events)).cut(step_s);
+}
+
 TracedRank read_traced_rank(std::istream& stream, const std::string& file, double step_s) {
-  StepCollector collector(file);
+  KinetoReader reader(file);
   read_trace_events(
       stream, file,
-      {[&collector](const nlohmann::json& event, const std::string& place) { collector.take_event(event, place); },
-       [&collector](const std::string& key, const nlohmann::json& value) { collector.take_member(key, value); }});
-  return collector.finished(step_s);
+      {[&reader](const nlohmann::json& event, const std::string& place) { reader.take_event(event, place); },
+       [&reader](const std::string& key, const nlohmann::json& value) { reader.take_member(key, value); }});
+  return reader.finished(step_s);
 }
 
 }  // namespace flopcast

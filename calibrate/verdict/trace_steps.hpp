@@ -1,14 +1,18 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <istream>
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "calibrate/device/imports.hpp"
+#include "sim/timeline.hpp"
 
 namespace flopcast {
 
@@ -41,10 +45,11 @@ struct TracedStep {
   std::array<TraceTime, kTraceWorkCount> work{};  ///< by TraceWork: kernels and the sum of their times
   long attention_forward = 0;                     ///< kernels of fused attention
   long attention_backward = 0;
+  double forward_s = 0.0;                        ///< in forward passes; 0: not told
   std::map<std::string, TraceTime> collectives;  ///< by kind and group size: "all_reduce of 8"
   std::vector<TracedStretch> stretches;          ///< in order, without holes
 
-  double overlapped_s() const { return communication_s - exposed_s; }
+  double overlapped_s() const { return std::max(0.0, communication_s - exposed_s); }
 };
 
 /// The steps of one rank's trace.
@@ -53,16 +58,79 @@ struct TracedRank {
   std::optional<int> rank;
   std::string device;
   std::vector<TracedStep> steps;
-  bool tells_host = false;  ///< the calls that launch kernels are in it
+  bool tells_host = false;  ///< when the host came to each kernel is in it
+  /// Communication holds no waiting for the other side: messages are timed from when they were sent. Kernels of NCCL
+  /// also last while they wait.
+  bool waits_apart = false;
 
   /// The one of median time.
   const TracedStep& typical() const;
 };
 
-/// Reads the steps of a Kineto trace (torch.profiler of PyTorch 1.12 to 2.9, ROCm's too). A step reaches from one
-/// "ProfilerStep#N" of the host to the next; the last to its own end. Where none is marked, all of the trace is
-/// cut into as many equal steps as `step_s` goes into it, 0 counting as one. Kernels that cross an end count on both
-/// sides. Throws ConfigError like read_trace.
+struct TracedSpan {
+  double start = 0.0;
+  double end = 0.0;
+};
+
+/// Work of a device, as the formats of traces have it in common.
+struct TracedKernel {
+  TracedSpan span;
+  TraceWork work = TraceWork::kOther;
+  std::optional<std::int64_t> launch = {};  ///< the call that launched it, if any: a key of TracedEvents::launches
+  bool attends_forward = false;
+  bool attends_backward = false;
+  bool passes_forward = false;  ///< a whole forward pass
+  std::string collective = {};  ///< of communication: "all_reduce of 8"
+};
+
+/// What a reader finds of one rank, in seconds of one clock, in any order.
+struct TracedEvents {
+  TracedRank rank;  ///< still without steps
+  std::vector<TracedKernel> kernels;
+  std::vector<std::pair<std::string, TracedSpan>> marks;  ///< steps by name
+  std::unordered_map<std::int64_t, double> launches;      ///< when the host came to launch
+  std::vector<TracedSpan> data;                           ///< the host waits for a batch
+  std::vector<TracedSpan> memory;                         ///< the host allocates or frees device memory
+
+  /// A kernel by its name, or a copy. `group`: ranks of a collective; 0: not told.
+  void add_kernel(const std::string& name, bool copies, const TracedSpan& span, std::optional<std::int64_t> launch,
+                  const std::string& collective, int group);
+  /// What the host does: counts by its name where a device may wait for it.
+  void add_host(const std::string& name, const TracedSpan& span);
+};
+
+/// A step reaches from one mark to the next; the last to its own end. Where none is marked, all of the trace is cut
+/// into as many equal steps as `step_s` goes into it, 0 counting as one. Kernels that cross an end count on both sides.
+/// There must be kernels.
+TracedRank cut_into_steps(TracedEvents events, double step_s);
+
+/// Reads the steps of a Kineto trace (torch.profiler of PyTorch 1.12 to 2.9, ROCm's too), whose "ProfilerStep#N" of the
+/// host are the marks. Throws ConfigError like read_trace.
 TracedRank read_traced_rank(std::istream& stream, const std::string& file, double step_s);
+
+/// Steps of one's own runs: each rank's spans, with the wait for a message while it is on its way as communication, the
+/// rest of the time before a span as launched late where nothing was to be waited for. Steps that warm up are left out.
+std::vector<TracedRank> traced_run(const std::vector<Timeline>& steps, const std::string& file, double step_s);
+
+/// Reads a Chakra execution trace (MLCommons, schema/protobuf/et_def.proto 0.0.4: GlobalMetadata and Nodes, each behind
+/// its length). Work of the device is COMP, MEM_LOAD, MEM_STORE and COMM nodes but those with is_cpu_op; these are the
+/// host's. Where no node says when it began, a node begins when those that it depends on have ended: what other ranks
+/// hold up is then unknown, and communication lasts as long as its nodes say. The rank is that of the file's name,
+/// "llama.3.et". Throws ConfigError with the file and the byte: what is no such message, or holds no duration.
+TracedRank read_chakra_steps(std::istream& stream, const std::string& file, double step_s);
+
+/// Reads the SQLite export of Nsight Systems (nsys export --type sqlite; schemas of 2020 to 2026): kernels, copies and
+/// fills of each device and process, calls of the CUDA runtime, and NVTX ranges. Ranges named as a step with its number
+/// ("ProfilerStep#3", "iteration 12", "step_7") are marks; so are steps of flopcast-run, whose ranges are the actions,
+/// up to "the end of the step". Ranks that are threads of one process there are told apart by the thread that launches.
+/// Throws ConfigError: no such database, no kernels, graphs traced as a whole.
+std::vector<TracedRank> read_nsight_steps(const std::string& path, double step_s);
+
+/// Told by what is in the file. kOwnRun and kOwnTrace: what `flopcast run` writes with -o and with --trace.
+enum class TraceFormat { kKineto, kOwnRun, kOwnTrace, kChakra, kNsight };
+TraceFormat trace_format_of(const std::string& path);
+
+/// A file of any of them; all but Nsight's may be gzip. Throws ConfigError.
+std::vector<TracedRank> read_traced_file(const std::string& path, double step_s);
 
 }  // namespace flopcast

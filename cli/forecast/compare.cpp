@@ -116,18 +116,18 @@ std::vector<TracedRank> read_traces(const std::vector<std::string>& patterns, do
   std::vector<TracedRank> ranks;
   for (const std::string& pattern : patterns) {
     for (const std::string& path : files_named(pattern)) {
-      PackedFile file(path);
-      std::istream stream(&file);
-      ranks.push_back(read_traced_rank(stream, path, step_s));
+      for (TracedRank& rank : read_traced_file(path, step_s)) ranks.push_back(std::move(rank));
     }
   }
   return ranks;
 }
 
+// The products of traces that name operators with their shapes.
 std::vector<Sample> traced_products(const std::vector<std::string>& patterns) {
   std::vector<Sample> products;
   for (const std::string& pattern : patterns) {
     for (const std::string& path : files_named(pattern)) {
+      if (trace_format_of(path) != TraceFormat::kKineto) continue;
       PackedFile file(path);
       std::istream stream(&file);
       for (Sample& sample : read_trace(stream, path, {}).measurement.samples) {
@@ -220,8 +220,10 @@ int run_compare(const Arguments& arguments, const Streams& streams) {
   command_line.add_option("--measured", question.measured, "TIME",
                           "a measured step: where the gap to the forecast comes from, cause by cause");
   command_line.add_option("--log", question.log, "FILE", "the same from a training log, or beside --measured");
-  command_line.add_option("--trace", question.traces, "FILE…",
-                          "traces of torch.profiler of such a step, a file a rank: what they show of each cause");
+  command_line.add_option(
+      "--trace", question.traces, "FILE…",
+      "traces of such a step (torch.profiler, Nsight Systems' .sqlite, Chakra, flopcast run), a file a rank: "
+      "what they show of each cause");
   command_line.add_output("--svg", question.svg, "with --trace: forecast and traced ranks on one axis of time");
   output.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;

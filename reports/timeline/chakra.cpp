@@ -160,35 +160,39 @@ class ChakraTrace {
                                                 (forward ? 0 : 1));
     const int partner = device_at(other.rank_of(action.microbatch));
     const bool sends = type == kSend;
-    add_node(fmt::format("{} {}", sends ? "send" : "receive", to_string(action)), type, 0,
-             {attribute("comm_size", kInt64Value, whole(step_.costs.boundaries[boundary].bytes.value())),
+    const BoundaryCosts& costs = step_.costs.boundaries[boundary];
+    const Seconds takes = forward ? costs.forward : costs.backward;
+    add_node(fmt::format("{} {}", sends ? "send" : "receive", to_string(action)), type,
+             sends ? 0 : micros(takes.value()),
+             {attribute("comm_size", kInt64Value, whole(costs.bytes.value())),
               attribute("comm_src", kInt32Value, static_cast<std::uint64_t>(sends ? rank_ : partner)),
               attribute("comm_dst", kInt32Value, static_cast<std::uint64_t>(sends ? partner : rank_)),
               attribute("comm_tag", kInt32Value, tag)});
   }
 
-  void add_collective(const std::string& name, CollectiveType type, Axis axis, double sent) {
+  // `sent` by a rank, which waits for `seconds` of it.
+  void add_collective(const std::string& name, CollectiveType type, Axis axis, double sent, double seconds) {
     const auto ranks = static_cast<double>(groups_.members(rank_, axis).size());
     if (ranks < 2.0 || sent < 0.5) return;
     // Of what a rank sends: 2(n-1)/n of an all-reduce's buffer, (n-1)/n of another's.
     const double buffer = sent * ranks / ((ranks - 1.0) * (type == kAllReduceType ? 2.0 : 1.0));
-    add_node(name, kCollective, 0,
+    add_node(name, kCollective, micros(seconds),
              {attribute("comm_type", kInt64Value, type), attribute("comm_size", kInt64Value, whole(buffer)),
               text_attribute("pg_name", fmt::format("{}", groups_.number(rank_, axis)))});
   }
 
-  void add_collectives_of(const std::string& what, Axis axis, double sent) {
+  void add_collectives_of(const std::string& what, Axis axis, double sent, double seconds) {
     const std::string name = fmt::format("{} {}", name_of(axis), what);
     if (axis == Axis::kTensor && layout_.sequence_parallel) {
-      add_collective(name + " all-gather", kAllGatherType, axis, sent / 2);
-      add_collective(name + " reduce-scatter", kReduceScatterType, axis, sent / 2);
+      add_collective(name + " all-gather", kAllGatherType, axis, sent / 2, seconds / 2);
+      add_collective(name + " reduce-scatter", kReduceScatterType, axis, sent / 2, seconds / 2);
     } else if (axis == Axis::kTensor) {
-      add_collective(name + " all-reduce", kAllReduceType, axis, sent);
+      add_collective(name + " all-reduce", kAllReduceType, axis, sent, seconds);
     } else if (axis == Axis::kExpert ||
                (axis == Axis::kContext && layout_.context_parallel == ContextParallel::kUlysses)) {
-      add_collective(name + " all-to-all", kAllToAllType, axis, sent);
+      add_collective(name + " all-to-all", kAllToAllType, axis, sent, seconds);
     } else {
-      add_collective(name + " all-gather", kAllGatherType, axis, sent);
+      add_collective(name + " all-gather", kAllGatherType, axis, sent, seconds);
     }
   }
 
@@ -212,19 +216,23 @@ class ChakraTrace {
     return kind == ActionKind::kWeightGradient ? 0.0 : bytes / 2;
   }
 
+  // What an action waits for along an axis.
+  double exposed_by(const StageCosts& costs, ActionKind kind, Axis axis) const {
+    double seconds = 0.0;
+    for (const PassCost* pass : passes_of(costs, kind)) seconds += pass->comm[axis].value();
+    if (kind == ActionKind::kBackward && axis == Axis::kTensor) seconds -= costs.tp_hidden.value();
+    return seconds / step_.program.slices_per_microbatch;
+  }
+
   void add_action(const Action& action) {
     const StageCosts& costs = step_.costs.stages[action.stage];
     add_message(kReceive, action, needs_.input_of(action));
-    double exposed = 0.0;
-    for (const PassCost* pass : passes_of(costs, action.kind)) {
-      for (const Axis axis : kAxes) exposed += pass->comm[axis].value();
-    }
-    if (action.kind == ActionKind::kBackward) exposed -= costs.tp_hidden.value();
-    const double seconds = static_cast<double>(step_.times.stages[action.stage].of(action.kind)) * kSecondsPerTick -
-                           exposed / step_.program.slices_per_microbatch;
+    double seconds = static_cast<double>(step_.times.stages[action.stage].of(action.kind)) * kSecondsPerTick;
+    for (const Axis axis : kAxes) seconds -= exposed_by(costs, action.kind, axis);
     add_computation(to_string(action), seconds);
     for (const Axis axis : {Axis::kTensor, Axis::kContext, Axis::kExpert, Axis::kData}) {
-      add_collectives_of(to_string(action), axis, sent_by(costs, action.kind, axis));
+      add_collectives_of(to_string(action), axis, sent_by(costs, action.kind, axis),
+                         exposed_by(costs, action.kind, axis));
     }
     add_message(kSend, action, needs_.result_of(action));
   }
@@ -232,23 +240,30 @@ class ChakraTrace {
   void add_flush() {
     const FlushCosts& flush = step_.costs.ranks[static_cast<std::size_t>(pipeline_rank_)];
     const double sent = flush.dp.sent_per_rank.value();
+    const double reduces = flush.gradient_reduction.value();
     const bool sharded = layout_.optimizer_shards() > 1;
     if (sharded) {
-      add_collective("gradients reduce-scatter", kReduceScatterType, Axis::kData, sent / 2);
+      add_collective("gradients reduce-scatter", kReduceScatterType, Axis::kData, sent / 2, reduces);
     } else {
-      add_collective("gradients all-reduce", kAllReduceType, Axis::kData, sent);
+      add_collective("gradients all-reduce", kAllReduceType, Axis::kData, sent, reduces);
     }
     add_computation("optimizer", flush.optimizer.value());
-    if (sharded) add_collective("weights all-gather", kAllGatherType, Axis::kData, sent / 2);
+    if (sharded) {
+      add_collective("weights all-gather", kAllGatherType, Axis::kData, sent / 2, flush.parameter_gather.value());
+    }
   }
 
   void add_computation(const std::string& name, double seconds) {
-    constexpr double kMicroseconds = 1e6;
-    // A node without time would be taken for one that nobody measured.
-    if (seconds > 0.0) add_node(name, kCompute, std::max<std::uint64_t>(1, whole(seconds * kMicroseconds)), {});
+    if (seconds > 0.0) add_node(name, kCompute, micros(seconds), {});
   }
 
-  void add_node(const std::string& name, NodeType type, std::uint64_t micros,
+  // A node without time would be taken for one that nobody measured.
+  static std::uint64_t micros(double seconds) {
+    constexpr double kMicroseconds = 1e6;
+    return seconds > 0.0 ? std::max<std::uint64_t>(1, whole(seconds * kMicroseconds)) : 0;
+  }
+
+  void add_node(const std::string& name, NodeType type, std::uint64_t duration,
                 const std::vector<std::string>& attributes) {
     ProtobufMessage node;
     node.add_number(1, ++last_);
@@ -256,7 +271,7 @@ class ChakraTrace {
     node.add_number(3, type);
     // What is sent goes beside what follows: nobody waits for it.
     if (waited_for_ > 0) node.add_numbers(5, {waited_for_});
-    if (micros > 0) node.add_number(7, micros);
+    if (duration > 0) node.add_number(7, duration);
     node.add_text(10, attribute("is_cpu_op", kBoolValue, 0));
     for (const std::string& one : attributes) node.add_text(10, one);
     text_ += node.behind_its_length();
