@@ -15,7 +15,7 @@ browser_packages=(chromium)
 bench_packages=(libsimgrid-dev)
 # Out of the comments of the public header, the C++ library's reference.
 reference_packages=(doxygen)
-package_packages=(mmdebstrap dpkg-dev)
+package_packages=(mmdebstrap dpkg-dev file)
 
 # Prints those of the named packages that are not installed, one per line.
 missing_packages() {

@@ -145,7 +145,7 @@ Place place_between(Nanoseconds start, Nanoseconds end) {
 }
 
 int tid_of(StreamKind stream, int lane) {
-  constexpr std::array<int, 3> kTids = {0, 3, 2};
+  constexpr std::array<int, kStreamKindCount> kTids = {0, 3, 2, 4};
   return kTids.at(static_cast<std::size_t>(stream)) + kLanesApart * lane;
 }
 

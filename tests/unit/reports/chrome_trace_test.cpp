@@ -305,6 +305,23 @@ TEST(ChromeTrace, NamesOtherDataAndTheLimitOfFlows) {
   EXPECT_EQ(TraceChecker(write_chrome_trace(timeline, options)).arrows.size(), 8U);
 }
 
+TEST(ChromeTrace, EveryStreamHasAThreadOfItsOwn) {
+  Timeline timeline;
+  timeline.ranks.resize(1);
+  for (std::size_t stream = 0; stream < kStreamKindCount; ++stream) {
+    Span span = compute_span(SpanKind::kForward, 0, 0, 0, 1'000'000);
+    span.stream = static_cast<StreamKind>(stream);
+    if (span.stream != StreamKind::kCompute) span.kind = SpanKind::kDispatch;
+    timeline.ranks[0].push_back(span);
+  }
+  const TraceChecker trace(write_chrome_trace(timeline, {}));
+  std::set<int> threads;
+  for (const auto& event : trace.document().at("traceEvents")) {
+    if (event.at("name") == "thread_name") threads.insert(event.at("tid").get<int>());
+  }
+  EXPECT_EQ(threads.size(), kStreamKindCount);
+}
+
 TEST(ChromeTrace, EmptyZeroLengthAndHuge) {
   Timeline timeline;
   EXPECT_TRUE(TraceChecker(write_chrome_trace(timeline, {})).slices.empty());
